@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! CDC messages: the 44 bytes that carry a connection's cursors and flags.
+//!
+//! A CDC message is an RDMA SEND on the link's queue pair; it is the same in SMC-R version 1 and
+//! 2 (RFC 7609 section A.4, smc-protocol.md 2.9). Each one states the sender's whole view, so a
+//! later one supersedes all earlier ones. What the values mean is `conn`'s business.
+
+use super::bytes::Reader;
+use super::ids::AlertToken;
+use crate::cursor::Cursor;
+use crate::error::ParseError;
+
+/// First byte of a CDC message.
+pub const TYPE: u8 = 0xfe;
+/// Length of a CDC message in bytes.
+pub const LEN: usize = 44;
+/// Bytes that carry content; C accepts messages that end after them.
+pub const CONTENT_LEN: usize = 26;
+
+/// Producer flags (byte 24).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub struct ProdFlags(u8);
+
+/// Connection state flags (byte 25).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub struct StateFlags(u8);
+
+/// Set operations on a byte of flags.
+macro_rules! flag_set {
+    ($name:ident) => {
+        impl $name {
+            /// No flag.
+            pub const NONE: $name = $name(0);
+
+            /// The flags of a received byte; bits that mean nothing here are dropped.
+            #[inline]
+            #[must_use]
+            pub const fn from_wire(byte: u8) -> $name {
+                $name(byte & Self::KNOWN)
+            }
+
+            /// The byte to send.
+            #[inline]
+            #[must_use]
+            pub const fn to_wire(self) -> u8 {
+                self.0
+            }
+
+            /// Whether all flags of `other` are set.
+            #[inline]
+            #[must_use]
+            pub const fn has(self, other: $name) -> bool {
+                self.0 & other.0 == other.0
+            }
+
+            /// Whether any flag of `other` is set.
+            #[inline]
+            #[must_use]
+            pub const fn any(self, other: $name) -> bool {
+                self.0 & other.0 != 0
+            }
+
+            /// Both sets together.
+            #[inline]
+            #[must_use]
+            pub const fn with(self, other: $name) -> $name {
+                $name(self.0 | other.0)
+            }
+
+            /// This set with the flags of `other` added if `on`.
+            #[inline]
+            #[must_use]
+            pub const fn with_if(self, other: $name, on: bool) -> $name {
+                if on {
+                    self.with(other)
+                } else {
+                    self
+                }
+            }
+
+            /// This set without the flags of `other`.
+            #[inline]
+            #[must_use]
+            pub const fn without(self, other: $name) -> $name {
+                $name(self.0 & !other.0)
+            }
+        }
+    };
+}
+
+flag_set!(ProdFlags);
+flag_set!(StateFlags);
+
+impl ProdFlags {
+    /// The producer has more data than the ring has room for.
+    pub const WRITE_BLOCKED: ProdFlags = ProdFlags(0x80);
+    /// Urgent data is on its way.
+    pub const URGENT_PENDING: ProdFlags = ProdFlags(0x40);
+    /// The byte before the producer cursor is the urgent byte.
+    pub const URGENT_PRESENT: ProdFlags = ProdFlags(0x20);
+    /// The producer asks for a consumer cursor at once.
+    pub const UPDATE_REQUESTED: ProdFlags = ProdFlags(0x10);
+    /// The message only validates a failover to another link.
+    pub const FAILOVER: ProdFlags = ProdFlags(0x08);
+
+    const KNOWN: u8 = 0xf8;
+}
+
+impl StateFlags {
+    /// The sender will write no more (half close).
+    pub const DONE_WRITING: StateFlags = StateFlags(0x80);
+    /// The sender has closed the connection.
+    pub const CLOSED: StateFlags = StateFlags(0x40);
+    /// The sender has aborted the connection.
+    pub const ABORT: StateFlags = StateFlags(0x20);
+    /// Closed in either way.
+    pub const ANY_CLOSE: StateFlags = StateFlags(0x60);
+    /// Any statement that no more data will come.
+    pub const ANY_END: StateFlags = StateFlags(0xe0);
+
+    const KNOWN: u8 = 0xe0;
+}
+
+/// A CDC message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cdc {
+    /// Sequence number within the connection; the first is 1.
+    pub seq: u16,
+    /// Alert token of the *receiver's* RMBE.
+    pub token: AlertToken,
+    /// Where the sender will write next, in the receiver's RMBE.
+    pub prod: Cursor,
+    /// Up to where the sender has consumed its own RMBE.
+    pub cons: Cursor,
+    /// Producer flags.
+    pub prod_flags: ProdFlags,
+    /// Connection state flags.
+    pub state_flags: StateFlags,
+}
+
+impl Cdc {
+    /// Takes a received message apart. Trailing bytes are ignored, unknown flags dropped; the
+    /// cursors are not judged, because only the connection knows its ring sizes.
+    ///
+    /// # Errors
+    ///
+    /// [`ParseError::Truncated`] below [`CONTENT_LEN`] bytes, [`ParseError::Type`] if it is no CDC
+    /// message, [`ParseError::Length`] if its length byte is not 44.
+    pub fn parse(bytes: &[u8]) -> Result<Cdc, ParseError> {
+        let mut r = Reader::new(bytes);
+        let kind = r.u8()?;
+        if kind != TYPE {
+            return Err(ParseError::Type(kind));
+        }
+        let len = r.u8()?;
+        if usize::from(len) != LEN {
+            return Err(ParseError::Length(u16::from(len)));
+        }
+        Ok(Cdc {
+            seq: r.be16()?,
+            token: AlertToken(r.be32()?),
+            prod: parse_cursor(&mut r)?,
+            cons: parse_cursor(&mut r)?,
+            prod_flags: ProdFlags::from_wire(r.u8()?),
+            state_flags: StateFlags::from_wire(r.u8()?),
+        })
+    }
+
+    /// The message as it goes on the wire.
+    #[must_use]
+    pub fn encode(&self) -> [u8; LEN] {
+        let [s0, s1] = self.seq.to_be_bytes();
+        let [t0, t1, t2, t3] = self.token.0.to_be_bytes();
+        let [pw0, pw1] = self.prod.wrap.to_be_bytes();
+        let [p0, p1, p2, p3] = self.prod.count.to_be_bytes();
+        let [cw0, cw1] = self.cons.wrap.to_be_bytes();
+        let [c0, c1, c2, c3] = self.cons.count.to_be_bytes();
+        let (pf, sf) = (self.prod_flags.to_wire(), self.state_flags.to_wire());
+        #[rustfmt::skip]
+        let bytes = [
+            TYPE, LEN as u8, s0, s1,
+            t0, t1, t2, t3,
+            0, 0, pw0, pw1, p0, p1, p2, p3,
+            0, 0, cw0, cw1, c0, c1, c2, c3,
+            pf, sf, 0, 0,
+            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        ];
+        bytes
+    }
+}
+
+/// Reads the 8 bytes of a cursor; the first two are reserved.
+fn parse_cursor(r: &mut Reader<'_>) -> Result<Cursor, ParseError> {
+    r.skip(2)?;
+    Ok(Cursor {
+        wrap: r.be16()?,
+        count: r.be32()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Cdc {
+        Cdc {
+            seq: 0x0102,
+            token: AlertToken(0x0304_0506),
+            prod: Cursor {
+                wrap: 0x0708,
+                count: 0x090a_0b0c,
+            },
+            cons: Cursor {
+                wrap: 0x0d0e,
+                count: 0x0f10_1112,
+            },
+            prod_flags: ProdFlags::WRITE_BLOCKED.with(ProdFlags::URGENT_PRESENT),
+            state_flags: StateFlags::CLOSED,
+        }
+    }
+
+    #[test]
+    fn layout_is_that_of_the_wire() {
+        let mut want = [0u8; 44];
+        want[..26].copy_from_slice(&[
+            0xfe, 44, 1, 2, 3, 4, 5, 6, 0, 0, 7, 8, 9, 10, 11, 12, 0, 0, 13, 14, 15, 16, 17, 18,
+            0xa0, 0x40,
+        ]);
+        assert_eq!(sample().encode(), want);
+        assert_eq!(Cdc::parse(&want), Ok(sample()));
+        assert_eq!(Cdc::parse(&want[..26]), Ok(sample()));
+    }
+
+    #[test]
+    fn malformed_is_refused() {
+        let good = sample().encode();
+        for n in 0..CONTENT_LEN {
+            assert_eq!(Cdc::parse(&good[..n]), Err(ParseError::Truncated));
+        }
+        let mut bad = good;
+        bad[0] = 0x21;
+        assert_eq!(Cdc::parse(&bad), Err(ParseError::Type(0x21)));
+        bad = good;
+        bad[1] = 43;
+        assert_eq!(Cdc::parse(&bad), Err(ParseError::Length(43)));
+    }
+
+    #[test]
+    fn unknown_bits_and_reserved_bytes_are_ignored() {
+        let mut m = sample().encode();
+        m[24] |= 0x07;
+        m[25] |= 0x1f;
+        m[8] = 0xff;
+        m[17] = 0xff;
+        m[43] = 0xff;
+        assert_eq!(Cdc::parse(&m), Ok(sample()));
+    }
+}
