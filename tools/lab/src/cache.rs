@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The cache: everything built or downloaded, outside the checkout.
+//!
+//! An entry is a directory `<kind>/<name>-<key>`, the key being a hash of all
+//! that went into it. It is valid once it holds the file `.complete`, written
+//! last. Entries are made in place rather than renamed because kernel build
+//! directories hold their own absolute path; an interrupted one is wiped or, if
+//! its recipe can continue, resumed. A lock file per entry keeps two runs apart.
+
+use crate::progress;
+use anyhow::{Context, Result};
+use rustix::fs::{flock, FlockOperation};
+use sha2::{Digest, Sha256};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+const COMPLETE: &str = ".complete";
+
+/// The checkout this tool belongs to (set by `tools/bootstrap`).
+pub fn top() -> PathBuf {
+    match std::env::var_os("RSMC_TOP") {
+        Some(top) => top.into(),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."),
+    }
+}
+
+/// The cache directory: `RSMC_CACHE`, else `XDG_CACHE_HOME/rsmc`, else
+/// `~/.cache/rsmc`.
+pub fn root() -> PathBuf {
+    let var = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(dir) = var("RSMC_CACHE") {
+        return dir.into();
+    }
+    if let Some(dir) = var("XDG_CACHE_HOME") {
+        return Path::new(&dir).join("rsmc");
+    }
+    Path::new(&var("HOME").unwrap_or_else(|| "/root".into())).join(".cache/rsmc")
+}
+
+/// Work files of this checkout (module builds, test results): in the cache,
+/// not keyed by content, kept for incremental builds.
+pub fn work() -> PathBuf {
+    let mut key = Key::new();
+    key.add("checkout", top().to_string_lossy().as_bytes());
+    root().join("work").join(key.short())
+}
+
+/// Hash of everything an entry is made from.
+#[derive(Clone)]
+pub struct Key(Sha256);
+
+impl Key {
+    /// An empty key.
+    pub fn new() -> Self {
+        Key(Sha256::new())
+    }
+
+    /// Adds one named input.
+    pub fn add(&mut self, name: &str, value: &[u8]) -> &mut Self {
+        self.0.update((name.len() as u64).to_le_bytes());
+        self.0.update(name);
+        self.0.update((value.len() as u64).to_le_bytes());
+        self.0.update(value);
+        self
+    }
+
+    /// The first 16 hexadecimal digits.
+    pub fn short(&self) -> String {
+        let digest = self.0.clone().finalize();
+        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// What becomes of an interrupted entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Restart {
+    /// It is wiped and made again.
+    Clean,
+    /// Its recipe continues where it stopped.
+    Resume,
+}
+
+/// Returns the entry's directory, running `make` on it first if it is not complete.
+pub fn entry(
+    kind: &str,
+    name: &str,
+    key: &Key,
+    restart: Restart,
+    make: impl FnOnce(&Path) -> Result<()>,
+) -> Result<PathBuf> {
+    let name = format!("{name}-{}", key.short());
+    let dir = root().join(kind).join(&name);
+    let done = dir.join(COMPLETE);
+    if !done.exists() {
+        let _lock = lock(&format!("{kind}-{name}"))?;
+        if !done.exists() {
+            if restart == Restart::Clean {
+                remove(&dir)?;
+            }
+            fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
+            make(&dir)?;
+            File::create(&done).with_context(|| done.display().to_string())?;
+        }
+    }
+    // The marker's time is that of the last use: what `gc` looks at.
+    if let Ok(file) = File::options().write(true).open(&done) {
+        file.set_modified(SystemTime::now()).ok();
+    }
+    Ok(dir)
+}
+
+/// An advisory lock of the cache, held until dropped.
+pub struct Lock(#[allow(dead_code, reason = "held for its drop")] File);
+
+/// Takes the named lock, waiting (and saying so) while another run holds it.
+pub fn lock(name: &str) -> Result<Lock> {
+    let dir = root().join("lock");
+    fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
+    lock_file(&dir.join(name))
+}
+
+/// Takes a lock on a given file, creating it if needed.
+pub fn lock_file(path: &Path) -> Result<Lock> {
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)
+        .with_context(|| path.display().to_string())?;
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let what = path.file_name().unwrap_or_default().to_string_lossy();
+        let watch = progress::Watch::new(&format!("waiting for another run ({what})"));
+        while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            watch.tick("");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+    Ok(Lock(file))
+}
+
+/// Removes a directory tree if it exists.
+pub fn remove(dir: &Path) -> Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", dir.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// One entry found in the cache.
+pub struct Found {
+    /// `<kind>/<name>-<key>`.
+    pub name: String,
+    /// Its directory.
+    pub path: PathBuf,
+    /// Time since its last use; `None` if it is incomplete.
+    pub idle: Option<Duration>,
+}
+
+/// Lists the cache's entries.
+pub fn list() -> Result<Vec<Found>> {
+    let mut found = Vec::new();
+    for kind in ["sysroot", "packages", "source", "kernel"] {
+        let Ok(entries) = fs::read_dir(root().join(kind)) else {
+            continue;
+        };
+        for entry in entries {
+            let entry = entry?;
+            let path = entry.path();
+            let used = fs::metadata(path.join(COMPLETE)).and_then(|meta| meta.modified());
+            found.push(Found {
+                name: format!("{kind}/{}", entry.file_name().to_string_lossy()),
+                idle: used.ok().map(|time| time.elapsed().unwrap_or_default()),
+                path,
+            });
+        }
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(found)
+}
+
+/// Removes incomplete entries and those unused for longer than `keep`.
+pub fn gc(keep: Duration) -> Result<Vec<String>> {
+    let mut removed = Vec::new();
+    for found in list()? {
+        if found.idle.is_some_and(|idle| idle <= keep) {
+            continue;
+        }
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(root().join("lock").join(found.name.replace('/', "-")))?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            remove(&found.path)?;
+            removed.push(found.name);
+        }
+    }
+    Ok(removed)
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The data file `lab.toml`: suites, packages, kernels.
+
+use crate::cache;
+use crate::kernel::Arch;
+use anyhow::{bail, Context, Result};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// Where a kernel comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// Debian's binary packages.
+    Debian,
+    /// Built here from Debian's source package.
+    Custom,
+}
+
+/// `[sysroot]`: the distribution everything is built and run in.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sysroot {
+    /// Release name of the distribution.
+    pub suite: String,
+    /// Name of the suite the kernels come from.
+    pub backports: String,
+    /// Packages whose versions kernels depend on.
+    pub toolchain: Vec<String>,
+    /// All other packages.
+    #[allow(dead_code, reason = "read by tools/bootstrap")]
+    pub packages: Vec<String>,
+}
+
+/// `[series.*]`: one kernel version of the backports suite.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Series {
+    /// Part of the package names, for instance `7.2.12+deb13`.
+    pub abi: String,
+    /// Exact version of all its packages.
+    pub package: String,
+}
+
+/// `[flavour.*]`: one kernel.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Flavour {
+    /// Where it comes from.
+    pub origin: Origin,
+    /// How it is run.
+    pub arch: Arch,
+    /// Key into the series table.
+    pub series: String,
+    /// One line for people.
+    pub about: String,
+    /// Configuration fragments, in order.
+    #[serde(default)]
+    pub fragments: Vec<String>,
+    /// Key into the compiler table.
+    #[serde(default = "gcc")]
+    pub compiler: String,
+    /// Slow because of its debug options.
+    #[serde(default)]
+    pub debug: bool,
+    /// Never booted by `make test`.
+    #[serde(default)]
+    pub build_only: bool,
+}
+
+fn gcc() -> String {
+    "gcc".into()
+}
+
+/// `[compiler.*]`: kernel make variables that select a compiler.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compiler {
+    /// Variables for the make command line.
+    pub make: Vec<String>,
+}
+
+/// The whole file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Data {
+    /// The distribution.
+    pub sysroot: Sysroot,
+    /// Kernel versions by series.
+    pub series: BTreeMap<String, Series>,
+    /// Kernels by name.
+    pub flavour: BTreeMap<String, Flavour>,
+    /// Compilers by name.
+    pub compiler: BTreeMap<String, Compiler>,
+}
+
+static DATA: OnceLock<Data> = OnceLock::new();
+
+impl Data {
+    /// Reads and checks the file; the first thing `main` does.
+    pub fn load() -> Result<()> {
+        let path = dir().join("lab.toml");
+        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let data: Data = toml::from_str(&text).with_context(|| path.display().to_string())?;
+        for (name, flavour) in &data.flavour {
+            if !data.series.contains_key(&flavour.series) {
+                bail!("lab.toml: flavour {name} names unknown series {}", flavour.series);
+            }
+            if !data.compiler.contains_key(&flavour.compiler) {
+                bail!("lab.toml: flavour {name} names unknown compiler {}", flavour.compiler);
+            }
+        }
+        DATA.set(data).ok();
+        Ok(())
+    }
+
+    /// The data. Empty tables before [`Data::load`], which `main` never allows.
+    pub fn get() -> &'static Data {
+        DATA.get_or_init(|| Data {
+            sysroot: Sysroot {
+                suite: String::new(),
+                backports: String::new(),
+                toolchain: Vec::new(),
+                packages: Vec::new(),
+            },
+            series: BTreeMap::new(),
+            flavour: BTreeMap::new(),
+            compiler: BTreeMap::new(),
+        })
+    }
+
+    /// Looks a flavour up; the error lists the known ones.
+    pub fn flavour(&self, name: &str) -> Result<&Flavour> {
+        self.flavour.get(name).with_context(|| {
+            let known: Vec<&str> = self.flavour.keys().map(String::as_str).collect();
+            format!("no kernel flavour '{name}'; there are: {}", known.join(", "))
+        })
+    }
+}
+
+/// The directory of the lab's data files in the checkout.
+pub fn dir() -> PathBuf {
+    cache::top().join("tools/lab")
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `lab`: the sysroot, kernels and guests rsmc is developed and tested with.
+//!
+//! Started by `tools/bootstrap`, which makes the sysroot and builds this tool in
+//! it. Modules: [`data`] (lab.toml), [`cache`], [`sysroot`], [`progress`],
+//! [`kernel`], [`module`] (rsmc.ko), [`check`] (style), [`run`] (guests).
+
+mod cache;
+mod data;
+mod kernel;
+mod module;
+mod progress;
+mod run;
+mod sysroot;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Kernels, sysroot and guests for developing and testing rsmc.
+#[derive(Parser, Debug)]
+#[command(name = "lab")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Build kernels that are missing and say where they are
+    Kernel {
+        /// Names from lab.toml; none: list what there is
+        flavour: Vec<String>,
+    },
+    /// Build rsmc.ko for a kernel and print its path
+    Module {
+        /// Name from lab.toml
+        #[arg(long, default_value = "debian-7.2")]
+        kernel: String,
+    },
+    /// Run a command inside the sysroot
+    Sysroot {
+        /// Program and arguments; none: a shell
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
+    /// Look at the cache or free some of it
+    #[command(subcommand)]
+    Cache(CacheCommand),
+    #[command(flatten)]
+    Run(run::Command),
+}
+
+#[derive(Subcommand, Debug)]
+enum CacheCommand {
+    /// List the entries and the time since their last use
+    List,
+    /// Remove entries that are incomplete or long unused
+    Gc {
+        /// Keep what was used within so many days
+        #[arg(long, default_value_t = 30)]
+        days: u64,
+    },
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match data::Data::load().and_then(|()| dispatch(arguments.command)) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("lab: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Kernel { flavour } => kernels(&flavour)?,
+        Command::Module { kernel } => {
+            println!("{}", module::build(&kernel::get(&kernel)?)?.display());
+        }
+        Command::Sysroot { command } => {
+            let (program, arguments) = match command.split_first() {
+                Some((program, arguments)) => (program.as_str(), arguments),
+                None => ("bash", [].as_slice()),
+            };
+            let status = sysroot::get()?.command(program).args(arguments).status()?;
+            let code = status.code().and_then(|code| u8::try_from(code).ok());
+            return Ok(ExitCode::from(code.unwrap_or(1)));
+        }
+        Command::Cache(CacheCommand::List) => {
+            for found in cache::list()? {
+                match found.idle {
+                    Some(idle) => println!("{}: used {} h ago", found.name, idle.as_secs() / 3600),
+                    None => println!("{}: incomplete", found.name),
+                }
+            }
+        }
+        Command::Cache(CacheCommand::Gc { days }) => {
+            for name in cache::gc(Duration::from_secs(days.saturating_mul(86400)))? {
+                println!("removed {name}");
+            }
+        }
+        Command::Run(command) => return run::main(command),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn kernels(names: &[String]) -> Result<()> {
+    if names.is_empty() {
+        for (name, flavour) in &data::Data::get().flavour {
+            println!("{name:12} {}", flavour.about);
+        }
+    }
+    for name in names {
+        let kernel = kernel::get(name)?;
+        println!(
+            "{name}: release={} image={} modules={} build={} source={}",
+            kernel.release,
+            kernel.image.display(),
+            kernel.modules.display(),
+            kernel.build.display(),
+            kernel.source.display()
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The `rsmc` command: programs over SMC sockets, and what became of those sockets.
+//!
+//! Each command has a module of its name; `netlink` talks to the kernel, `diag` and `fallback`
+//! understand what it says. Everything that parses takes bytes or text and knows no files or
+//! sockets, so that it is tested without a kernel. There is no unsafe code here.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod cli;
+pub mod diag;
+pub mod error;
+pub mod fallback;
+pub mod netlink;
+pub mod pnet;
+pub mod procs;
+pub mod reason;
+pub mod run;
+pub mod ss;
+pub mod stats;
+pub mod table;
+pub mod ueid;
+pub mod why;

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The `rsmc` program: reads the command line and calls the command.
+#![forbid(unsafe_code)]
+
+use clap::{CommandFactory, Parser};
+use rsmc::cli::{Cli, Command};
+use rsmc::error::Error;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let done = match Cli::parse().command {
+        Command::Run(args) => {
+            let failure = rsmc::run::run(&args);
+            eprintln!("rsmc: {}", failure.message);
+            return ExitCode::from(failure.code);
+        }
+        Command::Ss(args) => rsmc::ss::run(&args, &mut out),
+        Command::Why(args) => rsmc::why::run(&args, &mut out),
+        Command::Stats(args) => rsmc::stats::run(&args, &mut out),
+        Command::Ueid(args) => rsmc::ueid::run(&args, &mut out),
+        Command::Pnet(args) => rsmc::pnet::run(&args, &mut out),
+        Command::Completion(args) => {
+            clap_complete::generate(args.shell, &mut Cli::command(), "rsmc", &mut out);
+            Ok(())
+        }
+    };
+    match done.and_then(|()| Ok(out.flush()?)) {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader of a pipe had enough (`rsmc ss | head`): no fault of anyone.
+        Err(Error::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(Error::Usage(message)) => {
+            eprintln!("rsmc: {message}");
+            ExitCode::from(2)
+        }
+        Err(error) => {
+            eprintln!("rsmc: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
