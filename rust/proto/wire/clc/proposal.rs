@@ -1,0 +1,596 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! PROPOSAL: everything the client could use.
+//!
+//! The longest message, 652 bytes, and the only one with offsets: a fixed part,
+//! the SMC-D and version 2 area, the IP prefixes, the version 2 extension and
+//! the SMC-D version 2 extension. [`Proposal`] is as large as the message; kernel
+//! code keeps it in a box and parses into it.
+
+use super::{
+    eid::Eid,
+    header::{
+        split,
+        Eyecatcher,
+        Header,
+        MsgType,
+        Path,
+        HEADER_LEN,
+        TRAILER_LEN,
+        V1, //
+    },
+};
+use crate::{
+    error::{
+        EmitError,
+        ParseError, //
+    },
+    wire::{
+        bytes::{
+            Reader,
+            Writer, //
+        },
+        ids::{
+            Chid,
+            Gid,
+            IsmGid,
+            Mac,
+            PeerId, //
+        },
+        list::List,
+    },
+};
+
+/// Most IPv6 prefixes in a proposal.
+pub const MAX_V6_PREFIXES: usize = 8;
+/// Most EIDs in a proposal (C sends at most four).
+pub const MAX_EIDS: usize = 8;
+/// Most GID and CHID entries in a proposal.
+pub const MAX_ISM_GIDS: usize = 8;
+
+/// Length of the part up to and including the IP area offset.
+const BASE_LEN: usize = 40;
+/// Length of the area with SMC-D version 1 and the version 2 offset.
+const AREA_LEN: usize = 40;
+/// Length of the prefix block without IPv6 prefixes.
+const PREFIX_LEN: usize = 8;
+/// Length of one IPv6 prefix.
+const V6_PREFIX_LEN: usize = 17;
+/// Length of the version 2 extension without EIDs.
+const V2_LEN: usize = 40;
+/// Length of the SMC-D version 2 extension without entries.
+const ISM_V2_LEN: usize = 48;
+/// Length of one GID and CHID entry.
+const ISM_GID_LEN: usize = 10;
+/// The version 2 offset counts from here.
+const V2_OFFSET_FROM: usize = 52;
+/// The SMC-D version 2 offset counts from here, in the version 2 extension.
+const ISM_V2_OFFSET_FROM: usize = 8;
+/// The largest valid version 2 offset: behind a full prefix block.
+const MAX_V2_OFFSET: u16 = 172;
+/// The largest valid SMC-D version 2 offset: behind all EIDs.
+const MAX_ISM_V2_OFFSET: u16 = 288;
+/// Offset of the IP area in all proposals that have the SMC-D area.
+const IP_OFFSET: u16 = 40;
+
+/// Shortest valid proposal (version 1 without the SMC-D area).
+pub const MIN_LEN: usize = BASE_LEN + PREFIX_LEN + TRAILER_LEN;
+/// Longest valid proposal.
+pub const MAX_LEN: usize = BASE_LEN
+    + AREA_LEN
+    + PREFIX_LEN
+    + V6_PREFIX_LEN * MAX_V6_PREFIXES
+    + V2_LEN
+    + Eid::LEN * MAX_EIDS
+    + ISM_V2_LEN
+    + ISM_GID_LEN * MAX_ISM_GIDS
+    + TRAILER_LEN;
+
+/// Feature bit: emulated ISM devices with 128-bit GIDs are understood.
+pub const FEATURE_EMULATED_ISM: u16 = 1;
+
+/// An IPv4 subnet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ipv4Prefix {
+    /// Address with the host part zero.
+    pub addr: [u8; 4],
+    /// Number of significant bits.
+    pub len: u8,
+}
+
+/// An IPv6 prefix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ipv6Prefix {
+    /// Address.
+    pub addr: [u8; 16],
+    /// Number of significant bits.
+    pub len: u8,
+}
+
+/// One SMC-D device on offer. An emulated device takes two, with the same
+/// channel id and the two halves of its GID.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GidChid {
+    /// GID.
+    pub gid: IsmGid,
+    /// Channel id.
+    pub chid: Chid,
+}
+
+/// Subnets of the client's interface, which version 1 needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefixes {
+    /// The IPv4 subnet; zero with IPv6.
+    pub ipv4: Ipv4Prefix,
+    /// The IPv6 prefixes.
+    pub ipv6: List<Ipv6Prefix, MAX_V6_PREFIXES>,
+}
+
+/// Version 2 extension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct V2Ext {
+    /// Highest release the client knows (1 is "v2.1").
+    pub release: u8,
+    /// A system EID is in the SMC-D version 2 extension.
+    pub has_seid: bool,
+    /// RoCE v2 GID of the client; zero without SMC-R version 2.
+    pub roce_gid: Gid,
+    /// Most connections per link group; zero without SMC-R version 2.
+    pub max_conns: u8,
+    /// Most links per link group; zero without SMC-R version 2.
+    pub max_links: u8,
+    /// Supplemental features.
+    pub features: u16,
+    /// User EIDs.
+    pub eids: List<Eid, MAX_EIDS>,
+}
+
+/// SMC-D version 2 extension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IsmV2Ext {
+    /// System EID; zero if there is none.
+    pub seid: Eid,
+    /// Devices on offer.
+    pub gids: List<GidChid, MAX_ISM_GIDS>,
+}
+
+/// A proposal message.
+///
+/// Which parts are there follows from the two path types, see
+/// [`prefixes`](Self::prefixes), [`v2`](Self::v2) and [`ism_v2`](Self::ism_v2).
+/// Parts that are not there are empty and are not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proposal {
+    /// Version of the message. C always sends 2.
+    pub version: u8,
+    /// Modes on offer with version 1 rules.
+    pub path_v1: Path,
+    /// Modes on offer with version 2 rules; none if the version is 1.
+    pub path_v2: Path,
+    /// Client's peer id.
+    pub peer_id: PeerId,
+    /// RoCE v1 GID.
+    pub gid: Gid,
+    /// MAC of the RoCE port.
+    pub mac: Mac,
+    /// The SMC-D area is there. Always, except in version 1 messages of peers
+    /// that know SMC-R only.
+    pub has_area: bool,
+    /// SMC-D version 1 device; zero unless [`path_v1`](Self::path_v1) has SMC-D.
+    pub ism_v1: GidChid,
+    /// Vendor OUI and vendor's experimental options.
+    pub vendor: [u8; 8],
+    /// Part of the prefix block.
+    pub prefix_block: Prefixes,
+    /// Version 2 extension.
+    pub v2_ext: V2Ext,
+    /// SMC-D version 2 extension.
+    pub ism_v2_ext: IsmV2Ext,
+}
+
+impl Proposal {
+    /// A version 2 proposal that offers nothing.
+    pub const EMPTY: Proposal = Proposal {
+        version: super::V2,
+        path_v1: Path::None,
+        path_v2: Path::None,
+        peer_id: PeerId::ZERO,
+        gid: Gid::ZERO,
+        mac: Mac::ZERO,
+        has_area: true,
+        ism_v1: GidChid {
+            gid: IsmGid(0),
+            chid: Chid(0),
+        },
+        vendor: [0; 8],
+        prefix_block: Prefixes {
+            ipv4: Ipv4Prefix {
+                addr: [0; 4],
+                len: 0,
+            },
+            ipv6: List::filled(Ipv6Prefix {
+                addr: [0; 16],
+                len: 0,
+            }),
+        },
+        v2_ext: V2Ext {
+            release: 0,
+            has_seid: false,
+            roce_gid: Gid::ZERO,
+            max_conns: 0,
+            max_links: 0,
+            features: 0,
+            eids: List::filled(Eid::NONE),
+        },
+        ism_v2_ext: IsmV2Ext {
+            seid: Eid::NONE,
+            gids: List::filled(GidChid {
+                gid: IsmGid(0),
+                chid: Chid(0),
+            }),
+        },
+    };
+
+    /// The IP prefixes, if version 1 is on offer.
+    pub fn prefixes(&self) -> Option<&Prefixes> {
+        (self.path_v1 != Path::None).then_some(&self.prefix_block)
+    }
+
+    /// The version 2 extension, if version 2 is on offer.
+    pub fn v2(&self) -> Option<&V2Ext> {
+        (self.path_v2 != Path::None).then_some(&self.v2_ext)
+    }
+
+    /// The SMC-D version 2 extension, if that is on offer.
+    pub fn ism_v2(&self) -> Option<&IsmV2Ext> {
+        self.path_v2.has_d().then_some(&self.ism_v2_ext)
+    }
+
+    /// Parses a complete message into `self`, which is [`EMPTY`](Self::EMPTY)
+    /// after an error.
+    ///
+    /// The rules are C's with three differences: a prefix block that no path
+    /// needs is not looked at (C reads a count from whatever is there); with SMC-D
+    /// version 1 an IP area at another offset than 40 is an error (C ignores the
+    /// SMC-D part); and what an offset points to must lie inside the message.
+    pub fn parse_into(&mut self, bytes: &[u8]) -> Result<(), ParseError> {
+        let result = self.parse_parts(bytes);
+        if result.is_err() {
+            *self = Proposal::EMPTY;
+        }
+        result
+    }
+
+    /// Parses a complete message; [`parse_into`](Self::parse_into) uses less stack.
+    pub fn parse(bytes: &[u8]) -> Result<Proposal, ParseError> {
+        let mut proposal = Proposal::EMPTY;
+        proposal.parse_into(bytes)?;
+        Ok(proposal)
+    }
+
+    /// Parses all parts and checks the length.
+    fn parse_parts(&mut self, bytes: &[u8]) -> Result<(), ParseError> {
+        *self = Proposal::EMPTY;
+        let (header, body) = split(bytes, MsgType::Proposal)?;
+        // All offsets count from the start of the message.
+        let end = HEADER_LEN.saturating_add(body.len());
+        let msg = bytes.get(..end).ok_or(ParseError::Truncated)?;
+
+        self.version = header.version;
+        self.path_v1 = Path::from_bits(header.path_v1);
+        if header.is_v2() {
+            self.path_v2 = Path::from_bits(header.path_v2);
+        } else if self.path_v1 == Path::None {
+            return Err(ParseError::Path(header.path_v1));
+        }
+        let ip_offset = self.parse_base(body)?;
+        if header.is_v2() || ip_offset == IP_OFFSET {
+            self.parse_area(msg)?;
+        }
+        if self.path_v1 != Path::None {
+            self.prefix_block.parse(msg, ip_offset)?;
+        }
+        if self.path_v2 != Path::None {
+            self.parse_v2(msg)?;
+        }
+        // The one sum that C checks.
+        let gap = if header.is_v2() {
+            AREA_LEN
+        } else {
+            usize::from(ip_offset)
+        };
+        if self.parts_len().checked_add(gap) != Some(bytes.len()) {
+            return Err(ParseError::Length(header.length));
+        }
+        Ok(())
+    }
+
+    /// Parses the fixed part and returns the IP area offset.
+    fn parse_base(&mut self, body: &[u8]) -> Result<u16, ParseError> {
+        let mut r = Reader::new(body);
+        self.peer_id = PeerId(r.array()?);
+        self.gid = Gid(r.array()?);
+        self.mac = Mac(r.array()?);
+        let ip_offset = r.be16()?;
+        if ip_offset > IP_OFFSET || (self.path_v1.has_d() && ip_offset != IP_OFFSET) {
+            return Err(ParseError::Offset(ip_offset));
+        }
+        self.has_area = self.version > V1 || ip_offset == IP_OFFSET;
+        Ok(ip_offset)
+    }
+
+    /// Parses the SMC-D area except for the version 2 offset.
+    fn parse_area(&mut self, msg: &[u8]) -> Result<(), ParseError> {
+        let mut r = Reader::at(msg, BASE_LEN)?;
+        let ism = GidChid::read(&mut r)?;
+        if self.path_v1.has_d() {
+            self.ism_v1 = ism;
+        }
+        r.skip(2)?;
+        self.vendor = r.array()?;
+        Ok(())
+    }
+
+    /// Parses the version 2 extensions.
+    fn parse_v2(&mut self, msg: &[u8]) -> Result<(), ParseError> {
+        let offset = Reader::at(msg, V2_OFFSET_FROM.saturating_sub(2))?.be16()?;
+        if offset == 0 || offset > MAX_V2_OFFSET {
+            return Err(ParseError::Offset(offset));
+        }
+        let start = V2_OFFSET_FROM.saturating_add(usize::from(offset));
+        let counts = self.v2_ext.parse(msg, start)?;
+        if !self.path_v2.has_d() {
+            return Ok(());
+        }
+        let (ism_gids, offset) = counts;
+        if offset == 0 || offset > MAX_ISM_V2_OFFSET {
+            return Err(ParseError::Offset(offset));
+        }
+        let start = start
+            .saturating_add(ISM_V2_OFFSET_FROM)
+            .saturating_add(usize::from(offset));
+        self.ism_v2_ext.parse(msg, start, ism_gids)
+    }
+
+    /// Length of the message without what lies between the fixed part and the
+    /// prefix block.
+    fn parts_len(&self) -> usize {
+        let mut len = BASE_LEN.saturating_add(TRAILER_LEN);
+        if let Some(prefixes) = self.prefixes() {
+            len = len.saturating_add(prefixes.len());
+        }
+        if let Some(v2) = self.v2() {
+            len = len.saturating_add(v2.len());
+        }
+        if let Some(ism) = self.ism_v2() {
+            len = len.saturating_add(ism.len());
+        }
+        len
+    }
+
+    /// Length of the message on the wire.
+    pub fn wire_len(&self) -> usize {
+        let area = if self.has_area { AREA_LEN } else { 0 };
+        self.parts_len().saturating_add(area)
+    }
+
+    /// Writes the message to the start of `buf` and returns its length.
+    pub fn emit(&self, buf: &mut [u8]) -> Result<usize, EmitError> {
+        let v2 = self.version > V1;
+        if self.version < V1
+            || self.version > 15
+            || (v2 && !self.has_area)
+            || (!v2 && (self.path_v2 != Path::None || self.path_v1 == Path::None))
+            || (self.path_v1.has_d() && !self.has_area)
+        {
+            return Err(EmitError::Invalid);
+        }
+        let mut w = Writer::new(buf);
+        let length = u16::try_from(self.wire_len()).map_err(|_| EmitError::Invalid)?;
+        Header {
+            eyecatcher: Eyecatcher::Smcr,
+            kind: MsgType::Proposal,
+            length,
+            version: self.version,
+            path_v2: if v2 { self.path_v2.bits() } else { 0 },
+            path_v1: self.path_v1.bits(),
+        }
+        .emit(&mut w)?;
+        w.put(&self.peer_id.0)?;
+        w.put(&self.gid.0)?;
+        w.put(&self.mac.0)?;
+        let has_ip_area = self.path_v1 != Path::None && self.has_area;
+        w.be16(if has_ip_area { IP_OFFSET } else { 0 })?;
+        if self.has_area {
+            self.emit_area(&mut w)?;
+        }
+        if let Some(prefixes) = self.prefixes() {
+            prefixes.emit(&mut w)?;
+        }
+        if let Some(v2) = self.v2() {
+            let ism_gids = self.ism_v2().map(|ism| ism.gids.count());
+            v2.emit(&mut w, ism_gids)?;
+        }
+        if let Some(ism) = self.ism_v2() {
+            ism.emit(&mut w)?;
+        }
+        w.put(&Eyecatcher::Smcr.bytes())?;
+        Ok(w.len())
+    }
+
+    /// Writes the SMC-D area. Without SMC-D version 1 its GID stays zero: C takes
+    /// a byte of it for a count then.
+    fn emit_area(&self, w: &mut Writer<'_>) -> Result<(), EmitError> {
+        let ism = if self.path_v1.has_d() {
+            self.ism_v1
+        } else {
+            GidChid::default()
+        };
+        ism.emit(w)?;
+        let v2_offset = match self.v2() {
+            Some(_) => AREA_LEN
+                .saturating_sub(V2_OFFSET_FROM.saturating_sub(BASE_LEN))
+                .saturating_add(self.prefixes().map_or(0, Prefixes::len)),
+            None => 0,
+        };
+        w.be16(u16::try_from(v2_offset).map_err(|_| EmitError::Invalid)?)?;
+        w.put(&self.vendor)?;
+        w.zero(20)
+    }
+}
+
+impl Default for Proposal {
+    fn default() -> Self {
+        Proposal::EMPTY
+    }
+}
+
+impl GidChid {
+    /// Reads an entry.
+    fn read(r: &mut Reader<'_>) -> Result<GidChid, ParseError> {
+        Ok(GidChid {
+            gid: IsmGid(r.be64()?),
+            chid: Chid(r.be16()?),
+        })
+    }
+
+    /// Writes an entry.
+    fn emit(&self, w: &mut Writer<'_>) -> Result<(), EmitError> {
+        w.be64(self.gid.0)?;
+        w.be16(self.chid.0)
+    }
+}
+
+impl Prefixes {
+    /// Length on the wire.
+    fn len(&self) -> usize {
+        let v6 = self.ipv6.len().saturating_mul(V6_PREFIX_LEN);
+        PREFIX_LEN.saturating_add(v6)
+    }
+
+    /// Parses the block.
+    fn parse(&mut self, msg: &[u8], ip_offset: u16) -> Result<(), ParseError> {
+        let start = BASE_LEN.saturating_add(usize::from(ip_offset));
+        let mut r = Reader::at(msg, start)?;
+        self.ipv4.addr = r.array()?;
+        self.ipv4.len = r.u8()?;
+        r.skip(2)?;
+        let count = r.u8()?;
+        for _ in 0..count {
+            let prefix = Ipv6Prefix {
+                addr: r.array()?,
+                len: r.u8()?,
+            };
+            if !self.ipv6.push(prefix) {
+                return Err(ParseError::Count(count));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the block.
+    fn emit(&self, w: &mut Writer<'_>) -> Result<(), EmitError> {
+        w.put(&self.ipv4.addr)?;
+        w.u8(self.ipv4.len)?;
+        w.zero(2)?;
+        w.u8(self.ipv6.count())?;
+        for prefix in self.ipv6.iter() {
+            w.put(&prefix.addr)?;
+            w.u8(prefix.len)?;
+        }
+        Ok(())
+    }
+}
+
+impl V2Ext {
+    /// Length on the wire.
+    fn len(&self) -> usize {
+        let eids = self.eids.len().saturating_mul(Eid::LEN);
+        V2_LEN.saturating_add(eids)
+    }
+
+    /// Parses the extension; returns the number of GID and CHID entries and the
+    /// SMC-D version 2 offset.
+    fn parse(&mut self, msg: &[u8], start: usize) -> Result<(u8, u16), ParseError> {
+        let mut r = Reader::at(msg, start)?;
+        let eids = r.u8()?;
+        let ism_gids = r.u8()?;
+        r.skip(1)?;
+        let bits = r.u8()?;
+        r.skip(2)?;
+        let ism_offset = r.be16()?;
+        self.release = bits >> 4;
+        self.has_seid = bits & 1 != 0;
+        self.roce_gid = Gid(r.array()?);
+        self.max_conns = r.u8()?;
+        self.max_links = r.u8()?;
+        self.features = r.be16()?;
+        r.skip(12)?;
+        for _ in 0..eids {
+            let eid = Eid::read(&mut r)?;
+            if !self.eids.push(eid) {
+                return Err(ParseError::Count(eids));
+            }
+        }
+        Ok((ism_gids, ism_offset))
+    }
+
+    /// Writes the extension; `ism_gids` is there if an SMC-D version 2 extension
+    /// with so many entries follows.
+    fn emit(&self, w: &mut Writer<'_>, ism_gids: Option<u8>) -> Result<(), EmitError> {
+        if self.release > 15 {
+            return Err(EmitError::Invalid);
+        }
+        let ism_offset = match ism_gids {
+            Some(_) => self.len().saturating_sub(ISM_V2_OFFSET_FROM),
+            None => 0,
+        };
+        w.u8(self.eids.count())?;
+        w.u8(ism_gids.unwrap_or(0))?;
+        w.zero(1)?;
+        w.u8((self.release << 4) | u8::from(self.has_seid))?;
+        w.zero(2)?;
+        w.be16(u16::try_from(ism_offset).map_err(|_| EmitError::Invalid)?)?;
+        w.put(&self.roce_gid.0)?;
+        w.u8(self.max_conns)?;
+        w.u8(self.max_links)?;
+        w.be16(self.features)?;
+        w.zero(12)?;
+        for eid in self.eids.iter() {
+            w.put(&eid.0)?;
+        }
+        Ok(())
+    }
+}
+
+impl IsmV2Ext {
+    /// Length on the wire.
+    fn len(&self) -> usize {
+        let gids = self.gids.len().saturating_mul(ISM_GID_LEN);
+        ISM_V2_LEN.saturating_add(gids)
+    }
+
+    /// Parses the extension with `count` entries.
+    fn parse(&mut self, msg: &[u8], start: usize, count: u8) -> Result<(), ParseError> {
+        let mut r = Reader::at(msg, start)?;
+        self.seid = Eid::read(&mut r)?;
+        r.skip(16)?;
+        for _ in 0..count {
+            let entry = GidChid::read(&mut r)?;
+            if !self.gids.push(entry) {
+                return Err(ParseError::Count(count));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the extension.
+    fn emit(&self, w: &mut Writer<'_>) -> Result<(), EmitError> {
+        w.put(&self.seid.0)?;
+        w.zero(16)?;
+        for entry in self.gids.iter() {
+            entry.emit(w)?;
+        }
+        Ok(())
+    }
+}

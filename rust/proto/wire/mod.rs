@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Byte layouts: what is on the wire, and nothing about when or why.
+//!
+//! * [`tcp_option`]: the option in SYN and SYN-ACK that says "I speak SMC".
+//! * [`clc`]: the handshake messages in the TCP stream.
+//! * [`llc`], [`cdc`]: the messages on the RDMA link.
+//! * [`ids`], [`bufsize`], [`list`]: the small values that these messages carry.
+//! * [`bytes`]: the checked reader and writer all codecs are made of.
+//!
+//! Every parser checks lengths and returns owned values; every emitter writes
+//! into the caller's buffer and returns the length. State machines live
+//! elsewhere.
+
+pub mod bufsize;
+pub mod bytes;
+pub mod cdc;
+pub mod clc;
+pub mod ids;
+pub mod list;
+pub mod llc;
+pub mod tcp_option;

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The TCP option that announces SMC.
+//!
+//! Experimental option, kind 254, length 6, magic "SMCR" in EBCDIC (RFC 7609
+//! section 3.1 and appendix A). It stands in SYN and SYN-ACK only. This module
+//! finds it in received headers and states the edit that adds it to one that TCP
+//! has built without it. It never touches a packet itself, and any garbage is
+//! tolerated: what cannot be parsed simply has no option.
+
+/// Length of a TCP header without options.
+pub const TCP_HEADER_LEN: usize = 20;
+/// Longest TCP header, in units of 32-bit words.
+pub const MAX_DOFF: u8 = 15;
+/// The bytes to append: two NOPs and the option.
+pub const OPTION: [u8; 8] = [1, 1, 254, 6, 0xe2, 0xd4, 0xc3, 0xd9];
+/// Number of 32-bit words that [`OPTION`] takes.
+pub const OPTION_WORDS: u8 = 2;
+
+const KIND_END: u8 = 0;
+const KIND_NOP: u8 = 1;
+const KIND_MD5: u8 = 19;
+const KIND_AO: u8 = 29;
+const KIND_EXPERIMENT: u8 = 254;
+const MAGIC: [u8; 4] = [0xe2, 0xd4, 0xc3, 0xd9];
+/// Smallest valid length of the option; the even longer ones C accepts, too.
+const MIN_LEN: usize = 6;
+
+/// Offset of the byte that holds the data offset, inside the TCP header.
+const OFF_DOFF: usize = 12;
+/// Offset of the flags byte.
+const OFF_FLAGS: usize = 13;
+const FLAG_FIN: u8 = 0x01;
+const FLAG_SYN: u8 = 0x02;
+const FLAG_RST: u8 = 0x04;
+
+/// Where the SMC option is, relative to the start of the option bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Offset of the option's kind byte.
+    pub offset: usize,
+    /// Length of the option, kind and length bytes included; 6 unless the peer
+    /// sends something beyond the magic.
+    pub len: usize,
+}
+
+/// What a walk over the options of one header has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scan {
+    /// The first valid SMC option.
+    pub smc: Option<Found>,
+    /// An MD5 (RFC 2385) or AO (RFC 5925) signature is present, which covers
+    /// the options: the header must not be changed any more.
+    pub signed: bool,
+    /// The walk ended at an impossible length; what follows was not looked at.
+    pub malformed: bool,
+}
+
+/// Walks over the option bytes of a TCP header (those behind its first 20
+/// bytes, up to its data offset) as Linux does: an impossible length ends it.
+pub fn scan(options: &[u8]) -> Scan {
+    let mut seen = Scan::default();
+    let mut rest = options;
+
+    loop {
+        let (kind, len) = match rest {
+            [] | [KIND_END, ..] => return seen,
+            [KIND_NOP, tail @ ..] => {
+                rest = tail;
+                continue;
+            }
+            [kind, len, ..] => (*kind, usize::from(*len)),
+            [_] => {
+                seen.malformed = true;
+                return seen;
+            }
+        };
+        let Some((option, tail)) = rest.split_at_checked(len).filter(|_| len >= 2) else {
+            seen.malformed = true;
+            return seen;
+        };
+        match kind {
+            KIND_MD5 | KIND_AO => seen.signed = true,
+            KIND_EXPERIMENT if seen.smc.is_none() && is_smc(option) => {
+                seen.smc = Some(Found {
+                    offset: options.len().saturating_sub(rest.len()),
+                    len,
+                });
+            }
+            _ => {}
+        }
+        rest = tail;
+    }
+}
+
+/// Whether `option` (kind, length, content) is a valid SMC option.
+fn is_smc(option: &[u8]) -> bool {
+    let len = option.len();
+    len >= MIN_LEN && len & 1 == 0 && option.get(2..6) == Some(&MAGIC)
+}
+
+/// The first valid SMC option in the option bytes of a TCP header.
+#[inline]
+pub fn find(options: &[u8]) -> Option<Found> {
+    scan(options).smc
+}
+
+/// The option bytes of a TCP header that starts at `tcp`; nothing where the
+/// data offset is impossible or beyond the slice.
+pub fn options(tcp: &[u8]) -> Option<&[u8]> {
+    let doff = doff_of(*tcp.get(OFF_DOFF)?);
+    tcp.get(TCP_HEADER_LEN..header_len(doff))
+}
+
+/// Whether the TCP header that starts at `tcp` is a SYN or SYN-ACK and carries
+/// a valid SMC option.
+pub fn announces_smc(tcp: &[u8]) -> bool {
+    is_syn(tcp) && options(tcp).and_then(find).is_some()
+}
+
+/// Whether a header of `doff` words has room for [`OPTION`].
+#[inline]
+pub const fn has_room(doff: u8) -> bool {
+    doff >= 5 && doff <= MAX_DOFF - OPTION_WORDS
+}
+
+/// Overwrites every valid SMC option in `options` by NOPs, so that nobody finds
+/// it again. Returns whether there was one.
+pub fn blank(options: &mut [u8]) -> bool {
+    let mut any = false;
+    while let Some(found) = find(options) {
+        let end = found.offset.saturating_add(found.len);
+        match options.get_mut(found.offset..end) {
+            Some(bytes) => bytes.fill(KIND_NOP),
+            None => return any,
+        }
+        any = true;
+    }
+    any
+}
+
+/// Why the option is not added to a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Not a whole TCP header, or its data offset is impossible.
+    Malformed,
+    /// Neither SYN nor SYN-ACK.
+    NotSyn,
+    /// It has the option already.
+    Present,
+    /// Fewer than 8 bytes of option space are left.
+    NoRoom,
+    /// An MD5 or AO signature covers the header.
+    Signed,
+}
+
+/// The edit that adds [`OPTION`] to one TCP header.
+///
+/// Beside the header the IP total (payload) length grows by [`Edit::GROWTH`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edit {
+    /// Where to insert, relative to the start of the TCP header: its end. Data
+    /// behind it (fast open) moves.
+    pub insert_at: usize,
+    /// What to insert.
+    pub bytes: [u8; 8],
+    /// Bytes 12 and 13 of the header (data offset and flags) before the edit,
+    /// as a big-endian word, for checksum updates.
+    pub old_word: u16,
+    /// The same word after the edit.
+    pub new_word: u16,
+}
+
+impl Edit {
+    /// Number of bytes by which the segment grows.
+    pub const GROWTH: u16 = 8;
+
+    /// The byte to store at offset 12 of the header.
+    #[inline]
+    pub fn doff_byte(&self) -> u8 {
+        let [hi, _] = self.new_word.to_be_bytes();
+        hi
+    }
+
+    /// The header's checksum field after the edit, from the one before, in host
+    /// order, for a segment that is completely checksummed. `tcp_len` is the
+    /// length of TCP header and data before the edit. (RFC 1624: the complement
+    /// of the sum is updated by every word that changed, of the pseudo header,
+    /// too.)
+    pub fn checksum(&self, old: u16, tcp_len: u16) -> u16 {
+        let mut sum = u32::from(!old);
+        let mut add = |v: u16| sum = sum.wrapping_add(u32::from(v));
+        add(!self.old_word);
+        add(self.new_word);
+        add(!tcp_len);
+        add(tcp_len.wrapping_add(Self::GROWTH));
+        for pair in self.bytes.chunks_exact(2) {
+            if let [hi, lo] = pair {
+                add(u16::from_be_bytes([*hi, *lo]));
+            }
+        }
+        !fold(sum)
+    }
+
+    /// The same for a segment whose checksum the device completes
+    /// (`CHECKSUM_PARTIAL`): the field then holds the sum of the pseudo header
+    /// alone, not complemented.
+    pub fn partial_checksum(&self, old: u16, tcp_len: u16) -> u16 {
+        let sum = u32::from(old)
+            .wrapping_add(u32::from(!tcp_len))
+            .wrapping_add(u32::from(tcp_len.wrapping_add(Self::GROWTH)));
+        fold(sum)
+    }
+}
+
+/// Folds a sum of 16-bit words into 16 bits.
+fn fold(mut sum: u32) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff).wrapping_add(sum >> 16);
+    }
+    // Now at most 16 bits.
+    (sum & 0xffff) as u16
+}
+
+/// States the edit that adds the option to the TCP header that starts at `tcp`
+/// (the whole header must be there, data behind it does not matter).
+pub fn edit(tcp: &[u8]) -> Result<Edit, Refusal> {
+    let (Some(&doff_byte), Some(&flags)) = (tcp.get(OFF_DOFF), tcp.get(OFF_FLAGS)) else {
+        return Err(Refusal::Malformed);
+    };
+    let seen = scan(options(tcp).ok_or(Refusal::Malformed)?);
+    let doff = doff_of(doff_byte);
+
+    if !is_syn(tcp) {
+        return Err(Refusal::NotSyn);
+    }
+    if seen.signed {
+        return Err(Refusal::Signed);
+    }
+    if seen.smc.is_some() {
+        return Err(Refusal::Present);
+    }
+    if seen.malformed {
+        return Err(Refusal::Malformed);
+    }
+    if !has_room(doff) {
+        return Err(Refusal::NoRoom);
+    }
+    let new_doff_byte = doff_byte.wrapping_add(OPTION_WORDS << 4);
+    Ok(Edit {
+        insert_at: header_len(doff),
+        bytes: OPTION,
+        old_word: u16::from_be_bytes([doff_byte, flags]),
+        new_word: u16::from_be_bytes([new_doff_byte, flags]),
+    })
+}
+
+/// Whether the header is a SYN or SYN-ACK (and not some SYN+RST oddity).
+fn is_syn(tcp: &[u8]) -> bool {
+    match tcp.get(OFF_FLAGS) {
+        Some(flags) => flags & (FLAG_SYN | FLAG_RST | FLAG_FIN) == FLAG_SYN,
+        None => false,
+    }
+}
+
+/// The data offset in words.
+#[inline]
+const fn doff_of(byte: u8) -> u8 {
+    byte >> 4
+}
+
+/// The header length in bytes.
+#[inline]
+fn header_len(doff: u8) -> usize {
+    usize::from(doff).saturating_mul(4)
+}
