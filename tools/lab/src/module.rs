@@ -30,7 +30,7 @@ pub fn build(kernel: &Kernel) -> Result<PathBuf> {
     fs::write(&log, "")?;
 
     let mut copy = sysroot::get()?.command("rsync");
-    copy.args(["-rlpt", "--checksum", "--delete", "--exclude=target"]);
+    copy.args(["-rlp", "--checksum", "--delete", "--exclude=target"]);
     // Kbuild's products live beside the copies and must survive.
     for product in ["*.o", "*.ko", "*.mod", "*.mod.c", "*.rmeta", "*.cmd", "*.symvers", "*.order"] {
         copy.arg(format!("--exclude={product}"));
