@@ -25,7 +25,8 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The commands.
+/// The commands; each is described at its arguments, where the help text comes from.
+#[expect(missing_docs, reason = "described at their arguments")]
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Run(RunArgs),

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The fallback counters of a network namespace: `/proc/net/smc_fallback` of rsmc.
+//!
+//! Text lines: `smc_connections N`, `fallback_client N`, `fallback_server N`, then
+//! `reason <client|server> CODE N`, then `peer ADDR CODE N` (a table of limited size).
+
+use crate::error::{Error, Result};
+use std::io;
+use std::net::IpAddr;
+
+/// Where the counters are.
+pub const FILE: &str = "/proc/net/smc_fallback";
+
+/// Which side of a connection this host was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// It connected.
+    Client,
+    /// It accepted.
+    Server,
+}
+
+impl Role {
+    /// `client` or `server`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Client => "client",
+            Role::Server => "server",
+        }
+    }
+}
+
+/// All counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Connections that became SMC; `None` if the source does not say.
+    pub smc_connections: Option<u64>,
+    /// Connections made by this host that fell back.
+    pub fallback_client: u64,
+    /// Connections accepted by this host that fell back.
+    pub fallback_server: u64,
+    /// By role and reason code.
+    pub reasons: Vec<(Role, u32, u64)>,
+    /// By peer and reason code.
+    pub peers: Vec<(IpAddr, u32, u64)>,
+}
+
+/// Reads the counters' text. Lines of a kind that is not known are passed over, so that newer
+/// modules may say more; a known line that cannot be read is an error.
+///
+/// # Errors
+/// `Malformed`.
+pub fn parse(text: &str) -> Result<Counters> {
+    let mut counters = Counters::default();
+    for line in text.lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        match fields[..] {
+            ["smc_connections", count] => counters.smc_connections = Some(number(count)?),
+            ["fallback_client", count] => counters.fallback_client = number(count)?,
+            ["fallback_server", count] => counters.fallback_server = number(count)?,
+            ["reason", role, reason, count] => {
+                let role = match role {
+                    "client" => Role::Client,
+                    "server" => Role::Server,
+                    _ => return Err(Error::Malformed("the role of a fallback reason")),
+                };
+                counters.reasons.push((role, code(reason)?, number(count)?));
+            }
+            ["peer", peer, reason, count] => {
+                let peer = peer.parse().map_err(|_| Error::Malformed("a peer's address"))?;
+                counters.peers.push((plain(peer), code(reason)?, number(count)?));
+            }
+            _ => {}
+        }
+    }
+    Ok(counters)
+}
+
+/// Reads this namespace's counters.
+///
+/// # Errors
+/// `NotThere` if the module is not loaded.
+pub fn read() -> Result<Counters> {
+    match std::fs::read_to_string(FILE) {
+        Ok(text) => parse(&text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::NotThere(
+            "the module rsmc is not loaded (modprobe rsmc)".into(),
+        )),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// An IPv4 peer by its IPv4 address, also where a socket of IPv6 talked to it.
+pub fn plain(address: IpAddr) -> IpAddr {
+    address.to_canonical()
+}
+
+fn number(text: &str) -> Result<u64> {
+    text.parse().map_err(|_| Error::Malformed("a fallback counter"))
+}
+
+fn code(text: &str) -> Result<u32> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    u32::from_str_radix(digits, 16).map_err(|_| Error::Malformed("a fallback reason"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(crate) const SAMPLE: &str = "smc_connections 3\nfallback_client 12\nfallback_server 1\n\
+        reason client 0x03010000 10\nreason client 0x03030000 2\nreason server 0x05000000 1\n\
+        peer 10.0.0.2 0x03010000 10\npeer ::ffff:10.0.0.2 0x03030000 2\npeer fd00::2 0x05000000 1\n";
+
+    #[test]
+    fn a_sample() {
+        let counters = parse(SAMPLE).unwrap();
+        assert_eq!(counters.smc_connections, Some(3));
+        assert_eq!((counters.fallback_client, counters.fallback_server), (12, 1));
+        assert_eq!(counters.reasons.len(), 3);
+        assert_eq!(counters.reasons[0], (Role::Client, 0x0301_0000, 10));
+        assert_eq!(counters.peers.len(), 3);
+        assert_eq!(counters.peers[0].0, counters.peers[1].0);
+    }
+
+    #[test]
+    fn unknown_lines_pass_and_broken_ones_do_not() {
+        assert_eq!(parse("").unwrap(), Counters::default());
+        assert_eq!(parse("peers_dropped 7\nfuture a b c d e\n").unwrap(), Counters::default());
+        for broken in [
+            "smc_connections x",
+            "fallback_client -1",
+            "fallback_server 99999999999999999999",
+            "reason nobody 0x1 1",
+            "reason client 0xg 1",
+            "reason client 0x123456789 1",
+            "peer 10.0.0 0x1 1",
+        ] {
+            assert!(parse(broken).is_err(), "{broken}");
+        }
+    }
+}
