@@ -69,7 +69,11 @@ impl Key {
     /// The first 16 hexadecimal digits.
     pub fn short(&self) -> String {
         let digest = self.0.clone().finalize();
-        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        digest
+            .iter()
+            .take(8)
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
     }
 }
 

@@ -23,6 +23,7 @@ pub enum Origin {
 /// `[sysroot]`: the distribution everything is built and run in.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "some of it is for tools/bootstrap only")]
 pub struct Sysroot {
     /// Release name of the distribution.
     pub suite: String,
@@ -31,7 +32,6 @@ pub struct Sysroot {
     /// Packages whose versions kernels depend on.
     pub toolchain: Vec<String>,
     /// All other packages.
-    #[allow(dead_code, reason = "read by tools/bootstrap")]
     pub packages: Vec<String>,
 }
 
@@ -107,10 +107,16 @@ impl Data {
         let data: Data = toml::from_str(&text).with_context(|| path.display().to_string())?;
         for (name, flavour) in &data.flavour {
             if !data.series.contains_key(&flavour.series) {
-                bail!("lab.toml: flavour {name} names unknown series {}", flavour.series);
+                bail!(
+                    "lab.toml: flavour {name} names unknown series {}",
+                    flavour.series
+                );
             }
             if !data.compiler.contains_key(&flavour.compiler) {
-                bail!("lab.toml: flavour {name} names unknown compiler {}", flavour.compiler);
+                bail!(
+                    "lab.toml: flavour {name} names unknown compiler {}",
+                    flavour.compiler
+                );
             }
         }
         DATA.set(data).ok();
@@ -136,7 +142,10 @@ impl Data {
     pub fn flavour(&self, name: &str) -> Result<&Flavour> {
         self.flavour.get(name).with_context(|| {
             let known: Vec<&str> = self.flavour.keys().map(String::as_str).collect();
-            format!("no kernel flavour '{name}'; there are: {}", known.join(", "))
+            format!(
+                "no kernel flavour '{name}'; there are: {}",
+                known.join(", ")
+            )
         })
     }
 }

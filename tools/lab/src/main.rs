@@ -7,6 +7,7 @@
 //! [`kernel`], [`module`] (rsmc.ko), [`check`] (style), [`run`] (guests).
 
 mod cache;
+mod check;
 mod data;
 mod kernel;
 mod module;
@@ -39,6 +40,11 @@ enum Command {
         /// Name from lab.toml
         #[arg(long, default_value = "debian-7.2")]
         kernel: String,
+    },
+    /// Judge everything that needs no guest: style, lints, documentation, walls
+    Check {
+        /// Only checks whose name contains this
+        only: Option<String>,
     },
     /// Run a command inside the sysroot
     Sysroot {
@@ -82,6 +88,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Module { kernel } => {
             println!("{}", module::build(&kernel::get(&kernel)?)?.display());
         }
+        Command::Check { only } => return check::main(only.as_deref()),
         Command::Sysroot { command } => {
             let (program, arguments) = match command.split_first() {
                 Some((program, arguments)) => (program.as_str(), arguments),
@@ -112,7 +119,12 @@ fn dispatch(command: Command) -> Result<ExitCode> {
 fn kernels(names: &[String]) -> Result<()> {
     if names.is_empty() {
         for (name, flavour) in &data::Data::get().flavour {
-            println!("{name:12} {}", flavour.about);
+            let note = if flavour.build_only {
+                " (not booted)"
+            } else {
+                ""
+            };
+            println!("{name:12} {}{note}", flavour.about);
         }
     }
     for name in names {

@@ -4,38 +4,118 @@
 
 use crate::cache;
 use crate::data::Data;
-use crate::kernel::{make, Kernel};
+use crate::kernel::{make as kbuild, Kernel};
 use crate::progress;
 use crate::sysroot;
 use anyhow::{bail, Context, Result};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What Kbuild needs of the checkout.
 const SOURCES: [&str; 2] = ["Kbuild", "rust"];
 
-/// Builds the module and returns its path. The sources are copied to a directory
-/// per checkout and kernel first (unchanged files keep their times, so builds
-/// are incremental).
+/// Files Kbuild makes beside the copied sources; they survive the next copy.
+const PRODUCTS: [&str; 11] = [
+    "*.o",
+    "*.ko",
+    "*.mod",
+    "*.mod.c",
+    "*.rmeta",
+    "*.cmd",
+    "*.d",
+    "*.symvers",
+    "*.order",
+    "*_generated*",
+    "kernel_types.txt",
+];
+
+/// Variants of a build, each with a build directory of its own.
+pub struct Build<'a> {
+    /// Name of the directory.
+    pub name: &'a str,
+    /// Compile through clippy.
+    pub clippy: bool,
+}
+
+/// What a build made.
+pub struct Built {
+    /// `rsmc.ko`.
+    pub module: PathBuf,
+    /// The directory that was `M=`.
+    pub tree: PathBuf,
+    /// Lines of the log that warn.
+    pub warnings: Vec<String>,
+}
+
+/// Builds the module and returns its path; warnings are printed.
 pub fn build(kernel: &Kernel) -> Result<PathBuf> {
-    let _lock = cache::lock(&format!(
-        "module-{}-{}",
-        kernel.flavour,
-        cache::work().file_name().unwrap_or_default().to_string_lossy()
-    ))?;
-    let dir = cache::work().join("module").join(&kernel.flavour);
+    let built = make(
+        kernel,
+        &Build {
+            name: "module",
+            clippy: false,
+        },
+    )?;
+    for warning in &built.warnings {
+        eprintln!("    {warning}");
+    }
+    Ok(built.module)
+}
+
+/// Builds a variant. The sources are copied to a directory per checkout, kernel
+/// and variant first; unchanged files keep their times, so it is incremental.
+pub fn make(kernel: &Kernel, build: &Build<'_>) -> Result<Built> {
+    let dir = cache::work().join(build.name).join(&kernel.flavour);
     let log = dir.join("log");
     let tree = dir.join("tree");
     fs::create_dir_all(&tree).with_context(|| tree.display().to_string())?;
+    let _lock = cache::lock_file(&dir.join("lock"))?;
     fs::write(&log, "")?;
+    copy(&tree, &log)?;
 
+    let flavour = Data::get().flavour(&kernel.flavour)?;
+    let mut variables = kbuild::variables(flavour)?;
+    variables.push(format!("KERNELRELEASE={}", kernel.release));
+    variables.push(format!("M={}", tree.display()));
+    if build.clippy {
+        variables.push("CLIPPY=1".into());
+        // Objects that are up to date would hide their warnings.
+        variables.push(format!(
+            "KRUSTFLAGS=--cfg=rsmc_check_{}",
+            std::process::id()
+        ));
+    }
+    let mut compile = kbuild::command(&kernel.source, &kernel.build, &variables)?;
+    compile.arg("modules");
+    let what = format!("rsmc.ko for {} ({})", kernel.flavour, build.name);
+    progress::run(&what, &mut compile, &log)?;
+
+    let module = tree.join("rsmc.ko");
+    if !module.exists() {
+        bail!(
+            "Kbuild succeeded without making rsmc.ko (log: {})",
+            log.display()
+        );
+    }
+    Ok(Built {
+        module,
+        warnings: warnings(&fs::read_to_string(&log)?),
+        tree,
+    })
+}
+
+fn copy(tree: &Path, log: &Path) -> Result<()> {
     let mut copy = sysroot::get()?.command("rsync");
-    copy.args(["-rlp", "--checksum", "--delete", "--exclude=target"]);
-    // Kbuild's products live beside the copies and must survive.
-    for product in ["*.o", "*.ko", "*.mod", "*.mod.c", "*.rmeta", "*.cmd", "*.symvers", "*.order"] {
+    copy.args([
+        "-rlp",
+        "--checksum",
+        "--delete",
+        "--exclude=target",
+        "--exclude=fuzz",
+    ]);
+    for product in PRODUCTS {
         copy.arg(format!("--exclude={product}"));
     }
-    copy.args(["--exclude=*_generated*"]);
     for source in SOURCES {
         let path = cache::top().join(source);
         if !path.exists() {
@@ -43,24 +123,32 @@ pub fn build(kernel: &Kernel) -> Result<PathBuf> {
         }
         copy.arg(path);
     }
-    progress::run("rsmc.ko: copying the sources", copy.arg(&tree), &log)?;
+    progress::run("rsmc.ko: copying the sources", copy.arg(tree), log)
+}
 
-    let flavour = Data::get().flavour(&kernel.flavour)?;
-    let mut variables = make::variables(flavour)?;
-    variables.push(format!("KERNELRELEASE={}", kernel.release));
-    variables.push(format!("M={}", tree.display()));
-    let mut compile = make::command(&kernel.source, &kernel.build, &variables)?;
-    compile.arg("modules");
-    progress::run(&format!("rsmc.ko for {}", kernel.flavour), &mut compile, &log)?;
+/// The warnings in a log, each with the lines that explain it.
+fn warnings(log: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let mut inside = false;
+    for line in log.lines() {
+        let starts = line.contains("warning:") || line.starts_with("WARNING:");
+        inside = starts || (inside && line.starts_with([' ', '=', '|']));
+        match found.last_mut() {
+            Some(last) if inside && !starts => *last += &format!("\n{line}"),
+            _ if starts => found.push(line.to_string()),
+            _ => {}
+        }
+    }
+    found
+}
 
-    // Warnings are errors in what we own; show them rather than hide them.
-    let text = fs::read_to_string(&log)?;
-    for line in text.lines().filter(|line| line.contains("warning")) {
-        eprintln!("    {line}");
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn warnings_keep_their_explanation() {
+        let log = "  RUSTC a\nwarning: unused\n  --> a.rs:1\n  CC b\nb.c:1: warning: x\n";
+        let found = super::warnings(log);
+        assert_eq!(found.len(), 2);
+        assert!(found[0].contains("a.rs:1"));
     }
-    let module = tree.join("rsmc.ko");
-    if !module.exists() {
-        bail!("Kbuild succeeded without making rsmc.ko (log: {})", log.display());
-    }
-    Ok(module)
 }

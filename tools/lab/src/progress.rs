@@ -32,14 +32,20 @@ impl Watch {
     pub fn new(what: &str) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner();
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix} {elapsed} {wide_msg}")
+            if let Ok(style) =
+                ProgressStyle::with_template("{spinner} {prefix} {elapsed} {wide_msg}")
             {
                 bar.set_style(style);
             }
             bar.set_prefix(what.to_string());
             bar
         });
-        Watch { what: what.to_string(), start: Instant::now(), printed: Cell::new(None), bar }
+        Watch {
+            what: what.to_string(),
+            start: Instant::now(),
+            printed: Cell::new(None),
+            bar,
+        }
     }
 
     /// To be called often; `detail` is the latest news and may be empty.
@@ -132,18 +138,43 @@ pub fn run(what: &str, command: &mut Command, log: &Path) -> Result<()> {
 /// Recognises the usual outside causes in a command's output.
 pub fn explain(text: &str) -> Option<String> {
     const CAUSES: [(&str, &str); 9] = [
-        ("No space left on device", "the disk is full: the cache needs 15 GB (RSMC_CACHE moves it)"),
-        ("Disk quota exceeded", "the disk quota is used up (RSMC_CACHE moves the cache)"),
-        ("Temporary failure resolving", "no network: a host name could not be resolved"),
-        ("Could not resolve", "no network: a host name could not be resolved"),
+        (
+            "No space left on device",
+            "the disk is full: the cache needs 15 GB (RSMC_CACHE moves it)",
+        ),
+        (
+            "Disk quota exceeded",
+            "the disk quota is used up (RSMC_CACHE moves the cache)",
+        ),
+        (
+            "Temporary failure resolving",
+            "no network: a host name could not be resolved",
+        ),
+        (
+            "Could not resolve",
+            "no network: a host name could not be resolved",
+        ),
         ("Could not connect", "no network: a connection failed"),
         ("Network is unreachable", "no network: it is unreachable"),
-        ("Unable to locate package", "the archive lacks a package named in lab.toml"),
-        ("was not found", "the archive no longer has a version named in lab.toml"),
-        ("SSL certificate problem", "a TLS certificate was refused: set SSL_CERT_FILE to your CA bundle"),
+        (
+            "Unable to locate package",
+            "the archive lacks a package named in lab.toml",
+        ),
+        (
+            "was not found",
+            "the archive no longer has a version named in lab.toml",
+        ),
+        (
+            "SSL certificate problem",
+            "a TLS certificate was refused: set SSL_CERT_FILE to your CA bundle",
+        ),
     ];
     let (sign, reason) = CAUSES.iter().find(|(sign, _)| text.contains(sign))?;
-    let line = text.lines().find(|line| line.contains(sign)).unwrap_or("").trim();
+    let line = text
+        .lines()
+        .find(|line| line.contains(sign))
+        .unwrap_or("")
+        .trim();
     Some(format!("{reason}: {line}"))
 }
 

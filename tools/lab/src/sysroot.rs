@@ -40,7 +40,9 @@ pub struct Sysroot {
 /// Returns the sysroot `tools/bootstrap` made.
 pub fn get() -> Result<Sysroot> {
     match std::env::var_os("RSMC_SYSROOT") {
-        Some(path) if Path::new(&path).join("usr/bin").is_dir() => Ok(Sysroot { path: path.into() }),
+        Some(path) if Path::new(&path).join("usr/bin").is_dir() => {
+            Ok(Sysroot { path: path.into() })
+        }
         _ => bail!("no sysroot: start this tool as tools/bootstrap"),
     }
 }
@@ -58,7 +60,10 @@ impl Sysroot {
             command.args(["--user", "--map-root-user", "--map-auto"]);
         }
         command.args(["--mount", "--propagation", "private", "/bin/sh"]);
-        command.arg(data::dir().join("enter.sh")).arg(&self.path).arg(program);
+        command
+            .arg(data::dir().join("enter.sh"))
+            .arg(&self.path)
+            .arg(program);
         command.env_clear();
         for name in PASSED {
             if let Some(value) = std::env::var_os(name) {
@@ -67,9 +72,14 @@ impl Sysroot {
         }
         for (name, value) in std::env::vars_os() {
             let text = name.to_string_lossy();
-            if ["CARGO_REGISTR", "CARGO_SOURCE_", "CARGO_HTTP_", "CARGO_NET_"]
-                .iter()
-                .any(|prefix| text.starts_with(prefix))
+            if [
+                "CARGO_REGISTR",
+                "CARGO_SOURCE_",
+                "CARGO_HTTP_",
+                "CARGO_NET_",
+            ]
+            .iter()
+            .any(|prefix| text.starts_with(prefix))
             {
                 command.env(&name, value);
             }
@@ -106,7 +116,10 @@ impl Sysroot {
     pub fn rustc_version(&self) -> Result<String> {
         let out = self.command("rustc").arg("--version").output()?;
         if !out.status.success() {
-            bail!("rustc in the sysroot: {}", String::from_utf8_lossy(&out.stderr).trim());
+            bail!(
+                "rustc in the sysroot: {}",
+                String::from_utf8_lossy(&out.stderr).trim()
+            );
         }
         Ok(String::from_utf8_lossy(&out.stdout).trim().to_string())
     }
@@ -115,9 +128,15 @@ impl Sysroot {
 /// Finds the version of an installed package in dpkg's status file.
 fn version<'a>(status: &'a str, package: &str) -> Option<&'a str> {
     let paragraph = status.split("\n\n").find(|paragraph| {
-        paragraph.lines().next().and_then(|line| line.strip_prefix("Package: ")) == Some(package)
+        paragraph
+            .lines()
+            .next()
+            .and_then(|line| line.strip_prefix("Package: "))
+            == Some(package)
     })?;
-    paragraph.lines().find_map(|line| line.strip_prefix("Version: "))
+    paragraph
+        .lines()
+        .find_map(|line| line.strip_prefix("Version: "))
 }
 
 #[cfg(test)]

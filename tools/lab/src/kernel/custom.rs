@@ -14,7 +14,10 @@ use std::path::Path;
 
 /// Returns the kernel, building it if needed; an interrupted build is resumed.
 pub fn get(name: &str, flavour: &Flavour) -> Result<Kernel> {
-    let series = Data::get().series.get(&flavour.series).context("unknown series")?;
+    let series = Data::get()
+        .series
+        .get(&flavour.series)
+        .context("unknown series")?;
     let fragments = fragments(flavour)?;
     let variables = make::variables(flavour)?;
     let mut key = Key::new();
@@ -48,7 +51,9 @@ pub fn get(name: &str, flavour: &Flavour) -> Result<Kernel> {
 fn fragments(flavour: &Flavour) -> Result<String> {
     let mut text = String::new();
     for fragment in &flavour.fragments {
-        let path = data::dir().join("configs").join(format!("{fragment}.config"));
+        let path = data::dir()
+            .join("configs")
+            .join(format!("{fragment}.config"));
         text += &fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     }
     Ok(text)
@@ -69,7 +74,9 @@ fn build(
     fs::write(&all, fragments)?;
 
     let mut configure = make::command(source, &build, variables)?;
-    configure.arg(format!("KCONFIG_ALLCONFIG={}", all.display())).arg("allnoconfig");
+    configure
+        .arg(format!("KCONFIG_ALLCONFIG={}", all.display()))
+        .arg("allnoconfig");
     progress::run(&format!("kernel {name}: configuring"), &mut configure, &log)?;
     check(fragments, &fs::read_to_string(build.join(".config"))?)?;
 
@@ -77,21 +84,35 @@ fn build(
     if flavour.arch == Arch::X86 {
         compile.args(["bzImage", "modules"]);
     }
-    progress::run(&format!("kernel {name}: building (8 to 14 minutes)"), &mut compile, &log)?;
+    progress::run(
+        &format!("kernel {name}: building (8 to 14 minutes)"),
+        &mut compile,
+        &log,
+    )?;
 
     let modules = dir.join("modules");
     cache::remove(&modules)?;
     let mut install = make::command(source, &build, variables)?;
-    install.arg(format!("INSTALL_MOD_PATH={}", modules.display())).arg("modules_install");
-    progress::run(&format!("kernel {name}: installing modules"), &mut install, &log)
+    install
+        .arg(format!("INSTALL_MOD_PATH={}", modules.display()))
+        .arg("modules_install");
+    progress::run(
+        &format!("kernel {name}: installing modules"),
+        &mut install,
+        &log,
+    )
 }
 
 /// Checks that Kconfig kept every line of the fragments (the last one of a
 /// symbol counts): an option dropped silently would make a test meaningless.
 fn check(fragments: &str, config: &str) -> Result<()> {
     let parse = |text: &str| -> BTreeMap<String, String> {
-        let pairs = text.lines().filter_map(|line| line.strip_prefix("CONFIG_")?.split_once('='));
-        pairs.map(|(symbol, value)| (symbol.to_string(), value.to_string())).collect()
+        let pairs = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("CONFIG_")?.split_once('='));
+        pairs
+            .map(|(symbol, value)| (symbol.to_string(), value.to_string()))
+            .collect()
     };
     let config = parse(config);
     let lost: Vec<String> = parse(fragments)

@@ -23,7 +23,10 @@ const RECIPE: &str = "1";
 
 /// Returns the kernel, downloading and preparing it if needed.
 pub fn get(name: &str, flavour: &Flavour) -> Result<Kernel> {
-    let series = Data::get().series.get(&flavour.series).context("unknown series")?;
+    let series = Data::get()
+        .series
+        .get(&flavour.series)
+        .context("unknown series")?;
     let release = format!("{}-amd64", series.abi);
     let mut variables = make::variables(flavour)?;
     variables.push(format!("KERNELRELEASE={release}"));
@@ -72,7 +75,11 @@ fn metadata(
     }
     let mut prepare = make::command(source, &build, variables)?;
     prepare.args(["olddefconfig", "prepare", "modules_prepare"]);
-    progress::run(&format!("kernel {name}: Rust metadata"), &mut prepare, &dir.join("log"))?;
+    progress::run(
+        &format!("kernel {name}: Rust metadata"),
+        &mut prepare,
+        &dir.join("log"),
+    )?;
     if fs::read_to_string(build.join(".config"))? != shipped {
         bail!("{name}: olddefconfig changed Debian's configuration");
     }
@@ -100,7 +107,9 @@ fn exported(rust: &Path) -> Result<BTreeSet<String>> {
 
 /// Rust symbols and helpers the shipped kernel exports.
 fn provided(symvers: &str) -> BTreeSet<String> {
-    let fields = symvers.lines().map(|line| line.split('\t').collect::<Vec<_>>());
+    let fields = symvers
+        .lines()
+        .map(|line| line.split('\t').collect::<Vec<_>>());
     fields
         .filter_map(|fields| match fields.as_slice() {
             [_, symbol, "vmlinux", ..] => Some(symbol.to_string()),

@@ -13,7 +13,10 @@ use std::process::Command;
 /// The variables that select architecture and compiler, the same for the kernel
 /// and for every module built against it.
 pub fn variables(flavour: &Flavour) -> Result<Vec<String>> {
-    let compiler = Data::get().compiler.get(&flavour.compiler).context("unknown compiler")?;
+    let compiler = Data::get()
+        .compiler
+        .get(&flavour.compiler)
+        .context("unknown compiler")?;
     let arch = match flavour.arch {
         Arch::Uml => "um",
         Arch::X86 => "x86",

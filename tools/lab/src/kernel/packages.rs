@@ -31,7 +31,13 @@ pub fn get(name: &str) -> Result<PathBuf> {
             let apt = || {
                 let mut command = sysroot.command("apt-get");
                 command
-                    .args(["-q", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=3"])
+                    .args([
+                        "-q",
+                        "-o",
+                        "APT::Sandbox::User=root",
+                        "-o",
+                        "Acquire::Retries=3",
+                    ])
                     .args(["-o", "Acquire::Languages=none"])
                     .arg("-o")
                     .arg(format!("Dir::State::Lists={}/lists", state.display()))
@@ -52,7 +58,11 @@ pub fn get(name: &str) -> Result<PathBuf> {
             if path.extension().is_some_and(|extension| extension == "deb") {
                 let mut unpack = sysroot.command("dpkg-deb");
                 unpack.arg("-x").arg(&path).arg(dir);
-                progress::run(&format!("packages of Linux {name}: unpacking"), &mut unpack, &log)?;
+                progress::run(
+                    &format!("packages of Linux {name}: unpacking"),
+                    &mut unpack,
+                    &log,
+                )?;
                 fs::remove_file(&path)?;
             }
         }
@@ -78,6 +88,11 @@ fn list(name: &str, series: &Series) -> Vec<String> {
 /// `tar` is the sysroot's: the host's may lack xz.
 pub fn unpack(archive: &std::path::Path, into: &std::path::Path) -> Result<Command> {
     let mut command = sysroot::get()?.command("tar");
-    command.arg("-xf").arg(archive).arg("-C").arg(into).arg("--no-same-owner");
+    command
+        .arg("-xf")
+        .arg(archive)
+        .arg("-C")
+        .arg(into)
+        .arg("--no-same-owner");
     Ok(command)
 }

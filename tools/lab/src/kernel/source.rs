@@ -13,11 +13,16 @@ use std::path::PathBuf;
 pub fn get(name: &str) -> Result<PathBuf> {
     let series = Data::get().series.get(name).context("unknown series")?;
     let mut key = Key::new();
-    key.add("series", name.as_bytes()).add("package", series.package.as_bytes());
+    key.add("series", name.as_bytes())
+        .add("package", series.package.as_bytes());
     let dir = cache::entry("source", name, &key, Restart::Clean, |dir| {
         let archive = packages::get(name)?.join(format!("usr/src/linux-source-{name}.tar.xz"));
         let what = format!("source of Linux {name}: unpacking");
-        progress::run(&what, &mut packages::unpack(&archive, dir)?, &dir.join("log"))
+        progress::run(
+            &what,
+            &mut packages::unpack(&archive, dir)?,
+            &dir.join("log"),
+        )
     })?;
     Ok(dir.join(format!("linux-source-{name}")))
 }

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! rustfmt and clippy.
+
+use super::{complaints, rust_files, source, Complaints, KERNEL};
+use crate::cache;
+use crate::kernel;
+use crate::module;
+use crate::sysroot;
+use anyhow::Result;
+
+/// All Rust files have the shape the kernel's rustfmt configuration gives.
+pub fn rustfmt() -> Result<Complaints> {
+    let config = source()?.join(".rustfmt.toml");
+    let mut command = sysroot::get()?.command("rustfmt");
+    command
+        .arg("--check")
+        .arg("--config-path")
+        .arg(config)
+        .current_dir(cache::top());
+    command.args(rust_files(&["rust", "tools", "selftests"])?);
+    complaints(&mut command, |_| false)
+}
+
+/// The module's crates pass clippy with the kernel's lints.
+pub fn clippy_module() -> Result<Complaints> {
+    let build = module::Build {
+        name: "clippy",
+        clippy: true,
+    };
+    let warnings = module::make(&kernel::get(KERNEL)?, &build)?.warnings;
+    Ok(warnings)
+}
+
+/// A cargo workspace passes clippy with warnings as errors.
+pub fn clippy(dir: &str) -> Result<Complaints> {
+    let mut command = sysroot::get()?.command("cargo");
+    command
+        .current_dir(cache::top().join(dir))
+        .env(
+            "CARGO_TARGET_DIR",
+            cache::work().join("clippy").join(dir.replace('/', "-")),
+        )
+        .args([
+            "clippy",
+            "--quiet",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ]);
+    complaints(&mut command, |_| false)
+}
