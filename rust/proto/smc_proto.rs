@@ -33,6 +33,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod conn;
 pub mod cursor;
 pub mod error;
 pub mod reason;

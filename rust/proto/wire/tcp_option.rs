@@ -54,6 +54,8 @@ pub struct Scan {
     pub signed: bool,
     /// The walk ended at an impossible length; what follows was not looked at.
     pub malformed: bool,
+    /// The walk ended at an end-of-options byte.
+    pub ended: bool,
 }
 
 /// Walks over the option bytes of a TCP header (those behind its first 20
@@ -64,7 +66,11 @@ pub fn scan(options: &[u8]) -> Scan {
 
     loop {
         let (kind, len) = match rest {
-            [] | [KIND_END, ..] => return seen,
+            [] => return seen,
+            [KIND_END, ..] => {
+                seen.ended = true;
+                return seen;
+            }
             [KIND_NOP, tail @ ..] => {
                 rest = tail;
                 continue;
@@ -152,6 +158,9 @@ pub enum Refusal {
     NoRoom,
     /// An MD5 or AO signature covers the header.
     Signed,
+    /// The options are closed by an end-of-options byte: nobody would look at an
+    /// option behind it. (Linux pads with NOPs and never gets here.)
+    Ended,
 }
 
 /// The edit that adds [`OPTION`] to one TCP header.
@@ -242,6 +251,9 @@ pub fn edit(tcp: &[u8]) -> Result<Edit, Refusal> {
     }
     if seen.malformed {
         return Err(Refusal::Malformed);
+    }
+    if seen.ended {
+        return Err(Refusal::Ended);
     }
     if !has_room(doff) {
         return Err(Refusal::NoRoom);

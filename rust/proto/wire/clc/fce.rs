@@ -47,6 +47,7 @@ pub struct FirstContact {
     pub hostname: [u8; HOSTNAME_LEN],
     /// Present in the long form, which release 1 needs. C sends the long form
     /// with zeroes also for release 0 of SMC-R, kernels before 6.7 the short one.
+    /// All zero in release 0.
     pub limits: Option<Limits>,
 }
 
@@ -88,7 +89,12 @@ impl FirstContact {
                 vendor: r.be32()?,
             };
             r.skip(8)?;
-            Some(limits)
+            // Release 0 does not know them, whatever stands there.
+            Some(if release == 0 {
+                Limits::default()
+            } else {
+                limits
+            })
         };
         Ok(FirstContact {
             direct,
@@ -101,7 +107,12 @@ impl FirstContact {
 
     /// Writes the extension.
     pub(super) fn emit(&self, w: &mut Writer<'_>) -> Result<(), EmitError> {
-        if self.release > 15 || (self.release > 0 && self.limits.is_none()) {
+        let limits_fit = match (self.release, self.limits) {
+            (0, Some(limits)) => limits == Limits::default(),
+            (0, None) => true,
+            (release, limits) => release < 16 && limits.is_some(),
+        };
+        if !limits_fit {
             return Err(EmitError::Invalid);
         }
         w.u8(if self.direct { 0x80 } else { 0 })?;
