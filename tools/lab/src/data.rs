@@ -43,6 +43,8 @@ pub struct Series {
     pub abi: String,
     /// Exact version of all its packages.
     pub package: String,
+    /// The package with the bootable kernel, where there is one.
+    pub image: Option<String>,
 }
 
 /// `[flavour.*]`: one kernel.

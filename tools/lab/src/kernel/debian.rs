@@ -149,7 +149,10 @@ fn modules(name: &str, release: &str, packages: &Path, dir: &Path) -> Result<()>
             fs::remove_file(link)?;
         }
     }
-    fs::rename(lib.join(release).join("vmlinuz"), dir.join("vmlinuz"))?;
+    let image = lib.join(release).join("vmlinuz");
+    if image.exists() {
+        fs::rename(image, dir.join("vmlinuz"))?;
+    }
     let mut depmod = sysroot::get()?.command("depmod");
     depmod.arg("-b").arg(dir.join("modules")).arg(release);
     progress::run(&format!("kernel {name}: depmod"), &mut depmod, &log)

@@ -71,18 +71,20 @@ pub fn get(name: &str) -> Result<PathBuf> {
 }
 
 fn list(name: &str, series: &Series) -> Vec<String> {
-    let (abi, version) = (&series.abi, &series.package);
-    [
+    let abi = &series.abi;
+    let mut packages = vec![
         format!("linux-source-{name}"),
         format!("linux-headers-{abi}-amd64"),
         format!("linux-headers-{abi}-common"),
         format!("linux-kbuild-{abi}"),
         format!("linux-base-{abi}-amd64"),
-        format!("linux-binary-{abi}-amd64"),
-        format!("linux-modules-{abi}-amd64"),
-    ]
-    .map(|package| format!("{package}={version}"))
-    .to_vec()
+    ];
+    packages.extend(series.image.clone());
+    packages.push(format!("linux-modules-{abi}-amd64"));
+    for package in &mut packages {
+        *package += &format!("={}", series.package);
+    }
+    packages
 }
 
 /// `tar` is the sysroot's: the host's may lack xz.
