@@ -5,7 +5,7 @@
 //! (it allocates and locks), and no dependence on the order of loading.
 
 use crate::config::Config;
-use crate::decide::{may_fall_through, Request};
+use crate::decide::{may_fall_through, Request, AF_SMC};
 use crate::report::Line;
 use core::ffi::{c_char, c_int, CStr};
 use core::mem::size_of;
@@ -27,7 +27,7 @@ pub(crate) fn run(wanted: Request, config: &Config) -> Result<c_int, c_int> {
         Ok(fd) => {
             prepare(fd, config);
             if config.debug {
-                tell(saved, wanted, smc, "is SMC, descriptor ", fd);
+                tell(wanted, made_as(smc), fd);
             }
             set_errno(saved);
             Ok(fd)
@@ -35,14 +35,18 @@ pub(crate) fn run(wanted: Request, config: &Config) -> Result<c_int, c_int> {
         Err(refusal) if may_fall_through(refusal) && !config.strict => {
             let fd = open(wanted)?;
             if config.debug {
-                tell(saved, wanted, smc, "is TCP, SMC refused with errno ", refusal);
+                tell(
+                    wanted,
+                    "is TCP, because SMC was refused with errno ",
+                    refusal,
+                );
             }
             set_errno(saved);
             Ok(fd)
         }
         Err(refusal) => {
             if config.debug {
-                tell(saved, wanted, smc, "failed with errno ", refusal);
+                tell(wanted, "failed: SMC was refused with errno ", refusal);
             }
             Err(refusal)
         }
@@ -57,10 +61,20 @@ fn prepare(fd: c_int, config: &Config) {
     }
     // Both are at most i32::MAX (`config::size`).
     if config.sndbuf != 0 {
-        set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, config.sndbuf as c_int);
+        set_option(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_SNDBUF,
+            config.sndbuf as c_int,
+        );
     }
     if config.rcvbuf != 0 {
-        set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, config.rcvbuf as c_int);
+        set_option(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_RCVBUF,
+            config.rcvbuf as c_int,
+        );
     }
 }
 
@@ -94,31 +108,35 @@ fn set_option(fd: c_int, level: c_int, name: c_int, value: c_int) {
     }
 }
 
-fn tell(saved: c_int, wanted: Request, smc: Request, outcome: &str, number: c_int) {
+fn made_as(smc: Request) -> &'static str {
+    if smc.domain == AF_SMC {
+        "is SMC (AF_SMC), descriptor "
+    } else {
+        "is SMC (IPPROTO_SMC), descriptor "
+    }
+}
+
+fn tell(wanted: Request, outcome: &str, number: c_int) {
     // SAFETY: getpid takes nothing and cannot fail.
     let pid = unsafe { libc::getpid() };
+    let family = if wanted.domain == libc::AF_INET6 {
+        "AF_INET6"
+    } else {
+        "AF_INET"
+    };
     let mut line = Line::new()
         .text("rsmc[")
         .number(pid)
         .text("]: socket(")
-        .number(wanted.domain)
-        .text(", ")
-        .number(wanted.kind)
-        .text(", ")
+        .text(family)
+        .text(", SOCK_STREAM, ")
         .number(wanted.protocol)
-        .text(") as (")
-        .number(smc.domain)
-        .text(", ")
-        .number(smc.kind)
-        .text(", ")
-        .number(smc.protocol)
         .text(") ")
         .text(outcome)
         .number(number);
     let bytes = line.end();
     // SAFETY: `bytes` is valid for `bytes.len()` bytes through the call.
     unsafe { libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) };
-    set_errno(saved);
 }
 
 fn errno() -> c_int {

@@ -52,6 +52,7 @@ pub enum Command {
 /// or the C library's resolver open stay TCP as well.
 #[derive(Args, Debug)]
 #[command(
+    override_usage = "rsmc run [OPTIONS] [--] COMMAND [ARGUMENT]...",
     after_help = "Examples:
   rsmc run -- redis-server --port 7000
   rsmc run --debug -- curl http://server/
@@ -94,7 +95,12 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub library: Option<PathBuf>,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
     pub command: Vec<OsString>,
 }
 
@@ -112,9 +118,11 @@ pub enum Family {
 /// Asks the kernel by sock_diag. Without options, connections; sockets that are listening or were
 /// not connected yet are left out. The process columns show what this user may see in /proc.
 #[derive(Args, Debug)]
-#[command(after_help = "Modes: SMC-R (RDMA), SMC-D (shared memory), TCP (fallback, with its reason). \
+#[command(
+    after_help = "Modes: SMC-R (RDMA), SMC-D (shared memory), TCP (fallback, with its reason). \
 A reason in parentheses is what the peer gave.\n\n\
-Examples:\n  rsmc ss\n  rsmc ss -l\n  rsmc ss --mode tcp --port 6379\n  rsmc ss -a --json | jq '.[].fallback'")]
+Examples:\n  rsmc ss\n  rsmc ss -l\n  rsmc ss --mode tcp --port 6379\n  rsmc ss -a --json | jq '.[].fallback'"
+)]
 pub struct SsArgs {
     /// All sockets, also listening and unconnected ones
     #[arg(short, long, conflicts_with = "listening")]
@@ -128,10 +136,10 @@ pub struct SsArgs {
     /// Numbers, not names: reason codes, user ids
     #[arg(short, long)]
     pub numeric: bool,
-    /// Only sockets in this state (may be given more than once; shows it whatever it is)
+    /// Only sockets in this state, whichever are shown otherwise (repeatable)
     #[arg(long, value_name = "STATE", value_parser = crate::diag::State::from_name, action = ArgAction::Append)]
     pub state: Vec<crate::diag::State>,
-    /// Only sockets of this mode (may be given more than once)
+    /// Only sockets of this mode (repeatable)
     #[arg(long, value_enum, value_name = "MODE", action = ArgAction::Append)]
     pub mode: Vec<ModeFilter>,
     /// Only sockets with this local or remote port

@@ -56,7 +56,9 @@ impl State {
     /// # Errors
     /// A line that lists the names.
     pub fn from_name(name: &str) -> std::result::Result<State, String> {
-        let found = STATES.iter().find(|(_, known)| known.eq_ignore_ascii_case(name));
+        let found = STATES
+            .iter()
+            .find(|(_, known)| known.eq_ignore_ascii_case(name));
         found.map(|(number, _)| State(*number)).ok_or_else(|| {
             let names: Vec<&str> = STATES.iter().map(|(_, name)| *name).collect();
             format!("no such state; there are {}", names.join(", "))
@@ -171,7 +173,9 @@ pub fn parse(payload: &[u8]) -> Option<Socket> {
             SMC_DIAG_FALLBACK => {
                 let reason = wire::u32_at(attribute.payload, 0);
                 let peer = wire::u32_at(attribute.payload, 4);
-                fallback = reason.zip(peer).map(|(reason, peer)| Fallback { reason, peer });
+                fallback = reason
+                    .zip(peer)
+                    .map(|(reason, peer)| Fallback { reason, peer });
             }
             _ => {}
         }
@@ -193,7 +197,7 @@ pub fn parse(payload: &[u8]) -> Option<Socket> {
         local: end(family, fixed, 4, 8)?,
         remote: end(family, fixed, 6, 24)?,
         interface: wire::u32_at(fixed, 40)?,
-        cookie: u64::from(wire::u32_at(fixed, 44)?) | u64::from(wire::u32_at(fixed, 48)?) << 32,
+        cookie: u64::from(wire::u32_at(fixed, 44)?) | (u64::from(wire::u32_at(fixed, 48)?) << 32),
         uid: wire::u32_at(fixed, 52)?,
         inode: wire::u64_at(fixed, 56)?,
         fallback: fallback.filter(|_| mode == Mode::Tcp),
@@ -204,7 +208,10 @@ pub fn parse(payload: &[u8]) -> Option<Socket> {
 /// is in the first of four words; a socket of family 43 does not say which it has.
 fn end(family: u8, fixed: &[u8], port: usize, address: usize) -> Option<End> {
     let port: [u8; 2] = fixed.get(port..port.checked_add(2)?)?.try_into().ok()?;
-    let bytes: [u8; 16] = fixed.get(address..address.checked_add(16)?)?.try_into().ok()?;
+    let bytes: [u8; 16] = fixed
+        .get(address..address.checked_add(16)?)?
+        .try_into()
+        .ok()?;
     let [a, b, c, d, rest @ ..] = bytes;
     let is_v4 = match family {
         AF_INET => true,
@@ -232,7 +239,9 @@ pub fn dump() -> Result<Vec<Socket>> {
     let mut netlink = match Netlink::open(netlink::SOCK_DIAG) {
         Ok(netlink) => netlink,
         Err(error) if error.raw_os_error() == Some(Errno::PROTONOSUPPORT.raw_os_error()) => {
-            return Err(Error::NotThere("this kernel has no sock_diag (CONFIG_INET_DIAG)".into()));
+            return Err(Error::NotThere(
+                "this kernel has no sock_diag (CONFIG_INET_DIAG)".into(),
+            ));
         }
         Err(error) => return Err(error.into()),
     };
@@ -267,7 +276,9 @@ pub fn has_smc_protocol() -> bool {
 }
 
 fn lists_smc(protocols: &str) -> bool {
-    let mut names = protocols.lines().filter_map(|line| line.split_whitespace().next());
+    let mut names = protocols
+        .lines()
+        .filter_map(|line| line.split_whitespace().next());
     names.any(|name| matches!(name, "SMC" | "SMC6" | "INET_SMC" | "INET6_SMC"))
 }
 
@@ -282,7 +293,9 @@ pub(crate) mod tests {
         pub(crate) fn new(family: u8, state: u8, mode: u8) -> Self {
             let mut bytes = vec![family, state, mode, 0];
             bytes.resize(MESSAGE_SIZE, 0);
-            Self(bytes).put(44, &7u32.to_ne_bytes()).put(48, &1u32.to_ne_bytes())
+            Self(bytes)
+                .put(44, &7u32.to_ne_bytes())
+                .put(48, &1u32.to_ne_bytes())
         }
 
         pub(crate) fn put(mut self, offset: usize, bytes: &[u8]) -> Self {
@@ -328,7 +341,10 @@ pub(crate) mod tests {
         assert_eq!(socket.local.to_string(), "10.0.0.1:40000");
         assert_eq!(socket.remote.to_string(), "10.0.0.2:6379");
         assert_eq!((socket.interface, socket.uid), (3, 1000));
-        assert_eq!((socket.inode, socket.cookie), (0x1_0000_0001, 0x1_0000_0007));
+        assert_eq!(
+            (socket.inode, socket.cookie),
+            (0x1_0000_0001, 0x1_0000_0007)
+        );
         assert!(socket.no_send && !socket.no_receive);
         let fallback = Fallback {
             reason: 0x0301_0000,
@@ -365,8 +381,14 @@ pub(crate) mod tests {
         }
         assert_eq!(parse(&Message::new(43, 1, 0).0).unwrap().mode, Mode::SmcR);
         assert_eq!(parse(&Message::new(43, 1, 2).0).unwrap().mode, Mode::SmcD);
-        assert_eq!(parse(&Message::new(43, 1, 9).0).unwrap().mode, Mode::Other(9));
-        assert_eq!(parse(&Message::new(43, 99, 1).0).unwrap().state.to_string(), "STATE99");
+        assert_eq!(
+            parse(&Message::new(43, 1, 9).0).unwrap().mode,
+            Mode::Other(9)
+        );
+        assert_eq!(
+            parse(&Message::new(43, 99, 1).0).unwrap().state.to_string(),
+            "STATE99"
+        );
     }
 
     #[test]
@@ -375,7 +397,10 @@ pub(crate) mod tests {
         for length in 0..whole.len() {
             let parsed = parse(&whole[..length]);
             assert_eq!(parsed.is_some(), length >= MESSAGE_SIZE, "{length}");
-            assert!(parsed.is_none_or(|socket| socket.fallback.is_none()), "{length}");
+            assert!(
+                parsed.is_none_or(|socket| socket.fallback.is_none()),
+                "{length}"
+            );
         }
         for lie in [0u16, 1, 3, 13, 0xffff] {
             let mut hostile = whole.clone();
@@ -410,7 +435,9 @@ pub(crate) mod tests {
             assert_eq!(State::from_name(&name.to_lowercase()), Ok(State(number)));
             assert_eq!(State(number).to_string(), name);
         }
-        assert!(State::from_name("SLEEPY").unwrap_err().contains("APPCLOSEWAIT1"));
+        assert!(State::from_name("SLEEPY")
+            .unwrap_err()
+            .contains("APPCLOSEWAIT1"));
     }
 
     #[test]

@@ -67,8 +67,12 @@ pub fn parse(text: &str) -> Result<Counters> {
                 counters.reasons.push((role, code(reason)?, number(count)?));
             }
             ["peer", peer, reason, count] => {
-                let peer = peer.parse().map_err(|_| Error::Malformed("a peer's address"))?;
-                counters.peers.push((plain(peer), code(reason)?, number(count)?));
+                let peer = peer
+                    .parse()
+                    .map_err(|_| Error::Malformed("a peer's address"))?;
+                counters
+                    .peers
+                    .push((plain(peer), code(reason)?, number(count)?));
             }
             _ => {}
         }
@@ -96,7 +100,8 @@ pub fn plain(address: IpAddr) -> IpAddr {
 }
 
 fn number(text: &str) -> Result<u64> {
-    text.parse().map_err(|_| Error::Malformed("a fallback counter"))
+    text.parse()
+        .map_err(|_| Error::Malformed("a fallback counter"))
 }
 
 fn code(text: &str) -> Result<u32> {
@@ -116,7 +121,10 @@ mod tests {
     fn a_sample() {
         let counters = parse(SAMPLE).unwrap();
         assert_eq!(counters.smc_connections, Some(3));
-        assert_eq!((counters.fallback_client, counters.fallback_server), (12, 1));
+        assert_eq!(
+            (counters.fallback_client, counters.fallback_server),
+            (12, 1)
+        );
         assert_eq!(counters.reasons.len(), 3);
         assert_eq!(counters.reasons[0], (Role::Client, 0x0301_0000, 10));
         assert_eq!(counters.peers.len(), 3);
@@ -126,7 +134,10 @@ mod tests {
     #[test]
     fn unknown_lines_pass_and_broken_ones_do_not() {
         assert_eq!(parse("").unwrap(), Counters::default());
-        assert_eq!(parse("peers_dropped 7\nfuture a b c d e\n").unwrap(), Counters::default());
+        assert_eq!(
+            parse("peers_dropped 7\nfuture a b c d e\n").unwrap(),
+            Counters::default()
+        );
         for broken in [
             "smc_connections x",
             "fallback_client -1",

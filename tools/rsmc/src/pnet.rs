@@ -46,7 +46,9 @@ pub fn run(args: &PnetArgs, out: &mut dyn Write) -> Result<()> {
                 request = request.text(ETHNAME, interface);
             }
             if let Some(device) = ibdevice {
-                request = request.text(IBNAME, device).attribute(IBPORT, &[ibport.unwrap_or(1)]);
+                request = request
+                    .text(IBNAME, device)
+                    .attribute(IBPORT, &[ibport.unwrap_or(1)]);
             }
             let what = "adding to the PNET table";
             match family.ask(what, &request) {
@@ -61,9 +63,9 @@ pub fn run(args: &PnetArgs, out: &mut dyn Write) -> Result<()> {
             let mut family = family()?;
             let request = family.command(DEL, NLM_F_ACK).text(NAME, &id);
             match family.ask("removing from the PNET table", &request) {
-                Err(Error::Refused(what, Errno::NOENT)) => {
-                    Err(Error::NotThere(format!("{what}: there is no entry of {id}")))
-                }
+                Err(Error::Refused(what, Errno::NOENT)) => Err(Error::NotThere(format!(
+                    "{what}: there is no entry of {id}"
+                ))),
                 other => other.map(|_| ()),
             }
         }
@@ -151,7 +153,9 @@ fn checked(id: &str) -> Result<String> {
     if (1..=16).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return Ok(id.to_ascii_uppercase());
     }
-    Err(Error::Usage(format!("'{id}' is no PNET id: up to 16 letters and digits")))
+    Err(Error::Usage(format!(
+        "'{id}' is no PNET id: up to 16 letters and digits"
+    )))
 }
 
 #[cfg(test)]
@@ -176,7 +180,10 @@ mod tests {
         ];
         let port = entry(&Body(body.concat())).unwrap();
         assert_eq!((port.id.as_str(), port.interface), ("NET1", None));
-        assert_eq!((port.ibdevice.as_deref(), port.ibport), (Some("rxe0"), Some(2)));
+        assert_eq!(
+            (port.ibdevice.as_deref(), port.ibport),
+            (Some("rxe0"), Some(2))
+        );
         let body = [
             attribute(NAME, b"NET1\0"),
             attribute(ETHNAME, b"eth0\0"),

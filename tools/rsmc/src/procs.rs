@@ -31,7 +31,10 @@ fn scan(proc: &Path, inodes: &HashSet<u64>) -> HashMap<u64, Vec<Process>> {
     for (pid, directory) in numbered(proc) {
         let mut comm = None;
         for (fd, link) in numbered(&directory.join("fd")) {
-            let Some(inode) = fs::read_link(link).ok().and_then(|target| socket_inode(&target)) else {
+            let Some(inode) = fs::read_link(link)
+                .ok()
+                .and_then(|target| socket_inode(&target))
+            else {
                 continue;
             };
             if !inodes.contains(&inode) {
@@ -64,7 +67,11 @@ fn numbered(directory: &Path) -> impl Iterator<Item = (u32, std::path::PathBuf)>
 }
 
 fn socket_inode(link: &Path) -> Option<u64> {
-    link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    link.to_str()?
+        .strip_prefix("socket:[")?
+        .strip_suffix(']')?
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]
@@ -85,7 +92,9 @@ mod tests {
         let link = fs::read_link(format!("/proc/self/fd/{}", one.as_raw_fd())).unwrap();
         let inode = socket_inode(&link).unwrap();
         let holders = holders(&HashSet::from([inode]));
-        let mine = holders[&inode].iter().find(|process| process.pid == std::process::id());
+        let mine = holders[&inode]
+            .iter()
+            .find(|process| process.pid == std::process::id());
         assert_eq!(mine.unwrap().fd, one.as_raw_fd() as u32);
         assert!(!mine.unwrap().comm.is_empty());
     }

@@ -71,7 +71,9 @@ pub fn advice(code: u32) -> &'static str {
              `rsmc run --sndbuf --rcvbuf`."
         }
         Reason::DmbLimit => "Close connections or use smaller receive buffers (net.smc.rmem).",
-        Reason::Ipsec => "SMC data would not be encrypted. Exclude these hosts from IPsec to use SMC.",
+        Reason::Ipsec => {
+            "SMC data would not be encrypted. Exclude these hosts from IPsec to use SMC."
+        }
         Reason::PrefixMismatch | Reason::NoV2Extension | Reason::VersionMismatch => {
             "SMC version 1 needs both hosts in one IP subnet; across subnets both need version 2 \
              with a common UEID."
@@ -123,7 +125,12 @@ mod tests {
 
     #[test]
     fn frequent_reasons_have_advice() {
-        for reason in [Reason::PeerNotSmc, Reason::NoDevice, Reason::NoUserEid, Reason::PeerDeclined] {
+        for reason in [
+            Reason::PeerNotSmc,
+            Reason::NoDevice,
+            Reason::NoUserEid,
+            Reason::PeerDeclined,
+        ] {
             assert!(!advice(reason.code()).is_empty());
         }
         for reason in Reason::ALL {

@@ -18,13 +18,33 @@ use std::io::Write;
 pub fn run(args: &SsArgs, out: &mut dyn Write) -> Result<()> {
     let mut sockets = diag::dump()?;
     sockets.retain(|socket| wanted(args, socket));
-    sockets.sort_by_key(|socket| (socket.state != State::LISTEN, socket.local.port, socket.cookie));
-    let inodes: HashSet<u64> = sockets.iter().map(|socket| socket.inode).filter(|inode| *inode != 0).collect();
+    sockets.sort_by_key(|socket| {
+        (
+            socket.state != State::LISTEN,
+            socket.local.port,
+            socket.cookie,
+        )
+    });
+    let inodes: HashSet<u64> = sockets
+        .iter()
+        .map(|socket| socket.inode)
+        .filter(|inode| *inode != 0)
+        .collect();
     let mut holders = procs::holders(&inodes);
-    let users = if args.numeric { HashMap::new() } else { user_names() };
+    let users = if args.numeric {
+        HashMap::new()
+    } else {
+        user_names()
+    };
     let entries: Vec<Entry> = sockets
         .iter()
-        .map(|socket| Entry::new(socket, holders.remove(&socket.inode).unwrap_or_default(), &users))
+        .map(|socket| {
+            Entry::new(
+                socket,
+                holders.remove(&socket.inode).unwrap_or_default(),
+                &users,
+            )
+        })
         .collect();
     show(args, &entries, out)
 }
@@ -145,7 +165,13 @@ impl Entry {
 
     fn row(&self, numeric: bool) -> Vec<String> {
         let why = self.fallback.as_ref().map(|reasons| {
-            let words = |told: &Told| if numeric { told.code.clone() } else { told.text.clone() };
+            let words = |told: &Told| {
+                if numeric {
+                    told.code.clone()
+                } else {
+                    told.text.clone()
+                }
+            };
             match &reasons.peer {
                 Some(peer) => format!("{} (peer: {})", words(&reasons.own), words(peer)),
                 None => words(&reasons.own),
@@ -161,10 +187,16 @@ impl Entry {
         vec![
             self.state.clone(),
             self.local.shown.clone(),
-            self.remote.as_ref().map_or_else(|| "-".into(), |remote| remote.shown.clone()),
+            self.remote
+                .as_ref()
+                .map_or_else(|| "-".into(), |remote| remote.shown.clone()),
             self.mode.clone().unwrap_or_else(|| "-".into()),
             self.user.clone().unwrap_or_else(|| self.uid.to_string()),
-            if holders.is_empty() { "-".into() } else { holders.join(",") },
+            if holders.is_empty() {
+                "-".into()
+            } else {
+                holders.join(",")
+            },
             why.unwrap_or_default(),
         ]
     }
@@ -176,8 +208,13 @@ fn show(args: &SsArgs, entries: &[Entry], out: &mut dyn Write) -> Result<()> {
         writeln!(out)?;
         return Ok(());
     }
-    let rows: Vec<Vec<String>> = entries.iter().map(|entry| entry.row(args.numeric)).collect();
-    let head = ["State", "Local", "Peer", "Mode", "User", "Process", "Why TCP"];
+    let rows: Vec<Vec<String>> = entries
+        .iter()
+        .map(|entry| entry.row(args.numeric))
+        .collect();
+    let head = [
+        "State", "Local", "Peer", "Mode", "User", "Process", "Why TCP",
+    ];
     table::print(out, &head, &rows)?;
     Ok(())
 }
@@ -195,7 +232,6 @@ fn user_names() -> HashMap<u32, String> {
     names
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,7 +240,10 @@ mod tests {
     use clap::Parser;
 
     fn args(line: &str) -> SsArgs {
-        match Cli::try_parse_from(line.split_whitespace()).unwrap().command {
+        match Cli::try_parse_from(line.split_whitespace())
+            .unwrap()
+            .command
+        {
             Command::Ss(args) => args,
             _ => panic!("not ss"),
         }
@@ -214,18 +253,25 @@ mod tests {
         let (a, b) = (&[10, 0, 0, 1][..], &[10, 0, 0, 2][..]);
         let messages = [
             Message::new(43, 10, 0).ends((&[], 6379), (&[], 0)),
-            Message::new(43, 1, 1).ends((a, 6379), (b, 40000)).fallback(0x0500_0000, 0x0303_0000),
+            Message::new(43, 1, 1)
+                .ends((a, 6379), (b, 40000))
+                .fallback(0x0500_0000, 0x0303_0000),
             Message::new(2, 1, 0).ends((a, 6379), (b, 40001)),
             Message::new(43, 2, 0),
             Message::new(43, 22, 2).ends((a, 5000), (b, 80)),
         ];
-        messages.iter().map(|message| diag::parse(&message.0).unwrap()).collect()
+        messages
+            .iter()
+            .map(|message| diag::parse(&message.0).unwrap())
+            .collect()
     }
 
     fn chosen(line: &str) -> Vec<usize> {
         let args = args(line);
         let all = sockets();
-        (0..all.len()).filter(|index| wanted(&args, &all[*index])).collect()
+        (0..all.len())
+            .filter(|index| wanted(&args, &all[*index]))
+            .collect()
     }
 
     #[test]
@@ -262,13 +308,25 @@ mod tests {
     fn table_says_why() {
         let text = shown("rsmc ss");
         let line = text.lines().find(|line| line.contains("40000")).unwrap();
-        assert!(line.contains("10.0.0.1:6379") && line.contains("redis-server[42] "), "{line}");
+        assert!(
+            line.contains("10.0.0.1:6379") && line.contains("redis-server[42] "),
+            "{line}"
+        );
         assert!(line.contains("The peer declined SMC"), "{line}");
         assert!(line.contains("(peer: No device for SMC"), "{line}");
-        let listener = text.lines().find(|line| line.starts_with("LISTEN")).unwrap();
-        assert!(listener.contains("*:6379") && !listener.contains("SMC-R"), "{listener}");
+        let listener = text
+            .lines()
+            .find(|line| line.starts_with("LISTEN"))
+            .unwrap();
+        assert!(
+            listener.contains("*:6379") && !listener.contains("SMC-R"),
+            "{listener}"
+        );
         let numeric = shown("rsmc ss -n");
-        assert!(numeric.contains("0x05000000 (peer: 0x03030000)"), "{numeric}");
+        assert!(
+            numeric.contains("0x05000000 (peer: 0x03030000)"),
+            "{numeric}"
+        );
     }
 
     #[test]
@@ -276,8 +334,19 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&shown("rsmc ss --json")).unwrap();
         let keys: Vec<&String> = value[1].as_object().unwrap().keys().collect();
         let expected = [
-            "cookie", "fallback", "family", "inode", "interface", "local", "mode", "processes",
-            "remote", "shutdown", "state", "uid", "user",
+            "cookie",
+            "fallback",
+            "family",
+            "inode",
+            "interface",
+            "local",
+            "mode",
+            "processes",
+            "remote",
+            "shutdown",
+            "state",
+            "uid",
+            "user",
         ];
         assert_eq!(keys, expected);
         assert_eq!(value[1]["fallback"]["code"], "0x05000000");

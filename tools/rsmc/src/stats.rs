@@ -13,7 +13,8 @@ use serde_json::{json, Map, Value};
 use std::io::Write;
 
 /// What to say where no SMC module is loaded.
-pub const NOT_LOADED: &str = "no SMC in this kernel: neither rsmc nor smc is loaded (modprobe rsmc)";
+pub const NOT_LOADED: &str =
+    "no SMC in this kernel: neither rsmc nor smc is loaded (modprobe rsmc)";
 
 const GET_STATS: u8 = 7;
 const GET_FBACK_STATS: u8 = 8;
@@ -62,7 +63,10 @@ pub(crate) fn fallback_counters() -> Result<Counters> {
     let mut family = family()?;
     let request = family.command(GET_FBACK_STATS, NLM_F_DUMP);
     let mut counters = Counters::default();
-    for body in family.ask("reading fallback reasons", &request).map_err(not_yet)? {
+    for body in family
+        .ask("reading fallback reasons", &request)
+        .map_err(not_yet)?
+    {
         for attribute in body.attributes()? {
             if attribute.kind == GEN_FBACK_STATS {
                 take_fallback(&mut counters, &genl::all(attribute.nested())?);
@@ -87,7 +91,11 @@ fn take_fallback(counters: &mut Counters, attributes: &[Attribute<'_>]) {
     if let Some(total) = number(3) {
         counters.fallback_client = total;
     }
-    let role = if number(1) == Some(1) { Role::Server } else { Role::Client };
+    let role = if number(1) == Some(1) {
+        Role::Server
+    } else {
+        Role::Client
+    };
     let code = number(4).and_then(|code| u32::try_from(code).ok());
     if let (Some(code), Some(count)) = (code, number(5)) {
         counters.reasons.push((role, code, count));
@@ -158,7 +166,9 @@ fn named(attributes: &[Attribute<'_>], kinds: &[Kind]) -> Result<Value> {
         let index = usize::from(attribute.kind).checked_sub(1);
         match index.and_then(|index| kinds.get(index)) {
             Some(Count(name)) => {
-                let number = attribute.number().ok_or(Error::Malformed("a counter's length"))?;
+                let number = attribute
+                    .number()
+                    .ok_or(Error::Malformed("a counter's length"))?;
                 map.insert((*name).into(), number.into());
             }
             Some(Group(name, inside)) => {
@@ -176,7 +186,10 @@ fn collect() -> Result<Value> {
     let mut family = family()?;
     let request = family.command(GET_STATS, NLM_F_DUMP);
     let mut value = Value::Object(Map::new());
-    for body in family.ask("reading statistics", &request).map_err(not_yet)? {
+    for body in family
+        .ask("reading statistics", &request)
+        .map_err(not_yet)?
+    {
         for attribute in body.attributes()? {
             if attribute.kind == GEN_STATS {
                 value = named(&genl::all(attribute.nested())?, STATS)?;
@@ -254,7 +267,11 @@ mod tests {
             attribute(20, &64u32.to_ne_bytes()),
             attribute(99, &[1, 2, 3]),
         ];
-        [attribute(2, &tech.concat()), attribute(3, &1u64.to_ne_bytes())].concat()
+        [
+            attribute(2, &tech.concat()),
+            attribute(3, &1u64.to_ne_bytes()),
+        ]
+        .concat()
     }
 
     #[test]
@@ -294,7 +311,10 @@ mod tests {
         ];
         let server = server.concat();
         let mut counters = Counters::default();
-        take_fallback(&mut counters, &genl::all(wire::attributes(&server)).unwrap());
+        take_fallback(
+            &mut counters,
+            &genl::all(wire::attributes(&server)).unwrap(),
+        );
         assert_eq!((counters.fallback_server, counters.fallback_client), (9, 4));
         assert_eq!(counters.reasons, [(Role::Server, 0x0301_0000, 9)]);
     }

@@ -30,7 +30,10 @@ mod tests {
     #[test]
     fn columns_line_up() {
         let mut out = Vec::new();
-        let rows = [vec!["a".into(), "bb".into()], vec!["cccc".into(), "".into()]];
+        let rows = [
+            vec!["a".into(), "bb".into()],
+            vec!["cccc".into(), "".into()],
+        ];
         super::print(&mut out, &["X", "Y"], &rows).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "X     Y\na     bb\ncccc\n");
     }

@@ -26,9 +26,7 @@ pub fn run(args: &UeidArgs, out: &mut dyn Write) -> Result<()> {
     match &args.action {
         None => show(false, out),
         Some(UeidAction::Show { json }) => show(*json, out),
-        Some(UeidAction::Add { eid }) => {
-            change(ADD_UEID, "adding the UEID", Some(&padded(eid)?))
-        }
+        Some(UeidAction::Add { eid }) => change(ADD_UEID, "adding the UEID", Some(&padded(eid)?)),
         Some(UeidAction::Del { eid }) => {
             change(REMOVE_UEID, "removing the UEID", Some(&padded(eid)?))
         }
@@ -40,7 +38,10 @@ fn show(json: bool, out: &mut dyn Write) -> Result<()> {
     let mut family = stats::family()?;
     let request = family.command(DUMP_UEID, NLM_F_DUMP);
     let mut eids = Vec::new();
-    for body in family.ask("listing UEIDs", &request).map_err(stats::not_yet)? {
+    for body in family
+        .ask("listing UEIDs", &request)
+        .map_err(stats::not_yet)?
+    {
         for attribute in body.attributes()? {
             if attribute.kind == ENTRY {
                 eids.push(attribute.text().trim_end().to_string());
@@ -82,7 +83,9 @@ fn change(command: u8, what: &'static str, eid: Option<&str>) -> Result<()> {
 /// An EID as the kernel takes it: capitals, blanks up to 32 characters.
 fn padded(eid: &str) -> Result<String> {
     let upper = eid.to_ascii_uppercase();
-    let allowed = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'-');
+    let allowed = |byte: u8| {
+        byte.is_ascii_uppercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'-')
+    };
     let valid = (1..=LENGTH).contains(&upper.len())
         && upper.bytes().all(allowed)
         && upper.starts_with(|first: char| first.is_ascii_alphanumeric())
@@ -101,7 +104,10 @@ mod tests {
 
     #[test]
     fn valid_ones_are_padded() {
-        assert_eq!(padded("ibm.rack-7").unwrap(), format!("IBM.RACK-7{}", " ".repeat(22)));
+        assert_eq!(
+            padded("ibm.rack-7").unwrap(),
+            format!("IBM.RACK-7{}", " ".repeat(22))
+        );
         assert_eq!(padded(&"A".repeat(32)).unwrap().len(), 32);
     }
 

@@ -107,7 +107,9 @@ fn tell(counters: &Counters, out: &mut dyn Write) -> Result<()> {
     if let Some(count) = counters.smc_connections {
         writeln!(out, "{} became SMC.", connections(count))?;
     }
-    let fallbacks = counters.fallback_client.saturating_add(counters.fallback_server);
+    let fallbacks = counters
+        .fallback_client
+        .saturating_add(counters.fallback_server);
     if fallbacks == 0 {
         writeln!(out, "None fell back to TCP.")?;
         return Ok(());
@@ -151,13 +153,21 @@ fn tell_peer(counters: &Counters, peer: IpAddr, out: &mut dyn Write) -> Result<(
         }
     }
     if !known {
-        writeln!(out, "No fallback with {peer} is recorded (the table of peers is limited).")?;
+        writeln!(
+            out,
+            "No fallback with {peer} is recorded (the table of peers is limited)."
+        )?;
     }
     Ok(())
 }
 
 fn explain(code: u32, what: &str, out: &mut dyn Write) -> Result<()> {
-    writeln!(out, "\n{what}: {} {}", reason::hex(code), reason::name(code))?;
+    writeln!(
+        out,
+        "\n{what}: {} {}",
+        reason::hex(code),
+        reason::name(code)
+    )?;
     writeln!(out, "  {}.", reason::text(code))?;
     let advice = reason::advice(code);
     if !advice.is_empty() {
@@ -202,11 +212,17 @@ mod tests {
     #[test]
     fn in_words_largest_first() {
         let text = text(|out| tell(&sample(), out));
-        assert!(text.starts_with("3 connections became SMC.\n13 connections fell back"), "{text}");
+        assert!(
+            text.starts_with("3 connections became SMC.\n13 connections fell back"),
+            "{text}"
+        );
         let peer_not_smc = text.find("10 as client: 0x03010000 PEERNOSMC").unwrap();
         let declined = text.find("1 as server: 0x05000000 PEERDECL").unwrap();
         assert!(peer_not_smc < declined);
-        assert!(text.contains("What to do: Load an SMC module on the peer"), "{text}");
+        assert!(
+            text.contains("What to do: Load an SMC module on the peer"),
+            "{text}"
+        );
         assert!(text.contains("Unknown reason 0x00000007"), "{text}");
         assert!(text.contains("fd00::2"), "{text}");
     }
@@ -214,9 +230,15 @@ mod tests {
     #[test]
     fn one_peer() {
         let known = text(|out| tell_peer(&sample(), "10.0.0.2".parse().unwrap(), out));
-        assert!(known.contains("10 connections with 10.0.0.2") && !known.contains("PEERDECL"), "{known}");
+        assert!(
+            known.contains("10 connections with 10.0.0.2") && !known.contains("PEERDECL"),
+            "{known}"
+        );
         let unknown = text(|out| tell_peer(&sample(), "10.0.0.3".parse().unwrap(), out));
-        assert!(unknown.starts_with("No fallback with 10.0.0.3"), "{unknown}");
+        assert!(
+            unknown.starts_with("No fallback with 10.0.0.3"),
+            "{unknown}"
+        );
     }
 
     #[test]

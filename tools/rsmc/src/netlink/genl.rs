@@ -30,8 +30,12 @@ impl Family {
     /// `NotThere(missing)`, or what the kernel says.
     pub fn find(name: &str, version: u8, missing: &str) -> Result<Self> {
         let mut netlink = Netlink::open(netlink::GENERIC)?;
-        let request = Request::new(GENL_ID_CTRL, wire::NLM_F_ACK, &[CTRL_CMD_GETFAMILY, 1, 0, 0])
-            .text(CTRL_ATTR_FAMILY_NAME, name);
+        let request = Request::new(
+            GENL_ID_CTRL,
+            wire::NLM_F_ACK,
+            &[CTRL_CMD_GETFAMILY, 1, 0, 0],
+        )
+        .text(CTRL_ATTR_FAMILY_NAME, name);
         let replies = match netlink.ask("asking for a netlink family", &request) {
             Err(Error::Refused(_, Errno::NOENT)) => {
                 return Err(Error::NotThere(missing.to_string()));
@@ -41,7 +45,8 @@ impl Family {
         let id = replies.iter().find_map(|reply| {
             let body = reply.payload.get(GENL_HEADER..)?;
             let mut all = wire::attributes(body).filter_map(std::result::Result::ok);
-            all.find(|attribute| attribute.kind == CTRL_ATTR_FAMILY_ID)?.number()
+            all.find(|attribute| attribute.kind == CTRL_ATTR_FAMILY_ID)?
+                .number()
         });
         let id = id.and_then(|id| u16::try_from(id).ok());
         Ok(Self {
@@ -67,7 +72,9 @@ impl Family {
                 continue;
             }
             let body = reply.payload.get(GENL_HEADER..);
-            bodies.push(Body(body.ok_or(Error::Malformed("a short message"))?.to_vec()));
+            bodies.push(Body(
+                body.ok_or(Error::Malformed("a short message"))?.to_vec(),
+            ));
         }
         Ok(bodies)
     }

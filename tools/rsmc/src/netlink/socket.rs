@@ -88,7 +88,9 @@ impl Netlink {
             if from.is_none_or(|from| from.pid() != 0) {
                 continue;
             }
-            let datagram = buffer.get(..length).ok_or(Error::Malformed("a message too long"))?;
+            let datagram = buffer
+                .get(..length)
+                .ok_or(Error::Malformed("a message too long"))?;
             for message in wire::messages(datagram) {
                 let message = message.map_err(|_| Error::Malformed("a message's length"))?;
                 if message.sequence != self.sequence {

@@ -232,8 +232,13 @@ mod tests {
         assert_eq!(bytes.len() % 4, 0);
         let all: Vec<_> = messages(&bytes).collect::<Result<_, _>>().unwrap();
         assert_eq!(all.len(), 1);
-        assert_eq!((all[0].kind, all[0].flags, all[0].sequence), (20, 0x301, 77));
-        let inner: Vec<_> = attributes(&all[0].payload[8..]).collect::<Result<_, _>>().unwrap();
+        assert_eq!(
+            (all[0].kind, all[0].flags, all[0].sequence),
+            (20, 0x301, 77)
+        );
+        let inner: Vec<_> = attributes(&all[0].payload[8..])
+            .collect::<Result<_, _>>()
+            .unwrap();
         assert_eq!(inner.len(), 2);
         assert_eq!((inner[0].kind, inner[0].payload), (1, &[1u8, 2, 3][..]));
         assert_eq!((inner[1].kind, inner[1].text().as_str()), (2, "abcd"));
@@ -249,12 +254,19 @@ mod tests {
             assert_eq!(all, [Err(BadLength)], "{lie}");
         }
         for cut in 1..good.len() {
-            assert!(messages(&good[..cut]).any(|message| message.is_err()), "{cut}");
+            assert!(
+                messages(&good[..cut]).any(|message| message.is_err()),
+                "{cut}"
+            );
         }
         for lie in [0u16, 3, 9, 0xffff] {
             let mut bytes = vec![8, 0, 1, 0, 5, 5, 5, 5];
             bytes[0..2].copy_from_slice(&lie.to_ne_bytes());
-            assert_eq!(attributes(&bytes).collect::<Vec<_>>(), [Err(BadLength)], "{lie}");
+            assert_eq!(
+                attributes(&bytes).collect::<Vec<_>>(),
+                [Err(BadLength)],
+                "{lie}"
+            );
         }
         assert_eq!(attributes(&[4, 0]).collect::<Vec<_>>(), [Err(BadLength)]);
     }

@@ -44,7 +44,10 @@ pub fn read(file: &File) -> io::Result<Option<Elf>> {
 
 fn end_is_damage(error: io::Error) -> io::Result<Option<Elf>> {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => Ok(None),
+        // InvalidInput: an offset beyond what a file can have.
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
+            Ok(None)
+        }
         _ => Err(error),
     }
 }
@@ -64,7 +67,9 @@ impl<'a> Reader<'a> {
     fn new(file: &'a File) -> io::Result<Option<Self>> {
         let mut ident = [0u8; 16];
         file.read_exact_at(&mut ident, 0)?;
-        if !ident.starts_with(b"\x7fELF") || !matches!(ident[4], 1 | 2) || !matches!(ident[5], 1 | 2)
+        if !ident.starts_with(b"\x7fELF")
+            || !matches!(ident[4], 1 | 2)
+            || !matches!(ident[5], 1 | 2)
         {
             return Ok(None);
         }
@@ -82,7 +87,7 @@ impl<'a> Reader<'a> {
     fn number(&self, bytes: &[u8], offset: usize, size: usize) -> io::Result<u64> {
         let end = offset.checked_add(size).ok_or_else(damaged)?;
         let field = bytes.get(offset..end).ok_or_else(damaged)?;
-        let fold = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
+        let fold = |value: u64, byte: &u8| (value << 8) | u64::from(*byte);
         Ok(if self.big {
             field.iter().fold(0, fold)
         } else {
@@ -131,7 +136,11 @@ impl<'a> Reader<'a> {
             match self.number(program, 0, 4)? {
                 PT_INTERP => {
                     let mut name = self.bytes(offset, length)?;
-                    name.truncate(name.iter().position(|byte| *byte == 0).unwrap_or(name.len()));
+                    name.truncate(
+                        name.iter()
+                            .position(|byte| *byte == 0)
+                            .unwrap_or(name.len()),
+                    );
                     elf.interpreter = Some(String::from_utf8_lossy(&name).into_owned());
                 }
                 PT_DYNAMIC => elf.is_library = self.has_soname(&self.bytes(offset, length)?)?,
@@ -196,14 +205,21 @@ mod tests {
 
     #[test]
     fn this_test_is_dynamic() {
-        let elf = read(&File::open("/proc/self/exe").unwrap()).unwrap().unwrap();
+        let elf = read(&File::open("/proc/self/exe").unwrap())
+            .unwrap()
+            .unwrap();
         assert_eq!(elf.class, 2);
-        assert!(elf.interpreter.is_some() && !elf.is_library && !elf.is_go, "{elf:?}");
+        assert!(
+            elf.interpreter.is_some() && !elf.is_library && !elf.is_go,
+            "{elf:?}"
+        );
     }
 
     #[test]
     fn the_loader_is_a_library_without_interpreter() {
-        let own = read(&File::open("/proc/self/exe").unwrap()).unwrap().unwrap();
+        let own = read(&File::open("/proc/self/exe").unwrap())
+            .unwrap()
+            .unwrap();
         let loader = File::open(own.interpreter.unwrap()).unwrap();
         let elf = read(&loader).unwrap().unwrap();
         assert!(elf.interpreter.is_none() && elf.is_library, "{elf:?}");

@@ -35,7 +35,12 @@ pub fn find(given: Option<&Path>) -> Result<PathBuf, String> {
     let found = found
         .canonicalize()
         .map_err(|error| format!("{}: {error}", found.display()))?;
-    if found.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':')) {
+    if found
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|byte| matches!(byte, b' ' | b':'))
+    {
         return Err(format!(
             "{}: LD_PRELOAD cannot hold a path with a space or a colon; move the library",
             found.display()
@@ -70,7 +75,9 @@ fn candidates() -> Vec<PathBuf> {
 /// The value of `LD_PRELOAD` with `library` after what is there already, and never twice.
 pub fn preload_list(present: Option<&OsStr>, library: &Path) -> OsString {
     let library = library.as_os_str().as_bytes();
-    let mut list = present.map(|value| value.as_bytes().to_vec()).unwrap_or_default();
+    let mut list = present
+        .map(|value| value.as_bytes().to_vec())
+        .unwrap_or_default();
     let known = list
         .split(|byte| matches!(byte, b' ' | b':'))
         .any(|entry| entry == library);

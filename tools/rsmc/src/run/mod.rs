@@ -164,6 +164,9 @@ mod tests {
         assert_eq!(code("/etc/passwd"), EXIT_CANNOT);
         assert_eq!(code("/usr"), EXIT_CANNOT);
         let etc = Some(OsStr::new("/etc"));
-        assert_eq!(which(OsStr::new("passwd"), etc).unwrap_err().code, EXIT_CANNOT);
+        assert_eq!(
+            which(OsStr::new("passwd"), etc).unwrap_err().code,
+            EXIT_CANNOT
+        );
     }
 }

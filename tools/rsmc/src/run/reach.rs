@@ -29,7 +29,9 @@ pub fn check(path: &Path, library: &Path) -> Result<Vec<String>, Failure> {
         }
         let verdict = match elf::read(&file) {
             Ok(Some(program)) => {
-                let library = File::open(library).ok().and_then(|file| elf::read(&file).ok()?);
+                let library = File::open(library)
+                    .ok()
+                    .and_then(|file| elf::read(&file).ok()?);
                 judge(&program, library.as_ref(), gains_rights(&path, &file))
             }
             _ => Ok(Vec::new()),
@@ -60,7 +62,9 @@ fn judge(program: &Elf, library: Option<&Elf>, gains_rights: bool) -> Result<Vec
             return Err("statically linked: the preload library cannot reach it".into());
         }
         Some(loader) if loader.contains("ld-musl") => {
-            return Err("made for the musl C library; the preload library needs the GNU one".into());
+            return Err(
+                "made for the musl C library; the preload library needs the GNU one".into(),
+            );
         }
         _ => {}
     }
@@ -149,7 +153,9 @@ mod tests {
             ..dynamic()
         };
         assert!(refusal(&musl).contains("musl"));
-        assert!(judge(&dynamic(), None, true).unwrap_err().contains("set-user-ID"));
+        assert!(judge(&dynamic(), None, true)
+            .unwrap_err()
+            .contains("set-user-ID"));
     }
 
     #[test]
