@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the caller must do after an operation on a connection.
+
+use core::ops::{
+    BitOr,
+    BitOrAssign, //
+};
+
+/// A set of things to do. The order in which the caller does them is free; all of them may be done
+/// after the connection's lock was dropped, except where noted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[must_use]
+pub struct Actions(u16);
+
+impl Actions {
+    /// Nothing to do.
+    pub const NONE: Actions = Actions(0);
+    /// Wake readers: data or the end of data came.
+    pub const WAKE_READER: Actions = Actions(0x0001);
+    /// Wake writers: there is room, or writing has become impossible.
+    pub const WAKE_WRITER: Actions = Actions(0x0002);
+    /// Urgent data came: still under the lock, copy the byte at `Conn::urgent_offset` out of the
+    /// ring and hand it to `Conn::store_urgent`; then signal the owner.
+    pub const URGENT: Actions = Actions(0x0004);
+    /// The state changed: wake everybody who watches it.
+    pub const STATE: Actions = Actions(0x0008);
+    /// Put the connection on its link's list of senders; `Conn::take_tx` has something to give.
+    pub const TX_DUE: Actions = Actions(0x0010);
+    /// The peer aborted: user error ECONNRESET.
+    pub const ERR_RESET: Actions = Actions(0x0020);
+    /// The link is gone or the peer broke the protocol: user error ECONNABORTED.
+    pub const ERR_ABORTED: Actions = Actions(0x0040);
+    /// Nothing more will be received: set RCV_SHUTDOWN on both sockets.
+    pub const RCV_SHUTDOWN: Actions = Actions(0x0080);
+    /// Shut the idle TCP connection down both ways (active close).
+    pub const TCP_SHUTDOWN: Actions = Actions(0x0100);
+    /// Abort the idle TCP connection.
+    pub const TCP_ABORT: Actions = Actions(0x0200);
+    /// `Conn::next_deadline` may have changed.
+    pub const TIMER: Actions = Actions(0x0400);
+    /// Everything is over: drop the connection's reference to itself and give its token and, if
+    /// `Conn::rmbe_reusable`, its ring back. Raised exactly once.
+    pub const FREE: Actions = Actions(0x0800);
+
+    /// Whether all of `other` are in the set.
+    #[inline]
+    #[must_use]
+    pub const fn has(self, other: Actions) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether there is nothing to do.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// This set and, if `on`, `other`.
+    #[inline]
+    pub const fn with_if(self, other: Actions, on: bool) -> Actions {
+        if on {
+            Actions(self.0 | other.0)
+        } else {
+            self
+        }
+    }
+}
+
+impl BitOr for Actions {
+    type Output = Actions;
+
+    fn bitor(self, other: Actions) -> Actions {
+        Actions(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Actions {
+    fn bitor_assign(&mut self, other: Actions) {
+        self.0 |= other.0;
+    }
+}

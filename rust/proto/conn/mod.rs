@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One SMC-R connection: two byte streams over two rings, and their end.
+//!
+//! [`Conn`] decides; it moves no byte. The caller holds it under a lock, reports what happened (a
+//! CDC message came, the program wrote, a work request completed, time passed) and carries out
+//! the [`Actions`] it gets back. Sending is pulled: an action says that something is due, and
+//! when the link has a free slot the caller takes the latest state with [`Conn::take_tx`].
+//!
+//! * [`state`]: states and transitions. `close`: shutdown, close, abort, link loss, drain.
+//! * `tx`: send ring, peer's window, corking, what goes out next. `rx`: CDC messages, the receive
+//!   ring, when the peer learns that it has room. `urgent`: the urgent byte, both ways.
+//! * [`actions`], [`error`]: what comes out.
+//!
+//! Ring memory, keys, addresses, locks and wake-ups are the caller's.
+
+use crate::cursor::{
+    Pos,
+    RingSize, //
+};
+use crate::time::{
+    earliest,
+    Instant,
+    Span, //
+};
+use crate::wire::cdc::{
+    ProdFlags,
+    StateFlags, //
+};
+use crate::wire::ids::AlertToken;
+
+pub mod actions;
+mod close;
+pub mod error;
+mod rx;
+pub mod state;
+mod tx;
+mod urgent;
+
+pub use actions::Actions;
+pub use close::CloseMode;
+pub use error::{
+    Misuse,
+    ProtoError,
+    RecvState,
+    SendError,
+    UrgentError, //
+};
+pub use rx::RxView;
+pub use state::{
+    Event,
+    Facts,
+    State, //
+};
+pub use tx::{
+    SendHint,
+    Ticket,
+    Tx, //
+};
+
+/// How long data that the program wants held back (MSG_MORE, TCP_CORK) may wait; TCP's limit.
+pub const CORK_TIME: Span = Span::from_millis(200);
+/// How long a closed connection with unsent data waits for the peer to make progress.
+pub const DRAIN_IDLE: Span = Span::from_secs(60);
+
+/// What a connection is made of before it knows its peer.
+#[derive(Clone, Copy, Debug)]
+pub struct Params {
+    /// Our alert token, by which the peer addresses CDC messages to this connection; not zero.
+    pub token: AlertToken,
+    /// Size of our RMBE, as announced.
+    pub recv: RingSize,
+    /// Size of the local send ring.
+    pub send: RingSize,
+    /// Most bytes held back while a message is outstanding (sysctl `autocorking_size`).
+    pub autocork: u32,
+    /// See [`DRAIN_IDLE`].
+    pub drain_idle: Span,
+}
+
+/// The peer's end, known from its accept or confirm.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Peer {
+    /// Alert token that our CDC messages carry.
+    pub token: AlertToken,
+    /// Size of the peer's RMBE.
+    pub ring: RingSize,
+}
+
+/// A connection. See the module documentation.
+#[derive(Debug)]
+pub struct Conn {
+    token: AlertToken,
+    peer: Option<Peer>,
+    state: State,
+    tx: tx::TxSide,
+    rx: rx::RxSide,
+    life: close::Life,
+}
+
+impl Conn {
+    /// A connection whose handshake has begun. It can already receive: a peer that has finished
+    /// its part may send before this side has seen its confirm.
+    #[must_use]
+    pub fn new(params: Params) -> Conn {
+        Conn {
+            token: params.token,
+            peer: None,
+            state: State::Init,
+            tx: tx::TxSide::new(params.send, params.autocork),
+            rx: rx::RxSide::new(params.recv),
+            life: close::Life::new(params.drain_idle),
+        }
+    }
+
+    /// Records the peer's end. Must precede [`Conn::establish`]; a second call is ignored.
+    pub fn set_peer(&mut self, peer: Peer) {
+        if self.peer.is_none() {
+            self.peer = Some(peer);
+        }
+    }
+
+    /// Our alert token.
+    #[must_use]
+    pub fn token(&self) -> AlertToken {
+        self.token
+    }
+
+    /// The peer's end, once known.
+    #[must_use]
+    pub fn peer(&self) -> Option<Peer> {
+        self.peer
+    }
+
+    /// The present state.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Producer and state flags for `smc_diag`: (last sent, last received).
+    #[must_use]
+    pub fn flags(&self) -> ((ProdFlags, StateFlags), (ProdFlags, StateFlags)) {
+        (
+            (self.tx.last_flags, self.life.sent),
+            (self.rx.peer_flags, self.life.received),
+        )
+    }
+
+    /// Positions for `smc_diag` and tests.
+    #[must_use]
+    pub fn positions(&self) -> Positions {
+        Positions {
+            written: self.tx.prepared,
+            sent: self.tx.sent,
+            completed: self.tx.completed,
+            peer_consumed: self.tx.peer_cons,
+            received: self.rx.prod,
+            consumed: self.rx.cons,
+            announced: self.rx.announced,
+        }
+    }
+
+    /// The one deadline at which [`Conn::on_timer`] has something to do.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        earliest(self.tx.cork_until, self.life.deadline())
+    }
+
+    /// Time has passed; cheap to call at any time.
+    pub fn on_timer(&mut self, now: Instant) -> Actions {
+        let mut out = Actions::NONE;
+        if self.tx.cork_until.is_some_and(|d| now.reached(d)) {
+            out |= self.push();
+        }
+        if self.life.deadline().is_some_and(|d| now.reached(d)) {
+            out |= self.drain_expired();
+        }
+        out
+    }
+
+    /// The only place where the state changes.
+    pub(in crate::conn) fn step(&mut self, event: Event) -> Actions {
+        let facts = Facts {
+            released: self.life.released,
+            close_sent: self.life.sent.any(StateFlags::ANY_CLOSE),
+            close_received: self.life.received.any(StateFlags::ANY_CLOSE),
+        };
+        let old = self.state;
+        self.state = old.next(event, facts);
+        if self.state == old {
+            return Actions::NONE;
+        }
+        Actions::STATE | Actions::WAKE_READER | Actions::WAKE_WRITER
+    }
+
+    /// Whether the internal bookkeeping is consistent; for tests and debug builds.
+    #[must_use]
+    pub fn is_consistent(&self) -> bool {
+        let peer_len = self.peer.map_or(0, |p| p.ring.len());
+        let t = &self.tx;
+        let r = &self.rx;
+        t.completed <= t.sent
+            && t.sent <= t.prepared
+            && t.prepared.wrapping_sub(t.completed) <= t.ring.len()
+            && t.peer_cons <= t.sent
+            && t.sent.wrapping_sub(t.peer_cons) <= peer_len
+            && r.announced <= r.released()
+            && r.released() <= r.prod
+            && r.cons <= r.prod
+            && r.prod.wrapping_sub(r.announced) <= r.ring.len()
+    }
+}
+
+/// Stream positions of a connection, in bytes from the start of each stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Positions {
+    /// Written by the program into the send ring.
+    pub written: Pos,
+    /// Covered by a message handed out for sending.
+    pub sent: Pos,
+    /// Known to have reached the peer's ring.
+    pub completed: Pos,
+    /// Consumed by the peer.
+    pub peer_consumed: Pos,
+    /// Received from the peer.
+    pub received: Pos,
+    /// Consumed by the program.
+    pub consumed: Pos,
+    /// Consumption the peer was told of.
+    pub announced: Pos,
+}

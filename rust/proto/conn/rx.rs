@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The receiving side: CDC messages, the receive ring, and telling the peer that it has room.
+
+use super::close::Pending;
+use super::urgent::RxUrgent;
+use super::{
+    Actions,
+    Conn,
+    Event,
+    Misuse,
+    ProtoError,
+    RecvState,
+    State, //
+};
+use crate::cursor::{
+    judge,
+    Cursor,
+    Pos,
+    RingSize,
+    Step, //
+};
+use crate::ring::Pieces;
+use crate::time::Instant;
+use crate::wire::cdc::{
+    Cdc,
+    ProdFlags,
+    StateFlags, //
+};
+
+/// Consumption below this many bytes is never worth a message of its own (C: half of
+/// SOCK_MIN_SNDBUF).
+const MIN_UPDATE: u32 = 2304;
+
+/// State of the receiving side.
+#[derive(Debug)]
+pub(super) struct RxSide {
+    pub(super) ring: RingSize,
+    pub(super) prod: Pos,
+    pub(super) cons: Pos,
+    pub(super) announced: Pos,
+    pub(super) peer_flags: ProdFlags,
+    pub(super) urgent: RxUrgent,
+    pub(super) inline: bool,
+    last_seq: u16,
+}
+
+impl RxSide {
+    pub(super) fn new(ring: RingSize) -> RxSide {
+        RxSide {
+            ring,
+            prod: 0,
+            cons: 0,
+            announced: 0,
+            peer_flags: ProdFlags::NONE,
+            urgent: RxUrgent::None,
+            inline: false,
+            last_seq: 0,
+        }
+    }
+
+    /// Bytes in the ring, the urgent one included.
+    pub(super) fn unread(&self) -> u64 {
+        self.prod.saturating_sub(self.cons)
+    }
+
+    /// Up to where the peer may be told that the ring is free: an urgent byte that was copied out
+    /// of the ring does not hold it.
+    pub(super) fn released(&self) -> Pos {
+        self.cons
+            .wrapping_add(u64::from(self.urgent.absorbed_at(self.cons)))
+    }
+
+    /// Most bytes that may be consumed without telling the peer.
+    fn update_limit(&self) -> u64 {
+        let size = self.ring.bytes();
+        u64::from((size / 10).max(MIN_UPDATE).min(size / 2))
+    }
+
+    /// Whether the peer should learn of the consumer cursor without waiting for other traffic
+    /// (smc-protocol.md 2.9).
+    fn update_due(&self) -> bool {
+        let confirm = self.released().saturating_sub(self.announced);
+        if confirm == 0 {
+            return false;
+        }
+        let blocked = self.peer_flags.has(ProdFlags::WRITE_BLOCKED);
+        if blocked && self.unread() == 0 {
+            return true;
+        }
+        let used = self.prod.saturating_sub(self.announced);
+        let free = self.ring.len().saturating_sub(used);
+        confirm > self.update_limit() && (blocked || free <= self.ring.len() / 2)
+    }
+}
+
+/// What the program can read next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RxView {
+    /// Bytes to skip first: an urgent byte that is not read in line. Counts as read.
+    pub skip: u32,
+    /// The bytes, up to the end of data or to just before the urgent byte.
+    pub pieces: Pieces,
+    /// The reading position is at the urgent byte: a read that has copied something stops here.
+    pub at_mark: bool,
+}
+
+impl Conn {
+    /// A CDC message has arrived. Data that it announces is already in the ring.
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError`] if no correct peer sends this; the connection is unchanged, and the caller
+    /// must end it with [`Conn::fail`].
+    pub fn on_cdc(&mut self, cdc: &Cdc, now: Instant) -> Result<Actions, ProtoError> {
+        if self.life.killed {
+            return Ok(Actions::NONE);
+        }
+        if cdc.token != self.token {
+            return Err(ProtoError::Token);
+        }
+        let ahead = cdc.seq.wrapping_sub(self.rx.last_seq) as i16;
+        if cdc.prod_flags.has(ProdFlags::FAILOVER) {
+            return if ahead > 0 {
+                Err(ProtoError::FailoverGap)
+            } else {
+                Ok(Actions::NONE)
+            };
+        }
+        if ahead < 0 {
+            return Ok(Actions::NONE);
+        }
+        // Judge everything before changing anything.
+        let produced = self.judge_producer(cdc.prod)?;
+        let consumed = self.judge_consumer(cdc.cons)?;
+        self.rx.last_seq = cdc.seq;
+        self.rx.peer_flags = cdc.prod_flags;
+
+        let mut out = self.peer_consumed(consumed, now);
+        out |= self.peer_produced(produced, cdc.prod_flags);
+        out |= self.peer_ended(cdc.state_flags);
+        if self.life.received.any(StateFlags::ANY_CLOSE) || self.must_abort() {
+            out |= self.settle_pending();
+        }
+        Ok(out | self.tx_due() | self.settle_end())
+    }
+
+    /// How far the producer cursor moved.
+    fn judge_producer(&self, wire: Cursor) -> Result<u64, ProtoError> {
+        let limit = self.rx.announced.wrapping_add(self.rx.ring.len());
+        match judge(wire, self.rx.ring, self.rx.prod, limit) {
+            Ok(Step::Ahead { bytes }) => Ok(bytes),
+            Ok(Step::Stale) => Ok(0),
+            Ok(Step::Beyond) | Err(_) => Err(ProtoError::ProducerCursor),
+        }
+    }
+
+    /// How far the consumer cursor moved.
+    fn judge_consumer(&self, wire: Cursor) -> Result<u64, ProtoError> {
+        let Some(peer) = self.peer else {
+            // Nothing was sent yet, so nothing can have been consumed.
+            return if wire == Cursor::default() {
+                Ok(0)
+            } else {
+                Err(ProtoError::ConsumerCursor)
+            };
+        };
+        match judge(wire, peer.ring, self.tx.peer_cons, self.tx.sent) {
+            Ok(Step::Ahead { bytes }) => Ok(bytes),
+            Ok(Step::Stale) => Ok(0),
+            Ok(Step::Beyond) | Err(_) => Err(ProtoError::ConsumerCursor),
+        }
+    }
+
+    /// The peer has consumed `bytes` more.
+    fn peer_consumed(&mut self, bytes: u64, now: Instant) -> Actions {
+        if bytes == 0 {
+            return Actions::NONE;
+        }
+        self.tx.peer_cons = self.tx.peer_cons.wrapping_add(bytes);
+        self.life.progress(now);
+        if self.tx.urgent_end == Some(self.tx.peer_cons) {
+            self.tx.urgent_end = None;
+            return Actions::WAKE_WRITER;
+        }
+        Actions::NONE
+    }
+
+    /// The peer has written `bytes` more.
+    fn peer_produced(&mut self, bytes: u64, flags: ProdFlags) -> Actions {
+        self.rx.prod = self.rx.prod.wrapping_add(bytes);
+        let mut out = Actions::NONE.with_if(Actions::WAKE_READER, bytes > 0);
+        if bytes > 0 && flags.has(ProdFlags::URGENT_PRESENT) {
+            // A mark that the reader stands at, and whose byte is gone, is passed by this.
+            self.rx.cons = self.rx.released();
+            self.rx.urgent = RxUrgent::arrived(self.rx.prod.wrapping_sub(1));
+            out |= Actions::URGENT;
+        } else if flags.has(ProdFlags::URGENT_PENDING) {
+            self.rx.urgent.announced();
+        }
+        if bytes == 0 && flags.has(ProdFlags::WRITE_BLOCKED) && self.rx.unread() > 0 {
+            out |= Actions::WAKE_READER;
+        }
+        let asked = flags.has(ProdFlags::UPDATE_REQUESTED)
+            || (flags.has(ProdFlags::URGENT_PENDING) && self.rx.released() != self.rx.announced);
+        if asked || self.rx.update_due() {
+            self.want_update();
+        }
+        out
+    }
+
+    /// Takes note of the end flags; each counts once.
+    fn peer_ended(&mut self, flags: StateFlags) -> Actions {
+        let new = flags.without(self.life.received);
+        if new == StateFlags::NONE {
+            return Actions::NONE;
+        }
+        self.life.received = self.life.received.with(new);
+        let mut out = Actions::RCV_SHUTDOWN | Actions::WAKE_READER | Actions::WAKE_WRITER;
+        if new.has(StateFlags::ABORT) {
+            let error = !matches!(self.state, State::Closed);
+            out |= Actions::NONE.with_if(Actions::ERR_RESET, error);
+            out |= self.step(Event::PeerAborted);
+            if self.state == State::Closed && !self.life.sent.any(StateFlags::ANY_CLOSE) {
+                // The peer waits for our end before it forgets the connection.
+                self.life.sent = self.life.sent.with(StateFlags::ABORT);
+                self.tx.due = true;
+            }
+            return out;
+        }
+        if new.has(StateFlags::DONE_WRITING) {
+            out |= self.step(Event::PeerDone);
+        }
+        if new.has(StateFlags::CLOSED) {
+            out |= self.step(Event::PeerClosed);
+        }
+        out
+    }
+
+    /// Data for a program that has gone: the peer must learn that nobody will read it.
+    fn must_abort(&self) -> bool {
+        self.life.pending == Some(Pending::Close) && self.life.released && self.rx.unread() > 0
+    }
+
+    /// Makes a message with the consumer cursor due, if the peer is still interested.
+    pub(super) fn want_update(&mut self) {
+        if !self.life.received.any(StateFlags::ANY_CLOSE) {
+            self.tx.due = true;
+        }
+    }
+
+    /// What a read would find.
+    #[must_use]
+    pub fn recv_state(&self) -> RecvState {
+        let n = self.readable();
+        if n > 0 {
+            return RecvState::Data(n);
+        }
+        if self.life.killed {
+            return RecvState::Aborted;
+        }
+        if self.life.received.has(StateFlags::ABORT) {
+            return RecvState::Reset;
+        }
+        if self.life.received.any(StateFlags::ANY_END) {
+            return RecvState::Eof;
+        }
+        match self.state {
+            State::Init => RecvState::NotConnected,
+            State::Closed | State::PeerFinCloseWait => RecvState::Eof,
+            _ => RecvState::Empty,
+        }
+    }
+
+    /// Bytes that ordinary reads can still return.
+    fn readable(&self) -> u32 {
+        let hidden = self.rx.urgent.hidden_from(self.rx.cons, self.rx.inline);
+        // At most the ring size.
+        self.rx.unread().saturating_sub(hidden) as u32
+    }
+
+    /// Bytes before the urgent byte, or all there are (SIOCINQ).
+    #[must_use]
+    pub fn in_queue(&self) -> u32 {
+        if self.rx.inline {
+            return self.readable();
+        }
+        match self.rx.urgent.mark() {
+            Some(pos) if pos >= self.rx.cons => pos.saturating_sub(self.rx.cons) as u32,
+            _ => self.readable(),
+        }
+    }
+
+    /// What the program reads next, starting `peeked` bytes after the consumer position.
+    #[must_use]
+    pub fn recv_view(&self, peeked: u32) -> RxView {
+        let mut pos = self.rx.cons.wrapping_add(u64::from(peeked));
+        let mut view = RxView::default();
+        let mut end = self.rx.prod;
+        match self.rx.urgent.mark() {
+            Some(mark) if mark == pos => {
+                view.at_mark = true;
+                if self.rx.urgent.hidden_from(pos, self.rx.inline) > 0 {
+                    view.skip = 1;
+                    pos = pos.wrapping_add(1);
+                }
+            }
+            Some(mark) if mark > pos => end = end.min(mark),
+            _ => {}
+        }
+        let len = end.saturating_sub(pos) as u32;
+        view.pieces = Pieces::of(self.rx.ring, pos, len);
+        view
+    }
+
+    /// The program has taken `n` bytes out of the ring, skipped ones included.
+    ///
+    /// # Errors
+    ///
+    /// [`Misuse`] if there were not that many.
+    pub fn read_done(&mut self, n: u32) -> Result<Actions, Misuse> {
+        if u64::from(n) > self.rx.unread() {
+            return Err(Misuse);
+        }
+        self.rx.cons = self.rx.cons.wrapping_add(u64::from(n));
+        let passed = self.rx.urgent.advance(self.rx.cons, self.rx.inline);
+        if (passed && self.rx.released() != self.rx.announced) || self.rx.update_due() {
+            self.want_update();
+        }
+        if self.rx.unread() == 0 {
+            self.rx.peer_flags = self.rx.peer_flags.without(ProdFlags::WRITE_BLOCKED);
+        }
+        Ok(self.tx_due())
+    }
+}

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The sending side: room for the program, the peer's window, corking, and the next message.
+//!
+//! A message handed out by [`Conn::take_tx`] is RDMA WRITEs for data followed by one CDC message,
+//! to be posted as one chain. It always states the latest cursors and flags, so whatever became
+//! due since the last one is in it.
+
+use super::{
+    Actions,
+    Conn,
+    Misuse,
+    SendError,
+    State,
+    CORK_TIME, //
+};
+use crate::cursor::{
+    Cursor,
+    Pos,
+    RingSize, //
+};
+use crate::ring::{
+    Pieces,
+    WritePlan, //
+};
+use crate::time::Instant;
+use crate::wire::cdc::{
+    Cdc,
+    ProdFlags,
+    StateFlags, //
+};
+
+/// Why prepared data is held back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Hold {
+    /// It is not.
+    None,
+    /// A message is outstanding; its completion sends the data (autocork).
+    Auto,
+    /// The program said that more will follow.
+    Cork,
+}
+
+/// How the program wants its bytes sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SendHint {
+    /// MSG_MORE, or TCP_CORK is set: hold back while there is room.
+    pub more: bool,
+    /// These are the last bytes of a MSG_OOB send: their last byte is urgent.
+    pub urgent: bool,
+    /// Never hold back (the last bytes of a call with a push).
+    pub push: bool,
+}
+
+/// Names a message for [`Conn::on_tx_done`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Ticket {
+    upto: Pos,
+}
+
+/// What to post: the WRITEs of `plan` in order, then `cdc`, as one chain.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Tx {
+    /// RDMA WRITEs from the send ring into the peer's RMBE; may be empty.
+    pub plan: WritePlan,
+    /// The message that follows them.
+    pub cdc: Cdc,
+    /// To be handed back on completion.
+    pub ticket: Ticket,
+    /// What else to do.
+    pub actions: Actions,
+}
+
+/// State of the sending side.
+#[derive(Debug)]
+pub(super) struct TxSide {
+    pub(super) ring: RingSize,
+    pub(super) prepared: Pos,
+    pub(super) sent: Pos,
+    pub(super) completed: Pos,
+    pub(super) peer_cons: Pos,
+    /// One past the urgent byte, until the peer has consumed it.
+    pub(super) urgent_end: Option<Pos>,
+    pub(super) cork_until: Option<Instant>,
+    pub(super) last_flags: ProdFlags,
+    /// A message without data must go out.
+    pub(super) due: bool,
+    /// Messages handed out and not completed.
+    pub(super) in_flight: u16,
+    hold: Hold,
+    last_seq: u16,
+    autocork: u32,
+}
+
+impl TxSide {
+    pub(super) fn new(ring: RingSize, autocork: u32) -> TxSide {
+        TxSide {
+            ring,
+            prepared: 0,
+            sent: 0,
+            completed: 0,
+            peer_cons: 0,
+            urgent_end: None,
+            cork_until: None,
+            last_flags: ProdFlags::NONE,
+            due: false,
+            in_flight: 0,
+            hold: Hold::None,
+            last_seq: 0,
+            autocork,
+        }
+    }
+
+    /// Bytes prepared and not sent.
+    pub(super) fn unsent(&self) -> u64 {
+        self.prepared.saturating_sub(self.sent)
+    }
+
+    fn space(&self) -> u32 {
+        let used = self.prepared.saturating_sub(self.completed);
+        // At most the ring size, so it fits.
+        self.ring.len().saturating_sub(used) as u32
+    }
+
+    /// Whether an urgent byte was sent and the peer has not consumed everything yet.
+    fn urgent_in_flight(&self) -> bool {
+        self.urgent_end.is_some_and(|end| self.sent >= end)
+    }
+}
+
+impl Conn {
+    /// Whether and how much the program can write now: free bytes of the send ring, at least 1.
+    ///
+    /// # Errors
+    ///
+    /// See [`SendError`].
+    pub fn send_room(&self) -> Result<u32, SendError> {
+        if self.life.killed {
+            return Err(SendError::Aborted);
+        }
+        if self.life.received.any(StateFlags::ANY_CLOSE) {
+            return Err(SendError::Reset);
+        }
+        if self.life.write_shut {
+            return Err(SendError::Shutdown);
+        }
+        match self.state {
+            State::Init => return Err(SendError::NotConnected),
+            s if s.may_send() => {}
+            _ => return Err(SendError::Shutdown),
+        }
+        match self.tx.space() {
+            0 => Err(SendError::Full),
+            _ if self.tx.urgent_end.is_some() => Err(SendError::Full),
+            n => Ok(n),
+        }
+    }
+
+    /// The free part of the send ring, where the program's next bytes go.
+    #[must_use]
+    pub fn send_view(&self) -> Pieces {
+        Pieces::of(self.tx.ring, self.tx.prepared, self.tx.space())
+    }
+
+    /// The program has put `n` bytes into the send ring (see [`Conn::send_view`]).
+    ///
+    /// # Errors
+    ///
+    /// [`Misuse`] if there was no room for them.
+    pub fn written(&mut self, n: u32, hint: SendHint, now: Instant) -> Result<Actions, Misuse> {
+        if n > self.tx.space() || self.tx.urgent_end.is_some() {
+            return Err(Misuse);
+        }
+        if n == 0 {
+            return Ok(Actions::NONE);
+        }
+        self.tx.prepared = self.tx.prepared.wrapping_add(u64::from(n));
+        if hint.urgent {
+            self.tx.urgent_end = Some(self.tx.prepared);
+            // The announcement goes out even if the window is closed.
+            self.tx.due = true;
+        }
+        self.tx.hold = self.hold_for(hint);
+        let old = self.tx.cork_until;
+        self.tx.cork_until = match self.tx.hold {
+            Hold::Cork => old.or(Some(now.after(CORK_TIME))),
+            _ => None,
+        };
+        Ok(self
+            .tx_due()
+            .with_if(Actions::TIMER, self.tx.cork_until != old))
+    }
+
+    /// The autocork and cork decision (smc-protocol.md 1.6, 5.1).
+    fn hold_for(&self, hint: SendHint) -> Hold {
+        let limit = u64::from(self.tx.autocork.min(self.tx.ring.bytes() / 2));
+        if hint.urgent || hint.push {
+            Hold::None
+        } else if hint.more && self.tx.space() > 0 {
+            Hold::Cork
+        } else if self.tx.in_flight > 0 && self.tx.unsent() <= limit {
+            Hold::Auto
+        } else {
+            Hold::None
+        }
+    }
+
+    /// Sends held-back data now: TCP_NODELAY set, TCP_CORK cleared, or the cork time is over.
+    pub fn push(&mut self) -> Actions {
+        self.tx.hold = Hold::None;
+        let timer = self.tx.cork_until.take().is_some();
+        self.tx_due().with_if(Actions::TIMER, timer)
+    }
+
+    /// Sets the limit of autocorking in bytes; 0 turns it off.
+    pub fn set_autocork(&mut self, bytes: u32) {
+        self.tx.autocork = bytes;
+    }
+
+    /// Bytes that may be written into the peer's ring now.
+    fn window(&self) -> u64 {
+        if self.tx.urgent_in_flight() {
+            return 0;
+        }
+        let used = self.tx.sent.saturating_sub(self.tx.peer_cons);
+        self.peer.map_or(0, |p| p.ring.len().saturating_sub(used))
+    }
+
+    /// Bytes that the next message will carry.
+    fn sendable(&self) -> u64 {
+        let ended = self.life.sent.with(self.life.received);
+        // After either side's close the peer's ring may belong to somebody else.
+        if self.tx.hold != Hold::None || ended.any(StateFlags::ANY_CLOSE) {
+            return 0;
+        }
+        self.tx.unsent().min(self.window())
+    }
+
+    /// Whether [`Conn::take_tx`] would give a message.
+    #[must_use]
+    pub fn wants_tx(&self) -> bool {
+        !self.life.link_lost
+            && self.peer.is_some()
+            && self.state != State::Init
+            && (self.tx.due || self.sendable() > 0)
+    }
+
+    /// [`Actions::TX_DUE`] if there is something to send.
+    pub(super) fn tx_due(&self) -> Actions {
+        Actions::NONE.with_if(Actions::TX_DUE, self.wants_tx())
+    }
+
+    /// The next message, if one is due. The caller has a free slot on the link and will post it;
+    /// if posting fails the link is lost ([`Conn::kill`]).
+    pub fn take_tx(&mut self, now: Instant) -> Option<Tx> {
+        if !self.wants_tx() {
+            return None;
+        }
+        let peer = self.peer?;
+        let window = self.window();
+        let unsent = self.tx.unsent();
+        // Both are at most a ring size.
+        let len = self.sendable() as u32;
+        let plan = WritePlan::new(self.tx.ring, self.tx.sent, peer.ring, self.tx.sent, len);
+        self.tx.sent = self.tx.sent.wrapping_add(u64::from(len));
+
+        let urgent_left = self.tx.urgent_end.is_some_and(|end| end > self.tx.sent);
+        let urgent_now = len > 0 && self.tx.urgent_end == Some(self.tx.sent);
+        let flags = ProdFlags::NONE
+            .with_if(ProdFlags::WRITE_BLOCKED, unsent > 0 && unsent >= window)
+            .with_if(ProdFlags::URGENT_PENDING, urgent_left || urgent_now)
+            .with_if(ProdFlags::URGENT_PRESENT, urgent_now);
+
+        let mut actions = Actions::NONE;
+        if len > 0 {
+            self.life.progress(now);
+            actions |= self.settle_pending();
+        }
+        self.tx.due = false;
+        self.tx.last_flags = flags;
+        self.tx.last_seq = self.tx.last_seq.wrapping_add(1);
+        self.tx.in_flight = self.tx.in_flight.saturating_add(1);
+        self.rx.announced = self.rx.released();
+        let cdc = Cdc {
+            seq: self.tx.last_seq,
+            token: peer.token,
+            prod: Cursor::at(self.tx.sent, peer.ring),
+            cons: Cursor::at(self.rx.announced, self.rx.ring),
+            prod_flags: flags,
+            state_flags: self.life.sent,
+        };
+        Some(Tx {
+            plan,
+            cdc,
+            ticket: Ticket { upto: self.tx.sent },
+            actions,
+        })
+    }
+
+    /// A message has completed; its data is in the peer's ring, its part of the send ring free.
+    /// Completions of flushed requests are reported too, after [`Conn::kill`].
+    pub fn on_tx_done(&mut self, ticket: Ticket, now: Instant) -> Actions {
+        let old = self.tx.completed;
+        self.tx.in_flight = self.tx.in_flight.saturating_sub(1);
+        self.tx.completed = old.max(ticket.upto.min(self.tx.sent));
+        if self.tx.in_flight == 0 && self.tx.hold == Hold::Auto {
+            self.tx.hold = Hold::None;
+        }
+        let moved = self.tx.completed != old;
+        if moved {
+            self.life.progress(now);
+        }
+        let mut out = self
+            .tx_due()
+            .with_if(Actions::WAKE_WRITER, moved && self.tx.urgent_end.is_none());
+        out |= self.settle_end();
+        out
+    }
+
+    /// Bytes in the send ring that are not known to have arrived (SIOCOUTQ).
+    #[must_use]
+    pub fn out_queue(&self) -> u64 {
+        self.tx.prepared.saturating_sub(self.tx.completed)
+    }
+
+    /// Bytes in the send ring that are not sent (SIOCOUTQNSD).
+    #[must_use]
+    pub fn out_queue_unsent(&self) -> u64 {
+        self.tx.unsent()
+    }
+}

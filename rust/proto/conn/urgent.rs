@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The urgent byte on the receiving side.
+//!
+//! As in TCP there is at most one, named by its position. Read out of line (the default) it is
+//! copied out of the ring on arrival, ordinary reads stop before it and then step over it; with
+//! SO_OOBINLINE reads stop before it and then return it. The sender of an urgent byte writes
+//! nothing more until everything up to it is consumed, so reaching the mark is always announced
+//! to it at once.
+
+use super::{
+    Actions,
+    Conn,
+    UrgentError, //
+};
+use crate::cursor::Pos;
+
+/// The urgent byte as the receiver knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum RxUrgent {
+    /// There is none.
+    None,
+    /// The peer has announced one.
+    Announced,
+    /// It is at `pos`, which the program has not read past.
+    At {
+        /// Position of the byte.
+        pos: Pos,
+        /// Its value, once copied.
+        byte: Option<u8>,
+        /// The program has read it out of line.
+        taken: bool,
+        /// Its place in the ring was given back to the peer.
+        absorbed: bool,
+    },
+}
+
+impl RxUrgent {
+    pub(super) fn arrived(pos: Pos) -> RxUrgent {
+        RxUrgent::At {
+            pos,
+            byte: None,
+            taken: false,
+            absorbed: false,
+        }
+    }
+
+    pub(super) fn announced(&mut self) {
+        if matches!(self, RxUrgent::None) {
+            *self = RxUrgent::Announced;
+        }
+    }
+
+    /// Position of the urgent byte.
+    pub(super) fn mark(&self) -> Option<Pos> {
+        match self {
+            RxUrgent::At { pos, .. } => Some(*pos),
+            _ => None,
+        }
+    }
+
+    /// Number of bytes at or after `cons` that ordinary reads will not return: 0 or 1.
+    pub(super) fn hidden_from(&self, cons: Pos, inline: bool) -> u64 {
+        match self {
+            RxUrgent::At { pos, absorbed, .. } => u64::from(*pos >= cons && (!inline || *absorbed)),
+            _ => 0,
+        }
+    }
+
+    /// Whether the byte at `cons` is the urgent one and no longer needs the ring.
+    pub(super) fn absorbed_at(&self, cons: Pos) -> bool {
+        matches!(self, RxUrgent::At { pos, absorbed: true, .. } if *pos == cons)
+    }
+
+    /// The reading position is now `cons`; whether the mark was reached or passed by it.
+    pub(super) fn advance(&mut self, cons: Pos, inline: bool) -> bool {
+        match self {
+            RxUrgent::At { pos, .. } if *pos < cons => {
+                *self = RxUrgent::None;
+                true
+            }
+            RxUrgent::At {
+                pos,
+                byte: Some(_),
+                absorbed,
+                ..
+            } if *pos == cons && !inline => {
+                *absorbed = true;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Conn {
+    /// Offset in the receive ring of an urgent byte that still has to be copied out.
+    #[must_use]
+    pub fn urgent_offset(&self) -> Option<u32> {
+        match self.rx.urgent {
+            RxUrgent::At {
+                pos, byte: None, ..
+            } => Some(self.rx.ring.offset(pos)),
+            _ => None,
+        }
+    }
+
+    /// Hands over the byte at [`Conn::urgent_offset`].
+    pub fn store_urgent(&mut self, value: u8) -> Actions {
+        if let RxUrgent::At { byte, .. } = &mut self.rx.urgent {
+            if byte.is_none() {
+                *byte = Some(value);
+            }
+        }
+        if self.rx.urgent.advance(self.rx.cons, self.rx.inline) {
+            self.want_update();
+        }
+        self.tx_due()
+    }
+
+    /// recv(MSG_OOB): the urgent byte, once unless `peek`.
+    ///
+    /// # Errors
+    ///
+    /// See [`UrgentError`].
+    pub fn take_urgent(&mut self, peek: bool) -> Result<u8, UrgentError> {
+        if self.rx.inline {
+            return Err(UrgentError::None);
+        }
+        match &mut self.rx.urgent {
+            RxUrgent::None | RxUrgent::At { taken: true, .. } => Err(UrgentError::None),
+            RxUrgent::Announced | RxUrgent::At { byte: None, .. } => Err(UrgentError::NotYet),
+            RxUrgent::At {
+                byte: Some(value),
+                taken,
+                ..
+            } => {
+                *taken = !peek;
+                Ok(*value)
+            }
+        }
+    }
+
+    /// Whether an unread urgent byte is there (POLLPRI).
+    #[must_use]
+    pub fn has_urgent(&self) -> bool {
+        matches!(
+            self.rx.urgent,
+            RxUrgent::At {
+                byte: Some(_),
+                taken: false,
+                ..
+            }
+        )
+    }
+
+    /// Whether the next byte to read is the urgent one (SIOCATMARK).
+    #[must_use]
+    pub fn at_mark(&self) -> bool {
+        self.rx.urgent.mark() == Some(self.rx.cons)
+    }
+
+    /// SO_OOBINLINE was changed.
+    pub fn set_oob_inline(&mut self, inline: bool) -> Actions {
+        self.rx.inline = inline;
+        if self.rx.urgent.advance(self.rx.cons, inline) {
+            self.want_update();
+        }
+        self.tx_due()
+    }
+}

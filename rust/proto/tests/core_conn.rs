@@ -1,0 +1,917 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The connection: one test per transition of the state table, and the rules of sending and
+//! receiving one by one. Two connections talking to each other are in `core_pair.rs`.
+
+#![allow(unused_must_use)] // what matters about the actions is asserted where it matters
+
+use smc_proto::conn::*;
+use smc_proto::cursor::{Cursor, RingSize};
+use smc_proto::time::{Instant, Span};
+use smc_proto::wire::cdc::{Cdc, ProdFlags, StateFlags};
+use smc_proto::wire::ids::AlertToken;
+
+const T0: Instant = Instant(1_000_000_000);
+const RING: u32 = 16384;
+const D: StateFlags = StateFlags::DONE_WRITING;
+const C: StateFlags = StateFlags::CLOSED;
+const A: StateFlags = StateFlags::ABORT;
+
+/// A connection and what its peer has said so far.
+struct Rig {
+    conn: Conn,
+    said: Cdc,
+    freed: u32,
+}
+
+impl Rig {
+    fn init() -> Rig {
+        let ring = RingSize::new(RING).unwrap();
+        let conn = Conn::new(Params {
+            token: AlertToken(7),
+            recv: ring,
+            send: ring,
+            autocork: 65536,
+            drain_idle: DRAIN_IDLE,
+        });
+        Rig {
+            conn,
+            said: Cdc {
+                token: AlertToken(7),
+                ..Cdc::default()
+            },
+            freed: 0,
+        }
+    }
+
+    fn active() -> Rig {
+        let mut r = Rig::init();
+        r.establish();
+        assert_eq!(r.conn.state(), State::Active);
+        r
+    }
+
+    fn establish(&mut self) {
+        self.conn.set_peer(Peer {
+            token: AlertToken(9),
+            ring: RingSize::new(RING).unwrap(),
+        });
+        self.conn.expose();
+        let _ = self.conn.establish(T0).unwrap();
+    }
+
+    /// Counts FREE and checks what must always hold.
+    fn note(&mut self, a: Actions) -> Actions {
+        assert!(self.conn.is_consistent());
+        self.freed += u32::from(a.has(Actions::FREE));
+        assert_eq!(self.conn.is_finished(), self.freed == 1);
+        assert!(self.freed <= 1);
+        assert_eq!(
+            a.has(Actions::TX_DUE),
+            a.has(Actions::TX_DUE) && self.conn.wants_tx()
+        );
+        a
+    }
+
+    fn peer(&mut self, flags: StateFlags) -> Actions {
+        self.said.seq = self.said.seq.wrapping_add(1);
+        self.said.state_flags = self.said.state_flags.with(flags);
+        let a = self.conn.on_cdc(&self.said.clone(), T0).unwrap();
+        self.note(a)
+    }
+
+    fn peer_writes(&mut self, n: u32) -> Actions {
+        self.said.seq = self.said.seq.wrapping_add(1);
+        let pos = self.conn.positions().received + u64::from(n);
+        self.said.prod = Cursor::at(pos, RingSize::new(RING).unwrap());
+        let a = self.conn.on_cdc(&self.said.clone(), T0).unwrap();
+        self.note(a)
+    }
+
+    fn peer_reads_all(&mut self) -> Actions {
+        self.said.seq = self.said.seq.wrapping_add(1);
+        let pos = self.conn.positions().sent;
+        self.said.cons = Cursor::at(pos, RingSize::new(RING).unwrap());
+        let a = self.conn.on_cdc(&self.said.clone(), T0).unwrap();
+        self.note(a)
+    }
+
+    fn write(&mut self, n: u32) -> Actions {
+        let a = self.conn.written(n, SendHint::default(), T0).unwrap();
+        self.note(a)
+    }
+
+    /// Sends what is due and completes it; the last message.
+    fn flush(&mut self) -> Option<Cdc> {
+        let mut last = None;
+        while let Some(tx) = self.conn.take_tx(T0) {
+            self.note(tx.actions);
+            last = Some(tx.cdc);
+            let a = self.conn.on_tx_done(tx.ticket, T0);
+            self.note(a);
+        }
+        last
+    }
+
+    fn flushed_flags(&mut self) -> StateFlags {
+        self.flush().map_or(StateFlags::NONE, |c| c.state_flags)
+    }
+
+    fn shut_wr(&mut self) -> Actions {
+        let a = self.conn.shutdown_write(T0);
+        self.note(a)
+    }
+
+    fn shut_both(&mut self) -> Actions {
+        let a = self.conn.shutdown_both(T0);
+        self.note(a)
+    }
+
+    fn close(&mut self) -> Actions {
+        let a = self.conn.close(CloseMode::Graceful, T0);
+        self.note(a)
+    }
+
+    fn kill(&mut self) -> Actions {
+        let a = self.conn.kill();
+        self.note(a)
+    }
+
+    fn state(&self) -> State {
+        self.conn.state()
+    }
+
+    /// A connection in `state`, reached by the shortest real path.
+    fn in_state(state: State) -> Rig {
+        let mut r = match state {
+            State::Init => return Rig::init(),
+            State::Closed => {
+                let mut r = Rig::init();
+                r.shut_both();
+                assert_eq!(r.state(), State::Closed);
+                return r;
+            }
+            _ => Rig::active(),
+        };
+        match state {
+            State::Active | State::Init | State::Closed => {}
+            State::PeerCloseWait1 => {
+                r.shut_wr();
+            }
+            State::PeerCloseWait2 => {
+                r.shut_wr();
+                r.peer(D);
+            }
+            State::AppCloseWait1 => {
+                r.peer(D);
+            }
+            State::AppCloseWait2 => {
+                r.peer(D);
+                r.shut_wr();
+            }
+            State::AppFinCloseWait => {
+                r.shut_wr();
+                r.peer(C);
+            }
+            State::PeerFinCloseWait => {
+                r.peer(D);
+                r.shut_both();
+            }
+            State::PeerAbortWait => {
+                r.write(1);
+                r.conn.take_tx(T0).unwrap();
+                r.kill();
+            }
+            State::ProcessAbort => {
+                r.peer(A);
+            }
+        }
+        assert_eq!(r.state(), state);
+        if state != State::PeerAbortWait {
+            r.flush();
+        }
+        assert_eq!(r.freed, 0);
+        r
+    }
+}
+
+/// One test per cell of the table: start state, what happens, end state, flags that go out.
+macro_rules! cells {
+    ($($name:ident: $from:ident, $act:expr => $to:ident, $flags:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            let mut r = Rig::in_state(State::$from);
+            let act: fn(&mut Rig) -> Actions = $act;
+            let before = r.conn.flags().0 .1;
+            act(&mut r);
+            let at = r.state();
+            let out = r.flushed_flags().without(before);
+            assert_eq!(at, State::$to);
+            assert_eq!(out, $flags);
+            // Whatever happened, letting go and losing the link always ends it, exactly once.
+            r.close();
+            r.kill();
+            while r.conn.state() != State::Closed {
+                let a = r.conn.on_tx_done(Ticket::default(), T0);
+                r.note(a);
+            }
+            let a = r.conn.on_tx_done(Ticket::default(), T0);
+            r.note(a);
+            assert_eq!(r.freed, 1);
+        }
+    )*};
+}
+
+const NO: StateFlags = StateFlags::NONE;
+
+cells! {
+    init_shutdown_write: Init, |r| r.shut_wr() => Init, NO;
+    init_close: Init, |r| r.close() => Closed, NO;
+    init_done: Init, |r| r.peer(D) => AppCloseWait1, NO;
+    init_closed: Init, |r| r.peer(C) => AppCloseWait1, NO;
+    init_abort: Init, |r| r.peer(A) => ProcessAbort, NO;
+    init_killed: Init, |r| r.kill() => Init, NO;
+
+    active_shutdown_write: Active, |r| r.shut_wr() => PeerCloseWait1, D;
+    active_close: Active, |r| r.close() => PeerCloseWait1, C;
+    active_shutdown_both: Active, |r| r.shut_both() => PeerCloseWait1, C;
+    active_close_unread: Active, |r| { r.peer_writes(1); r.close() } => PeerCloseWait1, A;
+    active_done: Active, |r| r.peer(D) => AppCloseWait1, NO;
+    active_closed: Active, |r| r.peer(C) => AppCloseWait1, NO;
+    active_abort: Active, |r| r.peer(A) => ProcessAbort, NO;
+    active_killed: Active, |r| r.kill() => Closed, NO;
+    active_killed_busy: Active, |r| {
+        r.write(1);
+        let _ = r.conn.take_tx(T0).unwrap();
+        r.kill()
+    } => PeerAbortWait, NO;
+
+    pcw1_shutdown_write: PeerCloseWait1, |r| r.shut_wr() => PeerCloseWait1, NO;
+    pcw1_close_after_done: PeerCloseWait1, |r| r.close() => PeerCloseWait1, C;
+    pcw1_close_unread: PeerCloseWait1, |r| { r.peer_writes(5); r.close() } => PeerCloseWait1, A;
+    pcw1_done: PeerCloseWait1, |r| r.peer(D) => PeerCloseWait2, NO;
+    pcw1_closed: PeerCloseWait1, |r| r.peer(C) => AppFinCloseWait, NO;
+    pcw1_closed_when_released: PeerCloseWait1, |r| { r.close(); r.flush(); r.peer(C) } => Closed, NO;
+    pcw1_closed_when_shut_both: PeerCloseWait1, |r| { r.shut_both(); r.flush(); r.peer(C) }
+        => AppFinCloseWait, NO;
+    pcw1_done_and_closed_at_once: PeerCloseWait1, |r| r.peer(D.with(C)) => AppFinCloseWait, NO;
+    pcw1_abort: PeerCloseWait1, |r| r.peer(A) => ProcessAbort, NO;
+    pcw1_abort_when_closed: PeerCloseWait1, |r| { r.close(); r.flush(); r.peer(A) } => Closed, NO;
+    pcw1_killed: PeerCloseWait1, |r| r.kill() => Closed, NO;
+
+    pcw2_close: PeerCloseWait2, |r| r.close() => PeerCloseWait2, C;
+    pcw2_done: PeerCloseWait2, |r| r.peer(D) => PeerCloseWait2, NO;
+    pcw2_closed: PeerCloseWait2, |r| r.peer(C) => AppFinCloseWait, NO;
+    pcw2_closed_when_released: PeerCloseWait2, |r| { r.close(); r.flush(); r.peer(C) } => Closed, NO;
+    pcw2_abort: PeerCloseWait2, |r| r.peer(A) => ProcessAbort, NO;
+    pcw2_abort_when_closed: PeerCloseWait2, |r| { r.close(); r.flush(); r.peer(A) } => Closed, NO;
+    pcw2_killed: PeerCloseWait2, |r| r.kill() => Closed, NO;
+
+    acw1_shutdown_write: AppCloseWait1, |r| r.shut_wr() => AppCloseWait2, D;
+    acw1_close: AppCloseWait1, |r| r.close() => PeerFinCloseWait, C;
+    acw1_close_after_peer_closed: AppCloseWait1, |r| { r.peer(C); r.close() } => Closed, C;
+    acw1_done: AppCloseWait1, |r| r.peer(D) => AppCloseWait1, NO;
+    acw1_closed: AppCloseWait1, |r| r.peer(C) => AppCloseWait1, NO;
+    acw1_abort: AppCloseWait1, |r| r.peer(A) => ProcessAbort, NO;
+    acw1_killed: AppCloseWait1, |r| r.kill() => Closed, NO;
+
+    acw2_close: AppCloseWait2, |r| r.close() => PeerFinCloseWait, C;
+    acw2_close_after_peer_closed: AppCloseWait2, |r| { r.peer(C); r.close() } => Closed, C;
+    acw2_done: AppCloseWait2, |r| r.peer(D) => AppCloseWait2, NO;
+    acw2_closed: AppCloseWait2, |r| r.peer(C) => AppCloseWait2, NO;
+    // Unlike C, the peer is told, so that it does not wait for ever.
+    acw2_abort: AppCloseWait2, |r| r.peer(A) => Closed, A;
+    acw2_killed: AppCloseWait2, |r| r.kill() => Closed, NO;
+
+    afcw_close_after_done: AppFinCloseWait, |r| r.close() => Closed, C;
+    afcw_done: AppFinCloseWait, |r| r.peer(D) => AppFinCloseWait, NO;
+    afcw_abort: AppFinCloseWait, |r| r.peer(A) => ProcessAbort, NO;
+    afcw_killed: AppFinCloseWait, |r| r.kill() => Closed, NO;
+
+    pfcw_close: PeerFinCloseWait, |r| r.close() => PeerFinCloseWait, NO;
+    pfcw_done: PeerFinCloseWait, |r| r.peer(D) => PeerFinCloseWait, NO;
+    pfcw_closed: PeerFinCloseWait, |r| r.peer(C) => Closed, NO;
+    pfcw_abort: PeerFinCloseWait, |r| r.peer(A) => Closed, NO;
+    pfcw_killed: PeerFinCloseWait, |r| r.kill() => Closed, NO;
+
+    process_abort_close: ProcessAbort, |r| r.close() => Closed, A;
+    process_abort_done: ProcessAbort, |r| r.peer(D) => ProcessAbort, NO;
+    process_abort_killed: ProcessAbort, |r| r.kill() => Closed, NO;
+
+    peer_abort_wait_close: PeerAbortWait, |r| r.close() => Closed, NO;
+    peer_abort_wait_abort: PeerAbortWait, |r| r.peer(A) => PeerAbortWait, NO;
+    peer_abort_wait_flushed: PeerAbortWait, |r| {
+        let a = r.conn.on_tx_done(Ticket::default(), T0);
+        r.note(a)
+    } => Closed, NO;
+
+    closed_close: Closed, |r| r.close() => Closed, NO;
+    closed_killed: Closed, |r| r.kill() => Closed, NO;
+}
+
+/// The table itself, for the cells that no sequence of real events can reach.
+#[test]
+fn table_has_no_way_out_of_closed() {
+    let facts = |n: u8| Facts {
+        released: n & 1 != 0,
+        close_sent: n & 2 != 0,
+        close_received: n & 4 != 0,
+    };
+    for n in 0..8 {
+        for e in [
+            Event::Established,
+            Event::LocalDone,
+            Event::LocalClose,
+            Event::PeerDone,
+            Event::PeerClosed,
+            Event::PeerAborted,
+            Event::Killed,
+            Event::Flushed,
+        ] {
+            assert_eq!(State::Closed.next(e, facts(n)), State::Closed);
+        }
+        let next = State::PeerAbortWait.next(Event::PeerAborted, facts(n));
+        assert_eq!(next, State::Closed);
+        let next = State::PeerAbortWait.next(Event::PeerClosed, facts(n));
+        assert_eq!(next, State::PeerAbortWait);
+    }
+}
+
+#[test]
+fn state_numbers_are_those_of_diag() {
+    let n = |s: State| s as u8;
+    assert_eq!(
+        (n(State::Active), n(State::Init), n(State::Closed)),
+        (1, 2, 7)
+    );
+    assert_eq!(
+        (n(State::PeerCloseWait1), n(State::PeerCloseWait2)),
+        (20, 21)
+    );
+    assert_eq!((n(State::AppCloseWait1), n(State::AppCloseWait2)), (22, 23));
+    assert_eq!(
+        (n(State::AppFinCloseWait), n(State::PeerFinCloseWait)),
+        (24, 25)
+    );
+    assert_eq!((n(State::PeerAbortWait), n(State::ProcessAbort)), (26, 27));
+}
+
+#[test]
+fn errors_that_users_see() {
+    let mut r = Rig::active();
+    assert!(r.peer(A).has(Actions::ERR_RESET | Actions::RCV_SHUTDOWN));
+    assert_eq!(r.conn.recv_state(), RecvState::Reset);
+    assert_eq!(r.conn.send_room(), Err(SendError::Reset));
+
+    let mut r = Rig::active();
+    assert!(r.kill().has(Actions::ERR_ABORTED | Actions::TCP_ABORT));
+    assert_eq!(r.conn.recv_state(), RecvState::Aborted);
+    assert_eq!(r.conn.send_room(), Err(SendError::Aborted));
+    assert!(!r.kill().has(Actions::ERR_ABORTED), "reported once");
+
+    let mut r = Rig::active();
+    r.peer(C);
+    assert_eq!(r.conn.recv_state(), RecvState::Eof);
+    assert_eq!(r.conn.send_room(), Err(SendError::Reset));
+
+    let mut r = Rig::active();
+    r.shut_wr();
+    assert_eq!(r.conn.send_room(), Err(SendError::Shutdown));
+    assert_eq!(r.conn.recv_state(), RecvState::Empty);
+
+    let r = Rig::init();
+    assert_eq!(r.conn.send_room(), Err(SendError::NotConnected));
+    assert_eq!(r.conn.recv_state(), RecvState::NotConnected);
+}
+
+#[test]
+fn data_before_the_end_is_read_first() {
+    let mut r = Rig::active();
+    r.peer_writes(10);
+    r.peer(C);
+    assert_eq!(r.conn.recv_state(), RecvState::Data(10));
+    let _ = r.conn.read_done(10).unwrap();
+    assert_eq!(r.conn.recv_state(), RecvState::Eof);
+}
+
+#[test]
+fn peer_may_speak_before_the_handshake_ends() {
+    let mut r = Rig::init();
+    r.peer_writes(100);
+    r.peer(D);
+    assert_eq!(r.state(), State::AppCloseWait1);
+    r.establish();
+    assert_eq!(r.state(), State::AppCloseWait1);
+    assert_eq!(r.conn.recv_state(), RecvState::Data(100));
+    assert!(r.conn.send_room().is_ok());
+}
+
+#[test]
+fn establish_needs_a_peer_and_a_link() {
+    let mut r = Rig::init();
+    assert_eq!(r.conn.establish(T0), Err(Misuse));
+    let mut r = Rig::init();
+    r.conn.set_peer(Peer {
+        token: AlertToken(1),
+        ring: RingSize::MIN_WIRE,
+    });
+    r.kill();
+    assert_eq!(r.conn.establish(T0), Err(Misuse));
+}
+
+#[test]
+fn hostile_cursors_end_the_connection() {
+    type Case = (fn(&mut Cdc), ProtoError);
+    let cases: [Case; 8] = [
+        (|c| c.token = AlertToken(8), ProtoError::Token),
+        (|c| c.prod.count = RING, ProtoError::ProducerCursor),
+        (|c| c.prod.count = u32::MAX, ProtoError::ProducerCursor),
+        (
+            |c| c.prod = Cursor { wrap: 1, count: 1 },
+            ProtoError::ProducerCursor,
+        ),
+        (
+            |c| {
+                c.prod = Cursor {
+                    wrap: 0x7fff,
+                    count: 0,
+                }
+            },
+            ProtoError::ProducerCursor,
+        ),
+        (|c| c.cons.count = RING, ProtoError::ConsumerCursor),
+        (|c| c.cons.count = 101, ProtoError::ConsumerCursor),
+        (
+            |c| c.prod_flags = ProdFlags::FAILOVER,
+            ProtoError::FailoverGap,
+        ),
+    ];
+    for (spoil, error) in cases {
+        let mut r = Rig::active();
+        r.write(100);
+        r.flush();
+        let before = r.conn.positions();
+        let mut bad = Cdc {
+            seq: 1,
+            token: AlertToken(7),
+            ..Cdc::default()
+        };
+        spoil(&mut bad);
+        assert_eq!(r.conn.on_cdc(&bad, T0), Err(error));
+        assert_eq!(r.conn.positions(), before);
+        let a = r.conn.fail();
+        assert!(r.note(a).has(Actions::ERR_ABORTED | Actions::TX_DUE));
+        assert_eq!(r.state(), State::PeerAbortWait);
+        assert!(!r.conn.rmbe_reusable());
+        assert_eq!(r.flushed_flags(), A);
+        assert_eq!(r.state(), State::Closed);
+        // Deaf from now on.
+        assert_eq!(r.conn.on_cdc(&bad, T0), Ok(Actions::NONE));
+        assert!(r.close().has(Actions::FREE));
+    }
+}
+
+#[test]
+fn stale_and_repeated_messages() {
+    let mut r = Rig::active();
+    r.peer_writes(100);
+    let repeated = r.said;
+    r.peer_writes(100);
+    assert!(r.conn.on_cdc(&repeated, T0).unwrap().is_empty(), "older");
+    let mut same = r.said;
+    same.prod = repeated.prod;
+    let _ = r.conn.on_cdc(&same, T0).unwrap();
+    assert_eq!(r.conn.positions().received, 200, "a regression is ignored");
+    let mut early = Cdc {
+        seq: 0x8003,
+        ..r.said
+    };
+    early.prod.count = 300;
+    let _ = r.conn.on_cdc(&early, T0).unwrap();
+    assert_eq!(r.conn.positions().received, 200, "behind by signed 16 bits");
+    let seen = Cdc {
+        seq: 2,
+        prod_flags: ProdFlags::FAILOVER,
+        ..Cdc::default()
+    };
+    let seen = Cdc {
+        token: AlertToken(7),
+        ..seen
+    };
+    assert_eq!(r.conn.on_cdc(&seen, T0), Ok(Actions::NONE));
+}
+
+#[test]
+fn sequence_starts_at_one_and_cursors_follow() {
+    let mut r = Rig::active();
+    r.write(100);
+    let tx = r.conn.take_tx(T0).unwrap();
+    assert_eq!((tx.cdc.seq, tx.cdc.token), (1, AlertToken(9)));
+    assert_eq!(
+        tx.cdc.prod,
+        Cursor {
+            wrap: 0,
+            count: 100
+        }
+    );
+    assert_eq!(tx.plan.len(), 100);
+    assert_eq!(tx.cdc.prod_flags, ProdFlags::NONE);
+    assert!(r.conn.take_tx(T0).is_none());
+}
+
+#[test]
+fn filling_the_window_says_write_blocked() {
+    let mut r = Rig::active();
+    r.write(RING);
+    assert_eq!(r.conn.send_room(), Err(SendError::Full));
+    let tx = r.conn.take_tx(T0).unwrap();
+    assert_eq!(tx.cdc.prod, Cursor { wrap: 1, count: 0 });
+    assert!(tx.cdc.prod_flags.has(ProdFlags::WRITE_BLOCKED));
+    let a = r.conn.on_tx_done(tx.ticket, T0);
+    assert!(r.note(a).has(Actions::WAKE_WRITER));
+    // The send ring is free, the peer's is full: data waits.
+    r.write(10);
+    assert!(!r.conn.wants_tx());
+    assert!(r.peer_reads_all().has(Actions::TX_DUE));
+    assert_eq!(r.flush().unwrap().prod, Cursor { wrap: 1, count: 10 });
+}
+
+#[test]
+fn writing_more_than_there_is_room_is_misuse() {
+    let mut r = Rig::active();
+    assert_eq!(
+        r.conn.written(RING + 1, SendHint::default(), T0),
+        Err(Misuse)
+    );
+    assert_eq!(r.conn.read_done(1), Err(Misuse));
+    assert_eq!(r.conn.positions(), Positions::default());
+}
+
+#[test]
+fn autocork_waits_for_the_outstanding_message() {
+    let mut r = Rig::active();
+    assert!(r.write(10).has(Actions::TX_DUE));
+    let first = r.conn.take_tx(T0).unwrap();
+    assert!(!r.write(10).has(Actions::TX_DUE));
+    assert!(!r.write(10).has(Actions::TX_DUE));
+    let a = r.conn.on_tx_done(first.ticket, T0);
+    assert!(r.note(a).has(Actions::TX_DUE));
+    assert_eq!(r.conn.take_tx(T0).unwrap().plan.len(), 20);
+    // Beyond half the ring nothing is held back.
+    assert!(r.write(RING / 2 + 1).has(Actions::TX_DUE));
+    // Turned off.
+    let mut r = Rig::active();
+    r.conn.set_autocork(0);
+    r.write(10);
+    let _ = r.conn.take_tx(T0).unwrap();
+    assert!(r.write(10).has(Actions::TX_DUE));
+}
+
+#[test]
+fn more_is_held_until_time_push_or_full() {
+    let more = SendHint {
+        more: true,
+        ..SendHint::default()
+    };
+    let mut r = Rig::active();
+    let a = r.conn.written(10, more, T0).unwrap();
+    assert!(a.has(Actions::TIMER) && !a.has(Actions::TX_DUE));
+    assert_eq!(r.conn.next_deadline(), Some(T0.after(CORK_TIME)));
+    let _ = r.conn.written(10, more, T0.after(Span(5))).unwrap();
+    assert_eq!(r.conn.next_deadline(), Some(T0.after(CORK_TIME)));
+    assert!(r.conn.on_timer(T0).is_empty());
+    assert!(r.conn.on_timer(T0.after(CORK_TIME)).has(Actions::TX_DUE));
+    assert_eq!(r.conn.next_deadline(), None);
+    r.flush();
+    let _ = r.conn.written(10, more, T0).unwrap();
+    assert!(r.conn.push().has(Actions::TX_DUE));
+    r.flush();
+    let a = r.conn.written(RING, more, T0).unwrap();
+    assert!(a.has(Actions::TX_DUE), "full");
+    let mut r = Rig::active();
+    let _ = r.conn.written(10, more, T0).unwrap();
+    r.close();
+    assert_eq!(r.flush().unwrap().state_flags, C, "close pushes");
+}
+
+#[test]
+fn consumer_updates_follow_the_rule() {
+    // 64 KiB: limit 6553, and only when the sender sees half the ring or less free.
+    let ring = RingSize::new(65536).unwrap();
+    let mut conn = Conn::new(Params {
+        token: AlertToken(7),
+        recv: ring,
+        send: ring,
+        autocork: 0,
+        drain_idle: DRAIN_IDLE,
+    });
+    conn.set_peer(Peer {
+        token: AlertToken(9),
+        ring,
+    });
+    let _ = conn.establish(T0).unwrap();
+    let mut said = Cdc {
+        token: AlertToken(7),
+        ..Cdc::default()
+    };
+    let mut say = |conn: &mut Conn, pos: u64, flags: ProdFlags| {
+        said.seq += 1;
+        said.prod = Cursor::at(pos, ring);
+        said.prod_flags = flags;
+        conn.on_cdc(&said, T0).unwrap()
+    };
+    let _ = say(&mut conn, 32767, ProdFlags::NONE);
+    assert!(
+        conn.read_done(30000).unwrap().is_empty(),
+        "more than half is free"
+    );
+    let _ = say(&mut conn, 32768, ProdFlags::NONE);
+    assert!(conn.wants_tx(), "half is free and 30000 are unconfirmed");
+    let tx = conn.take_tx(T0).unwrap();
+    assert_eq!(
+        tx.cdc.cons,
+        Cursor {
+            wrap: 0,
+            count: 30000
+        }
+    );
+    assert!(tx.plan.is_empty());
+    let _ = say(&mut conn, 90000, ProdFlags::WRITE_BLOCKED);
+    assert!(!conn.read_done(6553).unwrap().has(Actions::TX_DUE));
+    assert!(conn.read_done(1).unwrap().has(Actions::TX_DUE));
+    let _ = conn.take_tx(T0).unwrap();
+    let _ = say(&mut conn, 90000, ProdFlags::UPDATE_REQUESTED);
+    assert!(conn.wants_tx(), "asked for");
+    let _ = conn.take_tx(T0).unwrap();
+    // Reading everything while the peer is blocked always answers.
+    let left = 90000 - 36554;
+    let _ = say(&mut conn, 90000, ProdFlags::WRITE_BLOCKED);
+    let _ = conn.read_done(left - 100).unwrap();
+    let _ = conn.take_tx(T0).unwrap();
+    assert!(conn.read_done(100).unwrap().has(Actions::TX_DUE));
+    assert!(conn.is_consistent());
+}
+
+#[test]
+fn updates_ride_on_data() {
+    let mut r = Rig::active();
+    r.peer_writes(50);
+    assert!(r.conn.read_done(50).unwrap().is_empty());
+    r.write(1);
+    let c = r.flush().unwrap();
+    assert_eq!(c.cons, Cursor { wrap: 0, count: 50 });
+    assert_eq!(r.conn.positions().announced, 50);
+}
+
+#[test]
+fn close_drains_in_the_background() {
+    let mut r = Rig::active();
+    r.write(RING);
+    r.flush();
+    r.write(100);
+    let a = r.close();
+    assert!(a.has(Actions::TIMER));
+    assert_eq!(r.state(), State::Active);
+    assert!(r.conn.is_draining());
+    assert_eq!(r.conn.next_deadline(), Some(T0.after(DRAIN_IDLE)));
+    assert!(r.peer_reads_all().has(Actions::TX_DUE));
+    let tx = r.conn.take_tx(T0).unwrap();
+    // The last bytes and the end are one message.
+    assert_eq!(tx.plan.len(), 100);
+    assert_eq!(tx.cdc.state_flags, C);
+    assert!(tx.actions.has(Actions::STATE | Actions::TCP_SHUTDOWN));
+    assert_eq!(r.state(), State::PeerCloseWait1);
+    assert!(r.peer(C).is_empty() || r.freed == 0);
+    let a = r.conn.on_tx_done(tx.ticket, T0);
+    assert!(r.note(a).has(Actions::FREE));
+    assert!(r.conn.rmbe_reusable());
+}
+
+#[test]
+fn drain_without_progress_aborts() {
+    let mut r = Rig::active();
+    r.write(RING);
+    r.flush();
+    r.write(100);
+    r.close();
+    let a = r.conn.on_timer(T0.after(DRAIN_IDLE));
+    assert!(a.has(Actions::TX_DUE));
+    assert_eq!(r.flushed_flags(), A);
+    assert_eq!(r.state(), State::PeerCloseWait1);
+    assert!(!r.conn.rmbe_reusable());
+    r.peer(A);
+    assert_eq!((r.state(), r.freed), (State::Closed, 1));
+    assert!(r.conn.rmbe_reusable());
+}
+
+#[test]
+fn data_for_a_program_that_has_gone_aborts() {
+    let mut r = Rig::active();
+    r.write(RING);
+    r.flush();
+    r.write(100);
+    r.close();
+    assert!(r.peer_writes(1).has(Actions::TX_DUE));
+    assert_eq!(r.flushed_flags(), A);
+}
+
+#[test]
+fn linger_zero_aborts_at_once() {
+    let mut r = Rig::active();
+    r.write(100);
+    let a = r.conn.close(CloseMode::Abort, T0);
+    r.note(a);
+    let tx = r.conn.take_tx(T0).unwrap();
+    assert_eq!((tx.cdc.state_flags, tx.plan.len()), (A, 0));
+    assert_eq!(r.state(), State::PeerCloseWait1);
+}
+
+#[test]
+fn shutdown_drains_and_then_close_upgrades() {
+    let mut r = Rig::active();
+    r.write(RING);
+    r.flush();
+    r.write(1);
+    r.shut_wr();
+    assert_eq!((r.state(), r.conn.next_deadline()), (State::Active, None));
+    r.close();
+    r.peer_reads_all();
+    assert_eq!(r.flushed_flags(), C);
+    assert_eq!(r.state(), State::PeerCloseWait1);
+}
+
+#[test]
+fn peer_closing_ends_the_drain() {
+    let mut r = Rig::active();
+    r.write(RING);
+    r.flush();
+    r.write(1);
+    r.shut_wr();
+    r.peer(C);
+    assert_eq!(r.state(), State::AppCloseWait2);
+    let tx = r.conn.take_tx(T0).unwrap();
+    assert_eq!((tx.cdc.state_flags, tx.plan.len()), (D, 0));
+    assert!(!r.conn.wants_tx(), "nothing is written to a closed peer");
+}
+
+#[test]
+fn dead_tcp_is_noticed_unless_ending() {
+    let mut r = Rig::active();
+    let a = r.conn.on_tcp_dead();
+    assert!(r.note(a).has(Actions::ERR_RESET | Actions::TX_DUE));
+    assert_eq!(r.flushed_flags(), A);
+    assert_eq!(r.state(), State::Closed);
+    let mut r = Rig::active();
+    r.peer(C);
+    assert!(r.conn.on_tcp_dead().is_empty());
+    assert_eq!(r.state(), State::AppCloseWait1);
+}
+
+#[test]
+fn unexposed_ring_is_reusable() {
+    let mut r = Rig::init();
+    assert!(r.conn.rmbe_reusable());
+    r.conn.expose();
+    assert!(!r.conn.rmbe_reusable());
+    r.conn.peer_declined();
+    assert!(r.conn.rmbe_reusable());
+}
+
+#[test]
+fn conn_stays_small() {
+    assert!(core::mem::size_of::<Conn>() <= 256);
+    assert!(core::mem::size_of::<Tx>() <= 128);
+}
+
+mod urgent {
+    use super::*;
+
+    const OOB: SendHint = SendHint {
+        more: false,
+        urgent: true,
+        push: false,
+    };
+
+    fn peer_writes_urgent(r: &mut Rig, n: u32, byte: u8) {
+        r.said.prod_flags = ProdFlags::URGENT_PENDING.with(ProdFlags::URGENT_PRESENT);
+        assert!(r.peer_writes(n).has(Actions::URGENT | Actions::WAKE_READER));
+        r.said.prod_flags = ProdFlags::NONE;
+        assert!(r.conn.urgent_offset().is_some());
+        let a = r.conn.store_urgent(byte);
+        r.note(a);
+        assert!(r.conn.has_urgent());
+    }
+
+    #[test]
+    fn sender_flags_and_waits() {
+        let mut r = Rig::active();
+        r.conn.written(5, OOB, T0).unwrap();
+        assert_eq!(r.conn.send_room(), Err(SendError::Full));
+        let both = ProdFlags::URGENT_PENDING.with(ProdFlags::URGENT_PRESENT);
+        assert_eq!(r.flush().unwrap().prod_flags, both);
+        assert_eq!(r.conn.send_room(), Err(SendError::Full), "not consumed");
+        assert!(r.conn.written(1, SendHint::default(), T0).is_err());
+        assert!(r.peer_reads_all().has(Actions::WAKE_WRITER));
+        assert_eq!(r.conn.send_room(), Ok(RING));
+        r.write(1);
+        assert_eq!(r.flush().unwrap().prod_flags, ProdFlags::NONE);
+    }
+
+    #[test]
+    fn announced_even_when_the_window_is_closed() {
+        let mut r = Rig::active();
+        r.write(RING);
+        r.flush();
+        r.conn.written(5, OOB, T0).unwrap();
+        let c = r.flush().unwrap();
+        assert!(c.prod_flags.has(ProdFlags::URGENT_PENDING));
+        assert!(!c.prod_flags.has(ProdFlags::URGENT_PRESENT));
+        r.peer_reads_all();
+        let c = r.flush().unwrap();
+        assert!(c.prod_flags.has(ProdFlags::URGENT_PRESENT));
+    }
+
+    #[test]
+    fn read_out_of_line() {
+        let mut r = Rig::active();
+        peer_writes_urgent(&mut r, 5, b'u');
+        assert_eq!(r.conn.recv_state(), RecvState::Data(4));
+        assert_eq!(r.conn.in_queue(), 4);
+        assert_eq!(r.conn.take_urgent(true), Ok(b'u'));
+        assert_eq!(r.conn.take_urgent(false), Ok(b'u'));
+        assert_eq!(r.conn.take_urgent(false), Err(UrgentError::None));
+        let v = r.conn.recv_view(0);
+        assert_eq!((v.pieces.len(), v.skip, v.at_mark), (4, 0, false));
+        assert!(
+            r.conn.read_done(4).unwrap().has(Actions::TX_DUE),
+            "mark reached"
+        );
+        assert!(r.conn.at_mark());
+        assert_eq!(r.flush().unwrap().cons, Cursor { wrap: 0, count: 5 });
+        assert_eq!(r.conn.recv_state(), RecvState::Empty);
+        r.peer_writes(3);
+        let v = r.conn.recv_view(0);
+        assert_eq!((v.pieces.len(), v.skip, v.at_mark), (3, 1, true));
+        r.conn.read_done(4).unwrap();
+        assert!(!r.conn.at_mark());
+        assert_eq!(r.conn.recv_state(), RecvState::Empty);
+        assert!(r.conn.is_consistent());
+    }
+
+    #[test]
+    fn read_in_line() {
+        let mut r = Rig::active();
+        r.conn.set_oob_inline(true);
+        peer_writes_urgent(&mut r, 5, b'u');
+        assert_eq!(r.conn.recv_state(), RecvState::Data(5));
+        assert_eq!(r.conn.take_urgent(false), Err(UrgentError::None));
+        assert_eq!(r.conn.recv_view(0).pieces.len(), 4);
+        assert!(!r.conn.read_done(4).unwrap().has(Actions::TX_DUE));
+        let v = r.conn.recv_view(0);
+        assert_eq!((v.pieces.len(), v.skip, v.at_mark), (1, 0, true));
+        assert!(r.conn.read_done(1).unwrap().has(Actions::TX_DUE));
+        assert!(!r.conn.at_mark());
+    }
+
+    #[test]
+    fn a_lone_urgent_byte_frees_its_sender() {
+        let mut r = Rig::active();
+        peer_writes_urgent(&mut r, 1, b'x');
+        assert!(r.conn.wants_tx());
+        assert_eq!(r.flush().unwrap().cons.count, 1);
+        assert_eq!(r.conn.recv_state(), RecvState::Empty);
+        // A second one while the first was never read: the first gives way.
+        peer_writes_urgent(&mut r, 1, b'y');
+        assert_eq!(r.conn.take_urgent(false), Ok(b'y'));
+        assert_eq!(r.flush().unwrap().cons.count, 2);
+        r.peer_writes(2);
+        let v = r.conn.recv_view(0);
+        assert_eq!((v.pieces.len(), v.skip), (2, 1));
+        assert!(r.conn.is_consistent());
+    }
+
+    #[test]
+    fn announced_but_not_here() {
+        let mut r = Rig::active();
+        r.said.prod_flags = ProdFlags::URGENT_PENDING;
+        r.peer_writes(3);
+        assert_eq!(r.conn.take_urgent(false), Err(UrgentError::NotYet));
+        assert!(!r.conn.has_urgent());
+    }
+
+    #[test]
+    fn mark_at_the_ring_wrap() {
+        let mut r = Rig::active();
+        r.peer_writes(RING - 1);
+        r.conn.read_done(RING - 1).unwrap();
+        r.flush();
+        peer_writes_urgent(&mut r, 1, b'z');
+        assert_eq!(r.flush().unwrap().cons, Cursor { wrap: 1, count: 0 });
+        r.peer_writes(4);
+        let v = r.conn.recv_view(0);
+        assert_eq!(
+            (v.skip, v.pieces.piece[0].offset, v.pieces.len()),
+            (1, 0, 4)
+        );
+    }
+}
