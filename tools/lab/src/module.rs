@@ -10,6 +10,7 @@ use crate::sysroot;
 use anyhow::{bail, Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// What Kbuild needs of the checkout.
 const SOURCES: [&str; 2] = ["Kbuild", "rust"];
@@ -33,8 +34,8 @@ const PRODUCTS: [&str; 11] = [
 pub struct Build<'a> {
     /// Name of the directory.
     pub name: &'a str,
-    /// Compile through clippy.
-    pub clippy: bool,
+    /// Further variables for make.
+    pub variables: &'a [String],
 }
 
 /// What a build made.
@@ -53,7 +54,7 @@ pub fn build(kernel: &Kernel) -> Result<PathBuf> {
         kernel,
         &Build {
             name: "module",
-            clippy: false,
+            variables: &[],
         },
     )?;
     for warning in &built.warnings {
@@ -73,22 +74,8 @@ pub fn make(kernel: &Kernel, build: &Build<'_>) -> Result<Built> {
     fs::write(&log, "")?;
     copy(&tree, &log)?;
 
-    let flavour = Data::get().flavour(&kernel.flavour)?;
-    let mut variables = kbuild::variables(flavour)?;
-    variables.push(format!("KERNELRELEASE={}", kernel.release));
-    variables.push(format!("M={}", tree.display()));
-    if build.clippy {
-        variables.push("CLIPPY=1".into());
-        // Objects that are up to date would hide their warnings.
-        variables.push(format!(
-            "KRUSTFLAGS=--cfg=rsmc_check_{}",
-            std::process::id()
-        ));
-    }
-    let mut compile = kbuild::command(&kernel.source, &kernel.build, &variables)?;
-    compile.arg("modules");
     let what = format!("rsmc.ko for {} ({})", kernel.flavour, build.name);
-    progress::run(&what, &mut compile, &log)?;
+    progress::run(&what, &mut compile(kernel, &tree, build.variables)?, &log)?;
 
     let module = tree.join("rsmc.ko");
     if !module.exists() {
@@ -102,6 +89,43 @@ pub fn make(kernel: &Kernel, build: &Build<'_>) -> Result<Built> {
         warnings: warnings(&fs::read_to_string(&log)?),
         tree,
     })
+}
+
+/// The make command that builds the module in `tree`.
+fn compile(kernel: &Kernel, tree: &Path, more: &[String]) -> Result<Command> {
+    let flavour = Data::get().flavour(&kernel.flavour)?;
+    let mut variables = kbuild::variables(flavour)?;
+    variables.push(format!("KERNELRELEASE={}", kernel.release));
+    variables.push(format!("M={}", tree.display()));
+    variables.extend_from_slice(more);
+    let mut command = kbuild::command(&kernel.source, &kernel.build, &variables)?;
+    command.arg("modules");
+    Ok(command)
+}
+
+/// Builds with the bindings' opaque types laid open, which bindgen lays out
+/// wrongly. Returns an error unless the layout assertions stop that build.
+pub fn layout_guard(kernel: &Kernel) -> Result<()> {
+    let dir = cache::work().join("layout").join(&kernel.flavour);
+    let log = dir.join("log");
+    let tree = dir.join("tree");
+    fs::create_dir_all(&tree).with_context(|| tree.display().to_string())?;
+    let _lock = cache::lock_file(&dir.join("lock"))?;
+    fs::write(&log, "")?;
+    copy(&tree, &log)?;
+    let mut command = compile(kernel, &tree, &["RSMC_BREAK_LAYOUT=1".into()])?;
+    let (status, text) = progress::watch("a broken layout must not build", &mut command, &log)?;
+    if status.success() {
+        bail!("bindings with a wrong layout were accepted");
+    }
+    let stopped = ["Size of", "Alignment of", "Offset of field"];
+    if !stopped.iter().any(|sign| text.contains(sign)) {
+        bail!(
+            "the build failed, but not at a layout assertion (log: {})",
+            log.display()
+        );
+    }
+    Ok(())
 }
 
 fn copy(tree: &Path, log: &Path) -> Result<()> {

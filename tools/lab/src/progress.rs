@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{IsTerminal, Read, Seek, SeekFrom};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 const SILENT: Duration = Duration::from_secs(5);
@@ -91,8 +91,27 @@ impl Drop for Watch {
     }
 }
 
-/// Runs a command with its output appended to `log`, showing progress.
+/// Runs a command with its output appended to `log`, showing progress; its
+/// failure is an error, after the end of its output has been shown.
 pub fn run(what: &str, command: &mut Command, log: &Path) -> Result<()> {
+    let (status, text) = watch(what, command, log)?;
+    if status.success() {
+        return Ok(());
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    let start = lines.len().saturating_sub(25);
+    for line in lines.iter().skip(start) {
+        eprintln!("    {line}");
+    }
+    match explain(&text) {
+        Some(reason) => bail!("{what}: {reason} (log: {})", log.display()),
+        None => bail!("{what}: {status} (log: {})", log.display()),
+    }
+}
+
+/// Runs a command likewise, but leaves the judgement to the caller, who gets
+/// its status and the last 16 KiB of its output.
+pub fn watch(what: &str, command: &mut Command, log: &Path) -> Result<(ExitStatus, String)> {
     if let Some(dir) = log.parent() {
         fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
     }
@@ -115,24 +134,14 @@ pub fn run(what: &str, command: &mut Command, log: &Path) -> Result<()> {
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(200));
     };
-    let long = watch.elapsed() >= SILENT;
-    if status.success() {
-        if long {
-            watch.say(&format!("{what}: done in {} s", watch.elapsed().as_secs()));
-        }
-        return Ok(());
+    if watch.elapsed() >= SILENT {
+        let verdict = if status.success() { "done" } else { "failed" };
+        watch.say(&format!(
+            "{what}: {verdict} after {} s",
+            watch.elapsed().as_secs()
+        ));
     }
-    drop(watch);
-    let text = tail(log, from, 16 * 1024);
-    let lines: Vec<&str> = text.lines().collect();
-    let start = lines.len().saturating_sub(25);
-    for line in lines.iter().skip(start) {
-        eprintln!("    {line}");
-    }
-    match explain(&text) {
-        Some(reason) => bail!("{what}: {reason} (log: {})", log.display()),
-        None => bail!("{what}: {status} (log: {})", log.display()),
-    }
+    Ok((status, tail(log, from, 16 * 1024)))
 }
 
 /// Recognises the usual outside causes in a command's output.

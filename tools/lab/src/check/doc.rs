@@ -2,10 +2,9 @@
 
 //! rustdoc without warnings.
 
-use super::{complaints, Complaints, KERNEL};
+use super::{complaints, style, Complaints, KERNEL};
 use crate::cache;
 use crate::kernel;
-use crate::module;
 use crate::sysroot;
 use anyhow::{bail, Context, Result};
 use std::fs;
@@ -14,13 +13,7 @@ use std::fs;
 /// them with (the kernel has no rustdoc target for external modules).
 pub fn module() -> Result<Complaints> {
     let kernel = kernel::get(KERNEL)?;
-    let built = module::make(
-        &kernel,
-        &module::Build {
-            name: "clippy",
-            clippy: true,
-        },
-    )?;
+    let built = style::clippy_build()?;
     let out = cache::work().join("doc");
     let mut found = Vec::new();
     for object in ["proto/smc_proto", "kapi/kapi", "smc/smc"] {

@@ -5,6 +5,7 @@
 //! Each check is one KTAP line; its complaints follow as comments. Nothing here
 //! changes the checkout.
 
+mod build;
 mod doc;
 mod style;
 mod wall;
@@ -24,7 +25,7 @@ type Complaints = Vec<String>;
 /// Runs all checks, or those whose name contains `only`.
 pub fn main(only: Option<&str>) -> Result<ExitCode> {
     type Check = (&'static str, fn() -> Result<Complaints>);
-    let checks: [Check; 12] = [
+    let checks: [Check; 14] = [
         ("spdx", wall::spdx),
         ("size", wall::size),
         ("places", wall::places),
@@ -37,6 +38,8 @@ pub fn main(only: Option<&str>) -> Result<ExitCode> {
         ("clippy-selftests", || style::clippy("selftests")),
         ("rustdoc-module", doc::module),
         ("rustdoc-host", doc::host),
+        ("build-others", build::others),
+        ("build-layout-guard", build::layout),
     ];
     let chosen: Vec<&Check> = checks
         .iter()
