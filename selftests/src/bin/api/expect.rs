@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Differences from TCP that are right, each with its reason. Anything else fails.
+
+use st::family::{Family, Ip};
+
+struct Expect {
+    scenario: &'static str,
+    /// Label of the trace line.
+    label: &'static str,
+    /// `None` for both SMC families.
+    family: Option<Family>,
+    /// The value that is right there.
+    value: &'static str,
+    why: &'static str,
+}
+
+const fn e(
+    scenario: &'static str,
+    label: &'static str,
+    family: Option<Family>,
+    value: &'static str,
+    why: &'static str,
+) -> Expect {
+    Expect {
+        scenario,
+        label,
+        family,
+        value,
+        why,
+    }
+}
+
+const TABLE: &[Expect] = &[];
+
+/// The reason why `value` is right at this place, if it is.
+pub fn find(
+    scenario: &str,
+    label: &str,
+    fam: Family,
+    _ip: Ip,
+    value: &str,
+) -> Option<&'static str> {
+    TABLE
+        .iter()
+        .find(|x| {
+            x.scenario == scenario
+                && x.label == label
+                && x.family.is_none_or(|f| f == fam)
+                && fam != Family::Tcp
+                && x.value == value
+        })
+        .map(|x| x.why)
+}

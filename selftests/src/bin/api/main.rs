@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Differential test of the socket interface: every scenario runs on plain TCP and on the family
+//! under test, each in a fresh process and a fresh network namespace, and what it observed
+//! (return values, errnos, events) must be the same. Differences that are right are listed,
+//! with the reason, in `expect.rs`.
+//!
+//! `api --family tcp|inet|smc[,..] [--ip v4|v6|mapped[,..]] [--mode 1|any] [--info off] [SCENARIO-PREFIX..]`
+//!
+//! `--family tcp` compares TCP with itself: it validates the scenarios. `--info off` leaves out
+//! the proof by `RSMC_INFO`, so that the C module can be looked at too.
+
+mod bind;
+mod connect;
+mod ctx;
+mod expect;
+mod poll;
+
+use ctx::T;
+use st::args::Args;
+use st::child::{self, End};
+use st::family::{Family, Ip};
+use st::ktap::Ktap;
+
+/// One scenario.
+pub struct Scenario {
+    /// Name, `group_what`.
+    pub name: &'static str,
+    /// What it does.
+    pub run: fn(&mut T),
+}
+
+/// A list of scenarios from function names.
+#[macro_export]
+macro_rules! scenarios {
+    ($($f:ident),* $(,)?) => {
+        pub const LIST: &[$crate::Scenario] =
+            &[$($crate::Scenario { name: stringify!($f), run: $f }),*];
+    };
+}
+
+const GROUPS: &[&[Scenario]] = &[bind::LIST, connect::LIST, poll::LIST];
+
+struct Run {
+    lines: Vec<(String, String)>,
+    infos: Vec<String>,
+    end: End,
+}
+
+fn run(s: &Scenario, family: Family, ip: Ip, info: bool) -> Run {
+    let (text, end) = child::run(25_000, |w| {
+        let mut t = T::new(family, ip, info, w);
+        (s.run)(&mut t);
+        t.rec("end", "reached");
+    });
+    let mut r = Run {
+        lines: Vec::new(),
+        infos: Vec::new(),
+        end,
+    };
+    for l in text.lines() {
+        match l.strip_prefix('@') {
+            Some(i) => r.infos.push(i.into()),
+            None => {
+                let (a, b) = l.split_once('\t').unwrap_or((l, ""));
+                r.lines.push((a.into(), b.into()));
+            }
+        }
+    }
+    r
+}
+
+/// Differences of two runs after the table of expected ones has been applied.
+fn compare(name: &str, fam: Family, ip: Ip, a: &Run, b: &Run, k: &Ktap) -> Vec<String> {
+    let mut bad = Vec::new();
+    if b.end != End::Exit(0) {
+        bad.push(format!(
+            "the scenario ended with {:?} (tcp: {:?})",
+            b.end, a.end
+        ));
+    }
+    let n = a.lines.len().max(b.lines.len());
+    for i in 0..n {
+        let (x, y) = (a.lines.get(i), b.lines.get(i));
+        match (x, y) {
+            (Some(x), Some(y)) if x == y => {}
+            (Some(x), Some(y)) if x.0 == y.0 => match expect::find(name, &x.0, fam, ip, &y.1) {
+                Some(e) => k.diag(&format!(
+                    "expected: {name} {}: tcp {} here {}: {}",
+                    x.0, x.1, y.1, e
+                )),
+                None => bad.push(format!("{}: tcp {} here {}", x.0, x.1, y.1)),
+            },
+            (x, y) => {
+                bad.push(format!("traces part at line {i}: tcp {x:?} here {y:?}"));
+                break;
+            }
+        }
+    }
+    bad
+}
+
+/// Every connection reported by the scenario must have been on our family in the wanted mode.
+fn check_infos(r: &Run, mode: &str) -> Vec<String> {
+    let mut bad = Vec::new();
+    for i in &r.infos {
+        let ok = match mode {
+            "any" => !i.contains("mode=255") && !i.contains("mode=err"),
+            m => {
+                i.contains(&format!("mode={m} ")) && (m != "1" || !i.contains("reason=0x00000000"))
+            }
+        };
+        if !ok {
+            bad.push(format!("wrong path: {i}"));
+        }
+    }
+    bad
+}
+
+fn main() {
+    let a = Args::get();
+    let info = a.opt("info") != Some("off");
+    let mode = a.opt("mode").unwrap_or("1").to_string();
+    let verbose = a.opt("verbose").is_some();
+    let all: Vec<&Scenario> = GROUPS.iter().flat_map(|g| g.iter()).collect();
+    let picked: Vec<&Scenario> = all
+        .into_iter()
+        .filter(|s| a.words.is_empty() || a.words.iter().any(|w| s.name.starts_with(w.as_str())))
+        .collect();
+    let (fams, ips) = (a.families(), a.ips());
+    let mut k = Ktap::plan(picked.len() * fams.len() * ips.len());
+    let mut seen_paths = std::collections::BTreeMap::<String, usize>::new();
+    for s in &picked {
+        for &ip in &ips {
+            let base = run(s, Family::Tcp, ip, false);
+            for &f in &fams {
+                let r = run(s, f, ip, info && f != Family::Tcp);
+                let mut bad = compare(s.name, f, ip, &base, &r, &k);
+                if base.end != End::Exit(0) {
+                    bad.push(format!("tcp itself ended with {:?}", base.end));
+                }
+                if info && f != Family::Tcp {
+                    bad.extend(check_infos(&r, &mode));
+                }
+                for i in &r.infos {
+                    let path = i.split(" label=").next().unwrap_or(i);
+                    *seen_paths.entry(path.to_string()).or_default() += 1;
+                }
+                if verbose {
+                    for (l, v) in &r.lines {
+                        k.diag(&format!("{l} = {v}"));
+                    }
+                }
+                let name = format!("{}.{}.{}", s.name, f.name(), ip.name());
+                let res = if bad.is_empty() {
+                    Ok(())
+                } else {
+                    Err(bad.join("\n"))
+                };
+                k.outcome(&name, res);
+            }
+        }
+    }
+    for (p, n) in seen_paths {
+        k.diag(&format!("path {p}: {n} sockets"));
+    }
+    std::process::exit(k.finish());
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the lab tells a program about the guest it runs in (README, "Convention").
+
+use crate::errno::{cvt, R};
+use crate::family::Ip;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::process::Command;
+
+/// Which part of a test this process plays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// Both ends in one guest.
+    Single,
+    /// The listening guest of a pair.
+    Server,
+    /// The connecting guest of a pair.
+    Client,
+}
+
+/// `RSMC_ROLE`, or `--role`.
+pub fn role(a: &crate::args::Args) -> Role {
+    let env = std::env::var("RSMC_ROLE").unwrap_or_default();
+    match a.opt("role").unwrap_or(&env) {
+        "server" => Role::Server,
+        "client" => Role::Client,
+        _ => Role::Single,
+    }
+}
+
+/// An address of this guest (`peer` false) or of the other one from the environment.
+pub fn addr(peer: bool, ip: Ip) -> IpAddr {
+    let (v4, v6) = if peer {
+        ("RSMC_PEER_ADDR", "RSMC_PEER_ADDR6")
+    } else {
+        ("RSMC_ADDR", "RSMC_ADDR6")
+    };
+    let (d4, d6) = if peer {
+        ("10.77.0.2", "fd77::2")
+    } else {
+        ("10.77.0.1", "fd77::1")
+    };
+    let get = |n: &str, d: &str| {
+        std::env::var(n)
+            .unwrap_or(d.into())
+            .parse::<IpAddr>()
+            .expect(n)
+    };
+    match (ip, get(v4, d4)) {
+        (Ip::V4, a) => a,
+        (Ip::V6, _) => get(v6, d6),
+        (Ip::Mapped, IpAddr::V4(a)) => a.to_ipv6_mapped().into(),
+        (Ip::Mapped, a) => a,
+    }
+}
+
+/// As [`addr`] with a port.
+pub fn sockaddr(peer: bool, ip: Ip, port: u16) -> SocketAddr {
+    SocketAddr::new(addr(peer, ip), port)
+}
+
+/// Moves the calling thread into the named namespace of `/run/netns`.
+pub fn enter(ns: &str) -> R<()> {
+    let f = std::fs::File::open(format!("/run/netns/{ns}"))
+        .map_err(|e| crate::errno::Errno(e.raw_os_error().unwrap_or(libc::ENOENT)))?;
+    // SAFETY: no pointers.
+    cvt(i64::from(unsafe {
+        libc::setns(f.as_raw_fd(), libc::CLONE_NEWNET)
+    }))?;
+    Ok(())
+}
+
+/// True if the lab made the namespaces `a` and `b`.
+pub fn has_netns() -> bool {
+    std::path::Path::new("/run/netns/a").exists() && std::path::Path::new("/run/netns/b").exists()
+}
+
+/// Factor for timeouts on slow guests.
+pub fn slow() -> u64 {
+    std::env::var("RSMC_SLOW")
+        .ok()
+        .and_then(|s| s.parse::<f64>().ok())
+        .map_or(1, |f| f.ceil().max(1.0) as u64)
+}
+
+/// Meets the other guest's program at a named point (`rsmc-barrier`); at once true outside a pair.
+pub fn barrier(name: &str) -> bool {
+    if role_env() == Role::Single {
+        return true;
+    }
+    Command::new("rsmc-barrier")
+        .arg(name)
+        .status()
+        .is_ok_and(|s| s.success())
+}
+
+fn role_env() -> Role {
+    match std::env::var("RSMC_ROLE").as_deref() {
+        Ok("server") => Role::Server,
+        Ok("client") => Role::Client,
+        _ => Role::Single,
+    }
+}

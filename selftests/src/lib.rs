@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the selftest programs share: system-call wrappers, KTAP output, private network
+//! namespaces, children with a time limit, and a small packet-level TCP peer.
+//!
+//! Nothing here knows how a single test works, and nothing here may call into the module's
+//! crates: the programs see the kernel only through its user-space interface.
+
+pub mod addr;
+pub mod args;
+pub mod child;
+pub mod clc;
+pub mod errno;
+pub mod family;
+pub mod fd;
+pub mod guest;
+pub mod ktap;
+pub mod net;
+pub mod packet;
+pub mod proof;
+pub mod rawpeer;
+pub mod rng;
+pub mod smcinfo;
+pub mod sys;
