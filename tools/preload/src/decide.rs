@@ -95,6 +95,14 @@ pub fn may_fall_through(errno: c_int) -> bool {
     )
 }
 
+/// True if `errno` is what a kernel without SMC says, after it looked for a module to load.
+pub fn means_absent(errno: c_int) -> bool {
+    matches!(
+        errno,
+        libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT | libc::ESOCKTNOSUPPORT
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

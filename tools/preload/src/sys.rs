@@ -4,8 +4,9 @@
 //! `socket` is entered through syscall(2), never through the next library's `socket`: no `dlsym`
 //! (it allocates and locks), and no dependence on the order of loading.
 
+use crate::absence::Absence;
 use crate::config::Config;
-use crate::decide::{may_fall_through, Request, AF_SMC};
+use crate::decide::{may_fall_through, means_absent, Request, AF_SMC};
 use crate::report::Line;
 use core::ffi::{c_char, c_int, CStr};
 use core::mem::size_of;
@@ -15,6 +16,8 @@ const SOL_SMC: c_int = 286;
 /// rsmc's socket option by which a connection that would fall back to TCP fails instead (int).
 const RSMC_STRICT: c_int = 101;
 
+static ABSENCE: Absence = Absence::new();
+
 /// Makes the socket the program wants: SMC if the request is for TCP and the kernel can, the
 /// program's own request otherwise. Returns the descriptor or an errno; on success `errno` is
 /// left as it was.
@@ -23,6 +26,18 @@ pub(crate) fn run(wanted: Request, config: &Config) -> Result<c_int, c_int> {
         return open(wanted);
     };
     let saved = errno();
+    if !config.strict && ABSENCE.is_fresh(now()) {
+        let fd = open(wanted)?;
+        if config.debug {
+            tell(
+                wanted,
+                "is TCP, because SMC was absent a moment ago, descriptor ",
+                fd,
+            );
+        }
+        set_errno(saved);
+        return Ok(fd);
+    }
     match open(smc) {
         Ok(fd) => {
             prepare(fd, config);
@@ -34,6 +49,10 @@ pub(crate) fn run(wanted: Request, config: &Config) -> Result<c_int, c_int> {
         }
         Err(refusal) if may_fall_through(refusal) && !config.strict => {
             let fd = open(wanted)?;
+            // TCP of the same family is there, so it is SMC that the kernel lacks.
+            if means_absent(refusal) {
+                ABSENCE.remember(now());
+            }
             if config.debug {
                 tell(
                     wanted,
@@ -137,6 +156,18 @@ fn tell(wanted: Request, outcome: &str, number: c_int) {
     let bytes = line.end();
     // SAFETY: `bytes` is valid for `bytes.len()` bytes through the call.
     unsafe { libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) };
+}
+
+/// Seconds of the monotonic clock, coarse: read without entering the kernel.
+fn now() -> u32 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel or the vDSO writes one timespec to `time`.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
+    // Differences are what is used: wrapping after 136 years is no matter.
+    time.tv_sec as u32
 }
 
 fn errno() -> c_int {

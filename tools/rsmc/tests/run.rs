@@ -312,3 +312,28 @@ print(s.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF), s.getsockopt(socket.SOL
         assert_eq!(sized, plain);
     }
 }
+
+#[test]
+fn a_kernel_without_smc_is_asked_once_in_a_while() {
+    if kernel_has_smc() {
+        eprintln!("skipped: this kernel has SMC");
+        return;
+    }
+    let script = "
+import socket, time
+for _ in range(20): socket.socket().close()
+time.sleep(11.5)
+socket.socket().close()
+";
+    let said = text(&python(&["--debug"], script).stderr);
+    assert_eq!(
+        said.matches("SMC was refused with errno 93").count(),
+        2,
+        "{said}"
+    );
+    assert_eq!(
+        said.matches("SMC was absent a moment ago").count(),
+        19,
+        "{said}"
+    );
+}
