@@ -36,6 +36,8 @@ extern crate std;
 pub mod conn;
 pub mod cursor;
 pub mod error;
+pub mod group;
+pub mod llc;
 pub mod reason;
 pub mod ring;
 pub mod time;

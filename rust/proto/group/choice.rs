@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which group a new connection joins, and who may start one.
+//!
+//! A group is known by what [`Key`] says. The server decides: it joins a group that has room and
+//! an active link, else it starts one and sets the first contact bit. The client follows the bit
+//! (smc-protocol.md 3.1): set, it always starts a group; not set, it must already have the group,
+//! else the two are out of sync. First contact is exclusive per key ([`Gate`]), joining is not.
+
+use crate::reason::Reason;
+use crate::wire::ids::{
+    Gid,
+    Mac,
+    PeerId,
+    Qpn, //
+};
+
+/// Our side of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Role {
+    /// We accepted its first connection.
+    Server,
+    /// We opened its first connection.
+    Client,
+}
+
+/// What identifies a group towards a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Key {
+    /// Our role.
+    pub role: Role,
+    /// SMC-R version, 1 or 2.
+    pub version: u8,
+    /// The peer's id.
+    pub peer_id: PeerId,
+    /// The peer's GID.
+    pub peer_gid: Gid,
+    /// The peer's MAC; zero in version 2, where it does not count.
+    pub peer_mac: Mac,
+    /// VLAN id of the group, zero without.
+    pub vlan: u16,
+}
+
+/// The end of an active link as an accept names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkEnd {
+    /// Queue pair of the peer.
+    pub qpn: Qpn,
+    /// GID of the peer.
+    pub gid: Gid,
+    /// MAC of the peer; compared in version 1 only.
+    pub mac: Mac,
+}
+
+/// What the server needs to know of a group to choose it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Candidate {
+    /// Its key.
+    pub key: Key,
+    /// It has an active link on the device wanted and is not ending.
+    pub usable: bool,
+    /// Connections that still fit.
+    pub room: u8,
+}
+
+/// Whether the server joins this group with a new connection from `key`.
+#[must_use]
+pub fn server_joins(key: &Key, group: &Candidate) -> bool {
+    group.key == *key && group.usable && group.room > 0
+}
+
+/// What the client does after an accept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClientChoice {
+    /// Start a group.
+    FirstContact,
+    /// Join the group found, on the link with this index.
+    Join(usize),
+    /// Decline for this reason.
+    Decline(Reason),
+}
+
+/// The client's decision. `links` are the active links of the group found for the accept's key,
+/// `None` if there is no such group.
+pub fn client_choice(
+    first_contact: bool,
+    version: u8,
+    wanted: &LinkEnd,
+    links: Option<&[Option<LinkEnd>]>,
+) -> ClientChoice {
+    if first_contact {
+        return ClientChoice::FirstContact;
+    }
+    let Some(links) = links else {
+        return ClientChoice::Decline(Reason::SyncError);
+    };
+    let same = |l: &LinkEnd| {
+        l.qpn == wanted.qpn && l.gid == wanted.gid && (version > 1 || l.mac == wanted.mac)
+    };
+    match links.iter().position(|l| l.as_ref().is_some_and(same)) {
+        Some(i) => ClientChoice::Join(i),
+        None => ClientChoice::Decline(Reason::NoServerLink),
+    }
+}
+
+/// The exclusive right to first contact with one peer: one gate per [`Key`] in use.
+///
+/// Whoever needs a group first enters the gate of its key. One handshake at a time holds it; the
+/// others wait, and when it leaves they look for a group again.
+#[derive(Debug, Default)]
+pub struct Gate {
+    busy: bool,
+    waiting: u32,
+}
+
+/// The answer of a [`Gate`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Admission {
+    /// The caller may start a group and must leave the gate afterwards, whatever comes.
+    Enter,
+    /// Another first contact is under way: wait for its end, then look for a group again.
+    Wait,
+}
+
+impl Gate {
+    /// Nobody is in.
+    #[must_use]
+    pub const fn new() -> Gate {
+        Gate {
+            busy: false,
+            waiting: 0,
+        }
+    }
+
+    /// Asks to start a group. On [`Admission::Wait`] the caller counts as waiting until it calls
+    /// [`Gate::stop_waiting`].
+    pub fn enter(&mut self) -> Admission {
+        if self.busy {
+            self.waiting = self.waiting.saturating_add(1);
+            return Admission::Wait;
+        }
+        self.busy = true;
+        Admission::Enter
+    }
+
+    /// The waiter was woken, timed out or gave up.
+    pub fn stop_waiting(&mut self) {
+        self.waiting = self.waiting.saturating_sub(1);
+    }
+
+    /// First contact ended, well or not: wake all waiters. Whether there are any.
+    pub fn leave(&mut self) -> bool {
+        self.busy = false;
+        self.waiting > 0
+    }
+
+    /// Whether the gate can be forgotten.
+    #[must_use]
+    pub fn is_unused(&self) -> bool {
+        !self.busy && self.waiting == 0
+    }
+}

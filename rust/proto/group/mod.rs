@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A link group: one RDMA link shared by up to 255 connections to one peer.
+//!
+//! [`Group`] is the protocol's view of a group with one link: who the peer is, what was agreed,
+//! which of the peer's memory we may write, which connections there are, what the peer's LLC
+//! messages mean, and when the group ends. Queue pairs, memory regions and lists are the caller's.
+//!
+//! * [`choice`]: which group a connection joins; first contact. [`rtoken`]: the peer's memory.
+//! * [`tokens`]: names of our connections. [`slab`]: which RMBEs are in use.
+
+use core::borrow::BorrowMut;
+
+use crate::llc::link::{
+    BeatAction,
+    Link,
+    LinkEvent,
+    LinkState, //
+};
+use crate::llc::requests::{
+    Requests,
+    Settled, //
+};
+use crate::llc::responder::{
+    respond,
+    Context,
+    Event,
+    Reaction, //
+};
+use crate::time::{
+    earliest,
+    Instant,
+    Span, //
+};
+use crate::wire::ids::AlertToken;
+use crate::wire::llc::link::{
+    DeleteLink,
+    DeleteReason, //
+};
+use crate::wire::llc::{
+    Frame,
+    Message,
+    Version,
+    LEN, //
+};
+
+pub mod choice;
+pub mod rtoken;
+pub mod slab;
+pub mod tokens;
+
+use choice::{
+    Candidate,
+    Key,
+    LinkEnd,
+    Role, //
+};
+use rtoken::{
+    Entry,
+    RtokenTable,
+    MAX_RTOKENS, //
+};
+use tokens::{
+    TokenTable,
+    MAX_CONNS, //
+};
+
+/// Idle time after which a server ends a group.
+pub const IDLE_SERVER: Span = Span::from_secs(600);
+/// Idle time after which a client ends a group; longer, so that the server is first.
+pub const IDLE_CLIENT: Span = Span::from_secs(610);
+/// Fewest connections per group that a peer may demand (version 2.1).
+pub const MIN_CONNS: u8 = 16;
+
+/// Why a group ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EndReason {
+    /// No connection for a long time.
+    Idle,
+    /// The peer sent DELETE_LINK.
+    Peer(DeleteReason),
+    /// The link failed or the peer does not answer on it.
+    LinkLost,
+    /// Decline with the out-of-sync bit, or another breach of the protocol.
+    OutOfSync,
+    /// Device, port or module goes away, or an operator wants it.
+    Local,
+}
+
+impl EndReason {
+    /// What DELETE_LINK says to the peer; `None` if it needs none or cannot hear it.
+    #[must_use]
+    pub fn to_wire(self) -> Option<DeleteLink> {
+        let (reason, orderly) = match self {
+            EndReason::Idle => (DeleteReason::PROGRAM, true),
+            EndReason::OutOfSync => (DeleteReason::VIOLATION, false),
+            EndReason::Local => (DeleteReason::OPERATOR, false),
+            EndReason::Peer(_) | EndReason::LinkLost => return None,
+        };
+        Some(DeleteLink {
+            link_num: 0,
+            all: true,
+            orderly,
+            reason,
+        })
+    }
+}
+
+/// What a group wants done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Todo {
+    /// Nothing.
+    None,
+    /// Send this LLC message on the link.
+    Send(Frame),
+    /// One of our requests was settled.
+    Settled(Settled),
+    /// A CONFIRM_LINK or ADD_LINK answer for the handshake that holds the group.
+    Handshake(Event),
+    /// The group ends now: send the message, if any, kill all connections, flush the queue pair,
+    /// free everything. Raised once.
+    End {
+        /// Why.
+        reason: EndReason,
+        /// Last message, best effort.
+        last: Option<Frame>,
+    },
+}
+
+/// What was agreed in first contact.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Terms {
+    /// Who the peer is.
+    pub key: Key,
+    /// Release within version 2.
+    pub release: u8,
+    /// Most connections, as agreed.
+    pub max_conns: u8,
+    /// Most links, as agreed; we use one.
+    pub max_links: u8,
+    /// Idle time before TEST_LINK; zero for never.
+    pub test_idle: Span,
+}
+
+/// A link group with one link. `R` and `T` are the memory of its two tables, see [`RtokenTable`]
+/// and [`TokenTable`]; in the kernel vectors, so that a group is never built on the stack.
+#[derive(Debug)]
+pub struct Group<R = [Entry<1>; MAX_RTOKENS], T = [u32; MAX_CONNS]> {
+    terms: Terms,
+    /// The link.
+    pub link: Link,
+    /// The peer's memory.
+    pub rtokens: RtokenTable<R, 1>,
+    /// Our requests under way.
+    pub requests: Requests,
+    tokens: TokenTable<T>,
+    conns: u8,
+    idle_since: Option<Instant>,
+    ended: bool,
+}
+
+impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
+    /// A group whose first contact begins. `token_seed` is any number, best random; the memory
+    /// holds free entries and zeroes.
+    #[must_use]
+    pub const fn new(terms: Terms, token_seed: u32, rtokens: R, tokens: T) -> Group<R, T> {
+        Group {
+            terms,
+            link: Link::new(terms.test_idle),
+            rtokens: RtokenTable::new(rtokens),
+            requests: Requests::new(),
+            tokens: TokenTable::new(tokens, token_seed),
+            conns: 0,
+            idle_since: None,
+            ended: false,
+        }
+    }
+
+    /// What was agreed.
+    #[must_use]
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// LLC version spoken in the group.
+    #[must_use]
+    pub fn llc_version(&self) -> Version {
+        if self.terms.key.version > 1 {
+            Version::V2
+        } else {
+            Version::V1
+        }
+    }
+
+    /// Whether connections may be added.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        !self.ended && self.link.state() == LinkState::Active
+    }
+
+    /// Whether [`Todo::End`] was raised.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// How the server's choice sees the group.
+    #[must_use]
+    pub fn candidate(&self) -> Candidate {
+        Candidate {
+            key: self.terms.key,
+            usable: self.is_usable(),
+            room: self.terms.max_conns.saturating_sub(self.conns),
+        }
+    }
+
+    /// The active link as an accept names it.
+    #[must_use]
+    pub fn link_end(&self) -> Option<LinkEnd> {
+        self.link.peer.filter(|_| self.is_usable())
+    }
+
+    /// Adds a connection: its token and slot. `None` if the group is full or ending. The first
+    /// contact's own connection is added before the link is active.
+    pub fn add_conn(&mut self) -> Option<(AlertToken, u8)> {
+        if self.ended || self.conns >= self.terms.max_conns {
+            return None;
+        }
+        let added = self.tokens.alloc()?;
+        self.conns = self.conns.saturating_add(1);
+        self.idle_since = None;
+        Some(added)
+    }
+
+    /// Removes a connection; whether it was there.
+    pub fn remove_conn(&mut self, token: AlertToken, now: Instant) -> bool {
+        if !self.tokens.free(token) {
+            return false;
+        }
+        self.conns = self.conns.saturating_sub(1);
+        if self.conns == 0 {
+            self.idle_since = Some(now);
+        }
+        true
+    }
+
+    /// Slot of the connection that a CDC message names.
+    #[must_use]
+    pub fn slot(&self, token: AlertToken) -> Option<u8> {
+        self.tokens.slot(token)
+    }
+
+    /// Number of connections.
+    #[must_use]
+    pub fn conns(&self) -> u8 {
+        self.conns
+    }
+
+    /// An LLC message has arrived. The reply, if any, is sent before anything else is done.
+    pub fn on_llc(&mut self, bytes: &[u8], now: Instant) -> (Option<Frame>, Todo) {
+        if self.ended {
+            return (None, Todo::None);
+        }
+        self.link.heard(now);
+        let mut ctx = Context {
+            role: self.terms.key.role,
+            state: self.link.state(),
+            number: self.link.number,
+            link: 0,
+            rtokens: &mut self.rtokens,
+        };
+        let Reaction { reply, event } = respond(&mut ctx, bytes);
+        let todo = match event {
+            Event::None | Event::Dropped | Event::DeleteAnswered => Todo::None,
+            Event::ConfirmLink { .. } | Event::AddLinkAnswer { .. } => Todo::Handshake(event),
+            Event::RkeyAnswer => self.settle(bytes),
+            Event::Ended { reason, .. } => self.end(EndReason::Peer(reason), now),
+        };
+        (reply, todo)
+    }
+
+    fn settle(&mut self, bytes: &[u8]) -> Todo {
+        let settled = Message::parse(bytes)
+            .ok()
+            .and_then(|m| self.requests.on_response(&m.header, &m.body));
+        settled.map_or(Todo::None, Todo::Settled)
+    }
+
+    /// Something other than an LLC message was received on the link.
+    pub fn heard(&mut self, now: Instant) {
+        self.link.heard(now);
+    }
+
+    /// The one deadline of the group.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        if self.ended {
+            return None;
+        }
+        let d = earliest(self.link.next_deadline(), self.requests.next_deadline());
+        earliest(d, self.idle_deadline())
+    }
+
+    fn idle_deadline(&self) -> Option<Instant> {
+        let span = match self.terms.key.role {
+            Role::Server => IDLE_SERVER,
+            Role::Client => IDLE_CLIENT,
+        };
+        self.idle_since.map(|t| t.after(span))
+    }
+
+    /// Time has passed. To be called until it gives [`Todo::None`].
+    pub fn on_timer(&mut self, now: Instant) -> Todo {
+        if self.ended {
+            return Todo::None;
+        }
+        if self.idle_deadline().is_some_and(|d| now.reached(d)) {
+            return self.end(EndReason::Idle, now);
+        }
+        if let Some(settled) = self.requests.on_timer(now) {
+            return Todo::Settled(settled);
+        }
+        match self.link.on_timer(self.llc_version(), now) {
+            BeatAction::None => Todo::None,
+            BeatAction::Send(frame) => Todo::Send(frame),
+            BeatAction::Dead => self.end(EndReason::LinkLost, now),
+        }
+    }
+
+    /// Ends the group. The second and later calls give nothing.
+    pub fn end(&mut self, reason: EndReason, now: Instant) -> Todo {
+        if self.ended {
+            return Todo::None;
+        }
+        self.ended = true;
+        let sends = matches!(self.link.state(), LinkState::Activating | LinkState::Active);
+        self.link.step(LinkEvent::Down, now);
+        let mut frame = [0; LEN];
+        let last = reason
+            .to_wire()
+            .filter(|_| sends)
+            .and_then(|m| m.emit(self.llc_version(), false, &mut frame).ok())
+            .map(|_| frame);
+        Todo::End { reason, last }
+    }
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! LLC behaviour: what a link is doing, what we answer, what we ask.
+//!
+//! * [`link`]: steps of a link's queue pair, its life, and the TEST_LINK heartbeat.
+//! * [`responder`]: the answer to everything a peer may ask of us.
+//! * [`requests`]: CONFIRM_RKEY and DELETE_RKEY of our own, and whose answers they get.
+//!
+//! Layouts are in `wire::llc`; what spans links is in `group`. Nothing here sends or waits:
+//! answers are frames for the caller to post, waiting is a deadline.
+
+pub mod link;
+pub mod requests;
+pub mod responder;
+
+use crate::time::Span;
+
+/// How long an answer may take.
+pub const WAIT_ANSWER: Span = Span::from_secs(2);
+/// How long the first answer on a new link may take.
+pub const WAIT_FIRST: Span = Span::from_secs(5);
+/// How long a client waits for the server's CONFIRM_LINK.
+pub const WAIT_CONFIRM_LINK: Span = Span::from_secs(4);

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The answer to everything a peer may ask of us.
+//!
+//! This side keeps one link, so an offered link is rejected and a deleted one ends the group
+//! (smc-protocol.md 2.8). Messages that make no sense in our role or state, unknown types and
+//! unexpected responses are dropped: nothing a peer sends makes us do more than answer 44 bytes,
+//! change its own entries in the rtoken table, or end its own group.
+
+use core::borrow::BorrowMut;
+
+use crate::group::choice::Role;
+use crate::group::rtoken::{
+    Entry,
+    Region,
+    RtokenTable, //
+};
+use crate::wire::llc::header::{
+    ADD_LINK_REJECT,
+    NO_EYECATCHER,
+    REASON_NO_ALT_PATH,
+    RKEY_NEGATIVE, //
+};
+use crate::wire::llc::link::{
+    AddLink,
+    ConfirmLink,
+    DeleteLink,
+    DeleteReason, //
+};
+use crate::wire::llc::rkey::{
+    ConfirmRkey,
+    DeleteRkey, //
+};
+use crate::wire::llc::{
+    self,
+    Body,
+    Frame,
+    Header,
+    Message,
+    Version, //
+};
+
+use super::link::LinkState;
+
+/// What a message means beyond its answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// Nothing.
+    None,
+    /// CONFIRM_LINK for a link being set up: a request to the client or the response to the
+    /// server. Goes to the handshake that waits for it.
+    ConfirmLink {
+        /// The message.
+        message: ConfirmLink,
+        /// The peer uses RMBEs without eyecatcher, the only ones we know.
+        no_eyecatcher: bool,
+    },
+    /// The peer answered our ADD_LINK.
+    AddLinkAnswer {
+        /// It rejected the link.
+        rejected: bool,
+    },
+    /// A response to CONFIRM_RKEY or DELETE_RKEY; goes to `requests`.
+    RkeyAnswer,
+    /// The peer ends this link, and with it the group.
+    Ended {
+        /// Why, in its words.
+        reason: DeleteReason,
+        /// Not after a failure.
+        orderly: bool,
+    },
+    /// The peer answered our DELETE_LINK.
+    DeleteAnswered,
+    /// The message is none, or none that fits: counted and dropped.
+    Dropped,
+}
+
+/// Answer and meaning of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub struct Reaction {
+    /// To be sent on the link that the message came on.
+    pub reply: Option<Frame>,
+    /// What else it means.
+    pub event: Event,
+}
+
+impl Reaction {
+    const DROP: Reaction = Reaction::event(Event::Dropped);
+
+    const fn event(event: Event) -> Reaction {
+        Reaction { reply: None, event }
+    }
+
+    const fn reply(frame: Frame) -> Reaction {
+        Reaction {
+            reply: Some(frame),
+            event: Event::None,
+        }
+    }
+}
+
+/// What the answer depends on.
+#[derive(Debug)]
+pub struct Context<'a, S, const LINKS: usize> {
+    /// Our role in the group.
+    pub role: Role,
+    /// State of the link the message came on.
+    pub state: LinkState,
+    /// Its number.
+    pub number: u8,
+    /// Its index in the rtoken table.
+    pub link: usize,
+    /// The peer's memory regions.
+    pub rtokens: &'a mut RtokenTable<S, LINKS>,
+}
+
+/// Handles one received message.
+pub fn respond<S, const LINKS: usize>(ctx: &mut Context<'_, S, LINKS>, bytes: &[u8]) -> Reaction
+where
+    S: BorrowMut<[Entry<LINKS>]>,
+{
+    let (Ok(message), Ok(frame)) = (Message::parse(bytes), llc::frame(bytes)) else {
+        return Reaction::DROP;
+    };
+    if !ctx.state.receives() {
+        return Reaction::DROP;
+    }
+    let Message { header, body } = message;
+    if header.response() {
+        return on_response(ctx, &header, &body);
+    }
+    match body {
+        Body::ConfirmLink(m) => confirm_link(ctx, &header, m),
+        Body::AddLink(m) => add_link(ctx, &header, &m, &frame),
+        Body::DeleteLink(m) => delete_link(ctx, &header, m, &frame),
+        Body::ReqAddLink(_) if ctx.role == Role::Server => Reaction::reply(empty_reply(&frame)),
+        Body::ConfirmRkey(m) => confirm_rkey(ctx, &m, &frame),
+        Body::DeleteRkey(m) => delete_rkey(ctx, &header, &m, &frame),
+        Body::TestLink(_) => Reaction::reply(llc::reply(&frame, 0)),
+        Body::AddLinkCont(_) | Body::ConfirmRkeyCont | Body::ReqAddLink(_) | Body::Unknown => {
+            Reaction::DROP
+        }
+    }
+}
+
+fn on_response<S, const LINKS: usize>(
+    ctx: &Context<'_, S, LINKS>,
+    header: &Header,
+    body: &Body<'_>,
+) -> Reaction {
+    match *body {
+        Body::ConfirmLink(message)
+            if ctx.role == Role::Server && ctx.state == LinkState::Activating =>
+        {
+            Reaction::event(Event::ConfirmLink {
+                message,
+                no_eyecatcher: header.flags & NO_EYECATCHER != 0,
+            })
+        }
+        Body::AddLink(_) if ctx.role == Role::Server => Reaction::event(Event::AddLinkAnswer {
+            rejected: header.has(ADD_LINK_REJECT),
+        }),
+        Body::ConfirmRkey(_) | Body::DeleteRkey(_) => Reaction::event(Event::RkeyAnswer),
+        Body::DeleteLink(_) => Reaction::event(Event::DeleteAnswered),
+        // Whoever asked has heard something, which is all that a heartbeat wants.
+        Body::TestLink(_) => Reaction::event(Event::None),
+        _ => Reaction::DROP,
+    }
+}
+
+/// The server's request: the client has reached RTR and waits for it.
+fn confirm_link<S, const LINKS: usize>(
+    ctx: &Context<'_, S, LINKS>,
+    header: &Header,
+    message: ConfirmLink,
+) -> Reaction {
+    if ctx.role != Role::Client || ctx.state != LinkState::Rtr {
+        return Reaction::DROP;
+    }
+    Reaction::event(Event::ConfirmLink {
+        message,
+        no_eyecatcher: header.flags & NO_EYECATCHER != 0,
+    })
+}
+
+/// A server's offer is rejected; a client's suggestion needs no answer.
+fn add_link<S, const LINKS: usize>(
+    ctx: &Context<'_, S, LINKS>,
+    header: &Header,
+    message: &AddLink<'_>,
+    frame: &Frame,
+) -> Reaction {
+    if ctx.role != Role::Client || message.is_suggestion() {
+        return Reaction::DROP;
+    }
+    let mut reply = llc::reply(frame, ADD_LINK_REJECT);
+    if !header.is_v2() {
+        let [_, _, reason, ..] = &mut reply;
+        *reason = (*reason & 0xf0) | REASON_NO_ALT_PATH;
+    }
+    Reaction::reply(reply)
+}
+
+fn delete_link<S, const LINKS: usize>(
+    ctx: &Context<'_, S, LINKS>,
+    header: &Header,
+    message: DeleteLink,
+    frame: &Frame,
+) -> Reaction {
+    if !message.all && message.link_num != ctx.number {
+        let version = header.version().unwrap_or(Version::V1);
+        let mut reply = [0; llc::LEN];
+        let unknown = DeleteLink {
+            reason: DeleteReason::UNKNOWN_LINK,
+            ..message
+        };
+        return match unknown.emit(version, true, &mut reply) {
+            Ok(_) => Reaction::reply(reply),
+            Err(_) => Reaction::DROP,
+        };
+    }
+    Reaction {
+        reply: Some(llc::reply(frame, 0)),
+        event: Event::Ended {
+            reason: message.reason,
+            orderly: message.orderly,
+        },
+    }
+}
+
+/// REQ_ADD_LINK is acknowledged with an empty body, and nothing follows.
+fn empty_reply(frame: &Frame) -> Frame {
+    let mut reply = llc::reply(frame, 0);
+    for byte in reply.iter_mut().skip(4) {
+        *byte = 0;
+    }
+    reply
+}
+
+fn confirm_rkey<S: BorrowMut<[Entry<LINKS>]>, const LINKS: usize>(
+    ctx: &mut Context<'_, S, LINKS>,
+    message: &ConfirmRkey,
+    frame: &Frame,
+) -> Reaction {
+    let region = Region {
+        rkey: message.here.rkey,
+        addr: message.here.addr,
+    };
+    // Keys on further links are of no use without further links.
+    let flags = match ctx.rtokens.add(ctx.link, region) {
+        Some(_) => 0,
+        None => RKEY_NEGATIVE,
+    };
+    Reaction::reply(llc::reply(frame, flags))
+}
+
+fn delete_rkey<S: BorrowMut<[Entry<LINKS>]>, const LINKS: usize>(
+    ctx: &mut Context<'_, S, LINKS>,
+    header: &Header,
+    message: &DeleteRkey<'_>,
+    frame: &Frame,
+) -> Reaction {
+    let mut unknown = 0u8;
+    let mut mask = 0u8;
+    let mut bit = 0x80u8;
+    for rkey in message.keys() {
+        if !ctx.rtokens.delete(ctx.link, rkey) {
+            unknown = unknown.saturating_add(1);
+            mask |= bit;
+        }
+        bit = bit.wrapping_shr(1);
+    }
+    Reaction::reply(DeleteRkey::reply(frame, header, unknown, mask))
+}
