@@ -40,7 +40,10 @@ fn at<T>(what: &str, result: rustix::io::Result<T>) -> Result<T> {
 fn mount_at(source: &str, target: &str, kind: &str, flags: MountFlags, data: &str) -> Result<()> {
     let data = CString::new(data)?;
     let data: Option<&CStr> = if data.is_empty() { None } else { Some(&data) };
-    at(&format!("mount {kind} {source} on {target}"), mount(source, target, kind, flags, data))
+    at(
+        &format!("mount {kind} {source} on {target}"),
+        mount(source, target, kind, flags, data),
+    )
 }
 
 /// The value of `rsmc.KEY=` on the kernel's command line.
@@ -130,11 +133,23 @@ pub fn set_up() -> Result<Kind> {
     }
     fs::create_dir_all("/new/dev/pts")?;
     fs::create_dir_all("/new/dev/shm")?;
-    mount_at("devpts", "/new/dev/pts", "devpts", none, "gid=5,mode=620,ptmxmode=666")?;
+    mount_at(
+        "devpts",
+        "/new/dev/pts",
+        "devpts",
+        none,
+        "gid=5,mode=620,ptmxmode=666",
+    )?;
     mount_at("tmpfs", "/new/dev/shm", "tmpfs", none, "mode=1777")?;
     // Not every kernel has these.
     for (source, target) in [("debugfs", "debug"), ("tracefs", "tracing")] {
-        let _ = mount_at(source, &format!("/new/sys/kernel/{target}"), source, none, "");
+        let _ = mount_at(
+            source,
+            &format!("/new/sys/kernel/{target}"),
+            source,
+            none,
+            "",
+        );
     }
 
     at("move /proc", mount_move("/proc", "/new/proc"))?;
@@ -161,7 +176,10 @@ fn links() -> Result<()> {
             std::os::unix::fs::symlink(target, link)?;
         }
     }
-    let _ = fs::write("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n10.77.0.1 a\n10.77.0.2 b\n");
+    let _ = fs::write(
+        "/etc/hosts",
+        "127.0.0.1 localhost\n::1 localhost\n10.77.0.1 a\n10.77.0.2 b\n",
+    );
     let _ = fs::write("/etc/resolv.conf", "");
     Ok(())
 }

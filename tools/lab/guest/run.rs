@@ -36,13 +36,21 @@ pub fn mark(text: &str) {
         .and_then(|mut kmsg| kmsg.write_all(format!("<5>rsmc-lab: {text}\n").as_bytes()));
 }
 
-fn forward(verb: &'static str, stream: impl Read + Send + 'static, control: Control) -> JoinHandle<()> {
+fn forward(
+    verb: &'static str,
+    stream: impl Read + Send + 'static,
+    control: Control,
+) -> JoinHandle<()> {
     std::thread::spawn(move || {
         let mut reader = BufReader::new(stream);
         let mut line = Vec::new();
         loop {
             line.clear();
-            match reader.by_ref().take(LINE_LIMIT as u64).read_until(b'\n', &mut line) {
+            match reader
+                .by_ref()
+                .take(LINE_LIMIT as u64)
+                .read_until(b'\n', &mut line)
+            {
                 Ok(0) | Err(_) => return,
                 Ok(_) => {}
             }
@@ -64,7 +72,10 @@ fn status_word(status: ExitStatus) -> (i32, String) {
 
 fn environment(job: &Job, command: &mut Command) {
     command.env_clear().envs([
-        ("PATH", "/rsmc/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+        (
+            "PATH",
+            "/rsmc/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        ),
         ("HOME", "/root"),
         ("LC_ALL", "C.UTF-8"),
         ("TERM", "dumb"),
@@ -132,7 +143,10 @@ fn supervise(mut child: Child, job: &Job, control: &Control, stop: &AtomicBool) 
     // Whatever still holds the pipes is killed, so the readers end.
     let left = sweep();
     if left > 0 {
-        control.send(&["err", &format!("lab: killed {left} processes the program left behind")]);
+        control.send(&[
+            "err",
+            &format!("lab: killed {left} processes the program left behind"),
+        ]);
     }
     for reader in readers {
         let _ = reader.join();
@@ -143,9 +157,13 @@ fn supervise(mut child: Child, job: &Job, control: &Control, stop: &AtomicBool) 
 /// Says where every user process is stuck, for the log of a timeout.
 fn stacks(control: &Control) {
     for pid in processes() {
-        let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let read =
+            |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
         let command = read("cmdline").replace('\0', " ");
-        control.send(&["err", &format!("lab: still running: {pid} {}", command.trim())]);
+        control.send(&[
+            "err",
+            &format!("lab: still running: {pid} {}", command.trim()),
+        ]);
         for line in read("stack").lines() {
             control.send(&["err", &format!("lab:   {line}")]);
         }

@@ -104,7 +104,11 @@ fn parse_run(words: &[String]) -> Option<Job> {
 fn shell(line: &File, words: &[String]) -> Result<i32> {
     let arg = |n: usize| words.get(n).map_or("", String::as_str);
     let number: usize = arg(4).parse().unwrap_or(0);
-    let (env, argv) = words.get(5..).unwrap_or(&[]).split_at_checked(number).unwrap_or((&[], &[]));
+    let (env, argv) = words
+        .get(5..)
+        .unwrap_or(&[])
+        .split_at_checked(number)
+        .unwrap_or((&[], &[]));
     let mut command = Command::new("/usr/bin/setsid");
     command.args(["--ctty", "--wait", "/bin/sh", "-c"]);
     command.arg("stty sane rows \"$1\" cols \"$2\"; shift 2; exec \"$@\"");

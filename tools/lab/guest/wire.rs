@@ -76,7 +76,10 @@ mod tests {
 
     #[test]
     fn words_survive() {
-        for words in [vec!["out", "", "a b", "100%", "tab\there", "ünïcode", "%20"], vec![""]] {
+        for words in [
+            vec!["out", "", "a b", "100%", "tab\there", "ünïcode", "%20"],
+            vec![""],
+        ] {
             assert_eq!(split(&join(&words)), words);
         }
     }

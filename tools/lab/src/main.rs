@@ -4,12 +4,15 @@
 //!
 //! Started by `tools/bootstrap`, which makes the sysroot and builds this tool in
 //! it. Modules: [`data`] (lab.toml), [`cache`], [`sysroot`], [`progress`],
-//! [`kernel`], [`module`] (rsmc.ko), [`check`] (style), [`run`] (guests).
+//! [`kernel`], [`module`] (rsmc.ko), [`check`] (style), [`guest`] (booting),
+//! [`run`] (what happens in guests), [`ktap`] (results).
 
 mod cache;
 mod check;
 mod data;
+mod guest;
 mod kernel;
+mod ktap;
 mod module;
 mod progress;
 mod run;

@@ -1,16 +1,47 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Running things in guests (owner: LAB-B). Interface to `main.rs`: a clap
-//! subcommand enum, flattened into the tool's own, and its `main`.
+//! What happens in guests: the commands that boot some.
+//!
+//! [`plan`] reads which test runs where, [`session`] runs the tests that share
+//! a boot, [`host`] those that need no guest, [`user`] and [`stage`] build and
+//! lay out what goes into a guest. How guests are booted is [`crate::guest`].
+
+mod bench;
+mod boot;
+mod demo;
+mod host;
+mod plan;
+mod session;
+mod shell;
+mod stage;
+mod test;
+mod user;
 
 use anyhow::Result;
 use std::process::ExitCode;
 
 /// Subcommands that boot guests.
 #[derive(clap::Subcommand, Debug)]
-pub enum Command {}
+pub enum Command {
+    /// Run the tests: host, builds and guests, as one KTAP stream
+    Test(test::Arguments),
+    /// Show an unmodified Redis over SMC between two guests
+    Demo(demo::Arguments),
+    /// Get a prompt in a guest with the module loaded
+    Shell(shell::Arguments),
+    /// Count what sockets cost in instructions
+    Bench(bench::Arguments),
+    /// Run a command in fresh guests
+    Boot(boot::Arguments),
+}
 
 /// Runs one of them.
 pub fn main(command: Command) -> Result<ExitCode> {
-    match command {}
+    match command {
+        Command::Test(arguments) => test::main(&arguments),
+        Command::Demo(arguments) => demo::main(arguments),
+        Command::Shell(arguments) => shell::main(&arguments),
+        Command::Bench(arguments) => bench::main(&arguments),
+        Command::Boot(arguments) => boot::main(&arguments),
+    }
 }

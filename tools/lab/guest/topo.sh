@@ -1,0 +1,62 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# topo.sh up netns | up pair SIDE | down netns | down pair | device pair
+# Namespaces, devices and addresses of the topologies (see selftests/README.md).
+set -eu
+
+# The one device of a pair's link: vec0 in UML, eth0 under QEMU.
+link_device() {
+	for dev in vec0 eth0; do
+		[ ! -e "/sys/class/net/$dev" ] || { echo "$dev"; return; }
+	done
+	echo "topo.sh: no link device" >&2
+	exit 1
+}
+
+addresses() { # DEVICE NUMBER
+	cat <<-END
+		addr add 10.77.0.$2/24 dev $1
+		addr add fd77::$2/64 dev $1 nodad
+		link set $1 up
+	END
+}
+
+case "$1 $2" in
+"up netns")
+	ip link set lo up
+	# Both ends are made where they belong; b's dummies come first, so that
+	# va and vb do not share an ifindex.
+	ip -batch - <<-END
+		netns add a
+		netns add b
+		link add dummy0 netns b type dummy
+		link add dummy1 netns b type dummy
+		link add va netns a type veth peer name vb netns b
+	END
+	{ echo "link set lo up"; addresses va 1; } | ip -netns a -batch -
+	{ echo "link set lo up"; addresses vb 2; } | ip -netns b -batch -
+	;;
+"up pair")
+	dev=$(link_device)
+	ip addr flush dev "$dev"
+	{
+		echo "link set lo up"
+		[ "$3" = a ] && addresses "$dev" 1 || addresses "$dev" 2
+	} | ip -batch -
+	;;
+"down netns")
+	for ns in $(ip netns list | cut -d' ' -f1); do
+		ip netns delete "$ns"
+	done
+	;;
+"down pair")
+	ip addr flush dev "$(link_device)"
+	;;
+"device pair")
+	link_device
+	;;
+*)
+	echo "usage: topo.sh up|down|device netns|pair [SIDE]" >&2
+	exit 2
+	;;
+esac

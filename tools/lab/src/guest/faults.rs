@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a kernel prints when something is wrong.
+
+/// Texts that fail a run wherever they stand in a console line.
+const REPORTS: &[&str] = &[
+    "BUG:",
+    "WARNING:",
+    "kernel BUG at",
+    "Oops:",
+    "Oops -",
+    "Kernel panic",
+    "general protection fault",
+    "unable to handle",
+    "Unable to handle",
+    "stack guard page was hit",
+    "Kernel mode fault",
+    "Segfault with no mm",
+    "scheduling while atomic",
+    "sleeping function called",
+    "KASAN:",
+    "KCSAN:",
+    "KFENCE:",
+    "UBSAN:",
+    "ODEBUG:",
+    "refcount_t:",
+    "possible circular locking",
+    "possible recursive locking",
+    "possible irq lock inversion",
+    "inconsistent lock state",
+    "suspicious RCU usage",
+    "bad unlock balance",
+    "held lock freed",
+    "still has locks held",
+    "turning off the locking correctness validator",
+    "rcu: INFO:",
+    "self-detected stall",
+    "soft lockup",
+    "hard LOCKUP",
+    "blocked for more than",
+    "workqueue lockup",
+    "list_add corruption",
+    "list_del corruption",
+    "Bad page state",
+    "bad page map",
+    "Redzone overwritten",
+    "Poison overwritten",
+    "Object already free",
+    "Objects remaining in",
+    "Objects remaining on",
+    "unregister_netdevice: waiting for",
+    "ref_tracker:",
+    "leaked",
+    "new suspected memory leaks",
+    "unreferenced object",
+    "DMA-API:",
+    "kobject_add_internal failed",
+    "rust_kernel: panicked",
+    "rust_kernel:   panicked",
+    "nobody cared",
+    "scheduling from the idle thread",
+    "Disabling lock debugging due to",
+];
+
+/// Lines that contain such a text and mean nothing.
+const HARMLESS: &[&str] = &[
+    // Our own marks, which carry names of tests.
+    "rsmc-lab:",
+    // The module is not part of the kernel's own build; nothing else taints.
+    "out-of-tree module taints kernel",
+    // Every unsigned module, where the kernel could check signatures.
+    "module verification failed",
+    // UML's PCI bus, which INFINIBAND needs to exist, has no devices.
+    "arch/um/drivers/virtio_pcidev.c",
+    // A boot parameter echoed.
+    "Kernel command line:",
+    "Command line:",
+];
+
+/// True if a console line reports a fault.
+pub fn is_report(line: &str) -> bool {
+    REPORTS.iter().any(|text| line.contains(text))
+        && !HARMLESS.iter().any(|text| line.contains(text))
+}
+
+/// True if nothing but the guest's end can follow.
+pub fn is_fatal(line: &str) -> bool {
+    line.contains("Kernel panic - not syncing") || line.contains("Attempted to kill init")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_found() {
+        for line in [
+            "[    1.0] WARNING: CPU: 0 PID: 1 at net/core/sock.c:1 x+0x1/0x2",
+            "[    1.0] BUG: KASAN: slab-use-after-free in x",
+            "[    1.0] INFO: task a:1 blocked for more than 120 seconds.",
+            "[    1.0] WARNING: possible circular locking dependency detected",
+            "[    1.0] rsmc: 3 sockets leaked",
+        ] {
+            assert!(is_report(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn ordinary_lines_are_not() {
+        for line in [
+            "[    1.0] rsmc: loading out-of-tree module taints kernel.",
+            "[    1.0] rsmc-lab: begin leaked.BUG: test",
+            "[    1.0] Warning: unable to open an initial console.",
+            "[    1.0] Kernel command line: oops=panic",
+        ] {
+            assert!(!is_report(line), "{line}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The command that starts an x86-64 guest under QEMU.
+
+use super::{image, kvm, plain, Spec};
+use crate::cache;
+use crate::sysroot;
+use anyhow::Result;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::process::Command;
+
+/// How QEMU executes the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accelerator {
+    /// Hardware virtualisation that has been seen to work.
+    Kvm,
+    /// Translation, a thread per virtual CPU.
+    Tcg,
+    /// Translation, one thread, the clock counting instructions (1 ns each).
+    Counting,
+}
+
+impl Accelerator {
+    fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Accelerator::Kvm => &["-accel", "kvm", "-cpu", "host"],
+            Accelerator::Tcg => &["-accel", "tcg,thread=multi", "-cpu", "max"],
+            // Without the string features `rep movsb` counts every byte.
+            Accelerator::Counting => &[
+                "-accel",
+                "tcg",
+                "-icount",
+                "shift=0,sleep=off",
+                "-cpu",
+                "max,-erms,-fsrm",
+            ],
+        }
+    }
+}
+
+/// Builds the command; `control` is the guest's end of the control line.
+pub fn command(spec: &Spec<'_>, control: &OwnedFd) -> Result<Command> {
+    let accelerator = match spec.count {
+        true => Accelerator::Counting,
+        false if kvm::works(spec.kernel)? => Accelerator::Kvm,
+        false => Accelerator::Tcg,
+    };
+    command_with(spec, control, accelerator)
+}
+
+/// The same with a given accelerator.
+pub fn command_with(spec: &Spec<'_>, control: &OwnedFd, how: Accelerator) -> Result<Command> {
+    let initramfs = cache::work().join(format!("initramfs-{}-{}", spec.name, std::process::id()));
+    image::initramfs(spec.kernel, &initramfs)?;
+    let sysroot = sysroot::get()?;
+
+    let mut command = program();
+    command.args(how.arguments());
+    let cpus = if how == Accelerator::Counting {
+        1
+    } else {
+        spec.cpus
+    };
+    command.args([
+        "-smp",
+        &cpus.to_string(),
+        "-m",
+        &format!("{}M", spec.memory),
+    ]);
+    command.args([
+        "-nodefaults",
+        "-no-user-config",
+        "-no-reboot",
+        "-display",
+        "none",
+    ]);
+    command.args(["-vga", "none", "-device", "virtio-rng-pci"]);
+    command
+        .arg("-kernel")
+        .arg(&spec.kernel.image)
+        .arg("-initrd")
+        .arg(&initramfs);
+    command.args(["-append", &kernel_arguments(how)]);
+    command.args([
+        "-chardev",
+        "stdio,id=console,signal=off",
+        "-serial",
+        "chardev:console",
+    ]);
+    let fd = control.as_raw_fd();
+    command.args(["-chardev", &format!("socket,id=control,fd={fd}")]);
+    command.args(["-serial", "chardev:control"]);
+    share(&mut command, "root", &sysroot.path)?;
+    share(&mut command, "mods", &image::module_dir(spec.kernel))?;
+    share(&mut command, "stage", &spec.stage)?;
+    match &spec.link {
+        Some(link) => {
+            command.args([
+                "-netdev",
+                &format!("socket,id=link,fd={}", link.as_raw_fd()),
+            ]);
+            let mac = if spec.name.ends_with('a') { 1 } else { 2 };
+            let device = format!("virtio-net-pci,netdev=link,romfile=,mac=52:54:00:77:00:0{mac}");
+            command.args(["-device", &device]);
+        }
+        None => {
+            command.args(["-net", "none"]);
+        }
+    }
+    Ok(command)
+}
+
+/// QEMU itself. Without root inside a user namespace like the sysroot's, so
+/// that the guest sees the same owners as everything else does.
+fn program() -> Command {
+    let mut command = if rustix::process::geteuid().is_root() {
+        Command::new("env")
+    } else {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--map-auto", "env"]);
+        command
+    };
+    command.args(super::dies_with_us("qemu-system-x86_64"));
+    command
+}
+
+fn kernel_arguments(how: Accelerator) -> String {
+    let mut words = vec![
+        "console=ttyS0",
+        "panic=-1",
+        "oops=panic",
+        "loglevel=6",
+        "net.ifnames=0",
+    ];
+    if how != Accelerator::Kvm {
+        // Emulated clocks are slow and jumpy: do not let the kernel spend a
+        // second on calibrating them, nor distrust them later.
+        words.extend(["tsc=reliable", "no_timer_check", "mitigations=off"]);
+    }
+    words.push("rsmc.share=9p");
+    words.join(" ")
+}
+
+/// Shares a directory read-only under a 9p tag.
+fn share(command: &mut Command, tag: &str, path: &Path) -> Result<()> {
+    let path = plain(path)?;
+    command.arg("-fsdev").arg(format!(
+        "local,id={tag},path={path},security_model=none,readonly=on,multidevs=remap"
+    ));
+    command
+        .arg("-device")
+        .arg(format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}"));
+    Ok(())
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The merged stream of a run: one top-level test after the other, its points
+//! as subtests, and the closing line.
+
+use super::Point;
+use std::io::Write;
+
+/// Points counted at the leaves: a test with subtests counts as those.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Passed.
+    pub passed: usize,
+    /// Failed.
+    pub failed: usize,
+    /// Skipped.
+    pub skipped: usize,
+}
+
+impl Counts {
+    /// Adds a point and what is below it.
+    pub fn add(&mut self, point: &Point) {
+        if !point.points.is_empty() {
+            let before = self.failed;
+            for point in &point.points {
+                self.add(point);
+            }
+            // A test that failed although its subtests did not.
+            if !point.ok && self.failed == before {
+                self.failed += 1;
+            }
+        } else if !point.ok {
+            self.failed += 1;
+        } else if point.skip.is_some() {
+            self.skipped += 1;
+        } else {
+            self.passed += 1;
+        }
+    }
+}
+
+/// Writes the stream.
+pub struct Report<W: Write> {
+    out: W,
+    counts: Counts,
+    planned: usize,
+    number: usize,
+    /// The current test's name until its first subtest is written.
+    heading: Option<String>,
+    /// Subtests of the current test that are written already.
+    streamed: usize,
+    failures: Vec<String>,
+}
+
+impl<W: Write> Report<W> {
+    /// Begins a stream of `planned` tests.
+    pub fn new(mut out: W, planned: usize) -> Self {
+        let _ = writeln!(out, "KTAP version 1\n1..{planned}");
+        Report {
+            out,
+            counts: Counts::default(),
+            planned,
+            number: 0,
+            heading: None,
+            streamed: 0,
+            failures: Vec::new(),
+        }
+    }
+
+    /// Announces a test; its points may then be streamed.
+    pub fn begin(&mut self, name: &str) {
+        self.heading = Some(name.to_owned());
+        self.streamed = 0;
+    }
+
+    /// Writes a point of the current test as soon as it is known.
+    pub fn stream(&mut self, point: &Point) {
+        if let Some(name) = self.heading.take() {
+            let _ = writeln!(self.out, "  KTAP version 1\n  # Subtest: {name}");
+        }
+        self.streamed += 1;
+        write_point(&mut self.out, point, self.streamed, 2);
+        let _ = self.out.flush();
+    }
+
+    /// Ends a test. Its first points are those streamed before, in that order.
+    pub fn end(&mut self, test: &Point) {
+        for point in test.points.iter().skip(self.streamed) {
+            self.stream(point);
+        }
+        if !test.points.is_empty() {
+            let _ = writeln!(self.out, "  1..{}", self.streamed);
+        }
+        self.streamed = 0;
+        self.number += 1;
+        self.counts.add(test);
+        let own = Point {
+            points: Vec::new(),
+            ..test.clone()
+        };
+        write_point(&mut self.out, &own, self.number, 0);
+        if !test.ok {
+            for path in failed_paths(test) {
+                self.failures.push(path);
+            }
+        }
+        let _ = self.out.flush();
+    }
+
+    /// Ends the stream; tests that were planned and never reported fail it.
+    /// The last line is `N passed, N failed, N skipped`.
+    pub fn finish(mut self) -> Counts {
+        let missing = self.planned.saturating_sub(self.number);
+        if missing > 0 {
+            let _ = writeln!(self.out, "# {missing} planned tests have no result");
+            self.counts.failed += missing;
+        }
+        for failure in self.failures.iter().take(50) {
+            let _ = writeln!(self.out, "# failed: {failure}");
+        }
+        let Counts {
+            passed,
+            failed,
+            skipped,
+        } = self.counts;
+        let _ = writeln!(
+            self.out,
+            "{passed} passed, {failed} failed, {skipped} skipped"
+        );
+        let _ = self.out.flush();
+        self.counts
+    }
+}
+
+/// Full names of the leaves that failed.
+fn failed_paths(point: &Point) -> Vec<String> {
+    let inner: Vec<String> = point
+        .points
+        .iter()
+        .filter(|inner| !inner.ok)
+        .flat_map(failed_paths)
+        .map(|path| format!("{}/{path}", point.name))
+        .collect();
+    if inner.is_empty() {
+        vec![point.name.clone()]
+    } else {
+        inner
+    }
+}
+
+fn write_point(out: &mut impl Write, point: &Point, number: usize, indent: usize) {
+    let space = " ".repeat(indent);
+    for (index, inner) in point.points.iter().enumerate() {
+        write_point(out, inner, index + 1, indent + 2);
+    }
+    if !point.points.is_empty() {
+        let _ = writeln!(out, "{space}  1..{}", point.points.len());
+    }
+    for note in &point.notes {
+        for line in note.lines() {
+            let _ = writeln!(out, "{space}# {line}");
+        }
+    }
+    let word = if point.ok { "ok" } else { "not ok" };
+    let skip = match &point.skip {
+        Some(reason) => format!(" # SKIP {reason}"),
+        None => String::new(),
+    };
+    let _ = writeln!(out, "{space}{word} {number} - {}{skip}", point.name);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ktap::parse::Parser;
+
+    #[test]
+    fn what_is_written_can_be_read_and_counted() {
+        let test = Point::of(
+            "t",
+            vec![
+                Point::pass("a"),
+                Point::skip("b", "why"),
+                Point::of(
+                    "c",
+                    vec![Point::pass("x"), Point::fail("y", ["note".to_owned()])],
+                ),
+            ],
+        );
+        let mut bytes = Vec::new();
+        let mut report = Report::new(&mut bytes, 2);
+        report.begin("t");
+        report.stream(&test.points[0]);
+        report.end(&test);
+        report.begin("u");
+        report.end(&Point::pass("u"));
+        let counts = report.finish();
+        assert_eq!(
+            counts,
+            Counts {
+                passed: 3,
+                failed: 1,
+                skipped: 1
+            }
+        );
+
+        let text = String::from_utf8(bytes).unwrap();
+        assert_eq!(text.lines().last(), Some("3 passed, 1 failed, 1 skipped"));
+        assert!(text.contains("# failed: t/c/y"));
+        let mut parser = Parser::default();
+        for line in text.lines() {
+            parser.feed(line);
+        }
+        let points = parser.finish();
+        assert_eq!(points.len(), 2);
+        assert_eq!(points[0].points.len(), 3);
+        assert_eq!(points[0].points[2].points[1].name, "y");
+        assert!(points[1].ok);
+    }
+
+    #[test]
+    fn missing_tests_fail_the_run() {
+        let report = Report::new(Vec::new(), 3);
+        assert_eq!(report.finish().failed, 3);
+    }
+}

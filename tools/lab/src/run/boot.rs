@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `lab boot`: run a command in fresh guests, and the parts it shares with the
+//! other commands that boot.
+
+use super::session::environment;
+use super::stage::Stage;
+use super::user;
+use crate::guest::cluster::{slowness, Cluster, Job, Options, Outcome, Stream, Topology};
+use crate::kernel::{self, Kernel};
+use crate::module;
+use anyhow::{bail, Result};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Which guests to boot.
+#[derive(clap::Args, Debug)]
+pub struct Which {
+    /// Kernel, by its name in lab.toml
+    #[arg(long, default_value = "debian-7.2")]
+    pub kernel: String,
+    /// Two guests on a link instead of one with two namespaces
+    #[arg(long)]
+    pub pair: bool,
+    /// Take this module instead of building rsmc.ko
+    #[arg(long)]
+    pub ko: Option<PathBuf>,
+    /// What to load: rsmc, smc (the C module) or none
+    #[arg(long, default_value = "rsmc", value_parser = ["rsmc", "smc", "none"])]
+    pub module: String,
+    /// Do not build and stage user-space programs
+    #[arg(long)]
+    pub bare: bool,
+}
+
+/// Arguments of `lab boot`.
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    which: Which,
+    /// Seconds after which the command is ended
+    #[arg(long, default_value_t = 300)]
+    timeout: u64,
+    /// Show the guest's kernel log of the run at the end
+    #[arg(long)]
+    log: bool,
+    /// Copy this directory to /rsmc/extra
+    #[arg(long)]
+    extra: Option<PathBuf>,
+    /// Command for guest a (and b of a pair: RSMC_ROLE tells them apart)
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    command: Vec<String>,
+}
+
+/// Guests with modules loaded and the network up.
+pub struct Ready {
+    /// The guests.
+    pub cluster: Cluster,
+    /// Their kernel.
+    pub kernel: Kernel,
+    /// Their layout.
+    pub topology: Topology,
+    /// Name of the link's device (pair).
+    pub link: String,
+    _stage: Stage,
+    module: String,
+}
+
+impl Which {
+    /// Builds what is missing, boots, loads and configures.
+    pub fn boot(&self, options: Options, extra: Option<&PathBuf>) -> Result<Ready> {
+        let kernel = kernel::get(&self.kernel)?;
+        let module = match (&self.ko, self.module.as_str()) {
+            (Some(path), _) => Some(path.clone()),
+            (None, "rsmc") => Some(module::build(&kernel)?),
+            (None, _) => None,
+        };
+        let programs = if self.bare {
+            Vec::new()
+        } else {
+            user::build()?
+        };
+        let topology = if self.pair {
+            Topology::Pair
+        } else {
+            Topology::Netns
+        };
+        let stage = Stage::new(
+            &format!("{}-{topology}-boot", self.kernel),
+            module.as_deref(),
+            &programs,
+        )?;
+        if let Some(extra) = extra {
+            stage.copy_directory(extra, "extra")?;
+        }
+        let cluster = Cluster::boot(&kernel, topology, &stage.path, options)?;
+        for report in &cluster.boot_reports {
+            eprintln!("lab: kernel report while booting: {report}");
+        }
+        let mut ready = Ready {
+            cluster,
+            kernel,
+            topology,
+            link: String::new(),
+            _stage: stage,
+            module: self.module.clone(),
+        };
+        let topology = topology.to_string();
+        for (index, side) in ["a", "b"]
+            .iter()
+            .take(ready.cluster.guests.len())
+            .enumerate()
+        {
+            ready.script(index, &["topo.sh", "up", &topology, side])?;
+            ready.script(index, &["module.sh", "load", &self.module])?;
+        }
+        if self.pair {
+            ready.link = ready.script(0, &["topo.sh", "device", "pair"])?;
+        }
+        Ok(ready)
+    }
+}
+
+impl Ready {
+    /// Runs one of the lab's scripts in a guest; its last line of output.
+    fn script(&mut self, index: usize, argv: &[&str]) -> Result<String> {
+        let mut words: Vec<String> = argv.iter().map(|word| (*word).to_owned()).collect();
+        if let Some(script) = words.first_mut() {
+            *script = format!("/rsmc/lab/{script}");
+        }
+        let mut jobs = vec![None; self.cluster.guests.len()];
+        jobs[index] = Some(Job {
+            id: argv.join("-"),
+            timeout: Duration::from_secs(30) * slowness(&self.kernel),
+            env: self.environment(index),
+            argv: words,
+        });
+        let (mut last, mut errors) = (String::new(), Vec::new());
+        let outcomes = self
+            .cluster
+            .run(&jobs, &mut |_, stream, line| match stream {
+                Stream::Out => last = line.to_owned(),
+                Stream::Err => errors.push(line.to_owned()),
+            })?;
+        let outcome = outcomes.into_iter().nth(index).unwrap_or_default();
+        if outcome.status != 0 || !outcome.reports.is_empty() {
+            bail!(
+                "{} failed in the guest (status {} {}): {}\n{}{}",
+                argv.join(" "),
+                outcome.status,
+                outcome.why,
+                errors.join("\n"),
+                outcome.reports.join("\n"),
+                self.cluster.last_words(index)
+            );
+        }
+        Ok(last)
+    }
+
+    /// The environment of programs in a guest.
+    pub fn environment(&self, index: usize) -> Vec<String> {
+        let kind = self.kernel.flavour.split("-7").next().unwrap_or_default();
+        environment(kind, &self.kernel, self.topology, index, &self.link)
+    }
+
+    /// Runs a command per guest, printing what it prints.
+    pub fn run(&mut self, commands: &[Vec<String>], timeout: Duration) -> Result<Vec<Outcome>> {
+        let jobs: Vec<Option<Job>> = commands
+            .iter()
+            .enumerate()
+            .map(|(index, argv)| {
+                (!argv.is_empty()).then(|| Job {
+                    id: "command".into(),
+                    timeout,
+                    env: self.environment(index),
+                    argv: argv.clone(),
+                })
+            })
+            .collect();
+        let pair = self.topology == Topology::Pair;
+        self.cluster.run(&jobs, &mut |index, stream, line| {
+            let side = match (pair, index) {
+                (false, _) => "",
+                (true, 0) => "a: ",
+                (true, _) => "b: ",
+            };
+            match stream {
+                Stream::Out => println!("{side}{line}"),
+                Stream::Err => eprintln!("{side}{line}"),
+            }
+        })
+    }
+
+    /// Runs a command in guest `a`, handing over its lines.
+    pub fn collect(
+        &mut self,
+        argv: Vec<String>,
+        timeout: Duration,
+        line: &mut dyn FnMut(Stream, &str),
+    ) -> Result<Vec<Outcome>> {
+        let job = Job {
+            id: "command".into(),
+            timeout,
+            env: self.environment(0),
+            argv,
+        };
+        self.cluster
+            .run(&[Some(job)], &mut |_, stream, text| line(stream, text))
+    }
+
+    /// Unloads the module and ends the guests.
+    pub fn finish(mut self) -> Result<()> {
+        if self.cluster.is_alive() {
+            let module = self.module.clone();
+            for index in 0..self.cluster.guests.len() {
+                self.script(index, &["module.sh", "unload", &module])?;
+            }
+        }
+        self.cluster.shut_down();
+        Ok(())
+    }
+}
+
+/// The worst of some outcomes as an exit status; kernel reports count as 1.
+pub fn exit_status(outcomes: &[Outcome]) -> u8 {
+    let mut worst = 0;
+    for outcome in outcomes {
+        if !outcome.why.is_empty() {
+            eprintln!("lab: {}", outcome.why);
+        }
+        for report in &outcome.reports {
+            eprintln!("lab: kernel report: {report}");
+        }
+        let status = u8::try_from(outcome.status).unwrap_or(255);
+        worst = worst.max(status).max(u8::from(!outcome.reports.is_empty()));
+    }
+    worst
+}
+
+/// Runs `lab boot`.
+pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    let mut ready = arguments
+        .which
+        .boot(Options::default(), arguments.extra.as_ref())?;
+    let commands = vec![arguments.command.clone(); ready.cluster.guests.len()];
+    let outcomes = ready.run(&commands, Duration::from_secs(arguments.timeout))?;
+    let status = exit_status(&outcomes);
+    if arguments.log || status != 0 {
+        for index in 0..ready.cluster.guests.len() {
+            eprintln!("{}", ready.cluster.last_words(index));
+        }
+    }
+    ready.finish()?;
+    Ok(ExitCode::from(status))
+}

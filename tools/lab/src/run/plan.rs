@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `selftests/plan.toml`: which test runs on which kind of guest.
+//! The file's meaning is described in `selftests/README.md`.
+
+use crate::cache;
+use crate::guest::cluster::Topology;
+use anyhow::{bail, Context, Result};
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A kind of guest the plan names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// User-mode Linux, fast.
+    Uml,
+    /// User-mode Linux with KASAN, kmemleak and more.
+    UmlDebug,
+    /// Debian's kernel as shipped, under QEMU.
+    Debian,
+    /// x86-64 with lockdep, under QEMU.
+    Lockdep,
+}
+
+impl Kind {
+    /// All, in the order they run: what fails fast comes first.
+    pub const ALL: [Kind; 4] = [Kind::Uml, Kind::UmlDebug, Kind::Debian, Kind::Lockdep];
+
+    /// Its name in the plan, and in `RSMC_KERNEL`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Uml => "uml",
+            Kind::UmlDebug => "uml-debug",
+            Kind::Debian => "debian",
+            Kind::Lockdep => "lockdep",
+        }
+    }
+
+    /// The flavour in `lab.toml` that is booted for it.
+    pub fn flavour(self) -> &'static str {
+        match self {
+            Kind::Debian => "debian-7.2",
+            other => other.name(),
+        }
+    }
+}
+
+/// What is loaded in a guest while a test runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Module {
+    /// Nothing.
+    None,
+    /// The module under test.
+    Rsmc,
+    /// The C implementation.
+    Smc,
+}
+
+impl Module {
+    /// The word `module.sh` knows.
+    pub fn word(self) -> &'static str {
+        match self {
+            Module::None => "none",
+            Module::Rsmc => "rsmc",
+            Module::Smc => "smc",
+        }
+    }
+
+    fn parse(word: &str) -> Result<Module> {
+        match word {
+            "none" => Ok(Module::None),
+            "rsmc" => Ok(Module::Rsmc),
+            "smc" => Ok(Module::Smc),
+            _ => bail!("unknown module '{word}' (rsmc, smc or none)"),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    test: Vec<Test>,
+}
+
+/// One entry.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Test {
+    /// Unique name.
+    pub name: String,
+    program: String,
+    #[serde(default)]
+    args: Vec<String>,
+    /// Where it runs.
+    pub kernels: BTreeSet<Kind>,
+    /// With how many guests.
+    #[serde(default = "netns")]
+    pub topology: Topology,
+    timeout: u64,
+    /// Programs and modules without which it is skipped.
+    #[serde(default)]
+    pub needs: Vec<String>,
+    #[serde(default = "rsmc")]
+    module: String,
+    /// Whether the module is loaded afresh for it.
+    #[serde(default)]
+    pub reload: bool,
+    /// Whether it only runs when asked for.
+    #[serde(default)]
+    pub long: bool,
+}
+
+fn netns() -> Topology {
+    Topology::Netns
+}
+
+fn rsmc() -> String {
+    "rsmc".into()
+}
+
+impl Test {
+    /// The program's path in the guest, and its arguments.
+    pub fn argv(&self) -> Vec<String> {
+        let path = match self.program.strip_prefix("bin/") {
+            Some(name) => format!("/rsmc/bin/{name}"),
+            None => format!("/rsmc/selftests/{}", self.program),
+        };
+        std::iter::once(path)
+            .chain(self.args.iter().cloned())
+            .collect()
+    }
+
+    /// Its time limit on a kernel slower by `slowness` than the fast one.
+    pub fn limit(&self, slowness: u32) -> Duration {
+        Duration::from_secs(self.timeout.saturating_mul(slowness.into()))
+    }
+
+    /// What is to be loaded in guest `a` (the client) and `b` (the server).
+    pub fn modules(&self) -> Result<[Module; 2]> {
+        if !self.module.contains(':') {
+            let module = Module::parse(&self.module)?;
+            return Ok([module, module]);
+        }
+        let mut modules = [Module::None; 2];
+        for part in self.module.split(',') {
+            match part.split_once(':') {
+                Some(("client", word)) => modules[0] = Module::parse(word)?,
+                Some(("server", word)) => modules[1] = Module::parse(word)?,
+                _ => bail!(
+                    "module = \"{}\": expected client:NAME,server:NAME",
+                    self.module
+                ),
+            }
+        }
+        if self.topology != Topology::Pair {
+            bail!("one guest has one module, not {}", self.module);
+        }
+        Ok(modules)
+    }
+}
+
+/// Reads and checks the plan.
+pub fn read() -> Result<Vec<Test>> {
+    let path = path();
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    parse(&text).with_context(|| path.display().to_string())
+}
+
+fn path() -> PathBuf {
+    cache::top().join("selftests/plan.toml")
+}
+
+fn parse(text: &str) -> Result<Vec<Test>> {
+    let file: File = toml::from_str(text)?;
+    let mut names = BTreeSet::new();
+    for test in &file.test {
+        if !names.insert(&test.name) {
+            bail!("two tests are named {}", test.name);
+        }
+        if test.timeout == 0 || test.kernels.is_empty() {
+            bail!(
+                "test {}: needs a timeout and at least one kernel",
+                test.name
+            );
+        }
+        test.modules()
+            .with_context(|| format!("test {}", test.name))?;
+    }
+    Ok(file.test)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_read() {
+        let tests = parse(
+            "[[test]]\nname = \"a\"\nprogram = \"bin/x\"\nargs = [\"--v6\"]\nkernels = [\"debian\", \"uml-debug\"]\ntimeout = 60\n\
+             [[test]]\nname = \"b\"\nprogram = \"interop/y.sh\"\nkernels = [\"uml\"]\ntopology = \"pair\"\ntimeout = 5\nmodule = \"client:rsmc,server:smc\"\n",
+        )
+        .unwrap();
+        assert_eq!(tests[0].argv(), ["/rsmc/bin/x", "--v6"]);
+        assert_eq!(tests[0].modules().unwrap(), [Module::Rsmc; 2]);
+        assert_eq!(tests[0].limit(4), Duration::from_secs(240));
+        assert_eq!(tests[1].argv(), ["/rsmc/selftests/interop/y.sh"]);
+        assert_eq!(tests[1].modules().unwrap(), [Module::Rsmc, Module::Smc]);
+    }
+
+    #[test]
+    fn mistakes_are_found() {
+        let entry = |extra: &str| {
+            format!("[[test]]\nname = \"a\"\nprogram = \"x\"\nkernels = [\"uml\"]\ntimeout = 1\n{extra}\n")
+        };
+        assert!(parse(&entry("")).is_ok());
+        for extra in [
+            "module = \"client:rsmc,server:smc\"",
+            "module = \"x\"",
+            "typo = 1",
+        ] {
+            assert!(parse(&entry(extra)).is_err(), "{extra}");
+        }
+        assert!(parse(&(entry("") + &entry(""))).is_err());
+    }
+
+    #[test]
+    fn the_plan_of_this_checkout_is_valid() {
+        if path().exists() {
+            read().unwrap();
+        }
+    }
+}

@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One boot, many tests: the tests of one kernel and topology, each with its
+//! own namespaces and its own window of the console, and the checks that
+//! belong to the boot as a whole.
+
+use super::plan::{Kind, Module, Test};
+use crate::guest::cluster::{slowness, Cluster, Job, Options, Outcome, Stream, Topology};
+use crate::kernel::Kernel;
+use crate::ktap::parse::Parser;
+use crate::ktap::report::Report;
+use crate::ktap::Point;
+use anyhow::{anyhow, Result};
+use std::collections::VecDeque;
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Lines of a program's standard error shown when it fails.
+const ERRORS_SHOWN: usize = 40;
+
+/// Lines of a kernel report shown.
+const REPORT_SHOWN: usize = 30;
+
+/// What a session is made of.
+pub struct Session<'a> {
+    kind: Kind,
+    kernel: &'a Kernel,
+    topology: Topology,
+    stage: &'a Path,
+    cluster: Option<Cluster>,
+    loaded: [Module; 2],
+    link_device: String,
+    counter: usize,
+    /// Checks of the boots, in order; reported as the test `session`.
+    points: Vec<Point>,
+}
+
+/// What a script in a guest said.
+struct Said {
+    outcome: Outcome,
+    out: Vec<String>,
+    err: Vec<String>,
+}
+
+impl Said {
+    fn explain(&self) -> Vec<String> {
+        let mut lines = self.err.clone();
+        lines.push(format!(
+            "exit status {} {}",
+            self.outcome.status, self.outcome.why
+        ));
+        lines
+    }
+}
+
+impl<'a> Session<'a> {
+    /// A session that has not booted yet.
+    pub fn new(kind: Kind, kernel: &'a Kernel, topology: Topology, stage: &'a Path) -> Session<'a> {
+        Session {
+            kind,
+            kernel,
+            topology,
+            stage,
+            cluster: None,
+            loaded: [Module::None; 2],
+            link_device: String::new(),
+            counter: 0,
+            points: Vec::new(),
+        }
+    }
+
+    /// Runs the tests and then the session's own checks, reporting each.
+    pub fn run<W: Write>(mut self, tests: &[Test], report: &mut Report<W>) {
+        let prefix = format!("{}.{}", self.kind.name(), self.topology);
+        for test in tests {
+            let name = format!("{prefix}/{}", test.name);
+            report.begin(&name);
+            let start = Instant::now();
+            let (mut point, log) = self.test(&name, test, report);
+            point
+                .notes
+                .push(format!("{:.1} s", start.elapsed().as_secs_f64()));
+            if !point.ok {
+                point.notes.extend(log);
+            }
+            report.end(&point);
+        }
+        let name = format!("{prefix}/session");
+        report.begin(&name);
+        self.close();
+        report.end(&Point::of(name, std::mem::take(&mut self.points)));
+    }
+
+    /// Boots if there is no living cluster.
+    fn boot(&mut self) -> Result<()> {
+        if self.cluster.as_ref().is_some_and(Cluster::is_alive) {
+            return Ok(());
+        }
+        self.cluster = None;
+        self.loaded = [Module::None; 2];
+        let number = self
+            .points
+            .iter()
+            .filter(|point| point.name.starts_with("boot"))
+            .count()
+            + 1;
+        let name = format!("boot.{number}");
+        if number > 5 {
+            return Err(anyhow!("guests died too often"));
+        }
+        match Cluster::boot(self.kernel, self.topology, self.stage, Options::default()) {
+            Ok(cluster) => {
+                let mut point = Point::fail(name, shown(&cluster.boot_reports));
+                point.ok = cluster.boot_reports.is_empty();
+                point.notes.push(format!(
+                    "booted in {:.1} s",
+                    cluster.boot_time.as_secs_f64()
+                ));
+                self.points.push(point);
+                self.cluster = Some(cluster);
+            }
+            Err(error) => {
+                let text = format!("{error:#}");
+                self.points
+                    .push(Point::fail(name, text.lines().map(str::to_owned)));
+                return Err(error);
+            }
+        }
+        self.first_checks(number);
+        Ok(())
+    }
+
+    /// Checks of the debug kernels right after booting.
+    fn first_checks(&mut self, number: usize) {
+        if self.kind == Kind::Lockdep {
+            self.check(&format!("lockdep_on.{number}"), "lockdep");
+        }
+        if self.kind == Kind::UmlDebug {
+            self.check(&format!("kmemleak_cleared.{number}"), "leaks-clear");
+        }
+        if self.topology == Topology::Pair {
+            if let Ok(said) = self.script(0, &["topo.sh", "device", "pair"]) {
+                self.link_device = said.out.first().cloned().unwrap_or_default();
+            }
+        }
+    }
+
+    /// Runs a check in every guest and records the result.
+    fn check(&mut self, name: &str, what: &str) {
+        let mut wrong = Vec::new();
+        for index in 0..self.guests() {
+            match self.script(index, &["checks.sh", what]) {
+                Ok(said) if said.outcome.status == 0 => wrong.extend(shown(&said.outcome.reports)),
+                Ok(said) => wrong.extend(said.explain()),
+                Err(error) => wrong.push(format!("{error:#}")),
+            }
+        }
+        let mut point = Point::fail(name, wrong);
+        point.ok = point.notes.is_empty();
+        self.points.push(point);
+    }
+
+    fn guests(&self) -> usize {
+        if self.topology == Topology::Pair {
+            2
+        } else {
+            1
+        }
+    }
+
+    /// Runs one of the lab's scripts in a guest.
+    fn script(&mut self, index: usize, argv: &[&str]) -> Result<Said> {
+        self.counter += 1;
+        let mut words: Vec<String> = argv.iter().map(|word| (*word).to_owned()).collect();
+        if let Some(script) = words.first_mut() {
+            *script = format!("/rsmc/lab/{script}");
+        }
+        let job = Job {
+            id: format!("script-{}", self.counter),
+            timeout: Duration::from_secs(30) * slowness(self.kernel),
+            env: vec!["RSMC_KO=/rsmc/rsmc.ko".into()],
+            argv: words,
+        };
+        let mut jobs = vec![None; self.guests()];
+        jobs[index] = Some(job);
+        let cluster = self.cluster.as_mut().ok_or_else(|| anyhow!("no guest"))?;
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut outcomes = cluster.run(&jobs, &mut |_, stream, line| match stream {
+            Stream::Out => out.push(line.to_owned()),
+            Stream::Err => err.push(line.to_owned()),
+        })?;
+        let outcome = outcomes
+            .get_mut(index)
+            .map(std::mem::take)
+            .unwrap_or_default();
+        Ok(Said { outcome, out, err })
+    }
+
+    /// A script that must succeed without a kernel report.
+    fn must(&mut self, index: usize, argv: &[&str]) -> Result<()> {
+        let said = self.script(index, argv)?;
+        if said.outcome.status == 0 && said.outcome.reports.is_empty() {
+            return Ok(());
+        }
+        let mut lines = said.explain();
+        lines.extend(shown(&said.outcome.reports));
+        Err(anyhow!("{} failed:\n{}", argv.join(" "), lines.join("\n")))
+    }
+
+    /// Brings guest, modules and network into the state a test wants.
+    fn prepare(&mut self, test: &Test) -> Result<()> {
+        self.boot()?;
+        let wanted = test.modules()?;
+        for index in 0..self.guests() {
+            if self.loaded[index] != wanted[index] || test.reload {
+                self.must(index, &["module.sh", "unload", self.loaded[index].word()])?;
+                self.loaded[index] = Module::None;
+                self.must(index, &["module.sh", "load", wanted[index].word()])?;
+                self.loaded[index] = wanted[index];
+            }
+        }
+        match self.topology {
+            Topology::Netns => self.must(0, &["topo.sh", "up", "netns"]),
+            Topology::Pair => {
+                self.must(0, &["topo.sh", "up", "pair", "a"])?;
+                self.must(1, &["topo.sh", "up", "pair", "b"])
+            }
+        }
+    }
+
+    /// Undoes the network.
+    fn tidy(&mut self) -> Result<()> {
+        let topology = self.topology.to_string();
+        for index in 0..self.guests() {
+            self.must(index, &["topo.sh", "down", &topology])?;
+        }
+        Ok(())
+    }
+
+    /// Runs one test. The second value is shown if it failed.
+    fn test<W: Write>(
+        &mut self,
+        name: &str,
+        test: &Test,
+        report: &mut Report<W>,
+    ) -> (Point, Vec<String>) {
+        if let Err(error) = self.prepare(test) {
+            let mut notes: Vec<String> = format!("{error:#}").lines().map(str::to_owned).collect();
+            notes.extend(self.tail());
+            // A guest in an unknown state is no place for the next test.
+            self.cluster = None;
+            return (
+                Point::of(name, vec![Point::fail("prepare", notes)]),
+                Vec::new(),
+            );
+        }
+        let limit = test.limit(slowness(self.kernel));
+        let jobs: Vec<Option<Job>> = (0..self.guests())
+            .map(|index| {
+                let mut argv = vec!["/rsmc/lab/test.sh".to_owned(), test.needs.join(" ")];
+                argv.extend(test.argv());
+                Some(Job {
+                    id: test.name.clone(),
+                    timeout: limit,
+                    env: self.environment(index),
+                    argv,
+                })
+            })
+            .collect();
+        let mut readers: Vec<Reader> = (0..self.guests())
+            .map(|index| Reader::new(self.topology, index))
+            .collect();
+        let mut points = Vec::new();
+        let result = match self.cluster.as_mut() {
+            Some(cluster) => cluster.run(&jobs, &mut |index, stream, line| {
+                let Some(reader) = readers.get_mut(index) else {
+                    return;
+                };
+                if let Some(point) = reader.line(stream, line) {
+                    report.stream(&point);
+                    points.push(point);
+                }
+            }),
+            None => Err(anyhow!("no guest")),
+        };
+        let mut log = Vec::new();
+        match result {
+            Err(error) => points.push(Point::fail("guest", [format!("{error:#}")])),
+            Ok(outcomes) => {
+                for (index, (outcome, reader)) in outcomes.iter().zip(readers).enumerate() {
+                    let (more, errors) = reader.finish(outcome);
+                    points.extend(more);
+                    log.extend(errors);
+                    if outcome.status == 255 {
+                        let words = self.cluster.as_ref().map(|c| c.last_words(index));
+                        log.extend(words.unwrap_or_default().lines().map(str::to_owned));
+                    }
+                }
+            }
+        }
+        if self.cluster.as_ref().is_some_and(Cluster::is_alive) {
+            if let Err(error) = self.tidy() {
+                let text = format!("{error:#}");
+                points.push(Point::fail("tidy", text.lines().map(str::to_owned)));
+                self.cluster = None;
+            }
+        }
+        (Point::of(name, points), log)
+    }
+
+    fn tail(&self) -> Vec<String> {
+        let Some(cluster) = &self.cluster else {
+            return Vec::new();
+        };
+        (0..self.guests())
+            .flat_map(|index| {
+                cluster
+                    .last_words(index)
+                    .lines()
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    /// What a test is told (see selftests/README.md).
+    fn environment(&self, index: usize) -> Vec<String> {
+        environment(
+            self.kind.name(),
+            self.kernel,
+            self.topology,
+            index,
+            &self.link_device,
+        )
+    }
+
+    /// The checks at the end, and the end.
+    fn close(&mut self) {
+        if !self.cluster.as_ref().is_some_and(Cluster::is_alive) {
+            if self.points.is_empty() {
+                self.points
+                    .push(Point::fail("boot", ["never booted".to_owned()]));
+            }
+            return;
+        }
+        for index in 0..self.guests() {
+            let word = self.loaded[index].word();
+            let name = format!("unload.{word}.{}", ["a", "b"][index]);
+            let point = match self.must(index, &["module.sh", "unload", word]) {
+                Ok(()) => Point::pass(name),
+                Err(error) => Point::fail(name, format!("{error:#}").lines().map(str::to_owned)),
+            };
+            self.points.push(point);
+        }
+        if self.kind == Kind::UmlDebug {
+            self.check("kmemleak", "leaks-scan");
+        }
+        if self.kind == Kind::Lockdep {
+            self.check("lockdep_still_on", "lockdep");
+        }
+        if let Some(cluster) = self.cluster.take() {
+            cluster.shut_down();
+        }
+    }
+}
+
+/// The environment of a program in guest `index`.
+pub fn environment(
+    kind: &str,
+    kernel: &Kernel,
+    topology: Topology,
+    index: usize,
+    link: &str,
+) -> Vec<String> {
+    let pair = topology == Topology::Pair;
+    let (own, peer) = if index == 0 { (1, 2) } else { (2, 1) };
+    let role = match (pair, index) {
+        (false, _) => "single",
+        (true, 0) => "client",
+        (true, _) => "server",
+    };
+    let (device, peer_device) = if pair { (link, link) } else { ("va", "vb") };
+    vec![
+        "RSMC_KO=/rsmc/rsmc.ko".into(),
+        "RSMC_BIN=/rsmc/bin".into(),
+        "RSMC_SELFTESTS=/rsmc/selftests".into(),
+        format!("RSMC_TOPO={topology}"),
+        format!("RSMC_ROLE={role}"),
+        format!("RSMC_ADDR=10.77.0.{own}"),
+        format!("RSMC_ADDR6=fd77::{own}"),
+        format!("RSMC_PEER_ADDR=10.77.0.{peer}"),
+        format!("RSMC_PEER_ADDR6=fd77::{peer}"),
+        format!("RSMC_DEV={device}"),
+        format!("RSMC_PEER_DEV={peer_device}"),
+        format!("RSMC_KERNEL={kind}"),
+        format!("RSMC_SLOW={}", slowness(kernel)),
+    ]
+}
+
+/// The beginning of each kernel report, as diagnostic lines.
+fn shown(reports: &[String]) -> Vec<String> {
+    reports
+        .iter()
+        .take(3)
+        .flat_map(|report| report.lines().take(REPORT_SHOWN).map(str::to_owned))
+        .collect()
+}
+
+/// Follows one program's output.
+struct Reader {
+    prefix: &'static str,
+    parser: Parser,
+    streamed: usize,
+    errors: VecDeque<String>,
+}
+
+impl Reader {
+    fn new(topology: Topology, index: usize) -> Reader {
+        Reader {
+            prefix: match (topology, index) {
+                (Topology::Netns, _) => "",
+                (Topology::Pair, 0) => "client/",
+                (Topology::Pair, _) => "server/",
+            },
+            parser: Parser::default(),
+            streamed: 0,
+            errors: VecDeque::new(),
+        }
+    }
+
+    fn line(&mut self, stream: Stream, line: &str) -> Option<Point> {
+        if stream == Stream::Err {
+            if self.errors.len() == ERRORS_SHOWN {
+                self.errors.pop_front();
+            }
+            self.errors
+                .push_back(format!("{}stderr: {line}", self.prefix));
+            return None;
+        }
+        let mut point = self.parser.feed(line)?;
+        self.streamed += 1;
+        point.name = format!("{}{}", self.prefix, point.name);
+        Some(point)
+    }
+
+    /// The points not streamed yet, those the lab adds, and the log.
+    fn finish(self, outcome: &Outcome) -> (Vec<Point>, Vec<String>) {
+        let name = |name: &str| format!("{}{name}", self.prefix);
+        let all = self.parser.finish();
+        let failed = all.iter().any(|point| !point.ok);
+        let skipped = !all.is_empty() && all.iter().all(|point| point.skip.is_some());
+        let mut points: Vec<Point> = all.into_iter().skip(self.streamed).collect();
+        for point in &mut points {
+            point.name = name(&point.name);
+        }
+        let status = outcome.status;
+        if !outcome.why.is_empty() {
+            points.push(Point::fail(name("ended"), [outcome.why.clone()]));
+        } else if status != 0 && !failed && !(status == 4 && skipped) {
+            let note = format!("exit status {status}, although no point failed");
+            points.push(Point::fail(name("exit_status"), [note]));
+        }
+        if !outcome.reports.is_empty() {
+            points.push(Point::fail(name("kernel_log"), shown(&outcome.reports)));
+        }
+        (points, self.errors.into())
+    }
+}

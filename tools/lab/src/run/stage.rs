@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The directory that becomes `/rsmc` in a guest: the module, `bin/`,
+//! `selftests/` and `lab/` (the lab's own scripts). One per running guest
+//! group, removed with it.
+
+use crate::cache;
+use crate::guest::image;
+use anyhow::{bail, Context, Result};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// The scripts of `tools/lab/guest`.
+const SCRIPTS: &[(&str, &str)] = &[
+    ("topo.sh", include_str!("../../guest/topo.sh")),
+    ("module.sh", include_str!("../../guest/module.sh")),
+    ("checks.sh", include_str!("../../guest/checks.sh")),
+    ("test.sh", include_str!("../../guest/test.sh")),
+    ("demo-server.sh", include_str!("../../guest/demo-server.sh")),
+    ("demo-client.sh", include_str!("../../guest/demo-client.sh")),
+];
+
+/// See the module's description.
+pub struct Stage {
+    /// The directory.
+    pub path: PathBuf,
+}
+
+impl Stage {
+    /// Makes one. `module` is copied as `rsmc.ko`, `programs` into `bin/`.
+    pub fn new(name: &str, module: Option<&Path>, programs: &[PathBuf]) -> Result<Stage> {
+        let all = cache::work().join("stage");
+        sweep(&all);
+        let path = all.join(format!("{name}-{}", std::process::id()));
+        cache::remove(&path)?;
+        for directory in ["bin", "lab"] {
+            fs::create_dir_all(path.join(directory))?;
+        }
+        let stage = Stage { path };
+        if let Some(module) = module {
+            stage.copy(module, "rsmc.ko")?;
+        }
+        for program in programs {
+            let name = program.file_name().unwrap_or_default().to_string_lossy();
+            stage.copy(program, &format!("bin/{name}"))?;
+        }
+        stage.copy(&image::init_program()?, "bin/rsmc-barrier")?;
+        for (name, text) in SCRIPTS {
+            let file = stage.path.join("lab").join(name);
+            fs::write(&file, text)?;
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
+        }
+        let selftests = cache::top().join("selftests");
+        if selftests.is_dir() {
+            copy_tree(&selftests, &stage.path.join("selftests"), 0)?;
+        }
+        Ok(stage)
+    }
+
+    /// Copies a file to a place below the stage.
+    pub fn copy(&self, from: &Path, to: &str) -> Result<()> {
+        let to = self.path.join(to);
+        fs::copy(from, &to).with_context(|| format!("{} to {}", from.display(), to.display()))?;
+        Ok(())
+    }
+}
+
+impl Stage {
+    /// Copies a directory to a place below the stage.
+    pub fn copy_directory(&self, from: &Path, to: &str) -> Result<()> {
+        copy_tree(from, &self.path.join(to), 0)
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = cache::remove(&self.path);
+    }
+}
+
+/// Copies a directory but for build products.
+fn copy_tree(from: &Path, to: &Path, depth: usize) -> Result<()> {
+    if depth > 8 {
+        bail!("{} is nested too deeply", from.display());
+    }
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from).with_context(|| from.display().to_string())? {
+        let entry = entry?;
+        let (name, kind) = (entry.file_name(), entry.file_type()?);
+        if kind.is_dir() && name != "target" {
+            copy_tree(&entry.path(), &to.join(&name), depth + 1)?;
+        } else if kind.is_file() {
+            fs::copy(entry.path(), to.join(&name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes what runs left behind that were killed.
+fn sweep(all: &Path) {
+    for entry in fs::read_dir(all).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let pid = name
+            .rsplit('-')
+            .next()
+            .and_then(|pid| pid.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = cache::remove(&entry.path());
+        }
+    }
+}

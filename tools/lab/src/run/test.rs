@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `lab test`: host tests, builds and guests, as one KTAP stream.
+
+use super::plan::{self, Kind, Test};
+use super::session::Session;
+use super::stage::Stage;
+use super::{host, user};
+use crate::data::Data;
+use crate::guest::cluster::Topology;
+use crate::kernel::Kernel;
+use crate::ktap::report::Report;
+use crate::ktap::Point;
+use anyhow::Result;
+use std::collections::BTreeMap;
+use std::io::{Stdout, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// What to run.
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    /// Only guests of this kind (may be repeated)
+    #[arg(long)]
+    kernel: Vec<Kind>,
+    /// Only tests whose name contains this text (may be repeated)
+    #[arg(long)]
+    only: Vec<String>,
+    /// Only guests with this topology
+    #[arg(long, value_parser = ["netns", "pair"])]
+    topology: Option<String>,
+    /// Also the tests that take long
+    #[arg(long)]
+    long: bool,
+    /// Leave out the tests that need no guest
+    #[arg(long)]
+    no_host: bool,
+    /// List what would run
+    #[arg(long)]
+    list: bool,
+    /// Take this module instead of building one (for one --kernel)
+    #[arg(long)]
+    ko: Option<PathBuf>,
+}
+
+/// Tests that share a boot.
+struct Group {
+    kind: Kind,
+    topology: Topology,
+    tests: Vec<Test>,
+}
+
+impl Arguments {
+    fn wants(&self, kind: Kind, test: &Test) -> bool {
+        let kernel = self.kernel.is_empty() || self.kernel.contains(&kind);
+        let name = self.only.is_empty() || self.only.iter().any(|text| test.name.contains(text));
+        let topology = self
+            .topology
+            .as_ref()
+            .is_none_or(|name| test.topology.to_string() == *name);
+        kernel && name && topology && test.kernels.contains(&kind) && (self.long || !test.long)
+    }
+
+    fn groups(&self, tests: &[Test]) -> Vec<Group> {
+        let mut groups = Vec::new();
+        for kind in Kind::ALL {
+            for topology in [Topology::Netns, Topology::Pair] {
+                let wanted = |test: &&Test| test.topology == topology && self.wants(kind, test);
+                let tests: Vec<Test> = tests.iter().filter(wanted).cloned().collect();
+                if !tests.is_empty() {
+                    groups.push(Group {
+                        kind,
+                        topology,
+                        tests,
+                    });
+                }
+            }
+        }
+        groups
+    }
+}
+
+/// Kernels the module is built for: those of the groups and, in a full run,
+/// those that are only built for.
+fn flavours(arguments: &Arguments, groups: &[Group]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for group in groups {
+        let name = group.kind.flavour().to_owned();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    if arguments.kernel.is_empty() && arguments.only.is_empty() && !arguments.no_host {
+        let all = &Data::get().flavour;
+        names.extend(
+            all.iter()
+                .filter(|(_, flavour)| flavour.build_only)
+                .map(|(name, _)| name.clone()),
+        );
+    }
+    names
+}
+
+/// Runs everything that was asked for.
+pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    let groups = arguments.groups(&plan::read()?);
+    let crates: &[&str] = if arguments.no_host { &[] } else { host::CRATES };
+    let flavours = if arguments.ko.is_some() {
+        Vec::new()
+    } else {
+        flavours(arguments, &groups)
+    };
+    if arguments.list {
+        for group in &groups {
+            for test in &group.tests {
+                println!("{}.{}/{}", group.kind.name(), group.topology, test.name);
+            }
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let in_guests: usize = groups.iter().map(|group| group.tests.len() + 1).sum();
+    let planned = crates.len() + flavours.len() + 1 + in_guests;
+    let mut report = Report::new(std::io::stdout(), planned);
+
+    for directory in crates {
+        let name = format!("host/{directory}");
+        report.begin(&name);
+        let point = match host::cargo_test(directory, &mut |point| report.stream(point)) {
+            Ok(Some(point)) => point,
+            Ok(None) => Point::skip(name, "the checkout has no such crate"),
+            Err(error) => Point::fail(name, [format!("{error:#}")]),
+        };
+        report.end(&point);
+    }
+    let mut built: BTreeMap<String, (Kernel, PathBuf)> = BTreeMap::new();
+    for flavour in &flavours {
+        report.begin(&format!("build/{flavour}"));
+        let (point, result) = host::build(flavour);
+        built.extend(result.map(|result| (flavour.clone(), result)));
+        report.end(&point);
+    }
+    if let Some(ko) = &arguments.ko {
+        for group in &groups {
+            let flavour = group.kind.flavour();
+            built.insert(flavour.into(), (crate::kernel::get(flavour)?, ko.clone()));
+        }
+    }
+    let programs = match user::build() {
+        Ok(programs) => {
+            report.end(&Point::pass("build/user-space"));
+            Some(programs)
+        }
+        Err(error) => {
+            report.end(&Point::fail("build/user-space", [format!("{error:#}")]));
+            None
+        }
+    };
+    for group in &groups {
+        let ready = built.get(group.kind.flavour()).zip(programs.as_ref());
+        match ready {
+            Some(((kernel, module), programs)) => {
+                run_group(group, kernel, module, programs, &mut report)
+            }
+            None => not_run(
+                group,
+                &mut report,
+                "its kernel, module or programs were not built",
+            ),
+        }
+    }
+    let counts = report.finish();
+    Ok(if counts.failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn run_group(
+    group: &Group,
+    kernel: &Kernel,
+    module: &PathBuf,
+    programs: &[PathBuf],
+    report: &mut Report<Stdout>,
+) {
+    let name = format!("{}-{}", group.kind.name(), group.topology);
+    match Stage::new(&name, Some(module), programs) {
+        Ok(stage) => {
+            Session::new(group.kind, kernel, group.topology, &stage.path).run(&group.tests, report);
+        }
+        Err(error) => not_run(group, report, &format!("{error:#}")),
+    }
+}
+
+/// A test that could not run has failed.
+fn not_run<W: Write>(group: &Group, report: &mut Report<W>, why: &str) {
+    let names = group
+        .tests
+        .iter()
+        .map(|test| test.name.as_str())
+        .chain(["session"]);
+    for name in names {
+        let name = format!("{}.{}/{name}", group.kind.name(), group.topology);
+        report.begin(&name);
+        report.end(&Point::fail(name, [why.to_owned()]));
+    }
+}
