@@ -116,7 +116,9 @@ pub enum Family {
 /// List SMC sockets: state, addresses, mode, and in words why one is TCP
 ///
 /// Asks the kernel by sock_diag. Without options, connections; sockets that are listening or were
-/// not connected yet are left out. The process columns show what this user may see in /proc.
+/// not connected yet are left out. The process column shows what this user may see in /proc. `*`
+/// is any address, or one the kernel does not tell (the in-tree module does not for sockets made
+/// with IPPROTO_SMC).
 #[derive(Args, Debug)]
 #[command(
     after_help = "Modes: SMC-R (RDMA), SMC-D (shared memory), TCP (fallback, with its reason). \
@@ -182,7 +184,8 @@ pub struct WhyArgs {
 /// Show the statistics of this network namespace
 ///
 /// Connections by protocol version and role, bytes and calls, buffer shortages, and fallback
-/// reasons, by the standard netlink family SMC_GEN_NETLINK.
+/// reasons, by the standard netlink family SMC_GEN_NETLINK. Counters that are zero are left out of
+/// the text, not of the JSON.
 #[derive(Args, Debug)]
 pub struct StatsArgs {
     /// Print JSON

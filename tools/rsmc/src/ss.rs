@@ -97,7 +97,9 @@ struct Entry {
 
 #[derive(Clone, Debug, Serialize)]
 struct Address {
-    address: String,
+    /// `null` for any, and where the kernel does not tell (the in-tree module, of `IPPROTO_SMC`
+    /// sockets).
+    address: Option<String>,
     port: u16,
     #[serde(skip)]
     shown: String,
@@ -120,7 +122,7 @@ struct Reasons {
 impl Address {
     fn new(end: End) -> Self {
         Self {
-            address: end.address.to_string(),
+            address: (!end.address.is_unspecified()).then(|| end.address.to_string()),
             port: end.port,
             shown: end.to_string(),
         }
@@ -353,6 +355,8 @@ mod tests {
         assert_eq!(value[1]["fallback"]["name"], "PEERDECL");
         assert_eq!(value[1]["fallback"]["peer"]["name"], "NOSMCDEV");
         assert_eq!(value[1]["local"]["port"], 6379);
+        assert_eq!(value[1]["local"]["address"], "10.0.0.1");
+        assert_eq!(value[0]["local"]["address"], serde_json::Value::Null);
         assert_eq!(value[2]["family"], "inet");
         assert_eq!(value[2]["fallback"], serde_json::Value::Null);
         assert_eq!(value[0]["mode"], serde_json::Value::Null);

@@ -218,6 +218,12 @@ impl Request {
     }
 }
 
+/// An attribute's bytes with its padding, for tests.
+#[cfg(test)]
+pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    Request::new(0, 0, &[]).attribute(kind, value).bytes[HEADER..].to_vec()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
