@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0
+#
+# How the bindings of rsmc are generated: those headers which the kernel's own
+# `bindings` crate does not cover (sockets, TCP, netfilter, RDMA).
+#
+# A type that is complete in `kernel::bindings` is never generated again, so a
+# `msghdr` here is the kernel crate's `msghdr`. The list of such types is read
+# from the target's own generated file and thus follows the kernel version.
+#
+# Layout tests stay on: they are compile-time assertions, and they turn a
+# struct that libclang lays out differently from Rust into a build error.
+
+rsmc-b := $(obj)/rust/bindings
+
+ifdef CONFIG_CC_IS_CLANG
+rsmc-bg-cflags = $(c_flags)
+else
+# The options libclang does not know, as the kernel itself lists them.
+rsmc-bg-skip := $(shell awk '/^bindgen_skip_c_flags/ { on = 1; sub(/^[^=]*=/, "") } \
+	on { more = sub(/\\$$/, ""); print; if (!more) exit }' $(srctree)/rust/Makefile)
+rsmc-bg-cflags = $(filter-out $(rsmc-bg-skip),$(c_flags)) -w --target=x86_64-linux-gnu
+endif
+
+rsmc-bg-params := $(shell grep -Ev '^\#|^$$' $(srctree)/rust/bindgen_parameters)
+
+quiet_cmd_rsmc_bindgen = BINDGEN $@
+      cmd_rsmc_bindgen = $(BINDGEN) $< $(rsmc-bg-flags) --rust-target 1.85 --use-core \
+	--with-derive-default --ctypes-prefix ffi --no-debug '.*' \
+	--enable-function-attribute-detection -o $@ -- $(rsmc-bg-cflags) \
+	-I$(src)/rust/bindings -fno-builtin -D__BINDGEN__ -DMODULE $(rsmc-bg-post)
+
+# Names of the types that are complete in `kernel::bindings`, as one regex.
+quiet_cmd_rsmc_types = TYPES   $@
+      cmd_rsmc_types = awk -f $(src)/rust/bindings/types.awk $< | sort -u | paste -sd'|' > $@
+
+$(rsmc-b)/kernel_types.txt: $(objtree)/rust/bindings/bindings_generated.rs \
+		$(src)/rust/bindings/types.awk FORCE
+	$(call if_changed,rsmc_types)
+
+# `net`, the namespaces and a few packed structs are laid out wrongly by
+# bindgen; they are only ever used behind pointers. `RSMC_BREAK_LAYOUT` is for
+# the test which shows that a wrong layout does not build.
+ifndef RSMC_BREAK_LAYOUT
+rsmc-bg-opaque := --opaque-type net --opaque-type ns_common
+endif
+rsmc-bg-opaque += --opaque-type 'ib_mad_notice_attr.*' --opaque-type ib_user_mad_reg_req \
+	--opaque-type 'task_struct' --opaque-type '.*_namespace'
+
+$(rsmc-b)/bindings_generated.rs: private rsmc-bg-flags = $(rsmc-bg-params) $(rsmc-bg-opaque) \
+	--default-non-copy-union-style manually_drop \
+	$$(cat $(src)/rust/bindings/bindgen.params) \
+	--blocklist-type "$$(cat $(rsmc-b)/kernel_types.txt)"
+$(rsmc-b)/bindings_generated.rs: private rsmc-bg-post = ; sed -Ei \
+	's/pub const RUST_CONST_HELPER_([a-zA-Z0-9_]*)/pub const \1/g' $@
+$(rsmc-b)/bindings_generated.rs: $(src)/rust/bindings/bindings_helper.h \
+		$(src)/rust/bindings/bindgen.params $(rsmc-b)/kernel_types.txt FORCE
+	$(call if_changed_dep,rsmc_bindgen)
+
+$(rsmc-b)/helpers_generated.rs: private rsmc-bg-flags = --blocklist-type '.*' \
+	--allowlist-var '' --allowlist-function 'rsmc_helper_.*'
+$(rsmc-b)/helpers_generated.rs: private rsmc-bg-post = ; sed -Ei \
+	's/pub fn rsmc_helper_([a-zA-Z0-9_]*)/\#[link_name="rsmc_helper_\1"]\n    pub fn \1/g' $@
+$(rsmc-b)/helpers_generated.rs: $(src)/rust/bindings/helpers.c FORCE
+	$(call if_changed_dep,rsmc_bindgen)
+
+$(rsmc-b)/smc_bindings.o: $(rsmc-b)/bindings_generated.rs $(rsmc-b)/helpers_generated.rs
+
+targets += $(addprefix rust/bindings/,bindings_generated.rs helpers_generated.rs kernel_types.txt)

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Safe abstractions of the kernel interfaces that rsmc needs and the kernel crate lacks.
+//!
+//! What lives here: every hand-written `unsafe` block of the project, wrapped so that the crate
+//! above can forbid `unsafe`. What may not: anything that knows SMC. Sockets, netfilter, netns and
+//! netlink are in [`net`], RDMA verbs in [`rdma`], waiting, timers and work in [`sys`].
+
+#![warn(missing_docs)]
+
+pub mod errno;
+pub mod net;
+pub mod rdma;
+pub mod sys;

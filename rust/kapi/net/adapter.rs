@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The C side of [`Overlay`]: one trampoline for each operation.
+
+use crate::net::{
+    args::{Addr, GetOption, Message, Poll, SetOption, Splice},
+    overlay::{Handled, Overlay},
+    socket::Socket,
+    syn,
+    tables::{self, Tables}, //
+};
+use core::{
+    marker::PhantomData,
+    ptr, //
+};
+use kernel::{
+    ffi,
+    error::from_result,
+    prelude::*,
+    sync::Arc,
+    types::ForeignOwnable, //
+};
+use smc_bindings as bindings;
+
+pub(crate) struct Adapter<T: Overlay>(PhantomData<T>);
+
+impl<T: Overlay> Adapter<T> {
+    /// The data of an open socket; made now if this is its first use.
+    fn data(socket: &Socket) -> Result<Arc<T::Data>> {
+        let old = Self::existing(socket);
+        if let Some(data) = old {
+            return Ok(data);
+        }
+        let new = T::create(socket)?;
+        Ok(Self::attach(socket, new))
+    }
+
+    /// The data of an open socket, if it has any.
+    fn existing(socket: &Socket) -> Option<Arc<T::Data>> {
+        // SAFETY: The socket is open and part of a `socket_alloc`.
+        let old = unsafe { bindings::socket_private(socket.as_ptr()) };
+        if old.is_null() {
+            return None;
+        }
+        // SAFETY: The pointer comes from `Arc::into_foreign` in `attach` and is taken back only by
+        // `release`, after which no operation runs.
+        let data = unsafe { <Arc<T::Data> as ForeignOwnable>::borrow(old) };
+        Some(data.into())
+    }
+
+    /// Hangs `data` onto a socket; returns the data that it has then, which another thread may have
+    /// hung there first.
+    fn attach(socket: &Socket, data: Arc<T::Data>) -> Arc<T::Data> {
+        let raw = data.clone().into_foreign();
+        // SAFETY: The socket is open and part of a `socket_alloc`.
+        let old =
+            unsafe { bindings::socket_private_cmpxchg(socket.as_ptr(), ptr::null_mut(), raw) };
+        if old.is_null() {
+            return data;
+        }
+        // SAFETY: `raw` was made above and nobody else has it.
+        drop(unsafe { <Arc<T::Data> as ForeignOwnable>::from_foreign(raw) });
+        // SAFETY: As in `existing`.
+        unsafe { <Arc<T::Data> as ForeignOwnable>::borrow(old) }.into()
+    }
+
+    unsafe extern "C" fn release(sock: *mut bindings::socket) -> ffi::c_int {
+        // SAFETY: The core calls release once, on a socket whose last user has gone.
+        let socket = unsafe { Socket::from_raw(sock) };
+        // SAFETY: `sk` is null only when creation failed before TCP gave one.
+        if unsafe { (*sock).sk.is_null() } {
+            return 0;
+        }
+        let native = tables::native(socket.sock().family());
+        // SAFETY: The socket is part of a `socket_alloc`.
+        let raw = unsafe { bindings::socket_private(sock) };
+        if !raw.is_null() {
+            // SAFETY: No operation runs any more; the pointer comes from `attach`.
+            unsafe { bindings::socket_private_cmpxchg(sock, raw, ptr::null_mut()) };
+            // SAFETY: As above, and it is taken back only here.
+            let data = unsafe { <Arc<T::Data> as ForeignOwnable>::from_foreign(raw) };
+            T::release(data, socket);
+        }
+        syn::forget(&socket.sock().lock());
+        // SAFETY: The wait queue ends with the socket; hooks on it must leave.
+        unsafe { bindings::wake_up_pollfree(sock) };
+        match native.release {
+            // SAFETY: TCP's release, called once.
+            Some(release) => unsafe { release(sock) },
+            None => 0,
+        }
+    }
+
+    unsafe extern "C" fn connect(
+        sock: *mut bindings::socket,
+        addr: *mut bindings::sockaddr_unsized,
+        len: ffi::c_int,
+        flags: ffi::c_int,
+    ) -> ffi::c_int {
+        from_result(|| {
+            // SAFETY: The socket is open during an operation.
+            let socket = unsafe { Socket::from_raw(sock) };
+            // SAFETY: The core passes a kernel copy of `len` bytes in a `sockaddr_storage`.
+            let addr = unsafe { Addr::new(addr, len) };
+            T::connect(&Self::data(socket)?, socket, &addr, flags)?;
+            Ok(0)
+        })
+    }
+
+    unsafe extern "C" fn listen(sock: *mut bindings::socket, backlog: ffi::c_int) -> ffi::c_int {
+        from_result(|| {
+            // SAFETY: The socket is open during an operation.
+            let socket = unsafe { Socket::from_raw(sock) };
+            T::listen(&Self::data(socket)?, socket, backlog)?;
+            Ok(0)
+        })
+    }
+
+    unsafe extern "C" fn accept(
+        sock: *mut bindings::socket,
+        new: *mut bindings::socket,
+        arg: *mut kernel::bindings::proto_accept_arg,
+    ) -> ffi::c_int {
+        from_result(|| {
+            // SAFETY: The sockets are open during an operation; the new one has no `sk` yet, which
+            // `Overlay::accept` can only change through `Socket::adopt`.
+            let (socket, new) = unsafe { (Socket::from_raw(sock), Socket::from_raw(new)) };
+            let arg: *mut bindings::proto_accept_arg = arg.cast();
+            // SAFETY: The core passes a valid argument.
+            let nonblock = unsafe { (*arg).flags } as u32 & bindings::O_NONBLOCK != 0;
+            let data = T::accept(&Self::data(socket)?, socket, new, nonblock)?;
+            Self::attach(new, data);
+            new.become_native();
+            Ok(0)
+        })
+    }
+
+    unsafe extern "C" fn poll(
+        file: *mut bindings::file,
+        sock: *mut bindings::socket,
+        table: *mut bindings::poll_table_struct,
+    ) -> bindings::__poll_t {
+        // SAFETY: The socket is open during an operation.
+        let socket = unsafe { Socket::from_raw(sock) };
+        // SAFETY: The arguments of a poll under way.
+        let poll = unsafe { Poll::new(file, table) };
+        match Self::existing(socket) {
+            Some(data) => T::poll(&data, socket, &poll),
+            // Not used yet: nothing distinguishes it from a TCP socket.
+            None => socket.native_poll(&poll),
+        }
+    }
+
+    unsafe extern "C" fn shutdown(sock: *mut bindings::socket, how: ffi::c_int) -> ffi::c_int {
+        from_result(|| {
+            // SAFETY: The socket is open during an operation.
+            let socket = unsafe { Socket::from_raw(sock) };
+            match Self::existing(socket) {
+                Some(data) => T::shutdown(&data, socket, how)?,
+                None => socket.native_shutdown(how)?,
+            }
+            Ok(0)
+        })
+    }
+
+    unsafe extern "C" fn sendmsg(
+        sock: *mut bindings::socket,
+        msg: *mut bindings::msghdr,
+        len: usize,
+    ) -> ffi::c_int {
+        from_result(|| {
+            // SAFETY: The socket is open during an operation.
+            let socket = unsafe { Socket::from_raw(sock) };
+            // SAFETY: The message is the caller's, for this call.
+            let mut msg = unsafe { Message::new(msg, len, (*msg).msg_flags as ffi::c_int) };
+            let sent = T::sendmsg(&Self::data(socket)?, socket, &mut msg)?;
+            Ok(sent as ffi::c_int)
+        })
+    }
+
+    unsafe extern "C" fn recvmsg(
+        sock: *mut bindings::socket,
+        msg: *mut bindings::msghdr,
+        len: usize,
+        flags: ffi::c_int,
+    ) -> ffi::c_int {
+        from_result(|| {
+            // SAFETY: The socket is open during an operation.
+            let socket = unsafe { Socket::from_raw(sock) };
+            // SAFETY: The message is the caller's, for this call.
+            let mut msg = unsafe { Message::new(msg, len, flags) };
+            let received = T::recvmsg(&Self::data(socket)?, socket, &mut msg)?;
+            Ok(received as ffi::c_int)
+        })
+    }
+
+    unsafe extern "C" fn splice_read(
+        sock: *mut bindings::socket,
+        pos: *mut bindings::loff_t,
+        pipe: *mut kernel::bindings::pipe_inode_info,
+        len: usize,
+        flags: ffi::c_uint,
+    ) -> isize {
+        // SAFETY: The socket is open during an operation.
+        let socket = unsafe { Socket::from_raw(sock) };
+        let mut splice = Splice {
+            pos,
+            pipe,
+            len,
+            flags,
+            _data: PhantomData,
+        };
+        let result = Self::data(socket).and_then(|data| T::splice(&data, socket, &mut splice));
+        match result {
+            Ok(moved) => moved as isize,
+            Err(err) => err.to_errno() as isize,
+        }
+    }
+
+    unsafe extern "C" fn setsockopt(
+        sock: *mut bindings::socket,
+        level: ffi::c_int,
+        name: ffi::c_int,
+        value: bindings::sockptr_t,
+        len: ffi::c_uint,
+    ) -> ffi::c_int {
+        from_result(|| {
+            // SAFETY: The socket is open during an operation.
+            let socket = unsafe { Socket::from_raw(sock) };
+            let option = SetOption {
+                level,
+                name,
+                value,
+                len,
+                _data: PhantomData,
+            };
+            if let Handled::Done = T::set_option(&Self::data(socket)?, socket, &option)? {
+                return Ok(0);
+            }
+            let native = tables::native(socket.sock().family())
+                .setsockopt
+                .ok_or(EINVAL)?;
+            // SAFETY: TCP's function with the arguments it would have had.
+            Ok(unsafe { native(sock, level, name, value, len) })
+        })
+    }
+
+    unsafe extern "C" fn getsockopt(
+        sock: *mut bindings::socket,
+        level: ffi::c_int,
+        name: ffi::c_int,
+        value: *mut ffi::c_char,
+        len: *mut ffi::c_int,
+    ) -> ffi::c_int {
+        from_result(|| {
+            // SAFETY: The socket is open during an operation.
+            let socket = unsafe { Socket::from_raw(sock) };
+            let option = GetOption {
+                level,
+                name,
+                value,
+                len,
+                _data: PhantomData,
+            };
+            if let Handled::Done = T::get_option(&Self::data(socket)?, socket, &option)? {
+                return Ok(0);
+            }
+            let native = tables::native(socket.sock().family())
+                .getsockopt
+                .ok_or(EINVAL)?;
+            // SAFETY: TCP's function with the arguments it would have had.
+            Ok(unsafe { native(sock, level, name, value, len) })
+        })
+    }
+
+    /// TCP's tables with the entries of this adapter; `owner` is the module.
+    pub(crate) fn tables(owner: *mut bindings::module) -> Tables {
+        let families = [bindings::AF_INET as u16, bindings::AF_INET6 as u16];
+        Tables {
+            active: families.map(|family| Self::active(family, owner)),
+            passive: families.map(|family| Self::passive(family, owner)),
+        }
+    }
+
+    fn passive(family: u16, owner: *mut bindings::module) -> bindings::proto_ops {
+        bindings::proto_ops {
+            owner,
+            release: Some(Self::release),
+            accept: Some(Self::accept),
+            setsockopt: Some(Self::setsockopt),
+            getsockopt: Some(Self::getsockopt),
+            ..*tables::native(family)
+        }
+    }
+
+    fn active(family: u16, owner: *mut bindings::module) -> bindings::proto_ops {
+        bindings::proto_ops {
+            connect: Some(Self::connect),
+            listen: Some(Self::listen),
+            poll: Some(Self::poll),
+            shutdown: Some(Self::shutdown),
+            sendmsg: Some(Self::sendmsg),
+            recvmsg: Some(Self::recvmsg),
+            splice_read: Some(Self::splice_read),
+            read_sock: None,
+            read_skb: None,
+            sendmsg_locked: None,
+            peek_len: None,
+            ..Self::passive(family, owner)
+        }
+    }
+}

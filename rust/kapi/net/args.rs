@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The arguments of socket operations, as their callers passed them.
+
+use core::{marker::PhantomData, mem::size_of};
+use kernel::{
+    ffi,
+    iov::{IovIterDest, IovIterSource},
+    prelude::*,
+    uaccess::{UserPtr, UserSlice}, //
+};
+use smc_bindings as bindings;
+
+/// A socket address that the core has copied into kernel memory.
+///
+/// # Invariants
+///
+/// `ptr` is readable for `len` bytes, rounded up to a `sockaddr_storage`.
+pub struct Addr<'a> {
+    ptr: *mut bindings::sockaddr_unsized,
+    len: i32,
+    _data: PhantomData<&'a [u8]>,
+}
+
+impl Addr<'_> {
+    /// # Safety
+    ///
+    /// The type invariant holds for the arguments, during the lifetime.
+    pub(crate) unsafe fn new(ptr: *mut bindings::sockaddr_unsized, len: i32) -> Self {
+        Self {
+            ptr,
+            len,
+            _data: PhantomData,
+        }
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut bindings::sockaddr_unsized {
+        self.ptr
+    }
+
+    pub(crate) fn len(&self) -> i32 {
+        self.len
+    }
+
+    /// The address family; `None` when the address is too short to have one.
+    pub fn family(&self) -> Option<u16> {
+        if usize::try_from(self.len).ok()? < size_of::<bindings::sa_family_t>() {
+            return None;
+        }
+        // SAFETY: By the type invariant and the check above.
+        Some(unsafe { (*self.ptr).sa_family })
+    }
+
+    /// Whether this asks to dissolve a connection.
+    pub fn is_unspec(&self) -> bool {
+        self.family() == Some(bindings::AF_UNSPEC as u16)
+    }
+}
+
+/// The message of `sendmsg` and `recvmsg`.
+///
+/// # Invariants
+///
+/// `msg` is valid and not used by anybody else during `'a`.
+pub struct Message<'a> {
+    msg: *mut bindings::msghdr,
+    len: usize,
+    flags: i32,
+    _data: PhantomData<&'a mut bindings::msghdr>,
+}
+
+impl<'a> Message<'a> {
+    /// # Safety
+    ///
+    /// The type invariant holds for `msg`.
+    pub(crate) unsafe fn new(msg: *mut bindings::msghdr, len: usize, flags: i32) -> Self {
+        Self {
+            msg,
+            len,
+            flags,
+            _data: PhantomData,
+        }
+    }
+
+    pub(crate) fn as_ptr(&mut self) -> *mut bindings::msghdr {
+        self.msg
+    }
+
+    /// The bytes to transfer.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The `MSG_` flags.
+    pub fn flags(&self) -> i32 {
+        self.flags
+    }
+
+    /// Whether `flag`, one of `MSG_`, is set.
+    pub fn has(&self, flag: u32) -> bool {
+        self.flags as u32 & flag != 0
+    }
+
+    /// The bytes to send. Only for a message of `sendmsg`.
+    pub fn source(&mut self) -> &mut IovIterSource<'a> {
+        // SAFETY: The iterator of a message is valid while the message is, and `from_raw` checks
+        // its direction.
+        unsafe { IovIterSource::from_raw(&raw mut (*self.msg).msg_iter) }
+    }
+
+    /// Where received bytes go. Only for a message of `recvmsg`.
+    pub fn dest(&mut self) -> &mut IovIterDest<'a> {
+        // SAFETY: As in `source`.
+        unsafe { IovIterDest::from_raw(&raw mut (*self.msg).msg_iter) }
+    }
+
+    /// Tells the caller of `recvmsg` something, for example that urgent data was read.
+    pub fn set_result_flag(&mut self, flag: u32) {
+        // SAFETY: By the type invariant.
+        unsafe { (*self.msg).msg_flags |= flag };
+    }
+}
+
+/// `MSG_` and `EPOLL` constants under their C names.
+pub mod flags {
+    use smc_bindings as bindings;
+
+    /// Do not wait.
+    pub const MSG_DONTWAIT: u32 = bindings::MSG_DONTWAIT;
+    /// Connect and send in one call.
+    pub const MSG_FASTOPEN: u32 = bindings::MSG_FASTOPEN;
+    /// Look without taking.
+    pub const MSG_PEEK: u32 = bindings::MSG_PEEK;
+    /// Urgent data.
+    pub const MSG_OOB: u32 = bindings::MSG_OOB;
+    /// Read the error queue.
+    pub const MSG_ERRQUEUE: u32 = bindings::MSG_ERRQUEUE;
+    /// Something can be read.
+    pub const EPOLLIN: u32 = bindings::EPOLLIN_RAW;
+    /// Normal data can be read.
+    pub const EPOLLRDNORM: u32 = bindings::EPOLLRDNORM_RAW;
+    /// Something can be written.
+    pub const EPOLLOUT: u32 = bindings::EPOLLOUT_RAW;
+    /// Normal data can be written.
+    pub const EPOLLWRNORM: u32 = bindings::EPOLLWRNORM_RAW;
+    /// An error waits.
+    pub const EPOLLERR: u32 = bindings::EPOLLERR_RAW;
+    /// Both directions are closed.
+    pub const EPOLLHUP: u32 = bindings::EPOLLHUP_RAW;
+    /// The peer has closed its direction.
+    pub const EPOLLRDHUP: u32 = bindings::EPOLLRDHUP_RAW;
+}
+
+/// What `poll` is given: the file and the table to register on.
+pub struct Poll<'a> {
+    file: *mut bindings::file,
+    table: *mut bindings::poll_table_struct,
+    _data: PhantomData<&'a ()>,
+}
+
+impl Poll<'_> {
+    /// # Safety
+    ///
+    /// The pointers are those of a `poll` operation under way.
+    pub(crate) unsafe fn new(
+        file: *mut bindings::file,
+        table: *mut bindings::poll_table_struct,
+    ) -> Self {
+        Self {
+            file,
+            table,
+            _data: PhantomData,
+        }
+    }
+
+    pub(crate) fn file(&self) -> *mut bindings::file {
+        self.file
+    }
+
+    pub(crate) fn table(&self) -> *mut bindings::poll_table_struct {
+        self.table
+    }
+}
+
+/// What `splice_read` is given.
+pub struct Splice<'a> {
+    pub(crate) pos: *mut bindings::loff_t,
+    pub(crate) pipe: *mut kernel::bindings::pipe_inode_info,
+    pub(crate) len: usize,
+    pub(crate) flags: u32,
+    pub(crate) _data: PhantomData<&'a ()>,
+}
+
+impl Splice<'_> {
+    pub(crate) fn position(&self) -> *mut bindings::loff_t {
+        self.pos
+    }
+
+    pub(crate) fn pipe(&self) -> *mut kernel::bindings::pipe_inode_info {
+        self.pipe
+    }
+
+    /// The bytes wanted.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The `SPLICE_F_` flags.
+    pub fn flags(&self) -> u32 {
+        self.flags
+    }
+
+    /// Whether the caller does not want to wait.
+    pub fn nonblock(&self) -> bool {
+        // `SPLICE_F_NONBLOCK` of the user ABI.
+        self.flags & 2 != 0
+    }
+}
+
+/// A socket option to set: level, name and value.
+pub struct SetOption<'a> {
+    pub(crate) level: i32,
+    pub(crate) name: i32,
+    pub(crate) value: bindings::sockptr_t,
+    pub(crate) len: u32,
+    pub(crate) _data: PhantomData<&'a ()>,
+}
+
+impl SetOption<'_> {
+    /// The level, for example `SOL_SOCKET`.
+    pub fn level(&self) -> i32 {
+        self.level
+    }
+
+    /// The option's number within its level.
+    pub fn name(&self) -> i32 {
+        self.name
+    }
+
+    /// The value as an int.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when it is shorter than an int, `EFAULT` when it cannot be read.
+    pub fn int(&self) -> Result<i32> {
+        let mut value = 0i32;
+        if (self.len as usize) < size_of::<i32>() {
+            return Err(EINVAL);
+        }
+        // SAFETY: `value` is an int's worth of memory, and the source has at least as many bytes.
+        let ret = unsafe {
+            bindings::copy_from_sockptr((&raw mut value).cast(), self.value, size_of::<i32>())
+        };
+        if ret != 0 {
+            return Err(EFAULT);
+        }
+        Ok(value)
+    }
+}
+
+/// A socket option to get: level, name, and the user's buffer.
+pub struct GetOption<'a> {
+    pub(crate) level: i32,
+    pub(crate) name: i32,
+    pub(crate) value: *mut ffi::c_char,
+    pub(crate) len: *mut ffi::c_int,
+    pub(crate) _data: PhantomData<&'a ()>,
+}
+
+impl GetOption<'_> {
+    /// The level, for example `SOL_SOCKET`.
+    pub fn level(&self) -> i32 {
+        self.level
+    }
+
+    /// The option's number within its level.
+    pub fn name(&self) -> i32 {
+        self.name
+    }
+
+    /// Copies as much of `bytes` as fits and tells the user how much that is.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a negative length, `EFAULT` when user memory cannot be used.
+    pub fn put(&self, bytes: &[u8]) -> Result {
+        let len_ptr = UserPtr::from_ptr(self.len.cast());
+        let len: i32 = UserSlice::new(len_ptr, size_of::<i32>()).reader().read()?;
+        let len = usize::try_from(len).map_err(|_| EINVAL)?.min(bytes.len());
+        let part = bytes.get(..len).unwrap_or(bytes);
+        UserSlice::new(UserPtr::from_ptr(self.value.cast()), len)
+            .writer()
+            .write_slice(part)?;
+        UserSlice::new(len_ptr, size_of::<i32>())
+            .writer()
+            .write(&(len as i32))
+    }
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Making an overlay reachable: `socket(family, …)` and `socket(AF_INET[6], …, protocol)`.
+
+use crate::{
+    errno,
+    net::{
+        adapter::Adapter,
+        overlay::Overlay,
+        tables, //
+    }, //
+};
+use core::{marker::PhantomData, ptr};
+use kernel::{
+    ffi,
+    error::{from_result, to_result},
+    prelude::*,
+    sync::atomic::{Acquire, Atomic, Release},
+    types::Opaque, //
+};
+use smc_bindings as bindings;
+
+/// The names and numbers of an overlay family.
+pub struct Names {
+    /// The address family, for example `AF_SMC`.
+    pub family: i32,
+    /// Protocol numbers of `family` for IPv4 and IPv6.
+    pub family_protocols: [i32; 2],
+    /// The protocol number within `AF_INET` and `AF_INET6`.
+    pub inet_protocol: u16,
+    /// Row names of `/proc/net/protocols`: the family's for IPv4 and IPv6, then the inet ones.
+    pub rows: [&'static CStr; 4],
+}
+
+/// `AF_SMC`.
+pub const AF_SMC: i32 = bindings::AF_SMC as i32;
+
+static NAMES: Atomic<*mut Names> = Atomic::new(ptr::null_mut());
+
+/// What the core knows of the overlay; dropping it makes it unknown again.
+#[pin_data(PinnedDrop)]
+pub struct Registration<T: Overlay> {
+    /// How many of the registration's steps have been done; see `new`.
+    steps: u32,
+    #[pin]
+    family: Opaque<bindings::net_proto_family>,
+    /// Copies of TCP's `struct proto` whose sockets become TCP sockets before anybody sees them.
+    #[pin]
+    creators: Opaque<[bindings::proto; 2]>,
+    #[pin]
+    switches: Opaque<[bindings::inet_protosw; 2]>,
+    /// Rows of `/proc/net/protocols`.
+    #[pin]
+    rows: Opaque<[bindings::proto; 4]>,
+    _type: PhantomData<T>,
+}
+
+// SAFETY: Dropping is the only operation.
+unsafe impl<T: Overlay> Send for Registration<T> {}
+// SAFETY: There is nothing to do with a shared reference.
+unsafe impl<T: Overlay> Sync for Registration<T> {}
+
+impl<T: Overlay> Registration<T> {
+    /// Registers the overlay. Only one registration may exist in the module.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` when somebody else has the address family, `EBUSY` for a second registration.
+    pub fn new(module: &'static ThisModule, names: &'static Names) -> Result<Pin<KBox<Self>>> {
+        if !NAMES.load(Acquire).is_null() {
+            return Err(EBUSY);
+        }
+        let owner = module.as_ptr();
+        let mut this = KBox::pin_init(
+            pin_init!(Self {
+                steps: 0,
+                family <- Opaque::new(bindings::net_proto_family {
+                    family: names.family,
+                    create: Some(create::<T>),
+                    owner,
+                }),
+                creators <- Opaque::uninit(),
+                switches <- Opaque::uninit(),
+                rows <- Opaque::zeroed(),
+                _type: PhantomData,
+            }),
+            GFP_KERNEL,
+        )?;
+        NAMES.store(ptr::from_ref(names).cast_mut(), Release);
+        // SAFETY: No socket of ours exists, and this is the one registration.
+        unsafe { tables::fill(Adapter::<T>::tables(owner)) };
+        // SAFETY: Nothing is moved; the methods only fill in fields.
+        let fields = unsafe { this.as_mut().get_unchecked_mut() };
+        fields.fill(names, owner);
+        fields.register(names)?;
+        Ok(this)
+    }
+
+    fn fill(&mut self, names: &'static Names, owner: *mut bindings::module) {
+        // SAFETY: The fields are ours alone; TCP's tables are constant since boot. A creator shares
+        // TCP's slab, so a sock made with it can be freed as TCP's.
+        unsafe {
+            let v4 = ptr::read(&raw const bindings::tcp_prot);
+            let v6 = ptr::read(&raw const bindings::tcpv6_prot);
+            let creators = self.creators.get().cast::<bindings::proto>();
+            creators.write(bindings::proto {
+                init: Some(init::<false>),
+                ..v4
+            });
+            creators.add(1).write(bindings::proto {
+                init: Some(init::<true>),
+                ..v6
+            });
+            let Some(tables) = tables::get() else { return };
+            for index in 0..tables::FAMILIES {
+                self.switches
+                    .get()
+                    .cast::<bindings::inet_protosw>()
+                    .add(index)
+                    .write(bindings::inet_protosw {
+                        type_: bindings::sock_type_SOCK_STREAM as u16,
+                        protocol: names.inet_protocol,
+                        prot: creators.add(index),
+                        ops: &tables.active[index],
+                        flags: bindings::INET_PROTOSW_ICSK as u8,
+                        ..Default::default()
+                    });
+            }
+            for (index, name) in names.rows.iter().enumerate() {
+                let row = self.rows.get().cast::<bindings::proto>().add(index);
+                (*row).owner = owner;
+                (*row).obj_size = core::mem::size_of::<bindings::sock>() as u32;
+                let bytes = name.to_bytes();
+                for (to, from) in (*row).name.iter_mut().zip(bytes) {
+                    *to = (*from) as _;
+                }
+            }
+        }
+    }
+
+    /// Each step that succeeds is counted, and `drop` undoes as many.
+    fn register(&mut self, names: &'static Names) -> Result {
+        // SAFETY: All structures are filled and pinned; each is registered once.
+        unsafe {
+            for index in 0..names.rows.len() {
+                let row = self.rows.get().cast::<bindings::proto>().add(index);
+                to_result(bindings::proto_register(row, 0))?;
+                self.steps += 1;
+            }
+            to_result(bindings::sock_register(self.family.get()))?;
+            self.steps += 1;
+            let switches = self.switches.get().cast::<bindings::inet_protosw>();
+            bindings::inet_register_protosw(switches);
+            self.steps += 1;
+            to_result(bindings::inet6_register_protosw(switches.add(1)))?;
+            self.steps += 1;
+        }
+        Ok(())
+    }
+}
+
+#[pinned_drop]
+impl<T: Overlay> PinnedDrop for Registration<T> {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: Exactly what was registered is unregistered, in reverse order. The module is
+        // going away, so no socket of ours exists and none can be made any more afterwards:
+        // `inet_unregister_protosw` and `sock_unregister` wait for an RCU grace period.
+        unsafe {
+            let switches = self.switches.get().cast::<bindings::inet_protosw>();
+            if self.steps >= 7 {
+                bindings::inet6_unregister_protosw(switches.add(1));
+            }
+            if self.steps >= 6 {
+                bindings::inet_unregister_protosw(switches);
+            }
+            if self.steps >= 5 {
+                bindings::sock_unregister((*self.family.get()).family);
+            }
+            for index in (0..self.steps.min(4) as usize).rev() {
+                bindings::proto_unregister(self.rows.get().cast::<bindings::proto>().add(index));
+            }
+        }
+        NAMES.store(ptr::null_mut(), Release);
+    }
+}
+
+/// `init` of a creator: makes the new sock TCP's in every respect, then lets TCP initialise it.
+unsafe extern "C" fn init<const V6: bool>(sk: *mut bindings::sock) -> ffi::c_int {
+    // SAFETY: `inet_create` calls this with a new sock that nobody else knows. The creator is a
+    // copy of the table installed here, with the same slab and owner, so the sock can be freed
+    // as if it had been made with it.
+    unsafe {
+        let prot: *mut bindings::proto = if V6 {
+            &raw mut bindings::tcpv6_prot
+        } else {
+            &raw mut bindings::tcp_prot
+        };
+        (*sk).__sk_common.skc_prot = prot;
+        (*sk).sk_prot_creator = prot;
+        (*sk).sk_protocol = bindings::IPPROTO_TCP as u16;
+        match (*prot).init {
+            Some(init) => init(sk),
+            None => 0,
+        }
+    }
+}
+
+/// `create` of the address family.
+unsafe extern "C" fn create<T: Overlay>(
+    net: *mut kernel::bindings::net,
+    sock: *mut bindings::socket,
+    protocol: ffi::c_int,
+    kern: ffi::c_int,
+) -> ffi::c_int {
+    from_result(|| {
+        let names = NAMES.load(Acquire);
+        if names.is_null() {
+            return Err(errno::EAFNOSUPPORT.into());
+        }
+        // SAFETY: Not null, thus the registered `&'static Names`.
+        let names = unsafe { &*names };
+        // SAFETY: The core passes a new socket.
+        if i32::from(unsafe { (*sock).type_ }) != bindings::sock_type_SOCK_STREAM as i32 {
+            return Err(errno::ESOCKTNOSUPPORT.into());
+        }
+        let family = match names.family_protocols.iter().position(|p| *p == protocol) {
+            Some(0) => bindings::AF_INET,
+            Some(_) => bindings::AF_INET6,
+            None => return Err(errno::EPROTONOSUPPORT.into()),
+        };
+        let mut inner = ptr::null_mut();
+        // SAFETY: `inner` can hold a pointer. A TCP socket is made with all the checks and
+        // accounting that this user's TCP sockets are subject to.
+        to_result(unsafe {
+            bindings::__sock_create(
+                net.cast(),
+                family as ffi::c_int,
+                bindings::sock_type_SOCK_STREAM as ffi::c_int,
+                bindings::IPPROTO_TCP as ffi::c_int,
+                &mut inner,
+                kern,
+            )
+        })?;
+        let tables = tables::get().ok_or(errno::EAFNOSUPPORT)?;
+        // SAFETY: Both sockets are new and known to us alone. The sock moves from the inner one to
+        // the user's; the inner one, now without a sock, is freed.
+        unsafe {
+            let sk: *mut bindings::sock = (*inner).sk.cast();
+            bindings::sock_ungraft(inner);
+            (*inner).sk = ptr::null_mut();
+            bindings::sock_graft(sk, sock);
+            bindings::sock_release(inner);
+            (*sock).ops = &tables.active[tables::index(family as u16)];
+            (*sock).state = bindings::socket_state_SS_UNCONNECTED;
+        }
+        Ok(0)
+    })
+}

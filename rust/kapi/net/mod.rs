@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sockets, TCP, netfilter and network namespaces.
+//!
+//! The centre is [`overlay`]: a socket family whose sockets *are* TCP sockets with another
+//! operations table, so that one that gives up its own protocol costs nothing more than TCP.
+//! What may not live here: any knowledge of the protocol that is laid over TCP.
+
+pub mod args;
+mod adapter;
+pub mod family;
+pub mod netns;
+pub mod overlay;
+pub mod sock;
+pub mod sockaddr;
+pub mod socket;
+pub mod syn;
+mod tables;

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! State of a network namespace.
+//!
+//! C header: [`include/net/net_namespace.h`](srctree/include/net/net_namespace.h)
+
+use crate::net::sock::Sock;
+use core::{marker::PhantomData, ptr};
+use kernel::{
+    ffi,
+    error::{from_result, to_result},
+    prelude::*,
+    sync::{
+        atomic::{Acquire, Atomic, Release},
+        Arc, //
+    },
+    types::{ForeignOwnable, Opaque}, //
+};
+use smc_bindings as bindings;
+
+/// What a module keeps for each network namespace.
+pub trait PerNet: Send + Sync + Sized + 'static {
+    /// Makes the state of a new namespace.
+    ///
+    /// # Errors
+    ///
+    /// An error makes the namespace's creation, or the module's loading, fail.
+    fn new(net: &Net) -> Result<Arc<Self>>;
+
+    /// The namespace ends; its processes and sockets are gone, but packets may still be under way
+    /// until an RCU grace period has passed, which follows before the state is dropped.
+    fn exit(this: &Arc<Self>);
+}
+
+/// A network namespace that is alive.
+#[repr(transparent)]
+pub struct Net(Opaque<bindings::net>);
+
+impl Net {
+    /// # Safety
+    ///
+    /// `ptr` is a namespace that lives during `'a`.
+    pub(crate) unsafe fn from_raw<'a>(ptr: *mut bindings::net) -> &'a Self {
+        // SAFETY: Transparent; the rest is the caller's promise.
+        unsafe { &*ptr.cast() }
+    }
+
+    /// The C pointer.
+    pub(crate) fn as_ptr(&self) -> *mut bindings::net {
+        self.0.get()
+    }
+}
+
+static ID: Atomic<u32> = Atomic::new(0);
+
+/// Keeps [`PerNet`] state in every namespace; dropping it takes the state out of all of them.
+#[pin_data(PinnedDrop)]
+pub struct Registration<T: PerNet> {
+    #[pin]
+    ops: Opaque<bindings::pernet_operations>,
+    #[pin]
+    id: Opaque<ffi::c_uint>,
+    _type: PhantomData<T>,
+}
+
+// SAFETY: Dropping is the only operation, and it may happen on any thread.
+unsafe impl<T: PerNet> Send for Registration<T> {}
+// SAFETY: There is nothing to do with a shared reference.
+unsafe impl<T: PerNet> Sync for Registration<T> {}
+
+impl<T: PerNet> Registration<T> {
+    /// Calls [`PerNet::new`] for every namespace there is and will be. Only one registration may
+    /// exist in the module.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` for a second registration, `ENOMEM`, and those of [`PerNet::new`].
+    pub fn new() -> Result<Pin<KBox<Self>>> {
+        if ID.load(Acquire) != 0 {
+            return Err(EBUSY);
+        }
+        let this = KBox::pin_init(
+            pin_init!(Self {
+                ops <- Opaque::new(bindings::pernet_operations::default()),
+                id <- Opaque::new(0),
+                _type: PhantomData,
+            }),
+            GFP_KERNEL,
+        )?;
+        // SAFETY: The operations are pinned and known to us alone. `init` of the first namespaces
+        // runs inside this call, so `id` must be found through `ops` there.
+        unsafe {
+            *this.ops.get() = bindings::pernet_operations {
+                init: Some(Self::init),
+                pre_exit: Some(Self::pre_exit),
+                exit: Some(Self::exit),
+                id: this.id.get(),
+                size: core::mem::size_of::<*mut ffi::c_void>(),
+                ..Default::default()
+            };
+            PENDING.store(this.id.get(), Release);
+            if let Err(err) = to_result(bindings::register_pernet_subsys(this.ops.get())) {
+                PENDING.store(ptr::null_mut(), Release);
+                ID.store(0, Release);
+                // Nothing is registered, so nothing may be unregistered.
+                let raw = KBox::into_raw(Pin::into_inner_unchecked(this));
+                drop(KBox::from_raw(
+                    raw.cast::<core::mem::ManuallyDrop<Self>>(),
+                ));
+                return Err(err);
+            }
+        }
+        Ok(this)
+    }
+
+    unsafe extern "C" fn init(net: *mut bindings::net) -> ffi::c_int {
+        from_result(|| {
+            // SAFETY: `PENDING` is the registration's id, which the core has set before it calls
+            // `init` and which is pinned until after the last `exit`.
+            let id = unsafe { *PENDING.load(Acquire) };
+            ID.store(id, Release);
+            // SAFETY: The namespace is being set up and alive.
+            let state = T::new(unsafe { Net::from_raw(net) })?;
+            // SAFETY: The slot is one pointer wide and ours.
+            unsafe { *bindings::net_generic(net, id).cast() = state.into_foreign() };
+            Ok(0)
+        })
+    }
+
+    unsafe extern "C" fn pre_exit(net: *mut bindings::net) {
+        // SAFETY: The namespace is alive.
+        if let Some(state) = unsafe { of_net::<T>(Net::from_raw(net)) } {
+            T::exit(&state);
+        }
+    }
+
+    unsafe extern "C" fn exit(net: *mut bindings::net) {
+        // SAFETY: The slot holds what `init` put there, and the namespace has no users any more.
+        unsafe {
+            let slot: *mut *mut ffi::c_void = bindings::net_generic(net, ID.load(Acquire)).cast();
+            if !(*slot).is_null() {
+                drop(<Arc<T> as ForeignOwnable>::from_foreign(*slot));
+                *slot = ptr::null_mut();
+            }
+        }
+    }
+}
+
+static PENDING: Atomic<*mut ffi::c_uint> = Atomic::new(ptr::null_mut());
+
+#[pinned_drop]
+impl<T: PerNet> PinnedDrop for Registration<T> {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: Registered by `new`.
+        unsafe { bindings::unregister_pernet_subsys(self.ops.get()) };
+        ID.store(0, Release);
+        PENDING.store(ptr::null_mut(), Release);
+    }
+}
+
+/// The state of a namespace.
+///
+/// `T` must be the type that the module registered; see [`Registration`], of which there is one.
+pub(crate) unsafe fn of_net<T: PerNet>(net: &Net) -> Option<Arc<T>> {
+    let id = ID.load(Acquire);
+    if id == 0 {
+        return None;
+    }
+    // SAFETY: The slot of a living namespace holds null or what `init` put there.
+    unsafe {
+        let raw: *mut ffi::c_void = *bindings::net_generic(net.as_ptr(), id).cast();
+        if raw.is_null() {
+            return None;
+        }
+        Some(<Arc<T> as ForeignOwnable>::borrow(raw).into())
+    }
+}
+
+impl<T: PerNet> Registration<T> {
+    /// The state of the namespace that `sock` is in.
+    pub fn of(sock: &Sock) -> Option<Arc<T>> {
+        // SAFETY: The socket keeps its namespace alive (an orphaned one at least until it is
+        // destroyed).
+        unsafe { of_net(Net::from_raw(sock.net())) }
+    }
+}

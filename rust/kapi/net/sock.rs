@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A TCP connection: `struct sock`.
+//!
+//! C header: [`include/net/sock.h`](srctree/include/net/sock.h)
+
+use crate::errno;
+use crate::net::{sockaddr::SockAddr, socket::Socket};
+use core::ptr::{self, NonNull};
+use kernel::{
+    ffi,
+    error::to_result,
+    prelude::*,
+    sync::aref::{ARef, AlwaysRefCounted},
+    types::Opaque, //
+};
+use smc_bindings as bindings;
+
+/// `TCP_CLOSE` and its siblings, as `sk_state` holds them.
+pub mod state {
+    use smc_bindings as bindings;
+
+    /// Connected.
+    pub const ESTABLISHED: u8 = bindings::TCP_ESTABLISHED as u8;
+    /// A SYN is out, no answer yet.
+    pub const SYN_SENT: u8 = bindings::TCP_SYN_SENT as u8;
+    /// A SYN came in and was answered.
+    pub const SYN_RECV: u8 = bindings::TCP_SYN_RECV as u8;
+    /// Not connected.
+    pub const CLOSE: u8 = bindings::TCP_CLOSE as u8;
+    /// Waiting for connections.
+    pub const LISTEN: u8 = bindings::TCP_LISTEN as u8;
+}
+
+/// A reference-counted TCP socket of the kernel, without its `struct socket`.
+///
+/// It may outlive the file descriptor: operations on a closed one fail as TCP makes them fail.
+///
+/// # Invariants
+///
+/// Wraps a `struct sock` whose protocol is TCP, whose `sk_prot` is TCP's or derived from TCP's, and
+/// whose `sk_refcnt` is above zero for as long as a reference to this type exists.
+#[repr(transparent)]
+pub struct Sock(Opaque<bindings::sock>);
+
+// SAFETY: `struct sock` is made to be used from several CPUs; all methods here take the locks that
+// the fields they touch need.
+unsafe impl Send for Sock {}
+// SAFETY: As above.
+unsafe impl Sync for Sock {}
+
+// SAFETY: `sock_hold` and `sock_put` count `sk_refcnt`, and the sock lives while it is above zero.
+unsafe impl AlwaysRefCounted for Sock {
+    fn inc_ref(&self) {
+        // SAFETY: By the type invariant the count is above zero.
+        unsafe { bindings::sock_hold(self.as_ptr()) };
+    }
+
+    unsafe fn dec_ref(obj: NonNull<Self>) {
+        // SAFETY: The caller owns one count and gives it up.
+        unsafe { bindings::sock_put(obj.as_ptr().cast()) };
+    }
+}
+
+impl Sock {
+    /// Wraps a C pointer.
+    ///
+    /// # Safety
+    ///
+    /// `ptr` is a TCP `struct sock` and stays referenced during `'a`.
+    #[inline]
+    pub(crate) unsafe fn from_raw<'a>(ptr: *mut bindings::sock) -> &'a Self {
+        // SAFETY: `Sock` is transparent over `struct sock`; the rest is the caller's promise.
+        unsafe { &*ptr.cast() }
+    }
+
+    /// The C pointer.
+    #[inline]
+    pub(crate) fn as_ptr(&self) -> *mut bindings::sock {
+        self.0.get()
+    }
+
+    #[inline]
+    pub(crate) fn prot(&self) -> *const bindings::proto {
+        // SAFETY: The sock is valid; `sk_prot` may be replaced concurrently (by a ULP or
+        // IPV6_ADDRFORM), hence the volatile read, and every value it takes is a live table.
+        unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).__sk_common.skc_prot).cast_const() }
+    }
+
+    /// The TCP state; one of [`state`].
+    #[inline]
+    pub fn state(&self) -> u8 {
+        // SAFETY: The sock is valid. `skc_state` is read without the lock on purpose, as
+        // `inet_sk_state_load` does.
+        unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).__sk_common.skc_state) }
+    }
+
+    /// Whether a three-way handshake has been completed and no RST has ended the connection.
+    #[inline]
+    pub fn is_established(&self) -> bool {
+        !matches!(
+            self.state(),
+            state::CLOSE | state::SYN_SENT | state::SYN_RECV | state::LISTEN
+        )
+    }
+
+    /// Whether an asynchronous error waits to be fetched (`sk_err`).
+    #[inline]
+    pub fn has_error(&self) -> bool {
+        // SAFETY: The sock is valid; `sk_err` is an int that is read without the lock everywhere.
+        unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_err) != 0 }
+    }
+
+    /// `AF_INET` or `AF_INET6`.
+    #[inline]
+    pub fn family(&self) -> u16 {
+        // SAFETY: The sock is valid and the family changes only by IPV6_ADDRFORM, atomically.
+        unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).__sk_common.skc_family) }
+    }
+
+    /// Takes the socket lock (`lock_sock`); sleeps.
+    #[inline]
+    pub fn lock(&self) -> SockGuard<'_> {
+        // SAFETY: The sock is valid, and methods of this type are called in process context.
+        unsafe { bindings::lock_sock(self.as_ptr()) };
+        SockGuard(self)
+    }
+
+    /// The longest a blocking receive may wait, in jiffies; 0 when `nonblock`.
+    #[inline]
+    pub fn receive_timeout(&self, nonblock: bool) -> isize {
+        // SAFETY: The sock is valid.
+        unsafe { bindings::sock_rcvtimeo(self.as_ptr(), nonblock) as isize }
+    }
+
+    /// The longest a blocking send or connect may wait, in jiffies; 0 when `nonblock`.
+    #[inline]
+    pub fn send_timeout(&self, nonblock: bool) -> isize {
+        // SAFETY: The sock is valid.
+        unsafe { bindings::sock_sndtimeo(self.as_ptr(), nonblock) as isize }
+    }
+
+    /// The error of a wait that a signal ended: `EINTR` if it had a limit, else `ERESTARTSYS`.
+    #[inline]
+    pub fn interrupted(timeout: isize) -> Error {
+        // SAFETY: Pure function.
+        Error::from_errno(unsafe { bindings::sock_intr_errno(timeout as ffi::c_long) })
+    }
+
+    /// Receives what is there, without waiting.
+    ///
+    /// With `peek` the bytes stay in the receive queue. Returns 0 at end of stream.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` when nothing has arrived; TCP's errors otherwise.
+    pub fn receive(&self, buf: &mut [u8], peek: bool) -> Result<usize> {
+        let flags = bindings::MSG_DONTWAIT | if peek { bindings::MSG_PEEK } else { 0 };
+        let mut vec = bindings::kvec {
+            iov_base: buf.as_mut_ptr().cast(),
+            iov_len: buf.len(),
+        };
+        let mut msg = bindings::msghdr::default();
+        // SAFETY: `msg.msg_iter` becomes a destination over `vec`, which describes `buf`; both
+        // outlive the call below.
+        unsafe {
+            bindings::iov_iter_kvec(
+                &mut msg.msg_iter,
+                bindings::ITER_DEST,
+                &mut vec,
+                1,
+                buf.len(),
+            )
+        };
+        // SAFETY: The table is live, see `prot`.
+        let recvmsg = unsafe { (*self.prot()).recvmsg }.ok_or(errno::EOPNOTSUPP)?;
+        // SAFETY: The sock is valid, `msg` describes `buf`, and with MSG_DONTWAIT the function does
+        // not wait on `sk_wq`, which a sock without `struct socket` does not have.
+        let ret = unsafe { recvmsg(self.as_ptr(), &mut msg, buf.len(), flags as ffi::c_int) };
+        to_result(ret)?;
+        Ok(ret as usize)
+    }
+
+    /// Sends `buf` without waiting; returns how much was taken.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` when the send buffer is full; TCP's errors otherwise.
+    pub fn send(&self, buf: &[u8]) -> Result<usize> {
+        let mut vec = bindings::kvec {
+            iov_base: buf.as_ptr().cast_mut().cast(),
+            iov_len: buf.len(),
+        };
+        let mut msg = bindings::msghdr::default();
+        msg.msg_flags = bindings::MSG_DONTWAIT | bindings::MSG_NOSIGNAL;
+        // SAFETY: `msg.msg_iter` becomes a source over `vec`, which describes `buf`; a source is
+        // only read from, and both outlive the call below.
+        unsafe {
+            bindings::iov_iter_kvec(
+                &mut msg.msg_iter,
+                bindings::ITER_SOURCE,
+                &mut vec,
+                1,
+                buf.len(),
+            )
+        };
+        // SAFETY: The table is live, see `prot`.
+        let sendmsg = unsafe { (*self.prot()).sendmsg }.ok_or(errno::EOPNOTSUPP)?;
+        // SAFETY: The sock is valid, `msg` describes `buf`, and nothing waits.
+        let ret = unsafe { sendmsg(self.as_ptr(), &mut msg, buf.len()) };
+        to_result(ret)?;
+        Ok(ret as usize)
+    }
+
+    /// Takes one connection from a listening socket's queue, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` when there is none, `EINVAL` when the socket does not listen.
+    pub fn accept(&self) -> Result<OwnedSock> {
+        let mut arg = bindings::proto_accept_arg {
+            flags: bindings::O_NONBLOCK as ffi::c_int,
+            err: 0,
+            is_empty: 0,
+            kern: false,
+        };
+        // SAFETY: The table is live, see `prot`.
+        let accept = unsafe { (*self.prot()).accept }.ok_or(errno::EOPNOTSUPP)?;
+        // SAFETY: The sock is valid and `arg` is initialised.
+        let child = unsafe { accept(self.as_ptr(), &mut arg) };
+        match NonNull::new(child) {
+            // INVARIANT: `accept` gives up the child; nobody else knows it.
+            Some(child) => Ok(OwnedSock(child)),
+            None => Err(Error::from_errno(if arg.err < 0 {
+                arg.err
+            } else {
+                -(bindings::EAGAIN as i32)
+            })),
+        }
+    }
+
+    /// Whether a listening socket has connections in its queue.
+    #[inline]
+    pub fn accept_pending(&self) -> bool {
+        // SAFETY: The sock is valid; the queue head is read with READ_ONCE.
+        self.state() == state::LISTEN && unsafe { !bindings::reqsk_queue_empty(self.as_ptr()) }
+    }
+
+    /// The length limit of a listening socket's queue.
+    #[inline]
+    pub fn backlog(&self) -> u32 {
+        // SAFETY: The sock is valid; `sk_max_ack_backlog` is read with READ_ONCE in C too.
+        unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_max_ack_backlog) }
+    }
+
+    /// Wakes everybody who waits for a change of the connection's state, SIGIO included.
+    pub fn wake_state(&self) {
+        // SAFETY: The sock is valid; the helper holds `sk_callback_lock`, under which the
+        // callbacks and `sk_wq` are stable.
+        unsafe { bindings::sk_state_change(self.as_ptr()) };
+    }
+
+    /// Wakes those who wait for data or, on a listener, for connections.
+    pub fn wake_readers(&self) {
+        // SAFETY: As in `wake_state`.
+        unsafe { bindings::sk_data_ready(self.as_ptr()) };
+    }
+
+    /// Wakes those who wait for room to write, if there is room.
+    pub fn wake_writers(&self) {
+        // SAFETY: As in `wake_state`.
+        unsafe { bindings::sk_write_space(self.as_ptr()) };
+    }
+
+    /// The local address.
+    pub fn local_addr(&self) -> SockAddr {
+        SockAddr::local_of(self)
+    }
+
+    /// The peer's address; unspecified when not connected.
+    pub fn peer_addr(&self) -> SockAddr {
+        SockAddr::peer_of(self)
+    }
+
+    /// The user id of the owner, in the initial user namespace.
+    pub fn uid(&self) -> u32 {
+        // SAFETY: The sock is valid.
+        unsafe { bindings::sk_uid(self.as_ptr()) }
+    }
+
+    /// The inode number of the socket file; 0 when it is closed.
+    pub fn inode(&self) -> u64 {
+        // SAFETY: The sock is valid.
+        unsafe { bindings::sk_ino(self.as_ptr()) }
+    }
+
+    /// The shutdown bits: 1 receive, 2 send.
+    pub fn shutdown_mask(&self) -> u8 {
+        // SAFETY: The sock is valid; read without the lock as `tcp_poll` does.
+        unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_shutdown) }
+    }
+
+    pub(crate) fn net(&self) -> *mut bindings::net {
+        // SAFETY: The sock is valid and its namespace is fixed.
+        unsafe { bindings::sock_net(self.as_ptr()) }
+    }
+}
+
+/// The socket lock, held.
+pub struct SockGuard<'a>(&'a Sock);
+
+impl SockGuard<'_> {
+    /// The locked socket.
+    #[inline]
+    pub fn sock(&self) -> &Sock {
+        self.0
+    }
+
+    /// The file side, while it is open.
+    #[inline]
+    pub fn socket(&self) -> Option<&Socket> {
+        // SAFETY: The sock is valid.
+        let socket = unsafe { (*self.0.as_ptr()).sk_socket };
+        if socket.is_null() {
+            return None;
+        }
+        // SAFETY: TCP orphans a sock (sets the pointer to null) under the lock that is held here,
+        // before its `struct socket` is freed.
+        Some(unsafe { Socket::from_raw(socket) })
+    }
+}
+
+impl Drop for SockGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: `Sock::lock` took the lock, in this context.
+        unsafe { bindings::release_sock(self.0.as_ptr()) };
+    }
+}
+
+/// A connection that has no `struct socket` yet and belongs to us alone; dropping it closes it.
+///
+/// # Invariants
+///
+/// Points to a TCP `struct sock` as it left an accept queue: referenced by us and not orphaned, and
+/// with no `struct socket`.
+pub struct OwnedSock(NonNull<bindings::sock>);
+
+// SAFETY: It is a counted reference to an object that may be used from any CPU, see `Sock`.
+unsafe impl Send for OwnedSock {}
+// SAFETY: As above.
+unsafe impl Sync for OwnedSock {}
+
+impl OwnedSock {
+    /// Takes ownership of a connection.
+    ///
+    /// # Safety
+    ///
+    /// The type invariant holds for `ptr`, and the caller gives up its reference.
+    pub(crate) unsafe fn from_raw(ptr: *mut bindings::sock) -> Self {
+        // INVARIANT: The caller's promise.
+        // SAFETY: A valid sock is not null.
+        Self(unsafe { NonNull::new_unchecked(ptr) })
+    }
+
+    /// Gives up ownership without closing.
+    pub(crate) fn into_raw(self) -> *mut bindings::sock {
+        let ptr = self.0.as_ptr();
+        core::mem::forget(self);
+        ptr
+    }
+
+    /// A counted reference to the connection.
+    pub fn sock(&self) -> ARef<Sock> {
+        ARef::from(&**self)
+    }
+}
+
+impl core::ops::Deref for OwnedSock {
+    type Target = Sock;
+
+    fn deref(&self) -> &Sock {
+        // SAFETY: By the type invariant the sock is valid while `self` lives.
+        unsafe { Sock::from_raw(self.0.as_ptr()) }
+    }
+}
+
+impl Drop for OwnedSock {
+    fn drop(&mut self) {
+        let prot = self.prot();
+        // SAFETY: The table is live, see `Sock::prot`; every TCP table has `close`.
+        if let Some(close) = unsafe { (*prot).close } {
+            // SAFETY: By the type invariant this is the one owner, so `close` is called once. It
+            // orphans the sock and drops the reference that the accept queue had given us.
+            unsafe { close(self.0.as_ptr(), 0) };
+        }
+    }
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Addresses of a connection's two ends.
+
+use crate::net::sock::Sock;
+use core::fmt;
+use smc_bindings as bindings;
+
+/// An IPv4 or IPv6 address and a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct SockAddr {
+    /// Whether `ip` is an IPv6 address (v4-mapped ones included).
+    pub v6: bool,
+    /// The address in network order; of an IPv4 address the first four bytes count.
+    pub ip: [u8; 16],
+    /// The port in host order.
+    pub port: u16,
+}
+
+impl SockAddr {
+    pub(crate) fn local_of(sock: &Sock) -> Self {
+        let sk = sock.as_ptr();
+        // SAFETY: The sock is valid; these are plain fields that are read without the lock, as
+        // `inet_diag` does. A torn IPv6 address can be seen while connect() sets it.
+        unsafe {
+            let port = bindings::sk_num(sk);
+            if i32::from(sock.family()) == bindings::AF_INET6 as i32 {
+                Self::from_v6(bindings::sk_v6_rcv_saddr(sk), port)
+            } else {
+                Self::from_v4(bindings::sk_rcv_saddr(sk), port)
+            }
+        }
+    }
+
+    pub(crate) fn peer_of(sock: &Sock) -> Self {
+        let sk = sock.as_ptr();
+        // SAFETY: As in `local_of`.
+        unsafe {
+            let port = u16::from_be(bindings::sk_dport(sk));
+            if i32::from(sock.family()) == bindings::AF_INET6 as i32 {
+                Self::from_v6(bindings::sk_v6_daddr(sk), port)
+            } else {
+                Self::from_v4(bindings::sk_daddr(sk), port)
+            }
+        }
+    }
+
+    fn from_v4(addr: u32, port: u16) -> Self {
+        let [a, b, c, d] = addr.to_ne_bytes();
+        let mut ip = [0; 16];
+        ip[0] = a;
+        ip[1] = b;
+        ip[2] = c;
+        ip[3] = d;
+        Self { v6: false, ip, port }
+    }
+
+    /// # Safety
+    ///
+    /// `addr` points to an address that can be read.
+    unsafe fn from_v6(addr: *const bindings::in6_addr, port: u16) -> Self {
+        // SAFETY: An `in6_addr` is 16 bytes; the rest is the caller's promise.
+        let ip = unsafe { addr.cast::<[u8; 16]>().read_volatile() };
+        Self { v6: true, ip, port }
+    }
+
+    /// The address as IPv6, IPv4 ones mapped.
+    pub fn mapped(&self) -> [u8; 16] {
+        if self.v6 {
+            return self.ip;
+        }
+        let mut ip = [0; 16];
+        ip[10] = 0xff;
+        ip[11] = 0xff;
+        ip[12] = self.ip[0];
+        ip[13] = self.ip[1];
+        ip[14] = self.ip[2];
+        ip[15] = self.ip[3];
+        ip
+    }
+
+    /// The IPv4 address, if this is one, mapped ones included.
+    pub fn v4(&self) -> Option<[u8; 4]> {
+        let m = self.mapped();
+        if m[..10] == [0; 10] && m[10] == 0xff && m[11] == 0xff {
+            return Some([m[12], m[13], m[14], m[15]]);
+        }
+        None
+    }
+}
+
+impl fmt::Display for SockAddr {
+    /// Writes the address without the port.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.v4() {
+            Some([a, b, c, d]) => write!(f, "{a}.{b}.{c}.{d}"),
+            None => core::net::Ipv6Addr::from(self.ip).fmt(f),
+        }
+    }
+}

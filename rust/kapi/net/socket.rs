@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The file side of a socket: `struct socket`.
+//!
+//! C header: [`include/linux/net.h`](srctree/include/linux/net.h)
+
+use crate::net::{
+    args::{Addr, Message, Poll, Splice},
+    sock::{OwnedSock, Sock},
+    syn,
+    tables, //
+};
+use core::ptr::{self, NonNull};
+use kernel::{ffi, error::to_result, prelude::*, types::Opaque};
+use smc_bindings as bindings;
+
+/// A socket as an operation of its table sees it: open, and with a TCP [`Sock`] behind it.
+///
+/// The `native_*` methods are what TCP would do with the same call.
+///
+/// # Invariants
+///
+/// Wraps a `struct socket` that is part of a `struct socket_alloc`, is not being freed, and whose
+/// `sk` is a TCP sock for as long as a reference exists (but see [`Socket::adopt`]).
+#[repr(transparent)]
+pub struct Socket(Opaque<bindings::socket>);
+
+// SAFETY: The kernel calls the operations of one socket from many CPUs at once.
+unsafe impl Sync for Socket {}
+
+impl Socket {
+    /// Wraps a C pointer.
+    ///
+    /// # Safety
+    ///
+    /// `ptr` is a `struct socket` made by `sock_alloc` that stays open during `'a`.
+    #[inline]
+    pub(crate) unsafe fn from_raw<'a>(ptr: *mut bindings::socket) -> &'a Self {
+        // SAFETY: `Socket` is transparent; the rest is the caller's promise.
+        unsafe { &*ptr.cast() }
+    }
+
+    /// The C pointer.
+    #[inline]
+    pub(crate) fn as_ptr(&self) -> *mut bindings::socket {
+        self.0.get()
+    }
+
+    /// The TCP connection behind the file.
+    #[inline]
+    pub fn sock(&self) -> &Sock {
+        // SAFETY: By the type invariant `sk` is a TCP sock, and the socket holds a reference.
+        unsafe { Sock::from_raw((*self.as_ptr()).sk.cast()) }
+    }
+
+    pub(crate) fn wait_head(&self) -> *mut bindings::wait_queue_head {
+        // SAFETY: Only an address is computed.
+        unsafe { &raw mut (*self.as_ptr()).wq.wait }
+    }
+
+    #[inline]
+    fn native(&self) -> &'static bindings::proto_ops {
+        tables::native(self.sock().family())
+    }
+
+    /// Whether neither connect() nor listen() nor accept() has touched the socket.
+    pub fn is_unconnected(&self) -> bool {
+        // SAFETY: The socket is valid; the state is read without the lock, and the operations that
+        // depend on it check it again under the lock.
+        let state = unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).state) };
+        state == bindings::socket_state_SS_UNCONNECTED
+    }
+
+    /// Switches to the table that leaves everything but the end of the socket to TCP.
+    ///
+    /// Operations already under way finish with the table they began with.
+    pub fn become_native(&self) {
+        tables::set_native(self.as_ptr(), self.sock().family());
+    }
+
+    /// Starts connecting without waiting, watching for the answer's TCP options.
+    ///
+    /// See [`syn::answered`] for what the peer said once the connection stands.
+    ///
+    /// # Errors
+    ///
+    /// `EINPROGRESS` when the SYN is out; TCP's errors otherwise.
+    pub fn start_connect(&self, addr: &Addr<'_>) -> Result {
+        let sock = self.sock();
+        let guard = sock.lock();
+        let flags = bindings::O_NONBLOCK as ffi::c_int;
+        // SAFETY: The socket lock is held, as the function wants; `addr` is a kernel copy of an
+        // address of the length given.
+        let ret = to_result(unsafe {
+            bindings::__inet_stream_connect(self.as_ptr(), addr.as_ptr(), addr.len(), flags, 0)
+        });
+        if sock.state() == super::sock::state::SYN_SENT {
+            // The SYN-ACK cannot have been looked at: incoming packets wait for the lock.
+            syn::watch_answer(&guard);
+        }
+        ret
+    }
+
+    /// Waits for a connection attempt that is under way, as connect() on a blocking socket does.
+    ///
+    /// # Errors
+    ///
+    /// `EALREADY` when the time is over; `EINTR`, `ERESTARTSYS`, TCP's errors.
+    pub fn finish_connect(&self, addr: &Addr<'_>, nonblock: bool) -> Result {
+        let guard = self.sock().lock();
+        let flags = if nonblock { bindings::O_NONBLOCK } else { 0 };
+        // SAFETY: As in `start_connect`. The function may release the lock while it waits.
+        let ret = to_result(unsafe {
+            bindings::__inet_stream_connect(
+                self.as_ptr(),
+                addr.as_ptr(),
+                addr.len(),
+                flags as ffi::c_int,
+                0,
+            )
+        });
+        drop(guard);
+        ret
+    }
+
+    /// TCP's `connect`.
+    ///
+    /// # Errors
+    ///
+    /// TCP's.
+    pub fn native_connect(&self, addr: &Addr<'_>, flags: i32) -> Result {
+        let op = self.native().connect.ok_or(EINVAL)?;
+        // SAFETY: The socket is open, and `addr` is a kernel copy.
+        to_result(unsafe { op(self.as_ptr(), addr.as_ptr(), addr.len(), flags) })
+    }
+
+    /// TCP's `listen`.
+    ///
+    /// # Errors
+    ///
+    /// TCP's.
+    pub fn native_listen(&self, backlog: i32) -> Result {
+        let op = self.native().listen.ok_or(EINVAL)?;
+        // SAFETY: The socket is open.
+        to_result(unsafe { op(self.as_ptr(), backlog) })
+    }
+
+    /// TCP's `shutdown`.
+    ///
+    /// # Errors
+    ///
+    /// TCP's.
+    pub fn native_shutdown(&self, how: i32) -> Result {
+        let op = self.native().shutdown.ok_or(EINVAL)?;
+        // SAFETY: The socket is open.
+        to_result(unsafe { op(self.as_ptr(), how) })
+    }
+
+    /// TCP's `poll`; also registers the poller on the socket's wait queue.
+    pub fn native_poll(&self, poll: &Poll<'_>) -> u32 {
+        match self.native().poll {
+            // SAFETY: The socket is open, and `poll` holds what the caller of poll was given.
+            Some(op) => unsafe { op(poll.file(), self.as_ptr(), poll.table()) },
+            None => 0,
+        }
+    }
+
+    /// TCP's `sendmsg`.
+    ///
+    /// # Errors
+    ///
+    /// TCP's.
+    #[inline]
+    pub fn native_sendmsg(&self, msg: &mut Message<'_>) -> Result<usize> {
+        let op = self.native().sendmsg.ok_or(EINVAL)?;
+        // SAFETY: The socket is open, and `msg` is what the caller of sendmsg was given.
+        let ret = unsafe { op(self.as_ptr(), msg.as_ptr(), msg.len()) };
+        to_result(ret)?;
+        Ok(ret as usize)
+    }
+
+    /// TCP's `recvmsg`.
+    ///
+    /// # Errors
+    ///
+    /// TCP's.
+    #[inline]
+    pub fn native_recvmsg(&self, msg: &mut Message<'_>) -> Result<usize> {
+        let op = self.native().recvmsg.ok_or(EINVAL)?;
+        // SAFETY: As in `native_sendmsg`.
+        let ret = unsafe { op(self.as_ptr(), msg.as_ptr(), msg.len(), msg.flags()) };
+        to_result(ret)?;
+        Ok(ret as usize)
+    }
+
+    /// TCP's `splice_read`.
+    ///
+    /// # Errors
+    ///
+    /// TCP's.
+    pub fn native_splice(&self, splice: &mut Splice<'_>) -> Result<usize> {
+        let op = self.native().splice_read.ok_or(EINVAL)?;
+        // SAFETY: The socket is open, and `splice` holds what the caller was given.
+        let ret = unsafe {
+            op(
+                self.as_ptr(),
+                splice.position(),
+                splice.pipe(),
+                splice.len(),
+                splice.flags(),
+            )
+        };
+        if ret < 0 {
+            return Err(Error::from_errno(ret as i32));
+        }
+        Ok(ret as usize)
+    }
+
+    /// Makes `child` the connection behind this socket, which accept() is about to hand out.
+    ///
+    /// `listener` is the socket that accept() was called on.
+    pub fn adopt(&self, listener: &Socket, child: OwnedSock) {
+        let sk = child.into_raw();
+        // SAFETY: accept() gives a new `struct socket` without `sk`, and `sk` was owned by us alone
+        // and is locked around the graft, as `inet_accept` does.
+        unsafe {
+            bindings::lock_sock(sk);
+            bindings::__inet_accept(listener.as_ptr(), self.as_ptr(), sk);
+            bindings::release_sock(sk);
+        }
+    }
+}
+
+/// A socket without a file, which gives a connection a wait queue before accept() does.
+///
+/// # Invariants
+///
+/// Points to a `struct socket` with TCP's operations that we alone use and whose `sk` is a TCP sock.
+pub struct OwnedSocket(NonNull<bindings::socket>);
+
+// SAFETY: It owns its object, which may be used from any CPU.
+unsafe impl Send for OwnedSocket {}
+// SAFETY: See `Socket`.
+unsafe impl Sync for OwnedSocket {}
+
+impl OwnedSocket {
+    /// Gives `child` a socket.
+    ///
+    /// # Errors
+    ///
+    /// `ENFILE` or `ENOMEM`; `child` is then closed.
+    pub fn new(child: OwnedSock) -> Result<Self> {
+        let mut socket = ptr::null_mut();
+        // SAFETY: `socket` is valid for writing a pointer.
+        to_result(unsafe {
+            bindings::sock_create_lite(
+                i32::from(child.family()),
+                bindings::sock_type_SOCK_STREAM as ffi::c_int,
+                bindings::IPPROTO_TCP as ffi::c_int,
+                &mut socket,
+            )
+        })?;
+        let ops = tables::native(child.family());
+        let sk = child.into_raw();
+        // SAFETY: The new socket has no `sk` and is known to nobody else; `sk` was owned by us and
+        // is locked around the graft.
+        unsafe {
+            (*socket).ops = ops;
+            bindings::lock_sock(sk);
+            bindings::sock_graft(sk, socket);
+            bindings::release_sock(sk);
+            (*socket).state = bindings::socket_state_SS_CONNECTED;
+            // INVARIANT: Established above; `sock_create_lite` does not return null on success.
+            Ok(Self(NonNull::new_unchecked(socket)))
+        }
+    }
+
+    /// Takes the connection out again; the socket is freed.
+    pub fn into_sock(self) -> OwnedSock {
+        let socket = self.0.as_ptr();
+        // SAFETY: We alone use the socket, and its `sk` is a sock we own. The waiters that remain
+        // are hooks, which `wake_up_pollfree` removes; the sock leaves the socket under its lock
+        // and `sk_callback_lock`, so no callback sees a half-made state.
+        unsafe {
+            let sk: *mut bindings::sock = (*socket).sk.cast();
+            bindings::sock_ungraft(socket);
+            bindings::wake_up_pollfree(socket);
+            (*socket).sk = ptr::null_mut();
+            OwnedSock::from_raw(sk)
+            // `self` is dropped here and releases the empty socket.
+        }
+    }
+}
+
+impl core::ops::Deref for OwnedSocket {
+    type Target = Socket;
+
+    fn deref(&self) -> &Socket {
+        // SAFETY: By the type invariant.
+        unsafe { Socket::from_raw(self.0.as_ptr()) }
+    }
+}
+
+impl Drop for OwnedSocket {
+    fn drop(&mut self) {
+        // SAFETY: We own the socket; with or without `sk`, releasing it is sound, and the hooks on
+        // its wait queue leave first.
+        unsafe {
+            bindings::wake_up_pollfree(self.0.as_ptr());
+            bindings::sock_release(self.0.as_ptr());
+        }
+    }
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The operations tables: TCP's own, and the two that the overlay family adds for each of IPv4 and
+//! IPv6.
+//!
+//! * *active*: the overlay's adapter sees every call that its protocol could care about;
+//! * *passive*: every call but the end of the socket and a few options is TCP's own function.
+//!
+//! The tables are copies of TCP's with entries replaced, so operations that a later kernel adds
+//! work as they do in TCP.
+
+use core::{cell::UnsafeCell, ptr};
+use kernel::sync::atomic::{Acquire, Atomic, Release};
+use smc_bindings as bindings;
+
+/// IPv4 or IPv6, as an index.
+pub(crate) const FAMILIES: usize = 2;
+
+/// Two copies of TCP's table for each address family.
+pub(crate) struct Tables {
+    pub(crate) active: [bindings::proto_ops; FAMILIES],
+    pub(crate) passive: [bindings::proto_ops; FAMILIES],
+}
+
+struct Store(UnsafeCell<Option<Tables>>);
+
+// SAFETY: The cell is written once, before `FILLED` is set, and only read afterwards.
+unsafe impl Sync for Store {}
+
+static STORE: Store = Store(UnsafeCell::new(None));
+static FILLED: Atomic<usize> = Atomic::new(0);
+
+/// TCP's own table of an address family.
+#[inline]
+pub(crate) fn native(family: u16) -> &'static bindings::proto_ops {
+    if family == bindings::AF_INET6 as u16 {
+        // SAFETY: A constant table of the kernel.
+        unsafe { &*(&raw const bindings::inet6_stream_ops) }
+    } else {
+        // SAFETY: As above.
+        unsafe { &*(&raw const bindings::inet_stream_ops) }
+    }
+}
+
+/// Fills the tables.
+///
+/// # Safety
+///
+/// Called at most once at a time, while no socket uses the tables.
+pub(crate) unsafe fn fill(tables: Tables) {
+    // SAFETY: The caller promises that nobody reads.
+    unsafe { *STORE.0.get() = Some(tables) };
+    FILLED.store(1, Release);
+}
+
+/// The tables, once they are filled.
+#[inline]
+pub(crate) fn get() -> Option<&'static Tables> {
+    if FILLED.load(Acquire) == 0 {
+        return None;
+    }
+    // SAFETY: Filled, and thus constant.
+    unsafe { (*STORE.0.get()).as_ref() }
+}
+
+#[inline]
+pub(crate) fn index(family: u16) -> usize {
+    usize::from(family == bindings::AF_INET6 as u16)
+}
+
+/// Switches a socket to the passive table.
+pub(crate) fn set_native(socket: *mut bindings::socket, family: u16) {
+    if let Some(tables) = get() {
+        // SAFETY: `socket` is open (callers are methods of `Socket`); both tables have the same
+        // owner and the same `release`, so module accounting does not change.
+        unsafe { bindings::socket_set_ops(socket, &tables.passive[index(family)]) };
+    }
+}
+
+/// Whether a socket runs on an active table. `socket` may be null.
+///
+/// # Safety
+///
+/// If not null, `socket` is memory of a `struct socket` at least until the end of the RCU section
+/// that the caller is in, or it is open.
+#[inline]
+pub(crate) unsafe fn is_active(socket: *const bindings::socket) -> bool {
+    if socket.is_null() {
+        return false;
+    }
+    // SAFETY: Readable by the caller's promise; only the pointer's value is used.
+    let ops = unsafe { ptr::read_volatile(&raw const (*socket).ops) };
+    match get() {
+        Some(tables) => tables.active.iter().any(|table| ptr::eq(table, ops)),
+        None => false,
+    }
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Being told, in atomic context, that a socket woke its waiters or that time has passed.
+//!
+//! Both hooks own an `Arc` of their target, so the target cannot vanish under them; the owner
+//! breaks the cycle by dropping the hook when it has heard enough.
+
+use crate::net::socket::Socket;
+use core::{marker::PhantomPinned, ptr};
+use kernel::{
+    ffi,
+    prelude::*,
+    sync::{
+        atomic::{Acquire, Atomic, Release},
+        rcu, Arc, ArcBorrow, //
+    },
+    types::Opaque, //
+};
+use smc_bindings as bindings;
+
+/// Something that can be told in atomic context (softirq, with a spinlock held).
+pub trait Notify: Send + Sync + 'static {
+    /// Called when the hook fires. Must not sleep, and must not drop the hook.
+    fn notify(this: ArcBorrow<'_, Self>);
+}
+
+/// Calls [`Notify::notify`] whenever a socket wakes its waiters.
+///
+/// # Invariants
+///
+/// `entry` is on the wait queue `head` unless `head` is null. The memory of the queue is freed an
+/// RCU grace period after `POLLFREE` was sent to it, and `POLLFREE` makes `head` null.
+#[pin_data(PinnedDrop)]
+pub struct WaitHook<T: Notify> {
+    #[pin]
+    entry: Opaque<bindings::wait_queue_entry>,
+    head: Atomic<*mut bindings::wait_queue_head>,
+    target: Arc<T>,
+    #[pin]
+    _pin: PhantomPinned,
+}
+
+// SAFETY: The entry is protected by the lock of the queue it is on; the rest is `Send`.
+unsafe impl<T: Notify> Send for WaitHook<T> {}
+// SAFETY: There is nothing to do with a shared reference.
+unsafe impl<T: Notify> Sync for WaitHook<T> {}
+
+impl<T: Notify> WaitHook<T> {
+    /// Hooks `target` onto `socket`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub fn new(socket: &Socket, target: Arc<T>) -> Result<Pin<KBox<Self>>> {
+        let head = socket.wait_head();
+        let hook = KBox::pin_init(
+            pin_init!(Self {
+                entry <- Opaque::ffi_init(|entry| {
+                    // SAFETY: `entry` is memory for a wait queue entry.
+                    unsafe { bindings::init_wait_func(entry, Some(Self::wake)) };
+                }),
+                head: Atomic::new(head),
+                target,
+                _pin: PhantomPinned,
+            }),
+            GFP_KERNEL,
+        )?;
+        // INVARIANT: The entry is on the queue from here on.
+        // SAFETY: The queue belongs to `socket`, which lives during this call; the entry is
+        // initialised and pinned, and leaves the queue before it is freed (`drop`, `wake`).
+        unsafe { bindings::add_wait_queue(head, hook.entry.get()) };
+        Ok(hook)
+    }
+
+    unsafe extern "C" fn wake(
+        entry: *mut bindings::wait_queue_entry,
+        _mode: ffi::c_uint,
+        _flags: ffi::c_int,
+        key: *mut ffi::c_void,
+    ) -> ffi::c_int {
+        // SAFETY: `entry` is the first field's address of a `WaitHook<T>`, which is alive: it leaves
+        // the queue under the lock that is held here before it is freed.
+        let hook = unsafe { &*kernel::container_of!(Opaque::cast_from(entry), Self, entry) };
+        if key as usize & bindings::POLLFREE_RAW as usize != 0 {
+            // SAFETY: The queue's lock is held, and the queue ends with this wake-up.
+            unsafe { bindings::list_del_init_helper(&mut (*entry).entry) };
+            hook.head.store(ptr::null_mut(), Release);
+            return 0;
+        }
+        T::notify(hook.target.as_arc_borrow());
+        // Does not count as an exclusive waiter.
+        0
+    }
+}
+
+#[pinned_drop]
+impl<T: Notify> PinnedDrop for WaitHook<T> {
+    fn drop(self: Pin<&mut Self>) {
+        let _rcu = rcu::read_lock();
+        let head = self.head.load(Acquire);
+        if !head.is_null() {
+            // SAFETY: `POLLFREE` has not reached the entry when `head` was read, so the queue's
+            // memory lives at least until this RCU section ends. Should it reach the entry in
+            // between, the entry is an empty list, which may be deleted again.
+            unsafe { bindings::remove_wait_queue(head, self.entry.get()) };
+        }
+    }
+}
+
+/// Calls [`Notify::notify`] once, some time after [`TimerHook::arm`].
+#[pin_data(PinnedDrop)]
+pub struct TimerHook<T: Notify> {
+    #[pin]
+    timer: Opaque<bindings::timer_list>,
+    target: Arc<T>,
+    #[pin]
+    _pin: PhantomPinned,
+}
+
+// SAFETY: A `timer_list` has its own locking; the rest is `Send`.
+unsafe impl<T: Notify> Send for TimerHook<T> {}
+// SAFETY: `arm` may be called from any CPU, `mod_timer` serialises.
+unsafe impl<T: Notify> Sync for TimerHook<T> {}
+
+impl<T: Notify> TimerHook<T> {
+    /// Makes a timer for `target` that does not run yet.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub fn new(target: Arc<T>) -> Result<Pin<KBox<Self>>> {
+        KBox::pin_init(
+            pin_init!(Self {
+                timer <- Opaque::ffi_init(|timer| {
+                    // SAFETY: `timer` is memory for a timer.
+                    unsafe { bindings::timer_setup(timer, Some(Self::fire)) };
+                }),
+                target,
+                _pin: PhantomPinned,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Lets the timer fire in `msecs` milliseconds, whatever it was set to before.
+    pub fn arm(&self, msecs: u32) {
+        let delay = kernel::time::msecs_to_jiffies(msecs);
+        // SAFETY: The timer is set up and pinned. Jiffies wrap by design.
+        unsafe {
+            bindings::mod_timer(self.timer.get(), bindings::jiffies_now().wrapping_add(delay));
+        }
+    }
+
+    unsafe extern "C" fn fire(timer: *mut bindings::timer_list) {
+        // SAFETY: `timer` is a field of a `TimerHook<T>`, which is alive: `drop` waits for this
+        // function before the memory goes.
+        let hook = unsafe { &*kernel::container_of!(Opaque::cast_from(timer), Self, timer) };
+        T::notify(hook.target.as_arc_borrow());
+    }
+}
+
+#[pinned_drop]
+impl<T: Notify> PinnedDrop for TimerHook<T> {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: The timer is set up; process context, and `notify` does not drop the hook, so
+        // this does not wait for itself.
+        unsafe { bindings::timer_shutdown_sync(self.timer.get()) };
+    }
+}

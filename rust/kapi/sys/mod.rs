@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Waiting, timers and deferred work.
+//!
+//! What lives here: wrappers that are about no subsystem in particular. What may not: sockets
+//! ([`crate::net`]) and devices ([`crate::rdma`]).
+
+pub mod clock;
+pub mod hook;
+pub mod queue;
+pub mod wait;

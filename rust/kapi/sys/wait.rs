@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sleeping until something about a socket changes.
+
+use crate::net::{sock::Sock, socket::Socket};
+use core::mem::MaybeUninit;
+use kernel::{ffi, prelude::*};
+use smc_bindings as bindings;
+
+/// Whether a wake-up for one is enough for all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Every waiter is woken.
+    Shared,
+    /// One such waiter is woken for each event, as in accept().
+    Exclusive,
+}
+
+/// Sleeps, interruptibly, until `condition` holds.
+///
+/// `timeout` is in jiffies; 0 does not sleep at all. Returns what is left of it.
+///
+/// # Errors
+///
+/// `EAGAIN` when the time is over, `EINTR` or `ERESTARTSYS` on a signal.
+pub fn until(
+    socket: &Socket,
+    kind: Kind,
+    mut timeout: isize,
+    mut condition: impl FnMut() -> bool,
+) -> Result<isize> {
+    if condition() {
+        return Ok(timeout);
+    }
+    if timeout == 0 {
+        return Err(EAGAIN);
+    }
+    let head = socket.wait_head();
+    let mut entry = MaybeUninit::<bindings::wait_queue_entry>::uninit();
+    let entry = entry.as_mut_ptr();
+    // SAFETY: The entry is memory on this stack frame, initialised here, and leaves the queue
+    // before this function returns. The queue belongs to `socket`, which outlives the call.
+    unsafe {
+        bindings::init_wait_woken(entry);
+        match kind {
+            Kind::Shared => bindings::add_wait_queue(head, entry),
+            Kind::Exclusive => bindings::add_wait_queue_exclusive(head, entry),
+        }
+    }
+    let result = loop {
+        if condition() {
+            break Ok(timeout);
+        }
+        if timeout == 0 {
+            break Err(EAGAIN);
+        }
+        // SAFETY: Reads a flag of the current task.
+        if unsafe { bindings::signal_pending_current() } {
+            break Err(Sock::interrupted(timeout));
+        }
+        // SAFETY: The entry is on a queue and was initialised for `wait_woken`.
+        timeout = unsafe {
+            bindings::wait_woken(
+                entry,
+                bindings::TASK_INTERRUPTIBLE,
+                timeout as ffi::c_long,
+            ) as isize
+        };
+    };
+    // SAFETY: The entry was added above.
+    unsafe { bindings::remove_wait_queue(head, entry) };
+    result
+}

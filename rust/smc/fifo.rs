@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A first-in first-out queue on top of `KVec`.
+
+use kernel::prelude::*;
+
+/// A queue whose `pop` is constant in the average: taken slots are given back half a vector at a
+/// time.
+pub(crate) struct Fifo<T> {
+    items: KVec<Option<T>>,
+    head: usize,
+}
+
+impl<T> Fifo<T> {
+    /// An empty queue.
+    pub(crate) const fn new() -> Self {
+        Self {
+            items: KVec::new(),
+            head: 0,
+        }
+    }
+
+    /// How many items wait.
+    pub(crate) fn len(&self) -> usize {
+        self.items.len().saturating_sub(self.head)
+    }
+
+    /// Makes room for one more item, so that [`Fifo::push`] cannot fail.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn reserve(&mut self, flags: kernel::alloc::Flags) -> Result {
+        self.compact();
+        self.items.reserve(1, flags)?;
+        Ok(())
+    }
+
+    /// Appends an item; gives it back if there is no room.
+    pub(crate) fn push(&mut self, item: T) -> Result<(), T> {
+        match self.items.push_within_capacity(Some(item)) {
+            Ok(()) => Ok(()),
+            Err(err) => match err.0 {
+                Some(item) => Err(item),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// Takes the oldest item.
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        let item = self.items.get_mut(self.head)?.take();
+        self.head = self.head.saturating_add(1);
+        if self.head == self.items.len() {
+            self.items.truncate(0);
+            self.head = 0;
+        }
+        item
+    }
+
+    fn compact(&mut self) {
+        if self.head < 32 || self.head < self.items.len() / 2 {
+            return;
+        }
+        let mut to = 0usize;
+        let mut from = self.head;
+        while let Some(item) = self.items.get_mut(from).map(Option::take) {
+            if let Some(slot) = self.items.get_mut(to) {
+                *slot = item;
+            }
+            to = to.saturating_add(1);
+            from = from.saturating_add(1);
+        }
+        self.items.truncate(to);
+        self.head = 0;
+    }
+}

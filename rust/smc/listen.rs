@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The server: from listen() to connections that accept() can hand out.
+//!
+//! TCP's accept queue gets each connection when its three-way handshake ends. Those whose SYN had
+//! no SMC option go straight to accept(). The others are taken out of the queue, talk CLC as
+//! [`Child`]ren, and wait in the ready queue when that is done; a worker takes them out if nobody
+//! calls accept() or poll() meanwhile, so that no client waits for the program.
+
+use crate::{
+    child::Child,
+    fallback::{Fallback, Role},
+    option,
+    socket::{hint, Phase, Socket}, //
+};
+use crate::fifo::Fifo;
+use kapi::{
+    net::{
+        args::{flags, Poll},
+        sock::{state, OwnedSock, Sock},
+        socket as file, syn, //
+    },
+    sys::wait, //
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    rbtree::{RBTree, RBTreeNodeReservation},
+    sync::{aref::ARef, atomic::Relaxed, Arc, Mutex}, //
+};
+use smc_proto::reason::Reason;
+
+/// A connection that accept() may hand out, and why it is not SMC.
+pub(crate) struct Ready {
+    /// The connection.
+    pub(crate) sock: OwnedSock,
+    /// What the handshake came to.
+    pub(crate) fallback: Fallback,
+}
+
+struct Queues {
+    ready: Fifo<Ready>,
+    /// Handshakes under way.
+    pending: RBTree<u64, Arc<Child>>,
+    pending_count: usize,
+    next_id: u64,
+    closed: bool,
+}
+
+/// The SMC side of a listening socket.
+#[pin_data]
+pub(crate) struct Listener {
+    sock: ARef<Sock>,
+    #[pin]
+    queues: Mutex<Queues>,
+    /// Whether the user asked to keep SYNs.
+    keep_saved_syn: bool,
+}
+
+impl Listener {
+    fn new(sock: ARef<Sock>, keep_saved_syn: bool) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                sock,
+                queues <- new_mutex!(
+                    Queues {
+                        ready: Fifo::new(),
+                        pending: RBTree::new(),
+                        pending_count: 0,
+                        next_id: 1,
+                        closed: false,
+                    },
+                    "rsmc::Listener::queues"
+                ),
+                keep_saved_syn,
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    fn has_ready(&self) -> bool {
+        self.queues.lock().ready.len() != 0
+    }
+
+    /// Whether TCP's queue alone tells what accept() would find.
+    fn is_plain(&self) -> bool {
+        if option::offers_outstanding() {
+            return false;
+        }
+        let queues = self.queues.lock();
+        queues.ready.len() == 0 && queues.pending_count == 0
+    }
+
+    /// Whether another connection may be taken out of TCP's queue, whose limit holds for all.
+    fn has_room(&self) -> bool {
+        let queues = self.queues.lock();
+        let taken = queues.ready.len().saturating_add(queues.pending_count);
+        !queues.closed && taken <= self.sock.backlog() as usize
+    }
+
+    /// Moves connections from TCP's queue to where they belong.
+    pub(crate) fn pump(self: &Arc<Self>) {
+        while self.has_room() {
+            let Ok(sock) = self.sock.accept() else {
+                break;
+            };
+            if let Some(ready) = self.admit(sock) {
+                self.push_ready(ready);
+            }
+        }
+    }
+
+    /// Looks at a new connection: one that speaks SMC begins its handshake.
+    fn admit(self: &Arc<Self>, sock: OwnedSock) -> Option<Ready> {
+        let guard = sock.lock();
+        let offered = syn::with_saved_syn(&guard, option::offered).unwrap_or(false);
+        if !self.keep_saved_syn {
+            syn::drop_saved_syn(&guard);
+        }
+        drop(guard);
+        if !offered {
+            return Some(Ready {
+                sock,
+                fallback: Fallback::own(Role::Server, Reason::PeerNotSmc),
+            });
+        }
+        // On failure the connection is closed: TCP's answer to a lack of memory, too.
+        let _ = self.begin(sock);
+        None
+    }
+
+    fn begin(self: &Arc<Self>, sock: OwnedSock) -> Result {
+        let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
+        let child = {
+            let mut queues = self.queues.lock();
+            if queues.closed {
+                return Ok(());
+            }
+            let id = queues.next_id;
+            queues.next_id = id.wrapping_add(1);
+            drop(queues);
+            Child::new(self.clone(), id, sock)?
+        };
+        {
+            let mut queues = self.queues.lock();
+            if queues.closed {
+                drop(queues);
+                child.abort();
+                return Ok(());
+            }
+            // Room for the result, so that a handshake that has ended cannot fail for memory.
+            if let Err(err) = queues.ready.reserve(GFP_KERNEL) {
+                drop(queues);
+                child.abort();
+                return Err(err);
+            }
+            queues
+                .pending
+                .insert(node.into_node(child.id(), child.clone()));
+            queues.pending_count = queues.pending_count.saturating_add(1);
+        }
+        Child::kick(&child);
+        Ok(())
+    }
+
+    /// Takes back a child whose handshake has ended, with its connection if that lives on.
+    pub(crate) fn finish(&self, id: u64, ready: Option<Ready>) {
+        let child = {
+            let mut queues = self.queues.lock();
+            let child = queues.pending.remove(&id);
+            if child.is_some() {
+                queues.pending_count = queues.pending_count.saturating_sub(1);
+            }
+            child
+        };
+        drop(child);
+        if let Some(ready) = ready {
+            self.push_ready(ready);
+            self.sock.wake_readers();
+        }
+    }
+
+    fn push_ready(&self, ready: Ready) {
+        let mut queues = self.queues.lock();
+        let rejected = if queues.closed {
+            Some(ready)
+        } else {
+            let _ = queues.ready.reserve(GFP_KERNEL);
+            queues.ready.push(ready).err()
+        };
+        drop(queues);
+        // Dropping closes the connection, outside of the lock.
+        drop(rejected);
+    }
+
+    fn pop_ready(&self) -> Option<Ready> {
+        self.queues.lock().ready.pop()
+    }
+
+    /// Closes everything that accept() has not handed out.
+    pub(crate) fn close(&self) {
+        let (mut ready, mut pending) = {
+            let mut queues = self.queues.lock();
+            queues.closed = true;
+            queues.pending_count = 0;
+            (
+                core::mem::replace(&mut queues.ready, Fifo::new()),
+                core::mem::replace(&mut queues.pending, RBTree::new()),
+            )
+        };
+        while let Some(ready) = ready.pop() {
+            drop(ready);
+        }
+        while let Some(cursor) = pending.cursor_front_mut() {
+            let (_, node) = cursor.remove_current();
+            let (_, child) = node.to_key_value();
+            child.abort();
+        }
+    }
+}
+
+/// listen().
+///
+/// # Errors
+///
+/// TCP's.
+pub(crate) fn listen(this: &Arc<Socket>, socket: &file::Socket, backlog: i32) -> Result {
+    let mut phase = this.phase.lock();
+    if !matches!(*phase, Phase::Init) || this.hook().is_err() {
+        drop(phase);
+        return socket.native_listen(backlog);
+    }
+    let user_save_syn = this.user_save_syn.load(Relaxed) != 0;
+    let listener = Listener::new(this.sock.clone(), user_save_syn)?;
+    syn::keep_syns(&this.sock);
+    socket.native_listen(backlog)?;
+    *phase = Phase::Listening(listener);
+    this.hint.store(hint::LISTENING, Relaxed);
+    drop(phase);
+    this.start_watching(socket)
+}
+
+/// accept(): gives `new` a connection.
+///
+/// # Errors
+///
+/// TCP's.
+pub(crate) fn accept(
+    this: &Arc<Socket>,
+    socket: &file::Socket,
+    new: &file::Socket,
+    nonblock: bool,
+) -> Result<Arc<Socket>> {
+    let (listener, inherited) = match &*this.phase.lock() {
+        Phase::Listening(listener) => (Some(listener.clone()), None),
+        Phase::Fallback(fallback) => (None, Some(*fallback)),
+        _ => (None, None),
+    };
+    let mut timeout = socket.sock().receive_timeout(nonblock);
+    loop {
+        if let Some(ready) = listener.as_ref().and_then(|l| l.pop_ready()) {
+            return hand_out(socket, new, ready);
+        }
+        match this.sock.accept() {
+            Ok(sock) => {
+                let ready = match &listener {
+                    Some(listener) => listener.admit(sock),
+                    None => Some(Ready {
+                        sock,
+                        fallback: Fallback {
+                            role: Role::Server,
+                            ..inherited
+                                .unwrap_or(Fallback::own(Role::Server, Reason::PeerNotSmc))
+                        },
+                    }),
+                };
+                match ready {
+                    Some(ready) => return hand_out(socket, new, ready),
+                    None => continue,
+                }
+            }
+            Err(err) if err != EAGAIN => return Err(err),
+            Err(err) if timeout == 0 => return Err(err),
+            Err(_) => (),
+        }
+        timeout = wait::until(socket, wait::Kind::Exclusive, timeout, || {
+            this.sock.state() != state::LISTEN
+                || this.sock.accept_pending()
+                || listener.as_ref().is_some_and(|l| l.has_ready())
+        })?;
+    }
+}
+
+fn hand_out(socket: &file::Socket, new: &file::Socket, ready: Ready) -> Result<Arc<Socket>> {
+    let data = Socket::new(ready.sock.sock(), Phase::Fallback(ready.fallback))?;
+    new.adopt(socket, ready.sock);
+    Ok(data)
+}
+
+/// poll() of a listening socket.
+pub(crate) fn poll(listener: &Arc<Listener>, socket: &file::Socket, poll: &Poll<'_>) -> u32 {
+    let native = socket.native_poll(poll);
+    if listener.is_plain() || listener.sock.state() != state::LISTEN {
+        return native;
+    }
+    listener.pump();
+    let readable = flags::EPOLLIN | flags::EPOLLRDNORM;
+    if listener.has_ready() {
+        native | readable
+    } else {
+        native & !readable
+    }
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The family's socket operations: which part of the family each call concerns.
+
+use crate::{
+    connect,
+    listen,
+    socket::{Phase, Socket},
+    sockopt, //
+};
+use kapi::net::{
+    args::{flags, Addr, GetOption, Message, Poll, SetOption, Splice},
+    overlay::{Handled, Overlay},
+    socket as file, //
+};
+use kernel::{prelude::*, sync::Arc};
+use smc_proto::reason::Reason;
+
+/// `O_NONBLOCK` among the flags of connect().
+const O_NONBLOCK: i32 = 0o4000;
+
+/// The SMC family.
+pub(crate) struct Smc;
+
+impl Smc {
+    /// Before data can flow it has to be known whether it flows by SMC or TCP.
+    fn settle(data: &Arc<Socket>, socket: &file::Socket, timeout: isize) -> Result {
+        if connect::undecided(data) {
+            connect::proceed(data);
+            connect::settled(data, socket, timeout)?;
+        }
+        Ok(())
+    }
+}
+
+impl Overlay for Smc {
+    type Data = Socket;
+
+    fn create(socket: &file::Socket) -> Result<Arc<Socket>> {
+        Socket::new(socket.sock().into(), Phase::Init)
+    }
+
+    fn release(data: Arc<Socket>, _socket: &file::Socket) {
+        data.close();
+    }
+
+    fn connect(
+        data: &Arc<Socket>,
+        socket: &file::Socket,
+        addr: &Addr<'_>,
+        flags: i32,
+    ) -> Result {
+        connect::connect(data, socket, addr, flags & O_NONBLOCK != 0, flags)
+    }
+
+    fn listen(data: &Arc<Socket>, socket: &file::Socket, backlog: i32) -> Result {
+        listen::listen(data, socket, backlog)
+    }
+
+    fn accept(
+        data: &Arc<Socket>,
+        socket: &file::Socket,
+        new: &file::Socket,
+        nonblock: bool,
+    ) -> Result<Arc<Socket>> {
+        listen::accept(data, socket, new, nonblock)
+    }
+
+    fn poll(data: &Arc<Socket>, socket: &file::Socket, poll: &Poll<'_>) -> u32 {
+        let listener = match &*data.phase.lock() {
+            Phase::Listening(listener) => Some(listener.clone()),
+            _ => None,
+        };
+        if let Some(listener) = listener {
+            return listen::poll(&listener, socket, poll);
+        }
+        let native = socket.native_poll(poll);
+        if connect::undecided(data) && data.sock.is_established() {
+            // TCP is connected, the program is not yet.
+            return native & (flags::EPOLLERR | flags::EPOLLHUP);
+        }
+        native
+    }
+
+    fn shutdown(data: &Arc<Socket>, socket: &file::Socket, how: i32) -> Result {
+        if connect::undecided(data) {
+            connect::proceed(data);
+        }
+        let result = socket.native_shutdown(how);
+        connect::abandon_ended(data);
+        result
+    }
+
+    fn sendmsg(
+        data: &Arc<Socket>,
+        socket: &file::Socket,
+        msg: &mut Message<'_>,
+    ) -> Result<usize> {
+        if msg.has(flags::MSG_FASTOPEN) {
+            connect::give_up(data, socket, Reason::UnsupportedOption);
+        }
+        let nonblock = msg.has(flags::MSG_DONTWAIT);
+        Self::settle(data, socket, data.sock.send_timeout(nonblock))?;
+        socket.native_sendmsg(msg)
+    }
+
+    fn recvmsg(
+        data: &Arc<Socket>,
+        socket: &file::Socket,
+        msg: &mut Message<'_>,
+    ) -> Result<usize> {
+        let nonblock = msg.has(flags::MSG_DONTWAIT) || msg.has(flags::MSG_ERRQUEUE);
+        if !msg.has(flags::MSG_ERRQUEUE) {
+            Self::settle(data, socket, data.sock.receive_timeout(nonblock))?;
+        }
+        socket.native_recvmsg(msg)
+    }
+
+    fn splice(
+        data: &Arc<Socket>,
+        socket: &file::Socket,
+        splice: &mut Splice<'_>,
+    ) -> Result<usize> {
+        let nonblock = splice.nonblock();
+        Self::settle(data, socket, data.sock.receive_timeout(nonblock))?;
+        socket.native_splice(splice)
+    }
+
+    fn set_option(
+        data: &Arc<Socket>,
+        socket: &file::Socket,
+        option: &SetOption<'_>,
+    ) -> Result<Handled> {
+        sockopt::set(data, socket, option)
+    }
+
+    fn get_option(
+        data: &Arc<Socket>,
+        _socket: &file::Socket,
+        option: &GetOption<'_>,
+    ) -> Result<Handled> {
+        sockopt::get(data, option)
+    }
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! rsmc: the SMC socket family.
+//!
+//! What lives here: policy. Which sockets speak SMC, what they say to a peer, when they give up,
+//! and what user space is told. What may not: `unsafe` (the `kapi` crate has it) and byte layouts
+//! (the `smc_proto` crate has them).
+//!
+//! An SMC socket is a TCP socket with another operations table (see `kapi::net::overlay`). A client
+//! starts in [`connect`], a server in [`listen`]; both end in SMC or in [`fallback`].
+
+#![forbid(unsafe_code)]
+
+use kapi::{
+    net::{family, netns},
+    sys::queue, //
+};
+use kernel::prelude::*;
+
+mod child;
+mod clc;
+mod connect;
+mod fallback;
+mod fifo;
+mod listen;
+mod namespace;
+mod option;
+mod overlay;
+mod socket;
+mod sockopt;
+
+module! {
+    type: Rsmc,
+    name: "rsmc",
+    authors: ["The rsmc project"],
+    description: "SMC: sockets over RDMA, wire-compatible with net/smc",
+    license: "GPL",
+    alias: ["net-pf-43", "net-pf-2-proto-256-type-1", "net-pf-10-proto-256-type-1"],
+}
+
+/// Protocol number of SMC within `AF_INET` and `AF_INET6`.
+const IPPROTO_SMC: u16 = 256;
+
+static NAMES: family::Names = family::Names {
+    family: family::AF_SMC,
+    family_protocols: [0, 1],
+    inet_protocol: IPPROTO_SMC,
+    rows: [c"SMC", c"SMC6", c"INET_SMC", c"INET6_SMC"],
+};
+
+/// What the loaded module holds. Fields are dropped in this order: first nobody can make sockets
+/// any more, then the work of those that existed ends, then the namespaces are left.
+struct Rsmc {
+    _family: Pin<KBox<family::Registration<overlay::Smc>>>,
+    _queue: queue::Registration,
+    _namespaces: Pin<KBox<netns::Registration<namespace::Namespace>>>,
+}
+
+impl kernel::Module for Rsmc {
+    fn init(module: &'static ThisModule) -> Result<Self> {
+        let namespaces = netns::Registration::new()?;
+        let queue = queue::Registration::new(c"rsmc")?;
+        let family = family::Registration::new(module, &NAMES).inspect_err(|err| {
+            if err.to_errno() == EEXIST.to_errno() {
+                pr_err!("AF_SMC is taken: unload the in-tree module first (modprobe -r smc_diag smc)\n");
+            }
+        })?;
+        Ok(Self {
+            _family: family,
+            _queue: queue,
+            _namespaces: namespaces,
+        })
+    }
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Socket options: the family's own, and those of TCP that concern it.
+
+use crate::{
+    connect,
+    fallback::Role,
+    socket::{Phase, Socket}, //
+};
+use kapi::{
+    errno,
+    net::{
+        args::{GetOption, SetOption},
+        overlay::Handled,
+        socket as file, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::{atomic::Relaxed, Arc}, //
+};
+use smc_proto::reason::Reason;
+
+/// Level of the options that belong to SMC (`linux/socket.h`).
+const SOL_SMC: i32 = 286;
+/// The mode of the connection and why it is not another; our own extension.
+const RSMC_INFO: i32 = 100;
+
+const IPPROTO_TCP: i32 = 6;
+const IPPROTO_IPV6: i32 = 41;
+const TCP_REPAIR: i32 = 19;
+const TCP_FASTOPEN: i32 = 23;
+const TCP_SAVE_SYN: i32 = 27;
+const TCP_FASTOPEN_CONNECT: i32 = 30;
+const TCP_ULP: i32 = 31;
+const TCP_FASTOPEN_KEY: i32 = 33;
+const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
+const IPV6_ADDRFORM: i32 = 1;
+
+/// Values of the first word of [`RSMC_INFO`].
+mod mode {
+    /// TCP.
+    pub(super) const FALLBACK: u32 = 1;
+    /// Not decided, or not a connection.
+    pub(super) const UNDECIDED: u32 = 255;
+}
+
+/// States as `sock_diag` shows them.
+pub(crate) mod state {
+    /// A connection.
+    pub(crate) const ACTIVE: u32 = 1;
+    /// Neither connected nor listening.
+    pub(crate) const INIT: u32 = 2;
+    /// Closed.
+    pub(crate) const CLOSED: u32 = 7;
+    /// Listening.
+    pub(crate) const LISTEN: u32 = 10;
+}
+
+/// setsockopt().
+///
+/// # Errors
+///
+/// `EOPNOTSUPP` for what an SMC socket cannot do, `ENOPROTOOPT` for unknown SMC options.
+pub(crate) fn set(
+    this: &Arc<Socket>,
+    socket: &file::Socket,
+    option: &SetOption<'_>,
+) -> Result<Handled> {
+    match (option.level(), option.name()) {
+        (SOL_SMC, _) => Err(errno::ENOPROTOOPT.into()),
+        (
+            IPPROTO_TCP,
+            TCP_FASTOPEN | TCP_FASTOPEN_CONNECT | TCP_FASTOPEN_KEY | TCP_FASTOPEN_NO_COOKIE
+            | TCP_REPAIR,
+        ) => {
+            // TCP's handshake is not what SMC builds on any more.
+            connect::give_up(this, socket, Reason::UnsupportedOption);
+            Ok(Handled::Native)
+        }
+        (IPPROTO_TCP, TCP_SAVE_SYN) => {
+            let value = option.int()?;
+            if !(0..=2).contains(&value) {
+                return Err(EINVAL);
+            }
+            this.user_save_syn.store(value, Relaxed);
+            if value == 0 && matches!(*this.phase.lock(), Phase::Listening(_)) {
+                // The family still needs it.
+                return Ok(Handled::Done);
+            }
+            Ok(Handled::Native)
+        }
+        // Both would replace the socket's operations table, and the module's reference with it.
+        (IPPROTO_TCP, TCP_ULP) => Err(errno::EOPNOTSUPP.into()),
+        (IPPROTO_IPV6, IPV6_ADDRFORM) => Err(errno::ENOPROTOOPT.into()),
+        _ => Ok(Handled::Native),
+    }
+}
+
+/// getsockopt().
+///
+/// # Errors
+///
+/// `ENOPROTOOPT` for unknown SMC options; `EFAULT`.
+pub(crate) fn get(this: &Arc<Socket>, option: &GetOption<'_>) -> Result<Handled> {
+    match (option.level(), option.name()) {
+        (SOL_SMC, RSMC_INFO) => {
+            let mut bytes = [0; 16];
+            for (to, word) in bytes.chunks_exact_mut(4).zip(info(this)) {
+                to.copy_from_slice(&word.to_ne_bytes());
+            }
+            option.put(&bytes)?;
+            Ok(Handled::Done)
+        }
+        (SOL_SMC, _) => Err(errno::ENOPROTOOPT.into()),
+        (IPPROTO_TCP, TCP_SAVE_SYN) => {
+            option.put(&this.user_save_syn.load(Relaxed).to_ne_bytes())?;
+            Ok(Handled::Done)
+        }
+        _ => Ok(Handled::Native),
+    }
+}
+
+/// Mode, reason, the peer's diagnosis, state.
+pub(crate) fn info(this: &Socket) -> [u32; 4] {
+    match &*this.phase.lock() {
+        Phase::Init | Phase::Connecting => [mode::UNDECIDED, 0, 0, state::INIT],
+        Phase::Listening(_) => [mode::UNDECIDED, 0, 0, state::LISTEN],
+        Phase::Fallback(fallback) => {
+            let state = if this.sock.is_established() || fallback.role == Role::Server {
+                state::ACTIVE
+            } else {
+                state::INIT
+            };
+            [
+                mode::FALLBACK,
+                fallback.reason.code(),
+                fallback.peer_diagnosis,
+                state,
+            ]
+        }
+        Phase::Closed => [mode::UNDECIDED, 0, 0, state::CLOSED],
+    }
+}
