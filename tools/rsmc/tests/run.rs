@@ -337,3 +337,35 @@ socket.socket().close()
         "{said}"
     );
 }
+
+/// A seccomp filter as sandboxes have it (`RestrictAddressFamilies=` of systemd is one): the SMC
+/// form of the call is refused with EPERM, and everything else is allowed.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_sandbox_that_refuses_smc_leaves_tcp() {
+    let filter = "
+import ctypes, struct, socket
+def refuse(argument, value):
+    code = ((0x20, 0, 0, 0), (0x15, 0, 3, 41), (0x20, 0, 0, 16 + 8 * argument), (0x15, 0, 1, value),
+            (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7fff0000))
+    code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *line) for line in code), 48)
+    program = ctypes.create_string_buffer(struct.pack('HxxxxxxQ', 6, ctypes.addressof(code)), 16)
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0
+    assert libc.prctl(22, 2, program) == 0, ctypes.get_errno()
+";
+    for (family, rule) in [("inet", "refuse(2, 256)"), ("smc", "refuse(0, 43)")] {
+        let script = format!("{filter}{rule}\nsocket.socket().listen()\nsocket.socket().close()\n");
+        let output = python(&["--debug", "--family", family], &script);
+        expect(&output, 0, "is TCP, because SMC was refused with errno 1\n");
+        // A sandbox answers at once, so it is asked each time.
+        assert_eq!(
+            text(&output.stderr)
+                .matches("refused with errno 1\n")
+                .count(),
+            2
+        );
+        let strict = python(&["--strict", "--family", family], &script);
+        expect(&strict, 1, "Operation not permitted");
+    }
+}
