@@ -1,0 +1,114 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# `rsmc run`, `ss`, `why`, `stats`, `ueid`, `pnet` as a user meets them, in two namespaces, without RDMA: an
+# SMC client against a plain TCP server and against an SMC server. The in-tree module passes as well
+# (what only rsmc has is skipped then).
+. "$RSMC_SELFTESTS/lib.sh"
+
+ktap_plan 30
+in_tree=
+grep -q '^smc ' /proc/modules && in_tree=1
+cd "$TMPDIR" || exit 1
+
+cat > serve.py <<'E'
+import socket, sys
+host, port, kind = sys.argv[1], int(sys.argv[2]), socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+listener = socket.socket(kind)
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind((host, port))
+listener.listen()
+held = []
+while True:
+    connection, _ = listener.accept()
+    connection.sendall(b"x")
+    held.append(connection)
+E
+cat > connect.py <<'E'
+import socket, sys, time
+held = []
+for host, port in zip(sys.argv[1::2], sys.argv[2::2]):
+    connection = socket.create_connection((host, int(port)))
+    assert connection.recv(1) == b"x"
+    held.append(connection)
+print("connected", flush=True)
+time.sleep(600)
+E
+# field EXPRESSION...: of the JSON on standard input, called `it`
+field() {
+	python3 -c "import json, sys; it = json.load(sys.stdin); print(($1))"
+}
+
+children=
+background() {
+	"$@" &
+	children="$children $!"
+}
+trap 'kill $children 2>/dev/null' EXIT
+
+# 7001: plain TCP, 7002: SMC, 7003: SMC over IPv6 by AF_SMC
+background ip netns exec b python3 serve.py "$RSMC_PEER_ADDR" 7001
+background ip netns exec b rsmc run --debug -- python3 serve.py "$RSMC_PEER_ADDR" 7002 2> server.log
+background ip netns exec b rsmc run --family smc -- python3 serve.py "$RSMC_PEER_ADDR6" 7003
+listeners() { [ "$(ns b rsmc ss -l --json | field 'len(it)')" = 2 ]; }
+check listeners_appear wait_for 10 listeners
+check preload_says_smc grep -q 'is SMC (IPPROTO_SMC)' server.log
+is listener_state "$(ns b rsmc ss -l --json --sport 7002 | field 'it[0]["state"]')" LISTEN
+is listener_mode "$(ns b rsmc ss -l --json --sport 7002 | field 'it[0]["mode"]')" None
+is listener_process "$(ns b rsmc ss -l --json --sport 7003 | field 'it[0]["processes"][0]["comm"]')" python3
+is hidden_by_default "$(ns b rsmc ss --json)" "[]"
+is other_namespace_is_empty "$(ns a rsmc ss -a --json)" "[]"
+
+tcp_listens() { ns b ss -ltn | grep -q ':7001 '; }
+check plain_listener wait_for 10 tcp_listens
+background ip netns exec a rsmc run --debug -- python3 connect.py "$RSMC_PEER_ADDR" 7001 "$RSMC_PEER_ADDR" 7002 \
+	"$RSMC_PEER_ADDR6" 7003 > client.log 2> client.debug
+check connected wait_for 20 grep -q connected client.log
+is client_sockets "$(grep -c 'is SMC' client.debug)" 3
+is connections "$(ns a rsmc ss --json | field 'len(it)')" 3
+is states "$(ns a rsmc ss --json | field '{entry["state"] for entry in it}')" "{'ACTIVE'}"
+is all_fell_back "$(ns a rsmc ss --json | field '{entry["mode"] for entry in it}')" "{'TCP'}"
+is reason_plain_server "$(ns a rsmc ss --json --dport 7001 | field 'it[0]["fallback"]["name"]')" PEERNOSMC
+is mode_filter "$(ns a rsmc ss --json --mode smcr --mode smcd)" "[]"
+is server_has_two "$(ns b rsmc ss --json | field 'len(it)')" 2
+is server_was_declined "$(ns b rsmc ss --json | field '{entry["fallback"]["name"] for entry in it}')" "{'PEERDECL'}"
+check table_in_words sh -c "ip netns exec a rsmc ss | grep -q 'did not offer SMC'"
+check numeric sh -c "ip netns exec a rsmc ss -n | grep -q 0x03010000"
+
+# Addresses of IPPROTO_SMC sockets: the in-tree module does not tell them.
+if [ -n "$in_tree" ]; then
+	skip addresses "the in-tree module does not tell addresses of IPPROTO_SMC sockets"
+	skip addresses_v6 "the in-tree module does not tell addresses of IPPROTO_SMC sockets"
+else
+	is addresses "$(ns a rsmc ss --json --dport 7001 | field 'it[0]["local"]["address"], it[0]["remote"]["address"]')" \
+		"('$RSMC_ADDR', '$RSMC_PEER_ADDR')"
+	is addresses_v6 "$(ns a rsmc ss --json --dport 7003 | field 'it[0]["local"]["address"], it[0]["remote"]["address"]')" \
+		"('$RSMC_ADDR6', '$RSMC_PEER_ADDR6')"
+fi
+
+is why_client "$(ns a rsmc why --json | field 'it["fallback_client"], it["fallback_server"]')" "(3, 0)"
+is why_plain_server "$(ns a rsmc why --json | field '[r["count"] for r in it["reasons"] if r["name"] == "PEERNOSMC"]')" "[1]"
+if [ -n "$in_tree" ]; then
+	skip why_peer "the in-tree module does not count by peer"
+	skip why_other_peer "the in-tree module does not count by peer"
+else
+	check why_peer sh -c "ip netns exec a rsmc why $RSMC_PEER_ADDR | grep -q PEERNOSMC"
+	check why_other_peer sh -c "ip netns exec a rsmc why 192.0.2.1 | grep -q 'No fallback'"
+fi
+is why_elsewhere "$(rsmc why --json | field 'it["fallback_client"], it["fallback_server"]')" "(0, 0)"
+
+# Netlink families: there, or one line and status 1.
+there_or_said() {
+	"$@" > answer 2>&1
+	status=$?
+	[ $status = 0 ] || { [ $status = 1 ] && [ "$(wc -l < answer)" = 1 ] && grep -q '^rsmc: ' answer; }
+}
+check ueid there_or_said ns a rsmc ueid
+check pnet there_or_said ns a rsmc pnet
+check stats there_or_said ns a rsmc stats
+
+# The end of the program is the end of its sockets.
+kill $children 2> /dev/null
+children=
+gone() { [ "$(ns a rsmc ss -a --json)" = "[]" ] && [ "$(ns b rsmc ss -l --json)" = "[]" ]; }
+check sockets_are_gone wait_for 30 gone
+ktap_exit
