@@ -129,6 +129,10 @@ fn a_failed_parse_leaves_nothing_behind() {
     let mut p = parse(P_V2, &[]).unwrap();
     assert!(p.parse_into(&hex(P_V2)[..50]).is_err());
     assert_eq!(p, Proposal::EMPTY);
+    // Also if the error comes late.
+    let late = P_V2.replace("22 00..8 00..16 00..6", "20 11..8 22..16 33..6");
+    assert_eq!(p.parse_into(&hex(&late)), Err(ParseError::Length(124)));
+    assert_eq!(p, Proposal::EMPTY);
 }
 
 const R_V2: &str = "00..64 00..32 00..8"; // behind the header, one too long by 8
@@ -152,6 +156,9 @@ fn accept_rules() {
     );
     assert!(accept_r("0090", "28", "00 20 0000 20..32").is_ok());
     let a = accept_r("00a0", "28", "00 20 0000 20..32 00..16").unwrap();
+    assert_eq!(a.fce.unwrap().limits, Some(Limits::default()));
+    // Only a confirm has a GID list that could follow the short form.
+    let a = accept_r("00a4", "28", "00 20 0000 20..32 01 00..19").unwrap();
     assert_eq!(a.fce.unwrap().limits, Some(Limits::default()));
     // The other path bits mean nothing here but must be R or D.
     assert!(accept_r("006c", "24", "").is_ok());

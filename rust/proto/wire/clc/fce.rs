@@ -134,7 +134,8 @@ impl FirstContact {
 ///
 /// The message does not say. It is short if there is no room for the long form,
 /// or if a GID list right behind the short form fills the message exactly: in
-/// the long form of release 0 the byte that would be its count is zero.
+/// the long form of release 0 the byte that would be its count is zero, and no
+/// list would be shorter than the long form.
 fn is_short(bytes: &[u8], gid_list: bool) -> bool {
     if bytes.len() < LONG_LEN {
         return true;
@@ -143,5 +144,5 @@ fn is_short(bytes: &[u8], gid_list: bool) -> bool {
     let listed = count
         .and_then(|n| n.checked_mul(16))
         .and_then(|n| n.checked_add(SHORT_LEN.saturating_add(4)));
-    gid_list && count != Some(0) && listed == Some(bytes.len())
+    gid_list && listed == Some(bytes.len())
 }

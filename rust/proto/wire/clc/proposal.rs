@@ -249,10 +249,11 @@ impl Proposal {
     /// Parses a complete message into `self`, which is [`EMPTY`](Self::EMPTY)
     /// after an error.
     ///
-    /// The rules are C's with three differences: a prefix block that no path
-    /// needs is not looked at (C reads a count from whatever is there); with SMC-D
-    /// version 1 an IP area at another offset than 40 is an error (C ignores the
-    /// SMC-D part); and what an offset points to must lie inside the message.
+    /// The rules are C's with these differences: what an offset points to must lie
+    /// inside the message (C reads zeroes behind it); with SMC-D version 1 an IP area
+    /// at another offset than 40 is an error, and so is an impossible offset of the
+    /// SMC-D version 2 extension (C goes on without SMC-D); a prefix block that no
+    /// path needs is not looked at (C takes a byte of the ISM GID for its count).
     pub fn parse_into(&mut self, bytes: &[u8]) -> Result<(), ParseError> {
         let result = self.parse_parts(bytes);
         if result.is_err() {
