@@ -9,11 +9,16 @@
 //! `--family tcp` compares TCP with itself: it validates the scenarios. `--info off` leaves out
 //! the proof by `RSMC_INFO`, so that the C module can be looked at too.
 
+mod accept;
 mod bind;
 mod connect;
 mod ctx;
+mod data;
 mod expect;
+mod flags;
+mod opts;
 mod poll;
+mod shut;
 
 use ctx::T;
 use st::args::Args;
@@ -38,7 +43,16 @@ macro_rules! scenarios {
     };
 }
 
-const GROUPS: &[&[Scenario]] = &[bind::LIST, connect::LIST, poll::LIST];
+const GROUPS: &[&[Scenario]] = &[
+    bind::LIST,
+    connect::LIST,
+    poll::LIST,
+    accept::LIST,
+    shut::LIST,
+    data::LIST,
+    flags::LIST,
+    opts::LIST,
+];
 
 struct Run {
     lines: Vec<(String, String)>,

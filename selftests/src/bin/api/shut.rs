@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: GPL-2.0
+//! shutdown, half close, resets and SO_LINGER.
+
+use crate::ctx::{pattern, T};
+use st::sys;
+use std::time::Instant;
+
+crate::scenarios!(
+    shut_wr,
+    shut_rd,
+    shut_rdwr,
+    shut_errors,
+    shut_wr_keeps_receiving,
+    shut_with_unread_data,
+    shut_epipe_signal,
+    linger_zero,
+    linger_zero_unread,
+    linger_timed,
+    linger_full,
+    close_with_unread,
+    close_delivers_all,
+    shut_twice_both_sides,
+);
+
+fn shut_wr(t: &mut T) {
+    let (c, s) = t.pair();
+    sys::send(c.raw(), b"tail", 0).unwrap();
+    t.res("shutdown", &sys::shutdown(c.raw(), libc::SHUT_WR));
+    t.res("again", &sys::shutdown(c.raw(), libc::SHUT_WR));
+    t.res("send", &sys::send(c.raw(), b"x", 0));
+    t.bytes("tail", &sys::recv_all(s.raw(), 64));
+    t.bytes("EOF stays", &sys::recv_vec(s.raw(), 64, 0));
+    t.res("back", &sys::send(s.raw(), b"answer", 0));
+    t.bytes("answer", &sys::recv_vec(c.raw(), 64, 0));
+    t.res("close s", &s.close());
+    t.bytes("EOF", &sys::recv_vec(c.raw(), 64, 0));
+    t.res("close c", &c.close());
+}
+
+fn shut_rd(t: &mut T) {
+    let (c, s) = t.pair();
+    sys::send(s.raw(), b"early", 0).unwrap();
+    sys::sleep_ms(20);
+    t.res("shutdown", &sys::shutdown(c.raw(), libc::SHUT_RD));
+    t.bytes("early data", &sys::recv_vec(c.raw(), 64, 0));
+    t.bytes("then", &sys::recv_vec(c.raw(), 64, 0));
+    t.res("peer sends", &sys::send(s.raw(), b"late", 0));
+    sys::sleep_ms(20);
+    t.bytes("late data", &sys::recv_vec(c.raw(), 64, libc::MSG_DONTWAIT));
+    t.res("own send", &sys::send(c.raw(), b"still", 0));
+    t.bytes("peer hears", &sys::recv_vec(s.raw(), 64, 0));
+}
+
+fn shut_rdwr(t: &mut T) {
+    let (c, s) = t.pair();
+    t.res("shutdown", &sys::shutdown(c.raw(), libc::SHUT_RDWR));
+    t.polled("own poll", c.raw());
+    t.bytes("own recv", &sys::recv_vec(c.raw(), 8, 0));
+    t.res("own send", &sys::send(c.raw(), b"x", 0));
+    t.bytes("peer recv", &sys::recv_vec(s.raw(), 8, 0));
+    t.res("peer send", &sys::send(s.raw(), b"x", 0));
+    t.poll_for("peer poll", s.raw(), libc::POLLIN);
+    sys::sleep_ms(20);
+    t.res("peer send 2", &sys::send(s.raw(), b"x", 0));
+    t.ok("own peername", &sys::peername(c.raw()));
+}
+
+fn shut_errors(t: &mut T) {
+    let s = t.socket();
+    for how in [0, 1, 2, 3, -1] {
+        t.res(&format!("fresh {how}"), &sys::shutdown(s.raw(), how));
+    }
+    let (c, _s) = t.pair();
+    t.res("bad how", &sys::shutdown(c.raw(), 3));
+    t.res("negative", &sys::shutdown(c.raw(), -1));
+    t.res("bad descriptor", &sys::shutdown(-1, 1));
+}
+
+fn shut_wr_keeps_receiving(t: &mut T) {
+    let (c, s) = t.pair();
+    sys::shutdown(c.raw(), libc::SHUT_WR).unwrap();
+    let data = pattern(3 << 20, 5);
+    let d2 = data.clone();
+    let th = std::thread::spawn(move || {
+        let r = sys::send_all(s.raw(), &d2);
+        drop(s);
+        r.is_ok()
+    });
+    let got = sys::recv_all(c.raw(), 4 << 20);
+    t.rec("equal", got.as_ref().is_ok_and(|g| *g == data));
+    t.rec("sender", th.join().unwrap());
+}
+
+fn shut_with_unread_data(t: &mut T) {
+    let (c, s) = t.pair();
+    sys::send(s.raw(), b"unread", 0).unwrap();
+    sys::sleep_ms(20);
+    t.res("shutdown", &sys::shutdown(c.raw(), libc::SHUT_RDWR));
+    t.bytes("recv", &sys::recv_vec(c.raw(), 64, 0));
+    t.bytes("peer", &sys::recv_vec(s.raw(), 64, 0));
+    t.so_error("peer error", s.raw());
+}
+
+fn shut_epipe_signal(t: &mut T) {
+    // The Rust runtime ignores SIGPIPE; here it must kill or not according to the flag.
+    for nosig in [true, false] {
+        let (c, _s) = t.pair();
+        sys::shutdown(c.raw(), libc::SHUT_WR).unwrap();
+        let pid = st::child::spawn(|| {
+            // SAFETY: default action; the buffer is one byte.
+            unsafe {
+                libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+                let f = if nosig { libc::MSG_NOSIGNAL } else { 0 };
+                libc::send(c.raw(), b"x".as_ptr().cast(), 1, f);
+            }
+            3
+        });
+        t.rec("end", format!("{:?}", st::child::reap(pid, 0)));
+    }
+}
+
+fn linger_zero(t: &mut T) {
+    let (c, s) = t.pair();
+    t.res("SO_LINGER", &sys::linger(c.raw(), 1, 0));
+    sys::send(c.raw(), b"data", 0).unwrap();
+    sys::sleep_ms(20);
+    t.res("close", &c.close());
+    t.poll_for("poll", s.raw(), libc::POLLHUP | libc::POLLERR);
+    t.bytes("recv", &sys::recv_vec(s.raw(), 8, 0));
+    t.bytes("recv again", &sys::recv_vec(s.raw(), 8, 0));
+    t.res("send", &sys::send(s.raw(), b"x", 0));
+}
+
+fn linger_zero_unread(t: &mut T) {
+    let (c, s) = t.pair();
+    sys::linger(c.raw(), 1, 0).unwrap();
+    sys::send(s.raw(), b"unread", 0).unwrap();
+    sys::sleep_ms(20);
+    t.res("close", &c.close());
+    t.poll_for("poll", s.raw(), libc::POLLHUP | libc::POLLERR);
+    t.res("send first", &sys::send(s.raw(), b"x", 0));
+    t.so_error("SO_ERROR", s.raw());
+}
+
+fn linger_timed(t: &mut T) {
+    let (c, s) = t.pair();
+    sys::linger(c.raw(), 1, 5).unwrap();
+    sys::send(c.raw(), b"data", 0).unwrap();
+    sys::shutdown(s.raw(), libc::SHUT_WR).unwrap();
+    let t0 = Instant::now();
+    t.res("close", &c.close());
+    t.rec("at once", t0.elapsed().as_millis() < 2500);
+    t.bytes("recv", &sys::recv_all(s.raw(), 8));
+}
+
+fn linger_full(t: &mut T) {
+    let (c, s) = t.pair();
+    sys::setopt(s.raw(), libc::SOL_SOCKET, libc::SO_RCVBUF, 8192).unwrap();
+    sys::linger(c.raw(), 1, 1).unwrap();
+    let b = pattern(65536, 1);
+    let mut n = 0;
+    while let Ok(k) = sys::send(c.raw(), &b, libc::MSG_DONTWAIT) {
+        n += k;
+        if n > 64 << 20 {
+            break;
+        }
+    }
+    let t0 = Instant::now();
+    t.res("close", &c.close());
+    t.took("linger time", t0, 1000);
+    drop(s);
+}
+
+fn close_with_unread(t: &mut T) {
+    let (c, s) = t.pair();
+    sys::send(s.raw(), b"unread", 0).unwrap();
+    sys::sleep_ms(20);
+    t.res("close", &c.close());
+    t.poll_for("poll", s.raw(), libc::POLLHUP);
+    t.bytes("recv", &sys::recv_vec(s.raw(), 8, 0));
+    t.bytes("recv again", &sys::recv_vec(s.raw(), 8, 0));
+}
+
+fn close_delivers_all(t: &mut T) {
+    for n in [1usize, 1000, 100_000, 1 << 20] {
+        let (c, s) = t.pair();
+        let data = pattern(n, n as u32);
+        let d2 = data.clone();
+        let th = std::thread::spawn(move || {
+            let r = sys::send_all(c.raw(), &d2);
+            drop(c);
+            r.is_ok()
+        });
+        let got = sys::recv_all(s.raw(), n + 1);
+        t.rec("equal", got.as_ref().is_ok_and(|g| *g == data));
+        t.rec("sent", th.join().unwrap());
+    }
+}
+
+fn shut_twice_both_sides(t: &mut T) {
+    let (c, s) = t.pair();
+    t.res("c WR", &sys::shutdown(c.raw(), libc::SHUT_WR));
+    t.res("s WR", &sys::shutdown(s.raw(), libc::SHUT_WR));
+    sys::sleep_ms(30);
+    t.res("c WR again", &sys::shutdown(c.raw(), libc::SHUT_WR));
+    t.res("s RDWR again", &sys::shutdown(s.raw(), libc::SHUT_RDWR));
+    t.polled("c", c.raw());
+    t.polled("s", s.raw());
+    t.bytes("c recv", &sys::recv_vec(c.raw(), 8, 0));
+    t.res(
+        "c connect again",
+        &sys::connect(c.raw(), &sys::sockname(s.raw()).unwrap()),
+    );
+}
