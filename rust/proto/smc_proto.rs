@@ -37,6 +37,7 @@ pub mod conn;
 pub mod cursor;
 pub mod error;
 pub mod group;
+pub mod handshake;
 pub mod llc;
 pub mod reason;
 pub mod ring;

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The SMC-R handshake, version 2.0 and 2.1, as client and as server (smc-protocol.md 3.1 to 3.3,
+//! 7.1).
+//!
+//! A handshake is a conversation with the caller: each [`Step`] asks for exactly one thing, the
+//! caller does it and reports the outcome as an [`Input`], until [`Step::Finish`]. The machine
+//! owns no resource, so the caller's guards (gate, group, buffers) roll back by being dropped
+//! whenever the outcome is not [`Outcome::Established`].
+//!
+//! * [`client`], [`server`]: the two machines. [`policy`]: EIDs and limits of this host.
+//! * [`strip`]: removes a decline that crossed ours from the start of the user's data.
+//!
+//! Three rules keep protocol bytes away from programs. Whoever has sent its last word of the TCP
+//! part on a group that exists already never falls back afterwards. After a missing LLC answer
+//! each side waits one second for the other's decline before it sends its own. And if both
+//! declined all the same, [`strip`] takes the other's decline out of the stream.
+
+use crate::error::ReadError;
+use crate::group::choice::{
+    Key,
+    LinkEnd, //
+};
+use crate::group::rtoken::{
+    rmbe_offset,
+    Region, //
+};
+use crate::llc::responder::Event as LlcEvent;
+use crate::reason::Reason;
+use crate::time::{
+    Instant,
+    Span, //
+};
+use crate::wire::clc::{
+    Agreement,
+    MsgType, //
+};
+use crate::wire::clc::{
+    Confirm,
+    Decline,
+    Proposal,
+    RdmaEnd, //
+};
+use crate::wire::ids::{
+    Gid,
+    Mac,
+    Mtu, //
+};
+use crate::wire::llc::Frame;
+
+pub mod client;
+pub mod policy;
+pub mod server;
+pub mod strip;
+
+pub use client::Client;
+pub use policy::Policy;
+pub use server::Server;
+
+/// How long a CLC message may take.
+pub const WAIT_CLC: Span = Span::from_secs(6);
+/// How long to look for the peer's decline before sending our own after an LLC timeout.
+pub const WAIT_DECLINE: Span = Span::from_secs(1);
+/// How long a server waits for the CONFIRM_LINK response.
+pub const WAIT_SERVER_LLC: Span = Span::from_secs(2);
+
+/// Why a connection fails without fallback.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// The peer sent no CLC message in time (ETIMEDOUT).
+    TimedOut,
+    /// The peer sent something else than CLC demands (EPROTO).
+    Protocol,
+    /// The TCP connection ended (ECONNRESET).
+    Tcp,
+    /// The caller gave up: a signal, or the socket was closed (EINTR, none).
+    Cancelled,
+    /// Something failed when falling back was no longer possible (ECONNABORTED).
+    Aborted,
+}
+
+/// How a handshake ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// SMC: `Conn::establish` and go.
+    Established,
+    /// TCP, for this reason. Release all SMC resources.
+    Fallback {
+        /// Why, for counters and users.
+        reason: Reason,
+        /// The peer's own reason, if it was the one to decline.
+        peer: Option<Reason>,
+        /// The peer says that a group is out of sync: end the group with it, if there is one.
+        out_of_sync: bool,
+        /// The peer's decline may have crossed ours: apply [`strip`] to the first bytes received.
+        strip: bool,
+    },
+    /// An error for the program. Release all SMC resources, end the TCP connection.
+    Failed(Failure),
+}
+
+/// A group to be joined or started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Want {
+    /// Which group.
+    pub key: Key,
+    /// Client: whether the server has said that it starts a group. Server: always `None`, the
+    /// caller decides ([`server_joins`](crate::group::choice::server_joins)) and reports it.
+    pub first_contact: Option<bool>,
+    /// Client: the server's end of the link.
+    pub link: Option<LinkEnd>,
+    /// Client, first contact: the server says that no gateway is between us. Server: `true`.
+    pub direct: bool,
+    /// Most connections in a new group.
+    pub max_conns: u8,
+    /// Most links in a new group.
+    pub max_links: u8,
+    /// Release of a new group.
+    pub release: u8,
+}
+
+/// Our end of a connection, made for a [`Want`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Acquired {
+    /// What accept or confirm says of it. `peer_id` and `mtu` are filled in by the machine from
+    /// the policy and `mtu` as our active MTU.
+    pub end: RdmaEnd,
+    /// A group was started for it.
+    pub first_contact: bool,
+    /// The peer is reached without a gateway.
+    pub direct: bool,
+}
+
+/// What the caller must do next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Step {
+    /// Write the message that `emit` gives to the TCP connection; then [`Input::Sent`].
+    Send,
+    /// Wait for a CLC message and, if `llc`, for an LLC event of the link, whichever comes first,
+    /// until the time is over ([`Input::Timer`]).
+    Await {
+        /// The CLC message to read; a decline is always possible.
+        clc: MsgType,
+        /// Also wait for CONFIRM_LINK, a failure of the link, or the end of the group.
+        llc: bool,
+        /// Until when.
+        until: Instant,
+    },
+    /// Find or start the group, allocate RMBE, send buffer and token. Client: also enter the
+    /// peer's region, and on first contact bring the queue pair to RTR with receives posted.
+    /// Then [`Input::Acquired`], or [`Input::Failed`] with the reason.
+    Acquire(Want),
+    /// Server: enter the client's region, and on first contact bring the queue pair to RTS with
+    /// receives posted and register the memory. Then [`Input::Done`] or [`Input::Failed`].
+    Adopt {
+        /// First contact.
+        first_contact: bool,
+        /// Path MTU of the link.
+        mtu: Mtu,
+    },
+    /// Client: bring the queue pair to RTS and register the memory. Then [`Input::Done`] or
+    /// [`Input::Failed`].
+    ToRts,
+    /// Send this LLC message on the new link; then [`Input::Done`] or [`Input::Failed`].
+    SendLlc(Frame),
+    /// The handshake is over.
+    Finish(Outcome),
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// The CLC message was written.
+    Sent,
+    /// A proposal came (server).
+    Proposal(&'a Proposal),
+    /// An accept came (client).
+    Accept(&'a Agreement),
+    /// A confirm came (server).
+    Confirm(&'a Confirm),
+    /// A decline came.
+    Decline(&'a Decline),
+    /// What came is no CLC message, or the TCP connection ended.
+    Broken(ReadError),
+    /// The TCP connection failed.
+    TcpError,
+    /// [`Step::Acquire`] succeeded.
+    Acquired(&'a Acquired),
+    /// What was asked is done.
+    Done,
+    /// What was asked could not be done.
+    Failed(Reason),
+    /// An LLC event of the link.
+    Llc(LlcEvent),
+    /// The link or its group is gone.
+    LinkLost,
+    /// The time of [`Step::Await`] is over.
+    Timer,
+    /// The caller gives up.
+    Cancel,
+}
+
+/// The local port that carries the connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Port {
+    /// Its RoCE v2 GID.
+    pub gid: Gid,
+    /// Its MAC.
+    pub mac: Mac,
+}
+
+/// What the caller has found out before the handshake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Facts {
+    /// The peer's TCP handshake carried the SMC option, and ours did.
+    pub option: bool,
+    /// Why SMC must not be used: IPsec, memory, configuration, no device.
+    pub refuse: Option<Reason>,
+}
+
+/// Whether the peer's end is one that can be written to.
+pub(crate) fn is_sane(end: &RdmaEnd) -> bool {
+    let size = end.size.bytes();
+    let fits = rmbe_offset(end.rmbe_idx, size)
+        .and_then(|o| o.checked_add(u64::from(size)))
+        .and_then(|o| o.checked_add(end.addr));
+    fits.is_some() && end.token.0 != 0 && end.mtu.bytes().is_some()
+}
+
+/// The peer's memory region, for the rtoken table.
+#[must_use]
+pub fn region(end: &RdmaEnd) -> Region {
+    Region {
+        rkey: end.rkey,
+        addr: end.addr,
+    }
+}
+
+/// The peer's end, for `Conn::set_peer`; `None` if it cannot be used.
+#[must_use]
+pub fn peer(end: &RdmaEnd) -> Option<crate::conn::Peer> {
+    Some(crate::conn::Peer {
+        token: end.token,
+        ring: crate::cursor::RingSize::from_code(end.size.code())?,
+    })
+}
+
+/// Falls back because of our own reason.
+pub(crate) fn fallback(reason: Reason, strip: bool) -> Step {
+    Step::Finish(Outcome::Fallback {
+        reason,
+        peer: None,
+        out_of_sync: false,
+        strip,
+    })
+}
+
+/// Falls back because the peer wants it.
+pub(crate) fn declined(d: &Decline) -> Step {
+    Step::Finish(Outcome::Fallback {
+        reason: Reason::PeerDeclined,
+        peer: Some(d.reason),
+        out_of_sync: d.out_of_sync,
+        strip: false,
+    })
+}
+
+/// Fails.
+pub(crate) fn failed(why: Failure) -> Step {
+    Step::Finish(Outcome::Failed(why))
+}
+
+/// The failure that a broken CLC stream means.
+pub(crate) fn broken(error: ReadError) -> Step {
+    failed(match error {
+        ReadError::Closed | ReadError::Cut => Failure::Tcp,
+        _ => Failure::Protocol,
+    })
+}
