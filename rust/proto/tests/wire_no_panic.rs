@@ -42,7 +42,8 @@ fn panic_symbols(source: &Path, name: &str) -> Vec<String> {
     bytes
         .split(|b| *b == 0)
         .filter_map(|s| std::str::from_utf8(s).ok())
-        .filter(|s| s.contains("9panicking") || s.contains("slice_index_fail"))
+        .filter(|s| s.contains("4core"))
+        .filter(|s| s.contains("9panicking") || s.contains("_fail"))
         .map(String::from)
         .collect()
 }
