@@ -39,7 +39,6 @@ pub fn get(name: &str, flavour: &Flavour) -> Result<Kernel> {
     let source = source::get(&flavour.series)?;
     let dir = cache::entry("kernel", name, &key, Restart::Clean, |dir| {
         let packages = packages::get(&flavour.series)?;
-        let _locks = make::exclusive()?;
         metadata(name, &release, &source, &packages, &variables, dir)?;
         modules(name, &release, &packages, dir)
     })?;
