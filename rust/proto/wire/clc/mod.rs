@@ -20,6 +20,7 @@ pub mod decline;
 pub mod eid;
 pub mod fce;
 pub mod header;
+mod parts;
 pub mod proposal;
 pub mod reader;
 
