@@ -122,6 +122,24 @@ impl Child {
         socket
     }
 
+    /// Goes on with the handshake, and hands the connection over when it has ended.
+    pub(crate) fn step(&self) {
+        let Some(outcome) = self.advance() else {
+            return;
+        };
+        let Some(socket) = self.end() else {
+            return;
+        };
+        let ready = match outcome {
+            Outcome::Fallback(fallback) => Some(Ready {
+                sock: socket.into_sock(),
+                fallback,
+            }),
+            Outcome::Broken => None,
+        };
+        self.listener.finish(self.id, ready);
+    }
+
     /// Goes on with the handshake as far as possible; `None` means that the peer has to say more.
     fn advance(&self) -> Option<Outcome> {
         let mut talk = self.talk.lock();
@@ -171,19 +189,6 @@ impl WorkItem for Child {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let Some(outcome) = this.advance() else {
-            return;
-        };
-        let Some(socket) = this.end() else {
-            return;
-        };
-        let ready = match outcome {
-            Outcome::Fallback(fallback) => Some(Ready {
-                sock: socket.into_sock(),
-                fallback,
-            }),
-            Outcome::Broken => None,
-        };
-        this.listener.finish(this.id, ready);
+        this.step();
     }
 }

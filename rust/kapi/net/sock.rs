@@ -338,7 +338,9 @@ impl Drop for SockGuard<'_> {
     }
 }
 
-/// A connection that has no `struct socket` yet and belongs to us alone; dropping it closes it.
+/// A connection that has no `struct socket` yet and belongs to us alone.
+///
+/// Dropping it resets the connection, as closing a listener does with those not yet accepted.
 ///
 /// # Invariants
 ///
@@ -388,6 +390,14 @@ impl core::ops::Deref for OwnedSock {
 impl Drop for OwnedSock {
     fn drop(&mut self) {
         let prot = self.prot();
+        {
+            let guard = self.lock();
+            // SAFETY: The table is live, see `Sock::prot`; every TCP table has `disconnect`.
+            if let Some(disconnect) = unsafe { (*prot).disconnect } {
+                // SAFETY: The sock is valid and locked.
+                unsafe { disconnect(guard.sock().as_ptr(), bindings::O_NONBLOCK as ffi::c_int) };
+            }
+        }
         // SAFETY: The table is live, see `Sock::prot`; every TCP table has `close`.
         if let Some(close) = unsafe { (*prot).close } {
             // SAFETY: By the type invariant this is the one owner, so `close` is called once. It

@@ -233,6 +233,8 @@ impl Socket {
 
 /// A socket without a file, which gives a connection a wait queue before accept() does.
 ///
+/// Dropping it resets the connection.
+///
 /// # Invariants
 ///
 /// Points to a `struct socket` with TCP's operations that we alone use and whose `sk` is a TCP sock.
@@ -277,6 +279,10 @@ impl OwnedSocket {
 
     /// Takes the connection out again; the socket is freed.
     pub fn into_sock(self) -> OwnedSock {
+        self.take()
+    }
+
+    fn take(&self) -> OwnedSock {
         let socket = self.0.as_ptr();
         // SAFETY: We alone use the socket, and its `sk` is a sock we own. The waiters that remain
         // are hooks, which `wake_up_pollfree` removes; the sock leaves the socket under its lock
@@ -287,7 +293,6 @@ impl OwnedSocket {
             bindings::wake_up_pollfree(socket);
             (*socket).sk = ptr::null_mut();
             OwnedSock::from_raw(sk)
-            // `self` is dropped here and releases the empty socket.
         }
     }
 }
@@ -303,11 +308,11 @@ impl core::ops::Deref for OwnedSocket {
 
 impl Drop for OwnedSocket {
     fn drop(&mut self) {
-        // SAFETY: We own the socket; with or without `sk`, releasing it is sound, and the hooks on
-        // its wait queue leave first.
-        unsafe {
-            bindings::wake_up_pollfree(self.0.as_ptr());
-            bindings::sock_release(self.0.as_ptr());
+        // SAFETY: We own the socket, so reading the field is no race.
+        if unsafe { !(*self.0.as_ptr()).sk.is_null() } {
+            drop(self.take());
         }
+        // SAFETY: We own the socket, it has no sock any more, and no hook is on its wait queue.
+        unsafe { bindings::sock_release(self.0.as_ptr()) };
     }
 }

@@ -19,7 +19,12 @@ use core::{
     cell::UnsafeCell,
     ptr, slice, //
 };
-use kernel::{ffi, error::to_result, new_mutex, prelude::*, sync::atomic::{Acquire, Atomic, Release}};
+use kernel::{
+    error::to_result,
+    ffi,
+    prelude::*,
+    sync::atomic::{Acquire, Atomic, Release}, //
+};
 use smc_bindings as bindings;
 
 /// What to say and how to understand it. Functions run in softirq context and must not sleep.
