@@ -40,11 +40,12 @@ pub fn root() -> PathBuf {
 }
 
 /// Work files of this checkout (module builds, test results): in the cache,
-/// not keyed by content, kept for incremental builds.
+/// not keyed by content, kept for incremental builds (set by `tools/bootstrap`).
 pub fn work() -> PathBuf {
-    let mut key = Key::new();
-    key.add("checkout", top().to_string_lossy().as_bytes());
-    root().join("work").join(key.short())
+    match std::env::var_os("RSMC_WORK") {
+        Some(dir) => dir.into(),
+        None => root().join("work/default"),
+    }
 }
 
 /// Hash of everything an entry is made from.

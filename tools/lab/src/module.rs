@@ -58,7 +58,7 @@ pub fn build(kernel: &Kernel) -> Result<PathBuf> {
         },
     )?;
     for warning in &built.warnings {
-        eprintln!("    {warning}");
+        eprintln!("{warning}");
     }
     Ok(built.module)
 }
@@ -155,7 +155,8 @@ fn warnings(log: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut inside = false;
     for line in log.lines() {
-        let starts = line.contains("warning:") || line.starts_with("WARNING:");
+        let starts = (line.contains("warning:") && !line.contains("emitted"))
+            || line.starts_with("WARNING:");
         inside = starts || (inside && line.starts_with([' ', '=', '|']));
         match found.last_mut() {
             Some(last) if inside && !starts => *last += &format!("\n{line}"),
