@@ -223,6 +223,84 @@ void rsmc_helper_ip_send_check(struct iphdr *iph)
 	ip_send_check(iph);
 }
 
+/* linux/proc_fs.h */
+
+struct proc_dir_entry *rsmc_helper_proc_net_dir(struct net *net)
+{
+	return net->proc_net;
+}
+
+/* net/netlink.h, net/genetlink.h, linux/netlink.h */
+
+struct nlmsghdr *rsmc_helper_nlmsg_put(struct sk_buff *skb, u32 portid, u32 seq, int type,
+				       int payload, int flags)
+{
+	return nlmsg_put(skb, portid, seq, type, payload, flags);
+}
+
+void rsmc_helper_nlmsg_end(struct sk_buff *skb, struct nlmsghdr *nlh)
+{
+	nlmsg_end(skb, nlh);
+}
+
+void rsmc_helper_nlmsg_cancel(struct sk_buff *skb, struct nlmsghdr *nlh)
+{
+	nlmsg_cancel(skb, nlh);
+}
+
+struct nlattr *rsmc_helper_nla_nest_start(struct sk_buff *skb, int type)
+{
+	return nla_nest_start(skb, type);
+}
+
+void rsmc_helper_nla_nest_end(struct sk_buff *skb, struct nlattr *start)
+{
+	nla_nest_end(skb, start);
+}
+
+struct sk_buff *rsmc_helper_nlmsg_new(void)
+{
+	return nlmsg_new(NLMSG_DEFAULT_SIZE, GFP_KERNEL);
+}
+
+void rsmc_helper_nlmsg_free(struct sk_buff *skb)
+{
+	nlmsg_free(skb);
+}
+
+u32 rsmc_helper_netlink_portid(const struct sk_buff *skb)
+{
+	return NETLINK_CB(skb).portid;
+}
+
+int rsmc_helper_genlmsg_reply(struct sk_buff *skb, struct genl_info *info)
+{
+	return genlmsg_reply(skb, info);
+}
+
+struct net *rsmc_helper_genl_info_net(const struct genl_info *info)
+{
+	return genl_info_net(info);
+}
+
+/* linux/sock_diag.h */
+
+int rsmc_helper_diag_dump_start(struct sk_buff *skb, const struct nlmsghdr *nlh,
+				int (*dump)(struct sk_buff *skb, struct netlink_callback *cb))
+{
+	struct netlink_dump_control control = {
+		.dump = dump,
+		.min_dump_alloc = SKB_WITH_OVERHEAD(32768),
+	};
+
+	return netlink_dump_start(sock_net(skb->sk)->diag_nlsk, skb, nlh, &control);
+}
+
+u32 rsmc_helper_sk_uid_for(const struct sock *sk, const struct sk_buff *request)
+{
+	return from_kuid_munged(sk_user_ns(NETLINK_CB(request).sk), sk_uid(sk));
+}
+
 /* linux/wait.h */
 
 void rsmc_helper_init_wait_woken(struct wait_queue_entry *entry)

@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What each network namespace has: the SYN hooks, and counters.
+//! What each network namespace has: the SYN hooks, its sockets, counters, settings.
 
 use crate::{
-    fallback::{Fallback, Role},
-    option::Announce, //
+    counters::Counters,
+    option::Announce,
+    registry::Registry,
+    sysctl::Sysctls, //
 };
 use kapi::net::{
     netns::{self, Net, PerNet},
+    procfs::{File, Show},
     sock::Sock,
     syn::Hooks, //
 };
 use kernel::{
     new_mutex,
     prelude::*,
+    seq_file::SeqFile,
     sync::{
         atomic::{Atomic, Relaxed},
-        Arc, Mutex, //
+        Arc,
+        Mutex, //
     }, //
 };
 
@@ -29,8 +34,14 @@ pub(crate) struct Namespace {
     hooks: Mutex<Option<Pin<KBox<Hooks>>>>,
     /// Whether `hooks` is filled, to be read without the lock.
     hooked: Atomic<u32>,
-    fallback_client: Atomic<u64>,
-    fallback_server: Atomic<u64>,
+    #[pin]
+    pub(crate) counters: Counters,
+    /// The sockets that `sock_diag` shows.
+    pub(crate) sockets: Registry,
+    pub(crate) sysctls: Sysctls,
+    /// `/proc/net/smc_fallback`, until the namespace ends.
+    #[pin]
+    proc: Mutex<Option<File<Namespace>>>,
 }
 
 impl Namespace {
@@ -55,32 +66,34 @@ impl Namespace {
         }
         Ok(())
     }
-
-    /// Counts a fallback.
-    pub(crate) fn count(&self, fallback: &Fallback) {
-        let counter = match fallback.role {
-            Role::Client => &self.fallback_client,
-            Role::Server => &self.fallback_server,
-        };
-        counter.fetch_add(1, Relaxed);
-    }
 }
 
 impl PerNet for Namespace {
-    fn new(_net: &Net) -> Result<Arc<Self>> {
+    fn new(net: &Net) -> Result<Arc<Self>> {
         Arc::pin_init(
-            pin_init!(Self {
+            try_pin_init!(Self {
                 hooks <- new_mutex!(None, "rsmc::namespace::hooks"),
                 hooked: Atomic::new(0),
-                fallback_client: Atomic::new(0),
-                fallback_server: Atomic::new(0),
-            }),
+                counters <- Counters::new(),
+                sockets: Registry::new()?,
+                sysctls: Sysctls::new(net)?,
+                proc <- new_mutex!(Some(File::new(net, c"smc_fallback")?), "rsmc::namespace::proc"),
+            }? Error),
             GFP_KERNEL,
         )
     }
 
     fn exit(this: &Arc<Self>) {
+        let proc = this.proc.lock().take();
+        drop(proc);
+        this.sysctls.remove();
         let hooks = this.hooks.lock().take();
         drop(hooks);
+    }
+}
+
+impl Show for Namespace {
+    fn show(&self, out: &SeqFile) {
+        self.counters.show(out);
     }
 }

@@ -40,6 +40,10 @@ impl Overlay for Smc {
         Socket::new(socket.sock().into(), Phase::Init)
     }
 
+    fn attached(data: &Arc<Socket>, socket: &file::Socket) {
+        data.attached(socket);
+    }
+
     fn release(data: Arc<Socket>, _socket: &file::Socket) {
         data.close();
     }

@@ -20,14 +20,17 @@ use kernel::prelude::*;
 mod child;
 mod clc;
 mod connect;
+mod counters;
 mod fallback;
 mod fifo;
 mod listen;
 mod namespace;
 mod option;
 mod overlay;
+mod registry;
 mod socket;
 mod sockopt;
+mod sysctl;
 
 module! {
     type: Rsmc,
@@ -62,7 +65,9 @@ impl kernel::Module for Rsmc {
         let queue = queue::Registration::new(c"rsmc")?;
         let family = family::Registration::new(module, &NAMES).inspect_err(|err| {
             if err.to_errno() == EEXIST.to_errno() {
-                pr_err!("AF_SMC is taken: unload the in-tree module first (modprobe -r smc_diag smc)\n");
+                pr_err!(
+                    "AF_SMC is taken: unload the in-tree module first (modprobe -r smc_diag smc)\n"
+                );
             }
         })?;
         Ok(Self {

@@ -10,7 +10,8 @@ use crate::{
     connect,
     fallback::Fallback,
     listen::Listener,
-    namespace::Namespace, //
+    namespace::Namespace,
+    sysctl::Sysctl, //
 };
 use kapi::{
     net::{
@@ -19,16 +20,21 @@ use kapi::{
     },
     sys::{
         hook::{Notify, WaitHook},
-        queue, //
+        queue,
+        roster::Link, //
     }, //
 };
 use kernel::{
-    impl_has_work, new_mutex, new_work,
+    impl_has_work,
+    new_mutex,
+    new_work,
     prelude::*,
     sync::{
         aref::ARef,
         atomic::{Atomic, Relaxed},
-        Arc, ArcBorrow, Mutex, //
+        Arc,
+        ArcBorrow,
+        Mutex, //
     },
     workqueue::{Work, WorkItem}, //
 };
@@ -64,6 +70,14 @@ pub(crate) struct Socket {
     pub(crate) user_save_syn: Atomic<i32>,
     /// 1 while connect() is undecided, 2 on a listener, to be read without the lock.
     pub(crate) hint: Atomic<u32>,
+    /// Whether the socket is of `AF_SMC`; see `registry`.
+    pub(crate) own_family: Atomic<u32>,
+    /// `RSMC_STRICT`.
+    pub(crate) strict: Atomic<i32>,
+    /// `SMC_LIMIT_HS`.
+    pub(crate) limit_hs: Atomic<i32>,
+    /// For the list of all sockets; see `registry`.
+    pub(crate) link: Link<Socket>,
     #[pin]
     work: Work<Socket>,
 }
@@ -91,8 +105,11 @@ impl Socket {
     pub(crate) fn new(sock: ARef<Sock>, phase: Phase) -> Result<Arc<Self>> {
         let namespace = Namespace::of(&sock);
         if let (Phase::Fallback(fallback), Some(namespace)) = (&phase, &namespace) {
-            namespace.count(fallback);
+            namespace.counters.fell_back(fallback, &sock.peer_addr());
         }
+        let setting = |which| namespace.as_ref().map_or(0, |n| n.sysctls.get(which));
+        let strict = setting(Sysctl::Strict);
+        let limit_hs = setting(Sysctl::LimitHs);
         Arc::pin_init(
             pin_init!(Self {
                 sock,
@@ -101,6 +118,10 @@ impl Socket {
                 watch <- new_mutex!(None, "rsmc::Socket::watch"),
                 user_save_syn: Atomic::new(0),
                 hint: Atomic::new(hint::NONE),
+                own_family: Atomic::new(0),
+                strict: Atomic::new(strict),
+                limit_hs: Atomic::new(limit_hs),
+                link: Link::new(),
                 work <- new_work!("rsmc::Socket::work"),
             }),
             GFP_KERNEL,
@@ -110,7 +131,9 @@ impl Socket {
     /// Makes `phase` a fallback. The caller holds the lock, and switches the operations table.
     pub(crate) fn set_fallback(&self, phase: &mut Phase, fallback: Fallback) {
         if let Some(namespace) = &self.namespace {
-            namespace.count(&fallback);
+            namespace
+                .counters
+                .fell_back(&fallback, &self.sock.peer_addr());
         }
         *phase = Phase::Fallback(fallback);
         self.hint.store(hint::NONE, Relaxed);
@@ -154,6 +177,7 @@ impl Socket {
 
     /// The end of the file.
     pub(crate) fn close(&self) {
+        self.detached();
         let old = {
             let mut phase = self.phase.lock();
             core::mem::replace(&mut *phase, Phase::Closed)

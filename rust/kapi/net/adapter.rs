@@ -4,6 +4,7 @@
 
 use crate::net::{
     args::{Addr, GetOption, Message, Poll, SetOption, Splice},
+    family,
     overlay::{Handled, Overlay},
     socket::Socket,
     syn,
@@ -14,8 +15,8 @@ use core::{
     ptr, //
 };
 use kernel::{
-    ffi,
     error::from_result,
+    ffi,
     prelude::*,
     sync::Arc,
     types::ForeignOwnable, //
@@ -56,6 +57,8 @@ impl<T: Overlay> Adapter<T> {
         let old =
             unsafe { bindings::socket_private_cmpxchg(socket.as_ptr(), ptr::null_mut(), raw) };
         if old.is_null() {
+            family::count(socket, 1);
+            T::attached(&data, socket);
             return data;
         }
         // SAFETY: `raw` was made above and nobody else has it.
@@ -79,6 +82,7 @@ impl<T: Overlay> Adapter<T> {
             unsafe { bindings::socket_private_cmpxchg(sock, raw, ptr::null_mut()) };
             // SAFETY: As above, and it is taken back only here.
             let data = unsafe { <Arc<T::Data> as ForeignOwnable>::from_foreign(raw) };
+            family::count(socket, -1);
             T::release(data, socket);
         }
         syn::forget(&socket.sock().lock());
@@ -275,7 +279,10 @@ impl<T: Overlay> Adapter<T> {
 
     /// TCP's tables with the entries of this adapter; `owner` is the module.
     pub(crate) fn tables(owner: *mut bindings::module) -> Tables {
-        let families = [bindings::AF_INET as u16, bindings::AF_INET6 as u16];
+        let v4 = bindings::AF_INET as u16;
+        let v6 = bindings::AF_INET6 as u16;
+        // In the order of `tables::row`.
+        let families = [v4, v6, v4, v6];
         Tables {
             active: families.map(|family| Self::active(family, owner)),
             passive: families.map(|family| Self::passive(family, owner)),

@@ -7,13 +7,14 @@ use crate::{
     net::{
         adapter::Adapter,
         overlay::Overlay,
+        socket::Socket,
         tables, //
     }, //
 };
 use core::{marker::PhantomData, ptr};
 use kernel::{
-    ffi,
     error::{from_result, to_result},
+    ffi,
     prelude::*,
     sync::atomic::{Acquire, Atomic, Release},
     types::Opaque, //
@@ -36,6 +37,19 @@ pub struct Names {
 pub const AF_SMC: i32 = bindings::AF_SMC as i32;
 
 static NAMES: Atomic<*mut Names> = Atomic::new(ptr::null_mut());
+/// The rows of `/proc/net/protocols` while they are registered: `tables::ROWS` of them.
+static ROWS: Atomic<*mut bindings::proto> = Atomic::new(ptr::null_mut());
+
+/// Counts a socket in its row of `/proc/net/protocols`.
+pub(crate) fn count(socket: &Socket, by: i32) {
+    let rows = ROWS.load(Acquire);
+    // SAFETY: The socket is open.
+    if let (false, Some(row)) = (rows.is_null(), unsafe { tables::row_of(socket.as_ptr()) }) {
+        // SAFETY: `row` is within the registered rows, which stay while a socket of the family
+        // exists, because that holds the module.
+        unsafe { bindings::sock_prot_inuse_add(socket.sock().net(), rows.add(row), by) };
+    }
+}
 
 /// What the core knows of the overlay; dropping it makes it unknown again.
 #[pin_data(PinnedDrop)]
@@ -121,7 +135,7 @@ impl<T: Overlay> Registration<T> {
                         type_: bindings::sock_type_SOCK_STREAM as u16,
                         protocol: names.inet_protocol,
                         prot: creators.add(index),
-                        ops: &tables.active[index],
+                        ops: &tables.active[tables::FAMILIES + index],
                         flags: bindings::INET_PROTOSW_ICSK as u8,
                         ..Default::default()
                     });
@@ -147,6 +161,7 @@ impl<T: Overlay> Registration<T> {
                 to_result(bindings::proto_register(row, 0))?;
                 self.steps += 1;
             }
+            ROWS.store(self.rows.get().cast(), Release);
             to_result(bindings::sock_register(self.family.get()))?;
             self.steps += 1;
             let switches = self.switches.get().cast::<bindings::inet_protosw>();
@@ -176,6 +191,7 @@ impl<T: Overlay> PinnedDrop for Registration<T> {
             if self.steps >= 5 {
                 bindings::sock_unregister((*self.family.get()).family);
             }
+            ROWS.store(ptr::null_mut(), Release);
             for index in (0..self.steps.min(4) as usize).rev() {
                 bindings::proto_unregister(self.rows.get().cast::<bindings::proto>().add(index));
             }
@@ -250,7 +266,7 @@ unsafe extern "C" fn create<T: Overlay>(
             (*inner).sk = ptr::null_mut();
             bindings::sock_graft(sk, sock);
             bindings::sock_release(inner);
-            (*sock).ops = &tables.active[tables::index(family as u16)];
+            (*sock).ops = &tables.active[tables::row(true, family as u16)];
             (*sock).state = bindings::socket_state_SS_UNCONNECTED;
         }
         Ok(0)

@@ -6,13 +6,18 @@
 //! operations table, so that one that gives up its own protocol costs nothing more than TCP.
 //! What may not live here: any knowledge of the protocol that is laid over TCP.
 
-pub mod args;
 mod adapter;
+pub mod args;
+pub mod diag;
 pub mod family;
+pub mod genl;
+pub mod netlink;
 pub mod netns;
 pub mod overlay;
+pub mod procfs;
 pub mod sock;
 pub mod sockaddr;
 pub mod socket;
 pub mod syn;
+pub mod sysctl;
 mod tables;

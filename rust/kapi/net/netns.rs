@@ -7,8 +7,8 @@
 use crate::net::sock::Sock;
 use core::{marker::PhantomData, ptr};
 use kernel::{
-    ffi,
     error::{from_result, to_result},
+    ffi,
     prelude::*,
     sync::{
         atomic::{Acquire, Atomic, Release},
@@ -48,6 +48,11 @@ impl Net {
     /// The C pointer.
     pub(crate) fn as_ptr(&self) -> *mut bindings::net {
         self.0.get()
+    }
+
+    /// Whether this is the namespace that the system booted with.
+    pub fn is_initial(&self) -> bool {
+        ptr::eq(self.as_ptr(), &raw const bindings::init_net)
     }
 }
 
@@ -104,9 +109,7 @@ impl<T: PerNet> Registration<T> {
                 ID.store(0, Release);
                 // Nothing is registered, so nothing may be unregistered.
                 let raw = KBox::into_raw(Pin::into_inner_unchecked(this));
-                drop(KBox::from_raw(
-                    raw.cast::<core::mem::ManuallyDrop<Self>>(),
-                ));
+                drop(KBox::from_raw(raw.cast::<core::mem::ManuallyDrop<Self>>()));
                 return Err(err);
             }
         }
@@ -182,5 +185,17 @@ impl<T: PerNet> Registration<T> {
         // SAFETY: The socket keeps its namespace alive (an orphaned one at least until it is
         // destroyed).
         unsafe { of_net(Net::from_raw(sock.net())) }
+    }
+
+    /// The state of a namespace.
+    pub fn at(net: &Net) -> Option<Arc<T>> {
+        // SAFETY: There is one registration in the module, of this type.
+        unsafe { of_net(net) }
+    }
+
+    /// The state of the initial namespace.
+    pub fn initial() -> Option<Arc<T>> {
+        // SAFETY: The initial namespace lives for ever.
+        Self::at(unsafe { Net::from_raw(&raw mut bindings::init_net) })
     }
 }

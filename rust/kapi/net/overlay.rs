@@ -35,6 +35,12 @@ pub trait Overlay: Sized + Send + Sync + 'static {
     /// Whatever the operation that needed the data shall return.
     fn create(socket: &Socket) -> Result<Arc<Self::Data>>;
 
+    /// `data` is the data of `socket` from now on, until [`Overlay::release`]; called once.
+    ///
+    /// What [`Overlay::create`] has made may be thrown away instead, when two threads use a new
+    /// socket at once.
+    fn attached(data: &Arc<Self::Data>, socket: &Socket);
+
     /// The socket is being closed; TCP's own release follows.
     fn release(data: Arc<Self::Data>, socket: &Socket);
 

@@ -98,3 +98,9 @@ impl fmt::Display for SockAddr {
         }
     }
 }
+
+impl kernel::fmt::Display for SockAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

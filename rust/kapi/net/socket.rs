@@ -71,6 +71,13 @@ impl Socket {
         state == bindings::socket_state_SS_UNCONNECTED
     }
 
+    /// Whether the socket was made by the overlay's own address family, and not as a protocol of
+    /// `AF_INET` or `AF_INET6`. An accepted socket is what its listener is.
+    pub fn is_own_family(&self) -> bool {
+        // SAFETY: The socket is open.
+        unsafe { tables::row_of(self.as_ptr()) }.is_some_and(|row| row < tables::FAMILIES)
+    }
+
     /// Switches to the table that leaves everything but the end of the socket to TCP.
     ///
     /// Operations already under way finish with the table they began with.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The operations tables: TCP's own, and the two that the overlay family adds for each of IPv4 and
-//! IPv6.
+//! The operations tables: TCP's own, and the two that the overlay family adds for each [`row`].
 //!
 //! * *active*: the overlay's adapter sees every call that its protocol could care about;
 //! * *passive*: every call but the end of the socket and a few options is TCP's own function.
@@ -16,10 +15,15 @@ use smc_bindings as bindings;
 /// IPv4 or IPv6, as an index.
 pub(crate) const FAMILIES: usize = 2;
 
-/// Two copies of TCP's table for each address family.
+/// Which ways there are to make a socket: by the overlay's own address family, then as a protocol
+/// of `AF_INET[6]`; each for IPv4 and IPv6. See [`row`].
+pub(crate) const ROWS: usize = 2 * FAMILIES;
+
+/// Two copies of TCP's table for each row. All active ones are alike but for IPv4 and IPv6, and so
+/// are all passive ones: the address of a socket's table tells its row.
 pub(crate) struct Tables {
-    pub(crate) active: [bindings::proto_ops; FAMILIES],
-    pub(crate) passive: [bindings::proto_ops; FAMILIES],
+    pub(crate) active: [bindings::proto_ops; ROWS],
+    pub(crate) passive: [bindings::proto_ops; ROWS],
 }
 
 struct Store(UnsafeCell<Option<Tables>>);
@@ -68,12 +72,36 @@ pub(crate) fn index(family: u16) -> usize {
     usize::from(family == bindings::AF_INET6 as u16)
 }
 
-/// Switches a socket to the passive table.
+/// The row of sockets made by the overlay's address family (`own`) or as a protocol of `AF_INET[6]`.
+#[inline]
+pub(crate) fn row(own: bool, family: u16) -> usize {
+    index(family) + if own { 0 } else { FAMILIES }
+}
+
+/// The row of a socket, if it runs on one of the overlay's tables.
+///
+/// # Safety
+///
+/// `socket` is open.
+#[inline]
+pub(crate) unsafe fn row_of(socket: *const bindings::socket) -> Option<usize> {
+    // SAFETY: Readable by the caller's promise; only the pointer's value is used.
+    let ops = unsafe { ptr::read_volatile(&raw const (*socket).ops) };
+    let tables = get()?;
+    (0..ROWS).find(|row| {
+        ptr::eq(&raw const tables.active[*row], ops)
+            || ptr::eq(&raw const tables.passive[*row], ops)
+    })
+}
+
+/// Switches a socket to the passive table of its row.
 pub(crate) fn set_native(socket: *mut bindings::socket, family: u16) {
     if let Some(tables) = get() {
-        // SAFETY: `socket` is open (callers are methods of `Socket`); both tables have the same
-        // owner and the same `release`, so module accounting does not change.
-        unsafe { bindings::socket_set_ops(socket, &tables.passive[index(family)]) };
+        // SAFETY: `socket` is open (callers are methods of `Socket`).
+        let row = unsafe { row_of(socket) }.unwrap_or(row(false, family));
+        // SAFETY: As above; both tables have the same owner and the same `release`, so module
+        // accounting does not change.
+        unsafe { bindings::socket_set_ops(socket, &tables.passive[row]) };
     }
 }
 

@@ -8,4 +8,5 @@
 pub mod clock;
 pub mod hook;
 pub mod queue;
+pub mod roster;
 pub mod wait;

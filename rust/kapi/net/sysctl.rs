@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Numbers in `/proc/sys`, of which each network namespace has its own.
+//!
+//! C header: [`include/linux/sysctl.h`](srctree/include/linux/sysctl.h)
+
+use crate::net::netns::Net;
+use core::{mem::size_of, ptr};
+use kernel::{
+    prelude::*,
+    sync::atomic::{Atomic, Full, Relaxed}, //
+};
+use smc_bindings as bindings;
+
+/// A number: its file, what it is at first, and what it may be.
+pub struct Entry {
+    /// The file's name.
+    pub name: &'static CStr,
+    /// The value in a new namespace.
+    pub default: i32,
+    /// What may be written.
+    pub range: Range,
+}
+
+/// The values that a file takes; others are refused with `EINVAL`.
+pub enum Range {
+    /// From the first to the second, both included.
+    Int(i32, i32),
+    /// Any `u32`; [`Table::get`] returns its bits.
+    Unsigned,
+}
+
+/// A directory of numbers; dropping it removes the files.
+///
+/// # Invariants
+///
+/// `header` is null, or what the registration of `entries` returned; `entries` points into `values`,
+/// whose memory does not move.
+pub struct Table {
+    header: Atomic<*mut bindings::ctl_table_header>,
+    /// Freed after `header` is gone.
+    _entries: KVec<bindings::ctl_table>,
+    values: KVec<Atomic<i32>>,
+}
+
+// SAFETY: The values are atomic, the header is taken out atomically, and nobody but the core uses
+// the entries.
+unsafe impl Send for Table {}
+// SAFETY: As above.
+unsafe impl Sync for Table {}
+
+impl Table {
+    /// Makes the files of `entries` in the directory `path` below `/proc/sys`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, also when the files exist.
+    pub fn new(net: &Net, path: &'static CStr, entries: &'static [Entry]) -> Result<Self> {
+        let mut values = KVec::with_capacity(entries.len(), GFP_KERNEL)?;
+        for entry in entries {
+            values.push(Atomic::new(entry.default), GFP_KERNEL)?;
+        }
+        let mut table = KVec::with_capacity(entries.len(), GFP_KERNEL)?;
+        for (entry, value) in entries.iter().zip(&values) {
+            let mut line = bindings::ctl_table {
+                procname: entry.name.as_char_ptr(),
+                data: value.as_ptr().cast(),
+                maxlen: size_of::<i32>() as i32,
+                mode: 0o644,
+                ..Default::default()
+            };
+            match &entry.range {
+                Range::Int(min, max) => {
+                    line.proc_handler = Some(bindings::proc_dointvec_minmax);
+                    line.extra1 = ptr::from_ref(min).cast_mut().cast();
+                    line.extra2 = ptr::from_ref(max).cast_mut().cast();
+                }
+                Range::Unsigned => line.proc_handler = Some(bindings::proc_douintvec),
+            }
+            table.push(line, GFP_KERNEL)?;
+        }
+        // SAFETY: The namespace is alive. The entries stay until they are unregistered, in `remove`;
+        // so do the values, which the handlers read and write with single accesses, and the limits,
+        // which are only read.
+        let header = unsafe {
+            bindings::register_net_sysctl_sz(
+                net.as_ptr(),
+                path.as_char_ptr(),
+                table.as_mut_ptr(),
+                table.len(),
+            )
+        };
+        if header.is_null() {
+            return Err(ENOMEM);
+        }
+        // INVARIANT: Moving a `KVec` does not move what it holds.
+        Ok(Self {
+            header: Atomic::new(header),
+            _entries: table,
+            values,
+        })
+    }
+
+    /// The value of the entry with this index; 0 if there is none.
+    #[inline]
+    pub fn get(&self, index: usize) -> i32 {
+        self.values
+            .get(index)
+            .map_or(0, |value| value.load(Relaxed))
+    }
+
+    /// Changes a value. The caller knows its range.
+    pub fn set(&self, index: usize, to: i32) {
+        if let Some(value) = self.values.get(index) {
+            value.store(to, Relaxed);
+        }
+    }
+
+    /// Removes the files, after their last user has left. Must happen before the namespace ends.
+    pub fn remove(&self) {
+        let header = self.header.xchg(ptr::null_mut(), Full);
+        if !header.is_null() {
+            // SAFETY: Registered by `new`, and taken out by nobody else.
+            unsafe { bindings::unregister_net_sysctl_table(header) };
+        }
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `/proc/sys/net/smc`: names, defaults and ranges are those of C, but for `strict`, which is ours.
+
+use kapi::net::{
+    netns::Net,
+    sysctl::{Entry, Range, Table}, //
+};
+use kernel::prelude::*;
+
+/// The numbers of the directory. The order is that of [`ENTRIES`].
+#[derive(Clone, Copy)]
+#[allow(
+    dead_code,
+    reason = "some belong to parts of the family that are yet to come"
+)]
+pub(crate) enum Sysctl {
+    /// Bytes held back, at most, while an answer is outstanding; a `u32`.
+    AutocorkingSize,
+    /// Size of the send buffer of a new socket, in bytes.
+    Wmem,
+    /// Size of the receive buffer of a new socket, in bytes.
+    Rmem,
+    /// Memory of buffers: 0 physically contiguous, 1 virtually, 2 either.
+    BufType,
+    /// Idle time after which a link is tested, in seconds; 0 for never.
+    TestlinkTime,
+    /// Most links of a link group.
+    MaxLinks,
+    /// Most connections of a link group.
+    MaxConns,
+    /// Send work requests of a link.
+    MaxSendWr,
+    /// Receive work requests of a link.
+    MaxRecvWr,
+    /// `SMC_LIMIT_HS` of a new socket.
+    LimitHs,
+    /// `RSMC_STRICT` of a new socket.
+    Strict,
+}
+
+const fn entry(name: &'static CStr, default: i32, min: i32, max: i32) -> Entry {
+    Entry {
+        name,
+        default,
+        range: Range::Int(min, max),
+    }
+}
+
+/// Smallest buffer.
+const MIN_BUF: i32 = 16 * 1024;
+const MAX_BUF: i32 = i32::MAX / 2;
+const MAX_WR: i32 = 2048;
+
+static ENTRIES: [Entry; 11] = [
+    Entry {
+        name: c"autocorking_size",
+        default: 64 * 1024,
+        range: Range::Unsigned,
+    },
+    entry(c"wmem", 64 * 1024, MIN_BUF, MAX_BUF),
+    entry(c"rmem", 64 * 1024, MIN_BUF, MAX_BUF),
+    entry(c"smcr_buf_type", 0, 0, 2),
+    // So many seconds that their milliseconds are an int. (C takes negative ones, too.)
+    entry(c"smcr_testlink_time", 30, 0, i32::MAX / 1000),
+    entry(c"smcr_max_links_per_lgr", 2, 1, 2),
+    entry(c"smcr_max_conns_per_lgr", 255, 16, 255),
+    entry(c"smcr_max_send_wr", 16, 2, MAX_WR),
+    entry(c"smcr_max_recv_wr", 48, 2, MAX_WR),
+    entry(c"limit_smc_hs", 0, 0, 1),
+    entry(c"strict", 0, 0, 1),
+];
+
+/// A namespace's values.
+pub(crate) struct Sysctls(Table);
+
+impl Sysctls {
+    /// Makes the files.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, also when the files exist.
+    pub(crate) fn new(net: &Net) -> Result<Self> {
+        Ok(Self(Table::new(net, c"net/smc", &ENTRIES)?))
+    }
+
+    /// A value.
+    #[inline]
+    pub(crate) fn get(&self, which: Sysctl) -> i32 {
+        self.0.get(which as usize)
+    }
+
+    /// Sets a value that is a switch.
+    pub(crate) fn set(&self, which: Sysctl, on: bool) {
+        self.0.set(which as usize, i32::from(on));
+    }
+
+    /// Removes the files; the values stay.
+    pub(crate) fn remove(&self) {
+        self.0.remove();
+    }
+}
