@@ -4,7 +4,7 @@
 //!
 //! shutdown and close first let everything written so far reach the peer's ring. That never
 //! blocks here: a pending end is settled when the last byte goes out, in the same message. A
-//! closed connection whose peer makes no progress for `Params::drain_idle` is aborted.
+//! closed connection whose peer reads nothing at all for half of `Params::drain_idle` is aborted.
 //!
 //! A connection keeps one reference to itself from the handshake to [`Actions::FREE`], which is
 //! raised exactly once: when the state is CLOSED, the program has let go, and nothing is due or
@@ -72,6 +72,8 @@ pub(super) struct Life {
     keep: Keep,
     drain_idle: Span,
     last_progress: Instant,
+    /// The peer was asked for its cursor since the last progress.
+    probed: bool,
 }
 
 impl Life {
@@ -88,17 +90,21 @@ impl Life {
             keep: Keep(true),
             drain_idle,
             last_progress: Instant(0),
+            probed: false,
         }
     }
 
     /// The peer or the network did something for us.
     pub(super) fn progress(&mut self, now: Instant) {
         self.last_progress = self.last_progress.max(now);
+        self.probed = false;
     }
 
-    /// When a drain without progress is given up.
+    /// When a drain without progress is probed and then given up.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        (self.released && self.pending.is_some()).then(|| self.last_progress.after(self.drain_idle))
+        let half = Span(self.drain_idle.0 / 2);
+        let wait = if self.probed { self.drain_idle } else { half };
+        (self.released && self.pending.is_some()).then(|| self.last_progress.after(wait))
     }
 }
 
@@ -215,8 +221,15 @@ impl Conn {
         }
     }
 
-    /// The peer made no progress while a closed connection had data for it.
+    /// The peer made no progress while a closed connection had data for it: first it is asked how
+    /// far it is, since it may read too slowly to say so by itself.
     pub(super) fn drain_expired(&mut self) -> Actions {
+        if !self.life.probed {
+            self.life.probed = true;
+            self.tx.due = true;
+            self.tx.ask = true;
+            return Actions::TIMER | self.tx_due();
+        }
         self.finish_pending(true) | self.tx_due() | self.settle_end()
     }
 

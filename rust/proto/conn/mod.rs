@@ -60,7 +60,8 @@ pub use tx::{
 
 /// How long data that the program wants held back (MSG_MORE, TCP_CORK) may wait; TCP's limit.
 pub const CORK_TIME: Span = Span::from_millis(200);
-/// How long a closed connection with unsent data waits for the peer to make progress.
+/// How long a closed connection with unsent data lives without progress; half of it passes before
+/// the peer is asked, half before it is given up.
 pub const DRAIN_IDLE: Span = Span::from_secs(60);
 
 /// What a connection is made of before it knows its peer.

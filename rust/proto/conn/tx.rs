@@ -86,6 +86,8 @@ pub(super) struct TxSide {
     pub(super) last_flags: ProdFlags,
     /// A message without data must go out.
     pub(super) due: bool,
+    /// The next message asks the peer for its consumer cursor.
+    pub(super) ask: bool,
     /// Messages handed out and not completed.
     pub(super) in_flight: u16,
     hold: Hold,
@@ -105,6 +107,7 @@ impl TxSide {
             cork_until: None,
             last_flags: ProdFlags::NONE,
             due: false,
+            ask: false,
             in_flight: 0,
             hold: Hold::None,
             last_seq: 0,
@@ -270,7 +273,8 @@ impl Conn {
         let flags = ProdFlags::NONE
             .with_if(ProdFlags::WRITE_BLOCKED, unsent > 0 && unsent >= window)
             .with_if(ProdFlags::URGENT_PENDING, urgent_left || urgent_now)
-            .with_if(ProdFlags::URGENT_PRESENT, urgent_now);
+            .with_if(ProdFlags::URGENT_PRESENT, urgent_now)
+            .with_if(ProdFlags::UPDATE_REQUESTED, self.tx.ask);
 
         let mut actions = Actions::NONE;
         if len > 0 {
@@ -278,6 +282,7 @@ impl Conn {
             actions |= self.settle_pending();
         }
         self.tx.due = false;
+        self.tx.ask = false;
         self.tx.last_flags = flags;
         self.tx.last_seq = self.tx.last_seq.wrapping_add(1);
         self.tx.in_flight = self.tx.in_flight.saturating_add(1);

@@ -673,7 +673,10 @@ fn close_drains_in_the_background() {
     assert!(a.has(Actions::TIMER));
     assert_eq!(r.state(), State::Active);
     assert!(r.conn.is_draining());
-    assert_eq!(r.conn.next_deadline(), Some(T0.after(DRAIN_IDLE)));
+    assert_eq!(
+        r.conn.next_deadline(),
+        Some(T0.after(Span(DRAIN_IDLE.0 / 2)))
+    );
     assert!(r.peer_reads_all().has(Actions::TX_DUE));
     let tx = r.conn.take_tx(T0).unwrap();
     // The last bytes and the end are one message.
@@ -694,6 +697,13 @@ fn drain_without_progress_aborts() {
     r.flush();
     r.write(100);
     r.close();
+    let half = T0.after(Span(DRAIN_IDLE.0 / 2));
+    let a = r.conn.on_timer(half);
+    assert!(a.has(Actions::TX_DUE));
+    let probe = r.flush().unwrap();
+    assert!(probe.prod_flags.has(ProdFlags::UPDATE_REQUESTED));
+    assert_eq!(probe.state_flags, StateFlags::NONE);
+    assert!(r.conn.on_timer(half).is_empty());
     let a = r.conn.on_timer(T0.after(DRAIN_IDLE));
     assert!(a.has(Actions::TX_DUE));
     assert_eq!(r.flushed_flags(), A);

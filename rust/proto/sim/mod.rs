@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Test support, host only: two protocol stacks in one program, with virtual time.
+//!
+//! * [`rng`]: small deterministic random numbers. [`pair`]: two established connections over an
+//!   in-memory reliable channel with delays, lost and failed completions and link loss.
+//! * [`hands`]: two hosts that shake hands over byte streams and an RDMA link that may fail.
+//!
+//! Included by tests and fuzz targets with `#[path]`; never part of the library. What goes wrong
+//! panics, so that every user of the simulators is a test.
+
+#![allow(dead_code)]
+
+pub mod hands;
+pub mod pair;
+pub mod rng;

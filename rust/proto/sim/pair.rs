@@ -1,0 +1,632 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Two connections, their rings, and an RDMA channel between them.
+//!
+//! The channel is reliable and ordered, as an RC queue pair is: a posted chain arrives after a
+//! random delay, its WRITEs read the send ring at that moment (not when posted, so that a send
+//! ring reused too early is seen), and its completion comes some time later. The link can be
+//! lost: what is under way vanishes, each side notices at a time of its own, and outstanding
+//! requests are flushed. Programs are sequences of [`Op`]s. After every step the model checks:
+//!
+//! * every byte read is the byte written at that stream position;
+//! * nothing is written into a ring that was given back;
+//! * the bookkeeping is consistent and FREE comes at most once;
+//! * when nothing is under way, no data waits that could be sent (no stall);
+//! * an end of file without abort comes after the last byte.
+
+use super::rng::Rng;
+use smc_proto::conn::*;
+use smc_proto::cursor::RingSize;
+use smc_proto::time::{Instant, Span};
+use smc_proto::wire::cdc::{Cdc, StateFlags};
+use smc_proto::wire::ids::AlertToken;
+use std::collections::VecDeque;
+
+/// What a program, or fate, does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Write up to so many bytes.
+    Write(u16),
+    /// Write with MSG_MORE.
+    WriteMore(u16),
+    /// Write with MSG_OOB.
+    WriteUrgent(u16),
+    /// Read up to so many bytes.
+    Read(u16),
+    /// recv(MSG_OOB).
+    ReadUrgent,
+    /// Look at the data without taking it.
+    Peek,
+    /// TCP_CORK off.
+    Push,
+    /// shutdown(SHUT_WR).
+    ShutWrite,
+    /// shutdown(SHUT_RDWR).
+    ShutBoth,
+    /// close.
+    Close,
+    /// close with SO_LINGER zero.
+    Abort,
+    /// SO_OOBINLINE.
+    Inline(bool),
+    /// The idle TCP connection dies.
+    TcpDead,
+    /// The link fails; this side notices first.
+    LinkLoss,
+    /// The peer misbehaves: a message with wild cursors arrives.
+    Hostile(u32),
+    /// Time passes (microseconds), and what is due happens.
+    Wait(u16),
+}
+
+impl Op {
+    /// An operation from arbitrary numbers, for fuzzing.
+    pub fn from_raw(kind: u8, arg: u16) -> Op {
+        match kind % 32 {
+            0..=6 => Op::Write(arg % 9000),
+            7 => Op::WriteMore(arg % 4000),
+            8 => Op::WriteUrgent(1 + arg % 50),
+            9..=15 => Op::Read(arg % 20000),
+            16 => Op::ReadUrgent,
+            17 => Op::Peek,
+            18 => Op::Push,
+            19 => Op::Inline(arg & 1 != 0),
+            20 if arg % 4 == 0 => Op::ShutWrite,
+            21 if arg % 8 == 0 => Op::ShutBoth,
+            22 if arg % 4 == 0 => Op::Close,
+            23 if arg % 16 == 0 => Op::Abort,
+            24 if arg % 64 == 0 => Op::TcpDead,
+            25 if arg % 64 == 0 => Op::LinkLoss,
+            26 if arg % 64 == 0 => Op::Hostile(u32::from(arg)),
+            _ => Op::Wait(arg % 2000),
+        }
+    }
+}
+
+/// A posted chain on its way, or its completion.
+#[derive(Clone, Debug)]
+struct Flight {
+    at: Instant,
+    cdc: Cdc,
+    plan: smc_proto::ring::WritePlan,
+    ticket: Ticket,
+}
+
+/// One host.
+pub struct Side {
+    /// The connection under test.
+    pub conn: Conn,
+    snd: Vec<u8>,
+    rmb: Vec<u8>,
+    snd_size: RingSize,
+    rmb_size: RingSize,
+    /// Everything the program has written.
+    pub written: Vec<u8>,
+    /// Stream positions of urgent bytes.
+    pub urgent: Vec<u64>,
+    /// The program was told the end of file.
+    pub saw_eof: bool,
+    closed: bool,
+    freed: bool,
+    ring_reused: bool,
+    killed: bool,
+    due: bool,
+    in_air: VecDeque<Flight>,
+    completing: VecDeque<(Instant, Ticket)>,
+    kill_at: Option<Instant>,
+}
+
+/// Two hosts and the channel.
+pub struct Pair {
+    /// The present.
+    pub now: Instant,
+    /// The hosts.
+    pub side: [Side; 2],
+    link_up: bool,
+    slots: usize,
+    rng: Rng,
+    /// Messages delivered, for tests that want to see economy.
+    pub delivered: u64,
+}
+
+/// Shape of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Seed of delays.
+    pub seed: u64,
+    /// Exponents of ring sizes: send and receive ring of side 0, then of side 1.
+    pub rings: [u8; 4],
+    /// Send slots per side.
+    pub slots: usize,
+    /// Autocork limit.
+    pub autocork: u32,
+}
+
+impl Pair {
+    /// Two established connections.
+    pub fn new(shape: &Shape) -> Pair {
+        let size = |i: usize| RingSize::new(1 << (shape.rings[i] % 16)).unwrap();
+        let make = |me: usize| {
+            let (snd_size, rmb_size) = (size(2 * me), size(2 * me + 1));
+            let mut conn = Conn::new(Params {
+                token: AlertToken(100 + me as u32),
+                recv: rmb_size,
+                send: snd_size,
+                autocork: shape.autocork,
+                drain_idle: Span::from_secs(5),
+            });
+            conn.set_peer(Peer {
+                token: AlertToken(101 - me as u32),
+                ring: size(3 - 2 * me),
+            });
+            conn.expose();
+            let _ = conn.establish(Instant(0)).unwrap();
+            Side {
+                conn,
+                snd: vec![0; snd_size.bytes() as usize],
+                rmb: vec![0; rmb_size.bytes() as usize],
+                snd_size,
+                rmb_size,
+                written: Vec::new(),
+                urgent: Vec::new(),
+                saw_eof: false,
+                closed: false,
+                freed: false,
+                ring_reused: false,
+                killed: false,
+                due: false,
+                in_air: VecDeque::new(),
+                completing: VecDeque::new(),
+                kill_at: None,
+            }
+        };
+        Pair {
+            now: Instant(0),
+            side: [make(0), make(1)],
+            link_up: true,
+            slots: shape.slots.max(1),
+            rng: Rng(shape.seed),
+            delivered: 0,
+        }
+    }
+
+    /// Carries actions out.
+    fn act(&mut self, me: usize, a: Actions) {
+        let s = &mut self.side[me];
+        if a.has(Actions::URGENT) {
+            let off = s.conn.urgent_offset().expect("an urgent byte to copy");
+            let byte = s.rmb[off as usize];
+            let more = s.conn.store_urgent(byte);
+            s.due |= more.has(Actions::TX_DUE);
+        }
+        s.due |= a.has(Actions::TX_DUE);
+        if a.has(Actions::FREE) {
+            assert!(!s.freed, "FREE twice");
+            assert!(s.closed, "FREE before close");
+            s.freed = true;
+            s.ring_reused = s.conn.rmbe_reusable();
+        }
+        assert_eq!(s.freed, s.conn.is_finished());
+        assert!(s.conn.is_consistent(), "{:?}", s.conn);
+        assert!(
+            !s.conn.wants_tx() || s.due,
+            "due but not announced: {:?}",
+            s.conn
+        );
+        self.post(me);
+    }
+
+    /// Gives the connection free slots.
+    fn post(&mut self, me: usize) {
+        loop {
+            let busy = self.side[me].in_air.len() + self.side[me].completing.len();
+            let s = &mut self.side[me];
+            if !s.due || busy >= self.slots {
+                return;
+            }
+            let Some(tx) = s.conn.take_tx(self.now) else {
+                s.due = false;
+                return;
+            };
+            let last = s.in_air.back().map_or(self.now, |f| f.at.max(self.now));
+            let at = last.after(Span(self.rng.below(50_000)));
+            let s = &mut self.side[me];
+            s.in_air.push_back(Flight {
+                at,
+                cdc: tx.cdc,
+                plan: tx.plan,
+                ticket: tx.ticket,
+            });
+            let actions = tx.actions;
+            // The same round trip through bytes as in real life.
+            assert_eq!(Cdc::parse(&tx.cdc.encode()), Ok(tx.cdc));
+            if !actions.is_empty() {
+                self.act(me, actions);
+            }
+        }
+    }
+
+    /// The oldest chain of `from` arrives.
+    fn deliver(&mut self, from: usize) {
+        let to = 1 - from;
+        let f = self.side[from].in_air.pop_front().expect("in the air");
+        let [a, b] = &mut self.side;
+        let (src, dst) = if from == 0 { (a, b) } else { (b, a) };
+        if !self.link_up {
+            // Lost; its completion is a flush after the kill.
+            src.completing.push_back((self.now, f.ticket));
+            return;
+        }
+        assert!(
+            f.plan.is_empty() || !dst.ring_reused,
+            "write into a ring that was given back"
+        );
+        for w in f.plan.iter() {
+            let mut at = w.remote as usize;
+            for p in w.local.iter() {
+                let (o, n) = (p.offset as usize, p.len as usize);
+                dst.rmb[at..at + n].copy_from_slice(&src.snd[o..o + n]);
+                at += n;
+            }
+        }
+        self.delivered += 1;
+        let last = src
+            .completing
+            .back()
+            .map_or(self.now, |c| c.0.max(self.now));
+        let done = last.after(Span(self.rng.below(30_000)));
+        src.completing.push_back((done, f.ticket));
+        if dst.freed || dst.killed {
+            return;
+        }
+        match dst.conn.on_cdc(&f.cdc, self.now) {
+            Ok(actions) => self.act(to, actions),
+            Err(e) => panic!("own message refused: {e:?} {:?} {:?}", f.cdc, dst.conn),
+        }
+    }
+
+    fn complete(&mut self, me: usize) {
+        let (_, ticket) = self.side[me].completing.pop_front().expect("completing");
+        let a = self.side[me].conn.on_tx_done(ticket, self.now);
+        self.act(me, a);
+    }
+
+    fn kill(&mut self, me: usize) {
+        let s = &mut self.side[me];
+        s.kill_at = None;
+        if s.killed {
+            return;
+        }
+        s.killed = true;
+        let a = s.conn.kill();
+        self.act(me, a);
+        // Flush.
+        while let Some(f) = self.side[me].in_air.pop_front() {
+            self.side[me].completing.push_back((self.now, f.ticket));
+        }
+        while !self.side[me].completing.is_empty() {
+            self.complete(me);
+        }
+    }
+
+    /// The time of the next thing to happen, and what: (kind, side).
+    fn next_event(&self) -> Option<(Instant, u8, usize)> {
+        let mut best: Option<(Instant, u8, usize)> = None;
+        let mut offer = |at: Option<Instant>, kind: u8, me: usize| {
+            if let Some(at) = at {
+                if best.is_none_or(|b| (at, kind) < (b.0, b.1)) {
+                    best = Some((at, kind, me));
+                }
+            }
+        };
+        for (me, s) in self.side.iter().enumerate() {
+            offer(s.in_air.front().map(|f| f.at), 0, me);
+            // Completions stop when the link is lost, until the kill flushes them.
+            let done = s.completing.front().map(|c| c.0);
+            offer(done.filter(|_| self.link_up || s.killed), 1, me);
+            offer(s.kill_at, 2, me);
+            if !s.freed {
+                offer(s.conn.next_deadline(), 3, me);
+            }
+        }
+        best
+    }
+
+    /// Lets everything happen that happens until `until`.
+    pub fn run_until(&mut self, until: Instant) {
+        let mut turns = 0u32;
+        while let Some((at, kind, me)) = self.next_event() {
+            if at > until {
+                break;
+            }
+            turns += 1;
+            assert!(turns < 2_000_000, "no end of events");
+            self.now = self.now.max(at);
+            match kind {
+                0 => self.deliver(me),
+                1 => self.complete(me),
+                2 => self.kill(me),
+                _ => {
+                    let before = self.side[me].conn.next_deadline();
+                    let a = self.side[me].conn.on_timer(self.now);
+                    self.act(me, a);
+                    let after = self.side[me].conn.next_deadline();
+                    assert_ne!(before, after, "a deadline that does not move");
+                }
+            }
+        }
+        self.now = self.now.max(until);
+        self.check_stall();
+    }
+
+    /// When nothing is under way, nothing may be waiting that could move.
+    fn check_stall(&self) {
+        if !self.link_up || self.next_event().is_some() {
+            return;
+        }
+        for me in 0..2 {
+            let (s, peer) = (&self.side[me], &self.side[1 - me]);
+            let alive = !s.killed && !peer.killed && !s.freed && !peer.freed;
+            if !alive || !s.conn.state().may_send() {
+                continue;
+            }
+            let ended = s.conn.flags().1 .1.any(StateFlags::ANY_CLOSE);
+            let starved = matches!(peer.conn.recv_state(), RecvState::Empty | RecvState::Eof);
+            if s.conn.out_queue_unsent() > 0 && starved && !ended {
+                panic!("stall: {:?}\npeer: {:?}", s.conn, peer.conn);
+            }
+        }
+    }
+
+    fn write(&mut self, me: usize, n: u16, hint: SendHint) {
+        let s = &mut self.side[me];
+        let Ok(room) = s.conn.send_room() else {
+            return;
+        };
+        let n = u32::from(n).min(room);
+        if n == 0 || s.closed {
+            return;
+        }
+        // A pattern in which every position has its own byte.
+        let base = s.written.len() as u64;
+        let salt = me as u64 * 77;
+        let mut i = 0u64;
+        for p in s.conn.send_view().iter() {
+            for o in 0..p.len {
+                if i == u64::from(n) {
+                    break;
+                }
+                let x = (base + i + salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let byte = (x >> 56) as u8;
+                s.snd[(p.offset + o) as usize] = byte;
+                s.written.push(byte);
+                i += 1;
+            }
+        }
+        assert_eq!(i, u64::from(n), "the view has the room");
+        if hint.urgent {
+            s.urgent.push(s.written.len() as u64 - 1);
+        }
+        let a = s.conn.written(n, hint, self.now).expect("there was room");
+        self.act(me, a);
+    }
+
+    /// Reads as recv does: up to `n` bytes, not across an urgent mark.
+    pub fn read(&mut self, me: usize, n: u32, peek: bool) -> u32 {
+        let [a, b] = &mut self.side;
+        let (s, peer) = if me == 0 { (a, b) } else { (b, a) };
+        if s.closed {
+            return 0;
+        }
+        let view = s.conn.recv_view(0);
+        let mut pos = s.conn.positions().consumed;
+        if view.skip == 1 {
+            assert!(peer.urgent.contains(&pos), "only urgent bytes are skipped");
+        }
+        pos += u64::from(view.skip);
+        let mut got = 0;
+        for p in view.pieces.iter() {
+            for o in 0..p.len {
+                if got == n {
+                    break;
+                }
+                let byte = s.rmb[(p.offset + o) as usize];
+                assert_eq!(byte, peer.written[pos as usize], "byte {pos} of {}", 1 - me);
+                pos += 1;
+                got += 1;
+            }
+        }
+        if got == 0 {
+            if s.conn.recv_state() == RecvState::Eof {
+                self.check_eof(me);
+            }
+            return 0;
+        }
+        if !peek {
+            let a = s.conn.read_done(view.skip + got).expect("it was there");
+            self.act(me, a);
+        }
+        got
+    }
+
+    /// An orderly end of file means that everything was read.
+    fn check_eof(&mut self, me: usize) {
+        let peer_said = self.side[me].conn.flags().1 .1;
+        if peer_said.has(StateFlags::ABORT) || !peer_said.any(StateFlags::ANY_END) {
+            return;
+        }
+        self.side[me].saw_eof = true;
+        // Unless we had closed first, which makes the peer give up what it still had.
+        if self.side[me].conn.flags().0 .1.any(StateFlags::ANY_CLOSE) {
+            return;
+        }
+        let pos = self.side[me].conn.positions().received;
+        assert_eq!(
+            pos,
+            self.side[1 - me].written.len() as u64,
+            "early end of file"
+        );
+    }
+
+    /// Whether a side has finished.
+    pub fn is_freed(&self, me: usize) -> bool {
+        self.side[me].freed
+    }
+
+    /// Whether the link still works.
+    pub fn link_up(&self) -> bool {
+        self.link_up
+    }
+
+    /// Carries out one operation of side `me`.
+    pub fn op(&mut self, me: usize, op: Op) {
+        if self.side[me].freed && !matches!(op, Op::Wait(_)) {
+            return;
+        }
+        let hint = SendHint::default();
+        let now = self.now;
+        let s = &mut self.side[me];
+        let open = !s.closed;
+        match op {
+            Op::Write(n) => self.write(me, n, hint),
+            Op::WriteMore(n) => self.write(me, n, SendHint { more: true, ..hint }),
+            Op::WriteUrgent(n) => {
+                // As the kernel glue does: only the last bytes of the call are marked.
+                if s.conn.send_room().is_ok_and(|r| r >= u32::from(n)) {
+                    self.write(
+                        me,
+                        n,
+                        SendHint {
+                            urgent: true,
+                            ..hint
+                        },
+                    );
+                }
+            }
+            Op::Read(n) => {
+                self.read(me, u32::from(n), false);
+            }
+            Op::Peek => {
+                self.read(me, u32::MAX, true);
+            }
+            Op::ReadUrgent if open => {
+                let last = self.side[1 - me].urgent.last().copied();
+                if let Ok(byte) = self.side[me].conn.take_urgent(false) {
+                    let known = &self.side[1 - me];
+                    let hit = known
+                        .urgent
+                        .iter()
+                        .any(|p| known.written[*p as usize] == byte);
+                    assert!(hit && last.is_some(), "an urgent byte nobody wrote");
+                }
+            }
+            Op::Push if open => {
+                let a = s.conn.push();
+                self.act(me, a);
+            }
+            Op::Inline(on) if open => {
+                let a = s.conn.set_oob_inline(on);
+                self.act(me, a);
+            }
+            Op::ShutWrite if open => {
+                let a = s.conn.shutdown_write(now);
+                self.act(me, a);
+            }
+            Op::ShutBoth if open => {
+                let a = s.conn.shutdown_both(now);
+                self.act(me, a);
+            }
+            Op::Close | Op::Abort if open => {
+                s.closed = true;
+                let mode = if op == Op::Abort {
+                    CloseMode::Abort
+                } else {
+                    CloseMode::Graceful
+                };
+                let a = s.conn.close(mode, now);
+                self.act(me, a);
+            }
+            Op::TcpDead => {
+                let a = s.conn.on_tcp_dead();
+                self.act(me, a);
+            }
+            Op::LinkLoss => {
+                if self.link_up {
+                    self.link_up = false;
+                    let mine = now.after(Span(self.rng.below(100_000)));
+                    let other = now.after(Span::from_millis(self.rng.below(40_000)));
+                    self.side[me].kill_at = Some(mine);
+                    self.side[1 - me].kill_at = Some(other);
+                }
+            }
+            Op::Hostile(x) => self.hostile(me, x),
+            Op::Wait(us) => {
+                let until = now.after(Span(u64::from(us) * 1000));
+                self.run_until(until);
+            }
+            Op::ReadUrgent | Op::Push | Op::Inline(_) => {}
+            Op::ShutWrite | Op::ShutBoth | Op::Close | Op::Abort => {}
+        }
+    }
+
+    /// A message with wild content: refused, harmless or ignored, never worse.
+    fn hostile(&mut self, me: usize, x: u32) {
+        let mut r = Rng(u64::from(x));
+        let mut bytes = Cdc {
+            seq: r.next() as u16,
+            token: AlertToken(100 + me as u32),
+            ..Cdc::default()
+        }
+        .encode();
+        for b in bytes.iter_mut().skip(8).take(18) {
+            *b = if r.one_in(2) { 0 } else { r.next() as u8 };
+        }
+        // Not a flag that would be a legitimate end.
+        bytes[25] = 0;
+        bytes[24] |= 8;
+        let cdc = Cdc::parse(&bytes).unwrap();
+        let before = self.side[me].conn.positions();
+        if self.side[me].conn.on_cdc(&cdc, self.now).is_err() {
+            assert_eq!(self.side[me].conn.positions(), before);
+            let a = self.side[me].conn.fail();
+            self.act(me, a);
+        }
+    }
+
+    /// Both programs read to the end and close; everything must come to an end.
+    pub fn finish(&mut self) {
+        for _ in 0..10_000 {
+            let mut moved = 0;
+            for me in 0..2 {
+                while self.read(me, 100_000, false) > 0 {
+                    moved += 1;
+                }
+            }
+            let t = self.now.after(Span::from_millis(1));
+            self.run_until(t);
+            let waiting = (0..2).any(|me| !self.side[me].in_air.is_empty());
+            if moved == 0 && !waiting && self.side.iter().all(|s| s.completing.is_empty()) {
+                break;
+            }
+        }
+        self.run_until(self.now.after(Span::from_secs(1)));
+        for me in 0..2 {
+            self.read(me, 100_000, false);
+        }
+        for me in [1, 0] {
+            self.op(me, Op::Close);
+        }
+        // Long enough for drains and for the later side to notice a lost link.
+        self.run_until(self.now.after(Span::from_secs(100)));
+        for me in 0..2 {
+            let s = &self.side[me];
+            let quiet = !s.killed && s.conn.flags().1 .1.any(StateFlags::ANY_CLOSE);
+            assert!(
+                s.freed || (!quiet && self.side[1 - me].conn.flags().0 .1 == StateFlags::NONE),
+                "side {me} never ends: {:?}\npeer: {:?}",
+                s.conn,
+                self.side[1 - me].conn
+            );
+        }
+    }
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Two connections against each other in the pair simulator.
+
+#[path = "../sim/mod.rs"]
+mod sim;
+
+use proptest::prelude::*;
+use sim::pair::*;
+use sim::rng::Rng;
+use smc_proto::conn::{RecvState, State};
+use smc_proto::time::Span;
+
+const PLAIN: Shape = Shape {
+    seed: 1,
+    rings: [14, 14, 14, 14],
+    slots: 16,
+    autocork: 65536,
+};
+
+/// Moves `total` bytes from side 0 to side 1 and back at once; messages used.
+fn bulk(shape: &Shape, total: usize, read: u16) -> u64 {
+    let mut p = Pair::new(shape);
+    let mut rng = Rng(shape.seed ^ 5);
+    let mut idle = 0;
+    loop {
+        let mut done = true;
+        for me in 0..2 {
+            let left = total - p.side[me].written.len();
+            let n = left.min(1 + rng.below(8000) as usize);
+            p.op(me, Op::Write(n as u16));
+            p.op(me, Op::Read(read));
+            done &= left == 0 && p.side[me].conn.positions().consumed == total as u64;
+        }
+        let us = rng.below(60) as u16;
+        p.op(0, Op::Wait(us));
+        if done {
+            break;
+        }
+        idle += 1;
+        assert!(idle < 4_000_000, "{:?}", p.side[0].conn);
+    }
+    p.finish();
+    p.delivered
+}
+
+#[test]
+fn bulk_both_ways() {
+    for seed in 0..8 {
+        for rings in [
+            [14, 14, 14, 14],
+            [12, 14, 14, 10],
+            [6, 4, 3, 7],
+            [0, 0, 0, 0],
+        ] {
+            let total = if rings[0] < 8 { 3000 } else { 200_000 };
+            let shape = Shape {
+                seed,
+                rings,
+                ..PLAIN
+            };
+            bulk(&shape, total, 5000);
+        }
+    }
+}
+
+#[test]
+fn one_slot_is_enough() {
+    let shape = Shape { slots: 1, ..PLAIN };
+    bulk(&shape, 200_000, 3000);
+}
+
+#[test]
+fn a_slow_reader_is_waited_for() {
+    let mut p = Pair::new(&PLAIN);
+    for _ in 0..100 {
+        p.op(0, Op::Write(5000));
+        p.op(0, Op::Wait(100));
+    }
+    let full = p.side[0].written.len();
+    assert_eq!(full, 2 * 16384);
+    for _ in 0..400 {
+        p.op(1, Op::Read(100));
+        p.op(0, Op::Wait(200));
+    }
+    assert_eq!(p.side[1].conn.recv_state(), RecvState::Empty);
+    p.finish();
+}
+
+#[test]
+fn the_wrap_counter_may_overflow() {
+    // 65536 turns of a 1-byte ring, and then some.
+    let shape = Shape {
+        rings: [8, 1, 8, 1],
+        autocork: 0,
+        ..PLAIN
+    };
+    bulk(&shape, 2 * 65536 + 999, 1000);
+}
+
+#[test]
+fn crossing_closes() {
+    for seed in 0..200 {
+        let shape = Shape { seed, ..PLAIN };
+        let mut p = Pair::new(&shape);
+        let mut rng = Rng(seed);
+        for me in [0, 1] {
+            p.op(me, Op::Write(rng.below(3000) as u16));
+        }
+        let kinds = [Op::ShutWrite, Op::ShutBoth, Op::Close, Op::Abort];
+        for _ in 0..6 {
+            let me = rng.below(2) as usize;
+            p.op(me, kinds[rng.below(4) as usize]);
+            if rng.one_in(2) {
+                let us = rng.below(100) as u16;
+                p.op(me, Op::Wait(us));
+            }
+            if rng.one_in(3) {
+                p.op(me, Op::Read(5000));
+            }
+        }
+        p.finish();
+        assert!(p.is_freed(0) && p.is_freed(1), "seed {seed}");
+    }
+}
+
+#[test]
+fn half_close_delivers_everything() {
+    for seed in 0..50 {
+        let shape = Shape {
+            seed,
+            rings: [12, 10, 12, 10],
+            ..PLAIN
+        };
+        let mut p = Pair::new(&shape);
+        p.op(0, Op::Write(4000));
+        p.op(0, Op::ShutWrite);
+        p.op(1, Op::Write(4000));
+        while !p.side[1].saw_eof {
+            p.op(1, Op::Read(300));
+            p.op(0, Op::Read(300));
+            p.op(0, Op::Wait(50));
+        }
+        assert_eq!(p.side[1].conn.positions().consumed, 4000);
+        assert_eq!(p.side[1].conn.state(), State::AppCloseWait1);
+        p.op(1, Op::Close);
+        while !p.side[0].saw_eof {
+            p.op(0, Op::Read(300));
+            p.op(0, Op::Wait(50));
+        }
+        assert_eq!(p.side[0].conn.positions().consumed, 4000);
+        p.finish();
+        assert!(p.is_freed(0) && p.is_freed(1));
+    }
+}
+
+#[test]
+fn close_delivers_to_a_slow_reader() {
+    let mut p = Pair::new(&PLAIN);
+    for _ in 0..8 {
+        p.op(0, Op::Write(5000));
+        p.op(0, Op::Wait(200));
+    }
+    let total = p.side[0].written.len() as u64;
+    assert!(total > 16384);
+    p.op(0, Op::Close);
+    while !p.side[1].saw_eof {
+        // Much longer in all than C's two seconds.
+        p.op(1, Op::Read(50));
+        let t = p.now.after(Span::from_millis(400));
+        p.run_until(t);
+    }
+    assert_eq!(p.side[1].conn.positions().consumed, total);
+    p.finish();
+    assert!(p.is_freed(0) && p.is_freed(1));
+}
+
+#[test]
+fn link_loss_reaches_both() {
+    for seed in 0..200 {
+        let shape = Shape { seed, ..PLAIN };
+        let mut p = Pair::new(&shape);
+        let mut rng = Rng(seed);
+        for _ in 0..rng.below(30) {
+            let me = rng.below(2) as usize;
+            p.op(me, Op::Write(rng.below(5000) as u16));
+            p.op(1 - me, Op::Read(rng.below(5000) as u16));
+            let us = rng.below(60) as u16;
+            p.op(me, Op::Wait(us));
+        }
+        p.op(rng.below(2) as usize, Op::LinkLoss);
+        for _ in 0..10 {
+            let me = rng.below(2) as usize;
+            p.op(me, Op::Write(100));
+            p.op(me, Op::Wait(30));
+            if rng.one_in(4) {
+                p.op(me, Op::Close);
+            }
+        }
+        p.finish();
+        assert!(p.is_freed(0) && p.is_freed(1), "seed {seed}");
+    }
+}
+
+#[test]
+fn requests_and_responses_cost_one_message_each() {
+    let mut p = Pair::new(&PLAIN);
+    for _ in 0..1000 {
+        for me in [0, 1] {
+            p.op(me, Op::Write(64));
+            p.op(me, Op::Wait(200));
+            p.op(1 - me, Op::Read(64));
+        }
+    }
+    // Consumer updates ride on the data going the other way.
+    assert_eq!(p.delivered, 2000);
+    p.finish();
+}
+
+#[test]
+fn urgent_data_everywhere_in_the_ring() {
+    for inline in [false, true] {
+        for seed in 0..40 {
+            let shape = Shape {
+                seed,
+                rings: [7, 5, 7, 5],
+                autocork: 0,
+                ..PLAIN
+            };
+            let mut p = Pair::new(&shape);
+            let mut rng = Rng(seed);
+            p.op(1, Op::Inline(inline));
+            for _ in 0..300 {
+                p.op(0, Op::Write(rng.below(20) as u16));
+                if rng.one_in(3) {
+                    p.op(0, Op::WriteUrgent(1 + rng.below(5) as u16));
+                }
+                p.op(1, Op::Read(rng.below(30) as u16));
+                if rng.one_in(2) {
+                    p.op(1, Op::ReadUrgent);
+                }
+                p.op(0, Op::Wait(100));
+            }
+            assert!(p.side[0].urgent.len() > 30, "{}", p.side[0].urgent.len());
+            p.finish();
+        }
+    }
+}
+
+fn ops() -> impl Strategy<Value = Vec<(bool, u8, u16)>> {
+    prop::collection::vec((any::<bool>(), any::<u8>(), any::<u16>()), 0..250)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
+
+    /// Any sequence of operations on both sides, with rings from 1 byte to 32 KiB.
+    #[test]
+    fn any_operations(ops in ops(), seed: u64, rings in prop::array::uniform4(0u8..16), slots in 1usize..20, cork: bool) {
+        let mut p = Pair::new(&Shape {
+            seed,
+            rings,
+            slots,
+            autocork: if cork { 65536 } else { 0 },
+        });
+        for (side, kind, arg) in ops {
+            p.op(usize::from(side), Op::from_raw(kind, arg));
+        }
+        p.finish();
+    }
+}
+
+/// The same with long runs from plain random numbers; `CORE_PAIR_RUNS` sets how many.
+#[test]
+fn long_random_runs() {
+    let runs = std::env::var("CORE_PAIR_RUNS").map_or(300, |v| v.parse().unwrap());
+    let (mut messages, mut bytes, mut ends) = (0, 0, 0);
+    for seed in 0..runs {
+        let mut rng = Rng(seed * 7919);
+        let ring = |rng: &mut Rng| if rng.one_in(2) { 10 + rng.below(5) } else { rng.below(8) } as u8;
+        let shape = Shape {
+            seed,
+            rings: [
+                ring(&mut rng),
+                ring(&mut rng),
+                ring(&mut rng),
+                ring(&mut rng),
+            ],
+            slots: 1 + rng.below(16) as usize,
+            autocork: [0, 300, 65536][rng.below(3) as usize],
+        };
+        let mut p = Pair::new(&shape);
+        for _ in 0..rng.below(1500) {
+            let side = rng.below(2) as usize;
+            // Ends are rare, so that there is something to end.
+            let kind = if rng.one_in(12) {
+                rng.below(32)
+            } else {
+                [1, 9, 27][rng.below(3) as usize]
+            };
+            p.op(side, Op::from_raw(kind as u8, rng.next() as u16));
+        }
+        p.finish();
+        messages += p.delivered;
+        bytes += p.side.iter().map(|s| s.written.len()).sum::<usize>();
+        ends += usize::from(p.is_freed(0)) + usize::from(p.is_freed(1));
+    }
+    println!("{runs} runs, {messages} messages, {bytes} bytes, {ends} ends");
+    assert!(messages > runs * 20, "the runs must do something");
+}
