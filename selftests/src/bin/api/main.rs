@@ -11,14 +11,21 @@
 
 mod accept;
 mod bind;
+mod blocked;
 mod connect;
 mod ctx;
 mod data;
 mod expect;
 mod flags;
+mod ioctls;
+mod oob;
 mod opts;
 mod poll;
+mod ring;
+mod share;
 mod shut;
+mod splice;
+mod tcpopts;
 
 use ctx::T;
 use st::args::Args;
@@ -52,6 +59,13 @@ const GROUPS: &[&[Scenario]] = &[
     data::LIST,
     flags::LIST,
     opts::LIST,
+    tcpopts::LIST,
+    ioctls::LIST,
+    oob::LIST,
+    splice::LIST,
+    share::LIST,
+    blocked::LIST,
+    ring::LIST,
 ];
 
 struct Run {

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: GPL-2.0
+//! TCP options with an effect: TCP_INFO, TCP_CORK, TCP_ULP, MD5, repair, fast open.
+
+use crate::ctx::T;
+use st::family::Ip;
+use st::sys;
+
+crate::scenarios!(
+    tcp_info_states,
+    tcp_info_counts,
+    tcp_cork_holds,
+    tcp_nodelay_flushes,
+    tcp_md5_key,
+    tcp_user_timeout,
+    tcp_fastopen_connect,
+    tcp_fastopen_listen,
+    tcp_quickack_and_maxseg,
+    tcp_zerocopy_receive,
+    tcp_saved_syn,
+    tcp_keepalive,
+);
+
+const TCP: i32 = libc::IPPROTO_TCP;
+
+/// `tcpi_state` and a few counters that do not depend on time.
+fn info(fd: i32) -> String {
+    match sys::getopt_raw(fd, TCP, libc::TCP_INFO, 104) {
+        Ok(v) => format!("state {} ca {} length {}", v[0], v[1], v.len()),
+        Err(e) => e.to_string(),
+    }
+}
+
+fn word64(fd: i32, at: usize) -> String {
+    match sys::getopt_raw(fd, TCP, libc::TCP_INFO, at + 8) {
+        Ok(v) if v.len() >= at + 8 => {
+            u64::from_ne_bytes(v[at..at + 8].try_into().unwrap_or_default()).to_string()
+        }
+        Ok(v) => format!("short {}", v.len()),
+        Err(e) => e.to_string(),
+    }
+}
+
+fn tcp_info_states(t: &mut T) {
+    let s = t.socket();
+    t.rec("fresh", info(s.raw()));
+    let (l, a) = t.listener();
+    t.rec("listen", info(l.raw()));
+    let (c, s) = t.pair_on(&l, &a);
+    t.rec("client", info(c.raw()));
+    t.rec("server", info(s.raw()));
+    sys::shutdown(c.raw(), libc::SHUT_WR).unwrap();
+    sys::sleep_ms(20);
+    t.rec("client half closed", info(c.raw()));
+    t.rec("server half closed", info(s.raw()));
+    sys::shutdown(s.raw(), libc::SHUT_WR).unwrap();
+    sys::sleep_ms(20);
+    t.rec("client closed", info(c.raw()));
+    t.rec("server closed", info(s.raw()));
+    let b = t.black_hole();
+    let c = t.socket_with(libc::SOCK_NONBLOCK);
+    let _ = sys::connect(c.raw(), &b);
+    t.rec("connecting", info(c.raw()));
+}
+
+fn tcp_info_counts(t: &mut T) {
+    // In fallback the handshake's bytes are on the same stream: only the growth is comparable.
+    let (c, s) = t.pair();
+    let at = |fd: i32| word64(fd, 128).parse::<u64>().unwrap_or(0); // tcpi_bytes_received
+    let before = at(s.raw());
+    sys::send_all(c.raw(), &[1; 5000]).unwrap();
+    sys::recv_all(s.raw(), 5000).unwrap();
+    t.rec("bytes received", at(s.raw()) - before);
+}
+
+fn tcp_cork_holds(t: &mut T) {
+    let (c, s) = t.pair();
+    t.res("cork", &sys::setopt(c.raw(), TCP, libc::TCP_CORK, 1));
+    sys::send(c.raw(), b"ab", 0).unwrap();
+    sys::send(c.raw(), b"cd", 0).unwrap();
+    sys::sleep_ms(30);
+    t.polled("held", s.raw());
+    t.res("uncork", &sys::setopt(c.raw(), TCP, libc::TCP_CORK, 0));
+    t.poll_for("sent", s.raw(), libc::POLLIN);
+    t.bytes("recv", &sys::recv_vec(s.raw(), 16, 0));
+    t.res("cork", &sys::setopt(c.raw(), TCP, libc::TCP_CORK, 1));
+    sys::send(c.raw(), b"ef", 0).unwrap();
+    t.res("shutdown sends", &sys::shutdown(c.raw(), libc::SHUT_WR));
+    t.bytes("recv", &sys::recv_all(s.raw(), 16));
+}
+
+fn tcp_nodelay_flushes(t: &mut T) {
+    let (c, s) = t.pair();
+    t.res("cork", &sys::setopt(c.raw(), TCP, libc::TCP_CORK, 1));
+    sys::send(c.raw(), b"xy", 0).unwrap();
+    t.res("nodelay", &sys::setopt(c.raw(), TCP, libc::TCP_NODELAY, 1));
+    t.poll_for("sent", s.raw(), libc::POLLIN);
+    t.bytes("recv", &sys::recv_vec(s.raw(), 16, 0));
+}
+
+fn tcp_md5_key(t: &mut T) {
+    // The same key on both sides works, a missing one does not.
+    let (l, a) = t.listener();
+    let key = |a: &std::net::SocketAddr| {
+        let mut v = st::addr::encode(a);
+        v[2] = 0;
+        v[3] = 0;
+        v.resize(128, 0);
+        v.extend([0, 0]); // flags, prefix length
+        v.extend(6u16.to_ne_bytes());
+        v.extend(0i32.to_ne_bytes());
+        v.extend(b"secret");
+        v.resize(216, 0);
+        v
+    };
+    let k = key(&a);
+    let r = sys::setopt_raw(l.raw(), TCP, libc::TCP_MD5SIG, &k);
+    t.res("listener's key", &r);
+    if r.is_err() {
+        return;
+    }
+    let c = t.socket();
+    t.res(
+        "client's key",
+        &sys::setopt_raw(c.raw(), TCP, libc::TCP_MD5SIG, &k),
+    );
+    t.res("connect", &sys::connect(c.raw(), &a));
+    let s = sys::accept(l.raw()).unwrap();
+    t.res("send", &sys::send(c.raw(), b"signed", 0));
+    t.bytes("recv", &sys::recv_vec(s.raw(), 16, 0));
+    t.prove("client", &c);
+    t.prove("server", &s);
+    let d = t.socket();
+    sys::set_timeo(d.raw(), libc::SO_SNDTIMEO, 300).unwrap();
+    t.res("without a key", &sys::connect(d.raw(), &a));
+}
+
+fn tcp_user_timeout(t: &mut T) {
+    let a = t.black_hole();
+    let c = t.socket();
+    t.res(
+        "set",
+        &sys::setopt(c.raw(), TCP, libc::TCP_USER_TIMEOUT, 1500),
+    );
+    let t0 = std::time::Instant::now();
+    t.res("connect", &sys::connect(c.raw(), &a));
+    t.took("time", t0, 1400);
+}
+
+fn tcp_fastopen_connect(t: &mut T) {
+    let (l, a) = t.listener();
+    let c = t.socket();
+    t.res(
+        "FASTOPEN_CONNECT",
+        &sys::setopt(c.raw(), TCP, libc::TCP_FASTOPEN_CONNECT, 1),
+    );
+    t.res("connect", &sys::connect(c.raw(), &a));
+    t.res("send", &sys::send(c.raw(), b"hi", 0));
+    let s = sys::accept(l.raw()).unwrap();
+    t.bytes("recv", &sys::recv_vec(s.raw(), 8, 0));
+    t.res("back", &sys::send(s.raw(), b"yo", 0));
+    t.bytes("recv back", &sys::recv_vec(c.raw(), 8, 0));
+    t.prove("client", &c);
+    t.prove("server", &s);
+}
+
+fn tcp_fastopen_listen(t: &mut T) {
+    let _ = st::net::sysctl("net.ipv4.tcp_fastopen", "3");
+    let (l, a) = t.listener();
+    t.res(
+        "FASTOPEN",
+        &sys::setopt(l.raw(), TCP, libc::TCP_FASTOPEN, 5),
+    );
+    t.res("read", &sys::getopt(l.raw(), TCP, libc::TCP_FASTOPEN));
+    for i in 0..2 {
+        let c = t.socket();
+        let n = st::addr::encode(&a);
+        // SAFETY: buffers and lengths agree.
+        let r = unsafe {
+            let (p, len) = (n.as_ptr().cast(), n.len() as u32);
+            libc::sendto(
+                c.raw(),
+                b"quick".as_ptr().cast(),
+                5,
+                libc::MSG_FASTOPEN,
+                p,
+                len,
+            )
+        };
+        t.res(&format!("sendto {i}"), &st::errno::cvt(r as i64));
+        let s = sys::accept(l.raw()).unwrap();
+        t.bytes(&format!("recv {i}"), &sys::recv_vec(s.raw(), 8, 0));
+        t.prove("client", &c);
+        t.prove("server", &s);
+    }
+}
+
+fn tcp_quickack_and_maxseg(t: &mut T) {
+    let (l, a) = t.listener();
+    let c = t.socket();
+    t.res("MAXSEG", &sys::setopt(c.raw(), TCP, libc::TCP_MAXSEG, 700));
+    sys::connect(c.raw(), &a).unwrap();
+    t.prove("client", &c);
+    let s = sys::accept(l.raw()).unwrap();
+    t.res(
+        "server's MAXSEG",
+        &sys::getopt(s.raw(), TCP, libc::TCP_MAXSEG),
+    );
+    t.res(
+        "client's MAXSEG",
+        &sys::getopt(c.raw(), TCP, libc::TCP_MAXSEG),
+    );
+    t.res(
+        "QUICKACK",
+        &sys::setopt(c.raw(), TCP, libc::TCP_QUICKACK, 1),
+    );
+}
+
+fn tcp_zerocopy_receive(t: &mut T) {
+    let (c, s) = t.pair();
+    sys::send(c.raw(), &[7; 8192], 0).unwrap();
+    sys::sleep_ms(20);
+    // SAFETY: asks the kernel for an address range of its own choice.
+    let p = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            8192,
+            libc::PROT_READ,
+            libc::MAP_SHARED,
+            s.raw(),
+            0,
+        )
+    };
+    t.rec("mmap", p != libc::MAP_FAILED);
+    let mut v = [0u8; 64];
+    v[..8].copy_from_slice(&(p as u64).to_ne_bytes());
+    v[8..12].copy_from_slice(&8192u32.to_ne_bytes());
+    let mut len = 64u32;
+    // SAFETY: the kernel maps received pages into the range above.
+    let r = unsafe {
+        libc::getsockopt(
+            s.raw(),
+            TCP,
+            libc::TCP_ZEROCOPY_RECEIVE,
+            v.as_mut_ptr().cast(),
+            &mut len,
+        )
+    };
+    t.res("zerocopy receive", &st::errno::cvt(i64::from(r)));
+}
+
+fn tcp_saved_syn(t: &mut T) {
+    let (l, a) = t.listener();
+    t.res(
+        "SAVE_SYN",
+        &sys::setopt(l.raw(), TCP, libc::TCP_SAVE_SYN, 1),
+    );
+    t.res("read", &sys::getopt(l.raw(), TCP, libc::TCP_SAVE_SYN));
+    let (_c, s) = t.pair_on(&l, &a);
+    let v = sys::getopt_raw(s.raw(), TCP, libc::TCP_SAVED_SYN, 500);
+    let ver = if t.ip == Ip::V6 { 6 } else { 4 };
+    t.rec("saved", v.is_ok_and(|v| v.len() >= 40 && v[0] >> 4 == ver));
+    let v = sys::getopt_raw(s.raw(), TCP, libc::TCP_SAVED_SYN, 500).map(|v| v.len());
+    t.res("only once", &v);
+    // Without the option nothing is to be seen, even if the module saves SYNs for itself.
+    let (l, a) = t.listener();
+    t.res(
+        "SAVE_SYN off",
+        &sys::getopt(l.raw(), TCP, libc::TCP_SAVE_SYN),
+    );
+    let (_c, s) = t.pair_on(&l, &a);
+    let v = sys::getopt_raw(s.raw(), TCP, libc::TCP_SAVED_SYN, 500).map(|v| v.len());
+    t.res("nothing", &v);
+}
+
+fn tcp_keepalive(t: &mut T) {
+    // The peer vanishes: its address goes away, and keepalive notices.
+    let (c, s) = t.pair();
+    for (o, v) in [
+        (libc::TCP_KEEPIDLE, 1),
+        (libc::TCP_KEEPINTVL, 1),
+        (libc::TCP_KEEPCNT, 1),
+    ] {
+        t.res("set", &sys::setopt(c.raw(), TCP, o, v));
+    }
+    t.res(
+        "on",
+        &sys::setopt(c.raw(), libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+    );
+    st::net::sh("ip link set lo down").unwrap();
+    let e = sys::poll_until(c.raw(), libc::POLLERR, 6000);
+    t.rec("dead", sys::events(i32::from(e)));
+    t.so_error("SO_ERROR", c.raw());
+    drop(s);
+}
