@@ -152,11 +152,60 @@ const struct in6_addr *rsmc_helper_sk_v6_daddr(const struct sock *sk)
 	return &sk->sk_v6_daddr;
 }
 
+void rsmc_helper_sk_report_error(struct sock *sk)
+{
+	read_lock_bh(&sk->sk_callback_lock);
+	sk_error_report(sk);
+	read_unlock_bh(&sk->sk_callback_lock);
+}
+
+int rsmc_helper_sk_take_error(struct sock *sk)
+{
+	return sock_error(sk);
+}
+
+int rsmc_helper_sk_low_water(const struct sock *sk, int waitall, int len)
+{
+	return sock_rcvlowat(sk, waitall, len);
+}
+
+int rsmc_helper_sk_rcvbuf_locked(const struct sock *sk)
+{
+	return sk->sk_userlocks & SOCK_RCVBUF_LOCK ? READ_ONCE(sk->sk_rcvbuf) : 0;
+}
+
+int rsmc_helper_sk_sndbuf_locked(const struct sock *sk)
+{
+	return sk->sk_userlocks & SOCK_SNDBUF_LOCK ? READ_ONCE(sk->sk_sndbuf) : 0;
+}
+
+bool rsmc_helper_sk_linger_zero(const struct sock *sk)
+{
+	return sock_flag(sk, SOCK_LINGER) && !READ_ONCE(sk->sk_lingertime);
+}
+
+bool rsmc_helper_sk_oob_inline(const struct sock *sk)
+{
+	return sock_flag(sk, SOCK_URGINLINE);
+}
+
+void rsmc_helper_sk_signal_urgent(struct sock *sk)
+{
+	read_lock_bh(&sk->sk_callback_lock);
+	sk_send_sigurg(sk);
+	read_unlock_bh(&sk->sk_callback_lock);
+}
+
 /* net/tcp.h, net/inet_connection_sock.h, net/request_sock.h */
 
 bool rsmc_helper_reqsk_queue_empty(const struct sock *sk)
 {
 	return reqsk_queue_empty(&inet_csk(sk)->icsk_accept_queue);
+}
+
+bool rsmc_helper_tcp_is_corked(const struct sock *sk)
+{
+	return tcp_sk(sk)->nonagle & TCP_NAGLE_CORK;
 }
 
 void rsmc_helper_tcp_set_save_syn(struct sock *sk, u8 how)
@@ -370,4 +419,183 @@ int rsmc_helper_copy_from_sockptr(void *dst, sockptr_t src, size_t size)
 struct workqueue_struct *rsmc_helper_alloc_workqueue_unbound(const char *name)
 {
 	return alloc_workqueue("%s", WQ_UNBOUND, 0, name);
+}
+
+/* linux/spinlock.h */
+
+void rsmc_helper_spin_lock_bh(spinlock_t *lock)
+{
+	spin_lock_bh(lock);
+}
+
+void rsmc_helper_spin_unlock_bh(spinlock_t *lock)
+{
+	spin_unlock_bh(lock);
+}
+
+int rsmc_helper_spin_trylock_bh(spinlock_t *lock)
+{
+	return spin_trylock_bh(lock);
+}
+
+/* linux/mm.h */
+
+void *rsmc_helper_page_address(const struct page *page)
+{
+	return page_address(page);
+}
+
+void rsmc_helper_sg_set_page(struct scatterlist *sg, struct page *page, unsigned int len)
+{
+	sg_set_page(sg, page, len, 0);
+}
+
+void rsmc_helper_sg_set_dma(struct scatterlist *sg, u64 addr, unsigned int len)
+{
+	sg_dma_address(sg) = addr;
+	sg_dma_len(sg) = len;
+}
+
+/* net/net_namespace.h, linux/netdevice.h */
+
+struct net *rsmc_helper_maybe_get_net(struct net *net)
+{
+	return maybe_get_net(net);
+}
+
+struct net *rsmc_helper_dev_net_rcu(const struct net_device *dev)
+{
+	return dev_net_rcu(dev);
+}
+
+void rsmc_helper_dev_put(struct net_device *dev)
+{
+	dev_put(dev);
+}
+
+/* linux/inetdevice.h */
+
+const struct in_ifaddr *rsmc_helper_in_dev_first_ifa_rcu(const struct net_device *dev)
+{
+	struct in_device *in_dev = __in_dev_get_rcu(dev);
+
+	return in_dev ? rcu_dereference(in_dev->ifa_list) : NULL;
+}
+
+const struct in_ifaddr *rsmc_helper_ifa_next_rcu(const struct in_ifaddr *ifa)
+{
+	return rcu_dereference(ifa->ifa_next);
+}
+
+/* net/dst.h, net/neighbour.h, net/route.h */
+
+struct neighbour *rsmc_helper_dst_neigh_lookup(const struct dst_entry *dst, const void *daddr)
+{
+	return dst_neigh_lookup(dst, daddr);
+}
+
+void rsmc_helper_neigh_release(struct neighbour *neigh)
+{
+	neigh_release(neigh);
+}
+
+int rsmc_helper_neigh_event_send(struct neighbour *neigh)
+{
+	return neigh_event_send(neigh, NULL);
+}
+
+u8 rsmc_helper_neigh_state(const struct neighbour *neigh)
+{
+	return READ_ONCE(neigh->nud_state);
+}
+
+void rsmc_helper_neigh_mac(const struct neighbour *neigh, u8 *mac)
+{
+	char ha[ALIGN(MAX_ADDR_LEN, sizeof(unsigned long))];
+
+	neigh_ha_snapshot(ha, neigh, neigh->dev);
+	memcpy(mac, ha, ETH_ALEN);
+}
+
+bool rsmc_helper_rt_uses_gateway(const struct rtable *rt)
+{
+	return rt->rt_uses_gateway;
+}
+
+struct dst_entry *rsmc_helper_rt_dst(struct rtable *rt)
+{
+	return &rt->dst;
+}
+
+int rsmc_helper_dst_ifindex_rcu(const struct dst_entry *dst)
+{
+	return dst_dev_rcu(dst)->ifindex;
+}
+
+/* rdma/ib_verbs.h */
+
+int rsmc_helper_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
+			     const struct ib_send_wr **bad)
+{
+	return ib_post_send(qp, wr, bad);
+}
+
+int rsmc_helper_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
+			     const struct ib_recv_wr **bad)
+{
+	return ib_post_recv(qp, wr, bad);
+}
+
+bool rsmc_helper_ib_uses_virt_dma(struct ib_device *dev)
+{
+	return ib_uses_virt_dma(dev);
+}
+
+u64 rsmc_helper_ib_dma_map_page(struct ib_device *dev, struct page *page, size_t size,
+				enum dma_data_direction dir)
+{
+	return ib_dma_map_page(dev, page, 0, size, dir);
+}
+
+void rsmc_helper_ib_dma_unmap_page(struct ib_device *dev, u64 addr, size_t size,
+				   enum dma_data_direction dir)
+{
+	ib_dma_unmap_page(dev, addr, size, dir);
+}
+
+int rsmc_helper_ib_dma_mapping_error(struct ib_device *dev, u64 addr)
+{
+	return ib_dma_mapping_error(dev, addr);
+}
+
+void rsmc_helper_ib_dma_sync_for_cpu(struct ib_device *dev, u64 addr, size_t size,
+				     enum dma_data_direction dir)
+{
+	ib_dma_sync_single_for_cpu(dev, addr, size, dir);
+}
+
+void rsmc_helper_ib_dma_sync_for_device(struct ib_device *dev, u64 addr, size_t size,
+					enum dma_data_direction dir)
+{
+	ib_dma_sync_single_for_device(dev, addr, size, dir);
+}
+
+bool rsmc_helper_ib_dma_need_sync(struct ib_device *dev, u64 addr)
+{
+	return !ib_uses_virt_dma(dev) && dma_need_sync(dev->dma_device, addr);
+}
+
+enum rdma_ah_attr_type rsmc_helper_rdma_ah_find_type(struct ib_device *dev, u32 port)
+{
+	return rdma_ah_find_type(dev, port);
+}
+
+bool rsmc_helper_rdma_is_port_valid(const struct ib_device *dev, unsigned int port)
+{
+	return rdma_is_port_valid(dev, port);
+}
+
+bool rsmc_helper_rdma_protocol_roce(const struct ib_device *dev, u32 port)
+{
+	return rdma_protocol_roce(dev, port);
 }

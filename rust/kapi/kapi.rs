@@ -12,3 +12,6 @@ pub mod errno;
 pub mod net;
 pub mod rdma;
 pub mod sys;
+
+/// What the messages of this crate begin with; the `pr_*!` macros look it up by this name.
+const __LOG_PREFIX: &[u8] = b"rsmc\0";

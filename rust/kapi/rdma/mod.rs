@@ -1,3 +1,48 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! RDMA verbs.
+//! RDMA verbs, for a reliable connected transport between kernels.
+//!
+//! What lives here: devices, GID tables, protection domains, memory, queue pairs and next-hop
+//! resolution, wrapped so that the crate above needs no `unsafe`. What may not: anything that
+//! knows a protocol.
+//!
+//! Who owns whom (an arrow is an `Arc` or a count, so what it points at dies later):
+//!
+//! ```text
+//! Qp -> Channel -> { Cq, Pd, message buffers } -> Device
+//! Mr -> { Pd, Region }                         -> Device
+//! Region -> { pages, DmaMap -> Device }
+//! ```
+//!
+//! Every object that the device knows holds a [`device::DeviceUse`]. When the device goes away the
+//! RDMA core calls our `remove`; that calls [`client::ClientOps::remove`], where users close their
+//! queue pairs and revoke their memory, and then waits until the last use is gone. A user that
+//! forgets one blocks the removal; it never makes the kernel touch freed memory.
+//!
+//! Handles may be dropped in any context, softirq included: what must sleep to be destroyed is
+//! destroyed by a workqueue of the client ([`reap`]).
+//!
+//! C headers: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h),
+//! [`include/rdma/ib_cache.h`](srctree/include/rdma/ib_cache.h)
+
+mod callback;
+pub mod channel;
+pub mod client;
+pub mod completion;
+pub mod config;
+pub mod cq;
+pub mod device;
+pub mod dma;
+pub mod gid;
+pub mod lock;
+pub mod mr;
+pub mod netns;
+pub mod pd;
+pub mod qp;
+mod reap;
+pub mod region;
+pub mod ring;
+pub mod route;
+mod rq;
+mod sq;
+pub mod wr;

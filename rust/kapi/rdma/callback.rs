@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Entry points from the RDMA core: completions and events of a queue pair.
+//!
+//! What lives here: the only functions that C calls with a channel behind them. All of them end
+//! before the queue pair has been drained and destroyed, and the channel lives longer than that.
+
+use super::{
+    channel::{Channel, Handler},
+    completion::{Completion, Status},
+    rq::RecvSlot,
+    sq::{Ended, Job, SendSlot},
+    wr::{Received, HEAD}, //
+};
+use core::mem;
+use kernel::{
+    ffi::c_void,
+    sync::{
+        atomic::{Full, Relaxed},
+        Arc, //
+    }, //
+};
+use smc_bindings as bindings;
+
+impl<H: Handler> Channel<H> {
+    /// Runs `f` with the handler.
+    ///
+    /// # Safety
+    ///
+    /// Only from callbacks of the queue pair, or from `close`.
+    pub(super) unsafe fn with_handler(&self, f: impl FnOnce(&H)) {
+        // SAFETY: Callbacks come only before the queue is drained, and it is written after that.
+        if let Some(handler) = unsafe { &*self.handler.get() } {
+            f(handler);
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Channel::with_handler`].
+    pub(super) unsafe fn note_failure(self: &Arc<Self>, status: Status) {
+        if self.failed.xchg(1, Full) == 0 {
+            self.sq.lock().sendable = false;
+            // SAFETY: The caller's promise.
+            unsafe { self.with_handler(|handler| handler.failed(self, status)) };
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Channel::with_handler`].
+    pub(super) unsafe fn finish(self: &Arc<Self>, ended: Ended<H::Token>) {
+        let Ended {
+            job,
+            completion,
+            _keep,
+        } = ended;
+        match job {
+            Job::Post(token) => {
+                // SAFETY: The caller's promise.
+                unsafe { self.with_handler(|handler| handler.sent(self, token, &completion)) };
+            }
+            Job::Sync(waiter) => waiter.finish(completion.status),
+            Job::Idle => {}
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Only from callbacks of the queue pair.
+    pub(super) unsafe fn on_send(self: &Arc<Self>, index: u16, completion: Completion, last: bool) {
+        let ended = self.sq.lock().completed(index, completion, last);
+        if !completion.status.is_success() {
+            // SAFETY: The caller's promise.
+            unsafe { self.note_failure(completion.status) };
+        }
+        if let Some(ended) = ended {
+            // SAFETY: The caller's promise.
+            unsafe { self.finish(ended) };
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Only from callbacks of the queue pair.
+    pub(super) unsafe fn on_receive(self: &Arc<Self>, index: u16, completion: Completion) {
+        if !completion.status.is_success() {
+            self.rq.lock().ended();
+            // SAFETY: The caller's promise.
+            unsafe { self.note_failure(completion.status) };
+            return;
+        }
+        let layout = &self.layout;
+        // The length is the driver's word; never believe more than there is.
+        let len = usize::try_from(completion.byte_len)
+            .unwrap_or(0)
+            .min(layout.longest());
+        let slot = layout.slot_at(index);
+        let head_len = len.min(layout.first).min(HEAD);
+        let mut head = [0u8; HEAD];
+        let got = match head.get_mut(..head_len) {
+            Some(out) => self.recv_memory.read_slice(slot, out),
+            None => 0,
+        };
+        let message = Received {
+            head,
+            head_len: got,
+            len,
+            slot,
+            first: layout.first,
+            spill: layout.spill_at,
+            region: &self.recv_memory,
+        };
+        // SAFETY: The caller's promise.
+        unsafe { self.with_handler(|handler| handler.received(self, &message)) };
+        let posted = self.rq.lock().recycle(index);
+        if posted.is_err() {
+            self.fail();
+        }
+    }
+}
+
+/// Finds the channel of a slot.
+///
+/// # Safety
+///
+/// `owner` must be from a slot of a channel of handlers `H` whose queue pair is not yet drained.
+unsafe fn channel_of<H: Handler>(owner: *mut c_void) -> mem::ManuallyDrop<Arc<Channel<H>>> {
+    // SAFETY: The number was `Arc::as_ptr` of the channel, which is alive as its queue pair is.
+    // The count is not ours, hence `ManuallyDrop`.
+    mem::ManuallyDrop::new(unsafe { Arc::from_raw(owner.cast::<Channel<H>>()) })
+}
+
+/// # Safety
+///
+/// Called by the RDMA core for a request whose `ib_cqe` is [`SendSlot::last`].
+pub(super) unsafe extern "C" fn send_last<H: Handler>(
+    _cq: *mut bindings::ib_cq,
+    wc: *mut bindings::ib_wc,
+) {
+    // SAFETY: The completion is valid; its `ib_cqe` is the first field of a slot that lives until
+    // the queue is drained, and the drain waits for this call.
+    unsafe {
+        let slot = &*(*wc).__bindgen_anon_1.wr_cqe.cast::<SendSlot>();
+        let channel = channel_of::<H>(slot.owner.load(Relaxed));
+        channel.on_send(slot.index, Completion::from_raw(wc), true);
+    }
+}
+
+/// # Safety
+///
+/// Called by the RDMA core for a request whose `ib_cqe` is [`SendSlot::member`].
+pub(super) unsafe extern "C" fn send_member<H: Handler>(
+    _cq: *mut bindings::ib_cq,
+    wc: *mut bindings::ib_wc,
+) {
+    // SAFETY: As in `send_last`, with the other field.
+    unsafe {
+        let cqe = (*wc).__bindgen_anon_1.wr_cqe;
+        let slot = &*kernel::container_of!(cqe, SendSlot, member);
+        let channel = channel_of::<H>(slot.owner.load(Relaxed));
+        channel.on_send(slot.index, Completion::from_raw(wc), false);
+    }
+}
+
+/// # Safety
+///
+/// Called by the RDMA core for a request whose `ib_cqe` is [`RecvSlot::cqe`].
+pub(super) unsafe extern "C" fn recv_done<H: Handler>(
+    _cq: *mut bindings::ib_cq,
+    wc: *mut bindings::ib_wc,
+) {
+    // SAFETY: As in `send_last`, for a receive slot.
+    unsafe {
+        let slot = &*(*wc).__bindgen_anon_1.wr_cqe.cast::<RecvSlot>();
+        let channel = channel_of::<H>(slot.owner.load(Relaxed));
+        channel.on_receive(slot.index, Completion::from_raw(wc));
+    }
+}
+
+/// # Safety
+///
+/// Called by the driver, in process context, with the `qp_context` of a live queue pair.
+pub(super) unsafe extern "C" fn qp_event<H: Handler>(
+    event: *mut bindings::ib_event,
+    context: *mut c_void,
+) {
+    // SAFETY: The event is valid. Drivers deliver no event after the queue pair was destroyed, so
+    // the channel is alive and its handler in place.
+    unsafe {
+        let kind = (*event).event;
+        if matches!(
+            kind,
+            bindings::ib_event_type_IB_EVENT_QP_FATAL
+                | bindings::ib_event_type_IB_EVENT_QP_REQ_ERR
+                | bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR
+        ) {
+            let channel = channel_of::<H>(context);
+            channel.note_failure(Status::Other(kind.wrapping_add(0x1000)));
+        }
+    }
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How work requests end.
+
+use kernel::prelude::*;
+use smc_bindings as bindings;
+
+/// Why a work request ended (`enum ib_wc_status`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Status {
+    /// It was done.
+    Success,
+    /// The queue pair was in error state, so it was not tried.
+    Flushed,
+    /// A message was longer than the buffers of the receiver (here or there).
+    Length,
+    /// The local memory key did not allow it.
+    LocalProtection,
+    /// The remote memory key or range did not allow it.
+    RemoteAccess,
+    /// The peer did not answer.
+    Timeout,
+    /// The peer had no receive posted for too long.
+    ReceiverNotReady,
+    /// Anything else, by its number.
+    Other(u32),
+}
+
+impl Status {
+    pub(super) fn from_raw(status: u32) -> Self {
+        match status {
+            bindings::ib_wc_status_IB_WC_SUCCESS => Status::Success,
+            bindings::ib_wc_status_IB_WC_WR_FLUSH_ERR => Status::Flushed,
+            bindings::ib_wc_status_IB_WC_LOC_LEN_ERR
+            | bindings::ib_wc_status_IB_WC_REM_INV_REQ_ERR => Status::Length,
+            bindings::ib_wc_status_IB_WC_LOC_PROT_ERR => Status::LocalProtection,
+            bindings::ib_wc_status_IB_WC_REM_ACCESS_ERR => Status::RemoteAccess,
+            bindings::ib_wc_status_IB_WC_RETRY_EXC_ERR
+            | bindings::ib_wc_status_IB_WC_RESP_TIMEOUT_ERR => Status::Timeout,
+            bindings::ib_wc_status_IB_WC_RNR_RETRY_EXC_ERR => Status::ReceiverNotReady,
+            other => Status::Other(other),
+        }
+    }
+
+    /// Whether the work was done.
+    pub fn is_success(self) -> bool {
+        self == Status::Success
+    }
+
+    /// `EIO` unless the work was done.
+    pub fn to_result(self) -> Result {
+        if self.is_success() {
+            Ok(())
+        } else {
+            Err(EIO)
+        }
+    }
+}
+
+/// What was done (`enum ib_wc_opcode`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Opcode {
+    /// A message was sent.
+    Send,
+    /// Remote memory was written.
+    Write,
+    /// A memory region was registered.
+    Register,
+    /// A memory region was invalidated.
+    Invalidate,
+    /// A message was received.
+    Receive,
+    /// Unknown, always so when the status is not a success.
+    Unknown,
+}
+
+/// The end of a chain of work requests, or of a receive.
+#[derive(Clone, Copy, Debug)]
+pub struct Completion {
+    /// Why it ended; for a chain the first error in it.
+    pub status: Status,
+    /// What the last request was.
+    pub opcode: Opcode,
+    /// How many bytes were received.
+    pub byte_len: u32,
+    /// The driver's own error number.
+    pub vendor_error: u32,
+}
+
+impl Completion {
+    /// # Safety
+    ///
+    /// `wc` must be a valid work completion.
+    pub(super) unsafe fn from_raw(wc: *const bindings::ib_wc) -> Self {
+        // SAFETY: The caller's promise.
+        let wc = unsafe { &*wc };
+        let status = Status::from_raw(wc.status);
+        let opcode = match wc.opcode {
+            // The field is meaningless in an error.
+            _ if !status.is_success() => Opcode::Unknown,
+            bindings::ib_wc_opcode_IB_WC_SEND => Opcode::Send,
+            bindings::ib_wc_opcode_IB_WC_RDMA_WRITE => Opcode::Write,
+            bindings::ib_wc_opcode_IB_WC_REG_MR => Opcode::Register,
+            bindings::ib_wc_opcode_IB_WC_LOCAL_INV => Opcode::Invalidate,
+            bindings::ib_wc_opcode_IB_WC_RECV => Opcode::Receive,
+            _ => Opcode::Unknown,
+        };
+        Self {
+            status,
+            opcode,
+            byte_len: wc.byte_len,
+            vendor_error: wc.vendor_err,
+        }
+    }
+
+    /// A completion that no hardware reported.
+    pub(super) fn flushed() -> Self {
+        Self {
+            status: Status::Flushed,
+            opcode: Opcode::Unknown,
+            byte_len: 0,
+            vendor_error: 0,
+        }
+    }
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Completion queues, shared through the device's pool.
+//!
+//! The RDMA core polls them and calls the `ib_cqe` of each work request. One queue serves many
+//! queue pairs, so a link costs entries, not interrupts.
+
+use super::device::{Device, DeviceUse};
+use core::ptr::NonNull;
+use kernel::{
+    error::from_err_ptr,
+    prelude::*,
+    sync::Arc, //
+};
+use smc_bindings as bindings;
+
+/// Where completions are handled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PollContext {
+    /// In softirq context: quickest, handlers must not sleep.
+    Softirq,
+    /// In a workqueue, on the CPU of the interrupt.
+    Workqueue,
+    /// In an unbound workqueue.
+    UnboundWorkqueue,
+}
+
+impl PollContext {
+    fn as_raw(self) -> bindings::ib_poll_context {
+        match self {
+            PollContext::Softirq => bindings::ib_poll_context_IB_POLL_SOFTIRQ,
+            PollContext::Workqueue => bindings::ib_poll_context_IB_POLL_WORKQUEUE,
+            PollContext::UnboundWorkqueue => bindings::ib_poll_context_IB_POLL_UNBOUND_WORKQUEUE,
+        }
+    }
+}
+
+/// A share of a completion queue.
+///
+/// # Invariants
+///
+/// `entries` entries of `cq`, a pooled queue of `device`, are claimed for this object.
+pub struct Cq {
+    cq: NonNull<bindings::ib_cq>,
+    entries: u32,
+    _device: DeviceUse,
+}
+
+// SAFETY: Verbs objects may be used by any thread.
+unsafe impl Send for Cq {}
+// SAFETY: As above.
+unsafe impl Sync for Cq {}
+
+impl Cq {
+    /// Claims room for `entries` completions. May sleep.
+    ///
+    /// `vector` chooses the interrupt vector; without it they are taken in turn.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`, `EINVAL` for more entries than a queue has, `ENOMEM`, or the driver's error.
+    pub fn get(
+        device: &Arc<Device>,
+        entries: u32,
+        vector: Option<u16>,
+        context: PollContext,
+    ) -> Result<Self> {
+        let limit = device.limits()?.cq_entries;
+        if entries == 0 || entries > limit {
+            return Err(EINVAL);
+        }
+        let device = device.hold()?;
+        let hint = vector.map_or(-1, i32::from);
+        // SAFETY: The device is registered while `device` lives; we are its client, and the
+        // context is one that pools have.
+        let cq = from_err_ptr(unsafe {
+            bindings::ib_cq_pool_get(device.raw(), entries, hint, context.as_raw())
+        })?;
+        // INVARIANT: Claimed just now.
+        Ok(Self {
+            cq: NonNull::new(cq).ok_or(ENOMEM)?,
+            entries,
+            _device: device,
+        })
+    }
+
+    pub(super) fn raw(&self) -> *mut bindings::ib_cq {
+        self.cq.as_ptr()
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // SAFETY: Gives back what was claimed. The pool lives as long as the device.
+        unsafe { bindings::ib_cq_pool_put(self.cq.as_ptr(), self.entries) };
+    }
+}

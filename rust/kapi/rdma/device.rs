@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! An RDMA device and its ports.
+//!
+//! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
+
+use super::{gid::GidRef, netns::NetNs};
+use core::{ops::Deref, ptr::NonNull};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Acquire, Atomic, Full, Relaxed, Release},
+        Arc,
+        Completion, //
+    },
+    types::Opaque, //
+};
+use smc_bindings as bindings;
+
+/// How often a removal that waits for its users complains, in milliseconds.
+const NAG_MS: u32 = 10_000;
+
+/// An RDMA device that was offered to the [`super::client::Client`].
+///
+/// The handle may outlive the device: then every method fails with `ENODEV`.
+///
+/// # Invariants
+///
+/// * `users` counts the [`DeviceUse`]s plus one for the registration. Once zero it stays zero.
+/// * While it is not zero `raw` is a registered device with its client data in place, and `queue`
+///   is the client's workqueue.
+#[pin_data]
+pub struct Device {
+    raw: NonNull<bindings::ib_device>,
+    queue: NonNull<bindings::workqueue_struct>,
+    users: Atomic<i32>,
+    revoked: Atomic<i32>,
+    serial: u32,
+    #[pin]
+    idle: Completion,
+}
+
+// SAFETY: `raw` and `queue` are used with functions that any thread may call, and only while
+// `users` keeps them valid.
+unsafe impl Send for Device {}
+// SAFETY: As above; the rest are atomics and a completion.
+unsafe impl Sync for Device {}
+
+/// The state of a port (`enum ib_port_state`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PortState {
+    /// No carrier, or administratively down.
+    Down,
+    /// Coming up.
+    Init,
+    /// Almost usable.
+    Armed,
+    /// Usable.
+    Active,
+    /// A state this code does not know.
+    Unknown(u32),
+}
+
+/// What [`Device::port`] reports.
+#[derive(Clone, Copy, Debug)]
+pub struct PortInfo {
+    /// Whether the port is usable.
+    pub state: PortState,
+    /// The active MTU as the code of `enum ib_mtu`: 1 is 256 bytes, 5 is 4096.
+    pub active_mtu: u8,
+    /// The largest MTU of the port, same code.
+    pub max_mtu: u8,
+    /// The number of entries of the GID table, used or not.
+    pub gid_table_len: u16,
+    /// The longest message in bytes.
+    pub max_message: u32,
+}
+
+/// The limits of a device that users of this module meet.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Work requests of one queue.
+    pub queue_wrs: u32,
+    /// Scatter-gather elements of one send.
+    pub send_sges: u32,
+    /// Scatter-gather elements of one receive.
+    pub recv_sges: u32,
+    /// Entries of one completion queue.
+    pub cq_entries: u32,
+    /// Pages of one fast-registration memory region.
+    pub mr_pages: u32,
+    /// Whether fast registration and local invalidation exist.
+    pub fast_registration: bool,
+}
+
+impl Device {
+    pub(super) fn new(
+        raw: NonNull<bindings::ib_device>,
+        queue: NonNull<bindings::workqueue_struct>,
+        serial: u32,
+    ) -> Result<Arc<Self>> {
+        // INVARIANT: The registration is the one user.
+        Arc::pin_init(
+            pin_init!(Self {
+                raw,
+                queue,
+                users: Atomic::new(1),
+                revoked: Atomic::new(0),
+                serial,
+                idle <- Completion::new(),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    pub(super) fn queue(&self) -> NonNull<bindings::workqueue_struct> {
+        self.queue
+    }
+
+    /// Takes a count that keeps the device registered.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` once the removal of the device has begun.
+    pub fn hold(self: &Arc<Self>) -> Result<DeviceUse> {
+        self.enter()?;
+        Ok(DeviceUse(self.clone()))
+    }
+
+    fn enter(&self) -> Result {
+        if self.revoked.load(Acquire) != 0 {
+            return Err(ENODEV);
+        }
+        let mut seen = self.users.load(Relaxed);
+        loop {
+            if seen <= 0 || seen == i32::MAX {
+                return Err(ENODEV);
+            }
+            match self.users.cmpxchg(seen, seen.wrapping_add(1), Full) {
+                Ok(_) => return Ok(()),
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    fn leave(&self) {
+        if self.users.fetch_sub(1, Full) == 1 {
+            self.idle.complete_all();
+        }
+    }
+
+    /// Runs `f` on the raw device, which stays registered meanwhile.
+    fn with<R>(&self, f: impl FnOnce(*mut bindings::ib_device) -> Result<R>) -> Result<R> {
+        self.enter()?;
+        let result = f(self.raw.as_ptr());
+        self.leave();
+        result
+    }
+
+    /// No new use can begin after this.
+    pub(super) fn revoke(&self) {
+        self.revoked.store(1, Release);
+    }
+
+    /// Gives the registration's count back and waits for everybody else's.
+    pub(super) fn wait_unused(&self) {
+        self.leave();
+        // `Completion` has no timed wait; asking the count between sleeps gives the same.
+        let mut waited: u32 = 0;
+        while self.users.load(Acquire) > 0 {
+            kernel::time::delay::fsleep(kernel::time::Delta::from_millis(1));
+            waited = waited.wrapping_add(1);
+            if waited % NAG_MS == 0 {
+                pr_warn!(
+                    "RDMA device {}: removal waits for {} objects\n",
+                    self.serial,
+                    self.users.load(Relaxed)
+                );
+            }
+        }
+        self.idle.wait_for_completion();
+    }
+
+    /// Whether the removal of the device has begun.
+    pub fn is_gone(&self) -> bool {
+        self.revoked.load(Acquire) != 0
+    }
+
+    /// A number that no other device of this client has or had.
+    pub fn serial(&self) -> u32 {
+        self.serial
+    }
+
+    /// The name, such as `rxe0`, padded with zeros. Empty once the device is gone.
+    pub fn name(&self) -> [u8; 64] {
+        let mut out = [0; 64];
+        let _ = self.with(|raw| {
+            for (i, byte) in out.iter_mut().enumerate().take(63) {
+                // SAFETY: The device is registered and `i` is inside its name. A rename may write
+                // meanwhile, hence volatile; a mixed name is still only bytes.
+                *byte = unsafe { (&raw const (*raw).name).cast::<u8>().add(i).read_volatile() };
+                if *byte == 0 {
+                    break;
+                }
+            }
+            Ok(())
+        });
+        out
+    }
+
+    /// The node type (`enum rdma_node_type`): 1 is a channel adapter.
+    pub fn node_type(&self) -> Result<u8> {
+        // SAFETY: The device is registered; the field does not change.
+        self.with(|raw| Ok(unsafe { (*raw).node_type }))
+    }
+
+    /// The number of ports; they are numbered from 1.
+    pub fn ports(&self) -> Result<u32> {
+        // SAFETY: The device is registered; the field does not change.
+        self.with(|raw| Ok(unsafe { (*raw).phys_port_cnt }))
+    }
+
+    /// Whether the device has no DMA device and moves data by CPU (rxe, siw).
+    pub fn is_software(&self) -> Result<bool> {
+        // SAFETY: The device is registered.
+        self.with(|raw| Ok(unsafe { bindings::ib_uses_virt_dma(raw) }))
+    }
+
+    /// Whether the link layer and transport of `port` are RoCE.
+    pub fn is_roce(&self, port: u32) -> Result<bool> {
+        self.with(|raw| {
+            // SAFETY: The device is registered; the second call is made for valid ports only.
+            Ok(unsafe {
+                bindings::rdma_is_port_valid(raw, port) && bindings::rdma_protocol_roce(raw, port)
+            })
+        })
+    }
+
+    /// Whether a user in namespace `net` may use the device.
+    pub fn accessible_from(&self, net: &impl NetNs) -> bool {
+        self.with(|raw| {
+            // SAFETY: The device is registered, and `net` is a live namespace by its contract.
+            Ok(unsafe { bindings::rdma_dev_access_netns(raw, net.net_ptr()) })
+        })
+        .unwrap_or(false)
+    }
+
+    /// The limits of the device.
+    pub fn limits(&self) -> Result<Limits> {
+        self.with(|raw| {
+            // SAFETY: The device is registered; its attributes do not change.
+            let attrs = unsafe { &(*raw).attrs };
+            let flags = u64::from(
+                bindings::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS as u32, //
+            );
+            Ok(Limits {
+                queue_wrs: u32::try_from(attrs.max_qp_wr).unwrap_or(0),
+                send_sges: u32::try_from(attrs.max_send_sge).unwrap_or(0),
+                recv_sges: u32::try_from(attrs.max_recv_sge).unwrap_or(0),
+                cq_entries: u32::try_from(attrs.max_cqe).unwrap_or(0),
+                mr_pages: attrs.max_fast_reg_page_list_len,
+                fast_registration: attrs.device_cap_flags & flags != 0,
+            })
+        })
+    }
+
+    /// State and MTU of `port`. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a port that does not exist, `ENODEV`, or the driver's error.
+    pub fn port(&self, port: u32) -> Result<PortInfo> {
+        self.with(|raw| {
+            let attr = Opaque::<bindings::ib_port_attr>::zeroed();
+            // SAFETY: The device is registered, `attr` is valid for writing.
+            kernel::error::to_result(unsafe { bindings::ib_query_port(raw, port, attr.get()) })?;
+            // SAFETY: Zeroed before and filled in now: initialised either way.
+            let attr = unsafe { &*attr.get() };
+            Ok(PortInfo {
+                state: match attr.state {
+                    bindings::ib_port_state_IB_PORT_DOWN => PortState::Down,
+                    bindings::ib_port_state_IB_PORT_INIT => PortState::Init,
+                    bindings::ib_port_state_IB_PORT_ARMED => PortState::Armed,
+                    bindings::ib_port_state_IB_PORT_ACTIVE => PortState::Active,
+                    other => PortState::Unknown(other),
+                },
+                active_mtu: u8::try_from(attr.active_mtu).unwrap_or(0),
+                max_mtu: u8::try_from(attr.max_mtu).unwrap_or(0),
+                gid_table_len: u16::try_from(attr.gid_tbl_len).unwrap_or(0),
+                max_message: attr.max_msg_sz,
+            })
+        })
+    }
+
+    /// Whether the net device of `port` is number `ifindex` of namespace `net`.
+    pub fn port_is_netdev(&self, port: u32, net: &impl NetNs, ifindex: u32) -> bool {
+        self.with(|raw| {
+            // SAFETY: The device is registered. The result is null or a net device held for us.
+            let ndev = unsafe { bindings::ib_device_get_netdev(raw, port) };
+            if ndev.is_null() {
+                return Err(ENODEV);
+            }
+            // SAFETY: `ndev` is held until `dev_put` below.
+            let same = unsafe { super::netns::is_netdev(ndev, net, ifindex) };
+            // SAFETY: Gives back the reference taken above.
+            unsafe { bindings::dev_put(ndev) };
+            Ok(same)
+        })
+        .unwrap_or(false)
+    }
+
+    /// The entry `index` of the GID table of `port`, if it is in use.
+    pub fn gid(self: &Arc<Self>, port: u32, index: u16) -> Option<GidRef> {
+        GidRef::get(self.hold().ok()?, port, index)
+    }
+
+    /// The first entry of the GID table of `port` for which `pick` is true.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` when there is none, else as [`Device::port`].
+    pub fn find_gid(
+        self: &Arc<Self>,
+        port: u32,
+        mut pick: impl FnMut(&GidRef) -> bool,
+    ) -> Result<GidRef> {
+        for index in 0..self.port(port)?.gid_table_len {
+            if let Some(gid) = self.gid(port, index) {
+                if pick(&gid) {
+                    return Ok(gid);
+                }
+            }
+        }
+        Err(ENOENT)
+    }
+}
+
+/// A count that keeps a [`Device`] registered; removal waits for it.
+pub struct DeviceUse(Arc<Device>);
+
+impl DeviceUse {
+    /// The device; valid as long as `self`.
+    pub(super) fn raw(&self) -> *mut bindings::ib_device {
+        self.0.raw.as_ptr()
+    }
+
+    /// The handle behind the count.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.0
+    }
+}
+
+impl Deref for DeviceUse {
+    type Target = Device;
+
+    fn deref(&self) -> &Device {
+        &self.0
+    }
+}
+
+impl Drop for DeviceUse {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! DMA mappings of pages for an RDMA device, real or virtual.
+//!
+//! A device without a DMA device (rxe, siw) takes kernel addresses for DMA addresses; the
+//! `ib_dma_*` functions hide that, and so does this module: addresses do not leave `kapi`.
+
+use super::{
+    device::{Device, DeviceUse},
+    ring::Pages, //
+};
+use core::ops::Range;
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::Arc, //
+};
+use smc_bindings as bindings;
+
+/// Who writes the memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// The CPU writes, the device reads.
+    ToDevice,
+    /// The device writes, the CPU reads.
+    FromDevice,
+    /// Both.
+    Bidirectional,
+}
+
+impl Direction {
+    fn as_raw(self) -> bindings::dma_data_direction {
+        match self {
+            Direction::ToDevice => bindings::dma_data_direction_DMA_TO_DEVICE,
+            Direction::FromDevice => bindings::dma_data_direction_DMA_FROM_DEVICE,
+            Direction::Bidirectional => bindings::dma_data_direction_DMA_BIDIRECTIONAL,
+        }
+    }
+}
+
+/// Pages mapped for a device.
+///
+/// # Invariants
+///
+/// `addrs[i]` is the mapping of page `i` of `pages` for `device`, for each element of `addrs`.
+pub struct DmaMap {
+    addrs: KVec<u64>,
+    direction: Direction,
+    sync: bool,
+    pages: Arc<Pages>,
+    device: DeviceUse,
+}
+
+impl DmaMap {
+    /// Maps all of `pages`.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`, or `ENOMEM` when an address or the list could not be had.
+    pub(super) fn new(
+        device: &Arc<Device>,
+        pages: Arc<Pages>,
+        direction: Direction,
+    ) -> Result<Arc<Self>> {
+        let device = device.hold()?;
+        let mut map = Self {
+            addrs: KVec::with_capacity(pages.count(), GFP_KERNEL)?,
+            direction,
+            sync: false,
+            pages,
+            device,
+        };
+        for i in 0..map.pages.count() {
+            let page = map.pages.page(i).ok_or(EINVAL)?;
+            // SAFETY: The device is registered and the page is owned by `map.pages`. The address
+            // is checked before it is used.
+            let (addr, failed, sync) = unsafe {
+                let raw = map.device.raw();
+                let dir = map.direction.as_raw();
+                let addr = bindings::ib_dma_map_page(raw, page, PAGE_SIZE, dir);
+                let failed = bindings::ib_dma_mapping_error(raw, addr) != 0;
+                (
+                    addr,
+                    failed,
+                    !failed && bindings::ib_dma_need_sync(raw, addr),
+                )
+            };
+            if failed {
+                // What is mapped so far is unmapped by the drop of `map`.
+                return Err(ENOMEM);
+            }
+            // INVARIANT: The mapping of page `i`. The capacity was reserved.
+            map.addrs.push(addr, GFP_KERNEL)?;
+            map.sync |= sync;
+        }
+        Ok(Arc::new(map, GFP_KERNEL)?)
+    }
+
+    /// The pages.
+    pub(super) fn pages(&self) -> &Arc<Pages> {
+        &self.pages
+    }
+
+    /// Whether the CPU must ask before it looks.
+    pub(super) fn needs_sync(&self) -> bool {
+        self.sync
+    }
+
+    /// The address of each page.
+    pub(super) fn addrs(&self) -> &[u64] {
+        &self.addrs
+    }
+
+    /// The address of the byte at `offset`.
+    pub(super) fn addr(&self, offset: usize) -> Option<u64> {
+        let addr = self.addrs.get(offset / PAGE_SIZE)?;
+        addr.checked_add((offset % PAGE_SIZE) as u64)
+    }
+
+    /// Calls `f(address, length)` for each piece of `range` that is contiguous for the device.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a range outside, or the error of `f`.
+    pub(super) fn pieces(
+        &self,
+        range: Range<usize>,
+        mut f: impl FnMut(u64, u32) -> Result,
+    ) -> Result {
+        let mut at = range.start;
+        let mut open: Option<(u64, u32)> = None;
+        while at < range.end {
+            let in_page = PAGE_SIZE.wrapping_sub(at % PAGE_SIZE);
+            let n = in_page.min(range.end.wrapping_sub(at));
+            let len = u32::try_from(n)?;
+            let addr = self.addr(at).ok_or(EINVAL)?;
+            open = match open {
+                Some((start, sum)) if start.wrapping_add(u64::from(sum)) == addr => {
+                    Some((start, sum.checked_add(len).ok_or(EINVAL)?))
+                }
+                Some((start, sum)) => {
+                    f(start, sum)?;
+                    Some((addr, len))
+                }
+                None => Some((addr, len)),
+            };
+            at = at.wrapping_add(n);
+        }
+        match open {
+            Some((start, sum)) => f(start, sum),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets the CPU read what the device wrote to `range`.
+    pub(super) fn sync_for_cpu(&self, range: Range<usize>) {
+        if self.sync {
+            let _ = self.each_page(range, |device, addr, len, dir| {
+                // SAFETY: Inside one mapped page of a registered device.
+                unsafe { bindings::ib_dma_sync_for_cpu(device, addr, len, dir) }
+            });
+        }
+    }
+
+    /// Lets the device see what the CPU wrote to `range`, or write there again.
+    pub(super) fn sync_for_device(&self, range: Range<usize>) {
+        if self.sync {
+            let _ = self.each_page(range, |device, addr, len, dir| {
+                // SAFETY: Inside one mapped page of a registered device.
+                unsafe { bindings::ib_dma_sync_for_device(device, addr, len, dir) }
+            });
+        }
+    }
+
+    fn each_page(
+        &self,
+        range: Range<usize>,
+        f: impl Fn(*mut bindings::ib_device, u64, usize, bindings::dma_data_direction),
+    ) -> Option<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let n = PAGE_SIZE
+                .wrapping_sub(at % PAGE_SIZE)
+                .min(range.end.wrapping_sub(at));
+            f(
+                self.device.raw(),
+                self.addr(at)?,
+                n,
+                self.direction.as_raw(),
+            );
+            at = at.wrapping_add(n);
+        }
+        Some(())
+    }
+}
+
+impl Drop for DmaMap {
+    fn drop(&mut self) {
+        for addr in &self.addrs {
+            // SAFETY: By the invariant a mapping made with these arguments. Whoever lets the
+            // device use it (a work request, a memory region) owns this object until the device
+            // has stopped. Any context will do.
+            unsafe {
+                bindings::ib_dma_unmap_page(
+                    self.device.raw(),
+                    *addr,
+                    PAGE_SIZE,
+                    self.direction.as_raw(),
+                )
+            };
+        }
+    }
+}

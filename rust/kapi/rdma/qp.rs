@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Reliable connected queue pairs.
+//!
+//! [`Qp`] is the one owner; its type says in which state the queue pair is, and each step consumes
+//! it. [`Channel`] is what everybody else holds: it posts, and refuses to once the owner is gone.
+//!
+//! Closing (by [`Qp::close`], or in the background when the owner is dropped) drains both queues,
+//! destroys the queue pair and then lets go of the handler. So a handler may hold the channel: the
+//! circle is broken when the link ends.
+//!
+//! ```text
+//! Reset --init--> Init --ready_to_receive--> ReadyToReceive --ready_to_send--> ReadyToSend
+//!   \---------------\------------ error, or any failure ------------/---------> Failed
+//! ```
+
+use super::{
+    callback::{qp_event, recv_done, send_last, send_member},
+    channel::{modify, new_attr, Channel, Handler, Resources},
+    config::{Config, Path},
+    cq::Cq,
+    dma::Direction,
+    lock::new_spinlock_bh,
+    mr::Access,
+    pd::Pd,
+    region::Region,
+    rq::{Layout, RecvSlot, Rq},
+    sq::{SendSlot, Sq}, //
+};
+use core::{
+    cell::UnsafeCell,
+    marker::PhantomData,
+    mem,
+    ptr::NonNull, //
+};
+use kernel::{
+    error::from_err_ptr,
+    ffi::c_void,
+    new_mutex,
+    new_work,
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{
+        atomic::{Acquire, Atomic, Full, Relaxed, Release},
+        Arc, //
+    },
+    workqueue::Queue, //
+};
+use smc_bindings as bindings;
+
+/// State: created.
+pub struct Reset(());
+/// State: bound to a port, receives are posted.
+pub struct Init(());
+/// State: connected to the peer's queue pair, receiving.
+pub struct ReadyToReceive(());
+/// State: sending and receiving.
+pub struct ReadyToSend(());
+/// State: everything is flushed.
+pub struct Failed(());
+
+/// Closes the channel in the background unless that was done already.
+struct Owner<H: Handler>(Arc<Channel<H>>);
+
+impl<H: Handler> Drop for Owner<H> {
+    fn drop(&mut self) {
+        if self.0.closing.xchg(1, Full) != 0 {
+            return;
+        }
+        // SAFETY: Only the owner closes, so the resources are there and the queue is valid.
+        let queue = unsafe { Queue::from_raw(self.0.queue.as_ptr().cast()) };
+        // Queued once in its life, so this cannot fail.
+        let _ = queue.enqueue::<_, 0>(self.0.clone());
+    }
+}
+
+/// The owner of a queue pair in state `S`; dropping it closes the queue pair in the background.
+pub struct Qp<H: Handler, S> {
+    owner: Owner<H>,
+    _state: PhantomData<S>,
+}
+
+impl<H: Handler, S> Qp<H, S> {
+    /// The part that others may hold.
+    pub fn channel(&self) -> &Arc<Channel<H>> {
+        &self.owner.0
+    }
+
+    /// The number of our queue pair.
+    pub fn qpn(&self) -> u32 {
+        self.channel().qpn()
+    }
+
+    /// Our first packet sequence number.
+    pub fn psn(&self) -> u32 {
+        self.channel().psn()
+    }
+
+    fn become_<N>(self) -> Qp<H, N> {
+        Qp {
+            owner: self.owner,
+            _state: PhantomData,
+        }
+    }
+
+    fn step<N>(
+        self,
+        state: bindings::ib_qp_state,
+        mask: bindings::ib_qp_attr_mask,
+        fill: impl FnOnce(&mut bindings::ib_qp_attr, &Resources) -> Result,
+    ) -> Result<Qp<H, N>> {
+        {
+            let guard = self.channel().resources.lock();
+            let resources = guard.as_ref().ok_or(ENODEV)?;
+            let mut attr = new_attr();
+            fill(&mut attr, resources)?;
+            modify(resources.qp, &mut attr, state, mask)?;
+        }
+        Ok(self.become_())
+    }
+
+    /// Flushes everything. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// The driver's error; the queue pair is then closed.
+    pub fn error(self) -> Result<Qp<H, Failed>> {
+        self.channel().sq.lock().sendable = false;
+        self.step(bindings::ib_qp_state_IB_QPS_ERR, 0, |_, _| Ok(()))
+    }
+
+    /// Flushes everything, waits for all callbacks and destroys the queue pair. Sleeps.
+    ///
+    /// Not from a callback: it would wait for itself.
+    pub fn close(self) {
+        if self.channel().closing.xchg(1, Full) == 0 {
+            Channel::close(self.channel());
+        }
+    }
+}
+
+/// Fills a vector of slots.
+fn slots<T>(count: u16, make: impl Fn(u16) -> T) -> Result<KVec<T>> {
+    let mut out = KVec::with_capacity(usize::from(count), GFP_KERNEL)?;
+    for index in 0..count {
+        out.push(make(index), GFP_KERNEL)?;
+    }
+    Ok(out)
+}
+
+impl<H: Handler> Qp<H, Reset> {
+    /// Creates a queue pair in `pd` whose completions go to `handler`. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a configuration that makes no sense or that the device cannot meet, `ENODEV`,
+    /// `ENOMEM`, or the driver's error.
+    pub fn new(pd: &Arc<Pd>, handler: Arc<H>, config: Config) -> Result<Self> {
+        let device = pd.device();
+        let limits = device.limits()?;
+        let mut config = config;
+        // One request more for the drain.
+        config.send_wrs = config.send_wrs.min(limits.queue_wrs.saturating_sub(1));
+        config.send_sges = config.send_sges.min(limits.send_sges);
+        if config.send_slots == 0
+            || config.recv_slots == 0
+            || config.chain_wrs == 0
+            || config.send_sges == 0
+            || config.message == 0
+            || config.send_wrs < u32::from(config.chain_wrs)
+            || usize::from(config.message) > PAGE_SIZE
+            || u32::from(config.recv_slots) >= limits.queue_wrs
+        {
+            return Err(EINVAL);
+        }
+        let layout = Layout::new(
+            config.recv_slots,
+            usize::from(config.recv_first),
+            usize::from(config.recv_spill),
+            limits.recv_sges,
+        )?;
+        // A power of two does not straddle pages.
+        let send_stride = usize::from(config.message).next_power_of_two().max(64);
+        let send_bytes = send_stride
+            .checked_mul(usize::from(config.send_slots))
+            .ok_or(EINVAL)?;
+        let send_memory = Region::new(device, send_bytes, Direction::ToDevice)?;
+        let recv_memory = Region::new(device, layout.bytes(), Direction::FromDevice)?;
+        let entries = config
+            .send_wrs
+            .checked_add(u32::from(config.recv_slots))
+            .and_then(|n| n.checked_add(2))
+            .ok_or(EINVAL)?;
+        let cq = Cq::get(device, entries, config.vector, config.poll)?;
+        let device_use = device.hold()?;
+
+        let send_slots = slots(config.send_slots, |index| {
+            SendSlot::new(index, send_last::<H>, send_member::<H>)
+        })?;
+        let recv_slots = slots(config.recv_slots, |index| {
+            RecvSlot::new(index, recv_done::<H>)
+        })?;
+        let mut sq = Sq::new(
+            // The elements of a vector stay where they are when the vector is moved.
+            NonNull::from(send_slots.as_slice()).cast(),
+            config.send_slots,
+            config.send_wrs,
+            usize::from(config.chain_wrs),
+            usize::try_from(config.send_sges)?,
+        )?;
+        sq.lkey = pd.dma_lkey();
+        let map = send_memory.map().ok_or(ENODEV)?;
+        for index in 0..usize::from(config.send_slots) {
+            let at = index.saturating_mul(send_stride);
+            let addr = map.addr(at).ok_or(EINVAL)?;
+            let (ptr, _) = send_memory.pages().at(at).ok_or(EINVAL)?;
+            sq.message.push((addr, ptr), GFP_KERNEL)?;
+        }
+        drop(map);
+        let rq = Rq::new(config.recv_slots, layout.sges)?;
+        // SAFETY: No preconditions.
+        let psn = unsafe { bindings::get_random_u32() } & 0x00ff_ffff;
+        let queue = device.queue();
+
+        let channel: Arc<Channel<H>> = Arc::pin_init(
+            pin_init!(Channel {
+                sq <- new_spinlock_bh!(sq, "rsmc_rdma::sq"),
+                rq <- new_spinlock_bh!(rq, "rsmc_rdma::rq"),
+                send_slots,
+                recv_slots,
+                send_memory,
+                recv_memory,
+                send_stride,
+                layout,
+                handler: UnsafeCell::new(Some(handler)),
+                resources <- new_mutex!(None, "rsmc_rdma::channel"),
+                close_work <- new_work!("rsmc_rdma::close"),
+                fail_work <- new_work!("rsmc_rdma::fail"),
+                queue,
+                failed: Atomic::new(0),
+                closing: Atomic::new(0),
+                begun: Atomic::new(0),
+                qpn: Atomic::new(0),
+                inline: Atomic::new(0),
+                psn,
+                config,
+            }),
+            GFP_KERNEL,
+        )?;
+        let me = Arc::as_ptr(&channel).cast_mut().cast::<c_void>();
+        for slot in &channel.send_slots {
+            slot.owner.store(me, Release);
+        }
+        for slot in &channel.recv_slots {
+            slot.owner.store(me, Release);
+        }
+        {
+            let mut rq = channel.rq.lock();
+            rq.arm(
+                &channel.recv_slots,
+                &channel.layout,
+                &channel.recv_memory,
+                pd.dma_lkey(),
+            )?;
+        }
+
+        // Not every driver likes to be asked for inline data.
+        let (qp, inline) = match Self::create(&channel, pd, &cq, me, config.inline) {
+            Ok(created) => created,
+            Err(_) if config.inline > 0 => Self::create(&channel, pd, &cq, me, 0)?,
+            Err(error) => return Err(error),
+        };
+        // SAFETY: Just created.
+        channel.qpn.store(unsafe { (*qp.as_ptr()).qp_num }, Relaxed);
+        channel.inline.store(inline, Relaxed);
+        // INVARIANT: From here the owner below keeps the channel until it is closed.
+        *channel.resources.lock() = Some(Resources {
+            qp,
+            cq,
+            pd: pd.clone(),
+            device: device_use,
+        });
+        {
+            let mut sq = channel.sq.lock();
+            sq.qp = Some(qp);
+            sq.inline = usize::try_from(inline).unwrap_or(0);
+        }
+        channel.rq.lock().qp = Some(qp);
+        Ok(Self {
+            owner: Owner(channel),
+            _state: PhantomData,
+        })
+    }
+
+    fn create(
+        channel: &Channel<H>,
+        pd: &Pd,
+        cq: &Cq,
+        context: *mut c_void,
+        inline: u32,
+    ) -> Result<(NonNull<bindings::ib_qp>, u32)> {
+        let config = &channel.config;
+        // SAFETY: Zero is a valid value of a plain C struct.
+        let mut init: bindings::ib_qp_init_attr = unsafe { mem::zeroed() };
+        init.event_handler = Some(qp_event::<H>);
+        init.qp_context = context;
+        init.send_cq = cq.raw();
+        init.recv_cq = cq.raw();
+        // One request more in each queue for the drain.
+        init.cap.max_send_wr = config.send_wrs.saturating_add(1);
+        init.cap.max_recv_wr = u32::from(config.recv_slots).saturating_add(1);
+        init.cap.max_send_sge = config.send_sges;
+        init.cap.max_recv_sge = u32::try_from(channel.layout.sges)?;
+        init.cap.max_inline_data = inline;
+        init.sq_sig_type = bindings::ib_sig_type_IB_SIGNAL_REQ_WR;
+        init.qp_type = bindings::ib_qp_type_IB_QPT_RC;
+        // SAFETY: Domain and completion queue are alive. The context is a channel that outlives
+        // the queue pair: its owner closes it first.
+        let qp = from_err_ptr(unsafe {
+            bindings::ib_create_qp_kernel(pd.raw(), &mut init, c"rsmc".as_ptr().cast())
+        })?;
+        Ok((NonNull::new(qp).ok_or(ENOMEM)?, init.cap.max_inline_data))
+    }
+
+    /// Binds the queue pair to `port` and posts all receives. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// The driver's error; the queue pair is then closed.
+    pub fn init(self, port: u32) -> Result<Qp<H, Init>> {
+        let mask = bindings::ib_qp_attr_mask_IB_QP_PKEY_INDEX
+            | bindings::ib_qp_attr_mask_IB_QP_ACCESS_FLAGS
+            | bindings::ib_qp_attr_mask_IB_QP_PORT;
+        let next: Qp<H, Init> = self.step(
+            bindings::ib_qp_state_IB_QPS_INIT,
+            mask,
+            |attr, _resources| {
+                attr.pkey_index = 0;
+                attr.port_num = port;
+                attr.qp_access_flags = Access::RemoteWrite.as_raw();
+                Ok(())
+            },
+        )?;
+        next.channel().begun.store(1, Release);
+        next.channel().rq.lock().flush()?;
+        Ok(next)
+    }
+}
+
+impl<H: Handler> Qp<H, Init> {
+    /// Connects to the peer's queue pair, to receive. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a path that cannot be, or the driver's error; the queue pair is then closed.
+    pub fn ready_to_receive(self, path: &Path) -> Result<Qp<H, ReadyToReceive>> {
+        let mask = bindings::ib_qp_attr_mask_IB_QP_AV
+            | bindings::ib_qp_attr_mask_IB_QP_PATH_MTU
+            | bindings::ib_qp_attr_mask_IB_QP_DEST_QPN
+            | bindings::ib_qp_attr_mask_IB_QP_RQ_PSN
+            | bindings::ib_qp_attr_mask_IB_QP_MAX_DEST_RD_ATOMIC
+            | bindings::ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER;
+        if !(1..=5).contains(&path.mtu) || path.qpn > 0x00ff_ffff || path.psn > 0x00ff_ffff {
+            return Err(EINVAL);
+        }
+        let sgid_index = u8::try_from(path.sgid_index)?;
+        let rnr_timer = self.channel().config.rnr_timer;
+        self.step(bindings::ib_qp_state_IB_QPS_RTR, mask, |attr, resources| {
+            // SAFETY: The queue pair is alive; it knows its port since `init`.
+            let port = unsafe { (*resources.qp.as_ptr()).port };
+            attr.path_mtu = u32::from(path.mtu);
+            attr.dest_qp_num = path.qpn;
+            attr.rq_psn = path.psn;
+            attr.max_dest_rd_atomic = 1;
+            attr.min_rnr_timer = rnr_timer;
+            let ah = &mut attr.ah_attr;
+            // SAFETY: The device is registered as long as the resources.
+            ah.type_ = unsafe { bindings::rdma_ah_find_type(resources.device.raw(), port) };
+            ah.ah_flags = bindings::ib_ah_flags_IB_AH_GRH as u8;
+            ah.port_num = port;
+            ah.grh.sgid_index = sgid_index;
+            ah.grh.hop_limit = path.hop_limit;
+            ah.grh.dgid.raw = path.dgid;
+            if ah.type_ == bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE {
+                ah.__bindgen_anon_1.roce.dmac = path.dmac;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl<H: Handler> Qp<H, ReadyToReceive> {
+    /// Allows sending. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// The driver's error; the queue pair is then closed.
+    pub fn ready_to_send(self) -> Result<Qp<H, ReadyToSend>> {
+        let mask = bindings::ib_qp_attr_mask_IB_QP_TIMEOUT
+            | bindings::ib_qp_attr_mask_IB_QP_RETRY_CNT
+            | bindings::ib_qp_attr_mask_IB_QP_RNR_RETRY
+            | bindings::ib_qp_attr_mask_IB_QP_SQ_PSN
+            | bindings::ib_qp_attr_mask_IB_QP_MAX_QP_RD_ATOMIC;
+        let config = self.channel().config;
+        let psn = self.psn();
+        let next: Qp<H, ReadyToSend> = self.step(
+            bindings::ib_qp_state_IB_QPS_RTS,
+            mask,
+            |attr, _resources| {
+                attr.timeout = config.ack_timeout;
+                attr.retry_cnt = config.retries;
+                attr.rnr_retry = config.rnr_retries;
+                attr.sq_psn = psn;
+                attr.max_rd_atomic = 1;
+                Ok(())
+            },
+        )?;
+        {
+            let channel = next.channel();
+            let mut sq = channel.sq.lock();
+            // It may have broken meanwhile; then nothing is sent.
+            sq.sendable = channel.failed.load(Acquire) == 0;
+        }
+        Ok(next)
+    }
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A range of memory that one device may use, until it is revoked.
+
+use super::{
+    device::Device,
+    dma::{Direction, DmaMap},
+    lock::{new_spinlock_bh, SpinLockBh},
+    ring::Pages, //
+};
+use core::ops::Range;
+use kernel::{
+    iov::{IovIterDest, IovIterSource},
+    prelude::*,
+    sync::Arc, //
+};
+
+/// Memory for rings: order-0 pages, mapped for a device.
+///
+/// After [`Region::revoke`] the device is out of reach, but the bytes can still be read: what a
+/// peer wrote before its link died is still there for the application.
+#[pin_data]
+pub struct Region {
+    pages: Arc<Pages>,
+    sync: bool,
+    #[pin]
+    map: SpinLockBh<Option<Arc<DmaMap>>>,
+}
+
+impl Region {
+    /// Allocates and maps `len` bytes, rounded up to pages and zeroed. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for zero bytes, `ENODEV` when the device is going away, `ENOMEM`.
+    pub fn new(device: &Arc<Device>, len: usize, direction: Direction) -> Result<Arc<Self>> {
+        let pages = Pages::new(len)?;
+        let map = DmaMap::new(device, pages.clone(), direction)?;
+        let sync = map.needs_sync();
+        Arc::pin_init(
+            pin_init!(Self {
+                pages,
+                sync,
+                map <- new_spinlock_bh!(Some(map), "rsmc_rdma::region"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The size in bytes, a multiple of the page size.
+    pub fn len(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Never: regions are not empty.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Ends the device's use of the memory, once requests under way are done.
+    ///
+    /// Requests posted and memory regions registered before keep the mapping until they end.
+    pub fn revoke(&self) {
+        let map = self.map.lock().take();
+        drop(map);
+    }
+
+    /// The mapping, unless revoked.
+    pub(super) fn map(&self) -> Option<Arc<DmaMap>> {
+        self.map.lock().clone()
+    }
+
+    pub(super) fn pages(&self) -> &Arc<Pages> {
+        &self.pages
+    }
+
+    fn range(&self, offset: usize, len: usize) -> Range<usize> {
+        let end = offset.saturating_add(len).min(self.len());
+        offset.min(end)..end
+    }
+
+    fn before_read(&self, offset: usize, len: usize) {
+        if self.sync {
+            if let Some(map) = self.map() {
+                map.sync_for_cpu(self.range(offset, len));
+            }
+        }
+    }
+
+    fn after_write(&self, offset: usize, len: usize) {
+        if self.sync {
+            if let Some(map) = self.map() {
+                map.sync_for_device(self.range(offset, len));
+            }
+        }
+    }
+
+    /// Copies up to `len` bytes at `offset` to `iter`; returns how many. May fault, so sleep.
+    pub fn read(&self, offset: usize, len: usize, iter: &mut IovIterDest<'_>) -> usize {
+        self.before_read(offset, len);
+        self.pages.copy_out_iter(offset, len, iter)
+    }
+
+    /// Copies bytes at `offset` to `out`; returns how many.
+    pub fn read_slice(&self, offset: usize, out: &mut [u8]) -> usize {
+        self.before_read(offset, out.len());
+        self.pages.copy_out(offset, out)
+    }
+
+    /// Copies up to `len` bytes from `iter` to `offset`; returns how many. May fault, so sleep.
+    pub fn write(&self, offset: usize, len: usize, iter: &mut IovIterSource<'_>) -> usize {
+        let n = self.pages.copy_in_iter(offset, len, iter);
+        self.after_write(offset, n);
+        n
+    }
+
+    /// Copies `bytes` to `offset`; returns how many.
+    pub fn write_slice(&self, offset: usize, bytes: &[u8]) -> usize {
+        let n = self.pages.copy_in(offset, bytes);
+        self.after_write(offset, n);
+        n
+    }
+
+    /// Writes `len` zeros at `offset`; returns how many.
+    pub fn zero(&self, offset: usize, len: usize) -> usize {
+        let n = self.pages.zero(offset, len);
+        self.after_write(offset, n);
+        n
+    }
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory that a network card or a peer may write at any time.
+//!
+//! It is never a `&[u8]`: a reference promises the compiler that nobody else writes, and a hostile
+//! peer can always write. All access is copying by C functions, from and to memory that is ours.
+
+use super::region::Region;
+use core::ptr::NonNull;
+use kernel::{
+    iov::{IovIterDest, IovIterSource},
+    page::{Page, PAGE_SIZE},
+    prelude::*,
+    sync::Arc, //
+};
+use smc_bindings as bindings;
+
+/// Zeroed order-0 pages, seen as one range of bytes.
+///
+/// # Invariants
+///
+/// `addrs[i]` is where the kernel has `pages[i]` mapped; both lists are equally long. The memory
+/// is only accessed by devices and by functions of C.
+pub struct Pages {
+    addrs: KVec<NonNull<u8>>,
+    pages: KVec<Page>,
+}
+
+// SAFETY: Raw memory without a thread.
+unsafe impl Send for Pages {}
+// SAFETY: Concurrent copies mix bytes, like concurrent DMA; no reference to the memory exists.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// Allocates enough pages for `len` bytes. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for zero bytes, `ENOMEM`.
+    pub(super) fn new(len: usize) -> Result<Arc<Self>> {
+        if len == 0 {
+            return Err(EINVAL);
+        }
+        let count = len.div_ceil(PAGE_SIZE);
+        let mut this = Self {
+            addrs: KVec::with_capacity(count, GFP_KERNEL)?,
+            pages: KVec::with_capacity(count, GFP_KERNEL)?,
+        };
+        for _ in 0..count {
+            let page = Page::alloc_page(GFP_KERNEL | __GFP_ZERO)?;
+            // SAFETY: The page is valid. It is not from high memory, so it has an address.
+            let addr = unsafe { bindings::page_address(page.as_ptr()) };
+            // INVARIANT: One entry for each list.
+            this.addrs
+                .push(NonNull::new(addr.cast()).ok_or(ENOMEM)?, GFP_KERNEL)?;
+            this.pages.push(page, GFP_KERNEL)?;
+        }
+        Ok(Arc::new(this, GFP_KERNEL)?)
+    }
+
+    /// The number of pages.
+    pub(super) fn count(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// The number of bytes.
+    pub(super) fn len(&self) -> usize {
+        self.pages.len().saturating_mul(PAGE_SIZE)
+    }
+
+    pub(super) fn page(&self, index: usize) -> Option<*mut bindings::page> {
+        self.pages.get(index).map(Page::as_ptr)
+    }
+
+    /// The kernel's address of the byte at `offset`, and how many bytes of its page follow.
+    pub(super) fn at(&self, offset: usize) -> Option<(NonNull<u8>, usize)> {
+        let base = self.addrs.get(offset / PAGE_SIZE)?;
+        let within = offset % PAGE_SIZE;
+        // SAFETY: Inside the page.
+        let addr = unsafe { base.add(within) };
+        Some((addr, PAGE_SIZE.wrapping_sub(within)))
+    }
+
+    /// Calls `f(pointer, length, done before)` page by page, until it does less than asked.
+    ///
+    /// Returns how much was done. Every pointer is valid for its length.
+    fn walk(
+        &self,
+        offset: usize,
+        len: usize,
+        mut f: impl FnMut(*mut u8, usize, usize) -> usize,
+    ) -> usize {
+        let mut done = 0usize;
+        while done < len {
+            let Some((ptr, room)) = offset.checked_add(done).and_then(|at| self.at(at)) else {
+                break;
+            };
+            let n = room.min(len.wrapping_sub(done));
+            let did = f(ptr.as_ptr(), n, done).min(n);
+            done = done.wrapping_add(did);
+            if did < n {
+                break;
+            }
+        }
+        done
+    }
+
+    pub(super) fn copy_out(&self, offset: usize, out: &mut [u8]) -> usize {
+        let dst = out.as_mut_ptr();
+        self.walk(offset, out.len(), |src, n, done| {
+            // SAFETY: `src` is valid for `n` bytes, and `done + n <= out.len()`. The copy is done
+            // by C, so it may race with the device: some bytes are copied, old or new.
+            unsafe { bindings::memcpy(dst.add(done).cast(), src.cast(), n) };
+            n
+        })
+    }
+
+    pub(super) fn copy_in(&self, offset: usize, bytes: &[u8]) -> usize {
+        let src = bytes.as_ptr();
+        self.walk(offset, bytes.len(), |dst, n, done| {
+            // SAFETY: `dst` is valid for `n` bytes, and `done + n <= bytes.len()`.
+            unsafe { bindings::memcpy(dst.cast(), src.add(done).cast(), n) };
+            n
+        })
+    }
+
+    pub(super) fn copy_out_iter(
+        &self,
+        offset: usize,
+        len: usize,
+        iter: &mut IovIterDest<'_>,
+    ) -> usize {
+        let iter = iter.as_raw();
+        self.walk(offset, len, |src, n, _| {
+            // SAFETY: `src` is valid for `n` bytes; the iterator is valid as it is borrowed.
+            unsafe { bindings::_copy_to_iter(src.cast(), n, iter) }
+        })
+    }
+
+    pub(super) fn copy_in_iter(
+        &self,
+        offset: usize,
+        len: usize,
+        iter: &mut IovIterSource<'_>,
+    ) -> usize {
+        let iter = iter.as_raw();
+        self.walk(offset, len, |dst, n, _| {
+            // SAFETY: `dst` is valid for `n` bytes; the iterator is valid as it is borrowed.
+            unsafe { bindings::_copy_from_iter(dst.cast(), n, iter) }
+        })
+    }
+
+    pub(super) fn zero(&self, offset: usize, len: usize) -> usize {
+        self.walk(offset, len, |dst, n, _| {
+            // SAFETY: `dst` is valid for `n` bytes.
+            unsafe { bindings::memset(dst.cast(), 0, n) };
+            n
+        })
+    }
+}
+
+/// A ring of `size` bytes in a [`Region`], for example one element of a slab.
+///
+/// Positions wrap: they may be at most twice the size, lengths at most the size.
+#[derive(Clone)]
+pub struct Ring {
+    region: Arc<Region>,
+    base: usize,
+    size: usize,
+}
+
+/// One or two pieces of a region; the second is there when the range wraps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where it begins, in bytes from the beginning of the region.
+    pub offset: usize,
+    /// Its length in bytes.
+    pub len: usize,
+}
+
+impl Ring {
+    /// The `size` bytes from `base` on.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a ring that is empty or not inside the region.
+    pub fn new(region: Arc<Region>, base: usize, size: usize) -> Result<Self> {
+        let end = base.checked_add(size).ok_or(EINVAL)?;
+        if size == 0 || end > region.len() {
+            return Err(EINVAL);
+        }
+        Ok(Self { region, base, size })
+    }
+
+    /// The region.
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// The size in bytes.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Where the ring begins in its region.
+    pub fn base(&self) -> usize {
+        self.base
+    }
+
+    /// The pieces of the region that `len` bytes from `pos` on are in; the second may be empty.
+    pub fn pieces(&self, pos: usize, len: usize) -> [Piece; 2] {
+        let pos = pos.checked_rem(self.size).unwrap_or(0);
+        let len = len.min(self.size);
+        let first = len.min(self.size.wrapping_sub(pos));
+        [
+            Piece {
+                offset: self.base.wrapping_add(pos),
+                len: first,
+            },
+            Piece {
+                offset: self.base,
+                len: len.wrapping_sub(first),
+            },
+        ]
+    }
+
+    /// Runs `f` on both pieces; stops when one is not done in full.
+    fn each(&self, pos: usize, len: usize, mut f: impl FnMut(Piece, usize) -> usize) -> usize {
+        let mut done = 0usize;
+        for piece in self.pieces(pos, len) {
+            let did = f(piece, done);
+            done = done.wrapping_add(did);
+            if did < piece.len {
+                break;
+            }
+        }
+        done
+    }
+
+    /// Copies up to `len` bytes from `pos` on to `iter`; returns how many. May fault, so sleep.
+    pub fn read(&self, pos: usize, len: usize, iter: &mut IovIterDest<'_>) -> usize {
+        self.each(pos, len, |p, _| self.region.read(p.offset, p.len, iter))
+    }
+
+    /// Copies bytes from `pos` on to `out`; returns how many.
+    pub fn read_slice(&self, pos: usize, out: &mut [u8]) -> usize {
+        self.each(pos, out.len(), |p, done| {
+            match out.get_mut(done..done.wrapping_add(p.len)) {
+                Some(out) => self.region.read_slice(p.offset, out),
+                None => 0,
+            }
+        })
+    }
+
+    /// Copies up to `len` bytes from `iter` to `pos`; returns how many. May fault, so sleep.
+    pub fn write(&self, pos: usize, len: usize, iter: &mut IovIterSource<'_>) -> usize {
+        self.each(pos, len, |p, _| self.region.write(p.offset, p.len, iter))
+    }
+
+    /// Copies `bytes` to `pos`; returns how many.
+    pub fn write_slice(&self, pos: usize, bytes: &[u8]) -> usize {
+        self.each(pos, bytes.len(), |p, done| {
+            match bytes.get(done..done.wrapping_add(p.len)) {
+                Some(bytes) => self.region.write_slice(p.offset, bytes),
+                None => 0,
+            }
+        })
+    }
+
+    /// Fills the whole ring with zeros, before another connection gets it.
+    pub fn clear(&self) {
+        self.region.zero(self.base, self.size);
+    }
+}

@@ -1,0 +1,518 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The send queue: slots, and chains built in place.
+//!
+//! A slot belongs to one chain from posting to the completion of the chain's last request, the
+//! only one that is signaled. A request in the middle completes only with an error, and then by
+//! another `ib_cqe` of the same slot; requests of a queue pair complete in order, so nothing comes
+//! after the last. Slots live in the channel, which is freed only after the queue was drained.
+
+use super::{
+    completion::{Completion, Status},
+    dma::DmaMap,
+    wr::{Source, Write}, //
+};
+use crate::errno::ENOTCONN;
+use core::{
+    mem,
+    ptr::{self, NonNull}, //
+};
+use kernel::{
+    ffi::c_void,
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc,
+        Completion as Done, //
+    }, //
+};
+use smc_bindings as bindings;
+
+/// The two `ib_cqe`s of a slot. `last` is first, so that both can be found from their address.
+#[repr(C)]
+pub(super) struct SendSlot {
+    pub(super) last: bindings::ib_cqe,
+    pub(super) member: bindings::ib_cqe,
+    /// The channel, as a number without ownership.
+    pub(super) owner: Atomic<*mut c_void>,
+    pub(super) index: u16,
+}
+
+// SAFETY: Written before the queue pair exists and only read afterwards.
+unsafe impl Send for SendSlot {}
+// SAFETY: As above.
+unsafe impl Sync for SendSlot {}
+
+impl SendSlot {
+    pub(super) fn new(
+        index: u16,
+        last: unsafe extern "C" fn(*mut bindings::ib_cq, *mut bindings::ib_wc),
+        member: unsafe extern "C" fn(*mut bindings::ib_cq, *mut bindings::ib_wc),
+    ) -> Self {
+        Self {
+            last: bindings::ib_cqe { done: Some(last) },
+            member: bindings::ib_cqe { done: Some(member) },
+            owner: Atomic::new(ptr::null_mut()),
+            index,
+        }
+    }
+}
+
+/// Somebody who sleeps until a request is done.
+#[pin_data]
+pub(super) struct Waiter {
+    #[pin]
+    done: Done,
+    failed: Atomic<i32>,
+}
+
+impl Waiter {
+    pub(super) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                done <- Done::new(),
+                failed: Atomic::new(0),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    pub(super) fn finish(&self, status: Status) {
+        if !status.is_success() {
+            self.failed.store(1, Relaxed);
+        }
+        self.done.complete_all();
+    }
+
+    pub(super) fn wait(&self) -> Result {
+        self.done.wait_for_completion();
+        if self.failed.load(Relaxed) == 0 {
+            Ok(())
+        } else {
+            Err(EIO)
+        }
+    }
+}
+
+/// Who hears of the end of a chain.
+pub(super) enum Job<T> {
+    /// Nobody; the slot is free.
+    Idle,
+    /// The handler, with this token.
+    Post(T),
+    /// A waiting thread.
+    Sync(Arc<Waiter>),
+}
+
+/// A chain that has ended. Dropping it may free memory: not under the lock.
+pub(super) struct Ended<T> {
+    pub(super) job: Job<T>,
+    pub(super) completion: Completion,
+    pub(super) _keep: Option<Arc<DmaMap>>,
+}
+
+struct Entry<T> {
+    job: Job<T>,
+    wrs: u32,
+    failed: Option<Completion>,
+    keep: Option<Arc<DmaMap>>,
+    /// Posted in part: no completion of the last request will come.
+    lost: bool,
+}
+
+#[derive(Clone, Copy)]
+union AnyWr {
+    send: bindings::ib_send_wr,
+    rdma: bindings::ib_rdma_wr,
+    reg: bindings::ib_reg_wr,
+}
+
+/// What is needed besides writes.
+pub(super) enum Last<'a> {
+    /// A SEND of these bytes.
+    Message(&'a [u8]),
+    /// The registration of this memory region under this key, with this access.
+    Register(*mut bindings::ib_mr, u32, i32),
+    /// The invalidation of this key.
+    Invalidate(u32),
+}
+
+/// Why a chain was not posted.
+pub(super) enum Refused<T> {
+    /// Nothing was posted.
+    Clean(Job<T>, Error),
+    /// Some of it was; the slot stays busy until the queue is drained, and the job with it.
+    Torn,
+}
+
+/// The part of a channel behind its send lock.
+///
+/// # Invariants
+///
+/// While `qp` is set it is a queue pair whose completions find `slots`, and `sge.len()` is
+/// `wr.len() * sges_per_wr`.
+pub(super) struct Sq<T> {
+    /// The queue pair, until closing begins.
+    pub(super) qp: Option<NonNull<bindings::ib_qp>>,
+    /// Whether it is in RTS.
+    pub(super) sendable: bool,
+    /// The address for the device, and for the CPU, of each slot's message.
+    pub(super) message: KVec<(u64, NonNull<u8>)>,
+    pub(super) slots: NonNull<SendSlot>,
+    pub(super) lkey: u32,
+    pub(super) inline: usize,
+    sges_per_wr: usize,
+    free_wrs: u32,
+    free: KVec<u16>,
+    entries: KVec<Entry<T>>,
+    wr: KVec<AnyWr>,
+    sge: KVec<bindings::ib_sge>,
+}
+
+// SAFETY: The pointers are to objects that any thread may use under the lock around this.
+unsafe impl<T: Send> Send for Sq<T> {}
+
+impl<T> Sq<T> {
+    /// A queue of `depth` requests and `slots` chains of at most `chain` requests each.
+    pub(super) fn new(
+        slots: NonNull<SendSlot>,
+        count: u16,
+        depth: u32,
+        chain: usize,
+        sges_per_wr: usize,
+    ) -> Result<Self> {
+        let n = usize::from(count);
+        let mut this = Self {
+            qp: None,
+            sendable: false,
+            message: KVec::with_capacity(n, GFP_KERNEL)?,
+            slots,
+            lkey: 0,
+            inline: 0,
+            sges_per_wr,
+            free_wrs: depth,
+            free: KVec::with_capacity(n, GFP_KERNEL)?,
+            entries: KVec::with_capacity(n, GFP_KERNEL)?,
+            wr: KVec::with_capacity(chain, GFP_KERNEL)?,
+            sge: KVec::new(),
+        };
+        for index in 0..count {
+            this.free.push(index, GFP_KERNEL)?;
+            this.entries.push(
+                Entry {
+                    job: Job::Idle,
+                    wrs: 0,
+                    failed: None,
+                    keep: None,
+                    lost: false,
+                },
+                GFP_KERNEL,
+            )?;
+        }
+        for _ in 0..chain {
+            // SAFETY: Zero is a valid value of plain C structs.
+            this.wr.push(unsafe { mem::zeroed() }, GFP_KERNEL)?;
+        }
+        for _ in 0..chain.checked_mul(sges_per_wr).ok_or(EINVAL)? {
+            // SAFETY: As above.
+            this.sge.push(unsafe { mem::zeroed() }, GFP_KERNEL)?;
+        }
+        Ok(this)
+    }
+
+    pub(super) fn free_slots(&self) -> usize {
+        self.free.len()
+    }
+
+    /// The element `n` of request `wr`.
+    fn sge(&mut self, wr: usize, n: usize) -> Option<&mut bindings::ib_sge> {
+        let index = wr.checked_mul(self.sges_per_wr)?.checked_add(n)?;
+        self.sge.get_mut(index)
+    }
+
+    fn set_sge(&mut self, wr: usize, n: usize, addr: u64, length: u32, lkey: u32) -> Result {
+        if n >= self.sges_per_wr {
+            return Err(EINVAL);
+        }
+        *self.sge(wr, n).ok_or(EINVAL)? = bindings::ib_sge { addr, length, lkey };
+        Ok(())
+    }
+
+    /// Fills in request `at`; elements have been set already.
+    fn set_send(
+        &mut self,
+        at: usize,
+        opcode: bindings::ib_wr_opcode,
+        sges: usize,
+        flags: u32,
+    ) -> Result {
+        let sg_list = ptr::from_mut(self.sge(at, 0).ok_or(EINVAL)?);
+        let num_sge = i32::try_from(sges)?;
+        let wr = self.wr.get_mut(at).ok_or(EINVAL)?;
+        // SAFETY: Zero is a valid value of plain C structs.
+        *wr = unsafe { mem::zeroed() };
+        // Every member of the union begins with the generic request.
+        wr.send.opcode = opcode;
+        wr.send.sg_list = sg_list;
+        wr.send.num_sge = num_sge;
+        wr.send.send_flags = flags as i32;
+        Ok(())
+    }
+
+    /// Adds the requests for `write` from request `at` on; returns the next free one.
+    fn add_write(
+        &mut self,
+        mut at: usize,
+        write: &Write<'_>,
+        keep: &mut Option<Arc<DmaMap>>,
+    ) -> Result<usize> {
+        let opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;
+        let end = write.offset.checked_add(write.len).ok_or(EINVAL)?;
+        if write.len == 0 {
+            return Err(EINVAL);
+        }
+        let (region, mr) = match write.from {
+            Source::Region(region) => (region, None),
+            Source::Mr(mr) => (&**mr.region(), Some(mr)),
+        };
+        if end > region.len() {
+            return Err(EINVAL);
+        }
+        if write.len <= self.inline {
+            let (ptr, room) = region.pages().at(write.offset).ok_or(EINVAL)?;
+            if write.len <= room {
+                // The driver copies the bytes before posting returns; no key is looked at.
+                self.set_sge(at, 0, ptr.as_ptr() as u64, u32::try_from(write.len)?, 0)?;
+                self.set_send(at, opcode, 1, bindings::ib_send_flags_IB_SEND_INLINE as u32)?;
+                self.set_remote(at, write, 0)?;
+                return at.checked_add(1).ok_or(EINVAL);
+            }
+        }
+        if let Some(mr) = mr {
+            let addr = mr.addr().checked_add(write.offset as u64).ok_or(EINVAL)?;
+            self.set_sge(at, 0, addr, u32::try_from(write.len)?, mr.lkey())?;
+            self.set_send(at, opcode, 1, 0)?;
+            self.set_remote(at, write, 0)?;
+            return at.checked_add(1).ok_or(EINVAL);
+        }
+
+        let map = region.map().ok_or(ENODEV)?;
+        match keep {
+            Some(kept) if !Arc::ptr_eq(kept, &map) => return Err(EINVAL),
+            Some(_) => {}
+            None => *keep = Some(map.clone()),
+        }
+        let lkey = self.lkey;
+        let mut used = 0usize;
+        let mut begun = 0u64;
+        let mut sum = 0u64;
+        map.pieces(write.offset..end, |addr, len| {
+            if used == self.sges_per_wr {
+                self.set_send(at, opcode, used, 0)?;
+                self.set_remote(at, write, begun)?;
+                at = at.checked_add(1).ok_or(EINVAL)?;
+                used = 0;
+                begun = sum;
+            }
+            self.set_sge(at, used, addr, len, lkey)?;
+            used = used.wrapping_add(1);
+            sum = sum.wrapping_add(u64::from(len));
+            Ok(())
+        })?;
+        self.set_send(at, opcode, used, 0)?;
+        self.set_remote(at, write, begun)?;
+        at.checked_add(1).ok_or(EINVAL)
+    }
+
+    /// The destination of request `at`: `begun` bytes after that of `write`. The number is the
+    /// peer's; if it wraps, the peer's device refuses it.
+    fn set_remote(&mut self, at: usize, write: &Write<'_>, begun: u64) -> Result {
+        let wr = self.wr.get_mut(at).ok_or(EINVAL)?;
+        wr.rdma.remote_addr = write.to.addr.wrapping_add(begun);
+        wr.rdma.rkey = write.to.rkey;
+        Ok(())
+    }
+
+    /// Adds the last request at `at`; returns the number of requests.
+    fn add_last(&mut self, at: usize, slot: u16, last: &Last<'_>) -> Result<usize> {
+        match *last {
+            Last::Message([]) => return Ok(at),
+            Last::Message(bytes) => {
+                let (addr, ptr) = *self.message.get(usize::from(slot)).ok_or(EINVAL)?;
+                let inline = bytes.len() <= self.inline;
+                let (addr, flags) = if inline {
+                    (
+                        ptr.as_ptr() as u64,
+                        bindings::ib_send_flags_IB_SEND_INLINE as u32,
+                    )
+                } else {
+                    (addr, 0)
+                };
+                let lkey = self.lkey;
+                self.set_sge(at, 0, addr, u32::try_from(bytes.len())?, lkey)?;
+                self.set_send(at, bindings::ib_wr_opcode_IB_WR_SEND, 1, flags)?;
+            }
+            Last::Register(mr, key, access) => {
+                self.set_send(at, bindings::ib_wr_opcode_IB_WR_REG_MR, 0, 0)?;
+                let wr = self.wr.get_mut(at).ok_or(EINVAL)?;
+                wr.reg.mr = mr;
+                wr.reg.key = key;
+                wr.reg.access = access;
+            }
+            Last::Invalidate(rkey) => {
+                self.set_send(at, bindings::ib_wr_opcode_IB_WR_LOCAL_INV, 0, 0)?;
+                let wr = self.wr.get_mut(at).ok_or(EINVAL)?;
+                wr.send.ex.invalidate_rkey = rkey;
+            }
+        }
+        at.checked_add(1).ok_or(EINVAL)
+    }
+
+    fn build(
+        &mut self,
+        slot: u16,
+        writes: &[Write<'_>],
+        last: &Last<'_>,
+        keep: &mut Option<Arc<DmaMap>>,
+    ) -> Result<u32> {
+        let mut at = 0usize;
+        for write in writes {
+            at = self.add_write(at, write, keep)?;
+        }
+        let count = self.add_last(at, slot, last)?;
+        if count == 0 {
+            return Err(EINVAL);
+        }
+        // SAFETY: The slots are an array with an element for every index in `free`; they are only
+        // read, and their address stays the same for the life of the channel.
+        let cqes = unsafe {
+            let slot = self.slots.as_ptr().add(usize::from(slot));
+            (&raw mut (*slot).last, &raw mut (*slot).member)
+        };
+        let base = self.wr.as_mut_ptr();
+        for (i, wr) in self.wr.iter_mut().take(count).enumerate() {
+            let next = i.wrapping_add(1);
+            // SAFETY: `send` is the common beginning of all members, and all of it was
+            // initialised; `next` is inside the vector unless this is the last.
+            unsafe {
+                if next < count {
+                    wr.send.__bindgen_anon_1.wr_cqe = cqes.1;
+                    wr.send.next = base.add(next).cast();
+                } else {
+                    wr.send.__bindgen_anon_1.wr_cqe = cqes.0;
+                    wr.send.next = ptr::null_mut();
+                    wr.send.send_flags |= (bindings::ib_send_flags_IB_SEND_SIGNALED
+                        | bindings::ib_send_flags_IB_SEND_SOLICITED)
+                        as i32;
+                }
+            }
+        }
+        Ok(u32::try_from(count)?)
+    }
+
+    /// Builds and posts a chain in the next free slot. `write_message` puts the message into the
+    /// memory of that slot.
+    pub(super) fn post(
+        &mut self,
+        job: Job<T>,
+        writes: &[Write<'_>],
+        last: Last<'_>,
+        write_message: impl FnOnce(u16, &[u8]) -> Result,
+    ) -> Result<(), Refused<T>> {
+        let Some(qp) = self.qp.filter(|_| self.sendable) else {
+            return Err(Refused::Clean(job, ENOTCONN.error()));
+        };
+        let Some(slot) = self.free.last().copied() else {
+            return Err(Refused::Clean(job, EAGAIN));
+        };
+        let mut keep = None;
+        let count = match self.build(slot, writes, &last, &mut keep) {
+            Ok(count) if count > self.free_wrs => return Err(Refused::Clean(job, EAGAIN)),
+            Ok(count) => count,
+            Err(error) => return Err(Refused::Clean(job, error)),
+        };
+        if let Last::Message(bytes) = last {
+            if let Err(error) = write_message(slot, bytes) {
+                return Err(Refused::Clean(job, error));
+            }
+        }
+        let Some(entry) = self.entries.get_mut(usize::from(slot)) else {
+            return Err(Refused::Clean(job, EINVAL));
+        };
+        // The completion may come before posting returns; it waits for our lock.
+        *entry = Entry {
+            job,
+            wrs: count,
+            failed: None,
+            keep,
+            lost: false,
+        };
+        let first = self.wr.as_ptr().cast::<bindings::ib_send_wr>();
+        let mut bad = ptr::null();
+        // SAFETY:
+        // - The queue pair is alive: closing clears `qp` under this lock before it destroys it.
+        // - The chain was built above; drivers do not keep pointers to requests or elements.
+        // - What the elements name stays: message memory and `keep` until the slot is free,
+        //   inline bytes are copied now, a registered region is guarded by its key.
+        // - `free_wrs` sees to it that the queue is not overrun.
+        let ret = unsafe { bindings::ib_post_send(qp.as_ptr(), first, &raw mut bad) };
+        if ret != 0 && ptr::eq(bad, first) {
+            entry.keep = None;
+            let job = mem::replace(&mut entry.job, Job::Idle);
+            return Err(Refused::Clean(job, Error::from_errno(ret)));
+        }
+        self.free.pop();
+        self.free_wrs = self.free_wrs.wrapping_sub(count);
+        if ret != 0 {
+            entry.lost = true;
+            self.sendable = false;
+            return Err(Refused::Torn);
+        }
+        Ok(())
+    }
+
+    /// A request of slot `index` has ended, the last one or one before it.
+    pub(super) fn completed(
+        &mut self,
+        index: u16,
+        completion: Completion,
+        last: bool,
+    ) -> Option<Ended<T>> {
+        let entry = self.entries.get_mut(usize::from(index))?;
+        if !completion.status.is_success() {
+            self.sendable = false;
+            if entry.failed.is_none() {
+                entry.failed = Some(completion);
+            }
+        }
+        if !last || matches!(entry.job, Job::Idle) {
+            return None;
+        }
+        let ended = Ended {
+            job: mem::replace(&mut entry.job, Job::Idle),
+            completion: entry.failed.take().unwrap_or(completion),
+            _keep: entry.keep.take(),
+        };
+        self.free_wrs = self.free_wrs.wrapping_add(entry.wrs);
+        // The capacity is there, so this does not allocate.
+        let _ = self.free.push(index, GFP_ATOMIC);
+        Some(ended)
+    }
+
+    /// Whether a chain still waits for a completion that must come; with `torn` also whether one
+    /// of a chain that was posted in part may come.
+    pub(super) fn is_busy(&self, torn: bool) -> bool {
+        self.entries
+            .iter()
+            .any(|entry| !matches!(entry.job, Job::Idle) && (torn || !entry.lost))
+    }
+
+    /// Takes a chain that was posted in part. Only after the queue was drained and destroyed.
+    pub(super) fn reclaim(&mut self) -> Option<Ended<T>> {
+        let index = self
+            .entries
+            .iter()
+            .position(|entry| !matches!(entry.job, Job::Idle))?;
+        self.completed(u16::try_from(index).ok()?, Completion::flushed(), true)
+    }
+}

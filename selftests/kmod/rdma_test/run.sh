@@ -1,0 +1,71 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# Runs in a guest as root: two namespaces joined by veth, rxe on each end, then
+# rdma_test.ko with removals of devices and of the module while queue pairs work.
+# usage: run.sh [rdma_test.ko]    prints TAP lines, exits 0 when nothing failed
+
+ko=${1:-${RSMC_KO:-/rsmc/rsmc.ko}}
+rounds=${ROUNDS:-3}
+failed=0
+
+verdict() { # status text
+	if [ "$1" = 0 ]; then echo "ok $2"; else echo "not ok $2"; failed=1; fi
+}
+
+logged() { dmesg | grep -c "$1"; }
+
+setup() {
+	modprobe -a rdma_rxe veth dummy || exit 4
+	ip netns add ra
+	ip netns add rb
+	ip link add va netns ra type veth peer name vb netns rb
+	ip -n rb link add dummy0 type dummy # so that the numbers of va and vb differ
+	for i in a b; do
+		[ $i = a ] && addr=10.9.0.1 || addr=10.9.0.2
+		ip -n r$i link set lo up
+		ip -n r$i addr add $addr/24 dev v$i
+		ip -n r$i link set v$i up
+		ip netns exec r$i rdma link add rxe$i type rxe netdev v$i || exit 4
+	done
+	ip netns exec ra ping -c 1 -W 2 10.9.0.2 >/dev/null
+	ip -n ra neigh flush all # the module resolves by itself
+}
+
+setup
+insmod "$ko"
+verdict $? "insmod runs the cases"
+dmesg | grep -E 'rdma_test: (ok|not ok)' | sed 's/.*rdma_test: //'
+[ "$(logged 'rdma_test: not ok')" = 0 ]
+verdict $? "no case failed"
+[ "$(logged 'rdma_test: ok')" -ge 26 ]
+verdict $? "all cases ran"
+
+for round in $(seq "$rounds"); do
+	sleep 1
+	timeout 30 ip netns exec ra rdma link del rxea
+	verdict $? "round $round: device deleted under load"
+	[ "$(logged 'rdma_test: removed device')" = $((round * 2 - 1)) ]
+	verdict $? "round $round: users were revoked"
+	timeout 30 rmmod rdma_test
+	verdict $? "round $round: module removed"
+
+	ip netns exec ra rdma link add rxea type rxe netdev va
+	insmod "$ko"
+	verdict $? "round $round: loaded again"
+	sleep 1
+	if [ "$round" = "$rounds" ]; then
+		timeout 30 rmmod rdma_test
+		verdict $? "round $round: module removed under load"
+	fi
+done
+
+# sent N, errors E, received N: the last pumps must have moved something
+dmesg | grep -E 'rdma_test: closing: [0-9]{2,} sent' >/dev/null
+verdict $? "the pumps moved data"
+[ "$(dmesg | grep -cE 'BUG|WARNING:|Oops|could not be drained|still works|hung')" = 0 ]
+verdict $? "the kernel has nothing to complain about"
+dmesg | grep -E 'rdma_test:|BUG|WARNING:|RIP|Call Trace' | tail -n 150
+timeout 20 modprobe -r rdma_rxe
+verdict $? "rdma_rxe unloads, so nothing holds a device"
+exit $failed
