@@ -181,6 +181,7 @@ fn links() -> Result<()> {
         "127.0.0.1 localhost\n::1 localhost\n10.77.0.1 a\n10.77.0.2 b\n",
     );
     let _ = fs::write("/etc/resolv.conf", "");
+    let _ = fs::write("/proc/sys/kernel/hostname", "guest");
     Ok(())
 }
 
