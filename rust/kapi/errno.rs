@@ -19,6 +19,12 @@ impl Errno {
         Error::from_errno(self.0.wrapping_neg())
     }
 
+    /// The positive number.
+    #[inline]
+    pub(crate) fn number(self) -> i32 {
+        self.0
+    }
+
     /// Whether `err` is this error.
     #[inline]
     pub fn is(self, err: Error) -> bool {

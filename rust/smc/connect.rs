@@ -17,7 +17,8 @@ use kapi::{
     net::{
         args::Addr,
         sock::state,
-        socket as file, syn, //
+        socket as file,
+        syn, //
     },
     sys::wait, //
 };
@@ -59,6 +60,7 @@ pub(crate) fn connect(
         match &*phase {
             Phase::Init => {
                 *phase = Phase::Connecting;
+                this.refusal.store(0, Relaxed);
                 this.hint.store(hint::CONNECTING, Relaxed);
                 Call::First
             }
@@ -95,7 +97,7 @@ fn first(
 ) -> Result {
     if this.hook().is_err() {
         // Without the hooks the SYN would lack the option, and the peer would be blamed for it.
-        give_up(this, socket, Reason::NoMemory);
+        give_up(this, socket, Reason::NoMemory)?;
         return socket.native_connect(addr, flags);
     }
     let started = socket.start_connect(addr);
@@ -110,6 +112,9 @@ fn first(
     match socket.finish_connect(addr, false) {
         Ok(()) => {
             proceed(this);
+            if this.refusal.load(Relaxed) != 0 {
+                return Err(socket.fail_connect());
+            }
             Ok(())
         }
         Err(err) => {
@@ -131,7 +136,8 @@ fn first(
 fn in_background(this: &Arc<Socket>, socket: &file::Socket) {
     if this.start_watching(socket).is_err() {
         // Nobody would notice when the connection stands. It may stand already.
-        give_up(this, socket, Reason::NoMemory);
+        // What is refused is reported as the connection's error.
+        let _ = give_up(this, socket, Reason::NoMemory);
         return;
     }
     if this.sock.state() != state::SYN_SENT {
@@ -186,14 +192,19 @@ fn decide(this: &Socket, phase: &mut Phase) {
     let offered = syn::answered(&guard);
     drop(guard);
     let reason = if offered {
-        // The peer waits for a CLC message and must get one before anything else.
-        let reason = Reason::NoDevice;
-        let _ = clc::send(&this.sock, &clc::client_decline(reason));
-        reason
+        Reason::NoDevice
     } else {
         Reason::PeerNotSmc
     };
-    this.set_fallback(phase, Fallback::own(Role::Client, reason));
+    let fallback = Fallback::own(Role::Client, reason);
+    if this.may_fall_back(phase, &fallback).is_err() {
+        return;
+    }
+    if offered {
+        // The peer waits for a CLC message and must get one before anything else.
+        let _ = clc::send(&this.sock, &clc::client_decline(reason));
+    }
+    this.set_fallback(phase, fallback);
     let guard = this.sock.lock();
     if let Some(socket) = guard.socket() {
         socket.become_native();
@@ -201,21 +212,31 @@ fn decide(this: &Socket, phase: &mut Phase) {
 }
 
 /// Makes the socket a TCP socket before it has connected.
-pub(crate) fn give_up(this: &Arc<Socket>, socket: &file::Socket, reason: Reason) {
+///
+/// # Errors
+///
+/// `EPROTONOSUPPORT` in strict mode.
+pub(crate) fn give_up(this: &Arc<Socket>, socket: &file::Socket, reason: Reason) -> Result {
     let mut phase = this.phase.lock();
+    let mut result = Ok(());
     if matches!(*phase, Phase::Init | Phase::Connecting) {
         let guard = this.sock.lock();
         let offered = syn::answered(&guard);
         drop(guard);
-        if offered && this.sock.is_established() {
-            let _ = clc::send(&this.sock, &clc::client_decline(reason));
+        let fallback = Fallback::own(Role::Client, reason);
+        result = this.may_fall_back(&mut phase, &fallback);
+        if result.is_ok() {
+            if offered && this.sock.is_established() {
+                let _ = clc::send(&this.sock, &clc::client_decline(reason));
+            }
+            this.set_fallback(&mut phase, fallback);
+            socket.become_native();
         }
-        this.set_fallback(&mut phase, Fallback::own(Role::Client, reason));
-        socket.become_native();
     }
     drop(phase);
     this.stop_watching();
     this.sock.wake_state();
+    result
 }
 
 /// Back to the beginning: the connection attempt has failed or was undone.

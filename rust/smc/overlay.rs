@@ -101,7 +101,7 @@ impl Overlay for Smc {
         msg: &mut Message<'_>,
     ) -> Result<usize> {
         if msg.has(flags::MSG_FASTOPEN) {
-            connect::give_up(data, socket, Reason::UnsupportedOption);
+            connect::give_up(data, socket, Reason::UnsupportedOption)?;
         }
         let nonblock = msg.has(flags::MSG_DONTWAIT);
         Self::settle(data, socket, data.sock.send_timeout(nonblock))?;

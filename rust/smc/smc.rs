@@ -30,6 +30,7 @@ mod overlay;
 mod registry;
 mod socket;
 mod sockopt;
+mod strict;
 mod sysctl;
 
 module! {

@@ -74,6 +74,8 @@ pub(crate) struct Socket {
     pub(crate) own_family: Atomic<u32>,
     /// `RSMC_STRICT`.
     pub(crate) strict: Atomic<i32>,
+    /// The code of the reason for which strict mode has ended the last connect(); 0 if it has not.
+    pub(crate) refusal: Atomic<u32>,
     /// `SMC_LIMIT_HS`.
     pub(crate) limit_hs: Atomic<i32>,
     /// For the list of all sockets; see `registry`.
@@ -120,6 +122,7 @@ impl Socket {
                 hint: Atomic::new(hint::NONE),
                 own_family: Atomic::new(0),
                 strict: Atomic::new(strict),
+                refusal: Atomic::new(0),
                 limit_hs: Atomic::new(limit_hs),
                 link: Link::new(),
                 work <- new_work!("rsmc::Socket::work"),

@@ -25,6 +25,10 @@ use smc_proto::reason::Reason;
 const SOL_SMC: i32 = 286;
 /// The mode of the connection and why it is not another; our own extension.
 const RSMC_INFO: i32 = 100;
+/// SMC or an error, see `strict`; our own extension.
+const RSMC_STRICT: i32 = 101;
+/// Whether a listener may leave SMC out under load (`linux/smc.h`).
+const SMC_LIMIT_HS: i32 = 1;
 
 const IPPROTO_TCP: i32 = 6;
 const IPPROTO_IPV6: i32 = 41;
@@ -61,21 +65,41 @@ pub(crate) mod state {
 ///
 /// # Errors
 ///
-/// `EOPNOTSUPP` for what an SMC socket cannot do, `ENOPROTOOPT` for unknown SMC options.
+/// `EOPNOTSUPP` for what an SMC socket cannot do, `ENOPROTOOPT` for unknown SMC options, `EINVAL` for
+/// a switch that is neither 0 nor 1, `EPROTONOSUPPORT` for what strict mode forbids.
 pub(crate) fn set(
     this: &Arc<Socket>,
     socket: &file::Socket,
     option: &SetOption<'_>,
 ) -> Result<Handled> {
     match (option.level(), option.name()) {
+        (SOL_SMC, SMC_LIMIT_HS) => {
+            this.limit_hs.store(switch(option)?, Relaxed);
+            Ok(Handled::Done)
+        }
+        (SOL_SMC, RSMC_STRICT) => {
+            let strict = switch(option)?;
+            let phase = this.phase.lock();
+            if let (1, Phase::Fallback(fallback)) = (strict, &*phase) {
+                if fallback.role == Role::Client {
+                    // It is too late.
+                    return Err(errno::EPROTONOSUPPORT.into());
+                }
+            }
+            this.strict.store(strict, Relaxed);
+            Ok(Handled::Done)
+        }
         (SOL_SMC, _) => Err(errno::ENOPROTOOPT.into()),
         (
             IPPROTO_TCP,
-            TCP_FASTOPEN | TCP_FASTOPEN_CONNECT | TCP_FASTOPEN_KEY | TCP_FASTOPEN_NO_COOKIE
+            TCP_FASTOPEN
+            | TCP_FASTOPEN_CONNECT
+            | TCP_FASTOPEN_KEY
+            | TCP_FASTOPEN_NO_COOKIE
             | TCP_REPAIR,
         ) => {
             // TCP's handshake is not what SMC builds on any more.
-            connect::give_up(this, socket, Reason::UnsupportedOption);
+            connect::give_up(this, socket, Reason::UnsupportedOption)?;
             Ok(Handled::Native)
         }
         (IPPROTO_TCP, TCP_SAVE_SYN) => {
@@ -97,6 +121,14 @@ pub(crate) fn set(
     }
 }
 
+/// The value of an option that is 0 or 1.
+fn switch(option: &SetOption<'_>) -> Result<i32> {
+    match option.int()? {
+        value @ 0..=1 => Ok(value),
+        _ => Err(EINVAL),
+    }
+}
+
 /// getsockopt().
 ///
 /// # Errors
@@ -112,6 +144,14 @@ pub(crate) fn get(this: &Arc<Socket>, option: &GetOption<'_>) -> Result<Handled>
             option.put(&bytes)?;
             Ok(Handled::Done)
         }
+        (SOL_SMC, SMC_LIMIT_HS) => {
+            option.put(&this.limit_hs.load(Relaxed).to_ne_bytes())?;
+            Ok(Handled::Done)
+        }
+        (SOL_SMC, RSMC_STRICT) => {
+            option.put(&this.strict.load(Relaxed).to_ne_bytes())?;
+            Ok(Handled::Done)
+        }
         (SOL_SMC, _) => Err(errno::ENOPROTOOPT.into()),
         (IPPROTO_TCP, TCP_SAVE_SYN) => {
             option.put(&this.user_save_syn.load(Relaxed).to_ne_bytes())?;
@@ -124,7 +164,11 @@ pub(crate) fn get(this: &Arc<Socket>, option: &GetOption<'_>) -> Result<Handled>
 /// Mode, reason, the peer's diagnosis, state.
 pub(crate) fn info(this: &Socket) -> [u32; 4] {
     match &*this.phase.lock() {
-        Phase::Init | Phase::Connecting => [mode::UNDECIDED, 0, 0, state::INIT],
+        Phase::Init | Phase::Connecting => {
+            // Why strict mode ended the last connect().
+            let reason = this.refusal.load(Relaxed);
+            [mode::UNDECIDED, reason, 0, state::INIT]
+        }
         Phase::Listening(_) => [mode::UNDECIDED, 0, 0, state::LISTEN],
         Phase::Fallback(fallback) => {
             let state = if this.sock.is_established() || fallback.role == Role::Server {

@@ -4,12 +4,12 @@
 //!
 //! C header: [`include/net/sock.h`](srctree/include/net/sock.h)
 
-use crate::errno;
+use crate::errno::{self, Errno};
 use crate::net::{sockaddr::SockAddr, socket::Socket};
 use core::ptr::{self, NonNull};
 use kernel::{
-    ffi,
     error::to_result,
+    ffi,
     prelude::*,
     sync::aref::{ARef, AlwaysRefCounted},
     types::Opaque, //
@@ -272,6 +272,14 @@ impl Sock {
         unsafe { bindings::sk_write_space(self.as_ptr()) };
     }
 
+    /// Ends a connection, or an attempt at one, at once: the peer gets a RST, and whoever waits for
+    /// the socket, or asks for `SO_ERROR`, gets `error`. Without a connection nothing happens.
+    pub fn abort_with(&self, error: Errno) {
+        // SAFETY: The sock is valid, and its lock is not held. The result says whether there was
+        // something to end.
+        let _ = unsafe { bindings::tcp_abort(self.as_ptr(), error.number()) };
+    }
+
     /// The local address.
     pub fn local_addr(&self) -> SockAddr {
         SockAddr::local_of(self)
@@ -292,6 +300,22 @@ impl Sock {
     pub fn inode(&self) -> u64 {
         // SAFETY: The sock is valid.
         unsafe { bindings::sk_ino(self.as_ptr()) }
+    }
+
+    /// A number that no other socket ever has (`SO_COOKIE`).
+    pub fn cookie(&self) -> u64 {
+        let mut words = [0u32; 2];
+        // SAFETY: The sock is valid, and there is room for the two words.
+        unsafe { bindings::sock_diag_save_cookie(self.as_ptr(), words.as_mut_ptr()) };
+        u64::from(words[0]) | u64::from(words[1]) << 32
+    }
+
+    /// The number of the interface that the socket is bound to; 0 for none.
+    pub fn bound_interface(&self) -> u32 {
+        // SAFETY: The sock is valid; read without the lock as `inet_diag` does.
+        let index =
+            unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).__sk_common.skc_bound_dev_if) };
+        index as u32
     }
 
     /// The shutdown bits: 1 receive, 2 send.

@@ -4,14 +4,17 @@
 //!
 //! C header: [`include/linux/net.h`](srctree/include/linux/net.h)
 
-use crate::net::{
-    args::{Addr, Message, Poll, Splice},
-    sock::{OwnedSock, Sock},
-    syn,
-    tables, //
+use crate::{
+    errno,
+    net::{
+        args::{Addr, Message, Poll, Splice},
+        sock::{OwnedSock, Sock},
+        syn,
+        tables, //
+    }, //
 };
 use core::ptr::{self, NonNull};
-use kernel::{ffi, error::to_result, prelude::*, types::Opaque};
+use kernel::{error::to_result, ffi, prelude::*, types::Opaque};
 use smc_bindings as bindings;
 
 /// A socket as an operation of its table sees it: open, and with a TCP [`Sock`] behind it.
@@ -106,6 +109,31 @@ impl Socket {
             syn::watch_answer(&guard);
         }
         ret
+    }
+
+    /// Makes a connect() that has succeeded fail after all: the socket is unconnected again.
+    ///
+    /// Returns the error to report: the one that waits on the socket, or `ECONNABORTED`.
+    pub fn fail_connect(&self) -> Error {
+        let guard = self.sock().lock();
+        let sk = guard.sock().as_ptr();
+        // SAFETY: The socket lock is held, and the table is live. This is what TCP does when a
+        // connection attempt fails.
+        unsafe {
+            let error = ptr::replace(&raw mut (*sk).sk_err, 0);
+            (*self.as_ptr()).state = bindings::socket_state_SS_UNCONNECTED;
+            (*sk).sk_disconnects = (*sk).sk_disconnects.wrapping_add(1);
+            if let Some(disconnect) = (*guard.sock().prot()).disconnect {
+                if disconnect(sk, 0) != 0 {
+                    (*self.as_ptr()).state = bindings::socket_state_SS_DISCONNECTING;
+                }
+            }
+            if error == 0 {
+                errno::ECONNABORTED.into()
+            } else {
+                Error::from_errno(error.wrapping_neg())
+            }
+        }
     }
 
     /// Waits for a connection attempt that is under way, as connect() on a blocking socket does.
