@@ -765,6 +765,21 @@ fn peer_closing_ends_the_drain() {
 }
 
 #[test]
+fn nothing_is_written_after_the_peer_closed() {
+    let more = SendHint {
+        more: true,
+        ..SendHint::default()
+    };
+    let mut r = Rig::active();
+    let _ = r.conn.written(100, more, T0).unwrap();
+    r.peer(C);
+    // The window is open, but the ring behind it may soon be somebody else's.
+    assert!(r.conn.push().is_empty());
+    assert!(r.conn.take_tx(T0).is_none());
+    assert_eq!(r.conn.out_queue_unsent(), 100);
+}
+
+#[test]
 fn dead_tcp_is_noticed_unless_ending() {
     let mut r = Rig::active();
     let a = r.conn.on_tcp_dead();
