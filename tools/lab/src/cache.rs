@@ -69,12 +69,8 @@ impl Key {
 
     /// The first 16 hexadecimal digits.
     pub fn short(&self) -> String {
-        let digest = self.0.clone().finalize();
-        digest
-            .iter()
-            .take(8)
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
+        let digest = format!("{:x}", self.0.clone().finalize());
+        digest.chars().take(16).collect()
     }
 }
 

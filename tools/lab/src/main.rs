@@ -49,6 +49,8 @@ enum Command {
         /// Only checks whose name contains this
         only: Option<String>,
     },
+    /// Format all Rust files as `check` wants them
+    Fmt,
     /// Run a command inside the sysroot
     Sysroot {
         /// Program and arguments; none: a shell
@@ -92,6 +94,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
             println!("{}", module::build(&kernel::get(&kernel)?)?.display());
         }
         Command::Check { only } => return check::main(only.as_deref()),
+        Command::Fmt => return check::format(),
         Command::Sysroot { command } => {
             let (program, arguments) = match command.split_first() {
                 Some((program, arguments)) => (program.as_str(), arguments),

@@ -43,7 +43,7 @@ pub fn main(only: Option<&str>) -> Result<ExitCode> {
     ];
     let chosen: Vec<&Check> = checks
         .iter()
-        .filter(|(name, _)| only.map_or(true, |only| name.contains(only)))
+        .filter(|(name, _)| only.is_none_or(|only| name.contains(only)))
         .collect();
     if chosen.is_empty() {
         bail!(
@@ -75,6 +75,17 @@ pub fn main(only: Option<&str>) -> Result<ExitCode> {
         chosen.len() - failed
     );
     Ok(if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// `lab fmt`: formats all Rust files.
+pub fn format() -> Result<ExitCode> {
+    let complaints = style::format()?;
+    complaints.iter().for_each(|complaint| eprintln!("{complaint}"));
+    Ok(if complaints.is_empty() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

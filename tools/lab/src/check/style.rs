@@ -8,18 +8,27 @@ use crate::kernel;
 use crate::module;
 use crate::sysroot;
 use anyhow::Result;
+use std::process::Command;
 
 /// All Rust files have the shape the kernel's rustfmt configuration gives.
 pub fn rustfmt() -> Result<Complaints> {
+    complaints(formatter()?.args(["--check", "--color=never"]), |_| false)
+}
+
+/// Gives them that shape (`lab fmt`).
+pub fn format() -> Result<Complaints> {
+    complaints(&mut formatter()?, |_| false)
+}
+
+fn formatter() -> Result<Command> {
     let config = source()?.join(".rustfmt.toml");
     let mut command = sysroot::get()?.command("rustfmt");
     command
-        .arg("--check")
         .arg("--config-path")
         .arg(config)
+        .args(rust_files(&["rust", "tools", "selftests"])?)
         .current_dir(cache::top());
-    command.args(rust_files(&["rust", "tools", "selftests"])?);
-    complaints(&mut command, |_| false)
+    Ok(command)
 }
 
 /// The module's crates pass clippy with the kernel's lints.

@@ -106,7 +106,9 @@ fn exported(rust: &Path) -> Result<BTreeSet<String>> {
 
 /// Symbols the shipped kernel itself exports.
 fn provided(symvers: &str) -> BTreeSet<String> {
-    let fields = symvers.lines().map(|line| line.split('\t').collect::<Vec<_>>());
+    let fields = symvers
+        .lines()
+        .map(|line| line.split('\t').collect::<Vec<_>>());
     fields
         .filter_map(|fields| match fields.as_slice() {
             [_, symbol, "vmlinux", ..] => Some(symbol.to_string()),
@@ -124,7 +126,10 @@ fn compare(ours: &BTreeSet<String>, theirs: &BTreeSet<String>) -> Result<usize> 
     if let Some(symbol) = ours.difference(theirs).next() {
         bail!("rebuilt metadata has Rust symbol {symbol}, Module.symvers does not");
     }
-    if let Some(symbol) = theirs.difference(ours).find(|symbol| symbol.starts_with("_R")) {
+    if let Some(symbol) = theirs
+        .difference(ours)
+        .find(|symbol| symbol.starts_with("_R"))
+    {
         bail!("Module.symvers has Rust symbol {symbol}, the rebuilt metadata does not");
     }
     Ok(ours.len())
