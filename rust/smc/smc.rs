@@ -12,7 +12,7 @@
 #![forbid(unsafe_code)]
 
 use kapi::{
-    net::{family, netns},
+    net::{diag, family, netns},
     sys::queue, //
 };
 use kernel::prelude::*;
@@ -28,6 +28,7 @@ mod namespace;
 mod option;
 mod overlay;
 mod registry;
+mod sock_diag;
 mod socket;
 mod sockopt;
 mod strict;
@@ -39,7 +40,12 @@ module! {
     authors: ["The rsmc project"],
     description: "SMC: sockets over RDMA, wire-compatible with net/smc",
     license: "GPL",
-    alias: ["net-pf-43", "net-pf-2-proto-256-type-1", "net-pf-10-proto-256-type-1"],
+    alias: [
+        "net-pf-43",
+        "net-pf-2-proto-256-type-1",
+        "net-pf-10-proto-256-type-1",
+        "net-pf-16-proto-4-type-43",
+    ],
 }
 
 /// Protocol number of SMC within `AF_INET` and `AF_INET6`.
@@ -55,6 +61,7 @@ static NAMES: family::Names = family::Names {
 /// What the loaded module holds. Fields are dropped in this order: first nobody can make sockets
 /// any more, then the work of those that existed ends, then the namespaces are left.
 struct Rsmc {
+    _diag: Pin<KBox<diag::Registration<sock_diag::Diag>>>,
     _family: Pin<KBox<family::Registration<overlay::Smc>>>,
     _queue: queue::Registration,
     _namespaces: Pin<KBox<netns::Registration<namespace::Namespace>>>,
@@ -72,6 +79,7 @@ impl kernel::Module for Rsmc {
             }
         })?;
         Ok(Self {
+            _diag: diag::Registration::new(module)?,
             _family: family,
             _queue: queue,
             _namespaces: namespaces,

@@ -42,11 +42,11 @@ const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
 const IPV6_ADDRFORM: i32 = 1;
 
 /// Values of the first word of [`RSMC_INFO`].
-mod mode {
+pub(crate) mod mode {
     /// TCP.
-    pub(super) const FALLBACK: u32 = 1;
+    pub(crate) const FALLBACK: u32 = 1;
     /// Not decided, or not a connection.
-    pub(super) const UNDECIDED: u32 = 255;
+    pub(crate) const UNDECIDED: u32 = 255;
 }
 
 /// States as `sock_diag` shows them.
@@ -161,8 +161,33 @@ pub(crate) fn get(this: &Arc<Socket>, option: &GetOption<'_>) -> Result<Handled>
     }
 }
 
+/// What a socket is, as user space is told: the words of [`RSMC_INFO`].
+pub(crate) struct Info {
+    /// One of [`mode`].
+    pub(crate) mode: u32,
+    /// The code of the reason for a fallback, or for strict mode's refusal of one.
+    pub(crate) reason: u32,
+    /// The diagnosis of the peer's decline; 0 without one.
+    pub(crate) peer_diagnosis: u32,
+    /// One of [`state`].
+    pub(crate) state: u32,
+}
+
+impl Info {
+    /// What `socket` is now.
+    pub(crate) fn of(socket: &Socket) -> Self {
+        let [mode, reason, peer_diagnosis, state] = info(socket);
+        Self {
+            mode,
+            reason,
+            peer_diagnosis,
+            state,
+        }
+    }
+}
+
 /// Mode, reason, the peer's diagnosis, state.
-pub(crate) fn info(this: &Socket) -> [u32; 4] {
+fn info(this: &Socket) -> [u32; 4] {
     match &*this.phase.lock() {
         Phase::Init | Phase::Connecting => {
             // Why strict mode ended the last connect().

@@ -119,8 +119,8 @@ pub struct Position {
 /// A roster. It holds a reference to each member, so a member must leave at the end of its life.
 pub struct Roster<T: Member>(Pin<KBox<Shards<T>>>);
 
-/// The members that [`Roster::next`] returns.
-pub type Members<T> = [Option<Arc<T>>; BATCH];
+/// The members that [`Roster::next`] returns, each with the position that is right behind it.
+pub type Members<T> = [Option<(Position, Arc<T>)>; BATCH];
 
 impl<T: Member> Roster<T> {
     /// An empty roster.
@@ -244,9 +244,9 @@ impl<T: Member> Roster<T> {
                 // SAFETY: The list owns a count, so a further one may be taken; this one is given
                 // back to the list at once.
                 let held = core::mem::ManuallyDrop::new(unsafe { Arc::from_raw(member) });
-                *slot = Some(Arc::clone(&held));
-                found += 1;
                 position.number = node.number;
+                *slot = Some((*position, Arc::clone(&held)));
+                found += 1;
             }
             drop(list);
             position.shard = position.shard.wrapping_add(1);

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `sock_diag` of the family: what `smcss` and `rsmc ss` list.
+//!
+//! One message for each socket of the asker's namespace that has been used, as
+//! `include/uapi/linux/smc_diag.h` lays it out, with the attributes `SMC_DIAG_SHUTDOWN` and
+//! `SMC_DIAG_FALLBACK`. Unlike C's it has the addresses of `IPPROTO_SMC` sockets, too.
+
+use crate::{namespace::Namespace, registry::Registry, socket::Socket, sockopt};
+use kapi::{
+    net::{
+        diag::Sockets,
+        family::AF_SMC,
+        netlink::{Answer, Position},
+        netns::{self, Net},
+        sockaddr::SockAddr, //
+    },
+    sys::roster, //
+};
+use kernel::{prelude::*, sync::atomic::Relaxed};
+
+/// `SMC_DIAG_SHUTDOWN`: a byte, 1 receive and 2 send.
+const SHUTDOWN: u16 = 3;
+/// `SMC_DIAG_FALLBACK`: reason and the peer's diagnosis, 32 bits each.
+const FALLBACK: u16 = 5;
+
+/// `SMC_DIAG_MODE_SMCR`, which is also what a socket without a connection has.
+const MODE_NONE: u8 = 0;
+/// `SMC_DIAG_MODE_FALLBACK_TCP`.
+const MODE_FALLBACK: u8 = 1;
+
+/// `sizeof(struct smc_diag_msg)`.
+const MESSAGE: usize = 64;
+
+/// The sockets of `AF_SMC`, and of `IPPROTO_SMC`.
+pub(crate) struct Diag;
+
+impl Sockets for Diag {
+    const FAMILY: u8 = AF_SMC as u8;
+
+    fn dump(
+        net: &Net,
+        _request: &[u8],
+        position: &mut Position,
+        answer: &mut Answer<'_>,
+    ) -> Result {
+        match netns::Registration::<Namespace>::at(net) {
+            Some(namespace) => list(&namespace.sockets, position, answer),
+            None => Ok(()),
+        }
+    }
+}
+
+fn list(sockets: &Registry, position: &mut Position, answer: &mut Answer<'_>) -> Result {
+    let [shard, number, ..] = position;
+    let mut members: roster::Members<Socket> = [const { None }; roster::BATCH];
+    loop {
+        let before = roster::Position {
+            shard: *shard,
+            number: *number,
+        };
+        let mut after = before;
+        let found = sockets.next(&mut after, &mut members);
+        if found == 0 {
+            return Ok(());
+        }
+        // No lock is held while messages are written.
+        for (place, socket) in members.iter_mut().map_while(Option::take) {
+            write(&socket, answer)?;
+            (*shard, *number) = (place.shard, place.number);
+        }
+        (*shard, *number) = (after.shard, after.number);
+    }
+}
+
+fn write(socket: &Socket, answer: &mut Answer<'_>) -> Result {
+    let sock = &socket.sock;
+    let info = sockopt::Info::of(socket);
+    let family = if socket.own_family.load(Relaxed) != 0 {
+        AF_SMC as u8
+    } else {
+        sock.family() as u8
+    };
+    let mode = match info.mode {
+        sockopt::mode::UNDECIDED => MODE_NONE,
+        mode => mode as u8,
+    };
+    let shutdown = sock.shutdown_mask();
+
+    let mut out = Fixed::default();
+    out.put(&[family, info.state as u8, mode, 0]);
+    let (local, peer) = (sock.local_addr(), sock.peer_addr());
+    out.put(&local.port.to_be_bytes());
+    out.put(&peer.port.to_be_bytes());
+    out.put(&words(&local));
+    out.put(&words(&peer));
+    out.put(&sock.bound_interface().to_ne_bytes());
+    // The cookie is two words, the lower one first.
+    let cookie = sock.cookie();
+    out.put(&(cookie as u32).to_ne_bytes());
+    out.put(&((cookie >> 32) as u32).to_ne_bytes());
+    out.put(&answer.uid(sock).to_ne_bytes());
+    out.put(&sock.inode().to_ne_bytes());
+
+    let mut message = answer.message(&out.bytes)?;
+    message.put(SHUTDOWN, &[shutdown])?;
+    let mut fallback = [0; 8];
+    if mode == MODE_FALLBACK {
+        let [a, b, c, d] = info.reason.to_ne_bytes();
+        let [e, f, g, h] = info.peer_diagnosis.to_ne_bytes();
+        fallback = [a, b, c, d, e, f, g, h];
+    }
+    message.put(FALLBACK, &fallback)?;
+    message.end();
+    Ok(())
+}
+
+/// An address as `struct inet_diag_sockid` has it: an IPv4 one is the first of four words.
+fn words(addr: &SockAddr) -> [u8; 16] {
+    addr.ip
+}
+
+/// The fixed part of a message while it is written, field by field.
+struct Fixed {
+    bytes: [u8; MESSAGE],
+    len: usize,
+}
+
+impl Default for Fixed {
+    fn default() -> Self {
+        Self {
+            bytes: [0; MESSAGE],
+            len: 0,
+        }
+    }
+}
+
+impl Fixed {
+    fn put(&mut self, field: &[u8]) {
+        for (to, from) in self.bytes.iter_mut().skip(self.len).zip(field) {
+            *to = *from;
+        }
+        self.len = self.len.saturating_add(field.len());
+    }
+}
