@@ -25,6 +25,11 @@ impl Control {
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = file.write_all(line.as_bytes());
     }
+
+    /// Goes on with another open file of the same line.
+    fn replace(&self, file: File) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = file;
+    }
 }
 
 fn open_control(path: &str) -> Result<File> {
@@ -43,7 +48,7 @@ fn raw(fd: impl std::os::fd::AsFd) -> Result<()> {
 
 /// Serves until told to power off.
 pub fn serve(kind: &Kind) -> Result<()> {
-    let input = open_control(kind.control)?;
+    let mut input = open_control(kind.control)?;
     let control = Control(Arc::new(Mutex::new(input.try_clone()?)));
     let barriers = Barriers::default();
     let stop = Arc::new(AtomicBool::new(false));
@@ -78,7 +83,10 @@ pub fn serve(kind: &Kind) -> Result<()> {
             "release" => barriers.release(arg(1), arg(2) == "1"),
             "shell" => {
                 let status = shell(&input, &words)?;
-                raw(&input)?;
+                // The end of its session has hung the terminal up.
+                input = open_control(kind.control)?;
+                reader = BufReader::new(input.try_clone()?);
+                control.replace(input.try_clone()?);
                 control.send(&["exit", arg(1), &status.to_string(), ""]);
             }
             "poweroff" => return Ok(()),

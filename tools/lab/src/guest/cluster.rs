@@ -255,6 +255,7 @@ impl Cluster {
         // The guest enforces the timeout; this is for one that no longer can.
         let deadline = Instant::now() + limit + limit / 4 + Duration::from_secs(30);
         let mut barriers = Barriers::default();
+        let mut said = Volume(vec![0; jobs.len()]);
         while running.contains(&true) {
             let (index, event) = match self.events.recv_timeout(Duration::from_millis(500)) {
                 Ok(event) => event,
@@ -272,6 +273,14 @@ impl Cluster {
                 Err(RecvTimeoutError::Disconnected) => bail!("all guests are gone"),
             };
             match event {
+                Event::Out(text) | Event::Err(text) if said.too_much(index, text.len()) => {
+                    if let (true, Some(guest)) =
+                        (said.just_now(index, text.len()), self.guests.get_mut(index))
+                    {
+                        guest.send(&["stop"]);
+                        line(index, Stream::Err, "lab: stopped, it prints too much");
+                    }
+                }
                 Event::Out(text) => line(index, Stream::Out, &text),
                 Event::Err(text) => line(index, Stream::Err, &text),
                 Event::Barrier(name) => {
@@ -339,6 +348,30 @@ fn gone(why: &str) -> Outcome {
         status: 255,
         why: why.into(),
         reports: Vec::new(),
+    }
+}
+
+/// A program that prints more than this is stopped.
+const OUTPUT_CAP: usize = 16 << 20;
+
+/// How much each program has printed.
+struct Volume(Vec<usize>);
+
+impl Volume {
+    /// Counts a line; true once the cap is exceeded.
+    fn too_much(&mut self, index: usize, length: usize) -> bool {
+        let Some(sum) = self.0.get_mut(index) else {
+            return true;
+        };
+        *sum += length;
+        *sum > OUTPUT_CAP
+    }
+
+    /// True if the line counted last was the first beyond the cap.
+    fn just_now(&self, index: usize, length: usize) -> bool {
+        self.0
+            .get(index)
+            .is_some_and(|sum| *sum - length <= OUTPUT_CAP)
     }
 }
 

@@ -37,7 +37,7 @@ pub fn command(spec: &Spec<'_>, control: &OwnedFd) -> Result<Command> {
     command.arg(format!("rsmc.stage={}", plain(&spec.stage)?));
     if let Some(link) = &spec.link {
         let fd = link.as_raw_fd();
-        command.arg(format!("vec0:transport=fd,fd={fd},depth=256"));
+        command.arg(format!("vec0:transport=fd,fd={fd}"));
     }
     Ok(command)
 }
