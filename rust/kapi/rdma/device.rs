@@ -4,14 +4,18 @@
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
-use super::{gid::GidRef, netns::NetNs};
+use super::{
+    gid::GidRef,
+    netns::{is_netdev, NetNs, NetRef}, //
+};
 use core::{ops::Deref, ptr::NonNull};
 use kernel::{
     prelude::*,
     sync::{
         atomic::{Acquire, Atomic, Full, Relaxed, Release},
+        rcu, //
         Arc,
-        Completion, //
+        Completion,
     },
     types::Opaque, //
 };
@@ -292,21 +296,44 @@ impl Device {
         })
     }
 
-    /// Whether the net device of `port` is number `ifindex` of namespace `net`.
-    pub fn port_is_netdev(&self, port: u32, net: &impl NetNs, ifindex: u32) -> bool {
+    /// The number and the namespace of the net device of `port`.
+    pub fn netdev(&self, port: u32) -> Option<(u32, NetRef)> {
+        self.with_netdev(port, |ndev| {
+            let _rcu = rcu::read_lock();
+            // SAFETY: `ndev` is held by our caller; its namespace is protected by RCU.
+            let (ifindex, net) = unsafe {
+                let net = bindings::dev_net_rcu(ndev);
+                ((*ndev).ifindex, NetRef::try_get(net)?)
+            };
+            Some((u32::try_from(ifindex).ok()?, net))
+        })?
+    }
+
+    /// Runs `f` on the net device of `port`, which is held meanwhile.
+    fn with_netdev<R>(
+        &self,
+        port: u32,
+        f: impl FnOnce(*mut bindings::net_device) -> R,
+    ) -> Option<R> {
         self.with(|raw| {
             // SAFETY: The device is registered. The result is null or a net device held for us.
             let ndev = unsafe { bindings::ib_device_get_netdev(raw, port) };
             if ndev.is_null() {
                 return Err(ENODEV);
             }
-            // SAFETY: `ndev` is held until `dev_put` below.
-            let same = unsafe { super::netns::is_netdev(ndev, net, ifindex) };
+            let result = f(ndev);
             // SAFETY: Gives back the reference taken above.
             unsafe { bindings::dev_put(ndev) };
-            Ok(same)
+            Ok(result)
         })
-        .unwrap_or(false)
+        .ok()
+    }
+
+    /// Whether the net device of `port` is number `ifindex` of namespace `net`.
+    pub fn port_is_netdev(&self, port: u32, net: &impl NetNs, ifindex: u32) -> bool {
+        // SAFETY: The device is held meanwhile.
+        self.with_netdev(port, |ndev| unsafe { is_netdev(ndev, net, ifindex) })
+            .unwrap_or(false)
     }
 
     /// The entry `index` of the GID table of `port`, if it is in use.

@@ -4,6 +4,7 @@
 //!
 //! C header: [`include/net/net_namespace.h`](srctree/include/net/net_namespace.h)
 
+use crate::net::netns::Net;
 use core::ptr::{self, NonNull};
 use kernel::sync::rcu;
 use smc_bindings as bindings;
@@ -19,6 +20,13 @@ const MAX_STACK: usize = 8;
 pub unsafe trait NetNs {
     /// The namespace.
     fn net_ptr(&self) -> *mut bindings::net;
+}
+
+// SAFETY: A borrowed `Net` is alive.
+unsafe impl NetNs for Net {
+    fn net_ptr(&self) -> *mut bindings::net {
+        self.as_ptr()
+    }
 }
 
 /// A counted reference to a network namespace.

@@ -4,7 +4,7 @@
 
 use crate::{
     check,
-    side::{Side, Token},
+    side::{Running, Side, Token},
     wait, //
 };
 use kapi::rdma::{
@@ -382,6 +382,28 @@ impl Link {
         })
     }
 
+    /// Starts a thread that writes to `peer` until the queue pair no longer takes it.
+    pub(crate) fn poster(&self, peer: &Link, number: usize) -> Result {
+        let poster = Poster {
+            channel: self.channel().clone(),
+            region: self.source.region().clone(),
+            to: peer.remote(number * 8192),
+            running: Running::new(),
+        };
+        kernel::workqueue::system_unbound()
+            .try_spawn(GFP_KERNEL, move || poster.run())
+            .map_err(Error::from)
+    }
+
+    /// Takes the memory away while it may be in use.
+    pub(crate) fn revoke(&self, source: bool) {
+        if source {
+            self.source.region().revoke();
+        } else {
+            self.mr.revoke();
+        }
+    }
+
     /// Keeps writing to `peer` until the queue pair ends.
     pub(crate) fn pump(&self, peer: &Link) -> Result {
         for _ in 0..4 {
@@ -409,6 +431,36 @@ impl Link {
         self.mr.region().read_slice(0, &mut byte);
         if channel.post(Token::new(None), &[], &[1]).is_ok() || channel.pd().is_ok() {
             pr_err!("not ok a closed channel still works\n");
+        }
+    }
+}
+
+struct Poster {
+    channel: Arc<Channel<Side>>,
+    region: Arc<Region>,
+    to: Remote,
+    // Dropped last: the test waits for it.
+    running: Running,
+}
+
+impl Poster {
+    fn run(self) {
+        let mut len = 1;
+        loop {
+            len = len * 7 % 8191 + 1;
+            let write = Write {
+                from: Source::Region(&self.region),
+                offset: len,
+                len,
+                to: self.to,
+            };
+            match self.channel.post(Token::new(None), &[write], &[1; 44]) {
+                Ok(()) => self.running.posted(),
+                Err(unsent) if unsent.error == code::EAGAIN => {
+                    kernel::time::delay::fsleep(kernel::time::Delta::from_micros(50));
+                }
+                Err(_) => break,
+            }
         }
     }
 }

@@ -161,6 +161,7 @@ fn devices(device: &Arc<Device>) -> Result {
     let net = gid.net().ok_or(ENOENT)?;
     let ifindex = gid.ifindex().ok_or(ENOENT)?;
     check(device.accessible_from(&net) && device.port_is_netdev(1, &net, ifindex))?;
+    check(device.netdev(1) == Some((ifindex, net.clone())) && device.netdev(9).is_none())?;
     check(!device.port_is_netdev(1, &net, ifindex.wrapping_add(7)))?;
     check(gid.is_netdev(&net, ifindex) && gid.serves_subnet(&net, gid.ipv4().ok_or(ENOENT)?))?;
     check(!gid.serves_subnet(&net, [203, 0, 113, 1]))?;
@@ -232,6 +233,49 @@ fn lost_peer(a: &Arc<Device>, b: &Arc<Device>, poll: PollContext) -> Result {
     Ok(())
 }
 
+/// Six threads post while the queue pairs break, close or are dropped, or lose their memory.
+fn races(a: &Arc<Device>, b: &Arc<Device>, poll: PollContext) -> Result {
+    let before = side::posted();
+    for round in 0..20 {
+        let Pair { left, right } = Pair::connect(a, b, config(poll))?;
+        for number in 0..3 {
+            left.poster(&right, number)?;
+            right.poster(&left, number)?;
+        }
+        fsleep(Delta::from_millis(20));
+        match round % 5 {
+            0 => {
+                left.channel().fail();
+                right.close();
+                left.close();
+            }
+            1 => {
+                left.close();
+                right.close();
+            }
+            2 => {
+                drop(right);
+                drop(left);
+            }
+            3 => {
+                right.revoke(false);
+                left.close();
+                right.close();
+            }
+            _ => {
+                left.revoke(true);
+                fsleep(Delta::from_millis(1));
+                right.close();
+                drop(left);
+            }
+        }
+        wait(side::no_posters)?;
+        wait(side::no_tokens)?;
+    }
+    pr_info!("{} chains in races\n", side::posted().wrapping_sub(before));
+    check(side::posted().wrapping_sub(before) > 200)
+}
+
 fn cases(a: &Arc<Device>, b: &Arc<Device>, poll: PollContext) -> Result {
     let pair = Pair::connect(a, b, config(poll));
     report("connect", pair.as_ref().map(|_| ()).map_err(|e| *e));
@@ -245,6 +289,7 @@ fn cases(a: &Arc<Device>, b: &Arc<Device>, poll: PollContext) -> Result {
     report("lost peer", lost_peer(a, b, poll));
     // Dropped without closing, in every state.
     report("drop unconnected", link::abandon(a, config(poll)));
+    report("races", races(a, b, poll));
     report("tokens", wait(side::no_tokens));
     Ok(())
 }

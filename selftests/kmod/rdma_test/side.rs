@@ -24,6 +24,41 @@ pub(crate) fn no_tokens() -> bool {
     TOKENS.load(Relaxed) == 0
 }
 
+/// Threads that post.
+static POSTERS: Atomic<i32> = Atomic::new(0);
+/// Chains they posted.
+static POSTED: Atomic<i32> = Atomic::new(0);
+
+/// Whether no thread posts.
+pub(crate) fn no_posters() -> bool {
+    POSTERS.load(Relaxed) == 0
+}
+
+/// How many chains threads have posted so far.
+pub(crate) fn posted() -> i32 {
+    POSTED.load(Relaxed)
+}
+
+/// Counts a thread.
+pub(crate) struct Running(());
+
+impl Running {
+    pub(crate) fn new() -> Self {
+        POSTERS.add(1, Relaxed);
+        Self(())
+    }
+
+    pub(crate) fn posted(&self) {
+        POSTED.add(1, Relaxed);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = POSTERS.fetch_sub(1, Full);
+    }
+}
+
 /// Counts itself; carries the memory of a chain that is to be repeated.
 pub(crate) struct Token {
     pub(crate) again: Option<(Arc<Region>, Remote)>,
