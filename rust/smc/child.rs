@@ -2,40 +2,42 @@
 
 //! A connection that has come in and talks CLC before accept() hands it out.
 //!
-//! No thread waits for the peer: each arrival of data, and the end of the patience, queue the same
-//! piece of work, which goes on as far as it can.
+//! No thread waits for the peer: each arrival of data, each LLC event of the link, and the end of
+//! the patience queue the same piece of work, which goes on as far as it can.
 
 use crate::{
-    clc::{self, Opening, OpeningReader},
+    conn::{now, SmcConn},
+    shared::CORE,
     fallback::{Fallback, Role},
-    listen::{Listener, Ready}, //
+    listen::{Listener, Ready, Verdict},
+    local::LocalPort,
+    namespace,
+    talk::{strip_decline, Progress, Talk, Waiter}, //
 };
 use kapi::{
     net::{sock::OwnedSock, socket::OwnedSocket},
     sys::{
-        clock,
         hook::{Notify, TimerHook, WaitHook},
         queue, //
     }, //
 };
 use kernel::{
-    impl_has_work, new_mutex, new_work,
+    impl_has_work,
+    new_mutex,
+    new_work,
     prelude::*,
     sync::{Arc, ArcBorrow, Mutex},
     workqueue::{Work, WorkItem}, //
 };
 use smc_proto::{
-    reason::Reason,
-    wire::{clc::Decline, ids::PeerId}, //
+    handshake::{Failure, Outcome},
+    reason::Reason, //
 };
 
-/// How long a client may take for its first CLC message, in seconds; C's `CLC_WAIT_TIME`.
-const PATIENCE: u32 = 6;
-
-struct Talk {
+struct State {
     /// The connection; taken out when the handshake ends.
     socket: Option<OwnedSocket>,
-    reader: OpeningReader,
+    talk: Option<KBox<Talk>>,
     watch: Option<Pin<KBox<WaitHook<Child>>>>,
     timer: Option<Pin<KBox<TimerHook<Child>>>>,
 }
@@ -45,10 +47,8 @@ struct Talk {
 pub(crate) struct Child {
     listener: Arc<Listener>,
     id: u64,
-    /// When the patience ends, in seconds since boot.
-    deadline: u64,
     #[pin]
-    talk: Mutex<Talk>,
+    state: Mutex<State>,
     #[pin]
     work: Work<Child>,
 }
@@ -65,19 +65,22 @@ impl Child {
     /// `ENOMEM`, `ENFILE`; the connection is then closed.
     pub(crate) fn new(listener: Arc<Listener>, id: u64, sock: OwnedSock) -> Result<Arc<Self>> {
         let socket = OwnedSocket::new(sock)?;
+        let core = CORE.get().ok_or(ENODEV)?;
+        let port = LocalPort::find(&core, socket.sock());
+        let policy = namespace::policy(&core, socket.sock());
+        let talk = KBox::new(Talk::server(&core, &policy, port)?, GFP_KERNEL)?;
         let child = Arc::pin_init(
             pin_init!(Self {
                 listener,
                 id,
-                deadline: clock::seconds().saturating_add(u64::from(PATIENCE)),
-                talk <- new_mutex!(
-                    Talk {
+                state <- new_mutex!(
+                    State {
                         socket: None,
-                        reader: OpeningReader::new(),
+                        talk: Some(talk),
                         watch: None,
                         timer: None,
                     },
-                    "rsmc::Child::talk"
+                    "rsmc::Child::state"
                 ),
                 work <- new_work!("rsmc::Child::work"),
             }),
@@ -85,12 +88,11 @@ impl Child {
         )?;
         let timer = TimerHook::new(child.clone())?;
         let watch = WaitHook::new(&socket, child.clone())?;
-        timer.arm((PATIENCE + 1) * 1000);
         {
-            let mut talk = child.talk.lock();
-            talk.socket = Some(socket);
-            talk.watch = Some(watch);
-            talk.timer = Some(timer);
+            let mut state = child.state.lock();
+            state.socket = Some(socket);
+            state.watch = Some(watch);
+            state.timer = Some(timer);
         }
         Ok(child)
     }
@@ -110,73 +112,93 @@ impl Child {
         drop(self.end());
     }
 
-    /// Takes the connection out of the handshake.
-    fn end(&self) -> Option<OwnedSocket> {
-        let (socket, watch, timer) = {
-            let mut talk = self.talk.lock();
-            (talk.socket.take(), talk.watch.take(), talk.timer.take())
+    /// Takes everything out of the handshake.
+    fn end(&self) -> (Option<OwnedSocket>, Option<KBox<Talk>>) {
+        let (socket, talk, watch, timer) = {
+            let mut state = self.state.lock();
+            (
+                state.socket.take(),
+                state.talk.take(),
+                state.watch.take(),
+                state.timer.take(),
+            )
         };
         // The hooks hold references to `self`; the caller has one, too.
         drop(watch);
         drop(timer);
-        socket
+        (socket, talk)
     }
 
     /// Goes on with the handshake, and hands the connection over when it has ended.
-    pub(crate) fn step(&self) {
-        let Some(outcome) = self.advance() else {
-            return;
-        };
-        let Some(socket) = self.end() else {
-            return;
-        };
-        let ready = match outcome {
-            Outcome::Fallback(fallback) => Some(Ready {
-                sock: socket.into_sock(),
-                fallback,
-            }),
-            Outcome::Broken => None,
-        };
-        self.listener.finish(self.id, ready);
-    }
-
-    /// Goes on with the handshake as far as possible; `None` means that the peer has to say more.
-    fn advance(&self) -> Option<Outcome> {
-        let mut talk = self.talk.lock();
-        let Talk { socket, reader, .. } = &mut *talk;
-        let sock = socket.as_ref()?.sock();
-        let own = |reason| Outcome::Fallback(Fallback::own(Role::Server, reason));
-        Some(match reader.advance(sock) {
-            Opening::Incomplete => {
-                if clock::seconds() < self.deadline {
-                    return None;
+    pub(crate) fn step(this: &Arc<Self>) {
+        let outcome = {
+            let mut state = this.state.lock();
+            let State {
+                socket,
+                talk,
+                timer,
+                ..
+            } = &mut *state;
+            let (Some(socket), Some(talk)) = (socket, talk) else {
+                return;
+            };
+            let sock = socket.sock().into();
+            match talk.advance(&sock, &|| Waiter::Server(this.clone())) {
+                Progress::Pending(until) => {
+                    if let Some(timer) = timer {
+                        let wait = until.since(now()).as_millis_ceil();
+                        timer.arm(u32::try_from(wait).unwrap_or(u32::MAX).saturating_add(1));
+                    }
+                    return;
                 }
-                // A middlebox may have kept our option from the client, who then waits for the
-                // program to speak.
-                own(Reason::PeerNotSmc)
+                Progress::Done(outcome) => outcome,
             }
-            Opening::Proposal(header) => {
-                let reason = Reason::NoDevice;
-                let decline = Decline::by_server(Some(&header), reason, PeerId::default());
-                // If it cannot be sent the connection has ended, as its user will learn.
-                let _ = clc::send(sock, &decline);
-                own(reason)
-            }
-            Opening::Declined(diagnosis) => {
-                Outcome::Fallback(Fallback::declined(Role::Server, diagnosis))
-            }
-            Opening::NotClc | Opening::Ended => own(Reason::PeerNotSmc),
-            Opening::Broken => Outcome::Broken,
-        })
+        };
+        let (Some(socket), Some(talk)) = this.end() else {
+            return;
+        };
+        let verdict = conclude(&socket, talk, outcome);
+        let ready = verdict.map(|verdict| Ready {
+            sock: socket.into_sock(),
+            verdict,
+        });
+        this.listener.finish(this.id, ready);
     }
 }
 
-/// How a handshake ends.
-enum Outcome {
-    /// TCP goes on.
-    Fallback(Fallback),
-    /// The stream cannot be handed to a program any more.
-    Broken,
+/// What the connection is now; `None` when its stream cannot be handed to a program any more.
+fn conclude(socket: &OwnedSocket, talk: KBox<Talk>, outcome: Outcome) -> Option<Verdict> {
+    let own = |reason| Some(Verdict::Tcp(Fallback::own(Role::Server, reason)));
+    match outcome {
+        Outcome::Established => {
+            let conn: Arc<SmcConn> = KBox::into_inner(talk).commit().ok()?;
+            Some(Verdict::Smc(conn))
+        }
+        Outcome::Fallback {
+            reason,
+            peer,
+            out_of_sync,
+            strip,
+        } => {
+            if out_of_sync {
+                talk.out_of_sync();
+            }
+            drop(talk);
+            if strip {
+                strip_decline(socket.sock());
+            }
+            match peer {
+                Some(peer) => Some(Verdict::Tcp(Fallback::declined(Role::Server, peer.code()))),
+                None => own(reason),
+            }
+        }
+        // Nothing was taken from the stream. Perhaps a middlebox has kept our option from the
+        // client, who now waits for the program to speak, or the client has gone again.
+        Outcome::Failed(Failure::TimedOut | Failure::Tcp) if !talk.has_begun() => {
+            own(Reason::PeerNotSmc)
+        }
+        Outcome::Failed(_) => None,
+    }
 }
 
 impl Notify for Child {
@@ -189,6 +211,6 @@ impl WorkItem for Child {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        this.step();
+        Child::step(&this);
     }
 }

@@ -9,24 +9,32 @@
 
 use crate::{
     clc,
+    conn::now,
+    shared::CORE,
     fallback::{Fallback, Role},
-    socket::{hint, Phase, Socket}, //
+    local::LocalPort,
+    namespace,
+    socket::{hint, Phase, Socket},
+    talk::{strip_decline, Progress, Talk, Waiter}, //
 };
 use kapi::{
-    errno,
+    errno::{self, Errno},
     net::{
         args::Addr,
         sock::state,
         socket as file,
         syn, //
     },
-    sys::wait, //
+    sys::{hook::TimerHook, wait}, //
 };
 use kernel::{
     prelude::*,
     sync::{atomic::Relaxed, Arc}, //
 };
-use smc_proto::reason::Reason;
+use smc_proto::{
+    handshake::{Failure, Outcome},
+    reason::Reason, //
+};
 
 /// What a call of connect() is.
 enum Call {
@@ -112,7 +120,19 @@ fn first(
     match socket.finish_connect(addr, false) {
         Ok(()) => {
             proceed(this);
-            if this.refusal.load(Relaxed) != 0 {
+            if undecided(this) {
+                // The peer is to speak: sleep until it has been decided.
+                in_background(this, socket);
+                let timeout = this.sock.send_timeout(false);
+                settled(this, socket, timeout).map_err(|err| {
+                    if err == EAGAIN {
+                        errno::EINPROGRESS.into()
+                    } else {
+                        err
+                    }
+                })?;
+            }
+            if matches!(*this.phase.lock(), Phase::Init) {
                 return Err(socket.fail_connect());
             }
             Ok(())
@@ -163,7 +183,7 @@ pub(crate) fn settled(this: &Arc<Socket>, socket: &file::Socket, timeout: isize)
     Ok(())
 }
 
-/// Goes on with a connection attempt as far as it can without waiting.
+/// Goes on with a connection attempt as far as it can without waiting for the peer.
 pub(crate) fn proceed(this: &Arc<Socket>) {
     let mut phase = this.phase.lock();
     if !matches!(*phase, Phase::Connecting) {
@@ -178,36 +198,155 @@ pub(crate) fn proceed(this: &Arc<Socket>) {
             let guard = this.sock.lock();
             let _ = syn::answered(&guard);
         }
-        _ => decide(this, &mut phase),
+        _ if this.talking.load(Relaxed) != 0 || decide(this, &mut phase) => {
+            drop(phase);
+            drive(this);
+            return;
+        }
+        _ => (),
     }
     drop(phase);
+    let talk = this.talk.lock().take();
+    drop(talk);
+    this.talking.store(0, Relaxed);
     this.stop_watching();
     // Those who waited for the decision find a TCP socket now.
     this.sock.wake_state();
 }
 
-/// The TCP connection stands: SMC or not.
-fn decide(this: &Socket, phase: &mut Phase) {
+/// The TCP connection stands: SMC or not. Whether a handshake has begun.
+fn decide(this: &Arc<Socket>, phase: &mut Phase) -> bool {
     let guard = this.sock.lock();
     let offered = syn::answered(&guard);
     drop(guard);
-    let reason = if offered {
-        Reason::NoDevice
-    } else {
+    let reason = if !offered {
         Reason::PeerNotSmc
+    } else {
+        match begin_talk(this) {
+            Ok(()) => return true,
+            Err(reason) => reason,
+        }
     };
     let fallback = Fallback::own(Role::Client, reason);
     if this.may_fall_back(phase, &fallback).is_err() {
-        return;
+        return false;
     }
     if offered {
         // The peer waits for a CLC message and must get one before anything else.
         let _ = clc::send(&this.sock, &clc::client_decline(reason));
     }
+    become_tcp(this, phase, fallback);
+    false
+}
+
+fn become_tcp(this: &Socket, phase: &mut Phase, fallback: Fallback) {
     this.set_fallback(phase, fallback);
     let guard = this.sock.lock();
     if let Some(socket) = guard.socket() {
         socket.become_native();
+    }
+}
+
+/// Begins the handshake, if there is a device to speak of.
+fn begin_talk(this: &Arc<Socket>) -> Result<(), Reason> {
+    let core = CORE.get().ok_or(Reason::NoDevice)?;
+    let port = LocalPort::find(&core, &this.sock).ok_or(Reason::NoDevice)?;
+    let policy = namespace::policy(&core, &this.sock);
+    let talk = Talk::client(&core, &policy, port).map_err(|_| Reason::NoMemory)?;
+    let talk = KBox::new(talk, GFP_KERNEL).map_err(|_| Reason::NoMemory)?;
+    let timer = TimerHook::new(this.clone()).map_err(|_| Reason::NoMemory)?;
+    *this.timer.lock() = Some(timer);
+    *this.talk.lock() = Some(talk);
+    this.talking.store(1, Relaxed);
+    Ok(())
+}
+
+/// Goes on with the handshake.
+fn drive(this: &Arc<Socket>) {
+    let (talk, outcome) = {
+        let mut slot = this.talk.lock();
+        let Some(talk) = &mut *slot else { return };
+        match talk.advance(&this.sock, &|| Waiter::Client(this.clone())) {
+            Progress::Pending(until) => {
+                if let Some(timer) = &*this.timer.lock() {
+                    let wait = until.since(now()).as_millis_ceil();
+                    timer.arm(u32::try_from(wait).unwrap_or(u32::MAX).saturating_add(1));
+                }
+                return;
+            }
+            Progress::Done(outcome) => (slot.take(), outcome),
+        }
+    };
+    if let Some(talk) = talk {
+        conclude(this, talk, outcome);
+    }
+}
+
+/// The handshake has ended.
+fn conclude(this: &Arc<Socket>, talk: KBox<Talk>, outcome: Outcome) {
+    let mut phase = this.phase.lock();
+    this.talking.store(0, Relaxed);
+    let mut keep_watching = false;
+    if matches!(*phase, Phase::Connecting) {
+        match outcome {
+            Outcome::Established => match KBox::into_inner(talk).commit() {
+                Ok(conn) => {
+                    this.become_smc(&mut phase, conn, Role::Client);
+                    keep_watching = true;
+                }
+                Err(_) => fail(this, &mut phase, errno::ECONNABORTED),
+            },
+            Outcome::Fallback {
+                reason,
+                peer,
+                out_of_sync,
+                strip,
+            } => {
+                if out_of_sync {
+                    talk.out_of_sync();
+                }
+                drop(talk);
+                if strip {
+                    strip_decline(&this.sock);
+                }
+                let fallback = match peer {
+                    Some(peer) => Fallback::declined(Role::Client, peer.code()),
+                    None => Fallback::own(Role::Client, reason),
+                };
+                if this.may_fall_back(&mut phase, &fallback).is_ok() {
+                    become_tcp(this, &mut phase, fallback);
+                }
+            }
+            Outcome::Failed(why) => {
+                drop(talk);
+                fail(this, &mut phase, errno_of(why));
+            }
+        }
+    }
+    drop(phase);
+    if keep_watching {
+        let timer = this.timer.lock().take();
+        drop(timer);
+    } else {
+        this.stop_watching();
+    }
+    this.sock.wake_state();
+}
+
+/// The connection attempt fails for good, and the TCP connection ends with it.
+fn fail(this: &Socket, phase: &mut Phase, error: Errno) {
+    *phase = Phase::Init;
+    // Before the abortion wakes those who look at it.
+    this.hint.store(hint::NONE, Relaxed);
+    this.sock.abort_with(error);
+}
+
+fn errno_of(why: Failure) -> Errno {
+    match why {
+        Failure::TimedOut => errno::ETIMEDOUT,
+        Failure::Protocol => errno::EPROTO,
+        Failure::Tcp => errno::ECONNRESET,
+        Failure::Cancelled | Failure::Aborted => errno::ECONNABORTED,
     }
 }
 

@@ -9,6 +9,7 @@
 
 use crate::{
     child::Child,
+    conn::SmcConn,
     fallback::{Fallback, Role},
     option,
     socket::{hint, Phase, Socket}, //
@@ -28,14 +29,31 @@ use kernel::{
     rbtree::{RBTree, RBTreeNodeReservation},
     sync::{aref::ARef, atomic::Relaxed, Arc, Mutex}, //
 };
-use smc_proto::reason::Reason;
+use smc_proto::{conn::CloseMode, reason::Reason};
 
 /// A connection that accept() may hand out, and why it is not SMC.
 pub(crate) struct Ready {
     /// The connection.
     pub(crate) sock: OwnedSock,
     /// What the handshake came to.
-    pub(crate) fallback: Fallback,
+    pub(crate) verdict: Verdict,
+}
+
+/// What a connection is when accept() hands it out.
+pub(crate) enum Verdict {
+    /// TCP.
+    Tcp(Fallback),
+    /// SMC.
+    Smc(Arc<SmcConn>),
+}
+
+impl Ready {
+    /// Ends a connection that nobody accepted.
+    fn discard(self) {
+        if let Verdict::Smc(conn) = &self.verdict {
+            conn.close(CloseMode::Abort);
+        }
+    }
 }
 
 struct Queues {
@@ -121,7 +139,7 @@ impl Listener {
         if !offered {
             return Some(Ready {
                 sock,
-                fallback: Fallback::own(Role::Server, Reason::PeerNotSmc),
+                verdict: Verdict::Tcp(Fallback::own(Role::Server, Reason::PeerNotSmc)),
             });
         }
         // On failure the connection is closed: TCP's answer to a lack of memory, too.
@@ -175,7 +193,7 @@ impl Listener {
             }
         }
         for child in children.into_iter().flatten() {
-            child.step();
+            Child::step(&child);
         }
     }
 
@@ -205,8 +223,10 @@ impl Listener {
             queues.ready.push(ready).err()
         };
         drop(queues);
-        // Dropping closes the connection, outside of the lock.
-        drop(rejected);
+        // Outside of the lock.
+        if let Some(rejected) = rejected {
+            rejected.discard();
+        }
     }
 
     fn pop_ready(&self) -> Option<Ready> {
@@ -225,7 +245,7 @@ impl Listener {
             )
         };
         while let Some(ready) = ready.pop() {
-            drop(ready);
+            ready.discard();
         }
         while let Some(cursor) = pending.cursor_front_mut() {
             let (_, node) = cursor.remove_current();
@@ -283,11 +303,11 @@ pub(crate) fn accept(
                     Some(listener) => listener.admit(sock),
                     None => Some(Ready {
                         sock,
-                        fallback: Fallback {
+                        verdict: Verdict::Tcp(Fallback {
                             role: Role::Server,
                             ..inherited
                                 .unwrap_or(Fallback::own(Role::Server, Reason::PeerNotSmc))
-                        },
+                        }),
                     }),
                 };
                 match ready {
@@ -317,9 +337,26 @@ pub(crate) fn accept(
 }
 
 fn hand_out(socket: &file::Socket, new: &file::Socket, ready: Ready) -> Result<Arc<Socket>> {
-    let data = Socket::new(ready.sock.sock(), Phase::Fallback(ready.fallback))?;
-    new.adopt(socket, ready.sock);
-    Ok(data)
+    match ready.verdict {
+        Verdict::Tcp(fallback) => {
+            let data = Socket::new(ready.sock.sock(), Phase::Fallback(fallback))?;
+            new.adopt(socket, ready.sock);
+            new.become_native();
+            Ok(data)
+        }
+        Verdict::Smc(conn) => match Socket::new(ready.sock.sock(), Phase::Smc(conn.clone())) {
+            Ok(data) => {
+                new.adopt(socket, ready.sock);
+                // Without it the end of the TCP connection would not be noticed early.
+                let _ = data.start_watching(new);
+                Ok(data)
+            }
+            Err(err) => {
+                conn.close(CloseMode::Abort);
+                Err(err)
+            }
+        },
+    }
 }
 
 /// poll() of a listening socket.

@@ -3,10 +3,11 @@
 //! What each network namespace has: the SYN hooks, its sockets, counters, settings.
 
 use crate::{
+    shared::Core,
     counters::Counters,
     option::Announce,
     registry::Registry,
-    sysctl::Sysctls, //
+    sysctl::{Sysctl, Sysctls}, //
 };
 use kapi::net::{
     netns::{self, Net, PerNet},
@@ -24,6 +25,7 @@ use kernel::{
         Mutex, //
     }, //
 };
+use smc_proto::handshake::Policy;
 
 /// The state of a network namespace.
 #[pin_data]
@@ -66,6 +68,29 @@ impl Namespace {
         }
         Ok(())
     }
+}
+
+impl Namespace {
+    /// Idle time before a link is tested, in seconds.
+    pub(crate) fn testlink_seconds(&self) -> u64 {
+        u64::try_from(self.sysctls.get(Sysctl::TestlinkTime)).unwrap_or(0)
+    }
+
+    /// Sizes of receive and send buffers, and the limit of autocorking, in bytes.
+    pub(crate) fn buffers(&self) -> (u32, u32, u32) {
+        let get = |which| u32::try_from(self.sysctls.get(which)).unwrap_or(0);
+        (
+            get(Sysctl::Rmem),
+            get(Sysctl::Wmem),
+            self.sysctls.get(Sysctl::AutocorkingSize) as u32,
+        )
+    }
+}
+
+/// What this host offers and accepts in a handshake over `sock`.
+pub(crate) fn policy(core: &Core, sock: &Sock) -> Policy {
+    let _ = sock;
+    Policy::new(core.peer_id, b"rsmc")
 }
 
 impl PerNet for Namespace {

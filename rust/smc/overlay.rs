@@ -4,6 +4,7 @@
 
 use crate::{
     connect,
+    data,
     listen,
     socket::{Phase, Socket},
     sockopt, //
@@ -71,6 +72,9 @@ impl Overlay for Smc {
     }
 
     fn poll(data: &Arc<Socket>, socket: &file::Socket, poll: &Poll<'_>) -> u32 {
+        if let Some(conn) = data.smc() {
+            return data::poll(conn, socket, poll);
+        }
         let listener = match &*data.phase.lock() {
             Phase::Listening(listener) => Some(listener.clone()),
             _ => None,
@@ -90,6 +94,9 @@ impl Overlay for Smc {
         if connect::undecided(data) {
             connect::proceed(data);
         }
+        if let Some(conn) = data.smc() {
+            return data::shutdown(conn, how);
+        }
         let result = socket.native_shutdown(how);
         connect::abandon_ended(data);
         result
@@ -103,9 +110,15 @@ impl Overlay for Smc {
         if msg.has(flags::MSG_FASTOPEN) {
             connect::give_up(data, socket, Reason::UnsupportedOption)?;
         }
+        if let Some(conn) = data.smc() {
+            return data::send(conn, socket, msg);
+        }
         let nonblock = msg.has(flags::MSG_DONTWAIT);
         Self::settle(data, socket, data.sock.send_timeout(nonblock))?;
-        socket.native_sendmsg(msg)
+        match data.smc() {
+            Some(conn) => data::send(conn, socket, msg),
+            None => socket.native_sendmsg(msg),
+        }
     }
 
     fn recvmsg(
@@ -113,11 +126,17 @@ impl Overlay for Smc {
         socket: &file::Socket,
         msg: &mut Message<'_>,
     ) -> Result<usize> {
+        if let Some(conn) = data.smc() {
+            return data::receive(conn, socket, msg);
+        }
         let nonblock = msg.has(flags::MSG_DONTWAIT) || msg.has(flags::MSG_ERRQUEUE);
         if !msg.has(flags::MSG_ERRQUEUE) {
             Self::settle(data, socket, data.sock.receive_timeout(nonblock))?;
         }
-        socket.native_recvmsg(msg)
+        match data.smc() {
+            Some(conn) => data::receive(conn, socket, msg),
+            None => socket.native_recvmsg(msg),
+        }
     }
 
     fn splice(
@@ -127,6 +146,9 @@ impl Overlay for Smc {
     ) -> Result<usize> {
         let nonblock = splice.nonblock();
         Self::settle(data, socket, data.sock.receive_timeout(nonblock))?;
+        if data.smc().is_some() {
+            return socket.copy_splice(splice);
+        }
         socket.native_splice(splice)
     }
 

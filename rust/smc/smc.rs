@@ -13,26 +13,36 @@
 
 use kapi::{
     net::{diag, family, netns},
-    sys::queue, //
+    rdma::client::Client,
+    sys::{global, queue}, //
 };
-use kernel::prelude::*;
+use kernel::{prelude::*, sync::Arc};
 
+mod attempt;
 mod child;
 mod clc;
+mod conn;
 mod connect;
+
 mod counters;
+mod data;
 mod fallback;
 mod fifo;
+mod group;
 mod listen;
+mod local;
 mod namespace;
 mod option;
 mod overlay;
 mod registry;
+mod shared;
+mod slab;
 mod sock_diag;
 mod socket;
 mod sockopt;
 mod strict;
 mod sysctl;
+mod talk;
 
 module! {
     type: Rsmc,
@@ -63,6 +73,8 @@ static NAMES: family::Names = family::Names {
 struct Rsmc {
     _diag: Pin<KBox<diag::Registration<sock_diag::Diag>>>,
     _family: Pin<KBox<family::Registration<overlay::Smc>>>,
+    _devices: Client,
+    _core: global::Guard<shared::Core>,
     _queue: queue::Registration,
     _namespaces: Pin<KBox<netns::Registration<namespace::Namespace>>>,
 }
@@ -71,6 +83,10 @@ impl kernel::Module for Rsmc {
     fn init(module: &'static ThisModule) -> Result<Self> {
         let namespaces = netns::Registration::new()?;
         let queue = queue::Registration::new(c"rsmc")?;
+        let hub = shared::Core::new()?;
+        let core = shared::CORE.install(hub.clone())?;
+        let devices = Arc::new(shared::Devices(hub), GFP_KERNEL)?;
+        let devices = Client::register(c"rsmc", devices)?;
         let family = family::Registration::new(module, &NAMES).inspect_err(|err| {
             if err.to_errno() == EEXIST.to_errno() {
                 pr_err!(
@@ -81,6 +97,8 @@ impl kernel::Module for Rsmc {
         Ok(Self {
             _diag: diag::Registration::new(module)?,
             _family: family,
+            _devices: devices,
+            _core: core,
             _queue: queue,
             _namespaces: namespaces,
         })

@@ -7,19 +7,21 @@
 //! is taken before the socket lock and never while it is held.
 
 use crate::{
+    conn::SmcConn,
     connect,
-    fallback::Fallback,
+    fallback::{Fallback, Role},
     listen::Listener,
     namespace::Namespace,
-    sysctl::Sysctl, //
+    sysctl::Sysctl,
+    talk::Talk, //
 };
 use kapi::{
     net::{
-        sock::Sock,
+        sock::{state, Sock},
         socket as file, //
     },
     sys::{
-        hook::{Notify, WaitHook},
+        hook::{Notify, TimerHook, WaitHook},
         queue,
         roster::Link, //
     }, //
@@ -34,10 +36,12 @@ use kernel::{
         atomic::{Atomic, Relaxed},
         Arc,
         ArcBorrow,
-        Mutex, //
+        Mutex,
+        SetOnce, //
     },
     workqueue::{Work, WorkItem}, //
 };
+use smc_proto::conn::CloseMode;
 
 /// What a socket is.
 pub(crate) enum Phase {
@@ -47,6 +51,8 @@ pub(crate) enum Phase {
     Connecting,
     /// A listening socket.
     Listening(Arc<Listener>),
+    /// An SMC connection.
+    Smc(Arc<SmcConn>),
     /// A TCP connection for good, or a socket that will be one.
     Fallback(Fallback),
     /// close() was called.
@@ -68,7 +74,17 @@ pub(crate) struct Socket {
     pub(crate) watch: Mutex<Option<Pin<KBox<WaitHook<Socket>>>>>,
     /// What the user set as `TCP_SAVE_SYN`; the family needs it on for itself.
     pub(crate) user_save_syn: Atomic<i32>,
-    /// 1 while connect() is undecided, 2 on a listener, to be read without the lock.
+    /// The SMC connection, once there is one; it stays, so that it can be found without a lock.
+    pub(crate) conn: SetOnce<Arc<SmcConn>>,
+    /// The client's handshake while it is under way.
+    #[pin]
+    pub(crate) talk: Mutex<Option<KBox<Talk>>>,
+    /// Whether `talk` is filled, to be read without its lock.
+    pub(crate) talking: Atomic<u32>,
+    /// Ends the handshake's patience.
+    #[pin]
+    pub(crate) timer: Mutex<Option<Pin<KBox<TimerHook<Socket>>>>>,
+    /// See [`hint`]; to be read without the lock.
     pub(crate) hint: Atomic<u32>,
     /// Whether the socket is of `AF_SMC`; see `registry`.
     pub(crate) own_family: Atomic<u32>,
@@ -92,6 +108,8 @@ pub(crate) mod hint {
     pub(crate) const CONNECTING: u32 = 1;
     /// A listener.
     pub(crate) const LISTENING: u32 = 2;
+    /// An SMC connection.
+    pub(crate) const SMC: u32 = 3;
 }
 
 impl_has_work! {
@@ -110,6 +128,18 @@ impl Socket {
             namespace.counters.fell_back(fallback, &sock.peer_addr());
         }
         let setting = |which| namespace.as_ref().map_or(0, |n| n.sysctls.get(which));
+        let conn = SetOnce::new();
+        let first_hint = match &phase {
+            Phase::Smc(smc) => {
+                conn.populate(smc.clone());
+                if let Some(namespace) = &namespace {
+                    // A connection that accept() hands out.
+                    namespace.counters.connected(Role::Server);
+                }
+                hint::SMC
+            }
+            _ => hint::NONE,
+        };
         let strict = setting(Sysctl::Strict);
         let limit_hs = setting(Sysctl::LimitHs);
         Arc::pin_init(
@@ -118,8 +148,12 @@ impl Socket {
                 namespace,
                 phase <- new_mutex!(phase, "rsmc::Socket::phase"),
                 watch <- new_mutex!(None, "rsmc::Socket::watch"),
+                conn,
+                talk <- new_mutex!(None, "rsmc::Socket::talk"),
+                talking: Atomic::new(0),
+                timer <- new_mutex!(None, "rsmc::Socket::timer"),
                 user_save_syn: Atomic::new(0),
-                hint: Atomic::new(hint::NONE),
+                hint: Atomic::new(first_hint),
                 own_family: Atomic::new(0),
                 strict: Atomic::new(strict),
                 refusal: Atomic::new(0),
@@ -140,6 +174,22 @@ impl Socket {
         }
         *phase = Phase::Fallback(fallback);
         self.hint.store(hint::NONE, Relaxed);
+    }
+
+    /// Makes `phase` an SMC connection. The caller holds the lock.
+    pub(crate) fn become_smc(&self, phase: &mut Phase, conn: Arc<SmcConn>, role: Role) {
+        if let Some(namespace) = &self.namespace {
+            namespace.counters.connected(role);
+        }
+        self.conn.populate(conn.clone());
+        *phase = Phase::Smc(conn);
+        self.hint.store(hint::SMC, Relaxed);
+    }
+
+    /// The SMC connection, if this is one.
+    #[inline]
+    pub(crate) fn smc(&self) -> Option<&Arc<SmcConn>> {
+        self.conn.as_ref()
     }
 
     /// Puts the SYN hooks in place for this socket's namespace.
@@ -171,6 +221,8 @@ impl Socket {
     pub(crate) fn stop_watching(&self) {
         let watch = self.watch.lock().take();
         drop(watch);
+        let timer = self.timer.lock().take();
+        drop(timer);
     }
 
     /// Queues [`Socket::run`].
@@ -185,9 +237,22 @@ impl Socket {
             let mut phase = self.phase.lock();
             core::mem::replace(&mut *phase, Phase::Closed)
         };
+        self.hint.store(hint::NONE, Relaxed);
         self.stop_watching();
-        if let Phase::Listening(listener) = old {
-            listener.close();
+        // A handshake under way gives back what it has taken.
+        let talk = self.talk.lock().take();
+        drop(talk);
+        match old {
+            Phase::Listening(listener) => listener.close(),
+            Phase::Smc(conn) => {
+                let mode = if self.sock.lingers_not() {
+                    CloseMode::Abort
+                } else {
+                    CloseMode::Graceful
+                };
+                conn.close(mode);
+            }
+            _ => (),
         }
     }
 }
@@ -197,6 +262,7 @@ impl Notify for Socket {
         let wanted = match this.hint.load(Relaxed) {
             hint::CONNECTING => true,
             hint::LISTENING => crate::option::offers_outstanding(),
+            hint::SMC => this.sock.state() == state::CLOSE,
             _ => false,
         };
         if wanted {
@@ -209,13 +275,24 @@ impl WorkItem for Socket {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let listener = match &*this.phase.lock() {
-            Phase::Listening(listener) => Some(listener.clone()),
-            _ => None,
-        };
-        match listener {
-            Some(listener) => listener.pump(),
-            None => connect::proceed(&this),
+        let phase = this.phase.lock();
+        match &*phase {
+            Phase::Listening(listener) => {
+                let listener = listener.clone();
+                drop(phase);
+                listener.pump();
+            }
+            Phase::Smc(conn) => {
+                let conn = conn.clone();
+                drop(phase);
+                if this.sock.state() == state::CLOSE {
+                    conn.on_tcp_dead();
+                }
+            }
+            _ => {
+                drop(phase);
+                connect::proceed(&this);
+            }
         }
     }
 }

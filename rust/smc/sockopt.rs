@@ -43,6 +43,8 @@ const IPV6_ADDRFORM: i32 = 1;
 
 /// Values of the first word of [`RSMC_INFO`].
 pub(crate) mod mode {
+    /// SMC-R.
+    pub(super) const SMC: u32 = 0;
     /// TCP.
     pub(crate) const FALLBACK: u32 = 1;
     /// Not decided, or not a connection.
@@ -195,6 +197,8 @@ fn info(this: &Socket) -> [u32; 4] {
             [mode::UNDECIDED, reason, 0, state::INIT]
         }
         Phase::Listening(_) => [mode::UNDECIDED, 0, 0, state::LISTEN],
+        // The protocol's states have the numbers that `sock_diag` shows.
+        Phase::Smc(conn) => [mode::SMC, 0, 0, conn.state_number()],
         Phase::Fallback(fallback) => {
             let state = if this.sock.is_established() || fallback.role == Role::Server {
                 state::ACTIVE

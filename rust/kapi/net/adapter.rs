@@ -134,7 +134,6 @@ impl<T: Overlay> Adapter<T> {
             let nonblock = unsafe { (*arg).flags } as u32 & bindings::O_NONBLOCK != 0;
             let data = T::accept(&Self::data(socket)?, socket, new, nonblock)?;
             Self::attach(new, data);
-            new.become_native();
             Ok(0)
         })
     }

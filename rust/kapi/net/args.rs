@@ -115,6 +115,19 @@ impl<'a> Message<'a> {
         unsafe { IovIterDest::from_raw(&raw mut (*self.msg).msg_iter) }
     }
 
+    /// Copies bytes to the receiver.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` when not all could be copied.
+    pub fn put(&mut self, bytes: &[u8]) -> Result {
+        if self.dest().copy_to_iter(bytes) == bytes.len() {
+            Ok(())
+        } else {
+            Err(EFAULT)
+        }
+    }
+
     /// Tells the caller of `recvmsg` something, for example that urgent data was read.
     pub fn set_result_flag(&mut self, flag: u32) {
         // SAFETY: By the type invariant.
@@ -132,10 +145,20 @@ pub mod flags {
     pub const MSG_FASTOPEN: u32 = bindings::MSG_FASTOPEN;
     /// Look without taking.
     pub const MSG_PEEK: u32 = bindings::MSG_PEEK;
+    /// More will follow.
+    pub const MSG_MORE: u32 = bindings::MSG_MORE;
+    /// No SIGPIPE.
+    pub const MSG_NOSIGNAL: u32 = bindings::MSG_NOSIGNAL;
+    /// Return the real length, or discard.
+    pub const MSG_TRUNC: u32 = bindings::MSG_TRUNC;
+    /// Wait for all.
+    pub const MSG_WAITALL: u32 = bindings::MSG_WAITALL;
     /// Urgent data.
     pub const MSG_OOB: u32 = bindings::MSG_OOB;
     /// Read the error queue.
     pub const MSG_ERRQUEUE: u32 = bindings::MSG_ERRQUEUE;
+    /// Urgent data.
+    pub const EPOLLPRI: u32 = bindings::EPOLLPRI_RAW;
     /// Something can be read.
     pub const EPOLLIN: u32 = bindings::EPOLLIN_RAW;
     /// Normal data can be read.

@@ -50,7 +50,8 @@ pub trait Overlay: Sized + Send + Sync + 'static {
     /// listen().
     fn listen(data: &Arc<Self::Data>, socket: &Socket, backlog: i32) -> Result;
 
-    /// accept(): gives `new` a connection, and its data.
+    /// accept(): gives `new` a connection, and its data; one that is TCP's
+    /// [becomes native](Socket::become_native).
     ///
     /// # Errors
     ///

@@ -272,6 +272,81 @@ impl Sock {
         unsafe { bindings::sk_write_space(self.as_ptr()) };
     }
 
+    /// Sets the error that the next call, or `SO_ERROR`, reports, and wakes everybody.
+    pub fn report_error(&self, err: errno::Errno) {
+        // SAFETY: The sock is valid; `sk_err` is written without the lock by softirqs, too.
+        unsafe { ptr::write_volatile(&raw mut (*self.as_ptr()).sk_err, err.number()) };
+        // SAFETY: As in `wake_state`.
+        unsafe { bindings::sk_report_error(self.as_ptr()) };
+    }
+
+    /// Takes the pending error.
+    pub fn take_error(&self) -> Result {
+        // SAFETY: The sock is valid.
+        to_result(unsafe { bindings::sk_take_error(self.as_ptr()) })
+    }
+
+    /// Ends the connection at once: the peer gets a reset, the user `ECONNABORTED`.
+    pub fn abort(&self) {
+        // SAFETY: The sock is valid; the function takes the lock itself.
+        unsafe { bindings::tcp_abort(self.as_ptr(), bindings::ECONNABORTED as ffi::c_int) };
+    }
+
+    /// The error of a send that cannot go on: the pending one, else `EPIPE` with SIGPIPE.
+    pub fn stream_error(&self, no_signal: bool) -> Error {
+        let flags = if no_signal { bindings::MSG_NOSIGNAL } else { 0 };
+        let epipe = -(bindings::EPIPE as ffi::c_int);
+        // SAFETY: The sock is valid; process context, where a signal can be sent.
+        Error::from_errno(unsafe {
+            bindings::sk_stream_error(self.as_ptr(), flags as ffi::c_int, epipe)
+        })
+    }
+
+    /// How many bytes make a receive return (`SO_RCVLOWAT`), at most `len`.
+    pub fn low_water(&self, wait_all: bool, len: usize) -> usize {
+        let len = len.min(i32::MAX as usize) as ffi::c_int;
+        // SAFETY: The sock is valid.
+        unsafe { bindings::sk_low_water(self.as_ptr(), wait_all as ffi::c_int, len) as usize }
+    }
+
+    /// Size of the receive buffer that the user asked for, in bytes, if he did.
+    pub fn wanted_receive_buffer(&self) -> Option<usize> {
+        // SAFETY: The sock is valid; read without the lock as TCP does.
+        let locked = unsafe { bindings::sk_rcvbuf_locked(self.as_ptr()) };
+        (locked > 0).then_some(locked as usize)
+    }
+
+    /// Size of the send buffer that the user asked for, in bytes, if he did.
+    pub fn wanted_send_buffer(&self) -> Option<usize> {
+        // SAFETY: As above.
+        let locked = unsafe { bindings::sk_sndbuf_locked(self.as_ptr()) };
+        (locked > 0).then_some(locked as usize)
+    }
+
+    /// Whether `TCP_CORK` or `MSG_MORE` of TCP holds data back.
+    pub fn is_corked(&self) -> bool {
+        // SAFETY: The sock is valid.
+        unsafe { bindings::tcp_is_corked(self.as_ptr()) }
+    }
+
+    /// `SO_LINGER` with time zero.
+    pub fn lingers_not(&self) -> bool {
+        // SAFETY: The sock is valid.
+        unsafe { bindings::sk_linger_zero(self.as_ptr()) }
+    }
+
+    /// `SO_OOBINLINE`.
+    pub fn oob_inline(&self) -> bool {
+        // SAFETY: The sock is valid.
+        unsafe { bindings::sk_oob_inline(self.as_ptr()) }
+    }
+
+    /// Tells the owner of the file that urgent data has come (SIGURG).
+    pub fn signal_urgent(&self) {
+        // SAFETY: The sock is valid; the helper holds the lock that protects the file.
+        unsafe { bindings::sk_signal_urgent(self.as_ptr()) };
+    }
+
     /// Ends a connection, or an attempt at one, at once: the peer gets a RST, and whoever waits for
     /// the socket, or asks for `SO_ERROR`, gets `error`. Without a connection nothing happens.
     pub fn abort_with(&self, error: Errno) {

@@ -251,6 +251,33 @@ impl Socket {
         Ok(ret as usize)
     }
 
+    /// `splice_read` through our own `recvmsg`, with a copy.
+    ///
+    /// # Errors
+    ///
+    /// Those of `recvmsg`; `ENOMEM`.
+    pub fn copy_splice(&self, splice: &mut Splice<'_>) -> Result<usize> {
+        // SAFETY: The socket is open; splice is called on its file, which thus lives.
+        let file = unsafe { (*self.as_ptr()).file };
+        if file.is_null() {
+            return Err(EINVAL);
+        }
+        // SAFETY: As above; the other arguments are what the caller of splice_read was given.
+        let ret = unsafe {
+            bindings::copy_splice_read(
+                file,
+                splice.position(),
+                splice.pipe().cast(),
+                splice.len(),
+                splice.flags(),
+            )
+        };
+        if ret < 0 {
+            return Err(Error::from_errno(ret as i32));
+        }
+        Ok(ret as usize)
+    }
+
     /// Makes `child` the connection behind this socket, which accept() is about to hand out.
     ///
     /// `listener` is the socket that accept() was called on.

@@ -6,7 +6,9 @@
 //! ([`crate::net`]) and devices ([`crate::rdma`]).
 
 pub mod clock;
+pub mod global;
 pub mod hook;
+pub mod lock;
 pub mod queue;
 pub mod roster;
 pub mod wait;

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a handshake has taken for its connection; dropping it gives everything back.
+
+use crate::{
+    conn::{Parts, SmcConn},
+    shared::{Core, Entry, Gate},
+    group::LinkGroup,
+    local::LocalPort,
+    namespace::Namespace,
+    talk::Waiter, //
+};
+use kapi::{
+    net::sock::Sock,
+    rdma::{dma::Direction, region::Region, route}, //
+};
+use kernel::{
+    prelude::*,
+    sync::{aref::ARef, Arc}, //
+};
+use smc_proto::{
+    cursor::RingSize,
+    group::{
+        choice::{LinkEnd, Role},
+        EndReason, Terms, //
+    },
+    handshake::{region, server, Acquired, Want},
+    llc::responder::Event as LlcEvent,
+    reason::Reason,
+    time::Span,
+    wire::{
+        bufsize::BufSize,
+        clc::RdmaEnd,
+        ids::{Mtu, Psn, Qpn},
+        llc::Frame, //
+    }, //
+};
+
+/// How long the next hop's MAC address may take, in milliseconds.
+const NEIGHBOUR_WAIT: u32 = 1000;
+/// Hop limit of packets that pass a gateway.
+const FAR: u8 = 64;
+
+/// The resources of one connection that is being made.
+pub(crate) struct Attempt {
+    core: Arc<Core>,
+    port: Option<LocalPort>,
+    group: Option<Arc<LinkGroup>>,
+    conn: Option<Arc<SmcConn>>,
+    first: bool,
+    // Let go last: those who wait look for a finished group.
+    gate: Option<Gate>,
+}
+
+impl Attempt {
+    /// Nothing yet.
+    pub(crate) fn new(core: Arc<Core>, port: Option<LocalPort>) -> Self {
+        Self {
+            core,
+            port,
+            group: None,
+            conn: None,
+            first: false,
+            gate: None,
+        }
+    }
+
+    /// Finds or starts the group, and makes our end of the connection in it. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// The reason to decline.
+    pub(crate) fn acquire(
+        &mut self,
+        want: &Want,
+        sock: &ARef<Sock>,
+        peer: Option<&RdmaEnd>,
+        waiter: &dyn Fn() -> Waiter,
+    ) -> Result<Acquired, Reason> {
+        let port = self.port.clone().ok_or(Reason::NoDevice)?;
+        let peer_ip = want.key.peer_gid.ipv4().ok_or(Reason::NoRoute)?;
+        let hop = route::resolve(&**sock, port.ipv4, peer_ip, NEIGHBOUR_WAIT)
+            .map_err(|_| Reason::NoRoute)?;
+        let group = match want.key.role {
+            Role::Server => match self.core.enter(&want.key, &port) {
+                Ok(Entry::Join(group)) => group,
+                Ok(Entry::First(gate)) => {
+                    self.gate = Some(gate);
+                    self.start_group(want, &port, sock)?
+                }
+                Err(_) => return Err(Reason::NoMemory),
+            },
+            Role::Client if want.first_contact == Some(true) => {
+                self.start_group(want, &port, sock)?
+            }
+            Role::Client => {
+                let link = want.link.ok_or(Reason::SyncError)?;
+                self.core.client_group(&want.key, &link)?
+            }
+        };
+        self.group = Some(group.clone());
+        let conn = self.make_conn(&group, sock)?;
+        if let Some(peer) = peer {
+            self.meet(&conn, &group, peer)?;
+            if self.first {
+                if want.direct && hop.gateway {
+                    return Err(Reason::NoIndirect);
+                }
+                let mtu = port.mtu.min(peer.mtu);
+                group
+                    .receive_from(end_of(peer), peer.psn.get(), mtu, hop.mac, hops(hop.gateway))
+                    .map_err(|_| Reason::ReadyLinkError)?;
+                group.await_events(waiter(), 0);
+            }
+        }
+        conn.expose();
+        let (qpn, psn) = group.queue_pair();
+        let announced = conn.announce().ok_or(Reason::Internal)?;
+        Ok(Acquired {
+            end: RdmaEnd {
+                peer_id: self.core.peer_id,
+                gid: port.gid,
+                mac: port.mac,
+                qpn: Qpn::new(qpn),
+                psn: Psn::new(psn),
+                mtu: port.mtu,
+                ..announced
+            },
+            first_contact: self.first,
+            direct: !hop.gateway,
+        })
+    }
+
+    fn start_group(
+        &mut self,
+        want: &Want,
+        port: &LocalPort,
+        sock: &Sock,
+    ) -> Result<Arc<LinkGroup>, Reason> {
+        let idle = Namespace::of(sock).map_or(30, |ns| ns.testlink_seconds());
+        let terms = Terms {
+            key: want.key,
+            release: want.release,
+            max_conns: want.max_conns,
+            max_links: want.max_links,
+            test_idle: Span::from_secs(idle),
+        };
+        let group = LinkGroup::new(&self.core, port, terms).map_err(|_| Reason::NoMemory)?;
+        self.first = true;
+        if self.core.add_group(group.clone()).is_err() {
+            group.end(EndReason::Local);
+            return Err(Reason::NoMemory);
+        }
+        Ok(group)
+    }
+
+    fn make_conn(
+        &mut self,
+        group: &Arc<LinkGroup>,
+        sock: &ARef<Sock>,
+    ) -> Result<Arc<SmcConn>, Reason> {
+        let namespace = Namespace::of(sock);
+        let (rmem, wmem, autocork) = namespace.map_or((65536, 65536, 65536), |ns| ns.buffers());
+        let recv_size = ring_size(sock.wanted_receive_buffer(), rmem)?;
+        let send_size = ring_size(sock.wanted_send_buffer(), wmem)?;
+        let lease = group
+            .lease(recv_size)
+            .map_err(|_| Reason::RegisterBufferError)?;
+        let send = Region::new(
+            group.device(),
+            send_size.bytes() as usize,
+            Direction::ToDevice,
+        )
+        .map_err(|_| Reason::NoMemory)?;
+        let (token, slot) = group.reserve().ok_or(Reason::Internal)?;
+        let conn = SmcConn::new(Parts {
+            group: group.clone(),
+            slot,
+            token,
+            sock: sock.clone(),
+            lease,
+            recv_size,
+            send,
+            send_size,
+            autocork,
+        });
+        match conn {
+            Ok(conn) => {
+                group.insert_conn(&conn);
+                self.conn = Some(conn.clone());
+                Ok(conn)
+            }
+            Err(_) => {
+                group.unreserve(token);
+                Err(Reason::NoMemory)
+            }
+        }
+    }
+
+    fn meet(&self, conn: &SmcConn, group: &LinkGroup, peer: &RdmaEnd) -> Result<(), Reason> {
+        if !group.add_peer_region(region(peer)) {
+            return Err(Reason::RtokenError);
+        }
+        conn.set_peer(peer).map_err(|_| Reason::Internal)
+    }
+
+    /// Server: the client's confirm has come. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub(crate) fn adopt(
+        &self,
+        first: bool,
+        mtu: Mtu,
+        sock: &Sock,
+        peer: Option<&RdmaEnd>,
+        waiter: &dyn Fn() -> Waiter,
+    ) -> Result {
+        let (Some(conn), Some(group), Some(peer), Some(port)) =
+            (&self.conn, &self.group, peer, &self.port)
+        else {
+            return Err(EINVAL);
+        };
+        self.meet(conn, group, peer).map_err(|_| EINVAL)?;
+        if first {
+            let peer_ip = peer.gid.ipv4().ok_or(EINVAL)?;
+            let hop = route::resolve(sock, port.ipv4, peer_ip, NEIGHBOUR_WAIT)?;
+            group.receive_from(end_of(peer), peer.psn.get(), mtu, hop.mac, hops(hop.gateway))?;
+            group.await_events(waiter(), server::FIRST_LINK);
+            group.send_to()?;
+        }
+        Ok(())
+    }
+
+    /// Allows the link to send, and makes the memory keys work. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub(crate) fn send_to(&self) -> Result {
+        self.group.as_ref().ok_or(EINVAL)?.send_to()
+    }
+
+    /// Sends an LLC message of the handshake.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` when the link is lost.
+    pub(crate) fn send_llc(&self, frame: Frame) -> Result {
+        let group = self.group.as_ref().ok_or(EINVAL)?;
+        if group.is_lost() {
+            return Err(kapi::errno::ENOTCONN.into());
+        }
+        group.send_llc(frame);
+        Ok(())
+    }
+
+    /// An LLC event of the link that is being set up.
+    pub(crate) fn take_event(&self) -> Option<LlcEvent> {
+        self.group.as_ref()?.take_event()
+    }
+
+    /// Whether the link has broken.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.group.as_ref().is_some_and(|group| group.is_lost())
+    }
+
+    /// The peer does not know the group: it is of no more use.
+    pub(crate) fn out_of_sync(&self) {
+        if let Some(group) = &self.group {
+            group.end(EndReason::OutOfSync);
+        }
+    }
+
+    /// The handshake has succeeded.
+    ///
+    /// # Errors
+    ///
+    /// `ECONNABORTED`, `ENOMEM`.
+    pub(crate) fn commit(mut self, link: u8) -> Result<Arc<SmcConn>> {
+        let conn = self.conn.clone().ok_or(EINVAL)?;
+        if self.first {
+            if let Some(group) = &self.group {
+                group.ignore_events();
+                group.confirmed(link);
+            }
+        }
+        conn.establish()?;
+        self.conn = None;
+        self.group = None;
+        Ok(conn)
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if let Some(conn) = self.conn.take() {
+            conn.group().remove_conn(&conn);
+            conn.retire();
+        }
+        if let Some(group) = self.group.take() {
+            if self.first {
+                group.ignore_events();
+                group.end(EndReason::Local);
+            }
+        }
+    }
+}
+
+fn hops(gateway: bool) -> u8 {
+    if gateway {
+        FAR
+    } else {
+        1
+    }
+}
+
+fn end_of(peer: &RdmaEnd) -> LinkEnd {
+    LinkEnd {
+        qpn: peer.qpn,
+        gid: peer.gid,
+        mac: peer.mac,
+    }
+}
+
+/// The ring for what the user (twice what he wants, as TCP counts) or the administrator asked for.
+fn ring_size(user: Option<usize>, default: u32) -> Result<RingSize, Reason> {
+    let bytes = match user {
+        Some(bytes) => u32::try_from(bytes / 2).unwrap_or(u32::MAX),
+        None => default,
+    };
+    // More than a slab holds cannot be registered at once.
+    let size = BufSize::at_least(bytes.min(1 << 20), BufSize::MAX_R);
+    RingSize::from_code(size.code()).ok_or(Reason::Internal)
+}

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! An SMC-R connection: the protocol's state, its two rings, and who is to be woken.
+//!
+//! Locks, in the order in which they are taken: `writers` or `readers` (process context, around
+//! copies from and to programs), the group's `tx`, then [`SmcConn::proto`] (softirq).
+
+use crate::{group::LinkGroup, slab::Lease};
+use kapi::{
+    errno,
+    net::sock::Sock,
+    new_spinlock_bh,
+    rdma::{
+        region::Region,
+        ring::Ring,
+        wr::Remote, //
+    },
+    sys::{
+        clock,
+        hook::{Notify, TimerHook},
+        lock::SpinLockBh,
+        queue, //
+    }, //
+};
+use kernel::{
+    impl_has_work, new_mutex, new_work,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::{Atomic, Full, Relaxed},
+        Arc, ArcBorrow, Mutex, SetOnce, //
+    },
+    workqueue::{Work, WorkItem}, //
+};
+use smc_proto::{
+    conn::{Actions, CloseMode, Conn, Params, Peer, DRAIN_IDLE},
+    cursor::RingSize,
+    group::rtoken::rmbe_offset,
+    time::Instant,
+    wire::{bufsize::BufSize, cdc::Cdc, clc::RdmaEnd, ids::AlertToken}, //
+};
+
+/// The present time, as the protocol counts it.
+pub(crate) fn now() -> Instant {
+    Instant(clock::nanos())
+}
+
+/// Bits of [`SmcConn::todo`].
+mod todo {
+    /// The connection is over.
+    pub(super) const FREE: u32 = 1;
+    /// The TCP connection is to be reset.
+    pub(super) const TCP_ABORT: u32 = 2;
+    /// The deadline has come.
+    pub(super) const DEADLINE: u32 = 4;
+    /// The deadline has changed.
+    pub(super) const TIMER: u32 = 8;
+}
+
+/// An SMC-R connection.
+#[pin_data]
+pub(crate) struct SmcConn {
+    group: Arc<LinkGroup>,
+    number: u8,
+    token: AlertToken,
+    /// The TCP connection beneath; its wait queue is the program's.
+    sock: ARef<Sock>,
+    #[pin]
+    pub(crate) proto: SpinLockBh<Conn>,
+    recv: Ring,
+    recv_size: RingSize,
+    send: Ring,
+    remote: SetOnce<Remote>,
+    #[pin]
+    lease: Mutex<Option<Lease>>,
+    /// Serialises programs that write.
+    #[pin]
+    pub(crate) writers: Mutex<()>,
+    /// Serialises programs that read.
+    #[pin]
+    pub(crate) readers: Mutex<()>,
+    #[pin]
+    timer: Mutex<Option<Pin<KBox<TimerHook<SmcConn>>>>>,
+    todo: Atomic<u32>,
+    #[pin]
+    work: Work<SmcConn>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for SmcConn { self.work }
+}
+
+/// What a connection is made of.
+pub(crate) struct Parts {
+    /// Its group.
+    pub(crate) group: Arc<LinkGroup>,
+    /// Its number in the group.
+    pub(crate) slot: u8,
+    /// Its name on the wire.
+    pub(crate) token: AlertToken,
+    /// The TCP connection.
+    pub(crate) sock: ARef<Sock>,
+    /// Its receive buffer.
+    pub(crate) lease: Lease,
+    /// The size of that.
+    pub(crate) recv_size: RingSize,
+    /// Memory of the send ring.
+    pub(crate) send: Arc<Region>,
+    /// The size of that.
+    pub(crate) send_size: RingSize,
+    /// Most bytes to hold back.
+    pub(crate) autocork: u32,
+}
+
+impl SmcConn {
+    /// A connection whose handshake is under way.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(parts: Parts) -> Result<Arc<Self>> {
+        let recv = parts.lease.ring()?;
+        let send = Ring::new(parts.send, 0, parts.send_size.bytes() as usize)?;
+        let conn = Conn::new(Params {
+            token: parts.token,
+            recv: parts.recv_size,
+            send: parts.send_size,
+            autocork: parts.autocork,
+            drain_idle: DRAIN_IDLE,
+        });
+        let Parts {
+            group,
+            slot: number,
+            token,
+            sock,
+            lease,
+            recv_size,
+            ..
+        } = parts;
+        Arc::pin_init(
+            pin_init!(Self {
+                group,
+                number,
+                token,
+                sock,
+                proto <- new_spinlock_bh!(conn, "rsmc::SmcConn::proto"),
+                recv,
+                recv_size,
+                send,
+                remote: SetOnce::new(),
+                lease <- new_mutex!(Some(lease), "rsmc::SmcConn::lease"),
+                writers <- new_mutex!((), "rsmc::SmcConn::writers"),
+                readers <- new_mutex!((), "rsmc::SmcConn::readers"),
+                timer <- new_mutex!(None, "rsmc::SmcConn::timer"),
+                todo: Atomic::new(0),
+                work <- new_work!("rsmc::SmcConn::work"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The group that carries the connection.
+    pub(crate) fn group(&self) -> &Arc<LinkGroup> {
+        &self.group
+    }
+
+    /// The number of the connection in its group.
+    pub(crate) fn slot(&self) -> u8 {
+        self.number
+    }
+
+    /// The name of the connection on the wire.
+    pub(crate) fn token(&self) -> AlertToken {
+        self.token
+    }
+
+    /// The TCP connection beneath.
+    pub(crate) fn sock(&self) -> &Sock {
+        &self.sock
+    }
+
+    /// Where received bytes are.
+    pub(crate) fn recv_ring(&self) -> &Ring {
+        &self.recv
+    }
+
+    /// Where bytes to send are.
+    pub(crate) fn send_ring(&self) -> &Ring {
+        &self.send
+    }
+
+    /// Where the peer's receive buffer begins.
+    pub(crate) fn remote(&self) -> Option<Remote> {
+        self.remote.copy()
+    }
+
+    /// Our receive buffer, as accept and confirm name it.
+    pub(crate) fn announce(&self) -> Option<RdmaEnd> {
+        let lease = self.lease.lock();
+        let (rkey, addr, rmbe_idx) = lease.as_ref()?.announce();
+        Some(RdmaEnd {
+            rkey,
+            addr,
+            rmbe_idx,
+            token: self.token,
+            size: BufSize::from_code(self.recv_size.code()?),
+            ..RdmaEnd::default()
+        })
+    }
+
+    /// Learns the peer's end from its accept or confirm.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for one that makes no sense.
+    pub(crate) fn set_peer(&self, end: &RdmaEnd) -> Result {
+        let peer: Peer = smc_proto::handshake::peer(end).ok_or(EINVAL)?;
+        let addr = rmbe_offset(end.rmbe_idx, peer.ring.bytes())
+            .and_then(|offset| offset.checked_add(end.addr))
+            .ok_or(EINVAL)?;
+        self.remote.populate(Remote {
+            addr,
+            rkey: end.rkey.0,
+        });
+        self.proto.lock().set_peer(peer);
+        Ok(())
+    }
+
+    /// Our accept or confirm goes out: from now on the peer may write into our buffer.
+    pub(crate) fn expose(&self) {
+        self.proto.lock().expose();
+    }
+
+    /// The handshake has ended well.
+    ///
+    /// # Errors
+    ///
+    /// `ECONNABORTED` when the link was lost meanwhile; `ENOMEM`.
+    pub(crate) fn establish(self: &Arc<Self>) -> Result {
+        *self.timer.lock() = Some(TimerHook::new(self.clone())?);
+        let actions = self
+            .proto
+            .lock()
+            .establish(now())
+            .map_err(|_| errno::ECONNABORTED.error())?;
+        self.perform(actions);
+        Ok(())
+    }
+
+    /// A CDC message for this connection has arrived. Softirq.
+    pub(crate) fn on_cdc(self: &Arc<Self>, cdc: &Cdc) {
+        let actions = {
+            let mut proto = self.proto.lock();
+            match proto.on_cdc(cdc, now()) {
+                Ok(actions) => {
+                    if actions.has(Actions::URGENT) {
+                        actions | self.fetch_urgent(&mut proto)
+                    } else {
+                        actions
+                    }
+                }
+                // No correct peer sends this.
+                Err(_) => proto.fail(),
+            }
+        };
+        self.perform(actions);
+    }
+
+    fn fetch_urgent(&self, proto: &mut Conn) -> Actions {
+        let mut byte = [0];
+        if let Some(offset) = proto.urgent_offset() {
+            if self.recv.read_slice(offset as usize, &mut byte) == 1 {
+                let [value] = byte;
+                return proto.store_urgent(value);
+            }
+        }
+        Actions::NONE
+    }
+
+    /// The link is gone. Any context.
+    pub(crate) fn kill(self: &Arc<Self>) {
+        let actions = self.proto.lock().kill();
+        self.perform(actions);
+    }
+
+    /// The TCP connection beneath has ended. Process context.
+    pub(crate) fn on_tcp_dead(self: &Arc<Self>) {
+        let actions = self.proto.lock().on_tcp_dead();
+        self.perform(actions);
+    }
+
+    /// The program has closed the socket.
+    pub(crate) fn close(self: &Arc<Self>, mode: CloseMode) {
+        let actions = self.proto.lock().close(mode, now());
+        self.perform(actions);
+    }
+
+    /// Carries out what the protocol wants. Any context; no lock of the connection held.
+    pub(crate) fn perform(self: &Arc<Self>, actions: Actions) {
+        if actions.is_empty() {
+            return;
+        }
+        if actions.has(Actions::ERR_RESET) {
+            self.sock.report_error(errno::ECONNRESET);
+        }
+        if actions.has(Actions::ERR_ABORTED) {
+            self.sock.report_error(errno::ECONNABORTED);
+        }
+        if actions.has(Actions::TX_DUE) {
+            self.group.send_due(self);
+        }
+        if actions.has(Actions::STATE) {
+            self.sock.wake_state();
+        }
+        if actions.has(Actions::WAKE_READER) {
+            self.sock.wake_readers();
+        }
+        if actions.has(Actions::WAKE_WRITER) {
+            self.sock.wake_writers();
+        }
+        if actions.has(Actions::URGENT) {
+            self.sock.signal_urgent();
+        }
+        let mut later = 0;
+        for (action, bit) in [
+            (Actions::FREE, todo::FREE),
+            (Actions::TCP_ABORT, todo::TCP_ABORT),
+            (Actions::TIMER, todo::TIMER),
+        ] {
+            if actions.has(action) {
+                later |= bit;
+            }
+        }
+        if later != 0 {
+            self.later(later);
+        }
+    }
+
+    fn later(self: &Arc<Self>, bits: u32) {
+        let mut old = self.todo.load(Relaxed);
+        while let Err(now) = self.todo.cmpxchg(old, old | bits, Full) {
+            old = now;
+        }
+        let _ = queue::enqueue::<_, 0>(self.clone());
+    }
+
+    fn arm(&self) {
+        let deadline = self.proto.lock().next_deadline();
+        if let (Some(deadline), Some(timer)) = (deadline, &*self.timer.lock()) {
+            let wait = deadline.since(now()).as_millis_ceil();
+            timer.arm(u32::try_from(wait).unwrap_or(u32::MAX).saturating_add(1));
+        }
+    }
+
+    /// The state as `sock_diag` shows it.
+    pub(crate) fn state_number(&self) -> u32 {
+        self.proto.lock().state() as u32
+    }
+
+    /// Gives the buffer back; the group no longer knows the connection.
+    pub(crate) fn retire(&self) {
+        let reusable = self.proto.lock().rmbe_reusable();
+        let timer = self.timer.lock().take();
+        drop(timer);
+        let lease = self.lease.lock().take();
+        if let Some(mut lease) = lease {
+            if reusable {
+                self.recv.clear();
+            } else {
+                lease.quarantine();
+            }
+        }
+    }
+}
+
+impl Notify for SmcConn {
+    fn notify(this: ArcBorrow<'_, Self>) {
+        Arc::<Self>::from(this).later(todo::DEADLINE);
+    }
+}
+
+impl WorkItem for SmcConn {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let todo = this.todo.xchg(0, Full);
+        if todo & todo::DEADLINE != 0 {
+            let actions = this.proto.lock().on_timer(now());
+            this.perform(actions);
+        }
+        if todo & todo::TCP_ABORT != 0 {
+            this.sock.abort();
+        }
+        if todo & (todo::TIMER | todo::DEADLINE) != 0 {
+            this.arm();
+        }
+        if todo & todo::FREE != 0 {
+            this.group.remove_conn(&this);
+            this.retire();
+        }
+    }
+}

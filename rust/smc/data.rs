@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sending and receiving over SMC: between the program's memory and the connection's two rings.
+//!
+//! A byte that is sent goes from the program into the send ring here, from there by an RDMA WRITE
+//! into the peer's ring ([`crate::group`]), and is announced by a CDC message; the peer's
+//! `on_cdc` wakes the reader, who copies it out of the ring here.
+
+use crate::conn::{now, SmcConn};
+use kapi::{
+    errno,
+    net::{
+        args::{flags, Message, Poll},
+        socket as file, //
+    },
+    sys::wait, //
+};
+use kernel::{prelude::*, sync::Arc};
+use smc_proto::{
+    conn::{Conn, RecvState, SendError, SendHint, UrgentError},
+    wire::cdc::StateFlags, //
+};
+
+/// sendmsg(): blocking, it takes everything.
+///
+/// # Errors
+///
+/// `EPIPE`, `ECONNRESET`, `ECONNABORTED`, `ENOTCONN`; `EAGAIN`, `EINTR` when nothing was taken.
+pub(crate) fn send(
+    conn: &Arc<SmcConn>,
+    socket: &file::Socket,
+    msg: &mut Message<'_>,
+) -> Result<usize> {
+    let nonblock = msg.has(flags::MSG_DONTWAIT);
+    let urgent = msg.has(flags::MSG_OOB);
+    let more = msg.has(flags::MSG_MORE) || conn.sock().is_corked();
+    let no_signal = msg.has(flags::MSG_NOSIGNAL);
+    let mut timeout = conn.sock().send_timeout(nonblock);
+    let total = msg.len();
+    let mut sent = 0usize;
+    while sent < total {
+        match put(conn, msg, total.saturating_sub(sent), urgent, more) {
+            Ok(taken) => sent = sent.saturating_add(taken),
+            Err(Stop::Full) => {
+                let waited = wait::until(socket, wait::Kind::Shared, timeout, || {
+                    !matches!(conn.proto.lock().send_room(), Err(SendError::Full))
+                });
+                match waited {
+                    Ok(left) => timeout = left,
+                    Err(_) if sent > 0 => break,
+                    Err(err) => return Err(err),
+                }
+            }
+            Err(_) if sent > 0 => break,
+            Err(Stop::Fault) => return Err(EFAULT),
+            Err(Stop::Gone(error)) => return Err(failed(conn, error, no_signal)),
+        }
+    }
+    Ok(sent)
+}
+
+enum Stop {
+    Full,
+    Fault,
+    Gone(SendError),
+}
+
+/// Puts as much as fits into the send ring.
+fn put(
+    conn: &Arc<SmcConn>,
+    msg: &mut Message<'_>,
+    wanted: usize,
+    urgent: bool,
+    more: bool,
+) -> Result<usize, Stop> {
+    let _writer = conn.writers.lock();
+    let (room, view) = {
+        let proto = conn.proto.lock();
+        match proto.send_room() {
+            Ok(room) => (room as usize, proto.send_view()),
+            Err(SendError::Full) => return Err(Stop::Full),
+            Err(error) => return Err(Stop::Gone(error)),
+        }
+    };
+    let mut taken = 0usize;
+    for piece in view.iter() {
+        let len = (piece.len as usize)
+            .min(wanted.min(room).saturating_sub(taken));
+        if len == 0 {
+            break;
+        }
+        let got = conn
+            .send_ring()
+            .write(piece.offset as usize, len, msg.source());
+        taken = taken.saturating_add(got);
+        if got < len {
+            break;
+        }
+    }
+    if taken == 0 {
+        return Err(Stop::Fault);
+    }
+    let last = taken == wanted;
+    let hint = SendHint {
+        more,
+        urgent: urgent && last,
+        push: false,
+    };
+    let len = u32::try_from(taken).map_err(|_| Stop::Fault)?;
+    let actions = conn
+        .proto
+        .lock()
+        .written(len, hint, now())
+        .map_err(|_| Stop::Full)?;
+    conn.perform(actions);
+    Ok(taken)
+}
+
+fn failed(conn: &SmcConn, error: SendError, no_signal: bool) -> Error {
+    match error {
+        SendError::NotConnected => errno::ENOTCONN.error(),
+        _ => conn.sock().stream_error(no_signal),
+    }
+}
+
+/// recvmsg().
+///
+/// # Errors
+///
+/// `ECONNRESET`, `ECONNABORTED` (once), `ENOTCONN`; `EAGAIN`, `EINTR` when nothing was read.
+pub(crate) fn receive(
+    conn: &Arc<SmcConn>,
+    socket: &file::Socket,
+    msg: &mut Message<'_>,
+) -> Result<usize> {
+    if msg.has(flags::MSG_OOB) {
+        return receive_urgent(conn, msg);
+    }
+    let nonblock = msg.has(flags::MSG_DONTWAIT);
+    let peek = msg.has(flags::MSG_PEEK);
+    let discard = msg.has(flags::MSG_TRUNC);
+    let wanted = msg.len();
+    let target = conn
+        .sock()
+        .low_water(msg.has(flags::MSG_WAITALL), wanted);
+    let mut timeout = conn.sock().receive_timeout(nonblock);
+    let mut got = 0usize;
+    loop {
+        let state = conn.proto.lock().recv_state();
+        match state {
+            RecvState::Data(_) => {
+                let took = take(conn, msg, wanted.saturating_sub(got), got, peek, discard)?;
+                got = got.saturating_add(took.bytes);
+                if got >= wanted || got >= target && !took.more || took.stop {
+                    return Ok(got);
+                }
+                if peek && !took.more && got > 0 && got < target && nonblock {
+                    return Ok(got);
+                }
+                if took.more {
+                    continue;
+                }
+            }
+            RecvState::Eof => return Ok(got),
+            RecvState::NotConnected if got == 0 => return Err(errno::ENOTCONN.into()),
+            RecvState::Reset | RecvState::Aborted | RecvState::NotConnected => {
+                if got == 0 {
+                    conn.sock().take_error()?;
+                }
+                return Ok(got);
+            }
+            RecvState::Empty => (),
+        }
+        if got >= target && got > 0 || wanted == 0 {
+            return Ok(got);
+        }
+        let seen = if peek { got } else { 0 };
+        let waited = wait::until(socket, wait::Kind::Shared, timeout, || {
+            match conn.proto.lock().recv_state() {
+                RecvState::Data(there) => there as usize > seen,
+                RecvState::Empty => false,
+                _ => true,
+            }
+        });
+        match waited {
+            Ok(left) => timeout = left,
+            Err(_) if got > 0 => return Ok(got),
+            Err(err) => return Err(err),
+        }
+    }
+}
+
+/// What one look into the ring has brought.
+struct Took {
+    bytes: usize,
+    /// There is more to read.
+    more: bool,
+    /// The read ends here: at the urgent mark.
+    stop: bool,
+}
+
+fn take(
+    conn: &Arc<SmcConn>,
+    msg: &mut Message<'_>,
+    wanted: usize,
+    before: usize,
+    peek: bool,
+    discard: bool,
+) -> Result<Took> {
+    let _reader = conn.readers.lock();
+    let peeked = if peek { u32::try_from(before)? } else { 0 };
+    let view = conn.proto.lock().recv_view(peeked);
+    if view.at_mark && before > 0 {
+        return Ok(Took {
+            bytes: 0,
+            more: false,
+            stop: true,
+        });
+    }
+    let there = view.pieces.len() as usize;
+    let mut bytes = 0usize;
+    for piece in view.pieces.iter() {
+        let len = (piece.len as usize).min(wanted.saturating_sub(bytes));
+        if len == 0 {
+            break;
+        }
+        let copied = if discard {
+            len
+        } else {
+            conn.recv_ring().read(piece.offset as usize, len, msg.dest())
+        };
+        bytes = bytes.saturating_add(copied);
+        if copied < len {
+            break;
+        }
+    }
+    if bytes == 0 && there > 0 && wanted > 0 {
+        return Err(EFAULT);
+    }
+    if !peek {
+        let done = u32::try_from(bytes)?.saturating_add(view.skip);
+        let actions = conn
+            .proto
+            .lock()
+            .read_done(done)
+            .map_err(|_| EINVAL)?;
+        conn.perform(actions);
+    }
+    let more = if peek {
+        false
+    } else {
+        matches!(conn.proto.lock().recv_state(), RecvState::Data(_))
+    };
+    Ok(Took {
+        bytes,
+        more: more && bytes < wanted,
+        stop: false,
+    })
+}
+
+fn receive_urgent(conn: &Arc<SmcConn>, msg: &mut Message<'_>) -> Result<usize> {
+    let peek = msg.has(flags::MSG_PEEK);
+    let byte = conn.proto.lock().take_urgent(peek);
+    match byte {
+        Ok(byte) => {
+            msg.set_result_flag(flags::MSG_OOB);
+            if msg.len() == 0 {
+                msg.set_result_flag(flags::MSG_TRUNC);
+                return Ok(0);
+            }
+            if msg.has(flags::MSG_TRUNC) {
+                return Ok(1);
+            }
+            msg.put(&[byte])?;
+            Ok(1)
+        }
+        Err(UrgentError::NotYet) => Err(EAGAIN),
+        Err(UrgentError::None) => Err(EINVAL),
+    }
+}
+
+/// Whether the peer will send nothing more.
+fn peer_has_ended(proto: &Conn) -> bool {
+    let (_, (_, received)) = proto.flags();
+    received.any(StateFlags::ANY_END)
+}
+
+/// poll().
+pub(crate) fn poll(conn: &Arc<SmcConn>, socket: &file::Socket, poll: &Poll<'_>) -> u32 {
+    // Registers the poller; of what TCP says only a pending error counts.
+    let mut events = socket.native_poll(poll) & flags::EPOLLERR;
+    let proto = conn.proto.lock();
+    let low = conn.sock().low_water(false, i32::MAX as usize);
+    match proto.recv_state() {
+        RecvState::Data(there) => {
+            if there as usize >= low || peer_has_ended(&proto) {
+                events |= flags::EPOLLIN | flags::EPOLLRDNORM;
+            }
+        }
+        RecvState::Empty | RecvState::NotConnected => (),
+        RecvState::Eof | RecvState::Reset | RecvState::Aborted => {
+            events |= flags::EPOLLIN | flags::EPOLLRDNORM;
+        }
+    }
+    if peer_has_ended(&proto) {
+        events |= flags::EPOLLRDHUP | flags::EPOLLIN | flags::EPOLLRDNORM;
+    }
+    if proto.has_urgent() {
+        events |= flags::EPOLLPRI;
+    }
+    match proto.send_room() {
+        Err(SendError::Full) | Err(SendError::NotConnected) => (),
+        Ok(_) => events |= flags::EPOLLOUT | flags::EPOLLWRNORM,
+        Err(SendError::Shutdown) => {
+            events |= flags::EPOLLOUT | flags::EPOLLWRNORM;
+            if peer_has_ended(&proto) {
+                events |= flags::EPOLLHUP;
+            }
+        }
+        Err(SendError::Reset) => {
+            events |= flags::EPOLLOUT | flags::EPOLLWRNORM;
+        }
+        Err(SendError::Aborted) => {
+            events |= flags::EPOLLOUT | flags::EPOLLWRNORM | flags::EPOLLHUP;
+        }
+    }
+    events
+}
+
+/// shutdown(); `how` as in the system call.
+///
+/// # Errors
+///
+/// `EINVAL` for a `how` that is none, `ENOTCONN` when the connection has ended.
+pub(crate) fn shutdown(conn: &Arc<SmcConn>, how: i32) -> Result {
+    let actions = match how {
+        // What arrives is thrown away by the next read, as with TCP nobody is told.
+        0 => return Ok(()),
+        1 => conn.proto.lock().shutdown_write(now()),
+        2 => conn.proto.lock().shutdown_both(now()),
+        _ => return Err(EINVAL),
+    };
+    conn.perform(actions);
+    conn.sock().wake_state();
+    Ok(())
+}

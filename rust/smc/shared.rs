@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the module has once: its identity, the RDMA devices, and the link groups over them.
+
+use crate::{group::LinkGroup, local::LocalPort};
+use kapi::{
+    rdma::{
+        client::{ClientOps, Event},
+        device::Device, //
+    },
+    sys::{clock, global::Global}, //
+};
+use kernel::{
+    new_condvar, new_mutex,
+    prelude::*,
+    sync::{Arc, CondVar, Mutex}, //
+};
+use smc_proto::{
+    group::{
+        choice::{client_choice, server_joins, ClientChoice, Key, LinkEnd},
+        EndReason, //
+    },
+    reason::Reason,
+    wire::ids::PeerId, //
+};
+
+/// Where everybody finds the one [`Core`].
+pub(crate) static CORE: Global<Core> = Global::new();
+
+/// The module's devices and link groups.
+#[pin_data]
+pub(crate) struct Core {
+    /// Identifies this load of the module to peers.
+    pub(crate) peer_id: PeerId,
+    #[pin]
+    devices: Mutex<KVec<Arc<Device>>>,
+    #[pin]
+    groups: Mutex<KVec<Arc<LinkGroup>>>,
+    /// Peers with whom a first contact as server is under way.
+    #[pin]
+    gates: Mutex<KVec<Key>>,
+    #[pin]
+    gate_left: CondVar,
+}
+
+impl Core {
+    /// A core without devices.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        let mut id = [0; 8];
+        clock::random(&mut id);
+        Arc::pin_init(
+            pin_init!(Self {
+                peer_id: PeerId(id),
+                devices <- new_mutex!(KVec::new(), "rsmc::Core::devices"),
+                groups <- new_mutex!(KVec::new(), "rsmc::Core::groups"),
+                gates <- new_mutex!(KVec::new(), "rsmc::Core::gates"),
+                gate_left <- new_condvar!("rsmc::Core::gate_left"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Calls `f` for the devices, in the order in which they came, until it gives something.
+    pub(crate) fn find_device<R>(&self, mut f: impl FnMut(&Arc<Device>) -> Option<R>) -> Option<R> {
+        let mut index = 0usize;
+        loop {
+            let device = self.devices.lock().get(index).cloned()?;
+            if let Some(found) = f(&device) {
+                return Some(found);
+            }
+            index = index.saturating_add(1);
+        }
+    }
+
+    /// The group that a server's new connection joins.
+    pub(crate) fn server_group(&self, key: &Key, port: &LocalPort) -> Option<Arc<LinkGroup>> {
+        self.groups
+            .lock()
+            .iter()
+            .find(|group| group.is_on(port) && server_joins(key, &group.candidate()))
+            .cloned()
+    }
+
+    /// The group that a client's new connection joins, as the server has said.
+    ///
+    /// # Errors
+    ///
+    /// The reason to decline: there is no such group or link.
+    pub(crate) fn client_group(&self, key: &Key, wanted: &LinkEnd) -> Result<Arc<LinkGroup>, Reason> {
+        let groups = self.groups.lock();
+        let mut reason = Reason::SyncError;
+        for group in groups.iter().filter(|group| group.candidate().key == *key) {
+            let links = [group.link_end()];
+            match client_choice(false, key.version, wanted, Some(&links)) {
+                ClientChoice::Join(_) => return Ok(group.clone()),
+                ClientChoice::Decline(why) => reason = why,
+                ClientChoice::FirstContact => (),
+            }
+        }
+        Err(reason)
+    }
+
+    /// Makes a group known.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn add_group(&self, group: Arc<LinkGroup>) -> Result {
+        self.groups.lock().push(group, GFP_KERNEL)?;
+        Ok(())
+    }
+
+    /// Forgets a group.
+    pub(crate) fn remove_group(&self, group: &LinkGroup) {
+        let removed = {
+            let mut groups = self.groups.lock();
+            let at = groups
+                .iter()
+                .position(|other| core::ptr::eq(&**other, group));
+            at.and_then(|at| groups.remove(at).ok())
+        };
+        drop(removed);
+    }
+
+    /// Waits until no other first contact with the peer is under way, and begins one, unless a
+    /// group to join has come into being meanwhile.
+    pub(crate) fn enter(self: &Arc<Self>, key: &Key, port: &LocalPort) -> Result<Entry> {
+        let mut gates = self.gates.lock();
+        loop {
+            if let Some(group) = self.server_group(key, port) {
+                return Ok(Entry::Join(group));
+            }
+            if !gates.iter().any(|busy| busy == key) {
+                gates.push(*key, GFP_KERNEL)?;
+                return Ok(Entry::First(Gate {
+                    core: self.clone(),
+                    key: *key,
+                }));
+            }
+            self.gate_left.wait(&mut gates);
+        }
+    }
+
+    /// Ends every group that `which` picks, and waits for that.
+    pub(crate) fn end_groups(&self, which: impl Fn(&LinkGroup) -> bool, reason: EndReason) {
+        loop {
+            let group = self.groups.lock().iter().find(|g| which(g)).cloned();
+            match group {
+                Some(group) => {
+                    group.end(reason);
+                    self.remove_group(&group);
+                }
+                None => break,
+            }
+        }
+    }
+}
+
+/// What [`Core::enter`] has found.
+pub(crate) enum Entry {
+    /// A group to join.
+    Join(Arc<LinkGroup>),
+    /// There is none, and this is the only handshake that may start one.
+    First(Gate),
+}
+
+/// The exclusive right to first contact with one peer; dropping it lets the others look again.
+pub(crate) struct Gate {
+    core: Arc<Core>,
+    key: Key,
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        {
+            let mut gates = self.core.gates.lock();
+            if let Some(at) = gates.iter().position(|busy| *busy == self.key) {
+                let _ = gates.remove(at);
+            }
+        }
+        self.core.gate_left.notify_all();
+    }
+}
+
+/// What the RDMA core calls.
+pub(crate) struct Devices(pub(crate) Arc<Core>);
+
+impl ClientOps for Devices {
+    fn add(&self, device: &Arc<Device>) -> Result {
+        self.0.devices.lock().push(device.clone(), GFP_KERNEL)?;
+        Ok(())
+    }
+
+    fn remove(&self, device: &Arc<Device>) {
+        {
+            let mut devices = self.0.devices.lock();
+            if let Some(at) = devices.iter().position(|other| Arc::ptr_eq(other, device)) {
+                let _ = devices.remove(at);
+            }
+        }
+        self.0
+            .end_groups(|group| group.uses(device), EndReason::LinkLost);
+    }
+
+    fn event(&self, device: &Arc<Device>, event: Event) {
+        let ended = |group: &LinkGroup| match event {
+            Event::PortError(port) => group.uses(device) && group.port() == port,
+            _ => false,
+        };
+        if matches!(event, Event::PortError(_)) {
+            self.0.end_groups(ended, EndReason::LinkLost);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receive buffers (RMBs), cut from slabs.
+//!
+//! One memory region holds many buffers of one size (the wire calls them RMBEs and numbers them
+//! from 1), so a connection needs no registration and no key exchange of its own.
+
+use kapi::{
+    new_spinlock_bh,
+    rdma::{
+        dma::Direction,
+        mr::{Access, Mr},
+        pd::Pd,
+        region::Region,
+        ring::Ring, //
+    },
+    sys::lock::SpinLockBh, //
+};
+use kernel::{prelude::*, sync::Arc};
+use smc_proto::{
+    cursor::RingSize,
+    group::slab::{RmbeIdx, Slab as Index},
+    wire::ids::Rkey, //
+};
+
+/// Largest slab in bytes: what every known device registers at once.
+const SLAB_MAX: u32 = 2 << 20;
+/// Buffers of a group's first slab of a size; each further one has twice as many.
+const FIRST: u32 = 4;
+
+/// Buffers of one size under one memory key.
+#[pin_data]
+pub(crate) struct RmbSlab {
+    mr: Arc<Mr>,
+    region: Arc<Region>,
+    size: RingSize,
+    #[pin]
+    index: SpinLockBh<Index>,
+}
+
+impl RmbSlab {
+    /// A slab of buffers of `size`; `generation` counts the slabs of this size before it.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `EINVAL` when the device cannot register that much, `ENODEV`.
+    pub(crate) fn new(pd: &Arc<Pd>, size: RingSize, generation: u32) -> Result<Arc<Self>> {
+        let most = SLAB_MAX.checked_div(size.bytes()).unwrap_or(1).clamp(1, 255);
+        let count = FIRST
+            .checked_shl(generation)
+            .unwrap_or(u32::MAX)
+            .clamp(1, most);
+        let capacity = u8::try_from(count)?;
+        let bytes = count.checked_mul(size.bytes()).ok_or(EINVAL)?;
+        let region = Region::new(pd.device(), bytes as usize, Direction::FromDevice)?;
+        let mr = Mr::new(pd, region.clone(), Access::RemoteWrite)?;
+        let index = Index::new(capacity).ok_or(EINVAL)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                mr,
+                region,
+                size,
+                index <- new_spinlock_bh!(index, "rsmc::RmbSlab::index"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The memory key to register.
+    pub(crate) fn mr(&self) -> &Arc<Mr> {
+        &self.mr
+    }
+
+    /// Size of its buffers.
+    pub(crate) fn size(&self) -> RingSize {
+        self.size
+    }
+
+    /// Takes a buffer.
+    pub(crate) fn lease(self: &Arc<Self>) -> Option<Lease> {
+        let index = self.index.lock().alloc()?;
+        Some(Lease {
+            slab: self.clone(),
+            index,
+            reusable: true,
+        })
+    }
+
+    /// Ends the device's access; the bytes stay readable.
+    pub(crate) fn revoke(&self) {
+        self.mr.revoke();
+        self.region.revoke();
+    }
+}
+
+/// A buffer of a slab; dropping it gives the buffer back.
+pub(crate) struct Lease {
+    slab: Arc<RmbSlab>,
+    index: RmbeIdx,
+    reusable: bool,
+}
+
+impl Lease {
+    /// The bytes.
+    ///
+    /// # Errors
+    ///
+    /// None in practice: a lease is inside its slab.
+    pub(crate) fn ring(&self) -> Result<Ring> {
+        let size = self.slab.size.bytes() as usize;
+        let base = usize::from(self.index.before())
+            .checked_mul(size)
+            .ok_or(EINVAL)?;
+        Ring::new(self.slab.region.clone(), base, size)
+    }
+
+    /// Key and address of the slab, and the number of the buffer in it, as the peer is told.
+    pub(crate) fn announce(&self) -> (Rkey, u64, u8) {
+        (
+            Rkey(self.slab.mr.rkey()),
+            self.slab.mr.addr(),
+            self.index.get(),
+        )
+    }
+
+    /// The peer may still write here: nobody else must get the buffer while the link lives.
+    pub(crate) fn quarantine(&mut self) {
+        self.reusable = false;
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.slab.index.lock().free(self.index, self.reusable);
+    }
+}

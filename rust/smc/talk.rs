@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One end of a handshake: the protocol's machine, and the hands that do what it asks.
+//!
+//! A [`Talk`] never waits for the peer. It goes on as far as it can and says until when it is to be
+//! called again at the latest; arrivals of data and LLC events kick its owner, see [`Waiter`].
+
+use crate::{
+    attempt::Attempt,
+    child::Child,
+    conn::{now, SmcConn},
+    shared::Core,
+    local::LocalPort,
+    socket::Socket, //
+};
+use kapi::net::sock::Sock;
+use kernel::{
+    prelude::*,
+    sync::{aref::ARef, Arc}, //
+};
+use smc_proto::{
+    error::ReadError,
+    handshake::{
+        server,
+        strip::{self, Verdict},
+        Client, Facts, Input, Outcome, Policy, Server, Step, //
+    },
+    reason::Reason,
+    time::Instant,
+    wire::clc::{self, ClcReader, Message, MsgType, Proposal}, //
+};
+
+/// Who goes on with a handshake when something has happened.
+pub(crate) enum Waiter {
+    /// A client's socket.
+    Client(Arc<Socket>),
+    /// A connection that accept() has not handed out.
+    Server(Arc<Child>),
+}
+
+impl Waiter {
+    /// Queues the work. Any context.
+    pub(crate) fn kick(&self) {
+        match self {
+            Waiter::Client(socket) => Socket::kick(socket),
+            Waiter::Server(child) => Child::kick(child),
+        }
+    }
+}
+
+/// Bytes of a CLC header.
+const HEADER: usize = 8;
+
+struct Buffer(KVec<u8>);
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl AsMut<[u8]> for Buffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
+enum Machine {
+    Client(KBox<Client>),
+    Server(KBox<Server>),
+}
+
+/// How far a handshake has come.
+pub(crate) enum Progress {
+    /// It goes on when something happens, or at this time.
+    Pending(Instant),
+    /// It has ended.
+    Done(Outcome),
+}
+
+/// A handshake under way.
+pub(crate) struct Talk {
+    machine: Machine,
+    step: Step,
+    reader: Option<ClcReader<Buffer>>,
+    expected: MsgType,
+    /// Whether a byte was taken from the stream.
+    begun: bool,
+    attempt: Attempt,
+}
+
+enum Heard {
+    Nothing,
+    Message,
+    Broken(ReadError),
+    TcpError,
+}
+
+impl Talk {
+    /// A client's handshake over a connection whose SYN-ACK had the option.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn client(core: &Arc<Core>, policy: &Policy, port: LocalPort) -> Result<Self> {
+        let facts = Facts {
+            option: true,
+            refuse: None,
+        };
+        let (machine, step) = Client::start(policy, port.facts(), &facts, now());
+        Ok(Self {
+            machine: Machine::Client(KBox::new(machine, GFP_KERNEL)?),
+            step,
+            reader: None,
+            expected: MsgType::Accept,
+            begun: true,
+            attempt: Attempt::new(core.clone(), Some(port)),
+        })
+    }
+
+    /// A server's handshake over a connection whose SYN had the option. Without a port every
+    /// proposal is declined.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn server(
+        core: &Arc<Core>,
+        policy: &Policy,
+        port: Option<LocalPort>,
+    ) -> Result<Self> {
+        let facts = Facts {
+            option: true,
+            refuse: port.is_none().then_some(Reason::NoDevice),
+        };
+        let (machine, step) = Server::start(policy, &facts, now());
+        Ok(Self {
+            machine: Machine::Server(KBox::new(machine, GFP_KERNEL)?),
+            step,
+            reader: None,
+            expected: MsgType::Proposal,
+            begun: false,
+            attempt: Attempt::new(core.clone(), port),
+        })
+    }
+
+    /// Whether a byte of the stream has been taken.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Goes on as far as possible. Sleeps, but not for the peer's CLC messages.
+    pub(crate) fn advance(&mut self, sock: &ARef<Sock>, waiter: &dyn Fn() -> Waiter) -> Progress {
+        loop {
+            self.step = match self.step {
+                Step::Finish(outcome) => return Progress::Done(outcome),
+                Step::Send => {
+                    let sent = self.send(sock);
+                    self.input(if sent { Input::Sent } else { Input::TcpError })
+                }
+                Step::Await { clc, llc, until } => match self.hear(sock, clc, llc, until) {
+                    Some(step) => step,
+                    None => return Progress::Pending(until),
+                },
+                Step::Acquire(want) => {
+                    let peer = self.peer_end();
+                    let acquired = self.attempt.acquire(&want, sock, peer.as_ref(), waiter);
+                    match acquired {
+                        Ok(acquired) => self.input(Input::Acquired(&acquired)),
+                        Err(reason) => self.input(Input::Failed(reason)),
+                    }
+                }
+                Step::Adopt { first_contact, mtu } => {
+                    let peer = self.peer_end();
+                    let done = self
+                        .attempt
+                        .adopt(first_contact, mtu, sock, peer.as_ref(), waiter);
+                    self.settle(done, Reason::ReadyLinkError)
+                }
+                Step::ToRts => {
+                    let done = self.attempt.send_to();
+                    self.settle(done, Reason::ReadyLinkError)
+                }
+                Step::SendLlc(frame) => {
+                    let done = self.attempt.send_llc(frame);
+                    self.settle(done, Reason::ReadyLinkError)
+                }
+            };
+        }
+    }
+
+    /// Ends the handshake as well as it went: the connection it has made.
+    ///
+    /// # Errors
+    ///
+    /// `ECONNABORTED` when the link was lost meanwhile; `ENOMEM`.
+    pub(crate) fn commit(self) -> Result<Arc<SmcConn>> {
+        let number = match &self.machine {
+            Machine::Client(machine) => machine.link().0,
+            Machine::Server(_) => server::FIRST_LINK,
+        };
+        self.attempt.commit(number)
+    }
+
+    /// The peer says that it does not know our group.
+    pub(crate) fn out_of_sync(&self) {
+        self.attempt.out_of_sync();
+    }
+
+    fn peer_end(&self) -> Option<clc::RdmaEnd> {
+        match &self.machine {
+            Machine::Client(machine) => machine.peer_end().copied(),
+            Machine::Server(machine) => machine.peer_end().copied(),
+        }
+    }
+
+    fn input(&mut self, input: Input<'_>) -> Step {
+        match &mut self.machine {
+            Machine::Client(machine) => machine.step(input, now()),
+            Machine::Server(machine) => machine.step(input, now()),
+        }
+    }
+
+    fn settle(&mut self, done: Result, reason: Reason) -> Step {
+        match done {
+            Ok(()) => self.input(Input::Done),
+            Err(_) => self.input(Input::Failed(reason)),
+        }
+    }
+
+    /// Sends the machine's message; whether that worked.
+    fn send(&mut self, sock: &Sock) -> bool {
+        let Ok(mut buf) = KVec::from_elem(0u8, clc::MAX_LEN, GFP_KERNEL) else {
+            return false;
+        };
+        let len = match &self.machine {
+            Machine::Client(machine) => machine.emit(&mut buf),
+            Machine::Server(machine) => machine.emit(&mut buf),
+        };
+        let Some(bytes) = len.ok().and_then(|len| buf.get(..len)) else {
+            return false;
+        };
+        // The send buffer of a connection that nobody has used takes a message whole.
+        sock.send(bytes) == Ok(bytes.len())
+    }
+
+    /// What has happened on the link or in the stream; `None` when nothing has.
+    fn hear(&mut self, sock: &Sock, clc: MsgType, llc: bool, until: Instant) -> Option<Step> {
+        if llc {
+            if let Some(event) = self.attempt.take_event() {
+                return Some(self.input(Input::Llc(event)));
+            }
+            if self.attempt.is_lost() {
+                return Some(self.input(Input::LinkLost));
+            }
+        }
+        if self.expected != clc {
+            self.expected = clc;
+            self.reader = None;
+        }
+        match self.read(sock) {
+            Heard::Message => Some(self.digest()),
+            Heard::Broken(error) => Some(self.input(Input::Broken(error))),
+            Heard::TcpError => Some(self.input(Input::TcpError)),
+            Heard::Nothing if now().reached(until) => Some(self.input(Input::Timer)),
+            Heard::Nothing => None,
+        }
+    }
+
+    /// Takes what has arrived of the message, and not a byte beyond it.
+    fn read(&mut self, sock: &Sock) -> Heard {
+        if !self.begun {
+            match look(sock) {
+                Heard::Message => self.begun = true,
+                other => return other,
+            }
+        }
+        if self.reader.is_none() {
+            let Ok(buf) = KVec::from_elem(0u8, clc::MAX_LEN, GFP_KERNEL) else {
+                return Heard::TcpError;
+            };
+            self.reader = Some(ClcReader::new(Buffer(buf), self.expected));
+        }
+        let Some(reader) = &mut self.reader else {
+            return Heard::TcpError;
+        };
+        loop {
+            let received = match sock.receive(reader.space(), false) {
+                Ok(0) => return Heard::Broken(reader.end_of_stream()),
+                Ok(received) => received,
+                Err(err) if err == EAGAIN => return Heard::Nothing,
+                Err(_) => return Heard::TcpError,
+            };
+            match reader.advance(received) {
+                Ok(false) => (),
+                Ok(true) => return Heard::Message,
+                Err(error) => return Heard::Broken(error),
+            }
+        }
+    }
+
+    /// Gives the complete message to the machine.
+    fn digest(&mut self) -> Step {
+        let Some(reader) = self.reader.take() else {
+            return self.input(Input::TcpError);
+        };
+        let Some(raw) = reader.message() else {
+            return self.input(Input::TcpError);
+        };
+        match Message::decode(raw) {
+            Ok(Message::Proposal(raw)) => {
+                let Ok(mut proposal) = KBox::new(Proposal::default(), GFP_KERNEL) else {
+                    return self.input(Input::TcpError);
+                };
+                match proposal.parse_into(raw.bytes()) {
+                    Ok(()) => self.input(Input::Proposal(&proposal)),
+                    Err(_) => self.input(Input::Broken(ReadError::Cut)),
+                }
+            }
+            Ok(Message::Accept(accept)) => self.input(Input::Accept(&accept)),
+            Ok(Message::Confirm(confirm)) => self.input(Input::Confirm(&confirm)),
+            Ok(Message::Decline(decline)) => self.input(Input::Decline(&decline)),
+            Err(error) => self.input(Input::Broken(ReadError::Malformed(error))),
+        }
+    }
+}
+
+/// Whether a CLC header has arrived, without taking anything: what a client says first may be its
+/// program's.
+fn look(sock: &Sock) -> Heard {
+    let mut head = [0; HEADER];
+    let there = match sock.receive(&mut head, true) {
+        Ok(0) => return Heard::Broken(ReadError::Closed),
+        Ok(there) => there,
+        Err(err) if err == EAGAIN => return Heard::Nothing,
+        Err(_) => return Heard::TcpError,
+    };
+    let seen = head.get(..there).unwrap_or(&head);
+    let mut probe = ClcReader::new([0; HEADER], MsgType::Proposal);
+    match probe.feed(seen) {
+        Err(ReadError::NotClc) => Heard::Broken(ReadError::NotClc),
+        // An eyecatcher with nonsense behind it is taken, too, and fails then.
+        Ok(_) | Err(_) if there == HEADER => Heard::Message,
+        Ok(_) | Err(_) => Heard::Nothing,
+    }
+}
+
+/// Takes a decline that has crossed ours out of the program's data.
+pub(crate) fn strip_decline(sock: &Sock) {
+    let mut first = [0; clc::decline::MAX_LEN];
+    let Ok(there) = sock.receive(&mut first, true) else {
+        return;
+    };
+    if let Verdict::Decline(len) = strip::judge(first.get(..there).unwrap_or(&first)) {
+        if let Some(room) = first.get_mut(..len) {
+            let _ = sock.receive(room, false);
+        }
+    }
+}
