@@ -159,7 +159,8 @@ impl<S: BorrowMut<[Entry<LINKS>]>, const LINKS: usize> RtokenTable<S, LINKS> {
     /// Number of regions.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.entries().iter().filter(|e| e.used).count()
+        let used = self.entries().iter().filter(|e| e.used);
+        used.fold(0, |n: usize, _| n.wrapping_add(1))
     }
 
     /// Whether there is no region.

@@ -40,7 +40,7 @@ impl<S: BorrowMut<[u32]>> TokenTable<S> {
 
     /// The first free slot at or after `from`.
     fn free_from(&self, from: usize) -> Option<usize> {
-        let found = self.tokens().iter().skip(from).position(|t| *t == 0)?;
+        let found = self.tokens().get(from..)?.iter().position(|t| *t == 0)?;
         Some(found.wrapping_add(from))
     }
 
@@ -79,7 +79,8 @@ impl<S: BorrowMut<[u32]>> TokenTable<S> {
     /// Number of live tokens.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.tokens().iter().filter(|t| **t != 0).count()
+        let used = self.tokens().iter().filter(|t| **t != 0);
+        used.fold(0, |n: usize, _| n.wrapping_add(1))
     }
 
     /// Whether there is no live token.

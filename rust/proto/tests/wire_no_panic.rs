@@ -63,6 +63,17 @@ pub fn message<'a>(r: &'a Reader<'_>) -> Option<RawMessage<'a>> { r.message() }
 pub fn boxed_advance(r: &mut BoxedReader, n: usize) -> bool { r.advance(n).is_ok() }
 pub fn boxed_feed(r: &mut BoxedReader, b: &[u8]) -> bool { r.feed(b).is_ok() }
 pub fn boxed_message(r: &BoxedReader) -> Option<RawMessage<'_>> { r.message() }
+use smc_proto::group::*;
+use smc_proto::time::Instant;
+use smc_proto::wire::ids::AlertToken;
+type G<'a> = Group<&'a mut [rtoken::Entry<1>], &'a mut [u32]>;
+pub fn on_llc(g: &mut G<'_>, b: &[u8], now: Instant) -> bool { g.on_llc(b, now).0.is_some() }
+pub fn on_timer(g: &mut G<'_>, now: Instant) -> Todo { g.on_timer(now) }
+pub fn add_conn(g: &mut G<'_>) -> bool { g.add_conn().is_some() }
+pub fn remove_conn(g: &mut G<'_>, t: AlertToken, now: Instant) -> bool { g.remove_conn(t, now) }
+pub fn end(g: &mut G<'_>, now: Instant) -> Todo { g.end(EndReason::Idle, now) }
+pub fn rtoken(g: &mut G<'_>, r: rtoken::Region) -> bool { g.rtokens.add(0, r).is_some() }
+pub fn rtokens(g: &G<'_>) -> usize { g.rtokens.len() }
 ";
 
 #[test]
