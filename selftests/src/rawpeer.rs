@@ -1,2 +1,261 @@
 // SPDX-License-Identifier: GPL-2.0
-//! To come.
+//! A TCP peer made of packets: it does what the test says, not what a TCP should. It sits on `vb`
+//! of [`crate::net::wire`], where no IP stack answers for it. The wire loses nothing, so it does
+//! not retransmit.
+
+use crate::errno::{cvt, R};
+use crate::family::Ip;
+use crate::fd::Fd;
+use crate::net::{A4, A6, B4, B6, MAC_A, MAC_B};
+use crate::packet::{self, Seg, Sums, ACK, FIN, PSH, RST, SYN};
+use crate::sys;
+use std::ffi::CString;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+/// A packet socket on a device.
+pub struct Wire(Fd);
+
+impl Wire {
+    /// On `dev` of the current namespace; sees every frame in both directions.
+    pub fn open(dev: &str) -> R<Wire> {
+        let all = (libc::ETH_P_ALL as u16).to_be();
+        let s = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, i32::from(all))?;
+        let name = CString::new(dev).expect("device name");
+        // SAFETY: plain data and valid pointers.
+        unsafe {
+            let mut a: libc::sockaddr_ll = std::mem::zeroed();
+            a.sll_family = libc::AF_PACKET as u16;
+            a.sll_protocol = all;
+            a.sll_ifindex = libc::if_nametoindex(name.as_ptr()) as i32;
+            let n = std::mem::size_of_val(&a) as u32;
+            cvt(i64::from(libc::bind(s.raw(), (&raw const a).cast(), n)))?;
+        }
+        let _ = sys::setopt(s.raw(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 32 << 20);
+        Ok(Wire(s))
+    }
+
+    /// The next TCP segment within `ms` that `want` accepts.
+    pub fn next(&self, ms: u64, want: impl Fn(&Seg) -> bool) -> Option<Seg> {
+        let end = Instant::now() + Duration::from_millis(ms);
+        let mut b = vec![0u8; 1 << 17];
+        loop {
+            let left = end.saturating_duration_since(Instant::now()).as_millis() as i32;
+            if sys::poll1(self.0.raw(), libc::POLLIN, left).unwrap_or(0) == 0 {
+                return None;
+            }
+            let Ok(n) = sys::recv(self.0.raw(), &mut b, 0) else {
+                continue;
+            };
+            if let Some(s) = packet::parse(&b[..n as usize]) {
+                if want(&s) {
+                    return Some(s);
+                }
+            }
+        }
+    }
+
+    /// Sends a segment from `vb` to `va`.
+    pub fn put(&self, s: &Seg) {
+        let f = packet::build(MAC_B, MAC_A, s);
+        // SAFETY: buffer and length agree.
+        unsafe { libc::send(self.0.raw(), f.as_ptr().cast(), f.len(), 0) };
+    }
+}
+
+/// The address of the packet end (`peer`) or of the kernel's end of the wire.
+pub fn wire_addr(peer: bool, ip: Ip) -> IpAddr {
+    match (peer, ip) {
+        (true, Ip::V6) => B6.into(),
+        (false, Ip::V6) => A6.into(),
+        (true, _) => B4.into(),
+        (false, _) => A4.into(),
+    }
+}
+
+/// One connection of the packet end.
+pub struct Peer<'a> {
+    wire: &'a Wire,
+    /// This end.
+    pub me: SocketAddr,
+    /// The kernel's end.
+    pub other: SocketAddr,
+    /// Next sequence number to send.
+    pub snd: u32,
+    /// Next sequence number expected.
+    pub rcv: u32,
+    /// Bytes received in order and not yet taken.
+    pub buf: Vec<u8>,
+    /// The kernel's end sent a FIN.
+    pub fin: bool,
+    /// The kernel's end sent a RST.
+    pub rst: bool,
+    /// The SYN or SYN-ACK that was received.
+    pub syn: Seg,
+}
+
+/// Options a modern stack would send: MSS 1460.
+pub const MSS: [u8; 4] = [2, 4, 5, 0xb4];
+
+impl<'a> Peer<'a> {
+    fn new(wire: &'a Wire, me: SocketAddr, syn: Seg) -> Peer<'a> {
+        let rcv = syn.seq.wrapping_add(1);
+        let other = syn.src;
+        Peer {
+            wire,
+            me,
+            other,
+            snd: 0x7700_0000,
+            rcv,
+            buf: vec![],
+            fin: false,
+            rst: false,
+            syn,
+        }
+    }
+
+    fn seg(&self, flags: u8, opts: &[u8], data: &[u8]) -> Seg {
+        Seg {
+            src: self.me,
+            dst: self.other,
+            seq: self.snd,
+            ack: if flags & ACK != 0 { self.rcv } else { 0 },
+            flags,
+            win: 0xfff0,
+            opts: opts.to_vec(),
+            data: data.to_vec(),
+            sums: Sums::Good,
+        }
+    }
+
+    /// Waits for a SYN to `port` of the packet end, and does not answer it.
+    pub fn wait_syn(wire: &'a Wire, ip: Ip, port: u16, ms: u64) -> Option<Peer<'a>> {
+        let me = SocketAddr::new(wire_addr(true, ip), port);
+        let s = wire.next(ms, |s| s.dst == me && s.flags & (SYN | ACK) == SYN)?;
+        Some(Peer::new(wire, me, s))
+    }
+
+    /// Sends the SYN-ACK with these options (MSS is added), and waits for the ACK.
+    pub fn syn_ack(&mut self, opts: &[u8]) -> bool {
+        let o = [&MSS[..], opts].concat();
+        self.wire.put(&self.seg(SYN | ACK, &o, &[]));
+        self.snd = self.snd.wrapping_add(1);
+        let (me, snd, from) = (self.me, self.snd, self.other);
+        match self.wire.next(2000, |s| {
+            s.dst == me && s.src == from && s.flags & (SYN | ACK) == ACK
+        }) {
+            Some(s) if s.ack == snd => {
+                self.take(&s);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Connects to a port of the kernel's end with these options in the SYN (MSS is added).
+    pub fn connect(wire: &'a Wire, ip: Ip, from: u16, port: u16, opts: &[u8]) -> Option<Peer<'a>> {
+        let me = SocketAddr::new(wire_addr(true, ip), from);
+        let other = SocketAddr::new(wire_addr(false, ip), port);
+        let o = [&MSS[..], opts].concat();
+        let mut s = Seg {
+            src: me,
+            dst: other,
+            seq: 0x1100_0000,
+            ack: 0,
+            flags: SYN,
+            win: 0xfff0,
+            opts: o,
+            data: vec![],
+            sums: Sums::Good,
+        };
+        wire.put(&s);
+        let a = wire.next(2000, |s| {
+            s.dst == me && s.src == other && s.flags & SYN != 0
+        })?;
+        s.flags = ACK;
+        let mut p = Peer::new(wire, me, a);
+        p.snd = s.seq.wrapping_add(1);
+        p.put(ACK, &[]);
+        Some(p)
+    }
+
+    /// Sends a segment with these flags; data and FIN move the sequence on.
+    pub fn put(&mut self, flags: u8, data: &[u8]) {
+        self.wire.put(&self.seg(flags, &[], data));
+        self.snd = self
+            .snd
+            .wrapping_add(data.len() as u32 + u32::from(flags & FIN));
+    }
+
+    /// Sends data, in segments of at most 1400 bytes.
+    pub fn send(&mut self, data: &[u8]) {
+        for c in data.chunks(1400) {
+            self.put(ACK | PSH, c);
+        }
+    }
+
+    /// Sends data in segments cut at the given sizes, over and over.
+    pub fn send_cut(&mut self, data: &[u8], cuts: &[usize]) {
+        let (mut at, mut i) = (0, 0);
+        while at < data.len() {
+            let n = cuts[i % cuts.len()].clamp(1, 1400).min(data.len() - at);
+            self.put(ACK | PSH, &data[at..at + n]);
+            at += n;
+            i += 1;
+        }
+    }
+
+    /// FIN.
+    pub fn send_fin(&mut self) {
+        self.put(FIN | ACK, &[]);
+    }
+
+    /// RST.
+    pub fn send_rst(&mut self) {
+        self.put(RST | ACK, &[]);
+    }
+
+    /// Files a received segment; true if something new needs an ACK.
+    fn take(&mut self, s: &Seg) -> bool {
+        if s.flags & RST != 0 {
+            self.rst = true;
+            return false;
+        }
+        let skip = self.rcv.wrapping_sub(s.seq) as usize;
+        if skip > s.data.len() {
+            return !s.data.is_empty(); // old or from the future: acknowledge what is known
+        }
+        let new = &s.data[skip..];
+        self.buf.extend(new);
+        self.rcv = self.rcv.wrapping_add(new.len() as u32);
+        if s.flags & FIN != 0 && !self.fin {
+            self.fin = true;
+            self.rcv = self.rcv.wrapping_add(1);
+        }
+        !s.data.is_empty() || s.flags & FIN != 0
+    }
+
+    /// Receives until `done` or `ms` are over; acknowledges what comes.
+    pub fn pump(&mut self, ms: u64, done: impl Fn(&Peer) -> bool) -> bool {
+        let end = Instant::now() + Duration::from_millis(ms);
+        while !done(self) {
+            let left = end.saturating_duration_since(Instant::now()).as_millis() as u64;
+            if left == 0 {
+                return false;
+            }
+            let (me, other) = (self.me, self.other);
+            if let Some(s) = self.wire.next(left, |s| s.dst == me && s.src == other) {
+                if self.take(&s) {
+                    self.put(ACK, &[]);
+                }
+            }
+        }
+        true
+    }
+
+    /// Takes `n` bytes, or `None` if they do not come within `ms`.
+    pub fn recv(&mut self, n: usize, ms: u64) -> Option<Vec<u8>> {
+        self.pump(ms, |p| p.buf.len() >= n || p.rst || p.fin);
+        (self.buf.len() >= n).then(|| self.buf.drain(..n).collect())
+    }
+}
