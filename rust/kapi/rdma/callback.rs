@@ -28,7 +28,7 @@ impl<H: Handler> Channel<H> {
     /// # Safety
     ///
     /// Only from callbacks of the queue pair, or from `close`.
-    pub(super) unsafe fn with_handler(&self, f: impl FnOnce(&H)) {
+    pub(super) unsafe fn with_handler(&self, f: impl FnOnce(&Arc<H>)) {
         // SAFETY: Callbacks come only before the queue is drained, and it is written after that.
         if let Some(handler) = unsafe { &*self.handler.get() } {
             f(handler);
@@ -42,7 +42,7 @@ impl<H: Handler> Channel<H> {
         if self.failed.xchg(1, Full) == 0 {
             self.sq.lock().sendable = false;
             // SAFETY: The caller's promise.
-            unsafe { self.with_handler(|handler| handler.failed(self, status)) };
+            unsafe { self.with_handler(|handler| H::failed(handler, self, status)) };
         }
     }
 
@@ -58,7 +58,7 @@ impl<H: Handler> Channel<H> {
         match job {
             Job::Post(token) => {
                 // SAFETY: The caller's promise.
-                unsafe { self.with_handler(|handler| handler.sent(self, token, &completion)) };
+                unsafe { self.with_handler(|handler| H::sent(handler, self, token, &completion)) };
             }
             Job::Sync(waiter) => waiter.finish(completion.status),
             Job::Idle => {}
@@ -112,7 +112,7 @@ impl<H: Handler> Channel<H> {
             region: &self.recv_memory,
         };
         // SAFETY: The caller's promise.
-        unsafe { self.with_handler(|handler| handler.received(self, &message)) };
+        unsafe { self.with_handler(|handler| H::received(handler, self, &message)) };
         let posted = self.rq.lock().recycle(index);
         if posted.is_err() {
             self.fail();

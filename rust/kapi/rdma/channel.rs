@@ -46,19 +46,19 @@ pub trait Handler: Send + Sync + 'static {
     type Token: Send + 'static;
 
     /// A chain has ended. `done.status` is the first error in it, or success.
-    fn sent(&self, channel: &Arc<Channel<Self>>, token: Self::Token, done: &Completion)
+    fn sent(this: &Arc<Self>, channel: &Arc<Channel<Self>>, token: Self::Token, done: &Completion)
     where
         Self: Sized;
 
     /// A message has arrived.
-    fn received(&self, channel: &Arc<Channel<Self>>, message: &Received<'_>)
+    fn received(this: &Arc<Self>, channel: &Arc<Channel<Self>>, message: &Received<'_>)
     where
         Self: Sized;
 
     /// The queue pair is broken, or closed. Called once; chains under way end by themselves.
     ///
     /// Also called in process context, at the same time as the others.
-    fn failed(&self, channel: &Arc<Channel<Self>>, status: Status)
+    fn failed(this: &Arc<Self>, channel: &Arc<Channel<Self>>, status: Status)
     where
         Self: Sized;
 }

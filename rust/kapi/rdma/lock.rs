@@ -18,7 +18,8 @@ pub struct SpinLockBhBackend;
 /// A spinlock that may be taken in process and in softirq context.
 pub type SpinLockBh<T> = Lock<T, SpinLockBhBackend>;
 
-/// Creates a [`SpinLockBh`] initialiser with a new lock class.
+/// Creates a [`SpinLockBh`](crate::rdma::lock::SpinLockBh) initialiser with a new lock class.
+#[macro_export]
 macro_rules! new_spinlock_bh {
     ($inner:expr, $name:literal) => {
         $crate::rdma::lock::SpinLockBh::new(
@@ -28,7 +29,6 @@ macro_rules! new_spinlock_bh {
         )
     };
 }
-pub(super) use new_spinlock_bh;
 
 // SAFETY: `spinlock_t` gives mutual exclusion; the default `relock` locks the same way.
 unsafe impl Backend for SpinLockBhBackend {

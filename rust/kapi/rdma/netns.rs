@@ -4,7 +4,7 @@
 //!
 //! C header: [`include/net/net_namespace.h`](srctree/include/net/net_namespace.h)
 
-use crate::net::netns::Net;
+use crate::net::{netns::Net, sock::Sock};
 use core::ptr::{self, NonNull};
 use kernel::sync::rcu;
 use smc_bindings as bindings;
@@ -26,6 +26,15 @@ pub unsafe trait NetNs {
 unsafe impl NetNs for Net {
     fn net_ptr(&self) -> *mut bindings::net {
         self.as_ptr()
+    }
+}
+
+// SAFETY: A socket that a user or a handshake holds keeps its namespace, and the namespace of a
+// socket does not change.
+unsafe impl NetNs for Sock {
+    fn net_ptr(&self) -> *mut bindings::net {
+        // SAFETY: The socket is alive.
+        unsafe { bindings::sock_net(self.as_ptr()) }
     }
 }
 

@@ -20,13 +20,13 @@ use super::{
     config::{Config, Path},
     cq::Cq,
     dma::Direction,
-    lock::new_spinlock_bh,
     mr::Access,
     pd::Pd,
     region::Region,
     rq::{Layout, RecvSlot, Rq},
     sq::{SendSlot, Sq}, //
 };
+use crate::new_spinlock_bh;
 use core::{
     cell::UnsafeCell,
     marker::PhantomData,

@@ -5,9 +5,10 @@
 use super::{
     device::Device,
     dma::{Direction, DmaMap},
-    lock::{new_spinlock_bh, SpinLockBh},
+    lock::SpinLockBh,
     ring::Pages, //
 };
+use crate::new_spinlock_bh;
 use core::ops::Range;
 use kernel::{
     iov::{IovIterDest, IovIterSource},

@@ -123,7 +123,7 @@ impl Side {
 impl Handler for Side {
     type Token = Token;
 
-    fn sent(&self, channel: &Arc<Channel<Self>>, token: Token, done: &Completion) {
+    fn sent(this: &Arc<Self>, channel: &Arc<Channel<Self>>, token: Token, done: &Completion) {
         let code = match done.status {
             Status::Success => 0,
             Status::Flushed => 1,
@@ -132,10 +132,10 @@ impl Handler for Side {
             _ => 99,
         };
         if code == 0 {
-            self.sent.add(1, Relaxed);
+            this.sent.add(1, Relaxed);
         } else {
-            self.status.store(code, Relaxed);
-            self.errors.add(1, Relaxed);
+            this.status.store(code, Relaxed);
+            this.errors.add(1, Relaxed);
             return;
         }
         if let Some((region, to)) = &token.again {
@@ -151,7 +151,7 @@ impl Handler for Side {
         }
     }
 
-    fn received(&self, _channel: &Arc<Channel<Self>>, message: &Received<'_>) {
+    fn received(this: &Arc<Self>, _channel: &Arc<Channel<Self>>, message: &Received<'_>) {
         let mut sum = 0u32;
         let mut at = 0;
         let mut buf = [0u8; 256];
@@ -165,16 +165,16 @@ impl Handler for Side {
             }
             at = at.wrapping_add(n);
         }
-        self.last_sum.store(sum, Relaxed);
+        this.last_sum.store(sum, Relaxed);
         let first = message.head().first_chunk::<4>().copied().unwrap_or([0; 4]);
-        self.last.store(u32::from_le_bytes(first), Relaxed);
-        self.last_len
+        this.last.store(u32::from_le_bytes(first), Relaxed);
+        this.last_len
             .store(u32::try_from(message.len()).unwrap_or(0), Relaxed);
-        let _ = self.received.fetch_add(1, Full);
+        let _ = this.received.fetch_add(1, Full);
     }
 
-    fn failed(&self, channel: &Arc<Channel<Self>>, status: Status) {
+    fn failed(this: &Arc<Self>, channel: &Arc<Channel<Self>>, status: Status) {
         pr_info!("queue pair {} broke: {:?}\n", channel.qpn(), status);
-        let _ = self.broken.fetch_add(1, Full);
+        let _ = this.broken.fetch_add(1, Full);
     }
 }
