@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The fallback counters of a network namespace: `/proc/net/smc_fallback` of rsmc.
 //!
-//! Text lines: `smc_connections N`, `fallback_client N`, `fallback_server N`, then
+//! Text lines: `smc_connections N`, `fallback_client N`, `fallback_server N`, `strict_refused N`, then
 //! `reason <client|server> CODE N`, then `peer ADDR CODE N` (a table of limited size).
 
 use crate::error::{Error, Result};
@@ -39,10 +39,27 @@ pub struct Counters {
     pub fallback_client: u64,
     /// Connections accepted by this host that fell back.
     pub fallback_server: u64,
+    /// Connections that strict mode refused instead of falling back; `None` if the source does
+    /// not say.
+    pub strict_refused: Option<u64>,
     /// By role and reason code.
     pub reasons: Vec<(Role, u32, u64)>,
     /// By peer and reason code.
     pub peers: Vec<(IpAddr, u32, u64)>,
+}
+
+impl Counters {
+    /// Counts a peer's fallbacks; the kernel lists IPv4 and v4-mapped ones apart.
+    fn add_peer(&mut self, peer: IpAddr, code: u32, count: u64) {
+        let known = self
+            .peers
+            .iter_mut()
+            .find(|entry| (entry.0, entry.1) == (peer, code));
+        match known {
+            Some(entry) => entry.2 = entry.2.saturating_add(count),
+            None => self.peers.push((peer, code, count)),
+        }
+    }
 }
 
 /// Reads the counters' text. Lines of a kind that is not known are passed over, so that newer
@@ -58,6 +75,7 @@ pub fn parse(text: &str) -> Result<Counters> {
             ["smc_connections", count] => counters.smc_connections = Some(number(count)?),
             ["fallback_client", count] => counters.fallback_client = number(count)?,
             ["fallback_server", count] => counters.fallback_server = number(count)?,
+            ["strict_refused", count] => counters.strict_refused = Some(number(count)?),
             ["reason", role, reason, count] => {
                 let role = match role {
                     "client" => Role::Client,
@@ -70,9 +88,7 @@ pub fn parse(text: &str) -> Result<Counters> {
                 let peer = peer
                     .parse()
                     .map_err(|_| Error::Malformed("a peer's address"))?;
-                counters
-                    .peers
-                    .push((plain(peer), code(reason)?, number(count)?));
+                counters.add_peer(plain(peer), code(reason)?, number(count)?);
             }
             _ => {}
         }
@@ -113,9 +129,9 @@ fn code(text: &str) -> Result<u32> {
 mod tests {
     use super::*;
 
-    pub(crate) const SAMPLE: &str = "smc_connections 3\nfallback_client 12\nfallback_server 1\n\
-        reason client 0x03010000 10\nreason client 0x03030000 2\nreason server 0x05000000 1\n\
-        peer 10.0.0.2 0x03010000 10\npeer ::ffff:10.0.0.2 0x03030000 2\npeer fd00::2 0x05000000 1\n";
+    const SAMPLE: &str = "smc_connections 3\nfallback_client 12\nfallback_server 1\n\
+        strict_refused 4\nreason client 0x03010000 10\nreason client 0x03030000 2\nreason server 0x05000000 1\n\
+        peer 10.0.0.2 0x03010000 10\npeer ::ffff:10.0.0.2 0x03010000 2\npeer fd00::2 0x05000000 1\n";
 
     #[test]
     fn a_sample() {
@@ -127,8 +143,9 @@ mod tests {
         );
         assert_eq!(counters.reasons.len(), 3);
         assert_eq!(counters.reasons[0], (Role::Client, 0x0301_0000, 10));
-        assert_eq!(counters.peers.len(), 3);
-        assert_eq!(counters.peers[0].0, counters.peers[1].0);
+        assert_eq!(counters.strict_refused, Some(4));
+        assert_eq!(counters.peers.len(), 2);
+        assert_eq!(counters.peers[0].2, 12);
     }
 
     #[test]

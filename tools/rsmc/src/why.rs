@@ -49,6 +49,7 @@ struct Answer {
     smc_connections: Option<u64>,
     fallback_client: Option<u64>,
     fallback_server: Option<u64>,
+    strict_refused: Option<u64>,
     reasons: Vec<ReasonCount>,
     peers: Vec<PeerCount>,
 }
@@ -98,6 +99,7 @@ fn answer(counters: &Counters, peer: Option<IpAddr>) -> Answer {
         smc_connections: counters.smc_connections.filter(|_| peer.is_none()),
         fallback_client: peer.is_none().then_some(counters.fallback_client),
         fallback_server: peer.is_none().then_some(counters.fallback_server),
+        strict_refused: counters.strict_refused.filter(|_| peer.is_none()),
         reasons,
         peers,
     }
@@ -106,6 +108,13 @@ fn answer(counters: &Counters, peer: Option<IpAddr>) -> Answer {
 fn tell(counters: &Counters, out: &mut dyn Write) -> Result<()> {
     if let Some(count) = counters.smc_connections {
         writeln!(out, "{} became SMC.", connections(count))?;
+    }
+    if let Some(count @ 1..) = counters.strict_refused {
+        writeln!(
+            out,
+            "{} failed: strict mode does not let them fall back.",
+            connections(count)
+        )?;
     }
     let fallbacks = counters
         .fallback_client
