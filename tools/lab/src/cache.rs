@@ -151,6 +151,16 @@ pub fn remove(dir: &Path) -> Result<()> {
     }
 }
 
+/// Removes a file if it exists.
+pub fn remove_file(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// One entry found in the cache.
 pub struct Found {
     /// `<kind>/<name>-<key>`.

@@ -30,6 +30,15 @@ const PRODUCTS: [&str; 11] = [
     "kernel_types.txt",
 ];
 
+/// What is compiled from our sources.
+const OBJECTS: [&str; 5] = [
+    "rust/smc/smc.o",
+    "rust/kapi/kapi.o",
+    "rust/proto/smc_proto.o",
+    "rust/bindings/smc_bindings.o",
+    "rust/bindings/helpers.o",
+];
+
 /// Variants of a build, each with a build directory of its own.
 pub struct Build<'a> {
     /// Name of the directory.
@@ -74,6 +83,16 @@ pub fn make(kernel: &Kernel, build: &Build<'_>) -> Result<Built> {
     fs::write(&log, "")?;
     copy(&tree, &log)?;
 
+    // Objects that are up to date would hide their warnings: keep them only if
+    // the last build ended, and without any.
+    let clean = dir.join("clean");
+    if !clean.exists() {
+        for object in OBJECTS {
+            cache::remove_file(&tree.join(object))?;
+        }
+    }
+    cache::remove_file(&clean)?;
+
     let what = format!("rsmc.ko for {} ({})", kernel.flavour, build.name);
     progress::run(&what, &mut compile(kernel, &tree, build.variables)?, &log)?;
 
@@ -84,10 +103,14 @@ pub fn make(kernel: &Kernel, build: &Build<'_>) -> Result<Built> {
             log.display()
         );
     }
+    let warnings = warnings(&fs::read_to_string(&log)?);
+    if warnings.is_empty() {
+        fs::write(&clean, "")?;
+    }
     Ok(Built {
         module,
-        warnings: warnings(&fs::read_to_string(&log)?),
         tree,
+        warnings,
     })
 }
 
