@@ -152,7 +152,7 @@ impl Conn {
     /// The program has closed its last descriptor. With unread data the peer sees an abort.
     pub fn close(&mut self, mode: CloseMode, now: Instant) -> Actions {
         self.life.released = true;
-        let mode = if self.rx.unread() > 0 {
+        let mode = if self.rx.has_unread() {
             CloseMode::Abort
         } else {
             mode
@@ -179,7 +179,7 @@ impl Conn {
             State::Active | State::AppCloseWait1 | State::AppCloseWait2
         ) && self.tx.unsent() > 0
             && !self.life.received.any(StateFlags::ANY_CLOSE)
-            && !(self.life.released && self.rx.unread() > 0);
+            && !(self.life.released && self.rx.has_unread());
         if waits {
             return Actions::NONE;
         }
@@ -216,7 +216,7 @@ impl Conn {
             State::Init | State::Closed | State::PeerAbortWait => StateFlags::NONE,
             State::ProcessAbort => StateFlags::ABORT,
             _ if self.life.sent.any(StateFlags::ANY_CLOSE) => StateFlags::NONE,
-            _ if abort || self.rx.unread() > 0 => StateFlags::ABORT,
+            _ if abort || self.rx.has_unread() => StateFlags::ABORT,
             _ => StateFlags::CLOSED,
         }
     }

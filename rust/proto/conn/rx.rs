@@ -64,6 +64,12 @@ impl RxSide {
         self.prod.saturating_sub(self.cons)
     }
 
+    /// Whether something is in the ring that the program has not got; an urgent byte that was
+    /// copied out does not count.
+    pub(super) fn has_unread(&self) -> bool {
+        self.prod > self.released()
+    }
+
     /// Up to where the peer may be told that the ring is free: an urgent byte that was copied out
     /// of the ring does not hold it.
     pub(super) fn released(&self) -> Pos {
@@ -239,7 +245,7 @@ impl Conn {
 
     /// Data for a program that has gone: the peer must learn that nobody will read it.
     fn must_abort(&self) -> bool {
-        self.life.pending == Some(Pending::Close) && self.life.released && self.rx.unread() > 0
+        self.life.pending == Some(Pending::Close) && self.life.released && self.rx.has_unread()
     }
 
     /// Makes a message with the consumer cursor due, if the peer is still interested.

@@ -7,7 +7,8 @@
 //! messages mean, and when the group ends. Queue pairs, memory regions and lists are the caller's.
 //!
 //! * [`choice`]: which group a connection joins; first contact. [`rtoken`]: the peer's memory.
-//! * [`tokens`]: names of our connections. [`slab`]: which RMBEs are in use.
+//! * [`tokens`]: names of our connections. [`slab`]: which RMBEs are in use. [`due`]: who wants to
+//!   send.
 
 use core::borrow::BorrowMut;
 
@@ -45,6 +46,7 @@ use crate::wire::llc::{
 };
 
 pub mod choice;
+pub mod due;
 pub mod rtoken;
 pub mod slab;
 pub mod tokens;

@@ -488,7 +488,7 @@ impl Net {
             rmbe_idx: slot + 1,
             token,
             size: BufSize::from_code(2),
-            mtu: Mtu::from_code(3 + me as u8),
+            mtu: Mtu::from_code(5 - me as u8),
             addr: 0x10_0000,
             psn: Psn::new(7),
             ..RdmaEnd::default()

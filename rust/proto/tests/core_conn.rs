@@ -774,7 +774,7 @@ fn nothing_is_written_after_the_peer_closed() {
     let _ = r.conn.written(100, more, T0).unwrap();
     r.peer(C);
     // The window is open, but the ring behind it may soon be somebody else's.
-    assert!(r.conn.push().is_empty());
+    assert!(!r.conn.push().has(Actions::TX_DUE));
     assert!(r.conn.take_tx(T0).is_none());
     assert_eq!(r.conn.out_queue_unsent(), 100);
 }
@@ -913,6 +913,14 @@ mod urgent {
         let v = r.conn.recv_view(0);
         assert_eq!((v.pieces.len(), v.skip), (2, 1));
         assert!(r.conn.is_consistent());
+    }
+
+    #[test]
+    fn a_lone_urgent_byte_does_not_make_close_abort() {
+        let mut r = Rig::active();
+        peer_writes_urgent(&mut r, 1, b'x');
+        r.close();
+        assert_eq!(r.flushed_flags(), C);
     }
 
     #[test]

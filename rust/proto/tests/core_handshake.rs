@@ -37,6 +37,13 @@ fn first_contact_then_reuse() {
         assert_eq!((r.sent[0].len(), r.sent[1].len()), (2, 1));
         let a = accept_of(&r);
         assert!(a.first_contact && a.version == 2);
+        let mtu = |a: &Agreement| match a.end {
+            End::R(end) => end.mtu.code(),
+            End::D(_) => 0,
+        };
+        let c = Confirm::parse(&r.sent[0][1]).unwrap().agreement;
+        assert_eq!((mtu(&a), mtu(&c)), (4, 4), "the smaller one in the confirm");
+        assert_eq!(c.eid, a.eid);
         let limits = a.fce.unwrap().limits.unwrap();
         assert_eq!((limits.max_conns, limits.max_links), (255, 1));
         // Lengths of smc-protocol.md 2.13: one EID, one GID.

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which connections of a link want to send (design.md decision 7).
+//!
+//! A connection that raised `TX_DUE` is entered by its slot, once however often it asks. Whenever
+//! the link has a free send slot, the next one in turn is taken out and gives its latest state.
+//! The turn goes round, so none starves.
+
+/// A set of slots 0 to 254, taken in turn.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DueSet {
+    bits: [u64; 4],
+    /// Where the next search begins.
+    turn: u8,
+}
+
+impl DueSet {
+    /// Nobody wants to send.
+    #[must_use]
+    pub const fn new() -> DueSet {
+        DueSet {
+            bits: [0; 4],
+            turn: 0,
+        }
+    }
+
+    fn split(slot: u8) -> (usize, u32) {
+        (usize::from(slot.wrapping_shr(6)), u32::from(slot & 63))
+    }
+
+    /// Enters a slot; whether it was not there yet.
+    pub fn insert(&mut self, slot: u8) -> bool {
+        let (word, bit) = DueSet::split(slot);
+        let mask = 1u64.wrapping_shl(bit);
+        match self.bits.get_mut(word) {
+            Some(w) if *w & mask == 0 => {
+                *w |= mask;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes a slot out, for instance because its connection has ended; whether it was there.
+    pub fn remove(&mut self, slot: u8) -> bool {
+        let (word, bit) = DueSet::split(slot);
+        let mask = 1u64.wrapping_shl(bit);
+        match self.bits.get_mut(word) {
+            Some(w) if *w & mask != 0 => {
+                *w &= !mask;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes the next slot in turn out.
+    pub fn pop(&mut self) -> Option<u8> {
+        let slot = self
+            .at_or_after(self.turn)
+            .or_else(|| self.at_or_after(0))?;
+        self.remove(slot);
+        self.turn = slot.wrapping_add(1);
+        Some(slot)
+    }
+
+    /// The first slot from `from` on.
+    fn at_or_after(&self, from: u8) -> Option<u8> {
+        let (first, bit) = DueSet::split(from);
+        let mut keep = u64::MAX.wrapping_shl(bit);
+        let mut base = from & 0xc0;
+        for word in self.bits.get(first..)? {
+            let hit = word & keep;
+            if hit != 0 {
+                // At most 192 + 63.
+                return Some(base.wrapping_add(hit.trailing_zeros() as u8));
+            }
+            keep = u64::MAX;
+            base = base.wrapping_add(64);
+        }
+        None
+    }
+
+    /// Whether nobody wants to send.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bits == [0; 4]
+    }
+}
