@@ -21,6 +21,7 @@
 #include <linux/socket.h>
 #include <linux/sysctl.h>
 #include <linux/tcp.h>
+#include <linux/utsname.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 #include <net/genetlink.h>

@@ -332,6 +332,13 @@ struct net *rsmc_helper_genl_info_net(const struct genl_info *info)
 	return genl_info_net(info);
 }
 
+/* linux/utsname.h */
+
+void rsmc_helper_host_name(char *buf, size_t size)
+{
+	strscpy(buf, init_utsname()->nodename, size);
+}
+
 /* linux/sock_diag.h */
 
 int rsmc_helper_diag_dump_start(struct sk_buff *skb, const struct nlmsghdr *nlh,

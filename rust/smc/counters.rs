@@ -5,7 +5,10 @@
 //! Counting happens once for each connection and allocates nothing: totals and reasons are atomics,
 //! peers are in a table of fixed size in which a new peer replaces the one not seen for longest.
 
-use crate::fallback::{Fallback, Role};
+use crate::{
+    fallback::{Fallback, Role},
+    stats::{Stat, Stats}, //
+};
 use kapi::net::sockaddr::SockAddr;
 use kernel::{
     new_spinlock,
@@ -95,7 +98,9 @@ impl Peers {
 /// The counters of a namespace.
 #[pin_data]
 pub(crate) struct Counters {
-    smc: [Atomic<u64>; 2],
+    /// The rest of the statistics.
+    pub(crate) stats: Stats,
+    errors: [Atomic<u64>; 2],
     fallback: [Atomic<u64>; 2],
     refused: Atomic<u64>,
     /// [`REASONS`] slots for clients, then as many for servers.
@@ -112,7 +117,8 @@ impl Counters {
     /// `ENOMEM`.
     pub(crate) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
-            smc: [Atomic::new(0), Atomic::new(0)],
+            stats: Stats::new()?,
+            errors: [Atomic::new(0), Atomic::new(0)],
             fallback: [Atomic::new(0), Atomic::new(0)],
             refused: Atomic::new(0),
             reasons: {
@@ -142,7 +148,18 @@ impl Counters {
     /// Counts a connection that became SMC.
     #[allow(dead_code, reason = "for the data path")]
     pub(crate) fn connected(&self, role: Role) {
-        self.smc[index(role)].fetch_add(1, Relaxed);
+        self.stats.add(connections(role), 1);
+    }
+
+    /// Counts a handshake that ended a connection.
+    #[allow(dead_code, reason = "for the data path")]
+    pub(crate) fn failed(&self, role: Role) {
+        self.errors[index(role)].fetch_add(1, Relaxed);
+    }
+
+    /// The handshakes that ended a connection of this role.
+    pub(crate) fn errors(&self, role: Role) -> u64 {
+        self.errors[index(role)].load(Relaxed)
     }
 
     /// Counts a connection that fell back, or a socket that gave SMC up before it had a peer.
@@ -187,7 +204,7 @@ impl Counters {
 
     /// The connections of this role that became SMC.
     pub(crate) fn smc_connections(&self, role: Role) -> u64 {
-        self.smc[index(role)].load(Relaxed)
+        self.stats.get(connections(role))
     }
 
     /// The connections of this role that fell back.
@@ -232,6 +249,13 @@ impl Counters {
                 peer.count
             );
         }
+    }
+}
+
+fn connections(role: Role) -> Stat {
+    match role {
+        Role::Client => Stat::ClientConnections,
+        Role::Server => Stat::ServerConnections,
     }
 }
 

@@ -5,7 +5,9 @@
 use crate::{
     shared::Core,
     counters::Counters,
+    eid::Eids,
     option::Announce,
+    pnet::Pnets,
     registry::Registry,
     sysctl::{Sysctl, Sysctls}, //
 };
@@ -41,6 +43,11 @@ pub(crate) struct Namespace {
     /// The sockets that `sock_diag` shows.
     pub(crate) sockets: Registry,
     pub(crate) sysctls: Sysctls,
+    /// The UEIDs, of which only those of the initial namespace are used.
+    #[pin]
+    pub(crate) eids: Eids,
+    #[pin]
+    pub(crate) pnets: Pnets,
     /// `/proc/net/smc_fallback`, until the namespace ends.
     #[pin]
     proc: Mutex<Option<File<Namespace>>>,
@@ -50,6 +57,16 @@ impl Namespace {
     /// The namespace that `sock` is in.
     pub(crate) fn of(sock: &Sock) -> Option<Arc<Self>> {
         netns::Registration::<Self>::of(sock)
+    }
+
+    /// The namespace `net`.
+    pub(crate) fn at(net: &Net) -> Option<Arc<Self>> {
+        netns::Registration::<Self>::at(net)
+    }
+
+    /// The namespace that the system booted with.
+    pub(crate) fn initial() -> Option<Arc<Self>> {
+        netns::Registration::<Self>::initial()
     }
 
     /// Puts the hooks in place.
@@ -102,6 +119,8 @@ impl PerNet for Namespace {
                 counters <- Counters::new(),
                 sockets: Registry::new()?,
                 sysctls: Sysctls::new(net)?,
+                eids <- Eids::new(),
+                pnets <- Pnets::new(),
                 proc <- new_mutex!(Some(File::new(net, c"smc_fallback")?), "rsmc::namespace::proc"),
             }? Error),
             GFP_KERNEL,

@@ -12,7 +12,7 @@
 #![forbid(unsafe_code)]
 
 use kapi::{
-    net::{diag, family, netns},
+    net::{diag, family, genl, netns},
     rdma::client::Client,
     sys::{global, queue}, //
 };
@@ -26,20 +26,24 @@ mod connect;
 
 mod counters;
 mod data;
+mod eid;
 mod fallback;
 mod fifo;
 mod group;
 mod listen;
 mod local;
 mod namespace;
+mod netlink;
 mod option;
 mod overlay;
+mod pnet;
 mod registry;
 mod shared;
 mod slab;
 mod sock_diag;
 mod socket;
 mod sockopt;
+mod stats;
 mod strict;
 mod sysctl;
 mod talk;
@@ -55,6 +59,8 @@ module! {
         "net-pf-2-proto-256-type-1",
         "net-pf-10-proto-256-type-1",
         "net-pf-16-proto-4-type-43",
+        "net-pf-16-proto-16-family-SMC_GEN_NETLINK",
+        "net-pf-16-proto-16-family-SMC_PNETID",
     ],
 }
 
@@ -71,6 +77,8 @@ static NAMES: family::Names = family::Names {
 /// What the loaded module holds. Fields are dropped in this order: first nobody can make sockets
 /// any more, then the work of those that existed ends, then the namespaces are left.
 struct Rsmc {
+    _netlink: Pin<KBox<genl::Registration<netlink::General>>>,
+    _pnet: Pin<KBox<genl::Registration<netlink::Pnet>>>,
     _diag: Pin<KBox<diag::Registration<sock_diag::Diag>>>,
     _family: Pin<KBox<family::Registration<overlay::Smc>>>,
     _devices: Client,
@@ -95,6 +103,8 @@ impl kernel::Module for Rsmc {
             }
         })?;
         Ok(Self {
+            _netlink: genl::Registration::new(module)?,
+            _pnet: genl::Registration::new(module)?,
             _diag: diag::Registration::new(module)?,
             _family: family,
             _devices: devices,

@@ -12,7 +12,7 @@ use kapi::{
         diag::Sockets,
         family::AF_SMC,
         netlink::{Answer, Position},
-        netns::{self, Net},
+        netns::Net,
         sockaddr::SockAddr, //
     },
     sys::roster, //
@@ -44,7 +44,7 @@ impl Sockets for Diag {
         position: &mut Position,
         answer: &mut Answer<'_>,
     ) -> Result {
-        match netns::Registration::<Namespace>::at(net) {
+        match Namespace::at(net) {
             Some(namespace) => list(&namespace.sockets, position, answer),
             None => Ok(()),
         }

@@ -8,6 +8,7 @@
 pub mod clock;
 pub mod global;
 pub mod hook;
+pub mod host;
 pub mod lock;
 pub mod queue;
 pub mod roster;

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Enterprise ids of users (UEIDs): hosts that have one in common may speak SMC-R version 2.
+//!
+//! The table is one for the whole machine, as in C; it is part of the initial namespace's state.
+//! One id is built in, so that two machines with this module need no configuration.
+
+use crate::namespace::Namespace;
+use kernel::{new_mutex, prelude::*, sync::Mutex};
+use smc_proto::wire::clc::Eid;
+
+/// How many ids there may be beside the built-in one; C's `SMC_MAX_UEID`.
+const MAX: usize = 4;
+
+/// The id that every machine has, after those of the user.
+pub(crate) const BUILT_IN: Eid = Eid(*b"RSMC-DEFAULT                    ");
+
+/// The ids that the user has added.
+#[pin_data]
+pub(crate) struct Eids {
+    #[pin]
+    table: Mutex<KVec<Eid>>,
+}
+
+impl Eids {
+    /// An empty table.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            table <- new_mutex!(KVec::new(), "rsmc::Eids::table"),
+        })
+    }
+
+    /// Adds an id.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when it is none, `ERANGE` when the table is full, `EEXIST`, `ENOMEM`.
+    pub(crate) fn add(&self, eid: Eid) -> Result {
+        if !eid.is_valid_user() {
+            return Err(EINVAL);
+        }
+        let mut table = self.table.lock();
+        if table.len() >= MAX {
+            return Err(ERANGE);
+        }
+        if eid == BUILT_IN || table.contains(&eid) {
+            return Err(EEXIST);
+        }
+        table.push(eid, GFP_KERNEL)?;
+        Ok(())
+    }
+
+    /// Removes an id.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` when it is not there, or is the built-in one.
+    pub(crate) fn remove(&self, eid: &Eid) -> Result {
+        let mut table = self.table.lock();
+        let before = table.len();
+        table.retain(|entry| entry != eid);
+        if table.len() == before {
+            return Err(ENOENT);
+        }
+        Ok(())
+    }
+
+    /// Removes all ids but the built-in one.
+    pub(crate) fn flush(&self) {
+        self.table.lock().clear();
+    }
+
+    /// The id number `at` of those that are offered: the user's, then the built-in one.
+    pub(crate) fn at(&self, at: usize) -> Option<Eid> {
+        let table = self.table.lock();
+        match table.get(at) {
+            Some(eid) => Some(*eid),
+            None => (at == table.len()).then_some(BUILT_IN),
+        }
+    }
+}
+
+/// The ids to offer, in order of preference.
+#[allow(dead_code, reason = "for the handshake")]
+pub(crate) fn offered() -> impl Iterator<Item = Eid> {
+    let initial = Namespace::initial();
+    (0..=MAX).map_while(move |at| initial.as_ref()?.eids.at(at))
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The statistics of SMC-R that `SMC_NETLINK_GET_STATS` shows: C's, by the numbers of their
+//! attributes.
+//!
+//! The counters are shared by all CPUs. So whoever counts per message does that in the connection,
+//! and adds it up here once in a while.
+
+use kapi::net::netlink::Message;
+use kernel::{
+    prelude::*,
+    sync::atomic::{Atomic, Relaxed}, //
+};
+
+/// Numbers of `SMC_NLA_STATS_T_…`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[allow(dead_code, reason = "for the data path")]
+pub(crate) enum Stat {
+    /// Clients' connections by version 2.
+    ClientConnections = 8,
+    /// Servers' connections by version 2.
+    ServerConnections = 10,
+    /// splice() from a socket.
+    Splices = 12,
+    /// Messages held back by `TCP_CORK` or `MSG_MORE`.
+    Corked = 13,
+    /// Messages sent with `TCP_NODELAY`.
+    NoDelay = 14,
+    /// Urgent bytes.
+    Urgent = 15,
+    /// Bytes that programs have received.
+    RxBytes = 16,
+    /// Bytes that programs have sent.
+    TxBytes = 17,
+    /// Calls that have received.
+    RxCalls = 18,
+    /// Calls that have sent.
+    TxCalls = 19,
+}
+
+/// Numbers of `SMC_NLA_STATS_RMB_…`: what happened to a buffer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[allow(dead_code, reason = "for the data path")]
+pub(crate) enum Buffer {
+    /// The peer's was too small for a message.
+    PeerTooSmall = 1,
+    /// Ours was too small for a message.
+    TooSmall = 2,
+    /// The peer's was full.
+    PeerFull = 3,
+    /// Ours was full.
+    Full = 4,
+    /// A used one was taken.
+    Reused = 5,
+    /// A new one was made.
+    Allocated = 6,
+    /// It became smaller than wanted, for lack of memory.
+    Downgraded = 7,
+}
+
+/// Which way data goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[allow(dead_code, reason = "for the data path")]
+pub(crate) enum Way {
+    /// To the peer.
+    Tx,
+    /// From the peer.
+    Rx,
+}
+
+/// Classes of sizes: to 8 KiB, to 16 KiB and so on to 1 MiB, and above.
+const CLASSES: usize = 9;
+/// Kinds of [`Buffer`].
+const BUFFERS: usize = 7;
+/// `SMC_NLA_STATS_T_CLNT_V1_SUCC`, the first plain number.
+const FIRST_PLAIN: usize = 7;
+/// `SMC_NLA_STATS_T_TX_CNT`, the last plain number of 64 bits.
+const LAST_PLAIN: usize = 19;
+/// `SMC_NLA_STATS_T_RX_RMB_USAGE` and `SMC_NLA_STATS_T_TX_RMB_USAGE`.
+const USAGES: [u16; 2] = [20, 21];
+
+/// Where the histograms of buffer sizes (tx, rx) and payloads (tx, rx) begin, then the two blocks of
+/// [`Buffer`], the plain numbers, the usages, and the end.
+const HISTOGRAMS: usize = 0;
+const EVENTS: usize = HISTOGRAMS + 4 * CLASSES;
+const PLAIN: usize = EVENTS + 2 * BUFFERS;
+const USAGE: usize = PLAIN + LAST_PLAIN - FIRST_PLAIN + 1;
+const SLOTS: usize = USAGE + USAGES.len();
+
+/// The statistics of a namespace.
+pub(crate) struct Stats(KVec<Atomic<u64>>);
+
+#[allow(dead_code, reason = "for the data path")]
+impl Stats {
+    /// All zero.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new() -> Result<Self> {
+        let mut slots = KVec::with_capacity(SLOTS, GFP_KERNEL)?;
+        for _ in 0..SLOTS {
+            slots.push(Atomic::new(0), GFP_KERNEL)?;
+        }
+        Ok(Self(slots))
+    }
+
+    fn bump(&self, slot: usize, by: u64) {
+        if let Some(slot) = self.0.get(slot) {
+            slot.fetch_add(by, Relaxed);
+        }
+    }
+
+    fn read(&self, slot: usize) -> u64 {
+        self.0.get(slot).map_or(0, |slot| slot.load(Relaxed))
+    }
+
+    /// Adds to a number.
+    pub(crate) fn add(&self, stat: Stat, by: u64) {
+        self.bump(PLAIN - FIRST_PLAIN + stat as usize, by);
+    }
+
+    /// A number.
+    pub(crate) fn get(&self, stat: Stat) -> u64 {
+        self.read(PLAIN - FIRST_PLAIN + stat as usize)
+    }
+
+    /// Counts what happened to a buffer.
+    pub(crate) fn buffer(&self, way: Way, what: Buffer) {
+        self.bump(EVENTS + way as usize * BUFFERS + what as usize - 1, 1);
+    }
+
+    /// Counts the size of a new buffer, in bytes.
+    pub(crate) fn buffer_size(&self, way: Way, size: usize) {
+        self.bump(HISTOGRAMS + way as usize * CLASSES + class(size), 1);
+    }
+
+    /// Counts the length of a message, in bytes.
+    pub(crate) fn payload(&self, way: Way, len: usize) {
+        self.bump(HISTOGRAMS + (2 + way as usize) * CLASSES + class(len), 1);
+    }
+
+    /// Adds to the memory in use for buffers, in bytes; a negative number takes away.
+    pub(crate) fn usage(&self, way: Way, by: i64) {
+        // The sum wraps around to what is meant.
+        let slot = match way {
+            Way::Rx => USAGE,
+            Way::Tx => USAGE + 1,
+        };
+        self.bump(slot, by as u64);
+    }
+
+    /// Writes what belongs into `SMC_NLA_STATS_SMCR_TECH`.
+    pub(crate) fn write(&self, out: &mut Message<'_>) -> Result {
+        write(out, |slot| self.read(slot))
+    }
+}
+
+/// Writes what belongs into `SMC_NLA_STATS_SMCD_TECH`, of which there is nothing.
+pub(crate) fn write_none(out: &mut Message<'_>) -> Result {
+    write(out, |_| 0)
+}
+
+fn class(size: usize) -> usize {
+    // 0 to 8 KiB is class 0, and each class is twice as wide as the one before.
+    let above = size.saturating_sub(1) >> 13;
+    ((usize::BITS - above.leading_zeros()) as usize).min(CLASSES - 1)
+}
+
+fn write(out: &mut Message<'_>, read: impl Fn(usize) -> u64) -> Result {
+    let block = |out: &mut Message<'_>, kind: u16, start: usize, len: usize| {
+        out.nest(kind, |out| {
+            for (number, slot) in (1..).zip(start..start + len) {
+                out.put_u64(number, read(slot), 0)?;
+            }
+            Ok(())
+        })
+    };
+    for (kind, at) in (1..).zip(0..4) {
+        block(out, kind, HISTOGRAMS + at * CLASSES, CLASSES)?;
+    }
+    for (kind, at) in (5..).zip(0..2) {
+        block(out, kind, EVENTS + at * BUFFERS, BUFFERS)?;
+    }
+    for (number, slot) in (FIRST_PLAIN as u16..).zip(PLAIN..USAGE) {
+        out.put_u64(number, read(slot), 0)?;
+    }
+    for (number, slot) in USAGES.into_iter().zip(USAGE..SLOTS) {
+        let value = read(slot);
+        // As `nla_put_uint` does: in 32 bits if it fits.
+        match u32::try_from(value) {
+            Ok(short) => out.put(number, &short.to_ne_bytes())?,
+            Err(_) => out.put(number, &value.to_ne_bytes())?,
+        }
+    }
+    Ok(())
+}
