@@ -126,3 +126,9 @@ pub fn spawn(f: impl FnOnce() -> i32) -> i32 {
     }
     pid
 }
+
+/// Ends a child as failed, without the noise of a panic.
+pub fn fail() -> ! {
+    // SAFETY: ends the process at once; what was recorded is already written.
+    unsafe { libc::_exit(1) }
+}

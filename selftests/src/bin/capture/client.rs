@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! SYNs of our own clients, answered by the packet-level peer.
 
-use crate::T;
 use st::fd::Fd;
 use st::packet::{self, ACK, SMC_OPTION, SYN};
+use st::point::T;
 use st::rawpeer::{wire_addr, Peer};
 use st::{addr, clc, net, smcinfo, sys};
 use std::net::SocketAddr;
 
-crate::points!(
+st::points!(
     syn_has_option,
     syn_retransmit_has_option,
     syn_checksum_in_software,

@@ -2,15 +2,15 @@
 //! Sockets that are not ours: their packets are the same whether the module is busy in the
 //! namespace or not.
 
-use crate::T;
 use st::family::{Family, Ip};
 use st::fd::Fd;
 use st::packet::{self, Seg, ACK, SMC_OPTION, SYN};
+use st::point::T;
 use st::rawpeer::{wire_addr, Peer, Wire};
 use st::{addr, net, sys};
 use std::net::SocketAddr;
 
-crate::points!(
+st::points!(
     plain_tcp_unchanged,
     plain_tcp_beside_ours,
     between_two_kernels

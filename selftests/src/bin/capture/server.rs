@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! SYN-ACKs of our own listeners, asked by the packet-level peer.
 
-use crate::T;
 use st::fd::Fd;
 use st::packet::{self, ACK, SMC_OPTION, SYN};
+use st::point::T;
 use st::rawpeer::{wire_addr, Peer, Wire};
 use st::{addr, net, smcinfo, sys};
 use std::net::SocketAddr;
 
-crate::points!(
+st::points!(
     synack_answers_option,
     synack_silent_without,
     synack_retransmit_has_option,
@@ -208,10 +208,12 @@ fn synack_option_elsewhere(t: &mut T) {
     let _l = listen(t);
     let n = t.wanted();
     let bare = &SMC_OPTION[2..];
-    let cases: [(&str, Vec<u8>); 4] = [
+    let cases: [(&str, Vec<u8>); 5] = [
         ("in front", [&SMC_OPTION[..], &USUAL].concat()),
         ("in the middle", [&USUAL[..2], bare, &USUAL[2..]].concat()),
         ("NOPs behind", [bare, &[1, 1]].concat()),
+        // The C module takes any even length from 6 on.
+        ("length 8", vec![254, 8, 0xe2, 0xd4, 0xc3, 0xd9, 0, 0]),
         ("end mark behind", [&SMC_OPTION[..], &[0, 0, 0, 0]].concat()),
     ];
     for (i, (what, o)) in cases.into_iter().enumerate() {
@@ -231,7 +233,7 @@ fn synack_malformed_options(t: &mut T) {
             vec![1, 1, 253, 6, 0xe2, 0xd4, 0xc3, 0xd9],
         ),
         ("short", vec![254, 4, 0xe2, 0xd4]),
-        ("long", vec![254, 8, 0xe2, 0xd4, 0xc3, 0xd9, 0, 0]),
+        ("odd length", vec![254, 7, 0xe2, 0xd4, 0xc3, 0xd9, 0, 1]),
         ("runs over the end", vec![1, 1, 1, 1, 1, 1, 254, 6]),
         (
             "after the end mark",
