@@ -5,6 +5,7 @@
 //! * [`rng`]: small deterministic random numbers. [`pair`]: two established connections over an
 //!   in-memory reliable channel with delays, lost and failed completions and link loss.
 //! * [`hands`]: two hosts that shake hands over byte streams and an RDMA link that may fail.
+//! * [`stack`]: a whole link group between two hosts, with many connections sharing its link.
 //!
 //! Included by tests and fuzz targets with `#[path]`; never part of the library. What goes wrong
 //! panics, so that every user of the simulators is a test.
@@ -14,3 +15,4 @@
 pub mod hands;
 pub mod pair;
 pub mod rng;
+pub mod stack;
