@@ -124,7 +124,7 @@ impl Client {
     /// `EBUSY` when there is a client already, `ENOMEM`, or the RDMA core's error.
     pub fn register(name: &'static CStr, ops: Arc<dyn ClientOps>) -> Result<Self> {
         // SAFETY: The string is static; the helper passes it as the argument of "%s".
-        let queue = unsafe { bindings::alloc_workqueue_unbound(name.as_ptr().cast()) };
+        let queue = unsafe { bindings::alloc_workqueue_unbound(name.as_char_ptr()) };
         let queue = NonNull::new(queue).ok_or(ENOMEM)?;
         let shared = KBox::pin_init(
             pin_init!(Shared {
@@ -132,7 +132,7 @@ impl Client {
                     // SAFETY: `slot` may be written. Zero is a valid state of all fields.
                     unsafe {
                         slot.write_bytes(0, 1);
-                        (*slot).name = name.as_ptr().cast();
+                        (*slot).name = name.as_char_ptr();
                         (*slot).add = Some(add);
                         (*slot).remove = Some(remove);
                     }

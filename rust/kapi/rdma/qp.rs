@@ -317,7 +317,7 @@ impl<H: Handler> Qp<H, Reset> {
         // SAFETY: Domain and completion queue are alive. The context is a channel that outlives
         // the queue pair: its owner closes it first.
         let qp = from_err_ptr(unsafe {
-            bindings::ib_create_qp_kernel(pd.raw(), &mut init, c"rsmc".as_ptr().cast())
+            bindings::ib_create_qp_kernel(pd.raw(), &mut init, c"rsmc".as_char_ptr())
         })?;
         Ok((NonNull::new(qp).ok_or(ENOMEM)?, init.cap.max_inline_data))
     }

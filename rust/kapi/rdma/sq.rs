@@ -244,7 +244,7 @@ impl<T> Sq<T> {
         at: usize,
         opcode: bindings::ib_wr_opcode,
         sges: usize,
-        flags: u32,
+        flags: i32,
     ) -> Result {
         let sg_list = ptr::from_mut(self.sge(at, 0).ok_or(EINVAL)?);
         let num_sge = i32::try_from(sges)?;
@@ -255,7 +255,7 @@ impl<T> Sq<T> {
         wr.send.opcode = opcode;
         wr.send.sg_list = sg_list;
         wr.send.num_sge = num_sge;
-        wr.send.send_flags = flags as i32;
+        wr.send.send_flags = flags;
         Ok(())
     }
 
@@ -283,7 +283,7 @@ impl<T> Sq<T> {
             if write.len <= room {
                 // The driver copies the bytes before posting returns; no key is looked at.
                 self.set_sge(at, 0, ptr.as_ptr() as u64, u32::try_from(write.len)?, 0)?;
-                self.set_send(at, opcode, 1, bindings::ib_send_flags_IB_SEND_INLINE as u32)?;
+                self.set_send(at, opcode, 1, bindings::ib_send_flags_IB_SEND_INLINE)?;
                 self.set_remote(at, write, 0)?;
                 return at.checked_add(1).ok_or(EINVAL);
             }
@@ -341,10 +341,7 @@ impl<T> Sq<T> {
                 let (addr, ptr) = *self.message.get(usize::from(slot)).ok_or(EINVAL)?;
                 let inline = bytes.len() <= self.inline;
                 let (addr, flags) = if inline {
-                    (
-                        ptr.as_ptr() as u64,
-                        bindings::ib_send_flags_IB_SEND_INLINE as u32,
-                    )
+                    (ptr.as_ptr() as u64, bindings::ib_send_flags_IB_SEND_INLINE)
                 } else {
                     (addr, 0)
                 };
@@ -401,9 +398,8 @@ impl<T> Sq<T> {
                 } else {
                     wr.send.__bindgen_anon_1.wr_cqe = cqes.0;
                     wr.send.next = ptr::null_mut();
-                    wr.send.send_flags |= (bindings::ib_send_flags_IB_SEND_SIGNALED
-                        | bindings::ib_send_flags_IB_SEND_SOLICITED)
-                        as i32;
+                    wr.send.send_flags |= bindings::ib_send_flags_IB_SEND_SIGNALED
+                        | bindings::ib_send_flags_IB_SEND_SOLICITED;
                 }
             }
         }

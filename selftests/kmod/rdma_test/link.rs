@@ -95,12 +95,12 @@ struct Half {
 }
 
 impl Half {
-    fn new(device: &Arc<Device>, config: Config) -> Result<Self> {
+    fn new(device: &Arc<Device>, config: Config, bytes: usize) -> Result<Self> {
         let pd = Pd::new(device)?;
         let side = Side::new()?;
         let qp: Qp<Side, Reset> = Qp::new(&pd, side.clone(), config)?;
-        let memory = Region::new(device, MEMORY, Direction::Bidirectional)?;
-        let source = Region::new(device, MEMORY, Direction::ToDevice)?;
+        let memory = Region::new(device, bytes, Direction::Bidirectional)?;
+        let source = Region::new(device, bytes, Direction::ToDevice)?;
         let mr = Mr::new(&pd, memory, Access::RemoteWrite)?;
         let source = Mr::new(&pd, source, Access::LocalRead)?;
         check(mr.addr() % 4096 == 0 && mr.addr() >> 47 == 0 && mr.addr() != 0)?;
@@ -134,8 +134,18 @@ impl Half {
 
 impl Pair {
     pub(crate) fn connect(a: &Arc<Device>, b: &Arc<Device>, config: Config) -> Result<Self> {
-        let a = Half::new(a, config)?;
-        let b = Half::new(b, config)?;
+        Self::connect_small(a, b, config, MEMORY)
+    }
+
+    /// Connects with `bytes` of memory on both sides.
+    pub(crate) fn connect_small(
+        a: &Arc<Device>,
+        b: &Arc<Device>,
+        config: Config,
+        bytes: usize,
+    ) -> Result<Self> {
+        let a = Half::new(a, config, bytes)?;
+        let b = Half::new(b, config, bytes)?;
         let mtu = a.mtu.min(b.mtu);
         let there = path(&a.gid, &b.gid, b.qp.channel(), mtu)?;
         let back = path(&b.gid, &a.gid, a.qp.channel(), mtu)?;
@@ -289,7 +299,8 @@ impl Direct<'_> {
             check(source.write_slice(from + at, &buf[..n]) == n)?;
             at += n;
         }
-        target.zero(0, MEMORY);
+        let all = target.len();
+        target.zero(0, all);
 
         // In two parts, as at the end of a ring, when there is enough.
         let half = len / 3;
@@ -316,11 +327,11 @@ impl Direct<'_> {
         check(b.side.last.load(Relaxed) == seed && b.side.last_len.load(Relaxed) == 44)?;
 
         // Through a ring that begins in the middle, so that reading wraps.
-        let ring = Ring::new(target.clone(), 0, MEMORY)?;
+        let ring = Ring::new(target.clone(), 0, all)?;
         let mut at = 0;
         while at < len {
             let n = CHUNK.min(len - at);
-            check(ring.read_slice(MEMORY + to + at, &mut buf[..n]) == n)?;
+            check(ring.read_slice(all + to + at, &mut buf[..n]) == n)?;
             for (i, byte) in buf[..n].iter().enumerate() {
                 if *byte != pattern(seed, at + i) {
                     pr_err!("size {}: byte {} is wrong\n", len, at + i);
@@ -330,7 +341,7 @@ impl Direct<'_> {
             at += n;
         }
         let mut edge = [1u8; 2];
-        ring.read_slice(MEMORY + to - 1, &mut edge[..1]);
+        ring.read_slice(all + to - 1, &mut edge[..1]);
         ring.read_slice(to + len, &mut edge[1..]);
         check(edge == [0, 0])?;
         wait(|| a.side.sent.load(Relaxed) == sent + 1)

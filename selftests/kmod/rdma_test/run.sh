@@ -4,6 +4,8 @@
 # Runs in a guest as root: two namespaces joined by veth, rxe on each end, then
 # rdma_test.ko with removals of devices and of the module while queue pairs work.
 # usage: run.sh [rdma_test.ko]    prints TAP lines, exits 0 when nothing failed
+#   ROUNDS=n   removals of a device and of the module (3)
+#   FAULTS=s   then faults.sh, for at most so many seconds
 
 ko=${1:-${RSMC_KO:-/rsmc/rsmc.ko}}
 rounds=${ROUNDS:-3}
@@ -73,6 +75,10 @@ verdict $? "the pumps moved data"
 [ "$(log | grep -cE 'BUG|WARNING:|Oops|could not be drained|still works|hung')" = 0 ]
 verdict $? "the kernel has nothing to complain about"
 log | grep -E 'rdma_test:|BUG|WARNING:|RIP|Call Trace' | tail -n 150
+if [ -n "$FAULTS" ]; then
+	timeout "$FAULTS" bash "$(dirname "$0")/faults.sh" "$ko"
+	verdict $? "fault injection"
+fi
 for i in a b; do
 	timeout 20 ip netns exec r$i rdma link del rxe$i
 	verdict $? "nothing holds rxe$i"
