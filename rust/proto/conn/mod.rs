@@ -13,6 +13,57 @@
 //! * [`actions`], [`error`]: what comes out.
 //!
 //! Ring memory, keys, addresses, locks and wake-ups are the caller's.
+//!
+//! # Examples
+//!
+//! The path of a few bytes, as the caller sees it:
+//!
+//! ```
+//! use smc_proto::conn::*;
+//! use smc_proto::cursor::RingSize;
+//! use smc_proto::time::Instant;
+//! use smc_proto::wire::ids::AlertToken;
+//!
+//! let now = Instant(0);
+//! let ring = RingSize::MIN_WIRE;
+//! let end = |mine, theirs| {
+//!     let mut conn = Conn::new(Params {
+//!         token: AlertToken(mine),
+//!         recv: ring,
+//!         send: ring,
+//!         autocork: 65536,
+//!         drain_idle: DRAIN_IDLE,
+//!     });
+//!     conn.set_peer(Peer { token: AlertToken(theirs), ring });
+//!     let _ = conn.establish(now);
+//!     conn
+//! };
+//! let (mut a, mut b) = (end(1, 2), end(2, 1));
+//!
+//! // sendmsg: copy into the pieces of `send_view`, report, look at the actions.
+//! assert!(a.send_room().is_ok_and(|room| room >= 5));
+//! let todo = a.written(5, SendHint::default(), now).unwrap();
+//! assert!(todo.has(Actions::TX_DUE));
+//!
+//! // The link has a free slot: post the WRITEs and the message as one chain.
+//! let tx = a.take_tx(now).unwrap();
+//! assert_eq!(tx.plan.iter().count(), 1);
+//! let wire = tx.cdc.encode();
+//!
+//! // The other side: a receive completion. The data is already in the ring.
+//! let cdc = smc_proto::wire::cdc::Cdc::parse(&wire).unwrap();
+//! let todo = b.on_cdc(&cdc, now).unwrap();
+//! assert!(todo.has(Actions::WAKE_READER));
+//!
+//! // recvmsg: copy out of the pieces of `recv_view`, report.
+//! let view = b.recv_view(0);
+//! assert_eq!(view.pieces.len(), 5);
+//! let _ = b.read_done(view.skip + view.pieces.len()).unwrap();
+//!
+//! // The send completion frees the slot and the send ring.
+//! let todo = a.on_tx_done(tx.ticket, now);
+//! assert!(todo.has(Actions::WAKE_WRITER));
+//! ```
 
 use crate::cursor::{
     Pos,

@@ -11,10 +11,46 @@
 //! * [`client`], [`server`]: the two machines. [`policy`]: EIDs and limits of this host.
 //! * [`strip`]: removes a decline that crossed ours from the start of the user's data.
 //!
+//! A CLC message that is being read when [`Step::Await`] ends for another reason stays with its
+//! reader: the next wait goes on with it, and a fall-back gives its bytes to the program.
+//!
 //! Three rules keep protocol bytes away from programs. Whoever has sent its last word of the TCP
 //! part on a group that exists already never falls back afterwards. After a missing LLC answer
 //! each side waits one second for the other's decline before it sends its own. And if both
 //! declined all the same, [`strip`] takes the other's decline out of the stream.
+//!
+//! # Examples
+//!
+//! A client without a device says so and falls back:
+//!
+//! ```
+//! use smc_proto::handshake::*;
+//! use smc_proto::reason::Reason;
+//! use smc_proto::time::Instant;
+//! use smc_proto::wire::ids::{Gid, Mac, PeerId};
+//!
+//! let now = Instant(0);
+//! let policy = Policy::new(PeerId([1; 8]), b"myhost");
+//! let port = Port { gid: Gid::ZERO, mac: Mac::ZERO };
+//! let facts = Facts { option: true, refuse: Some(Reason::NoRdmaDevice) };
+//! let (mut client, mut step) = Client::start(&policy, port, &facts, now);
+//! let outcome = loop {
+//!     step = match step {
+//!         Step::Send => {
+//!             let mut buf = [0; smc_proto::wire::clc::MAX_LEN];
+//!             let len = client.emit(&mut buf).unwrap();
+//!             assert_eq!(len, 28); // kernel_sendmsg(&buf[..len]) goes here
+//!             client.step(Input::Sent, now)
+//!         }
+//!         Step::Finish(outcome) => break outcome,
+//!         other => unreachable!("{other:?}"),
+//!     };
+//! };
+//! assert!(matches!(
+//!     outcome,
+//!     Outcome::Fallback { reason: Reason::NoRdmaDevice, peer: None, .. }
+//! ));
+//! ```
 
 use crate::error::ReadError;
 use crate::group::choice::{
