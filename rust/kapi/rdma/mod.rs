@@ -22,6 +22,27 @@
 //! Handles may be dropped in any context, softirq included: what must sleep to be destroyed is
 //! destroyed by a workqueue of the client ([`reap`]).
 //!
+//! A connection from beginning to end:
+//!
+//! ```ignore
+//! let gid = device.find_gid(1, |gid| gid.kind() == GidKind::RoceV2 && gid.ipv4().is_some())?;
+//! let pd = Pd::new(&device)?;
+//! let qp = Qp::new(&pd, handler, Config::default())?.init(1)?; // receives are posted now
+//! let slab = Region::new(&device, 1 << 19, Direction::FromDevice)?;
+//! let mr = Mr::new(&pd, slab, Access::RemoteWrite)?; // tell the peer mr.addr(), mr.rkey()
+//! let hop = route::resolve(net, gid.ipv4()?, peer_ip, 1000)?;
+//! let qp = qp.ready_to_receive(&Path { dmac: hop.mac, .. })?;
+//! let qp = qp.ready_to_send()?;
+//! qp.channel().register(&mr)?; // the key works from here
+//! qp.channel().post(token, &[Write { from: Source::Region(&ring), .. }], &message)?;
+//! qp.close(); // or drop it, in any context
+//! mr.revoke(); // the bytes can still be read
+//! ```
+//!
+//! Locks, outer first: `Mr::raw` (mutex), `Channel::resources` (mutex); apart from these
+//! `Channel::sq`, `Region::map` (spinlocks, bottom halves off), and `Channel::rq`. Handlers are
+//! called without any of them. [`client::ClientOps`] are called with locks of the RDMA core held.
+//!
 //! C headers: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h),
 //! [`include/rdma/ib_cache.h`](srctree/include/rdma/ib_cache.h)
 
