@@ -130,7 +130,7 @@ impl Cluster {
                 stage: stage.to_owned(),
                 link: link.take(),
                 cpus: 2,
-                memory: if kernel.debug { 3072 } else { 2048 },
+                memory: if kernel.debug { 3072 } else { 1536 },
                 count: options.count,
                 log: logs.join(format!("{name}-{topology}-{}.log", std::process::id())),
                 name,

@@ -22,6 +22,9 @@ const WANTED: &[&str] = &[
     "overlay",
     "virtio_net",
     "virtio_rng",
+    // Not needed yet, but by every topology, and quicker from here.
+    "veth",
+    "dummy",
 ];
 
 /// The static program that is process 1; it is built beside this one.

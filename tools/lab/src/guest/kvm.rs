@@ -98,6 +98,7 @@ fn probe(kernel: &Kernel) -> Result<bool> {
     let works = greets(&mut File::from(ours), &mut child);
     let _ = child.kill();
     let _ = child.wait();
+    let _ = fs::remove_file(super::qemu::initramfs(&spec.name));
     Ok(works)
 }
 

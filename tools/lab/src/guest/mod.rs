@@ -30,6 +30,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::Sender;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What a guest is made of.
@@ -79,6 +80,7 @@ pub struct Guest {
     pub console: Console,
     child: Child,
     control: File,
+    initramfs: PathBuf,
 }
 
 /// A connected pair of stream sockets, not inherited by children.
@@ -158,6 +160,7 @@ impl Guest {
             console,
             child,
             control,
+            initramfs: qemu::initramfs(&spec.name),
         })
     }
 
@@ -201,11 +204,15 @@ impl Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         self.kill();
+        let _ = std::fs::remove_file(&self.initramfs);
     }
 }
 
-/// Spawns a command that inherits some file descriptors.
+/// Spawns a command that inherits some file descriptors. One at a time, so
+/// that no guest inherits another's.
 fn spawn(command: &mut Command, inherited: &[Option<&OwnedFd>]) -> Result<Child> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let set = |flags: FdFlags| -> Result<()> {
         for fd in inherited.iter().flatten() {
             fcntl_setfd(fd.as_fd(), flags)?;

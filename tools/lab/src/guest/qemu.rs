@@ -7,7 +7,7 @@ use crate::cache;
 use crate::sysroot;
 use anyhow::Result;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// How QEMU executes the guest.
@@ -51,7 +51,7 @@ pub fn command(spec: &Spec<'_>, control: &OwnedFd) -> Result<Command> {
 
 /// The same with a given accelerator.
 pub fn command_with(spec: &Spec<'_>, control: &OwnedFd, how: Accelerator) -> Result<Command> {
-    let initramfs = cache::work().join(format!("initramfs-{}-{}", spec.name, std::process::id()));
+    let initramfs = initramfs(&spec.name);
     image::initramfs(spec.kernel, &initramfs)?;
     let sysroot = sysroot::get()?;
 
@@ -109,6 +109,11 @@ pub fn command_with(spec: &Spec<'_>, control: &OwnedFd, how: Accelerator) -> Res
         }
     }
     Ok(command)
+}
+
+/// Where the initramfs of a guest of this run is.
+pub fn initramfs(name: &str) -> PathBuf {
+    cache::work().join(format!("initramfs-{name}-{}", std::process::id()))
 }
 
 /// QEMU itself. Without root inside a user namespace like the sysroot's, so

@@ -5,6 +5,7 @@
 
 use super::Point;
 use std::io::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Points counted at the leaves: a test with subtests counts as those.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -129,6 +130,57 @@ impl<W: Write> Report<W> {
         );
         let _ = self.out.flush();
         self.counts
+    }
+}
+
+/// A report several threads write to. Points are streamed if one thread writes
+/// alone; otherwise each test appears as a whole when it has ended.
+pub struct Shared<W: Write> {
+    report: Mutex<Report<W>>,
+    live: bool,
+}
+
+impl<W: Write> Shared<W> {
+    /// Shares a report; `live` if there is only one thread.
+    pub fn new(report: Report<W>, live: bool) -> Self {
+        Shared {
+            report: Mutex::new(report),
+            live,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Report<W>> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Report::begin`].
+    pub fn begin(&self, name: &str) {
+        if self.live {
+            self.lock().begin(name);
+        }
+    }
+
+    /// As [`Report::stream`].
+    pub fn stream(&self, point: &Point) {
+        if self.live {
+            self.lock().stream(point);
+        }
+    }
+
+    /// As [`Report::end`].
+    pub fn end(&self, test: &Point) {
+        let mut report = self.lock();
+        if !self.live {
+            report.begin(&test.name);
+        }
+        report.end(test);
+    }
+
+    /// The report itself again.
+    pub fn into_inner(self) -> Report<W> {
+        self.report
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

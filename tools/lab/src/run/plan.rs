@@ -27,8 +27,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All, in the order they run: what fails fast comes first.
-    pub const ALL: [Kind; 4] = [Kind::Uml, Kind::UmlDebug, Kind::Debian, Kind::Lockdep];
+    /// All, in the order they start: one that waits beside one that computes.
+    pub const ALL: [Kind; 4] = [Kind::Debian, Kind::Uml, Kind::Lockdep, Kind::UmlDebug];
 
     /// Its name in the plan, and in `RSMC_KERNEL`.
     pub fn name(self) -> &'static str {

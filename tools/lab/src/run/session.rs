@@ -8,7 +8,7 @@ use super::plan::{Kind, Module, Test};
 use crate::guest::cluster::{slowness, Cluster, Job, Options, Outcome, Stream, Topology};
 use crate::kernel::Kernel;
 use crate::ktap::parse::Parser;
-use crate::ktap::report::Report;
+use crate::ktap::report::Shared;
 use crate::ktap::Point;
 use anyhow::{anyhow, Result};
 use std::collections::VecDeque;
@@ -71,7 +71,7 @@ impl<'a> Session<'a> {
     }
 
     /// Runs the tests and then the session's own checks, reporting each.
-    pub fn run<W: Write>(mut self, tests: &[Test], report: &mut Report<W>) {
+    pub fn run<W: Write>(mut self, tests: &[Test], report: &Shared<W>) {
         let prefix = format!("{}.{}", self.kind.name(), self.topology);
         for test in tests {
             let name = format!("{prefix}/{}", test.name);
@@ -243,7 +243,7 @@ impl<'a> Session<'a> {
         &mut self,
         name: &str,
         test: &Test,
-        report: &mut Report<W>,
+        report: &Shared<W>,
     ) -> (Point, Vec<String>) {
         if let Err(error) = self.prepare(test) {
             let mut notes: Vec<String> = format!("{error:#}").lines().map(str::to_owned).collect();

@@ -6,6 +6,7 @@
 
 use crate::cache;
 use crate::guest::image;
+use crate::sysroot;
 use anyhow::{bail, Context, Result};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -39,7 +40,7 @@ impl Stage {
         }
         let stage = Stage { path };
         if let Some(module) = module {
-            stage.copy(module, "rsmc.ko")?;
+            stage.module(module)?;
         }
         for program in programs {
             let name = program.file_name().unwrap_or_default().to_string_lossy();
@@ -56,6 +57,22 @@ impl Stage {
             copy_tree(&selftests, &stage.path.join("selftests"), 0)?;
         }
         Ok(stage)
+    }
+
+    /// Copies the module without its debug information, most of its size,
+    /// which would have to go through 9p.
+    fn module(&self, module: &Path) -> Result<()> {
+        let to = self.path.join("rsmc.ko");
+        self.copy(module, "rsmc.ko")?;
+        let status = sysroot::get()?
+            .command("strip")
+            .arg("--strip-debug")
+            .arg(&to)
+            .status()?;
+        if !status.success() {
+            bail!("strip {}: {status}", to.display());
+        }
+        Ok(())
     }
 
     /// Copies a file to a place below the stage.

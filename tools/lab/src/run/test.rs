@@ -9,13 +9,14 @@ use super::{host, user};
 use crate::data::Data;
 use crate::guest::cluster::Topology;
 use crate::kernel::Kernel;
-use crate::ktap::report::Report;
+use crate::ktap::report::{Report, Shared};
 use crate::ktap::Point;
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::io::{Stdout, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 /// What to run.
 #[derive(clap::Args, Debug)]
@@ -35,6 +36,9 @@ pub struct Arguments {
     /// Leave out the tests that need no guest
     #[arg(long)]
     no_host: bool,
+    /// Groups of guests at a time; with 1, points appear as they come
+    #[arg(long, short, default_value_t = 2)]
+    jobs: usize,
     /// List what would run
     #[arg(long)]
     list: bool,
@@ -63,8 +67,8 @@ impl Arguments {
 
     fn groups(&self, tests: &[Test]) -> Vec<Group> {
         let mut groups = Vec::new();
-        for kind in Kind::ALL {
-            for topology in [Topology::Netns, Topology::Pair] {
+        for topology in [Topology::Netns, Topology::Pair] {
+            for kind in Kind::ALL {
                 let wanted = |test: &&Test| test.topology == topology && self.wants(kind, test);
                 let tests: Vec<Test> = tests.iter().filter(wanted).cloned().collect();
                 if !tests.is_empty() {
@@ -155,20 +159,28 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
             None
         }
     };
-    for group in &groups {
-        let ready = built.get(group.kind.flavour()).zip(programs.as_ref());
-        match ready {
-            Some(((kernel, module), programs)) => {
-                run_group(group, kernel, module, programs, &mut report)
-            }
-            None => not_run(
-                group,
-                &mut report,
-                "its kernel, module or programs were not built",
-            ),
+    let workers = arguments.jobs.clamp(1, groups.len().max(1));
+    let shared = Shared::new(report, workers == 1);
+    let queue = Mutex::new(groups.iter());
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| loop {
+                let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some(group) = next else { return };
+                match built.get(group.kind.flavour()).zip(programs.as_ref()) {
+                    Some(((kernel, module), programs)) => {
+                        run_group(group, kernel, module, programs, &shared)
+                    }
+                    None => not_run(
+                        group,
+                        &shared,
+                        "its kernel, module or programs were not built",
+                    ),
+                }
+            });
         }
-    }
-    let counts = report.finish();
+    });
+    let counts = shared.into_inner().finish();
     Ok(if counts.failed == 0 {
         ExitCode::SUCCESS
     } else {
@@ -181,7 +193,7 @@ fn run_group(
     kernel: &Kernel,
     module: &PathBuf,
     programs: &[PathBuf],
-    report: &mut Report<Stdout>,
+    report: &Shared<Stdout>,
 ) {
     let name = format!("{}-{}", group.kind.name(), group.topology);
     match Stage::new(&name, Some(module), programs) {
@@ -193,7 +205,7 @@ fn run_group(
 }
 
 /// A test that could not run has failed.
-fn not_run<W: Write>(group: &Group, report: &mut Report<W>, why: &str) {
+fn not_run<W: Write>(group: &Group, report: &Shared<W>, why: &str) {
     let names = group
         .tests
         .iter()
