@@ -281,8 +281,8 @@ fn data_interrupted(t: &mut T) {
     });
     t.bytes("restarted", &sys::recv_vec(s.raw(), 8, 0));
     t.res("sent", &th.join().unwrap());
-    crate::connect::alarm_once(100, false);
     let b = vec![1u8; 32 << 20];
+    crate::connect::alarm_once(100, false);
     let r = sys::send(c.raw(), &b, 0);
     t.rec(
         "send returns part",

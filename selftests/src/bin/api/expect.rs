@@ -30,7 +30,22 @@ const fn e(
     }
 }
 
-const TABLE: &[Expect] = &[];
+const TABLE: &[Expect] = &[
+    e(
+        "opts_ipv6_level",
+        "ADDRFORM",
+        None,
+        "ENOPROTOOPT",
+        "IPV6_ADDRFORM swaps the operations of a TCP socket, which here belong to the family",
+    ),
+    e(
+        "opts_ipv6_level",
+        "SO_DOMAIN",
+        None,
+        "10",
+        "follows from the refused IPV6_ADDRFORM",
+    ),
+];
 
 /// The reason why `value` is right at this place, if it is.
 pub fn find(

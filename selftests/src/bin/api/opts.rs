@@ -204,8 +204,11 @@ fn opts_tcp_level(t: &mut T) {
 
 fn opts_tcp_level_connected(t: &mut T) {
     let (c, s) = t.pair();
-    set_and_get(t, c.raw(), libc::IPPROTO_TCP, TCP);
-    set_and_get(t, s.raw(), libc::IPPROTO_TCP, TCP);
+    // What MAXSEG says once connected follows the window, which any byte received moves, those of
+    // the handshake too.
+    let rest: Vec<Opt> = TCP.iter().filter(|o| o.0 != "MAXSEG").copied().collect();
+    set_and_get(t, c.raw(), libc::IPPROTO_TCP, &rest);
+    set_and_get(t, s.raw(), libc::IPPROTO_TCP, &rest);
 }
 
 const IP: &[Opt] = &[

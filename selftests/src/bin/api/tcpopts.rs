@@ -49,11 +49,11 @@ fn tcp_info_states(t: &mut T) {
     t.rec("client", info(c.raw()));
     t.rec("server", info(s.raw()));
     sys::shutdown(c.raw(), libc::SHUT_WR).unwrap();
-    sys::sleep_ms(20);
+    sys::sleep_ms(150); // longer than a delayed ACK
     t.rec("client half closed", info(c.raw()));
     t.rec("server half closed", info(s.raw()));
     sys::shutdown(s.raw(), libc::SHUT_WR).unwrap();
-    sys::sleep_ms(20);
+    sys::sleep_ms(150);
     t.rec("client closed", info(c.raw()));
     t.rec("server closed", info(s.raw()));
     let b = t.black_hole();
