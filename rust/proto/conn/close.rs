@@ -240,7 +240,7 @@ impl Conn {
     }
 
     /// The link or its group is gone: nothing will be sent or received any more. Outstanding
-    /// requests are still to be reported with [`Conn::on_tx_done`].
+    /// requests are still to be reported with [`Conn::on_tx_failed`].
     pub fn kill(&mut self) -> Actions {
         self.life.link_lost = true;
         let was_killed = self.life.killed;

@@ -304,7 +304,6 @@ impl Conn {
     }
 
     /// A message has completed; its data is in the peer's ring, its part of the send ring free.
-    /// Completions of flushed requests are reported too, after [`Conn::kill`].
     pub fn on_tx_done(&mut self, ticket: Ticket, now: Instant) -> Actions {
         let old = self.tx.completed;
         self.tx.in_flight = self.tx.in_flight.saturating_sub(1);
@@ -316,11 +315,17 @@ impl Conn {
         if moved {
             self.life.progress(now);
         }
-        let mut out = self
-            .tx_due()
-            .with_if(Actions::WAKE_WRITER, moved && self.tx.urgent_end.is_none());
-        out |= self.settle_end();
-        out
+        let wake = moved && self.tx.urgent_end.is_none();
+        self.tx_due().with_if(Actions::WAKE_WRITER, wake) | self.settle_end()
+    }
+
+    /// A message has failed or was flushed. Its link is of no more use and [`Conn::kill`] follows
+    /// or has been called; every message handed out must be reported here or as done, because
+    /// the last report is what lets a killed connection end.
+    pub fn on_tx_failed(&mut self) -> Actions {
+        self.life.link_lost = true;
+        self.tx.in_flight = self.tx.in_flight.saturating_sub(1);
+        self.settle_end()
     }
 
     /// Bytes in the send ring that are not known to have arrived (SIOCOUTQ).

@@ -287,7 +287,12 @@ impl Pair {
 
     fn complete(&mut self, me: usize) {
         let (_, ticket) = self.side[me].completing.pop_front().expect("completing");
-        let a = self.side[me].conn.on_tx_done(ticket, self.now);
+        let conn = &mut self.side[me].conn;
+        let a = if self.side[me].killed {
+            conn.on_tx_failed()
+        } else {
+            conn.on_tx_done(ticket, self.now)
+        };
         self.act(me, a);
     }
 

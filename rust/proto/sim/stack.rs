@@ -407,7 +407,11 @@ impl Stack {
         // The slot keeps its connection until the completion.
         let end = h.ends[usize::from(slot)].as_mut().expect("still there");
         assert_eq!(end.conn.token(), token);
-        let a = end.conn.on_tx_done(ticket, self.now);
+        let a = if h.dead {
+            end.conn.on_tx_failed()
+        } else {
+            end.conn.on_tx_done(ticket, self.now)
+        };
         self.act(me, usize::from(slot), a);
     }
 

@@ -407,6 +407,37 @@ fn peer_may_speak_before_the_handshake_ends() {
 }
 
 #[test]
+fn failed_messages_let_a_killed_connection_end() {
+    // In whichever order failure, kill and close come.
+    for order in 0..6 {
+        let mut r = Rig::active();
+        r.write(100);
+        let _ = r.conn.take_tx(T0).unwrap();
+        r.write(100);
+        let steps: [fn(&mut Rig); 3] = [
+            |r| {
+                let a = r.conn.on_tx_failed();
+                r.note(a);
+            },
+            |r| {
+                r.kill();
+            },
+            |r| {
+                r.close();
+            },
+        ];
+        let (first, second) = (order / 2, (order / 2 + 1 + order % 2) % 3);
+        for i in [first, second, 3 - first - second] {
+            assert_eq!(r.freed, 0);
+            steps[i](&mut r);
+            assert!(!r.conn.wants_tx() || i == 2);
+        }
+        assert_eq!((r.state(), r.freed), (State::Closed, 1), "order {order}");
+        assert_eq!(r.conn.positions().completed, 0);
+    }
+}
+
+#[test]
 fn establish_needs_a_peer_and_a_link() {
     let mut r = Rig::init();
     assert_eq!(r.conn.establish(T0), Err(Misuse));
