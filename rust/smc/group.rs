@@ -713,11 +713,14 @@ impl Handler for LinkGroup {
 
     fn sent(this: &Arc<Self>, _: &Arc<Channel<Self>>, token: Token, done: &Completion) {
         if let Token::Conn(conn, ticket) = token {
-            // After a failure the connections learn of it when the group ends.
-            if done.status.is_success() {
-                let actions = conn.proto.lock().on_tx_done(ticket, now());
-                conn.perform(actions);
-            }
+            // After a failure the connections learn of it when the group ends, but a message that
+            // is not reported would keep its connection for ever.
+            let actions = if done.status.is_success() {
+                conn.proto.lock().on_tx_done(ticket, now())
+            } else {
+                conn.proto.lock().on_tx_failed()
+            };
+            conn.perform(actions);
         }
         // Somebody may have waited for the slot.
         this.send();
