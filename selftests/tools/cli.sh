@@ -5,7 +5,7 @@
 # (what only rsmc has is skipped then).
 . "$RSMC_SELFTESTS/lib.sh"
 
-ktap_plan 30
+ktap_plan 42
 in_tree=
 grep -q '^smc ' /proc/modules && in_tree=1
 cd "$TMPDIR" || exit 1
@@ -96,15 +96,29 @@ else
 fi
 is why_elsewhere "$(rsmc why --json | field 'it["fallback_client"], it["fallback_server"]')" "(0, 0)"
 
-# Netlink families: there, or one line and status 1.
-there_or_said() {
-	"$@" > answer 2>&1
-	status=$?
-	[ $status = 0 ] || { [ $status = 1 ] && [ "$(wc -l < answer)" = 1 ] && grep -q '^rsmc: ' answer; }
-}
-check ueid there_or_said ns a rsmc ueid
-check pnet there_or_said ns a rsmc pnet
-check stats there_or_said ns a rsmc stats
+# The tables and counters by netlink.
+ueids() { ns a rsmc ueid show --json | field '"RSMC-TEST.1" in it'; }
+check ueid_add ns a rsmc ueid add rsmc-test.1
+is ueid_added "$(ueids)" True
+check_fails ueid_twice ns a rsmc ueid add RSMC-TEST.1
+check ueid_del ns a rsmc ueid del RSMC-TEST.1
+is ueid_deleted "$(ueids)" False
+check_fails ueid_del_unknown ns a rsmc ueid del RSMC-TEST.1
+check pnet_add ns a rsmc pnet add net1 -I va
+is pnet_added "$(ns a rsmc pnet show net1 --json | field 'it[0]["interface"], it[0]["ibdevice"]')" "('va', None)"
+check_fails pnet_twice ns a rsmc pnet add net2 -I va
+is pnet_is_by_namespace "$(ns b rsmc pnet show --json)" "[]"
+check pnet_del ns a rsmc pnet del NET1
+is pnet_deleted "$(ns a rsmc pnet show --json)" "[]"
+is stats "$(ns a rsmc stats --json | field 'it["fallback"]["client"], it["smc_r"]["client_v2"]')" "(3, 0)"
+
+if [ -n "$in_tree" ]; then
+	skip strict_connect "the in-tree module has no strict mode"
+	skip strict_is_counted "the in-tree module has no strict mode"
+else
+	check_fails strict_connect ns a timeout "$(slow 20)" rsmc run --strict -- python3 connect.py "$RSMC_PEER_ADDR" 7001
+	is strict_is_counted "$(ns a rsmc why --json | field 'it["strict_refused"], it["fallback_client"]')" "(1, 3)"
+fi
 
 # The end of the program is the end of its sockets.
 kill $children 2> /dev/null

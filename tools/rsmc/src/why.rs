@@ -121,15 +121,15 @@ fn tell(counters: &Counters, out: &mut dyn Write) -> Result<()> {
         .saturating_add(counters.fallback_server);
     if fallbacks == 0 {
         writeln!(out, "None fell back to TCP.")?;
-        return Ok(());
+    } else {
+        writeln!(
+            out,
+            "{} fell back to TCP: {} as client, {} as server.",
+            connections(fallbacks),
+            counters.fallback_client,
+            counters.fallback_server
+        )?;
     }
-    writeln!(
-        out,
-        "{} fell back to TCP: {} as client, {} as server.",
-        connections(fallbacks),
-        counters.fallback_client,
-        counters.fallback_server
-    )?;
     for (role, code, count) in by_count(&counters.reasons) {
         let side = match role {
             Role::Client => "as client",
@@ -254,6 +254,18 @@ mod tests {
     fn nothing_happened() {
         let text = text(|out| tell(&fallback::parse("smc_connections 0\n").unwrap(), out));
         assert_eq!(text, "0 connections became SMC.\nNone fell back to TCP.\n");
+    }
+
+    #[test]
+    fn refusals_have_reasons_too() {
+        let counters = fallback::parse(
+            "smc_connections 0\nfallback_client 0\nfallback_server 0\nstrict_refused 2\n\
+             reason client 0x03030000 2\n",
+        )
+        .unwrap();
+        let text = text(|out| tell(&counters, out));
+        assert!(text.contains("2 connections failed: strict mode"), "{text}");
+        assert!(text.contains("2 as client: 0x03030000 NOSMCDEV"), "{text}");
     }
 
     #[test]
