@@ -531,6 +531,10 @@ impl LinkGroup {
             }
         }
         let posted = post(channel, Token::Conn(conn.clone(), tx.ticket), &writes, &frame);
+        let mut actions = tx.actions;
+        if !posted {
+            actions |= proto.on_tx_failed();
+        }
         if !proto.wants_tx() {
             clear_due(turns, slot);
         }
@@ -539,7 +543,7 @@ impl LinkGroup {
             // The state that was taken cannot be put back: the link is of no more use.
             channel.fail();
         }
-        *after = Some((conn, tx.actions));
+        *after = Some((conn, actions));
         posted
     }
 
