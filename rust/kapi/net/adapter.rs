@@ -67,6 +67,9 @@ impl<T: Overlay> Adapter<T> {
         unsafe { <Arc<T::Data> as ForeignOwnable>::borrow(old) }.into()
     }
 
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn release(sock: *mut bindings::socket) -> ffi::c_int {
         // SAFETY: The core calls release once, on a socket whose last user has gone.
         let socket = unsafe { Socket::from_raw(sock) };
@@ -95,6 +98,9 @@ impl<T: Overlay> Adapter<T> {
         }
     }
 
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn connect(
         sock: *mut bindings::socket,
         addr: *mut bindings::sockaddr_unsized,
@@ -111,6 +117,9 @@ impl<T: Overlay> Adapter<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn listen(sock: *mut bindings::socket, backlog: ffi::c_int) -> ffi::c_int {
         from_result(|| {
             // SAFETY: The socket is open during an operation.
@@ -120,6 +129,9 @@ impl<T: Overlay> Adapter<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn accept(
         sock: *mut bindings::socket,
         new: *mut bindings::socket,
@@ -138,6 +150,9 @@ impl<T: Overlay> Adapter<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn poll(
         file: *mut bindings::file,
         sock: *mut bindings::socket,
@@ -154,6 +169,9 @@ impl<T: Overlay> Adapter<T> {
         }
     }
 
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn shutdown(sock: *mut bindings::socket, how: ffi::c_int) -> ffi::c_int {
         from_result(|| {
             // SAFETY: The socket is open during an operation.
@@ -166,6 +184,9 @@ impl<T: Overlay> Adapter<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn sendmsg(
         sock: *mut bindings::socket,
         msg: *mut bindings::msghdr,
@@ -181,6 +202,9 @@ impl<T: Overlay> Adapter<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn recvmsg(
         sock: *mut bindings::socket,
         msg: *mut bindings::msghdr,
@@ -197,6 +221,9 @@ impl<T: Overlay> Adapter<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn splice_read(
         sock: *mut bindings::socket,
         pos: *mut bindings::loff_t,
@@ -220,6 +247,9 @@ impl<T: Overlay> Adapter<T> {
         }
     }
 
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn setsockopt(
         sock: *mut bindings::socket,
         level: ffi::c_int,
@@ -248,6 +278,9 @@ impl<T: Overlay> Adapter<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn getsockopt(
         sock: *mut bindings::socket,
         level: ffi::c_int,

@@ -82,6 +82,9 @@ impl<T: Sockets> Registration<T> {
         Ok(this)
     }
 
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn handle(
         skb: *mut bindings::sk_buff,
         nlh: *mut bindings::nlmsghdr,
@@ -99,6 +102,9 @@ impl<T: Sockets> Registration<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn dump(
         skb: *mut bindings::sk_buff,
         cb: *mut bindings::netlink_callback,

@@ -90,7 +90,7 @@ impl<T: Overlay> Registration<T> {
                 steps: 0,
                 family <- Opaque::new(bindings::net_proto_family {
                     family: names.family,
-                    create: Some(create::<T>),
+                    create: Some(create),
                     owner,
                 }),
                 creators <- Opaque::uninit(),
@@ -146,7 +146,7 @@ impl<T: Overlay> Registration<T> {
                 (*row).obj_size = core::mem::size_of::<bindings::sock>() as u32;
                 let bytes = name.to_bytes();
                 for (to, from) in (*row).name.iter_mut().zip(bytes) {
-                    *to = (*from) as _;
+                    *to = *from as ffi::c_char;
                 }
             }
         }
@@ -201,6 +201,10 @@ impl<T: Overlay> PinnedDrop for Registration<T> {
 }
 
 /// `init` of a creator: makes the new sock TCP's in every respect, then lets TCP initialise it.
+///
+/// # Safety
+///
+/// Only called by the kernel, with the arguments that such a callback gets.
 unsafe extern "C" fn init<const V6: bool>(sk: *mut bindings::sock) -> ffi::c_int {
     // SAFETY: `inet_create` calls this with a new sock that nobody else knows. The creator is a
     // copy of the table installed here, with the same slab and owner, so the sock can be freed
@@ -222,7 +226,11 @@ unsafe extern "C" fn init<const V6: bool>(sk: *mut bindings::sock) -> ffi::c_int
 }
 
 /// `create` of the address family.
-unsafe extern "C" fn create<T: Overlay>(
+///
+/// # Safety
+///
+/// Only called by the kernel, with the arguments that such a callback gets.
+unsafe extern "C" fn create(
     net: *mut kernel::bindings::net,
     sock: *mut bindings::socket,
     protocol: ffi::c_int,

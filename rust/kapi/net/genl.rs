@@ -130,7 +130,7 @@ impl<T: Family> Registration<T> {
         };
         family.set_netnsok(1);
         for (to, from) in family.name.iter_mut().zip(T::NAME.to_bytes()) {
-            *to = *from as _;
+            *to = *from as ffi::c_char;
         }
         let mut this = KBox::pin_init(
             pin_init!(Self {
@@ -162,6 +162,9 @@ impl<T: Family> Registration<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn act(
         _skb: *mut bindings::sk_buff,
         info: *mut bindings::genl_info,
@@ -180,6 +183,9 @@ impl<T: Family> Registration<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn get(
         skb: *mut bindings::sk_buff,
         info: *mut bindings::genl_info,
@@ -221,6 +227,9 @@ impl<T: Family> Registration<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn dump(
         skb: *mut bindings::sk_buff,
         cb: *mut bindings::netlink_callback,

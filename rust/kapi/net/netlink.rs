@@ -210,7 +210,7 @@ pub(crate) unsafe fn piece(
     }
     let result = fill(net, &mut position, &mut answer);
     for (to, from) in args.iter_mut().zip(position) {
-        *to = from as _;
+        *to = from as ffi::c_long;
     }
     match result {
         Err(err) if !answer.is_used() => err.to_errno(),

@@ -5,13 +5,18 @@
 //! C header: [`include/net/net_namespace.h`](srctree/include/net/net_namespace.h)
 
 use crate::net::sock::Sock;
-use core::{marker::PhantomData, ptr};
+use core::{
+    any::TypeId,
+    hash::{Hash, Hasher},
+    marker::PhantomData,
+    ptr, //
+};
 use kernel::{
     error::{from_result, to_result},
     ffi,
     prelude::*,
     sync::{
-        atomic::{Acquire, Atomic, Release},
+        atomic::{Acquire, Atomic, Relaxed, Release},
         Arc, //
     },
     types::{ForeignOwnable, Opaque}, //
@@ -57,6 +62,8 @@ impl Net {
 }
 
 static ID: Atomic<u32> = Atomic::new(0);
+/// Of which type the registered state is; set before [`ID`].
+static KIND: Atomic<u64> = Atomic::new(0);
 
 /// Keeps [`PerNet`] state in every namespace; dropping it takes the state out of all of them.
 #[pin_data(PinnedDrop)]
@@ -103,6 +110,7 @@ impl<T: PerNet> Registration<T> {
                 size: core::mem::size_of::<*mut ffi::c_void>(),
                 ..Default::default()
             };
+            KIND.store(kind::<T>(), Relaxed);
             PENDING.store(this.id.get(), Release);
             if let Err(err) = to_result(bindings::register_pernet_subsys(this.ops.get())) {
                 PENDING.store(ptr::null_mut(), Release);
@@ -116,6 +124,9 @@ impl<T: PerNet> Registration<T> {
         Ok(this)
     }
 
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn init(net: *mut bindings::net) -> ffi::c_int {
         from_result(|| {
             // SAFETY: `PENDING` is the registration's id, which the core has set before it calls
@@ -130,13 +141,19 @@ impl<T: PerNet> Registration<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn pre_exit(net: *mut bindings::net) {
         // SAFETY: The namespace is alive.
-        if let Some(state) = unsafe { of_net::<T>(Net::from_raw(net)) } {
+        if let Some(state) = of_net::<T>(unsafe { Net::from_raw(net) }) {
             T::exit(&state);
         }
     }
 
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn exit(net: *mut bindings::net) {
         // SAFETY: The slot holds what `init` put there, and the namespace has no users any more.
         unsafe {
@@ -161,15 +178,14 @@ impl<T: PerNet> PinnedDrop for Registration<T> {
     }
 }
 
-/// The state of a namespace.
-///
-/// `T` must be the type that the module registered; see [`Registration`], of which there is one.
-pub(crate) unsafe fn of_net<T: PerNet>(net: &Net) -> Option<Arc<T>> {
+/// The state of a namespace; none if it has none of this type.
+pub(crate) fn of_net<T: PerNet>(net: &Net) -> Option<Arc<T>> {
     let id = ID.load(Acquire);
-    if id == 0 {
+    if id == 0 || KIND.load(Relaxed) != kind::<T>() {
         return None;
     }
-    // SAFETY: The slot of a living namespace holds null or what `init` put there.
+    // SAFETY: The slot of a living namespace holds null or what `init` put there, which is of the
+    // type that is registered, and that is `T`.
     unsafe {
         let raw: *mut ffi::c_void = *bindings::net_generic(net.as_ptr(), id).cast();
         if raw.is_null() {
@@ -179,18 +195,43 @@ pub(crate) unsafe fn of_net<T: PerNet>(net: &Net) -> Option<Arc<T>> {
     }
 }
 
+/// A number for each type.
+fn kind<T: 'static>() -> u64 {
+    struct Number(u64);
+
+    impl Hasher for Number {
+        fn write(&mut self, bytes: &[u8]) {
+            for byte in bytes {
+                self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+            }
+        }
+
+        // What a `TypeId` writes: half of the hash that it is.
+        fn write_u64(&mut self, number: u64) {
+            self.0 = number;
+        }
+
+        fn finish(&self) -> u64 {
+            self.0
+        }
+    }
+
+    let mut number = Number(0);
+    TypeId::of::<T>().hash(&mut number);
+    number.finish()
+}
+
 impl<T: PerNet> Registration<T> {
     /// The state of the namespace that `sock` is in.
     pub fn of(sock: &Sock) -> Option<Arc<T>> {
         // SAFETY: The socket keeps its namespace alive (an orphaned one at least until it is
         // destroyed).
-        unsafe { of_net(Net::from_raw(sock.net())) }
+        of_net(unsafe { Net::from_raw(sock.net()) })
     }
 
     /// The state of a namespace.
     pub fn at(net: &Net) -> Option<Arc<T>> {
-        // SAFETY: There is one registration in the module, of this type.
-        unsafe { of_net(net) }
+        of_net(net)
     }
 
     /// The state of the initial namespace.

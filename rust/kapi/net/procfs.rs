@@ -60,6 +60,9 @@ impl<T: Show> File<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn show(
         seq: *mut bindings::seq_file,
         _token: *mut ffi::c_void,

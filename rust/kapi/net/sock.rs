@@ -156,7 +156,7 @@ impl Sock {
     /// `EAGAIN` when nothing has arrived; TCP's errors otherwise.
     pub fn receive(&self, buf: &mut [u8], peek: bool) -> Result<usize> {
         let flags = bindings::MSG_DONTWAIT | if peek { bindings::MSG_PEEK } else { 0 };
-        let mut vec = bindings::kvec {
+        let vec = bindings::kvec {
             iov_base: buf.as_mut_ptr().cast(),
             iov_len: buf.len(),
         };
@@ -164,13 +164,7 @@ impl Sock {
         // SAFETY: `msg.msg_iter` becomes a destination over `vec`, which describes `buf`; both
         // outlive the call below.
         unsafe {
-            bindings::iov_iter_kvec(
-                &mut msg.msg_iter,
-                bindings::ITER_DEST,
-                &mut vec,
-                1,
-                buf.len(),
-            )
+            bindings::iov_iter_kvec(&mut msg.msg_iter, bindings::ITER_DEST, &vec, 1, buf.len())
         };
         // SAFETY: The table is live, see `prot`.
         let recvmsg = unsafe { (*self.prot()).recvmsg }.ok_or(errno::EOPNOTSUPP)?;
@@ -187,22 +181,18 @@ impl Sock {
     ///
     /// `EAGAIN` when the send buffer is full; TCP's errors otherwise.
     pub fn send(&self, buf: &[u8]) -> Result<usize> {
-        let mut vec = bindings::kvec {
+        let vec = bindings::kvec {
             iov_base: buf.as_ptr().cast_mut().cast(),
             iov_len: buf.len(),
         };
-        let mut msg = bindings::msghdr::default();
-        msg.msg_flags = bindings::MSG_DONTWAIT | bindings::MSG_NOSIGNAL;
+        let mut msg = bindings::msghdr {
+            msg_flags: bindings::MSG_DONTWAIT | bindings::MSG_NOSIGNAL,
+            ..Default::default()
+        };
         // SAFETY: `msg.msg_iter` becomes a source over `vec`, which describes `buf`; a source is
         // only read from, and both outlive the call below.
         unsafe {
-            bindings::iov_iter_kvec(
-                &mut msg.msg_iter,
-                bindings::ITER_SOURCE,
-                &mut vec,
-                1,
-                buf.len(),
-            )
+            bindings::iov_iter_kvec(&mut msg.msg_iter, bindings::ITER_SOURCE, &vec, 1, buf.len())
         };
         // SAFETY: The table is live, see `prot`.
         let sendmsg = unsafe { (*self.prot()).sendmsg }.ok_or(errno::EOPNOTSUPP)?;
@@ -306,7 +296,7 @@ impl Sock {
     pub fn low_water(&self, wait_all: bool, len: usize) -> usize {
         let len = len.min(i32::MAX as usize) as ffi::c_int;
         // SAFETY: The sock is valid.
-        unsafe { bindings::sk_low_water(self.as_ptr(), wait_all as ffi::c_int, len) as usize }
+        unsafe { bindings::sk_low_water(self.as_ptr(), ffi::c_int::from(wait_all), len) as usize }
     }
 
     /// Size of the receive buffer that the user asked for, in bytes, if he did.

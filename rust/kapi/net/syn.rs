@@ -174,6 +174,10 @@ pub(crate) fn forget(guard: &SockGuard<'_>) -> bool {
 }
 
 /// `sk_rx_dst_set` of a connection whose SYN-ACK is awaited.
+///
+/// # Safety
+///
+/// Only called by the kernel, with the arguments that such a callback gets.
 unsafe extern "C" fn answer_arrived(sk: *mut bindings::sock, skb: *const bindings::sk_buff) {
     // SAFETY: TCP calls this with the socket locked and an incoming segment.
     let sock = unsafe { Sock::from_raw(sk) };
@@ -332,8 +336,8 @@ impl Hooks {
         let accepted: fn(&[u8]) -> bool = P::accepted;
         ACCEPTED.store(accepted as usize, Release);
         let ops = [
-            Self::hook::<P>(bindings::NFPROTO_IPV4 as u8, local_out::<P, false>),
-            Self::hook::<P>(bindings::NFPROTO_IPV6 as u8, local_out::<P, true>),
+            Self::hook(bindings::NFPROTO_IPV4 as u8, local_out::<P, false>),
+            Self::hook(bindings::NFPROTO_IPV6 as u8, local_out::<P, true>),
         ];
         let hooks = KBox::pin_init(
             pin_init!(Self {
@@ -341,11 +345,7 @@ impl Hooks {
                 ops <- kernel::types::Opaque::new(ops),
             }),
             GFP_KERNEL,
-        );
-        let hooks = match hooks {
-            Ok(hooks) => hooks,
-            Err(err) => return Err(err),
-        };
+        )?;
         // SAFETY: The namespace lives as long as `sock`; the operations are pinned and stay until
         // `drop`.
         let ret = to_result(unsafe {
@@ -362,7 +362,7 @@ impl Hooks {
         Ok(hooks)
     }
 
-    fn hook<P: Policy>(
+    fn hook(
         family: u8,
         hook: unsafe extern "C" fn(
             *mut ffi::c_void,
@@ -390,6 +390,10 @@ impl PinnedDrop for Hooks {
 }
 
 /// The hook: lets everything pass, and gives some packets an option.
+///
+/// # Safety
+///
+/// Only called by the kernel, with the arguments that such a callback gets.
 unsafe extern "C" fn local_out<P: Policy, const V6: bool>(
     _priv: *mut ffi::c_void,
     skb: *mut bindings::sk_buff,

@@ -39,10 +39,10 @@ static FILLED: Atomic<usize> = Atomic::new(0);
 pub(crate) fn native(family: u16) -> &'static bindings::proto_ops {
     if family == bindings::AF_INET6 as u16 {
         // SAFETY: A constant table of the kernel.
-        unsafe { &*(&raw const bindings::inet6_stream_ops) }
+        unsafe { &bindings::inet6_stream_ops }
     } else {
         // SAFETY: As above.
-        unsafe { &*(&raw const bindings::inet_stream_ops) }
+        unsafe { &bindings::inet_stream_ops }
     }
 }
 

@@ -72,6 +72,9 @@ impl<T: Notify> WaitHook<T> {
         Ok(hook)
     }
 
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn wake(
         entry: *mut bindings::wait_queue_entry,
         _mode: ffi::c_uint,
@@ -151,6 +154,9 @@ impl<T: Notify> TimerHook<T> {
         }
     }
 
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn fire(timer: *mut bindings::timer_list) {
         // SAFETY: `timer` is a field of a `TimerHook<T>`, which is alive: `drop` waits for this
         // function before the memory goes.
