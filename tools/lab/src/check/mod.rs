@@ -95,6 +95,8 @@ pub fn format() -> Result<ExitCode> {
 fn files() -> Result<Vec<PathBuf>> {
     let out = Command::new("git")
         .current_dir(cache::top())
+        // The checkout may belong to someone else than who runs the check.
+        .args(["-c", "safe.directory=*"])
         .args([
             "ls-files",
             "-z",
