@@ -61,8 +61,11 @@ type ProtoGroup = Group<KVec<Entry<1>>, KVec<u32>>;
 
 /// Chains under way at a time; what the peer's receive queue tolerates.
 const SEND_SLOTS: u16 = 48;
-/// Requests of a chain: two WRITEs and the message.
-const CHAIN: u16 = 3;
+/// Requests of the longest chain: a ring that wraps on both sides is sent in four pieces, each takes
+/// a request for every 64 KiB or part of it (rings have at most 1 MiB), and the message follows.
+const CHAIN: u16 = 24;
+/// Bytes of a long LLC message beyond the first 44; such messages name all memory keys at once.
+const LLC_SPILL: u16 = 4108;
 /// LLC messages that wait for a slot.
 const LLC_WAITING: usize = 16;
 
@@ -200,18 +203,24 @@ impl LinkGroup {
             }),
             GFP_KERNEL,
         )?;
+        // A slot must be enough to post: then nothing that was taken has to be put back.
+        let most = local.device.limits()?.queue_wrs / u32::from(CHAIN);
+        let slots = u16::try_from(most).unwrap_or(SEND_SLOTS).clamp(2, SEND_SLOTS);
         let config = Config {
-            send_slots: SEND_SLOTS,
-            send_wrs: u32::from(SEND_SLOTS)
-                .saturating_add(1)
-                .saturating_mul(u32::from(CHAIN)),
+            send_slots: slots,
+            send_wrs: u32::from(slots).saturating_mul(u32::from(CHAIN)),
             chain_wrs: CHAIN,
+            recv_first: 44,
+            recv_spill: LLC_SPILL,
+            // With 7 some devices never give up.
+            retries: 6,
             ..Config::default()
         };
+        let timer = TimerHook::new(group.clone())?;
         let qp = Qp::new(&pd, group.clone(), config)?;
         group.channel.populate(qp.channel().clone());
         *group.stage.lock() = Stage::Reset(qp);
-        *group.timer.lock() = Some(TimerHook::new(group.clone())?);
+        *group.timer.lock() = Some(timer);
         Ok(group)
     }
 
