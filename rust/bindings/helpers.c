@@ -27,6 +27,12 @@ void rsmc_helper_socket_set_ops(struct socket *sock, const struct proto_ops *ops
 	WRITE_ONCE(sock->ops, ops);
 }
 
+void rsmc_helper_socket_copy_zerocopy(struct socket *to, const struct socket *from)
+{
+	if (test_bit(SOCK_SUPPORT_ZC, &from->flags))
+		set_bit(SOCK_SUPPORT_ZC, &to->flags);
+}
+
 /* net/sock.h */
 
 void rsmc_helper_lock_sock(struct sock *sk)
@@ -197,6 +203,20 @@ void rsmc_helper_sk_signal_urgent(struct sock *sk)
 }
 
 /* net/tcp.h, net/inet_connection_sock.h, net/request_sock.h */
+
+void rsmc_helper_acceptq_hold(struct sock *sk)
+{
+	spin_lock_bh(&inet_csk(sk)->icsk_accept_queue.rskq_lock);
+	sk_acceptq_added(sk);
+	spin_unlock_bh(&inet_csk(sk)->icsk_accept_queue.rskq_lock);
+}
+
+void rsmc_helper_acceptq_release(struct sock *sk)
+{
+	spin_lock_bh(&inet_csk(sk)->icsk_accept_queue.rskq_lock);
+	sk_acceptq_removed(sk);
+	spin_unlock_bh(&inet_csk(sk)->icsk_accept_queue.rskq_lock);
+}
 
 bool rsmc_helper_reqsk_queue_empty(const struct sock *sk)
 {
@@ -446,6 +466,16 @@ int rsmc_helper_spin_trylock_bh(spinlock_t *lock)
 }
 
 /* linux/mm.h */
+
+struct page *rsmc_helper_alloc_zeroed_page(void)
+{
+	return alloc_page(GFP_KERNEL | __GFP_ZERO);
+}
+
+struct page *rsmc_helper_try_alloc_zeroed_pages(unsigned int order)
+{
+	return alloc_pages(GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN | __GFP_NORETRY, order);
+}
 
 void *rsmc_helper_page_address(const struct page *page)
 {

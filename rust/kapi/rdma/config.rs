@@ -45,7 +45,7 @@ impl Default for Config {
             send_slots: 64,
             send_wrs: 256,
             chain_wrs: 8,
-            send_sges: 16,
+            send_sges: 30,
             message: 64,
             inline: 64,
             recv_slots: 64,

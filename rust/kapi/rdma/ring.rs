@@ -9,21 +9,25 @@ use super::region::Region;
 use core::ptr::NonNull;
 use kernel::{
     iov::{IovIterDest, IovIterSource},
-    page::{Page, PAGE_SIZE},
+    page::PAGE_SIZE,
     prelude::*,
     sync::Arc, //
 };
 use smc_bindings as bindings;
 
+/// Pages are taken in groups of up to two to this power when that is easy, because neighbours
+/// need only one element of a work request.
+const ORDER: u32 = 3;
+
 /// Zeroed order-0 pages, seen as one range of bytes.
 ///
 /// # Invariants
 ///
-/// `addrs[i]` is where the kernel has `pages[i]` mapped; both lists are equally long. The memory
-/// is only accessed by devices and by functions of C.
+/// Each element of `pages` is an order-0 page that this object owns; `addrs[i]` is where the kernel
+/// has `pages[i]` mapped. The memory is only accessed by devices and by functions of C.
 pub struct Pages {
     addrs: KVec<NonNull<u8>>,
-    pages: KVec<Page>,
+    pages: KVec<NonNull<bindings::page>>,
 }
 
 // SAFETY: Raw memory without a thread.
@@ -46,16 +50,45 @@ impl Pages {
             addrs: KVec::with_capacity(count, GFP_KERNEL)?,
             pages: KVec::with_capacity(count, GFP_KERNEL)?,
         };
-        for _ in 0..count {
-            let page = Page::alloc_page(GFP_KERNEL | __GFP_ZERO)?;
-            // SAFETY: The page is valid. It is not from high memory, so it has an address.
-            let addr = unsafe { bindings::page_address(page.as_ptr()) };
-            // INVARIANT: One entry for each list.
-            this.addrs
-                .push(NonNull::new(addr.cast()).ok_or(ENOMEM)?, GFP_KERNEL)?;
-            this.pages.push(page, GFP_KERNEL)?;
+        while this.pages.len() < count {
+            this.grow(count.wrapping_sub(this.pages.len()))?;
         }
         Ok(Arc::new(this, GFP_KERNEL)?)
+    }
+
+    /// Adds between one and `wanted` pages. The lists have room for them.
+    fn grow(&mut self, wanted: usize) -> Result {
+        let mut order = wanted.checked_ilog2().unwrap_or(0).min(ORDER);
+        let first = loop {
+            // SAFETY: No preconditions.
+            let page = unsafe {
+                match order {
+                    0 => bindings::alloc_zeroed_page(),
+                    _ => bindings::try_alloc_zeroed_pages(order),
+                }
+            };
+            match NonNull::new(page) {
+                Some(page) => break page,
+                None if order == 0 => return Err(ENOMEM),
+                None => order = order.wrapping_sub(1),
+            }
+        };
+        if order > 0 {
+            // SAFETY: Just allocated with this order, not compound, and nobody else knows it.
+            unsafe { bindings::split_page(first.as_ptr(), order) };
+        }
+        for i in 0..1usize << order {
+            // SAFETY: The group has so many pages, and their descriptors are neighbours.
+            let page = unsafe { first.add(i) };
+            // SAFETY: The page is valid. It is not from high memory, so it has an address, which
+            // is not null.
+            let addr = unsafe { NonNull::new_unchecked(bindings::page_address(page.as_ptr())) };
+            // INVARIANT: An order-0 page since the split, owned by us, and its address. Neither
+            // push allocates.
+            self.addrs.push(addr.cast(), GFP_KERNEL)?;
+            self.pages.push(page, GFP_KERNEL)?;
+        }
+        Ok(())
     }
 
     /// The number of pages.
@@ -69,7 +102,7 @@ impl Pages {
     }
 
     pub(super) fn page(&self, index: usize) -> Option<*mut bindings::page> {
-        self.pages.get(index).map(Page::as_ptr)
+        self.pages.get(index).map(|page| page.as_ptr())
     }
 
     /// The kernel's address of the byte at `offset`, and how many bytes of its page follow.
@@ -156,6 +189,16 @@ impl Pages {
             unsafe { bindings::memset(dst.cast(), 0, n) };
             n
         })
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        for page in &self.pages {
+            // SAFETY: Owned by the invariant. Every mapping of the page owns an `Arc` of this
+            // object, so no device uses it. Any context will do.
+            unsafe { bindings::__free_pages(page.as_ptr(), 0) };
+        }
     }
 }
 
