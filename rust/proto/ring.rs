@@ -120,6 +120,57 @@ impl WritePlan {
     }
 }
 
+/// Consumption below this many bytes is never worth a message of its own (C: half of
+/// SOCK_MIN_SNDBUF).
+pub const MIN_UPDATE: u32 = 2304;
+
+/// What decides whether the peer should learn of our consumer cursor without waiting for other
+/// traffic (smc-protocol.md 2.9).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Consumption {
+    /// Our receive ring.
+    pub ring: RingSize,
+    /// Consumer position the peer was told.
+    pub announced: Pos,
+    /// Up to where the ring is free again.
+    pub released: Pos,
+    /// Up to where the peer has written.
+    pub received: Pos,
+    /// The peer has more than the ring has room for.
+    pub blocked: bool,
+}
+
+impl Consumption {
+    /// Whether a message with the consumer cursor is due.
+    ///
+    /// C's rule: more than a tenth of the ring is unconfirmed, and the peer is blocked or sees no
+    /// more than half of the ring free. Beyond that, a blocked peer always learns that the ring is
+    /// empty, so that it cannot wait for ever however small the ring.
+    #[must_use]
+    pub fn update_due(&self) -> bool {
+        let unconfirmed = self.released.saturating_sub(self.announced);
+        if unconfirmed == 0 {
+            return false;
+        }
+        if self.blocked && self.released >= self.received {
+            return true;
+        }
+        let size = self.ring.bytes();
+        let limit = (size / 10).max(MIN_UPDATE).min(size / 2);
+        let used = self.received.saturating_sub(self.announced);
+        let free = self.ring.len().saturating_sub(used);
+        unconfirmed > u64::from(limit) && (self.blocked || free <= u64::from(size / 2))
+    }
+}
+
+/// Whether prepared bytes are held back until an outstanding message completes, which sends them
+/// with what has come by then: `unsent` bytes beside `in_flight` messages (smc-protocol.md 5.1).
+#[must_use]
+pub fn autocork(send_ring: RingSize, limit: u32, unsent: u64, in_flight: u16) -> bool {
+    let limit = limit.min(send_ring.bytes() / 2);
+    in_flight > 0 && unsent <= u64::from(limit)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,5 +233,72 @@ mod tests {
         let s = RingSize::MIN_WIRE;
         assert_eq!(WritePlan::new(s, 5, s, 5, 0).iter().count(), 0);
         assert!(WritePlan::default().is_empty());
+    }
+
+    /// All cursor triples of rings up to 16 bytes.
+    #[test]
+    fn update_rule_exhaustively() {
+        for shift in 0..=4u32 {
+            let ring = RingSize::new(1 << shift).unwrap();
+            let size = ring.len();
+            let limit = size / 2;
+            for announced in 0..2 * size {
+                for released in announced..=announced + size {
+                    for received in released..=announced + size {
+                        for blocked in [false, true] {
+                            let c = Consumption {
+                                ring,
+                                announced,
+                                released,
+                                received,
+                                blocked,
+                            };
+                            let news = released - announced;
+                            let free = size - (received - announced);
+                            let empty = released == received;
+                            let want = news > 0
+                                && (blocked && empty
+                                    || news > limit && (blocked || free <= size / 2));
+                            assert_eq!(c.update_due(), want, "{c:?}");
+                            // A peer that sees a full ring and waits is told once it is empty.
+                            if free == 0 && empty && blocked {
+                                assert!(c.update_due());
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The thresholds at real sizes.
+    #[test]
+    fn update_thresholds() {
+        for (bytes, limit) in [(16384, 2304), (65536, 6553), (1 << 20, 104_857)] {
+            let at = |released: u64| Consumption {
+                ring: RingSize::new(bytes).unwrap(),
+                announced: 1000,
+                released: 1000 + released,
+                received: 1000 + u64::from(bytes),
+                blocked: false,
+            };
+            assert!(!at(limit).update_due());
+            assert!(at(limit + 1).update_due());
+        }
+    }
+
+    #[test]
+    fn autocork_exhaustively() {
+        for shift in 0..=4u32 {
+            let ring = RingSize::new(1 << shift).unwrap();
+            for limit in 0..=20 {
+                for unsent in 0..=ring.len() {
+                    assert!(!autocork(ring, limit, unsent, 0), "the first is never held");
+                    let held = autocork(ring, limit, unsent, 1);
+                    let small = unsent <= u64::from(limit) && unsent <= ring.len() / 2;
+                    assert_eq!(held, small);
+                }
+            }
+        }
     }
 }

@@ -20,17 +20,16 @@ use crate::cursor::{
     RingSize,
     Step, //
 };
-use crate::ring::Pieces;
+use crate::ring::{
+    Consumption,
+    Pieces, //
+};
 use crate::time::Instant;
 use crate::wire::cdc::{
     Cdc,
     ProdFlags,
     StateFlags, //
 };
-
-/// Consumption below this many bytes is never worth a message of its own (C: half of
-/// SOCK_MIN_SNDBUF).
-const MIN_UPDATE: u32 = 2304;
 
 /// State of the receiving side.
 #[derive(Debug)]
@@ -77,26 +76,16 @@ impl RxSide {
             .wrapping_add(u64::from(self.urgent.absorbed_at(self.cons)))
     }
 
-    /// Most bytes that may be consumed without telling the peer.
-    fn update_limit(&self) -> u64 {
-        let size = self.ring.bytes();
-        u64::from((size / 10).max(MIN_UPDATE).min(size / 2))
-    }
-
-    /// Whether the peer should learn of the consumer cursor without waiting for other traffic
-    /// (smc-protocol.md 2.9).
+    /// Whether the peer should learn of the consumer cursor without waiting for other traffic.
     fn update_due(&self) -> bool {
-        let confirm = self.released().saturating_sub(self.announced);
-        if confirm == 0 {
-            return false;
-        }
-        let blocked = self.peer_flags.has(ProdFlags::WRITE_BLOCKED);
-        if blocked && self.unread() == 0 {
-            return true;
-        }
-        let used = self.prod.saturating_sub(self.announced);
-        let free = self.ring.len().saturating_sub(used);
-        confirm > self.update_limit() && (blocked || free <= self.ring.len() / 2)
+        let now = Consumption {
+            ring: self.ring,
+            announced: self.announced,
+            released: self.released(),
+            received: self.prod,
+            blocked: self.peer_flags.has(ProdFlags::WRITE_BLOCKED),
+        };
+        now.update_due()
     }
 }
 

@@ -20,6 +20,7 @@ use crate::cursor::{
     RingSize, //
 };
 use crate::ring::{
+    autocork,
     Pieces,
     WritePlan, //
 };
@@ -195,14 +196,14 @@ impl Conn {
             .with_if(Actions::TIMER, self.tx.cork_until != old))
     }
 
-    /// The autocork and cork decision (smc-protocol.md 1.6, 5.1).
+    /// Whether bytes just written are held back.
     fn hold_for(&self, hint: SendHint) -> Hold {
-        let limit = u64::from(self.tx.autocork.min(self.tx.ring.bytes() / 2));
+        let t = &self.tx;
         if hint.urgent || hint.push {
             Hold::None
-        } else if hint.more && self.tx.space() > 0 {
+        } else if hint.more && t.space() > 0 {
             Hold::Cork
-        } else if self.tx.in_flight > 0 && self.tx.unsent() <= limit {
+        } else if autocork(t.ring, t.autocork, t.unsent(), t.in_flight) {
             Hold::Auto
         } else {
             Hold::None

@@ -598,6 +598,29 @@ impl Pair {
         }
     }
 
+    /// The oldest chain of `from` arrives now, whatever its delay; whether there was one.
+    pub fn arrive(&mut self, from: usize) -> bool {
+        let Some(at) = self.side[from].in_air.front().map(|f| f.at) else {
+            return false;
+        };
+        self.now = self.now.max(at);
+        self.deliver(from);
+        true
+    }
+
+    /// The oldest completion of `me` comes now; whether there was one.
+    pub fn completes(&mut self, me: usize) -> bool {
+        let Some(at) = self.side[me].completing.front().map(|c| c.0) else {
+            return false;
+        };
+        if !self.link_up && !self.side[me].killed {
+            return false;
+        }
+        self.now = self.now.max(at);
+        self.complete(me);
+        true
+    }
+
     /// Both programs read to the end and close; everything must come to an end.
     pub fn finish(&mut self) {
         for _ in 0..10_000 {

@@ -247,6 +247,105 @@ fn urgent_data_everywhere_in_the_ring() {
     }
 }
 
+/// Every sequence of a few steps, in every interleaving of programs, arrivals and completions, over
+/// the smallest rings: afterwards everything still comes to its end.
+#[test]
+fn all_short_histories() {
+    type Act = fn(&mut Pair) -> bool;
+    fn did(p: &mut Pair, me: usize, op: Op) -> bool {
+        p.op(me, op);
+        true
+    }
+    let acts: [Act; 13] = [
+        |p| did(p, 0, Op::Write(1)),
+        |p| did(p, 1, Op::Write(2)),
+        |p| did(p, 0, Op::WriteUrgent(1)),
+        |p| p.read(1, 9, false) > 0,
+        |p| p.arrive(0),
+        |p| p.arrive(1),
+        |p| p.completes(0),
+        |p| did(p, 0, Op::ShutWrite),
+        |p| did(p, 1, Op::ShutWrite),
+        |p| did(p, 0, Op::Close),
+        |p| did(p, 1, Op::Close),
+        |p| did(p, 1, Op::ShutBoth),
+        |p| did(p, 0, Op::Abort),
+    ];
+    let depth: u32 = std::env::var("CORE_PAIR_DEPTH").map_or(4, |v| v.parse().unwrap());
+    let mut run = 0u64;
+    for rings in [[0, 0, 0, 0], [1, 0, 1, 1]] {
+        'next: for n in 0..(acts.len() as u64).pow(depth) {
+            let mut p = Pair::new(&Shape {
+                seed: n,
+                rings,
+                slots: 2,
+                autocork: 65536,
+            });
+            let mut code = n;
+            for _ in 0..depth {
+                // What does nothing leads to a history that is tried anyway.
+                if !acts[(code % acts.len() as u64) as usize](&mut p) {
+                    continue 'next;
+                }
+                code /= acts.len() as u64;
+            }
+            p.finish();
+            assert!(p.is_freed(0) && p.is_freed(1), "history {n}");
+            run += 1;
+        }
+    }
+    println!("{run} histories");
+}
+
+/// Urgent bytes at every place of small rings, read in and out of line.
+#[test]
+fn urgent_marks_exhaustively() {
+    for shift in 0..=3u8 {
+        let size = 1u16 << shift;
+        for before in 0..=2 * size {
+            for after in 0..=size {
+                for (inline, oob) in [(false, false), (false, true), (true, false)] {
+                    let mut p = Pair::new(&Shape {
+                        seed: 1,
+                        rings: [shift.max(1), shift, 4, shift],
+                        slots: 4,
+                        autocork: 0,
+                    });
+                    p.op(1, Op::Inline(inline));
+                    for _ in 0..before {
+                        p.op(0, Op::Write(1));
+                        p.op(0, Op::Wait(300));
+                        p.op(1, Op::Read(1));
+                        p.op(0, Op::Wait(300));
+                    }
+                    p.op(0, Op::WriteUrgent(1));
+                    p.op(0, Op::Wait(300));
+                    let mark = p.side[0].urgent[0];
+                    assert_eq!(mark, u64::from(before));
+                    let c = &mut p.side[1].conn;
+                    assert!(c.at_mark() && c.has_urgent());
+                    assert_eq!(c.recv_state() == RecvState::Empty, !inline);
+                    if oob {
+                        assert_eq!(c.take_urgent(false), Ok(p.side[0].written[mark as usize]));
+                    }
+                    if inline {
+                        assert_eq!(p.read(1, 9, false), 1);
+                        p.op(0, Op::Wait(300));
+                    }
+                    assert!(p.side[0].conn.send_room().is_ok(), "the sender goes on");
+                    for _ in 0..after {
+                        p.op(0, Op::Write(1));
+                        p.op(0, Op::Wait(300));
+                        assert_eq!(p.read(1, 9, false), 1);
+                        p.op(0, Op::Wait(300));
+                    }
+                    p.finish();
+                }
+            }
+        }
+    }
+}
+
 fn ops() -> impl Strategy<Value = Vec<(bool, u8, u16)>> {
     prop::collection::vec((any::<bool>(), any::<u8>(), any::<u16>()), 0..250)
 }
