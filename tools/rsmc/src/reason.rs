@@ -57,7 +57,8 @@ pub fn advice(code: u32) -> &'static str {
         }
         Reason::NoDevice | Reason::NoRdmaDevice => {
             "Check with `rdma link` that an RDMA port is active on the connection's network \
-             interface; if it is on another one, join them with `rsmc pnet add`."
+             interface; if it is on another one, join them with `rsmc pnet add`. SMC-R over \
+             RoCE v2 needs an IPv4 connection."
         }
         Reason::NoUserEid | Reason::NoSystemEid => {
             "Give both hosts one common UEID with `rsmc ueid add`."
