@@ -59,6 +59,7 @@ pub(crate) fn connect(
     flags: i32,
 ) -> Result {
     if addr.is_unspec() {
+        stop_listening(this);
         let result = socket.native_connect(addr, flags);
         abandon(this);
         return result;
@@ -376,6 +377,17 @@ pub(crate) fn give_up(this: &Arc<Socket>, socket: &file::Socket, reason: Reason)
     this.stop_watching();
     this.sock.wake_state();
     result
+}
+
+/// A listener that is about to end gives up what it has not handed out, while TCP still listens.
+pub(crate) fn stop_listening(this: &Socket) {
+    let listener = match &*this.phase.lock() {
+        Phase::Listening(listener) => Some(listener.clone()),
+        _ => None,
+    };
+    if let Some(listener) = listener {
+        listener.close();
+    }
 }
 
 /// Back to the beginning: the connection attempt has failed or was undone.

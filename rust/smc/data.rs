@@ -327,6 +327,23 @@ pub(crate) fn poll(conn: &Arc<SmcConn>, socket: &file::Socket, poll: &Poll<'_>) 
     events
 }
 
+/// ioctl(): what it answers with, if it is about data.
+pub(crate) fn ioctl(conn: &Arc<SmcConn>, command: u32) -> Result<Option<i32>> {
+    const SIOCOUTQNSD: u32 = 0x894b;
+    const SIOCATMARK: u32 = 0x8905;
+    const SIOCINQ: u32 = 0x541b;
+    const SIOCOUTQ: u32 = 0x5411;
+    let proto = conn.proto.lock();
+    let count = |bytes: u64| i32::try_from(bytes).unwrap_or(i32::MAX);
+    Ok(match command {
+        SIOCINQ => Some(count(u64::from(proto.in_queue()))),
+        SIOCOUTQ => Some(count(proto.out_queue())),
+        SIOCOUTQNSD => Some(count(proto.out_queue_unsent())),
+        SIOCATMARK => Some(i32::from(proto.at_mark())),
+        _ => None,
+    })
+}
+
 /// shutdown(); `how` as in the system call.
 ///
 /// # Errors

@@ -27,7 +27,12 @@ use kernel::{
     new_mutex,
     prelude::*,
     rbtree::{RBTree, RBTreeNodeReservation},
-    sync::{aref::ARef, atomic::Relaxed, Arc, Mutex}, //
+    sync::{
+        aref::ARef,
+        atomic::{Atomic, Relaxed},
+        Arc,
+        Mutex, //
+    }, //
 };
 use smc_proto::{conn::CloseMode, reason::Reason};
 
@@ -63,6 +68,14 @@ struct Queues {
     pending_count: usize,
     next_id: u64,
     closed: bool,
+    /// How many of both are counted in TCP's queue.
+    counted: usize,
+}
+
+impl Queues {
+    fn held(&self) -> usize {
+        self.ready.len().saturating_add(self.pending_count)
+    }
 }
 
 /// The SMC side of a listening socket.
@@ -72,7 +85,7 @@ pub(crate) struct Listener {
     #[pin]
     queues: Mutex<Queues>,
     /// Whether the user asked to keep SYNs.
-    keep_saved_syn: bool,
+    pub(crate) keep_saved_syn: Atomic<i32>,
 }
 
 impl Listener {
@@ -87,10 +100,11 @@ impl Listener {
                         pending_count: 0,
                         next_id: 1,
                         closed: false,
+                        counted: 0,
                     },
                     "rsmc::Listener::queues"
                 ),
-                keep_saved_syn,
+                keep_saved_syn: Atomic::new(i32::from(keep_saved_syn)),
             }),
             GFP_KERNEL,
         )
@@ -109,19 +123,9 @@ impl Listener {
         queues.ready.len() == 0 && queues.pending_count == 0
     }
 
-    /// Whether another connection may be taken out of TCP's queue, whose limit holds for all.
-    fn has_room(&self) -> bool {
-        let queues = self.queues.lock();
-        let taken = queues.ready.len().saturating_add(queues.pending_count);
-        !queues.closed && taken <= self.sock.backlog() as usize
-    }
-
     /// Moves connections from TCP's queue to where they belong.
     pub(crate) fn pump(self: &Arc<Self>) {
-        while self.has_room() {
-            let Ok(sock) = self.sock.accept() else {
-                break;
-            };
+        while let Ok(sock) = self.sock.accept() {
             if let Some(ready) = self.admit(sock) {
                 self.push_ready(ready);
             }
@@ -132,7 +136,7 @@ impl Listener {
     fn admit(self: &Arc<Self>, sock: OwnedSock) -> Option<Ready> {
         let guard = sock.lock();
         let offered = syn::with_saved_syn(&guard, option::offered).unwrap_or(false);
-        if !self.keep_saved_syn {
+        if self.keep_saved_syn.load(Relaxed) == 0 {
             syn::drop_saved_syn(&guard);
         }
         drop(guard);
@@ -176,6 +180,7 @@ impl Listener {
                 .pending
                 .insert(node.into_node(child.id(), child.clone()));
             queues.pending_count = queues.pending_count.saturating_add(1);
+            self.hold(&mut queues);
         }
         Child::kick(&child);
         Ok(())
@@ -199,27 +204,35 @@ impl Listener {
 
     /// Takes back a child whose handshake has ended, with its connection if that lives on.
     pub(crate) fn finish(&self, id: u64, ready: Option<Ready>) {
-        let child = {
-            let mut queues = self.queues.lock();
-            let child = queues.pending.remove(&id);
-            if child.is_some() {
-                queues.pending_count = queues.pending_count.saturating_sub(1);
+        let mut queues = self.queues.lock();
+        // Not there: close() has taken it.
+        let child = queues.pending.remove(&id);
+        let mut rejected = ready;
+        if child.is_some() {
+            queues.pending_count = queues.pending_count.saturating_sub(1);
+            rejected = match rejected {
+                Some(ready) => queues.ready.push(ready).err(),
+                None => None,
+            };
+            if queues.held() < queues.counted {
+                queues.counted = queues.held();
+                self.sock.unhold_queue_place();
             }
-            child
-        };
+        }
+        drop(queues);
         drop(child);
-        if let Some(ready) = ready {
-            self.push_ready(ready);
-            self.sock.wake_readers();
+        match rejected {
+            Some(rejected) => rejected.discard(),
+            None => self.sock.wake_readers(),
         }
     }
 
     fn push_ready(&self, ready: Ready) {
         let mut queues = self.queues.lock();
-        let rejected = if queues.closed {
+        let rejected = if queues.closed || queues.ready.reserve(GFP_KERNEL).is_err() {
             Some(ready)
         } else {
-            let _ = queues.ready.reserve(GFP_KERNEL);
+            self.hold(&mut queues);
             queues.ready.push(ready).err()
         };
         drop(queues);
@@ -230,15 +243,31 @@ impl Listener {
     }
 
     fn pop_ready(&self) -> Option<Ready> {
-        self.queues.lock().ready.pop()
+        let mut queues = self.queues.lock();
+        let ready = queues.ready.pop();
+        if ready.is_some() {
+            queues.counted = queues.counted.saturating_sub(1);
+            self.sock.unhold_queue_place();
+        }
+        ready
     }
 
-    /// Closes everything that accept() has not handed out.
+    /// Counts one more connection against the queue's limit.
+    fn hold(&self, queues: &mut Queues) {
+        queues.counted = queues.counted.saturating_add(1);
+        self.sock.hold_queue_place();
+    }
+
+    /// Closes everything that accept() has not handed out. Precedes the end of TCP's listening.
     pub(crate) fn close(&self) {
         let (mut ready, mut pending) = {
             let mut queues = self.queues.lock();
             queues.closed = true;
             queues.pending_count = 0;
+            for _ in 0..queues.counted {
+                self.sock.unhold_queue_place();
+            }
+            queues.counted = 0;
             (
                 core::mem::replace(&mut queues.ready, Fifo::new()),
                 core::mem::replace(&mut queues.pending, RBTree::new()),

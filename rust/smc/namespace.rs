@@ -3,19 +3,22 @@
 //! What each network namespace has: the SYN hooks, its sockets, counters, settings.
 
 use crate::{
-    shared::Core,
     counters::Counters,
-    eid::Eids,
+    eid::{self, Eids},
     option::Announce,
     pnet::Pnets,
     registry::Registry,
+    shared::Core,
     sysctl::{Sysctl, Sysctls}, //
 };
-use kapi::net::{
-    netns::{self, Net, PerNet},
-    procfs::{File, Show},
-    sock::Sock,
-    syn::Hooks, //
+use kapi::{
+    net::{
+        netns::{self, Net, PerNet},
+        procfs::{File, Show},
+        sock::Sock,
+        syn::Hooks, //
+    },
+    sys::host, //
 };
 use kernel::{
     new_mutex,
@@ -27,7 +30,10 @@ use kernel::{
         Mutex, //
     }, //
 };
-use smc_proto::handshake::Policy;
+use smc_proto::{
+    handshake::Policy,
+    wire::clc::Eid, //
+};
 
 /// The state of a network namespace.
 #[pin_data]
@@ -104,10 +110,24 @@ impl Namespace {
     }
 }
 
+/// Most EIDs that a proposal names.
+const EIDS: usize = 8;
+
 /// What this host offers and accepts in a handshake over `sock`.
 pub(crate) fn policy(core: &Core, sock: &Sock) -> Policy {
-    let _ = sock;
-    Policy::new(core.peer_id, b"rsmc")
+    let mut policy = Policy::new(core.peer_id, host::name().text());
+    let mut eids = [Eid::NONE; EIDS];
+    let mut count = 0usize;
+    for (place, eid) in eids.iter_mut().zip(eid::offered()) {
+        *place = eid;
+        count = count.saturating_add(1);
+    }
+    policy.set_eids(eids.get(..count).unwrap_or(&[]));
+    if let Some(namespace) = Namespace::of(sock) {
+        let most = namespace.sysctls.get(Sysctl::MaxConns);
+        policy.max_conns = u8::try_from(most).unwrap_or(u8::MAX);
+    }
+    policy
 }
 
 impl PerNet for Namespace {

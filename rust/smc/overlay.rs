@@ -19,6 +19,8 @@ use smc_proto::reason::Reason;
 
 /// `O_NONBLOCK` among the flags of connect().
 const O_NONBLOCK: i32 = 0o4000;
+/// `how` of shutdown() for the sending direction alone.
+const SHUT_WR: i32 = 1;
 
 /// The SMC family.
 pub(crate) struct Smc;
@@ -97,9 +99,19 @@ impl Overlay for Smc {
         if let Some(conn) = data.smc() {
             return data::shutdown(conn, how);
         }
+        if how != SHUT_WR {
+            connect::stop_listening(data);
+        }
         let result = socket.native_shutdown(how);
         connect::abandon_ended(data);
         result
+    }
+
+    fn ioctl(data: &Arc<Socket>, _socket: &file::Socket, command: u32) -> Result<Option<i32>> {
+        match data.smc() {
+            Some(conn) => data::ioctl(conn, command),
+            None => Ok(None),
+        }
     }
 
     fn sendmsg(

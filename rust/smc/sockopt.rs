@@ -110,9 +110,12 @@ pub(crate) fn set(
                 return Err(EINVAL);
             }
             this.user_save_syn.store(value, Relaxed);
-            if value == 0 && matches!(*this.phase.lock(), Phase::Listening(_)) {
-                // The family still needs it.
-                return Ok(Handled::Done);
+            if let Phase::Listening(listener) = &*this.phase.lock() {
+                listener.keep_saved_syn.store(value, Relaxed);
+                if value == 0 {
+                    // The family still needs it.
+                    return Ok(Handled::Done);
+                }
             }
             Ok(Handled::Native)
         }

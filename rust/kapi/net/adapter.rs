@@ -19,7 +19,8 @@ use kernel::{
     ffi,
     prelude::*,
     sync::Arc,
-    types::ForeignOwnable, //
+    types::ForeignOwnable,
+    uaccess::{UserPtr, UserSlice}, //
 };
 use smc_bindings as bindings;
 
@@ -187,6 +188,30 @@ impl<T: Overlay> Adapter<T> {
     /// # Safety
     ///
     /// Only called by the kernel, with the arguments that such a callback gets.
+    unsafe extern "C" fn ioctl(
+        sock: *mut bindings::socket,
+        command: ffi::c_uint,
+        arg: ffi::c_ulong,
+    ) -> ffi::c_int {
+        from_result(|| {
+            // SAFETY: The socket is open during an operation.
+            let socket = unsafe { Socket::from_raw(sock) };
+            if let Some(data) = Self::existing(socket) {
+                if let Some(answer) = T::ioctl(&data, socket, command)? {
+                    UserSlice::new(UserPtr::from_addr(arg), core::mem::size_of::<i32>())
+                        .writer()
+                        .write(&answer)?;
+                    return Ok(0);
+                }
+            }
+            let native = tables::native(socket.sock().family())
+                .ioctl
+                .ok_or(ENOTTY)?;
+            // SAFETY: TCP's function with the arguments it would have had.
+            Ok(unsafe { native(sock, command, arg) })
+        })
+    }
+
     unsafe extern "C" fn sendmsg(
         sock: *mut bindings::socket,
         msg: *mut bindings::msghdr,
@@ -337,6 +362,7 @@ impl<T: Overlay> Adapter<T> {
             connect: Some(Self::connect),
             listen: Some(Self::listen),
             poll: Some(Self::poll),
+            ioctl: Some(Self::ioctl),
             shutdown: Some(Self::shutdown),
             sendmsg: Some(Self::sendmsg),
             recvmsg: Some(Self::recvmsg),

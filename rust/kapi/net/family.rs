@@ -273,9 +273,10 @@ unsafe extern "C" fn create(
             bindings::sock_ungraft(inner);
             (*inner).sk = ptr::null_mut();
             bindings::sock_graft(sk, sock);
-            bindings::sock_release(inner);
             (*sock).ops = &tables.active[tables::row(true, family as u16)];
             (*sock).state = bindings::socket_state_SS_UNCONNECTED;
+            bindings::socket_copy_zerocopy(sock, inner);
+            bindings::sock_release(inner);
         }
         Ok(0)
     })

@@ -69,6 +69,9 @@ pub trait Overlay: Sized + Send + Sync + 'static {
     /// shutdown(); `how` as in the system call.
     fn shutdown(data: &Arc<Self::Data>, socket: &Socket, how: i32) -> Result;
 
+    /// ioctl(): the int that the overlay answers with, or `None` to leave the command to TCP.
+    fn ioctl(data: &Arc<Self::Data>, socket: &Socket, command: u32) -> Result<Option<i32>>;
+
     /// sendmsg(), returns the bytes taken.
     fn sendmsg(data: &Arc<Self::Data>, socket: &Socket, msg: &mut Message<'_>) -> Result<usize>;
 

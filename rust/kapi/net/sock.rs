@@ -236,11 +236,18 @@ impl Sock {
         self.state() == state::LISTEN && unsafe { !bindings::reqsk_queue_empty(self.as_ptr()) }
     }
 
-    /// The length limit of a listening socket's queue.
-    #[inline]
-    pub fn backlog(&self) -> u32 {
-        // SAFETY: The sock is valid; `sk_max_ack_backlog` is read with READ_ONCE in C too.
-        unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_max_ack_backlog) }
+    /// Counts a connection as waiting in a listener's queue that has been taken out of it, so that
+    /// the queue's limit holds for all. Every call needs its [`Sock::unhold_queue_place`], before
+    /// the socket ends to listen.
+    pub fn hold_queue_place(&self) {
+        // SAFETY: The sock is valid; the helper takes the lock that protects the count.
+        unsafe { bindings::acceptq_hold(self.as_ptr()) };
+    }
+
+    /// Undoes [`Sock::hold_queue_place`].
+    pub fn unhold_queue_place(&self) {
+        // SAFETY: As above.
+        unsafe { bindings::acceptq_release(self.as_ptr()) };
     }
 
     /// Wakes everybody who waits for a change of the connection's state, SIGIO included.
