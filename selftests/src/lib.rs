@@ -16,6 +16,7 @@ pub mod guest;
 pub mod ktap;
 pub mod net;
 pub mod packet;
+pub mod parts;
 pub mod point;
 pub mod proof;
 pub mod rawpeer;

@@ -104,7 +104,7 @@ macro_rules! points {
 }
 
 /// Runs the picked points for every family and kind of address, and ends the process.
-pub fn main(lists: &[&'static [Point]]) -> ! {
+pub fn main(lists: &[&'static [Point]], jobs: u64) -> ! {
     let a = Args::get();
     let picked: Vec<&Point> = lists
         .iter()
@@ -112,11 +112,19 @@ pub fn main(lists: &[&'static [Point]]) -> ! {
         .filter(|p| a.words.is_empty() || a.words.iter().any(|w| p.name.starts_with(w.as_str())))
         .collect();
     let (fams, ips) = (a.families(), a.ips());
+    let total = picked.len() * fams.len() * ips.len();
+    let part = crate::parts::part(&a, jobs, total);
+    let picked: Vec<&Point> = picked
+        .into_iter()
+        .enumerate()
+        .filter(|x| part.has(x.0))
+        .map(|x| x.1)
+        .collect();
     let mut k = Ktap::plan(picked.len() * fams.len() * ips.len());
     for p in &picked {
         for &family in &fams {
             for &ip in &ips {
-                let (text, end) = child::run(30_000, |out| {
+                let (text, end) = child::run(30_000 * crate::guest::slow(), |out| {
                     net::private().expect("private namespace (root needed)");
                     net::wire().expect("wire");
                     let wire = Wire::open("vb").expect("packet socket");

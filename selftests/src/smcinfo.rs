@@ -55,3 +55,31 @@ pub fn counters() -> Option<BTreeMap<String, u64>> {
     }
     Some(m)
 }
+
+/// References to the module: one or more for each of its sockets. `None` without the module.
+pub fn references() -> Option<i64> {
+    ["rsmc", "smc"].iter().find_map(|m| {
+        std::fs::read_to_string(format!("/sys/module/{m}/refcnt"))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
+    })
+}
+
+/// Waits until no more than `before` references are left.
+pub fn settled(before: Option<i64>, ms: u64) -> Result<(), String> {
+    let end = std::time::Instant::now() + std::time::Duration::from_millis(ms);
+    loop {
+        let now = references();
+        if now <= before {
+            return Ok(());
+        }
+        if std::time::Instant::now() > end {
+            return Err(format!(
+                "references to the module: {before:?} before, {now:?} now"
+            ));
+        }
+        sys::sleep_ms(20);
+    }
+}

@@ -9,7 +9,7 @@ use st::family::{Family, Ip};
 use st::ktap::Ktap;
 use st::proof::{Counters, Proof};
 use st::rng::Rng;
-use st::{addr, guest, net, sys};
+use st::{addr, net, sys};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -78,6 +78,7 @@ fn left() -> i64 {
 
 fn run(f: Family, ip: Ip, count: u64, threads: u64, proof: &Proof, k: &Ktap) -> Result<(), String> {
     let before = left();
+    let refs = st::smcinfo::references();
     let counters = Counters::now();
     let (d, p) = f.triple(ip);
     let l = sys::socket(d, libc::SOCK_STREAM, p).map_err(|e| format!("socket: {e}"))?;
@@ -155,7 +156,7 @@ fn run(f: Family, ip: Ip, count: u64, threads: u64, proof: &Proof, k: &Ktap) -> 
         }
         sys::sleep_ms(50);
     }
-    Ok(())
+    st::smcinfo::settled(refs, 10_000)
 }
 
 fn main() {
@@ -174,6 +175,5 @@ fn main() {
             k.outcome(&format!("churn.{}.{}", f.name(), ip.name()), r);
         }
     }
-    let _ = guest::slow();
     std::process::exit(k.finish());
 }

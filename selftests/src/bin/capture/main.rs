@@ -11,5 +11,5 @@ mod plain;
 mod server;
 
 fn main() {
-    st::point::main(&[client::LIST, server::LIST, plain::LIST]);
+    st::point::main(&[client::LIST, server::LIST, plain::LIST], 4);
 }

@@ -10,5 +10,5 @@ mod client;
 mod server;
 
 fn main() {
-    st::point::main(&[client::LIST, server::LIST]);
+    st::point::main(&[client::LIST, server::LIST], 4);
 }
