@@ -38,13 +38,14 @@ $(rsmc-b)/kernel_types.txt: $(objtree)/rust/bindings/bindings_generated.rs \
 	$(call if_changed,rsmc_types)
 
 # `net`, the namespaces and a few packed structs are laid out wrongly by
-# bindgen; they are only ever used behind pointers. `RSMC_BREAK_LAYOUT` is for
+# bindgen; they are only ever used behind pointers. So is `socket_lock_t`, with lockdep. `RSMC_BREAK_LAYOUT` is for
 # the test which shows that a wrong layout does not build.
 ifndef RSMC_BREAK_LAYOUT
 rsmc-bg-opaque := --opaque-type net --opaque-type ns_common
 endif
 rsmc-bg-opaque += --opaque-type 'ib_mad_notice_attr.*' --opaque-type ib_user_mad_reg_req \
-	--opaque-type 'task_struct' --opaque-type '.*_namespace'
+	--opaque-type socket_lock_t --opaque-type task_struct --opaque-type '.*_namespace' \
+	--opaque-type 'socket_lock_t__bindgen_ty.*'
 
 $(rsmc-b)/bindings_generated.rs: private rsmc-bg-flags = $(rsmc-bg-params) $(rsmc-bg-opaque) \
 	--default-non-copy-union-style manually_drop \
