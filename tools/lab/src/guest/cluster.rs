@@ -115,6 +115,7 @@ impl Cluster {
         let (sender, events) = channel();
         let logs = cache::root().join("logs");
         fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
+        prune(&logs);
         let (sides, mut links): (&[&str], _) = match topology {
             Topology::Netns => (&[""], [None, None]),
             Topology::Pair => {
@@ -345,6 +346,23 @@ impl Cluster {
         for guest in &mut self.guests {
             guest.shut_down(Duration::from_secs(5));
         }
+    }
+}
+
+/// Console logs kept.
+const LOGS: usize = 200;
+
+/// Removes the oldest logs.
+fn prune(logs: &Path) {
+    let mut files: Vec<_> = fs::read_dir(logs)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
+    files.sort();
+    for (_, path) in files.iter().take(files.len().saturating_sub(LOGS)) {
+        let _ = fs::remove_file(path);
     }
 }
 

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// Where `lab-init` mounts things before there is a real root.
 const DIRECTORIES: &[&str] = &["dev", "proc", "sys", "rw", "lower", "new", "modules"];
@@ -95,6 +96,8 @@ pub fn initramfs(kernel: &Kernel, path: &Path) -> Result<()> {
 
 /// Makes the directory UML mounts as its first root.
 pub fn boot_directory(path: &Path) -> Result<()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     for directory in DIRECTORIES {
         fs::create_dir_all(path.join(directory))?;
     }
@@ -104,8 +107,7 @@ pub fn boot_directory(path: &Path) -> Result<()> {
     let fresh = path.join(format!(".init-{}", std::process::id()));
     fs::copy(&program, &fresh).with_context(|| fresh.display().to_string())?;
     fs::set_permissions(&fresh, fs::Permissions::from_mode(0o755))?;
-    fs::rename(&fresh, &init)?;
-    Ok(())
+    fs::rename(&fresh, &init).with_context(|| init.display().to_string())
 }
 
 #[cfg(test)]

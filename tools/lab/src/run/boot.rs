@@ -32,6 +32,9 @@ pub struct Which {
     /// Do not build and stage user-space programs
     #[arg(long)]
     pub bare: bool,
+    /// Take programs from this directory instead of building them
+    #[arg(long)]
+    pub programs: Option<PathBuf>,
 }
 
 /// Arguments of `lab boot`.
@@ -79,7 +82,7 @@ impl Which {
         let programs = if self.bare {
             Vec::new()
         } else {
-            user::build()?
+            user::build(self.programs.as_deref())?
         };
         let topology = if self.pair {
             Topology::Pair

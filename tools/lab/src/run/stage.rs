@@ -114,16 +114,24 @@ fn copy_tree(from: &Path, to: &Path, depth: usize) -> Result<()> {
     Ok(())
 }
 
-/// Removes what runs left behind that were killed.
+/// Removes what runs left behind that were killed: their stages, and the
+/// initramfs images beside those. Names end with the run's process id.
 fn sweep(all: &Path) {
-    for entry in fs::read_dir(all).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let pid = name
-            .rsplit('-')
-            .next()
-            .and_then(|pid| pid.parse::<u32>().ok());
-        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
-            let _ = cache::remove(&entry.path());
+    let initramfs = all.parent().map(Path::to_owned).unwrap_or_default();
+    let own = |directory: &Path, prefix: &str| {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let pid = name
+                .rsplit('-')
+                .next()
+                .and_then(|pid| pid.parse::<u32>().ok());
+            let stale = pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
+            if stale && name.starts_with(prefix) {
+                let _ = cache::remove(&entry.path());
+                let _ = fs::remove_file(entry.path());
+            }
         }
-    }
+    };
+    own(all, "");
+    own(&initramfs, "initramfs-");
 }

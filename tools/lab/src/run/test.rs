@@ -45,6 +45,9 @@ pub struct Arguments {
     /// Take this module instead of building one (for one --kernel)
     #[arg(long)]
     ko: Option<PathBuf>,
+    /// Take programs from this directory instead of building them
+    #[arg(long)]
+    programs: Option<PathBuf>,
 }
 
 /// Tests that share a boot.
@@ -149,7 +152,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
             built.insert(flavour.into(), (crate::kernel::get(flavour)?, ko.clone()));
         }
     }
-    let programs = match user::build() {
+    let programs = match user::build(arguments.programs.as_deref()) {
         Ok(programs) => {
             report.end(&Point::pass("build/user-space"));
             Some(programs)

@@ -33,8 +33,12 @@ fn target(directory: &str) -> PathBuf {
         .join(directory.replace('/', "-"))
 }
 
-/// Builds everything and returns the files that belong into `/rsmc/bin`.
-pub fn build() -> Result<Vec<PathBuf>> {
+/// Builds everything and returns the files that belong into `/rsmc/bin`;
+/// `ready`: takes them from a directory instead.
+pub fn build(ready: Option<&Path>) -> Result<Vec<PathBuf>> {
+    if let Some(directory) = ready {
+        return products(directory);
+    }
     let _lock = cache::lock(&format!(
         "user-{}",
         cache::work()
