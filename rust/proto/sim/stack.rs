@@ -158,13 +158,12 @@ impl Stack {
         let id = self.streams.len();
         let size = RingSize::new(RING).unwrap();
         let mut made = [None, None];
-        for me in 0..2 {
-            let h = &mut self.host[me];
+        for (h, place) in self.host.iter_mut().zip(&mut made) {
             let (token, slot) = h.group.add_conn()?;
             let rmbe = h.slab.alloc().expect("looked before");
             let old = h.owner[usize::from(rmbe.before())].replace(id);
             assert_eq!(old, None, "an RMBE in use was given out");
-            made[me] = Some((token, slot, rmbe));
+            *place = Some((token, slot, rmbe));
         }
         for me in 0..2 {
             let (token, slot, rmbe) = made[me].unwrap();
