@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# topo.sh up netns | up pair SIDE | down netns | down pair | device pair
-# Namespaces, devices and addresses of the topologies (see selftests/README.md).
+# topo.sh up netns | up pair SIDE | rdma netns | rdma pair | down netns | down pair | device pair
+# Namespaces, devices and addresses of the topologies (see selftests/README.md);
+# `rdma` puts a soft-RoCE device on each end.
 set -eu
 
 # The one device of a pair's link: vec0 in UML, eth0 under QEMU.
@@ -19,6 +20,13 @@ addresses() { # DEVICE NUMBER
 		addr add fd77::$2/64 dev $1 nodad
 		link set $1 up
 	END
+}
+
+no_rdma() {
+	[ -e /sys/module/rdma_rxe ] || return 0
+	rdma link show | sed -n 's/^link \([^/ ]*\).*/\1/p' | while read -r dev; do
+		rdma link delete "$dev"
+	done
 }
 
 case "$1 $2" in
@@ -44,19 +52,30 @@ case "$1 $2" in
 		[ "$3" = a ] && addresses "$dev" 1 || addresses "$dev" 2
 	} | ip -batch -
 	;;
+"rdma netns")
+	modprobe rdma_rxe
+	ip netns exec a rdma link add rxe_a type rxe netdev va
+	ip netns exec b rdma link add rxe_b type rxe netdev vb
+	;;
+"rdma pair")
+	modprobe rdma_rxe
+	rdma link add rxe0 type rxe netdev "$(link_device)"
+	;;
 "down netns")
+	no_rdma
 	for ns in $(ip netns list | cut -d' ' -f1); do
 		ip netns delete "$ns"
 	done
 	;;
 "down pair")
+	no_rdma
 	ip addr flush dev "$(link_device)"
 	;;
 "device pair")
 	link_device
 	;;
 *)
-	echo "usage: topo.sh up|down|device netns|pair [SIDE]" >&2
+	echo "usage: topo.sh up|rdma|down|device netns|pair [SIDE]" >&2
 	exit 2
 	;;
 esac

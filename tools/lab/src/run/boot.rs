@@ -29,6 +29,9 @@ pub struct Which {
     /// What to load: rsmc, smc (the C module) or none
     #[arg(long, default_value = "rsmc", value_parser = ["rsmc", "smc", "none"])]
     pub module: String,
+    /// Put a soft-RoCE device on each end of the link
+    #[arg(long)]
+    pub rdma: bool,
     /// Do not build and stage user-space programs
     #[arg(long)]
     pub bare: bool,
@@ -116,6 +119,9 @@ impl Which {
             .enumerate()
         {
             ready.script(index, &["topo.sh", "up", &topology, side])?;
+            if self.rdma {
+                ready.script(index, &["topo.sh", "rdma", &topology])?;
+            }
             ready.script(index, &["module.sh", "load", &self.module])?;
         }
         if self.pair {
@@ -216,7 +222,9 @@ impl Ready {
     pub fn finish(mut self) -> Result<()> {
         if self.cluster.is_alive() {
             let module = self.module.clone();
+            let topology = self.topology.to_string();
             for index in 0..self.cluster.guests.len() {
+                self.script(index, &["topo.sh", "down", &topology])?;
                 self.script(index, &["module.sh", "unload", &module])?;
             }
         }

@@ -21,6 +21,7 @@ pub struct Arguments {
 /// Runs it.
 pub fn main(mut arguments: Arguments) -> Result<ExitCode> {
     arguments.which.pair = true;
+    arguments.which.rdma = true;
     let mut ready = arguments.which.boot(Options::default(), None)?;
     println!(
         "two guests of kernel {} with rsmc.ko loaded; redis-server in b (10.77.0.2), redis-benchmark in a",

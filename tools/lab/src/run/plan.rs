@@ -107,6 +107,9 @@ pub struct Test {
     pub needs: Vec<String>,
     #[serde(default = "rsmc")]
     module: String,
+    /// Whether each end gets a soft-RoCE device.
+    #[serde(default)]
+    pub rdma: bool,
     /// Whether the module is loaded afresh for it.
     #[serde(default)]
     pub reload: bool,

@@ -220,13 +220,14 @@ impl<'a> Session<'a> {
                 self.loaded[index] = wanted[index];
             }
         }
-        match self.topology {
-            Topology::Netns => self.must(0, &["topo.sh", "up", "netns"]),
-            Topology::Pair => {
-                self.must(0, &["topo.sh", "up", "pair", "a"])?;
-                self.must(1, &["topo.sh", "up", "pair", "b"])
+        let topology = self.topology.to_string();
+        for (index, side) in ["a", "b"].iter().take(self.guests()).enumerate() {
+            self.must(index, &["topo.sh", "up", &topology, side])?;
+            if test.rdma {
+                self.must(index, &["topo.sh", "rdma", &topology])?;
             }
         }
+        Ok(())
     }
 
     /// Undoes the network.
