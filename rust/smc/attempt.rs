@@ -4,10 +4,10 @@
 
 use crate::{
     conn::{Parts, SmcConn},
-    shared::{Core, Entry, Gate},
     group::LinkGroup,
     local::LocalPort,
     namespace::Namespace,
+    shared::{Core, Entry, Gate},
     talk::Waiter, //
 };
 use kapi::{
@@ -22,7 +22,8 @@ use smc_proto::{
     cursor::RingSize,
     group::{
         choice::{LinkEnd, Role},
-        EndReason, Terms, //
+        EndReason,
+        Terms, //
     },
     handshake::{region, server, Acquired, Want},
     llc::responder::Event as LlcEvent,
@@ -108,7 +109,13 @@ impl Attempt {
                 }
                 let mtu = port.mtu.min(peer.mtu);
                 group
-                    .receive_from(end_of(peer), peer.psn.get(), mtu, hop.mac, hops(hop.gateway))
+                    .receive_from(
+                        end_of(peer),
+                        peer.psn.get(),
+                        mtu,
+                        hop.mac,
+                        hops(hop.gateway),
+                    )
                     .map_err(|_| Reason::ReadyLinkError)?;
                 group.await_events(waiter(), 0);
             }
@@ -226,7 +233,13 @@ impl Attempt {
         if first {
             let peer_ip = peer.gid.ipv4().ok_or(EINVAL)?;
             let hop = route::resolve(sock, port.ipv4, peer_ip, NEIGHBOUR_WAIT)?;
-            group.receive_from(end_of(peer), peer.psn.get(), mtu, hop.mac, hops(hop.gateway))?;
+            group.receive_from(
+                end_of(peer),
+                peer.psn.get(),
+                mtu,
+                hop.mac,
+                hops(hop.gateway),
+            )?;
             group.await_events(waiter(), server::FIRST_LINK);
             group.send_to()?;
         }

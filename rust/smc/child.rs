@@ -7,11 +7,11 @@
 
 use crate::{
     conn::{now, SmcConn},
-    shared::CORE,
     fallback::{Fallback, Role},
     listen::{Listener, Ready, Verdict},
     local::LocalPort,
     namespace,
+    shared::CORE,
     talk::{strip_decline, Progress, Talk, Waiter}, //
 };
 use kapi::{

@@ -23,12 +23,17 @@ use kapi::{
     }, //
 };
 use kernel::{
-    impl_has_work, new_mutex, new_work,
+    impl_has_work,
+    new_mutex,
+    new_work,
     prelude::*,
     sync::{
         aref::ARef,
         atomic::{Atomic, Full, Relaxed},
-        Arc, ArcBorrow, Mutex, SetOnce, //
+        Arc,
+        ArcBorrow,
+        Mutex,
+        SetOnce, //
     },
     workqueue::{Work, WorkItem}, //
 };

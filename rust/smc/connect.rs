@@ -10,10 +10,10 @@
 use crate::{
     clc,
     conn::now,
-    shared::CORE,
     fallback::{Fallback, Role},
     local::LocalPort,
     namespace,
+    shared::CORE,
     socket::{hint, Phase, Socket},
     talk::{strip_decline, Progress, Talk, Waiter}, //
 };

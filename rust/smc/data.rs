@@ -84,8 +84,7 @@ fn put(
     };
     let mut taken = 0usize;
     for piece in view.iter() {
-        let len = (piece.len as usize)
-            .min(wanted.min(room).saturating_sub(taken));
+        let len = (piece.len as usize).min(wanted.min(room).saturating_sub(taken));
         if len == 0 {
             break;
         }
@@ -140,9 +139,7 @@ pub(crate) fn receive(
     let peek = msg.has(flags::MSG_PEEK);
     let discard = msg.has(flags::MSG_TRUNC);
     let wanted = msg.len();
-    let target = conn
-        .sock()
-        .low_water(msg.has(flags::MSG_WAITALL), wanted);
+    let target = conn.sock().low_water(msg.has(flags::MSG_WAITALL), wanted);
     let mut timeout = conn.sock().receive_timeout(nonblock);
     let mut got = 0usize;
     loop {
@@ -227,7 +224,8 @@ fn take(
         let copied = if discard {
             len
         } else {
-            conn.recv_ring().read(piece.offset as usize, len, msg.dest())
+            conn.recv_ring()
+                .read(piece.offset as usize, len, msg.dest())
         };
         bytes = bytes.saturating_add(copied);
         if copied < len {
@@ -239,11 +237,7 @@ fn take(
     }
     if !peek {
         let done = u32::try_from(bytes)?.saturating_add(view.skip);
-        let actions = conn
-            .proto
-            .lock()
-            .read_done(done)
-            .map_err(|_| EINVAL)?;
+        let actions = conn.proto.lock().read_done(done).map_err(|_| EINVAL)?;
         conn.perform(actions);
     }
     let more = if peek {

@@ -8,8 +8,8 @@
 
 use crate::{
     conn::{now, SmcConn},
-    shared::Core,
     local::LocalPort,
+    shared::Core,
     slab::{Lease, RmbSlab},
     talk::Waiter, //
 };
@@ -32,11 +32,16 @@ use kapi::{
     }, //
 };
 use kernel::{
-    impl_has_work, new_mutex, new_work,
+    impl_has_work,
+    new_mutex,
+    new_work,
     prelude::*,
     sync::{
         atomic::{Atomic, Full, Relaxed},
-        Arc, ArcBorrow, Mutex, SetOnce, //
+        Arc,
+        ArcBorrow,
+        Mutex,
+        SetOnce, //
     },
     workqueue::{Work, WorkItem}, //
 };
@@ -47,7 +52,10 @@ use smc_proto::{
         choice::{Candidate, LinkEnd},
         rtoken::{Entry, Region as PeerRegion, MAX_RTOKENS},
         tokens::MAX_CONNS,
-        EndReason, Group, Terms, Todo, //
+        EndReason,
+        Group,
+        Terms,
+        Todo, //
     },
     llc::{link::LinkEvent, responder::Event as LlcEvent},
     wire::{
@@ -205,7 +213,9 @@ impl LinkGroup {
         )?;
         // A slot must be enough to post: then nothing that was taken has to be put back.
         let most = local.device.limits()?.queue_wrs / u32::from(CHAIN);
-        let slots = u16::try_from(most).unwrap_or(SEND_SLOTS).clamp(2, SEND_SLOTS);
+        let slots = u16::try_from(most)
+            .unwrap_or(SEND_SLOTS)
+            .clamp(2, SEND_SLOTS);
         let config = Config {
             send_slots: slots,
             send_wrs: u32::from(slots).saturating_mul(u32::from(CHAIN)),
@@ -338,7 +348,14 @@ impl LinkGroup {
     /// # Errors
     ///
     /// The driver's; the queue pair is then gone.
-    pub(crate) fn receive_from(&self, peer: LinkEnd, psn: u32, mtu: Mtu, hop: [u8; 6], hops: u8) -> Result {
+    pub(crate) fn receive_from(
+        &self,
+        peer: LinkEnd,
+        psn: u32,
+        mtu: Mtu,
+        hop: [u8; 6],
+        hops: u8,
+    ) -> Result {
         let mut stage = self.stage.lock();
         let reset = match core::mem::replace(&mut *stage, Stage::None) {
             Stage::Reset(qp) => qp,
@@ -539,7 +556,12 @@ impl LinkGroup {
                 at = at.saturating_add(piece.len);
             }
         }
-        let posted = post(channel, Token::Conn(conn.clone(), tx.ticket), &writes, &frame);
+        let posted = post(
+            channel,
+            Token::Conn(conn.clone(), tx.ticket),
+            &writes,
+            &frame,
+        );
         let mut actions = tx.actions;
         if !posted {
             actions |= proto.on_tx_failed();

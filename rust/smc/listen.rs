@@ -7,6 +7,7 @@
 //! [`Child`]ren, and wait in the ready queue when that is done; a worker takes them out if nobody
 //! calls accept() or poll() meanwhile, so that no client waits for the program.
 
+use crate::fifo::Fifo;
 use crate::{
     child::Child,
     conn::SmcConn,
@@ -14,12 +15,12 @@ use crate::{
     option,
     socket::{hint, Phase, Socket}, //
 };
-use crate::fifo::Fifo;
 use kapi::{
     net::{
         args::{flags, Poll},
         sock::{state, OwnedSock, Sock},
-        socket as file, syn, //
+        socket as file,
+        syn, //
     },
     sys::wait, //
 };
@@ -334,8 +335,7 @@ pub(crate) fn accept(
                         sock,
                         verdict: Verdict::Tcp(Fallback {
                             role: Role::Server,
-                            ..inherited
-                                .unwrap_or(Fallback::own(Role::Server, Reason::PeerNotSmc))
+                            ..inherited.unwrap_or(Fallback::own(Role::Server, Reason::PeerNotSmc))
                         }),
                     }),
                 };

@@ -51,12 +51,7 @@ impl Overlay for Smc {
         data.close();
     }
 
-    fn connect(
-        data: &Arc<Socket>,
-        socket: &file::Socket,
-        addr: &Addr<'_>,
-        flags: i32,
-    ) -> Result {
+    fn connect(data: &Arc<Socket>, socket: &file::Socket, addr: &Addr<'_>, flags: i32) -> Result {
         connect::connect(data, socket, addr, flags & O_NONBLOCK != 0, flags)
     }
 
@@ -114,11 +109,7 @@ impl Overlay for Smc {
         }
     }
 
-    fn sendmsg(
-        data: &Arc<Socket>,
-        socket: &file::Socket,
-        msg: &mut Message<'_>,
-    ) -> Result<usize> {
+    fn sendmsg(data: &Arc<Socket>, socket: &file::Socket, msg: &mut Message<'_>) -> Result<usize> {
         if msg.has(flags::MSG_FASTOPEN) {
             connect::give_up(data, socket, Reason::UnsupportedOption)?;
         }
@@ -133,11 +124,7 @@ impl Overlay for Smc {
         }
     }
 
-    fn recvmsg(
-        data: &Arc<Socket>,
-        socket: &file::Socket,
-        msg: &mut Message<'_>,
-    ) -> Result<usize> {
+    fn recvmsg(data: &Arc<Socket>, socket: &file::Socket, msg: &mut Message<'_>) -> Result<usize> {
         if let Some(conn) = data.smc() {
             return data::receive(conn, socket, msg);
         }
@@ -151,11 +138,7 @@ impl Overlay for Smc {
         }
     }
 
-    fn splice(
-        data: &Arc<Socket>,
-        socket: &file::Socket,
-        splice: &mut Splice<'_>,
-    ) -> Result<usize> {
+    fn splice(data: &Arc<Socket>, socket: &file::Socket, splice: &mut Splice<'_>) -> Result<usize> {
         let nonblock = splice.nonblock();
         Self::settle(data, socket, data.sock.receive_timeout(nonblock))?;
         if data.smc().is_some() {

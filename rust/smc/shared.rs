@@ -11,7 +11,8 @@ use kapi::{
     sys::{clock, global::Global}, //
 };
 use kernel::{
-    new_condvar, new_mutex,
+    new_condvar,
+    new_mutex,
     prelude::*,
     sync::{Arc, CondVar, Mutex}, //
 };
@@ -90,7 +91,11 @@ impl Core {
     /// # Errors
     ///
     /// The reason to decline: there is no such group or link.
-    pub(crate) fn client_group(&self, key: &Key, wanted: &LinkEnd) -> Result<Arc<LinkGroup>, Reason> {
+    pub(crate) fn client_group(
+        &self,
+        key: &Key,
+        wanted: &LinkEnd,
+    ) -> Result<Arc<LinkGroup>, Reason> {
         let groups = self.groups.lock();
         let mut reason = Reason::SyncError;
         for group in groups.iter().filter(|group| group.candidate().key == *key) {

@@ -45,7 +45,10 @@ impl RmbSlab {
     ///
     /// `ENOMEM`, `EINVAL` when the device cannot register that much, `ENODEV`.
     pub(crate) fn new(pd: &Arc<Pd>, size: RingSize, generation: u32) -> Result<Arc<Self>> {
-        let most = SLAB_MAX.checked_div(size.bytes()).unwrap_or(1).clamp(1, 255);
+        let most = SLAB_MAX
+            .checked_div(size.bytes())
+            .unwrap_or(1)
+            .clamp(1, 255);
         let count = FIRST
             .checked_shl(generation)
             .unwrap_or(u32::MAX)

@@ -9,8 +9,8 @@ use crate::{
     attempt::Attempt,
     child::Child,
     conn::{now, SmcConn},
-    shared::Core,
     local::LocalPort,
+    shared::Core,
     socket::Socket, //
 };
 use kapi::net::sock::Sock;
@@ -23,7 +23,13 @@ use smc_proto::{
     handshake::{
         server,
         strip::{self, Verdict},
-        Client, Facts, Input, Outcome, Policy, Server, Step, //
+        Client,
+        Facts,
+        Input,
+        Outcome,
+        Policy,
+        Server,
+        Step, //
     },
     reason::Reason,
     time::Instant,

@@ -13,7 +13,7 @@ pub struct Proof {
     pub mode: Option<u32>,
     /// Wanted reason; `None`: any that fits the mode.
     pub reason: Option<u32>,
-    /// False: the module under test is another one (the C module): nothing can be asked.
+    /// False: the module under test is another one (the C module, `--info off`): nothing can be asked.
     pub ask: bool,
 }
 
@@ -32,7 +32,7 @@ impl Proof {
                 m => Some(num(m)),
             },
             reason: a.opt("reason").map(num),
-            ask: a.opt("info") != Some("off"),
+            ask: a.opt("info") != Some("off") && !foreign(),
         }
     }
 
@@ -61,6 +61,12 @@ impl Proof {
             Err(format!("wrong path: {text}, wanted {self:?}"))
         }
     }
+}
+
+/// True if the loaded module is the in-tree one, of which nothing can be asked.
+fn foreign() -> bool {
+    let has = |m: &str| std::path::Path::new("/sys/module").join(m).exists();
+    has("smc") && !has("rsmc")
 }
 
 /// `/proc/net/smc_fallback` before and after something.

@@ -11,21 +11,21 @@ impl Rng {
     }
 
     /// Next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
     /// A number in `lo..=hi`.
     pub fn range(&mut self, lo: u64, hi: u64) -> u64 {
-        lo + self.next() % (hi - lo + 1)
+        lo + self.draw() % (hi - lo + 1)
     }
 
     /// A size that is often small, sometimes near a power of two, seldom up to `max`.
     pub fn size(&mut self, max: u64) -> usize {
         let bits = 64 - max.leading_zeros() as u64;
         let top = 1u64 << self.range(0, bits.min(40));
-        let n = match self.next() % 4 {
+        let n = match self.draw() % 4 {
             0 => top,
             1 => top.saturating_sub(1),
             _ => self.range(1, top),

@@ -204,9 +204,7 @@ impl<T: Overlay> Adapter<T> {
                     return Ok(0);
                 }
             }
-            let native = tables::native(socket.sock().family())
-                .ioctl
-                .ok_or(ENOTTY)?;
+            let native = tables::native(socket.sock().family()).ioctl.ok_or(ENOTTY)?;
             // SAFETY: TCP's function with the arguments it would have had.
             Ok(unsafe { native(sock, command, arg) })
         })

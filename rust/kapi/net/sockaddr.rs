@@ -52,7 +52,11 @@ impl SockAddr {
         ip[1] = b;
         ip[2] = c;
         ip[3] = d;
-        Self { v6: false, ip, port }
+        Self {
+            v6: false,
+            ip,
+            port,
+        }
     }
 
     /// # Safety

@@ -17,7 +17,8 @@ use crate::net::{
 };
 use core::{
     cell::UnsafeCell,
-    ptr, slice, //
+    ptr,
+    slice, //
 };
 use kernel::{
     error::to_result,
@@ -107,7 +108,9 @@ fn slot_of(original: *const bindings::inet_connection_sock_af_ops) -> Option<&'s
         return known();
     }
     let slot = known().or_else(|| {
-        let slot = SLOTS.iter().find(|slot| slot.original.load(Acquire).is_null())?;
+        let slot = SLOTS
+            .iter()
+            .find(|slot| slot.original.load(Acquire).is_null())?;
         // SAFETY: `original` is a live constant table of TCP's. The slot is free, so nobody reads
         // its copies, and `FILLING` keeps other writers away.
         unsafe {
@@ -125,9 +128,7 @@ fn slot_of(original: *const bindings::inet_connection_sock_af_ops) -> Option<&'s
     slot
 }
 
-fn find(
-    ops: *const bindings::inet_connection_sock_af_ops,
-) -> Option<(&'static AnswerOps, bool)> {
+fn find(ops: *const bindings::inet_connection_sock_af_ops) -> Option<(&'static AnswerOps, bool)> {
     SLOTS.iter().find_map(|slot| {
         if ptr::eq(slot.waiting.get(), ops) {
             Some((slot, false))
@@ -284,7 +285,8 @@ impl Header {
             let tcp: *mut u8 = bindings::skb_transport_header(skb).cast();
             let start = (tcp as usize).checked_sub((*skb).data as usize);
             // The header may lie before `data` on receive, where it has been pulled already.
-            let linear_end = ((*skb).data as usize).checked_add(bindings::skb_headlen(skb) as usize)?;
+            let linear_end =
+                ((*skb).data as usize).checked_add(bindings::skb_headlen(skb) as usize)?;
             let room = linear_end.checked_sub(tcp as usize)?;
             if start.is_some() && room < TCP_HEADER {
                 return None;
@@ -348,9 +350,8 @@ impl Hooks {
         )?;
         // SAFETY: The namespace lives as long as `sock`; the operations are pinned and stay until
         // `drop`.
-        let ret = to_result(unsafe {
-            bindings::nf_register_net_hooks(net, hooks.ops.get().cast(), 2)
-        });
+        let ret =
+            to_result(unsafe { bindings::nf_register_net_hooks(net, hooks.ops.get().cast(), 2) });
         if let Err(err) = ret {
             // Nothing is registered: free the memory without undoing it.
             // SAFETY: The value is not used again, and moving a box does not move what it holds.
@@ -418,7 +419,8 @@ unsafe fn offer<P: Policy, const V6: bool>(skb: *mut bindings::sk_buff) -> Optio
     }
     let sk: *mut bindings::sock = sk.cast();
     // SAFETY: Full sockets and request sockets alike begin with `sock_common`.
-    let state = unsafe { ptr::read_volatile(&raw const (*sk.cast::<bindings::sock_common>()).skc_state) };
+    let state =
+        unsafe { ptr::read_volatile(&raw const (*sk.cast::<bindings::sock_common>()).skc_state) };
     let bytes = if state == bindings::TCP_SYN_SENT as u8 {
         // SAFETY: A socket in this state is a full TCP socket.
         let socket = unsafe { ptr::read_volatile(&raw const (*sk).sk_socket) };

@@ -8,7 +8,8 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::{Acquire, Atomic, Full, Release},
-        rcu, Arc, //
+        rcu,
+        Arc, //
     },
     types::ForeignOwnable, //
 };

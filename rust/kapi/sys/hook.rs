@@ -12,7 +12,9 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::{Acquire, Atomic, Release},
-        rcu, Arc, ArcBorrow, //
+        rcu,
+        Arc,
+        ArcBorrow, //
     },
     types::Opaque, //
 };
@@ -150,7 +152,10 @@ impl<T: Notify> TimerHook<T> {
         let delay = kernel::time::msecs_to_jiffies(msecs);
         // SAFETY: The timer is set up and pinned. Jiffies wrap by design.
         unsafe {
-            bindings::mod_timer(self.timer.get(), bindings::jiffies_now().wrapping_add(delay));
+            bindings::mod_timer(
+                self.timer.get(),
+                bindings::jiffies_now().wrapping_add(delay),
+            );
         }
     }
 

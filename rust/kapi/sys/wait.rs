@@ -60,11 +60,8 @@ pub fn until(
         }
         // SAFETY: The entry is on a queue and was initialised for `wait_woken`.
         timeout = unsafe {
-            bindings::wait_woken(
-                entry,
-                bindings::TASK_INTERRUPTIBLE,
-                timeout as ffi::c_long,
-            ) as isize
+            bindings::wait_woken(entry, bindings::TASK_INTERRUPTIBLE, timeout as ffi::c_long)
+                as isize
         };
     };
     // SAFETY: The entry was added above.

@@ -194,9 +194,10 @@ fn proposal_everything() {
     };
     assert_eq!(p.wire_len(), smc_proto::wire::clc::MAX_LEN);
     assert_eq!(smc_proto::wire::clc::MAX_LEN, 652);
-    let v6_text: String = (1..=8).map(|n| format!("{n:02x}..16 40 ")).collect();
-    let eid_text: String = (0..8).map(|n| format!("{:02x}..32 ", 0x41 + n)).collect();
-    let gid_text: String = (0..8).map(|n| format!("00..6 01 {n:02x} ffff ")).collect();
+    let texts = |each: &dyn Fn(u8) -> String| (0..8).map(each).collect::<Vec<_>>().concat();
+    let v6_text = texts(&|n| format!("{:02x}..16 40 ", n + 1));
+    let eid_text = texts(&|n| format!("{:02x}..32 ", 0x41 + n));
+    let gid_text = texts(&|n| format!("00..6 01 {n:02x} ffff "));
     check_proposal(
         &p,
         &format!(

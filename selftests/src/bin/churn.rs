@@ -21,7 +21,7 @@ fn one(f: Family, ip: Ip, a: &SocketAddr, r: &mut Rng, proof: &Proof) -> Result<
     let s = sys::socket(d, libc::SOCK_STREAM, p).map_err(|e| format!("socket: {e}"))?;
     let _ = sys::set_timeo(s.raw(), libc::SO_RCVTIMEO, 20_000);
     sys::connect(s.raw(), a).map_err(|e| format!("connect: {e}"))?;
-    let way = r.next() % 6;
+    let way = r.draw() % 6;
     if way == 0 {
         return Ok(()); // closed without a word
     }
@@ -39,7 +39,7 @@ fn one(f: Family, ip: Ip, a: &SocketAddr, r: &mut Rng, proof: &Proof) -> Result<
     if b != [b'a' + way as u8; 4] {
         return Err(format!("answer {b:?} to {way}"));
     }
-    if r.next() % 64 == 0 {
+    if r.draw() % 64 == 0 {
         proof.check(f, s.raw())?;
     }
     Ok(())
@@ -58,7 +58,7 @@ fn serve(l: i32, served: Arc<AtomicU64>) {
         served.fetch_add(1, Ordering::Relaxed);
         if let Ok(b) = sys::recv_all(s.raw(), 4) {
             let _ = sys::send(s.raw(), &b, 0);
-            if r.next() % 2 == 0 {
+            if r.draw() % 2 == 0 {
                 let _ = sys::recv_vec(s.raw(), 1, 0); // lets the client close first
             }
         }

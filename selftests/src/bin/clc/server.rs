@@ -256,7 +256,7 @@ fn server_random_cuts(t: &mut T) {
     let l = listen(t);
     let mut r = Rng::new(42);
     for i in 0..60u16 {
-        let prop = r.next() % 2 == 0;
+        let prop = r.draw() % 2 == 0;
         let m = if prop {
             clc::proposal_v1()
         } else {

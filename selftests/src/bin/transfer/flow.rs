@@ -84,7 +84,7 @@ fn wait(fd: i32, ev: i16) -> R<()> {
 fn send(fd: i32, b: &[u8], how: How, r: &mut Rng) -> R<i64> {
     match how {
         How::Plain => sys::send(fd, b, 0),
-        How::Flags => sys::send(fd, b, if r.next() % 3 == 0 { libc::MSG_MORE } else { 0 }),
+        How::Flags => sys::send(fd, b, if r.draw() % 3 == 0 { libc::MSG_MORE } else { 0 }),
         How::Vec => {
             let v = iov(b, r);
             // SAFETY: the pieces lie inside `b`.

@@ -83,7 +83,9 @@ pub fn main(only: Option<&str>) -> Result<ExitCode> {
 /// `lab fmt`: formats all Rust files.
 pub fn format() -> Result<ExitCode> {
     let complaints = style::format()?;
-    complaints.iter().for_each(|complaint| eprintln!("{complaint}"));
+    complaints
+        .iter()
+        .for_each(|complaint| eprintln!("{complaint}"));
     Ok(if complaints.is_empty() {
         ExitCode::SUCCESS
     } else {

@@ -1,0 +1,69 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# nginx (forked workers, epoll, sendfile, deferred accept, SO_REUSEPORT) with wrk and curl: files arrive to the
+# byte, and no request fails.
+. "$RSMC_SELFTESTS/conformance/common.sh"
+need nginx wrk curl ss
+
+mkdir -p "$TMPDIR/www" "$TMPDIR/tmp"
+chmod 755 "$TMPDIR" "$TMPDIR/www"
+head -c 100 /dev/urandom >"$TMPDIR/www/small"
+head -c 5000000 /dev/urandom >"$TMPDIR/www/large"
+cat >"$TMPDIR/nginx.conf" <<END
+daemon off;
+master_process on;
+worker_processes 2;
+user root;
+pid $TMPDIR/nginx.pid;
+error_log $TMPDIR/error.log;
+events { worker_connections 512; }
+http {
+	access_log off;
+	sendfile on;
+	tcp_nopush on;
+	keepalive_requests 50;
+	client_body_temp_path $TMPDIR/tmp/body;
+	proxy_temp_path $TMPDIR/tmp/proxy;
+	fastcgi_temp_path $TMPDIR/tmp/f;
+	uwsgi_temp_path $TMPDIR/tmp/u;
+	scgi_temp_path $TMPDIR/tmp/s;
+	server {
+		listen 8080 deferred reuseport;
+		listen [::]:8080 ipv6only=on reuseport;
+		root $TMPDIR/www;
+		location /proxy/ { proxy_pass http://127.0.0.1:8080/; proxy_buffering off; }
+	}
+}
+END
+
+fetch() { # fetch KIND URL FILE
+	run a "$1" curl -sS --max-time "$(slow 30)" "$2" | cmp - "$TMPDIR/www/$3"
+}
+
+load() { # load KIND FLAGS...: no failed request
+	load_kind=$1
+	shift
+	run a "$load_kind" wrk -d 2s -t 2 --timeout 10s "$@" >"$TMPDIR/wrk" 2>&1 || return 1
+	cat "$TMPDIR/wrk"
+	grep -q 'Socket errors\|Non-2xx' "$TMPDIR/wrk" && return 1
+	awk '/requests in/ { n = $1 } END { exit !(n > 20) }' "$TMPDIR/wrk"
+}
+
+ktap_plan 16
+for kind in plain smc; do
+	c0=$(counted a client) s0=$(counted b server)
+	run b $kind nginx -p "$TMPDIR" -c "$TMPDIR/nginx.conf" >"$TMPDIR/log" 2>&1 &
+	srv=$!
+	up 8080 || sed 's/^/# /' "$TMPDIR/log" "$TMPDIR/error.log"
+	check "small.$kind" fetch $kind http://10.77.0.2:8080/small small
+	check "large.$kind" fetch $kind http://10.77.0.2:8080/large large
+	check "ipv6.$kind" fetch $kind "http://[fd77::2]:8080/large" large
+	check "proxied.$kind" fetch $kind http://10.77.0.2:8080/proxy/large large
+	check "load_small.$kind" load $kind -c 20 http://10.77.0.2:8080/small
+	check "load_large.$kind" load $kind -c 4 http://10.77.0.2:8080/large
+	check "load_closing.$kind" load $kind -c 8 -H 'Connection: close' http://10.77.0.2:8080/small
+	proof nginx $kind "$c0" "$s0" 30
+	kill "$(cat "$TMPDIR/nginx.pid")"
+	wait $srv 2>/dev/null
+done
+ktap_exit

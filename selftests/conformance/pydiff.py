@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-2.0
+"""pydiff.py PLAIN SMC EXCLUDE.csv [ids]: which tests ended differently. With `ids` only their names."""
+import csv
+import sys
+
+
+def read(path):
+    r = {}
+    for line in open(path):
+        i, _, w = line.rstrip("\n").partition("\t")
+        # A test with failing subtests has several lines: the worst one counts.
+        if r.get(i) not in ("fail", "error"):
+            r[i] = w
+    return r
+
+
+plain, smc = read(sys.argv[1]), read(sys.argv[2])
+allowed = {}
+with open(sys.argv[3]) as f:
+    for row in csv.reader(l for l in f if not l.startswith("#")):
+        allowed[row[0]] = row[1:]
+ids = sys.argv[4:] == ["ids"]
+bad = []
+for i in sorted(plain.keys() | smc.keys()):
+    a, b = plain.get(i, "not run"), smc.get(i, "not run")
+    if a == b:
+        continue
+    if i in allowed and allowed[i][:2] == [a, b]:
+        if not ids:
+            print(f"allowed: {i}: plain {a}, smc {b}: {allowed[i][2]}")
+        continue
+    bad.append(i)
+    print(i if ids else f"differs: {i}: plain {a}, smc {b}")
+if not ids:
+    n = {w: sum(1 for x in smc.values() if x == w) for w in set(smc.values())}
+    print(f"{len(smc)} tests with SMC: {n}; {len(bad)} differ")
+    if plain.get("end") != "reached" or smc.get("end") != "reached" or len(plain) < 3:
+        sys.exit("a run did not reach its end")
+sys.exit(1 if bad and not ids else 0)

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Connections made by a task whose allocations are made to fail (`/proc/self/make-it-fail`, or one
+//! by one with `/proc/self/fail-nth`). Exits 0 if every call ended in success or in an errno
+//! that means "no memory" or its consequence, and a last connection without faults works.
+//!
+//! `faulty --family F [--rounds N] [--nth]`
+
+use st::args::{bail, Args};
+use st::errno::{Errno, R};
+use st::family::{Family, Ip};
+use st::fd::Fd;
+use st::{addr, net, sys};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// What a call may say when memory was short at this or at the other end.
+const ALLOWED: [i32; 12] = [
+    libc::ENOMEM,
+    libc::ENOBUFS,
+    libc::EAGAIN,
+    libc::ENFILE,
+    libc::EMFILE,
+    libc::ECONNRESET,
+    libc::ECONNREFUSED,
+    libc::ECONNABORTED,
+    libc::EPIPE,
+    libc::ENOTCONN,
+    libc::ETIMEDOUT,
+    libc::EINPROGRESS,
+];
+
+fn put(file: &str, v: &str) -> bool {
+    std::fs::write(format!("/proc/thread-self/{file}"), v).is_ok()
+}
+
+/// One connection to and from itself; every result is counted.
+fn one(f: Family, seen: &mut BTreeMap<String, u64>) -> R<()> {
+    let (d, p) = f.triple(Ip::V4);
+    let mut note = |what: &str, e: Option<Errno>| {
+        let r = e.map_or("ok".into(), |e| e.to_string());
+        *seen.entry(format!("{what} {r}")).or_default() += 1;
+        match e {
+            Some(e) => Err(e),
+            None => Ok(()),
+        }
+    };
+    let mk = || -> R<Fd> {
+        let s = sys::socket(d, libc::SOCK_STREAM, p)?;
+        sys::set_timeo(s.raw(), libc::SO_RCVTIMEO, 3000)?;
+        sys::set_timeo(s.raw(), libc::SO_SNDTIMEO, 3000)?;
+        Ok(s)
+    };
+    let l = mk();
+    note("socket", l.as_ref().err().copied())?;
+    let l = l?;
+    let r = sys::bind(l.raw(), &SocketAddr::new(addr::loopback(Ip::V4), 0));
+    note("bind", r.err())?;
+    note("listen", sys::listen(l.raw(), 4).err())?;
+    let a = sys::sockname(l.raw())?;
+    let c = mk();
+    note("socket", c.as_ref().err().copied())?;
+    let c = c?;
+    note("connect", sys::connect(c.raw(), &a).err())?;
+    let s = sys::accept(l.raw());
+    note("accept", s.as_ref().err().copied())?;
+    let s = s?;
+    note("send", sys::send(c.raw(), b"abcd", 0).err())?;
+    match sys::recv_all(s.raw(), 4) {
+        Ok(b) if b == b"abcd" || b.is_empty() => note("recv", None),
+        Ok(b) => bail(&format!("received {b:?}: bytes were lost or made up")),
+        Err(e) => note("recv", Some(e)),
+    }
+}
+
+fn main() {
+    let a = Args::get();
+    let f = a.families()[0];
+    net::private().expect("private network namespace (root needed)");
+    let mut seen = BTreeMap::new();
+    let mut bad = Vec::new();
+    let mut judge = |r: R<()>| {
+        if let Err(e) = r {
+            if !ALLOWED.contains(&e.0) {
+                bad.push(e.to_string());
+            }
+        }
+    };
+    if a.opt("nth").is_some() {
+        // The first allocation fails, then the second, ... until a round has none left to fail.
+        for n in 1..4000 {
+            if !put("fail-nth", &n.to_string()) {
+                bail("kernel without fail-nth");
+            }
+            let r = one(f, &mut seen);
+            let left = std::fs::read_to_string("/proc/thread-self/fail-nth").unwrap_or_default();
+            put("fail-nth", "0");
+            judge(r);
+            if left.trim() != "0" {
+                println!("# {} allocations failed one by one", n - 1);
+                break;
+            }
+        }
+    } else {
+        if !put("make-it-fail", "1") {
+            bail("kernel without make-it-fail");
+        }
+        for _ in 0..a.num("rounds", 300) {
+            judge(one(f, &mut seen));
+        }
+        put("make-it-fail", "0");
+    }
+    for (k, n) in &seen {
+        println!("# {k}: {n}");
+    }
+    if let Err(e) = one(f, &mut BTreeMap::new()) {
+        bail(&format!("without faults: {e}"));
+    }
+    if !bad.is_empty() {
+        bail(&format!("errnos that memory does not explain: {bad:?}"));
+    }
+}
