@@ -13,7 +13,7 @@
 rsmc-b := $(obj)/rust/bindings
 
 ifdef CONFIG_CC_IS_CLANG
-rsmc-bg-cflags = $(c_flags)
+rsmc-bg-cflags = $(c_flags) -w
 else
 # The options libclang does not know, as the kernel itself lists them.
 rsmc-bg-skip := $(shell awk '/^bindgen_skip_c_flags/ { on = 1; sub(/^[^=]*=/, "") } \
