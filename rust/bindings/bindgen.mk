@@ -21,7 +21,8 @@ rsmc-bg-skip := $(shell awk '/^bindgen_skip_c_flags/ { on = 1; sub(/^[^=]*=/, ""
 rsmc-bg-cflags = $(filter-out $(rsmc-bg-skip),$(c_flags)) -w --target=x86_64-linux-gnu
 endif
 
-rsmc-bg-params := $(shell grep -Ev '^\#|^$$' $(srctree)/rust/bindgen_parameters)
+# `cfi_encoding` needs a language feature that external modules may not use.
+rsmc-bg-params := $(shell grep -Ev '^\#|^$$|cfi_encoding' $(srctree)/rust/bindgen_parameters)
 
 quiet_cmd_rsmc_bindgen = BINDGEN $@
       cmd_rsmc_bindgen = $(BINDGEN) $< $(rsmc-bg-flags) --rust-target 1.85 --use-core \
@@ -44,7 +45,7 @@ ifndef RSMC_BREAK_LAYOUT
 rsmc-bg-opaque := --opaque-type net --opaque-type ns_common
 endif
 rsmc-bg-opaque += --opaque-type 'ib_mad_notice_attr.*' --opaque-type ib_user_mad_reg_req \
-	--opaque-type socket_lock_t --opaque-type task_struct --opaque-type '.*_namespace' \
+	--opaque-type socket_lock_t --opaque-type inet6_dev --opaque-type task_struct --opaque-type '.*_namespace' \
 	--opaque-type 'socket_lock_t__bindgen_ty.*'
 
 $(rsmc-b)/bindings_generated.rs: private rsmc-bg-flags = $(rsmc-bg-params) $(rsmc-bg-opaque) \

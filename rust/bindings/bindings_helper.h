@@ -54,3 +54,6 @@ const unsigned int RUST_CONST_HELPER_EPOLLERR_RAW = (__force unsigned int)EPOLLE
 const unsigned int RUST_CONST_HELPER_EPOLLHUP_RAW = (__force unsigned int)EPOLLHUP;
 const unsigned int RUST_CONST_HELPER_EPOLLRDHUP_RAW = (__force unsigned int)EPOLLRDHUP;
 const unsigned int RUST_CONST_HELPER_EPOLLPRI_RAW = (__force unsigned int)EPOLLPRI;
+const int RUST_CONST_HELPER_DMA_TO_DEVICE_RAW = DMA_TO_DEVICE;
+const int RUST_CONST_HELPER_DMA_FROM_DEVICE_RAW = DMA_FROM_DEVICE;
+const int RUST_CONST_HELPER_DMA_BIDIRECTIONAL_RAW = DMA_BIDIRECTIONAL;

@@ -332,7 +332,7 @@ struct sk_buff *rsmc_helper_nlmsg_new(void)
 	return nlmsg_new(NLMSG_DEFAULT_SIZE, GFP_KERNEL);
 }
 
-void rsmc_helper_nlmsg_free(struct sk_buff *skb)
+void rsmc_helper_nlmsg_discard(struct sk_buff *skb)
 {
 	nlmsg_free(skb);
 }
@@ -589,13 +589,13 @@ bool rsmc_helper_ib_uses_virt_dma(struct ib_device *dev)
 }
 
 u64 rsmc_helper_ib_dma_map_page(struct ib_device *dev, struct page *page, size_t size,
-				enum dma_data_direction dir)
+				int dir)
 {
 	return ib_dma_map_page(dev, page, 0, size, dir);
 }
 
 void rsmc_helper_ib_dma_unmap_page(struct ib_device *dev, u64 addr, size_t size,
-				   enum dma_data_direction dir)
+				   int dir)
 {
 	ib_dma_unmap_page(dev, addr, size, dir);
 }
@@ -606,13 +606,13 @@ int rsmc_helper_ib_dma_mapping_error(struct ib_device *dev, u64 addr)
 }
 
 void rsmc_helper_ib_dma_sync_for_cpu(struct ib_device *dev, u64 addr, size_t size,
-				     enum dma_data_direction dir)
+				     int dir)
 {
 	ib_dma_sync_single_for_cpu(dev, addr, size, dir);
 }
 
 void rsmc_helper_ib_dma_sync_for_device(struct ib_device *dev, u64 addr, size_t size,
-					enum dma_data_direction dir)
+					int dir)
 {
 	ib_dma_sync_single_for_device(dev, addr, size, dir);
 }

@@ -25,14 +25,14 @@ impl<T> Fifo<T> {
         self.items.len().saturating_sub(self.head)
     }
 
-    /// Makes room for one more item, so that [`Fifo::push`] cannot fail.
+    /// Makes room for `more` items, so that as many [`Fifo::push`]es cannot fail.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn reserve(&mut self, flags: kernel::alloc::Flags) -> Result {
+    pub(crate) fn reserve(&mut self, more: usize, flags: kernel::alloc::Flags) -> Result {
         self.compact();
-        self.items.reserve(1, flags)?;
+        self.items.reserve(more, flags)?;
         Ok(())
     }
 

@@ -74,6 +74,12 @@ struct Queues {
 }
 
 impl Queues {
+    /// Room for one more connection and for the results of all handshakes under way.
+    fn reserve(&mut self) -> Result {
+        let more = self.pending_count.saturating_add(1);
+        self.ready.reserve(more, GFP_KERNEL)
+    }
+
     fn held(&self) -> usize {
         self.ready.len().saturating_add(self.pending_count)
     }
@@ -172,7 +178,7 @@ impl Listener {
                 return Ok(());
             }
             // Room for the result, so that a handshake that has ended cannot fail for memory.
-            if let Err(err) = queues.ready.reserve(GFP_KERNEL) {
+            if let Err(err) = queues.reserve() {
                 drop(queues);
                 child.abort();
                 return Err(err);
@@ -230,7 +236,7 @@ impl Listener {
 
     fn push_ready(&self, ready: Ready) {
         let mut queues = self.queues.lock();
-        let rejected = if queues.closed || queues.ready.reserve(GFP_KERNEL).is_err() {
+        let rejected = if queues.closed || queues.reserve().is_err() {
             Some(ready)
         } else {
             self.hold(&mut queues);

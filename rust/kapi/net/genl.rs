@@ -218,7 +218,7 @@ impl<T: Family> Registration<T> {
                 .and_then(|()| answer.done());
             if let Err(err) = listed {
                 // SAFETY: The message is ours and nobody else has it.
-                unsafe { bindings::nlmsg_free(reply) };
+                unsafe { bindings::nlmsg_discard(reply) };
                 return Err(err);
             }
             // SAFETY: The message is complete; the function takes it over.

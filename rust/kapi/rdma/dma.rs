@@ -29,11 +29,11 @@ pub enum Direction {
 }
 
 impl Direction {
-    fn as_raw(self) -> bindings::dma_data_direction {
+    fn as_raw(self) -> i32 {
         match self {
-            Direction::ToDevice => bindings::dma_data_direction_DMA_TO_DEVICE,
-            Direction::FromDevice => bindings::dma_data_direction_DMA_FROM_DEVICE,
-            Direction::Bidirectional => bindings::dma_data_direction_DMA_BIDIRECTIONAL,
+            Direction::ToDevice => bindings::DMA_TO_DEVICE_RAW,
+            Direction::FromDevice => bindings::DMA_FROM_DEVICE_RAW,
+            Direction::Bidirectional => bindings::DMA_BIDIRECTIONAL_RAW,
         }
     }
 }
@@ -175,7 +175,7 @@ impl DmaMap {
     fn each_page(
         &self,
         range: Range<usize>,
-        f: impl Fn(*mut bindings::ib_device, u64, usize, bindings::dma_data_direction),
+        f: impl Fn(*mut bindings::ib_device, u64, usize, i32),
     ) -> Option<()> {
         let mut at = range.start;
         while at < range.end {
