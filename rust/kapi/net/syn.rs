@@ -350,8 +350,8 @@ impl Hooks {
         )?;
         // SAFETY: The namespace lives as long as `sock`; the operations are pinned and stay until
         // `drop`.
-        let ret =
-            to_result(unsafe { bindings::nf_register_net_hooks(net, hooks.ops.get().cast(), 2) });
+        let ret = unsafe { bindings::nf_register_net_hooks(net, hooks.ops.get().cast(), 2) };
+        let ret = to_result(ret);
         if let Err(err) = ret {
             // Nothing is registered: free the memory without undoing it.
             // SAFETY: The value is not used again, and moving a box does not move what it holds.

@@ -40,7 +40,7 @@ const SLOT_WAIT_MS: u32 = 5_000;
 /// What becomes of a queue pair's work.
 ///
 /// All methods are called from the context of the completion queue, one at a time for each queue
-/// pair except [`Handler::failed`]; with [`PollContext::Softirq`] they must not sleep.
+/// pair except [`Handler::failed`]; with [`PollContext::Softirq`](super::cq::PollContext::Softirq) they must not sleep.
 pub trait Handler: Send + Sync + 'static {
     /// What a chain carries to its completion, for example a counted reference of a connection.
     type Token: Send + 'static;
@@ -295,7 +295,7 @@ impl<H: Handler> Channel<H> {
         Ok(self.pd()?.device().clone())
     }
 
-    /// Makes the key of `mr` work, and waits for that. Needs [`ReadyToSend`]; sleeps.
+    /// Makes the key of `mr` work, and waits for that. Needs [`ReadyToSend`](super::qp::ReadyToSend); sleeps.
     ///
     /// # Errors
     ///

@@ -108,7 +108,7 @@ struct Registered {
 ///
 /// # Invariants
 ///
-/// `CLIENT` is this object's [`Shared`], which is registered.
+/// `CLIENT` is this object's `Shared`, which is registered.
 pub struct Client(Pin<KBox<Shared>>);
 
 // SAFETY: The only thing done with it is dropping, which any thread may do.

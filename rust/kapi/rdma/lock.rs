@@ -18,7 +18,7 @@ pub struct SpinLockBhBackend;
 /// A spinlock that may be taken in process and in softirq context.
 pub type SpinLockBh<T> = Lock<T, SpinLockBhBackend>;
 
-/// Creates a [`SpinLockBh`](crate::rdma::lock::SpinLockBh) initialiser with a new lock class.
+/// Creates a [`SpinLockBh`] initialiser with a new lock class.
 #[macro_export]
 macro_rules! new_spinlock_bh {
     ($inner:expr, $name:literal) => {

@@ -20,7 +20,7 @@
 //! forgets one blocks the removal; it never makes the kernel touch freed memory.
 //!
 //! Handles may be dropped in any context, softirq included: what must sleep to be destroyed is
-//! destroyed by a workqueue of the client ([`reap`]).
+//! destroyed by a workqueue of the client (`reap`).
 //!
 //! A connection from beginning to end:
 //!

@@ -88,7 +88,7 @@ pub struct Stack {
 }
 
 fn pattern(id: usize, side: usize, pos: u64) -> u8 {
-    let x = (pos + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ ((id as u64) << 40 | side as u64);
+    let x = (pos + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (((id as u64) << 40) | side as u64);
     (x.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 56) as u8
 }
 

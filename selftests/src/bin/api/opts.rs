@@ -21,7 +21,10 @@ crate::scenarios!(
 );
 
 fn hex(v: &[u8]) -> String {
-    v.iter().map(|b| format!("{b:02x}")).collect()
+    v.iter()
+        .map(|b| format!("{b:02x}"))
+        .collect::<Vec<_>>()
+        .concat()
 }
 
 fn opts_identity(t: &mut T) {

@@ -2,9 +2,8 @@
 
 //! rustdoc without warnings.
 
-use super::{complaints, style, Complaints, KERNEL};
+use super::{complaints, style, Complaints};
 use crate::cache;
-use crate::kernel;
 use crate::sysroot;
 use anyhow::{bail, Context, Result};
 use std::fs;
@@ -12,7 +11,6 @@ use std::fs;
 /// Documents the module's crates with the very command line Kbuild compiled
 /// them with (the kernel has no rustdoc target for external modules).
 pub fn module() -> Result<Complaints> {
-    let kernel = kernel::get(KERNEL)?;
     let built = style::clippy_build()?;
     let out = cache::work().join("doc");
     let mut found = Vec::new();
@@ -22,7 +20,7 @@ pub fn module() -> Result<Complaints> {
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         let mut command = sysroot::get()?.command("sh");
         command
-            .current_dir(&kernel.build)
+            .current_dir(&built.tree)
             .args(["-c", &rustdoc(&text)?])
             // As the kernel's Makefile does: the crates use language features by name.
             .env("RUSTC_BOOTSTRAP", "1")

@@ -212,12 +212,12 @@ impl<'a> Session<'a> {
     fn prepare(&mut self, test: &Test) -> Result<()> {
         self.boot()?;
         let wanted = test.modules()?;
-        for index in 0..self.guests() {
-            if self.loaded[index] != wanted[index] || test.reload {
+        for (index, wanted) in wanted.into_iter().enumerate().take(self.guests()) {
+            if self.loaded[index] != wanted || test.reload {
                 self.must(index, &["module.sh", "unload", self.loaded[index].word()])?;
                 self.loaded[index] = Module::None;
-                self.must(index, &["module.sh", "load", wanted[index].word()])?;
-                self.loaded[index] = wanted[index];
+                self.must(index, &["module.sh", "load", wanted.word()])?;
+                self.loaded[index] = wanted;
             }
         }
         let topology = self.topology.to_string();

@@ -14,7 +14,7 @@ use crate::ktap::Point;
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::io::{Stdout, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
@@ -194,7 +194,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
 fn run_group(
     group: &Group,
     kernel: &Kernel,
-    module: &PathBuf,
+    module: &Path,
     programs: &[PathBuf],
     report: &Shared<Stdout>,
 ) {
