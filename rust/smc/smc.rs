@@ -87,21 +87,15 @@ struct Rsmc {
     _namespaces: Pin<KBox<netns::Registration<namespace::Namespace>>>,
 }
 
-impl kernel::Module for Rsmc {
-    fn init(module: &'static ThisModule) -> Result<Self> {
+impl Rsmc {
+    fn load(module: &'static ThisModule) -> Result<Self> {
         let namespaces = netns::Registration::new()?;
         let queue = queue::Registration::new(c"rsmc")?;
         let hub = shared::Core::new()?;
         let core = shared::CORE.install(hub.clone())?;
         let devices = Arc::new(shared::Devices(hub), GFP_KERNEL)?;
         let devices = Client::register(c"rsmc", devices)?;
-        let family = family::Registration::new(module, &NAMES).inspect_err(|err| {
-            if err.to_errno() == EEXIST.to_errno() {
-                pr_err!(
-                    "AF_SMC is taken: unload the in-tree module first (modprobe -r smc_diag smc)\n"
-                );
-            }
-        })?;
+        let family = family::Registration::new(module, &NAMES)?;
         Ok(Self {
             _netlink: genl::Registration::new(module)?,
             _pnet: genl::Registration::new(module)?,
@@ -111,6 +105,19 @@ impl kernel::Module for Rsmc {
             _core: core,
             _queue: queue,
             _namespaces: namespaces,
+        })
+    }
+}
+
+impl kernel::Module for Rsmc {
+    fn init(module: &'static ThisModule) -> Result<Self> {
+        Self::load(module).map_err(|err| {
+            // Whatever step has met it first: sysctls, netlink families, the address family.
+            if family::is_taken(family::AF_SMC, module) {
+                pr_err!("AF_SMC is taken by the in-tree module smc: modprobe -r smc_diag smc\n");
+                return EEXIST;
+            }
+            err
         })
     }
 }

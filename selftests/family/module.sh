@@ -12,7 +12,7 @@ has_alias() { modinfo -F alias "$RSMC_KO" | grep -qx "$1"; }
 has_row() { awk -v n="$1" '$1 == n { f = 1 } END { exit !f }' /proc/net/protocols; }
 unload() { wait_for 5 rmmod rsmc; }
 
-ktap_plan 22
+ktap_plan 21
 
 for a in net-pf-43 net-pf-2-proto-256-type-1 net-pf-10-proto-256-type-1; do
 	check "alias.$a" has_alias "$a"

@@ -36,6 +36,37 @@ pub struct Names {
 /// `AF_SMC`.
 pub const AF_SMC: i32 = bindings::AF_SMC as i32;
 
+/// Whether somebody has registered the address family `family`. To be asked when loading has
+/// failed: the answer costs a registration for a moment.
+pub fn is_taken(family: i32, module: &'static ThisModule) -> bool {
+    let mut probe = bindings::net_proto_family {
+        family,
+        create: Some(refuse),
+        owner: module.as_ptr(),
+    };
+    // SAFETY: The structure outlives its registration, which ends before this function does;
+    // `sock_unregister` waits for those who have seen it.
+    unsafe {
+        if bindings::sock_register(&raw mut probe) != 0 {
+            return true;
+        }
+        bindings::sock_unregister(family);
+    }
+    false
+}
+
+/// # Safety
+///
+/// Only called by the kernel.
+unsafe extern "C" fn refuse(
+    _net: *mut kernel::bindings::net,
+    _sock: *mut bindings::socket,
+    _protocol: ffi::c_int,
+    _kern: ffi::c_int,
+) -> ffi::c_int {
+    errno::EAFNOSUPPORT.error().to_errno()
+}
+
 static NAMES: Atomic<*mut Names> = Atomic::new(ptr::null_mut());
 /// The rows of `/proc/net/protocols` while they are registered: `tables::ROWS` of them.
 static ROWS: Atomic<*mut bindings::proto> = Atomic::new(ptr::null_mut());
