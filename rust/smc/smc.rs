@@ -7,7 +7,7 @@
 //! (the `smc_proto` crate has them).
 //!
 //! An SMC socket is a TCP socket with another operations table (see `kapi::net::overlay`). A client
-//! starts in [`connect`], a server in [`listen`]; both end in SMC or in [`fallback`].
+//! starts in `connect`, a server in `listen`; both end in SMC or in `fallback`.
 
 #![forbid(unsafe_code)]
 
