@@ -190,6 +190,19 @@ bool rsmc_helper_sk_linger_zero(const struct sock *sk)
 	return sock_flag(sk, SOCK_LINGER) && !READ_ONCE(sk->sk_lingertime);
 }
 
+/* Jiffies that close() may wait for what is unsent; 0 for not at all. */
+unsigned long rsmc_helper_sk_linger_timeout(const struct sock *sk)
+{
+	if (!sock_flag(sk, SOCK_LINGER) || (current->flags & PF_EXITING))
+		return 0;
+	return READ_ONCE(sk->sk_lingertime);
+}
+
+bool rsmc_helper_sk_has_unread(const struct sock *sk)
+{
+	return !skb_queue_empty_lockless(&sk->sk_receive_queue);
+}
+
 bool rsmc_helper_sk_oob_inline(const struct sock *sk)
 {
 	return sock_flag(sk, SOCK_URGINLINE);

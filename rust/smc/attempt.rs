@@ -120,7 +120,6 @@ impl Attempt {
                 group.await_events(waiter(), 0);
             }
         }
-        conn.expose();
         let (qpn, psn) = group.queue_pair();
         let announced = conn.announce().ok_or(Reason::Internal)?;
         Ok(Acquired {
@@ -244,6 +243,20 @@ impl Attempt {
             group.send_to()?;
         }
         Ok(())
+    }
+
+    /// A message that names our buffer goes out.
+    pub(crate) fn expose(&self) {
+        if let Some(conn) = &self.conn {
+            conn.expose();
+        }
+    }
+
+    /// The peer has declined.
+    pub(crate) fn declined(&self) {
+        if let Some(conn) = &self.conn {
+            conn.peer_declined();
+        }
     }
 
     /// Allows the link to send, and makes the memory keys work. Sleeps.

@@ -7,12 +7,13 @@
 
 use crate::{
     conn::{now, SmcConn},
+    crossing,
     fallback::{Fallback, Role},
     listen::{Listener, Ready, Verdict},
     local::LocalPort,
     namespace,
     shared::CORE,
-    talk::{strip_decline, Progress, Talk, Waiter}, //
+    talk::{Progress, Talk, Waiter}, //
 };
 use kapi::{
     net::{sock::OwnedSock, socket::OwnedSocket},
@@ -184,11 +185,11 @@ fn conclude(socket: &OwnedSocket, talk: KBox<Talk>, outcome: Outcome) -> Option<
                 talk.out_of_sync();
             }
             drop(talk);
-            if strip {
-                strip_decline(socket.sock());
-            }
             match peer {
                 Some(peer) => Some(Verdict::Tcp(Fallback::declined(Role::Server, peer.code()))),
+                None if strip && !crossing::is_settled(socket.sock()) => {
+                    Some(Verdict::Tcp(Fallback::crossed(Role::Server, reason)))
+                }
                 None => own(reason),
             }
         }

@@ -76,6 +76,9 @@ pub(crate) struct SmcConn {
     recv_size: RingSize,
     send: Ring,
     remote: SetOnce<Remote>,
+    /// 1 after shutdown(SHUT_RD). TCP's own bit is of no use: it also says that the peer's FIN has
+    /// come, which may overtake data that is still on its way by RDMA.
+    read_shut: Atomic<u32>,
     #[pin]
     lease: Mutex<Option<Lease>>,
     /// Serialises programs that write.
@@ -153,6 +156,7 @@ impl SmcConn {
                 recv_size,
                 send,
                 remote: SetOnce::new(),
+                read_shut: Atomic::new(0),
                 lease <- new_mutex!(Some(lease), "rsmc::SmcConn::lease"),
                 writers <- new_mutex!((), "rsmc::SmcConn::writers"),
                 readers <- new_mutex!((), "rsmc::SmcConn::readers"),
@@ -236,6 +240,11 @@ impl SmcConn {
         self.proto.lock().expose();
     }
 
+    /// The peer has declined: it will not write into our buffer.
+    pub(crate) fn peer_declined(&self) {
+        self.proto.lock().peer_declined();
+    }
+
     /// The handshake has ended well.
     ///
     /// # Errors
@@ -256,12 +265,13 @@ impl SmcConn {
     pub(crate) fn on_cdc(self: &Arc<Self>, cdc: &Cdc) {
         let actions = {
             let mut proto = self.proto.lock();
+            let settings = self.sync_settings(&mut proto);
             match proto.on_cdc(cdc, now()) {
                 Ok(actions) => {
                     if actions.has(Actions::URGENT) {
-                        actions | self.fetch_urgent(&mut proto)
+                        settings | actions | self.fetch_urgent(&mut proto)
                     } else {
-                        actions
+                        settings | actions
                     }
                 }
                 // No correct peer sends this.
@@ -280,6 +290,44 @@ impl SmcConn {
             }
         }
         Actions::NONE
+    }
+
+    /// Takes over what setsockopt() has told TCP.
+    pub(crate) fn sync_settings(&self, proto: &mut Conn) -> Actions {
+        let inline = self.sock.oob_inline();
+        if proto.oob_inline() == inline {
+            Actions::NONE
+        } else {
+            proto.set_oob_inline(inline)
+        }
+    }
+
+    /// Sends what is held back: TCP_NODELAY was set or TCP_CORK cleared.
+    pub(crate) fn push(self: &Arc<Self>) {
+        let actions = self.proto.lock().push();
+        self.perform(actions);
+    }
+
+    /// The peer broke the protocol. Any context.
+    pub(crate) fn fail(self: &Arc<Self>) {
+        let actions = self.proto.lock().fail();
+        self.perform(actions);
+    }
+
+    /// The program wants to read no more: as with TCP nobody is told, and what arrives nevertheless
+    /// can be read, but a read that finds nothing does not wait.
+    pub(crate) fn shut_read(&self) {
+        self.read_shut.store(1, Relaxed);
+    }
+
+    /// Whether [`SmcConn::shut_read`] was called.
+    pub(crate) fn is_read_shut(&self) -> bool {
+        self.read_shut.load(Relaxed) != 0
+    }
+
+    /// Whether close() or shutdown() still waits for bytes that are not sent.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.proto.lock().is_draining()
     }
 
     /// The link is gone. Any context.

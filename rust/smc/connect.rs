@@ -10,12 +10,13 @@
 use crate::{
     clc,
     conn::now,
+    crossing,
     fallback::{Fallback, Role},
     local::LocalPort,
     namespace,
     shared::CORE,
     socket::{hint, Phase, Socket},
-    talk::{strip_decline, Progress, Talk, Waiter}, //
+    talk::{Progress, Talk, Waiter}, //
 };
 use kapi::{
     errno::{self, Errno},
@@ -242,6 +243,9 @@ fn decide(this: &Arc<Socket>, phase: &mut Phase) -> bool {
 
 fn become_tcp(this: &Socket, phase: &mut Phase, fallback: Fallback) {
     this.set_fallback(phase, fallback);
+    if fallback.crossing {
+        return;
+    }
     let guard = this.sock.lock();
     if let Some(socket) = guard.socket() {
         socket.become_native();
@@ -307,11 +311,11 @@ fn conclude(this: &Arc<Socket>, talk: KBox<Talk>, outcome: Outcome) {
                     talk.out_of_sync();
                 }
                 drop(talk);
-                if strip {
-                    strip_decline(&this.sock);
-                }
                 let fallback = match peer {
                     Some(peer) => Fallback::declined(Role::Client, peer.code()),
+                    None if strip && !crossing::is_settled(&this.sock) => {
+                        Fallback::crossed(Role::Client, reason)
+                    }
                     None => Fallback::own(Role::Client, reason),
                 };
                 if this.may_fall_back(&mut phase, &fallback).is_ok() {

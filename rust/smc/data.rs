@@ -17,9 +17,14 @@ use kapi::{
 };
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
-    conn::{Conn, RecvState, SendError, SendHint, UrgentError},
+    conn::{Actions, Conn, RecvState, SendError, SendHint, State, UrgentError},
     wire::cdc::StateFlags, //
 };
+
+/// `how` of shutdown().
+const SHUT_RD: i32 = 0;
+const SHUT_WR: i32 = 1;
+const SHUT_RDWR: i32 = 2;
 
 /// sendmsg(): blocking, it takes everything.
 ///
@@ -166,6 +171,7 @@ pub(crate) fn receive(
                 }
                 return Ok(got);
             }
+            RecvState::Empty if conn.is_read_shut() => return Ok(got),
             RecvState::Empty => (),
         }
         if got >= target && got > 0 || wanted == 0 {
@@ -175,7 +181,7 @@ pub(crate) fn receive(
         let waited = wait::until(socket, wait::Kind::Shared, timeout, || {
             match conn.proto.lock().recv_state() {
                 RecvState::Data(there) => there as usize > seen,
-                RecvState::Empty => false,
+                RecvState::Empty => conn.is_read_shut(),
                 _ => true,
             }
         });
@@ -206,7 +212,11 @@ fn take(
 ) -> Result<Took> {
     let _reader = conn.readers.lock();
     let peeked = if peek { u32::try_from(before)? } else { 0 };
-    let view = conn.proto.lock().recv_view(peeked);
+    let (settings, view) = {
+        let mut proto = conn.proto.lock();
+        (conn.sync_settings(&mut proto), proto.recv_view(peeked))
+    };
+    conn.perform(settings);
     if view.at_mark && before > 0 {
         return Ok(Took {
             bytes: 0,
@@ -254,7 +264,11 @@ fn take(
 
 fn receive_urgent(conn: &Arc<SmcConn>, msg: &mut Message<'_>) -> Result<usize> {
     let peek = msg.has(flags::MSG_PEEK);
-    let byte = conn.proto.lock().take_urgent(peek);
+    let (settings, byte) = {
+        let mut proto = conn.proto.lock();
+        (conn.sync_settings(&mut proto), proto.take_urgent(peek))
+    };
+    conn.perform(settings);
     match byte {
         Ok(byte) => {
             msg.set_result_flag(flags::MSG_OOB);
@@ -296,7 +310,7 @@ pub(crate) fn poll(conn: &Arc<SmcConn>, socket: &file::Socket, poll: &Poll<'_>) 
             events |= flags::EPOLLIN | flags::EPOLLRDNORM;
         }
     }
-    if peer_has_ended(&proto) {
+    if peer_has_ended(&proto) || conn.is_read_shut() {
         events |= flags::EPOLLRDHUP | flags::EPOLLIN | flags::EPOLLRDNORM;
     }
     if proto.has_urgent() {
@@ -344,13 +358,24 @@ pub(crate) fn ioctl(conn: &Arc<SmcConn>, command: u32) -> Result<Option<i32>> {
 ///
 /// `EINVAL` for a `how` that is none, `ENOTCONN` when the connection has ended.
 pub(crate) fn shutdown(conn: &Arc<SmcConn>, how: i32) -> Result {
-    let actions = match how {
-        // What arrives is thrown away by the next read, as with TCP nobody is told.
-        0 => return Ok(()),
-        1 => conn.proto.lock().shutdown_write(now()),
-        2 => conn.proto.lock().shutdown_both(now()),
+    let (send, receive) = match how {
+        SHUT_RD => (false, true),
+        SHUT_WR => (true, false),
+        SHUT_RDWR => (true, true),
         _ => return Err(EINVAL),
     };
+    let actions = {
+        let mut proto = conn.proto.lock();
+        match (proto.state(), send, receive) {
+            (State::Closed, ..) => return Err(errno::ENOTCONN.into()),
+            (_, true, true) => proto.shutdown_both(now()),
+            (_, true, false) => proto.shutdown_write(now()),
+            _ => Actions::NONE,
+        }
+    };
+    if receive {
+        conn.shut_read();
+    }
     conn.perform(actions);
     conn.sock().wake_state();
     Ok(())

@@ -24,6 +24,8 @@ pub(crate) struct Fallback {
     pub(crate) reason: Reason,
     /// The diagnosis that the peer's decline carried; 0 without one.
     pub(crate) peer_diagnosis: u32,
+    /// The peer may have declined at the same time as we; see [`crate::crossing`].
+    pub(crate) crossing: bool,
 }
 
 impl Fallback {
@@ -33,6 +35,15 @@ impl Fallback {
             role,
             reason,
             peer_diagnosis: 0,
+            crossing: false,
+        }
+    }
+
+    /// Our own decision, of which the peer's decline may not know; see [`crate::crossing`].
+    pub(crate) fn crossed(role: Role, reason: Reason) -> Self {
+        Self {
+            crossing: true,
+            ..Self::own(role, reason)
         }
     }
 
@@ -42,6 +53,7 @@ impl Fallback {
             role,
             reason: Reason::PeerDeclined,
             peer_diagnosis,
+            crossing: false,
         }
     }
 }

@@ -376,14 +376,15 @@ fn hand_out(socket: &file::Socket, new: &file::Socket, ready: Ready) -> Result<A
         Verdict::Tcp(fallback) => {
             let data = Socket::new(ready.sock.sock(), Phase::Fallback(fallback))?;
             new.adopt(socket, ready.sock);
-            new.become_native();
+            if !fallback.crossing {
+                new.become_native();
+            }
             Ok(data)
         }
         Verdict::Smc(conn) => match Socket::new(ready.sock.sock(), Phase::Smc(conn.clone())) {
             Ok(data) => {
                 new.adopt(socket, ready.sock);
-                // Without it the end of the TCP connection would not be noticed early.
-                let _ = data.start_watching(new);
+                data.watch_accepted(new);
                 Ok(data)
             }
             Err(err) => {

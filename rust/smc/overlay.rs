@@ -4,6 +4,7 @@
 
 use crate::{
     connect,
+    crossing,
     data,
     listen,
     socket::{Phase, Socket},
@@ -19,6 +20,8 @@ use smc_proto::reason::Reason;
 
 /// `O_NONBLOCK` among the flags of connect().
 const O_NONBLOCK: i32 = 0o4000;
+/// The receiving direction among the bits of a socket's shutdown.
+const RECEIVE: u8 = 1;
 /// `how` of shutdown() for the sending direction alone.
 const SHUT_WR: i32 = 1;
 
@@ -47,8 +50,8 @@ impl Overlay for Smc {
         data.attached(socket);
     }
 
-    fn release(data: Arc<Socket>, _socket: &file::Socket) {
-        data.close();
+    fn release(data: Arc<Socket>, socket: &file::Socket) {
+        data.close(socket);
     }
 
     fn connect(data: &Arc<Socket>, socket: &file::Socket, addr: &Addr<'_>, flags: i32) -> Result {
@@ -84,6 +87,12 @@ impl Overlay for Smc {
             // TCP is connected, the program is not yet.
             return native & (flags::EPOLLERR | flags::EPOLLHUP);
         }
+        if crossing::is_open(data) {
+            let hidden = crossing::is_still_open(data, socket);
+            if hidden || !data.sock.has_unread() && data.sock.shutdown_mask() & RECEIVE == 0 {
+                return native & !(flags::EPOLLIN | flags::EPOLLRDNORM);
+            }
+        }
         native
     }
 
@@ -102,7 +111,8 @@ impl Overlay for Smc {
         result
     }
 
-    fn ioctl(data: &Arc<Socket>, _socket: &file::Socket, command: u32) -> Result<Option<i32>> {
+    fn ioctl(data: &Arc<Socket>, socket: &file::Socket, command: u32) -> Result<Option<i32>> {
+        crossing::is_still_open(data, socket);
         match data.smc() {
             Some(conn) => data::ioctl(conn, command),
             None => Ok(None),
@@ -131,6 +141,7 @@ impl Overlay for Smc {
         let nonblock = msg.has(flags::MSG_DONTWAIT) || msg.has(flags::MSG_ERRQUEUE);
         if !msg.has(flags::MSG_ERRQUEUE) {
             Self::settle(data, socket, data.sock.receive_timeout(nonblock))?;
+            crossing::settle(data, socket, data.sock.receive_timeout(nonblock))?;
         }
         match data.smc() {
             Some(conn) => data::receive(conn, socket, msg),
@@ -141,6 +152,7 @@ impl Overlay for Smc {
     fn splice(data: &Arc<Socket>, socket: &file::Socket, splice: &mut Splice<'_>) -> Result<usize> {
         let nonblock = splice.nonblock();
         Self::settle(data, socket, data.sock.receive_timeout(nonblock))?;
+        crossing::settle(data, socket, data.sock.receive_timeout(nonblock))?;
         if data.smc().is_some() {
             return socket.copy_splice(splice);
         }

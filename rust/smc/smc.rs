@@ -25,6 +25,7 @@ mod conn;
 mod connect;
 
 mod counters;
+mod crossing;
 mod data;
 mod eid;
 mod fallback;

@@ -23,7 +23,8 @@ use kapi::{
     sys::{
         hook::{Notify, TimerHook, WaitHook},
         queue,
-        roster::Link, //
+        roster::Link,
+        wait, //
     }, //
 };
 use kernel::{
@@ -110,6 +111,8 @@ pub(crate) mod hint {
     pub(crate) const LISTENING: u32 = 2;
     /// An SMC connection.
     pub(crate) const SMC: u32 = 3;
+    /// TCP, but the head of the stream may be a decline; see [`crate::crossing`].
+    pub(crate) const CROSSING: u32 = 4;
 }
 
 impl_has_work! {
@@ -138,6 +141,7 @@ impl Socket {
                 }
                 hint::SMC
             }
+            Phase::Fallback(fallback) if fallback.crossing => hint::CROSSING,
             _ => hint::NONE,
         };
         let strict = setting(Sysctl::Strict);
@@ -172,8 +176,14 @@ impl Socket {
                 .counters
                 .fell_back(&fallback, &self.sock.peer_addr());
         }
+        let crossing = fallback.crossing;
         *phase = Phase::Fallback(fallback);
-        self.hint.store(hint::NONE, Relaxed);
+        let hint = if crossing {
+            hint::CROSSING
+        } else {
+            hint::NONE
+        };
+        self.hint.store(hint, Relaxed);
     }
 
     /// Makes `phase` an SMC connection. The caller holds the lock.
@@ -225,13 +235,31 @@ impl Socket {
         drop(timer);
     }
 
+    /// Whether the TCP connection beneath an SMC connection, on which nothing should happen any
+    /// more, may have been reset or carry something: such as the decline of a peer that could not
+    /// finish the handshake. True after a FIN, too.
+    #[inline]
+    fn tcp_has_spoken(&self) -> bool {
+        self.sock.state() == state::CLOSE || self.sock.has_unread()
+    }
+
+    /// Watches a connection that accept() hands out.
+    pub(crate) fn watch_accepted(self: &Arc<Self>, socket: &file::Socket) {
+        // Without the watch the end of the TCP connection would only be noticed later.
+        let _ = self.start_watching(socket);
+        if self.tcp_has_spoken() {
+            // Before the watch began.
+            Self::kick(self);
+        }
+    }
+
     /// Queues [`Socket::run`].
     pub(crate) fn kick(this: &Arc<Self>) {
         let _ = queue::enqueue::<_, 0>(this.clone());
     }
 
     /// The end of the file.
-    pub(crate) fn close(&self) {
+    pub(crate) fn close(&self, socket: &file::Socket) {
         self.detached();
         let old = {
             let mut phase = self.phase.lock();
@@ -251,6 +279,11 @@ impl Socket {
                     CloseMode::Graceful
                 };
                 conn.close(mode);
+                let timeout = self.sock.linger_timeout();
+                if timeout != 0 {
+                    // SO_LINGER: what the time did not suffice for goes on in the background.
+                    let _ = wait::until(socket, wait::Kind::Shared, timeout, || !conn.is_draining());
+                }
             }
             _ => (),
         }
@@ -262,7 +295,7 @@ impl Notify for Socket {
         let wanted = match this.hint.load(Relaxed) {
             hint::CONNECTING => true,
             hint::LISTENING => crate::option::offers_outstanding(),
-            hint::SMC => this.sock.state() == state::CLOSE,
+            hint::SMC => this.tcp_has_spoken(),
             _ => false,
         };
         if wanted {
@@ -287,6 +320,8 @@ impl WorkItem for Socket {
                 drop(phase);
                 if this.sock.state() == state::CLOSE {
                     conn.on_tcp_dead();
+                } else if matches!(this.sock.receive(&mut [0], true), Ok(1..)) {
+                    conn.fail();
                 }
             }
             _ => {

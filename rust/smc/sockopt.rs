@@ -32,6 +32,8 @@ const SMC_LIMIT_HS: i32 = 1;
 
 const IPPROTO_TCP: i32 = 6;
 const IPPROTO_IPV6: i32 = 41;
+const TCP_NODELAY: i32 = 1;
+const TCP_CORK: i32 = 3;
 const TCP_REPAIR: i32 = 19;
 const TCP_FASTOPEN: i32 = 23;
 const TCP_SAVE_SYN: i32 = 27;
@@ -116,6 +118,13 @@ pub(crate) fn set(
                     // The family still needs it.
                     return Ok(Handled::Done);
                 }
+            }
+            Ok(Handled::Native)
+        }
+        (IPPROTO_TCP, TCP_NODELAY | TCP_CORK) => {
+            let on = option.int()? != 0;
+            if let (Some(conn), true) = (this.smc(), on == (option.name() == TCP_NODELAY)) {
+                conn.push();
             }
             Ok(Handled::Native)
         }

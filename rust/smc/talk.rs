@@ -22,7 +22,6 @@ use smc_proto::{
     error::ReadError,
     handshake::{
         server,
-        strip::{self, Verdict},
         Client,
         Facts,
         Input,
@@ -33,7 +32,7 @@ use smc_proto::{
     },
     reason::Reason,
     time::Instant,
-    wire::clc::{self, ClcReader, Message, MsgType, Proposal}, //
+    wire::clc::{self, ClcReader, Header, Message, MsgType, Proposal}, //
 };
 
 /// Who goes on with a handshake when something has happened.
@@ -246,6 +245,12 @@ impl Talk {
         let Some(bytes) = len.ok().and_then(|len| buf.get(..len)) else {
             return false;
         };
+        let head = bytes
+            .first_chunk()
+            .and_then(|head| Header::parse(head).ok());
+        if let Some(MsgType::Accept | MsgType::Confirm) = head.map(|head| head.kind) {
+            self.attempt.expose();
+        }
         // The send buffer of a connection that nobody has used takes a message whole.
         sock.send(bytes) == Ok(bytes.len())
     }
@@ -325,7 +330,10 @@ impl Talk {
             }
             Ok(Message::Accept(accept)) => self.input(Input::Accept(&accept)),
             Ok(Message::Confirm(confirm)) => self.input(Input::Confirm(&confirm)),
-            Ok(Message::Decline(decline)) => self.input(Input::Decline(&decline)),
+            Ok(Message::Decline(decline)) => {
+                self.attempt.declined();
+                self.input(Input::Decline(&decline))
+            }
             Err(error) => self.input(Input::Broken(ReadError::Malformed(error))),
         }
     }
@@ -348,18 +356,5 @@ fn look(sock: &Sock) -> Heard {
         // An eyecatcher with nonsense behind it is taken, too, and fails then.
         Ok(_) | Err(_) if there == HEADER => Heard::Message,
         Ok(_) | Err(_) => Heard::Nothing,
-    }
-}
-
-/// Takes a decline that has crossed ours out of the program's data.
-pub(crate) fn strip_decline(sock: &Sock) {
-    let mut first = [0; clc::decline::MAX_LEN];
-    let Ok(there) = sock.receive(&mut first, true) else {
-        return;
-    };
-    if let Verdict::Decline(len) = strip::judge(first.get(..there).unwrap_or(&first)) {
-        if let Some(room) = first.get_mut(..len) {
-            let _ = sock.receive(room, false);
-        }
     }
 }

@@ -332,6 +332,21 @@ impl Sock {
         unsafe { bindings::sk_linger_zero(self.as_ptr()) }
     }
 
+    /// How long close() waits for what is unsent (`SO_LINGER` with a time), in jiffies; 0 when it
+    /// does not, which is also so when the process is ending.
+    pub fn linger_timeout(&self) -> isize {
+        // SAFETY: The sock is valid.
+        let timeout = unsafe { bindings::sk_linger_timeout(self.as_ptr()) };
+        isize::try_from(timeout).unwrap_or(isize::MAX)
+    }
+
+    /// Whether something has arrived in TCP's stream that nobody has taken; the end counts.
+    #[inline]
+    pub fn has_unread(&self) -> bool {
+        // SAFETY: The sock is valid; the queue's head is read with READ_ONCE.
+        unsafe { bindings::sk_has_unread(self.as_ptr()) }
+    }
+
     /// `SO_OOBINLINE`.
     pub fn oob_inline(&self) -> bool {
         // SAFETY: The sock is valid.

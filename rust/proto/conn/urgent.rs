@@ -160,6 +160,12 @@ impl Conn {
         self.rx.urgent.mark() == Some(self.rx.cons)
     }
 
+    /// Whether urgent bytes are read in line (SO_OOBINLINE).
+    #[must_use]
+    pub fn oob_inline(&self) -> bool {
+        self.rx.inline
+    }
+
     /// SO_OOBINLINE was changed.
     pub fn set_oob_inline(&mut self, inline: bool) -> Actions {
         self.rx.inline = inline;
