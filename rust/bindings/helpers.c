@@ -582,6 +582,50 @@ int rsmc_helper_dst_ifindex_rcu(const struct dst_entry *dst)
 	return dst_dev_rcu(dst)->ifindex;
 }
 
+/* Both addresses are 16 bytes. Gives a reference, or an ERR_PTR. */
+struct dst_entry *rsmc_helper_route6(struct net *net, const u8 *saddr, const u8 *daddr, int oif)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	struct flowi6 flow = { .flowi6_oif = oif };
+	struct dst_entry *dst;
+	int error;
+
+	memcpy(&flow.saddr, saddr, sizeof(flow.saddr));
+	memcpy(&flow.daddr, daddr, sizeof(flow.daddr));
+	dst = ip6_route_output(net, NULL, &flow);
+	error = dst->error;
+	if (!error)
+		return dst;
+	dst_release(dst);
+	return ERR_PTR(error);
+#else
+	return ERR_PTR(-ENETUNREACH);
+#endif
+}
+
+bool rsmc_helper_route6_uses_gateway(const struct dst_entry *dst)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	return dst_rt6_info(dst)->rt6i_flags & RTF_GATEWAY;
+#else
+	return false;
+#endif
+}
+
+/* The number of the net device by which the socket's packets leave; 0 if that is not known. */
+int rsmc_helper_sk_route_ifindex(struct sock *sk)
+{
+	struct dst_entry *dst;
+	int ifindex = 0;
+
+	rcu_read_lock();
+	dst = rcu_dereference(sk->sk_dst_cache);
+	if (dst)
+		ifindex = dst_dev_rcu(dst)->ifindex;
+	rcu_read_unlock();
+	return ifindex;
+}
+
 /* rdma/ib_verbs.h */
 
 int rsmc_helper_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,

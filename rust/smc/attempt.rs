@@ -12,7 +12,7 @@ use crate::{
 };
 use kapi::{
     net::sock::Sock,
-    rdma::{dma::Direction, region::Region, route}, //
+    rdma::{dma::Direction, region::Region}, //
 };
 use kernel::{
     prelude::*,
@@ -37,8 +37,6 @@ use smc_proto::{
     }, //
 };
 
-/// How long the next hop's MAC address may take, in milliseconds.
-const NEIGHBOUR_WAIT: u32 = 1000;
 /// Hop limit of packets that pass a gateway.
 const FAR: u8 = 64;
 
@@ -79,8 +77,8 @@ impl Attempt {
         waiter: &dyn Fn() -> Waiter,
     ) -> Result<Acquired, Reason> {
         let port = self.port.clone().ok_or(Reason::NoDevice)?;
-        let peer_ip = want.key.peer_gid.ipv4().ok_or(Reason::NoRoute)?;
-        let hop = route::resolve(&**sock, port.ipv4, peer_ip, NEIGHBOUR_WAIT)
+        let hop = port
+            .hop_to(sock, &want.key.peer_gid)
             .map_err(|_| Reason::NoRoute)?;
         let group = match want.key.role {
             Role::Server => match self.core.enter(&want.key, &port) {
@@ -230,8 +228,7 @@ impl Attempt {
         };
         self.meet(conn, group, peer).map_err(|_| EINVAL)?;
         if first {
-            let peer_ip = peer.gid.ipv4().ok_or(EINVAL)?;
-            let hop = route::resolve(sock, port.ipv4, peer_ip, NEIGHBOUR_WAIT)?;
+            let hop = port.hop_to(sock, &peer.gid)?;
             group.receive_from(
                 end_of(peer),
                 peer.psn.get(),

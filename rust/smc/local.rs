@@ -2,15 +2,22 @@
 
 //! Which RDMA port serves a TCP connection.
 //!
-//! Without any configuration it is the port whose GID table has the connection's own IPv4 address:
-//! the port that shares the connection's network device.
+//! Without any configuration it is the port whose GID table has the connection's own address: the
+//! port that shares the connection's network device, VLAN included. Where the administrator has
+//! put the connection's interface on a physical network (PNET id), it is a port of that network.
 
-use crate::shared::Core;
+use crate::{
+    namespace::Namespace,
+    pnet::{Member, PnetId},
+    shared::Core, //
+};
 use kapi::{
     net::sock::Sock,
     rdma::{
         device::{Device, PortState},
-        gid::GidKind, //
+        gid::{GidKind, GidRef},
+        netns::{base_ifindex, interface_name},
+        route::{self, NextHop}, //
     }, //
 };
 use kernel::{prelude::*, sync::Arc};
@@ -18,6 +25,9 @@ use smc_proto::{
     handshake::Port,
     wire::ids::{Gid, Mac, Mtu}, //
 };
+
+/// How long the next hop's MAC address may take, in milliseconds.
+const NEIGHBOUR_WAIT: u32 = 1000;
 
 /// A port of an RDMA device, as the local end of a link.
 #[derive(Clone)]
@@ -34,36 +44,65 @@ pub(crate) struct LocalPort {
     pub(crate) mac: Mac,
     /// The port's active MTU.
     pub(crate) mtu: Mtu,
-    /// The IPv4 address in the GID.
-    pub(crate) ipv4: [u8; 4],
+    /// The number of the GID's net device.
+    ifindex: u32,
 }
 
 impl LocalPort {
     /// Finds the port for `sock`, which is connected.
     pub(crate) fn find(core: &Core, sock: &Sock) -> Option<Self> {
-        let ipv4 = sock.local_addr().v4()?;
-        core.find_device(|device| Self::on(device, sock, ipv4).ok().flatten())
+        let addr = Gid(sock.local_addr().mapped());
+        match physical_network(sock) {
+            Some(id) => core.find_device(|device| {
+                Self::on(device, sock, |port| is_on(device, port, &id), |gid| rank(gid, sock, &addr))
+                    .ok()
+                    .flatten()
+            }),
+            None => core.find_device(|device| {
+                let own = |gid: &GidRef| (gid.gid() == addr.0 && is_in(gid, sock)).then_some(0);
+                Self::on(device, sock, |_| true, own).ok().flatten()
+            }),
+        }
     }
 
-    fn on(device: &Arc<Device>, sock: &Sock, ipv4: [u8; 4]) -> Result<Option<Self>> {
+    /// The port of `device` that `wanted` likes, with the GID that has the lowest rank.
+    fn on(
+        device: &Arc<Device>,
+        sock: &Sock,
+        wanted: impl Fn(u32) -> bool,
+        rank: impl Fn(&GidRef) -> Option<u8>,
+    ) -> Result<Option<Self>> {
         if !device.accessible_from(sock) {
             return Ok(None);
         }
         for port in 1..=device.ports()? {
-            if !device.is_roce(port)? {
+            if !device.is_roce(port)? || !wanted(port) {
                 continue;
             }
             let info = device.port(port)?;
             if info.state != PortState::Active {
                 continue;
             }
-            let found = device.find_gid(port, |gid| {
-                gid.kind() == GidKind::RoceV2
-                    && gid.ipv4() == Some(ipv4)
-                    && gid.serves_subnet(sock, ipv4)
-            });
-            let Ok(gid) = found else { continue };
-            let (mac, _vlan) = gid.link_address()?;
+            let mut best: Option<(u8, GidRef)> = None;
+            for index in 0..info.gid_table_len {
+                let Some(gid) = device.gid(port, index) else {
+                    continue;
+                };
+                if gid.kind() != GidKind::RoceV2 {
+                    continue;
+                }
+                match rank(&gid) {
+                    Some(rank) if best.as_ref().is_none_or(|(least, _)| rank < *least) => {
+                        best = Some((rank, gid));
+                        if rank == 0 {
+                            break;
+                        }
+                    }
+                    _ => (),
+                }
+            }
+            let Some((_, gid)) = best else { continue };
+            let (mac, _) = gid.link_address()?;
             return Ok(Some(Self {
                 device: device.clone(),
                 port,
@@ -71,7 +110,7 @@ impl LocalPort {
                 gid: Gid(gid.gid()),
                 mac: Mac(mac),
                 mtu: Mtu::from_code(info.active_mtu),
-                ipv4,
+                ifindex: gid.ifindex().ok_or(ENODEV)?,
             }));
         }
         Ok(None)
@@ -84,4 +123,67 @@ impl LocalPort {
             mac: self.mac,
         }
     }
+
+    /// The first station on the way to `peer`. Sleeps until its MAC address is known.
+    ///
+    /// # Errors
+    ///
+    /// `EHOSTUNREACH`, `ENETUNREACH`; also when one of the two GIDs is an IPv4 address and the
+    /// other is not.
+    pub(crate) fn hop_to(&self, sock: &Sock, peer: &Gid) -> Result<NextHop> {
+        route::resolve(sock, &self.gid.0, &peer.0, self.ifindex, NEIGHBOUR_WAIT)
+    }
+}
+
+/// Whether the GID's net device is in the namespace of `sock`.
+fn is_in(gid: &GidRef, sock: &Sock) -> bool {
+    gid.ifindex().is_some_and(|index| gid.is_netdev(sock, index))
+}
+
+/// How well a GID of a port on the right physical network fits: best the connection's own address,
+/// then one in its subnet, then any of the same family.
+fn rank(gid: &GidRef, sock: &Sock, addr: &Gid) -> Option<u8> {
+    if !is_in(gid, sock) {
+        return None;
+    }
+    let subnet = |v4| gid.serves_subnet(sock, v4);
+    match (Gid(gid.gid()).ipv4(), addr.ipv4()) {
+        _ if gid.gid() == addr.0 => Some(0),
+        (Some(_), Some(v4)) if subnet(v4) => Some(1),
+        (Some(_), Some(_)) | (None, None) => Some(2),
+        _ => None,
+    }
+}
+
+/// The physical network that the administrator says the connection's interface is on, or the
+/// interface below it (a VLAN's or a bond's).
+fn physical_network(sock: &Sock) -> Option<PnetId> {
+    let namespace = Namespace::of(sock)?;
+    if namespace.pnets.is_empty() {
+        return None;
+    }
+    let top = sock.route_interface()?;
+    [Some(top), base_ifindex(sock, top)]
+        .into_iter()
+        .flatten()
+        .find_map(|index| {
+            let name = interface_name(sock, index)?;
+            let member = Member::interface(text(&name)).ok()?;
+            namespace.pnets.of(&member)
+        })
+}
+
+/// Whether the administrator says that a port is on this physical network.
+fn is_on(device: &Device, port: u32, id: &PnetId) -> bool {
+    let name = device.name();
+    let found = || {
+        let member = Member::port(text(&name), u8::try_from(port).ok()?).ok()?;
+        Namespace::initial()?.pnets.of(&member)
+    };
+    found().as_ref() == Some(id)
+}
+
+/// A name without the zeros after it.
+fn text(name: &[u8]) -> &[u8] {
+    name.split(|byte| *byte == 0).next().unwrap_or(name)
 }

@@ -151,13 +151,17 @@ impl Pnets {
         *self.table.lock() = KVec::new();
     }
 
+    /// Whether nothing is known of any.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.lock().is_empty()
+    }
+
     /// Line number `at`.
     pub(crate) fn at(&self, at: usize) -> Option<Entry> {
         self.table.lock().get(at).copied()
     }
 
     /// The physical network that `member` is on, if the user has said so.
-    #[allow(dead_code, reason = "for the choice of a device")]
     pub(crate) fn of(&self, member: &Member) -> Option<PnetId> {
         let table = self.table.lock();
         let entry = table.iter().find(|entry| entry.member == *member)?;

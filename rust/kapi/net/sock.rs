@@ -405,6 +405,13 @@ impl Sock {
         index as u32
     }
 
+    /// The number of the net device by which packets to the peer leave, when that is known.
+    pub fn route_interface(&self) -> Option<u32> {
+        // SAFETY: The sock is valid.
+        let index = unsafe { bindings::sk_route_ifindex(self.as_ptr()) };
+        u32::try_from(index).ok().filter(|index| *index != 0)
+    }
+
     /// The shutdown bits: 1 receive, 2 send.
     pub fn shutdown_mask(&self) -> u8 {
         // SAFETY: The sock is valid; read without the lock as `tcp_poll` does.

@@ -134,3 +134,24 @@ pub fn base_ifindex(net: &impl NetNs, ifindex: u32) -> Option<u32> {
     // SAFETY: As above.
     u32::try_from(unsafe { (*dev).ifindex }).ok()
 }
+
+/// The name of device `ifindex`, padded with zeros.
+pub fn interface_name(net: &impl NetNs, ifindex: u32) -> Option<[u8; 16]> {
+    let index = i32::try_from(ifindex).ok()?;
+    let _rcu = rcu::read_lock();
+    // SAFETY: `net` is alive by its contract and we are in an RCU read section.
+    let dev = unsafe { bindings::dev_get_by_index_rcu(net.net_ptr(), index) };
+    if dev.is_null() {
+        return None;
+    }
+    let mut name = [0; 16];
+    for (i, byte) in name.iter_mut().enumerate().take(15) {
+        // SAFETY: `dev` is valid until the end of the RCU read section and `i` is inside its name.
+        // A rename may write meanwhile, hence volatile; a mixed name is still only bytes.
+        *byte = unsafe { (&raw const (*dev).name).cast::<u8>().add(i).read_volatile() };
+        if *byte == 0 {
+            break;
+        }
+    }
+    Some(name)
+}

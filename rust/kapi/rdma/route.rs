@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The next hop towards an IPv4 address.
+//! The next hop towards an IPv4 or IPv6 address.
 //!
 //! C headers: [`include/net/route.h`](srctree/include/net/route.h),
+//! [`include/net/ip6_route.h`](srctree/include/net/ip6_route.h),
 //! [`include/net/neighbour.h`](srctree/include/net/neighbour.h)
 
 use super::netns::NetNs;
 use core::{mem, ptr::NonNull};
 use kernel::{
     error::from_err_ptr,
+    ffi,
     prelude::*,
     sync::rcu,
     time::{delay::fsleep, Delta}, //
@@ -40,19 +42,69 @@ fn unreachable() -> Error {
 }
 
 /// A route; owns a reference of its destination entry.
-struct Route(NonNull<bindings::rtable>);
+struct Route {
+    dst: NonNull<bindings::dst_entry>,
+    gateway: bool,
+}
 
 impl Route {
-    fn dst(&self) -> *mut bindings::dst_entry {
-        // SAFETY: The reference keeps the entry alive.
-        unsafe { bindings::rt_dst(self.0.as_ptr()) }
+    fn v4(net: &impl NetNs, source: u32, destination: u32) -> Result<Self> {
+        // SAFETY: Zero is a valid value of a plain C struct.
+        let mut flow: bindings::flowi4 = unsafe { mem::zeroed() };
+        flow.saddr = source;
+        flow.daddr = destination;
+        // SAFETY: `net` is alive by its contract, `flow` is valid, and no socket is given.
+        let rt = from_err_ptr(unsafe {
+            bindings::ip_route_output_flow(net.net_ptr(), &mut flow, core::ptr::null())
+        })?;
+        // SAFETY: The reference that was given keeps the route, and the entry in it, alive.
+        let (dst, gateway) = unsafe { (bindings::rt_dst(rt), bindings::rt_uses_gateway(rt)) };
+        Ok(Self {
+            dst: NonNull::new(dst).ok_or(unreachable())?,
+            gateway,
+        })
+    }
+
+    fn v6(
+        net: &impl NetNs,
+        source: &[u8; 16],
+        destination: &[u8; 16],
+        ifindex: u32,
+    ) -> Result<Self> {
+        let scope = ffi::c_int::try_from(ifindex)?;
+        // SAFETY: `net` is alive by its contract; both addresses are 16 bytes.
+        let dst = from_err_ptr(unsafe {
+            bindings::route6(net.net_ptr(), source.as_ptr(), destination.as_ptr(), scope)
+        })?;
+        Ok(Self {
+            dst: NonNull::new(dst).ok_or(unreachable())?,
+            // SAFETY: The reference that was given keeps the entry alive; it is one of IPv6.
+            gateway: unsafe { bindings::route6_uses_gateway(dst) },
+        })
+    }
+
+    /// The next hop on the way to `destination`, which is the route's own, in network order.
+    fn neighbour(&self, destination: &[u8]) -> Option<Neighbour> {
+        // SAFETY: The entry is alive; the address has the length of the route's family.
+        let found = unsafe {
+            bindings::dst_neigh_lookup(self.dst.as_ptr(), destination.as_ptr().cast()) //
+        };
+        NonNull::new(found).map(Neighbour)
+    }
+
+    fn ifindex(&self) -> Result<u32> {
+        let _rcu = rcu::read_lock();
+        // SAFETY: The entry is alive; its device is protected by RCU.
+        Ok(u32::try_from(unsafe {
+            bindings::dst_ifindex_rcu(self.dst.as_ptr())
+        })?)
     }
 }
 
 impl Drop for Route {
     fn drop(&mut self) {
         // SAFETY: Gives back the owned reference.
-        unsafe { bindings::dst_release(self.dst()) };
+        unsafe { bindings::dst_release(self.dst.as_ptr()) };
     }
 }
 
@@ -86,37 +138,49 @@ impl Drop for Neighbour {
     }
 }
 
+/// The IPv4 address in an IPv4-mapped one.
+fn mapped(addr: &[u8; 16]) -> Option<[u8; 4]> {
+    let (head, tail) = addr.split_at(12);
+    if head == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] {
+        tail.try_into().ok()
+    } else {
+        None
+    }
+}
+
 /// Finds the route from `source` to `destination` in `net` and resolves its next hop, for at most
 /// `timeout_ms` milliseconds. Sleeps.
 ///
+/// Both addresses are IPv6 ones, or both are IPv4-mapped; RoCEv2 GIDs are just that. `ifindex` is
+/// the net device for link-local addresses.
+///
 /// # Errors
 ///
-/// `EHOSTUNREACH` when the next hop did not answer, else the error of the routing table, such as
-/// `ENETUNREACH`.
+/// `EHOSTUNREACH` when the next hop did not answer or the addresses are of different kinds, else
+/// the error of the routing table, such as `ENETUNREACH`.
 pub fn resolve(
     net: &impl NetNs,
-    source: [u8; 4],
-    destination: [u8; 4],
+    source: &[u8; 16],
+    destination: &[u8; 16],
+    ifindex: u32,
     timeout_ms: u32,
 ) -> Result<NextHop> {
-    // SAFETY: Zero is a valid value of a plain C struct.
-    let mut flow: bindings::flowi4 = unsafe { mem::zeroed() };
-    flow.saddr = u32::from_ne_bytes(source);
-    flow.daddr = u32::from_ne_bytes(destination);
-    // SAFETY: `net` is alive by its contract, `flow` is valid, and no socket is given.
-    let rt = from_err_ptr(unsafe {
-        bindings::ip_route_output_flow(net.net_ptr(), &mut flow, core::ptr::null())
-    })?;
-    let route = Route(NonNull::new(rt).ok_or(unreachable())?);
-    let ifindex = {
-        let _rcu = rcu::read_lock();
-        // SAFETY: The entry is alive; its device is protected by RCU.
-        u32::try_from(unsafe { bindings::dst_ifindex_rcu(route.dst()) })?
+    let (route, neighbour) = match (mapped(source), mapped(destination)) {
+        (Some(from), Some(to)) => {
+            let route = Route::v4(net, u32::from_ne_bytes(from), u32::from_ne_bytes(to))?;
+            let neighbour = route.neighbour(&to);
+            (route, neighbour)
+        }
+        (None, None) => {
+            let link_local = matches!(destination, [0xfe, 0x80..=0xbf, ..]);
+            let scope = if link_local { ifindex } else { 0 };
+            let route = Route::v6(net, source, destination, scope)?;
+            let neighbour = route.neighbour(destination);
+            (route, neighbour)
+        }
+        _ => return Err(unreachable()),
     };
-    // SAFETY: The entry is alive; the address is four bytes.
-    let neighbour =
-        unsafe { bindings::dst_neigh_lookup(route.dst(), (&raw const flow.daddr).cast()) };
-    let neighbour = Neighbour(NonNull::new(neighbour).ok_or(unreachable())?);
+    let neighbour = neighbour.ok_or(unreachable())?;
     let mut waited = 0u32;
     while neighbour.state() & VALID == 0 {
         if waited >= timeout_ms || (waited > 0 && neighbour.state() & FAILED != 0) {
@@ -128,8 +192,7 @@ pub fn resolve(
     }
     Ok(NextHop {
         mac: neighbour.mac(),
-        // SAFETY: The route is alive.
-        gateway: unsafe { bindings::rt_uses_gateway(route.0.as_ptr()) },
-        ifindex,
+        gateway: route.gateway,
+        ifindex: route.ifindex()?,
     })
 }

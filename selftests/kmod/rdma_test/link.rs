@@ -67,9 +67,8 @@ fn local_gid(device: &Arc<Device>) -> Result<GidRef> {
 /// The way from `from` to `to`, and the MTU of both.
 fn path(from: &GidRef, to: &GidRef, peer: &Channel<Side>, mtu: u8) -> Result<Path> {
     let net = from.net().ok_or(ENODEV)?;
-    let source = from.ipv4().ok_or(EINVAL)?;
-    let destination = to.ipv4().ok_or(EINVAL)?;
-    let hop = route::resolve(&net, source, destination, 2000)?;
+    let ifindex = from.ifindex().ok_or(ENODEV)?;
+    let hop = route::resolve(&net, &from.gid(), &to.gid(), ifindex, 2000)?;
     let (mac, _) = to.link_address()?;
     check(hop.mac == mac && !hop.gateway && Some(hop.ifindex) == from.ifindex())?;
     Ok(Path {
