@@ -8,6 +8,7 @@ use crate::{
     local::LocalPort,
     namespace::Namespace,
     shared::{Core, Entry, Gate},
+    stats::{Buffer, Way},
     talk::Waiter, //
 };
 use kapi::{
@@ -170,6 +171,11 @@ impl Attempt {
         let lease = group
             .lease(recv_size)
             .map_err(|_| Reason::RegisterBufferError)?;
+        let buffer = if lease.is_used() {
+            Buffer::Reused
+        } else {
+            Buffer::Allocated
+        };
         let send = Region::new(
             group.device(),
             send_size.bytes() as usize,
@@ -190,6 +196,13 @@ impl Attempt {
         });
         match conn {
             Ok(conn) => {
+                let stats = conn.stats();
+                for (way, size) in [(Way::Rx, recv_size), (Way::Tx, send_size)] {
+                    stats.buffer_size(way, size.bytes() as usize);
+                    stats.usage(way, i64::from(size.bytes()));
+                }
+                stats.buffer(Way::Rx, buffer);
+                stats.buffer(Way::Tx, Buffer::Allocated);
                 group.insert_conn(&conn);
                 self.conn = Some(conn.clone());
                 Ok(conn)

@@ -11,7 +11,7 @@ use crate::{
     fallback::{Fallback, Role},
     listen::{Listener, Ready, Verdict},
     local::LocalPort,
-    namespace,
+    namespace::{self, Namespace},
     shared::CORE,
     talk::{Progress, Talk, Waiter}, //
 };
@@ -198,7 +198,12 @@ fn conclude(socket: &OwnedSocket, talk: KBox<Talk>, outcome: Outcome) -> Option<
         Outcome::Failed(Failure::TimedOut | Failure::Tcp) if !talk.has_begun() => {
             own(Reason::PeerNotSmc)
         }
-        Outcome::Failed(_) => None,
+        Outcome::Failed(_) => {
+            if let Some(namespace) = Namespace::of(socket.sock()) {
+                namespace.counters.failed(Role::Server);
+            }
+            None
+        }
     }
 }
 

@@ -5,7 +5,12 @@
 //! Locks, in the order in which they are taken: `writers` or `readers` (process context, around
 //! copies from and to programs), the group's `tx`, then [`SmcConn::proto`] (softirq).
 
-use crate::{group::LinkGroup, slab::Lease};
+use crate::{
+    group::LinkGroup,
+    namespace::Namespace,
+    slab::Lease,
+    stats::{Stats, Way}, //
+};
 use kapi::{
     errno,
     net::sock::Sock,
@@ -76,6 +81,8 @@ pub(crate) struct SmcConn {
     recv_size: RingSize,
     send: Ring,
     remote: SetOnce<Remote>,
+    /// What this connection has counted since it last gave its counts to the namespace.
+    stats: Stats,
     /// 1 after shutdown(SHUT_RD). TCP's own bit is of no use: it also says that the peer's FIN has
     /// come, which may overtake data that is still on its way by RDMA.
     read_shut: Atomic<u32>,
@@ -136,6 +143,7 @@ impl SmcConn {
             autocork: parts.autocork,
             drain_idle: DRAIN_IDLE,
         });
+        let stats = Stats::new()?;
         let Parts {
             group,
             slot: number,
@@ -156,6 +164,7 @@ impl SmcConn {
                 recv_size,
                 send,
                 remote: SetOnce::new(),
+                stats,
                 read_shut: Atomic::new(0),
                 lease <- new_mutex!(Some(lease), "rsmc::SmcConn::lease"),
                 writers <- new_mutex!((), "rsmc::SmcConn::writers"),
@@ -201,6 +210,11 @@ impl SmcConn {
     /// Where the peer's receive buffer begins.
     pub(crate) fn remote(&self) -> Option<Remote> {
         self.remote.copy()
+    }
+
+    /// The size of the peer's receive buffer, in bytes.
+    pub(crate) fn peer_size(&self) -> Option<usize> {
+        Some(self.proto.lock().peer()?.ring.bytes() as usize)
     }
 
     /// Our receive buffer, as accept and confirm name it.
@@ -405,6 +419,18 @@ impl SmcConn {
         }
     }
 
+    /// What this connection counts.
+    pub(crate) fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Gives what was counted to the namespace, which has to keep it when the socket is gone.
+    pub(crate) fn settle_stats(&self) {
+        if let Some(namespace) = Namespace::of(&self.sock) {
+            namespace.counters.stats.absorb(&self.stats);
+        }
+    }
+
     /// The state as `sock_diag` shows it.
     pub(crate) fn state_number(&self) -> u32 {
         self.proto.lock().state() as u32
@@ -412,6 +438,10 @@ impl SmcConn {
 
     /// Gives the buffer back; the group no longer knows the connection.
     pub(crate) fn retire(&self) {
+        for (way, ring) in [(Way::Rx, &self.recv), (Way::Tx, &self.send)] {
+            self.stats.usage(way, -(ring.size() as i64));
+        }
+        self.settle_stats();
         let reusable = self.proto.lock().rmbe_reusable();
         let timer = self.timer.lock().take();
         drop(timer);

@@ -324,6 +324,9 @@ fn conclude(this: &Arc<Socket>, talk: KBox<Talk>, outcome: Outcome) {
             }
             Outcome::Failed(why) => {
                 drop(talk);
+                if let Some(namespace) = &this.namespace {
+                    namespace.counters.failed(Role::Client);
+                }
                 fail(this, &mut phase, errno_of(why));
             }
         }

@@ -146,13 +146,11 @@ impl Counters {
     }
 
     /// Counts a connection that became SMC.
-    #[allow(dead_code, reason = "for the data path")]
     pub(crate) fn connected(&self, role: Role) {
         self.stats.add(connections(role), 1);
     }
 
     /// Counts a handshake that ended a connection.
-    #[allow(dead_code, reason = "for the data path")]
     pub(crate) fn failed(&self, role: Role) {
         self.errors[index(role)].fetch_add(1, Relaxed);
     }

@@ -6,7 +6,10 @@
 //! into the peer's ring ([`crate::group`]), and is announced by a CDC message; the peer's
 //! `on_cdc` wakes the reader, who copies it out of the ring here.
 
-use crate::conn::{now, SmcConn};
+use crate::{
+    conn::{now, SmcConn},
+    stats::{Buffer, Stat, Way}, //
+};
 use kapi::{
     errno,
     net::{
@@ -43,10 +46,29 @@ pub(crate) fn send(
     let mut timeout = conn.sock().send_timeout(nonblock);
     let total = msg.len();
     let mut sent = 0usize;
+    let stats = conn.stats();
+    stats.add(Stat::TxCalls, 1);
+    stats.payload(Way::Tx, total);
+    if urgent {
+        stats.add(Stat::Urgent, 1);
+    }
+    if total > conn.send_ring().size() {
+        stats.buffer(Way::Tx, Buffer::TooSmall);
+    }
     while sent < total {
         match put(conn, msg, total.saturating_sub(sent), urgent, more) {
-            Ok(taken) => sent = sent.saturating_add(taken),
+            Ok(taken) => {
+                sent = sent.saturating_add(taken);
+                stats.add(Stat::TxBytes, taken as u64);
+            }
             Err(Stop::Full) => {
+                stats.buffer(Way::Tx, Buffer::Full);
+                if conn.proto.lock().is_peer_full() {
+                    stats.buffer(Way::Tx, Buffer::PeerFull);
+                }
+                if conn.peer_size().is_some_and(|size| total > size) {
+                    stats.buffer(Way::Tx, Buffer::PeerTooSmall);
+                }
                 let waited = wait::until(socket, wait::Kind::Shared, timeout, || {
                     !matches!(conn.proto.lock().send_room(), Err(SendError::Full))
                 });
@@ -140,6 +162,9 @@ pub(crate) fn receive(
     if msg.has(flags::MSG_OOB) {
         return receive_urgent(conn, msg);
     }
+    let stats = conn.stats();
+    stats.add(Stat::RxCalls, 1);
+    stats.payload(Way::Rx, msg.len());
     let nonblock = msg.has(flags::MSG_DONTWAIT);
     let peek = msg.has(flags::MSG_PEEK);
     let discard = msg.has(flags::MSG_TRUNC);
@@ -246,6 +271,7 @@ fn take(
         return Err(EFAULT);
     }
     if !peek {
+        conn.stats().add(Stat::RxBytes, bytes as u64);
         let done = u32::try_from(bytes)?.saturating_add(view.skip);
         let actions = conn.proto.lock().read_done(done).map_err(|_| EINVAL)?;
         conn.perform(actions);

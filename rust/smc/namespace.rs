@@ -9,6 +9,8 @@ use crate::{
     pnet::Pnets,
     registry::Registry,
     shared::Core,
+    socket::Socket,
+    stats::Total,
     sysctl::{Sysctl, Sysctls}, //
 };
 use kapi::{
@@ -18,7 +20,7 @@ use kapi::{
         sock::Sock,
         syn::Hooks, //
     },
-    sys::host, //
+    sys::{host, roster}, //
 };
 use kernel::{
     new_mutex,
@@ -68,6 +70,22 @@ impl Namespace {
     /// The namespace `net`.
     pub(crate) fn at(net: &Net) -> Option<Arc<Self>> {
         netns::Registration::<Self>::at(net)
+    }
+
+    /// What has been counted here and in the connections that live.
+    pub(crate) fn total(&self) -> Total {
+        let mut total = Total::new();
+        total.add(&self.counters.stats);
+        let mut position = roster::Position::default();
+        let mut members: roster::Members<Socket> = [const { None }; roster::BATCH];
+        while self.sockets.next(&mut position, &mut members) != 0 {
+            for (_, socket) in members.iter_mut().map_while(Option::take) {
+                if let Some(conn) = socket.smc() {
+                    total.add(conn.stats());
+                }
+            }
+        }
+        total
     }
 
     /// The namespace that the system booted with.

@@ -177,7 +177,7 @@ fn write_stats(namespace: &Namespace, answer: &mut Answer<'_>) -> Result {
     // SMC_GEN_STATS
     message.nest(7, |out| {
         out.nest(1, stats::write_none)?;
-        out.nest(2, |out| namespace.counters.stats.write(out))?;
+        out.nest(2, |out| namespace.total().write(out))?;
         // Errors of handshakes that were no fallback, of clients and servers.
         for (kind, role) in [(3, Role::Client), (4, Role::Server)] {
             out.put_u64(kind, namespace.counters.errors(role), 0)?;

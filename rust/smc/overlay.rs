@@ -8,7 +8,8 @@ use crate::{
     data,
     listen,
     socket::{Phase, Socket},
-    sockopt, //
+    sockopt,
+    stats::Stat, //
 };
 use kapi::net::{
     args::{flags, Addr, GetOption, Message, Poll, SetOption, Splice},
@@ -153,7 +154,8 @@ impl Overlay for Smc {
         let nonblock = splice.nonblock();
         Self::settle(data, socket, data.sock.receive_timeout(nonblock))?;
         crossing::settle(data, socket, data.sock.receive_timeout(nonblock))?;
-        if data.smc().is_some() {
+        if let Some(conn) = data.smc() {
+            conn.stats().add(Stat::Splices, 1);
             return socket.copy_splice(splice);
         }
         socket.native_splice(splice)

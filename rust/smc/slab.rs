@@ -35,7 +35,14 @@ pub(crate) struct RmbSlab {
     region: Arc<Region>,
     size: RingSize,
     #[pin]
-    index: SpinLockBh<Index>,
+    places: SpinLockBh<Places>,
+}
+
+/// Which buffers of a slab are taken.
+struct Places {
+    index: Index,
+    /// Those up to this number have been in use before.
+    highest: u8,
 }
 
 impl RmbSlab {
@@ -63,7 +70,13 @@ impl RmbSlab {
                 mr,
                 region,
                 size,
-                index <- new_spinlock_bh!(index, "rsmc::RmbSlab::index"),
+                places <- new_spinlock_bh!(
+                    Places {
+                        index,
+                        highest: 0,
+                    },
+                    "rsmc::RmbSlab::places"
+                ),
             }),
             GFP_KERNEL,
         )
@@ -81,10 +94,15 @@ impl RmbSlab {
 
     /// Takes a buffer.
     pub(crate) fn lease(self: &Arc<Self>) -> Option<Lease> {
-        let index = self.index.lock().alloc()?;
+        let mut places = self.places.lock();
+        let index = places.index.alloc()?;
+        let used = index.get() <= places.highest;
+        places.highest = places.highest.max(index.get());
+        drop(places);
         Some(Lease {
             slab: self.clone(),
             index,
+            used,
             reusable: true,
         })
     }
@@ -100,10 +118,16 @@ impl RmbSlab {
 pub(crate) struct Lease {
     slab: Arc<RmbSlab>,
     index: RmbeIdx,
+    used: bool,
     reusable: bool,
 }
 
 impl Lease {
+    /// Whether another connection had the buffer before.
+    pub(crate) fn is_used(&self) -> bool {
+        self.used
+    }
+
     /// The bytes.
     ///
     /// # Errors
@@ -134,6 +158,10 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.slab.index.lock().free(self.index, self.reusable);
+        self.slab
+            .places
+            .lock()
+            .index
+            .free(self.index, self.reusable);
     }
 }

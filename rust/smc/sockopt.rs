@@ -5,7 +5,8 @@
 use crate::{
     connect,
     fallback::Role,
-    socket::{Phase, Socket}, //
+    socket::{Phase, Socket},
+    stats::Stat, //
 };
 use kapi::{
     errno,
@@ -123,8 +124,19 @@ pub(crate) fn set(
         }
         (IPPROTO_TCP, TCP_NODELAY | TCP_CORK) => {
             let on = option.int()? != 0;
-            if let (Some(conn), true) = (this.smc(), on == (option.name() == TCP_NODELAY)) {
-                conn.push();
+            if let Some(conn) = this.smc() {
+                let nodelay = option.name() == TCP_NODELAY;
+                if on == nodelay {
+                    conn.push();
+                }
+                if on {
+                    let stat = if nodelay {
+                        Stat::NoDelay
+                    } else {
+                        Stat::Corked
+                    };
+                    conn.stats().add(stat, 1);
+                }
             }
             Ok(Handled::Native)
         }

@@ -3,8 +3,8 @@
 //! The statistics of SMC-R that `SMC_NETLINK_GET_STATS` shows: C's, by the numbers of their
 //! attributes.
 //!
-//! The counters are shared by all CPUs. So whoever counts per message does that in the connection,
-//! and adds it up here once in a while.
+//! The counters of a namespace are shared by all CPUs. So what happens per message is counted in
+//! the connection, which gives it to the namespace when it ends; who reads adds up both.
 
 use kapi::net::netlink::Message;
 use kernel::{
@@ -14,7 +14,6 @@ use kernel::{
 
 /// Numbers of `SMC_NLA_STATS_T_…`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-#[allow(dead_code, reason = "for the data path")]
 pub(crate) enum Stat {
     /// Clients' connections by version 2.
     ClientConnections = 8,
@@ -22,9 +21,9 @@ pub(crate) enum Stat {
     ServerConnections = 10,
     /// splice() from a socket.
     Splices = 12,
-    /// Messages held back by `TCP_CORK` or `MSG_MORE`.
+    /// Times that `TCP_CORK` was set.
     Corked = 13,
-    /// Messages sent with `TCP_NODELAY`.
+    /// Times that `TCP_NODELAY` was set.
     NoDelay = 14,
     /// Urgent bytes.
     Urgent = 15,
@@ -40,7 +39,6 @@ pub(crate) enum Stat {
 
 /// Numbers of `SMC_NLA_STATS_RMB_…`: what happened to a buffer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-#[allow(dead_code, reason = "for the data path")]
 pub(crate) enum Buffer {
     /// The peer's was too small for a message.
     PeerTooSmall = 1,
@@ -54,13 +52,11 @@ pub(crate) enum Buffer {
     Reused = 5,
     /// A new one was made.
     Allocated = 6,
-    /// It became smaller than wanted, for lack of memory.
-    Downgraded = 7,
+    // 7 would be a buffer that is smaller than wanted for lack of memory; there are none.
 }
 
 /// Which way data goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-#[allow(dead_code, reason = "for the data path")]
 pub(crate) enum Way {
     /// To the peer.
     Tx,
@@ -90,7 +86,6 @@ const SLOTS: usize = USAGE + USAGES.len();
 /// The statistics of a namespace.
 pub(crate) struct Stats(KVec<Atomic<u64>>);
 
-#[allow(dead_code, reason = "for the data path")]
 impl Stats {
     /// All zero.
     ///
@@ -150,9 +145,36 @@ impl Stats {
         self.bump(slot, by as u64);
     }
 
+    /// Moves everything that `other` has counted here.
+    pub(crate) fn absorb(&self, other: &Stats) {
+        for (slot, from) in other.0.iter().enumerate() {
+            let counted = from.xchg(0, Relaxed);
+            if counted != 0 {
+                self.bump(slot, counted);
+            }
+        }
+    }
+}
+
+/// A sum of [`Stats`].
+pub(crate) struct Total([u64; SLOTS]);
+
+impl Total {
+    /// Zero.
+    pub(crate) fn new() -> Self {
+        Self([0; SLOTS])
+    }
+
+    /// Adds what has been counted in `stats`.
+    pub(crate) fn add(&mut self, stats: &Stats) {
+        for (sum, slot) in self.0.iter_mut().zip(&stats.0) {
+            *sum = sum.wrapping_add(slot.load(Relaxed));
+        }
+    }
+
     /// Writes what belongs into `SMC_NLA_STATS_SMCR_TECH`.
     pub(crate) fn write(&self, out: &mut Message<'_>) -> Result {
-        write(out, |slot| self.read(slot))
+        write(out, |slot| self.0.get(slot).copied().unwrap_or(0))
     }
 }
 

@@ -231,6 +231,12 @@ impl Conn {
         self.peer.map_or(0, |p| p.ring.len().saturating_sub(used))
     }
 
+    /// Whether the peer's ring has no room.
+    #[must_use]
+    pub fn is_peer_full(&self) -> bool {
+        self.window() == 0
+    }
+
     /// Bytes that the next message will carry.
     fn sendable(&self) -> u64 {
         let ended = self.life.sent.with(self.life.received);
