@@ -612,6 +612,22 @@ bool rsmc_helper_route6_uses_gateway(const struct dst_entry *dst)
 #endif
 }
 
+/* Whether IPsec protects the connection, by a policy of the socket or of its route. */
+bool rsmc_helper_sk_uses_ipsec(struct sock *sk)
+{
+	bool uses = false;
+#ifdef CONFIG_XFRM
+	struct dst_entry *dst;
+
+	rcu_read_lock();
+	dst = rcu_dereference(sk->sk_dst_cache);
+	uses = rcu_access_pointer(sk->sk_policy[0]) || rcu_access_pointer(sk->sk_policy[1]) ||
+	       (dst && dst_xfrm(dst));
+	rcu_read_unlock();
+#endif
+	return uses;
+}
+
 /* The number of the net device by which the socket's packets leave; 0 if that is not known. */
 int rsmc_helper_sk_route_ifindex(struct sock *sk)
 {

@@ -65,7 +65,8 @@ impl Attempt {
         }
     }
 
-    /// Finds or starts the group, and makes our end of the connection in it. Sleeps.
+    /// Finds or starts the group, and makes our end of the connection in it; `None` if that has to
+    /// wait for another handshake, at whose end the waiter is kicked. Sleeps.
     ///
     /// # Errors
     ///
@@ -76,13 +77,14 @@ impl Attempt {
         sock: &ARef<Sock>,
         peer: Option<&RdmaEnd>,
         waiter: &dyn Fn() -> Waiter,
-    ) -> Result<Acquired, Reason> {
+    ) -> Result<Option<Acquired>, Reason> {
         let port = self.port.clone().ok_or(Reason::NoDevice)?;
         let hop = port
             .hop_to(sock, &want.key.peer_gid)
             .map_err(|_| Reason::NoRoute)?;
         let group = match want.key.role {
-            Role::Server => match self.core.enter(&want.key, &port) {
+            Role::Server => match self.core.enter(&want.key, &port, waiter()) {
+                Ok(Entry::Busy) => return Ok(None),
                 Ok(Entry::Join(group)) => group,
                 Ok(Entry::First(gate)) => {
                     self.gate = Some(gate);
@@ -121,7 +123,7 @@ impl Attempt {
         }
         let (qpn, psn) = group.queue_pair();
         let announced = conn.announce().ok_or(Reason::Internal)?;
-        Ok(Acquired {
+        Ok(Some(Acquired {
             end: RdmaEnd {
                 peer_id: self.core.peer_id,
                 gid: port.gid,
@@ -133,7 +135,7 @@ impl Attempt {
             },
             first_contact: self.first,
             direct: !hop.gateway,
-        })
+        }))
     }
 
     fn start_group(

@@ -67,7 +67,11 @@ impl Child {
     pub(crate) fn new(listener: Arc<Listener>, id: u64, sock: OwnedSock) -> Result<Arc<Self>> {
         let socket = OwnedSocket::new(sock)?;
         let core = CORE.get().ok_or(ENODEV)?;
-        let port = LocalPort::find(&core, socket.sock());
+        let port = if socket.sock().uses_ipsec() {
+            Err(Reason::Ipsec)
+        } else {
+            LocalPort::find(&core, socket.sock()).ok_or(Reason::NoDevice)
+        };
         let policy = namespace::policy(&core, socket.sock());
         let talk = KBox::new(Talk::server(&core, &policy, port)?, GFP_KERNEL)?;
         let child = Arc::pin_init(

@@ -254,6 +254,9 @@ fn become_tcp(this: &Socket, phase: &mut Phase, fallback: Fallback) {
 
 /// Begins the handshake, if there is a device to speak of.
 fn begin_talk(this: &Arc<Socket>) -> Result<(), Reason> {
+    if this.sock.uses_ipsec() {
+        return Err(Reason::Ipsec);
+    }
     let core = CORE.get().ok_or(Reason::NoDevice)?;
     let port = LocalPort::find(&core, &this.sock).ok_or(Reason::NoDevice)?;
     let policy = namespace::policy(&core, &this.sock);

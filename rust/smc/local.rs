@@ -27,7 +27,7 @@ use smc_proto::{
 };
 
 /// How long the next hop's MAC address may take, in milliseconds.
-const NEIGHBOUR_WAIT: u32 = 1000;
+const NEIGHBOUR_WAIT: u32 = 300;
 
 /// A port of an RDMA device, as the local end of a link.
 #[derive(Clone)]

@@ -2,7 +2,7 @@
 
 //! What the module has once: its identity, the RDMA devices, and the link groups over them.
 
-use crate::{group::LinkGroup, local::LocalPort};
+use crate::{group::LinkGroup, local::LocalPort, talk::Waiter};
 use kapi::{
     rdma::{
         client::{ClientOps, Event},
@@ -11,10 +11,9 @@ use kapi::{
     sys::{clock, global::Global}, //
 };
 use kernel::{
-    new_condvar,
     new_mutex,
     prelude::*,
-    sync::{Arc, CondVar, Mutex}, //
+    sync::{Arc, Mutex}, //
 };
 use smc_proto::{
     group::{
@@ -39,9 +38,13 @@ pub(crate) struct Core {
     groups: Mutex<KVec<Arc<LinkGroup>>>,
     /// Peers with whom a first contact as server is under way.
     #[pin]
-    gates: Mutex<KVec<Key>>,
-    #[pin]
-    gate_left: CondVar,
+    gates: Mutex<KVec<Busy>>,
+}
+
+/// A first contact that is under way, and the handshakes that wait for its end.
+struct Busy {
+    key: Key,
+    waiters: KVec<Waiter>,
 }
 
 impl Core {
@@ -59,7 +62,6 @@ impl Core {
                 devices <- new_mutex!(KVec::new(), "rsmc::Core::devices"),
                 groups <- new_mutex!(KVec::new(), "rsmc::Core::groups"),
                 gates <- new_mutex!(KVec::new(), "rsmc::Core::gates"),
-                gate_left <- new_condvar!("rsmc::Core::gate_left"),
             }),
             GFP_KERNEL,
         )
@@ -131,22 +133,37 @@ impl Core {
         drop(removed);
     }
 
-    /// Waits until no other first contact with the peer is under way, and begins one, unless a
-    /// group to join has come into being meanwhile.
-    pub(crate) fn enter(self: &Arc<Self>, key: &Key, port: &LocalPort) -> Result<Entry> {
+    /// A server's way into a group: join one, or begin the first contact with the peer if nobody
+    /// else is at it. If somebody is, `waiter` is kicked at its end, and has to enter again.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        key: &Key,
+        port: &LocalPort,
+        waiter: Waiter,
+    ) -> Result<Entry> {
         let mut gates = self.gates.lock();
-        loop {
-            if let Some(group) = self.server_group(key, port) {
-                return Ok(Entry::Join(group));
+        if let Some(group) = self.server_group(key, port) {
+            return Ok(Entry::Join(group));
+        }
+        match gates.iter_mut().find(|busy| busy.key == *key) {
+            Some(busy) => {
+                if !busy.waiters.iter().any(|other| other.is(&waiter)) {
+                    busy.waiters.push(waiter, GFP_KERNEL)?;
+                }
+                Ok(Entry::Busy)
             }
-            if !gates.iter().any(|busy| busy == key) {
-                gates.push(*key, GFP_KERNEL)?;
-                return Ok(Entry::First(Gate {
+            None => {
+                let waiters = KVec::new();
+                gates.push(Busy { key: *key, waiters }, GFP_KERNEL)?;
+                Ok(Entry::First(Gate {
                     core: self.clone(),
                     key: *key,
-                }));
+                }))
             }
-            self.gate_left.wait(&mut gates);
         }
     }
 
@@ -171,6 +188,8 @@ pub(crate) enum Entry {
     Join(Arc<LinkGroup>),
     /// There is none, and this is the only handshake that may start one.
     First(Gate),
+    /// There is none, and another handshake is about to start one.
+    Busy,
 }
 
 /// The exclusive right to first contact with one peer; dropping it lets the others look again.
@@ -181,13 +200,16 @@ pub(crate) struct Gate {
 
 impl Drop for Gate {
     fn drop(&mut self) {
-        {
+        let left = {
             let mut gates = self.core.gates.lock();
-            if let Some(at) = gates.iter().position(|busy| *busy == self.key) {
-                let _ = gates.remove(at);
+            let at = gates.iter().position(|busy| busy.key == self.key);
+            at.and_then(|at| gates.remove(at).ok())
+        };
+        if let Some(left) = left {
+            for waiter in &left.waiters {
+                waiter.kick();
             }
         }
-        self.core.gate_left.notify_all();
     }
 }
 

@@ -31,7 +31,7 @@ use smc_proto::{
         Step, //
     },
     reason::Reason,
-    time::Instant,
+    time::{Instant, Span},
     wire::clc::{self, ClcReader, Header, Message, MsgType, Proposal}, //
 };
 
@@ -44,6 +44,15 @@ pub(crate) enum Waiter {
 }
 
 impl Waiter {
+    /// Whether it is the same handshake.
+    pub(crate) fn is(&self, other: &Waiter) -> bool {
+        match (self, other) {
+            (Waiter::Client(one), Waiter::Client(other)) => Arc::ptr_eq(one, other),
+            (Waiter::Server(one), Waiter::Server(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
     /// Queues the work. Any context.
     pub(crate) fn kick(&self) {
         match self {
@@ -53,6 +62,9 @@ impl Waiter {
     }
 }
 
+/// How long a server's handshake waits for another one that makes the group which it will join. The
+/// client waits a little longer for our accept.
+const WAIT_TURN: Span = Span::from_secs(5);
 /// Bytes of a CLC header.
 const HEADER: usize = 8;
 
@@ -92,6 +104,8 @@ pub(crate) struct Talk {
     /// Whether a byte was taken from the stream.
     begun: bool,
     attempt: Attempt,
+    /// Until when to wait for a first contact that others have begun.
+    turn: Option<Instant>,
 }
 
 enum Heard {
@@ -120,11 +134,12 @@ impl Talk {
             expected: MsgType::Accept,
             begun: true,
             attempt: Attempt::new(core.clone(), Some(port)),
+            turn: None,
         })
     }
 
     /// A server's handshake over a connection whose SYN had the option. Without a port every
-    /// proposal is declined.
+    /// proposal is declined for the reason that there is instead.
     ///
     /// # Errors
     ///
@@ -132,11 +147,11 @@ impl Talk {
     pub(crate) fn server(
         core: &Arc<Core>,
         policy: &Policy,
-        port: Option<LocalPort>,
+        port: Result<LocalPort, Reason>,
     ) -> Result<Self> {
         let facts = Facts {
             option: true,
-            refuse: port.is_none().then_some(Reason::NoDevice),
+            refuse: port.as_ref().err().copied(),
         };
         let (machine, step) = Server::start(policy, &facts, now());
         Ok(Self {
@@ -145,7 +160,8 @@ impl Talk {
             reader: None,
             expected: MsgType::Proposal,
             begun: false,
-            attempt: Attempt::new(core.clone(), port),
+            attempt: Attempt::new(core.clone(), port.ok()),
+            turn: None,
         })
     }
 
@@ -171,7 +187,14 @@ impl Talk {
                     let peer = self.peer_end();
                     let acquired = self.attempt.acquire(&want, sock, peer.as_ref(), waiter);
                     match acquired {
-                        Ok(acquired) => self.input(Input::Acquired(&acquired)),
+                        Ok(Some(acquired)) => self.input(Input::Acquired(&acquired)),
+                        Ok(None) => {
+                            let until = *self.turn.get_or_insert(now().after(WAIT_TURN));
+                            if !now().reached(until) {
+                                return Progress::Pending(until);
+                            }
+                            self.input(Input::Failed(Reason::ConfirmLinkTimeout))
+                        }
                         Err(reason) => self.input(Input::Failed(reason)),
                     }
                 }

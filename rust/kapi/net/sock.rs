@@ -405,6 +405,12 @@ impl Sock {
         index as u32
     }
 
+    /// Whether IPsec protects the connection.
+    pub fn uses_ipsec(&self) -> bool {
+        // SAFETY: The sock is valid.
+        unsafe { bindings::sk_uses_ipsec(self.as_ptr()) }
+    }
+
     /// The number of the net device by which packets to the peer leave, when that is known.
     pub fn route_interface(&self) -> Option<u32> {
         // SAFETY: The sock is valid.
