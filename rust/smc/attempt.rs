@@ -205,8 +205,9 @@ impl Attempt {
                 }
                 stats.buffer(Way::Rx, buffer);
                 stats.buffer(Way::Tx, Buffer::Allocated);
-                group.insert_conn(&conn);
+                let known = group.insert_conn(&conn);
                 self.conn = Some(conn.clone());
+                known.map_err(|_| Reason::NoActiveLink)?;
                 Ok(conn)
             }
             Err(_) => {

@@ -3,8 +3,14 @@
 //! A link group: what this host and one peer share for all their connections.
 //!
 //! Ours have one link: one queue pair, over which the data of all connections, their CDC messages
-//! and the group's own LLC messages go. Connections take turns for the queue pair's slots; each
-//! sends its latest state when its turn comes, so a full queue delays and never breaks anything.
+//! and the group's own LLC messages go.
+//!
+//! * here: members, buffers, deadline, end
+//! * [`link`]: setting the queue pair up, what arrives on it, its loss
+//! * [`turns`]: who sends next
+
+mod link;
+mod turns;
 
 use crate::{
     conn::{now, SmcConn},
@@ -14,15 +20,14 @@ use crate::{
     talk::Waiter, //
 };
 use kapi::{
+    errno,
     new_spinlock_bh,
     rdma::{
-        channel::{Channel, Handler},
-        completion::{Completion, Status},
-        config::{Config, Path},
+        channel::Channel,
+        config::Config,
         device::Device,
         pd::Pd,
-        qp::{Qp, ReadyToReceive, ReadyToSend, Reset},
-        wr::{Received, Remote, Source, Write}, //
+        qp::{Qp, ReadyToReceive, ReadyToSend, Reset}, //
     },
     sys::{
         clock,
@@ -37,7 +42,7 @@ use kernel::{
     new_work,
     prelude::*,
     sync::{
-        atomic::{Atomic, Full, Relaxed},
+        atomic::{Acquire, Atomic, Full, Relaxed},
         Arc,
         ArcBorrow,
         Mutex,
@@ -46,7 +51,6 @@ use kernel::{
     workqueue::{Work, WorkItem}, //
 };
 use smc_proto::{
-    conn::{Actions, Ticket},
     cursor::RingSize,
     group::{
         choice::{Candidate, LinkEnd},
@@ -57,13 +61,10 @@ use smc_proto::{
         Terms,
         Todo, //
     },
-    llc::{link::LinkEvent, responder::Event as LlcEvent},
-    wire::{
-        cdc::{self, Cdc},
-        ids::{AlertToken, Gid, Mtu},
-        llc::Frame, //
-    }, //
+    llc::responder::Event as LlcEvent,
+    wire::ids::{AlertToken, Gid}, //
 };
+use turns::Turns;
 
 type ProtoGroup = Group<KVec<Entry<1>>, KVec<u32>>;
 
@@ -74,16 +75,6 @@ const SEND_SLOTS: u16 = 48;
 const CHAIN: u16 = 24;
 /// Bytes of a long LLC message beyond the first 44; such messages name all memory keys at once.
 const LLC_SPILL: u16 = 4108;
-/// LLC messages that wait for a slot.
-const LLC_WAITING: usize = 16;
-
-/// What a chain of requests is for.
-pub(crate) enum Token {
-    /// A connection's data and CDC message.
-    Conn(Arc<SmcConn>, Ticket),
-    /// An LLC message.
-    Llc,
-}
 
 /// How far the queue pair is.
 enum Stage {
@@ -99,14 +90,6 @@ struct State {
     /// An answer for the handshake that sets the link up, and that handshake.
     event: Option<LlcEvent>,
     waiter: Option<Waiter>,
-}
-
-struct Turns {
-    /// Connections that have something to send, by slot.
-    due: [u64; 4],
-    /// Where the search for the next one begins.
-    next: usize,
-    llc: KVec<Frame>,
 }
 
 /// What the device holds for the group; given back when the group ends.
@@ -168,7 +151,7 @@ impl LinkGroup {
         for _ in 0..MAX_CONNS {
             conns.push(None, GFP_KERNEL)?;
         }
-        let llc = KVec::with_capacity(LLC_WAITING, GFP_KERNEL)?;
+        let waiting = Turns::new()?;
         let pd = Pd::new(&local.device)?;
         let domain = pd.clone();
         let group = Arc::pin_init(
@@ -187,14 +170,7 @@ impl LinkGroup {
                     },
                     "rsmc::LinkGroup::state"
                 ),
-                turns <- new_spinlock_bh!(
-                    Turns {
-                        due: [0; 4],
-                        next: 0,
-                        llc,
-                    },
-                    "rsmc::LinkGroup::turns"
-                ),
+                turns <- new_spinlock_bh!(waiting, "rsmc::LinkGroup::turns"),
                 channel: SetOnce::new(),
                 stage <- new_mutex!(Stage::None, "rsmc::LinkGroup::stage"),
                 resources <- new_mutex!(
@@ -280,8 +256,12 @@ impl LinkGroup {
         self.rearm();
     }
 
-    /// Makes a connection known to incoming messages.
-    pub(crate) fn insert_conn(&self, conn: &Arc<SmcConn>) {
+    /// Makes a connection known to incoming messages, and to the end of the group.
+    ///
+    /// # Errors
+    ///
+    /// `ECONNABORTED` when the group has ended meanwhile; nobody will tell the connection.
+    pub(crate) fn insert_conn(&self, conn: &Arc<SmcConn>) -> Result {
         let mut state = self.state.lock();
         let old = match state.conns.get_mut(usize::from(conn.slot())) {
             Some(place) => place.replace(conn.clone()),
@@ -289,6 +269,11 @@ impl LinkGroup {
         };
         drop(state);
         drop(old);
+        // `finish` sets the mark before it looks for connections.
+        if self.ended.load(Acquire) != 0 {
+            return Err(errno::ECONNABORTED.into());
+        }
+        Ok(())
     }
 
     /// Forgets a connection.
@@ -343,239 +328,9 @@ impl LinkGroup {
         self.state.lock().proto.rtokens.add(0, region).is_some()
     }
 
-    /// Connects the queue pair so that it receives. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// The driver's; the queue pair is then gone.
-    pub(crate) fn receive_from(
-        &self,
-        peer: LinkEnd,
-        psn: u32,
-        mtu: Mtu,
-        hop: [u8; 6],
-        hops: u8,
-    ) -> Result {
-        let mut stage = self.stage.lock();
-        let reset = match core::mem::replace(&mut *stage, Stage::None) {
-            Stage::Reset(qp) => qp,
-            other => {
-                *stage = other;
-                return Err(EINVAL);
-            }
-        };
-        let init = reset.init(self.port)?;
-        self.step(LinkEvent::ToInit);
-        let receiving = init.ready_to_receive(&Path {
-            mtu: mtu.code(),
-            qpn: peer.qpn.get(),
-            psn,
-            sgid_index: self.gid_index,
-            dgid: peer.gid.0,
-            dmac: hop,
-            hop_limit: hops,
-        })?;
-        {
-            let mut state = self.state.lock();
-            state.proto.link.peer = Some(peer);
-            state.proto.link.step(LinkEvent::ToRtr, now());
-        }
-        *stage = Stage::Receiving(receiving);
-        Ok(())
-    }
-
-    /// Allows the queue pair to send, and makes the memory keys work. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// The driver's; the queue pair is then gone.
-    pub(crate) fn send_to(&self) -> Result {
-        let mut stage = self.stage.lock();
-        let sending = match core::mem::replace(&mut *stage, Stage::None) {
-            Stage::Receiving(qp) => qp.ready_to_send()?,
-            other => {
-                *stage = other;
-                return Err(EINVAL);
-            }
-        };
-        let channel = sending.channel().clone();
-        *stage = Stage::Sending(sending);
-        drop(stage);
-        self.step(LinkEvent::ToRts);
-        let slabs = {
-            let guard = self.resources.lock();
-            let resources = guard.as_ref().ok_or(ENODEV)?;
-            let mut slabs = KVec::with_capacity(resources.slabs.len(), GFP_KERNEL)?;
-            for slab in &resources.slabs {
-                slabs.push(slab.clone(), GFP_KERNEL)?;
-            }
-            slabs
-        };
-        for slab in &slabs {
-            channel.register(slab.mr())?;
-        }
-        Ok(())
-    }
-
-    fn step(&self, event: LinkEvent) {
-        let _ = self.state.lock().proto.link.step(event, now());
-    }
-
-    /// The link is confirmed: the group carries connections from now on.
-    pub(crate) fn confirmed(&self, number: u8) {
-        {
-            let mut state = self.state.lock();
-            state.proto.link.number = number;
-            state.proto.link.step(LinkEvent::Confirmed, now());
-            state.waiter = None;
-        }
-        self.rearm();
-    }
-
-    /// Names the handshake that is to hear of LLC events.
-    pub(crate) fn await_events(&self, waiter: Waiter, number: u8) {
-        let mut state = self.state.lock();
-        state.proto.link.number = number;
-        let old = state.waiter.replace(waiter);
-        drop(state);
-        drop(old);
-    }
-
-    /// Nobody waits for LLC events any more.
-    pub(crate) fn ignore_events(&self) {
-        let old = self.state.lock().waiter.take();
-        drop(old);
-    }
-
-    /// An LLC event that has come for the handshake.
-    pub(crate) fn take_event(&self) -> Option<LlcEvent> {
-        self.state.lock().event.take()
-    }
-
     /// Whether the link has broken or the group has ended.
     pub(crate) fn is_lost(&self) -> bool {
         self.broken.load(Relaxed) != 0 || self.ended.load(Relaxed) != 0
-    }
-
-    /// Sends an LLC message as soon as there is a slot. Any context.
-    pub(crate) fn send_llc(self: &Arc<Self>, frame: Frame) {
-        {
-            let mut turns = self.turns.lock();
-            // A peer that asks faster than we can answer is not answered.
-            let _ = turns.llc.push_within_capacity(frame);
-        }
-        self.send();
-    }
-
-    /// A connection has something to send. Any context.
-    pub(crate) fn send_due(self: &Arc<Self>, conn: &SmcConn) {
-        {
-            let mut turns = self.turns.lock();
-            let slot = usize::from(conn.slot());
-            if let Some(word) = turns.due.get_mut(slot / 64) {
-                *word |= 1u64 << (slot % 64);
-            }
-        }
-        self.send();
-    }
-
-    /// Lets those who have something to send take turns, until the queue is full.
-    fn send(self: &Arc<Self>) {
-        let Some(channel) = self.channel() else {
-            return;
-        };
-        loop {
-            let mut after = None;
-            let more = {
-                let mut turns = self.turns.lock();
-                self.one_turn(channel, &mut turns, &mut after)
-            };
-            if let Some((conn, actions)) = after {
-                conn.perform(actions);
-            }
-            if !more {
-                return;
-            }
-        }
-    }
-
-    /// One chain. Whether there may be more.
-    fn one_turn(
-        self: &Arc<Self>,
-        channel: &Arc<Channel<LinkGroup>>,
-        turns: &mut Turns,
-        after: &mut Option<(Arc<SmcConn>, Actions)>,
-    ) -> bool {
-        if channel.free_slots() == 0 {
-            // The next completion goes on.
-            return false;
-        }
-        if let Some(frame) = turns.llc.first().copied() {
-            let _ = turns.llc.remove(0);
-            return channel.post(Token::Llc, &[], &frame).is_ok();
-        }
-        let Some(slot) = next_due(turns) else {
-            return false;
-        };
-        let conn = {
-            let state = self.state.lock();
-            state.conns.get(slot).cloned().flatten()
-        };
-        let Some(conn) = conn else {
-            clear_due(turns, slot);
-            return true;
-        };
-        let Some(remote) = conn.remote() else {
-            clear_due(turns, slot);
-            return true;
-        };
-        let mut proto = conn.proto.lock();
-        let Some(tx) = proto.take_tx(now()) else {
-            drop(proto);
-            clear_due(turns, slot);
-            return true;
-        };
-        let frame = tx.cdc.encode();
-        let ring = conn.send_ring();
-        let mut writes: [Option<Write<'_>>; 4] = [None; 4];
-        let mut places = writes.iter_mut();
-        for write in tx.plan.iter() {
-            let mut at = write.remote;
-            for piece in write.local.iter() {
-                if let Some(place) = places.next() {
-                    *place = Some(Write {
-                        from: Source::Region(ring.region()),
-                        offset: ring.base().saturating_add(piece.offset as usize),
-                        len: piece.len as usize,
-                        to: Remote {
-                            addr: remote.addr.wrapping_add(u64::from(at)),
-                            rkey: remote.rkey,
-                        },
-                    });
-                }
-                at = at.saturating_add(piece.len);
-            }
-        }
-        let posted = post(
-            channel,
-            Token::Conn(conn.clone(), tx.ticket),
-            &writes,
-            &frame,
-        );
-        let mut actions = tx.actions;
-        if !posted {
-            actions |= proto.on_tx_failed();
-        }
-        if !proto.wants_tx() {
-            clear_due(turns, slot);
-        }
-        drop(proto);
-        if !posted {
-            // The state that was taken cannot be put back: the link is of no more use.
-            channel.fail();
-        }
-        *after = Some((conn, actions));
-        posted
     }
 
     fn rearm(&self) {
@@ -637,50 +392,6 @@ impl LinkGroup {
         drop(timer);
     }
 
-    fn wake_waiter(&self) {
-        let state = self.state.lock();
-        if let Some(waiter) = &state.waiter {
-            waiter.kick();
-        }
-    }
-
-    fn on_cdc(&self, bytes: &[u8]) {
-        let Ok(cdc) = Cdc::parse(bytes) else { return };
-        let conn = {
-            let mut state = self.state.lock();
-            state.proto.heard(now());
-            state
-                .proto
-                .slot(cdc.token)
-                .and_then(|slot| state.conns.get(usize::from(slot)).cloned().flatten())
-        };
-        if let Some(conn) = conn {
-            conn.on_cdc(&cdc);
-        }
-    }
-
-    fn on_llc(self: &Arc<Self>, bytes: &[u8]) {
-        let (reply, todo) = self.state.lock().proto.on_llc(bytes, now());
-        if let Some(frame) = reply {
-            self.send_llc(frame);
-        }
-        match todo {
-            Todo::Handshake(event) => {
-                let mut state = self.state.lock();
-                state.event = Some(event);
-                if let Some(waiter) = &state.waiter {
-                    waiter.kick();
-                }
-            }
-            Todo::End { .. } => {
-                self.broken.store(1, Relaxed);
-                self.kick();
-            }
-            Todo::Send(frame) => self.send_llc(frame),
-            Todo::None | Todo::Settled(_) => (),
-        }
-    }
-
     fn kick(self: &Arc<Self>) {
         let _ = queue::enqueue::<_, 0>(self.clone());
     }
@@ -699,81 +410,6 @@ impl LinkGroup {
             }
         }
         self.rearm();
-    }
-}
-
-fn next_due(turns: &mut Turns) -> Option<usize> {
-    let start = turns.next;
-    for step in 0..256usize {
-        let slot = start.wrapping_add(step) % 256;
-        let word = turns.due.get(slot / 64).copied().unwrap_or(0);
-        if word == 0 && slot % 64 == 0 {
-            // Nothing in this word; the loop still counts through it, which is cheap enough.
-            continue;
-        }
-        if word >> (slot % 64) & 1 != 0 {
-            turns.next = slot.wrapping_add(1) % 256;
-            return Some(slot);
-        }
-    }
-    None
-}
-
-fn clear_due(turns: &mut Turns, slot: usize) {
-    if let Some(word) = turns.due.get_mut(slot / 64) {
-        *word &= !(1u64 << (slot % 64));
-    }
-}
-
-/// Posts the writes that are there, and the message.
-fn post(
-    channel: &Arc<Channel<LinkGroup>>,
-    token: Token,
-    writes: &[Option<Write<'_>>; 4],
-    frame: &[u8],
-) -> bool {
-    let [a, b, c, d] = writes;
-    let result = match (a, b, c, d) {
-        (None, ..) => channel.post(token, &[], frame),
-        (Some(a), None, ..) => channel.post(token, &[*a], frame),
-        (Some(a), Some(b), None, _) => channel.post(token, &[*a, *b], frame),
-        (Some(a), Some(b), Some(c), None) => channel.post(token, &[*a, *b, *c], frame),
-        (Some(a), Some(b), Some(c), Some(d)) => channel.post(token, &[*a, *b, *c, *d], frame),
-    };
-    result.is_ok()
-}
-
-impl Handler for LinkGroup {
-    type Token = Token;
-
-    fn sent(this: &Arc<Self>, _: &Arc<Channel<Self>>, token: Token, done: &Completion) {
-        if let Token::Conn(conn, ticket) = token {
-            // After a failure the connections learn of it when the group ends, but a message that
-            // is not reported would keep its connection for ever.
-            let actions = if done.status.is_success() {
-                conn.proto.lock().on_tx_done(ticket, now())
-            } else {
-                conn.proto.lock().on_tx_failed()
-            };
-            conn.perform(actions);
-        }
-        // Somebody may have waited for the slot.
-        this.send();
-    }
-
-    fn received(this: &Arc<Self>, _: &Arc<Channel<Self>>, message: &Received<'_>) {
-        let head = message.head();
-        match head.first() {
-            Some(&cdc::TYPE) => this.on_cdc(head),
-            Some(_) => this.on_llc(head),
-            None => (),
-        }
-    }
-
-    fn failed(this: &Arc<Self>, _: &Arc<Channel<Self>>, _status: Status) {
-        this.broken.store(1, Relaxed);
-        this.wake_waiter();
-        this.kick();
     }
 }
 

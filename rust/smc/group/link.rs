@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A group's one link: setting its queue pair up, and what arrives on it.
+
+use super::{turns::Token, LinkGroup, Stage};
+use crate::{conn::now, talk::Waiter};
+use kapi::rdma::{
+    channel::{Channel, Handler},
+    completion::{Completion, Status},
+    config::Path,
+    wr::Received, //
+};
+use kernel::{
+    prelude::*,
+    sync::{atomic::Relaxed, Arc}, //
+};
+use smc_proto::{
+    group::{choice::LinkEnd, Todo},
+    llc::{link::LinkEvent, responder::Event as LlcEvent},
+    wire::{
+        cdc::{self, Cdc},
+        ids::Mtu, //
+    }, //
+};
+
+impl LinkGroup {
+    /// Connects the queue pair so that it receives. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// The driver's; the queue pair is then gone.
+    pub(crate) fn receive_from(
+        &self,
+        peer: LinkEnd,
+        psn: u32,
+        mtu: Mtu,
+        hop: [u8; 6],
+        hops: u8,
+    ) -> Result {
+        let mut stage = self.stage.lock();
+        let reset = match core::mem::replace(&mut *stage, Stage::None) {
+            Stage::Reset(qp) => qp,
+            other => {
+                *stage = other;
+                return Err(EINVAL);
+            }
+        };
+        let init = reset.init(self.port)?;
+        self.step(LinkEvent::ToInit);
+        let receiving = init.ready_to_receive(&Path {
+            mtu: mtu.code(),
+            qpn: peer.qpn.get(),
+            psn,
+            sgid_index: self.gid_index,
+            dgid: peer.gid.0,
+            dmac: hop,
+            hop_limit: hops,
+        })?;
+        {
+            let mut state = self.state.lock();
+            state.proto.link.peer = Some(peer);
+            state.proto.link.step(LinkEvent::ToRtr, now());
+        }
+        *stage = Stage::Receiving(receiving);
+        Ok(())
+    }
+
+    /// Allows the queue pair to send, and makes the memory keys work. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// The driver's; the queue pair is then gone.
+    pub(crate) fn send_to(&self) -> Result {
+        let mut stage = self.stage.lock();
+        let sending = match core::mem::replace(&mut *stage, Stage::None) {
+            Stage::Receiving(qp) => qp.ready_to_send()?,
+            other => {
+                *stage = other;
+                return Err(EINVAL);
+            }
+        };
+        let channel = sending.channel().clone();
+        *stage = Stage::Sending(sending);
+        drop(stage);
+        self.step(LinkEvent::ToRts);
+        let slabs = {
+            let guard = self.resources.lock();
+            let resources = guard.as_ref().ok_or(ENODEV)?;
+            let mut slabs = KVec::with_capacity(resources.slabs.len(), GFP_KERNEL)?;
+            for slab in &resources.slabs {
+                slabs.push(slab.clone(), GFP_KERNEL)?;
+            }
+            slabs
+        };
+        for slab in &slabs {
+            channel.register(slab.mr())?;
+        }
+        Ok(())
+    }
+
+    fn step(&self, event: LinkEvent) {
+        let _ = self.state.lock().proto.link.step(event, now());
+    }
+
+    /// The link is confirmed: the group carries connections from now on.
+    pub(crate) fn confirmed(&self, number: u8) {
+        {
+            let mut state = self.state.lock();
+            state.proto.link.number = number;
+            state.proto.link.step(LinkEvent::Confirmed, now());
+            state.waiter = None;
+        }
+        self.rearm();
+    }
+
+    /// Names the handshake that is to hear of LLC events.
+    pub(crate) fn await_events(&self, waiter: Waiter, number: u8) {
+        let mut state = self.state.lock();
+        state.proto.link.number = number;
+        let old = state.waiter.replace(waiter);
+        drop(state);
+        drop(old);
+    }
+
+    /// Nobody waits for LLC events any more.
+    pub(crate) fn ignore_events(&self) {
+        let old = self.state.lock().waiter.take();
+        drop(old);
+    }
+
+    /// An LLC event that has come for the handshake.
+    pub(crate) fn take_event(&self) -> Option<LlcEvent> {
+        self.state.lock().event.take()
+    }
+
+    pub(super) fn wake_waiter(&self) {
+        let state = self.state.lock();
+        if let Some(waiter) = &state.waiter {
+            waiter.kick();
+        }
+    }
+
+    fn on_cdc(&self, bytes: &[u8]) {
+        let Ok(cdc) = Cdc::parse(bytes) else { return };
+        let conn = {
+            let mut state = self.state.lock();
+            state.proto.heard(now());
+            state
+                .proto
+                .slot(cdc.token)
+                .and_then(|slot| state.conns.get(usize::from(slot)).cloned().flatten())
+        };
+        if let Some(conn) = conn {
+            conn.on_cdc(&cdc);
+        }
+    }
+
+    fn on_llc(self: &Arc<Self>, bytes: &[u8]) {
+        let (reply, todo) = self.state.lock().proto.on_llc(bytes, now());
+        if let Some(frame) = reply {
+            self.send_llc(frame);
+        }
+        match todo {
+            Todo::Handshake(event) => {
+                let mut state = self.state.lock();
+                state.event = Some(event);
+                if let Some(waiter) = &state.waiter {
+                    waiter.kick();
+                }
+            }
+            Todo::End { .. } => {
+                self.broken.store(1, Relaxed);
+                self.kick();
+            }
+            Todo::Send(frame) => self.send_llc(frame),
+            Todo::None | Todo::Settled(_) => (),
+        }
+    }
+}
+
+impl Handler for LinkGroup {
+    type Token = Token;
+
+    fn sent(this: &Arc<Self>, _: &Arc<Channel<Self>>, token: Token, done: &Completion) {
+        if let Token::Conn(conn, ticket) = token {
+            // After a failure the connections learn of it when the group ends, but a message that
+            // is not reported would keep its connection for ever.
+            let actions = if done.status.is_success() {
+                conn.proto.lock().on_tx_done(ticket, now())
+            } else {
+                conn.proto.lock().on_tx_failed()
+            };
+            conn.perform(actions);
+        }
+        // Somebody may have waited for the slot.
+        this.send();
+    }
+
+    fn received(this: &Arc<Self>, _: &Arc<Channel<Self>>, message: &Received<'_>) {
+        let head = message.head();
+        match head.first() {
+            Some(&cdc::TYPE) => this.on_cdc(head),
+            Some(_) => this.on_llc(head),
+            None => (),
+        }
+    }
+
+    fn failed(this: &Arc<Self>, _: &Arc<Channel<Self>>, _status: Status) {
+        this.broken.store(1, Relaxed);
+        this.wake_waiter();
+        this.kick();
+    }
+}

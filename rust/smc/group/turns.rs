@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Who sends next on a group's queue pair.
+//!
+//! Connections with something to send are marked, and take turns as long as the queue pair has free
+//! slots. Each sends its latest state when its turn comes, so a full queue delays messages, and
+//! makes them fewer, and never breaks anything.
+
+use super::LinkGroup;
+use crate::conn::{now, SmcConn};
+use kapi::rdma::{
+    channel::Channel,
+    wr::{Remote, Source, Write}, //
+};
+use kernel::{prelude::*, sync::Arc};
+use smc_proto::{
+    conn::{Actions, Ticket},
+    wire::llc::Frame, //
+};
+
+/// LLC messages that wait for a slot.
+const LLC_WAITING: usize = 16;
+/// Words of a bit for each connection.
+const WORDS: u8 = 4;
+
+/// What a chain of requests is for.
+pub(crate) enum Token {
+    /// A connection's data and CDC message.
+    Conn(Arc<SmcConn>, Ticket),
+    /// An LLC message.
+    Llc,
+}
+
+/// What waits for a slot.
+pub(super) struct Turns {
+    /// Connections that have something to send, a bit for each.
+    due: [u64; WORDS as usize],
+    /// Where the search for the next one begins.
+    next: u8,
+    llc: KVec<Frame>,
+}
+
+impl Turns {
+    /// Nothing waits.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            due: [0; WORDS as usize],
+            next: 0,
+            llc: KVec::with_capacity(LLC_WAITING, GFP_KERNEL)?,
+        })
+    }
+
+    fn word(&mut self, slot: u8) -> Option<&mut u64> {
+        self.due.get_mut(usize::from(slot / 64))
+    }
+
+    fn add(&mut self, slot: u8) {
+        if let Some(word) = self.word(slot) {
+            *word |= 1u64 << (slot % 64);
+        }
+    }
+
+    fn clear(&mut self, slot: u8) {
+        if let Some(word) = self.word(slot) {
+            *word &= !(1u64 << (slot % 64));
+        }
+    }
+
+    /// The connection whose turn it is.
+    fn next(&mut self) -> Option<u8> {
+        let first = self.next / 64;
+        // The first word is looked at twice: from the place on, and at last up to it.
+        for step in 0..=WORDS {
+            let at = first.wrapping_add(step) % WORDS;
+            let from = if step == 0 {
+                u64::MAX << (self.next % 64)
+            } else {
+                u64::MAX
+            };
+            let bits = self.due.get(usize::from(at)).copied().unwrap_or(0) & from;
+            if bits != 0 {
+                // At most 3 * 64 + 63.
+                let slot = at.wrapping_mul(64).wrapping_add(bits.trailing_zeros() as u8);
+                self.next = slot.wrapping_add(1);
+                return Some(slot);
+            }
+        }
+        None
+    }
+}
+
+impl LinkGroup {
+    /// Sends an LLC message as soon as there is a slot. Any context.
+    pub(crate) fn send_llc(self: &Arc<Self>, frame: Frame) {
+        {
+            let mut turns = self.turns.lock();
+            // A peer that asks faster than we can answer is not answered.
+            let _ = turns.llc.push_within_capacity(frame);
+        }
+        self.send();
+    }
+
+    /// A connection has something to send. Any context.
+    pub(crate) fn send_due(self: &Arc<Self>, conn: &SmcConn) {
+        {
+            let mut turns = self.turns.lock();
+            turns.add(conn.slot());
+        }
+        self.send();
+    }
+
+    /// Lets those who have something to send take turns, until the queue is full.
+    pub(super) fn send(self: &Arc<Self>) {
+        let Some(channel) = self.channel() else {
+            return;
+        };
+        loop {
+            let mut after = None;
+            let more = {
+                let mut turns = self.turns.lock();
+                self.one_turn(channel, &mut turns, &mut after)
+            };
+            if let Some((conn, actions)) = after {
+                conn.perform(actions);
+            }
+            if !more {
+                return;
+            }
+        }
+    }
+
+    /// One chain. Whether there may be more.
+    fn one_turn(
+        self: &Arc<Self>,
+        channel: &Arc<Channel<LinkGroup>>,
+        turns: &mut Turns,
+        after: &mut Option<(Arc<SmcConn>, Actions)>,
+    ) -> bool {
+        if channel.free_slots() == 0 {
+            // The next completion goes on.
+            return false;
+        }
+        if let Some(frame) = turns.llc.first().copied() {
+            let _ = turns.llc.remove(0);
+            return channel.post(Token::Llc, &[], &frame).is_ok();
+        }
+        let Some(slot) = turns.next() else {
+            return false;
+        };
+        let conn = {
+            let state = self.state.lock();
+            state.conns.get(usize::from(slot)).cloned().flatten()
+        };
+        let Some(conn) = conn else {
+            turns.clear(slot);
+            return true;
+        };
+        let Some(remote) = conn.remote() else {
+            turns.clear(slot);
+            return true;
+        };
+        let mut proto = conn.proto.lock();
+        let Some(tx) = proto.take_tx(now()) else {
+            drop(proto);
+            turns.clear(slot);
+            return true;
+        };
+        let frame = tx.cdc.encode();
+        let ring = conn.send_ring();
+        let mut writes: [Option<Write<'_>>; 4] = [None; 4];
+        let mut places = writes.iter_mut();
+        for write in tx.plan.iter() {
+            let mut at = write.remote;
+            for piece in write.local.iter() {
+                if let Some(place) = places.next() {
+                    *place = Some(Write {
+                        from: Source::Region(ring.region()),
+                        offset: ring.base().saturating_add(piece.offset as usize),
+                        len: piece.len as usize,
+                        to: Remote {
+                            addr: remote.addr.wrapping_add(u64::from(at)),
+                            rkey: remote.rkey,
+                        },
+                    });
+                }
+                at = at.saturating_add(piece.len);
+            }
+        }
+        let posted = post(
+            channel,
+            Token::Conn(conn.clone(), tx.ticket),
+            &writes,
+            &frame,
+        );
+        let mut actions = tx.actions;
+        if !posted {
+            actions |= proto.on_tx_failed();
+        }
+        if !proto.wants_tx() {
+            turns.clear(slot);
+        }
+        drop(proto);
+        if !posted {
+            // The state that was taken cannot be put back: the link is of no more use.
+            channel.fail();
+        }
+        *after = Some((conn, actions));
+        posted
+    }
+}
+
+/// Posts the writes that are there, and the message.
+fn post(
+    channel: &Arc<Channel<LinkGroup>>,
+    token: Token,
+    writes: &[Option<Write<'_>>; 4],
+    frame: &[u8],
+) -> bool {
+    let [a, b, c, d] = writes;
+    let result = match (a, b, c, d) {
+        (None, ..) => channel.post(token, &[], frame),
+        (Some(a), None, ..) => channel.post(token, &[*a], frame),
+        (Some(a), Some(b), None, _) => channel.post(token, &[*a, *b], frame),
+        (Some(a), Some(b), Some(c), None) => channel.post(token, &[*a, *b, *c], frame),
+        (Some(a), Some(b), Some(c), Some(d)) => channel.post(token, &[*a, *b, *c, *d], frame),
+    };
+    result.is_ok()
+}
