@@ -38,8 +38,6 @@ use smc_proto::{
     }, //
 };
 
-/// Hop limit of packets that pass a gateway.
-const FAR: u8 = 64;
 
 /// The resources of one connection that is being made.
 pub(crate) struct Attempt {
@@ -110,13 +108,7 @@ impl Attempt {
                 }
                 let mtu = port.mtu.min(peer.mtu);
                 group
-                    .receive_from(
-                        end_of(peer),
-                        peer.psn.get(),
-                        mtu,
-                        hop.mac,
-                        hops(hop.gateway),
-                    )
+                    .receive_from(end_of(peer), peer.psn.get(), mtu, &hop)
                     .map_err(|_| Reason::ReadyLinkError)?;
                 group.await_events(waiter(), 0);
             }
@@ -245,13 +237,7 @@ impl Attempt {
         self.meet(conn, group, peer).map_err(|_| EINVAL)?;
         if first {
             let hop = port.hop_to(sock, &peer.gid)?;
-            group.receive_from(
-                end_of(peer),
-                peer.psn.get(),
-                mtu,
-                hop.mac,
-                hops(hop.gateway),
-            )?;
+            group.receive_from(end_of(peer), peer.psn.get(), mtu, &hop)?;
             group.await_events(waiter(), server::FIRST_LINK);
             group.send_to()?;
         }
@@ -344,14 +330,6 @@ impl Drop for Attempt {
                 group.end(EndReason::Local);
             }
         }
-    }
-}
-
-fn hops(gateway: bool) -> u8 {
-    if gateway {
-        FAR
-    } else {
-        1
     }
 }
 

@@ -5,6 +5,14 @@
 . "$RSMC_SELFTESTS/lib.sh"
 PATH=$PATH:/usr/sbin:/sbin
 FAMILY=${RSMC_TEST_FAMILY:-inet}
+# With --smc there are RDMA devices and every connection has to be SMC; else every one falls back.
+MODE=fallback
+STRICT=
+if [ "${1-}" = --smc ]; then
+	MODE=smc
+	STRICT=--strict
+	shift
+fi
 
 need() {
 	for p; do
@@ -18,15 +26,25 @@ run() {
 	run_kind=$2
 	shift 2
 	if [ "$run_kind" = smc ]; then
-		ns "$run_ns" rsmc run --family "$FAMILY" --strict -- "$@"
+		# shellcheck disable=SC2086
+		ns "$run_ns" rsmc run --family "$FAMILY" $STRICT -- "$@"
 	else
 		ns "$run_ns" "$@"
 	fi
 }
 
-# counted a|b client|server   fallbacks counted in a namespace
+# counter a|b NAME   one of the family's counters in a namespace
+counter() {
+	ns "$1" awk -v k="$2" '$1 == k { print $2; f = 1 } END { if (!f) print 0 }' /proc/net/smc_fallback
+}
+
+# counted a|b client|server   connections of the wanted mode, counted in a namespace
 counted() {
-	ns "$1" awk -v k="fallback_$2" '$1 == k { print $2; f = 1 } END { if (!f) print 0 }' /proc/net/smc_fallback
+	if [ $MODE = smc ]; then
+		counter "$1" smc_connections
+	else
+		counter "$1" "fallback_$2"
+	fi
 }
 
 # proof NAME KIND BEFORE_CLIENT BEFORE_SERVER AT_LEAST: with SMC at least so many new connections on
@@ -36,8 +54,14 @@ proof() {
 	proof_s=$(($(counted b server) - $4))
 	echo "# $1 $2: $proof_c client and $proof_s server connections of the family"
 	if [ "$2" = smc ]; then
-		[ $proof_c -ge "$5" ] && [ $proof_s -ge "$5" ] && ok "$1.used_smc" ||
-			not_ok "$1.used_smc" "wanted at least $5 on each side"
+		proof_f=0
+		if [ $MODE = smc ]; then
+			for proof_k in fallback_client fallback_server strict_refused; do
+				proof_f=$((proof_f + $(counter a $proof_k) + $(counter b $proof_k)))
+			done
+		fi
+		[ $proof_c -ge "$5" ] && [ $proof_s -ge "$5" ] && [ $proof_f = 0 ] && ok "$1.used_smc" ||
+			not_ok "$1.used_smc" "wanted at least $5 on each side; fallbacks and refusals: $proof_f"
 	else
 		[ $proof_c = 0 ] && [ $proof_s = 0 ] && ok "$1.used_tcp" || not_ok "$1.used_tcp" "wanted none"
 	fi

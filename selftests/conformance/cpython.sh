@@ -14,7 +14,8 @@ one() { # one KIND OUT IDS-OR-MODULES...
 	one_out=$2
 	shift 2
 	if [ "$one_kind" = smc ]; then
-		set -- rsmc run --family "$FAMILY" --strict -- python3 "$HERE/pyrun.py" "$one_out" "$@"
+		# shellcheck disable=SC2086
+		set -- rsmc run --family "$FAMILY" $STRICT -- python3 "$HERE/pyrun.py" "$one_out" "$@"
 	else
 		set -- python3 "$HERE/pyrun.py" "$one_out" "$@"
 	fi

@@ -31,7 +31,7 @@ http {
 		listen 8080 deferred reuseport;
 		listen [::]:8080 ipv6only=on reuseport;
 		root $TMPDIR/www;
-		location /proxy/ { proxy_pass http://127.0.0.1:8080/; proxy_buffering off; }
+		location /proxy/ { proxy_pass http://10.77.0.2:8080/; proxy_buffering off; }
 	}
 }
 END

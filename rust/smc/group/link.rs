@@ -8,6 +8,7 @@ use kapi::rdma::{
     channel::{Channel, Handler},
     completion::{Completion, Status},
     config::Path,
+    route::NextHop,
     wr::Received, //
 };
 use kernel::{
@@ -23,6 +24,9 @@ use smc_proto::{
     }, //
 };
 
+/// Hop limit of packets that pass a gateway.
+const FAR: u8 = 64;
+
 impl LinkGroup {
     /// Connects the queue pair so that it receives. Sleeps.
     ///
@@ -34,8 +38,7 @@ impl LinkGroup {
         peer: LinkEnd,
         psn: u32,
         mtu: Mtu,
-        hop: [u8; 6],
-        hops: u8,
+        hop: &NextHop,
     ) -> Result {
         let mut stage = self.stage.lock();
         let reset = match core::mem::replace(&mut *stage, Stage::None) {
@@ -45,6 +48,12 @@ impl LinkGroup {
                 return Err(EINVAL);
             }
         };
+        // To an address of this host there is no hop; the peer is the same port.
+        let dmac = if hop.mac == [0; 6] {
+            peer.mac.0
+        } else {
+            hop.mac
+        };
         let init = reset.init(self.port)?;
         self.step(LinkEvent::ToInit);
         let receiving = init.ready_to_receive(&Path {
@@ -53,8 +62,8 @@ impl LinkGroup {
             psn,
             sgid_index: self.gid_index,
             dgid: peer.gid.0,
-            dmac: hop,
-            hop_limit: hops,
+            dmac,
+            hop_limit: if hop.gateway { FAR } else { 1 },
         })?;
         {
             let mut state = self.state.lock();
