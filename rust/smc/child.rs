@@ -164,6 +164,7 @@ impl Child {
         };
         let verdict = conclude(&socket, talk, outcome);
         let ready = verdict.map(|verdict| Ready {
+            id: this.id,
             sock: socket.into_sock(),
             verdict,
         });

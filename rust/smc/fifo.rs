@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A first-in first-out queue on top of `KVec`.
+//! A first-in first-out queue on top of `KVec`, into which late items can be put where they belong.
 
 use kernel::prelude::*;
 
@@ -45,6 +45,28 @@ impl<T> Fifo<T> {
                 None => Ok(()),
             },
         }
+    }
+
+    /// Appends an item and moves it before all that have a greater key; gives it back if there is no
+    /// room.
+    pub(crate) fn push_by_key(&mut self, item: T, key: impl Fn(&T) -> u64) -> Result<(), T> {
+        self.push(item)?;
+        let items = self.items.get_mut(self.head..).unwrap_or(&mut []);
+        let mut at = items.len().saturating_sub(1);
+        while let Some(before) = at.checked_sub(1) {
+            let of = |at: usize| items.get(at).and_then(Option::as_ref).map(&key);
+            if of(before) <= of(at) {
+                break;
+            }
+            items.swap(before, at);
+            at = before;
+        }
+        Ok(())
+    }
+
+    /// The oldest item.
+    pub(crate) fn first(&self) -> Option<&T> {
+        self.items.get(self.head)?.as_ref()
     }
 
     /// Takes the oldest item.

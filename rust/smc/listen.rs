@@ -39,6 +39,8 @@ use smc_proto::{conn::CloseMode, reason::Reason};
 
 /// A connection that accept() may hand out, and why it is not SMC.
 pub(crate) struct Ready {
+    /// Its place in the order of arrival.
+    pub(crate) id: u64,
     /// The connection.
     pub(crate) sock: OwnedSock,
     /// What the handshake came to.
@@ -78,6 +80,12 @@ impl Queues {
     fn reserve(&mut self) -> Result {
         let more = self.pending_count.saturating_add(1);
         self.ready.reserve(more, GFP_KERNEL)
+    }
+
+    fn take_id(&mut self) -> u64 {
+        let id = self.next_id;
+        self.next_id = id.wrapping_add(1);
+        id
     }
 
     fn held(&self) -> usize {
@@ -149,6 +157,7 @@ impl Listener {
         drop(guard);
         if !offered {
             return Some(Ready {
+                id: 0,
                 sock,
                 verdict: Verdict::Tcp(Fallback::own(Role::Server, Reason::PeerNotSmc)),
             });
@@ -165,8 +174,7 @@ impl Listener {
             if queues.closed {
                 return Ok(());
             }
-            let id = queues.next_id;
-            queues.next_id = id.wrapping_add(1);
+            let id = queues.take_id();
             drop(queues);
             Child::new(self.clone(), id, sock)?
         };
@@ -196,10 +204,26 @@ impl Listener {
     /// Goes on with handshakes whose client may have spoken already, so that a program that asks
     /// finds what the worker has not come to yet. A few at a time: the worker does the others.
     fn hurry(&self) {
-        const AT_ONCE: usize = 16;
+        self.hurry_first::<16>(|_| true);
+    }
+
+    /// The same for those that have come before the one that accept() would hand out: the program
+    /// gets its connections in their order, unless that means to wait for a client.
+    fn hurry_older(&self) {
+        self.hurry_first::<4>(|queues| {
+            let oldest = queues.pending.iter().next().map(|(id, _)| *id);
+            let next = queues.ready.first().map(|ready| ready.id);
+            matches!((oldest, next), (Some(oldest), Some(next)) if oldest < next)
+        });
+    }
+
+    fn hurry_first<const AT_ONCE: usize>(&self, wanted: impl Fn(&Queues) -> bool) {
         let mut children: [Option<Arc<Child>>; AT_ONCE] = [const { None }; AT_ONCE];
         {
             let queues = self.queues.lock();
+            if !wanted(&queues) {
+                return;
+            }
             for (place, (_, child)) in children.iter_mut().zip(queues.pending.iter()) {
                 *place = Some(child.clone());
             }
@@ -218,7 +242,7 @@ impl Listener {
         if child.is_some() {
             queues.pending_count = queues.pending_count.saturating_sub(1);
             rejected = match rejected {
-                Some(ready) => queues.ready.push(ready).err(),
+                Some(ready) => queues.ready.push_by_key(ready, |ready| ready.id).err(),
                 None => None,
             };
             if queues.held() < queues.counted {
@@ -234,12 +258,13 @@ impl Listener {
         }
     }
 
-    fn push_ready(&self, ready: Ready) {
+    fn push_ready(&self, mut ready: Ready) {
         let mut queues = self.queues.lock();
         let rejected = if queues.closed || queues.reserve().is_err() {
             Some(ready)
         } else {
             self.hold(&mut queues);
+            ready.id = queues.take_id();
             queues.ready.push(ready).err()
         };
         drop(queues);
@@ -330,14 +355,18 @@ pub(crate) fn accept(
     };
     let mut timeout = socket.sock().receive_timeout(nonblock);
     loop {
-        if let Some(ready) = listener.as_ref().and_then(|l| l.pop_ready()) {
-            return hand_out(socket, new, ready);
+        if let Some(listener) = &listener {
+            listener.hurry_older();
+            if let Some(ready) = listener.pop_ready() {
+                return hand_out(socket, new, ready);
+            }
         }
         match this.sock.accept() {
             Ok(sock) => {
                 let ready = match &listener {
                     Some(listener) => listener.admit(sock),
                     None => Some(Ready {
+                        id: 0,
                         sock,
                         verdict: Verdict::Tcp(Fallback {
                             role: Role::Server,
