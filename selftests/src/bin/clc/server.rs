@@ -413,10 +413,12 @@ fn server_many_stalling(t: &mut T) {
 
 fn server_close_listener_midway(t: &mut T) {
     let (w, m) = (wire(), clc::proposal_v1());
+    // Who waits for his own segments throws the others' away: a wire for each.
+    let wires: Vec<Wire> = (0..10).map(|_| wire()).collect();
     let l = listen(t);
     let mut v = Vec::new();
-    for i in 0..10u16 {
-        let mut p = up(t, &w, 2000 + i);
+    for (i, w) in (0..10u16).zip(&wires) {
+        let mut p = up(t, w, 2000 + i);
         p.put(ACK | PSH, &m[..usize::from(i) * 5]);
         v.push(p);
     }
