@@ -48,6 +48,10 @@ struct State {
 pub(crate) struct Child {
     listener: Arc<Listener>,
     id: u64,
+    /// Held by whoever goes on with the handshake, until its result is in the listener's queue: who
+    /// has waited for it finds the result there.
+    #[pin]
+    turn: Mutex<()>,
     #[pin]
     state: Mutex<State>,
     #[pin]
@@ -78,6 +82,7 @@ impl Child {
             pin_init!(Self {
                 listener,
                 id,
+                turn <- new_mutex!((), "rsmc::Child::turn"),
                 state <- new_mutex!(
                     State {
                         socket: None,
@@ -136,6 +141,7 @@ impl Child {
 
     /// Goes on with the handshake, and hands the connection over when it has ended.
     pub(crate) fn step(this: &Arc<Self>) {
+        let _turn = this.turn.lock();
         let outcome = {
             let mut state = this.state.lock();
             let State {

@@ -9,6 +9,7 @@
 
 pub mod custom;
 pub mod debian;
+pub mod leakroots;
 pub mod make;
 pub mod packages;
 pub mod source;

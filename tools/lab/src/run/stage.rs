@@ -6,6 +6,7 @@
 
 use crate::cache;
 use crate::guest::image;
+use crate::kernel::{leakroots, Kernel};
 use crate::sysroot;
 use anyhow::{bail, Context, Result};
 use std::fs;
@@ -71,6 +72,15 @@ impl Stage {
             .status()?;
         if !status.success() {
             bail!("strip {}: {status}", to.display());
+        }
+        Ok(())
+    }
+
+    /// Adds what the debug kernels need to judge fairly.
+    pub fn helpers(&self, kernel: &Kernel) -> Result<()> {
+        if let Some((module, parameters)) = leakroots::get(kernel)? {
+            self.copy(&module, "lab/leakroots.ko")?;
+            fs::write(self.path.join("lab/leakroots.args"), parameters)?;
         }
         Ok(())
     }

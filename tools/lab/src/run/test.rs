@@ -199,7 +199,10 @@ fn run_group(
     report: &Shared<Stdout>,
 ) {
     let name = format!("{}-{}", group.kind.name(), group.topology);
-    match Stage::new(&name, Some(module), programs) {
+    match Stage::new(&name, Some(module), programs).and_then(|stage| {
+        stage.helpers(kernel)?;
+        Ok(stage)
+    }) {
         Ok(stage) => {
             Session::new(group.kind, kernel, group.topology, &stage.path).run(&group.tests, report);
         }
