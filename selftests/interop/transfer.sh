@@ -1,14 +1,22 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# interop/transfer.sh [ARGUMENT of transfer...]
-# Bytes both ways between this module in one guest and the C module in the
-# other. The side with our module proves its path; the C module cannot be asked
-# by RSMC_INFO.
+# interop/transfer.sh PROGRAM [ARGUMENT...]
+# `transfer` or `stress` between this module in one guest and the C module in
+# the other. With an RDMA device in the guests every connection has to be
+# SMC-R, without one every one falls back; the side with our module proves it.
+# The C module cannot be asked by RSMC_INFO, and needs an enterprise id, of
+# which it has none by itself.
+program=$1
+shift
+rdma=$(ls /sys/class/infiniband 2>/dev/null)
 if grep -q '^rsmc ' /proc/modules; then
-	exec transfer --mode any "$@"
+	exec "$program" --mode "$([ -n "$rdma" ] && echo 0 || echo 1)" "$@"
 fi
 if ! grep -q '^smc ' /proc/modules; then
 	echo "interop/transfer.sh: neither rsmc nor smc is loaded" >&2
 	exit 1
 fi
-exec transfer --info off "$@"
+if [ -n "$rdma" ]; then
+	rsmc ueid add RSMC-DEFAULT || exit 1
+fi
+exec "$program" --info off "$@"

@@ -216,7 +216,8 @@ impl Conn {
     /// The one deadline at which [`Conn::on_timer`] has something to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        earliest(self.tx.cork_until, self.life.deadline())
+        let probe = self.tx.urgent_probe.map(|(at, _)| at);
+        earliest(earliest(self.tx.cork_until, self.life.deadline()), probe)
     }
 
     /// Time has passed; cheap to call at any time.
@@ -228,7 +229,7 @@ impl Conn {
         if self.life.deadline().is_some_and(|d| now.reached(d)) {
             out |= self.drain_expired();
         }
-        out
+        out | self.probe_urgent(now)
     }
 
     /// The only place where the state changes.

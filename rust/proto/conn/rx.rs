@@ -176,6 +176,7 @@ impl Conn {
         self.life.progress(now);
         if self.tx.urgent_end == Some(self.tx.peer_cons) {
             self.tx.urgent_end = None;
+            self.tx.urgent_probe = None;
             return Actions::WAKE_WRITER;
         }
         Actions::NONE

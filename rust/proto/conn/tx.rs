@@ -24,12 +24,20 @@ use crate::ring::{
     Pieces,
     WritePlan, //
 };
-use crate::time::Instant;
+use crate::time::{
+    Instant,
+    Span, //
+};
 use crate::wire::cdc::{
     Cdc,
     ProdFlags,
     StateFlags, //
 };
+
+/// How long the peer may take to consume an urgent byte before it is asked for its cursor; doubled
+/// each time, up to [`URGENT_PROBE_MAX`].
+const URGENT_PROBE: Span = Span::from_millis(20);
+const URGENT_PROBE_MAX: Span = Span::from_secs(5);
 
 /// Why prepared data is held back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,6 +91,8 @@ pub(super) struct TxSide {
     pub(super) peer_cons: Pos,
     /// One past the urgent byte, until the peer has consumed it.
     pub(super) urgent_end: Option<Pos>,
+    /// When the peer is asked whether it has, and how long to wait after that.
+    pub(super) urgent_probe: Option<(Instant, Span)>,
     pub(super) cork_until: Option<Instant>,
     pub(super) last_flags: ProdFlags,
     /// A message without data must go out.
@@ -105,6 +115,7 @@ impl TxSide {
             completed: 0,
             peer_cons: 0,
             urgent_end: None,
+            urgent_probe: None,
             cork_until: None,
             last_flags: ProdFlags::NONE,
             due: false,
@@ -288,6 +299,10 @@ impl Conn {
             self.life.progress(now);
             actions |= self.settle_pending();
         }
+        if urgent_now {
+            self.tx.urgent_probe = Some((now.after(URGENT_PROBE), URGENT_PROBE));
+            actions |= Actions::TIMER;
+        }
         self.tx.due = false;
         self.tx.ask = false;
         self.tx.last_flags = flags;
@@ -333,6 +348,26 @@ impl Conn {
         self.life.link_lost = true;
         self.tx.in_flight = self.tx.in_flight.saturating_sub(1);
         self.settle_end()
+    }
+
+    /// The peer has not said that it consumed the urgent byte, without which nothing more may be
+    /// sent. Some peers forget to say so when reading and arrival coincide: ask.
+    pub(super) fn probe_urgent(&mut self, now: Instant) -> Actions {
+        let Some((at, wait)) = self.tx.urgent_probe else {
+            return Actions::NONE;
+        };
+        if !now.reached(at) {
+            return Actions::NONE;
+        }
+        if self.tx.urgent_end.is_none() || self.life.killed {
+            self.tx.urgent_probe = None;
+            return Actions::NONE;
+        }
+        let wait = Span(wait.0.saturating_mul(2)).min(URGENT_PROBE_MAX);
+        self.tx.urgent_probe = Some((now.after(wait), wait));
+        self.tx.due = true;
+        self.tx.ask = true;
+        Actions::TIMER | self.tx_due()
     }
 
     /// Bytes in the send ring that are not known to have arrived (SIOCOUTQ).

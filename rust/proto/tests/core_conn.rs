@@ -874,6 +874,21 @@ mod urgent {
     }
 
     #[test]
+    fn a_peer_that_forgets_to_confirm_is_asked() {
+        let mut r = Rig::active();
+        r.conn.written(5, OOB, T0).unwrap();
+        r.flush();
+        let first = r.conn.next_deadline().unwrap();
+        assert!(!r.conn.on_timer(T0).has(Actions::TX_DUE), "too early");
+        assert!(r.conn.on_timer(first).has(Actions::TX_DUE));
+        let asked = r.flush().unwrap();
+        assert!(asked.prod_flags.has(ProdFlags::UPDATE_REQUESTED));
+        assert!(r.conn.next_deadline().unwrap() > first, "and again, later");
+        assert!(r.peer_reads_all().has(Actions::WAKE_WRITER));
+        assert_eq!(r.conn.next_deadline(), None);
+    }
+
+    #[test]
     fn announced_even_when_the_window_is_closed() {
         let mut r = Rig::active();
         r.write(RING);
