@@ -107,9 +107,6 @@ fn main() {
         unsafe { libc::kill(pid, libc::SIGKILL) };
         child::reap(pid, 0);
         k.result(met, "served");
-        for (name, count) in st::smcinfo::counters().unwrap_or_default() {
-            k.diag(&format!("{name} {count}"));
-        }
         std::process::exit(k.finish());
     }
     let server = (role == Role::Single).then(|| child::spawn(serve));

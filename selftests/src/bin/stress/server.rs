@@ -58,7 +58,8 @@ pub fn serve(f: Family, ip: Ip, l: &Fd, proof: &Proof) -> ! {
             continue;
         };
         seen.accepted.fetch_add(1, Relaxed);
-        if proof.check(f, s.raw()).is_err() {
+        if let Err(e) = proof.check(f, s.raw()) {
+            println!("# accepted number {}: {e}", seen.accepted.load(Relaxed));
             seen.wrong_mode.fetch_add(1, Relaxed);
         }
         seen.live.fetch_add(1, Relaxed);
