@@ -371,6 +371,8 @@ impl LinkGroup {
             };
             if let Some(conn) = conn {
                 conn.kill();
+                // Its program may keep the socket for ever; the device must not wait for that.
+                conn.send_ring().region().revoke();
             }
             slot = slot.saturating_add(1);
         }
