@@ -95,7 +95,7 @@ impl Attempt {
             }
             Role::Client => {
                 let link = want.link.ok_or(Reason::SyncError)?;
-                self.core.client_group(&want.key, &link)?
+                self.core.client_group(&want.key, &link, &port)?
             }
         };
         self.group = Some(group.clone());

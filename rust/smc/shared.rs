@@ -88,7 +88,8 @@ impl Core {
             .cloned()
     }
 
-    /// The group that a client's new connection joins, as the server has said.
+    /// The group that a client's new connection joins, as the server has said. It must leave by the
+    /// connection's own port: what a server says must not reach another namespace's group.
     ///
     /// # Errors
     ///
@@ -97,10 +98,12 @@ impl Core {
         &self,
         key: &Key,
         wanted: &LinkEnd,
+        port: &LocalPort,
     ) -> Result<Arc<LinkGroup>, Reason> {
         let groups = self.groups.lock();
         let mut reason = Reason::SyncError;
-        for group in groups.iter().filter(|group| group.candidate().key == *key) {
+        let known = |group: &&Arc<LinkGroup>| group.is_on(port) && group.candidate().key == *key;
+        for group in groups.iter().filter(known) {
             let links = [group.link_end()];
             match client_choice(false, key.version, wanted, Some(&links)) {
                 ClientChoice::Join(_) => return Ok(group.clone()),
