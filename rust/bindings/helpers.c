@@ -40,6 +40,12 @@ void rsmc_helper_lock_sock(struct sock *sk)
 	lock_sock(sk);
 }
 
+void rsmc_helper_tcp_drop_received(struct sock *sk)
+{
+	__skb_queue_purge(&sk->sk_receive_queue);
+	WRITE_ONCE(tcp_sk(sk)->copied_seq, tcp_sk(sk)->rcv_nxt);
+}
+
 void rsmc_helper_sock_hold(struct sock *sk)
 {
 	sock_hold(sk);
