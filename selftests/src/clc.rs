@@ -44,6 +44,9 @@ pub fn decline(diag: u32, v: u8) -> Vec<u8> {
     b.extend([0, 1, 2, 0x77, 0, 0, 0, 2]);
     b.extend(diag.to_be_bytes());
     b.extend([0; 4]);
+    if v == 2 {
+        b.extend([0; 16]);
+    }
     message(EYE_R, DECLINE, v << 4, &b)
 }
 
@@ -61,6 +64,117 @@ pub fn accept_v1(ty: u8) -> Vec<u8> {
     b.push(0);
     b.extend([0, 0, 1]); // initial PSN
     message(EYE_R, ty, 0x10, &b)
+}
+
+/// One end of an SMC-R connection as accept and confirm name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct End {
+    /// The host.
+    pub peer_id: [u8; 8],
+    /// GID of its port.
+    pub gid: [u8; 16],
+    /// MAC of its port.
+    pub mac: [u8; 6],
+    /// Queue pair.
+    pub qpn: u32,
+    /// Key of the buffer's region.
+    pub rkey: u32,
+    /// Number of the buffer in the region, from 1.
+    pub idx: u8,
+    /// Name of the connection.
+    pub token: u32,
+    /// Size of the buffer: 16 KiB shifted left by this.
+    pub size: u8,
+    /// MTU: 3 is 1024.
+    pub mtu: u8,
+    /// Address of the region.
+    pub addr: u64,
+    /// First sequence number of the queue pair.
+    pub psn: u32,
+}
+
+impl End {
+    /// Bytes of the buffer.
+    pub fn bytes(&self) -> u64 {
+        0x4000 << self.size
+    }
+
+    /// Where the buffer begins.
+    pub fn start(&self) -> u64 {
+        let before = u64::from(self.idx.wrapping_sub(1)) * self.bytes();
+        self.addr.wrapping_add(before)
+    }
+
+    fn put(&self, b: &mut Vec<u8>) {
+        b.extend(self.peer_id);
+        b.extend(self.gid);
+        b.extend(self.mac);
+        b.extend(&self.qpn.to_be_bytes()[1..]);
+        b.extend(self.rkey.to_be_bytes());
+        b.push(self.idx);
+        b.extend(self.token.to_be_bytes());
+        b.extend([(self.size << 4) | self.mtu, 0]);
+        b.extend(self.addr.to_be_bytes());
+        b.extend(self.psn.to_be_bytes());
+    }
+
+    /// From an accept or confirm of version 2.
+    pub fn parse(m: &[u8]) -> Option<End> {
+        let word = |i: usize| Some(u32::from_be_bytes(m.get(i..i + 4)?.try_into().ok()?));
+        Some(End {
+            peer_id: m.get(8..16)?.try_into().ok()?,
+            gid: m.get(16..32)?.try_into().ok()?,
+            mac: m.get(32..38)?.try_into().ok()?,
+            qpn: word(37)? & 0xff_ffff,
+            rkey: word(41)?,
+            idx: *m.get(45)?,
+            token: word(46)?,
+            size: m.get(50)? >> 4,
+            mtu: m.get(50)? & 15,
+            addr: u64::from_be_bytes(m.get(52..60)?.try_into().ok()?),
+            psn: word(60)? & 0xff_ffff,
+        })
+    }
+}
+
+/// The EID that every host of this module offers.
+pub const EID: [u8; 32] = *b"RSMC-DEFAULT                    ";
+
+/// An SMC-R proposal of version 2, release 1.
+pub fn proposal_v2(me: &End, max_links: u8) -> Vec<u8> {
+    let mut b = Vec::new();
+    b.extend(me.peer_id);
+    b.extend(me.gid);
+    b.extend(me.mac);
+    b.extend([0, 0]); // no prefix part
+    b.extend([0; 10]); // no ISM device
+    b.extend([0, 28]); // offset of the version 2 part
+    b.extend([0; 28]);
+    b.extend([1, 0, 0, 0x10, 0, 0, 0, 0]); // one EID, release 1
+    b.extend(me.gid);
+    b.extend([255, max_links]);
+    b.extend([0; 14]);
+    b.extend(EID);
+    message(EYE_R, PROPOSAL, 0x22, &b)
+}
+
+/// An accept or confirm of version 2; with `first` the limits of a first contact.
+pub fn agreement_v2(ty: u8, end: &End, first: Option<(u8, u8)>) -> Vec<u8> {
+    let mut b = Vec::new();
+    end.put(&mut b);
+    b.extend(EID);
+    b.extend([0; 8]);
+    if let Some((max_conns, max_links)) = first {
+        b.extend([0x80, 0x21, 0, 0]); // direct; Linux, release 1
+        b.extend(*b"hostile                         ");
+        b.extend([max_conns, max_links]);
+        b.extend([0; 14]);
+        if ty == CONFIRM {
+            b.extend([1, 0, 0, 0]);
+            b.extend(end.gid);
+        }
+    }
+    message(EYE_R, ty, if first.is_some() { 0x28 } else { 0x20 }, &b)
 }
 
 /// What is known of a message from its header.

@@ -20,6 +20,8 @@ pub mod parts;
 pub mod point;
 pub mod proof;
 pub mod rawpeer;
+pub mod rcpeer;
 pub mod rng;
+pub mod roce;
 pub mod smcinfo;
 pub mod sys;

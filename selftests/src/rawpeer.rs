@@ -55,11 +55,24 @@ impl Wire {
         }
     }
 
-    /// Sends a segment from `vb` to `va`.
-    pub fn put(&self, s: &Seg) {
-        let f = packet::build(MAC_B, MAC_A, s);
+    /// The next frame within `ms`, of whatever kind.
+    pub fn next_frame<'b>(&self, buf: &'b mut [u8], ms: u64) -> Option<&'b [u8]> {
+        if sys::poll1(self.0.raw(), libc::POLLIN, ms as i32).unwrap_or(0) == 0 {
+            return None;
+        }
+        let n = sys::recv(self.0.raw(), buf, 0).ok()?;
+        buf.get(..n as usize)
+    }
+
+    /// Sends a frame.
+    pub fn put_frame(&self, f: &[u8]) {
         // SAFETY: buffer and length agree.
         unsafe { libc::send(self.0.raw(), f.as_ptr().cast(), f.len(), 0) };
+    }
+
+    /// Sends a segment from `vb` to `va`.
+    pub fn put(&self, s: &Seg) {
+        self.put_frame(&packet::build(MAC_B, MAC_A, s));
     }
 }
 

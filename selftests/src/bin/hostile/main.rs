@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A hostile SMC-R peer: made of packets, it shakes hands as it should, in either role, and then
+//! breaks every rule it can by LLC, CDC, RDMA and silence. The connection or the link may end,
+//! with an error and soon; nothing may hang, and an honest connection on the same device, which
+//! every point keeps busy, must not notice.
+//!
+//! `hostile [--family inet,smc] [--ip v4,v6] [PREFIX..]`  Needs `rdma_rxe` and `/usr/bin/rdma`.
+
+mod cdc;
+mod honest;
+mod host;
+mod link;
+mod llc;
+mod setup;
+mod worlds;
+
+use honest::Honest;
+use host::{Host, Role};
+use st::point::T;
+
+/// Runs a point with a host in this role, beside an honest connection.
+fn with(t: &mut T, role: Role, f: fn(&mut T, &mut Host)) {
+    let honest = match Honest::start(t) {
+        Ok(h) => h,
+        Err(e) => return t.check(&e, false),
+    };
+    let mut host = Host::new(t, role);
+    f(t, &mut host);
+    drop(host);
+    honest.finish(t);
+}
+
+/// Points from functions, once in each role of the hostile host.
+#[macro_export]
+macro_rules! both {
+    ($($f:ident),* $(,)?) => {
+        /// The points of this file.
+        pub const LIST: &[st::point::Point] = &[$(
+            st::point::Point {
+                name: concat!("client.", stringify!($f)),
+                run: |t| $crate::with(t, $crate::host::Role::Client, $f),
+            },
+            st::point::Point {
+                name: concat!("server.", stringify!($f)),
+                run: |t| $crate::with(t, $crate::host::Role::Server, $f),
+            },
+        )*];
+    };
+}
+
+fn main() {
+    st::point::main(
+        &[cdc::LIST, llc::LIST, link::LIST, setup::LIST, worlds::LIST],
+        4,
+    );
+}
