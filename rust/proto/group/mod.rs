@@ -217,10 +217,14 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
         }
     }
 
-    /// The active link as an accept names it.
+    /// The link as an accept may name it: the active one. A server names it as soon as it has our
+    /// answer to its CONFIRM_LINK, which may be before we ourselves have noted that it is active.
     #[must_use]
     pub fn link_end(&self) -> Option<LinkEnd> {
-        self.link.peer.filter(|_| self.is_usable())
+        let answered = !self.ended
+            && self.terms.key.role == Role::Client
+            && self.link.state() == LinkState::Activating;
+        self.link.peer.filter(|_| answered || self.is_usable())
     }
 
     /// Adds a connection: its token and slot. `None` if the group is full or ending. The first

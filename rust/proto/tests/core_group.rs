@@ -650,6 +650,23 @@ fn connections_up_to_the_agreed_number() {
     assert_eq!((g.link_end(), g.candidate().usable), (None, false));
 }
 
+#[test]
+fn a_server_names_the_link_before_the_client_has_noted_it() {
+    for (role, early) in [(Role::Client, Some(END)), (Role::Server, None)] {
+        let mut g = Group::new(terms(role), 0, [Entry::FREE; 255], [0; 255]);
+        g.link.peer = Some(END);
+        for (event, end) in [
+            (LinkEvent::ToInit, None),
+            (LinkEvent::ToRtr, None),
+            (LinkEvent::ToRts, early),
+            (LinkEvent::Confirmed, Some(END)),
+        ] {
+            assert!(g.link.step(event, T0));
+            assert_eq!(g.link_end(), end, "{role:?} {event:?}");
+        }
+    }
+}
+
 proptest! {
     /// Whatever arrives: no panic, at most 255 regions, and only DELETE_LINK ends the group.
     #[test]
