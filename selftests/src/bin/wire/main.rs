@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What SMC-R does on the wire, counted packet by packet: keys are not exchanged for each
+//! connection, a group is begun once however many connect, a send is one chain of WRITEs and one
+//! CDC message, and a busy queue makes messages fewer.
+//!
+//! `wire --family inet [--ip v4,v6]`  One family at a time: it begins without a link group. Between namespaces `a` and `b` of the lab, with soft-RoCE
+//! on both ends, and no link group from before.
+
+mod tap;
+
+use st::args::Args;
+use st::family::{Family, Ip};
+use st::fd::Fd;
+use st::ktap::Ktap;
+use st::proof::Proof;
+use st::{guest, sys};
+use std::net::SocketAddr;
+use std::sync::{Arc, Barrier};
+use std::thread;
+use tap::{Seen, Tap};
+
+const PORT: u16 = 7100;
+
+type Outcome = Result<String, String>;
+
+/// What a point needs.
+#[derive(Clone)]
+struct Job {
+    family: Family,
+    ip: Ip,
+    proof: Proof,
+}
+
+impl Job {
+    fn socket(&self) -> Result<Fd, String> {
+        let (d, p) = self.family.triple(self.ip);
+        let s = sys::socket(d, libc::SOCK_STREAM, p).map_err(|e| format!("socket: {e}"))?;
+        for o in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+            let _ = sys::set_timeo(s.raw(), o, 30_000 * guest::slow() as i64);
+        }
+        let _ = sys::setopt(s.raw(), libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
+        Ok(s)
+    }
+
+    /// A listener in `b`.
+    fn listen(&self) -> Result<Fd, String> {
+        let job = self.clone();
+        let h = thread::spawn(move || {
+            guest::enter("b").map_err(|e| e.to_string())?;
+            let s = job.socket()?;
+            let _ = sys::setopt(s.raw(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
+            let a = SocketAddr::new(guest::addr(true, job.ip), PORT);
+            sys::bind(s.raw(), &a).map_err(|e| format!("bind: {e}"))?;
+            sys::listen(s.raw(), 256).map_err(|e| format!("listen: {e}"))?;
+            Ok(s)
+        });
+        h.join().map_err(|_| "listener panicked".to_owned())?
+    }
+
+    /// A client in the current namespace.
+    fn connect(&self) -> Result<Fd, String> {
+        let s = self.socket()?;
+        let a = SocketAddr::new(guest::addr(true, self.ip), PORT);
+        sys::connect(s.raw(), &a).map_err(|e| format!("connect: {e}"))?;
+        self.proof.check(self.family, s.raw())?;
+        Ok(s)
+    }
+
+    /// A pair of connected sockets.
+    fn pair(&self, l: &Fd) -> Result<(Fd, Fd), String> {
+        let c = self.connect()?;
+        let s = sys::accept(l.raw()).map_err(|e| format!("accept: {e}"))?;
+        self.proof.check(self.family, s.raw())?;
+        let _ = sys::set_timeo(s.raw(), libc::SO_RCVTIMEO, 30_000 * guest::slow() as i64);
+        let _ = sys::setopt(s.raw(), libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
+        Ok((c, s))
+    }
+}
+
+fn want(good: bool, what: &str, seen: &dyn std::fmt::Debug) -> Result<(), String> {
+    if good {
+        Ok(())
+    } else {
+        Err(format!("{what}; {seen:?}"))
+    }
+}
+
+fn tapped<R>(f: impl FnOnce() -> Result<R, String>) -> Result<(R, Seen), String> {
+    let tap = Tap::start("va")?;
+    let r = f();
+    let seen = tap.finish();
+    Ok((r?, seen?))
+}
+
+/// Fifty connect at once where there is no group: one of them begins it.
+fn first_contact(j: &Job) -> Outcome {
+    const N: usize = 50;
+    let l = j.listen()?;
+    let (_, seen) = tapped(|| {
+        let start = Arc::new(Barrier::new(N));
+        let clients: Vec<_> = (0..N)
+            .map(|_| {
+                let (j, start) = (j.clone(), start.clone());
+                thread::spawn(move || {
+                    start.wait();
+                    j.connect()
+                })
+            })
+            .collect();
+        let mut held = vec![];
+        for _ in 0..N {
+            held.push(sys::accept(l.raw()).map_err(|e| format!("accept: {e}"))?);
+        }
+        for c in clients {
+            held.push(c.join().map_err(|_| "client panicked")??);
+        }
+        Ok(())
+    })?;
+    let text = format!(
+        "{N} connections: {} agreements, {} of them for a first contact, {} CONFIRM_LINK, {} queue pairs",
+        seen.agreements,
+        seen.first_contacts,
+        seen.llc(1),
+        seen.pairs()
+    );
+    want(
+        seen.agreements == 2 * N as u64,
+        &text,
+        &"accepts and confirms",
+    )?;
+    want(seen.first_contacts == 2, &text, &"one accept, one confirm")?;
+    want(
+        seen.llc(1) == 1 && seen.llc(0x81) == 1,
+        &text,
+        &"CONFIRM_LINK",
+    )?;
+    want(seen.pairs() == 2, &text, &"queue pairs")?;
+    Ok(text)
+}
+
+/// Connections one after another and all open at once: not one message about keys, and far fewer
+/// keys than connections.
+fn keys(j: &Job) -> Outcome {
+    const N: usize = 200;
+    let l = j.listen()?;
+    let (_, seen) = tapped(|| {
+        let mut held = vec![];
+        for i in 0..N {
+            let (c, s) = j.pair(&l)?;
+            sys::send_all(c.raw(), b"one write").map_err(|e| format!("send {i}: {e}"))?;
+            sys::recv_all(s.raw(), 9).map_err(|e| format!("recv {i}: {e}"))?;
+            held.push((c, s));
+        }
+        Ok(())
+    })?;
+    let used = seen.busiest().keys.len();
+    let text = format!(
+        "{N} connections: {} agreements name {} keys, writes use {used}; CONFIRM_RKEY {} DELETE_RKEY {}",
+        seen.agreements,
+        seen.named.len(),
+        seen.llc(6) + seen.llc(0x86),
+        seen.llc(9) + seen.llc(0x89),
+    );
+    want(
+        seen.agreements == 2 * N as u64,
+        &text,
+        &"accepts and confirms",
+    )?;
+    let asked: u64 = [6, 0x86, 9, 0x89].map(|ty| seen.llc(ty)).iter().sum();
+    want(asked == 0, &text, &"messages about keys")?;
+    // Slabs of 4, 8, 16 and then 32 buffers of 64 KiB: nine for 200 connections, on each side.
+    want(seen.named.len() <= 24, &text, &"keys named")?;
+    want(used <= 12, &text, &"keys used")?;
+    Ok(text)
+}
+
+/// One send at a time: as many WRITEs as the rings' wraps demand, and one CDC message.
+fn chains(j: &Job, size: usize) -> Outcome {
+    const N: u64 = 500;
+    let l = j.listen()?;
+    let (c, s) = j.pair(&l)?;
+    let (_, seen) = tapped(|| {
+        let data = vec![0x77; size];
+        for i in 0..N {
+            sys::send_all(c.raw(), &data).map_err(|e| format!("send {i}: {e}"))?;
+            sys::recv_all(s.raw(), size).map_err(|e| format!("recv {i}: {e}"))?;
+            // The peer's word that it has read comes when it comes.
+            sys::sleep_ms(1);
+        }
+        Ok(())
+    })?;
+    let x = seen.busiest();
+    let text = format!(
+        "{N} sends of {size}: {} WRITEs of {} bytes, {} CDC messages, {} of them after WRITEs, at most {} WRITEs before one",
+        x.writes, x.bytes, x.cdc, x.announced, x.most
+    );
+    want(x.bytes == N * size as u64, &text, &"bytes")?;
+    want(x.bare == 0, &text, &"WRITEs that no CDC message follows")?;
+    want(x.announced == N, &text, &"chains")?;
+    want(x.cdc == N, &text, &"CDC messages")?;
+    // Both rings have 64 KiB and begin at their start, so they wrap together.
+    let wraps = N * size as u64 / 65536;
+    want(x.writes.abs_diff(N + wraps) <= 1, &text, &"WRITEs")?;
+    want(x.most <= 2, &text, &"WRITEs in a chain")?;
+    Ok(text)
+}
+
+fn small_chain(j: &Job) -> Outcome {
+    chains(j, 100)
+}
+
+fn wrapping_chain(j: &Job) -> Outcome {
+    // Room for the next one is there even before the peer has said that it has read the last one.
+    chains(j, 20_000)
+}
+
+/// Small sends faster than the queue can take them: the messages become fewer, no byte is lost.
+fn latest_state(j: &Job) -> Outcome {
+    const N: u64 = 20_000;
+    let l = j.listen()?;
+    let (c, s) = j.pair(&l)?;
+    let reader = thread::spawn(move || {
+        let mut sum = 0u64;
+        loop {
+            match sys::recv_vec(s.raw(), 65536, 0) {
+                Ok(v) if v.is_empty() => return Ok(sum),
+                Ok(v) => sum += v.len() as u64,
+                Err(e) => return Err(format!("recv: {e}")),
+            }
+        }
+    });
+    let (got, seen) = tapped(|| {
+        for i in 0..N {
+            sys::send_all(c.raw(), &[i as u8]).map_err(|e| format!("send {i}: {e}"))?;
+        }
+        drop(c);
+        reader.join().map_err(|_| "reader panicked".to_owned())?
+    })?;
+    let x = seen.busiest();
+    let text = format!(
+        "{N} sends of one byte: {got} received, {} WRITEs of {} bytes, {} CDC messages",
+        x.writes, x.bytes, x.cdc
+    );
+    want(got == N && x.bytes == N, &text, &"bytes")?;
+    want(x.cdc < N / 2, &text, &"CDC messages")?;
+    want(x.bare == 0, &text, &"WRITEs that no CDC message follows")?;
+    Ok(text)
+}
+
+fn main() {
+    let a = Args::get();
+    let points: [(&str, fn(&Job) -> Outcome); 5] = [
+        // First, while there is no group.
+        ("first_contact", first_contact),
+        ("keys", keys),
+        ("small_chain", small_chain),
+        ("wrapping_chain", wrapping_chain),
+        ("latest_state", latest_state),
+    ];
+    let (fams, ips) = (a.families(), a.ips());
+    guest::enter("a").expect("namespace a");
+    let mut k = Ktap::plan(points.len() * fams.len() * ips.len());
+    for (name, point) in points {
+        for &family in &fams {
+            for &ip in &ips {
+                let job = Job {
+                    family,
+                    ip,
+                    proof: Proof {
+                        mode: Some(0),
+                        reason: None,
+                        ask: true,
+                    },
+                };
+                let name = format!("{name}.{}.{}", family.name(), ip.name());
+                let r = point(&job).map(|text| k.diag(&text));
+                k.outcome(&name, r);
+            }
+        }
+    }
+    std::process::exit(k.finish());
+}
