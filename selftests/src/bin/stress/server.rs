@@ -58,15 +58,22 @@ pub fn serve(f: Family, ip: Ip, l: &Fd, proof: &Proof) -> ! {
             continue;
         };
         seen.accepted.fetch_add(1, Relaxed);
-        if let Err(e) = proof.check(f, s.raw()) {
-            println!("# accepted number {}: {e}", seen.accepted.load(Relaxed));
-            seen.wrong_mode.fetch_add(1, Relaxed);
-        }
+        let wrong = proof.check(f, s.raw()).err();
         seen.live.fetch_add(1, Relaxed);
         let of = seen.clone();
         std::thread::spawn(move || {
-            if let Err(Errno(libc::ECONNRESET)) = one(f, ip, &s, &of) {
-                of.resets.fetch_add(1, Relaxed);
+            // Who has gone before he said anything was not decided for SMC, and need not be.
+            let used = wrong.is_none() || sys::recv(s.raw(), &mut [0], libc::MSG_PEEK).is_ok_and(|n| n > 0);
+            if let (Some(e), true) = (&wrong, used) {
+                println!("# accepted: {e}");
+                of.wrong_mode.fetch_add(1, Relaxed);
+            }
+            match one(f, ip, &s, &of) {
+                Ok(()) => {}
+                Err(Errno(libc::ECONNRESET)) => {
+                    of.resets.fetch_add(1, Relaxed);
+                }
+                Err(e) => println!("# server: {e}"),
             }
             drop(s);
             of.live.fetch_sub(1, Relaxed);
