@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""pydiff.py PLAIN SMC EXCLUDE.csv [ids]: which tests ended differently. With `ids` only their names."""
+"""pydiff.py PLAIN SMC MODE EXCLUDE.csv [ids]: which tests ended differently. With `ids` only their names."""
 import csv
 import sys
 
@@ -16,10 +16,12 @@ def read(path):
 
 plain, smc = read(sys.argv[1]), read(sys.argv[2])
 allowed = {}
-with open(sys.argv[3]) as f:
+mode = sys.argv[3]
+with open(sys.argv[4]) as f:
     for row in csv.reader(l for l in f if not l.startswith("#")):
-        allowed[row[0]] = row[1:]
-ids = sys.argv[4:] == ["ids"]
+        if row[0] == mode:
+            allowed[row[1]] = row[2:]
+ids = sys.argv[5:] == ["ids"]
 bad = []
 for i in sorted(plain.keys() | smc.keys()):
     a, b = plain.get(i, "not run"), smc.get(i, "not run")

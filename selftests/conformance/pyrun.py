@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """pyrun.py OUT NAME...: runs unit tests by name and writes `id<TAB>outcome` lines to OUT."""
 import sys
+import time
 import unittest
 
 from test import support
@@ -15,6 +16,16 @@ class Result(unittest.TestResult):
 
     def note(self, test, what):
         print(test.id(), what, sep="\t", file=self.out, flush=True)
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.started = time.monotonic()
+
+    def stopTest(self, test):
+        super().stopTest(test)
+        took = time.monotonic() - self.started
+        if took > 1:
+            print(f"slow: {took:.1f} s {test.id()}", flush=True)
 
     def addSuccess(self, test):
         self.note(test, "ok")
@@ -41,9 +52,23 @@ class Result(unittest.TestResult):
             self.note(test, "fail")
 
 
-support.use_resources = ["cpu", "walltime"]
+# Sockets that are neither TCP nor anything TCP's tests depend on: the same with and without SMC, and slow to fail.
+NEITHER = ("new_process",)  # about multiprocessing, 10 s each
+FOREIGN = ("UDPLITE", "CAN", "RDS", "VSOCK", "Bluetooth", "Qipcrtr", "HyperV", "ISOTP", "J1939")
+
+
+def tests(suite):
+    for one in suite:
+        if isinstance(one, unittest.TestSuite):
+            yield from tests(one)
+        elif not any(word in type(one).__name__ for word in FOREIGN):
+            if not any(word in one.id() for word in NEITHER):
+                yield one
+
+
+support.use_resources = ["cpu", "walltime", "network"]
 support.verbose = False
 with open(sys.argv[1], "w") as f:
-    names = [n for n in sys.argv[2:]]
-    unittest.defaultTestLoader.loadTestsFromNames(names).run(Result(f))
+    loaded = unittest.defaultTestLoader.loadTestsFromNames(sys.argv[2:])
+    unittest.TestSuite(tests(loaded)).run(Result(f))
     print("end", "reached", sep="\t", file=f)
