@@ -294,6 +294,13 @@ impl Talk {
         }
         match self.read(sock) {
             Heard::Message => Some(self.digest()),
+            // A client is connected once it has answered on the link; the end of its stream may
+            // come before that answer, which takes another way.
+            Heard::Broken(ReadError::Closed) | Heard::TcpError
+                if llc && matches!(self.machine, Machine::Server(_)) && !now().reached(until) =>
+            {
+                None
+            }
             Heard::Broken(error) => Some(self.input(Input::Broken(error))),
             Heard::TcpError => Some(self.input(Input::TcpError)),
             Heard::Nothing if now().reached(until) => Some(self.input(Input::Timer)),
