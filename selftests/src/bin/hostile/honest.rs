@@ -49,7 +49,7 @@ impl Honest {
         net::sh(&format!("rdma link add {device} type rxe netdev va"))?;
         let (c, s, listener) = pair(t)?;
         for fd in [&c, &s] {
-            let _ = sys::set_timeo(fd.raw(), libc::SO_RCVTIMEO, 8000);
+            let _ = sys::set_timeo(fd.raw(), libc::SO_RCVTIMEO, 8000 * st::guest::slow() as i64);
         }
         let (rounds, stop) = (
             Arc::new(AtomicU64::new(0)),
@@ -91,7 +91,11 @@ impl Honest {
     /// Removes the device while the connection is in use, which must end it soon.
     pub fn lose_device(self, t: &mut T) {
         let t0 = std::time::Instant::now();
-        let r = net::sh(&format!("timeout 20 rdma link delete {}", self.device));
+        let r = net::sh(&format!(
+            "timeout {} rdma link delete {}",
+            20 * st::guest::slow(),
+            self.device
+        ));
         t.is("device goes", r, Ok(()));
         let ms = t0.elapsed().as_millis();
         t.check(
@@ -112,7 +116,7 @@ impl Honest {
     /// Ends the connection and removes the device.
     pub fn finish(self, t: &mut T) {
         let before = self.rounds();
-        for _ in 0..300 {
+        for _ in 0..300 * st::guest::slow() {
             if self.rounds() >= before + 20 {
                 break;
             }
@@ -127,7 +131,11 @@ impl Honest {
             let r = h.join().unwrap_or_else(|_| Err("thread panicked".into()));
             t.is("honest", r, Ok(()));
         }
-        let r = net::sh(&format!("timeout 10 rdma link delete {}", self.device));
+        let r = net::sh(&format!(
+            "timeout {} rdma link delete {}",
+            10 * st::guest::slow(),
+            self.device
+        ));
         t.is("device goes", r, Ok(()));
     }
 }

@@ -227,7 +227,7 @@ impl Host {
             t.check("no socket", false);
             return None;
         };
-        let up = sys::poll_until(fd.raw(), libc::POLLOUT, 3000);
+        let up = sys::poll_until(fd.raw(), libc::POLLOUT, 3000 * st::guest::slow());
         t.check("writable", up & libc::POLLOUT != 0);
         let i = smcinfo::info(fd.raw()).map(|i| i.mode);
         t.is("mode", i.ok(), Some(0));
@@ -244,7 +244,7 @@ impl Host {
 
     /// The next LLC message of this type (with 0x80: its response); what else comes is dropped.
     pub fn llc(&self, ty: u8, ms: u64) -> Option<[u8; 44]> {
-        let end = std::time::Instant::now() + std::time::Duration::from_millis(ms);
+        let end = std::time::Instant::now() + std::time::Duration::from_millis(ms * st::guest::slow());
         loop {
             let left = end.saturating_duration_since(std::time::Instant::now());
             match self.rc.next(left.as_millis() as u64)? {
@@ -369,7 +369,7 @@ impl Conn<'_> {
     /// Checks that bytes still go both ways, to the byte.
     pub fn lives(&mut self, t: &mut T, rc: &Rc, what: &str) {
         self.write(rc, b"from outside");
-        sys::poll_until(self.fd.raw(), libc::POLLIN, 3000);
+        sys::poll_until(self.fd.raw(), libc::POLLIN, 3000 * st::guest::slow());
         let got = sys::recv_vec(self.fd.raw(), 64, libc::MSG_DONTWAIT);
         t.is(
             &format!("{what}: program hears"),
