@@ -377,6 +377,11 @@ impl LinkGroup {
             slot = slot.saturating_add(1);
         }
         self.wake_waiter();
+        if let Some(channel) = self.channel() {
+            // A lease that registers memory holds `stage` until its request has ended, which a peer
+            // that is never ready to receive can put off for ever.
+            channel.fail();
+        }
         let stage = core::mem::replace(&mut *self.stage.lock(), Stage::None);
         match stage {
             Stage::None => (),
