@@ -452,7 +452,8 @@ impl<T> Sq<T> {
         //   inline bytes are copied now, a registered region is guarded by its key.
         // - `free_wrs` sees to it that the queue is not overrun.
         let ret = unsafe { bindings::ib_post_send(qp.as_ptr(), first, &raw mut bad) };
-        if ret != 0 && ptr::eq(bad, first) {
+        // Of a single request nothing is posted, whatever the driver says is bad.
+        if ret != 0 && (count == 1 || ptr::eq(bad, first)) {
             entry.keep = None;
             let job = mem::replace(&mut entry.job, Job::Idle);
             return Err(Refused::Clean(job, Error::from_errno(ret)));
