@@ -259,7 +259,10 @@ u8 rsmc_helper_tcp_save_syn(const struct sock *sk)
 
 void rsmc_helper_tcp_saved_syn_free(struct sock *sk)
 {
-	tcp_saved_syn_free(tcp_sk(sk));
+	struct saved_syn *saved = tcp_sk(sk)->saved_syn;
+
+	tcp_sk(sk)->saved_syn = NULL;
+	kvfree_rcu_mightsleep(saved);
 }
 
 struct saved_syn *rsmc_helper_tcp_saved_syn(const struct sock *sk)

@@ -24,7 +24,8 @@ use kernel::{
     error::to_result,
     ffi,
     prelude::*,
-    sync::atomic::{Acquire, Atomic, Release}, //
+    sync::atomic::{Acquire, Atomic, Full, Release},
+    time::{delay::fsleep, Delta}, //
 };
 use smc_bindings as bindings;
 
@@ -103,9 +104,9 @@ fn slot_of(original: *const bindings::inet_connection_sock_af_ops) -> Option<&'s
     if let Some(slot) = known() {
         return Some(slot);
     }
-    if FILLING.cmpxchg(0, 1, kernel::sync::atomic::Full).is_err() {
-        // Another connection fills a slot right now; this one goes without an answer.
-        return known();
+    // Sleeping is allowed where connections begin, and this happens once for each of TCP's tables.
+    while FILLING.cmpxchg(0, 1, Full).is_err() {
+        fsleep(Delta::from_micros(20));
     }
     let slot = known().or_else(|| {
         let slot = SLOTS
@@ -453,10 +454,13 @@ unsafe fn offer<P: Policy, const V6: bool>(skb: *mut bindings::sk_buff) -> Optio
         if header.flags() & (FLAG_SYN | FLAG_ACK) != FLAG_SYN | FLAG_ACK {
             return None;
         }
-        // SAFETY: The copy lives until the request becomes a connection; a request that has become
-        // one while its SYN-ACK is being retransmitted has a null or a still valid pointer in this
-        // RCU section, because the connection frees it with its own reference.
-        let syn = unsafe { saved_options((*req).saved_syn) }?;
+        // SAFETY: The copy lives until the request becomes a connection, which takes it over. Should
+        // that happen now, while a SYN-ACK is being repeated for a second SYN, `drop_saved_syn`
+        // frees it after this RCU section. (For a listener whose user asked for SYNs TCP frees it,
+        // when accept() has handed the connection out and the user has fetched the copy or closed
+        // it; TCP's own BPF options read it in this place, too.)
+        let syn =
+            unsafe { saved_options(ptr::read_volatile(&raw const (*req).saved_syn).cast_const()) }?;
         P::syn_ack(syn, header.options())?
     } else {
         return None;
