@@ -63,6 +63,7 @@ struct State {
     at: Option<(u64, u32)>,
     arrived: VecDeque<Arrived>,
     answers: bool,
+    busy: bool,
     stop: bool,
 }
 
@@ -143,6 +144,11 @@ impl Shared {
         }
         let Some((qpn, _)) = s.peer else { return };
         if !s.answers {
+            return;
+        }
+        if s.busy {
+            // Receiver not ready, to be asked again after 0.01 ms.
+            self.answer(qpn, s.expected, 0x21, s.messages);
             return;
         }
         let ahead = p.psn.wrapping_sub(s.expected) & PSN;
@@ -243,6 +249,7 @@ impl Rc {
                 at: None,
                 arrived: VecDeque::new(),
                 answers: true,
+                busy: false,
                 stop: false,
             }),
             news: Condvar::new(),
@@ -259,6 +266,11 @@ impl Rc {
         let mut s = self.shared.lock();
         s.peer = Some((qpn, psn));
         s.expected = psn;
+    }
+
+    /// From now on every request is answered with "receiver not ready".
+    pub fn never_ready(&self) {
+        self.shared.lock().busy = true;
     }
 
     /// Whether it has been connected.

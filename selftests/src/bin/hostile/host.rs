@@ -244,7 +244,8 @@ impl Host {
 
     /// The next LLC message of this type (with 0x80: its response); what else comes is dropped.
     pub fn llc(&self, ty: u8, ms: u64) -> Option<[u8; 44]> {
-        let end = std::time::Instant::now() + std::time::Duration::from_millis(ms * st::guest::slow());
+        let end =
+            std::time::Instant::now() + std::time::Duration::from_millis(ms * st::guest::slow());
         loop {
             let left = end.saturating_duration_since(std::time::Instant::now());
             match self.rc.next(left.as_millis() as u64)? {

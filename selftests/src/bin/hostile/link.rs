@@ -2,11 +2,11 @@
 //! Violations below SMC: RDMA outside of what was granted, packets that no device sends, silence,
 //! and the TCP connection's end.
 
-use crate::host::Host;
+use crate::host::{Host, Role};
 use st::point::T;
 use st::rcpeer::Fate;
 use st::roce::{op, reth};
-use st::{net, sys};
+use st::{clc, net, sys};
 
 crate::both!(
     write_wrong_key,
@@ -23,6 +23,7 @@ crate::both!(
     broken_packets,
     silent_while_sending,
     silent_while_idle,
+    never_ready,
     tcp_reset,
     tcp_fin,
     tcp_data,
@@ -203,6 +204,34 @@ fn silent_while_idle(t: &mut T, h: &mut Host) {
     a.lives(t, &h.rc, "before");
     h.rc.answers(false);
     a.dead_within(t, "silence", 8000);
+}
+
+/// The peer's device answers, but never has a buffer, which devices put up with for ever: the
+/// heartbeat notices, and what waits in the queue, such as a new memory key, holds nothing up.
+fn never_ready(t: &mut T, h: &mut Host) {
+    let r = net::sysctl("net.smc.smcr_testlink_time", "1");
+    t.is("sysctl", r, Ok(()));
+    let mut all = vec![];
+    for _ in 0..4 {
+        let Some(c) = h.open(t) else { return };
+        all.push(c);
+    }
+    h.rc.never_ready();
+    let r = sys::send(all[0].fd.raw(), b"nobody takes this", libc::MSG_NOSIGNAL);
+    t.is("send", r.ok(), Some(17));
+    // The fifth one needs a new memory key.
+    let (mut tcp, fd) = h.tcp(t);
+    let me = h.end();
+    if h.role == Role::Client {
+        tcp.send(&clc::proposal_v2(&me, 1));
+    } else {
+        let _ = clc::read(&mut tcp, 3000);
+        tcp.send(&clc::agreement_v2(clc::ACCEPT, &me, None));
+    }
+    for (i, c) in all.iter().enumerate() {
+        c.dead_within(t, &format!("connection {i}"), 8000);
+    }
+    drop((tcp, fd));
 }
 
 fn tcp_reset(t: &mut T, h: &mut Host) {
