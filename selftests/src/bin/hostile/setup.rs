@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 
 crate::both!(
     peer_dies,
+    falls_silent,
     wrong_type,
     wrong_header,
     wrong_length,
@@ -148,6 +149,34 @@ fn peer_dies(t: &mut T, h: &mut Host) {
             }
             over(t, h, u, &format!("{step:?} {way}"));
         }
+    }
+    works(t, h);
+}
+
+/// Silence before the message that is due, and in the middle of it: the module does not wait for
+/// ever, and the program that connects hears of it.
+fn falls_silent(t: &mut T, h: &mut Host) {
+    let mut all = vec![];
+    for &step in steps(h.role) {
+        for part in [0, 3, 30] {
+            let Some(mut u) = begin(t, h, step) else {
+                return;
+            };
+            let m = u.due[..part].to_vec();
+            u.tcp.send(&m);
+            all.push((format!("{step:?}, after {part} bytes"), u, part));
+        }
+    }
+    let t0 = std::time::Instant::now();
+    for (what, mut u, part) in all {
+        let left = 9000_u64
+            .saturating_sub(t0.elapsed().as_millis() as u64)
+            .max(200);
+        let ends = u.tcp.pump(left * st::guest::slow(), |p| p.rst || p.fin);
+        // A server whose client has not said a whole header may hand the connection out as TCP.
+        let tcp = h.role == Role::Client && part < 8 && what.starts_with("Begin");
+        t.check(&format!("{what}: the connection ends"), ends || tcp);
+        over(t, h, u, &what);
     }
     works(t, h);
 }
