@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -124,6 +125,9 @@ impl Cluster {
             }
         };
         let mut guests = Vec::new();
+        // Several clusters of a kind may run at a time.
+        static NUMBER: AtomicUsize = AtomicUsize::new(1);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let start = Instant::now();
         for (index, (side, link)) in sides.iter().zip(&mut links).enumerate() {
             let name = format!("{}{side}", kernel.flavour);
@@ -134,7 +138,10 @@ impl Cluster {
                 cpus: 2,
                 memory: if kernel.debug { 3072 } else { 1536 },
                 count: options.count,
-                log: logs.join(format!("{name}-{topology}-{}.log", std::process::id())),
+                log: logs.join(format!(
+                    "{name}-{topology}-{}.{number}.log",
+                    std::process::id()
+                )),
                 name,
             };
             guests.push(Guest::start(&spec, index, sender.clone())?);

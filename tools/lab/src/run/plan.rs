@@ -101,6 +101,9 @@ pub struct Test {
     /// With how many guests.
     #[serde(default = "netns")]
     pub topology: Topology,
+    /// Name of the boot it takes part in, among those of its kernel and topology.
+    #[serde(default)]
+    pub boot: String,
     timeout: u64,
     /// Programs and modules without which it is skipped.
     #[serde(default)]

@@ -32,7 +32,7 @@ pub struct Session<'a> {
     loaded: [Module; 2],
     link_device: String,
     counter: usize,
-    /// Checks of the boots, in order; reported as the test `session`.
+    /// Checks of the boots, in order; reported as a test of their own.
     points: Vec<Point>,
 }
 
@@ -70,8 +70,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Runs the tests and then the session's own checks, reporting each.
-    pub fn run<W: Write>(mut self, tests: &[Test], report: &Shared<W>) {
+    /// Runs the tests and then the session's own checks (as the test `own`), reporting each.
+    pub fn run<W: Write>(mut self, tests: &[Test], own: &str, report: &Shared<W>) {
         let prefix = format!("{}.{}", self.kind.name(), self.topology);
         for test in tests {
             let name = format!("{prefix}/{}", test.name);
@@ -86,7 +86,7 @@ impl<'a> Session<'a> {
             }
             report.end(&point);
         }
-        let name = format!("{prefix}/session");
+        let name = format!("{prefix}/{own}");
         report.begin(&name);
         self.close();
         report.end(&Point::of(name, std::mem::take(&mut self.points)));

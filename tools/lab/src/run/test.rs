@@ -12,7 +12,7 @@ use crate::kernel::Kernel;
 use crate::ktap::report::{Report, Shared};
 use crate::ktap::Point;
 use anyhow::Result;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Stdout, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -37,7 +37,7 @@ pub struct Arguments {
     #[arg(long)]
     no_host: bool,
     /// Groups of guests at a time; with 1, points appear as they come
-    #[arg(long, short, default_value_t = 2)]
+    #[arg(long, short, default_value_t = 3)]
     jobs: usize,
     /// List what would run
     #[arg(long)]
@@ -54,7 +54,19 @@ pub struct Arguments {
 struct Group {
     kind: Kind,
     topology: Topology,
+    boot: String,
     tests: Vec<Test>,
+}
+
+impl Group {
+    /// The name of the test in which the boot's own checks are reported.
+    fn session(&self) -> String {
+        if self.boot.is_empty() {
+            "session".into()
+        } else {
+            format!("session.{}", self.boot)
+        }
+    }
 }
 
 impl Arguments {
@@ -69,17 +81,23 @@ impl Arguments {
     }
 
     fn groups(&self, tests: &[Test]) -> Vec<Group> {
+        let boots: BTreeSet<&str> = tests.iter().map(|test| test.boot.as_str()).collect();
         let mut groups = Vec::new();
         for topology in [Topology::Netns, Topology::Pair] {
-            for kind in Kind::ALL {
-                let wanted = |test: &&Test| test.topology == topology && self.wants(kind, test);
-                let tests: Vec<Test> = tests.iter().filter(wanted).cloned().collect();
-                if !tests.is_empty() {
-                    groups.push(Group {
-                        kind,
-                        topology,
-                        tests,
-                    });
+            for boot in &boots {
+                for kind in Kind::ALL {
+                    let wanted = |test: &&Test| {
+                        test.topology == topology && test.boot == *boot && self.wants(kind, test)
+                    };
+                    let tests: Vec<Test> = tests.iter().filter(wanted).cloned().collect();
+                    if !tests.is_empty() {
+                        groups.push(Group {
+                            kind,
+                            topology,
+                            boot: (*boot).to_owned(),
+                            tests,
+                        });
+                    }
                 }
             }
         }
@@ -198,13 +216,19 @@ fn run_group(
     programs: &[PathBuf],
     report: &Shared<Stdout>,
 ) {
-    let name = format!("{}-{}", group.kind.name(), group.topology);
+    let name = format!(
+        "{}-{}-{}",
+        group.kind.name(),
+        group.topology,
+        group.session()
+    );
     match Stage::new(&name, Some(module), programs).and_then(|stage| {
         stage.helpers(kernel)?;
         Ok(stage)
     }) {
         Ok(stage) => {
-            Session::new(group.kind, kernel, group.topology, &stage.path).run(&group.tests, report);
+            let session = Session::new(group.kind, kernel, group.topology, &stage.path);
+            session.run(&group.tests, &group.session(), report);
         }
         Err(error) => not_run(group, report, &format!("{error:#}")),
     }
@@ -216,7 +240,8 @@ fn not_run<W: Write>(group: &Group, report: &Shared<W>, why: &str) {
         .tests
         .iter()
         .map(|test| test.name.as_str())
-        .chain(["session"]);
+        .map(str::to_owned)
+        .chain([group.session()]);
     for name in names {
         let name = format!("{}.{}/{name}", group.kind.name(), group.topology);
         report.begin(&name);
