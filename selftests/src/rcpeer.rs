@@ -189,7 +189,7 @@ impl Shared {
     }
 
     fn answer(&self, qpn: u32, psn: u32, syndrome: u8, messages: u32) {
-        let body = (messages | u32::from(syndrome) << 24)
+        let body = (messages | (u32::from(syndrome) << 24))
             .to_be_bytes()
             .to_vec();
         self.put(&self.packet(qpn, psn, op::ACK, false, body));

@@ -220,7 +220,7 @@ pub fn parse(f: &[u8]) -> Option<Packet> {
     if icrc(&whole[..whole.len() - 4]) != whole[whole.len() - 4..] {
         return None;
     }
-    let pad = usize::from(bth[1] >> 4 & 3);
+    let pad = usize::from((bth[1] >> 4) & 3);
     let word = |i: usize| u32::from_be_bytes([bth[i], bth[i + 1], bth[i + 2], bth[i + 3]]);
     Some(Packet {
         src,

@@ -454,13 +454,14 @@ unsafe fn offer<P: Policy, const V6: bool>(skb: *mut bindings::sk_buff) -> Optio
         if header.flags() & (FLAG_SYN | FLAG_ACK) != FLAG_SYN | FLAG_ACK {
             return None;
         }
+        // SAFETY: The request is alive.
+        let saved = unsafe { ptr::read_volatile(&raw const (*req).saved_syn) };
         // SAFETY: The copy lives until the request becomes a connection, which takes it over. Should
         // that happen now, while a SYN-ACK is being repeated for a second SYN, `drop_saved_syn`
         // frees it after this RCU section. (For a listener whose user asked for SYNs TCP frees it,
         // when accept() has handed the connection out and the user has fetched the copy or closed
         // it; TCP's own BPF options read it in this place, too.)
-        let syn =
-            unsafe { saved_options(ptr::read_volatile(&raw const (*req).saved_syn).cast_const()) }?;
+        let syn = unsafe { saved_options(saved) }?;
         P::syn_ack(syn, header.options())?
     } else {
         return None;

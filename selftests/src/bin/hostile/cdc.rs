@@ -205,8 +205,8 @@ fn flags(t: &mut T, h: &mut Host) {
                 c.prod += 10;
             }
             let mut m = c.cdc();
-            m[24] = p << 3 | (s & 7);
-            m[25] = s << 5 | (p & 31);
+            m[24] = (p << 3) | (s & 7);
+            m[25] = (s << 5) | (p & 31);
             h.rc.send(&m);
             let mut m = c.cdc();
             m[24] = !p << 3;

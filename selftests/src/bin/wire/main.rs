@@ -22,6 +22,7 @@ use tap::{Seen, Tap};
 const PORT: u16 = 7100;
 
 type Outcome = Result<String, String>;
+type Point = fn(&Job) -> Outcome;
 
 /// What a point needs.
 #[derive(Clone)]
@@ -249,7 +250,7 @@ fn latest_state(j: &Job) -> Outcome {
 
 fn main() {
     let a = Args::get();
-    let points: [(&str, fn(&Job) -> Outcome); 5] = [
+    let points: [(&str, Point); 5] = [
         // First, while there is no group.
         ("first_contact", first_contact),
         ("keys", keys),

@@ -71,7 +71,7 @@ impl Stream {
                     self.run = 0;
                 }
                 (Some(ty), Some(flags)) => {
-                    *self.llc.entry(ty & 15 | flags & 0x80).or_default() += 1;
+                    *self.llc.entry((ty & 15) | (flags & 0x80)).or_default() += 1;
                     self.bare += self.run;
                     self.run = 0;
                 }
