@@ -69,13 +69,19 @@ impl Core {
 
     /// Calls `f` for the devices, in the order in which they came, until it gives something.
     pub(crate) fn find_device<R>(&self, mut f: impl FnMut(&Arc<Device>) -> Option<R>) -> Option<R> {
-        let mut index = 0usize;
+        let mut last = None;
         loop {
-            let device = self.devices.lock().get(index).cloned()?;
+            // Others may go meanwhile, so a position in the list would not do.
+            let device = self
+                .devices
+                .lock()
+                .iter()
+                .find(|device| last.is_none_or(|last| device.serial() > last))
+                .cloned()?;
             if let Some(found) = f(&device) {
                 return Some(found);
             }
-            index = index.saturating_add(1);
+            last = Some(device.serial());
         }
     }
 
