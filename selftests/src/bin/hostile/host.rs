@@ -134,8 +134,16 @@ impl Host {
         self.ports += 1;
         match self.role {
             Role::Client => {
-                let p = Peer::connect(wire, self.ip, self.ports, LISTENER, &SMC_OPTION);
-                (p.expect("no SYN-ACK"), None)
+                // Handshakes that were broken off count against the listener's backlog until their
+                // time is over, a few seconds; then it answers again.
+                for _ in 0..4 {
+                    let p = Peer::connect(wire, self.ip, self.ports, LISTENER, &SMC_OPTION);
+                    if let Some(p) = p {
+                        return (p, None);
+                    }
+                    self.ports += 1;
+                }
+                panic!("no SYN-ACK");
             }
             Role::Server => {
                 let fd = t.socket();
