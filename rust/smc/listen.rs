@@ -97,6 +97,10 @@ impl Queues {
 #[pin_data]
 pub(crate) struct Listener {
     sock: ARef<Sock>,
+    /// Held while connections are on their way from TCP's queue to ours: who looks for one in either
+    /// would miss it, and nobody wakes him again.
+    #[pin]
+    moving: Mutex<()>,
     #[pin]
     queues: Mutex<Queues>,
     /// Whether the user asked to keep SYNs.
@@ -108,6 +112,7 @@ impl Listener {
         Arc::pin_init(
             pin_init!(Self {
                 sock,
+                moving <- new_mutex!((), "rsmc::Listener::moving"),
                 queues <- new_mutex!(
                     Queues {
                         ready: Fifo::new(),
@@ -126,6 +131,7 @@ impl Listener {
     }
 
     fn has_ready(&self) -> bool {
+        let _moving = self.moving.lock();
         self.queues.lock().ready.len() != 0
     }
 
@@ -134,12 +140,14 @@ impl Listener {
         if option::offers_outstanding() {
             return false;
         }
+        let _moving = self.moving.lock();
         let queues = self.queues.lock();
         queues.ready.len() == 0 && queues.pending_count == 0
     }
 
     /// Moves connections from TCP's queue to where they belong.
     pub(crate) fn pump(self: &Arc<Self>) {
+        let _moving = self.moving.lock();
         while let Ok(sock) = self.sock.accept() {
             if let Some(ready) = self.admit(sock) {
                 self.push_ready(ready);
