@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What the client does.
 
+use crate::data;
 use crate::server::{self, Report};
 use crate::Context;
 use st::errno::Errno;
@@ -9,13 +10,19 @@ use st::rng::{self, Rng};
 use st::{child, guest, sys};
 use std::time::{Duration, Instant};
 
-type Outcome = Result<(), String>;
+/// Of a case.
+pub type Outcome = Result<(), String>;
 
 /// All cases, in their order.
 pub const CASES: &[(&str, fn(&Context) -> Outcome)] = &[
     ("at_once", at_once),
     ("concurrent", concurrent),
     ("short", short),
+    ("bulk", data::bulk),
+    ("edge_triggered", data::edge_triggered),
+    ("flags", data::flags),
+    ("partial", data::partial),
+    ("timeouts", data::timeouts),
     ("half_close_client", half_close_client),
     ("half_close_server", half_close_server),
     ("urgent_at_wrap", urgent_at_wrap),
@@ -28,11 +35,13 @@ pub const CASES: &[(&str, fn(&Context) -> Outcome)] = &[
     ("nothing_left", nothing_left),
 ];
 
-fn e(what: &str) -> impl Fn(Errno) -> String + '_ {
+/// Says what it was that failed.
+pub fn e(what: &str) -> impl Fn(Errno) -> String + '_ {
     move |errno| format!("{what}: {errno}")
 }
 
-fn ask(c: &Context, what: u8) -> Result<Fd, String> {
+/// A connection for `what`.
+pub fn ask(c: &Context, what: u8) -> Result<Fd, String> {
     let s = c.connect()?;
     sys::send_all(s.raw(), &[what]).map_err(e("send"))?;
     Ok(s)
@@ -60,7 +69,11 @@ fn alone(c: &Context) -> Result<Report, String> {
             return Ok(r);
         }
         if Instant::now() > end {
-            return Err(format!("{} connections still live at the server", r[0]));
+            return Err(format!(
+                "{} connections still live at the server: {}",
+                r[0],
+                String::from_utf8_lossy(&r[4].to_le_bytes())
+            ));
         }
         sys::sleep_ms(100);
     }
@@ -269,7 +282,16 @@ fn many_threads(c: &Context) -> Outcome {
 
 fn client_killed(c: &Context) -> Outcome {
     for turn in 0..c.kills {
-        let pids: Vec<i32> = [server::ECHO, server::HOLD, server::GENERATE, server::ECHO]
+        let whats = [
+            server::ECHO,
+            server::HOLD,
+            server::GENERATE,
+            server::HOLD,
+            server::HOLD,
+            server::ECHO,
+            server::ECHO,
+        ];
+        let pids: Vec<i32> = whats
             .iter()
             .enumerate()
             .map(|(i, what)| {
@@ -284,6 +306,22 @@ fn client_killed(c: &Context) -> Outcome {
                         2 => {
                             let _ = sys::send_all(s.raw(), &(8u64 << 20).to_le_bytes());
                         }
+                        // Half closed, with bytes that the peer does not read.
+                        3 => {
+                            let _ = sys::send_all(s.raw(), &[1; 30_000]);
+                            let _ = sys::shutdown(s.raw(), libc::SHUT_WR);
+                            drop(sys::recv_vec(s.raw(), 1, 0));
+                        }
+                        // Lingering.
+                        4 => {
+                            sys::nonblock(s.raw(), true);
+                            let _ = sys::send(s.raw(), &[1; 8 << 20], 0);
+                            sys::nonblock(s.raw(), false);
+                            let _ = sys::linger(s.raw(), 1, 60);
+                            drop(s);
+                        }
+                        // Connects over and over.
+                        5 => while ask(c, *what).is_ok() {},
                         // Both move data.
                         _ => while round(&s, 30_000, 1).is_ok() {},
                     }
@@ -303,7 +341,13 @@ fn client_killed(c: &Context) -> Outcome {
 }
 
 fn server_killed(c: &Context) -> Outcome {
-    for what in [server::ECHO, server::HOLD, server::GENERATE] {
+    for what in [
+        server::ECHO,
+        server::HOLD,
+        server::GENERATE,
+        server::HALF,
+        server::LINGER,
+    ] {
         let control = ask(c, server::VICTIM)?;
         sys::send_all(control.raw(), &[what]).map_err(e("send"))?;
         let port = sys::recv_all(control.raw(), 2).map_err(e("port"))?;
@@ -319,7 +363,10 @@ fn server_killed(c: &Context) -> Outcome {
                     Err(errno) => break errno.to_string(),
                 }
             },
-            server::HOLD => loop {
+            server::HOLD | server::HALF => loop {
+                if what == server::HALF && !matches!(sys::recv_vec(s.raw(), 1, 0), Ok(b) if b.is_empty()) {
+                    break "no end of the half that was closed".into();
+                }
                 if let Err(errno) = sys::send_all(s.raw(), &[1; 100_000]) {
                     break errno.to_string();
                 }

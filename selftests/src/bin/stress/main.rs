@@ -2,13 +2,14 @@
 //! SMC under load and in trouble: many connections, at once and one after the other, half closed,
 //! aborted, with urgent bytes, and with processes killed on either side.
 //!
-//! `stress [--family ..] [--ip v4] [--mode 0] [--concurrent 600] [--short 2000] [--kills 5]
-//! [--resets off] [CASE..]`
+//! `stress [--family ..] [--ip v4] [--mode 0] [--concurrent 600] [--short 2000] [--bulk MIB]
+//! [--kills 5] [--resets off] [CASE..]`
 //!
 //! Alone, the server is a process in namespace `b`; in a pair, it is the other guest's, which may
 //! run another implementation (`--info off` there). One family and IP version for each run.
 
 mod cases;
+mod data;
 mod server;
 
 use st::args::Args;
@@ -30,6 +31,8 @@ pub struct Context {
     netns: bool,
     /// Connections at the same time.
     pub concurrent: usize,
+    /// MiB each way.
+    pub bulk: u64,
     /// Connections one after the other.
     pub short: u64,
     /// Whether a reset arrives as one: the C module makes an end of file of it, both ways.
@@ -121,6 +124,7 @@ fn main() {
         proof: proof.clone(),
         netns,
         concurrent: a.num("concurrent", 600) as usize,
+        bulk: a.num("bulk", 128),
         short: a.num("short", 2000),
         resets: a.opt("resets") != Some("off"),
         kills: a.num("kills", 5),

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The server: each connection begins with a byte that says what it is for.
 
-use st::errno::Errno;
+use st::errno::{cvt, Errno};
 use st::family::{Family, Ip};
 use st::fd::Fd;
 use st::proof::Proof;
-use st::rng;
+use st::rng::{self, Rng};
 use st::{addr, child, guest, sys};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Sends back what comes, until the end.
 pub const ECHO: u8 = b'E';
@@ -25,20 +26,40 @@ pub const URGENT: u8 = b'U';
 /// Has a process of its own take one connection, which is killed in the midst; answers with its
 /// port. The next byte says what that process does: [`ECHO`], [`HOLD`] or [`GENERATE`].
 pub const VICTIM: u8 = b'X';
+/// For [`VICTIM`]: half closed.
+pub const HALF: u8 = b'F';
+/// For [`VICTIM`]: in close(), with bytes that the peer does not read.
+pub const LINGER: u8 = b'L';
+/// Sends and checks as many bytes as the next eight bytes say, both at once, then says `k`.
+pub const BULK: u8 = b'B';
+/// [`ECHO`], non-blocking and edge-triggered.
+pub const EDGE: u8 = b'T';
+/// Reads nothing until the connection ends.
+pub const STALL: u8 = b'S';
 /// Answers with [`Report`].
 pub const REPORT: u8 = b'?';
 
 /// What the server has seen.
 #[derive(Default)]
 pub struct Seen {
-    live: AtomicU64,
+    /// Live connections by their number, with what they are for (0: not told yet).
+    live: Mutex<BTreeMap<u64, u8>>,
     resets: AtomicU64,
     wrong_mode: AtomicU64,
     accepted: AtomicU64,
 }
 
-/// [`Seen`] as it is sent: live connections but this one, resets, connections of a wrong mode, all.
-pub type Report = [u64; 4];
+/// [`Seen`] as it is sent: live connections but this one, resets, connections of a wrong mode, all;
+/// what the eight oldest live ones are for, one byte each.
+pub type Report = [u64; 5];
+
+impl Seen {
+    fn note(&self, number: u64, what: u8) {
+        if let Ok(mut live) = self.live.lock() {
+            live.insert(number, what);
+        }
+    }
+}
 
 /// A socket of the family that listens.
 pub fn listener(f: Family, ip: Ip, port: u16, backlog: i32) -> Result<Fd, String> {
@@ -57,18 +78,19 @@ pub fn serve(f: Family, ip: Ip, l: &Fd, proof: &Proof) -> ! {
         let Ok(s) = sys::accept(l.raw()) else {
             continue;
         };
-        seen.accepted.fetch_add(1, Relaxed);
+        let number = seen.accepted.fetch_add(1, Relaxed) + 1;
         let wrong = proof.check(f, s.raw()).err();
-        seen.live.fetch_add(1, Relaxed);
+        seen.note(number, 0);
         let of = seen.clone();
         std::thread::spawn(move || {
             // Who has gone before he said anything was not decided for SMC, and need not be.
-            let used = wrong.is_none() || sys::recv(s.raw(), &mut [0], libc::MSG_PEEK).is_ok_and(|n| n > 0);
+            let used =
+                wrong.is_none() || sys::recv(s.raw(), &mut [0], libc::MSG_PEEK).is_ok_and(|n| n > 0);
             if let (Some(e), true) = (&wrong, used) {
-                println!("# accepted: {e}");
+                println!("# accepted number {number}: {e}");
                 of.wrong_mode.fetch_add(1, Relaxed);
             }
-            match one(f, ip, &s, &of) {
+            match one(f, ip, &s, &of, number) {
                 Ok(()) => {}
                 Err(Errno(libc::ECONNRESET)) => {
                     of.resets.fetch_add(1, Relaxed);
@@ -76,16 +98,17 @@ pub fn serve(f: Family, ip: Ip, l: &Fd, proof: &Proof) -> ! {
                 Err(e) => println!("# server: {e}"),
             }
             drop(s);
-            of.live.fetch_sub(1, Relaxed);
+            of.live.lock().map(|mut l| l.remove(&number)).ok();
         });
     }
 }
 
-fn one(f: Family, ip: Ip, s: &Fd, seen: &Seen) -> Result<(), Errno> {
+fn one(f: Family, ip: Ip, s: &Fd, seen: &Seen, number: u64) -> Result<(), Errno> {
     let mut what = [0];
     if sys::recv(s.raw(), &mut what, 0)? == 0 {
         return Ok(());
     }
+    seen.note(number, what[0]);
     match what[0] {
         ECHO => echo(s),
         GENERATE => generate(s),
@@ -95,6 +118,20 @@ fn one(f: Family, ip: Ip, s: &Fd, seen: &Seen) -> Result<(), Errno> {
             while !sys::recv_vec(s.raw(), 64 << 10, 0)?.is_empty() {}
             Ok(())
         }
+        BULK => {
+            let n = sys::recv_all(s.raw(), 8)?;
+            let bytes = u64::from_le_bytes(n.try_into().map_err(|_| Errno(libc::EBADMSG))?);
+            let r = both_ways(s, Bulk { bytes, server: true });
+            if let Err(e) = &r {
+                println!("# server: bulk: {e}");
+            }
+            sys::send_all(s.raw(), if r.is_ok() { b"k" } else { b"x" })
+        }
+        EDGE => edge(s),
+        STALL => {
+            let _ = sys::poll1(s.raw(), libc::POLLRDHUP, 60_000 * guest::slow() as i32)?;
+            Ok(())
+        }
         ABORT => {
             sys::linger(s.raw(), 1, 0)?;
             Ok(())
@@ -102,16 +139,117 @@ fn one(f: Family, ip: Ip, s: &Fd, seen: &Seen) -> Result<(), Errno> {
         URGENT => urgent(s),
         VICTIM => victim(f, ip, s),
         REPORT => {
+            let (mut live, mut what) = (0, [0; 8]);
+            if let Ok(all) = seen.live.lock() {
+                live = all.len() as u64;
+                for (to, (_, is)) in what.iter_mut().zip(all.iter()) {
+                    *to = if *is == 0 { b'0' } else { *is };
+                }
+            }
             let words: Report = [
-                seen.live.load(Relaxed) - 1,
+                live.saturating_sub(1),
                 seen.resets.load(Relaxed),
                 seen.wrong_mode.load(Relaxed),
                 seen.accepted.load(Relaxed),
+                u64::from_le_bytes(what),
             ];
             let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
             sys::send_all(s.raw(), &bytes)
         }
         _ => Err(Errno(libc::EBADMSG)),
+    }
+}
+
+/// How much goes each way, and which end this is.
+#[derive(Clone, Copy)]
+pub struct Bulk {
+    /// Bytes.
+    pub bytes: u64,
+    /// Whether this is the server.
+    pub server: bool,
+}
+
+/// Sends and receives at once, with calls of random sizes; the reader pauses now and then.
+pub fn both_ways(s: &Fd, j: Bulk) -> Result<(), String> {
+    let seed = |server: bool| 31 + u64::from(server);
+    std::thread::scope(|t| {
+        let sender = t.spawn(move || {
+            let (mut r, mut at) = (Rng::new(j.bytes ^ seed(j.server)), 0);
+            let mut b = vec![0; 1 << 20];
+            while at < j.bytes {
+                let n = (r.size(1 << 20) as u64).min(j.bytes - at) as usize;
+                rng::fill(seed(j.server), at, &mut b[..n]);
+                sys::send_all(s.raw(), &b[..n]).map_err(|e| format!("send at {at}: {e}"))?;
+                at += n as u64;
+            }
+            Ok::<_, String>(())
+        });
+        let (mut r, mut at) = (Rng::new(j.bytes ^ 77), 0);
+        let mut b = vec![0; 1 << 20];
+        while at < j.bytes {
+            let n = (r.size(1 << 20) as u64).min(j.bytes - at) as usize;
+            let n = sys::recv(s.raw(), &mut b[..n], 0).map_err(|e| format!("recv at {at}: {e}"))?;
+            if n == 0 {
+                return Err(format!("end at {at}"));
+            }
+            rng::check(seed(!j.server), at, &b[..n as usize])
+                .map_err(|p| format!("wrong byte at {p}"))?;
+            at += n as u64;
+            if r.draw() % 512 == 0 {
+                sys::sleep_ms(10);
+            }
+        }
+        sender.join().unwrap_or(Err("sender panicked".into()))
+    })
+}
+
+/// An epoll descriptor that knows these sockets by their place, edge-triggered.
+pub fn epoll(all: &[Fd]) -> Result<Fd, Errno> {
+    // SAFETY: no pointers.
+    let ep = cvt(i64::from(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }))?;
+    for (i, s) in all.iter().enumerate() {
+        let mut ev = libc::epoll_event {
+            events: (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) as u32,
+            u64: i as u64,
+        };
+        // SAFETY: `ev` is valid.
+        let r = unsafe { libc::epoll_ctl(ep as i32, libc::EPOLL_CTL_ADD, s.raw(), &mut ev) };
+        cvt(i64::from(r))?;
+    }
+    Ok(Fd::new(ep as i32))
+}
+
+/// The places of the sockets with an event.
+pub fn epoll_wait(ep: &Fd, ms: i32) -> Result<Vec<usize>, Errno> {
+    let mut ev = [libc::epoll_event { events: 0, u64: 0 }; 16];
+    // SAFETY: array and length agree.
+    let n = unsafe { libc::epoll_wait(ep.raw(), ev.as_mut_ptr(), 16, ms) };
+    let n = cvt(i64::from(n))? as usize;
+    Ok(ev.iter().take(n).map(|e| e.u64 as usize).collect())
+}
+
+fn edge(s: &Fd) -> Result<(), Errno> {
+    let ep = epoll(std::slice::from_ref(s))?;
+    let mut b = vec![0; 50_000];
+    let (mut from, mut to) = (0, 0);
+    loop {
+        // What is read is written before the next read: a full peer stops us.
+        loop {
+            if from == to {
+                (from, to) = match sys::recv(s.raw(), &mut b, libc::MSG_DONTWAIT) {
+                    Ok(0) => return Ok(()),
+                    Ok(n) => (0, n as usize),
+                    Err(Errno(libc::EAGAIN)) => break,
+                    Err(e) => return Err(e),
+                };
+            }
+            match sys::send(s.raw(), &b[from..to], libc::MSG_DONTWAIT) {
+                Ok(n) => from += n as usize,
+                Err(Errno(libc::EAGAIN)) => break,
+                Err(e) => return Err(e),
+            }
+        }
+        epoll_wait(&ep, -1)?;
     }
 }
 
@@ -183,6 +321,15 @@ fn victim(f: Family, ip: Ip, s: &Fd) -> Result<(), Errno> {
             GENERATE => {
                 let _ = sys::send_all(c.raw(), &vec![9; 64 << 20]);
                 Ok(())
+            }
+            HALF => sys::shutdown(c.raw(), libc::SHUT_WR).map(drop),
+            LINGER => {
+                sys::nonblock(c.raw(), true);
+                let _ = sys::send(c.raw(), &vec![9; 64 << 20], 0);
+                sys::nonblock(c.raw(), false);
+                let r = sys::linger(c.raw(), 1, 60).map(drop);
+                drop(c);
+                r
             }
             _ => Ok(()),
         };
