@@ -33,6 +33,7 @@ use kernel::{
     sync::{atomic::Relaxed, Arc}, //
 };
 use smc_proto::{
+    conn::CloseMode,
     handshake::{Failure, Outcome},
     reason::Reason, //
 };
@@ -332,6 +333,11 @@ fn conclude(this: &Arc<Socket>, talk: KBox<Talk>, outcome: Outcome) {
                 }
                 fail(this, &mut phase, errno_of(why));
             }
+        }
+    } else if matches!(outcome, Outcome::Established) {
+        // close() came in the midst of the last step: the peer's end stands and has to be told.
+        if let Ok(conn) = KBox::into_inner(talk).commit() {
+            conn.close(CloseMode::Abort);
         }
     }
     drop(phase);
