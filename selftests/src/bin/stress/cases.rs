@@ -356,7 +356,8 @@ fn server_killed(c: &Context) -> Outcome {
         let end = match what {
             server::ECHO => loop {
                 let b = [2; 30_000];
-                let back = sys::send_all(s.raw(), &b).and_then(|()| sys::recv_all(s.raw(), b.len()));
+                let back =
+                    sys::send_all(s.raw(), &b).and_then(|()| sys::recv_all(s.raw(), b.len()));
                 match back {
                     Ok(back) if back == b => {}
                     Ok(back) => break format!("end after {} bytes", back.len()),
@@ -364,7 +365,9 @@ fn server_killed(c: &Context) -> Outcome {
                 }
             },
             server::HOLD | server::HALF => loop {
-                if what == server::HALF && !matches!(sys::recv_vec(s.raw(), 1, 0), Ok(b) if b.is_empty()) {
+                if what == server::HALF
+                    && !matches!(sys::recv_vec(s.raw(), 1, 0), Ok(b) if b.is_empty())
+                {
                     break "no end of the half that was closed".into();
                 }
                 if let Err(errno) = sys::send_all(s.raw(), &[1; 100_000]) {
@@ -396,7 +399,10 @@ fn nothing_left(c: &Context) -> Outcome {
     let r = alone(c)?;
     println!("# the server accepted {}", r[3]);
     if r[2] != 0 {
-        return Err(format!("{} connections had the wrong mode at the server", r[2]));
+        return Err(format!(
+            "{} connections had the wrong mode at the server",
+            r[2]
+        ));
     }
     Ok(())
 }

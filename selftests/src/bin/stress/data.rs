@@ -16,7 +16,13 @@ pub fn bulk(c: &Context) -> Outcome {
     let bytes = c.bulk << 20;
     sys::send_all(s.raw(), &bytes.to_le_bytes()).map_err(e("send"))?;
     let t0 = Instant::now();
-    server::both_ways(&s, Bulk { bytes, server: false })?;
+    server::both_ways(
+        &s,
+        Bulk {
+            bytes,
+            server: false,
+        },
+    )?;
     let verdict = sys::recv_all(s.raw(), 1).map_err(e("verdict"))?;
     println!("# {} MiB each way in {:?}", c.bulk, t0.elapsed());
     if verdict != b"k" {

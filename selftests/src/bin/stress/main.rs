@@ -84,7 +84,9 @@ fn main() {
     // SAFETY: `limit` is valid.
     unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
     let (family, ip) = (
-        a.opt("family").and_then(Family::parse).unwrap_or(Family::Inet),
+        a.opt("family")
+            .and_then(Family::parse)
+            .unwrap_or(Family::Inet),
         a.opt("ip").and_then(Ip::parse).unwrap_or(Ip::V4),
     );
     let port = a.num("port", 7500) as u16;

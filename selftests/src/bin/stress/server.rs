@@ -34,7 +34,7 @@ pub const LINGER: u8 = b'L';
 pub const BULK: u8 = b'B';
 /// [`ECHO`], non-blocking and edge-triggered.
 pub const EDGE: u8 = b'T';
-/// Reads nothing until the connection ends.
+/// [`HOLD`] for longer.
 pub const STALL: u8 = b'S';
 /// Answers with [`Report`].
 pub const REPORT: u8 = b'?';
@@ -84,8 +84,8 @@ pub fn serve(f: Family, ip: Ip, l: &Fd, proof: &Proof) -> ! {
         let of = seen.clone();
         std::thread::spawn(move || {
             // Who has gone before he said anything was not decided for SMC, and need not be.
-            let used =
-                wrong.is_none() || sys::recv(s.raw(), &mut [0], libc::MSG_PEEK).is_ok_and(|n| n > 0);
+            let used = wrong.is_none()
+                || sys::recv(s.raw(), &mut [0], libc::MSG_PEEK).is_ok_and(|n| n > 0);
             if let (Some(e), true) = (&wrong, used) {
                 println!("# accepted number {number}: {e}");
                 of.wrong_mode.fetch_add(1, Relaxed);
@@ -121,7 +121,13 @@ fn one(f: Family, ip: Ip, s: &Fd, seen: &Seen, number: u64) -> Result<(), Errno>
         BULK => {
             let n = sys::recv_all(s.raw(), 8)?;
             let bytes = u64::from_le_bytes(n.try_into().map_err(|_| Errno(libc::EBADMSG))?);
-            let r = both_ways(s, Bulk { bytes, server: true });
+            let r = both_ways(
+                s,
+                Bulk {
+                    bytes,
+                    server: true,
+                },
+            );
             if let Err(e) = &r {
                 println!("# server: bulk: {e}");
             }
@@ -129,7 +135,8 @@ fn one(f: Family, ip: Ip, s: &Fd, seen: &Seen, number: u64) -> Result<(), Errno>
         }
         EDGE => edge(s),
         STALL => {
-            let _ = sys::poll1(s.raw(), libc::POLLRDHUP, 60_000 * guest::slow() as i32)?;
+            sys::sleep_ms(3000 * guest::slow());
+            while !sys::recv_vec(s.raw(), 64 << 10, 0)?.is_empty() {}
             Ok(())
         }
         ABORT => {
@@ -206,7 +213,9 @@ pub fn both_ways(s: &Fd, j: Bulk) -> Result<(), String> {
 /// An epoll descriptor that knows these sockets by their place, edge-triggered.
 pub fn epoll(all: &[Fd]) -> Result<Fd, Errno> {
     // SAFETY: no pointers.
-    let ep = cvt(i64::from(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }))?;
+    let ep = cvt(i64::from(unsafe {
+        libc::epoll_create1(libc::EPOLL_CLOEXEC)
+    }))?;
     for (i, s) in all.iter().enumerate() {
         let mut ev = libc::epoll_event {
             events: (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) as u32,
