@@ -196,14 +196,20 @@ pub fn timeouts(c: &Context) -> Outcome {
     let s = ask(c, server::STALL)?;
     sys::set_timeo(s.raw(), libc::SO_SNDTIMEO, 300).map_err(e("SO_SNDTIMEO"))?;
     let big = vec![0; 16 << 20];
-    let t0 = Instant::now();
-    match sys::send(s.raw(), &big, 0) {
-        Ok(n) if n > 0 && (n as usize) < big.len() => within("send", t0, 300)?,
-        other => return Err(format!("send: {other:?}")),
+    if c.proof.ask {
+        let t0 = Instant::now();
+        match sys::send(s.raw(), &big, 0) {
+            Ok(n) if n > 0 && (n as usize) < big.len() => within("send", t0, 300)?,
+            other => return Err(format!("send: {other:?}")),
+        }
     }
-    let t0 = Instant::now();
-    match sys::send(s.raw(), &big, 0) {
-        Err(Errno(libc::EAGAIN)) => within("second send", t0, 300),
-        other => Err(format!("second send: {other:?}")),
+    // The C module's blocking send returns early with what there was room for.
+    loop {
+        let t0 = Instant::now();
+        match sys::send(s.raw(), &big, 0) {
+            Ok(n) if n > 0 && !c.proof.ask => {}
+            Err(Errno(libc::EAGAIN)) => return within("second send", t0, 300),
+            other => return Err(format!("second send: {other:?}")),
+        }
     }
 }
