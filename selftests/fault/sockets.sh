@@ -28,8 +28,11 @@ trap off EXIT
 # faulty N F: a child marked for injection makes connections of family F and exits 0 if every
 # outcome was one that is allowed.
 faulty() {
-	timeout "$(slow 60)" faulty --family "$1" --rounds "$2" $3
+	timeout "$(slow 60)" faulty --family "$1" --rounds "$2" $3 $rdma
 }
+
+rdma=
+[ "$1" != rdma ] || rdma=--rdma
 
 refs() { cat /sys/module/rsmc/refcnt; }
 

@@ -3,15 +3,16 @@
 //! by one with `/proc/self/fail-nth`). Exits 0 if every call ended in success or in an errno
 //! that means "no memory" or its consequence, and a last connection without faults works.
 //!
-//! `faulty --family F [--rounds N] [--nth]`
+//! `faulty --family F [--rounds N] [--nth] [--rdma]`: with `--rdma` over the device of namespace `a`,
+//! to its own address.
 
 use st::args::{bail, Args};
 use st::errno::{Errno, R};
 use st::family::{Family, Ip};
 use st::fd::Fd;
-use st::{addr, net, sys};
+use st::{addr, guest, net, smcinfo, sys};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// What a call may say when memory was short at this or at the other end.
 const ALLOWED: [i32; 12] = [
@@ -33,8 +34,16 @@ fn put(file: &str, v: &str) -> bool {
     std::fs::write(format!("/proc/thread-self/{file}"), v).is_ok()
 }
 
+fn own(rdma: bool) -> IpAddr {
+    if rdma {
+        guest::addr(false, Ip::V4)
+    } else {
+        addr::loopback(Ip::V4)
+    }
+}
+
 /// One connection to and from itself; every result is counted.
-fn one(f: Family, seen: &mut BTreeMap<String, u64>) -> R<()> {
+fn one(f: Family, rdma: bool, seen: &mut BTreeMap<String, u64>) -> R<()> {
     let (d, p) = f.triple(Ip::V4);
     let mut note = |what: &str, e: Option<Errno>| {
         let r = e.map_or("ok".into(), |e| e.to_string());
@@ -53,7 +62,7 @@ fn one(f: Family, seen: &mut BTreeMap<String, u64>) -> R<()> {
     let l = mk();
     note("socket", l.as_ref().err().copied())?;
     let l = l?;
-    let r = sys::bind(l.raw(), &SocketAddr::new(addr::loopback(Ip::V4), 0));
+    let r = sys::bind(l.raw(), &SocketAddr::new(own(rdma), 0));
     note("bind", r.err())?;
     note("listen", sys::listen(l.raw(), 4).err())?;
     let a = sys::sockname(l.raw())?;
@@ -61,6 +70,9 @@ fn one(f: Family, seen: &mut BTreeMap<String, u64>) -> R<()> {
     note("socket", c.as_ref().err().copied())?;
     let c = c?;
     note("connect", sys::connect(c.raw(), &a).err())?;
+    if rdma && matches!(smcinfo::info(c.raw()), Ok(i) if i.mode == 0) {
+        let _ = note("smc", None);
+    }
     let s = sys::accept(l.raw());
     note("accept", s.as_ref().err().copied())?;
     let s = s?;
@@ -75,7 +87,12 @@ fn one(f: Family, seen: &mut BTreeMap<String, u64>) -> R<()> {
 fn main() {
     let a = Args::get();
     let f = a.families()[0];
-    net::private().expect("private network namespace (root needed)");
+    let rdma = a.opt("rdma").is_some();
+    if rdma {
+        guest::enter("a").expect("namespace a");
+    } else {
+        net::private().expect("private network namespace (root needed)");
+    }
     let mut seen = BTreeMap::new();
     let mut bad = Vec::new();
     let mut judge = |r: R<()>| {
@@ -91,7 +108,7 @@ fn main() {
             if !put("fail-nth", &n.to_string()) {
                 bail("kernel without fail-nth");
             }
-            let r = one(f, &mut seen);
+            let r = one(f, rdma, &mut seen);
             let left = std::fs::read_to_string("/proc/thread-self/fail-nth").unwrap_or_default();
             put("fail-nth", "0");
             judge(r);
@@ -105,14 +122,24 @@ fn main() {
             bail("kernel without make-it-fail");
         }
         for _ in 0..a.num("rounds", 300) {
-            judge(one(f, &mut seen));
+            judge(one(f, rdma, &mut seen));
         }
         put("make-it-fail", "0");
     }
     for (k, n) in &seen {
         println!("# {k}: {n}");
     }
-    if let Err(e) = one(f, &mut BTreeMap::new()) {
+    if rdma {
+        // What memory has broken may take the first of these with it.
+        let mut after = BTreeMap::new();
+        for _ in 0..10 {
+            let _ = one(f, rdma, &mut after);
+        }
+        if !after.contains_key("smc ok") {
+            bail(&format!("no connection is SMC afterwards: {after:?}"));
+        }
+    }
+    if let Err(e) = one(f, rdma, &mut BTreeMap::new()) {
         bail(&format!("without faults: {e}"));
     }
     if !bad.is_empty() {
