@@ -40,13 +40,14 @@ fetch() { # fetch KIND URL FILE
 	run a "$1" curl -sS --max-time "$(slow 30)" "$2" | cmp - "$TMPDIR/www/$3"
 }
 
-load() { # load KIND FLAGS...: no failed request
+load() { # load KIND CONNECTIONS ARGUMENTS...: no failed request, and at least one for each connection
 	load_kind=$1
-	shift
-	run a "$load_kind" wrk -d 2s -t 2 --timeout 10s "$@" >"$TMPDIR/wrk" 2>&1 || return 1
+	load_count=$2
+	shift 2
+	run a "$load_kind" wrk -d 2s -t 2 --timeout 10s -c "$load_count" "$@" >"$TMPDIR/wrk" 2>&1 || return 1
 	cat "$TMPDIR/wrk"
 	grep -q 'Socket errors\|Non-2xx' "$TMPDIR/wrk" && return 1
-	awk '/requests in/ { n = $1 } END { exit !(n > 20) }' "$TMPDIR/wrk"
+	awk -v least="$load_count" '/requests in/ { n = $1 } END { exit !(n >= least) }' "$TMPDIR/wrk"
 }
 
 ktap_plan 16
@@ -59,9 +60,9 @@ for kind in plain smc; do
 	check "large.$kind" fetch $kind http://10.77.0.2:8080/large large
 	check "ipv6.$kind" fetch $kind "http://[fd77::2]:8080/large" large
 	check "proxied.$kind" fetch $kind http://10.77.0.2:8080/proxy/large large
-	check "load_small.$kind" load $kind -c 20 http://10.77.0.2:8080/small
-	check "load_large.$kind" load $kind -c 4 http://10.77.0.2:8080/large
-	check "load_closing.$kind" load $kind -c 8 -H 'Connection: close' http://10.77.0.2:8080/small
+	check "load_small.$kind" load $kind 20 http://10.77.0.2:8080/small
+	check "load_large.$kind" load $kind 4 http://10.77.0.2:8080/large
+	check "load_closing.$kind" load $kind 8 -H 'Connection: close' http://10.77.0.2:8080/small
 	proof nginx $kind "$c0" "$s0" 30
 	kill "$(cat "$TMPDIR/nginx.pid")"
 	wait $srv 2>/dev/null
