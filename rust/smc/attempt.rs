@@ -38,7 +38,6 @@ use smc_proto::{
     }, //
 };
 
-
 /// The resources of one connection that is being made.
 pub(crate) struct Attempt {
     core: Arc<Core>,

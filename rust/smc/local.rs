@@ -54,9 +54,14 @@ impl LocalPort {
         let addr = Gid(sock.local_addr().mapped());
         match physical_network(sock) {
             Some(id) => core.find_device(|device| {
-                Self::on(device, sock, |port| is_on(device, port, &id), |gid| rank(gid, sock, &addr))
-                    .ok()
-                    .flatten()
+                Self::on(
+                    device,
+                    sock,
+                    |port| is_on(device, port, &id),
+                    |gid| rank(gid, sock, &addr),
+                )
+                .ok()
+                .flatten()
             }),
             None => core.find_device(|device| {
                 let own = |gid: &GidRef| (gid.gid() == addr.0 && is_in(gid, sock)).then_some(0);
@@ -137,7 +142,8 @@ impl LocalPort {
 
 /// Whether the GID's net device is in the namespace of `sock`.
 fn is_in(gid: &GidRef, sock: &Sock) -> bool {
-    gid.ifindex().is_some_and(|index| gid.is_netdev(sock, index))
+    gid.ifindex()
+        .is_some_and(|index| gid.is_netdev(sock, index))
 }
 
 /// How well a GID of a port on the right physical network fits: best the connection's own address,

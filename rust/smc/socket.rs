@@ -178,11 +178,7 @@ impl Socket {
         }
         let crossing = fallback.crossing;
         *phase = Phase::Fallback(fallback);
-        let hint = if crossing {
-            hint::CROSSING
-        } else {
-            hint::NONE
-        };
+        let hint = if crossing { hint::CROSSING } else { hint::NONE };
         self.hint.store(hint, Relaxed);
     }
 
@@ -283,7 +279,8 @@ impl Socket {
                 let timeout = self.sock.linger_timeout();
                 if timeout != 0 {
                     // SO_LINGER: what the time did not suffice for goes on in the background.
-                    let _ = wait::until(socket, wait::Kind::Shared, timeout, || !conn.is_draining());
+                    let _ =
+                        wait::until(socket, wait::Kind::Shared, timeout, || !conn.is_draining());
                 }
             }
             _ => (),

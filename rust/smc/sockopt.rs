@@ -130,11 +130,7 @@ pub(crate) fn set(
                     conn.push();
                 }
                 if on {
-                    let stat = if nodelay {
-                        Stat::NoDelay
-                    } else {
-                        Stat::Corked
-                    };
+                    let stat = if nodelay { Stat::NoDelay } else { Stat::Corked };
                     conn.stats().add(stat, 1);
                 }
             }

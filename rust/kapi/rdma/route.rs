@@ -86,9 +86,8 @@ impl Route {
     /// The next hop on the way to `destination`, which is the route's own, in network order.
     fn neighbour(&self, destination: &[u8]) -> Option<Neighbour> {
         // SAFETY: The entry is alive; the address has the length of the route's family.
-        let found = unsafe {
-            bindings::dst_neigh_lookup(self.dst.as_ptr(), destination.as_ptr().cast()) //
-        };
+        let found =
+            unsafe { bindings::dst_neigh_lookup(self.dst.as_ptr(), destination.as_ptr().cast()) };
         NonNull::new(found).map(Neighbour)
     }
 

@@ -33,13 +33,7 @@ impl LinkGroup {
     /// # Errors
     ///
     /// The driver's; the queue pair is then gone.
-    pub(crate) fn receive_from(
-        &self,
-        peer: LinkEnd,
-        psn: u32,
-        mtu: Mtu,
-        hop: &NextHop,
-    ) -> Result {
+    pub(crate) fn receive_from(&self, peer: LinkEnd, psn: u32, mtu: Mtu, hop: &NextHop) -> Result {
         let mut stage = self.stage.lock();
         let reset = match core::mem::replace(&mut *stage, Stage::None) {
             Stage::Reset(qp) => qp,

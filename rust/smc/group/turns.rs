@@ -80,7 +80,9 @@ impl Turns {
             let bits = self.due.get(usize::from(at)).copied().unwrap_or(0) & from;
             if bits != 0 {
                 // At most 3 * 64 + 63.
-                let slot = at.wrapping_mul(64).wrapping_add(bits.trailing_zeros() as u8);
+                let slot = at
+                    .wrapping_mul(64)
+                    .wrapping_add(bits.trailing_zeros() as u8);
                 self.next = slot.wrapping_add(1);
                 return Some(slot);
             }

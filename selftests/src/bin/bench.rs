@@ -2,8 +2,9 @@
 //! What an operation costs, in nanoseconds of the guest's clock; under `-icount` these are
 //! instructions, of both ends together.
 //!
-//! `bench tcp|inet|smc [--ip v4] [--scale N] [--info off]` prints lines `bench METRIC VALUE ns`. `--scale` divides
-//! the amounts, for a quick look. The ends are threads in the namespaces `a` and `b`, or on loopback.
+//! `bench CLIENT [SERVER] [--ip v4] [--mode 1] [--scale N] [--info off]` prints lines `bench METRIC VALUE ns`;
+//! CLIENT and SERVER (default: the same) are tcp, inet or smc. `--scale` divides the amounts, for a quick look.
+//! The ends are threads in the namespaces `a` and `b`, or on loopback.
 
 use st::args::{bail, Args};
 use st::family::{Family, Ip};
@@ -15,14 +16,15 @@ use std::time::Instant;
 
 /// Where the ends are.
 struct Place {
-    family: Family,
+    client: Family,
+    server: Family,
     ip: Ip,
     split: bool,
 }
 
 impl Place {
-    fn socket(&self) -> Fd {
-        let (d, p) = self.family.triple(self.ip);
+    fn socket(&self, family: Family) -> Fd {
+        let (d, p) = family.triple(self.ip);
         sys::socket(d, libc::SOCK_STREAM, p).unwrap_or_else(|e| bail(&format!("socket: {e}")))
     }
 
@@ -35,7 +37,7 @@ impl Place {
     /// A listener at the far end and the address it is reached at.
     fn listen(&self) -> (Fd, SocketAddr) {
         self.enter("b");
-        let l = self.socket();
+        let l = self.socket(self.server);
         sys::bind(l.raw(), &SocketAddr::new(addr::any(self.ip), 0)).expect("bind");
         sys::listen(l.raw(), 128).expect("listen");
         let port = sys::sockname(l.raw()).expect("name").port();
@@ -50,13 +52,11 @@ impl Place {
 
     fn pair(&self, proof: &Proof) -> (Fd, Fd) {
         let (l, a) = self.listen();
-        let c = self.socket();
+        let c = self.socket(self.client);
         sys::connect(c.raw(), &a).expect("connect");
         let s = sys::accept(l.raw()).expect("accept");
-        for f in [&c, &s] {
-            proof
-                .check(self.family, f.raw())
-                .unwrap_or_else(|e| bail(&e));
+        for (f, family) in [(&c, self.client), (&s, self.server)] {
+            proof.check(family, f.raw()).unwrap_or_else(|e| bail(&e));
             let _ = sys::setopt(f.raw(), libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
         }
         (c, s)
@@ -72,7 +72,7 @@ fn show(metric: &str, total: f64, ops: u64) {
 fn connect_close(p: &Place, metric: &str, n: u64, talk: bool) {
     let (l, a) = p.listen();
     let once = || {
-        let c = p.socket();
+        let c = p.socket(p.client);
         sys::connect(c.raw(), &a).expect("connect");
         let s = sys::accept(l.raw()).expect("accept");
         if talk {
@@ -151,16 +151,19 @@ fn bulk(p: &Place, proof: &Proof, mb: u64) {
 
 fn main() {
     let a = Args::get();
-    let family = a
-        .words
-        .first()
-        .and_then(|w| Family::parse(w))
-        .unwrap_or_else(|| bail("bench tcp|inet|smc"));
+    let word = |i: usize| {
+        let parse =
+            |w: &String| Family::parse(w).unwrap_or_else(|| bail("a family is tcp, inet or smc"));
+        a.words.get(i).map(parse)
+    };
+    let client = word(0).unwrap_or_else(|| bail("bench CLIENT [SERVER]"));
+    let server = word(1).unwrap_or(client);
     let ip = a.opt("ip").map_or(Ip::V4, |i| {
         Ip::parse(i).unwrap_or_else(|| bail("--ip v4|v6|mapped"))
     });
     let p = Place {
-        family,
+        client,
+        server,
         ip,
         split: guest::has_netns(),
     };

@@ -13,8 +13,11 @@ use std::time::{Duration, Instant};
 /// Of a case.
 pub type Outcome = Result<(), String>;
 
+/// A case.
+pub type Case = fn(&Context) -> Outcome;
+
 /// All cases, in their order.
-pub const CASES: &[(&str, fn(&Context) -> Outcome)] = &[
+pub const CASES: &[(&str, Case)] = &[
     ("at_once", at_once),
     ("concurrent", concurrent),
     ("short", short),
@@ -102,8 +105,7 @@ fn at_once(c: &Context) -> Outcome {
             })
             .collect();
         all.into_iter()
-            .map(|t| t.join().unwrap_or(Err("panicked".into())))
-            .collect()
+            .try_for_each(|t| t.join().unwrap_or(Err("panicked".into())))
     })
 }
 
