@@ -41,6 +41,8 @@ struct State {
     talk: Option<KBox<Talk>>,
     watch: Option<Pin<KBox<WaitHook<Child>>>>,
     timer: Option<Pin<KBox<TimerHook<Child>>>>,
+    /// The listener knows the handshake. A result before that would find no taker.
+    listed: bool,
 }
 
 /// A server's end of a handshake.
@@ -63,7 +65,7 @@ impl_has_work! {
 }
 
 impl Child {
-    /// Begins a handshake on `sock`, whose SYN had the SMC option.
+    /// A handshake on `sock`, whose SYN had the SMC option; it waits for [`Child::begin`].
     ///
     /// # Errors
     ///
@@ -89,6 +91,7 @@ impl Child {
                         talk: Some(talk),
                         watch: None,
                         timer: None,
+                        listed: false,
                     },
                     "rsmc::Child::state"
                 ),
@@ -110,6 +113,12 @@ impl Child {
     /// The number under which the listener knows this handshake.
     pub(crate) fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Begins to talk: the listener has the handshake in its list.
+    pub(crate) fn begin(this: &Arc<Self>) {
+        this.state.lock().listed = true;
+        Self::kick(this);
     }
 
     /// Queues the work.
@@ -148,8 +157,12 @@ impl Child {
                 socket,
                 talk,
                 timer,
+                listed: true,
                 ..
-            } = &mut *state;
+            } = &mut *state
+            else {
+                return;
+            };
             let (Some(socket), Some(talk)) = (socket, talk) else {
                 return;
             };

@@ -205,7 +205,7 @@ impl Listener {
             queues.pending_count = queues.pending_count.saturating_add(1);
             self.hold(&mut queues);
         }
-        Child::kick(&child);
+        Child::begin(&child);
         Ok(())
     }
 
