@@ -298,7 +298,7 @@ impl LinkGroup {
     /// # Errors
     ///
     /// `ENOMEM`, `ENODEV`, the driver's.
-    pub(crate) fn lease(&self, size: RingSize) -> Result<Lease> {
+    pub(crate) fn lease(self: &Arc<Self>, size: RingSize) -> Result<Lease> {
         let mut guard = self.resources.lock();
         let resources: &mut Resources = (*guard).as_mut().ok_or(ENODEV)?;
         let mut generation = 0u32;
@@ -311,7 +311,7 @@ impl LinkGroup {
         resources.slabs.reserve(1, GFP_KERNEL)?;
         let slab = RmbSlab::new(&resources.pd, size, generation)?;
         if let Stage::Sending(qp) = &*self.stage.lock() {
-            qp.channel().register(slab.mr())?;
+            self.register(qp.channel(), slab.mr())?;
         }
         let lease = slab.lease().ok_or(ENOMEM)?;
         resources.slabs.push(slab, GFP_KERNEL)?;

@@ -229,6 +229,11 @@ impl<H: Handler> Channel<H> {
         self.sq.lock().free_slots()
     }
 
+    /// Whether nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        !self.sq.lock().is_busy(true)
+    }
+
     /// Whether chains can be posted.
     pub fn is_sendable(&self) -> bool {
         self.sq.lock().sendable

@@ -10,9 +10,14 @@ use super::LinkGroup;
 use crate::conn::{now, SmcConn};
 use kapi::rdma::{
     channel::Channel,
+    mr::Mr,
     wr::{Remote, Source, Write}, //
 };
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    time::{delay::fsleep, Delta}, //
+};
 use smc_proto::{
     conn::{Actions, Ticket},
     wire::llc::Frame, //
@@ -20,6 +25,9 @@ use smc_proto::{
 
 /// LLC messages that wait for a slot.
 const LLC_WAITING: usize = 16;
+/// How long a registration waits for the queue to become empty, in milliseconds; longer than a
+/// peer that is not ready to receive can hold up a chain without the link being given up.
+const IDLE_WAIT_MS: u32 = 5_000;
 /// Words of a bit for each connection.
 const WORDS: u8 = 4;
 
@@ -38,6 +46,8 @@ pub(super) struct Turns {
     /// Where the search for the next one begins.
     next: u8,
     llc: KVec<Frame>,
+    /// Memory is being registered; nobody sends meanwhile.
+    held: bool,
 }
 
 impl Turns {
@@ -47,6 +57,7 @@ impl Turns {
             due: [0; WORDS as usize],
             next: 0,
             llc: KVec::with_capacity(LLC_WAITING, GFP_KERNEL)?,
+            held: false,
         })
     }
 
@@ -111,6 +122,32 @@ impl LinkGroup {
         self.send();
     }
 
+    /// Makes the key of `mr` work while the link is in use. Sleeps.
+    ///
+    /// One at a time (lock `resources`). Nothing else is under way meanwhile: soft-RoCE runs a registration again when it repeats a
+    /// request that was posted before it, and breaks the queue pair because the key works already.
+    ///
+    /// # Errors
+    ///
+    /// As [`Channel::register`].
+    pub(super) fn register(
+        self: &Arc<Self>,
+        channel: &Arc<Channel<LinkGroup>>,
+        mr: &Mr,
+    ) -> Result {
+        self.turns.lock().held = true;
+        for _ in 0..IDLE_WAIT_MS {
+            if channel.is_idle() || self.is_lost() {
+                break;
+            }
+            fsleep(Delta::from_millis(1));
+        }
+        let result = channel.register(mr);
+        self.turns.lock().held = false;
+        self.send();
+        result
+    }
+
     /// Lets those who have something to send take turns, until the queue is full.
     pub(super) fn send(self: &Arc<Self>) {
         let Some(channel) = self.channel() else {
@@ -138,8 +175,8 @@ impl LinkGroup {
         turns: &mut Turns,
         after: &mut Option<(Arc<SmcConn>, Actions)>,
     ) -> bool {
-        if channel.free_slots() == 0 {
-            // The next completion goes on.
+        if turns.held || channel.free_slots() == 0 {
+            // The end of the registration, or the next completion, goes on.
             return false;
         }
         if let Some(frame) = turns.llc.first().copied() {
