@@ -108,6 +108,11 @@ u32 rsmc_helper_sk_uid(const struct sock *sk)
 	return from_kuid_munged(&init_user_ns, sk_uid(sk));
 }
 
+u64 rsmc_helper_net_cookie(const struct net *net)
+{
+	return net->net_cookie;
+}
+
 u64 rsmc_helper_sk_ino(const struct sock *sk)
 {
 	return sock_i_ino(sk);

@@ -4,7 +4,7 @@
 
 use crate::{
     conn::{Parts, SmcConn},
-    group::LinkGroup,
+    group::{LinkGroup, PeerFacts},
     local::LocalPort,
     namespace::Namespace,
     shared::{Core, Entry, Gate},
@@ -143,7 +143,8 @@ impl Attempt {
             max_links: want.max_links,
             test_idle: Span::from_secs(idle),
         };
-        let group = LinkGroup::new(&self.core, port, terms).map_err(|_| Reason::NoMemory)?;
+        let group = LinkGroup::new(&self.core, port, sock.net_cookie(), terms)
+            .map_err(|_| Reason::NoMemory)?;
         self.first = true;
         if self.core.add_group(group.clone()).is_err() {
             group.end(EndReason::Local);
@@ -297,17 +298,17 @@ impl Attempt {
         }
     }
 
-    /// The handshake has succeeded.
+    /// The handshake has succeeded; first contact was with this peer.
     ///
     /// # Errors
     ///
     /// `ECONNABORTED`, `ENOMEM`.
-    pub(crate) fn commit(mut self, link: u8) -> Result<Arc<SmcConn>> {
+    pub(crate) fn commit(mut self, link: u8, peer: PeerFacts) -> Result<Arc<SmcConn>> {
         let conn = self.conn.clone().ok_or(EINVAL)?;
         if self.first {
             if let Some(group) = &self.group {
                 group.ignore_events();
-                group.confirmed(link);
+                group.confirmed(link, peer);
             }
         }
         conn.establish()?;

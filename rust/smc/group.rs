@@ -8,13 +8,18 @@
 //! * here: members, buffers, deadline, end
 //! * [`link`]: setting the queue pair up, what arrives on it, its loss
 //! * [`turns`]: who sends next
+//! * [`facts`]: what there is to tell of it
 
+mod facts;
 mod link;
 mod turns;
+
+pub(crate) use facts::{Facts, PeerFacts};
 
 use crate::{
     conn::{now, SmcConn},
     local::LocalPort,
+    pnet::PnetId,
     shared::Core,
     slab::{Lease, RmbSlab},
     talk::Waiter, //
@@ -106,6 +111,17 @@ pub(crate) struct LinkGroup {
     port: u32,
     gid_index: u16,
     pub(crate) gid: Gid,
+    /// The number of the group, which no other group of this load of the module has.
+    pub(crate) id: u32,
+    /// Of its network namespace.
+    cookie: u64,
+    ifindex: u32,
+    vlan: Option<u16>,
+    pnet: Option<PnetId>,
+    /// Set when first contact has succeeded.
+    peer: SetOnce<PeerFacts>,
+    /// 1 when packets to the peer pass a gateway.
+    gateway: Atomic<u32>,
     #[pin]
     state: SpinLockBh<State>,
     #[pin]
@@ -133,12 +149,18 @@ fn filled<T: Clone>(value: T, count: usize) -> Result<KVec<T>> {
 }
 
 impl LinkGroup {
-    /// A group whose first contact begins: its queue pair can receive nothing yet. Sleeps.
+    /// A group whose first contact begins: its queue pair can receive nothing yet. It belongs to the
+    /// network namespace with this cookie. Sleeps.
     ///
     /// # Errors
     ///
     /// `ENOMEM`, `ENODEV`, the driver's.
-    pub(crate) fn new(core: &Arc<Core>, local: &LocalPort, terms: Terms) -> Result<Arc<Self>> {
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        local: &LocalPort,
+        cookie: u64,
+        terms: Terms,
+    ) -> Result<Arc<Self>> {
         let mut seed = [0; 4];
         clock::random(&mut seed);
         let proto = Group::new(
@@ -161,6 +183,13 @@ impl LinkGroup {
                 port: local.port,
                 gid_index: local.gid_index,
                 gid: local.gid,
+                id: core.next_group_id(),
+                cookie,
+                ifindex: local.ifindex,
+                vlan: local.vlan,
+                pnet: local.pnet,
+                peer: SetOnce::new(),
+                gateway: Atomic::new(0),
                 state <- new_spinlock_bh!(
                     State {
                         proto,

@@ -45,7 +45,11 @@ pub(crate) struct LocalPort {
     /// The port's active MTU.
     pub(crate) mtu: Mtu,
     /// The number of the GID's net device.
-    ifindex: u32,
+    pub(crate) ifindex: u32,
+    /// That device's VLAN.
+    pub(crate) vlan: Option<u16>,
+    /// The physical network for which the administrator has chosen the port.
+    pub(crate) pnet: Option<PnetId>,
 }
 
 impl LocalPort {
@@ -62,6 +66,10 @@ impl LocalPort {
                 )
                 .ok()
                 .flatten()
+                .map(|found| Self {
+                    pnet: Some(id),
+                    ..found
+                })
             }),
             None => core.find_device(|device| {
                 let own = |gid: &GidRef| (gid.gid() == addr.0 && is_in(gid, sock)).then_some(0);
@@ -107,7 +115,7 @@ impl LocalPort {
                 }
             }
             let Some((_, gid)) = best else { continue };
-            let (mac, _) = gid.link_address()?;
+            let (mac, vlan) = gid.link_address()?;
             return Ok(Some(Self {
                 device: device.clone(),
                 port,
@@ -116,6 +124,8 @@ impl LocalPort {
                 mac: Mac(mac),
                 mtu: Mtu::from_code(info.active_mtu),
                 ifindex: gid.ifindex().ok_or(ENODEV)?,
+                vlan,
+                pnet: None,
             }));
         }
         Ok(None)

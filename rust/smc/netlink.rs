@@ -3,15 +3,22 @@
 //! The generic netlink families `SMC_GEN_NETLINK` and `SMC_PNETID`, by which C's smc-tools and
 //! `rsmc` configure and inspect SMC.
 //!
-//! Numbers are those of `include/uapi/linux/smc.h`. The commands about link groups, links and RDMA
-//! devices are not there yet; what concerns SMC-D and the system EID is there and says "none".
+//! Numbers are those of `include/uapi/linux/smc.h`. What concerns SMC-D and the system EID is there
+//! and says "none".
+//!
+//! * here is `SMC_GEN_NETLINK`, its configuration and counters
+//! * [`links`] tells of link groups, links and RDMA devices
+//! * [`pnet`] is `SMC_PNETID`
+
+mod links;
+mod pnet;
 
 use crate::{
     counters::REASONS,
     eid::Eids,
     fallback::Role,
     namespace::Namespace,
-    pnet::{self, Member, PnetId},
+    shared::CORE,
     stats,
     sysctl::Sysctl, //
 };
@@ -27,6 +34,8 @@ use kapi::{
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::wire::clc::Eid;
 
+pub(crate) use pnet::Pnet;
+
 const fn command(number: u8, kind: Kind) -> Command {
     Command { number, kind }
 }
@@ -41,8 +50,11 @@ pub(crate) struct General;
 /// Commands of [`General`].
 mod general {
     pub(super) const SYSTEM: u8 = 1;
+    pub(super) const GROUPS: u8 = 2;
+    pub(super) const LINKS: u8 = 3;
     pub(super) const GROUPS_D: u8 = 4;
     pub(super) const DEVICES_D: u8 = 5;
+    pub(super) const DEVICES: u8 = 6;
     pub(super) const STATS: u8 = 7;
     pub(super) const FALLBACKS: u8 = 8;
     pub(super) const DUMP_UEID: u8 = 9;
@@ -65,8 +77,11 @@ impl Family for General {
     const VERSION: u8 = 1;
     const COMMANDS: &'static [Command] = &[
         command(general::SYSTEM, Kind::Dump),
+        command(general::GROUPS, Kind::Dump),
+        command(general::LINKS, Kind::Dump),
         command(general::GROUPS_D, Kind::Dump),
         command(general::DEVICES_D, Kind::Dump),
+        command(general::DEVICES, Kind::Dump),
         command(general::STATS, Kind::Dump),
         command(general::FALLBACKS, Kind::Dump),
         command(general::DUMP_UEID, Kind::Dump),
@@ -108,6 +123,15 @@ impl Family for General {
         answer: &mut Answer<'_>,
     ) -> Result {
         match command {
+            general::GROUPS | general::LINKS => {
+                let core = CORE.get().ok_or(ENOENT)?;
+                let with_links = command == general::LINKS;
+                return links::list_groups(&core, net, with_links, position, answer);
+            }
+            general::DEVICES => {
+                let core = CORE.get().ok_or(ENOENT)?;
+                return links::list_devices(&core, net, position, answer);
+            }
             general::FALLBACKS => return list_fallbacks(&*namespace(net)?, position, answer),
             general::DUMP_UEID => {
                 let initial = Namespace::initial().ok_or(ENOENT)?;
@@ -224,112 +248,4 @@ fn list_fallbacks(
         *at = at.wrapping_add(1);
     }
     Ok(())
-}
-
-/// `SMC_PNETID`.
-pub(crate) struct Pnet;
-
-/// Commands of [`Pnet`].
-mod commands {
-    pub(super) const GET: u8 = 1;
-    pub(super) const ADD: u8 = 2;
-    pub(super) const DEL: u8 = 3;
-    pub(super) const FLUSH: u8 = 4;
-}
-
-/// Attributes of [`Pnet`].
-mod attribute {
-    pub(super) const NAME: u16 = 1;
-    pub(super) const INTERFACE: u16 = 2;
-    pub(super) const DEVICE: u16 = 3;
-    pub(super) const PORT: u16 = 4;
-}
-
-/// What stands for the member that an entry does not have.
-const ABSENT: &[u8] = b"n/a";
-const NO_PORT: u8 = 0xff;
-
-impl Family for Pnet {
-    const NAME: &'static CStr = c"SMC_PNETID";
-    const VERSION: u8 = 1;
-    const COMMANDS: &'static [Command] = &[
-        command(commands::GET, Kind::Get),
-        command(commands::ADD, Kind::Act),
-        command(commands::DEL, Kind::Act),
-        command(commands::FLUSH, Kind::Act),
-    ];
-
-    fn act(net: &Net, command: u8, attributes: &Attributes<'_>) -> Result {
-        let namespace = namespace(net)?;
-        match command {
-            commands::ADD => add(net, &namespace, attributes),
-            commands::DEL => namespace.pnets.remove(&pnet_id(attributes)?),
-            _ => {
-                namespace.pnets.flush();
-                Ok(())
-            }
-        }
-    }
-
-    fn list(
-        net: &Net,
-        _command: u8,
-        attributes: Option<&Attributes<'_>>,
-        position: &mut Position,
-        answer: &mut Answer<'_>,
-    ) -> Result {
-        let namespace = namespace(net)?;
-        let wanted = attributes.map(pnet_id).transpose()?;
-        let [at, ..] = position;
-        while let Some(entry) = namespace.pnets.at(*at as usize) {
-            if wanted.is_none_or(|id| id == entry.id) {
-                let (interface, device, port) = match &entry.member {
-                    Member::Interface(_) => (entry.member.name(), ABSENT, NO_PORT),
-                    Member::Port(_, port) => (ABSENT, entry.member.name(), *port),
-                };
-                let mut message = answer.message(&[])?;
-                message.put_string(attribute::NAME, entry.id.text())?;
-                message.put_string(attribute::INTERFACE, interface)?;
-                message.put_string(attribute::DEVICE, device)?;
-                message.put(attribute::PORT, &[port])?;
-                message.end();
-            }
-            *at = at.wrapping_add(1);
-        }
-        Ok(())
-    }
-}
-
-fn pnet_id(attributes: &Attributes<'_>) -> Result<PnetId> {
-    let text = attributes.string(attribute::NAME, pnet::ID)?;
-    PnetId::from_text(text.ok_or(EINVAL)?).ok_or(EINVAL)
-}
-
-/// Adds an interface, a port, or both: as in C it is an error only if neither could be added.
-fn add(net: &Net, namespace: &Namespace, attributes: &Attributes<'_>) -> Result {
-    let id = pnet_id(attributes)?;
-    let interface = attributes
-        .string(attribute::INTERFACE, pnet::INTERFACE)?
-        .map(Member::interface)
-        .transpose()?;
-    let port = match attributes.get(attribute::PORT)? {
-        None => 1,
-        Some([port]) => *port,
-        Some(_) => return Err(EINVAL),
-    };
-    let port = attributes
-        .string(attribute::DEVICE, pnet::DEVICE)?
-        .map(|name| Member::port(name, port))
-        .transpose()?
-        // Ports are entered in the initial namespace only.
-        .filter(|_| net.is_initial());
-    let mut result = Err(EEXIST);
-    for member in [interface, port].into_iter().flatten() {
-        match namespace.pnets.add(id, member) {
-            Ok(()) => result = Ok(()),
-            Err(err) if err == EEXIST => (),
-            Err(err) => return Err(err),
-        }
-    }
-    result
 }

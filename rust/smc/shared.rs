@@ -13,7 +13,11 @@ use kapi::{
 use kernel::{
     new_mutex,
     prelude::*,
-    sync::{Arc, Mutex}, //
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc,
+        Mutex, //
+    }, //
 };
 use smc_proto::{
     group::{
@@ -36,6 +40,8 @@ pub(crate) struct Core {
     devices: Mutex<KVec<Arc<Device>>>,
     #[pin]
     groups: Mutex<KVec<Arc<LinkGroup>>>,
+    /// The number of the newest group.
+    last_id: Atomic<u32>,
     /// Peers with whom a first contact as server is under way.
     #[pin]
     gates: Mutex<KVec<Busy>>,
@@ -61,6 +67,7 @@ impl Core {
                 peer_id: PeerId(id),
                 devices <- new_mutex!(KVec::new(), "rsmc::Core::devices"),
                 groups <- new_mutex!(KVec::new(), "rsmc::Core::groups"),
+                last_id: Atomic::new(0),
                 gates <- new_mutex!(KVec::new(), "rsmc::Core::gates"),
             }),
             GFP_KERNEL,
@@ -128,6 +135,36 @@ impl Core {
     pub(crate) fn add_group(&self, group: Arc<LinkGroup>) -> Result {
         self.groups.lock().push(group, GFP_KERNEL)?;
         Ok(())
+    }
+
+    /// The group with the next number after `last`.
+    pub(crate) fn group_after(&self, last: u64) -> Option<Arc<LinkGroup>> {
+        let groups = self.groups.lock();
+        let later = groups.iter().filter(|group| u64::from(group.id) > last);
+        later.min_by_key(|group| group.id).cloned()
+    }
+
+    /// The device with the next number, `from` or a later one.
+    pub(crate) fn device_after(&self, from: u64) -> Option<Arc<Device>> {
+        let devices = self.devices.lock();
+        let later = devices
+            .iter()
+            .filter(|device| u64::from(device.serial()) >= from);
+        later.min_by_key(|device| device.serial()).cloned()
+    }
+
+    /// How many links leave by a port.
+    pub(crate) fn links_on(&self, device: &Arc<Device>, port: u32) -> u32 {
+        let groups = self.groups.lock();
+        let there = groups
+            .iter()
+            .filter(|group| group.uses(device) && group.port() == port);
+        u32::try_from(there.count()).unwrap_or(u32::MAX)
+    }
+
+    /// A number for a new group, from 1.
+    pub(crate) fn next_group_id(&self) -> u32 {
+        self.last_id.fetch_add(1, Relaxed).wrapping_add(1)
     }
 
     /// Forgets a group.

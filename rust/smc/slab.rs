@@ -92,6 +92,11 @@ impl RmbSlab {
         self.size
     }
 
+    /// Bytes of all its buffers.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.region.len() as u64
+    }
+
     /// Takes a buffer.
     pub(crate) fn lease(self: &Arc<Self>) -> Option<Lease> {
         let mut places = self.places.lock();

@@ -9,6 +9,7 @@ use crate::{
     attempt::Attempt,
     child::Child,
     conn::{now, SmcConn},
+    group::PeerFacts,
     local::LocalPort,
     shared::Core,
     socket::Socket, //
@@ -104,6 +105,8 @@ pub(crate) struct Talk {
     /// Whether a byte was taken from the stream.
     begun: bool,
     attempt: Attempt,
+    /// What the peer's accept or confirm has said of it.
+    peer: PeerFacts,
     /// Until when to wait for a first contact that others have begun.
     turn: Option<Instant>,
 }
@@ -134,6 +137,7 @@ impl Talk {
             expected: MsgType::Accept,
             begun: true,
             attempt: Attempt::new(core.clone(), Some(port)),
+            peer: PeerFacts::UNKNOWN,
             turn: None,
         })
     }
@@ -161,6 +165,7 @@ impl Talk {
             expected: MsgType::Proposal,
             begun: false,
             attempt: Attempt::new(core.clone(), port.ok()),
+            peer: PeerFacts::UNKNOWN,
             turn: None,
         })
     }
@@ -223,11 +228,13 @@ impl Talk {
     ///
     /// `ECONNABORTED` when the link was lost meanwhile; `ENOMEM`.
     pub(crate) fn commit(self) -> Result<Arc<SmcConn>> {
-        let number = match &self.machine {
-            Machine::Client(machine) => machine.link().0,
-            Machine::Server(_) => server::FIRST_LINK,
+        let (number, link_uid) = match &self.machine {
+            Machine::Client(machine) => machine.link(),
+            Machine::Server(machine) => (server::FIRST_LINK, machine.peer_link_uid()),
         };
-        self.attempt.commit(number)
+        let mut peer = self.peer;
+        peer.link_uid = link_uid;
+        self.attempt.commit(number, peer)
     }
 
     /// The peer says that it does not know our group.
@@ -358,8 +365,14 @@ impl Talk {
                     Err(_) => self.input(Input::Broken(ReadError::Cut)),
                 }
             }
-            Ok(Message::Accept(accept)) => self.input(Input::Accept(&accept)),
-            Ok(Message::Confirm(confirm)) => self.input(Input::Confirm(&confirm)),
+            Ok(Message::Accept(accept)) => {
+                self.peer = PeerFacts::of(&accept);
+                self.input(Input::Accept(&accept))
+            }
+            Ok(Message::Confirm(confirm)) => {
+                self.peer = PeerFacts::of(&confirm.agreement);
+                self.input(Input::Confirm(&confirm))
+            }
             Ok(Message::Decline(decline)) => {
                 self.attempt.declined();
                 self.input(Input::Decline(&decline))

@@ -280,6 +280,18 @@ impl Message<'_> {
         })
     }
 
+    /// Adds a number in four bytes, or in eight if it needs them (`nla_put_uint`).
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE` when it does not fit any more.
+    pub fn put_uint(&mut self, kind: u16, number: u64) -> Result {
+        match u32::try_from(number) {
+            Ok(number) => self.put(kind, &number.to_ne_bytes()),
+            Err(_) => self.put(kind, &number.to_ne_bytes()),
+        }
+    }
+
     /// Adds an attribute that holds what `fill` adds.
     ///
     /// # Errors

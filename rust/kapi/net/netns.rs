@@ -55,6 +55,12 @@ impl Net {
         self.0.get()
     }
 
+    /// A number that no other namespace ever has (`SO_NETNS_COOKIE`).
+    pub fn cookie(&self) -> u64 {
+        // SAFETY: The namespace is alive; the number does not change.
+        unsafe { bindings::net_cookie(self.as_ptr()) }
+    }
+
     /// Whether this is the namespace that the system booted with.
     pub fn is_initial(&self) -> bool {
         ptr::eq(self.as_ptr(), &raw const bindings::init_net)

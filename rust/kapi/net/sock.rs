@@ -403,6 +403,12 @@ impl Sock {
         u64::from(words[0]) | u64::from(words[1]) << 32
     }
 
+    /// The number of its network namespace, as [`Net::cookie`](super::netns::Net::cookie).
+    pub fn net_cookie(&self) -> u64 {
+        // SAFETY: The sock is valid and keeps its namespace; the number does not change.
+        unsafe { bindings::net_cookie(bindings::sock_net(self.as_ptr())) }
+    }
+
     /// The number of the interface that the socket is bound to; 0 for none.
     pub fn bound_interface(&self) -> u32 {
         // SAFETY: The sock is valid; read without the lock as `inet_diag` does.

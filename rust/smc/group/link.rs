@@ -2,7 +2,7 @@
 
 //! A group's one link: setting its queue pair up, and what arrives on it.
 
-use super::{turns::Token, LinkGroup, Stage};
+use super::{turns::Token, LinkGroup, PeerFacts, Stage};
 use crate::{conn::now, talk::Waiter};
 use kapi::rdma::{
     channel::{Channel, Handler},
@@ -48,6 +48,7 @@ impl LinkGroup {
         } else {
             hop.mac
         };
+        self.gateway.store(u32::from(hop.gateway), Relaxed);
         let init = reset.init(self.port)?;
         self.step(LinkEvent::ToInit);
         let receiving = init.ready_to_receive(&Path {
@@ -106,7 +107,8 @@ impl LinkGroup {
     }
 
     /// The link is confirmed: the group carries connections from now on.
-    pub(crate) fn confirmed(&self, number: u8) {
+    pub(crate) fn confirmed(&self, number: u8, peer: PeerFacts) {
+        self.peer.populate(peer);
         {
             let mut state = self.state.lock();
             state.proto.link.number = number;

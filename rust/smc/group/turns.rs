@@ -130,11 +130,7 @@ impl LinkGroup {
     /// # Errors
     ///
     /// As [`Channel::register`].
-    pub(super) fn register(
-        self: &Arc<Self>,
-        channel: &Arc<Channel<LinkGroup>>,
-        mr: &Mr,
-    ) -> Result {
+    pub(super) fn register(self: &Arc<Self>, channel: &Arc<Channel<LinkGroup>>, mr: &Mr) -> Result {
         self.turns.lock().held = true;
         for _ in 0..IDLE_WAIT_MS {
             if channel.is_idle() || self.is_lost() {

@@ -31,6 +31,8 @@ pub struct Cli {
 pub enum Command {
     Run(RunArgs),
     Ss(SsArgs),
+    Link(LinkArgs),
+    Dev(DevArgs),
     Why(WhyArgs),
     Stats(StatsArgs),
     Ueid(UeidArgs),
@@ -164,6 +166,26 @@ pub enum ModeFilter {
     Smcd,
     /// fell back to TCP
     Tcp,
+}
+
+/// List link groups: which hosts this one talks SMC-R with, over which RDMA ports
+///
+/// A link group is what all SMC-R connections with one peer share: a link (an RDMA queue pair) and
+/// buffers. Shown are those of this network namespace; in the initial one, all (of the in-tree
+/// module everywhere).
+#[derive(Args, Debug)]
+pub struct LinkArgs {
+    /// Print JSON
+    #[arg(short, long)]
+    pub json: bool,
+}
+
+/// List RDMA devices that SMC can use, by port
+#[derive(Args, Debug)]
+pub struct DevArgs {
+    /// Print JSON
+    #[arg(short, long)]
+    pub json: bool,
 }
 
 /// Explain why connections fell back to TCP

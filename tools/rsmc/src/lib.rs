@@ -8,9 +8,11 @@
 #![warn(missing_docs)]
 
 pub mod cli;
+pub mod dev;
 pub mod diag;
 pub mod error;
 pub mod fallback;
+pub mod link;
 pub mod netlink;
 pub mod pnet;
 pub mod procs;

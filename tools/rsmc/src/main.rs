@@ -17,6 +17,8 @@ fn main() -> ExitCode {
             return ExitCode::from(failure.code);
         }
         Command::Ss(args) => rsmc::ss::run(&args, &mut out),
+        Command::Link(args) => rsmc::link::run(&args, &mut out),
+        Command::Dev(args) => rsmc::dev::run(&args, &mut out),
         Command::Why(args) => rsmc::why::run(&args, &mut out),
         Command::Stats(args) => rsmc::stats::run(&args, &mut out),
         Command::Ueid(args) => rsmc::ueid::run(&args, &mut out),

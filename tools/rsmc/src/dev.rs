@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `rsmc dev`: RDMA devices, as the SMC module sees them (`SMC_GEN_NETLINK` command 6).
+
+use crate::cli::DevArgs;
+use crate::error::Result;
+use crate::netlink::genl;
+use crate::netlink::wire::{Attribute, NLM_F_DUMP};
+use crate::{stats, table};
+use serde::Serialize;
+use std::io::Write;
+
+const GET_DEV_SMCR: u8 = 6;
+/// Top level attribute `SMC_GEN_DEV_SMCR`.
+const GEN_DEV_SMCR: u16 = 6;
+/// Attributes `SMC_NLA_DEV_PORT` and `SMC_NLA_DEV_PORT2`.
+const PORTS: [u16; 2] = [8, 9];
+const IB_NAME: u16 = 10;
+
+/// A port as `--json` prints it. The names are an interface: fields are added, never renamed.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+struct Port {
+    device: String,
+    port: u64,
+    active: bool,
+    ifindex: u64,
+    pnet_id: Option<String>,
+    links: u64,
+}
+
+/// Shows the ports of all devices.
+///
+/// # Errors
+/// `NotThere` without the netlink family or the command, or the kernel's.
+pub fn run(args: &DevArgs, out: &mut dyn Write) -> Result<()> {
+    let mut family = stats::family()?;
+    let request = family.command(GET_DEV_SMCR, NLM_F_DUMP);
+    let mut ports = Vec::new();
+    for body in family
+        .ask("listing devices", &request)
+        .map_err(stats::not_yet)?
+    {
+        for attribute in body.attributes()? {
+            if attribute.kind == GEN_DEV_SMCR {
+                take(&genl::all(attribute.nested())?, &mut ports)?;
+            }
+        }
+    }
+    if args.json {
+        serde_json::to_writer_pretty(&mut *out, &ports)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    tell(&ports, out)
+}
+
+/// Takes the ports of one device.
+fn take(attributes: &[Attribute<'_>], ports: &mut Vec<Port>) -> Result<()> {
+    let name = attributes.iter().find(|one| one.kind == IB_NAME);
+    let name = name.map(Attribute::text).unwrap_or_default();
+    for (number, kind) in (1..).zip(PORTS) {
+        let Some(port) = attributes.iter().find(|one| one.kind == kind) else {
+            continue;
+        };
+        let mut found = Port {
+            device: name.clone(),
+            port: number,
+            ..Port::default()
+        };
+        for inner in genl::all(port.nested())? {
+            let value = inner.number().unwrap_or(0);
+            match inner.kind {
+                2 => {
+                    let text = inner.text().trim_end().to_string();
+                    found.pnet_id = Some(text).filter(|text| !text.is_empty());
+                }
+                3 => found.ifindex = value,
+                4 => found.active = value != 0,
+                6 => found.links = value,
+                _ => {}
+            }
+        }
+        ports.push(found);
+    }
+    Ok(())
+}
+
+fn tell(ports: &[Port], out: &mut dyn Write) -> Result<()> {
+    let mut rows = Vec::new();
+    for port in ports {
+        rows.push(vec![
+            format!("{}/{}", port.device, port.port),
+            if port.active { "active" } else { "down" }.into(),
+            port.ifindex.to_string(),
+            port.links.to_string(),
+            port.pnet_id.clone().unwrap_or_else(|| "-".into()),
+        ]);
+    }
+    let head = ["Device", "State", "Interface", "Links", "PNET id"];
+    table::print(out, &head, &rows)?;
+    if ports.is_empty() {
+        writeln!(
+            out,
+            "No RDMA device: every connection falls back to TCP (`rdma link` shows what the kernel has)."
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::wire;
+
+    #[test]
+    fn ports_of_a_device() {
+        let port = [
+            wire::attribute(2, b"NET1\0"),
+            wire::attribute(3, &5u32.to_ne_bytes()),
+            wire::attribute(4, &[1]),
+            wire::attribute(6, &2u32.to_ne_bytes()),
+        ];
+        let bytes = [
+            wire::attribute(10, b"rxe0\0"),
+            wire::attribute(8, &port.concat()),
+        ];
+        let bytes = bytes.concat();
+        let mut ports = Vec::new();
+        take(&genl::all(wire::attributes(&bytes)).unwrap(), &mut ports).unwrap();
+        assert_eq!(ports.len(), 1);
+        assert_eq!((ports[0].port, ports[0].ifindex, ports[0].links), (1, 5, 2));
+        assert!(ports[0].active);
+        assert_eq!(ports[0].pnet_id.as_deref(), Some("NET1"));
+    }
+}

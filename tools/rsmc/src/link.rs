@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `rsmc link`: link groups and their links (`SMC_GEN_NETLINK` command 3).
+
+use crate::cli::LinkArgs;
+use crate::error::Result;
+use crate::netlink::genl;
+use crate::netlink::wire::{Attribute, NLM_F_DUMP};
+use crate::{stats, table};
+use serde::Serialize;
+use std::io::Write;
+use std::net::Ipv6Addr;
+
+const GET_LINK_SMCR: u8 = 3;
+/// Top level attribute `SMC_GEN_LGR_SMCR`: begins a group.
+const GEN_LGR_SMCR: u16 = 2;
+/// Top level attribute `SMC_GEN_LINK_SMCR`: a link of the group before it.
+const GEN_LINK_SMCR: u16 = 3;
+
+/// A link group as `--json` prints it. The names are an interface: fields are added, never renamed.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+struct Group {
+    id: u64,
+    role: &'static str,
+    version: Option<u64>,
+    release: Option<u64>,
+    peer_host: Option<String>,
+    eid: Option<String>,
+    pnet_id: Option<String>,
+    connections: u64,
+    max_connections: Option<u64>,
+    direct: Option<bool>,
+    send_bytes: Option<u64>,
+    receive_bytes: Option<u64>,
+    netns_cookie: Option<u64>,
+    links: Vec<Link>,
+}
+
+/// A link of a group.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+struct Link {
+    id: u64,
+    device: String,
+    port: u64,
+    ifindex: u64,
+    gid: String,
+    peer_gid: String,
+    connections: u64,
+    state: &'static str,
+}
+
+/// Shows the groups.
+///
+/// # Errors
+/// `NotThere` without the netlink family or the command, or the kernel's.
+pub fn run(args: &LinkArgs, out: &mut dyn Write) -> Result<()> {
+    let groups = collect()?;
+    if args.json {
+        serde_json::to_writer_pretty(&mut *out, &groups)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    tell(&groups, out)
+}
+
+fn collect() -> Result<Vec<Group>> {
+    let mut family = stats::family()?;
+    let request = family.command(GET_LINK_SMCR, NLM_F_DUMP);
+    let mut groups: Vec<Group> = Vec::new();
+    for body in family
+        .ask("listing links", &request)
+        .map_err(stats::not_yet)?
+    {
+        for attribute in body.attributes()? {
+            match attribute.kind {
+                GEN_LGR_SMCR => groups.push(group(&genl::all(attribute.nested())?)?),
+                GEN_LINK_SMCR => {
+                    let link = link(&genl::all(attribute.nested())?);
+                    if let Some(group) = groups.last_mut() {
+                        group.links.push(link);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(groups)
+}
+
+/// Text that says something.
+fn words(attribute: &Attribute<'_>) -> Option<String> {
+    Some(attribute.text().trim_end().to_string()).filter(|text| !text.is_empty())
+}
+
+fn group(attributes: &[Attribute<'_>]) -> Result<Group> {
+    let mut group = Group {
+        role: "client",
+        ..Group::default()
+    };
+    for attribute in attributes {
+        let number = attribute.number();
+        match attribute.kind {
+            1 => group.id = number.unwrap_or(0),
+            2 if number == Some(1) => group.role = "server",
+            4 => group.pnet_id = words(attribute),
+            6 => group.connections = number.unwrap_or(0),
+            7 => {
+                // What both versions of SMC-R and SMC-D have, numbered from 0.
+                for inner in genl::all(attribute.nested())? {
+                    match inner.kind {
+                        0 => group.version = inner.number(),
+                        1 => group.release = inner.number(),
+                        3 => group.eid = words(&inner),
+                        4 => group.peer_host = words(&inner),
+                        _ => {}
+                    }
+                }
+            }
+            8 => {
+                for inner in genl::all(attribute.nested())? {
+                    match inner.kind {
+                        1 => group.direct = inner.number().map(|direct| direct != 0),
+                        2 => group.max_connections = inner.number(),
+                        _ => {}
+                    }
+                }
+            }
+            9 => group.netns_cookie = number,
+            12 => group.send_bytes = number,
+            13 => group.receive_bytes = number,
+            _ => {}
+        }
+    }
+    Ok(group)
+}
+
+fn link(attributes: &[Attribute<'_>]) -> Link {
+    let mut link = Link {
+        state: "unknown",
+        ..Link::default()
+    };
+    for attribute in attributes {
+        let number = attribute.number().unwrap_or(0);
+        match attribute.kind {
+            1 => link.id = number,
+            2 => link.device = attribute.text(),
+            3 => link.port = number,
+            4 => link.gid = attribute.text(),
+            5 => link.peer_gid = attribute.text(),
+            6 => link.connections = number,
+            7 => link.ifindex = number,
+            10 => {
+                link.state = match number {
+                    0 => "unused",
+                    1 => "inactive",
+                    2 => "activating",
+                    3 => "active",
+                    _ => "unknown",
+                }
+            }
+            _ => {}
+        }
+    }
+    link
+}
+
+/// A GID as the address that it is for RoCE version 2.
+fn address(gid: &str) -> String {
+    match gid.parse::<Ipv6Addr>() {
+        Ok(gid) => gid.to_canonical().to_string(),
+        Err(_) => gid.to_string(),
+    }
+}
+
+fn tell(groups: &[Group], out: &mut dyn Write) -> Result<()> {
+    let mut rows = Vec::new();
+    let kib = |bytes: Option<u64>| bytes.map_or("-".into(), |bytes| (bytes / 1024).to_string());
+    for group in groups {
+        for link in &group.links {
+            rows.push(vec![
+                format!("{:08x}", group.id),
+                group.role.into(),
+                group
+                    .version
+                    .map_or("1".into(), |version| match group.release {
+                        Some(release) => format!("{version}.{release}"),
+                        None => version.to_string(),
+                    }),
+                format!("{}/{}", link.device, link.port),
+                address(&link.gid),
+                address(&link.peer_gid),
+                link.state.into(),
+                group.connections.to_string(),
+                kib(group.send_bytes),
+                kib(group.receive_bytes),
+                group.peer_host.clone().unwrap_or_default(),
+            ]);
+        }
+    }
+    let head = [
+        "Group",
+        "Role",
+        "SMC",
+        "Device",
+        "Local",
+        "Peer",
+        "State",
+        "Conns",
+        "Send KiB",
+        "Recv KiB",
+        "Peer host",
+    ];
+    table::print(out, &head, &rows)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::wire;
+
+    #[test]
+    fn groups_and_links() {
+        let common = [
+            wire::attribute(0, &[2]),
+            wire::attribute(1, &[1]),
+            wire::attribute(3, b"NET.A\0"),
+            wire::attribute(4, b"db1     \0"),
+        ];
+        let bytes = [
+            wire::attribute(1, &7u32.to_ne_bytes()),
+            wire::attribute(2, &[1]),
+            wire::attribute(4, b"\0"),
+            wire::attribute(6, &3u32.to_ne_bytes()),
+            wire::attribute(7, &common.concat()),
+            wire::attribute(13, &65536u32.to_ne_bytes()),
+        ];
+        let bytes = bytes.concat();
+        let mut group = group(&genl::all(wire::attributes(&bytes)).unwrap()).unwrap();
+        assert_eq!((group.id, group.role, group.connections), (7, "server", 3));
+        assert_eq!((group.version, group.release), (Some(2), Some(1)));
+        assert_eq!(group.peer_host.as_deref(), Some("db1"));
+        assert_eq!(group.pnet_id, None);
+
+        let bytes = [
+            wire::attribute(1, &[1]),
+            wire::attribute(2, b"rxe0\0"),
+            wire::attribute(3, &[1]),
+            wire::attribute(4, b"0000:0000:0000:0000:0000:ffff:0a4d:0001\0"),
+            wire::attribute(5, b"fd77:0000:0000:0000:0000:0000:0000:0002\0"),
+            wire::attribute(10, &3u32.to_ne_bytes()),
+        ];
+        let bytes = bytes.concat();
+        let link = link(&genl::all(wire::attributes(&bytes)).unwrap());
+        assert_eq!(link.state, "active");
+        group.links.push(link);
+        let mut out = Vec::new();
+        tell(&[group], &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(
+            text.contains("rxe0/1  10.77.0.1  fd77::2  active"),
+            "{text}"
+        );
+    }
+}
