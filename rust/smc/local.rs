@@ -9,7 +9,8 @@
 use crate::{
     namespace::Namespace,
     pnet::{Member, PnetId},
-    shared::Core, //
+    shared::Core,
+    text, //
 };
 use kapi::{
     net::sock::Sock,
@@ -184,7 +185,7 @@ fn physical_network(sock: &Sock) -> Option<PnetId> {
         .flatten()
         .find_map(|index| {
             let name = interface_name(sock, index)?;
-            let member = Member::interface(text(&name)).ok()?;
+            let member = Member::interface(text::name(&name)).ok()?;
             namespace.pnets.of(&member)
         })
 }
@@ -193,13 +194,8 @@ fn physical_network(sock: &Sock) -> Option<PnetId> {
 fn is_on(device: &Device, port: u32, id: &PnetId) -> bool {
     let name = device.name();
     let found = || {
-        let member = Member::port(text(&name), u8::try_from(port).ok()?).ok()?;
+        let member = Member::port(text::name(&name), u8::try_from(port).ok()?).ok()?;
         Namespace::initial()?.pnets.of(&member)
     };
     found().as_ref() == Some(id)
-}
-
-/// A name without the zeros after it.
-fn text(name: &[u8]) -> &[u8] {
-    name.split(|byte| *byte == 0).next().unwrap_or(name)
 }

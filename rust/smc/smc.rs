@@ -48,6 +48,7 @@ mod stats;
 mod strict;
 mod sysctl;
 mod talk;
+mod text;
 
 module! {
     type: Rsmc,

@@ -4,7 +4,10 @@
 //!
 //! One message for each socket of the asker's namespace that has been used, as
 //! `include/uapi/linux/smc_diag.h` lays it out, with the attributes `SMC_DIAG_SHUTDOWN` and
-//! `SMC_DIAG_FALLBACK`. Unlike C's it has the addresses of `IPPROTO_SMC` sockets, too.
+//! `SMC_DIAG_FALLBACK`, and of SMC-R connections with `SMC_DIAG_CONNINFO` and `SMC_DIAG_LGRINFO` for
+//! who asks for them. Unlike C's it has the addresses of `IPPROTO_SMC` sockets, too.
+
+mod connection;
 
 use crate::{namespace::Namespace, registry::Registry, socket::Socket, sockopt};
 use kapi::{
@@ -19,6 +22,10 @@ use kapi::{
 };
 use kernel::{prelude::*, sync::atomic::Relaxed};
 
+/// `SMC_DIAG_CONNINFO`: rings and cursors of a connection.
+const CONNECTION: u16 = 1;
+/// `SMC_DIAG_LGRINFO`: the link that it uses.
+const GROUP: u16 = 2;
 /// `SMC_DIAG_SHUTDOWN`: a byte, 1 receive and 2 send.
 const SHUTDOWN: u16 = 3;
 /// `SMC_DIAG_FALLBACK`: reason and the peer's diagnosis, 32 bits each.
@@ -38,20 +45,22 @@ pub(crate) struct Diag;
 impl Sockets for Diag {
     const FAMILY: u8 = AF_SMC as u8;
 
-    fn dump(
-        net: &Net,
-        _request: &[u8],
-        position: &mut Position,
-        answer: &mut Answer<'_>,
-    ) -> Result {
+    fn dump(net: &Net, request: &[u8], position: &mut Position, answer: &mut Answer<'_>) -> Result {
+        // `diag_ext` of `struct smc_diag_req`: a bit for each attribute, from 1.
+        let wanted = request.get(3).copied().unwrap_or(0);
         match Namespace::at(net) {
-            Some(namespace) => list(&namespace.sockets, position, answer),
+            Some(namespace) => list(&namespace.sockets, wanted, position, answer),
             None => Ok(()),
         }
     }
 }
 
-fn list(sockets: &Registry, position: &mut Position, answer: &mut Answer<'_>) -> Result {
+fn list(
+    sockets: &Registry,
+    wanted: u8,
+    position: &mut Position,
+    answer: &mut Answer<'_>,
+) -> Result {
     let [shard, number, ..] = position;
     let mut members: roster::Members<Socket> = [const { None }; roster::BATCH];
     loop {
@@ -66,14 +75,14 @@ fn list(sockets: &Registry, position: &mut Position, answer: &mut Answer<'_>) ->
         }
         // No lock is held while messages are written.
         for (place, socket) in members.iter_mut().map_while(Option::take) {
-            write(&socket, answer)?;
+            write(&socket, wanted, answer)?;
             (*shard, *number) = (place.shard, place.number);
         }
         (*shard, *number) = (after.shard, after.number);
     }
 }
 
-fn write(socket: &Socket, answer: &mut Answer<'_>) -> Result {
+fn write(socket: &Socket, wanted: u8, answer: &mut Answer<'_>) -> Result {
     let sock = &socket.sock;
     let info = sockopt::Info::of(socket);
     let family = if socket.own_family.load(Relaxed) != 0 {
@@ -87,7 +96,7 @@ fn write(socket: &Socket, answer: &mut Answer<'_>) -> Result {
     };
     let shutdown = sock.shutdown_mask();
 
-    let mut out = Fixed::default();
+    let mut out = Fixed::<MESSAGE>::new();
     out.put(&[family, info.state as u8, mode, 0]);
     let (local, peer) = (sock.local_addr(), sock.peer_addr());
     out.put(&local.port.to_be_bytes());
@@ -111,6 +120,15 @@ fn write(socket: &Socket, answer: &mut Answer<'_>) -> Result {
         fallback = [a, b, c, d, e, f, g, h];
     }
     message.put(FALLBACK, &fallback)?;
+    if let Some(conn) = socket.smc() {
+        let asked = |attribute: u16| wanted & (1 << (attribute - 1)) != 0;
+        if asked(CONNECTION) {
+            message.put(CONNECTION, &connection::cursors(conn).bytes)?;
+        }
+        if asked(GROUP) && !conn.group().is_lost() {
+            message.put(GROUP, &connection::link(conn.group()).bytes)?;
+        }
+    }
     message.end();
     Ok(())
 }
@@ -121,21 +139,19 @@ fn words(addr: &SockAddr) -> [u8; 16] {
 }
 
 /// The fixed part of a message while it is written, field by field.
-struct Fixed {
-    bytes: [u8; MESSAGE],
+struct Fixed<const N: usize> {
+    bytes: [u8; N],
     len: usize,
 }
 
-impl Default for Fixed {
-    fn default() -> Self {
+impl<const N: usize> Fixed<N> {
+    fn new() -> Self {
         Self {
-            bytes: [0; MESSAGE],
+            bytes: [0; N],
             len: 0,
         }
     }
-}
 
-impl Fixed {
     fn put(&mut self, field: &[u8]) {
         for (to, from) in self.bytes.iter_mut().skip(self.len).zip(field) {
             *to = *from;

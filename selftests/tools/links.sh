@@ -29,10 +29,45 @@ else:
 print("connected", flush=True)
 sys.stdin.read()
 E
+# What sock_diag tells of SMC connections, by the kernel's header alone (linux/smc_diag.h).
+cat > diag.py <<'E'
+import socket, struct
+s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4)
+request = struct.pack("=BHB48x", 43, 0, 1 << 0 | 1 << 1)
+s.send(struct.pack("=IHHII", 16 + len(request), 20, 0x301, 1, 0) + request)
+s.settimeout(10)
+told = []
+done = False
+while not done:
+    data = s.recv(1 << 17)
+    while len(data) >= 16:
+        length, kind = struct.unpack_from("=IH", data)
+        done |= kind in (2, 3)
+        body = data[16:length]
+        if kind == 20 and body[2] == 0 and len(body) > 64:
+            attributes, found = body[64:], {}
+            while len(attributes) >= 4:
+                size, number = struct.unpack_from("=HH", attributes)
+                found[number] = attributes[4:size]
+                attributes = attributes[(size + 3) & ~3:]
+            if 1 in found and 2 in found:
+                c = struct.unpack("=4I" + "2xHI" * 4 + "4B" + "2xHI" * 3, found[1])
+                group = found[2]
+                text = lambda a, b: group[a:b].split(b"\0")[0].decode()
+                told.append((c[0] != 0, c[1:4], "rx_prod", c[5], "tx_prod", c[9], "sent", c[19],
+                    text(1, 65), group[65], text(66, 106), text(106, 146), group[146]))
+        data = data[(length + 3) & ~3:]
+for line in sorted(told):
+    print(*line)
+E
+# gid ADDRESS: an IPv4 address in the notation of verbs
+gid() {
+	echo "$1" | awk -F. '{ printf "0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x\n", $1, $2, $3, $4 }'
+}
 server=$RSMC_PEER_ADDR
 [ "$RSMC_ROLE" = client ] || server=$RSMC_ADDR
 
-ktap_plan 9
+ktap_plan 10
 [ -z "$in_tree" ] || rsmc ueid add RSMC-DEFAULT
 is no_group_yet "$(rsmc link --json)" "[]"
 mkfifo hold
@@ -57,6 +92,10 @@ is link "$(field '[(l["device"], l["port"], l["state"], l["connections"]) for l 
 is addresses "$(rsmc link | awk 'NR == 2 { print $5, $6 }')" "$RSMC_ADDR $RSMC_PEER_ADDR"
 is memory "$(field 'it[0]["send_bytes"] >= 3 * 16384 and it[0]["receive_bytes"] >= 3 * 16384' <links)" True
 is peer_host "$(field 'bool(it[0]["peer_host"])' <links)" True
+# Each connection has carried one byte, from the server.
+[ "$RSMC_ROLE" = server ] && bytes="0 tx_prod 1 sent 1" role=1 || bytes="1 tx_prod 0 sent 0" role=0
+one="True (65536, 65536, 65536) rx_prod $bytes rxe0 1 $(gid "$RSMC_ADDR") $(gid "$RSMC_PEER_ADDR") $role"
+is sock_diag "$(python3 diag.py)" "$(printf '%s\n%s\n%s' "$one" "$one" "$one")"
 rsmc dev | sed 's/^/# /'
 is device "$(rsmc dev --json | field '[(p["device"], p["port"], p["active"], p["links"], p["ifindex"]) for p in it]')" \
 	"[('rxe0', 1, True, 1, $(cat "/sys/class/net/$RSMC_DEV/ifindex"))]"

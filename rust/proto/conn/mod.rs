@@ -199,6 +199,12 @@ impl Conn {
         )
     }
 
+    /// The sizes of the send ring and of our RMBE.
+    #[must_use]
+    pub fn rings(&self) -> (RingSize, RingSize) {
+        (self.tx.ring, self.rx.ring)
+    }
+
     /// Positions for `smc_diag` and tests.
     #[must_use]
     pub fn positions(&self) -> Positions {

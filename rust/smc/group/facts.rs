@@ -6,9 +6,12 @@ use super::LinkGroup;
 use crate::pnet::PnetId;
 use kernel::sync::atomic::Relaxed;
 use smc_proto::{
-    group::Terms,
+    group::{choice::Role, Terms},
     llc::link::LinkState,
-    wire::clc::{fce::HOSTNAME_LEN, Agreement, Eid}, //
+    wire::{
+        clc::{fce::HOSTNAME_LEN, Agreement, Eid},
+        ids::Gid, //
+    }, //
 };
 
 /// What the peer has said of itself at first contact.
@@ -94,6 +97,13 @@ impl Facts {
 }
 
 impl LinkGroup {
+    /// Number of the link, our role, and the peer's GID.
+    pub(crate) fn link_facts(&self) -> (u8, Role, Gid) {
+        let state = self.state.lock();
+        let key = &state.proto.terms().key;
+        (state.proto.link.number, key.role, key.peer_gid)
+    }
+
     /// What there is to tell. Sleeps.
     pub(crate) fn facts(&self) -> Facts {
         let recv_bytes = match &*self.resources.lock() {

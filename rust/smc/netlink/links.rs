@@ -10,9 +10,9 @@ use crate::{
     group::{Facts, LinkGroup},
     namespace::Namespace,
     pnet::Member,
-    shared::Core, //
+    shared::Core,
+    text::{self, GidText}, //
 };
-use core::fmt::Write as _;
 use kapi::{
     net::{
         netlink::{Answer, Message, Position},
@@ -23,8 +23,7 @@ use kapi::{
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
     group::choice::Role,
-    llc::link::LinkState,
-    wire::ids::Gid, //
+    llc::link::LinkState, //
 };
 
 /// `SMC_LGR_SINGLE`: one link, without a second one for when it fails.
@@ -104,7 +103,7 @@ fn write_link(out: &mut Message<'_>, group: &LinkGroup, facts: &Facts) -> Result
     };
     let name = group.device().name();
     out.put(1, &[facts.number])?;
-    out.put_string(2, text(&name))?;
+    out.put_string(2, text::name(&name))?;
     out.put(3, &[group.port() as u8])?;
     out.put_string(4, GidText::new(&group.gid).text())?;
     out.put_string(5, GidText::new(&facts.terms.key.peer_gid).text())?;
@@ -142,9 +141,9 @@ fn write_device(out: &mut Message<'_>, core: &Core, device: &Arc<Device>) -> Res
     let used = (1..=ports).any(|port| links(port) != 0);
     // Critical: something would be lost with it. A group has no link on another device.
     out.put(2, &[u8::from(used)])?;
-    out.put_string(10, text(&name))?;
+    out.put_string(10, text::name(&name))?;
     for port in 1..=ports {
-        let known = Member::port(text(&name), port as u8)
+        let known = Member::port(text::name(&name), port as u8)
             .ok()
             .and_then(|member| Namespace::initial()?.pnets.of(&member));
         let active = device
@@ -161,45 +160,4 @@ fn write_device(out: &mut Message<'_>, core: &Core, device: &Arc<Device>) -> Res
         })?;
     }
     Ok(())
-}
-
-fn text(name: &[u8]) -> &[u8] {
-    name.split(|byte| *byte == 0).next().unwrap_or(name)
-}
-
-/// A GID in the notation of verbs: eight groups of four digits.
-struct GidText {
-    bytes: [u8; 39],
-    len: usize,
-}
-
-impl GidText {
-    fn new(gid: &Gid) -> Self {
-        let mut this = Self {
-            bytes: [0; 39],
-            len: 0,
-        };
-        for (i, byte) in gid.0.iter().enumerate() {
-            let colon = if i != 0 && i % 2 == 0 { ":" } else { "" };
-            // It fits.
-            let _ = write!(this, "{colon}{byte:02x}");
-        }
-        this
-    }
-
-    fn text(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or(&[])
-    }
-}
-
-impl core::fmt::Write for GidText {
-    fn write_str(&mut self, part: &str) -> core::fmt::Result {
-        let end = self.len.saturating_add(part.len());
-        self.bytes
-            .get_mut(self.len..end)
-            .ok_or(core::fmt::Error)?
-            .copy_from_slice(part.as_bytes());
-        self.len = end;
-        Ok(())
-    }
 }
