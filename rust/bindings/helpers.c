@@ -10,6 +10,13 @@
 #define __rust_helper
 #endif
 
+/* linux/module.h */
+
+void rsmc_helper_pin_this_module(void)
+{
+	__module_get(THIS_MODULE);
+}
+
 /* linux/net.h, linux/fs.h */
 
 void *rsmc_helper_socket_private(struct socket *sock)

@@ -341,13 +341,15 @@ fn end_of(peer: &RdmaEnd) -> LinkEnd {
     }
 }
 
+/// The largest ring, in bytes: more cannot be registered at once everywhere.
+pub(crate) const RING_MAX: u32 = 1 << 20;
+
 /// The ring for what the user (twice what he wants, as TCP counts) or the administrator asked for.
 fn ring_size(user: Option<usize>, default: u32) -> Result<RingSize, Reason> {
     let bytes = match user {
         Some(bytes) => u32::try_from(bytes / 2).unwrap_or(u32::MAX),
         None => default,
     };
-    // More than a slab holds cannot be registered at once.
-    let size = BufSize::at_least(bytes.min(1 << 20), BufSize::MAX_R);
+    let size = BufSize::at_least(bytes.min(RING_MAX), BufSize::MAX_R);
     RingSize::from_code(size.code()).ok_or(Reason::Internal)
 }

@@ -451,6 +451,7 @@ impl SmcConn {
                 self.recv.clear();
             } else {
                 lease.quarantine();
+                self.group.spoil();
             }
         }
     }

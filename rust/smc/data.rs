@@ -273,7 +273,11 @@ fn take(
     if !peek {
         conn.stats().add(Stat::RxBytes, bytes as u64);
         let done = u32::try_from(bytes)?.saturating_add(view.skip);
-        let actions = conn.proto.lock().read_done(done).map_err(|_| EINVAL)?;
+        let actions = conn
+            .proto
+            .lock()
+            .read_from(view.from, done)
+            .map_err(|_| EINVAL)?;
         conn.perform(actions);
     }
     let more = if peek {

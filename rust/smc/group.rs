@@ -17,6 +17,7 @@ mod turns;
 pub(crate) use facts::{Facts, PeerFacts};
 
 use crate::{
+    attempt::RING_MAX,
     conn::{now, SmcConn},
     local::LocalPort,
     pnet::PnetId,
@@ -30,7 +31,8 @@ use kapi::{
     rdma::{
         channel::Channel,
         config::Config,
-        device::Device,
+        device::{Device, PortInfo, PortState},
+        gid::GidRef,
         pd::Pd,
         qp::{Qp, ReadyToReceive, ReadyToSend, Reset}, //
     },
@@ -45,6 +47,7 @@ use kernel::{
     impl_has_work,
     new_mutex,
     new_work,
+    page::PAGE_SIZE,
     prelude::*,
     sync::{
         atomic::{Acquire, Atomic, Full, Relaxed},
@@ -75,9 +78,11 @@ type ProtoGroup = Group<KVec<Entry<1>>, KVec<u32>>;
 
 /// Chains under way at a time; what the peer's receive queue tolerates.
 const SEND_SLOTS: u16 = 48;
-/// Requests of the longest chain: a ring that wraps on both sides is sent in four pieces, each takes
-/// a request for every 64 KiB or part of it (rings have at most 1 MiB), and the message follows.
-const CHAIN: u16 = 24;
+/// Pages of a request that a device need not support; more do not fit with every device's overhead.
+const PAGES: u32 = 16;
+/// Buffers that peers may still write to although their connection has ended. A group that has so
+/// many takes no more connections, and ends with its last one: then its memory comes back.
+const SPOILED: u32 = 255;
 /// Bytes of a long LLC message beyond the first 44; such messages name all memory keys at once.
 const LLC_SPILL: u16 = 4108;
 
@@ -136,6 +141,8 @@ pub(crate) struct LinkGroup {
     /// 1 when the queue pair has broken.
     broken: Atomic<u32>,
     ended: Atomic<u32>,
+    /// Buffers that cannot be used again.
+    spoiled: Atomic<u32>,
     #[pin]
     work: Work<LinkGroup>,
 }
@@ -146,6 +153,14 @@ impl_has_work! {
 
 fn filled<T: Clone>(value: T, count: usize) -> Result<KVec<T>> {
     Ok(KVec::from_elem(value, count, GFP_KERNEL)?)
+}
+
+/// Requests of the longest chain where each takes `pages` pages: a ring that wraps on both sides is
+/// sent in four pieces, none of whose pages need be adjacent for the device, and the message follows.
+fn longest_chain(pages: u32) -> u16 {
+    let ring = RING_MAX.div_ceil(PAGE_SIZE as u32);
+    let requests = ring.div_ceil(pages.max(1)).saturating_add(4 + 1);
+    u16::try_from(requests).unwrap_or(u16::MAX)
 }
 
 impl LinkGroup {
@@ -212,19 +227,23 @@ impl LinkGroup {
                 timer <- new_mutex!(None, "rsmc::LinkGroup::timer"),
                 broken: Atomic::new(0),
                 ended: Atomic::new(0),
+                spoiled: Atomic::new(0),
                 work <- new_work!("rsmc::LinkGroup::work"),
             }),
             GFP_KERNEL,
         )?;
         // A slot must be enough to post: then nothing that was taken has to be put back.
-        let most = local.device.limits()?.queue_wrs / u32::from(CHAIN);
+        let limits = local.device.limits()?;
+        let chain = longest_chain(limits.send_sges.min(PAGES));
+        let most = limits.queue_wrs.checked_div(u32::from(chain)).unwrap_or(0);
         let slots = u16::try_from(most)
             .unwrap_or(SEND_SLOTS)
             .clamp(2, SEND_SLOTS);
         let config = Config {
             send_slots: slots,
-            send_wrs: u32::from(slots).saturating_mul(u32::from(CHAIN)),
-            chain_wrs: CHAIN,
+            send_wrs: u32::from(slots).saturating_mul(u32::from(chain)),
+            chain_wrs: chain,
+            send_sges: PAGES,
             recv_first: 44,
             recv_spill: LLC_SPILL,
             // With 7 some devices never give up.
@@ -249,9 +268,21 @@ impl LinkGroup {
             .map_or((0, 0), |channel| (channel.qpn(), channel.psn()))
     }
 
-    /// Whether the group's link leaves by this port.
+    /// Whether the group's link leaves by this port and net device.
     pub(crate) fn is_on(&self, port: &LocalPort) -> bool {
-        Arc::ptr_eq(&self.device, &port.device) && self.port == port.port && self.gid == port.gid
+        Arc::ptr_eq(&self.device, &port.device)
+            && self.port == port.port
+            && self.gid == port.gid
+            && self.gid_index == port.gid_index
+            && self.ifindex == port.ifindex
+    }
+
+    /// Whether the port is usable and still has the GID from which the group's link sends. Sleeps.
+    pub(crate) fn has_port(&self) -> bool {
+        let active = |info: PortInfo| info.state == PortState::Active;
+        let same = |gid: GidRef| gid.gid() == self.gid.0 && gid.ifindex() == Some(self.ifindex);
+        self.device.port(self.port).is_ok_and(active)
+            && self.device.gid(self.port, self.gid_index).is_some_and(same)
     }
 
     /// Whether the group's link is on this device.
@@ -266,7 +297,21 @@ impl LinkGroup {
 
     /// How the choice of a group sees this one.
     pub(crate) fn candidate(&self) -> Candidate {
-        self.state.lock().proto.candidate()
+        let mut candidate = self.state.lock().proto.candidate();
+        candidate.usable &= !self.is_spoiled();
+        candidate
+    }
+
+    fn is_spoiled(&self) -> bool {
+        self.spoiled.load(Relaxed) >= SPOILED
+    }
+
+    /// A buffer cannot be used again.
+    pub(crate) fn spoil(self: &Arc<Self>) {
+        self.spoiled.fetch_add(1, Relaxed);
+        if self.is_spoiled() {
+            self.kick();
+        }
     }
 
     /// The active link.
@@ -276,6 +321,9 @@ impl LinkGroup {
 
     /// Takes a slot and a token for a new connection; `None` if the group is full or ending.
     pub(crate) fn reserve(&self) -> Option<(AlertToken, u8)> {
+        if self.is_spoiled() {
+            return None;
+        }
         self.state.lock().proto.add_conn()
     }
 
@@ -306,7 +354,7 @@ impl LinkGroup {
     }
 
     /// Forgets a connection.
-    pub(crate) fn remove_conn(&self, conn: &Arc<SmcConn>) {
+    pub(crate) fn remove_conn(self: &Arc<Self>, conn: &Arc<SmcConn>) {
         let removed = {
             let mut state = self.state.lock();
             if state.proto.remove_conn(conn.token(), now()) {
@@ -319,6 +367,9 @@ impl LinkGroup {
             }
         };
         drop(removed);
+        if self.is_spoiled() {
+            self.kick();
+        }
         self.rearm();
     }
 
@@ -339,8 +390,16 @@ impl LinkGroup {
         }
         resources.slabs.reserve(1, GFP_KERNEL)?;
         let slab = RmbSlab::new(&resources.pd, size, generation)?;
-        if let Stage::Sending(qp) = &*self.stage.lock() {
-            self.register(qp.channel(), slab.mr())?;
+        // Who ends the group breaks the queue pair, which ends the registration; for that he needs
+        // `stage`.
+        let channel = match &*self.stage.lock() {
+            Stage::Sending(qp) => Some(qp.channel().clone()),
+            _ => None,
+        };
+        if let Some(channel) = channel {
+            if let Some(mr) = slab.key_to_register() {
+                self.register(&channel, mr)?;
+            }
         }
         let lease = slab.lease().ok_or(ENOMEM)?;
         resources.slabs.push(slab, GFP_KERNEL)?;
@@ -407,8 +466,6 @@ impl LinkGroup {
         }
         self.wake_waiter();
         if let Some(channel) = self.channel() {
-            // A lease that registers memory holds `stage` until its request has ended, which a peer
-            // that is never ready to receive can put off for ever.
             channel.fail();
         }
         let stage = core::mem::replace(&mut *self.stage.lock(), Stage::None);
@@ -462,6 +519,8 @@ impl WorkItem for LinkGroup {
         if this.broken.load(Relaxed) != 0 {
             let todo = this.state.lock().proto.end(EndReason::LinkLost, now());
             this.finish(todo);
+        } else if this.is_spoiled() && this.state.lock().proto.conns() == 0 {
+            this.end(EndReason::Idle);
         } else {
             this.on_deadline();
         }

@@ -8,16 +8,19 @@ use kapi::{
         client::{ClientOps, Event},
         device::Device, //
     },
-    sys::{clock, global::Global}, //
+    sys::{clock, global::Global, queue}, //
 };
 use kernel::{
+    impl_has_work,
     new_mutex,
+    new_work,
     prelude::*,
     sync::{
         atomic::{Atomic, Relaxed},
         Arc,
         Mutex, //
-    }, //
+    },
+    workqueue::{Work, WorkItem}, //
 };
 use smc_proto::{
     group::{
@@ -45,6 +48,12 @@ pub(crate) struct Core {
     /// Peers with whom a first contact as server is under way.
     #[pin]
     gates: Mutex<KVec<Busy>>,
+    #[pin]
+    work: Work<Core>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Core { self.work }
 }
 
 /// A first contact that is under way, and the handshakes that wait for its end.
@@ -69,6 +78,7 @@ impl Core {
                 groups <- new_mutex!(KVec::new(), "rsmc::Core::groups"),
                 last_id: Atomic::new(0),
                 gates <- new_mutex!(KVec::new(), "rsmc::Core::gates"),
+                work <- new_work!("rsmc::Core::work"),
             }),
             GFP_KERNEL,
         )
@@ -215,14 +225,12 @@ impl Core {
 
     /// Ends every group that `which` picks, and waits for that.
     pub(crate) fn end_groups(&self, which: impl Fn(&LinkGroup) -> bool, reason: EndReason) {
-        loop {
-            let group = self.groups.lock().iter().find(|g| which(g)).cloned();
-            match group {
-                Some(group) => {
-                    group.end(reason);
-                    self.remove_group(&group);
-                }
-                None => break,
+        let mut last = 0;
+        while let Some(group) = self.group_after(last) {
+            last = u64::from(group.id);
+            if which(&group) {
+                group.end(reason);
+                self.remove_group(&group);
             }
         }
     }
@@ -279,13 +287,19 @@ impl ClientOps for Devices {
             .end_groups(|group| group.uses(device), EndReason::LinkLost);
     }
 
-    fn event(&self, device: &Arc<Device>, event: Event) {
-        let ended = |group: &LinkGroup| match event {
-            Event::PortError(port) => group.uses(device) && group.port() == port,
-            _ => false,
-        };
-        if matches!(event, Event::PortError(_)) {
-            self.0.end_groups(ended, EndReason::LinkLost);
+    fn event(&self, _device: &Arc<Device>, event: Event) {
+        if let Event::PortError(_) | Event::GidChange(_) | Event::DeviceFatal = event {
+            // To end groups takes long, and the RDMA core has other clients to tell.
+            let _ = queue::enqueue::<_, 0>(self.0.clone());
         }
+    }
+}
+
+impl WorkItem for Core {
+    type Pointer = Arc<Core>;
+
+    /// Something has happened to ports: ends the groups that have lost theirs.
+    fn run(this: Arc<Core>) {
+        this.end_groups(|group| !group.has_port(), EndReason::LinkLost);
     }
 }

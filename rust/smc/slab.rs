@@ -16,14 +16,21 @@ use kapi::{
     },
     sys::lock::SpinLockBh, //
 };
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Full},
+        Arc, //
+    }, //
+};
 use smc_proto::{
     cursor::RingSize,
     group::slab::{RmbeIdx, Slab as Index},
     wire::ids::Rkey, //
 };
 
-/// Largest slab in bytes: what every known device registers at once.
+/// Largest slab in bytes, where the device registers that much at once.
 const SLAB_MAX: u32 = 2 << 20;
 /// Buffers of a group's first slab of a size; each further one has twice as many.
 const FIRST: u32 = 4;
@@ -34,6 +41,8 @@ pub(crate) struct RmbSlab {
     mr: Arc<Mr>,
     region: Arc<Region>,
     size: RingSize,
+    /// 1 once somebody has come to register the key.
+    keyed: Atomic<u32>,
     #[pin]
     places: SpinLockBh<Places>,
 }
@@ -52,7 +61,9 @@ impl RmbSlab {
     ///
     /// `ENOMEM`, `EINVAL` when the device cannot register that much, `ENODEV`.
     pub(crate) fn new(pd: &Arc<Pd>, size: RingSize, generation: u32) -> Result<Arc<Self>> {
+        let pages = pd.device().limits()?.mr_pages;
         let most = SLAB_MAX
+            .min(pages.saturating_mul(PAGE_SIZE as u32))
             .checked_div(size.bytes())
             .unwrap_or(1)
             .clamp(1, 255);
@@ -62,7 +73,8 @@ impl RmbSlab {
             .clamp(1, most);
         let capacity = u8::try_from(count)?;
         let bytes = count.checked_mul(size.bytes()).ok_or(EINVAL)?;
-        let region = Region::new(pd.device(), bytes as usize, Direction::FromDevice)?;
+        // Both ways: a used buffer is cleared, and behind a bounce buffer that has to get there.
+        let region = Region::new(pd.device(), bytes as usize, Direction::Bidirectional)?;
         let mr = Mr::new(pd, region.clone(), Access::RemoteWrite)?;
         let index = Index::new(capacity).ok_or(EINVAL)?;
         Arc::pin_init(
@@ -70,6 +82,7 @@ impl RmbSlab {
                 mr,
                 region,
                 size,
+                keyed: Atomic::new(0),
                 places <- new_spinlock_bh!(
                     Places {
                         index,
@@ -82,9 +95,9 @@ impl RmbSlab {
         )
     }
 
-    /// The memory key to register.
-    pub(crate) fn mr(&self) -> &Arc<Mr> {
-        &self.mr
+    /// The memory key, for the one who is to register it.
+    pub(crate) fn key_to_register(&self) -> Option<&Arc<Mr>> {
+        (self.keyed.xchg(1, Full) == 0).then_some(&self.mr)
     }
 
     /// Size of its buffers.

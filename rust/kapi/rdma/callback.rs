@@ -180,13 +180,14 @@ pub(super) unsafe extern "C" fn recv_done<H: Handler>(
 
 /// # Safety
 ///
-/// Called by the driver, in process context, with the `qp_context` of a live queue pair.
+/// Called by the driver with the `qp_context` of a live queue pair, in any context: some drivers
+/// (eRDMA) do it in their hard interrupt.
 pub(super) unsafe extern "C" fn qp_event<H: Handler>(
     event: *mut bindings::ib_event,
     context: *mut c_void,
 ) {
     // SAFETY: The event is valid. Drivers deliver no event after the queue pair was destroyed, so
-    // the channel is alive and its handler in place.
+    // the channel is alive, and closing has not let go of the device whose queue is used.
     unsafe {
         let kind = (*event).event;
         if matches!(
@@ -195,8 +196,9 @@ pub(super) unsafe extern "C" fn qp_event<H: Handler>(
                 | bindings::ib_event_type_IB_EVENT_QP_REQ_ERR
                 | bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR
         ) {
-            let channel = channel_of::<H>(context);
-            channel.note_failure(Status::Other(kind.wrapping_add(0x1000)));
+            // No lock may be taken here. The work moves the queue pair to the error state; what is
+            // flushed then tells the handler.
+            channel_of::<H>(context).enqueue_fail();
         }
     }
 }

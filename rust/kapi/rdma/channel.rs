@@ -141,10 +141,15 @@ impl<H: Handler> WorkItem<1> for Channel<H> {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        if let Some(resources) = &*this.resources.lock() {
-            let mut attr = new_attr();
-            // A failure is noticed when the channel is closed.
-            let _ = modify(resources.qp, &mut attr, bindings::ib_qp_state_IB_QPS_ERR, 0);
+        let guard = this.resources.lock();
+        let Some(resources) = &*guard else { return };
+        this.sq.lock().sendable = false;
+        let mut attr = new_attr();
+        if modify(resources.qp, &mut attr, bindings::ib_qp_state_IB_QPS_ERR, 0).is_err() {
+            // A device that does not answer flushes nothing, so nobody else tells the handler.
+            // SAFETY: `close` takes the resources, under the lock that is held, before it takes
+            // the handler.
+            unsafe { this.note_failure(Status::Flushed) };
         }
     }
 }
@@ -250,10 +255,12 @@ impl<H: Handler> Channel<H> {
         }
     }
 
-    /// Must be called with the send lock held and `qp` set.
-    fn enqueue_fail(self: &Arc<Self>) {
-        // SAFETY: Closing clears `qp` under the lock that is held before it lets go of the device,
-        // and the queue is destroyed after that, running what is queued.
+    /// Must be called with the send lock held and `qp` set, or from a callback of the queue pair.
+    /// Any context, hard interrupts too.
+    pub(super) fn enqueue_fail(self: &Arc<Self>) {
+        // SAFETY: Closing clears `qp` under the lock that is held, and destroys the queue pair, which
+        // waits for its callbacks, before it lets go of the device. The queue is destroyed after
+        // that, running what is queued.
         let queue = unsafe { Queue::from_raw(self.queue.as_ptr().cast()) };
         // Already queued is fine.
         let _ = queue.enqueue::<_, 1>(self.clone());
@@ -366,8 +373,9 @@ impl<H: Handler> Channel<H> {
             // before that one have returned.
             unsafe { bindings::ib_drain_qp(resources.qp.as_ptr()) };
         }
-        // SAFETY: As above. The device uses neither queues nor buffers nor keys after this.
-        unsafe { bindings::ib_destroy_qp_user(resources.qp.as_ptr(), ptr::null_mut()) };
+        // SAFETY: As above. If it succeeds, the device uses neither queues nor buffers after this.
+        let destroyed =
+            unsafe { bindings::ib_destroy_qp_user(resources.qp.as_ptr(), ptr::null_mut()) } == 0;
 
         // After a drain every request has completed, except chains that were posted in part, of
         // which nothing is left in the queue. Without one, nothing may have been posted at all.
@@ -380,12 +388,23 @@ impl<H: Handler> Channel<H> {
         }
         // SAFETY: This is `close`.
         unsafe { this.note_failure(Status::Flushed) };
-        if busy {
-            // Some completion may still be in the queue and name our slots. Keep them, and with
-            // them the device, for ever: a leak that is seen instead of a use after free.
+        if busy || !destroyed {
+            // A leak that is seen, instead of a use after free.
             pr_err!("RDMA queue pair {} could not be drained\n", this.qpn());
-            mem::forget(resources);
+            // Some completion may still be in the queue: it names our slots and the handler, and
+            // calls our code.
             mem::forget(this.clone());
+            // SAFETY: No preconditions.
+            unsafe { bindings::pin_this_module() };
+            if destroyed {
+                // A device that has broken down can be removed all the same.
+                this.send_memory.revoke();
+                this.recv_memory.revoke();
+                drop(resources);
+            } else {
+                // The device may still use everything.
+                mem::forget(resources);
+            }
             return;
         }
         this.send_memory.revoke();

@@ -204,20 +204,22 @@ unsafe extern "C" fn add(ibdev: *mut bindings::ib_device) -> c_int {
             }),
             GFP_KERNEL,
         )?;
+        // Before `add`: no event after it is to be missed.
+        // SAFETY: The handler is initialised, for this device, and stays in place, and registered,
+        // until it is unregistered below or by `remove`.
+        // INVARIANT: Registered from here.
+        unsafe { bindings::ib_register_event_handler(registered.handler.get()) };
         if let Err(error) = shared.ops.add(&device) {
+            // SAFETY: Registered above. Running handlers are waited for.
+            unsafe { bindings::ib_unregister_event_handler(registered.handler.get()) };
             device.revoke();
             device.wait_unused();
             return Err(error);
         }
         // SAFETY: The memory behind a pinned box does not move; it is not moved out below.
         let registered = KBox::into_raw(unsafe { Pin::into_inner_unchecked(registered) });
-        // SAFETY: The handler is initialised, for this device, and stays until `remove`
-        // unregisters it. We are inside `add`, where client data may be set; `remove` frees it.
-        // INVARIANT: Registered from here.
-        unsafe {
-            bindings::ib_register_event_handler((*registered).handler.get());
-            bindings::ib_set_client_data(ibdev, shared.raw.get(), registered.cast());
-        }
+        // SAFETY: We are inside `add`, where client data may be set; `remove` frees it.
+        unsafe { bindings::ib_set_client_data(ibdev, shared.raw.get(), registered.cast()) };
         Ok(0)
     })
 }

@@ -70,7 +70,9 @@ pub struct Path {
     pub qpn: u32,
     /// The first packet sequence number of the peer, 24 bits.
     pub psn: u32,
-    /// The entry of our port's GID table to send from.
+    /// The GID to send from.
+    pub sgid: [u8; 16],
+    /// The entry of our port's GID table where it was found.
     pub sgid_index: u16,
     /// The peer's GID.
     pub dgid: [u8; 16],

@@ -106,6 +106,11 @@ impl DmaMap {
         self.sync
     }
 
+    /// The number of the device for which the pages are mapped.
+    pub(super) fn device(&self) -> u32 {
+        self.device.serial()
+    }
+
     /// The address of each page.
     pub(super) fn addrs(&self) -> &[u64] {
         &self.addrs
@@ -198,8 +203,9 @@ impl Drop for DmaMap {
     fn drop(&mut self) {
         for addr in &self.addrs {
             // SAFETY: By the invariant a mapping made with these arguments. Whoever lets the
-            // device use it (a work request, a memory region) owns this object until the device
-            // has stopped. Any context will do.
+            // device use it (a work request until it has completed or its queue pair is destroyed,
+            // a memory region until it is deregistered) owns a count of this object. Any context
+            // will do.
             unsafe {
                 bindings::ib_dma_unmap_page(
                     self.device.raw(),

@@ -54,30 +54,29 @@ impl GidRef {
         })
     }
 
-    fn attr(&self) -> &bindings::ib_gid_attr {
-        // SAFETY: By the invariant; what is read through this (not `ndev`) does not change.
-        unsafe { self.attr.as_ref() }
-    }
-
     /// The GID.
     pub fn gid(&self) -> [u8; 16] {
-        // SAFETY: Every byte pattern of the union is a byte array.
-        unsafe { self.attr().gid.raw }
+        // SAFETY: The entry is alive, and all but `ndev` of it does not change. Every byte pattern of
+        // the union is a byte array.
+        unsafe { (*self.attr.as_ptr()).gid.raw }
     }
 
     /// The position in the table, as address handles want it.
     pub fn index(&self) -> u16 {
-        self.attr().index
+        // SAFETY: As in `gid`.
+        unsafe { (*self.attr.as_ptr()).index }
     }
 
     /// The port.
     pub fn port(&self) -> u32 {
-        self.attr().port_num
+        // SAFETY: As in `gid`.
+        unsafe { (*self.attr.as_ptr()).port_num }
     }
 
     /// The encapsulation.
     pub fn kind(&self) -> GidKind {
-        match self.attr().gid_type {
+        // SAFETY: As in `gid`.
+        match unsafe { (*self.attr.as_ptr()).gid_type } {
             bindings::ib_gid_type_IB_GID_TYPE_ROCE => GidKind::RoceV1,
             bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP => GidKind::RoceV2,
             _ => GidKind::Ib,

@@ -9,7 +9,7 @@ use super::{
     region::Region, //
 };
 use core::{
-    mem::MaybeUninit,
+    mem::{self, MaybeUninit},
     ptr::{self, NonNull}, //
 };
 use kernel::{
@@ -67,7 +67,7 @@ pub struct Mr {
 pub(super) struct RawMr {
     mr: NonNull<bindings::ib_mr>,
     // Dropped after `drop` has ended the device's access.
-    _map: Arc<DmaMap>,
+    map: Arc<DmaMap>,
     pd: Arc<Pd>,
 }
 
@@ -90,9 +90,13 @@ impl Drop for RawMr {
     fn drop(&mut self) {
         // SAFETY: The region is alive, and no request that names it is under way:
         // `Channel::register` holds the lock around the only reference until its request has
-        // ended. When this returns the device has no access any more; only then is the mapping
-        // dropped. Process context, as this is only dropped through `Deferred`.
-        unsafe { bindings::ib_dereg_mr_user(self.mr.as_ptr(), ptr::null_mut()) };
+        // ended. Process context, as this is only dropped through `Deferred`.
+        let ret = unsafe { bindings::ib_dereg_mr_user(self.mr.as_ptr(), ptr::null_mut()) };
+        if ret != 0 {
+            // The device may still write there: the mapping is never given back.
+            pr_err!("RDMA memory region could not be deregistered: {ret}\n");
+            mem::forget(self.map.clone());
+        }
     }
 }
 
@@ -101,10 +105,13 @@ impl Mr {
     ///
     /// # Errors
     ///
-    /// `EINVAL` when it has more pages than the device takes, `ENODEV` when the region is revoked
+    /// `EINVAL` when it has more pages than the device takes or is mapped for another device, `ENODEV` when the region is revoked
     /// or the device is going away, `ENOMEM`, or the driver's error.
     pub fn new(pd: &Arc<Pd>, region: Arc<Region>, access: Access) -> Result<Arc<Self>> {
         let map = region.map().ok_or(ENODEV)?;
+        if map.device() != pd.device().serial() {
+            return Err(EINVAL);
+        }
         let count = map.addrs().len();
         let pages = u32::try_from(count)?;
         if pages > pd.device().limits()?.mr_pages {
@@ -120,7 +127,8 @@ impl Mr {
         unsafe { bindings::sg_init_table(table, pages) };
         for (i, addr) in map.addrs().iter().enumerate() {
             let page = map.pages().page(i).ok_or(EINVAL)?;
-            // SAFETY: `i` is inside the table; page and address belong to `map`.
+            // SAFETY: `i` is inside the table; page and address belong to `map`, which is one for
+            // the device of the domain.
             unsafe {
                 let entry = table.add(i);
                 bindings::sg_set_page(entry, page, PAGE_SIZE as u32);
@@ -136,7 +144,7 @@ impl Mr {
         // Deregisters when something below fails.
         let raw = RawMr {
             mr,
-            _map: map,
+            map,
             pd: pd.clone(),
         };
         // SAFETY: The region and the table are valid; the table has `pages` mapped elements.

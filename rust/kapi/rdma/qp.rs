@@ -207,6 +207,7 @@ impl<H: Handler> Qp<H, Reset> {
             config.send_wrs,
             usize::from(config.chain_wrs),
             usize::try_from(config.send_sges)?,
+            device.serial(),
         )?;
         sq.lkey = pd.dma_lkey();
         let map = send_memory.map().ok_or(ENODEV)?;
@@ -352,7 +353,8 @@ impl<H: Handler> Qp<H, Init> {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a path that cannot be, or the driver's error; the queue pair is then closed.
+    /// `EINVAL` for a path that cannot be, `ENODEV` when the GID has gone, or the
+    /// driver's error; the queue pair is then closed.
     pub fn ready_to_receive(self, path: &Path) -> Result<Qp<H, ReadyToReceive>> {
         let mask = bindings::ib_qp_attr_mask_IB_QP_AV
             | bindings::ib_qp_attr_mask_IB_QP_PATH_MTU
@@ -365,27 +367,42 @@ impl<H: Handler> Qp<H, Init> {
         }
         let sgid_index = u8::try_from(path.sgid_index)?;
         let rnr_timer = self.channel().config.rnr_timer;
-        self.step(bindings::ib_qp_state_IB_QPS_RTR, mask, |attr, resources| {
-            // SAFETY: The queue pair is alive; it knows its port since `init`.
-            let port = unsafe { (*resources.qp.as_ptr()).port };
-            attr.path_mtu = u32::from(path.mtu);
-            attr.dest_qp_num = path.qpn;
-            attr.rq_psn = path.psn;
-            attr.max_dest_rd_atomic = 1;
-            attr.min_rnr_timer = rnr_timer;
-            let ah = &mut attr.ah_attr;
-            // SAFETY: The device is registered as long as the resources.
-            ah.type_ = unsafe { bindings::rdma_ah_find_type(resources.device.raw(), port) };
-            ah.ah_flags = bindings::ib_ah_flags_IB_AH_GRH as u8;
-            ah.port_num = port;
-            ah.grh.sgid_index = sgid_index;
-            ah.grh.hop_limit = path.hop_limit;
-            ah.grh.dgid.raw = path.dgid;
-            if ah.type_ == bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE {
-                ah.__bindgen_anon_1.roce.dmac = path.dmac;
-            }
-            Ok(())
-        })
+        let next: Qp<H, ReadyToReceive> =
+            self.step(bindings::ib_qp_state_IB_QPS_RTR, mask, |attr, resources| {
+                // SAFETY: The queue pair is alive; it knows its port since `init`.
+                let port = unsafe { (*resources.qp.as_ptr()).port };
+                attr.path_mtu = u32::from(path.mtu);
+                attr.dest_qp_num = path.qpn;
+                attr.rq_psn = path.psn;
+                attr.max_dest_rd_atomic = 1;
+                attr.min_rnr_timer = rnr_timer;
+                let ah = &mut attr.ah_attr;
+                // SAFETY: The device is registered as long as the resources.
+                ah.type_ = unsafe { bindings::rdma_ah_find_type(resources.device.raw(), port) };
+                ah.ah_flags = bindings::ib_ah_flags_IB_AH_GRH as u8;
+                ah.port_num = port;
+                ah.grh.sgid_index = sgid_index;
+                ah.grh.hop_limit = path.hop_limit;
+                ah.grh.dgid.raw = path.dgid;
+                if ah.type_ == bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE {
+                    ah.__bindgen_anon_1.roce.dmac = path.dmac;
+                }
+                Ok(())
+            })?;
+        // The index may have come to mean another address since it was looked up.
+        let guard = next.channel().resources.lock();
+        let resources = guard.as_ref().ok_or(ENODEV)?;
+        // SAFETY: The queue pair is alive. It keeps the entry that it was given, which changes only
+        // with the path, and the path only here; all but `ndev` of an entry does not change.
+        let used = unsafe {
+            let attr = (*resources.qp.as_ptr()).av_sgid_attr;
+            NonNull::new(attr.cast_mut()).map(|attr| (*attr.as_ptr()).gid.raw)
+        };
+        drop(guard);
+        if used != Some(path.sgid) {
+            return Err(ENODEV);
+        }
+        Ok(next)
     }
 }
 

@@ -62,6 +62,8 @@ impl Region {
     ///
     /// Requests posted and memory regions registered before keep the mapping until they end.
     pub fn revoke(&self) {
+        // What the device has written is to be read later, when nobody can ask for it any more.
+        self.before_read(0, self.len());
         let map = self.map.lock().take();
         drop(map);
     }

@@ -160,6 +160,8 @@ pub(super) struct Sq<T> {
     pub(super) message: KVec<(u64, NonNull<u8>)>,
     pub(super) slots: NonNull<SendSlot>,
     pub(super) lkey: u32,
+    /// The number of the device.
+    device: u32,
     pub(super) inline: usize,
     sges_per_wr: usize,
     free_wrs: u32,
@@ -173,13 +175,15 @@ pub(super) struct Sq<T> {
 unsafe impl<T: Send> Send for Sq<T> {}
 
 impl<T> Sq<T> {
-    /// A queue of `depth` requests and `slots` chains of at most `chain` requests each.
+    /// A queue of `depth` requests and `slots` chains of at most `chain` requests each, on the device
+    /// with this number.
     pub(super) fn new(
         slots: NonNull<SendSlot>,
         count: u16,
         depth: u32,
         chain: usize,
         sges_per_wr: usize,
+        device: u32,
     ) -> Result<Self> {
         let n = usize::from(count);
         let mut this = Self {
@@ -188,6 +192,7 @@ impl<T> Sq<T> {
             message: KVec::with_capacity(n, GFP_KERNEL)?,
             slots,
             lkey: 0,
+            device,
             inline: 0,
             sges_per_wr,
             free_wrs: depth,
@@ -297,6 +302,9 @@ impl<T> Sq<T> {
         }
 
         let map = region.map().ok_or(ENODEV)?;
+        if map.device() != self.device {
+            return Err(EINVAL);
+        }
         match keep {
             Some(kept) if !Arc::ptr_eq(kept, &map) => return Err(EINVAL),
             Some(_) => {}
@@ -448,12 +456,15 @@ impl<T> Sq<T> {
         // SAFETY:
         // - The queue pair is alive: closing clears `qp` under this lock before it destroys it.
         // - The chain was built above; drivers do not keep pointers to requests or elements.
-        // - What the elements name stays: message memory and `keep` until the slot is free,
-        //   inline bytes are copied now, a registered region is guarded by its key.
+        // - What the elements name stays: message memory and `keep`, mapped for this device, until
+        //   the slot is free; inline bytes are copied now; a registered region is guarded by its
+        //   key. Where the driver may have taken a part of the chain, the slot stays busy.
         // - `free_wrs` sees to it that the queue is not overrun.
         let ret = unsafe { bindings::ib_post_send(qp.as_ptr(), first, &raw mut bad) };
-        // Of a single request nothing is posted, whatever the driver says is bad.
-        if ret != 0 && (count == 1 || ptr::eq(bad, first)) {
+        // Of a single request nothing is posted, whatever the driver says is bad. Of several, eRDMA
+        // names the first also when it has run out of memory in the middle.
+        let none = ptr::eq(bad, first) && ret != ENOMEM.to_errno();
+        if ret != 0 && (count == 1 || none) {
             entry.keep = None;
             let job = mem::replace(&mut entry.job, Job::Idle);
             return Err(Refused::Clean(job, Error::from_errno(ret)));

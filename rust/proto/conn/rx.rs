@@ -92,6 +92,8 @@ impl RxSide {
 /// What the program can read next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RxView {
+    /// Where the view begins, for [`Conn::read_from`].
+    pub from: Pos,
     /// Bytes to skip first: an urgent byte that is not read in line. Counts as read.
     pub skip: u32,
     /// The bytes, up to the end of data or to just before the urgent byte.
@@ -291,7 +293,10 @@ impl Conn {
     #[must_use]
     pub fn recv_view(&self, peeked: u32) -> RxView {
         let mut pos = self.rx.cons.wrapping_add(u64::from(peeked));
-        let mut view = RxView::default();
+        let mut view = RxView {
+            from: pos,
+            ..RxView::default()
+        };
         let mut end = self.rx.prod;
         match self.rx.urgent.mark() {
             Some(mark) if mark == pos => {
@@ -315,10 +320,22 @@ impl Conn {
     ///
     /// [`Misuse`] if there were not that many.
     pub fn read_done(&mut self, n: u32) -> Result<Actions, Misuse> {
-        if u64::from(n) > self.rx.unread() {
+        self.read_from(self.rx.cons, n)
+    }
+
+    /// The program has taken the first `n` bytes of a view out of the ring, skipped ones included.
+    /// Since the view was made, another urgent byte may have moved the consumer position over the
+    /// one that the view skips.
+    ///
+    /// # Errors
+    ///
+    /// [`Misuse`] if there were not that many.
+    pub fn read_from(&mut self, from: Pos, n: u32) -> Result<Actions, Misuse> {
+        let end = from.wrapping_add(u64::from(n));
+        if end > self.rx.prod {
             return Err(Misuse);
         }
-        self.rx.cons = self.rx.cons.wrapping_add(u64::from(n));
+        self.rx.cons = self.rx.cons.max(end);
         let passed = self.rx.urgent.advance(self.rx.cons, self.rx.inline);
         if (passed && self.rx.released() != self.rx.announced) || self.rx.update_due() {
             self.want_update();

@@ -962,6 +962,24 @@ mod urgent {
     }
 
     #[test]
+    fn a_second_one_while_a_reader_copies() {
+        let mut r = Rig::active();
+        peer_writes_urgent(&mut r, 1, b'x');
+        r.flush();
+        r.peer_writes(3);
+        // A reader steps over the first one and copies without a lock.
+        let v = r.conn.recv_view(0);
+        assert_eq!((v.skip, v.pieces.len()), (1, 3));
+        // Meanwhile a second one takes the mark, and the consumer position moves to after the first.
+        peer_writes_urgent(&mut r, 2, b'y');
+        r.conn.read_from(v.from, v.skip + v.pieces.len()).unwrap();
+        // The byte before the second one is still to be read.
+        let v = r.conn.recv_view(0);
+        assert_eq!((v.skip, v.pieces.len(), v.at_mark), (0, 1, false));
+        assert!(r.conn.is_consistent());
+    }
+
+    #[test]
     fn a_lone_urgent_byte_does_not_make_close_abort() {
         let mut r = Rig::active();
         peer_writes_urgent(&mut r, 1, b'x');

@@ -55,6 +55,7 @@ impl LinkGroup {
             mtu: mtu.code(),
             qpn: peer.qpn.get(),
             psn,
+            sgid: self.gid.0,
             sgid_index: self.gid_index,
             dgid: peer.gid.0,
             dmac,
@@ -96,8 +97,8 @@ impl LinkGroup {
             }
             slabs
         };
-        for slab in &slabs {
-            channel.register(slab.mr())?;
+        for mr in slabs.iter().filter_map(|slab| slab.key_to_register()) {
+            channel.register(mr)?;
         }
         Ok(())
     }

@@ -8,10 +8,13 @@
 
 use super::LinkGroup;
 use crate::conn::{now, SmcConn};
-use kapi::rdma::{
-    channel::Channel,
-    mr::Mr,
-    wr::{Remote, Source, Write}, //
+use kapi::{
+    errno,
+    rdma::{
+        channel::Channel,
+        mr::Mr,
+        wr::{Remote, Source, Write}, //
+    }, //
 };
 use kernel::{
     prelude::*,
@@ -25,8 +28,8 @@ use smc_proto::{
 
 /// LLC messages that wait for a slot.
 const LLC_WAITING: usize = 16;
-/// How long a registration waits for the queue to become empty, in milliseconds; longer than a
-/// peer that is not ready to receive can hold up a chain without the link being given up.
+/// How long a registration waits for the queue to become empty, in milliseconds. A peer that is not
+/// ready to receive can hold up a chain for ever.
 const IDLE_WAIT_MS: u32 = 5_000;
 /// Words of a bit for each connection.
 const WORDS: u8 = 4;
@@ -46,8 +49,18 @@ pub(super) struct Turns {
     /// Where the search for the next one begins.
     next: u8,
     llc: KVec<Frame>,
-    /// Memory is being registered; nobody sends meanwhile.
-    held: bool,
+    held: Held,
+}
+
+/// Who may not send, because memory is about to be registered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    /// Everybody may.
+    Nobody,
+    /// Connections; LLC messages go on, so that the link is not taken for dead.
+    Conns,
+    /// The registration is under way.
+    All,
 }
 
 impl Turns {
@@ -57,7 +70,7 @@ impl Turns {
             due: [0; WORDS as usize],
             next: 0,
             llc: KVec::with_capacity(LLC_WAITING, GFP_KERNEL)?,
-            held: false,
+            held: Held::Nobody,
         })
     }
 
@@ -129,19 +142,36 @@ impl LinkGroup {
     ///
     /// # Errors
     ///
-    /// As [`Channel::register`].
+    /// As [`Channel::register`]; `ETIMEDOUT` when a request does not end, and the link with it.
     pub(super) fn register(self: &Arc<Self>, channel: &Arc<Channel<LinkGroup>>, mr: &Mr) -> Result {
-        self.turns.lock().held = true;
-        for _ in 0..IDLE_WAIT_MS {
-            if channel.is_idle() || self.is_lost() {
-                break;
+        self.turns.lock().held = Held::Conns;
+        let mut waited = 0u32;
+        let result = loop {
+            if self.hold_if_idle(channel) {
+                break channel.register(mr);
+            }
+            if self.is_lost() {
+                break Err(errno::ENOTCONN.into());
+            }
+            if waited == IDLE_WAIT_MS {
+                channel.fail();
+                break Err(errno::ETIMEDOUT.into());
             }
             fsleep(Delta::from_millis(1));
-        }
-        let result = channel.register(mr);
-        self.turns.lock().held = false;
+            waited = waited.wrapping_add(1);
+        };
+        self.turns.lock().held = Held::Nobody;
         self.send();
         result
+    }
+
+    fn hold_if_idle(&self, channel: &Channel<LinkGroup>) -> bool {
+        let mut turns = self.turns.lock();
+        let idle = channel.is_idle();
+        if idle {
+            turns.held = Held::All;
+        }
+        idle
     }
 
     /// Lets those who have something to send take turns, until the queue is full.
@@ -171,13 +201,16 @@ impl LinkGroup {
         turns: &mut Turns,
         after: &mut Option<(Arc<SmcConn>, Actions)>,
     ) -> bool {
-        if turns.held || channel.free_slots() == 0 {
+        if turns.held == Held::All || channel.free_slots() == 0 {
             // The end of the registration, or the next completion, goes on.
             return false;
         }
         if let Some(frame) = turns.llc.first().copied() {
             let _ = turns.llc.remove(0);
             return channel.post(Token::Llc, &[], &frame).is_ok();
+        }
+        if turns.held == Held::Conns {
+            return false;
         }
         let Some(slot) = turns.next() else {
             return false;

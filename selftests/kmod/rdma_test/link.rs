@@ -75,6 +75,7 @@ fn path(from: &GidRef, to: &GidRef, peer: &Channel<Side>, mtu: u8) -> Result<Pat
         mtu,
         qpn: peer.qpn(),
         psn: peer.psn(),
+        sgid: from.gid(),
         sgid_index: from.index(),
         dgid: to.gid(),
         dmac: hop.mac,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Lies about a connection's state.
 
-use crate::host::{Conn, Host};
+use crate::host::{Conn, Host, Role};
 use st::point::T;
+use st::rcpeer::Rc;
 use st::sys;
 
 crate::both!(
@@ -16,6 +17,7 @@ crate::both!(
     lengths,
     overrun,
     never_consumes,
+    spoils_buffers,
 );
 
 /// Validates the host itself: two connections of one group work, and close.
@@ -285,4 +287,36 @@ fn never_consumes(t: &mut T, h: &mut Host) {
     sys::sleep_ms(100);
     c.tcp.send_rst();
     // What the device has of it goes when the device goes.
+}
+
+/// Connections that all break off, one after the other: each leaves a buffer to which this host
+/// could still write. The group keeps no more of them than it has connections: it takes no new
+/// ones, the next begins another group, and the old one ends with its last.
+fn spoils_buffers(t: &mut T, h: &mut Host) {
+    if h.role == Role::Server {
+        // There this host decides what is joined.
+        return;
+    }
+    let Some(mut bystander) = h.open(t) else {
+        return;
+    };
+    for n in 0..255 {
+        let Some(c) = liar(t, h, &|m, _| put(m, 8, 0, u32::MAX)) else {
+            return;
+        };
+        c.dead(t, &format!("connection {n}"));
+    }
+    bystander.lives(t, &h.rc, "bystander");
+    h.me.qpn += 0x1000;
+    let other = Rc::new(h.ip, h.me.qpn, h.me.psn);
+    let old = std::mem::replace(&mut h.rc, other);
+    let Some(mut next) = h.open(t) else { return };
+    next.lives(t, &h.rc, "in the next group");
+    bystander.lives(t, &old, "bystander again");
+    let mut m = bystander.cdc();
+    m[25] = 0x40;
+    old.send(&m);
+    drop(bystander);
+    h.rc = old;
+    t.check("the old group ends", h.llc(4, 5000).is_some());
 }
