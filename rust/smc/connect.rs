@@ -134,6 +134,9 @@ fn first(
                         err
                     }
                 })?;
+            } else if this.smc().is_some() {
+                // Decided at once: nobody watches yet.
+                this.watch_smc(socket);
             }
             if matches!(*this.phase.lock(), Phase::Init) {
                 return Err(socket.fail_connect());

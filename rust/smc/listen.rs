@@ -421,7 +421,7 @@ fn hand_out(socket: &file::Socket, new: &file::Socket, ready: Ready) -> Result<A
         Verdict::Smc(conn) => match Socket::new(ready.sock.sock(), Phase::Smc(conn.clone())) {
             Ok(data) => {
                 new.adopt(socket, ready.sock);
-                data.watch_accepted(new);
+                data.watch_smc(new);
                 Ok(data)
             }
             Err(err) => {

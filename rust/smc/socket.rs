@@ -239,8 +239,8 @@ impl Socket {
         self.sock.state() == state::CLOSE || self.sock.has_unread()
     }
 
-    /// Watches a connection that accept() hands out.
-    pub(crate) fn watch_accepted(self: &Arc<Self>, socket: &file::Socket) {
+    /// Watches an SMC connection that connect() has made without sleeping, or that accept() hands out.
+    pub(crate) fn watch_smc(self: &Arc<Self>, socket: &file::Socket) {
         // Without the watch the end of the TCP connection would only be noticed later.
         let _ = self.start_watching(socket);
         if self.tcp_has_spoken() {
