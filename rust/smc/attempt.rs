@@ -278,6 +278,9 @@ impl Attempt {
             return Err(kapi::errno::ENOTCONN.into());
         }
         group.send_llc(frame);
+        if group.is_lost() {
+            return Err(kapi::errno::ENOTCONN.into());
+        }
         Ok(())
     }
 

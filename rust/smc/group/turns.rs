@@ -18,7 +18,7 @@ use kapi::{
 };
 use kernel::{
     prelude::*,
-    sync::Arc,
+    sync::{atomic::Relaxed, Arc},
     time::{delay::fsleep, Delta}, //
 };
 use smc_proto::{
@@ -174,6 +174,13 @@ impl LinkGroup {
         idle
     }
 
+    /// What had to be sent could not be posted: the link is of no more use. Any context.
+    fn lose(self: &Arc<Self>, channel: &Arc<Channel<LinkGroup>>) {
+        self.broken.store(1, Relaxed);
+        channel.fail();
+        self.kick();
+    }
+
     /// Lets those who have something to send take turns, until the queue is full.
     pub(super) fn send(self: &Arc<Self>) {
         let Some(channel) = self.channel() else {
@@ -207,7 +214,12 @@ impl LinkGroup {
         }
         if let Some(frame) = turns.llc.first().copied() {
             let _ = turns.llc.remove(0);
-            return channel.post(Token::Llc, &[], &frame).is_ok();
+            let posted = channel.post(Token::Llc, &[], &frame).is_ok();
+            if !posted {
+                // It may be the one for which the peer waits.
+                self.lose(channel);
+            }
+            return posted;
         }
         if turns.held == Held::Conns {
             return false;
@@ -270,7 +282,7 @@ impl LinkGroup {
         drop(proto);
         if !posted {
             // The state that was taken cannot be put back: the link is of no more use.
-            channel.fail();
+            self.lose(channel);
         }
         *after = Some((conn, actions));
         posted
