@@ -25,6 +25,12 @@ impl Errno {
         self.0
     }
 
+    /// The number of an [`Error`].
+    #[inline]
+    pub fn of(err: Error) -> Self {
+        Self(err.to_errno().wrapping_neg())
+    }
+
     /// Whether `err` is this error.
     #[inline]
     pub fn is(self, err: Error) -> bool {

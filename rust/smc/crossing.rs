@@ -9,6 +9,7 @@
 
 use crate::socket::{hint, Socket};
 use kapi::{
+    errno::{self, Errno},
     net::{sock::Sock, socket as file},
     sys::wait, //
 };
@@ -33,7 +34,14 @@ pub(crate) fn is_settled(sock: &Sock) -> bool {
             }
             true
         }
-        Err(err) => err != EAGAIN,
+        Err(err) if err == EAGAIN => false,
+        Err(err) => {
+            // Taken from the program, which would see a good end instead.
+            if !errno::ENOTCONN.is(err) {
+                sock.report_error(Errno::of(err));
+            }
+            true
+        }
     }
 }
 
