@@ -3,13 +3,9 @@
 //! `leakroots.ko`, which makes kmemleak see UML's `.lbss` section; see
 //! `kmod/leakroots`.
 
-use super::{make, Arch, Kernel};
-use crate::cache;
-use crate::data::Data;
-use crate::progress;
+use super::{helper, Arch, Kernel};
 use crate::sysroot;
 use anyhow::{bail, Context, Result};
-use std::fs;
 use std::path::PathBuf;
 
 const SOURCES: [(&str, &str); 2] = [
@@ -28,24 +24,10 @@ pub fn get(kernel: &Kernel) -> Result<Option<(PathBuf, String)>> {
     let Some((start, size)) = section(kernel, ".lbss")? else {
         return Ok(None);
     };
-    let dir = cache::work().join("leakroots").join(&kernel.flavour);
-    let tree = dir.join("tree");
-    fs::create_dir_all(&tree).with_context(|| tree.display().to_string())?;
-    let _lock = cache::lock_file(&dir.join("lock"))?;
-    for (name, text) in SOURCES {
-        let file = tree.join(name);
-        if fs::read_to_string(&file).ok().as_deref() != Some(text) {
-            fs::write(&file, text)?;
-        }
-    }
-    let mut variables = make::variables(Data::get().flavour(&kernel.flavour)?)?;
-    variables.push(format!("KERNELRELEASE={}", kernel.release));
-    variables.push(format!("M={}", tree.display()));
-    let mut command = make::command(&kernel.source, &kernel.build, &variables)?;
-    let what = format!("leakroots.ko for {}", kernel.flavour);
-    progress::run(&what, command.arg("modules"), &dir.join("log"))?;
+    let sources = SOURCES.map(|(name, text)| (name.to_owned(), text.to_owned()));
+    let module = helper::build(kernel, "leakroots", &sources)?;
     let parameters = format!("start={start:#x} size={size:#x}");
-    Ok(Some((tree.join("leakroots.ko"), parameters)))
+    Ok(Some((module, parameters)))
 }
 
 /// Address and length of a section of the kernel's image.

@@ -9,6 +9,7 @@
 
 pub mod custom;
 pub mod debian;
+pub mod helper;
 pub mod leakroots;
 pub mod make;
 pub mod packages;

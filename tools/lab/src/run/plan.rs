@@ -108,6 +108,9 @@ pub struct Test {
     /// Programs and modules without which it is skipped.
     #[serde(default)]
     pub needs: Vec<String>,
+    /// Modules of `selftests/kmod` that it loads by itself.
+    #[serde(default)]
+    pub kmod: Vec<String>,
     #[serde(default = "rsmc")]
     module: String,
     /// Whether each end gets a soft-RoCE device.

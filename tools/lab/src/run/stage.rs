@@ -6,9 +6,10 @@
 
 use crate::cache;
 use crate::guest::image;
-use crate::kernel::{leakroots, Kernel};
+use crate::kernel::{helper, leakroots, Kernel};
 use crate::sysroot;
 use anyhow::{bail, Context, Result};
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -76,8 +77,17 @@ impl Stage {
         Ok(())
     }
 
-    /// Adds what the debug kernels need to judge fairly.
-    pub fn helpers(&self, kernel: &Kernel) -> Result<()> {
+    /// Adds what the debug kernels need to judge fairly, and the modules of
+    /// `selftests/kmod` that tests name.
+    pub fn helpers<'a>(
+        &self,
+        kernel: &Kernel,
+        modules: impl Iterator<Item = &'a String>,
+    ) -> Result<()> {
+        for name in modules.collect::<BTreeSet<_>>() {
+            fs::create_dir_all(self.path.join("kmod"))?;
+            self.copy(&helper::of_tests(kernel, name)?, &format!("kmod/{name}.ko"))?;
+        }
         if let Some((module, parameters)) = leakroots::get(kernel)? {
             self.copy(&module, "lab/leakroots.ko")?;
             fs::write(self.path.join("lab/leakroots.args"), parameters)?;

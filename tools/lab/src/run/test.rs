@@ -223,7 +223,7 @@ fn run_group(
         group.session()
     );
     match Stage::new(&name, Some(module), programs).and_then(|stage| {
-        stage.helpers(kernel)?;
+        stage.helpers(kernel, group.tests.iter().flat_map(|test| &test.kmod))?;
         Ok(stage)
     }) {
         Ok(stage) => {

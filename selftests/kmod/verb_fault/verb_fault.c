@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Lets calls of RDMA drivers fail, one at a time.
+ *
+ * Stands between the RDMA core and every device of one driver by replacing
+ * entries of the device's operations. What the parameter "arm" was last told,
+ * "VERB DEVICE NTH [TIMES]", decides: of the calls of VERB for DEVICE since
+ * then the NTH fails, and TIMES - 1 after it; they do not reach the driver.
+ * "off" disarms. Reading "arm" gives "CALLS HITS" since it was armed.
+ *
+ * Verbs that destroy are left alone, and the requests that drain a queue before
+ * that: their callers may rely on them. So is req_notify_cq, whose errors the RDMA core does not look at.
+ */
+#include <linux/atomic.h>
+#include <linux/delay.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/rcupdate.h>
+#include <linux/string.h>
+#include <rdma/ib_verbs.h>
+
+enum verb {
+	OFF,
+	ALLOC_PD,
+	CREATE_CQ,
+	ALLOC_MR,
+	MAP_MR_SG,
+	CREATE_QP,
+	MODIFY_QP,
+	QUERY_PORT,
+	POST_RECV,
+	POST_SEND,
+	/* Of a chain all but the last request are posted. */
+	POST_SEND_TAIL,
+	/* No call fails, but a request that has ended is said to have failed. */
+	COMPLETION,
+};
+
+static const char *const names[] = {
+	[OFF] = "off",
+	[ALLOC_PD] = "alloc_pd",
+	[CREATE_CQ] = "create_cq",
+	[ALLOC_MR] = "alloc_mr",
+	[MAP_MR_SG] = "map_mr_sg",
+	[CREATE_QP] = "create_qp",
+	[MODIFY_QP] = "modify_qp",
+	[QUERY_PORT] = "query_port",
+	[POST_RECV] = "post_recv",
+	[POST_SEND] = "post_send",
+	[POST_SEND_TAIL] = "post_send_tail",
+	[COMPLETION] = "completion",
+};
+
+/* The driver's own operations; set by the first device. */
+static struct ib_device_ops driver;
+
+static enum verb armed;
+static char device[IB_DEVICE_NAME_MAX];
+static int nth, times;
+static atomic_t calls, hits;
+/* Calls that are in this module. */
+static atomic_t inside;
+
+/* Whether this call, which counts, is to fail. */
+static bool fails(const struct ib_device *dev, enum verb verb)
+{
+	int call;
+
+	if (smp_load_acquire(&armed) != verb ||
+	    strcmp(dev_name(&dev->dev), device))
+		return false;
+	call = atomic_inc_return(&calls);
+	if (call < nth || call - nth >= times)
+		return false;
+	atomic_inc(&hits);
+	return true;
+}
+
+/* An operation "name" with these parameters that fails with "error". */
+#define WRAP(type, name, verb, dev, error, params, args)	\
+static type fault_##name params					\
+{								\
+	type result;						\
+								\
+	atomic_inc(&inside);					\
+	if (fails(dev, verb))					\
+		result = error;					\
+	else							\
+		result = driver.name args;			\
+	atomic_dec(&inside);					\
+	return result;						\
+}
+
+WRAP(int, alloc_pd, ALLOC_PD, pd->device, -ENOMEM,
+     (struct ib_pd *pd, struct ib_udata *udata), (pd, udata))
+WRAP(int, create_cq, CREATE_CQ, cq->device, -ENOMEM,
+     (struct ib_cq *cq, const struct ib_cq_init_attr *attr,
+      struct uverbs_attr_bundle *attrs), (cq, attr, attrs))
+WRAP(struct ib_mr *, alloc_mr, ALLOC_MR, pd->device, ERR_PTR(-ENOMEM),
+     (struct ib_pd *pd, enum ib_mr_type type, u32 most), (pd, type, most))
+WRAP(int, map_mr_sg, MAP_MR_SG, mr->device, -ENOMEM,
+     (struct ib_mr *mr, struct scatterlist *sg, int count, unsigned int *offset),
+     (mr, sg, count, offset))
+WRAP(int, create_qp, CREATE_QP, qp->device, -ENOMEM,
+     (struct ib_qp *qp, struct ib_qp_init_attr *attr, struct ib_udata *udata),
+     (qp, attr, udata))
+WRAP(int, modify_qp, MODIFY_QP, qp->device, -EIO,
+     (struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
+      struct ib_udata *udata), (qp, attr, mask, udata))
+WRAP(int, query_port, QUERY_PORT, dev, -EIO,
+     (struct ib_device *dev, u32 port, struct ib_port_attr *attr),
+     (dev, port, attr))
+
+/* Draining a queue posts a request without memory; it may not fail, either. */
+static bool is_recv_drain(const struct ib_recv_wr *wr)
+{
+	return !wr->num_sge;
+}
+
+static bool is_send_drain(const struct ib_send_wr *wr)
+{
+	return wr->opcode == IB_WR_RDMA_WRITE && !wr->num_sge;
+}
+
+static int fault_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
+			   const struct ib_recv_wr **bad)
+{
+	int result;
+
+	atomic_inc(&inside);
+	if (qp->qp_type == IB_QPT_RC && !is_recv_drain(wr) &&
+	    fails(qp->device, POST_RECV)) {
+		*bad = wr;
+		result = -ENOMEM;
+	} else {
+		result = driver.post_recv(qp, wr, bad);
+	}
+	atomic_dec(&inside);
+	return result;
+}
+
+static int fault_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
+			   const struct ib_send_wr **bad)
+{
+	/* The chain is its caller's own memory, and as it was afterwards. */
+	struct ib_send_wr *before = (struct ib_send_wr *)wr;
+	const struct ib_send_wr *last;
+	int result;
+
+	atomic_inc(&inside);
+	if (qp->qp_type != IB_QPT_RC || is_send_drain(wr)) {
+		result = driver.post_send(qp, wr, bad);
+	} else if (fails(qp->device, POST_SEND)) {
+		*bad = wr;
+		result = -ENOMEM;
+	} else if (wr->next && fails(qp->device, POST_SEND_TAIL)) {
+		while (before->next->next)
+			before = before->next;
+		last = before->next;
+		before->next = NULL;
+		result = driver.post_send(qp, wr, bad);
+		before->next = (struct ib_send_wr *)last;
+		if (!result) {
+			*bad = last;
+			result = -ENOMEM;
+		}
+	} else {
+		result = driver.post_send(qp, wr, bad);
+	}
+	atomic_dec(&inside);
+	return result;
+}
+
+static int fault_poll_cq(struct ib_cq *cq, int most, struct ib_wc *wc)
+{
+	int result, i;
+
+	atomic_inc(&inside);
+	result = driver.poll_cq(cq, most, wc);
+	for (i = 0; i < result; i++)
+		if (wc[i].status == IB_WC_SUCCESS && wc[i].qp &&
+		    wc[i].qp->qp_type == IB_QPT_RC &&
+		    fails(cq->device, COMPLETION))
+			wc[i].status = IB_WC_GENERAL_ERR;
+	atomic_dec(&inside);
+	return result;
+}
+
+static const struct ib_device_ops faulty = {
+	.alloc_pd = fault_alloc_pd,
+	.create_cq = fault_create_cq,
+	.alloc_mr = fault_alloc_mr,
+	.map_mr_sg = fault_map_mr_sg,
+	.create_qp = fault_create_qp,
+	.modify_qp = fault_modify_qp,
+	.query_port = fault_query_port,
+	.post_recv = fault_post_recv,
+	.post_send = fault_post_send,
+	.poll_cq = fault_poll_cq,
+};
+
+/* Puts the replaced operations of "to" into a device. */
+static void replace(struct ib_device *dev, const struct ib_device_ops *to)
+{
+	struct ib_device_ops *ops = &dev->ops;
+
+	WRITE_ONCE(ops->alloc_pd, to->alloc_pd);
+	WRITE_ONCE(ops->create_cq, to->create_cq);
+	WRITE_ONCE(ops->alloc_mr, to->alloc_mr);
+	WRITE_ONCE(ops->map_mr_sg, to->map_mr_sg);
+	WRITE_ONCE(ops->create_qp, to->create_qp);
+	WRITE_ONCE(ops->modify_qp, to->modify_qp);
+	WRITE_ONCE(ops->query_port, to->query_port);
+	WRITE_ONCE(ops->post_recv, to->post_recv);
+	WRITE_ONCE(ops->post_send, to->post_send);
+	WRITE_ONCE(ops->poll_cq, to->poll_cq);
+}
+
+static int add(struct ib_device *dev)
+{
+	static DEFINE_MUTEX(lock);
+	int result = 0;
+
+	mutex_lock(&lock);
+	if (!driver.post_send)
+		driver = dev->ops;
+	else if (driver.post_send != dev->ops.post_send)
+		result = -EOPNOTSUPP; /* another driver */
+	mutex_unlock(&lock);
+	if (!result)
+		replace(dev, &faulty);
+	return result;
+}
+
+static void remove(struct ib_device *dev, void *data)
+{
+	replace(dev, &driver);
+}
+
+static struct ib_client client = {
+	.name = "verb_fault",
+	.add = add,
+	.remove = remove,
+};
+
+/* Called with the lock that serialises writes of parameters. */
+static int arm(const char *text, const struct kernel_param *param)
+{
+	char verb[16], dev[IB_DEVICE_NAME_MAX] = "";
+	int which, n = 0, m = 1;
+
+	BUILD_BUG_ON(IB_DEVICE_NAME_MAX != 64);
+	if (sscanf(text, "%15s %63s %d %d", verb, dev, &n, &m) < 1)
+		return -EINVAL;
+	which = match_string(names, ARRAY_SIZE(names), verb);
+	if (which < 0)
+		return which;
+	if (which != OFF && (n < 1 || m < 1))
+		return -EINVAL;
+	WRITE_ONCE(armed, OFF);
+	/* Nobody looks at what belongs to the last one any more. */
+	while (atomic_read(&inside))
+		usleep_range(50, 100);
+	if (which == OFF)
+		return 0;
+	strscpy(device, dev, sizeof(device));
+	nth = n;
+	times = m;
+	atomic_set(&calls, 0);
+	atomic_set(&hits, 0);
+	smp_store_release(&armed, which);
+	return 0;
+}
+
+static int show(char *out, const struct kernel_param *param)
+{
+	return sysfs_emit(out, "%d %d\n", atomic_read(&calls),
+			  atomic_read(&hits));
+}
+
+static const struct kernel_param_ops arm_ops = { .set = arm, .get = show };
+module_param_cb(arm, &arm_ops, NULL, 0600);
+MODULE_PARM_DESC(arm, "VERB DEVICE NTH [TIMES], or off; read: CALLS HITS");
+
+static int __init verb_fault_init(void)
+{
+	return ib_register_client(&client);
+}
+module_init(verb_fault_init);
+
+static void __exit verb_fault_exit(void)
+{
+	ib_unregister_client(&client);
+	/* Whoever has fetched a pointer to us is in here soon, if at all. */
+	synchronize_rcu();
+	do {
+		msleep(100);
+	} while (atomic_read(&inside));
+}
+module_exit(verb_fault_exit);
+
+MODULE_DESCRIPTION("Failures of RDMA verbs, one by one");
+MODULE_LICENSE("GPL");
