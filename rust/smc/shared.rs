@@ -107,7 +107,9 @@ impl Core {
         self.groups
             .lock()
             .iter()
-            .find(|group| group.is_on(port) && server_joins(key, &group.candidate()))
+            .find(|group| {
+                group.is_on(port) && !group.is_lost() && server_joins(key, &group.candidate())
+            })
             .cloned()
     }
 
@@ -125,7 +127,9 @@ impl Core {
     ) -> Result<Arc<LinkGroup>, Reason> {
         let groups = self.groups.lock();
         let mut reason = Reason::SyncError;
-        let known = |group: &&Arc<LinkGroup>| group.is_on(port) && group.candidate().key == *key;
+        let known = |group: &&Arc<LinkGroup>| {
+            group.is_on(port) && !group.is_lost() && group.candidate().key == *key
+        };
         for group in groups.iter().filter(known) {
             let links = [group.link_end()];
             match client_choice(false, key.version, wanted, Some(&links)) {
