@@ -374,7 +374,9 @@ impl<H: Handler> Qp<H, Init> {
                 attr.path_mtu = u32::from(path.mtu);
                 attr.dest_qp_num = path.qpn;
                 attr.rq_psn = path.psn;
-                attr.max_dest_rd_atomic = 1;
+                // The peer only writes. Soft-RoCE would allocate for more, and when that fails it
+                // never flushes the receive queue, so that closing would wait for ever.
+                attr.max_dest_rd_atomic = 0;
                 attr.min_rnr_timer = rnr_timer;
                 let ah = &mut attr.ah_attr;
                 // SAFETY: The device is registered as long as the resources.
