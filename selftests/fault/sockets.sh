@@ -1,27 +1,43 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# Allocation failures (failslab) in socket, connect and accept: calls may fail with an errno that TCP
-# could give too, but nothing leaks, nothing hangs, and afterwards everything works.
-# Needs CONFIG_FAILSLAB and CONFIG_FAULT_INJECTION_DEBUG_FS.
+# Allocation failures (failslab, fail_page_alloc) in socket, connect and accept: calls may fail with
+# an errno that TCP could give too, but nothing leaks, nothing hangs, and afterwards everything works.
+# Only what runs in the calling task; for workers see `verbs --memory`.
+# Needs both, and CONFIG_FAULT_INJECTION_DEBUG_FS.
 . "$RSMC_SELFTESTS/lib.sh"
 
-D=/sys/kernel/debug/failslab
-mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug 2>/dev/null
-[ -d $D ] || skip_all "kernel without failslab in debugfs"
+D=/sys/kernel/debug
+mountpoint -q $D || mount -t debugfs none $D 2>/dev/null
+kinds="failslab fail_page_alloc"
+for kind in $kinds; do
+	[ -d $D/$kind ] || skip_all "kernel without $kind in debugfs"
+done
 
-set_up() { # PROBABILITY in percent, for tasks that ask for it only
-	echo Y >$D/task-filter
-	echo "$1" >$D/probability
-	echo 1 >$D/interval
-	echo -1 >$D/times
-	echo 0 >$D/verbose
-	echo N >$D/ignore-gfp-wait
-	[ ! -e $D/cache-filter ] || echo N >$D/cache-filter
+# Tasks that ask for a failure by its number get it from both.
+prepare() {
+	for kind in $kinds; do
+		echo Y >$D/$kind/task-filter
+		echo 0 >$D/$kind/probability
+		echo 1 >$D/$kind/interval
+		echo 0 >$D/$kind/verbose
+		echo N >$D/$kind/ignore-gfp-wait
+	done
+	[ ! -e $D/failslab/cache-filter ] || echo N >$D/failslab/cache-filter
+	# Of any size, but not those for user space.
+	echo 0 >$D/fail_page_alloc/min-order
+	echo Y >$D/fail_page_alloc/ignore-gfp-highmem
+}
+
+set_up() { # KIND PROBABILITY in percent, for tasks that ask for it only
+	echo -1 >"$D/$1/times"
+	echo "$2" >"$D/$1/probability"
 }
 
 off() {
-	echo 0 >$D/probability
-	echo 0 >$D/times
+	for kind in $kinds; do
+		echo 0 >$D/$kind/probability
+		echo 0 >$D/$kind/times
+	done
 }
 trap off EXIT
 
@@ -36,12 +52,16 @@ rdma=
 
 refs() { cat /sys/module/rsmc/refcnt; }
 
-ktap_plan 9
+ktap_plan 15
 before=$(refs)
+prepare
 for f in inet smc; do
 	for p in 1 10 50; do
-		set_up $p
+		set_up failslab $p
 		check "faults.$f.$p" faulty $f 300
+		off
+		set_up fail_page_alloc $p
+		check "pages.$f.$p" faulty $f 300
 		off
 	done
 	check "every_allocation.$f" faulty $f 1 --nth

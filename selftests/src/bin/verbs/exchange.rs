@@ -10,8 +10,6 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Bytes each way: more than a ring has, so that both wrap.
-const BYTES: usize = 80_000;
 /// How long any call may take, in milliseconds; the longest time of the protocol is a few seconds.
 const PATIENCE: u64 = 12_000;
 
@@ -20,6 +18,8 @@ const PATIENCE: u64 = 12_000;
 pub struct Kind {
     pub family: Family,
     pub ip: Ip,
+    /// Bytes each way.
+    pub bytes: usize,
     /// `SO_RCVBUF` of both ends; `None`: the default.
     pub buffer: Option<i32>,
 }
@@ -71,16 +71,16 @@ fn patience(s: &Fd) {
     }
 }
 
-fn put(s: &Fd, seed: u64) -> Result<(), Stop> {
-    let mut b = vec![0; BYTES];
+fn put(s: &Fd, seed: u64, bytes: usize) -> Result<(), Stop> {
+    let mut b = vec![0; bytes];
     rng::fill(seed, 0, &mut b);
     sys::send_all(s.raw(), &b).map_err(err("send"))
 }
 
-fn take(s: &Fd, seed: u64) -> Result<(), Stop> {
+fn take(s: &Fd, seed: u64, bytes: usize) -> Result<(), Stop> {
     let (mut at, mut b) = (0, vec![0; 30_000]);
-    while at < BYTES {
-        let most = (BYTES - at).min(b.len());
+    while at < bytes {
+        let most = (bytes - at).min(b.len());
         let n = sys::recv(s.raw(), &mut b[..most], 0).map_err(err("recv"))? as usize;
         if n == 0 {
             return Err(Stop::Cut(at));
@@ -96,17 +96,22 @@ fn client(kind: &Kind, to: &SocketAddr, info: &mut Option<smcinfo::Info>) -> Res
     patience(&s);
     sys::connect(s.raw(), to).map_err(err("connect"))?;
     *info = smcinfo::info(s.raw()).ok();
-    put(&s, 1)?;
-    take(&s, 2)?;
+    put(&s, 1, kind.bytes)?;
+    take(&s, 2, kind.bytes)?;
     s.close().map_err(err("close"))?;
     Ok(())
 }
 
-fn server(l: &Fd, gone: &AtomicBool, info: &mut Option<smcinfo::Info>) -> Result<(), Stop> {
+fn server(
+    l: &Fd,
+    bytes: usize,
+    gone: &AtomicBool,
+    info: &mut Option<smcinfo::Info>,
+) -> Result<(), Stop> {
     loop {
-        // What the client did before it gave up arrives at once; its handshake may take longer.
+        // What the client did before it gave up arrives at once.
         let last = gone.load(Relaxed);
-        let wait = if last { 1500 * guest::slow() } else { 20 };
+        let wait = if last { 200 * guest::slow() } else { 20 };
         if matches!(sys::poll1(l.raw(), libc::POLLIN, wait as i32), Ok(e) if e != 0) {
             break;
         }
@@ -117,11 +122,11 @@ fn server(l: &Fd, gone: &AtomicBool, info: &mut Option<smcinfo::Info>) -> Result
     let s = sys::accept(l.raw()).map_err(err("accept"))?;
     patience(&s);
     *info = smcinfo::info(s.raw()).ok();
-    take(&s, 1)?;
-    put(&s, 2)?;
+    take(&s, 1, bytes)?;
+    put(&s, 2, bytes)?;
     match sys::recv(s.raw(), &mut [0], 0).map_err(err("end"))? {
         0 => Ok(()),
-        _ => Err(Stop::Wrong(BYTES as u64)),
+        _ => Err(Stop::Wrong(bytes as u64)),
     }
 }
 
@@ -143,7 +148,7 @@ pub fn run(kind: &Kind, port: u16) -> Story {
                 Ok(l)
             });
             let _ = tx.send(());
-            let end = listening.and_then(|l| server(&l, &gone, &mut info));
+            let end = listening.and_then(|l| server(&l, kind.bytes, &gone, &mut info));
             End { info, end }
         });
         let (gone, to) = (&gone, &to);

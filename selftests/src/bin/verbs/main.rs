@@ -1,29 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0
-//! RDMA verbs that fail, one call at a time, at either end of a connection.
+//! RDMA verbs that fail, one call at a time, at either end of a connection; or allocations in the
+//! kernel's workers, where handshakes run.
 //!
-//! Needs the kernel module `verb_fault`, namespaces `a` and `b`, and devices `rxe_a` and `rxe_b`.
+//! Needs namespaces `a` and `b`, devices `rxe_a` and `rxe_b`, and the kernel module `verb_fault`, or
+//! for `--memory` a kernel with failslab and fail_page_alloc.
 //! A point is a verb, an end, and whether the connection makes its group (`first`) or joins one
 //! (`join`). For each, the first, second, ... call of that verb fails until a connection has none
 //! left to fail, and at last all of them. Such a connection must carry its bytes, over SMC-R or as a
 //! fallback with a reason, or end with an errno, in bounded time; the one after it is SMC-R.
 //!
-//! `verbs [--family F] [--ip I] [--only TEXT]`
+//! `verbs [--family F] [--only TEXT] [--memory] [--from N] [--bytes N]
+//! [--verbose]`
 
 mod devices;
 mod exchange;
+mod memory;
 
 use exchange::{Kind, Stop, Story};
-use st::args::Args;
+use st::args::{bail, Args};
+use st::family::{Family, Ip};
 use st::ktap::Ktap;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The reason of an end that does not know the group the other end named.
 const SYNC_ERROR: u32 = 0x0400_0000;
+/// Bytes each way: more than a ring has, so that both wrap.
+const MANY: u64 = 80_000;
+/// Bytes each way where every packet makes the driver allocate.
+const FEW: u64 = 100;
 /// More calls of a verb than a connection makes.
 const ENDLESS: u32 = 500;
-/// Times that the verb of a point fails "always".
-const ALWAYS: u32 = 1_000_000;
 
 /// Verbs, and whether one that joins a group uses them, too.
 const VERBS: [(&str, bool); 11] = [
@@ -40,10 +47,23 @@ const VERBS: [(&str, bool); 11] = [
     ("completion", true),
 ];
 
+/// What fails.
+#[derive(Clone, Copy)]
+enum What {
+    /// A verb of a device.
+    Verb(&'static str, &'static str),
+    /// Allocations of workers, at both ends.
+    Memory,
+}
+
 struct Test {
     kind: Kind,
     port: u16,
     join: bool,
+    /// The first call to fail.
+    from: u32,
+    /// Tell every story at once.
+    verbose: bool,
 }
 
 impl Test {
@@ -72,19 +92,35 @@ impl Test {
         Err(format!("{first}, then {second}"))
     }
 
-    /// One connection with `times` failures from call `nth` on; its story, and how many calls failed.
-    fn faulty(&mut self, verb: &str, device: &str, nth: u32, times: u32) -> Result<(Story, u32), String> {
-        devices::renew()?;
+    /// One connection with failures from the `nth` on, one or all; its story, and how many came.
+    fn faulty(&mut self, what: What, nth: u32, always: bool) -> Result<(Story, u32), String> {
+        if matches!(what, What::Verb("create_cq", _)) {
+            // Queues stay with a device for its next group.
+            devices::renew()?;
+        } else {
+            devices::interrupt()?;
+        }
         let mut kind = self.kind;
         if self.join {
             self.smc().map_err(|e| format!("before: {e}"))?;
             // Buffers of another size than the group has: it registers memory for them.
             kind.buffer = Some(300_000);
         }
-        devices::arm(&format!("{verb} {device} {nth} {times}"))?;
-        let story = self.connect(kind);
-        let hits = devices::hits();
-        devices::arm("off")?;
+        let (story, hits) = match what {
+            What::Verb(verb, device) => {
+                let times = if always { 1_000_000 } else { 1 };
+                devices::arm(&format!("{verb} {device} {nth} {times}"))?;
+                let story = self.connect(kind);
+                let hits = devices::hits();
+                devices::arm("off")?;
+                (story, hits)
+            }
+            What::Memory => {
+                let armed = memory::arm(nth, always)?;
+                let story = self.connect(kind);
+                (story, armed.disarm()?)
+            }
+        };
         if let Some(why) = story.wrong() {
             return Err(format!("{why}: {story}"));
         }
@@ -96,32 +132,41 @@ impl Test {
         Ok((story, hits))
     }
 
-    fn point(&mut self, k: &mut Ktap, verb: &str, device: &str) -> Result<(), String> {
+    fn point(&mut self, k: &mut Ktap, what: What) -> Result<(), String> {
         let mut stories: BTreeMap<String, u32> = BTreeMap::new();
         let mut bad = Vec::new();
-        let (mut longest, mut failed) = (Duration::ZERO, 0);
-        for nth in 1..ENDLESS {
-            match self.faulty(verb, device, nth, 1) {
-                Ok((_, 0)) => break,
+        let (mut longest, mut failed, mut missed) = (Duration::ZERO, 0, 0);
+        for nth in self.from..ENDLESS {
+            match self.faulty(what, nth, false) {
+                Ok((_, 0)) => {
+                    missed += 1;
+                    // How much memory a handshake takes varies with what was there before.
+                    if matches!(what, What::Verb(..)) || missed == 5 {
+                        break;
+                    }
+                    continue;
+                }
                 Ok((story, _)) => {
-                    failed += 1;
+                    if self.verbose {
+                        k.diag(&format!("call {nth}: {story} in {:.1?}", story.took));
+                    }
                     longest = longest.max(story.took);
                     *stories.entry(short(&story)).or_default() += 1;
                 }
-                Err(e) => {
-                    failed += 1;
-                    bad.push(format!("call {nth}: {e}"));
-                }
+                Err(e) => bad.push(format!("call {nth}: {e}")),
             }
+            failed += 1;
             if bad.len() > 5 {
                 break;
             }
         }
-        match self.faulty(verb, device, 1, ALWAYS) {
+        match self.faulty(what, 1, true) {
             Ok((story, hits)) => k.diag(&format!("all {hits}: {story} in {:.1?}", story.took)),
             Err(e) => bad.push(format!("all: {e}")),
         }
-        k.diag(&format!("{failed} calls failed one by one, at most {longest:.1?}"));
+        k.diag(&format!(
+            "{failed} calls failed one by one, at most {longest:.1?}"
+        ));
         for (story, n) in &stories {
             k.diag(&format!("{n} x {story}"));
         }
@@ -149,38 +194,45 @@ fn main() {
     let a = Args::get();
     let family = match a.opt("family") {
         Some(_) => a.families()[0],
-        None => st::family::Family::Inet,
-    };
-    let ip = match a.opt("ip") {
-        Some(_) => a.ips()[0],
-        None => st::family::Ip::V4,
+        None => Family::Inet,
     };
     let only = a.opt("only").unwrap_or_default();
+    let workers = a.opt("memory").is_some();
     let mut points = Vec::new();
-    for join in [false, true] {
+    for (contact, join) in [("first", false), ("join", true)] {
+        if workers {
+            points.push((format!("memory.{contact}"), What::Memory, join));
+            continue;
+        }
         for (verb, joins) in VERBS {
             for (end, device) in [("client", "rxe_a"), ("server", "rxe_b")] {
-                let contact = if join { "join" } else { "first" };
-                let name = format!("{verb}.{contact}.{end}");
-                if (joins || !join) && name.contains(only) {
-                    points.push((name, verb, device, join));
+                if joins || !join {
+                    let name = format!("{verb}.{contact}.{end}");
+                    points.push((name, What::Verb(verb, device), join));
                 }
             }
         }
+    }
+    points.retain(|(name, ..)| name.contains(only));
+    if workers {
+        memory::prepare().unwrap_or_else(|e| bail(&e));
     }
     let mut k = Ktap::plan(points.len());
     let mut test = Test {
         kind: Kind {
             family,
-            ip,
+            ip: Ip::V4,
+            bytes: a.num("bytes", if workers { FEW } else { MANY }) as usize,
             buffer: None,
         },
         port: 20_000,
         join: false,
+        from: a.num("from", 1) as u32,
+        verbose: a.opt("verbose").is_some(),
     };
-    for (name, verb, device, join) in points {
+    for (name, what, join) in points {
         test.join = join;
-        let outcome = test.point(&mut k, verb, device);
+        let outcome = test.point(&mut k, what);
         k.outcome(&name, outcome);
     }
     std::process::exit(k.finish());
