@@ -24,6 +24,11 @@ use smc_proto::{
 
 /// Looks at the head of the stream. Whether it is known what that is; it can then be read.
 pub(crate) fn is_settled(sock: &Sock) -> bool {
+    let there = sock.has_unread();
+    if !there && sock.has_error() {
+        // For the program.
+        return true;
+    }
     let mut first = [0; clc::decline::MAX_LEN];
     match sock.receive(&mut first, true) {
         Ok(there) => {
@@ -34,7 +39,9 @@ pub(crate) fn is_settled(sock: &Sock) -> bool {
             }
             true
         }
-        Err(err) if err == EAGAIN => false,
+        // Something that no ordinary read returns: an urgent byte, and no decline is that. (What
+        // `settle` waits for is that something is there, so it would not wait for the next.)
+        Err(err) if err == EAGAIN => there,
         Err(err) => {
             // Taken from the program, which would see a good end instead.
             if !errno::ENOTCONN.is(err) {
