@@ -176,7 +176,12 @@ pub(crate) fn receive(
         let state = conn.proto.lock().recv_state();
         match state {
             RecvState::Data(_) => {
-                let took = take(conn, msg, wanted.saturating_sub(got), got, peek, discard)?;
+                let took = match take(conn, msg, wanted.saturating_sub(got), got, peek, discard) {
+                    Ok(took) => took,
+                    // What was copied before has left the ring.
+                    Err(_) if got > 0 => return Ok(got),
+                    Err(err) => return Err(err),
+                };
                 got = got.saturating_add(took.bytes);
                 if got >= wanted || got >= target && !took.more || took.stop {
                     return Ok(got);
