@@ -23,8 +23,9 @@ use smc_proto::reason::Reason;
 const O_NONBLOCK: i32 = 0o4000;
 /// The receiving direction among the bits of a socket's shutdown.
 const RECEIVE: u8 = 1;
-/// `how` of shutdown() for the sending direction alone.
-const SHUT_WR: i32 = 1;
+/// `how` of shutdown() with which a listener ends.
+const SHUT_RD: i32 = 0;
+const SHUT_RDWR: i32 = 2;
 
 /// The SMC family.
 pub(crate) struct Smc;
@@ -104,7 +105,7 @@ impl Overlay for Smc {
         if let Some(conn) = data.smc() {
             return data::shutdown(conn, how);
         }
-        if how != SHUT_WR {
+        if matches!(how, SHUT_RD | SHUT_RDWR) {
             connect::stop_listening(data);
         }
         let result = socket.native_shutdown(how);
@@ -136,14 +137,16 @@ impl Overlay for Smc {
     }
 
     fn recvmsg(data: &Arc<Socket>, socket: &file::Socket, msg: &mut Message<'_>) -> Result<usize> {
+        if msg.has(flags::MSG_ERRQUEUE) {
+            // Not the stream: ICMP errors, completions.
+            return socket.native_recvmsg(msg);
+        }
         if let Some(conn) = data.smc() {
             return data::receive(conn, socket, msg);
         }
-        let nonblock = msg.has(flags::MSG_DONTWAIT) || msg.has(flags::MSG_ERRQUEUE);
-        if !msg.has(flags::MSG_ERRQUEUE) {
-            Self::settle(data, socket, data.sock.receive_timeout(nonblock))?;
-            crossing::settle(data, socket, data.sock.receive_timeout(nonblock))?;
-        }
+        let nonblock = msg.has(flags::MSG_DONTWAIT);
+        Self::settle(data, socket, data.sock.receive_timeout(nonblock))?;
+        crossing::settle(data, socket, data.sock.receive_timeout(nonblock))?;
         match data.smc() {
             Some(conn) => data::receive(conn, socket, msg),
             None => socket.native_recvmsg(msg),
