@@ -65,6 +65,7 @@ declare! {
     EISCONN: "Transport endpoint is already connected.",
     EINPROGRESS: "Operation now in progress.",
     ENOIOCTLCMD: "No such ioctl command.",
+    ENOMEM: "Out of memory.",
     ENOPROTOOPT: "Protocol not available.",
     ENOTCONN: "Transport endpoint is not connected.",
     EOPNOTSUPP: "Operation not supported on transport endpoint.",

@@ -12,6 +12,7 @@ use crate::{
     conn::now,
     crossing,
     fallback::{Fallback, Role},
+    listen::Listener,
     local::LocalPort,
     namespace,
     shared::CORE,
@@ -40,8 +41,8 @@ use smc_proto::{
 
 /// What a call of connect() is.
 enum Call {
-    /// The first one.
-    First,
+    /// The first one, and what sending the SYN has come to.
+    First(Result),
     /// One more while the first is undecided.
     Repeated,
     /// None of the family's business.
@@ -61,26 +62,10 @@ pub(crate) fn connect(
     flags: i32,
 ) -> Result {
     if addr.is_unspec() {
-        stop_listening(this);
-        let result = socket.native_connect(addr, flags);
-        abandon(this);
-        return result;
+        return disconnect(this, socket, addr, flags);
     }
-    let call = {
-        let mut phase = this.phase.lock();
-        match &*phase {
-            Phase::Init => {
-                *phase = Phase::Connecting;
-                this.refusal.store(0, Relaxed);
-                this.hint.store(hint::CONNECTING, Relaxed);
-                Call::First
-            }
-            Phase::Connecting => Call::Repeated,
-            _ => Call::Native,
-        }
-    };
-    match call {
-        Call::First => first(this, socket, addr, nonblock, flags),
+    match call(this, socket, addr)? {
+        Call::First(started) => first(this, socket, addr, nonblock, started),
         Call::Repeated => {
             proceed(this);
             if nonblock && undecided(this) {
@@ -99,21 +84,46 @@ pub(crate) fn connect(
     }
 }
 
+/// Finds out what a call is, and sends the SYN if it is the first.
+fn call(this: &Arc<Socket>, socket: &file::Socket, addr: &Addr<'_>) -> Result<Call> {
+    match &*this.phase.lock() {
+        Phase::Init => (),
+        Phase::Connecting => return Ok(Call::Repeated),
+        _ => return Ok(Call::Native),
+    }
+    if this.hook().is_err() {
+        // Without the hooks the SYN would lack the option, and the peer would be blamed for it.
+        give_up(this, socket, Reason::NoMemory)?;
+        return Ok(Call::Native);
+    }
+    // Until the SYN is out nobody may look at the attempt: it would seem to have failed.
+    let _talk = this.talk.lock();
+    {
+        let mut phase = this.phase.lock();
+        match &*phase {
+            Phase::Init => (),
+            Phase::Connecting => return Ok(Call::Repeated),
+            _ => return Ok(Call::Native),
+        }
+        *phase = Phase::Connecting;
+        this.refusal.store(0, Relaxed);
+        this.hint.store(hint::CONNECTING, Relaxed);
+    }
+    let started = socket.start_connect(addr);
+    if !matches!(started, Err(err) if errno::EINPROGRESS.is(err)) {
+        reset(this);
+    }
+    Ok(Call::First(started))
+}
+
 fn first(
     this: &Arc<Socket>,
     socket: &file::Socket,
     addr: &Addr<'_>,
     nonblock: bool,
-    flags: i32,
+    started: Result,
 ) -> Result {
-    if this.hook().is_err() {
-        // Without the hooks the SYN would lack the option, and the peer would be blamed for it.
-        give_up(this, socket, Reason::NoMemory)?;
-        return socket.native_connect(addr, flags);
-    }
-    let started = socket.start_connect(addr);
     if !matches!(started, Err(err) if errno::EINPROGRESS.is(err)) {
-        abandon(this);
         return started;
     }
     if nonblock {
@@ -145,7 +155,7 @@ fn first(
         }
         Err(err) => {
             if this.sock.state() == state::CLOSE {
-                abandon(this);
+                abandon_ended(this);
                 return Err(err);
             }
             // A signal or SO_SNDTIMEO ended the wait, but TCP goes on connecting.
@@ -162,8 +172,15 @@ fn first(
 fn in_background(this: &Arc<Socket>, socket: &file::Socket) {
     if this.start_watching(socket).is_err() {
         // Nobody would notice when the connection stands. It may stand already.
-        // What is refused is reported as the connection's error.
-        let _ = give_up(this, socket, Reason::NoMemory);
+        let mut slot = this.talk.lock();
+        let mut phase = this.phase.lock();
+        if matches!(*phase, Phase::Connecting) {
+            fail(this, &mut phase, errno::ENOMEM);
+        }
+        drop(phase);
+        let talk = slot.take();
+        drop(slot);
+        drop(talk);
         return;
     }
     if this.sock.state() != state::SYN_SENT {
@@ -189,59 +206,74 @@ pub(crate) fn settled(this: &Arc<Socket>, socket: &file::Socket, timeout: isize)
     Ok(())
 }
 
+/// Whether a connection attempt is under way.
+fn is_connecting(this: &Socket) -> bool {
+    matches!(*this.phase.lock(), Phase::Connecting)
+}
+
 /// Goes on with a connection attempt as far as it can without waiting for the peer.
+///
+/// Whoever ends an attempt holds `talk` meanwhile, all but close(): so what is found out here is
+/// about the attempt that it was begun for, and not about the program's next one.
 pub(crate) fn proceed(this: &Arc<Socket>) {
-    let mut phase = this.phase.lock();
-    if !matches!(*phase, Phase::Connecting) {
+    let mut slot = this.talk.lock();
+    if !is_connecting(this) {
         return;
     }
     match this.sock.state() {
         state::SYN_SENT | state::SYN_RECV => return,
-        state::CLOSE => {
-            // Refused, reset or timed out; TCP has told everybody. Another connect() may follow.
-            *phase = Phase::Init;
-            this.hint.store(hint::NONE, Relaxed);
-            let guard = this.sock.lock();
-            let _ = syn::answered(&guard);
-        }
-        _ if this.talking.load(Relaxed) != 0 || decide(this, &mut phase) => {
-            drop(phase);
-            drive(this);
+        // Refused, reset or timed out; TCP has told everybody. Another connect() may follow.
+        state::CLOSE => reset(this),
+        _ if slot.is_some() || decide(this, &mut slot) => {
+            if let Some(outcome) = drive(this, &mut slot) {
+                if let Some(talk) = slot.take() {
+                    conclude(this, talk, outcome);
+                }
+            }
             return;
         }
         _ => (),
     }
-    drop(phase);
-    let talk = this.talk.lock().take();
+    let talk = slot.take();
+    drop(slot);
     drop(talk);
-    this.talking.store(0, Relaxed);
-    this.stop_watching();
     // Those who waited for the decision find a TCP socket now.
     this.sock.wake_state();
 }
 
-/// The TCP connection stands: SMC or not. Whether a handshake has begun.
-fn decide(this: &Arc<Socket>, phase: &mut Phase) -> bool {
+/// The TCP connection stands: SMC or not. Whether a handshake has begun; `slot` is that of `talk`.
+fn decide(this: &Arc<Socket>, slot: &mut Option<KBox<Talk>>) -> bool {
     let guard = this.sock.lock();
     let offered = syn::answered(&guard);
     drop(guard);
-    let reason = if !offered {
-        Reason::PeerNotSmc
+    let begun = if offered {
+        begin_talk(this)
     } else {
-        match begin_talk(this) {
-            Ok(()) => return true,
-            Err(reason) => reason,
-        }
+        Err(Reason::PeerNotSmc)
     };
+    let mut phase = this.phase.lock();
+    if !matches!(*phase, Phase::Connecting) {
+        return false;
+    }
+    let reason = match begun {
+        Ok((talk, timer)) => {
+            *slot = Some(talk);
+            // close() takes it back.
+            *this.timer.lock() = Some(timer);
+            return true;
+        }
+        Err(reason) => reason,
+    };
+    this.stop_watching();
     let fallback = Fallback::own(Role::Client, reason);
-    if this.may_fall_back(phase, &fallback).is_err() {
+    if this.may_fall_back(&mut phase, &fallback).is_err() {
         return false;
     }
     if offered {
         // The peer waits for a CLC message and must get one before anything else.
         let _ = clc::send(&this.sock, &clc::client_decline(reason));
     }
-    become_tcp(this, phase, fallback);
+    become_tcp(this, &mut phase, fallback);
     false
 }
 
@@ -256,8 +288,11 @@ fn become_tcp(this: &Socket, phase: &mut Phase, fallback: Fallback) {
     }
 }
 
+/// A handshake and the end of its patience.
+type Begun = (KBox<Talk>, Pin<KBox<TimerHook<Socket>>>);
+
 /// Begins the handshake, if there is a device to speak of.
-fn begin_talk(this: &Arc<Socket>) -> Result<(), Reason> {
+fn begin_talk(this: &Arc<Socket>) -> Result<Begun, Reason> {
     if this.sock.uses_ipsec() {
         return Err(Reason::Ipsec);
     }
@@ -267,94 +302,90 @@ fn begin_talk(this: &Arc<Socket>) -> Result<(), Reason> {
     let talk = Talk::client(&core, &policy, port).map_err(|_| Reason::NoMemory)?;
     let talk = KBox::new(talk, GFP_KERNEL).map_err(|_| Reason::NoMemory)?;
     let timer = TimerHook::new(this.clone()).map_err(|_| Reason::NoMemory)?;
-    *this.timer.lock() = Some(timer);
-    *this.talk.lock() = Some(talk);
-    this.talking.store(1, Relaxed);
-    Ok(())
+    Ok((talk, timer))
 }
 
-/// Goes on with the handshake.
-fn drive(this: &Arc<Socket>) {
-    let (talk, outcome) = {
-        let mut slot = this.talk.lock();
-        let Some(talk) = &mut *slot else { return };
-        match talk.advance(&this.sock, &|| Waiter::Client(this.clone())) {
-            Progress::Pending(until) => {
-                if let Some(timer) = &*this.timer.lock() {
-                    let wait = until.since(now()).as_millis_ceil();
-                    timer.arm(u32::try_from(wait).unwrap_or(u32::MAX).saturating_add(1));
-                }
-                return;
+/// Goes on with the handshake; its outcome if it has ended.
+fn drive(this: &Arc<Socket>, slot: &mut Option<KBox<Talk>>) -> Option<Outcome> {
+    let talk = slot.as_mut()?;
+    match talk.advance(&this.sock, &|| Waiter::Client(this.clone())) {
+        Progress::Pending(until) => {
+            if let Some(timer) = &*this.timer.lock() {
+                let wait = until.since(now()).as_millis_ceil();
+                timer.arm(u32::try_from(wait).unwrap_or(u32::MAX).saturating_add(1));
             }
-            Progress::Done(outcome) => (slot.take(), outcome),
+            None
         }
-    };
-    if let Some(talk) = talk {
-        conclude(this, talk, outcome);
+        Progress::Done(outcome) => Some(outcome),
     }
 }
 
-/// The handshake has ended.
+/// The handshake has ended. `talk` is held; what may sleep is done before `phase` is.
 fn conclude(this: &Arc<Socket>, talk: KBox<Talk>, outcome: Outcome) {
-    let mut phase = this.phase.lock();
-    this.talking.store(0, Relaxed);
-    let mut keep_watching = false;
-    if matches!(*phase, Phase::Connecting) {
-        match outcome {
-            Outcome::Established => match KBox::into_inner(talk).commit() {
-                Ok(conn) => {
+    match outcome {
+        Outcome::Established => {
+            let made = KBox::into_inner(talk).commit();
+            let mut phase = this.phase.lock();
+            match (made, matches!(*phase, Phase::Connecting)) {
+                (Ok(conn), true) => {
                     this.become_smc(&mut phase, conn, Role::Client);
-                    keep_watching = true;
+                    // The watch stays.
+                    let timer = this.timer.lock().take();
+                    drop(timer);
                 }
-                Err(_) => fail(this, &mut phase, errno::ECONNABORTED),
-            },
-            Outcome::Fallback {
-                reason,
-                peer,
-                out_of_sync,
-                strip,
-            } => {
-                if out_of_sync {
-                    talk.out_of_sync();
+                (Ok(conn), false) => {
+                    drop(phase);
+                    // close() came in the midst of the last step: the peer's end stands and has
+                    // to be told.
+                    conn.close(CloseMode::Abort);
                 }
-                drop(talk);
-                let fallback = match peer {
-                    Some(peer) => Fallback::declined(Role::Client, peer.code()),
-                    None if strip && !crossing::is_settled(&this.sock) => {
-                        Fallback::crossed(Role::Client, reason)
-                    }
-                    None => Fallback::own(Role::Client, reason),
-                };
+                (Err(_), true) => fail(this, &mut phase, errno::ECONNABORTED),
+                (Err(_), false) => (),
+            }
+        }
+        Outcome::Fallback {
+            reason,
+            peer,
+            out_of_sync,
+            strip,
+        } => {
+            if out_of_sync {
+                talk.out_of_sync();
+            }
+            drop(talk);
+            let fallback = match peer {
+                Some(peer) => Fallback::declined(Role::Client, peer.code()),
+                None if strip && !crossing::is_settled(&this.sock) => {
+                    Fallback::crossed(Role::Client, reason)
+                }
+                None => Fallback::own(Role::Client, reason),
+            };
+            let mut phase = this.phase.lock();
+            if matches!(*phase, Phase::Connecting) {
+                this.stop_watching();
                 if this.may_fall_back(&mut phase, &fallback).is_ok() {
                     become_tcp(this, &mut phase, fallback);
                 }
             }
-            Outcome::Failed(why) => {
-                drop(talk);
+        }
+        Outcome::Failed(why) => {
+            drop(talk);
+            let mut phase = this.phase.lock();
+            if matches!(*phase, Phase::Connecting) {
                 if let Some(namespace) = &this.namespace {
                     namespace.counters.failed(Role::Client);
                 }
                 fail(this, &mut phase, errno_of(why));
             }
         }
-    } else if matches!(outcome, Outcome::Established) {
-        // close() came in the midst of the last step: the peer's end stands and has to be told.
-        if let Ok(conn) = KBox::into_inner(talk).commit() {
-            conn.close(CloseMode::Abort);
-        }
-    }
-    drop(phase);
-    if keep_watching {
-        let timer = this.timer.lock().take();
-        drop(timer);
-    } else {
-        this.stop_watching();
     }
     this.sock.wake_state();
 }
 
 /// The connection attempt fails for good, and the TCP connection ends with it.
 fn fail(this: &Socket, phase: &mut Phase, error: Errno) {
+    // Before another connect() can begin one of its own.
+    this.stop_watching();
     *phase = Phase::Init;
     // Before the abortion wakes those who look at it.
     this.hint.store(hint::NONE, Relaxed);
@@ -374,28 +405,20 @@ fn errno_of(why: Failure) -> Errno {
 ///
 /// # Errors
 ///
-/// `EPROTONOSUPPORT` in strict mode.
+/// `EALREADY` when it is connecting: the peer has been told of SMC. `EPROTONOSUPPORT` in strict mode.
 pub(crate) fn give_up(this: &Arc<Socket>, socket: &file::Socket, reason: Reason) -> Result {
     let mut phase = this.phase.lock();
-    let mut result = Ok(());
-    if matches!(*phase, Phase::Init | Phase::Connecting) {
-        let guard = this.sock.lock();
-        let offered = syn::answered(&guard);
-        drop(guard);
-        let fallback = Fallback::own(Role::Client, reason);
-        result = this.may_fall_back(&mut phase, &fallback);
-        if result.is_ok() {
-            if offered && this.sock.is_established() {
-                let _ = clc::send(&this.sock, &clc::client_decline(reason));
-            }
+    match &*phase {
+        Phase::Init => {
+            let fallback = Fallback::own(Role::Client, reason);
+            this.may_fall_back(&mut phase, &fallback)?;
             this.set_fallback(&mut phase, fallback);
             socket.become_native();
+            Ok(())
         }
+        Phase::Connecting => Err(errno::EALREADY.into()),
+        _ => Ok(()),
     }
-    drop(phase);
-    this.stop_watching();
-    this.sock.wake_state();
-    result
 }
 
 /// A listener that is about to end gives up what it has not handed out, while TCP still listens.
@@ -409,35 +432,69 @@ pub(crate) fn stop_listening(this: &Socket) {
     }
 }
 
-/// Back to the beginning: the connection attempt has failed or was undone.
-fn abandon(this: &Arc<Socket>) {
-    let old = {
-        let mut phase = this.phase.lock();
-        let back = match &*phase {
-            Phase::Connecting => true,
-            Phase::Listening(_) => this.sock.state() != state::LISTEN,
-            _ => false,
-        };
-        if back {
-            this.hint.store(hint::NONE, Relaxed);
-            Some(core::mem::replace(&mut *phase, Phase::Init))
-        } else {
-            None
-        }
-    };
-    if let Some(Phase::Listening(listener)) = old {
+/// connect() with `AF_UNSPEC`: back to the beginning.
+fn disconnect(
+    this: &Arc<Socket>,
+    socket: &file::Socket,
+    addr: &Addr<'_>,
+    flags: i32,
+) -> Result {
+    stop_listening(this);
+    // Nobody goes on with the attempt between its end here and TCP's.
+    let mut slot = this.talk.lock();
+    let result = socket.native_connect(addr, flags);
+    let listener = undo(this);
+    let talk = slot.take();
+    drop(slot);
+    drop(talk);
+    if let Some(listener) = listener {
         listener.close();
+    }
+    this.sock.wake_state();
+    result
+}
+
+/// The connection attempt has failed; `talk` is held.
+fn reset(this: &Socket) {
+    let mut phase = this.phase.lock();
+    if matches!(*phase, Phase::Connecting) {
+        // Before another connect() can begin one of its own.
+        this.stop_watching();
+        *phase = Phase::Init;
+        this.hint.store(hint::NONE, Relaxed);
     }
     let guard = this.sock.lock();
     let _ = syn::answered(&guard);
-    drop(guard);
-    this.stop_watching();
-    this.sock.wake_state();
 }
 
-/// As [`abandon`], if the socket is not connected, connecting or listening any more.
-pub(crate) fn abandon_ended(this: &Arc<Socket>) {
-    if this.sock.state() == state::CLOSE {
-        abandon(this);
+/// [`reset`], also for a listener that TCP has ended, which is returned.
+fn undo(this: &Socket) -> Option<Arc<Listener>> {
+    {
+        let mut phase = this.phase.lock();
+        if matches!(*phase, Phase::Listening(_)) && this.sock.state() != state::LISTEN {
+            this.stop_watching();
+            this.hint.store(hint::NONE, Relaxed);
+            if let Phase::Listening(listener) = core::mem::replace(&mut *phase, Phase::Init) {
+                return Some(listener);
+            }
+        }
     }
+    reset(this);
+    None
+}
+
+/// Back to the beginning, if TCP has ended the connection attempt or the listener.
+pub(crate) fn abandon_ended(this: &Arc<Socket>) {
+    let mut slot = this.talk.lock();
+    if this.sock.state() != state::CLOSE {
+        return;
+    }
+    let listener = undo(this);
+    let talk = slot.take();
+    drop(slot);
+    drop(talk);
+    if let Some(listener) = listener {
+        listener.close();
+    }
+    this.sock.wake_state();
 }

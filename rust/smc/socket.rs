@@ -77,11 +77,10 @@ pub(crate) struct Socket {
     pub(crate) user_save_syn: Atomic<i32>,
     /// The SMC connection, once there is one; it stays, so that it can be found without a lock.
     pub(crate) conn: SetOnce<Arc<SmcConn>>,
-    /// The client's handshake while it is under way.
+    /// The client's handshake while it is under way. Held by whoever begins, goes on with or ends a
+    /// connection attempt.
     #[pin]
     pub(crate) talk: Mutex<Option<KBox<Talk>>>,
-    /// Whether `talk` is filled, to be read without its lock.
-    pub(crate) talking: Atomic<u32>,
     /// Ends the handshake's patience.
     #[pin]
     pub(crate) timer: Mutex<Option<Pin<KBox<TimerHook<Socket>>>>>,
@@ -154,7 +153,6 @@ impl Socket {
                 watch <- new_mutex!(None, "rsmc::Socket::watch"),
                 conn,
                 talk <- new_mutex!(None, "rsmc::Socket::talk"),
-                talking: Atomic::new(0),
                 timer <- new_mutex!(None, "rsmc::Socket::timer"),
                 user_save_syn: Atomic::new(0),
                 hint: Atomic::new(first_hint),
