@@ -271,7 +271,12 @@ fn decide(this: &Arc<Socket>, slot: &mut Option<KBox<Talk>>) -> bool {
     }
     if offered {
         // The peer waits for a CLC message and must get one before anything else.
-        let _ = clc::send(&this.sock, &clc::client_decline(reason));
+        if let Err(err) = clc::send(&this.sock, &clc::client_decline(reason)) {
+            // Taken from the program: why the connection has ended.
+            if !errno::EPIPE.is(err) && !this.sock.is_established() {
+                this.sock.report_error(Errno::of(err));
+            }
+        }
     }
     become_tcp(this, &mut phase, fallback);
     false
@@ -389,7 +394,7 @@ fn fail(this: &Socket, phase: &mut Phase, error: Errno) {
     *phase = Phase::Init;
     // Before the abortion wakes those who look at it.
     this.hint.store(hint::NONE, Relaxed);
-    this.sock.abort_with(error);
+    this.end_attempt(error);
 }
 
 fn errno_of(why: Failure) -> Errno {

@@ -16,6 +16,7 @@ use crate::{
     talk::Talk, //
 };
 use kapi::{
+    errno::Errno,
     net::{
         sock::{state, Sock},
         socket as file, //
@@ -188,6 +189,14 @@ impl Socket {
         self.conn.populate(conn.clone());
         *phase = Phase::Smc(conn);
         self.hint.store(hint::SMC, Relaxed);
+    }
+
+    /// Ends the TCP connection of an attempt; the program hears of it as `error`.
+    pub(crate) fn end_attempt(&self, error: Errno) {
+        if !self.sock.abort_with(error) && !self.sock.has_error() {
+            // The peer was quicker, and TCP's own error was taken by who talked to him.
+            self.sock.report_error(error);
+        }
     }
 
     /// The SMC connection, if this is one.

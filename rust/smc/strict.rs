@@ -35,10 +35,13 @@ impl Socket {
             namespace.counters.refused(fallback, &self.sock.peer_addr());
         }
         self.refusal.store(fallback.reason.code(), Relaxed);
+        let attempt = matches!(*phase, Phase::Connecting);
         *phase = Phase::Init;
         // Before the abortion wakes those who look at it.
         self.hint.store(hint::NONE, Relaxed);
-        self.sock.abort_with(error);
+        if attempt {
+            self.end_attempt(error);
+        }
         Err(error.into())
     }
 }

@@ -360,17 +360,19 @@ impl Sock {
     }
 
     /// Ends a connection, or an attempt at one, at once: the peer gets a RST, and whoever waits for
-    /// the socket, or asks for `SO_ERROR`, gets `error`. Without a connection nothing happens. What
-    /// has been received and not been read is thrown away: it was never meant for a program.
-    pub fn abort_with(&self, error: Errno) {
+    /// the socket, or asks for `SO_ERROR`, gets `error`. Without a connection nothing happens, and
+    /// the result is false. What has been received and not been read is thrown away: it was never
+    /// meant for a program.
+    pub fn abort_with(&self, error: Errno) -> bool {
         // SAFETY: The sock is valid, and its lock is not held. The result says whether there was
         // something to end.
-        let _ = unsafe { bindings::tcp_abort(self.as_ptr(), error.number()) };
+        let ended = unsafe { bindings::tcp_abort(self.as_ptr(), error.number()) } == 0;
         let guard = self.lock();
         if self.state() == state::CLOSE {
             // SAFETY: The sock is TCP's, and its lock is held; in this state nothing arrives.
             unsafe { bindings::tcp_drop_received(guard.sock().as_ptr()) };
         }
+        ended
     }
 
     /// The local address.
