@@ -133,8 +133,11 @@ fn first(
     match socket.finish_connect(addr, false) {
         Ok(()) => {
             proceed(this);
-            if undecided(this) {
-                // The peer is to speak: sleep until it has been decided.
+            let waits = undecided(this);
+            if waits {
+                // The peer is to speak: sleep until it has been decided. A signal may end that;
+                // then another connect() goes on, and is to find what TCP's would.
+                socket.go_on_connecting();
                 in_background(this, socket);
                 let timeout = this.sock.send_timeout(false);
                 settled(this, socket, timeout).map_err(|err| {
@@ -150,6 +153,9 @@ fn first(
             }
             if matches!(*this.phase.lock(), Phase::Init) {
                 return Err(socket.fail_connect());
+            }
+            if waits {
+                return socket.finish_connect(addr, true);
             }
             Ok(())
         }

@@ -136,6 +136,18 @@ impl Socket {
         }
     }
 
+    /// The file of a connection that TCP has made is connecting again: it is not the program's yet.
+    pub fn go_on_connecting(&self) {
+        let guard = self.sock().lock();
+        // SAFETY: The socket is open, and its state changes under the lock that is held.
+        unsafe {
+            if (*self.as_ptr()).state == bindings::socket_state_SS_CONNECTED {
+                (*self.as_ptr()).state = bindings::socket_state_SS_CONNECTING;
+            }
+        }
+        drop(guard);
+    }
+
     /// Waits for a connection attempt that is under way, as connect() on a blocking socket does.
     ///
     /// # Errors
