@@ -86,10 +86,15 @@ pub(crate) fn connect(
 
 /// Finds out what a call is, and sends the SYN if it is the first.
 fn call(this: &Arc<Socket>, socket: &file::Socket, addr: &Addr<'_>) -> Result<Call> {
-    match &*this.phase.lock() {
-        Phase::Init => (),
+    let left = match &*this.phase.lock() {
+        Phase::Init => false,
         Phase::Connecting => return Ok(Call::Repeated),
+        Phase::Smc(_) if socket.is_unconnected() => true,
         _ => return Ok(Call::Native),
+    };
+    if left {
+        leave_smc(this, socket)?;
+        return Ok(Call::Native);
     }
     if this.hook().is_err() {
         // Without the hooks the SYN would lack the option, and the peer would be blamed for it.
@@ -451,6 +456,8 @@ fn disconnect(
     flags: i32,
 ) -> Result {
     stop_listening(this);
+    // In strict mode the next connect() fails.
+    let _ = leave_smc(this, socket);
     // Nobody goes on with the attempt between its end here and TCP's.
     let mut slot = this.talk.lock();
     let result = socket.native_connect(addr, flags);
@@ -463,6 +470,43 @@ fn disconnect(
     }
     this.sock.wake_state();
     result
+}
+
+/// Ends an SMC connection, or a wait for a decline that crosses, while the program keeps the socket:
+/// it is a TCP socket from now on.
+///
+/// # Errors
+///
+/// `EPROTONOSUPPORT` in strict mode; the connection has ended all the same.
+fn leave_smc(this: &Arc<Socket>, socket: &file::Socket) -> Result {
+    let mut phase = this.phase.lock();
+    let conn = match &*phase {
+        Phase::Smc(conn) => Some(conn.clone()),
+        Phase::Fallback(_) => None,
+        _ => return Ok(()),
+    };
+    let strict = conn.is_some() && this.is_strict();
+    if !strict {
+        if conn.is_some() {
+            let fallback = Fallback::own(Role::Client, Reason::UnsupportedOption);
+            this.set_fallback(&mut phase, fallback);
+        }
+        socket.become_native();
+    }
+    // What ends the TCP connection now is no news.
+    this.hint.store(hint::NONE, Relaxed);
+    this.stop_watching();
+    drop(phase);
+    if let Some(conn) = conn {
+        // Who reads sees an end, who writes EPIPE.
+        conn.shut_read();
+        conn.close(CloseMode::Abort);
+        this.sock.wake_state();
+    }
+    if strict {
+        return Err(errno::EPROTONOSUPPORT.into());
+    }
+    Ok(())
 }
 
 /// The connection attempt has failed; `talk` is held.

@@ -331,6 +331,9 @@ impl Listener {
 /// TCP's.
 pub(crate) fn listen(this: &Arc<Socket>, socket: &file::Socket, backlog: i32) -> Result {
     let mut phase = this.phase.lock();
+    if matches!(*phase, Phase::Smc(_)) {
+        return Err(EINVAL);
+    }
     if !matches!(*phase, Phase::Init) || this.hook().is_err() {
         drop(phase);
         return socket.native_listen(backlog);
