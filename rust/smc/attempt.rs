@@ -216,6 +216,11 @@ impl Attempt {
         conn.set_peer(peer).map_err(|_| Reason::Internal)
     }
 
+    /// Whether there is anything to be given back, which sleeps.
+    pub(crate) fn holds_group(&self) -> bool {
+        self.group.is_some() || self.gate.is_some()
+    }
+
     /// Server: the client's confirm has come. Sleeps.
     ///
     /// # Errors

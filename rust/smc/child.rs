@@ -3,7 +3,9 @@
 //! A connection that has come in and talks CLC before accept() hands it out.
 //!
 //! No thread waits for the peer: each arrival of data, each LLC event of the link, and the end of
-//! the patience queue the same piece of work, which goes on as far as it can.
+//! the patience queue the same piece of work, which goes on as far as it can. A program that asks
+//! for connections goes on with it, too, but only until it could sleep: how long that takes is up to
+//! the peer.
 
 use crate::{
     conn::{now, SmcConn},
@@ -27,7 +29,12 @@ use kernel::{
     new_mutex,
     new_work,
     prelude::*,
-    sync::{Arc, ArcBorrow, Mutex},
+    sync::{
+        atomic::{Acquire, Atomic, Release},
+        Arc,
+        ArcBorrow,
+        Mutex, //
+    },
     workqueue::{Work, WorkItem}, //
 };
 use smc_proto::{
@@ -54,6 +61,8 @@ pub(crate) struct Child {
     /// has waited for it finds the result there.
     #[pin]
     turn: Mutex<()>,
+    /// 1 when only the worker may go on.
+    heavy: Atomic<u32>,
     #[pin]
     state: Mutex<State>,
     #[pin]
@@ -85,6 +94,7 @@ impl Child {
                 listener,
                 id,
                 turn <- new_mutex!((), "rsmc::Child::turn"),
+                heavy: Atomic::new(0),
                 state <- new_mutex!(
                     State {
                         socket: None,
@@ -148,9 +158,21 @@ impl Child {
         (socket, talk)
     }
 
-    /// Goes on with the handshake, and hands the connection over when it has ended.
-    pub(crate) fn step(this: &Arc<Self>) {
+    /// Goes on with the handshake for a program that does not want to wait for a peer.
+    pub(crate) fn hurry(this: &Arc<Self>) {
+        if this.heavy.load(Acquire) != 0 {
+            return;
+        }
         let _turn = this.turn.lock();
+        // The worker may have come so far meanwhile; it has let go of the turn then.
+        if this.heavy.load(Acquire) == 0 {
+            Self::step(this, false);
+        }
+    }
+
+    /// Goes on with the handshake, and hands the connection over when it has ended. The caller has
+    /// the turn.
+    fn step(this: &Arc<Self>, patient: bool) {
         let outcome = {
             let mut state = this.state.lock();
             let State {
@@ -167,12 +189,17 @@ impl Child {
                 return;
             };
             let sock = socket.sock().into();
-            match talk.advance(&sock, &|| Waiter::Server(this.clone())) {
+            match talk.advance(&sock, &|| Waiter::Server(this.clone()), patient) {
                 Progress::Pending(until) => {
                     if let Some(timer) = timer {
                         let wait = until.since(now()).as_millis_ceil();
                         timer.arm(u32::try_from(wait).unwrap_or(u32::MAX).saturating_add(1));
                     }
+                    return;
+                }
+                Progress::Heavy => {
+                    this.heavy.store(1, Release);
+                    Self::kick(this);
                     return;
                 }
                 Progress::Done(outcome) => outcome,
@@ -241,6 +268,7 @@ impl WorkItem for Child {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        Child::step(&this);
+        let _turn = this.turn.lock();
+        Child::step(&this, this.heavy.load(Acquire) != 0);
     }
 }

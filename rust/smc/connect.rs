@@ -31,7 +31,11 @@ use kapi::{
 };
 use kernel::{
     prelude::*,
-    sync::{atomic::Relaxed, Arc}, //
+    sync::{
+        atomic::{Acquire, Relaxed, Release},
+        Arc,
+        MutexGuard, //
+    }, //
 };
 use smc_proto::{
     conn::CloseMode,
@@ -112,6 +116,7 @@ fn call(this: &Arc<Socket>, socket: &file::Socket, addr: &Addr<'_>) -> Result<Ca
         }
         *phase = Phase::Connecting;
         this.refusal.store(0, Relaxed);
+        this.heavy.store(0, Release);
         this.hint.store(hint::CONNECTING, Relaxed);
     }
     let started = socket.start_connect(addr);
@@ -137,7 +142,9 @@ fn first(
     }
     match socket.finish_connect(addr, false) {
         Ok(()) => {
-            proceed(this);
+            // This program waits.
+            this.heavy.store(1, Release);
+            work(this);
             let waits = undecided(this);
             if waits {
                 // The peer is to speak: sleep until it has been decided. A signal may end that;
@@ -222,12 +229,31 @@ fn is_connecting(this: &Socket) -> bool {
     matches!(*this.phase.lock(), Phase::Connecting)
 }
 
+/// Goes on with a connection attempt, for a program that does not want to wait: how long some steps
+/// take is up to the peer, so they are left to the worker.
+pub(crate) fn proceed(this: &Arc<Socket>) {
+    if this.heavy.load(Acquire) != 0 {
+        return;
+    }
+    let slot = this.talk.lock();
+    // The worker may have come so far meanwhile; it has let go of the handshake then.
+    if this.heavy.load(Acquire) == 0 {
+        go_on(this, slot, false);
+    }
+}
+
+/// Goes on with a connection attempt. Sleeps, but not for the peer's CLC messages.
+pub(crate) fn work(this: &Arc<Socket>) {
+    let slot = this.talk.lock();
+    let patient = this.heavy.load(Acquire) != 0;
+    go_on(this, slot, patient);
+}
+
 /// Goes on with a connection attempt as far as it can without waiting for the peer.
 ///
 /// Whoever ends an attempt holds `talk` meanwhile, all but close(): so what is found out here is
 /// about the attempt that it was begun for, and not about the program's next one.
-pub(crate) fn proceed(this: &Arc<Socket>) {
-    let mut slot = this.talk.lock();
+fn go_on(this: &Arc<Socket>, mut slot: MutexGuard<'_, Option<KBox<Talk>>>, patient: bool) {
     if !is_connecting(this) {
         return;
     }
@@ -236,7 +262,7 @@ pub(crate) fn proceed(this: &Arc<Socket>) {
         // Refused, reset or timed out; TCP has told everybody. Another connect() may follow.
         state::CLOSE => reset(this),
         _ if slot.is_some() || decide(this, &mut slot) => {
-            if let Some(outcome) = drive(this, &mut slot) {
+            if let Some(outcome) = drive(this, &mut slot, patient) {
                 if let Some(talk) = slot.take() {
                     conclude(this, talk, outcome);
                 }
@@ -322,9 +348,14 @@ fn begin_talk(this: &Arc<Socket>) -> Result<Begun, Reason> {
 }
 
 /// Goes on with the handshake; its outcome if it has ended.
-fn drive(this: &Arc<Socket>, slot: &mut Option<KBox<Talk>>) -> Option<Outcome> {
+fn drive(this: &Arc<Socket>, slot: &mut Option<KBox<Talk>>, patient: bool) -> Option<Outcome> {
     let talk = slot.as_mut()?;
-    match talk.advance(&this.sock, &|| Waiter::Client(this.clone())) {
+    match talk.advance(&this.sock, &|| Waiter::Client(this.clone()), patient) {
+        Progress::Heavy => {
+            this.heavy.store(1, Release);
+            Socket::kick(this);
+            None
+        }
         Progress::Pending(until) => {
             if let Some(timer) = &*this.timer.lock() {
                 let wait = until.since(now()).as_millis_ceil();
@@ -449,12 +480,7 @@ pub(crate) fn stop_listening(this: &Socket) {
 }
 
 /// connect() with `AF_UNSPEC`: back to the beginning.
-fn disconnect(
-    this: &Arc<Socket>,
-    socket: &file::Socket,
-    addr: &Addr<'_>,
-    flags: i32,
-) -> Result {
+fn disconnect(this: &Arc<Socket>, socket: &file::Socket, addr: &Addr<'_>, flags: i32) -> Result {
     stop_listening(this);
     // In strict mode the next connect() fails.
     let _ = leave_smc(this, socket);

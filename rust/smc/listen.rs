@@ -237,7 +237,7 @@ impl Listener {
             }
         }
         for child in children.into_iter().flatten() {
-            Child::step(&child);
+            Child::hurry(&child);
         }
     }
 

@@ -82,6 +82,8 @@ pub(crate) struct Socket {
     /// connection attempt.
     #[pin]
     pub(crate) talk: Mutex<Option<KBox<Talk>>>,
+    /// 1 when only who may sleep goes on with the handshake.
+    pub(crate) heavy: Atomic<u32>,
     /// Ends the handshake's patience.
     #[pin]
     pub(crate) timer: Mutex<Option<Pin<KBox<TimerHook<Socket>>>>>,
@@ -154,6 +156,7 @@ impl Socket {
                 watch <- new_mutex!(None, "rsmc::Socket::watch"),
                 conn,
                 talk <- new_mutex!(None, "rsmc::Socket::talk"),
+                heavy: Atomic::new(0),
                 timer <- new_mutex!(None, "rsmc::Socket::timer"),
                 user_save_syn: Atomic::new(0),
                 hint: Atomic::new(first_hint),
@@ -331,7 +334,7 @@ impl WorkItem for Socket {
             }
             _ => {
                 drop(phase);
-                connect::proceed(&this);
+                connect::work(&this);
             }
         }
     }

@@ -92,6 +92,8 @@ enum Machine {
 pub(crate) enum Progress {
     /// It goes on when something happens, or at this time.
     Pending(Instant),
+    /// What comes next may sleep, for seconds if the peer likes, and was not done.
+    Heavy,
     /// It has ended.
     Done(Outcome),
 }
@@ -175,9 +177,17 @@ impl Talk {
         self.begun
     }
 
-    /// Goes on as far as possible. Sleeps, but not for the peer's CLC messages.
-    pub(crate) fn advance(&mut self, sock: &ARef<Sock>, waiter: &dyn Fn() -> Waiter) -> Progress {
+    /// Goes on as far as possible. With `patient` it sleeps, but not for the peer's CLC messages.
+    pub(crate) fn advance(
+        &mut self,
+        sock: &ARef<Sock>,
+        waiter: &dyn Fn() -> Waiter,
+        patient: bool,
+    ) -> Progress {
         loop {
+            if !patient && (matches!(self.step, Step::Acquire(_)) || self.attempt.holds_group()) {
+                return Progress::Heavy;
+            }
             self.step = match self.step {
                 Step::Finish(outcome) => return Progress::Done(outcome),
                 Step::Send => {
