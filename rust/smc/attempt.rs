@@ -33,10 +33,13 @@ use smc_proto::{
     wire::{
         bufsize::BufSize,
         clc::RdmaEnd,
-        ids::{Mtu, Psn, Qpn},
+        ids::{AlertToken, Mtu, Psn, Qpn},
         llc::Frame, //
     }, //
 };
+
+/// How often a server looks for another group when the last place of one has just been taken.
+const JOIN_TRIES: u32 = 10;
 
 /// The resources of one connection that is being made.
 pub(crate) struct Attempt {
@@ -79,26 +82,48 @@ impl Attempt {
         let hop = port
             .hop_to(sock, &want.key.peer_gid)
             .map_err(|_| Reason::NoRoute)?;
-        let group = match want.key.role {
-            Role::Server => match self.core.enter(&want.key, &port, waiter()) {
-                Ok(Entry::Busy) => return Ok(None),
-                Ok(Entry::Join(group)) => group,
-                Ok(Entry::First(gate)) => {
-                    self.gate = Some(gate);
+        let mut tries = 0u32;
+        let (group, place) = loop {
+            let group = match want.key.role {
+                Role::Server => match self.core.enter(&want.key, &port, waiter()) {
+                    Ok(Entry::Busy) => return Ok(None),
+                    Ok(Entry::Join(group)) => group,
+                    Ok(Entry::First(gate)) => {
+                        self.gate = Some(gate);
+                        self.start_group(want, &port, sock)?
+                    }
+                    Err(_) => return Err(Reason::NoMemory),
+                },
+                Role::Client if want.first_contact == Some(true) => {
                     self.start_group(want, &port, sock)?
                 }
-                Err(_) => return Err(Reason::NoMemory),
-            },
-            Role::Client if want.first_contact == Some(true) => {
-                self.start_group(want, &port, sock)?
-            }
-            Role::Client => {
-                let link = want.link.ok_or(Reason::SyncError)?;
-                self.core.client_group(&want.key, &link, &port)?
+                Role::Client => {
+                    let link = want.link.ok_or(Reason::SyncError)?;
+                    self.core.client_group(&want.key, &link, &port)?
+                }
+            };
+            match group.reserve() {
+                Some(place) => break (group, place),
+                // Somebody else has taken the last place since we looked.
+                None if want.key.role == Role::Server && !self.first && tries < JOIN_TRIES => {
+                    tries = tries.saturating_add(1);
+                }
+                None => {
+                    self.group = Some(group);
+                    return Err(Reason::Internal);
+                }
             }
         };
         self.group = Some(group.clone());
-        let conn = self.make_conn(&group, sock)?;
+        let conn = match self.make_conn(&group, place, sock) {
+            Ok(conn) => conn,
+            Err(reason) => {
+                if self.conn.is_none() {
+                    group.unreserve(place.0);
+                }
+                return Err(reason);
+            }
+        };
         if let Some(peer) = peer {
             self.meet(&conn, &group, peer)?;
             if self.first {
@@ -153,9 +178,12 @@ impl Attempt {
         Ok(group)
     }
 
+    /// The connection that takes a place of the group. Sleeps. On failure the place is still taken
+    /// unless `self.conn` has it.
     fn make_conn(
         &mut self,
         group: &Arc<LinkGroup>,
+        (token, slot): (AlertToken, u8),
         sock: &ARef<Sock>,
     ) -> Result<Arc<SmcConn>, Reason> {
         let namespace = Namespace::of(sock);
@@ -176,7 +204,6 @@ impl Attempt {
             Direction::ToDevice,
         )
         .map_err(|_| Reason::NoMemory)?;
-        let (token, slot) = group.reserve().ok_or(Reason::Internal)?;
         let conn = SmcConn::new(Parts {
             group: group.clone(),
             slot,
@@ -188,25 +215,18 @@ impl Attempt {
             send_size,
             autocork,
         });
-        match conn {
-            Ok(conn) => {
-                let stats = conn.stats();
-                for (way, size) in [(Way::Rx, recv_size), (Way::Tx, send_size)] {
-                    stats.buffer_size(way, size.bytes() as usize);
-                    stats.usage(way, i64::from(size.bytes()));
-                }
-                stats.buffer(Way::Rx, buffer);
-                stats.buffer(Way::Tx, Buffer::Allocated);
-                let known = group.insert_conn(&conn);
-                self.conn = Some(conn.clone());
-                known.map_err(|_| Reason::NoActiveLink)?;
-                Ok(conn)
-            }
-            Err(_) => {
-                group.unreserve(token);
-                Err(Reason::NoMemory)
-            }
+        let conn = conn.map_err(|_| Reason::NoMemory)?;
+        let stats = conn.stats();
+        for (way, size) in [(Way::Rx, recv_size), (Way::Tx, send_size)] {
+            stats.buffer_size(way, size.bytes() as usize);
+            stats.usage(way, i64::from(size.bytes()));
         }
+        stats.buffer(Way::Rx, buffer);
+        stats.buffer(Way::Tx, Buffer::Allocated);
+        let known = group.insert_conn(&conn);
+        self.conn = Some(conn.clone());
+        known.map_err(|_| Reason::NoActiveLink)?;
+        Ok(conn)
     }
 
     fn meet(&self, conn: &SmcConn, group: &LinkGroup, peer: &RdmaEnd) -> Result<(), Reason> {
