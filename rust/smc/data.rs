@@ -333,7 +333,9 @@ pub(crate) fn poll(conn: &Arc<SmcConn>, socket: &file::Socket, poll: &Poll<'_>) 
     // Registers the poller; of what TCP says only a pending error counts.
     let mut events = socket.native_poll(poll) & flags::EPOLLERR;
     let proto = conn.proto.lock();
-    let low = conn.sock().low_water(false, i32::MAX as usize);
+    // As TCP: more than this may never be there at once.
+    let most = conn.recv_ring().size() / 2;
+    let low = conn.sock().low_water(false, i32::MAX as usize).min(most);
     match proto.recv_state() {
         RecvState::Data(there) => {
             if there as usize >= low || peer_has_ended(&proto) {
