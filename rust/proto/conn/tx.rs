@@ -182,9 +182,9 @@ impl Conn {
     ///
     /// # Errors
     ///
-    /// [`Misuse`] if there was no room for them.
+    /// [`Misuse`] if there was no room for them, or if writing has ended since there was.
     pub fn written(&mut self, n: u32, hint: SendHint, now: Instant) -> Result<Actions, Misuse> {
-        if n > self.tx.space() || self.tx.urgent_end.is_some() {
+        if self.life.write_shut || n > self.tx.space() || self.tx.urgent_end.is_some() {
             return Err(Misuse);
         }
         if n == 0 {
