@@ -133,11 +133,9 @@ fn put(
         push: false,
     };
     let len = u32::try_from(taken).map_err(|_| Stop::Fault)?;
-    let actions = conn
-        .proto
-        .lock()
-        .written(len, hint, now())
-        .map_err(|_| Stop::Full)?;
+    let written = conn.proto.lock().written(len, hint, now());
+    // shutdown() has come in between: the caller asks for room again, and hears of it.
+    let actions = written.map_err(|_| Stop::Full)?;
     conn.perform(actions);
     Ok(taken)
 }
@@ -172,17 +170,27 @@ pub(crate) fn receive(
     let target = conn.sock().low_water(msg.has(flags::MSG_WAITALL), wanted);
     let mut timeout = conn.sock().receive_timeout(nonblock);
     let mut got = 0usize;
+    // Urgent bytes that peeking has passed by.
+    let mut passed = 0usize;
     loop {
         let state = conn.proto.lock().recv_state();
         match state {
             RecvState::Data(_) => {
-                let took = match take(conn, msg, wanted.saturating_sub(got), got, peek, discard) {
+                let ask = Ask {
+                    wanted: wanted.saturating_sub(got),
+                    before: got,
+                    passed,
+                    peek,
+                    discard,
+                };
+                let took = match take(conn, msg, &ask) {
                     Ok(took) => took,
                     // What was copied before has left the ring.
                     Err(_) if got > 0 => return Ok(got),
                     Err(err) => return Err(err),
                 };
                 got = got.saturating_add(took.bytes);
+                passed = passed.saturating_add(took.passed);
                 if got >= wanted || got >= target && !took.more || took.stop {
                     return Ok(got);
                 }
@@ -223,25 +231,42 @@ pub(crate) fn receive(
     }
 }
 
+/// What one look into the ring is for.
+struct Ask {
+    wanted: usize,
+    /// Bytes that the call has got already.
+    before: usize,
+    /// Of a peek: urgent bytes that lay before those.
+    passed: usize,
+    peek: bool,
+    discard: bool,
+}
+
 /// What one look into the ring has brought.
 struct Took {
     bytes: usize,
+    /// Of a peek: urgent bytes before those.
+    passed: usize,
     /// There is more to read.
     more: bool,
     /// The read ends here: at the urgent mark.
     stop: bool,
 }
 
-fn take(
-    conn: &Arc<SmcConn>,
-    msg: &mut Message<'_>,
-    wanted: usize,
-    before: usize,
-    peek: bool,
-    discard: bool,
-) -> Result<Took> {
+fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Result<Took> {
+    let &Ask {
+        wanted,
+        before,
+        passed,
+        peek,
+        discard,
+    } = ask;
     let _reader = conn.readers.lock();
-    let peeked = if peek { u32::try_from(before)? } else { 0 };
+    let peeked = if peek {
+        u32::try_from(before.saturating_add(passed))?
+    } else {
+        0
+    };
     let (settings, view) = {
         let mut proto = conn.proto.lock();
         (conn.sync_settings(&mut proto), proto.recv_view(peeked))
@@ -250,6 +275,7 @@ fn take(
     if view.at_mark && before > 0 {
         return Ok(Took {
             bytes: 0,
+            passed: 0,
             more: false,
             stop: true,
         });
@@ -292,6 +318,7 @@ fn take(
     };
     Ok(Took {
         bytes,
+        passed: if peek { view.skip as usize } else { 0 },
         more: more && bytes < wanted,
         stop: false,
     })
