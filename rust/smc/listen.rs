@@ -345,7 +345,12 @@ pub(crate) fn listen(this: &Arc<Socket>, socket: &file::Socket, backlog: i32) ->
     *phase = Phase::Listening(listener);
     this.hint.store(hint::LISTENING, Relaxed);
     drop(phase);
-    this.start_watching(socket)
+    let watching = this.start_watching(socket);
+    if this.sock.accept_pending() {
+        // They have come before the watch.
+        Socket::kick(this);
+    }
+    watching
 }
 
 /// accept(): gives `new` a connection.
