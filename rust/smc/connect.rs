@@ -11,6 +11,7 @@ use crate::{
     clc,
     conn::now,
     crossing,
+    data,
     fallback::{Fallback, Role},
     listen::Listener,
     local::LocalPort,
@@ -42,6 +43,11 @@ use smc_proto::{
     handshake::{Failure, Outcome},
     reason::Reason, //
 };
+
+/// `how` of shutdown() for the sending direction.
+const SHUT_WR: i32 = 1;
+/// The sending direction among the bits of a socket's shutdown.
+const SEND: u8 = 2;
 
 /// What a call of connect() is.
 enum Call {
@@ -375,7 +381,14 @@ fn conclude(this: &Arc<Socket>, talk: KBox<Talk>, outcome: Outcome) {
             let mut phase = this.phase.lock();
             match (made, matches!(*phase, Phase::Connecting)) {
                 (Ok(conn), true) => {
-                    this.become_smc(&mut phase, conn, Role::Client);
+                    this.become_smc(&mut phase, conn.clone(), Role::Client);
+                    // A shutdown() that does not find the connection yet has told TCP before this.
+                    let guard = this.sock.lock();
+                    let shut = this.sock.shutdown_mask();
+                    drop(guard);
+                    if shut & SEND != 0 {
+                        let _ = data::shutdown(&conn, SHUT_WR);
+                    }
                     // The watch stays.
                     let timer = this.timer.lock().take();
                     drop(timer);

@@ -110,7 +110,11 @@ impl Overlay for Smc {
         }
         let result = socket.native_shutdown(how);
         connect::abandon_ended(data);
-        result
+        match (&result, data.smc()) {
+            // It has become one meanwhile; see `connect::conclude`.
+            (Ok(()), Some(conn)) => data::shutdown(conn, how),
+            _ => result,
+        }
     }
 
     fn ioctl(data: &Arc<Socket>, socket: &file::Socket, command: u32) -> Result<Option<i32>> {
