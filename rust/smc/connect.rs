@@ -123,7 +123,7 @@ fn call(this: &Arc<Socket>, socket: &file::Socket, addr: &Addr<'_>) -> Result<Ca
         *phase = Phase::Connecting;
         this.refusal.store(0, Relaxed);
         this.heavy.store(0, Release);
-        this.hint.store(hint::CONNECTING, Relaxed);
+        this.hint.store(hint::CONNECTING, Release);
     }
     let started = socket.start_connect(addr);
     if !matches!(started, Err(err) if errno::EINPROGRESS.is(err)) {
@@ -215,7 +215,7 @@ fn in_background(this: &Arc<Socket>, socket: &file::Socket) {
 
 /// Whether connect() is not decided yet.
 pub(crate) fn undecided(this: &Socket) -> bool {
-    this.hint.load(Relaxed) == hint::CONNECTING
+    this.hint.load(Acquire) == hint::CONNECTING
 }
 
 /// Waits until connect() is decided, at most `timeout` jiffies.
@@ -448,7 +448,7 @@ fn fail(this: &Socket, phase: &mut Phase, error: Errno) {
     this.stop_watching();
     *phase = Phase::Init;
     // Before the abortion wakes those who look at it.
-    this.hint.store(hint::NONE, Relaxed);
+    this.hint.store(hint::NONE, Release);
     this.end_attempt(error);
 }
 
@@ -533,7 +533,7 @@ fn leave_smc(this: &Arc<Socket>, socket: &file::Socket) -> Result {
         socket.become_native();
     }
     // What ends the TCP connection now is no news.
-    this.hint.store(hint::NONE, Relaxed);
+    this.hint.store(hint::NONE, Release);
     this.stop_watching();
     drop(phase);
     if let Some(conn) = conn {
@@ -555,7 +555,7 @@ fn reset(this: &Socket) {
         // Before another connect() can begin one of its own.
         this.stop_watching();
         *phase = Phase::Init;
-        this.hint.store(hint::NONE, Relaxed);
+        this.hint.store(hint::NONE, Release);
     }
     let guard = this.sock.lock();
     let _ = syn::answered(&guard);
@@ -567,7 +567,7 @@ fn undo(this: &Socket) -> Option<Arc<Listener>> {
         let mut phase = this.phase.lock();
         if matches!(*phase, Phase::Listening(_)) && this.sock.state() != state::LISTEN {
             this.stop_watching();
-            this.hint.store(hint::NONE, Relaxed);
+            this.hint.store(hint::NONE, Release);
             if let Phase::Listening(listener) = core::mem::replace(&mut *phase, Phase::Init) {
                 return Some(listener);
             }

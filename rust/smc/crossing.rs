@@ -15,7 +15,10 @@ use kapi::{
 };
 use kernel::{
     prelude::*,
-    sync::{atomic::Relaxed, Arc}, //
+    sync::{
+        atomic::{Acquire, Release},
+        Arc, //
+    }, //
 };
 use smc_proto::{
     handshake::strip::{self, Verdict},
@@ -55,7 +58,7 @@ pub(crate) fn is_settled(sock: &Sock) -> bool {
 /// Whether the head of the stream is not known yet.
 #[inline]
 pub(crate) fn is_open(this: &Socket) -> bool {
-    this.hint.load(Relaxed) == hint::CROSSING
+    this.hint.load(Acquire) == hint::CROSSING
 }
 
 /// Leaves the socket to TCP if the head of the stream is known by now; whether it is not.
@@ -71,7 +74,7 @@ pub(crate) fn is_still_open(this: &Socket, socket: &file::Socket) -> bool {
     if !is_settled(&this.sock) {
         return true;
     }
-    this.hint.store(hint::NONE, Relaxed);
+    this.hint.store(hint::NONE, Release);
     socket.become_native();
     false
 }

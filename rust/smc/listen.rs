@@ -30,7 +30,7 @@ use kernel::{
     rbtree::{RBTree, RBTreeNodeReservation},
     sync::{
         aref::ARef,
-        atomic::{Atomic, Relaxed},
+        atomic::{Atomic, Relaxed, Release},
         Arc,
         Mutex, //
     }, //
@@ -343,7 +343,7 @@ pub(crate) fn listen(this: &Arc<Socket>, socket: &file::Socket, backlog: i32) ->
     syn::keep_syns(&this.sock);
     socket.native_listen(backlog)?;
     *phase = Phase::Listening(listener);
-    this.hint.store(hint::LISTENING, Relaxed);
+    this.hint.store(hint::LISTENING, Release);
     drop(phase);
     let watching = this.start_watching(socket);
     if this.sock.accept_pending() {

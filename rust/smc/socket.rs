@@ -35,7 +35,7 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{Atomic, Relaxed},
+        atomic::{Acquire, Atomic, Release},
         Arc,
         ArcBorrow,
         Mutex,
@@ -87,7 +87,8 @@ pub(crate) struct Socket {
     /// Ends the handshake's patience.
     #[pin]
     pub(crate) timer: Mutex<Option<Pin<KBox<TimerHook<Socket>>>>>,
-    /// See [`hint`]; to be read without the lock.
+    /// See [`hint`]; to be read without the lock. Who reads what it has become finds what became of
+    /// the socket, too.
     pub(crate) hint: Atomic<u32>,
     /// Whether the socket is of `AF_SMC`; see `registry`.
     pub(crate) own_family: Atomic<u32>,
@@ -181,7 +182,7 @@ impl Socket {
         let crossing = fallback.crossing;
         *phase = Phase::Fallback(fallback);
         let hint = if crossing { hint::CROSSING } else { hint::NONE };
-        self.hint.store(hint, Relaxed);
+        self.hint.store(hint, Release);
     }
 
     /// Makes `phase` an SMC connection. The caller holds the lock.
@@ -191,7 +192,7 @@ impl Socket {
         }
         self.conn.populate(conn.clone());
         *phase = Phase::Smc(conn);
-        self.hint.store(hint::SMC, Relaxed);
+        self.hint.store(hint::SMC, Release);
     }
 
     /// Ends the TCP connection of an attempt; the program hears of it as `error`.
@@ -271,7 +272,7 @@ impl Socket {
             let mut phase = self.phase.lock();
             core::mem::replace(&mut *phase, Phase::Closed)
         };
-        self.hint.store(hint::NONE, Relaxed);
+        self.hint.store(hint::NONE, Release);
         self.stop_watching();
         // A handshake under way gives back what it has taken.
         let talk = self.talk.lock().take();
@@ -300,7 +301,7 @@ impl Socket {
 
 impl Notify for Socket {
     fn notify(this: ArcBorrow<'_, Self>) {
-        let wanted = match this.hint.load(Relaxed) {
+        let wanted = match this.hint.load(Acquire) {
             hint::CONNECTING => true,
             hint::LISTENING => crate::option::offers_outstanding(),
             hint::SMC => this.tcp_has_spoken(),

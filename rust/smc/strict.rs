@@ -12,7 +12,10 @@ use crate::{
     socket::{hint, Phase, Socket}, //
 };
 use kapi::errno;
-use kernel::{prelude::*, sync::atomic::Relaxed};
+use kernel::{
+    prelude::*,
+    sync::atomic::{Relaxed, Release}, //
+};
 
 impl Socket {
     /// Whether the socket must not become a TCP socket.
@@ -38,7 +41,7 @@ impl Socket {
         let attempt = matches!(*phase, Phase::Connecting);
         *phase = Phase::Init;
         // Before the abortion wakes those who look at it.
-        self.hint.store(hint::NONE, Relaxed);
+        self.hint.store(hint::NONE, Release);
         if attempt {
             self.end_attempt(error);
         }
