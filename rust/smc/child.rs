@@ -223,8 +223,11 @@ fn conclude(socket: &OwnedSocket, talk: KBox<Talk>, outcome: Outcome) -> Option<
     let own = |reason| Some(Verdict::Tcp(Fallback::own(Role::Server, reason)));
     match outcome {
         Outcome::Established => {
-            let conn: Arc<SmcConn> = KBox::into_inner(talk).commit().ok()?;
-            Some(Verdict::Smc(conn))
+            let made: Result<Arc<SmcConn>> = KBox::into_inner(talk).commit();
+            if made.is_err() {
+                failed(socket);
+            }
+            Some(Verdict::Smc(made.ok()?))
         }
         Outcome::Fallback {
             reason,
@@ -250,11 +253,15 @@ fn conclude(socket: &OwnedSocket, talk: KBox<Talk>, outcome: Outcome) -> Option<
             own(Reason::PeerNotSmc)
         }
         Outcome::Failed(_) => {
-            if let Some(namespace) = Namespace::of(socket.sock()) {
-                namespace.counters.failed(Role::Server);
-            }
+            failed(socket);
             None
         }
+    }
+}
+
+fn failed(socket: &OwnedSocket) {
+    if let Some(namespace) = Namespace::of(socket.sock()) {
+        namespace.counters.failed(Role::Server);
     }
 }
 

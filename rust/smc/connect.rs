@@ -399,7 +399,10 @@ fn conclude(this: &Arc<Socket>, talk: KBox<Talk>, outcome: Outcome) {
                     // to be told.
                     conn.close(CloseMode::Abort);
                 }
-                (Err(_), true) => fail(this, &mut phase, errno::ECONNABORTED),
+                (Err(_), true) => {
+                    count_failure(this);
+                    fail(this, &mut phase, errno::ECONNABORTED);
+                }
                 (Err(_), false) => (),
             }
         }
@@ -432,14 +435,18 @@ fn conclude(this: &Arc<Socket>, talk: KBox<Talk>, outcome: Outcome) {
             drop(talk);
             let mut phase = this.phase.lock();
             if matches!(*phase, Phase::Connecting) {
-                if let Some(namespace) = &this.namespace {
-                    namespace.counters.failed(Role::Client);
-                }
+                count_failure(this);
                 fail(this, &mut phase, errno_of(why));
             }
         }
     }
     this.sock.wake_state();
+}
+
+fn count_failure(this: &Socket) {
+    if let Some(namespace) = &this.namespace {
+        namespace.counters.failed(Role::Client);
+    }
 }
 
 /// The connection attempt fails for good, and the TCP connection ends with it.
