@@ -16,7 +16,7 @@ use kernel::{
     sync::{atomic::Relaxed, Arc}, //
 };
 use smc_proto::{
-    group::{choice::LinkEnd, Todo},
+    group::{choice::LinkEnd, EndReason, Todo},
     llc::{link::LinkEvent, responder::Event as LlcEvent},
     wire::{
         cdc::{self, Cdc},
@@ -34,6 +34,12 @@ impl LinkGroup {
     ///
     /// The driver's; the queue pair is then gone.
     pub(crate) fn receive_from(&self, peer: LinkEnd, psn: u32, mtu: Mtu, hop: &NextHop) -> Result {
+        // A queue pair number that the peer's port uses again: whatever we had with its old queue
+        // pair is over, even if nobody could tell us, and must not be joined in place of the new one.
+        self.core.end_groups(
+            |other| !core::ptr::eq(other, self) && other.leads_to(self, &peer),
+            EndReason::LinkLost,
+        );
         let mut stage = self.stage.lock();
         let reset = match core::mem::replace(&mut *stage, Stage::None) {
             Stage::Reset(qp) => qp,
@@ -101,6 +107,14 @@ impl LinkGroup {
             channel.register(mr)?;
         }
         Ok(())
+    }
+
+    /// Whether the link goes from the port of `group` to this end.
+    fn leads_to(&self, group: &LinkGroup, peer: &LinkEnd) -> bool {
+        Arc::ptr_eq(&self.device, &group.device)
+            && self.port == group.port
+            && self.gid == group.gid
+            && self.state.lock().proto.link.peer.as_ref() == Some(peer)
     }
 
     fn step(&self, event: LinkEvent) {
