@@ -4,6 +4,7 @@
 //! each at the same time, barriers between those, and the verdict of the
 //! consoles.
 
+use super::link::Ends;
 use super::{Event, Guest, Spec};
 use crate::cache;
 use crate::kernel::{Arch, Kernel};
@@ -82,6 +83,9 @@ pub struct Cluster {
     pub guests: Vec<Guest>,
     events: Receiver<(usize, Event)>,
     dead: Vec<bool>,
+    /// The guest that the other one may have killed.
+    victim: Option<usize>,
+    ends: Option<Ends>,
     count: bool,
     /// Kernel reports of the boot itself.
     pub boot_reports: Vec<String>,
@@ -117,10 +121,12 @@ impl Cluster {
         let logs = cache::root().join("logs");
         fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
         prune(&logs);
+        let mut ends = None;
         let (sides, mut links): (&[&str], _) = match topology {
             Topology::Netns => (&[""], [None, None]),
             Topology::Pair => {
-                let (a, b) = super::link(kernel)?;
+                let (a, b) = super::link::make(kernel)?;
+                ends = Ends::keep(kernel, &a, &b)?;
                 (&["-a", "-b"], [Some(a), Some(b)])
             }
         };
@@ -148,6 +154,8 @@ impl Cluster {
         }
         let mut cluster = Cluster {
             dead: vec![false; guests.len()],
+            victim: None,
+            ends,
             count: options.count,
             guests,
             events,
@@ -219,17 +227,32 @@ impl Cluster {
     }
 
     fn bury(&mut self, index: usize) {
-        if let Some(dead) = self.dead.get_mut(index) {
-            *dead = true;
+        match self.dead.get_mut(index) {
+            Some(dead) if !*dead => *dead = true,
+            _ => return,
         }
         if let Some(guest) = self.guests.get_mut(index) {
             guest.kill();
         }
+        if let Some(ends) = &self.ends {
+            ends.drain(index);
+        }
     }
 
-    /// True while every guest lives.
+    /// True while every guest lives, or has been killed because a test wanted it.
     pub fn is_alive(&self) -> bool {
-        !self.dead.contains(&true)
+        (0..self.dead.len()).all(|index| self.lives(index) || self.victim == Some(index))
+    }
+
+    /// Whether this guest lives.
+    pub fn lives(&self, index: usize) -> bool {
+        self.dead.get(index) == Some(&false)
+    }
+
+    /// From now on guest `index` is killed at once when the other one comes to the barrier
+    /// [`KILL`].
+    pub fn offer(&mut self, index: usize) {
+        self.victim = Some(index);
     }
 
     /// Runs one job per guest (`None`: nothing there) until all have ended.
@@ -249,6 +272,9 @@ impl Cluster {
             let (Some(job), Some(guest)) = (job, self.guests.get_mut(index)) else {
                 continue;
             };
+            if self.dead.get(index) == Some(&true) {
+                continue;
+            }
             // While a counting guest waits for the host its clock races: there
             // the deadline below has to do.
             let stretch = if self.count { 1000 } else { 1 };
@@ -297,6 +323,13 @@ impl Cluster {
                 Event::Out(text) => line(index, Stream::Out, &text),
                 Event::Err(text) => line(index, Stream::Err, &text),
                 Event::Barrier(name) => {
+                    let victim = self.victim.filter(|victim| *victim != index);
+                    if let (KILL, Some(victim)) = (name.as_str(), victim) {
+                        self.bury(victim);
+                        if let Some(running) = running.get_mut(victim) {
+                            *running = false;
+                        }
+                    }
                     barriers.arrive(index, name);
                     barriers.settle(&running, &mut self.guests);
                 }
@@ -355,6 +388,9 @@ impl Cluster {
         }
     }
 }
+
+/// The barrier at which a guest asks for the other one's end.
+pub const KILL: &str = "kill-peer";
 
 /// Console logs kept.
 const LOGS: usize = 200;

@@ -14,6 +14,7 @@ pub mod cpio;
 pub mod faults;
 pub mod image;
 pub mod kvm;
+pub mod link;
 pub mod qemu;
 pub mod uml;
 #[path = "../../guest/wire.rs"]
@@ -92,38 +93,6 @@ pub fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
         SocketFlags::CLOEXEC,
         None,
     )?)
-}
-
-/// The two ends of a link between guests of a kind. UML exchanges packets over
-/// datagrams (with room for bursts), QEMU over a stream with lengths.
-pub fn link(kernel: &Kernel) -> Result<(OwnedFd, OwnedFd)> {
-    use rustix::net::{socketpair, sockopt, AddressFamily, SocketFlags, SocketType};
-    if kernel.arch == Arch::X86 {
-        return socket_pair();
-    }
-    let (a, b) = socketpair(
-        AddressFamily::UNIX,
-        SocketType::DGRAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
-    for end in [&a, &b] {
-        // As much as the host allows without privileges.
-        for force in [true, false] {
-            let size = 4 << 20;
-            let done = if force {
-                sockopt::set_socket_send_buffer_size_force(end, size)
-                    .and_then(|()| sockopt::set_socket_recv_buffer_size_force(end, size))
-            } else {
-                sockopt::set_socket_send_buffer_size(end, size)
-                    .and_then(|()| sockopt::set_socket_recv_buffer_size(end, size))
-            };
-            if done.is_ok() {
-                break;
-            }
-        }
-    }
-    Ok((a, b))
 }
 
 impl Guest {

@@ -80,6 +80,14 @@ impl Module {
     }
 }
 
+/// A guest of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Side {
+    Client,
+    Server,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -119,6 +127,9 @@ pub struct Test {
     /// Whether the module is loaded afresh for it.
     #[serde(default)]
     pub reload: bool,
+    /// The guest of a pair that the other one has killed.
+    #[serde(default)]
+    kills: Option<Side>,
     /// Whether it only runs when asked for.
     #[serde(default)]
     pub long: bool,
@@ -147,6 +158,14 @@ impl Test {
     /// Its time limit on a kernel slower by `slowness` than the fast one.
     pub fn limit(&self, slowness: u32) -> Duration {
         Duration::from_secs(self.timeout.saturating_mul(slowness.into()))
+    }
+
+    /// The number of the guest that is killed.
+    pub fn victim(&self) -> Option<usize> {
+        self.kills.map(|side| match side {
+            Side::Client => 0,
+            Side::Server => 1,
+        })
     }
 
     /// What is to be loaded in guest `a` (the client) and `b` (the server).
@@ -197,6 +216,9 @@ fn parse(text: &str) -> Result<Vec<Test>> {
                 test.name
             );
         }
+        if test.kills.is_some() && test.topology != Topology::Pair {
+            bail!("test {}: only a guest of a pair can be killed", test.name);
+        }
         test.modules()
             .with_context(|| format!("test {}", test.name))?;
     }
@@ -230,6 +252,7 @@ mod tests {
         for extra in [
             "module = \"client:rsmc,server:smc\"",
             "module = \"x\"",
+            "kills = \"server\"",
             "typo = 1",
         ] {
             assert!(parse(&entry(extra)).is_err(), "{extra}");

@@ -149,7 +149,7 @@ impl<'a> Session<'a> {
     /// Runs a check in every guest and records the result.
     fn check(&mut self, name: &str, what: &str) {
         let mut wrong = Vec::new();
-        for index in 0..self.guests() {
+        for index in self.living() {
             match self.script(index, &["checks.sh", what]) {
                 Ok(said) if said.outcome.status == 0 => wrong.extend(shown(&said.outcome.reports)),
                 Ok(said) => wrong.extend(said.explain()),
@@ -167,6 +167,12 @@ impl<'a> Session<'a> {
         } else {
             1
         }
+    }
+
+    /// The guests that live.
+    fn living(&self) -> Vec<usize> {
+        let lives = |index: &usize| self.cluster.as_ref().is_some_and(|c| c.lives(*index));
+        (0..self.guests()).filter(lives).collect()
     }
 
     /// Runs one of the lab's scripts in a guest.
@@ -233,7 +239,7 @@ impl<'a> Session<'a> {
     /// Undoes the network.
     fn tidy(&mut self) -> Result<()> {
         let topology = self.topology.to_string();
-        for index in 0..self.guests() {
+        for index in self.living() {
             self.must(index, &["topo.sh", "down", &topology])?;
         }
         Ok(())
@@ -273,6 +279,10 @@ impl<'a> Session<'a> {
             .map(|index| Reader::new(self.topology, index))
             .collect();
         let mut points = Vec::new();
+        let victim = test.victim();
+        if let (Some(cluster), Some(index)) = (self.cluster.as_mut(), victim) {
+            cluster.offer(index);
+        }
         let result = match self.cluster.as_mut() {
             Some(cluster) => cluster.run(&jobs, &mut |index, stream, line| {
                 let Some(reader) = readers.get_mut(index) else {
@@ -306,6 +316,11 @@ impl<'a> Session<'a> {
                 points.push(Point::fail("tidy", text.lines().map(str::to_owned)));
                 self.cluster = None;
             }
+        }
+        if victim.is_some() {
+            // What is left must be able to unload its module; then there is no pair any more.
+            self.close();
+            self.cluster = None;
         }
         (Point::of(name, points), log)
     }
@@ -345,7 +360,7 @@ impl<'a> Session<'a> {
             }
             return;
         }
-        for index in 0..self.guests() {
+        for index in self.living() {
             let word = self.loaded[index].word();
             let name = format!("unload.{word}.{}", ["a", "b"][index]);
             let point = match self.must(index, &["module.sh", "unload", word]) {
