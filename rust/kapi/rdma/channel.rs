@@ -374,8 +374,8 @@ impl<H: Handler> Channel<H> {
             unsafe { bindings::ib_drain_qp(resources.qp.as_ptr()) };
         }
         // SAFETY: As above. If it succeeds, the device uses neither queues nor buffers after this.
-        let destroyed =
-            unsafe { bindings::ib_destroy_qp_user(resources.qp.as_ptr(), ptr::null_mut()) } == 0;
+        let ret = unsafe { bindings::ib_destroy_qp_user(resources.qp.as_ptr(), ptr::null_mut()) };
+        let destroyed = ret == 0;
 
         // After a drain every request has completed, except chains that were posted in part, of
         // which nothing is left in the queue. Without one, nothing may have been posted at all.
