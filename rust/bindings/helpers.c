@@ -663,6 +663,13 @@ int rsmc_helper_sk_route_ifindex(struct sock *sk)
 	return ifindex;
 }
 
+/* rdma/ib_addr.h */
+
+u8 rsmc_helper_netdev_ib_mtu(const struct net_device *dev)
+{
+	return iboe_get_mtu(READ_ONCE(dev->mtu));
+}
+
 /* rdma/ib_verbs.h */
 
 int rsmc_helper_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,

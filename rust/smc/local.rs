@@ -123,13 +123,22 @@ impl LocalPort {
                 gid_index: gid.index(),
                 gid: Gid(gid.gid()),
                 mac: Mac(mac),
-                mtu: Mtu::from_code(info.active_mtu),
+                mtu: Mtu::from_code(info.active_mtu.min(gid.mtu())),
                 ifindex: gid.ifindex().ok_or(ENODEV)?,
                 vlan,
                 pnet: None,
             }));
         }
         Ok(None)
+    }
+
+    /// Whether both are the same port, GID and net device.
+    pub(crate) fn is(&self, other: &LocalPort) -> bool {
+        Arc::ptr_eq(&self.device, &other.device)
+            && self.port == other.port
+            && self.gid == other.gid
+            && self.gid_index == other.gid_index
+            && self.ifindex == other.ifindex
     }
 
     /// What the handshake needs to know of it.

@@ -59,6 +59,8 @@ impl_has_work! {
 /// A first contact that is under way, and the handshakes that wait for its end.
 struct Busy {
     key: Key,
+    /// Where it is; a peer with the same addresses in another namespace is another peer.
+    port: LocalPort,
     waiters: KVec<Waiter>,
 }
 
@@ -209,7 +211,8 @@ impl Core {
         if let Some(group) = self.server_group(key, port) {
             return Ok(Entry::Join(group));
         }
-        match gates.iter_mut().find(|busy| busy.key == *key) {
+        let same = |busy: &&mut Busy| busy.key == *key && busy.port.is(port);
+        match gates.iter_mut().find(same) {
             Some(busy) => {
                 if !busy.waiters.iter().any(|other| other.is(&waiter)) {
                     busy.waiters.push(waiter, GFP_KERNEL)?;
@@ -217,11 +220,16 @@ impl Core {
                 Ok(Entry::Busy)
             }
             None => {
-                let waiters = KVec::new();
-                gates.push(Busy { key: *key, waiters }, GFP_KERNEL)?;
+                let busy = Busy {
+                    key: *key,
+                    port: port.clone(),
+                    waiters: KVec::new(),
+                };
+                gates.push(busy, GFP_KERNEL)?;
                 Ok(Entry::First(Gate {
                     core: self.clone(),
                     key: *key,
+                    port: port.clone(),
                 }))
             }
         }
@@ -230,11 +238,20 @@ impl Core {
     /// Ends every group that `which` picks, and waits for that.
     pub(crate) fn end_groups(&self, which: impl Fn(&LinkGroup) -> bool, reason: EndReason) {
         let mut last = 0;
-        while let Some(group) = self.group_after(last) {
-            last = u64::from(group.id);
-            if which(&group) {
-                group.end(reason);
-                self.remove_group(&group);
+        let mut found = false;
+        loop {
+            match self.group_after(last) {
+                Some(group) => {
+                    last = u64::from(group.id);
+                    if which(&group) {
+                        group.end(reason);
+                        self.remove_group(&group);
+                        found = true;
+                    }
+                }
+                // Numbers are given before groups become known: an older one may have come.
+                None if found => (last, found) = (0, false),
+                None => break,
             }
         }
     }
@@ -254,13 +271,16 @@ pub(crate) enum Entry {
 pub(crate) struct Gate {
     core: Arc<Core>,
     key: Key,
+    port: LocalPort,
 }
 
 impl Drop for Gate {
     fn drop(&mut self) {
         let left = {
             let mut gates = self.core.gates.lock();
-            let at = gates.iter().position(|busy| busy.key == self.key);
+            let at = gates
+                .iter()
+                .position(|busy| busy.key == self.key && busy.port.is(&self.port));
             at.and_then(|at| gates.remove(at).ok())
         };
         if let Some(left) = left {

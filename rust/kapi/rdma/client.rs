@@ -253,5 +253,6 @@ unsafe extern "C" fn event(
     let registered = unsafe { &*container_of!(handler, Registered, handler) };
     // SAFETY: The core passes a valid event.
     let event = unsafe { Event::from_raw(event) };
+    registered.device.on_event();
     registered.ops.event(&registered.device, event);
 }

@@ -6,8 +6,10 @@
 
 use super::{
     gid::GidRef,
+    lock::SpinLockBh,
     netns::{is_netdev, NetNs, NetRef}, //
 };
+use crate::new_spinlock_bh;
 use core::{ops::Deref, ptr::NonNull};
 use kernel::{
     prelude::*,
@@ -21,6 +23,8 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
+/// Ports whose state is remembered.
+const PORTS: usize = 2;
 /// How often a removal that waits for its users complains, in milliseconds.
 const NAG_MS: u32 = 10_000;
 
@@ -40,6 +44,11 @@ pub struct Device {
     users: Atomic<i32>,
     revoked: Atomic<i32>,
     serial: u32,
+    /// What the first ports have reported since the last event.
+    #[pin]
+    ports: SpinLockBh<[Option<PortInfo>; PORTS]>,
+    /// Counts events.
+    events: Atomic<u32>,
     #[pin]
     idle: Completion,
 }
@@ -111,6 +120,8 @@ impl Device {
                 users: Atomic::new(1),
                 revoked: Atomic::new(0),
                 serial,
+                ports <- new_spinlock_bh!([None; PORTS], "rsmc_rdma::ports"),
+                events: Atomic::new(0),
                 idle <- Completion::new(),
             }),
             GFP_KERNEL,
@@ -268,12 +279,39 @@ impl Device {
         })
     }
 
-    /// State and MTU of `port`. May sleep.
+    /// State and MTU of `port`, as they were after the last event of the device. May sleep.
+    ///
+    /// Drivers take the lock of all network configuration for this; so they are not asked again and
+    /// again. The MTU of the net device may have changed without an event.
     ///
     /// # Errors
     ///
     /// `EINVAL` for a port that does not exist, `ENODEV`, or the driver's error.
     pub fn port(&self, port: u32) -> Result<PortInfo> {
+        let place = usize::try_from(port)?.checked_sub(1).ok_or(EINVAL)?;
+        let before = self.events.load(Acquire);
+        let known = self.ports.lock().get(place).copied().flatten();
+        if let (Some(info), false) = (known, self.is_gone()) {
+            return Ok(info);
+        }
+        let info = self.query_port(port)?;
+        let mut ports = self.ports.lock();
+        if let Some(place) = ports.get_mut(place) {
+            if self.events.load(Relaxed) == before {
+                *place = Some(info);
+            }
+        }
+        Ok(info)
+    }
+
+    /// Something has happened to the device.
+    pub(super) fn on_event(&self) {
+        let mut ports = self.ports.lock();
+        self.events.fetch_add(1, Release);
+        *ports = [None; PORTS];
+    }
+
+    fn query_port(&self, port: u32) -> Result<PortInfo> {
         self.with(|raw| {
             let attr = Opaque::<bindings::ib_port_attr>::zeroed();
             // SAFETY: The device is registered, `attr` is valid for writing.

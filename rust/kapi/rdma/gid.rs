@@ -123,6 +123,14 @@ impl GidRef {
         self.with_netdev(|ndev| u32::try_from(unsafe { (*ndev).ifindex }).ok())?
     }
 
+    /// The code (`enum ib_mtu`) of the largest path MTU whose packets the net device takes; 0 when
+    /// there is none.
+    pub fn mtu(&self) -> u8 {
+        // SAFETY: Inside the RCU read section the device is valid.
+        self.with_netdev(|ndev| unsafe { bindings::netdev_ib_mtu(ndev) })
+            .unwrap_or(0)
+    }
+
     /// The namespace of the net device.
     pub fn net(&self) -> Option<NetRef> {
         // SAFETY: Inside the RCU read section the device and its namespace are valid.

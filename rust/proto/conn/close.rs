@@ -4,7 +4,8 @@
 //!
 //! shutdown and close first let everything written so far reach the peer's ring. That never
 //! blocks here: a pending end is settled when the last byte goes out, in the same message. A
-//! closed connection whose peer reads nothing at all for half of `Params::drain_idle` is aborted.
+//! closed connection whose peer reads nothing at all for half of `Params::drain_idle` is aborted,
+//! and one whose peer does not close for [`ANSWER_TIME`](super::ANSWER_TIME) is forgotten.
 //!
 //! A connection keeps one reference to itself from the handshake to [`Actions::FREE`], which is
 //! raised exactly once: when the state is CLOSED, the program has let go, and nothing is due or
@@ -15,7 +16,8 @@ use super::{
     Conn,
     Event,
     Misuse,
-    State, //
+    State,
+    ANSWER_TIME, //
 };
 use crate::time::{
     Instant,
@@ -223,14 +225,33 @@ impl Conn {
 
     /// The peer made no progress while a closed connection had data for it: first it is asked how
     /// far it is, since it may read too slowly to say so by itself.
-    pub(super) fn drain_expired(&mut self) -> Actions {
+    pub(super) fn drain_expired(&mut self, now: Instant) -> Actions {
         if !self.life.probed {
             self.life.probed = true;
             self.tx.due = true;
             self.tx.ask = true;
             return Actions::TIMER | self.tx_due();
         }
+        // From now on it is the peer's answer that is waited for.
+        self.life.progress(now);
         self.finish_pending(true) | self.tx_due() | self.settle_end()
+    }
+
+    /// When a peer that does not answer our close is not waited for any longer.
+    pub(super) fn answer_deadline(&self) -> Option<Instant> {
+        let waits = self.life.released
+            && !self.life.killed
+            && self.life.sent.any(StateFlags::ANY_CLOSE)
+            && matches!(
+                self.state,
+                State::PeerCloseWait1 | State::PeerCloseWait2 | State::PeerFinCloseWait
+            );
+        waits.then(|| self.life.last_progress.after(ANSWER_TIME))
+    }
+
+    /// Ends a connection of which the peer knows that it is closed.
+    pub(super) fn forget(&mut self) -> Actions {
+        self.end_locally() | self.settle_end()
     }
 
     /// Whether shutdown or close still waits for unsent data (SO_LINGER waits for its end).

@@ -115,6 +115,9 @@ pub const CORK_TIME: Span = Span::from_millis(200);
 /// the peer is asked, half before it is given up.
 pub const DRAIN_IDLE: Span = Span::from_secs(60);
 
+/// How long a closed connection waits for the peer to close as well; TCP's default limit (FIN_WAIT2).
+pub const ANSWER_TIME: Span = Span::from_secs(60);
+
 /// What a connection is made of before it knows its peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Params {
@@ -223,7 +226,8 @@ impl Conn {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let probe = self.tx.urgent_probe.map(|(at, _)| at);
-        earliest(earliest(self.tx.cork_until, self.life.deadline()), probe)
+        let end = earliest(self.life.deadline(), self.answer_deadline());
+        earliest(earliest(self.tx.cork_until, end), probe)
     }
 
     /// Time has passed; cheap to call at any time.
@@ -233,7 +237,10 @@ impl Conn {
             out |= self.push();
         }
         if self.life.deadline().is_some_and(|d| now.reached(d)) {
-            out |= self.drain_expired();
+            out |= self.drain_expired(now);
+        }
+        if self.answer_deadline().is_some_and(|d| now.reached(d)) {
+            out |= self.forget();
         }
         out | self.probe_urgent(now)
     }

@@ -768,6 +768,37 @@ fn linger_zero_aborts_at_once() {
 }
 
 #[test]
+fn a_peer_that_does_not_close_is_forgotten() {
+    let mut r = Rig::active();
+    r.write(100);
+    r.flush();
+    r.close();
+    assert_eq!(r.flushed_flags(), C);
+    assert_eq!(r.state(), State::PeerCloseWait1);
+    let end = T0.after(ANSWER_TIME);
+    assert_eq!(r.conn.next_deadline(), Some(end));
+    assert!(r
+        .conn
+        .on_timer(T0.after(Span(ANSWER_TIME.0 - 1)))
+        .is_empty());
+    let a = r.conn.on_timer(end);
+    assert!(r.note(a).has(Actions::FREE));
+    assert_eq!((r.state(), r.freed), (State::Closed, 1));
+    // The peer may still write there.
+    assert!(!r.conn.rmbe_reusable());
+    assert_eq!(r.conn.next_deadline(), None);
+    assert!(r.flush().is_none());
+}
+
+#[test]
+fn a_program_that_only_shuts_down_waits_for_the_peer() {
+    let mut r = Rig::active();
+    let _ = r.conn.shutdown_both(T0);
+    assert_eq!(r.flushed_flags(), C);
+    assert_eq!(r.conn.next_deadline(), None);
+}
+
+#[test]
 fn shutdown_drains_and_then_close_upgrades() {
     let mut r = Rig::active();
     r.write(RING);
