@@ -5,7 +5,7 @@
 //! shutdown and close first let everything written so far reach the peer's ring. That never
 //! blocks here: a pending end is settled when the last byte goes out, in the same message. A
 //! closed connection whose peer reads nothing at all for half of `Params::drain_idle` is aborted,
-//! and one whose peer does not close for [`ANSWER_TIME`](super::ANSWER_TIME) is forgotten.
+//! and one whose peer does not close for [`ANSWER_TIME`] is forgotten.
 //!
 //! A connection keeps one reference to itself from the handshake to [`Actions::FREE`], which is
 //! raised exactly once: when the state is CLOSED, the program has let go, and nothing is due or
