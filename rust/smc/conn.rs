@@ -356,6 +356,12 @@ impl SmcConn {
         self.perform(actions);
     }
 
+    /// The peer has sent a FIN on the TCP connection beneath.
+    pub(crate) fn on_tcp_fin(self: &Arc<Self>) {
+        let actions = self.proto.lock().on_tcp_fin(now());
+        self.perform(actions);
+    }
+
     /// The program has closed the socket.
     pub(crate) fn close(self: &Arc<Self>, mode: CloseMode) {
         let actions = self.proto.lock().close(mode, now());

@@ -45,6 +45,9 @@ use kernel::{
 };
 use smc_proto::conn::CloseMode;
 
+/// The receiving direction among the bits of a socket's shutdown.
+const RECEIVE: u8 = 1;
+
 /// What a socket is.
 pub(crate) enum Phase {
     /// Neither connecting nor listening; SMC is still possible.
@@ -331,6 +334,8 @@ impl WorkItem for Socket {
                     conn.on_tcp_dead();
                 } else if matches!(this.sock.receive(&mut [0], true), Ok(1..)) {
                     conn.fail();
+                } else if this.sock.shutdown_mask() & RECEIVE != 0 {
+                    conn.on_tcp_fin();
                 }
             }
             _ => {

@@ -25,6 +25,10 @@ use crate::time::{
 };
 use crate::wire::cdc::StateFlags;
 
+/// How long after the peer's FIN, and after its last message, it may take until a message says that
+/// it has ended; longer than any device repeats a packet.
+pub const FIN_PATIENCE: Span = Span::from_secs(10);
+
 /// How the program closes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CloseMode {
@@ -76,6 +80,8 @@ pub(super) struct Life {
     last_progress: Instant,
     /// The peer was asked for its cursor since the last progress.
     probed: bool,
+    /// The peer's TCP has ended, but nothing has told us so here: until when that may come.
+    fin: Option<Instant>,
 }
 
 impl Life {
@@ -93,7 +99,20 @@ impl Life {
             drain_idle,
             last_progress: Instant(0),
             probed: false,
+            fin: None,
         }
+    }
+
+    /// The peer has sent a message.
+    pub(super) fn heard(&mut self, now: Instant) {
+        if self.fin.is_some() {
+            self.fin = Some(now.after(FIN_PATIENCE));
+        }
+    }
+
+    /// When the silence after the peer's FIN is judged.
+    pub(super) fn fin_deadline(&self) -> Option<Instant> {
+        self.fin
     }
 
     /// The peer or the network did something for us.
@@ -295,6 +314,38 @@ impl Conn {
         }
         let out = self.abort_towards_peer();
         out.with_if(Actions::ERR_RESET, out.has(Actions::STATE))
+    }
+
+    /// The peer has sent a FIN on the idle TCP connection. That it will write no more is said by a
+    /// message, which may come later; but a Linux peer whose process is killed while its send queue
+    /// is full never sends it, and the FIN is all there will ever be.
+    pub fn on_tcp_fin(&mut self, now: Instant) -> Actions {
+        if self.life.fin.is_some() || !self.may_be_forsaken() {
+            return Actions::NONE;
+        }
+        self.life.fin = Some(now.after(FIN_PATIENCE));
+        Actions::TIMER
+    }
+
+    fn may_be_forsaken(&self) -> bool {
+        !self.life.killed
+            && self.state != State::Closed
+            && !self.life.received.any(StateFlags::ANY_END)
+    }
+
+    /// The peer has been silent since its FIN. With room in our ring it has nothing left to send, so
+    /// its end was lost on the way.
+    pub(super) fn fin_expired(&mut self, now: Instant) -> Actions {
+        self.life.fin = None;
+        if !self.may_be_forsaken() {
+            return Actions::NONE;
+        }
+        if self.rx.has_unread() {
+            return self.on_tcp_fin(now);
+        }
+        let closed = self.life.sent.any(StateFlags::ANY_CLOSE);
+        let out = self.abort_towards_peer();
+        out.with_if(Actions::ERR_RESET, out.has(Actions::STATE) && !closed)
     }
 
     fn abort_towards_peer(&mut self) -> Actions {

@@ -89,7 +89,10 @@ mod tx;
 mod urgent;
 
 pub use actions::Actions;
-pub use close::CloseMode;
+pub use close::{
+    CloseMode,
+    FIN_PATIENCE, //
+};
 pub use error::{
     Misuse,
     ProtoError,
@@ -227,6 +230,7 @@ impl Conn {
     pub fn next_deadline(&self) -> Option<Instant> {
         let probe = self.tx.urgent_probe.map(|(at, _)| at);
         let end = earliest(self.life.deadline(), self.answer_deadline());
+        let end = earliest(end, self.life.fin_deadline());
         earliest(earliest(self.tx.cork_until, end), probe)
     }
 
@@ -241,6 +245,9 @@ impl Conn {
         }
         if self.answer_deadline().is_some_and(|d| now.reached(d)) {
             out |= self.forget();
+        }
+        if self.life.fin_deadline().is_some_and(|d| now.reached(d)) {
+            out |= self.fin_expired(now);
         }
         out | self.probe_urgent(now)
     }

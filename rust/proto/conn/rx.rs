@@ -132,6 +132,7 @@ impl Conn {
         let consumed = self.judge_consumer(cdc.cons)?;
         self.rx.last_seq = cdc.seq;
         self.rx.peer_flags = cdc.prod_flags;
+        self.life.heard(now);
 
         let mut out = self.peer_consumed(consumed, now);
         out |= self.peer_produced(produced, cdc.prod_flags);

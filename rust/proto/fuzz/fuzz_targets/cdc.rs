@@ -93,6 +93,7 @@ fuzz_target!(|data: &[u8]| {
                 10 => conn.close(CloseMode::Abort, now),
                 11 => conn.kill(),
                 12 => conn.on_tcp_dead(),
+                13 => conn.on_tcp_fin(now),
                 _ => conn.set_oob_inline(op & 0x10 != 0),
             },
             14 => match conn.urgent_offset() {

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The peer's TCP ends and its messages do not say so: the end was lost, or is still on its way.
+
+use smc_proto::conn::*;
+use smc_proto::cursor::{Cursor, RingSize};
+use smc_proto::time::{Instant, Span};
+use smc_proto::wire::cdc::{Cdc, StateFlags};
+use smc_proto::wire::ids::AlertToken;
+
+const T0: Instant = Instant(1_000_000_000);
+
+fn active() -> Conn {
+    let ring = RingSize::MIN_WIRE;
+    let mut conn = Conn::new(Params {
+        token: AlertToken(7),
+        recv: ring,
+        send: ring,
+        autocork: 65536,
+        drain_idle: DRAIN_IDLE,
+    });
+    conn.set_peer(Peer {
+        token: AlertToken(9),
+        ring,
+    });
+    conn.expose();
+    let _ = conn.establish(T0).unwrap();
+    conn
+}
+
+/// The peer's message number `seq`: so many bytes in all, and these flags.
+fn says(conn: &mut Conn, seq: u16, bytes: u64, flags: StateFlags, now: Instant) -> Actions {
+    let cdc = Cdc {
+        seq,
+        token: AlertToken(7),
+        prod: Cursor::at(bytes, RingSize::MIN_WIRE),
+        state_flags: flags,
+        ..Cdc::default()
+    };
+    conn.on_cdc(&cdc, now).unwrap()
+}
+
+fn later(seconds: u64) -> Instant {
+    T0.after(Span::from_secs(seconds))
+}
+
+#[test]
+fn silence_after_a_fin_is_a_reset() {
+    let mut conn = active();
+    assert!(conn.on_tcp_fin(T0).has(Actions::TIMER));
+    let deadline = conn.next_deadline().unwrap();
+    assert_eq!(deadline, T0.after(FIN_PATIENCE));
+    // Said again by each wake-up of the socket; the first one counts.
+    assert!(conn.on_tcp_fin(later(5)).is_empty());
+    assert!(conn.on_timer(later(9)).is_empty());
+    let a = conn.on_timer(deadline);
+    assert!(a.has(Actions::ERR_RESET | Actions::TX_DUE | Actions::WAKE_READER));
+    let tx = conn.take_tx(deadline).unwrap();
+    assert!(tx.cdc.state_flags.has(StateFlags::ABORT));
+    let _ = conn.on_tx_done(tx.ticket, deadline);
+    assert_eq!((conn.state(), conn.next_deadline()), (State::Closed, None));
+}
+
+#[test]
+fn a_fin_before_the_end_is_no_reset() {
+    for end in [
+        StateFlags::CLOSED,
+        StateFlags::DONE_WRITING,
+        StateFlags::ABORT,
+    ] {
+        for first in [true, false] {
+            let mut conn = active();
+            if first {
+                let _ = conn.on_tcp_fin(T0);
+            }
+            let _ = says(&mut conn, 1, 0, end, later(1));
+            let state = conn.state();
+            let _ = conn.on_tcp_fin(later(1));
+            assert!(!conn.on_timer(later(100)).has(Actions::ERR_RESET));
+            assert_eq!((conn.state(), conn.next_deadline()), (state, None));
+        }
+    }
+}
+
+#[test]
+fn what_is_still_coming_puts_it_off() {
+    let mut conn = active();
+    let _ = conn.on_tcp_fin(T0);
+    let _ = says(&mut conn, 1, 100, StateFlags::NONE, later(6));
+    // Unread bytes: the peer may be waiting for room.
+    assert!(conn.on_timer(later(16)).has(Actions::TIMER));
+    assert_eq!(conn.state(), State::Active);
+    let _ = conn.read_done(100).unwrap();
+    let _ = says(&mut conn, 2, 150, StateFlags::NONE, later(24));
+    let _ = conn.read_done(50).unwrap();
+    assert!(conn.on_timer(later(33)).is_empty());
+    assert!(conn.on_timer(later(34)).has(Actions::ERR_RESET));
+}
+
+#[test]
+fn whoever_has_closed_is_not_told() {
+    let mut conn = active();
+    let _ = conn.on_tcp_fin(T0);
+    let _ = conn.close(CloseMode::Graceful, T0);
+    let tx = conn.take_tx(T0).unwrap();
+    let _ = conn.on_tx_done(tx.ticket, T0);
+    assert_eq!(conn.state(), State::PeerCloseWait1);
+    let mut a = conn.on_timer(later(10));
+    while let Some(tx) = conn.take_tx(later(10)) {
+        a |= conn.on_tx_done(tx.ticket, later(10));
+    }
+    assert!(a.has(Actions::FREE) && !a.has(Actions::ERR_RESET));
+    assert!(!conn.rmbe_reusable());
+}
