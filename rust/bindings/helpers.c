@@ -29,6 +29,11 @@ void *rsmc_helper_socket_private_cmpxchg(struct socket *sock, void *old, void *n
 	return cmpxchg(&SOCK_INODE(sock)->i_private, old, new);
 }
 
+void *rsmc_helper_socket_private_xchg(struct socket *sock, void *new)
+{
+	return xchg(&SOCK_INODE(sock)->i_private, new);
+}
+
 void rsmc_helper_socket_set_ops(struct socket *sock, const struct proto_ops *ops)
 {
 	WRITE_ONCE(sock->ops, ops);

@@ -2,13 +2,16 @@
 
 //! The C side of [`Overlay`]: one trampoline for each operation.
 
-use crate::net::{
-    args::{Addr, GetOption, Message, Poll, SetOption, Splice},
-    family,
-    overlay::{Handled, Overlay},
-    socket::Socket,
-    syn,
-    tables::{self, Tables}, //
+use crate::{
+    errno,
+    net::{
+        args::{Addr, GetOption, Message, Poll, SetOption, Splice},
+        family,
+        overlay::{Handled, Overlay},
+        socket::Socket,
+        syn,
+        tables::{self, Tables}, //
+    }, //
 };
 use core::{
     marker::PhantomData,
@@ -26,77 +29,131 @@ use smc_bindings as bindings;
 
 pub(crate) struct Adapter<T: Overlay>(PhantomData<T>);
 
+/// Its address stands in a socket's private pointer from the beginning of release() on.
+static CLOSING: u8 = 0;
+
+fn closing() -> *mut ffi::c_void {
+    (&raw const CLOSING).cast_mut().cast()
+}
+
+/// The data of a socket, as its private pointer tells.
+enum Slot<D> {
+    /// None yet.
+    Empty,
+    /// This.
+    Filled(D),
+    /// None any more.
+    Closing,
+}
+
+// "An operation runs on an open socket" means in this file: TCP's release has not returned. The
+// file may be closed by then: sockmap's worker sends with nothing but a reference to its psock, and
+// is waited for by `sock_map_close`, within TCP's release. So `sk` and what hangs in the private
+// pointer live until that has returned; see `release`.
 impl<T: Overlay> Adapter<T> {
-    /// The data of an open socket; made now if this is its first use.
+    /// The data of a socket; made now if this is its first use.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` when the socket is being closed; those of [`Overlay::create`].
     fn data(socket: &Socket) -> Result<Arc<T::Data>> {
-        let old = Self::existing(socket);
-        if let Some(data) = old {
-            return Ok(data);
+        match Self::slot(socket) {
+            Slot::Filled(data) => Ok(data),
+            Slot::Empty => Self::attach(socket, T::create(socket)?),
+            Slot::Closing => Err(errno::ENOTCONN.into()),
         }
-        let new = T::create(socket)?;
-        Ok(Self::attach(socket, new))
     }
 
-    /// The data of an open socket, if it has any.
+    /// The data of a socket, if it has any.
     fn existing(socket: &Socket) -> Option<Arc<T::Data>> {
-        // SAFETY: The socket is open and part of a `socket_alloc`.
-        let old = unsafe { bindings::socket_private(socket.as_ptr()) };
-        if old.is_null() {
-            return None;
+        match Self::slot(socket) {
+            Slot::Filled(data) => Some(data),
+            Slot::Empty | Slot::Closing => None,
         }
-        // SAFETY: The pointer comes from `Arc::into_foreign` in `attach` and is taken back only by
-        // `release`, after which no operation runs.
-        let data = unsafe { <Arc<T::Data> as ForeignOwnable>::borrow(old) };
-        Some(data.into())
+    }
+
+    fn slot(socket: &Socket) -> Slot<Arc<T::Data>> {
+        // SAFETY: The socket is part of a `socket_alloc`, and that lives during an operation.
+        let raw = unsafe { bindings::socket_private(socket.as_ptr()) };
+        // SAFETY: Read just now, in an operation.
+        unsafe { Self::interpret(raw) }
+    }
+
+    /// # Safety
+    ///
+    /// `raw` was in the private pointer of a socket after the operation that calls this had begun.
+    unsafe fn interpret(raw: *mut ffi::c_void) -> Slot<Arc<T::Data>> {
+        if raw.is_null() {
+            return Slot::Empty;
+        }
+        if raw == closing() {
+            return Slot::Closing;
+        }
+        // SAFETY: The pointer comes from `Arc::into_foreign` in `attach`. `release` gives its
+        // reference back when TCP's release has returned, thus after this operation.
+        let data = unsafe { <Arc<T::Data> as ForeignOwnable>::borrow(raw) };
+        Slot::Filled(data.into())
     }
 
     /// Hangs `data` onto a socket; returns the data that it has then, which another thread may have
     /// hung there first.
-    fn attach(socket: &Socket, data: Arc<T::Data>) -> Arc<T::Data> {
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` when the socket is being closed.
+    fn attach(socket: &Socket, data: Arc<T::Data>) -> Result<Arc<T::Data>> {
         let raw = data.clone().into_foreign();
-        // SAFETY: The socket is open and part of a `socket_alloc`.
+        // SAFETY: As in `slot`.
         let old =
             unsafe { bindings::socket_private_cmpxchg(socket.as_ptr(), ptr::null_mut(), raw) };
         if old.is_null() {
             family::count(socket, 1);
             T::attached(&data, socket);
-            return data;
+            return Ok(data);
         }
         // SAFETY: `raw` was made above and nobody else has it.
         drop(unsafe { <Arc<T::Data> as ForeignOwnable>::from_foreign(raw) });
-        // SAFETY: As in `existing`.
-        unsafe { <Arc<T::Data> as ForeignOwnable>::borrow(old) }.into()
+        // SAFETY: Read just now, in an operation.
+        match unsafe { Self::interpret(old) } {
+            Slot::Filled(data) => Ok(data),
+            Slot::Empty | Slot::Closing => Err(errno::ENOTCONN.into()),
+        }
     }
 
     /// # Safety
     ///
     /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn release(sock: *mut bindings::socket) -> ffi::c_int {
-        // SAFETY: The core calls release once, on a socket whose last user has gone.
+        // SAFETY: The core calls release once, on a socket whose last file reference has gone.
         let socket = unsafe { Socket::from_raw(sock) };
         // SAFETY: `sk` is null only when creation failed before TCP gave one.
         if unsafe { (*sock).sk.is_null() } {
             return 0;
         }
         let native = tables::native(socket.sock().family());
+        // No data is hung there from now on.
         // SAFETY: The socket is part of a `socket_alloc`.
-        let raw = unsafe { bindings::socket_private(sock) };
-        if !raw.is_null() {
-            // SAFETY: No operation runs any more; the pointer comes from `attach`.
-            unsafe { bindings::socket_private_cmpxchg(sock, raw, ptr::null_mut()) };
-            // SAFETY: As above, and it is taken back only here.
-            let data = unsafe { <Arc<T::Data> as ForeignOwnable>::from_foreign(raw) };
+        let raw = unsafe { bindings::socket_private_xchg(sock, closing()) };
+        // SAFETY: Taken out just now.
+        if let Slot::Filled(data) = unsafe { Self::interpret(raw) } {
             family::count(socket, -1);
             T::release(data, socket);
         }
         syn::forget(&socket.sock().lock());
         // SAFETY: The wait queue ends with the socket; hooks on it must leave.
         unsafe { bindings::wake_up_pollfree(sock) };
-        match native.release {
+        let ret = match native.release {
             // SAFETY: TCP's release, called once.
             Some(release) => unsafe { release(sock) },
             None => 0,
+        };
+        if !raw.is_null() {
+            // SAFETY: The pointer comes from `attach` (release runs once, so it was not the mark of
+            // an earlier one), and is taken back only here. No operation runs any more that could
+            // have seen it.
+            drop(unsafe { <Arc<T::Data> as ForeignOwnable>::from_foreign(raw) });
         }
+        ret
     }
 
     /// # Safety
@@ -146,7 +203,7 @@ impl<T: Overlay> Adapter<T> {
             // SAFETY: The core passes a valid argument.
             let nonblock = unsafe { (*arg).flags } as u32 & bindings::O_NONBLOCK != 0;
             let data = T::accept(&Self::data(socket)?, socket, new, nonblock)?;
-            Self::attach(new, data);
+            Self::attach(new, data)?;
             Ok(0)
         })
     }
