@@ -4,7 +4,7 @@
 
 use crate::net::{sock::Sock, socket::Socket};
 use core::mem::MaybeUninit;
-use kernel::{ffi, prelude::*};
+use kernel::{ffi, prelude::*, sync::barrier::smp_mb};
 use smc_bindings as bindings;
 
 /// Whether a wake-up for one is enough for all.
@@ -47,6 +47,10 @@ pub fn until(
             Kind::Exclusive => bindings::add_wait_queue_exclusive(head, entry),
         }
     }
+    // The entry is seen by whoever makes `condition` true after it has been looked at: wake-ups leave
+    // an empty queue alone, which they look at without its lock, after a full barrier
+    // (`wq_has_sleeper`); this is the other one.
+    smp_mb();
     let result = loop {
         if condition() {
             break Ok(timeout);
