@@ -58,6 +58,38 @@ void rsmc_helper_tcp_drop_received(struct sock *sk)
 	WRITE_ONCE(tcp_sk(sk)->copied_seq, tcp_sk(sk)->rcv_nxt);
 }
 
+/*
+ * Copies what is at the head of the receive queue and leaves it there; returns how much that is, or
+ * -EFAULT. The socket is locked.
+ */
+int rsmc_helper_tcp_peek(struct sock *sk, void *buf, int len)
+{
+	u32 seq = tcp_sk(sk)->copied_seq;
+	struct sk_buff *skb;
+	int copied = 0;
+
+	skb_queue_walk(&sk->sk_receive_queue, skb) {
+		u32 offset = seq - TCP_SKB_CB(skb)->seq;
+		int part;
+
+		if (copied == len)
+			break;
+		if (offset >= skb->len)
+			continue;
+		part = min_t(u32, skb->len - offset, len - copied);
+		if (skb_copy_bits(skb, offset, buf + copied, part))
+			return -EFAULT;
+		copied += part;
+		seq += part;
+	}
+	return copied;
+}
+
+bool rsmc_helper_sk_is_done(const struct sock *sk)
+{
+	return sock_flag(sk, SOCK_DONE);
+}
+
 void rsmc_helper_sock_hold(struct sock *sk)
 {
 	sock_hold(sk);

@@ -33,11 +33,11 @@ pub(crate) fn is_settled(sock: &Sock) -> bool {
         return true;
     }
     let mut first = [0; clc::decline::MAX_LEN];
-    match sock.receive(&mut first, true) {
+    match sock.peek(&mut first) {
         Ok(there) => {
             if let Verdict::Decline(len) = strip::judge(first.get(..there).unwrap_or(&first)) {
                 if let Some(room) = first.get_mut(..len) {
-                    let _ = sock.receive(room, false);
+                    let _ = sock.receive(room);
                 }
             }
             true

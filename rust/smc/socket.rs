@@ -332,7 +332,7 @@ impl WorkItem for Socket {
                 drop(phase);
                 if this.sock.state() == state::CLOSE {
                     conn.on_tcp_dead();
-                } else if matches!(this.sock.receive(&mut [0], true), Ok(1..)) {
+                } else if matches!(this.sock.peek(&mut [0]), Ok(1..)) {
                     conn.fail();
                 } else if this.sock.shutdown_mask() & RECEIVE != 0 {
                     conn.on_tcp_fin();

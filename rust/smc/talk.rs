@@ -343,7 +343,7 @@ impl Talk {
             return Heard::TcpError;
         };
         loop {
-            let received = match sock.receive(reader.space(), false) {
+            let received = match sock.receive(reader.space()) {
                 Ok(0) => return Heard::Broken(reader.end_of_stream()),
                 Ok(received) => received,
                 Err(err) if err == EAGAIN => return Heard::Nothing,
@@ -396,7 +396,7 @@ impl Talk {
 /// program's.
 fn look(sock: &Sock) -> Heard {
     let mut head = [0; HEADER];
-    let there = match sock.receive(&mut head, true) {
+    let there = match sock.peek(&mut head) {
         Ok(0) => return Heard::Broken(ReadError::Closed),
         Ok(there) => there,
         Err(err) if err == EAGAIN => return Heard::Nothing,

@@ -15,6 +15,7 @@ crate::scenarios!(
     accept_dead_clients,
     accept_backlog,
     accept_inherits,
+    accept_peek_off,
     accept_defer,
     accept_from_two_threads,
     accept_errors,
@@ -205,6 +206,37 @@ fn accept_inherits(t: &mut T) {
         "child ACCEPTCONN",
         &sys::getopt(k.raw(), s, libc::SO_ACCEPTCONN),
     );
+}
+
+/// A listener's SO_PEEK_OFF is its children's, from the first byte of the program's data on.
+fn accept_peek_off(t: &mut T) {
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_PEEK_OFF);
+    for off in [0, 3, 4096] {
+        let (l, a) = t.listener();
+        t.res("set", &sys::setopt(l.raw(), level, name, off));
+        let (c, k) = t.pair_on(&l, &a);
+        t.res("child", &sys::getopt(k.raw(), level, name));
+        sys::send(c.raw(), b"0123456789", 0).unwrap();
+        t.poll_for("data", k.raw(), libc::POLLIN);
+        for _ in 0..2 {
+            let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+            t.bytes("peek", &sys::recv_vec(k.raw(), 2, flags));
+        }
+        t.res("then", &sys::getopt(k.raw(), level, name));
+        t.bytes("all", &sys::recv_vec(k.raw(), 64, 0));
+    }
+    // The client's: what connect() reads is none of its program's stream.
+    let (l, a) = t.listener();
+    let c = t.socket();
+    t.res("set", &sys::setopt(c.raw(), level, name, 4096));
+    sys::connect(c.raw(), &a).unwrap();
+    let k = sys::accept(l.raw()).unwrap();
+    t.prove("client", &c);
+    t.prove("server", &k);
+    t.res("after connect", &sys::getopt(c.raw(), level, name));
+    sys::send(k.raw(), b"hello", 0).unwrap();
+    t.bytes("recv", &sys::recv_vec(c.raw(), 64, 0));
+    t.res("after recv", &sys::getopt(c.raw(), level, name));
 }
 
 fn accept_defer(t: &mut T) {
