@@ -272,20 +272,6 @@ void rsmc_helper_sk_signal_urgent(struct sock *sk)
 
 /* net/tcp.h, net/inet_connection_sock.h, net/request_sock.h */
 
-void rsmc_helper_acceptq_hold(struct sock *sk)
-{
-	spin_lock_bh(&inet_csk(sk)->icsk_accept_queue.rskq_lock);
-	sk_acceptq_added(sk);
-	spin_unlock_bh(&inet_csk(sk)->icsk_accept_queue.rskq_lock);
-}
-
-void rsmc_helper_acceptq_release(struct sock *sk)
-{
-	spin_lock_bh(&inet_csk(sk)->icsk_accept_queue.rskq_lock);
-	sk_acceptq_removed(sk);
-	spin_unlock_bh(&inet_csk(sk)->icsk_accept_queue.rskq_lock);
-}
-
 bool rsmc_helper_reqsk_queue_empty(const struct sock *sk)
 {
 	return reqsk_queue_empty(&inet_csk(sk)->icsk_accept_queue);

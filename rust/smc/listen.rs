@@ -6,6 +6,9 @@
 //! no SMC option go straight to accept(). The others are taken out of the queue, talk CLC as
 //! [`Child`]ren, and wait in the ready queue when that is done; a worker takes them out if nobody
 //! calls accept() or poll() meanwhile, so that no client waits for the program.
+//!
+//! What is taken out of TCP's queue is not counted there any more. So no more than the backlog of
+//! listen() allows is held here, and the others wait in TCP's queue, which has the same limit.
 
 use crate::fifo::Fifo;
 use crate::{
@@ -71,8 +74,6 @@ struct Queues {
     pending_count: usize,
     next_id: u64,
     closed: bool,
-    /// How many of both are counted in TCP's queue.
-    counted: usize,
 }
 
 impl Queues {
@@ -120,7 +121,6 @@ impl Listener {
                         pending_count: 0,
                         next_id: 1,
                         closed: false,
-                        counted: 0,
                     },
                     "rsmc::Listener::queues"
                 ),
@@ -145,10 +145,27 @@ impl Listener {
         queues.ready.len() == 0 && queues.pending_count == 0
     }
 
-    /// Moves connections from TCP's queue to where they belong.
+    /// Whether one more connection may be taken out of TCP's queue.
+    fn has_room(&self) -> bool {
+        self.queues.lock().held() <= self.sock.backlog()
+    }
+
+    /// Takes a connection out of TCP's queue.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` when there is none, or no room for it; `EINVAL` when the socket does not listen.
+    fn take(&self) -> Result<OwnedSock> {
+        if self.sock.state() == state::LISTEN && !self.has_room() {
+            return Err(EAGAIN);
+        }
+        self.sock.accept()
+    }
+
+    /// Moves connections from TCP's queue to where they belong, as long as there is room.
     pub(crate) fn pump(self: &Arc<Self>) {
         let _moving = self.moving.lock();
-        while let Ok(sock) = self.sock.accept() {
+        while let Ok(sock) = self.take() {
             if let Some(ready) = self.admit(sock) {
                 self.push_ready(ready);
             }
@@ -203,7 +220,6 @@ impl Listener {
                 .pending
                 .insert(node.into_node(child.id(), child.clone()));
             queues.pending_count = queues.pending_count.saturating_add(1);
-            self.hold(&mut queues);
         }
         Child::begin(&child);
         Ok(())
@@ -253,10 +269,6 @@ impl Listener {
                 Some(ready) => queues.ready.push_by_key(ready, |ready| ready.id).err(),
                 None => None,
             };
-            if queues.held() < queues.counted {
-                queues.counted = queues.held();
-                self.sock.unhold_queue_place();
-            }
         }
         drop(queues);
         drop(child);
@@ -271,7 +283,6 @@ impl Listener {
         let rejected = if queues.closed || queues.reserve().is_err() {
             Some(ready)
         } else {
-            self.hold(&mut queues);
             ready.id = queues.take_id();
             queues.ready.push(ready).err()
         };
@@ -282,32 +293,20 @@ impl Listener {
         }
     }
 
-    fn pop_ready(&self) -> Option<Ready> {
+    /// The connection to hand out next, and whether connections may have been left in TCP's queue
+    /// because there was no room.
+    fn pop_ready(&self) -> Option<(Ready, bool)> {
         let mut queues = self.queues.lock();
-        let ready = queues.ready.pop();
-        if ready.is_some() {
-            queues.counted = queues.counted.saturating_sub(1);
-            self.sock.unhold_queue_place();
-        }
-        ready
+        let full = queues.held() > self.sock.backlog();
+        Some((queues.ready.pop()?, full))
     }
 
-    /// Counts one more connection against the queue's limit.
-    fn hold(&self, queues: &mut Queues) {
-        queues.counted = queues.counted.saturating_add(1);
-        self.sock.hold_queue_place();
-    }
-
-    /// Closes everything that accept() has not handed out. Precedes the end of TCP's listening.
+    /// Closes everything that accept() has not handed out.
     pub(crate) fn close(&self) {
         let (mut ready, mut pending) = {
             let mut queues = self.queues.lock();
             queues.closed = true;
             queues.pending_count = 0;
-            for _ in 0..queues.counted {
-                self.sock.unhold_queue_place();
-            }
-            queues.counted = 0;
             (
                 core::mem::replace(&mut queues.ready, Fifo::new()),
                 core::mem::replace(&mut queues.pending, RBTree::new()),
@@ -373,11 +372,18 @@ pub(crate) fn accept(
     loop {
         if let Some(listener) = &listener {
             listener.hurry_older();
-            if let Some(ready) = listener.pop_ready() {
+            if let Some((ready, full)) = listener.pop_ready() {
+                if full && this.sock.accept_pending() {
+                    Socket::kick(this);
+                }
                 return hand_out(socket, new, ready);
             }
         }
-        match this.sock.accept() {
+        let taken = match &listener {
+            Some(listener) => listener.take(),
+            None => this.sock.accept(),
+        };
+        match taken {
             Ok(sock) => {
                 let ready = match &listener {
                     Some(listener) => listener.admit(sock),
@@ -410,7 +416,7 @@ pub(crate) fn accept(
         }
         timeout = wait::until(socket, wait::Kind::Exclusive, timeout, || {
             this.sock.state() != state::LISTEN
-                || this.sock.accept_pending()
+                || this.sock.accept_pending() && listener.as_ref().is_none_or(|l| l.has_room())
                 || listener.as_ref().is_some_and(|l| l.has_ready())
         })?;
     }

@@ -306,7 +306,9 @@ impl Notify for Socket {
     fn notify(this: ArcBorrow<'_, Self>) {
         let wanted = match this.hint.load(Acquire) {
             hint::CONNECTING => true,
-            hint::LISTENING => crate::option::offers_outstanding(),
+            hint::LISTENING => {
+                crate::option::offers_outstanding() || this.sock.state() != state::LISTEN
+            }
             hint::SMC => this.tcp_has_spoken(),
             _ => false,
         };
@@ -320,12 +322,21 @@ impl WorkItem for Socket {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let phase = this.phase.lock();
+        let mut phase = this.phase.lock();
         match &*phase {
             Phase::Listening(listener) => {
                 let listener = listener.clone();
+                if this.sock.state() == state::LISTEN {
+                    drop(phase);
+                    listener.pump();
+                    return;
+                }
+                // Somebody else has ended it (SOCK_DESTROY); what waits for accept() ends, too, and
+                // another listen() may follow.
+                *phase = Phase::Init;
+                this.hint.store(hint::NONE, Release);
                 drop(phase);
-                listener.pump();
+                listener.close();
             }
             Phase::Smc(conn) => {
                 let conn = conn.clone();

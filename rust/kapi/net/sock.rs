@@ -274,18 +274,11 @@ impl Sock {
         self.state() == state::LISTEN && unsafe { !bindings::reqsk_queue_empty(self.as_ptr()) }
     }
 
-    /// Counts a connection as waiting in a listener's queue that has been taken out of it, so that
-    /// the queue's limit holds for all. Every call needs its [`Sock::unhold_queue_place`], before
-    /// the socket ends to listen.
-    pub fn hold_queue_place(&self) {
-        // SAFETY: The sock is valid; the helper takes the lock that protects the count.
-        unsafe { bindings::acceptq_hold(self.as_ptr()) };
-    }
-
-    /// Undoes [`Sock::hold_queue_place`].
-    pub fn unhold_queue_place(&self) {
-        // SAFETY: As above.
-        unsafe { bindings::acceptq_release(self.as_ptr()) };
+    /// How many connections more than one may wait for accept() (the backlog of listen()).
+    pub fn backlog(&self) -> usize {
+        // SAFETY: The sock is valid; read without the lock as TCP does.
+        let most = unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_max_ack_backlog) };
+        most as usize
     }
 
     /// Wakes everybody who waits for a change of the connection's state, SIGIO included.

@@ -32,6 +32,13 @@ const fn e(
 
 const TABLE: &[Expect] = &[
     e(
+        "accept_backlog",
+        "some wait",
+        None,
+        "false",
+        "besides TCP's queue the family has one of its own for as many connections again",
+    ),
+    e(
         "opts_ipv6_level",
         "ADDRFORM",
         None,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Our server against a fake client that says it speaks SMC.
 
+use st::errno::Errno;
 use st::family::{Family, Ip};
 use st::fd::Fd;
 use st::packet::{ACK, PSH, SMC_OPTION};
@@ -30,6 +31,8 @@ st::points!(
     server_silent_client_blocks_nobody,
     server_many_stalling,
     server_close_listener_midway,
+    server_listener_destroyed,
+    server_full_of_silent_clients,
 );
 
 const PORT: u16 = 6600;
@@ -39,13 +42,17 @@ fn wire() -> Wire {
 }
 
 fn listen(t: &T) -> Fd {
+    listen_for(t, 64)
+}
+
+fn listen_for(t: &T, backlog: i32) -> Fd {
     let s = t.socket();
     let a = match t.ip {
         Ip::Mapped => addr::v4(t.ip, net::A4),
         ip => wire_addr(false, ip),
     };
     sys::bind(s.raw(), &SocketAddr::new(a, PORT)).expect("bind");
-    sys::listen(s.raw(), 64).expect("listen");
+    sys::listen(s.raw(), backlog).expect("listen");
     s
 }
 
@@ -429,4 +436,73 @@ fn server_close_listener_midway(t: &mut T) {
     // The port is free again.
     let l = listen(t);
     alive(t, &l, &w, 3000);
+}
+
+/// A client that has given SMC up, with the first of its data.
+fn send_declined(t: &T, p: &mut Peer) -> Vec<u8> {
+    let m = clc::decline(0x0303_0000, 1);
+    p.put(ACK | PSH, &[&m[..], b"data"].concat());
+    seen(t, &m, b"data")
+}
+
+fn server_listener_destroyed(t: &mut T) {
+    // SOCK_DESTROY, while one connection waits for its client and another for accept(). TCP warns
+    // if it finds its queue's count wrong then, and the lab fails what made the kernel warn.
+    let (w, w2) = (wire(), wire());
+    let l = listen_for(t, 1);
+    let mut silent = up(t, &w, 2000);
+    let mut ready = up(t, &w2, 2001);
+    send_declined(t, &mut ready);
+    let e = sys::poll_until(l.raw(), libc::POLLIN, 3000);
+    t.check("one is ready", e & libc::POLLIN != 0);
+    if let Err(e) = net::sh(&format!("ss -K -n -t -l sport = :{PORT}")) {
+        t.check(&e, false);
+    }
+    let r = sys::accept(l.raw()).map(|_| 0);
+    t.is("accept", r.err(), Some(Errno(libc::EINVAL)));
+    for p in [&mut silent, &mut ready] {
+        t.check("reset or closed", p.pump(3000, |p| p.rst || p.fin));
+    }
+    // Its port is still bound, and it can begin again.
+    t.is("disconnect", sys::connect_unspec(l.raw()).ok(), Some(0));
+    t.is("listen again", sys::listen(l.raw(), 1).ok(), Some(0));
+    for i in 0..4 {
+        let mut p = up(t, &w, 2100 + i);
+        let want = send_declined(t, &mut p);
+        program(t, &l, &mut p, &want);
+    }
+    alive(t, &l, &w, 3000);
+}
+
+fn server_full_of_silent_clients(t: &mut T) {
+    // More connections than may wait for accept() together: the last one has its turn when those
+    // before it have gone, and nobody calls accept() or poll() meanwhile.
+    let wires: Vec<Wire> = (0..3).map(|_| wire()).collect();
+    let l = listen_for(t, 1);
+    if !smc(t) {
+        // TCP's queue would be full of them.
+        return;
+    }
+    let mut v: Vec<Peer> = (0..2).map(|i| up(t, &wires[i], 2000 + i as u16)).collect();
+    // `tcpi_unacked` of a listener is how many wait in TCP's queue.
+    let waiting = || {
+        let b = sys::getopt_raw(l.raw(), libc::IPPROTO_TCP, libc::TCP_INFO, 28);
+        b.ok().and_then(|b| b.get(24..28).map(|n| n != [0; 4]))
+    };
+    for _ in 0..300 {
+        if waiting() == Some(false) {
+            break;
+        }
+        sys::sleep_ms(10);
+    }
+    t.is("TCP's queue is not empty", waiting(), Some(false));
+    let mut last = up(t, &wires[2], 2002);
+    let want = send_declined(t, &mut last);
+    for p in &mut v {
+        p.send_rst();
+    }
+    for _ in &v {
+        t.check("gone", sys::accept(l.raw()).is_ok());
+    }
+    program(t, &l, &mut last, &want);
 }
