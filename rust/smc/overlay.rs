@@ -158,7 +158,8 @@ impl Overlay for Smc {
     }
 
     fn splice(data: &Arc<Socket>, socket: &file::Socket, splice: &mut Splice<'_>) -> Result<usize> {
-        let nonblock = splice.nonblock();
+        // As TCP: the flags concern the pipe, for the socket its file's mode counts.
+        let nonblock = socket.is_nonblocking();
         Self::settle(data, socket, data.sock.receive_timeout(nonblock))?;
         crossing::settle(data, socket, data.sock.receive_timeout(nonblock))?;
         if let Some(conn) = data.smc() {

@@ -230,15 +230,10 @@ impl Splice<'_> {
         self.len
     }
 
-    /// The `SPLICE_F_` flags.
+    /// The `SPLICE_F_` flags. They concern the pipe; for the socket see
+    /// [`Socket::is_nonblocking`](super::socket::Socket::is_nonblocking).
     pub fn flags(&self) -> u32 {
         self.flags
-    }
-
-    /// Whether the caller does not want to wait.
-    pub fn nonblock(&self) -> bool {
-        // `SPLICE_F_NONBLOCK` of the user ABI.
-        self.flags & 2 != 0
     }
 }
 

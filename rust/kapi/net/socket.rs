@@ -263,6 +263,17 @@ impl Socket {
         Ok(ret as usize)
     }
 
+    /// Whether the file is in non-blocking mode, for calls that do not say it themselves.
+    pub fn is_nonblocking(&self) -> bool {
+        // SAFETY: The socket is open, and if it has a file, then that lives as long; its flags are
+        // read without a lock everywhere.
+        unsafe {
+            let file: *mut bindings::file = (*self.as_ptr()).file.cast();
+            !file.is_null()
+                && ptr::read_volatile(&raw const (*file).f_flags) & bindings::O_NONBLOCK != 0
+        }
+    }
+
     /// `splice_read` through our own `recvmsg`, with a copy.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ crate::scenarios!(
     splice_out,
     splice_socket_to_socket,
     splice_nonblock,
+    splice_while_connecting,
     splice_eof,
     splice_big,
     splice_errors,
@@ -141,6 +142,15 @@ fn splice_nonblock(t: &mut T) {
         &splice(s.raw(), w.raw(), 64, libc::SPLICE_F_NONBLOCK),
     );
     t.bytes("pipe", &get(&r, 8));
+}
+
+fn splice_while_connecting(t: &mut T) {
+    // That the socket does not wait is said by its file alone.
+    let a = t.black_hole();
+    let c = t.socket_with(libc::SOCK_NONBLOCK);
+    let (_r, w) = pipe();
+    t.res("connect", &sys::connect(c.raw(), &a));
+    t.res("splice", &splice(c.raw(), w.raw(), 64, 0));
 }
 
 fn splice_eof(t: &mut T) {
