@@ -34,6 +34,11 @@ void *rsmc_helper_socket_private_xchg(struct socket *sock, void *new)
 	return xchg(&SOCK_INODE(sock)->i_private, new);
 }
 
+void rsmc_helper_socket_set_owner(struct socket *sock, const struct sock *sk)
+{
+	SOCK_INODE(sock)->i_uid = sk_uid(sk);
+}
+
 void rsmc_helper_socket_set_ops(struct socket *sock, const struct proto_ops *ops)
 {
 	WRITE_ONCE(sock->ops, ops);

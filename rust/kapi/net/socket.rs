@@ -353,6 +353,8 @@ impl OwnedSocket {
         // is locked around the graft.
         unsafe {
             (*socket).ops = ops;
+            // The graft gives the sock the inode's owner, which is us.
+            bindings::socket_set_owner(socket, sk);
             bindings::lock_sock(sk);
             bindings::sock_graft(sk, socket);
             bindings::release_sock(sk);

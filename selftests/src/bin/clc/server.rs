@@ -33,6 +33,7 @@ st::points!(
     server_close_listener_midway,
     server_listener_destroyed,
     server_full_of_silent_clients,
+    server_owner_of_the_unaccepted,
 );
 
 const PORT: u16 = 6600;
@@ -474,6 +475,18 @@ fn server_listener_destroyed(t: &mut T) {
     alive(t, &l, &w, 3000);
 }
 
+/// Waits until no connection is in TCP's own queue: `tcpi_unacked` of a listener is their number.
+fn all_taken(l: &Fd) -> bool {
+    for _ in 0..300 {
+        let b = sys::getopt_raw(l.raw(), libc::IPPROTO_TCP, libc::TCP_INFO, 28);
+        if b.is_ok_and(|b| b.get(24..28) == Some(&[0; 4])) {
+            return true;
+        }
+        sys::sleep_ms(10);
+    }
+    false
+}
+
 fn server_full_of_silent_clients(t: &mut T) {
     // More connections than may wait for accept() together: the last one has its turn when those
     // before it have gone, and nobody calls accept() or poll() meanwhile.
@@ -484,18 +497,7 @@ fn server_full_of_silent_clients(t: &mut T) {
         return;
     }
     let mut v: Vec<Peer> = (0..2).map(|i| up(t, &wires[i], 2000 + i as u16)).collect();
-    // `tcpi_unacked` of a listener is how many wait in TCP's queue.
-    let waiting = || {
-        let b = sys::getopt_raw(l.raw(), libc::IPPROTO_TCP, libc::TCP_INFO, 28);
-        b.ok().and_then(|b| b.get(24..28).map(|n| n != [0; 4]))
-    };
-    for _ in 0..300 {
-        if waiting() == Some(false) {
-            break;
-        }
-        sys::sleep_ms(10);
-    }
-    t.is("TCP's queue is not empty", waiting(), Some(false));
+    t.check("TCP's queue is empty", all_taken(&l));
     let mut last = up(t, &wires[2], 2002);
     let want = send_declined(t, &mut last);
     for p in &mut v {
@@ -505,4 +507,36 @@ fn server_full_of_silent_clients(t: &mut T) {
         t.check("gone", sys::accept(l.raw()).is_ok());
     }
     program(t, &l, &mut last, &want);
+}
+
+fn server_owner_of_the_unaccepted(t: &mut T) {
+    // A connection whose handshake is under way belongs to the listener's owner, as those do that
+    // are in TCP's queue.
+    const OWNER: u32 = 1234;
+    let w = wire();
+    // SAFETY: no pointers. The socket is made by the owner, who may not do the rest.
+    t.is("become", unsafe { libc::seteuid(OWNER) }, 0);
+    let s = t.socket();
+    // SAFETY: no pointers.
+    t.is("return", unsafe { libc::seteuid(0) }, 0);
+    let a = match t.ip {
+        Ip::Mapped => addr::v4(t.ip, net::A4),
+        ip => wire_addr(false, ip),
+    };
+    sys::bind(s.raw(), &SocketAddr::new(a, PORT)).expect("bind");
+    sys::listen(s.raw(), 8).expect("listen");
+    let _silent = up(t, &w, 2000);
+    if smc(t) {
+        t.check("it is the family's", all_taken(&s));
+    }
+    let file = if t.ip == Ip::V4 { "tcp" } else { "tcp6" };
+    let text = std::fs::read_to_string(format!("/proc/self/net/{file}")).unwrap_or_default();
+    let (here, there) = (format!(":{PORT:04X}"), format!(":{:04X}", 2000));
+    let owners: Vec<u32> = text
+        .lines()
+        .map(|l| l.split_whitespace().collect::<Vec<_>>())
+        .filter(|f| f.len() > 7 && f[1].ends_with(&here) && f[2].ends_with(&there))
+        .filter_map(|f| f[7].parse().ok())
+        .collect();
+    t.is("owner", owners, vec![OWNER]);
 }
