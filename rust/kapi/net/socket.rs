@@ -371,9 +371,10 @@ impl OwnedSocket {
 
     fn take(&self) -> OwnedSock {
         let socket = self.0.as_ptr();
-        // SAFETY: We alone use the socket, and its `sk` is a sock we own. The waiters that remain
-        // are hooks, which `wake_up_pollfree` removes; the sock leaves the socket under its lock
-        // and `sk_callback_lock`, so no callback sees a half-made state.
+        // SAFETY: We alone use the socket, and its `sk` is a sock we own. TCP's callbacks read
+        // `sk_wq` under RCU alone and may still use the wait queue when it has left the sock: the
+        // socket is freed by RCU, like every inode. The waiters that remain are hooks, which
+        // `wake_up_pollfree` removes.
         unsafe {
             let sk: *mut bindings::sock = (*socket).sk.cast();
             bindings::sock_ungraft(socket);
