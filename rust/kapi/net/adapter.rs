@@ -107,6 +107,7 @@ impl<T: Overlay> Adapter<T> {
         let old =
             unsafe { bindings::socket_private_cmpxchg(socket.as_ptr(), ptr::null_mut(), raw) };
         if old.is_null() {
+            family::disown(socket);
             family::count(socket, 1);
             T::attached(&data, socket);
             return Ok(data);
@@ -138,6 +139,8 @@ impl<T: Overlay> Adapter<T> {
         if let Slot::Filled(data) = unsafe { Self::interpret(raw) } {
             family::count(socket, -1);
             T::release(data, socket);
+        } else {
+            family::disown(socket);
         }
         syn::forget(&socket.sock().lock());
         // SAFETY: The wait queue ends with the socket; hooks on it must leave.

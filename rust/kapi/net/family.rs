@@ -67,6 +67,42 @@ unsafe extern "C" fn refuse(
     errno::EAFNOSUPPORT.error().to_errno()
 }
 
+/// The creators of the registration, an array of [`tables::FAMILIES`].
+static CREATORS: Atomic<*mut bindings::proto> = Atomic::new(ptr::null_mut());
+
+/// TCP's `struct proto` of an address family's index.
+fn tcp_prot(v6: bool) -> *mut bindings::proto {
+    if v6 {
+        &raw mut bindings::tcpv6_prot
+    } else {
+        &raw mut bindings::tcp_prot
+    }
+}
+
+/// Makes TCP the creator of a socket's sock, if the overlay's own still is; see [`init`].
+///
+/// Called when a socket is used for the first time, or closed, whatever comes first, and only once.
+/// Before that it is neither connected nor listening, so nothing has copied the pointer.
+pub(crate) fn disown(socket: &Socket) {
+    let creators = CREATORS.load(Acquire);
+    if creators.is_null() {
+        return;
+    }
+    let sk = socket.sock().as_ptr();
+    // SAFETY: The sock is valid. The field changes only here.
+    let current = unsafe { ptr::read_volatile(&raw const (*sk).sk_prot_creator) };
+    let index = (0..tables::FAMILIES).find(|index| ptr::eq(creators.wrapping_add(*index), current));
+    if let Some(index) = index {
+        // SAFETY: As above. The reference is the one that `sk_prot_alloc` took for the creator; the
+        // socket holds another, by its operations table, until after its release.
+        unsafe {
+            let owner = (*current).owner;
+            ptr::write_volatile(&raw mut (*sk).sk_prot_creator, tcp_prot(index != 0));
+            bindings::module_put(owner);
+        }
+    }
+}
+
 static NAMES: Atomic<*mut Names> = Atomic::new(ptr::null_mut());
 /// The rows of `/proc/net/protocols` while they are registered: `tables::ROWS` of them.
 static ROWS: Atomic<*mut bindings::proto> = Atomic::new(ptr::null_mut());
@@ -143,17 +179,22 @@ impl<T: Overlay> Registration<T> {
 
     fn fill(&mut self, names: &'static Names, owner: *mut bindings::module) {
         // SAFETY: The fields are ours alone; TCP's tables are constant since boot. A creator shares
-        // TCP's slab, so a sock made with it can be freed as TCP's.
+        // TCP's slab, so a sock made with it can be freed as TCP's. Its owner keeps the module while
+        // `inet_create` works with what it has looked up: that holds nothing from the end of its
+        // RCU section until `sk_prot_alloc` takes this reference, or fails because the module is on
+        // its way out. (Between the two it only allocates; the kernel's own modules have that gap.)
         unsafe {
             let v4 = ptr::read(&raw const bindings::tcp_prot);
             let v6 = ptr::read(&raw const bindings::tcpv6_prot);
             let creators = self.creators.get().cast::<bindings::proto>();
             creators.write(bindings::proto {
                 init: Some(init::<false>),
+                owner,
                 ..v4
             });
             creators.add(1).write(bindings::proto {
                 init: Some(init::<true>),
+                owner,
                 ..v6
             });
             let Some(tables) = tables::get() else { return };
@@ -193,12 +234,13 @@ impl<T: Overlay> Registration<T> {
                 self.steps += 1;
             }
             ROWS.store(self.rows.get().cast(), Release);
+            CREATORS.store(self.creators.get().cast(), Release);
             to_result(bindings::sock_register(self.family.get()))?;
             self.steps += 1;
             let switches = self.switches.get().cast::<bindings::inet_protosw>();
-            bindings::inet_register_protosw(switches);
-            self.steps += 1;
             to_result(bindings::inet6_register_protosw(switches.add(1)))?;
+            self.steps += 1;
+            bindings::inet_register_protosw(switches);
             self.steps += 1;
         }
         Ok(())
@@ -208,20 +250,23 @@ impl<T: Overlay> Registration<T> {
 #[pinned_drop]
 impl<T: Overlay> PinnedDrop for Registration<T> {
     fn drop(self: Pin<&mut Self>) {
-        // SAFETY: Exactly what was registered is unregistered, in reverse order. The module is
-        // going away, so no socket of ours exists and none can be made any more afterwards:
-        // `inet_unregister_protosw` and `sock_unregister` wait for an RCU grace period.
+        // SAFETY: Exactly what was registered is unregistered, in reverse order. When the module is
+        // going away, no socket of ours exists, and none can be made any more: a reference to a
+        // module that goes is refused, and `inet_unregister_protosw` and `sock_unregister` wait for
+        // those who have seen what is unregistered. When loading fails, the last step that can
+        // fail in practice is `sock_register`, before which there is no way to make a socket.
         unsafe {
             let switches = self.switches.get().cast::<bindings::inet_protosw>();
             if self.steps >= 7 {
-                bindings::inet6_unregister_protosw(switches.add(1));
+                bindings::inet_unregister_protosw(switches);
             }
             if self.steps >= 6 {
-                bindings::inet_unregister_protosw(switches);
+                bindings::inet6_unregister_protosw(switches.add(1));
             }
             if self.steps >= 5 {
                 bindings::sock_unregister((*self.family.get()).family);
             }
+            CREATORS.store(ptr::null_mut(), Release);
             ROWS.store(ptr::null_mut(), Release);
             for index in (0..self.steps.min(4) as usize).rev() {
                 bindings::proto_unregister(self.rows.get().cast::<bindings::proto>().add(index));
@@ -231,23 +276,19 @@ impl<T: Overlay> PinnedDrop for Registration<T> {
     }
 }
 
-/// `init` of a creator: makes the new sock TCP's in every respect, then lets TCP initialise it.
+/// `init` of a creator: makes the new sock TCP's in every respect but one, then lets TCP initialise
+/// it. Its creator stays the overlay's, with the reference to the module, until the socket has one
+/// by its operations table, which it gets after this; [`disown`] ends that.
 ///
 /// # Safety
 ///
 /// Only called by the kernel, with the arguments that such a callback gets.
 unsafe extern "C" fn init<const V6: bool>(sk: *mut bindings::sock) -> ffi::c_int {
+    let prot = tcp_prot(V6);
     // SAFETY: `inet_create` calls this with a new sock that nobody else knows. The creator is a
-    // copy of the table installed here, with the same slab and owner, so the sock can be freed
-    // as if it had been made with it.
+    // copy of the table installed here, with the same slab, so the sock can be freed with either.
     unsafe {
-        let prot: *mut bindings::proto = if V6 {
-            &raw mut bindings::tcpv6_prot
-        } else {
-            &raw mut bindings::tcp_prot
-        };
         (*sk).__sk_common.skc_prot = prot;
-        (*sk).sk_prot_creator = prot;
         (*sk).sk_protocol = bindings::IPPROTO_TCP as u16;
         match (*prot).init {
             Some(init) => init(sk),
