@@ -79,10 +79,10 @@ static NAMES: family::Names = family::Names {
 /// What the loaded module holds. Fields are dropped in this order: first nobody can make sockets
 /// any more, then the work of those that existed ends, then the namespaces are left.
 struct Rsmc {
+    _family: Pin<KBox<family::Registration<overlay::Smc>>>,
     _netlink: Pin<KBox<genl::Registration<netlink::General>>>,
     _pnet: Pin<KBox<genl::Registration<netlink::Pnet>>>,
     _diag: Pin<KBox<diag::Registration<sock_diag::Diag>>>,
-    _family: Pin<KBox<family::Registration<overlay::Smc>>>,
     _devices: Client,
     _core: global::Guard<shared::Core>,
     _queue: queue::Registration,
@@ -97,12 +97,17 @@ impl Rsmc {
         let core = shared::CORE.install(hub.clone())?;
         let devices = Arc::new(shared::Devices(hub), GFP_KERNEL)?;
         let devices = Client::register(c"rsmc", devices)?;
+        let netlink = genl::Registration::new(module)?;
+        let pnet = genl::Registration::new(module)?;
+        let diag = diag::Registration::new(module)?;
+        // The last step: a socket made before a later one fails would hold a reference to the
+        // module, for which nobody waits.
         let family = family::Registration::new(module, &NAMES)?;
         Ok(Self {
-            _netlink: genl::Registration::new(module)?,
-            _pnet: genl::Registration::new(module)?,
-            _diag: diag::Registration::new(module)?,
             _family: family,
+            _netlink: netlink,
+            _pnet: pnet,
+            _diag: diag,
             _devices: devices,
             _core: core,
             _queue: queue,
