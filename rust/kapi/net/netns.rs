@@ -141,8 +141,9 @@ impl<T: PerNet> Registration<T> {
             ID.store(id, Release);
             // SAFETY: The namespace is being set up and alive.
             let state = T::new(unsafe { Net::from_raw(net) })?;
-            // SAFETY: The slot is one pointer wide and ours.
-            unsafe { *bindings::net_generic(net, id).cast() = state.into_foreign() };
+            // Files that `T::new` has made can be read already.
+            // SAFETY: The namespace is alive.
+            unsafe { slot(net, id) }.store(state.into_foreign(), Release);
             Ok(0)
         })
     }
@@ -163,13 +164,25 @@ impl<T: PerNet> Registration<T> {
     unsafe extern "C" fn exit(net: *mut bindings::net) {
         // SAFETY: The slot holds what `init` put there, and the namespace has no users any more.
         unsafe {
-            let slot: *mut *mut ffi::c_void = bindings::net_generic(net, ID.load(Acquire)).cast();
-            if !(*slot).is_null() {
-                drop(<Arc<T> as ForeignOwnable>::from_foreign(*slot));
-                *slot = ptr::null_mut();
+            let slot = slot(net, ID.load(Acquire));
+            let raw = slot.load(Relaxed);
+            if !raw.is_null() {
+                slot.store(ptr::null_mut(), Relaxed);
+                drop(<Arc<T> as ForeignOwnable>::from_foreign(raw));
             }
         }
     }
+}
+
+/// The pointer of a namespace that belongs to the registration `id`.
+///
+/// # Safety
+///
+/// The namespace lives during `'a`, and `id` is registered.
+unsafe fn slot<'a>(net: *mut bindings::net, id: u32) -> &'a Atomic<*mut ffi::c_void> {
+    // SAFETY: What the core gives out for `id` is as large as registered: one pointer. It is only
+    // used as this atomic.
+    unsafe { Atomic::from_ptr(bindings::net_generic(net, id).cast()) }
 }
 
 static PENDING: Atomic<*mut ffi::c_uint> = Atomic::new(ptr::null_mut());
@@ -193,7 +206,7 @@ pub(crate) fn of_net<T: PerNet>(net: &Net) -> Option<Arc<T>> {
     // SAFETY: The slot of a living namespace holds null or what `init` put there, which is of the
     // type that is registered, and that is `T`.
     unsafe {
-        let raw: *mut ffi::c_void = *bindings::net_generic(net.as_ptr(), id).cast();
+        let raw = slot(net.as_ptr(), id).load(Acquire);
         if raw.is_null() {
             return None;
         }
