@@ -329,6 +329,21 @@ void *rsmc_helper_skb_network_header(const struct sk_buff *skb)
 	return skb_network_header(skb);
 }
 
+bool rsmc_helper_skb_carries_tcp4(const struct sk_buff *skb)
+{
+	return ip_hdr(skb)->protocol == IPPROTO_TCP;
+}
+
+bool rsmc_helper_skb_carries_tcp6(const struct sk_buff *skb)
+{
+	int start = skb_network_offset(skb) + sizeof(struct ipv6hdr);
+	u8 next = ipv6_hdr(skb)->nexthdr;
+	__be16 fragment;
+
+	start = ipv6_skip_exthdr(skb, start, &next, &fragment);
+	return next == IPPROTO_TCP && start == skb_transport_offset(skb);
+}
+
 int rsmc_helper_skb_tailroom(const struct sk_buff *skb)
 {
 	return skb_tailroom(skb);

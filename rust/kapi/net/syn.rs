@@ -418,12 +418,25 @@ unsafe fn offer<P: Policy, const V6: bool>(skb: *mut bindings::sk_buff) -> Optio
     if sk.is_null() {
         return None;
     }
+    // A tunnel's packet keeps the socket of what is inside, and comes by again with other headers.
+    // SAFETY: Netfilter passes packets with a linear network header.
+    let tcp = unsafe {
+        if V6 {
+            bindings::skb_carries_tcp6(skb)
+        } else {
+            bindings::skb_carries_tcp4(skb)
+        }
+    };
+    if !tcp {
+        return None;
+    }
     let sk: *mut bindings::sock = sk.cast();
     // SAFETY: Full sockets and request sockets alike begin with `sock_common`.
     let state =
         unsafe { ptr::read_volatile(&raw const (*sk.cast::<bindings::sock_common>()).skc_state) };
     let bytes = if state == bindings::TCP_SYN_SENT as u8 {
-        // SAFETY: A socket in this state is a full TCP socket.
+        // SAFETY: The state is no request's or TIME_WAIT's, thus this is a full socket. (Of another
+        // protocol perhaps; then its `struct socket` does not run on our tables.)
         let socket = unsafe { ptr::read_volatile(&raw const (*sk).sk_socket) };
         // SAFETY: A `struct socket` is freed an RCU grace period after it was orphaned.
         if !unsafe { tables::is_active(socket) } {
