@@ -24,7 +24,10 @@ use kernel::{
     error::to_result,
     ffi,
     prelude::*,
-    sync::atomic::{Acquire, Atomic, Full, Release},
+    sync::{
+        atomic::{Acquire, Atomic, Full, Release},
+        barrier::smp_rmb, //
+    },
     time::{delay::fsleep, Delta}, //
 };
 use smc_bindings as bindings;
@@ -266,6 +269,57 @@ unsafe fn saved_options<'a>(saved: *const bindings::saved_syn) -> Option<&'a [u8
     }
 }
 
+/// Copies the options of the SYN that a request came from, as long as the request keeps it; returns
+/// how many bytes that is.
+///
+/// A SYN-ACK may be repeated (for a second SYN) while another CPU makes the request a connection,
+/// which takes the copy of the SYN over, and a third closes the listener, which frees it at once.
+/// So the pointer is looked at again after each step: what was read while it stood is genuine, and
+/// anything else is thrown away. (A repeated SYN-ACK without the option does no harm then: the client
+/// has had the first one.) That leaves reads of at most 60 bytes of a kmalloc object that was freed
+/// since, at an offset that is within it, by a CPU that was held up in the midst of this function for
+/// as long as an accept queue takes to be emptied. TCP's own reader for BPF has the same gap.
+///
+/// # Safety
+///
+/// `req` is a TCP request that lives during the call.
+unsafe fn copy_offered(
+    req: *mut bindings::request_sock,
+    to: &mut [u8; TCP_OPTIONS_MAX],
+) -> Option<usize> {
+    // SAFETY: The request is alive.
+    let load = || unsafe { ptr::read_volatile(&raw const (*req).saved_syn) };
+    let saved = load();
+    if saved.is_null() {
+        return None;
+    }
+    // SAFETY: Memory of the kernel's heap, whatever is in it by now; only integers are read.
+    let [mac, network, tcp] = unsafe {
+        [
+            ptr::read_volatile(&raw const (*saved).mac_hdrlen),
+            ptr::read_volatile(&raw const (*saved).network_hdrlen),
+            ptr::read_volatile(&raw const (*saved).tcp_hdrlen),
+        ]
+    };
+    smp_rmb();
+    if !ptr::eq(load(), saved) {
+        return None;
+    }
+    let skip = (mac as usize).checked_add(network as usize)?;
+    let len = (tcp as usize).checked_sub(TCP_HEADER)?;
+    let to = to.get_mut(..len)?;
+    for (at, byte) in to.iter_mut().enumerate() {
+        // SAFETY: The lengths are those with which TCP filled `data`, so this is within the object;
+        // the rest as above.
+        *byte = unsafe {
+            let data = (*saved).data.as_ptr().add(skip + TCP_HEADER);
+            ptr::read_volatile(data.add(at))
+        };
+    }
+    smp_rmb();
+    ptr::eq(load(), saved).then_some(len)
+}
+
 // ---------------------------------------------------------------------------------------------
 // Outgoing packets.
 
@@ -467,14 +521,10 @@ unsafe fn offer<P: Policy, const V6: bool>(skb: *mut bindings::sk_buff) -> Optio
         if header.flags() & (FLAG_SYN | FLAG_ACK) != FLAG_SYN | FLAG_ACK {
             return None;
         }
-        // SAFETY: The request is alive.
-        let saved = unsafe { ptr::read_volatile(&raw const (*req).saved_syn) };
-        // SAFETY: The copy lives until the request becomes a connection, which takes it over. Should
-        // that happen now, while a SYN-ACK is being repeated for a second SYN, `drop_saved_syn`
-        // frees it after this RCU section. (For a listener whose user asked for SYNs TCP frees it,
-        // when accept() has handed the connection out and the user has fetched the copy or closed
-        // it; TCP's own BPF options read it in this place, too.)
-        let syn = unsafe { saved_options(saved) }?;
+        let mut options = [0; TCP_OPTIONS_MAX];
+        // SAFETY: The request is alive, as long as the packet.
+        let len = unsafe { copy_offered(req, &mut options) }?;
+        let syn = options.get(..len)?;
         P::syn_ack(syn, header.options())?
     } else {
         return None;
