@@ -201,8 +201,8 @@ unsafe extern "C" fn answer_arrived(sk: *mut bindings::sock, skb: *const binding
         if !syn_ack || decide == 0 {
             return false;
         }
-        // SAFETY: A nonzero `ACCEPTED` is a function pointer stored by `Hooks::set_policy`, and the
-        // module that holds the function is alive while one of its sockets is.
+        // SAFETY: A nonzero `ACCEPTED` is a function pointer of this type stored by `Hooks::new`,
+        // and the module that holds the function is alive while one of its sockets is.
         let decide: fn(&[u8]) -> bool = unsafe { core::mem::transmute(decide) };
         decide(header.options())
     });
@@ -466,8 +466,7 @@ unsafe extern "C" fn local_out<P: Policy, const V6: bool>(
 /// `skb` is a packet on its way through LOCAL_OUT, in an RCU section.
 #[inline]
 unsafe fn offer<P: Policy, const V6: bool>(skb: *mut bindings::sk_buff) -> Option<()> {
-    // SAFETY: `skb` is valid; `sk` is set for packets of sockets, and the socket lives as long as
-    // the packet.
+    // SAFETY: `skb` is valid; `sk` is set for packets of sockets, and then has a reference.
     let sk = unsafe { (*skb).sk };
     if sk.is_null() {
         return None;
