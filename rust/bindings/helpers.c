@@ -404,9 +404,9 @@ void rsmc_helper_nla_nest_end(struct sk_buff *skb, struct nlattr *start)
 	nla_nest_end(skb, start);
 }
 
-struct sk_buff *rsmc_helper_nlmsg_new(void)
+struct sk_buff *rsmc_helper_nlmsg_new(unsigned int factor)
 {
-	return nlmsg_new(NLMSG_DEFAULT_SIZE, GFP_KERNEL);
+	return nlmsg_new(factor * NLMSG_DEFAULT_SIZE, GFP_KERNEL);
 }
 
 void rsmc_helper_nlmsg_discard(struct sk_buff *skb)

@@ -85,6 +85,8 @@ unsafe impl<T: Family> Send for Registration<T> {}
 // SAFETY: There is nothing to do with a shared reference.
 unsafe impl<T: Family> Sync for Registration<T> {}
 
+/// How many times longer than usual (a page, or two) the reply to one request may be.
+const MAX_FACTOR: u32 = 16;
 /// Length of `struct genlmsghdr`.
 const GENERIC_HEADER: usize = 4;
 
@@ -200,31 +202,54 @@ impl<T: Family> Registration<T> {
                     &*(*info).nlhdr,
                 )
             };
-            // SAFETY: Allocates a message.
-            let reply = unsafe { bindings::nlmsg_new() };
-            if reply.is_null() {
-                return Err(ENOMEM);
-            }
-            let generic = Some([command, T::VERSION, 0, 0]);
-            // SAFETY: The new message is ours, and the request is the caller's.
-            let mut answer = unsafe { Answer::new(reply, skb, nlh, generic) };
-            let mut position = Position::default();
-            let listed = T::list(net, command, Some(&attributes), &mut position, &mut answer)
-                .or_else(|err| match answer.is_used() && err == EMSGSIZE {
-                    // As much as fits is the answer.
-                    true => Ok(()),
-                    false => Err(err),
-                })
-                .and_then(|()| answer.done());
-            if let Err(err) = listed {
-                // SAFETY: The message is ours and nobody else has it.
-                unsafe { bindings::nlmsg_discard(reply) };
-                return Err(err);
-            }
+            // Twice as large, and so on, until all of it fits.
+            let mut factor = 1;
+            let reply = loop {
+                // SAFETY: As above; the request is the caller's during the call.
+                match unsafe { Self::reply(skb, nlh, net, command, &attributes, factor) } {
+                    Err(err) if err == EMSGSIZE && factor < MAX_FACTOR => {
+                        factor = factor.saturating_mul(2);
+                    }
+                    reply => break reply?,
+                }
+            };
             // SAFETY: The message is complete; the function takes it over.
             to_result(unsafe { bindings::genlmsg_reply(reply, info) })?;
             Ok(0)
         })
+    }
+
+    /// What [`Family::list`] says to a request, as one message of at most `factor` times the usual
+    /// length. The caller owns it.
+    ///
+    /// # Safety
+    ///
+    /// `skb` is a netlink request, and `nlh` its header.
+    unsafe fn reply(
+        skb: *mut bindings::sk_buff,
+        nlh: &bindings::nlmsghdr,
+        net: &Net,
+        command: u8,
+        attributes: &Attributes<'_>,
+        factor: u32,
+    ) -> Result<*mut bindings::sk_buff> {
+        // SAFETY: Allocates a message.
+        let reply = unsafe { bindings::nlmsg_new(factor) };
+        if reply.is_null() {
+            return Err(ENOMEM);
+        }
+        let generic = Some([command, T::VERSION, 0, 0]);
+        // SAFETY: The new message is ours, and the request is the caller's.
+        let mut answer = unsafe { Answer::new(reply, skb, nlh, generic) };
+        let mut position = Position::default();
+        let listed = T::list(net, command, Some(attributes), &mut position, &mut answer)
+            .and_then(|()| answer.done());
+        if let Err(err) = listed {
+            // SAFETY: The message is ours and nobody else has it.
+            unsafe { bindings::nlmsg_discard(reply) };
+            return Err(err);
+        }
+        Ok(reply)
     }
 
     /// # Safety
