@@ -11,6 +11,8 @@ pub const SYN: u8 = 2;
 pub const RST: u8 = 4;
 /// See [`FIN`].
 pub const PSH: u8 = 8;
+/// Flag: the last byte is urgent.
+pub const URG: u8 = 0x20;
 /// See [`FIN`].
 pub const ACK: u8 = 16;
 
@@ -153,7 +155,9 @@ pub fn build(mac_src: [u8; 6], mac_dst: [u8; 6], s: &Seg) -> Vec<u8> {
     tcp.extend(s.ack.to_be_bytes());
     tcp.extend([((20 + opts.len()) as u8 / 4) << 4, s.flags]);
     tcp.extend(s.win.to_be_bytes());
-    tcp.extend([0, 0, 0, 0]);
+    tcp.extend([0, 0]);
+    let urgent = if s.flags & URG != 0 { s.data.len() } else { 0 };
+    tcp.extend((urgent as u16).to_be_bytes());
     tcp.extend(&opts);
     tcp.extend(&s.data);
     let c = !sum(pseudo(&s.src.ip(), &s.dst.ip(), tcp.len()), &tcp) as u16;

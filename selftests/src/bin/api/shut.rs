@@ -74,6 +74,9 @@ fn shut_errors(t: &mut T) {
     t.res("bad how", &sys::shutdown(c.raw(), 3));
     t.res("negative", &sys::shutdown(c.raw(), -1));
     t.res("bad descriptor", &sys::shutdown(-1, 1));
+    let (l, a) = t.listener();
+    t.res("listener, bad how", &sys::shutdown(l.raw(), 5));
+    let (_c, _s) = t.pair_on(&l, &a);
 }
 
 fn shut_wr_keeps_receiving(t: &mut T) {

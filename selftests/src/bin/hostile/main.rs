@@ -6,6 +6,7 @@
 //!
 //! `hostile [--family inet,smc] [--ip v4,v6] [PREFIX..]`  Needs `rdma_rxe` and `/usr/bin/rdma`.
 
+mod attempts;
 mod cdc;
 mod honest;
 mod host;
@@ -50,7 +51,14 @@ macro_rules! both {
 
 fn main() {
     st::point::main(
-        &[cdc::LIST, llc::LIST, link::LIST, setup::LIST, worlds::LIST],
+        &[
+            cdc::LIST,
+            llc::LIST,
+            link::LIST,
+            setup::LIST,
+            attempts::LIST,
+            worlds::LIST,
+        ],
         4,
     );
 }

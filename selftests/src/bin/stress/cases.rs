@@ -2,6 +2,7 @@
 //! What the client does.
 
 use crate::data;
+use crate::edges;
 use crate::server::{self, Report};
 use crate::Context;
 use st::errno::Errno;
@@ -26,6 +27,10 @@ pub const CASES: &[(&str, Case)] = &[
     ("flags", data::flags),
     ("partial", data::partial),
     ("timeouts", data::timeouts),
+    ("error_queue", edges::error_queue),
+    ("bad_memory", edges::bad_memory),
+    ("low_water", edges::low_water),
+    ("disconnects", edges::disconnects),
     ("half_close_client", half_close_client),
     ("half_close_server", half_close_server),
     ("urgent_at_wrap", urgent_at_wrap),

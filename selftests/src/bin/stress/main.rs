@@ -10,6 +10,7 @@
 
 mod cases;
 mod data;
+mod edges;
 mod server;
 
 use st::args::Args;
