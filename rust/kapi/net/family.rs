@@ -79,7 +79,7 @@ fn tcp_prot(v6: bool) -> *mut bindings::proto {
     }
 }
 
-/// Makes TCP the creator of a socket's sock, if the overlay's own still is; see [`init`].
+/// Makes TCP the creator of a socket's sock, if the overlay's own still is; see [`init()`].
 ///
 /// Called when a socket is used for the first time, or closed, whatever comes first, and only once.
 /// Before that it is neither connected nor listening, so nothing has copied the pointer.
