@@ -282,7 +282,8 @@ impl Device {
     /// State and MTU of `port`, as they were after the last event of the device. May sleep.
     ///
     /// Drivers take the lock of all network configuration for this; so they are not asked again and
-    /// again. The MTU of the net device may have changed without an event.
+    /// again, but for a port that is not active: the event that it has become so comes late, and is
+    /// lost without memory. The MTU of the net device may have changed without an event.
     ///
     /// # Errors
     ///
@@ -297,7 +298,7 @@ impl Device {
         let info = self.query_port(port)?;
         let mut ports = self.ports.lock();
         if let Some(place) = ports.get_mut(place) {
-            if self.events.load(Relaxed) == before {
+            if self.events.load(Relaxed) == before && info.state == PortState::Active {
                 *place = Some(info);
             }
         }
