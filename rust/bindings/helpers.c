@@ -454,6 +454,18 @@ u32 rsmc_helper_sk_uid_for(const struct sock *sk, const struct sk_buff *request)
 	return from_kuid_munged(sk_user_ns(NETLINK_CB(request).sk), sk_uid(sk));
 }
 
+/* asm/barrier.h: the names in the kernel crate differ by version. */
+
+void rsmc_helper_full_memory_barrier(void)
+{
+	smp_mb();
+}
+
+void rsmc_helper_read_memory_barrier(void)
+{
+	smp_rmb();
+}
+
 /* linux/wait.h */
 
 void rsmc_helper_init_wait_woken(struct wait_queue_entry *entry)

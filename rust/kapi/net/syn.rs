@@ -24,10 +24,7 @@ use kernel::{
     error::to_result,
     ffi,
     prelude::*,
-    sync::{
-        atomic::{Acquire, Atomic, Full, Release},
-        barrier::smp_rmb, //
-    },
+    sync::atomic::{Acquire, Atomic, Full, Release},
     time::{delay::fsleep, Delta}, //
 };
 use smc_bindings as bindings;
@@ -301,7 +298,8 @@ unsafe fn copy_offered(
             ptr::read_volatile(&raw const (*saved).tcp_hdrlen),
         ]
     };
-    smp_rmb();
+    // SAFETY: No preconditions.
+    unsafe { bindings::read_memory_barrier() };
     if !ptr::eq(load(), saved) {
         return None;
     }
@@ -316,7 +314,8 @@ unsafe fn copy_offered(
             ptr::read_volatile(data.add(at))
         };
     }
-    smp_rmb();
+    // SAFETY: No preconditions.
+    unsafe { bindings::read_memory_barrier() };
     ptr::eq(load(), saved).then_some(len)
 }
 

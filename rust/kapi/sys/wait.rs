@@ -4,7 +4,7 @@
 
 use crate::net::{sock::Sock, socket::Socket};
 use core::mem::MaybeUninit;
-use kernel::{ffi, prelude::*, sync::barrier::smp_mb};
+use kernel::{ffi, prelude::*};
 use smc_bindings as bindings;
 
 /// Whether a wake-up for one is enough for all.
@@ -50,7 +50,8 @@ pub fn until(
     // The entry is seen by whoever makes `condition` true after it has been looked at: wake-ups leave
     // an empty queue alone, which they look at without its lock, after a full barrier
     // (`wq_has_sleeper`); this is the other one.
-    smp_mb();
+    // SAFETY: No preconditions.
+    unsafe { bindings::full_memory_barrier() };
     let result = loop {
         if condition() {
             break Ok(timeout);
