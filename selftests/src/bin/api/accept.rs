@@ -88,8 +88,8 @@ fn accept_timeout(t: &mut T) {
 
 fn accept_interrupted(t: &mut T) {
     let (l, a) = t.listener();
-    crate::connect::alarm_once(100, false);
     let t0 = Instant::now();
+    crate::connect::alarm_once(100, false);
     t.ok("accept", &sys::accept(l.raw()));
     t.took("time", t0, 100);
     // With SA_RESTART it goes on, and a client that comes later is taken.

@@ -265,8 +265,8 @@ pub fn alarm_twice(ms: i64) {
 fn connect_interrupted(t: &mut T) {
     let a = t.black_hole();
     let s = t.socket();
-    alarm_once(100, false);
     let t0 = Instant::now();
+    alarm_once(100, false);
     t.res("connect", &sys::connect(s.raw(), &a));
     t.took("time", t0, 100);
     alarm_once(100, false);

@@ -269,8 +269,8 @@ fn until_error(fd: i32, b: &[u8]) -> String {
 
 fn data_interrupted(t: &mut T) {
     let (c, s) = t.pair();
-    crate::connect::alarm_once(100, false);
     let t0 = Instant::now();
+    crate::connect::alarm_once(100, false);
     t.bytes("recv", &sys::recv_vec(s.raw(), 8, 0));
     t.took("time", t0, 100);
     crate::connect::alarm_once(60, true);
