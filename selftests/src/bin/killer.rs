@@ -71,13 +71,13 @@ fn client(t: &T, then: fn(&Fd)) -> i32 {
 
 /// A child that listens on the kernel's end, accepts for ever and does `then` with each.
 fn server(t: &T, then: fn(&Fd)) -> i32 {
-    let on = at(t, false);
-    let pid = child::spawn(|| {
-        let l = t.socket();
-        let _ = sys::set_timeo(l.raw(), libc::SO_RCVTIMEO, 0);
-        let _ = sys::setopt(l.raw(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
-        sys::bind(l.raw(), &on).expect("bind");
-        sys::listen(l.raw(), 64).expect("listen");
+    let l = t.socket();
+    let _ = sys::set_timeo(l.raw(), libc::SO_RCVTIMEO, 0);
+    let _ = sys::setopt(l.raw(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
+    sys::bind(l.raw(), &at(t, false)).expect("bind");
+    sys::listen(l.raw(), 64).expect("listen");
+    // The child's copy is the only one when this function returns.
+    child::spawn(|| {
         let mut v = Vec::new();
         loop {
             match sys::accept(l.raw()) {
@@ -88,9 +88,7 @@ fn server(t: &T, then: fn(&Fd)) -> i32 {
                 Err(e) => return e.0, // no TCP listener does that; the errno shows in the report
             }
         }
-    });
-    sys::sleep_ms(100);
-    pid
+    })
 }
 
 fn end(t: &mut T, before: Option<i64>) {

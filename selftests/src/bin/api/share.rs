@@ -68,14 +68,16 @@ fn share_fork_listener(t: &mut T) {
 
 fn share_fork_close_order(t: &mut T) {
     let (c, s) = t.pair();
+    let (here, there) = unix_pair();
     let pid = child::spawn(|| {
-        sys::sleep_ms(150);
+        let _ = sys::recv_vec(there.raw(), 1, 0);
         0
     });
     // The child's copy keeps the connection open.
     drop(s);
     sys::sleep_ms(30);
     t.polled("still open", c.raw());
+    let _ = sys::send(here.raw(), b"x", 0);
     t.rec("child", format!("{:?}", child::reap(pid, 0)));
     t.poll_for("closed", c.raw(), libc::POLLRDHUP);
 }

@@ -241,7 +241,7 @@ fn lengths(t: &mut T, h: &mut Host) {
             h.rc.send(&m);
         }
     }
-    t.is("all taken", h.rc.flush(5000), st::rcpeer::Fate::Acked);
+    t.is("all taken", h.rc.flush(15_000), st::rcpeer::Fate::Acked);
     c.lives(t, &h.rc, "after all lengths");
     // More than any message of the protocol: the link may end, but then it ends.
     h.rc.send(&vec![0xfe; 5000]);
@@ -253,7 +253,7 @@ fn overrun(t: &mut T, h: &mut Host) {
     let Some(mut c) = h.open(t) else { return };
     let size = c.they.bytes();
     c.write(&h.rc, &vec![1; size as usize]);
-    t.is("full ring", h.rc.flush(3000), st::rcpeer::Fate::Acked);
+    t.is("full ring", h.rc.flush(15_000), st::rcpeer::Fate::Acked);
     t.is("it lives", c.ended(200), crate::host::End::Lives);
     c.write(&h.rc, b"one too many");
     let _ = h.rc.flush(1000);

@@ -279,11 +279,11 @@ fn program_killed(t: &mut T, h: &mut Host) {
     for i in 0..50u64 {
         h.rc.write(they.start() + i * 10, they.rkey, b"late bytes");
     }
-    t.is("taken", h.rc.flush(3000), Fate::Acked);
+    t.is("taken", h.rc.flush(15_000), Fate::Acked);
     tcp.send_rst();
     for i in 0..50u64 {
         h.rc.write(they.start() + i * 10, they.rkey, b"late bytes");
     }
-    t.is("taken", h.rc.flush(3000), Fate::Acked);
+    t.is("taken", h.rc.flush(15_000), Fate::Acked);
     b.lives(t, &h.rc, "the other");
 }

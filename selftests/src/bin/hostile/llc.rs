@@ -27,7 +27,7 @@ crate::both!(
 
 /// Everything must have been taken, and the connection must work.
 fn unharmed(t: &mut T, h: &mut Host, c: &mut crate::host::Conn<'_>, what: &str) {
-    t.is(&format!("{what}: taken"), h.rc.flush(5000), Fate::Acked);
+    t.is(&format!("{what}: taken"), h.rc.flush(15_000), Fate::Acked);
     c.lives(t, &h.rc, what);
 }
 
@@ -60,7 +60,7 @@ fn wrong_lengths(t: &mut T, h: &mut Host) {
                 h.rc.send(&m);
             }
         }
-        t.is("taken", h.rc.flush(5000), Fate::Acked);
+        t.is("taken", h.rc.flush(15_000), Fate::Acked);
         h.rc.drain();
     }
     unharmed(t, h, &mut c, "all lengths");
