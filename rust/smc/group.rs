@@ -440,9 +440,7 @@ impl LinkGroup {
             last: Some(frame), ..
         } = todo
         {
-            self.send_llc(frame);
-            // Best effort: give it a moment to leave.
-            kernel::time::delay::fsleep(kernel::time::Delta::from_millis(5));
+            self.send_last(frame);
         }
         if self.ended.xchg(1, Full) != 0 {
             return;

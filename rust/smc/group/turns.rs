@@ -31,6 +31,9 @@ const LLC_WAITING: usize = 16;
 /// How long a registration waits for the queue to become empty, in milliseconds. A peer that is not
 /// ready to receive can hold up a chain for ever.
 const IDLE_WAIT_MS: u32 = 5_000;
+/// How long the end of a group waits until the peer has been told, in milliseconds. One that is not
+/// told notices when it next sends.
+const LAST_WAIT_MS: u32 = 250;
 /// Words of a bit for each connection.
 const WORDS: u8 = 4;
 
@@ -163,6 +166,22 @@ impl LinkGroup {
         self.turns.lock().held = Held::Nobody;
         self.send();
         result
+    }
+
+    /// Sends the group's last message and waits until the peer has it, but not for long. Sleeps.
+    pub(super) fn send_last(self: &Arc<Self>, frame: Frame) {
+        let Some(channel) = self.channel() else {
+            return;
+        };
+        self.turns.lock().held = Held::Conns;
+        self.send_llc(frame);
+        for _ in 0..LAST_WAIT_MS {
+            let waits = !self.turns.lock().llc.is_empty();
+            if (!waits && channel.is_idle()) || self.broken.load(Relaxed) != 0 {
+                return;
+            }
+            fsleep(Delta::from_millis(1));
+        }
     }
 
     fn hold_if_idle(&self, channel: &Channel<LinkGroup>) -> bool {

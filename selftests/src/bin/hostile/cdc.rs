@@ -307,6 +307,8 @@ fn spoils_buffers(t: &mut T, h: &mut Host) {
         c.dead(t, &format!("connection {n}"));
     }
     bystander.lives(t, &h.rc, "bystander");
+    // The last one's buffer is given back by a worker.
+    sys::sleep_ms(500 * st::guest::slow());
     h.me.qpn += 0x1000;
     let other = Rc::new(h.ip, h.me.qpn, h.me.psn);
     let old = std::mem::replace(&mut h.rc, other);
