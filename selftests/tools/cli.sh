@@ -5,7 +5,7 @@
 # (what only rsmc has is skipped then).
 . "$RSMC_SELFTESTS/lib.sh"
 
-ktap_plan 42
+ktap_plan 48
 in_tree=
 grep -q '^smc ' /proc/modules && in_tree=1
 cd "$TMPDIR" || exit 1
@@ -84,6 +84,18 @@ else
 	is addresses_v6 "$(ns a rsmc ss --json --dport 7003 | field 'it[0]["local"]["address"], it[0]["remote"]["address"]')" \
 		"('$RSMC_ADDR6', '$RSMC_PEER_ADDR6')"
 fi
+
+# Bytes of a fallen back connection are TCP's, found by its addresses. There was no SMC handshake with 7001.
+if [ -n "$in_tree" ]; then
+	skip bytes "the in-tree module does not tell addresses of IPPROTO_SMC sockets"
+else
+	is bytes "$(ns a rsmc ss --json --dport 7001 | field 'it[0]["bytes"]["received"], it[0]["bytes"]["sent"]')" "(1, 0)"
+fi
+is filter_address "$(ns a rsmc ss --json --dst fd77::/16 | field '[s["remote"]["port"] for s in it]')" "[7003]"
+is filter_reason "$(ns a rsmc ss --json --reason PEERNOSMC | field 'len(it)')" 1
+is filter_process "$(ns a rsmc ss --json --process python3 | field 'len(it)')" 3
+is filter_other_process "$(ns a rsmc ss --json --process python)" "[]"
+is watch_prints_lines "$(ns a rsmc ss --json --watch=0.1 --count 3 | grep -c '^\[{')" 3
 
 is why_client "$(ns a rsmc why --json | field 'it["fallback_client"], it["fallback_server"]')" "(3, 0)"
 is why_plain_server "$(ns a rsmc why --json | field '[r["count"] for r in it["reasons"] if r["name"] == "PEERNOSMC"]')" "[1]"

@@ -67,7 +67,7 @@ gid() {
 server=$RSMC_PEER_ADDR
 [ "$RSMC_ROLE" = client ] || server=$RSMC_ADDR
 
-ktap_plan 10
+ktap_plan 12
 [ -z "$in_tree" ] || rsmc ueid add RSMC-DEFAULT
 is no_group_yet "$(rsmc link --json)" "[]"
 mkfifo hold
@@ -96,6 +96,12 @@ is peer_host "$(field 'bool(it[0]["peer_host"])' <links)" True
 [ "$RSMC_ROLE" = server ] && bytes="0 tx_prod 1 sent 1" role=1 || bytes="1 tx_prod 0 sent 0" role=0
 one="True (65536, 65536, 65536) rx_prod $bytes rxe0 1 $(gid "$RSMC_ADDR") $(gid "$RSMC_PEER_ADDR") $role"
 is sock_diag "$(python3 diag.py)" "$(printf '%s\n%s\n%s' "$one" "$one" "$one")"
+rsmc ss -e | sed 's/^/# /'
+rsmc ss --json --mode smcr >sockets
+[ "$RSMC_ROLE" = server ] && bytes="(0, 1)" || bytes="(1, 0)"
+is bytes "$(field '{(s["bytes"]["received"], s["bytes"]["sent"]) for s in it}' <sockets)" "{$bytes}"
+is socket_link "$(field '{(s["link"]["device"], s["link"]["role"], s["buffers"]["receive"]) for s in it}' <sockets)" \
+	"{('rxe0', '$RSMC_ROLE', 65536)}"
 rsmc dev | sed 's/^/# /'
 is device "$(rsmc dev --json | field '[(p["device"], p["port"], p["active"], p["links"], p["ifindex"]) for p in it]')" \
 	"[('rxe0', 1, True, 1, $(cat "/sys/class/net/$RSMC_DEV/ifindex"))]"

@@ -21,5 +21,7 @@ pub mod run;
 pub mod ss;
 pub mod stats;
 pub mod table;
+pub mod tcp;
 pub mod ueid;
+pub mod watch;
 pub mod why;

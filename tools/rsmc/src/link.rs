@@ -164,7 +164,7 @@ fn link(attributes: &[Attribute<'_>]) -> Link {
 }
 
 /// A GID as the address that it is for RoCE version 2.
-fn address(gid: &str) -> String {
+pub(crate) fn address(gid: &str) -> String {
     match gid.parse::<Ipv6Addr>() {
         Ok(gid) => gid.to_canonical().to_string(),
         Err(_) => gid.to_string(),

@@ -39,6 +39,23 @@ pub fn name(code: u32) -> &'static str {
     }
 }
 
+/// The code that a user named: by its short name, or in hexadecimal digits.
+///
+/// # Errors
+/// A line that says what is expected.
+pub fn from_text(text: &str) -> Result<u32, String> {
+    let named = Reason::ALL
+        .iter()
+        .find(|reason| reason.name().eq_ignore_ascii_case(text));
+    if let Some(reason) = named {
+        return Ok(reason.code());
+    }
+    let digits = text.trim_start_matches("0x");
+    u32::from_str_radix(digits, 16).map_err(|_| {
+        "no such reason: a name such as PEERNOSMC, or a code such as 0x03010000".to_string()
+    })
+}
+
 /// A code in one sentence without a full stop.
 pub fn text(code: u32) -> String {
     match Reason::from_code(code) {
@@ -122,6 +139,14 @@ mod tests {
         assert_eq!(text(0), "No reason was given");
         assert_eq!(name(0), "NONE");
         assert_eq!(text(0x1234), "Unknown reason 0x00001234");
+    }
+
+    #[test]
+    fn codes_by_name_or_number() {
+        assert_eq!(from_text("peernosmc"), Ok(0x0301_0000));
+        assert_eq!(from_text("0x03030000"), Ok(0x0303_0000));
+        assert_eq!(from_text("03030000"), Ok(0x0303_0000));
+        assert!(from_text("nothing").is_err() && from_text("").is_err());
     }
 
     #[test]

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Sockets as sock_diag reports them: `struct smc_diag_msg` and its attributes (`<linux/smc_diag.h>`).
 
+pub mod connection;
+
 use crate::error::{Error, Result};
 use crate::netlink::socket::Netlink;
 use crate::netlink::wire::{self, Request};
+use connection::{Connection, DmbInfo, LinkInfo};
 use rustix::io::Errno;
 use rustix::net::netlink;
 use std::fmt;
@@ -19,6 +22,11 @@ const AF_INET6: u8 = 10;
 const REQUEST_SIZE: usize = 52;
 /// `sizeof(struct smc_diag_msg)`; attributes follow.
 const MESSAGE_SIZE: usize = 64;
+/// The attributes that are only given when asked for, as bits of the request: `SMC_DIAG_CONNINFO`,
+/// `SMC_DIAG_LGRINFO`, `SMC_DIAG_DMBINFO`.
+const EXTENSIONS: u8 = 0b1011;
+/// Where the request has them.
+const EXTENSIONS_AT: usize = 3;
 /// Attribute `SMC_DIAG_SHUTDOWN`: `u8`, bit 0 receive, bit 1 send.
 const SMC_DIAG_SHUTDOWN: u16 = 3;
 /// Attribute `SMC_DIAG_FALLBACK`: reason and the peer's diagnosis, `u32` each.
@@ -100,7 +108,7 @@ pub struct Fallback {
 }
 
 /// One end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct End {
     /// Address; unspecified for "any".
     pub address: IpAddr,
@@ -153,6 +161,12 @@ pub struct Socket {
     pub inode: u64,
     /// Reasons, if the mode is TCP and the kernel gave them.
     pub fallback: Option<Fallback>,
+    /// Buffers and cursors, of an SMC connection.
+    pub connection: Option<Connection>,
+    /// The RDMA link, of an SMC-R connection.
+    pub link: Option<LinkInfo>,
+    /// The shared memory, of an SMC-D connection.
+    pub dmb: Option<DmbInfo>,
 }
 
 /// Reads one `struct smc_diag_msg` with its attributes. Attributes that are unknown or of a length
@@ -164,6 +178,9 @@ pub fn parse(payload: &[u8]) -> Option<Socket> {
     let mode = *fixed.get(2)?;
     let mut shutdown = *fixed.get(3)?;
     let mut fallback = None;
+    let mut connection = None;
+    let mut link = None;
+    let mut dmb = None;
     for attribute in wire::attributes(payload.get(MESSAGE_SIZE..)?) {
         let Ok(attribute) = attribute else { break };
         match attribute.kind {
@@ -177,6 +194,9 @@ pub fn parse(payload: &[u8]) -> Option<Socket> {
                     .zip(peer)
                     .map(|(reason, peer)| Fallback { reason, peer });
             }
+            connection::SMC_DIAG_CONNINFO => connection = Connection::parse(attribute.payload),
+            connection::SMC_DIAG_LGRINFO => link = LinkInfo::parse(attribute.payload),
+            connection::SMC_DIAG_DMBINFO => dmb = DmbInfo::parse(attribute.payload),
             _ => {}
         }
     }
@@ -201,6 +221,9 @@ pub fn parse(payload: &[u8]) -> Option<Socket> {
         uid: wire::u32_at(fixed, 52)?,
         inode: wire::u64_at(fixed, 56)?,
         fallback: fallback.filter(|_| mode == Mode::Tcp),
+        connection: connection.filter(|_| mode != Mode::Tcp && !is_open),
+        link,
+        dmb,
     })
 }
 
@@ -235,6 +258,7 @@ fn end(family: u8, fixed: &[u8], port: usize, address: usize) -> Option<End> {
 pub fn dump() -> Result<Vec<Socket>> {
     let mut body = [0u8; REQUEST_SIZE];
     body[0] = AF_SMC;
+    body[EXTENSIONS_AT] = EXTENSIONS;
     let request = Request::new(SOCK_DIAG_BY_FAMILY, wire::NLM_F_DUMP, &body);
     let mut netlink = match Netlink::open(netlink::SOCK_DIAG) {
         Ok(netlink) => netlink,

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The command line: every option and help text, and nothing else.
+
+mod run;
+mod show;
+mod tables;
+
+pub use run::{Family, RunArgs};
+pub use show::{DevArgs, LinkArgs, ModeFilter, Repeat, SsArgs, StatsArgs, WhyArgs};
+pub use tables::{PnetAction, PnetArgs, UeidAction, UeidArgs};
+
+use clap::{Args, Parser, Subcommand};
+
+/// SMC sockets: run programs over them, list them, and learn why a connection is TCP instead.
+///
+/// SMC (Shared Memory Communications, RFC 7609) carries the byte stream of a TCP socket over RDMA
+/// when both hosts can, and falls back to TCP when they cannot. The kernel side is the module
+/// `rsmc` or the in-tree `smc`; this program works with both.
+#[derive(Debug, Parser)]
+#[command(
+    name = "rsmc",
+    version,
+    max_term_width = 100,
+    after_help = "Exit status: 0 done, 1 it could not be done (one line says why), 2 wrong usage. \
+                  `rsmc run` has its own: see its help."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands; each is described at its arguments, where the help text comes from.
+#[expect(missing_docs, reason = "described at their arguments")]
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Run(RunArgs),
+    Ss(SsArgs),
+    Link(LinkArgs),
+    Dev(DevArgs),
+    Why(WhyArgs),
+    Stats(StatsArgs),
+    Ueid(UeidArgs),
+    Pnet(PnetArgs),
+    Completion(CompletionArgs),
+}
+
+/// Print a completion script for a shell
+///
+/// Example: rsmc completion bash > /usr/share/bash-completion/completions/rsmc
+#[derive(Args, Debug)]
+pub struct CompletionArgs {
+    /// bash, zsh, fish, elvish or powershell
+    pub shell: clap_complete::Shell,
+}
