@@ -5,7 +5,7 @@
 # (what only rsmc has is skipped then).
 . "$RSMC_SELFTESTS/lib.sh"
 
-ktap_plan 48
+ktap_plan 54
 in_tree=
 grep -q '^smc ' /proc/modules && in_tree=1
 cd "$TMPDIR" || exit 1
@@ -123,6 +123,13 @@ is pnet_is_by_namespace "$(ns b rsmc pnet show --json)" "[]"
 check pnet_del ns a rsmc pnet del NET1
 is pnet_deleted "$(ns a rsmc pnet show --json)" "[]"
 is stats "$(ns a rsmc stats --json | field 'it["fallback"]["client"], it["smc_r"]["client_v2"]')" "(3, 0)"
+is prometheus "$(ns a rsmc stats --prometheus | grep PEERNOSMC)" \
+	'smc_fallback_reasons_total{role="client",reason="PEERNOSMC",code="0x03010000"} 1'
+check stats_reset ns a rsmc stats reset
+is stats_count_from_there "$(ns a rsmc stats --json | field 'it["fallback"]["client"], it["fallback"]["reasons"]')" "(0, [])"
+is stats_absolute "$(ns a rsmc stats --absolute --json | field 'it["fallback"]["client"], it["since"]')" "(3, None)"
+is stats_reset_is_by_namespace "$(ns b rsmc stats --json | field 'it["fallback"]["server"], it["since"]')" "(2, None)"
+is stats_rates "$(ns a rsmc stats --interval 0.1 --count 2 --json | grep -c '"fallback.client":0')" 2
 
 if [ -n "$in_tree" ]; then
 	skip strict_connect "the in-tree module has no strict mode"

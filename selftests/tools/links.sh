@@ -67,9 +67,11 @@ gid() {
 server=$RSMC_PEER_ADDR
 [ "$RSMC_ROLE" = client ] || server=$RSMC_ADDR
 
-ktap_plan 12
+ktap_plan 14
 [ -z "$in_tree" ] || rsmc ueid add RSMC-DEFAULT
 is no_group_yet "$(rsmc link --json)" "[]"
+# The counters may be those of tests before.
+rsmc stats reset
 mkfifo hold
 if [ "$RSMC_ROLE" = server ]; then
 	rsmc run --family smc -- python3 held.py "$server" server <hold >log 2>&1 &
@@ -105,6 +107,15 @@ is socket_link "$(field '{(s["link"]["device"], s["link"]["role"], s["buffers"][
 rsmc dev | sed 's/^/# /'
 is device "$(rsmc dev --json | field '[(p["device"], p["port"], p["active"], p["links"], p["ifindex"]) for p in it]')" \
 	"[('rxe0', 1, True, 1, $(cat "/sys/class/net/$RSMC_DEV/ifindex"))]"
+# One byte on each connection, in a call each.
+[ "$RSMC_ROLE" = server ] && calls=send || calls=receive
+rsmc stats --histograms | sed 's/^/# /'
+is histograms "$(rsmc stats --histograms | grep -A1 "SMC-R $calls calls by size" | tr -s ' #')" \
+	"SMC-R $calls calls by size (3):
+ 8 KiB # 3 (100.0 %)"
+check plot sh -c 'rsmc stats --plot sizes.svg && python3 -c "
+import xml.dom.minidom
+assert xml.dom.minidom.parse(\"sizes.svg\").documentElement.tagName == \"svg\""'
 barrier done
 exec 9>&-
 wait

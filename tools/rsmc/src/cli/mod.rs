@@ -3,10 +3,12 @@
 
 mod run;
 mod show;
+mod stats;
 mod tables;
 
 pub use run::{Family, RunArgs};
-pub use show::{DevArgs, LinkArgs, ModeFilter, Repeat, SsArgs, StatsArgs, WhyArgs};
+pub use show::{DevArgs, LinkArgs, ModeFilter, Repeat, SsArgs, WhyArgs};
+pub use stats::{StatsAction, StatsArgs};
 pub use tables::{PnetAction, PnetArgs, UeidAction, UeidArgs};
 
 use clap::{Args, Parser, Subcommand};

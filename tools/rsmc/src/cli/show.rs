@@ -142,15 +142,3 @@ pub struct WhyArgs {
     #[arg(short, long)]
     pub json: bool,
 }
-
-/// Show the statistics of this network namespace
-///
-/// Connections by protocol version and role, bytes and calls, buffer shortages, and fallback
-/// reasons, by the standard netlink family SMC_GEN_NETLINK. Counters that are zero are left out of
-/// the text, not of the JSON.
-#[derive(Args, Debug)]
-pub struct StatsArgs {
-    /// Print JSON
-    #[arg(short, long)]
-    pub json: bool,
-}

@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `rsmc stats`: counters by generic netlink (`SMC_GEN_NETLINK` commands 7 and 8).
 
+pub mod baseline;
+pub mod histogram;
+pub mod plot;
+pub mod prometheus;
+pub mod rates;
 pub mod tree;
 
-use crate::cli::StatsArgs;
+use crate::cli::{StatsAction, StatsArgs};
 use crate::diag;
 use crate::error::{Error, Result};
-use crate::fallback::{Counters, Role};
+use crate::fallback::{self, Counters, Role};
 use crate::netlink::genl::{self, Family};
 use crate::netlink::wire::{Attribute, NLM_F_DUMP};
 use crate::reason::Told;
 use rustix::io::Errno;
 use serde::Serialize;
 use std::io::Write;
-use tree::Node;
+use tree::{Flat, Node};
 
 /// What to say where no SMC module is loaded.
 pub const NOT_LOADED: &str =
@@ -26,18 +31,38 @@ const GEN_STATS: u16 = 7;
 /// Top level attribute `SMC_GEN_FBACK_STATS`.
 const GEN_FBACK_STATS: u16 = 8;
 
-/// Shows the statistics.
+/// Shows the statistics, or notes them to count from.
 ///
 /// # Errors
 /// `NotThere` without the netlink family or the command, or the kernel's.
 pub fn run(args: &StatsArgs, out: &mut dyn Write) -> Result<()> {
-    let statistics = collect()?;
+    let absolute = Statistics::collect()?;
+    if args.action == Some(StatsAction::Reset) {
+        return baseline::save(&absolute);
+    }
+    if args.prometheus {
+        return prometheus::write(&absolute, out);
+    }
+    if let Some(interval) = args.interval {
+        return rates::run(absolute, interval, args.count, args.json, out);
+    }
+    let shown = match args.absolute {
+        true => absolute,
+        false => baseline::apply(absolute),
+    };
+    if let Some(file) = &args.plot {
+        std::fs::write(file, plot::svg(&shown.counters))?;
+        return Ok(());
+    }
+    if args.histograms {
+        return histogram::tell(&shown.counters, out);
+    }
     if args.json {
-        serde_json::to_writer_pretty(&mut *out, &statistics)?;
+        serde_json::to_writer_pretty(&mut *out, &shown)?;
         writeln!(out)?;
         return Ok(());
     }
-    tell(&statistics, out)
+    tell(&shown, out)
 }
 
 /// The netlink family all of this uses.
@@ -105,62 +130,125 @@ fn take_fallback(counters: &mut Counters, attributes: &[Attribute<'_>]) {
 }
 
 /// What `--json` prints. The names are an interface: fields are added, never renamed.
-#[derive(Debug, Serialize)]
-struct Statistics {
+#[derive(Clone, Debug, Serialize)]
+pub struct Statistics {
+    /// The counters of `SMC_NETLINK_GET_STATS`.
     #[serde(flatten)]
-    counters: Node,
-    fallback: Fallbacks,
+    pub counters: Node,
+    /// Connections that became TCP.
+    pub fallback: Fallbacks,
+    /// When the counters were reset, in seconds since 1970; `null` if never.
+    pub since: Option<u64>,
 }
 
-#[derive(Debug, Serialize)]
-struct Fallbacks {
-    client: u64,
-    server: u64,
-    reasons: Vec<FallbackReason>,
+/// Connections that became TCP.
+#[derive(Clone, Debug, Serialize)]
+pub struct Fallbacks {
+    /// As client.
+    pub client: u64,
+    /// As server.
+    pub server: u64,
+    /// Connections that strict mode refused instead; `null` where the module does not know it.
+    pub strict_refused: Option<u64>,
+    /// By side and reason.
+    pub reasons: Vec<FallbackReason>,
 }
 
-#[derive(Debug, Serialize)]
-struct FallbackReason {
-    role: &'static str,
+/// Fallbacks of a side for a reason.
+#[derive(Clone, Debug, Serialize)]
+pub struct FallbackReason {
+    /// `client` or `server`.
+    pub role: &'static str,
+    /// The reason.
     #[serde(flatten)]
-    reason: Told,
-    count: u64,
+    pub reason: Told,
+    /// How many.
+    pub count: u64,
 }
 
-fn collect() -> Result<Statistics> {
-    let mut family = family()?;
-    let request = family.command(GET_STATS, NLM_F_DUMP);
-    let mut counters = Node::Group(Vec::new());
-    for body in family
-        .ask("reading statistics", &request)
-        .map_err(not_yet)?
-    {
-        for attribute in body.attributes()? {
-            if attribute.kind == GEN_STATS {
-                counters = tree::read(&genl::all(attribute.nested())?, tree::STATS)?;
+impl FallbackReason {
+    fn path(&self) -> String {
+        format!("fallback.reasons.{}.{}", self.role, self.reason.code)
+    }
+}
+
+impl Statistics {
+    /// Asks the kernel.
+    ///
+    /// # Errors
+    /// `NotThere` without the netlink family or the command, or the kernel's.
+    pub fn collect() -> Result<Self> {
+        let mut family = family()?;
+        let request = family.command(GET_STATS, NLM_F_DUMP);
+        let mut counters = Node::Group(Vec::new());
+        for body in family
+            .ask("reading statistics", &request)
+            .map_err(not_yet)?
+        {
+            for attribute in body.attributes()? {
+                if attribute.kind == GEN_STATS {
+                    counters = tree::read(&genl::all(attribute.nested())?, tree::STATS)?;
+                }
             }
         }
+        let fallback = fallback_counters()?;
+        let reasons = fallback.reasons.iter();
+        Ok(Self {
+            counters,
+            fallback: Fallbacks {
+                client: fallback.fallback_client,
+                server: fallback.fallback_server,
+                strict_refused: fallback::read().ok().and_then(|file| file.strict_refused),
+                reasons: reasons
+                    .map(|(role, code, count)| FallbackReason {
+                        role: role.name(),
+                        reason: Told::new(*code),
+                        count: *count,
+                    })
+                    .collect(),
+            },
+            since: None,
+        })
     }
-    let fallback = fallback_counters()?;
-    Ok(Statistics {
-        counters,
-        fallback: Fallbacks {
-            client: fallback.fallback_client,
-            server: fallback.fallback_server,
-            reasons: fallback
-                .reasons
-                .iter()
-                .map(|(role, code, count)| FallbackReason {
-                    role: role.name(),
-                    reason: Told::new(*code),
-                    count: *count,
-                })
-                .collect(),
-        },
-    })
+
+    /// All counters by their names joined by points.
+    pub fn flat(&self) -> Flat {
+        let mut flat = self.counters.flat();
+        flat.insert("fallback.client".into(), self.fallback.client);
+        flat.insert("fallback.server".into(), self.fallback.server);
+        if let Some(refused) = self.fallback.strict_refused {
+            flat.insert("fallback.strict_refused".into(), refused);
+        }
+        for reason in &self.fallback.reasons {
+            flat.insert(reason.path(), reason.count);
+        }
+        flat
+    }
+
+    /// What came since the counters were as they are in `before`.
+    #[must_use]
+    pub fn since(mut self, before: &Flat) -> Self {
+        let less =
+            |path: &str, count: u64| count.saturating_sub(before.get(path).copied().unwrap_or(0));
+        self.counters = self.counters.since(before);
+        let fallback = &mut self.fallback;
+        fallback.client = less("fallback.client", fallback.client);
+        fallback.server = less("fallback.server", fallback.server);
+        let refused = fallback.strict_refused;
+        fallback.strict_refused = refused.map(|count| less("fallback.strict_refused", count));
+        for reason in &mut fallback.reasons {
+            reason.count = less(&reason.path(), reason.count);
+        }
+        fallback.reasons.retain(|reason| reason.count > 0);
+        self
+    }
 }
 
 fn tell(statistics: &Statistics, out: &mut dyn Write) -> Result<()> {
+    if let Some(since) = statistics.since {
+        let ago = baseline::now().saturating_sub(since);
+        writeln!(out, "since the reset {ago} s ago:")?;
+    }
     statistics.counters.tell(out)?;
     let fallback = &statistics.fallback;
     writeln!(
@@ -179,7 +267,7 @@ fn tell(statistics: &Statistics, out: &mut dyn Write) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::netlink::wire;
 
@@ -202,20 +290,64 @@ mod tests {
         assert_eq!(counters.reasons, [(Role::Server, 0x0301_0000, 9)]);
     }
 
-    #[test]
-    fn json_names() {
-        let statistics = Statistics {
-            counters: Node::Group(vec![("client_handshake_errors", Node::Count(1))]),
+    /// Counters of a host that has sent a little.
+    pub(crate) fn sample() -> Statistics {
+        let sizes = Node::Group(vec![
+            ("8k", Node::Count(3)),
+            ("64k", Node::Count(1)),
+            ("larger", Node::Count(4)),
+        ]);
+        let smc_r = Node::Group(vec![
+            (
+                "tx_buffer_sizes",
+                Node::Group(vec![("64k", Node::Count(2))]),
+            ),
+            ("tx_request_sizes", sizes),
+            ("tx_buffers", Node::Group(vec![("full", Node::Count(6))])),
+            ("client_v2", Node::Count(2)),
+            ("cork_calls", Node::Count(1)),
+            ("tx_bytes", Node::Count(9000)),
+            ("tx_requests", Node::Count(8)),
+            ("tx_buffer_bytes", Node::Count(131072)),
+        ]);
+        Statistics {
+            counters: Node::Group(vec![
+                ("smc_d", Node::Group(vec![("client_v2", Node::Count(0))])),
+                ("smc_r", smc_r),
+                ("client_handshake_errors", Node::Count(1)),
+            ]),
             fallback: Fallbacks {
                 client: 1,
                 server: 0,
+                strict_refused: Some(0),
                 reasons: vec![FallbackReason {
                     role: "client",
                     reason: Told::new(0x0301_0000),
                     count: 1,
                 }],
             },
-        };
+            since: None,
+        }
+    }
+
+    #[test]
+    fn what_came_since() {
+        let mut before = sample().flat();
+        assert_eq!(before["fallback.reasons.client.0x03010000"], 1);
+        let nothing = sample().since(&before);
+        assert!(nothing.fallback.reasons.is_empty());
+        assert_eq!((nothing.fallback.client, nothing.since), (0, None));
+        let smc_r = nothing.counters.get("smc_r").unwrap();
+        assert_eq!(smc_r.count("tx_bytes"), 0);
+        assert_eq!(smc_r.count("tx_buffer_bytes"), 131072);
+        before.insert("smc_r.tx_bytes".into(), 8000);
+        let some = sample().since(&before);
+        assert_eq!(some.counters.get("smc_r").unwrap().count("tx_bytes"), 1000);
+    }
+
+    #[test]
+    fn json_names() {
+        let statistics = sample();
         let value = serde_json::to_value(&statistics).unwrap();
         assert_eq!(value["client_handshake_errors"], 1);
         assert_eq!(value["fallback"]["reasons"][0]["name"], "PEERNOSMC");

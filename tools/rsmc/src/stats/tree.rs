@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::netlink::genl;
 use crate::netlink::wire::Attribute;
 use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// What an attribute of the statistics is called, and what is inside it.
@@ -77,6 +78,21 @@ pub enum Node {
     Group(Vec<(&'static str, Node)>),
 }
 
+/// Counters by their names joined by points.
+pub type Flat = BTreeMap<String, u64>;
+
+fn join(path: &str, name: &str) -> String {
+    match path {
+        "" => name.to_string(),
+        path => format!("{path}.{name}"),
+    }
+}
+
+/// True for numbers that go up and down: the memory of the buffers there are now.
+pub fn is_amount(path: &str) -> bool {
+    path.ends_with("_buffer_bytes")
+}
+
 /// Reads attributes as the counters that `kinds` names, the first one having number 1.
 /// Others (of a later kernel, or padding) are passed over.
 ///
@@ -103,7 +119,71 @@ pub fn read(attributes: &[Attribute<'_>], kinds: &[Kind]) -> Result<Node> {
 }
 
 impl Node {
-    fn is_zero(&self) -> bool {
+    /// The node of this name inside.
+    pub fn get(&self, name: &str) -> Option<&Node> {
+        match self {
+            Node::Count(_) => None,
+            Node::Group(nodes) => {
+                let mut nodes = nodes.iter();
+                nodes
+                    .find(|(known, _)| *known == name)
+                    .map(|(_, node)| node)
+            }
+        }
+    }
+
+    /// The counter of this name inside; 0 if there is none.
+    pub fn count(&self, name: &str) -> u64 {
+        match self.get(name) {
+            Some(Node::Count(count)) => *count,
+            _ => 0,
+        }
+    }
+
+    /// All counters inside, each with its names joined by points.
+    pub fn flat(&self) -> Flat {
+        let mut flat = Flat::new();
+        self.flatten("", &mut flat);
+        flat
+    }
+
+    fn flatten(&self, path: &str, flat: &mut Flat) {
+        match self {
+            Node::Count(count) => {
+                flat.insert(path.to_string(), *count);
+            }
+            Node::Group(nodes) => {
+                for (name, node) in nodes {
+                    node.flatten(&join(path, name), flat);
+                }
+            }
+        }
+    }
+
+    /// The counters less what they were before. What is no counter but an amount stays.
+    #[must_use]
+    pub fn since(&self, before: &Flat) -> Node {
+        self.less("", before)
+    }
+
+    fn less(&self, path: &str, before: &Flat) -> Node {
+        match self {
+            Node::Count(count) if is_amount(path) => Node::Count(*count),
+            Node::Count(count) => {
+                let before = before.get(path).copied().unwrap_or(0);
+                Node::Count(count.saturating_sub(before))
+            }
+            Node::Group(nodes) => {
+                let less = |(name, node): &(&'static str, Node)| {
+                    (*name, node.less(&join(path, name), before))
+                };
+                Node::Group(nodes.iter().map(less).collect())
+            }
+        }
+    }
+
+    /// True if all counters inside are zero.
+    pub fn is_zero(&self) -> bool {
         match self {
             Node::Count(count) => *count == 0,
             Node::Group(nodes) => nodes.iter().all(|(_, node)| node.is_zero()),
@@ -213,6 +293,23 @@ mod tests {
             "SMC-D: unused\nSMC-R:\n  tx buffer sizes: larger 5\n  client v2: 3\n  \
              rx buffer bytes: 64\nclient handshake errors: 1\n"
         );
+    }
+
+    #[test]
+    fn differences() {
+        let bytes = sample();
+        let node = read(&genl::all(attributes(&bytes)).unwrap(), STATS).unwrap();
+        let mut before = node.flat();
+        assert_eq!(before["smc_r.tx_buffer_sizes.larger"], 5);
+        assert_eq!(before["client_handshake_errors"], 1);
+        before.insert("smc_r.tx_buffer_sizes.larger".into(), 3);
+        let since = node.since(&before);
+        let smc_r = since.get("smc_r").unwrap();
+        assert_eq!(smc_r.get("tx_buffer_sizes").unwrap().count("larger"), 2);
+        assert_eq!(smc_r.count("client_v2"), 0);
+        assert_eq!(smc_r.count("rx_buffer_bytes"), 64);
+        assert_eq!(smc_r.count("nothing"), 0);
+        assert!(since.get("smc_d").unwrap().is_zero());
     }
 
     #[test]

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `rsmc stats --prometheus`: the counters in the text format of Prometheus.
+
+use super::tree::Node;
+use super::Statistics;
+use crate::error::Result;
+use std::io::Write;
+
+/// A metric: name without prefix, type, help text, and its samples (labels and value).
+struct Metric {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    samples: Vec<(String, u64)>,
+}
+
+impl Metric {
+    fn new(name: &'static str, kind: &'static str, help: &'static str) -> Self {
+        Self {
+            name,
+            kind,
+            help,
+            samples: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, labels: &[(&str, &str)], value: u64) {
+        self.samples.push((braces(labels), value));
+    }
+
+    fn write(&self, out: &mut dyn Write) -> Result<()> {
+        if self.samples.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "# HELP smc_{} {}", self.name, self.help)?;
+        writeln!(out, "# TYPE smc_{} {}", self.name, self.kind)?;
+        for (labels, value) in &self.samples {
+            writeln!(out, "smc_{}{labels} {value}", self.name)?;
+        }
+        Ok(())
+    }
+}
+
+fn braces(labels: &[(&str, &str)]) -> String {
+    if labels.is_empty() {
+        return String::new();
+    }
+    let labels: Vec<String> = labels
+        .iter()
+        .map(|(name, value)| format!("{name}=\"{value}\""))
+        .collect();
+    format!("{{{}}}", labels.join(","))
+}
+
+/// Writes all of them. Nothing is left out because it is zero.
+///
+/// # Errors
+/// Those of writing.
+pub fn write(statistics: &Statistics, out: &mut dyn Write) -> Result<()> {
+    for metric in own(statistics) {
+        metric.write(out)?;
+    }
+    for metric in of_technologies(&statistics.counters) {
+        metric.write(out)?;
+    }
+    request_sizes(&statistics.counters, out)
+}
+
+fn own(statistics: &Statistics) -> Vec<Metric> {
+    let fallback = &statistics.fallback;
+    let mut errors = Metric::new(
+        "handshake_errors_total",
+        "counter",
+        "SMC handshakes that failed",
+    );
+    let mut fallbacks = Metric::new(
+        "fallbacks_total",
+        "counter",
+        "Connections that became TCP connections",
+    );
+    for (role, count) in [("client", fallback.client), ("server", fallback.server)] {
+        let failed = statistics
+            .counters
+            .count(&format!("{role}_handshake_errors"));
+        errors.add(&[("role", role)], failed);
+        fallbacks.add(&[("role", role)], count);
+    }
+    let mut reasons = Metric::new(
+        "fallback_reasons_total",
+        "counter",
+        "Connections that became TCP connections, by reason",
+    );
+    for entry in &fallback.reasons {
+        let labels = [
+            ("role", entry.role),
+            ("reason", entry.reason.name),
+            ("code", &entry.reason.code),
+        ];
+        reasons.add(&labels, entry.count);
+    }
+    let mut refused = Metric::new(
+        "strict_refused_total",
+        "counter",
+        "Connections that failed instead of becoming TCP connections",
+    );
+    if let Some(count) = fallback.strict_refused {
+        refused.add(&[], count);
+    }
+    vec![errors, fallbacks, reasons, refused]
+}
+
+/// Each technology's counters, with a label that tells which.
+fn of_technologies(counters: &Node) -> Vec<Metric> {
+    let mut connections = Metric::new(
+        "connections_total",
+        "counter",
+        "Connections that became SMC",
+    );
+    let mut bytes = Metric::new("bytes_total", "counter", "Bytes of programs over SMC");
+    let mut calls = Metric::new(
+        "calls_total",
+        "counter",
+        "Data calls of programs on SMC sockets",
+    );
+    let mut special = Metric::new(
+        "special_calls_total",
+        "counter",
+        "Calls with or for a special treatment",
+    );
+    let mut sizes = Metric::new(
+        "connection_buffers_total",
+        "counter",
+        "Connections by the size of their buffer in bytes",
+    );
+    let mut events = Metric::new("buffer_events_total", "counter", "What happened to buffers");
+    let mut memory = Metric::new("buffer_bytes", "gauge", "Memory of buffers there are now");
+    for (technology, node) in technologies(counters) {
+        let mode = ("mode", technology);
+        for role in ["client", "server"] {
+            for version in ["1", "2"] {
+                let count = node.count(&format!("{role}_v{version}"));
+                connections.add(&[mode, ("role", role), ("version", version)], count);
+            }
+        }
+        for call in ["sendpage", "splice", "cork", "nodelay", "urgent"] {
+            let count = node.count(&format!("{call}_calls"));
+            special.add(&[mode, ("call", call)], count);
+        }
+        for direction in ["rx", "tx"] {
+            let labels = [mode, ("direction", direction)];
+            bytes.add(&labels, node.count(&format!("{direction}_bytes")));
+            calls.add(&labels, node.count(&format!("{direction}_requests")));
+            memory.add(&labels, node.count(&format!("{direction}_buffer_bytes")));
+            for (size, count) in counts(node, &format!("{direction}_buffer_sizes")) {
+                let labels = [mode, ("direction", direction), ("size", &bound(size))];
+                sizes.add(&labels, count);
+            }
+            for (event, count) in counts(node, &format!("{direction}_buffers")) {
+                let labels = [mode, ("direction", direction), ("event", event)];
+                events.add(&labels, count);
+            }
+        }
+    }
+    vec![connections, bytes, calls, special, sizes, events, memory]
+}
+
+/// Calls by size: the one that is a histogram to Prometheus as well, because the sum is known.
+fn request_sizes(counters: &Node, out: &mut dyn Write) -> Result<()> {
+    let name = "smc_call_size_bytes";
+    writeln!(out, "# HELP {name} Bytes of data calls")?;
+    writeln!(out, "# TYPE {name} histogram")?;
+    for (technology, node) in technologies(counters) {
+        for direction in ["rx", "tx"] {
+            let labels = [("mode", technology), ("direction", direction)];
+            let mut sum = 0u64;
+            for (size, count) in counts(node, &format!("{direction}_request_sizes")) {
+                sum = sum.saturating_add(count);
+                let labels = [labels[0], labels[1], ("le", &bound(size))];
+                writeln!(out, "{name}_bucket{} {sum}", braces(&labels))?;
+            }
+            let labels = braces(&labels);
+            let bytes = node.count(&format!("{direction}_bytes"));
+            writeln!(
+                out,
+                "{name}_sum{labels} {bytes}\n{name}_count{labels} {sum}"
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn technologies(counters: &Node) -> impl Iterator<Item = (&'static str, &Node)> {
+    let names = ["smc_r", "smc_d"].into_iter();
+    names.filter_map(|name| Some((name, counters.get(name)?)))
+}
+
+fn counts<'a>(node: &'a Node, name: &str) -> impl Iterator<Item = (&'static str, u64)> + 'a {
+    let inside = match node.get(name) {
+        Some(Node::Group(nodes)) => nodes.as_slice(),
+        _ => &[],
+    };
+    inside.iter().filter_map(|(name, node)| match node {
+        Node::Count(count) => Some((*name, *count)),
+        Node::Group(_) => None,
+    })
+}
+
+/// The upper bound of a bucket in bytes.
+fn bound(size: &str) -> String {
+    let kib = size
+        .strip_suffix('k')
+        .and_then(|kib| kib.parse::<u64>().ok());
+    kib.map_or("+Inf".into(), |kib| (kib * 1024).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::tests::sample;
+
+    #[test]
+    fn the_format() {
+        let mut out = Vec::new();
+        write(&sample(), &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        for line in [
+            "# TYPE smc_connections_total counter",
+            "smc_connections_total{mode=\"smc_r\",role=\"client\",version=\"2\"} 2",
+            "smc_fallback_reasons_total{role=\"client\",reason=\"PEERNOSMC\",code=\"0x03010000\"} 1",
+            "smc_strict_refused_total 0",
+            "smc_buffer_events_total{mode=\"smc_r\",direction=\"tx\",event=\"full\"} 6",
+            "smc_call_size_bytes_bucket{mode=\"smc_r\",direction=\"tx\",le=\"8192\"} 3",
+            "smc_call_size_bytes_bucket{mode=\"smc_r\",direction=\"tx\",le=\"65536\"} 4",
+            "smc_call_size_bytes_bucket{mode=\"smc_r\",direction=\"tx\",le=\"+Inf\"} 8",
+            "smc_call_size_bytes_sum{mode=\"smc_r\",direction=\"tx\"} 9000",
+            "smc_call_size_bytes_count{mode=\"smc_r\",direction=\"tx\"} 8",
+            "smc_buffer_bytes{mode=\"smc_r\",direction=\"tx\"} 131072",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+        // Each metric is described once, and only described ones are there.
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let name = line.split(['{', ' ']).next().unwrap();
+            let family = ["_bucket", "_sum", "_count"]
+                .iter()
+                .find_map(|end| name.strip_suffix(end))
+                .unwrap_or(name);
+            let described = text.matches(&format!("# TYPE {family} ")).count();
+            assert_eq!(described, 1, "{line}");
+        }
+    }
+}
