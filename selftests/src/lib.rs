@@ -9,6 +9,7 @@ pub mod addr;
 pub mod args;
 pub mod child;
 pub mod clc;
+pub mod diag;
 pub mod errno;
 pub mod family;
 pub mod fd;

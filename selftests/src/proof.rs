@@ -13,8 +13,11 @@ pub struct Proof {
     pub mode: Option<u32>,
     /// Wanted reason; `None`: any that fits the mode.
     pub reason: Option<u32>,
-    /// False: the module under test is another one (the C module, `--info off`): nothing can be asked.
+    /// False: nothing is asked (`--info off`).
     pub ask: bool,
+    /// The module under test is the in-tree one, which is asked by `sock_diag`, for the mode only;
+    /// the thread must be in the socket's network namespace.
+    pub foreign: bool,
 }
 
 impl Proof {
@@ -32,7 +35,8 @@ impl Proof {
                 m => Some(num(m)),
             },
             reason: a.opt("reason").map(num),
-            ask: a.opt("info") != Some("off") && !foreign(),
+            ask: a.opt("info") != Some("off"),
+            foreign: foreign(),
         }
     }
 
@@ -40,6 +44,9 @@ impl Proof {
     pub fn check(&self, fam: Family, fd: i32) -> Result<String, String> {
         if fam == Family::Tcp || !self.ask {
             return Ok("not asked".into());
+        }
+        if self.foreign {
+            return self.check_foreign(fd);
         }
         let i =
             smcinfo::info(fd).map_err(|e| format!("RSMC_INFO: {e}: not a socket of the family"))?;
@@ -61,9 +68,21 @@ impl Proof {
             Err(format!("wrong path: {text}, wanted {self:?}"))
         }
     }
+
+    fn check_foreign(&self, fd: i32) -> Result<String, String> {
+        let mode = match crate::diag::mode(fd) {
+            Ok(Some(m)) => u32::from(m),
+            Ok(None) => return Err("sock_diag does not know the socket".into()),
+            Err(e) => return Err(format!("sock_diag: {e}")),
+        };
+        match self.mode {
+            Some(m) if m != mode => Err(format!("wrong path: mode={mode}, wanted {m}")),
+            _ => Ok(format!("mode={mode}")),
+        }
+    }
 }
 
-/// True if the loaded module is the in-tree one, of which nothing can be asked.
+/// True if the loaded module is the in-tree one.
 fn foreign() -> bool {
     let has = |m: &str| std::path::Path::new("/sys/module").join(m).exists();
     has("smc") && !has("rsmc")

@@ -236,6 +236,17 @@ pub const POLL_ALL: i16 = libc::POLLIN
     | libc::POLLRDBAND
     | libc::POLLRDHUP;
 
+/// Lets the process have `n` files open.
+pub fn more_files(n: u64) -> R<()> {
+    let limit = libc::rlimit {
+        rlim_cur: n,
+        rlim_max: n,
+    };
+    // SAFETY: the structure is ours.
+    cvt(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }.into())?;
+    Ok(())
+}
+
 /// Poll or epoll events in words.
 pub fn events(e: i32) -> String {
     const N: [(i32, &str); 10] = [

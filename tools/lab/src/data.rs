@@ -73,6 +73,13 @@ pub struct Flavour {
     pub build_only: bool,
 }
 
+impl Flavour {
+    /// Whether the C module is built with it, by our fragments.
+    pub fn has_smc(&self) -> bool {
+        matches!(self.origin, Origin::Custom)
+    }
+}
+
 fn gcc() -> String {
     "gcc".into()
 }

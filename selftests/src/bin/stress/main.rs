@@ -78,12 +78,9 @@ fn main() {
         net::private().expect("private network namespace (root needed)");
     }
     // A descriptor for each connection, on both sides.
-    let limit = libc::rlimit {
-        rlim_cur: 8192,
-        rlim_max: 8192,
-    };
-    // SAFETY: `limit` is valid.
-    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
+    if let Err(e) = sys::more_files(8192) {
+        st::args::bail(&format!("RLIMIT_NOFILE: {e}"));
+    }
     let (family, ip) = (
         a.opt("family")
             .and_then(Family::parse)

@@ -270,6 +270,7 @@ fn main() {
                     proof: Proof {
                         mode: Some(0),
                         reason: None,
+                        foreign: false,
                         ask: true,
                     },
                 };

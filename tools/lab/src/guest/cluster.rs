@@ -13,7 +13,7 @@ use anyhow::{bail, Context, Result};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -71,10 +71,12 @@ pub enum Stream {
 }
 
 /// Options of a boot.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Count instructions (QEMU, one CPU).
     pub count: bool,
+    /// Give QEMU this plugin, a file and its arguments.
+    pub plugin: Option<PathBuf>,
 }
 
 /// See the module's description.
@@ -104,7 +106,7 @@ pub fn slowness(kernel: &Kernel) -> u32 {
 }
 
 /// How long a boot may take, on a busy machine.
-fn boot_limit(kernel: &Kernel, options: Options) -> Duration {
+fn boot_limit(kernel: &Kernel, options: &Options) -> Duration {
     let factor = if options.count { 3 } else { 1 };
     Duration::from_secs(factor * (20 + 25 * u64::from(slowness(kernel))))
 }
@@ -144,6 +146,7 @@ impl Cluster {
                 cpus: 2,
                 memory: if kernel.debug { 3072 } else { 1536 },
                 count: options.count,
+                plugin: options.plugin.clone(),
                 log: logs.join(format!(
                     "{name}-{topology}-{}.{number}.log",
                     std::process::id()
@@ -162,7 +165,7 @@ impl Cluster {
             boot_reports: Vec::new(),
             boot_time: Duration::ZERO,
         };
-        cluster.wait_hello(kernel, boot_limit(kernel, options))?;
+        cluster.wait_hello(kernel, boot_limit(kernel, &options))?;
         cluster.boot_time = start.elapsed();
         for guest in &cluster.guests {
             cluster.boot_reports.extend(guest.console.take_reports());

@@ -86,6 +86,7 @@ fn probe(kernel: &Kernel) -> Result<bool> {
         cpus: 2,
         memory: 512,
         count: false,
+        plugin: None,
         log: stage.join("log"),
     };
     let mut command = command_with(&spec, &theirs, Accelerator::Kvm)?;

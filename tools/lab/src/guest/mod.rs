@@ -50,6 +50,8 @@ pub struct Spec<'a> {
     pub memory: u32,
     /// Run QEMU so that the guest's clock counts instructions, 1 ns each.
     pub count: bool,
+    /// QEMU's plugin, a file and its arguments.
+    pub plugin: Option<PathBuf>,
     /// Where the console is logged.
     pub log: PathBuf,
 }

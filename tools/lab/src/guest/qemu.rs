@@ -88,6 +88,9 @@ pub fn command_with(spec: &Spec<'_>, control: &OwnedFd, how: Accelerator) -> Res
         "-serial",
         "chardev:console",
     ]);
+    if let Some(plugin) = &spec.plugin {
+        command.arg("-plugin").arg(plugin);
+    }
     let fd = control.as_raw_fd();
     command.args(["-chardev", &format!("socket,id=control,fd={fd}")]);
     command.args(["-serial", "chardev:control"]);

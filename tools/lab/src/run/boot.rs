@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// Which guests to boot.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Which {
     /// Kernel, by its name in lab.toml
     #[arg(long, default_value = "debian-7.2")]

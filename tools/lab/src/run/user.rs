@@ -27,7 +27,7 @@ pub fn cargo(directory: &str, verb: &str) -> Result<Option<Command>> {
 }
 
 /// Where the products of a directory's crates are.
-fn target(directory: &str) -> PathBuf {
+pub fn target(directory: &str) -> PathBuf {
     cache::work()
         .join("target")
         .join(directory.replace('/', "-"))
@@ -48,7 +48,10 @@ pub fn build(ready: Option<&Path>) -> Result<Vec<PathBuf>> {
     ))?;
     let mut files = Vec::new();
     for (directory, packages) in [
-        ("tools", ["--workspace", "--exclude=lab"].as_slice()),
+        (
+            "tools",
+            ["--workspace", "--exclude=lab", "--exclude=profile"].as_slice(),
+        ),
         ("selftests", &[]),
     ] {
         let Some(mut command) = cargo(directory, "build")? else {

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What connections cost to set up and to keep.
+
+use crate::meter::{show, Meter};
+use crate::place::Place;
+use st::{args::bail, sys};
+use std::time::Instant;
+
+/// Lets link groups without connections end, and what they hold with them: sleeps longer than
+/// both modules keep them. Where the clock counts instructions that takes no time.
+fn let_groups_end() {
+    sys::sleep_ms(700_000);
+}
+
+/// socket, connect, accept, close of both, and with `talk` 4 bytes each way in between. One
+/// thread does all, so that no queue can fill and nothing depends on scheduling.
+fn once(p: &Place, l: &st::fd::Fd, a: &std::net::SocketAddr, talk: bool) {
+    let (c, s) = p.connect(l, a);
+    if talk {
+        for (from, to) in [(&c, &s), (&s, &c)] {
+            sys::send(from.raw(), b"ping", 0).expect("send");
+            assert_eq!(sys::recv_all(to.raw(), 4).expect("recv"), b"ping");
+        }
+    }
+}
+
+/// Short connections, one after the other.
+pub fn connect_close(p: &Place, m: &Meter) {
+    for (metric, talk) in [("connect_close", false), ("connect_request_close", true)] {
+        if !m.wants(metric) || !p.is_net() {
+            continue;
+        }
+        let (l, a) = p.listen();
+        let n = m.amount(500);
+        (0..n / 10 + 1).for_each(|_| once(p, &l, &a, talk));
+        let t = m.start();
+        (0..n).for_each(|_| once(p, &l, &a, talk));
+        show(metric, t.stop(n) / n as f64, "ns");
+    }
+}
+
+/// Connections that find no link group.
+pub fn first_contact(p: &Place, m: &Meter) {
+    if !m.wants("first_contact") || !p.is_net() || !m.counting {
+        return;
+    }
+    let (l, a) = p.listen();
+    let n = m.amount(5);
+    let mut ns = Vec::new();
+    for _ in 0..n {
+        let_groups_end();
+        let t = Instant::now();
+        once(p, &l, &a, true);
+        ns.push(t.elapsed().as_nanos() as f64);
+    }
+    ns.sort_by(f64::total_cmp);
+    show("first_contact", ns[ns.len() / 2], "ns");
+}
+
+/// Free memory in KiB, with what can be given back given back.
+fn free() -> f64 {
+    let _ = std::fs::write("/proc/sys/vm/drop_caches", "3");
+    sys::sleep_ms(2000);
+    let text = std::fs::read_to_string("/proc/meminfo").expect("meminfo");
+    let line = text.lines().find_map(|l| l.strip_prefix("MemFree:"));
+    let word = line.and_then(|l| l.split_ascii_whitespace().next());
+    word.and_then(|w| w.parse().ok())
+        .unwrap_or_else(|| bail("no MemFree in /proc/meminfo"))
+}
+
+/// What idle connections occupy, both ends together.
+pub fn memory(p: &Place, m: &Meter) {
+    if !m.wants("memory") || !p.is_net() || !m.counting {
+        return;
+    }
+    let (l, a) = p.listen();
+    let n = m.amount(500);
+    let open = || (0..n).map(|_| p.connect(&l, &a)).collect::<Vec<_>>();
+    drop(open());
+    let_groups_end();
+    let before = free();
+    let held = open();
+    if let Some((c, s)) = held.last() {
+        p.prove(c, s);
+    }
+    show("memory_idle", (before - free()) / n as f64, "KiB");
+    drop(held);
+    show("memory_after_close", (before - free()) / n as f64, "KiB");
+}
