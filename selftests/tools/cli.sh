@@ -5,7 +5,7 @@
 # (what only rsmc has is skipped then).
 . "$RSMC_SELFTESTS/lib.sh"
 
-ktap_plan 54
+ktap_plan 55
 in_tree=
 grep -q '^smc ' /proc/modules && in_tree=1
 cd "$TMPDIR" || exit 1
@@ -36,6 +36,12 @@ E
 # field EXPRESSION...: of the JSON on standard input, called `it`
 field() {
 	python3 -c "import json, sys; it = json.load(sys.stdin); print(($1))"
+}
+
+# status COMMAND...: its exit code
+status() {
+	"$@" >/dev/null 2>&1
+	echo $?
 }
 
 children=
@@ -112,13 +118,14 @@ is why_elsewhere "$(rsmc why --json | field 'it["fallback_client"], it["fallback
 ueids() { ns a rsmc ueid show --json | field '"RSMC-TEST.1" in it'; }
 check ueid_add ns a rsmc ueid add rsmc-test.1
 is ueid_added "$(ueids)" True
-check_fails ueid_twice ns a rsmc ueid add RSMC-TEST.1
+is ueid_twice "$(status ns a rsmc ueid add RSMC-TEST.1)" 5
 check ueid_del ns a rsmc ueid del RSMC-TEST.1
 is ueid_deleted "$(ueids)" False
-check_fails ueid_del_unknown ns a rsmc ueid del RSMC-TEST.1
+is ueid_del_unknown "$(status ns a rsmc ueid del RSMC-TEST.1)" 5
+is ueid_not_permitted "$(status setpriv --reuid 65534 --clear-groups --inh-caps -all rsmc ueid add A)" 4
 check pnet_add ns a rsmc pnet add net1 -I va
 is pnet_added "$(ns a rsmc pnet show net1 --json | field 'it[0]["interface"], it[0]["ibdevice"]')" "('va', None)"
-check_fails pnet_twice ns a rsmc pnet add net2 -I va
+is pnet_twice "$(status ns a rsmc pnet add net2 -I va)" 5
 is pnet_is_by_namespace "$(ns b rsmc pnet show --json)" "[]"
 check pnet_del ns a rsmc pnet del NET1
 is pnet_deleted "$(ns a rsmc pnet show --json)" "[]"

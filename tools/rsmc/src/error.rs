@@ -2,6 +2,7 @@
 //! What can go wrong, each kind with one line for the user.
 
 use rustix::io::Errno;
+use std::path::Path;
 use std::{fmt, io};
 
 /// Why a command could not do its work.
@@ -9,6 +10,8 @@ use std::{fmt, io};
 pub enum Error {
     /// The kernel has no SMC, or not the part that was asked: the line to print.
     NotThere(String),
+    /// A table of the kernel does not allow the change: the line to print.
+    Table(String),
     /// The kernel refused a request: what was asked, and its errno.
     Refused(&'static str, Errno),
     /// The kernel sent something that does not hold together.
@@ -25,13 +28,39 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::NotThere(line) | Error::Usage(line) => f.write_str(line),
+            Error::NotThere(line) | Error::Table(line) | Error::Usage(line) => f.write_str(line),
             Error::Refused(what, Errno::PERM | Errno::ACCESS) => {
                 write!(f, "{what}: not permitted (CAP_NET_ADMIN is needed)")
             }
             Error::Refused(what, errno) => write!(f, "{what}: {}", io::Error::from(*errno)),
             Error::Malformed(what) => write!(f, "the kernel's answer makes no sense: {what}"),
             Error::Io(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+/// What the exit codes mean, for help texts and manual pages; `rsmc run` has its own.
+pub const EXIT_CODES: &str = "Exit status: 0 done; 1 failed for a cause not named here; 2 wrong usage; \
+3 no SMC module is loaded, or it does not have what was asked; 4 not permitted; 5 the table does not \
+allow the change (it is there already, is not there, or has no room). One line on standard error \
+says what it was.";
+
+impl Error {
+    /// Reading or writing this file failed.
+    pub fn at(path: &Path, error: io::Error) -> Self {
+        let line = format!("{}: {error}", path.display());
+        Error::Io(io::Error::new(error.kind(), line))
+    }
+
+    /// The exit code of a command that ended with this; see [`EXIT_CODES`].
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Usage(_) => 2,
+            Error::NotThere(_) => 3,
+            Error::Refused(_, Errno::PERM | Errno::ACCESS) => 4,
+            Error::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => 4,
+            Error::Table(_) => 5,
+            Error::Refused(..) | Error::Malformed(_) | Error::Io(_) => 1,
         }
     }
 }
@@ -47,5 +76,23 @@ impl From<io::Error> for Error {
 impl From<serde_json::Error> for Error {
     fn from(error: serde_json::Error) -> Self {
         Error::Io(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_by_cause() {
+        let code = |error: Error| error.exit_code();
+        assert_eq!(code(Error::Io(io::ErrorKind::NotFound.into())), 1);
+        assert_eq!(code(Error::Malformed("x")), 1);
+        assert_eq!(code(Error::Refused("x", Errno::INVAL)), 1);
+        assert_eq!(code(Error::Usage("x".into())), 2);
+        assert_eq!(code(Error::NotThere("x".into())), 3);
+        assert_eq!(code(Error::Refused("x", Errno::PERM)), 4);
+        assert_eq!(code(Error::Io(io::ErrorKind::PermissionDenied.into())), 4);
+        assert_eq!(code(Error::Table("x".into())), 5);
     }
 }

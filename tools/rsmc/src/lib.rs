@@ -13,6 +13,7 @@ pub mod diag;
 pub mod error;
 pub mod fallback;
 pub mod link;
+pub mod man;
 pub mod netlink;
 pub mod pnet;
 pub mod procs;

@@ -27,18 +27,15 @@ fn main() -> ExitCode {
             clap_complete::generate(args.shell, &mut Cli::command(), "rsmc", &mut out);
             Ok(())
         }
+        Command::Man(args) => rsmc::man::run(&args),
     };
     match done.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
         // The reader of a pipe had enough (`rsmc ss | head`): no fault of anyone.
         Err(Error::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(Error::Usage(message)) => {
-            eprintln!("rsmc: {message}");
-            ExitCode::from(2)
-        }
         Err(error) => {
             eprintln!("rsmc: {error}");
-            ExitCode::FAILURE
+            ExitCode::from(error.exit_code())
         }
     }
 }

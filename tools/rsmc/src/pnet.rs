@@ -52,7 +52,7 @@ pub fn run(args: &PnetArgs, out: &mut dyn Write) -> Result<()> {
             }
             let what = "adding to the PNET table";
             match family.ask(what, &request) {
-                Err(Error::Refused(_, Errno::EXIST)) => Err(Error::NotThere(format!(
+                Err(Error::Refused(_, Errno::EXIST)) => Err(Error::Table(format!(
                     "{what}: the interface or port is in a physical network already"
                 ))),
                 other => other.map(|_| ()),
@@ -63,9 +63,9 @@ pub fn run(args: &PnetArgs, out: &mut dyn Write) -> Result<()> {
             let mut family = family()?;
             let request = family.command(DEL, NLM_F_ACK).text(NAME, &id);
             match family.ask("removing from the PNET table", &request) {
-                Err(Error::Refused(what, Errno::NOENT)) => Err(Error::NotThere(format!(
-                    "{what}: there is no entry of {id}"
-                ))),
+                Err(Error::Refused(what, Errno::NOENT)) => {
+                    Err(Error::Table(format!("{what}: there is no entry of {id}")))
+                }
                 other => other.map(|_| ()),
             }
         }

@@ -68,13 +68,13 @@ fn change(command: u8, what: &'static str, eid: Option<&str>) -> Result<()> {
     match family.ask(what, &request) {
         Ok(_) => Ok(()),
         Err(Error::Refused(_, Errno::RANGE)) => {
-            Err(Error::NotThere(format!("{what}: the table is full")))
+            Err(Error::Table(format!("{what}: the table is full")))
         }
         Err(Error::Refused(_, Errno::EXIST)) => {
-            Err(Error::NotThere(format!("{what}: it is there already")))
+            Err(Error::Table(format!("{what}: it is there already")))
         }
         Err(Error::Refused(_, Errno::NOENT)) => {
-            Err(Error::NotThere(format!("{what}: there is no such UEID")))
+            Err(Error::Table(format!("{what}: there is no such UEID")))
         }
         Err(error) => Err(stats::not_yet(error)),
     }

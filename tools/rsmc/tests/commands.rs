@@ -35,7 +35,7 @@ fn without_smc_one_line_says_what_to_load() {
     ] {
         let output = rsmc(arguments);
         let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+        assert_eq!(output.status.code(), Some(3), "{arguments:?}: {said}");
         assert!(
             said.contains("modprobe rsmc") && said.lines().count() == 1,
             "{said}"
@@ -60,6 +60,14 @@ fn wrong_usage_is_2() {
         &["pnet", "add", "A", "-D", "rxe0", "-P", "3"],
         &["pnet", "del", "A-B"],
         &["completion", "tcsh"],
+        &["ss", "--addr", "10.0.0.0/33"],
+        &["ss", "--watch=0"],
+        &["ss", "--count", "3"],
+        &["ss", "--reason", "NOTHING"],
+        &["stats", "--json", "--prometheus"],
+        &["stats", "--count", "3"],
+        &["stats", "restart"],
+        &["man"],
     ] {
         let output = rsmc(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

@@ -11,7 +11,9 @@ pub use show::{DevArgs, LinkArgs, ModeFilter, Repeat, SsArgs, WhyArgs};
 pub use stats::{StatsAction, StatsArgs};
 pub use tables::{PnetAction, PnetArgs, UeidAction, UeidArgs};
 
+use crate::error::EXIT_CODES;
 use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
 
 /// SMC sockets: run programs over them, list them, and learn why a connection is TCP instead.
 ///
@@ -23,8 +25,8 @@ use clap::{Args, Parser, Subcommand};
     name = "rsmc",
     version,
     max_term_width = 100,
-    after_help = "Exit status: 0 done, 1 it could not be done (one line says why), 2 wrong usage. \
-                  `rsmc run` has its own: see its help."
+    after_help = EXIT_CODES,
+    after_long_help = format!("{EXIT_CODES} `rsmc run` has its own: see its help.")
 )]
 pub struct Cli {
     /// What to do.
@@ -45,6 +47,7 @@ pub enum Command {
     Ueid(UeidArgs),
     Pnet(PnetArgs),
     Completion(CompletionArgs),
+    Man(ManArgs),
 }
 
 /// Print a completion script for a shell
@@ -54,4 +57,15 @@ pub enum Command {
 pub struct CompletionArgs {
     /// bash, zsh, fish, elvish or powershell
     pub shell: clap_complete::Shell,
+}
+
+/// Write the manual pages into a directory
+///
+/// A page for each command: rsmc.1, rsmc-ss.1 and so on.
+///
+/// Example: rsmc man /usr/local/share/man/man1
+#[derive(Args, Debug)]
+pub struct ManArgs {
+    /// The directory, which must exist
+    pub directory: PathBuf,
 }

@@ -10,6 +10,7 @@ use super::Statistics;
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -34,12 +35,12 @@ pub fn now() -> u64 {
 /// Notes the counters, to count from them.
 ///
 /// # Errors
-/// Those of writing, and `NotThere` for a user without a directory of his own.
+/// Those of writing, also for a user without a directory of his own.
 pub fn save(statistics: &Statistics) -> Result<()> {
     let Some(directory) = own_directory() else {
-        return Err(Error::NotThere(
-            "there is no place to note the counters: XDG_RUNTIME_DIR is not set".into(),
-        ));
+        return Err(Error::Io(io::Error::other(
+            "there is no place to note the counters: XDG_RUNTIME_DIR is not set",
+        )));
     };
     fs::create_dir_all(&directory)?;
     let note = Note {

@@ -51,8 +51,8 @@ pub fn run(args: &StatsArgs, out: &mut dyn Write) -> Result<()> {
         false => baseline::apply(absolute),
     };
     if let Some(file) = &args.plot {
-        std::fs::write(file, plot::svg(&shown.counters))?;
-        return Ok(());
+        let drawing = plot::svg(&shown.counters);
+        return std::fs::write(file, drawing).map_err(|error| Error::at(file, error));
     }
     if args.histograms {
         return histogram::tell(&shown.counters, out);

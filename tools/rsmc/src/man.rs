@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `rsmc man`: manual pages, made from the definition of the command line.
+
+use crate::cli::{Cli, ManArgs};
+use crate::error::{Error, Result};
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+use std::fs;
+use std::path::Path;
+
+/// Writes a page for each command.
+///
+/// # Errors
+/// Those of writing.
+pub fn run(args: &ManArgs) -> Result<()> {
+    let mut top = Cli::command().disable_help_subcommand(true);
+    top.build();
+    let version = top.get_version().unwrap_or_default().to_string();
+    let manual = format!("rsmc {version}");
+    page(&args.directory, &top, "rsmc", &manual)
+}
+
+/// Writes the page of a command and those of the commands below it.
+fn page(directory: &Path, command: &Command, name: &str, manual: &str) -> Result<()> {
+    for inner in command
+        .get_subcommands()
+        .filter(|inner| !inner.is_hide_set())
+    {
+        let name = format!("{name}-{}", inner.get_name());
+        page(directory, inner, &name, manual)?;
+    }
+    // The page is named as manuals are, the synopsis has the words as they are typed.
+    let typed = name.replace('-', " ");
+    let command = command.clone().display_name(name).bin_name(typed);
+    let man = Man::new(command).source(manual).manual("SMC sockets");
+    let path = directory.join(format!("{name}.1"));
+    let mut text = Vec::new();
+    man.render(&mut text)?;
+    fs::write(&path, text).map_err(|error| Error::at(&path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_for_each_command() {
+        let directory = std::env::temp_dir().join(format!("rsmc-man-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let args = ManArgs {
+            directory: directory.clone(),
+        };
+        run(&args).unwrap();
+        let page = |name: &str| fs::read_to_string(directory.join(name)).unwrap();
+        let top = page("rsmc.1");
+        assert!(
+            top.contains(".TH rsmc 1") && top.contains("rsmc\\-ss(1)"),
+            "{top}"
+        );
+        assert!(top.contains("3 no SMC module is loaded"), "{top}");
+        let ss = page("rsmc-ss.1");
+        assert!(
+            ss.contains("\\fBrsmc ss\\fR") && ss.contains("PEERNOSMC"),
+            "{ss}"
+        );
+        assert!(page("rsmc-pnet-add.1").contains("interface"));
+        for entry in fs::read_dir(&directory).unwrap() {
+            let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+            assert!(text.contains(".SH SYNOPSIS") && text.contains(".SH NAME"));
+        }
+        fs::remove_dir_all(&directory).unwrap();
+        assert!(run(&args).is_err());
+    }
+}
