@@ -5,7 +5,7 @@
 # (what only rsmc has is skipped then).
 . "$RSMC_SELFTESTS/lib.sh"
 
-ktap_plan 55
+ktap_plan 60
 in_tree=
 grep -q '^smc ' /proc/modules && in_tree=1
 cd "$TMPDIR" || exit 1
@@ -97,7 +97,8 @@ if [ -n "$in_tree" ]; then
 else
 	is bytes "$(ns a rsmc ss --json --dport 7001 | field 'it[0]["bytes"]["received"], it[0]["bytes"]["sent"]')" "(1, 0)"
 fi
-is filter_address "$(ns a rsmc ss --json --dst fd77::/16 | field '[s["remote"]["port"] for s in it]')" "[7003]"
+# The server's end of the third one is a socket of AF_SMC, whose addresses both modules tell.
+is filter_address "$(ns b rsmc ss --json --src fd77::/16 | field '[s["local"]["port"] for s in it]')" "[7003]"
 is filter_reason "$(ns a rsmc ss --json --reason PEERNOSMC | field 'len(it)')" 1
 is filter_process "$(ns a rsmc ss --json --process python3 | field 'len(it)')" 3
 is filter_other_process "$(ns a rsmc ss --json --process python)" "[]"
@@ -145,6 +146,19 @@ else
 	check_fails strict_connect ns a timeout "$(slow 20)" rsmc run --strict -- python3 connect.py "$RSMC_PEER_ADDR" 7001
 	is strict_is_counted "$(ns a rsmc why --json | field 'it["strict_refused"], it["fallback_client"]')" "(1, 3)"
 fi
+
+# A report, by root and by a user who may see little.
+report() { ns a "$@" rsmc report --output - | tar -xO --wildcards -f - "*/$file"; }
+file=sockets.json
+is report_sockets "$(report env | field 'len(it), {s["mode"] for s in it if s["state"] == "ACTIVE"}')" "(3, {'TCP'})"
+file=sysctls.txt
+is report_sysctls "$(report env | grep -c '^/proc/sys/net/smc/wmem: ')" 1
+file=README.txt
+[ -n "$in_tree" ] && missing=fallback.txt || missing=
+is report_misses "$(report env | sed -n 's/^  \([a-z-]*\.[a-z]*\): .*/\1/p')" "$missing"
+echo 1 > /proc/sys/kernel/dmesg_restrict
+is report_unprivileged "$(report setpriv --reuid 65534 --clear-groups --inh-caps -all | grep -c '^  kernel-log.txt: ')" 1
+check report_is_private sh -c 'rsmc report --output report.tar && [ "$(stat -c %a report.tar)" = 600 ] && ! rsmc report --output report.tar'
 
 # The end of the program is the end of its sockets.
 kill $children 2> /dev/null

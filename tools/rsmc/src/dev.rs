@@ -17,14 +17,41 @@ const PORTS: [u16; 2] = [8, 9];
 const IB_NAME: u16 = 10;
 
 /// A port as `--json` prints it. The names are an interface: fields are added, never renamed.
-#[derive(Debug, Default, PartialEq, Eq, Serialize)]
-struct Port {
-    device: String,
-    port: u64,
-    active: bool,
-    ifindex: u64,
-    pnet_id: Option<String>,
-    links: u64,
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Port {
+    /// RDMA device.
+    pub device: String,
+    /// Port of the device, from 1.
+    pub port: u64,
+    /// Its state is active.
+    pub active: bool,
+    /// Number of its network interface, 0 for none.
+    pub ifindex: u64,
+    /// Physical network.
+    pub pnet_id: Option<String>,
+    /// The physical network was set by a user.
+    pub pnet_by_user: bool,
+    /// Links that use it.
+    pub links: u64,
+    /// A link group would be lost with the device.
+    pub critical: bool,
+    /// PCI function, channel, vendor, device number and address.
+    pub pci: Pci,
+}
+
+/// Where a device is, as far as the kernel says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Pci {
+    /// Function id of s390.
+    pub fid: u64,
+    /// Physical channel id of s390.
+    pub chid: u64,
+    /// PCI vendor.
+    pub vendor: u64,
+    /// PCI device number.
+    pub device: u64,
+    /// PCI address.
+    pub address: String,
 }
 
 /// Shows the ports of all devices.
@@ -32,6 +59,20 @@ struct Port {
 /// # Errors
 /// `NotThere` without the netlink family or the command, or the kernel's.
 pub fn run(args: &DevArgs, out: &mut dyn Write) -> Result<()> {
+    let ports = collect()?;
+    if args.json {
+        serde_json::to_writer_pretty(&mut *out, &ports)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    tell(&ports, out)
+}
+
+/// The ports of all devices.
+///
+/// # Errors
+/// `NotThere` without the netlink family or the command, or the kernel's.
+pub fn collect() -> Result<Vec<Port>> {
     let mut family = stats::family()?;
     let request = family.command(GET_DEV_SMCR, NLM_F_DUMP);
     let mut ports = Vec::new();
@@ -45,30 +86,37 @@ pub fn run(args: &DevArgs, out: &mut dyn Write) -> Result<()> {
             }
         }
     }
-    if args.json {
-        serde_json::to_writer_pretty(&mut *out, &ports)?;
-        writeln!(out)?;
-        return Ok(());
-    }
-    tell(&ports, out)
+    Ok(ports)
 }
 
 /// Takes the ports of one device.
 fn take(attributes: &[Attribute<'_>], ports: &mut Vec<Port>) -> Result<()> {
-    let name = attributes.iter().find(|one| one.kind == IB_NAME);
-    let name = name.map(Attribute::text).unwrap_or_default();
-    for (number, kind) in (1..).zip(PORTS) {
-        let Some(port) = attributes.iter().find(|one| one.kind == kind) else {
+    let find = |kind: u16| attributes.iter().find(|one| one.kind == kind);
+    let text = |kind: u16| find(kind).map(Attribute::text).unwrap_or_default();
+    let number = |kind: u16| find(kind).and_then(Attribute::number).unwrap_or(0);
+    let name = text(IB_NAME);
+    let pci = Pci {
+        fid: number(3),
+        chid: number(4),
+        vendor: number(5),
+        device: number(6),
+        address: text(7),
+    };
+    for (index, kind) in (1..).zip(PORTS) {
+        let Some(port) = find(kind) else {
             continue;
         };
         let mut found = Port {
             device: name.clone(),
-            port: number,
+            port: index,
+            critical: number(2) != 0,
+            pci: pci.clone(),
             ..Port::default()
         };
         for inner in genl::all(port.nested())? {
             let value = inner.number().unwrap_or(0);
             match inner.kind {
+                1 => found.pnet_by_user = value != 0,
                 2 => {
                     let text = inner.text().trim_end().to_string();
                     found.pnet_id = Some(text).filter(|text| !text.is_empty());

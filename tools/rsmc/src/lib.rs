@@ -8,19 +8,23 @@
 #![warn(missing_docs)]
 
 pub mod cli;
+pub mod clock;
 pub mod dev;
 pub mod diag;
 pub mod error;
 pub mod fallback;
+pub mod gid;
 pub mod link;
 pub mod man;
 pub mod netlink;
 pub mod pnet;
 pub mod procs;
 pub mod reason;
+pub mod report;
 pub mod run;
 pub mod ss;
 pub mod stats;
+pub mod system;
 pub mod table;
 pub mod tcp;
 pub mod ueid;

@@ -18,34 +18,67 @@ const GEN_LINK_SMCR: u16 = 3;
 
 /// A link group as `--json` prints it. The names are an interface: fields are added, never renamed.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
-struct Group {
-    id: u64,
-    role: &'static str,
-    version: Option<u64>,
-    release: Option<u64>,
-    peer_host: Option<String>,
-    eid: Option<String>,
-    pnet_id: Option<String>,
-    connections: u64,
-    max_connections: Option<u64>,
-    direct: Option<bool>,
-    send_bytes: Option<u64>,
-    receive_bytes: Option<u64>,
-    netns_cookie: Option<u64>,
-    links: Vec<Link>,
+pub struct Group {
+    /// Number.
+    pub id: u64,
+    /// `client` or `server`.
+    pub role: &'static str,
+    /// How its links cover each other's loss, by number: 0 none, 1 single, 2 symmetric, 3 and 4
+    /// asymmetric at the peer and here.
+    pub kind: u64,
+    /// VLAN, 0 for none.
+    pub vlan: u64,
+    /// Version of SMC, `null` where it is 1.
+    pub version: Option<u64>,
+    /// Release of the version.
+    pub release: Option<u64>,
+    /// The peer's host name.
+    pub peer_host: Option<String>,
+    /// The peer's operating system, by number: 1 z/OS, 2 Linux, 3 AIX.
+    pub peer_os: Option<u64>,
+    /// The enterprise id they have in common.
+    pub eid: Option<String>,
+    /// Physical network.
+    pub pnet_id: Option<String>,
+    /// Connections.
+    pub connections: u64,
+    /// Most connections.
+    pub max_connections: Option<u64>,
+    /// The peer is in the same subnet.
+    pub direct: Option<bool>,
+    /// Memory of send buffers.
+    pub send_bytes: Option<u64>,
+    /// Memory of receive buffers.
+    pub receive_bytes: Option<u64>,
+    /// Network namespace.
+    pub netns_cookie: Option<u64>,
+    /// Its links.
+    pub links: Vec<Link>,
 }
 
 /// A link of a group.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
-struct Link {
-    id: u64,
-    device: String,
-    port: u64,
-    ifindex: u64,
-    gid: String,
-    peer_gid: String,
-    connections: u64,
-    state: &'static str,
+pub struct Link {
+    /// Number in the group.
+    pub id: u64,
+    /// RDMA device.
+    pub device: String,
+    /// Port of the device.
+    pub port: u64,
+    /// Network interface by number.
+    pub ifindex: u64,
+    /// Own address.
+    pub gid: String,
+    /// The peer's address.
+    pub peer_gid: String,
+    /// Connections on it.
+    pub connections: u64,
+    /// State in words.
+    pub state: &'static str,
+    /// Number of the link, unique on this host.
+    pub uid: u64,
+    /// The peer's number of it.
+    pub peer_uid: u64,
 }
 
 /// Shows the groups.
@@ -62,7 +95,11 @@ pub fn run(args: &LinkArgs, out: &mut dyn Write) -> Result<()> {
     tell(&groups, out)
 }
 
-fn collect() -> Result<Vec<Group>> {
+/// All groups with their links.
+///
+/// # Errors
+/// `NotThere` without the netlink family or the command, or the kernel's.
+pub fn collect() -> Result<Vec<Group>> {
     let mut family = stats::family()?;
     let request = family.command(GET_LINK_SMCR, NLM_F_DUMP);
     let mut groups: Vec<Group> = Vec::new();
@@ -101,7 +138,9 @@ fn group(attributes: &[Attribute<'_>]) -> Result<Group> {
         match attribute.kind {
             1 => group.id = number.unwrap_or(0),
             2 if number == Some(1) => group.role = "server",
+            3 => group.kind = number.unwrap_or(0),
             4 => group.pnet_id = words(attribute),
+            5 => group.vlan = number.unwrap_or(0),
             6 => group.connections = number.unwrap_or(0),
             7 => {
                 // What both versions of SMC-R and SMC-D have, numbered from 0.
@@ -109,6 +148,7 @@ fn group(attributes: &[Attribute<'_>]) -> Result<Group> {
                     match inner.kind {
                         0 => group.version = inner.number(),
                         1 => group.release = inner.number(),
+                        2 => group.peer_os = inner.number(),
                         3 => group.eid = words(&inner),
                         4 => group.peer_host = words(&inner),
                         _ => {}
@@ -148,6 +188,8 @@ fn link(attributes: &[Attribute<'_>]) -> Link {
             5 => link.peer_gid = attribute.text(),
             6 => link.connections = number,
             7 => link.ifindex = number,
+            8 => link.uid = number,
+            9 => link.peer_uid = number,
             10 => {
                 link.state = match number {
                     0 => "unused",

@@ -91,11 +91,15 @@ fn missing() -> String {
 
 /// An entry as `--json` prints it. The names are an interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Entry {
-    id: String,
-    interface: Option<String>,
-    ibdevice: Option<String>,
-    ibport: Option<u64>,
+pub struct Entry {
+    /// Physical network.
+    pub id: String,
+    /// Network interface.
+    pub interface: Option<String>,
+    /// RDMA device.
+    pub ibdevice: Option<String>,
+    /// Its port.
+    pub ibport: Option<u64>,
 }
 
 fn entry(body: &Body) -> Result<Entry> {
@@ -118,7 +122,11 @@ fn entry(body: &Body) -> Result<Entry> {
     Ok(entry)
 }
 
-fn show(id: Option<&str>, json: bool, out: &mut dyn Write) -> Result<()> {
+/// The table's entries, or those of one id.
+///
+/// # Errors
+/// `NotThere` without the netlink family, `Usage` for an id that cannot be one, or the kernel's.
+pub fn collect(id: Option<&str>) -> Result<Vec<Entry>> {
     let id = id.map(checked).transpose()?;
     let mut family = family()?;
     let request = family.command(GET, NLM_F_DUMP);
@@ -129,6 +137,11 @@ fn show(id: Option<&str>, json: bool, out: &mut dyn Write) -> Result<()> {
             entries.push(entry);
         }
     }
+    Ok(entries)
+}
+
+fn show(id: Option<&str>, json: bool, out: &mut dyn Write) -> Result<()> {
+    let entries = collect(id)?;
     if json {
         serde_json::to_writer_pretty(&mut *out, &entries)?;
         writeln!(out)?;

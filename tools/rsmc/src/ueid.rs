@@ -34,7 +34,11 @@ pub fn run(args: &UeidArgs, out: &mut dyn Write) -> Result<()> {
     }
 }
 
-fn show(json: bool, out: &mut dyn Write) -> Result<()> {
+/// The table's UEIDs.
+///
+/// # Errors
+/// `NotThere` without the netlink family, or the kernel's.
+pub fn collect() -> Result<Vec<String>> {
     let mut family = stats::family()?;
     let request = family.command(DUMP_UEID, NLM_F_DUMP);
     let mut eids = Vec::new();
@@ -48,6 +52,11 @@ fn show(json: bool, out: &mut dyn Write) -> Result<()> {
             }
         }
     }
+    Ok(eids)
+}
+
+fn show(json: bool, out: &mut dyn Write) -> Result<()> {
+    let eids = collect()?;
     if json {
         serde_json::to_writer_pretty(&mut *out, &eids)?;
         writeln!(out)?;

@@ -46,8 +46,24 @@ pub enum Command {
     Stats(StatsArgs),
     Ueid(UeidArgs),
     Pnet(PnetArgs),
+    Report(ReportArgs),
     Completion(CompletionArgs),
     Man(ManArgs),
+}
+
+/// Collect what a bug report needs into one file
+///
+/// A tar archive with the versions, the module, sysctls, RDMA devices and their addresses,
+/// interfaces and routes, link groups, sockets with their program's name and id, statistics,
+/// fallback reasons, and the kernel log's lines about SMC and RDMA. Addresses and host names of
+/// this host and its peers are in it; what programs transfer, their arguments and their environment
+/// are not. What this user may not see, or the kernel does not have, is named in its README.txt.
+#[derive(Args, Debug)]
+pub struct ReportArgs {
+    /// The file, which must not exist, or - for standard output [default: rsmc-report-HOST-TIME.tar
+    /// in the current directory]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }
 
 /// Print a completion script for a shell

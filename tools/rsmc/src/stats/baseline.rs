@@ -7,13 +7,13 @@
 
 use super::tree::{is_amount, Flat};
 use super::Statistics;
+use crate::clock;
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The directory of root, which all users read.
 const COMMON: &str = "/run/rsmc";
@@ -24,12 +24,6 @@ struct Note {
     boot: String,
     since: u64,
     counters: Flat,
-}
-
-/// Seconds since 1970.
-pub fn now() -> u64 {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH);
-    elapsed.map_or(0, |elapsed| elapsed.as_secs())
 }
 
 /// Notes the counters, to count from them.
@@ -45,7 +39,7 @@ pub fn save(statistics: &Statistics) -> Result<()> {
     fs::create_dir_all(&directory)?;
     let note = Note {
         boot: boot(),
-        since: now(),
+        since: clock::now(),
         counters: statistics.flat(),
     };
     write(&directory.join(name()?), &note)

@@ -246,7 +246,7 @@ impl Statistics {
 
 fn tell(statistics: &Statistics, out: &mut dyn Write) -> Result<()> {
     if let Some(since) = statistics.since {
-        let ago = baseline::now().saturating_sub(since);
+        let ago = crate::clock::now().saturating_sub(since);
         writeln!(out, "since the reset {ago} s ago:")?;
     }
     statistics.counters.tell(out)?;

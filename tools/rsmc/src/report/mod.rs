@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `rsmc report`: what a bug report needs, in one file.
+//!
+//! Every part is collected on its own; one that cannot be is a line in README.txt and nothing more.
+
+mod files;
+mod tar;
+
+use crate::cli::{Cli, ReportArgs, WhyArgs};
+use crate::error::{Error, Result};
+use crate::{clock, dev, fallback, link, pnet, ss, stats, system, ueid, why};
+use clap::{CommandFactory, Parser};
+use serde::Serialize;
+use std::fs::OpenOptions;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+/// A file of the report: its name and how it is made.
+type Part = (&'static str, fn() -> Result<Vec<u8>>);
+
+const PARTS: [Part; 16] = [
+    ("versions.txt", files::versions),
+    ("module.txt", files::module),
+    ("system.json", || json(&system::collect()?)),
+    ("sysctls.txt", files::sysctls),
+    ("devices.json", || json(&dev::collect()?)),
+    ("rdma.txt", files::rdma),
+    ("interfaces.txt", files::interfaces),
+    ("routes.txt", files::routes),
+    ("links.json", || json(&link::collect()?)),
+    ("sockets.json", sockets),
+    ("stats.json", || json(&stats::Statistics::collect()?)),
+    ("fallback.txt", || files::one(fallback::FILE)),
+    ("why.txt", reasons),
+    ("pnet.json", || json(&pnet::collect(None)?)),
+    ("ueid.json", || json(&ueid::collect()?)),
+    ("kernel-log.txt", files::kernel_log),
+];
+
+/// Collects the report.
+///
+/// # Errors
+/// Those of writing it.
+pub fn run(args: &ReportArgs, out: &mut dyn Write) -> Result<()> {
+    let now = clock::now();
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let name = name(&host, now);
+    let bytes = archive(&name, now);
+    if args
+        .output
+        .as_ref()
+        .is_some_and(|path| path.as_os_str() == "-")
+    {
+        if io::stdout().is_terminal() {
+            return Err(Error::Usage("an archive is nothing for a terminal".into()));
+        }
+        return Ok(out.write_all(&bytes)?);
+    }
+    let path = match &args.output {
+        Some(path) => path.clone(),
+        None => PathBuf::from(format!("{name}.tar")),
+    };
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let written = options
+        .open(&path)
+        .and_then(|mut file| file.write_all(&bytes));
+    written.map_err(|error| Error::at(&path, error))?;
+    writeln!(out, "{}", path.display())?;
+    Ok(())
+}
+
+/// The name of the directory in the archive.
+fn name(host: &str, now: u64) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
+    let host: String = host
+        .chars()
+        .filter(|letter| plain(*letter))
+        .take(40)
+        .collect();
+    let [year, month, day, hour, minute, second] = clock::parts(now);
+    format!("rsmc-report-{host}-{year}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
+}
+
+fn archive(name: &str, now: u64) -> Vec<u8> {
+    let mut archive = tar::Archive::default();
+    let mut notes = Vec::new();
+    for (file, make) in PARTS {
+        match make() {
+            Ok(content) => archive.add(&format!("{name}/{file}"), now, &content),
+            Err(error) => notes.push(format!("{file}: {error}")),
+        }
+    }
+    archive.add(
+        &format!("{name}/README.txt"),
+        now,
+        readme(now, &notes).as_bytes(),
+    );
+    archive.finish()
+}
+
+fn readme(now: u64, notes: &[String]) -> String {
+    let mut text = format!(
+        "Made by `rsmc report` {} at {} UTC, by user {}.\n\n\
+         It holds what the kernel says of SMC in one network namespace, and names and numbers of the\n\
+         processes with SMC sockets. Addresses and host names are in it; the data of connections,\n\
+         arguments and environments of programs are not.\n\n",
+        env!("CARGO_PKG_VERSION"),
+        clock::text(now),
+        rustix::process::geteuid().as_raw()
+    );
+    if notes.is_empty() {
+        text.push_str("Nothing is missing.\n");
+        return text;
+    }
+    text.push_str("Missing, and why:\n");
+    for note in notes {
+        text.push_str(&format!("  {note}\n"));
+    }
+    text
+}
+
+fn json(value: &impl Serialize) -> Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec_pretty(value)?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+/// All sockets, with numbers for users.
+fn sockets() -> Result<Vec<u8>> {
+    let cli = Cli::try_parse_from(["rsmc", "ss", "--all", "--numeric"]);
+    match cli.map(|cli| cli.command) {
+        Ok(crate::cli::Command::Ss(args)) => json(&ss::collect(&args)?),
+        _ => Err(Error::Usage(Cli::command().render_usage().to_string())),
+    }
+}
+
+fn reasons() -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let args = WhyArgs {
+        peer: None,
+        json: false,
+    };
+    why::run(&args, &mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_safe() {
+        assert_eq!(
+            name("../db 1.example\n", 0),
+            "rsmc-report-db1example-19700101-000000"
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        assert!(readme(0, &[]).contains("Nothing is missing."));
+        let text = readme(0, &["stats.json: no SMC".into()]);
+        assert!(
+            text.ends_with("Missing, and why:\n  stats.json: no SMC\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_report_of_this_machine() {
+        let bytes = archive("x", 7);
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(text.contains("x/README.txt\0") && text.contains("x/versions.txt\0"));
+        assert!(text.contains("Made by `rsmc report`"));
+        // Nothing of the environment, which every process has.
+        let path = std::env::var("PATH").unwrap();
+        assert!(!text.contains(&path));
+    }
+}
