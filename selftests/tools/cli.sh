@@ -5,7 +5,7 @@
 # (what only rsmc has is skipped then).
 . "$RSMC_SELFTESTS/lib.sh"
 
-ktap_plan 60
+ktap_plan 63
 in_tree=
 grep -q '^smc ' /proc/modules && in_tree=1
 cd "$TMPDIR" || exit 1
@@ -146,6 +146,31 @@ else
 	check_fails strict_connect ns a timeout "$(slow 20)" rsmc run --strict -- python3 connect.py "$RSMC_PEER_ADDR" 7001
 	is strict_is_counted "$(ns a rsmc why --json | field 'it["strict_refused"], it["fallback_client"]')" "(1, 3)"
 fi
+
+# One picture where there is no terminal; on one until a key ends it, and all is as it was then.
+is top "$(ns a rsmc top --interval 0.2 | sed -n '1s/;.*//p')" "0 SMC-R, 0 SMC-D, 3 TCP connections"
+is top_reasons "$(ns a rsmc top --interval 0.2 | grep -c 'PEERNOSMC as client (0/s)')" 1
+cat > screen.py <<'E'
+import os, select, subprocess, sys, termios
+outer, inner = os.openpty()
+before = termios.tcgetattr(inner)
+top = subprocess.Popen("ip netns exec a rsmc top --interval 60".split(), stdin=inner, stdout=inner,
+    env=os.environ | {"TERM": "linux"})
+shown = b""
+def until(text):
+    global shown
+    while text not in shown:
+        assert select.select([outer], [], [], float(sys.argv[1]))[0], shown
+        shown += os.read(outer, 4096)
+until(b"\x1b[33mTCP\x1b[0m")
+assert termios.tcgetattr(inner) != before
+os.write(outer, b"r")
+os.write(outer, b"q")
+until(b"\x1b[?1049l")
+assert top.wait() == 0
+assert termios.tcgetattr(inner) == before
+E
+check top_on_a_terminal python3 screen.py "$(slow 20)"
 
 # A report, by root and by a user who may see little.
 report() { ns a "$@" rsmc report --output - | tar -xO --wildcards -f - "*/$file"; }

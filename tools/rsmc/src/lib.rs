@@ -27,6 +27,7 @@ pub mod stats;
 pub mod system;
 pub mod table;
 pub mod tcp;
+pub mod top;
 pub mod ueid;
 pub mod watch;
 pub mod why;

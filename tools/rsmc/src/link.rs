@@ -17,7 +17,7 @@ const GEN_LGR_SMCR: u16 = 2;
 const GEN_LINK_SMCR: u16 = 3;
 
 /// A link group as `--json` prints it. The names are an interface: fields are added, never renamed.
-#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Group {
     /// Number.
     pub id: u64,
@@ -57,7 +57,7 @@ pub struct Group {
 }
 
 /// A link of a group.
-#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Link {
     /// Number in the group.
     pub id: u64,

@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         Command::Stats(args) => rsmc::stats::run(&args, &mut out),
         Command::Ueid(args) => rsmc::ueid::run(&args, &mut out),
         Command::Pnet(args) => rsmc::pnet::run(&args, &mut out),
+        Command::Top(args) => rsmc::top::run(&args, &mut out),
         Command::Report(args) => rsmc::report::run(&args, &mut out),
         Command::Completion(args) => {
             clap_complete::generate(args.shell, &mut Cli::command(), "rsmc", &mut out);

@@ -7,7 +7,7 @@ mod stats;
 mod tables;
 
 pub use run::{Family, RunArgs};
-pub use show::{DevArgs, LinkArgs, ModeFilter, Repeat, SsArgs, WhyArgs};
+pub use show::{DevArgs, LinkArgs, ModeFilter, Repeat, SsArgs, TopArgs, TopSort, WhyArgs};
 pub use stats::{StatsAction, StatsArgs};
 pub use tables::{PnetAction, PnetArgs, UeidAction, UeidArgs};
 
@@ -46,6 +46,7 @@ pub enum Command {
     Stats(StatsArgs),
     Ueid(UeidArgs),
     Pnet(PnetArgs),
+    Top(TopArgs),
     Report(ReportArgs),
     Completion(CompletionArgs),
     Man(ManArgs),

@@ -17,7 +17,7 @@ use crate::ss::filter::Subnet;
 /// Received and Sent are the bytes of the connection so far; where a connection uses RDMA they
 /// start again from 0 after 65536 times the buffer's size (4 GiB with buffers of 64 KiB). Those of
 /// TCP connections come from TCP and contain the handshake's.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 #[command(
     after_help = "Modes: SMC-R (RDMA), SMC-D (shared memory), TCP (fallback, with its reason). \
 A reason in parentheses is what the peer gave.\n\n\
@@ -77,7 +77,7 @@ pub struct SsArgs {
 }
 
 /// How often something is shown.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Copy, Debug, Default)]
 pub struct Repeat {
     /// Show again every so many seconds, until interrupted; with --json a line each time
     #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
@@ -141,4 +141,45 @@ pub struct WhyArgs {
     /// Print JSON
     #[arg(short, long)]
     pub json: bool,
+}
+
+/// Watch connections, rates and fallbacks in the terminal
+///
+/// The busiest connections first, with what they receive and send per second; above them the rates
+/// of the namespace and its fallback reasons. Keys: q ends it, space halts and resumes, b r s w t
+/// sort by bytes both ways, received, sent, waiting, and time. Seen is the time since `rsmc top` saw the connection first.
+///
+/// Where the output is no terminal, one picture is printed after one interval.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  rsmc top\n  rsmc top --sort sent --interval 5\n  rsmc top > now.txt"
+)]
+pub struct TopArgs {
+    /// Time between two pictures
+    #[arg(short, long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    pub interval: Duration,
+    /// End after so many pictures [default: 1 where the output is no terminal]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// What comes first
+    #[arg(long, value_enum, value_name = "BY", default_value = "bytes")]
+    pub sort: TopSort,
+    /// Numbers, not names: reason codes, user ids
+    #[arg(short, long)]
+    pub numeric: bool,
+}
+
+/// What `rsmc top` sorts by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TopSort {
+    /// bytes per second, both ways
+    Bytes,
+    /// bytes received per second
+    Received,
+    /// bytes sent per second
+    Sent,
+    /// bytes waiting, to be read or sent
+    Queue,
+    /// the newest connections first
+    Time,
 }

@@ -6,10 +6,9 @@
 mod files;
 mod tar;
 
-use crate::cli::{Cli, ReportArgs, WhyArgs};
+use crate::cli::{ReportArgs, SsArgs, WhyArgs};
 use crate::error::{Error, Result};
 use crate::{clock, dev, fallback, link, pnet, ss, stats, system, ueid, why};
-use clap::{CommandFactory, Parser};
 use serde::Serialize;
 use std::fs::OpenOptions;
 use std::io::{self, IsTerminal, Write};
@@ -132,11 +131,12 @@ fn json(value: &impl Serialize) -> Result<Vec<u8>> {
 
 /// All sockets, with numbers for users.
 fn sockets() -> Result<Vec<u8>> {
-    let cli = Cli::try_parse_from(["rsmc", "ss", "--all", "--numeric"]);
-    match cli.map(|cli| cli.command) {
-        Ok(crate::cli::Command::Ss(args)) => json(&ss::collect(&args)?),
-        _ => Err(Error::Usage(Cli::command().render_usage().to_string())),
-    }
+    let args = SsArgs {
+        all: true,
+        numeric: true,
+        ..SsArgs::default()
+    };
+    json(&ss::collect(&args)?)
 }
 
 fn reasons() -> Result<Vec<u8>> {

@@ -78,8 +78,10 @@ pub struct Bytes {
     /// Where `received` and `sent` start again from 0, `null` if never.
     received_wraps_at: Option<u64>,
     sent_wraps_at: Option<u64>,
-    receive_queue: u64,
-    send_queue: u64,
+    /// Bytes received and not read yet.
+    pub receive_queue: u64,
+    /// Bytes written that the peer does not have yet.
+    pub send_queue: u64,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -97,6 +99,20 @@ struct Link {
     gid: String,
     peer_gid: String,
     role: &'static str,
+}
+
+impl Bytes {
+    /// Bytes received and sent since an earlier look.
+    pub fn since(&self, before: &Bytes) -> (u64, u64) {
+        let more = |now: u64, before: u64, modulus: Option<u64>| match modulus {
+            Some(modulus) if now < before => now + modulus.saturating_sub(before),
+            _ => now.saturating_sub(before),
+        };
+        (
+            more(self.received, before.received, self.received_wraps_at),
+            more(self.sent, before.sent, self.sent_wraps_at),
+        )
+    }
 }
 
 impl Address {
