@@ -9,6 +9,7 @@
 
 pub mod cli;
 pub mod clock;
+pub mod compat;
 pub mod dev;
 pub mod diag;
 pub mod error;
@@ -18,6 +19,7 @@ pub mod link;
 pub mod man;
 pub mod netlink;
 pub mod pnet;
+pub mod probe;
 pub mod procs;
 pub mod reason;
 pub mod report;

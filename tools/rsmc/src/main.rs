@@ -5,11 +5,19 @@
 use clap::{CommandFactory, Parser};
 use rsmc::cli::{Cli, Command};
 use rsmc::error::Error;
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mut out = io::BufWriter::new(io::stdout().lock());
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    if let Some(tool) = arguments.first().and_then(|name| rsmc::compat::tool(name)) {
+        let code = tool(&arguments, &mut out);
+        // As below: nobody reads it any more.
+        let _ = out.flush();
+        return ExitCode::from(code);
+    }
     let done = match Cli::parse().command {
         Command::Run(args) => {
             let failure = rsmc::run::run(&args);

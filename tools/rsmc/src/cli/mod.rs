@@ -6,6 +6,7 @@ mod show;
 mod stats;
 mod tables;
 
+pub(crate) use run::buffer_size;
 pub use run::{Family, RunArgs};
 pub use show::{DevArgs, LinkArgs, ModeFilter, Repeat, SsArgs, TopArgs, TopSort, WhyArgs};
 pub use stats::{StatsAction, StatsArgs};

@@ -80,7 +80,7 @@ pub enum Family {
     Smc,
 }
 
-fn buffer_size(text: &str) -> Result<u32, String> {
+pub(crate) fn buffer_size(text: &str) -> Result<u32, String> {
     let (digits, unit) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1024u32),
         Some(b'm' | b'M') => (&text[..text.len() - 1], 1024 * 1024),

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The names of smc-tools: this program, started as one of them, takes that tool's options and
+//! prints its columns.
+//!
+//! Scripts that read those columns go on working. What was wrong there is not kept: errors are
+//! errors here also for `stats`, filters filter, and `--version` succeeds.
+
+mod chk;
+mod groups;
+mod pnet;
+mod run;
+mod smc;
+mod smcss;
+mod stats;
+
+use crate::error::Error;
+use clap::error::ErrorKind;
+use clap::Parser;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// A tool: takes all arguments with the program's name, returns the exit code.
+pub type Tool = fn(&[OsString], &mut dyn Write) -> u8;
+
+/// The tool that is called like this, by the last part of the path.
+pub fn tool(program: &OsStr) -> Option<Tool> {
+    match Path::new(program).file_name()?.to_str()? {
+        "smcss" => Some(smcss::main),
+        "smcr" => Some(smc::smcr),
+        "smcd" => Some(smc::smcd),
+        "smc_pnet" => Some(pnet::main),
+        "smc_run" => Some(run::main),
+        "smc_chk" => Some(chk::main),
+        _ => None,
+    }
+}
+
+/// Reads a tool's arguments; the exit code if that is all there was to do.
+fn parse<T: Parser>(arguments: &[OsString], wrong: u8) -> Result<T, u8> {
+    T::try_parse_from(arguments).map_err(|error| {
+        // Where this fails nobody reads it.
+        let _ = error.print();
+        match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
+            _ => wrong,
+        }
+    })
+}
+
+/// Says what went wrong; the exit code is `code` for all of it, as the tools have it.
+fn finish(name: &str, done: Result<(), Error>, code: u8) -> u8 {
+    match done {
+        Ok(()) => 0,
+        Err(Error::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => 0,
+        Err(error) => {
+            eprintln!("{name}: {error}");
+            code
+        }
+    }
+}
+
+/// Text or, where there is none, what the tools say then.
+fn or_na(text: &str) -> String {
+    match text {
+        "" => "n/a".into(),
+        text => text.into(),
+    }
+}
+
+/// The name of a network interface of this namespace.
+fn interface(index: u64) -> String {
+    let entries = std::fs::read_dir("/sys/class/net");
+    let mut entries = entries.ok().into_iter().flatten().flatten();
+    let found = entries.find(|entry| {
+        let number = std::fs::read_to_string(entry.path().join("ifindex"));
+        number.is_ok_and(|number| number.trim().parse() == Ok(index))
+    });
+    found.map_or("n/a".into(), |entry| {
+        entry.file_name().to_string_lossy().into_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tools_by_name() {
+        for name in [
+            "smcss",
+            "/usr/sbin/smcr",
+            "./smc_chk",
+            "smcd",
+            "smc_pnet",
+            "smc_run",
+        ] {
+            assert!(tool(OsStr::new(name)).is_some(), "{name}");
+        }
+        for name in ["rsmc", "smc_dbg", "", "/"] {
+            assert!(tool(OsStr::new(name)).is_none(), "{name}");
+        }
+    }
+
+    #[test]
+    fn interfaces_by_number() {
+        let index = std::fs::read_to_string("/sys/class/net/lo/ifindex");
+        let Ok(index) = index else {
+            eprintln!("skipped: no loopback interface here");
+            return;
+        };
+        assert_eq!(interface(index.trim().parse().unwrap()), "lo");
+        assert_eq!(interface(0), "n/a");
+    }
+}
