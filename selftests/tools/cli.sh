@@ -5,7 +5,7 @@
 # (what only rsmc has is skipped then).
 . "$RSMC_SELFTESTS/lib.sh"
 
-ktap_plan 63
+ktap_plan 69
 in_tree=
 grep -q '^smc ' /proc/modules && in_tree=1
 cd "$TMPDIR" || exit 1
@@ -184,6 +184,18 @@ is report_misses "$(report env | sed -n 's/^  \([a-z-]*\.[a-z]*\): .*/\1/p')" "$
 echo 1 > /proc/sys/kernel/dmesg_restrict
 is report_unprivileged "$(report setpriv --reuid 65534 --clear-groups --inh-caps -all | grep -c '^  kernel-log.txt: ')" 1
 check report_is_private sh -c 'rsmc report --output report.tar && [ "$(stat -c %a report.tar)" = 600 ] && ! rsmc report --output report.tar'
+
+# What SMC needs, test connections, and one process.
+checks() { ns a rsmc why "$@" --json | field '{c["name"]: c["verdict"] for c in it["checks"]}'; }
+is why_checks "$(checks "$RSMC_PEER_ADDR" | tr -d "{}' " | tr , '\n' | grep -v eid | paste -sd' ')" \
+	"module:ok device:bad route:ok mtu:ok gid:bad"
+is why_no_route "$(checks 192.0.2.1 | grep -c "'route': 'bad'")" 1
+is why_probe "$(ns a rsmc why "$RSMC_PEER_ADDR" --probe 7001 --json |
+	field 'it["probe"]["mode"], it["probe"]["fallback"]["name"], it["probe"]["peer"]')" "('TCP', 'PEERNOSMC', None)"
+is why_probe_status "$(status ns a rsmc why "$RSMC_PEER_ADDR" --probe 7001)" 6
+is why_probe_nobody "$(status ns a rsmc why "$RSMC_PEER_ADDR" --probe 7099)" 1
+pid=$(ns a rsmc ss --json --process python3 | field 'it[0]["processes"][0]["pid"]')
+is why_process "$(ns a rsmc why "$pid" --json | field 'it["checks"][0]["verdict"], len(it["sockets"])')" "('ok', 3)"
 
 # The end of the program is the end of its sockets.
 kill $children 2> /dev/null

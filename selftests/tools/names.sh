@@ -20,6 +20,10 @@ status() {
 	"$@" >/dev/null 2>&1
 	echo $?
 }
+# field EXPRESSION: of the JSON on standard input, called `it`
+field() {
+	python3 -c "import json, sys; it = json.load(sys.stdin); print(($1))"
+}
 # words: standard input with one blank between words
 words() {
 	tr -s ' ' | sed 's/ $//'
@@ -29,8 +33,10 @@ if [ "$RSMC_TOPO" = pair ]; then
 	in_tree=
 	grep -q '^smc ' /proc/modules && in_tree=1
 	[ -z "$in_tree" ] || rsmc ueid add RSMC-DEFAULT
+	verdicts='[(c["name"], c["verdict"]) for c in it["checks"]]'
+	well="[('module', 'ok'), ('eid', 'ok'), ('device', 'ok'), ('route', 'ok'), ('mtu', 'ok'), ('gid', 'ok')]"
 	if [ "$RSMC_ROLE" = server ]; then
-		ktap_plan 5
+		ktap_plan 6
 		background smc_chk -S >served
 		check server_listens wait_for 10 grep -q 'Server started on port 37373' served
 		barrier listening
@@ -39,13 +45,19 @@ if [ "$RSMC_TOPO" = pair ]; then
 		check server_saw_plain_tcp wait_for 10 grep -q ": TCP, The peer did not offer SMC" served
 		is server_group "$(smcr linkg | words | cut -d' ' -f2-)" "$(printf 'LG-Role LG-Type VLAN #Conns PNET-ID\nSERV SINGLE 0x0 1')"
 		is server_socket "$(smcss -R | awk 'NR == 2 { print $1, $7, $8, $9 }')" "ACTIVE SMCR SERV rxe0"
+		is all_is_well "$(rsmc why "$RSMC_PEER_ADDR" --json | field "$verdicts")" "$well"
 		barrier looked
 		ktap_exit
 	fi
-	ktap_plan 9
+	ktap_plan 12
 	barrier listening
 	check live_test smc_chk -C "$RSMC_PEER_ADDR"
 	is live_test_words "$(smc_chk -C "$RSMC_PEER_ADDR" | tail -n 1)" "    Success, using SMC-R"
+	rsmc why "$RSMC_PEER_ADDR" --probe 37373 | sed 's/^/# /'
+	is why_probe "$(rsmc why "$RSMC_PEER_ADDR" --probe 37373 --json | field 'it["probe"]["mode"], it["probe"]["fallback"]')" \
+		"('SMC-R', None)"
+	is all_is_well "$(rsmc why "$RSMC_PEER_ADDR" --json | field "$verdicts")" "$well"
+	is usable "$(rsmc dev --json | field '[(p["usable"], p["fault"]) for p in it]')" "[(True, None)]"
 	cat >hold.py <<'E'
 import socket, sys
 connection = socket.create_connection((sys.argv[1], 37373))

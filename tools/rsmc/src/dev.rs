@@ -3,11 +3,13 @@
 
 use crate::cli::DevArgs;
 use crate::error::Result;
+use crate::gid::{self, Gid};
 use crate::netlink::genl;
 use crate::netlink::wire::{Attribute, NLM_F_DUMP};
 use crate::{stats, table};
 use serde::Serialize;
 use std::io::Write;
+use std::path::Path;
 
 const GET_DEV_SMCR: u8 = 6;
 /// Top level attribute `SMC_GEN_DEV_SMCR`.
@@ -35,8 +37,34 @@ pub struct Port {
     pub links: u64,
     /// A link group would be lost with the device.
     pub critical: bool,
+    /// SMC can use it, as far as can be seen without a connection.
+    pub usable: bool,
+    /// Why not.
+    pub fault: Option<&'static str>,
     /// PCI function, channel, vendor, device number and address.
     pub pci: Pci,
+}
+
+impl Port {
+    /// The addresses of the port; `None` where sysfs does not show the device.
+    pub fn gids(&self) -> Option<Vec<Gid>> {
+        let device = Path::new("/sys/class/infiniband").join(&self.device);
+        let port = device.join("ports").join(self.port.to_string());
+        port.exists().then(|| gid::of_port(&port))
+    }
+
+    /// Why SMC cannot use the port, as far as can be seen without a connection.
+    pub fn fault(&self) -> Option<&'static str> {
+        fault(self.active, self.gids().as_deref())
+    }
+}
+
+fn fault(active: bool, gids: Option<&[Gid]>) -> Option<&'static str> {
+    if !active {
+        return Some("the port is not active");
+    }
+    let has_address = gids.is_none_or(|gids| gids.iter().any(Gid::is_roce_v2));
+    (!has_address).then_some("the port has no RoCE v2 address")
 }
 
 /// Where a device is, as far as the kernel says.
@@ -127,6 +155,8 @@ fn take(attributes: &[Attribute<'_>], ports: &mut Vec<Port>) -> Result<()> {
                 _ => {}
             }
         }
+        found.fault = found.fault();
+        found.usable = found.fault.is_none();
         ports.push(found);
     }
     Ok(())
@@ -141,9 +171,11 @@ fn tell(ports: &[Port], out: &mut dyn Write) -> Result<()> {
             port.ifindex.to_string(),
             port.links.to_string(),
             port.pnet_id.clone().unwrap_or_else(|| "-".into()),
+            port.fault
+                .map_or("yes".into(), |fault| format!("no: {fault}")),
         ]);
     }
-    let head = ["Device", "State", "Interface", "Links", "PNET id"];
+    let head = ["Device", "State", "Interface", "Links", "PNET id", "Usable"];
     table::print(out, &head, &rows)?;
     if ports.is_empty() {
         writeln!(
@@ -178,5 +210,16 @@ mod tests {
         assert_eq!((ports[0].port, ports[0].ifindex, ports[0].links), (1, 5, 2));
         assert!(ports[0].active);
         assert_eq!(ports[0].pnet_id.as_deref(), Some("NET1"));
+        assert!(ports[0].usable);
+    }
+
+    #[test]
+    fn faults() {
+        assert_eq!(fault(false, None), Some("the port is not active"));
+        assert_eq!(fault(true, None), None);
+        assert_eq!(
+            fault(true, Some(&[])),
+            Some("the port has no RoCE v2 address")
+        );
     }
 }

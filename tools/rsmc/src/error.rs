@@ -16,6 +16,8 @@ pub enum Error {
     Refused(&'static str, Errno),
     /// The kernel sent something that does not hold together.
     Malformed(&'static str),
+    /// A test connection became a TCP connection: the line to print.
+    BecameTcp(String),
     /// The arguments make no sense: the line to print; exit code 2.
     Usage(String),
     /// Reading or writing failed.
@@ -28,7 +30,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::NotThere(line) | Error::Table(line) | Error::Usage(line) => f.write_str(line),
+            Error::NotThere(line)
+            | Error::Table(line)
+            | Error::BecameTcp(line)
+            | Error::Usage(line) => f.write_str(line),
             Error::Refused(what, Errno::PERM | Errno::ACCESS) => {
                 write!(f, "{what}: not permitted (CAP_NET_ADMIN is needed)")
             }
@@ -42,7 +47,7 @@ impl fmt::Display for Error {
 /// What the exit codes mean, for help texts and manual pages; `rsmc run` has its own.
 pub const EXIT_CODES: &str = "Exit status: 0 done; 1 failed for a cause not named here; 2 wrong usage; \
 3 no SMC module is loaded, or it does not have what was asked; 4 not permitted; 5 the table does not \
-allow the change (it is there already, is not there, or has no room). One line on standard error \
+allow the change (it is there already, is not there, or has no room); 6 a test connection became TCP. One line on standard error \
 says what it was.";
 
 impl Error {
@@ -60,6 +65,7 @@ impl Error {
             Error::Refused(_, Errno::PERM | Errno::ACCESS) => 4,
             Error::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => 4,
             Error::Table(_) => 5,
+            Error::BecameTcp(_) => 6,
             Error::Refused(..) | Error::Malformed(_) | Error::Io(_) => 1,
         }
     }
@@ -94,5 +100,6 @@ mod tests {
         assert_eq!(code(Error::Refused("x", Errno::PERM)), 4);
         assert_eq!(code(Error::Io(io::ErrorKind::PermissionDenied.into())), 4);
         assert_eq!(code(Error::Table("x".into())), 5);
+        assert_eq!(code(Error::BecameTcp("x".into())), 6);
     }
 }

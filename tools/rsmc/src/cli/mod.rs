@@ -8,7 +8,7 @@ mod tables;
 
 pub(crate) use run::buffer_size;
 pub use run::{Family, RunArgs};
-pub use show::{DevArgs, LinkArgs, ModeFilter, Repeat, SsArgs, TopArgs, TopSort, WhyArgs};
+pub use show::{DevArgs, LinkArgs, ModeFilter, Repeat, SsArgs, Target, TopArgs, TopSort, WhyArgs};
 pub use stats::{StatsAction, StatsArgs};
 pub use tables::{PnetAction, PnetArgs, UeidAction, UeidArgs};
 

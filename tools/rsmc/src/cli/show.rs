@@ -128,19 +128,48 @@ pub struct DevArgs {
     pub json: bool,
 }
 
-/// Explain why connections fell back to TCP
+/// Explain why connections fell back to TCP, and what keeps them from being SMC
 ///
 /// Reads the module's counters of this network namespace: how many connections became SMC, how
 /// many fell back, for which reasons and with which peers, and says what can be done about each.
-/// With ADDR only what concerns that peer.
+/// Then looks at what SMC needs: the module, a common EID, usable RDMA devices.
+///
+/// With ADDR only what concerns that peer, and the way to it as well: route, MTU, an RDMA port on
+/// the right interface with an address of the right kind. --probe makes one SMC connection to a
+/// service there, sends nothing, and says what it became. With PID the sockets of that process.
 #[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  rsmc why\n  rsmc why 192.0.2.1 --probe 6379\n  rsmc why $(pidof redis-server)"
+)]
 pub struct WhyArgs {
-    /// IPv4 or IPv6 address of a peer
-    #[arg(value_name = "ADDR")]
-    pub peer: Option<IpAddr>,
+    /// IPv4 or IPv6 address of a peer, or a process id
+    #[arg(value_name = "ADDR|PID")]
+    pub target: Option<Target>,
+    /// Connect to this port of the peer
+    #[arg(long, value_name = "PORT", requires = "target", value_parser = clap::value_parser!(u16).range(1..))]
+    pub probe: Option<u16>,
     /// Print JSON
     #[arg(short, long)]
     pub json: bool,
+}
+
+/// What `rsmc why` is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A peer.
+    Peer(IpAddr),
+    /// A process.
+    Process(u32),
+}
+
+impl std::str::FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let peer = text.parse().map(Target::Peer).ok();
+        let target = peer.or_else(|| text.parse().map(Target::Process).ok());
+        target.ok_or_else(|| "neither an address nor a process id".into())
+    }
 }
 
 /// Watch connections, rates and fallbacks in the terminal

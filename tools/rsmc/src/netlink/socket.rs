@@ -36,16 +36,17 @@ enum Answer {
 }
 
 impl Netlink {
-    /// Opens a socket of a netlink protocol (`rustix::net::netlink::SOCK_DIAG`, …).
+    /// Opens a socket of a netlink protocol (`rustix::net::netlink::SOCK_DIAG`, …); `None` is that
+    /// of routes.
     ///
     /// # Errors
     /// The kernel's, as it is.
-    pub fn open(protocol: Protocol) -> io::Result<Self> {
+    pub fn open(protocol: impl Into<Option<Protocol>>) -> io::Result<Self> {
         let fd = net::socket_with(
             AddressFamily::NETLINK,
             SocketType::RAW,
             SocketFlags::CLOEXEC,
-            Some(protocol),
+            protocol.into(),
         )?;
         net::bind(&fd, &SocketAddrNetlink::new(0, 0))?;
         Ok(Self { fd, sequence: 0 })

@@ -142,7 +142,8 @@ fn sockets() -> Result<Vec<u8>> {
 fn reasons() -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let args = WhyArgs {
-        peer: None,
+        target: None,
+        probe: None,
         json: false,
     };
     why::run(&args, &mut bytes)?;

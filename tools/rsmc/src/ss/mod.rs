@@ -68,7 +68,11 @@ const HEAD: [&str; 10] = [
 ];
 const MODE: usize = 3;
 
-fn show(args: &SsArgs, entries: &[Entry], out: &mut dyn Write) -> Result<()> {
+/// Shows sockets as the arguments say.
+///
+/// # Errors
+/// Those of writing.
+pub fn show(args: &SsArgs, entries: &[Entry], out: &mut dyn Write) -> Result<()> {
     if args.json {
         match args.repeat.watch {
             Some(_) => serde_json::to_writer(&mut *out, entries)?,

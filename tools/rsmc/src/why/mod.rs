@@ -1,45 +1,165 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `rsmc why`: the fallback counters explained.
+//! `rsmc why`: the fallback counters explained, what SMC needs looked at, a test connection.
 
-use crate::cli::WhyArgs;
+mod checks;
+mod path;
+
+use crate::cli::{SsArgs, Target, WhyArgs};
+use crate::diag::{self, Mode, Socket};
 use crate::error::{Error, Result};
 use crate::fallback::{self, Counters, Role};
 use crate::reason::{self, Told};
-use crate::{diag, stats};
+use crate::{probe, ss, stats};
+use checks::Check;
 use serde::Serialize;
 use std::io::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
-/// Explains the counters of this namespace, or of one peer.
+/// How long a service may take to answer a test connection.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Explains the counters of this namespace or of one peer, and looks at what SMC needs.
 ///
 /// # Errors
-/// `NotThere` if no SMC module is loaded or, for a peer, if it does not count by peer.
+/// `NotThere` if no SMC module is loaded; `BecameTcp` if a test connection did.
 pub fn run(args: &WhyArgs, out: &mut dyn Write) -> Result<()> {
-    let counters = match fallback::read() {
+    let peer = match args.target {
+        Some(Target::Process(pid)) if args.probe.is_some() => {
+            return Err(Error::Usage(format!("--probe needs an address, not {pid}")));
+        }
+        Some(Target::Process(pid)) => return process(pid, args.json, out),
+        Some(Target::Peer(peer)) => Some(fallback::plain(peer)),
+        None => None,
+    };
+    let counters = counters(peer)?;
+    let probed = match (peer, args.probe) {
+        (Some(peer), Some(port)) => Some(Probe::of(peer, port)?),
+        _ => None,
+    };
+    let checks = checks::all(peer);
+    if args.json {
+        let mut answer = answer(&counters, peer);
+        answer.checks = checks;
+        answer.probe = probed.clone();
+        serde_json::to_writer_pretty(&mut *out, &answer)?;
+        writeln!(out)?;
+    } else {
+        match peer {
+            Some(_) if counters.smc_connections.is_none() => {
+                writeln!(out, "The in-tree module does not count by peer.")?;
+            }
+            Some(peer) => tell_peer(&counters, peer, out)?,
+            None => tell(&counters, out)?,
+        }
+        writeln!(out, "\nWhat SMC needs:")?;
+        checks::tell(&checks, out)?;
+        if let Some(probed) = &probed {
+            probed.tell(out)?;
+        }
+    }
+    match probed {
+        Some(probed) if probed.fallback.is_some() => Err(Error::BecameTcp(
+            "the test connection became a TCP connection".into(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The counters of either module.
+fn counters(peer: Option<IpAddr>) -> Result<Counters> {
+    match fallback::read() {
         Err(Error::NotThere(line)) => {
             // The in-tree module has no such file, and counts by reason only.
             if !diag::has_smc_protocol() {
                 return Err(Error::NotThere(line));
             }
-            if args.peer.is_some() {
-                return Err(Error::NotThere(
-                    "the in-tree module does not count by peer; try without the address".into(),
-                ));
+            match peer {
+                Some(_) => Ok(Counters::default()),
+                None => stats::fallback_counters(),
             }
-            stats::fallback_counters()?
         }
-        other => other?,
+        other => other,
+    }
+}
+
+/// A test connection, as `--json` prints it.
+#[derive(Clone, Debug, Serialize)]
+struct Probe {
+    address: SocketAddr,
+    mode: String,
+    /// `null` unless the mode is TCP.
+    fallback: Option<Told>,
+    /// The peer's own reason, `null` if it gave none.
+    peer: Option<Told>,
+    advice: &'static str,
+}
+
+impl Probe {
+    fn of(peer: IpAddr, port: u16) -> Result<Self> {
+        let address = SocketAddr::new(peer, port);
+        Ok(Self::new(address, &probe::connect(address, PATIENCE)?))
+    }
+
+    fn new(address: SocketAddr, socket: &Socket) -> Self {
+        let fallback = socket.fallback.filter(|_| socket.mode == Mode::Tcp);
+        // What the peer said is what there is to cure, if it said something.
+        let cause = fallback.map_or(0, |fallback| match fallback.peer {
+            0 => fallback.reason,
+            peer => peer,
+        });
+        Self {
+            address,
+            mode: match socket.mode {
+                Mode::SmcR => "SMC-R".into(),
+                Mode::SmcD => "SMC-D".into(),
+                _ => "TCP".into(),
+            },
+            fallback: fallback.map(|fallback| Told::new(fallback.reason)),
+            peer: fallback
+                .filter(|fallback| fallback.peer != 0)
+                .map(|fallback| Told::new(fallback.peer)),
+            advice: reason::advice(cause),
+        }
+    }
+
+    fn tell(&self, out: &mut dyn Write) -> Result<()> {
+        writeln!(out, "\nTest connection to {}: {}", self.address, self.mode)?;
+        let Some(own) = &self.fallback else {
+            return Ok(());
+        };
+        writeln!(out, "  Here: {} {}.", own.name, own.text)?;
+        if let Some(peer) = &self.peer {
+            writeln!(out, "  Peer: {} {}.", peer.name, peer.text)?;
+        }
+        if !self.advice.is_empty() {
+            writeln!(out, "  What to do: {}", self.advice)?;
+        }
+        Ok(())
+    }
+}
+
+/// The sockets of a process, with their reasons.
+fn process(pid: u32, json: bool, out: &mut dyn Write) -> Result<()> {
+    let checks = checks::process(pid)?;
+    let args = SsArgs {
+        all: true,
+        process: Some(pid.to_string()),
+        ..SsArgs::default()
     };
-    if args.json {
-        let answer = answer(&counters, args.peer.map(fallback::plain));
+    let sockets = ss::collect(&args)?;
+    if json {
+        let answer = serde_json::json!({"pid": pid, "checks": checks, "sockets": sockets});
         serde_json::to_writer_pretty(&mut *out, &answer)?;
-        writeln!(out)?;
+        return Ok(writeln!(out)?);
+    }
+    checks::tell(&checks, out)?;
+    if sockets.is_empty() {
+        writeln!(out, "It has no SMC socket that this user can see.")?;
         return Ok(());
     }
-    match args.peer {
-        Some(peer) => tell_peer(&counters, fallback::plain(peer), out),
-        None => tell(&counters, out),
-    }
+    writeln!(out)?;
+    ss::show(&args, &sockets, out)
 }
 
 /// What `--json` prints. The names are an interface: fields are added, never renamed.
@@ -52,6 +172,9 @@ struct Answer {
     strict_refused: Option<u64>,
     reasons: Vec<ReasonCount>,
     peers: Vec<PeerCount>,
+    checks: Vec<Check>,
+    /// `null` unless a test connection was asked for.
+    probe: Option<Probe>,
 }
 
 #[derive(Debug, Serialize)]
@@ -102,6 +225,8 @@ fn answer(counters: &Counters, peer: Option<IpAddr>) -> Answer {
         strict_refused: counters.strict_refused.filter(|_| peer.is_none()),
         reasons,
         peers,
+        checks: Vec::new(),
+        probe: None,
     }
 }
 
@@ -266,6 +391,26 @@ mod tests {
         let text = text(|out| tell(&counters, out));
         assert!(text.contains("2 connections failed: strict mode"), "{text}");
         assert!(text.contains("2 as client: 0x03030000 NOSMCDEV"), "{text}");
+    }
+
+    #[test]
+    fn test_connections() {
+        let address: SocketAddr = "10.0.0.2:80".parse().unwrap();
+        let sockets = crate::ss::tests::sockets();
+        let declined = Probe::new(address, &sockets[1]);
+        assert!(declined.advice.contains("rdma link"), "{declined:?}");
+        let told = text(|out| declined.tell(out));
+        assert!(
+            told.contains("  Here: PEERDECL The peer declined")
+                && told.contains("  Peer: NOSMCDEV No device"),
+            "{told}"
+        );
+        let smc = Probe::new(address, &sockets[2]);
+        assert!(smc.fallback.is_none());
+        assert_eq!(
+            text(|out| smc.tell(out)),
+            "\nTest connection to 10.0.0.2:80: SMC-R\n"
+        );
     }
 
     #[test]
