@@ -5,6 +5,7 @@
  */
 #include <linux/module.h>
 #include "bindings_helper.h"
+#include "trace.h"
 
 #ifndef __rust_helper
 #define __rust_helper
@@ -233,6 +234,37 @@ int rsmc_helper_sk_take_error(struct sock *sk)
 int rsmc_helper_sk_low_water(const struct sock *sk, int waitall, int len)
 {
 	return sock_rcvlowat(sk, waitall, len);
+}
+
+int rsmc_helper_sk_peek_offset(const struct sock *sk)
+{
+	return sk_peek_offset(sk, MSG_PEEK);
+}
+
+void rsmc_helper_sk_peek_offset_fwd(struct sock *sk, int val)
+{
+	sk_peek_offset_fwd(sk, val);
+}
+
+void rsmc_helper_sk_peek_offset_bwd(struct sock *sk, int val)
+{
+	sk_peek_offset_bwd(sk, val);
+}
+
+bool rsmc_helper_sk_wants_zerocopy(const struct sock *sk)
+{
+	return sock_flag(sk, SOCK_ZEROCOPY);
+}
+
+void rsmc_helper_zcopy_copied(struct ubuf_info *uarg)
+{
+	uarg_to_msgzc(uarg)->zerocopy = 0;
+	net_zcopy_put(uarg);
+}
+
+void rsmc_helper_zcopy_abort(struct ubuf_info *uarg)
+{
+	net_zcopy_put_abort(uarg, true);
 }
 
 int rsmc_helper_sk_rcvbuf_locked(const struct sock *sk)
@@ -791,4 +823,38 @@ bool rsmc_helper_rdma_is_port_valid(const struct ib_device *dev, unsigned int po
 bool rsmc_helper_rdma_protocol_roce(const struct ib_device *dev, u32 port)
 {
 	return rdma_protocol_roce(dev, port);
+}
+
+/* trace.h */
+
+bool rsmc_helper_trace_tx_enabled(void)
+{
+	return trace_smc_tx_sendmsg_enabled();
+}
+
+bool rsmc_helper_trace_rx_enabled(void)
+{
+	return trace_smc_rx_recvmsg_enabled();
+}
+
+void rsmc_helper_trace_tx(const struct sock *sk, size_t len, const char *device)
+{
+	trace_smc_tx_sendmsg(sk, len, device);
+}
+
+void rsmc_helper_trace_rx(const struct sock *sk, size_t len, const char *device)
+{
+	trace_smc_rx_recvmsg(sk, len, device);
+}
+
+void rsmc_helper_trace_fallback(const struct sock *sk, int reason)
+{
+	trace_smc_switch_to_fallback(sk, reason);
+}
+
+void rsmc_helper_trace_link_down(const void *group, u64 net_cookie, int state,
+				 const char *device)
+{
+	trace_smcr_link_down(group, net_cookie, state, device,
+			     __builtin_return_address(0));
 }

@@ -62,6 +62,7 @@ declare! {
     ECONNABORTED: "Software caused connection abort.",
     ECONNREFUSED: "Connection refused.",
     ECONNRESET: "Connection reset by peer.",
+    ENOBUFS: "No buffer space available.",
     EISCONN: "Transport endpoint is already connected.",
     EINPROGRESS: "Operation now in progress.",
     ENOIOCTLCMD: "No such ioctl command.",

@@ -12,6 +12,7 @@ pub mod errno;
 pub mod net;
 pub mod rdma;
 pub mod sys;
+pub mod trace;
 
 /// What the messages of this crate begin with; the `pr_*!` macros look it up by this name.
 const __LOG_PREFIX: &[u8] = b"rsmc\0";

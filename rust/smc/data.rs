@@ -16,7 +16,8 @@ use kapi::{
         args::{flags, Message, Poll},
         socket as file, //
     },
-    sys::wait, //
+    sys::wait,
+    trace, //
 };
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
@@ -39,6 +40,16 @@ pub(crate) fn send(
     socket: &file::Socket,
     msg: &mut Message<'_>,
 ) -> Result<usize> {
+    let notification = conn.sock().notification(msg)?;
+    let sent = send_all(conn, socket, msg)?;
+    if let Some(notification) = notification {
+        notification.copied();
+    }
+    trace::sent(conn.sock(), sent, || conn.group().device().name());
+    Ok(sent)
+}
+
+fn send_all(conn: &Arc<SmcConn>, socket: &file::Socket, msg: &mut Message<'_>) -> Result<usize> {
     let nonblock = msg.has(flags::MSG_DONTWAIT);
     let urgent = msg.has(flags::MSG_OOB);
     let more = msg.has(flags::MSG_MORE) || conn.sock().is_corked();
@@ -160,6 +171,21 @@ pub(crate) fn receive(
     if msg.has(flags::MSG_OOB) {
         return receive_urgent(conn, msg);
     }
+    let peek = msg.has(flags::MSG_PEEK);
+    let offset = if peek { conn.sock().peek_offset() } else { 0 };
+    let got = receive_from(conn, socket, msg, offset)?;
+    conn.sock().move_peek_offset(peek, got);
+    trace::received(conn.sock(), got, || conn.group().device().name());
+    Ok(got)
+}
+
+/// Reads, or peeks from `offset` on.
+fn receive_from(
+    conn: &Arc<SmcConn>,
+    socket: &file::Socket,
+    msg: &mut Message<'_>,
+    offset: usize,
+) -> Result<usize> {
     let stats = conn.stats();
     stats.add(Stat::RxCalls, 1);
     stats.payload(Way::Rx, msg.len());
@@ -170,8 +196,8 @@ pub(crate) fn receive(
     let target = conn.sock().low_water(msg.has(flags::MSG_WAITALL), wanted);
     let mut timeout = conn.sock().receive_timeout(nonblock);
     let mut got = 0usize;
-    // Urgent bytes that peeking has passed by.
-    let mut passed = 0usize;
+    // Of a peek: the bytes that lie before those it has got, urgent ones among them.
+    let mut passed = offset;
     loop {
         let state = conn.proto.lock().recv_state();
         match state {
@@ -215,7 +241,7 @@ pub(crate) fn receive(
         if got >= target && got > 0 || wanted == 0 {
             return Ok(got);
         }
-        let seen = if peek { got } else { 0 };
+        let seen = if peek { got.saturating_add(offset) } else { 0 };
         let waited = wait::until(socket, wait::Kind::Shared, timeout, || {
             match conn.proto.lock().recv_state() {
                 RecvState::Data(there) => there as usize > seen,
@@ -236,7 +262,7 @@ struct Ask {
     wanted: usize,
     /// Bytes that the call has got already.
     before: usize,
-    /// Of a peek: urgent bytes that lay before those.
+    /// Of a peek: others that lie before those.
     passed: usize,
     peek: bool,
     discard: bool,

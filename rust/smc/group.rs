@@ -41,7 +41,8 @@ use kapi::{
         hook::{Notify, TimerHook},
         lock::SpinLockBh,
         queue, //
-    }, //
+    },
+    trace, //
 };
 use kernel::{
     impl_has_work,
@@ -85,6 +86,9 @@ const PAGES: u32 = 16;
 const SPOILED: u32 = 255;
 /// Bytes of a long LLC message beyond the first 44; such messages name all memory keys at once.
 const LLC_SPILL: u16 = 4108;
+
+/// What the link of a group is until it ends, by the numbers that users of tracepoints know.
+const LINK_ACTIVE: i32 = 3;
 
 /// How far the queue pair is.
 enum Stage {
@@ -444,6 +448,15 @@ impl LinkGroup {
         }
         if self.ended.xchg(1, Full) != 0 {
             return;
+        }
+        if !matches!(
+            todo,
+            Todo::End {
+                reason: EndReason::Idle,
+                ..
+            }
+        ) {
+            trace::link_down(&**self, self.cookie, LINK_ACTIVE, &self.device.name());
         }
         self.core.remove_group(self);
         let mut slot = 0usize;

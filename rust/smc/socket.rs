@@ -26,7 +26,8 @@ use kapi::{
         queue,
         roster::Link,
         wait, //
-    }, //
+    },
+    trace, //
 };
 use kernel::{
     impl_has_work,
@@ -135,6 +136,7 @@ impl Socket {
         let namespace = Namespace::of(&sock);
         if let (Phase::Fallback(fallback), Some(namespace)) = (&phase, &namespace) {
             namespace.counters.fell_back(fallback, &sock.peer_addr());
+            trace::fallback(&sock, fallback.reason.code());
         }
         let setting = |which| namespace.as_ref().map_or(0, |n| n.sysctls.get(which));
         let conn = SetOnce::new();
@@ -182,6 +184,7 @@ impl Socket {
                 .counters
                 .fell_back(&fallback, &self.sock.peer_addr());
         }
+        trace::fallback(&self.sock, fallback.reason.code());
         let crossing = fallback.crossing;
         *phase = Phase::Fallback(fallback);
         let hint = if crossing { hint::CROSSING } else { hint::NONE };

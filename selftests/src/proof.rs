@@ -40,6 +40,11 @@ impl Proof {
         }
     }
 
+    /// Whether the module under test is ours, and may be asked.
+    pub fn is_ours(&self) -> bool {
+        self.ask && !self.foreign
+    }
+
     /// Checks a connected socket; the path in words, or what is wrong with it.
     pub fn check(&self, fam: Family, fd: i32) -> Result<String, String> {
         if fam == Family::Tcp || !self.ask {

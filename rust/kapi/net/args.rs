@@ -145,6 +145,8 @@ pub mod flags {
     pub const MSG_FASTOPEN: u32 = bindings::MSG_FASTOPEN;
     /// Look without taking.
     pub const MSG_PEEK: u32 = bindings::MSG_PEEK;
+    /// Tell on the error queue when the bytes are no longer needed.
+    pub const MSG_ZEROCOPY: u32 = bindings::MSG_ZEROCOPY;
     /// More will follow.
     pub const MSG_MORE: u32 = bindings::MSG_MORE;
     /// No SIGPIPE.

@@ -21,3 +21,4 @@ pub mod socket;
 pub mod syn;
 pub mod sysctl;
 mod tables;
+pub mod zerocopy;

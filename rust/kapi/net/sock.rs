@@ -337,6 +337,26 @@ impl Sock {
         unsafe { bindings::sk_low_water(self.as_ptr(), ffi::c_int::from(wait_all), len) as usize }
     }
 
+    /// Where a peek begins (`SO_PEEK_OFF`), in bytes behind the next byte to be read.
+    pub fn peek_offset(&self) -> usize {
+        // SAFETY: The sock is valid; read without the lock as TCP does.
+        let offset = unsafe { bindings::sk_peek_offset(self.as_ptr()) };
+        usize::try_from(offset).unwrap_or(0)
+    }
+
+    /// Moves `SO_PEEK_OFF`, if the program uses it: `len` bytes were peeked at, or read.
+    pub fn move_peek_offset(&self, peeked: bool, len: usize) {
+        let len = len.min(i32::MAX as usize) as ffi::c_int;
+        // SAFETY: The sock is valid; written without the lock as everywhere.
+        unsafe {
+            if peeked {
+                bindings::sk_peek_offset_fwd(self.as_ptr(), len);
+            } else {
+                bindings::sk_peek_offset_bwd(self.as_ptr(), len);
+            }
+        }
+    }
+
     /// Size of the receive buffer that the user asked for, in bytes, if he did.
     pub fn wanted_receive_buffer(&self) -> Option<usize> {
         // SAFETY: The sock is valid; read without the lock as TCP does.

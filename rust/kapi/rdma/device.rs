@@ -44,6 +44,7 @@ pub struct Device {
     users: Atomic<i32>,
     revoked: Atomic<i32>,
     serial: u32,
+    added_as: [u8; 64],
     /// What the first ports have reported since the last event.
     #[pin]
     ports: SpinLockBh<[Option<PortInfo>; PORTS]>,
@@ -106,6 +107,22 @@ pub struct Limits {
     pub fast_registration: bool,
 }
 
+/// # Safety
+///
+/// `raw` is a registered device.
+unsafe fn read_name(raw: *mut bindings::ib_device) -> [u8; 64] {
+    let mut out = [0; 64];
+    for (i, byte) in out.iter_mut().enumerate().take(63) {
+        // SAFETY: By the function's contract, and `i` is inside the name. A rename may write
+        // meanwhile, hence volatile; a mixed name is still only bytes.
+        *byte = unsafe { (&raw const (*raw).name).cast::<u8>().add(i).read_volatile() };
+        if *byte == 0 {
+            break;
+        }
+    }
+    out
+}
+
 impl Device {
     pub(super) fn new(
         raw: NonNull<bindings::ib_device>,
@@ -120,6 +137,8 @@ impl Device {
                 users: Atomic::new(1),
                 revoked: Atomic::new(0),
                 serial,
+                // SAFETY: `raw` is registered: its client is just being told of it.
+                added_as: unsafe { read_name(raw.as_ptr()) },
                 ports <- new_spinlock_bh!([None; PORTS], "rsmc_rdma::ports"),
                 events: Atomic::new(0),
                 idle <- Completion::new(),
@@ -206,21 +225,12 @@ impl Device {
         self.serial
     }
 
-    /// The name, such as `rxe0`, padded with zeros. Empty once the device is gone.
+    /// The name, such as `rxe0`, padded with zeros. Of a device that is gone, the one that it had
+    /// when it came.
     pub fn name(&self) -> [u8; 64] {
-        let mut out = [0; 64];
-        let _ = self.with(|raw| {
-            for (i, byte) in out.iter_mut().enumerate().take(63) {
-                // SAFETY: The device is registered and `i` is inside its name. A rename may write
-                // meanwhile, hence volatile; a mixed name is still only bytes.
-                *byte = unsafe { (&raw const (*raw).name).cast::<u8>().add(i).read_volatile() };
-                if *byte == 0 {
-                    break;
-                }
-            }
-            Ok(())
-        });
-        out
+        // SAFETY: The device is registered while the closure runs.
+        self.with(|raw| Ok(unsafe { read_name(raw) }))
+            .unwrap_or(self.added_as)
     }
 
     /// The node type (`enum rdma_node_type`): 1 is a channel adapter.

@@ -134,7 +134,7 @@ fn run(f: Family, ip: Ip, count: u64, threads: u64, proof: &Proof, k: &Ktap) -> 
     if n * 4 < count * 3 {
         return Err(format!("only {n} of {count} were accepted"));
     }
-    if f != Family::Tcp && proof.ask {
+    if f != Family::Tcp && proof.is_ours() {
         let (c, s) = (
             counters.grown("fallback_client"),
             counters.grown("fallback_server"),

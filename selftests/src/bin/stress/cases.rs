@@ -29,6 +29,8 @@ pub const CASES: &[(&str, Case)] = &[
     ("timeouts", data::timeouts),
     ("error_queue", edges::error_queue),
     ("bad_memory", edges::bad_memory),
+    ("zero_copy", edges::zero_copy),
+    ("peek_offset", edges::peek_offset),
     ("low_water", edges::low_water),
     ("disconnects", edges::disconnects),
     ("half_close_client", half_close_client),

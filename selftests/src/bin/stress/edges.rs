@@ -12,7 +12,7 @@ use st::{guest, rng, sys};
 
 /// `MSG_ERRQUEUE` is not the stream.
 pub fn error_queue(c: &Context) -> Outcome {
-    if !c.proof.ask {
+    if !c.proof.is_ours() {
         return Ok(());
     }
     let s = ask(c, server::ECHO)?;
@@ -30,9 +30,97 @@ pub fn error_queue(c: &Context) -> Outcome {
     }
 }
 
+/// `MSG_ZEROCOPY`: the program is told when it may use its buffer again, and that it was copied.
+pub fn zero_copy(c: &Context) -> Outcome {
+    const ZEROCOPY: i32 = 0x400_0000;
+    const COPIED: u8 = 1;
+    const ORIGIN: u8 = 5; // SO_EE_ORIGIN_ZEROCOPY
+    if !c.proof.is_ours() {
+        return Ok(());
+    }
+    let s = ask(c, server::ECHO)?;
+    sys::setopt(s.raw(), libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1).map_err(e("SO_ZEROCOPY"))?;
+    for _ in 0..3 {
+        match sys::send(s.raw(), b"stream", ZEROCOPY) {
+            Ok(6) => {}
+            other => return Err(format!("send: {other:?}")),
+        }
+    }
+    if sys::poll_until(s.raw(), 0, 3000 * guest::slow()) & libc::POLLERR == 0 {
+        return Err("no notification".into());
+    }
+    let mut control = [0u64; 16];
+    let mut told = Vec::new();
+    while told.last() != Some(&2) {
+        // SAFETY: all zeroes is a valid header; the control buffer is ours and aligned.
+        let (r, error) = unsafe {
+            let mut m: libc::msghdr = std::mem::zeroed();
+            m.msg_control = control.as_mut_ptr().cast();
+            m.msg_controllen = size_of_val(&control);
+            let r =
+                cvt(libc::recvmsg(s.raw(), &mut m, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT) as i64);
+            let h = libc::CMSG_FIRSTHDR(&m);
+            let error = (!h.is_null()).then(|| {
+                libc::CMSG_DATA(h)
+                    .cast::<libc::sock_extended_err>()
+                    .read_unaligned()
+            });
+            (r, error)
+        };
+        match error {
+            Some(x) if r.is_ok() && x.ee_origin == ORIGIN => {
+                if x.ee_code != COPIED || x.ee_errno != 0 {
+                    return Err(format!(
+                        "notification: code {} errno {}",
+                        x.ee_code, x.ee_errno
+                    ));
+                }
+                told.extend(x.ee_info..=x.ee_data);
+            }
+            _ => return Err(format!("error queue: {r:?} after {told:?}")),
+        }
+    }
+    match sys::recv_all(s.raw(), 18) {
+        Ok(b) if b == b"streamstreamstream" && told == [0, 1, 2] => Ok(()),
+        other => Err(format!("stream: {other:?}, told {told:?}")),
+    }
+}
+
+/// `SO_PEEK_OFF`: a peek begins where the one before ended, and reading moves it back.
+pub fn peek_offset(c: &Context) -> Outcome {
+    if !c.proof.is_ours() {
+        return Ok(());
+    }
+    let s = ask(c, server::ECHO)?;
+    let peek = |flags: i32| sys::recv_vec(s.raw(), 3, libc::MSG_PEEK | flags);
+    sys::setopt(s.raw(), libc::SOL_SOCKET, libc::SO_PEEK_OFF, 2).map_err(e("SO_PEEK_OFF"))?;
+    sys::send_all(s.raw(), b"0123456789").map_err(e("send"))?;
+    let mut seen = Vec::new();
+    while seen.len() < 8 {
+        seen.extend(peek(0).map_err(e("peek"))?);
+    }
+    if seen != b"23456789" {
+        return Err(format!("peeked at {seen:?}"));
+    }
+    match peek(libc::MSG_DONTWAIT) {
+        Err(Errno(libc::EAGAIN)) => {}
+        other => return Err(format!("peek behind the end: {other:?}")),
+    }
+    let read = sys::recv_all(s.raw(), 7).map_err(e("recv"))?;
+    let at = sys::getopt(s.raw(), libc::SOL_SOCKET, libc::SO_PEEK_OFF);
+    if read != b"0123456" || at != Ok(3) {
+        return Err(format!("read {read:?}, and the offset is {at:?}"));
+    }
+    sys::send_all(s.raw(), b"abc").map_err(e("send"))?;
+    match peek(0) {
+        Ok(b) if !b.is_empty() && b"abc".starts_with(&b) => Ok(()),
+        other => Err(format!("peek at what came later: {other:?}")),
+    }
+}
+
 /// A buffer whose second half is no memory: what was copied is told, what was not is not lost.
 pub fn bad_memory(c: &Context) -> Outcome {
-    if !c.proof.ask {
+    if !c.proof.is_ours() {
         return Ok(());
     }
     let (page, n) = (4096usize, 10_000usize);
@@ -85,7 +173,7 @@ pub fn low_water(c: &Context) -> Outcome {
 
 /// connect(`AF_UNSPEC`) ends the connection at both ends, and the socket can be used for another.
 pub fn disconnects(c: &Context) -> Outcome {
-    if !c.proof.ask {
+    if !c.proof.is_ours() {
         return Ok(());
     }
     let s = ask(c, server::ECHO)?;
