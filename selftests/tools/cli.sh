@@ -20,8 +20,11 @@ listener.listen()
 held = []
 while True:
     connection, _ = listener.accept()
-    connection.sendall(b"x")
-    held.append(connection)
+    try:
+        connection.sendall(b"x")
+        held.append(connection)
+    except OSError:
+        pass # A client that went at once; strict ones and tests do.
 E
 cat > connect.py <<'E'
 import socket, sys, time
