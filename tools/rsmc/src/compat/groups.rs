@@ -1,33 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The objects `linkgroup` and `device` of `smcr` and `smcd`.
+//! The object `linkgroup` of `smcr` and `smcd`.
 
 use super::smc::{stem, Options, Technology};
-use super::{interface, or_na};
-use crate::dev::{self, Port};
+use super::{interface, smcd::smcd_groups};
+use crate::dev::Port;
 use crate::error::{Error, Result};
 use crate::link::{self, Group, Link};
-use crate::netlink::genl;
-use crate::netlink::wire::{Attribute, NLM_F_DUMP};
 use crate::table::Table;
 use std::io::Write;
 
-const GET_LGR_SMCD: u8 = 4;
-const GET_DEV_SMCD: u8 = 5;
-/// Top level attributes `SMC_GEN_LGR_SMCD` and `SMC_GEN_DEV_SMCD`.
-const GEN_LGR_SMCD: u16 = 4;
-const GEN_DEV_SMCD: u16 = 5;
-
 /// Which groups, links or devices are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Selection {
+pub enum Selection {
+    /// All of them.
     All,
+    /// The group of this number.
     Id(u64),
+    /// What uses this network interface.
     Interface(String),
+    /// What uses this RDMA device.
     Device(String),
 }
 
 impl Selection {
-    fn parse(technology: Technology, words: &[String]) -> Result<Self> {
+    /// From the words after the command.
+    pub fn parse(technology: Technology, words: &[String]) -> Result<Self> {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         match (technology, &words[..]) {
             (_, [] | ["all"]) => Ok(Selection::All),
@@ -58,7 +55,8 @@ impl Selection {
         }
     }
 
-    fn has_port(&self, port: &Port) -> bool {
+    /// True if a device's port is asked for.
+    pub fn has_port(&self, port: &Port) -> bool {
         match self {
             Selection::All => true,
             Selection::Id(_) => false,
@@ -138,11 +136,13 @@ fn kind(group: &Group) -> &'static str {
     }
 }
 
-fn vlan(vlan: u64) -> String {
+/// A VLAN as the tools print it.
+pub fn vlan(vlan: u64) -> String {
     format!("{vlan:#x}")
 }
 
-fn system(number: Option<u64>) -> &'static str {
+/// An operating system by its number.
+pub fn system(number: Option<u64>) -> &'static str {
     match number {
         Some(1) => "ZOS",
         Some(2) => "LINUX",
@@ -239,163 +239,6 @@ fn links(
         }
     }
     Ok(table.print(out)?)
-}
-
-/// `device`.
-pub fn devices(
-    technology: Technology,
-    options: Options,
-    words: &[String],
-    out: &mut dyn Write,
-) -> Result<()> {
-    let rest = match words.split_first() {
-        Some((word, rest)) if stem(word, &["show"], "command").is_ok() => rest,
-        _ => words,
-    };
-    let selection = Selection::parse(technology, rest)?;
-    if let Selection::Id(_) = selection {
-        return Err(Error::Usage(format!("what is {}?", rest.join(" "))));
-    }
-    if technology == Technology::D {
-        let head = ["FID", "Type", "PCI-ID", "PCHID", "InUse", "#LGs", "PNET-ID"];
-        let mut table = Table::new(&head);
-        smcd_devices()?.into_iter().for_each(|row| table.row(row));
-        return Ok(table.print(out)?);
-    }
-    let mut head = vec!["Net-Dev", "IB-Dev", "IB-P", "IB-State", "Type", "Crit"];
-    if options.details {
-        head.extend(["FID", "PCI-ID", "PCHID"]);
-    }
-    head.extend(["#Links", "PNET-ID"]);
-    let mut table = Table::new(&head);
-    for port in dev::collect()?
-        .iter()
-        .filter(|port| selection.has_port(port))
-    {
-        let mut cells = vec![
-            interface(port.ifindex),
-            port.device.clone(),
-            port.port.to_string(),
-            if port.active { "ACTIVE" } else { "INACTIVE" }.into(),
-            match port.pci.device {
-                0 => "n/a".into(),
-                number => format!("{number:#06x}"),
-            },
-            if port.critical { "Yes" } else { "No" }.into(),
-        ];
-        if options.details {
-            cells.extend([
-                format!("{:04x}", port.pci.fid),
-                or_na(&port.pci.address),
-                format!("{:04x}", port.pci.chid),
-            ]);
-        }
-        let star = if port.pnet_by_user { "*" } else { "" };
-        cells.push(port.links.to_string());
-        cells.push(format!(
-            "{star}{}",
-            port.pnet_id.clone().unwrap_or_default()
-        ));
-        table.row(cells);
-    }
-    Ok(table.print(out)?)
-}
-
-/// All top level attributes of one kind that a command lists.
-fn listed(
-    command: u8,
-    kind: u16,
-    mut take: impl FnMut(&[Attribute<'_>]) -> Result<()>,
-) -> Result<()> {
-    let mut family = crate::stats::family()?;
-    let request = family.command(command, NLM_F_DUMP);
-    for body in family
-        .ask("asking about SMC-D", &request)
-        .map_err(crate::stats::not_yet)?
-    {
-        for attribute in body.attributes()? {
-            if attribute.kind == kind {
-                take(&genl::all(attribute.nested())?)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-fn number(attributes: &[Attribute<'_>], kind: u16) -> u64 {
-    let found = attributes.iter().find(|one| one.kind == kind);
-    found.and_then(Attribute::number).unwrap_or(0)
-}
-
-fn text(attributes: &[Attribute<'_>], kind: u16) -> String {
-    let found = attributes.iter().find(|one| one.kind == kind);
-    found.map_or(String::new(), |one| one.text().trim_end().to_string())
-}
-
-/// SMC-D devices as rows of the table.
-pub fn smcd_devices() -> Result<Vec<Vec<String>>> {
-    let mut rows = Vec::new();
-    listed(GET_DEV_SMCD, GEN_DEV_SMCD, |device| {
-        // The nested attributes of its only port: who set the physical network, and its id.
-        let port = device.iter().find(|one| one.kind == 8);
-        let port = port.map_or(Ok(Vec::new()), |port| genl::all(port.nested()))?;
-        let star = if number(&port, 1) == 1 { "*" } else { "" };
-        rows.push(vec![
-            format!("{:04x}", number(device, 3)),
-            match number(device, 6) {
-                0 => "n/a".into(),
-                kind => format!("{kind:#06x}"),
-            },
-            or_na(&text(device, 7)),
-            format!("{:04x}", number(device, 4)),
-            if number(device, 2) != 0 { "Yes" } else { "No" }.into(),
-            number(device, 1).to_string(),
-            format!("{star}{}", text(&port, 2)),
-        ]);
-        Ok(())
-    })?;
-    Ok(rows)
-}
-
-fn smcd_groups(options: Options, selection: &Selection, out: &mut dyn Write) -> Result<()> {
-    let mut table = Table::new(&["LG-ID", "VLAN", "#Conns", "PNET-ID"]);
-    let mut blocks = Vec::new();
-    listed(GET_LGR_SMCD, GEN_LGR_SMCD, |group| {
-        let id = number(group, 1);
-        if matches!(selection, Selection::Id(wanted) if *wanted != id) {
-            return Ok(());
-        }
-        let row = vec![
-            format!("{id:08x}"),
-            vlan(number(group, 4)),
-            number(group, 5).to_string(),
-            text(group, 6),
-        ];
-        let common = group.iter().find(|one| one.kind == 9);
-        let common = common.map_or(Ok(Vec::new()), |one| genl::all(one.nested()))?;
-        blocks.push(format!(
-            "LG-ID     : {}\nVLAN      : {}\nPNET-ID   : {}\nVersion   : {}\nPeer-Rel  : {}\n\
-             Peer-Host : {}\nPeer-OS   : {}\nEID       : {}\n#Conns    : {}\nSndbuf    : {}\nDMB       : {}\n",
-            row[0],
-            row[1],
-            row[3],
-            number(&common, 0).max(1),
-            number(&common, 1),
-            text(&common, 4),
-            system(Some(number(&common, 2))),
-            text(&common, 3),
-            row[2],
-            number(group, 12),
-            number(group, 13),
-        ));
-        table.row(row);
-        Ok(())
-    })?;
-    match options.details {
-        true => write!(out, "{}", blocks.join("\n"))?,
-        false => table.print(out)?,
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -6,10 +6,12 @@
 //! errors here also for `stats`, filters filter, and `--version` succeeds.
 
 mod chk;
+mod devices;
 mod groups;
 mod pnet;
 mod run;
 mod smc;
+mod smcd;
 mod smcss;
 mod stats;
 

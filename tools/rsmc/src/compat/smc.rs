@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `smcr` and `smcd`: their command line, and the objects `info`, `ueid`, `seid`.
 
-use super::{finish, groups, or_na, stats};
+use super::{devices, finish, groups, or_na, smcd::smcd_devices, stats};
 use crate::cli::{UeidAction, UeidArgs};
 use crate::error::{Error, Result};
 use crate::netlink::wire::{NLM_F_ACK, NLM_F_DUMP};
@@ -113,7 +113,7 @@ fn run(technology: Technology, words: &[String], out: &mut dyn Write) -> Result<
             info(out)
         }
         "linkgroup" => groups::groups(technology, options, rest, out),
-        "device" => groups::devices(technology, options, rest, out),
+        "device" => devices::devices(technology, options, rest, out),
         "stats" => {
             let command = command(rest, &["show", "reset", "json"])?;
             stats::run(technology, options, command, out)
@@ -209,7 +209,7 @@ fn info(out: &mut dyn Write) -> Result<()> {
     writeln!(out, "SMC-R Features:  {}", versions(system.smcr_v2))?;
     writeln!(out, "\nHardware Capabilities")?;
     writeln!(out, "SEID:            {}", or_na(&system.seid))?;
-    let ism = match groups::smcd_devices()?.is_empty() {
+    let ism = match smcd_devices()?.is_empty() {
         true => "n/a",
         false => versions(system.smcd_v2),
     };

@@ -3,21 +3,19 @@
 
 mod checks;
 mod path;
+mod trial;
 
 use crate::cli::{SsArgs, Target, WhyArgs};
-use crate::diag::{self, Mode, Socket};
+use crate::diag;
 use crate::error::{Error, Result};
 use crate::fallback::{self, Counters, Role};
 use crate::reason::{self, Told};
-use crate::{probe, ss, stats};
+use crate::{ss, stats};
 use checks::Check;
 use serde::Serialize;
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
-
-/// How long a service may take to answer a test connection.
-const PATIENCE: Duration = Duration::from_secs(30);
+use std::net::IpAddr;
+use trial::Probe;
 
 /// Explains the counters of this namespace or of one peer, and looks at what SMC needs.
 ///
@@ -59,7 +57,7 @@ pub fn run(args: &WhyArgs, out: &mut dyn Write) -> Result<()> {
         }
     }
     match probed {
-        Some(probed) if probed.fallback.is_some() => Err(Error::BecameTcp(
+        Some(probed) if probed.became_tcp() => Err(Error::BecameTcp(
             "the test connection became a TCP connection".into(),
         )),
         _ => Ok(()),
@@ -80,62 +78,6 @@ fn counters(peer: Option<IpAddr>) -> Result<Counters> {
             }
         }
         other => other,
-    }
-}
-
-/// A test connection, as `--json` prints it.
-#[derive(Clone, Debug, Serialize)]
-struct Probe {
-    address: SocketAddr,
-    mode: String,
-    /// `null` unless the mode is TCP.
-    fallback: Option<Told>,
-    /// The peer's own reason, `null` if it gave none.
-    peer: Option<Told>,
-    advice: &'static str,
-}
-
-impl Probe {
-    fn of(peer: IpAddr, port: u16) -> Result<Self> {
-        let address = SocketAddr::new(peer, port);
-        Ok(Self::new(address, &probe::connect(address, PATIENCE)?))
-    }
-
-    fn new(address: SocketAddr, socket: &Socket) -> Self {
-        let fallback = socket.fallback.filter(|_| socket.mode == Mode::Tcp);
-        // What the peer said is what there is to cure, if it said something.
-        let cause = fallback.map_or(0, |fallback| match fallback.peer {
-            0 => fallback.reason,
-            peer => peer,
-        });
-        Self {
-            address,
-            mode: match socket.mode {
-                Mode::SmcR => "SMC-R".into(),
-                Mode::SmcD => "SMC-D".into(),
-                _ => "TCP".into(),
-            },
-            fallback: fallback.map(|fallback| Told::new(fallback.reason)),
-            peer: fallback
-                .filter(|fallback| fallback.peer != 0)
-                .map(|fallback| Told::new(fallback.peer)),
-            advice: reason::advice(cause),
-        }
-    }
-
-    fn tell(&self, out: &mut dyn Write) -> Result<()> {
-        writeln!(out, "\nTest connection to {}: {}", self.address, self.mode)?;
-        let Some(own) = &self.fallback else {
-            return Ok(());
-        };
-        writeln!(out, "  Here: {} {}.", own.name, own.text)?;
-        if let Some(peer) = &self.peer {
-            writeln!(out, "  Peer: {} {}.", peer.name, peer.text)?;
-        }
-        if !self.advice.is_empty() {
-            writeln!(out, "  What to do: {}", self.advice)?;
-        }
-        Ok(())
     }
 }
 
@@ -391,26 +333,6 @@ mod tests {
         let text = text(|out| tell(&counters, out));
         assert!(text.contains("2 connections failed: strict mode"), "{text}");
         assert!(text.contains("2 as client: 0x03030000 NOSMCDEV"), "{text}");
-    }
-
-    #[test]
-    fn test_connections() {
-        let address: SocketAddr = "10.0.0.2:80".parse().unwrap();
-        let sockets = crate::ss::tests::sockets();
-        let declined = Probe::new(address, &sockets[1]);
-        assert!(declined.advice.contains("rdma link"), "{declined:?}");
-        let told = text(|out| declined.tell(out));
-        assert!(
-            told.contains("  Here: PEERDECL The peer declined")
-                && told.contains("  Peer: NOSMCDEV No device"),
-            "{told}"
-        );
-        let smc = Probe::new(address, &sockets[2]);
-        assert!(smc.fallback.is_none());
-        assert_eq!(
-            text(|out| smc.tell(out)),
-            "\nTest connection to 10.0.0.2:80: SMC-R\n"
-        );
     }
 
     #[test]
