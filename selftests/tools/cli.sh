@@ -5,7 +5,7 @@
 # (what only rsmc has is skipped then).
 . "$RSMC_SELFTESTS/lib.sh"
 
-ktap_plan 69
+ktap_plan 71
 in_tree=
 grep -q '^smc ' /proc/modules && in_tree=1
 cd "$TMPDIR" || exit 1
@@ -195,6 +195,10 @@ is why_checks "$(checks "$RSMC_PEER_ADDR" | tr -d "{}' " | tr , '\n' | grep -v e
 is why_no_route "$(checks 192.0.2.1 | grep -c "'route': 'bad'")" 1
 is why_probe "$(ns a rsmc why "$RSMC_PEER_ADDR" --probe 7001 --json |
 	field 'it["probe"]["mode"], it["probe"]["fallback"]["name"], it["probe"]["peer"]')" "('TCP', 'PEERNOSMC', None)"
+# One SYN tells what is there, in either family: no SMC, SMC.
+option() { ns a rsmc why "$1" --probe "$2" --json | field '[c["verdict"] for c in it["checks"] if c["name"] == "option"]'; }
+is why_no_option "$(option "$RSMC_PEER_ADDR" 7001)" "['bad']"
+is why_option "$(option "$RSMC_PEER_ADDR" 7002) $(option "$RSMC_PEER_ADDR6" 7003)" "['ok'] ['ok']"
 is why_probe_status "$(status ns a rsmc why "$RSMC_PEER_ADDR" --probe 7001)" 6
 is why_probe_nobody "$(status ns a rsmc why "$RSMC_PEER_ADDR" --probe 7099)" 1
 pid=$(ns a rsmc ss --json --process python3 | field 'it[0]["processes"][0]["pid"]')

@@ -54,8 +54,9 @@ if [ "$RSMC_TOPO" = pair ]; then
 	check live_test smc_chk -C "$RSMC_PEER_ADDR"
 	is live_test_words "$(smc_chk -C "$RSMC_PEER_ADDR" | tail -n 1)" "    Success, using SMC-R"
 	rsmc why "$RSMC_PEER_ADDR" --probe 37373 | sed 's/^/# /'
-	is why_probe "$(rsmc why "$RSMC_PEER_ADDR" --probe 37373 --json | field 'it["probe"]["mode"], it["probe"]["fallback"]')" \
-		"('SMC-R', None)"
+	is why_probe "$(rsmc why "$RSMC_PEER_ADDR" --probe 37373 --json |
+		field 'it["probe"]["mode"], it["probe"]["fallback"], it["checks"][-1]["name"], it["checks"][-1]["verdict"]')" \
+		"('SMC-R', None, 'option', 'ok')"
 	is all_is_well "$(rsmc why "$RSMC_PEER_ADDR" --json | field "$verdicts")" "$well"
 	is usable "$(rsmc dev --json | field '[(p["usable"], p["fault"]) for p in it]')" "[(True, None)]"
 	cat >hold.py <<'E'

@@ -135,8 +135,9 @@ pub struct DevArgs {
 /// Then looks at what SMC needs: the module, a common EID, usable RDMA devices.
 ///
 /// With ADDR only what concerns that peer, and the way to it as well: route, MTU, an RDMA port on
-/// the right interface with an address of the right kind. --probe makes one SMC connection to a
-/// service there, sends nothing, and says what it became. With PID the sockets of that process.
+/// the right interface with an address of the right kind. --probe asks a service there with a SYN
+/// how it answers SMC's TCP option (with CAP_NET_RAW), makes one SMC connection, sends nothing, and
+/// says what it became. With PID the sockets of that process.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  rsmc why\n  rsmc why 192.0.2.1 --probe 6379\n  rsmc why $(pidof redis-server)"

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What can be seen from here of what SMC needs: module, EIDs, devices, and the way to a peer.
 
+use super::option::{self, Answer};
 use super::path::{self, Path};
 use crate::dev::{self, Port};
 use crate::error::{Error, Result};
 use crate::gid::Gid;
 use crate::table::Colour;
-use crate::{pnet, ueid};
+use crate::{pnet, reason, ueid};
+use rustix::io::Errno;
 use serde::Serialize;
+use smc_proto::reason::Reason;
 use std::io::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// How a check went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -73,8 +76,8 @@ pub fn tell(checks: &[Check], out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// All checks; those of the way only for a peer.
-pub fn all(peer: Option<IpAddr>) -> Vec<Check> {
+/// All checks; those of the way only for a peer, that of TCP's options only for a port of it.
+pub fn all(peer: Option<IpAddr>, port: Option<u16>) -> Vec<Check> {
     let in_tree = !std::path::Path::new(crate::fallback::FILE).exists();
     let mut checks = vec![module(in_tree)];
     checks.extend(eids(ueid::collect(), in_tree));
@@ -100,6 +103,10 @@ pub fn all(peer: Option<IpAddr>) -> Vec<Check> {
             checks.extend(mtu(&path));
             let table = pnet::collect(None).unwrap_or_default();
             checks.push(serving(&path, &ports, &table, &|port| port.gids()));
+            if let (Some(port), Some(source)) = (port, path.source) {
+                let service = SocketAddr::new(peer, port);
+                checks.push(offer(service, option::ask(service, source)));
+            }
         }
     }
     checks
@@ -238,6 +245,32 @@ fn serving(
     }
 }
 
+/// What a service answered to SMC's TCP option.
+fn offer(service: SocketAddr, answer: std::result::Result<Answer, Errno>) -> Check {
+    let check = |verdict, found: &str| Check::new("option", verdict, format!("{service} {found}"));
+    match answer {
+        Ok(Answer::Smc) => check(Verdict::Ok, "answers the SMC option with its own"),
+        Ok(Answer::NoSmc) => check(Verdict::Bad, "answers without the SMC option")
+            .advise(reason::advice(Reason::PeerNotSmc.code())),
+        Ok(Answer::Echo) => check(Verdict::Bad, "returns any TCP option, SMC's as well").advise(
+            "It does not speak SMC. rsmc recognises that; the in-tree module takes it for an SMC \
+             peer and sends it a handshake.",
+        ),
+        Ok(Answer::Refused) => check(Verdict::Note, "refuses connections"),
+        Ok(Answer::Silence) => check(Verdict::Note, "does not answer a SYN with the SMC option")
+            .advise("If it answers others, something on the path drops what has unknown options."),
+        Err(Errno::PERM | Errno::ACCESS) => check(Verdict::Note, "was not asked about TCP options")
+            .advise("That needs CAP_NET_RAW."),
+        Err(errno) => {
+            let error = std::io::Error::from(errno);
+            check(
+                Verdict::Note,
+                &format!("could not be asked about TCP options: {error}"),
+            )
+        }
+    }
+}
+
 /// What a process's connections are, and whether the library reached it.
 ///
 /// # Errors
@@ -344,6 +377,16 @@ mod tests {
         );
         assert_eq!(eids(Ok(Vec::new()), true).unwrap().verdict, Verdict::Bad);
         assert_eq!(eids(Err(Error::Malformed("x")), true), None);
+    }
+
+    #[test]
+    fn offers() {
+        let verdict = |answer| offer("10.0.0.2:80".parse().unwrap(), answer).verdict;
+        assert_eq!(verdict(Ok(Answer::Smc)), Verdict::Ok);
+        assert_eq!(verdict(Ok(Answer::Echo)), Verdict::Bad);
+        assert_eq!(verdict(Err(Errno::PERM)), Verdict::Note);
+        let check = offer("10.0.0.2:80".parse().unwrap(), Ok(Answer::NoSmc));
+        assert!(check.advice.unwrap().contains("Load an SMC module"));
     }
 
     #[test]

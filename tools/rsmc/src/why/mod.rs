@@ -2,6 +2,7 @@
 //! `rsmc why`: the fallback counters explained, what SMC needs looked at, a test connection.
 
 mod checks;
+mod option;
 mod path;
 mod trial;
 
@@ -35,7 +36,7 @@ pub fn run(args: &WhyArgs, out: &mut dyn Write) -> Result<()> {
         (Some(peer), Some(port)) => Some(Probe::of(peer, port)?),
         _ => None,
     };
-    let checks = checks::all(peer);
+    let checks = checks::all(peer, args.probe);
     if args.json {
         let mut answer = answer(&counters, peer);
         answer.checks = checks;
