@@ -113,7 +113,7 @@ fn put(
 ) -> Result<usize, Stop> {
     let _writer = conn.writers.lock();
     let (room, view) = {
-        let proto = conn.proto.lock();
+        let mut proto = conn.proto.lock();
         match proto.send_room() {
             Ok(room) => (room as usize, proto.send_view()),
             Err(SendError::Full) => return Err(Stop::Full),
@@ -385,7 +385,7 @@ fn peer_has_ended(proto: &Conn) -> bool {
 pub(crate) fn poll(conn: &Arc<SmcConn>, socket: &file::Socket, poll: &Poll<'_>) -> u32 {
     // Registers the poller; of what TCP says only a pending error counts.
     let mut events = socket.native_poll(poll) & flags::EPOLLERR;
-    let proto = conn.proto.lock();
+    let mut proto = conn.proto.lock();
     // As TCP: more than this may never be there at once.
     let most = conn.recv_ring().size() / 2;
     let low = conn.sock().low_water(false, i32::MAX as usize).min(most);

@@ -56,12 +56,19 @@ pub(crate) struct LocalPort {
 impl LocalPort {
     /// Finds the port for `sock`, which is connected.
     pub(crate) fn find(core: &Core, sock: &Sock) -> Option<Self> {
+        // A GID that has just come may lie behind those that are known to be in use.
+        Self::among(core, sock, false).or_else(|| Self::among(core, sock, true))
+    }
+
+    /// As [`LocalPort::find`], among `all` entries of the GID tables, or those known to be in use.
+    fn among(core: &Core, sock: &Sock, all: bool) -> Option<Self> {
         let addr = Gid(sock.local_addr().mapped());
         match physical_network(sock) {
             Some(id) => core.find_device(|device| {
                 Self::on(
                     device,
                     sock,
+                    all,
                     |port| is_on(device, port, &id),
                     |gid| rank(gid, sock, &addr),
                 )
@@ -74,7 +81,7 @@ impl LocalPort {
             }),
             None => core.find_device(|device| {
                 let own = |gid: &GidRef| (gid.gid() == addr.0 && is_in(gid, sock)).then_some(0);
-                Self::on(device, sock, |_| true, own).ok().flatten()
+                Self::on(device, sock, all, |_| true, own).ok().flatten()
             }),
         }
     }
@@ -83,6 +90,7 @@ impl LocalPort {
     fn on(
         device: &Arc<Device>,
         sock: &Sock,
+        all: bool,
         wanted: impl Fn(u32) -> bool,
         rank: impl Fn(&GidRef) -> Option<u8>,
     ) -> Result<Option<Self>> {
@@ -98,7 +106,12 @@ impl LocalPort {
                 continue;
             }
             let mut best: Option<(u8, GidRef)> = None;
-            for index in 0..info.gid_table_len {
+            let entries = if all {
+                info.gid_table_len
+            } else {
+                info.gids_used
+            };
+            for index in 0..entries {
                 let Some(gid) = device.gid(port, index) else {
                     continue;
                 };

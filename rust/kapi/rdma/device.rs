@@ -86,6 +86,9 @@ pub struct PortInfo {
     pub max_mtu: u8,
     /// The number of entries of the GID table, used or not.
     pub gid_table_len: u16,
+    /// So many of them, from the first on, held all GIDs at the time; it is what makes looking
+    /// for one cheap.
+    pub gids_used: u16,
     /// The longest message in bytes.
     pub max_message: u32,
 }
@@ -121,6 +124,30 @@ unsafe fn read_name(raw: *mut bindings::ib_device) -> [u8; 64] {
         }
     }
     out
+}
+
+/// How many entries of a GID table are needed to have all that are in use.
+///
+/// # Safety
+///
+/// `raw` is a registered device.
+unsafe fn gids_used(raw: *mut bindings::ib_device, port: u32, len: u16) -> u16 {
+    let in_use = |index: &u16| {
+        // SAFETY: By the function's contract; the port is checked there.
+        let attr = unsafe { bindings::rdma_get_gid_attr(raw, port, i32::from(*index)) };
+        match kernel::error::from_err_ptr(attr.cast_mut()) {
+            Ok(attr) => {
+                // SAFETY: The reference was given to us.
+                unsafe { bindings::rdma_put_gid_attr(attr) };
+                true
+            }
+            Err(_) => false,
+        }
+    };
+    (0..len)
+        .rev()
+        .find(in_use)
+        .map_or(0, |last| last.saturating_add(1))
 }
 
 impl Device {
@@ -329,6 +356,7 @@ impl Device {
             kernel::error::to_result(unsafe { bindings::ib_query_port(raw, port, attr.get()) })?;
             // SAFETY: Zeroed before and filled in now: initialised either way.
             let attr = unsafe { &*attr.get() };
+            let gid_table_len = u16::try_from(attr.gid_tbl_len).unwrap_or(0);
             Ok(PortInfo {
                 state: match attr.state {
                     bindings::ib_port_state_IB_PORT_DOWN => PortState::Down,
@@ -339,7 +367,9 @@ impl Device {
                 },
                 active_mtu: u8::try_from(attr.active_mtu).unwrap_or(0),
                 max_mtu: u8::try_from(attr.max_mtu).unwrap_or(0),
-                gid_table_len: u16::try_from(attr.gid_tbl_len).unwrap_or(0),
+                gid_table_len,
+                // SAFETY: The device is registered.
+                gids_used: unsafe { gids_used(raw, port, gid_table_len) },
                 max_message: attr.max_msg_sz,
             })
         })

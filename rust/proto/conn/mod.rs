@@ -62,7 +62,7 @@
 //!
 //! // The send completion frees the slot and the send ring.
 //! let todo = a.on_tx_done(tx.ticket, now);
-//! assert!(todo.has(Actions::WAKE_WRITER));
+//! assert!(!todo.has(Actions::WAKE_WRITER)); // nobody waits for room
 //! ```
 
 use crate::cursor::{

@@ -180,6 +180,7 @@ impl Conn {
         if self.tx.urgent_end == Some(self.tx.peer_cons) {
             self.tx.urgent_end = None;
             self.tx.urgent_probe = None;
+            self.tx.starved = false;
             return Actions::WAKE_WRITER;
         }
         Actions::NONE

@@ -93,6 +93,8 @@ pub(super) struct TxSide {
     pub(super) urgent_end: Option<Pos>,
     /// When the peer is asked whether it has, and how long to wait after that.
     pub(super) urgent_probe: Option<(Instant, Span)>,
+    /// Somebody has found no room and is to be woken when there is some.
+    pub(super) starved: bool,
     pub(super) cork_until: Option<Instant>,
     pub(super) last_flags: ProdFlags,
     /// A message without data must go out.
@@ -116,6 +118,7 @@ impl TxSide {
             peer_cons: 0,
             urgent_end: None,
             urgent_probe: None,
+            starved: false,
             cork_until: None,
             last_flags: ProdFlags::NONE,
             due: false,
@@ -146,11 +149,12 @@ impl TxSide {
 
 impl Conn {
     /// Whether and how much the program can write now: free bytes of the send ring, at least 1.
+    /// Who finds none will be told by [`Actions::WAKE_WRITER`]; nobody else is.
     ///
     /// # Errors
     ///
     /// See [`SendError`].
-    pub fn send_room(&self) -> Result<u32, SendError> {
+    pub fn send_room(&mut self) -> Result<u32, SendError> {
         if self.life.killed {
             return Err(SendError::Aborted);
         }
@@ -166,9 +170,11 @@ impl Conn {
             _ => return Err(SendError::Shutdown),
         }
         match self.tx.space() {
-            0 => Err(SendError::Full),
-            _ if self.tx.urgent_end.is_some() => Err(SendError::Full),
-            n => Ok(n),
+            n if n > 0 && self.tx.urgent_end.is_none() => Ok(n),
+            _ => {
+                self.tx.starved = true;
+                Err(SendError::Full)
+            }
         }
     }
 
@@ -337,7 +343,12 @@ impl Conn {
         if moved {
             self.life.progress(now);
         }
-        let wake = moved && self.tx.urgent_end.is_none();
+        // As with TCP only who has found no room is woken, and not for every little of it.
+        let space = u64::from(self.tx.space());
+        let enough =
+            space.saturating_mul(3) >= self.tx.ring.len() || space > 0 && self.tx.in_flight == 0;
+        let wake = enough && self.tx.starved && self.tx.urgent_end.is_none();
+        self.tx.starved &= !wake;
         self.tx_due().with_if(Actions::WAKE_WRITER, wake) | self.settle_end()
     }
 

@@ -107,6 +107,8 @@ pub struct Side {
     /// The program was told the end of file.
     pub saw_eof: bool,
     closed: bool,
+    /// The program has found no room and has not been woken since.
+    pub waits_for_room: bool,
     freed: bool,
     ring_reused: bool,
     killed: bool,
@@ -171,6 +173,7 @@ impl Pair {
                 urgent: Vec::new(),
                 saw_eof: false,
                 closed: false,
+                waits_for_room: false,
                 freed: false,
                 ring_reused: false,
                 killed: false,
@@ -200,6 +203,7 @@ impl Pair {
             s.due |= more.has(Actions::TX_DUE);
         }
         s.due |= a.has(Actions::TX_DUE);
+        s.waits_for_room &= !a.has(Actions::WAKE_WRITER);
         if a.has(Actions::FREE) {
             assert!(!s.freed, "FREE twice");
             assert!(s.closed, "FREE before close");
@@ -365,11 +369,15 @@ impl Pair {
     }
 
     /// When nothing is under way, nothing may be waiting that could move.
-    fn check_stall(&self) {
+    fn check_stall(&mut self) {
         if !self.link_up || self.next_event().is_some() {
             return;
         }
         for me in 0..2 {
+            let s = &mut self.side[me];
+            if s.waits_for_room && !s.killed && !s.freed && s.conn.send_room().is_ok() {
+                panic!("not woken although there is room: {:?}", s.conn);
+            }
             let (s, peer) = (&self.side[me], &self.side[1 - me]);
             let alive = !s.killed && !peer.killed && !s.freed && !peer.freed;
             if !alive || !s.conn.state().may_send() {
@@ -385,8 +393,12 @@ impl Pair {
 
     fn write(&mut self, me: usize, n: u16, hint: SendHint) {
         let s = &mut self.side[me];
-        let Ok(room) = s.conn.send_room() else {
-            return;
+        let room = match s.conn.send_room() {
+            Ok(room) => room,
+            Err(error) => {
+                s.waits_for_room |= error == SendError::Full;
+                return;
+            }
         };
         let n = u32::from(n).min(room);
         if n == 0 || s.closed {

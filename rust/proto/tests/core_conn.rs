@@ -194,7 +194,7 @@ fn errors_that_users_see() {
     assert_eq!(r.conn.send_room(), Err(SendError::Shutdown));
     assert_eq!(r.conn.recv_state(), RecvState::Empty);
 
-    let r = Rig::init();
+    let mut r = Rig::init();
     assert_eq!(r.conn.send_room(), Err(SendError::NotConnected));
     assert_eq!(r.conn.recv_state(), RecvState::NotConnected);
 }
@@ -363,6 +363,16 @@ fn sequence_starts_at_one_and_cursors_follow() {
     assert_eq!(tx.plan.len(), 100);
     assert_eq!(tx.cdc.prod_flags, ProdFlags::NONE);
     assert!(r.conn.take_tx(T0).is_none());
+}
+
+#[test]
+fn who_has_room_is_not_woken() {
+    let mut r = Rig::active();
+    r.write(10);
+    assert!(r.conn.send_room().is_ok());
+    let tx = r.conn.take_tx(T0).unwrap();
+    let a = r.conn.on_tx_done(tx.ticket, T0);
+    assert!(!r.note(a).has(Actions::WAKE_WRITER));
 }
 
 #[test]
