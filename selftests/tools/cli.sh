@@ -5,7 +5,7 @@
 # (what only rsmc has is skipped then).
 . "$RSMC_SELFTESTS/lib.sh"
 
-ktap_plan 71
+ktap_plan 73
 in_tree=
 grep -q '^smc ' /proc/modules && in_tree=1
 cd "$TMPDIR" || exit 1
@@ -199,8 +199,42 @@ is why_probe "$(ns a rsmc why "$RSMC_PEER_ADDR" --probe 7001 --json |
 option() { ns a rsmc why "$1" --probe "$2" --json | field '[c["verdict"] for c in it["checks"] if c["name"] == "option"]'; }
 is why_no_option "$(option "$RSMC_PEER_ADDR" 7001)" "['bad']"
 is why_option "$(option "$RSMC_PEER_ADDR" 7002) $(option "$RSMC_PEER_ADDR6" 7003)" "['ok'] ['ok']"
+# A host that returns the options it gets, made of a packet socket: its address is nobody's, so no kernel answers.
+cat > echo.py <<'E'
+import socket, struct
+packets = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800))
+packets.bind(("vb", 0x0800))
+def sum16(data):
+    total = sum(struct.unpack(f">{len(data) // 2}H", data))
+    while total > 0xffff:
+        total = (total & 0xffff) + (total >> 16)
+    return 0xffff - total
+print("ready", flush=True)
+while True:
+    packet, sender = packets.recvfrom(2048)
+    source, target = packet[12:16], packet[16:20]
+    tcp = packet[(packet[0] & 15) * 4:]
+    if target != socket.inet_aton("10.77.0.99") or packet[9] != 6 or tcp[13] & 0x17 != 0x02:
+        continue
+    ports, sequence = tcp[2:4] + tcp[0:2], struct.unpack(">I", tcp[4:8])[0]
+    options = tcp[20:(tcp[12] >> 4) * 4]
+    tcp = ports + struct.pack(">IIBBHHH", 7, sequence + 1 & 0xffffffff, tcp[12], 0x12, 8192, 0, 0) + options
+    check = sum16(target + source + struct.pack(">HH", 6, len(tcp)) + tcp)
+    tcp = tcp[:16] + struct.pack(">H", check) + tcp[18:]
+    header = struct.pack(">BBHIBBH", 0x45, 0, 20 + len(tcp), 0, 64, 6, 0) + target + source
+    header = header[:10] + struct.pack(">H", sum16(header)) + header[12:]
+    packets.sendto(header + tcp, sender)
+E
+ns a ip neigh add 10.77.0.99 lladdr "$(ns b cat /sys/class/net/vb/address)" dev va nud permanent
+background ip netns exec b python3 echo.py > echo.log
+check echo_ready wait_for 10 grep -q ready echo.log
+if [ -n "$in_tree" ]; then
+	skip why_echo "the in-tree module waits for an answer to its handshake"
+else
+	is why_echo "$(ns a rsmc why 10.77.0.99 --probe 80 | grep -c 'returns any TCP option')" 1
+fi
 is why_probe_status "$(status ns a rsmc why "$RSMC_PEER_ADDR" --probe 7001)" 6
-is why_probe_nobody "$(status ns a rsmc why "$RSMC_PEER_ADDR" --probe 7099)" 1
+is why_probe_nobody "$(status ns a rsmc why "$RSMC_PEER_ADDR" --probe 7099) $(option "$RSMC_PEER_ADDR" 7099)" "1 ['note']"
 pid=$(ns a rsmc ss --json --process python3 | field 'it[0]["processes"][0]["pid"]')
 is why_process "$(ns a rsmc why "$pid" --json | field 'it["checks"][0]["verdict"], len(it["sockets"])')" "('ok', 3)"
 

@@ -39,7 +39,9 @@ fn main() -> ExitCode {
         }
         Command::Man(args) => rsmc::man::run(&args),
     };
-    match done.and_then(|()| Ok(out.flush()?)) {
+    // What there is to see comes before what went wrong.
+    let flushed = out.flush();
+    match done.and_then(|()| Ok(flushed?)) {
         Ok(()) => ExitCode::SUCCESS,
         // The reader of a pipe had enough (`rsmc ss | head`): no fault of anyone.
         Err(Error::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,

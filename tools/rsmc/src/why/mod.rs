@@ -33,14 +33,18 @@ pub fn run(args: &WhyArgs, out: &mut dyn Write) -> Result<()> {
     };
     let counters = counters(peer)?;
     let probed = match (peer, args.probe) {
-        (Some(peer), Some(port)) => Some(Probe::of(peer, port)?),
-        _ => None,
+        (Some(peer), Some(port)) => match Probe::of(peer, port) {
+            // No connection at all: the checks may say why.
+            Err(Error::Io(error)) => Err(error),
+            other => other.map(|probed| Ok(Some(probed)))?,
+        },
+        _ => Ok(None),
     };
     let checks = checks::all(peer, args.probe);
     if args.json {
         let mut answer = answer(&counters, peer);
         answer.checks = checks;
-        answer.probe = probed.clone();
+        answer.probe = probed.as_ref().ok().cloned().flatten();
         serde_json::to_writer_pretty(&mut *out, &answer)?;
         writeln!(out)?;
     } else {
@@ -53,11 +57,11 @@ pub fn run(args: &WhyArgs, out: &mut dyn Write) -> Result<()> {
         }
         writeln!(out, "\nWhat SMC needs:")?;
         checks::tell(&checks, out)?;
-        if let Some(probed) = &probed {
+        if let Ok(Some(probed)) = &probed {
             probed.tell(out)?;
         }
     }
-    match probed {
+    match probed? {
         Some(probed) if probed.became_tcp() => Err(Error::BecameTcp(
             "the test connection became a TCP connection".into(),
         )),
