@@ -11,10 +11,7 @@ use crate::{
     stats::{Buffer, Way},
     talk::Waiter, //
 };
-use kapi::{
-    net::sock::Sock,
-    rdma::{dma::Direction, region::Region}, //
-};
+use kapi::net::sock::Sock;
 use kernel::{
     prelude::*,
     sync::{aref::ARef, Arc}, //
@@ -198,12 +195,6 @@ impl Attempt {
         } else {
             Buffer::Allocated
         };
-        let send = Region::new(
-            group.device(),
-            send_size.bytes() as usize,
-            Direction::ToDevice,
-        )
-        .map_err(|_| Reason::NoMemory)?;
         let conn = SmcConn::new(Parts {
             group: group.clone(),
             slot,
@@ -211,18 +202,14 @@ impl Attempt {
             sock: sock.clone(),
             lease,
             recv_size,
-            send,
             send_size,
             autocork,
         });
         let conn = conn.map_err(|_| Reason::NoMemory)?;
         let stats = conn.stats();
-        for (way, size) in [(Way::Rx, recv_size), (Way::Tx, send_size)] {
-            stats.buffer_size(way, size.bytes() as usize);
-            stats.usage(way, i64::from(size.bytes()));
-        }
+        stats.buffer_size(Way::Rx, recv_size.bytes() as usize);
+        stats.usage(Way::Rx, i64::from(recv_size.bytes()));
         stats.buffer(Way::Rx, buffer);
-        stats.buffer(Way::Tx, Buffer::Allocated);
         let known = group.insert_conn(&conn);
         self.conn = Some(conn.clone());
         known.map_err(|_| Reason::NoActiveLink)?;

@@ -9,13 +9,14 @@ use crate::{
     group::LinkGroup,
     namespace::Namespace,
     slab::Lease,
-    stats::{Stats, Way}, //
+    stats::{Buffer, Stats, Way}, //
 };
 use kapi::{
     errno,
     net::sock::Sock,
     new_spinlock_bh,
     rdma::{
+        dma::Direction,
         region::Region,
         ring::Ring,
         wr::Remote, //
@@ -79,7 +80,9 @@ pub(crate) struct SmcConn {
     pub(crate) proto: SpinLockBh<Conn>,
     recv: Ring,
     recv_size: RingSize,
-    send: Ring,
+    /// Made when the program first sends: many connections only listen.
+    send: SetOnce<Ring>,
+    send_size: RingSize,
     remote: SetOnce<Remote>,
     /// What this connection has counted since it last gave its counts to the namespace.
     stats: Stats,
@@ -119,9 +122,7 @@ pub(crate) struct Parts {
     pub(crate) lease: Lease,
     /// The size of that.
     pub(crate) recv_size: RingSize,
-    /// Memory of the send ring.
-    pub(crate) send: Arc<Region>,
-    /// The size of that.
+    /// The size of its send ring.
     pub(crate) send_size: RingSize,
     /// Most bytes to hold back.
     pub(crate) autocork: u32,
@@ -135,7 +136,6 @@ impl SmcConn {
     /// `ENOMEM`.
     pub(crate) fn new(parts: Parts) -> Result<Arc<Self>> {
         let recv = parts.lease.ring()?;
-        let send = Ring::new(parts.send, 0, parts.send_size.bytes() as usize)?;
         let conn = Conn::new(Params {
             token: parts.token,
             recv: parts.recv_size,
@@ -151,6 +151,7 @@ impl SmcConn {
             sock,
             lease,
             recv_size,
+            send_size,
             ..
         } = parts;
         Arc::pin_init(
@@ -162,7 +163,8 @@ impl SmcConn {
                 proto <- new_spinlock_bh!(conn, "rsmc::SmcConn::proto"),
                 recv,
                 recv_size,
-                send,
+                send: SetOnce::new(),
+                send_size,
                 remote: SetOnce::new(),
                 stats,
                 read_shut: Atomic::new(0),
@@ -202,9 +204,37 @@ impl SmcConn {
         &self.recv
     }
 
-    /// Where bytes to send are.
-    pub(crate) fn send_ring(&self) -> &Ring {
-        &self.send
+    /// Where bytes to send are, once the program has sent any.
+    pub(crate) fn send_ring(&self) -> Option<&Ring> {
+        self.send.as_ref()
+    }
+
+    /// How many bytes to send there is room for.
+    pub(crate) fn send_size(&self) -> usize {
+        self.send_size.bytes() as usize
+    }
+
+    /// The send ring, made if need be. Sleeps; the caller holds `writers`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `ENODEV`.
+    pub(crate) fn make_send_ring(&self) -> Result<&Ring> {
+        if let Some(ring) = self.send.as_ref() {
+            return Ok(ring);
+        }
+        let size = self.send_size();
+        let region = Region::new(self.group.device(), size, Direction::ToDevice)?;
+        self.send.populate(Ring::new(region, 0, size)?);
+        let ring = self.send.as_ref().ok_or(ENOMEM)?;
+        if self.group.has_ended() {
+            // It did not see the ring.
+            ring.region().revoke();
+        }
+        self.stats.buffer_size(Way::Tx, size);
+        self.stats.usage(Way::Tx, size as i64);
+        self.stats.buffer(Way::Tx, Buffer::Allocated);
+        Ok(ring)
     }
 
     /// Where the peer's receive buffer begins.
@@ -444,17 +474,25 @@ impl SmcConn {
 
     /// Gives the buffer back; the group no longer knows the connection.
     pub(crate) fn retire(&self) {
-        for (way, ring) in [(Way::Rx, &self.recv), (Way::Tx, &self.send)] {
-            self.stats.usage(way, -(ring.size() as i64));
+        for (way, ring) in [(Way::Rx, Some(&self.recv)), (Way::Tx, self.send_ring())] {
+            if let Some(ring) = ring {
+                self.stats.usage(way, -(ring.size() as i64));
+            }
         }
         self.settle_stats();
-        let reusable = self.proto.lock().rmbe_reusable();
+        let (reusable, received) = {
+            let proto = self.proto.lock();
+            (proto.rmbe_reusable(), proto.received())
+        };
         let timer = self.timer.lock().take();
         drop(timer);
         let lease = self.lease.lock().take();
         if let Some(mut lease) = lease {
             if reusable {
-                self.recv.clear();
+                // What the peer has written beyond it never was anybody's to read: the next
+                // connection is with the same peer.
+                self.recv
+                    .clear(usize::try_from(received).unwrap_or(usize::MAX));
             } else {
                 lease.quarantine();
                 self.group.spoil();

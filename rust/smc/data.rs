@@ -63,7 +63,7 @@ fn send_all(conn: &Arc<SmcConn>, socket: &file::Socket, msg: &mut Message<'_>) -
     if urgent {
         stats.add(Stat::Urgent, 1);
     }
-    if total > conn.send_ring().size() {
+    if total > conn.send_size() {
         stats.buffer(Way::Tx, Buffer::TooSmall);
     }
     while sent < total {
@@ -91,6 +91,7 @@ fn send_all(conn: &Arc<SmcConn>, socket: &file::Socket, msg: &mut Message<'_>) -
             }
             Err(_) if sent > 0 => break,
             Err(Stop::Fault) => return Err(EFAULT),
+            Err(Stop::NoRing(err)) => return Err(err),
             Err(Stop::Gone(error)) => return Err(failed(conn, error, no_signal)),
         }
     }
@@ -100,6 +101,8 @@ fn send_all(conn: &Arc<SmcConn>, socket: &file::Socket, msg: &mut Message<'_>) -
 enum Stop {
     Full,
     Fault,
+    /// There is no memory for the ring.
+    NoRing(Error),
     Gone(SendError),
 }
 
@@ -120,15 +123,14 @@ fn put(
             Err(error) => return Err(Stop::Gone(error)),
         }
     };
+    let ring = conn.make_send_ring().map_err(Stop::NoRing)?;
     let mut taken = 0usize;
     for piece in view.iter() {
         let len = (piece.len as usize).min(wanted.min(room).saturating_sub(taken));
         if len == 0 {
             break;
         }
-        let got = conn
-            .send_ring()
-            .write(piece.offset as usize, len, msg.source());
+        let got = ring.write(piece.offset as usize, len, msg.source());
         taken = taken.saturating_add(got);
         if got < len {
             break;

@@ -425,6 +425,14 @@ impl LinkGroup {
         self.broken.load(Relaxed) != 0 || self.ended.load(Relaxed) != 0
     }
 
+    /// Whether the group has ended, for who has added something to a connection that the end takes
+    /// away: either this is true, or the end will find it.
+    pub(crate) fn has_ended(&self) -> bool {
+        // The end sets its mark before it takes this lock to look for connections.
+        let _state = self.state.lock();
+        self.ended.load(Relaxed) != 0
+    }
+
     fn rearm(&self) {
         let deadline = self.state.lock().proto.next_deadline();
         if let (Some(deadline), Some(timer)) = (deadline, &*self.timer.lock()) {
@@ -471,7 +479,9 @@ impl LinkGroup {
             if let Some(conn) = conn {
                 conn.kill();
                 // Its program may keep the socket for ever; the device must not wait for that.
-                conn.send_ring().region().revoke();
+                if let Some(ring) = conn.send_ring() {
+                    ring.region().revoke();
+                }
             }
             slot = slot.saturating_add(1);
         }

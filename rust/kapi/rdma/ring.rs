@@ -310,8 +310,8 @@ impl Ring {
         })
     }
 
-    /// Fills the whole ring with zeros, before another connection gets it.
-    pub fn clear(&self) {
-        self.region.zero(self.base, self.size);
+    /// Fills the first `len` bytes of the ring with zeros, before another connection gets it.
+    pub fn clear(&self, len: usize) {
+        self.region.zero(self.base, len.min(self.size));
     }
 }

@@ -11,11 +11,12 @@ pub fn seconds() -> u64 {
     unsafe { bindings::ktime_get_seconds() as u64 }
 }
 
-/// Nanoseconds since boot, not counting suspend. Safe in any context.
+/// Nanoseconds since some time at boot, to the tick. Safe in any context.
 #[inline]
 pub fn nanos() -> u64 {
-    // SAFETY: Reads the timekeeper.
-    unsafe { bindings::ktime_get() as u64 }
+    // SAFETY: Reads a variable.
+    let ticks = unsafe { bindings::jiffies_now() } as u64;
+    ticks.wrapping_mul(u64::from(bindings::NSEC_PER_SEC) / u64::from(bindings::HZ))
 }
 
 /// Fills `bytes` with random numbers.

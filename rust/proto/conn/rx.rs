@@ -316,6 +316,12 @@ impl Conn {
         view
     }
 
+    /// How many bytes the peer has announced in all.
+    #[must_use]
+    pub fn received(&self) -> Pos {
+        self.rx.prod
+    }
+
     /// The program has taken `n` bytes out of the ring, skipped ones included.
     ///
     /// # Errors

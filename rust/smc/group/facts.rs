@@ -114,7 +114,7 @@ impl LinkGroup {
         let state = self.state.lock();
         let conns = state.conns.iter().flatten();
         let send_bytes = conns.fold(0u64, |sum, conn| {
-            sum.saturating_add(conn.send_ring().size() as u64)
+            sum.saturating_add(conn.send_ring().map_or(0, |ring| ring.size() as u64))
         });
         Facts {
             id: self.id,

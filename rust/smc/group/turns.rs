@@ -271,7 +271,8 @@ impl LinkGroup {
         for write in tx.plan.iter() {
             let mut at = write.remote;
             for piece in write.local.iter() {
-                if let Some(place) = places.next() {
+                // What was written is in a ring.
+                if let (Some(place), Some(ring)) = (places.next(), ring) {
                     *place = Some(Write {
                         from: Source::Region(ring.region()),
                         offset: ring.base().saturating_add(piece.offset as usize),

@@ -47,6 +47,16 @@ fn unix_pair() -> (Fd, Fd) {
 }
 
 impl Place {
+    /// The same with ordinary TCP sockets.
+    pub fn plain(&self) -> Place {
+        Place {
+            client: End::Net(Family::Tcp),
+            server: End::Net(Family::Tcp),
+            proof: self.proof.clone(),
+            ..*self
+        }
+    }
+
     /// Whether there is a network, with connections to set up.
     pub fn is_net(&self) -> bool {
         self.client != End::Unix
