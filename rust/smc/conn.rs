@@ -35,7 +35,7 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{Atomic, Full, Relaxed},
+        atomic::{Acquire, Atomic, Full, Relaxed, Release},
         Arc,
         ArcBorrow,
         Mutex,
@@ -89,6 +89,8 @@ pub(crate) struct SmcConn {
     /// 1 after shutdown(SHUT_RD). TCP's own bit is of no use: it also says that the peer's FIN has
     /// come, which may overtake data that is still on its way by RDMA.
     read_shut: Atomic<u32>,
+    /// 1 when the program has kept the socket for something else: what happens here is no news.
+    left: Atomic<u32>,
     #[pin]
     lease: Mutex<Option<Lease>>,
     /// Serialises programs that write.
@@ -168,6 +170,7 @@ impl SmcConn {
                 remote: SetOnce::new(),
                 stats,
                 read_shut: Atomic::new(0),
+                left: Atomic::new(0),
                 lease <- new_mutex!(Some(lease), "rsmc::SmcConn::lease"),
                 writers <- new_mutex!((), "rsmc::SmcConn::writers"),
                 readers <- new_mutex!((), "rsmc::SmcConn::readers"),
@@ -392,6 +395,12 @@ impl SmcConn {
         self.perform(actions);
     }
 
+    /// The program dissolves the connection and keeps the socket, for another one perhaps.
+    pub(crate) fn leave(self: &Arc<Self>) {
+        self.left.store(1, Release);
+        self.close(CloseMode::Abort);
+    }
+
     /// The program has closed the socket.
     pub(crate) fn close(self: &Arc<Self>, mode: CloseMode) {
         let actions = self.proto.lock().close(mode, now());
@@ -403,11 +412,13 @@ impl SmcConn {
         if actions.is_empty() {
             return;
         }
-        if actions.has(Actions::ERR_RESET) {
-            self.sock.report_error(errno::ECONNRESET);
-        }
-        if actions.has(Actions::ERR_ABORTED) {
-            self.sock.report_error(errno::ECONNABORTED);
+        if self.left.load(Acquire) == 0 {
+            if actions.has(Actions::ERR_RESET) {
+                self.sock.report_error(errno::ECONNRESET);
+            }
+            if actions.has(Actions::ERR_ABORTED) {
+                self.sock.report_error(errno::ECONNABORTED);
+            }
         }
         if actions.has(Actions::TX_DUE) {
             self.group.send_due(self);
@@ -516,7 +527,7 @@ impl WorkItem for SmcConn {
             let actions = this.proto.lock().on_timer(now());
             this.perform(actions);
         }
-        if todo & todo::TCP_ABORT != 0 {
+        if todo & todo::TCP_ABORT != 0 && this.left.load(Acquire) == 0 {
             this.sock.abort();
         }
         if todo & (todo::TIMER | todo::DEADLINE) != 0 {

@@ -546,7 +546,7 @@ fn leave_smc(this: &Arc<Socket>, socket: &file::Socket) -> Result {
     if let Some(conn) = conn {
         // Who reads sees an end, who writes EPIPE.
         conn.shut_read();
-        conn.close(CloseMode::Abort);
+        conn.leave();
         this.sock.wake_state();
     }
     if strict {

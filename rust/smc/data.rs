@@ -91,6 +91,8 @@ fn send_all(conn: &Arc<SmcConn>, socket: &file::Socket, msg: &mut Message<'_>) -
             }
             Err(_) if sent > 0 => break,
             Err(Stop::Fault) => return Err(EFAULT),
+            // The connection ends with its device.
+            Err(Stop::NoRing(err)) if err == ENODEV => return Err(errno::ECONNABORTED.error()),
             Err(Stop::NoRing(err)) => return Err(err),
             Err(Stop::Gone(error)) => return Err(failed(conn, error, no_signal)),
         }

@@ -353,6 +353,11 @@ impl Conn<'_> {
         while end == End::Lives && t0.elapsed().as_millis() < u128::from(ms * st::guest::slow()) {
             end = self.ended(100);
         }
+        self.was_error(t, what, end);
+    }
+
+    /// Checks that the connection has ended with an error that says so.
+    pub fn was_error(&self, t: &mut T, what: &str, end: End) {
         let good = [libc::ECONNRESET, libc::ECONNABORTED].map(|e| End::Error(Errno(e)));
         t.check(
             &format!("{what}: {end:?}, not an error"),
