@@ -179,11 +179,14 @@ fn broken_packets(t: &mut T, h: &mut Host) {
     // The device is told that what it sent was refused.
     let _ = sys::send(a.fd.raw(), b"refuse me", libc::MSG_NOSIGNAL);
     h.rc.answers(false);
-    let _ = sys::send(a.fd.raw(), b"refuse me", libc::MSG_NOSIGNAL);
-    // Until it has sent it: a refusal of what was not sent yet is nothing.
+    // Again and again: a refusal of what was not sent yet is nothing, and one of a later packet
+    // acknowledges those before.
     let mut end = End::Lives;
     for _ in 0..40 * guest::slow() {
-        for i in 0..64 {
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        let _ = sys::send(a.fd.raw(), b"refuse me", flags);
+        sys::sleep_ms(10);
+        for i in 0..250 {
             h.rc.stray(op::ACK, a.they.psn.wrapping_add(i), &[0x62, 0, 0, 1], false);
         }
         end = a.ended(100);
