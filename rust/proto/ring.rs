@@ -138,13 +138,16 @@ pub struct Consumption {
     pub received: Pos,
     /// The peer has more than the ring has room for.
     pub blocked: bool,
+    /// The peer is one to which data goes without our cursor ([`Immediate`](crate::wire::immediate)).
+    pub terse: bool,
 }
 
 impl Consumption {
     /// Whether a message with the consumer cursor is due.
     ///
     /// C's rule: more than a tenth of the ring is unconfirmed, and the peer is blocked or sees no
-    /// more than half of the ring free. Beyond that, a blocked peer always learns that the ring is
+    /// more than half of the ring free (a quarter, if answers are expected to say it before, see
+    /// [`worth_saying`](Self::worth_saying)). Beyond that, a blocked peer always learns that the ring is
     /// empty, so that it cannot wait for ever however small the ring.
     #[must_use]
     pub fn update_due(&self) -> bool {
@@ -159,7 +162,16 @@ impl Consumption {
         let limit = (size / 10).max(MIN_UPDATE).min(size / 2);
         let used = self.received.saturating_sub(self.announced);
         let free = self.ring.len().saturating_sub(used);
-        unconfirmed > u64::from(limit) && (self.blocked || free <= u64::from(size / 2))
+        let scarce = if self.terse { size / 4 } else { size / 2 };
+        unconfirmed > u64::from(limit) && (self.blocked || free <= u64::from(scarce))
+    }
+
+    /// Whether data that goes to the peer anyhow should bring the cursor along, where that has a
+    /// price: early enough that no message of its own becomes due while data goes both ways.
+    #[must_use]
+    pub fn worth_saying(&self) -> bool {
+        let unconfirmed = self.released.saturating_sub(self.announced);
+        unconfirmed > u64::from(self.ring.bytes() / 4)
     }
 }
 
@@ -245,20 +257,24 @@ mod tests {
             for announced in 0..2 * size {
                 for released in announced..=announced + size {
                     for received in released..=announced + size {
-                        for blocked in [false, true] {
+                        for (blocked, terse) in
+                            [(false, false), (true, false), (false, true), (true, true)]
+                        {
                             let c = Consumption {
                                 ring,
                                 announced,
                                 released,
                                 received,
                                 blocked,
+                                terse,
                             };
                             let news = released - announced;
                             let free = size - (received - announced);
                             let empty = released == received;
+                            let scarce = if terse { size / 4 } else { size / 2 };
                             let want = news > 0
                                 && (blocked && empty
-                                    || news > limit && (blocked || free <= size / 2));
+                                    || news > limit && (blocked || free <= scarce));
                             assert_eq!(c.update_due(), want, "{c:?}");
                             // A peer that sees a full ring and waits is told once it is empty.
                             if free == 0 && empty && blocked {
@@ -281,6 +297,7 @@ mod tests {
                 released: 1000 + released,
                 received: 1000 + u64::from(bytes),
                 blocked: false,
+                terse: false,
             };
             assert!(!at(limit).update_due());
             assert!(at(limit + 1).update_due());

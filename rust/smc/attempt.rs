@@ -164,6 +164,7 @@ impl Attempt {
             max_conns: want.max_conns,
             max_links: want.max_links,
             test_idle: Span::from_secs(idle),
+            extensions: want.extensions,
         };
         let group = LinkGroup::new(&self.core, port, sock.net_cookie(), terms)
             .map_err(|_| Reason::NoMemory)?;

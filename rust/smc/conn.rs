@@ -44,11 +44,11 @@ use kernel::{
     workqueue::{Work, WorkItem}, //
 };
 use smc_proto::{
-    conn::{Actions, CloseMode, Conn, Params, Peer, DRAIN_IDLE},
+    conn::{Actions, CloseMode, Conn, Params, Peer, ProtoError, DRAIN_IDLE},
     cursor::RingSize,
     group::rtoken::rmbe_offset,
     time::Instant,
-    wire::{bufsize::BufSize, cdc::Cdc, clc::RdmaEnd, ids::AlertToken}, //
+    wire::{bufsize::BufSize, cdc::Cdc, clc::RdmaEnd, ids::AlertToken, immediate::Immediate}, //
 };
 
 /// The present time, as the protocol counts it.
@@ -270,7 +270,8 @@ impl SmcConn {
     ///
     /// `EINVAL` for one that makes no sense.
     pub(crate) fn set_peer(&self, end: &RdmaEnd) -> Result {
-        let peer: Peer = smc_proto::handshake::peer(end).ok_or(EINVAL)?;
+        let extensions = self.group.extensions();
+        let peer: Peer = smc_proto::handshake::peer(end, extensions).ok_or(EINVAL)?;
         let addr = rmbe_offset(end.rmbe_idx, peer.ring.bytes())
             .and_then(|offset| offset.checked_add(end.addr))
             .ok_or(EINVAL)?;
@@ -310,10 +311,22 @@ impl SmcConn {
 
     /// A CDC message for this connection has arrived. Softirq.
     pub(crate) fn on_cdc(self: &Arc<Self>, cdc: &Cdc) {
+        self.on_notice(|proto| proto.on_cdc(cdc, now()));
+    }
+
+    /// A WRITE has announced itself. Softirq.
+    pub(crate) fn on_immediate(self: &Arc<Self>, immediate: Immediate) {
+        self.on_notice(|proto| proto.on_immediate(immediate, now()));
+    }
+
+    fn on_notice(
+        self: &Arc<Self>,
+        take: impl FnOnce(&mut Conn) -> core::result::Result<Actions, ProtoError>,
+    ) {
         let actions = {
             let mut proto = self.proto.lock();
             let settings = self.sync_settings(&mut proto);
-            match proto.on_cdc(cdc, now()) {
+            match take(&mut proto) {
                 Ok(actions) => {
                     if actions.has(Actions::URGENT) {
                         settings | actions | self.fetch_urgent(&mut proto)

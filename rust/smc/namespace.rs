@@ -34,7 +34,7 @@ use kernel::{
 };
 use smc_proto::{
     handshake::Policy,
-    wire::clc::Eid, //
+    wire::clc::{Eid, Extensions}, //
 };
 
 /// The state of a network namespace.
@@ -144,6 +144,9 @@ pub(crate) fn policy(core: &Core, sock: &Sock) -> Policy {
     if let Some(namespace) = Namespace::of(sock) {
         let most = namespace.sysctls.get(Sysctl::MaxConns);
         policy.max_conns = u8::try_from(most).unwrap_or(u8::MAX);
+        if namespace.sysctls.get(Sysctl::Immediate) == 0 {
+            policy.extensions = Extensions::NONE;
+        }
     }
     policy
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/proc/sys/net/smc`: names, defaults and ranges are those of C, but for `strict`, which is ours.
+//! `/proc/sys/net/smc`: names, defaults and ranges are those of C, but for `strict` and
+//! `immediate`, which are ours.
 
 use kapi::net::{
     netns::Net,
@@ -37,6 +38,8 @@ pub(crate) enum Sysctl {
     LimitHs,
     /// `RSMC_STRICT` of a new socket.
     Strict,
+    /// Whether to offer peers with this module that a WRITE announces itself.
+    Immediate,
 }
 
 const fn entry(name: &'static CStr, default: i32, min: i32, max: i32) -> Entry {
@@ -52,7 +55,7 @@ const MIN_BUF: i32 = 16 * 1024;
 const MAX_BUF: i32 = i32::MAX / 2;
 const MAX_WR: i32 = 2048;
 
-static ENTRIES: [Entry; 11] = [
+static ENTRIES: [Entry; 12] = [
     Entry {
         name: c"autocorking_size",
         default: 64 * 1024,
@@ -69,6 +72,7 @@ static ENTRIES: [Entry; 11] = [
     entry(c"smcr_max_recv_wr", 48, 2, MAX_WR),
     entry(c"limit_smc_hs", 0, 0, 1),
     entry(c"strict", 0, 0, 1),
+    entry(c"immediate", 1, 0, 1),
 ];
 
 /// A namespace's values.

@@ -7,7 +7,7 @@
 
 use super::{
     channel::{Channel, Handler},
-    completion::{Completion, Status},
+    completion::{Completion, Opcode, Status},
     rq::RecvSlot,
     sq::{Ended, Job, SendSlot},
     wr::{Received, HEAD}, //
@@ -90,6 +90,24 @@ impl<H: Handler> Channel<H> {
             unsafe { self.note_failure(completion.status) };
             return;
         }
+        if let Opcode::Immediate(number) = completion.opcode {
+            // The length is that of the write; the buffer was not touched.
+            // SAFETY: The caller's promise.
+            unsafe { self.with_handler(|handler| H::immediate(handler, self, number)) };
+        } else {
+            // SAFETY: The caller's promise.
+            unsafe { self.on_message(index, &completion) };
+        }
+        let posted = self.rq.lock().recycle(index);
+        if posted.is_err() {
+            self.fail();
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Only from callbacks of the queue pair.
+    unsafe fn on_message(self: &Arc<Self>, index: u16, completion: &Completion) {
         let layout = &self.layout;
         // The length is the driver's word; never believe more than there is.
         let len = usize::try_from(completion.byte_len)
@@ -113,10 +131,6 @@ impl<H: Handler> Channel<H> {
         };
         // SAFETY: The caller's promise.
         unsafe { self.with_handler(|handler| H::received(handler, self, &message)) };
-        let posted = self.rq.lock().recycle(index);
-        if posted.is_err() {
-            self.fail();
-        }
     }
 }
 

@@ -55,6 +55,15 @@ pub trait Handler: Send + Sync + 'static {
     where
         Self: Sized;
 
+    /// The peer has written to our memory and sent `number` with its last write. By default that
+    /// breaks the queue pair: only peers that were told may do it.
+    fn immediate(_this: &Arc<Self>, channel: &Arc<Channel<Self>>, _number: u32)
+    where
+        Self: Sized,
+    {
+        channel.fail();
+    }
+
     /// The queue pair is broken, or closed. Called once; chains under way end by themselves.
     ///
     /// Also called in process context, at the same time as the others.
@@ -195,6 +204,27 @@ impl<H: Handler> Channel<H> {
             });
         }
         match self.post_job(Job::Post(token), writes, Last::Message(message)) {
+            Ok(()) => Ok(()),
+            Err((Job::Post(token), error)) => Err(Unsent { token, error }),
+            // The job comes back as it was given.
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Posts `writes`, of which the last carries `number` to the peer's [`Handler::immediate`].
+    ///
+    /// As [`Channel::post`] otherwise. The peer must have a receive posted, as for a message.
+    ///
+    /// # Errors
+    ///
+    /// See [`Unsent`].
+    pub fn post_immediate(
+        self: &Arc<Self>,
+        token: H::Token,
+        writes: &[Write<'_>],
+        number: u32,
+    ) -> Result<(), Unsent<H::Token>> {
+        match self.post_job(Job::Post(token), writes, Last::Immediate(number)) {
             Ok(()) => Ok(()),
             Err((Job::Post(token), error)) => Err(Unsent { token, error }),
             // The job comes back as it was given.

@@ -70,6 +70,8 @@ pub enum Opcode {
     Invalidate,
     /// A message was received.
     Receive,
+    /// The peer has written to our memory and sent this number with it.
+    Immediate(u32),
     /// Unknown, always so when the status is not a success.
     Unknown,
 }
@@ -103,6 +105,11 @@ impl Completion {
             bindings::ib_wc_opcode_IB_WC_REG_MR => Opcode::Register,
             bindings::ib_wc_opcode_IB_WC_LOCAL_INV => Opcode::Invalidate,
             bindings::ib_wc_opcode_IB_WC_RECV => Opcode::Receive,
+            bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM => {
+                // SAFETY: With this opcode this is the member that the driver sets; any bytes are a
+                // valid number.
+                Opcode::Immediate(u32::from_be(unsafe { wc.ex.imm_data }))
+            }
             _ => Opcode::Unknown,
         };
         Self {

@@ -131,6 +131,8 @@ union AnyWr {
 pub(super) enum Last<'a> {
     /// A SEND of these bytes.
     Message(&'a [u8]),
+    /// This number with the last write.
+    Immediate(u32),
     /// The registration of this memory region under this key, with this access.
     Register(*mut bindings::ib_mr, u32, i32),
     /// The invalidation of this key.
@@ -356,6 +358,13 @@ impl<T> Sq<T> {
                 let lkey = self.lkey;
                 self.set_sge(at, 0, addr, u32::try_from(bytes.len())?, lkey)?;
                 self.set_send(at, bindings::ib_wr_opcode_IB_WR_SEND, 1, flags)?;
+            }
+            Last::Immediate(number) => {
+                let write = at.checked_sub(1).ok_or(EINVAL)?;
+                let wr = self.wr.get_mut(write).ok_or(EINVAL)?;
+                wr.send.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
+                wr.send.ex.imm_data = number.to_be();
+                return Ok(at);
             }
             Last::Register(mr, key, access) => {
                 self.set_send(at, bindings::ib_wr_opcode_IB_WR_REG_MR, 0, 0)?;

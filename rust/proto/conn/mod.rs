@@ -34,7 +34,7 @@
 //!         autocork: 65536,
 //!         drain_idle: DRAIN_IDLE,
 //!     });
-//!     conn.set_peer(Peer { token: AlertToken(theirs), ring });
+//!     conn.set_peer(Peer { token: AlertToken(theirs), ring, immediate: false });
 //!     let _ = conn.establish(now);
 //!     conn
 //! };
@@ -48,7 +48,8 @@
 //! // The link has a free slot: post the WRITEs and the message as one chain.
 //! let tx = a.take_tx(now).unwrap();
 //! assert_eq!(tx.plan.iter().count(), 1);
-//! let wire = tx.cdc.encode();
+//! let Notice::Cdc(cdc) = tx.notice else { unreachable!() };
+//! let wire = cdc.encode();
 //!
 //! // The other side: a receive completion. The data is already in the ring.
 //! let cdc = smc_proto::wire::cdc::Cdc::parse(&wire).unwrap();
@@ -107,6 +108,7 @@ pub use state::{
     State, //
 };
 pub use tx::{
+    Notice,
     SendHint,
     Ticket,
     Tx, //
@@ -143,6 +145,8 @@ pub struct Peer {
     pub token: AlertToken,
     /// Size of the peer's RMBE.
     pub ring: RingSize,
+    /// Whether a WRITE may announce itself by an [`Immediate`](crate::wire::immediate::Immediate).
+    pub immediate: bool,
 }
 
 /// A connection. See the module documentation.
@@ -175,6 +179,7 @@ impl Conn {
     pub fn set_peer(&mut self, peer: Peer) {
         if self.peer.is_none() {
             self.peer = Some(peer);
+            self.rx.terse = peer.immediate;
         }
     }
 

@@ -30,6 +30,7 @@ use crate::wire::cdc::{
     ProdFlags,
     StateFlags, //
 };
+use crate::wire::immediate::Immediate;
 
 /// State of the receiving side.
 #[derive(Debug)]
@@ -41,6 +42,8 @@ pub(super) struct RxSide {
     pub(super) peer_flags: ProdFlags,
     pub(super) urgent: RxUrgent,
     pub(super) inline: bool,
+    /// The peer takes immediates.
+    pub(super) terse: bool,
     last_seq: u16,
 }
 
@@ -54,6 +57,7 @@ impl RxSide {
             peer_flags: ProdFlags::NONE,
             urgent: RxUrgent::None,
             inline: false,
+            terse: false,
             last_seq: 0,
         }
     }
@@ -76,16 +80,20 @@ impl RxSide {
             .wrapping_add(u64::from(self.urgent.absorbed_at(self.cons)))
     }
 
-    /// Whether the peer should learn of the consumer cursor without waiting for other traffic.
-    fn update_due(&self) -> bool {
-        let now = Consumption {
+    pub(super) fn consumption(&self) -> Consumption {
+        Consumption {
             ring: self.ring,
             announced: self.announced,
             released: self.released(),
             received: self.prod,
             blocked: self.peer_flags.has(ProdFlags::WRITE_BLOCKED),
-        };
-        now.update_due()
+            terse: self.terse,
+        }
+    }
+
+    /// Whether the peer should learn of the consumer cursor without waiting for other traffic.
+    fn update_due(&self) -> bool {
+        self.consumption().update_due()
     }
 }
 
@@ -138,6 +146,38 @@ impl Conn {
         out |= self.peer_produced(produced, cdc.prod_flags);
         out |= self.peer_ended(cdc.state_flags);
         if self.life.received.any(StateFlags::ANY_CLOSE) || self.must_abort() {
+            out |= self.settle_pending();
+        }
+        Ok(out | self.tx_due() | self.settle_end())
+    }
+
+    /// A WRITE has announced itself. Its data is in the ring, as with [`Conn::on_cdc`].
+    ///
+    /// # Errors
+    ///
+    /// [`ProtoError`] as there.
+    pub fn on_immediate(
+        &mut self,
+        immediate: Immediate,
+        now: Instant,
+    ) -> Result<Actions, ProtoError> {
+        if self.life.killed {
+            return Ok(Actions::NONE);
+        }
+        if immediate.hint() != self.token.0 as u16 {
+            return Err(ProtoError::Token);
+        }
+        let bytes = u64::from(immediate.bytes());
+        let limit = self.rx.announced.wrapping_add(self.rx.ring.len());
+        if self.rx.prod.wrapping_add(bytes) > limit {
+            return Err(ProtoError::ProducerCursor);
+        }
+        // It counts as a message, and stands for one without flags.
+        self.rx.last_seq = self.rx.last_seq.wrapping_add(1);
+        self.rx.peer_flags = ProdFlags::NONE;
+        self.life.heard(now);
+        let mut out = self.peer_produced(bytes, ProdFlags::NONE);
+        if self.must_abort() {
             out |= self.settle_pending();
         }
         Ok(out | self.tx_due() | self.settle_end())

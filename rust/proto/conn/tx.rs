@@ -4,7 +4,8 @@
 //!
 //! A message handed out by [`Conn::take_tx`] is RDMA WRITEs for data followed by one CDC message,
 //! to be posted as one chain. It always states the latest cursors and flags, so whatever became
-//! due since the last one is in it.
+//! due since the last one is in it. Where nothing is to be said but how many bytes there are, and
+//! the peer agreed to it, the last WRITE says that itself ([`Notice::Immediate`]).
 
 use super::{
     Actions,
@@ -33,6 +34,7 @@ use crate::wire::cdc::{
     ProdFlags,
     StateFlags, //
 };
+use crate::wire::immediate::Immediate;
 
 /// How long the peer may take to consume an urgent byte before it is asked for its cursor; doubled
 /// each time, up to [`URGENT_PROBE_MAX`].
@@ -67,14 +69,34 @@ pub struct Ticket {
     upto: Pos,
 }
 
-/// What to post: the WRITEs of `plan` in order, then `cdc`, as one chain.
+/// How the peer learns of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// By a CDC message behind the WRITEs.
+    Cdc(Cdc),
+    /// By the last WRITE itself, of which there is at least one.
+    Immediate(Immediate),
+}
+
+impl Notice {
+    /// The CDC message, if it is one.
+    #[must_use]
+    pub fn cdc(&self) -> Option<&Cdc> {
+        match self {
+            Notice::Cdc(cdc) => Some(cdc),
+            Notice::Immediate(_) => None,
+        }
+    }
+}
+
+/// What to post: the WRITEs of `plan` in order, with `notice`, as one chain.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Tx {
     /// RDMA WRITEs from the send ring into the peer's RMBE; may be empty.
     pub plan: WritePlan,
-    /// The message that follows them.
-    pub cdc: Cdc,
+    /// How the peer learns of them.
+    pub notice: Notice,
     /// To be handed back on completion.
     pub ticket: Ticket,
     /// What else to do.
@@ -309,23 +331,34 @@ impl Conn {
             self.tx.urgent_probe = Some((now.after(URGENT_PROBE), URGENT_PROBE));
             actions |= Actions::TIMER;
         }
+        // What was due is more than bytes: a cursor, or an end.
+        let plain = !self.tx.due
+            && flags == ProdFlags::NONE
+            && self.life.sent == StateFlags::NONE
+            && !self.rx.consumption().worth_saying();
+        let immediate = Immediate::new(peer.token, len).filter(|_| plain && peer.immediate);
         self.tx.due = false;
         self.tx.ask = false;
         self.tx.last_flags = flags;
         self.tx.last_seq = self.tx.last_seq.wrapping_add(1);
         self.tx.in_flight = self.tx.in_flight.saturating_add(1);
-        self.rx.announced = self.rx.released();
-        let cdc = Cdc {
-            seq: self.tx.last_seq,
-            token: peer.token,
-            prod: Cursor::at(self.tx.sent, peer.ring),
-            cons: Cursor::at(self.rx.announced, self.rx.ring),
-            prod_flags: flags,
-            state_flags: self.life.sent,
+        let notice = match immediate {
+            Some(immediate) => Notice::Immediate(immediate),
+            None => {
+                self.rx.announced = self.rx.released();
+                Notice::Cdc(Cdc {
+                    seq: self.tx.last_seq,
+                    token: peer.token,
+                    prod: Cursor::at(self.tx.sent, peer.ring),
+                    cons: Cursor::at(self.rx.announced, self.rx.ring),
+                    prod_flags: flags,
+                    state_flags: self.life.sent,
+                })
+            }
         };
         Some(Tx {
             plan,
-            cdc,
+            notice,
             ticket: Ticket { upto: self.tx.sent },
             actions,
         })

@@ -33,7 +33,9 @@ use crate::time::{
     Instant,
     Span, //
 };
+use crate::wire::clc::Extensions;
 use crate::wire::ids::AlertToken;
+use crate::wire::immediate::Immediate;
 use crate::wire::llc::link::{
     DeleteLink,
     DeleteReason, //
@@ -143,6 +145,8 @@ pub struct Terms {
     pub max_links: u8,
     /// Idle time before TEST_LINK; zero for never.
     pub test_idle: Span,
+    /// Extensions of this module that the peer has, too.
+    pub extensions: Extensions,
 }
 
 /// A link group with one link. `R` and `T` are the memory of its two tables, see [`RtokenTable`]
@@ -255,6 +259,16 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
     #[must_use]
     pub fn slot(&self, token: AlertToken) -> Option<u8> {
         self.tokens.slot(token)
+    }
+
+    /// Slot of the connection that an [`Immediate`] names; `None` also in a group where nobody may
+    /// send one.
+    #[must_use]
+    pub fn slot_of(&self, immediate: Immediate) -> Option<u8> {
+        if !self.terms.extensions.has(Extensions::IMMEDIATE) {
+            return None;
+        }
+        self.tokens.slot_by_hint(immediate.hint())
     }
 
     /// Number of connections.

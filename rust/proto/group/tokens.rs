@@ -4,8 +4,9 @@
 //!
 //! The peer stores a token and sends it back, so its bits are ours to choose (smc-protocol.md
 //! 2.14): the low byte is the connection's slot in its group plus one, hence never zero, the rest
-//! a counter. Finding a connection is an array access, and a late message for an earlier user of
-//! the slot does not match.
+//! counts the users of the slot. Finding a connection is an array access, and a late message for
+//! an earlier user of the slot does not match, even if it names only the lower half of the token:
+//! slots are used in turn, so the half comes back after some 65,000 connections.
 
 use core::borrow::BorrowMut;
 
@@ -14,13 +15,18 @@ use crate::wire::ids::AlertToken;
 /// Most connections in a group.
 pub const MAX_CONNS: usize = 255;
 
-/// The tokens of a group's connections, in memory `S`: a mutable list of numbers, zero for a free
-/// slot, of which the first [`MAX_CONNS`] are used.
+/// The tokens of a group's connections, in memory `S`: a mutable list of numbers, of which the
+/// first [`MAX_CONNS`] are used. Of a free slot the low byte is zero, the rest as it was.
 #[derive(Debug)]
 pub struct TokenTable<S> {
     memory: S,
-    counter: u32,
+    seed: u32,
     next: usize,
+}
+
+/// Whether this is a token, and not a free slot.
+const fn is_live(token: u32) -> bool {
+    token as u8 != 0
 }
 
 impl<S: BorrowMut<[u32]>> TokenTable<S> {
@@ -28,7 +34,7 @@ impl<S: BorrowMut<[u32]>> TokenTable<S> {
     pub const fn new(memory: S, seed: u32) -> TokenTable<S> {
         TokenTable {
             memory,
-            counter: seed,
+            seed,
             next: 0,
         }
     }
@@ -40,7 +46,11 @@ impl<S: BorrowMut<[u32]>> TokenTable<S> {
 
     /// The first free slot at or after `from`.
     fn free_from(&self, from: usize) -> Option<usize> {
-        let found = self.tokens().get(from..)?.iter().position(|t| *t == 0)?;
+        let found = self
+            .tokens()
+            .get(from..)?
+            .iter()
+            .position(|t| !is_live(*t))?;
         Some(found.wrapping_add(from))
     }
 
@@ -50,9 +60,15 @@ impl<S: BorrowMut<[u32]>> TokenTable<S> {
         let slot = self.free_from(self.next).or_else(|| self.free_from(0))?;
         // Slots are below 255, so the low byte of a token is never zero.
         let number = u8::try_from(slot).ok()?;
-        self.counter = self.counter.wrapping_add(1);
-        let token = self.counter.wrapping_shl(8) | u32::from(number.wrapping_add(1));
-        *self.memory.borrow_mut().get_mut(slot)? = token;
+        let place = self.memory.borrow_mut().get_mut(slot)?;
+        let users = match *place {
+            0 => self.seed,
+            before => (before >> 8).wrapping_add(1),
+        };
+        // A slot that was used is never zero.
+        let users = (users & 0xff_ffff).max(1);
+        let token = users << 8 | u32::from(number.wrapping_add(1));
+        *place = token;
         self.next = slot.wrapping_add(1);
         Some((AlertToken(token), number))
     }
@@ -65,13 +81,21 @@ impl<S: BorrowMut<[u32]>> TokenTable<S> {
         (held == token.0).then_some(slot)
     }
 
+    /// The slot of the live token whose lower half this is.
+    #[must_use]
+    pub fn slot_by_hint(&self, hint: u16) -> Option<u8> {
+        let slot = (hint as u8).checked_sub(1)?;
+        let held = *self.tokens().get(usize::from(slot))?;
+        (held as u16 == hint).then_some(slot)
+    }
+
     /// Gives a token up; whether it was live.
     pub fn free(&mut self, token: AlertToken) -> bool {
         let Some(slot) = self.slot(token) else {
             return false;
         };
         if let Some(t) = self.memory.borrow_mut().get_mut(usize::from(slot)) {
-            *t = 0;
+            *t &= !0xff;
         }
         true
     }
@@ -79,7 +103,7 @@ impl<S: BorrowMut<[u32]>> TokenTable<S> {
     /// Number of live tokens.
     #[must_use]
     pub fn len(&self) -> usize {
-        let used = self.tokens().iter().filter(|t| **t != 0);
+        let used = self.tokens().iter().filter(|t| is_live(**t));
         used.fold(0, |n: usize, _| n.wrapping_add(1))
     }
 

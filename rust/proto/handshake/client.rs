@@ -44,6 +44,7 @@ use crate::wire::clc::{
     Confirm,
     Decline,
     End,
+    Extensions,
     MsgType,
     Path,
     Proposal,
@@ -227,6 +228,7 @@ impl Client {
             max_conns: accepted.agreed.max_conns,
             max_links: accepted.agreed.max_links,
             release: accepted.agreed.release,
+            extensions: accepted.agreed.extensions,
         })
     }
 
@@ -278,6 +280,8 @@ impl Client {
             max_conns: limits.max_conns,
             max_links: limits.max_links,
             features: limits.features & self.policy.features(),
+            extensions: Extensions::from_wire(limits.vendor.to_be_bytes())
+                .common(self.policy.extensions),
         })
     }
 
@@ -355,6 +359,8 @@ impl Client {
         p.v2_ext.max_conns = self.policy.max_conns;
         p.v2_ext.max_links = self.policy.max_links;
         p.v2_ext.features = self.policy.features();
+        let [a, b, c, d] = self.policy.extensions.to_wire();
+        p.vendor = [a, b, c, d, 0, 0, 0, 0];
         p.v2_ext.eids = *self.policy.eids();
         p.emit(buf)
     }

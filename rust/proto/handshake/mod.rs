@@ -69,6 +69,7 @@ use crate::time::{
 };
 use crate::wire::clc::{
     Agreement,
+    Extensions,
     MsgType, //
 };
 use crate::wire::clc::{
@@ -153,6 +154,8 @@ pub struct Want {
     pub max_links: u8,
     /// Release of a new group.
     pub release: u8,
+    /// Extensions of a new group.
+    pub extensions: Extensions,
 }
 
 /// Our end of a connection, made for a [`Want`].
@@ -273,12 +276,14 @@ pub fn region(end: &RdmaEnd) -> Region {
     }
 }
 
-/// The peer's end, for `Conn::set_peer`; `None` if it cannot be used.
+/// The peer's end, for `Conn::set_peer`, in a group with these extensions; `None` if it cannot be
+/// used.
 #[must_use]
-pub fn peer(end: &RdmaEnd) -> Option<crate::conn::Peer> {
+pub fn peer(end: &RdmaEnd, extensions: Extensions) -> Option<crate::conn::Peer> {
     Some(crate::conn::Peer {
         token: end.token,
         ring: crate::cursor::RingSize::from_code(end.size.code())?,
+        immediate: extensions.has(Extensions::IMMEDIATE),
     })
 }
 

@@ -13,6 +13,7 @@ use crate::wire::clc::proposal::{
 };
 use crate::wire::clc::{
     Eid,
+    Extensions,
     Os, //
 };
 use crate::wire::ids::PeerId;
@@ -42,6 +43,8 @@ pub struct Policy {
     pub max_conns: u8,
     /// Links per group; 1 if there is only one usable device (design.md decision 9).
     pub max_links: u8,
+    /// Extensions of this module on offer.
+    pub extensions: Extensions,
     eids: List<Eid, MAX_EIDS>,
 }
 
@@ -58,6 +61,7 @@ impl Policy {
             hostname: FirstContact::pad_hostname(hostname),
             max_conns: MAX_CONNS,
             max_links: 1,
+            extensions: Extensions::ALL,
             eids,
         }
     }
@@ -117,7 +121,7 @@ impl Policy {
                     max_conns: terms.max_conns,
                     max_links: terms.max_links,
                     features: terms.features,
-                    vendor: 0,
+                    vendor: u32::from_be_bytes(terms.extensions.to_wire()),
                 }
             }),
         }
@@ -131,6 +135,7 @@ pub(super) struct Agreed {
     pub(super) max_conns: u8,
     pub(super) max_links: u8,
     pub(super) features: u16,
+    pub(super) extensions: Extensions,
 }
 
 impl Agreed {
@@ -141,6 +146,7 @@ impl Agreed {
             max_conns: MAX_CONNS,
             max_links: MAX_LINKS,
             features: 0,
+            extensions: Extensions::NONE,
         }
     }
 }

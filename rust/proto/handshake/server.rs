@@ -51,6 +51,7 @@ use crate::wire::clc::{
     Decline,
     Eid,
     End,
+    Extensions,
     MsgType,
     Proposal,
     RdmaEnd,
@@ -261,11 +262,13 @@ impl Server {
             .match_eid(v2.eids.as_slice())
             .ok_or(Reason::NoUserEid)?;
         if v2.release > 0 {
+            let [a, b, c, d, ..] = p.vendor;
             self.agreed = Agreed {
                 release: v2.release.min(RELEASE),
                 max_conns: v2.max_conns.min(self.policy.max_conns),
                 max_links: v2.max_links.min(self.policy.max_links),
                 features: v2.features & self.policy.features(),
+                extensions: Extensions::from_wire([a, b, c, d]).common(self.policy.extensions),
             };
             if self.agreed.max_conns < MIN_CONNS {
                 return Err(Reason::MaxConnections);
@@ -289,6 +292,7 @@ impl Server {
             max_conns: self.agreed.max_conns,
             max_links: self.agreed.max_links,
             release: self.agreed.release,
+            extensions: self.agreed.extensions,
         })
     }
 

@@ -23,7 +23,7 @@ use smc_proto::llc::link::{LinkEvent, LinkState};
 use smc_proto::reason::Reason;
 use smc_proto::time::{Instant, Span};
 use smc_proto::wire::bufsize::BufSize;
-use smc_proto::wire::clc::{self, ClcReader, MsgType, Proposal, RdmaEnd};
+use smc_proto::wire::clc::{self, ClcReader, Extensions, MsgType, Proposal, RdmaEnd};
 use smc_proto::wire::ids::*;
 use smc_proto::wire::llc::{Frame, LEN};
 use std::collections::VecDeque;
@@ -458,6 +458,7 @@ impl Net {
                     max_conns: want.max_conns,
                     max_links: want.max_links,
                     test_idle: Span::ZERO,
+                    extensions: want.extensions,
                 },
                 me as u32,
                 [Entry::FREE; 255],
@@ -562,7 +563,7 @@ impl Net {
                         g.link.number = server::FIRST_LINK;
                     }
                 }
-                assert!(peer(&peer_end.unwrap()).is_some());
+                assert!(peer(&peer_end.unwrap(), Extensions::ALL).is_some());
             }
             Outcome::Fallback { .. } | Outcome::Failed(_) => {
                 if s.new_group {

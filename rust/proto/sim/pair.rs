@@ -20,6 +20,7 @@ use smc_proto::cursor::RingSize;
 use smc_proto::time::{Instant, Span};
 use smc_proto::wire::cdc::{Cdc, StateFlags};
 use smc_proto::wire::ids::AlertToken;
+use smc_proto::wire::immediate::Immediate;
 use std::collections::VecDeque;
 
 /// What a program, or fate, does.
@@ -87,7 +88,7 @@ impl Op {
 #[derive(Clone, Debug)]
 struct Flight {
     at: Instant,
-    cdc: Cdc,
+    notice: Notice,
     plan: smc_proto::ring::WritePlan,
     ticket: Ticket,
 }
@@ -129,12 +130,14 @@ pub struct Pair {
     rng: Rng,
     /// Messages delivered, for tests that want to see economy.
     pub delivered: u64,
+    /// Messages that were an immediate.
+    pub immediates: u64,
 }
 
 /// Shape of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Seed of delays.
+    /// Seed of delays; if it is odd, WRITEs may announce themselves.
     pub seed: u64,
     /// Exponents of ring sizes: send and receive ring of side 0, then of side 1.
     pub rings: [u8; 4],
@@ -160,6 +163,7 @@ impl Pair {
             conn.set_peer(Peer {
                 token: AlertToken(101 - me as u32),
                 ring: size(3 - 2 * me),
+                immediate: shape.seed % 2 == 1,
             });
             conn.expose();
             let _ = conn.establish(Instant(0)).unwrap();
@@ -190,6 +194,7 @@ impl Pair {
             slots: shape.slots.max(1),
             rng: Rng(shape.seed),
             delivered: 0,
+            immediates: 0,
         }
     }
 
@@ -237,13 +242,20 @@ impl Pair {
             let s = &mut self.side[me];
             s.in_air.push_back(Flight {
                 at,
-                cdc: tx.cdc,
+                notice: tx.notice,
                 plan: tx.plan,
                 ticket: tx.ticket,
             });
             let actions = tx.actions;
             // The same round trip through bytes as in real life.
-            assert_eq!(Cdc::parse(&tx.cdc.encode()), Ok(tx.cdc));
+            match tx.notice {
+                Notice::Cdc(cdc) => assert_eq!(Cdc::parse(&cdc.encode()), Ok(cdc)),
+                Notice::Immediate(imm) => {
+                    assert_eq!(Immediate::from_wire(imm.to_wire()), imm);
+                    assert_eq!(imm.bytes(), tx.plan.len());
+                    self.immediates += 1;
+                }
+            }
             if !actions.is_empty() {
                 self.act(me, actions);
             }
@@ -283,9 +295,13 @@ impl Pair {
         if dst.freed || dst.killed {
             return;
         }
-        match dst.conn.on_cdc(&f.cdc, self.now) {
+        let result = match f.notice {
+            Notice::Cdc(cdc) => dst.conn.on_cdc(&cdc, self.now),
+            Notice::Immediate(imm) => dst.conn.on_immediate(imm, self.now),
+        };
+        match result {
             Ok(actions) => self.act(to, actions),
-            Err(e) => panic!("own message refused: {e:?} {:?} {:?}", f.cdc, dst.conn),
+            Err(e) => panic!("own message refused: {e:?} {:?} {:?}", f.notice, dst.conn),
         }
     }
 

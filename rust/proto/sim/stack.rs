@@ -20,7 +20,9 @@ use smc_proto::llc::link::{LinkEvent, TEST_IDLE};
 use smc_proto::ring::WritePlan;
 use smc_proto::time::{earliest, Instant, Span};
 use smc_proto::wire::cdc::{Cdc, TYPE};
+use smc_proto::wire::clc::Extensions;
 use smc_proto::wire::ids::*;
+use smc_proto::wire::immediate::Immediate;
 use std::collections::VecDeque;
 
 const RING: u32 = 256;
@@ -50,7 +52,7 @@ enum Payload {
         /// Bytes to place: (address, data), taken from the send ring on arrival.
         plan: WritePlan,
         to: u64,
-        cdc: [u8; 44],
+        notice: Notice,
         slot: u8,
         token: AlertToken,
         ticket: Ticket,
@@ -80,6 +82,7 @@ pub struct Stack {
     streams: Vec<Stream>,
     link_up: bool,
     notice_at: [Option<Instant>; 2],
+    immediate: bool,
     rng: Rng,
     /// Connections that came and went.
     pub finished: usize,
@@ -93,9 +96,16 @@ fn pattern(id: usize, side: usize, pos: u64) -> u8 {
 }
 
 impl Stack {
-    /// Two hosts with a fresh, active link and slabs of `rmbes` buffers.
+    /// Two hosts with a fresh, active link and slabs of `rmbes` buffers. If `seed` is odd, WRITEs
+    /// may announce themselves.
     pub fn new(seed: u64, rmbes: u8, slots: usize) -> Stack {
         let now = Instant(1);
+        let immediate = seed % 2 == 1;
+        let extensions = if immediate {
+            Extensions::IMMEDIATE
+        } else {
+            Extensions::NONE
+        };
         let host = |me: usize| {
             let terms = Terms {
                 key: Key {
@@ -110,6 +120,7 @@ impl Stack {
                 max_conns: 255,
                 max_links: 1,
                 test_idle: TEST_IDLE,
+                extensions,
             };
             let mut group = Group::new(terms, seed as u32, [Entry::FREE; 255], [0; 255]);
             for e in [
@@ -140,6 +151,7 @@ impl Stack {
             streams: Vec::new(),
             link_up: true,
             notice_at: [None; 2],
+            immediate,
             rng: Rng(seed),
             finished: 0,
             llc: 0,
@@ -184,6 +196,7 @@ impl Stack {
             conn.set_peer(Peer {
                 token: peer_token,
                 ring: size,
+                immediate: self.immediate,
             });
             conn.expose();
             let _ = conn.establish(self.now).unwrap();
@@ -255,7 +268,7 @@ impl Stack {
             let payload = Payload::Cdc {
                 plan: tx.plan,
                 to,
-                cdc: tx.cdc.encode(),
+                notice: tx.notice,
                 slot,
                 token,
                 ticket: tx.ticket,
@@ -283,7 +296,7 @@ impl Stack {
             Payload::Cdc {
                 plan,
                 to,
-                cdc,
+                notice,
                 slot,
                 token,
                 ticket,
@@ -294,7 +307,10 @@ impl Stack {
                 h.completing.push_back((done, slot, token, ticket));
                 if self.link_up {
                     self.place(from, slot, token, &plan, to);
-                    self.on_message(to_host, &cdc);
+                    match notice {
+                        Notice::Cdc(cdc) => self.on_message(to_host, &cdc.encode()),
+                        Notice::Immediate(imm) => self.on_immediate(to_host, imm),
+                    }
                 }
             }
             Payload::Llc(frame) => {
@@ -354,6 +370,21 @@ impl Stack {
             self.send(me, Payload::Llc(frame));
         }
         self.todo(me, todo);
+    }
+
+    fn on_immediate(&mut self, me: usize, imm: Immediate) {
+        let now = self.now;
+        let h = &mut self.host[me];
+        if h.dead {
+            return;
+        }
+        h.group.heard(now);
+        let Some(slot) = h.group.slot_of(imm).map(usize::from) else {
+            return;
+        };
+        let end = h.ends[slot].as_mut().expect("a live token");
+        let a = end.conn.on_immediate(imm, now).expect("a correct peer");
+        self.act(me, slot, a);
     }
 
     fn todo(&mut self, me: usize, todo: Todo) {

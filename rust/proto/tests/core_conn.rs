@@ -260,6 +260,7 @@ fn establish_needs_a_peer_and_a_link() {
     r.conn.set_peer(Peer {
         token: AlertToken(1),
         ring: RingSize::MIN_WIRE,
+        immediate: false,
     });
     r.kill();
     assert_eq!(r.conn.establish(T0), Err(Misuse));
@@ -352,16 +353,19 @@ fn sequence_starts_at_one_and_cursors_follow() {
     let mut r = Rig::active();
     r.write(100);
     let tx = r.conn.take_tx(T0).unwrap();
-    assert_eq!((tx.cdc.seq, tx.cdc.token), (1, AlertToken(9)));
     assert_eq!(
-        tx.cdc.prod,
+        (tx.notice.cdc().unwrap().seq, tx.notice.cdc().unwrap().token),
+        (1, AlertToken(9))
+    );
+    assert_eq!(
+        tx.notice.cdc().unwrap().prod,
         Cursor {
             wrap: 0,
             count: 100
         }
     );
     assert_eq!(tx.plan.len(), 100);
-    assert_eq!(tx.cdc.prod_flags, ProdFlags::NONE);
+    assert_eq!(tx.notice.cdc().unwrap().prod_flags, ProdFlags::NONE);
     assert!(r.conn.take_tx(T0).is_none());
 }
 
@@ -381,8 +385,13 @@ fn filling_the_window_says_write_blocked() {
     r.write(RING);
     assert_eq!(r.conn.send_room(), Err(SendError::Full));
     let tx = r.conn.take_tx(T0).unwrap();
-    assert_eq!(tx.cdc.prod, Cursor { wrap: 1, count: 0 });
-    assert!(tx.cdc.prod_flags.has(ProdFlags::WRITE_BLOCKED));
+    assert_eq!(tx.notice.cdc().unwrap().prod, Cursor { wrap: 1, count: 0 });
+    assert!(tx
+        .notice
+        .cdc()
+        .unwrap()
+        .prod_flags
+        .has(ProdFlags::WRITE_BLOCKED));
     let a = r.conn.on_tx_done(tx.ticket, T0);
     assert!(r.note(a).has(Actions::WAKE_WRITER));
     // The send ring is free, the peer's is full: data waits.
@@ -464,6 +473,7 @@ fn consumer_updates_follow_the_rule() {
     conn.set_peer(Peer {
         token: AlertToken(9),
         ring,
+        immediate: false,
     });
     let _ = conn.establish(T0).unwrap();
     let mut said = Cdc {
@@ -485,7 +495,7 @@ fn consumer_updates_follow_the_rule() {
     assert!(conn.wants_tx(), "half is free and 30000 are unconfirmed");
     let tx = conn.take_tx(T0).unwrap();
     assert_eq!(
-        tx.cdc.cons,
+        tx.notice.cdc().unwrap().cons,
         Cursor {
             wrap: 0,
             count: 30000
@@ -537,7 +547,7 @@ fn close_drains_in_the_background() {
     let tx = r.conn.take_tx(T0).unwrap();
     // The last bytes and the end are one message.
     assert_eq!(tx.plan.len(), 100);
-    assert_eq!(tx.cdc.state_flags, C);
+    assert_eq!(tx.notice.cdc().unwrap().state_flags, C);
     assert!(tx.actions.has(Actions::STATE | Actions::TCP_SHUTDOWN));
     assert_eq!(r.state(), State::PeerCloseWait1);
     assert!(r.peer(C).is_empty() || r.freed == 0);
@@ -588,7 +598,10 @@ fn linger_zero_aborts_at_once() {
     let a = r.conn.close(CloseMode::Abort, T0);
     r.note(a);
     let tx = r.conn.take_tx(T0).unwrap();
-    assert_eq!((tx.cdc.state_flags, tx.plan.len()), (A, 0));
+    assert_eq!(
+        (tx.notice.cdc().unwrap().state_flags, tx.plan.len()),
+        (A, 0)
+    );
     assert_eq!(r.state(), State::PeerCloseWait1);
 }
 
@@ -647,7 +660,10 @@ fn peer_closing_ends_the_drain() {
     r.peer(C);
     assert_eq!(r.state(), State::AppCloseWait2);
     let tx = r.conn.take_tx(T0).unwrap();
-    assert_eq!((tx.cdc.state_flags, tx.plan.len()), (D, 0));
+    assert_eq!(
+        (tx.notice.cdc().unwrap().state_flags, tx.plan.len()),
+        (D, 0)
+    );
     assert!(!r.conn.wants_tx(), "nothing is written to a closed peer");
 }
 

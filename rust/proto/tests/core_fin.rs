@@ -22,6 +22,7 @@ fn active() -> Conn {
     conn.set_peer(Peer {
         token: AlertToken(9),
         ring,
+        immediate: false,
     });
     conn.expose();
     let _ = conn.establish(T0).unwrap();
@@ -56,7 +57,7 @@ fn silence_after_a_fin_is_a_reset() {
     let a = conn.on_timer(deadline);
     assert!(a.has(Actions::ERR_RESET | Actions::TX_DUE | Actions::WAKE_READER));
     let tx = conn.take_tx(deadline).unwrap();
-    assert!(tx.cdc.state_flags.has(StateFlags::ABORT));
+    assert!(tx.notice.cdc().unwrap().state_flags.has(StateFlags::ABORT));
     let _ = conn.on_tx_done(tx.ticket, deadline);
     assert_eq!((conn.state(), conn.next_deadline()), (State::Closed, None));
 }

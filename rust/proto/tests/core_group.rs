@@ -15,7 +15,9 @@ use smc_proto::llc::responder::Event;
 use smc_proto::llc::*;
 use smc_proto::reason::Reason;
 use smc_proto::time::{Instant, Span};
+use smc_proto::wire::clc::Extensions;
 use smc_proto::wire::ids::*;
+use smc_proto::wire::immediate::Immediate;
 use smc_proto::wire::llc::header::Version;
 use smc_proto::wire::llc::link::*;
 use smc_proto::wire::llc::rkey::*;
@@ -113,6 +115,21 @@ fn tokens_are_never_zero_nor_repeated_soon() {
     assert_eq!(t.slot(AlertToken(0)), None);
 }
 
+/// A message for an earlier user of a slot must not reach the present one.
+#[test]
+fn half_a_token_comes_back_late() {
+    let mut t = TokenTable::new([0; 255], 0);
+    let mut seen = std::collections::HashSet::new();
+    for _ in 0..255 * 250 {
+        let (token, slot) = t.alloc().unwrap();
+        let imm = Immediate::new(token, 1).unwrap();
+        assert_eq!(t.slot_by_hint(imm.hint()), Some(slot));
+        assert!(seen.insert(imm.hint()), "{token:?}");
+        assert!(t.free(token));
+        assert_eq!(t.slot_by_hint(imm.hint()), None);
+    }
+}
+
 #[test]
 fn token_slots_are_used_in_turn() {
     let mut t = TokenTable::new([0u32; 255], 0);
@@ -199,6 +216,7 @@ fn terms(role: Role) -> Terms {
         max_conns: 16,
         max_links: 1,
         test_idle: TEST_IDLE,
+        extensions: Extensions::NONE,
     }
 }
 

@@ -122,6 +122,34 @@ fn eids_decide() {
     assert_eq!(policy.eids().len(), 2);
 }
 
+/// Both must offer an extension, and a peer that does not know the field is not asked for any.
+#[test]
+fn extensions_are_negotiated() {
+    for (client, server) in [(true, true), (true, false), (false, true), (false, false)] {
+        let mut net = Net::new(1);
+        for (host, has) in [(0, client), (1, server)] {
+            if !has {
+                net.host[host].policy.extensions = Extensions::NONE;
+            }
+        }
+        let r = net.run(&Weather::fine(1));
+        assert!(established(&r));
+        let offer = Proposal::parse(&r.sent[0][0]).unwrap().vendor;
+        let expected: [u8; 8] = if client { *b"RSM\x01\0\0\0\0" } else { [0; 8] };
+        assert_eq!(offer, expected);
+        let agreed = client && server;
+        let vendor = |a: &Agreement| a.fce.unwrap().limits.unwrap().vendor.to_be_bytes();
+        let field = if agreed { *b"RSM\x01" } else { [0; 4] };
+        assert_eq!(vendor(&accept_of(&r)), field);
+        let confirm = Confirm::parse(&r.sent[0][1]).unwrap().agreement;
+        assert_eq!(vendor(&confirm), field);
+        for host in &net.host {
+            let terms = host.group.as_ref().unwrap().terms();
+            assert_eq!(terms.extensions.has(Extensions::IMMEDIATE), agreed);
+        }
+    }
+}
+
 #[test]
 fn limits_are_negotiated() {
     let mut net = Net::new(1);

@@ -8,8 +8,10 @@ mod sim;
 use proptest::prelude::*;
 use sim::pair::*;
 use sim::rng::Rng;
-use smc_proto::conn::{RecvState, State};
+use smc_proto::conn::{ProtoError, RecvState, State};
 use smc_proto::time::Span;
+use smc_proto::wire::ids::AlertToken;
+use smc_proto::wire::immediate::Immediate;
 
 const PLAIN: Shape = Shape {
     seed: 1,
@@ -62,6 +64,47 @@ fn bulk_both_ways() {
             bulk(&shape, total, 5000);
         }
     }
+}
+
+/// Between peers that agreed on it, nearly all short messages of a conversation are immediates,
+/// and nothing else is sent for most of them.
+#[test]
+fn a_conversation_needs_no_cdc() {
+    let shape = Shape { seed: 3, ..PLAIN };
+    let mut p = Pair::new(&shape);
+    for turn in 0..1000 {
+        let me = turn % 2;
+        p.op(me, Op::Write(64));
+        p.op(me, Op::Wait(1000));
+        p.op(1 - me, Op::Read(100));
+    }
+    assert_eq!(p.side[0].conn.positions().consumed, 500 * 64);
+    assert!(p.immediates > 980, "{}", p.immediates);
+    assert!(p.delivered < 1020, "{}", p.delivered);
+    p.finish();
+}
+
+#[test]
+fn an_immediate_beyond_the_ring_is_refused() {
+    let mut p = Pair::new(&Shape {
+        seed: 3,
+        rings: [14, 14, 14, 14],
+        ..PLAIN
+    });
+    p.op(0, Op::Write(9000));
+    p.op(0, Op::Wait(1000));
+    let now = p.now;
+    let conn = &mut p.side[1].conn;
+    let before = conn.positions();
+    let token = conn.token();
+    let too_much = Immediate::new(token, 16384 - 9000 + 1).unwrap();
+    assert_eq!(
+        conn.on_immediate(too_much, now),
+        Err(ProtoError::ProducerCursor)
+    );
+    let other = Immediate::new(AlertToken(token.0 ^ 0x100), 1).unwrap();
+    assert_eq!(conn.on_immediate(other, now), Err(ProtoError::Token));
+    assert_eq!(conn.positions(), before);
 }
 
 #[test]
@@ -204,17 +247,20 @@ fn link_loss_reaches_both() {
 
 #[test]
 fn requests_and_responses_cost_one_message_each() {
-    let mut p = Pair::new(&PLAIN);
-    for _ in 0..1000 {
-        for me in [0, 1] {
-            p.op(me, Op::Write(64));
-            p.op(me, Op::Wait(200));
-            p.op(1 - me, Op::Read(64));
+    for seed in [2, 3] {
+        let mut p = Pair::new(&Shape { seed, ..PLAIN });
+        for _ in 0..1000 {
+            for me in [0, 1] {
+                p.op(me, Op::Write(64));
+                p.op(me, Op::Wait(200));
+                p.op(1 - me, Op::Read(64));
+            }
         }
+        // Consumer updates ride on the data going the other way.
+        assert_eq!(p.delivered, 2000);
+        assert_eq!(p.immediates > 1950, seed == 3, "{}", p.immediates);
+        p.finish();
     }
-    // Consumer updates ride on the data going the other way.
-    assert_eq!(p.delivered, 2000);
-    p.finish();
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //!
 //! * [`tcp_option`]: the option in SYN and SYN-ACK that says "I speak SMC".
 //! * [`clc`]: the handshake messages in the TCP stream.
-//! * [`llc`], [`cdc`]: the messages on the RDMA link.
+//! * [`llc`], [`cdc`]: the messages on the RDMA link; [`immediate`]: what may stand for a CDC message.
 //! * [`ids`], [`bufsize`], [`list`]: the small values that these messages carry.
 //! * [`bytes`]: the checked reader and writer all codecs are made of.
 //!
@@ -17,6 +17,7 @@ pub mod bytes;
 pub mod cdc;
 pub mod clc;
 pub mod ids;
+pub mod immediate;
 pub mod list;
 pub mod llc;
 pub mod tcp_option;

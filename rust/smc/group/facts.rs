@@ -9,7 +9,7 @@ use smc_proto::{
     group::{choice::Role, Terms},
     llc::link::LinkState,
     wire::{
-        clc::{fce::HOSTNAME_LEN, Agreement, Eid},
+        clc::{fce::HOSTNAME_LEN, Agreement, Eid, Extensions},
         ids::Gid, //
     }, //
 };
@@ -102,6 +102,11 @@ impl LinkGroup {
         let state = self.state.lock();
         let key = &state.proto.terms().key;
         (state.proto.link.number, key.role, key.peer_gid)
+    }
+
+    /// What was agreed beyond the protocol.
+    pub(crate) fn extensions(&self) -> Extensions {
+        self.state.lock().proto.terms().extensions
     }
 
     /// What there is to tell. Sleeps.

@@ -20,7 +20,9 @@ use smc_proto::{
     llc::{link::LinkEvent, responder::Event as LlcEvent},
     wire::{
         cdc::{self, Cdc},
-        ids::Mtu, //
+        clc::Extensions,
+        ids::Mtu,
+        immediate::Immediate, //
     }, //
 };
 
@@ -175,6 +177,25 @@ impl LinkGroup {
         }
     }
 
+    /// Whether it was one that this peer may send.
+    fn on_immediate(&self, immediate: Immediate) -> bool {
+        let conn = {
+            let mut state = self.state.lock();
+            if !state.proto.terms().extensions.has(Extensions::IMMEDIATE) {
+                return false;
+            }
+            state.proto.heard(now());
+            state
+                .proto
+                .slot_of(immediate)
+                .and_then(|slot| state.conns.get(usize::from(slot)).cloned().flatten())
+        };
+        if let Some(conn) = conn {
+            conn.on_immediate(immediate);
+        }
+        true
+    }
+
     fn on_llc(self: &Arc<Self>, bytes: &[u8]) {
         let (reply, todo) = self.state.lock().proto.on_llc(bytes, now());
         if let Some(frame) = reply {
@@ -222,6 +243,12 @@ impl Handler for LinkGroup {
             Some(&cdc::TYPE) => this.on_cdc(head),
             Some(_) => this.on_llc(head),
             None => (),
+        }
+    }
+
+    fn immediate(this: &Arc<Self>, channel: &Arc<Channel<Self>>, number: u32) {
+        if !this.on_immediate(Immediate::from_wire(number)) {
+            channel.fail();
         }
     }
 

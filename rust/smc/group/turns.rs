@@ -22,7 +22,7 @@ use kernel::{
     time::{delay::fsleep, Delta}, //
 };
 use smc_proto::{
-    conn::{Actions, Ticket},
+    conn::{Actions, Notice, Ticket},
     wire::llc::Frame, //
 };
 
@@ -264,7 +264,6 @@ impl LinkGroup {
             turns.clear(slot);
             return true;
         };
-        let frame = tx.cdc.encode();
         let ring = conn.send_ring();
         let mut writes: [Option<Write<'_>>; 4] = [None; 4];
         let mut places = writes.iter_mut();
@@ -290,7 +289,7 @@ impl LinkGroup {
             channel,
             Token::Conn(conn.clone(), tx.ticket),
             &writes,
-            &frame,
+            &tx.notice,
         );
         let mut actions = tx.actions;
         if !posted {
@@ -309,20 +308,26 @@ impl LinkGroup {
     }
 }
 
-/// Posts the writes that are there, and the message.
+/// Posts the writes that are there, and what announces them.
 fn post(
     channel: &Arc<Channel<LinkGroup>>,
     token: Token,
     writes: &[Option<Write<'_>>; 4],
-    frame: &[u8],
+    notice: &Notice,
 ) -> bool {
-    let [a, b, c, d] = writes;
-    let result = match (a, b, c, d) {
-        (None, ..) => channel.post(token, &[], frame),
-        (Some(a), None, ..) => channel.post(token, &[*a], frame),
-        (Some(a), Some(b), None, _) => channel.post(token, &[*a, *b], frame),
-        (Some(a), Some(b), Some(c), None) => channel.post(token, &[*a, *b, *c], frame),
-        (Some(a), Some(b), Some(c), Some(d)) => channel.post(token, &[*a, *b, *c, *d], frame),
+    let post = |writes: &[Write<'_>]| match notice {
+        Notice::Cdc(cdc) => channel.post(token, writes, &cdc.encode()).is_ok(),
+        Notice::Immediate(number) => {
+            let number = number.to_wire();
+            channel.post_immediate(token, writes, number).is_ok()
+        }
     };
-    result.is_ok()
+    let [a, b, c, d] = writes;
+    match (a, b, c, d) {
+        (None, ..) => post(&[]),
+        (Some(a), None, ..) => post(&[*a]),
+        (Some(a), Some(b), None, _) => post(&[*a, *b]),
+        (Some(a), Some(b), Some(c), None) => post(&[*a, *b, *c]),
+        (Some(a), Some(b), Some(c), Some(d)) => post(&[*a, *b, *c, *d]),
+    }
 }

@@ -55,6 +55,7 @@ fuzz_target!(|data: &[u8]| {
                 conn.set_peer(Peer {
                     token: AlertToken(2),
                     ring: size(op >> 4),
+                    immediate: false,
                 });
                 conn.expose();
                 conn.establish(now).unwrap_or(Actions::NONE)

@@ -55,6 +55,7 @@ impl Rig {
         self.conn.set_peer(Peer {
             token: AlertToken(9),
             ring: RingSize::new(RING).unwrap(),
+            immediate: false,
         });
         self.conn.expose();
         let _ = self.conn.establish(T0).unwrap();
@@ -106,7 +107,7 @@ impl Rig {
         let mut last = None;
         while let Some(tx) = self.conn.take_tx(T0) {
             self.note(tx.actions);
-            last = Some(tx.cdc);
+            last = tx.notice.cdc().copied();
             let a = self.conn.on_tx_done(tx.ticket, T0);
             self.note(a);
         }

@@ -9,7 +9,7 @@
 //! * [`reader`] takes exactly one message from a byte stream.
 //! * [`header`] decodes what all messages have in common.
 //! * [`proposal`], [`accept`], [`confirm`], [`decline`] are the messages,
-//!   [`fce`] and [`eid`] parts of them.
+//!   [`fce`], [`eid`] and [`vendor`] parts of them.
 //!
 //! Length rules are C's (`net/smc/smc_clc.c`), plus one: whatever a message
 //! points to must lie inside of it.
@@ -23,6 +23,7 @@ pub mod header;
 mod parts;
 pub mod proposal;
 pub mod reader;
+pub mod vendor;
 
 pub use accept::{
     Agreement,
@@ -50,6 +51,7 @@ pub use reader::{
     ClcReader,
     RawMessage, //
 };
+pub use vendor::Extensions;
 
 use crate::error::ParseError;
 

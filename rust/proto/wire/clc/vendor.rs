@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What two hosts with this module may agree on beyond the protocol.
+//!
+//! Proposals and first contact extensions of version 2.1 have a field for a vendor's experimental
+//! options; others ignore it. A client offers its extensions there and the server answers with
+//! those that both know. They hold for the link group.
+
+/// Says whose options these are: an identifier with the "locally administered" bit, which is
+/// never assigned to anybody.
+const OWNER: [u8; 3] = *b"RSM";
+
+/// A set of extensions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Extensions(u8);
+
+impl Extensions {
+    /// None: the protocol as it is.
+    pub const NONE: Extensions = Extensions(0);
+    /// A WRITE may announce itself by an [`Immediate`](crate::wire::immediate::Immediate).
+    pub const IMMEDIATE: Extensions = Extensions(1);
+    /// All that this version knows.
+    pub const ALL: Extensions = Extensions::IMMEDIATE;
+
+    /// Those of a vendor field that this version knows, if they are ours at all.
+    #[must_use]
+    pub const fn from_wire(field: [u8; 4]) -> Extensions {
+        let [a, b, c, bits] = field;
+        let [x, y, z] = OWNER;
+        if a == x && b == y && c == z {
+            Extensions(bits & Extensions::ALL.0)
+        } else {
+            Extensions::NONE
+        }
+    }
+
+    /// The field; zero if there are none.
+    #[must_use]
+    pub const fn to_wire(self) -> [u8; 4] {
+        let [a, b, c] = OWNER;
+        if self.0 == 0 {
+            [0; 4]
+        } else {
+            [a, b, c, self.0]
+        }
+    }
+
+    /// Those that are in both sets.
+    #[must_use]
+    pub const fn common(self, other: Extensions) -> Extensions {
+        Extensions(self.0 & other.0)
+    }
+
+    /// Whether all of `other` are in the set.
+    #[must_use]
+    pub const fn has(self, other: Extensions) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_field_counts() {
+        assert_eq!(Extensions::from_wire(*b"RSM\x01"), Extensions::IMMEDIATE);
+        assert_eq!(Extensions::from_wire(*b"RSM\xff"), Extensions::ALL);
+        assert_eq!(Extensions::from_wire(*b"RSN\x01"), Extensions::NONE);
+        assert_eq!(Extensions::from_wire([0, 0, 0, 1]), Extensions::NONE);
+        assert_eq!(Extensions::IMMEDIATE.to_wire(), *b"RSM\x01");
+        assert_eq!(Extensions::NONE.to_wire(), [0; 4]);
+    }
+}
