@@ -227,7 +227,13 @@ impl SmcConn {
             return Ok(ring);
         }
         let size = self.send_size();
-        let region = Region::new(self.group.device(), size, Direction::ToDevice)?;
+        let (region, kind) = match self.group.take_spare(size) {
+            Some(region) => (region, Buffer::Reused),
+            None => {
+                let region = Region::new(self.group.device(), size, Direction::ToDevice)?;
+                (region, Buffer::Allocated)
+            }
+        };
         self.send.populate(Ring::new(region, 0, size)?);
         let ring = self.send.as_ref().ok_or(ENOMEM)?;
         if self.group.has_ended() {
@@ -236,7 +242,7 @@ impl SmcConn {
         }
         self.stats.buffer_size(Way::Tx, size);
         self.stats.usage(Way::Tx, size as i64);
-        self.stats.buffer(Way::Tx, Buffer::Allocated);
+        self.stats.buffer(Way::Tx, kind);
         Ok(ring)
     }
 
@@ -508,6 +514,10 @@ impl SmcConn {
             let proto = self.proto.lock();
             (proto.rmbe_reusable(), proto.received())
         };
+        if let (Some(ring), Some(_writer)) = (self.send_ring(), self.writers.try_lock()) {
+            // No request is under way, and who writes now finds that the connection is over.
+            self.group.keep_spare(ring.region().clone());
+        }
         let timer = self.timer.lock().take();
         drop(timer);
         let lease = self.lease.lock().take();

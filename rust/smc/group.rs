@@ -12,6 +12,7 @@
 
 mod facts;
 mod link;
+mod spares;
 mod turns;
 
 pub(crate) use facts::{Facts, PeerFacts};
@@ -73,6 +74,7 @@ use smc_proto::{
     llc::responder::Event as LlcEvent,
     wire::ids::{AlertToken, Gid}, //
 };
+use spares::Spares;
 use turns::Turns;
 
 type ProtoGroup = Group<KVec<Entry<1>>, KVec<u32>>;
@@ -104,6 +106,7 @@ struct State {
     /// An answer for the handshake that sets the link up, and that handshake.
     event: Option<LlcEvent>,
     waiter: Option<Waiter>,
+    spares: Spares,
 }
 
 /// What the device holds for the group; given back when the group ends.
@@ -193,6 +196,7 @@ impl LinkGroup {
             conns.push(None, GFP_KERNEL)?;
         }
         let waiting = Turns::new()?;
+        let spares = Spares::new()?;
         let pd = Pd::new(&local.device)?;
         let domain = pd.clone();
         let group = Arc::pin_init(
@@ -215,6 +219,7 @@ impl LinkGroup {
                         conns,
                         event: None,
                         waiter: None,
+                        spares,
                     },
                     "rsmc::LinkGroup::state"
                 ),
@@ -485,6 +490,7 @@ impl LinkGroup {
             }
             slot = slot.saturating_add(1);
         }
+        self.drop_spares();
         self.wake_waiter();
         if let Some(channel) = self.channel() {
             channel.fail();

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Send rings of connections that have ended, for those that come.
+//!
+//! A new ring is sixteen cleared and mapped pages; where connections are short, that is a tenth of
+//! what they cost. A ring that was used goes to the same peer only, and only what the next
+//! connection writes into it is ever sent, so it need not be cleared.
+
+use super::LinkGroup;
+use kapi::rdma::region::Region;
+use kernel::{
+    prelude::*,
+    sync::{atomic::Relaxed, Arc}, //
+};
+
+/// Most rings that a group keeps.
+const MOST: usize = 4;
+
+/// Send rings that nobody uses.
+pub(super) struct Spares(KVec<Arc<Region>>);
+
+impl Spares {
+    /// None yet.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self(KVec::with_capacity(MOST, GFP_KERNEL)?))
+    }
+}
+
+impl LinkGroup {
+    /// A used ring of `size` bytes.
+    pub(crate) fn take_spare(&self, size: usize) -> Option<Arc<Region>> {
+        let mut state = self.state.lock();
+        let spares = &mut state.spares.0;
+        let at = spares.iter().position(|ring| ring.len() == size)?;
+        spares.remove(at).ok()
+    }
+
+    /// Keeps a ring that no request under way names and nobody will write into again.
+    pub(crate) fn keep_spare(&self, ring: Arc<Region>) {
+        let mut state = self.state.lock();
+        // The end of the group sets its mark before it takes this lock to empty the list.
+        let full = state.spares.0.len() >= MOST || self.ended.load(Relaxed) != 0;
+        if !full {
+            let _ = state.spares.0.push_within_capacity(ring);
+            return;
+        }
+        drop(state);
+        // Here the ring's memory is given back, without a lock.
+    }
+
+    /// The group has ended: takes the rings from the device and gives them back.
+    pub(super) fn drop_spares(&self) {
+        loop {
+            let ring = self.state.lock().spares.0.pop();
+            let Some(ring) = ring else { return };
+            ring.revoke();
+        }
+    }
+}
