@@ -177,6 +177,18 @@ pub fn agreement_v2(ty: u8, end: &End, first: Option<(u8, u8)>) -> Vec<u8> {
     message(EYE_R, ty, if first.is_some() { 0x28 } else { 0x20 }, &b)
 }
 
+/// The same proposal or first contact, with the field by which two hosts of this module agree on
+/// WRITEs that announce themselves.
+pub fn extended(mut m: Vec<u8>) -> Vec<u8> {
+    let at = if header(&m).map(|h| h.ty) == Some(PROPOSAL) {
+        52
+    } else {
+        144
+    };
+    m[at..at + 4].copy_from_slice(b"RSM\x01");
+    m
+}
+
 /// What is known of a message from its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {

@@ -26,6 +26,8 @@ pub struct Written {
     pub rkey: u32,
     /// What.
     pub data: Vec<u8>,
+    /// With which immediate.
+    pub immediate: Option<u32>,
 }
 
 /// Something the peer did, in its order.
@@ -174,12 +176,22 @@ impl Shared {
                 body = &body[16..];
             }
         }
+        let mut immediate = None;
+        if p.has_write_immediate() && body.len() >= 4 {
+            immediate = Some(u32::from_be_bytes(body[..4].try_into().expect("4 bytes")));
+            body = &body[4..];
+        }
         s.partial.extend(body);
         if p.is_last() {
             s.messages = (s.messages + 1) & PSN;
             let data = std::mem::take(&mut s.partial);
             s.arrived.push_back(match s.at.take() {
-                Some((addr, rkey)) => Arrived::Written(Written { addr, rkey, data }),
+                Some((addr, rkey)) => Arrived::Written(Written {
+                    addr,
+                    rkey,
+                    data,
+                    immediate,
+                }),
                 None => Arrived::Message(data),
             });
         }
@@ -338,6 +350,15 @@ impl Rc {
             op::WRITE_ONLY,
         ];
         self.message(&reth(addr, rkey, data.len() as u32), data, ops);
+    }
+
+    /// Queues a WRITE of one packet with an immediate.
+    pub fn write_immediate(&self, addr: u64, rkey: u32, data: &[u8], immediate: u32) {
+        assert!(data.len() <= MTU);
+        let mut body = reth(addr, rkey, data.len() as u32);
+        body.extend(immediate.to_be_bytes());
+        body.extend(data);
+        self.packet(op::WRITE_ONLY_IMM, &body);
     }
 
     /// Sends a frame of the connection that is in no sequence, once.

@@ -26,6 +26,8 @@ pub mod op {
     pub const WRITE_MIDDLE: u8 = 0x07;
     /// Last packet of a WRITE.
     pub const WRITE_LAST: u8 = 0x08;
+    /// Last packet of a WRITE with an immediate.
+    pub const WRITE_LAST_IMM: u8 = 0x09;
     /// A WRITE of one packet.
     pub const WRITE_ONLY: u8 = 0x0a;
     /// A WRITE of one packet with an immediate.
@@ -70,6 +72,11 @@ impl Packet {
     /// Whether it is part of a WRITE.
     pub fn is_write(&self) -> bool {
         matches!(self.opcode, 0x06..=0x0b)
+    }
+
+    /// Whether it is the end of a WRITE with an immediate, which follows the RETH if there is one.
+    pub fn has_write_immediate(&self) -> bool {
+        matches!(self.opcode, op::WRITE_LAST_IMM | op::WRITE_ONLY_IMM)
     }
 
     /// Whether it begins a message.

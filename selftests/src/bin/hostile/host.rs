@@ -46,6 +46,8 @@ pub struct Host {
     /// Our end as we announce it; the token and the buffer differ for each connection.
     pub me: clc::End,
     pub max_links: u8,
+    /// Whether to agree on WRITEs that announce themselves.
+    pub extended: bool,
     ports: u16,
     conns: u32,
 }
@@ -103,6 +105,7 @@ impl Host {
             listener,
             me,
             max_links: 1,
+            extended: false,
             ports: 20000,
             conns: 0,
         }
@@ -181,10 +184,12 @@ impl Host {
         let (mut tcp, mut fd) = self.tcp(t);
         let joins = self.rc.connected();
         let limits = (!joins).then_some((255, first));
+        let extended = self.extended && !joins;
+        let dress = |m: Vec<u8>| if extended { clc::extended(m) } else { m };
         let they;
         match self.role {
             Role::Client => {
-                tcp.send(&clc::proposal_v2(&me, first));
+                tcp.send(&dress(clc::proposal_v2(&me, first)));
                 let m = clc::read(&mut tcp, 4000).unwrap_or_default();
                 if clc::header(&m).map(|h| h.ty) != Some(clc::ACCEPT) {
                     t.check(&format!("no accept: {m:02x?}"), false);
@@ -195,7 +200,7 @@ impl Host {
                 if !joins {
                     self.rc.connect(they.qpn, they.psn);
                 }
-                tcp.send(&clc::agreement_v2(clc::CONFIRM, &me, limits));
+                tcp.send(&dress(clc::agreement_v2(clc::CONFIRM, &me, limits)));
                 if !joins {
                     let ask = self.llc(1, 3000);
                     let Some(mut m) = ask else {
@@ -216,7 +221,7 @@ impl Host {
                     t.check(&format!("no proposal: {m:02x?}"), false);
                     return None;
                 }
-                tcp.send(&clc::agreement_v2(clc::ACCEPT, &me, limits));
+                tcp.send(&dress(clc::agreement_v2(clc::ACCEPT, &me, limits)));
                 let m = clc::read(&mut tcp, 4000).unwrap_or_default();
                 if clc::header(&m).map(|h| h.ty) != Some(clc::CONFIRM) {
                     t.check(&format!("no confirm: {m:02x?}"), false);
@@ -405,10 +410,25 @@ impl Conn<'_> {
             addr: at,
             rkey: self.me.rkey,
             data: b"to outside".to_vec(),
+            immediate: heard.as_ref().and_then(|w| w.immediate),
         };
         t.is(&format!("{what}: outside hears"), heard, Some(want));
         self.cons += 10;
         let m = self.cdc();
         rc.send(&m);
+    }
+
+    /// The immediate that announces so many bytes on the connection with this token.
+    pub fn immediate(token: u32, bytes: u32) -> u32 {
+        token << 16 | (bytes - 1)
+    }
+
+    /// Writes a little into their buffer, which announces itself.
+    pub fn write_immediate(&mut self, rc: &Rc, data: &[u8]) {
+        let at = self.they.start() + self.prod % self.they.bytes();
+        let imm = Self::immediate(self.they.token, data.len() as u32);
+        rc.write_immediate(at, self.they.rkey, data, imm);
+        self.prod += data.len() as u64;
+        self.seq = self.seq.wrapping_add(1);
     }
 }

@@ -111,7 +111,8 @@ fn immediate(t: &mut T, h: &mut Host) {
     a.settled(t, "immediate");
 }
 
-/// A WRITE with an immediate takes a receive without a message (version 2.1 of the Alibaba kind).
+/// A WRITE with an immediate, from a peer with which nothing of that kind was agreed: no correct peer
+/// does that, so the link ends.
 fn write_with_immediate(t: &mut T, h: &mut Host) {
     let Some(a) = h.open(t) else { return };
     for _ in 0..200 {
@@ -121,7 +122,7 @@ fn write_with_immediate(t: &mut T, h: &mut Host) {
         h.rc.packet(op::WRITE_ONLY_IMM, &b);
     }
     let _ = h.rc.flush(5000);
-    a.settled(t, "immediate");
+    a.dead(t, "immediate");
 }
 
 fn wrong_order_of_packets(t: &mut T, h: &mut Host) {

@@ -10,6 +10,7 @@ mod attempts;
 mod cdc;
 mod honest;
 mod host;
+mod immediate;
 mod link;
 mod llc;
 mod setup;
@@ -53,6 +54,7 @@ fn main() {
     st::point::main(
         &[
             cdc::LIST,
+            immediate::LIST,
             llc::LIST,
             link::LIST,
             setup::LIST,

@@ -19,9 +19,11 @@ pub struct Stream {
     /// Messages that are RDMA WRITEs, and their bytes.
     pub writes: u64,
     pub bytes: u64,
+    /// WRITEs that announced themselves by an immediate.
+    pub immediates: u64,
     /// CDC messages.
     pub cdc: u64,
-    /// CDC messages that follow a WRITE, and WRITEs that no CDC message followed.
+    /// CDC messages that follow a WRITE, and WRITEs that were not announced at all.
     pub announced: u64,
     pub bare: u64,
     /// The most WRITEs before one CDC message.
@@ -61,6 +63,11 @@ impl Stream {
                     let k = k.try_into().expect("4 bytes");
                     self.keys.insert(u32::from_be_bytes(k));
                 }
+            }
+            if p.has_write_immediate() {
+                self.bytes -= 4;
+                self.immediates += 1;
+                self.run = 0;
             }
         } else if p.is_send() && p.is_first() {
             let (ty, flags) = (p.body.first().copied(), p.body.get(3).copied());
