@@ -4,7 +4,7 @@
 use st::errno::Errno;
 use st::family::{Family, Ip};
 use st::fd::Fd;
-use st::{addr, guest, rng, smcinfo, sys};
+use st::{addr, guest, net, rng, smcinfo, sys};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -22,6 +22,9 @@ pub struct Kind {
     pub bytes: usize,
     /// `SO_RCVBUF` of both ends; `None`: the default.
     pub buffer: Option<i32>,
+    /// Whether a new group may agree that WRITEs announce themselves; otherwise a message is a chain
+    /// of several requests.
+    pub immediate: bool,
 }
 
 /// Why an end stopped early.
@@ -154,6 +157,8 @@ pub fn run(kind: &Kind, port: u16) -> Story {
         let (gone, to) = (&gone, &to);
         let connecting = scope.spawn(move || {
             guest::enter("a").expect("namespace a");
+            let agree = if kind.immediate { "1" } else { "0" };
+            net::sysctl("net.smc.immediate", agree).expect("sysctl");
             let _ = rx.recv();
             let mut info = None;
             let end = client(kind, to, &mut info);

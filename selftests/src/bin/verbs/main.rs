@@ -225,6 +225,7 @@ fn main() {
             ip: Ip::V4,
             bytes: a.num("bytes", if workers { FEW } else { MANY }) as usize,
             buffer: None,
+            immediate: true,
         },
         port: 20_000,
         join: false,
@@ -233,6 +234,8 @@ fn main() {
     };
     for (name, what, join) in points {
         test.join = join;
+        // Only a chain of several requests can be posted in part.
+        test.kind.immediate = !name.starts_with("post_send_tail");
         let outcome = test.point(&mut k, what);
         k.outcome(&name, outcome);
     }
