@@ -14,6 +14,7 @@ use rustix::fs::{flock, FlockOperation};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 const COMPLETE: &str = ".complete";
@@ -144,11 +145,26 @@ pub fn lock_file(path: &Path) -> Result<Lock> {
 /// Removes a directory tree if it exists.
 pub fn remove(dir: &Path) -> Result<()> {
     match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => remove_mapped(dir)
+            .then_some(())
+            .ok_or(error)
+            .with_context(|| format!("removing {}", dir.display())),
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(error).with_context(|| format!("removing {}", dir.display()))
         }
         _ => Ok(()),
     }
+}
+
+/// Removes a tree with files of other ids: without root, those of a sysroot's
+/// services, which are ours inside a user namespace only.
+fn remove_mapped(dir: &Path) -> bool {
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--map-auto"]);
+    command
+        .args(["rm", "-rf", "--one-file-system", "--"])
+        .arg(dir);
+    command.status().is_ok_and(|status| status.success())
 }
 
 /// Removes a file if it exists.

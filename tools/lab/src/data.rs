@@ -147,6 +147,20 @@ impl Data {
         })
     }
 
+    /// The name with its version, if there is such a flavour to boot: `debian-7.2` for `debian`.
+    pub fn versioned<'a>(&'a self, name: &'a str) -> &'a str {
+        let belongs = |known: &str| {
+            let version = known
+                .strip_prefix(name)
+                .and_then(|rest| rest.strip_prefix('-'));
+            version.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        self.flavour
+            .iter()
+            .find(|(known, flavour)| !flavour.build_only && belongs(known))
+            .map_or(name, |(known, _)| known)
+    }
+
     /// Looks a flavour up; the error lists the known ones.
     pub fn flavour(&self, name: &str) -> Result<&Flavour> {
         self.flavour.get(name).with_context(|| {

@@ -52,8 +52,10 @@ pub struct Kernel {
 }
 
 /// Returns the kernel of a flavour, building it first if the cache lacks it.
+/// A name without version, as in the plan, is that of the one that can be booted.
 pub fn get(flavour: &str) -> Result<Kernel> {
     let data = Data::get();
+    let flavour = data.versioned(flavour);
     let entry = data.flavour(flavour)?;
     match entry.origin {
         Origin::Debian => debian::get(flavour, entry),
