@@ -2,6 +2,7 @@
 //! Private network namespaces and the links inside them.
 
 use crate::errno::{cvt, R};
+use std::io::Write;
 use std::process::{Command, Stdio};
 
 /// Moves the calling thread into a fresh network namespace with loopback up.
@@ -11,36 +12,45 @@ pub fn private() -> R<()> {
     lo_up()
 }
 
-/// Brings loopback up.
-pub fn lo_up() -> R<()> {
-    #[repr(C)]
-    struct IfReq {
-        name: [u8; 16],
-        flags: i16,
-        pad: [u8; 22],
-    }
+#[repr(C)]
+struct IfReq {
+    name: [u8; 16],
+    flags: i16,
+    pad: [u8; 22],
+}
+
+/// Asks for or sets a device's flags, as `request` says.
+fn flags(request: libc::c_ulong, device: &str, flags: i16) -> R<i16> {
     let s = crate::sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
     let mut r = IfReq {
         name: [0; 16],
-        flags: 0,
+        flags,
         pad: [0; 22],
     };
-    r.name[..2].copy_from_slice(b"lo");
+    r.name[..device.len()].copy_from_slice(device.as_bytes());
     // SAFETY: `IfReq` has the size and layout of `struct ifreq`.
-    unsafe {
-        cvt(i64::from(libc::ioctl(
-            s.raw(),
-            libc::SIOCGIFFLAGS as _,
-            &mut r,
-        )))?;
-        r.flags |= libc::IFF_UP as i16;
-        cvt(i64::from(libc::ioctl(
-            s.raw(),
-            libc::SIOCSIFFLAGS as _,
-            &mut r,
-        )))?;
-    }
+    cvt(i64::from(unsafe {
+        libc::ioctl(s.raw(), request as _, &mut r)
+    }))?;
+    Ok(r.flags)
+}
+
+/// Brings loopback up.
+pub fn lo_up() -> R<()> {
+    let now = flags(libc::SIOCGIFFLAGS as _, "lo", 0)?;
+    flags(libc::SIOCSIFFLAGS as _, "lo", now | libc::IFF_UP as i16)?;
     Ok(())
+}
+
+/// Waits for what workers of the kernel do after a command.
+fn soon(what: &str, done: impl Fn() -> bool) -> Result<(), String> {
+    for _ in 0..5000 * crate::guest::slow() {
+        if done() {
+            return Ok(());
+        }
+        crate::sys::sleep_ms(1);
+    }
+    Err(format!("waited in vain until {what}"))
 }
 
 /// Runs a command line (split at spaces) quietly.
@@ -59,6 +69,27 @@ pub fn sh(line: &str) -> Result<(), String> {
             "{line}: {}",
             String::from_utf8_lossy(&o.stderr).trim()
         ))
+    }
+}
+
+/// Runs several commands of `ip`, one a line, in one process: starting one is
+/// most of what a command costs. Ends at the first that fails.
+pub fn ip(lines: &str) -> Result<(), String> {
+    let fail = |e: std::io::Error| format!("ip -batch: {e}");
+    let mut child = Command::new("ip")
+        .args(["-batch", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(fail)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(lines.as_bytes()).map_err(fail)?;
+    }
+    let o = child.wait_with_output().map_err(fail)?;
+    match o.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&o.stderr).trim().to_owned()),
     }
 }
 
@@ -81,19 +112,27 @@ pub const B6: [u8; 16] = [0xfd, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
 pub fn wire() -> Result<(), String> {
     let m = |m: [u8; 6]| m.map(|b| format!("{b:02x}")).join(":");
     let (ma, mb) = (m(MAC_A), m(MAC_B));
-    for c in [
-        format!("ip link add va address {ma} type veth peer name vb address {mb}"),
-        "ip link set vb addrgenmode none".into(),
-        "ip link set va up".into(),
-        "ip link set vb up".into(),
-        "ip addr add 10.77.0.1/24 dev va".into(),
-        "ip -6 addr add fd77::1/64 dev va nodad".into(),
-        format!("ip neigh replace 10.77.0.2 lladdr {mb} dev va nud permanent"),
-        format!("ip -6 neigh replace fd77::2 lladdr {mb} dev va nud permanent"),
-    ] {
-        sh(&c)?;
+    ip(&format!(
+        "link add va address {ma} type veth peer name vb address {mb}
+         link set vb addrgenmode none
+         link set va up
+         link set vb up
+         addr add 10.77.0.1/24 dev va
+         addr add fd77::1/64 dev va nodad
+         neigh replace 10.77.0.2 lladdr {mb} dev va nud permanent
+         neigh replace fd77::2 lladdr {mb} dev va nud permanent
+"
+    ))?;
+    for device in ["va", "vb"] {
+        soon(&format!("{device} runs"), || {
+            let now = flags(libc::SIOCGIFFLAGS as _, device, 0);
+            now.is_ok_and(|now| now & libc::IFF_RUNNING as i16 != 0)
+        })?;
     }
-    Ok(())
+    soon("fd77::1 is local", || {
+        let routes = std::fs::read_to_string("/proc/thread-self/net/ipv6_route");
+        routes.is_ok_and(|all| all.contains("fd770000000000000000000000000001 80 "))
+    })
 }
 
 /// Writes a sysctl such as `net.ipv4.tcp_syncookies` of the current namespace.
