@@ -91,6 +91,11 @@ fn server(t: &T, then: fn(&Fd)) -> i32 {
     })
 }
 
+/// How often, where a round is one of many alike: fewer on slow guests,.
+fn rounds(whole: u64) -> u64 {
+    (whole / st::guest::slow()).max(4)
+}
+
 fn end(t: &mut T, before: Option<i64>) {
     if let Err(e) = smcinfo::settled(before, 10_000) {
         t.check(&e, false);
@@ -197,7 +202,7 @@ fn hammer(t: &T, a: SocketAddr) -> i32 {
 fn kill_both_at_random(t: &mut T) {
     let refs = smcinfo::references();
     let mut r = Rng::new(11);
-    for _ in 0..25 {
+    for _ in 0..rounds(25) {
         let s = server(t, |s| {
             let _ = sys::recv_vec(s.raw(), 2, 0);
             let _ = sys::send(s.raw(), b"yo", 0);
@@ -256,7 +261,7 @@ fn every_state(t: &T) -> Vec<Fd> {
 
 fn namespace_ends_with_sockets(t: &mut T) {
     let refs = smcinfo::references();
-    for i in 0..20 {
+    for i in 0..rounds(20) {
         let pid = child::spawn(|| {
             let v = every_state(t);
             if i % 2 == 0 {
@@ -278,7 +283,7 @@ fn namespace_ends_with_sockets(t: &mut T) {
 fn namespace_ends_busy(t: &mut T) {
     // Data flows when it ends: devices vanish below the connections.
     let refs = smcinfo::references();
-    for _ in 0..10 {
+    for _ in 0..rounds(10) {
         let pid = child::spawn(|| {
             net::private().expect("namespace");
             let l = t.socket();
