@@ -376,6 +376,11 @@ impl Cluster {
         Ok(outcomes)
     }
 
+    /// CPU time the guests have taken so far.
+    pub fn cost(&self) -> Duration {
+        self.guests.iter().map(Guest::cost).sum()
+    }
+
     /// Receives the next event of an interactive program.
     pub fn next_event(&self, limit: Duration) -> Option<(usize, Event)> {
         self.events.recv_timeout(limit).ok()

@@ -10,6 +10,7 @@
 
 pub mod cluster;
 pub mod console;
+pub mod cost;
 pub mod cpio;
 pub mod faults;
 pub mod image;
@@ -146,6 +147,11 @@ impl Guest {
     /// Sends bytes to an interactive program.
     pub fn send_raw(&mut self, bytes: &[u8]) {
         let _ = self.control.write_all(bytes);
+    }
+
+    /// CPU time it has taken so far.
+    pub fn cost(&self) -> Duration {
+        cost::of_group(self.child.id())
     }
 
     /// Ends the guest: asks first, then kills.

@@ -2,19 +2,22 @@
 
 //! What happens in guests: the commands that boot some.
 //!
-//! [`plan`] reads which test runs where, [`session`] runs the tests that share
+//! [`plan`] reads which test runs where, [`group`] decides which share a boot
+//! and when it starts, from the [`times`] of earlier runs; [`session`] runs the tests that share
 //! a boot, [`host`] those that need no guest, [`user`] and [`stage`] build and
 //! lay out what goes into a guest. How guests are booted is [`crate::guest`].
 
 mod bench;
 mod boot;
 mod demo;
+mod group;
 mod host;
 mod plan;
 mod session;
 mod shell;
 mod stage;
 mod test;
+mod times;
 mod user;
 
 use anyhow::Result;

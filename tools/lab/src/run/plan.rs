@@ -27,7 +27,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All, in the order they start: one that waits beside one that computes.
+    /// All.
     pub const ALL: [Kind; 4] = [Kind::Debian, Kind::Uml, Kind::Lockdep, Kind::UmlDebug];
 
     /// Its name in the plan, and in `RSMC_KERNEL`.
@@ -37,6 +37,15 @@ impl Kind {
             Kind::UmlDebug => "uml-debug",
             Kind::Debian => "debian",
             Kind::Lockdep => "lockdep",
+        }
+    }
+
+    /// By how much it is slower than the fast one.
+    pub fn slowness(self) -> u32 {
+        match self {
+            Kind::Uml => 1,
+            Kind::UmlDebug | Kind::Debian => 4,
+            Kind::Lockdep => 10,
         }
     }
 
@@ -168,6 +177,11 @@ impl Test {
         })
     }
 
+    /// Whether this is loaded in one of the guests.
+    pub fn wants(&self, module: Module) -> bool {
+        self.modules().is_ok_and(|both| both.contains(&module))
+    }
+
     /// What is to be loaded in guest `a` (the client) and `b` (the server).
     pub fn modules(&self) -> Result<[Module; 2]> {
         if !self.module.contains(':') {
@@ -203,7 +217,7 @@ fn path() -> PathBuf {
     cache::top().join("selftests/plan.toml")
 }
 
-fn parse(text: &str) -> Result<Vec<Test>> {
+pub(super) fn parse(text: &str) -> Result<Vec<Test>> {
     let file: File = toml::from_str(text)?;
     let mut names = BTreeSet::new();
     for test in &file.test {

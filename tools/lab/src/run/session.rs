@@ -5,6 +5,7 @@
 //! belong to the boot as a whole.
 
 use super::plan::{Kind, Module, Test};
+use crate::data::{Data, Flavour};
 use crate::guest::cluster::{slowness, Cluster, Job, Options, Outcome, Stream, Topology};
 use crate::kernel::Kernel;
 use crate::ktap::parse::Parser;
@@ -71,17 +72,29 @@ impl<'a> Session<'a> {
     }
 
     /// Runs the tests and then the session's own checks (as the test `own`), reporting each.
-    pub fn run<W: Write>(mut self, tests: &[Test], own: &str, report: &Shared<W>) {
+    /// Returns how long the tests took that passed.
+    pub fn run<W: Write>(
+        mut self,
+        tests: &[Test],
+        own: &str,
+        report: &Shared<W>,
+    ) -> Vec<(String, Duration)> {
+        let mut times = Vec::new();
         let prefix = format!("{}.{}", self.kind.name(), self.topology);
         for test in tests {
             let name = format!("{prefix}/{}", test.name);
             report.begin(&name);
-            let start = Instant::now();
+            let (start, before) = (Instant::now(), self.cost());
             let (mut point, log) = self.test(&name, test, report);
-            point
-                .notes
-                .push(format!("{:.1} s", start.elapsed().as_secs_f64()));
-            if !point.ok {
+            let (time, cost) = (start.elapsed(), self.cost().saturating_sub(before));
+            point.notes.push(format!(
+                "{:.1} s, {:.1} s of CPU",
+                time.as_secs_f64(),
+                cost.as_secs_f64()
+            ));
+            if point.ok {
+                times.push((name, time));
+            } else {
                 point.notes.extend(log);
             }
             report.end(&point);
@@ -90,6 +103,12 @@ impl<'a> Session<'a> {
         report.begin(&name);
         self.close();
         report.end(&Point::of(name, std::mem::take(&mut self.points)));
+        times
+    }
+
+    /// CPU time of the guests there are.
+    fn cost(&self) -> Duration {
+        self.cluster.as_ref().map(Cluster::cost).unwrap_or_default()
     }
 
     /// Boots if there is no living cluster.
@@ -252,6 +271,12 @@ impl<'a> Session<'a> {
         test: &Test,
         report: &Shared<W>,
     ) -> (Point, Vec<String>) {
+        let flavour = Data::get().flavour(&self.kernel.flavour);
+        if test.wants(Module::Smc) && !flavour.is_ok_and(Flavour::has_smc) {
+            let lacks = format!("the kernel {} has no smc.ko", self.kernel.flavour);
+            let point = Point::skip("module", lacks);
+            return (Point::of(name, vec![point]), Vec::new());
+        }
         if let Err(error) = self.prepare(test) {
             let mut notes: Vec<String> = format!("{error:#}").lines().map(str::to_owned).collect();
             notes.extend(self.tail());

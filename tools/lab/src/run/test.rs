@@ -2,21 +2,23 @@
 
 //! `lab test`: host tests, builds and guests, as one KTAP stream.
 
+use super::group::{self, Group, Queue};
 use super::plan::{self, Kind, Test};
 use super::session::Session;
 use super::stage::Stage;
+use super::times::Times;
 use super::{host, user};
 use crate::data::Data;
-use crate::guest::cluster::Topology;
 use crate::kernel::Kernel;
 use crate::ktap::report::{Report, Shared};
 use crate::ktap::Point;
 use anyhow::Result;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{Stdout, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// What to run.
 #[derive(clap::Args, Debug)]
@@ -33,12 +35,16 @@ pub struct Arguments {
     /// Also the tests that take long
     #[arg(long)]
     long: bool,
+    /// On every kind of guest also what the plan has for uml only
+    #[arg(long)]
+    thorough: bool,
     /// Leave out the tests that need no guest
     #[arg(long)]
     no_host: bool,
-    /// Groups of guests at a time; with 1, points appear as they come
-    #[arg(long, short, default_value_t = 3)]
-    jobs: usize,
+    /// Boots at a time, instead of as many as keep the processors busy; with 1,
+    /// points appear as they come
+    #[arg(long, short)]
+    jobs: Option<usize>,
     /// List what would run
     #[arg(long)]
     list: bool,
@@ -50,25 +56,6 @@ pub struct Arguments {
     programs: Option<PathBuf>,
 }
 
-/// Tests that share a boot.
-struct Group {
-    kind: Kind,
-    topology: Topology,
-    boot: String,
-    tests: Vec<Test>,
-}
-
-impl Group {
-    /// The name of the test in which the boot's own checks are reported.
-    fn session(&self) -> String {
-        if self.boot.is_empty() {
-            "session".into()
-        } else {
-            format!("session.{}", self.boot)
-        }
-    }
-}
-
 impl Arguments {
     fn wants(&self, kind: Kind, test: &Test) -> bool {
         let kernel = self.kernel.is_empty() || self.kernel.contains(&kind);
@@ -77,31 +64,9 @@ impl Arguments {
             .topology
             .as_ref()
             .is_none_or(|name| test.topology.to_string() == *name);
-        kernel && name && topology && test.kernels.contains(&kind) && (self.long || !test.long)
-    }
-
-    fn groups(&self, tests: &[Test]) -> Vec<Group> {
-        let boots: BTreeSet<&str> = tests.iter().map(|test| test.boot.as_str()).collect();
-        let mut groups = Vec::new();
-        for topology in [Topology::Netns, Topology::Pair] {
-            for boot in &boots {
-                for kind in Kind::ALL {
-                    let wanted = |test: &&Test| {
-                        test.topology == topology && test.boot == *boot && self.wants(kind, test)
-                    };
-                    let tests: Vec<Test> = tests.iter().filter(wanted).cloned().collect();
-                    if !tests.is_empty() {
-                        groups.push(Group {
-                            kind,
-                            topology,
-                            boot: (*boot).to_owned(),
-                            tests,
-                        });
-                    }
-                }
-            }
-        }
-        groups
+        let listed =
+            test.kernels.contains(&kind) || (self.thorough && test.kernels.contains(&Kind::Uml));
+        kernel && name && topology && listed && (self.long || !test.long)
     }
 }
 
@@ -128,7 +93,9 @@ fn flavours(arguments: &Arguments, groups: &[Group]) -> Vec<String> {
 
 /// Runs everything that was asked for.
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
-    let groups = arguments.groups(&plan::read()?);
+    let groups = group::make(&plan::read()?, &Times::read(), |kind, test| {
+        arguments.wants(kind, test)
+    });
     let crates: &[&str] = if arguments.no_host { &[] } else { host::CRATES };
     let flavours = if arguments.ko.is_some() {
         Vec::new()
@@ -180,17 +147,20 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
             None
         }
     };
-    let workers = arguments.jobs.clamp(1, groups.len().max(1));
-    let shared = Shared::new(report, workers == 1);
-    let queue = Mutex::new(groups.iter());
+    let shared = Shared::new(report, arguments.jobs == Some(1) || groups.len() < 2);
+    let queue = Queue::new(&groups, arguments.jobs);
+    let times = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| loop {
-                let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-                let Some(group) = next else { return };
+        for _ in 0..groups.len() {
+            scope.spawn(|| {
+                let Some(group) = queue.next() else { return };
                 match built.get(group.kind.flavour()).zip(programs.as_ref()) {
                     Some(((kernel, module), programs)) => {
-                        run_group(group, kernel, module, programs, &shared)
+                        let new = run_group(group, kernel, module, programs, &shared);
+                        times
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .extend(new);
                     }
                     None => not_run(
                         group,
@@ -198,9 +168,11 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
                         "its kernel, module or programs were not built",
                     ),
                 }
+                queue.done(group);
             });
         }
     });
+    Times::save(&times.into_inner().unwrap_or_else(PoisonError::into_inner))?;
     let counts = shared.into_inner().finish();
     Ok(if counts.failed == 0 {
         ExitCode::SUCCESS
@@ -209,40 +181,34 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     })
 }
 
+/// Runs the tests of a group; how long those took that passed.
 fn run_group(
     group: &Group,
     kernel: &Kernel,
     module: &Path,
     programs: &[PathBuf],
     report: &Shared<Stdout>,
-) {
-    let name = format!(
-        "{}-{}-{}",
-        group.kind.name(),
-        group.topology,
-        group.session()
-    );
+) -> Vec<(String, Duration)> {
+    let name = format!("{}-{}-{}", group.kind.name(), group.topology, group.session);
     match Stage::new(&name, Some(module), programs).and_then(|stage| {
         stage.helpers(kernel, group.tests.iter().flat_map(|test| &test.kmod))?;
         Ok(stage)
     }) {
         Ok(stage) => {
             let session = Session::new(group.kind, kernel, group.topology, &stage.path);
-            session.run(&group.tests, &group.session(), report);
+            session.run(&group.tests, &group.session, report)
         }
-        Err(error) => not_run(group, report, &format!("{error:#}")),
+        Err(error) => {
+            not_run(group, report, &format!("{error:#}"));
+            Vec::new()
+        }
     }
 }
 
 /// A test that could not run has failed.
 fn not_run<W: Write>(group: &Group, report: &Shared<W>, why: &str) {
-    let names = group
-        .tests
-        .iter()
-        .map(|test| test.name.as_str())
-        .map(str::to_owned)
-        .chain([group.session()]);
-    for name in names {
+    let names = group.tests.iter().map(|test| &test.name);
+    for name in names.chain([&group.session]) {
         let name = format!("{}.{}/{name}", group.kind.name(), group.topology);
         report.begin(&name);
         report.end(&Point::fail(name, [why.to_owned()]));

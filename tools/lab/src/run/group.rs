@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which tests share a boot, and which boot starts when.
+//!
+//! Tests of one kernel and topology could share one boot, but a list that
+//! takes as long as everything else together would keep one processor busy
+//! and the other idle. So a long list is spread over several boots, and the
+//! longest of all boots start first.
+
+use super::plan::{Kind, Test};
+use super::times::Times;
+use crate::guest::cluster::Topology;
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// Tests that share a boot.
+pub struct Group {
+    /// The kernel.
+    pub kind: Kind,
+    /// How many guests.
+    pub topology: Topology,
+    /// The test in which the boot's own checks are reported.
+    pub session: String,
+    /// In the order of the plan.
+    pub tests: Vec<Test>,
+    /// Seconds it will take.
+    seconds: f64,
+}
+
+impl Group {
+    /// Processors it keeps busy, in tenths, seen over a whole list.
+    fn load(&self) -> u32 {
+        let one = match self.kind {
+            Kind::Uml => 5,
+            Kind::UmlDebug => 7,
+            Kind::Debian | Kind::Lockdep => 10,
+        };
+        match self.topology {
+            Topology::Netns => one,
+            Topology::Pair => one * 3 / 2,
+        }
+    }
+}
+
+/// MiB of memory it may come to use.
+fn memory(group: &Group) -> u64 {
+    let one = match group.kind {
+        Kind::Uml | Kind::Debian => 1536,
+        Kind::UmlDebug | Kind::Lockdep => 3072,
+    };
+    match group.topology {
+        Topology::Netns => one,
+        Topology::Pair => 2 * one,
+    }
+}
+
+/// MiB of memory this machine has to give.
+fn available() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let mut lines = text.lines();
+    let kib = lines
+        .find_map(|line| line.strip_prefix("MemAvailable:"))
+        .and_then(|rest| rest.trim().split(' ').next()?.parse::<u64>().ok());
+    kib.map_or(u64::MAX, |kib| kib / 1024)
+}
+
+/// Seconds of tests per boot, if they can be spread: a guest of QEMU needs ten
+/// to boot.
+fn portion(kind: Kind) -> f64 {
+    match kind {
+        Kind::Uml | Kind::UmlDebug => 100.0,
+        Kind::Debian | Kind::Lockdep => 300.0,
+    }
+}
+
+/// Makes groups of what is `wanted`, the longest first.
+pub fn make(tests: &[Test], times: &Times, wanted: impl Fn(Kind, &Test) -> bool) -> Vec<Group> {
+    let boots: BTreeSet<&str> = tests.iter().map(|test| test.boot.as_str()).collect();
+    let mut groups = Vec::new();
+    for topology in [Topology::Netns, Topology::Pair] {
+        for boot in &boots {
+            for kind in Kind::ALL {
+                let belongs = |test: &&Test| {
+                    test.topology == topology && test.boot == *boot && wanted(kind, test)
+                };
+                let all: Vec<&Test> = tests.iter().filter(belongs).collect();
+                let name = match *boot {
+                    "" => "session".to_owned(),
+                    boot => format!("session.{boot}"),
+                };
+                let shares = spread(&all, kind, times);
+                let several = shares.len() > 1;
+                for (number, (seconds, tests)) in (1..).zip(shares) {
+                    groups.push(Group {
+                        kind,
+                        topology,
+                        session: match several {
+                            true => format!("{name}.{number}"),
+                            false => name.clone(),
+                        },
+                        tests,
+                        seconds,
+                    });
+                }
+            }
+        }
+    }
+    groups.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    groups
+}
+
+/// Spreads a list evenly over as many boots as it deserves.
+fn spread(tests: &[&Test], kind: Kind, times: &Times) -> Vec<(f64, Vec<Test>)> {
+    let seconds: Vec<f64> = tests.iter().map(|test| times.of(kind, test)).collect();
+    let total: f64 = seconds.iter().sum();
+    let mut shares = vec![(0.0_f64, Vec::new())];
+    while portion(kind) * (shares.len() as f64) < total {
+        shares.push((0.0, Vec::new()));
+    }
+    let mut order: Vec<usize> = (0..tests.len()).collect();
+    order.sort_by(|a, b| seconds[*b].total_cmp(&seconds[*a]));
+    for index in order {
+        let least = shares.iter_mut().min_by(|a, b| a.0.total_cmp(&b.0));
+        if let Some((sum, share)) = least {
+            *sum += seconds[index];
+            share.push(index);
+        }
+    }
+    let list = |mut share: Vec<usize>| {
+        share.sort_unstable();
+        share.iter().map(|index| tests[*index].clone()).collect()
+    };
+    shares
+        .into_iter()
+        .filter(|(_, share)| !share.is_empty())
+        .map(|(sum, share)| (sum, list(share)))
+        .collect()
+}
+
+/// Load per processor, in tenths: guests wait for each other and for timeouts, so more than one.
+const ROOM: u32 = 14;
+
+/// Hands out groups, the first that the machine still has room for.
+pub struct Queue<'a> {
+    state: Mutex<State<'a>>,
+    ended: Condvar,
+    /// Load the machine has room for.
+    room: u32,
+    /// Boots at a time.
+    most: usize,
+    /// MiB of memory there are.
+    memory: u64,
+}
+
+struct State<'a> {
+    waiting: Vec<&'a Group>,
+    running: usize,
+    load: u32,
+    memory: u64,
+}
+
+impl<'a> Queue<'a> {
+    /// A queue with a limit, or else one that keeps the processors busy.
+    pub fn new(groups: &'a [Group], most: Option<usize>) -> Queue<'a> {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let room = u32::try_from(processors).unwrap_or(1).saturating_mul(ROOM);
+        Queue {
+            state: Mutex::new(State {
+                waiting: groups.iter().collect(),
+                running: 0,
+                load: 0,
+                memory: 0,
+            }),
+            ended: Condvar::new(),
+            room: if most.is_some() { u32::MAX } else { room },
+            most: most.unwrap_or(usize::MAX).max(1),
+            memory: available(),
+        }
+    }
+
+    /// The next group, once there is room; a group too large for the machine runs alone.
+    pub fn next(&self) -> Option<&'a Group> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if state.waiting.is_empty() {
+                return None;
+            }
+            let fits = |group: &&Group| {
+                state.running == 0
+                    || (state.running < self.most
+                        && state.load + group.load() <= self.room
+                        && state.memory + memory(group) <= self.memory)
+            };
+            if let Some(at) = state.waiting.iter().position(fits) {
+                let group = state.waiting.remove(at);
+                state.running += 1;
+                state.load += group.load();
+                state.memory += memory(group);
+                return Some(group);
+            }
+            state = self
+                .ended
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A group has ended.
+    pub fn done(&self, group: &Group) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.running -= 1;
+        state.load -= group.load();
+        state.memory -= memory(group);
+        drop(state);
+        self.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan;
+    use super::*;
+
+    fn groups(plan: &str, times: &str, kind: Kind) -> Vec<Group> {
+        make(&plan::parse(plan).unwrap(), &Times::parse(times), |k, _| {
+            k == kind
+        })
+    }
+
+    fn plan(names: &[&str]) -> String {
+        let entry = |name: &&str| {
+            format!(
+                "[[test]]\nname = \"{name}\"\nprogram = \"x\"\nkernels = [\"uml\"]\ntimeout = 8\n"
+            )
+        };
+        names.iter().map(entry).collect()
+    }
+
+    #[test]
+    fn short_lists_stay_together_and_long_ones_are_spread() {
+        let all = groups(&plan(&["a", "b"]), "", Kind::Uml);
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].session, "session");
+
+        let times = "90 uml.netns/a\n60 uml.netns/b\n30 uml.netns/c\n10 uml.netns/d\n";
+        let all = groups(&plan(&["a", "b", "c", "d"]), times, Kind::Uml);
+        let names = |group: &Group| -> Vec<String> {
+            group.tests.iter().map(|test| test.name.clone()).collect()
+        };
+        assert_eq!(all.len(), 2);
+        assert_eq!(names(&all[0]), ["a", "d"]);
+        assert_eq!(names(&all[1]), ["b", "c"]);
+        assert_eq!(all[1].session, "session.2");
+    }
+
+    #[test]
+    fn a_queue_hands_out_the_longest_and_keeps_the_limit() {
+        let times = "90 uml.netns/a\n95 uml.netns/b\n";
+        let all = groups(&plan(&["a", "b"]), times, Kind::Uml);
+        let queue = Queue::new(&all, Some(1));
+        let first = queue.next().unwrap();
+        assert_eq!(first.tests[0].name, "b");
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| queue.next().map(|group| group.seconds));
+            queue.done(first);
+            assert_eq!(second.join().unwrap(), Some(90.0));
+        });
+        assert!(queue.next().is_none());
+    }
+}
