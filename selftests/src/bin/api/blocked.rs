@@ -4,6 +4,8 @@
 use crate::ctx::T;
 use st::errno::R;
 use st::sys;
+use std::fs;
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -22,9 +24,21 @@ crate::scenarios!(
     blocked_poll_close,
 );
 
+/// A thread in a call, once it sleeps in it or has ended.
 fn go<V: Send + 'static>(f: impl FnOnce() -> V + Send + 'static) -> JoinHandle<V> {
-    let h = thread::spawn(f);
-    sys::sleep_ms(80);
+    let (tell, told) = mpsc::channel();
+    let h = thread::spawn(move || {
+        // SAFETY: no pointers.
+        let _ = tell.send(unsafe { libc::gettid() });
+        f()
+    });
+    let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap_or(0));
+    let end = Instant::now() + Duration::from_secs(5 * st::guest::slow());
+    // "TID (NAME) STATE ...": nothing before the call sleeps interruptibly.
+    let sleeps = || fs::read_to_string(&stat).is_ok_and(|text| text.contains(") S "));
+    while Instant::now() < end && !sleeps() && !h.is_finished() {
+        sys::sleep_ms(2);
+    }
     h
 }
 
