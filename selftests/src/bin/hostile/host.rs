@@ -420,7 +420,7 @@ impl Conn<'_> {
 
     /// The immediate that announces so many bytes on the connection with this token.
     pub fn immediate(token: u32, bytes: u32) -> u32 {
-        token << 16 | (bytes - 1)
+        (token << 16) | (bytes - 1)
     }
 
     /// Writes a little into their buffer, which announces itself.
