@@ -66,10 +66,11 @@ fn available() -> u64 {
 }
 
 /// Seconds of tests per boot, if they can be spread: a guest of QEMU needs ten
-/// to boot.
+/// to boot, and one with kmemleak as long to be searched for leaks at its end.
 fn portion(kind: Kind) -> f64 {
     match kind {
-        Kind::Uml | Kind::UmlDebug => 100.0,
+        Kind::Uml => 100.0,
+        Kind::UmlDebug => 200.0,
         Kind::Debian | Kind::Lockdep => 300.0,
     }
 }
