@@ -391,14 +391,18 @@ impl LinkGroup {
         let mut guard = self.resources.lock();
         let resources: &mut Resources = (*guard).as_mut().ok_or(ENODEV)?;
         let mut generation = 0u32;
+        let mut there = 0u32;
         for slab in resources.slabs.iter().filter(|slab| slab.size() == size) {
             if let Some(lease) = slab.lease() {
                 return Ok(lease);
             }
             generation = generation.saturating_add(1);
+            there = there.saturating_add(slab.buffers());
         }
         resources.slabs.reserve(1, GFP_KERNEL)?;
-        let slab = RmbSlab::new(&resources.pd, size, generation)?;
+        let most = u32::from(self.state.lock().proto.terms().max_conns);
+        let wanted = most.saturating_sub(there);
+        let slab = RmbSlab::new(&resources.pd, size, generation, wanted)?;
         // Who ends the group breaks the queue pair, which ends the registration; for that he needs
         // `stage`.
         let channel = match &*self.stage.lock() {

@@ -55,12 +55,18 @@ struct Places {
 }
 
 impl RmbSlab {
-    /// A slab of buffers of `size`; `generation` counts the slabs of this size before it.
+    /// A slab of buffers of `size`, of which there are `generation` before it; it never needs more
+    /// than `wanted`.
     ///
     /// # Errors
     ///
     /// `ENOMEM`, `EINVAL` when the device cannot register that much, `ENODEV`.
-    pub(crate) fn new(pd: &Arc<Pd>, size: RingSize, generation: u32) -> Result<Arc<Self>> {
+    pub(crate) fn new(
+        pd: &Arc<Pd>,
+        size: RingSize,
+        generation: u32,
+        wanted: u32,
+    ) -> Result<Arc<Self>> {
         let pages = pd.device().limits()?.mr_pages;
         let most = SLAB_MAX
             .min(pages.saturating_mul(PAGE_SIZE as u32))
@@ -70,6 +76,7 @@ impl RmbSlab {
         let count = FIRST
             .checked_shl(generation)
             .unwrap_or(u32::MAX)
+            .min(wanted)
             .clamp(1, most);
         let capacity = u8::try_from(count)?;
         let bytes = count.checked_mul(size.bytes()).ok_or(EINVAL)?;
@@ -103,6 +110,15 @@ impl RmbSlab {
     /// Size of its buffers.
     pub(crate) fn size(&self) -> RingSize {
         self.size
+    }
+
+    /// How many buffers it has.
+    pub(crate) fn buffers(&self) -> u32 {
+        self.region
+            .len()
+            .checked_div(self.size.bytes() as usize)
+            .and_then(|count| u32::try_from(count).ok())
+            .unwrap_or(0)
     }
 
     /// Bytes of all its buffers.
