@@ -67,7 +67,7 @@ impl<S: BorrowMut<[u32]>> TokenTable<S> {
         };
         // A slot that was used is never zero.
         let users = (users & 0xff_ffff).max(1);
-        let token = users << 8 | u32::from(number.wrapping_add(1));
+        let token = (users << 8) | u32::from(number.wrapping_add(1));
         *place = token;
         self.next = slot.wrapping_add(1);
         Some((AlertToken(token), number))

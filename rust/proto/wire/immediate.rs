@@ -46,7 +46,7 @@ impl Immediate {
     /// The value to send.
     #[must_use]
     pub const fn to_wire(self) -> u32 {
-        (self.hint as u32) << 16 | self.less_one as u32
+        ((self.hint as u32) << 16) | self.less_one as u32
     }
 
     /// The lower half of the token of the connection.
