@@ -38,6 +38,7 @@ fn main() {
         ip,
         split: guest::has_netns(),
         proof: Proof::from_args(&a),
+        rcvbuf: None,
     };
     if !p.split {
         net::private().expect("private network namespace (root needed)");

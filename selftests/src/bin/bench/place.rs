@@ -34,6 +34,8 @@ pub struct Place {
     pub ip: Ip,
     pub split: bool,
     pub proof: Proof,
+    /// `SO_RCVBUF` of every socket, if not the default.
+    pub rcvbuf: Option<i32>,
 }
 
 fn unix_pair() -> (Fd, Fd) {
@@ -57,6 +59,15 @@ impl Place {
         }
     }
 
+    /// The same with receive buffers of so many bytes.
+    pub fn with_rcvbuf(&self, bytes: Option<i32>) -> Place {
+        Place {
+            rcvbuf: bytes,
+            proof: self.proof.clone(),
+            ..*self
+        }
+    }
+
     /// Whether there is a network, with connections to set up.
     pub fn is_net(&self) -> bool {
         self.client != End::Unix
@@ -67,7 +78,12 @@ impl Place {
             bail("no network")
         };
         let (d, p) = family.triple(self.ip);
-        sys::socket(d, libc::SOCK_STREAM, p).unwrap_or_else(|e| bail(&format!("socket: {e}")))
+        let f =
+            sys::socket(d, libc::SOCK_STREAM, p).unwrap_or_else(|e| bail(&format!("socket: {e}")));
+        if let Some(bytes) = self.rcvbuf {
+            sys::setopt(f.raw(), libc::SOL_SOCKET, libc::SO_RCVBUF, bytes).expect("SO_RCVBUF");
+        }
+        f
     }
 
     fn enter(&self, ns: &str) {

@@ -72,22 +72,35 @@ fn free() -> f64 {
         .unwrap_or_else(|| bail("no MemFree in /proc/meminfo"))
 }
 
-/// What idle connections occupy, both ends together.
+/// What idle connections occupy, both ends together, with receive buffers of the default size and
+/// with small ones; and how much of it is still gone when they are closed, and when the groups are.
 pub fn memory(p: &Place, m: &Meter) {
-    if !m.wants("memory") || !p.is_net() || !m.counting {
+    if !p.is_net() || !m.counting {
         return;
     }
-    let (l, a) = p.listen();
-    let n = m.amount(500);
-    let open = || (0..n).map(|_| p.connect(&l, &a)).collect::<Vec<_>>();
-    drop(open());
-    let_groups_end();
-    let before = free();
-    let held = open();
-    if let Some((c, s)) = held.last() {
-        p.prove(c, s);
+    for (kind, rcvbuf) in [("", None), ("_16k", Some(16 << 10))] {
+        let metric = |what: &str| format!("memory_{what}{kind}");
+        let all = ["idle", "at_close", "after_close"].map(metric);
+        if !all.iter().any(|metric| m.wants(metric)) {
+            continue;
+        }
+        let p = p.with_rcvbuf(rcvbuf);
+        let (l, a) = p.listen();
+        let n = m.amount(500);
+        let open = || (0..n).map(|_| p.connect(&l, &a)).collect::<Vec<_>>();
+        drop(open());
+        let_groups_end();
+        let before = free();
+        let held = open();
+        if let Some((c, s)) = held.last() {
+            p.prove(c, s);
+        }
+        let [idle, at_close, after_close] = all;
+        let tell = |metric: &str| show(metric, (before - free()) / n as f64, "KiB");
+        tell(&idle);
+        drop(held);
+        tell(&at_close);
+        let_groups_end();
+        tell(&after_close);
     }
-    show("memory_idle", (before - free()) / n as f64, "KiB");
-    drop(held);
-    show("memory_after_close", (before - free()) / n as f64, "KiB");
 }
