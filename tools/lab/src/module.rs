@@ -126,6 +126,21 @@ fn compile(kernel: &Kernel, tree: &Path, more: &[String]) -> Result<Command> {
     Ok(command)
 }
 
+/// Builds a module of `selftests/kmod` in Rust: one with a link `rust` to our sources.
+pub fn of_tests(kernel: &Kernel, name: &str) -> Result<PathBuf> {
+    let dir = cache::work().join(name).join(&kernel.flavour);
+    let log = dir.join("log");
+    let tree = dir.join("tree");
+    fs::create_dir_all(&tree).with_context(|| tree.display().to_string())?;
+    let _lock = cache::lock_file(&dir.join("lock"))?;
+    fs::write(&log, "")?;
+    let all = cache::top().join("selftests/kmod").join(name).join("");
+    rsync(&tree, &log, &["--copy-links"], &[all])?;
+    let what = format!("{name}.ko for {}", kernel.flavour);
+    progress::run(&what, &mut compile(kernel, &tree, &[])?, &log)?;
+    Ok(tree.join(format!("{name}.ko")))
+}
+
 /// Builds with the bindings' opaque types laid open, which bindgen lays out
 /// wrongly. Returns an error unless the layout assertions stop that build.
 pub fn layout_guard(kernel: &Kernel) -> Result<()> {
@@ -152,6 +167,18 @@ pub fn layout_guard(kernel: &Kernel) -> Result<()> {
 }
 
 fn copy(tree: &Path, log: &Path) -> Result<()> {
+    let mut sources = Vec::new();
+    for source in SOURCES {
+        let path = cache::top().join(source);
+        if !path.exists() {
+            bail!("the checkout has no {source}");
+        }
+        sources.push(path);
+    }
+    rsync(tree, log, &[], &sources)
+}
+
+fn rsync(tree: &Path, log: &Path, more: &[&str], sources: &[PathBuf]) -> Result<()> {
     let mut copy = sysroot::get()?.command("rsync");
     copy.args([
         "-rlp",
@@ -160,17 +187,12 @@ fn copy(tree: &Path, log: &Path) -> Result<()> {
         "--exclude=target",
         "--exclude=fuzz",
     ]);
+    copy.args(more);
     for product in PRODUCTS {
         copy.arg(format!("--exclude={product}"));
     }
-    for source in SOURCES {
-        let path = cache::top().join(source);
-        if !path.exists() {
-            bail!("the checkout has no {source}");
-        }
-        copy.arg(path);
-    }
-    progress::run("rsmc.ko: copying the sources", copy.arg(tree), log)
+    copy.args(sources).arg(tree);
+    progress::run("module: copying the sources", &mut copy, log)
 }
 
 /// The warnings in a log, each with the lines that explain it.

@@ -6,6 +6,7 @@
 use super::{make, Kernel};
 use crate::cache;
 use crate::data::Data;
+use crate::module;
 use crate::progress;
 use anyhow::{Context, Result};
 use std::fs;
@@ -33,9 +34,12 @@ pub fn build(kernel: &Kernel, name: &str, sources: &[(String, String)]) -> Resul
     Ok(tree.join(format!("{name}.ko")))
 }
 
-/// Builds a module of the checkout's `selftests/kmod`.
+/// Builds a module of the checkout's `selftests/kmod`, in C or in Rust.
 pub fn of_tests(kernel: &Kernel, name: &str) -> Result<PathBuf> {
     let directory = cache::top().join("selftests/kmod").join(name);
+    if directory.join("rust").exists() {
+        return module::of_tests(kernel, name);
+    }
     let mut sources = Vec::new();
     for entry in fs::read_dir(&directory).with_context(|| directory.display().to_string())? {
         let path = entry?.path();

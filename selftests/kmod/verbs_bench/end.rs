@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One end of the connection, and what its completions set off.
+
+use kapi::rdma::{
+    channel::{Channel, Handler},
+    completion::{Completion, Status},
+    region::Region,
+    wr::{Received, Remote, Source, Write}, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Full, Relaxed},
+        Arc,
+        SetOnce, //
+    },
+    time::{Instant, Monotonic}, //
+};
+
+/// As long as a CDC message.
+const MESSAGE: [u8; 44] = [0x5a; 44];
+
+/// How many chains are under way at a time, one way.
+const WINDOW: u32 = 8;
+
+/// What is to be sent.
+#[derive(Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) bytes: u32,
+    pub(crate) chains: u32,
+    /// A message is answered by the next one; else each completion makes room for one.
+    pub(crate) answer: bool,
+}
+
+impl Plan {
+    pub(crate) fn ping_pong(bytes: u32, chains: u32) -> Self {
+        Self {
+            bytes,
+            chains,
+            answer: true,
+        }
+    }
+
+    pub(crate) fn one_way(bytes: u32, chains: u32) -> Self {
+        Self {
+            bytes,
+            chains,
+            answer: false,
+        }
+    }
+
+    /// How many chains to begin with.
+    pub(crate) fn first(&self) -> u32 {
+        if self.answer {
+            1
+        } else {
+            self.chains.min(WINDOW)
+        }
+    }
+}
+
+/// Where this end sends to, known once the peer has memory.
+pub(crate) struct Way {
+    pub(crate) from: Arc<Region>,
+    pub(crate) to: Remote,
+}
+
+/// What both ends count.
+pub(crate) struct Shared {
+    bytes: Atomic<u32>,
+    answer: Atomic<u32>,
+    /// Chains not posted yet.
+    unsent: Atomic<i32>,
+    /// Messages that have not arrived yet.
+    missing: Atomic<i32>,
+    /// When the last one arrived; 0 before.
+    end: Atomic<i64>,
+    /// What times are counted from, in nanoseconds.
+    origin: Instant<Monotonic>,
+    broken: Atomic<u32>,
+}
+
+impl Shared {
+    pub(crate) fn new() -> Self {
+        Self {
+            bytes: Atomic::new(0),
+            answer: Atomic::new(0),
+            unsent: Atomic::new(0),
+            missing: Atomic::new(0),
+            end: Atomic::new(0),
+            origin: Instant::now(),
+            broken: Atomic::new(0),
+        }
+    }
+
+    pub(crate) fn begin(&self, plan: Plan) {
+        self.end.store(0, Relaxed);
+        self.bytes.store(plan.bytes, Relaxed);
+        self.answer.store(u32::from(plan.answer), Relaxed);
+        let chains = i32::try_from(plan.chains).unwrap_or(i32::MAX);
+        self.unsent.store(chains, Relaxed);
+        self.missing.store(chains, Relaxed);
+    }
+
+    pub(crate) fn now(&self) -> i64 {
+        self.origin.elapsed().as_nanos()
+    }
+
+    /// When all had arrived, if they have.
+    pub(crate) fn ended(&self) -> Result<Option<i64>> {
+        if self.broken.load(Relaxed) != 0 {
+            return Err(EIO);
+        }
+        let end = self.end.load(Relaxed);
+        Ok((end != 0).then_some(end))
+    }
+
+    fn breaks(&self) {
+        self.broken.store(1, Relaxed);
+    }
+}
+
+pub(crate) struct End {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) way: SetOnce<Way>,
+}
+
+impl End {
+    /// Posts the next chain, if one is left.
+    pub(crate) fn send(&self, channel: &Arc<Channel<Self>>) {
+        if self.shared.unsent.fetch_sub(1, Full) <= 0 {
+            return;
+        }
+        let Some(way) = self.way.as_ref() else {
+            return self.shared.breaks();
+        };
+        let write = Write {
+            from: Source::Region(&way.from),
+            offset: 0,
+            len: self.shared.bytes.load(Relaxed) as usize,
+            to: way.to,
+        };
+        if channel.post((), &[write], &MESSAGE).is_err() {
+            self.shared.breaks();
+        }
+    }
+}
+
+impl Handler for End {
+    type Token = ();
+
+    fn sent(this: &Arc<Self>, channel: &Arc<Channel<Self>>, _token: (), done: &Completion) {
+        if done.status != Status::Success {
+            this.shared.breaks();
+        } else if this.shared.answer.load(Relaxed) == 0 {
+            this.send(channel);
+        }
+    }
+
+    fn received(this: &Arc<Self>, channel: &Arc<Channel<Self>>, message: &Received<'_>) {
+        let shared = &this.shared;
+        if message.head() != MESSAGE {
+            return shared.breaks();
+        }
+        if shared.missing.fetch_sub(1, Full) == 1 {
+            shared.end.store(shared.now(), Relaxed);
+        } else if shared.answer.load(Relaxed) != 0 {
+            this.send(channel);
+        }
+    }
+
+    fn failed(this: &Arc<Self>, _channel: &Arc<Channel<Self>>, _status: Status) {
+        this.shared.breaks();
+    }
+}

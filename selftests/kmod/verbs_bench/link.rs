@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Two connected queue pairs.
+
+use crate::end::{End, Plan, Shared, Way};
+use kapi::rdma::{
+    channel::Channel,
+    config::{Config, Path},
+    device::Device,
+    dma::Direction,
+    gid::GidRef,
+    mr::{Access, Mr},
+    pd::Pd,
+    qp::{Init, Qp, ReadyToReceive, ReadyToSend, Reset},
+    region::Region,
+    route,
+    wr::Remote, //
+};
+use kernel::{
+    prelude::*,
+    sync::{Arc, SetOnce}, //
+};
+
+/// The size of the memory that the peer writes, and of what is sent from.
+const MEMORY: usize = 65_536;
+
+/// What an end is before it is connected.
+struct Half {
+    qp: Qp<End, Init>,
+    end: Arc<End>,
+    memory: Arc<Mr>,
+    source: Arc<Region>,
+    gid: GidRef,
+    mtu: u8,
+}
+
+impl Half {
+    fn new(device: &Arc<Device>, shared: &Arc<Shared>) -> Result<Self> {
+        let pd = Pd::new(device)?;
+        let end = Arc::new(
+            End {
+                shared: shared.clone(),
+                way: SetOnce::new(),
+            },
+            GFP_KERNEL,
+        )?;
+        let config = Config {
+            recv_first: 44,
+            ..Config::default()
+        };
+        let qp: Qp<End, Reset> = Qp::new(&pd, end.clone(), config)?;
+        let memory = Region::new(device, MEMORY, Direction::Bidirectional)?;
+        Ok(Self {
+            qp: qp.init(1)?,
+            end,
+            memory: Mr::new(&pd, memory, Access::RemoteWrite)?,
+            source: Region::new(device, MEMORY, Direction::ToDevice)?,
+            gid: device.find_gid(1, |gid| gid.ipv4().is_some())?,
+            mtu: device.port(1)?.active_mtu,
+        })
+    }
+
+    /// The way from here to `peer`.
+    fn path(&self, peer: &Half) -> Result<Path> {
+        let net = self.gid.net().ok_or(ENODEV)?;
+        let ifindex = self.gid.ifindex().ok_or(ENODEV)?;
+        let hop = route::resolve(&net, &self.gid.gid(), &peer.gid.gid(), ifindex, 2000)?;
+        Ok(Path {
+            mtu: self.mtu.min(peer.mtu),
+            qpn: peer.qp.channel().qpn(),
+            psn: peer.qp.channel().psn(),
+            sgid: self.gid.gid(),
+            sgid_index: self.gid.index(),
+            dgid: peer.gid.gid(),
+            dmac: hop.mac,
+            hop_limit: 1,
+        })
+    }
+
+    fn connect(self, path: &Path, to: Remote) -> Result<Link> {
+        let qp: Qp<End, ReadyToReceive> = self.qp.ready_to_receive(path)?;
+        let qp = qp.ready_to_send()?;
+        qp.channel().register(&self.memory)?;
+        let from = self.source;
+        if !self.end.way.populate(Way { from, to }) {
+            return Err(EBUSY);
+        }
+        Ok(Link {
+            qp,
+            end: self.end,
+            memory: self.memory,
+        })
+    }
+
+    fn remote(&self) -> Remote {
+        Remote {
+            addr: self.memory.addr(),
+            rkey: self.memory.rkey(),
+        }
+    }
+}
+
+/// One end of a connection.
+struct Link {
+    qp: Qp<End, ReadyToSend>,
+    end: Arc<End>,
+    memory: Arc<Mr>,
+}
+
+impl Link {
+    fn channel(&self) -> &Arc<Channel<End>> {
+        self.qp.channel()
+    }
+
+    fn close(self) {
+        self.qp.close();
+        self.memory.revoke();
+    }
+}
+
+/// Both ends.
+pub(crate) struct Pair {
+    left: Link,
+    right: Link,
+    shared: Arc<Shared>,
+}
+
+impl Pair {
+    pub(crate) fn connect(a: &Arc<Device>, b: &Arc<Device>) -> Result<Self> {
+        let shared = Arc::new(Shared::new(), GFP_KERNEL)?;
+        let (a, b) = (Half::new(a, &shared)?, Half::new(b, &shared)?);
+        let (there, back) = (a.path(&b)?, b.path(&a)?);
+        let (to_a, to_b) = (a.remote(), b.remote());
+        Ok(Self {
+            left: a.connect(&there, to_b)?,
+            right: b.connect(&back, to_a)?,
+            shared,
+        })
+    }
+
+    /// Sends the first chains; when that began.
+    pub(crate) fn begin(&self, plan: Plan) -> Result<i64> {
+        self.shared.begin(plan);
+        let start = self.shared.now();
+        for _ in 0..plan.first() {
+            self.left.end.send(self.left.channel());
+        }
+        self.shared.ended().map(|_| start)
+    }
+
+    /// When the last message had arrived.
+    pub(crate) fn ended(&self) -> Result<Option<i64>> {
+        self.shared.ended()
+    }
+
+    pub(crate) fn close(self) {
+        self.left.close();
+        self.right.close();
+    }
+}

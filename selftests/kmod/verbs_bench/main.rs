@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What RDMA costs without sockets: between two devices of one kernel, each message one RDMA WRITE
+//! with a SEND of 44 bytes behind it, posted in one chain, which is what SMC-R sends at the least.
+//!
+//! Loading measures and prints lines `bench METRIC VALUE UNIT`, in nanoseconds of the kernel's
+//! clock. No program runs, nothing is copied, nobody sleeps: completions post what comes next.
+#![forbid(unsafe_code)]
+
+mod end;
+mod link;
+
+use end::Plan;
+use kapi::rdma::{
+    client::{Client, ClientOps, Event},
+    device::Device, //
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{Arc, Mutex},
+    time::{delay::fsleep, Delta}, //
+};
+use link::Pair;
+
+module! {
+    type: VerbsBench,
+    name: "verbs_bench",
+    authors: ["rsmc"],
+    description: "cost of RDMA verbs",
+    license: "GPL",
+    params: {
+        scale: i32 {
+            default: 1,
+            description: "Divide the amounts, for a quick look",
+        },
+    },
+}
+
+#[pin_data]
+struct Ops {
+    #[pin]
+    devices: Mutex<KVec<Arc<Device>>>,
+}
+
+impl ClientOps for Ops {
+    fn add(&self, device: &Arc<Device>) -> Result {
+        self.devices.lock().push(device.clone(), GFP_KERNEL)?;
+        Ok(())
+    }
+
+    fn remove(&self, device: &Arc<Device>) {
+        self.devices
+            .lock()
+            .retain(|other| !Arc::ptr_eq(other, device));
+    }
+
+    fn event(&self, _device: &Arc<Device>, _event: Event) {}
+}
+
+/// Runs a plan from its beginning to the last completion: nanoseconds.
+fn run(pair: &Pair, plan: Plan) -> Result<u64> {
+    let start = pair.begin(plan)?;
+    // For up to ten minutes of a guest's time; looking costs little at this pace.
+    for _ in 0..60_000 {
+        if let Some(end) = pair.ended()? {
+            return Ok(u64::try_from(end.saturating_sub(start)).unwrap_or(0));
+        }
+        fsleep(Delta::from_millis(10));
+    }
+    Err(ETIMEDOUT)
+}
+
+/// Prints `total` for each of `parts`.
+fn show(metric: &str, total: u64, parts: u64) {
+    let tenths = total.saturating_mul(10) / parts.max(1);
+    pr_info!("bench {} {}.{} ns\n", metric, tenths / 10, tenths % 10);
+}
+
+fn measure(ops: &Ops, scale: u32) -> Result {
+    let (a, b) = {
+        let devices = ops.devices.lock();
+        match (devices.first(), devices.get(1)) {
+            (Some(a), Some(b)) => (a.clone(), b.clone()),
+            _ => return Err(ENODEV),
+        }
+    };
+    let pair = Pair::connect(&a, &b)?;
+    for (metric, bytes, amount) in [("pingpong_64", 64, 5000), ("pingpong_16384", 16_384, 1000)] {
+        let trips = (amount / scale).max(1);
+        for turns in [trips / 10 + 1, trips] {
+            let plan = Plan::ping_pong(bytes, turns.saturating_mul(2));
+            let ns = run(&pair, plan)?;
+            if turns == trips {
+                show(metric, ns, u64::from(trips).saturating_mul(2));
+            }
+        }
+    }
+    let mb = (16 / scale).max(1);
+    let chains = mb.saturating_mul(16);
+    run(&pair, Plan::one_way(65_536, chains / 4 + 1))?;
+    let ns = run(&pair, Plan::one_way(65_536, chains))?;
+    show("bulk_per_KiB", ns, u64::from(chains).saturating_mul(64));
+    pair.close();
+    Ok(())
+}
+
+struct VerbsBench {
+    _client: Client,
+}
+
+impl kernel::Module for VerbsBench {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        let ops = Arc::pin_init(
+            pin_init!(Ops {
+                devices <- new_mutex!(KVec::new()),
+            }),
+            GFP_KERNEL,
+        )?;
+        let client = Client::register(c"verbs_bench", ops.clone())?;
+        let scale = u32::try_from(*module_parameters::scale.value()).unwrap_or(1);
+        measure(&ops, scale.max(1))?;
+        Ok(Self { _client: client })
+    }
+}
