@@ -1,0 +1,167 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# programs.sh plain|smc [--scale N] [--only METRIC,...]
+# What requests of ordinary programs cost: lines `bench METRIC VALUE UNIT`, in nanoseconds of the guest's clock.
+# The servers are in namespace b, the clients in a. With smc their sockets are of the family, and every
+# connection of the clients has to have become SMC-R, by the counters of whichever module is loaded.
+set -eu
+PATH=$PATH:/rsmc/bin:/usr/sbin:/sbin
+kind=$1
+shift
+scale=1 only=
+while [ $# -gt 0 ]; do
+	case $1 in
+	--scale) scale=$2 && shift ;;
+	--only) only=$2 && shift ;;
+	esac
+	shift
+done
+dir=$(mktemp -d /tmp/programs.XXXXXX)
+server=
+finish() {
+	[ -z "$server" ] || kill "$server" 2>/dev/null || :
+	wait
+	rm -rf "$dir"
+}
+trap finish EXIT
+
+die() {
+	echo "programs.sh: $*" >&2
+	exit 1
+}
+
+wants() { # PREFIX: whether a metric that begins so is wanted
+	[ -n "$only" ] || return 0
+	for one in $(echo "$only" | tr , ' '); do
+		case $1 in "$one"*) return 0 ;; esac
+		case $one in "$1"*) return 0 ;; esac
+	done
+	return 1
+}
+
+show() { # METRIC VALUE
+	case $2 in '' | *[!0-9.]*) die "$1: no figure" ;; esac
+	echo "bench $1 $2 ns"
+}
+
+run() { # a|b COMMAND...
+	where=$1
+	shift
+	if [ "$kind" = smc ]; then
+		ip netns exec "$where" rsmc run -- "$@"
+	else
+		ip netns exec "$where" "$@"
+	fi
+}
+
+counts() { # connections of the clients by SMC-R, and those that fell back
+	ip netns exec a rsmc stats --absolute --json | python3 -c 'import json, sys
+it = json.load(sys.stdin)
+print(it["smc_r"]["client_v1"] + it["smc_r"]["client_v2"], it["fallback"]["client"])'
+}
+
+prove() { # WHAT LEAST BEFORE: so many connections more by SMC-R and none that fell back; plainly none at all
+	now=$(counts)
+	smc=$((${now% *} - ${3% *})) back=$((${now#* } - ${3#* }))
+	echo "# $1: $smc connections by SMC-R, $back fallbacks" >&2
+	if [ "$kind" = smc ]; then
+		[ "$smc" -ge "$2" ] && [ "$back" = 0 ] || die "$1 has not used SMC-R"
+	else
+		[ "$smc" = 0 ] && [ "$back" = 0 ] || die "$1 has used SMC"
+	fi
+}
+
+up() { # PORT: until something listens there
+	tries=0
+	until ip netns exec b ss -ltnH "sport = :$1" | grep -q .; do
+		tries=$((tries + 1))
+		[ $tries -lt 600 ] || die "nothing listens on port $1"
+		sleep 0.1
+	done
+}
+
+inverse() { # per second to nanoseconds
+	awk -v rate="$1" 'BEGIN { if (rate > 0) printf "%.1f", 1e9 / rate }'
+}
+
+stop() { # PID
+	kill "$1"
+	wait "$1" || :
+	server=
+}
+
+redis() {
+	run b redis-server --bind 10.77.0.2 --port 6400 --protected-mode no --save '' --appendonly no --dir "$dir" >"$dir/log" 2>&1 &
+	server=$!
+	up 6400
+	for clients in 1 20; do
+		wants "redis_set_$clients" || wants "redis_get_$clients" || continue
+		before=$(counts)
+		run a redis-benchmark -h 10.77.0.2 -p 6400 -c $clients -n $((5000 / scale)) -t set,get --csv >"$dir/out" 2>"$dir/err" ||
+			die "redis-benchmark: $(cat "$dir/err")"
+		prove "redis-benchmark -c $clients" $((2 * clients)) "$before"
+		for test in SET GET; do
+			rate=$(awk -F'","' -v t="\"$test" '$1 == t { print $2 }' "$dir/out")
+			show "redis_$(echo $test | tr SETG setg)_$clients" "$(inverse "$rate")"
+		done
+	done
+	stop "$server"
+}
+
+nginx_wrk() {
+	mkdir -p "$dir/www" "$dir/tmp"
+	chmod 755 "$dir" "$dir/www"
+	head -c 100 /dev/zero >"$dir/www/small"
+	cat >"$dir/nginx.conf" <<-END
+		daemon off;
+		worker_processes 1;
+		user root;
+		pid $dir/nginx.pid;
+		error_log $dir/error.log;
+		events { worker_connections 256; }
+		http {
+			access_log off;
+			sendfile on;
+			keepalive_requests 1000000;
+			client_body_temp_path $dir/tmp/body;
+			proxy_temp_path $dir/tmp/proxy;
+			fastcgi_temp_path $dir/tmp/f;
+			uwsgi_temp_path $dir/tmp/u;
+			scgi_temp_path $dir/tmp/s;
+			server { listen 8080; root $dir/www; }
+		}
+	END
+	run b nginx -p "$dir" -c "$dir/nginx.conf" >"$dir/log" 2>&1 &
+	server=$!
+	up 8080
+	for way in keep close; do
+		wants "nginx_$way" || continue
+		before=$(counts)
+		header="X-Way: $way"
+		[ $way = keep ] || header='Connection: close'
+		run a wrk -d 1s -t 1 -c 8 --timeout 10s -H "$header" http://10.77.0.2:8080/small >"$dir/out" 2>&1 || die "wrk: $(cat "$dir/out")"
+		! grep 'Socket errors\|Non-2xx' "$dir/out" >&2 || die "wrk: requests failed"
+		prove "wrk, $way" 8 "$before"
+		show "nginx_$way" "$(inverse "$(awk '$1 == "Requests/sec:" { print $2 }' "$dir/out")")"
+	done
+	stop "$server"
+}
+
+iperf() {
+	run b iperf3 -s -1 -p 5300 >"$dir/log" 2>&1 &
+	server=$!
+	up 5300
+	before=$(counts)
+	# By time: with an amount it only looks once in a while whether that is done.
+	run a iperf3 -J -p 5300 -c 10.77.0.2 -t 1 >"$dir/out" 2>"$dir/err" || die "iperf3: $(cat "$dir/out" "$dir/err")"
+	prove iperf3 2 "$before"
+	show iperf3_per_KiB "$(python3 -c 'import json, sys
+it = json.load(open(sys.argv[1]))["end"]["sum_received"]
+print("%.1f" % (it["seconds"] * 1e9 / (it["bytes"] / 1024)))' "$dir/out")"
+	wait "$server" || :
+	server=
+}
+
+! wants iperf3_per_KiB || iperf
+! wants nginx_ || nginx_wrk
+! wants redis_ || redis
