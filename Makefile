@@ -7,7 +7,7 @@
 KDIR ?= /lib/modules/$(shell uname -r)/build
 LAB := tools/bootstrap
 
-.PHONY: help modules modules_install clean demo test check shell bench
+.PHONY: help modules modules_install clean demo test check shell bench bench-check bench-save
 
 help:
 	@echo 'rsmc: the SMC socket family for Linux, in Rust'
@@ -17,6 +17,7 @@ help:
 	@echo '  make check            formatting, lints, documentation, the wall around unsafe code'
 	@echo '  make shell            a prompt in a guest with the module loaded'
 	@echo '  make bench            cost against plain TCP, in instructions'
+	@echo '  make bench-check      the same and over RDMA, against the committed figures (bench-save renews them)'
 	@echo '  make modules          build rsmc.ko against KDIR'
 	@echo '  make modules_install  install it (INSTALL_MOD_PATH=...)'
 	@echo '  make clean            remove what `make modules` made'
@@ -40,3 +41,9 @@ clean:
 
 demo test check shell bench:
 	$(LAB) $@ $(ARGS)
+
+# On Debian's kernel, then over RDMA on one that has the C module as well; both are always run.
+bench-check bench-save:
+	@status=0; for set in '' '--kernel bench --rdma'; do \
+		$(LAB) bench $(@:bench-%=--%) $$set $(ARGS) || status=1; \
+	done; exit $$status

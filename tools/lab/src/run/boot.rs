@@ -38,6 +38,9 @@ pub struct Which {
     /// Take programs from this directory instead of building them
     #[arg(long)]
     pub programs: Option<PathBuf>,
+    /// Modules of `selftests/kmod` to lay out.
+    #[arg(skip)]
+    pub kmod: Vec<String>,
 }
 
 /// Arguments of `lab boot`.
@@ -97,6 +100,7 @@ impl Which {
             module.as_deref(),
             &programs,
         )?;
+        stage.helpers(&kernel, self.kmod.iter())?;
         if let Some(extra) = extra {
             stage.copy_directory(extra, "extra")?;
         }
@@ -201,21 +205,24 @@ impl Ready {
         })
     }
 
-    /// Runs a command in guest `a`, handing over its lines.
+    /// Runs a command in every guest, handing over its lines.
     pub fn collect(
         &mut self,
         argv: Vec<String>,
         timeout: Duration,
         line: &mut dyn FnMut(Stream, &str),
     ) -> Result<Vec<Outcome>> {
-        let job = Job {
+        let job = |index| Job {
             id: "command".into(),
             timeout,
-            env: self.environment(0),
-            argv,
+            env: self.environment(index),
+            argv: argv.clone(),
         };
+        let jobs: Vec<_> = (0..self.cluster.guests.len())
+            .map(|index| Some(job(index)))
+            .collect();
         self.cluster
-            .run(&[Some(job)], &mut |_, stream, text| line(stream, text))
+            .run(&jobs, &mut |_, stream, text| line(stream, text))
     }
 
     /// Unloads the module and ends the guests.

@@ -33,7 +33,7 @@ pub enum Command {
     /// Get a prompt in a guest with the module loaded
     Shell(shell::Arguments),
     /// Count what sockets cost in instructions
-    Bench(bench::Arguments),
+    Bench(Box<bench::Arguments>),
     /// Run a command in fresh guests
     Boot(boot::Arguments),
 }
@@ -44,7 +44,7 @@ pub fn main(command: Command) -> Result<ExitCode> {
         Command::Test(arguments) => test::main(&arguments),
         Command::Demo(arguments) => demo::main(arguments),
         Command::Shell(arguments) => shell::main(&arguments),
-        Command::Bench(arguments) => bench::main(&arguments),
+        Command::Bench(arguments) => bench::main(*arguments),
         Command::Boot(arguments) => boot::main(&arguments),
     }
 }

@@ -6,13 +6,18 @@
 //! instruction, so its times are instruction counts and repeat to under half a
 //! percent on any machine, however busy.
 
+mod baseline;
+mod columns;
+mod plot;
 mod profile;
 mod table;
+mod wall;
 
 use super::boot::{exit_status, Ready, Which};
-use crate::data::Data;
 use crate::guest::cluster::{Options, Stream};
 use anyhow::{bail, Context, Result};
+use columns::Column;
+use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -23,9 +28,9 @@ use table::Table;
 pub struct Arguments {
     #[command(flatten)]
     which: Which,
-    /// Times each measurement is taken; the median is shown
-    #[arg(long, default_value_t = 3)]
-    runs: u32,
+    /// Times each measurement is taken; the median is shown [default: 3, of the wall clock 5]
+    #[arg(long)]
+    runs: Option<u32>,
     /// Divide the amounts, for a quick look
     #[arg(long, default_value_t = 1)]
     scale: u32,
@@ -38,6 +43,18 @@ pub struct Arguments {
     /// Write medians as JSON, too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Draw medians as multiples of TCP's, as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Fail if a figure is worse than the committed one, and say which
+    #[arg(long, conflicts_with_all = ["profile", "scale"])]
+    check: bool,
+    /// Make the medians the committed ones
+    #[arg(long, conflicts_with_all = ["profile", "scale", "check"])]
+    save: bool,
+    /// Take the time between two user-mode guests instead of counting
+    #[arg(long, conflicts_with_all = ["profile", "save", "check"])]
+    wall: bool,
     /// Show which functions the instructions of a metric are spent in instead
     #[arg(long, value_name = "METRIC")]
     profile: Option<String>,
@@ -49,58 +66,14 @@ pub struct Arguments {
     lines: usize,
 }
 
-/// Who plays which end.
-struct Column {
-    name: &'static str,
-    /// The module that is loaded.
-    module: &'static str,
-    /// Arguments of the program.
-    ends: &'static [&'static str],
-}
-
-const fn column(name: &'static str, module: &'static str, ends: &'static [&'static str]) -> Column {
-    Column { name, module, ends }
-}
-
-/// Without RDMA devices every connection falls back. The second and third have
-/// one end that is an ordinary TCP socket.
-const FALLBACK: &[Column] = &[
-    column("TCP", "rsmc", &["tcp"]),
-    column("client", "rsmc", &["inet", "tcp"]),
-    column("server", "rsmc", &["tcp", "inet"]),
-    column("both", "rsmc", &["inet"]),
-    column("AF_SMC", "rsmc", &["smc"]),
-    column("C both", "smc", &["inet"]),
-];
-const RDMA: &[Column] = &[
-    column("TCP", "rsmc", &["tcp"]),
-    column("AF_UNIX", "rsmc", &["unix"]),
-    column("C SMC-R", "smc", &["inet", "--mode", "0"]),
-    column("SMC-R", "rsmc", &["inet", "--mode", "0"]),
-];
-
-/// The columns that make sense on this kernel.
-fn columns(which: &Which) -> Result<Vec<&'static Column>> {
-    let all = if which.rdma { RDMA } else { FALLBACK };
-    let in_tree = Data::get().flavour(&which.kernel)?.has_smc();
-    let fits = |c: &&Column| match which.module.as_str() {
-        "none" => c.name == "TCP",
-        // The default.
-        "rsmc" => c.module == "rsmc" || in_tree,
-        module => c.module == module,
-    };
-    let found: Vec<&Column> = all.iter().filter(fits).collect();
-    if found.is_empty() {
-        bail!("nothing to measure with the module {}", which.module);
-    }
-    Ok(found)
-}
-
 /// Boots guests with a module, ready to measure.
 fn boot(arguments: &Arguments, module: &str, plugin: Option<PathBuf>) -> Result<Ready> {
     let mut which = arguments.which.clone();
     if which.module != "none" {
         which.module = module.into();
+    }
+    if module == "none" {
+        which.kmod = vec!["verbs_bench".into()];
     }
     let options = Options {
         count: true,
@@ -108,35 +81,39 @@ fn boot(arguments: &Arguments, module: &str, plugin: Option<PathBuf>) -> Result<
     };
     let mut ready = which.boot(options, None)?;
     if module == "smc" && which.rdma {
-        // Without an id of its own the C module does not find itself in another namespace.
-        let words = ["/rsmc/bin/rsmc", "ueid", "add", "RSMC-DEFAULT"];
-        let outcomes = ready.collect(
-            words.map(str::to_owned).to_vec(),
-            Duration::from_secs(60),
-            &mut |_, _| {},
-        )?;
-        if exit_status(&outcomes) != 0 {
-            bail!("rsmc ueid add failed\n{}", ready.cluster.last_words(0));
-        }
+        add_ueid(&mut ready)?;
     }
     Ok(ready)
 }
 
-/// Runs the program in the guest.
+/// Without an id of its own the C module does not find itself in another namespace.
+fn add_ueid(ready: &mut Ready) -> Result<()> {
+    let words = ["/rsmc/bin/rsmc", "ueid", "add", "RSMC-DEFAULT"];
+    let outcomes = ready.collect(
+        words.map(str::to_owned).to_vec(),
+        Duration::from_secs(60),
+        &mut |_, _| {},
+    )?;
+    if exit_status(&outcomes) != 0 {
+        bail!("rsmc ueid add failed\n{}", ready.cluster.last_words(0));
+    }
+    Ok(())
+}
+
+/// Runs one of the programs that measure, in the guest.
 fn measure(
     ready: &mut Ready,
     arguments: &Arguments,
-    ends: &[&str],
+    program: &[&str],
     more: &[&str],
     found: &mut dyn FnMut(&str),
 ) -> Result<()> {
     let scale = arguments.scale.to_string();
-    let mut argv = vec!["/rsmc/bin/bench"];
-    argv.extend(ends);
-    argv.extend(["--counting", "--scale", &scale]);
+    let mut argv = program.to_vec();
+    argv.extend(["--scale", &scale]);
     argv.extend(more);
     let outcomes = ready.collect(
-        argv.into_iter().map(str::to_owned).collect(),
+        argv.iter().map(|word| (*word).to_owned()).collect(),
         Duration::from_secs(arguments.timeout),
         &mut |stream, line| match stream {
             Stream::Out => found(line),
@@ -144,41 +121,87 @@ fn measure(
         },
     )?;
     if exit_status(&outcomes) != 0 {
-        bail!("bench failed\n{}", ready.cluster.last_words(0));
+        bail!(
+            "{} failed\n{}",
+            program.join(" "),
+            ready.cluster.last_words(0)
+        );
     }
     Ok(())
 }
 
 /// Runs it.
-pub fn main(arguments: &Arguments) -> Result<ExitCode> {
-    let columns = columns(&arguments.which)?;
+pub fn main(arguments: Arguments) -> Result<ExitCode> {
+    if arguments.wall {
+        return wall::main(arguments);
+    }
+    let arguments = &arguments;
+    let columns = columns::fitting(&arguments.which)?;
     if let Some(metric) = &arguments.profile {
         return profile::main(arguments, metric, &columns);
     }
-    let mut table = Table::new(columns.iter().map(|c| c.name).collect());
+    let mut table = Table::new("instructions", columns.iter().map(|c| c.name).collect());
     let only: Vec<&str> = match &arguments.only {
         Some(only) => vec!["--only", only],
         None => Vec::new(),
     };
-    for module in ["rsmc", "smc"] {
-        let mine = || columns.iter().filter(|c| c.module == module);
+    let filter = arguments.only.as_deref().unwrap_or_default();
+    for module in ["rsmc", "smc", "none"] {
+        let here = |c: &&&Column| c.module == module && c.has(filter);
+        let mine = || columns.iter().filter(here);
         if mine().next().is_none() {
             continue;
         }
         let mut ready = boot(arguments, module, None)?;
-        for run in 0..arguments.runs {
+        for run in 0..arguments.runs.unwrap_or(3) {
             for column in mine() {
-                measure(&mut ready, arguments, column.ends, &only, &mut |line| {
-                    table.take(column.name, line);
-                })
-                .with_context(|| format!("column {}, run {run}", column.name))?;
+                for program in column.programs() {
+                    measure(&mut ready, arguments, &program, &only, &mut |line| {
+                        table.take(column.name, line);
+                    })
+                    .with_context(|| format!("column {}, run {run}", column.name))?;
+                }
             }
         }
         ready.finish()?;
     }
     print!("{}", table.render());
+    let path = if arguments.which.rdma {
+        "SMC-R"
+    } else {
+        "fallback"
+    };
+    let names: Vec<&str> = columns.iter().map(|c| c.name).collect();
+    let ours = columns.iter().filter(|c| c.is_ours());
+    let ours: Vec<&str> = ours.map(|c| c.name).collect();
+    conclude(arguments, path, &table, &names, &ours)
+}
+
+/// Writes, saves and judges what was measured.
+fn conclude(
+    arguments: &Arguments,
+    what: &str,
+    table: &Table,
+    columns: &[&str],
+    ours: &[&str],
+) -> Result<ExitCode> {
+    let name = format!("{what} on {}", arguments.which.kernel);
+    let figures = table.medians();
     if let Some(file) = &arguments.json {
-        std::fs::write(file, table.json()).with_context(|| file.display().to_string())?;
+        let sets = [(name.clone(), figures.clone())].into_iter().collect();
+        fs::write(file, baseline::json(&sets)).with_context(|| file.display().to_string())?;
+    }
+    if let Some(file) = &arguments.plot {
+        let drawing = plot::svg(&name, columns, &figures);
+        fs::write(file, drawing).with_context(|| file.display().to_string())?;
+    }
+    if arguments.save {
+        baseline::save(&name, &figures)?;
+    }
+    let only = arguments.only.as_deref().unwrap_or_default();
+    let wanted = |metric: &str| only.split(',').any(|prefix| metric.starts_with(prefix));
+    if arguments.check && !baseline::check(&name, &figures, ours, &wanted)? {
+        return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
 }

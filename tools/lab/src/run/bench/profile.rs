@@ -5,7 +5,8 @@
 //! A QEMU plugin of ours (`tools/profile`) counts them exactly, between marks
 //! that the measuring program sets; the guest tells the names of its symbols.
 
-use super::{boot, exit_status, measure, Arguments, Column};
+use super::columns::Column;
+use super::{boot, exit_status, measure, Arguments};
 use crate::guest::cluster::Stream;
 use crate::run::user;
 use crate::{cache, progress};
@@ -95,6 +96,7 @@ fn render(found: &BTreeMap<String, u64>, ops: u64, lines: usize) -> String {
 pub fn main(arguments: &Arguments, metric: &str, columns: &[&Column]) -> Result<ExitCode> {
     let column = columns
         .iter()
+        .filter(|c| !c.is_verbs())
         .find(|c| c.name.eq_ignore_ascii_case(&arguments.column))
         .with_context(|| {
             let names: Vec<&str> = columns.iter().map(|c| c.name).collect();
@@ -111,7 +113,7 @@ pub fn main(arguments: &Arguments, metric: &str, columns: &[&Column]) -> Result<
     measure(
         &mut ready,
         arguments,
-        column.ends,
+        &column.bench(),
         &["--only", metric, "--mark"],
         &mut |line| {
             let words: Vec<&str> = line.split_ascii_whitespace().collect();

@@ -3,10 +3,12 @@
 //! The table of `lab bench`: a row for each metric, a column for each way to
 //! connect.
 
+use super::baseline::Figures;
 use std::collections::BTreeMap;
 
 /// Medians and spreads of what was measured.
 pub struct Table {
+    title: &'static str,
     columns: Vec<&'static str>,
     rows: BTreeMap<String, BTreeMap<&'static str, Vec<f64>>>,
     units: BTreeMap<String, String>,
@@ -40,8 +42,9 @@ fn spread(values: &[f64]) -> f64 {
 
 impl Table {
     /// With these columns; the first is what the others are compared with.
-    pub fn new(columns: Vec<&'static str>) -> Table {
+    pub fn new(title: &'static str, columns: Vec<&'static str>) -> Table {
         Table {
+            title,
             columns,
             rows: BTreeMap::new(),
             units: BTreeMap::new(),
@@ -67,7 +70,7 @@ impl Table {
     /// how far its runs are apart; at last SMC-R against C.
     pub fn render(&self) -> String {
         let versus = ["C SMC-R", "SMC-R"].map(|c| self.columns.contains(&c)) == [true; 2];
-        let mut text = format!("{:<24}", "instructions");
+        let mut text = format!("{:<24}", self.title);
         for (i, name) in self.columns.iter().enumerate() {
             text.push_str(&format!(" {name:>10}"));
             if i > 0 {
@@ -110,22 +113,17 @@ impl Table {
         text
     }
 
-    /// `{"metric": {"column": median, ...}, ...}`; names need no escapes.
-    pub fn json(&self) -> String {
-        let rows: Vec<String> = self
-            .rows
+    /// All medians.
+    pub fn medians(&self) -> Figures {
+        let cells = |row: &BTreeMap<&'static str, Vec<f64>>| {
+            row.iter()
+                .map(|(column, values)| ((*column).to_owned(), median(values)))
+                .collect()
+        };
+        self.rows
             .iter()
-            .map(|(metric, row)| {
-                let cells: Vec<String> = self
-                    .columns
-                    .iter()
-                    .filter_map(|name| Some((name, row.get(name)?)))
-                    .map(|(name, values)| format!("\"{name}\": {:.1}", median(values)))
-                    .collect();
-                format!("  \"{metric}\": {{{}}}", cells.join(", "))
-            })
-            .collect();
-        format!("{{\n{}\n}}\n", rows.join(",\n"))
+            .map(|(metric, row)| (metric.clone(), cells(row)))
+            .collect()
     }
 }
 
@@ -143,7 +141,7 @@ mod tests {
 
     #[test]
     fn tables() {
-        let mut table = Table::new(vec!["TCP", "C SMC-R", "SMC-R"]);
+        let mut table = Table::new("instructions", vec!["TCP", "C SMC-R", "SMC-R"]);
         table.take("TCP", "bench ping 100 ns");
         table.take("C SMC-R", "bench ping 200 ns");
         table.take("SMC-R", "bench ping 150 ns");
@@ -151,9 +149,7 @@ mod tests {
         let text = table.render();
         assert!(text.contains("1.500"), "{text}");
         assert!(text.contains("0.750"), "{text}");
-        assert_eq!(
-            table.json(),
-            "{\n  \"ping\": {\"TCP\": 100.0, \"C SMC-R\": 200.0, \"SMC-R\": 150.0}\n}\n"
-        );
+        let row = &table.medians()["ping"];
+        assert_eq!((row.len(), row["SMC-R"]), (3, 150.0));
     }
 }

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The committed figures, and whether measured ones are as good.
+
+use crate::cache;
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::fs;
+
+/// Where they are, in the checkout.
+const FILE: &str = "selftests/bench/baseline.json";
+
+/// Metric, column, median. Of all of them less is better.
+pub type Figures = BTreeMap<String, BTreeMap<String, f64>>;
+/// By the kind of run.
+pub type Sets = BTreeMap<String, Figures>;
+
+/// As JSON, a line for each metric, so that differences are read as such. Names need no escapes.
+pub fn json(sets: &Sets) -> String {
+    let set = |(name, figures): (&String, &Figures)| {
+        let row = |(metric, cells): (&String, &BTreeMap<String, f64>)| {
+            let cell = |(column, value): (&String, &f64)| format!("\"{column}\": {value:.1}");
+            let cells: Vec<String> = cells.iter().map(cell).collect();
+            format!("    \"{metric}\": {{{}}}", cells.join(", "))
+        };
+        let rows: Vec<String> = figures.iter().map(row).collect();
+        format!("  \"{name}\": {{\n{}\n  }}", rows.join(",\n"))
+    };
+    let sets: Vec<String> = sets.iter().map(set).collect();
+    format!("{{\n{}\n}}\n", sets.join(",\n"))
+}
+
+/// The committed figures; none if there is no file yet.
+fn load() -> Result<Sets> {
+    let path = cache::top().join(FILE);
+    if !path.exists() {
+        return Ok(Sets::new());
+    }
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    serde_json::from_str(&text).with_context(|| path.display().to_string())
+}
+
+/// Takes figures over into the file; what was not measured stays as it is.
+pub fn save(name: &str, figures: &Figures) -> Result<()> {
+    let path = cache::top().join(FILE);
+    let mut sets = load()?;
+    let set = sets.entry(name.to_owned()).or_default();
+    for (metric, cells) in figures {
+        set.entry(metric.clone()).or_default().extend(cells.clone());
+    }
+    fs::write(&path, json(&sets)).with_context(|| path.display().to_string())?;
+    println!("{FILE}: {} metrics of \"{name}\" renewed", figures.len());
+    Ok(())
+}
+
+/// How much more than the baseline is no regression yet: a share, and an amount for figures that
+/// are next to nothing (memory, in KiB).
+fn allowed(metric: &str) -> (f64, f64) {
+    match metric {
+        m if m.starts_with("bulk") || m.starts_with("iperf3") => (0.05, 0.0),
+        m if m.starts_with("memory") => (0.02, 1.0),
+        _ => (0.02, 0.0),
+    }
+}
+
+/// What became of the figures, in words.
+#[derive(Debug, Default)]
+struct Verdict {
+    worse: Vec<String>,
+    better: Vec<String>,
+    same: usize,
+}
+
+/// Compares the columns that are ours. A figure of the baseline that is `wanted` and was not
+/// measured is a regression, too.
+fn compare(base: &Figures, now: &Figures, ours: &[&str], wanted: &dyn Fn(&str) -> bool) -> Verdict {
+    let mut verdict = Verdict::default();
+    let get = |set: &Figures, metric: &str, column: &str| set.get(metric)?.get(column).copied();
+    for metric in base.keys().filter(|metric| wanted(metric)) {
+        for column in ours {
+            let Some(old) = get(base, metric, column) else {
+                continue;
+            };
+            let Some(new) = get(now, metric, column) else {
+                let text = format!("{metric} ({column}): not measured");
+                verdict.worse.push(text);
+                continue;
+            };
+            let (share, amount) = allowed(metric);
+            let slack = (old.abs() * share).max(amount);
+            let text = || {
+                let change = (new - old) / old.abs().max(0.1) * 100.0;
+                let share = share * 100.0;
+                format!(
+                    "{metric} ({column}): {old:.1} -> {new:.1}, {change:+.1} % (allowed {share} %)"
+                )
+            };
+            if new > old + slack {
+                verdict.worse.push(text());
+            } else if new < old - slack {
+                verdict.better.push(text());
+            } else {
+                verdict.same += 1;
+            }
+        }
+    }
+    for (metric, cells) in now {
+        for column in ours {
+            if cells.contains_key(*column) && get(base, metric, column).is_none() {
+                let text = format!("{metric} ({column}): not in the baseline");
+                verdict.worse.push(text);
+            }
+        }
+    }
+    verdict
+}
+
+/// Compares with the committed figures and says what changed; whether nothing got worse.
+pub fn check(
+    name: &str,
+    now: &Figures,
+    ours: &[&str],
+    wanted: &dyn Fn(&str) -> bool,
+) -> Result<bool> {
+    let sets = load()?;
+    let none = Figures::new();
+    let verdict = compare(sets.get(name).unwrap_or(&none), now, ours, wanted);
+    println!(
+        "\n\"{name}\" against {FILE}: {} as they were, {} better, {} worse",
+        verdict.same,
+        verdict.better.len(),
+        verdict.worse.len()
+    );
+    for text in &verdict.better {
+        println!("better: {text}");
+    }
+    for text in &verdict.worse {
+        println!("WORSE:  {text}");
+    }
+    if !verdict.better.is_empty() || !verdict.worse.is_empty() {
+        println!("Where a change is meant, `make bench-save` renews the baseline (ARGS=\"--only METRIC,...\" a part of it).");
+    }
+    Ok(verdict.worse.is_empty() && verdict.same + verdict.better.len() > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(cells: &[(&str, &str, f64)]) -> Figures {
+        let mut found = Figures::new();
+        for (metric, column, value) in cells {
+            let row = found.entry((*metric).into()).or_default();
+            row.insert((*column).into(), *value);
+        }
+        found
+    }
+
+    #[test]
+    fn tolerance() {
+        let base = figures(&[
+            ("ping", "TCP", 50.0),
+            ("ping", "SMC-R", 100.0),
+            ("bulk_per_KiB", "SMC-R", 100.0),
+            ("memory_after_close", "SMC-R", 0.1),
+        ]);
+        let judge = |ping, bulk, memory| {
+            let now = figures(&[
+                ("ping", "TCP", 99.0),
+                ("ping", "SMC-R", ping),
+                ("bulk_per_KiB", "SMC-R", bulk),
+                ("memory_after_close", "SMC-R", memory),
+            ]);
+            let verdict = compare(&base, &now, &["SMC-R"], &|_| true);
+            (verdict.worse.len(), verdict.better.len(), verdict.same)
+        };
+        assert_eq!(judge(101.9, 104.9, 1.0), (0, 0, 3));
+        assert_eq!(judge(102.1, 104.9, 1.0), (1, 0, 2));
+        assert_eq!(judge(97.0, 105.1, 1.2), (2, 1, 0));
+    }
+
+    #[test]
+    fn gaps() {
+        let base = figures(&[("ping", "SMC-R", 100.0), ("pong", "SMC-R", 1.0)]);
+        let now = figures(&[("ping", "SMC-R", 100.0), ("new", "SMC-R", 1.0)]);
+        let verdict = compare(&base, &now, &["SMC-R"], &|_| true);
+        assert_eq!(verdict.worse.len(), 2, "{verdict:?}");
+        let verdict = compare(&base, &now, &["SMC-R"], &|m| m == "ping");
+        assert_eq!(verdict.worse, ["new (SMC-R): not in the baseline"]);
+    }
+
+    #[test]
+    fn there_and_back() {
+        let mut sets = Sets::new();
+        sets.insert("a".into(), figures(&[("m", "x", 1.5), ("m", "y", 2.0)]));
+        sets.insert("b".into(), figures(&[("n", "x", -0.5)]));
+        let text = json(&sets);
+        let back: Sets = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(back, sets);
+    }
+}

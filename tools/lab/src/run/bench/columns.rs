@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The columns of the table: ways to connect.
+
+use crate::data::Data;
+use crate::run::boot::Which;
+use anyhow::{bail, Result};
+
+/// What `verbs.sh` measures.
+const VERBS: [&str; 3] = ["bulk_per_KiB", "pingpong_16384", "pingpong_64"];
+
+/// Who plays which end.
+pub struct Column {
+    /// Its heading.
+    pub name: &'static str,
+    /// The module that is loaded.
+    pub module: &'static str,
+    /// Arguments of the program.
+    ends: &'static [&'static str],
+    /// How ordinary programs are run, too: plain or smc.
+    ordinary: Option<&'static str>,
+}
+
+impl Column {
+    /// Programs that measure, with their arguments.
+    pub fn programs(&self) -> Vec<Vec<&'static str>> {
+        if self.is_verbs() {
+            return vec![vec!["/rsmc/selftests/bench/verbs.sh"]];
+        }
+        let mut found = vec![self.bench()];
+        found.extend(
+            self.ordinary
+                .map(|kind| vec!["/rsmc/selftests/bench/programs.sh", kind]),
+        );
+        found
+    }
+
+    /// Whether there are no sockets in it: a kernel module measures.
+    pub fn is_verbs(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Whether it has one of the metrics that begin so; separated by commas, empty is all.
+    pub fn has(&self, only: &str) -> bool {
+        let some = |prefix: &str| VERBS.iter().any(|metric| metric.starts_with(prefix));
+        !self.is_verbs() || only.split(',').any(some)
+    }
+
+    /// The program for sockets.
+    pub fn bench(&self) -> Vec<&'static str> {
+        let mut words = vec!["/rsmc/bin/bench"];
+        words.extend(self.ends);
+        words.push("--counting");
+        words
+    }
+
+    /// Whether the figures are ours: what the baseline is about.
+    pub fn is_ours(&self) -> bool {
+        self.module == "rsmc" && self.ends.iter().any(|end| ["inet", "smc"].contains(end))
+    }
+}
+
+const fn column(name: &'static str, module: &'static str, ends: &'static [&'static str]) -> Column {
+    Column {
+        name,
+        module,
+        ends,
+        ordinary: None,
+    }
+}
+
+const fn with_programs(column: Column, kind: &'static str) -> Column {
+    Column {
+        ordinary: Some(kind),
+        ..column
+    }
+}
+
+/// Without RDMA devices every connection falls back. The second and third have
+/// one end that is an ordinary TCP socket.
+const FALLBACK: &[Column] = &[
+    column("TCP", "rsmc", &["tcp"]),
+    column("client", "rsmc", &["inet", "tcp"]),
+    column("server", "rsmc", &["tcp", "inet"]),
+    column("both", "rsmc", &["inet"]),
+    column("AF_SMC", "rsmc", &["smc"]),
+    column("C both", "smc", &["inet"]),
+];
+const RDMA: &[Column] = &[
+    with_programs(column("TCP", "rsmc", &["tcp"]), "plain"),
+    column("AF_UNIX", "rsmc", &["unix"]),
+    column("verbs", "none", &[]),
+    with_programs(column("C SMC-R", "smc", &["inet", "--mode", "0"]), "smc"),
+    with_programs(column("SMC-R", "rsmc", &["inet", "--mode", "0"]), "smc"),
+];
+
+/// The columns that make sense on this kernel.
+pub fn fitting(which: &Which) -> Result<Vec<&'static Column>> {
+    let all = if which.rdma { RDMA } else { FALLBACK };
+    let in_tree = Data::get().flavour(&which.kernel)?.has_smc();
+    let fits = |c: &&Column| match which.module.as_str() {
+        "none" => c.name == "TCP",
+        // The default.
+        "rsmc" => c.module != "smc" || in_tree,
+        module => c.module == module,
+    };
+    let found: Vec<&Column> = all.iter().filter(fits).collect();
+    if found.is_empty() {
+        bail!("nothing to measure with the module {}", which.module);
+    }
+    Ok(found)
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `lab bench --wall`: time between two user-mode guests, TCP, the C module
+//! and ours in turn. It depends on the machine and on what else it does: it
+//! shows whether the instructions point the right way.
+
+use super::table::Table;
+use super::{add_ueid, conclude, measure, Arguments, Ready};
+use crate::guest::cluster::Options;
+use anyhow::{Context, Result};
+use std::process::ExitCode;
+
+/// Name, place of its guests in the list of boots, arguments.
+const COLUMNS: [(&str, usize, &[&str]); 3] = [
+    ("TCP", 0, &["tcp"]),
+    ("C SMC-R", 1, &["inet", "--mode", "0"]),
+    ("SMC-R", 0, &["inet", "--mode", "0"]),
+];
+
+fn boot(arguments: &Arguments, module: &str) -> Result<Ready> {
+    let mut which = arguments.which.clone();
+    which.module = module.into();
+    let mut ready = which.boot(Options::default(), None)?;
+    if module == "smc" {
+        add_ueid(&mut ready)?;
+    }
+    Ok(ready)
+}
+
+/// Runs it.
+pub fn main(mut arguments: Arguments) -> Result<ExitCode> {
+    // A pair with devices, and by default of the kernels that need no emulation.
+    arguments.which.pair = true;
+    arguments.which.rdma = true;
+    if !arguments.which.kernel.starts_with("uml") {
+        arguments.which.kernel = "uml".into();
+    }
+    let runs = arguments.runs.unwrap_or(5);
+    let mut table = Table::new("nanoseconds", COLUMNS.map(|(name, ..)| name).to_vec());
+    let only: Vec<&str> = match &arguments.only {
+        Some(only) => vec!["--only", only],
+        None => Vec::new(),
+    };
+    let mut boots = [boot(&arguments, "rsmc")?, boot(&arguments, "smc")?];
+    for run in 0..runs {
+        for (name, place, ends) in COLUMNS {
+            let mut program = vec!["/rsmc/bin/wall"];
+            program.extend(ends);
+            let Some(ready) = boots.get_mut(place) else {
+                continue;
+            };
+            measure(ready, &arguments, &program, &only, &mut |line| {
+                table.take(name, line);
+            })
+            .with_context(|| format!("column {name}, run {run}"))?;
+        }
+    }
+    for ready in boots {
+        ready.finish()?;
+    }
+    print!("{}", table.render());
+    conclude(
+        &arguments,
+        "wall clock",
+        &table,
+        &COLUMNS.map(|(name, ..)| name),
+        &[],
+    )
+}
