@@ -96,7 +96,7 @@ impl Which {
             Topology::Netns
         };
         let stage = Stage::new(
-            &format!("{}-{topology}-boot", self.kernel),
+            &format!("{}-{topology}-{}-boot", self.kernel, self.module),
             module.as_deref(),
             &programs,
         )?;
