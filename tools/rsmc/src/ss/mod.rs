@@ -113,7 +113,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
     use crate::diag::connection::{tests::bytes, SMC_DIAG_CONNINFO};
-    use crate::diag::tests::Message;
+    use crate::diag::messages::Message;
     use crate::diag::Socket;
     use crate::procs::Process;
     use crate::tcp::Tcp;
