@@ -65,7 +65,7 @@ pub fn text(code: u32) -> String {
     }
 }
 
-/// What can be done about a reason, in one or two sentences; empty if there is nothing to say.
+/// What can be done about a reason, in one or two sentences; empty only for 0, which is none.
 pub fn advice(code: u32) -> &'static str {
     match Reason::from_code(code) {
         Reason::PeerNotSmc => {
@@ -74,34 +74,55 @@ pub fn advice(code: u32) -> &'static str {
         }
         Reason::NoDevice | Reason::NoRdmaDevice => {
             "Check with `rdma link` that an RDMA port is active on the connection's network \
-             interface; if it is on another one, join them with `rsmc pnet add`. SMC-R over \
-             RoCE v2 needs an IPv4 connection."
+             interface; if it is on another one, join them with `rsmc pnet add`. The port needs \
+             an address (RoCE v2 GID) of the connection's kind."
         }
         Reason::NoUserEid | Reason::NoSystemEid => {
             "Give both hosts one common UEID with `rsmc ueid add`."
         }
         Reason::PeerDeclined => {
-            "The peer's own reason is in its `rsmc ss` or `rsmc why`; this side's `rsmc ss` shows \
-             the code it sent."
+            "The cure is on the peer: `rsmc ss` shows the code it sent, its own `rsmc why` \
+             explains it."
         }
         Reason::NoMemory => {
             "Free memory, or use smaller buffers: sysctls net.smc.wmem and net.smc.rmem, or \
-             `rsmc run --sndbuf --rcvbuf`."
+             `rsmc run --sndbuf --rcvbuf`. The RDMA device may be out of queue pairs: see `rdma \
+             resource`."
+        }
+        Reason::NoIsmDevice | Reason::NoIsmV2 | Reason::NoIsmV2Device => {
+            "SMC-D needs an ISM device of the right version in common (on IBM Z). For SMC-R give \
+             both hosts an RDMA port; see `rsmc dev`."
+        }
+        Reason::NoIsmV2Extension => {
+            "The peer offers no SMC-D version 2. For SMC-R give it an RDMA port on the network of \
+             this connection."
         }
         Reason::DmbLimit => "Close connections or use smaller receive buffers (net.smc.rmem).",
         Reason::Ipsec => {
             "SMC data would not be encrypted. Exclude these hosts from IPsec to use SMC."
         }
         Reason::PrefixMismatch | Reason::NoV2Extension | Reason::VersionMismatch => {
-            "SMC version 1 needs both hosts in one IP subnet; across subnets both need version 2 \
-             with a common UEID."
+            "SMC version 1 needs both hosts in one IP subnet; across subnets, and with rsmc \
+             always, both need version 2 with a common UEID."
+        }
+        Reason::Release => {
+            "One side broke the rules for agreeing on a release of version 2. Update the older \
+             of the two SMC implementations."
+        }
+        Reason::RmbeEyecatcher => {
+            "One side runs an old SMC that marks its buffers with eyecatchers, which Linux does \
+             not do. Update it."
         }
         Reason::UnsupportedOption => {
             "Switch TCP fast open off in the program (it is the usual cause)."
         }
+        Reason::VlanLookup | Reason::IsmVlan => {
+            "Look at the VLAN interfaces of both hosts (`ip -d link`): the connection's must \
+             exist where the SMC device is."
+        }
         Reason::NoRoute | Reason::NoIndirect => {
-            "Check routes and GIDs of the RDMA devices: SMC-R version 2 across subnets needs \
-             RoCE v2 GIDs that reach each other."
+            "Check the routes to the RDMA devices' addresses: SMC-R version 2 across subnets \
+             needs RoCE v2 GIDs that reach each other, both directly or both through a gateway."
         }
         Reason::ConfirmLinkTimeout | Reason::AddLinkTimeout => {
             "TCP works but RDMA between the hosts does not: check that UDP port 4791 passes, and \
@@ -111,25 +132,35 @@ pub fn advice(code: u32) -> &'static str {
             "See the sysctls in net.smc and the PNET table (`rsmc pnet`). limit_smc_hs makes a \
              busy listener use TCP."
         }
-        Reason::ModeMismatch => "One side has only SMC-D and the other only SMC-R.",
+        Reason::ModeMismatch => {
+            "One side has only SMC-D, the other only SMC-R, or a version that the other does not \
+             speak. Give both an RDMA port and SMC version 2."
+        }
         Reason::MaxConnections | Reason::MaxLinks => {
             "Compare net.smc.smcr_max_conns_per_lgr and smcr_max_links_per_lgr of both hosts."
         }
         Reason::NoActiveLink | Reason::NoServerLink | Reason::SyncError => {
             "Usually the trace of a link that just failed; later connections build a new one. If \
-             it stays, look at the RDMA devices' state."
+             it stays, look at the RDMA devices' state (`rsmc dev`)."
         }
         Reason::Internal
         | Reason::RtokenError
         | Reason::ReadyLinkError
-        | Reason::RegisterBufferError => "See the kernel log of both hosts.",
-        _ => "",
+        | Reason::RegisterBufferError => {
+            "See the kernel log of both hosts, and the state of the RDMA devices (`rsmc dev`)."
+        }
+        Reason::Other(0) => "",
+        Reason::Other(_) => {
+            "The peer's SMC is newer than this program, or another one: look the code up in its \
+             documentation."
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
     #[test]
     fn words() {
@@ -150,17 +181,29 @@ mod tests {
     }
 
     #[test]
-    fn frequent_reasons_have_advice() {
-        for reason in [
-            Reason::PeerNotSmc,
-            Reason::NoDevice,
-            Reason::NoUserEid,
-            Reason::PeerDeclined,
-        ] {
-            assert!(!advice(reason.code()).is_empty());
+    fn every_reason_has_words_and_advice() {
+        for code in Reason::ALL
+            .iter()
+            .map(|reason| reason.code())
+            .chain([0x1234])
+        {
+            let (text, advice) = (text(code), advice(code));
+            assert!(text.len() > 10 && !text.ends_with('.'), "{code:#x}: {text}");
+            assert!(
+                advice.len() > 20 && advice.ends_with('.'),
+                "{code:#x}: {advice}"
+            );
+            assert!(!advice.contains("  "), "{code:#x}: {advice}");
         }
-        for reason in Reason::ALL {
-            assert!(!advice(reason.code()).contains("  "), "{reason}");
-        }
+        let known: HashSet<_> = Reason::ALL
+            .iter()
+            .map(|reason| text(reason.code()))
+            .collect();
+        assert_eq!(
+            known.len(),
+            Reason::ALL.len(),
+            "two reasons with the same words"
+        );
+        assert_eq!(advice(0), "");
     }
 }

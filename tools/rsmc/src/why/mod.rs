@@ -2,9 +2,11 @@
 //! `rsmc why`: the fallback counters explained, what SMC needs looked at, a test connection.
 
 mod checks;
+mod declined;
 mod option;
 mod path;
 mod trial;
+mod way;
 
 use crate::cli::{SsArgs, Target, WhyArgs};
 use crate::diag;
@@ -13,6 +15,7 @@ use crate::fallback::{self, Counters, Role};
 use crate::reason::{self, Told};
 use crate::{ss, stats};
 use checks::Check;
+use declined::Declined;
 use serde::Serialize;
 use std::io::Write;
 use std::net::IpAddr;
@@ -41,9 +44,11 @@ pub fn run(args: &WhyArgs, out: &mut dyn Write) -> Result<()> {
         _ => Ok(None),
     };
     let checks = checks::all(peer, args.probe);
+    let declined = declined::by_peers(&diag::dump().unwrap_or_default(), peer);
     if args.json {
         let mut answer = answer(&counters, peer);
         answer.checks = checks;
+        answer.declined = declined;
         answer.probe = probed.as_ref().ok().cloned().flatten();
         serde_json::to_writer_pretty(&mut *out, &answer)?;
         writeln!(out)?;
@@ -55,6 +60,7 @@ pub fn run(args: &WhyArgs, out: &mut dyn Write) -> Result<()> {
             Some(peer) => tell_peer(&counters, peer, out)?,
             None => tell(&counters, out)?,
         }
+        declined::tell(&declined, out)?;
         writeln!(out, "\nWhat SMC needs:")?;
         checks::tell(&checks, out)?;
         if let Ok(Some(probed)) = &probed {
@@ -119,6 +125,8 @@ struct Answer {
     strict_refused: Option<u64>,
     reasons: Vec<ReasonCount>,
     peers: Vec<PeerCount>,
+    /// What peers said that declined connections which are still open.
+    declined: Vec<Declined>,
     checks: Vec<Check>,
     /// `null` unless a test connection was asked for.
     probe: Option<Probe>,
@@ -172,6 +180,7 @@ fn answer(counters: &Counters, peer: Option<IpAddr>) -> Answer {
         strict_refused: counters.strict_refused.filter(|_| peer.is_none()),
         reasons,
         peers,
+        declined: Vec::new(),
         checks: Vec::new(),
         probe: None,
     }

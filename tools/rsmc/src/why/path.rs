@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The way to a peer, as the kernel would take it: `RTM_GETROUTE` (`<linux/rtnetlink.h>`).
+//! The way to a peer, as the kernel would take it: `RTM_GETROUTE` and `RTM_GETLINK`
+//! (`<linux/rtnetlink.h>`).
 
 use crate::error::{Error, Result};
 use crate::netlink::socket::Netlink;
 use crate::netlink::wire::{self, Request};
-use std::fs;
 use std::net::IpAddr;
 
+const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 /// `sizeof(struct rtmsg)`; attributes follow.
@@ -15,6 +17,14 @@ const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PREFSRC: u16 = 7;
+const RTA_METRICS: u16 = 8;
+/// Among the metrics: set with the route, or learned from a router on the way.
+const RTAX_MTU: u16 = 2;
+/// `sizeof(struct ifinfomsg)`, and where it has the interface.
+const LINK_HEADER: usize = 16;
+const LINK_INDEX: usize = 4;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
 
 /// How packets to a peer leave this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +35,8 @@ pub struct Path {
     pub interface: String,
     /// Its MTU, where it is known.
     pub mtu: Option<u32>,
+    /// The MTU of the whole way, where the route has one: set by hand, or learned.
+    pub path_mtu: Option<u32>,
     /// Own address.
     pub source: Option<IpAddr>,
     /// The router, if the peer is not in a subnet of this host.
@@ -49,8 +61,12 @@ pub fn to(peer: IpAddr) -> Result<Path> {
     let reply = replies.iter().find(|reply| reply.kind == RTM_NEWROUTE);
     let reply = reply.ok_or(Error::Malformed("no route and no error"))?;
     let mut path = parse(&reply.payload).ok_or(Error::Malformed("a route without interface"))?;
-    if let Some((name, mtu)) = interface(path.ifindex) {
-        (path.interface, path.mtu) = (name, mtu);
+    let mut header = [0u8; LINK_HEADER];
+    header[LINK_INDEX..LINK_INDEX + 4].copy_from_slice(&path.ifindex.to_ne_bytes());
+    let request = Request::new(RTM_GETLINK, wire::NLM_F_ACK, &header);
+    let replies = netlink.ask("asking for the interface", &request)?;
+    if let Some(reply) = replies.iter().find(|reply| reply.kind == RTM_NEWLINK) {
+        (path.interface, path.mtu) = interface(&reply.payload);
     }
     Ok(path)
 }
@@ -60,6 +76,7 @@ fn parse(payload: &[u8]) -> Option<Path> {
         ifindex: 0,
         interface: String::new(),
         mtu: None,
+        path_mtu: None,
         source: None,
         gateway: None,
     };
@@ -69,6 +86,11 @@ fn parse(payload: &[u8]) -> Option<Path> {
             RTA_OIF => path.ifindex = wire::u32_at(attribute.payload, 0)?,
             RTA_GATEWAY => path.gateway = address(attribute.payload),
             RTA_PREFSRC => path.source = address(attribute.payload),
+            RTA_METRICS => {
+                let mut metrics = wire::attributes(attribute.payload).flatten();
+                let mtu = metrics.find(|metric| metric.kind == RTAX_MTU);
+                path.path_mtu = mtu.and_then(|metric| wire::u32_at(metric.payload, 0));
+            }
             _ => {}
         }
     }
@@ -82,20 +104,21 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     <[u8; 16]>::try_from(bytes).ok().map(Into::into)
 }
 
-/// Name and MTU of an interface of this namespace.
-pub fn interface(index: u32) -> Option<(String, Option<u32>)> {
-    let entries = fs::read_dir("/sys/class/net").ok()?;
-    for entry in entries.flatten() {
-        let number = |file: &str| -> Option<u32> {
-            let text = fs::read_to_string(entry.path().join(file)).ok()?;
-            text.trim().parse().ok()
-        };
-        if number("ifindex") == Some(index) {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            return Some((name, number("mtu")));
+/// Name and MTU of an interface.
+fn interface(payload: &[u8]) -> (String, Option<u32>) {
+    let (mut name, mut mtu) = (String::new(), None);
+    let attributes = payload.get(LINK_HEADER..).unwrap_or_default();
+    for attribute in wire::attributes(attributes).flatten() {
+        match attribute.kind {
+            IFLA_IFNAME => {
+                let text = String::from_utf8_lossy(attribute.payload);
+                name = text.trim_end_matches('\0').to_string();
+            }
+            IFLA_MTU => mtu = wire::u32_at(attribute.payload, 0),
+            _ => {}
         }
     }
-    None
+    (name, mtu)
 }
 
 /// Bytes of data in an RDMA packet over Ethernet of this MTU: the largest of the sizes RDMA has
@@ -115,10 +138,7 @@ mod tests {
         let path = to("127.0.0.1".parse().unwrap()).unwrap();
         assert_eq!(path.gateway, None);
         assert_eq!(path.source, "127.0.0.1".parse().ok());
-        assert!(
-            path.interface == "lo" || path.interface.is_empty(),
-            "{path:?}"
-        );
+        assert!(path.interface == "lo" && path.mtu.is_some(), "{path:?}");
     }
 
     #[test]
@@ -127,7 +147,13 @@ mod tests {
         payload.extend(wire::attribute(RTA_OIF, &5u32.to_ne_bytes()));
         payload.extend(wire::attribute(RTA_GATEWAY, &[10, 0, 0, 1]));
         payload.extend(wire::attribute(RTA_PREFSRC, &[0; 16]));
+        let metrics = [
+            wire::attribute(1, &1u32.to_ne_bytes()),
+            wire::attribute(RTAX_MTU, &1400u32.to_ne_bytes()),
+        ];
+        payload.extend(wire::attribute(RTA_METRICS, &metrics.concat()));
         let path = parse(&payload).unwrap();
+        assert_eq!(path.path_mtu, Some(1400));
         assert_eq!((path.ifindex, path.gateway), (5, "10.0.0.1".parse().ok()));
         assert_eq!(path.source, "::".parse().ok());
         assert_eq!(parse(&payload[..HEADER]), None);
