@@ -5,7 +5,7 @@
 # (what only rsmc has is skipped then).
 . "$RSMC_SELFTESTS/lib.sh"
 
-ktap_plan 73
+ktap_plan 75
 in_tree=
 grep -q '^smc ' /proc/modules && in_tree=1
 cd "$TMPDIR" || exit 1
@@ -155,11 +155,13 @@ fi
 is top "$(ns a rsmc top --interval 0.2 | sed -n '1s/;.*//p')" "0 SMC-R, 0 SMC-D, 3 TCP connections"
 is top_reasons "$(ns a rsmc top --interval 0.2 | grep -c 'PEERNOSMC as client (0/s)')" 1
 cat > screen.py <<'E'
-import os, select, subprocess, sys, termios
+import os, select, signal, subprocess, sys, termios
 outer, inner = os.openpty()
 before = termios.tcgetattr(inner)
-top = subprocess.Popen("ip netns exec a rsmc top --interval 60".split(), stdin=inner, stdout=inner,
-    env=os.environ | {"TERM": "linux"})
+def start():
+    return subprocess.Popen("ip netns exec a rsmc top --interval 60".split(), stdin=inner, stdout=inner,
+        env=os.environ | {"TERM": "linux"})
+top = start()
 shown = b""
 def until(text):
     global shown
@@ -173,6 +175,15 @@ os.write(outer, b"q")
 until(b"\x1b[?1049l")
 assert top.wait() == 0
 assert termios.tcgetattr(inner) == before
+# A signal that ends it leaves nothing behind, either.
+for number in signal.SIGTERM, signal.SIGHUP, signal.SIGINT:
+    shown = b""
+    top = start()
+    until(b"\x1b[33mTCP\x1b[0m")
+    top.send_signal(number)
+    until(b"\x1b[?1049l")
+    assert top.wait() == -number, top.returncode
+    assert termios.tcgetattr(inner) == before
 E
 check top_on_a_terminal python3 screen.py "$(slow 20)"
 
@@ -194,6 +205,10 @@ checks() { ns a rsmc why "$@" --json | field '{c["name"]: c["verdict"] for c in 
 is why_checks "$(checks "$RSMC_PEER_ADDR" | tr -d "{}' " | tr , '\n' | grep -v eid | paste -sd' ')" \
 	"module:ok device:bad route:ok mtu:ok gid:bad"
 is why_no_route "$(checks 192.0.2.1 | grep -c "'route': 'bad'")" 1
+# A way that lets less pass than the interface does.
+ns a ip route add 198.51.100.0/24 via "$RSMC_PEER_ADDR" mtu 1000
+is why_route "$(ns a rsmc why 198.51.100.7 | grep -c " va from $RSMC_ADDR through $RSMC_PEER_ADDR")" 1
+is why_path_mtu "$(ns a rsmc why 198.51.100.7 | grep -c 'BAD *mtu *1000 bytes on the way, 1500 on va')" 1
 is why_probe "$(ns a rsmc why "$RSMC_PEER_ADDR" --probe 7001 --json |
 	field 'it["probe"]["mode"], it["probe"]["fallback"]["name"], it["probe"]["peer"]')" "('TCP', 'PEERNOSMC', None)"
 # One SYN tells what is there, in either family: no SMC, SMC.

@@ -58,7 +58,11 @@ pub fn run(args: &TopArgs, out: &mut dyn Write) -> Result<()> {
             true => args.interval,
             false => next.saturating_duration_since(Instant::now()),
         };
-        match screen.key(wait)? {
+        let key = screen.key(wait)?;
+        if screen.is_over() {
+            return Ok(screen.end()?);
+        }
+        match key {
             // Also as the interrupt character, which is a key like others here.
             Some(b'q' | 3 | 4) => return Ok(()),
             Some(b' ') => halted = !halted,

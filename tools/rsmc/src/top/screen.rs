@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The terminal of `rsmc top`: a second screen, keys as they are pressed, and all as it was at the end.
+//! The terminal of `rsmc top`: a second screen, keys as they are pressed, and all as it was at the
+//! end, also when a signal is the end.
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::termios::{self, LocalModes, OptionalActions, SpecialCodeIndex, Termios};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::{flag, low_level};
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Other screen, no cursor, no wrapping of long lines; and back.
@@ -15,6 +21,10 @@ const LEAVE: &[u8] = b"\x1b[?7h\x1b[?25h\x1b[?1049l";
 #[derive(Debug)]
 pub struct Screen {
     before: Termios,
+    /// The signal that has come to end this, or 0.
+    signal: Arc<AtomicUsize>,
+    /// Readable after that.
+    signalled: UnixStream,
 }
 
 impl Screen {
@@ -28,13 +38,23 @@ impl Screen {
         }
         let stdin = io::stdin();
         let before = termios::tcgetattr(stdin.as_fd())?;
+        let signal = Arc::new(AtomicUsize::new(0));
+        let (signalled, wake) = UnixStream::pair()?;
+        for number in [SIGHUP, SIGINT, SIGTERM] {
+            flag::register_usize(number, signal.clone(), number as usize)?;
+            low_level::pipe::register(number, wake.try_clone()?)?;
+        }
         let mut raw = before.clone();
         raw.local_modes
             .remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
         raw.special_codes[SpecialCodeIndex::VMIN] = 0;
         raw.special_codes[SpecialCodeIndex::VTIME] = 0;
         termios::tcsetattr(stdin.as_fd(), OptionalActions::Now, &raw)?;
-        let screen = Self { before };
+        let screen = Self {
+            before,
+            signal,
+            signalled,
+        };
         io::stdout().write_all(ENTER)?;
         io::stdout().flush()?;
         Ok(Some(screen))
@@ -50,14 +70,32 @@ impl Screen {
         }
     }
 
-    /// The next key within this time, if any.
+    /// Ends the program as the signal does that has come, after the terminal is as it was.
+    ///
+    /// # Errors
+    /// That of a signal which does not end programs.
+    pub fn end(self) -> io::Result<()> {
+        let signal = self.signal.load(Ordering::Relaxed);
+        drop(self);
+        low_level::emulate_default_handler(i32::try_from(signal).unwrap_or(SIGTERM))
+    }
+
+    /// Whether a signal has come that ends programs.
+    pub fn is_over(&self) -> bool {
+        self.signal.load(Ordering::Relaxed) != 0
+    }
+
+    /// The next key within this time, if any; `None` also when a signal has come.
     ///
     /// # Errors
     /// The terminal's, also when it is gone.
     pub fn key(&self, wait: Duration) -> io::Result<Option<u8>> {
         let stdin = io::stdin();
         let fd: BorrowedFd<'_> = stdin.as_fd();
-        let mut polled = [PollFd::new(&fd, PollFlags::IN)];
+        let mut polled = [
+            PollFd::new(&fd, PollFlags::IN),
+            PollFd::new(&self.signalled, PollFlags::IN),
+        ];
         let wait = Timespec {
             tv_sec: wait.as_secs() as i64,
             tv_nsec: wait.subsec_nanos().into(),
@@ -67,6 +105,9 @@ impl Screen {
             Err(rustix::io::Errno::INTR) | Ok(0) => return Ok(None),
             other => other?,
         };
+        if self.is_over() {
+            return Ok(None);
+        }
         let mut key = [0u8];
         match rustix::io::read(fd, &mut key)? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
