@@ -2,10 +2,12 @@
 //! `rsmc man`: manual pages, made from the definition of the command line.
 
 use crate::cli::{Cli, ManArgs};
+use crate::compat;
 use crate::error::{Error, Result};
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 /// Writes a page for each command.
@@ -17,7 +19,36 @@ pub fn run(args: &ManArgs) -> Result<()> {
     top.build();
     let version = top.get_version().unwrap_or_default().to_string();
     let manual = format!("rsmc {version}");
-    page(&args.directory, &top, "rsmc", &manual)
+    page(&args.directory, &top, "rsmc", &manual)?;
+    for (command, usage) in compat::manual() {
+        alias(&args.directory, command, usage.as_deref(), &manual)?;
+    }
+    Ok(())
+}
+
+/// Writes the page of a name of smc-tools; `usage` is printed as it is.
+fn alias(directory: &Path, command: Command, usage: Option<&str>, manual: &str) -> Result<()> {
+    let name = command.get_name().to_string();
+    let command = command.disable_help_subcommand(true);
+    let man = Man::new(command).source(manual).manual("SMC sockets");
+    let mut text = Vec::new();
+    man.render(&mut text)?;
+    if let Some(usage) = usage {
+        writeln!(text, ".SH USAGE\n.nf")?;
+        for line in usage.lines() {
+            // A full stop or apostrophe at the beginning would be a request of the formatter.
+            let line = line.replace('\\', "\\e").replace('-', "\\-");
+            writeln!(text, "\\&{line}")?;
+        }
+        writeln!(text, ".fi")?;
+    }
+    write!(
+        text,
+        ".SH NOTES\n\\fBrsmc\\fR, started under this name, does what the program of smc\\-tools does. \
+         It has more of it under its own: see \\fBrsmc\\fR(1).\n"
+    )?;
+    let path = directory.join(format!("{name}.1"));
+    fs::write(&path, text).map_err(|error| Error::at(&path, error))
 }
 
 /// Writes the page of a command and those of the commands below it.
@@ -64,6 +95,19 @@ mod tests {
             "{ss}"
         );
         assert!(page("rsmc-pnet-add.1").contains("interface"));
+        let aliases = ["smcss", "smcr", "smcd", "smc_pnet", "smc_run", "smc_chk"];
+        for alias in aliases {
+            let text = page(&format!("{alias}.1"));
+            let name = alias.replace('-', "\\-");
+            assert!(
+                text.contains(&format!(".TH {name} 1")) && text.contains("rsmc"),
+                "{text}"
+            );
+            // The options are there, however they are read.
+            assert!(text.contains("\\-v"), "{text}");
+        }
+        assert!(page("smcr.1").contains("link\\-show"));
+        assert!(!page("smcd.1").contains("link\\-show"));
         for entry in fs::read_dir(&directory).unwrap() {
             let text = fs::read_to_string(entry.unwrap().path()).unwrap();
             assert!(text.contains(".SH SYNOPSIS") && text.contains(".SH NAME"));

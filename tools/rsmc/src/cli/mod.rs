@@ -79,7 +79,8 @@ pub struct CompletionArgs {
 
 /// Write the manual pages into a directory
 ///
-/// A page for each command: rsmc.1, rsmc-ss.1 and so on.
+/// A page for each command (rsmc.1, rsmc-ss.1 and so on) and for each name of smc-tools (smcss.1,
+/// smcr.1, smcd.1, smc_pnet.1, smc_run.1, smc_chk.1).
 ///
 /// Example: rsmc man /usr/local/share/man/man1
 #[derive(Args, Debug)]

@@ -5,7 +5,7 @@ use super::{finish, parse};
 use crate::diag::{Mode, Socket};
 use crate::error::{Error, Result};
 use crate::{dev, pnet, probe, reason};
-use clap::Parser;
+use clap::{Command, CommandFactory, Parser};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{self, sockopt, SocketFlags};
@@ -46,6 +46,11 @@ struct Options {
     /// Show the version
     #[arg(short, long, action = clap::ArgAction::Version)]
     version: Option<bool>,
+}
+
+/// The options, for the manual.
+pub fn command() -> Command {
+    Options::command()
 }
 
 /// `smc_chk`. Succeeds if the test used SMC.

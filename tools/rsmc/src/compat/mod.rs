@@ -17,7 +17,7 @@ mod stats;
 
 use crate::error::Error;
 use clap::error::ErrorKind;
-use clap::Parser;
+use clap::{Command, Parser};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::path::Path;
@@ -36,6 +36,47 @@ pub fn tool(program: &OsStr) -> Option<Tool> {
         "smc_chk" => Some(chk::main),
         _ => None,
     }
+}
+
+/// The tools, as manual pages need them: their options, and what they are. Those of `smcr` and
+/// `smcd` are read by hand; their page has what `--help` prints.
+pub fn manual() -> Vec<(Command, Option<String>)> {
+    let about = |command: Command, about: &'static str| (command.about(about), None);
+    let by_hand = |technology, about: &'static str| {
+        let mut help = Vec::new();
+        // A vector takes everything.
+        let _ = smc::usage(technology, &mut help);
+        let command = Command::new(technology.tool())
+            .about(about)
+            .disable_help_flag(true);
+        (command, Some(String::from_utf8_lossy(&help).into_owned()))
+    };
+    vec![
+        about(
+            smcss::command(),
+            "List SMC sockets, in the columns of smc-tools",
+        ),
+        about(
+            pnet::command(),
+            "Show and change the PNET table, with the options of smc-tools",
+        ),
+        about(
+            run::command(),
+            "Run a program over SMC sockets, with the options of smc-tools",
+        ),
+        about(
+            chk::command(),
+            "Test SMC connections, with the options of smc-tools",
+        ),
+        by_hand(
+            smc::Technology::R,
+            "SMC-R link groups, devices, statistics and UEIDs, as smc-tools show them",
+        ),
+        by_hand(
+            smc::Technology::D,
+            "SMC-D link groups, devices, statistics and EIDs, as smc-tools show them",
+        ),
+    ]
 }
 
 /// Reads a tool's arguments; the exit code if that is all there was to do.

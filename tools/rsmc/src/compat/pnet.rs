@@ -5,7 +5,7 @@ use super::{finish, or_na, parse};
 use crate::cli::{PnetAction, PnetArgs};
 use crate::error::Result;
 use crate::pnet::{self, Entry};
-use clap::Parser;
+use clap::{Command, CommandFactory, Parser};
 use std::ffi::OsString;
 use std::io::Write;
 
@@ -39,6 +39,11 @@ struct Options {
     /// Show the version
     #[arg(short, long, action = clap::ArgAction::Version)]
     version: Option<bool>,
+}
+
+/// The options, for the manual.
+pub fn command() -> Command {
+    Options::command()
 }
 
 /// `smc_pnet`.

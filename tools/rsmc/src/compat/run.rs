@@ -3,7 +3,7 @@
 
 use super::parse;
 use crate::cli::RunArgs;
-use clap::Parser;
+use clap::{Command, CommandFactory, Parser};
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
@@ -27,6 +27,11 @@ struct Options {
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
+}
+
+/// The options, for the manual.
+pub fn command() -> Command {
+    Options::command()
 }
 
 /// `smc_run`. Returns only if the command could not be started.

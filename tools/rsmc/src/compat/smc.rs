@@ -148,7 +148,11 @@ fn command(words: &[String], names: &[&'static str]) -> Result<&'static str> {
     }
 }
 
-fn usage(technology: Technology, out: &mut dyn Write) -> Result<()> {
+/// Prints objects, commands and options.
+///
+/// # Errors
+/// Those of writing.
+pub fn usage(technology: Technology, out: &mut dyn Write) -> Result<()> {
     let tool = technology.tool();
     writeln!(
         out,

@@ -6,7 +6,7 @@ use crate::diag::connection::Cursor;
 use crate::diag::{self, Mode, Socket, State};
 use crate::error::Result;
 use crate::table::Table;
-use clap::Parser;
+use clap::{Command, CommandFactory, Parser};
 use std::ffi::OsString;
 use std::io::Write;
 
@@ -35,6 +35,11 @@ struct Options {
     /// Show the version
     #[arg(short, long, action = clap::ArgAction::Version)]
     version: Option<bool>,
+}
+
+/// The options, for the manual.
+pub fn command() -> Command {
+    Options::command()
 }
 
 /// `smcss`.
