@@ -16,6 +16,7 @@ pub mod fd;
 pub mod guest;
 pub mod ktap;
 pub mod net;
+pub mod netlink;
 pub mod packet;
 pub mod parts;
 pub mod point;

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A program for SMC's netlink interface that knows the kernel's headers alone: every command of
+//! `SMC_GEN_NETLINK` and `SMC_PNETID`, by `linux/smc.h`, and what `sock_diag` tells, by
+//! `linux/smc_diag.h`. Both modules must pass, so that their answers have the same shapes.
+//!
+//! `netlink`: in both guests of a pair, with a connection over SMC-R between them that is up while
+//! each asks its own module. `netlink --dump`: dumps while sockets come and go.
+
+mod commands;
+mod dump;
+mod shape;
+mod sockets;
+
+use st::args::Args;
+use st::errno::R;
+use st::family::{Ip, AF_SMC};
+use st::fd::Fd;
+use st::guest::{self, Role};
+use st::ktap::Ktap;
+use st::{net, sys};
+
+/// Port of the connection.
+const PORT: u16 = 7100;
+/// Port of a plain TCP server, for a fallback.
+const PLAIN: u16 = 7101;
+
+/// What a guest holds while it asks.
+pub struct Held {
+    /// A listener, at the server.
+    pub listener: Option<Fd>,
+    /// The connection over SMC-R.
+    pub smc: Fd,
+    /// One that fell back.
+    pub tcp: Fd,
+}
+
+fn barrier(name: &str) -> Result<(), String> {
+    net::sh(&format!("rsmc-barrier {name}"))
+}
+
+fn connect(role: Role) -> R<Held> {
+    let smc = || sys::socket(AF_SMC, libc::SOCK_STREAM, 0);
+    let listen = |fd: Fd, port| -> R<Fd> {
+        // The test before may have used it.
+        sys::setopt(fd.raw(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+        sys::bind(fd.raw(), &guest::sockaddr(false, Ip::V4, port))?;
+        sys::listen(fd.raw(), 8)?;
+        Ok(fd)
+    };
+    let other = |port| guest::sockaddr(true, Ip::V4, port);
+    let in_time = |ready: Result<(), String>| ready.expect("the other guest");
+    if role == Role::Server {
+        let plain = listen(sys::socket(libc::AF_INET, libc::SOCK_STREAM, 0)?, PLAIN)?;
+        let listener = listen(smc()?, PORT)?;
+        in_time(barrier("listening"));
+        let connection = sys::accept(listener.raw())?;
+        // A socket of plain TCP, and one of ours that falls back to it.
+        sys::accept(plain.raw())?;
+        let tcp = smc()?;
+        sys::connect(tcp.raw(), &guest::sockaddr(false, Ip::V4, PLAIN))?;
+        return Ok(Held {
+            listener: Some(listener),
+            smc: connection,
+            tcp,
+        });
+    }
+    in_time(barrier("listening"));
+    let connection = smc()?;
+    sys::connect(connection.raw(), &other(PORT))?;
+    let tcp = smc()?;
+    sys::connect(tcp.raw(), &other(PLAIN))?;
+    Ok(Held {
+        listener: None,
+        smc: connection,
+        tcp,
+    })
+}
+
+fn main() {
+    let args = Args::get();
+    if args.opt("dump").is_some() {
+        let mut k = Ktap::plan(1);
+        k.outcome("sockets_come_and_go", dump::run());
+        std::process::exit(k.finish());
+    }
+    let mut k = Ktap::open();
+    // The C module has no EID by itself.
+    let _ = commands::add_eid("RSMC-DEFAULT");
+    let held = connect(guest::role(&args)).expect("connections");
+    for (name, point) in commands::LIST {
+        k.outcome(name, point());
+    }
+    k.outcome("sock_diag", sockets::listed(&held));
+    let ended = barrier("asked");
+    k.outcome("both_asked", ended);
+    std::process::exit(k.finish());
+}

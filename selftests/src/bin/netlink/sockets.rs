@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What `sock_diag` tells, by `linux/smc_diag.h`.
+
+use crate::commands::number;
+use crate::Held;
+use st::errno::R;
+use st::fd::Fd;
+use st::netlink::{attributes, word, Attribute, Netlink};
+use std::collections::HashMap;
+
+/// `sizeof(struct smc_diag_msg)`.
+const MESSAGE: usize = 64;
+const CONNECTION: u16 = 1;
+const GROUP: u16 = 2;
+const SHUTDOWN: u16 = 3;
+const FALLBACK: u16 = 5;
+/// All attributes that are given only if asked for.
+const EXTENSIONS: u8 = 0x1f;
+const ACTIVE: u8 = 1;
+const LISTEN: u8 = 10;
+
+/// A socket as it is listed.
+pub struct Socket {
+    /// The fixed part.
+    pub fixed: Vec<u8>,
+    /// What comes after it.
+    pub attributes: Vec<Attribute>,
+}
+
+/// All sockets of the namespace, in the order of the dump, with their inodes.
+pub fn all(extensions: u8) -> R<Vec<(u64, Socket)>> {
+    const BY_FAMILY: u16 = 20;
+    let mut request = vec![43, 0, 0, extensions];
+    request.resize(52, 0);
+    let netlink = Netlink::open(libc::NETLINK_SOCK_DIAG)?;
+    let messages = netlink.ask(BY_FAMILY, true, &request)?;
+    let socket = |m: Vec<u8>| {
+        let inode = u64::from(word(&m, 56)?) | (u64::from(word(&m, 60)?) << 32);
+        let attributes = attributes(&m[MESSAGE..])?;
+        let fixed = m[..MESSAGE].to_vec();
+        Ok((inode, Socket { fixed, attributes }))
+    };
+    messages.into_iter().map(socket).collect()
+}
+
+/// The inode of a socket.
+pub fn inode(fd: &Fd) -> u64 {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.raw())).unwrap_or_default();
+    let text = link.to_string_lossy();
+    let digits: String = text.chars().filter(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or(0)
+}
+
+/// Family, state, mode, and the length of each attribute of a socket.
+fn like(socket: &Socket, state: u8, mode: u8, lengths: &[(u16, usize)]) -> Result<(), String> {
+    let head = &socket.fixed[..3];
+    let mut found: Vec<_> = socket.attributes.iter().map(|a| (a.0, a.1.len())).collect();
+    found.sort_unstable();
+    match head == [43, state, mode] && found == lengths {
+        true => Ok(()),
+        false => Err(format!(
+            "{head:?} {found:?}, not {state} {mode} {lengths:?}"
+        )),
+    }
+}
+
+/// The sockets that are held, with and without what must be asked for.
+pub fn listed(held: &Held) -> Result<(), String> {
+    for extensions in [EXTENSIONS, 0] {
+        let sockets = all(extensions).map_err(|e| e.to_string())?;
+        let sockets: HashMap<u64, Socket> = sockets.into_iter().collect();
+        let of = |fd: &Fd| sockets.get(&inode(fd)).ok_or("a socket is missing");
+        let plain = [(SHUTDOWN, 1), (FALLBACK, 8)];
+        let more = [(CONNECTION, 76), (GROUP, 147), (SHUTDOWN, 1), (FALLBACK, 8)];
+        let asked: &[_] = if extensions == 0 { &plain } else { &more };
+        let smc = of(&held.smc)?;
+        like(smc, ACTIVE, 0, asked).map_err(|e| format!("SMC-R: {e}"))?;
+        let tcp = of(&held.tcp)?;
+        like(tcp, ACTIVE, 1, &plain).map_err(|e| format!("fallback: {e}"))?;
+        let reason = tcp.attributes.iter().find(|a| a.0 == FALLBACK);
+        let reason = reason.map_or(0, |a| number(&a.1));
+        if reason != 0x0301_0000 {
+            return Err(format!("reason {reason:#x}"));
+        }
+        if let Some(listener) = &held.listener {
+            like(of(listener)?, LISTEN, 0, &plain).map_err(|e| format!("listener: {e}"))?;
+        }
+        // Addresses of sockets of AF_SMC: the connection's port at one end.
+        let ports = [&smc.fixed[4..6], &smc.fixed[6..8]];
+        if !ports.contains(&&crate::PORT.to_be_bytes()[..]) {
+            return Err(format!("ports {ports:02x?}"));
+        }
+    }
+    Ok(())
+}
