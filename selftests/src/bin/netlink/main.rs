@@ -32,6 +32,8 @@ pub struct Held {
     pub smc: Fd,
     /// One that fell back.
     pub tcp: Fd,
+    /// The plain TCP server and its connections, without which that would end.
+    _plain: Vec<Fd>,
 }
 
 fn barrier(name: &str) -> Result<(), String> {
@@ -55,13 +57,14 @@ fn connect(role: Role) -> R<Held> {
         in_time(barrier("listening"));
         let connection = sys::accept(listener.raw())?;
         // A socket of plain TCP, and one of ours that falls back to it.
-        sys::accept(plain.raw())?;
+        let theirs = sys::accept(plain.raw())?;
         let tcp = smc()?;
         sys::connect(tcp.raw(), &guest::sockaddr(false, Ip::V4, PLAIN))?;
         return Ok(Held {
             listener: Some(listener),
             smc: connection,
             tcp,
+            _plain: vec![plain, theirs],
         });
     }
     in_time(barrier("listening"));
@@ -73,6 +76,7 @@ fn connect(role: Role) -> R<Held> {
         listener: None,
         smc: connection,
         tcp,
+        _plain: vec![],
     })
 }
 
