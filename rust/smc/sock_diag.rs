@@ -5,7 +5,8 @@
 //! One message for each socket of the asker's namespace that has been used, as
 //! `include/uapi/linux/smc_diag.h` lays it out, with the attributes `SMC_DIAG_SHUTDOWN` and
 //! `SMC_DIAG_FALLBACK`, and of SMC-R connections with `SMC_DIAG_CONNINFO` and `SMC_DIAG_LGRINFO` for
-//! who asks for them. Unlike C's it has the addresses of `IPPROTO_SMC` sockets, too.
+//! who asks for them. Unlike C's it has the addresses of `IPPROTO_SMC` sockets, too, and the age of a
+//! socket, [`AGE`], for who asks for that.
 
 mod connection;
 
@@ -18,7 +19,7 @@ use kapi::{
         netns::Net,
         sockaddr::SockAddr, //
     },
-    sys::roster, //
+    sys::{clock, roster}, //
 };
 use kernel::{prelude::*, sync::atomic::Relaxed};
 
@@ -30,6 +31,9 @@ const GROUP: u16 = 2;
 const SHUTDOWN: u16 = 3;
 /// `SMC_DIAG_FALLBACK`: reason and the peer's diagnosis, 32 bits each.
 const FALLBACK: u16 = 5;
+
+/// Ours alone: how long the program has had the socket, in seconds, 64 bits.
+const AGE: u16 = 8;
 
 /// `SMC_DIAG_MODE_SMCR`, which is also what a socket without a connection has.
 const MODE_NONE: u8 = 0;
@@ -120,8 +124,12 @@ fn write(socket: &Socket, wanted: u8, answer: &mut Answer<'_>) -> Result {
         fallback = [a, b, c, d, e, f, g, h];
     }
     message.put(FALLBACK, &fallback)?;
+    let asked = |attribute: u16| wanted & (1 << (attribute - 1)) != 0;
+    if asked(AGE) {
+        let age = clock::seconds().saturating_sub(socket.born);
+        message.put(AGE, &age.to_ne_bytes())?;
+    }
     if let Some(conn) = socket.smc() {
-        let asked = |attribute: u16| wanted & (1 << (attribute - 1)) != 0;
         if asked(CONNECTION) {
             message.put(CONNECTION, &connection::cursors(conn).bytes)?;
         }

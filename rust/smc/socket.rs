@@ -22,6 +22,7 @@ use kapi::{
         socket as file, //
     },
     sys::{
+        clock,
         hook::{Notify, TimerHook, WaitHook},
         queue,
         roster::Link,
@@ -72,6 +73,8 @@ pub(crate) struct Socket {
     pub(crate) sock: ARef<Sock>,
     /// The namespace's counters and hooks; `None` only while the module is being unloaded.
     pub(crate) namespace: Option<Arc<Namespace>>,
+    /// When the program got the socket, in seconds since boot.
+    pub(crate) born: u64,
     #[pin]
     pub(crate) phase: Mutex<Phase>,
     /// Tells [`Socket`] of wake-ups while a connect() goes on in the background, and a listener of
@@ -158,6 +161,7 @@ impl Socket {
             pin_init!(Self {
                 sock,
                 namespace,
+                born: clock::seconds(),
                 phase <- new_mutex!(phase, "rsmc::Socket::phase"),
                 watch <- new_mutex!(None, "rsmc::Socket::watch"),
                 conn,

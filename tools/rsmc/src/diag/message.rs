@@ -14,6 +14,8 @@ const MESSAGE_SIZE: usize = 64;
 const SMC_DIAG_SHUTDOWN: u16 = 3;
 /// Attribute `SMC_DIAG_FALLBACK`: reason and the peer's diagnosis, `u32` each.
 const SMC_DIAG_FALLBACK: u16 = 5;
+/// Attribute of rsmc alone: seconds since the program got the socket, `u64`.
+const RSMC_DIAG_AGE: u16 = 8;
 
 /// Reads one `struct smc_diag_msg` with its attributes. Attributes that are unknown or of a length
 /// that makes no sense are passed over; `None` if even the fixed part is not there.
@@ -27,6 +29,7 @@ pub fn parse(payload: &[u8]) -> Option<Socket> {
     let mut connection = None;
     let mut link = None;
     let mut dmb = None;
+    let mut age = None;
     for attribute in wire::attributes(payload.get(MESSAGE_SIZE..)?) {
         let Ok(attribute) = attribute else { break };
         match attribute.kind {
@@ -40,6 +43,7 @@ pub fn parse(payload: &[u8]) -> Option<Socket> {
                     .zip(peer)
                     .map(|(reason, peer)| Fallback { reason, peer });
             }
+            RSMC_DIAG_AGE => age = wire::u64_at(attribute.payload, 0),
             connection::SMC_DIAG_CONNINFO => connection = Connection::parse(attribute.payload),
             connection::SMC_DIAG_LGRINFO => link = LinkInfo::parse(attribute.payload),
             connection::SMC_DIAG_DMBINFO => dmb = DmbInfo::parse(attribute.payload),
@@ -66,6 +70,7 @@ pub fn parse(payload: &[u8]) -> Option<Socket> {
         cookie: u64::from(wire::u32_at(fixed, 44)?) | (u64::from(wire::u32_at(fixed, 48)?) << 32),
         uid: wire::u32_at(fixed, 52)?,
         inode: wire::u64_at(fixed, 56)?,
+        age,
         fallback: fallback.filter(|_| mode == Mode::Tcp),
         connection: connection.filter(|_| mode != Mode::Tcp && !is_open),
         link,

@@ -23,8 +23,8 @@ const AF_SMC: u8 = 43;
 /// `sizeof(struct smc_diag_req)`.
 const REQUEST_SIZE: usize = 52;
 /// The attributes that are only given when asked for, as bits of the request: `SMC_DIAG_CONNINFO`,
-/// `SMC_DIAG_LGRINFO`, `SMC_DIAG_DMBINFO`.
-const EXTENSIONS: u8 = 0b1011;
+/// `SMC_DIAG_LGRINFO`, `SMC_DIAG_DMBINFO`, and the age, which only rsmc knows.
+const EXTENSIONS: u8 = 0b1000_1011;
 /// Where the request has them.
 const EXTENSIONS_AT: usize = 3;
 

@@ -132,6 +132,8 @@ pub struct Socket {
     pub uid: u32,
     /// Inode, 0 for a connection that was not accepted yet.
     pub inode: u64,
+    /// Seconds since the program got it, if the kernel tells.
+    pub age: Option<u64>,
     /// Reasons, if the mode is TCP and the kernel gave them.
     pub fallback: Option<Fallback>,
     /// Buffers and cursors, of an SMC connection.

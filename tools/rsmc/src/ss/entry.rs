@@ -24,6 +24,9 @@ pub struct Entry {
     uid: u32,
     user: Option<String>,
     inode: u64,
+    /// Seconds since the program got the socket; `null` where the kernel does not tell (the in-tree
+    /// module).
+    pub age: Option<u64>,
     /// The kernel's number, never reused.
     pub cookie: u64,
     /// Interface number the socket is bound to, `null` for none.
@@ -154,6 +157,7 @@ impl Entry {
             uid: socket.uid,
             user: users.get(&socket.uid).cloned(),
             inode: socket.inode,
+            age: socket.age,
             cookie: socket.cookie,
             interface: (socket.interface != 0).then_some(socket.interface),
             shutdown: Shutdown {
@@ -251,6 +255,9 @@ impl Entry {
             "queued: {} to read, {} to send",
             bytes.receive_queue, bytes.send_queue
         )];
+        if let Some(age) = self.age {
+            parts.insert(0, format!("age: {age} s"));
+        }
         if let Some(buffers) = self.buffers {
             parts.push(format!(
                 "buffers: send {}, receive {}, peer {}",

@@ -217,6 +217,7 @@ pub(crate) mod tests {
         let value: serde_json::Value = serde_json::from_str(&shown("rsmc ss --json")).unwrap();
         let keys: Vec<&String> = value[1].as_object().unwrap().keys().collect();
         let expected = [
+            "age",
             "buffers",
             "bytes",
             "cookie",
