@@ -26,13 +26,33 @@ for k, v in walk(json.load(sys.stdin)):
 	fi
 }
 
-has_option() { # the last SYN and SYN-ACK that tcpdump saw carry the option
-	tcpdump -r "$TMPDIR/syn.pcap" -nn -x 'tcp[tcpflags] & tcp-syn != 0' 2>/dev/null |
-		tr -d ' \n\t' | grep -c 0101fe06e2d4 >/dev/null
+told() { # whether the in-tree module has counted this reason in this role, and no other
+	rsmc stats --json | python3 -c '
+import json, sys
+reasons = json.load(sys.stdin)["fallback"]["reasons"]
+sys.exit([(r["role"], r["code"]) for r in reasons] != [tuple(sys.argv[1:3])])' "$1" "$2"
 }
 
-ktap_plan 3
-if [ "$RSMC_ROLE" = client ] && command -v tcpdump >/dev/null; then
+options() { # how many of the packets that this filter takes there are, and carry the option
+	tcpdump -r "$TMPDIR/syn.pcap" -nn -x "tcp[tcpflags] & (tcp-syn|tcp-ack) == $1" 2>/dev/null |
+		sed 's/^[[:space:]]*0x[0-9a-f]*://; t; s/.*/:/' | tr -d ' \n\t' | tr : '\n' |
+		awk '/./ { n++ } /fe06e2d4c3d9/ { with++ } END { print n + 0, with + 0 }'
+}
+
+has_option() { # every SYN and every SYN-ACK does, and there are some
+	for flags in tcp-syn '(tcp-syn|tcp-ack)'; do
+		seen=$(options "$flags")
+		echo "# $flags: $seen with the option"
+		[ "${seen% *}" -gt 0 ] && [ "${seen% *}" = "${seen#* }" ] || return 1
+	done
+}
+
+if [ "$RSMC_ROLE" = client ]; then
+	ktap_plan 4
+else
+	ktap_plan 3
+fi
+if [ "$RSMC_ROLE" = client ]; then
 	tcpdump -i "$RSMC_DEV" -w "$TMPDIR/syn.pcap" -U 'tcp port 7000' 2>/dev/null &
 	dump=$!
 	sleep 1
@@ -45,21 +65,22 @@ check "transfer_v6.$mine" transfer --family smc --ip v6 --mb 4 --port 7100 rando
 if [ -n "$dump" ]; then
 	kill $dump
 	wait $dump 2>/dev/null
+	check "option.$mine" has_option
+	printf '%s\n' "$ktap_output"
 fi
 after=$(fallbacks)
 echo "# after: $(echo "$after" | tr '\n' ';')"
+# A client that has no device declines by itself, its server hears of it.
+case $RSMC_ROLE in
+client) code=0x03030000 ;;
+server) code=0x05000000 ;;
+esac
 if [ $mine = rsmc ]; then
 	grep -E '^(reason|peer)' /proc/net/smc_fallback | sed 's/^/# /'
-	case $RSMC_ROLE in
-	client) want='^reason client 0x03030000' ;;
-	# The C client that has no device declines by itself: its word is our diagnosis.
-	server) want='^reason server 0x(05000000|03030000)' ;;
-	esac
-	check reason.rsmc grep -qE "$want" /proc/net/smc_fallback
+	check reason.rsmc grep -q "^reason $RSMC_ROLE $code" /proc/net/smc_fallback
 else
 	rsmc stats | sed 's/^/# /'
-	# "0303" is no device, "0500" the peer's decline, in the C module's list of reasons.
-	check reason.smc sh -c 'rsmc stats --json | grep -qiE "0x0?(3030000|5000000)|50528256|83886080"'
+	check reason.smc told "$RSMC_ROLE" "$code"
 fi
 barrier end
 ktap_exit

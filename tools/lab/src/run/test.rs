@@ -57,7 +57,26 @@ pub struct Arguments {
 }
 
 impl Arguments {
+    /// The tests that would run but for the time that they take.
+    fn postponed(&self, plan: &[Test]) -> Vec<String> {
+        let mut names = Vec::new();
+        for test in plan.iter().filter(|test| test.long && !self.long) {
+            for kind in test
+                .kernels
+                .iter()
+                .filter(|kind| self.selects(**kind, test))
+            {
+                names.push(format!("{}.{}/{}", kind.name(), test.topology, test.name));
+            }
+        }
+        names
+    }
+
     fn wants(&self, kind: Kind, test: &Test) -> bool {
+        self.selects(kind, test) && (self.long || !test.long)
+    }
+
+    fn selects(&self, kind: Kind, test: &Test) -> bool {
         let kernel = self.kernel.is_empty() || self.kernel.contains(&kind);
         let name = self.only.is_empty() || self.only.iter().any(|text| test.name.contains(text));
         let topology = self
@@ -66,7 +85,7 @@ impl Arguments {
             .is_none_or(|name| test.topology.to_string() == *name);
         let listed =
             test.kernels.contains(&kind) || (self.thorough && test.kernels.contains(&Kind::Uml));
-        kernel && name && topology && listed && (self.long || !test.long)
+        kernel && name && topology && listed
     }
 }
 
@@ -93,7 +112,9 @@ fn flavours(arguments: &Arguments, groups: &[Group]) -> Vec<String> {
 
 /// Runs everything that was asked for.
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
-    let groups = group::make(&plan::read()?, &Times::read(), |kind, test| {
+    let plan = plan::read()?;
+    let postponed = arguments.postponed(&plan);
+    let groups = group::make(&plan, &Times::read(), |kind, test| {
         arguments.wants(kind, test)
     });
     let crates: &[&str] = if arguments.no_host { &[] } else { host::CRATES };
@@ -111,9 +132,13 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let in_guests: usize = groups.iter().map(|group| group.tests.len() + 1).sum();
-    let planned = crates.len() + flavours.len() + 1 + in_guests;
+    let planned = crates.len() + flavours.len() + 1 + in_guests + postponed.len();
     let mut report = Report::new(std::io::stdout(), planned);
 
+    for name in postponed {
+        report.begin(&name);
+        report.end(&Point::skip(name, "takes minutes: --long"));
+    }
     for directory in crates {
         let name = format!("host/{directory}");
         report.begin(&name);
