@@ -391,6 +391,11 @@ impl SmcConn {
         self.read_shut.load(Relaxed) != 0
     }
 
+    /// Whether the program has left: the receive buffer may be another connection's by now.
+    pub(crate) fn has_left(&self) -> bool {
+        self.left.load(Acquire) != 0
+    }
+
     /// Whether close() or shutdown() still waits for bytes that are not sent.
     pub(crate) fn is_draining(&self) -> bool {
         self.proto.lock().is_draining()
@@ -514,15 +519,21 @@ impl SmcConn {
             let proto = self.proto.lock();
             (proto.rmbe_reusable(), proto.received())
         };
-        if let (Some(ring), Some(_writer)) = (self.send_ring(), self.writers.try_lock()) {
-            // No request is under way, and who writes now finds that the connection is over.
-            self.group.keep_spare(ring.region().clone());
+        if let Some(ring) = self.send_ring() {
+            match self.writers.try_lock() {
+                // No request is under way, and who writes now finds that the connection is over.
+                Some(_writer) => self.group.keep_spare(ring.region()),
+                None => ring.region().revoke(),
+            }
         }
         let timer = self.timer.lock().take();
         drop(timer);
+        // Who still copies out of the buffer keeps it from others; who comes later finds that the
+        // program has left.
+        let reader = self.readers.try_lock();
         let lease = self.lease.lock().take();
         if let Some(mut lease) = lease {
-            if reusable {
+            if reusable && reader.is_some() {
                 // What the peer has written beyond it never was anybody's to read: the next
                 // connection is with the same peer.
                 self.recv

@@ -292,6 +292,14 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Result<Took> {
         discard,
     } = ask;
     let _reader = conn.readers.lock();
+    if conn.has_left() {
+        return Ok(Took {
+            bytes: 0,
+            passed: 0,
+            more: false,
+            stop: true,
+        });
+    }
     let peeked = if peek {
         u32::try_from(before.saturating_add(passed))?
     } else {

@@ -55,8 +55,8 @@ struct Places {
 }
 
 impl RmbSlab {
-    /// A slab of buffers of `size`, of which there are `generation` before it; it never needs more
-    /// than `wanted`.
+    /// A slab of buffers of `size`, of which there are `generation` before it; `wanted` more
+    /// are enough unless some get lost.
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ impl RmbSlab {
         let count = FIRST
             .checked_shl(generation)
             .unwrap_or(u32::MAX)
-            .min(wanted)
+            .min(wanted.max(FIRST))
             .clamp(1, most);
         let capacity = u8::try_from(count)?;
         let bytes = count.checked_mul(size.bytes()).ok_or(EINVAL)?;

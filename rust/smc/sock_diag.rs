@@ -32,7 +32,7 @@ const SHUTDOWN: u16 = 3;
 /// `SMC_DIAG_FALLBACK`: reason and the peer's diagnosis, 32 bits each.
 const FALLBACK: u16 = 5;
 
-/// Ours alone: how long the program has had the socket, in seconds, 64 bits.
+/// Ours alone: how long ago the program first used the socket or accepted it, in seconds, 64 bits.
 const AGE: u16 = 8;
 
 /// `SMC_DIAG_MODE_SMCR`, which is also what a socket without a connection has.

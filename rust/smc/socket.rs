@@ -73,7 +73,7 @@ pub(crate) struct Socket {
     pub(crate) sock: ARef<Sock>,
     /// The namespace's counters and hooks; `None` only while the module is being unloaded.
     pub(crate) namespace: Option<Arc<Namespace>>,
-    /// When the program got the socket, in seconds since boot.
+    /// When the program first used the socket or accepted it, in seconds since boot.
     pub(crate) born: u64,
     #[pin]
     pub(crate) phase: Mutex<Phase>,

@@ -35,17 +35,30 @@ impl LinkGroup {
         spares.remove(at).ok()
     }
 
-    /// Keeps a ring that no request under way names and nobody will write into again.
-    pub(crate) fn keep_spare(&self, ring: Arc<Region>) {
-        let mut state = self.state.lock();
-        // The end of the group sets its mark before it takes this lock to empty the list.
-        let full = state.spares.0.len() >= MOST || self.ended.load(Relaxed) != 0;
-        if !full {
-            let _ = state.spares.0.push_within_capacity(ring);
-            return;
+    /// Keeps a ring that no request under way names and nobody will write into again, in place of one
+    /// of another size if need be.
+    pub(crate) fn keep_spare(&self, ring: &Arc<Region>) {
+        let surplus = {
+            let mut state = self.state.lock();
+            // The end of the group sets its mark before it takes this lock to empty the list.
+            let ended = self.ended.load(Relaxed) != 0;
+            let spares = &mut state.spares.0;
+            let other = spares.iter().position(|spare| spare.len() != ring.len());
+            let out = match other {
+                _ if ended => Some(ring.clone()),
+                _ if spares.len() < MOST => None,
+                Some(at) => spares.remove(at).ok(),
+                None => Some(ring.clone()),
+            };
+            if !ended && spares.len() < MOST {
+                let _ = spares.push_within_capacity(ring.clone());
+            }
+            out
+        };
+        // A socket that the program keeps may hold the ring; the device must not wait for that.
+        if let Some(surplus) = surplus {
+            surplus.revoke();
         }
-        drop(state);
-        // Here the ring's memory is given back, without a lock.
     }
 
     /// The group has ended: takes the rings from the device and gives them back.
