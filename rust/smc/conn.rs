@@ -236,8 +236,8 @@ impl SmcConn {
         };
         self.send.populate(Ring::new(region, 0, size)?);
         let ring = self.send.as_ref().ok_or(ENOMEM)?;
-        if self.group.has_ended() {
-            // It did not see the ring.
+        if !self.group.keeps(self) {
+            // Its end may not have seen the ring.
             ring.region().revoke();
         }
         self.stats.buffer_size(Way::Tx, size);
@@ -522,8 +522,10 @@ impl SmcConn {
         if let Some(ring) = self.send_ring() {
             match self.writers.try_lock() {
                 // No request is under way, and who writes now finds that the connection is over.
-                Some(_writer) => self.group.keep_spare(ring.region()),
-                None => ring.region().revoke(),
+                Some(_writer) if !ring.region().is_revoked() => {
+                    self.group.keep_spare(ring.region());
+                }
+                _ => ring.region().revoke(),
             }
         }
         let timer = self.timer.lock().take();

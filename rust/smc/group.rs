@@ -434,12 +434,18 @@ impl LinkGroup {
         self.broken.load(Relaxed) != 0 || self.ended.load(Relaxed) != 0
     }
 
-    /// Whether the group has ended, for who has added something to a connection that the end takes
-    /// away: either this is true, or the end will find it.
-    pub(crate) fn has_ended(&self) -> bool {
-        // The end sets its mark before it takes this lock to look for connections.
-        let _state = self.state.lock();
-        self.ended.load(Relaxed) != 0
+    /// Whether the connection is one of a group that goes on, for who has added something to it that
+    /// its end, or the group's, takes away: either this is true, and the end will find it, or nobody
+    /// will.
+    pub(crate) fn keeps(&self, conn: &SmcConn) -> bool {
+        // The group's end sets its mark before it takes this lock to look for connections, and a
+        // connection is out of the list before its own end looks at it.
+        let state = self.state.lock();
+        let place = state.conns.get(usize::from(conn.slot()));
+        let there = place
+            .and_then(|place| place.as_deref())
+            .is_some_and(|other| core::ptr::eq(other, conn));
+        there && self.ended.load(Relaxed) == 0
     }
 
     fn rearm(&self) {

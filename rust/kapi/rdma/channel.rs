@@ -203,12 +203,7 @@ impl<H: Handler> Channel<H> {
                 error: EINVAL,
             });
         }
-        match self.post_job(Job::Post(token), writes, Last::Message(message)) {
-            Ok(()) => Ok(()),
-            Err((Job::Post(token), error)) => Err(Unsent { token, error }),
-            // The job comes back as it was given.
-            Err(_) => Ok(()),
-        }
+        self.post_token(token, writes, Last::Message(message))
     }
 
     /// Posts `writes`, of which the last carries `number` to the peer's [`Handler::immediate`].
@@ -224,7 +219,16 @@ impl<H: Handler> Channel<H> {
         writes: &[Write<'_>],
         number: u32,
     ) -> Result<(), Unsent<H::Token>> {
-        match self.post_job(Job::Post(token), writes, Last::Immediate(number)) {
+        self.post_token(token, writes, Last::Immediate(number))
+    }
+
+    fn post_token(
+        self: &Arc<Self>,
+        token: H::Token,
+        writes: &[Write<'_>],
+        last: Last<'_>,
+    ) -> Result<(), Unsent<H::Token>> {
+        match self.post_job(Job::Post(token), writes, last) {
             Ok(()) => Ok(()),
             Err((Job::Post(token), error)) => Err(Unsent { token, error }),
             // The job comes back as it was given.

@@ -68,6 +68,11 @@ impl Region {
         drop(map);
     }
 
+    /// Whether the device's use has ended.
+    pub fn is_revoked(&self) -> bool {
+        self.map.lock().is_none()
+    }
+
     /// The mapping, unless revoked.
     pub(super) fn map(&self) -> Option<Arc<DmaMap>> {
         self.map.lock().clone()

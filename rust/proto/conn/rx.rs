@@ -80,6 +80,12 @@ impl RxSide {
             .wrapping_add(u64::from(self.urgent.absorbed_at(self.cons)))
     }
 
+    /// Up to where the peer may write.
+    fn limit(&self) -> Pos {
+        self.announced.wrapping_add(self.ring.len())
+    }
+
+    /// What the peer knows of our reading.
     pub(super) fn consumption(&self) -> Consumption {
         Consumption {
             ring: self.ring,
@@ -168,8 +174,7 @@ impl Conn {
             return Err(ProtoError::Token);
         }
         let bytes = u64::from(immediate.bytes());
-        let limit = self.rx.announced.wrapping_add(self.rx.ring.len());
-        if self.rx.prod.wrapping_add(bytes) > limit {
+        if self.rx.prod.wrapping_add(bytes) > self.rx.limit() {
             return Err(ProtoError::ProducerCursor);
         }
         // It counts as a message, and stands for one without flags.
@@ -185,8 +190,7 @@ impl Conn {
 
     /// How far the producer cursor moved.
     fn judge_producer(&self, wire: Cursor) -> Result<u64, ProtoError> {
-        let limit = self.rx.announced.wrapping_add(self.rx.ring.len());
-        match judge(wire, self.rx.ring, self.rx.prod, limit) {
+        match judge(wire, self.rx.ring, self.rx.prod, self.rx.limit()) {
             Ok(Step::Ahead { bytes }) => Ok(bytes),
             Ok(Step::Stale) => Ok(0),
             Ok(Step::Beyond) | Err(_) => Err(ProtoError::ProducerCursor),

@@ -332,11 +332,12 @@ impl Conn {
             actions |= Actions::TIMER;
         }
         // What was due is more than bytes: a cursor, or an end.
-        let plain = !self.tx.due
+        let plain = peer.immediate
+            && !self.tx.due
             && flags == ProdFlags::NONE
             && self.life.sent == StateFlags::NONE
             && !self.rx.consumption().worth_saying();
-        let immediate = Immediate::new(peer.token, len).filter(|_| plain && peer.immediate);
+        let immediate = Immediate::new(peer.token, len).filter(|_| plain);
         self.tx.due = false;
         self.tx.ask = false;
         self.tx.last_flags = flags;

@@ -132,6 +132,10 @@ pub enum Todo {
     },
 }
 
+/// The peer uses an extension that was not agreed on: its link must end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NotAgreed;
+
 /// What was agreed in first contact.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
@@ -261,14 +265,16 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
         self.tokens.slot(token)
     }
 
-    /// Slot of the connection that an [`Immediate`] names; `None` also in a group where nobody may
-    /// send one.
-    #[must_use]
-    pub fn slot_of(&self, immediate: Immediate) -> Option<u8> {
+    /// Slot of the connection that an [`Immediate`] names, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAgreed`]: in this group nobody may send one.
+    pub fn slot_of(&self, immediate: Immediate) -> Result<Option<u8>, NotAgreed> {
         if !self.terms.extensions.has(Extensions::IMMEDIATE) {
-            return None;
+            return Err(NotAgreed);
         }
-        self.tokens.slot_by_hint(immediate.hint())
+        Ok(self.tokens.slot_by_hint(immediate.hint()))
     }
 
     /// Number of connections.

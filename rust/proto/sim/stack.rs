@@ -379,7 +379,8 @@ impl Stack {
             return;
         }
         h.group.heard(now);
-        let Some(slot) = h.group.slot_of(imm).map(usize::from) else {
+        let slot = h.group.slot_of(imm).expect("agreed");
+        let Some(slot) = slot.map(usize::from) else {
             return;
         };
         let end = h.ends[slot].as_mut().expect("a live token");

@@ -16,11 +16,10 @@ use kernel::{
     sync::{atomic::Relaxed, Arc}, //
 };
 use smc_proto::{
-    group::{choice::LinkEnd, EndReason, Todo},
+    group::{choice::LinkEnd, EndReason, NotAgreed, Todo},
     llc::{link::LinkEvent, responder::Event as LlcEvent},
     wire::{
         cdc::{self, Cdc},
-        clc::Extensions,
         ids::Mtu,
         immediate::Immediate, //
     }, //
@@ -177,23 +176,17 @@ impl LinkGroup {
         }
     }
 
-    /// Whether it was one that this peer may send.
-    fn on_immediate(&self, immediate: Immediate) -> bool {
+    fn on_immediate(&self, immediate: Immediate) -> core::result::Result<(), NotAgreed> {
         let conn = {
             let mut state = self.state.lock();
-            if !state.proto.terms().extensions.has(Extensions::IMMEDIATE) {
-                return false;
-            }
+            let slot = state.proto.slot_of(immediate)?;
             state.proto.heard(now());
-            state
-                .proto
-                .slot_of(immediate)
-                .and_then(|slot| state.conns.get(usize::from(slot)).cloned().flatten())
+            slot.and_then(|slot| state.conns.get(usize::from(slot)).cloned().flatten())
         };
         if let Some(conn) = conn {
             conn.on_immediate(immediate);
         }
-        true
+        Ok(())
     }
 
     fn on_llc(self: &Arc<Self>, bytes: &[u8]) {
@@ -247,7 +240,7 @@ impl Handler for LinkGroup {
     }
 
     fn immediate(this: &Arc<Self>, channel: &Arc<Channel<Self>>, number: u32) {
-        if !this.on_immediate(Immediate::from_wire(number)) {
+        if this.on_immediate(Immediate::from_wire(number)).is_err() {
             channel.fail();
         }
     }

@@ -22,7 +22,8 @@ pub(super) struct Spares(KVec<Arc<Region>>);
 impl Spares {
     /// None yet.
     pub(super) fn new() -> Result<Self> {
-        Ok(Self(KVec::with_capacity(MOST, GFP_KERNEL)?))
+        // One more while it is decided which one goes.
+        Ok(Self(KVec::with_capacity(MOST + 1, GFP_KERNEL)?))
     }
 }
 
@@ -43,17 +44,13 @@ impl LinkGroup {
             // The end of the group sets its mark before it takes this lock to empty the list.
             let ended = self.ended.load(Relaxed) != 0;
             let spares = &mut state.spares.0;
-            let other = spares.iter().position(|spare| spare.len() != ring.len());
-            let out = match other {
-                _ if ended => Some(ring.clone()),
-                _ if spares.len() < MOST => None,
-                Some(at) => spares.remove(at).ok(),
-                None => Some(ring.clone()),
-            };
-            if !ended && spares.len() < MOST {
-                let _ = spares.push_within_capacity(ring.clone());
+            let _ = spares.push_within_capacity(ring.clone());
+            if ended || spares.len() > MOST {
+                let other = spares.iter().position(|spare| spare.len() != ring.len());
+                spares.remove(other.unwrap_or(0)).ok()
+            } else {
+                None
             }
-            out
         };
         // A socket that the program keeps may hold the ring; the device must not wait for that.
         if let Some(surplus) = surplus {

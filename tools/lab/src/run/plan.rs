@@ -153,6 +153,11 @@ fn rsmc() -> String {
 }
 
 impl Test {
+    /// What it is called in the stream of a run.
+    pub fn full_name(&self, kind: Kind) -> String {
+        format!("{}.{}/{}", kind.name(), self.topology, self.name)
+    }
+
     /// The program's path in the guest, and its arguments.
     pub fn argv(&self) -> Vec<String> {
         let path = match self.program.strip_prefix("bin/") {

@@ -82,7 +82,7 @@ impl<'a> Session<'a> {
         let mut times = Vec::new();
         let prefix = format!("{}.{}", self.kind.name(), self.topology);
         for test in tests {
-            let name = format!("{prefix}/{}", test.name);
+            let name = test.full_name(self.kind);
             report.begin(&name);
             let (start, before) = (Instant::now(), self.cost());
             let (mut point, log) = self.test(&name, test, report);

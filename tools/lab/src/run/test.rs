@@ -66,7 +66,7 @@ impl Arguments {
                 .iter()
                 .filter(|kind| self.selects(**kind, test))
             {
-                names.push(format!("{}.{}/{}", kind.name(), test.topology, test.name));
+                names.push(test.full_name(*kind));
             }
         }
         names
@@ -126,7 +126,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.list {
         for group in &groups {
             for test in &group.tests {
-                println!("{}.{}/{}", group.kind.name(), group.topology, test.name);
+                println!("{}", test.full_name(group.kind));
             }
         }
         return Ok(ExitCode::SUCCESS);
@@ -197,8 +197,12 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
             });
         }
     });
-    Times::save(&times.into_inner().unwrap_or_else(PoisonError::into_inner))?;
     let counts = shared.into_inner().finish();
+    let times = times.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if let Err(error) = Times::save(&times) {
+        // The next run only starts its guests in a worse order.
+        eprintln!("lab: the times of the tests are not kept: {error:#}");
+    }
     Ok(if counts.failed == 0 {
         ExitCode::SUCCESS
     } else {

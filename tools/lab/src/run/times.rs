@@ -36,9 +36,11 @@ impl Times {
 
     /// Seconds a test will take, more or less.
     pub fn of(&self, kind: Kind, test: &Test) -> f64 {
-        let name = format!("{}.{}/{}", kind.name(), test.topology, test.name);
         let guess = || test.limit(kind.slowness()).as_secs_f64() / 8.0;
-        self.0.get(&name).copied().unwrap_or_else(guess)
+        self.0
+            .get(&test.full_name(kind))
+            .copied()
+            .unwrap_or_else(guess)
     }
 
     /// Adds what a run has measured.
