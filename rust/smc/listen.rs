@@ -370,7 +370,9 @@ pub(crate) fn accept(
     };
     let mut timeout = socket.sock().receive_timeout(nonblock);
     loop {
-        if let Some(listener) = &listener {
+        // One that was destroyed hands out nothing, even before the worker has come to it.
+        let listening = this.sock.state() == state::LISTEN;
+        if let Some(listener) = listener.as_ref().filter(|_| listening) {
             listener.hurry_older();
             if let Some((ready, full)) = listener.pop_ready() {
                 if full && this.sock.accept_pending() {

@@ -4,7 +4,7 @@
 # Fuzzes smc_proto with libFuzzer: fuzz/run.sh [SECONDS [TARGET...]]
 #
 # Runs each target (default: all) for SECONDS (default 60; 0 replays the corpus
-# only) and prints one KTAP line for each, with the number of executions.
+# only) and prints a KTAP line for each, and the number of executions.
 # Needs a Rust compiler, stable will do, and a C++ compiler. No cargo-fuzz, no
 # nightly: coverage comes from LLVM's own pass, and there is no sanitizer since
 # the crate has no unsafe code.
@@ -55,7 +55,8 @@ for target; do
 		-print_final_stats=1 "-artifact_prefix=artifacts/$name/" \
 		"work/$name" "corpus/$name" >"$log" 2>&1; then
 		executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
-		echo "ok $n - fuzz $name: $executions executions in $seconds s"
+		echo "# $name: $executions executions in $seconds s"
+		echo "ok $n - fuzz $name"
 		if [ -n "${CORPUS_UPDATE:-}" ]; then
 			"$program" -set_cover_merge=1 -max_len=1024 "corpus/$name" "work/$name" >>"$log" 2>&1
 		fi

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Any sequence of CDC messages against a connection that also sends, reads and closes: no panic,
+//! Any sequence of CDC messages and immediates against a connection that also sends, reads and closes: no panic,
 //! consistent bookkeeping, errors change nothing, FREE at most once.
 //!
-//! First byte: ring sizes. Then an operation byte, for a message followed by its 26 bytes.
+//! First byte: ring sizes. Then an operation byte, for a message followed by its 26 bytes,
+//! for an immediate by its 4.
 
 #![no_main]
 
@@ -13,6 +14,7 @@ use smc_proto::cursor::RingSize;
 use smc_proto::time::{Instant, Span};
 use smc_proto::wire::cdc::{Cdc, CONTENT_LEN};
 use smc_proto::wire::ids::AlertToken;
+use smc_proto::wire::immediate::Immediate;
 
 fuzz_target!(|data: &[u8]| {
     let Some((&sizes, mut rest)) = data.split_first() else {
@@ -32,7 +34,7 @@ fuzz_target!(|data: &[u8]| {
     while let Some((&op, tail)) = rest.split_first() {
         rest = tail;
         let actions = match op % 16 {
-            0..=5 => {
+            0..=4 => {
                 let n = CONTENT_LEN.min(rest.len());
                 let mut bytes = [0; CONTENT_LEN];
                 bytes[..n].copy_from_slice(&rest[..n]);
@@ -51,11 +53,26 @@ fuzz_target!(|data: &[u8]| {
                     conn.fail()
                 })
             }
+            5 => {
+                let Some((bytes, tail)) = rest.split_first_chunk::<4>() else {
+                    break;
+                };
+                rest = tail;
+                let imm = Immediate::from_wire(match op & 0x10 {
+                    0 => u32::from_be_bytes([0, 1, bytes[2], bytes[3]]),
+                    _ => u32::from_be_bytes(*bytes),
+                });
+                let (before, state) = (conn.positions(), conn.state());
+                conn.on_immediate(imm, now).unwrap_or_else(|_| {
+                    assert_eq!((conn.positions(), conn.state()), (before, state));
+                    conn.fail()
+                })
+            }
             6 => {
                 conn.set_peer(Peer {
                     token: AlertToken(2),
                     ring: size(op >> 4),
-                    immediate: false,
+                    immediate: rest.first().is_some_and(|byte| byte & 1 == 1),
                 });
                 conn.expose();
                 conn.establish(now).unwrap_or(Actions::NONE)

@@ -14,6 +14,7 @@ use smc_proto::group::rtoken::Entry;
 use smc_proto::group::{Group, Terms, Todo};
 use smc_proto::llc::link::LinkEvent;
 use smc_proto::time::{Instant, Span};
+use smc_proto::wire::clc::Extensions;
 use smc_proto::wire::ids::{Gid, Mac, PeerId};
 use smc_proto::wire::llc::{Body, Message};
 
@@ -39,6 +40,11 @@ fuzz_target!(|data: &[u8]| {
         max_conns: 255,
         max_links: 2,
         test_idle: Span::from_secs(30),
+        extensions: if mode & 0x20 == 0 {
+            Extensions::NONE
+        } else {
+            Extensions::ALL
+        },
     };
     let mut group = Group::new(terms, 5, [Entry::FREE; 255], [0; 255]);
     let steps = [

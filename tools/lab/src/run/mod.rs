@@ -4,12 +4,13 @@
 //!
 //! [`plan`] reads which test runs where, [`group`] decides which share a boot
 //! and when it starts, from the [`times`] of earlier runs; [`session`] runs the tests that share
-//! a boot, [`host`] those that need no guest, [`user`] and [`stage`] build and
+//! a boot, [`host`] and [`fuzz`] those that need no guest, [`user`] and [`stage`] build and
 //! lay out what goes into a guest. How guests are booted is [`crate::guest`].
 
 mod bench;
 mod boot;
 mod demo;
+mod fuzz;
 mod group;
 mod host;
 mod plan;

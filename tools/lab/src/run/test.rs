@@ -7,7 +7,7 @@ use super::plan::{self, Kind, Test};
 use super::session::Session;
 use super::stage::Stage;
 use super::times::Times;
-use super::{host, user};
+use super::{fuzz, host, user};
 use crate::data::Data;
 use crate::kernel::Kernel;
 use crate::ktap::report::{Report, Shared};
@@ -132,7 +132,12 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let in_guests: usize = groups.iter().map(|group| group.tests.len() + 1).sum();
-    let planned = crates.len() + flavours.len() + 1 + in_guests + postponed.len();
+    let planned = crates.len()
+        + usize::from(!arguments.no_host)
+        + flavours.len()
+        + 1
+        + in_guests
+        + postponed.len();
     let mut report = Report::new(std::io::stdout(), planned);
 
     for name in postponed {
@@ -147,6 +152,12 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
             Ok(None) => Point::skip(name, "the checkout has no such crate"),
             Err(error) => Point::fail(name, [format!("{error:#}")]),
         };
+        report.end(&point);
+    }
+    if !arguments.no_host {
+        let name = format!("host/{}", fuzz::DIRECTORY);
+        report.begin(&name);
+        let point = fuzz::replay().unwrap_or_else(|e| Point::fail(name, [format!("{e:#}")]));
         report.end(&point);
     }
     let mut built: BTreeMap<String, (Kernel, PathBuf)> = BTreeMap::new();
