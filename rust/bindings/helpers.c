@@ -562,6 +562,13 @@ int rsmc_helper_copy_from_sockptr(void *dst, sockptr_t src, size_t size)
 	return copy_from_sockptr(dst, src, size);
 }
 
+/* linux/rcupdate.h */
+
+void rsmc_helper_kfree_after_rcu(void *memory)
+{
+	kfree_rcu_mightsleep(memory);
+}
+
 /* linux/workqueue.h */
 
 struct workqueue_struct *rsmc_helper_alloc_workqueue_unbound(const char *name)

@@ -5,7 +5,7 @@
 use crate::{
     counters::Counters,
     eid::{self, Eids},
-    option::Announce,
+    hooks::SynHooks,
     pnet::Pnets,
     registry::Registry,
     shared::Core,
@@ -17,20 +17,18 @@ use kapi::{
     net::{
         netns::{self, Net, PerNet},
         procfs::{File, Show},
-        sock::Sock,
-        syn::Hooks, //
+        sock::Sock, //
     },
     sys::{host, roster}, //
 };
 use kernel::{
+    impl_has_work,
     new_mutex,
+    new_work,
     prelude::*,
     seq_file::SeqFile,
-    sync::{
-        atomic::{Atomic, Relaxed},
-        Arc,
-        Mutex, //
-    }, //
+    sync::{Arc, Mutex},
+    workqueue::Work, //
 };
 use smc_proto::{
     handshake::Policy,
@@ -40,12 +38,13 @@ use smc_proto::{
 /// The state of a network namespace.
 #[pin_data]
 pub(crate) struct Namespace {
-    /// The SYN hooks, from the first SMC socket that connects or listens on. A namespace without
-    /// such a socket has none, and its packets pass as if the module were not there.
+    /// The SYN hooks. A namespace without SMC sockets has none, and its packets pass as if the
+    /// module were not there.
     #[pin]
-    hooks: Mutex<Option<Pin<KBox<Hooks>>>>,
-    /// Whether `hooks` is filled, to be read without the lock.
-    hooked: Atomic<u32>,
+    pub(crate) hooks: SynHooks,
+    /// For `hooks`.
+    #[pin]
+    work: Work<Namespace>,
     #[pin]
     pub(crate) counters: Counters,
     /// The sockets that `sock_diag` shows.
@@ -59,6 +58,10 @@ pub(crate) struct Namespace {
     /// `/proc/net/smc_fallback`, until the namespace ends.
     #[pin]
     proc: Mutex<Option<File<Namespace>>>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Namespace { self.work }
 }
 
 impl Namespace {
@@ -91,23 +94,6 @@ impl Namespace {
     /// The namespace that the system booted with.
     pub(crate) fn initial() -> Option<Arc<Self>> {
         netns::Registration::<Self>::initial()
-    }
-
-    /// Puts the hooks in place.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`; what netfilter returns.
-    pub(crate) fn hook(&self, sock: &Sock) -> Result {
-        if self.hooked.load(Relaxed) != 0 {
-            return Ok(());
-        }
-        let mut hooks = self.hooks.lock();
-        if hooks.is_none() {
-            *hooks = Some(Hooks::new::<Announce>(sock)?);
-            self.hooked.store(1, Relaxed);
-        }
-        Ok(())
     }
 }
 
@@ -155,8 +141,8 @@ impl PerNet for Namespace {
     fn new(net: &Net) -> Result<Arc<Self>> {
         Arc::pin_init(
             try_pin_init!(Self {
-                hooks <- new_mutex!(None, "rsmc::namespace::hooks"),
-                hooked: Atomic::new(0),
+                hooks <- SynHooks::new(),
+                work <- new_work!("rsmc::Namespace::work"),
                 counters <- Counters::new(),
                 sockets: Registry::new()?,
                 sysctls: Sysctls::new(net)?,
@@ -172,8 +158,7 @@ impl PerNet for Namespace {
         let proc = this.proc.lock().take();
         drop(proc);
         this.sysctls.remove();
-        let hooks = this.hooks.lock().take();
-        drop(hooks);
+        this.hooks.end();
     }
 }
 

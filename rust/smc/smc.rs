@@ -31,6 +31,7 @@ mod eid;
 mod fallback;
 mod fifo;
 mod group;
+mod hooks;
 mod listen;
 mod local;
 mod namespace;

@@ -37,7 +37,7 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{Acquire, Atomic, Release},
+        atomic::{Acquire, Atomic, Relaxed, Release},
         Arc,
         ArcBorrow,
         Mutex,
@@ -105,6 +105,8 @@ pub(crate) struct Socket {
     pub(crate) refusal: Atomic<u32>,
     /// `SMC_LIMIT_HS`.
     pub(crate) limit_hs: Atomic<i32>,
+    /// 1 when the socket counts among those that need the SYN hooks; see `hooks`.
+    hooked: Atomic<u32>,
     /// For the list of all sockets; see `registry`.
     pub(crate) link: Link<Socket>,
     #[pin]
@@ -174,6 +176,7 @@ impl Socket {
                 strict: Atomic::new(strict),
                 refusal: Atomic::new(0),
                 limit_hs: Atomic::new(limit_hs),
+                hooked: Atomic::new(0),
                 link: Link::new(),
                 work <- new_work!("rsmc::Socket::work"),
             }),
@@ -219,14 +222,18 @@ impl Socket {
         self.conn.as_ref()
     }
 
-    /// Puts the SYN hooks in place for this socket's namespace.
+    /// Puts the SYN hooks in place for this socket's namespace, where they stay until the file is
+    /// closed.
     ///
     /// # Errors
     ///
     /// `ENOMEM`; what netfilter returns.
     pub(crate) fn hook(&self) -> Result {
         match &self.namespace {
-            Some(namespace) => namespace.hook(&self.sock),
+            Some(namespace) => {
+                let first = self.hooked.load(Relaxed) == 0 && self.hooked.xchg(1, Relaxed) == 0;
+                namespace.hook(&self.sock, first)
+            }
             None => Err(EINVAL),
         }
     }
@@ -278,6 +285,9 @@ impl Socket {
     /// The end of the file.
     pub(crate) fn close(&self, socket: &file::Socket) {
         self.detached();
+        if let (1, Some(namespace)) = (self.hooked.xchg(0, Relaxed), &self.namespace) {
+            namespace.unhook();
+        }
         let old = {
             let mut phase = self.phase.lock();
             core::mem::replace(&mut *phase, Phase::Closed)

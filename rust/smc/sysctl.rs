@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/proc/sys/net/smc`: names, defaults and ranges are those of C, but for `strict` and
-//! `immediate`, which are ours.
+//! `/proc/sys/net/smc`: names, defaults and ranges are those of C, but for `strict`, `immediate` and
+//! `hook_idle_ms`, which are ours.
 
 use kapi::net::{
     netns::Net,
@@ -40,6 +40,8 @@ pub(crate) enum Sysctl {
     Strict,
     /// Whether to offer peers with this module that a WRITE announces itself.
     Immediate,
+    /// How long the SYN hooks stay when no socket needs them, in milliseconds.
+    HookIdle,
 }
 
 const fn entry(name: &'static CStr, default: i32, min: i32, max: i32) -> Entry {
@@ -55,7 +57,7 @@ const MIN_BUF: i32 = 16 * 1024;
 const MAX_BUF: i32 = i32::MAX / 2;
 const MAX_WR: i32 = 2048;
 
-static ENTRIES: [Entry; 12] = [
+static ENTRIES: [Entry; 13] = [
     Entry {
         name: c"autocorking_size",
         default: 64 * 1024,
@@ -73,6 +75,7 @@ static ENTRIES: [Entry; 12] = [
     entry(c"limit_smc_hs", 0, 0, 1),
     entry(c"strict", 0, 0, 1),
     entry(c"immediate", 1, 0, 1),
+    entry(c"hook_idle_ms", 30_000, 10, 3_600_000),
 ];
 
 /// A namespace's values.

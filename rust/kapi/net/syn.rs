@@ -17,7 +17,7 @@ use crate::net::{
 };
 use core::{
     cell::UnsafeCell,
-    ptr,
+    ptr::{self, NonNull},
     slice, //
 };
 use kernel::{
@@ -364,16 +364,14 @@ impl Header {
     }
 }
 
-/// The hooks of one network namespace; dropping it removes them.
+/// The hooks of one network namespace; dropping it removes them. Process context.
 ///
 /// # Invariants
 ///
-/// `ops` are registered in `net`, which has not been freed.
-#[pin_data(PinnedDrop)]
+/// `ops` came from a [`KBox`], and is registered in `net`, which has not been freed.
 pub struct Hooks {
     net: *mut bindings::net,
-    #[pin]
-    ops: kernel::types::Opaque<[bindings::nf_hook_ops; 2]>,
+    ops: NonNull<[bindings::nf_hook_ops; 2]>,
 }
 
 // SAFETY: The registration may be undone by any thread.
@@ -382,36 +380,31 @@ unsafe impl Send for Hooks {}
 unsafe impl Sync for Hooks {}
 
 impl Hooks {
-    /// Puts the hooks of `P` into the namespace of `sock`.
+    /// Puts the hooks of `P` into the namespace of `sock`. The caller drops them before that ends.
     ///
     /// # Errors
     ///
     /// `ENOMEM`; what netfilter returns.
-    pub fn new<P: Policy>(sock: &Sock) -> Result<Pin<KBox<Self>>> {
+    pub fn new<P: Policy>(sock: &Sock) -> Result<Self> {
         let net = sock.net();
         let accepted: fn(&[u8]) -> bool = P::accepted;
         ACCEPTED.store(accepted as usize, Release);
-        let ops = [
-            Self::hook(bindings::NFPROTO_IPV4 as u8, local_out::<P, false>),
-            Self::hook(bindings::NFPROTO_IPV6 as u8, local_out::<P, true>),
-        ];
-        let hooks = KBox::pin_init(
-            pin_init!(Self {
-                net,
-                ops <- kernel::types::Opaque::new(ops),
-            }),
+        let ops = KBox::new(
+            [
+                Self::hook(bindings::NFPROTO_IPV4 as u8, local_out::<P, false>),
+                Self::hook(bindings::NFPROTO_IPV6 as u8, local_out::<P, true>),
+            ],
             GFP_KERNEL,
         )?;
-        // SAFETY: The namespace lives as long as `sock`; the operations are pinned and stay until
-        // `drop`.
-        let ret = unsafe { bindings::nf_register_net_hooks(net, hooks.ops.get().cast(), 2) };
-        let ret = to_result(ret);
-        if let Err(err) = ret {
-            // Nothing is registered: free the memory without undoing it.
-            // SAFETY: The value is not used again, and moving a box does not move what it holds.
-            let raw = KBox::into_raw(unsafe { Pin::into_inner_unchecked(hooks) });
-            // SAFETY: Allocated by `KBox` and owned by us; `ManuallyDrop` has the same layout.
-            drop(unsafe { KBox::from_raw(raw.cast::<core::mem::ManuallyDrop<Self>>()) });
+        let ops = NonNull::from(KBox::leak(ops));
+        // SAFETY: The namespace lives as long as `sock`; the operations stay until `drop`.
+        let ret = unsafe { bindings::nf_register_net_hooks(net, ops.as_ptr().cast(), 2) };
+        // INVARIANT: Registered, or forgotten at once.
+        let hooks = Self { net, ops };
+        if let Err(err) = to_result(ret) {
+            // One of the two may have been there for a moment.
+            hooks.free();
+            core::mem::forget(hooks);
             return Err(err);
         }
         Ok(hooks)
@@ -434,13 +427,22 @@ impl Hooks {
             ..Default::default()
         }
     }
+
+    /// Frees the operations when nobody can look at them any more: netfilter lists hooks, for
+    /// user space, in an RCU section.
+    fn free(&self) {
+        // SAFETY: Memory of `kmalloc`, by the type invariant, that is not registered (any more);
+        // process context.
+        unsafe { bindings::kfree_after_rcu(self.ops.as_ptr().cast()) };
+    }
 }
 
-#[pinned_drop]
-impl PinnedDrop for Hooks {
-    fn drop(self: Pin<&mut Self>) {
-        // SAFETY: Registered by `new`, in a namespace that is not freed yet.
-        unsafe { bindings::nf_unregister_net_hooks(self.net, self.ops.get().cast(), 2) };
+impl Drop for Hooks {
+    fn drop(&mut self) {
+        // SAFETY: Registered by `new`, in a namespace that is not freed yet. Packets that are in
+        // the midst of a hook finish with it, in an RCU section.
+        unsafe { bindings::nf_unregister_net_hooks(self.net, self.ops.as_ptr().cast(), 2) };
+        self.free();
     }
 }
 
