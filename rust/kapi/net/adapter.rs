@@ -108,7 +108,6 @@ impl<T: Overlay> Adapter<T> {
             unsafe { bindings::socket_private_cmpxchg(socket.as_ptr(), ptr::null_mut(), raw) };
         if old.is_null() {
             family::disown(socket);
-            family::count(socket, 1);
             T::attached(&data, socket);
             return Ok(data);
         }
@@ -137,11 +136,11 @@ impl<T: Overlay> Adapter<T> {
         let raw = unsafe { bindings::socket_private_xchg(sock, closing()) };
         // SAFETY: Taken out just now.
         if let Slot::Filled(data) = unsafe { Self::interpret(raw) } {
-            family::count(socket, -1);
             T::release(data, socket);
         } else {
             family::disown(socket);
         }
+        family::count(socket, -1);
         syn::forget(&socket.sock().lock());
         // SAFETY: The wait queue ends with the socket; hooks on it must leave.
         unsafe { bindings::wake_up_pollfree(sock) };
@@ -206,6 +205,7 @@ impl<T: Overlay> Adapter<T> {
             // SAFETY: The core passes a valid argument.
             let nonblock = unsafe { (*arg).flags } as u32 & bindings::O_NONBLOCK != 0;
             let data = T::accept(&Self::data(socket)?, socket, new, nonblock)?;
+            family::count(new, 1);
             Self::attach(new, data)?;
             Ok(0)
         })

@@ -79,7 +79,8 @@ fn tcp_prot(v6: bool) -> *mut bindings::proto {
     }
 }
 
-/// Makes TCP the creator of a socket's sock, if the overlay's own still is; see [`init()`].
+/// Makes TCP the creator of a socket's sock, if the overlay's own still is, and its destructor the
+/// sock's; see [`init()`].
 ///
 /// Called when a socket is used for the first time, or closed, whatever comes first, and only once.
 /// Before that it is neither connected nor listening, so nothing has copied the pointer.
@@ -93,6 +94,10 @@ pub(crate) fn disown(socket: &Socket) {
     let current = unsafe { ptr::read_volatile(&raw const (*sk).sk_prot_creator) };
     let index = (0..tables::FAMILIES).find(|index| ptr::eq(creators.wrapping_add(*index), current));
     if let Some(index) = index {
+        if let Some(native) = destructor(index) {
+            // SAFETY: The sock is valid. So far nothing but `watch_end` has changed the field.
+            unsafe { (*sk).sk_destruct = Some(native) };
+        }
         // SAFETY: As above. The reference is the one that `sk_prot_alloc` took for the creator; the
         // socket holds another, by its operations table, until after its release.
         unsafe {
@@ -103,18 +108,80 @@ pub(crate) fn disown(socket: &Socket) {
     }
 }
 
+/// What TCP calls at the end of a sock that a creator has made, for IPv4 and IPv6; 0 before the first.
+static DESTRUCTORS: [Atomic<usize>; tables::FAMILIES] =
+    [const { Atomic::new(0) }; tables::FAMILIES];
+
+type Destructor = unsafe extern "C" fn(*mut bindings::sock);
+
+fn destructor(index: usize) -> Option<Destructor> {
+    match DESTRUCTORS
+        .get(index)
+        .map_or(0, |place| place.load(Acquire))
+    {
+        0 => None,
+        // SAFETY: Only `watch_end` stores there, a function of this type.
+        native => Some(unsafe { core::mem::transmute::<usize, Destructor>(native) }),
+    }
+}
+
+/// Has [`uncount`] called should the sock end before its socket is used or closed: when a BPF program
+/// of the cgroup refuses it after `init`, of which nobody is told otherwise. [`disown`] undoes this.
+///
+/// # Safety
+///
+/// `sk` is a new sock of TCP's that nobody else knows.
+unsafe fn watch_end<const V6: bool>(sk: *mut bindings::sock) {
+    // SAFETY: By the caller's promise.
+    let place = unsafe { &mut (*sk).sk_destruct };
+    if let (Some(native), Some(known)) = (*place, DESTRUCTORS.get(usize::from(V6))) {
+        known.store(native as usize, Release);
+        *place = Some(uncount::<V6>);
+    }
+}
+
+/// The end of a sock that no socket has got.
+///
+/// # Safety
+///
+/// Only called by the kernel, with the arguments that such a callback gets.
+unsafe extern "C" fn uncount<const V6: bool>(sk: *mut bindings::sock) {
+    // SAFETY: The sock is valid here, and keeps its namespace until afterwards; its creator keeps
+    // the module.
+    unsafe {
+        add_to_row(
+            bindings::sock_net(sk),
+            tables::FAMILIES + usize::from(V6),
+            -1,
+        );
+        if let Some(native) = destructor(usize::from(V6)) {
+            native(sk);
+        }
+    }
+}
+
 static NAMES: Atomic<*mut Names> = Atomic::new(ptr::null_mut());
 /// The rows of `/proc/net/protocols` while they are registered: `tables::ROWS` of them.
 static ROWS: Atomic<*mut bindings::proto> = Atomic::new(ptr::null_mut());
 
-/// Counts a socket in its row of `/proc/net/protocols`.
+/// Counts a socket in its row of `/proc/net/protocols`: from its creation, or from accept(), until it
+/// is closed.
 pub(crate) fn count(socket: &Socket, by: i32) {
-    let rows = ROWS.load(Acquire);
     // SAFETY: The socket is open.
-    if let (false, Some(row)) = (rows.is_null(), unsafe { tables::row_of(socket.as_ptr()) }) {
-        // SAFETY: `row` is within the registered rows, which stay while a socket of the family
-        // exists, because that holds the module.
-        unsafe { bindings::sock_prot_inuse_add(socket.sock().net(), rows.add(row), by) };
+    if let Some(row) = unsafe { tables::row_of(socket.as_ptr()) } {
+        // SAFETY: The socket keeps its namespace.
+        unsafe { add_to_row(socket.sock().net(), row, by) };
+    }
+}
+
+/// # Safety
+///
+/// `net` is alive, and there is a sock of the overlay's, which keeps the module.
+unsafe fn add_to_row(net: *mut bindings::net, row: usize, by: i32) {
+    let rows = ROWS.load(Acquire);
+    if !rows.is_null() && row < tables::ROWS {
+        // SAFETY: `row` is within the registered rows, which stay while the module does.
+        unsafe { bindings::sock_prot_inuse_add(net, rows.add(row), by) };
     }
 }
 
@@ -290,10 +357,16 @@ unsafe extern "C" fn init<const V6: bool>(sk: *mut bindings::sock) -> ffi::c_int
     unsafe {
         (*sk).__sk_common.skc_prot = prot;
         (*sk).sk_protocol = bindings::IPPROTO_TCP as u16;
-        match (*prot).init {
-            Some(init) => init(sk),
-            None => 0,
+        let ret = (*prot).init.map_or(0, |init| init(sk));
+        if ret == 0 {
+            add_to_row(
+                bindings::sock_net(sk),
+                tables::FAMILIES + usize::from(V6),
+                1,
+            );
+            watch_end::<V6>(sk);
         }
+        ret
     }
 }
 
@@ -349,6 +422,7 @@ unsafe extern "C" fn create(
             (*sock).state = bindings::socket_state_SS_UNCONNECTED;
             bindings::socket_copy_zerocopy(sock, inner);
             bindings::sock_release(inner);
+            count(Socket::from_raw(sock), 1);
         }
         Ok(0)
     })

@@ -5,13 +5,17 @@
 //! `family`          the table, as KTAP
 //! `family hold F`   opens a socket of family F and keeps it until standard input ends
 //! `family probe F`  tells in words whether such a socket can be made
+//! `family cgroup`   what a BPF program of the cgroup refuses is not counted; as KTAP
 
 use st::args::{bail, Args};
 use st::errno::{Errno, R};
 use st::family::{Family, Ip, AF_SMC, IPPROTO_SMC};
 use st::fd::Fd;
 use st::ktap::Ktap;
-use st::{smcinfo, sys};
+use st::{addr, smcinfo, sys};
+use std::net::SocketAddr;
+
+mod cgroup;
 
 const STREAM: i32 = libc::SOCK_STREAM;
 
@@ -171,27 +175,58 @@ fn rows_count() -> Result<(), String> {
         let (d, p) = f.triple(ip);
         let before = row(n).ok_or(format!("no row {n}"))?;
         let v: Vec<R<Fd>> = (0..5).map(|_| sys::socket(d, STREAM, p)).collect();
-        // The rows count sockets in use: from the first call that the family sees.
-        for fd in v.iter().flatten() {
+        let with = row(n).unwrap_or(-9);
+        // One that the family never sees in use, one that it does.
+        if let Some(Ok(fd)) = v.first() {
             let _ = sys::listen(fd.raw(), 1);
         }
-        let with = row(n).unwrap_or(-9);
+        let used = row(n).unwrap_or(-9);
         drop(v);
-        let mut after = row(n).unwrap_or(-9);
-        for _ in 0..50 {
-            if after == before {
-                break;
-            }
-            sys::sleep_ms(20);
-            after = row(n).unwrap_or(-9);
-        }
-        if before >= 0 && (with != before + 5 || after != before) {
+        settled(n, before)?;
+        if with != before + 5 || used != with {
             return Err(format!(
-                "{n}: sockets {before}, with five more {with}, afterwards {after}"
+                "{n}: sockets {before}, with five more {with}, with one of them used {used}"
             ));
         }
     }
     Ok(())
+}
+
+/// Accepted sockets count as well, whatever they have become.
+fn rows_accepted() -> Result<(), String> {
+    let show = |e: Errno| e.to_string();
+    for (n, f) in [("SMC", Family::Smc), ("INET_SMC", Family::Inet)] {
+        let (d, p) = f.triple(Ip::V4);
+        let before = row(n).ok_or(format!("no row {n}"))?;
+        let listener = sys::socket(d, STREAM, p).map_err(show)?;
+        let any = SocketAddr::new(addr::loopback(Ip::V4), 0);
+        sys::bind(listener.raw(), &any).map_err(show)?;
+        sys::listen(listener.raw(), 1).map_err(show)?;
+        let client = sys::socket(libc::AF_INET, STREAM, 0).map_err(show)?;
+        let to = sys::sockname(listener.raw()).map_err(show)?;
+        sys::connect(client.raw(), &to).map_err(show)?;
+        let accepted = sys::accept(listener.raw()).map_err(show)?;
+        let with = row(n).unwrap_or(-9);
+        drop((listener, client, accepted));
+        settled(n, before)?;
+        if with != before + 2 {
+            return Err(format!(
+                "{n}: {before}, with listener and connection {with}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Waits until a row is as before: files are closed a little later than close() says.
+fn settled(n: &str, before: i64) -> Result<(), String> {
+    for _ in 0..250 {
+        if row(n) == Some(before) {
+            return Ok(());
+        }
+        sys::sleep_ms(20);
+    }
+    Err(format!("{n}: {before} sockets before, {:?} after", row(n)))
 }
 
 /// The most descriptors a process may have: nothing is lost when socket() fails half way.
@@ -238,9 +273,14 @@ fn main() {
             println!("{}", st::errno::show_ok(&sys::socket(d, STREAM, p)));
             return;
         }
+        Some("cgroup") => {
+            let mut k = Ktap::plan(1);
+            k.outcome("protocols_refused", cgroup::refused(&row));
+            std::process::exit(k.finish());
+        }
         _ => {}
     }
-    let mut k = Ktap::plan(TABLE.len() + 6);
+    let mut k = Ktap::plan(TABLE.len() + 7);
     for &(d, t, p, e, n) in TABLE {
         k.outcome(&format!("create.{n}"), create(d, t, p, e));
     }
@@ -248,6 +288,7 @@ fn main() {
     k.outcome("flags.smc", flags(Family::Smc));
     k.outcome("socketpair", socketpair());
     k.outcome("protocols_count", rows_count());
+    k.outcome("protocols_accepted", rows_accepted());
     k.outcome("descriptor_limit.inet", descriptor_limit(Family::Inet));
     k.outcome("descriptor_limit.smc", descriptor_limit(Family::Smc));
     std::process::exit(k.finish());

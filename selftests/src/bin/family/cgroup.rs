@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A cgroup whose BPF program refuses every socket, when the kernel has made it already.
+
+use st::errno::{cvt, Errno, R};
+use st::family::{Family, Ip};
+use st::fd::Fd;
+use st::{child, sys};
+use std::ffi::CString;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+
+const PROG_LOAD: i64 = 5;
+const PROG_ATTACH: i64 = 8;
+const CGROUP_SOCK: u32 = 9;
+const INET_SOCK_CREATE: u32 = 2;
+
+/// `bpf()`; `words` are the beginning of `union bpf_attr`.
+fn bpf(command: i64, words: &[u32]) -> R<i64> {
+    let len = size_of_val(words);
+    // SAFETY: The kernel reads `len` bytes.
+    cvt(unsafe { libc::syscall(libc::SYS_bpf, command, words.as_ptr(), len) })
+}
+
+/// A program that refuses: "return 0".
+fn program() -> R<Fd> {
+    let code: [u64; 2] = [0xb7, 0x95];
+    let license = c"GPL";
+    let halves = |address: usize| [address as u32, (address as u64 >> 32) as u32];
+    let [code_low, code_high] = halves(code.as_ptr() as usize);
+    let [license_low, license_high] = halves(license.as_ptr() as usize);
+    let mut words = vec![CGROUP_SOCK, code.len() as u32, code_low, code_high];
+    words.extend([license_low, license_high]);
+    // Log, version, flags, name, interface.
+    words.extend([0; 11]);
+    words.push(INET_SOCK_CREATE);
+    bpf(PROG_LOAD, &words).map(|fd| Fd::new(fd as i32))
+}
+
+/// A mounted hierarchy with one cgroup in it; both go when it is dropped.
+struct Hierarchy(PathBuf);
+
+impl Hierarchy {
+    fn new() -> Result<Self, String> {
+        let at = std::env::temp_dir().join("cgroup");
+        std::fs::create_dir(&at).map_err(|e| e.to_string())?;
+        let path = CString::new(at.to_string_lossy().as_bytes()).map_err(|e| e.to_string())?;
+        let kind = c"cgroup2".as_ptr();
+        // SAFETY: Strings that live during the call.
+        let ret = unsafe { libc::mount(kind, path.as_ptr(), kind, 0, std::ptr::null()) };
+        cvt(ret.into()).map_err(|e| format!("mount: {e}"))?;
+        let this = Self(at);
+        std::fs::create_dir(this.inside()).map_err(|e| format!("cgroup: {e}"))?;
+        Ok(this)
+    }
+
+    fn inside(&self) -> PathBuf {
+        self.0.join("refuses")
+    }
+}
+
+impl Drop for Hierarchy {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(self.inside());
+        if let Ok(path) = CString::new(self.0.to_string_lossy().as_bytes()) {
+            // SAFETY: A string that lives during the call.
+            unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+        }
+    }
+}
+
+/// What is refused leaves its row of `/proc/net/protocols` as it was, and no reference to the module.
+pub fn refused(row: &dyn Fn(&str) -> Option<i64>) -> Result<(), String> {
+    let all = [
+        ("SMC", Family::Smc, Ip::V4),
+        ("SMC6", Family::Smc, Ip::V6),
+        ("INET_SMC", Family::Inet, Ip::V4),
+        ("INET6_SMC", Family::Inet, Ip::V6),
+    ];
+    let hierarchy = Hierarchy::new()?;
+    let cgroup = std::fs::File::open(hierarchy.inside()).map_err(|e| e.to_string())?;
+    let program = program().map_err(|e| format!("BPF_PROG_LOAD: {e}"))?;
+    let words = [cgroup.as_raw_fd(), program.raw()].map(|fd| fd as u32);
+    bpf(PROG_ATTACH, &[words[0], words[1], INET_SOCK_CREATE, 0])
+        .map_err(|e| format!("BPF_PROG_ATTACH: {e}"))?;
+    let references = st::smcinfo::references();
+    let before = all.map(|(name, ..)| row(name));
+    let procs = hierarchy.inside().join("cgroup.procs");
+    let (text, end) = child::run(20_000 * st::guest::slow(), |out| {
+        use std::io::Write;
+        std::fs::write(&procs, "0").expect("cgroup.procs");
+        for (name, family, ip) in all {
+            let (domain, protocol) = family.triple(ip);
+            for _ in 0..5 {
+                let made = sys::socket(domain, libc::SOCK_STREAM, protocol);
+                if !matches!(made, Err(Errno(libc::EPERM))) {
+                    let _ = writeln!(out, "{name}: {:?}", made.map(|_| "made"));
+                }
+            }
+        }
+    });
+    if end != child::End::Exit(0) || !text.is_empty() {
+        return Err(format!("{text}{end:?}"));
+    }
+    st::smcinfo::settled(references, 5000)?;
+    let after = all.map(|(name, ..)| row(name));
+    if before != after || before.contains(&None) {
+        return Err(format!("rows {before:?} before, {after:?} after"));
+    }
+    Ok(())
+}
