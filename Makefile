@@ -27,12 +27,28 @@ help:
 	@echo
 	@echo 'The set-up of the first five is automatic; it lands in $${RSMC_CACHE:-~/.cache/rsmc}.'
 
+# What a kernel build directory must have for a module in Rust; the first thing that is missing is named.
+NEEDED := Makefile Module.symvers include/config/auto.conf include/generated/rustc_cfg \
+	$(addprefix rust/,libcore.rmeta libbindings.rmeta libkernel.rmeta libmacros.so)
+need = for file in $(NEEDED); do \
+		test -e '$(KDIR)'/$$file && continue; \
+		case $$file in \
+		rust/*) what='has no Rust metadata' \
+			how='install the package with it (Ubuntu: linux-lib-rust), or take the kernel'\''s build directory' ;; \
+		*) what='is no kernel build directory' how='install the kernel'\''s headers, or name another KDIR' ;; \
+		esac; \
+		echo "KDIR=$(KDIR) $$what ($$file is missing): $$how; '$(LAB) module' builds rsmc.ko for Debian's kernel" >&2; \
+		exit 1; \
+	done; \
+	for program in $(if $(filter modules,$@),$(or $(RUSTC),rustc) $(or $(BINDGEN),bindgen)); do \
+		command -v $$program > /dev/null && continue; \
+		echo "$$program is missing: install the version that the kernel was built with" >&2; exit 1; \
+	done
+
 # KDIR, INSTALL_MOD_PATH, V, LLVM, CLIPPY and all other variables given on the
 # command line reach the kernel's make by themselves.
 modules modules_install:
-	@test -e '$(KDIR)/rust/libkernel.rmeta' || { \
-		echo 'KDIR=$(KDIR) is no kernel build directory with Rust metadata.' >&2; \
-		echo "'$(LAB) module' builds rsmc.ko for Debian's kernel without one." >&2; exit 1; }
+	@$(need)
 	$(MAKE) -C '$(KDIR)' M='$(CURDIR)' $@
 
 clean:

@@ -7,6 +7,10 @@
 # `msghdr` here is the kernel crate's `msghdr`. The list of such types is read
 # from the target's own generated file and thus follows the kernel version.
 #
+# Of `rust/` packages of headers ship no more than the metadata and the macros
+# (`*.rmeta`, `*.so`). For these the list is taken from the metadata, and what
+# is otherwise read from the kernel's files is here in our own words.
+#
 # Layout tests stay on: they are compile-time assertions, and they turn a
 # struct that libclang lays out differently from Rust into a build error.
 
@@ -15,14 +19,29 @@ rsmc-b := $(obj)/rust/bindings
 ifdef CONFIG_CC_IS_CLANG
 rsmc-bg-cflags = $(c_flags) -w
 else
+ifneq ($(wildcard $(srctree)/rust/Makefile),)
 # The options libclang does not know, as the kernel itself lists them.
 rsmc-bg-skip := $(shell awk '/^bindgen_skip_c_flags/ { on = 1; sub(/^[^=]*=/, "") } \
 	on { more = sub(/\\$$/, ""); print; if (!more) exit }' $(srctree)/rust/Makefile)
-rsmc-bg-cflags = $(filter-out $(rsmc-bg-skip),$(c_flags)) -w --target=x86_64-linux-gnu
+rsmc-bg-known = $(filter-out $(rsmc-bg-skip),$(c_flags))
+else
+# The options that decide what a header says and how types are laid out.
+rsmc-bg-known = $(filter -nostdinc -isystem -I% -include %.h -D% -U% -std=% -f%wchar \
+	-f%-char -fms-extensions -m64 -Wp$(comma)-MMD%,$(c_flags))
+endif
+rsmc-bg-cflags = $(rsmc-bg-known) -w --target=x86_64-linux-gnu
 endif
 
+ifneq ($(wildcard $(srctree)/rust/bindgen_parameters),)
 # `cfi_encoding` needs a language feature that external modules may not use.
 rsmc-bg-params := $(shell grep -Ev '^\#|^$$|cfi_encoding' $(srctree)/rust/bindgen_parameters)
+else
+# As the kernel's own bindings: sizes are `usize`, types that can be zero say so.
+# Comments would be taken for documentation, with tests.
+rsmc-bg-params := --blocklist-type __kernel_size_t --blocklist-type __kernel_ssize_t \
+	--blocklist-type __kernel_ptrdiff_t --no-doc-comments \
+	--with-derive-custom-struct .*=MaybeZeroable --with-derive-custom-union .*=MaybeZeroable
+endif
 
 quiet_cmd_rsmc_bindgen = BINDGEN $@
       cmd_rsmc_bindgen = $(BINDGEN) $< $(rsmc-bg-flags) --rust-target 1.85 --use-core \
@@ -32,11 +51,18 @@ quiet_cmd_rsmc_bindgen = BINDGEN $@
 
 # Names of the types that are complete in `kernel::bindings`, as one regex.
 quiet_cmd_rsmc_types = TYPES   $@
+ifneq ($(wildcard $(objtree)/rust/bindings/bindings_generated.rs),)
       cmd_rsmc_types = awk -f $(src)/rust/bindings/types.awk $< | sort -u | paste -sd'|' > $@
 
 $(rsmc-b)/kernel_types.txt: $(objtree)/rust/bindings/bindings_generated.rs \
 		$(src)/rust/bindings/types.awk FORCE
 	$(call if_changed,rsmc_types)
+else
+      cmd_rsmc_types = $(CONFIG_SHELL) $(src)/rust/bindings/types.sh $(RUSTC) $< $@ $(rust_common_cmd)
+
+$(rsmc-b)/kernel_types.txt: $(objtree)/rust/libbindings.rmeta $(src)/rust/bindings/types.sh FORCE
+	$(call if_changed,rsmc_types)
+endif
 
 # `net`, the namespaces and a few packed structs are laid out wrongly by
 # bindgen; they are only ever used behind pointers. So is `socket_lock_t`, with lockdep. `RSMC_BREAK_LAYOUT` is for

@@ -166,6 +166,14 @@ pub fn layout_guard(kernel: &Kernel) -> Result<()> {
     Ok(())
 }
 
+/// Copies what `make modules` needs of the checkout.
+pub fn front(tree: &Path, log: &Path) -> Result<()> {
+    fs::create_dir_all(tree).with_context(|| tree.display().to_string())?;
+    let more = SOURCES.into_iter().chain(["Makefile"]);
+    let sources: Vec<PathBuf> = more.map(|name| cache::top().join(name)).collect();
+    rsync(tree, log, &[], &sources)
+}
+
 fn copy(tree: &Path, log: &Path) -> Result<()> {
     let mut sources = Vec::new();
     for source in SOURCES {
@@ -196,7 +204,7 @@ fn rsync(tree: &Path, log: &Path, more: &[&str], sources: &[PathBuf]) -> Result<
 }
 
 /// The warnings in a log, each with the lines that explain it.
-fn warnings(log: &str) -> Vec<String> {
+pub fn warnings(log: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut inside = false;
     for line in log.lines() {

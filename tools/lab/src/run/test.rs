@@ -7,7 +7,7 @@ use super::plan::{self, Kind, Test};
 use super::session::Session;
 use super::stage::Stage;
 use super::times::Times;
-use super::{fuzz, host, user};
+use super::{fuzz, headers, host, user};
 use crate::data::Data;
 use crate::kernel::Kernel;
 use crate::ktap::report::{Report, Shared};
@@ -133,7 +133,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     }
     let in_guests: usize = groups.iter().map(|group| group.tests.len() + 1).sum();
     let planned = crates.len()
-        + usize::from(!arguments.no_host)
+        + 2 * usize::from(!arguments.no_host)
         + flavours.len()
         + 1
         + in_guests
@@ -159,6 +159,8 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         report.begin(&name);
         let point = fuzz::replay().unwrap_or_else(|e| Point::fail(name, [format!("{e:#}")]));
         report.end(&point);
+        report.begin(headers::NAME);
+        report.end(&headers::test());
     }
     let mut built: BTreeMap<String, (Kernel, PathBuf)> = BTreeMap::new();
     for flavour in &flavours {
