@@ -8,7 +8,7 @@
 //! directories hold their own absolute path; an interrupted one is wiped or, if
 //! its recipe can continue, resumed. A lock file per entry keeps two runs apart.
 
-use crate::progress;
+use crate::{progress, space};
 use anyhow::{Context, Result};
 use rustix::fs::{flock, FlockOperation};
 use sha2::{Digest, Sha256};
@@ -102,6 +102,7 @@ pub fn entry(
                 remove(&dir)?;
             }
             fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
+            space::check()?;
             make(&dir)?;
             File::create(&done).with_context(|| done.display().to_string())?;
         }
@@ -145,6 +146,7 @@ pub fn lock_file(path: &Path) -> Result<Lock> {
 /// Removes a directory tree if it exists.
 pub fn remove(dir: &Path) -> Result<()> {
     match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => remove_file(dir),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => remove_mapped(dir)
             .then_some(())
             .ok_or(error)
@@ -209,22 +211,46 @@ pub fn list() -> Result<Vec<Found>> {
     Ok(found)
 }
 
-/// Removes incomplete entries and those unused for longer than `keep`.
+/// The lock that whoever makes an entry holds; `tools/bootstrap` has one for all sysroots.
+fn maker(name: &str) -> String {
+    match name.split_once('/') {
+        Some(("sysroot", _)) => "sysroot".to_owned(),
+        _ => name.replace('/', "-"),
+    }
+}
+
+/// Removes incomplete entries that nobody is making, and those unused for longer than `keep`.
 pub fn gc(keep: Duration) -> Result<Vec<String>> {
     let mut removed = Vec::new();
     for found in list()? {
         if found.idle.is_some_and(|idle| idle <= keep) {
             continue;
         }
+        fs::create_dir_all(root().join("lock"))?;
         let lock = File::options()
             .create(true)
             .truncate(false)
             .write(true)
-            .open(root().join("lock").join(found.name.replace('/', "-")))?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            .open(root().join("lock").join(maker(&found.name)))?;
+        // Nor what has been completed since it was listed.
+        let stale = || found.idle.is_some() || !found.path.join(COMPLETE).exists();
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() && stale() {
             remove(&found.path)?;
             removed.push(found.name);
         }
     }
     Ok(removed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_being_made_is_known_by_its_makers_lock() {
+        assert_eq!(maker("sysroot/trixie-0123.tmp"), "sysroot");
+        assert_eq!(maker("kernel/uml-0123"), "kernel-uml-0123");
+        let bootstrap = include_str!("../../bootstrap");
+        assert!(bootstrap.contains("9>\"$cache/lock/sysroot\""));
+    }
 }

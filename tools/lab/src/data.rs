@@ -96,6 +96,8 @@ pub struct Compiler {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Data {
+    /// The flavour that is taken where none is named.
+    pub default: String,
     /// The distribution.
     pub sysroot: Sysroot,
     /// Kernel versions by series.
@@ -109,6 +111,11 @@ pub struct Data {
 static DATA: OnceLock<Data> = OnceLock::new();
 
 impl Data {
+    /// The flavour that is taken where none is named.
+    pub fn default_flavour() -> &'static str {
+        &Data::get().default
+    }
+
     /// Reads and checks the file; the first thing `main` does.
     pub fn load() -> Result<()> {
         let path = dir().join("lab.toml");
@@ -128,6 +135,12 @@ impl Data {
                 );
             }
         }
+        if data.flavour(&data.default)?.build_only {
+            bail!(
+                "lab.toml: the default kernel {} is not booted",
+                data.default
+            );
+        }
         DATA.set(data).ok();
         Ok(())
     }
@@ -135,6 +148,7 @@ impl Data {
     /// The data. Empty tables before [`Data::load`], which `main` never allows.
     pub fn get() -> &'static Data {
         DATA.get_or_init(|| Data {
+            default: String::new(),
             sysroot: Sysroot {
                 suite: String::new(),
                 backports: String::new(),

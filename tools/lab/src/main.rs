@@ -16,6 +16,7 @@ mod ktap;
 mod module;
 mod progress;
 mod run;
+mod space;
 mod sysroot;
 
 use anyhow::Result;
@@ -41,7 +42,7 @@ enum Command {
     /// Build rsmc.ko for a kernel and print its path
     Module {
         /// Name from lab.toml
-        #[arg(long, default_value = "debian-7.2")]
+        #[arg(long, default_value = data::Data::default_flavour())]
         kernel: String,
     },
     /// Judge everything that needs no guest: style, lints, documentation, walls
@@ -77,11 +78,13 @@ enum CacheCommand {
 }
 
 fn main() -> ExitCode {
+    // Before the arguments, whose defaults are in it.
+    let loaded = data::Data::load();
     let arguments = Arguments::parse();
-    match data::Data::load().and_then(|()| dispatch(arguments.command)) {
+    match loaded.and_then(|()| dispatch(arguments.command)) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("lab: {error:#}");
+            eprintln!("lab: {}", space::explain(&error));
             ExitCode::FAILURE
         }
     }

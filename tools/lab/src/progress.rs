@@ -7,6 +7,7 @@
 //! line every fifteen seconds. [`run`] does that for a command whose output goes
 //! to a log file, and turns its failure into one clear line.
 
+use crate::space;
 use anyhow::{bail, Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::cell::Cell;
@@ -14,10 +15,15 @@ use std::fs::{self, File};
 use std::io::{IsTerminal, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 const SILENT: Duration = Duration::from_secs(5);
 const PERIOD: Duration = Duration::from_secs(15);
+
+/// How many things are being watched.
+static WATCHED: AtomicUsize = AtomicUsize::new(0);
 
 /// Shows that something long is going on, until dropped.
 pub struct Watch {
@@ -40,12 +46,20 @@ impl Watch {
             bar.set_prefix(what.to_string());
             bar
         });
+        WATCHED.fetch_add(1, Relaxed);
         Watch {
             what: what.to_string(),
             start: Instant::now(),
             printed: Cell::new(None),
             bar,
         }
+    }
+
+    /// The same in lines of its own, where others write to the terminal meanwhile.
+    fn in_lines(what: &str) -> Self {
+        let mut watch = Watch::new(what);
+        watch.bar = None;
+        watch
     }
 
     /// To be called often; `detail` is the latest news and may be empty.
@@ -85,10 +99,35 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        WATCHED.fetch_sub(1, Relaxed);
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
     }
+}
+
+/// Does something that tells nothing of itself; what it watches in turn is shown instead.
+pub fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    news(what, String::new, work)
+}
+
+/// The same with the latest news.
+pub fn news<T>(what: &str, latest: impl Fn() -> String + Send, work: impl FnOnce() -> T) -> T {
+    std::thread::scope(|scope| {
+        let (working, done) = channel::<()>();
+        scope.spawn(move || {
+            let watch = Watch::in_lines(what);
+            let pause = Duration::from_millis(200);
+            while done.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                if WATCHED.load(Relaxed) == 1 {
+                    watch.tick(&latest());
+                }
+            }
+        });
+        let result = work();
+        drop(working);
+        result
+    })
 }
 
 /// Runs a command with its output appended to `log`, showing progress; its
@@ -103,7 +142,7 @@ pub fn run(what: &str, command: &mut Command, log: &Path) -> Result<()> {
     for line in lines.iter().skip(start) {
         eprintln!("    {line}");
     }
-    match explain(&text) {
+    match space::full().or_else(|| explain(&text)) {
         Some(reason) => bail!("{what}: {reason} (log: {})", log.display()),
         None => bail!("{what}: {status} (log: {})", log.display()),
     }
@@ -203,4 +242,75 @@ fn last_line(log: &Path, from: u64) -> String {
     let text = tail(log, from, 512);
     let line = text.lines().rev().find(|line| !line.trim().is_empty());
     line.unwrap_or("").trim().chars().take(100).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What commands print, and the beginning of the line about it: here and in `tools/bootstrap`.
+    const FAILURES: [(&str, &str); 6] = [
+        (
+            "cp: error writing 'x': No space left on device",
+            "the disk is full",
+        ),
+        (
+            "W: Failed to fetch http://x  Temporary failure resolving 'x'",
+            "no network: ",
+        ),
+        (
+            "E: Failed to fetch http://x  Could not connect to x:80",
+            "no network: ",
+        ),
+        ("connect: Network is unreachable", "no network: "),
+        ("E: Unable to locate package nonsense", ""),
+        (
+            "curl: (60) SSL certificate problem: self-signed",
+            "a TLS certificate was refused",
+        ),
+    ];
+
+    #[test]
+    fn usual_failures_become_one_line() {
+        for (text, begin) in FAILURES {
+            let line = explain(&format!("Get:1 something\n{text}\nmore\n")).unwrap();
+            assert!(line.starts_with(begin), "{line}");
+            assert!(line.contains(text.trim()), "{line}");
+            assert_eq!(line.lines().count(), 1);
+        }
+        assert_eq!(explain("error[E0308]: mismatched types"), None);
+    }
+
+    /// A function of `tools/bootstrap`, with `df` telling `free` KiB.
+    fn bootstrap(free: &str, call: &str) -> String {
+        let all = include_str!("../../bootstrap");
+        let mut script =
+            format!("cache=/nowhere\ndf() {{ printf 'x\\nd 1 1 {free} 1%% /\\n'; }}\n");
+        for name in ["full", "explain"] {
+            let begin = all.find(&format!("\n{name}() {{")).unwrap();
+            let end = begin + all[begin..].find("\n}\n").unwrap() + 3;
+            script += &all[begin..end];
+        }
+        let done = Command::new("sh").args(["-c", &(script + call)]).output();
+        String::from_utf8_lossy(&done.unwrap().stdout)
+            .trim()
+            .to_owned()
+    }
+
+    #[test]
+    fn the_bootstrap_says_the_same() {
+        let log = std::env::temp_dir().join(format!("lab-explain-{}", std::process::id()));
+        let call = format!("explain {}", log.display());
+        for (text, begin) in FAILURES {
+            fs::write(&log, format!("Get:1 something\n{text}\nmore\n")).unwrap();
+            let line = bootstrap("99999999", &call);
+            assert!(line.starts_with(begin) && line != "failed", "{line}");
+            assert_eq!(line.lines().count(), 1);
+            // A log on the same disk says nothing of it.
+            assert!(bootstrap("1000", &call).starts_with("the disk is full: 0 MB are free"));
+        }
+        fs::write(&log, "something else\n").unwrap();
+        assert_eq!(bootstrap("99999999", &call), "failed");
+        fs::remove_file(&log).unwrap();
+    }
 }

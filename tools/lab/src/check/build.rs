@@ -2,13 +2,12 @@
 
 //! Builds that prove something without a guest.
 
-use super::{Complaints, KERNEL};
-use crate::kernel;
+use super::{kernel, Complaints};
 use crate::module;
 use anyhow::Result;
 
 /// A wrong layout of the bindings does not build.
 pub fn layout() -> Result<Complaints> {
-    module::layout_guard(&kernel::get(KERNEL)?)?;
+    module::layout_guard(&kernel()?)?;
     Ok(Vec::new())
 }

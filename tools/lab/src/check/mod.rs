@@ -11,13 +11,12 @@ mod style;
 mod wall;
 
 use crate::cache;
-use crate::kernel;
+use crate::data::Data;
+use crate::kernel::{self, Kernel};
+use crate::progress;
 use anyhow::{bail, Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-
-/// The kernel the module's crates are checked against.
-const KERNEL: &str = "debian-7.2";
 
 /// Complaints of one check; empty means it passed.
 type Complaints = Vec<String>;
@@ -53,7 +52,8 @@ pub fn main(only: Option<&str>) -> Result<ExitCode> {
     println!("KTAP version 1\n1..{}", chosen.len());
     let mut failed = 0;
     for (index, (name, check)) in chosen.iter().enumerate() {
-        let complaints = check().unwrap_or_else(|error| vec![format!("{error:#}")]);
+        let complaints = progress::during(&format!("check.{name}"), check)
+            .unwrap_or_else(|error| vec![format!("{error:#}")]);
         let verdict = if complaints.is_empty() {
             "ok"
         } else {
@@ -150,7 +150,12 @@ fn complaints(command: &mut Command, noisy: fn(&str) -> bool) -> Result<Complain
     Ok(vec![text])
 }
 
+/// The kernel the module's crates are checked against.
+fn kernel() -> Result<Kernel> {
+    kernel::get(Data::default_flavour())
+}
+
 /// The source tree whose style files apply.
 fn source() -> Result<PathBuf> {
-    Ok(kernel::get(KERNEL)?.source)
+    Ok(kernel()?.source)
 }

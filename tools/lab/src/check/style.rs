@@ -2,9 +2,8 @@
 
 //! rustfmt and clippy.
 
-use super::{complaints, rust_files, source, Complaints, KERNEL};
+use super::{complaints, kernel, rust_files, source, Complaints};
 use crate::cache;
-use crate::kernel;
 use crate::module;
 use crate::sysroot;
 use anyhow::Result;
@@ -42,7 +41,7 @@ pub fn clippy_build() -> Result<module::Built> {
         name: "clippy",
         variables: &["CLIPPY=1".into()],
     };
-    module::make(&kernel::get(KERNEL)?, &build)
+    module::make(&kernel()?, &build)
 }
 
 /// A cargo workspace passes clippy with warnings as errors.

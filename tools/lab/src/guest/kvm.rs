@@ -11,6 +11,7 @@ use super::qemu::{command_with, Accelerator};
 use super::{socket_pair, spawn, Spec};
 use crate::cache::{self, Key};
 use crate::kernel::Kernel;
+use crate::progress::Watch;
 use anyhow::Result;
 use rustix::event::{poll, PollFd, PollFlags};
 use std::fs::{self, File};
@@ -106,8 +107,10 @@ fn probe(kernel: &Kernel) -> Result<bool> {
 /// Waits for the first message of `lab-init`.
 fn greets(control: &mut File, child: &mut std::process::Child) -> bool {
     let deadline = Instant::now() + PATIENCE;
+    let watch = Watch::new("trying KVM once on this machine");
     let mut text = Vec::new();
     while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
+        watch.tick("");
         let tick = rustix::time::Timespec {
             tv_sec: 0,
             tv_nsec: 100_000_000,

@@ -6,6 +6,7 @@
 use super::Point;
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// Points counted at the leaves: a test with subtests counts as those.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,6 +138,8 @@ impl<W: Write> Report<W> {
 /// alone; otherwise each test appears as a whole when it has ended.
 pub struct Shared<W: Write> {
     report: Mutex<Report<W>>,
+    /// The tests that have begun and not ended.
+    running: Mutex<Vec<(String, Instant)>>,
     live: bool,
 }
 
@@ -145,6 +148,7 @@ impl<W: Write> Shared<W> {
     pub fn new(report: Report<W>, live: bool) -> Self {
         Shared {
             report: Mutex::new(report),
+            running: Mutex::default(),
             live,
         }
     }
@@ -153,8 +157,23 @@ impl<W: Write> Shared<W> {
         self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn running(&self) -> MutexGuard<'_, Vec<(String, Instant)>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How far it is, and what is under way.
+    pub fn news(&self) -> String {
+        let list =
+            |(name, start): &(String, Instant)| format!("{name} {} s", start.elapsed().as_secs());
+        let running: Vec<String> = self.running().iter().map(list).collect();
+        let report = self.lock();
+        let (done, all) = (report.number, report.planned);
+        format!("{done} of {all} done; now {}", running.join(", "))
+    }
+
     /// As [`Report::begin`].
     pub fn begin(&self, name: &str) {
+        self.running().push((name.to_owned(), Instant::now()));
         if self.live {
             self.lock().begin(name);
         }
@@ -169,6 +188,7 @@ impl<W: Write> Shared<W> {
 
     /// As [`Report::end`].
     pub fn end(&self, test: &Point) {
+        self.running().retain(|(name, _)| *name != test.name);
         let mut report = self.lock();
         if !self.live {
             report.begin(&test.name);
@@ -268,6 +288,15 @@ mod tests {
         assert_eq!(points[0].points.len(), 3);
         assert_eq!(points[0].points[2].points[1].name, "y");
         assert!(points[1].ok);
+    }
+
+    #[test]
+    fn what_is_under_way_is_told() {
+        let shared = Shared::new(Report::new(Vec::new(), 3), false);
+        shared.begin("a");
+        shared.begin("b");
+        shared.end(&Point::pass("a"));
+        assert_eq!(shared.news(), "1 of 3 done; now b 0 s");
     }
 
     #[test]

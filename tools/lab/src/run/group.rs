@@ -71,7 +71,8 @@ fn portion(kind: Kind) -> f64 {
     match kind {
         Kind::Uml => 100.0,
         Kind::UmlDebug => 200.0,
-        Kind::Debian | Kind::Lockdep => 300.0,
+        Kind::Debian => 400.0,
+        Kind::Lockdep => 300.0,
     }
 }
 

@@ -4,6 +4,7 @@
 //! The file's meaning is described in `selftests/README.md`.
 
 use crate::cache;
+use crate::data::Data;
 use crate::guest::cluster::Topology;
 use anyhow::{bail, Context, Result};
 use serde::Deserialize;
@@ -52,7 +53,7 @@ impl Kind {
     /// The flavour in `lab.toml` that is booted for it.
     pub fn flavour(self) -> &'static str {
         match self {
-            Kind::Debian => "debian-7.2",
+            Kind::Debian => Data::default_flavour(),
             other => other.name(),
         }
     }

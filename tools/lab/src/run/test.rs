@@ -12,6 +12,7 @@ use crate::data::Data;
 use crate::kernel::Kernel;
 use crate::ktap::report::{Report, Shared};
 use crate::ktap::Point;
+use crate::progress;
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::io::{Stdout, Write};
@@ -188,34 +189,38 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let shared = Shared::new(report, arguments.jobs == Some(1) || groups.len() < 2);
     let queue = Queue::new(&groups, arguments.jobs);
     let times = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..groups.len() {
-            scope.spawn(|| {
-                let Some(group) = queue.next() else { return };
-                match built.get(group.kind.flavour()).zip(programs.as_ref()) {
-                    Some(((kernel, module), programs)) => {
-                        let new = run_group(group, kernel, module, programs, &shared);
-                        times
-                            .lock()
-                            .unwrap_or_else(PoisonError::into_inner)
-                            .extend(new);
+    let all = || {
+        std::thread::scope(|scope| {
+            for _ in 0..groups.len() {
+                scope.spawn(|| {
+                    let Some(group) = queue.next() else { return };
+                    match built.get(group.kind.flavour()).zip(programs.as_ref()) {
+                        Some(((kernel, module), programs)) => {
+                            let new = run_group(group, kernel, module, programs, &shared);
+                            times
+                                .lock()
+                                .unwrap_or_else(PoisonError::into_inner)
+                                .extend(new);
+                        }
+                        None => not_run(
+                            group,
+                            &shared,
+                            "its kernel, module or programs were not built",
+                        ),
                     }
-                    None => not_run(
-                        group,
-                        &shared,
-                        "its kernel, module or programs were not built",
-                    ),
-                }
-                queue.done(group);
-            });
-        }
-    });
-    let counts = shared.into_inner().finish();
+                    queue.done(group);
+                });
+            }
+        })
+    };
+    progress::news("guests", || shared.news(), all);
     let times = times.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Err(error) = Times::save(&times) {
         // The next run only starts its guests in a worse order.
         eprintln!("lab: the times of the tests are not kept: {error:#}");
     }
+    // The closing line is the last one.
+    let counts = shared.into_inner().finish();
     Ok(if counts.failed == 0 {
         ExitCode::SUCCESS
     } else {

@@ -15,6 +15,7 @@ mod wall;
 
 use super::boot::{exit_status, Ready, Which};
 use crate::guest::cluster::{Options, Stream};
+use crate::progress;
 use anyhow::{bail, Context, Result};
 use columns::Column;
 use std::fs;
@@ -112,14 +113,17 @@ fn measure(
     let mut argv = program.to_vec();
     argv.extend(["--scale", &scale]);
     argv.extend(more);
-    let outcomes = ready.collect(
-        argv.iter().map(|word| (*word).to_owned()).collect(),
-        Duration::from_secs(arguments.timeout),
-        &mut |stream, line| match stream {
-            Stream::Out => found(line),
-            Stream::Err => eprintln!("{line}"),
-        },
-    )?;
+    let what = format!("bench: {}", argv.join(" "));
+    let outcomes = progress::during(&what, || {
+        ready.collect(
+            argv.iter().map(|word| (*word).to_owned()).collect(),
+            Duration::from_secs(arguments.timeout),
+            &mut |stream, line| match stream {
+                Stream::Out => found(line),
+                Stream::Err => eprintln!("{line}"),
+            },
+        )
+    })?;
     if exit_status(&outcomes) != 0 {
         bail!(
             "{} failed\n{}",
