@@ -1,36 +1,24 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 # demo-client.sh REQUESTS
-# Guest a of `lab demo`: an unmodified redis-benchmark over SMC sockets. A
-# second client keeps its connections open while both sides are looked at.
+# Guest a of `lab demo`: an unmodified redis-benchmark over SMC sockets, whose connections are listed as seen
+# while it runs. A last line `demo: ...` on standard error says why the demonstration has failed.
 set -eu
 requests=$1
 
-prefix=
-if command -v rsmc >/dev/null 2>&1; then prefix="rsmc run --"; fi
-
-rsmc-barrier ready 120
-echo "\$ $prefix redis-benchmark -h 10.77.0.2 -t set,get -n $requests -c 20 -d 512"
-# shellcheck disable=SC2086
-$prefix redis-benchmark -h 10.77.0.2 -t set,get -n "$requests" -c 20 -d 512 --csv
-
-# Three connections that stay, to be shown.
-holders=
-for _ in 1 2 3; do
-	# shellcheck disable=SC2086
-	$prefix redis-cli -h 10.77.0.2 subscribe demo >/dev/null 2>&1 &
-	holders="$holders $!"
-done
-sleep 2
-if [ -n "$prefix" ]; then
-	echo "client (guest a), rsmc ss:"
-	rsmc ss | head -n 40
-	if [ -r /proc/net/smc_fallback ]; then
-		echo "client (guest a), /proc/net/smc_fallback:"
-		cat /proc/net/smc_fallback
-	fi
+if ! grep -q '^rsmc ' /proc/modules; then
+	echo "demo: rsmc.ko is not loaded in guest a" >&2
+	exit 1
 fi
+rsmc-barrier ready 120
+rsmc ss --json --watch=0.5 >/tmp/seen &
+watching=$!
+set -- redis-benchmark -h 10.77.0.2 -t set,get -n "$requests" -c 10 -d 512
+echo "\$ rsmc run -- $*"
+rsmc run -- "$@" --csv
+kill "$watching"
+{ wait "$watching"; } 2>/dev/null || :
+status=0
+python3 -I -S /rsmc/lab/demo-seen.py /tmp/seen /proc/net/smc_fallback || status=$?
 rsmc-barrier measured 600
-rsmc-barrier shown 120
-# shellcheck disable=SC2086
-kill $holders
+exit "$status"

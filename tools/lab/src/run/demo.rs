@@ -4,7 +4,7 @@
 
 use super::boot::{exit_status, Which};
 use crate::guest::cluster::Options;
-use anyhow::Result;
+use anyhow::{bail, Context, Result};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub fn main(mut arguments: Arguments) -> Result<ExitCode> {
     arguments.which.rdma = true;
     let mut ready = arguments.which.boot(Options::default(), None)?;
     println!(
-        "two guests of kernel {} with rsmc.ko loaded; redis-server in b (10.77.0.2), redis-benchmark in a",
+        "two guests of kernel {}; redis-server in b (10.77.0.2), redis-benchmark in a",
         ready.kernel.release
     );
     let client = vec![
@@ -32,16 +32,27 @@ pub fn main(mut arguments: Arguments) -> Result<ExitCode> {
         arguments.requests.to_string(),
     ];
     let server = vec!["/rsmc/lab/demo-server.sh".to_owned()];
-    let outcomes = ready.run(&[client, server], Duration::from_secs(600))?;
+    let mut why = None;
+    let outcomes = ready.run_but(
+        &[client, server],
+        Duration::from_secs(600),
+        &mut |_, line| {
+            match line.strip_prefix("demo: ") {
+                Some(reason) => why.get_or_insert_with(|| reason.to_owned()),
+                None => return false,
+            };
+            true
+        },
+    )?;
     let status = exit_status(&outcomes);
-    ready.finish()?;
-    println!(
-        "{}",
-        if status == 0 {
-            "demo: finished, the module unloaded"
-        } else {
-            "demo: failed"
-        }
-    );
-    Ok(ExitCode::from(status))
+    let unloaded = ready.finish();
+    if let Some(why) = why {
+        bail!("demo: failed: {why}");
+    }
+    unloaded.context("demo: failed")?;
+    if status != 0 {
+        bail!("demo: failed");
+    }
+    println!("demo: finished, every connection was SMC, the module unloaded");
+    Ok(ExitCode::SUCCESS)
 }

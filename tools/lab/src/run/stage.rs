@@ -22,6 +22,7 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("test.sh", include_str!("../../guest/test.sh")),
     ("demo-server.sh", include_str!("../../guest/demo-server.sh")),
     ("demo-client.sh", include_str!("../../guest/demo-client.sh")),
+    ("demo-seen.py", include_str!("../../guest/demo-seen.py")),
 ];
 
 /// See the module's description.
