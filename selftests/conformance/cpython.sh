@@ -21,7 +21,7 @@ one() { # one KIND OUT IDS-OR-MODULES...
 }
 
 cd "$TMPDIR" || exit 1
-ktap_plan $(($# * 2))
+echo "KTAP version 1"
 for m; do
 	before=$(counted a server)
 	one plain "$TMPDIR/plain" "test.$m"
@@ -44,6 +44,8 @@ for m; do
 	check "same.$m" python3 "$HERE/pydiff.py" "$TMPDIR/plain" "$TMPDIR/smc" $MODE "$HERE/cpython-exclude.csv"
 	printf '%s\n' "$ktap_output" | sed 's/^/# /'
 	sed -n 's/^slow: /# slow: /p' "$TMPDIR/smc.noise"
+	left=$(sed -n 's/^left out: //p' "$TMPDIR/smc.noise" | paste -sd';')
+	[ -z "$left" ] || skip "left_out.$m" "$left"
 	[ "$ktap_failed" = 0 ] || tail -n 60 "$TMPDIR"/smc*.noise | sed 's/^/# /'
 	echo "# $m: $((middle - before)) connections of the family plainly, $((after - middle)) $MODE under rsmc run"
 	if [ "$middle" = "$before" ] && [ "$after" -gt "$middle" ]; then
