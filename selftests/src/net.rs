@@ -35,11 +35,34 @@ fn flags(request: libc::c_ulong, device: &str, flags: i16) -> R<i16> {
     Ok(r.flags)
 }
 
+/// Sets a device up or down.
+///
+/// # Errors
+///
+/// The kernel's.
+pub fn link(device: &str, up: bool) -> R<()> {
+    let now = flags(libc::SIOCGIFFLAGS as _, device, 0)?;
+    let wanted = match up {
+        true => now | libc::IFF_UP as i16,
+        false => now & !(libc::IFF_UP as i16),
+    };
+    flags(libc::SIOCSIFFLAGS as _, device, wanted)?;
+    Ok(())
+}
+
+/// Whether a device is up and its queues take packets, which a worker of the kernel sees to.
+///
+/// # Errors
+///
+/// The kernel's.
+pub fn runs(device: &str) -> R<bool> {
+    let now = flags(libc::SIOCGIFFLAGS as _, device, 0)?;
+    Ok(now & libc::IFF_RUNNING as i16 != 0)
+}
+
 /// Brings loopback up.
 pub fn lo_up() -> R<()> {
-    let now = flags(libc::SIOCGIFFLAGS as _, "lo", 0)?;
-    flags(libc::SIOCSIFFLAGS as _, "lo", now | libc::IFF_UP as i16)?;
-    Ok(())
+    link("lo", true)
 }
 
 /// Waits for what workers of the kernel do after a command.
@@ -124,10 +147,7 @@ pub fn wire() -> Result<(), String> {
 "
     ))?;
     for device in ["va", "vb"] {
-        soon(&format!("{device} runs"), || {
-            let now = flags(libc::SIOCGIFFLAGS as _, device, 0);
-            now.is_ok_and(|now| now & libc::IFF_RUNNING as i16 != 0)
-        })?;
+        soon(&format!("{device} runs"), || runs(device).unwrap_or(false))?;
     }
     soon("fd77::1 is local", || {
         let routes = std::fs::read_to_string("/proc/thread-self/net/ipv6_route");

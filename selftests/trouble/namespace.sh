@@ -27,10 +27,10 @@ busy() {
 	for side in a b; do
 		ns $side sysctl -qw net.ipv4.tcp_orphan_retries=1
 	done
-	each=3
-	[ "${RSMC_SLOW:-1}" = 1 ] || each=1
-	serving "$TMPDIR/server" --mode 0 --eof ok --each $each
-	holding "$TMPDIR/client" --mode 0 --eof ok --each $each
+	each=3 pace=0
+	[ "${RSMC_SLOW:-1}" = 1 ] || each=1 pace=20
+	serving "$TMPDIR/server" --mode 0 --eof ok --each $each --pace $pace
+	holding "$TMPDIR/client" --mode 0 --eof ok --each $each --pace $pace
 	echo "# $1: carrying at $(cut -d' ' -f1 /proc/uptime)"
 	check "$1.begun" grep "all .* carry data" "$TMPDIR/client"
 	echo "# $1: deleting at $(cut -d' ' -f1 /proc/uptime)"

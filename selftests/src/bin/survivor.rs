@@ -3,11 +3,12 @@
 //! then. Who takes what away, and how long the end may take, is the script's matter.
 //!
 //! `survivor serve|hold [--family inet] [--ip v4] [--to ADDR] [--port 7600] [--mode 0]
-//! [--kinds send,receive,both,idle] [--each 3] [--limit SECONDS] [--ready FILE] [--eof ok]`
+//! [--kinds send,receive,both,idle] [--each 3] [--limit SECONDS] [--ready FILE] [--eof ok] [--pace MS]`
 //!
 //! `hold` makes the connections; each carries data by the time FILE appears. `serve` is the other
 //! end of as many. Both end when all their connections have ended, with 0 if that was by an error
-//! each time (`--eof ok`: or by the peer's end), and not by the program's own time limit.
+//! each time (`--eof ok`: or by the peer's end), and not by the program's own time limit. `--pace` is the pause
+//! between a sender's calls: on a slow kernel without one nothing but the traffic gets a turn.
 
 use st::args::{self, Args};
 use st::errno::Errno;
@@ -46,6 +47,7 @@ struct Setup {
     port: u16,
     proof: Proof,
     limit: i64,
+    pace: u64,
 }
 
 impl Setup {
@@ -70,7 +72,7 @@ fn word(what: &str, errno: Errno) -> String {
     }
 }
 
-fn send(s: &Fd, seed: u64) -> String {
+fn send(s: &Fd, seed: u64, pace: u64) -> String {
     let (mut at, mut b) = (0, vec![0; CHUNK]);
     loop {
         rng::fill(seed, at, &mut b);
@@ -78,6 +80,9 @@ fn send(s: &Fd, seed: u64) -> String {
             return word("send", errno);
         }
         at += b.len() as u64;
+        if pace > 0 {
+            sys::sleep_ms(pace);
+        }
     }
 }
 
@@ -102,16 +107,16 @@ fn receive(s: &Fd, seed: u64, begun: &dyn Fn()) -> String {
 }
 
 /// Moves data until the end. The seed is 1 towards the server and 2 towards the client.
-fn play(s: &Fd, kind: u8, server: bool, begun: &dyn Fn()) -> String {
+fn play(s: &Fd, kind: u8, server: bool, pace: u64, begun: &dyn Fn()) -> String {
     let (mine, yours) = if server { (2, 1) } else { (1, 2) };
     match (kind, server) {
         (b's', false) | (b'r', true) => {
             begun();
-            send(s, mine)
+            send(s, mine, pace)
         }
         (b's', true) | (b'r', false) => receive(s, yours, begun),
         (b'b', _) => std::thread::scope(|t| {
-            let sender = t.spawn(|| send(s, mine));
+            let sender = t.spawn(|| send(s, mine, pace));
             let received = receive(s, yours, begun);
             if received.starts_with("WRONG") {
                 let _ = sys::shutdown(s.raw(), libc::SHUT_RDWR);
@@ -144,8 +149,8 @@ fn play(s: &Fd, kind: u8, server: bool, begun: &dyn Fn()) -> String {
 }
 
 /// One connection of a known kind, to its end.
-fn attend(s: &Fd, kind: (&'static str, u8), server: bool, news: &Sender<News>) {
-    let end = play(s, kind.1, server, &|| drop(news.send(News::Begun)));
+fn attend(c: &Setup, s: &Fd, kind: (&'static str, u8), server: bool, news: &Sender<News>) {
+    let end = play(s, kind.1, server, c.pace, &|| drop(news.send(News::Begun)));
     let _ = news.send(News::Ended(kind.0, end));
 }
 
@@ -159,7 +164,7 @@ fn hold(c: &Setup, to: SocketAddr, kind: (&'static str, u8), news: &Sender<News>
         Ok(s)
     };
     match connection() {
-        Ok(s) => attend(&s, kind, false, news),
+        Ok(s) => attend(c, &s, kind, false, news),
         Err(why) => drop(news.send(News::Ended(kind.0, format!("WRONG start: {why}")))),
     }
 }
@@ -172,7 +177,7 @@ fn serve(c: &Setup, s: &Fd, news: &Sender<News>) {
         what.first().copied().ok_or("nothing came".into())
     };
     match first().map(|byte| KINDS.iter().find(|kind| kind.1 == byte)) {
-        Ok(Some(kind)) => attend(s, *kind, true, news),
+        Ok(Some(kind)) => attend(c, s, *kind, true, news),
         Ok(None) => drop(news.send(News::Ended("?", "WRONG kind".into()))),
         Err(why) => drop(news.send(News::Ended("?", format!("WRONG start: {why}")))),
     }
@@ -190,6 +195,7 @@ fn main() -> ExitCode {
         port: a.num("port", 7600) as u16,
         proof: Proof::from_args(&a),
         limit: (a.num("limit", 60) * guest::slow()) as i64,
+        pace: a.num("pace", 0),
     };
     let kinds: Vec<(&'static str, u8)> = a
         .opt("kinds")

@@ -2,11 +2,12 @@
 //! Both ways at once, byte exact: every byte depends on its position and direction, so a lost,
 //! doubled or misplaced one is found where it happens.
 //!
-//! `transfer [--family ..] [--ip ..] [--mb 8] [--seed 1] [--mode 1|any] [--peer FAMILY] [CASE..]`
+//! `transfer [--family ..] [--ip ..] [--mb 8] [--rest MB] [--seed 1] [--mode 1|any] [--peer FAMILY] [CASE..]`
 //!
 //! Alone, both ends are threads (in namespaces `a` and `b` if the lab made them, else on
 //! loopback of a private one); in a pair, the server's guest listens on port 7000 and up.
-//! `--peer` gives the other end's family (default: the same).
+//! `--peer` gives the other end's family (default: the same). `--rest` is what is moved in all cases but the
+//! first, where that one is to prove an amount.
 
 mod flow;
 
@@ -127,6 +128,7 @@ fn main() {
         net::private().expect("private network namespace (root needed)");
     }
     let mb = a.num("mb", 8);
+    let rest = a.num("rest", mb);
     let peer = a
         .opt("peer")
         .map(|p| Family::parse(p).unwrap_or_else(|| st::args::bail("--peer tcp|inet|smc")));
@@ -142,7 +144,7 @@ fn main() {
             for case in &cases {
                 let j = Job {
                     case,
-                    bytes: (mb << 20) / case.divide,
+                    bytes: (if case.name == CASES[0].name { mb } else { rest } << 20) / case.divide,
                     seed: a.num("seed", 1),
                     proof: Proof::from_args(&a),
                     wait: Duration::from_secs(if role == Role::Client {

@@ -27,7 +27,7 @@ use std::time::Duration;
 const SYNC_ERROR: u32 = 0x0400_0000;
 /// Bytes each way: more than a ring has, so that both wrap.
 const MANY: u64 = 80_000;
-/// Bytes each way where every packet makes the driver allocate.
+/// Bytes each way where every packet makes the driver allocate, and where it is enough to see that they pass.
 const FEW: u64 = 100;
 /// More calls of a verb than a connection makes.
 const ENDLESS: u32 = 500;
@@ -75,8 +75,9 @@ impl Test {
 
     /// A connection that must be SMC-R. An end that has not noticed yet that the group has gone
     /// learns it from the first one, which falls back for that.
-    fn smc(&mut self) -> Result<(), String> {
-        let first = self.connect(self.kind);
+    fn smc(&mut self, bytes: usize) -> Result<(), String> {
+        let kind = Kind { bytes, ..self.kind };
+        let first = self.connect(kind);
         if first.went_over(0) {
             return Ok(());
         }
@@ -86,7 +87,7 @@ impl Test {
         if !out_of_sync || !first.went_over(1) {
             return Err(first.to_string());
         }
-        let second = self.connect(self.kind);
+        let second = self.connect(kind);
         if second.went_over(0) {
             return Ok(());
         }
@@ -103,7 +104,8 @@ impl Test {
         }
         let mut kind = self.kind;
         if self.join {
-            self.smc().map_err(|e| format!("before: {e}"))?;
+            // As many bytes as will follow: how far the receive queue has come depends on them.
+            self.smc(kind.bytes).map_err(|e| format!("before: {e}"))?;
             // Buffers of another size than the group has: it registers memory for them.
             kind.buffer = Some(300_000);
         }
@@ -128,7 +130,7 @@ impl Test {
         if hits == 0 && !story.went_over(0) {
             return Err(format!("nothing failed: {story}"));
         }
-        self.smc()
+        self.smc(FEW as usize)
             .map_err(|e| format!("{story}; afterwards: {e}"))?;
         Ok((story, hits))
     }
