@@ -13,7 +13,7 @@ use crate::{
 };
 use kapi::{
     errno,
-    net::sock::Sock,
+    net::sock::{state, Sock},
     new_spinlock_bh,
     rdma::{
         dma::Direction,
@@ -413,6 +413,22 @@ impl SmcConn {
         self.perform(actions);
     }
 
+    /// Whether the TCP connection beneath has ended, which a reset does.
+    pub(crate) fn is_tcp_dead(&self) -> bool {
+        self.sock.state() == state::CLOSE
+    }
+
+    /// For a program that sends, or finds nothing to read: whether TCP has ended, and who watches it
+    /// has not said so yet.
+    pub(crate) fn notice_tcp_dead(self: &Arc<Self>) -> bool {
+        if !self.is_tcp_dead() {
+            return false;
+        }
+        let before = self.proto.lock().directions();
+        self.on_tcp_dead();
+        self.proto.lock().directions() != before
+    }
+
     /// The peer has sent a FIN on the TCP connection beneath.
     pub(crate) fn on_tcp_fin(self: &Arc<Self>) {
         let actions = self.proto.lock().on_tcp_fin(now());
@@ -437,7 +453,8 @@ impl SmcConn {
             return;
         }
         if self.left.load(Acquire) == 0 {
-            if actions.has(Actions::ERR_RESET) {
+            // TCP tells the program itself when it ends, and why: keepalive, for one.
+            if actions.has(Actions::ERR_RESET) && !self.is_tcp_dead() && !self.sock.has_error() {
                 self.sock.report_error(errno::ECONNRESET);
             }
             if actions.has(Actions::ERR_ABORTED) {

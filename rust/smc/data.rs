@@ -20,9 +20,13 @@ use kapi::{
     trace, //
 };
 use kernel::{prelude::*, sync::Arc};
-use smc_proto::{
-    conn::{Actions, Conn, RecvState, SendError, SendHint, State, UrgentError},
-    wire::cdc::StateFlags, //
+use smc_proto::conn::{
+    Actions,
+    RecvState,
+    SendError,
+    SendHint,
+    State,
+    UrgentError, //
 };
 
 /// `how` of shutdown().
@@ -66,6 +70,7 @@ fn send_all(conn: &Arc<SmcConn>, socket: &file::Socket, msg: &mut Message<'_>) -
     if total > conn.send_size() {
         stats.buffer(Way::Tx, Buffer::TooSmall);
     }
+    conn.notice_tcp_dead();
     while sent < total {
         match put(conn, msg, total.saturating_sub(sent), urgent, more) {
             Ok(taken) => {
@@ -132,11 +137,11 @@ fn put(
         if len == 0 {
             break;
         }
-        let got = ring.write(piece.offset as usize, len, msg.source());
-        taken = taken.saturating_add(got);
-        if got < len {
-            break;
+        if ring.write(piece.offset as usize, len, msg.source()) < len {
+            // As TCP: what was copied of a piece that cannot be read does not count.
+            return Err(Stop::Fault);
         }
+        taken = taken.saturating_add(len);
     }
     if taken == 0 {
         return Err(Stop::Fault);
@@ -240,9 +245,10 @@ fn receive_from(
                 return Ok(got);
             }
             RecvState::Empty if conn.is_read_shut() => return Ok(got),
+            RecvState::Empty if conn.notice_tcp_dead() => continue,
             RecvState::Empty => (),
         }
-        if got >= target && got > 0 || wanted == 0 {
+        if got >= target && got > 0 {
             return Ok(got);
         }
         let seen = if peek { got.saturating_add(offset) } else { 0 };
@@ -387,12 +393,6 @@ fn receive_urgent(conn: &Arc<SmcConn>, msg: &mut Message<'_>) -> Result<usize> {
     }
 }
 
-/// Whether the peer will send nothing more.
-fn peer_has_ended(proto: &Conn) -> bool {
-    let (_, (_, received)) = proto.flags();
-    received.any(StateFlags::ANY_END)
-}
-
 /// poll().
 pub(crate) fn poll(conn: &Arc<SmcConn>, socket: &file::Socket, poll: &Poll<'_>) -> u32 {
     // Registers the poller; of what TCP says only a pending error counts.
@@ -401,38 +401,34 @@ pub(crate) fn poll(conn: &Arc<SmcConn>, socket: &file::Socket, poll: &Poll<'_>) 
     // As TCP: more than this may never be there at once.
     let most = conn.recv_ring().size() / 2;
     let low = conn.sock().low_water(false, i32::MAX as usize).min(most);
-    match proto.recv_state() {
-        RecvState::Data(there) => {
-            if there as usize >= low || peer_has_ended(&proto) {
-                events |= flags::EPOLLIN | flags::EPOLLRDNORM;
-            }
-        }
-        RecvState::Empty | RecvState::NotConnected => (),
-        RecvState::Eof | RecvState::Reset | RecvState::Aborted => {
-            events |= flags::EPOLLIN | flags::EPOLLRDNORM;
-        }
+    // A reset of the TCP connection is shown at once, even if nobody has drawn conclusions yet.
+    let reset = conn.is_tcp_dead();
+    let open = proto.directions();
+    let hearing = open.hearing && !conn.is_read_shut() && !reset;
+    let talking = open.talking && !reset;
+    let readable = match proto.recv_state() {
+        RecvState::Data(there) => there as usize >= low,
+        _ => false,
+    };
+    if readable || !hearing {
+        events |= flags::EPOLLIN | flags::EPOLLRDNORM;
     }
-    if peer_has_ended(&proto) || conn.is_read_shut() {
-        events |= flags::EPOLLRDHUP | flags::EPOLLIN | flags::EPOLLRDNORM;
+    if !hearing {
+        events |= flags::EPOLLRDHUP;
+    }
+    if !hearing && !talking {
+        events |= flags::EPOLLHUP;
     }
     if proto.has_urgent() {
         events |= flags::EPOLLPRI;
     }
-    match proto.send_room() {
-        Err(SendError::Full) | Err(SendError::NotConnected) => (),
-        Ok(_) => events |= flags::EPOLLOUT | flags::EPOLLWRNORM,
-        Err(SendError::Shutdown) => {
-            events |= flags::EPOLLOUT | flags::EPOLLWRNORM;
-            if peer_has_ended(&proto) {
-                events |= flags::EPOLLHUP;
-            }
-        }
-        Err(SendError::Reset) => {
-            events |= flags::EPOLLOUT | flags::EPOLLWRNORM;
-        }
-        Err(SendError::Aborted) => {
-            events |= flags::EPOLLOUT | flags::EPOLLWRNORM | flags::EPOLLHUP;
-        }
+    // Asked first: who finds no room is told when there is some.
+    let room = !matches!(
+        proto.send_room(),
+        Err(SendError::Full | SendError::NotConnected)
+    );
+    if room || !talking {
+        events |= flags::EPOLLOUT | flags::EPOLLWRNORM;
     }
     events
 }
@@ -468,8 +464,12 @@ pub(crate) fn shutdown(conn: &Arc<SmcConn>, how: i32) -> Result {
     };
     let actions = {
         let mut proto = conn.proto.lock();
+        let open = proto.directions();
+        let over = !open.hearing && !open.talking && !proto.is_draining();
         match (proto.state(), send, receive) {
             (State::Closed, ..) => return Err(errno::ENOTCONN.into()),
+            // As with TCP, for which both ends have said so.
+            _ if over => return Err(errno::ENOTCONN.into()),
             (_, true, true) => proto.shutdown_both(now()),
             (_, true, false) => proto.shutdown_write(now()),
             _ => Actions::NONE,

@@ -38,6 +38,16 @@ pub enum CloseMode {
     Abort,
 }
 
+/// Which directions of a connection are still open, as TCP would count it: what is in the ring can
+/// be read all the same, and that the peer has closed does not end what the program may try to say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Directions {
+    /// The peer may send more.
+    pub hearing: bool,
+    /// The program may send more.
+    pub talking: bool,
+}
+
 /// An end that waits for unsent data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Pending {
@@ -165,7 +175,8 @@ impl Conn {
         out | self.settle_pending() | self.tx_due()
     }
 
-    /// shutdown(SHUT_RDWR): closes towards the peer, but the program keeps the socket.
+    /// shutdown(SHUT_RDWR): closes towards the peer, but the program keeps the socket, and may still
+    /// read what has come: as with TCP that is no reason to abort.
     pub fn shutdown_both(&mut self, now: Instant) -> Actions {
         self.begin_close(CloseMode::Graceful, now)
     }
@@ -237,7 +248,7 @@ impl Conn {
             State::Init | State::Closed | State::PeerAbortWait => StateFlags::NONE,
             State::ProcessAbort => StateFlags::ABORT,
             _ if self.life.sent.any(StateFlags::ANY_CLOSE) => StateFlags::NONE,
-            _ if abort || self.rx.has_unread() => StateFlags::ABORT,
+            _ if abort || self.life.released && self.rx.has_unread() => StateFlags::ABORT,
             _ => StateFlags::CLOSED,
         }
     }
@@ -271,6 +282,16 @@ impl Conn {
     /// Ends a connection of which the peer knows that it is closed.
     pub(super) fn forget(&mut self) -> Actions {
         self.end_locally() | self.settle_end()
+    }
+
+    /// What the program can still hear from the peer, and say to it.
+    #[must_use]
+    pub fn directions(&self) -> Directions {
+        let aborted = self.life.killed || self.life.received.has(StateFlags::ABORT);
+        Directions {
+            hearing: !aborted && !self.life.received.any(StateFlags::ANY_END),
+            talking: !aborted && !self.life.write_shut,
+        }
     }
 
     /// Whether shutdown or close still waits for unsent data (SO_LINGER waits for its end).

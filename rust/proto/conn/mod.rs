@@ -92,6 +92,7 @@ mod urgent;
 pub use actions::Actions;
 pub use close::{
     CloseMode,
+    Directions,
     FIN_PATIENCE, //
 };
 pub use error::{
