@@ -7,9 +7,16 @@ use std::process::{Command, Stdio};
 
 /// Moves the calling thread into a fresh network namespace with loopback up.
 pub fn private() -> R<()> {
-    // SAFETY: no pointers.
-    cvt(i64::from(unsafe { libc::unshare(libc::CLONE_NEWNET) }))?;
-    lo_up()
+    // The RDMA core copies its devices into a new namespace, and fails if one is about to go.
+    for _ in 0..100 {
+        // SAFETY: no pointers.
+        match cvt(i64::from(unsafe { libc::unshare(libc::CLONE_NEWNET) })) {
+            Err(e) if e.0 == libc::ENODEV => crate::sys::sleep_ms(10),
+            Err(e) => return Err(e),
+            Ok(_) => return lo_up(),
+        }
+    }
+    Err(crate::errno::Errno(libc::ENODEV))
 }
 
 #[repr(C)]
@@ -63,6 +70,11 @@ pub fn runs(device: &str) -> R<bool> {
 /// Brings loopback up.
 pub fn lo_up() -> R<()> {
     link("lo", true)
+}
+
+/// Whether the current namespace has a device of this name.
+pub fn has(device: &str) -> bool {
+    flags(libc::SIOCGIFFLAGS as _, device, 0).is_ok()
 }
 
 /// Waits for what workers of the kernel do after a command.
@@ -152,6 +164,25 @@ pub fn wire() -> Result<(), String> {
     soon("fd77::1 is local", || {
         let routes = std::fs::read_to_string("/proc/thread-self/net/ipv6_route");
         routes.is_ok_and(|all| all.contains("fd770000000000000000000000000001 80 "))
+    })
+}
+
+/// Puts a soft-RoCE device on the current namespace's loopback and waits until its port has both
+/// addresses. It goes with the namespace.
+pub fn roce_on_loopback() -> Result<(), String> {
+    // SAFETY: No pointers.
+    let name = format!("rxl{}", unsafe { libc::gettid() });
+    sh(&format!("rdma link add {name} type rxe netdev lo"))?;
+    let gids = format!("/sys/class/infiniband/{name}/ports/1/gids");
+    let has = |wanted: &str| {
+        (0..8).any(|i| {
+            let gid = std::fs::read_to_string(format!("{gids}/{i}"));
+            gid.is_ok_and(|gid| gid.trim() == wanted)
+        })
+    };
+    soon(&format!("{name} has addresses"), || {
+        has("0000:0000:0000:0000:0000:ffff:7f00:0001")
+            && has("0000:0000:0000:0000:0000:0000:0000:0001")
     })
 }
 

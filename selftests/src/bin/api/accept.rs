@@ -323,6 +323,7 @@ fn accept_listener_closed_first(t: &mut T) {
         &sys::recv_vec(c2.raw(), 4, libc::MSG_DONTWAIT),
     );
     sys::send(k2.raw(), b"alive", 0).unwrap();
+    t.poll_for("accepted one's poll", c1.raw(), libc::POLLIN);
     t.bytes(
         "accepted one's recv",
         &sys::recv_vec(c1.raw(), 8, libc::MSG_DONTWAIT),

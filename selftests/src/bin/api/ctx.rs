@@ -11,6 +11,59 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::time::Instant;
 
+/// Where a scenario runs.
+#[derive(Clone, Copy)]
+pub enum Place<'a> {
+    /// In a fresh namespace without an RDMA device.
+    Plain,
+    /// In a namespace that it shares with others.
+    In(&'a Namespace),
+    /// In a fresh namespace with a device; `strict`: a connect that falls back fails.
+    Own { strict: bool },
+}
+
+/// A network namespace that stays.
+pub struct Namespace(std::fs::File);
+
+impl Namespace {
+    /// The one that the calling thread is in.
+    fn here() -> Result<Namespace, String> {
+        let file = std::fs::File::open("/proc/thread-self/ns/net").map_err(|e| e.to_string())?;
+        Ok(Namespace(file))
+    }
+
+    /// Two: one without and one with a device, in which a connect that falls back fails. Each new
+    /// one costs memory for every RDMA device there is.
+    pub fn pair() -> Result<(Namespace, Namespace), String> {
+        Place::Plain.enter()?;
+        let plain = Namespace::here()?;
+        Place::Own { strict: true }.enter()?;
+        Ok((plain, Namespace::here()?))
+    }
+}
+
+impl Place<'_> {
+    /// Moves the calling thread there.
+    fn enter(self) -> Result<(), String> {
+        use std::os::fd::AsRawFd;
+        match self {
+            Place::In(namespace) => {
+                // SAFETY: No pointers.
+                let r = unsafe { libc::setns(namespace.0.as_raw_fd(), libc::CLONE_NEWNET) };
+                st::errno::cvt(i64::from(r))
+                    .map(|_| ())
+                    .map_err(|e| e.to_string())
+            }
+            Place::Plain => st::net::private().map_err(|e| format!("(root needed) {e}")),
+            Place::Own { strict } => {
+                Place::Plain.enter()?;
+                st::net::roce_on_loopback()?;
+                st::net::sysctl("net.smc.strict", if strict { "1" } else { "0" })
+            }
+        }
+    }
+}
+
 /// A running scenario.
 pub struct T<'a> {
     /// Family under test.
@@ -22,9 +75,15 @@ pub struct T<'a> {
 }
 
 impl<'a> T<'a> {
-    /// Enters a fresh network namespace.
-    pub fn new(family: Family, ip: Ip, info: bool, out: &'a mut std::fs::File) -> T<'a> {
-        st::net::private().expect("private network namespace (root needed)");
+    /// Goes to its place.
+    pub fn new(
+        family: Family,
+        ip: Ip,
+        info: bool,
+        place: Place<'_>,
+        out: &'a mut std::fs::File,
+    ) -> T<'a> {
+        place.enter().expect("the namespace");
         T {
             family,
             ip,
@@ -148,7 +207,9 @@ impl<'a> T<'a> {
 
     /// An address that never answers.
     pub fn black_hole(&mut self) -> SocketAddr {
-        st::net::wire().expect("veth pair");
+        if !st::net::has("va") {
+            st::net::wire().expect("veth pair");
+        }
         let ip = match self.ip {
             Ip::V6 => std::net::IpAddr::from(st::net::B6),
             _ => addr::v4(self.ip, st::net::B4),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Differences from TCP that are right, each with its reason. Anything else fails.
 
-use st::family::{Family, Ip};
+use st::family::Family;
 
 struct Expect {
     scenario: &'static str,
@@ -54,14 +54,19 @@ const TABLE: &[Expect] = &[
     ),
 ];
 
-/// The reason why `value` is right at this place, if it is.
+/// The reason why `value` is right at this place, if it is; `smc`: over SMC-R.
 pub fn find(
     scenario: &str,
     label: &str,
     fam: Family,
-    _ip: Ip,
+    smc: bool,
     value: &str,
 ) -> Option<&'static str> {
+    if smc {
+        if let Some(why) = crate::differ::find(scenario, label, value) {
+            return Some(why);
+        }
+    }
     TABLE
         .iter()
         .find(|x| {

@@ -48,6 +48,7 @@ fn flags_waitall(t: &mut T) {
     });
     t.bytes("waits", &sys::recv_vec(s.raw(), 12, libc::MSG_WAITALL));
     th.join().unwrap();
+    t.poll_for("the rest", s.raw(), libc::POLLIN);
     t.bytes(
         "not when non-blocking",
         &sys::recv_vec(s.raw(), 12, libc::MSG_WAITALL | libc::MSG_DONTWAIT),

@@ -2,10 +2,12 @@
 //! Differential test of the socket interface: every scenario runs on plain TCP and on the family
 //! under test, each in a fresh process and a fresh network namespace, and what it observed
 //! (return values, errnos, events) must be the same. Differences that are right are listed,
-//! with the reason, in `expect.rs`.
+//! with the reason, in `expect.rs`, those of SMC-R in `differ.rs`.
 //!
-//! `api --family tcp|inet|smc[,..] [--ip v4|v6|mapped[,..]] [--mode 1|any] [--info off] [SCENARIO-PREFIX..]`
+//! `api --family tcp|inet|smc[,..] [--ip v4|v6|mapped[,..]] [--mode 0|1|any] [--info off] [SCENARIO-PREFIX..]`
 //!
+//! `--mode 0` compares TCP with SMC-R: the family's sockets have an RDMA device and strict mode, in one
+//! namespace for many scenarios. Those that are about TCP by their nature run without strict mode then.
 //! `--family tcp` compares TCP with itself: it validates the scenarios. `--info off` leaves out
 //! the proof by `RSMC_INFO`, so that the C module can be looked at too.
 
@@ -15,6 +17,7 @@ mod blocked;
 mod connect;
 mod ctx;
 mod data;
+mod differ;
 mod expect;
 mod flags;
 mod ioctls;
@@ -27,7 +30,8 @@ mod shut;
 mod splice;
 mod tcpopts;
 
-use ctx::T;
+use ctx::{Namespace, Place, T};
+use differ::Path;
 use st::args::Args;
 use st::child::{self, End};
 use st::family::{Family, Ip};
@@ -74,9 +78,9 @@ struct Run {
     end: End,
 }
 
-fn run(s: &Scenario, family: Family, ip: Ip, info: bool) -> Run {
+fn run(s: &Scenario, family: Family, ip: Ip, info: bool, place: Place<'_>) -> Run {
     let (text, end) = child::run(25_000 * st::guest::slow(), |w| {
-        let mut t = T::new(family, ip, info, w);
+        let mut t = T::new(family, ip, info, place, w);
         (s.run)(&mut t);
         t.rec("end", "reached");
     });
@@ -98,7 +102,7 @@ fn run(s: &Scenario, family: Family, ip: Ip, info: bool) -> Run {
 }
 
 /// Differences of two runs after the table of expected ones has been applied.
-fn compare(name: &str, fam: Family, ip: Ip, a: &Run, b: &Run, k: &Ktap) -> Vec<String> {
+fn compare(name: &str, fam: Family, smc: bool, (a, b): (&Run, &Run), k: &Ktap) -> Vec<String> {
     let mut bad = Vec::new();
     if b.end != End::Exit(0) {
         bad.push(format!(
@@ -111,7 +115,7 @@ fn compare(name: &str, fam: Family, ip: Ip, a: &Run, b: &Run, k: &Ktap) -> Vec<S
         let (x, y) = (a.lines.get(i), b.lines.get(i));
         match (x, y) {
             (Some(x), Some(y)) if x == y => {}
-            (Some(x), Some(y)) if x.0 == y.0 => match expect::find(name, &x.0, fam, ip, &y.1) {
+            (Some(x), Some(y)) if x.0 == y.0 => match expect::find(name, &x.0, fam, smc, &y.1) {
                 Some(e) => k.diag(&format!(
                     "expected: {name} {}: tcp {} here {}: {}",
                     x.0, x.1, y.1, e
@@ -156,7 +160,17 @@ fn main() {
         .collect();
     let (fams, ips) = (a.families(), a.ips());
     let total = picked.len() * fams.len() * ips.len();
-    let part = st::parts::part(&a, if st::guest::slow() == 1 { 8 } else { 3 }, total);
+    let part = st::parts::part(
+        &a,
+        if st::guest::slow() > 1 {
+            3
+        } else if mode == "0" {
+            4
+        } else {
+            8
+        },
+        total,
+    );
     let picked: Vec<&Scenario> = picked
         .into_iter()
         .enumerate()
@@ -164,18 +178,33 @@ fn main() {
         .map(|x| x.1)
         .collect();
     let mut k = Ktap::plan(picked.len() * fams.len() * ips.len());
+    let shared = (mode == "0").then(|| Namespace::pair().unwrap_or_else(|e| st::args::bail(&e)));
     let mut seen_paths = std::collections::BTreeMap::<String, usize>::new();
     for s in &picked {
         for &ip in &ips {
-            let base = run(s, Family::Tcp, ip, false);
+            let usual = match &shared {
+                Some(_) if differ::is_alone(s.name) => None,
+                Some(namespaces) if differ::path(s.name) == Path::Smc => Some(namespaces),
+                _ => None,
+            };
+            let plain = usual.map_or(Place::Plain, |u| Place::In(&u.0));
+            let base = run(s, Family::Tcp, ip, false, plain);
             for &f in &fams {
-                let r = run(s, f, ip, info && f != Family::Tcp);
-                let mut bad = compare(s.name, f, ip, &base, &r, &k);
+                let smc = mode == "0" && f != Family::Tcp;
+                let (place, mode) = match (differ::path(s.name), usual) {
+                    _ if !smc => (plain, mode.as_str()),
+                    (Path::Tcp, _) => (Place::Own { strict: false }, "1"),
+                    (Path::Both, _) => (Place::Own { strict: false }, "any"),
+                    (Path::Smc, None) => (Place::Own { strict: true }, "0"),
+                    (Path::Smc, Some(u)) => (Place::In(&u.1), "0"),
+                };
+                let r = run(s, f, ip, info && f != Family::Tcp, place);
+                let mut bad = compare(s.name, f, smc, (&base, &r), &k);
                 if base.end != End::Exit(0) {
                     bad.push(format!("tcp itself ended with {:?}", base.end));
                 }
                 if info && f != Family::Tcp {
-                    bad.extend(check_infos(&r, &mode));
+                    bad.extend(check_infos(&r, mode));
                 }
                 for i in &r.infos {
                     let path = i.split(" label=").next().unwrap_or(i);

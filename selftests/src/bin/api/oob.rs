@@ -16,6 +16,7 @@ crate::scenarios!(
 
 fn oob_separate(t: &mut T) {
     let (c, s) = t.pair();
+    sys::set_timeo(c.raw(), libc::SO_SNDTIMEO, 200).unwrap();
     t.res("send", &sys::send(c.raw(), b"abc", 0));
     t.res("urgent", &sys::send(c.raw(), b"xyZ", libc::MSG_OOB));
     t.res("after", &sys::send(c.raw(), b"def", 0));
@@ -23,19 +24,23 @@ fn oob_separate(t: &mut T) {
     t.bytes("urgent byte", &sys::recv_vec(s.raw(), 8, libc::MSG_OOB));
     t.bytes("only once", &sys::recv_vec(s.raw(), 8, libc::MSG_OOB));
     t.bytes("before the mark", &sys::recv_vec(s.raw(), 64, 0));
-    t.bytes("after the mark", &sys::recv_vec(s.raw(), 64, 0));
+    t.bytes(
+        "after the mark",
+        &sys::recv_vec(s.raw(), 64, libc::MSG_DONTWAIT),
+    );
     t.polled("quiet", s.raw());
 }
 
 fn oob_inline(t: &mut T) {
     let (c, s) = t.pair();
+    sys::set_timeo(c.raw(), libc::SO_SNDTIMEO, 200).unwrap();
     t.res(
         "OOBINLINE",
         &sys::setopt(s.raw(), libc::SOL_SOCKET, libc::SO_OOBINLINE, 1),
     );
     sys::send(c.raw(), b"ab", 0).unwrap();
     sys::send(c.raw(), b"!", libc::MSG_OOB).unwrap();
-    sys::send(c.raw(), b"cd", 0).unwrap();
+    t.res("after", &sys::send(c.raw(), b"cd", 0));
     t.poll_for("poll", s.raw(), libc::POLLPRI);
     t.bytes("MSG_OOB", &sys::recv_vec(s.raw(), 8, libc::MSG_OOB));
     t.bytes("up to the mark", &sys::recv_vec(s.raw(), 64, 0));

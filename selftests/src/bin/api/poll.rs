@@ -59,6 +59,15 @@ impl Ep {
         self.ctl(libc::EPOLL_CTL_MOD, fd, events, tag);
     }
 
+    /// The first of what becomes ready that has `event`: an edge may come too often, never too seldom.
+    pub fn wait_for(&self, event: &str) -> String {
+        let mut got = self.wait(2000);
+        while got != "-" && !got.contains(event) {
+            got = self.wait(2000);
+        }
+        got
+    }
+
     /// What is ready within `ms`, as `tag:EVENTS` sorted by tag; `-` if nothing.
     pub fn wait(&self, ms: i32) -> String {
         // SAFETY: an all-zero event is valid.

@@ -235,7 +235,7 @@ fn ring_shutdown_close(t: &mut T) {
     );
     let w = wait(&mut r).1;
     t.res("close", &w);
-    sys::send(s.raw(), b"x", 0).unwrap();
+    t.res("send", &sys::send(s.raw(), b"x", 0));
     t.poll_for("reset", s.raw(), libc::POLLHUP);
 }
 

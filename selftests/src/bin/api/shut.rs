@@ -162,11 +162,15 @@ fn linger_full(t: &mut T) {
     sys::linger(c.raw(), 1, 1).unwrap();
     let b = pattern(65536, 1);
     let mut n = 0;
-    while let Ok(k) = sys::send(c.raw(), &b, libc::MSG_DONTWAIT) {
-        n += k;
-        if n > 64 << 20 {
-            break;
+    // The receiver takes what it can for a moment; wait until nothing more moves.
+    for _ in 0..20 {
+        while let Ok(k) = sys::send(c.raw(), &b, libc::MSG_DONTWAIT) {
+            n += k;
+            if n > 64 << 20 {
+                break;
+            }
         }
+        sys::sleep_ms(10);
     }
     let t0 = Instant::now();
     t.res("close", &c.close());

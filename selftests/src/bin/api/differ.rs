@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a program sees differently when its connection is SMC-R, each with its reason; for
+//! programmers in Documentation/programmer.md. Anything else fails.
+
+/// Where a scenario's connections lead when there is a device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Path {
+    /// To SMC-R, every one.
+    Smc,
+    /// To TCP, whatever devices there are.
+    Tcp,
+    /// To SMC-R first and then to TCP: a socket that has left SMC does not come back to it.
+    Both,
+}
+
+const OTHERS: &[(&str, Path)] = &[
+    ("connect_tcp_listener", Path::Tcp),
+    ("connect_from_tcp", Path::Tcp),
+    ("connect_to_itself", Path::Tcp),
+    ("connect_unspec", Path::Both),
+    ("blocked_recv_disconnect", Path::Both),
+    ("flags_fastopen", Path::Tcp),
+    ("tcp_fastopen_connect", Path::Tcp),
+    ("tcp_fastopen_listen", Path::Tcp),
+    ("tcp_md5_key", Path::Tcp),
+];
+
+/// Where the scenario's connections lead.
+pub fn path(scenario: &str) -> Path {
+    OTHERS
+        .iter()
+        .find(|x| x.0 == scenario)
+        .map_or(Path::Smc, |x| x.1)
+}
+
+/// Scenarios that spoil their namespace for others.
+const ALONE: &[&str] = &["tcp_keepalive"];
+
+/// Whether the scenario needs a namespace of its own.
+pub fn is_alone(scenario: &str) -> bool {
+    ALONE.contains(&scenario)
+}
+
+/// Scenario, label, value here, reason.
+const TABLE: &[(&str, &str, &str, &str)] = &[
+    ("poll_states", "send", "EPIPE", CLOSED),
+    ("poll_states", "reset", "IN|OUT|RDNORM|WRNORM|RDHUP", CLOSED),
+    ("shut_rdwr", "peer send", "EPIPE", CLOSED),
+    (
+        "shut_rdwr",
+        "peer poll",
+        "IN|OUT|RDNORM|WRNORM|RDHUP",
+        CLOSED,
+    ),
+    ("splice_eof", "send", "EPIPE", CLOSED),
+    ("ring_shutdown_close", "send", "EPIPE", CLOSED),
+    (
+        "ring_shutdown_close",
+        "reset",
+        "IN|OUT|RDNORM|WRNORM|RDHUP",
+        CLOSED,
+    ),
+    ("sigio_data", "send", "EPIPE", CLOSED),
+    ("sigio_data", "reset", "IN|RDNORM", CLOSED),
+    ("shut_rdwr", "own peername", "ok", NAME),
+    ("names_after_close", "peer after both", "ok", NAME),
+    ("oob_separate", "after", "EAGAIN", URGENT),
+    ("oob_separate", "after the mark", "EAGAIN", URGENT),
+    ("oob_inline", "after", "EAGAIN", URGENT),
+    ("oob_inline", "from the mark", "!", URGENT),
+    ("opts_tcp_level_connected", "QUICKACK before", "0", IDLE),
+    ("tcp_info_counts", "bytes received", "0", IDLE),
+    ("tcp_info_states", "client half closed", STATE, IDLE),
+    ("tcp_info_states", "server half closed", STATE, IDLE),
+    ("tcp_info_states", "client closed", STATE, IDLE),
+    ("tcp_info_states", "server closed", STATE, IDLE),
+    ("flags_msgs_out", "inq", "None", INQ),
+    ("data_bad_pointers", "half bad recvmsg", "4", FAULT),
+    ("data_bad_pointers", "rest", "5678", FAULT),
+    ("blocked_recv_disconnect", "recv", "EOF", LEFT),
+    ("tcp_keepalive", "SO_ERROR", "ECONNABORTED", LINK),
+];
+
+const CLOSED: &str =
+    "the peer's message says that its socket is closed, so the first send fails already; \
+    TCP learns it by the answer to that send";
+const NAME: &str = "TCP beneath stays connected until both have called close()";
+const URGENT: &str = "nothing is sent after an urgent byte before the peer has read it";
+const IDLE: &str = "it is about the TCP connection beneath, which is idle";
+const STATE: &str = "state 1 ca 0 length 104";
+const INQ: &str = "the number of bytes behind TCP_INQ is TCP's";
+const LEFT: &str = "who reads from a connection that another thread dissolves sees an end of file";
+const FAULT: &str = "what fits into the good part of the memory is received, the rest stays";
+const LINK: &str = "the device notices first that its port is down";
+
+/// The reason why `value` is right at this place, if it is.
+pub fn find(scenario: &str, label: &str, value: &str) -> Option<&'static str> {
+    TABLE
+        .iter()
+        .find(|x| x.0 == scenario && x.1 == label && x.2 == value)
+        .map(|x| x.3)
+}
