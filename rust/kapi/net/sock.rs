@@ -111,6 +111,13 @@ impl Sock {
         unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_err) != 0 }
     }
 
+    /// Whether the asynchronous error that waits to be fetched is `err`.
+    #[inline]
+    pub fn has_the_error(&self, err: errno::Errno) -> bool {
+        // SAFETY: As in `has_error`.
+        unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_err) == err.number() }
+    }
+
     /// `AF_INET` or `AF_INET6`.
     #[inline]
     pub fn family(&self) -> u16 {

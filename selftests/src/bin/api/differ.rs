@@ -78,6 +78,7 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("data_bad_pointers", "half bad recvmsg", "4", FAULT),
     ("data_bad_pointers", "rest", "5678", FAULT),
     ("blocked_recv_disconnect", "recv", "EOF", LEFT),
+    ("blocked_recv_disconnect", "recv", "ECONNRESET", LEFT),
     ("tcp_keepalive", "SO_ERROR", "ECONNABORTED", LINK),
 ];
 
@@ -89,7 +90,9 @@ const URGENT: &str = "nothing is sent after an urgent byte before the peer has r
 const IDLE: &str = "it is about the TCP connection beneath, which is idle";
 const STATE: &str = "state 1 ca 0 length 104";
 const INQ: &str = "the number of bytes behind TCP_INQ is TCP's";
-const LEFT: &str = "who reads from a connection that another thread dissolves sees an end of file";
+const LEFT: &str =
+    "who reads from a connection that another thread dissolves sees an end of file, or its abort, \
+    whichever comes first";
 const FAULT: &str = "what fits into the good part of the memory is received, the rest stays";
 const LINK: &str = "the device notices first that its port is down";
 

@@ -5,7 +5,7 @@
 //! consoles.
 
 use super::link::Ends;
-use super::{Event, Guest, Spec};
+use super::{pace, Event, Guest, Spec};
 use crate::cache;
 use crate::kernel::{Arch, Kernel};
 use crate::progress::Watch;
@@ -95,14 +95,15 @@ pub struct Cluster {
     pub boot_time: Duration,
 }
 
-/// By how much this kernel is slower than the fast UML one.
+/// By how much this kernel, on this machine, is slower than the fast UML one usually.
 pub fn slowness(kernel: &Kernel) -> u32 {
-    match (kernel.arch, kernel.debug) {
+    let kernel = match (kernel.arch, kernel.debug) {
         (Arch::Uml, false) => 1,
         (Arch::Uml, true) => 4,
         (Arch::X86, false) => 4,
         (Arch::X86, true) => 10,
-    }
+    };
+    kernel * pace::factor()
 }
 
 /// How long a boot may take, on a busy machine.

@@ -16,6 +16,7 @@ pub mod faults;
 pub mod image;
 pub mod kvm;
 pub mod link;
+pub mod pace;
 pub mod qemu;
 pub mod uml;
 #[path = "../../guest/wire.rs"]
