@@ -74,6 +74,8 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("tcp_info_states", "server half closed", STATE, IDLE),
     ("tcp_info_states", "client closed", STATE, IDLE),
     ("tcp_info_states", "server closed", STATE, IDLE),
+    ("opts_ipv6_level", "MULTICAST_HOPS before", "64", HOPS),
+    ("opts_ipv6_level", "MULTICAST_HOPS read", "64", HOPS),
     ("flags_msgs_out", "inq", "None", INQ),
     ("data_bad_pointers", "half bad recvmsg", "4", FAULT),
     ("data_bad_pointers", "rest", "5678", FAULT),
@@ -89,6 +91,8 @@ const NAME: &str = "TCP beneath stays connected until both have called close()";
 const URGENT: &str = "nothing is sent after an urgent byte before the peer has read it";
 const IDLE: &str = "it is about the TCP connection beneath, which is idle";
 const STATE: &str = "state 1 ca 0 length 104";
+const HOPS: &str = "with IPV6_RECVHOPLIMIT TCP keeps there the hop limit of the last segment, \
+    which may be a late acknowledgement of the handshake";
 const INQ: &str = "the number of bytes behind TCP_INQ is TCP's";
 const LEFT: &str =
     "who reads from a connection that another thread dissolves sees an end of file, or its abort, \
