@@ -12,7 +12,7 @@ rmeta=$2
 out=$3
 shift 3
 export LC_ALL=C
-trap 'rm -f "$out.names" "$out.rs" "$out.errors" "$out.incomplete" "$out.rmeta"' EXIT
+trap 'rm -f "$out.names" "$out.rs" "$out.errors" "$out.incomplete" "$out.rmeta" "$out.new"' EXIT
 
 fail() {
 	echo "$1" >&2

@@ -453,12 +453,11 @@ impl SmcConn {
             return;
         }
         if self.left.load(Acquire) == 0 {
-            // TCP tells the program itself when it ends, and why: keepalive, for one. But what it
-            // says of a reset after a FIN is for programs that could see that FIN.
-            if actions.has(Actions::ERR_RESET)
-                && (self.sock.has_the_error(errno::EPIPE)
-                    || !self.is_tcp_dead() && !self.sock.has_error())
-            {
+            // TCP tells the program itself when it is reset or gives up, and why: keepalive, for one.
+            // But after a FIN it says EPIPE, or nothing, to programs that could see that FIN.
+            let tcp_told = self.sock.has_error() && !self.sock.has_the_error(errno::EPIPE)
+                || self.is_tcp_dead() && !self.sock.has_seen_fin();
+            if actions.has(Actions::ERR_RESET) && !tcp_told {
                 self.sock.report_error(errno::ECONNRESET);
             }
             if actions.has(Actions::ERR_ABORTED) {

@@ -104,18 +104,30 @@ impl Sock {
         )
     }
 
-    /// Whether an asynchronous error waits to be fetched (`sk_err`).
+    /// The number of the asynchronous error that waits to be fetched (`sk_err`), 0 for none.
+    #[inline]
+    fn pending_error(&self) -> i32 {
+        // SAFETY: The sock is valid; `sk_err` is an int that is read without the lock everywhere.
+        unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_err) }
+    }
+
+    /// Whether an asynchronous error waits to be fetched.
     #[inline]
     pub fn has_error(&self) -> bool {
-        // SAFETY: The sock is valid; `sk_err` is an int that is read without the lock everywhere.
-        unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_err) != 0 }
+        self.pending_error() != 0
     }
 
     /// Whether the asynchronous error that waits to be fetched is `err`.
     #[inline]
     pub fn has_the_error(&self, err: errno::Errno) -> bool {
-        // SAFETY: As in `has_error`.
-        unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_err) == err.number() }
+        self.pending_error() == err.number()
+    }
+
+    /// Whether the peer's FIN has come (`SOCK_DONE`).
+    #[inline]
+    pub fn has_seen_fin(&self) -> bool {
+        // SAFETY: The sock is valid; the flag is a bit that is read without the lock.
+        unsafe { bindings::sk_is_done(self.as_ptr()) }
     }
 
     /// `AF_INET` or `AF_INET6`.

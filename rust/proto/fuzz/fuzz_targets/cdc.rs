@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Any sequence of CDC messages and immediates against a connection that also sends, reads and closes: no panic,
-//! consistent bookkeeping, errors change nothing, FREE at most once.
+//! Any sequence of CDC messages and immediates against a connection that also sends, reads and
+//! closes: no panic, consistent bookkeeping, errors change nothing, FREE at most once.
 //!
 //! First byte: ring sizes. Then an operation byte, for a message followed by its 26 bytes,
 //! for an immediate by its 4.
