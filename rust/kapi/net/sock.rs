@@ -215,12 +215,10 @@ impl Sock {
         if count > 0 {
             return Ok(count as usize);
         }
-        // SAFETY: The sock is valid and locked.
-        if unsafe { bindings::sk_is_done(self.as_ptr()) } {
+        if self.has_seen_fin() {
             return Ok(0);
         }
-        // SAFETY: The sock is valid; `sk_err` is an int that is read without the lock everywhere.
-        let error = unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_err) };
+        let error = self.pending_error();
         if error != 0 {
             Err(Error::from_errno(error.wrapping_neg()))
         } else if self.shutdown_mask() & bindings::RCV_SHUTDOWN as u8 != 0 {
