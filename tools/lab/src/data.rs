@@ -65,6 +65,9 @@ pub struct Flavour {
     /// Key into the compiler table.
     #[serde(default = "gcc")]
     pub compiler: String,
+    /// Variables for make when the kernel is built, but not modules.
+    #[serde(default)]
+    pub kernel_make: Vec<String>,
     /// Slow because of its debug options.
     #[serde(default)]
     pub debug: bool,

@@ -19,7 +19,8 @@ pub fn get(name: &str, flavour: &Flavour) -> Result<Kernel> {
         .get(&flavour.series)
         .context("unknown series")?;
     let fragments = fragments(flavour)?;
-    let variables = make::variables(flavour)?;
+    let mut variables = make::variables(flavour)?;
+    variables.extend(flavour.kernel_make.iter().cloned());
     let mut key = Key::new();
     key.add("package", series.package.as_bytes())
         .add("fragments", fragments.as_bytes())

@@ -34,7 +34,7 @@ impl Group {
         let one = match self.kind {
             Kind::Uml => 5,
             Kind::UmlDebug => 7,
-            Kind::Debian | Kind::Lockdep => 10,
+            Kind::Debian | Kind::Lockdep | Kind::LockdepKasan => 10,
         };
         match self.topology {
             Topology::Netns => one,
@@ -47,7 +47,7 @@ impl Group {
 fn memory(group: &Group) -> u64 {
     let one = match group.kind {
         Kind::Uml | Kind::Debian => 1536,
-        Kind::UmlDebug | Kind::Lockdep => 3072,
+        Kind::UmlDebug | Kind::Lockdep | Kind::LockdepKasan => 3072,
     };
     match group.topology {
         Topology::Netns => one,
@@ -72,7 +72,7 @@ fn portion(kind: Kind) -> f64 {
         Kind::Uml => 100.0,
         Kind::UmlDebug => 200.0,
         Kind::Debian => 400.0,
-        Kind::Lockdep => 300.0,
+        Kind::Lockdep | Kind::LockdepKasan => 300.0,
     }
 }
 

@@ -25,11 +25,19 @@ pub enum Kind {
     Debian,
     /// x86-64 with lockdep, under QEMU.
     Lockdep,
+    /// The same with KASAN. Only on request; runs what the plan has for lockdep.
+    LockdepKasan,
 }
 
 impl Kind {
     /// All.
-    pub const ALL: [Kind; 4] = [Kind::Debian, Kind::Uml, Kind::Lockdep, Kind::UmlDebug];
+    pub const ALL: [Kind; 5] = [
+        Kind::Debian,
+        Kind::Uml,
+        Kind::Lockdep,
+        Kind::LockdepKasan,
+        Kind::UmlDebug,
+    ];
 
     /// Its name in the plan, and in `RSMC_KERNEL`.
     pub fn name(self) -> &'static str {
@@ -38,6 +46,7 @@ impl Kind {
             Kind::UmlDebug => "uml-debug",
             Kind::Debian => "debian",
             Kind::Lockdep => "lockdep",
+            Kind::LockdepKasan => "lockdep-kasan",
         }
     }
 
@@ -47,7 +56,19 @@ impl Kind {
             Kind::Uml => 1,
             Kind::UmlDebug | Kind::Debian => 4,
             Kind::Lockdep => 10,
+            Kind::LockdepKasan => 20,
         }
+    }
+
+    /// Whether its guests prove the order of locks.
+    pub fn has_lockdep(self) -> bool {
+        matches!(self, Kind::Lockdep | Kind::LockdepKasan)
+    }
+
+    /// Whether it is left out unless it is named: what it would add to the others is not
+    /// worth its kernel's half hour on a fresh machine.
+    pub fn on_request(self) -> bool {
+        self == Kind::LockdepKasan
     }
 
     /// The flavour in `lab.toml` that is booted for it.
@@ -168,6 +189,15 @@ impl Test {
         std::iter::once(path)
             .chain(self.args.iter().cloned())
             .collect()
+    }
+
+    /// Whether the plan has it for this kind.
+    pub fn is_for(&self, kind: Kind) -> bool {
+        let like = match kind {
+            Kind::LockdepKasan => Kind::Lockdep,
+            other => other,
+        };
+        self.kernels.contains(&kind) || self.kernels.contains(&like)
     }
 
     /// Its time limit on a kernel slower by `slowness` than the fast one.

@@ -152,7 +152,7 @@ impl<'a> Session<'a> {
 
     /// Checks of the debug kernels right after booting.
     fn first_checks(&mut self, number: usize) {
-        if self.kind == Kind::Lockdep {
+        if self.kind.has_lockdep() {
             self.check(&format!("lockdep_on.{number}"), "lockdep");
         }
         if self.kind == Kind::UmlDebug {
@@ -397,7 +397,7 @@ impl<'a> Session<'a> {
         if self.kind == Kind::UmlDebug {
             self.check("kmemleak", "leaks-scan");
         }
-        if self.kind == Kind::Lockdep {
+        if self.kind.has_lockdep() {
             self.check("lockdep_still_on", "lockdep");
         }
         if let Some(cluster) = self.cluster.take() {

@@ -62,15 +62,21 @@ impl Arguments {
     fn postponed(&self, plan: &[Test]) -> Vec<String> {
         let mut names = Vec::new();
         for test in plan.iter().filter(|test| test.long && !self.long) {
-            for kind in test
-                .kernels
-                .iter()
-                .filter(|kind| self.selects(**kind, test))
-            {
-                names.push(test.full_name(*kind));
-            }
+            let kinds = Kind::ALL.into_iter().filter(|kind| test.is_for(*kind));
+            names.extend(
+                kinds
+                    .filter(|kind| self.selects(*kind, test))
+                    .map(|kind| test.full_name(kind)),
+            );
         }
         names
+    }
+
+    /// The kinds of guest that only a request brings, in a run of every other.
+    fn unasked(&self) -> Vec<&'static str> {
+        let all = self.kernel.is_empty() && self.only.is_empty() && self.topology.is_none();
+        let kinds = Kind::ALL.into_iter().filter(|kind| all && kind.on_request());
+        kinds.map(Kind::name).collect()
     }
 
     fn wants(&self, kind: Kind, test: &Test) -> bool {
@@ -78,14 +84,16 @@ impl Arguments {
     }
 
     fn selects(&self, kind: Kind, test: &Test) -> bool {
-        let kernel = self.kernel.is_empty() || self.kernel.contains(&kind);
+        let kernel = match self.kernel.is_empty() {
+            true => !kind.on_request(),
+            false => self.kernel.contains(&kind),
+        };
         let name = self.only.is_empty() || self.only.iter().any(|text| test.name.contains(text));
         let topology = self
             .topology
             .as_ref()
             .is_none_or(|name| test.topology.to_string() == *name);
-        let listed =
-            test.kernels.contains(&kind) || (self.thorough && test.kernels.contains(&Kind::Uml));
+        let listed = test.is_for(kind) || (self.thorough && test.is_for(Kind::Uml));
         kernel && name && topology && listed
     }
 }
@@ -115,6 +123,7 @@ fn flavours(arguments: &Arguments, groups: &[Group]) -> Vec<String> {
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let plan = plan::read()?;
     let postponed = arguments.postponed(&plan);
+    let unasked = arguments.unasked();
     let groups = group::make(&plan, &Times::read(), |kind, test| {
         arguments.wants(kind, test)
     });
@@ -138,12 +147,18 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         + flavours.len()
         + 1
         + in_guests
-        + postponed.len();
+        + postponed.len()
+        + unasked.len();
     let mut report = Report::new(std::io::stdout(), planned);
 
     for name in postponed {
         report.begin(&name);
         report.end(&Point::skip(name, "takes minutes: --long"));
+    }
+    for name in unasked {
+        report.begin(name);
+        let why = format!("only on request: --kernel {name}");
+        report.end(&Point::skip(name, why));
     }
     for directory in crates {
         let name = format!("host/{directory}");
