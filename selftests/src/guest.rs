@@ -75,9 +75,25 @@ pub fn has_netns() -> bool {
     std::path::Path::new("/run/netns/a").exists() && std::path::Path::new("/run/netns/b").exists()
 }
 
-/// Factor for timeouts on slow guests.
+/// Factor for timeouts on slow guests and slow machines.
 pub fn slow() -> u64 {
-    std::env::var("RSMC_SLOW")
+    factor("RSMC_SLOW")
+}
+
+/// By how much slower this kernel is than the fast one: where a test does many of a kind, it does
+/// so much less here.
+pub fn less() -> u64 {
+    factor("RSMC_LESS")
+}
+
+/// Waits for what nothing can be asked about, so that somebody else comes along: `ms` on a fast
+/// guest, and no more than three times that on a slow one, for this is waited every time.
+pub fn pause(ms: u64) {
+    crate::sys::sleep_ms(ms * less().min(3));
+}
+
+fn factor(variable: &str) -> u64 {
+    std::env::var(variable)
         .ok()
         .and_then(|s| s.parse::<f64>().ok())
         .map_or(1, |f| f.ceil().max(1.0) as u64)

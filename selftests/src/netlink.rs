@@ -141,10 +141,8 @@ impl Generic {
     fn ask(&self, command: u8, dump: bool, attributes: &[u8]) -> R<Vec<Vec<u8>>> {
         let body = [&[command, 1, 0, 0], attributes].concat();
         let answers = self.netlink.ask(self.id, dump, &body)?;
-        // The command of an answer need not be that of the question: C calls the groups that it
-        // tells among links GET_LGR_SMCR, rsmc GET_LINK_SMCR.
         let behind = |m: Vec<u8>| match m.get(..GENERIC) {
-            Some([_, 1, 0, 0]) => Ok(m[GENERIC..].to_vec()),
+            Some([said, 1, 0, 0]) if *said == answered(command, &m) => Ok(m[GENERIC..].to_vec()),
             _ => Err(Errno(libc::EBADMSG)),
         };
         answers.into_iter().map(behind).collect()
@@ -166,5 +164,18 @@ impl Generic {
     /// As [`Netlink::ask`].
     pub fn act(&self, command: u8, attributes: &[u8]) -> R<()> {
         self.ask(command, false, attributes).map(drop)
+    }
+}
+
+/// The command that an answer names: that of the question, but for the groups which are told among
+/// links; those are answers of `GET_LGR_SMCR`, and their attribute has the same number.
+fn answered(asked: u8, message: &[u8]) -> u8 {
+    const GET_LGR_SMCR: u8 = 2;
+    const GET_LINK_SMCR: u8 = 3;
+    let group = half(message, GENERIC + 2).is_ok_and(|a| a & TYPE == u16::from(GET_LGR_SMCR));
+    if asked == GET_LINK_SMCR && group {
+        GET_LGR_SMCR
+    } else {
+        asked
     }
 }

@@ -63,7 +63,8 @@ else
 	check why_peer sh -c "ip netns exec a rsmc why $RSMC_PEER_ADDR | grep -q PEERNOSMC"
 	check why_other_peer sh -c "ip netns exec a rsmc why 192.0.2.1 | grep -q 'No fallback'"
 fi
-is why_elsewhere "$(rsmc why --json | field 'it["fallback_client"], it["fallback_server"]')" "(0, 0)"
+# A namespace of which nobody has made use yet.
+is why_elsewhere "$(unshare -n rsmc why --json | field 'it["fallback_client"], it["fallback_server"]')" "(0, 0)"
 
 # The tables and counters by netlink.
 ueids() { ns a rsmc ueid show --json | field '"RSMC-TEST.1" in it'; }

@@ -28,7 +28,7 @@ busy() {
 		ns $side sysctl -qw net.ipv4.tcp_orphan_retries=1
 	done
 	each=3 pace=0
-	[ "${RSMC_SLOW:-1}" = 1 ] || each=1 pace=20
+	[ "${RSMC_LESS:-1}" = 1 ] || each=1 pace=20
 	serving "$TMPDIR/server" --mode 0 --eof ok --each $each --pace $pace
 	holding "$TMPDIR/client" --mode 0 --eof ok --each $each --pace $pace
 	echo "# $1: carrying at $(cut -d' ' -f1 /proc/uptime)"

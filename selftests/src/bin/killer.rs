@@ -93,7 +93,7 @@ fn server(t: &T, then: fn(&Fd)) -> i32 {
 
 /// How often, where a round is one of many alike: fewer on slow guests.
 fn rounds(whole: u64) -> u64 {
-    (whole / st::guest::slow()).max(4)
+    (whole / st::guest::less()).max(4)
 }
 
 fn end(t: &mut T, before: Option<i64>) {
@@ -165,7 +165,7 @@ fn kill_server_before_ack(t: &mut T) {
 fn kill_server_at_each_clc_byte(t: &mut T) {
     let (w, refs, m) = (wire(), smcinfo::references(), clc::proposal_v1());
     // At each of them where that is cheap.
-    let step = if st::guest::slow() == 1 { 1 } else { 4 };
+    let step = if st::guest::less() == 1 { 1 } else { 4 };
     for i in (0..=m.len()).step_by(step) {
         let pid = server(t, |_| ());
         let from = 2000 + i as u16;

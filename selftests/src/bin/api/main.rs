@@ -162,7 +162,7 @@ fn main() {
     let total = picked.len() * fams.len() * ips.len();
     let part = st::parts::part(
         &a,
-        if st::guest::slow() > 1 {
+        if st::guest::less() > 1 {
             3
         } else if mode == "0" {
             4

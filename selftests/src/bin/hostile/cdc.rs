@@ -308,7 +308,7 @@ fn spoils_buffers(t: &mut T, h: &mut Host) {
     }
     bystander.lives(t, &h.rc, "bystander");
     // The last one's buffer is given back by a worker.
-    sys::sleep_ms(500 * st::guest::slow());
+    st::guest::pause(500);
     h.me.qpn += 0x1000;
     let other = Rc::new(h.ip, h.me.qpn, h.me.psn);
     let old = std::mem::replace(&mut h.rc, other);

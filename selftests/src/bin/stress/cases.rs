@@ -339,7 +339,7 @@ fn client_killed(c: &Context) -> Outcome {
                 })
             })
             .collect();
-        sys::sleep_ms((turn * 37) % 300 * guest::slow());
+        guest::pause((turn * 37) % 300);
         for pid in pids {
             // SAFETY: our own child.
             unsafe { libc::kill(pid, libc::SIGKILL) };
@@ -385,7 +385,7 @@ fn server_killed(c: &Context) -> Outcome {
             },
             // Unread data waits for us when the peer dies.
             _ => {
-                sys::sleep_ms(1500 * guest::slow());
+                guest::pause(1500);
                 loop {
                     match sys::recv_vec(s.raw(), 60_000, 0) {
                         Ok(b) if b.is_empty() => break "end".into(),

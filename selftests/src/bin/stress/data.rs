@@ -128,7 +128,7 @@ pub fn partial(c: &Context) -> Outcome {
                 sent += n as usize;
             }
             Err(Errno(libc::EAGAIN)) => {
-                let r = sys::poll1(s.raw(), libc::POLLOUT, 300 * guest::slow() as i32);
+                let r = sys::poll1(s.raw(), libc::POLLOUT, 300 * guest::less() as i32);
                 if r == Ok(0) {
                     break;
                 }
@@ -173,7 +173,7 @@ pub fn timeouts(c: &Context) -> Outcome {
         let t = t0.elapsed();
         let most = Duration::from_millis(ms + 800 * guest::slow());
         // Socket timeouts are in ticks, of which emulated processors run late and catch up at once.
-        let early = if guest::slow() > 1 { ms / 2 } else { 20 };
+        let early = if guest::less() > 1 { ms / 2 } else { 20 };
         if t + Duration::from_millis(early) < Duration::from_millis(ms) || t > most {
             return Err(format!("{what}: {t:?} instead of {ms} ms"));
         }

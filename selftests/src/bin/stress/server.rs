@@ -114,7 +114,7 @@ fn one(f: Family, ip: Ip, s: &Fd, seen: &Seen, number: u64) -> Result<(), Errno>
         GENERATE => generate(s),
         HOLD => {
             // As with TCP, the end comes behind what was sent before it.
-            sys::sleep_ms(1000 * guest::slow());
+            guest::pause(1000);
             while !sys::recv_vec(s.raw(), 64 << 10, 0)?.is_empty() {}
             Ok(())
         }
@@ -135,7 +135,7 @@ fn one(f: Family, ip: Ip, s: &Fd, seen: &Seen, number: u64) -> Result<(), Errno>
         }
         EDGE => edge(s),
         STALL => {
-            sys::sleep_ms(3000 * guest::slow());
+            guest::pause(3000);
             while !sys::recv_vec(s.raw(), 64 << 10, 0)?.is_empty() {}
             Ok(())
         }
@@ -347,7 +347,7 @@ fn victim(f: Family, ip: Ip, s: &Fd) -> Result<(), Errno> {
     });
     drop(l);
     sys::send_all(s.raw(), &port.to_le_bytes())?;
-    sys::sleep_ms(500 * guest::slow());
+    guest::pause(500);
     // SAFETY: our own child.
     unsafe { libc::kill(pid, libc::SIGKILL) };
     child::reap(pid, 0);

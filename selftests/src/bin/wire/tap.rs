@@ -163,7 +163,7 @@ impl Tap {
 
     /// What was seen; an error if something was missed.
     pub fn finish(self) -> Result<Seen, String> {
-        st::sys::sleep_ms(100 * st::guest::slow());
+        st::guest::pause(100);
         self.stop.store(true, Ordering::Release);
         let seen = self.thread.join().map_err(|_| "the tap panicked")?;
         match seen.streams.iter().find(|s| !s.1.whole()) {

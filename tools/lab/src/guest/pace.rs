@@ -7,7 +7,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Fresh memory to touch: more than what was freed a moment ago and is still at hand.
+/// Fresh memory to touch: as much as a guest comes to use.
 const BYTES: usize = 512 << 20;
 const PAGE: usize = 4096;
 /// A page of a machine that is well, with room to spare.
@@ -19,6 +19,8 @@ const MOST: u32 = 4;
 pub fn factor() -> u32 {
     static FACTOR: OnceLock<u32> = OnceLock::new();
     *FACTOR.get_or_init(|| {
+        // The first time also wakes a machine that was idle.
+        touch();
         let factor = judge(touch());
         if factor > 1 {
             eprintln!(

@@ -6,7 +6,9 @@
 
 use super::plan::{Kind, Module, Test};
 use crate::data::{Data, Flavour};
-use crate::guest::cluster::{slowness, Cluster, Job, Options, Outcome, Stream, Topology};
+use crate::guest::cluster::{
+    kernel_slowness, slowness, Cluster, Job, Options, Outcome, Stream, Topology,
+};
 use crate::kernel::Kernel;
 use crate::ktap::parse::Parser;
 use crate::ktap::report::Shared;
@@ -436,6 +438,7 @@ pub fn environment(
         format!("RSMC_PEER_DEV={peer_device}"),
         format!("RSMC_KERNEL={kind}"),
         format!("RSMC_SLOW={}", slowness(kernel)),
+        format!("RSMC_LESS={}", kernel_slowness(kernel)),
     ]
 }
 

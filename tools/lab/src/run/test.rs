@@ -75,7 +75,9 @@ impl Arguments {
     /// The kinds of guest that only a request brings, in a run of every other.
     fn unasked(&self) -> Vec<&'static str> {
         let all = self.kernel.is_empty() && self.only.is_empty() && self.topology.is_none();
-        let kinds = Kind::ALL.into_iter().filter(|kind| all && kind.on_request());
+        let kinds = Kind::ALL
+            .into_iter()
+            .filter(|kind| all && kind.on_request());
         kinds.map(Kind::name).collect()
     }
 
@@ -127,7 +129,10 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let groups = group::make(&plan, &Times::read(), |kind, test| {
         arguments.wants(kind, test)
     });
-    let crates: &[&str] = if arguments.no_host { &[] } else { host::CRATES };
+    let on_host = match arguments.no_host {
+        true => 0,
+        false => host::CRATES.len() + 2,
+    };
     let flavours = if arguments.ko.is_some() {
         Vec::new()
     } else {
@@ -142,13 +147,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let in_guests: usize = groups.iter().map(|group| group.tests.len() + 1).sum();
-    let planned = crates.len()
-        + 2 * usize::from(!arguments.no_host)
-        + flavours.len()
-        + 1
-        + in_guests
-        + postponed.len()
-        + unasked.len();
+    let planned = on_host + flavours.len() + 1 + in_guests + postponed.len() + unasked.len();
     let mut report = Report::new(std::io::stdout(), planned);
 
     for name in postponed {
@@ -159,24 +158,6 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         report.begin(name);
         let why = format!("only on request: --kernel {name}");
         report.end(&Point::skip(name, why));
-    }
-    for directory in crates {
-        let name = format!("host/{directory}");
-        report.begin(&name);
-        let point = match host::cargo_test(directory, &mut |point| report.stream(point)) {
-            Ok(Some(point)) => point,
-            Ok(None) => Point::skip(name, "the checkout has no such crate"),
-            Err(error) => Point::fail(name, [format!("{error:#}")]),
-        };
-        report.end(&point);
-    }
-    if !arguments.no_host {
-        let name = format!("host/{}", fuzz::DIRECTORY);
-        report.begin(&name);
-        let point = fuzz::replay().unwrap_or_else(|e| Point::fail(name, [format!("{e:#}")]));
-        report.end(&point);
-        report.begin(headers::NAME);
-        report.end(&headers::test());
     }
     let mut built: BTreeMap<String, (Kernel, PathBuf)> = BTreeMap::new();
     for flavour in &flavours {
@@ -201,11 +182,19 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
             None
         }
     };
-    let shared = Shared::new(report, arguments.jobs == Some(1) || groups.len() < 2);
+    // With one boot at a time the tests of the host come first, else they fill its gaps.
+    let live = arguments.jobs == Some(1) || groups.len() < 2;
+    let shared = Shared::new(report, live);
+    if !arguments.no_host && live {
+        host_tests(&shared);
+    }
     let queue = Queue::new(&groups, arguments.jobs);
     let times = Mutex::new(Vec::new());
     let all = || {
         std::thread::scope(|scope| {
+            if !arguments.no_host && !live {
+                scope.spawn(|| host_tests(&shared));
+            }
             for _ in 0..groups.len() {
                 scope.spawn(|| {
                     let Some(group) = queue.next() else { return };
@@ -241,6 +230,25 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// The tests that need no guest.
+fn host_tests(report: &Shared<Stdout>) {
+    for directory in host::CRATES {
+        let name = format!("host/{directory}");
+        report.begin(&name);
+        let point = match host::cargo_test(directory, &mut |point| report.stream(point)) {
+            Ok(Some(point)) => point,
+            Ok(None) => Point::skip(name, "the checkout has no such crate"),
+            Err(error) => Point::fail(name, [format!("{error:#}")]),
+        };
+        report.end(&point);
+    }
+    let name = format!("host/{}", fuzz::DIRECTORY);
+    report.begin(&name);
+    report.end(&fuzz::replay().unwrap_or_else(|e| Point::fail(name, [format!("{e:#}")])));
+    report.begin(headers::NAME);
+    report.end(&headers::test());
 }
 
 /// Runs the tests of a group; how long those took that passed.
