@@ -111,6 +111,14 @@ impl Answer<'_> {
         }
     }
 
+    /// In generic netlink, says which command's answer the next messages are, where that is not
+    /// the request's.
+    pub fn answers(&mut self, command: u8) {
+        if let Some([named, ..]) = &mut self.generic {
+            *named = command;
+        }
+    }
+
     /// Begins a message with a fixed part.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 //! Groups and devices are told in the order of their numbers, which are never used again: whatever
 //! comes or goes between the pieces of a dump, nothing is told twice and nothing else is left out.
 
+use super::general;
 use crate::{
     group::{Facts, LinkGroup},
     namespace::Namespace,
@@ -44,12 +45,14 @@ pub(super) fn list_groups(
         let facts = group.facts();
         if facts.active && (net.is_initial() || facts.cookie == net.cookie()) {
             if *told == 0 {
+                answer.answers(general::GROUPS);
                 let mut message = answer.message(&[])?;
                 message.nest(2, |out| write_group(out, &facts))?;
                 message.end();
                 *told = 1;
             }
             if with_links {
+                answer.answers(general::LINKS);
                 let mut message = answer.message(&[])?;
                 message.nest(3, |out| write_link(out, &group, &facts))?;
                 message.end();
