@@ -25,8 +25,8 @@ impl Accelerator {
     fn arguments(self) -> &'static [&'static str] {
         match self {
             Accelerator::Kvm => &["-accel", "kvm", "-cpu", "host"],
-            Accelerator::Tcg => &["-accel", "tcg,thread=multi", "-cpu", "max"],
-            // Without the string features `rep movsb` counts every byte.
+            // Without the string features, for `rep movsb` is emulated byte by byte.
+            Accelerator::Tcg => &["-accel", "tcg,thread=multi", "-cpu", "max,-erms,-fsrm"],
             Accelerator::Counting => &[
                 "-accel",
                 "tcg",
