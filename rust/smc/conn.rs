@@ -5,6 +5,9 @@
 //! Locks, in the order in which they are taken: `writers` or `readers` (process context, around
 //! copies from and to programs), the group's `tx`, then [`SmcConn::proto`] (softirq).
 
+mod events;
+mod perform;
+
 use crate::{
     group::LinkGroup,
     namespace::Namespace,
@@ -13,7 +16,7 @@ use crate::{
 };
 use kapi::{
     errno,
-    net::sock::{state, Sock},
+    net::sock::Sock,
     new_spinlock_bh,
     rdma::{
         dma::Direction,
@@ -23,9 +26,8 @@ use kapi::{
     },
     sys::{
         clock,
-        hook::{Notify, TimerHook},
-        lock::SpinLockBh,
-        queue, //
+        hook::TimerHook,
+        lock::SpinLockBh, //
     }, //
 };
 use kernel::{
@@ -35,37 +37,24 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{Acquire, Atomic, Full, Relaxed, Release},
+        atomic::Atomic,
         Arc,
-        ArcBorrow,
         Mutex,
         SetOnce, //
     },
-    workqueue::{Work, WorkItem}, //
+    workqueue::Work, //
 };
 use smc_proto::{
-    conn::{Actions, CloseMode, Conn, Params, Peer, ProtoError, DRAIN_IDLE},
+    conn::{Conn, Params, Peer, DRAIN_IDLE},
     cursor::RingSize,
     group::rtoken::rmbe_offset,
     time::Instant,
-    wire::{bufsize::BufSize, cdc::Cdc, clc::RdmaEnd, ids::AlertToken, immediate::Immediate}, //
+    wire::{bufsize::BufSize, clc::RdmaEnd, ids::AlertToken}, //
 };
 
 /// The present time, as the protocol counts it.
 pub(crate) fn now() -> Instant {
     Instant(clock::nanos())
-}
-
-/// Bits of [`SmcConn::todo`].
-mod todo {
-    /// The connection is over.
-    pub(super) const FREE: u32 = 1;
-    /// The TCP connection is to be reset.
-    pub(super) const TCP_ABORT: u32 = 2;
-    /// The deadline has come.
-    pub(super) const DEADLINE: u32 = 4;
-    /// The deadline has changed.
-    pub(super) const TIMER: u32 = 8;
 }
 
 /// An SMC-R connection.
@@ -315,201 +304,6 @@ impl SmcConn {
         Ok(())
     }
 
-    /// A CDC message for this connection has arrived. Softirq.
-    pub(crate) fn on_cdc(self: &Arc<Self>, cdc: &Cdc) {
-        self.on_notice(|proto| proto.on_cdc(cdc, now()));
-    }
-
-    /// A WRITE has announced itself. Softirq.
-    pub(crate) fn on_immediate(self: &Arc<Self>, immediate: Immediate) {
-        self.on_notice(|proto| proto.on_immediate(immediate, now()));
-    }
-
-    fn on_notice(
-        self: &Arc<Self>,
-        take: impl FnOnce(&mut Conn) -> core::result::Result<Actions, ProtoError>,
-    ) {
-        let actions = {
-            let mut proto = self.proto.lock();
-            let settings = self.sync_settings(&mut proto);
-            match take(&mut proto) {
-                Ok(actions) => {
-                    if actions.has(Actions::URGENT) {
-                        settings | actions | self.fetch_urgent(&mut proto)
-                    } else {
-                        settings | actions
-                    }
-                }
-                // No correct peer sends this.
-                Err(_) => proto.fail(),
-            }
-        };
-        self.perform(actions);
-    }
-
-    fn fetch_urgent(&self, proto: &mut Conn) -> Actions {
-        let mut byte = [0];
-        if let Some(offset) = proto.urgent_offset() {
-            if self.recv.read_slice(offset as usize, &mut byte) == 1 {
-                let [value] = byte;
-                return proto.store_urgent(value);
-            }
-        }
-        Actions::NONE
-    }
-
-    /// Takes over what setsockopt() has told TCP.
-    pub(crate) fn sync_settings(&self, proto: &mut Conn) -> Actions {
-        let inline = self.sock.oob_inline();
-        if proto.oob_inline() == inline {
-            Actions::NONE
-        } else {
-            proto.set_oob_inline(inline)
-        }
-    }
-
-    /// Sends what is held back: TCP_NODELAY was set or TCP_CORK cleared.
-    pub(crate) fn push(self: &Arc<Self>) {
-        let actions = self.proto.lock().push();
-        self.perform(actions);
-    }
-
-    /// The peer broke the protocol. Any context.
-    pub(crate) fn fail(self: &Arc<Self>) {
-        let actions = self.proto.lock().fail();
-        self.perform(actions);
-    }
-
-    /// The program wants to read no more: as with TCP nobody is told, and what arrives nevertheless
-    /// can be read, but a read that finds nothing does not wait.
-    pub(crate) fn shut_read(&self) {
-        self.read_shut.store(1, Relaxed);
-    }
-
-    /// Whether [`SmcConn::shut_read`] was called.
-    pub(crate) fn is_read_shut(&self) -> bool {
-        self.read_shut.load(Relaxed) != 0
-    }
-
-    /// Whether the program has left: the receive buffer may be another connection's by now.
-    pub(crate) fn has_left(&self) -> bool {
-        self.left.load(Acquire) != 0
-    }
-
-    /// Whether close() or shutdown() still waits for bytes that are not sent.
-    pub(crate) fn is_draining(&self) -> bool {
-        self.proto.lock().is_draining()
-    }
-
-    /// The link is gone. Any context.
-    pub(crate) fn kill(self: &Arc<Self>) {
-        let actions = self.proto.lock().kill();
-        self.perform(actions);
-    }
-
-    /// The TCP connection beneath has ended. Process context.
-    pub(crate) fn on_tcp_dead(self: &Arc<Self>) {
-        let actions = self.proto.lock().on_tcp_dead();
-        self.perform(actions);
-    }
-
-    /// Whether the TCP connection beneath has ended, which a reset does.
-    pub(crate) fn is_tcp_dead(&self) -> bool {
-        self.sock.state() == state::CLOSE
-    }
-
-    /// For a program that sends, or finds nothing to read: whether TCP has ended, and who watches it
-    /// has not said so yet.
-    pub(crate) fn notice_tcp_dead(self: &Arc<Self>) -> bool {
-        if !self.is_tcp_dead() {
-            return false;
-        }
-        let before = self.proto.lock().directions();
-        self.on_tcp_dead();
-        self.proto.lock().directions() != before
-    }
-
-    /// The peer has sent a FIN on the TCP connection beneath.
-    pub(crate) fn on_tcp_fin(self: &Arc<Self>) {
-        let actions = self.proto.lock().on_tcp_fin(now());
-        self.perform(actions);
-    }
-
-    /// The program dissolves the connection and keeps the socket, for another one perhaps.
-    pub(crate) fn leave(self: &Arc<Self>) {
-        self.left.store(1, Release);
-        self.close(CloseMode::Abort);
-    }
-
-    /// The program has closed the socket.
-    pub(crate) fn close(self: &Arc<Self>, mode: CloseMode) {
-        let actions = self.proto.lock().close(mode, now());
-        self.perform(actions);
-    }
-
-    /// Carries out what the protocol wants. Any context; no lock of the connection held.
-    pub(crate) fn perform(self: &Arc<Self>, actions: Actions) {
-        if actions.is_empty() {
-            return;
-        }
-        if self.left.load(Acquire) == 0 {
-            // TCP tells the program itself when it is reset or gives up, and why: keepalive, for one.
-            // But after a FIN it says EPIPE, or nothing, to programs that could see that FIN.
-            let tcp_told = self.sock.has_error() && !self.sock.has_the_error(errno::EPIPE)
-                || self.is_tcp_dead() && !self.sock.has_seen_fin();
-            if actions.has(Actions::ERR_RESET) && !tcp_told {
-                self.sock.report_error(errno::ECONNRESET);
-            }
-            if actions.has(Actions::ERR_ABORTED) {
-                self.sock.report_error(errno::ECONNABORTED);
-            }
-        }
-        if actions.has(Actions::TX_DUE) {
-            self.group.send_due(self);
-        }
-        if actions.has(Actions::STATE) {
-            self.sock.wake_state();
-        }
-        if actions.has(Actions::WAKE_READER) {
-            self.sock.wake_readers();
-        }
-        if actions.has(Actions::WAKE_WRITER) {
-            self.sock.wake_writers();
-        }
-        if actions.has(Actions::URGENT) {
-            self.sock.signal_urgent();
-        }
-        let mut later = 0;
-        for (action, bit) in [
-            (Actions::FREE, todo::FREE),
-            (Actions::TCP_ABORT, todo::TCP_ABORT),
-            (Actions::TIMER, todo::TIMER),
-        ] {
-            if actions.has(action) {
-                later |= bit;
-            }
-        }
-        if later != 0 {
-            self.later(later);
-        }
-    }
-
-    fn later(self: &Arc<Self>, bits: u32) {
-        let mut old = self.todo.load(Relaxed);
-        while let Err(now) = self.todo.cmpxchg(old, old | bits, Full) {
-            old = now;
-        }
-        let _ = queue::enqueue::<_, 0>(self.clone());
-    }
-
-    fn arm(&self) {
-        let deadline = self.proto.lock().next_deadline();
-        if let (Some(deadline), Some(timer)) = (deadline, &*self.timer.lock()) {
-            let wait = deadline.since(now()).as_millis_ceil();
-            timer.arm(u32::try_from(wait).unwrap_or(u32::MAX).saturating_add(1));
-        }
-    }
-
     /// What this connection counts.
     pub(crate) fn stats(&self) -> &Stats {
         &self.stats
@@ -525,73 +319,5 @@ impl SmcConn {
     /// The state as `sock_diag` shows it.
     pub(crate) fn state_number(&self) -> u32 {
         self.proto.lock().state() as u32
-    }
-
-    /// Gives the buffer back; the group no longer knows the connection.
-    pub(crate) fn retire(&self) {
-        for (way, ring) in [(Way::Rx, Some(&self.recv)), (Way::Tx, self.send_ring())] {
-            if let Some(ring) = ring {
-                self.stats.usage(way, -(ring.size() as i64));
-            }
-        }
-        self.settle_stats();
-        let (reusable, received) = {
-            let proto = self.proto.lock();
-            (proto.rmbe_reusable(), proto.received())
-        };
-        if let Some(ring) = self.send_ring() {
-            match self.writers.try_lock() {
-                // No request is under way, and who writes now finds that the connection is over.
-                Some(_writer) if !ring.region().is_revoked() => {
-                    self.group.keep_spare(ring.region());
-                }
-                _ => ring.region().revoke(),
-            }
-        }
-        let timer = self.timer.lock().take();
-        drop(timer);
-        // Who still copies out of the buffer keeps it from others; who comes later finds that the
-        // program has left.
-        let reader = self.readers.try_lock();
-        let lease = self.lease.lock().take();
-        if let Some(mut lease) = lease {
-            if reusable && reader.is_some() {
-                // What the peer has written beyond it never was anybody's to read: the next
-                // connection is with the same peer.
-                self.recv
-                    .clear(usize::try_from(received).unwrap_or(usize::MAX));
-            } else {
-                lease.quarantine();
-                self.group.spoil();
-            }
-        }
-    }
-}
-
-impl Notify for SmcConn {
-    fn notify(this: ArcBorrow<'_, Self>) {
-        Arc::<Self>::from(this).later(todo::DEADLINE);
-    }
-}
-
-impl WorkItem for SmcConn {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        let todo = this.todo.xchg(0, Full);
-        if todo & todo::DEADLINE != 0 {
-            let actions = this.proto.lock().on_timer(now());
-            this.perform(actions);
-        }
-        if todo & todo::TCP_ABORT != 0 && this.left.load(Acquire) == 0 {
-            this.sock.abort();
-        }
-        if todo & (todo::TIMER | todo::DEADLINE) != 0 {
-            this.arm();
-        }
-        if todo & todo::FREE != 0 {
-            this.group.remove_conn(&this);
-            this.retire();
-        }
     }
 }

@@ -5,11 +5,15 @@
 //! Ours have one link: one queue pair, over which the data of all connections, their CDC messages
 //! and the group's own LLC messages go.
 //!
-//! * here: members, buffers, deadline, end
+//! * here: what it is made of
+//! * [`conns`]: its connections, and the buffers they have of it
+//! * [`end`]: deadlines, and the end
 //! * [`link`]: setting the queue pair up, what arrives on it, its loss
 //! * [`turns`]: who sends next
 //! * [`facts`]: what there is to tell of it
 
+mod conns;
+mod end;
 mod facts;
 mod link;
 mod spares;
@@ -19,15 +23,14 @@ pub(crate) use facts::{Facts, PeerFacts};
 
 use crate::{
     attempt::RING_MAX,
-    conn::{now, SmcConn},
+    conn::SmcConn,
     local::LocalPort,
     pnet::PnetId,
     shared::Core,
-    slab::{Lease, RmbSlab},
+    slab::RmbSlab,
     talk::Waiter, //
 };
 use kapi::{
-    errno,
     new_spinlock_bh,
     rdma::{
         channel::Channel,
@@ -39,11 +42,9 @@ use kapi::{
     },
     sys::{
         clock,
-        hook::{Notify, TimerHook},
-        lock::SpinLockBh,
-        queue, //
-    },
-    trace, //
+        hook::TimerHook,
+        lock::SpinLockBh, //
+    }, //
 };
 use kernel::{
     impl_has_work,
@@ -52,27 +53,23 @@ use kernel::{
     page::PAGE_SIZE,
     prelude::*,
     sync::{
-        atomic::{Acquire, Atomic, Full, Relaxed},
+        atomic::Atomic,
         Arc,
-        ArcBorrow,
         Mutex,
         SetOnce, //
     },
-    workqueue::{Work, WorkItem}, //
+    workqueue::Work, //
 };
 use smc_proto::{
-    cursor::RingSize,
     group::{
         choice::{Candidate, LinkEnd},
         rtoken::{Entry, Region as PeerRegion, MAX_RTOKENS},
         tokens::MAX_CONNS,
-        EndReason,
         Group,
-        Terms,
-        Todo, //
+        Terms, //
     },
     llc::responder::Event as LlcEvent,
-    wire::ids::{AlertToken, Gid}, //
+    wire::ids::Gid, //
 };
 use spares::Spares;
 use turns::Turns;
@@ -311,112 +308,9 @@ impl LinkGroup {
         candidate
     }
 
-    fn is_spoiled(&self) -> bool {
-        self.spoiled.load(Relaxed) >= SPOILED
-    }
-
-    /// A buffer cannot be used again.
-    pub(crate) fn spoil(self: &Arc<Self>) {
-        self.spoiled.fetch_add(1, Relaxed);
-        if self.is_spoiled() {
-            self.kick();
-        }
-    }
-
     /// The active link.
     pub(crate) fn link_end(&self) -> Option<LinkEnd> {
         self.state.lock().proto.link_end()
-    }
-
-    /// Takes a slot and a token for a new connection; `None` if the group is full or ending.
-    pub(crate) fn reserve(&self) -> Option<(AlertToken, u8)> {
-        if self.is_spoiled() {
-            return None;
-        }
-        self.state.lock().proto.add_conn()
-    }
-
-    /// Gives a slot back that no connection has come to use.
-    pub(crate) fn unreserve(&self, token: AlertToken) {
-        self.state.lock().proto.remove_conn(token, now());
-        self.rearm();
-    }
-
-    /// Makes a connection known to incoming messages, and to the end of the group.
-    ///
-    /// # Errors
-    ///
-    /// `ECONNABORTED` when the group has ended meanwhile; nobody will tell the connection.
-    pub(crate) fn insert_conn(&self, conn: &Arc<SmcConn>) -> Result {
-        let mut state = self.state.lock();
-        let old = match state.conns.get_mut(usize::from(conn.slot())) {
-            Some(place) => place.replace(conn.clone()),
-            None => None,
-        };
-        drop(state);
-        drop(old);
-        // `finish` sets the mark before it looks for connections.
-        if self.ended.load(Acquire) != 0 {
-            return Err(errno::ECONNABORTED.into());
-        }
-        Ok(())
-    }
-
-    /// Forgets a connection.
-    pub(crate) fn remove_conn(self: &Arc<Self>, conn: &Arc<SmcConn>) {
-        let removed = {
-            let mut state = self.state.lock();
-            if state.proto.remove_conn(conn.token(), now()) {
-                state
-                    .conns
-                    .get_mut(usize::from(conn.slot()))
-                    .and_then(Option::take)
-            } else {
-                None
-            }
-        };
-        drop(removed);
-        if self.is_spoiled() {
-            self.kick();
-        }
-        self.rearm();
-    }
-
-    /// Takes a receive buffer of `size`, from a new slab if need be. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`, `ENODEV`, the driver's.
-    pub(crate) fn lease(self: &Arc<Self>, size: RingSize) -> Result<Lease> {
-        let mut guard = self.resources.lock();
-        let resources: &mut Resources = (*guard).as_mut().ok_or(ENODEV)?;
-        let mut generation = 0u32;
-        let mut there = 0u32;
-        for slab in resources.slabs.iter().filter(|slab| slab.size() == size) {
-            if let Some(lease) = slab.lease() {
-                return Ok(lease);
-            }
-            generation = generation.saturating_add(1);
-            there = there.saturating_add(slab.buffers());
-        }
-        resources.slabs.reserve(1, GFP_KERNEL)?;
-        let most = u32::from(self.state.lock().proto.terms().max_conns);
-        let wanted = most.saturating_sub(there);
-        let slab = RmbSlab::new(&resources.pd, size, generation, wanted)?;
-        // Who ends the group breaks the queue pair, which ends the registration; for that he needs
-        // `stage`.
-        let channel = match &*self.stage.lock() {
-            Stage::Sending(qp) => Some(qp.channel().clone()),
-            _ => None,
-        };
-        if let Some(channel) = channel {
-            if let Some(mr) = slab.key_to_register() {
-                self.register(&channel, mr)?;
-            }
-        }
-        let lease = slab.lease().ok_or(ENOMEM)?;
-        resources.slabs.push(slab, GFP_KERNEL)?;
-        Ok(lease)
     }
 
     /// The device, for further memory.
@@ -427,139 +321,5 @@ impl LinkGroup {
     /// Enters the peer's memory into the group's table.
     pub(crate) fn add_peer_region(&self, region: PeerRegion) -> bool {
         self.state.lock().proto.rtokens.add(0, region).is_some()
-    }
-
-    /// Whether the link has broken or the group has ended.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.broken.load(Relaxed) != 0 || self.ended.load(Relaxed) != 0
-    }
-
-    /// Whether the connection is one of a group that goes on, for who has added something to it that
-    /// its end, or the group's, takes away: either this is true, and the end will find it, or nobody
-    /// will.
-    pub(crate) fn keeps(&self, conn: &SmcConn) -> bool {
-        // The group's end sets its mark before it takes this lock to look for connections, and a
-        // connection is out of the list before its own end looks at it.
-        let state = self.state.lock();
-        let place = state.conns.get(usize::from(conn.slot()));
-        let there = place
-            .and_then(|place| place.as_deref())
-            .is_some_and(|other| core::ptr::eq(other, conn));
-        there && self.ended.load(Relaxed) == 0
-    }
-
-    fn rearm(&self) {
-        let deadline = self.state.lock().proto.next_deadline();
-        if let (Some(deadline), Some(timer)) = (deadline, &*self.timer.lock()) {
-            let wait = deadline.since(now()).as_millis_ceil();
-            timer.arm(u32::try_from(wait).unwrap_or(u32::MAX).saturating_add(1));
-        }
-    }
-
-    /// Ends the group: its connections are aborted, its queue pair and memory given back. Sleeps.
-    pub(crate) fn end(self: &Arc<Self>, reason: EndReason) {
-        let todo = self.state.lock().proto.end(reason, now());
-        self.finish(todo);
-    }
-
-    fn finish(self: &Arc<Self>, todo: Todo) {
-        if let Todo::End {
-            last: Some(frame), ..
-        } = todo
-        {
-            self.send_last(frame);
-        }
-        if self.ended.xchg(1, Full) != 0 {
-            return;
-        }
-        if !matches!(
-            todo,
-            Todo::End {
-                reason: EndReason::Idle,
-                ..
-            }
-        ) {
-            trace::link_down(&**self, self.cookie, LINK_ACTIVE, &self.device.name());
-        }
-        self.core.remove_group(self);
-        let mut slot = 0usize;
-        loop {
-            let conn = {
-                let state = self.state.lock();
-                match state.conns.get(slot) {
-                    Some(conn) => conn.clone(),
-                    None => break,
-                }
-            };
-            if let Some(conn) = conn {
-                conn.kill();
-                // Its program may keep the socket for ever; the device must not wait for that.
-                if let Some(ring) = conn.send_ring() {
-                    ring.region().revoke();
-                }
-            }
-            slot = slot.saturating_add(1);
-        }
-        self.drop_spares();
-        self.wake_waiter();
-        if let Some(channel) = self.channel() {
-            channel.fail();
-        }
-        let stage = core::mem::replace(&mut *self.stage.lock(), Stage::None);
-        match stage {
-            Stage::None => (),
-            Stage::Reset(qp) => qp.close(),
-            Stage::Receiving(qp) => qp.close(),
-            Stage::Sending(qp) => qp.close(),
-        }
-        let resources = self.resources.lock().take();
-        if let Some(resources) = resources {
-            for slab in &resources.slabs {
-                slab.revoke();
-            }
-        }
-        let timer = self.timer.lock().take();
-        drop(timer);
-    }
-
-    fn kick(self: &Arc<Self>) {
-        let _ = queue::enqueue::<_, 0>(self.clone());
-    }
-
-    fn on_deadline(self: &Arc<Self>) {
-        loop {
-            let todo = self.state.lock().proto.on_timer(now());
-            match todo {
-                Todo::None => break,
-                Todo::Send(frame) => self.send_llc(frame),
-                Todo::End { .. } => {
-                    self.finish(todo);
-                    return;
-                }
-                Todo::Settled(_) | Todo::Handshake(_) => (),
-            }
-        }
-        self.rearm();
-    }
-}
-
-impl Notify for LinkGroup {
-    fn notify(this: ArcBorrow<'_, Self>) {
-        Arc::<Self>::from(this).kick();
-    }
-}
-
-impl WorkItem for LinkGroup {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        if this.broken.load(Relaxed) != 0 {
-            let todo = this.state.lock().proto.end(EndReason::LinkLost, now());
-            this.finish(todo);
-        } else if this.is_spoiled() && this.state.lock().proto.conns() == 0 {
-            this.end(EndReason::Idle);
-        } else {
-            this.on_deadline();
-        }
     }
 }

@@ -4,8 +4,12 @@
 //!
 //! C header: [`include/net/sock.h`](srctree/include/net/sock.h)
 
+mod identity;
+mod options;
+mod stream;
+
 use crate::errno::{self, Errno};
-use crate::net::{sockaddr::SockAddr, socket::Socket};
+use crate::net::socket::Socket;
 use core::ptr::{self, NonNull};
 use kernel::{
     error::to_result,
@@ -145,118 +149,6 @@ impl Sock {
         SockGuard(self)
     }
 
-    /// The longest a blocking receive may wait, in jiffies; 0 when `nonblock`.
-    #[inline]
-    pub fn receive_timeout(&self, nonblock: bool) -> isize {
-        // SAFETY: The sock is valid.
-        unsafe { bindings::sock_rcvtimeo(self.as_ptr(), nonblock) as isize }
-    }
-
-    /// The longest a blocking send or connect may wait, in jiffies; 0 when `nonblock`.
-    #[inline]
-    pub fn send_timeout(&self, nonblock: bool) -> isize {
-        // SAFETY: The sock is valid.
-        unsafe { bindings::sock_sndtimeo(self.as_ptr(), nonblock) as isize }
-    }
-
-    /// The error of a wait that a signal ended: `EINTR` if it had a limit, else `ERESTARTSYS`.
-    #[inline]
-    pub fn interrupted(timeout: isize) -> Error {
-        // SAFETY: Pure function.
-        Error::from_errno(unsafe { bindings::sock_intr_errno(timeout as ffi::c_long) })
-    }
-
-    /// Takes what is there, without waiting; stops before urgent data. Returns 0 at end of stream.
-    ///
-    /// The program's `SO_PEEK_OFF` is left alone, since these bytes are none of its stream, and so
-    /// is a pending error.
-    ///
-    /// # Errors
-    ///
-    /// `EAGAIN` when nothing has arrived; TCP's errors otherwise.
-    pub fn receive(&self, buf: &mut [u8]) -> Result<usize> {
-        if buf.is_empty() {
-            return Ok(0);
-        }
-        let guard = self.lock();
-        let mut desc = bindings::read_descriptor_t {
-            written: 0,
-            count: buf.len(),
-            arg: bindings::read_descriptor_t__bindgen_ty_1 {
-                data: buf.as_mut_ptr().cast(),
-            },
-            error: 0,
-        };
-        // SAFETY: The sock is valid and locked, and `desc` describes `buf`, as `take` wants it.
-        let ret = unsafe { bindings::tcp_read_sock(self.as_ptr(), &mut desc, Some(take)) };
-        self.received(&guard, ret)
-    }
-
-    /// Copies what is there and leaves it in the receive queue, urgent data included. Returns 0 at
-    /// end of stream.
-    ///
-    /// Unlike `MSG_PEEK` this neither obeys nor moves the program's `SO_PEEK_OFF`, and it leaves a
-    /// pending error to the program.
-    ///
-    /// # Errors
-    ///
-    /// As [`Sock::receive`].
-    pub fn peek(&self, buf: &mut [u8]) -> Result<usize> {
-        let len = ffi::c_int::try_from(buf.len()).map_err(|_| EINVAL)?;
-        let guard = self.lock();
-        // SAFETY: The sock is valid and locked, and `buf` is that long.
-        let ret = unsafe { bindings::tcp_peek(self.as_ptr(), buf.as_mut_ptr().cast(), len) };
-        self.received(&guard, ret)
-    }
-
-    /// What a receive returns that found `count` bytes, or an error; as `tcp_recvmsg` has it.
-    fn received(&self, _guard: &SockGuard<'_>, count: ffi::c_int) -> Result<usize> {
-        to_result(count)?;
-        if count > 0 {
-            return Ok(count as usize);
-        }
-        if self.has_seen_fin() {
-            return Ok(0);
-        }
-        let error = self.pending_error();
-        if error != 0 {
-            Err(Error::from_errno(error.wrapping_neg()))
-        } else if self.shutdown_mask() & bindings::RCV_SHUTDOWN as u8 != 0 {
-            Ok(0)
-        } else if self.state() == state::CLOSE {
-            Err(errno::ENOTCONN.into())
-        } else {
-            Err(EAGAIN)
-        }
-    }
-
-    /// Sends `buf` without waiting; returns how much was taken.
-    ///
-    /// # Errors
-    ///
-    /// `EAGAIN` when the send buffer is full; TCP's errors otherwise.
-    pub fn send(&self, buf: &[u8]) -> Result<usize> {
-        let vec = bindings::kvec {
-            iov_base: buf.as_ptr().cast_mut().cast(),
-            iov_len: buf.len(),
-        };
-        let mut msg = bindings::msghdr {
-            msg_flags: bindings::MSG_DONTWAIT | bindings::MSG_NOSIGNAL,
-            ..Default::default()
-        };
-        // SAFETY: `msg.msg_iter` becomes a source over `vec`, which describes `buf`; a source is
-        // only read from, and both outlive the call below.
-        unsafe {
-            bindings::iov_iter_kvec(&mut msg.msg_iter, bindings::ITER_SOURCE, &vec, 1, buf.len())
-        };
-        // SAFETY: The table is live, see `prot`.
-        let sendmsg = unsafe { (*self.prot()).sendmsg }.ok_or(errno::EOPNOTSUPP)?;
-        // SAFETY: The sock is valid, `msg` describes `buf`, and nothing waits.
-        let ret = unsafe { sendmsg(self.as_ptr(), &mut msg, buf.len()) };
-        to_result(ret)?;
-        Ok(ret as usize)
-    }
-
     /// Takes one connection from a listening socket's queue, without waiting.
     ///
     /// # Errors
@@ -347,78 +239,11 @@ impl Sock {
         })
     }
 
-    /// How many bytes make a receive return (`SO_RCVLOWAT`), at most `len`.
-    pub fn low_water(&self, wait_all: bool, len: usize) -> usize {
-        let len = len.min(i32::MAX as usize) as ffi::c_int;
-        // SAFETY: The sock is valid.
-        unsafe { bindings::sk_low_water(self.as_ptr(), ffi::c_int::from(wait_all), len) as usize }
-    }
-
-    /// Where a peek begins (`SO_PEEK_OFF`), in bytes behind the next byte to be read.
-    pub fn peek_offset(&self) -> usize {
-        // SAFETY: The sock is valid; read without the lock as TCP does.
-        let offset = unsafe { bindings::sk_peek_offset(self.as_ptr()) };
-        usize::try_from(offset).unwrap_or(0)
-    }
-
-    /// Moves `SO_PEEK_OFF`, if the program uses it: `len` bytes were peeked at, or read.
-    pub fn move_peek_offset(&self, peeked: bool, len: usize) {
-        let len = len.min(i32::MAX as usize) as ffi::c_int;
-        // SAFETY: The sock is valid; written without the lock as everywhere.
-        unsafe {
-            if peeked {
-                bindings::sk_peek_offset_fwd(self.as_ptr(), len);
-            } else {
-                bindings::sk_peek_offset_bwd(self.as_ptr(), len);
-            }
-        }
-    }
-
-    /// Size of the receive buffer that the user asked for, in bytes, if he did.
-    pub fn wanted_receive_buffer(&self) -> Option<usize> {
-        // SAFETY: The sock is valid; read without the lock as TCP does.
-        let locked = unsafe { bindings::sk_rcvbuf_locked(self.as_ptr()) };
-        (locked > 0).then_some(locked as usize)
-    }
-
-    /// Size of the send buffer that the user asked for, in bytes, if he did.
-    pub fn wanted_send_buffer(&self) -> Option<usize> {
-        // SAFETY: As above.
-        let locked = unsafe { bindings::sk_sndbuf_locked(self.as_ptr()) };
-        (locked > 0).then_some(locked as usize)
-    }
-
-    /// Whether `TCP_CORK` or `MSG_MORE` of TCP holds data back.
-    pub fn is_corked(&self) -> bool {
-        // SAFETY: The sock is valid.
-        unsafe { bindings::tcp_is_corked(self.as_ptr()) }
-    }
-
-    /// `SO_LINGER` with time zero.
-    pub fn lingers_not(&self) -> bool {
-        // SAFETY: The sock is valid.
-        unsafe { bindings::sk_linger_zero(self.as_ptr()) }
-    }
-
-    /// How long close() waits for what is unsent (`SO_LINGER` with a time), in jiffies; 0 when it
-    /// does not, which is also so when the process is ending.
-    pub fn linger_timeout(&self) -> isize {
-        // SAFETY: The sock is valid.
-        let timeout = unsafe { bindings::sk_linger_timeout(self.as_ptr()) };
-        isize::try_from(timeout).unwrap_or(isize::MAX)
-    }
-
     /// Whether something has arrived in TCP's stream that nobody has taken; the end counts.
     #[inline]
     pub fn has_unread(&self) -> bool {
         // SAFETY: The sock is valid; the queue's head is read with READ_ONCE.
         unsafe { bindings::sk_has_unread(self.as_ptr()) }
-    }
-
-    /// `SO_OOBINLINE`.
-    pub fn oob_inline(&self) -> bool {
-        // SAFETY: The sock is valid.
-        unsafe { bindings::sk_oob_inline(self.as_ptr()) }
     }
 
     /// Tells the owner of the file that urgent data has come (SIGURG).
@@ -443,63 +268,6 @@ impl Sock {
         ended
     }
 
-    /// The local address.
-    pub fn local_addr(&self) -> SockAddr {
-        SockAddr::local_of(self)
-    }
-
-    /// The peer's address; unspecified when not connected.
-    pub fn peer_addr(&self) -> SockAddr {
-        SockAddr::peer_of(self)
-    }
-
-    /// The user id of the owner, in the initial user namespace.
-    pub fn uid(&self) -> u32 {
-        // SAFETY: The sock is valid.
-        unsafe { bindings::sk_uid(self.as_ptr()) }
-    }
-
-    /// The inode number of the socket file; 0 when it is closed.
-    pub fn inode(&self) -> u64 {
-        // SAFETY: The sock is valid.
-        unsafe { bindings::sk_ino(self.as_ptr()) }
-    }
-
-    /// A number that no other socket ever has (`SO_COOKIE`).
-    pub fn cookie(&self) -> u64 {
-        let mut words = [0u32; 2];
-        // SAFETY: The sock is valid, and there is room for the two words.
-        unsafe { bindings::sock_diag_save_cookie(self.as_ptr(), words.as_mut_ptr()) };
-        u64::from(words[0]) | u64::from(words[1]) << 32
-    }
-
-    /// The number of its network namespace, as [`Net::cookie`](super::netns::Net::cookie).
-    pub fn net_cookie(&self) -> u64 {
-        // SAFETY: The sock is valid and keeps its namespace; the number does not change.
-        unsafe { bindings::net_cookie(bindings::sock_net(self.as_ptr())) }
-    }
-
-    /// The number of the interface that the socket is bound to; 0 for none.
-    pub fn bound_interface(&self) -> u32 {
-        // SAFETY: The sock is valid; read without the lock as `inet_diag` does.
-        let index =
-            unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).__sk_common.skc_bound_dev_if) };
-        index as u32
-    }
-
-    /// Whether IPsec protects the connection.
-    pub fn uses_ipsec(&self) -> bool {
-        // SAFETY: The sock is valid.
-        unsafe { bindings::sk_uses_ipsec(self.as_ptr()) }
-    }
-
-    /// The number of the net device by which packets to the peer leave, when that is known.
-    pub fn route_interface(&self) -> Option<u32> {
-        // SAFETY: The sock is valid.
-        let index = unsafe { bindings::sk_route_ifindex(self.as_ptr()) };
-        u32::try_from(index).ok().filter(|index| *index != 0)
-    }
-
     /// The shutdown bits: 1 receive, 2 send.
     pub fn shutdown_mask(&self) -> u8 {
         // SAFETY: The sock is valid; read without the lock as `tcp_poll` does.
@@ -509,33 +277,6 @@ impl Sock {
     pub(crate) fn net(&self) -> *mut bindings::net {
         // SAFETY: The sock is valid and its namespace is fixed.
         unsafe { bindings::sock_net(self.as_ptr()) }
-    }
-}
-
-/// Copies a piece of the receive queue to where `desc` says.
-///
-/// # Safety
-///
-/// Only called by `tcp_read_sock`, with what [`Sock::receive`] has given it.
-unsafe extern "C" fn take(
-    desc: *mut bindings::read_descriptor_t,
-    skb: *mut bindings::sk_buff,
-    offset: ffi::c_uint,
-    len: usize,
-) -> ffi::c_int {
-    // SAFETY: `data` points to a buffer with room for `count` bytes behind the first `written` ones,
-    // and the segment has `len` bytes from `offset` on.
-    unsafe {
-        let part = len.min((*desc).count).min(i32::MAX as usize);
-        let to: *mut u8 = (*desc).arg.data.cast();
-        let to = to.add((*desc).written).cast();
-        let ret = bindings::skb_copy_bits(skb, offset as ffi::c_int, to, part as ffi::c_int);
-        if ret != 0 {
-            return ret;
-        }
-        (*desc).written = (*desc).written.wrapping_add(part);
-        (*desc).count = (*desc).count.wrapping_sub(part);
-        part as ffi::c_int
     }
 }
 

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Whose connection it is, and where it leads.
+
+use super::Sock;
+use crate::net::sockaddr::SockAddr;
+use core::ptr;
+use smc_bindings as bindings;
+
+impl Sock {
+    /// The local address.
+    pub fn local_addr(&self) -> SockAddr {
+        SockAddr::local_of(self)
+    }
+
+    /// The peer's address; unspecified when not connected.
+    pub fn peer_addr(&self) -> SockAddr {
+        SockAddr::peer_of(self)
+    }
+
+    /// The user id of the owner, in the initial user namespace.
+    pub fn uid(&self) -> u32 {
+        // SAFETY: The sock is valid.
+        unsafe { bindings::sk_uid(self.as_ptr()) }
+    }
+
+    /// The inode number of the socket file; 0 when it is closed.
+    pub fn inode(&self) -> u64 {
+        // SAFETY: The sock is valid.
+        unsafe { bindings::sk_ino(self.as_ptr()) }
+    }
+
+    /// A number that no other socket ever has (`SO_COOKIE`).
+    pub fn cookie(&self) -> u64 {
+        let mut words = [0u32; 2];
+        // SAFETY: The sock is valid, and there is room for the two words.
+        unsafe { bindings::sock_diag_save_cookie(self.as_ptr(), words.as_mut_ptr()) };
+        u64::from(words[0]) | u64::from(words[1]) << 32
+    }
+
+    /// The number of its network namespace, as [`Net::cookie`](super::netns::Net::cookie).
+    pub fn net_cookie(&self) -> u64 {
+        // SAFETY: The sock is valid and keeps its namespace; the number does not change.
+        unsafe { bindings::net_cookie(bindings::sock_net(self.as_ptr())) }
+    }
+
+    /// The number of the interface that the socket is bound to; 0 for none.
+    pub fn bound_interface(&self) -> u32 {
+        // SAFETY: The sock is valid; read without the lock as `inet_diag` does.
+        let index =
+            unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).__sk_common.skc_bound_dev_if) };
+        index as u32
+    }
+
+    /// Whether IPsec protects the connection.
+    pub fn uses_ipsec(&self) -> bool {
+        // SAFETY: The sock is valid.
+        unsafe { bindings::sk_uses_ipsec(self.as_ptr()) }
+    }
+
+    /// The number of the net device by which packets to the peer leave, when that is known.
+    pub fn route_interface(&self) -> Option<u32> {
+        // SAFETY: The sock is valid.
+        let index = unsafe { bindings::sk_route_ifindex(self.as_ptr()) };
+        u32::try_from(index).ok().filter(|index| *index != 0)
+    }
+}

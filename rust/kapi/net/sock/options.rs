@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the program has set by setsockopt().
+
+use super::Sock;
+use kernel::{
+    ffi,
+    prelude::*, //
+};
+use smc_bindings as bindings;
+
+impl Sock {
+    /// The longest a blocking receive may wait, in jiffies; 0 when `nonblock`.
+    #[inline]
+    pub fn receive_timeout(&self, nonblock: bool) -> isize {
+        // SAFETY: The sock is valid.
+        unsafe { bindings::sock_rcvtimeo(self.as_ptr(), nonblock) as isize }
+    }
+
+    /// The longest a blocking send or connect may wait, in jiffies; 0 when `nonblock`.
+    #[inline]
+    pub fn send_timeout(&self, nonblock: bool) -> isize {
+        // SAFETY: The sock is valid.
+        unsafe { bindings::sock_sndtimeo(self.as_ptr(), nonblock) as isize }
+    }
+
+    /// The error of a wait that a signal ended: `EINTR` if it had a limit, else `ERESTARTSYS`.
+    #[inline]
+    pub fn interrupted(timeout: isize) -> Error {
+        // SAFETY: Pure function.
+        Error::from_errno(unsafe { bindings::sock_intr_errno(timeout as ffi::c_long) })
+    }
+
+    /// How many bytes make a receive return (`SO_RCVLOWAT`), at most `len`.
+    pub fn low_water(&self, wait_all: bool, len: usize) -> usize {
+        let len = len.min(i32::MAX as usize) as ffi::c_int;
+        // SAFETY: The sock is valid.
+        unsafe { bindings::sk_low_water(self.as_ptr(), ffi::c_int::from(wait_all), len) as usize }
+    }
+
+    /// Where a peek begins (`SO_PEEK_OFF`), in bytes behind the next byte to be read.
+    pub fn peek_offset(&self) -> usize {
+        // SAFETY: The sock is valid; read without the lock as TCP does.
+        let offset = unsafe { bindings::sk_peek_offset(self.as_ptr()) };
+        usize::try_from(offset).unwrap_or(0)
+    }
+
+    /// Moves `SO_PEEK_OFF`, if the program uses it: `len` bytes were peeked at, or read.
+    pub fn move_peek_offset(&self, peeked: bool, len: usize) {
+        let len = len.min(i32::MAX as usize) as ffi::c_int;
+        // SAFETY: The sock is valid; written without the lock as everywhere.
+        unsafe {
+            if peeked {
+                bindings::sk_peek_offset_fwd(self.as_ptr(), len);
+            } else {
+                bindings::sk_peek_offset_bwd(self.as_ptr(), len);
+            }
+        }
+    }
+
+    /// Size of the receive buffer that the user asked for, in bytes, if he did.
+    pub fn wanted_receive_buffer(&self) -> Option<usize> {
+        // SAFETY: The sock is valid; read without the lock as TCP does.
+        let locked = unsafe { bindings::sk_rcvbuf_locked(self.as_ptr()) };
+        (locked > 0).then_some(locked as usize)
+    }
+
+    /// Size of the send buffer that the user asked for, in bytes, if he did.
+    pub fn wanted_send_buffer(&self) -> Option<usize> {
+        // SAFETY: As above.
+        let locked = unsafe { bindings::sk_sndbuf_locked(self.as_ptr()) };
+        (locked > 0).then_some(locked as usize)
+    }
+
+    /// Whether `TCP_CORK` or `MSG_MORE` of TCP holds data back.
+    pub fn is_corked(&self) -> bool {
+        // SAFETY: The sock is valid.
+        unsafe { bindings::tcp_is_corked(self.as_ptr()) }
+    }
+
+    /// `SO_LINGER` with time zero.
+    pub fn lingers_not(&self) -> bool {
+        // SAFETY: The sock is valid.
+        unsafe { bindings::sk_linger_zero(self.as_ptr()) }
+    }
+
+    /// How long close() waits for what is unsent (`SO_LINGER` with a time), in jiffies; 0 when it
+    /// does not, which is also so when the process is ending.
+    pub fn linger_timeout(&self) -> isize {
+        // SAFETY: The sock is valid.
+        let timeout = unsafe { bindings::sk_linger_timeout(self.as_ptr()) };
+        isize::try_from(timeout).unwrap_or(isize::MAX)
+    }
+
+    /// `SO_OOBINLINE`.
+    pub fn oob_inline(&self) -> bool {
+        // SAFETY: The sock is valid.
+        unsafe { bindings::sk_oob_inline(self.as_ptr()) }
+    }
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Bytes of a connection, taken and given without waiting.
+
+use super::{state, Sock, SockGuard};
+use crate::errno;
+use kernel::{
+    error::to_result,
+    ffi,
+    prelude::*, //
+};
+use smc_bindings as bindings;
+
+impl Sock {
+    /// Takes what is there, without waiting; stops before urgent data. Returns 0 at end of stream.
+    ///
+    /// The program's `SO_PEEK_OFF` is left alone, since these bytes are none of its stream, and so
+    /// is a pending error.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` when nothing has arrived; TCP's errors otherwise.
+    pub fn receive(&self, buf: &mut [u8]) -> Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let guard = self.lock();
+        let mut desc = bindings::read_descriptor_t {
+            written: 0,
+            count: buf.len(),
+            arg: bindings::read_descriptor_t__bindgen_ty_1 {
+                data: buf.as_mut_ptr().cast(),
+            },
+            error: 0,
+        };
+        // SAFETY: The sock is valid and locked, and `desc` describes `buf`, as `take` wants it.
+        let ret = unsafe { bindings::tcp_read_sock(self.as_ptr(), &mut desc, Some(take)) };
+        self.received(&guard, ret)
+    }
+
+    /// Copies what is there and leaves it in the receive queue, urgent data included. Returns 0 at
+    /// end of stream.
+    ///
+    /// Unlike `MSG_PEEK` this neither obeys nor moves the program's `SO_PEEK_OFF`, and it leaves a
+    /// pending error to the program.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sock::receive`].
+    pub fn peek(&self, buf: &mut [u8]) -> Result<usize> {
+        let len = ffi::c_int::try_from(buf.len()).map_err(|_| EINVAL)?;
+        let guard = self.lock();
+        // SAFETY: The sock is valid and locked, and `buf` is that long.
+        let ret = unsafe { bindings::tcp_peek(self.as_ptr(), buf.as_mut_ptr().cast(), len) };
+        self.received(&guard, ret)
+    }
+
+    /// What a receive returns that found `count` bytes, or an error; as `tcp_recvmsg` has it.
+    fn received(&self, _guard: &SockGuard<'_>, count: ffi::c_int) -> Result<usize> {
+        to_result(count)?;
+        if count > 0 {
+            return Ok(count as usize);
+        }
+        if self.has_seen_fin() {
+            return Ok(0);
+        }
+        let error = self.pending_error();
+        if error != 0 {
+            Err(Error::from_errno(error.wrapping_neg()))
+        } else if self.shutdown_mask() & bindings::RCV_SHUTDOWN as u8 != 0 {
+            Ok(0)
+        } else if self.state() == state::CLOSE {
+            Err(errno::ENOTCONN.into())
+        } else {
+            Err(EAGAIN)
+        }
+    }
+
+    /// Sends `buf` without waiting; returns how much was taken.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` when the send buffer is full; TCP's errors otherwise.
+    pub fn send(&self, buf: &[u8]) -> Result<usize> {
+        let vec = bindings::kvec {
+            iov_base: buf.as_ptr().cast_mut().cast(),
+            iov_len: buf.len(),
+        };
+        let mut msg = bindings::msghdr {
+            msg_flags: bindings::MSG_DONTWAIT | bindings::MSG_NOSIGNAL,
+            ..Default::default()
+        };
+        // SAFETY: `msg.msg_iter` becomes a source over `vec`, which describes `buf`; a source is
+        // only read from, and both outlive the call below.
+        unsafe {
+            bindings::iov_iter_kvec(&mut msg.msg_iter, bindings::ITER_SOURCE, &vec, 1, buf.len())
+        };
+        // SAFETY: The table is live, see `prot`.
+        let sendmsg = unsafe { (*self.prot()).sendmsg }.ok_or(errno::EOPNOTSUPP)?;
+        // SAFETY: The sock is valid, `msg` describes `buf`, and nothing waits.
+        let ret = unsafe { sendmsg(self.as_ptr(), &mut msg, buf.len()) };
+        to_result(ret)?;
+        Ok(ret as usize)
+    }
+}
+
+/// Copies a piece of the receive queue to where `desc` says.
+///
+/// # Safety
+///
+/// Only called by `tcp_read_sock`, with what [`Sock::receive`] has given it.
+unsafe extern "C" fn take(
+    desc: *mut bindings::read_descriptor_t,
+    skb: *mut bindings::sk_buff,
+    offset: ffi::c_uint,
+    len: usize,
+) -> ffi::c_int {
+    // SAFETY: `data` points to a buffer with room for `count` bytes behind the first `written` ones,
+    // and the segment has `len` bytes from `offset` on.
+    unsafe {
+        let part = len.min((*desc).count).min(i32::MAX as usize);
+        let to: *mut u8 = (*desc).arg.data.cast();
+        let to = to.add((*desc).written).cast();
+        let ret = bindings::skb_copy_bits(skb, offset as ffi::c_int, to, part as ffi::c_int);
+        if ret != 0 {
+            return ret;
+        }
+        (*desc).written = (*desc).written.wrapping_add(part);
+        (*desc).count = (*desc).count.wrapping_sub(part);
+        part as ffi::c_int
+    }
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The client's side: what the SYN-ACK said.
+//!
+//! TCP calls `sk_rx_dst_set` with that packet. For the time of the handshake the connection has a
+//! copy of its `icsk_af_ops` with that one function replaced.
+
+use super::header::{Header, FLAG_ACK, FLAG_SYN};
+use crate::net::sock::{Sock, SockGuard};
+use core::{
+    cell::UnsafeCell,
+    ptr, //
+};
+use kernel::{
+    sync::atomic::{Acquire, Atomic, Full, Release},
+    time::{delay::fsleep, Delta}, //
+};
+use smc_bindings as bindings;
+
+/// Copies of one address family's operations.
+struct AnswerOps {
+    /// The table that was copied; null while the slot is free.
+    original: Atomic<*mut bindings::inet_connection_sock_af_ops>,
+    /// Installed while the answer is awaited.
+    waiting: UnsafeCell<bindings::inet_connection_sock_af_ops>,
+    /// Installed when the answer was yes; works like the original.
+    accepted: UnsafeCell<bindings::inet_connection_sock_af_ops>,
+}
+
+// SAFETY: The copies are written once, under `SLOTS_LOCK`, before `original` is set.
+unsafe impl Sync for AnswerOps {}
+
+impl AnswerOps {
+    const fn new() -> Self {
+        // SAFETY: All-zero is a valid value: integers and `None`s.
+        let zero = unsafe { core::mem::zeroed() };
+        Self {
+            original: Atomic::new(ptr::null_mut()),
+            waiting: UnsafeCell::new(zero),
+            accepted: UnsafeCell::new(zero),
+        }
+    }
+}
+
+/// One slot for each table that TCP has: IPv4, IPv6, IPv6 with a mapped peer.
+static SLOTS: [AnswerOps; 4] = [
+    AnswerOps::new(),
+    AnswerOps::new(),
+    AnswerOps::new(),
+    AnswerOps::new(),
+];
+/// 0 free, 1 taken: serialises the filling of slots.
+static FILLING: Atomic<u32> = Atomic::new(0);
+/// [`Policy::accepted`](super::Policy::accepted) as a number; 0 before there are hooks.
+pub(super) static ACCEPTED: Atomic<usize> = Atomic::new(0);
+
+fn af_ops(sock: &Sock) -> *mut *const bindings::inet_connection_sock_af_ops {
+    let icsk: *mut bindings::inet_connection_sock = sock.as_ptr().cast();
+    // SAFETY: A TCP sock begins with an `inet_connection_sock`; only an address is computed.
+    unsafe { &raw mut (*icsk).icsk_af_ops }
+}
+
+fn slot_of(original: *const bindings::inet_connection_sock_af_ops) -> Option<&'static AnswerOps> {
+    let known = || {
+        SLOTS
+            .iter()
+            .find(|slot| ptr::eq(slot.original.load(Acquire), original))
+    };
+    if let Some(slot) = known() {
+        return Some(slot);
+    }
+    // Sleeping is allowed where connections begin, and this happens once for each of TCP's tables.
+    while FILLING.cmpxchg(0, 1, Full).is_err() {
+        fsleep(Delta::from_micros(20));
+    }
+    let slot = known().or_else(|| {
+        let slot = SLOTS
+            .iter()
+            .find(|slot| slot.original.load(Acquire).is_null())?;
+        // SAFETY: `original` is a live constant table of TCP's. The slot is free, so nobody reads
+        // its copies, and `FILLING` keeps other writers away.
+        unsafe {
+            let copy = ptr::read(original);
+            *slot.waiting.get() = bindings::inet_connection_sock_af_ops {
+                sk_rx_dst_set: Some(answer_arrived),
+                ..copy
+            };
+            *slot.accepted.get() = copy;
+        }
+        slot.original.store(original.cast_mut(), Release);
+        Some(slot)
+    });
+    FILLING.store(0, Release);
+    slot
+}
+
+fn find(ops: *const bindings::inet_connection_sock_af_ops) -> Option<(&'static AnswerOps, bool)> {
+    SLOTS.iter().find_map(|slot| {
+        if ptr::eq(slot.waiting.get(), ops) {
+            Some((slot, false))
+        } else if ptr::eq(slot.accepted.get(), ops) {
+            Some((slot, true))
+        } else {
+            None
+        }
+    })
+}
+
+/// Watches for the SYN-ACK of a connection whose SYN has just been sent.
+pub(crate) fn watch_answer(guard: &SockGuard<'_>) {
+    let place = af_ops(guard.sock());
+    // SAFETY: The socket lock is held, under which the field changes.
+    let current = unsafe { ptr::read_volatile(place) };
+    if find(current).is_some() {
+        return;
+    }
+    if let Some(slot) = slot_of(current) {
+        // SAFETY: As above; readers without the lock get either of two equivalent tables.
+        unsafe { ptr::write_volatile(place, slot.waiting.get()) };
+    }
+}
+
+/// Whether the SYN-ACK accepted the offer. Ends the watching.
+pub fn answered(guard: &SockGuard<'_>) -> bool {
+    forget(guard)
+}
+
+/// Gives a connection its own operations back; returns whether the answer was yes.
+pub(crate) fn forget(guard: &SockGuard<'_>) -> bool {
+    let place = af_ops(guard.sock());
+    // SAFETY: The socket lock is held, under which the field changes.
+    let current = unsafe { ptr::read_volatile(place) };
+    match find(current) {
+        Some((slot, accepted)) => {
+            // SAFETY: As above.
+            unsafe { ptr::write_volatile(place, slot.original.load(Acquire)) };
+            accepted
+        }
+        None => false,
+    }
+}
+
+/// `sk_rx_dst_set` of a connection whose SYN-ACK is awaited.
+///
+/// # Safety
+///
+/// Only called by the kernel, with the arguments that such a callback gets.
+unsafe extern "C" fn answer_arrived(sk: *mut bindings::sock, skb: *const bindings::sk_buff) {
+    // SAFETY: TCP calls this with the socket locked and an incoming segment.
+    let sock = unsafe { Sock::from_raw(sk) };
+    let place = af_ops(sock);
+    // SAFETY: The socket is locked.
+    let current = unsafe { ptr::read_volatile(place) };
+    let Some((slot, _)) = find(current) else {
+        return;
+    };
+    let original = slot.original.load(Acquire);
+    // SAFETY: TCP has checked and pulled the whole TCP header of an incoming segment.
+    let header = unsafe { Header::of(skb.cast_mut()) };
+    let accepted = header.is_some_and(|header| {
+        let syn_ack = header.flags() & (FLAG_SYN | FLAG_ACK) == FLAG_SYN | FLAG_ACK;
+        let decide = ACCEPTED.load(Acquire);
+        if !syn_ack || decide == 0 {
+            return false;
+        }
+        // SAFETY: A nonzero `ACCEPTED` is a function pointer of this type stored by `Hooks::new`,
+        // and the module that holds the function is alive while one of its sockets is.
+        let decide: fn(&[u8]) -> bool = unsafe { core::mem::transmute(decide) };
+        decide(header.options())
+    });
+    let next: *const bindings::inet_connection_sock_af_ops = if accepted {
+        slot.accepted.get()
+    } else {
+        original
+    };
+    // SAFETY: The socket is locked.
+    unsafe { ptr::write_volatile(place, next) };
+    // SAFETY: A constant table of TCP's.
+    if let Some(native) = unsafe { (*original).sk_rx_dst_set } {
+        // SAFETY: The same arguments in the same context.
+        unsafe { native(sk, skb) };
+    }
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The TCP header of a packet, as far as its options go.
+
+use core::slice;
+use smc_bindings as bindings;
+
+/// Length without options, in bytes.
+pub(super) const FIXED: usize = 20;
+/// Room for options, in bytes.
+pub(super) const OPTIONS_MAX: usize = 40;
+pub(super) const FLAG_SYN: u8 = 0x02;
+pub(super) const FLAG_ACK: u8 = 0x10;
+pub(super) const FLAG_RST: u8 = 0x04;
+
+/// A TCP header in the linear part of a packet.
+pub(super) struct Header {
+    tcp: *mut u8,
+    /// Its length with options, in bytes.
+    pub(super) len: usize,
+}
+
+impl Header {
+    /// # Safety
+    ///
+    /// `skb` is a TCP packet with its transport header set; it is not changed while the value
+    /// returned is in use.
+    pub(super) unsafe fn of(skb: *mut bindings::sk_buff) -> Option<Self> {
+        // SAFETY: The packet is valid.
+        unsafe {
+            let tcp: *mut u8 = bindings::skb_transport_header(skb).cast();
+            let start = (tcp as usize).checked_sub((*skb).data as usize);
+            // The header may lie before `data` on receive, where it has been pulled already.
+            let linear_end =
+                ((*skb).data as usize).checked_add(bindings::skb_headlen(skb) as usize)?;
+            let room = linear_end.checked_sub(tcp as usize)?;
+            if start.is_some() && room < FIXED {
+                return None;
+            }
+            let len = usize::from(*tcp.add(12) >> 4) * 4;
+            if len < FIXED || (start.is_some() && room < len) {
+                return None;
+            }
+            Some(Self { tcp, len })
+        }
+    }
+
+    pub(super) fn flags(&self) -> u8 {
+        // SAFETY: `of` checked the length.
+        unsafe { *self.tcp.add(13) }
+    }
+
+    pub(super) fn options(&self) -> &[u8] {
+        // SAFETY: `of` checked the length.
+        unsafe { slice::from_raw_parts(self.tcp.add(FIXED), self.len - FIXED) }
+    }
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What happens to a connection: messages of the peer, calls of the program, the end of TCP.
+
+use super::{now, SmcConn};
+use kapi::net::sock::state;
+use kernel::sync::{
+    atomic::{Acquire, Relaxed, Release},
+    Arc, //
+};
+use smc_proto::{
+    conn::{Actions, CloseMode, Conn, ProtoError},
+    wire::{cdc::Cdc, immediate::Immediate}, //
+};
+
+impl SmcConn {
+    /// A CDC message for this connection has arrived. Softirq.
+    pub(crate) fn on_cdc(self: &Arc<Self>, cdc: &Cdc) {
+        self.on_notice(|proto| proto.on_cdc(cdc, now()));
+    }
+
+    /// A WRITE has announced itself. Softirq.
+    pub(crate) fn on_immediate(self: &Arc<Self>, immediate: Immediate) {
+        self.on_notice(|proto| proto.on_immediate(immediate, now()));
+    }
+
+    fn on_notice(
+        self: &Arc<Self>,
+        take: impl FnOnce(&mut Conn) -> core::result::Result<Actions, ProtoError>,
+    ) {
+        let actions = {
+            let mut proto = self.proto.lock();
+            let settings = self.sync_settings(&mut proto);
+            match take(&mut proto) {
+                Ok(actions) => {
+                    if actions.has(Actions::URGENT) {
+                        settings | actions | self.fetch_urgent(&mut proto)
+                    } else {
+                        settings | actions
+                    }
+                }
+                // No correct peer sends this.
+                Err(_) => proto.fail(),
+            }
+        };
+        self.perform(actions);
+    }
+
+    fn fetch_urgent(&self, proto: &mut Conn) -> Actions {
+        let mut byte = [0];
+        if let Some(offset) = proto.urgent_offset() {
+            if self.recv.read_slice(offset as usize, &mut byte) == 1 {
+                let [value] = byte;
+                return proto.store_urgent(value);
+            }
+        }
+        Actions::NONE
+    }
+
+    /// Takes over what setsockopt() has told TCP.
+    pub(crate) fn sync_settings(&self, proto: &mut Conn) -> Actions {
+        let inline = self.sock.oob_inline();
+        if proto.oob_inline() == inline {
+            Actions::NONE
+        } else {
+            proto.set_oob_inline(inline)
+        }
+    }
+
+    /// Sends what is held back: TCP_NODELAY was set or TCP_CORK cleared.
+    pub(crate) fn push(self: &Arc<Self>) {
+        let actions = self.proto.lock().push();
+        self.perform(actions);
+    }
+
+    /// The peer broke the protocol. Any context.
+    pub(crate) fn fail(self: &Arc<Self>) {
+        let actions = self.proto.lock().fail();
+        self.perform(actions);
+    }
+
+    /// The program wants to read no more: as with TCP nobody is told, and what arrives nevertheless
+    /// can be read, but a read that finds nothing does not wait.
+    pub(crate) fn shut_read(&self) {
+        self.read_shut.store(1, Relaxed);
+    }
+
+    /// Whether [`SmcConn::shut_read`] was called.
+    pub(crate) fn is_read_shut(&self) -> bool {
+        self.read_shut.load(Relaxed) != 0
+    }
+
+    /// Whether the program has left: the receive buffer may be another connection's by now.
+    pub(crate) fn has_left(&self) -> bool {
+        self.left.load(Acquire) != 0
+    }
+
+    /// Whether close() or shutdown() still waits for bytes that are not sent.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.proto.lock().is_draining()
+    }
+
+    /// The link is gone. Any context.
+    pub(crate) fn kill(self: &Arc<Self>) {
+        let actions = self.proto.lock().kill();
+        self.perform(actions);
+    }
+
+    /// The TCP connection beneath has ended. Process context.
+    pub(crate) fn on_tcp_dead(self: &Arc<Self>) {
+        let actions = self.proto.lock().on_tcp_dead();
+        self.perform(actions);
+    }
+
+    /// Whether the TCP connection beneath has ended, which a reset does.
+    pub(crate) fn is_tcp_dead(&self) -> bool {
+        self.sock.state() == state::CLOSE
+    }
+
+    /// For a program that sends, or finds nothing to read: whether TCP has ended, and who watches it
+    /// has not said so yet.
+    pub(crate) fn notice_tcp_dead(self: &Arc<Self>) -> bool {
+        if !self.is_tcp_dead() {
+            return false;
+        }
+        let before = self.proto.lock().directions();
+        self.on_tcp_dead();
+        self.proto.lock().directions() != before
+    }
+
+    /// The peer has sent a FIN on the TCP connection beneath.
+    pub(crate) fn on_tcp_fin(self: &Arc<Self>) {
+        let actions = self.proto.lock().on_tcp_fin(now());
+        self.perform(actions);
+    }
+
+    /// The program dissolves the connection and keeps the socket, for another one perhaps.
+    pub(crate) fn leave(self: &Arc<Self>) {
+        self.left.store(1, Release);
+        self.close(CloseMode::Abort);
+    }
+
+    /// The program has closed the socket.
+    pub(crate) fn close(self: &Arc<Self>, mode: CloseMode) {
+        let actions = self.proto.lock().close(mode, now());
+        self.perform(actions);
+    }
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the protocol wants done, and the end.
+
+use super::{now, SmcConn};
+use crate::stats::Way;
+use kapi::{
+    errno,
+    sys::{hook::Notify, queue}, //
+};
+use kernel::{
+    sync::{
+        atomic::{Acquire, Full, Relaxed},
+        Arc,
+        ArcBorrow, //
+    },
+    workqueue::WorkItem, //
+};
+use smc_proto::conn::Actions;
+
+/// Bits of [`SmcConn::todo`].
+mod todo {
+    /// The connection is over.
+    pub(super) const FREE: u32 = 1;
+    /// The TCP connection is to be reset.
+    pub(super) const TCP_ABORT: u32 = 2;
+    /// The deadline has come.
+    pub(super) const DEADLINE: u32 = 4;
+    /// The deadline has changed.
+    pub(super) const TIMER: u32 = 8;
+}
+
+impl SmcConn {
+    /// Carries out what the protocol wants. Any context; no lock of the connection held.
+    pub(crate) fn perform(self: &Arc<Self>, actions: Actions) {
+        if actions.is_empty() {
+            return;
+        }
+        if self.left.load(Acquire) == 0 {
+            // TCP tells the program itself when it is reset or gives up, and why: keepalive, for one.
+            // But after a FIN it says EPIPE, or nothing, to programs that could see that FIN.
+            let tcp_told = self.sock.has_error() && !self.sock.has_the_error(errno::EPIPE)
+                || self.is_tcp_dead() && !self.sock.has_seen_fin();
+            if actions.has(Actions::ERR_RESET) && !tcp_told {
+                self.sock.report_error(errno::ECONNRESET);
+            }
+            if actions.has(Actions::ERR_ABORTED) {
+                self.sock.report_error(errno::ECONNABORTED);
+            }
+        }
+        if actions.has(Actions::TX_DUE) {
+            self.group.send_due(self);
+        }
+        if actions.has(Actions::STATE) {
+            self.sock.wake_state();
+        }
+        if actions.has(Actions::WAKE_READER) {
+            self.sock.wake_readers();
+        }
+        if actions.has(Actions::WAKE_WRITER) {
+            self.sock.wake_writers();
+        }
+        if actions.has(Actions::URGENT) {
+            self.sock.signal_urgent();
+        }
+        let mut later = 0;
+        for (action, bit) in [
+            (Actions::FREE, todo::FREE),
+            (Actions::TCP_ABORT, todo::TCP_ABORT),
+            (Actions::TIMER, todo::TIMER),
+        ] {
+            if actions.has(action) {
+                later |= bit;
+            }
+        }
+        if later != 0 {
+            self.later(later);
+        }
+    }
+
+    fn later(self: &Arc<Self>, bits: u32) {
+        let mut old = self.todo.load(Relaxed);
+        while let Err(now) = self.todo.cmpxchg(old, old | bits, Full) {
+            old = now;
+        }
+        let _ = queue::enqueue::<_, 0>(self.clone());
+    }
+
+    fn arm(&self) {
+        let deadline = self.proto.lock().next_deadline();
+        if let (Some(deadline), Some(timer)) = (deadline, &*self.timer.lock()) {
+            let wait = deadline.since(now()).as_millis_ceil();
+            timer.arm(u32::try_from(wait).unwrap_or(u32::MAX).saturating_add(1));
+        }
+    }
+
+    /// Gives the buffer back; the group no longer knows the connection.
+    pub(crate) fn retire(&self) {
+        for (way, ring) in [(Way::Rx, Some(&self.recv)), (Way::Tx, self.send_ring())] {
+            if let Some(ring) = ring {
+                self.stats.usage(way, -(ring.size() as i64));
+            }
+        }
+        self.settle_stats();
+        let (reusable, received) = {
+            let proto = self.proto.lock();
+            (proto.rmbe_reusable(), proto.received())
+        };
+        if let Some(ring) = self.send_ring() {
+            match self.writers.try_lock() {
+                // No request is under way, and who writes now finds that the connection is over.
+                Some(_writer) if !ring.region().is_revoked() => {
+                    self.group.keep_spare(ring.region());
+                }
+                _ => ring.region().revoke(),
+            }
+        }
+        let timer = self.timer.lock().take();
+        drop(timer);
+        // Who still copies out of the buffer keeps it from others; who comes later finds that the
+        // program has left.
+        let reader = self.readers.try_lock();
+        let lease = self.lease.lock().take();
+        if let Some(mut lease) = lease {
+            if reusable && reader.is_some() {
+                // What the peer has written beyond it never was anybody's to read: the next
+                // connection is with the same peer.
+                self.recv
+                    .clear(usize::try_from(received).unwrap_or(usize::MAX));
+            } else {
+                lease.quarantine();
+                self.group.spoil();
+            }
+        }
+    }
+}
+
+impl Notify for SmcConn {
+    fn notify(this: ArcBorrow<'_, Self>) {
+        Arc::<Self>::from(this).later(todo::DEADLINE);
+    }
+}
+
+impl WorkItem for SmcConn {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let todo = this.todo.xchg(0, Full);
+        if todo & todo::DEADLINE != 0 {
+            let actions = this.proto.lock().on_timer(now());
+            this.perform(actions);
+        }
+        if todo & todo::TCP_ABORT != 0 && this.left.load(Acquire) == 0 {
+            this.sock.abort();
+        }
+        if todo & (todo::TIMER | todo::DEADLINE) != 0 {
+            this.arm();
+        }
+        if todo & todo::FREE != 0 {
+            this.group.remove_conn(&this);
+            this.retire();
+        }
+    }
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From the program into the send ring.
+
+use crate::{
+    conn::{now, SmcConn},
+    stats::{Buffer, Stat, Way}, //
+};
+use kapi::{
+    errno,
+    net::{
+        args::{flags, Message},
+        socket as file, //
+    },
+    sys::wait,
+    trace, //
+};
+use kernel::{prelude::*, sync::Arc};
+use smc_proto::conn::{SendError, SendHint};
+
+/// sendmsg(): blocking, it takes everything.
+///
+/// # Errors
+///
+/// `EPIPE`, `ECONNRESET`, `ECONNABORTED`, `ENOTCONN`; `EAGAIN`, `EINTR` when nothing was taken.
+pub(crate) fn send(
+    conn: &Arc<SmcConn>,
+    socket: &file::Socket,
+    msg: &mut Message<'_>,
+) -> Result<usize> {
+    let notification = conn.sock().notification(msg)?;
+    let sent = send_all(conn, socket, msg)?;
+    if let Some(notification) = notification {
+        notification.copied();
+    }
+    trace::sent(conn.sock(), sent, || conn.group().device().name());
+    Ok(sent)
+}
+
+fn send_all(conn: &Arc<SmcConn>, socket: &file::Socket, msg: &mut Message<'_>) -> Result<usize> {
+    let nonblock = msg.has(flags::MSG_DONTWAIT);
+    let urgent = msg.has(flags::MSG_OOB);
+    let more = msg.has(flags::MSG_MORE) || conn.sock().is_corked();
+    let no_signal = msg.has(flags::MSG_NOSIGNAL);
+    let mut timeout = conn.sock().send_timeout(nonblock);
+    let total = msg.len();
+    let mut sent = 0usize;
+    let stats = conn.stats();
+    stats.add(Stat::TxCalls, 1);
+    stats.payload(Way::Tx, total);
+    if urgent {
+        stats.add(Stat::Urgent, 1);
+    }
+    if total > conn.send_size() {
+        stats.buffer(Way::Tx, Buffer::TooSmall);
+    }
+    conn.notice_tcp_dead();
+    while sent < total {
+        match put(conn, msg, total.saturating_sub(sent), urgent, more) {
+            Ok(taken) => {
+                sent = sent.saturating_add(taken);
+                stats.add(Stat::TxBytes, taken as u64);
+            }
+            Err(Stop::Full) => {
+                stats.buffer(Way::Tx, Buffer::Full);
+                if conn.proto.lock().is_peer_full() {
+                    stats.buffer(Way::Tx, Buffer::PeerFull);
+                }
+                if conn.peer_size().is_some_and(|size| total > size) {
+                    stats.buffer(Way::Tx, Buffer::PeerTooSmall);
+                }
+                let waited = wait::until(socket, wait::Kind::Shared, timeout, || {
+                    !matches!(conn.proto.lock().send_room(), Err(SendError::Full))
+                });
+                match waited {
+                    Ok(left) => timeout = left,
+                    Err(_) if sent > 0 => break,
+                    Err(err) => return Err(err),
+                }
+            }
+            Err(_) if sent > 0 => break,
+            Err(Stop::Fault) => return Err(EFAULT),
+            // The connection ends with its device.
+            Err(Stop::NoRing(err)) if err == ENODEV => return Err(errno::ECONNABORTED.error()),
+            Err(Stop::NoRing(err)) => return Err(err),
+            Err(Stop::Gone(error)) => return Err(failed(conn, error, no_signal)),
+        }
+    }
+    Ok(sent)
+}
+
+enum Stop {
+    Full,
+    Fault,
+    /// There is no memory for the ring.
+    NoRing(Error),
+    Gone(SendError),
+}
+
+/// Puts as much as fits into the send ring.
+fn put(
+    conn: &Arc<SmcConn>,
+    msg: &mut Message<'_>,
+    wanted: usize,
+    urgent: bool,
+    more: bool,
+) -> Result<usize, Stop> {
+    let _writer = conn.writers.lock();
+    let (room, view) = {
+        let mut proto = conn.proto.lock();
+        match proto.send_room() {
+            Ok(room) => (room as usize, proto.send_view()),
+            Err(SendError::Full) => return Err(Stop::Full),
+            Err(error) => return Err(Stop::Gone(error)),
+        }
+    };
+    let ring = conn.make_send_ring().map_err(Stop::NoRing)?;
+    let mut taken = 0usize;
+    for piece in view.iter() {
+        let len = (piece.len as usize).min(wanted.min(room).saturating_sub(taken));
+        if len == 0 {
+            break;
+        }
+        if ring.write(piece.offset as usize, len, msg.source()) < len {
+            // As TCP: what was copied of a piece that cannot be read does not count.
+            return Err(Stop::Fault);
+        }
+        taken = taken.saturating_add(len);
+    }
+    if taken == 0 {
+        return Err(Stop::Fault);
+    }
+    let last = taken == wanted;
+    let hint = SendHint {
+        more,
+        urgent: urgent && last,
+        push: false,
+    };
+    let len = u32::try_from(taken).map_err(|_| Stop::Fault)?;
+    let written = conn.proto.lock().written(len, hint, now());
+    // shutdown() has come in between: the caller asks for room again, and hears of it.
+    let actions = written.map_err(|_| Stop::Full)?;
+    conn.perform(actions);
+    Ok(taken)
+}
+
+fn failed(conn: &SmcConn, error: SendError, no_signal: bool) -> Error {
+    match error {
+        SendError::NotConnected => errno::ENOTCONN.error(),
+        _ => conn.sock().stream_error(no_signal),
+    }
+}
