@@ -10,22 +10,22 @@
 //! What is taken out of TCP's queue is not counted there any more. So no more than the backlog of
 //! listen() allows is held here, and the others wait in TCP's queue, which has the same limit.
 
-use crate::fifo::Fifo;
+mod accept;
+
+pub(crate) use self::accept::{accept, poll};
+
 use crate::{
     child::Child,
     conn::SmcConn,
     fallback::{Fallback, Role},
+    fifo::Fifo,
     option,
     socket::{hint, Phase, Socket}, //
 };
-use kapi::{
-    net::{
-        args::{flags, Poll},
-        sock::{state, OwnedSock, Sock},
-        socket as file,
-        syn, //
-    },
-    sys::wait, //
+use kapi::net::{
+    sock::{state, OwnedSock, Sock},
+    socket as file,
+    syn, //
 };
 use kernel::{
     new_mutex,
@@ -74,6 +74,8 @@ struct Queues {
     pending_count: usize,
     next_id: u64,
     closed: bool,
+    /// Whether so many handshakes are under way that no more are to begin, if that is limited.
+    crowded: bool,
 }
 
 impl Queues {
@@ -87,6 +89,18 @@ impl Queues {
         let id = self.next_id;
         self.next_id = id.wrapping_add(1);
         id
+    }
+
+    /// Finds out whether handshakes pile up, where `backlog` connections may wait; returns whether
+    /// that has changed.
+    fn judge(&mut self, backlog: usize) -> bool {
+        let most = if self.crowded {
+            backlog / 4
+        } else {
+            backlog / 2
+        };
+        let crowded = self.pending_count > most;
+        core::mem::replace(&mut self.crowded, crowded) != crowded
     }
 
     fn held(&self) -> usize {
@@ -104,12 +118,14 @@ pub(crate) struct Listener {
     moving: Mutex<()>,
     #[pin]
     queues: Mutex<Queues>,
+    /// Whether clients are sent to TCP while handshakes pile up (`SMC_LIMIT_HS`).
+    limited: bool,
     /// Whether the user asked to keep SYNs.
     pub(crate) keep_saved_syn: Atomic<i32>,
 }
 
 impl Listener {
-    fn new(sock: ARef<Sock>, keep_saved_syn: bool) -> Result<Arc<Self>> {
+    fn new(sock: ARef<Sock>, limited: bool, keep_saved_syn: bool) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 sock,
@@ -121,9 +137,11 @@ impl Listener {
                         pending_count: 0,
                         next_id: 1,
                         closed: false,
+                        crowded: false,
                     },
                     "rsmc::Listener::queues"
                 ),
+                limited,
                 keep_saved_syn: Atomic::new(i32::from(keep_saved_syn)),
             }),
             GFP_KERNEL,
@@ -203,7 +221,7 @@ impl Listener {
             drop(queues);
             Child::new(self.clone(), id, sock)?
         };
-        {
+        let changed = {
             let mut queues = self.queues.lock();
             if queues.closed {
                 drop(queues);
@@ -220,9 +238,22 @@ impl Listener {
                 .pending
                 .insert(node.into_node(child.id(), child.clone()));
             queues.pending_count = queues.pending_count.saturating_add(1);
-        }
+            queues.judge(self.sock.backlog())
+        };
+        self.limit(changed);
         Child::begin(&child);
         Ok(())
+    }
+
+    /// Has SYNs answered without the option while handshakes pile up, if that is wanted: their
+    /// connections are TCP's, and need no place here.
+    fn limit(&self, changed: bool) {
+        if changed && self.limited {
+            // What stands in the queues when the socket is locked counts, not what changed first.
+            syn::keep_syns(&self.sock, || {
+                !self.queues.lock().crowded || self.keep_saved_syn.load(Relaxed) != 0
+            });
+        }
     }
 
     /// Goes on with handshakes whose client may have spoken already, so that a program that asks
@@ -270,8 +301,10 @@ impl Listener {
                 None => None,
             };
         }
+        let changed = queues.judge(self.sock.backlog());
         drop(queues);
         drop(child);
+        self.limit(changed);
         match rejected {
             Some(rejected) => rejected.discard(),
             None => self.sock.wake_readers(),
@@ -338,8 +371,9 @@ pub(crate) fn listen(this: &Arc<Socket>, socket: &file::Socket, backlog: i32) ->
         return socket.native_listen(backlog);
     }
     let user_save_syn = this.user_save_syn.load(Relaxed) != 0;
-    let listener = Listener::new(this.sock.clone(), user_save_syn)?;
-    syn::keep_syns(&this.sock);
+    let limited = this.limit_hs.load(Relaxed) != 0;
+    let listener = Listener::new(this.sock.clone(), limited, user_save_syn)?;
+    syn::keep_syns(&this.sock, || true);
     socket.native_listen(backlog)?;
     *phase = Phase::Listening(listener);
     this.hint.store(hint::LISTENING, Release);
@@ -350,118 +384,4 @@ pub(crate) fn listen(this: &Arc<Socket>, socket: &file::Socket, backlog: i32) ->
         Socket::kick(this);
     }
     watching
-}
-
-/// accept(): gives `new` a connection.
-///
-/// # Errors
-///
-/// TCP's.
-pub(crate) fn accept(
-    this: &Arc<Socket>,
-    socket: &file::Socket,
-    new: &file::Socket,
-    nonblock: bool,
-) -> Result<Arc<Socket>> {
-    let (listener, inherited) = match &*this.phase.lock() {
-        Phase::Listening(listener) => (Some(listener.clone()), None),
-        Phase::Fallback(fallback) => (None, Some(*fallback)),
-        _ => (None, None),
-    };
-    let mut timeout = socket.sock().receive_timeout(nonblock);
-    loop {
-        // One that was destroyed hands out nothing, even before the worker has come to it.
-        let listening = this.sock.state() == state::LISTEN;
-        if let Some(listener) = listener.as_ref().filter(|_| listening) {
-            listener.hurry_older();
-            if let Some((ready, full)) = listener.pop_ready() {
-                if full && this.sock.accept_pending() {
-                    Socket::kick(this);
-                }
-                return hand_out(socket, new, ready);
-            }
-        }
-        let taken = match &listener {
-            Some(listener) => listener.take(),
-            None => this.sock.accept(),
-        };
-        match taken {
-            Ok(sock) => {
-                let ready = match &listener {
-                    Some(listener) => listener.admit(sock),
-                    None => Some(Ready {
-                        id: 0,
-                        sock,
-                        verdict: Verdict::Tcp(Fallback {
-                            role: Role::Server,
-                            ..inherited.unwrap_or(Fallback::own(Role::Server, Reason::PeerNotSmc))
-                        }),
-                    }),
-                };
-                match ready {
-                    Some(ready) => return hand_out(socket, new, ready),
-                    None => continue,
-                }
-            }
-            Err(err) if err != EAGAIN => return Err(err),
-            Err(err) => {
-                if let Some(listener) = &listener {
-                    listener.hurry();
-                    if listener.has_ready() {
-                        continue;
-                    }
-                }
-                if timeout == 0 {
-                    return Err(err);
-                }
-            }
-        }
-        timeout = wait::until(socket, wait::Kind::Exclusive, timeout, || {
-            this.sock.state() != state::LISTEN
-                || this.sock.accept_pending() && listener.as_ref().is_none_or(|l| l.has_room())
-                || listener.as_ref().is_some_and(|l| l.has_ready())
-        })?;
-    }
-}
-
-fn hand_out(socket: &file::Socket, new: &file::Socket, ready: Ready) -> Result<Arc<Socket>> {
-    match ready.verdict {
-        Verdict::Tcp(fallback) => {
-            let data = Socket::new(ready.sock.sock(), Phase::Fallback(fallback))?;
-            new.adopt(socket, ready.sock);
-            if !fallback.crossing {
-                new.become_native();
-            }
-            Ok(data)
-        }
-        Verdict::Smc(conn) => match Socket::new(ready.sock.sock(), Phase::Smc(conn.clone())) {
-            Ok(data) => {
-                new.adopt(socket, ready.sock);
-                data.watch_smc(new);
-                Ok(data)
-            }
-            Err(err) => {
-                conn.close(CloseMode::Abort);
-                Err(err)
-            }
-        },
-    }
-}
-
-/// poll() of a listening socket.
-pub(crate) fn poll(listener: &Arc<Listener>, socket: &file::Socket, poll: &Poll<'_>) -> u32 {
-    let native = socket.native_poll(poll);
-    if listener.is_plain() || listener.sock.state() != state::LISTEN {
-        return native;
-    }
-    listener.pump();
-    if !listener.has_ready() {
-        listener.hurry();
-    }
-    let readable = flags::EPOLLIN | flags::EPOLLRDNORM;
-    if listener.has_ready() {
-        native | readable
-    } else {
-        native & !readable
-    }
 }

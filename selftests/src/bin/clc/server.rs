@@ -33,6 +33,7 @@ st::points!(
     server_close_listener_midway,
     server_listener_destroyed,
     server_full_of_silent_clients,
+    server_limited,
     server_owner_of_the_unaccepted,
 );
 
@@ -506,6 +507,70 @@ fn server_full_of_silent_clients(t: &mut T) {
     for _ in &v {
         t.check("gone", sys::accept(l.raw()).is_ok());
     }
+    program(t, &l, &mut last, &want);
+}
+
+fn server_limited(t: &mut T) {
+    // With SMC_LIMIT_HS half of the backlog may be handshakes under way; who comes then is TCP's at once,
+    // and once they have gone SMC is offered again.
+    const SOL_SMC: i32 = 286;
+    const SMC_LIMIT_HS: i32 = 1;
+    const BACKLOG: usize = 8;
+    if !smc(t) {
+        return;
+    }
+    let l = t.socket();
+    t.is(
+        "SMC_LIMIT_HS",
+        sys::setopt(l.raw(), SOL_SMC, SMC_LIMIT_HS, 1).err(),
+        None,
+    );
+    let a = match t.ip {
+        Ip::Mapped => addr::v4(t.ip, net::A4),
+        ip => wire_addr(false, ip),
+    };
+    sys::bind(l.raw(), &SocketAddr::new(a, PORT)).expect("bind");
+    sys::listen(l.raw(), BACKLOG as i32).expect("listen");
+    let offered = |p: &Peer| {
+        p.syn
+            .opts
+            .windows(SMC_OPTION.len())
+            .any(|w| w == SMC_OPTION)
+    };
+    let wires: Vec<Wire> = (0..=BACKLOG + 1).map(|_| wire()).collect();
+    let mut silent = Vec::new();
+    let mut plain = None;
+    for (i, w) in wires[..=BACKLOG].iter().enumerate() {
+        let p = up(t, w, 2000 + i as u16);
+        if !offered(&p) {
+            plain = Some(p);
+            break;
+        }
+        silent.push(p);
+        t.check("taken", all_taken(&l));
+        // The worker counts them a moment after it has taken them.
+        sys::sleep_ms(20);
+    }
+    t.check(
+        &format!("{} were offered SMC", silent.len()),
+        (BACKLOG / 2 + 1..BACKLOG).contains(&silent.len()),
+    );
+    let Some(mut plain) = plain else {
+        t.check("nobody was sent to TCP", false);
+        return;
+    };
+    plain.send(b"plain");
+    program(t, &l, &mut plain, b"plain");
+    let gone = silent.len();
+    for p in &mut silent {
+        p.send_rst();
+    }
+    for _ in 0..gone {
+        t.check("gone", sys::accept(l.raw()).is_ok());
+    }
+    let mut last = up(t, &wires[BACKLOG + 1], 2100);
+    t.check("SMC is offered again", offered(&last));
+    let want = send_declined(t, &mut last);
     program(t, &l, &mut last, &want);
 }
 
