@@ -7,8 +7,9 @@
 //! is ordinary data and must arrive as such: that validates the points.
 
 mod client;
+mod listener;
 mod server;
 
 fn main() {
-    st::point::main(&[client::LIST, server::LIST], 4);
+    st::point::main(&[client::LIST, server::LIST, listener::LIST], 4);
 }

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Our listener with several fake clients, of whom some say nothing.
+
+use crate::server::{alive, listen, listen_for, program, seen, smc, up, wire, PORT};
+use st::errno::Errno;
+use st::family::Ip;
+use st::fd::Fd;
+use st::packet::{ACK, PSH, SMC_OPTION};
+use st::point::T;
+use st::rawpeer::{wire_addr, Peer, Wire};
+use st::{addr, clc, net, smcinfo, sys};
+use std::net::SocketAddr;
+
+st::points!(
+    server_silent_client_blocks_nobody,
+    server_many_stalling,
+    server_close_listener_midway,
+    server_listener_destroyed,
+    server_full_of_silent_clients,
+    server_limited,
+    server_owner_of_the_unaccepted,
+);
+
+fn server_silent_client_blocks_nobody(t: &mut T) {
+    let w = wire();
+    let l = listen(t);
+    let _silent = up(t, &w, 2000);
+    let t0 = std::time::Instant::now();
+    if smc(t) {
+        alive(t, &l, &w, 3000);
+        t.check("without waiting for it", t0.elapsed().as_millis() < 2000);
+    }
+}
+
+fn server_many_stalling(t: &mut T) {
+    // Each stops in another step; then the process just ends with all of them pending.
+    let (w, m) = (wire(), clc::proposal_v1());
+    let l = listen(t);
+    let mut v = Vec::new();
+    for i in 0..30u16 {
+        let mut p = up(t, &w, 2000 + i);
+        let n = usize::from(i) * m.len() / 29;
+        p.put(ACK | PSH, &m[..n]);
+        v.push(p);
+    }
+    alive(t, &l, &w, 3000);
+}
+
+fn server_close_listener_midway(t: &mut T) {
+    let (w, m) = (wire(), clc::proposal_v1());
+    // Who waits for his own segments throws the others' away: a wire for each.
+    let wires: Vec<Wire> = (0..10).map(|_| wire()).collect();
+    let l = listen(t);
+    let mut v = Vec::new();
+    for (i, w) in (0..10u16).zip(&wires) {
+        let mut p = up(t, w, 2000 + i);
+        p.put(ACK | PSH, &m[..usize::from(i) * 5]);
+        v.push(p);
+    }
+    t.is("close", l.close().ok(), Some(0));
+    for p in &mut v {
+        t.check("reset or closed", p.pump(3000, |p| p.rst || p.fin));
+    }
+    // The port is free again.
+    let l = listen(t);
+    alive(t, &l, &w, 3000);
+}
+
+/// A client that has given SMC up, with the first of its data.
+fn send_declined(t: &T, p: &mut Peer) -> Vec<u8> {
+    let m = clc::decline(0x0303_0000, 1);
+    p.put(ACK | PSH, &[&m[..], b"data"].concat());
+    seen(t, &m, b"data")
+}
+
+fn server_listener_destroyed(t: &mut T) {
+    // SOCK_DESTROY, while one connection waits for its client and another for accept(). TCP warns
+    // if it finds its queue's count wrong then, and the lab fails what made the kernel warn.
+    let (w, w2) = (wire(), wire());
+    let l = listen_for(t, 1);
+    let mut silent = up(t, &w, 2000);
+    let mut ready = up(t, &w2, 2001);
+    send_declined(t, &mut ready);
+    let e = sys::poll_until(l.raw(), libc::POLLIN, 3000);
+    t.check("one is ready", e & libc::POLLIN != 0);
+    if let Err(e) = net::sh(&format!("ss -K -n -t -l sport = :{PORT}")) {
+        t.check(&e, false);
+    }
+    let r = sys::accept(l.raw()).map(|_| 0);
+    t.is("accept", r.err(), Some(Errno(libc::EINVAL)));
+    for p in [&mut silent, &mut ready] {
+        t.check("reset or closed", p.pump(3000, |p| p.rst || p.fin));
+    }
+    // Its port is still bound, and it can begin again.
+    t.is("disconnect", sys::connect_unspec(l.raw()).ok(), Some(0));
+    t.is("listen again", sys::listen(l.raw(), 1).ok(), Some(0));
+    for i in 0..4 {
+        let mut p = up(t, &w, 2100 + i);
+        let want = send_declined(t, &mut p);
+        program(t, &l, &mut p, &want);
+    }
+    alive(t, &l, &w, 3000);
+}
+
+/// Waits until no connection is in TCP's own queue: `tcpi_unacked` of a listener is their number.
+fn all_taken(l: &Fd) -> bool {
+    for _ in 0..300 {
+        let b = sys::getopt_raw(l.raw(), libc::IPPROTO_TCP, libc::TCP_INFO, 28);
+        if b.is_ok_and(|b| b.get(24..28) == Some(&[0; 4])) {
+            return true;
+        }
+        sys::sleep_ms(10);
+    }
+    false
+}
+
+fn server_full_of_silent_clients(t: &mut T) {
+    // More connections than may wait for accept() together: the last one has its turn when those
+    // before it have gone, and nobody calls accept() or poll() meanwhile.
+    let wires: Vec<Wire> = (0..3).map(|_| wire()).collect();
+    let l = listen_for(t, 1);
+    if !smc(t) {
+        // TCP's queue would be full of them.
+        return;
+    }
+    let mut v: Vec<Peer> = (0..2).map(|i| up(t, &wires[i], 2000 + i as u16)).collect();
+    t.check("TCP's queue is empty", all_taken(&l));
+    let mut last = up(t, &wires[2], 2002);
+    let want = send_declined(t, &mut last);
+    for p in &mut v {
+        p.send_rst();
+    }
+    for _ in &v {
+        t.check("gone", sys::accept(l.raw()).is_ok());
+    }
+    program(t, &l, &mut last, &want);
+}
+
+fn server_limited(t: &mut T) {
+    // With SMC_LIMIT_HS half of the backlog may be handshakes under way; who comes then is TCP's at once,
+    // and once they have gone SMC is offered again.
+    const SOL_SMC: i32 = 286;
+    const SMC_LIMIT_HS: i32 = 1;
+    const BACKLOG: usize = 8;
+    if !smc(t) {
+        return;
+    }
+    let l = t.socket();
+    t.is(
+        "SMC_LIMIT_HS",
+        sys::setopt(l.raw(), SOL_SMC, SMC_LIMIT_HS, 1).err(),
+        None,
+    );
+    let a = match t.ip {
+        Ip::Mapped => addr::v4(t.ip, net::A4),
+        ip => wire_addr(false, ip),
+    };
+    sys::bind(l.raw(), &SocketAddr::new(a, PORT)).expect("bind");
+    sys::listen(l.raw(), BACKLOG as i32).expect("listen");
+    let offered = |p: &Peer| {
+        p.syn
+            .opts
+            .windows(SMC_OPTION.len())
+            .any(|w| w == SMC_OPTION)
+    };
+    let wires: Vec<Wire> = (0..=BACKLOG + 1).map(|_| wire()).collect();
+    let mut silent = Vec::new();
+    let mut plain = None;
+    for (i, w) in wires[..=BACKLOG].iter().enumerate() {
+        let p = up(t, w, 2000 + i as u16);
+        if !offered(&p) {
+            plain = Some(p);
+            break;
+        }
+        silent.push(p);
+        t.check("taken", all_taken(&l));
+        // The worker counts them a moment after it has taken them.
+        sys::sleep_ms(20);
+    }
+    t.check(
+        &format!("{} were offered SMC", silent.len()),
+        (BACKLOG / 2 + 1..BACKLOG).contains(&silent.len()),
+    );
+    let Some(mut plain) = plain else {
+        t.check("nobody was sent to TCP", false);
+        return;
+    };
+    plain.send(b"plain");
+    program(t, &l, &mut plain, b"plain");
+    let gone = silent.len();
+    for p in &mut silent {
+        p.send_rst();
+    }
+    for _ in 0..gone {
+        t.check("gone", sys::accept(l.raw()).is_ok());
+    }
+    let mut last = up(t, &wires[BACKLOG + 1], 2100);
+    t.check("SMC is offered again", offered(&last));
+    let want = send_declined(t, &mut last);
+    program(t, &l, &mut last, &want);
+}
+
+fn server_owner_of_the_unaccepted(t: &mut T) {
+    // A connection whose handshake is under way belongs to the listener's owner, as those do that
+    // are in TCP's queue.
+    const OWNER: u32 = 1234;
+    let w = wire();
+    // SAFETY: no pointers. The socket is made by the owner, who may not do the rest.
+    t.is("become", unsafe { libc::seteuid(OWNER) }, 0);
+    let s = t.socket();
+    // SAFETY: no pointers.
+    t.is("return", unsafe { libc::seteuid(0) }, 0);
+    let a = match t.ip {
+        Ip::Mapped => addr::v4(t.ip, net::A4),
+        ip => wire_addr(false, ip),
+    };
+    sys::bind(s.raw(), &SocketAddr::new(a, PORT)).expect("bind");
+    sys::listen(s.raw(), 8).expect("listen");
+    let _silent = up(t, &w, 2000);
+    if smc(t) {
+        t.check("it is the family's", all_taken(&s));
+    }
+    let file = if t.ip == Ip::V4 { "tcp" } else { "tcp6" };
+    let text = std::fs::read_to_string(format!("/proc/self/net/{file}")).unwrap_or_default();
+    let (here, there) = (format!(":{PORT:04X}"), format!(":{:04X}", 2000));
+    let owners: Vec<u32> = text
+        .lines()
+        .map(|l| l.split_whitespace().collect::<Vec<_>>())
+        .filter(|f| f.len() > 7 && f[1].ends_with(&here) && f[2].ends_with(&there))
+        .filter_map(|f| f[7].parse().ok())
+        .collect();
+    t.is("owner", owners, vec![OWNER]);
+}
