@@ -11,6 +11,7 @@ use crate::packet::{self, Seg};
 use crate::rawpeer::Wire;
 use crate::{net, sys};
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 /// What a point works with; it runs in a child with a fresh namespace and wire.
 pub struct T<'a> {
@@ -103,6 +104,9 @@ macro_rules! points {
     };
 }
 
+/// A point that takes longer says so.
+const REMARKABLE: Duration = Duration::from_secs(5);
+
 /// Runs the picked points for every family and kind of address, and ends the process.
 pub fn main(lists: &[&'static [Point]], jobs: u64) -> ! {
     let a = Args::get();
@@ -124,6 +128,7 @@ pub fn main(lists: &[&'static [Point]], jobs: u64) -> ! {
     for p in &picked {
         for &family in &fams {
             for &ip in &ips {
+                let start = Instant::now();
                 let (text, end) = child::run(30_000 * crate::guest::slow(), |out| {
                     net::private().expect("private namespace (root needed)");
                     net::wire().expect("wire");
@@ -146,6 +151,9 @@ pub fn main(lists: &[&'static [Point]], jobs: u64) -> ! {
                     continue;
                 }
                 k.diag(&text);
+                if start.elapsed() > REMARKABLE {
+                    k.diag(&format!("{name}: {} s", start.elapsed().as_secs()));
+                }
                 let r = if end == End::Exit(0) {
                     Ok(())
                 } else {
