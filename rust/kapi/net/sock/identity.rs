@@ -38,7 +38,7 @@ impl Sock {
         u64::from(words[0]) | u64::from(words[1]) << 32
     }
 
-    /// The number of its network namespace, as [`Net::cookie`](super::netns::Net::cookie).
+    /// The number of its network namespace, as [`Net::cookie`](crate::net::netns::Net::cookie).
     pub fn net_cookie(&self) -> u64 {
         // SAFETY: The sock is valid and keeps its namespace; the number does not change.
         unsafe { bindings::net_cookie(bindings::sock_net(self.as_ptr())) }

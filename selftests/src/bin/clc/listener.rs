@@ -8,7 +8,7 @@ use st::fd::Fd;
 use st::packet::{ACK, PSH, SMC_OPTION};
 use st::point::T;
 use st::rawpeer::{wire_addr, Peer, Wire};
-use st::{addr, clc, net, smcinfo, sys};
+use st::{addr, clc, net, sys};
 use std::net::SocketAddr;
 
 st::points!(

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Our server against a fake client that says it speaks SMC.
 
-use st::errno::Errno;
 use st::family::{Family, Ip};
 use st::fd::Fd;
-use st::packet::{ACK, PSH, SMC_OPTION};
+use st::packet::SMC_OPTION;
 use st::point::T;
 use st::rawpeer::{wire_addr, Peer, Wire};
 use st::rng::Rng;
