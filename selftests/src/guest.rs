@@ -100,12 +100,13 @@ fn factor(variable: &str) -> u64 {
 }
 
 /// Meets the other guest's program at a named point (`rsmc-barrier`); at once true outside a pair.
+/// That program's end ends the wait, and so does the test's time limit.
 pub fn barrier(name: &str) -> bool {
     if role_env() == Role::Single {
         return true;
     }
     Command::new("rsmc-barrier")
-        .arg(name)
+        .args([name, "3600"])
         .status()
         .is_ok_and(|s| s.success())
 }
