@@ -8,7 +8,7 @@
 //! the peer.
 
 use crate::{
-    conn::{now, SmcConn},
+    conn::{arm, SmcConn},
     crossing,
     fallback::{Fallback, Role},
     listen::{Listener, Ready, Verdict},
@@ -192,8 +192,7 @@ impl Child {
             match talk.advance(&sock, &|| Waiter::Server(this.clone()), patient) {
                 Progress::Pending(until) => {
                     if let Some(timer) = timer {
-                        let wait = until.since(now()).as_millis_ceil();
-                        timer.arm(u32::try_from(wait).unwrap_or(u32::MAX).saturating_add(1));
+                        arm(timer, until);
                     }
                     return;
                 }
@@ -239,13 +238,9 @@ fn conclude(socket: &OwnedSocket, talk: KBox<Talk>, outcome: Outcome) -> Option<
                 talk.out_of_sync();
             }
             drop(talk);
-            match peer {
-                Some(peer) => Some(Verdict::Tcp(Fallback::declined(Role::Server, peer.code()))),
-                None if strip && !crossing::is_settled(socket.sock()) => {
-                    Some(Verdict::Tcp(Fallback::crossed(Role::Server, reason)))
-                }
-                None => own(reason),
-            }
+            let sock = socket.sock();
+            let fallback = crossing::fallback(Role::Server, sock, reason, peer, strip);
+            Some(Verdict::Tcp(fallback))
         }
         // Nothing was taken from the stream. Perhaps a middlebox has kept our option from the
         // client, who now waits for the program to speak, or the client has gone again.

@@ -26,7 +26,7 @@ use kapi::{
     },
     sys::{
         clock,
-        hook::TimerHook,
+        hook::{Notify, TimerHook},
         lock::SpinLockBh, //
     }, //
 };
@@ -55,6 +55,12 @@ use smc_proto::{
 /// The present time, as the protocol counts it.
 pub(crate) fn now() -> Instant {
     Instant(clock::nanos())
+}
+
+/// Has a timer fire once `deadline` has passed.
+pub(crate) fn arm<T: Notify>(timer: &TimerHook<T>, deadline: Instant) {
+    let wait = deadline.since(now()).as_millis_ceil();
+    timer.arm(u32::try_from(wait).unwrap_or(u32::MAX).saturating_add(1));
 }
 
 /// An SMC-R connection.

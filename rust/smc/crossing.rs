@@ -7,7 +7,10 @@
 //! decline is taken out, and nobody gets to see it. A decline is shorter than any segment and is
 //! written at once, hence what has arrived at all has arrived whole.
 
-use crate::socket::{hint, Socket};
+use crate::{
+    fallback::{Fallback, Role},
+    socket::{hint, Socket}, //
+};
 use kapi::{
     errno::{self, Errno},
     net::{sock::Sock, socket as file},
@@ -22,8 +25,25 @@ use kernel::{
 };
 use smc_proto::{
     handshake::strip::{self, Verdict},
+    reason::Reason,
     wire::clc, //
 };
+
+/// What a handshake that has ended without SMC makes of the connection; `strip` says that a decline
+/// of the peer may cross ours.
+pub(crate) fn fallback(
+    role: Role,
+    sock: &Sock,
+    reason: Reason,
+    peer: Option<Reason>,
+    strip: bool,
+) -> Fallback {
+    match peer {
+        Some(peer) => Fallback::declined(role, peer.code()),
+        None if strip && !is_settled(sock) => Fallback::crossed(role, reason),
+        None => Fallback::own(role, reason),
+    }
+}
 
 /// Looks at the head of the stream. Whether it is known what that is; it can then be read.
 pub(crate) fn is_settled(sock: &Sock) -> bool {

@@ -294,14 +294,15 @@ impl Listener {
         // Not there: close() has taken it.
         let child = queues.pending.remove(&id);
         let mut rejected = ready;
+        let mut changed = false;
         if child.is_some() {
             queues.pending_count = queues.pending_count.saturating_sub(1);
+            changed = queues.judge(self.sock.backlog());
             rejected = match rejected {
                 Some(ready) => queues.ready.push_by_key(ready, |ready| ready.id).err(),
                 None => None,
             };
         }
-        let changed = queues.judge(self.sock.backlog());
         drop(queues);
         drop(child);
         self.limit(changed);

@@ -2,7 +2,7 @@
 
 //! What the protocol wants done, and the end.
 
-use super::{now, SmcConn};
+use super::{arm, now, SmcConn};
 use crate::stats::Way;
 use kapi::{
     errno,
@@ -37,11 +37,7 @@ impl SmcConn {
             return;
         }
         if self.left.load(Acquire) == 0 {
-            // TCP tells the program itself when it is reset or gives up, and why: keepalive, for one.
-            // But after a FIN it says EPIPE, or nothing, to programs that could see that FIN.
-            let tcp_told = self.sock.has_error() && !self.sock.has_the_error(errno::EPIPE)
-                || self.is_tcp_dead() && !self.sock.has_seen_fin();
-            if actions.has(Actions::ERR_RESET) && !tcp_told {
+            if actions.has(Actions::ERR_RESET) && !self.has_tcp_told() {
                 self.sock.report_error(errno::ECONNRESET);
             }
             if actions.has(Actions::ERR_ABORTED) {
@@ -78,6 +74,13 @@ impl SmcConn {
         }
     }
 
+    /// TCP tells the program itself when it is reset or gives up, and why: keepalive, for one. But
+    /// after a FIN it says EPIPE, or nothing, to programs that could see that FIN.
+    fn has_tcp_told(&self) -> bool {
+        self.sock.has_error() && !self.sock.has_the_error(errno::EPIPE)
+            || self.is_tcp_dead() && !self.sock.has_seen_fin()
+    }
+
     fn later(self: &Arc<Self>, bits: u32) {
         let mut old = self.todo.load(Relaxed);
         while let Err(now) = self.todo.cmpxchg(old, old | bits, Full) {
@@ -89,8 +92,7 @@ impl SmcConn {
     fn arm(&self) {
         let deadline = self.proto.lock().next_deadline();
         if let (Some(deadline), Some(timer)) = (deadline, &*self.timer.lock()) {
-            let wait = deadline.since(now()).as_millis_ceil();
-            timer.arm(u32::try_from(wait).unwrap_or(u32::MAX).saturating_add(1));
+            arm(timer, deadline);
         }
     }
 

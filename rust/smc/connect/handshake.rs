@@ -4,7 +4,7 @@
 
 use crate::{
     clc,
-    conn::now,
+    conn::arm,
     crossing,
     data,
     fallback::{Fallback, Role},
@@ -121,8 +121,7 @@ pub(super) fn drive(
         }
         Progress::Pending(until) => {
             if let Some(timer) = &*this.timer.lock() {
-                let wait = until.since(now()).as_millis_ceil();
-                timer.arm(u32::try_from(wait).unwrap_or(u32::MAX).saturating_add(1));
+                arm(timer, until);
             }
             None
         }
@@ -173,13 +172,7 @@ pub(super) fn conclude(this: &Arc<Socket>, talk: KBox<Talk>, outcome: Outcome) {
                 talk.out_of_sync();
             }
             drop(talk);
-            let fallback = match peer {
-                Some(peer) => Fallback::declined(Role::Client, peer.code()),
-                None if strip && !crossing::is_settled(&this.sock) => {
-                    Fallback::crossed(Role::Client, reason)
-                }
-                None => Fallback::own(Role::Client, reason),
-            };
+            let fallback = crossing::fallback(Role::Client, &this.sock, reason, peer, strip);
             let mut phase = this.phase.lock();
             if matches!(*phase, Phase::Connecting) {
                 this.stop_watching();

@@ -6,7 +6,8 @@
 use crate::{
     fallback::{Fallback, Role},
     listen::Listener,
-    socket::{hint, Phase, Socket}, //
+    socket::{hint, Phase, Socket},
+    talk::Talk, //
 };
 use kapi::{
     errno,
@@ -21,7 +22,8 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::Release,
-        Arc, //
+        Arc,
+        MutexGuard, //
     }, //
 };
 use smc_proto::reason::Reason;
@@ -68,16 +70,9 @@ pub(super) fn disconnect(
     // In strict mode the next connect() fails.
     let _ = leave_smc(this, socket);
     // Nobody goes on with the attempt between its end here and TCP's.
-    let mut slot = this.talk.lock();
+    let slot = this.talk.lock();
     let result = socket.native_connect(addr, flags);
-    let listener = undo(this);
-    let talk = slot.take();
-    drop(slot);
-    drop(talk);
-    if let Some(listener) = listener {
-        listener.close();
-    }
-    this.sock.wake_state();
+    start_over(this, slot);
     result
 }
 
@@ -149,10 +144,14 @@ fn undo(this: &Socket) -> Option<Arc<Listener>> {
 
 /// Back to the beginning, if TCP has ended the connection attempt or the listener.
 pub(crate) fn abandon_ended(this: &Arc<Socket>) {
-    let mut slot = this.talk.lock();
-    if this.sock.state() != state::CLOSE {
-        return;
+    let slot = this.talk.lock();
+    if this.sock.state() == state::CLOSE {
+        start_over(this, slot);
     }
+}
+
+/// Ends the attempt or the listener, of which TCP knows nothing any more; `slot` is that of `talk`.
+fn start_over(this: &Socket, mut slot: MutexGuard<'_, Option<KBox<Talk>>>) {
     let listener = undo(this);
     let talk = slot.take();
     drop(slot);

@@ -3,7 +3,7 @@
 //! Deadlines of a group, and its end.
 
 use super::{LinkGroup, Stage, LINK_ACTIVE};
-use crate::conn::now;
+use crate::conn::{arm, now};
 use kapi::{
     sys::{hook::Notify, queue},
     trace, //
@@ -27,8 +27,7 @@ impl LinkGroup {
     pub(super) fn rearm(&self) {
         let deadline = self.state.lock().proto.next_deadline();
         if let (Some(deadline), Some(timer)) = (deadline, &*self.timer.lock()) {
-            let wait = deadline.since(now()).as_millis_ceil();
-            timer.arm(u32::try_from(wait).unwrap_or(u32::MAX).saturating_add(1));
+            arm(timer, deadline);
         }
     }
 

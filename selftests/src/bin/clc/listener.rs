@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Our listener with several fake clients, of whom some say nothing.
 
-use crate::server::{alive, listen, listen_for, program, seen, smc, up, wire, PORT};
+use crate::server::{alive, listen, listen_for, listen_on, program, seen, smc, up, wire, PORT};
 use st::errno::Errno;
 use st::family::Ip;
 use st::fd::Fd;
 use st::packet::{ACK, PSH, SMC_OPTION};
 use st::point::T;
-use st::rawpeer::{wire_addr, Peer, Wire};
-use st::{addr, clc, net, sys};
-use std::net::SocketAddr;
+use st::rawpeer::{Peer, Wire};
+use st::{clc, net, sys};
 
 st::points!(
     server_silent_client_blocks_nobody,
@@ -151,12 +150,7 @@ fn server_limited(t: &mut T) {
         sys::setopt(l.raw(), SOL_SMC, SMC_LIMIT_HS, 1).err(),
         None,
     );
-    let a = match t.ip {
-        Ip::Mapped => addr::v4(t.ip, net::A4),
-        ip => wire_addr(false, ip),
-    };
-    sys::bind(l.raw(), &SocketAddr::new(a, PORT)).expect("bind");
-    sys::listen(l.raw(), BACKLOG as i32).expect("listen");
+    let l = listen_on(t, l, BACKLOG as i32);
     let offered = |p: &Peer| {
         p.syn
             .opts
@@ -210,12 +204,7 @@ fn server_owner_of_the_unaccepted(t: &mut T) {
     let s = t.socket();
     // SAFETY: no pointers.
     t.is("return", unsafe { libc::seteuid(0) }, 0);
-    let a = match t.ip {
-        Ip::Mapped => addr::v4(t.ip, net::A4),
-        ip => wire_addr(false, ip),
-    };
-    sys::bind(s.raw(), &SocketAddr::new(a, PORT)).expect("bind");
-    sys::listen(s.raw(), 8).expect("listen");
+    let s = listen_on(t, s, 8);
     let _silent = up(t, &w, 2000);
     if smc(t) {
         t.check("it is the family's", all_taken(&s));

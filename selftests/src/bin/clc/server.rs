@@ -40,7 +40,10 @@ pub fn listen(t: &T) -> Fd {
 }
 
 pub fn listen_for(t: &T, backlog: i32) -> Fd {
-    let s = t.socket();
+    listen_on(t, t.socket(), backlog)
+}
+
+pub fn listen_on(t: &T, s: Fd, backlog: i32) -> Fd {
     let a = match t.ip {
         Ip::Mapped => addr::v4(t.ip, net::A4),
         ip => wire_addr(false, ip),

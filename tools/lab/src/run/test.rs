@@ -62,12 +62,9 @@ impl Arguments {
     fn postponed(&self, plan: &[Test]) -> Vec<String> {
         let mut names = Vec::new();
         for test in plan.iter().filter(|test| test.long && !self.long) {
-            let kinds = Kind::ALL.into_iter().filter(|kind| test.is_for(*kind));
-            names.extend(
-                kinds
-                    .filter(|kind| self.selects(*kind, test))
-                    .map(|kind| test.full_name(kind)),
-            );
+            let kinds = Kind::ALL.into_iter();
+            let kinds = kinds.filter(|kind| self.selects(*kind, test));
+            names.extend(kinds.map(|kind| test.full_name(kind)));
         }
         names
     }
