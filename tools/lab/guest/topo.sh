@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# topo.sh up netns | up pair SIDE | rdma netns | rdma pair | down netns | down pair | device pair
+# topo.sh up private | up netns | up pair SIDE | rdma netns | rdma pair | down netns | down pair | device pair
 # Namespaces, devices and addresses of the topologies (see selftests/README.md);
 # `rdma` puts a soft-RoCE device on each end.
 set -eu
@@ -38,6 +38,11 @@ no_rdma() {
 }
 
 case "$1 $2" in
+"up private")
+	# A soft-RoCE device costs time and memory for every namespace there is, so there is none.
+	ip link set lo up
+	keep_time_stamps
+	;;
 "up netns")
 	ip link set lo up
 	# Both ends are made where they belong; b's dummies come first, so that
@@ -85,7 +90,7 @@ case "$1 $2" in
 	link_device
 	;;
 *)
-	echo "usage: topo.sh up|rdma|down|device netns|pair [SIDE]" >&2
+	echo "usage: topo.sh up|rdma|down|device private|netns|pair [SIDE]" >&2
 	exit 2
 	;;
 esac

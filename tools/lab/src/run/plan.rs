@@ -155,6 +155,9 @@ pub struct Test {
     /// Whether each end gets a soft-RoCE device.
     #[serde(default)]
     pub rdma: bool,
+    /// Whether its program makes its namespaces and devices itself, and finds none.
+    #[serde(default)]
+    pub private: bool,
     /// Whether the module is loaded afresh for it.
     #[serde(default)]
     pub reload: bool,
@@ -269,6 +272,12 @@ pub(super) fn parse(text: &str) -> Result<Vec<Test>> {
         if test.kills.is_some() && test.topology != Topology::Pair {
             bail!("test {}: only a guest of a pair can be killed", test.name);
         }
+        if test.private && (test.rdma || test.topology == Topology::Pair) {
+            bail!(
+                "test {}: what is private has neither a peer nor its device",
+                test.name
+            );
+        }
         test.modules()
             .with_context(|| format!("test {}", test.name))?;
     }
@@ -303,6 +312,8 @@ mod tests {
             "module = \"client:rsmc,server:smc\"",
             "module = \"x\"",
             "kills = \"server\"",
+            "private = true\nrdma = true",
+            "private = true\ntopology = \"pair\"",
             "typo = 1",
         ] {
             assert!(parse(&entry(extra)).is_err(), "{extra}");

@@ -249,7 +249,8 @@ impl<'a> Session<'a> {
         }
         let topology = self.topology.to_string();
         for (index, side) in ["a", "b"].iter().take(self.guests()).enumerate() {
-            self.must(index, &["topo.sh", "up", &topology, side])?;
+            let wanted = if test.private { "private" } else { &topology };
+            self.must(index, &["topo.sh", "up", wanted, side])?;
             if test.rdma {
                 self.must(index, &["topo.sh", "rdma", &topology])?;
             }
