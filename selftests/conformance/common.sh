@@ -75,6 +75,15 @@ proof() {
 	fi
 }
 
+# explain   where the connections and the devices stand, for a point that failed
+explain() {
+	for side in a b; do
+		ns $side rsmc ss -a
+		ns $side rsmc stats
+	done
+	grep -vx 0 /sys/class/infiniband/*/ports/1/hw_counters/* 2>/dev/null | sed 's|.*infiniband/||'
+}
+
 # up PORT [SECONDS]: something listens on PORT in b
 up() {
 	wait_for "${2:-20}" sh -c "ip netns exec b ss -ltnH 'sport = :$1' | grep -q ."

@@ -155,9 +155,9 @@ impl<'a> Peer<'a> {
         self.snd = self.snd.wrapping_add(1);
         let (me, snd, from) = (self.me, self.snd, self.other);
         match self.wire.next(2000, |s| {
-            s.dst == me && s.src == from && s.flags & (SYN | ACK) == ACK
+            s.dst == me && s.src == from && s.flags & SYN == 0 && s.flags & (ACK | RST) != 0
         }) {
-            Some(s) if s.ack == snd => {
+            Some(s) if s.flags & RST == 0 && s.ack == snd => {
                 self.take(&s);
                 true
             }

@@ -32,12 +32,17 @@ impl Namespace {
         Ok(Namespace(file))
     }
 
-    /// Two: one without and one with a device, in which a connect that falls back fails. Each new
-    /// one costs memory for every RDMA device there is.
-    pub fn pair() -> Result<(Namespace, Namespace), String> {
+    /// One for plain TCP and one for the family: with `rdma` it has a device and a connect that
+    /// falls back fails. Each new one costs memory for every RDMA device there is, and on a kernel
+    /// with lock debugging as much time as a scenario.
+    pub fn pair(rdma: bool) -> Result<(Namespace, Namespace), String> {
         Place::Plain.enter()?;
         let plain = Namespace::here()?;
-        Place::Own { strict: true }.enter()?;
+        let family = match rdma {
+            true => Place::Own { strict: true },
+            false => Place::Plain,
+        };
+        family.enter()?;
         Ok((plain, Namespace::here()?))
     }
 }

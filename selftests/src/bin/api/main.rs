@@ -178,21 +178,20 @@ fn main() {
         .map(|x| x.1)
         .collect();
     let mut k = Ktap::plan(picked.len() * fams.len() * ips.len());
-    let shared = (mode == "0").then(|| Namespace::pair().unwrap_or_else(|e| st::args::bail(&e)));
+    let rdma = mode == "0";
+    let shared = Namespace::pair(rdma).unwrap_or_else(|e| st::args::bail(&e));
     let mut seen_paths = std::collections::BTreeMap::<String, usize>::new();
     for s in &picked {
         for &ip in &ips {
-            let usual = match &shared {
-                Some(_) if differ::is_alone(s.name) => None,
-                Some(namespaces) if differ::path(s.name) == Path::Smc => Some(namespaces),
-                _ => None,
-            };
+            let alone = differ::is_alone(s.name) || rdma && differ::path(s.name) != Path::Smc;
+            let usual = (!alone).then_some(&shared);
             let plain = usual.map_or(Place::Plain, |u| Place::In(&u.0));
             let base = run(s, Family::Tcp, ip, false, plain);
             for &f in &fams {
-                let smc = mode == "0" && f != Family::Tcp;
+                let smc = rdma && f != Family::Tcp;
                 let (place, mode) = match (differ::path(s.name), usual) {
-                    _ if !smc => (plain, mode.as_str()),
+                    (_, None) if !smc => (plain, mode.as_str()),
+                    (_, Some(u)) if !smc => (Place::In(&u.1), mode.as_str()),
                     (Path::Tcp, _) => (Place::Own { strict: false }, "1"),
                     (Path::Both, _) => (Place::Own { strict: false }, "any"),
                     (Path::Smc, None) => (Place::Own { strict: true }, "0"),
