@@ -145,6 +145,9 @@ pub const B6: [u8; 16] = [0xfd, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
 /// that whatever is sent to 10.77.0.2 or fd77::2 reaches `vb` and meets only packet sockets.
 /// Without a packet socket it is a black hole.
 pub fn wire() -> Result<(), String> {
+    // A closed connection of which nobody acknowledges the end holds its namespace for minutes, and
+    // each namespace there is makes the next device of soft-RoCE dearer.
+    sysctl("net.ipv4.tcp_orphan_retries", "1")?;
     let m = |m: [u8; 6]| m.map(|b| format!("{b:02x}")).join(":");
     let (ma, mb) = (m(MAC_A), m(MAC_B));
     ip(&format!(
