@@ -35,12 +35,12 @@ impl Group {
     fn load(&self) -> u32 {
         let one = match self.kind {
             Kind::Uml => 5,
-            Kind::UmlDebug => 7,
-            Kind::Debian | Kind::Lockdep | Kind::LockdepKasan => 16,
+            Kind::UmlDebug => 6,
+            Kind::Debian | Kind::Lockdep | Kind::LockdepKasan => 18,
         };
         match self.topology {
             Topology::Netns => one,
-            Topology::Pair => one * 3 / 2,
+            Topology::Pair => one * 4 / 3,
         }
     }
 }
@@ -143,7 +143,7 @@ fn spread(tests: &[&Test], kind: Kind, times: &Times) -> Vec<(f64, Vec<Test>)> {
 }
 
 /// Load per processor, in tenths: guests wait for each other and for timeouts, so more than one.
-const ROOM: u32 = 15;
+const ROOM: u32 = 17;
 
 /// Hands out groups, the first that the machine still has room for.
 pub struct Queue<'a> {
