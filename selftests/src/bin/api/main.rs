@@ -190,8 +190,10 @@ fn main() {
             for &f in &fams {
                 let smc = rdma && f != Family::Tcp;
                 let (place, mode) = match (differ::path(s.name), usual) {
-                    (_, None) if !smc => (plain, mode.as_str()),
-                    (_, Some(u)) if !smc => (Place::In(&u.1), mode.as_str()),
+                    _ if !smc => (
+                        usual.map_or(Place::Plain, |u| Place::In(&u.1)),
+                        mode.as_str(),
+                    ),
                     (Path::Tcp, _) => (Place::Own { strict: false }, "1"),
                     (Path::Both, _) => (Place::Own { strict: false }, "any"),
                     (Path::Smc, None) => (Place::Own { strict: true }, "0"),
