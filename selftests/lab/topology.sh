@@ -3,8 +3,12 @@
 # The lab keeps its promises: addresses, environment, module, barriers.
 . "$RSMC_SELFTESTS/lib.sh"
 
-ktap_plan 8
+ktap_plan 9
 check environment test -n "$RSMC_KERNEL" -a -n "$RSMC_SLOW" -a -d "$TMPDIR"
+case "$RSMC_KERNEL" in
+uml*) is processors "$(nproc)" 1 ;;
+*) is processors "$(nproc)" 2 ;;
+esac
 if [ "$RSMC_TOPO" = netns ]; then
 	is role "$RSMC_ROLE" single
 	index() { ns "$1" cat "/sys/class/net/$2/ifindex"; }

@@ -160,6 +160,7 @@ pub fn set_up() -> Result<Kind> {
 
     at("chmod /tmp", chmod("/tmp", Mode::from_raw_mode(0o1777)))?;
     links()?;
+    start_processors()?;
     let _ = fs::write("/proc/sys/kernel/printk", "8");
     Ok(kind)
 }
@@ -182,6 +183,22 @@ fn links() -> Result<()> {
     );
     let _ = fs::write("/etc/resolv.conf", "");
     let _ = fs::write("/proc/sys/kernel/hostname", "guest");
+    Ok(())
+}
+
+/// Starts the processors that the kernel's command line kept it from starting.
+fn start_processors() -> Result<()> {
+    // The kernel without SMP has no such directory, and the first processor no such file.
+    for entry in fs::read_dir("/sys/devices/system/cpu")
+        .into_iter()
+        .flatten()
+    {
+        let online = entry?.path().join("online");
+        if fs::read_to_string(&online).is_ok_and(|text| text.trim() == "0") {
+            fs::write(&online, "1")
+                .map_err(|e| Error::new(e.kind(), format!("start {}: {e}", online.display())))?;
+        }
+    }
     Ok(())
 }
 

@@ -146,6 +146,12 @@ fn kernel_arguments(how: Accelerator) -> String {
         // second on calibrating them, nor distrust them later.
         words.extend(["tsc=reliable", "no_timer_check", "mitigations=off"]);
     }
+    if how == Accelerator::Tcg {
+        // The translator can run an instruction that another virtual CPU is just patching as it is
+        // in the midst of that. A kernel patches itself all through its boot, so it boots on one;
+        // `lab-init` starts the others.
+        words.push("maxcpus=1");
+    }
     words.push("rsmc.share=9p");
     words.join(" ")
 }
