@@ -4,10 +4,11 @@
 
 use crate::{
     conn::{Parts, SmcConn},
+    first_contact::{Entry, Gate, Origin},
     group::{LinkGroup, PeerFacts},
     local::LocalPort,
     namespace::Namespace,
-    shared::{Core, Entry, Gate},
+    shared::Core,
     stats::{Buffer, Way},
     talk::Waiter, //
 };
@@ -80,9 +81,10 @@ impl Attempt {
             .hop_to(sock, &want.key.peer_gid)
             .map_err(|_| Reason::NoRoute)?;
         let mut tries = 0u32;
+        let origin = Origin::of(sock);
         let (group, place) = loop {
             let group = match want.key.role {
-                Role::Server => match self.core.enter(&want.key, &port, waiter()) {
+                Role::Server => match self.core.enter(&want.key, &port, origin, waiter()) {
                     Ok(Entry::Busy) => return Ok(None),
                     Ok(Entry::Join(group)) => group,
                     Ok(Entry::First(gate)) => {
@@ -157,6 +159,10 @@ impl Attempt {
         port: &LocalPort,
         sock: &Sock,
     ) -> Result<Arc<LinkGroup>, Reason> {
+        let origin = Origin::of(sock);
+        if !self.core.admits(origin) {
+            return Err(Reason::NoMemory);
+        }
         let idle = Namespace::of(sock).map_or(30, |ns| ns.testlink_seconds());
         let terms = Terms {
             key: want.key,
@@ -166,8 +172,8 @@ impl Attempt {
             test_idle: Span::from_secs(idle),
             extensions: want.extensions,
         };
-        let group = LinkGroup::new(&self.core, port, sock.net_cookie(), terms)
-            .map_err(|_| Reason::NoMemory)?;
+        let group =
+            LinkGroup::new(&self.core, port, origin, terms).map_err(|_| Reason::NoMemory)?;
         self.first = true;
         if self.core.add_group(group.clone()).is_err() {
             group.end(EndReason::Local);

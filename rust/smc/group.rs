@@ -24,6 +24,7 @@ pub(crate) use facts::{Facts, PeerFacts};
 use crate::{
     attempt::RING_MAX,
     conn::SmcConn,
+    first_contact::Origin,
     local::LocalPort,
     pnet::PnetId,
     shared::Core,
@@ -83,6 +84,8 @@ const PAGES: u32 = 16;
 /// Buffers that peers may still write to although their connection has ended. A group that has so
 /// many takes no more connections, and ends with its last one: then its memory comes back.
 const SPOILED: u32 = 255;
+/// The same of a client, which has to go into the group that the server says.
+const SPOILED_CLIENT: u32 = 4 * SPOILED;
 /// Bytes of a long LLC message beyond the first 44; such messages name all memory keys at once.
 const LLC_SPILL: u16 = 4108;
 
@@ -122,8 +125,8 @@ pub(crate) struct LinkGroup {
     pub(crate) gid: Gid,
     /// The number of the group, which no other group of this load of the module has.
     pub(crate) id: u32,
-    /// Of its network namespace.
-    cookie: u64,
+    /// The peer of the TCP connection of first contact.
+    pub(crate) origin: Origin,
     ifindex: u32,
     vlan: Option<u16>,
     pnet: Option<PnetId>,
@@ -147,6 +150,10 @@ pub(crate) struct LinkGroup {
     ended: Atomic<u32>,
     /// Buffers that cannot be used again.
     spoiled: Atomic<u32>,
+    /// 1 when the group is to end if it still has no connection.
+    retired: Atomic<u32>,
+    /// Chains that have ended.
+    done: Atomic<u32>,
     #[pin]
     work: Work<LinkGroup>,
 }
@@ -168,8 +175,7 @@ fn longest_chain(pages: u32) -> u16 {
 }
 
 impl LinkGroup {
-    /// A group whose first contact begins: its queue pair can receive nothing yet. It belongs to the
-    /// network namespace with this cookie. Sleeps.
+    /// A group whose first contact begins: its queue pair can receive nothing yet. Sleeps.
     ///
     /// # Errors
     ///
@@ -177,7 +183,7 @@ impl LinkGroup {
     pub(crate) fn new(
         core: &Arc<Core>,
         local: &LocalPort,
-        cookie: u64,
+        origin: Origin,
         terms: Terms,
     ) -> Result<Arc<Self>> {
         let mut seed = [0; 4];
@@ -204,7 +210,7 @@ impl LinkGroup {
                 gid_index: local.gid_index,
                 gid: local.gid,
                 id: core.next_group_id(),
-                cookie,
+                origin,
                 ifindex: local.ifindex,
                 vlan: local.vlan,
                 pnet: local.pnet,
@@ -234,6 +240,8 @@ impl LinkGroup {
                 broken: Atomic::new(0),
                 ended: Atomic::new(0),
                 spoiled: Atomic::new(0),
+                retired: Atomic::new(0),
+                done: Atomic::new(0),
                 work <- new_work!("rsmc::LinkGroup::work"),
             }),
             GFP_KERNEL,
@@ -241,7 +249,9 @@ impl LinkGroup {
         // A slot must be enough to post: then nothing that was taken has to be put back.
         let limits = local.device.limits()?;
         let chain = longest_chain(limits.send_sges.min(PAGES));
-        let most = limits.queue_wrs.checked_div(u32::from(chain)).unwrap_or(0);
+        // One request is the drain's.
+        let wrs = limits.queue_wrs.saturating_sub(1);
+        let most = wrs.checked_div(u32::from(chain)).unwrap_or(0);
         let slots = u16::try_from(most)
             .unwrap_or(SEND_SLOTS)
             .clamp(2, SEND_SLOTS);

@@ -2,7 +2,7 @@
 
 //! What the module has once: its identity, the RDMA devices, and the link groups over them.
 
-use crate::{group::LinkGroup, local::LocalPort, talk::Waiter};
+use crate::{first_contact::Busy, group::LinkGroup, local::LocalPort};
 use kapi::{
     rdma::{
         client::{ClientOps, Event},
@@ -45,23 +45,15 @@ pub(crate) struct Core {
     groups: Mutex<KVec<Arc<LinkGroup>>>,
     /// The number of the newest group.
     last_id: Atomic<u32>,
-    /// Peers with whom a first contact as server is under way.
+    /// First contacts as server that are under way.
     #[pin]
-    gates: Mutex<KVec<Busy>>,
+    pub(crate) gates: Mutex<KVec<Busy>>,
     #[pin]
     work: Work<Core>,
 }
 
 impl_has_work! {
     impl HasWork<Self> for Core { self.work }
-}
-
-/// A first contact that is under way, and the handshakes that wait for its end.
-struct Busy {
-    key: Key,
-    /// Where it is; a peer with the same addresses in another namespace is another peer.
-    port: LocalPort,
-    waiters: KVec<Waiter>,
 }
 
 impl Core {
@@ -195,44 +187,9 @@ impl Core {
         drop(removed);
     }
 
-    /// A server's way into a group: join one, or begin the first contact with the peer if nobody
-    /// else is at it. If somebody is, `waiter` is kicked at its end, and has to enter again.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn enter(
-        self: &Arc<Self>,
-        key: &Key,
-        port: &LocalPort,
-        waiter: Waiter,
-    ) -> Result<Entry> {
-        let mut gates = self.gates.lock();
-        if let Some(group) = self.server_group(key, port) {
-            return Ok(Entry::Join(group));
-        }
-        let same = |busy: &&mut Busy| busy.key == *key && busy.port.is(port);
-        match gates.iter_mut().find(same) {
-            Some(busy) => {
-                if !busy.waiters.iter().any(|other| other.is(&waiter)) {
-                    busy.waiters.push(waiter, GFP_KERNEL)?;
-                }
-                Ok(Entry::Busy)
-            }
-            None => {
-                let busy = Busy {
-                    key: *key,
-                    port: port.clone(),
-                    waiters: KVec::new(),
-                };
-                gates.push(busy, GFP_KERNEL)?;
-                Ok(Entry::First(Gate {
-                    core: self.clone(),
-                    key: *key,
-                    port: port.clone(),
-                }))
-            }
-        }
+    /// Calls `f` for every group.
+    pub(crate) fn each_group(&self, f: impl FnMut(&Arc<LinkGroup>)) {
+        self.groups.lock().iter().for_each(f);
     }
 
     /// Ends every group that `which` picks, and waits for that.
@@ -252,40 +209,6 @@ impl Core {
                 // Numbers are given before groups become known: an older one may have come.
                 None if found => (last, found) = (0, false),
                 None => break,
-            }
-        }
-    }
-}
-
-/// What [`Core::enter`] has found.
-pub(crate) enum Entry {
-    /// A group to join.
-    Join(Arc<LinkGroup>),
-    /// There is none, and this is the only handshake that may start one.
-    First(Gate),
-    /// There is none, and another handshake is about to start one.
-    Busy,
-}
-
-/// The exclusive right to first contact with one peer; dropping it lets the others look again.
-pub(crate) struct Gate {
-    core: Arc<Core>,
-    key: Key,
-    port: LocalPort,
-}
-
-impl Drop for Gate {
-    fn drop(&mut self) {
-        let left = {
-            let mut gates = self.core.gates.lock();
-            let at = gates
-                .iter()
-                .position(|busy| busy.key == self.key && busy.port.is(&self.port));
-            at.and_then(|at| gates.remove(at).ok())
-        };
-        if let Some(left) = left {
-            for waiter in &left.waiters {
-                waiter.kick();
             }
         }
     }

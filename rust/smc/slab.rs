@@ -121,6 +121,12 @@ impl RmbSlab {
             .unwrap_or(0)
     }
 
+    /// How many of them are not lost.
+    pub(crate) fn in_service(&self) -> u32 {
+        let lost = self.places.lock().index.quarantined();
+        self.buffers().saturating_sub(u32::from(lost))
+    }
+
     /// Bytes of all its buffers.
     pub(crate) fn bytes(&self) -> u64 {
         self.region.len() as u64

@@ -30,6 +30,7 @@ mod data;
 mod eid;
 mod fallback;
 mod fifo;
+mod first_contact;
 mod group;
 mod hooks;
 mod listen;

@@ -10,6 +10,8 @@
 serving() {
 	log=$1
 	shift
+	# What an earlier one said must not be taken for this one's.
+	: >"$log"
 	ns b survivor serve "$@" >"$log" 2>&1 &
 	server=$!
 	wait_for 10 grep -q listening "$log"

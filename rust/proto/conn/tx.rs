@@ -46,7 +46,7 @@ const URGENT_PROBE_MAX: Span = Span::from_secs(5);
 enum Hold {
     /// It is not.
     None,
-    /// A message is outstanding; its completion sends the data (autocork).
+    /// A message is outstanding; its completion, or the next message, sends the data (autocork).
     Auto,
     /// The program said that more will follow.
     Cork,
@@ -307,6 +307,10 @@ impl Conn {
             return None;
         }
         let peer = self.peer?;
+        if self.tx.hold == Hold::Auto {
+            // A message goes in any case, and takes along what waited for another to complete.
+            self.tx.hold = Hold::None;
+        }
         let window = self.window();
         let unsent = self.tx.unsent();
         // Both are at most a ring size.

@@ -18,6 +18,7 @@ use crate::llc::link::{
     LinkEvent,
     LinkState, //
 };
+use crate::llc::progress::Progress;
 use crate::llc::requests::{
     Requests,
     Settled, //
@@ -165,6 +166,7 @@ pub struct Group<R = [Entry<1>; MAX_RTOKENS], T = [u32; MAX_CONNS]> {
     /// Our requests under way.
     pub requests: Requests,
     tokens: TokenTable<T>,
+    progress: Progress,
     conns: u8,
     idle_since: Option<Instant>,
     ended: bool,
@@ -174,13 +176,14 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
     /// A group whose first contact begins. `token_seed` is any number, best random; the memory
     /// holds free entries and zeroes.
     #[must_use]
-    pub const fn new(terms: Terms, token_seed: u32, rtokens: R, tokens: T) -> Group<R, T> {
+    pub fn new(terms: Terms, token_seed: u32, rtokens: R, tokens: T) -> Group<R, T> {
         Group {
             terms,
             link: Link::new(terms.test_idle),
             rtokens: RtokenTable::new(rtokens),
             requests: Requests::new(),
             tokens: TokenTable::new(tokens, token_seed),
+            progress: Progress::new(terms.test_idle),
             conns: 0,
             idle_since: None,
             ended: false,
@@ -215,13 +218,33 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
         self.ended
     }
 
-    /// How the server's choice sees the group.
+    /// How the server's choice sees the group. A peer whose next connection may need memory that
+    /// the table has no place for finds no room, as with C.
     #[must_use]
     pub fn candidate(&self) -> Candidate {
+        let room = if self.rtokens.is_full() {
+            0
+        } else {
+            self.terms.max_conns.saturating_sub(self.conns)
+        };
         Candidate {
             key: self.terms.key,
             usable: self.is_usable(),
-            room: self.terms.max_conns.saturating_sub(self.conns),
+            room,
+        }
+    }
+
+    /// Since when it has had no connection; `None` before the first and while there are some.
+    #[must_use]
+    pub fn idle_since(&self) -> Option<Instant> {
+        self.idle_since.filter(|_| !self.ended)
+    }
+
+    /// Ends the group if it has no connection.
+    pub fn end_if_idle(&mut self, now: Instant) -> Todo {
+        match self.idle_since {
+            Some(_) => self.end(EndReason::Idle, now),
+            None => Todo::None,
         }
     }
 
@@ -325,6 +348,7 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
             return None;
         }
         let d = earliest(self.link.next_deadline(), self.requests.next_deadline());
+        let d = earliest(d, self.progress.next_deadline());
         earliest(d, self.idle_deadline())
     }
 
@@ -352,6 +376,15 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
             BeatAction::Send(frame) => Todo::Send(frame),
             BeatAction::Dead => self.end(EndReason::LinkLost, now),
         }
+    }
+
+    /// Looks whether the peer takes what is under way, see [`Progress::look`]. The first look, when
+    /// the link is active, begins it; the others are due with the group's deadline.
+    pub fn look(&mut self, under_way: bool, ended: u32, now: Instant) -> Todo {
+        if !self.ended && self.progress.look(under_way, ended, now) {
+            return self.end(EndReason::LinkLost, now);
+        }
+        Todo::None
     }
 
     /// Ends the group. The second and later calls give nothing.

@@ -52,12 +52,13 @@ impl<const LINKS: usize> Entry<LINKS> {
 #[derive(Debug)]
 pub struct RtokenTable<S, const LINKS: usize> {
     memory: S,
+    used: u8,
 }
 
 impl<S: BorrowMut<[Entry<LINKS>]>, const LINKS: usize> RtokenTable<S, LINKS> {
-    /// A table in `memory`, with what that holds.
+    /// A table in `memory`, which holds [`Entry::FREE`] only.
     pub const fn new(memory: S) -> Self {
-        RtokenTable { memory }
+        RtokenTable { memory, used: 0 }
     }
 
     fn entries(&self) -> &[Entry<LINKS>] {
@@ -110,6 +111,7 @@ impl<S: BorrowMut<[Entry<LINKS>]>, const LINKS: usize> RtokenTable<S, LINKS> {
         e.used = true;
         e.on_link = [None; LINKS];
         *e.on_link.get_mut(link)? = Some(region);
+        self.used = self.used.saturating_add(1);
         self.refer(index)
     }
 
@@ -133,6 +135,7 @@ impl<S: BorrowMut<[Entry<LINKS>]>, const LINKS: usize> RtokenTable<S, LINKS> {
         if let Some(e) = self.live(at) {
             e.used = false;
             e.generation = e.generation.wrapping_add(1);
+            self.used = self.used.saturating_sub(1);
         }
     }
 
@@ -159,14 +162,19 @@ impl<S: BorrowMut<[Entry<LINKS>]>, const LINKS: usize> RtokenTable<S, LINKS> {
     /// Number of regions.
     #[must_use]
     pub fn len(&self) -> usize {
-        let used = self.entries().iter().filter(|e| e.used);
-        used.fold(0, |n: usize, _| n.wrapping_add(1))
+        usize::from(self.used)
+    }
+
+    /// Whether there is room for no more.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len() >= MAX_RTOKENS
     }
 
     /// Whether there is no region.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.used == 0
     }
 }
 

@@ -3,6 +3,7 @@
 //! LLC behaviour: what a link is doing, what we answer, what we ask.
 //!
 //! * [`link`]: steps of a link's queue pair, its life, and the TEST_LINK heartbeat.
+//! * [`progress`]: whether the peer takes what we send.
 //! * [`responder`]: the answer to everything a peer may ask of us.
 //! * [`requests`]: CONFIRM_RKEY and DELETE_RKEY of our own, and whose answers they get.
 //!
@@ -10,6 +11,7 @@
 //! answers are frames for the caller to post, waiting is a deadline.
 
 pub mod link;
+pub mod progress;
 pub mod requests;
 pub mod responder;
 

@@ -433,6 +433,33 @@ fn autocork_waits_for_the_outstanding_message() {
 }
 
 #[test]
+fn a_message_in_between_takes_held_bytes_along() {
+    let mut r = Rig::active();
+    assert!(r.write(10).has(Actions::TX_DUE));
+    let first = r.conn.take_tx(T0).unwrap();
+    assert!(!r.write(10).has(Actions::TX_DUE));
+    r.peer_writes(RING);
+    let a = r.conn.read_done(RING).unwrap();
+    assert!(r.note(a).has(Actions::TX_DUE), "there is room again");
+    let second = r.conn.take_tx(T0).unwrap();
+    assert_eq!(second.plan.len(), 10);
+    // What the program itself holds back stays.
+    let more = SendHint {
+        more: true,
+        ..SendHint::default()
+    };
+    let _ = r.conn.written(10, more, T0).unwrap();
+    r.peer_writes(RING);
+    let _ = r.conn.read_done(RING).unwrap();
+    let third = r.conn.take_tx(T0).unwrap();
+    assert_eq!(third.plan.len(), 0);
+    for tx in [first, second, third] {
+        let a = r.conn.on_tx_done(tx.ticket, T0);
+        r.note(a);
+    }
+}
+
+#[test]
 fn more_is_held_until_time_push_or_full() {
     let more = SendHint {
         more: true,

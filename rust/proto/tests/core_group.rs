@@ -46,7 +46,9 @@ fn rtokens_fill_up_and_are_shared() {
     }
     assert_eq!(t.add(0, region(256)), None);
     assert_eq!(t.len(), 255);
+    assert!(t.is_full());
     assert!(t.delete(0, Rkey(1)));
+    assert!(!t.is_full());
     assert!(!t.delete(0, Rkey(1)));
     assert_eq!(t.get(first, 0), None);
     let again = t.add(0, region(300)).unwrap();
@@ -649,6 +651,88 @@ fn idle_groups_expire() {
         assert!(d.all && d.orderly && d.reason == DeleteReason::PROGRAM);
         assert_eq!(g.add_conn(), None);
     }
+}
+
+#[test]
+fn only_an_idle_group_is_ended_for_others() {
+    let mut g = active(Role::Server);
+    assert_eq!(g.idle_since(), None, "before its first connection");
+    assert_eq!(g.end_if_idle(T0), Todo::None);
+    let (a, _) = g.add_conn().unwrap();
+    assert_eq!(g.idle_since(), None);
+    assert_eq!(g.end_if_idle(T0), Todo::None);
+    let t1 = T0.after(Span::from_secs(3));
+    assert!(g.remove_conn(a, t1));
+    assert_eq!(g.idle_since(), Some(t1));
+    let (b, _) = g.add_conn().unwrap();
+    assert_eq!(g.end_if_idle(t1), Todo::None, "it has a connection again");
+    assert!(g.remove_conn(b, t1));
+    let Todo::End {
+        reason: EndReason::Idle,
+        ..
+    } = g.end_if_idle(t1)
+    else {
+        panic!()
+    };
+    assert_eq!(g.idle_since(), None);
+    assert_eq!(g.end_if_idle(t1), Todo::None, "once");
+}
+
+#[test]
+fn a_peer_that_takes_nothing_is_found_out() {
+    let time = Span(TEST_IDLE.0 + WAIT_ANSWER.0);
+    let lost = |todo| {
+        matches!(
+            todo,
+            Todo::End {
+                reason: EndReason::LinkLost,
+                ..
+            }
+        )
+    };
+    let mut g = active(Role::Server);
+    let beat = g.next_deadline().unwrap();
+    assert_eq!(g.look(false, 0, T0), Todo::None);
+    // The heartbeat comes first, and hears of the peer all the time.
+    assert_eq!(g.next_deadline(), Some(beat));
+    let mut now = T0.after(time);
+    g.heard(now);
+    // Something was sent in between, and may take its time.
+    assert_eq!(g.look(true, 0, now), Todo::None);
+    now = now.after(Span(time.0 - 1));
+    g.heard(now);
+    assert_eq!(g.look(true, 0, now), Todo::None);
+    // One has ended at last, and that is enough for another while.
+    now = now.after(Span(1));
+    assert_eq!(g.look(true, 1, now), Todo::None);
+    let later = now.after(Span(time.0 - 1));
+    assert_eq!(g.look(true, 1, later), Todo::None);
+    assert_eq!(g.look(false, 1, later), Todo::None, "all was taken");
+    let later = now.after(time);
+    assert_eq!(g.look(true, 1, later), Todo::None, "and more was sent");
+    g.heard(later);
+    assert!(lost(g.look(true, 1, later.after(time))));
+    assert_eq!(g.look(true, 1, later.after(time)), Todo::None, "once");
+    assert_eq!(g.next_deadline(), None);
+    // Without a heartbeat there is a time, too.
+    let mut off = terms(Role::Client);
+    off.test_idle = Span::ZERO;
+    let mut g = Group::new(off, 0, [Entry::FREE; 255], [0; 255]);
+    assert_eq!(g.look(true, 0, T0), Todo::None);
+    assert_eq!(g.next_deadline(), Some(T0.after(progress::STUCK)));
+    assert!(lost(g.look(true, 0, T0.after(progress::STUCK))));
+}
+
+#[test]
+fn a_full_key_table_is_no_room() {
+    let mut g = active(Role::Server);
+    for n in 0..255 {
+        assert!(g.candidate().room > 0);
+        assert!(g.rtokens.add(0, region(n)).is_some());
+    }
+    assert_eq!(g.candidate().room, 0);
+    assert!(g.rtokens.delete(0, Rkey(3)));
+    assert_eq!(g.candidate().room, 16);
 }
 
 #[test]

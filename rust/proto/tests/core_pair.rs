@@ -263,6 +263,49 @@ fn requests_and_responses_cost_one_message_each() {
     }
 }
 
+/// Messages of nearly a ring's size and more, each answered by one: none waits for anything but
+/// the wire, whatever the rings and however they are read.
+#[test]
+fn messages_of_a_rings_size_go_back_and_forth() {
+    const RING: u32 = 1 << 12;
+    for seed in 0..240u64 {
+        let mut rng = Rng(seed);
+        let mut ring = || [10, 12, 13][rng.below(3) as usize];
+        let shape = Shape {
+            seed,
+            rings: [ring(), ring(), ring(), ring()],
+            slots: 1 + rng.below(8) as usize,
+            autocork: [0, 65536][rng.below(2) as usize],
+        };
+        let n = (RING / 2 + rng.below(u64::from(RING)) as u32) as usize;
+        let piece = [n as u16, (RING / 10 + 1) as u16, 0][rng.below(3) as usize];
+        let mut p = Pair::new(&shape);
+        let mut sent = [0; 2];
+        for round in 1..=20 {
+            for me in 0..2 {
+                sent[me] = round * n;
+                let mut waits = 0;
+                while p.side[1 - me].conn.positions().consumed < sent[me] as u64 {
+                    let left = sent[me] - p.side[me].written.len();
+                    if left > 0 {
+                        p.op(me, Op::Write(left as u16));
+                    }
+                    let some = if piece == 0 {
+                        1 + rng.below(3000) as u16
+                    } else {
+                        piece
+                    };
+                    p.op(1 - me, Op::Read(some));
+                    p.op(me, Op::Wait(100));
+                    waits += 1;
+                    assert!(waits < 200, "{shape:?}, {n} bytes: {:?}", p.side[me].conn);
+                }
+            }
+        }
+        p.finish();
+    }
+}
+
 #[test]
 fn urgent_data_everywhere_in_the_ring() {
     for inline in [false, true] {

@@ -2,7 +2,7 @@
 
 //! The connections of a group, and the buffers that they have of it.
 
-use super::{LinkGroup, Resources, Stage, SPOILED};
+use super::{LinkGroup, Resources, Stage, SPOILED, SPOILED_CLIENT};
 use crate::{
     conn::{now, SmcConn},
     slab::{Lease, RmbSlab}, //
@@ -15,7 +15,12 @@ use kernel::{
         Arc, //
     }, //
 };
-use smc_proto::{cursor::RingSize, wire::ids::AlertToken};
+use smc_proto::{
+    cursor::RingSize,
+    group::choice::Role,
+    time::Instant,
+    wire::ids::AlertToken, //
+};
 
 impl LinkGroup {
     pub(super) fn is_spoiled(&self) -> bool {
@@ -30,12 +35,29 @@ impl LinkGroup {
         }
     }
 
+    /// Since when the group has had no connection; `None` if it has some, or is about to end.
+    pub(crate) fn idle_since(&self) -> Option<Instant> {
+        let retired = self.retired.load(Relaxed) != 0;
+        self.state.lock().proto.idle_since().filter(|_| !retired)
+    }
+
+    /// Has the group end soon, unless it gets a connection before. Any context.
+    pub(crate) fn retire(self: &Arc<Self>) {
+        self.retired.store(1, Relaxed);
+        self.kick();
+    }
+
     /// Takes a slot and a token for a new connection; `None` if the group is full or ending.
     pub(crate) fn reserve(&self) -> Option<(AlertToken, u8)> {
-        if self.is_spoiled() {
+        let mut state = self.state.lock();
+        let most = match state.proto.terms().key.role {
+            Role::Server => SPOILED,
+            Role::Client => SPOILED_CLIENT,
+        };
+        if self.spoiled.load(Relaxed) >= most {
             return None;
         }
-        self.state.lock().proto.add_conn()
+        state.proto.add_conn()
     }
 
     /// Gives a slot back that no connection has come to use.
@@ -99,7 +121,7 @@ impl LinkGroup {
                 return Ok(lease);
             }
             generation = generation.saturating_add(1);
-            there = there.saturating_add(slab.buffers());
+            there = there.saturating_add(slab.in_service());
         }
         resources.slabs.reserve(1, GFP_KERNEL)?;
         let most = u32::from(self.state.lock().proto.terms().max_conns);

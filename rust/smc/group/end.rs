@@ -54,7 +54,12 @@ impl LinkGroup {
                 ..
             }
         ) {
-            trace::link_down(&**self, self.cookie, LINK_ACTIVE, &self.device.name());
+            trace::link_down(
+                &**self,
+                self.origin.namespace,
+                LINK_ACTIVE,
+                &self.device.name(),
+            );
         }
         self.core.remove_group(self);
         let mut slot = 0usize;
@@ -102,8 +107,11 @@ impl LinkGroup {
     }
 
     fn on_deadline(self: &Arc<Self>) {
+        let mut todo = self.look();
         loop {
-            let todo = self.state.lock().proto.on_timer(now());
+            if let Todo::None = todo {
+                todo = self.state.lock().proto.on_timer(now());
+            }
             match todo {
                 Todo::None => break,
                 Todo::Send(frame) => self.send_llc(frame),
@@ -113,8 +121,16 @@ impl LinkGroup {
                 }
                 Todo::Settled(_) | Todo::Handshake(_) => (),
             }
+            todo = Todo::None;
         }
         self.rearm();
+    }
+
+    /// Looks whether the peer takes what we send.
+    pub(super) fn look(&self) -> Todo {
+        let under_way = self.channel().is_some_and(|channel| !channel.is_idle());
+        let done = self.done.load(Relaxed);
+        self.state.lock().proto.look(under_way, done, now())
     }
 }
 
@@ -133,6 +149,12 @@ impl WorkItem for LinkGroup {
             this.finish(todo);
         } else if this.is_spoiled() && this.state.lock().proto.conns() == 0 {
             this.end(EndReason::Idle);
+        } else if this.retired.xchg(0, Relaxed) != 0 {
+            let todo = this.state.lock().proto.end_if_idle(now());
+            match todo {
+                Todo::End { .. } => this.finish(todo),
+                _ => this.on_deadline(),
+            }
         } else {
             this.on_deadline();
         }

@@ -123,7 +123,7 @@ impl LinkGroup {
         });
         Facts {
             id: self.id,
-            cookie: self.cookie,
+            cookie: self.origin.namespace,
             ifindex: self.ifindex,
             vlan: self.vlan,
             pnet: self.pnet,

@@ -16,7 +16,12 @@ use kernel::{
     sync::{atomic::Relaxed, Arc}, //
 };
 use smc_proto::{
-    group::{choice::LinkEnd, EndReason, NotAgreed, Todo},
+    group::{
+        choice::{LinkEnd, Role},
+        EndReason,
+        NotAgreed,
+        Todo, //
+    },
     llc::{link::LinkEvent, responder::Event as LlcEvent},
     wire::{
         cdc::{self, Cdc},
@@ -35,12 +40,6 @@ impl LinkGroup {
     ///
     /// The driver's; the queue pair is then gone.
     pub(crate) fn receive_from(&self, peer: LinkEnd, psn: u32, mtu: Mtu, hop: &NextHop) -> Result {
-        // A queue pair number that the peer's port uses again: whatever we had with its old queue
-        // pair is over, even if nobody could tell us, and must not be joined in place of the new one.
-        self.core.end_groups(
-            |other| !core::ptr::eq(other, self) && other.leads_to(self, &peer),
-            EndReason::LinkLost,
-        );
         let mut stage = self.stage.lock();
         let reset = match core::mem::replace(&mut *stage, Stage::None) {
             Stage::Reset(qp) => qp,
@@ -77,12 +76,16 @@ impl LinkGroup {
         Ok(())
     }
 
-    /// Allows the queue pair to send, and makes the memory keys work. Sleeps.
+    /// Allows the queue pair to send, and makes the memory keys work. Sleeps. Of a client: the peer
+    /// has asked over the link for the answer that is sent now.
     ///
     /// # Errors
     ///
     /// The driver's; the queue pair is then gone.
     pub(crate) fn send_to(&self) -> Result {
+        if self.state.lock().proto.terms().key.role == Role::Client {
+            self.supersede();
+        }
         let mut stage = self.stage.lock();
         let sending = match core::mem::replace(&mut *stage, Stage::None) {
             Stage::Receiving(qp) => qp.ready_to_send()?,
@@ -110,9 +113,24 @@ impl LinkGroup {
         Ok(())
     }
 
+    /// The peer has been heard on the link, so its queue pair is the one that it has named. If it
+    /// has used that number before, whatever we had with the old queue pair is over, even if nobody
+    /// could tell us, and must not be joined in place of this one. Not to be called before: anybody
+    /// can name a queue pair. Sleeps.
+    fn supersede(&self) {
+        let Some(peer) = self.state.lock().proto.link.peer else {
+            return;
+        };
+        self.core.end_groups(
+            |other| !core::ptr::eq(other, self) && other.leads_to(self, &peer),
+            EndReason::LinkLost,
+        );
+    }
+
     /// Whether the link goes from the port of `group` to this end.
     fn leads_to(&self, group: &LinkGroup, peer: &LinkEnd) -> bool {
         Arc::ptr_eq(&self.device, &group.device)
+            && self.origin.namespace == group.origin.namespace
             && self.port == group.port
             && self.gid == group.gid
             && self.state.lock().proto.link.peer.as_ref() == Some(peer)
@@ -122,15 +140,20 @@ impl LinkGroup {
         let _ = self.state.lock().proto.link.step(event, now());
     }
 
-    /// The link is confirmed: the group carries connections from now on.
+    /// The link is confirmed: the group carries connections from now on. Sleeps.
     pub(crate) fn confirmed(&self, number: u8, peer: PeerFacts) {
         self.peer.populate(peer);
+        if self.state.lock().proto.terms().key.role == Role::Server {
+            self.supersede();
+        }
         {
             let mut state = self.state.lock();
             state.proto.link.number = number;
             state.proto.link.step(LinkEvent::Confirmed, now());
             state.waiter = None;
         }
+        // The first look: nothing can be stuck yet.
+        let _ = self.look();
         self.rearm();
     }
 
@@ -216,6 +239,9 @@ impl Handler for LinkGroup {
     type Token = Token;
 
     fn sent(this: &Arc<Self>, _: &Arc<Channel<Self>>, token: Token, done: &Completion) {
+        // Completions of a queue pair come one after the other.
+        this.done
+            .store(this.done.load(Relaxed).wrapping_add(1), Relaxed);
         if let Token::Conn(conn, ticket) = token {
             // After a failure the connections learn of it when the group ends, but a message that
             // is not reported would keep its connection for ever.

@@ -290,13 +290,10 @@ fn never_consumes(t: &mut T, h: &mut Host) {
 }
 
 /// Connections that all break off, one after the other: each leaves a buffer to which this host
-/// could still write. The group keeps no more of them than it has connections: it takes no new
-/// ones, the next begins another group, and the old one ends with its last.
+/// could still write. A server's group keeps no more of them than it has connections: it takes no
+/// new ones, the next begins another group, and the old one ends with its last. A client goes where
+/// the server says.
 fn spoils_buffers(t: &mut T, h: &mut Host) {
-    if h.role == Role::Server {
-        // There this host decides what is joined.
-        return;
-    }
     let Some(mut bystander) = h.open(t) else {
         return;
     };
@@ -309,6 +306,11 @@ fn spoils_buffers(t: &mut T, h: &mut Host) {
     bystander.lives(t, &h.rc, "bystander");
     // The last one's buffer is given back by a worker.
     st::guest::pause(500);
+    if h.role == Role::Server {
+        let Some(mut next) = h.open(t) else { return };
+        next.lives(t, &h.rc, "in the same group");
+        return;
+    }
     h.me.qpn += 0x1000;
     let other = Rc::new(h.ip, h.me.qpn, h.me.psn);
     let old = std::mem::replace(&mut h.rc, other);

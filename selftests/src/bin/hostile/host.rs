@@ -255,20 +255,24 @@ impl Host {
         })
     }
 
-    /// The next LLC message of this type (with 0x80: its response); what else comes is dropped.
+    /// See [`next_llc`].
     pub fn llc(&self, ty: u8, ms: u64) -> Option<[u8; 44]> {
-        let end =
-            std::time::Instant::now() + std::time::Duration::from_millis(ms * st::guest::slow());
-        loop {
-            let left = end.saturating_duration_since(std::time::Instant::now());
-            match self.rc.next(left.as_millis() as u64)? {
-                Arrived::Message(m) if m.len() >= 44 => {
-                    if m[0] != 0xfe && m[0] & 15 == ty & 15 && m[3] & 0x80 == ty & 0x80 {
-                        return m[..44].try_into().ok();
-                    }
+        next_llc(&self.rc, ty, ms)
+    }
+}
+
+/// The next LLC message of this type (with 0x80: its response) that arrives; others are dropped.
+pub fn next_llc(rc: &Rc, ty: u8, ms: u64) -> Option<[u8; 44]> {
+    let end = std::time::Instant::now() + std::time::Duration::from_millis(ms * st::guest::slow());
+    loop {
+        let left = end.saturating_duration_since(std::time::Instant::now());
+        match rc.next(left.as_millis() as u64)? {
+            Arrived::Message(m) if m.len() >= 44 => {
+                if m[0] != 0xfe && m[0] & 15 == ty & 15 && m[3] & 0x80 == ty & 0x80 {
+                    return m[..44].try_into().ok();
                 }
-                _ => (),
             }
+            _ => (),
         }
     }
 }

@@ -8,6 +8,7 @@
 
 mod attempts;
 mod cdc;
+mod groups;
 mod honest;
 mod host;
 mod immediate;
@@ -57,6 +58,7 @@ fn main() {
             immediate::LIST,
             llc::LIST,
             link::LIST,
+            groups::LIST,
             setup::LIST,
             attempts::LIST,
             worlds::LIST,

@@ -4,7 +4,7 @@
 //!
 //! [`plan`] reads which test runs where, [`group`] decides which share a boot
 //! and when it starts, from the [`times`] of earlier runs; [`session`] runs the tests that share
-//! a boot, [`host`], [`fuzz`] and [`headers`] those that need no guest, [`user`] and [`stage`] build and
+//! a boot, [`reader`] reads what they print, [`host`], [`fuzz`] and [`headers`] those that need no guest, [`user`] and [`stage`] build and
 //! lay out what goes into a guest. How guests are booted is [`crate::guest`].
 
 mod bench;
@@ -15,6 +15,7 @@ mod group;
 mod headers;
 mod host;
 mod plan;
+mod reader;
 mod session;
 mod shell;
 mod stage;

@@ -5,25 +5,18 @@
 //! belong to the boot as a whole.
 
 use super::plan::{Kind, Module, Test};
+use super::reader::{shown, Reader};
 use crate::data::{Data, Flavour};
 use crate::guest::cluster::{
     kernel_slowness, slowness, Cluster, Job, Options, Outcome, Stream, Topology,
 };
 use crate::kernel::Kernel;
-use crate::ktap::parse::Parser;
 use crate::ktap::report::Shared;
 use crate::ktap::Point;
 use anyhow::{anyhow, Result};
-use std::collections::VecDeque;
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// Lines of a program's standard error shown when it fails.
-const ERRORS_SHOWN: usize = 40;
-
-/// Lines of a kernel report shown.
-const REPORT_SHOWN: usize = 30;
 
 /// What a session is made of.
 pub struct Session<'a> {
@@ -35,6 +28,8 @@ pub struct Session<'a> {
     loaded: [Module; 2],
     link_device: String,
     counter: usize,
+    /// What the C module reported of itself in the last test, if nobody else reported anything.
+    peer_fault: Option<String>,
     /// Checks of the boots, in order; reported as a test of their own.
     points: Vec<Point>,
 }
@@ -69,6 +64,7 @@ impl<'a> Session<'a> {
             loaded: [Module::None; 2],
             link_device: String::new(),
             counter: 0,
+            peer_fault: None,
             points: Vec::new(),
         }
     }
@@ -87,7 +83,14 @@ impl<'a> Session<'a> {
             let name = test.full_name(self.kind);
             report.begin(&name);
             let (start, before) = (Instant::now(), self.cost());
-            let (mut point, log) = self.test(&name, test, report);
+            let (mut point, mut log) = self.test(&name, test, report);
+            if let Some(fault) = self.peer_fault.take().filter(|_| !point.ok) {
+                // Its guest is of no more use, and what we did there is not known to be wrong.
+                self.cluster = None;
+                (point, log) = self.test(&name, test, report);
+                let note = "tried again in a new guest, because the C module reported of itself";
+                point.notes.push(format!("{note}: {fault}"));
+            }
             let (time, cost) = (start.elapsed(), self.cost().saturating_sub(before));
             point.notes.push(format!(
                 "{:.1} s, {:.1} s of CPU",
@@ -327,6 +330,7 @@ impl<'a> Session<'a> {
         match result {
             Err(error) => points.push(Point::fail("guest", [format!("{error:#}")])),
             Ok(outcomes) => {
+                self.peer_fault = peer_fault(test, &outcomes);
                 for (index, (outcome, reader)) in outcomes.iter().zip(readers).enumerate() {
                     let (more, errors) = reader.finish(outcome);
                     points.extend(more);
@@ -443,72 +447,20 @@ pub fn environment(
     ]
 }
 
-/// The beginning of each kernel report, as diagnostic lines.
-fn shown(reports: &[String]) -> Vec<String> {
-    reports
-        .iter()
-        .take(3)
-        .flat_map(|report| report.lines().take(REPORT_SHOWN).map(str::to_owned))
-        .collect()
-}
-
-/// Follows one program's output.
-struct Reader {
-    prefix: &'static str,
-    parser: Parser,
-    streamed: usize,
-    errors: VecDeque<String>,
-}
-
-impl Reader {
-    fn new(topology: Topology, index: usize) -> Reader {
-        Reader {
-            prefix: match (topology, index) {
-                (Topology::Netns, _) => "",
-                (Topology::Pair, 0) => "client/",
-                (Topology::Pair, _) => "server/",
-            },
-            parser: Parser::default(),
-            streamed: 0,
-            errors: VecDeque::new(),
-        }
-    }
-
-    fn line(&mut self, stream: Stream, line: &str) -> Option<Point> {
-        if stream == Stream::Err {
-            if self.errors.len() == ERRORS_SHOWN {
-                self.errors.pop_front();
+/// The C module's report of itself, if all the kernels' reports are such, each from a guest that has
+/// the module as a peer.
+fn peer_fault(test: &Test, outcomes: &[Outcome]) -> Option<String> {
+    let modules = test.modules().ok()?;
+    let mut first = None;
+    for (outcome, module) in outcomes.iter().zip(modules) {
+        for report in &outcome.reports {
+            let line = report.lines().next().unwrap_or_default();
+            let own = line.contains("WARNING: net/smc/") && line.contains("[smc]");
+            if module != Module::Smc || !own {
+                return None;
             }
-            self.errors
-                .push_back(format!("{}stderr: {line}", self.prefix));
-            return None;
+            first.get_or_insert_with(|| line.to_owned());
         }
-        let mut point = self.parser.feed(line)?;
-        self.streamed += 1;
-        point.name = format!("{}{}", self.prefix, point.name);
-        Some(point)
     }
-
-    /// The points not streamed yet, those the lab adds, and the log.
-    fn finish(self, outcome: &Outcome) -> (Vec<Point>, Vec<String>) {
-        let name = |name: &str| format!("{}{name}", self.prefix);
-        let all = self.parser.finish();
-        let failed = all.iter().any(|point| !point.ok);
-        let skipped = !all.is_empty() && all.iter().all(|point| point.skip.is_some());
-        let mut points: Vec<Point> = all.into_iter().skip(self.streamed).collect();
-        for point in &mut points {
-            point.name = name(&point.name);
-        }
-        let status = outcome.status;
-        if !outcome.why.is_empty() {
-            points.push(Point::fail(name("ended"), [outcome.why.clone()]));
-        } else if status != 0 && !failed && !(status == 4 && skipped) {
-            let note = format!("exit status {status}, although no point failed");
-            points.push(Point::fail(name("exit_status"), [note]));
-        }
-        if !outcome.reports.is_empty() {
-            points.push(Point::fail(name("kernel_log"), shown(&outcome.reports)));
-        }
-        (points, self.errors.into())
-    }
+    first.filter(|_| modules.contains(&Module::Rsmc))
 }

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Link groups: those of others, which a peer can name, and too many of its own.
+
+use crate::host::{llc, next_llc, Conn, Host, Role};
+use st::point::T;
+use st::rcpeer::Rc;
+use st::{clc, guest, net, sys};
+
+crate::both!(
+    names_anothers_queue_pair,
+    begins_and_begins,
+    leaves_groups_behind,
+    fills_the_key_table,
+    talks_and_takes_nothing,
+);
+
+/// Somebody else's queue pair as one's own, with another identity: whose it is does not notice.
+fn names_anothers_queue_pair(t: &mut T, h: &mut Host) {
+    let Some(mut a) = h.open(t) else { return };
+    a.lives(t, &h.rc, "before");
+    // What the module says to the queue pair is not for it to hear, once it has heard all of this.
+    guest::pause(200);
+    h.rc.answers(false);
+    let mut me = h.end();
+    me.peer_id = [0x66; 8];
+    let (mut tcp, fd) = h.tcp(t);
+    let (mine, theirs, answer) = match h.role {
+        Role::Client => (clc::proposal_v2(&me, 1), clc::ACCEPT, clc::CONFIRM),
+        Role::Server => (vec![], clc::PROPOSAL, clc::ACCEPT),
+    };
+    if !mine.is_empty() {
+        tcp.send(&mine);
+    }
+    let m = clc::read(&mut tcp, 4000).unwrap_or_default();
+    t.is("answered", clc::header(&m).map(|h| h.ty), Some(theirs));
+    tcp.send(&clc::agreement_v2(answer, &me, Some((255, 1))));
+    if h.role == Role::Server {
+        let m = clc::read(&mut tcp, 4000).unwrap_or_default();
+        t.is("taken", clc::header(&m).map(|h| h.ty), Some(clc::CONFIRM));
+    }
+    guest::pause(200);
+    tcp.send_rst();
+    guest::pause(200);
+    drop(fd);
+    h.rc.answers(true);
+    a.lives(t, &h.rc, "after");
+}
+
+/// First contacts without number, none of which goes on: a few are answered, the others wait for
+/// those, and an honest one that comes when they have gone is served.
+fn begins_and_begins(t: &mut T, h: &mut Host) {
+    if h.role == Role::Server {
+        // There the module's own programs decide how many there are.
+        return;
+    }
+    const ALL: u8 = 20;
+    const AT_ONCE: usize = 8;
+    let mut waiting = vec![];
+    for n in 0..ALL {
+        let (mut tcp, _) = h.tcp(t);
+        let mut me = h.end();
+        me.peer_id = [n; 8];
+        tcp.send(&clc::proposal_v2(&me, 1));
+        waiting.push(tcp);
+    }
+    let mut served = 0;
+    while served < usize::from(ALL) {
+        guest::pause(100);
+        let before = waiting.len();
+        let mut answered = vec![];
+        let mut silent = vec![];
+        for mut tcp in waiting {
+            let m = clc::read(&mut tcp, 20).unwrap_or_default();
+            if clc::header(&m).map(|h| h.ty) == Some(clc::ACCEPT) {
+                answered.push(tcp);
+            } else {
+                silent.push(tcp);
+            }
+        }
+        waiting = silent;
+        for mut tcp in answered {
+            tcp.send_rst();
+        }
+        let now = before - waiting.len();
+        t.check(
+            &format!("{now} of {before} answered"),
+            now > 0 && now <= AT_ONCE,
+        );
+        if now == 0 {
+            return;
+        }
+        served += now;
+    }
+    let Some(mut c) = h.open(t) else { return };
+    c.lives(t, &h.rc, "an honest one");
+}
+
+/// Ends a connection as the protocol has it; its group stays.
+fn end(t: &mut T, h: &mut Host, mut c: Conn<'static>) {
+    let mut m = c.cdc();
+    m[25] = 0x40;
+    h.rc.send(&m);
+    let e = c.ended(3000);
+    t.is("closed", e, crate::host::End::Eof);
+    drop(c);
+    // A worker makes the group idle.
+    guest::pause(50);
+}
+
+/// One group after the other without a connection: a few are kept, the oldest end.
+fn leaves_groups_behind(t: &mut T, h: &mut Host) {
+    const KEPT: usize = 9;
+    const MORE: usize = 3;
+    let mut old = vec![];
+    for _ in 0..KEPT + MORE {
+        let Some(c) = h.open(t) else { return };
+        end(t, h, c);
+        // Each goes on listening.
+        let none = Rc::new(h.ip, 0x4fff, 0);
+        old.push(std::mem::replace(&mut h.rc, none));
+        h.fresh();
+    }
+    // The last one has not been followed by another.
+    for (n, rc) in old.iter().enumerate() {
+        let (ends, ms) = if n < MORE { (true, 4000) } else { (false, 20) };
+        let told = next_llc(rc, 4, ms).is_some();
+        t.is(&format!("group {n} ends"), told, ends);
+    }
+}
+
+/// All keys of memory that a group can hold: the next connection begins another group.
+fn fills_the_key_table(t: &mut T, h: &mut Host) {
+    if h.role == Role::Server {
+        // There this host decides what is joined.
+        return;
+    }
+    let Some(mut first) = h.open(t) else { return };
+    for i in 0..254u32 {
+        let mut m = llc(0x26, 0);
+        m[5..9].copy_from_slice(&(0x1000 + i).to_be_bytes());
+        m[9..17].copy_from_slice(&(u64::from(i) << 20).to_be_bytes());
+        h.rc.send(&m);
+        let taken = h.llc(0x86, 3000).is_some_and(|a| a[3] & 0x20 == 0);
+        t.check(&format!("key {i} taken"), taken);
+    }
+    h.me.qpn += 0x1000;
+    let other = Rc::new(h.ip, h.me.qpn, h.me.psn);
+    let old = std::mem::replace(&mut h.rc, other);
+    let Some(mut next) = h.open(t) else { return };
+    next.lives(t, &h.rc, "in the next group");
+    first.lives(t, &old, "in the first group");
+}
+
+/// A peer that has no buffer for what we send, and goes on talking itself, so that its link looks
+/// well: it is found out all the same.
+fn talks_and_takes_nothing(t: &mut T, h: &mut Host) {
+    let r = net::sysctl("net.smc.smcr_testlink_time", "1");
+    t.is("sysctl", r, Ok(()));
+    let Some(mut c) = h.open(t) else { return };
+    c.lives(t, &h.rc, "before");
+    h.rc.never_ready();
+    let r = sys::send(c.fd.raw(), b"nobody takes this", libc::MSG_NOSIGNAL);
+    t.is("send", r.ok(), Some(17));
+    let mut end = crate::host::End::Lives;
+    for _ in 0..60 {
+        // An answer that nobody has asked for: it is heard, and nothing more.
+        h.rc.send(&llc(0x87, 0x80));
+        end = c.ended(200);
+        if end != crate::host::End::Lives {
+            break;
+        }
+    }
+    c.was_error(t, "found out", end);
+}
