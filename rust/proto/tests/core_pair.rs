@@ -280,13 +280,11 @@ fn messages_of_a_rings_size_go_back_and_forth() {
         let n = (RING / 2 + rng.below(u64::from(RING)) as u32) as usize;
         let piece = [n as u16, (RING / 10 + 1) as u16, 0][rng.below(3) as usize];
         let mut p = Pair::new(&shape);
-        let mut sent = [0; 2];
         for round in 1..=20 {
             for me in 0..2 {
-                sent[me] = round * n;
                 let mut waits = 0;
-                while p.side[1 - me].conn.positions().consumed < sent[me] as u64 {
-                    let left = sent[me] - p.side[me].written.len();
+                while p.side[1 - me].conn.positions().consumed < (round * n) as u64 {
+                    let left = round * n - p.side[me].written.len();
                     if left > 0 {
                         p.op(me, Op::Write(left as u16));
                     }
