@@ -281,9 +281,13 @@ pub fn poll_until(fd: i32, want: i16, ms: u64) -> i16 {
     }
 }
 
-/// Sleeps.
+/// Sleeps, in pieces: on a busy machine a guest may stand still for all of a short sleep, and what
+/// its kernel should have done meanwhile is done between two of them.
 pub fn sleep_ms(ms: u64) {
-    std::thread::sleep(Duration::from_millis(ms));
+    let pieces = ms.clamp(1, 8);
+    for _ in 0..pieces {
+        std::thread::sleep(Duration::from_micros(ms * 1000 / pieces));
+    }
 }
 
 /// `ioctl` that writes an int.

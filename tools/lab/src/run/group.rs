@@ -29,6 +29,11 @@ pub struct Group {
 }
 
 impl Group {
+    /// Whether it is a guest of QEMU, of which there is one at a time.
+    fn is_qemu(&self) -> bool {
+        !matches!(self.kind, Kind::Uml | Kind::UmlDebug)
+    }
+
     /// Processors it keeps busy, in tenths, seen over a whole list. A guest of QEMU counts for more:
     /// its two virtual CPUs spin for each other when one has to wait, so that two such guests on
     /// two processors take a quarter longer than one after the other.
@@ -36,7 +41,7 @@ impl Group {
         let one = match self.kind {
             Kind::Uml => 5,
             Kind::UmlDebug => 6,
-            Kind::Debian | Kind::Lockdep | Kind::LockdepKasan => 18,
+            Kind::Debian | Kind::Lockdep | Kind::LockdepKasan => QEMU,
         };
         match self.topology {
             Topology::Netns => one,
@@ -44,6 +49,9 @@ impl Group {
         }
     }
 }
+
+/// What [`Group::load`] is for one guest of QEMU.
+const QEMU: u32 = 18;
 
 /// MiB of memory it may come to use.
 fn memory(group: &Group) -> u64 {
@@ -149,6 +157,10 @@ const ROOM: u32 = 17;
 pub struct Queue<'a> {
     state: Mutex<State<'a>>,
     ended: Condvar,
+    limits: Limits,
+}
+
+struct Limits {
     /// Load the machine has room for.
     room: u32,
     /// Boots at a time.
@@ -160,8 +172,36 @@ pub struct Queue<'a> {
 struct State<'a> {
     waiting: Vec<&'a Group>,
     running: usize,
+    /// Guests of QEMU among them.
+    qemu: usize,
     load: u32,
     memory: u64,
+}
+
+impl State<'_> {
+    /// Which group starts now. The guests of QEMU, one after the other, take longest: the next one
+    /// starts as soon as the last has ended, and the others share what is left.
+    fn choose(&self, limits: &Limits) -> Option<usize> {
+        let free = |group: &Group| {
+            self.running == 0
+                || (self.running < limits.most && self.memory + memory(group) <= limits.memory)
+        };
+        let next = self.waiting.iter().position(|group| group.is_qemu());
+        let next = next.filter(|_| self.qemu == 0);
+        let mut room = limits.room;
+        if let Some(at) = next {
+            room = room.saturating_sub(QEMU);
+            if self.load <= room && free(self.waiting[at]) {
+                return Some(at);
+            }
+        }
+        let fits = |group: &&Group| {
+            let crowded = group.is_qemu() && self.qemu > 0 && limits.most == usize::MAX;
+            let small = self.running == 0 || self.load.saturating_add(group.load()) <= room;
+            !crowded && small && free(group)
+        };
+        self.waiting.iter().position(fits)
+    }
 }
 
 impl<'a> Queue<'a> {
@@ -173,13 +213,16 @@ impl<'a> Queue<'a> {
             state: Mutex::new(State {
                 waiting: groups.iter().collect(),
                 running: 0,
+                qemu: 0,
                 load: 0,
                 memory: 0,
             }),
             ended: Condvar::new(),
-            room: if most.is_some() { u32::MAX } else { room },
-            most: most.unwrap_or(usize::MAX).max(1),
-            memory: available(),
+            limits: Limits {
+                room: if most.is_some() { u32::MAX } else { room },
+                most: most.unwrap_or(usize::MAX).max(1),
+                memory: available(),
+            },
         }
     }
 
@@ -190,15 +233,10 @@ impl<'a> Queue<'a> {
             if state.waiting.is_empty() {
                 return None;
             }
-            let fits = |group: &&Group| {
-                state.running == 0
-                    || (state.running < self.most
-                        && state.load + group.load() <= self.room
-                        && state.memory + memory(group) <= self.memory)
-            };
-            if let Some(at) = state.waiting.iter().position(fits) {
+            if let Some(at) = state.choose(&self.limits) {
                 let group = state.waiting.remove(at);
                 state.running += 1;
+                state.qemu += usize::from(group.is_qemu());
                 state.load += group.load();
                 state.memory += memory(group);
                 return Some(group);
@@ -214,6 +252,7 @@ impl<'a> Queue<'a> {
     pub fn done(&self, group: &Group) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.running -= 1;
+        state.qemu -= usize::from(group.is_qemu());
         state.load -= group.load();
         state.memory -= memory(group);
         drop(state);
@@ -256,6 +295,48 @@ mod tests {
         assert_eq!(names(&all[0]), ["a", "d"]);
         assert_eq!(names(&all[1]), ["b", "c"]);
         assert_eq!(all[1].session, "session.2");
+    }
+
+    #[test]
+    fn guests_of_qemu_follow_each_other_and_others_share_the_rest() {
+        let group = |kind, seconds| Group {
+            kind,
+            topology: Topology::Netns,
+            session: String::new(),
+            tests: Vec::new(),
+            seconds,
+        };
+        let groups = [
+            group(Kind::Uml, 90.0),
+            group(Kind::Debian, 50.0),
+            group(Kind::Uml, 40.0),
+            group(Kind::Uml, 30.0),
+            group(Kind::Uml, 25.0),
+            group(Kind::Lockdep, 20.0),
+        ];
+        let queue = Queue::new(&groups, None);
+        let limits = Limits {
+            room: 34,
+            most: usize::MAX,
+            memory: u64::MAX,
+        };
+        let mut state = queue.state.lock().unwrap();
+        let start = |state: &mut State<'_>| {
+            let at = state.choose(&limits)?;
+            let group = state.waiting.remove(at);
+            state.running += 1;
+            state.qemu += usize::from(group.is_qemu());
+            state.load += group.load();
+            Some(group.seconds)
+        };
+        let first: Vec<_> = std::iter::from_fn(|| start(&mut state)).collect();
+        assert_eq!(first, [50.0, 90.0, 40.0, 30.0]);
+        // Debian's has ended: the next one of QEMU goes before the fourth of the others.
+        state.running -= 1;
+        state.qemu -= 1;
+        state.load -= QEMU;
+        assert_eq!(start(&mut state), Some(20.0));
+        assert_eq!(start(&mut state), None);
     }
 
     #[test]
