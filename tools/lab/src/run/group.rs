@@ -41,7 +41,8 @@ impl Group {
         let one = match self.kind {
             Kind::Uml => 5,
             Kind::UmlDebug => 6,
-            Kind::Debian | Kind::Lockdep | Kind::LockdepKasan => QEMU,
+            // Two of them wait for each other as much as one for its second processor.
+            Kind::Debian | Kind::Lockdep | Kind::LockdepKasan => return QEMU,
         };
         match self.topology {
             Topology::Netns => one,
@@ -50,7 +51,7 @@ impl Group {
     }
 }
 
-/// What [`Group::load`] is for one guest of QEMU.
+/// What [`Group::load`] is for guests of QEMU.
 const QEMU: u32 = 18;
 
 /// MiB of memory it may come to use.
