@@ -5,6 +5,7 @@
 //! consoles.
 
 use super::link::Ends;
+use super::pin::Pin;
 use super::{pace, Event, Guest, Spec};
 use crate::cache;
 use crate::kernel::{Arch, Kernel};
@@ -75,6 +76,8 @@ pub enum Stream {
 pub struct Options {
     /// Count instructions (QEMU, one CPU).
     pub count: bool,
+    /// Let each user-mode guest use every processor, for one that is to be fast rather than cheap.
+    pub loose: bool,
     /// Give QEMU this plugin, a file and its arguments.
     pub plugin: Option<PathBuf>,
 }
@@ -89,6 +92,7 @@ pub struct Cluster {
     victim: Option<usize>,
     ends: Option<Ends>,
     count: bool,
+    _pin: Option<Pin>,
     /// Kernel reports of the boot itself.
     pub boot_reports: Vec<String>,
     /// How long booting took.
@@ -138,6 +142,10 @@ impl Cluster {
             }
         };
         let mut guests = Vec::new();
+        let pin = match kernel.arch {
+            Arch::Uml if !options.loose => Pin::new(),
+            Arch::Uml | Arch::X86 => None,
+        };
         // Several clusters of a kind may run at a time.
         static NUMBER: AtomicUsize = AtomicUsize::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -149,6 +157,7 @@ impl Cluster {
                 stage: stage.to_owned(),
                 link: link.take(),
                 cpus: 2,
+                pin: pin.as_ref().map(Pin::number),
                 memory: if kernel.debug { 3072 } else { 1536 },
                 count: options.count,
                 plugin: options.plugin.clone(),
@@ -165,6 +174,7 @@ impl Cluster {
             victim: None,
             ends,
             count: options.count,
+            _pin: pin,
             guests,
             events,
             boot_reports: Vec::new(),

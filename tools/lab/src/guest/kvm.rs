@@ -85,6 +85,7 @@ fn probe(kernel: &Kernel) -> Result<bool> {
         stage: stage.clone(),
         link: None,
         cpus: 2,
+        pin: None,
         memory: 512,
         count: false,
         plugin: None,

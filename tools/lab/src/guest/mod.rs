@@ -17,6 +17,7 @@ pub mod image;
 pub mod kvm;
 pub mod link;
 pub mod pace;
+pub mod pin;
 pub mod qemu;
 pub mod uml;
 #[path = "../../guest/wire.rs"]
@@ -48,6 +49,8 @@ pub struct Spec<'a> {
     pub link: Option<OwnedFd>,
     /// Virtual CPUs (QEMU only).
     pub cpus: u32,
+    /// The processor to run on (user-mode Linux only).
+    pub pin: Option<usize>,
     /// Memory in MiB.
     pub memory: u32,
     /// Run QEMU so that the guest's clock counts instructions, 1 ns each.

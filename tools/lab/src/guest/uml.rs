@@ -21,6 +21,9 @@ pub fn command(spec: &Spec<'_>, control: &OwnedFd) -> Result<Command> {
     let mut command = sysroot.command("env");
     // Guest memory is a file there; nothing else is fast enough.
     command.arg("TMPDIR=/dev/shm");
+    if let Some(number) = spec.pin {
+        command.args(["taskset", "--cpu-list", &number.to_string()]);
+    }
     command.args(super::dies_with_us(&plain(&spec.kernel.image)?));
     command.arg(format!("mem={}M", spec.memory));
     command.args(["root=none", "rootfstype=hostfs", "ro", "init=/init"]);

@@ -78,6 +78,7 @@ fn boot(arguments: &Arguments, module: &str, plugin: Option<PathBuf>) -> Result<
     }
     let options = Options {
         count: true,
+        loose: false,
         plugin,
     };
     let mut ready = which.boot(options, None)?;

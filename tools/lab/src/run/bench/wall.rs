@@ -20,7 +20,11 @@ const COLUMNS: [(&str, usize, &[&str]); 3] = [
 fn boot(arguments: &Arguments, module: &str) -> Result<Ready> {
     let mut which = arguments.which.clone();
     which.module = module.into();
-    let mut ready = which.boot(Options::default(), None)?;
+    let options = Options {
+        loose: true,
+        ..Options::default()
+    };
+    let mut ready = which.boot(options, None)?;
     if module == "smc" {
         add_ueid(&mut ready)?;
     }
