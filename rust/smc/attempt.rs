@@ -89,12 +89,12 @@ impl Attempt {
                     Ok(Entry::Join(group)) => group,
                     Ok(Entry::First(gate)) => {
                         self.gate = Some(gate);
-                        self.start_group(want, &port, sock)?
+                        self.start_group(want, &port, origin, sock)?
                     }
                     Err(_) => return Err(Reason::NoMemory),
                 },
                 Role::Client if want.first_contact == Some(true) => {
-                    self.start_group(want, &port, sock)?
+                    self.start_group(want, &port, origin, sock)?
                 }
                 Role::Client => {
                     let link = want.link.ok_or(Reason::SyncError)?;
@@ -157,9 +157,9 @@ impl Attempt {
         &mut self,
         want: &Want,
         port: &LocalPort,
+        origin: Origin,
         sock: &Sock,
     ) -> Result<Arc<LinkGroup>, Reason> {
-        let origin = Origin::of(sock);
         if !self.core.admits(origin) {
             return Err(Reason::NoMemory);
         }

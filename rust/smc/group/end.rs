@@ -107,11 +107,13 @@ impl LinkGroup {
     }
 
     fn on_deadline(self: &Arc<Self>) {
-        let mut todo = self.look();
+        let stuck = self.look();
+        if let Todo::End { .. } = stuck {
+            self.finish(stuck);
+            return;
+        }
         loop {
-            if let Todo::None = todo {
-                todo = self.state.lock().proto.on_timer(now());
-            }
+            let todo = self.state.lock().proto.on_timer(now());
             match todo {
                 Todo::None => break,
                 Todo::Send(frame) => self.send_llc(frame),
@@ -121,7 +123,6 @@ impl LinkGroup {
                 }
                 Todo::Settled(_) | Todo::Handshake(_) => (),
             }
-            todo = Todo::None;
         }
         self.rearm();
     }
@@ -147,9 +148,8 @@ impl WorkItem for LinkGroup {
         if this.broken.load(Relaxed) != 0 {
             let todo = this.state.lock().proto.end(EndReason::LinkLost, now());
             this.finish(todo);
-        } else if this.is_spoiled() && this.state.lock().proto.conns() == 0 {
-            this.end(EndReason::Idle);
-        } else if this.retired.xchg(0, Relaxed) != 0 {
+        } else if this.retired.xchg(0, Relaxed) != 0 || this.is_spoiled() {
+            // A client's group may get a connection at any time: looking and ending are one.
             let todo = this.state.lock().proto.end_if_idle(now());
             match todo {
                 Todo::End { .. } => this.finish(todo),

@@ -3,7 +3,6 @@
 
 use crate::host::{Conn, Host, Role};
 use st::point::T;
-use st::rcpeer::Rc;
 use st::sys;
 
 crate::both!(
@@ -27,9 +26,7 @@ fn well_behaved(t: &mut T, h: &mut Host) {
     let Some(mut b) = h.open(t) else { return };
     b.lives(t, &h.rc, "second");
     a.lives(t, &h.rc, "first again");
-    let mut m = b.cdc();
-    m[25] = 0x40;
-    h.rc.send(&m);
+    b.close(&h.rc);
     let e = b.ended(3000);
     t.is("closed connection", e, crate::host::End::Eof);
     a.lives(t, &h.rc, "first after the second's end");
@@ -311,15 +308,11 @@ fn spoils_buffers(t: &mut T, h: &mut Host) {
         next.lives(t, &h.rc, "in the same group");
         return;
     }
-    h.me.qpn += 0x1000;
-    let other = Rc::new(h.ip, h.me.qpn, h.me.psn);
-    let old = std::mem::replace(&mut h.rc, other);
+    let old = h.another();
     let Some(mut next) = h.open(t) else { return };
     next.lives(t, &h.rc, "in the next group");
     bystander.lives(t, &old, "bystander again");
-    let mut m = bystander.cdc();
-    m[25] = 0x40;
-    old.send(&m);
+    bystander.close(&old);
     drop(bystander);
     h.rc = old;
     t.check("the old group ends", h.llc(4, 5000).is_some());

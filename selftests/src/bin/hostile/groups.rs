@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Link groups: those of others, which a peer can name, and too many of its own.
 
-use crate::host::{llc, next_llc, Conn, Host, Role};
+use crate::host::{llc, new_key, next_llc, Conn, Host, Role};
 use st::point::T;
 use st::rcpeer::Rc;
 use st::{clc, guest, net, sys};
@@ -97,9 +97,7 @@ fn begins_and_begins(t: &mut T, h: &mut Host) {
 
 /// Ends a connection as the protocol has it; its group stays.
 fn end(t: &mut T, h: &mut Host, mut c: Conn<'static>) {
-    let mut m = c.cdc();
-    m[25] = 0x40;
-    h.rc.send(&m);
+    c.close(&h.rc);
     let e = c.ended(3000);
     t.is("closed", e, crate::host::End::Eof);
     drop(c);
@@ -136,16 +134,11 @@ fn fills_the_key_table(t: &mut T, h: &mut Host) {
     }
     let Some(mut first) = h.open(t) else { return };
     for i in 0..254u32 {
-        let mut m = llc(0x26, 0);
-        m[5..9].copy_from_slice(&(0x1000 + i).to_be_bytes());
-        m[9..17].copy_from_slice(&(u64::from(i) << 20).to_be_bytes());
-        h.rc.send(&m);
+        h.rc.send(&new_key(i));
         let taken = h.llc(0x86, 3000).is_some_and(|a| a[3] & 0x20 == 0);
         t.check(&format!("key {i} taken"), taken);
     }
-    h.me.qpn += 0x1000;
-    let other = Rc::new(h.ip, h.me.qpn, h.me.psn);
-    let old = std::mem::replace(&mut h.rc, other);
+    let old = h.another();
     let Some(mut next) = h.open(t) else { return };
     next.lives(t, &h.rc, "in the next group");
     first.lives(t, &old, "in the first group");

@@ -120,6 +120,13 @@ impl Host {
         self.rc = Rc::new(self.ip, self.me.qpn, self.me.psn);
     }
 
+    /// Another queue pair of the same host; the old one goes on.
+    pub fn another(&mut self) -> Rc {
+        self.me.qpn += 0x1000;
+        let next = Rc::new(self.ip, self.me.qpn, self.me.psn);
+        std::mem::replace(&mut self.rc, next)
+    }
+
     /// Our end of the next connection.
     pub fn end(&mut self) -> clc::End {
         self.conns += 1;
@@ -298,6 +305,14 @@ pub fn llc(ty: u8, flags: u8) -> [u8; 44] {
     m
 }
 
+/// A CONFIRM_RKEY request for one key of nothing, another one for each number.
+pub fn new_key(i: u32) -> [u8; 44] {
+    let mut m = llc(0x26, 0);
+    m[5..9].copy_from_slice(&(0x1000 + i).to_be_bytes());
+    m[9..17].copy_from_slice(&(u64::from(i) << 20).to_be_bytes());
+    m
+}
+
 /// A cursor of the wire.
 fn cursor(pos: u64, size: u64) -> [u8; 8] {
     let mut c = [0; 8];
@@ -317,6 +332,13 @@ impl Conn<'_> {
         m[8..16].copy_from_slice(&cursor(self.prod, self.they.bytes()));
         m[16..24].copy_from_slice(&cursor(self.cons, self.me.bytes()));
         m
+    }
+
+    /// Says that our program has closed.
+    pub fn close(&mut self, rc: &Rc) {
+        let mut m = self.cdc();
+        m[25] = 0x40;
+        rc.send(&m);
     }
 
     /// Writes into their buffer and says so.

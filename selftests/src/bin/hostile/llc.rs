@@ -2,7 +2,7 @@
 //! LLC messages that make no sense: of unknown types, with wrong lengths, in wrong states, about
 //! keys and links that do not exist, and too many of them.
 
-use crate::host::{confirm_link, llc, Host, Role};
+use crate::host::{confirm_link, llc, new_key, Host, Role};
 use st::point::T;
 use st::rcpeer::{Arrived, Fate};
 use st::rng::Rng;
@@ -117,10 +117,7 @@ fn confirm_rkey(t: &mut T, h: &mut Host) {
     // More than the table holds: refused, not forgotten.
     let mut refused = 0;
     for i in 0..300u32 {
-        let mut m = llc(0x26, 0);
-        m[5..9].copy_from_slice(&(0x1000 + i).to_be_bytes());
-        m[9..17].copy_from_slice(&(u64::from(i) << 20).to_be_bytes());
-        h.rc.send(&m);
+        h.rc.send(&new_key(i));
         match h.llc(0x86, 3000) {
             Some(a) => refused += u32::from(a[3] & 0x20 != 0),
             None => t.check(&format!("key {i} answered"), false),

@@ -277,6 +277,7 @@ impl<'a> Session<'a> {
         test: &Test,
         report: &Shared<W>,
     ) -> (Point, Vec<String>) {
+        self.peer_fault = None;
         let flavour = Data::get().flavour(&self.kernel.flavour);
         if test.wants(Module::Smc) && !flavour.is_ok_and(Flavour::has_smc) {
             let lacks = format!("the kernel {} has no smc.ko", self.kernel.flavour);
