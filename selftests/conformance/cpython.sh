@@ -28,19 +28,19 @@ for m; do
 	middle=$(counted a server)
 	one smc "$TMPDIR/smc" "test.$m"
 	after=$(counted a server)
-	# What differs is run again, alone, both ways: only what differs again counts.
-	python3 "$HERE/pydiff.py" "$TMPDIR/plain" "$TMPDIR/smc" $MODE "$HERE/cpython-exclude.csv" ids >"$TMPDIR/again"
-	if [ -s "$TMPDIR/again" ] && [ "$(wc -l <"$TMPDIR/again")" -lt 40 ]; then
-		sed 's/^/# differed at first: /' "$TMPDIR/again"
-		# shellcheck disable=SC2046
-		one plain "$TMPDIR/plain2" $(cat "$TMPDIR/again")
-		# shellcheck disable=SC2046
-		one smc "$TMPDIR/smc2" $(cat "$TMPDIR/again")
+	# What differs is run again, alone, both ways, and what still differs once more: on a busy machine tests
+	# with short timeouts fail by themselves now and then. Only what differs each time counts.
+	for look in second third; do
+		python3 "$HERE/pydiff.py" "$TMPDIR/plain" "$TMPDIR/smc" $MODE "$HERE/cpython-exclude.csv" ids >"$TMPDIR/again"
+		[ -s "$TMPDIR/again" ] && [ "$(wc -l <"$TMPDIR/again")" -lt 40 ] || break
+		sed "s/^/# a $look look at: /" "$TMPDIR/again"
 		for k in plain smc; do
-			grep -vFf "$TMPDIR/again" "$TMPDIR/$k" >"$TMPDIR/$k.3"
-			cat "$TMPDIR/$k.3" "$TMPDIR/${k}2" >"$TMPDIR/$k"
+			# shellcheck disable=SC2046
+			one $k "$TMPDIR/$k.$look" $(cat "$TMPDIR/again")
+			grep -vFf "$TMPDIR/again" "$TMPDIR/$k" >"$TMPDIR/$k.rest"
+			cat "$TMPDIR/$k.rest" "$TMPDIR/$k.$look" >"$TMPDIR/$k"
 		done
-	fi
+	done
 	check "same.$m" python3 "$HERE/pydiff.py" "$TMPDIR/plain" "$TMPDIR/smc" $MODE "$HERE/cpython-exclude.csv"
 	printf '%s\n' "$ktap_output" | sed 's/^/# /'
 	sed -n 's/^slow: /# slow: /p' "$TMPDIR/smc.noise"

@@ -5,6 +5,7 @@ use crate::addr;
 use crate::errno::{cvt, Errno, R};
 use crate::fd::Fd;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// `socket`.
@@ -281,9 +282,19 @@ pub fn poll_until(fd: i32, want: i16, ms: u64) -> i16 {
     }
 }
 
+/// By how much longer [`sleep_ms`] sleeps than it was asked to.
+static PATIENCE: AtomicU64 = AtomicU64::new(1);
+
+/// Makes [`sleep_ms`] sleep so many times longer, in this process and its children: for a second look
+/// at what may only have been late.
+pub fn patience(times: u64) {
+    PATIENCE.store(times, Ordering::Relaxed);
+}
+
 /// Sleeps, in pieces: on a busy machine a guest may stand still for all of a short sleep, and what
 /// its kernel should have done meanwhile is done between two of them.
 pub fn sleep_ms(ms: u64) {
+    let ms = ms * PATIENCE.load(Ordering::Relaxed);
     let pieces = ms.clamp(1, 8);
     for _ in 0..pieces {
         std::thread::sleep(Duration::from_micros(ms * 1000 / pieces));

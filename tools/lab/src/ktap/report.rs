@@ -51,8 +51,15 @@ pub struct Report<W: Write> {
     heading: Option<String>,
     /// Subtests of the current test that are written already.
     streamed: usize,
-    failures: Vec<String>,
+    /// What failed, each with the end of its diagnostic lines.
+    failures: Vec<(String, Vec<String>)>,
 }
+
+/// Failures that are listed again at the end.
+const FAILURES_SHOWN: usize = 50;
+
+/// Diagnostic lines of each.
+const NOTES_SHOWN: usize = 8;
 
 impl<W: Write> Report<W> {
     /// Begins a stream of `planned` tests.
@@ -102,9 +109,7 @@ impl<W: Write> Report<W> {
         };
         write_point(&mut self.out, &own, self.number, 0);
         if !test.ok {
-            for path in failed_paths(test) {
-                self.failures.push(path);
-            }
+            self.failures.extend(failures(test));
         }
         let _ = self.out.flush();
     }
@@ -117,8 +122,11 @@ impl<W: Write> Report<W> {
             let _ = writeln!(self.out, "# {missing} planned tests have no result");
             self.counts.failed += missing;
         }
-        for failure in self.failures.iter().take(50) {
-            let _ = writeln!(self.out, "# failed: {failure}");
+        for (path, notes) in self.failures.iter().take(FAILURES_SHOWN) {
+            let _ = writeln!(self.out, "# failed: {path}");
+            for note in notes {
+                let _ = writeln!(self.out, "#   {note}");
+            }
         }
         let Counts {
             passed,
@@ -204,20 +212,24 @@ impl<W: Write> Shared<W> {
     }
 }
 
-/// Full names of the leaves that failed.
-fn failed_paths(point: &Point) -> Vec<String> {
-    let inner: Vec<String> = point
+/// The leaves that failed: their full names, and the end of what they said.
+fn failures(point: &Point) -> Vec<(String, Vec<String>)> {
+    let mut inner: Vec<_> = point
         .points
         .iter()
         .filter(|inner| !inner.ok)
-        .flat_map(failed_paths)
-        .map(|path| format!("{}/{path}", point.name))
+        .flat_map(failures)
         .collect();
-    if inner.is_empty() {
-        vec![point.name.clone()]
-    } else {
-        inner
+    for (path, _) in &mut inner {
+        *path = format!("{}/{path}", point.name);
     }
+    if inner.is_empty() {
+        let notes: Vec<&str> = point.notes.iter().flat_map(|note| note.lines()).collect();
+        let last = notes.len().saturating_sub(NOTES_SHOWN);
+        let notes = notes[last..].iter().map(|note| (*note).to_owned());
+        inner.push((point.name.clone(), notes.collect()));
+    }
+    inner
 }
 
 fn write_point(out: &mut impl Write, point: &Point, number: usize, indent: usize) {
@@ -278,7 +290,7 @@ mod tests {
 
         let text = String::from_utf8(bytes).unwrap();
         assert_eq!(text.lines().last(), Some("3 passed, 1 failed, 1 skipped"));
-        assert!(text.contains("# failed: t/c/y"));
+        assert!(text.contains("# failed: t/c/y\n#   note\n"));
         let mut parser = Parser::default();
         for line in text.lines() {
             parser.feed(line);
