@@ -291,10 +291,15 @@ pub fn patience(times: u64) {
     PATIENCE.store(times, Ordering::Relaxed);
 }
 
+/// `ms`, or as many times longer as [`patience`] says.
+pub fn patient(ms: u64) -> u64 {
+    ms * PATIENCE.load(Ordering::Relaxed)
+}
+
 /// Sleeps, in pieces: on a busy machine a guest may stand still for all of a short sleep, and what
 /// its kernel should have done meanwhile is done between two of them.
 pub fn sleep_ms(ms: u64) {
-    let ms = ms * PATIENCE.load(Ordering::Relaxed);
+    let ms = patient(ms);
     let pieces = ms.clamp(1, 8);
     for _ in 0..pieces {
         std::thread::sleep(Duration::from_micros(ms * 1000 / pieces));

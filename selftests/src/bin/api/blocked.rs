@@ -44,7 +44,7 @@ fn go<V: Send + 'static>(f: impl FnOnce() -> V + Send + 'static) -> JoinHandle<V
 
 /// The call's result, or that it still sleeps.
 fn ended<V>(h: JoinHandle<V>, show: impl Fn(V) -> String) -> String {
-    let end = Instant::now() + Duration::from_millis(1200);
+    let end = Instant::now() + Duration::from_millis(sys::patient(1200));
     while Instant::now() < end {
         if h.is_finished() {
             return h.join().map_or("panic".into(), show);
