@@ -126,7 +126,8 @@ impl Attempt {
         if let Some(peer) = peer {
             self.meet(&conn, &group, peer)?;
             if self.first {
-                if want.direct && hop.gateway {
+                let near = want.key.role == Role::Client && !hop.gateway;
+                if near && !want.direct {
                     return Err(Reason::NoIndirect);
                 }
                 let mtu = port.mtu.min(peer.mtu);

@@ -3,7 +3,7 @@
 //! An SMC-R connection: the protocol's state, its two rings, and who is to be woken.
 //!
 //! Locks, in the order in which they are taken: `writers` or `readers` (process context, around
-//! copies from and to programs), the group's `tx`, then [`SmcConn::proto`] (softirq).
+//! copies from and to programs), the group's `turns`, then [`SmcConn::proto`] (softirq).
 
 mod events;
 mod perform;
@@ -306,7 +306,9 @@ impl SmcConn {
             .lock()
             .establish(now())
             .map_err(|_| errno::ECONNABORTED.error())?;
-        self.perform(actions);
+        // connect() wakes those who wait when the socket has become this connection's. Told before,
+        // io_uring, which asks no poll(), would call connect() again and find it undecided.
+        self.perform(actions.quietly());
         Ok(())
     }
 

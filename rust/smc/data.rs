@@ -41,7 +41,7 @@ pub(crate) fn poll(conn: &Arc<SmcConn>, socket: &file::Socket, poll: &Poll<'_>) 
     let most = conn.recv_ring().size() / 2;
     let low = conn.sock().low_water(false, i32::MAX as usize).min(most);
     // A reset of the TCP connection is shown at once, even if nobody has drawn conclusions yet.
-    let reset = conn.is_tcp_dead();
+    let reset = conn.is_tcp_dead() && !proto.awaits_end();
     let open = proto.directions();
     let hearing = open.hearing && !conn.is_read_shut() && !reset;
     let talking = open.talking && !reset;

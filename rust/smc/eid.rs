@@ -81,7 +81,6 @@ impl Eids {
 }
 
 /// The ids to offer, in order of preference.
-#[allow(dead_code, reason = "for the handshake")]
 pub(crate) fn offered() -> impl Iterator<Item = Eid> {
     let initial = Namespace::initial();
     (0..=MAX).map_while(move |at| initial.as_ref()?.eids.at(at))

@@ -16,10 +16,12 @@ mod conns;
 mod end;
 mod facts;
 mod link;
+mod loss;
 mod spares;
 mod turns;
 
 pub(crate) use facts::{Facts, PeerFacts};
+pub(crate) use loss::LastWord;
 
 use crate::{
     attempt::RING_MAX,
@@ -35,6 +37,7 @@ use kapi::{
     new_spinlock_bh,
     rdma::{
         channel::Channel,
+        completion::Status,
         config::Config,
         device::{Device, PortInfo, PortState},
         gid::GidRef,
@@ -54,7 +57,7 @@ use kernel::{
     page::PAGE_SIZE,
     prelude::*,
     sync::{
-        atomic::Atomic,
+        atomic::{Atomic, Relaxed},
         Arc,
         Mutex,
         SetOnce, //
@@ -147,6 +150,8 @@ pub(crate) struct LinkGroup {
     timer: Mutex<Option<Pin<KBox<TimerHook<LinkGroup>>>>>,
     /// 1 when the queue pair has broken.
     broken: Atomic<u32>,
+    /// What broke it first.
+    failure: SetOnce<Status>,
     ended: Atomic<u32>,
     /// Buffers that cannot be used again.
     spoiled: Atomic<u32>,
@@ -238,6 +243,7 @@ impl LinkGroup {
                 ),
                 timer <- new_mutex!(None, "rsmc::LinkGroup::timer"),
                 broken: Atomic::new(0),
+                failure: SetOnce::new(),
                 ended: Atomic::new(0),
                 spoiled: Atomic::new(0),
                 retired: Atomic::new(0),
@@ -311,11 +317,15 @@ impl LinkGroup {
         self.port
     }
 
-    /// How the choice of a group sees this one.
+    /// How the choice of a group sees this one. A server's connections that it has given up, and the
+    /// peer has not, still have their places at the peer.
     pub(crate) fn candidate(&self) -> Candidate {
-        let mut candidate = self.state.lock().proto.candidate();
-        candidate.usable &= !self.is_spoiled();
-        candidate
+        let candidate = self.state.lock().proto.candidate();
+        let given_up = u8::try_from(self.spoiled.load(Relaxed)).unwrap_or(u8::MAX);
+        Candidate {
+            room: candidate.room.saturating_sub(given_up),
+            ..candidate
+        }
     }
 
     /// The active link.

@@ -2,7 +2,11 @@
 
 //! What the module has once: its identity, the RDMA devices, and the link groups over them.
 
-use crate::{first_contact::Busy, group::LinkGroup, local::LocalPort};
+use crate::{
+    first_contact::Busy,
+    group::{LastWord, LinkGroup},
+    local::LocalPort, //
+};
 use kapi::{
     rdma::{
         client::{ClientOps, Event},
@@ -48,6 +52,7 @@ pub(crate) struct Core {
     /// First contacts as server that are under way.
     #[pin]
     pub(crate) gates: Mutex<KVec<Busy>>,
+    pub(crate) last_word: LastWord,
     #[pin]
     work: Work<Core>,
 }
@@ -72,6 +77,7 @@ impl Core {
                 groups <- new_mutex!(KVec::new(), "rsmc::Core::groups"),
                 last_id: Atomic::new(0),
                 gates <- new_mutex!(KVec::new(), "rsmc::Core::gates"),
+                last_word: LastWord::new(),
                 work <- new_work!("rsmc::Core::work"),
             }),
             GFP_KERNEL,

@@ -44,7 +44,7 @@ load() { # load KIND CONNECTIONS ARGUMENTS...: no failed request, and at least o
 	load_kind=$1
 	load_count=$2
 	shift 2
-	run a "$load_kind" wrk -d 2s -t 2 --timeout 10s -c "$load_count" "$@" >"$TMPDIR/wrk" 2>&1 || return 1
+	run a "$load_kind" wrk -d $((2 * ${RSMC_LESS:-1}))s -t 2 --timeout 10s -c "$load_count" "$@" >"$TMPDIR/wrk" 2>&1 || return 1
 	cat "$TMPDIR/wrk"
 	grep -q 'Socket errors\|Non-2xx' "$TMPDIR/wrk" && return 1
 	awk -v least="$load_count" '/requests in/ { n = $1 } END { exit !(n >= least) }' "$TMPDIR/wrk"

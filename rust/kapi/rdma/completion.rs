@@ -47,6 +47,20 @@ impl Status {
         self == Status::Success
     }
 
+    /// What it means, for a reader of the kernel log.
+    pub fn text(self) -> &'static str {
+        match self {
+            Status::Success => "done",
+            Status::Flushed => "the queue pair was in error state",
+            Status::Length => "a message longer than the receiver's buffers",
+            Status::LocalProtection => "a local key that did not allow it",
+            Status::RemoteAccess => "a remote key or range that did not allow it",
+            Status::Timeout => "no acknowledgement from the peer's device",
+            Status::ReceiverNotReady => "the peer takes no messages",
+            Status::Other(_) => "an error of the device",
+        }
+    }
+
     /// `EIO` unless the work was done.
     pub fn to_result(self) -> Result {
         if self.is_success() {

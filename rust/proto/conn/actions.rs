@@ -57,6 +57,12 @@ impl Actions {
         self.0 == 0
     }
 
+    /// This set without those that wake somebody.
+    #[inline]
+    pub const fn quietly(self) -> Actions {
+        Actions(self.0 & !(Self::WAKE_READER.0 | Self::WAKE_WRITER.0 | Self::STATE.0))
+    }
+
     /// This set and, if `on`, `other`.
     #[inline]
     pub const fn with_if(self, other: Actions, on: bool) -> Actions {

@@ -23,7 +23,10 @@ use crate::time::{
     Instant,
     Span, //
 };
-use crate::wire::cdc::StateFlags;
+use crate::wire::cdc::{
+    ProdFlags,
+    StateFlags, //
+};
 
 /// How long after the peer's FIN, and after its last message, it may take until a message says that
 /// it has ended; longer than any device repeats a packet.
@@ -323,14 +326,16 @@ impl Conn {
     }
 
     /// The idle TCP connection was reset or timed out, which ends the connection unless it was
-    /// ending anyway. The program sees ECONNRESET.
+    /// ending anyway. The program sees ECONNRESET. After the peer's FIN it says nothing new: the peer
+    /// has closed, its TCP knows nothing of the connection after a minute, and what was written may
+    /// take longer to be read.
     pub fn on_tcp_dead(&mut self) -> Actions {
-        if self
+        let closing = self
             .life
             .received
             .with(self.life.sent)
-            .any(StateFlags::ANY_CLOSE)
-        {
+            .any(StateFlags::ANY_CLOSE);
+        if closing || self.awaits_end() {
             return Actions::NONE;
         }
         let out = self.abort_towards_peer();
@@ -346,6 +351,12 @@ impl Conn {
         }
         self.life.fin = Some(now.after(FIN_PATIENCE));
         Actions::TIMER
+    }
+
+    /// Whether the peer's FIN has come and its message that says so has not.
+    #[must_use]
+    pub fn awaits_end(&self) -> bool {
+        self.life.fin.is_some() && self.may_be_forsaken()
     }
 
     fn may_be_forsaken(&self) -> bool {
@@ -414,9 +425,13 @@ impl Conn {
 
     /// Whether the RMBE can be given to another connection: no write of the peer can still land
     /// in it, because the peer has ended, or declined, or the link is gone. If not, it must stay
-    /// unused until the link is gone.
+    /// unused until the link is gone. A Linux peer that closes with data left, after waiting two
+    /// seconds for room, goes on writing when it learns of some.
     #[must_use]
     pub fn rmbe_reusable(&self) -> bool {
-        !self.life.exposed || self.life.link_lost || self.life.received.any(StateFlags::ANY_CLOSE)
+        let blocked = self.rx.peer_flags.has(ProdFlags::WRITE_BLOCKED);
+        let ended = self.life.received.has(StateFlags::ABORT)
+            || self.life.received.any(StateFlags::ANY_CLOSE) && !blocked;
+        !self.life.exposed || self.life.link_lost || ended
     }
 }

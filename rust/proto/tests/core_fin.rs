@@ -5,7 +5,7 @@
 use smc_proto::conn::*;
 use smc_proto::cursor::{Cursor, RingSize};
 use smc_proto::time::{Instant, Span};
-use smc_proto::wire::cdc::{Cdc, StateFlags};
+use smc_proto::wire::cdc::{Cdc, ProdFlags, StateFlags};
 use smc_proto::wire::ids::AlertToken;
 
 const T0: Instant = Instant(1_000_000_000);
@@ -80,6 +80,47 @@ fn a_fin_before_the_end_is_no_reset() {
             assert!(!conn.on_timer(later(100)).has(Actions::ERR_RESET));
             assert_eq!((conn.state(), conn.next_deadline()), (state, None));
         }
+    }
+}
+
+#[test]
+fn after_a_fin_the_end_of_tcp_says_nothing_new() {
+    let mut conn = active();
+    let _ = conn.on_tcp_fin(T0);
+    let _ = says(&mut conn, 1, 100, StateFlags::NONE, later(6));
+    assert!(conn.awaits_end());
+    // The peer's TCP forgets the connection while its bytes are still being read.
+    assert!(conn.on_tcp_dead().is_empty());
+    let _ = conn.read_done(100).unwrap();
+    let _ = says(&mut conn, 2, 150, StateFlags::CLOSED, later(7));
+    assert!(!conn.awaits_end());
+    let _ = conn.read_done(50).unwrap();
+    assert_eq!(conn.recv_state(), RecvState::Eof);
+
+    // Without one it is a reset, and so is what comes after the peer has been silent.
+    assert!(active().on_tcp_dead().has(Actions::ERR_RESET));
+    let mut conn = active();
+    let _ = conn.on_tcp_fin(T0);
+    assert!(conn.on_tcp_dead().is_empty());
+    assert!(conn.on_timer(later(10)).has(Actions::ERR_RESET));
+}
+
+#[test]
+fn a_peer_that_closed_without_room_may_still_write() {
+    for (flags, reusable) in [(ProdFlags::NONE, true), (ProdFlags::WRITE_BLOCKED, false)] {
+        let mut conn = active();
+        let cdc = Cdc {
+            seq: 1,
+            token: AlertToken(7),
+            prod: Cursor::at(64, RingSize::MIN_WIRE),
+            prod_flags: flags,
+            state_flags: StateFlags::CLOSED,
+            ..Cdc::default()
+        };
+        let _ = conn.on_cdc(&cdc, T0).unwrap();
+        assert_eq!(conn.rmbe_reusable(), reusable);
+        let _ = says(&mut conn, 2, 64, StateFlags::ABORT, T0);
+        assert!(conn.rmbe_reusable());
     }
 }
 

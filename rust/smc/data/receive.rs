@@ -86,6 +86,9 @@ fn receive_from(
                 if took.more {
                     continue;
                 }
+                if peek && is_all(conn, got.saturating_add(offset)) {
+                    return Ok(got);
+                }
             }
             RecvState::Eof => return Ok(got),
             RecvState::NotConnected if got == 0 => return Err(errno::ENOTCONN.into()),
@@ -104,8 +107,10 @@ fn receive_from(
         }
         let seen = if peek { got.saturating_add(offset) } else { 0 };
         let waited = wait::until(socket, wait::Kind::Shared, timeout, || {
-            match conn.proto.lock().recv_state() {
-                RecvState::Data(there) => there as usize > seen,
+            let proto = conn.proto.lock();
+            match proto.recv_state() {
+                RecvState::Data(there) if there as usize > seen => true,
+                RecvState::Data(_) => conn.is_read_shut() || !proto.directions().hearing,
                 RecvState::Empty => conn.is_read_shut(),
                 _ => true,
             }
@@ -116,6 +121,14 @@ fn receive_from(
             Err(err) => return Err(err),
         }
     }
+}
+
+/// Whether a peek that has seen so many bytes need not wait for more: what it has seen stays in the
+/// ring and hides that nothing follows.
+fn is_all(conn: &Arc<SmcConn>, seen: usize) -> bool {
+    let proto = conn.proto.lock();
+    let over = conn.is_read_shut() || !proto.directions().hearing;
+    over && !matches!(proto.recv_state(), RecvState::Data(there) if there as usize > seen)
 }
 
 /// What one look into the ring is for.

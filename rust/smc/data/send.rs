@@ -55,6 +55,14 @@ fn send_all(conn: &Arc<SmcConn>, socket: &file::Socket, msg: &mut Message<'_>) -
         stats.buffer(Way::Tx, Buffer::TooSmall);
     }
     conn.notice_tcp_dead();
+    if total == 0 {
+        // As with TCP nothing needs no room, but somebody who would take it.
+        let room = conn.proto.lock().send_room();
+        return match room {
+            Ok(_) | Err(SendError::Full) => Ok(0),
+            Err(error) => Err(failed(conn, error, no_signal)),
+        };
+    }
     while sent < total {
         match put(conn, msg, total.saturating_sub(sent), urgent, more) {
             Ok(taken) => {

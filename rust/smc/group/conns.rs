@@ -50,11 +50,12 @@ impl LinkGroup {
     /// Takes a slot and a token for a new connection; `None` if the group is full or ending.
     pub(crate) fn reserve(&self) -> Option<(AlertToken, u8)> {
         let mut state = self.state.lock();
-        let most = match state.proto.terms().key.role {
-            Role::Server => SPOILED,
+        let spoiled = self.spoiled.load(Relaxed);
+        let room = match state.proto.terms().key.role {
+            Role::Server => u32::from(state.proto.candidate().room),
             Role::Client => SPOILED_CLIENT,
         };
-        if self.spoiled.load(Relaxed) >= most {
+        if spoiled >= room {
             return None;
         }
         state.proto.add_conn()

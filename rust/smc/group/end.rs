@@ -47,13 +47,15 @@ impl LinkGroup {
         if self.ended.xchg(1, Full) != 0 {
             return;
         }
-        if !matches!(
-            todo,
-            Todo::End {
-                reason: EndReason::Idle,
-                ..
-            }
-        ) {
+        // Without one, somebody else is ending it for a reason of theirs.
+        let reason = match todo {
+            Todo::End { reason, .. } => Some(reason),
+            _ => None,
+        };
+        if matches!(reason, Some(EndReason::LinkLost)) {
+            self.tell_loss();
+        }
+        if !matches!(reason, Some(EndReason::Idle)) {
             trace::link_down(
                 &**self,
                 self.origin.namespace,

@@ -33,6 +33,9 @@ use smc_proto::{
 /// Hop limit of packets that pass a gateway.
 const FAR: u8 = 64;
 
+/// Bytes of a message to look at: a DELETE_RKEY of version 2 with all keys that it can name.
+const LONGEST_LLC: usize = 8 + 255 * 4;
+
 impl LinkGroup {
     /// Connects the queue pair so that it receives. Sleeps.
     ///
@@ -212,6 +215,15 @@ impl LinkGroup {
         Ok(())
     }
 
+    /// A message with a tail: a DELETE_RKEY of version 2 names up to 255 keys. What follows in others
+    /// is about further links, which we decline. Not inlined, for its room on the stack.
+    #[inline(never)]
+    fn on_long_llc(self: &Arc<Self>, message: &Received<'_>) {
+        let mut bytes = [0u8; LONGEST_LLC];
+        let len = message.read(0, &mut bytes);
+        self.on_llc(bytes.get(..len).unwrap_or(&[]));
+    }
+
     fn on_llc(self: &Arc<Self>, bytes: &[u8]) {
         let (reply, todo) = self.state.lock().proto.on_llc(bytes, now());
         if let Some(frame) = reply {
@@ -260,6 +272,7 @@ impl Handler for LinkGroup {
         let head = message.head();
         match head.first() {
             Some(&cdc::TYPE) => this.on_cdc(head),
+            Some(_) if message.len() > head.len() => this.on_long_llc(message),
             Some(_) => this.on_llc(head),
             None => (),
         }
@@ -271,7 +284,8 @@ impl Handler for LinkGroup {
         }
     }
 
-    fn failed(this: &Arc<Self>, _: &Arc<Channel<Self>>, _status: Status) {
+    fn failed(this: &Arc<Self>, _: &Arc<Channel<Self>>, status: Status) {
+        this.failure.populate(status);
         this.broken.store(1, Relaxed);
         this.wake_waiter();
         this.kick();

@@ -8,6 +8,7 @@ use st::sys;
 
 crate::scenarios!(
     flags_peek,
+    flags_peek_end,
     flags_waitall,
     flags_dontwait,
     flags_trunc,
@@ -35,6 +36,38 @@ fn flags_peek(t: &mut T) {
     drop(c);
     sys::sleep_ms(20);
     t.bytes("peek EOF", &sys::recv_vec(s.raw(), 64, libc::MSG_PEEK));
+}
+
+/// A peek at all that there will ever be does not wait for more.
+fn flags_peek_end(t: &mut T) {
+    let (c, s) = t.pair();
+    sys::send(c.raw(), b"short", 0).unwrap();
+    t.bytes("in part", &sys::recv_vec(s.raw(), 3, libc::MSG_PEEK));
+    sys::shutdown(c.raw(), libc::SHUT_WR).unwrap();
+    let all = libc::MSG_PEEK | libc::MSG_WAITALL;
+    t.bytes("waits for all", &sys::recv_vec(s.raw(), 10, all));
+    let level = libc::SOL_SOCKET;
+    let low = sys::setopt(s.raw(), level, libc::SO_RCVLOWAT, 8);
+    t.res("SO_RCVLOWAT", &low);
+    t.bytes("low", &sys::recv_vec(s.raw(), 10, libc::MSG_PEEK));
+    let offset = sys::setopt(s.raw(), level, libc::SO_PEEK_OFF, 5);
+    t.res("SO_PEEK_OFF", &offset);
+    t.bytes("behind", &sys::recv_vec(s.raw(), 10, libc::MSG_PEEK));
+    t.bytes("it is still there", &sys::recv_vec(s.raw(), 10, 0));
+
+    for (label, how) in [("peer closes", None), ("shut", Some(libc::SHUT_RD))] {
+        let (c, s) = t.pair();
+        sys::send(c.raw(), b"short", 0).unwrap();
+        let fd = s.raw();
+        let waits = std::thread::spawn(move || sys::recv_vec(fd, 10, all));
+        sys::sleep_ms(50);
+        match how {
+            Some(how) => drop(sys::shutdown(fd, how)),
+            None => drop(c),
+        }
+        let got = waits.join().expect("no panic");
+        t.bytes(label, &got);
+    }
 }
 
 fn flags_waitall(t: &mut T) {

@@ -28,6 +28,7 @@ fn shut_wr(t: &mut T) {
     t.res("shutdown", &sys::shutdown(c.raw(), libc::SHUT_WR));
     t.res("again", &sys::shutdown(c.raw(), libc::SHUT_WR));
     t.res("send", &sys::send(c.raw(), b"x", 0));
+    t.res("send nothing", &sys::send(c.raw(), b"", 0));
     t.bytes("tail", &sys::recv_all(s.raw(), 64));
     t.bytes("EOF stays", &sys::recv_vec(s.raw(), 64, 0));
     t.res("back", &sys::send(s.raw(), b"answer", 0));

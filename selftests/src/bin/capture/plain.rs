@@ -70,7 +70,10 @@ fn record(w: &Wire, ip: Ip, port: u16) -> Vec<(u8, Vec<u8>, usize, u16)> {
     q.pump(2000, |p| p.fin);
     let peer = wire_addr(true, ip);
     let mut v = Vec::new();
-    while let Some(s) = spy.next(80, |s| s.dst.ip() == peer) {
+    // Not the repeated SYN of somebody else.
+    let wanted =
+        |s: &packet::Seg| s.dst.ip() == peer && [s.src.port(), s.dst.port()].contains(&port);
+    while let Some(s) = spy.next(80, wanted) {
         assert_ne!(s.sums, packet::Sums::Bad, "bad sums");
         v.push((s.flags, normal(&s), s.data.len(), s.win));
     }

@@ -120,7 +120,11 @@ fn leaves_groups_behind(t: &mut T, h: &mut Host) {
     }
     // The last one has not been followed by another.
     for (n, rc) in old.iter().enumerate() {
-        let (ends, ms) = if n < MORE { (true, 4000) } else { (false, 20) };
+        let (ends, ms) = if n < MORE {
+            (true, 15_000)
+        } else {
+            (false, 20)
+        };
         let told = next_llc(rc, 4, ms).is_some();
         t.is(&format!("group {n} ends"), told, ends);
     }

@@ -262,8 +262,10 @@ fn tcp_fin(t: &mut T, h: &mut Host) {
     a.tcp.send_fin();
     sys::sleep_ms(100);
     a.settled(t, "FIN");
+    // Nor does what follows it: the peer may have closed long ago, and its bytes still be read. But
+    // when it is silent, too, it is gone.
     a.tcp.send_rst();
-    a.dead(t, "reset");
+    a.dead_within(t, "reset and silence", 15_000);
 }
 
 /// Bytes in the TCP connection after the handshake are nobody's.

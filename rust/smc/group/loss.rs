@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the kernel log says of a link that was lost: its connections end with an error, and which
+//! fault it was nobody else tells.
+
+use super::LinkGroup;
+use crate::{
+    conn::now,
+    text::{name, GidText}, //
+};
+use core::str;
+use kernel::{
+    prelude::*,
+    sync::atomic::{Atomic, Relaxed}, //
+};
+
+/// At most one line in this time: a peer that breaks its links by itself must not fill the log.
+const PAUSE_MS: u32 = 1000;
+
+/// When there was a line, so that the next one can wait.
+pub(crate) struct LastWord {
+    /// Milliseconds; those of some 49 days.
+    at: Atomic<u32>,
+    /// Losses without a line since.
+    silent: Atomic<u32>,
+}
+
+impl LastWord {
+    /// Nothing was said yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            at: Atomic::new(clock().wrapping_sub(PAUSE_MS)),
+            silent: Atomic::new(0),
+        }
+    }
+
+    /// Whether there may be a line now, and how many there were not.
+    fn may_speak(&self) -> Option<u32> {
+        let (last, time) = (self.at.load(Relaxed), clock());
+        let early = time.wrapping_sub(last) < PAUSE_MS;
+        if early || self.at.cmpxchg(last, time, Relaxed).is_err() {
+            self.silent.fetch_add(1, Relaxed);
+            return None;
+        }
+        Some(self.silent.xchg(0, Relaxed))
+    }
+}
+
+fn clock() -> u32 {
+    // It may wrap.
+    (now().0 / 1_000_000) as u32
+}
+
+impl LinkGroup {
+    /// Says that the link is lost, and why.
+    pub(super) fn tell_loss(&self) {
+        let conns = self.state.lock().proto.conns();
+        let Some(silent) = self.core.last_word.may_speak() else {
+            return;
+        };
+        let (_, _, peer) = self.link_facts();
+        let device = self.device.name();
+        let why = match self.failure.as_ref() {
+            Some(status) => status.text(),
+            None if self.has_port() => "the peer does not answer",
+            None => "the port is down or has lost its address",
+        };
+        pr_warn!(
+            "SMC-R link group {:08x} lost: {} to {}: {}; {} connections aborted, {} losses before not shown\n",
+            self.id,
+            word(name(&device)),
+            word(GidText::new(&peer).text()),
+            why,
+            conns,
+            silent
+        );
+    }
+}
+
+fn word(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).unwrap_or("?")
+}
