@@ -34,8 +34,13 @@ for kind in plain smc; do
 		run b $kind sockperf server "$@" >"$TMPDIR/server" 2>&1 &
 		srv=$!
 		up $port 5 || sed 's/^/# /' "$TMPDIR/server"
-		# shellcheck disable=SC2086
-		run a $kind timeout "$(slow 20)" sockperf $client --tcp -i "$to" -p $port -t 1 >"$TMPDIR/out" 2>&1
+		for try in first second; do
+			# shellcheck disable=SC2086
+			run a $kind timeout "$(slow 20)" sockperf $client --tcp -i "$to" -p $port -t 1 >"$TMPDIR/out" 2>&1
+			# It sometimes waits for its first answer for ever, over plain TCP as well.
+			grep -q 'No messages were sent' "$TMPDIR/out" || break
+			echo "# $name.$kind: no answer to its first message, $try time"
+		done
 		check "$name.$kind" judge "$each" "$least"
 		printf '%s\n' "$ktap_output" | sed 's/^/# /'
 		pkill -P $srv

@@ -28,6 +28,7 @@ impl SmcConn {
         self: &Arc<Self>,
         take: impl FnOnce(&mut Conn) -> core::result::Result<Actions, ProtoError>,
     ) {
+        let mut breach = None;
         let actions = {
             let mut proto = self.proto.lock();
             let settings = self.sync_settings(&mut proto);
@@ -40,10 +41,16 @@ impl SmcConn {
                     }
                 }
                 // No correct peer sends this.
-                Err(_) => proto.fail(),
+                Err(error) => {
+                    breach = Some(error);
+                    proto.fail()
+                }
             }
         };
         self.perform(actions);
+        if let Some(error) = breach {
+            self.group.tell_breach(error);
+        }
     }
 
     fn fetch_urgent(&self, proto: &mut Conn) -> Actions {

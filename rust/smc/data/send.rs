@@ -56,11 +56,10 @@ fn send_all(conn: &Arc<SmcConn>, socket: &file::Socket, msg: &mut Message<'_>) -
     }
     conn.notice_tcp_dead();
     if total == 0 {
-        // As with TCP nothing needs no room, but somebody who would take it.
-        let room = conn.proto.lock().send_room();
-        return match room {
-            Ok(_) | Err(SendError::Full) => Ok(0),
-            Err(error) => Err(failed(conn, error, no_signal)),
+        // As with TCP nothing needs no room, and nobody to read it; but the way must be open.
+        return match conn.proto.lock().directions().talking {
+            true => Ok(0),
+            false => Err(conn.sock().stream_error(no_signal)),
         };
     }
     while sent < total {

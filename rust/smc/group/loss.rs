@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the kernel log says of a link that was lost: its connections end with an error, and which
-//! fault it was nobody else tells.
+//! What the kernel log says of a link that was lost, and of a connection whose peer broke the
+//! protocol: programs see an error, and which fault it was nobody else tells.
 
 use super::LinkGroup;
 use crate::{
     conn::now,
     text::{name, GidText}, //
 };
-use core::str;
+use core::{fmt, str};
 use kernel::{
     prelude::*,
     sync::atomic::{Atomic, Relaxed}, //
 };
+use smc_proto::conn::ProtoError;
 
 /// At most one line in this time: a peer that breaks its links by itself must not fill the log.
 const PAUSE_MS: u32 = 1000;
@@ -21,7 +22,7 @@ const PAUSE_MS: u32 = 1000;
 pub(crate) struct LastWord {
     /// Milliseconds; those of some 49 days.
     at: Atomic<u32>,
-    /// Losses without a line since.
+    /// What has got no line since.
     silent: Atomic<u32>,
 }
 
@@ -55,23 +56,37 @@ impl LinkGroup {
     /// Says that the link is lost, and why.
     pub(super) fn tell_loss(&self) {
         let conns = self.state.lock().proto.conns();
-        let Some(silent) = self.core.last_word.may_speak() else {
-            return;
-        };
-        let (_, _, peer) = self.link_facts();
-        let device = self.device.name();
         let why = match self.failure.as_ref() {
             Some(status) => status.text(),
             None if self.has_port() => "the peer does not answer",
             None => "the port is down or has lost its address",
         };
+        self.say(format_args!("lost, {conns} connections aborted: {why}"));
+    }
+
+    /// Says that a connection was aborted, and why. Any context.
+    pub(crate) fn tell_breach(&self, error: ProtoError) {
+        let what = match error {
+            ProtoError::Token => "another connection's token",
+            ProtoError::ProducerCursor => "a producer cursor beyond its room",
+            ProtoError::ConsumerCursor => "a consumer cursor beyond what was sent",
+            ProtoError::FailoverGap => "a failover that has lost messages",
+        };
+        self.say(format_args!("aborted a connection: the peer sent {what}"));
+    }
+
+    fn say(&self, what: fmt::Arguments<'_>) {
+        let Some(silent) = self.core.last_word.may_speak() else {
+            return;
+        };
+        let (_, _, peer) = self.link_facts();
+        let device = self.device.name();
         pr_warn!(
-            "SMC-R link group {:08x} lost: {} to {}: {}; {} connections aborted, {} losses before not shown\n",
+            "SMC-R link group {:08x} ({} to {}) {} ({} such lines left out)\n",
             self.id,
             word(name(&device)),
             word(GidText::new(&peer).text()),
-            why,
-            conns,
+            what,
             silent
         );
     }

@@ -4,18 +4,19 @@
 # Runs in a guest whose kernel has fault injection, as root, after run.sh has set
 # up the namespaces: lets the first, second, third... memory allocation of
 # connecting two queue pairs fail, one at a time, until none is left.
-# usage: faults.sh [rdma_test.ko] [FIRST] [STEP]
+# With a step only each so manieth. It prints diagnostic lines; its status is the result.
+# usage: faults.sh rdma_test.ko [STEP]
 
-ko=${1:-${RSMC_KO:-/rsmc/rsmc.ko}}
-n=${2:-1}
-step=${3:-1}
+ko=${1:?rdma_test.ko}
+step=${2:-1}
+n=1
 mark="rdma_test: faults begin $$"
 log() { dmesg | sed -n "/$mark/,\$p"; }
 
 mount -t debugfs none /sys/kernel/debug 2>/dev/null
 for kind in failslab fail_page_alloc; do
 	dir=/sys/kernel/debug/$kind
-	[ -d $dir ] || { echo "1..0 # SKIP no $kind"; exit 4; }
+	[ -d $dir ] || { echo "# no $kind here"; exit 1; }
 	echo 0 >$dir/verbose
 	echo N >$dir/ignore-gfp-wait
 	echo N >$dir/task-filter
@@ -31,7 +32,7 @@ while :; do
 	if grep -q '^rdma_test ' /proc/modules; then
 		loads=$((loads + 1))
 		last=$(dmesg | grep 'rdma_test: quick:' | tail -n 1)
-		timeout 60 rmmod rdma_test || { echo "not ok $n: does not unload"; exit 1; }
+		timeout 60 rmmod rdma_test || { echo "# $n: does not unload"; exit 1; }
 		case $last in
 		*'quick: done') good=$((good + 1)) ;;
 		*) good=0 ;;
@@ -44,7 +45,7 @@ while :; do
 done
 echo "# $tried failures injected, $loads of them after the module was loaded; stopped at $n"
 log | grep 'rdma_test: quick:' | sed 's/.*rdma_test: //' | sort | uniq -c | sed 's/^/# /'
-log | grep -E 'BUG|WARNING:|Oops|could not be drained' | head
+log | grep -E 'BUG|WARNING:|Oops|could not be drained' | head | sed 's/^/# /'
 [ "$(log | grep -cE 'BUG|WARNING:|Oops|could not be drained')" = 0 ] || failed=1
 if [ -e /sys/kernel/debug/kmemleak ]; then
 	sleep 6
@@ -52,8 +53,7 @@ if [ -e /sys/kernel/debug/kmemleak ]; then
 	sleep 6
 	echo scan >/sys/kernel/debug/kmemleak
 	leaks=$(grep -c 'rdma_test\|smc_bindings\|kapi' /sys/kernel/debug/kmemleak)
-	[ "$leaks" = 0 ] || { head -n 60 /sys/kernel/debug/kmemleak; failed=1; }
+	[ "$leaks" = 0 ] || { head -n 60 /sys/kernel/debug/kmemleak | sed 's/^/# /'; failed=1; }
 	echo "# kmemleak: $leaks lines of ours"
 fi
-[ "$failed" = 0 ] && echo "ok every allocation may fail" || echo "not ok every allocation may fail"
 exit $failed

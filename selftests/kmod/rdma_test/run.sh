@@ -3,16 +3,21 @@
 #
 # Runs in a guest as root: two namespaces joined by veth, rxe on each end, then
 # rdma_test.ko with removals of devices and of the module while queue pairs work.
-# usage: run.sh [rdma_test.ko]    prints TAP lines, exits 0 when nothing failed
+# usage: run.sh rdma_test.ko [STEP]    prints KTAP, exits 0 when nothing failed
 #   ROUNDS=n   removals of a device and of the module (3)
-#   FAULTS=s   then faults.sh, for at most so many seconds
+#   STEP       then faults.sh: the first allocation fails, then the one STEP later, and so on
 
-ko=${1:-${RSMC_KO:-/rsmc/rsmc.ko}}
+ko=${1:?rdma_test.ko}
+step=${2-}
 rounds=${ROUNDS:-3}
 failed=0
+points=0
+trap 'echo "1..$points"' EXIT
+echo "KTAP version 1"
 
 verdict() { # status text
-	if [ "$1" = 0 ]; then echo "ok $2"; else echo "not ok $2"; failed=1; fi
+	points=$((points + 1))
+	if [ "$1" = 0 ]; then echo "ok $points - $2"; else echo "not ok $points - $2"; failed=1; fi
 }
 
 # The kernel's log since this test began.
@@ -44,9 +49,14 @@ echo "$mark" >/dev/kmsg
 setup
 insmod "$ko"
 verdict $? "insmod runs the cases"
-log | grep -E 'rdma_test: (ok|not ok)' | sed 's/.*rdma_test: //'
-[ "$(logged 'rdma_test: not ok')" = 0 ]
-verdict $? "no case failed"
+while read -r line; do
+	case $line in
+	"not ok "*) verdict 1 "${line#not ok }" ;;
+	*) verdict 0 "${line#ok }" ;;
+	esac
+done <<END
+$(log | grep -E 'rdma_test: (ok|not ok)' | sed 's/.*rdma_test: //')
+END
 [ "$(logged 'rdma_test: ok')" -ge 33 ]
 verdict $? "all cases ran"
 
@@ -74,10 +84,10 @@ log | grep -E 'rdma_test: closing: [0-9]{2,} sent' >/dev/null
 verdict $? "the pumps moved data"
 [ "$(log | grep -cE 'BUG|WARNING:|Oops|could not be drained|still works|hung')" = 0 ]
 verdict $? "the kernel has nothing to complain about"
-log | grep -E 'rdma_test:|BUG|WARNING:|RIP|Call Trace' | tail -n 150
-if [ -n "$FAULTS" ]; then
-	timeout "$FAULTS" bash "$(dirname "$0")/faults.sh" "$ko"
-	verdict $? "fault injection"
+[ "$failed" = 0 ] || log | grep -E 'rdma_test:|BUG|WARNING:|RIP|Call Trace' | tail -n 150 | sed 's/^/# /'
+if [ -n "$step" ]; then
+	bash "$(dirname "$0")/faults.sh" "$ko" "$step"
+	verdict $? "every allocation may fail"
 fi
 for i in a b; do
 	timeout 20 ip netns exec r$i rdma link del rxe$i

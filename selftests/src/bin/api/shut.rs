@@ -10,6 +10,7 @@ crate::scenarios!(
     shut_rd,
     shut_rdwr,
     shut_errors,
+    shut_send_nothing,
     shut_wr_keeps_receiving,
     shut_with_unread_data,
     shut_epipe_signal,
@@ -78,6 +79,16 @@ fn shut_errors(t: &mut T) {
     let (l, a) = t.listener();
     t.res("listener, bad how", &sys::shutdown(l.raw(), 5));
     let (_c, _s) = t.pair_on(&l, &a);
+}
+
+/// Nothing can be sent to a peer that has closed.
+fn shut_send_nothing(t: &mut T) {
+    let (c, s) = t.pair();
+    drop(s);
+    t.poll_for("closed", c.raw(), libc::POLLRDHUP);
+    t.res("nothing", &sys::send(c.raw(), b"", 0));
+    t.res("shutdown", &sys::shutdown(c.raw(), libc::SHUT_WR));
+    t.res("nothing then", &sys::send(c.raw(), b"", 0));
 }
 
 fn shut_wr_keeps_receiving(t: &mut T) {
