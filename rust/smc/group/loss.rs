@@ -53,9 +53,12 @@ fn clock() -> u32 {
 }
 
 impl LinkGroup {
-    /// Says that the link is lost, and why.
+    /// Says that the link is lost, and why, if anybody had it.
     pub(super) fn tell_loss(&self) {
         let conns = self.state.lock().proto.conns();
+        if conns == 0 {
+            return;
+        }
         let why = match self.failure.as_ref() {
             Some(status) => status.text(),
             None if self.has_port() => "the peer does not answer",
