@@ -143,7 +143,11 @@ impl Cluster {
         };
         let mut guests = Vec::new();
         let pin = match kernel.arch {
-            Arch::Uml if !options.loose => Pin::new(),
+            // Two slow guests that answer each other too late take their link for lost.
+            Arch::Uml if !options.loose => Pin::new(match (topology, kernel.debug) {
+                (Topology::Pair, true) => 4,
+                _ => 1,
+            }),
             Arch::Uml | Arch::X86 => None,
         };
         // Several clusters of a kind may run at a time.

@@ -10,16 +10,19 @@
 use rustix::thread::{sched_getaffinity, CpuSet};
 use std::sync::{Mutex, PoisonError};
 
-/// How many clusters run on each processor.
+/// How many clusters run on each processor, counted by their weight.
 static USERS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 /// A processor; dropping it gives it back.
 #[derive(Debug)]
-pub struct Pin(usize);
+pub struct Pin {
+    number: usize,
+    weight: usize,
+}
 
 impl Pin {
-    /// The processor with the fewest guests so far, if there are several.
-    pub fn new() -> Option<Pin> {
+    /// The processor with the least on it so far, if there are several.
+    pub fn new(weight: usize) -> Option<Pin> {
         let ours = sched_getaffinity(None).ok()?;
         let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|at| ours.is_set(*at)).collect();
         if all.len() < 2 {
@@ -31,19 +34,22 @@ impl Pin {
         let first = std::process::id() as usize % all.len();
         let order = all[first..].iter().chain(&all[..first]);
         let least = *order.min_by_key(|at| users[**at])?;
-        users[least] += 1;
-        Some(Pin(least))
+        users[least] += weight;
+        Some(Pin {
+            number: least,
+            weight,
+        })
     }
 
     /// Its number.
     pub fn number(&self) -> usize {
-        self.0
+        self.number
     }
 }
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        USERS.lock().unwrap_or_else(PoisonError::into_inner)[self.0] -= 1;
+        USERS.lock().unwrap_or_else(PoisonError::into_inner)[self.number] -= self.weight;
     }
 }
 
@@ -53,12 +59,12 @@ mod tests {
 
     #[test]
     fn processors_are_used_in_turn() {
-        let (Some(a), Some(b)) = (Pin::new(), Pin::new()) else {
+        let (Some(a), Some(b)) = (Pin::new(1), Pin::new(1)) else {
             return;
         };
         assert_ne!(a.number(), b.number());
         let number = a.number();
         drop(a);
-        assert_eq!(Pin::new().map(|pin| pin.number()), Some(number));
+        assert_eq!(Pin::new(1).map(|pin| pin.number()), Some(number));
     }
 }

@@ -44,15 +44,20 @@ impl Group {
             // Two of them wait for each other as much as one for its second processor.
             Kind::Debian | Kind::Lockdep | Kind::LockdepKasan => return QEMU,
         };
-        match self.topology {
-            Topology::Netns => one,
-            Topology::Pair => one * 4 / 3,
+        match (self.topology, self.kind) {
+            (Topology::Netns, _) => one,
+            (Topology::Pair, Kind::UmlDebug) => DEBUG_PAIR,
+            (Topology::Pair, _) => one * 4 / 3,
         }
     }
 }
 
 /// What [`Group::load`] is for guests of QEMU.
 const QEMU: u32 = 18;
+
+/// What it is for two slow user-mode guests: a processor of their own, for a device that waits a second
+/// for its peer's acknowledgement gives up.
+const DEBUG_PAIR: u32 = 19;
 
 /// MiB of memory it may come to use.
 fn memory(group: &Group) -> u64 {
