@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// Sends back what comes, until the end.
 pub const ECHO: u8 = b'E';
@@ -179,7 +180,11 @@ pub struct Bulk {
 /// Sends and receives at once, with calls of random sizes; the reader pauses now and then.
 pub fn both_ways(s: &Fd, j: Bulk) -> Result<(), String> {
     let seed = |server: bool| 31 + u64::from(server);
+    let (out, back, over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let (out, back, over) = (&out, &back, &over);
     std::thread::scope(|t| {
+        t.spawn(move || watch(s, j, (out, back), over));
+        let _over = Over(over);
         let sender = t.spawn(move || {
             let (mut r, mut at) = (Rng::new(j.bytes ^ seed(j.server)), 0);
             let mut b = vec![0; 1 << 20];
@@ -188,6 +193,7 @@ pub fn both_ways(s: &Fd, j: Bulk) -> Result<(), String> {
                 rng::fill(seed(j.server), at, &mut b[..n]);
                 sys::send_all(s.raw(), &b[..n]).map_err(|e| format!("send at {at}: {e}"))?;
                 at += n as u64;
+                out.store(at, Relaxed);
             }
             Ok::<_, String>(())
         });
@@ -202,12 +208,46 @@ pub fn both_ways(s: &Fd, j: Bulk) -> Result<(), String> {
             rng::check(seed(!j.server), at, &b[..n as usize])
                 .map_err(|p| format!("wrong byte at {p}"))?;
             at += n as u64;
+            back.store(at, Relaxed);
             if r.draw() % 512 == 0 {
                 sys::sleep_ms(10);
             }
         }
         sender.join().unwrap_or(Err("sender panicked".into()))
     })
+}
+
+/// Says that it is over, however that came.
+struct Over<'a>(&'a AtomicU64);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(1, Relaxed);
+    }
+}
+
+/// Tells how far an exchange is that does not go on, and what the kernel has of it.
+fn watch(s: &Fd, j: Bulk, (out, back): (&AtomicU64, &AtomicU64), over: &AtomicU64) {
+    const SIOCOUTQNSD: u64 = 0x894b;
+    let (mut last, mut since) = ((0, 0), Instant::now());
+    while over.load(Relaxed) == 0 {
+        sys::sleep_ms(50);
+        let now = (out.load(Relaxed), back.load(Relaxed));
+        if now != last {
+            (last, since) = (now, Instant::now());
+        } else if since.elapsed() > Duration::from_secs(8 * guest::slow()) {
+            let queue = |what| sys::ioctl_get(s.raw(), what).unwrap_or(-1);
+            println!(
+                "# {} stuck at {now:?} of {}: {} bytes to read, {} not acknowledged, {} not sent",
+                if j.server { "server" } else { "client" },
+                j.bytes,
+                queue(libc::FIONREAD),
+                queue(libc::TIOCOUTQ),
+                queue(SIOCOUTQNSD),
+            );
+            return;
+        }
+    }
 }
 
 /// An epoll descriptor that knows these sockets by their place, edge-triggered.
