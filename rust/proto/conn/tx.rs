@@ -320,7 +320,7 @@ impl Conn {
 
         let urgent_left = self.tx.urgent_end.is_some_and(|end| end > self.tx.sent);
         let urgent_now = len > 0 && self.tx.urgent_end == Some(self.tx.sent);
-        let flags = ProdFlags::NONE
+        let mut flags = ProdFlags::NONE
             .with_if(ProdFlags::WRITE_BLOCKED, unsent > 0 && unsent >= window)
             .with_if(ProdFlags::URGENT_PENDING, urgent_left || urgent_now)
             .with_if(ProdFlags::URGENT_PRESENT, urgent_now)
@@ -330,6 +330,10 @@ impl Conn {
         if len > 0 {
             self.life.progress(now);
             actions |= self.settle_pending();
+        }
+        if self.life.sent.any(StateFlags::ANY_CLOSE) {
+            // Who has closed writes no more, whatever is left.
+            flags = flags.without(ProdFlags::WRITE_BLOCKED);
         }
         if urgent_now {
             self.tx.urgent_probe = Some((now.after(URGENT_PROBE), URGENT_PROBE));
