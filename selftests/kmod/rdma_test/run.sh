@@ -10,6 +10,8 @@
 ko=${1:?rdma_test.ko}
 step=${2-}
 rounds=${ROUNDS:-3}
+# Seconds for the removal of a device, on this kernel.
+long=$((30 * ${RSMC_SLOW:-1}))
 failed=0
 points=0
 trap 'echo "1..$points"' EXIT
@@ -62,11 +64,11 @@ verdict $? "all cases ran"
 
 for round in $(seq "$rounds"); do
 	sleep 1
-	timeout 30 ip netns exec ra rdma link del rxea
+	timeout $long ip netns exec ra rdma link del rxea
 	verdict $? "round $round: device deleted under load"
 	[ "$(logged 'rdma_test: removed device')" = $((round * 2 - 1)) ]
 	verdict $? "round $round: users were revoked"
-	timeout 30 rmmod rdma_test
+	timeout $long rmmod rdma_test
 	verdict $? "round $round: module removed"
 
 	ip netns exec ra rdma link add rxea type rxe netdev va
@@ -74,7 +76,7 @@ for round in $(seq "$rounds"); do
 	verdict $? "round $round: loaded again"
 	sleep 1
 	if [ "$round" = "$rounds" ]; then
-		timeout 30 rmmod rdma_test
+		timeout $long rmmod rdma_test
 		verdict $? "round $round: module removed under load"
 	fi
 done
@@ -90,11 +92,11 @@ if [ -n "$step" ]; then
 	verdict $? "every allocation may fail"
 fi
 for i in a b; do
-	timeout 20 ip netns exec r$i rdma link del rxe$i
+	timeout $long ip netns exec r$i rdma link del rxe$i
 	verdict $? "nothing holds rxe$i"
 done
 if grep -q '^rdma_rxe' /proc/modules; then
-	timeout 20 modprobe -r rdma_rxe
+	timeout $long modprobe -r rdma_rxe
 	verdict $? "rdma_rxe unloads"
 fi
 exit $failed
