@@ -85,7 +85,8 @@ const SEND_SLOTS: u16 = 48;
 /// Pages of a request that a device need not support; more do not fit with every device's overhead.
 const PAGES: u32 = 16;
 /// Buffers that peers may still write to although their connection has ended. A group that has so
-/// many takes no more connections, and ends with its last one: then its memory comes back.
+/// many ends with its last connection: then its memory comes back. A server's takes no more
+/// connections before that, since each of them may still have its place at the peer.
 const SPOILED: u32 = 255;
 /// The same of a client, which has to go into the group that the server says.
 const SPOILED_CLIENT: u32 = 4 * SPOILED;

@@ -210,8 +210,8 @@ impl Socket {
 
     /// Ends the TCP connection of an attempt; the program hears of it as `error`.
     pub(crate) fn end_attempt(&self, error: Errno) {
-        let told = self.sock.has_error() && !self.sock.has_the_error(errno::EPIPE);
-        if !self.sock.abort_with(error) && !told {
+        let told = || self.sock.has_error() && !self.sock.has_the_error(errno::EPIPE);
+        if !self.sock.abort_with(error) && !told() {
             // The peer was quicker, and TCP's own error was taken by who talked to him; or it is that
             // of a reset after a FIN, which connect() does not know.
             self.sock.report_error(error);

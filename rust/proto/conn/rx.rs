@@ -392,7 +392,8 @@ impl Conn {
         if (passed && self.rx.released() != self.rx.announced) || self.rx.update_due() {
             self.want_update();
         }
-        if self.rx.unread() == 0 {
+        // Of a peer that has closed so it says that there may be more: see `rmbe_reusable`.
+        if self.rx.unread() == 0 && !self.life.received.any(StateFlags::ANY_CLOSE) {
             self.rx.peer_flags = self.rx.peer_flags.without(ProdFlags::WRITE_BLOCKED);
         }
         Ok(self.tx_due())

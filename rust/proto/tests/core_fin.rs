@@ -119,6 +119,9 @@ fn a_peer_that_closed_without_room_may_still_write() {
         };
         let _ = conn.on_cdc(&cdc, T0).unwrap();
         assert_eq!(conn.rmbe_reusable(), reusable);
+        // Nor does it help to read what has come.
+        let _ = conn.read_done(64).unwrap();
+        assert_eq!(conn.rmbe_reusable(), reusable);
         let _ = says(&mut conn, 2, 64, StateFlags::ABORT, T0);
         assert!(conn.rmbe_reusable());
     }
