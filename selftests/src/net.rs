@@ -2,7 +2,9 @@
 //! Private network namespaces and the links inside them.
 
 use crate::errno::{cvt, R};
+use crate::sys;
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Moves the calling thread into a fresh network namespace with loopback up.
@@ -105,6 +107,26 @@ pub fn sh(line: &str) -> Result<(), String> {
             String::from_utf8_lossy(&o.stderr).trim()
         ))
     }
+}
+
+/// Removes an RDMA device, within `seconds`.
+///
+/// `rdma` looks the name up in a dump of all devices, and the kernel goes on with a dump by
+/// position: a device before it that goes meanwhile hides one. So it is asked again if the
+/// device is there all the same.
+pub fn rdma_delete(device: &str, seconds: u64) -> Result<(), String> {
+    let line = format!("timeout {seconds} rdma link delete {device}");
+    let entry = format!("/sys/class/infiniband/{device}");
+    for _ in 0..20 {
+        match sh(&line) {
+            Err(e) if e.contains("Wrong device name") && Path::new(&entry).exists() => {
+                println!("# {e}, but {entry} is there: once more");
+                sys::sleep_ms(20);
+            }
+            ended => return ended,
+        }
+    }
+    sh(&line)
 }
 
 /// Runs several commands of `ip`, one a line, in one process: starting one is

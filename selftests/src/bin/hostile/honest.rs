@@ -91,11 +91,7 @@ impl Honest {
     /// Removes the device while the connection is in use, which must end it soon.
     pub fn lose_device(self, t: &mut T) {
         let t0 = std::time::Instant::now();
-        let r = net::sh(&format!(
-            "timeout {} rdma link delete {}",
-            20 * st::guest::slow(),
-            self.device
-        ));
+        let r = net::rdma_delete(&self.device, 20 * st::guest::slow());
         t.is("device goes", r, Ok(()));
         let ms = t0.elapsed().as_millis();
         t.check(
@@ -131,11 +127,7 @@ impl Honest {
             let r = h.join().unwrap_or_else(|_| Err("thread panicked".into()));
             t.is("honest", r, Ok(()));
         }
-        let r = net::sh(&format!(
-            "timeout {} rdma link delete {}",
-            10 * st::guest::slow(),
-            self.device
-        ));
+        let r = net::rdma_delete(&self.device, 10 * st::guest::slow());
         t.is("device goes", r, Ok(()));
     }
 }

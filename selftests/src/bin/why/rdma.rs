@@ -81,7 +81,7 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        let _ = net::sh(&format!("rdma link delete {}", self.0));
+        let _ = net::rdma_delete(&self.0, 10 * st::guest::slow());
     }
 }
 
