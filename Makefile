@@ -52,8 +52,8 @@ modules modules_install:
 	$(MAKE) -C '$(KDIR)' M='$(CURDIR)' $@
 
 clean:
-	@test -e '$(KDIR)/Makefile' || { echo 'KDIR=$(KDIR) is no kernel build directory' >&2; exit 1; }
-	$(MAKE) -C '$(KDIR)' M='$(CURDIR)' clean
+	@if test -e '$(KDIR)/Makefile'; then $(MAKE) -C '$(KDIR)' M='$(CURDIR)' clean; \
+	else echo 'KDIR=$(KDIR) is no kernel build directory: nothing was built with it'; fi
 
 demo test check shell bench:
 	$(LAB) $@ $(ARGS)

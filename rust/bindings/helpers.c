@@ -319,6 +319,13 @@ bool rsmc_helper_tcp_is_corked(const struct sock *sk)
 	return tcp_sk(sk)->nonagle & TCP_NAGLE_CORK;
 }
 
+/* Of the kernel's two ways to move requests, this is the one without a program. */
+bool rsmc_helper_tcp_migrates_requests(const struct sock *sk)
+{
+	return sk->sk_reuseport &&
+	       READ_ONCE(sock_net(sk)->ipv4.sysctl_tcp_migrate_req);
+}
+
 void rsmc_helper_tcp_set_save_syn(struct sock *sk, u8 how)
 {
 	tcp_sk(sk)->save_syn = how;

@@ -193,7 +193,8 @@ impl Listener {
     /// Looks at a new connection: one that speaks SMC begins its handshake.
     fn admit(self: &Arc<Self>, sock: OwnedSock) -> Option<Ready> {
         let guard = sock.lock();
-        let offered = syn::with_saved_syn(&guard, option::offered).unwrap_or(false);
+        let offered = syn::with_saved_syn(&guard, option::offered).unwrap_or(false)
+            && !self.sock.migrates_requests();
         if self.keep_saved_syn.load(Relaxed) == 0 {
             syn::drop_saved_syn(&guard);
         }

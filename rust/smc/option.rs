@@ -41,9 +41,10 @@ pub(crate) fn offers_outstanding() -> bool {
     last != 0 && clock::seconds().saturating_sub(last) < OFFER_LIFETIME
 }
 
-/// Whether a SYN or SYN-ACK carries the option.
+/// Whether a SYN or SYN-ACK carries the option, and its answer may. (The in-tree module puts it into
+/// signed SYNs, too.)
 pub(crate) fn offered(options: &[u8]) -> bool {
-    tcp_option::find(options).is_some()
+    tcp_option::scan(options).offers()
 }
 
 fn echoed(options: &[u8]) -> bool {

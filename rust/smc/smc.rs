@@ -120,13 +120,11 @@ impl Rsmc {
 
 impl kernel::Module for Rsmc {
     fn init(module: &'static ThisModule) -> Result<Self> {
-        Self::load(module).map_err(|err| {
-            // Whatever step has met it first: sysctls, netlink families, the address family.
-            if family::is_taken(family::AF_SMC, module) {
-                pr_err!("AF_SMC is taken by the in-tree module smc: modprobe -r smc_diag smc\n");
-                return EEXIST;
-            }
-            err
-        })
+        // Before the first step: the kernel complains of a second sysctl table, too.
+        if family::is_taken(family::AF_SMC, module) {
+            pr_err!("AF_SMC is taken by the in-tree module smc: modprobe -r smc_diag smc\n");
+            return Err(EEXIST);
+        }
+        Self::load(module)
     }
 }

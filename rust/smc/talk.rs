@@ -66,6 +66,8 @@ impl Waiter {
 /// How long a server's handshake waits for another one that makes the group which it will join. The
 /// client waits a little longer for our accept.
 const WAIT_TURN: Span = Span::from_secs(5);
+/// How often the stream is looked at where TCP does not tell.
+const LOOK_AGAIN: Span = Span::from_millis(10);
 /// Bytes of a CLC header.
 const HEADER: usize = 8;
 
@@ -196,7 +198,7 @@ impl Talk {
                 }
                 Step::Await { clc, llc, until } => match self.hear(sock, clc, llc, until) {
                     Some(step) => step,
-                    None => return Progress::Pending(until),
+                    None => return Progress::Pending(look_again(sock, until)),
                 },
                 Step::Acquire(want) => {
                     let peer = self.peer_end();
@@ -389,6 +391,16 @@ impl Talk {
             }
             Err(error) => self.input(Input::Broken(ReadError::Malformed(error))),
         }
+    }
+}
+
+/// When to look at the stream again at the latest: TCP tells nobody of a message that is shorter
+/// than the program's `SO_RCVLOWAT`, which may be a listener's.
+fn look_again(sock: &Sock, until: Instant) -> Instant {
+    if sock.low_water(false, usize::MAX) > 1 {
+        until.min(now().after(LOOK_AGAIN))
+    } else {
+        until
     }
 }
 

@@ -36,8 +36,8 @@ pub struct Names {
 /// `AF_SMC`.
 pub const AF_SMC: i32 = bindings::AF_SMC as i32;
 
-/// Whether somebody has registered the address family `family`. To be asked when loading has
-/// failed: the answer costs a registration for a moment.
+/// Whether somebody has registered the address family `family`. The answer costs a registration for
+/// a moment, in which such a socket is refused.
 pub fn is_taken(family: i32, module: &'static ThisModule) -> bool {
     let mut probe = bindings::net_proto_family {
         family,

@@ -206,6 +206,11 @@ unsafe fn offer<P: Policy, const V6: bool>(skb: *mut bindings::sk_buff) -> Optio
         if !unsafe { tables::is_active(socket) } {
             return None;
         }
+        // The next listener may be one of TCP's, whose program would read our messages.
+        // SAFETY: As above: a listener is a full socket.
+        if unsafe { bindings::tcp_migrates_requests(listener) } {
+            return None;
+        }
         // SAFETY: As above.
         let header = unsafe { Header::of(skb) }?;
         if header.flags() & (FLAG_SYN | FLAG_ACK) != FLAG_SYN | FLAG_ACK {

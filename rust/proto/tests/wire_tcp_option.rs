@@ -122,6 +122,19 @@ fn the_edit() {
 }
 
 #[test]
+fn who_signs_is_not_offered() {
+    // As the in-tree module sends it: signed, no timestamps, and the option.
+    let option = "fe06 e2d4c3d9";
+    let signatures = ["1312 00..16", "1d10 00..14"];
+    assert!(scan(&hex(option)).offers());
+    for signature in signatures {
+        let o = hex(&format!("020405b4 0101 0402 {signature} 0101 {option}"));
+        assert!(scan(&o).smc.is_some() && !scan(&o).offers());
+    }
+    assert!(!scan(&hex(LINUX_SYN)).offers());
+}
+
+#[test]
 fn no_edit() {
     let o = hex(LINUX_SYN);
     assert_eq!(edit(&tcp(0x10, &o, &[])), Err(Refusal::NotSyn));

@@ -58,6 +58,16 @@ pub struct Scan {
     pub ended: bool,
 }
 
+impl Scan {
+    /// Whether the header offers SMC to somebody who can answer: the signature of
+    /// a signed connection would cover the answer, so there is none.
+    #[inline]
+    #[must_use]
+    pub fn offers(&self) -> bool {
+        self.smc.is_some() && !self.signed
+    }
+}
+
 /// Walks over the option bytes of a TCP header (those behind its first 20
 /// bytes, up to its data offset) as Linux does: an impossible length ends it.
 pub fn scan(options: &[u8]) -> Scan {

@@ -33,6 +33,8 @@ print(ROW.format("Local", "Peer", "Mode", "Why TCP").rstrip())
 for entry in sorted(seen.values(), key=lambda entry: entry["local"]["port"]):
     print(ROW.format(end(entry, "local"), end(entry, "remote"), entry["mode"], why(entry)).rstrip())
 smc, fallback = int(counters["smc_connections"]), int(counters["fallback_client"])
+if (brief := smc + fallback - len(seen)) > 0:
+    print(f"and {brief} that began and ended between two looks")
 print(f"the client has counted {smc} connections over SMC, {fallback} that fell back to TCP")
 sys.stdout.flush()
 plain = [entry for entry in seen.values() if not entry["mode"].startswith("SMC")]

@@ -164,6 +164,14 @@ impl Data {
         })
     }
 
+    /// A flavour's name without its version: `debian` for `debian-7.2`.
+    pub fn kind(flavour: &str) -> &str {
+        match flavour.rsplit_once('-') {
+            Some((kind, rest)) if rest.starts_with(|c: char| c.is_ascii_digit()) => kind,
+            _ => flavour,
+        }
+    }
+
     /// The name with its version, if there is such a flavour to boot: `debian-7.2` for `debian`.
     pub fn versioned<'a>(&'a self, name: &'a str) -> &'a str {
         let belongs = |known: &str| {

@@ -78,6 +78,13 @@ impl Sock {
         unsafe { bindings::tcp_is_corked(self.as_ptr()) }
     }
 
+    /// Whether a listener's half-open connections become another one's when it is closed
+    /// (`SO_REUSEPORT` with `net.ipv4.tcp_migrate_req`).
+    pub fn migrates_requests(&self) -> bool {
+        // SAFETY: The sock is valid; read without the lock as TCP does.
+        unsafe { bindings::tcp_migrates_requests(self.as_ptr()) }
+    }
+
     /// `SO_LINGER` with time zero.
     pub fn lingers_not(&self) -> bool {
         // SAFETY: The sock is valid.

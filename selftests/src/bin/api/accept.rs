@@ -15,6 +15,7 @@ crate::scenarios!(
     accept_dead_clients,
     accept_backlog,
     accept_inherits,
+    accept_low_water,
     accept_peek_off,
     accept_defer,
     accept_from_two_threads,
@@ -206,6 +207,30 @@ fn accept_inherits(t: &mut T) {
         "child ACCEPTCONN",
         &sys::getopt(k.raw(), s, libc::SO_ACCEPTCONN),
     );
+}
+
+/// TCP wakes nobody for less than SO_RCVLOWAT, and what opens a connection is little.
+fn accept_low_water(t: &mut T) {
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_RCVLOWAT);
+    for (theirs, ours) in [(16, 1), (1000, 1), (1, 1000), (1000, 1000)] {
+        let (l, a) = t.listener();
+        t.res("listener", &sys::setopt(l.raw(), level, name, theirs));
+        let c = t.socket();
+        t.res("client", &sys::setopt(c.raw(), level, name, ours));
+        let t0 = Instant::now();
+        t.res("connect", &sys::connect(c.raw(), &a));
+        let k = sys::accept(l.raw()).unwrap();
+        t.rec("soon", t0.elapsed().as_secs() < 4);
+        t.prove("client", &c);
+        t.prove("server", &k);
+        let bytes = vec![7; 1000];
+        t.res("send", &sys::send(c.raw(), &bytes, 0));
+        t.poll_for("data", k.raw(), libc::POLLIN);
+        t.bytes("recv", &sys::recv_vec(k.raw(), 1000, 0));
+        t.res("answer", &sys::send(k.raw(), &bytes, 0));
+        t.poll_for("answer's", c.raw(), libc::POLLIN);
+        t.bytes("recv answer", &sys::recv_vec(c.raw(), 1000, 0));
+    }
 }
 
 /// A listener's SO_PEEK_OFF is its children's, from the first byte of the program's data on.

@@ -11,6 +11,7 @@ use st::point::{Point, T};
 use st::rawpeer::{wire_addr, Peer, Wire, MSS};
 use st::{clc, net, sys};
 use std::net::SocketAddr;
+use std::time::Instant;
 
 /// Points of `tcp.`.
 pub const LIST: &[Point] = &[
@@ -22,6 +23,7 @@ pub const LIST: &[Point] = &[
     point!("tcp.signed", signed),
     point!("tcp.server.no_option", server_no_option),
     point!("tcp.server.syn_cookies", server_syn_cookies),
+    point!("tcp.server.migrating", server_migrating),
     point!("tcp.server.not_clc", server_not_clc),
     point!("tcp.server.silence", server_silence),
     point!("tcp.server.no_device", server_no_device),
@@ -146,6 +148,24 @@ fn server_syn_cookies(t: &mut T) {
     let mut peer = calls(t, wire(), 2000, &SMC_OPTION);
     peer.send(b"program");
     told::own(t, Role::Client, &accepted(&listener), "PEERNOSMC");
+}
+
+/// The connection may become that of a listener of another kind.
+fn server_migrating(t: &mut T) {
+    net::sysctl("net.ipv4.tcp_migrate_req", "1").expect("sysctl");
+    let listener = t.socket();
+    let at = SocketAddr::new(wire_addr(false, t.ip), REAL);
+    let set = sys::setopt(listener.raw(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1);
+    t.is("SO_REUSEPORT", set.ok(), Some(0));
+    sys::bind(listener.raw(), &at).expect("bind");
+    sys::listen(listener.raw(), 64).expect("listen");
+    let start = Instant::now();
+    let peer = calls(t, wire(), 2000, &SMC_OPTION);
+    t.check("no option", packet::smc_options(&peer.syn.opts) == 0);
+    let server = accepted(&listener);
+    let ms = start.elapsed().as_millis();
+    t.check(&format!("waited {ms} ms for a proposal"), ms < 4000);
+    told::own(t, Role::Client, &server, "PEERNOSMC");
 }
 
 /// Something on the way has put the option into the SYN of a program that knows nothing of it.

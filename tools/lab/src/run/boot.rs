@@ -6,9 +6,10 @@
 use super::session::environment;
 use super::stage::Stage;
 use super::user;
+use crate::data::Data;
 use crate::guest::cluster::{slowness, Cluster, Job, Options, Outcome, Stream, Topology};
 use crate::kernel::{self, Kernel};
-use crate::module;
+use crate::{module, progress};
 use anyhow::{bail, Result};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,7 +19,7 @@ use std::time::Duration;
 #[derive(clap::Args, Clone, Debug)]
 pub struct Which {
     /// Kernel, by its name in lab.toml
-    #[arg(long, default_value = crate::data::Data::default_flavour())]
+    #[arg(long, default_value = Data::default_flavour())]
     pub kernel: String,
     /// Two guests on a link instead of one with two namespaces
     #[arg(long)]
@@ -105,8 +106,11 @@ impl Which {
             stage.copy_directory(extra, "extra")?;
         }
         let cluster = Cluster::boot(&kernel, topology, &stage.path, options)?;
-        for report in &cluster.boot_reports {
-            eprintln!("lab: kernel report while booting: {report}");
+        if !cluster.boot_reports.is_empty() {
+            bail!(
+                "kernel report while booting:\n{}",
+                cluster.boot_reports.join("\n")
+            );
         }
         let mut ready = Ready {
             cluster,
@@ -116,7 +120,13 @@ impl Which {
             _stage: stage,
             module: self.module.clone(),
         };
-        let topology = topology.to_string();
+        progress::during("preparing the guests", || self.prepare(&mut ready))?;
+        Ok(ready)
+    }
+
+    /// Sets up the network and loads the module.
+    fn prepare(&self, ready: &mut Ready) -> Result<()> {
+        let topology = ready.topology.to_string();
         for (index, side) in ["a", "b"]
             .iter()
             .take(ready.cluster.guests.len())
@@ -133,7 +143,7 @@ impl Which {
         if self.pair {
             ready.link = ready.script(0, &["topo.sh", "device", "pair"])?;
         }
-        Ok(ready)
+        Ok(())
     }
 }
 
@@ -186,7 +196,7 @@ impl Ready {
 
     /// The environment of programs in a guest.
     pub fn environment(&self, index: usize) -> Vec<String> {
-        let kind = self.kernel.flavour.split("-7").next().unwrap_or_default();
+        let kind = Data::kind(&self.kernel.flavour);
         environment(kind, &self.kernel, self.topology, index, &self.link)
     }
 
@@ -252,18 +262,23 @@ impl Ready {
     /// Unloads the module, asks debug kernels whether anything leaked or lockdep gave up, and ends the guests.
     pub fn finish(mut self) -> Result<()> {
         if self.cluster.is_alive() {
-            let module = self.module.clone();
-            let topology = self.topology.to_string();
-            for index in 0..self.cluster.guests.len() {
-                self.script(index, &["topo.sh", "down", &topology])?;
-                self.script(index, &["module.sh", "unload", &module])?;
-            }
-            for index in 0..self.cluster.guests.len() {
-                self.check(index, "leaks-scan")?;
-                self.check(index, "lockdep")?;
-            }
+            progress::during("unloading and looking for leaks", || self.leave())?;
         }
         self.cluster.shut_down();
+        Ok(())
+    }
+
+    fn leave(&mut self) -> Result<()> {
+        let module = self.module.clone();
+        let topology = self.topology.to_string();
+        for index in 0..self.cluster.guests.len() {
+            self.script(index, &["topo.sh", "down", &topology])?;
+            self.script(index, &["module.sh", "unload", &module])?;
+        }
+        for index in 0..self.cluster.guests.len() {
+            self.check(index, "leaks-scan")?;
+            self.check(index, "lockdep")?;
+        }
         Ok(())
     }
 }

@@ -12,8 +12,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The kernel whose headers are packaged: one whose build directory has Rust metadata.
-const KERNEL: &str = "debian-7.2";
 /// The name of the whole.
 pub const NAME: &str = "host/kdir";
 
@@ -40,7 +38,7 @@ fn point(name: &str, result: Result<()>) -> Point {
 }
 
 fn points() -> Result<Vec<Point>> {
-    let kernel = kernel::get(KERNEL)?;
+    let kernel = kernel::get(Data::default_flavour())?;
     let dir = cache::work().join("headers");
     fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
     let _lock = cache::lock_file(&dir.join("lock"))?;
