@@ -93,14 +93,15 @@ struct Rsmc {
 
 impl Rsmc {
     fn load(module: &'static ThisModule) -> Result<Self> {
+        // The first steps: if the in-tree module is there, the kernel says so without a line of its own.
+        let netlink = genl::Registration::new(module)?;
+        let pnet = genl::Registration::new(module)?;
         let namespaces = netns::Registration::new()?;
         let queue = queue::Registration::new(c"rsmc")?;
         let hub = shared::Core::new()?;
         let core = shared::CORE.install(hub.clone())?;
         let devices = Arc::new(shared::Devices(hub), GFP_KERNEL)?;
         let devices = Client::register(c"rsmc", devices)?;
-        let netlink = genl::Registration::new(module)?;
-        let pnet = genl::Registration::new(module)?;
         let diag = diag::Registration::new(module)?;
         // The last step: a socket made before a later one fails would hold a reference to the
         // module, for which nobody waits.
@@ -120,11 +121,10 @@ impl Rsmc {
 
 impl kernel::Module for Rsmc {
     fn init(module: &'static ThisModule) -> Result<Self> {
-        // Before the first step: the kernel complains of a second sysctl table, too.
-        if family::is_taken(family::AF_SMC, module) {
-            pr_err!("AF_SMC is taken by the in-tree module smc: modprobe -r smc_diag smc\n");
-            return Err(EEXIST);
-        }
-        Self::load(module)
+        Self::load(module).inspect_err(|&err| {
+            if err == EEXIST {
+                pr_err!("AF_SMC is taken by the in-tree module smc: modprobe -r smc_diag smc\n");
+            }
+        })
     }
 }

@@ -36,37 +36,6 @@ pub struct Names {
 /// `AF_SMC`.
 pub const AF_SMC: i32 = bindings::AF_SMC as i32;
 
-/// Whether somebody has registered the address family `family`. The answer costs a registration for
-/// a moment, in which such a socket is refused.
-pub fn is_taken(family: i32, module: &'static ThisModule) -> bool {
-    let mut probe = bindings::net_proto_family {
-        family,
-        create: Some(refuse),
-        owner: module.as_ptr(),
-    };
-    // SAFETY: The structure outlives its registration, which ends before this function does;
-    // `sock_unregister` waits for those who have seen it.
-    unsafe {
-        if bindings::sock_register(&raw mut probe) != 0 {
-            return true;
-        }
-        bindings::sock_unregister(family);
-    }
-    false
-}
-
-/// # Safety
-///
-/// Only called by the kernel.
-unsafe extern "C" fn refuse(
-    _net: *mut kernel::bindings::net,
-    _sock: *mut bindings::socket,
-    _protocol: ffi::c_int,
-    _kern: ffi::c_int,
-) -> ffi::c_int {
-    errno::EAFNOSUPPORT.error().to_errno()
-}
-
 /// The creators of the registration, an array of [`tables::FAMILIES`].
 static CREATORS: Atomic<*mut bindings::proto> = Atomic::new(ptr::null_mut());
 

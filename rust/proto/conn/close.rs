@@ -292,7 +292,8 @@ impl Conn {
     pub fn directions(&self) -> Directions {
         let aborted = self.life.killed || self.life.received.has(StateFlags::ABORT);
         Directions {
-            hearing: !aborted && !self.life.received.any(StateFlags::ANY_END),
+            hearing: !aborted
+                && (!self.life.received.any(StateFlags::ANY_END) || self.expects_tail()),
             talking: !aborted && !self.life.write_shut,
         }
     }
@@ -425,13 +426,13 @@ impl Conn {
 
     /// Whether the RMBE can be given to another connection: no write of the peer can still land
     /// in it, because the peer has ended, or declined, or the link is gone. If not, it must stay
-    /// unused until the link is gone. A Linux peer that closes with data left, after waiting two
-    /// seconds for room, goes on writing when it learns of some.
+    /// unused until the link is gone. A Linux peer that ends with data left, after waiting two
+    /// seconds for room, goes on writing when it learns of some; until it has our end, an abort of
+    /// its own does not keep it from that.
     #[must_use]
     pub fn rmbe_reusable(&self) -> bool {
         let blocked = self.rx.peer_flags.has(ProdFlags::WRITE_BLOCKED);
-        let ended = self.life.received.has(StateFlags::ABORT)
-            || self.life.received.any(StateFlags::ANY_CLOSE) && !blocked;
+        let ended = self.life.received.any(StateFlags::ANY_CLOSE) && !blocked;
         !self.life.exposed || self.life.link_lost || ended
     }
 }

@@ -102,7 +102,10 @@ pub use error::{
     SendError,
     UrgentError, //
 };
-pub use rx::RxView;
+pub use rx::{
+    RxView,
+    TAIL_PATIENCE, //
+};
 pub use state::{
     Event,
     Facts,
@@ -237,6 +240,7 @@ impl Conn {
         let probe = self.tx.urgent_probe.map(|(at, _)| at);
         let end = earliest(self.life.deadline(), self.answer_deadline());
         let end = earliest(end, self.life.fin_deadline());
+        let end = earliest(end, self.tail_deadline());
         earliest(earliest(self.tx.cork_until, end), probe)
     }
 
@@ -254,6 +258,9 @@ impl Conn {
         }
         if self.life.fin_deadline().is_some_and(|d| now.reached(d)) {
             out |= self.fin_expired(now);
+        }
+        if self.tail_deadline().is_some_and(|d| now.reached(d)) {
+            out |= self.tail_expired(now);
         }
         out | self.probe_urgent(now)
     }

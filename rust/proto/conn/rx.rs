@@ -24,7 +24,10 @@ use crate::ring::{
     Consumption,
     Pieces, //
 };
-use crate::time::Instant;
+use crate::time::{
+    Instant,
+    Span, //
+};
 use crate::wire::cdc::{
     Cdc,
     ProdFlags,
@@ -45,6 +48,24 @@ pub(super) struct RxSide {
     /// The peer takes immediates.
     pub(super) terse: bool,
     last_seq: u16,
+    /// Until when the rest of a peer that has ended without room may come; see [`TAIL_PATIENCE`].
+    tail: Tail,
+}
+
+/// How long the rest of what a peer had to send may take after its end: it has ended without room
+/// for everything, and was told of room. A Linux peer does so after it has waited for two seconds. If
+/// the last byte has filled the ring, it says the same and there is no rest.
+pub const TAIL_PATIENCE: Span = Span::from_millis(300);
+
+/// The wait for such a rest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Tail {
+    /// It has not begun: there is something to read.
+    Open,
+    /// The ring is empty.
+    Until(Instant),
+    /// There is no rest.
+    Over,
 }
 
 impl RxSide {
@@ -59,6 +80,7 @@ impl RxSide {
             inline: false,
             terse: false,
             last_seq: 0,
+            tail: Tail::Open,
         }
     }
 
@@ -141,6 +163,7 @@ impl Conn {
         if ahead < 0 {
             return Ok(Actions::NONE);
         }
+        let waited = self.expects_tail();
         // Judge everything before changing anything.
         let produced = self.judge_producer(cdc.prod)?;
         let consumed = self.judge_consumer(cdc.cons)?;
@@ -154,6 +177,7 @@ impl Conn {
         if self.life.received.any(StateFlags::ANY_CLOSE) || self.must_abort() {
             out |= self.settle_pending();
         }
+        out |= self.tail_changed(waited);
         Ok(out | self.tx_due() | self.settle_end())
     }
 
@@ -233,6 +257,9 @@ impl Conn {
     /// The peer has written `bytes` more.
     fn peer_produced(&mut self, bytes: u64, flags: ProdFlags) -> Actions {
         self.rx.prod = self.rx.prod.wrapping_add(bytes);
+        if bytes > 0 && self.rx.tail != Tail::Over {
+            self.rx.tail = Tail::Open;
+        }
         let mut out = Actions::NONE.with_if(Actions::WAKE_READER, bytes > 0);
         if bytes > 0 && flags.has(ProdFlags::URGENT_PRESENT) {
             // A mark that the reader stands at, and whose byte is gone, is passed by this.
@@ -288,8 +315,56 @@ impl Conn {
 
     /// Makes a message with the consumer cursor due, if the peer is still interested.
     pub(super) fn want_update(&mut self) {
-        if !self.life.received.any(StateFlags::ANY_CLOSE) {
+        let closed = self.life.received.any(StateFlags::ANY_CLOSE);
+        let told = self.life.sent.any(StateFlags::ANY_CLOSE);
+        if !closed || self.expects_tail() && !told {
             self.tx.due = true;
+        }
+    }
+
+    /// Whether the peer has ended and may write all the same: it had more than there was room for.
+    pub(super) fn expects_tail(&self) -> bool {
+        let ended = self.life.received;
+        ended.any(StateFlags::ANY_END)
+            && !ended.has(StateFlags::ABORT)
+            && !self.life.killed
+            && self.rx.peer_flags.has(ProdFlags::WRITE_BLOCKED)
+            && self.rx.tail != Tail::Over
+    }
+
+    /// What follows if the peer's rest was (`waited`) or is expected.
+    fn tail_changed(&self, waited: bool) -> Actions {
+        let waits = self.expects_tail();
+        Actions::NONE
+            .with_if(
+                Actions::WAKE_READER | Actions::WAKE_WRITER,
+                waited && !waits,
+            )
+            .with_if(Actions::TIMER, waits)
+    }
+
+    /// When the wait for the peer's rest begins or is over.
+    pub(super) fn tail_deadline(&self) -> Option<Instant> {
+        if !self.expects_tail() || self.life.released || self.rx.has_unread() {
+            return None;
+        }
+        match self.rx.tail {
+            Tail::Open => Some(Instant(0)),
+            Tail::Until(end) => Some(end),
+            Tail::Over => None,
+        }
+    }
+
+    pub(super) fn tail_expired(&mut self, now: Instant) -> Actions {
+        match self.rx.tail {
+            Tail::Open => {
+                self.rx.tail = Tail::Until(now.after(TAIL_PATIENCE));
+                Actions::TIMER
+            }
+            _ => {
+                self.rx.tail = Tail::Over;
+                Actions::WAKE_READER | Actions::WAKE_WRITER | Actions::TIMER
+            }
         }
     }
 
@@ -306,7 +381,7 @@ impl Conn {
         if self.life.received.has(StateFlags::ABORT) {
             return RecvState::Reset;
         }
-        if self.life.received.any(StateFlags::ANY_END) {
+        if self.life.received.any(StateFlags::ANY_END) && !self.expects_tail() {
             return RecvState::Eof;
         }
         match self.state {
@@ -392,10 +467,10 @@ impl Conn {
         if (passed && self.rx.released() != self.rx.announced) || self.rx.update_due() {
             self.want_update();
         }
-        // Of a peer that has closed so it says that there may be more: see `rmbe_reusable`.
-        if self.rx.unread() == 0 && !self.life.received.any(StateFlags::ANY_CLOSE) {
+        // Of a peer that has ended so it says that there may be more: see `rmbe_reusable`.
+        if self.rx.unread() == 0 && !self.life.received.any(StateFlags::ANY_END) {
             self.rx.peer_flags = self.rx.peer_flags.without(ProdFlags::WRITE_BLOCKED);
         }
-        Ok(self.tx_due())
+        Ok(self.tx_due() | self.tail_changed(false))
     }
 }

@@ -122,8 +122,90 @@ fn a_peer_that_closed_without_room_may_still_write() {
         // Nor does it help to read what has come.
         let _ = conn.read_done(64).unwrap();
         assert_eq!(conn.rmbe_reusable(), reusable);
-        let _ = says(&mut conn, 2, 64, StateFlags::ABORT, T0);
+        // An abort may cross with room that we have told of.
+        let abort = Cdc {
+            seq: 2,
+            state_flags: StateFlags::ABORT,
+            ..cdc
+        };
+        let _ = conn.on_cdc(&abort, T0).unwrap();
+        assert_eq!(conn.rmbe_reusable(), reusable);
+        let _ = says(&mut conn, 3, 64, StateFlags::ABORT, T0);
         assert!(conn.rmbe_reusable());
+    }
+}
+
+/// A peer that has filled the ring, has more, and ends.
+fn ended_without_room(end: StateFlags) -> Conn {
+    let mut conn = active();
+    let ring = RingSize::MIN_WIRE;
+    for (seq, state_flags) in [(1, StateFlags::NONE), (2, end)] {
+        let cdc = Cdc {
+            seq,
+            token: AlertToken(7),
+            prod: Cursor::at(ring.len(), ring),
+            prod_flags: ProdFlags::WRITE_BLOCKED,
+            state_flags,
+            ..Cdc::default()
+        };
+        let _ = conn.on_cdc(&cdc, T0).unwrap();
+    }
+    assert_eq!(conn.recv_state(), RecvState::Data(ring.bytes()));
+    conn
+}
+
+#[test]
+fn a_peer_that_ended_without_room_is_heard_out() {
+    let ring = RingSize::MIN_WIRE;
+    for end in [StateFlags::CLOSED, StateFlags::DONE_WRITING] {
+        let mut conn = ended_without_room(end);
+        let a = conn.read_done(ring.bytes()).unwrap();
+        // It learns of the room, and the program does not take it for the end.
+        assert!(a.has(Actions::TX_DUE | Actions::TIMER));
+        let tx = conn.take_tx(T0).unwrap();
+        assert_eq!(tx.notice.cdc().unwrap().cons, Cursor::at(ring.len(), ring));
+        let _ = conn.on_tx_done(tx.ticket, T0);
+        assert_eq!(conn.recv_state(), RecvState::Empty);
+        assert!(conn.directions().hearing);
+        assert!(conn.on_timer(T0).has(Actions::TIMER));
+        let a = says(&mut conn, 3, ring.len() + 9, end, T0);
+        assert!(a.has(Actions::WAKE_READER));
+        assert_eq!(conn.recv_state(), RecvState::Data(9));
+        assert!(!conn.directions().hearing);
+        let _ = conn.read_done(9).unwrap();
+        assert_eq!(conn.recv_state(), RecvState::Eof);
+        assert_eq!(conn.next_deadline(), None);
+        assert!(conn.rmbe_reusable() == end.any(StateFlags::ANY_CLOSE));
+    }
+}
+
+#[test]
+fn a_full_ring_may_be_all_there_is() {
+    let ring = RingSize::MIN_WIRE;
+    for end in [StateFlags::CLOSED, StateFlags::DONE_WRITING] {
+        // Who has not read has nothing to wait for.
+        let mut conn = ended_without_room(end);
+        assert_eq!(conn.next_deadline(), None);
+        let _ = conn.read_done(ring.bytes()).unwrap();
+        assert!(conn.on_timer(later(5)).has(Actions::TIMER));
+        let over = later(5).after(TAIL_PATIENCE);
+        assert_eq!(conn.next_deadline(), Some(over));
+        assert!(conn.on_timer(later(5)).is_empty());
+        assert_eq!(conn.recv_state(), RecvState::Empty);
+        assert!(conn.on_timer(over).has(Actions::WAKE_READER));
+        assert_eq!(conn.recv_state(), RecvState::Eof);
+        assert!(!conn.directions().hearing);
+        assert_eq!(conn.next_deadline(), None);
+        // An abort is one at any time, and a program that has closed does not wait.
+        let mut conn = ended_without_room(end);
+        let _ = conn.read_done(ring.bytes()).unwrap();
+        let a = says(&mut conn, 3, ring.len(), StateFlags::ABORT, T0);
+        assert!(a.has(Actions::WAKE_READER | Actions::ERR_RESET));
+        assert_eq!(conn.recv_state(), RecvState::Reset);
+        let mut conn = ended_without_room(end);
+        let _ = conn.read_done(ring.bytes()).unwrap();
+        let _ = conn.close(CloseMode::Graceful, T0);
+        assert_ne!(conn.next_deadline(), Some(Instant(0)));
     }
 }
 

@@ -145,7 +145,8 @@ impl LinkGroup {
     ///
     /// # Errors
     ///
-    /// As [`Channel::register`]; `ETIMEDOUT` when a request does not end, and the link with it.
+    /// As [`Channel::register`]; `ETIMEDOUT` when the requests before do not end, which is for others
+    /// to judge: a peer that has no receives posted may be given longer.
     pub(super) fn register(self: &Arc<Self>, channel: &Arc<Channel<LinkGroup>>, mr: &Mr) -> Result {
         self.turns.lock().held = Held::Conns;
         let mut waited = 0u32;
@@ -157,7 +158,6 @@ impl LinkGroup {
                 break Err(errno::ENOTCONN.into());
             }
             if waited == IDLE_WAIT_MS {
-                channel.fail();
                 break Err(errno::ETIMEDOUT.into());
             }
             fsleep(Delta::from_millis(1));

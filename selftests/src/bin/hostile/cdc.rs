@@ -3,6 +3,7 @@
 
 use crate::host::{Conn, Host, Role};
 use st::point::T;
+use st::rcpeer::Arrived;
 use st::sys;
 
 crate::both!(
@@ -16,6 +17,7 @@ crate::both!(
     lengths,
     overrun,
     never_consumes,
+    ends_without_room,
     spoils_buffers,
 );
 
@@ -284,6 +286,49 @@ fn never_consumes(t: &mut T, h: &mut Host) {
     sys::sleep_ms(100);
     c.tcp.send_rst();
     // What the device has of it goes when the device goes.
+}
+
+/// A peer that ends before there was room for all it has, as the in-tree module does after 2 s: it
+/// is told of the room, and what it sends then belongs to the stream. (One that has filled the ring to
+/// the last byte says the same, and has nothing left.)
+fn ends_without_room(t: &mut T, h: &mut Host) {
+    const BLOCKED: u8 = 0x80;
+    const CLOSED: u8 = 0x40;
+    const DONE: u8 = 0x80;
+    for (end, rest) in [(CLOSED, true), (DONE, true), (CLOSED, false), (DONE, false)] {
+        let Some(mut c) = h.open(t) else { return };
+        let size = c.they.bytes() as usize;
+        let sent: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
+        c.write(&h.rc, &sent);
+        let mut m = c.cdc();
+        (m[24], m[25]) = (BLOCKED, end);
+        h.rc.send(&m);
+        t.is("full ring", h.rc.flush(15_000), st::rcpeer::Fate::Acked);
+        h.rc.drain();
+        let fd = c.fd.raw();
+        t.check("the bytes", sys::recv_all(fd, size).ok() == Some(sent));
+        if rest {
+            let told = std::iter::from_fn(|| h.rc.next(3000 * st::guest::slow()))
+                .any(|a| matches!(a, Arrived::Message(m) if m[0] == 0xfe && m[18..20] == [0, 1]));
+            t.check("told of the room", told);
+            c.write(&h.rc, b"the rest");
+            let mut m = c.cdc();
+            m[25] = end;
+            h.rc.send(&m);
+            sys::poll_until(fd, libc::POLLIN, 3000 * st::guest::slow());
+            let got = sys::recv_vec(fd, 64, libc::MSG_DONTWAIT);
+            t.is("rest", got.ok().as_deref(), Some(&b"the rest"[..]));
+        }
+        let start = std::time::Instant::now();
+        sys::poll_until(fd, libc::POLLIN, 3000 * st::guest::slow());
+        let nothing = sys::recv_vec(fd, 8, libc::MSG_DONTWAIT);
+        t.is("end", nothing.ok().map(|v| v.len()), Some(0));
+        let ms = start.elapsed().as_millis() as u64;
+        t.check(&format!("end after {ms} ms"), ms < 2000 * st::guest::slow());
+        if end == DONE {
+            c.close(&h.rc);
+        }
+    }
 }
 
 /// Connections that all break off, one after the other: each leaves a buffer to which this host

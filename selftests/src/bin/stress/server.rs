@@ -9,6 +9,7 @@ use st::rng::{self, Rng};
 use st::{addr, child, guest, sys};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -226,6 +227,19 @@ impl Drop for Over<'_> {
     }
 }
 
+/// What the RDMA devices count: whether packets are repeated, and whose receives are missing.
+fn device_counters() -> BTreeMap<String, u64> {
+    let entries = |path: PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten();
+    entries("/sys/class/infiniband".into())
+        .flat_map(|device| entries(device.path().join("ports/1/hw_counters")))
+        .filter_map(|counter| {
+            let path = counter.path();
+            let value = std::fs::read_to_string(&path).ok()?.trim().parse().ok()?;
+            Some((path.display().to_string(), value))
+        })
+        .collect()
+}
+
 /// Tells how far an exchange is that does not go on, and what the kernel has of it.
 fn watch(s: &Fd, j: Bulk, (out, back): (&AtomicU64, &AtomicU64), over: &AtomicU64) {
     const SIOCOUTQNSD: u64 = 0x894b;
@@ -245,6 +259,14 @@ fn watch(s: &Fd, j: Bulk, (out, back): (&AtomicU64, &AtomicU64), over: &AtomicU6
                 queue(libc::TIOCOUTQ),
                 queue(SIOCOUTQNSD),
             );
+            let before = device_counters();
+            sys::sleep_ms(1000);
+            for (name, now) in device_counters() {
+                let was = before.get(&name).copied().unwrap_or(0);
+                if now != was {
+                    println!("# in a second: {name} {was} -> {now}");
+                }
+            }
             return;
         }
     }
