@@ -254,14 +254,17 @@ impl LinkGroup {
             turns.clear(slot);
             return true;
         };
+        // It may be the last reference, which is not dropped under the lock.
         let Some(remote) = conn.remote() else {
             turns.clear(slot);
+            *after = Some((conn, Actions::NONE));
             return true;
         };
         let mut proto = conn.proto.lock();
         let Some(tx) = proto.take_tx(now()) else {
             drop(proto);
             turns.clear(slot);
+            *after = Some((conn, Actions::NONE));
             return true;
         };
         let ring = conn.send_ring();
