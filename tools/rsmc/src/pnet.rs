@@ -53,7 +53,13 @@ pub fn run(args: &PnetArgs, out: &mut dyn Write) -> Result<()> {
             let what = "adding to the PNET table";
             match family.ask(what, &request) {
                 Err(Error::Refused(_, Errno::EXIST)) => Err(Error::Table(format!(
-                    "{what}: the interface or port is in a physical network already"
+                    "{what}: the {} already",
+                    match ibdevice {
+                        Some(_) =>
+                            "port is not this network namespace's to enter (RDMA ports are entered \
+                             in the initial one), or it is in a physical network",
+                        None => "interface is in a physical network",
+                    }
                 ))),
                 other => other.map(|_| ()),
             }
