@@ -269,7 +269,9 @@ impl LinkGroup {
             send_sges: PAGES,
             recv_first: 44,
             recv_spill: LLC_SPILL,
-            // With 7 some devices never give up.
+            // 268 ms, and not for ever, as with 7 some devices do: a peer may stand still for most of
+            // two seconds.
+            ack_timeout: 16,
             retries: 6,
             ..Config::default()
         };
