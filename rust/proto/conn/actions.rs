@@ -31,10 +31,6 @@ impl Actions {
     pub const ERR_RESET: Actions = Actions(0x0020);
     /// The link is gone or the peer broke the protocol: user error ECONNABORTED.
     pub const ERR_ABORTED: Actions = Actions(0x0040);
-    /// Nothing more will be received: set RCV_SHUTDOWN on both sockets.
-    pub const RCV_SHUTDOWN: Actions = Actions(0x0080);
-    /// Shut the idle TCP connection down both ways (active close).
-    pub const TCP_SHUTDOWN: Actions = Actions(0x0100);
     /// Abort the idle TCP connection.
     pub const TCP_ABORT: Actions = Actions(0x0200);
     /// `Conn::next_deadline` may have changed.

@@ -239,8 +239,7 @@ impl Conn {
                     self.life.sent = self.life.sent.with(flag);
                     self.tx.due = true;
                 }
-                let active = self.state == State::Active;
-                (out | self.step(Event::LocalClose)).with_if(Actions::TCP_SHUTDOWN, active)
+                out | self.step(Event::LocalClose)
             }
         }
     }

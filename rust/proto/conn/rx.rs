@@ -287,7 +287,7 @@ impl Conn {
             return Actions::NONE;
         }
         self.life.received = self.life.received.with(new);
-        let mut out = Actions::RCV_SHUTDOWN | Actions::WAKE_READER | Actions::WAKE_WRITER;
+        let mut out = Actions::WAKE_READER | Actions::WAKE_WRITER;
         if new.has(StateFlags::ABORT) {
             let error = !matches!(self.state, State::Closed);
             out |= Actions::NONE.with_if(Actions::ERR_RESET, error);

@@ -5,7 +5,7 @@
 //! A group is known by what [`Key`] says. The server decides: it joins a group that has room and
 //! an active link, else it starts one and sets the first contact bit. The client follows the bit
 //! (smc-protocol.md 3.1): set, it always starts a group; not set, it must already have the group,
-//! else the two are out of sync. First contact is exclusive per key ([`Gate`]), joining is not.
+//! else the two are out of sync. First contact is exclusive per key, joining is not: the caller sees to that.
 
 use crate::reason::Reason;
 use crate::wire::ids::{
@@ -100,63 +100,5 @@ pub fn client_choice(
     match links.iter().position(|l| l.as_ref().is_some_and(same)) {
         Some(i) => ClientChoice::Join(i),
         None => ClientChoice::Decline(Reason::NoServerLink),
-    }
-}
-
-/// The exclusive right to first contact with one peer: one gate per [`Key`] in use.
-///
-/// Whoever needs a group first enters the gate of its key. One handshake at a time holds it; the
-/// others wait, and when it leaves they look for a group again.
-#[derive(Debug, Default)]
-pub struct Gate {
-    busy: bool,
-    waiting: u32,
-}
-
-/// The answer of a [`Gate`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Admission {
-    /// The caller may start a group and must leave the gate afterwards, whatever comes.
-    Enter,
-    /// Another first contact is under way: wait for its end, then look for a group again.
-    Wait,
-}
-
-impl Gate {
-    /// Nobody is in.
-    #[must_use]
-    pub const fn new() -> Gate {
-        Gate {
-            busy: false,
-            waiting: 0,
-        }
-    }
-
-    /// Asks to start a group. On [`Admission::Wait`] the caller counts as waiting until it calls
-    /// [`Gate::stop_waiting`].
-    pub fn enter(&mut self) -> Admission {
-        if self.busy {
-            self.waiting = self.waiting.saturating_add(1);
-            return Admission::Wait;
-        }
-        self.busy = true;
-        Admission::Enter
-    }
-
-    /// The waiter was woken, timed out or gave up.
-    pub fn stop_waiting(&mut self) {
-        self.waiting = self.waiting.saturating_sub(1);
-    }
-
-    /// First contact ended, well or not: wake all waiters. Whether there are any.
-    pub fn leave(&mut self) -> bool {
-        self.busy = false;
-        self.waiting > 0
-    }
-
-    /// Whether the gate can be forgotten.
-    #[must_use]
-    pub fn is_unused(&self) -> bool {
-        !self.busy && self.waiting == 0
     }
 }

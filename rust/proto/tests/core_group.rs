@@ -283,20 +283,6 @@ fn client_follows_the_bit() {
 }
 
 #[test]
-fn gate_lets_one_in() {
-    let mut g = Gate::new();
-    assert!(g.is_unused());
-    assert_eq!(g.enter(), Admission::Enter);
-    assert_eq!(g.enter(), Admission::Wait);
-    assert!(!g.is_unused());
-    assert!(g.leave());
-    assert_eq!(g.enter(), Admission::Enter);
-    g.stop_waiting();
-    assert!(!g.leave());
-    assert!(g.is_unused());
-}
-
-#[test]
 fn link_steps_come_in_order() {
     use LinkEvent::*;
     let all = [ToInit, ToRtr, ToRts, Confirmed, Down];

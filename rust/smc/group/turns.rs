@@ -23,6 +23,7 @@ use kernel::{
 };
 use smc_proto::{
     conn::{Actions, Notice, Ticket},
+    group::due::DueSet,
     wire::llc::Frame, //
 };
 
@@ -34,8 +35,6 @@ const IDLE_WAIT_MS: u32 = 5_000;
 /// How long the end of a group waits until the peer has been told, in milliseconds. One that is not
 /// told notices when it next sends.
 const LAST_WAIT_MS: u32 = 250;
-/// Words of a bit for each connection.
-const WORDS: u8 = 4;
 
 /// What a chain of requests is for.
 pub(crate) enum Token {
@@ -47,10 +46,8 @@ pub(crate) enum Token {
 
 /// What waits for a slot.
 pub(super) struct Turns {
-    /// Connections that have something to send, a bit for each.
-    due: [u64; WORDS as usize],
-    /// Where the search for the next one begins.
-    next: u8,
+    /// Connections that have something to send.
+    due: DueSet,
     llc: KVec<Frame>,
     held: Held,
 }
@@ -70,51 +67,10 @@ impl Turns {
     /// Nothing waits.
     pub(super) fn new() -> Result<Self> {
         Ok(Self {
-            due: [0; WORDS as usize],
-            next: 0,
+            due: DueSet::new(),
             llc: KVec::with_capacity(LLC_WAITING, GFP_KERNEL)?,
             held: Held::Nobody,
         })
-    }
-
-    fn word(&mut self, slot: u8) -> Option<&mut u64> {
-        self.due.get_mut(usize::from(slot / 64))
-    }
-
-    fn add(&mut self, slot: u8) {
-        if let Some(word) = self.word(slot) {
-            *word |= 1u64 << (slot % 64);
-        }
-    }
-
-    fn clear(&mut self, slot: u8) {
-        if let Some(word) = self.word(slot) {
-            *word &= !(1u64 << (slot % 64));
-        }
-    }
-
-    /// The connection whose turn it is.
-    fn next(&mut self) -> Option<u8> {
-        let first = self.next / 64;
-        // The first word is looked at twice: from the place on, and at last up to it.
-        for step in 0..=WORDS {
-            let at = first.wrapping_add(step) % WORDS;
-            let from = if step == 0 {
-                u64::MAX << (self.next % 64)
-            } else {
-                u64::MAX
-            };
-            let bits = self.due.get(usize::from(at)).copied().unwrap_or(0) & from;
-            if bits != 0 {
-                // At most 3 * 64 + 63.
-                let slot = at
-                    .wrapping_mul(64)
-                    .wrapping_add(bits.trailing_zeros() as u8);
-                self.next = slot.wrapping_add(1);
-                return Some(slot);
-            }
-        }
-        None
     }
 }
 
@@ -133,7 +89,7 @@ impl LinkGroup {
     pub(crate) fn send_due(self: &Arc<Self>, conn: &SmcConn) {
         {
             let mut turns = self.turns.lock();
-            turns.add(conn.slot());
+            turns.due.insert(conn.slot());
         }
         self.send();
     }
@@ -243,7 +199,7 @@ impl LinkGroup {
         if turns.held == Held::Conns {
             return false;
         }
-        let Some(slot) = turns.next() else {
+        let Some(slot) = turns.due.pop() else {
             return false;
         };
         let conn = {
@@ -251,19 +207,16 @@ impl LinkGroup {
             state.conns.get(usize::from(slot)).cloned().flatten()
         };
         let Some(conn) = conn else {
-            turns.clear(slot);
             return true;
         };
         // It may be the last reference, which is not dropped under the lock.
         let Some(remote) = conn.remote() else {
-            turns.clear(slot);
             *after = Some((conn, Actions::NONE));
             return true;
         };
         let mut proto = conn.proto.lock();
         let Some(tx) = proto.take_tx(now()) else {
             drop(proto);
-            turns.clear(slot);
             *after = Some((conn, Actions::NONE));
             return true;
         };
@@ -298,8 +251,8 @@ impl LinkGroup {
         if !posted {
             actions |= proto.on_tx_failed();
         }
-        if !proto.wants_tx() {
-            turns.clear(slot);
+        if proto.wants_tx() {
+            turns.due.insert(slot);
         }
         drop(proto);
         if !posted {
