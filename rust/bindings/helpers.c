@@ -189,6 +189,24 @@ void rsmc_helper_sk_write_space(struct sock *sk)
 	read_unlock_bh(&sk->sk_callback_lock);
 }
 
+void rsmc_helper_sk_signal_connected(const struct sock *sk)
+{
+	sk_wake_async(sk, SOCK_WAKE_IO, POLL_OUT);
+}
+
+void rsmc_helper_sk_expect_space(struct sock *sk)
+{
+	sk_set_bit(SOCKWQ_ASYNC_NOSPACE, sk);
+}
+
+void rsmc_helper_sk_sleep_for_data(struct sock *sk, bool sleeps)
+{
+	if (sleeps)
+		sk_set_bit(SOCKWQ_ASYNC_WAITDATA, sk);
+	else
+		sk_clear_bit(SOCKWQ_ASYNC_WAITDATA, sk);
+}
+
 u16 rsmc_helper_sk_num(const struct sock *sk)
 {
 	return READ_ONCE(sk->sk_num);

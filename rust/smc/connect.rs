@@ -13,7 +13,7 @@ mod leave;
 pub(crate) use self::leave::{abandon_ended, give_up, stop_listening};
 
 use self::{
-    handshake::{conclude, decide, drive, fail},
+    handshake::{conclude, count_failure, decide, drive, fail},
     leave::{disconnect, leave_smc, reset}, //
 };
 use crate::{
@@ -256,7 +256,12 @@ fn go_on(this: &Arc<Socket>, mut slot: MutexGuard<'_, Option<KBox<Talk>>>, patie
     match this.sock.state() {
         state::SYN_SENT | state::SYN_RECV => return,
         // Refused, reset or timed out; TCP has told everybody. Another connect() may follow.
-        state::CLOSE => reset(this),
+        state::CLOSE => {
+            if slot.is_some() {
+                count_failure(this);
+            }
+            reset(this);
+        }
         _ if slot.is_some() || decide(this, &mut slot) => {
             if let Some(outcome) = drive(this, &mut slot, patient) {
                 if let Some(talk) = slot.take() {
@@ -271,5 +276,5 @@ fn go_on(this: &Arc<Socket>, mut slot: MutexGuard<'_, Option<KBox<Talk>>>, patie
     drop(slot);
     drop(talk);
     // Those who waited for the decision find a TCP socket now.
-    this.sock.wake_state();
+    this.sock.wake_connected();
 }

@@ -32,14 +32,29 @@ const SHUT_RD: i32 = 0;
 const SHUT_WR: i32 = 1;
 const SHUT_RDWR: i32 = 2;
 
+/// How many bytes poll() waits for. As with TCP more than `SO_RCVLOWAT` may never be there at once.
+fn low_water(conn: &Arc<SmcConn>) -> usize {
+    let most = conn.recv_ring().size() / 2;
+    conn.sock().low_water(false, i32::MAX as usize).min(most)
+}
+
+/// Who waited for more than there is may have enough now.
+pub(crate) fn low_water_changed(conn: &Arc<SmcConn>) {
+    let there = match conn.proto.lock().recv_state() {
+        RecvState::Data(there) => there as usize,
+        _ => return,
+    };
+    if there >= low_water(conn) {
+        conn.sock().wake_readers();
+    }
+}
+
 /// poll().
 pub(crate) fn poll(conn: &Arc<SmcConn>, socket: &file::Socket, poll: &Poll<'_>) -> u32 {
     // Registers the poller; of what TCP says only a pending error counts.
     let mut events = socket.native_poll(poll) & flags::EPOLLERR;
     let mut proto = conn.proto.lock();
-    // As TCP: more than this may never be there at once.
-    let most = conn.recv_ring().size() / 2;
-    let low = conn.sock().low_water(false, i32::MAX as usize).min(most);
+    let low = low_water(conn);
     // A reset of the TCP connection is shown at once, even if nobody has drawn conclusions yet.
     let reset = conn.is_tcp_dead() && !proto.awaits_end();
     let open = proto.directions();
@@ -66,6 +81,9 @@ pub(crate) fn poll(conn: &Arc<SmcConn>, socket: &file::Socket, poll: &Poll<'_>) 
         proto.send_room(),
         Err(SendError::Full | SendError::NotConnected)
     );
+    if !room {
+        conn.sock().expect_room();
+    }
     if room || !talking {
         events |= flags::EPOLLOUT | flags::EPOLLWRNORM;
     }

@@ -47,6 +47,12 @@ pub(crate) struct Busy {
     waiters: KVec<Waiter>,
 }
 
+impl Busy {
+    fn is(&self, key: &Key, port: &LocalPort, origin: Origin) -> bool {
+        self.key == *key && self.port.is(port) && self.origin == origin
+    }
+}
+
 /// What [`Core::enter`] has found.
 pub(crate) enum Entry {
     /// A group to join.
@@ -62,6 +68,7 @@ pub(crate) struct Gate {
     core: Arc<Core>,
     key: Key,
     port: LocalPort,
+    origin: Origin,
 }
 
 impl Drop for Gate {
@@ -70,7 +77,7 @@ impl Drop for Gate {
             let mut gates = self.core.gates.lock();
             let at = gates
                 .iter()
-                .position(|busy| busy.key == self.key && busy.port.is(&self.port));
+                .position(|busy| busy.is(&self.key, &self.port, self.origin));
             at.and_then(|at| gates.remove(at).ok())
         };
         if let Some(left) = left {
@@ -88,7 +95,7 @@ fn before<'a>(
     port: &LocalPort,
     origin: Origin,
 ) -> Option<&'a mut Busy> {
-    let same = |busy: &Busy| busy.key == *key && busy.port.is(port);
+    let same = |busy: &Busy| busy.is(key, port, origin);
     let at = match gates.iter().position(same) {
         Some(at) => at,
         None if gates.iter().filter(|busy| busy.origin == origin).count() >= AT_ONCE => {
@@ -115,7 +122,7 @@ impl Core {
         waiter: Waiter,
     ) -> Result<Entry> {
         let mut gates = self.gates.lock();
-        if let Some(group) = self.server_group(key, port) {
+        if let Some(group) = self.server_group(key, port, origin) {
             return Ok(Entry::Join(group));
         }
         if let Some(busy) = before(&mut gates, key, port, origin) {
@@ -135,6 +142,7 @@ impl Core {
             core: self.clone(),
             key: *key,
             port: port.clone(),
+            origin,
         }))
     }
 

@@ -84,10 +84,18 @@ impl Overlay for Smc {
         if let Some(listener) = listener {
             return listen::poll(&listener, socket, poll);
         }
-        let native = socket.native_poll(poll);
+        let open = connect::undecided(data);
+        let mut native = socket.native_poll(poll);
         if connect::undecided(data) && data.sock.is_established() {
             // TCP is connected, the program is not yet.
             return native & (flags::EPOLLERR | flags::EPOLLHUP);
+        }
+        if open {
+            // It has been decided between the two; what lay in TCP's queue was the handshake's.
+            if let Some(conn) = data.smc() {
+                return data::poll(conn, socket, poll);
+            }
+            native = socket.native_poll(poll);
         }
         if crossing::is_open(data) {
             let hidden = crossing::is_still_open(data, socket);
@@ -167,6 +175,12 @@ impl Overlay for Smc {
             return socket.copy_splice(splice);
         }
         socket.native_splice(splice)
+    }
+
+    fn low_water_changed(data: &Arc<Socket>) {
+        if let Some(conn) = data.smc() {
+            data::low_water_changed(conn);
+        }
     }
 
     fn set_option(

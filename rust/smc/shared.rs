@@ -3,7 +3,7 @@
 //! What the module has once: its identity, the RDMA devices, and the link groups over them.
 
 use crate::{
-    first_contact::Busy,
+    first_contact::{Busy, Origin},
     group::{LastWord, LinkGroup},
     local::LocalPort, //
 };
@@ -102,13 +102,22 @@ impl Core {
         }
     }
 
-    /// The group that a server's new connection joins.
-    pub(crate) fn server_group(&self, key: &Key, port: &LocalPort) -> Option<Arc<LinkGroup>> {
+    /// The group that a server's new connection joins. What the key says is the client's word: only
+    /// who has begun the group may use, and end, what is the peer's.
+    pub(crate) fn server_group(
+        &self,
+        key: &Key,
+        port: &LocalPort,
+        origin: Origin,
+    ) -> Option<Arc<LinkGroup>> {
         self.groups
             .lock()
             .iter()
             .find(|group| {
-                group.is_on(port) && !group.is_lost() && server_joins(key, &group.candidate())
+                group.origin == origin
+                    && group.is_on(port)
+                    && !group.is_lost()
+                    && server_joins(key, &group.candidate())
             })
             .cloned()
     }

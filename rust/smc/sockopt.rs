@@ -40,6 +40,7 @@ const TCP_FASTOPEN: i32 = 23;
 const TCP_SAVE_SYN: i32 = 27;
 const TCP_FASTOPEN_CONNECT: i32 = 30;
 const TCP_ULP: i32 = 31;
+const TCP_ZEROCOPY_RECEIVE: i32 = 35;
 const TCP_FASTOPEN_KEY: i32 = 33;
 const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
 const IPV6_ADDRFORM: i32 = 1;
@@ -79,7 +80,7 @@ pub(crate) fn set(
 ) -> Result<Handled> {
     match (option.level(), option.name()) {
         (SOL_SMC, SMC_LIMIT_HS) => {
-            this.limit_hs.store(switch(option)?, Relaxed);
+            this.limit_hs.store(i32::from(option.int()? != 0), Relaxed);
             Ok(Handled::Done)
         }
         (SOL_SMC, RSMC_STRICT) => {
@@ -178,6 +179,10 @@ pub(crate) fn get(this: &Arc<Socket>, option: &GetOption<'_>) -> Result<Handled>
         (IPPROTO_TCP, TCP_SAVE_SYN) => {
             option.put(&this.user_save_syn.load(Relaxed).to_ne_bytes())?;
             Ok(Handled::Done)
+        }
+        // It looks for the data in TCP's queue.
+        (IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE) if this.smc().is_some() => {
+            Err(errno::EOPNOTSUPP.into())
         }
         _ => Ok(Handled::Native),
     }

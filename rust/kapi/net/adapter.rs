@@ -18,7 +18,7 @@ use core::{
     ptr, //
 };
 use kernel::{
-    error::from_result,
+    error::{from_result, to_result},
     ffi,
     prelude::*,
     sync::Arc,
@@ -395,6 +395,29 @@ impl<T: Overlay> Adapter<T> {
         })
     }
 
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
+    unsafe extern "C" fn set_rcvlowat(
+        sk: *mut kernel::bindings::sock,
+        value: ffi::c_int,
+    ) -> ffi::c_int {
+        from_result(|| {
+            let full: *mut bindings::sock = sk.cast();
+            // SAFETY: Called for an open socket, which has its `struct socket`.
+            let socket = unsafe { Socket::from_raw((*full).sk_socket) };
+            let native = tables::native(socket.sock().family())
+                .set_rcvlowat
+                .ok_or(EINVAL)?;
+            // SAFETY: TCP's function with the arguments it would have had.
+            to_result(unsafe { native(sk, value) })?;
+            if let Some(data) = Self::existing(socket) {
+                T::low_water_changed(&data);
+            }
+            Ok(0)
+        })
+    }
+
     /// TCP's tables with the entries of this adapter; `owner` is the module.
     pub(crate) fn tables(owner: *mut bindings::module) -> Tables {
         let v4 = bindings::AF_INET as u16;
@@ -428,6 +451,7 @@ impl<T: Overlay> Adapter<T> {
             sendmsg: Some(Self::sendmsg),
             recvmsg: Some(Self::recvmsg),
             splice_read: Some(Self::splice_read),
+            set_rcvlowat: Some(Self::set_rcvlowat),
             read_sock: None,
             read_skb: None,
             sendmsg_locked: None,

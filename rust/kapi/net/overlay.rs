@@ -81,6 +81,10 @@ pub trait Overlay: Sized + Send + Sync + 'static {
     /// splice() from the socket, returns the bytes moved.
     fn splice(data: &Arc<Self::Data>, socket: &Socket, splice: &mut Splice<'_>) -> Result<usize>;
 
+    /// `SO_RCVLOWAT` has another value. In contrast to the others this is called with the socket
+    /// locked.
+    fn low_water_changed(data: &Arc<Self::Data>);
+
     /// setsockopt(), of every level but `SOL_SOCKET`.
     fn set_option(
         data: &Arc<Self::Data>,

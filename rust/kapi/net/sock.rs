@@ -197,6 +197,26 @@ impl Sock {
         unsafe { bindings::sk_state_change(self.as_ptr()) };
     }
 
+    /// Wakes everybody: the socket is connected. SIGIO says that it can be written to.
+    pub fn wake_connected(&self) {
+        self.wake_state();
+        // SAFETY: The sock is valid.
+        unsafe { bindings::sk_signal_connected(self.as_ptr()) };
+    }
+
+    /// Says that the program has found no room, so that SIGIO tells of some. To be called where the
+    /// room cannot change meanwhile.
+    pub fn expect_room(&self) {
+        // SAFETY: The sock is valid, and a program uses its socket.
+        unsafe { bindings::sk_expect_space(self.as_ptr()) };
+    }
+
+    /// Says whether a program sleeps for data: SIGIO does not tell of it then.
+    pub fn sleep_for_data(&self, sleeps: bool) {
+        // SAFETY: As in `expect_room`.
+        unsafe { bindings::sk_sleep_for_data(self.as_ptr(), sleeps) };
+    }
+
     /// Wakes those who wait for data or, on a listener, for connections.
     pub fn wake_readers(&self) {
         // SAFETY: As in `wake_state`.
@@ -211,8 +231,19 @@ impl Sock {
 
     /// Sets the error that the next call, or `SO_ERROR`, reports, and wakes everybody.
     pub fn report_error(&self, err: errno::Errno) {
+        self.set_error(err);
+        self.wake_error();
+    }
+
+    /// Sets the error that the next call, or `SO_ERROR`, reports. Any context; [`Sock::wake_error`] is
+    /// to follow.
+    pub fn set_error(&self, err: errno::Errno) {
         // SAFETY: The sock is valid; `sk_err` is written without the lock by softirqs, too.
         unsafe { ptr::write_volatile(&raw mut (*self.as_ptr()).sk_err, err.number()) };
+    }
+
+    /// Wakes everybody who watches for errors.
+    pub fn wake_error(&self) {
         // SAFETY: As in `wake_state`.
         unsafe { bindings::sk_report_error(self.as_ptr()) };
     }
@@ -223,10 +254,12 @@ impl Sock {
         to_result(unsafe { bindings::sk_take_error(self.as_ptr()) })
     }
 
-    /// Ends the connection at once: the peer gets a reset, the user `ECONNABORTED`.
+    /// Ends the connection at once: the peer gets a reset, the user the error that waits for him. One
+    /// that he has taken already does not come again.
     pub fn abort(&self) {
+        let error = self.pending_error();
         // SAFETY: The sock is valid; the function takes the lock itself.
-        unsafe { bindings::tcp_abort(self.as_ptr(), bindings::ECONNABORTED as ffi::c_int) };
+        unsafe { bindings::tcp_abort(self.as_ptr(), error) };
     }
 
     /// The error of a send that cannot go on: the pending one, else `EPIPE` with SIGPIPE.

@@ -120,7 +120,11 @@ impl Socket {
         // SAFETY: The socket lock is held, and the table is live. This is what TCP does when a
         // connection attempt fails.
         unsafe {
-            let error = ptr::replace(&raw mut (*sk).sk_err, 0);
+            let mut error = ptr::replace(&raw mut (*sk).sk_err, 0);
+            if error == bindings::EPIPE as ffi::c_int {
+                // A reset behind a FIN is one to who has sent nothing.
+                error = bindings::ECONNRESET as ffi::c_int;
+            }
             (*self.as_ptr()).state = bindings::socket_state_SS_UNCONNECTED;
             (*sk).sk_disconnects = (*sk).sk_disconnects.wrapping_add(1);
             if let Some(disconnect) = (*guard.sock().prot()).disconnect {

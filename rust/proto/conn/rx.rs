@@ -55,7 +55,12 @@ pub(super) struct RxSide {
 /// How long the rest of what a peer had to send may take after its end: it has ended without room
 /// for everything, and was told of room. A Linux peer does so after it has waited for two seconds. If
 /// the last byte has filled the ring, it says the same and there is no rest.
-pub const TAIL_PATIENCE: Span = Span::from_millis(300);
+pub const TAIL_PATIENCE: Span = Span::from_millis(500);
+
+/// What follows when the end of the peer's stream is one: all who watch for it are told.
+const ENDED: Actions = Actions::STATE
+    .with_if(Actions::WAKE_READER, true)
+    .with_if(Actions::WAKE_WRITER, true);
 
 /// The wait for such a rest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -203,9 +208,10 @@ impl Conn {
         }
         // It counts as a message, and stands for one without flags.
         self.rx.last_seq = self.rx.last_seq.wrapping_add(1);
+        let waited = self.expects_tail();
         self.rx.peer_flags = ProdFlags::NONE;
         self.life.heard(now);
-        let mut out = self.peer_produced(bytes, ProdFlags::NONE);
+        let mut out = self.peer_produced(bytes, ProdFlags::NONE) | self.tail_changed(waited);
         if self.must_abort() {
             out |= self.settle_pending();
         }
@@ -333,22 +339,21 @@ impl Conn {
     }
 
     /// What follows if the peer's rest was (`waited`) or is expected.
-    fn tail_changed(&self, waited: bool) -> Actions {
+    pub(super) fn tail_changed(&self, waited: bool) -> Actions {
         let waits = self.expects_tail();
         Actions::NONE
-            .with_if(
-                Actions::WAKE_READER | Actions::WAKE_WRITER,
-                waited && !waits,
-            )
-            .with_if(Actions::TIMER, waits)
+            .with_if(ENDED, waited && !waits)
+            .with_if(Actions::TIMER, self.tail_deadline().is_some())
     }
 
-    /// When the wait for the peer's rest begins or is over.
+    /// When the wait for the peer's rest begins or is over. It begins when the peer is told that the
+    /// ring is empty.
     pub(super) fn tail_deadline(&self) -> Option<Instant> {
         if !self.expects_tail() || self.life.released || self.rx.has_unread() {
             return None;
         }
         match self.rx.tail {
+            Tail::Open if self.tx.due => None,
             Tail::Open => Some(Instant(0)),
             Tail::Until(end) => Some(end),
             Tail::Over => None,
@@ -363,7 +368,7 @@ impl Conn {
             }
             _ => {
                 self.rx.tail = Tail::Over;
-                Actions::WAKE_READER | Actions::WAKE_WRITER | Actions::TIMER
+                ENDED
             }
         }
     }

@@ -331,8 +331,8 @@ impl Conn {
             self.life.progress(now);
             actions |= self.settle_pending();
         }
-        if self.life.sent.any(StateFlags::ANY_CLOSE) {
-            // Who has closed writes no more, whatever is left.
+        if self.life.sent.any(StateFlags::ANY_END) {
+            // Who has ended writes no more: nothing is left, or nobody to read it.
             flags = flags.without(ProdFlags::WRITE_BLOCKED);
         }
         if urgent_now {
@@ -348,6 +348,7 @@ impl Conn {
         let immediate = Immediate::new(peer.token, len).filter(|_| plain);
         self.tx.due = false;
         self.tx.ask = false;
+        actions |= self.tail_changed(false);
         self.tx.last_flags = flags;
         self.tx.last_seq = self.tx.last_seq.wrapping_add(1);
         self.tx.in_flight = self.tx.in_flight.saturating_add(1);

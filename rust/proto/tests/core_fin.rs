@@ -161,8 +161,10 @@ fn a_peer_that_ended_without_room_is_heard_out() {
         let mut conn = ended_without_room(end);
         let a = conn.read_done(ring.bytes()).unwrap();
         // It learns of the room, and the program does not take it for the end.
-        assert!(a.has(Actions::TX_DUE | Actions::TIMER));
+        assert!(a.has(Actions::TX_DUE));
+        assert_eq!(conn.next_deadline(), None);
         let tx = conn.take_tx(T0).unwrap();
+        assert!(tx.actions.has(Actions::TIMER));
         assert_eq!(tx.notice.cdc().unwrap().cons, Cursor::at(ring.len(), ring));
         let _ = conn.on_tx_done(tx.ticket, T0);
         assert_eq!(conn.recv_state(), RecvState::Empty);
@@ -180,6 +182,21 @@ fn a_peer_that_ended_without_room_is_heard_out() {
 }
 
 #[test]
+fn a_full_ring_and_the_end_say_nothing_of_a_rest() {
+    let ring = RingSize::MIN_WIRE;
+    let mut conn = active();
+    let bytes = conn.send_room().unwrap();
+    assert_eq!(u64::from(bytes), ring.len());
+    let _ = conn.written(bytes, SendHint::default(), T0).unwrap();
+    let _ = conn.shutdown_write(T0);
+    let tx = conn.take_tx(T0).unwrap();
+    let cdc = tx.notice.cdc().unwrap();
+    assert_eq!(u64::from(tx.plan.len()), ring.len());
+    assert!(cdc.state_flags.has(StateFlags::DONE_WRITING));
+    assert!(!cdc.prod_flags.has(ProdFlags::WRITE_BLOCKED));
+}
+
+#[test]
 fn a_full_ring_may_be_all_there_is() {
     let ring = RingSize::MIN_WIRE;
     for end in [StateFlags::CLOSED, StateFlags::DONE_WRITING] {
@@ -187,12 +204,15 @@ fn a_full_ring_may_be_all_there_is() {
         let mut conn = ended_without_room(end);
         assert_eq!(conn.next_deadline(), None);
         let _ = conn.read_done(ring.bytes()).unwrap();
+        let _ = conn.take_tx(T0).unwrap();
         assert!(conn.on_timer(later(5)).has(Actions::TIMER));
         let over = later(5).after(TAIL_PATIENCE);
         assert_eq!(conn.next_deadline(), Some(over));
         assert!(conn.on_timer(later(5)).is_empty());
         assert_eq!(conn.recv_state(), RecvState::Empty);
-        assert!(conn.on_timer(over).has(Actions::WAKE_READER));
+        assert!(conn
+            .on_timer(over)
+            .has(Actions::WAKE_READER | Actions::STATE));
         assert_eq!(conn.recv_state(), RecvState::Eof);
         assert!(!conn.directions().hearing);
         assert_eq!(conn.next_deadline(), None);

@@ -29,13 +29,12 @@ impl SmcConn {
         take: impl FnOnce(&mut Conn) -> core::result::Result<Actions, ProtoError>,
     ) {
         let mut breach = None;
-        let actions = {
-            let mut proto = self.proto.lock();
-            let settings = self.sync_settings(&mut proto);
-            match take(&mut proto) {
+        self.change(|proto| {
+            let settings = self.sync_settings(proto);
+            match take(proto) {
                 Ok(actions) => {
                     if actions.has(Actions::URGENT) {
-                        settings | actions | self.fetch_urgent(&mut proto)
+                        settings | actions | self.fetch_urgent(proto)
                     } else {
                         settings | actions
                     }
@@ -46,11 +45,22 @@ impl SmcConn {
                     proto.fail()
                 }
             }
-        };
-        self.perform(actions);
+        });
         if let Some(error) = breach {
             self.group.tell_breach(error);
         }
+    }
+
+    /// Changes the state, and does what follows. An error is the socket's before anybody can see the
+    /// state that came with it: who finds the connection ended without one takes that for its end.
+    pub(super) fn change(self: &Arc<Self>, how: impl FnOnce(&mut Conn) -> Actions) {
+        let actions = {
+            let mut proto = self.proto.lock();
+            let actions = how(&mut proto);
+            self.set_error(actions);
+            actions
+        };
+        self.perform(actions);
     }
 
     fn fetch_urgent(&self, proto: &mut Conn) -> Actions {
@@ -82,8 +92,7 @@ impl SmcConn {
 
     /// The peer broke the protocol. Any context.
     pub(crate) fn fail(self: &Arc<Self>) {
-        let actions = self.proto.lock().fail();
-        self.perform(actions);
+        self.change(Conn::fail);
     }
 
     /// The program wants to read no more: as with TCP nobody is told, and what arrives nevertheless
@@ -109,14 +118,12 @@ impl SmcConn {
 
     /// The link is gone. Any context.
     pub(crate) fn kill(self: &Arc<Self>) {
-        let actions = self.proto.lock().kill();
-        self.perform(actions);
+        self.change(Conn::kill);
     }
 
     /// The TCP connection beneath has ended. Process context.
     pub(crate) fn on_tcp_dead(self: &Arc<Self>) {
-        let actions = self.proto.lock().on_tcp_dead();
-        self.perform(actions);
+        self.change(Conn::on_tcp_dead);
     }
 
     /// Whether the TCP connection beneath has ended, which a reset does.

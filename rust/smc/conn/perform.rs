@@ -36,13 +36,8 @@ impl SmcConn {
         if actions.is_empty() {
             return;
         }
-        if self.left.load(Acquire) == 0 {
-            if actions.has(Actions::ERR_RESET) && !self.has_tcp_told() {
-                self.sock.report_error(errno::ECONNRESET);
-            }
-            if actions.has(Actions::ERR_ABORTED) {
-                self.sock.report_error(errno::ECONNABORTED);
-            }
+        if actions.has(Actions::ERR_RESET) || actions.has(Actions::ERR_ABORTED) {
+            self.sock.wake_error();
         }
         if actions.has(Actions::TX_DUE) {
             self.group.send_due(self);
@@ -71,6 +66,20 @@ impl SmcConn {
         }
         if later != 0 {
             self.later(later);
+        }
+    }
+
+    /// Gives the program the error that `actions` stand for; to be done under the protocol's lock, see
+    /// [`SmcConn::change`].
+    pub(super) fn set_error(&self, actions: Actions) {
+        if self.left.load(Acquire) != 0 {
+            return;
+        }
+        if actions.has(Actions::ERR_RESET) && !self.has_tcp_told() {
+            self.sock.set_error(errno::ECONNRESET);
+        }
+        if actions.has(Actions::ERR_ABORTED) {
+            self.sock.set_error(errno::ECONNABORTED);
         }
     }
 
@@ -149,8 +158,7 @@ impl WorkItem for SmcConn {
     fn run(this: Arc<Self>) {
         let todo = this.todo.xchg(0, Full);
         if todo & todo::DEADLINE != 0 {
-            let actions = this.proto.lock().on_timer(now());
-            this.perform(actions);
+            this.change(|proto| proto.on_timer(now()));
         }
         if todo & todo::TCP_ABORT != 0 && this.left.load(Acquire) == 0 {
             this.sock.abort();

@@ -190,10 +190,10 @@ pub(super) fn conclude(this: &Arc<Socket>, talk: KBox<Talk>, outcome: Outcome) {
             }
         }
     }
-    this.sock.wake_state();
+    this.sock.wake_connected();
 }
 
-fn count_failure(this: &Socket) {
+pub(super) fn count_failure(this: &Socket) {
     if let Some(namespace) = &this.namespace {
         namespace.counters.failed(Role::Client);
     }

@@ -106,6 +106,7 @@ fn receive_from(
             return Ok(got);
         }
         let seen = if peek { got.saturating_add(offset) } else { 0 };
+        conn.sock().sleep_for_data(true);
         let waited = wait::until(socket, wait::Kind::Shared, timeout, || {
             let proto = conn.proto.lock();
             match proto.recv_state() {
@@ -115,6 +116,7 @@ fn receive_from(
                 _ => true,
             }
         });
+        conn.sock().sleep_for_data(false);
         match waited {
             Ok(left) => timeout = left,
             Err(_) if got > 0 => return Ok(got),

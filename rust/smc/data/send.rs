@@ -117,7 +117,10 @@ fn put(
         let mut proto = conn.proto.lock();
         match proto.send_room() {
             Ok(room) => (room as usize, proto.send_view()),
-            Err(SendError::Full) => return Err(Stop::Full),
+            Err(SendError::Full) => {
+                conn.sock().expect_room();
+                return Err(Stop::Full);
+            }
             Err(error) => return Err(Stop::Gone(error)),
         }
     };

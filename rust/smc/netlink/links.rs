@@ -44,12 +44,13 @@ pub(super) fn list_groups(
     while let Some(group) = core.group_after(*last) {
         let facts = group.facts();
         if facts.active && (net.is_initial() || facts.cookie == net.cookie()) {
-            if *told == 0 {
+            // The one before may have ended after its header.
+            if *told != u64::from(facts.id) {
                 answer.answers(general::GROUPS);
                 let mut message = answer.message(&[])?;
                 message.nest(2, |out| write_group(out, &facts))?;
                 message.end();
-                *told = 1;
+                *told = u64::from(facts.id);
             }
             if with_links {
                 answer.answers(general::LINKS);
@@ -59,7 +60,6 @@ pub(super) fn list_groups(
             }
         }
         *last = u64::from(facts.id);
-        *told = 0;
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ crate::scenarios!(
     data_bad_pointers,
     data_name_ignored,
     data_rcvlowat,
+    data_rcvlowat_lowered,
     data_rcvtimeo,
     data_sndtimeo,
     data_interrupted,
@@ -233,6 +234,23 @@ fn data_rcvlowat(t: &mut T) {
     sys::sleep_ms(20);
     t.polled("end of stream", s.raw());
     t.bytes("last", &sys::recv_vec(s.raw(), 64, 0));
+}
+
+/// Who waits for more than there is, is woken when less is enough.
+fn data_rcvlowat_lowered(t: &mut T) {
+    let (c, s) = t.pair();
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_RCVLOWAT);
+    t.res("set", &sys::setopt(s.raw(), level, name, 1000));
+    sys::send(c.raw(), &[1; 100], 0).unwrap();
+    sys::sleep_ms(20);
+    let raw = s.raw();
+    let th = std::thread::spawn(move || sys::poll1(raw, libc::POLLIN, 3000));
+    sys::sleep_ms(100);
+    t.res("lower", &sys::setopt(s.raw(), level, name, 1));
+    let t0 = Instant::now();
+    let woken = th.join().unwrap();
+    t.res("woken", &woken.map(|events| events & libc::POLLIN));
+    t.rec("soon", t0.elapsed().as_millis() < 1000);
 }
 
 fn data_rcvtimeo(t: &mut T) {

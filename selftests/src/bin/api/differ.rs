@@ -82,6 +82,12 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("blocked_recv_disconnect", "recv", "EOF", LEFT),
     ("blocked_recv_disconnect", "recv", "ECONNRESET", LEFT),
     ("tcp_keepalive", "SO_ERROR", "ECONNABORTED", LINK),
+    (
+        "tcp_zerocopy_receive",
+        "zerocopy receive",
+        "EOPNOTSUPP",
+        PAGES,
+    ),
 ];
 
 const CLOSED: &str =
@@ -98,6 +104,7 @@ const LEFT: &str =
     "who reads from a connection that another thread dissolves sees an end of file, or its abort, \
     whichever comes first";
 const FAULT: &str = "what fits into the good part of the memory is received, the rest stays";
+const PAGES: &str = "the data is in no page of TCP's";
 const LINK: &str = "the device notices first that its port is down";
 
 /// The reason why `value` is right at this place, if it is.

@@ -17,6 +17,9 @@ crate::scenarios!(
     sigio_listener,
     sigio_fioasync,
     sigio_connect,
+    sigio_connect_alone,
+    sigio_room,
+    sigio_wait_all,
     fcntl_owner,
 );
 
@@ -239,6 +242,73 @@ fn sigio_connect(t: &mut T) {
     sys::sleep_ms(60);
     t.rec("signalled", COUNT.load(Ordering::SeqCst) > 0);
     t.prove("client", &c);
+}
+
+/// Who does nothing but wait for signals has one after which the connection can be written to.
+fn sigio_connect_alone(t: &mut T) {
+    let (l, a) = t.listener();
+    let c = t.socket_with(libc::SOCK_NONBLOCK);
+    arm(c.raw());
+    let _ = sys::connect(c.raw(), &a);
+    let (mut seen, mut sent) = (0, false);
+    for _ in 0..300 {
+        let now = COUNT.load(Ordering::SeqCst);
+        if now > seen {
+            seen = now;
+            sent = sys::send(c.raw(), b"x", libc::MSG_NOSIGNAL).is_ok();
+            if sent {
+                break;
+            }
+        }
+        sys::sleep_ms(10);
+    }
+    t.rec("sent after a signal", sent);
+    let k = sys::accept(l.raw()).unwrap();
+    t.prove("client", &c);
+    t.prove("server", &k);
+}
+
+/// Who has found no room is signalled when there is some.
+fn sigio_room(t: &mut T) {
+    let (c, s) = t.pair();
+    sys::nonblock(c.raw(), true);
+    arm(c.raw());
+    let bytes = vec![1; 65536];
+    // What the peer takes without its program makes room, too, for a while.
+    for _ in 0..4 {
+        while sys::send(c.raw(), &bytes, libc::MSG_NOSIGNAL).is_ok() {}
+        let _ = bands();
+    }
+    let full = sys::send(c.raw(), &bytes, libc::MSG_NOSIGNAL);
+    t.rec("full", full.is_err());
+    let before = COUNT.load(Ordering::SeqCst);
+    sys::nonblock(s.raw(), true);
+    let mut signalled = false;
+    for _ in 0..300 {
+        while sys::recv_vec(s.raw(), 1 << 20, 0).is_ok_and(|v| !v.is_empty()) {}
+        signalled = COUNT.load(Ordering::SeqCst) > before;
+        if signalled {
+            break;
+        }
+        sys::sleep_ms(10);
+    }
+    t.rec("signalled", signalled);
+    t.rec("room", sys::send(c.raw(), b"x", libc::MSG_NOSIGNAL).is_ok());
+}
+
+/// A program that sleeps for data is not told of it as well, which would end its sleep.
+fn sigio_wait_all(t: &mut T) {
+    let (c, s) = t.pair();
+    arm(s.raw());
+    let raw = s.raw();
+    let reader =
+        std::thread::spawn(move || sys::recv_vec(raw, 3000, libc::MSG_WAITALL).map(|v| v.len()));
+    for _ in 0..3 {
+        sys::sleep_ms(50);
+        t.res("send", &sys::send(c.raw(), &[2; 1000], 0));
+    }
+    t.res("all", &reader.join().unwrap());
+    t.rec("signals", COUNT.load(Ordering::SeqCst));
 }
 
 fn fcntl_owner(t: &mut T) {

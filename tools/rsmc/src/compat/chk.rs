@@ -119,7 +119,11 @@ fn serve(options: &Options, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "Server started on port {port}")?;
     out.flush()?;
     loop {
-        let connection = net::accept(&listener).map_err(io::Error::from)?;
+        let connection = match net::accept(&listener) {
+            Ok(connection) => connection,
+            Err(Errno::CONNABORTED | Errno::INTR) => continue,
+            Err(error) => return Err(io::Error::from(error).into()),
+        };
         let socket = probe::listed(&connection)?;
         let mode = match (socket.mode, socket.fallback) {
             (Mode::SmcR, _) => "SMC-R".to_string(),
@@ -127,7 +131,8 @@ fn serve(options: &Options, out: &mut dyn Write) -> Result<()> {
             (_, Some(reasons)) => format!("TCP, {}", reason::text(reasons.reason)),
             _ => "TCP".to_string(),
         };
-        let peer = net::getpeername(&connection).map_err(io::Error::from)?;
+        // None of one who has gone again.
+        let peer = net::getpeername(&connection).ok().flatten();
         let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
         let peer = peer.map_or_else(|| "unknown".into(), |peer| peer.to_string());
         writeln!(out, "{peer}: {mode}")?;
