@@ -4,6 +4,7 @@
 
 use super::boot::{exit_status, Which};
 use crate::guest::cluster::Options;
+use crate::progress;
 use anyhow::{bail, Context, Result};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -33,17 +34,19 @@ pub fn main(mut arguments: Arguments) -> Result<ExitCode> {
     ];
     let server = vec!["/rsmc/lab/demo-server.sh".to_owned()];
     let mut why = None;
-    let outcomes = ready.run_but(
-        &[client, server],
-        Duration::from_secs(600),
-        &mut |_, line| {
-            match line.strip_prefix("demo: ") {
-                Some(reason) => why.get_or_insert_with(|| reason.to_owned()),
-                None => return false,
-            };
-            true
-        },
-    )?;
+    let outcomes = progress::during("redis-benchmark over SMC", || {
+        ready.run_but(
+            &[client, server],
+            Duration::from_secs(600),
+            &mut |_, line| {
+                match line.strip_prefix("demo: ") {
+                    Some(reason) => why.get_or_insert_with(|| reason.to_owned()),
+                    None => return false,
+                };
+                true
+            },
+        )
+    })?;
     let status = exit_status(&outcomes);
     let unloaded = ready.finish();
     if let Some(why) = why {
