@@ -193,8 +193,7 @@ impl Listener {
     /// Looks at a new connection: one that speaks SMC begins its handshake.
     fn admit(self: &Arc<Self>, sock: OwnedSock) -> Option<Ready> {
         let guard = sock.lock();
-        let offered = syn::with_saved_syn(&guard, option::offered).unwrap_or(false)
-            && !self.sock.migrates_requests();
+        let offered = syn::with_saved_syn(&guard, option::offered).unwrap_or(false);
         if self.keep_saved_syn.load(Relaxed) == 0 {
             syn::drop_saved_syn(&guard);
         }
@@ -252,7 +251,8 @@ impl Listener {
         if changed && self.limited {
             // What stands in the queues when the socket is locked counts, not what changed first.
             syn::keep_syns(&self.sock, || {
-                !self.queues.lock().crowded || self.keep_saved_syn.load(Relaxed) != 0
+                !self.queues.lock().crowded && !self.sock.migrates_requests()
+                    || self.keep_saved_syn.load(Relaxed) != 0
             });
         }
     }
@@ -375,7 +375,10 @@ pub(crate) fn listen(this: &Arc<Socket>, socket: &file::Socket, backlog: i32) ->
     let user_save_syn = this.user_save_syn.load(Relaxed) != 0;
     let limited = this.limit_hs.load(Relaxed) != 0;
     let listener = Listener::new(this.sock.clone(), limited, user_save_syn)?;
-    syn::keep_syns(&this.sock, || true);
+    // Without a SYN the option is not answered, and nobody waits for a proposal.
+    syn::keep_syns(&this.sock, || {
+        user_save_syn || !this.sock.migrates_requests()
+    });
     socket.native_listen(backlog)?;
     *phase = Phase::Listening(listener);
     this.hint.store(hint::LISTENING, Release);

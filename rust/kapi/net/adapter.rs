@@ -404,7 +404,8 @@ impl<T: Overlay> Adapter<T> {
     ) -> ffi::c_int {
         from_result(|| {
             let full: *mut bindings::sock = sk.cast();
-            // SAFETY: Called for an open socket, which has its `struct socket`.
+            // SAFETY: The caller has the socket locked and found this function by its `struct
+            // socket`. close() takes that away, and what hangs in it, under the lock only.
             let socket = unsafe { Socket::from_raw((*full).sk_socket) };
             let native = tables::native(socket.sock().family())
                 .set_rcvlowat

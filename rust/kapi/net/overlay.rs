@@ -82,7 +82,7 @@ pub trait Overlay: Sized + Send + Sync + 'static {
     fn splice(data: &Arc<Self::Data>, socket: &Socket, splice: &mut Splice<'_>) -> Result<usize>;
 
     /// `SO_RCVLOWAT` has another value. In contrast to the others this is called with the socket
-    /// locked.
+    /// locked, and by BPF programs in softirq: it must not sleep.
     fn low_water_changed(data: &Arc<Self::Data>);
 
     /// setsockopt(), of every level but `SOL_SOCKET`.

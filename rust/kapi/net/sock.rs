@@ -200,14 +200,15 @@ impl Sock {
     /// Wakes everybody: the socket is connected. SIGIO says that it can be written to.
     pub fn wake_connected(&self) {
         self.wake_state();
-        // SAFETY: The sock is valid.
+        // SAFETY: The sock is valid; its wait queue is read under RCU, and may have gone.
         unsafe { bindings::sk_signal_connected(self.as_ptr()) };
     }
 
     /// Says that the program has found no room, so that SIGIO tells of some. To be called where the
     /// room cannot change meanwhile.
     pub fn expect_room(&self) {
-        // SAFETY: The sock is valid, and a program uses its socket.
+        // SAFETY: The sock is valid. Its wait queue is touched only while somebody has asked for
+        // SIGIO, which ends before the file does; a program is in a call on that.
         unsafe { bindings::sk_expect_space(self.as_ptr()) };
     }
 

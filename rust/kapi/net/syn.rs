@@ -206,7 +206,8 @@ unsafe fn offer<P: Policy, const V6: bool>(skb: *mut bindings::sk_buff) -> Optio
         if !unsafe { tables::is_active(socket) } {
             return None;
         }
-        // The next listener may be one of TCP's, whose program would read our messages.
+        // The next listener may be one of TCP's, whose program would read our messages. (Asked here,
+        // too, since it may have been switched on after listen().)
         // SAFETY: As above: a listener is a full socket.
         if unsafe { bindings::tcp_migrates_requests(listener) } {
             return None;

@@ -340,10 +340,11 @@ impl Conn {
 
     /// What follows if the peer's rest was (`waited`) or is expected.
     pub(super) fn tail_changed(&self, waited: bool) -> Actions {
-        let waits = self.expects_tail();
-        Actions::NONE
-            .with_if(ENDED, waited && !waits)
-            .with_if(Actions::TIMER, self.tail_deadline().is_some())
+        if self.expects_tail() {
+            Actions::NONE.with_if(Actions::TIMER, self.tail_deadline().is_some())
+        } else {
+            Actions::NONE.with_if(ENDED, waited)
+        }
     }
 
     /// When the wait for the peer's rest begins or is over. It begins when the peer is told that the

@@ -36,7 +36,8 @@ impl SmcConn {
         if actions.is_empty() {
             return;
         }
-        if actions.has(Actions::ERR_RESET) || actions.has(Actions::ERR_ABORTED) {
+        let failed = actions.has(Actions::ERR_RESET) || actions.has(Actions::ERR_ABORTED);
+        if failed && self.left.load(Acquire) == 0 {
             self.sock.wake_error();
         }
         if actions.has(Actions::TX_DUE) {
