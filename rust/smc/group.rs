@@ -305,9 +305,13 @@ impl LinkGroup {
     /// Whether the port is usable and still has the GID from which the group's link sends. Sleeps.
     pub(crate) fn has_port(&self) -> bool {
         let active = |info: PortInfo| info.state == PortState::Active;
+        self.device.port(self.port).is_ok_and(active) && self.has_gid()
+    }
+
+    /// Whether the port still has the GID from which the group's link sends.
+    pub(crate) fn has_gid(&self) -> bool {
         let same = |gid: GidRef| gid.gid() == self.gid.0 && gid.ifindex() == Some(self.ifindex);
-        self.device.port(self.port).is_ok_and(active)
-            && self.device.gid(self.port, self.gid_index).is_some_and(same)
+        self.device.gid(self.port, self.gid_index).is_some_and(same)
     }
 
     /// Whether the group's link is on this device.

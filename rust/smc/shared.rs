@@ -12,19 +12,16 @@ use kapi::{
         client::{ClientOps, Event},
         device::Device, //
     },
-    sys::{clock, global::Global, queue}, //
+    sys::{clock, global::Global}, //
 };
 use kernel::{
-    impl_has_work,
     new_mutex,
-    new_work,
     prelude::*,
     sync::{
         atomic::{Atomic, Relaxed},
         Arc,
         Mutex, //
-    },
-    workqueue::{Work, WorkItem}, //
+    }, //
 };
 use smc_proto::{
     group::{
@@ -53,12 +50,6 @@ pub(crate) struct Core {
     #[pin]
     pub(crate) gates: Mutex<KVec<Busy>>,
     pub(crate) last_word: LastWord,
-    #[pin]
-    work: Work<Core>,
-}
-
-impl_has_work! {
-    impl HasWork<Self> for Core { self.work }
 }
 
 impl Core {
@@ -78,7 +69,6 @@ impl Core {
                 last_id: Atomic::new(0),
                 gates <- new_mutex!(KVec::new(), "rsmc::Core::gates"),
                 last_word: LastWord::new(),
-                work <- new_work!("rsmc::Core::work"),
             }),
             GFP_KERNEL,
         )
@@ -249,19 +239,20 @@ impl ClientOps for Devices {
             .end_groups(|group| group.uses(device), EndReason::LinkLost);
     }
 
-    fn event(&self, _device: &Arc<Device>, event: Event) {
-        if let Event::PortError(_) | Event::GidChange(_) | Event::DeviceFatal = event {
-            // To end groups takes long, and the RDMA core has other clients to tell.
-            let _ = queue::enqueue::<_, 0>(self.0.clone());
-        }
-    }
-}
-
-impl WorkItem for Core {
-    type Pointer = Arc<Core>;
-
-    /// Something has happened to ports: ends the groups that have lost theirs.
-    fn run(this: Arc<Core>) {
-        this.end_groups(|group| !group.has_port(), EndReason::LinkLost);
+    /// Nothing more is sent by a port that is gone when this returns. To end its groups takes long,
+    /// and the RDMA core, which holds the lock of its GID table meanwhile, has other clients to tell:
+    /// each group does that by itself.
+    fn event(&self, device: &Arc<Device>, event: Event) {
+        let gone = |group: &LinkGroup| match event {
+            Event::PortError(port) => group.port() == port,
+            Event::GidChange(port) => group.port() == port && !group.has_gid(),
+            Event::DeviceFatal => true,
+            Event::PortActive(_) | Event::Other(_) => false,
+        };
+        self.0.each_group(|group| {
+            if group.uses(device) && gone(group) {
+                group.lose();
+            }
+        });
     }
 }

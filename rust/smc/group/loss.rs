@@ -59,10 +59,11 @@ impl LinkGroup {
         if conns == 0 {
             return;
         }
+        // First, as what was under way has failed for that, too.
         let why = match self.failure.as_ref() {
+            _ if !self.has_port() => "the port is down or has lost its address",
             Some(status) => status.text(),
-            None if self.has_port() => "the peer does not answer",
-            None => "the port is down or has lost its address",
+            None => "the peer does not answer",
         };
         self.say(format_args!("lost, {conns} connections aborted: {why}"));
     }

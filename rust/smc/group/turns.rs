@@ -149,10 +149,12 @@ impl LinkGroup {
         idle
     }
 
-    /// What had to be sent could not be posted: the link is of no more use. Any context.
-    fn lose(self: &Arc<Self>, channel: &Arc<Channel<LinkGroup>>) {
+    /// The link is of no more use: nothing more is sent, and the group will end. Any context.
+    pub(crate) fn lose(self: &Arc<Self>) {
         self.broken.store(1, Relaxed);
-        channel.fail();
+        if let Some(channel) = self.channel() {
+            channel.fail();
+        }
         self.kick();
     }
 
@@ -192,7 +194,7 @@ impl LinkGroup {
             let posted = channel.post(Token::Llc, &[], &frame).is_ok();
             if !posted {
                 // It may be the one for which the peer waits.
-                self.lose(channel);
+                self.lose();
             }
             return posted;
         }
@@ -257,7 +259,7 @@ impl LinkGroup {
         drop(proto);
         if !posted {
             // The state that was taken cannot be put back: the link is of no more use.
-            self.lose(channel);
+            self.lose();
         }
         *after = Some((conn, actions));
         posted
