@@ -177,15 +177,54 @@ pub fn agreement_v2(ty: u8, end: &End, first: Option<(u8, u8)>) -> Vec<u8> {
     message(EYE_R, ty, if first.is_some() { 0x28 } else { 0x20 }, &b)
 }
 
+/// Whether an accept or confirm begins a link group.
+fn is_first(m: &[u8]) -> bool {
+    m[7] & 8 != 0
+}
+
 /// The same proposal or first contact, with the field by which two hosts of this module agree on
 /// WRITEs that announce themselves.
 pub fn extended(mut m: Vec<u8>) -> Vec<u8> {
-    let at = if header(&m).map(|h| h.ty) == Some(PROPOSAL) {
-        52
-    } else {
-        144
+    let at = match header(&m).map(|h| h.ty) {
+        Some(PROPOSAL) => 52,
+        _ if !is_first(&m) => return m,
+        _ => 144,
     };
     m[at..at + 4].copy_from_slice(b"RSM\x01");
+    m
+}
+
+/// The same proposal or first contact of release 0 ("v2.0"); the latter with the `long` extension of
+/// later releases, all zero, or the short one of the kernels that knew no other.
+pub fn release_0(mut m: Vec<u8>, long: bool) -> Vec<u8> {
+    if header(&m).map(|h| h.ty) == Some(PROPOSAL) {
+        m[83] = 0;
+        m[104..106].fill(0);
+        return m;
+    }
+    if !is_first(&m) {
+        return m;
+    }
+    m[105] = 0x20;
+    if long {
+        m[140..156].fill(0);
+    } else {
+        m.drain(140..156);
+        let len = m.len() as u16;
+        m[5..7].copy_from_slice(&len.to_be_bytes());
+    }
+    m
+}
+
+/// The same message with another EID; `EID` is where a proposal has its only one.
+pub fn with_eid(mut m: Vec<u8>, eid: &[u8; 32]) -> Vec<u8> {
+    let at = if header(&m).map(|h| h.ty) == Some(PROPOSAL) {
+        120
+    } else {
+        64
+    };
+    assert_eq!(m[at..at + 32], EID);
+    m[at..at + 32].copy_from_slice(eid);
     m
 }
 
@@ -219,8 +258,9 @@ pub fn diagnosis(b: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(b.get(16..20)?.try_into().ok()?))
 }
 
-/// Reads one whole message from a packet peer.
+/// Reads one whole message from a packet peer, which comes within `ms` on a fast guest.
 pub fn read(p: &mut crate::rawpeer::Peer, ms: u64) -> Option<Vec<u8>> {
+    let ms = ms * crate::guest::slow();
     let mut v = p.recv(8, ms)?;
     let h = header(&v)?;
     v.extend(p.recv(h.len.checked_sub(8)?, ms)?);

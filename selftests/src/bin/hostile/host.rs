@@ -46,8 +46,8 @@ pub struct Host {
     /// Our end as we announce it; the token and the buffer differ for each connection.
     pub me: clc::End,
     pub max_links: u8,
-    /// Whether to agree on WRITEs that announce themselves.
-    pub extended: bool,
+    /// What is done to each CLC message of [`Host::open`] before it is sent.
+    pub dress: fn(Vec<u8>) -> Vec<u8>,
     ports: u16,
     conns: u32,
 }
@@ -105,7 +105,7 @@ impl Host {
             listener,
             me,
             max_links: 1,
-            extended: false,
+            dress: |m| m,
             ports: 20000,
             conns: 0,
         }
@@ -191,8 +191,7 @@ impl Host {
         let (mut tcp, mut fd) = self.tcp(t);
         let joins = self.rc.connected();
         let limits = (!joins).then_some((255, first));
-        let extended = self.extended && !joins;
-        let dress = |m: Vec<u8>| if extended { clc::extended(m) } else { m };
+        let dress = self.dress;
         let they;
         match self.role {
             Role::Client => {

@@ -16,7 +16,7 @@ fn heard(c: &Conn<'_>, want: &[u8]) -> bool {
 
 /// Both ends announce by immediates, and nothing else is needed.
 fn agreed(t: &mut T, h: &mut Host) {
-    h.extended = true;
+    h.dress = st::clc::extended;
     let Some(mut c) = h.open(t) else { return };
     h.rc.drain();
     for n in 0..100u32 {
@@ -47,7 +47,7 @@ fn agreed(t: &mut T, h: &mut Host) {
 
 /// More than there is room for: the connection ends, its group does not.
 fn too_much(t: &mut T, h: &mut Host) {
-    h.extended = true;
+    h.dress = st::clc::extended;
     let Some(mut bystander) = h.open(t) else {
         return;
     };
@@ -75,7 +75,7 @@ fn too_much(t: &mut T, h: &mut Host) {
 
 /// Names of connections that are not there.
 fn to_nobody(t: &mut T, h: &mut Host) {
-    h.extended = true;
+    h.dress = st::clc::extended;
     let Some(mut c) = h.open(t) else { return };
     for hint in (0..=0xffffu32)
         .step_by(251)
@@ -92,7 +92,7 @@ fn to_nobody(t: &mut T, h: &mut Host) {
 
 /// A connection that this host itself has ended.
 fn after_the_end(t: &mut T, h: &mut Host) {
-    h.extended = true;
+    h.dress = st::clc::extended;
     let Some(mut bystander) = h.open(t) else {
         return;
     };
@@ -111,7 +111,7 @@ fn after_the_end(t: &mut T, h: &mut Host) {
 
 /// Immediates and CDC messages in turn, and messages out of date among them.
 fn in_between(t: &mut T, h: &mut Host) {
-    h.extended = true;
+    h.dress = st::clc::extended;
     let Some(mut c) = h.open(t) else { return };
     for n in 0..50 {
         let old = c.cdc();

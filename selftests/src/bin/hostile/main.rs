@@ -15,6 +15,7 @@ mod immediate;
 mod link;
 mod llc;
 mod setup;
+mod terms;
 mod worlds;
 
 use honest::Honest;
@@ -61,6 +62,7 @@ fn main() {
             groups::LIST,
             setup::LIST,
             attempts::LIST,
+            terms::LIST,
             worlds::LIST,
         ],
         4,

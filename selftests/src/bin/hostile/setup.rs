@@ -361,7 +361,7 @@ fn unconfirmed(t: &mut T, h: &mut Host) -> Option<Under> {
 
 /// After an unconfirmed link both sides go on by TCP, if the peer is still there.
 fn falls_back(t: &mut T, h: &mut Host, mut u: Under, what: &str) {
-    let m = clc::read(&mut u.tcp, 9000 * st::guest::slow()).unwrap_or_default();
+    let m = clc::read(&mut u.tcp, 9000).unwrap_or_default();
     t.is(
         &format!("{what}: declined"),
         clc::header(&m).map(|h| h.ty),
