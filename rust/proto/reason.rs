@@ -4,7 +4,8 @@
 //!
 //! The same 32-bit codes travel in DECLINE messages ("peer diagnosis") and are
 //! shown to users as the fallback reason. Values are those of the C
-//! implementation (`net/smc/smc_clc.h`), which continues RFC 7609's list.
+//! implementation (`net/smc/smc_clc.h`), which continues RFC 7609's list; BUSY
+//! is our own, beside MEM, and a number like others to who does not know it.
 
 use core::fmt;
 
@@ -65,6 +66,8 @@ macro_rules! reasons {
 reasons! {
     NoMemory = 0x0101_0000, "MEM",
         "Not enough memory for the resources of an SMC connection";
+    Busy = 0x0101_00ff, "BUSY",
+        "The server's program does not accept connections, and its queue is full";
     ConfirmLinkTimeout = 0x0201_0000, "TIMEOUT_CL",
         "The peer did not confirm the new RDMA link in time";
     AddLinkTimeout = 0x0202_0000, "TIMEOUT_AL",
@@ -177,7 +180,7 @@ mod tests {
             assert!(r.is_known());
             assert!(!r.name().is_empty() && !r.explain().ends_with('.'));
         }
-        assert_eq!(Reason::ALL.len(), 36);
+        assert_eq!(Reason::ALL.len(), 37);
         assert_eq!(Reason::from_code(0x1234_5678), Reason::Other(0x1234_5678));
         assert_eq!(Reason::Other(7).code(), 7);
         assert_eq!(Reason::NoDevice.to_string(), "0x03030000 NOSMCDEV");

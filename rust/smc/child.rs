@@ -74,15 +74,23 @@ impl_has_work! {
 }
 
 impl Child {
-    /// A handshake on `sock`, whose SYN had the SMC option; it waits for [`Child::begin`].
+    /// A handshake on `sock`, whose SYN had the SMC option; it waits for [`Child::begin`]. With a
+    /// reason to `refuse` SMC it comes to nothing.
     ///
     /// # Errors
     ///
     /// `ENOMEM`, `ENFILE`; the connection is then closed.
-    pub(crate) fn new(listener: Arc<Listener>, id: u64, sock: OwnedSock) -> Result<Arc<Self>> {
+    pub(crate) fn new(
+        listener: Arc<Listener>,
+        id: u64,
+        sock: OwnedSock,
+        refuse: Option<Reason>,
+    ) -> Result<Arc<Self>> {
         let socket = OwnedSocket::new(sock)?;
         let core = CORE.get().ok_or(ENODEV)?;
-        let port = if socket.sock().uses_ipsec() {
+        let port = if let Some(reason) = refuse {
+            Err(reason)
+        } else if socket.sock().uses_ipsec() {
             Err(Reason::Ipsec)
         } else {
             LocalPort::find(&core, socket.sock()).ok_or(Reason::NoDevice)

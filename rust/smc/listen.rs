@@ -8,11 +8,14 @@
 //! calls accept() or poll() meanwhile, so that no client waits for the program.
 //!
 //! What is taken out of TCP's queue is not counted there any more. So no more than the backlog of
-//! listen() allows is held here, and the others wait in TCP's queue, which has the same limit.
+//! listen() allows is held here, and the others wait in TCP's queue, which has the same limit;
+//! `overflow.rs` sees to it that they do not wait for too long.
 
 mod accept;
+mod overflow;
 
 pub(crate) use self::accept::{accept, poll};
+use self::overflow::Overflow;
 
 use crate::{
     child::Child,
@@ -22,13 +25,17 @@ use crate::{
     option,
     socket::{hint, Phase, Socket}, //
 };
-use kapi::net::{
-    sock::{state, OwnedSock, Sock},
-    socket as file,
-    syn, //
+use kapi::{
+    net::{
+        sock::{state, OwnedSock, Sock},
+        socket as file,
+        syn, //
+    },
+    sys::hook::TimerHook, //
 };
 use kernel::{
     new_mutex,
+    new_work,
     prelude::*,
     rbtree::{RBTree, RBTreeNodeReservation},
     sync::{
@@ -36,7 +43,8 @@ use kernel::{
         atomic::{Atomic, Relaxed, Release},
         Arc,
         Mutex, //
-    }, //
+    },
+    workqueue::Work, //
 };
 use smc_proto::{conn::CloseMode, reason::Reason};
 
@@ -76,6 +84,7 @@ struct Queues {
     closed: bool,
     /// Whether so many handshakes are under way that no more are to begin, if that is limited.
     crowded: bool,
+    overflow: Overflow,
 }
 
 impl Queues {
@@ -118,6 +127,11 @@ pub(crate) struct Listener {
     moving: Mutex<()>,
     #[pin]
     queues: Mutex<Queues>,
+    /// Fires when TCP's queue is to be looked at again.
+    #[pin]
+    timer: Mutex<Option<Pin<KBox<TimerHook<Listener>>>>>,
+    #[pin]
+    work: Work<Listener>,
     /// Whether clients are sent to TCP while handshakes pile up (`SMC_LIMIT_HS`).
     limited: bool,
     /// Whether the user asked to keep SYNs.
@@ -138,9 +152,12 @@ impl Listener {
                         next_id: 1,
                         closed: false,
                         crowded: false,
+                        overflow: Overflow::None,
                     },
                     "rsmc::Listener::queues"
                 ),
+                timer <- new_mutex!(None, "rsmc::Listener::timer"),
+                work <- new_work!("rsmc::Listener::work"),
                 limited,
                 keep_saved_syn: Atomic::new(i32::from(keep_saved_syn)),
             }),
@@ -184,14 +201,16 @@ impl Listener {
     pub(crate) fn pump(self: &Arc<Self>) {
         let _moving = self.moving.lock();
         while let Ok(sock) = self.take() {
-            if let Some(ready) = self.admit(sock) {
+            if let Some(ready) = self.admit(sock, None) {
                 self.push_ready(ready);
             }
         }
+        self.look_at_overflow();
     }
 
-    /// Looks at a new connection: one that speaks SMC begins its handshake.
-    fn admit(self: &Arc<Self>, sock: OwnedSock) -> Option<Ready> {
+    /// Looks at a new connection: one that speaks SMC begins its handshake, which only declines if
+    /// there is a reason to `refuse` it.
+    fn admit(self: &Arc<Self>, sock: OwnedSock, refuse: Option<Reason>) -> Option<Ready> {
         let guard = sock.lock();
         let offered = syn::with_saved_syn(&guard, option::offered).unwrap_or(false);
         if self.keep_saved_syn.load(Relaxed) == 0 {
@@ -206,11 +225,11 @@ impl Listener {
             });
         }
         // On failure the connection is closed: TCP's answer to a lack of memory, too.
-        let _ = self.begin(sock);
+        let _ = self.begin(sock, refuse);
         None
     }
 
-    fn begin(self: &Arc<Self>, sock: OwnedSock) -> Result {
+    fn begin(self: &Arc<Self>, sock: OwnedSock, refuse: Option<Reason>) -> Result {
         let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
         let child = {
             let mut queues = self.queues.lock();
@@ -219,7 +238,7 @@ impl Listener {
             }
             let id = queues.take_id();
             drop(queues);
-            Child::new(self.clone(), id, sock)?
+            Child::new(self.clone(), id, sock, refuse)?
         };
         let changed = {
             let mut queues = self.queues.lock();
@@ -249,12 +268,20 @@ impl Listener {
     /// connections are TCP's, and need no place here.
     fn limit(&self, changed: bool) {
         if changed && self.limited {
-            // What stands in the queues when the socket is locked counts, not what changed first.
-            syn::keep_syns(&self.sock, || {
-                !self.queues.lock().crowded && !self.sock.migrates_requests()
-                    || self.keep_saved_syn.load(Relaxed) != 0
-            });
+            self.offer();
         }
+    }
+
+    /// Has SYNs answered with the option, or without it while SMC is not to be offered.
+    fn offer(&self) {
+        // What stands in the queues when the socket is locked counts, not what changed first.
+        syn::keep_syns(&self.sock, || {
+            let refused = {
+                let queues = self.queues.lock();
+                queues.overflow.refuses() || self.limited && queues.crowded
+            };
+            !refused && !self.sock.migrates_requests() || self.keep_saved_syn.load(Relaxed) != 0
+        });
     }
 
     /// Goes on with handshakes whose client may have spoken already, so that a program that asks
@@ -347,6 +374,8 @@ impl Listener {
                 core::mem::replace(&mut queues.pending, RBTree::new()),
             )
         };
+        let timer = self.timer.lock().take();
+        drop(timer);
         while let Some(ready) = ready.pop() {
             ready.discard();
         }

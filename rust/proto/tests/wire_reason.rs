@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The reason codes against a second list, by the names of `net/smc/smc_clc.h`.
+//! The reason codes against a second list, by the names of `net/smc/smc_clc.h`, and our own.
 
 use smc_proto::reason::Reason;
 
 const CODES: &str = "
-    01010000 MEM          02010000 TIMEOUT_CL   02020000 TIMEOUT_AL   03000000 CNFERR
+    01010000 MEM          010100ff BUSY         02010000 TIMEOUT_CL   02020000 TIMEOUT_AL   03000000 CNFERR
     03010000 PEERNOSMC    03020000 IPSEC        03030000 NOSMCDEV     03030001 NOSMCDDEV
     03030002 NOSMCRDEV    03030003 NOISM2SUPP   03030004 NOV2EXT      03030005 NOV2DEXT
     03030006 NOSEID       03030007 NOSMCD2DEV   03030008 NOUEID       03030009 RELEASEERR

@@ -54,7 +54,7 @@ pub(crate) fn accept(
         match taken {
             Ok(sock) => {
                 let ready = match &listener {
-                    Some(listener) => listener.admit(sock),
+                    Some(listener) => listener.admit(sock, None),
                     None => Some(Ready {
                         id: 0,
                         sock,

@@ -84,6 +84,11 @@ pub fn advice(code: u32) -> &'static str {
             "The cure is on the peer: `rsmc ss` shows the code it sent, its own `rsmc why` \
              explains it."
         }
+        Reason::Busy => {
+            "The server's program was stopped or is too slow, and its queue of connections has \
+             overflowed: `ss -lt` on the server shows the queue. Give listen() a larger backlog \
+             (sysctl net.core.somaxconn limits it)."
+        }
         Reason::NoMemory => {
             "Free memory, or use smaller buffers: sysctls net.smc.wmem and net.smc.rmem, or \
              `rsmc run --sndbuf --rcvbuf`. The RDMA device may be out of queue pairs: see `rdma \

@@ -238,7 +238,7 @@ fn link(t: &mut T, role: Role, name: &str, act: impl Fn(&Host)) {
 
 /// The module declines; what a program says then is the listener's connection.
 fn ends(t: &mut T, h: &Host, mut tcp: Peer<'static>, fd: Option<Fd>, name: &str) {
-    let m = clc::read(&mut tcp, 9000 * st::guest::slow()).unwrap_or_default();
+    let m = clc::read(&mut tcp, 9000).unwrap_or_default();
     t.is("decline", clc::diagnosis(&m), Some(told::code(name)));
     tcp.send(b"program");
     match fd.or_else(|| h.accept(&tcp)) {

@@ -28,6 +28,7 @@ pub const LIST: &[Point] = &[
     point!("tcp.server.silence", server_silence),
     point!("tcp.server.no_device", server_no_device),
     point!("tcp.server.declined", server_declined),
+    point!("tcp.server.busy", server_busy),
 ];
 
 /// Where the packet host listens.
@@ -68,6 +69,58 @@ fn calls(t: &T, wire: &'static Wire, from: u16, option: &[u8]) -> Peer<'static> 
 fn accepted(listener: &Fd) -> Fd {
     sys::poll_until(listener.raw(), libc::POLLIN, 15_000 * st::guest::slow());
     sys::accept(listener.raw()).expect("accept")
+}
+
+/// A listener's program does nothing for a while: its queue overflows. Who was offered SMC and found
+/// no room is told in time, who comes later is not offered it, and nobody's connection ends. Once
+/// there is room, it is offered again.
+fn server_busy(t: &mut T) {
+    const BACKLOG: usize = 1;
+    let listener = t.socket();
+    let at = SocketAddr::new(wire_addr(false, t.ip), REAL);
+    sys::bind(listener.raw(), &at).expect("bind");
+    sys::listen(listener.raw(), BACKLOG as i32).expect("listen");
+    let wire = wire();
+    let offers = |peer: &Peer<'_>| peer.syn.opts.windows(4).any(|o| o == &SMC_OPTION[..4]);
+    // One place more than the backlog, here and in TCP's queue.
+    let mut peers: Vec<_> = (0..2 * (BACKLOG as u16 + 1))
+        .map(|n| calls(t, wire, 20000 + n, &SMC_OPTION))
+        .collect();
+    t.is("offered", peers.iter().filter(|p| offers(p)).count(), 4);
+    let begun = Instant::now();
+    let mut told = vec![];
+    for peer in &mut peers {
+        peer.send(&clc::proposal_v1());
+        let m = clc::read(peer, 5000).unwrap_or_default();
+        told.push(clc::diagnosis(&m).unwrap_or_default());
+    }
+    let (plain, busy) = (told::code("NOSMCDEV"), told::code("BUSY"));
+    t.is("told", told, vec![plain, plain, busy, busy]);
+    let ms = begun.elapsed().as_millis();
+    t.check(
+        &format!("within {ms} ms"),
+        (1500..5000 * u128::from(st::guest::slow())).contains(&ms),
+    );
+    let late = calls(t, wire, 20100, &SMC_OPTION);
+    t.check("not offered while busy", !offers(&late));
+    peers.push(late);
+    for (n, peer) in peers.iter_mut().enumerate() {
+        peer.send(&[n as u8]);
+    }
+    for n in 0..peers.len() {
+        let fd = accepted(&listener);
+        let got = sys::recv_vec(fd.raw(), 8, 0).ok();
+        t.is("in order, to the byte", got, Some(vec![n as u8]));
+        if n == 3 {
+            told::own(t, Role::Client, &fd, "BUSY");
+        }
+    }
+    let again = (0..60).any(|n| {
+        sys::sleep_ms(50);
+        let peer = calls(t, wire, 20200 + n, &SMC_OPTION);
+        offers(&peer)
+    });
+    t.check("offered again", again);
 }
 
 fn client_no_option(t: &mut T) {

@@ -12,9 +12,10 @@ use std::process::Command;
 /// A code, its short name, and a word that the advice must have.
 pub type Known = (u32, &'static str, &'static str);
 
-/// Every code of C's `net/smc/smc_clc.h`.
-pub const ALL: [Known; 36] = [
+/// Every code of C's `net/smc/smc_clc.h`, and the module's own.
+pub const ALL: [Known; 37] = [
     (0x0101_0000, "MEM", "net.smc.rmem"),
+    (0x0101_00ff, "BUSY", "backlog"),
     (0x0201_0000, "TIMEOUT_CL", "4791"),
     (0x0202_0000, "TIMEOUT_AL", "4791"),
     (0x0300_0000, "CNFERR", "rsmc pnet"),
