@@ -103,6 +103,10 @@ slow() {
 	echo $(($1 * ${RSMC_SLOW:-1}))
 }
 
+less() {
+	echo $(($1 / ${RSMC_LESS:-1}))
+}
+
 wait_for() {
 	ktap_tries=$(($(slow "$1") * 10))
 	shift
