@@ -164,8 +164,8 @@ pub const A6: [u8; 16] = [0xfd, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 pub const B6: [u8; 16] = [0xfd, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
 
 /// In the current namespace: `va` (10.77.0.1, fd77::1) joined to `vb`, which has no address, so
-/// that whatever is sent to 10.77.0.2 or fd77::2 reaches `vb` and meets only packet sockets.
-/// Without a packet socket it is a black hole.
+/// that whatever is sent to 10.77.0.2, fd77::2 or the same with 3 reaches `vb` and meets only packet
+/// sockets. Without a packet socket it is a black hole.
 pub fn wire() -> Result<(), String> {
     // A closed connection of which nobody acknowledges the end holds its namespace for minutes, and
     // each namespace there is makes the next device of soft-RoCE dearer.
@@ -181,6 +181,8 @@ pub fn wire() -> Result<(), String> {
          addr add fd77::1/64 dev va nodad
          neigh replace 10.77.0.2 lladdr {mb} dev va nud permanent
          neigh replace fd77::2 lladdr {mb} dev va nud permanent
+         neigh replace 10.77.0.3 lladdr {mb} dev va nud permanent
+         neigh replace fd77::3 lladdr {mb} dev va nud permanent
 "
     ))?;
     for device in ["va", "vb"] {

@@ -86,6 +86,18 @@ pub fn wire_addr(peer: bool, ip: Ip) -> IpAddr {
     }
 }
 
+/// The packet end's second address.
+pub fn second_addr(ip: Ip) -> IpAddr {
+    match wire_addr(true, ip) {
+        IpAddr::V4(_) => [10, 77, 0, 3].into(),
+        IpAddr::V6(a) => {
+            let mut octets = a.octets();
+            octets[15] = 3;
+            octets.into()
+        }
+    }
+}
+
 /// One connection of the packet end.
 pub struct Peer<'a> {
     wire: &'a Wire,
@@ -168,7 +180,16 @@ impl<'a> Peer<'a> {
     /// Connects to a port of the kernel's end with these options in the SYN (MSS is added).
     pub fn connect(wire: &'a Wire, ip: Ip, from: u16, port: u16, opts: &[u8]) -> Option<Peer<'a>> {
         let me = SocketAddr::new(wire_addr(true, ip), from);
-        let other = SocketAddr::new(wire_addr(false, ip), port);
+        Peer::connect_from(wire, me, SocketAddr::new(wire_addr(false, ip), port), opts)
+    }
+
+    /// The same from an address of its own.
+    pub fn connect_from(
+        wire: &'a Wire,
+        me: SocketAddr,
+        other: SocketAddr,
+        opts: &[u8],
+    ) -> Option<Peer<'a>> {
         let o = [&MSS[..], opts].concat();
         let mut s = Seg {
             src: me,

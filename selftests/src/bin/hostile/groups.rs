@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Link groups: those of others, which a peer can name, and too many of its own.
 
-use crate::host::{llc, new_key, next_llc, Conn, Host, Role};
+use crate::host::{llc, new_key, next_llc, Conn, Host, Role, LISTENER};
+use st::packet::SMC_OPTION;
 use st::point::T;
+use st::rawpeer::{second_addr, wire_addr, Peer, Wire};
 use st::rcpeer::Rc;
 use st::{clc, guest, net, sys};
+use std::net::SocketAddr;
 
 crate::both!(
     names_anothers_queue_pair,
+    names_anothers_group,
     begins_and_begins,
     leaves_groups_behind,
     fills_the_key_table,
@@ -43,6 +47,37 @@ fn names_anothers_queue_pair(t: &mut T, h: &mut Host) {
     guest::pause(200);
     drop(fd);
     h.rc.answers(true);
+    a.lives(t, &h.rc, "after");
+}
+
+/// Who comes from another address and gives himself out for a host that has a group here, to the last
+/// byte of his proposal, is not let in: who is in a group can end it.
+fn names_anothers_group(t: &mut T, h: &mut Host) {
+    if h.role == Role::Server {
+        // There this host has the groups.
+        return;
+    }
+    let Some(mut a) = h.open(t) else { return };
+    a.lives(t, &h.rc, "before");
+    let me = h.end();
+    let module = SocketAddr::new(wire_addr(false, t.ip), LISTENER);
+    let wire = Box::leak(Box::new(Wire::open("vb").expect("packet socket")));
+    let answer = |from| {
+        let mut tcp = Peer::connect_from(wire, from, module, &SMC_OPTION).expect("no SYN-ACK");
+        tcp.send(&clc::proposal_v2(&me, 1));
+        let m = clc::read(&mut tcp, 4000).unwrap_or_default();
+        tcp.send_rst();
+        m.get(7).map(|flags| (m[4], flags & 8 != 0))
+    };
+    let own = answer(SocketAddr::new(wire_addr(true, t.ip), 30001));
+    t.is(
+        "from the same address: joins",
+        own,
+        Some((clc::ACCEPT, false)),
+    );
+    let other = answer(SocketAddr::new(second_addr(t.ip), 30001));
+    t.is("from another: begins", other, Some((clc::ACCEPT, true)));
+    guest::pause(200);
     a.lives(t, &h.rc, "after");
 }
 

@@ -19,7 +19,7 @@ pub enum Role {
 }
 
 /// Port of the module's listener.
-const LISTENER: u16 = 6600;
+pub const LISTENER: u16 = 6600;
 /// Port of the listener that is made of packets.
 const FAKE: u16 = 7700;
 /// Address and key of the memory that this host claims to have; it is nowhere.
