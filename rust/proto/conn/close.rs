@@ -19,6 +19,7 @@ use super::{
     State,
     ANSWER_TIME, //
 };
+use crate::cursor::Pos;
 use crate::time::{
     Instant,
     Span, //
@@ -95,6 +96,8 @@ pub(super) struct Life {
     probed: bool,
     /// The peer's TCP has ended, but nothing has told us so here: until when that may come.
     fin: Option<Instant>,
+    /// How far the program had read when that was set.
+    fin_read: Pos,
 }
 
 impl Life {
@@ -113,6 +116,7 @@ impl Life {
             last_progress: Instant(0),
             probed: false,
             fin: None,
+            fin_read: 0,
         }
     }
 
@@ -350,6 +354,7 @@ impl Conn {
             return Actions::NONE;
         }
         self.life.fin = Some(now.after(FIN_PATIENCE));
+        self.life.fin_read = self.rx.cons;
         Actions::TIMER
     }
 
@@ -365,14 +370,14 @@ impl Conn {
             && !self.life.received.any(StateFlags::ANY_END)
     }
 
-    /// The peer has been silent since its FIN. With room in our ring it has nothing left to send, so
-    /// its end was lost on the way.
+    /// The peer has been silent since its FIN. If there was room in our ring all the while it has
+    /// nothing left to send, so its end was lost on the way.
     pub(super) fn fin_expired(&mut self, now: Instant) -> Actions {
         self.life.fin = None;
         if !self.may_be_forsaken() {
             return Actions::NONE;
         }
-        if self.rx.has_unread() {
+        if self.rx.has_unread() || self.rx.cons != self.life.fin_read {
             return self.on_tcp_fin(now);
         }
         let closed = self.life.sent.any(StateFlags::ANY_CLOSE);

@@ -62,6 +62,30 @@ fn silence_after_a_fin_is_a_reset() {
     assert_eq!((conn.state(), conn.next_deadline()), (State::Closed, None));
 }
 
+/// The peer had more to send than our ring holds, and the program makes room just before the
+/// patience is over: what follows has all of it once more.
+#[test]
+fn room_just_before_the_end_of_patience() {
+    let mut conn = active();
+    let cdc = Cdc {
+        seq: 1,
+        token: AlertToken(7),
+        prod: Cursor::at(RingSize::MIN_WIRE.len(), RingSize::MIN_WIRE),
+        prod_flags: ProdFlags::WRITE_BLOCKED,
+        ..Cdc::default()
+    };
+    let _ = conn.on_cdc(&cdc, T0).unwrap();
+    let _ = conn.on_tcp_fin(T0);
+    while let RecvState::Data(there) = conn.recv_state() {
+        let _ = conn.read_done(there).unwrap();
+    }
+    let first = T0.after(FIN_PATIENCE);
+    assert!(!conn.on_timer(first).has(Actions::ERR_RESET));
+    let second = first.after(FIN_PATIENCE);
+    assert_eq!(conn.next_deadline(), Some(second));
+    assert!(conn.on_timer(second).has(Actions::ERR_RESET));
+}
+
 #[test]
 fn a_fin_before_the_end_is_no_reset() {
     for end in [
@@ -241,7 +265,10 @@ fn what_is_still_coming_puts_it_off() {
     let _ = says(&mut conn, 2, 150, StateFlags::NONE, later(24));
     let _ = conn.read_done(50).unwrap();
     assert!(conn.on_timer(later(33)).is_empty());
-    assert!(conn.on_timer(later(34)).has(Actions::ERR_RESET));
+    // There has been room only since then.
+    assert!(!conn.on_timer(later(34)).has(Actions::ERR_RESET));
+    assert!(conn.on_timer(later(43)).is_empty());
+    assert!(conn.on_timer(later(44)).has(Actions::ERR_RESET));
 }
 
 #[test]
