@@ -313,6 +313,12 @@ bool rsmc_helper_sk_has_unread(const struct sock *sk)
 	return !skb_queue_empty_lockless(&sk->sk_receive_queue);
 }
 
+/* Bytes that have arrived in order and were not taken; without the lock, so a guess. */
+unsigned int rsmc_helper_sk_unread(const struct sock *sk)
+{
+	return READ_ONCE(tcp_sk(sk)->rcv_nxt) - READ_ONCE(tcp_sk(sk)->copied_seq);
+}
+
 bool rsmc_helper_sk_oob_inline(const struct sock *sk)
 {
 	return sock_flag(sk, SOCK_URGINLINE);

@@ -4,12 +4,12 @@
 //!
 //! Each has fallen back before the other's decline arrives, which then stands at the head of the
 //! program's data. So the socket stays with the family until the first bytes show what they are: a
-//! decline is taken out, and nobody gets to see it. A decline is shorter than any segment and is
-//! written at once, hence what has arrived at all has arrived whole.
+//! decline is taken out, and nobody gets to see it. It is written at once and shorter than any
+//! segment, but something on the way may cut it.
 
 use crate::{
     fallback::{Fallback, Role},
-    socket::{hint, Socket}, //
+    socket::{hint, Socket, RECEIVE}, //
 };
 use kapi::{
     errno::{self, Errno},
@@ -45,32 +45,59 @@ pub(crate) fn fallback(
     }
 }
 
+/// What is known of the head of the stream.
+enum Head {
+    /// What it is; it can be read.
+    Known,
+    /// Nothing: so many bytes are there, which could begin a decline.
+    Open(usize),
+}
+
 /// Looks at the head of the stream. Whether it is known what that is; it can then be read.
 pub(crate) fn is_settled(sock: &Sock) -> bool {
+    matches!(look(sock), Head::Known)
+}
+
+/// Whether a decline has begun to arrive and is not complete. It is to be left in the stream: what
+/// is missing would be taken for the program's.
+pub(crate) fn has_part(sock: &Sock) -> bool {
+    let mut first = [0; clc::decline::MAX_LEN];
+    matches!(sock.peek(&mut first), Ok(there @ 1..) if is_part(sock, &first, there))
+}
+
+/// Whether more than the first `there` bytes is needed to know what they are, and may come.
+fn is_part(sock: &Sock, first: &[u8], there: usize) -> bool {
+    let seen = first.get(..there).unwrap_or(first);
+    strip::judge(seen) == Verdict::NeedMore && sock.shutdown_mask() & RECEIVE == 0
+}
+
+fn look(sock: &Sock) -> Head {
     let there = sock.has_unread();
     if !there && sock.has_error() {
         // For the program.
-        return true;
+        return Head::Known;
     }
     let mut first = [0; clc::decline::MAX_LEN];
     match sock.peek(&mut first) {
+        Ok(there @ 1..) if is_part(sock, &first, there) => Head::Open(there),
         Ok(there) => {
             if let Verdict::Decline(len) = strip::judge(first.get(..there).unwrap_or(&first)) {
                 if let Some(room) = first.get_mut(..len) {
                     let _ = sock.receive(room);
                 }
             }
-            true
+            Head::Known
         }
         // Something that no ordinary read returns: an urgent byte, and no decline is that. (What
         // `settle` waits for is that something is there, so it would not wait for the next.)
-        Err(err) if err == EAGAIN => there,
+        Err(err) if err == EAGAIN && there => Head::Known,
+        Err(err) if err == EAGAIN => Head::Open(0),
         Err(err) => {
             // Taken from the program, which would see a good end instead.
             if !errno::ENOTCONN.is(err) {
                 sock.report_error(Errno::of(err));
             }
-            true
+            Head::Known
         }
     }
 }
@@ -83,20 +110,25 @@ pub(crate) fn is_open(this: &Socket) -> bool {
 
 /// Leaves the socket to TCP if the head of the stream is known by now; whether it is not.
 pub(crate) fn is_still_open(this: &Socket, socket: &file::Socket) -> bool {
+    open_after(this, socket).is_some()
+}
+
+/// The same; how many bytes have been seen if it is not.
+fn open_after(this: &Socket, socket: &file::Socket) -> Option<usize> {
     if !is_open(this) {
-        return false;
+        return None;
     }
     // One at a time: the second would take a decline out of the program's own data.
     let _phase = this.phase.lock();
     if !is_open(this) {
-        return false;
+        return None;
     }
-    if !is_settled(&this.sock) {
-        return true;
+    if let Head::Open(seen) = look(&this.sock) {
+        return Some(seen);
     }
     this.hint.store(hint::NONE, Release);
     socket.become_native();
-    false
+    None
 }
 
 /// Waits until the head of the stream is known, at most `timeout` jiffies.
@@ -105,9 +137,14 @@ pub(crate) fn is_still_open(this: &Socket, socket: &file::Socket) -> bool {
 ///
 /// `EAGAIN` when the time is over; `EINTR`, `ERESTARTSYS`.
 pub(crate) fn settle(this: &Arc<Socket>, socket: &file::Socket, timeout: isize) -> Result {
-    while is_still_open(this, socket) {
-        wait::until(socket, wait::Kind::Shared, timeout, || {
-            !is_open(this) || this.sock.has_unread() || this.sock.shutdown_mask() & 1 != 0
+    let mut left = timeout;
+    while let Some(seen) = open_after(this, socket) {
+        left = wait::until(socket, wait::Kind::Shared, left, || {
+            let more = match seen {
+                0 => this.sock.has_unread(),
+                _ => this.sock.unread() > seen,
+            };
+            !is_open(this) || more || this.sock.shutdown_mask() & RECEIVE != 0
         })?;
     }
     Ok(())

@@ -48,7 +48,7 @@ use kernel::{
 use smc_proto::conn::CloseMode;
 
 /// The receiving direction among the bits of a socket's shutdown.
-const RECEIVE: u8 = 1;
+pub(crate) const RECEIVE: u8 = 1;
 
 /// What a socket is.
 pub(crate) enum Phase {

@@ -9,6 +9,7 @@ use crate::{
     attempt::Attempt,
     child::Child,
     conn::{now, SmcConn},
+    crossing,
     group::PeerFacts,
     local::LocalPort,
     shared::Core,
@@ -336,6 +337,9 @@ impl Talk {
             }
         }
         if self.reader.is_none() {
+            if self.expected == MsgType::Decline && crossing::has_part(sock) {
+                return Heard::Nothing;
+            }
             let Ok(buf) = KVec::from_elem(0u8, clc::MAX_LEN, GFP_KERNEL) else {
                 return Heard::TcpError;
             };

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# trouble/c_module.sh module|device
+# trouble/c_module.sh module|device|client_module
 # The in-tree module in the server's guest loses its program and then itself, or its RDMA device, with data
 # of our connections under way: each of them ends, the next one falls back and says why, and
-# when all is back it is SMC-R again.
+# when all is back it is SMC-R again. client_module: the same of its program and itself, as the client.
 . "$RSMC_SELFTESTS/lib.sh"
 . "$RSMC_SELFTESTS/trouble/common.sh"
 
@@ -89,6 +89,38 @@ module_client() {
 	now smc_again --mode 0
 }
 
-[ "$RSMC_ROLE" = client ] || rsmc ueid add RSMC-DEFAULT
+client_module_server() {
+	ktap_plan 4
+	serving "$TMPDIR/log" --mode 0 --eof ok --limit 30
+	barrier listening
+	barrier carrying
+	check carried grep "all .* carry data" "$TMPDIR/log"
+	ended c_program_killed "$server" "$TMPDIR/log" 14
+	sed 's/^/# /' "$TMPDIR/log"
+	check fallback_without_module timeout "$(slow 60)" stress --mode 1 --reason $PEERNOSMC
+	barrier back
+	check smc_again timeout "$(slow 60)" stress --mode 0
+}
+
+client_module_client() {
+	ktap_plan 4
+	barrier listening
+	holding "$TMPDIR/log" --info off --mode 0 --eof ok
+	check begun grep "all .* carry data" "$TMPDIR/log"
+	barrier carrying
+	pkill -9 survivor
+	wait "$client"
+	check module_removed wait_for 20 sh -c '{ rmmod smc_diag; rmmod smc; } 2>/dev/null; ! grep "^smc " /proc/modules'
+	stressed --family tcp --bulk 1 --short 5 at_once short bulk
+	modprobe smc
+	check id_back rsmc ueid add RSMC-DEFAULT
+	barrier back
+	check smc_again stressed --mode 0 --bulk 1 --short 5 at_once short bulk
+}
+
+# The in-tree module's guest.
+case $1-$RSMC_ROLE in
+client_module-client | module-server | device-server) rsmc ueid add RSMC-DEFAULT ;;
+esac
 "$1_$RSMC_ROLE"
 ktap_exit

@@ -25,7 +25,7 @@ again() {
 	check "$1" timeout "$(slow 60)" stress --mode 0 --bulk 4 --short 20 at_once short bulk
 }
 
-ktap_plan 12
+ktap_plan 16
 gone removed 6 ns a rdma link del rxe_a
 ns a rdma link add rxe_a type rxe netdev va
 again removed.smc_again
@@ -38,4 +38,9 @@ gone link_down 6 ns a ip link set va down
 ns a ip link set va up
 ns a ip -6 addr add fd77::1/64 dev va nodad 2>/dev/null
 again link_down.smc_again
+
+# The port stays; what goes is the GID from which the link sends.
+gone gid_lost 6 ns a ip addr del 10.77.0.1/24 dev va
+ns a ip addr add 10.77.0.1/24 dev va
+again gid_lost.smc_again
 ktap_exit

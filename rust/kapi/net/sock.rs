@@ -280,6 +280,12 @@ impl Sock {
         unsafe { bindings::sk_has_unread(self.as_ptr()) }
     }
 
+    /// How many bytes of TCP's stream nobody has taken, about; the end counts as one.
+    pub fn unread(&self) -> usize {
+        // SAFETY: The sock is valid; both numbers are read with READ_ONCE.
+        unsafe { bindings::sk_unread(self.as_ptr()) as usize }
+    }
+
     /// Tells the owner of the file that urgent data has come (SIGURG).
     pub fn signal_urgent(&self) {
         // SAFETY: The sock is valid; the helper holds the lock that protects the file.

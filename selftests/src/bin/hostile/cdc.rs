@@ -19,6 +19,7 @@ crate::both!(
     never_consumes,
     ends_without_room,
     spoils_buffers,
+    program_goes,
 );
 
 /// Validates the host itself: two connections of one group work, and close.
@@ -372,4 +373,71 @@ fn spoils_buffers(t: &mut T, h: &mut Host) {
     last.dead(t, "the last one");
     drop(last);
     t.check("the old group ends", h.llc(4, 5000).is_some());
+}
+
+/// The module's program is killed in each state that a connection can be in: the peer hears the end
+/// of it, and the group goes on.
+fn program_goes(t: &mut T, h: &mut Host) {
+    const DONE: u8 = 0x80;
+    const CLOSED: u8 = 0x40;
+    const ABORT: u8 = 0x20;
+    let Some(mut bystander) = h.open(t) else {
+        return;
+    };
+    let say = |h: &Host, c: &mut Conn<'_>, flags: &[u8]| {
+        for flags in flags {
+            let mut m = c.cdc();
+            m[25] = *flags;
+            h.rc.send(&m);
+            h.rc.flush(3000);
+        }
+    };
+    for theirs in [
+        &[][..],
+        &[DONE],
+        &[CLOSED],
+        &[DONE, DONE | CLOSED],
+        &[ABORT],
+    ] {
+        for (shuts, first) in [(false, true), (true, false), (true, true)] {
+            for unread in [false, true] {
+                let what = format!("{theirs:02x?}, shut {shuts}, first {first}, unread {unread}");
+                let Some(mut c) = h.open(t) else { return };
+                if unread {
+                    c.write(&h.rc, b"never read");
+                }
+                if first {
+                    say(h, &mut c, theirs);
+                }
+                if shuts {
+                    let _ = sys::shutdown(c.fd.raw(), libc::SHUT_WR);
+                }
+                if !first {
+                    say(h, &mut c, theirs);
+                }
+                h.rc.flush(3000);
+                let token = c.me.token;
+                drop(c);
+                // Whoever has aborted needs not be told.
+                let heard = theirs == [ABORT] || says_the_end(h, token);
+                t.check(&format!("{what}: the peer hears"), heard);
+            }
+        }
+    }
+    bystander.lives(t, &h.rc, "bystander");
+}
+
+/// Whether the module says of its end of our connection `token` that it has closed or aborted.
+fn says_the_end(h: &Host, token: u32) -> bool {
+    loop {
+        match h.rc.next(4000) {
+            Some(Arrived::Message(m)) if m.len() == 44 && m[0] == 0xfe => {
+                if m[4..8] == token.to_be_bytes() && m[25] & 0x60 != 0 {
+                    return true;
+                }
+            }
+            Some(_) => (),
+            None => return false,
+        }
+    }
 }

@@ -37,6 +37,15 @@ fn gid(a: IpAddr) -> [u8; 16] {
     }
 }
 
+/// The module's listener.
+pub fn listener(t: &T) -> Fd {
+    let s = t.socket();
+    let _ = sys::setopt(s.raw(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
+    sys::bind(s.raw(), &SocketAddr::new(wire_addr(false, t.ip), LISTENER)).expect("bind");
+    sys::listen(s.raw(), 64).expect("listen");
+    s
+}
+
 /// The host.
 pub struct Host {
     pub role: Role,
@@ -92,12 +101,7 @@ impl Host {
             addr: MEMORY,
             psn: 0x00ff_fff0, // wraps soon
         };
-        let listener = (role == Role::Client).then(|| {
-            let s = t.socket();
-            sys::bind(s.raw(), &SocketAddr::new(wire_addr(false, t.ip), LISTENER)).expect("bind");
-            sys::listen(s.raw(), 64).expect("listen");
-            s
-        });
+        let listener = (role == Role::Client).then(|| listener(t));
         Host {
             role,
             ip: t.ip,

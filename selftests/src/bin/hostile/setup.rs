@@ -4,7 +4,7 @@
 //! happens, the module's program has its answer in bounded time: a connection (by SMC-R or TCP),
 //! an error, or on the server's side nothing at all.
 
-use crate::host::{confirm_link, llc, Host, Role};
+use crate::host::{confirm_link, listener, llc, Host, Role};
 use st::errno::Errno;
 use st::fd::Fd;
 use st::point::T;
@@ -28,9 +28,11 @@ crate::both!(
     never_confirms,
     confirms_wrongly,
     declines_late,
+    crossed,
     joins_nothing,
     reconnects,
     many_at_once,
+    program_goes,
 );
 
 /// How far the handshake goes as it should.
@@ -101,6 +103,47 @@ fn empty(h: &Host) {
         sys::nonblock(l.raw(), true);
         while sys::accept(l.raw()).is_ok() {}
     }
+}
+
+/// Both ends decline, each before the other's decline is there: it may come in pieces, and may have
+/// begun to while the module still waits for it. No program sees a byte of it.
+fn crossed(t: &mut T, h: &mut Host) {
+    let ours = [&clc::decline(0x0201_0000, 2)[..], b"program"].concat();
+    for (early, cuts) in [
+        (0, &[1400][..]),
+        (0, &[1]),
+        (0, &[10]),
+        (3, &[1400]),
+        (20, &[1]),
+        (43, &[1400]),
+    ] {
+        let what = format!("{early} bytes before, then {cuts:?}");
+        let Some(mut u) = unconfirmed(t, h) else {
+            return;
+        };
+        u.tcp.send(&ours[..early]);
+        h.rc.send(&llc(0x24, 0x40)); // DELETE_LINK
+        let m = clc::read(&mut u.tcp, 9000).unwrap_or_default();
+        let ty = clc::header(&m).map(|h| h.ty);
+        t.is(&format!("{what}: declined"), ty, Some(clc::DECLINE));
+        for piece in ours[early..].chunks(cuts[0]) {
+            u.tcp.send(piece);
+            sys::sleep_ms(2);
+        }
+        let fd = match u.fd.take() {
+            Some(fd) => Some(fd),
+            None => h.accept(&u.tcp),
+        };
+        let Some(fd) = fd else {
+            return t.check(&format!("{what}: no socket"), false);
+        };
+        sys::poll_until(fd.raw(), libc::POLLIN, 3000 * st::guest::slow());
+        sys::nonblock(fd.raw(), false);
+        let _ = sys::set_timeo(fd.raw(), libc::SO_RCVTIMEO, 3000);
+        let got = sys::recv_all(fd.raw(), 7);
+        t.is(&what, got, Ok(b"program".to_vec()));
+    }
+    works(t, h);
 }
 
 /// After everything, an ordinary handshake works.
@@ -543,5 +586,29 @@ fn many_at_once(t: &mut T, h: &mut Host) {
     );
     for u in all {
         over(t, h, u, "standing still");
+    }
+}
+
+/// The module's program is killed, which closes its sockets, at each step: the peer hears of it at
+/// once, and nothing is left that keeps the next one waiting.
+fn program_goes(t: &mut T, h: &mut Host) {
+    let mut all: Vec<Option<Step>> = steps(h.role).iter().copied().map(Some).collect();
+    // And where the link is to be confirmed.
+    all.push(None);
+    for step in all {
+        let under = match step {
+            Some(step) => begin(t, h, step),
+            None => unconfirmed(t, h),
+        };
+        let Some(mut u) = under else { return };
+        drop(u.fd.take());
+        drop(h.listener.take());
+        let t0 = std::time::Instant::now();
+        let ends = u.tcp.pump(4000 * st::guest::slow(), |p| p.rst || p.fin);
+        let ms = t0.elapsed().as_millis();
+        t.check(&format!("{step:?}: the peer hears, {ms} ms"), ends);
+        u.tcp.send_rst();
+        h.listener = (h.role == Role::Client).then(|| listener(t));
+        works(t, h);
     }
 }
