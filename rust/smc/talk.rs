@@ -336,10 +336,11 @@ impl Talk {
                 other => return other,
             }
         }
+        let begun = self.reader.as_ref().is_some_and(|r| !r.taken().is_empty());
+        if !begun && self.expected == MsgType::Decline && crossing::has_part(sock) {
+            return Heard::Nothing;
+        }
         if self.reader.is_none() {
-            if self.expected == MsgType::Decline && crossing::has_part(sock) {
-                return Heard::Nothing;
-            }
             let Ok(buf) = KVec::from_elem(0u8, clc::MAX_LEN, GFP_KERNEL) else {
                 return Heard::TcpError;
             };

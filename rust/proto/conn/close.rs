@@ -33,6 +33,9 @@ use crate::wire::cdc::{
 /// it has ended; longer than any device repeats a packet.
 pub const FIN_PATIENCE: Span = Span::from_secs(10);
 
+/// How much of that there is for a peer that has learned of room in our ring only meanwhile.
+pub const ROOM_PATIENCE: Span = Span::from_secs(2);
+
 /// How the program closes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CloseMode {
@@ -377,8 +380,13 @@ impl Conn {
         if !self.may_be_forsaken() {
             return Actions::NONE;
         }
-        if self.rx.has_unread() || self.rx.cons != self.life.fin_read {
+        if self.rx.has_unread() {
             return self.on_tcp_fin(now);
+        }
+        if self.rx.cons != self.life.fin_read {
+            self.life.fin_read = self.rx.cons;
+            self.life.fin = Some(now.after(ROOM_PATIENCE));
+            return Actions::TIMER;
         }
         let closed = self.life.sent.any(StateFlags::ANY_CLOSE);
         let out = self.abort_towards_peer();

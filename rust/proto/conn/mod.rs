@@ -93,7 +93,8 @@ pub use actions::Actions;
 pub use close::{
     CloseMode,
     Directions,
-    FIN_PATIENCE, //
+    FIN_PATIENCE,
+    ROOM_PATIENCE, //
 };
 pub use error::{
     Misuse,

@@ -63,7 +63,7 @@ fn silence_after_a_fin_is_a_reset() {
 }
 
 /// The peer had more to send than our ring holds, and the program makes room just before the
-/// patience is over: what follows has all of it once more.
+/// patience is over: what follows has some of its own.
 #[test]
 fn room_just_before_the_end_of_patience() {
     let mut conn = active();
@@ -81,7 +81,7 @@ fn room_just_before_the_end_of_patience() {
     }
     let first = T0.after(FIN_PATIENCE);
     assert!(!conn.on_timer(first).has(Actions::ERR_RESET));
-    let second = first.after(FIN_PATIENCE);
+    let second = first.after(ROOM_PATIENCE);
     assert_eq!(conn.next_deadline(), Some(second));
     assert!(conn.on_timer(second).has(Actions::ERR_RESET));
 }
@@ -267,8 +267,8 @@ fn what_is_still_coming_puts_it_off() {
     assert!(conn.on_timer(later(33)).is_empty());
     // There has been room only since then.
     assert!(!conn.on_timer(later(34)).has(Actions::ERR_RESET));
-    assert!(conn.on_timer(later(43)).is_empty());
-    assert!(conn.on_timer(later(44)).has(Actions::ERR_RESET));
+    assert!(conn.on_timer(later(35)).is_empty());
+    assert!(conn.on_timer(later(36)).has(Actions::ERR_RESET));
 }
 
 #[test]
