@@ -13,8 +13,9 @@ use smc_proto::{group::choice::Key, time::Instant};
 
 /// First contacts as server that one address may have under way.
 const AT_ONCE: usize = 8;
-/// First contacts as server that may be under way in all.
-const AT_ONCE_IN_ALL: usize = 64;
+/// First contacts as server that may be under way in all. Of the second half of them each address
+/// may have one: a few that let theirs stand still do not keep all others waiting.
+pub(crate) const AT_ONCE_IN_ALL: usize = 64;
 /// Groups without a connection that are kept for one address.
 const IDLE: u32 = 8;
 /// Groups of one address.
@@ -96,9 +97,14 @@ fn before<'a>(
     origin: Origin,
 ) -> Option<&'a mut Busy> {
     let same = |busy: &Busy| busy.is(key, port, origin);
+    let most = if gates.len() < AT_ONCE_IN_ALL / 2 {
+        AT_ONCE
+    } else {
+        1
+    };
     let at = match gates.iter().position(same) {
         Some(at) => at,
-        None if gates.iter().filter(|busy| busy.origin == origin).count() >= AT_ONCE => {
+        None if gates.iter().filter(|busy| busy.origin == origin).count() >= most => {
             gates.iter().position(|busy| busy.origin == origin)?
         }
         None if gates.len() >= AT_ONCE_IN_ALL => 0,

@@ -3,7 +3,7 @@
 //! What the module has once: its identity, the RDMA devices, and the link groups over them.
 
 use crate::{
-    first_contact::{Busy, Origin},
+    first_contact::{Busy, Origin, AT_ONCE_IN_ALL},
     group::{LastWord, LinkGroup},
     local::LocalPort, //
 };
@@ -61,13 +61,15 @@ impl Core {
     pub(crate) fn new() -> Result<Arc<Self>> {
         let mut id = [0; 8];
         clock::random(&mut id);
+        // All that there will be: nobody waits for memory while others wait for the lock.
+        let gates = KVec::with_capacity(AT_ONCE_IN_ALL, GFP_KERNEL)?;
         Arc::pin_init(
             pin_init!(Self {
                 peer_id: PeerId(id),
                 devices <- new_mutex!(KVec::new(), "rsmc::Core::devices"),
                 groups <- new_mutex!(KVec::new(), "rsmc::Core::groups"),
                 last_id: Atomic::new(0),
-                gates <- new_mutex!(KVec::new(), "rsmc::Core::gates"),
+                gates <- new_mutex!(gates, "rsmc::Core::gates"),
                 last_word: LastWord::new(),
             }),
             GFP_KERNEL,

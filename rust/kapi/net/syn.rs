@@ -136,6 +136,15 @@ impl Drop for Hooks {
     }
 }
 
+/// What becomes of a packet that should have got an option.
+enum Fate {
+    /// It goes on, with or without.
+    Passes,
+    /// There was no memory. It is lost, and TCP sends it again: the connection that a SYN-ACK makes is
+    /// known by its SYN, so the two must agree.
+    Lost,
+}
+
 /// The hook: lets everything pass, and gives some packets an option.
 ///
 /// # Safety
@@ -148,15 +157,17 @@ unsafe extern "C" fn local_out<P: Policy, const V6: bool>(
 ) -> ffi::c_uint {
     // SAFETY: Netfilter passes a packet that we may change, with its network and transport headers
     // set, inside an RCU section.
-    unsafe { offer::<P, V6>(skb) };
-    bindings::NF_ACCEPT
+    match unsafe { offer::<P, V6>(skb) } {
+        Some(Fate::Lost) => bindings::NF_DROP,
+        Some(Fate::Passes) | None => bindings::NF_ACCEPT,
+    }
 }
 
 /// # Safety
 ///
 /// `skb` is a packet on its way through LOCAL_OUT, in an RCU section.
 #[inline]
-unsafe fn offer<P: Policy, const V6: bool>(skb: *mut bindings::sk_buff) -> Option<()> {
+unsafe fn offer<P: Policy, const V6: bool>(skb: *mut bindings::sk_buff) -> Option<Fate> {
     // SAFETY: `skb` is valid; `sk` is set for packets of sockets, and then has a reference.
     let sk = unsafe { (*skb).sk };
     if sk.is_null() {
@@ -178,7 +189,7 @@ unsafe fn offer<P: Policy, const V6: bool>(skb: *mut bindings::sk_buff) -> Optio
     // SAFETY: Full sockets and request sockets alike begin with `sock_common`.
     let state =
         unsafe { ptr::read_volatile(&raw const (*sk.cast::<bindings::sock_common>()).skc_state) };
-    let bytes = if state == bindings::TCP_SYN_SENT as u8 {
+    let (bytes, without) = if state == bindings::TCP_SYN_SENT as u8 {
         // SAFETY: The state is no request's or TIME_WAIT's, thus this is a full socket. (Of another
         // protocol perhaps; then its `struct socket` does not run on our tables.)
         let socket = unsafe { ptr::read_volatile(&raw const (*sk).sk_socket) };
@@ -191,7 +202,7 @@ unsafe fn offer<P: Policy, const V6: bool>(skb: *mut bindings::sk_buff) -> Optio
         if header.flags() & (FLAG_SYN | FLAG_ACK | FLAG_RST) != FLAG_SYN {
             return None;
         }
-        P::syn(header.options())?
+        (P::syn(header.options())?, Fate::Passes)
     } else if state == bindings::TCP_NEW_SYN_RECV as u8 {
         let req: *mut bindings::request_sock = sk.cast();
         // SAFETY: A socket in this state is a request socket, and it holds its listener.
@@ -221,20 +232,28 @@ unsafe fn offer<P: Policy, const V6: bool>(skb: *mut bindings::sk_buff) -> Optio
         // SAFETY: The request is alive, as long as the packet.
         let len = unsafe { copy_offered(req, &mut options) }?;
         let syn = options.get(..len)?;
-        P::syn_ack(syn, header.options())?
+        (P::syn_ack(syn, header.options())?, Fate::Lost)
     } else {
         return None;
     };
     // SAFETY: As this function's.
-    unsafe { append::<V6>(skb, bytes) }
+    match unsafe { append::<V6>(skb, bytes) }? {
+        Ok(()) => Some(Fate::Passes),
+        Err(NoMemory) => Some(without),
+    }
 }
 
-/// Appends option bytes to a TCP packet without payload.
+struct NoMemory;
+
+/// Appends option bytes to a TCP packet without payload, if it is one that can take them.
 ///
 /// # Safety
 ///
 /// As [`offer`]; `bytes` is a multiple of four long.
-unsafe fn append<const V6: bool>(skb: *mut bindings::sk_buff, bytes: &[u8]) -> Option<()> {
+unsafe fn append<const V6: bool>(
+    skb: *mut bindings::sk_buff,
+    bytes: &[u8],
+) -> Option<core::result::Result<(), NoMemory>> {
     // SAFETY: As `offer`: headers are set and linear.
     unsafe {
         let old_len = Header::of(skb)?.len;
@@ -254,7 +273,7 @@ unsafe fn append<const V6: bool>(skb: *mut bindings::sk_buff, bytes: &[u8]) -> O
         let room = i32::try_from(bytes.len()).ok()?;
         let more = room.saturating_sub(bindings::skb_tailroom(skb)).max(0);
         if bindings::pskb_expand_head(skb, 0, more, bindings::GFP_ATOMIC_RAW) != 0 {
-            return None;
+            return Some(Err(NoMemory));
         }
         let tail: *mut u8 = bindings::skb_put(skb, bytes.len() as ffi::c_uint).cast();
         ptr::copy_nonoverlapping(bytes.as_ptr(), tail, bytes.len());
@@ -281,5 +300,5 @@ unsafe fn append<const V6: bool>(skb: *mut bindings::sk_buff, bytes: &[u8]) -> O
             bindings::ip_send_check(ip);
         }
     }
-    Some(())
+    Some(Ok(()))
 }

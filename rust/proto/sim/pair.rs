@@ -6,7 +6,7 @@
 //! random delay, its WRITEs read the send ring at that moment (not when posted, so that a send
 //! ring reused too early is seen), and its completion comes some time later. The link can be
 //! lost: what is under way vanishes, each side notices at a time of its own, and outstanding
-//! requests are flushed. Programs are sequences of [`Op`]s. After every step the model checks:
+//! requests are flushed, then or some time before, as where a worker has to do the rest. Programs are sequences of [`Op`]s. After every step the model checks:
 //!
 //! * every byte read is the byte written at that stream position;
 //! * nothing is written into a ring that was given back;
@@ -116,6 +116,9 @@ pub struct Side {
     due: bool,
     in_air: VecDeque<Flight>,
     completing: VecDeque<(Instant, Ticket)>,
+    /// When the queue pair breaks, if before the connection learns of it; and whether it has.
+    break_at: Option<Instant>,
+    broken: bool,
     kill_at: Option<Instant>,
 }
 
@@ -184,6 +187,8 @@ impl Pair {
                 due: false,
                 in_air: VecDeque::new(),
                 completing: VecDeque::new(),
+                break_at: None,
+                broken: false,
                 kill_at: None,
             }
         };
@@ -230,7 +235,7 @@ impl Pair {
         loop {
             let busy = self.side[me].in_air.len() + self.side[me].completing.len();
             let s = &mut self.side[me];
-            if !s.due || busy >= self.slots {
+            if !s.due || busy >= self.slots || s.broken && !s.killed {
                 return;
             }
             let Some(tx) = s.conn.take_tx(self.now) else {
@@ -305,10 +310,25 @@ impl Pair {
         }
     }
 
+    /// The queue pair breaks: completions say so from now on, and the connection lives for a while.
+    fn break_down(&mut self, me: usize) {
+        let s = &mut self.side[me];
+        s.break_at = None;
+        s.broken = true;
+        let mut at = self.now;
+        for (pending, _) in &mut s.completing {
+            *pending = at;
+        }
+        while let Some(f) = s.in_air.pop_front() {
+            at = at.after(Span(self.rng.below(20_000)));
+            s.completing.push_back((at, f.ticket));
+        }
+    }
+
     fn complete(&mut self, me: usize) {
         let (_, ticket) = self.side[me].completing.pop_front().expect("completing");
         let conn = &mut self.side[me].conn;
-        let a = if self.side[me].killed {
+        let a = if self.side[me].killed || self.side[me].broken {
             conn.on_tx_failed()
         } else {
             conn.on_tx_done(ticket, self.now)
@@ -319,6 +339,7 @@ impl Pair {
     fn kill(&mut self, me: usize) {
         let s = &mut self.side[me];
         s.kill_at = None;
+        s.break_at = None;
         if s.killed {
             return;
         }
@@ -346,10 +367,11 @@ impl Pair {
         };
         for (me, s) in self.side.iter().enumerate() {
             offer(s.in_air.front().map(|f| f.at), 0, me);
-            // Completions stop when the link is lost, until the kill flushes them.
+            // Completions stop when the link is lost, until somebody flushes them.
             let done = s.completing.front().map(|c| c.0);
-            offer(done.filter(|_| self.link_up || s.killed), 1, me);
+            offer(done.filter(|_| self.link_up || s.broken || s.killed), 1, me);
             offer(s.kill_at, 2, me);
+            offer(s.break_at, 4, me);
             if !s.freed {
                 offer(s.conn.next_deadline(), 3, me);
             }
@@ -371,6 +393,7 @@ impl Pair {
                 0 => self.deliver(me),
                 1 => self.complete(me),
                 2 => self.kill(me),
+                4 => self.break_down(me),
                 _ => {
                     let before = self.side[me].conn.next_deadline();
                     let a = self.side[me].conn.on_timer(self.now);
@@ -588,8 +611,12 @@ impl Pair {
                     self.link_up = false;
                     let mine = now.after(Span(self.rng.below(100_000)));
                     let other = now.after(Span::from_millis(self.rng.below(40_000)));
-                    self.side[me].kill_at = Some(mine);
-                    self.side[1 - me].kill_at = Some(other);
+                    for (side, kill) in [(me, mine), (1 - me, other)] {
+                        self.side[side].kill_at = Some(kill);
+                        let before = Span(self.rng.below(kill.since(now).0.max(1)));
+                        self.side[side].break_at =
+                            (self.rng.below(2) == 0).then(|| now.after(before));
+                    }
                 }
             }
             Op::Hostile(x) => self.hostile(me, x),
