@@ -23,6 +23,9 @@ ends a 1
 ends b 2
 RSMC_TOPO=netns "$@"
 status=$?
+# NOSMCDEV, and nothing else.
+ip netns exec a cat /proc/net/smc_fallback >&2
+ip netns exec a grep -qi '03030000' /proc/net/smc_fallback || status=1
 for ns in a b; do
 	rdma link delete "rxe_$ns"
 	ip netns delete "$ns"
