@@ -260,7 +260,11 @@ pub fn diagnosis(b: &[u8]) -> Option<u32> {
 
 /// Reads one whole message from a packet peer, which comes within `ms` on a fast guest.
 pub fn read(p: &mut crate::rawpeer::Peer, ms: u64) -> Option<Vec<u8>> {
-    let ms = ms * crate::guest::slow();
+    read_within(p, ms * crate::guest::slow())
+}
+
+/// The same within `ms`, however slow the guest.
+pub fn read_within(p: &mut crate::rawpeer::Peer, ms: u64) -> Option<Vec<u8>> {
     let mut v = p.recv(8, ms)?;
     let h = header(&v)?;
     v.extend(p.recv(h.len.checked_sub(8)?, ms)?);

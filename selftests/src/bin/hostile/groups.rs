@@ -105,7 +105,7 @@ fn begins_and_begins(t: &mut T, h: &mut Host) {
         let mut answered = vec![];
         let mut silent = vec![];
         for mut tcp in waiting {
-            let m = clc::read(&mut tcp, 20).unwrap_or_default();
+            let m = clc::read_within(&mut tcp, 20).unwrap_or_default();
             if clc::header(&m).map(|h| h.ty) == Some(clc::ACCEPT) {
                 answered.push(tcp);
             } else {
