@@ -39,7 +39,9 @@ ns a ip link set va up
 ns a ip -6 addr add fd77::1/64 dev va nodad 2>/dev/null
 again link_down.smc_again
 
-# The port stays; what goes is the GID from which the link sends.
+# The port stays; what goes is the GID from which the link sends. TCP cannot tell the peer either, which
+# finds out by asking if all its connections wait for room.
+ns b sysctl -qw net.smc.smcr_testlink_time=2
 gone gid_lost 6 ns a ip addr del 10.77.0.1/24 dev va
 ns a ip addr add 10.77.0.1/24 dev va
 again gid_lost.smc_again
