@@ -25,6 +25,11 @@ again() {
 	check "$1" timeout "$(slow 60)" stress --mode 0 --bulk 4 --short 20 at_once short bulk
 }
 
+# Who loses its address cannot tell the peer by TCP either, which finds out by asking if all its
+# connections wait for room. A group keeps the time with which it began.
+ns a sysctl -qw net.smc.smcr_testlink_time=2
+ns b sysctl -qw net.smc.smcr_testlink_time=2
+
 ktap_plan 16
 gone removed 6 ns a rdma link del rxe_a
 ns a rdma link add rxe_a type rxe netdev va
@@ -39,10 +44,8 @@ ns a ip link set va up
 ns a ip -6 addr add fd77::1/64 dev va nodad 2>/dev/null
 again link_down.smc_again
 
-# The port stays; what goes is the GID from which the link sends. TCP cannot tell the peer either, which
-# finds out by asking if all its connections wait for room.
-ns b sysctl -qw net.smc.smcr_testlink_time=2
-gone gid_lost 6 ns a ip addr del 10.77.0.1/24 dev va
+# The port stays; what goes is the GID from which the link sends.
+gone gid_lost 9 ns a ip addr del 10.77.0.1/24 dev va
 ns a ip addr add 10.77.0.1/24 dev va
 again gid_lost.smc_again
 ktap_exit

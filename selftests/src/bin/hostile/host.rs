@@ -247,7 +247,12 @@ impl Host {
             }
         }
         let Some(fd) = fd else {
-            t.check("no socket", false);
+            let said = clc::read_within(&mut tcp, 100);
+            let (n, rst, fin) = (self.conns, tcp.rst, tcp.fin);
+            t.check(
+                &format!("no socket for connection {n}: rst {rst}, fin {fin}, {said:02x?}"),
+                false,
+            );
             return None;
         };
         let up = sys::poll_until(fd.raw(), libc::POLLOUT, 3000 * st::guest::slow());
