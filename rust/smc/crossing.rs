@@ -62,13 +62,18 @@ pub(crate) fn is_settled(sock: &Sock) -> bool {
 /// is missing would be taken for the program's.
 pub(crate) fn has_part(sock: &Sock) -> bool {
     let mut first = [0; clc::decline::MAX_LEN];
-    matches!(sock.peek(&mut first), Ok(there @ 1..) if is_part(sock, &first, there))
+    matches!(peek(sock, &mut first), Ok((1.., Verdict::NeedMore)))
 }
 
-/// Whether more than the first `there` bytes is needed to know what they are, and may come.
-fn is_part(sock: &Sock, first: &[u8], there: usize) -> bool {
-    let seen = first.get(..there).unwrap_or(first);
-    strip::judge(seen) == Verdict::NeedMore && sock.shutdown_mask() & RECEIVE == 0
+/// How many bytes are there, and what they are; nothing more is needed where the stream has ended.
+fn peek(sock: &Sock, first: &mut [u8]) -> Result<(usize, Verdict)> {
+    // Asked before: what comes between the two is then seen.
+    let ended = sock.shutdown_mask() & RECEIVE != 0;
+    let there = sock.peek(first)?;
+    match strip::judge(first.get(..there).unwrap_or(first)) {
+        Verdict::NeedMore if ended || there == 0 => Ok((there, Verdict::Data)),
+        verdict => Ok((there, verdict)),
+    }
 }
 
 fn look(sock: &Sock) -> Head {
@@ -78,16 +83,15 @@ fn look(sock: &Sock) -> Head {
         return Head::Known;
     }
     let mut first = [0; clc::decline::MAX_LEN];
-    match sock.peek(&mut first) {
-        Ok(there @ 1..) if is_part(sock, &first, there) => Head::Open(there),
-        Ok(there) => {
-            if let Verdict::Decline(len) = strip::judge(first.get(..there).unwrap_or(&first)) {
-                if let Some(room) = first.get_mut(..len) {
-                    let _ = sock.receive(room);
-                }
+    match peek(sock, &mut first) {
+        Ok((seen, Verdict::NeedMore)) => Head::Open(seen),
+        Ok((_, Verdict::Decline(len))) => {
+            if let Some(room) = first.get_mut(..len) {
+                let _ = sock.receive(room);
             }
             Head::Known
         }
+        Ok((_, Verdict::Data)) => Head::Known,
         // Something that no ordinary read returns: an urgent byte, and no decline is that. (What
         // `settle` waits for is that something is there, so it would not wait for the next.)
         Err(err) if err == EAGAIN && there => Head::Known,

@@ -7,7 +7,7 @@ use crate::{
     crossing,
     data,
     listen,
-    socket::{Phase, Socket},
+    socket::{Phase, Socket, RECEIVE},
     sockopt,
     stats::Stat, //
 };
@@ -21,8 +21,6 @@ use smc_proto::reason::Reason;
 
 /// `O_NONBLOCK` among the flags of connect().
 const O_NONBLOCK: i32 = 0o4000;
-/// The receiving direction among the bits of a socket's shutdown.
-const RECEIVE: u8 = 1;
 /// `how` of shutdown() with which a listener ends.
 const SHUT_RD: i32 = 0;
 const SHUT_RDWR: i32 = 2;

@@ -237,15 +237,11 @@ unsafe fn offer<P: Policy, const V6: bool>(skb: *mut bindings::sk_buff) -> Optio
         return None;
     };
     // SAFETY: As this function's.
-    match unsafe { append::<V6>(skb, bytes) }? {
-        Ok(()) => Some(Fate::Passes),
-        Err(NoMemory) => Some(without),
-    }
+    unsafe { append::<V6>(skb, bytes, without) }
 }
 
-struct NoMemory;
-
-/// Appends option bytes to a TCP packet without payload, if it is one that can take them.
+/// Appends option bytes to a TCP packet without payload, if it is one that can take them; `without` is
+/// what becomes of it if there is no memory.
 ///
 /// # Safety
 ///
@@ -253,7 +249,8 @@ struct NoMemory;
 unsafe fn append<const V6: bool>(
     skb: *mut bindings::sk_buff,
     bytes: &[u8],
-) -> Option<core::result::Result<(), NoMemory>> {
+    without: Fate,
+) -> Option<Fate> {
     // SAFETY: As `offer`: headers are set and linear.
     unsafe {
         let old_len = Header::of(skb)?.len;
@@ -273,7 +270,7 @@ unsafe fn append<const V6: bool>(
         let room = i32::try_from(bytes.len()).ok()?;
         let more = room.saturating_sub(bindings::skb_tailroom(skb)).max(0);
         if bindings::pskb_expand_head(skb, 0, more, bindings::GFP_ATOMIC_RAW) != 0 {
-            return Some(Err(NoMemory));
+            return Some(without);
         }
         let tail: *mut u8 = bindings::skb_put(skb, bytes.len() as ffi::c_uint).cast();
         ptr::copy_nonoverlapping(bytes.as_ptr(), tail, bytes.len());
@@ -300,5 +297,5 @@ unsafe fn append<const V6: bool>(
             bindings::ip_send_check(ip);
         }
     }
-    Some(Ok(()))
+    Some(Fate::Passes)
 }

@@ -6,7 +6,8 @@
 //! random delay, its WRITEs read the send ring at that moment (not when posted, so that a send
 //! ring reused too early is seen), and its completion comes some time later. The link can be
 //! lost: what is under way vanishes, each side notices at a time of its own, and outstanding
-//! requests are flushed, then or some time before, as where a worker has to do the rest. Programs are sequences of [`Op`]s. After every step the model checks:
+//! requests are flushed, then or some time before, as where a worker has to do the rest. Programs
+//! are sequences of [`Op`]s. After every step the model checks:
 //!
 //! * every byte read is the byte written at that stream position;
 //! * nothing is written into a ring that was given back;

@@ -104,21 +104,22 @@ impl Listener {
     /// moved what it could.
     pub(super) fn look_at_overflow(self: &Arc<Self>) {
         let waiting = self.sock.accept_pending();
-        let todo = {
+        let (todo, next) = {
             let mut queues = self.queues.lock();
             // The usual case.
             if !waiting && queues.overflow == Overflow::None || queues.closed {
                 return;
             }
             let room = queues.held() <= self.sock.backlog();
-            queues.overflow.look(waiting && !room, room, now())
+            let now = now();
+            let todo = queues.overflow.look(waiting && !room, room, now);
+            (todo, queues.overflow.next(now))
         };
         match todo {
             Todo::Nothing => (),
             Todo::Offer => self.offer(),
             Todo::Empty => self.empty(),
         }
-        let next = self.queues.lock().overflow.next(now());
         if let Some(next) = next {
             self.look_again(next);
         }
