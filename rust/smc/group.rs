@@ -308,6 +308,12 @@ impl LinkGroup {
         self.device.port(self.port).is_ok_and(active) && self.has_gid()
     }
 
+    /// Whether the port was active at the last event of the device.
+    pub(crate) fn has_active_port(&self) -> bool {
+        let state = self.device.known_state(self.port);
+        state.is_ok_and(|state| state == PortState::Active)
+    }
+
     /// Whether the port still has the GID from which the group's link sends.
     pub(crate) fn has_gid(&self) -> bool {
         let same = |gid: GidRef| gid.gid() == self.gid.0 && gid.ifindex() == Some(self.ifindex);

@@ -246,7 +246,8 @@ impl ClientOps for Devices {
     /// each group does that by itself.
     fn event(&self, device: &Arc<Device>, event: Event) {
         let gone = |group: &LinkGroup| match event {
-            Event::PortError(port) => group.port() == port,
+            // The event comes late: the port may be active again, and the group newer than that.
+            Event::PortError(port) => group.port() == port && !group.has_active_port(),
             Event::GidChange(port) => group.port() == port && !group.has_gid(),
             Event::DeviceFatal => true,
             Event::PortActive(_) | Event::Other(_) => false,

@@ -30,7 +30,33 @@ again() {
 ns a sysctl -qw net.smc.smcr_testlink_time=2
 ns b sysctl -qw net.smc.smcr_testlink_time=2
 
-ktap_plan 16
+# An event that is told late, of a port that is back, is no loss: both ends carry on.
+stale() {
+	serving "$TMPDIR/server" --mode 0
+	holding "$TMPDIR/client" --mode 0
+	echo "port_error rxe_$2" >/sys/module/verb_fault/parameters/arm || return
+	sleep 2
+	if grep -q "all .* carry data" "$TMPDIR/client" && ! over "$client" && ! over "$server"; then
+		ok "$1"
+	else
+		not_ok "$1" "$(cat "$TMPDIR/client" "$TMPDIR/server")"
+	fi
+	for program in "$client" "$server"; do
+		pkill -9 -P "$program"
+		kill -9 "$program" 2>/dev/null
+		wait "$program" 2>/dev/null
+	done
+}
+
+ktap_plan 18
+if [ -e /rsmc/kmod/verb_fault.ko ] && insmod /rsmc/kmod/verb_fault.ko; then
+	stale stale_port_error.client a
+	stale stale_port_error.server b
+	rmmod verb_fault
+else
+	skip stale_port_error.client "the lab did not build verb_fault.ko"
+	skip stale_port_error.server "the lab did not build verb_fault.ko"
+fi
 gone removed 6 ns a rdma link del rxe_a
 ns a rdma link add rxe_a type rxe netdev va
 again removed.smc_again

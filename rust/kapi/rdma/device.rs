@@ -75,6 +75,18 @@ pub enum PortState {
     Unknown(u32),
 }
 
+impl PortState {
+    fn from_raw(state: bindings::ib_port_state) -> Self {
+        match state {
+            bindings::ib_port_state_IB_PORT_DOWN => PortState::Down,
+            bindings::ib_port_state_IB_PORT_INIT => PortState::Init,
+            bindings::ib_port_state_IB_PORT_ARMED => PortState::Armed,
+            bindings::ib_port_state_IB_PORT_ACTIVE => PortState::Active,
+            other => PortState::Unknown(other),
+        }
+    }
+}
+
 /// What [`Device::port`] reports.
 #[derive(Clone, Copy, Debug)]
 pub struct PortInfo {
@@ -342,6 +354,23 @@ impl Device {
         Ok(info)
     }
 
+    /// State of `port` as the RDMA core has known it since the last event. Any context: unlike
+    /// [`Device::port`] this does not ask the driver.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a port that does not exist, `ENODEV`.
+    pub fn known_state(&self, port: u32) -> Result<PortState> {
+        self.with(|raw| {
+            let mut state: bindings::ib_port_state = 0;
+            // SAFETY: The device is registered, `state` is valid for writing; the call looks at the
+            // number of the port.
+            let result = unsafe { bindings::ib_get_cached_port_state(raw, port, &mut state) };
+            kernel::error::to_result(result)?;
+            Ok(PortState::from_raw(state))
+        })
+    }
+
     /// Something has happened to the device.
     pub(super) fn on_event(&self) {
         let mut ports = self.ports.lock();
@@ -358,13 +387,7 @@ impl Device {
             let attr = unsafe { &*attr.get() };
             let gid_table_len = u16::try_from(attr.gid_tbl_len).unwrap_or(0);
             Ok(PortInfo {
-                state: match attr.state {
-                    bindings::ib_port_state_IB_PORT_DOWN => PortState::Down,
-                    bindings::ib_port_state_IB_PORT_INIT => PortState::Init,
-                    bindings::ib_port_state_IB_PORT_ARMED => PortState::Armed,
-                    bindings::ib_port_state_IB_PORT_ACTIVE => PortState::Active,
-                    other => PortState::Unknown(other),
-                },
+                state: PortState::from_raw(attr.state),
                 active_mtu: u8::try_from(attr.active_mtu).unwrap_or(0),
                 max_mtu: u8::try_from(attr.max_mtu).unwrap_or(0),
                 gid_table_len,

@@ -7,6 +7,8 @@
  * "VERB DEVICE NTH [TIMES]", decides: of the calls of VERB for DEVICE since
  * then the NTH fails, and TIMES - 1 after it; they do not reach the driver.
  * "off" disarms. Reading "arm" gives "CALLS HITS" since it was armed.
+ * "port_error DEVICE" says, once, that port 1 has become unusable, which is not
+ * true: so the event comes that is only told when the port is back.
  *
  * Verbs that destroy are left alone, and the requests that drain a queue before
  * that: their callers may rely on them. So is req_notify_cq, whose errors the RDMA core does not look at.
@@ -53,6 +55,10 @@ static const char *const names[] = {
 
 /* The driver's own operations; set by the first device. */
 static struct ib_device_ops driver;
+
+/* The devices there are. */
+static struct ib_device *devices[8];
+static DEFINE_MUTEX(lock);
 
 static enum verb armed;
 static char device[IB_DEVICE_NAME_MAX];
@@ -199,6 +205,28 @@ static const struct ib_device_ops faulty = {
 	.poll_cq = fault_poll_cq,
 };
 
+/* Tells the device of this name that its port has an error. */
+static int port_error(const char *name)
+{
+	struct ib_event event = {
+		.event = IB_EVENT_PORT_ERR,
+		.element.port_num = 1,
+	};
+	int result = -ENODEV;
+	int i;
+
+	mutex_lock(&lock);
+	for (i = 0; i < ARRAY_SIZE(devices); i++) {
+		event.device = devices[i];
+		if (event.device && !strcmp(dev_name(&event.device->dev), name)) {
+			ib_dispatch_event(&event);
+			result = 0;
+		}
+	}
+	mutex_unlock(&lock);
+	return result;
+}
+
 /* Puts the replaced operations of "to" into a device. */
 static void replace(struct ib_device *dev, const struct ib_device_ops *to)
 {
@@ -216,15 +244,29 @@ static void replace(struct ib_device *dev, const struct ib_device_ops *to)
 	WRITE_ONCE(ops->poll_cq, to->poll_cq);
 }
 
+/* Puts "new" where "old" is. */
+static int exchange(struct ib_device *old, struct ib_device *new)
+{
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(devices); i++)
+		if (devices[i] == old) {
+			devices[i] = new;
+			return 0;
+		}
+	return -ENOSPC;
+}
+
 static int add(struct ib_device *dev)
 {
-	static DEFINE_MUTEX(lock);
-	int result = 0;
+	int result;
 
 	mutex_lock(&lock);
 	if (!driver.post_send)
 		driver = dev->ops;
-	else if (driver.post_send != dev->ops.post_send)
+	if (driver.post_send == dev->ops.post_send)
+		result = exchange(NULL, dev);
+	else
 		result = -EOPNOTSUPP; /* another driver */
 	mutex_unlock(&lock);
 	if (!result)
@@ -234,6 +276,9 @@ static int add(struct ib_device *dev)
 
 static void remove(struct ib_device *dev, void *data)
 {
+	mutex_lock(&lock);
+	exchange(dev, NULL);
+	mutex_unlock(&lock);
 	replace(dev, &driver);
 }
 
@@ -252,6 +297,8 @@ static int arm(const char *text, const struct kernel_param *param)
 	BUILD_BUG_ON(IB_DEVICE_NAME_MAX != 64);
 	if (sscanf(text, "%15s %63s %d %d", verb, dev, &n, &m) < 1)
 		return -EINVAL;
+	if (!strcmp(verb, "port_error"))
+		return port_error(dev);
 	which = match_string(names, ARRAY_SIZE(names), verb);
 	if (which < 0)
 		return which;
@@ -280,7 +327,7 @@ static int show(char *out, const struct kernel_param *param)
 
 static const struct kernel_param_ops arm_ops = { .set = arm, .get = show };
 module_param_cb(arm, &arm_ops, NULL, 0600);
-MODULE_PARM_DESC(arm, "VERB DEVICE NTH [TIMES], or off; read: CALLS HITS");
+MODULE_PARM_DESC(arm, "VERB DEVICE NTH [TIMES], port_error DEVICE, or off; read: CALLS HITS");
 
 static int __init verb_fault_init(void)
 {
