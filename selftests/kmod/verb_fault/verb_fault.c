@@ -10,6 +10,10 @@
  * "port_error DEVICE" says, once, that port 1 has become unusable, which is not
  * true: so the event comes that is only told when the port is back.
  *
+ * The parameters send_sges, queue_wrs and mr_pages make devices smaller than
+ * they are: that is what they say of themselves, and what would take more than
+ * they have fails. Reading qps gives the queue pairs made since then.
+ *
  * Verbs that destroy are left alone, and the requests that drain a queue before
  * that: their callers may rely on them. So is req_notify_cq, whose errors the RDMA core does not look at.
  */
@@ -56,9 +60,25 @@ static const char *const names[] = {
 /* The driver's own operations; set by the first device. */
 static struct ib_device_ops driver;
 
-/* The devices there are. */
-static struct ib_device *devices[8];
+/* The devices there are, and what they can do. */
+static struct {
+	struct ib_device *dev;
+	struct ib_device_attr attrs;
+} devices[8];
 static DEFINE_MUTEX(lock);
+
+/* What they have at most, unless 0. */
+static int send_sges, queue_wrs, mr_pages;
+module_param(send_sges, int, 0400);
+module_param(queue_wrs, int, 0400);
+module_param(mr_pages, int, 0400);
+MODULE_PARM_DESC(send_sges, "Pieces of memory of one send request, at most");
+MODULE_PARM_DESC(queue_wrs, "Requests of a queue, at most");
+MODULE_PARM_DESC(mr_pages, "Pages of a memory region, at most");
+
+static int qps;
+module_param(qps, int, 0400);
+MODULE_PARM_DESC(qps, "Queue pairs made");
 
 static enum verb armed;
 static char device[IB_DEVICE_NAME_MAX];
@@ -102,20 +122,57 @@ WRAP(int, alloc_pd, ALLOC_PD, pd->device, -ENOMEM,
 WRAP(int, create_cq, CREATE_CQ, cq->device, -ENOMEM,
      (struct ib_cq *cq, const struct ib_cq_init_attr *attr,
       struct uverbs_attr_bundle *attrs), (cq, attr, attrs))
-WRAP(struct ib_mr *, alloc_mr, ALLOC_MR, pd->device, ERR_PTR(-ENOMEM),
-     (struct ib_pd *pd, enum ib_mr_type type, u32 most), (pd, type, most))
 WRAP(int, map_mr_sg, MAP_MR_SG, mr->device, -ENOMEM,
      (struct ib_mr *mr, struct scatterlist *sg, int count, unsigned int *offset),
      (mr, sg, count, offset))
-WRAP(int, create_qp, CREATE_QP, qp->device, -ENOMEM,
-     (struct ib_qp *qp, struct ib_qp_init_attr *attr, struct ib_udata *udata),
-     (qp, attr, udata))
 WRAP(int, modify_qp, MODIFY_QP, qp->device, -EIO,
      (struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
       struct ib_udata *udata), (qp, attr, mask, udata))
 WRAP(int, query_port, QUERY_PORT, dev, -EIO,
      (struct ib_device *dev, u32 port, struct ib_port_attr *attr),
      (dev, port, attr))
+
+static bool exceeds(u32 value, int most)
+{
+	return most && value > most;
+}
+
+static struct ib_mr *fault_alloc_mr(struct ib_pd *pd, enum ib_mr_type type,
+				    u32 most)
+{
+	struct ib_mr *result;
+
+	atomic_inc(&inside);
+	if (exceeds(most, mr_pages))
+		result = ERR_PTR(-EINVAL);
+	else if (fails(pd->device, ALLOC_MR))
+		result = ERR_PTR(-ENOMEM);
+	else
+		result = driver.alloc_mr(pd, type, most);
+	atomic_dec(&inside);
+	return result;
+}
+
+static int fault_create_qp(struct ib_qp *qp, struct ib_qp_init_attr *attr,
+			   struct ib_udata *udata)
+{
+	const struct ib_qp_cap *cap = &attr->cap;
+	int result;
+
+	atomic_inc(&inside);
+	if (exceeds(cap->max_send_sge, send_sges) ||
+	    exceeds(cap->max_send_wr, queue_wrs) ||
+	    exceeds(cap->max_recv_wr, queue_wrs))
+		result = -EINVAL;
+	else if (fails(qp->device, CREATE_QP))
+		result = -ENOMEM;
+	else
+		result = driver.create_qp(qp, attr, udata);
+	if (!result)
+		WRITE_ONCE(qps, READ_ONCE(qps) + 1);
+	atomic_dec(&inside);
+	return result;
+}
 
 /* Draining a queue posts a request without memory; it may not fail, either. */
 static bool is_recv_drain(const struct ib_recv_wr *wr)
@@ -217,7 +274,7 @@ static int port_error(const char *name)
 
 	mutex_lock(&lock);
 	for (i = 0; i < ARRAY_SIZE(devices); i++) {
-		event.device = devices[i];
+		event.device = devices[i].dev;
 		if (event.device && !strcmp(dev_name(&event.device->dev), name)) {
 			ib_dispatch_event(&event);
 			result = 0;
@@ -244,16 +301,29 @@ static void replace(struct ib_device *dev, const struct ib_device_ops *to)
 	WRITE_ONCE(ops->poll_cq, to->poll_cq);
 }
 
-/* Puts "new" where "old" is. */
-static int exchange(struct ib_device *old, struct ib_device *new)
+static void lower(int *value, int most)
 {
+	if (exceeds(*value, most))
+		*value = most;
+}
+
+/* Called with the lock. */
+static int adopt(struct ib_device *dev)
+{
+	struct ib_device_attr *attrs = &dev->attrs;
 	int i;
 
-	for (i = 0; i < ARRAY_SIZE(devices); i++)
-		if (devices[i] == old) {
-			devices[i] = new;
-			return 0;
-		}
+	for (i = 0; i < ARRAY_SIZE(devices); i++) {
+		if (devices[i].dev)
+			continue;
+		devices[i].dev = dev;
+		devices[i].attrs = *attrs;
+		lower(&attrs->max_send_sge, send_sges);
+		lower(&attrs->max_qp_wr, queue_wrs);
+		if (exceeds(attrs->max_fast_reg_page_list_len, mr_pages))
+			attrs->max_fast_reg_page_list_len = mr_pages;
+		return 0;
+	}
 	return -ENOSPC;
 }
 
@@ -265,7 +335,7 @@ static int add(struct ib_device *dev)
 	if (!driver.post_send)
 		driver = dev->ops;
 	if (driver.post_send == dev->ops.post_send)
-		result = exchange(NULL, dev);
+		result = adopt(dev);
 	else
 		result = -EOPNOTSUPP; /* another driver */
 	mutex_unlock(&lock);
@@ -276,10 +346,17 @@ static int add(struct ib_device *dev)
 
 static void remove(struct ib_device *dev, void *data)
 {
-	mutex_lock(&lock);
-	exchange(dev, NULL);
-	mutex_unlock(&lock);
+	int i;
+
 	replace(dev, &driver);
+	mutex_lock(&lock);
+	for (i = 0; i < ARRAY_SIZE(devices); i++) {
+		if (devices[i].dev != dev)
+			continue;
+		dev->attrs = devices[i].attrs;
+		devices[i].dev = NULL;
+	}
+	mutex_unlock(&lock);
 }
 
 static struct ib_client client = {
