@@ -8,7 +8,7 @@
 //! What the module decides in none of the points:
 //! * `NOACTLINK`: a link dies between the choice of a group and the connection's place in it, which
 //!   takes some microseconds.
-//! * `IPSEC`: the kernels of the lab have no IPsec.
+//! * `IPSEC`: only the distribution's kernel has IPsec; `paths/ipsec.sh`.
 //! * What belongs to something that the module does not have: `NOSMCDDEV`, `NOISM2SUPP`,
 //!   `NOV2DEXT`, `NOSEID`, `NOSMCD2DEV`, `ISMVLANERR`, `MAX_DMB` (SMC-D), `DIFFPREFIX`,
 //!   `VERSMISMAT`, `GETVLANERR` (SMC version 1), `TIMEOUT_AL` (a second link), `CNFERR`,
