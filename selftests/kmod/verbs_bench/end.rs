@@ -18,8 +18,37 @@ use kernel::{
     time::{Instant, Monotonic}, //
 };
 
-/// As long as a CDC message.
-const MESSAGE: [u8; 44] = [0x5a; 44];
+/// What the message behind a WRITE is for; its first byte. It is as long as a CDC message.
+const ANSWER: u8 = 0x5a;
+const TAKE: u8 = 0x5b;
+
+fn message(answer: bool, bytes: u32) -> [u8; 44] {
+    let mut message = [if answer { ANSWER } else { TAKE }; 44];
+    let size = bytes.to_be_bytes();
+    for (to, from) in message.iter_mut().skip(1).zip(size) {
+        *to = from;
+    }
+    message
+}
+
+/// Whether to answer, and with how many bytes.
+fn parse(head: &[u8]) -> Option<(bool, u32)> {
+    let (kind, rest) = head.split_first()?;
+    let size = rest.first_chunk()?;
+    let answer = *kind == ANSWER;
+    (answer || *kind == TAKE).then_some((answer, u32::from_be_bytes(*size)))
+}
+
+/// Which ends are here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Here {
+    /// Both, which share what they count.
+    Both,
+    /// The one that begins; the other one is in another guest.
+    First,
+    /// The other one: it does as the messages say.
+    Second,
+}
 
 /// How many chains are under way at a time, one way.
 const WINDOW: u32 = 8;
@@ -68,11 +97,12 @@ pub(crate) struct Way {
 
 /// What both ends count.
 pub(crate) struct Shared {
+    here: Here,
     bytes: Atomic<u32>,
     answer: Atomic<u32>,
     /// Chains not posted yet.
     unsent: Atomic<i32>,
-    /// Messages that have not arrived yet.
+    /// Messages that have not arrived yet, or where nobody here would see it, not been acknowledged.
     missing: Atomic<i32>,
     /// When the last one arrived; 0 before.
     end: Atomic<i64>,
@@ -82,8 +112,9 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(here: Here) -> Self {
         Self {
+            here,
             bytes: Atomic::new(0),
             answer: Atomic::new(0),
             unsent: Atomic::new(0),
@@ -98,7 +129,12 @@ impl Shared {
         self.end.store(0, Relaxed);
         self.bytes.store(plan.bytes, Relaxed);
         self.answer.store(u32::from(plan.answer), Relaxed);
-        let chains = i32::try_from(plan.chains).unwrap_or(i32::MAX);
+        let chains = match self.here {
+            // The rest is what the peer answers.
+            Here::First if plan.answer => plan.chains / 2,
+            _ => plan.chains,
+        };
+        let chains = i32::try_from(chains).unwrap_or(i32::MAX);
         self.unsent.store(chains, Relaxed);
         self.missing.store(chains, Relaxed);
     }
@@ -114,6 +150,15 @@ impl Shared {
         }
         let end = self.end.load(Relaxed);
         Ok((end != 0).then_some(end))
+    }
+
+    /// One message less is missing. Whether that was the last one.
+    fn one_more(&self) -> bool {
+        let last = self.missing.fetch_sub(1, Full) == 1;
+        if last {
+            self.end.store(self.now(), Relaxed);
+        }
+        last
     }
 
     fn breaks(&self) {
@@ -135,13 +180,15 @@ impl End {
         let Some(way) = self.way.as_ref() else {
             return self.shared.breaks();
         };
+        let bytes = self.shared.bytes.load(Relaxed);
         let write = Write {
             from: Source::Region(&way.from),
             offset: 0,
-            len: self.shared.bytes.load(Relaxed) as usize,
+            len: bytes as usize,
             to: way.to,
         };
-        if channel.post((), &[write], &MESSAGE).is_err() {
+        let message = message(self.shared.answer.load(Relaxed) != 0, bytes);
+        if channel.post((), &[write], &message).is_err() {
             self.shared.breaks();
         }
     }
@@ -151,21 +198,30 @@ impl Handler for End {
     type Token = ();
 
     fn sent(this: &Arc<Self>, channel: &Arc<Channel<Self>>, _token: (), done: &Completion) {
+        let shared = &this.shared;
         if done.status != Status::Success {
-            this.shared.breaks();
-        } else if this.shared.answer.load(Relaxed) == 0 {
-            this.send(channel);
+            shared.breaks();
+        } else if shared.here != Here::Second && shared.answer.load(Relaxed) == 0 {
+            let last = shared.here == Here::First && shared.one_more();
+            if !last {
+                this.send(channel);
+            }
         }
     }
 
     fn received(this: &Arc<Self>, channel: &Arc<Channel<Self>>, message: &Received<'_>) {
         let shared = &this.shared;
-        if message.head() != MESSAGE {
+        let Some((answer, bytes)) = parse(message.head()) else {
             return shared.breaks();
-        }
-        if shared.missing.fetch_sub(1, Full) == 1 {
-            shared.end.store(shared.now(), Relaxed);
-        } else if shared.answer.load(Relaxed) != 0 {
+        };
+        if shared.here == Here::Second {
+            if answer {
+                shared.answer.store(1, Relaxed);
+                shared.bytes.store(bytes, Relaxed);
+                shared.unsent.store(1, Relaxed);
+                this.send(channel);
+            }
+        } else if !shared.one_more() && answer {
             this.send(channel);
         }
     }

@@ -2,7 +2,7 @@
 
 //! Two connected queue pairs.
 
-use crate::end::{End, Plan, Shared, Way};
+use crate::end::{End, Here, Plan, Shared, Way};
 use kapi::rdma::{
     channel::Channel,
     config::{Config, Path},
@@ -24,8 +24,17 @@ use kernel::{
 /// The size of the memory that the peer writes, and of what is sent from.
 const MEMORY: usize = 65_536;
 
+/// What an end has to know of the other one.
+pub(crate) struct Peer {
+    pub(crate) qpn: u32,
+    pub(crate) psn: u32,
+    pub(crate) gid: [u8; 16],
+    pub(crate) mtu: u8,
+    pub(crate) to: Remote,
+}
+
 /// What an end is before it is connected.
-struct Half {
+pub(crate) struct Half {
     qp: Qp<End, Init>,
     end: Arc<End>,
     memory: Arc<Mr>,
@@ -35,7 +44,7 @@ struct Half {
 }
 
 impl Half {
-    fn new(device: &Arc<Device>, shared: &Arc<Shared>) -> Result<Self> {
+    pub(crate) fn new(device: &Arc<Device>, shared: &Arc<Shared>) -> Result<Self> {
         let pd = Pd::new(device)?;
         let end = Arc::new(
             End {
@@ -60,29 +69,43 @@ impl Half {
         })
     }
 
-    /// The way from here to `peer`.
-    fn path(&self, peer: &Half) -> Result<Path> {
+    /// What the other end has to know.
+    pub(crate) fn describe(&self) -> Peer {
+        Peer {
+            qpn: self.qp.channel().qpn(),
+            psn: self.qp.channel().psn(),
+            gid: self.gid.gid(),
+            mtu: self.mtu,
+            to: Remote {
+                addr: self.memory.addr(),
+                rkey: self.memory.rkey(),
+            },
+        }
+    }
+
+    fn path(&self, peer: &Peer) -> Result<Path> {
         let net = self.gid.net().ok_or(ENODEV)?;
         let ifindex = self.gid.ifindex().ok_or(ENODEV)?;
-        let hop = route::resolve(&net, &self.gid.gid(), &peer.gid.gid(), ifindex, 2000)?;
+        let hop = route::resolve(&net, &self.gid.gid(), &peer.gid, ifindex, 2000)?;
         Ok(Path {
             mtu: self.mtu.min(peer.mtu),
-            qpn: peer.qp.channel().qpn(),
-            psn: peer.qp.channel().psn(),
+            qpn: peer.qpn,
+            psn: peer.psn,
             sgid: self.gid.gid(),
             sgid_index: self.gid.index(),
-            dgid: peer.gid.gid(),
+            dgid: peer.gid,
             dmac: hop.mac,
             hop_limit: 1,
         })
     }
 
-    fn connect(self, path: &Path, to: Remote) -> Result<Link> {
-        let qp: Qp<End, ReadyToReceive> = self.qp.ready_to_receive(path)?;
+    fn connect(self, peer: &Peer) -> Result<Link> {
+        let path = self.path(peer)?;
+        let qp: Qp<End, ReadyToReceive> = self.qp.ready_to_receive(&path)?;
         let qp = qp.ready_to_send()?;
         qp.channel().register(&self.memory)?;
         let from = self.source;
-        if !self.end.way.populate(Way { from, to }) {
+        if !self.end.way.populate(Way { from, to: peer.to }) {
             return Err(EBUSY);
         }
         Ok(Link {
@@ -90,13 +113,6 @@ impl Half {
             end: self.end,
             memory: self.memory,
         })
-    }
-
-    fn remote(&self) -> Remote {
-        Remote {
-            addr: self.memory.addr(),
-            rkey: self.memory.rkey(),
-        }
     }
 }
 
@@ -118,22 +134,31 @@ impl Link {
     }
 }
 
-/// Both ends.
+/// The ends that are here.
 pub(crate) struct Pair {
     left: Link,
-    right: Link,
+    right: Option<Link>,
     shared: Arc<Shared>,
 }
 
 impl Pair {
+    /// Both ends, one on each device.
     pub(crate) fn connect(a: &Arc<Device>, b: &Arc<Device>) -> Result<Self> {
-        let shared = Arc::new(Shared::new(), GFP_KERNEL)?;
+        let shared = Arc::new(Shared::new(Here::Both), GFP_KERNEL)?;
         let (a, b) = (Half::new(a, &shared)?, Half::new(b, &shared)?);
-        let (there, back) = (a.path(&b)?, b.path(&a)?);
-        let (to_a, to_b) = (a.remote(), b.remote());
+        let (of_a, of_b) = (a.describe(), b.describe());
         Ok(Self {
-            left: a.connect(&there, to_b)?,
-            right: b.connect(&back, to_a)?,
+            left: a.connect(&of_b)?,
+            right: Some(b.connect(&of_a)?),
+            shared,
+        })
+    }
+
+    /// One end, whose peer is in another guest.
+    pub(crate) fn one(half: Half, peer: &Peer, shared: Arc<Shared>) -> Result<Self> {
+        Ok(Self {
+            left: half.connect(peer)?,
+            right: None,
             shared,
         })
     }
@@ -155,6 +180,8 @@ impl Pair {
 
     pub(crate) fn close(self) {
         self.left.close();
-        self.right.close();
+        if let Some(right) = self.right {
+            right.close();
+        }
     }
 }

@@ -3,11 +3,14 @@
 //! What RDMA costs without sockets: between two devices of one kernel, each message one RDMA WRITE
 //! with a SEND of 44 bytes behind it, posted in one chain, which is what SMC-R sends at the least.
 //!
+//! With `far` one end is here and the other in another guest, for the time that passes on the wall.
+//!
 //! Loading measures and prints lines `bench METRIC VALUE UNIT`, in nanoseconds of the kernel's
 //! clock. No program runs, nothing is copied, nobody sleeps: completions post what comes next.
 #![forbid(unsafe_code)]
 
 mod end;
+mod far;
 mod link;
 
 use end::Plan;
@@ -33,6 +36,10 @@ module! {
         scale: i32 {
             default: 1,
             description: "Divide the amounts, for a quick look",
+        },
+        far: i32 {
+            default: 0,
+            description: "1: the end that begins, 2: the other one, is in another guest",
         },
     },
 }
@@ -77,20 +84,35 @@ fn show(metric: &str, total: u64, parts: u64) {
     pr_info!("bench {} {}.{} ns\n", metric, tenths / 10, tenths % 10);
 }
 
-fn measure(ops: &Ops, scale: u32) -> Result {
+fn measure(ops: &Ops, scale: u32, far: i32) -> Result {
     let (a, b) = {
         let devices = ops.devices.lock();
-        match (devices.first(), devices.get(1)) {
-            (Some(a), Some(b)) => (a.clone(), b.clone()),
-            _ => return Err(ENODEV),
-        }
+        (devices.first().cloned(), devices.get(1).cloned())
     };
-    let pair = Pair::connect(&a, &b)?;
+    let a = a.ok_or(ENODEV)?;
+    match far {
+        0 => {
+            let pair = Pair::connect(&a, &b.ok_or(ENODEV)?)?;
+            measure_all(&pair, scale)?;
+            pair.close();
+        }
+        first => {
+            let (pair, _numbers) = far::connect(&a, first == 1)?;
+            if first == 1 {
+                measure_all(&pair, scale)?;
+            }
+            pair.close();
+        }
+    }
+    Ok(())
+}
+
+fn measure_all(pair: &Pair, scale: u32) -> Result {
     for (metric, bytes, amount) in [("pingpong_64", 64, 5000), ("pingpong_16384", 16_384, 1000)] {
         let trips = (amount / scale).max(1);
         for turns in [trips / 10 + 1, trips] {
             let plan = Plan::ping_pong(bytes, turns.saturating_mul(2));
-            let ns = run(&pair, plan)?;
+            let ns = run(pair, plan)?;
             if turns == trips {
                 show(metric, ns, u64::from(trips).saturating_mul(2));
             }
@@ -98,10 +120,9 @@ fn measure(ops: &Ops, scale: u32) -> Result {
     }
     let mb = (16 / scale).max(1);
     let chains = mb.saturating_mul(16);
-    run(&pair, Plan::one_way(65_536, chains / 4 + 1))?;
-    let ns = run(&pair, Plan::one_way(65_536, chains))?;
+    run(pair, Plan::one_way(65_536, chains / 4 + 1))?;
+    let ns = run(pair, Plan::one_way(65_536, chains))?;
     show("bulk_per_KiB", ns, u64::from(chains).saturating_mul(64));
-    pair.close();
     Ok(())
 }
 
@@ -119,7 +140,7 @@ impl kernel::Module for VerbsBench {
         )?;
         let client = Client::register(c"verbs_bench", ops.clone())?;
         let scale = u32::try_from(*module_parameters::scale.value()).unwrap_or(1);
-        measure(&ops, scale.max(1))?;
+        measure(&ops, scale.max(1), *module_parameters::far.value())?;
         Ok(Self { _client: client })
     }
 }

@@ -3,7 +3,9 @@
 //!
 //! `wall FAMILY [--ip v4] [--mode 1] [--scale N] [--only METRIC,..]` runs in both guests of a pair; the
 //! client prints lines `bench METRIC VALUE UNIT`. A connection begins with what is to be done on it; each
-//! end proves its own mode.
+//! end proves its own mode. `wall verbs` has no connections: see [`verbs`].
+
+mod verbs;
 
 use st::args::{bail, Args};
 use st::family::{Family, Ip};
@@ -197,22 +199,30 @@ impl Wall {
 
 fn main() {
     let a = Args::get();
-    let family = a.words.first().and_then(|w| Family::parse(w));
     let only = a.opt("only").unwrap_or_default();
+    let only: Vec<String> = only
+        .split(',')
+        .filter(|o| !o.is_empty())
+        .map(Into::into)
+        .collect();
+    let scale = a.num("scale", 1).max(1);
+    let role = guest::role(&a);
+    if a.words.first().is_some_and(|w| w == "verbs") {
+        let wants =
+            |metric: &str| only.is_empty() || only.iter().any(|o| metric.starts_with(o.as_str()));
+        return verbs::main(role, scale, wants);
+    }
+    let family = a.words.first().and_then(|w| Family::parse(w));
     let wall = Wall {
-        family: family.unwrap_or_else(|| bail("wall tcp|inet|smc")),
+        family: family.unwrap_or_else(|| bail("wall tcp|inet|smc|verbs")),
         ip: a.opt("ip").map_or(Ip::V4, |i| {
             Ip::parse(i).unwrap_or_else(|| bail("--ip v4|v6|mapped"))
         }),
         proof: Proof::from_args(&a),
-        scale: a.num("scale", 1).max(1),
-        only: only
-            .split(',')
-            .filter(|o| !o.is_empty())
-            .map(Into::into)
-            .collect(),
+        scale,
+        only,
     };
-    match guest::role(&a) {
+    match role {
         Role::Server => wall.server(),
         Role::Client => wall.client(),
         Role::Single => bail("runs in a pair of guests"),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `lab bench --wall`: time between two user-mode guests, TCP, the C module
-//! and ours in turn. It depends on the machine and on what else it does: it
+//! `lab bench --wall`: time between two user-mode guests, TCP, verbs without
+//! sockets, the C module and ours in turn. It depends on the machine and on what else it does: it
 //! shows whether the instructions point the right way.
 
 use super::table::Table;
@@ -11,8 +11,9 @@ use anyhow::{Context, Result};
 use std::process::ExitCode;
 
 /// Name, place of its guests in the list of boots, arguments.
-const COLUMNS: [(&str, usize, &[&str]); 3] = [
+const COLUMNS: [(&str, usize, &[&str]); 4] = [
     ("TCP", 0, &["tcp"]),
+    ("verbs", 2, &["verbs"]),
     ("C SMC-R", 1, &["inet", "--mode", "0"]),
     ("SMC-R", 0, &["inet", "--mode", "0"]),
 ];
@@ -20,6 +21,9 @@ const COLUMNS: [(&str, usize, &[&str]); 3] = [
 fn boot(arguments: &Arguments, module: &str) -> Result<Ready> {
     let mut which = arguments.which.clone();
     which.module = module.into();
+    if module == "none" {
+        which.kmod = vec!["verbs_bench".into()];
+    }
     let options = Options {
         loose: true,
         ..Options::default()
@@ -45,7 +49,10 @@ pub fn main(mut arguments: Arguments) -> Result<ExitCode> {
         Some(only) => vec!["--only", only],
         None => Vec::new(),
     };
-    let mut boots = [boot(&arguments, "rsmc")?, boot(&arguments, "smc")?];
+    let mut boots = Vec::new();
+    for module in ["rsmc", "smc", "none"] {
+        boots.push(boot(&arguments, module)?);
+    }
     for run in 0..runs {
         for (name, place, ends) in COLUMNS {
             let mut program = vec!["/rsmc/bin/wall"];
