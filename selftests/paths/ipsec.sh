@@ -26,8 +26,8 @@ policy() {
 
 transfers() { stress --mode "$1" --bulk 1 --short 3 short bulk; }
 
-# fell_back END PACKETS: every connection did, this end says that it was for IPsec, and as many ways as
-# that have seen protected packets.
+# fell_back END PACKETS: every connection did, this end says that it was for IPsec and what to do, and as
+# many ways as that have seen protected packets.
 fell_back() {
 	case $1 in
 	a) name=client ;;
@@ -39,11 +39,15 @@ fell_back() {
 	*"reason $name 0x03020000 "*) ok "$name.reason" ;;
 	*) not_ok "$name.reason" "$rows" ;;
 	esac
+	case $(ns "$1" rsmc why) in
+	*"Exclude these hosts from IPsec"*) ok "$name.why" ;;
+	*) not_ok "$name.why" "$(ns "$1" rsmc why)" ;;
+	esac
 	is "$name.ways" "$(ns b ip -s xfrm state | grep -c ' [1-9][0-9]*(packets)')" "$2"
 	for end in a b; do ns "$end" ip xfrm policy flush; ns "$end" ip xfrm state flush; done
 }
 
-ktap_plan 8
+ktap_plan 10
 check before transfers 0
 states
 policy a $A $B out required && policy a $B $A in required &&
