@@ -320,7 +320,7 @@ impl SmcConn {
     /// Gives what was counted to the namespace, which has to keep it when the socket is gone.
     pub(crate) fn settle_stats(&self) {
         if let Some(namespace) = Namespace::of(&self.sock) {
-            namespace.counters.stats.absorb(&self.stats);
+            namespace.settle(self);
         }
     }
 

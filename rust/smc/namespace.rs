@@ -3,6 +3,7 @@
 //! What each network namespace has: the SYN hooks, its sockets, counters, settings.
 
 use crate::{
+    conn::SmcConn,
     counters::Counters,
     eid::{self, Eids},
     hooks::SynHooks,
@@ -47,6 +48,9 @@ pub(crate) struct Namespace {
     work: Work<Namespace>,
     #[pin]
     pub(crate) counters: Counters,
+    /// Held by who gives a connection's statistics to `counters`, and by who adds up both.
+    #[pin]
+    settling: Mutex<()>,
     /// The sockets that `sock_diag` shows.
     pub(crate) sockets: Registry,
     pub(crate) sysctls: Sysctls,
@@ -77,6 +81,7 @@ impl Namespace {
 
     /// What has been counted here and in the connections that live.
     pub(crate) fn total(&self) -> Total {
+        let _settling = self.settling.lock();
         let mut total = Total::new();
         total.add(&self.counters.stats);
         let mut position = roster::Position::default();
@@ -89,6 +94,22 @@ impl Namespace {
             }
         }
         total
+    }
+
+    /// Keeps what a connection has counted, when it or its socket goes.
+    pub(crate) fn settle(&self, conn: &SmcConn) {
+        let _settling = self.settling.lock();
+        self.counters.stats.absorb(conn.stats());
+    }
+
+    /// Takes a socket off the list, and keeps what its connection has counted: whoever adds up finds it
+    /// in one of the two places.
+    pub(crate) fn part(&self, socket: &Socket) {
+        let _settling = self.settling.lock();
+        self.sockets.leave(socket);
+        if let Some(conn) = socket.smc() {
+            self.counters.stats.absorb(conn.stats());
+        }
     }
 
     /// The namespace that the system booted with.
@@ -144,6 +165,7 @@ impl PerNet for Namespace {
                 hooks <- SynHooks::new(),
                 work <- new_work!("rsmc::Namespace::work"),
                 counters <- Counters::new(),
+                settling <- new_mutex!((), "rsmc::Namespace::settling"),
                 sockets: Registry::new()?,
                 sysctls: Sysctls::new(net)?,
                 eids <- Eids::new(),

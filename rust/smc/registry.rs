@@ -30,7 +30,7 @@ impl Socket {
     /// The file is being closed.
     pub(crate) fn detached(&self) {
         if let Some(namespace) = &self.namespace {
-            namespace.sockets.leave(self);
+            namespace.part(self);
         }
     }
 }

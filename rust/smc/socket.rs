@@ -308,7 +308,6 @@ impl Socket {
                     CloseMode::Graceful
                 };
                 conn.close(mode);
-                conn.settle_stats();
                 let timeout = self.sock.linger_timeout();
                 if timeout != 0 {
                     // SO_LINGER: what the time did not suffice for goes on in the background.

@@ -25,7 +25,7 @@ pub(crate) enum Stat {
     Corked = 13,
     /// Times that `TCP_NODELAY` was set.
     NoDelay = 14,
-    /// Urgent bytes.
+    /// Urgent bytes sent, and received or looked at.
     Urgent = 15,
     /// Bytes that programs have received.
     RxBytes = 16,
@@ -40,9 +40,9 @@ pub(crate) enum Stat {
 /// Numbers of `SMC_NLA_STATS_RMB_…`: what happened to a buffer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Buffer {
-    /// The peer's was too small for a message.
+    /// The peer's was too small for what a call was to send.
     PeerTooSmall = 1,
-    /// Ours was too small for a message.
+    /// Ours was too small for what a call was to send, or a call could not take all that was there.
     TooSmall = 2,
     /// The peer's was full.
     PeerFull = 3,
@@ -130,7 +130,7 @@ impl Stats {
         self.bump(HISTOGRAMS + way as usize * CLASSES + class(size), 1);
     }
 
-    /// Counts the length of a message, in bytes.
+    /// Counts what a call was to send, or has received, in bytes; calls that moved nothing have none.
     pub(crate) fn payload(&self, way: Way, len: usize) {
         self.bump(HISTOGRAMS + (2 + way as usize) * CLASSES + class(len), 1);
     }

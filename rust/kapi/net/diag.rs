@@ -91,9 +91,9 @@ impl<T: Sockets> Registration<T> {
     ) -> ffi::c_int {
         from_result(|| {
             // SAFETY: The core passes a request that it has checked the length of.
-            if u32::from(unsafe { (*nlh).nlmsg_flags }) & bindings::NLM_F_DUMP
-                != bindings::NLM_F_DUMP
-            {
+            let flags = u32::from(unsafe { (*nlh).nlmsg_flags });
+            // One of the two bits is enough, and all that some programs set.
+            if flags & bindings::NLM_F_DUMP == 0 {
                 return Err(errno::EOPNOTSUPP.into());
             }
             // SAFETY: As above; the netlink core takes a reference to this module for as long as

@@ -4,7 +4,7 @@
 
 use crate::{
     conn::SmcConn,
-    stats::{Stat, Way}, //
+    stats::{Buffer, Stat, Way}, //
 };
 use kapi::{
     errno,
@@ -35,6 +35,9 @@ pub(crate) fn receive(
     let offset = if peek { conn.sock().peek_offset() } else { 0 };
     let got = receive_from(conn, socket, msg, offset)?;
     conn.sock().move_peek_offset(peek, got);
+    if got > 0 {
+        conn.stats().payload(Way::Rx, got);
+    }
     trace::received(conn.sock(), got, || conn.group().device().name());
     Ok(got)
 }
@@ -46,9 +49,7 @@ fn receive_from(
     msg: &mut Message<'_>,
     offset: usize,
 ) -> Result<usize> {
-    let stats = conn.stats();
-    stats.add(Stat::RxCalls, 1);
-    stats.payload(Way::Rx, msg.len());
+    conn.stats().add(Stat::RxCalls, 1);
     let nonblock = msg.has(flags::MSG_DONTWAIT);
     let peek = msg.has(flags::MSG_PEEK);
     let discard = msg.has(flags::MSG_TRUNC);
@@ -61,7 +62,10 @@ fn receive_from(
     loop {
         let state = conn.proto.lock().recv_state();
         match state {
-            RecvState::Data(_) => {
+            RecvState::Data(there) => {
+                if got == 0 {
+                    count_room(conn, there as usize, wanted);
+                }
                 let ask = Ask {
                     wanted: wanted.saturating_sub(got),
                     before: got,
@@ -122,6 +126,16 @@ fn receive_from(
             Err(_) if got > 0 => return Ok(got),
             Err(err) => return Err(err),
         }
+    }
+}
+
+/// Counts a ring that was full, and a call that could not take all that was there.
+fn count_room(conn: &SmcConn, there: usize, wanted: usize) {
+    if there >= conn.recv_ring().size() {
+        conn.stats().buffer(Way::Rx, Buffer::Full);
+    }
+    if wanted < there {
+        conn.stats().buffer(Way::Rx, Buffer::TooSmall);
     }
 }
 
@@ -243,6 +257,7 @@ fn receive_urgent(conn: &Arc<SmcConn>, msg: &mut Message<'_>) -> Result<usize> {
     conn.perform(settings);
     match byte {
         Ok(byte) => {
+            conn.stats().add(Stat::Urgent, 1);
             msg.set_result_flag(flags::MSG_OOB);
             if msg.len() == 0 {
                 msg.set_result_flag(flags::MSG_TRUNC);

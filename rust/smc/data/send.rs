@@ -16,7 +16,10 @@ use kapi::{
     trace, //
 };
 use kernel::{prelude::*, sync::Arc};
-use smc_proto::conn::{SendError, SendHint};
+use smc_proto::{
+    conn::{SendError, SendHint},
+    cursor::RingSize, //
+};
 
 /// sendmsg(): blocking, it takes everything.
 ///
@@ -29,7 +32,11 @@ pub(crate) fn send(
     msg: &mut Message<'_>,
 ) -> Result<usize> {
     let notification = conn.sock().notification(msg)?;
+    let total = msg.len();
     let sent = send_all(conn, socket, msg)?;
+    if sent > 0 {
+        conn.stats().payload(Way::Tx, total);
+    }
     if let Some(notification) = notification {
         notification.copied();
     }
@@ -47,12 +54,16 @@ fn send_all(conn: &Arc<SmcConn>, socket: &file::Socket, msg: &mut Message<'_>) -
     let mut sent = 0usize;
     let stats = conn.stats();
     stats.add(Stat::TxCalls, 1);
-    stats.payload(Way::Tx, total);
     if urgent {
         stats.add(Stat::Urgent, 1);
     }
     if total > conn.send_size() {
         stats.buffer(Way::Tx, Buffer::TooSmall);
+    }
+    // No ring is smaller: most calls need not ask.
+    let large = total > RingSize::MIN_WIRE.bytes() as usize;
+    if large && conn.peer_size().is_some_and(|size| total > size) {
+        stats.buffer(Way::Tx, Buffer::PeerTooSmall);
     }
     conn.notice_tcp_dead();
     if total == 0 {
@@ -72,9 +83,6 @@ fn send_all(conn: &Arc<SmcConn>, socket: &file::Socket, msg: &mut Message<'_>) -
                 stats.buffer(Way::Tx, Buffer::Full);
                 if conn.proto.lock().is_peer_full() {
                     stats.buffer(Way::Tx, Buffer::PeerFull);
-                }
-                if conn.peer_size().is_some_and(|size| total > size) {
-                    stats.buffer(Way::Tx, Buffer::PeerTooSmall);
                 }
                 let waited = wait::until(socket, wait::Kind::Shared, timeout, || {
                     !matches!(conn.proto.lock().send_room(), Err(SendError::Full))
