@@ -49,7 +49,7 @@ if [ "$RSMC_TOPO" = pair ]; then
 		barrier looked
 		ktap_exit
 	fi
-	ktap_plan 12
+	ktap_plan 13
 	barrier listening
 	check live_test smc_chk -C "$RSMC_PEER_ADDR"
 	is live_test_words "$(smc_chk -C "$RSMC_PEER_ADDR" | tail -n 1)" "    Success, using SMC-R"
@@ -59,6 +59,10 @@ if [ "$RSMC_TOPO" = pair ]; then
 		"('SMC-R', None, 'option', 'ok')"
 	is all_is_well "$(rsmc why "$RSMC_PEER_ADDR" --json | field "$verdicts")" "$well"
 	is usable "$(rsmc dev --json | field '[(p["usable"], p["fault"]) for p in it]')" "[(True, None)]"
+	ip netns add elsewhere
+	is usable_elsewhere "$(ip netns exec elsewhere rsmc dev --json | field '[(p["ifindex"], p["fault"]) for p in it]')" \
+		"[(0, 'no interface of this network namespace belongs to the port')]"
+	ip netns delete elsewhere
 	cat >hold.py <<'E'
 import socket, sys
 connection = socket.create_connection((sys.argv[1], 37373))

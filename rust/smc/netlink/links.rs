@@ -128,7 +128,7 @@ pub(super) fn list_devices(
     while let Some(device) = core.device_after(*last) {
         if device.accessible_from(net) {
             let mut message = answer.message(&[])?;
-            message.nest(6, |out| write_device(out, core, &device))?;
+            message.nest(6, |out| write_device(out, core, net, &device))?;
             message.end();
         }
         *last = u64::from(device.serial()).saturating_add(1);
@@ -136,8 +136,8 @@ pub(super) fn list_devices(
     Ok(())
 }
 
-/// `SMC_GEN_DEV_SMCR`.
-fn write_device(out: &mut Message<'_>, core: &Core, device: &Arc<Device>) -> Result {
+/// `SMC_GEN_DEV_SMCR`, as it looks from `net`: a number of an interface means nothing elsewhere.
+fn write_device(out: &mut Message<'_>, core: &Core, net: &Net, device: &Arc<Device>) -> Result {
     let name = device.name();
     let links = |port| core.links_on(device, port);
     let ports = device.ports().unwrap_or(0).min(PORTS);
@@ -152,13 +152,15 @@ fn write_device(out: &mut Message<'_>, core: &Core, device: &Arc<Device>) -> Res
         let active = device
             .port(port)
             .is_ok_and(|port| port.state == PortState::Active);
-        let interface = device.netdev(port).map_or(0, |(index, _)| index);
+        let here = |index: &u32| device.port_is_netdev(port, net, *index);
+        let interface = device.netdev(port).map(|(index, _)| index).filter(here);
+        let roce = device.is_roce(port).unwrap_or(false);
         out.nest(7u16.saturating_add(port as u16), |out| {
             out.put(1, &[u8::from(known.is_some())])?;
             out.put_string(2, known.as_ref().map_or(&[], |id| id.text()))?;
-            out.put(3, &interface.to_ne_bytes())?;
+            out.put(3, &interface.unwrap_or(0).to_ne_bytes())?;
             out.put(4, &[u8::from(active)])?;
-            out.put(5, &[1])?;
+            out.put(5, &[u8::from(roce)])?;
             out.put(6, &links(port).to_ne_bytes())
         })?;
     }

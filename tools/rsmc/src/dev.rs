@@ -27,7 +27,9 @@ pub struct Port {
     pub port: u64,
     /// Its state is active.
     pub active: bool,
-    /// Number of its network interface, 0 for none.
+    /// It speaks RoCE, not InfiniBand or iWARP.
+    pub roce: bool,
+    /// Number of its network interface, 0 for none in this namespace.
     pub ifindex: u64,
     /// Physical network.
     pub pnet_id: Option<String>,
@@ -55,11 +57,17 @@ impl Port {
 
     /// Why SMC cannot use the port, as far as can be seen without a connection.
     pub fn fault(&self) -> Option<&'static str> {
-        fault(self.active, self.gids().as_deref())
+        fault(self.roce, self.ifindex, self.active, self.gids().as_deref())
     }
 }
 
-fn fault(active: bool, gids: Option<&[Gid]>) -> Option<&'static str> {
+fn fault(roce: bool, ifindex: u64, active: bool, gids: Option<&[Gid]>) -> Option<&'static str> {
+    if !roce {
+        return Some("the port does not speak RoCE");
+    }
+    if ifindex == 0 {
+        return Some("no interface of this network namespace belongs to the port");
+    }
     if !active {
         return Some("the port is not active");
     }
@@ -139,6 +147,8 @@ fn take(attributes: &[Attribute<'_>], ports: &mut Vec<Port>) -> Result<()> {
             port: index,
             critical: number(2) != 0,
             pci: pci.clone(),
+            // Who does not say so has no others.
+            roce: true,
             ..Port::default()
         };
         for inner in genl::all(port.nested())? {
@@ -151,6 +161,7 @@ fn take(attributes: &[Attribute<'_>], ports: &mut Vec<Port>) -> Result<()> {
                 }
                 3 => found.ifindex = value,
                 4 => found.active = value != 0,
+                5 => found.roce = value != 0,
                 6 => found.links = value,
                 _ => {}
             }
@@ -168,7 +179,7 @@ fn tell(ports: &[Port], out: &mut dyn Write) -> Result<()> {
         rows.push(vec![
             format!("{}/{}", port.device, port.port),
             if port.active { "active" } else { "down" }.into(),
-            port.ifindex.to_string(),
+            crate::compat::interface(port.ifindex),
             port.links.to_string(),
             port.pnet_id.clone().unwrap_or_else(|| "-".into()),
             port.fault
@@ -215,11 +226,12 @@ mod tests {
 
     #[test]
     fn faults() {
-        assert_eq!(fault(false, None), Some("the port is not active"));
-        assert_eq!(fault(true, None), None);
-        assert_eq!(
-            fault(true, Some(&[])),
-            Some("the port has no RoCE v2 address")
-        );
+        let told = |roce, ifindex, active, gids| fault(roce, ifindex, active, gids).unwrap_or("");
+        assert_eq!(told(true, 5, false, None), "the port is not active");
+        assert_eq!(told(true, 5, true, None), "");
+        let none = told(true, 5, true, Some(&[]));
+        assert_eq!(none, "the port has no RoCE v2 address");
+        assert_eq!(told(false, 5, true, None), "the port does not speak RoCE");
+        assert!(told(true, 0, true, None).starts_with("no interface"));
     }
 }

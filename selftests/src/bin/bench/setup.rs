@@ -31,7 +31,7 @@ pub fn connect_close(p: &Place, m: &Meter) {
             continue;
         }
         let (l, a) = p.listen();
-        let n = m.amount(500);
+        let n = m.amount(1000);
         (0..n / 10 + 1).for_each(|_| once(p, &l, &a, talk));
         let t = m.start();
         (0..n).for_each(|_| once(p, &l, &a, talk));
@@ -86,7 +86,7 @@ pub fn memory(p: &Place, m: &Meter) {
         }
         let p = p.with_rcvbuf(rcvbuf);
         let (l, a) = p.listen();
-        let n = m.amount(500);
+        let n = m.amount(1000);
         let open = || (0..n).map(|_| p.connect(&l, &a)).collect::<Vec<_>>();
         drop(open());
         let_groups_end();

@@ -112,7 +112,7 @@ fn or_na(text: &str) -> String {
 }
 
 /// The name of a network interface of this namespace.
-fn interface(index: u64) -> String {
+pub(crate) fn interface(index: u64) -> String {
     let entries = std::fs::read_dir("/sys/class/net");
     let mut entries = entries.ok().into_iter().flatten().flatten();
     let found = entries.find(|entry| {

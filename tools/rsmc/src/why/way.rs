@@ -170,6 +170,7 @@ mod tests {
             device: "rxe0".into(),
             port: 1,
             active: true,
+            roce: true,
             ifindex,
             pnet_id: Some("NET1".into()),
             ..Port::default()

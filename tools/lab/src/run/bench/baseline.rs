@@ -6,6 +6,7 @@ use crate::cache;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 /// Where they are, in the checkout.
 const FILE: &str = "selftests/bench/baseline.json";
@@ -143,6 +144,59 @@ pub fn check(
     Ok(verdict.worse.is_empty() && verdict.same + verdict.better.len() > 0)
 }
 
+/// By how much two runs of the same code may differ, in percent: what moves bytes in bulk depends on how
+/// packets meet, and programs are timed to the millisecond.
+fn repeats(metric: &str) -> f64 {
+    match metric {
+        m if m.starts_with("bulk") => 5.0,
+        m if ["iperf3", "redis", "nginx"]
+            .iter()
+            .any(|p| m.starts_with(p)) =>
+        {
+            5.0
+        }
+        _ => 1.0,
+    }
+}
+
+/// Compares with the figures of an earlier run of the same code; whether they are the same.
+pub fn against(file: &Path, name: &str, now: &Figures) -> Result<bool> {
+    let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let sets: Sets = serde_json::from_str(&text).with_context(|| file.display().to_string())?;
+    let Some(before) = sets.get(name) else {
+        anyhow::bail!("{} has no figures of \"{name}\"", file.display());
+    };
+    let (lines, same) = differences(before, now);
+    println!("\n\"{name}\" against {}:", file.display());
+    for line in lines {
+        println!("{line}");
+    }
+    Ok(same)
+}
+
+/// For each metric the column that moved most, and whether none moved too far.
+fn differences(before: &Figures, now: &Figures) -> (Vec<String>, bool) {
+    let mut same = true;
+    let mut lines = Vec::new();
+    for (metric, cells) in now {
+        let moved = |(column, value): (&String, &f64)| {
+            let old = *before.get(metric)?.get(column)?;
+            // Next to nothing is nothing.
+            let most = old.abs().max(0.5 * f64::from(metric.starts_with("memory")));
+            Some((column.clone(), (value - old) / most.max(0.1) * 100.0))
+        };
+        let all = cells.iter().filter_map(moved);
+        let Some((column, change)) = all.max_by(|a, b| a.1.abs().total_cmp(&b.1.abs())) else {
+            continue;
+        };
+        let far = change.abs() > repeats(metric);
+        same &= !far;
+        let mark = if far { "  TOO FAR" } else { "" };
+        lines.push(format!("{metric:<28} {change:+8.2} % ({column}){mark}"));
+    }
+    (lines, same)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,6 +231,24 @@ mod tests {
         assert_eq!(judge(101.9, 104.9, 1.0), (0, 0, 3));
         assert_eq!(judge(102.1, 104.9, 1.0), (1, 0, 2));
         assert_eq!(judge(97.0, 105.1, 1.2), (2, 1, 0));
+    }
+
+    #[test]
+    fn two_runs() {
+        let run = |ping, bulk, memory| {
+            figures(&[
+                ("ping", "TCP", 50.0),
+                ("ping", "SMC-R", ping),
+                ("bulk_per_KiB", "SMC-R", bulk),
+                ("memory_after_close", "SMC-R", memory),
+            ])
+        };
+        let first = run(100.0, 100.0, 0.0);
+        assert!(differences(&first, &run(99.1, 104.9, 0.004)).1);
+        assert!(!differences(&first, &run(101.1, 100.0, 0.0)).1);
+        assert!(!differences(&first, &run(100.0, 94.0, 0.0)).1);
+        let (lines, same) = differences(&first, &run(100.0, 100.0, 0.01));
+        assert!(!same && lines.iter().any(|line| line.contains("TOO FAR")));
     }
 
     #[test]

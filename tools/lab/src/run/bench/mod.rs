@@ -44,6 +44,9 @@ pub struct Arguments {
     /// Write medians as JSON, too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Fail if a figure differs from what an earlier run wrote with --json: more than 1 %, of bulk 5 %
+    #[arg(long, value_name = "FILE", conflicts_with = "profile")]
+    against: Option<PathBuf>,
     /// Draw medians as multiples of TCP's, as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -202,6 +205,11 @@ fn conclude(
     }
     if arguments.save {
         baseline::save(&name, &figures)?;
+    }
+    if let Some(file) = &arguments.against {
+        if !baseline::against(file, &name, &figures)? {
+            return Ok(ExitCode::FAILURE);
+        }
     }
     let only = arguments.only.as_deref().unwrap_or_default();
     let wanted = |metric: &str| only.split(',').any(|prefix| metric.starts_with(prefix));
