@@ -43,7 +43,7 @@ if [ "$RSMC_TOPO" = pair ]; then
 		barrier tested
 		check server_saw_smc wait_for 10 grep -q "^$RSMC_PEER_ADDR:[0-9]*: SMC-R$" served
 		check server_saw_plain_tcp wait_for 10 grep -q ": TCP, The peer did not offer SMC" served
-		is server_group "$(smcr linkg | words | cut -d' ' -f2-)" "$(printf 'LG-Role LG-Type VLAN #Conns PNET-ID\nSERV SINGLE 0x0 1')"
+		is server_group "$(smcr linkg | words | cut -d' ' -f2-)" "$(printf 'LG-Role LG-Type VLAN #Conns PNET-ID\nSERV SINGLE 0 1')"
 		is server_socket "$(smcss -R | awk 'NR == 2 { print $1, $7, $8, $9 }')" "ACTIVE SMCR SERV rxe0"
 		is all_is_well "$(rsmc why "$RSMC_PEER_ADDR" --json | field "$verdicts")" "$well"
 		barrier looked

@@ -6,13 +6,16 @@
 //! errors here also for `stats`, filters filter, and `--version` succeeds.
 
 mod chk;
+mod columns;
 mod devices;
 mod groups;
 mod pnet;
 mod run;
+mod selection;
 mod smc;
 mod smcd;
 mod smcss;
+mod socket;
 mod stats;
 
 use crate::error::Error;
