@@ -116,5 +116,5 @@ check live_test_client grep -q 'Client: 0x03030000 No device for SMC' tested
 is no_service "$(ns a smc_chk -C "$RSMC_PEER_ADDR" -p 7299 | grep -c 'could not connect.*refused')" 1
 is listener "$(ns b smcss -l | awk 'NR == 2 { print $1, $4 }' | sed 's/ .*:/ /')" "LISTEN 7200"
 is stats_json "$(ns a smcr stats json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["SMCR"]))')" 65
-is stats_fallback "$(ns a smcr -da stats | words | grep -A1 '^ TCP fallback' | head -n 1)" " TCP fallback 2"
+is stats_fallback "$(ns a smcr -da stats | words | grep -A1 '^ TCP fallback' | head -n 1)" " TCP fallback 2 (client 2, server 0)"
 ktap_exit

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Columns as smc-tools print them: a column has its place, whatever is in it,
+//! Columns and short numbers as smc-tools print them: a column has its place, whatever is in it,
 //! for scripts that cut lines by position.
 
 use std::io::{self, Write};
@@ -60,6 +60,27 @@ pub fn print(out: &mut dyn Write, columns: &[Column], rows: &[Vec<String>]) -> i
     Ok(())
 }
 
+/// A number in six characters: 999, or four digits and a unit in steps of 1000 (`1.500K`).
+pub fn short(number: u64) -> String {
+    if number < 1000 {
+        return number.to_string();
+    }
+    let (mut scaled, mut unit) = (number as f64 / 1000.0, "K");
+    for next in ["M", "G", "T", "P", "E"] {
+        // What would be rounded up to 1000 has the next unit.
+        if scaled < 999.95 {
+            break;
+        }
+        (scaled, unit) = (scaled / 1000.0, next);
+    }
+    let places = match scaled {
+        scaled if scaled < 9.9995 => 3,
+        scaled if scaled < 99.995 => 2,
+        _ => 1,
+    };
+    format!("{scaled:.places$}{unit}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,5 +94,24 @@ mod tests {
         print(&mut out, &columns, &rows).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text, "A   Long C\nx    1 z\nwide 12\n\n");
+    }
+
+    #[test]
+    fn numbers_get_shorter() {
+        for (number, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1000, "1.000K"),
+            (9000, "9.000K"),
+            (131_072, "131.1K"),
+            (999_940, "999.9K"),
+            (999_960, "1.000M"),
+            (12_345_678, "12.35M"),
+            (9_999_600, "10.00M"),
+            (123_456_789_012_345, "123.5T"),
+            (u64::MAX, "18.45E"),
+        ] {
+            assert_eq!(short(number), text);
+        }
     }
 }

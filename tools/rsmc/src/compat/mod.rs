@@ -9,6 +9,7 @@ mod chk;
 mod columns;
 mod devices;
 mod groups;
+mod keys;
 mod pnet;
 mod run;
 mod selection;
