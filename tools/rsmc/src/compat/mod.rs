@@ -9,6 +9,7 @@ mod chk;
 mod columns;
 mod devices;
 mod groups;
+mod info;
 mod keys;
 mod pnet;
 mod run;
