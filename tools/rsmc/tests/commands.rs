@@ -66,6 +66,7 @@ fn wrong_usage_is_2() {
         &["pnet", "add", "A", "-D", "rxe0", "-P", "3"],
         &["pnet", "del", "A-B"],
         &["completion", "tcsh"],
+        &["completion", "bash", "/tmp", "more"],
         &["ss", "--addr", "10.0.0.0/33"],
         &["ss", "--watch=0"],
         &["ss", "--count", "3"],

@@ -7,6 +7,7 @@
 
 mod chk;
 mod columns;
+mod described;
 mod devices;
 mod groups;
 mod info;
@@ -81,6 +82,18 @@ pub fn manual() -> Vec<(Command, Option<String>)> {
             smc::Technology::D,
             "SMC-D link groups, devices, statistics and EIDs, as smc-tools show them",
         ),
+    ]
+}
+
+/// The command lines of the tools, as shells complete them.
+pub fn commands() -> Vec<Command> {
+    vec![
+        smcss::command(),
+        pnet::command(),
+        run::command(),
+        chk::command(),
+        described::command(smc::Technology::R),
+        described::command(smc::Technology::D),
     ]
 }
 
