@@ -31,6 +31,7 @@ fn without_smc_one_line_says_what_to_load() {
         &["link"],
         &["dev"],
         &["top"],
+        &["top", "--json"],
         &["stats"],
         &["stats", "reset"],
         &["stats", "--prometheus"],
