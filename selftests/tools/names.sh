@@ -43,7 +43,7 @@ if [ "$RSMC_TOPO" = pair ]; then
 		barrier tested
 		check server_saw_smc wait_for 10 grep -q "^$RSMC_PEER_ADDR:[0-9]*: SMC-R$" served
 		check server_saw_plain_tcp wait_for 10 grep -q ": TCP, The peer did not offer SMC" served
-		is server_group "$(smcr linkg | words | cut -d' ' -f2-)" "$(printf 'LG-Role LG-Type VLAN #Conns PNET-ID\nSERV SINGLE 0x0 1')"
+		is server_group "$(smcr linkg | words | cut -d' ' -f2-)" "$(printf 'LG-Role LG-Type VLAN #Conns PNET-ID\nSERV SINGLE 0 1')"
 		is server_socket "$(smcss -R | awk 'NR == 2 { print $1, $7, $8, $9 }')" "ACTIVE SMCR SERV rxe0"
 		is all_is_well "$(rsmc why "$RSMC_PEER_ADDR" --json | field "$verdicts")" "$well"
 		barrier looked
@@ -120,5 +120,5 @@ check live_test_client grep -q 'Client: 0x03030000 No device for SMC' tested
 is no_service "$(ns a smc_chk -C "$RSMC_PEER_ADDR" -p 7299 | grep -c 'could not connect.*refused')" 1
 is listener "$(ns b smcss -l | awk 'NR == 2 { print $1, $4 }' | sed 's/ .*:/ /')" "LISTEN 7200"
 is stats_json "$(ns a smcr stats json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["SMCR"]))')" 65
-is stats_fallback "$(ns a smcr -da stats | words | grep -A1 '^ TCP fallback' | head -n 1)" " TCP fallback 2"
+is stats_fallback "$(ns a smcr -da stats | words | grep -A1 '^ TCP fallback' | head -n 1)" " TCP fallback 2 (client 2, server 0)"
 ktap_exit

@@ -10,6 +10,7 @@
 pub mod cli;
 pub mod clock;
 pub mod compat;
+pub mod completion;
 pub mod dev;
 pub mod diag;
 pub mod error;

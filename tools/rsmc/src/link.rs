@@ -173,6 +173,11 @@ fn group(attributes: &[Attribute<'_>]) -> Result<Group> {
     Ok(group)
 }
 
+/// A link's own number: the kernel passes on the bytes of RFC 7609's messages, the highest first.
+fn uid(number: u64) -> u64 {
+    u32::try_from(number).map_or(number, |number| u32::from_be(number).into())
+}
+
 fn link(attributes: &[Attribute<'_>]) -> Link {
     let mut link = Link {
         state: "unknown",
@@ -188,8 +193,8 @@ fn link(attributes: &[Attribute<'_>]) -> Link {
             5 => link.peer_gid = attribute.text(),
             6 => link.connections = number,
             7 => link.ifindex = number,
-            8 => link.uid = number,
-            9 => link.peer_uid = number,
+            8 => link.uid = uid(number),
+            9 => link.peer_uid = uid(number),
             10 => {
                 link.state = match number {
                     0 => "unused",
@@ -289,11 +294,14 @@ mod tests {
             wire::attribute(3, &[1]),
             wire::attribute(4, b"0000:0000:0000:0000:0000:ffff:0a4d:0001\0"),
             wire::attribute(5, b"fd77:0000:0000:0000:0000:0000:0000:0002\0"),
+            wire::attribute(8, &[0, 0, 1, 2]),
+            wire::attribute(9, &[0xa0, 0, 0, 3]),
             wire::attribute(10, &3u32.to_ne_bytes()),
         ];
         let bytes = bytes.concat();
         let link = link(&genl::all(wire::attributes(&bytes)).unwrap());
         assert_eq!(link.state, "active");
+        assert_eq!((link.uid, link.peer_uid), (0x102, 0xa000_0003));
         group.links.push(link);
         let mut out = Vec::new();
         tell(&[group], &mut out).unwrap();

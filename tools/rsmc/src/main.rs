@@ -2,7 +2,7 @@
 //! The `rsmc` program: reads the command line and calls the command.
 #![forbid(unsafe_code)]
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use rsmc::cli::{Cli, Command};
 use rsmc::error::Error;
 use std::ffi::OsString;
@@ -33,10 +33,7 @@ fn main() -> ExitCode {
         Command::Pnet(args) => rsmc::pnet::run(&args, &mut out),
         Command::Top(args) => rsmc::top::run(&args, &mut out),
         Command::Report(args) => rsmc::report::run(&args, &mut out),
-        Command::Completion(args) => {
-            clap_complete::generate(args.shell, &mut Cli::command(), "rsmc", &mut out);
-            Ok(())
-        }
+        Command::Completion(args) => rsmc::completion::run(&args, &mut out),
         Command::Man(args) => rsmc::man::run(&args),
     };
     // What there is to see comes before what went wrong.

@@ -68,13 +68,20 @@ pub struct ReportArgs {
     pub output: Option<PathBuf>,
 }
 
-/// Print a completion script for a shell
+/// Print a completion script for a shell, or write those of all names into a directory
 ///
-/// Example: rsmc completion bash > /usr/share/bash-completion/completions/rsmc
+/// The names are rsmc and those of smc-tools (smcss, smcr, smcd, smc_pnet, smc_run, smc_chk).
+///
+/// Examples: rsmc completion bash > /usr/share/bash-completion/completions/rsmc;
+/// rsmc completion fish /usr/share/fish/vendor_completions.d
 #[derive(Args, Debug)]
 pub struct CompletionArgs {
     /// bash, zsh, fish, elvish or powershell
     pub shell: clap_complete::Shell,
+    /// Write a script for each name here, in a file called as the shell expects it; the directory
+    /// must exist
+    #[arg(value_hint = clap::ValueHint::DirPath)]
+    pub directory: Option<PathBuf>,
 }
 
 /// Write the manual pages into a directory

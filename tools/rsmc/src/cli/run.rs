@@ -66,6 +66,7 @@ pub struct RunArgs {
         required = true,
         trailing_var_arg = true,
         allow_hyphen_values = true,
+        value_hint = clap::ValueHint::CommandWithArguments,
         value_name = "COMMAND"
     )]
     pub command: Vec<OsString>,

@@ -179,18 +179,25 @@ impl std::str::FromStr for Target {
 /// of the namespace and its fallback reasons. Keys: q ends it, space halts and resumes, b r s w t
 /// sort by bytes both ways, received, sent, waiting, and time. Seen is the time since `rsmc top` saw the connection first.
 ///
-/// Where the output is no terminal, one picture is printed after one interval.
+/// Where the output is no terminal, one picture is printed after one interval. With --json it is an
+/// object in a line of its own, wherever the output goes: the connections as `rsmc ss --json` has them
+/// with received_per_second, sent_per_second, waiting (bytes) and seen (seconds), and the namespace's
+/// rates by counter in per_second.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  rsmc top\n  rsmc top --sort sent --interval 5\n  rsmc top > now.txt"
+    after_help = "Examples:\n  rsmc top\n  rsmc top --sort sent --interval 5\n  rsmc top > now.txt\n  \
+rsmc top --json --count 10 | jq .per_second"
 )]
 pub struct TopArgs {
     /// Time between two pictures
     #[arg(short, long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     pub interval: Duration,
-    /// End after so many pictures [default: 1 where the output is no terminal]
+    /// End after so many pictures [default: 1 where the output is no terminal, or JSON]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
+    /// Print JSON, a line for each picture
+    #[arg(short, long)]
+    pub json: bool,
     /// What comes first
     #[arg(long, value_enum, value_name = "BY", default_value = "bytes")]
     pub sort: TopSort,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The object `device` of `smcr` and `smcd`.
 
-use super::groups::Selection;
+use super::columns::{self, left, right};
+use super::selection::Selection;
 use super::smc::{stem, Options, Technology};
 use super::smcd::smcd_devices;
 use super::{interface, or_na};
-use crate::dev;
+use crate::dev::{self, Port};
 use crate::error::{Error, Result};
-use crate::table::Table;
 use std::io::Write;
 
 /// `device`.
@@ -26,30 +26,47 @@ pub fn devices(
         return Err(Error::Usage(format!("what is {}?", rest.join(" "))));
     }
     if technology == Technology::D {
-        let head = ["FID", "Type", "PCI-ID", "PCHID", "InUse", "#LGs", "PNET-ID"];
-        let mut table = Table::new(&head);
-        smcd_devices()?.into_iter().for_each(|row| table.row(row));
-        return Ok(table.print(out)?);
+        let columns = [
+            left("FID", 4, 1),
+            left("Type", 4, 2),
+            left("PCI-ID", 12, 2),
+            left("PCHID", 4, 3),
+            left("InUse", 4, 2),
+            right("#LGs", 5, 2),
+            left("PNET-ID", 16, 0),
+        ];
+        return Ok(columns::print(out, &columns, &smcd_devices()?)?);
     }
-    let mut head = vec!["Net-Dev", "IB-Dev", "IB-P", "IB-State", "Type", "Crit"];
+    let mut ports = dev::collect()?;
+    ports.retain(|port| selection.has_port(port));
+    table(options, &ports, out)
+}
+
+fn table(options: Options, ports: &[Port], out: &mut dyn Write) -> Result<()> {
+    let mut columns = vec![
+        left("Net-Dev", 15, 1),
+        left("IB-Dev", 8, 1),
+        right("IB-P", 4, 2),
+        right("IB-State", 8, 2),
+        left("Type", 13, 2),
+        right("Crit", 3, 3),
+    ];
     if options.details {
-        head.extend(["FID", "PCI-ID", "PCHID"]);
+        columns.extend([
+            left("FID", 4, 2),
+            left("PCI-ID", 12, 2),
+            left("PCHID", 4, 4),
+        ]);
     }
-    head.extend(["#Links", "PNET-ID"]);
-    let mut table = Table::new(&head);
-    for port in dev::collect()?
-        .iter()
-        .filter(|port| selection.has_port(port))
-    {
+    columns.extend([right("#Links", 5, 2), left("PNET-ID", 16, 0)]);
+    let mut rows = Vec::new();
+    for port in ports {
         let mut cells = vec![
             interface(port.ifindex),
             port.device.clone(),
             port.port.to_string(),
             if port.active { "ACTIVE" } else { "INACTIVE" }.into(),
-            match port.pci.device {
-                0 => "n/a".into(),
-                number => format!("{number:#06x}"),
-            },
+            device_type(port.pci.device),
             if port.critical { "Yes" } else { "No" }.into(),
         ];
         if options.details {
@@ -60,12 +77,49 @@ pub fn devices(
             ]);
         }
         let star = if port.pnet_by_user { "*" } else { "" };
+        let id = port.pnet_id.clone().unwrap_or_default();
         cells.push(port.links.to_string());
-        cells.push(format!(
-            "{star}{}",
-            port.pnet_id.clone().unwrap_or_default()
-        ));
-        table.row(cells);
+        cells.push(format!("{star}{id}"));
+        rows.push(cells);
     }
-    Ok(table.print(out)?)
+    Ok(columns::print(out, &columns, &rows)?)
+}
+
+/// A device by its PCI number. The tools have names for those that IBM sells.
+pub fn device_type(number: u64) -> String {
+    match number {
+        0 => "n/a".into(),
+        0x1004 => "RoCE_Express".into(),
+        0x1016 => "RoCE_Express2".into(),
+        0x101e => "RoCE_Express3".into(),
+        0x04ed => "ISM".into(),
+        other => format!("{other:#x}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_of_columns() {
+        let port = Port {
+            device: "mlx5_0".into(),
+            port: 1,
+            active: true,
+            links: 2,
+            pnet_id: Some("NET1".into()),
+            pnet_by_user: true,
+            ..Port::default()
+        };
+        let mut out = Vec::new();
+        table(Options::default(), &[port], &mut out).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "Net-Dev         IB-Dev   IB-P  IB-State  Type           Crit  #Links PNET-ID\n\
+             n/a             mlx5_0      1    ACTIVE  n/a             No       2  *NET1\n"
+        );
+        assert_eq!(device_type(0x1017), "0x1017");
+        assert_eq!(device_type(0x1016), "RoCE_Express2");
+    }
 }

@@ -1,70 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The object `linkgroup` of `smcr` and `smcd`.
 
+use super::columns::{self, left, right};
+use super::selection::Selection;
 use super::smc::{stem, Options, Technology};
 use super::{interface, smcd::smcd_groups};
-use crate::dev::Port;
-use crate::error::{Error, Result};
-use crate::link::{self, Group, Link};
-use crate::table::Table;
+use crate::error::Result;
+use crate::link::{self, Group};
 use std::io::Write;
-
-/// Which groups, links or devices are asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Selection {
-    /// All of them.
-    All,
-    /// The group of this number.
-    Id(u64),
-    /// What uses this network interface.
-    Interface(String),
-    /// What uses this RDMA device.
-    Device(String),
-}
-
-impl Selection {
-    /// From the words after the command.
-    pub fn parse(technology: Technology, words: &[String]) -> Result<Self> {
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        match (technology, &words[..]) {
-            (_, [] | ["all"]) => Ok(Selection::All),
-            (Technology::R, ["netdev", name]) => Ok(Selection::Interface((*name).into())),
-            (Technology::R, ["ibdev", name]) => Ok(Selection::Device((*name).into())),
-            (_, [id]) => match u64::from_str_radix(id.trim_start_matches("0x"), 16) {
-                Ok(id) => Ok(Selection::Id(id)),
-                Err(_) => Err(Error::Usage(format!("{id} is no hexadecimal number"))),
-            },
-            (_, words) => Err(Error::Usage(format!("what is {}?", words.join(" ")))),
-        }
-    }
-
-    fn has_link(&self, group: &Group, link: &Link) -> bool {
-        match self {
-            Selection::All => true,
-            Selection::Id(id) => group.id == *id,
-            Selection::Interface(name) => interface(link.ifindex) == *name,
-            Selection::Device(name) => link.device == *name,
-        }
-    }
-
-    fn has_group(&self, group: &Group) -> bool {
-        match self {
-            Selection::All => true,
-            Selection::Id(id) => group.id == *id,
-            _ => group.links.iter().any(|link| self.has_link(group, link)),
-        }
-    }
-
-    /// True if a device's port is asked for.
-    pub fn has_port(&self, port: &Port) -> bool {
-        match self {
-            Selection::All => true,
-            Selection::Id(_) => false,
-            Selection::Interface(name) => interface(port.ifindex) == *name,
-            Selection::Device(name) => port.device == *name,
-        }
-    }
-}
 
 /// `linkgroup`.
 pub fn groups(
@@ -103,19 +46,30 @@ pub fn groups(
         }
         return Ok(());
     }
-    let head = ["LG-ID", "LG-Role", "LG-Type", "VLAN", "#Conns", "PNET-ID"];
-    let mut table = Table::new(&head);
-    for group in &groups {
-        table.row(vec![
+    table(&groups, out)
+}
+
+fn table(groups: &[Group], out: &mut dyn Write) -> Result<()> {
+    let columns = [
+        left("LG-ID", 8, 1),
+        left("LG-Role", 8, 1),
+        left("LG-Type", 8, 1),
+        right("VLAN", 4, 2),
+        right("#Conns", 6, 2),
+        left("PNET-ID", 16, 0),
+    ];
+    let row = |group: &Group| {
+        vec![
             format!("{:08x}", group.id),
             role(group).into(),
-            kind(group).into(),
+            kind(group),
             vlan(group.vlan),
             group.connections.to_string(),
             group.pnet_id.clone().unwrap_or_default(),
-        ]);
-    }
-    Ok(table.print(out)?)
+        ]
+    };
+    let rows: Vec<Vec<String>> = groups.iter().map(row).collect();
+    Ok(columns::print(out, &columns, &rows)?)
 }
 
 fn role(group: &Group) -> &'static str {
@@ -125,30 +79,50 @@ fn role(group: &Group) -> &'static str {
     }
 }
 
-fn kind(group: &Group) -> &'static str {
+fn kind(group: &Group) -> String {
     match group.kind {
-        0 => "NONE",
-        1 => "SINGLE",
-        2 => "SYM",
-        3 => "ASYMP",
-        4 => "ASYML",
-        _ => "Unknown",
+        0 => "NONE".into(),
+        1 => "SINGLE".into(),
+        2 => "SYM".into(),
+        3 => "ASYMP".into(),
+        4 => "ASYML".into(),
+        other => format!("{other:#x}?"),
     }
 }
 
-/// A VLAN as the tools print it.
+/// A VLAN as the tools print it in tables: that of none has no prefix.
 pub fn vlan(vlan: u64) -> String {
-    format!("{vlan:#x}")
+    match vlan {
+        0 => "0".into(),
+        vlan => format!("{vlan:#x}"),
+    }
 }
 
 /// An operating system by its number.
-pub fn system(number: Option<u64>) -> &'static str {
+pub fn system(number: u64) -> String {
     match number {
-        Some(1) => "ZOS",
-        Some(2) => "LINUX",
-        Some(3) => "AIX",
-        _ => "Unknown",
+        0 => "Unknown (0)".into(),
+        1 => "ZOS".into(),
+        2 => "LINUX".into(),
+        3 => "AIX".into(),
+        other => format!("Unknown ({other:#x})"),
     }
+}
+
+/// A buffer size in a block of details.
+pub fn bytes(bytes: Option<u64>) -> String {
+    bytes.map_or("n/a".into(), |bytes| format!("{bytes} B"))
+}
+
+/// A block of details: a line for each pair.
+///
+/// # Errors
+/// Those of writing.
+pub fn block(pairs: &[(&str, String)], out: &mut dyn Write) -> Result<()> {
+    for (name, value) in pairs {
+        writeln!(out, "{}", format!("{name:<9}: {value}").trim_end())?;
+    }
+    Ok(())
 }
 
 fn details(group: &Group, out: &mut dyn Write) -> Result<()> {
@@ -156,8 +130,8 @@ fn details(group: &Group, out: &mut dyn Write) -> Result<()> {
     let mut pairs = vec![
         ("LG-ID", format!("{:08x}", group.id)),
         ("LG-Role", role(group).into()),
-        ("LG-Type", kind(group).into()),
-        ("VLAN", vlan(group.vlan)),
+        ("LG-Type", kind(group)),
+        ("VLAN", format!("{:x}", group.vlan)),
         ("PNET-ID", text(&group.pnet_id)),
         ("Version", group.version.unwrap_or(1).to_string()),
     ];
@@ -165,7 +139,7 @@ fn details(group: &Group, out: &mut dyn Write) -> Result<()> {
         pairs.extend([
             ("Peer-Rel", group.release.unwrap_or(0).to_string()),
             ("Peer-Host", text(&group.peer_host)),
-            ("Peer-OS", system(group.peer_os).into()),
+            ("Peer-OS", system(group.peer_os.unwrap_or(0))),
             (
                 "Direct",
                 if group.direct == Some(true) {
@@ -178,16 +152,12 @@ fn details(group: &Group, out: &mut dyn Write) -> Result<()> {
             ("EID", text(&group.eid)),
         ]);
     }
-    let number = |number: Option<u64>| number.map_or("n/a".into(), |number| number.to_string());
     pairs.extend([
         ("#Conns", group.connections.to_string()),
-        ("Sndbuf", number(group.send_bytes)),
-        ("RMB", number(group.receive_bytes)),
+        ("Sndbuf", bytes(group.send_bytes)),
+        ("RMB", bytes(group.receive_bytes)),
     ]);
-    for (name, value) in pairs {
-        writeln!(out, "{}", format!("{name:<10}: {value}").trim_end())?;
-    }
-    Ok(())
+    block(&pairs, out)
 }
 
 fn links(
@@ -196,21 +166,26 @@ fn links(
     groups: &[Group],
     out: &mut dyn Write,
 ) -> Result<()> {
-    let mut head = vec![
-        "LG-ID",
-        "LG-Role",
-        "LG-Type",
-        "Net-Dev",
-        "Link-State",
-        "#Conns",
+    let mut columns = vec![
+        left("LG-ID", 8, 1),
+        left("LG-Role", 8, 1),
+        left("LG-Type", 8, 1),
+        left("Net-Dev", 15, 1),
+        left("Link-State", 15, 1),
+        right("#Conns", 6, 2),
     ];
     if options.details {
-        head.extend(["Link-UID", "Peer-UID", "IB-Dev", "IB-P"]);
+        columns.extend([
+            left("Link-UID", 8, 2),
+            left("Peer-UID", 8, 2),
+            left("IB-Dev", 8, 2),
+            right("IB-P", 4, 2),
+        ]);
     }
     if options.more_details {
-        head.extend(["Local-GID", "Peer-GID"]);
+        columns.extend([left("Local-GID", 40, 2), left("Peer-GID", 0, 0)]);
     }
-    let mut table = Table::new(&head);
+    let mut rows = Vec::new();
     for group in groups {
         for link in &group.links {
             if !selection.has_link(group, link) {
@@ -219,7 +194,7 @@ fn links(
             let mut cells = vec![
                 format!("{:08x}", group.id),
                 role(group).into(),
-                kind(group).into(),
+                kind(group),
                 interface(link.ifindex),
                 format!("LINK_{}", link.state.to_uppercase()),
                 link.connections.to_string(),
@@ -235,17 +210,17 @@ fn links(
             if options.more_details {
                 cells.extend([link.gid.clone(), link.peer_gid.clone()]);
             }
-            table.row(cells);
+            rows.push(cells);
         }
     }
-    Ok(table.print(out)?)
+    Ok(columns::print(out, &columns, &rows)?)
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn group() -> Group {
+    pub(crate) fn group() -> Group {
         Group {
             id: 0x1a,
             role: "server",
@@ -253,33 +228,17 @@ mod tests {
             version: Some(2),
             release: Some(1),
             peer_os: Some(2),
+            vlan: 5,
             connections: 3,
             send_bytes: Some(65536),
-            links: vec![Link {
+            links: vec![link::Link {
                 device: "rxe0".into(),
                 state: "active",
                 uid: 7,
-                ..Link::default()
+                ..link::Link::default()
             }],
             ..Group::default()
         }
-    }
-
-    fn words(text: &str) -> Vec<String> {
-        text.split_whitespace().map(Into::into).collect()
-    }
-
-    #[test]
-    fn selections() {
-        let parsed = |text: &str| Selection::parse(Technology::R, &words(text)).ok();
-        assert_eq!(parsed("all"), Some(Selection::All));
-        assert_eq!(parsed("1a"), Some(Selection::Id(0x1a)));
-        assert_eq!(parsed("ibdev rxe0"), Some(Selection::Device("rxe0".into())));
-        assert_eq!(parsed("ibdev"), None);
-        assert!(Selection::parse(Technology::D, &words("netdev lo")).is_err());
-        assert!(parsed("ibdev rxe0").unwrap().has_group(&group()));
-        assert!(!parsed("ibdev rxe1").unwrap().has_group(&group()));
-        assert!(!parsed("2b").unwrap().has_group(&group()));
     }
 
     #[test]
@@ -288,11 +247,14 @@ mod tests {
         details(&group(), &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(
-            text.starts_with("LG-ID     : 0000001a\nLG-Role   : SERV\nLG-Type   : SYM\n"),
+            text.starts_with(
+                "LG-ID    : 0000001a\nLG-Role  : SERV\nLG-Type  : SYM\nVLAN     : 5\nPNET-ID  :\n"
+            ),
             "{text}"
         );
         assert!(
-            text.contains("Peer-OS   : LINUX\n") && text.contains("RMB       : n/a\n"),
+            text.contains("Peer-Host:\nPeer-OS  : LINUX\n")
+                && text.contains("Sndbuf   : 65536 B\nRMB      : n/a\n"),
             "{text}"
         );
         let options = Options {
@@ -316,5 +278,44 @@ mod tests {
             "0",
         ];
         assert_eq!(row, expected);
+    }
+
+    #[test]
+    fn places_of_columns() {
+        let printed = |groups: &[Group]| {
+            let mut out = Vec::new();
+            table(groups, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let without_vlan = Group {
+            vlan: 0,
+            pnet_id: Some("NET1".into()),
+            ..group()
+        };
+        assert_eq!(
+            printed(&[group(), without_vlan]),
+            "LG-ID    LG-Role  LG-Type  VLAN  #Conns  PNET-ID\n\
+             0000001a SERV     SYM       0x5       3\n\
+             0000001a SERV     SYM         0       3  NET1\n"
+        );
+        let options = Options {
+            details: true,
+            more_details: true,
+            ..Options::default()
+        };
+        let mut out = Vec::new();
+        links(options, &Selection::All, &[], &mut out).unwrap();
+        let head = String::from_utf8(out).unwrap();
+        for (word, place) in [("Link-UID", 67), ("IB-P", 97), ("Peer-GID", 145)] {
+            assert_eq!(head.find(word), Some(place), "{head}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_name() {
+        assert_eq!(system(0), "Unknown (0)");
+        assert_eq!(system(9), "Unknown (0x9)");
+        let other = Group { kind: 7, ..group() };
+        assert_eq!(kind(&other), "0x7?");
     }
 }

@@ -6,13 +6,19 @@
 //! errors here also for `stats`, filters filter, and `--version` succeeds.
 
 mod chk;
+mod columns;
+mod described;
 mod devices;
 mod groups;
+mod info;
+mod keys;
 mod pnet;
 mod run;
+mod selection;
 mod smc;
 mod smcd;
 mod smcss;
+mod socket;
 mod stats;
 
 use crate::error::Error;
@@ -76,6 +82,18 @@ pub fn manual() -> Vec<(Command, Option<String>)> {
             smc::Technology::D,
             "SMC-D link groups, devices, statistics and EIDs, as smc-tools show them",
         ),
+    ]
+}
+
+/// The command lines of the tools, as shells complete them.
+pub fn commands() -> Vec<Command> {
+    vec![
+        smcss::command(),
+        pnet::command(),
+        run::command(),
+        chk::command(),
+        described::command(smc::Technology::R),
+        described::command(smc::Technology::D),
     ]
 }
 

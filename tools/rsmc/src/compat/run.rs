@@ -26,6 +26,7 @@ struct Options {
     version: Option<bool>,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_hint = clap::ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }
 

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `smcr` and `smcd`: their command line, and the objects `info`, `ueid`, `seid`.
+//! `smcr` and `smcd`: their command line, and the object `ueid`.
 
-use super::{devices, finish, groups, or_na, smcd::smcd_devices, stats};
+use super::{devices, finish, groups, info, stats};
 use crate::cli::{UeidAction, UeidArgs};
 use crate::error::{Error, Result};
-use crate::netlink::wire::{NLM_F_ACK, NLM_F_DUMP};
-use crate::{dev, gid, system, ueid};
+use crate::ueid;
 use std::ffi::OsString;
-use std::fs;
 use std::io::Write;
 
 /// Exit code for wrong usage.
@@ -75,20 +73,22 @@ fn run(technology: Technology, words: &[String], out: &mut dyn Write) -> Result<
     let mut rest = words;
     while let Some((word, after)) = rest.split_first().filter(|(word, _)| word.starts_with('-')) {
         rest = after;
-        match word.as_str() {
-            "-a" | "--absolute" => options.absolute = true,
-            "-d" | "--details" => options.details = true,
-            "-ad" | "-da" => (options.absolute, options.details) = (true, true),
-            "-dd" | "--ddetails" if technology == Technology::R => {
+        if word == "--" {
+            break;
+        }
+        match option(word) {
+            Some("absolute") => options.absolute = true,
+            Some("details") => options.details = true,
+            Some("both") => (options.absolute, options.details) = (true, true),
+            Some("ddetails") if technology == Technology::R => {
                 (options.details, options.more_details) = (true, true);
             }
-            "-v" | "--version" => {
+            Some("version") => {
                 let (tool, version) = (technology.tool(), env!("CARGO_PKG_VERSION"));
                 return Ok(writeln!(out, "{tool} of rsmc {version}")?);
             }
-            "-h" | "--help" => return usage(technology, out),
-            "--" => break,
-            other => return Err(Error::Usage(format!("there is no option {other}"))),
+            Some("help") => return usage(technology, out),
+            _ => return Err(Error::Usage(format!("there is no option {word}"))),
         }
     }
     let Some((object, rest)) = rest.split_first() else {
@@ -110,7 +110,7 @@ fn run(technology: Technology, words: &[String], out: &mut dyn Write) -> Result<
         "help" => usage(technology, out),
         "info" => {
             command(rest, &["show"])?;
-            info(out)
+            info::info(out)
         }
         "linkgroup" => groups::groups(technology, options, rest, out),
         "device" => devices::devices(technology, options, rest, out),
@@ -121,9 +121,20 @@ fn run(technology: Technology, words: &[String], out: &mut dyn Write) -> Result<
         "ueid" => ueids(rest, out),
         _ => {
             let command = command(rest, &["show", "enable", "disable"])?;
-            seid(command, out)
+            info::seid(command, out)
         }
     }
+}
+
+/// The option that a word with one dash or two is the beginning of, the first that fits.
+fn option(word: &str) -> Option<&'static str> {
+    let name = word.strip_prefix("--").or_else(|| word.strip_prefix('-'))?;
+    if matches!(name, "ad" | "da") {
+        return Some("both");
+    }
+    let names = ["absolute", "version", "details", "ddetails", "help"];
+    let mut names = names.into_iter().filter(|_| !name.is_empty());
+    names.find(|known| known.starts_with(name))
 }
 
 /// The name that a word is the beginning of; it must be clear which.
@@ -194,46 +205,6 @@ pub fn usage(technology: Technology, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-fn info(out: &mut dyn Write) -> Result<()> {
-    let system = system::collect()?;
-    let roce = match dev::collect()?.is_empty() {
-        true => "n/a",
-        false if has_roce_v2() => "v1 v2",
-        false => "v1",
-    };
-    let versions = |second: bool| if second { "v1 v2" } else { "v1" };
-    writeln!(out, "Kernel Capabilities")?;
-    writeln!(
-        out,
-        "SMC Version:     {}.{}",
-        system.version, system.release
-    )?;
-    writeln!(out, "SMC Hostname:    {}", or_na(&system.host))?;
-    writeln!(out, "SMC-D Features:  {}", versions(system.smcd_v2))?;
-    writeln!(out, "SMC-R Features:  {}", versions(system.smcr_v2))?;
-    writeln!(out, "\nHardware Capabilities")?;
-    writeln!(out, "SEID:            {}", or_na(&system.seid))?;
-    let ism = match smcd_devices()?.is_empty() {
-        true => "n/a",
-        false => versions(system.smcd_v2),
-    };
-    writeln!(out, "ISM:             {ism}")?;
-    writeln!(out, "RoCE:            {roce}")?;
-    Ok(())
-}
-
-/// True if a port of an RDMA device has an address for version 2.
-fn has_roce_v2() -> bool {
-    let inside = |path: &str| fs::read_dir(path).ok().into_iter().flatten().flatten();
-    inside("/sys/class/infiniband").any(|device| {
-        let ports = device.path().join("ports");
-        inside(&ports.to_string_lossy()).any(|port| {
-            let gids = gid::of_port(&port.path());
-            gids.iter().any(gid::Gid::is_roce_v2)
-        })
-    })
-}
-
 fn ueids(words: &[String], out: &mut dyn Write) -> Result<()> {
     let name = words.first().map_or("show", String::as_str);
     let name = stem(name, &["show", "add", "del", "flush"], "command")?;
@@ -252,44 +223,6 @@ fn ueids(words: &[String], out: &mut dyn Write) -> Result<()> {
     ueid::run(&args, out)
 }
 
-const DUMP_SEID: u8 = 13;
-const ENABLE_SEID: u8 = 14;
-const DISABLE_SEID: u8 = 15;
-/// Attributes `SMC_NLA_SEID_ENTRY` and `SMC_NLA_SEID_ENABLED`.
-const SEID_ENTRY: u16 = 1;
-const SEID_ENABLED: u16 = 2;
-
-fn seid(command: &str, out: &mut dyn Write) -> Result<()> {
-    let mut family = crate::stats::family()?;
-    let number = match command {
-        "enable" => ENABLE_SEID,
-        "disable" => DISABLE_SEID,
-        _ => DUMP_SEID,
-    };
-    if number != DUMP_SEID {
-        let request = family.command(number, NLM_F_ACK);
-        let done = family.ask("changing the system EID", &request);
-        return done.map(|_| ()).map_err(crate::stats::not_yet);
-    }
-    let request = family.command(number, NLM_F_DUMP);
-    let (mut eid, mut enabled) = (String::new(), false);
-    for body in family.ask("asking for the system EID", &request)? {
-        for attribute in body.attributes()? {
-            match attribute.kind {
-                SEID_ENTRY => eid = attribute.text().trim_end().to_string(),
-                SEID_ENABLED => enabled = attribute.number() == Some(1),
-                _ => {}
-            }
-        }
-    }
-    match (eid.as_str(), enabled) {
-        ("", _) => writeln!(out, "n/a")?,
-        (eid, true) => writeln!(out, "{eid} [enabled]")?,
-        (eid, false) => writeln!(out, "{eid} [disabled]")?,
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -303,6 +236,25 @@ mod tests {
         assert_eq!(found("link"), Some("link"));
         assert_eq!(found("link-"), Some("link-show"));
         assert_eq!((found("x"), found("")), (None, None));
+    }
+
+    #[test]
+    fn options_by_their_beginning() {
+        for (word, name) in [
+            ("-a", Some("absolute")),
+            ("--abs", Some("absolute")),
+            ("-d", Some("details")),
+            ("-details", Some("details")),
+            ("-dd", Some("ddetails")),
+            ("--ddet", Some("ddetails")),
+            ("-da", Some("both")),
+            ("-x", None),
+            ("-ax", None),
+            ("-", None),
+            ("show", None),
+        ] {
+            assert_eq!(option(word), name, "{word}");
+        }
     }
 
     #[test]

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `smcss`: sockets, in that tool's columns.
 
+use super::columns::{self, left, right, Column};
+use super::socket::{row, ADDRESS};
 use super::{finish, parse};
-use crate::diag::connection::Cursor;
 use crate::diag::{self, Mode, Socket, State};
 use crate::error::Result;
-use crate::table::Table;
 use clap::{Command, CommandFactory, Parser};
 use std::ffi::OsString;
 use std::io::Write;
@@ -13,28 +13,29 @@ use std::io::Write;
 /// Show SMC sockets (rsmc ss with the options and columns of smcss)
 #[derive(Debug, Default, Parser)]
 #[command(name = "smcss", version, disable_version_flag = true)]
-struct Options {
+#[command(args_override_self = true, infer_long_args = true)]
+pub struct Options {
     /// All sockets, also listening and unconnected ones
     #[arg(short, long)]
-    all: bool,
+    pub(super) all: bool,
     /// Listening sockets only
     #[arg(short, long, conflicts_with_all = ["all", "debug", "smcd", "smcr"])]
-    listening: bool,
+    pub(super) listening: bool,
     /// Buffers, cursors and flags as well
     #[arg(short, long)]
-    debug: bool,
+    pub(super) debug: bool,
     /// Do not cut addresses
     #[arg(short = 'W', long)]
-    wide: bool,
+    pub(super) wide: bool,
     /// SMC-D sockets only, with what is particular to them
     #[arg(short = 'D', long, conflicts_with = "smcr")]
-    smcd: bool,
+    pub(super) smcd: bool,
     /// SMC-R sockets only, with what is particular to them
     #[arg(short = 'R', long)]
-    smcr: bool,
+    pub(super) smcr: bool,
     /// Show the version
     #[arg(short, long, action = clap::ArgAction::Version)]
-    version: Option<bool>,
+    pub(super) version: Option<bool>,
 }
 
 /// The options, for the manual.
@@ -54,45 +55,61 @@ fn show(options: &Options, out: &mut dyn Write) -> Result<()> {
     list(options, &diag::dump()?, out)
 }
 
+const HEAD: [Column; 7] = [
+    left("State", 14, 1),
+    left("UID", 5, 1),
+    left("Inode", 7, 1),
+    left("Local Address", ADDRESS, 1),
+    left("Peer Address", ADDRESS, 1),
+    left("Intf", 4, 1),
+    left("Mode", 4, 1),
+];
+const DEBUG: [Column; 14] = [
+    left("Shutd", 5, 1),
+    left("Token", 8, 1),
+    left("Sndbuf", 8, 1),
+    left("Rcvbuf", 8, 1),
+    left("Peerbuf", 8, 1),
+    left("rxprod-Cursor", 13, 1),
+    left("rxcons-Cursor", 13, 1),
+    left("rxFlags", 5, 3),
+    left("txprod-Cursor", 13, 1),
+    left("txcons-Cursor", 13, 1),
+    left("txFlags", 5, 3),
+    left("txprep-Cursor", 13, 1),
+    left("txsent-Cursor", 13, 1),
+    left("txfin-Cursor", 13, 1),
+];
+const SMCR: [Column; 6] = [
+    right("Role", 4, 1),
+    left("IB-device", 15, 1),
+    left("Port", 2, 3),
+    left("Linkid", 2, 5),
+    left("GID", 40, 1),
+    left("Peer-GID", 0, 0),
+];
+const SMCD: [Column; 5] = [
+    left("GID", 16, 1),
+    left("Token", 16, 1),
+    left("Peer-GID", 16, 1),
+    left("Peer-Token", 16, 1),
+    left("Linkid", 8, 0),
+];
+
 fn list(options: &Options, sockets: &[Socket], out: &mut dyn Write) -> Result<()> {
-    let mut head = vec![
-        "State",
-        "UID",
-        "Inode",
-        "Local Address",
-        "Peer Address",
-        "Intf",
-        "Mode",
-    ];
+    let mut columns = HEAD.to_vec();
     if options.debug {
-        head.extend([
-            "Shutd",
-            "Token",
-            "Sndbuf",
-            "Rcvbuf",
-            "Peerbuf",
-            "rxprod-Cursor",
-            "rxcons-Cursor",
-            "rxFlags",
-            "txprod-Cursor",
-            "txcons-Cursor",
-            "txFlags",
-            "txprep-Cursor",
-            "txsent-Cursor",
-            "txfin-Cursor",
-        ]);
+        columns.extend(DEBUG);
     }
     if options.smcr {
-        head.extend(["Role", "IB-device", "Port", "Linkid", "GID", "Peer-GID"]);
+        columns.extend(SMCR);
     }
     if options.smcd {
-        head.extend(["GID", "Token", "Peer-GID", "Peer-Token", "Linkid"]);
+        columns.extend(SMCD);
     }
-    let mut table = Table::new(&head);
-    for socket in sockets.iter().filter(|socket| wanted(options, socket)) {
-        table.row(row(options, socket));
-    }
-    Ok(table.print(out)?)
+    let shown = sockets.iter().filter(|socket| wanted(options, socket));
+    let rows: Vec<Vec<String>> = shown.map(|socket| row(options, socket)).collect();
+    Ok(columns::print(out, &columns, &rows)?)
 }
 
 fn wanted(options: &Options, socket: &Socket) -> bool {
@@ -100,104 +117,11 @@ fn wanted(options: &Options, socket: &Socket) -> bool {
         return socket.state == State::LISTEN;
     }
     let is_open = matches!(socket.state, State::LISTEN | State::INIT);
+    // The kernel calls what is not settled SMC-R, and so does that tool.
+    let is_smcr = matches!(socket.mode, Mode::SmcR | Mode::Undecided);
     (options.all || !is_open)
-        && (!options.smcr || socket.mode == Mode::SmcR)
+        && (!options.smcr || is_smcr)
         && (!options.smcd || socket.mode == Mode::SmcD)
-}
-
-fn row(options: &Options, socket: &Socket) -> Vec<String> {
-    let cut = |text: String| match text.char_indices().nth(21) {
-        Some((at, _)) if !options.wide && text.chars().count() > 23 => {
-            format!("{}..", text.get(..at).unwrap_or(""))
-        }
-        _ => text,
-    };
-    let mut cells = vec![
-        socket.state.to_string(),
-        format!("{:05}", socket.uid),
-        format!("{:07}", socket.inode),
-        cut(end(socket.local)),
-    ];
-    if matches!(socket.state, State::LISTEN | State::INIT) {
-        return cells;
-    }
-    cells.push(cut(end(socket.remote)));
-    cells.push(format!("{:04}", socket.interface));
-    cells.push(mode(socket));
-    if options.debug {
-        cells.push(
-            match (socket.no_receive, socket.no_send) {
-                (false, false) => "<->",
-                (true, false) => "R->",
-                (false, true) => "<-W",
-                (true, true) => "R-W",
-            }
-            .into(),
-        );
-        cells.extend(debug(socket));
-    }
-    if let Some(link) = socket.link.as_ref().filter(|_| options.smcr) {
-        cells.extend([
-            if link.is_server { "SERV" } else { "CLNT" }.into(),
-            link.device.clone(),
-            format!("{:02x}", link.port),
-            format!("{:02x}", link.id),
-            link.gid.clone(),
-            link.peer_gid.clone(),
-        ]);
-    }
-    if let Some(dmb) = socket.dmb.filter(|_| options.smcd) {
-        let [peer_gid, gid, token, peer_token] = dmb.numbers;
-        cells.extend([
-            format!("{gid:016x}"),
-            format!("{token:016x}"),
-            format!("{peer_gid:016x}"),
-            format!("{peer_token:016x}"),
-            format!("{:08x}", dmb.link_id),
-        ]);
-    }
-    cells
-}
-
-/// An end without brackets, as the tool prints it.
-fn end(end: diag::End) -> String {
-    format!("{}:{}", end.address, end.port)
-}
-
-fn mode(socket: &Socket) -> String {
-    match (socket.mode, socket.fallback) {
-        (Mode::SmcR | Mode::Undecided, _) => "SMCR".into(),
-        (Mode::SmcD, _) => "SMCD".into(),
-        (Mode::Tcp, Some(reasons)) if reasons.peer != 0 => {
-            format!("TCP 0x{:08x}/0x{:08x}", reasons.reason, reasons.peer)
-        }
-        (Mode::Tcp, Some(reasons)) => format!("TCP 0x{:08x}", reasons.reason),
-        (Mode::Tcp, None) => "TCP".into(),
-        (Mode::Other(number), _) => format!("{number}"),
-    }
-}
-
-fn debug(socket: &Socket) -> Vec<String> {
-    let Some(connection) = socket.connection else {
-        return vec!["-".into(); 13];
-    };
-    let cursor = |cursor: Cursor| format!("{:04x}:{:08x}", cursor.wrap, cursor.count);
-    let [rx, rx_state, tx, tx_state] = connection.flags;
-    vec![
-        format!("{:08x}", connection.token),
-        format!("{:08x}", connection.send_buffer),
-        format!("{:08x}", connection.receive_buffer),
-        format!("{:08x}", connection.peer_buffer),
-        cursor(connection.rx_produced),
-        cursor(connection.rx_consumed),
-        format!("{rx:02x}:{rx_state:02x}"),
-        cursor(connection.tx_produced),
-        cursor(connection.tx_consumed),
-        format!("{tx:02x}:{tx_state:02x}"),
-        cursor(connection.prepared),
-        cursor(connection.sent),
-        cursor(connection.finished),
-    ]
 }
 
 #[cfg(test)]
@@ -228,6 +152,8 @@ mod tests {
         assert_eq!(lines.len(), 4);
         assert_eq!(shown("smcss -l")[1], "LISTEN 00000 0000000 0.0.0.0:6379");
         assert_eq!(shown("smcss -a").len(), 6);
+        assert!(shown("smcss -a").contains(&"INIT 00000 0000000".to_string()));
+        assert_eq!(shown("smcss --deb -W -W").len(), 4);
         assert_eq!(shown("smcss -D").len(), 2);
         let debug = shown("smcss -d -R");
         assert_eq!(debug.len(), 2);
@@ -248,15 +174,36 @@ mod tests {
     }
 
     #[test]
-    fn long_addresses_are_cut() {
-        let mut socket = sockets().remove(1);
-        socket.local.address = "2001:db8:1111:2222:3333:4444:5555:6666".parse().unwrap();
-        let cells = row(&Options::default(), &socket);
-        assert_eq!(cells[3], "2001:db8:1111:2222:33..");
-        let wide = Options {
-            wide: true,
+    fn places_of_columns() {
+        let options = Options {
+            all: true,
+            debug: true,
+            smcr: true,
             ..Options::default()
         };
-        assert!(row(&wide, &socket)[3].ends_with(":6666:6379"));
+        let mut out = Vec::new();
+        list(&options, &sockets(), &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let head = text.lines().next().unwrap();
+        for (word, place) in [
+            ("UID", 15),
+            ("Inode", 21),
+            ("Local", 29),
+            ("Peer A", 53),
+            ("Intf", 77),
+            ("Mode", 82),
+            ("Shutd", 87),
+            ("Token", 93),
+            ("rxFlags", 157),
+            ("txprep", 201),
+            ("Role", 243),
+            ("GID", 276),
+            ("Peer-GID", 317),
+        ] {
+            assert_eq!(head.find(word), Some(place), "{word}: {head}");
+        }
+        let row = text.lines().find(|line| line.contains("40001")).unwrap();
+        assert_eq!(row.find("SMCR"), Some(82), "{row}");
+        assert_eq!(row.find("00001234"), Some(93), "{row}");
     }
 }

@@ -29,6 +29,8 @@ impl State {
     pub const ACTIVE: State = State(1);
     /// Not connected yet.
     pub const INIT: State = State(2);
+    /// Both ways are shut down, and it is not freed yet.
+    pub const CLOSED: State = State(7);
     /// Listening.
     pub const LISTEN: State = State(10);
 

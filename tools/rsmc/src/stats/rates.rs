@@ -106,12 +106,16 @@ impl Rates {
             .concat()
     }
 
-    fn json(&self) -> Value {
+    /// The rate of each counter, by its name.
+    pub fn by_counter(&self) -> Map<String, Value> {
         let rates = self.rates.iter();
-        let rates: Map<String, Value> = rates
+        rates
             .map(|(path, rate)| (path.clone(), json!(rate)))
-            .collect();
-        json!({"seconds": self.seconds, "per_second": rates})
+            .collect()
+    }
+
+    fn json(&self) -> Value {
+        json!({"seconds": self.seconds, "per_second": self.by_counter()})
     }
 }
 

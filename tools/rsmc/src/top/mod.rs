@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `rsmc top`: connections, rates and fallbacks, again and again.
 
+mod json;
 mod screen;
 mod view;
 
@@ -26,13 +27,21 @@ pub fn run(args: &TopArgs, out: &mut dyn Write) -> Result<()> {
         ..SsArgs::default()
     };
     let mut view = View::new(look(&asked)?, args.sort, args.numeric);
-    let Some(screen) = Screen::enter()? else {
+    let screen = match args.json {
+        true => None,
+        false => Screen::enter()?,
+    };
+    let Some(screen) = screen else {
         for number in 0..args.count.unwrap_or(1) {
-            if number > 0 {
+            if number > 0 && !args.json {
                 writeln!(out)?;
             }
             std::thread::sleep(args.interval);
-            out.write_all(view.picture(look(&asked)?, usize::MAX).as_bytes())?;
+            let sample = look(&asked)?;
+            match args.json {
+                true => json::write(&mut view, sample, out)?,
+                false => out.write_all(view.picture(sample, usize::MAX).as_bytes())?,
+            }
             out.flush()?;
         }
         return Ok(());

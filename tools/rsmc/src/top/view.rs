@@ -36,12 +36,13 @@ pub struct View {
 }
 
 /// A connection with its rates in bytes per second.
-struct Line<'a> {
-    entry: &'a Entry,
-    received: f64,
-    sent: f64,
-    waiting: u64,
-    seen: Duration,
+pub(super) struct Line<'a> {
+    pub(super) entry: &'a Entry,
+    pub(super) received: f64,
+    pub(super) sent: f64,
+    pub(super) waiting: u64,
+    /// Since it was seen first.
+    pub(super) seen: Duration,
 }
 
 impl View {
@@ -58,7 +59,16 @@ impl View {
 
     /// The picture of what happened since the last look, with at most so many connections.
     pub fn picture(&mut self, now: Sample, most: usize) -> String {
-        let text = self.lines(&now, most);
+        let mut text = head(&now);
+        text.push_str(&self.words(&now));
+        text.push('\n');
+        text.push_str(&self.table(&self.lines(&now), most));
+        self.remember(now);
+        text
+    }
+
+    /// Takes a look as the one that the next is compared with.
+    pub(super) fn remember(&mut self, now: Sample) {
         let known: HashMap<u64, Instant> = now
             .sockets
             .iter()
@@ -69,14 +79,16 @@ impl View {
             .collect();
         self.seen = known;
         self.last = now;
-        text
     }
 
-    fn lines(&self, now: &Sample, most: usize) -> String {
-        let elapsed = now.at.duration_since(self.last.at);
-        let mut text = head(now);
-        text.push_str(&self.rates(now, elapsed));
-        let seconds = elapsed.as_secs_f64().max(1e-6);
+    /// The time since the last look.
+    pub(super) fn elapsed(&self, now: &Sample) -> Duration {
+        now.at.duration_since(self.last.at)
+    }
+
+    /// The connections with their rates, in order.
+    pub(super) fn lines<'a>(&self, now: &'a Sample) -> Vec<Line<'a>> {
+        let seconds = self.elapsed(now).as_secs_f64().max(1e-6);
         let before: HashMap<u64, Bytes> = self
             .last
             .sockets
@@ -104,9 +116,7 @@ impl View {
             });
         }
         self.arrange(&mut lines);
-        text.push('\n');
-        text.push_str(&self.table(&lines, most));
-        text
+        lines
     }
 
     fn arrange(&self, lines: &mut [Line<'_>]) {
@@ -158,12 +168,18 @@ impl View {
         text
     }
 
-    /// Rates of the namespace, and its fallback reasons with theirs.
-    fn rates(&self, now: &Sample, elapsed: Duration) -> String {
-        let (Some(before), Some(statistics)) = (&self.last.statistics, &now.statistics) else {
+    /// Rates of the namespace, where the module has counters.
+    pub(super) fn rates(&self, now: &Sample) -> Option<Rates> {
+        let (before, statistics) = (self.last.statistics.as_ref()?, now.statistics.as_ref()?);
+        let elapsed = self.elapsed(now);
+        Some(Rates::new(&before.flat(), &statistics.flat(), elapsed))
+    }
+
+    /// Rates of the namespace in words, and its fallback reasons with theirs.
+    fn words(&self, now: &Sample) -> String {
+        let (Some(rates), Some(statistics)) = (self.rates(now), &now.statistics) else {
             return "The module has no counters.\n".into();
         };
-        let rates = Rates::new(&before.flat(), &statistics.flat(), elapsed);
         let count = |endings: &[&str]| table::count(rates.sum(endings));
         let size = |endings: &[&str]| table::size(rates.sum(endings) as u64);
         let mut text = format!(
@@ -215,15 +231,19 @@ fn head(now: &Sample) -> String {
         listeners.count()
     );
     if let Some(groups) = &now.groups {
-        let memory = groups.iter().fold(0u64, |sum, group| {
-            let both = group.send_bytes.unwrap_or(0) + group.receive_bytes.unwrap_or(0);
-            sum.saturating_add(both)
-        });
-        let size = table::size(memory);
+        let size = table::size(memory(groups));
         text.push_str(&format!("; {} link groups, {size} buffers", groups.len()));
     }
     text.push('\n');
     text
+}
+
+/// The buffers of link groups in bytes.
+pub(super) fn memory(groups: &[Group]) -> u64 {
+    let sizes = groups
+        .iter()
+        .flat_map(|group| [group.send_bytes, group.receive_bytes]);
+    sizes.flatten().fold(0, u64::saturating_add)
 }
 
 /// A duration in at most four characters.
@@ -237,14 +257,14 @@ fn duration(duration: Duration) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::diag;
     use crate::ss::tests::sockets;
     use crate::stats::tests::sample as statistics;
     use crate::tcp::Tcp;
 
-    fn sample(at: Instant, sent: u64) -> Sample {
+    pub(in super::super) fn sample(at: Instant, sent: u64) -> Sample {
         let tcp = Tcp {
             sent,
             received: 100,
