@@ -6,6 +6,7 @@
 //! `netlink`: in both guests of a pair, with a connection over SMC-R between them that is up while
 //! each asks its own module. `netlink --dump`: dumps while sockets come and go.
 
+mod asks;
 mod commands;
 mod dump;
 mod shape;
@@ -95,6 +96,9 @@ fn main() {
         k.outcome(name, point());
     }
     k.outcome("sock_diag", sockets::listed(&held));
+    k.outcome("sock_diag_by_one_flag", asks::one_flag(&held));
+    k.outcome("sock_diag_unprivileged", asks::unprivileged(&held));
+    k.outcome("pnetid_by_name", asks::one_pnet());
     let ended = barrier("asked");
     k.outcome("both_asked", ended);
     std::process::exit(k.finish());
