@@ -242,7 +242,7 @@ pub fn splice(listener: &Fd) -> Result<(), String> {
     // SAFETY: null pointers are allowed here.
     let moved = unsafe { libc::splice(pair[1].raw(), null, into.raw(), null, 3000, 0) };
     same("moved", moved, 3000)?;
-    let mut bytes = [0; 3000];
+    let mut bytes = [0u8; 3000];
     // SAFETY: buffer and length agree.
     let read = unsafe { libc::read(out.raw(), bytes.as_mut_ptr().cast(), bytes.len()) };
     same("read", (read, bytes), (3000, [5; 3000]))?;

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const GROUPS: u8 = 2;
 const LINKS: u8 = 3;
 /// Groups that stay, at each end.
-const STAY: usize = 8;
+const STAY: usize = 12;
 /// Fewest connections that a group can be limited to.
 const CONNECTIONS: usize = 16;
 const ROUNDS: usize = 12;
