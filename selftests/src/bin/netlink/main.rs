@@ -9,6 +9,7 @@
 //! --values`, after known traffic. `netlink --groups`: dumps while groups come and go.
 
 mod asks;
+mod calls;
 mod commands;
 mod counted;
 mod dump;
@@ -106,6 +107,12 @@ fn values(k: &mut Ktap) {
         ("large", counted::large),
         ("nodelay", counted::nodelay),
         ("splice", counted::splice),
+        ("got_less", calls::got_less),
+        ("got_nothing", calls::got_nothing),
+        ("sent_less", calls::sent_less),
+        ("urgent", calls::urgent),
+        ("cork", calls::cork),
+        ("peek", calls::peek),
     ];
     ends::prepare().expect("prepare");
     let listener = ends::listener().expect("listener");

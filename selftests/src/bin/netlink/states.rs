@@ -9,6 +9,7 @@
 use crate::ends::{self, failed, same, soon, waiting};
 use crate::sockets;
 use st::errno::Errno;
+use st::family::AF_SMC;
 use st::fd::Fd;
 use st::guest;
 use st::ktap::Ktap;
@@ -29,6 +30,7 @@ enum Act {
 use Act::{Close, ReadEnd, Send, ShutBoth, ShutRead, ShutWrite};
 
 const ACTIVE: u8 = 1;
+const INIT: u8 = 2;
 const CLOSED: u8 = 7;
 const LISTEN: u8 = 10;
 const PEERCLOSE1: u8 = 20;
@@ -116,6 +118,14 @@ const WAYS: &[(&str, &[Step])] = &[
     (
         "abort",
         &[(0, Send, [OPEN, OPEN]), (1, Close, [at(ABORTED, 1), GONE])],
+    ),
+    (
+        "abort_after_half",
+        &[
+            (0, Send, [OPEN, OPEN]),
+            (0, ShutWrite, [at(PEERCLOSE1, 2), at(APPCLOSE1, 1)]),
+            (1, Close, [at(CLOSED, 3), GONE]),
+        ],
     ),
     (
         "abort_after_both",
@@ -231,6 +241,17 @@ fn way(listener: &Fd, steps: &[Step], swapped: bool) -> [Result<(), String>; 2] 
     wrong
 }
 
+/// A socket that is bound and no more.
+fn bound(_: &Fd) -> Result<(), String> {
+    let bound = ends::within(1, || {
+        let fd = sys::socket(AF_SMC, libc::SOCK_STREAM, 0)?;
+        sys::bind(fd.raw(), &ends::server(7119))?;
+        Ok(fd)
+    });
+    let bound = bound.map_err(failed)?;
+    same("bound", ends::listed(1, &bound)?.fixed[1], INIT)
+}
+
 /// A socket that listens, in its own namespace's dump alone.
 fn listening(listener: &Fd) -> Result<(), String> {
     same("listens", ends::listed(1, listener)?.fixed[1], LISTEN)?;
@@ -246,11 +267,13 @@ pub fn run(k: &mut Ktap) {
     }
     ends::prepare().expect("prepare");
     let listener = ends::listener().expect("listener");
+    k.outcome("bound", bound(&listener));
     k.outcome("listening", listening(&listener));
     for (name, steps) in WAYS {
         for (swapped, first) in [(false, "client"), (true, "server")] {
-            let [states, _] = way(&listener, steps, swapped);
+            let [states, flags] = way(&listener, steps, swapped);
             k.outcome(&format!("state.{name}.{first}"), states);
+            k.outcome(&format!("shutdown.{name}.{first}"), flags);
         }
     }
 }
