@@ -4,6 +4,7 @@
 use crate::errno::{Errno, R};
 use crate::fd::Fd;
 use crate::sys;
+use std::cell::Cell;
 
 /// Length of `struct nlmsghdr`.
 const HEADER: usize = 16;
@@ -17,7 +18,11 @@ const TYPE: u16 = 0x3fff;
 pub type Attribute = (u16, Vec<u8>);
 
 /// A netlink socket.
-pub struct Netlink(Fd);
+pub struct Netlink {
+    socket: Fd,
+    /// The answer to the last request has been read.
+    ended: Cell<bool>,
+}
 
 /// A family of generic netlink.
 pub struct Generic {
@@ -72,7 +77,9 @@ impl Netlink {
     ///
     /// The kernel's.
     pub fn open(protocol: i32) -> R<Self> {
-        sys::socket(libc::AF_NETLINK, libc::SOCK_RAW, protocol).map(Self)
+        let socket = sys::socket(libc::AF_NETLINK, libc::SOCK_RAW, protocol)?;
+        let ended = Cell::new(true);
+        Ok(Self { socket, ended })
     }
 
     /// Asks, with an acknowledgment or for a dump, and returns what comes behind the headers of the
@@ -87,32 +94,70 @@ impl Netlink {
         } else {
             libc::NLM_F_ACK
         };
+        self.ask_so(kind, mode, 1 << 16, body)
+    }
+
+    /// As [`Netlink::ask`], with these flags besides `NLM_F_REQUEST`, and a buffer of `room` bytes,
+    /// by which the kernel measures the pieces of a dump.
+    ///
+    /// # Errors
+    ///
+    /// As [`Netlink::ask`].
+    pub fn ask_so(&self, kind: u16, flags: i32, room: usize, body: &[u8]) -> R<Vec<Vec<u8>>> {
+        self.request(kind, flags, body)?;
+        let mut answers = vec![];
+        while let Some(more) = self.piece(room)? {
+            answers.extend(more);
+        }
+        Ok(answers)
+    }
+
+    /// Sends a request with these flags besides `NLM_F_REQUEST`.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn request(&self, kind: u16, flags: i32, body: &[u8]) -> R<()> {
         let mut m = ((HEADER + body.len()) as u32).to_ne_bytes().to_vec();
         m.extend(kind.to_ne_bytes());
-        m.extend(((libc::NLM_F_REQUEST | mode) as u16).to_ne_bytes());
+        m.extend(((libc::NLM_F_REQUEST | flags) as u16).to_ne_bytes());
         m.extend([0; 8]);
         m.extend(body);
-        sys::send(self.0.raw(), &m, 0)?;
-        let mut answers = vec![];
-        loop {
-            let data = sys::recv_vec(self.0.raw(), 1 << 16, 0)?;
-            let mut rest = &data[..];
-            while !rest.is_empty() {
-                let (len, kind) = (word(rest, 0)? as usize, half(rest, 4)?);
-                let body = rest.get(HEADER..len).ok_or(Errno(libc::EBADMSG))?;
-                match i32::from(kind) {
-                    libc::NLMSG_DONE | libc::NLMSG_ERROR => {
-                        // Both begin with a result: 0 or a negative errno.
-                        return match word(body, 0)? as i32 {
-                            0 => Ok(answers),
-                            error => Err(Errno(-error)),
-                        };
-                    }
-                    _ => answers.push(body.to_vec()),
-                }
-                rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
-            }
+        sys::send(self.socket.raw(), &m, 0)?;
+        self.ended.set(false);
+        Ok(())
+    }
+
+    /// What is behind the headers of one piece of the answer; `None` after the last.
+    ///
+    /// # Errors
+    ///
+    /// As [`Netlink::ask`].
+    pub fn piece(&self, room: usize) -> R<Option<Vec<Vec<u8>>>> {
+        if self.ended.get() {
+            return Ok(None);
         }
+        let data = sys::recv_vec(self.socket.raw(), room, 0)?;
+        let (mut rest, mut answers) = (&data[..], vec![]);
+        while !rest.is_empty() {
+            let (len, kind) = (word(rest, 0)? as usize, half(rest, 4)?);
+            let body = rest.get(HEADER..len).ok_or(Errno(libc::EBADMSG))?;
+            match i32::from(kind) {
+                libc::NLMSG_DONE | libc::NLMSG_ERROR => {
+                    self.ended.set(true);
+                    // Both begin with a result, 0 or a negative errno. But what ends the C module's
+                    // answer to a `do` of PNET_GET is empty.
+                    let empty = body.is_empty() && i32::from(kind) == libc::NLMSG_DONE;
+                    return match if empty { 0 } else { word(body, 0)? as i32 } {
+                        0 => Ok(Some(answers)),
+                        error => Err(Errno(-error)),
+                    };
+                }
+                _ => answers.push(body.to_vec()),
+            }
+            rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
+        }
+        Ok(Some(answers))
     }
 }
 
@@ -130,7 +175,8 @@ impl Generic {
         let netlink = Netlink::open(libc::NETLINK_GENERIC)?;
         let mut body = vec![GET_FAMILY, 1, 0, 0];
         body.extend(attribute(FAMILY_NAME, format!("{name}\0").as_bytes()));
-        let answers = netlink.ask(CONTROL, false, &body)?;
+        // A short buffer: the longest there was on a socket is the measure of later dumps' pieces.
+        let answers = netlink.ask_so(CONTROL, libc::NLM_F_ACK, 4096, &body)?;
         let answer = answers.first().ok_or(Errno(libc::EBADMSG))?;
         let known = attributes(answer.get(GENERIC..).unwrap_or_default())?;
         let id = known.iter().find(|a| a.0 == FAMILY_ID);
@@ -139,13 +185,52 @@ impl Generic {
     }
 
     fn ask(&self, command: u8, dump: bool, attributes: &[u8]) -> R<Vec<Vec<u8>>> {
+        let mode = if dump {
+            libc::NLM_F_DUMP
+        } else {
+            libc::NLM_F_ACK
+        };
+        self.ask_so(command, mode, 1 << 16, attributes)
+    }
+
+    /// As [`Netlink::ask_so`]: the attributes of each message.
+    ///
+    /// # Errors
+    ///
+    /// As [`Netlink::ask`].
+    pub fn ask_so(&self, command: u8, flags: i32, room: usize, body: &[u8]) -> R<Vec<Vec<u8>>> {
+        self.request(command, flags, body)?;
+        let mut answers = vec![];
+        while let Some(more) = self.piece(command, room)? {
+            answers.extend(more);
+        }
+        Ok(answers)
+    }
+
+    /// As [`Netlink::request`].
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn request(&self, command: u8, flags: i32, attributes: &[u8]) -> R<()> {
         let body = [&[command, 1, 0, 0], attributes].concat();
-        let answers = self.netlink.ask(self.id, dump, &body)?;
+        self.netlink.request(self.id, flags, &body)
+    }
+
+    /// As [`Netlink::piece`]: the attributes of each message.
+    ///
+    /// # Errors
+    ///
+    /// As [`Netlink::ask`].
+    pub fn piece(&self, command: u8, room: usize) -> R<Option<Vec<Vec<u8>>>> {
+        let Some(answers) = self.netlink.piece(room)? else {
+            return Ok(None);
+        };
         let behind = |m: Vec<u8>| match m.get(..GENERIC) {
             Some([said, 1, 0, 0]) if *said == answered(command, &m) => Ok(m[GENERIC..].to_vec()),
             _ => Err(Errno(libc::EBADMSG)),
         };
-        answers.into_iter().map(behind).collect()
+        answers.into_iter().map(behind).collect::<R<_>>().map(Some)
     }
 
     /// The attributes of each message of a dump.

@@ -4,12 +4,21 @@
 //! `linux/smc_diag.h`. Both modules must pass, so that their answers have the same shapes.
 //!
 //! `netlink`: in both guests of a pair, with a connection over SMC-R between them that is up while
-//! each asks its own module. `netlink --dump`: dumps while sockets come and go.
+//! each asks its own module. `netlink --dump`: dumps while sockets come and go. Between the namespaces
+//! of one guest, what the answers mean: `netlink --states`, of sockets that are closed; `netlink
+//! --values`, after known traffic. `netlink --groups`: dumps while groups come and go.
 
+mod asks;
+mod calls;
 mod commands;
+mod counted;
 mod dump;
+mod ends;
+mod facts;
+mod groups;
 mod shape;
 mod sockets;
+mod states;
 
 use st::args::Args;
 use st::errno::R;
@@ -23,6 +32,9 @@ use st::{net, sys};
 const PORT: u16 = 7100;
 /// Port of a plain TCP server, for a fallback.
 const PLAIN: u16 = 7101;
+
+/// A point of `--values` and its name; it gets the listener.
+type Value = (&'static str, fn(&Fd) -> Result<(), String>);
 
 /// What a guest holds while it asks.
 pub struct Held {
@@ -80,6 +92,35 @@ fn connect(role: Role) -> R<Held> {
     })
 }
 
+/// What the numbers mean, between the namespaces of one guest.
+fn values(k: &mut Ktap) {
+    const POINTS: &[Value] = &[
+        ("system", facts::system),
+        ("counted", facts::counted),
+        ("groups", facts::groups),
+        ("links", facts::links),
+        ("devices", facts::devices),
+        ("cursors", facts::cursors),
+        ("fallbacks", facts::fallbacks),
+        ("connections", counted::connections),
+        ("sizes", counted::sizes),
+        ("large", counted::large),
+        ("nodelay", counted::nodelay),
+        ("splice", counted::splice),
+        ("got_less", calls::got_less),
+        ("got_nothing", calls::got_nothing),
+        ("sent_less", calls::sent_less),
+        ("urgent", calls::urgent),
+        ("cork", calls::cork),
+        ("peek", calls::peek),
+    ];
+    ends::prepare().expect("prepare");
+    let listener = ends::listener().expect("listener");
+    for (name, point) in POINTS {
+        k.outcome(name, point(&listener));
+    }
+}
+
 fn main() {
     let args = Args::get();
     if args.opt("dump").is_some() {
@@ -87,7 +128,20 @@ fn main() {
         k.outcome("sockets_come_and_go", dump::run());
         std::process::exit(k.finish());
     }
+    if args.opt("groups").is_some() {
+        let mut k = Ktap::plan(1);
+        k.outcome("groups_come_and_go", groups::run());
+        std::process::exit(k.finish());
+    }
     let mut k = Ktap::open();
+    if args.opt("states").is_some() {
+        states::run(&mut k);
+        std::process::exit(k.finish());
+    }
+    if args.opt("values").is_some() {
+        values(&mut k);
+        std::process::exit(k.finish());
+    }
     // The C module has no EID by itself.
     let _ = commands::add_eid("RSMC-DEFAULT");
     let held = connect(guest::role(&args)).expect("connections");
@@ -95,6 +149,9 @@ fn main() {
         k.outcome(name, point());
     }
     k.outcome("sock_diag", sockets::listed(&held));
+    k.outcome("sock_diag_by_one_flag", asks::one_flag(&held));
+    k.outcome("sock_diag_unprivileged", asks::unprivileged(&held));
+    k.outcome("pnetid_by_name", asks::one_pnet());
     let ended = barrier("asked");
     k.outcome("both_asked", ended);
     std::process::exit(k.finish());

@@ -29,11 +29,16 @@ pub struct Socket {
 
 /// All sockets of the namespace, in the order of the dump, with their inodes.
 pub fn all(extensions: u8) -> R<Vec<(u64, Socket)>> {
+    all_so(extensions, libc::NLM_F_DUMP)
+}
+
+/// As [`all`], with these flags in the request.
+pub fn all_so(extensions: u8, flags: i32) -> R<Vec<(u64, Socket)>> {
     const BY_FAMILY: u16 = 20;
     let mut request = vec![43, 0, 0, extensions];
     request.resize(52, 0);
     let netlink = Netlink::open(libc::NETLINK_SOCK_DIAG)?;
-    let messages = netlink.ask(BY_FAMILY, true, &request)?;
+    let messages = netlink.ask_so(BY_FAMILY, flags, 1 << 16, &request)?;
     let socket = |m: Vec<u8>| {
         let inode = u64::from(word(&m, 56)?) | (u64::from(word(&m, 60)?) << 32);
         let attributes = attributes(&m[MESSAGE..])?;
