@@ -324,6 +324,11 @@ impl SmcConn {
         }
     }
 
+    /// Which ways are shut, as `sock_diag` shows it: 1 receive, 2 send.
+    pub(crate) fn shut_ways(&self) -> u8 {
+        self.proto.lock().shut_ways() | u8::from(self.is_read_shut())
+    }
+
     /// The state as `sock_diag` shows it.
     pub(crate) fn state_number(&self) -> u32 {
         self.proto.lock().state() as u32

@@ -119,13 +119,18 @@ pub(crate) fn shutdown(conn: &Arc<SmcConn>, how: i32) -> Result {
         SHUT_RDWR => (true, true),
         _ => return Err(EINVAL),
     };
+    let mut ended = false;
     let actions = {
         let mut proto = conn.proto.lock();
         let open = proto.directions();
         let over = !open.hearing && !open.talking && !proto.is_draining();
         match (proto.state(), send, receive) {
             (State::Closed, ..) => return Err(errno::ENOTCONN.into()),
-            // As with TCP, for which both ends have said so.
+            // As with TCP, for which both ends have said so. The peer still hears of the close.
+            (state, true, true) if over && state.may_close() => {
+                ended = true;
+                proto.shutdown_both(now())
+            }
             _ if over => return Err(errno::ENOTCONN.into()),
             (_, true, true) => proto.shutdown_both(now()),
             (_, true, false) => proto.shutdown_write(now()),
@@ -137,5 +142,8 @@ pub(crate) fn shutdown(conn: &Arc<SmcConn>, how: i32) -> Result {
     }
     conn.perform(actions);
     conn.sock().wake_state();
-    Ok(())
+    match ended {
+        true => Err(errno::ENOTCONN.into()),
+        false => Ok(()),
+    }
 }

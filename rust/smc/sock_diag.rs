@@ -98,7 +98,10 @@ fn write(socket: &Socket, wanted: u8, answer: &mut Answer<'_>) -> Result {
         sockopt::mode::UNDECIDED => MODE_NONE,
         mode => mode as u8,
     };
-    let shutdown = sock.shutdown_mask();
+    let shutdown = match socket.smc() {
+        Some(conn) => conn.shut_ways(),
+        None => sock.shutdown_mask(),
+    };
 
     let mut out = Fixed::<MESSAGE>::new();
     out.put(&[family, info.state as u8, mode, 0]);

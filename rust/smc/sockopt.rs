@@ -127,10 +127,9 @@ pub(crate) fn set(
             let on = option.int()? != 0;
             if let Some(conn) = this.smc() {
                 let nodelay = option.name() == TCP_NODELAY;
+                // Both let go of what was held back.
                 if on == nodelay {
                     conn.push();
-                }
-                if on {
                     let stat = if nodelay { Stat::NoDelay } else { Stat::Corked };
                     conn.stats().add(stat, 1);
                 }

@@ -21,13 +21,13 @@ pub(crate) enum Stat {
     ServerConnections = 10,
     /// splice() from a socket.
     Splices = 12,
-    /// Times that `TCP_CORK` was set.
+    /// Times that `TCP_CORK` was cleared.
     Corked = 13,
     /// Times that `TCP_NODELAY` was set.
     NoDelay = 14,
     /// Urgent bytes sent, and received or looked at.
     Urgent = 15,
-    /// Bytes that programs have received.
+    /// Bytes that programs have received, or looked at.
     RxBytes = 16,
     /// Bytes that programs have sent.
     TxBytes = 17,

@@ -304,6 +304,15 @@ impl Conn {
         }
     }
 
+    /// Which ways are shut, as `sk_shutdown` has it: 1 if the peer sends nothing more, 2 if the program
+    /// has shut its own.
+    #[must_use]
+    pub fn shut_ways(&self) -> u8 {
+        let peer = self.life.killed || self.life.received.any(StateFlags::ANY_END);
+        let own = self.life.killed || self.life.write_shut;
+        u8::from(peer) | u8::from(own) << 1
+    }
+
     /// Whether shutdown or close still waits for unsent data (SO_LINGER waits for its end).
     #[must_use]
     pub fn is_draining(&self) -> bool {

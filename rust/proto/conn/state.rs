@@ -158,6 +158,19 @@ impl State {
         matches!(self, State::Active | State::AppCloseWait1)
     }
 
+    /// Whether a program that has shut its way, or whose peer has, may still close both.
+    #[must_use]
+    pub fn may_close(self) -> bool {
+        matches!(
+            self,
+            State::PeerCloseWait1
+                | State::PeerCloseWait2
+                | State::AppCloseWait1
+                | State::AppCloseWait2
+                | State::AppFinCloseWait
+        )
+    }
+
     /// Whether getpeername works: C allows it in these two states only.
     #[must_use]
     pub fn has_peer_name(self) -> bool {

@@ -664,6 +664,31 @@ fn a_program_that_only_shuts_down_waits_for_the_peer() {
 }
 
 #[test]
+fn ways_that_are_shut() {
+    let mut r = Rig::active();
+    assert_eq!(r.conn.shut_ways(), 0);
+    r.shut_wr();
+    assert_eq!(r.conn.shut_ways(), 2);
+    r.peer(D);
+    assert_eq!(r.conn.shut_ways(), 3);
+    assert!(r.state().may_close());
+    let _ = r.conn.shutdown_both(T0);
+    r.peer(C);
+    // The program still has its socket.
+    assert_eq!(r.state(), State::AppFinCloseWait);
+    let _ = r.conn.shutdown_both(T0);
+    assert_eq!((r.state(), r.conn.shut_ways()), (State::Closed, 3));
+    assert!(!r.state().may_close());
+
+    let mut r = Rig::active();
+    r.peer(D);
+    assert_eq!(r.conn.shut_ways(), 1);
+    let mut r = Rig::active();
+    let _ = r.conn.kill();
+    assert_eq!(r.conn.shut_ways(), 3);
+}
+
+#[test]
 fn shutdown_drains_and_then_close_upgrades() {
     let mut r = Rig::active();
     r.write(RING);

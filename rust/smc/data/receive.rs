@@ -28,16 +28,27 @@ pub(crate) fn receive(
     socket: &file::Socket,
     msg: &mut Message<'_>,
 ) -> Result<usize> {
-    if msg.has(flags::MSG_OOB) {
-        return receive_urgent(conn, msg);
+    conn.stats().add(Stat::RxCalls, 1);
+    let got = match msg.has(flags::MSG_OOB) {
+        true => receive_urgent(conn, msg)?,
+        false => receive_stream(conn, socket, msg)?,
+    };
+    if got > 0 {
+        conn.stats().payload(Way::Rx, got);
+        conn.stats().add(Stat::RxBytes, got as u64);
     }
+    Ok(got)
+}
+
+fn receive_stream(
+    conn: &Arc<SmcConn>,
+    socket: &file::Socket,
+    msg: &mut Message<'_>,
+) -> Result<usize> {
     let peek = msg.has(flags::MSG_PEEK);
     let offset = if peek { conn.sock().peek_offset() } else { 0 };
     let got = receive_from(conn, socket, msg, offset)?;
     conn.sock().move_peek_offset(peek, got);
-    if got > 0 {
-        conn.stats().payload(Way::Rx, got);
-    }
     trace::received(conn.sock(), got, || conn.group().device().name());
     Ok(got)
 }
@@ -49,7 +60,6 @@ fn receive_from(
     msg: &mut Message<'_>,
     offset: usize,
 ) -> Result<usize> {
-    conn.stats().add(Stat::RxCalls, 1);
     let nonblock = msg.has(flags::MSG_DONTWAIT);
     let peek = msg.has(flags::MSG_PEEK);
     let discard = msg.has(flags::MSG_TRUNC);
@@ -226,7 +236,6 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Result<Took> {
         return Err(EFAULT);
     }
     if !peek {
-        conn.stats().add(Stat::RxBytes, bytes as u64);
         let done = u32::try_from(bytes)?.saturating_add(view.skip);
         let actions = conn
             .proto
