@@ -310,7 +310,7 @@ impl Conn {
     pub fn shut_ways(&self) -> u8 {
         let peer = self.life.killed || self.life.received.any(StateFlags::ANY_END);
         let own = self.life.killed || self.life.write_shut;
-        u8::from(peer) | u8::from(own) << 1
+        u8::from(peer) | (u8::from(own) << 1)
     }
 
     /// Whether shutdown or close still waits for unsent data (SO_LINGER waits for its end).

@@ -179,9 +179,9 @@ pub fn links(listener: &Fd) -> Result<(), String> {
 /// The end's device: active, with its interface, and in use.
 pub fn devices(listener: &Fd) -> Result<(), String> {
     let _pair = ends::pair(listener)?;
-    for end in 0..2 {
+    for (end, name) in NAMES.iter().enumerate() {
         let all = dump(end, DEVICES)?;
-        let of = |d: &&(u16, Tree)| d.1.text(10).as_deref() == Ok(NAMES[end]);
+        let of = |d: &&(u16, Tree)| d.1.text(10).as_deref() == Ok(*name);
         let found: Vec<_> = all.iter().filter(of).collect();
         same("devices", found.len(), 1)?;
         let it = &found[0].1;
