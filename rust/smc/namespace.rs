@@ -105,11 +105,13 @@ impl Namespace {
     /// Takes a socket off the list, and keeps what its connection has counted: whoever adds up finds it
     /// in one of the two places.
     pub(crate) fn part(&self, socket: &Socket) {
+        // The usual case of a fallback.
+        let Some(conn) = socket.smc() else {
+            return self.sockets.leave(socket);
+        };
         let _settling = self.settling.lock();
         self.sockets.leave(socket);
-        if let Some(conn) = socket.smc() {
-            self.counters.stats.absorb(conn.stats());
-        }
+        self.counters.stats.absorb(conn.stats());
     }
 
     /// The namespace that the system booted with.

@@ -70,6 +70,14 @@ pub fn attributes(mut b: &[u8]) -> R<Vec<Attribute>> {
     Ok(found)
 }
 
+/// Flags of a request that is a dump, or else acknowledged.
+fn mode(dump: bool) -> i32 {
+    match dump {
+        true => libc::NLM_F_DUMP,
+        false => libc::NLM_F_ACK,
+    }
+}
+
 impl Netlink {
     /// A socket of a protocol.
     ///
@@ -89,12 +97,7 @@ impl Netlink {
     ///
     /// The kernel's answer, or `EBADMSG` for one that makes no sense.
     pub fn ask(&self, kind: u16, dump: bool, body: &[u8]) -> R<Vec<Vec<u8>>> {
-        let mode = if dump {
-            libc::NLM_F_DUMP
-        } else {
-            libc::NLM_F_ACK
-        };
-        self.ask_so(kind, mode, 1 << 16, body)
+        self.ask_so(kind, mode(dump), 1 << 16, body)
     }
 
     /// As [`Netlink::ask`], with these flags besides `NLM_F_REQUEST`, and a buffer of `room` bytes,
@@ -185,12 +188,7 @@ impl Generic {
     }
 
     fn ask(&self, command: u8, dump: bool, attributes: &[u8]) -> R<Vec<Vec<u8>>> {
-        let mode = if dump {
-            libc::NLM_F_DUMP
-        } else {
-            libc::NLM_F_ACK
-        };
-        self.ask_so(command, mode, 1 << 16, attributes)
+        self.ask_so(command, mode(dump), 1 << 16, attributes)
     }
 
     /// As [`Netlink::ask_so`]: the attributes of each message.

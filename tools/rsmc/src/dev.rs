@@ -179,7 +179,7 @@ fn tell(ports: &[Port], out: &mut dyn Write) -> Result<()> {
         rows.push(vec![
             format!("{}/{}", port.device, port.port),
             if port.active { "active" } else { "down" }.into(),
-            crate::compat::interface(port.ifindex),
+            crate::system::interface(port.ifindex),
             port.links.to_string(),
             port.pnet_id.clone().unwrap_or_else(|| "-".into()),
             port.fault

@@ -67,6 +67,19 @@ fn read(attributes: &[Attribute<'_>]) -> System {
     system
 }
 
+/// The name of a network interface of this namespace.
+pub(crate) fn interface(index: u64) -> String {
+    let entries = std::fs::read_dir("/sys/class/net");
+    let mut entries = entries.ok().into_iter().flatten().flatten();
+    let found = entries.find(|entry| {
+        let number = std::fs::read_to_string(entry.path().join("ifindex"));
+        number.is_ok_and(|number| number.trim().parse() == Ok(index))
+    });
+    found.map_or("n/a".into(), |entry| {
+        entry.file_name().to_string_lossy().into_owned()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,5 +100,16 @@ mod tests {
             (2, 1, true)
         );
         assert_eq!((system.host.as_str(), system.smcd_v2), ("db1", false));
+    }
+
+    #[test]
+    fn interfaces_by_number() {
+        let index = std::fs::read_to_string("/sys/class/net/lo/ifindex");
+        let Ok(index) = index else {
+            eprintln!("skipped: no loopback interface here");
+            return;
+        };
+        assert_eq!(interface(index.trim().parse().unwrap()), "lo");
+        assert_eq!(interface(0), "n/a");
     }
 }

@@ -179,7 +179,7 @@ fn pnet_id(interface: &str) -> Result<String> {
     let ports = dev::collect()?;
     let port = ports
         .iter()
-        .find(|port| port.ifindex != 0 && super::interface(port.ifindex) == interface);
+        .find(|port| port.ifindex != 0 && crate::system::interface(port.ifindex) == interface);
     let id = port.and_then(|port| port.pnet_id.clone());
     Ok(id.unwrap_or_else(|| "n/a".into()))
 }

@@ -2,12 +2,13 @@
 //! The object `device` of `smcr` and `smcd`.
 
 use super::columns::{self, left, right};
+use super::or_na;
 use super::selection::Selection;
 use super::smc::{stem, Options, Technology};
 use super::smcd::smcd_devices;
-use super::{interface, or_na};
 use crate::dev::{self, Port};
 use crate::error::{Error, Result};
+use crate::system::interface;
 use std::io::Write;
 
 /// `device`.

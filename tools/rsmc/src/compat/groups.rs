@@ -4,9 +4,10 @@
 use super::columns::{self, left, right};
 use super::selection::Selection;
 use super::smc::{stem, Options, Technology};
-use super::{interface, smcd::smcd_groups};
+use super::smcd::smcd_groups;
 use crate::error::Result;
 use crate::link::{self, Group};
+use crate::system::interface;
 use std::io::Write;
 
 /// `linkgroup`.

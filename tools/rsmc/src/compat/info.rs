@@ -15,7 +15,6 @@ use std::io::Write;
 /// What the kernel says, and those of writing.
 pub fn info(out: &mut dyn Write) -> Result<()> {
     let system = system::collect()?;
-    let versions = |second: bool| if second { "v1 v2" } else { "v1" };
     let roce = match dev::collect()?.is_empty() {
         true => "n/a",
         false => versions(has_roce_v2()),
@@ -27,8 +26,15 @@ pub fn info(out: &mut dyn Write) -> Result<()> {
     tell(&system, ism, roce, out)
 }
 
+/// The versions of SMC, the second one among them or not.
+fn versions(second: bool) -> &'static str {
+    match second {
+        true => "v1 v2",
+        false => "v1",
+    }
+}
+
 fn tell(system: &System, ism: &str, roce: &str, out: &mut dyn Write) -> Result<()> {
-    let versions = |second: bool| if second { "v1 v2" } else { "v1" };
     let line = |out: &mut dyn Write, name: &str, value: &str| {
         writeln!(out, "{:<18}{value}", format!("{name}:"))
     };

@@ -129,19 +129,6 @@ fn or_na(text: &str) -> String {
     }
 }
 
-/// The name of a network interface of this namespace.
-pub(crate) fn interface(index: u64) -> String {
-    let entries = std::fs::read_dir("/sys/class/net");
-    let mut entries = entries.ok().into_iter().flatten().flatten();
-    let found = entries.find(|entry| {
-        let number = std::fs::read_to_string(entry.path().join("ifindex"));
-        number.is_ok_and(|number| number.trim().parse() == Ok(index))
-    });
-    found.map_or("n/a".into(), |entry| {
-        entry.file_name().to_string_lossy().into_owned()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,16 +148,5 @@ mod tests {
         for name in ["rsmc", "smc_dbg", "", "/"] {
             assert!(tool(OsStr::new(name)).is_none(), "{name}");
         }
-    }
-
-    #[test]
-    fn interfaces_by_number() {
-        let index = std::fs::read_to_string("/sys/class/net/lo/ifindex");
-        let Ok(index) = index else {
-            eprintln!("skipped: no loopback interface here");
-            return;
-        };
-        assert_eq!(interface(index.trim().parse().unwrap()), "lo");
-        assert_eq!(interface(0), "n/a");
     }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Which groups, links and devices `smcr` and `smcd` are asked for.
 
-use super::interface;
 use super::smc::{stem, Technology};
 use crate::dev::Port;
 use crate::error::{Error, Result};
 use crate::link::{Group, Link};
+use crate::system::interface;
 
 /// Which groups, links or devices are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
