@@ -5,4 +5,7 @@
 # the RDMA subsystem, which all other tests leave as it is (shared).
 rdma system set netns exclusive || exit 1
 rdma system show | grep -q 'netns exclusive' || exit 1
-exec "$@"
+"$@"
+status=$?
+rdma system set netns shared || exit 1
+exit $status

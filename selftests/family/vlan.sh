@@ -3,6 +3,7 @@
 # family/vlan.sh PROGRAM [ARGUMENT...]
 # PROGRAM between addresses of a VLAN: the RDMA device is that of the interface below, its GID that of
 # the VLAN's address, and frames on the wire carry the tag.
+. "$RSMC_SELFTESTS/lib.sh"
 [ "$RSMC_ROLE" = server ] && n=2 m=1 || n=1 m=2
 ip link add link "$RSMC_DEV" name vlan7 type vlan id 7 || exit 1
 ip addr add 10.7.0.$n/24 dev vlan7 || exit 1
@@ -16,5 +17,7 @@ status=$?
 # What went by RDMA has passed the VLAN, too.
 grown=$(($(tagged) - before))
 echo "# $grown bytes were sent by the VLAN"
+barrier both_counted || exit 1
+ip link delete vlan7 || exit 1
 [ "$grown" -gt 1000000 ] || exit 1
 exit "$status"

@@ -64,8 +64,10 @@ is report_sysctls "$(report env | grep -c '^/proc/sys/net/smc/wmem: ')" 1
 file=README.txt
 [ -n "$in_tree" ] && missing=fallback.txt || missing=
 is report_misses "$(report env | sed -n 's/^  \([a-z-]*\.[a-z]*\): .*/\1/p')" "$missing"
-echo 1 > /proc/sys/kernel/dmesg_restrict
+restricted=$(cat /proc/sys/kernel/dmesg_restrict)
+echo 1 >/proc/sys/kernel/dmesg_restrict
 is report_unprivileged "$(report setpriv --reuid 65534 --clear-groups --inh-caps -all | grep -c '^  kernel-log.txt: ')" 1
+echo "$restricted" >/proc/sys/kernel/dmesg_restrict
 check report_is_private sh -c 'rsmc report --output report.tar && [ "$(stat -c %a report.tar)" = 600 ] && ! rsmc report --output report.tar'
 
 # What SMC needs, test connections, and one process.

@@ -13,6 +13,8 @@ if grep -q '^smc ' /proc/modules; then
 	rsmc ueid add RSMC-DEFAULT
 	mode=any
 fi
+usual=$(sysctl -n net.smc.smcr_testlink_time)
+trap 'sysctl -qw net.smc.smcr_testlink_time="$usual"' EXIT
 sysctl -qw net.smc.smcr_testlink_time=2
 
 # The client begins when the server listens.

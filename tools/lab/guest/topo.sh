@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # topo.sh up private | up netns | up pair SIDE | rdma netns | rdma pair | down netns | down pair | device pair
 # Namespaces, devices and addresses of the topologies (see selftests/README.md);
-# `rdma` puts a soft-RoCE device on each end.
+# `rdma` puts a soft-RoCE device on each end. `up` and `down` print what tests must leave as it was.
 set -eu
 
 # The one device of a pair's link: vec0 in UML, eth0 under QEMU.
@@ -37,6 +37,17 @@ no_rdma() {
 	done
 }
 
+# What every test of a boot finds, so that none depends on those before it: `up` says it before it does
+# anything, `down` when all is done, and the lab compares.
+state() {
+	ls -d /sys/class/net/* /sys/class/infiniband/* /run/netns/* 2>/dev/null || :
+	# Only if namespaces do not share the RDMA devices, for the module may come with the test.
+	grep -s N /sys/module/ib_core/parameters/netns_mode /dev/null || :
+	grep -rs . /proc/sys/net/smc /proc/sys/net/core /proc/sys/net/ipv4/tcp_* /proc/sys/net/ipv4/ip_* \
+		/proc/sys/kernel/modprobe /proc/sys/kernel/dmesg_restrict | grep -v tcp_available || :
+}
+
+[ "$1" != up ] || state
 case "$1 $2" in
 "up private")
 	# A soft-RoCE device costs time and memory for every namespace there is, so there is none.
@@ -94,3 +105,4 @@ case "$1 $2" in
 	exit 2
 	;;
 esac
+[ "$1" != down ] || state

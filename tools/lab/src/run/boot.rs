@@ -3,9 +3,8 @@
 //! `lab boot`: run a command in fresh guests, and the parts it shares with the
 //! other commands that boot.
 
-use super::session::environment;
 use super::stage::Stage;
-use super::user;
+use super::{environment, user};
 use crate::data::Data;
 use crate::guest::cluster::{slowness, Cluster, Job, Options, Outcome, Stream, Topology};
 use crate::kernel::{self, Kernel};
@@ -197,7 +196,7 @@ impl Ready {
     /// The environment of programs in a guest.
     pub fn environment(&self, index: usize) -> Vec<String> {
         let kind = Data::kind(&self.kernel.flavour);
-        environment(kind, &self.kernel, self.topology, index, &self.link)
+        environment::of(kind, &self.kernel, self.topology, index, &self.link)
     }
 
     /// Runs a command per guest, printing what it prints.

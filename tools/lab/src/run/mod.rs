@@ -10,10 +10,12 @@
 mod bench;
 mod boot;
 mod demo;
+mod environment;
 mod fuzz;
 mod group;
 mod headers;
 mod host;
+mod left;
 mod plan;
 mod reader;
 mod session;

@@ -6,10 +6,9 @@
 
 use super::plan::{Kind, Module, Test};
 use super::reader::{shown, Reader};
+use super::{environment, left};
 use crate::data::{Data, Flavour};
-use crate::guest::cluster::{
-    kernel_slowness, slowness, Cluster, Job, Options, Outcome, Stream, Topology,
-};
+use crate::guest::cluster::{slowness, Cluster, Job, Options, Outcome, Stream, Topology};
 use crate::kernel::Kernel;
 use crate::ktap::report::Shared;
 use crate::ktap::Point;
@@ -32,6 +31,8 @@ pub struct Session<'a> {
     peer_fault: Option<String>,
     /// Checks of the boots, in order; reported as a test of their own.
     points: Vec<Point>,
+    /// What each guest was like before the test.
+    before: Vec<Vec<String>>,
 }
 
 /// What a script in a guest said.
@@ -66,6 +67,7 @@ impl<'a> Session<'a> {
             counter: 0,
             peer_fault: None,
             points: Vec::new(),
+            before: Vec::new(),
         }
     }
 
@@ -227,11 +229,11 @@ impl<'a> Session<'a> {
         Ok(Said { outcome, out, err })
     }
 
-    /// A script that must succeed without a kernel report.
-    fn must(&mut self, index: usize, argv: &[&str]) -> Result<()> {
+    /// A script that must succeed without a kernel report, and what it said.
+    fn must(&mut self, index: usize, argv: &[&str]) -> Result<Vec<String>> {
         let said = self.script(index, argv)?;
         if said.outcome.status == 0 && said.outcome.reports.is_empty() {
-            return Ok(());
+            return Ok(said.out);
         }
         let mut lines = said.explain();
         lines.extend(shown(&said.outcome.reports));
@@ -251,9 +253,11 @@ impl<'a> Session<'a> {
             }
         }
         let topology = self.topology.to_string();
+        self.before.clear();
         for (index, side) in ["a", "b"].iter().take(self.guests()).enumerate() {
             let wanted = if test.private { "private" } else { &topology };
-            self.must(index, &["topo.sh", "up", wanted, side])?;
+            let state = self.must(index, &["topo.sh", "up", wanted, side])?;
+            self.before.push(state);
             if test.rdma {
                 self.must(index, &["topo.sh", "rdma", &topology])?;
             }
@@ -261,13 +265,15 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Undoes the network.
-    fn tidy(&mut self) -> Result<()> {
+    /// Undoes the network. Returns what is not as it was.
+    fn tidy(&mut self) -> Result<Option<Point>> {
         let topology = self.topology.to_string();
+        let (mut before, mut after) = (Vec::new(), Vec::new());
         for index in self.living() {
-            self.must(index, &["topo.sh", "down", &topology])?;
+            after.push(self.must(index, &["topo.sh", "down", &topology])?);
+            before.push(self.before.get(index).cloned().unwrap_or_default());
         }
-        Ok(())
+        Ok(left::behind(&before, &after))
     }
 
     /// Runs one test. The second value is shown if it failed.
@@ -344,10 +350,13 @@ impl<'a> Session<'a> {
             }
         }
         if self.cluster.as_ref().is_some_and(Cluster::is_alive) {
-            if let Err(error) = self.tidy() {
-                let text = format!("{error:#}");
-                points.push(Point::fail("tidy", text.lines().map(str::to_owned)));
-                self.cluster = None;
+            match self.tidy() {
+                Ok(point) => points.extend(point),
+                Err(error) => {
+                    let text = format!("{error:#}");
+                    points.push(Point::fail("tidy", text.lines().map(str::to_owned)));
+                    self.cluster = None;
+                }
             }
         }
         if victim.is_some() {
@@ -375,7 +384,7 @@ impl<'a> Session<'a> {
 
     /// What a test is told (see selftests/README.md).
     fn environment(&self, index: usize) -> Vec<String> {
-        environment(
+        environment::of(
             self.kind.name(),
             self.kernel,
             self.topology,
@@ -397,7 +406,7 @@ impl<'a> Session<'a> {
             let word = self.loaded[index].word();
             let name = format!("unload.{word}.{}", ["a", "b"][index]);
             let point = match self.must(index, &["module.sh", "unload", word]) {
-                Ok(()) => Point::pass(name),
+                Ok(_) => Point::pass(name),
                 Err(error) => Point::fail(name, format!("{error:#}").lines().map(str::to_owned)),
             };
             self.points.push(point);
@@ -412,40 +421,6 @@ impl<'a> Session<'a> {
             cluster.shut_down();
         }
     }
-}
-
-/// The environment of a program in guest `index`.
-pub fn environment(
-    kind: &str,
-    kernel: &Kernel,
-    topology: Topology,
-    index: usize,
-    link: &str,
-) -> Vec<String> {
-    let pair = topology == Topology::Pair;
-    let (own, peer) = if index == 0 { (1, 2) } else { (2, 1) };
-    let role = match (pair, index) {
-        (false, _) => "single",
-        (true, 0) => "client",
-        (true, _) => "server",
-    };
-    let (device, peer_device) = if pair { (link, link) } else { ("va", "vb") };
-    vec![
-        "RSMC_KO=/rsmc/rsmc.ko".into(),
-        "RSMC_BIN=/rsmc/bin".into(),
-        "RSMC_SELFTESTS=/rsmc/selftests".into(),
-        format!("RSMC_TOPO={topology}"),
-        format!("RSMC_ROLE={role}"),
-        format!("RSMC_ADDR=10.77.0.{own}"),
-        format!("RSMC_ADDR6=fd77::{own}"),
-        format!("RSMC_PEER_ADDR=10.77.0.{peer}"),
-        format!("RSMC_PEER_ADDR6=fd77::{peer}"),
-        format!("RSMC_DEV={device}"),
-        format!("RSMC_PEER_DEV={peer_device}"),
-        format!("RSMC_KERNEL={kind}"),
-        format!("RSMC_SLOW={}", slowness(kernel)),
-        format!("RSMC_LESS={}", kernel_slowness(kernel)),
-    ]
 }
 
 /// The C module's report of itself, if all the kernels' reports are such, each from a guest that has
