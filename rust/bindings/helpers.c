@@ -217,6 +217,31 @@ __be16 rsmc_helper_sk_dport(const struct sock *sk)
 	return READ_ONCE(sk->sk_dport);
 }
 
+u64 rsmc_helper_tcp_bytes_received(const struct sock *sk)
+{
+	return READ_ONCE(tcp_sk(sk)->bytes_received);
+}
+
+/* Each byte once. */
+u64 rsmc_helper_tcp_bytes_sent(const struct sock *sk)
+{
+	u64 again = READ_ONCE(tcp_sk(sk)->bytes_retrans);
+
+	/* Counted after the others. */
+	smp_rmb();
+	return READ_ONCE(tcp_sk(sk)->bytes_sent) - again;
+}
+
+/* Sequence numbers that have been given away and are still to be sent. */
+u32 rsmc_helper_tcp_unsent(const struct sock *sk)
+{
+	u32 next = READ_ONCE(tcp_sk(sk)->snd_nxt);
+
+	/* Moved after the other, so it is not behind. */
+	smp_rmb();
+	return READ_ONCE(tcp_sk(sk)->write_seq) - next;
+}
+
 __be32 rsmc_helper_sk_rcv_saddr(const struct sock *sk)
 {
 	return READ_ONCE(sk->sk_rcv_saddr);

@@ -176,7 +176,7 @@ impl Attempt {
         let group =
             LinkGroup::new(&self.core, port, origin, terms).map_err(|_| Reason::NoMemory)?;
         self.first = true;
-        if self.core.add_group(group.clone()).is_err() {
+        if self.core.add_group(&group).is_err() {
             group.end(EndReason::Local);
             return Err(Reason::NoMemory);
         }

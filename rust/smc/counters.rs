@@ -103,6 +103,8 @@ pub(crate) struct Counters {
     errors: [Atomic<u64>; 2],
     fallback: [Atomic<u64>; 2],
     refused: Atomic<u64>,
+    /// What TCP has sent and received for sockets that were closed.
+    tcp_bytes: [Atomic<u64>; 2],
     /// [`REASONS`] slots for clients, then as many for servers.
     reasons: KVec<ReasonSlot>,
     #[pin]
@@ -118,6 +120,7 @@ impl Counters {
     pub(crate) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             stats: Stats::new()?,
+            tcp_bytes: [Atomic::new(0), Atomic::new(0)],
             errors: [Atomic::new(0), Atomic::new(0)],
             fallback: [Atomic::new(0), Atomic::new(0)],
             refused: Atomic::new(0),
@@ -217,8 +220,27 @@ impl Counters {
         (code != 0).then(|| (code, slot.count.load(Relaxed)))
     }
 
-    /// The text of `/proc/net/smc_fallback`; its format is an interface.
-    pub(crate) fn show(&self, out: &SeqFile) {
+    /// Adds what TCP has sent and received for a socket that is being closed.
+    pub(crate) fn add_tcp_bytes(&self, (sent, received): (u64, u64)) {
+        for (sum, bytes) in self.tcp_bytes.iter().zip([sent, received]) {
+            // Most listeners, and who never connected.
+            if bytes != 0 {
+                sum.fetch_add(bytes, Relaxed);
+            }
+        }
+    }
+
+    /// The sums of [`Counters::add_tcp_bytes`].
+    pub(crate) fn tcp_bytes(&self) -> [u64; 2] {
+        [
+            self.tcp_bytes[0].load(Relaxed),
+            self.tcp_bytes[1].load(Relaxed),
+        ]
+    }
+
+    /// The text of `/proc/net/smc_fallback`; its format is an interface. `tcp_bytes` is what TCP has sent
+    /// and received.
+    pub(crate) fn show(&self, tcp_bytes: [u64; 2], out: &SeqFile) {
         let smc = self
             .smc_connections(Role::Client)
             .wrapping_add(self.smc_connections(Role::Server));
@@ -226,6 +248,8 @@ impl Counters {
         seq_print!(out, "fallback_client {}\n", self.fallbacks(Role::Client));
         seq_print!(out, "fallback_server {}\n", self.fallbacks(Role::Server));
         seq_print!(out, "strict_refused {}\n", self.refused.load(Relaxed));
+        seq_print!(out, "tcp_sent_bytes {}\n", tcp_bytes[0]);
+        seq_print!(out, "tcp_received_bytes {}\n", tcp_bytes[1]);
         for (role, name) in [(Role::Client, "client"), (Role::Server, "server")] {
             for at in 0..REASONS {
                 let Some((code, count)) = self.reason_at(role, at) else {

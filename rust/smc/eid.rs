@@ -5,8 +5,8 @@
 //! The table is one for the whole machine, as in C; it is part of the initial namespace's state.
 //! One id is built in, so that two machines with this module need no configuration.
 
-use crate::namespace::Namespace;
-use kernel::{new_mutex, prelude::*, sync::Mutex};
+use crate::{namespace::Namespace, read_mostly::ReadMostly};
+use kernel::prelude::*;
 use smc_proto::wire::clc::Eid;
 
 /// How many ids there may be beside the built-in one; C's `SMC_MAX_UEID`.
@@ -19,14 +19,14 @@ pub(crate) const BUILT_IN: Eid = Eid(*b"RSMC-DEFAULT                    ");
 #[pin_data]
 pub(crate) struct Eids {
     #[pin]
-    table: Mutex<KVec<Eid>>,
+    table: ReadMostly<Eid>,
 }
 
 impl Eids {
     /// An empty table.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            table <- new_mutex!(KVec::new(), "rsmc::Eids::table"),
+            table <- ReadMostly::new(),
         })
     }
 
@@ -39,15 +39,15 @@ impl Eids {
         if !eid.is_valid_user() {
             return Err(EINVAL);
         }
-        let mut table = self.table.lock();
-        if table.len() >= MAX {
-            return Err(ERANGE);
-        }
-        if eid == BUILT_IN || table.contains(&eid) {
-            return Err(EEXIST);
-        }
-        table.push(eid, GFP_KERNEL)?;
-        Ok(())
+        self.table.add(eid, |table| {
+            if table.len() >= MAX {
+                return Err(ERANGE);
+            }
+            if eid == BUILT_IN || table.contains(&eid) {
+                return Err(EEXIST);
+            }
+            Ok(())
+        })
     }
 
     /// Removes an id.
@@ -56,23 +56,20 @@ impl Eids {
     ///
     /// `ENOENT` when it is not there, or is the built-in one.
     pub(crate) fn remove(&self, eid: &Eid) -> Result {
-        let mut table = self.table.lock();
-        let before = table.len();
-        table.retain(|entry| entry != eid);
-        if table.len() == before {
-            return Err(ENOENT);
+        match self.table.retain(|entry| entry != eid) {
+            true => Ok(()),
+            false => Err(ENOENT),
         }
-        Ok(())
     }
 
     /// Removes all ids but the built-in one.
     pub(crate) fn flush(&self) {
-        self.table.lock().clear();
+        self.table.retain(|_| false);
     }
 
     /// The id number `at` of those that are offered: the user's, then the built-in one.
     pub(crate) fn at(&self, at: usize) -> Option<Eid> {
-        let table = self.table.lock();
+        let table = self.table.read();
         match table.get(at) {
             Some(eid) => Some(*eid),
             None => (at == table.len()).then_some(BUILT_IN),

@@ -127,7 +127,11 @@ impl Core {
         origin: Origin,
         waiter: Waiter,
     ) -> Result<Entry> {
+        if let Some(group) = self.server_group(key, port, origin) {
+            return Ok(Entry::Join(group));
+        }
         let mut gates = self.gates.lock();
+        // Again, now that nobody can leave the gate.
         if let Some(group) = self.server_group(key, port, origin) {
             return Ok(Entry::Join(group));
         }
@@ -156,7 +160,7 @@ impl Core {
     /// one that has had none for longest ends soon.
     pub(crate) fn admits(&self, origin: Origin) -> bool {
         let (mut all, mut idle) = (0u32, 0u32);
-        let mut longest: Option<(Instant, Arc<LinkGroup>)> = None;
+        let mut longest: Option<(Instant, u32)> = None;
         self.each_group(|group| {
             if group.origin != origin {
                 return;
@@ -167,11 +171,14 @@ impl Core {
             };
             idle = idle.saturating_add(1);
             if longest.as_ref().is_none_or(|(first, _)| since < *first) {
-                longest = Some((since, group.clone()));
+                longest = Some((since, group.id));
             }
         });
-        if let Some((_, group)) = longest.filter(|_| idle > IDLE) {
-            group.retire();
+        if let Some((_, id)) = longest.filter(|_| idle > IDLE) {
+            let group = self.group_after(u64::from(id).saturating_sub(1));
+            if let Some(group) = group.filter(|group| group.id == id) {
+                group.retire();
+            }
         }
         all < GROUPS
     }

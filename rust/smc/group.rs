@@ -73,7 +73,7 @@ use smc_proto::{
         Terms, //
     },
     llc::responder::Event as LlcEvent,
-    wire::ids::Gid, //
+    wire::ids::{Gid, PeerId}, //
 };
 use spares::Spares;
 use turns::Turns;
@@ -131,6 +131,8 @@ pub(crate) struct LinkGroup {
     pub(crate) id: u32,
     /// The peer of the TCP connection of first contact.
     pub(crate) origin: Origin,
+    /// What the peer says that it is.
+    pub(crate) peer_id: PeerId,
     ifindex: u32,
     vlan: Option<u16>,
     pnet: Option<PnetId>,
@@ -217,6 +219,7 @@ impl LinkGroup {
                 gid: local.gid,
                 id: core.next_group_id(),
                 origin,
+                peer_id: terms.key.peer_id,
                 ifindex: local.ifindex,
                 vlan: local.vlan,
                 pnet: local.pnet,

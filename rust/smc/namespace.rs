@@ -102,12 +102,30 @@ impl Namespace {
         self.counters.stats.absorb(conn.stats());
     }
 
+    /// Bytes that TCP has sent and received for sockets that are not SMC connections; those of a socket
+    /// that is just being closed may be missing.
+    pub(crate) fn tcp_bytes(&self) -> [u64; 2] {
+        let mut bytes = self.counters.tcp_bytes();
+        let mut position = roster::Position::default();
+        let mut members: roster::Members<Socket> = [const { None }; roster::BATCH];
+        while self.sockets.next(&mut position, &mut members) != 0 {
+            for (_, socket) in members.iter_mut().map_while(Option::take) {
+                if socket.smc().is_none() {
+                    let (sent, received) = socket.sock.stream_bytes();
+                    bytes = [bytes[0].wrapping_add(sent), bytes[1].wrapping_add(received)];
+                }
+            }
+        }
+        bytes
+    }
+
     /// Takes a socket off the list, and keeps what its connection has counted: whoever adds up finds it
     /// in one of the two places.
     pub(crate) fn part(&self, socket: &Socket) {
         // The usual case of a fallback.
         let Some(conn) = socket.smc() else {
-            return self.sockets.leave(socket);
+            self.sockets.leave(socket);
+            return self.counters.add_tcp_bytes(socket.sock.stream_bytes());
         };
         let _settling = self.settling.lock();
         self.sockets.leave(socket);
@@ -188,6 +206,6 @@ impl PerNet for Namespace {
 
 impl Show for Namespace {
     fn show(&self, out: &SeqFile) {
-        self.counters.show(out);
+        self.counters.show(self.tcp_bytes(), out);
     }
 }

@@ -6,7 +6,8 @@
 //! Interfaces are entered in the namespace they are in. RDMA ports are the machine's, so they are
 //! entered in the initial namespace, as in C.
 
-use kernel::{new_mutex, prelude::*, sync::Mutex};
+use crate::read_mostly::ReadMostly;
+use kernel::prelude::*;
 
 /// Longest id, in bytes.
 pub(crate) const ID: usize = 16;
@@ -106,14 +107,14 @@ pub(crate) struct Entry {
 #[pin_data]
 pub(crate) struct Pnets {
     #[pin]
-    table: Mutex<KVec<Entry>>,
+    table: ReadMostly<Entry>,
 }
 
 impl Pnets {
     /// An empty table.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            table <- new_mutex!(KVec::new(), "rsmc::Pnets::table"),
+            table <- ReadMostly::new(),
         })
     }
 
@@ -123,12 +124,12 @@ impl Pnets {
     ///
     /// `EEXIST` when the member is on a physical network already, `ENOMEM`.
     pub(crate) fn add(&self, id: PnetId, member: Member) -> Result {
-        let mut table = self.table.lock();
-        if table.iter().any(|entry| entry.member == member) {
-            return Err(EEXIST);
-        }
-        table.push(Entry { id, member }, GFP_KERNEL)?;
-        Ok(())
+        self.table.add(Entry { id, member }, |table| {
+            match table.iter().any(|entry| entry.member == member) {
+                true => Err(EEXIST),
+                false => Ok(()),
+            }
+        })
     }
 
     /// Removes all lines of an id.
@@ -137,33 +138,30 @@ impl Pnets {
     ///
     /// `ENOENT` when there is none.
     pub(crate) fn remove(&self, id: &PnetId) -> Result {
-        let mut table = self.table.lock();
-        let before = table.len();
-        table.retain(|entry| entry.id != *id);
-        if table.len() == before {
-            return Err(ENOENT);
+        match self.table.retain(|entry| entry.id != *id) {
+            true => Ok(()),
+            false => Err(ENOENT),
         }
-        Ok(())
     }
 
     /// Removes all lines.
     pub(crate) fn flush(&self) {
-        *self.table.lock() = KVec::new();
+        self.table.retain(|_| false);
     }
 
     /// Whether nothing is known of any.
     pub(crate) fn is_empty(&self) -> bool {
-        self.table.lock().is_empty()
+        self.table.read().is_empty()
     }
 
     /// Line number `at`.
     pub(crate) fn at(&self, at: usize) -> Option<Entry> {
-        self.table.lock().get(at).copied()
+        self.table.read().get(at).copied()
     }
 
     /// The physical network that `member` is on, if the user has said so.
     pub(crate) fn of(&self, member: &Member) -> Option<PnetId> {
-        let table = self.table.lock();
+        let table = self.table.read();
         let entry = table.iter().find(|entry| entry.member == *member)?;
         Some(entry.id)
     }

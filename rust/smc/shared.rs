@@ -5,7 +5,8 @@
 use crate::{
     first_contact::{Busy, Origin, AT_ONCE_IN_ALL},
     group::{LastWord, LinkGroup},
-    local::LocalPort, //
+    local::LocalPort,
+    read_mostly::ReadMostly, //
 };
 use kapi::{
     rdma::{
@@ -20,7 +21,8 @@ use kernel::{
     sync::{
         atomic::{Atomic, Relaxed},
         Arc,
-        Mutex, //
+        Mutex,
+        MutexGuard, //
     }, //
 };
 use smc_proto::{
@@ -32,6 +34,9 @@ use smc_proto::{
     wire::ids::PeerId, //
 };
 
+/// How many lists the link groups are spread over, by their peers.
+const SHARDS: usize = 16;
+
 /// Where everybody finds the one [`Core`].
 pub(crate) static CORE: Global<Core> = Global::new();
 
@@ -41,9 +46,10 @@ pub(crate) struct Core {
     /// Identifies this load of the module to peers.
     pub(crate) peer_id: PeerId,
     #[pin]
-    devices: Mutex<KVec<Arc<Device>>>,
+    devices: ReadMostly<Arc<Device>>,
+    /// Connections of different peers seldom meet here.
     #[pin]
-    groups: Mutex<KVec<Arc<LinkGroup>>>,
+    groups: [Mutex<KVec<Arc<LinkGroup>>>; SHARDS],
     /// The number of the newest group.
     last_id: Atomic<u32>,
     /// First contacts as server that are under way.
@@ -66,8 +72,10 @@ impl Core {
         Arc::pin_init(
             pin_init!(Self {
                 peer_id: PeerId(id),
-                devices <- new_mutex!(KVec::new(), "rsmc::Core::devices"),
-                groups <- new_mutex!(KVec::new(), "rsmc::Core::groups"),
+                devices <- ReadMostly::new(),
+                groups <- pin_init::pin_init_array_from_fn(|_| {
+                    new_mutex!(KVec::new(), "rsmc::Core::groups")
+                }),
                 last_id: Atomic::new(0),
                 gates <- new_mutex!(gates, "rsmc::Core::gates"),
                 last_word: LastWord::new(),
@@ -83,7 +91,7 @@ impl Core {
             // Others may go meanwhile, so a position in the list would not do.
             let device = self
                 .devices
-                .lock()
+                .read()
                 .iter()
                 .find(|device| last.is_none_or(|last| device.serial() > last))
                 .cloned()?;
@@ -94,6 +102,13 @@ impl Core {
         }
     }
 
+    /// The groups with a peer, and with some others.
+    fn groups(&self, peer: &PeerId) -> MutexGuard<'_, KVec<Arc<LinkGroup>>> {
+        let sum = peer.0.iter().fold(0, |sum, byte| sum ^ byte);
+        // The mask keeps the index in range.
+        self.groups[usize::from(sum) & (SHARDS - 1)].lock()
+    }
+
     /// The group that a server's new connection joins. What the key says is the client's word: only
     /// who has begun the group may use, and end, what is the peer's.
     pub(crate) fn server_group(
@@ -102,8 +117,7 @@ impl Core {
         port: &LocalPort,
         origin: Origin,
     ) -> Option<Arc<LinkGroup>> {
-        self.groups
-            .lock()
+        self.groups(&key.peer_id)
             .iter()
             .find(|group| {
                 group.origin == origin
@@ -126,7 +140,7 @@ impl Core {
         wanted: &LinkEnd,
         port: &LocalPort,
     ) -> Result<Arc<LinkGroup>, Reason> {
-        let groups = self.groups.lock();
+        let groups = self.groups(&key.peer_id);
         let mut reason = Reason::SyncError;
         let known = |group: &&Arc<LinkGroup>| {
             group.is_on(port) && !group.is_lost() && group.candidate().key == *key
@@ -147,21 +161,33 @@ impl Core {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn add_group(&self, group: Arc<LinkGroup>) -> Result {
-        self.groups.lock().push(group, GFP_KERNEL)?;
+    pub(crate) fn add_group(&self, group: &Arc<LinkGroup>) -> Result {
+        self.groups(&group.peer_id)
+            .push(group.clone(), GFP_KERNEL)?;
         Ok(())
     }
 
     /// The group with the next number after `last`.
     pub(crate) fn group_after(&self, last: u64) -> Option<Arc<LinkGroup>> {
-        let groups = self.groups.lock();
-        let later = groups.iter().filter(|group| u64::from(group.id) > last);
-        later.min_by_key(|group| group.id).cloned()
+        let mut next: Option<Arc<LinkGroup>> = None;
+        for groups in &self.groups {
+            let here = {
+                let groups = groups.lock();
+                let later = groups.iter().filter(|group| u64::from(group.id) > last);
+                later.min_by_key(|group| group.id).cloned()
+            };
+            // Outside of the lock: this may drop the last reference to a group.
+            next = match (next, here) {
+                (Some(next), Some(here)) if next.id < here.id => Some(next),
+                (next, here) => here.or(next),
+            };
+        }
+        next
     }
 
     /// The device with the next number, `from` or a later one.
     pub(crate) fn device_after(&self, from: u64) -> Option<Arc<Device>> {
-        let devices = self.devices.lock();
+        let devices = self.devices.read();
         let later = devices
             .iter()
             .filter(|device| u64::from(device.serial()) >= from);
@@ -170,11 +196,12 @@ impl Core {
 
     /// How many links leave by a port.
     pub(crate) fn links_on(&self, device: &Arc<Device>, port: u32) -> u32 {
-        let groups = self.groups.lock();
-        let there = groups
-            .iter()
-            .filter(|group| group.uses(device) && group.port() == port);
-        u32::try_from(there.count()).unwrap_or(u32::MAX)
+        let mut links = 0u32;
+        self.each_group(|group| {
+            let there = group.uses(device) && group.port() == port;
+            links = links.saturating_add(u32::from(there));
+        });
+        links
     }
 
     /// A number for a new group, from 1.
@@ -185,7 +212,7 @@ impl Core {
     /// Forgets a group.
     pub(crate) fn remove_group(&self, group: &LinkGroup) {
         let removed = {
-            let mut groups = self.groups.lock();
+            let mut groups = self.groups(&group.peer_id);
             let at = groups
                 .iter()
                 .position(|other| core::ptr::eq(&**other, group));
@@ -194,9 +221,11 @@ impl Core {
         drop(removed);
     }
 
-    /// Calls `f` for every group.
-    pub(crate) fn each_group(&self, f: impl FnMut(&Arc<LinkGroup>)) {
-        self.groups.lock().iter().for_each(f);
+    /// Calls `f` for every group, under a lock: it must not drop a group.
+    pub(crate) fn each_group(&self, mut f: impl FnMut(&Arc<LinkGroup>)) {
+        for groups in &self.groups {
+            groups.lock().iter().for_each(&mut f);
+        }
     }
 
     /// Ends every group that `which` picks, and waits for that.
@@ -226,17 +255,11 @@ pub(crate) struct Devices(pub(crate) Arc<Core>);
 
 impl ClientOps for Devices {
     fn add(&self, device: &Arc<Device>) -> Result {
-        self.0.devices.lock().push(device.clone(), GFP_KERNEL)?;
-        Ok(())
+        self.0.devices.add(device.clone(), |_| Ok(()))
     }
 
     fn remove(&self, device: &Arc<Device>) {
-        {
-            let mut devices = self.0.devices.lock();
-            if let Some(at) = devices.iter().position(|other| Arc::ptr_eq(other, device)) {
-                let _ = devices.remove(at);
-            }
-        }
+        self.0.devices.retain(|other| !Arc::ptr_eq(other, device));
         self.0
             .end_groups(|group| group.uses(device), EndReason::LinkLost);
     }

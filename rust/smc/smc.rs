@@ -40,6 +40,7 @@ mod netlink;
 mod option;
 mod overlay;
 mod pnet;
+mod read_mostly;
 mod registry;
 mod shared;
 mod slab;

@@ -5,7 +5,7 @@
 # (what only rsmc has is skipped then).
 . "$RSMC_SELFTESTS/lib.sh"
 
-ktap_plan 53
+ktap_plan 55
 . "$RSMC_SELFTESTS/tools/served.sh"
 
 check listeners_appear wait_for 10 listeners
@@ -84,6 +84,15 @@ is pnet_deleted "$(ns a rsmc pnet show --json)" "[]"
 is stats "$(ns a rsmc stats --json | field 'it["fallback"]["client"], it["smc_r"]["client_v2"]')" "(3, 0)"
 is prometheus "$(ns a rsmc stats --prometheus | grep PEERNOSMC)" \
 	'smc_fallback_reasons_total{role="client",reason="PEERNOSMC",code="0x03010000"} 1'
+# What TCP has carried for the namespace's sockets, open and closed.
+by_tcp() { ns a rsmc stats --absolute --prometheus | sed -n 's/^smc_tcp_bytes_total.* //p' | paste -sd' '; }
+if [ -n "$in_tree" ]; then
+	skip tcp_bytes "the in-tree module does not count them"
+else
+	is tcp_bytes "$(by_tcp)" \
+		"$(ns a rsmc ss --json | field '"%d %d" % tuple(sum(s["bytes"][way] for s in it) for way in ("sent", "received"))')"
+fi
+bytes=$(by_tcp)
 check stats_reset ns a rsmc stats reset
 is stats_count_from_there "$(ns a rsmc stats --json | field 'it["fallback"]["client"], it["fallback"]["reasons"]')" "(0, [])"
 is stats_absolute "$(ns a rsmc stats --absolute --json | field 'it["fallback"]["client"], it["since"]')" "(3, None)"
@@ -95,4 +104,5 @@ kill $children 2> /dev/null
 children=
 gone() { [ "$(ns a rsmc ss -a --json)" = "[]" ] && [ "$(ns b rsmc ss -l --json)" = "[]" ]; }
 check sockets_are_gone wait_for 30 gone
+is tcp_bytes_stay "$(by_tcp)" "$bytes"
 ktap_exit

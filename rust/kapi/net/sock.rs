@@ -108,6 +108,22 @@ impl Sock {
         )
     }
 
+    /// How many bytes have been given to TCP to send, and how many have arrived, by TCP's own count: a
+    /// moment's view, in which a FIN of ours that is still to be sent counts as a byte.
+    pub fn stream_bytes(&self) -> (u64, u64) {
+        let sk = self.as_ptr();
+        // SAFETY: The sock is valid and, as `Sock` promises, one of TCP. The numbers are read without the
+        // lock, each at once.
+        let (sent, unsent, received) = unsafe {
+            (
+                bindings::tcp_bytes_sent(sk),
+                bindings::tcp_unsent(sk),
+                bindings::tcp_bytes_received(sk),
+            )
+        };
+        (sent.wrapping_add(u64::from(unsent)), received)
+    }
+
     /// The number of the asynchronous error that waits to be fetched (`sk_err`), 0 for none.
     #[inline]
     fn pending_error(&self) -> i32 {

@@ -150,9 +150,11 @@ impl WorkItem for LinkGroup {
         if this.broken.load(Relaxed) != 0 {
             let todo = this.state.lock().proto.end(EndReason::LinkLost, now());
             this.finish(todo);
-        } else if this.retired.xchg(0, Relaxed) != 0 || this.is_spoiled() {
+        } else if this.retired.load(Relaxed) != 0 || this.is_spoiled() {
             // A client's group may get a connection at any time: looking and ending are one.
             let todo = this.state.lock().proto.end_if_idle(now());
+            // Not before: whoever looks for the one that is idle for longest would retire it again.
+            this.retired.store(0, Relaxed);
             match todo {
                 Todo::End { .. } => this.finish(todo),
                 _ => this.on_deadline(),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The fallback counters of a network namespace: `/proc/net/smc_fallback` of rsmc.
 //!
-//! Text lines: `smc_connections N`, `fallback_client N`, `fallback_server N`, `strict_refused N`, then
+//! Text lines: `smc_connections N`, `fallback_client N`, `fallback_server N`, `strict_refused N`,
+//! `tcp_sent_bytes N`, `tcp_received_bytes N`, then
 //! `reason <client|server> CODE N`, then `peer ADDR CODE N` (a table of limited size).
 
 use crate::error::{Error, Result};
@@ -42,6 +43,10 @@ pub struct Counters {
     /// Connections that strict mode refused instead of falling back; `None` if the source does
     /// not say.
     pub strict_refused: Option<u64>,
+    /// Bytes that TCP has sent for sockets that did not become SMC; `None` if the source does not say.
+    pub tcp_sent_bytes: Option<u64>,
+    /// As before, received.
+    pub tcp_received_bytes: Option<u64>,
     /// By role and reason code.
     pub reasons: Vec<(Role, u32, u64)>,
     /// By peer and reason code.
@@ -76,6 +81,8 @@ pub fn parse(text: &str) -> Result<Counters> {
             ["fallback_client", count] => counters.fallback_client = number(count)?,
             ["fallback_server", count] => counters.fallback_server = number(count)?,
             ["strict_refused", count] => counters.strict_refused = Some(number(count)?),
+            ["tcp_sent_bytes", count] => counters.tcp_sent_bytes = Some(number(count)?),
+            ["tcp_received_bytes", count] => counters.tcp_received_bytes = Some(number(count)?),
             ["reason", role, reason, count] => {
                 let role = match role {
                     "client" => Role::Client,
@@ -130,7 +137,7 @@ mod tests {
     use super::*;
 
     const SAMPLE: &str = "smc_connections 3\nfallback_client 12\nfallback_server 1\n\
-        strict_refused 4\nreason client 0x03010000 10\nreason client 0x03030000 2\nreason server 0x05000000 1\n\
+        strict_refused 4\ntcp_sent_bytes 5\ntcp_received_bytes 6\nreason client 0x03010000 10\nreason client 0x03030000 2\nreason server 0x05000000 1\n\
         peer 10.0.0.2 0x03010000 10\npeer ::ffff:10.0.0.2 0x03010000 2\npeer fd00::2 0x05000000 1\n";
 
     #[test]
@@ -144,6 +151,8 @@ mod tests {
         assert_eq!(counters.reasons.len(), 3);
         assert_eq!(counters.reasons[0], (Role::Client, 0x0301_0000, 10));
         assert_eq!(counters.strict_refused, Some(4));
+        assert_eq!(counters.tcp_sent_bytes, Some(5));
+        assert_eq!(counters.tcp_received_bytes, Some(6));
         assert_eq!(counters.peers.len(), 2);
         assert_eq!(counters.peers[0].2, 12);
     }

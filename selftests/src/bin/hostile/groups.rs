@@ -2,6 +2,8 @@
 //! Link groups: those of others, which a peer can name, and too many of its own.
 
 use crate::host::{llc, new_key, next_llc, Conn, Host, Role, LISTENER};
+use st::errno::R;
+use st::netlink::{attributes, Generic};
 use st::packet::SMC_OPTION;
 use st::point::T;
 use st::rawpeer::{second_addr, wire_addr, Peer, Wire};
@@ -130,14 +132,38 @@ fn begins_and_begins(t: &mut T, h: &mut Host) {
     c.lives(t, &h.rc, "an honest one");
 }
 
+/// The module's groups that have connections, as it tells.
+fn busy_groups() -> R<usize> {
+    const GET_LGR_SMCR: u8 = 2;
+    const CONNECTIONS: u16 = 6;
+    let mut busy = 0;
+    for message in Generic::open("SMC_GEN_NETLINK")?.dump(GET_LGR_SMCR)? {
+        for (_, group) in attributes(&message)? {
+            let has = |(kind, value): &(u16, Vec<u8>)| *kind == CONNECTIONS && *value != [0; 4];
+            busy += usize::from(attributes(&group)?.iter().any(has));
+        }
+    }
+    Ok(busy)
+}
+
 /// Ends a connection as the protocol has it; its group stays.
 fn end(t: &mut T, h: &mut Host, mut c: Conn<'static>) {
+    let before = busy_groups();
     c.close(&h.rc);
     let e = c.ended(3000);
     t.is("closed", e, crate::host::End::Eof);
     drop(c);
     // A worker makes the group idle.
-    guest::pause(50);
+    let wanted = before.map(|before| before.saturating_sub(1));
+    let mut now = busy_groups();
+    for _ in 0..300 * guest::slow() {
+        if now == wanted {
+            break;
+        }
+        sys::sleep_ms(10);
+        now = busy_groups();
+    }
+    t.is("groups with connections", now, wanted);
 }
 
 /// One group after the other without a connection: a few are kept, the oldest end.

@@ -15,6 +15,7 @@ use crate::fallback::{self, Counters, Role};
 use crate::netlink::genl::{self, Family};
 use crate::netlink::wire::{Attribute, NLM_F_DUMP};
 use crate::reason::Told;
+use crate::table;
 use rustix::io::Errno;
 use serde::Serialize;
 use std::io::Write;
@@ -150,9 +151,18 @@ pub struct Fallbacks {
     pub server: u64,
     /// Connections that strict mode refused instead; `null` where the module does not know it.
     pub strict_refused: Option<u64>,
+    /// Bytes that TCP has sent for sockets that did not become SMC, by its own count (what both ends
+    /// said in the handshake included); `null` where the module does not know it.
+    pub tcp_sent_bytes: Option<u64>,
+    /// As before, received.
+    pub tcp_received_bytes: Option<u64>,
     /// By side and reason.
     pub reasons: Vec<FallbackReason>,
 }
+
+const STRICT_REFUSED: &str = "fallback.strict_refused";
+const TCP_SENT: &str = "fallback.tcp_sent_bytes";
+const TCP_RECEIVED: &str = "fallback.tcp_received_bytes";
 
 /// Fallbacks of a side for a reason.
 #[derive(Clone, Debug, Serialize)]
@@ -192,13 +202,16 @@ impl Statistics {
             }
         }
         let fallback = fallback_counters()?;
+        let file = fallback::read().unwrap_or_default();
         let reasons = fallback.reasons.iter();
         Ok(Self {
             counters,
             fallback: Fallbacks {
                 client: fallback.fallback_client,
                 server: fallback.fallback_server,
-                strict_refused: fallback::read().ok().and_then(|file| file.strict_refused),
+                strict_refused: file.strict_refused,
+                tcp_sent_bytes: file.tcp_sent_bytes,
+                tcp_received_bytes: file.tcp_received_bytes,
                 reasons: reasons
                     .map(|(role, code, count)| FallbackReason {
                         role: role.name(),
@@ -216,8 +229,14 @@ impl Statistics {
         let mut flat = self.counters.flat();
         flat.insert("fallback.client".into(), self.fallback.client);
         flat.insert("fallback.server".into(), self.fallback.server);
-        if let Some(refused) = self.fallback.strict_refused {
-            flat.insert("fallback.strict_refused".into(), refused);
+        for (path, count) in [
+            (STRICT_REFUSED, self.fallback.strict_refused),
+            (TCP_SENT, self.fallback.tcp_sent_bytes),
+            (TCP_RECEIVED, self.fallback.tcp_received_bytes),
+        ] {
+            if let Some(count) = count {
+                flat.insert(path.into(), count);
+            }
         }
         for reason in &self.fallback.reasons {
             flat.insert(reason.path(), reason.count);
@@ -234,8 +253,13 @@ impl Statistics {
         let fallback = &mut self.fallback;
         fallback.client = less("fallback.client", fallback.client);
         fallback.server = less("fallback.server", fallback.server);
-        let refused = fallback.strict_refused;
-        fallback.strict_refused = refused.map(|count| less("fallback.strict_refused", count));
+        for (path, place) in [
+            (STRICT_REFUSED, &mut fallback.strict_refused),
+            (TCP_SENT, &mut fallback.tcp_sent_bytes),
+            (TCP_RECEIVED, &mut fallback.tcp_received_bytes),
+        ] {
+            *place = place.map(|count| less(path, count));
+        }
         for reason in &mut fallback.reasons {
             reason.count = less(&reason.path(), reason.count);
         }
@@ -256,6 +280,14 @@ fn tell(statistics: &Statistics, out: &mut dyn Write) -> Result<()> {
         "fallback to TCP: {} as client, {} as server",
         fallback.client, fallback.server
     )?;
+    if let (Some(sent), Some(received)) = (fallback.tcp_sent_bytes, fallback.tcp_received_bytes) {
+        writeln!(
+            out,
+            "bytes by TCP: {} sent, {} received",
+            table::size(sent),
+            table::size(received)
+        )?;
+    }
     for entry in &fallback.reasons {
         writeln!(
             out,
@@ -320,6 +352,8 @@ pub(crate) mod tests {
                 client: 1,
                 server: 0,
                 strict_refused: Some(0),
+                tcp_sent_bytes: Some(70_000),
+                tcp_received_bytes: Some(12),
                 reasons: vec![FallbackReason {
                     role: "client",
                     reason: Told::new(0x0301_0000),

@@ -106,7 +106,20 @@ fn own(statistics: &Statistics) -> Vec<Metric> {
     if let Some(count) = fallback.strict_refused {
         refused.add(&[], count);
     }
-    vec![errors, fallbacks, reasons, refused]
+    let mut bytes = Metric::new(
+        "tcp_bytes_total",
+        "counter",
+        "Bytes that went by TCP, for sockets that did not become SMC",
+    );
+    for (direction, count) in [
+        ("sent", fallback.tcp_sent_bytes),
+        ("received", fallback.tcp_received_bytes),
+    ] {
+        if let Some(count) = count {
+            bytes.add(&[("direction", direction)], count);
+        }
+    }
+    vec![errors, fallbacks, reasons, refused, bytes]
 }
 
 /// Each technology's counters, with a label that tells which.
@@ -228,6 +241,7 @@ mod tests {
             "smc_connections_total{mode=\"smc_r\",role=\"client\",version=\"2\"} 2",
             "smc_fallback_reasons_total{role=\"client\",reason=\"PEERNOSMC\",code=\"0x03010000\"} 1",
             "smc_strict_refused_total 0",
+            "smc_tcp_bytes_total{direction=\"sent\"} 70000",
             "smc_buffer_events_total{mode=\"smc_r\",direction=\"tx\",event=\"full\"} 6",
             "smc_call_size_bytes_bucket{mode=\"smc_r\",direction=\"tx\",le=\"8192\"} 3",
             "smc_call_size_bytes_bucket{mode=\"smc_r\",direction=\"tx\",le=\"65536\"} 4",

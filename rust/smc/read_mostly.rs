@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A short list that every handshake reads and that seldom changes: the devices, the EIDs, the
+//! physical networks.
+//!
+//! There are as many copies as CPUs are likely to look at it at once, and a reader takes the lock of its
+//! own CPU's copy alone, so that handshakes do not meet here. Whoever changes the list changes
+//! one copy after the other: a reader may see what another one does not see yet.
+
+use kernel::{
+    cpu::CpuId,
+    new_mutex,
+    prelude::*,
+    sync::{
+        lock::{mutex::MutexBackend, Guard},
+        Mutex, //
+    }, //
+};
+
+/// How many copies there are.
+const COPIES: usize = 16;
+
+/// The list.
+#[pin_data]
+pub(crate) struct ReadMostly<T> {
+    /// One change at a time.
+    #[pin]
+    changing: Mutex<()>,
+    #[pin]
+    copies: [Mutex<KVec<T>>; COPIES],
+}
+
+impl<T: Clone> ReadMostly<T> {
+    /// An empty list.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            changing <- new_mutex!((), "rsmc::ReadMostly::changing"),
+            copies <- pin_init::pin_init_array_from_fn(|_| {
+                new_mutex!(KVec::new(), "rsmc::ReadMostly::copies")
+            }),
+        })
+    }
+
+    /// The list, as it is while the result lives.
+    pub(crate) fn read(&self) -> Guard<'_, KVec<T>, MutexBackend> {
+        // The mask keeps the index in range.
+        self.copies[CpuId::current().as_u32() as usize & (COPIES - 1)].lock()
+    }
+
+    /// Adds an item at the end, if `check` agrees, which sees the list.
+    ///
+    /// # Errors
+    ///
+    /// What `check` says; `ENOMEM`. Nothing has changed then.
+    pub(crate) fn add(&self, item: T, check: impl FnOnce(&[T]) -> Result) -> Result {
+        let _changing = self.changing.lock();
+        check(&self.read())?;
+        for copy in &self.copies {
+            copy.lock().reserve(1, GFP_KERNEL)?;
+        }
+        for copy in &self.copies {
+            copy.lock().push_within_capacity(item.clone())?;
+        }
+        Ok(())
+    }
+
+    /// Removes all items but those that `keep` likes. Returns whether there were any others.
+    pub(crate) fn retain(&self, keep: impl Fn(&T) -> bool) -> bool {
+        let _changing = self.changing.lock();
+        let mut removed = false;
+        for copy in &self.copies {
+            let mut copy = copy.lock();
+            let before = copy.len();
+            copy.retain(|item| keep(item));
+            removed |= copy.len() != before;
+        }
+        removed
+    }
+}
