@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{self, sockopt, SocketFlags};
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 /// How long a service may take.
@@ -22,9 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[command(name = "smc_chk", version, disable_version_flag = true)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["connect", "server", "pnetid"]))]
 struct Options {
-    /// Connect to a service at this address and tell whether SMC is used
+    /// Connect to a service at this address, or host of this name, and tell whether SMC is used
     #[arg(short = 'C', long, value_name = "IP")]
-    connect: Option<IpAddr>,
+    connect: Option<String>,
     /// Serve such tests until interrupted
     #[arg(short = 'S', long)]
     server: bool,
@@ -34,7 +34,7 @@ struct Options {
     /// Port of the service, or of the server; the latter takes the next one that is free
     #[arg(short, long, default_value = "37373")]
     port: u16,
-    /// IPv6; needed for the server only, addresses tell it themselves
+    /// IPv6: of the server, or of a host that has both; addresses tell it themselves
     #[arg(short = '6', long)]
     ipv6: bool,
     /// Say more
@@ -59,8 +59,9 @@ pub fn main(arguments: &[OsString], out: &mut dyn Write) -> u8 {
         Ok(options) => options,
         Err(code) => return code,
     };
-    if let Some(address) = options.connect {
-        return match test(SocketAddr::new(address, options.port), options.debug, out) {
+    if let Some(host) = &options.connect {
+        let address = resolve(host, options.port, options.ipv6);
+        return match address.and_then(|address| test(address, options.debug, out)) {
             Ok(true) => 0,
             Ok(false) => 1,
             other => finish("smc_chk", other.map(|_| ()), 1),
@@ -71,6 +72,24 @@ pub fn main(arguments: &[OsString], out: &mut dyn Write) -> u8 {
         None => serve(&options, out),
     };
     finish("smc_chk", done, 1)
+}
+
+/// The address of a host: of IPv4 if it has one, unless IPv6 is wanted.
+fn resolve(host: &str, port: u16, ipv6: bool) -> Result<SocketAddr> {
+    if let Ok(address) = host.parse() {
+        return Ok(SocketAddr::new(address, port));
+    }
+    let known: Vec<SocketAddr> = (host, port)
+        .to_socket_addrs()
+        .map_err(|error| Error::Usage(format!("{host}: {error}")))?
+        .collect();
+    let wanted = known.iter().find(|address| address.is_ipv6() == ipv6);
+    let found = match ipv6 {
+        true => wanted,
+        false => wanted.or(known.first()),
+    };
+    let none = || Error::Usage(format!("{host} has no address of IPv6"));
+    found.copied().ok_or_else(none)
 }
 
 fn test(address: SocketAddr, debug: bool, out: &mut dyn Write) -> Result<bool> {
@@ -207,15 +226,25 @@ mod tests {
     }
 
     #[test]
+    fn hosts() {
+        let found = |host: &str, ipv6| resolve(host, 9, ipv6).map(|address| address.to_string());
+        assert_eq!(found("10.0.0.1", true).unwrap(), "10.0.0.1:9");
+        assert_eq!(found("fd00::1", false).unwrap(), "[fd00::1]:9");
+        // Where there are names at all.
+        if let Ok(localhost) = found("localhost", false) {
+            assert!(
+                ["127.0.0.1:9", "[::1]:9"].contains(&&*localhost),
+                "{localhost}"
+            );
+        }
+        assert!(matches!(found("no host", false), Err(Error::Usage(_))));
+    }
+
+    #[test]
     fn one_thing_at_a_time() {
         let parsed = |line: &str| Options::try_parse_from(line.split_whitespace());
         assert_eq!(parsed("smc_chk -C ::1 -6 -p 23").unwrap().port, 23);
-        for wrong in [
-            "smc_chk",
-            "smc_chk -C x",
-            "smc_chk -S -i eth0",
-            "smc_chk -S -p x",
-        ] {
+        for wrong in ["smc_chk", "smc_chk -S -i eth0", "smc_chk -S -p x"] {
             assert!(parsed(wrong).is_err(), "{wrong}");
         }
     }
