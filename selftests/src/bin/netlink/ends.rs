@@ -63,10 +63,15 @@ pub fn server(port: u16) -> std::net::SocketAddr {
 
 /// A listener of the family at the server.
 pub fn listener() -> R<Fd> {
+    listener_at(PORT)
+}
+
+/// As [`listener`], at another port.
+pub fn listener_at(port: u16) -> R<Fd> {
     within(1, || {
         let fd = sys::socket(AF_SMC, libc::SOCK_STREAM, 0)?;
         sys::setopt(fd.raw(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
-        sys::bind(fd.raw(), &server(PORT))?;
+        sys::bind(fd.raw(), &server(port))?;
         sys::listen(fd.raw(), 64)?;
         Ok(fd)
     })
@@ -84,7 +89,7 @@ pub fn listed(end: usize, fd: &Fd) -> Result<Socket, String> {
 pub fn pair(listener: &Fd) -> Result<[Fd; 2], String> {
     let client = within(0, || {
         let fd = sys::socket(AF_SMC, libc::SOCK_STREAM, 0)?;
-        sys::connect(fd.raw(), &server(PORT))?;
+        sys::connect(fd.raw(), &sys::sockname(listener.raw())?)?;
         Ok(fd)
     });
     let client = client.map_err(|e: Errno| format!("connect: {e}"))?;

@@ -9,6 +9,7 @@
 //! --values`, after known traffic. `netlink --groups`: dumps while groups come and go.
 
 mod asks;
+mod buffers;
 mod calls;
 mod commands;
 mod counted;
@@ -102,6 +103,7 @@ fn values(k: &mut Ktap) {
         ("devices", facts::devices),
         ("cursors", facts::cursors),
         ("fallbacks", facts::fallbacks),
+        ("buffers", buffers::by_sysctl),
         ("connections", counted::connections),
         ("sizes", counted::sizes),
         ("large", counted::large),
