@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The send queue: slots, and chains built in place.
+//! The send queue: slots, and the chains that are posted in them ([`chain`] builds these in place).
 //!
 //! A slot belongs to one chain from posting to the completion of the chain's last request, the
 //! only one that is signaled. A request in the middle completes only with an error, and then by
 //! another `ib_cqe` of the same slot; requests of a queue pair complete in order, so nothing comes
 //! after the last. Slots live in the channel, which is freed only after the queue was drained.
 
+mod chain;
+
 use super::{
     completion::{Completion, Status},
     dma::DmaMap,
-    wr::{Source, Write}, //
+    wr::Write, //
 };
 use crate::errno::ENOTCONN;
 use core::{
@@ -229,198 +231,6 @@ impl<T> Sq<T> {
 
     pub(super) fn free_slots(&self) -> usize {
         self.free.len()
-    }
-
-    /// The element `n` of request `wr`.
-    fn sge(&mut self, wr: usize, n: usize) -> Option<&mut bindings::ib_sge> {
-        let index = wr.checked_mul(self.sges_per_wr)?.checked_add(n)?;
-        self.sge.get_mut(index)
-    }
-
-    fn set_sge(&mut self, wr: usize, n: usize, addr: u64, length: u32, lkey: u32) -> Result {
-        if n >= self.sges_per_wr {
-            return Err(EINVAL);
-        }
-        *self.sge(wr, n).ok_or(EINVAL)? = bindings::ib_sge { addr, length, lkey };
-        Ok(())
-    }
-
-    /// Fills in request `at`; elements have been set already.
-    fn set_send(
-        &mut self,
-        at: usize,
-        opcode: bindings::ib_wr_opcode,
-        sges: usize,
-        flags: i32,
-    ) -> Result {
-        let sg_list = ptr::from_mut(self.sge(at, 0).ok_or(EINVAL)?);
-        let num_sge = i32::try_from(sges)?;
-        let wr = self.wr.get_mut(at).ok_or(EINVAL)?;
-        // SAFETY: Zero is a valid value of plain C structs.
-        *wr = unsafe { mem::zeroed() };
-        // Every member of the union begins with the generic request.
-        wr.send.opcode = opcode;
-        wr.send.sg_list = sg_list;
-        wr.send.num_sge = num_sge;
-        wr.send.send_flags = flags;
-        Ok(())
-    }
-
-    /// Adds the requests for `write` from request `at` on; returns the next free one.
-    fn add_write(
-        &mut self,
-        mut at: usize,
-        write: &Write<'_>,
-        keep: &mut Option<Arc<DmaMap>>,
-    ) -> Result<usize> {
-        let opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;
-        let end = write.offset.checked_add(write.len).ok_or(EINVAL)?;
-        if write.len == 0 {
-            return Err(EINVAL);
-        }
-        let (region, mr) = match write.from {
-            Source::Region(region) => (region, None),
-            Source::Mr(mr) => (&**mr.region(), Some(mr)),
-        };
-        if end > region.len() {
-            return Err(EINVAL);
-        }
-        if write.len <= self.inline {
-            let (ptr, room) = region.pages().at(write.offset).ok_or(EINVAL)?;
-            if write.len <= room {
-                // The driver copies the bytes before posting returns; no key is looked at.
-                self.set_sge(at, 0, ptr.as_ptr() as u64, u32::try_from(write.len)?, 0)?;
-                self.set_send(at, opcode, 1, bindings::ib_send_flags_IB_SEND_INLINE)?;
-                self.set_remote(at, write, 0)?;
-                return at.checked_add(1).ok_or(EINVAL);
-            }
-        }
-        if let Some(mr) = mr {
-            let addr = mr.addr().checked_add(write.offset as u64).ok_or(EINVAL)?;
-            self.set_sge(at, 0, addr, u32::try_from(write.len)?, mr.lkey())?;
-            self.set_send(at, opcode, 1, 0)?;
-            self.set_remote(at, write, 0)?;
-            return at.checked_add(1).ok_or(EINVAL);
-        }
-
-        let map = region.map().ok_or(ENODEV)?;
-        if map.device() != self.device {
-            return Err(EINVAL);
-        }
-        match keep {
-            Some(kept) if !Arc::ptr_eq(kept, &map) => return Err(EINVAL),
-            Some(_) => {}
-            None => *keep = Some(map.clone()),
-        }
-        let lkey = self.lkey;
-        let mut used = 0usize;
-        let mut begun = 0u64;
-        let mut sum = 0u64;
-        map.pieces(write.offset..end, |addr, len| {
-            if used == self.sges_per_wr {
-                self.set_send(at, opcode, used, 0)?;
-                self.set_remote(at, write, begun)?;
-                at = at.checked_add(1).ok_or(EINVAL)?;
-                used = 0;
-                begun = sum;
-            }
-            self.set_sge(at, used, addr, len, lkey)?;
-            used = used.wrapping_add(1);
-            sum = sum.wrapping_add(u64::from(len));
-            Ok(())
-        })?;
-        self.set_send(at, opcode, used, 0)?;
-        self.set_remote(at, write, begun)?;
-        at.checked_add(1).ok_or(EINVAL)
-    }
-
-    /// The destination of request `at`: `begun` bytes after that of `write`. The number is the
-    /// peer's; if it wraps, the peer's device refuses it.
-    fn set_remote(&mut self, at: usize, write: &Write<'_>, begun: u64) -> Result {
-        let wr = self.wr.get_mut(at).ok_or(EINVAL)?;
-        wr.rdma.remote_addr = write.to.addr.wrapping_add(begun);
-        wr.rdma.rkey = write.to.rkey;
-        Ok(())
-    }
-
-    /// Adds the last request at `at`; returns the number of requests.
-    fn add_last(&mut self, at: usize, slot: u16, last: &Last<'_>) -> Result<usize> {
-        match *last {
-            Last::Message([]) => return Ok(at),
-            Last::Message(bytes) => {
-                let (addr, ptr) = *self.message.get(usize::from(slot)).ok_or(EINVAL)?;
-                let inline = bytes.len() <= self.inline;
-                let (addr, flags) = if inline {
-                    (ptr.as_ptr() as u64, bindings::ib_send_flags_IB_SEND_INLINE)
-                } else {
-                    (addr, 0)
-                };
-                let lkey = self.lkey;
-                self.set_sge(at, 0, addr, u32::try_from(bytes.len())?, lkey)?;
-                self.set_send(at, bindings::ib_wr_opcode_IB_WR_SEND, 1, flags)?;
-            }
-            Last::Immediate(number) => {
-                let write = at.checked_sub(1).ok_or(EINVAL)?;
-                let wr = self.wr.get_mut(write).ok_or(EINVAL)?;
-                wr.send.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
-                wr.send.ex.imm_data = number.to_be();
-                return Ok(at);
-            }
-            Last::Register(mr, key, access) => {
-                self.set_send(at, bindings::ib_wr_opcode_IB_WR_REG_MR, 0, 0)?;
-                let wr = self.wr.get_mut(at).ok_or(EINVAL)?;
-                wr.reg.mr = mr;
-                wr.reg.key = key;
-                wr.reg.access = access;
-            }
-            Last::Invalidate(rkey) => {
-                self.set_send(at, bindings::ib_wr_opcode_IB_WR_LOCAL_INV, 0, 0)?;
-                let wr = self.wr.get_mut(at).ok_or(EINVAL)?;
-                wr.send.ex.invalidate_rkey = rkey;
-            }
-        }
-        at.checked_add(1).ok_or(EINVAL)
-    }
-
-    fn build(
-        &mut self,
-        slot: u16,
-        writes: &[Write<'_>],
-        last: &Last<'_>,
-        keep: &mut Option<Arc<DmaMap>>,
-    ) -> Result<u32> {
-        let mut at = 0usize;
-        for write in writes {
-            at = self.add_write(at, write, keep)?;
-        }
-        let count = self.add_last(at, slot, last)?;
-        if count == 0 {
-            return Err(EINVAL);
-        }
-        // SAFETY: The slots are an array with an element for every index in `free`; they are only
-        // read, and their address stays the same for the life of the channel.
-        let cqes = unsafe {
-            let slot = self.slots.as_ptr().add(usize::from(slot));
-            (&raw mut (*slot).last, &raw mut (*slot).member)
-        };
-        let base = self.wr.as_mut_ptr();
-        for (i, wr) in self.wr.iter_mut().take(count).enumerate() {
-            let next = i.wrapping_add(1);
-            // SAFETY: `send` is the common beginning of all members, and all of it was
-            // initialised; `next` is inside the vector unless this is the last.
-            unsafe {
-                if next < count {
-                    wr.send.__bindgen_anon_1.wr_cqe = cqes.1;
-                    wr.send.next = base.add(next).cast();
-                } else {
-                    wr.send.__bindgen_anon_1.wr_cqe = cqes.0;
-                    wr.send.next = ptr::null_mut();
-                    wr.send.send_flags |= bindings::ib_send_flags_IB_SEND_SIGNALED
-                        | bindings::ib_send_flags_IB_SEND_SOLICITED;
-                }
-            }
-        }
-        Ok(u32::try_from(count)?)
     }
 
     /// Builds and posts a chain in the next free slot. `write_message` puts the message into the
