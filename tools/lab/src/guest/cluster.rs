@@ -137,7 +137,7 @@ impl Cluster {
             Topology::Netns => (&[""], [None, None]),
             Topology::Pair => {
                 let (a, b) = super::link::make(kernel)?;
-                ends = Ends::keep(kernel, &a, &b)?;
+                ends = Some(Ends::keep(&a, &b)?);
                 (&["-a", "-b"], [Some(a), Some(b)])
             }
         };

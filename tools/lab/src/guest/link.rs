@@ -41,23 +41,18 @@ pub fn make(kernel: &Kernel) -> Result<(OwnedFd, OwnedFd)> {
     Ok((a, b))
 }
 
-/// Our own hold on both ends of a link of UML guests.
+/// Our own hold on both ends of a link.
 ///
 /// When the other end is closed UML's network driver fails in a way that keeps its guest from doing anything
-/// else. With these that does not happen when a guest ends; what is sent to it
+/// else, and QEMU's device keeps for ever what it was about to send, and with it what the guest waits for:
+/// soft-RoCE's queue pairs. With these that does not happen when a guest ends; what is sent to it
 /// vanishes as on a wire with nobody at its end.
 pub struct Ends([Arc<OwnedFd>; 2]);
 
 impl Ends {
     /// Keeps both ends, where that is of use.
-    pub fn keep(kernel: &Kernel, a: &OwnedFd, b: &OwnedFd) -> Result<Option<Ends>> {
-        if kernel.arch != Arch::Uml {
-            return Ok(None);
-        }
-        Ok(Some(Ends([
-            Arc::new(a.try_clone()?),
-            Arc::new(b.try_clone()?),
-        ])))
+    pub fn keep(a: &OwnedFd, b: &OwnedFd) -> Result<Ends> {
+        Ok(Ends([Arc::new(a.try_clone()?), Arc::new(b.try_clone()?)]))
     }
 
     /// Guest `index` has ended: takes what comes for it from now on, as long as the other lives.
@@ -71,10 +66,11 @@ impl Ends {
             Some(Duration::from_millis(100)),
         );
         std::thread::spawn(move || {
-            let mut packet = [0; 128];
+            // Packets of any length, or a piece of a stream.
+            let mut bytes = vec![0; 1 << 16];
             // The other owner is the cluster.
             while Arc::strong_count(&end) > 1 {
-                let _ = recv(&*end, &mut packet, RecvFlags::TRUNC);
+                let _ = recv(&*end, &mut bytes[..], RecvFlags::empty());
             }
         });
     }
