@@ -195,8 +195,8 @@ pub fn wire() -> Result<(), String> {
 }
 
 /// Puts a soft-RoCE device on the current namespace's loopback and waits until its port has both
-/// addresses. It goes with the namespace.
-pub fn roce_on_loopback() -> Result<(), String> {
+/// addresses. It goes with the namespace. Returns its name.
+pub fn roce_on_loopback() -> Result<String, String> {
     // SAFETY: No pointers.
     let name = format!("rxl{}", unsafe { libc::gettid() });
     sh(&format!("rdma link add {name} type rxe netdev lo"))?;
@@ -210,7 +210,8 @@ pub fn roce_on_loopback() -> Result<(), String> {
     soon(&format!("{name} has addresses"), || {
         has("0000:0000:0000:0000:0000:ffff:7f00:0001")
             && has("0000:0000:0000:0000:0000:0000:0000:0001")
-    })
+    })?;
+    Ok(name)
 }
 
 /// Writes a sysctl such as `net.ipv4.tcp_syncookies` of the current namespace.

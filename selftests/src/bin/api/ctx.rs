@@ -48,22 +48,25 @@ impl Namespace {
 }
 
 impl Place<'_> {
-    /// Moves the calling thread there.
-    fn enter(self) -> Result<(), String> {
+    /// Moves the calling thread there. Returns the name of the device that was made for it.
+    fn enter(self) -> Result<Option<String>, String> {
         use std::os::fd::AsRawFd;
         match self {
             Place::In(namespace) => {
                 // SAFETY: No pointers.
                 let r = unsafe { libc::setns(namespace.0.as_raw_fd(), libc::CLONE_NEWNET) };
                 st::errno::cvt(i64::from(r))
-                    .map(|_| ())
+                    .map(|_| None)
                     .map_err(|e| e.to_string())
             }
-            Place::Plain => st::net::private().map_err(|e| format!("(root needed) {e}")),
+            Place::Plain => st::net::private()
+                .map(|()| None)
+                .map_err(|e| format!("(root needed) {e}")),
             Place::Own { strict } => {
                 Place::Plain.enter()?;
-                st::net::roce_on_loopback()?;
-                st::net::sysctl("net.smc.strict", if strict { "1" } else { "0" })
+                let name = st::net::roce_on_loopback()?;
+                st::net::sysctl("net.smc.strict", if strict { "1" } else { "0" })?;
+                Ok(Some(name))
             }
         }
     }
@@ -76,6 +79,7 @@ pub struct T<'a> {
     /// Kind of address.
     pub ip: Ip,
     info: bool,
+    device: Option<String>,
     out: &'a mut std::fs::File,
 }
 
@@ -88,12 +92,28 @@ impl<'a> T<'a> {
         place: Place<'_>,
         out: &'a mut std::fs::File,
     ) -> T<'a> {
-        place.enter().expect("the namespace");
+        let device = place.enter().expect("the namespace");
         T {
             family,
             ip,
             info,
+            device,
             out,
+        }
+    }
+
+    /// Ends a scenario. A device of its own would go with the namespace, but slower than the next ones
+    /// come: on a kernel with lock debugging namespaces wait for it until the kernel complains.
+    pub fn leave(self) {
+        if let Some(device) = self.device {
+            let deleted = st::net::sh(&format!("rdma link delete {device}"));
+            let _ = writeln!(
+                self.out,
+                "end\t{}",
+                deleted.err().unwrap_or("reached".into())
+            );
+        } else {
+            let _ = writeln!(self.out, "end\treached");
         }
     }
 

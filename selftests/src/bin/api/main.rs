@@ -91,7 +91,7 @@ fn run(s: &Scenario, family: Family, ip: Ip, info: bool, place: Place<'_>) -> Ru
     let (text, end) = child::run(25_000 * st::guest::slow(), |w| {
         let mut t = T::new(family, ip, info, place, w);
         (s.run)(&mut t);
-        t.rec("end", "reached");
+        t.leave();
     });
     let mut r = Run {
         lines: Vec::new(),
