@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An RDMA device; [`ports`] has what concerns a port.
+//! An RDMA device; what concerns a port is in `device/ports.rs`.
 //!
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The send queue: slots, and the chains that are posted in them ([`chain`] builds these in place).
+//! The send queue: slots, and the chains that are posted in them (`sq/chain.rs` builds these in place).
 //!
 //! A slot belongs to one chain from posting to the completion of the chain's last request, the
 //! only one that is signaled. A request in the middle completes only with an error, and then by
