@@ -145,10 +145,10 @@ pub fn check(
 }
 
 /// By how much two runs of the same code may differ, in percent: what moves bytes in bulk depends on how
-/// packets meet, and programs are timed to the millisecond.
+/// packets meet, programs are timed to the millisecond, and a 99th percentile is no median.
 fn repeats(metric: &str) -> f64 {
     match metric {
-        m if m.starts_with("bulk") => 5.0,
+        m if m.starts_with("bulk") || m.ends_with("_p99") => 5.0,
         m if ["iperf3", "redis", "nginx"]
             .iter()
             .any(|p| m.starts_with(p)) =>
@@ -158,6 +158,9 @@ fn repeats(metric: &str) -> f64 {
         _ => 1.0,
     }
 }
+
+/// KiB of a connection, of which a thousand are measured, that slabs and pages in stock make of it.
+const STOCK: f64 = 0.5;
 
 /// Compares with the figures of an earlier run of the same code; whether they are the same.
 pub fn against(file: &Path, name: &str, now: &Figures) -> Result<bool> {
@@ -181,9 +184,11 @@ fn differences(before: &Figures, now: &Figures) -> (Vec<String>, bool) {
     for (metric, cells) in now {
         let moved = |(column, value): (&String, &f64)| {
             let old = *before.get(metric)?.get(column)?;
-            // Next to nothing is nothing.
-            let most = old.abs().max(0.5 * f64::from(metric.starts_with("memory")));
-            Some((column.clone(), (value - old) / most.max(0.1) * 100.0))
+            let by = match value - old {
+                by if metric.starts_with("memory") && by.abs() <= STOCK => 0.0,
+                by => by,
+            };
+            Some((column.clone(), by / old.abs().max(0.1) * 100.0))
         };
         let all = cells.iter().filter_map(moved);
         let Some((column, change)) = all.max_by(|a, b| a.1.abs().total_cmp(&b.1.abs())) else {
@@ -244,10 +249,10 @@ mod tests {
             ])
         };
         let first = run(100.0, 100.0, 0.0);
-        assert!(differences(&first, &run(99.1, 104.9, 0.004)).1);
+        assert!(differences(&first, &run(99.1, 104.9, 0.4)).1);
         assert!(!differences(&first, &run(101.1, 100.0, 0.0)).1);
         assert!(!differences(&first, &run(100.0, 94.0, 0.0)).1);
-        let (lines, same) = differences(&first, &run(100.0, 100.0, 0.01));
+        let (lines, same) = differences(&first, &run(100.0, 100.0, 0.6));
         assert!(!same && lines.iter().any(|line| line.contains("TOO FAR")));
     }
 
