@@ -91,14 +91,27 @@ impl Honest {
 
     /// Removes the device while the connection is in use, which must end it soon.
     pub fn lose_device(self, t: &mut T) {
-        let t0 = std::time::Instant::now();
-        let r = net::rdma_delete(&self.device, 20 * st::guest::slow());
+        let removal = |device: &str| {
+            let start = std::time::Instant::now();
+            let r = net::rdma_delete(device, 20 * st::guest::slow());
+            (r, start.elapsed().as_millis())
+        };
+        let (r, ms) = removal(&self.device);
         t.is("device goes", r, Ok(()));
-        let ms = t0.elapsed().as_millis();
-        t.check(
-            &format!("removal took {ms} ms"),
-            ms < 3000 * u128::from(st::guest::slow()),
-        );
+        let mut most = 3000 * u128::from(st::guest::slow());
+        if ms >= most {
+            // The RDMA core itself takes long for it, the longer the more namespaces there are.
+            let idle = format!("{}i", self.device);
+            let r = net::sh(&format!("rdma link add {idle} type rxe netdev va"));
+            t.is("another device", r, Ok(()));
+            let (r, alone) = removal(&idle);
+            t.is("it goes", r, Ok(()));
+            t.say(&format!(
+                "removal of a device that nobody used took {alone} ms"
+            ));
+            most += 2 * alone;
+        }
+        t.check(&format!("removal took {ms} ms"), ms < most);
         for h in self.threads {
             let r = h.join().unwrap_or_else(|_| Err("thread panicked".into()));
             t.check(&format!("honest: {r:?}"), r.is_err());
