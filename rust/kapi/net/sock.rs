@@ -121,7 +121,12 @@ impl Sock {
                 bindings::tcp_bytes_received(sk),
             )
         };
-        (sent.wrapping_add(u64::from(unsent)), received)
+        // TCP counts the peer's FIN.
+        let fin = u64::from(self.has_seen_fin());
+        (
+            sent.wrapping_add(u64::from(unsent)),
+            received.saturating_sub(fin),
+        )
     }
 
     /// The number of the asynchronous error that waits to be fetched (`sk_err`), 0 for none.
