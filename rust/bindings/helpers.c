@@ -225,11 +225,12 @@ u64 rsmc_helper_tcp_bytes_received(const struct sock *sk)
 /* Each byte once. */
 u64 rsmc_helper_tcp_bytes_sent(const struct sock *sk)
 {
-	u64 again = READ_ONCE(tcp_sk(sk)->bytes_retrans);
+	u64 all, again = READ_ONCE(tcp_sk(sk)->bytes_retrans);
 
-	/* Counted after the others. */
+	/* Counted after the others; but connect() to no address clears both. */
 	smp_rmb();
-	return READ_ONCE(tcp_sk(sk)->bytes_sent) - again;
+	all = READ_ONCE(tcp_sk(sk)->bytes_sent);
+	return all > again ? all - again : 0;
 }
 
 /* Sequence numbers that have been given away and are still to be sent. */

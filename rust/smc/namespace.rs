@@ -84,16 +84,23 @@ impl Namespace {
         let _settling = self.settling.lock();
         let mut total = Total::new();
         total.add(&self.counters.stats);
+        self.each_socket(|socket| {
+            if let Some(conn) = socket.smc() {
+                total.add(conn.stats());
+            }
+        });
+        total
+    }
+
+    /// Calls `f` for every socket on the list, outside of its locks.
+    fn each_socket(&self, mut f: impl FnMut(&Socket)) {
         let mut position = roster::Position::default();
         let mut members: roster::Members<Socket> = [const { None }; roster::BATCH];
         while self.sockets.next(&mut position, &mut members) != 0 {
             for (_, socket) in members.iter_mut().map_while(Option::take) {
-                if let Some(conn) = socket.smc() {
-                    total.add(conn.stats());
-                }
+                f(&socket);
             }
         }
-        total
     }
 
     /// Keeps what a connection has counted, when it or its socket goes.
@@ -106,16 +113,12 @@ impl Namespace {
     /// that is just being closed may be missing.
     pub(crate) fn tcp_bytes(&self) -> [u64; 2] {
         let mut bytes = self.counters.tcp_bytes();
-        let mut position = roster::Position::default();
-        let mut members: roster::Members<Socket> = [const { None }; roster::BATCH];
-        while self.sockets.next(&mut position, &mut members) != 0 {
-            for (_, socket) in members.iter_mut().map_while(Option::take) {
-                if socket.smc().is_none() {
-                    let (sent, received) = socket.sock.stream_bytes();
-                    bytes = [bytes[0].wrapping_add(sent), bytes[1].wrapping_add(received)];
-                }
+        self.each_socket(|socket| {
+            if socket.smc().is_none() {
+                let (sent, received) = socket.sock.stream_bytes();
+                bytes = [bytes[0].wrapping_add(sent), bytes[1].wrapping_add(received)];
             }
-        }
+        });
         bytes
     }
 

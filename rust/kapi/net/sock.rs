@@ -109,7 +109,8 @@ impl Sock {
     }
 
     /// How many bytes have been given to TCP to send, and how many have arrived, by TCP's own count: a
-    /// moment's view, in which a FIN of ours that is still to be sent counts as a byte.
+    /// moment's view, in which a FIN of ours that is still to be sent counts as a byte. A connect() to no
+    /// address sets it back.
     pub fn stream_bytes(&self) -> (u64, u64) {
         let sk = self.as_ptr();
         // SAFETY: The sock is valid and, as `Sock` promises, one of TCP. The numbers are read without the
@@ -121,6 +122,8 @@ impl Sock {
                 bindings::tcp_bytes_received(sk),
             )
         };
+        // A dissolved connection leaves the next sequence number far ahead of what was sent.
+        let unsent = if self.is_established() { unsent } else { 0 };
         // TCP counts the peer's FIN.
         let fin = u64::from(self.has_seen_fin());
         (

@@ -105,16 +105,9 @@ impl<'a> T<'a> {
     /// Ends a scenario. A device of its own would go with the namespace, but slower than the next ones
     /// come: on a kernel with lock debugging namespaces wait for it until the kernel complains.
     pub fn leave(self) {
-        if let Some(device) = self.device {
-            let deleted = st::net::sh(&format!("rdma link delete {device}"));
-            let _ = writeln!(
-                self.out,
-                "end\t{}",
-                deleted.err().unwrap_or("reached".into())
-            );
-        } else {
-            let _ = writeln!(self.out, "end\treached");
-        }
+        let delete = |device: &String| st::net::rdma_delete(device, 20 * st::guest::slow()).err();
+        let failed = self.device.as_ref().and_then(delete);
+        let _ = writeln!(self.out, "end\t{}", failed.as_deref().unwrap_or("reached"));
     }
 
     /// One line of the trace.

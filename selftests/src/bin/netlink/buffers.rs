@@ -20,14 +20,8 @@ fn set(end: usize, [receive, send]: Sizes) -> Result<(), String> {
 
 /// The end's send buffer, its receive buffer, and its peer's.
 fn told(end: usize, fd: &Fd) -> Result<[u32; 3], String> {
-    let listed = ends::listed(end, fd)?;
-    let it = listed.attributes.iter().find(|a| a.0 == 1);
-    let bytes = &it.ok_or("no connection")?.1;
-    let word = |at: usize| -> Result<u32, String> {
-        let bytes = bytes.get(at..at + 4).ok_or("short")?;
-        Ok(u32::from_ne_bytes(bytes.try_into().map_err(|_| "short")?))
-    };
-    Ok([word(4)?, word(8)?, word(12)?])
+    let size = |at| ends::connection(end, fd, at);
+    Ok([size(4)?, size(8)?, size(12)?])
 }
 
 /// Each end's own settings, of sizes from the least to more than the default. They count for sockets that

@@ -6,7 +6,7 @@ use crate::sockets::{self, Socket};
 use st::errno::{Errno, R};
 use st::family::{Ip, AF_SMC};
 use st::fd::Fd;
-use st::netlink::{attributes, Attribute, Generic};
+use st::netlink::{attributes, word, Attribute, Generic};
 use st::{guest, net, sys};
 use std::time::{Duration, Instant};
 
@@ -83,6 +83,13 @@ pub fn listed(end: usize, fd: &Fd) -> Result<Socket, String> {
     let inode = sockets::inode(fd);
     let found = all.into_iter().find(|s| s.0 == inode);
     found.map(|s| s.1).ok_or("not listed".into())
+}
+
+/// The number at this place of a connection's SMC_DIAG_CONNINFO.
+pub fn connection(end: usize, fd: &Fd, at: usize) -> Result<u32, String> {
+    let listed = listed(end, fd)?;
+    let it = listed.attributes.iter().find(|a| a.0 == 1);
+    word(&it.ok_or("no connection")?.1, at).map_err(failed)
 }
 
 /// A connection, client and server, that is one over SMC-R.

@@ -212,12 +212,7 @@ pub fn cursors(listener: &Fd) -> Result<(), String> {
     same("read", got.len(), READ)?;
     send(UNREAD)?;
     waiting(&pair[1], UNREAD)?;
-    let word = |end: usize, at: usize| -> Result<u32, String> {
-        let listed = ends::listed(end, &pair[end])?;
-        let it = listed.attributes.iter().find(|a| a.0 == 1);
-        let bytes = it.ok_or("no connection")?.1[at..at + 4].try_into();
-        Ok(u32::from_ne_bytes(bytes.map_err(|_| "short")?))
-    };
+    let word = |end: usize, at: usize| ends::connection(end, &pair[end], at);
     let all = (READ + UNREAD) as u32;
     for end in 0..2 {
         same("token", word(end, 0)? != 0, true)?;

@@ -7,7 +7,7 @@
 use crate::ktap::Point;
 use std::collections::BTreeSet;
 
-/// A point that fails unless the guest is as it was; one for each guest.
+/// A point that fails, unless every guest is `after` the test as it was `before`.
 pub fn behind(before: &[Vec<String>], after: &[Vec<String>]) -> Option<Point> {
     let notes: Vec<String> = before
         .iter()
