@@ -84,7 +84,7 @@ impl Attempt {
         let origin = Origin::of(sock);
         let (group, place) = loop {
             let group = match want.key.role {
-                Role::Server => match self.core.enter(&want.key, &port, origin, waiter()) {
+                Role::Server => match self.core.enter(&want.key, &port, origin, waiter) {
                     Ok(Entry::Busy) => return Ok(None),
                     Ok(Entry::Join(group)) => group,
                     Ok(Entry::First(gate)) => {

@@ -3,7 +3,7 @@
 //! What the module has once: its identity, the RDMA devices, and the link groups over them.
 
 use crate::{
-    first_contact::{Busy, Origin, AT_ONCE_IN_ALL},
+    first_contact::{Gates, Origin},
     group::{LastWord, LinkGroup},
     local::LocalPort,
     read_mostly::ReadMostly, //
@@ -54,7 +54,7 @@ pub(crate) struct Core {
     last_id: Atomic<u32>,
     /// First contacts as server that are under way.
     #[pin]
-    pub(crate) gates: Mutex<KVec<Busy>>,
+    pub(crate) gates: Gates,
     pub(crate) last_word: LastWord,
 }
 
@@ -67,8 +67,6 @@ impl Core {
     pub(crate) fn new() -> Result<Arc<Self>> {
         let mut id = [0; 8];
         clock::random(&mut id);
-        // All that there will be: nobody waits for memory while others wait for the lock.
-        let gates = KVec::with_capacity(AT_ONCE_IN_ALL, GFP_KERNEL)?;
         Arc::pin_init(
             pin_init!(Self {
                 peer_id: PeerId(id),
@@ -77,7 +75,7 @@ impl Core {
                     new_mutex!(KVec::new(), "rsmc::Core::groups")
                 }),
                 last_id: Atomic::new(0),
-                gates <- new_mutex!(gates, "rsmc::Core::gates"),
+                gates <- Gates::new(),
                 last_word: LastWord::new(),
             }),
             GFP_KERNEL,
