@@ -88,11 +88,19 @@ pub fn wire_addr(peer: bool, ip: Ip) -> IpAddr {
 
 /// The packet end's second address.
 pub fn second_addr(ip: Ip) -> IpAddr {
+    other_addr(ip, 3)
+}
+
+/// The packet end's address that ends in `last`; the kernel's end has to be told its MAC address.
+pub fn other_addr(ip: Ip, last: u8) -> IpAddr {
     match wire_addr(true, ip) {
-        IpAddr::V4(_) => [10, 77, 0, 3].into(),
+        IpAddr::V4(a) => {
+            let [a, b, c, _] = a.octets();
+            [a, b, c, last].into()
+        }
         IpAddr::V6(a) => {
             let mut octets = a.octets();
-            octets[15] = 3;
+            octets[15] = last;
             octets.into()
         }
     }

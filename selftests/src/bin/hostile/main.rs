@@ -4,10 +4,12 @@
 //! with an error and soon; nothing may hang, and an honest connection on the same device, which
 //! every point keeps busy, must not notice.
 //!
-//! `hostile [--family inet,smc] [--ip v4,v6] [PREFIX..]`  Needs `rdma_rxe` and `/usr/bin/rdma`.
+//! `hostile [--family inet,smc] [--ip v4,v6] [PREFIX..]`, or `crowd` instead of the prefixes: what has
+//! to run alone. Needs `rdma_rxe` and `/usr/bin/rdma`.
 
 mod attempts;
 mod cdc;
+mod crowd;
 mod groups;
 mod honest;
 mod host;
@@ -53,6 +55,9 @@ macro_rules! both {
 }
 
 fn main() {
+    if std::env::args().any(|arg| arg == "crowd") {
+        st::point::main(&[crowd::LIST], 1);
+    }
     st::point::main(
         &[
             cdc::LIST,

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0
+//! As many first contacts as the module lets be under way in all. Whoever comes meanwhile has to
+//! wait, other points as well: these run alone, and only when they are named.
+
+use crate::host::{Host, Role, LISTENER};
+use st::packet::SMC_OPTION;
+use st::point::{Point, T};
+use st::rawpeer::{other_addr, wire_addr, Peer, Wire};
+use st::{clc, guest, net, sys};
+use std::net::SocketAddr;
+
+/// The points of this file.
+pub const LIST: &[Point] = &[Point {
+    name: "crowd.many_begin",
+    run: |t| crate::with(t, Role::Client, many_begin),
+}];
+
+/// The last byte of the first address.
+const FIRST: u8 = 100;
+const ALL: u8 = 70;
+const AT_ONCE: usize = 64;
+const PORT: u16 = LISTENER + 100;
+
+/// First contacts none of which goes on, from so many addresses that each may begin one alone, and
+/// some have to wait for those of others; an honest one that comes when they have gone is served.
+fn many_begin(t: &mut T, h: &mut Host) {
+    let ip = t.ip;
+    let addresses = (FIRST..FIRST + ALL).map(|last| other_addr(ip, last));
+    let mac = net::MAC_B.map(|byte| format!("{byte:02x}")).join(":");
+    let known: String = addresses
+        .clone()
+        .map(|a| format!("neigh replace {a} lladdr {mac} dev va nud permanent\n"))
+        .collect();
+    t.is("neighbours", net::ip(&known), Ok(()));
+    let module = SocketAddr::new(wire_addr(false, t.ip), PORT);
+    let listener = t.socket();
+    sys::bind(listener.raw(), &module).expect("bind");
+    sys::listen(listener.raw(), 2 * i32::from(ALL)).expect("listen");
+    let wire = Wire::open("vb").expect("packet socket");
+    let mut waiting: Vec<_> = addresses
+        .map(|address| {
+            let from = SocketAddr::new(address, 30001);
+            Peer::connect_from(&wire, from, module, &SMC_OPTION).expect("no SYN-ACK")
+        })
+        .collect();
+    for (n, tcp) in (0..).zip(&mut waiting) {
+        let mut me = h.end();
+        me.peer_id = [n; 8];
+        tcp.send(&clc::proposal_v2(&me, 1));
+    }
+    let first = answered(&wire, &mut waiting);
+    // On a slow guest the first have given up before the last is answered.
+    if guest::slow() == 1 {
+        t.is("as many as may be", first.len(), AT_ONCE);
+        t.is("others wait", waiting.len(), usize::from(ALL) - AT_ONCE);
+    } else {
+        t.check("some are answered", !first.is_empty());
+    }
+    first.into_iter().for_each(|mut tcp| tcp.send_rst());
+    let second = answered(&wire, &mut waiting);
+    t.is("left without an answer", waiting.len(), 0);
+    second.into_iter().for_each(|mut tcp| tcp.send_rst());
+    drop(listener);
+    let Some(mut c) = h.open(t) else { return };
+    c.lives(t, &h.rc, "an honest one");
+}
+
+/// Takes those out of `waiting` that are accepted, until there has been silence for a while. On a
+/// slow guest some hear that they have waited for too long.
+fn answered<'a>(wire: &Wire, waiting: &mut Vec<Peer<'a>>) -> Vec<Peer<'a>> {
+    let mut answered = vec![];
+    while !waiting.is_empty() {
+        let Some(heard) = wire.next(1500 * guest::slow().min(2), |s| {
+            let accepted = s.data.get(4) == Some(&clc::ACCEPT);
+            s.src.port() == PORT && (accepted || guest::slow() > 1 && !s.data.is_empty())
+        }) else {
+            break;
+        };
+        if let Some(at) = waiting.iter().position(|tcp| tcp.me == heard.dst) {
+            answered.push(waiting.remove(at));
+        }
+    }
+    answered
+}
