@@ -2,40 +2,37 @@
 
 //! The part of a queue pair that many threads share: posting, and the end.
 
+mod close;
+mod register;
+
 use super::{
     completion::{Completion, Status},
     config::Config,
     cq::Cq,
     device::{Device, DeviceUse},
     lock::SpinLockBh,
-    mr::Mr,
     pd::Pd,
     region::Region,
     rq::{Layout, RecvSlot, Rq},
-    sq::{Job, Last, Refused, SendSlot, Sq, Waiter},
+    sq::{Job, Last, Refused, SendSlot, Sq},
     wr::{Received, Unsent, Write}, //
 };
 use core::{
     cell::UnsafeCell,
     mem,
-    ptr::{self, NonNull}, //
+    ptr::NonNull, //
 };
 use kernel::{
     error::to_result,
-    impl_has_work,
     prelude::*,
     sync::{
-        atomic::{Acquire, Atomic, Relaxed},
+        atomic::{Atomic, Relaxed},
         Arc,
         Mutex, //
     },
-    time::{delay::fsleep, Delta},
-    workqueue::{Queue, Work, WorkItem}, //
+    workqueue::{Queue, Work}, //
 };
 use smc_bindings as bindings;
-
-/// How long [`Channel::register`] waits for a free slot, in milliseconds.
-const SLOT_WAIT_MS: u32 = 5_000;
 
 /// What becomes of a queue pair's work.
 ///
@@ -130,38 +127,6 @@ pub struct Channel<H: Handler> {
 unsafe impl<H: Handler> Send for Channel<H> {}
 // SAFETY: As above.
 unsafe impl<H: Handler> Sync for Channel<H> {}
-
-impl_has_work! {
-    impl{H: Handler} HasWork<Channel<H>, 0> for Channel<H> { self.close_work }
-}
-impl_has_work! {
-    impl{H: Handler} HasWork<Channel<H>, 1> for Channel<H> { self.fail_work }
-}
-
-impl<H: Handler> WorkItem<0> for Channel<H> {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        Channel::close(&this);
-    }
-}
-
-impl<H: Handler> WorkItem<1> for Channel<H> {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        let guard = this.resources.lock();
-        let Some(resources) = &*guard else { return };
-        this.sq.lock().sendable = false;
-        let mut attr = new_attr();
-        if modify(resources.qp, &mut attr, bindings::ib_qp_state_IB_QPS_ERR, 0).is_err() {
-            // A device that does not answer flushes nothing, so nobody else tells the handler.
-            // SAFETY: `close` takes the resources, under the lock that is held, before it takes
-            // the handler.
-            unsafe { this.note_failure(Status::Flushed) };
-        }
-    }
-}
 
 pub(super) fn new_attr() -> bindings::ib_qp_attr {
     // SAFETY: Zero is a valid value of a plain C struct.
@@ -339,117 +304,5 @@ impl<H: Handler> Channel<H> {
     /// `ENODEV` when the channel is closed.
     pub fn device(&self) -> Result<Arc<Device>> {
         Ok(self.pd()?.device().clone())
-    }
-
-    /// Makes the key of `mr` work, and waits for that. Needs [`ReadyToSend`](super::qp::ReadyToSend); sleeps.
-    ///
-    /// # Errors
-    ///
-    /// `ENODEV` when `mr` was revoked, `ENOTCONN` when the queue pair cannot send, `EIO` when it
-    /// broke, `EINVAL` when `mr` is of another domain, `ETIMEDOUT` when no slot became free.
-    pub fn register(self: &Arc<Self>, mr: &Mr) -> Result {
-        let guard = mr.raw().lock();
-        let raw = guard.as_ref().ok_or(ENODEV)?;
-        if !Arc::ptr_eq(raw.pd(), &self.pd()?) {
-            return Err(EINVAL);
-        }
-        // The guard is held until the request has ended: it names the C object.
-        self.wait_for(|| Last::Register(raw.raw(), mr.rkey(), mr.access().as_raw()))
-    }
-
-    /// Makes the key of `mr` stop working, and waits for that. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// As [`Channel::register`].
-    pub fn invalidate(self: &Arc<Self>, mr: &Mr) -> Result {
-        let guard = mr.raw().lock();
-        let _raw = guard.as_ref().ok_or(ENODEV)?;
-        self.wait_for(|| Last::Invalidate(mr.rkey()))
-    }
-
-    fn wait_for<'a>(self: &Arc<Self>, last: impl Fn() -> Last<'a>) -> Result {
-        let waiter = Waiter::new()?;
-        let mut waited = 0u32;
-        loop {
-            match self.post_job(Job::Sync(waiter.clone()), &[], last()) {
-                // Ends with its completion, or when the channel is closed.
-                Ok(()) => return waiter.wait(),
-                Err((_, error)) if error == EAGAIN && waited < SLOT_WAIT_MS => {
-                    fsleep(Delta::from_millis(1));
-                    waited = waited.wrapping_add(1);
-                }
-                Err((_, error)) if error == EAGAIN => return Err(ETIMEDOUT),
-                Err((_, error)) => return Err(error),
-            }
-        }
-    }
-
-    /// Drains and destroys the queue pair; then lets go of device and handler. Sleeps.
-    pub(super) fn close(this: &Arc<Self>) {
-        // Nobody posts after these two.
-        {
-            let mut sq = this.sq.lock();
-            sq.sendable = false;
-            sq.qp = None;
-        }
-        this.rq.lock().qp = None;
-
-        let Some(resources) = this.resources.lock().take() else {
-            return;
-        };
-        let mut attr = new_attr();
-        let flushed = this.begun.load(Acquire) != 0
-            && modify(resources.qp, &mut attr, bindings::ib_qp_state_IB_QPS_ERR, 0).is_ok();
-        if flushed {
-            // SAFETY: Taken from `resources`, so alive, and we are its only user now. Both queues
-            // have room for the drain's own request. On return the callbacks of all completions
-            // before that one have returned.
-            unsafe { bindings::ib_drain_qp(resources.qp.as_ptr()) };
-        }
-        // SAFETY: As above. If it succeeds, the device uses neither queues nor buffers after this.
-        let ret = unsafe { bindings::ib_destroy_qp_user(resources.qp.as_ptr(), ptr::null_mut()) };
-        let destroyed = ret == 0;
-
-        // After a drain every request has completed, except chains that were posted in part, of
-        // which nothing is left in the queue. Without one, nothing may have been posted at all.
-        let busy = this.sq.lock().is_busy(!flushed) || this.rq.lock().is_busy();
-        loop {
-            let ended = this.sq.lock().reclaim();
-            let Some(ended) = ended else { break };
-            // SAFETY: This is `close`.
-            unsafe { this.finish(ended) };
-        }
-        // SAFETY: This is `close`.
-        unsafe { this.note_failure(Status::Flushed) };
-        if busy || !destroyed {
-            // A leak that is seen, instead of a use after free.
-            pr_err!("RDMA queue pair {} could not be drained\n", this.qpn());
-            // Some completion may still be in the queue: it names our slots and the handler, and
-            // calls our code.
-            mem::forget(this.clone());
-            // SAFETY: No preconditions.
-            unsafe { bindings::pin_this_module() };
-            if destroyed {
-                // A device that has broken down can be removed all the same.
-                this.send_memory.revoke();
-                this.recv_memory.revoke();
-                drop(resources);
-            } else {
-                // The device may still use everything.
-                mem::forget(resources);
-            }
-            return;
-        }
-        this.send_memory.revoke();
-        this.recv_memory.revoke();
-        // SAFETY: Drained and destroyed: no callback runs or will run. `close` got the resources,
-        // so it is the only one here.
-        let handler = unsafe { (*this.handler.get()).take() };
-        drop(handler);
-        let Resources { cq, pd, device, .. } = resources;
-        drop(cq);
-        drop(pd);
-        drop(device);
     }
 }

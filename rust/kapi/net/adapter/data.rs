@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The data of a socket, which hangs in its private pointer from its first use until release().
+
+use super::Adapter;
+use crate::{
+    errno,
+    net::{family, overlay::Overlay, socket::Socket}, //
+};
+use core::ptr;
+use kernel::{
+    ffi,
+    prelude::*,
+    sync::Arc,
+    types::ForeignOwnable, //
+};
+use smc_bindings as bindings;
+
+/// Its address stands in a socket's private pointer from the beginning of release() on.
+static CLOSING: u8 = 0;
+
+pub(super) fn closing() -> *mut ffi::c_void {
+    (&raw const CLOSING).cast_mut().cast()
+}
+
+/// The data of a socket, as its private pointer tells.
+pub(super) enum Slot<D> {
+    /// None yet.
+    Empty,
+    /// This.
+    Filled(D),
+    /// None any more.
+    Closing,
+}
+
+impl<T: Overlay> Adapter<T> {
+    /// The data of a socket; made now if this is its first use.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` when the socket is being closed; those of [`Overlay::create`].
+    pub(super) fn data(socket: &Socket) -> Result<Arc<T::Data>> {
+        match Self::slot(socket) {
+            Slot::Filled(data) => Ok(data),
+            Slot::Empty => Self::attach(socket, T::create(socket)?),
+            Slot::Closing => Err(errno::ENOTCONN.into()),
+        }
+    }
+
+    /// The data of a socket, if it has any.
+    pub(super) fn existing(socket: &Socket) -> Option<Arc<T::Data>> {
+        match Self::slot(socket) {
+            Slot::Filled(data) => Some(data),
+            Slot::Empty | Slot::Closing => None,
+        }
+    }
+
+    fn slot(socket: &Socket) -> Slot<Arc<T::Data>> {
+        // SAFETY: The socket is part of a `socket_alloc`, and that lives during an operation.
+        let raw = unsafe { bindings::socket_private(socket.as_ptr()) };
+        // SAFETY: Read just now, in an operation.
+        unsafe { Self::interpret(raw) }
+    }
+
+    /// # Safety
+    ///
+    /// `raw` was in the private pointer of a socket after the operation that calls this had begun.
+    pub(super) unsafe fn interpret(raw: *mut ffi::c_void) -> Slot<Arc<T::Data>> {
+        if raw.is_null() {
+            return Slot::Empty;
+        }
+        if raw == closing() {
+            return Slot::Closing;
+        }
+        // SAFETY: The pointer comes from `Arc::into_foreign` in `attach`. `release` gives its
+        // reference back when TCP's release has returned, thus after this operation.
+        let data = unsafe { <Arc<T::Data> as ForeignOwnable>::borrow(raw) };
+        Slot::Filled(data.into())
+    }
+
+    /// Hangs `data` onto a socket; returns the data that it has then, which another thread may have
+    /// hung there first.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` when the socket is being closed.
+    pub(super) fn attach(socket: &Socket, data: Arc<T::Data>) -> Result<Arc<T::Data>> {
+        let raw = data.clone().into_foreign();
+        // SAFETY: As in `slot`.
+        let old =
+            unsafe { bindings::socket_private_cmpxchg(socket.as_ptr(), ptr::null_mut(), raw) };
+        if old.is_null() {
+            family::disown(socket);
+            T::attached(&data, socket);
+            return Ok(data);
+        }
+        // SAFETY: `raw` was made above and nobody else has it.
+        drop(unsafe { <Arc<T::Data> as ForeignOwnable>::from_foreign(raw) });
+        // SAFETY: Read just now, in an operation.
+        match unsafe { Self::interpret(old) } {
+            Slot::Filled(data) => Ok(data),
+            Slot::Empty | Slot::Closing => Err(errno::ENOTCONN.into()),
+        }
+    }
+}
