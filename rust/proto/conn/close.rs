@@ -11,6 +11,7 @@
 //! raised exactly once: when the state is CLOSED, the program has let go, and nothing is due or
 //! outstanding.
 
+use super::life::Pending;
 use super::{
     Actions,
     Conn,
@@ -19,22 +20,11 @@ use super::{
     State,
     ANSWER_TIME, //
 };
-use crate::cursor::Pos;
-use crate::time::{
-    Instant,
-    Span, //
-};
+use crate::time::Instant;
 use crate::wire::cdc::{
     ProdFlags,
     StateFlags, //
 };
-
-/// How long after the peer's FIN, and after its last message, it may take until a message says that
-/// it has ended; longer than any device repeats a packet.
-pub const FIN_PATIENCE: Span = Span::from_secs(10);
-
-/// How much of that there is for a peer that has learned of room in our ring only meanwhile.
-pub const ROOM_PATIENCE: Span = Span::from_secs(2);
 
 /// How the program closes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,100 +43,6 @@ pub struct Directions {
     pub hearing: bool,
     /// The program may send more.
     pub talking: bool,
-}
-
-/// An end that waits for unsent data.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Pending {
-    /// "Done writing".
-    Done,
-    /// "Closed".
-    Close,
-}
-
-/// The connection's reference to itself; given up once.
-#[derive(Debug)]
-struct Keep(bool);
-
-impl Keep {
-    fn give_up(&mut self) -> bool {
-        core::mem::replace(&mut self.0, false)
-    }
-}
-
-/// Everything about the end of a connection.
-#[derive(Debug)]
-pub(super) struct Life {
-    /// End flags that our messages carry.
-    pub(super) sent: StateFlags,
-    /// End flags that the peer's messages carried.
-    pub(super) received: StateFlags,
-    pub(super) pending: Option<Pending>,
-    /// The program cannot write any more.
-    pub(super) write_shut: bool,
-    /// The program has closed its last descriptor.
-    pub(super) released: bool,
-    /// Ended from our side without the peer's consent: no more receiving.
-    pub(super) killed: bool,
-    /// Nothing can be sent any more.
-    pub(super) link_lost: bool,
-    /// The peer knows our RMBE and has not said that it will not write there.
-    exposed: bool,
-    keep: Keep,
-    drain_idle: Span,
-    last_progress: Instant,
-    /// The peer was asked for its cursor since the last progress.
-    probed: bool,
-    /// The peer's TCP has ended, but nothing has told us so here: until when that may come.
-    fin: Option<Instant>,
-    /// How far the program had read when that was set.
-    fin_read: Pos,
-}
-
-impl Life {
-    pub(super) fn new(drain_idle: Span) -> Life {
-        Life {
-            sent: StateFlags::NONE,
-            received: StateFlags::NONE,
-            pending: None,
-            write_shut: false,
-            released: false,
-            killed: false,
-            link_lost: false,
-            exposed: false,
-            keep: Keep(true),
-            drain_idle,
-            last_progress: Instant(0),
-            probed: false,
-            fin: None,
-            fin_read: 0,
-        }
-    }
-
-    /// The peer has sent a message.
-    pub(super) fn heard(&mut self, now: Instant) {
-        if self.fin.is_some() {
-            self.fin = Some(now.after(FIN_PATIENCE));
-        }
-    }
-
-    /// When the silence after the peer's FIN is judged.
-    pub(super) fn fin_deadline(&self) -> Option<Instant> {
-        self.fin
-    }
-
-    /// The peer or the network did something for us.
-    pub(super) fn progress(&mut self, now: Instant) {
-        self.last_progress = self.last_progress.max(now);
-        self.probed = false;
-    }
-
-    /// When a drain without progress is probed and then given up.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        let half = Span(self.drain_idle.0 / 2);
-        let wait = if self.probed { self.drain_idle } else { half };
-        (self.released && self.pending.is_some()).then(|| self.last_progress.after(wait))
-    }
 }
 
 impl Conn {
@@ -317,111 +213,6 @@ impl Conn {
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.life.pending.is_some()
-    }
-
-    /// The link or its group is gone: nothing will be sent or received any more. Outstanding
-    /// requests are still to be reported with [`Conn::on_tx_failed`].
-    pub fn kill(&mut self) -> Actions {
-        self.life.link_lost = true;
-        let was_killed = self.life.killed;
-        let out = self.end_locally();
-        let report = !was_killed && !matches!(self.state, State::Init);
-        out.with_if(
-            Actions::ERR_ABORTED | Actions::TCP_ABORT,
-            report && out.has(Actions::STATE),
-        ) | self.settle_end()
-    }
-
-    /// The peer broke the protocol: it is told "abort", the program ECONNABORTED.
-    pub fn fail(&mut self) -> Actions {
-        let out = self.abort_towards_peer();
-        out.with_if(
-            Actions::ERR_ABORTED | Actions::TCP_ABORT,
-            out.has(Actions::STATE),
-        )
-    }
-
-    /// The idle TCP connection was reset or timed out, which ends the connection unless it was
-    /// ending anyway. The program sees ECONNRESET. After the peer's FIN it says nothing new: the peer
-    /// has closed, its TCP knows nothing of the connection after a minute, and what was written may
-    /// take longer to be read.
-    pub fn on_tcp_dead(&mut self) -> Actions {
-        let closing = self
-            .life
-            .received
-            .with(self.life.sent)
-            .any(StateFlags::ANY_CLOSE);
-        if closing || self.awaits_end() {
-            return Actions::NONE;
-        }
-        let out = self.abort_towards_peer();
-        out.with_if(Actions::ERR_RESET, out.has(Actions::STATE))
-    }
-
-    /// The peer has sent a FIN on the idle TCP connection. That it will write no more is said by a
-    /// message, which may come later; but a Linux peer whose process is killed while its send queue
-    /// is full never sends it, and the FIN is all there will ever be.
-    pub fn on_tcp_fin(&mut self, now: Instant) -> Actions {
-        if self.life.fin.is_some() || !self.may_be_forsaken() {
-            return Actions::NONE;
-        }
-        self.life.fin = Some(now.after(FIN_PATIENCE));
-        self.life.fin_read = self.rx.cons;
-        Actions::TIMER
-    }
-
-    /// Whether the peer's FIN has come and its message that says so has not.
-    #[must_use]
-    pub fn awaits_end(&self) -> bool {
-        self.life.fin.is_some() && self.may_be_forsaken()
-    }
-
-    fn may_be_forsaken(&self) -> bool {
-        !self.life.killed
-            && self.state != State::Closed
-            && !self.life.received.any(StateFlags::ANY_END)
-    }
-
-    /// The peer has been silent since its FIN. If there was room in our ring all the while it has
-    /// nothing left to send, so its end was lost on the way.
-    pub(super) fn fin_expired(&mut self, now: Instant) -> Actions {
-        self.life.fin = None;
-        if !self.may_be_forsaken() {
-            return Actions::NONE;
-        }
-        if self.rx.has_unread() {
-            return self.on_tcp_fin(now);
-        }
-        if self.rx.cons != self.life.fin_read {
-            self.life.fin_read = self.rx.cons;
-            self.life.fin = Some(now.after(ROOM_PATIENCE));
-            return Actions::TIMER;
-        }
-        let closed = self.life.sent.any(StateFlags::ANY_CLOSE);
-        let out = self.abort_towards_peer();
-        out.with_if(Actions::ERR_RESET, out.has(Actions::STATE) && !closed)
-    }
-
-    fn abort_towards_peer(&mut self) -> Actions {
-        if self.life.killed {
-            return Actions::NONE;
-        }
-        let tell = !matches!(self.state, State::Init | State::Closed);
-        let out = self.end_locally();
-        if tell {
-            self.life.sent = self.life.sent.with(StateFlags::ABORT);
-            self.tx.due = true;
-        }
-        out | self.tx_due() | self.settle_end()
-    }
-
-    fn end_locally(&mut self) -> Actions {
-        self.life.killed = true;
-        self.life.pending = None;
-        self.life.write_shut = true;
-        self.tx.cork_until = None;
-        self.tx.due = false;
-        self.step(Event::Killed) | Actions::WAKE_READER | Actions::WAKE_WRITER | Actions::TIMER
     }
 
     /// Finishes what only waited for outstanding requests, and gives the self-reference up.

@@ -81,20 +81,26 @@ use crate::wire::cdc::{
 };
 use crate::wire::ids::AlertToken;
 
+mod abort;
 pub mod actions;
 mod close;
 pub mod error;
+mod life;
+mod read;
 mod rx;
 pub mod state;
+mod tail;
 mod tx;
 mod urgent;
 
+pub use abort::{
+    FIN_PATIENCE,
+    ROOM_PATIENCE, //
+};
 pub use actions::Actions;
 pub use close::{
     CloseMode,
-    Directions,
-    FIN_PATIENCE,
-    ROOM_PATIENCE, //
+    Directions, //
 };
 pub use error::{
     Misuse,
@@ -103,15 +109,13 @@ pub use error::{
     SendError,
     UrgentError, //
 };
-pub use rx::{
-    RxView,
-    TAIL_PATIENCE, //
-};
+pub use read::RxView;
 pub use state::{
     Event,
     Facts,
     State, //
 };
+pub use tail::TAIL_PATIENCE;
 pub use tx::{
     Notice,
     SendHint,
@@ -162,7 +166,7 @@ pub struct Conn {
     state: State,
     tx: tx::TxSide,
     rx: rx::RxSide,
-    life: close::Life,
+    life: life::Life,
 }
 
 impl Conn {
@@ -176,7 +180,7 @@ impl Conn {
             state: State::Init,
             tx: tx::TxSide::new(params.send, params.autocork),
             rx: rx::RxSide::new(params.recv),
-            life: close::Life::new(params.drain_idle),
+            life: life::Life::new(params.drain_idle),
         }
     }
 

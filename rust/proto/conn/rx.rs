@@ -2,15 +2,14 @@
 
 //! The receiving side: CDC messages, the receive ring, and telling the peer that it has room.
 
-use super::close::Pending;
+use super::life::Pending;
+use super::tail::Tail;
 use super::urgent::RxUrgent;
 use super::{
     Actions,
     Conn,
     Event,
-    Misuse,
     ProtoError,
-    RecvState,
     State, //
 };
 use crate::cursor::{
@@ -20,14 +19,8 @@ use crate::cursor::{
     RingSize,
     Step, //
 };
-use crate::ring::{
-    Consumption,
-    Pieces, //
-};
-use crate::time::{
-    Instant,
-    Span, //
-};
+use crate::ring::Consumption;
+use crate::time::Instant;
 use crate::wire::cdc::{
     Cdc,
     ProdFlags,
@@ -48,29 +41,8 @@ pub(super) struct RxSide {
     /// The peer takes immediates.
     pub(super) terse: bool,
     last_seq: u16,
-    /// Until when the rest of a peer that has ended without room may come; see [`TAIL_PATIENCE`].
-    tail: Tail,
-}
-
-/// How long the rest of what a peer had to send may take after its end: it has ended without room
-/// for everything, and was told of room. A Linux peer does so after it has waited for two seconds. If
-/// the last byte has filled the ring, it says the same and there is no rest.
-pub const TAIL_PATIENCE: Span = Span::from_millis(500);
-
-/// What follows when the end of the peer's stream is one: all who watch for it are told.
-const ENDED: Actions = Actions::STATE
-    .with_if(Actions::WAKE_READER, true)
-    .with_if(Actions::WAKE_WRITER, true);
-
-/// The wait for such a rest.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Tail {
-    /// It has not begun: there is something to read.
-    Open,
-    /// The ring is empty.
-    Until(Instant),
-    /// There is no rest.
-    Over,
+    /// Until when the rest of a peer that has ended without room may come; see [`TAIL_PATIENCE`](super::TAIL_PATIENCE).
+    pub(super) tail: Tail,
 }
 
 impl RxSide {
@@ -125,22 +97,9 @@ impl RxSide {
     }
 
     /// Whether the peer should learn of the consumer cursor without waiting for other traffic.
-    fn update_due(&self) -> bool {
+    pub(super) fn update_due(&self) -> bool {
         self.consumption().update_due()
     }
-}
-
-/// What the program can read next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct RxView {
-    /// Where the view begins, for [`Conn::read_from`].
-    pub from: Pos,
-    /// Bytes to skip first: an urgent byte that is not read in line. Counts as read.
-    pub skip: u32,
-    /// The bytes, up to the end of data or to just before the urgent byte.
-    pub pieces: Pieces,
-    /// The reading position is at the urgent byte: a read that has copied something stops here.
-    pub at_mark: bool,
 }
 
 impl Conn {
@@ -326,157 +285,5 @@ impl Conn {
         if !closed || self.expects_tail() && !told {
             self.tx.due = true;
         }
-    }
-
-    /// Whether the peer has ended and may write all the same: it had more than there was room for.
-    pub(super) fn expects_tail(&self) -> bool {
-        let ended = self.life.received;
-        ended.any(StateFlags::ANY_END)
-            && !ended.has(StateFlags::ABORT)
-            && !self.life.killed
-            && self.rx.peer_flags.has(ProdFlags::WRITE_BLOCKED)
-            && self.rx.tail != Tail::Over
-    }
-
-    /// What follows if the peer's rest was (`waited`) or is expected.
-    pub(super) fn tail_changed(&self, waited: bool) -> Actions {
-        if self.expects_tail() {
-            Actions::NONE.with_if(Actions::TIMER, self.tail_deadline().is_some())
-        } else {
-            Actions::NONE.with_if(ENDED, waited)
-        }
-    }
-
-    /// When the wait for the peer's rest begins or is over. It begins when the peer is told that the
-    /// ring is empty.
-    pub(super) fn tail_deadline(&self) -> Option<Instant> {
-        if !self.expects_tail() || self.life.released || self.rx.has_unread() {
-            return None;
-        }
-        match self.rx.tail {
-            Tail::Open if self.tx.due => None,
-            Tail::Open => Some(Instant(0)),
-            Tail::Until(end) => Some(end),
-            Tail::Over => None,
-        }
-    }
-
-    pub(super) fn tail_expired(&mut self, now: Instant) -> Actions {
-        match self.rx.tail {
-            Tail::Open => {
-                self.rx.tail = Tail::Until(now.after(TAIL_PATIENCE));
-                Actions::TIMER
-            }
-            _ => {
-                self.rx.tail = Tail::Over;
-                ENDED
-            }
-        }
-    }
-
-    /// What a read would find.
-    #[must_use]
-    pub fn recv_state(&self) -> RecvState {
-        let n = self.readable();
-        if n > 0 {
-            return RecvState::Data(n);
-        }
-        if self.life.killed {
-            return RecvState::Aborted;
-        }
-        if self.life.received.has(StateFlags::ABORT) {
-            return RecvState::Reset;
-        }
-        if self.life.received.any(StateFlags::ANY_END) && !self.expects_tail() {
-            return RecvState::Eof;
-        }
-        match self.state {
-            State::Init => RecvState::NotConnected,
-            State::Closed | State::PeerFinCloseWait => RecvState::Eof,
-            _ => RecvState::Empty,
-        }
-    }
-
-    /// Bytes that ordinary reads can still return.
-    fn readable(&self) -> u32 {
-        let hidden = self.rx.urgent.hidden_from(self.rx.cons, self.rx.inline);
-        // At most the ring size.
-        self.rx.unread().saturating_sub(hidden) as u32
-    }
-
-    /// Bytes before the urgent byte, or all there are (SIOCINQ).
-    #[must_use]
-    pub fn in_queue(&self) -> u32 {
-        if self.rx.inline {
-            return self.readable();
-        }
-        match self.rx.urgent.mark() {
-            Some(pos) if pos >= self.rx.cons => pos.saturating_sub(self.rx.cons) as u32,
-            _ => self.readable(),
-        }
-    }
-
-    /// What the program reads next, starting `peeked` bytes after the consumer position.
-    #[must_use]
-    pub fn recv_view(&self, peeked: u32) -> RxView {
-        let mut pos = self.rx.cons.wrapping_add(u64::from(peeked));
-        let mut view = RxView {
-            from: pos,
-            ..RxView::default()
-        };
-        let mut end = self.rx.prod;
-        match self.rx.urgent.mark() {
-            Some(mark) if mark == pos => {
-                view.at_mark = true;
-                if self.rx.urgent.hidden_from(pos, self.rx.inline) > 0 {
-                    view.skip = 1;
-                    pos = pos.wrapping_add(1);
-                }
-            }
-            Some(mark) if mark > pos => end = end.min(mark),
-            _ => {}
-        }
-        let len = end.saturating_sub(pos) as u32;
-        view.pieces = Pieces::of(self.rx.ring, pos, len);
-        view
-    }
-
-    /// How many bytes the peer has announced in all.
-    #[must_use]
-    pub fn received(&self) -> Pos {
-        self.rx.prod
-    }
-
-    /// The program has taken `n` bytes out of the ring, skipped ones included.
-    ///
-    /// # Errors
-    ///
-    /// [`Misuse`] if there were not that many.
-    pub fn read_done(&mut self, n: u32) -> Result<Actions, Misuse> {
-        self.read_from(self.rx.cons, n)
-    }
-
-    /// The program has taken the first `n` bytes of a view out of the ring, skipped ones included.
-    /// Since the view was made, another urgent byte may have moved the consumer position over the
-    /// one that the view skips.
-    ///
-    /// # Errors
-    ///
-    /// [`Misuse`] if there were not that many.
-    pub fn read_from(&mut self, from: Pos, n: u32) -> Result<Actions, Misuse> {
-        let end = from.wrapping_add(u64::from(n));
-        if end > self.rx.prod {
-            return Err(Misuse);
-        }
-        self.rx.cons = self.rx.cons.max(end);
-        let passed = self.rx.urgent.advance(self.rx.cons, self.rx.inline);
-        if (passed && self.rx.released() != self.rx.announced) || self.rx.update_due() {
-            self.want_update();
-        }
-        // Of a peer that has ended so it says that there may be more: see `rmbe_reusable`.
-        if self.rx.unread() == 0 && !self.life.received.any(StateFlags::ANY_END) {
-            self.rx.peer_flags = self.rx.peer_flags.without(ProdFlags::WRITE_BLOCKED);
-        }
-        Ok(self.tx_due() | self.tail_changed(false))
     }
 }

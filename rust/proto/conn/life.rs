@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is known about the end of a connection, from its beginning.
+
+use super::abort::FIN_PATIENCE;
+use crate::cursor::Pos;
+use crate::time::{
+    Instant,
+    Span, //
+};
+use crate::wire::cdc::StateFlags;
+
+/// An end that waits for unsent data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Pending {
+    /// "Done writing".
+    Done,
+    /// "Closed".
+    Close,
+}
+
+/// The connection's reference to itself; given up once.
+#[derive(Debug)]
+pub(super) struct Keep(pub(super) bool);
+
+impl Keep {
+    pub(super) fn give_up(&mut self) -> bool {
+        core::mem::replace(&mut self.0, false)
+    }
+}
+
+/// Everything about the end of a connection.
+#[derive(Debug)]
+pub(super) struct Life {
+    /// End flags that our messages carry.
+    pub(super) sent: StateFlags,
+    /// End flags that the peer's messages carried.
+    pub(super) received: StateFlags,
+    pub(super) pending: Option<Pending>,
+    /// The program cannot write any more.
+    pub(super) write_shut: bool,
+    /// The program has closed its last descriptor.
+    pub(super) released: bool,
+    /// Ended from our side without the peer's consent: no more receiving.
+    pub(super) killed: bool,
+    /// Nothing can be sent any more.
+    pub(super) link_lost: bool,
+    /// The peer knows our RMBE and has not said that it will not write there.
+    pub(super) exposed: bool,
+    pub(super) keep: Keep,
+    pub(super) drain_idle: Span,
+    pub(super) last_progress: Instant,
+    /// The peer was asked for its cursor since the last progress.
+    pub(super) probed: bool,
+    /// The peer's TCP has ended, but nothing has told us so here: until when that may come.
+    pub(super) fin: Option<Instant>,
+    /// How far the program had read when that was set.
+    pub(super) fin_read: Pos,
+}
+
+impl Life {
+    pub(super) fn new(drain_idle: Span) -> Life {
+        Life {
+            sent: StateFlags::NONE,
+            received: StateFlags::NONE,
+            pending: None,
+            write_shut: false,
+            released: false,
+            killed: false,
+            link_lost: false,
+            exposed: false,
+            keep: Keep(true),
+            drain_idle,
+            last_progress: Instant(0),
+            probed: false,
+            fin: None,
+            fin_read: 0,
+        }
+    }
+
+    /// The peer has sent a message.
+    pub(super) fn heard(&mut self, now: Instant) {
+        if self.fin.is_some() {
+            self.fin = Some(now.after(FIN_PATIENCE));
+        }
+    }
+
+    /// When the silence after the peer's FIN is judged.
+    pub(super) fn fin_deadline(&self) -> Option<Instant> {
+        self.fin
+    }
+
+    /// The peer or the network did something for us.
+    pub(super) fn progress(&mut self, now: Instant) {
+        self.last_progress = self.last_progress.max(now);
+        self.probed = false;
+    }
+
+    /// When a drain without progress is probed and then given up.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let half = Span(self.drain_idle.0 / 2);
+        let wait = if self.probed { self.drain_idle } else { half };
+        (self.released && self.pending.is_some()).then(|| self.last_progress.after(wait))
+    }
+}

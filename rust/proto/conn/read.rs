@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the program reads: where it lies in the ring, and what its absence means.
+
+use super::{
+    Actions,
+    Conn,
+    Misuse,
+    RecvState,
+    State, //
+};
+use crate::cursor::Pos;
+use crate::ring::Pieces;
+use crate::wire::cdc::{
+    ProdFlags,
+    StateFlags, //
+};
+
+/// What the program can read next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RxView {
+    /// Where the view begins, for [`Conn::read_from`].
+    pub from: Pos,
+    /// Bytes to skip first: an urgent byte that is not read in line. Counts as read.
+    pub skip: u32,
+    /// The bytes, up to the end of data or to just before the urgent byte.
+    pub pieces: Pieces,
+    /// The reading position is at the urgent byte: a read that has copied something stops here.
+    pub at_mark: bool,
+}
+
+impl Conn {
+    /// What a read would find.
+    #[must_use]
+    pub fn recv_state(&self) -> RecvState {
+        let n = self.readable();
+        if n > 0 {
+            return RecvState::Data(n);
+        }
+        if self.life.killed {
+            return RecvState::Aborted;
+        }
+        if self.life.received.has(StateFlags::ABORT) {
+            return RecvState::Reset;
+        }
+        if self.life.received.any(StateFlags::ANY_END) && !self.expects_tail() {
+            return RecvState::Eof;
+        }
+        match self.state {
+            State::Init => RecvState::NotConnected,
+            State::Closed | State::PeerFinCloseWait => RecvState::Eof,
+            _ => RecvState::Empty,
+        }
+    }
+
+    /// Bytes that ordinary reads can still return.
+    fn readable(&self) -> u32 {
+        let hidden = self.rx.urgent.hidden_from(self.rx.cons, self.rx.inline);
+        // At most the ring size.
+        self.rx.unread().saturating_sub(hidden) as u32
+    }
+
+    /// Bytes before the urgent byte, or all there are (SIOCINQ).
+    #[must_use]
+    pub fn in_queue(&self) -> u32 {
+        if self.rx.inline {
+            return self.readable();
+        }
+        match self.rx.urgent.mark() {
+            Some(pos) if pos >= self.rx.cons => pos.saturating_sub(self.rx.cons) as u32,
+            _ => self.readable(),
+        }
+    }
+
+    /// What the program reads next, starting `peeked` bytes after the consumer position.
+    #[must_use]
+    pub fn recv_view(&self, peeked: u32) -> RxView {
+        let mut pos = self.rx.cons.wrapping_add(u64::from(peeked));
+        let mut view = RxView {
+            from: pos,
+            ..RxView::default()
+        };
+        let mut end = self.rx.prod;
+        match self.rx.urgent.mark() {
+            Some(mark) if mark == pos => {
+                view.at_mark = true;
+                if self.rx.urgent.hidden_from(pos, self.rx.inline) > 0 {
+                    view.skip = 1;
+                    pos = pos.wrapping_add(1);
+                }
+            }
+            Some(mark) if mark > pos => end = end.min(mark),
+            _ => {}
+        }
+        let len = end.saturating_sub(pos) as u32;
+        view.pieces = Pieces::of(self.rx.ring, pos, len);
+        view
+    }
+
+    /// How many bytes the peer has announced in all.
+    #[must_use]
+    pub fn received(&self) -> Pos {
+        self.rx.prod
+    }
+
+    /// The program has taken `n` bytes out of the ring, skipped ones included.
+    ///
+    /// # Errors
+    ///
+    /// [`Misuse`] if there were not that many.
+    pub fn read_done(&mut self, n: u32) -> Result<Actions, Misuse> {
+        self.read_from(self.rx.cons, n)
+    }
+
+    /// The program has taken the first `n` bytes of a view out of the ring, skipped ones included.
+    /// Since the view was made, another urgent byte may have moved the consumer position over the
+    /// one that the view skips.
+    ///
+    /// # Errors
+    ///
+    /// [`Misuse`] if there were not that many.
+    pub fn read_from(&mut self, from: Pos, n: u32) -> Result<Actions, Misuse> {
+        let end = from.wrapping_add(u64::from(n));
+        if end > self.rx.prod {
+            return Err(Misuse);
+        }
+        self.rx.cons = self.rx.cons.max(end);
+        let passed = self.rx.urgent.advance(self.rx.cons, self.rx.inline);
+        if (passed && self.rx.released() != self.rx.announced) || self.rx.update_due() {
+            self.want_update();
+        }
+        // Of a peer that has ended so it says that there may be more: see `rmbe_reusable`.
+        if self.rx.unread() == 0 && !self.life.received.any(StateFlags::ANY_END) {
+            self.rx.peer_flags = self.rx.peer_flags.without(ProdFlags::WRITE_BLOCKED);
+        }
+        Ok(self.tx_due() | self.tail_changed(false))
+    }
+}
