@@ -6,14 +6,16 @@
 //! random delay, its WRITEs read the send ring at that moment (not when posted, so that a send
 //! ring reused too early is seen), and its completion comes some time later. The link can be
 //! lost: what is under way vanishes, each side notices at a time of its own, and outstanding
-//! requests are flushed, then or some time before, as where a worker has to do the rest. Programs
-//! are sequences of [`Op`]s. After every step the model checks:
+//! requests are flushed, then or some time before, as where a worker has to do the rest. Beside it
+//! is the idle TCP connection, whose FIN follows a close and may come before the message that says
+//! so. Programs are sequences of [`Op`]s. After every step the model checks:
 //!
 //! * every byte read is the byte written at that stream position;
 //! * nothing is written into a ring that was given back;
 //! * the bookkeeping is consistent and FREE comes at most once;
 //! * when nothing is under way, no data waits that could be sent (no stall);
-//! * an end of file without abort comes after the last byte.
+//! * an end of file without abort comes after the last byte;
+//! * a FIN alone ends a connection only if the peer has vanished, and then it does.
 
 use super::rng::Rng;
 use smc_proto::conn::*;
@@ -53,6 +55,9 @@ pub enum Op {
     Inline(bool),
     /// The idle TCP connection dies.
     TcpDead,
+    /// The program is killed, and its host never says so but by TCP's FIN: a Linux peer whose send
+    /// queue is full.
+    Vanish,
     /// The link fails; this side notices first.
     LinkLoss,
     /// The peer misbehaves: a message with wild cursors arrives.
@@ -80,6 +85,7 @@ impl Op {
             24 if arg % 64 == 0 => Op::TcpDead,
             25 if arg % 64 == 0 => Op::LinkLoss,
             26 if arg % 64 == 0 => Op::Hostile(u32::from(arg)),
+            27 if arg % 64 == 0 => Op::Vanish,
             _ => Op::Wait(arg % 2000),
         }
     }
@@ -121,6 +127,10 @@ pub struct Side {
     break_at: Option<Instant>,
     broken: bool,
     kill_at: Option<Instant>,
+    /// Its host says no more of it.
+    gone: bool,
+    /// When TCP's FIN of the peer comes.
+    fin_at: Option<Instant>,
 }
 
 /// Two hosts and the channel.
@@ -191,6 +201,8 @@ impl Pair {
                 break_at: None,
                 broken: false,
                 kill_at: None,
+                gone: false,
+                fin_at: None,
             }
         };
         Pair {
@@ -236,7 +248,7 @@ impl Pair {
         loop {
             let busy = self.side[me].in_air.len() + self.side[me].completing.len();
             let s = &mut self.side[me];
-            if !s.due || busy >= self.slots || s.broken && !s.killed {
+            if !s.due || busy >= self.slots || s.broken && !s.killed || s.gone {
                 return;
             }
             let Some(tx) = s.conn.take_tx(self.now) else {
@@ -298,7 +310,7 @@ impl Pair {
             .map_or(self.now, |c| c.0.max(self.now));
         let done = last.after(Span(self.rng.below(30_000)));
         src.completing.push_back((done, f.ticket));
-        if dst.freed || dst.killed {
+        if dst.freed || dst.killed || dst.gone {
             return;
         }
         let result = match f.notice {
@@ -328,6 +340,9 @@ impl Pair {
 
     fn complete(&mut self, me: usize) {
         let (_, ticket) = self.side[me].completing.pop_front().expect("completing");
+        if self.side[me].gone {
+            return;
+        }
         let conn = &mut self.side[me].conn;
         let a = if self.side[me].killed || self.side[me].broken {
             conn.on_tx_failed()
@@ -345,8 +360,10 @@ impl Pair {
             return;
         }
         s.killed = true;
-        let a = s.conn.kill();
-        self.act(me, a);
+        if !s.gone {
+            let a = s.conn.kill();
+            self.act(me, a);
+        }
         // Flush.
         while let Some(f) = self.side[me].in_air.pop_front() {
             self.side[me].completing.push_back((self.now, f.ticket));
@@ -373,8 +390,9 @@ impl Pair {
             offer(done.filter(|_| self.link_up || s.broken || s.killed), 1, me);
             offer(s.kill_at, 2, me);
             offer(s.break_at, 4, me);
-            if !s.freed {
+            if !s.freed && !s.gone {
                 offer(s.conn.next_deadline(), 3, me);
+                offer(s.fin_at, 5, me);
             }
         }
         best
@@ -395,9 +413,23 @@ impl Pair {
                 1 => self.complete(me),
                 2 => self.kill(me),
                 4 => self.break_down(me),
+                5 => {
+                    self.side[me].fin_at = None;
+                    let a = self.side[me].conn.on_tcp_fin(self.now);
+                    self.act(me, a);
+                }
                 _ => {
                     let before = self.side[me].conn.next_deadline();
+                    let waited = self.side[me].conn.awaits_end();
                     let a = self.side[me].conn.on_timer(self.now);
+                    assert!(
+                        !(waited && a.has(Actions::ERR_RESET))
+                            || self.side[1 - me].gone
+                            || !self.link_up,
+                        "the peer has ended and would have said so: {:?}\npeer: {:?}",
+                        self.side[me].conn,
+                        self.side[1 - me].conn
+                    );
                     self.act(me, a);
                     let after = self.side[me].conn.next_deadline();
                     assert_ne!(before, after, "a deadline that does not move");
@@ -415,11 +447,12 @@ impl Pair {
         }
         for me in 0..2 {
             let s = &mut self.side[me];
-            if s.waits_for_room && !s.killed && !s.freed && s.conn.send_room().is_ok() {
+            if s.waits_for_room && !s.killed && !s.freed && !s.gone && s.conn.send_room().is_ok() {
                 panic!("not woken although there is room: {:?}", s.conn);
             }
             let (s, peer) = (&self.side[me], &self.side[1 - me]);
-            let alive = !s.killed && !peer.killed && !s.freed && !peer.freed;
+            let ended = s.killed || s.freed || s.gone;
+            let alive = !ended && !(peer.killed || peer.freed || peer.gone);
             if !alive || !s.conn.state().may_send() {
                 continue;
             }
@@ -472,7 +505,7 @@ impl Pair {
     pub fn read(&mut self, me: usize, n: u32, peek: bool) -> u32 {
         let [a, b] = &mut self.side;
         let (s, peer) = if me == 0 { (a, b) } else { (b, a) };
-        if s.closed {
+        if s.closed || s.gone {
             return 0;
         }
         let view = s.conn.recv_view(0);
@@ -537,7 +570,7 @@ impl Pair {
 
     /// Carries out one operation of side `me`.
     pub fn op(&mut self, me: usize, op: Op) {
-        if self.side[me].freed && !matches!(op, Op::Wait(_)) {
+        if (self.side[me].freed || self.side[me].gone) && !matches!(op, Op::Wait(_)) {
             return;
         }
         let hint = SendHint::default();
@@ -595,6 +628,9 @@ impl Pair {
             }
             Op::Close | Op::Abort if open => {
                 s.closed = true;
+                let fin = self.now.after(Span(self.rng.below(200_000)));
+                self.side[1 - me].fin_at = Some(fin);
+                let s = &mut self.side[me];
                 let mode = if op == Op::Abort {
                     CloseMode::Abort
                 } else {
@@ -606,6 +642,12 @@ impl Pair {
             Op::TcpDead => {
                 let a = s.conn.on_tcp_dead();
                 self.act(me, a);
+            }
+            Op::Vanish => {
+                s.gone = true;
+                s.due = false;
+                let fin = self.now.after(Span(self.rng.below(200_000)));
+                self.side[1 - me].fin_at = Some(fin);
             }
             Op::LinkLoss => {
                 if self.link_up {
@@ -704,9 +746,15 @@ impl Pair {
         self.run_until(self.now.after(Span::from_secs(100)));
         for me in 0..2 {
             let s = &self.side[me];
+            if s.gone {
+                continue;
+            }
             let quiet = !s.killed && s.conn.flags().1 .1.any(StateFlags::ANY_CLOSE);
             assert!(
-                s.freed || (!quiet && self.side[1 - me].conn.flags().0 .1 == StateFlags::NONE),
+                s.freed
+                    || !self.side[1 - me].gone
+                        && !quiet
+                        && self.side[1 - me].conn.flags().0 .1 == StateFlags::NONE,
                 "side {me} never ends: {:?}\npeer: {:?}",
                 s.conn,
                 self.side[1 - me].conn

@@ -494,3 +494,60 @@ fn long_random_runs() {
     println!("{runs} runs, {messages} messages, {bytes} bytes, {ends} ends");
     assert!(messages > runs * 20, "the runs must do something");
 }
+
+/// A peer that vanishes with bytes unsent is noticed by its FIN alone, once what came was read.
+#[test]
+fn a_peer_that_vanishes_is_noticed() {
+    for seed in 0..200 {
+        let shape = Shape {
+            seed,
+            rings: [10, 10, 10, 10],
+            slots: 2,
+            ..PLAIN
+        };
+        let mut p = Pair::new(&shape);
+        for _ in 0..=seed % 20 {
+            p.op(0, Op::Write(400));
+            p.op(0, Op::Wait((seed % 7) as u16 * 10));
+        }
+        p.op(0, Op::Vanish);
+        for _ in 0..30 {
+            p.run_until(p.now.after(Span::from_millis(100)));
+            p.op(1, Op::Read(300));
+        }
+        p.run_until(p.now.after(Span::from_secs(13)));
+        assert_eq!(p.side[1].conn.recv_state(), RecvState::Aborted, "{seed}");
+        p.finish();
+    }
+}
+
+/// A FIN that comes before the message, or while the rest waits for a slow reader, ends nothing: the
+/// program gets every byte and then the end.
+#[test]
+fn a_fin_overtakes_and_ends_nothing() {
+    for seed in 0..200 {
+        let shape = Shape {
+            seed,
+            rings: [14, 10, 10, 10],
+            slots: 2,
+            ..PLAIN
+        };
+        let mut p = Pair::new(&shape);
+        for _ in 0..=seed % 20 {
+            p.op(0, Op::Write(400));
+        }
+        p.op(0, Op::Close);
+        let mut left = 100;
+        while !p.side[1].saw_eof && left > 0 {
+            p.run_until(p.now.after(Span(100_000 + seed % 3 * 1_000_000_000)));
+            while p.read(1, 300, false) > 0 {
+                p.run_until(p.now.after(Span(20_000)));
+            }
+            left -= 1;
+        }
+        let read = p.side[1].conn.positions().consumed;
+        assert!(p.side[1].saw_eof, "{seed}: {read}");
+        assert_eq!(read, p.side[0].written.len() as u64, "{seed}");
+        p.finish();
+    }
+}

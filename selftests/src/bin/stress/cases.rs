@@ -94,7 +94,11 @@ fn round(s: &Fd, n: usize, seed: u64) -> Outcome {
     let mut b = vec![0; n];
     rng::fill(seed, 0, &mut b);
     sys::send_all(s.raw(), &b).map_err(e("send"))?;
-    if sys::recv_all(s.raw(), n).map_err(e("recv"))? != b {
+    let back = sys::recv_all(s.raw(), n).map_err(e("recv"))?;
+    if back.len() < n {
+        return Err(format!("{} of {n} bytes came back", back.len()));
+    }
+    if back != b {
         return Err("other bytes came back".into());
     }
     Ok(())

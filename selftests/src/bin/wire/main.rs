@@ -259,15 +259,54 @@ fn latest_state(j: &Job) -> Outcome {
     Ok(text)
 }
 
+/// Small sends: while one is on its way the next ones wait, and leave together; with
+/// `net.smc.autocorking_size` 0 each leaves alone.
+fn autocork(j: &Job) -> Outcome {
+    // Fewer than there are slots, so that nothing else makes messages fewer.
+    const BURST: usize = 40;
+    const BURSTS: usize = 20;
+    const SIZE: usize = 10;
+    let l = j.listen()?;
+    let announced = |limit: &str| {
+        net::sysctl("net.smc.autocorking_size", limit)?;
+        let (c, s) = j.pair(&l)?;
+        let (_, seen) = tapped(|| {
+            for _ in 0..BURSTS {
+                for i in 0..BURST {
+                    sys::send_all(c.raw(), &[7; SIZE]).map_err(|e| format!("send {i}: {e}"))?;
+                }
+                sys::recv_all(s.raw(), BURST * SIZE).map_err(|e| format!("recv: {e}"))?;
+                sys::send_all(s.raw(), b"r").map_err(|e| format!("answer: {e}"))?;
+                sys::recv_all(c.raw(), 1).map_err(|e| format!("answer: {e}"))?;
+            }
+            Ok(())
+        })?;
+        let x = seen.busiest();
+        want(x.bytes == (BURSTS * BURST * SIZE) as u64, "bytes", &x.bytes)?;
+        Ok::<_, String>(x.immediates + x.announced)
+    };
+    let alone = announced("0");
+    let together = announced("65536");
+    let (alone, together) = (alone?, together?);
+    let text = format!(
+        "{} sends: {alone} messages, with autocorking {together}",
+        BURSTS * BURST
+    );
+    want(alone == (BURSTS * BURST) as u64, &text, &"one each")?;
+    want(together < alone / 2, &text, &"together")?;
+    Ok(text)
+}
+
 fn main() {
     let a = Args::get();
-    let points: [(&str, Point); 5] = [
+    let points: [(&str, Point); 6] = [
         // First, while there is no group.
         ("first_contact", first_contact),
         ("keys", keys),
         ("small_chain", small_chain),
         ("wrapping_chain", wrapping_chain),
         ("latest_state", latest_state),
+        ("autocork", autocork),
     ];
     let (fams, ips) = (a.families(), a.ips());
     guest::enter("a").expect("namespace a");
