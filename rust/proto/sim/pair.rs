@@ -451,8 +451,8 @@ impl Pair {
                 panic!("not woken although there is room: {:?}", s.conn);
             }
             let (s, peer) = (&self.side[me], &self.side[1 - me]);
-            let ended = s.killed || s.freed || s.gone;
-            let alive = !ended && !(peer.killed || peer.freed || peer.gone);
+            let ended = |s: &Side| s.killed || s.freed || s.gone;
+            let alive = !ended(s) && !ended(peer);
             if !alive || !s.conn.state().may_send() {
                 continue;
             }

@@ -17,7 +17,7 @@ use kernel::{
 const SLOT_WAIT_MS: u32 = 5_000;
 
 impl<H: Handler> Channel<H> {
-    /// Makes the key of `mr` work, and waits for that. Needs [`ReadyToSend`](super::qp::ReadyToSend); sleeps.
+    /// Makes the key of `mr` work, and waits for that. Needs [`ReadyToSend`](crate::rdma::qp::ReadyToSend); sleeps.
     ///
     /// # Errors
     ///

@@ -31,11 +31,11 @@ fn many_begin(t: &mut T, h: &mut Host) {
     let ip = t.ip;
     let addresses = (FIRST..FIRST + ALL).map(|last| other_addr(ip, last));
     let mac = net::MAC_B.map(|byte| format!("{byte:02x}")).join(":");
-    let known: String = addresses
+    let known: Vec<_> = addresses
         .clone()
-        .map(|a| format!("neigh replace {a} lladdr {mac} dev va nud permanent\n"))
+        .map(|a| format!("neigh replace {a} lladdr {mac} dev va nud permanent"))
         .collect();
-    t.is("neighbours", net::ip(&known), Ok(()));
+    t.is("neighbours", net::ip(&known.join("\n")), Ok(()));
     let module = SocketAddr::new(wire_addr(false, t.ip), PORT);
     let listener = t.socket();
     sys::bind(listener.raw(), &module).expect("bind");
