@@ -34,8 +34,15 @@ use smc_proto::{
     wire::ids::PeerId, //
 };
 
-/// How many lists the link groups are spread over, by their peers.
-const SHARDS: usize = 16;
+/// How many lists there are of what concerns one peer each.
+pub(crate) const SHARDS: usize = 16;
+
+/// The list of a peer, and of some others.
+pub(crate) fn shard<'a, T>(lists: &'a [T; SHARDS], name: &[u8]) -> &'a T {
+    let sum = name.iter().fold(0, |sum, byte| sum ^ byte);
+    // The mask keeps the index in range.
+    &lists[usize::from(sum) & (SHARDS - 1)]
+}
 
 /// Where everybody finds the one [`Core`].
 pub(crate) static CORE: Global<Core> = Global::new();
@@ -102,9 +109,7 @@ impl Core {
 
     /// The groups with a peer, and with some others.
     fn groups(&self, peer: &PeerId) -> MutexGuard<'_, KVec<Arc<LinkGroup>>> {
-        let sum = peer.0.iter().fold(0, |sum, byte| sum ^ byte);
-        // The mask keeps the index in range.
-        self.groups[usize::from(sum) & (SHARDS - 1)].lock()
+        shard(&self.groups, &peer.0).lock()
     }
 
     /// The group that a server's new connection joins. What the key says is the client's word: only

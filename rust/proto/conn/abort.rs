@@ -106,7 +106,7 @@ impl Conn {
         out.with_if(Actions::ERR_RESET, out.has(Actions::STATE) && !closed)
     }
 
-    pub(super) fn abort_towards_peer(&mut self) -> Actions {
+    fn abort_towards_peer(&mut self) -> Actions {
         if self.life.killed {
             return Actions::NONE;
         }

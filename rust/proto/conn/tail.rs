@@ -18,7 +18,7 @@ use crate::wire::cdc::{
 pub const TAIL_PATIENCE: Span = Span::from_millis(500);
 
 /// What follows when the end of the peer's stream is one: all who watch for it are told.
-pub(super) const ENDED: Actions = Actions::STATE
+const ENDED: Actions = Actions::STATE
     .with_if(Actions::WAKE_READER, true)
     .with_if(Actions::WAKE_WRITER, true);
 

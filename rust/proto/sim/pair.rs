@@ -445,13 +445,13 @@ impl Pair {
         if !self.link_up || self.next_event().is_some() {
             return;
         }
+        let ended = |s: &Side| s.killed || s.freed || s.gone;
         for me in 0..2 {
             let s = &mut self.side[me];
-            if s.waits_for_room && !s.killed && !s.freed && !s.gone && s.conn.send_room().is_ok() {
+            if s.waits_for_room && !ended(s) && s.conn.send_room().is_ok() {
                 panic!("not woken although there is room: {:?}", s.conn);
             }
             let (s, peer) = (&self.side[me], &self.side[1 - me]);
-            let ended = |s: &Side| s.killed || s.freed || s.gone;
             let alive = !ended(s) && !ended(peer);
             if !alive || !s.conn.state().may_send() {
                 continue;
@@ -628,15 +628,13 @@ impl Pair {
             }
             Op::Close | Op::Abort if open => {
                 s.closed = true;
-                let fin = self.now.after(Span(self.rng.below(200_000)));
-                self.side[1 - me].fin_at = Some(fin);
-                let s = &mut self.side[me];
                 let mode = if op == Op::Abort {
                     CloseMode::Abort
                 } else {
                     CloseMode::Graceful
                 };
                 let a = s.conn.close(mode, now);
+                self.send_fin(me);
                 self.act(me, a);
             }
             Op::TcpDead => {
@@ -646,8 +644,7 @@ impl Pair {
             Op::Vanish => {
                 s.gone = true;
                 s.due = false;
-                let fin = self.now.after(Span(self.rng.below(200_000)));
-                self.side[1 - me].fin_at = Some(fin);
+                self.send_fin(me);
             }
             Op::LinkLoss => {
                 if self.link_up {
@@ -670,6 +667,12 @@ impl Pair {
             Op::ReadUrgent | Op::Push | Op::Inline(_) => {}
             Op::ShutWrite | Op::ShutBoth | Op::Close | Op::Abort => {}
         }
+    }
+
+    /// TCP's FIN of `me` is on its way.
+    fn send_fin(&mut self, me: usize) {
+        let delay = Span(self.rng.below(200_000));
+        self.side[1 - me].fin_at = Some(self.now.after(delay));
     }
 
     /// A message with wild content: refused, harmless or ignored, never worse.

@@ -6,7 +6,11 @@
 //! all have in common is a number, and who waits while it is at its limit.
 
 use super::{Entry, Origin};
-use crate::{group::LinkGroup, local::LocalPort, shared::Core, talk::Waiter};
+use crate::{
+    local::LocalPort,
+    shared::{shard, Core, SHARDS},
+    talk::Waiter, //
+};
 use kernel::{
     new_mutex,
     prelude::*,
@@ -23,8 +27,6 @@ const AT_ONCE: usize = 8;
 /// First contacts that may be under way in all. Of the second half of them each address may have
 /// one: a few that let theirs stand still do not keep all others waiting.
 const AT_ONCE_IN_ALL: u32 = 64;
-/// How many lists there are. A power of two.
-const LISTS: usize = 16;
 
 /// A first contact that is under way, and the handshakes that wait for its end.
 struct Busy {
@@ -45,7 +47,7 @@ impl Busy {
 #[pin_data]
 pub(crate) struct Gates {
     #[pin]
-    lists: [Mutex<KVec<Busy>>; LISTS],
+    lists: [Mutex<KVec<Busy>>; SHARDS],
     /// How many there are, at most [`AT_ONCE_IN_ALL`].
     under_way: Atomic<u32>,
     /// Who found that there are as many as there may be. Taken only then.
@@ -66,11 +68,7 @@ impl Gates {
     }
 
     fn list(&self, origin: Origin) -> &Mutex<KVec<Busy>> {
-        let number = origin.namespace.to_le_bytes();
-        let mix = |sum: u8, byte: &u8| sum.rotate_left(1) ^ byte;
-        let sum = number.iter().fold(origin.address.iter().fold(0, mix), mix);
-        // The mask keeps the index in range.
-        &self.lists[usize::from(sum) & (LISTS - 1)]
+        shard(&self.lists, &origin.address)
     }
 
     /// Whether there was room for one more. It is counted.
@@ -132,12 +130,13 @@ fn before<'a>(
     origin: Origin,
     most: usize,
 ) -> Option<&'a mut Busy> {
-    let same = list.iter().position(|busy| busy.is(key, port, origin));
-    let at = same.or_else(|| {
-        let of_origin = || list.iter().filter(|busy| busy.origin == origin);
-        let many = of_origin().count() >= most;
-        list.iter().position(|busy| many && busy.origin == origin)
-    })?;
+    let same = |busy: &Busy| busy.is(key, port, origin);
+    let own = |busy: &Busy| busy.origin == origin;
+    let at = match list.iter().position(same) {
+        Some(at) => at,
+        None if list.iter().filter(|busy| own(busy)).count() < most => return None,
+        None => list.iter().position(own)?,
+    };
     list.get_mut(at)
 }
 
@@ -180,7 +179,7 @@ impl Core {
         origin: Origin,
         waiter: &dyn Fn() -> Waiter,
     ) -> Result<Entry> {
-        let known = || -> Option<Arc<LinkGroup>> { self.server_group(key, port, origin) };
+        let known = || self.server_group(key, port, origin);
         if let Some(group) = known() {
             return Ok(Entry::Join(group));
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The data of a socket, which hangs in its private pointer from its first use until release().
+//! What an "operation" is in the SAFETY comments, the parent module says.
 
 use super::Adapter;
 use crate::{
