@@ -4,6 +4,7 @@
  * One line each, sorted by header; no logic.
  */
 #include <linux/module.h>
+#include <linux/pci.h>
 #include "bindings_helper.h"
 #include "trace.h"
 
@@ -62,6 +63,14 @@ void rsmc_helper_tcp_drop_received(struct sock *sk)
 {
 	__skb_queue_purge(&sk->sk_receive_queue);
 	WRITE_ONCE(tcp_sk(sk)->copied_seq, tcp_sk(sk)->rcv_nxt);
+}
+
+void rsmc_helper_tcp_delay_acks(struct sock *sk, bool on)
+{
+	if (on)
+		inet_csk_enter_pingpong_mode(sk);
+	else
+		inet_csk_exit_pingpong_mode(sk);
 }
 
 /*
@@ -833,6 +842,20 @@ int rsmc_helper_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
 			     const struct ib_recv_wr **bad)
 {
 	return ib_post_recv(qp, wr, bad);
+}
+
+/* Writes the name with a zero at its end, cut to len bytes. */
+bool rsmc_helper_ib_pci(const struct ib_device *dev, u16 *vendor, u16 *device, char *name,
+			size_t len)
+{
+	struct device *parent = dev->dev.parent;
+
+	if (!parent || !dev_is_pci(parent))
+		return false;
+	*vendor = to_pci_dev(parent)->vendor;
+	*device = to_pci_dev(parent)->device;
+	strscpy(name, pci_name(to_pci_dev(parent)), len);
+	return true;
 }
 
 bool rsmc_helper_ib_uses_virt_dma(struct ib_device *dev)

@@ -354,6 +354,13 @@ impl SockGuard<'_> {
         self.0
     }
 
+    /// Whether TCP waits a moment with acknowledgements, so that they go with what is said in reply
+    /// instead of in packets of their own. A new connection does not.
+    pub fn delay_acks(&self, on: bool) {
+        // SAFETY: The sock is TCP's, and its lock is held.
+        unsafe { bindings::tcp_delay_acks(self.0.as_ptr(), on) };
+    }
+
     /// The file side, while it is open.
     #[inline]
     pub fn socket(&self) -> Option<&Socket> {

@@ -41,6 +41,10 @@ const SEND: u8 = 2;
 pub(super) fn decide(this: &Arc<Socket>, slot: &mut Option<KBox<Talk>>) -> bool {
     let guard = this.sock.lock();
     let offered = syn::answered(&guard);
+    if offered {
+        // The accept is answered by a confirm.
+        guard.delay_acks(true);
+    }
     drop(guard);
     let begun = if offered {
         begin_talk(this)
@@ -80,10 +84,11 @@ pub(super) fn decide(this: &Arc<Socket>, slot: &mut Option<KBox<Talk>>) -> bool 
 
 fn become_tcp(this: &Socket, phase: &mut Phase, fallback: Fallback) {
     this.set_fallback(phase, fallback);
+    let guard = this.sock.lock();
+    guard.delay_acks(false);
     if fallback.crossing {
         return;
     }
-    let guard = this.sock.lock();
     if let Some(socket) = guard.socket() {
         socket.become_native();
     }
@@ -140,6 +145,7 @@ pub(super) fn conclude(this: &Arc<Socket>, talk: KBox<Talk>, outcome: Outcome) {
                     this.become_smc(&mut phase, conn.clone(), Role::Client);
                     // A shutdown() that does not find the connection yet has told TCP before this.
                     let guard = this.sock.lock();
+                    guard.delay_acks(false);
                     let shut = this.sock.shutdown_mask();
                     drop(guard);
                     if shut & SEND != 0 {

@@ -6,7 +6,7 @@ use st::packet;
 use st::rawpeer::Wire;
 use st::roce::{self, Packet};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -45,6 +45,10 @@ pub struct Seen {
     pub agreements: u64,
     /// Of these, first contacts.
     pub first_contacts: u64,
+    /// Clients whose proposal was seen, and how often they have acknowledged something since without
+    /// a word; those that have confirmed.
+    proposed: BTreeMap<SocketAddr, u64>,
+    confirmed: BTreeSet<SocketAddr>,
 }
 
 impl Stream {
@@ -103,6 +107,16 @@ impl Seen {
         } else if let Some(s) = packet::parse(f) {
             let d = &s.data[..];
             let h = clc::header(d);
+            match h.as_ref().map(|h| h.ty) {
+                Some(clc::PROPOSAL) => drop(self.proposed.insert(s.src, 0)),
+                Some(clc::CONFIRM) => drop(self.confirmed.insert(s.src)),
+                None if d.is_empty() && !self.confirmed.contains(&s.src) => {
+                    if let Some(n) = self.proposed.get_mut(&s.src) {
+                        *n += 1;
+                    }
+                }
+                _ => (),
+            }
             let agreed = |h: clc::Header| matches!(h.ty, clc::ACCEPT | clc::CONFIRM);
             if h.is_some_and(|h| agreed(h) && h.len == d.len()) {
                 if let Some(e) = clc::End::parse(d) {
@@ -117,6 +131,11 @@ impl Seen {
     /// LLC messages of a type, in all directions.
     pub fn llc(&self, ty: u8) -> u64 {
         self.streams.values().filter_map(|s| s.llc.get(&ty)).sum()
+    }
+
+    /// Acknowledgements that clients have sent in packets of their own between proposal and confirm.
+    pub fn bare_acks(&self) -> u64 {
+        self.proposed.values().sum()
     }
 
     /// Queue pairs that got requests.
