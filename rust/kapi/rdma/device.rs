@@ -60,6 +60,17 @@ unsafe impl Send for Device {}
 // SAFETY: As above; the rest are atomics and a completion.
 unsafe impl Sync for Device {}
 
+/// A function of the PCI bus.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pci {
+    /// The number of who made it.
+    pub vendor: u16,
+    /// The number that this gave it.
+    pub device: u16,
+    /// Where it is, such as `0000:01:00.0`, padded with zeros.
+    pub address: [u8; 32],
+}
+
 /// The limits of a device that users of this module meet.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -201,6 +212,26 @@ impl Device {
         // SAFETY: The device is registered while the closure runs.
         self.with(|raw| Ok(unsafe { read_name(raw) }))
             .unwrap_or(self.added_as)
+    }
+
+    /// What the device is on the PCI bus, if it is there.
+    pub fn pci(&self) -> Option<Pci> {
+        let found = self.with(|raw| {
+            let mut pci = Pci::default();
+            // SAFETY: The device is registered, and so is its parent. The helper writes two numbers,
+            // and no more bytes of the name than there are.
+            let is_pci = unsafe {
+                bindings::ib_pci(
+                    raw,
+                    &mut pci.vendor,
+                    &mut pci.device,
+                    pci.address.as_mut_ptr().cast(),
+                    pci.address.len(),
+                )
+            };
+            Ok(is_pci.then_some(pci))
+        });
+        found.ok().flatten()
     }
 
     /// The node type (`enum rdma_node_type`): 1 is a channel adapter.

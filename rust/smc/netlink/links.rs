@@ -144,6 +144,14 @@ fn write_device(out: &mut Message<'_>, core: &Core, net: &Net, device: &Arc<Devi
     let used = (1..=ports).any(|port| links(port) != 0);
     // Critical: something would be lost with it. A group has no link on another device.
     out.put(2, &[u8::from(used)])?;
+    if let Some(pci) = device.pci() {
+        // Function id and channel are those of s390, and zero with C elsewhere, too.
+        out.put(3, &0u32.to_ne_bytes())?;
+        out.put(4, &0u16.to_ne_bytes())?;
+        out.put(5, &pci.vendor.to_ne_bytes())?;
+        out.put(6, &pci.device.to_ne_bytes())?;
+        out.put_string(7, text::name(&pci.address))?;
+    }
     out.put_string(10, text::name(&name))?;
     for port in 1..=ports {
         let known = Member::port(text::name(&name), port as u8)

@@ -12,7 +12,10 @@
  *
  * The parameters send_sges, queue_wrs and mr_pages make devices smaller than
  * they are: that is what they say of themselves, and what would take more than
- * they have fails. Reading qps gives the queue pairs made since then.
+ * they have fails. Reading qps gives the queue pairs made since then, send_wr
+ * and recv_wr the lengths that were asked for the last one's queues.
+ *
+ * With pci=1 devices are children of a PCI device, as those of real cards are.
  *
  * Verbs that destroy are left alone, and the requests that drain a queue before
  * that: their callers may rely on them. So is req_notify_cq, whose errors the RDMA core does not look at.
@@ -21,6 +24,7 @@
 #include <linux/delay.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
+#include <linux/pci.h>
 #include <linux/rcupdate.h>
 #include <linux/string.h>
 #include <rdma/ib_verbs.h>
@@ -64,6 +68,7 @@ static struct ib_device_ops driver;
 static struct {
 	struct ib_device *dev;
 	struct ib_device_attr attrs;
+	struct device *parent;
 } devices[8];
 static DEFINE_MUTEX(lock);
 
@@ -76,9 +81,18 @@ MODULE_PARM_DESC(send_sges, "Pieces of memory of one send request, at most");
 MODULE_PARM_DESC(queue_wrs, "Requests of a queue, at most");
 MODULE_PARM_DESC(mr_pages, "Pages of a memory region, at most");
 
-static int qps;
+static bool pci;
+module_param(pci, bool, 0400);
+MODULE_PARM_DESC(pci, "Whether devices are children of a PCI device");
+static struct pci_dev *card;
+
+static int qps, send_wr, recv_wr;
 module_param(qps, int, 0400);
+module_param(send_wr, int, 0400);
+module_param(recv_wr, int, 0400);
 MODULE_PARM_DESC(qps, "Queue pairs made");
+MODULE_PARM_DESC(send_wr, "Send requests that the last queue pair is for");
+MODULE_PARM_DESC(recv_wr, "Receive requests that the last queue pair is for");
 
 static enum verb armed;
 static char device[IB_DEVICE_NAME_MAX];
@@ -157,6 +171,8 @@ static int fault_create_qp(struct ib_qp *qp, struct ib_qp_init_attr *attr,
 			   struct ib_udata *udata)
 {
 	const struct ib_qp_cap *cap = &attr->cap;
+	/* The driver writes what it gives in its place. */
+	const struct ib_qp_cap asked = *cap;
 	int result;
 
 	atomic_inc(&inside);
@@ -168,8 +184,11 @@ static int fault_create_qp(struct ib_qp *qp, struct ib_qp_init_attr *attr,
 		result = -ENOMEM;
 	else
 		result = driver.create_qp(qp, attr, udata);
-	if (!result)
+	if (!result) {
+		WRITE_ONCE(send_wr, (int)asked.max_send_wr);
+		WRITE_ONCE(recv_wr, (int)asked.max_recv_wr);
 		WRITE_ONCE(qps, READ_ONCE(qps) + 1);
+	}
 	atomic_dec(&inside);
 	return result;
 }
@@ -318,6 +337,9 @@ static int adopt(struct ib_device *dev)
 			continue;
 		devices[i].dev = dev;
 		devices[i].attrs = *attrs;
+		devices[i].parent = dev->dev.parent;
+		if (card)
+			dev->dev.parent = &card->dev;
 		lower(&attrs->max_send_sge, send_sges);
 		lower(&attrs->max_qp_wr, queue_wrs);
 		if (exceeds(attrs->max_fast_reg_page_list_len, mr_pages))
@@ -354,6 +376,7 @@ static void remove(struct ib_device *dev, void *data)
 		if (devices[i].dev != dev)
 			continue;
 		dev->attrs = devices[i].attrs;
+		dev->dev.parent = devices[i].parent;
 		devices[i].dev = NULL;
 	}
 	mutex_unlock(&lock);
@@ -408,7 +431,14 @@ MODULE_PARM_DESC(arm, "VERB DEVICE NTH [TIMES], port_error DEVICE, or off; read:
 
 static int __init verb_fault_init(void)
 {
-	return ib_register_client(&client);
+	int result;
+
+	if (pci)
+		card = pci_get_device(PCI_ANY_ID, PCI_ANY_ID, NULL);
+	result = ib_register_client(&client);
+	if (result)
+		pci_dev_put(card);
+	return result;
 }
 module_init(verb_fault_init);
 
@@ -420,6 +450,7 @@ static void __exit verb_fault_exit(void)
 	do {
 		msleep(100);
 	} while (atomic_read(&inside));
+	pci_dev_put(card);
 }
 module_exit(verb_fault_exit);
 
