@@ -5,14 +5,14 @@
 use crate::{
     conn::{Parts, SmcConn},
     first_contact::{Entry, Gate, Origin},
-    group::{LinkGroup, PeerFacts},
+    group::{LinkGroup, PeerFacts, Queues},
     local::LocalPort,
     namespace::Namespace,
     shared::Core,
     stats::{Buffer, Way},
     talk::Waiter, //
 };
-use kapi::net::sock::Sock;
+use kapi::{net::sock::Sock, rdma::route::NextHop};
 use kernel::{
     prelude::*,
     sync::{aref::ARef, Arc}, //
@@ -45,7 +45,8 @@ pub(crate) struct Attempt {
     port: Option<LocalPort>,
     group: Option<Arc<LinkGroup>>,
     conn: Option<Arc<SmcConn>>,
-    first: bool,
+    /// The way to the peer if the group is begun here; one that stands knows its own.
+    begun: Option<NextHop>,
     // Let go last: those who wait look for a finished group.
     gate: Option<Gate>,
 }
@@ -58,7 +59,7 @@ impl Attempt {
             port,
             group: None,
             conn: None,
-            first: false,
+            begun: None,
             gate: None,
         }
     }
@@ -77,9 +78,6 @@ impl Attempt {
         waiter: &dyn Fn() -> Waiter,
     ) -> Result<Option<Acquired>, Reason> {
         let port = self.port.clone().ok_or(Reason::NoDevice)?;
-        let hop = port
-            .hop_to(sock, &want.key.peer_gid)
-            .map_err(|_| Reason::NoRoute)?;
         let mut tries = 0u32;
         let origin = Origin::of(sock);
         let (group, place) = loop {
@@ -104,7 +102,10 @@ impl Attempt {
             match group.reserve() {
                 Some(place) => break (group, place),
                 // Somebody else has taken the last place since we looked.
-                None if want.key.role == Role::Server && !self.first && tries < JOIN_TRIES => {
+                None if want.key.role == Role::Server
+                    && self.begun.is_none()
+                    && tries < JOIN_TRIES =>
+                {
                     tries = tries.saturating_add(1);
                 }
                 None => {
@@ -125,7 +126,7 @@ impl Attempt {
         };
         if let Some(peer) = peer {
             self.meet(&conn, &group, peer)?;
-            if self.first {
+            if let Some(hop) = self.begun {
                 let near = want.key.role == Role::Client && !hop.gateway;
                 if near && !want.direct {
                     return Err(Reason::NoIndirect);
@@ -149,8 +150,8 @@ impl Attempt {
                 mtu: port.mtu,
                 ..announced
             },
-            first_contact: self.first,
-            direct: !hop.gateway,
+            first_contact: self.begun.is_some(),
+            direct: self.begun.is_some_and(|hop| !hop.gateway),
         }))
     }
 
@@ -164,7 +165,12 @@ impl Attempt {
         if !self.core.admits(origin) {
             return Err(Reason::NoMemory);
         }
-        let idle = Namespace::of(sock).map_or(30, |ns| ns.testlink_seconds());
+        let hop = port
+            .hop_to(sock, &want.key.peer_gid)
+            .map_err(|_| Reason::NoRoute)?;
+        let (idle, queues) = Namespace::of(sock).map_or((30, Queues::DEFAULT), |ns| {
+            (ns.testlink_seconds(), ns.queues())
+        });
         let terms = Terms {
             key: want.key,
             release: want.release,
@@ -173,9 +179,9 @@ impl Attempt {
             test_idle: Span::from_secs(idle),
             extensions: want.extensions,
         };
-        let group =
-            LinkGroup::new(&self.core, port, origin, terms).map_err(|_| Reason::NoMemory)?;
-        self.first = true;
+        let group = LinkGroup::new(&self.core, port, origin, terms, queues)
+            .map_err(|_| Reason::NoMemory)?;
+        self.begun = Some(hop);
         if self.core.add_group(&group).is_err() {
             group.end(EndReason::Local);
             return Err(Reason::NoMemory);
@@ -328,7 +334,7 @@ impl Attempt {
     /// `ECONNABORTED`, `ENOMEM`.
     pub(crate) fn commit(mut self, link: u8, peer: PeerFacts) -> Result<Arc<SmcConn>> {
         let conn = self.conn.clone().ok_or(EINVAL)?;
-        if self.first {
+        if self.begun.is_some() {
             if let Some(group) = &self.group {
                 group.ignore_events();
                 group.confirmed(link, peer);
@@ -348,7 +354,7 @@ impl Drop for Attempt {
             conn.retire();
         }
         if let Some(group) = self.group.take() {
-            if self.first {
+            if self.begun.is_some() {
                 group.ignore_events();
                 group.end(EndReason::Local);
             }

@@ -80,8 +80,20 @@ use turns::Turns;
 
 type ProtoGroup = Group<KVec<Entry<1>>, KVec<u32>>;
 
-/// Chains under way at a time; what the peer's receive queue tolerates.
-const SEND_SLOTS: u16 = 48;
+/// How long the queues of a link are; both end where the device's do.
+#[derive(Clone, Copy)]
+pub(crate) struct Queues {
+    /// Messages, with the data before them, that may be under way at a time.
+    pub(crate) send: u16,
+    /// Messages that the peer may have under way.
+    pub(crate) recv: u16,
+}
+
+impl Queues {
+    /// As in the C module: nobody sends more than the peer's receive queue holds.
+    pub(crate) const DEFAULT: Self = Self { send: 16, recv: 48 };
+}
+
 /// Pages of a request that a device need not support; more do not fit with every device's overhead.
 const PAGES: u32 = 16;
 /// Buffers that peers may still write to although their connection has ended. A group that has so
@@ -193,6 +205,7 @@ impl LinkGroup {
         local: &LocalPort,
         origin: Origin,
         terms: Terms,
+        queues: Queues,
     ) -> Result<Arc<Self>> {
         let mut seed = [0; 4];
         clock::random(&mut seed);
@@ -263,13 +276,16 @@ impl LinkGroup {
         let wrs = limits.queue_wrs.saturating_sub(1);
         let most = wrs.checked_div(u32::from(chain)).unwrap_or(0);
         let slots = u16::try_from(most)
-            .unwrap_or(SEND_SLOTS)
-            .clamp(2, SEND_SLOTS);
+            .unwrap_or(u16::MAX)
+            .min(queues.send)
+            .max(2);
+        let recv_slots = u16::try_from(wrs).unwrap_or(u16::MAX).min(queues.recv);
         let config = Config {
             send_slots: slots,
             send_wrs: u32::from(slots).saturating_mul(u32::from(chain)),
             chain_wrs: chain,
             send_sges: PAGES,
+            recv_slots,
             recv_first: 44,
             recv_spill: LLC_SPILL,
             // 268 ms, and not for ever, as with 7 some devices do: a peer may stand still for most of

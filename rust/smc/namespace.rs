@@ -6,6 +6,7 @@ use crate::{
     conn::SmcConn,
     counters::Counters,
     eid::{self, Eids},
+    group::Queues,
     hooks::SynHooks,
     pnet::Pnets,
     registry::Registry,
@@ -145,6 +146,15 @@ impl Namespace {
     /// Idle time before a link is tested, in seconds.
     pub(crate) fn testlink_seconds(&self) -> u64 {
         u64::try_from(self.sysctls.get(Sysctl::TestlinkTime)).unwrap_or(0)
+    }
+
+    /// How long the queues of a link are.
+    pub(crate) fn queues(&self) -> Queues {
+        let get = |which| u16::try_from(self.sysctls.get(which)).unwrap_or(u16::MAX);
+        Queues {
+            send: get(Sysctl::MaxSendWr),
+            recv: get(Sysctl::MaxRecvWr),
+        }
     }
 
     /// Sizes of receive and send buffers, and the limit of autocorking, in bytes.

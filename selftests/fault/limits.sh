@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # Devices that are smaller than soft-RoCE, as `verb_fault` makes them, and two ends with different MTUs:
 # connections are SMC-R all the same, with chains of many requests, few slots and many small slabs.
+# And queues as short as the sysctls can make them.
 . "$RSMC_SELFTESTS/lib.sh"
 
 [ -e /rsmc/kmod/verb_fault.ko ] || skip_all "the lab did not build verb_fault.ko"
@@ -38,12 +39,39 @@ mtu() {
 	check "$name" traffic
 }
 
-ktap_plan 11
+# queues SEND RECV: groups that begin now have queues of so many messages.
+queues() {
+	for end in a b; do
+		ns "$end" sysctl -qw net.smc.smcr_max_send_wr="$1" net.smc.smcr_max_recv_wr="$2"
+	done
+	renew
+}
+
+# asked WHICH: requests that the last queue pair was made for, without the one for its drain.
+asked() { echo $(($(cat "/sys/module/verb_fault/parameters/${1}_wr") - 1)); }
+
+ktap_plan 19
 limited send_sges.1 send_sges=1
 limited send_sges.2 send_sges=2
 limited queue_wrs queue_wrs=100
 # One buffer of 64 KiB in a slab.
 limited mr_pages mr_pages=16
+insmod /rsmc/kmod/verb_fault.ko
+queues 2 5
+check queues.short traffic
+each=$(($(asked send) / 2))
+is queues.short.recv "$(asked recv)" 5
+queues 6 9
+check queues.longer traffic
+is queues.longer.send "$(asked send)" $((6 * each))
+is queues.longer.recv "$(asked recv)" 9
+# The peer sends more at a time than there are buffers.
+queues 16 2
+check queues.too_short traffic
+queues 16 48
+is queues.usual.send "$(asked send)" $((16 * each))
+is queues.usual.recv "$(asked recv)" 48
+rmmod verb_fault
 mtu mtu.client a
 mtu mtu.server b
 mtu mtu.both a b

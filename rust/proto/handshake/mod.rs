@@ -166,7 +166,7 @@ pub struct Acquired {
     pub end: RdmaEnd,
     /// A group was started for it.
     pub first_contact: bool,
-    /// The peer is reached without a gateway.
+    /// In first contact: the peer is reached without a gateway.
     pub direct: bool,
 }
 

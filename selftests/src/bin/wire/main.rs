@@ -20,6 +20,9 @@ use std::thread;
 use tap::{Seen, Tap};
 
 const PORT: u16 = 7100;
+/// Messages under way on the link that the points here begin, at most; `USUAL` with others.
+const SLOTS: usize = 48;
+const USUAL: usize = 16;
 
 type Outcome = Result<String, String>;
 type Point = fn(&Job) -> Outcome;
@@ -141,8 +144,8 @@ fn first_contact(j: &Job) -> Outcome {
     Ok(text)
 }
 
-/// Connections one after another and all open at once: not one message about keys, and far fewer
-/// keys than connections.
+/// Connections one after another and all open at once: not one message about keys, far fewer keys
+/// than connections, and who confirms acknowledges the accept by that.
 fn keys(j: &Job) -> Outcome {
     const N: usize = 200;
     let l = j.listen()?;
@@ -158,11 +161,12 @@ fn keys(j: &Job) -> Outcome {
     })?;
     let used = seen.busiest().keys.len();
     let text = format!(
-        "{N} connections: {} agreements name {} keys, writes use {used}; CONFIRM_RKEY {} DELETE_RKEY {}",
+        "{N} connections: {} agreements name {} keys, writes use {used}; CONFIRM_RKEY {} DELETE_RKEY {}; {} acknowledgements alone between proposal and confirm",
         seen.agreements,
         seen.named.len(),
         seen.llc(6) + seen.llc(0x86),
         seen.llc(9) + seen.llc(0x89),
+        seen.bare_acks(),
     );
     want(
         seen.agreements == 2 * N as u64,
@@ -174,6 +178,8 @@ fn keys(j: &Job) -> Outcome {
     // Slabs of 4, 8, 16 and then 32 buffers of 64 KiB: nine for 200 connections, on each side.
     want(seen.named.len() <= 24, &text, &"keys named")?;
     want(used <= 12, &text, &"keys used")?;
+    // A client that the machine stops for 40 ms acknowledges the accept before it answers.
+    want(seen.bare_acks() <= N as u64 / 10, &text, &"packets")?;
     Ok(text)
 }
 
@@ -263,7 +269,7 @@ fn latest_state(j: &Job) -> Outcome {
 /// `net.smc.autocorking_size` 0 nearly each leaves alone.
 fn autocork(j: &Job) -> Outcome {
     // Fewer than there are slots, so that nothing else makes messages fewer.
-    const BURST: usize = 40;
+    const BURST: usize = SLOTS - 8;
     const BURSTS: usize = 20;
     const SIZE: usize = 10;
     let l = j.listen()?;
@@ -311,6 +317,8 @@ fn main() {
     ];
     let (fams, ips) = (a.families(), a.ips());
     guest::enter("a").expect("namespace a");
+    let slots = |n: usize| net::sysctl("net.smc.smcr_max_send_wr", &n.to_string());
+    slots(SLOTS).expect("sysctl");
     let plain = a.opt("plain").is_some();
     if plain {
         net::sysctl("net.smc.immediate", "0").expect("sysctl");
@@ -336,5 +344,6 @@ fn main() {
             }
         }
     }
+    slots(USUAL).expect("sysctl");
     std::process::exit(k.finish());
 }
