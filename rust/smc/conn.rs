@@ -140,7 +140,6 @@ impl SmcConn {
             autocork: parts.autocork,
             drain_idle: DRAIN_IDLE,
         });
-        let stats = Stats::new()?;
         let Parts {
             group,
             slot: number,
@@ -163,7 +162,7 @@ impl SmcConn {
                 send: SetOnce::new(),
                 send_size,
                 remote: SetOnce::new(),
-                stats,
+                stats: Stats::new(),
                 read_shut: Atomic::new(0),
                 left: Atomic::new(0),
                 lease <- new_mutex!(Some(lease), "rsmc::SmcConn::lease"),

@@ -119,7 +119,7 @@ impl Counters {
     /// `ENOMEM`.
     pub(crate) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
-            stats: Stats::new()?,
+            stats: Stats::new(),
             tcp_bytes: [Atomic::new(0), Atomic::new(0)],
             errors: [Atomic::new(0), Atomic::new(0)],
             fallback: [Atomic::new(0), Atomic::new(0)],

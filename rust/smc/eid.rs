@@ -7,13 +7,10 @@
 
 use crate::{namespace::Namespace, read_mostly::ReadMostly};
 use kernel::prelude::*;
-use smc_proto::wire::clc::Eid;
+use smc_proto::{handshake::policy::DEFAULT_UEID, wire::clc::Eid};
 
 /// How many ids there may be beside the built-in one; C's `SMC_MAX_UEID`.
 const MAX: usize = 4;
-
-/// The id that every machine has, after those of the user.
-pub(crate) const BUILT_IN: Eid = Eid(*b"RSMC-DEFAULT                    ");
 
 /// The ids that the user has added.
 #[pin_data]
@@ -43,7 +40,7 @@ impl Eids {
             if table.len() >= MAX {
                 return Err(ERANGE);
             }
-            if eid == BUILT_IN || table.contains(&eid) {
+            if eid == DEFAULT_UEID || table.contains(&eid) {
                 return Err(EEXIST);
             }
             Ok(())
@@ -72,7 +69,7 @@ impl Eids {
         let table = self.table.read();
         match table.get(at) {
             Some(eid) => Some(*eid),
-            None => (at == table.len()).then_some(BUILT_IN),
+            None => (at == table.len()).then_some(DEFAULT_UEID),
         }
     }
 }

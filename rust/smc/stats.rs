@@ -83,21 +83,13 @@ const PLAIN: usize = EVENTS + 2 * BUFFERS;
 const USAGE: usize = PLAIN + LAST_PLAIN - FIRST_PLAIN + 1;
 const SLOTS: usize = USAGE + USAGES.len();
 
-/// The statistics of a namespace.
-pub(crate) struct Stats(KVec<Atomic<u64>>);
+/// The statistics of a namespace, or what a connection will add to them.
+pub(crate) struct Stats([Atomic<u64>; SLOTS]);
 
 impl Stats {
     /// All zero.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn new() -> Result<Self> {
-        let mut slots = KVec::with_capacity(SLOTS, GFP_KERNEL)?;
-        for _ in 0..SLOTS {
-            slots.push(Atomic::new(0), GFP_KERNEL)?;
-        }
-        Ok(Self(slots))
+    pub(crate) const fn new() -> Self {
+        Self([const { Atomic::new(0) }; SLOTS])
     }
 
     fn bump(&self, slot: usize, by: u64) {
@@ -148,10 +140,11 @@ impl Stats {
     /// Moves everything that `other` has counted here.
     pub(crate) fn absorb(&self, other: &Stats) {
         for (slot, from) in other.0.iter().enumerate() {
-            let counted = from.xchg(0, Relaxed);
-            if counted != 0 {
-                self.bump(slot, counted);
+            // Most have counted nothing, and an exchange is dear.
+            if from.load(Relaxed) == 0 {
+                continue;
             }
+            self.bump(slot, from.xchg(0, Relaxed));
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::wire::list::List;
 
 /// User EID that every host with this module has beside the configured ones, so that two of them
 /// speak SMC-R with nothing configured.
-pub const DEFAULT_UEID: &[u8] = b"RSMC-DEFAULT";
+pub const DEFAULT_UEID: Eid = Eid(*b"RSMC-DEFAULT                    ");
 
 /// Release of version 2 that we speak: 1 is "v2.1".
 pub const RELEASE: u8 = 1;
@@ -53,9 +53,7 @@ impl Policy {
     #[must_use]
     pub fn new(peer_id: PeerId, hostname: &[u8]) -> Policy {
         let mut eids = List::filled(Eid::NONE);
-        if let Some(eid) = Eid::from_text(DEFAULT_UEID) {
-            let _ = eids.push(eid);
-        }
+        let _ = eids.push(DEFAULT_UEID);
         Policy {
             peer_id,
             hostname: FirstContact::pad_hostname(hostname),
@@ -76,8 +74,8 @@ impl Policy {
                 let _ = self.eids.push(*eid);
             }
         }
-        if let Some(eid) = Eid::from_text(DEFAULT_UEID).filter(|e| !self.has_eid(e)) {
-            let _ = self.eids.push(eid);
+        if !self.has_eid(&DEFAULT_UEID) {
+            let _ = self.eids.push(DEFAULT_UEID);
         }
     }
 
