@@ -23,7 +23,11 @@ const AT_ONCE: usize = 64;
 const PORT: u16 = LISTENER + 100;
 /// Nobody has given up before: the module waits for 6 s, and who waits his turn for 5 s.
 const PATIENCE: Duration = Duration::from_secs(3);
-const SILENCE_MS: u64 = 500;
+const SILENCE: Duration = Duration::from_millis(500);
+/// A slow guest takes its time to end first contacts.
+const LONG_SILENCE: Duration = Duration::from_secs(2);
+/// How long who waits his turn waits.
+const TURN: Duration = Duration::from_secs(5);
 
 /// First contacts none of which goes on, from so many addresses that each may begin one alone, and
 /// some have to wait for those of others; an honest one that comes when they have gone is served.
@@ -53,8 +57,8 @@ fn many_begin(t: &mut T, h: &mut Host) {
         me.peer_id = [n; 8];
         tcp.send(&clc::proposal_v2(&me, 1));
     }
-    let mut first = accepted(&wire, &mut waiting, AT_ONCE);
-    first.extend(accepted(&wire, &mut waiting, 1));
+    let mut first = accepted(&wire, &mut waiting, AT_ONCE, SILENCE);
+    first.extend(accepted(&wire, &mut waiting, 1, SILENCE));
     let early = began.elapsed() < PATIENCE;
     if early {
         t.is("as many as may be", first.len(), AT_ONCE);
@@ -63,8 +67,9 @@ fn many_begin(t: &mut T, h: &mut Host) {
     }
     first.into_iter().for_each(|mut tcp| tcp.send_rst());
     let all = waiting.len();
-    let second = accepted(&wire, &mut waiting, all);
-    if early {
+    let second = accepted(&wire, &mut waiting, all, LONG_SILENCE);
+    // Nobody gave up before the silence began.
+    if early && began.elapsed() < TURN + LONG_SILENCE {
         t.is("still waiting", waiting.len(), 0);
     }
     second.into_iter().for_each(|mut tcp| tcp.send_rst());
@@ -75,10 +80,15 @@ fn many_begin(t: &mut T, h: &mut Host) {
 
 /// Takes those out of `waiting` that are accepted, up to `most`, until there has been silence for a
 /// while.
-fn accepted<'a>(wire: &Wire, waiting: &mut Vec<Peer<'a>>, most: usize) -> Vec<Peer<'a>> {
+fn accepted<'a>(
+    wire: &Wire,
+    waiting: &mut Vec<Peer<'a>>,
+    most: usize,
+    silence: Duration,
+) -> Vec<Peer<'a>> {
     let mut accepted = vec![];
     while accepted.len() < most {
-        let Some(heard) = wire.next(SILENCE_MS, |s| {
+        let Some(heard) = wire.next(silence.as_millis() as u64, |s| {
             s.src.port() == PORT && s.data.get(4) == Some(&clc::ACCEPT)
         }) else {
             break;
