@@ -76,8 +76,6 @@ pub enum Stream {
 pub struct Options {
     /// Count instructions (QEMU, one CPU).
     pub count: bool,
-    /// Let each user-mode guest use every processor, for one that is to be fast rather than cheap.
-    pub loose: bool,
     /// Give QEMU this plugin, a file and its arguments.
     pub plugin: Option<PathBuf>,
 }
@@ -144,11 +142,11 @@ impl Cluster {
         let mut guests = Vec::new();
         let pin = match kernel.arch {
             // Two slow guests that answer each other too late take their link for lost.
-            Arch::Uml if !options.loose => Pin::new(match (topology, kernel.debug) {
+            Arch::Uml => Pin::new(match (topology, kernel.debug) {
                 (Topology::Pair, true) => 4,
                 _ => 1,
             }),
-            Arch::Uml | Arch::X86 => None,
+            Arch::X86 => None,
         };
         // Several clusters of a kind may run at a time.
         static NUMBER: AtomicUsize = AtomicUsize::new(1);

@@ -81,7 +81,6 @@ fn boot(arguments: &Arguments, module: &str, plugin: Option<PathBuf>) -> Result<
     }
     let options = Options {
         count: true,
-        loose: false,
         plugin,
     };
     let mut ready = which.boot(options, None)?;
