@@ -56,7 +56,7 @@ pub fn ping_pong(p: &Place, m: &Meter, size: usize, full: u64) {
 
 /// One way, for each KiB. TCP has modes far apart in this: several connections, the median counts.
 pub fn bulk(p: &Place, m: &Meter) {
-    if !m.wants("bulk") {
+    if !m.wants("bulk_per_KiB") {
         return;
     }
     let mb = m.amount(16);
