@@ -208,8 +208,12 @@ fn tcp_quickack_and_maxseg(t: &mut T) {
     let (l, a) = t.listener();
     let c = t.socket();
     t.res("MAXSEG", &sys::setopt(c.raw(), TCP, libc::TCP_MAXSEG, 700));
+    let quick = sys::setopt(c.raw(), TCP, libc::TCP_QUICKACK, 0);
+    t.res("no QUICKACK", &quick);
     sys::connect(c.raw(), &a).unwrap();
     t.prove("client", &c);
+    let quick = sys::getopt(c.raw(), TCP, libc::TCP_QUICKACK);
+    t.res("QUICKACK connected", &quick);
     let s = sys::accept(l.raw()).unwrap();
     t.res(
         "server's MAXSEG",
