@@ -337,7 +337,7 @@ impl Talk {
             }
         }
         let begun = self.reader.as_ref().is_some_and(|r| !r.taken().is_empty());
-        if !begun && self.expected == MsgType::Decline && crossing::has_part(sock) {
+        if !begun && self.expected == MsgType::Decline && crossing::is_to_stay(sock) {
             return Heard::Nothing;
         }
         if self.reader.is_none() {
