@@ -147,7 +147,7 @@ nginx_wrk() {
 	stop "$server"
 }
 
-iperf() {
+iperf_once() { # nanoseconds a KiB
 	run b iperf3 -s -1 -p 5300 >"$dir/log" 2>&1 &
 	server=$!
 	up 5300
@@ -155,11 +155,22 @@ iperf() {
 	# By time: with an amount it only looks once in a while whether that is done.
 	run a iperf3 -J -p 5300 -c 10.77.0.2 -t 1 >"$dir/out" 2>"$dir/err" || die "iperf3: $(cat "$dir/out" "$dir/err")"
 	prove iperf3 2 "$before"
-	show iperf3_per_KiB "$(python3 -c 'import json, sys
+	python3 -c 'import json, sys
 it = json.load(open(sys.argv[1]))["end"]["sum_received"]
-print("%.1f" % (it["seconds"] * 1e9 / (it["bytes"] / 1024)))' "$dir/out")"
+print("%.1f" % (it["seconds"] * 1e9 / (it["bytes"] / 1024)))' "$dir/out" >>"$dir/each"
 	wait "$server" || :
 	server=
+}
+
+# TCP has modes far apart in this: several connections, the median counts.
+iperf() {
+	rounds=5
+	[ "$scale" = 1 ] || rounds=1
+	for round in $(seq $rounds); do
+		iperf_once
+	done
+	echo "# iperf3: $(xargs <"$dir/each")" >&2
+	show iperf3_per_KiB "$(sort -n "$dir/each" | sed -n "$(((rounds + 1) / 2))p")"
 }
 
 ! wants iperf3_per_KiB || iperf
