@@ -162,10 +162,10 @@ print("%.1f" % (it["seconds"] * 1e9 / (it["bytes"] / 1024)))' "$dir/out" >>"$dir
 	server=
 }
 
-# TCP has modes far apart in this: several connections, the median counts.
+# TCP has modes far apart in this, SMC has none: several connections of it, the median counts.
 iperf() {
 	rounds=5
-	[ "$scale" = 1 ] || rounds=1
+	[ "$scale $kind" = "1 plain" ] || rounds=1
 	for round in $(seq $rounds); do
 		iperf_once
 	done
