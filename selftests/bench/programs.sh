@@ -162,13 +162,22 @@ print("%.1f" % (it["seconds"] * 1e9 / (it["bytes"] / 1024)))' "$dir/out" >>"$dir
 	server=
 }
 
-# TCP has modes far apart in this, SMC has none: several connections of it, the median counts.
+remember() { # 0|1: whether TCP takes up what it has learned from earlier connections
+	for ns in a b; do
+		ip netns exec $ns sh -c "echo $((1 - $1)) >/proc/sys/net/ipv4/tcp_no_metrics_save"
+	done
+}
+
+# One TCP connection in four or five costs an eighth more, and those after it then do so, too, unless
+# each begins anew: the median of many counts. SMC has no such modes.
 iperf() {
-	rounds=5
+	rounds=15
 	[ "$scale $kind" = "1 plain" ] || rounds=1
+	remember 0
 	for round in $(seq $rounds); do
 		iperf_once
 	done
+	remember 1
 	echo "# iperf3: $(xargs <"$dir/each")" >&2
 	show iperf3_per_KiB "$(sort -n "$dir/each" | sed -n "$(((rounds + 1) / 2))p")"
 }
