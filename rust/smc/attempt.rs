@@ -5,7 +5,7 @@
 use crate::{
     conn::{Parts, SmcConn},
     first_contact::{Entry, Gate, Origin},
-    group::{LinkGroup, PeerFacts, Queues},
+    group::{LinkGroup, PeerFacts},
     local::LocalPort,
     namespace::Namespace,
     shared::Core,
@@ -168,18 +168,17 @@ impl Attempt {
         let hop = port
             .hop_to(sock, &want.key.peer_gid)
             .map_err(|_| Reason::NoRoute)?;
-        let (idle, queues) = Namespace::of(sock).map_or((30, Queues::DEFAULT), |ns| {
-            (ns.testlink_seconds(), ns.queues())
-        });
+        // It is there as long as its sockets are.
+        let namespace = Namespace::of(sock).ok_or(Reason::NoMemory)?;
         let terms = Terms {
             key: want.key,
             release: want.release,
             max_conns: want.max_conns,
             max_links: want.max_links,
-            test_idle: Span::from_secs(idle),
+            test_idle: Span::from_secs(namespace.testlink_seconds()),
             extensions: want.extensions,
         };
-        let group = LinkGroup::new(&self.core, port, origin, terms, queues)
+        let group = LinkGroup::new(&self.core, port, origin, terms, namespace.queues())
             .map_err(|_| Reason::NoMemory)?;
         self.begun = Some(hop);
         if self.core.add_group(&group).is_err() {

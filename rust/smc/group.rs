@@ -80,18 +80,14 @@ use turns::Turns;
 
 type ProtoGroup = Group<KVec<Entry<1>>, KVec<u32>>;
 
-/// How long the queues of a link are; both end where the device's do.
+/// How long the queues of a link are; both end where the device's do. By default the peer's receive
+/// queue holds whatever we may send at a time.
 #[derive(Clone, Copy)]
 pub(crate) struct Queues {
     /// Messages, with the data before them, that may be under way at a time.
     pub(crate) send: u16,
     /// Messages that the peer may have under way.
     pub(crate) recv: u16,
-}
-
-impl Queues {
-    /// As in the C module: nobody sends more than the peer's receive queue holds.
-    pub(crate) const DEFAULT: Self = Self { send: 16, recv: 48 };
 }
 
 /// Pages of a request that a device need not support; more do not fit with every device's overhead.

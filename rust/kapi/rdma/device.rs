@@ -218,8 +218,9 @@ impl Device {
     pub fn pci(&self) -> Option<Pci> {
         let found = self.with(|raw| {
             let mut pci = Pci::default();
-            // SAFETY: The device is registered, and so is its parent. The helper writes two numbers,
-            // and no more bytes of the name than there are.
+            // SAFETY: `with` keeps the device registered, and a registered device holds its parent,
+            // which does not change. The helper writes two numbers, and no more bytes of the name than
+            // there are.
             let is_pci = unsafe {
                 bindings::ib_pci(
                     raw,
