@@ -61,12 +61,14 @@ impl RingSize {
     }
 
     /// Size in bytes.
+    #[inline]
     #[must_use]
     pub const fn bytes(self) -> u32 {
         1u32.wrapping_shl(self.shift as u32)
     }
 
     /// Size in bytes as a stream length.
+    #[inline]
     #[must_use]
     pub const fn len(self) -> u64 {
         self.bytes() as u64
@@ -79,6 +81,7 @@ impl RingSize {
     }
 
     /// Offset inside the ring of a stream position.
+    #[inline]
     #[must_use]
     pub const fn offset(self, pos: Pos) -> u32 {
         (pos & (self.len().wrapping_sub(1))) as u32
@@ -105,6 +108,7 @@ pub struct OutOfRing;
 
 impl Cursor {
     /// The wire form of a position.
+    #[inline]
     #[must_use]
     pub const fn at(pos: Pos, size: RingSize) -> Cursor {
         Cursor {

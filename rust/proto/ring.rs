@@ -3,9 +3,7 @@
 //! Ring arithmetic: pieces of a ring, and the RDMA WRITEs that copy one ring into another.
 //!
 //! A span of a ring is at most two contiguous pieces. A transfer from the local send ring to the
-//! peer's RMB is cut at the end of both rings, so it is at most two WRITEs (remote side
-//! contiguous) of at most two scatter entries each (local side), three pieces in all
-//! (smc-protocol.md 2.9). Offsets here are relative to the start of the ring concerned; adding the
+//! peer's RMB is cut at the end of both rings, so it is at most three WRITEs. Offsets here are relative to the start of the ring concerned; adding the
 //! address of the memory region is the caller's part. No memory is touched here.
 
 use crate::cursor::Pos;
@@ -29,6 +27,7 @@ pub struct Pieces {
 
 impl Pieces {
     /// Pieces of the `len` bytes that start at stream position `pos`; `len` is cut to the ring.
+    #[inline]
     #[must_use]
     pub fn of(size: RingSize, pos: Pos, len: u32) -> Pieces {
         let len = len.min(size.bytes());
@@ -46,6 +45,7 @@ impl Pieces {
     }
 
     /// Total length in bytes.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> u32 {
         let [a, b] = self.piece;
@@ -59,64 +59,98 @@ impl Pieces {
     }
 
     /// The pieces that hold at least one byte, in stream order.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = Piece> {
         self.piece.into_iter().filter(|p| p.len != 0)
     }
 }
 
-/// One RDMA WRITE: a contiguous destination filled from up to two local pieces.
+/// One RDMA WRITE: contiguous at both ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Write {
     /// Byte offset in the peer's ring.
     pub remote: u32,
-    /// Local pieces, in order; an unused one has length zero.
-    pub local: Pieces,
+    /// Where the bytes are in the local ring, and how many.
+    pub local: Piece,
 }
 
-/// All RDMA WRITEs of one transfer, in order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// All RDMA WRITEs of one transfer, in order: at most three, as either ring may end in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WritePlan {
-    /// WRITEs; an unused one is empty.
-    pub write: [Write; 2],
+    local: RingSize,
+    remote: RingSize,
+    /// Offsets of the next byte in both rings.
+    from: u32,
+    to: u32,
+    /// Bytes from there on.
+    left: u32,
 }
 
 impl WritePlan {
     /// Plans the copy of `len` bytes from position `from` of the local ring to position `to` of
     /// the peer's. `len` is cut to the smaller ring.
+    #[inline]
     #[must_use]
     pub fn new(local: RingSize, from: Pos, remote: RingSize, to: Pos, len: u32) -> WritePlan {
-        let len = len.min(local.bytes()).min(remote.bytes());
-        let [first, second] = Pieces::of(remote, to, len).piece;
         WritePlan {
-            write: [
-                Write {
-                    remote: first.offset,
-                    local: Pieces::of(local, from, first.len),
-                },
-                Write {
-                    remote: second.offset,
-                    local: Pieces::of(local, from.wrapping_add(u64::from(first.len)), second.len),
-                },
-            ],
+            local,
+            remote,
+            from: local.offset(from),
+            to: remote.offset(to),
+            left: len.min(local.bytes()).min(remote.bytes()),
         }
     }
 
     /// Bytes moved.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> u32 {
-        let [a, b] = &self.write;
-        a.local.len().saturating_add(b.local.len())
+        self.left
     }
 
     /// Whether nothing is to be written.
+    #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.left == 0
     }
 
-    /// The WRITEs that move at least one byte, in order.
-    pub fn iter(&self) -> impl Iterator<Item = Write> {
-        self.write.into_iter().filter(|w| !w.local.is_empty())
+    /// The WRITEs, each of at least one byte.
+    #[inline]
+    #[must_use]
+    pub fn iter(&self) -> Writes {
+        Writes(*self)
+    }
+}
+
+/// The WRITEs of a [`WritePlan`].
+#[derive(Clone, Debug)]
+pub struct Writes(WritePlan);
+
+impl Iterator for Writes {
+    type Item = Write;
+
+    #[inline]
+    fn next(&mut self) -> Option<Write> {
+        let plan = &mut self.0;
+        if plan.left == 0 {
+            return None;
+        }
+        let here = plan.local.bytes().wrapping_sub(plan.from);
+        let there = plan.remote.bytes().wrapping_sub(plan.to);
+        let len = plan.left.min(here).min(there);
+        let write = Write {
+            remote: plan.to,
+            local: Piece {
+                offset: plan.from,
+                len,
+            },
+        };
+        // Both stay within their rings: an offset at the end is the beginning.
+        plan.from = if len == here { 0 } else { plan.from.wrapping_add(len) };
+        plan.to = if len == there { 0 } else { plan.to.wrapping_add(len) };
+        plan.left = plan.left.wrapping_sub(len);
+        Some(write)
     }
 }
 
@@ -149,6 +183,7 @@ impl Consumption {
     /// more than half of the ring free (a quarter, if answers are expected to say it before, see
     /// [`worth_saying`](Self::worth_saying)). Beyond that, a blocked peer always learns that the ring is
     /// empty, so that it cannot wait for ever however small the ring.
+    #[inline]
     #[must_use]
     pub fn update_due(&self) -> bool {
         let unconfirmed = self.released.saturating_sub(self.announced);
@@ -168,6 +203,7 @@ impl Consumption {
 
     /// Whether data that goes to the peer anyhow should bring the cursor along, where that has a
     /// price: early enough that no message of its own becomes due while data goes both ways.
+    #[inline]
     #[must_use]
     pub fn worth_saying(&self) -> bool {
         let unconfirmed = self.released.saturating_sub(self.announced);
@@ -177,6 +213,7 @@ impl Consumption {
 
 /// Whether prepared bytes are held back until an outstanding message completes, which sends them
 /// with what has come by then: `unsent` bytes beside `in_flight` messages (smc-protocol.md 5.1).
+#[inline]
 #[must_use]
 pub fn autocork(send_ring: RingSize, limit: u32, unsent: u64, in_flight: u16) -> bool {
     let limit = limit.min(send_ring.bytes() / 2);
@@ -191,14 +228,11 @@ mod tests {
 
     fn copy(plan: &WritePlan, src: &[u8], dst: &mut [u8]) {
         for w in plan.iter() {
-            let mut at = w.remote as usize;
-            for p in w.local.iter() {
-                let from = p.offset as usize;
-                let n = p.len as usize;
-                // Each access is contiguous: plain slices panic if the plan is wrong.
-                dst[at..at + n].copy_from_slice(&src[from..from + n]);
-                at += n;
-            }
+            let at = w.remote as usize;
+            let from = w.local.offset as usize;
+            let n = w.local.len as usize;
+            // Each access is contiguous: plain slices panic if the plan is wrong.
+            dst[at..at + n].copy_from_slice(&src[from..from + n]);
         }
     }
 
@@ -215,8 +249,7 @@ mod tests {
                     for len in 0..=local.bytes().min(remote.bytes()) {
                         let plan = WritePlan::new(local, from, remote, to, len);
                         assert_eq!(plan.len(), len);
-                        let pieces: usize = plan.iter().map(|w| w.local.iter().count()).sum();
-                        assert!(pieces <= 3);
+                        assert!(plan.iter().count() <= 3);
                         let mut dst = vec![0u8; remote.bytes() as usize];
                         copy(&plan, &src, &mut dst);
                         for i in 0..u64::from(len) {
@@ -244,7 +277,7 @@ mod tests {
     fn empty_plans_have_no_writes() {
         let s = RingSize::MIN_WIRE;
         assert_eq!(WritePlan::new(s, 5, s, 5, 0).iter().count(), 0);
-        assert!(WritePlan::default().is_empty());
+        assert!(WritePlan::new(s, 5, s, 5, 0).is_empty());
     }
 
     /// All cursor triples of rings up to 16 bytes.

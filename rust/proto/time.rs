@@ -39,18 +39,21 @@ impl Span {
 
 impl Instant {
     /// The instant `span` later, saturating at the end of time.
+    #[inline]
     #[must_use]
     pub const fn after(self, span: Span) -> Instant {
         Instant(self.0.saturating_add(span.0))
     }
 
     /// Time passed since `earlier`; zero if `earlier` lies in the future.
+    #[inline]
     #[must_use]
     pub const fn since(self, earlier: Instant) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
 
     /// Whether `deadline` has been reached.
+    #[inline]
     #[must_use]
     pub const fn reached(self, deadline: Instant) -> bool {
         self.0 >= deadline.0

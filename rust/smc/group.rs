@@ -170,6 +170,8 @@ pub(crate) struct LinkGroup {
     retired: Atomic<u32>,
     /// Chains that have ended.
     done: Atomic<u32>,
+    /// 1 when somebody who has something to send has found no free slot.
+    starved: Atomic<u32>,
     #[pin]
     work: Work<LinkGroup>,
 }
@@ -261,6 +263,7 @@ impl LinkGroup {
                 spoiled: Atomic::new(0),
                 retired: Atomic::new(0),
                 done: Atomic::new(0),
+                starved: Atomic::new(0),
                 work <- new_work!("rsmc::LinkGroup::work"),
             }),
             GFP_KERNEL,

@@ -50,7 +50,7 @@ impl<T: Overlay> Adapter<T> {
         let raw = unsafe { bindings::socket_private_xchg(sock, closing()) };
         // SAFETY: Taken out just now.
         if let Slot::Filled(data) = unsafe { Self::interpret(raw) } {
-            T::release(data, socket);
+            T::release(Arc::clone(&data), socket);
         } else {
             family::disown(socket);
         }
@@ -86,7 +86,7 @@ impl<T: Overlay> Adapter<T> {
             let socket = unsafe { Socket::from_raw(sock) };
             // SAFETY: The core passes a kernel copy of `len` bytes in a `sockaddr_storage`.
             let addr = unsafe { Addr::new(addr, len) };
-            T::connect(&Self::data(socket)?, socket, &addr, flags)?;
+            T::connect(&*Self::data(socket)?, socket, &addr, flags)?;
             Ok(0)
         })
     }
@@ -98,7 +98,7 @@ impl<T: Overlay> Adapter<T> {
         from_result(|| {
             // SAFETY: The socket is open during an operation.
             let socket = unsafe { Socket::from_raw(sock) };
-            T::listen(&Self::data(socket)?, socket, backlog)?;
+            T::listen(&*Self::data(socket)?, socket, backlog)?;
             Ok(0)
         })
     }
@@ -118,7 +118,7 @@ impl<T: Overlay> Adapter<T> {
             let arg: *mut bindings::proto_accept_arg = arg.cast();
             // SAFETY: The core passes a valid argument.
             let nonblock = unsafe { (*arg).flags } as u32 & bindings::O_NONBLOCK != 0;
-            let data = T::accept(&Self::data(socket)?, socket, new, nonblock)?;
+            let data = T::accept(&*Self::data(socket)?, socket, new, nonblock)?;
             family::count(new, 1);
             Self::attach(new, data)?;
             Ok(0)
@@ -197,7 +197,7 @@ impl<T: Overlay> Adapter<T> {
             let socket = unsafe { Socket::from_raw(sock) };
             // SAFETY: The message is the caller's, for this call.
             let mut msg = unsafe { Message::new(msg, len, (*msg).msg_flags as ffi::c_int) };
-            let sent = T::sendmsg(&Self::data(socket)?, socket, &mut msg)?;
+            let sent = T::sendmsg(&*Self::data(socket)?, socket, &mut msg)?;
             Ok(sent as ffi::c_int)
         })
     }
@@ -216,7 +216,7 @@ impl<T: Overlay> Adapter<T> {
             let socket = unsafe { Socket::from_raw(sock) };
             // SAFETY: The message is the caller's, for this call.
             let mut msg = unsafe { Message::new(msg, len, flags) };
-            let received = T::recvmsg(&Self::data(socket)?, socket, &mut msg)?;
+            let received = T::recvmsg(&*Self::data(socket)?, socket, &mut msg)?;
             Ok(received as ffi::c_int)
         })
     }
@@ -267,7 +267,7 @@ impl<T: Overlay> Adapter<T> {
                 len,
                 _data: PhantomData,
             };
-            if let Handled::Done = T::set_option(&Self::data(socket)?, socket, &option)? {
+            if let Handled::Done = T::set_option(&*Self::data(socket)?, socket, &option)? {
                 return Ok(0);
             }
             let native = tables::native(socket.sock().family())
@@ -298,7 +298,7 @@ impl<T: Overlay> Adapter<T> {
                 len,
                 _data: PhantomData,
             };
-            if let Handled::Done = T::get_option(&Self::data(socket)?, socket, &option)? {
+            if let Handled::Done = T::get_option(&*Self::data(socket)?, socket, &option)? {
                 return Ok(0);
             }
             let native = tables::native(socket.sock().family())

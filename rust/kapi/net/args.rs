@@ -34,10 +34,12 @@ impl Addr<'_> {
         }
     }
 
+    #[inline]
     pub(crate) fn as_ptr(&self) -> *mut bindings::sockaddr_unsized {
         self.ptr
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> i32 {
         self.len
     }
@@ -93,16 +95,19 @@ impl<'a> Message<'a> {
     }
 
     /// The `MSG_` flags.
+    #[inline]
     pub fn flags(&self) -> i32 {
         self.flags
     }
 
     /// Whether `flag`, one of `MSG_`, is set.
+    #[inline]
     pub fn has(&self, flag: u32) -> bool {
         self.flags as u32 & flag != 0
     }
 
     /// The bytes to send. Only for a message of `sendmsg`.
+    #[inline]
     pub fn source(&mut self) -> &mut IovIterSource<'a> {
         // SAFETY: The iterator of a message is valid while the message is, and `from_raw` checks
         // its direction.
@@ -110,6 +115,7 @@ impl<'a> Message<'a> {
     }
 
     /// Where received bytes go. Only for a message of `recvmsg`.
+    #[inline]
     pub fn dest(&mut self) -> &mut IovIterDest<'a> {
         // SAFETY: As in `source`.
         unsafe { IovIterDest::from_raw(&raw mut (*self.msg).msg_iter) }

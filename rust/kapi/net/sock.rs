@@ -230,6 +230,7 @@ impl Sock {
 
     /// Says that the program has found no room, so that SIGIO tells of some. To be called where the
     /// room cannot change meanwhile.
+    #[inline]
     pub fn expect_room(&self) {
         // SAFETY: The sock is valid. Its wait queue is touched only while somebody has asked for
         // SIGIO, which ends before the file does; a program is in a call on that.
@@ -237,12 +238,14 @@ impl Sock {
     }
 
     /// Says whether a program sleeps for data: SIGIO does not tell of it then.
+    #[inline]
     pub fn sleep_for_data(&self, sleeps: bool) {
         // SAFETY: As in `expect_room`.
         unsafe { bindings::sk_sleep_for_data(self.as_ptr(), sleeps) };
     }
 
     /// Wakes those who wait for data or, on a listener, for connections.
+    #[inline]
     pub fn wake_readers(&self) {
         // SAFETY: As in `wake_state`.
         unsafe { bindings::sk_data_ready(self.as_ptr()) };
@@ -268,6 +271,7 @@ impl Sock {
     }
 
     /// Wakes everybody who watches for errors.
+    #[inline]
     pub fn wake_error(&self) {
         // SAFETY: As in `wake_state`.
         unsafe { bindings::sk_report_error(self.as_ptr()) };

@@ -155,6 +155,18 @@ unsafe extern "C" fn local_out<P: Policy, const V6: bool>(
     skb: *mut bindings::sk_buff,
     _state: *const bindings::nf_hook_state,
 ) -> ffi::c_uint {
+    // SAFETY: Netfilter passes a valid packet; `sk` is set for packets of sockets, and then has a
+    // reference.
+    let sk = unsafe { (*skb).sk };
+    if sk.is_null() {
+        return bindings::NF_ACCEPT;
+    }
+    // SAFETY: Full sockets and request sockets alike begin with `sock_common`.
+    let state = unsafe { ptr::read_volatile(&raw const (*sk.cast::<bindings::sock_common>()).skc_state) };
+    // All others pass at once: this is on the way of every packet of the namespace.
+    if state != bindings::TCP_SYN_SENT as u8 && state != bindings::TCP_NEW_SYN_RECV as u8 {
+        return bindings::NF_ACCEPT;
+    }
     // SAFETY: Netfilter passes a packet that we may change, with its network and transport headers
     // set, inside an RCU section.
     match unsafe { offer::<P, V6>(skb) } {
@@ -166,7 +178,7 @@ unsafe extern "C" fn local_out<P: Policy, const V6: bool>(
 /// # Safety
 ///
 /// `skb` is a packet on its way through LOCAL_OUT, in an RCU section.
-#[inline]
+#[inline(never)]
 unsafe fn offer<P: Policy, const V6: bool>(skb: *mut bindings::sk_buff) -> Option<Fate> {
     // SAFETY: `skb` is valid; `sk` is set for packets of sockets, and then has a reference.
     let sk = unsafe { (*skb).sk };

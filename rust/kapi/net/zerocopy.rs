@@ -29,6 +29,7 @@ impl Sock {
     /// # Errors
     ///
     /// `ENOBUFS` when there are too many already, as with TCP.
+    #[inline]
     pub fn notification(&self, msg: &mut Message<'_>) -> Result<Option<Notification<'_>>> {
         if !msg.has(flags::MSG_ZEROCOPY) || msg.len() == 0 {
             return Ok(None);

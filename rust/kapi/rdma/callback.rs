@@ -69,7 +69,12 @@ impl<H: Handler> Channel<H> {
     ///
     /// Only from callbacks of the queue pair.
     pub(super) unsafe fn on_send(self: &Arc<Self>, index: u16, completion: Completion, last: bool) {
-        let ended = self.sq.lock().completed(index, completion, last);
+        let ended = {
+            let mut sq = self.sq.lock();
+            let ended = sq.completed(index, completion, last);
+            self.count_free(&sq);
+            ended
+        };
         if !completion.status.is_success() {
             // SAFETY: The caller's promise.
             unsafe { self.note_failure(completion.status) };

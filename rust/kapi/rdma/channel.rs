@@ -112,6 +112,8 @@ pub struct Channel<H: Handler> {
     #[pin]
     pub(super) fail_work: Work<Self, 1>,
     pub(super) queue: NonNull<bindings::workqueue_struct>,
+    /// How many slots of `sq` are free; written under its lock.
+    pub(super) free: Atomic<u32>,
     pub(super) failed: Atomic<i32>,
     pub(super) closing: Atomic<i32>,
     /// Whether the queue pair has left `Reset`: before, there is nothing to drain.
@@ -156,10 +158,10 @@ impl<H: Handler> Channel<H> {
     /// # Errors
     ///
     /// See [`Unsent`].
-    pub fn post(
+    pub fn post<'a>(
         self: &Arc<Self>,
         token: H::Token,
-        writes: &[Write<'_>],
+        writes: impl IntoIterator<Item = Write<'a>>,
         message: &[u8],
     ) -> Result<(), Unsent<H::Token>> {
         if message.len() > usize::from(self.config.message) {
@@ -178,19 +180,21 @@ impl<H: Handler> Channel<H> {
     /// # Errors
     ///
     /// See [`Unsent`].
-    pub fn post_immediate(
+    #[inline]
+    pub fn post_immediate<'a>(
         self: &Arc<Self>,
         token: H::Token,
-        writes: &[Write<'_>],
+        writes: impl IntoIterator<Item = Write<'a>>,
         number: u32,
     ) -> Result<(), Unsent<H::Token>> {
         self.post_token(token, writes, Last::Immediate(number))
     }
 
-    fn post_token(
+    #[inline]
+    fn post_token<'a>(
         self: &Arc<Self>,
         token: H::Token,
-        writes: &[Write<'_>],
+        writes: impl IntoIterator<Item = Write<'a>>,
         last: Last<'_>,
     ) -> Result<(), Unsent<H::Token>> {
         match self.post_job(Job::Post(token), writes, last) {
@@ -201,10 +205,11 @@ impl<H: Handler> Channel<H> {
         }
     }
 
-    fn post_job(
+    #[inline]
+    fn post_job<'a>(
         self: &Arc<Self>,
         job: Job<H::Token>,
-        writes: &[Write<'_>],
+        writes: impl IntoIterator<Item = Write<'a>>,
         last: Last<'_>,
     ) -> Result<(), (Job<H::Token>, Error)> {
         let mut sq = self.sq.lock();
@@ -216,6 +221,7 @@ impl<H: Handler> Channel<H> {
                 Err(EINVAL)
             }
         });
+        self.count_free(&sq);
         match result {
             Ok(()) => Ok(()),
             Err(Refused::Clean(job, error)) => Err((job, error)),
@@ -231,6 +237,18 @@ impl<H: Handler> Channel<H> {
     /// The number of chains that can be posted before one must end.
     pub fn free_slots(&self) -> usize {
         self.sq.lock().free_slots()
+    }
+
+    /// Whether a chain can be posted, without the lock: another one may have ended meanwhile, and if
+    /// somebody else posts, too, the slot may be his.
+    #[inline]
+    pub fn has_free_slot(&self) -> bool {
+        self.free.load(Relaxed) != 0
+    }
+
+    /// Takes note of the number of free slots, which has changed.
+    pub(super) fn count_free(&self, sq: &Sq<H::Token>) {
+        self.free.store(sq.free_slots() as u32, Relaxed);
     }
 
     /// Whether nothing is under way.

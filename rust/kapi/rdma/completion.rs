@@ -43,6 +43,7 @@ impl Status {
     }
 
     /// Whether the work was done.
+    #[inline]
     pub fn is_success(self) -> bool {
         self == Status::Success
     }
@@ -107,13 +108,14 @@ impl Completion {
     /// # Safety
     ///
     /// `wc` must be a valid work completion.
+    #[inline]
     pub(super) unsafe fn from_raw(wc: *const bindings::ib_wc) -> Self {
         // SAFETY: The caller's promise.
         let wc = unsafe { &*wc };
-        let status = Status::from_raw(wc.status);
+        if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
+            return Self::failure(wc);
+        }
         let opcode = match wc.opcode {
-            // The field is meaningless in an error.
-            _ if !status.is_success() => Opcode::Unknown,
             bindings::ib_wc_opcode_IB_WC_SEND => Opcode::Send,
             bindings::ib_wc_opcode_IB_WC_RDMA_WRITE => Opcode::Write,
             bindings::ib_wc_opcode_IB_WC_REG_MR => Opcode::Register,
@@ -127,8 +129,19 @@ impl Completion {
             _ => Opcode::Unknown,
         };
         Self {
-            status,
+            status: Status::Success,
             opcode,
+            byte_len: wc.byte_len,
+            vendor_error: wc.vendor_err,
+        }
+    }
+
+    #[cold]
+    fn failure(wc: &bindings::ib_wc) -> Self {
+        Self {
+            status: Status::from_raw(wc.status),
+            // The field is meaningless in an error.
+            opcode: Opcode::Unknown,
             byte_len: wc.byte_len,
             vendor_error: wc.vendor_err,
         }

@@ -34,7 +34,7 @@
 //! let qp = qp.ready_to_receive(&Path { dmac: hop.mac, .. })?;
 //! let qp = qp.ready_to_send()?;
 //! qp.channel().register(&mr)?; // the key works from here
-//! qp.channel().post(token, &[Write { from: Source::Region(&ring), .. }], &message)?;
+//! qp.channel().post(token, [Write { from: Source::Region(&ring), .. }], &message)?;
 //! qp.close(); // or drop it, in any context
 //! mr.revoke(); // the bytes can still be read
 //! ```

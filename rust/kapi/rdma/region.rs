@@ -49,6 +49,7 @@ impl Region {
     }
 
     /// The size in bytes, a multiple of the page size.
+    #[inline]
     pub fn len(&self) -> usize {
         self.pages.len()
     }
@@ -69,15 +70,18 @@ impl Region {
     }
 
     /// Whether the device's use has ended.
+    #[inline]
     pub fn is_revoked(&self) -> bool {
         self.map.lock().is_none()
     }
 
     /// The mapping, unless revoked.
+    #[inline]
     pub(super) fn map(&self) -> Option<Arc<DmaMap>> {
         self.map.lock().clone()
     }
 
+    #[inline]
     pub(super) fn pages(&self) -> &Arc<Pages> {
         &self.pages
     }
@@ -87,23 +91,36 @@ impl Region {
         offset.min(end)..end
     }
 
+    #[inline]
     fn before_read(&self, offset: usize, len: usize) {
         if self.sync {
-            if let Some(map) = self.map() {
-                map.sync_for_cpu(self.range(offset, len));
-            }
+            self.sync_for_cpu(offset, len);
         }
     }
 
+    #[inline]
     fn after_write(&self, offset: usize, len: usize) {
         if self.sync {
-            if let Some(map) = self.map() {
-                map.sync_for_device(self.range(offset, len));
-            }
+            self.sync_for_device(offset, len);
+        }
+    }
+
+    #[cold]
+    fn sync_for_cpu(&self, offset: usize, len: usize) {
+        if let Some(map) = self.map() {
+            map.sync_for_cpu(self.range(offset, len));
+        }
+    }
+
+    #[cold]
+    fn sync_for_device(&self, offset: usize, len: usize) {
+        if let Some(map) = self.map() {
+            map.sync_for_device(self.range(offset, len));
         }
     }
 
     /// Copies up to `len` bytes at `offset` to `iter`; returns how many. May fault, so sleep.
+    #[inline]
     pub fn read(&self, offset: usize, len: usize, iter: &mut IovIterDest<'_>) -> usize {
         self.before_read(offset, len);
         self.pages.copy_out_iter(offset, len, iter)
@@ -116,6 +133,7 @@ impl Region {
     }
 
     /// Copies up to `len` bytes from `iter` to `offset`; returns how many. May fault, so sleep.
+    #[inline]
     pub fn write(&self, offset: usize, len: usize, iter: &mut IovIterSource<'_>) -> usize {
         let n = self.pages.copy_in_iter(offset, len, iter);
         self.after_write(offset, n);

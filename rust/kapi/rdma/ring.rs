@@ -97,6 +97,7 @@ impl Pages {
     }
 
     /// The number of bytes.
+    #[inline]
     pub(super) fn len(&self) -> usize {
         self.pages.len().saturating_mul(PAGE_SIZE)
     }
@@ -106,6 +107,7 @@ impl Pages {
     }
 
     /// The kernel's address of the byte at `offset`, and how many bytes of its page follow.
+    #[inline]
     pub(super) fn at(&self, offset: usize) -> Option<(NonNull<u8>, usize)> {
         let base = self.addrs.get(offset / PAGE_SIZE)?;
         let within = offset % PAGE_SIZE;
@@ -117,6 +119,7 @@ impl Pages {
     /// Calls `f(pointer, length, done before)` page by page, until it does less than asked.
     ///
     /// Returns how much was done. Every pointer is valid for its length.
+    #[inline]
     fn walk(
         &self,
         offset: usize,
@@ -157,6 +160,7 @@ impl Pages {
         })
     }
 
+    #[inline]
     pub(super) fn copy_out_iter(
         &self,
         offset: usize,
@@ -170,6 +174,7 @@ impl Pages {
         })
     }
 
+    #[inline]
     pub(super) fn copy_in_iter(
         &self,
         offset: usize,
@@ -236,16 +241,19 @@ impl Ring {
     }
 
     /// The region.
+    #[inline]
     pub fn region(&self) -> &Arc<Region> {
         &self.region
     }
 
     /// The size in bytes.
+    #[inline]
     pub fn size(&self) -> usize {
         self.size
     }
 
     /// Where the ring begins in its region.
+    #[inline]
     pub fn base(&self) -> usize {
         self.base
     }
@@ -281,8 +289,19 @@ impl Ring {
     }
 
     /// Copies up to `len` bytes from `pos` on to `iter`; returns how many. May fault, so sleep.
+    #[inline]
     pub fn read(&self, pos: usize, len: usize, iter: &mut IovIterDest<'_>) -> usize {
-        self.each(pos, len, |p, _| self.region.read(p.offset, p.len, iter))
+        match self.whole(pos, len) {
+            Some(offset) => self.region.read(offset, len, iter),
+            None => self.each(pos, len, |p, _| self.region.read(p.offset, p.len, iter)),
+        }
+    }
+
+    /// Where in the region `len` bytes from `pos` on begin, if they do not wrap.
+    #[inline]
+    fn whole(&self, pos: usize, len: usize) -> Option<usize> {
+        let fits = pos < self.size && len <= self.size.wrapping_sub(pos);
+        fits.then(|| self.base.wrapping_add(pos))
     }
 
     /// Copies bytes from `pos` on to `out`; returns how many.
@@ -296,8 +315,12 @@ impl Ring {
     }
 
     /// Copies up to `len` bytes from `iter` to `pos`; returns how many. May fault, so sleep.
+    #[inline]
     pub fn write(&self, pos: usize, len: usize, iter: &mut IovIterSource<'_>) -> usize {
-        self.each(pos, len, |p, _| self.region.write(p.offset, p.len, iter))
+        match self.whole(pos, len) {
+            Some(offset) => self.region.write(offset, len, iter),
+            None => self.each(pos, len, |p, _| self.region.write(p.offset, p.len, iter)),
+        }
     }
 
     /// Copies `bytes` to `pos`; returns how many.

@@ -180,8 +180,10 @@ impl Rq {
     /// The buffer of slot `index` is to be posted again.
     pub(super) fn recycle(&mut self, index: u16) -> Result {
         self.ended();
-        // The capacity is there, so this does not allocate.
-        self.pending.push(index, GFP_ATOMIC)?;
+        // There is room for all of them.
+        self.pending
+            .push_within_capacity(index)
+            .map_err(|_| EINVAL)?;
         let few = self.wrs.len() / 4;
         if self.pending.len() >= BATCH.min(few.max(1)) {
             self.flush()?;

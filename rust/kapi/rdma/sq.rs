@@ -235,10 +235,10 @@ impl<T> Sq<T> {
 
     /// Builds and posts a chain in the next free slot. `write_message` puts the message into the
     /// memory of that slot.
-    pub(super) fn post(
+    pub(super) fn post<'a>(
         &mut self,
         job: Job<T>,
-        writes: &[Write<'_>],
+        writes: impl IntoIterator<Item = Write<'a>>,
         last: Last<'_>,
         write_message: impl FnOnce(u16, &[u8]) -> Result,
     ) -> Result<(), Refused<T>> {
@@ -321,8 +321,8 @@ impl<T> Sq<T> {
             _keep: entry.keep.take(),
         };
         self.free_wrs = self.free_wrs.wrapping_add(entry.wrs);
-        // The capacity is there, so this does not allocate.
-        let _ = self.free.push(index, GFP_ATOMIC);
+        // There is room for all of them.
+        let _ = self.free.push_within_capacity(index);
         Some(ended)
     }
 

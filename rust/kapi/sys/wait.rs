@@ -23,15 +23,30 @@ pub enum Kind {
 /// # Errors
 ///
 /// `EAGAIN` when the time is over, `EINTR` or `ERESTARTSYS` on a signal.
+#[inline]
 pub fn until(
     socket: &Socket,
     kind: Kind,
-    mut timeout: isize,
+    timeout: isize,
     mut condition: impl FnMut() -> bool,
 ) -> Result<isize> {
     if condition() {
         return Ok(timeout);
     }
+    until_changed(socket, kind, timeout, condition)
+}
+
+/// The same for who has just seen that `condition` does not hold: without a timeout nobody looks again.
+///
+/// # Errors
+///
+/// As [`until`].
+pub fn until_changed(
+    socket: &Socket,
+    kind: Kind,
+    mut timeout: isize,
+    mut condition: impl FnMut() -> bool,
+) -> Result<isize> {
     if timeout == 0 {
         return Err(EAGAIN);
     }

@@ -59,6 +59,12 @@ impl Actions {
         Actions(self.0 & !(Self::WAKE_READER.0 | Self::WAKE_WRITER.0 | Self::STATE.0))
     }
 
+    /// This set without `other`.
+    #[inline]
+    pub const fn without(self, other: Actions) -> Actions {
+        Actions(self.0 & !other.0)
+    }
+
     /// This set and, if `on`, `other`.
     #[inline]
     pub const fn with_if(self, other: Actions, on: bool) -> Actions {

@@ -111,7 +111,11 @@ impl Conn {
     }
 
     /// Performs the pending end if nothing stands in its way.
+    #[inline]
     pub(super) fn settle_pending(&mut self) -> Actions {
+        if self.life.pending.is_none() {
+            return Actions::NONE;
+        }
         let waits = matches!(
             self.state,
             State::Active | State::AppCloseWait1 | State::AppCloseWait2
@@ -190,6 +194,7 @@ impl Conn {
     }
 
     /// What the program can still hear from the peer, and say to it.
+    #[inline]
     #[must_use]
     pub fn directions(&self) -> Directions {
         let aborted = self.life.killed || self.life.received.has(StateFlags::ABORT);
@@ -210,13 +215,23 @@ impl Conn {
     }
 
     /// Whether shutdown or close still waits for unsent data (SO_LINGER waits for its end).
+    #[inline]
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.life.pending.is_some()
     }
 
     /// Finishes what only waited for outstanding requests, and gives the self-reference up.
+    #[inline]
     pub(super) fn settle_end(&mut self) -> Actions {
+        // Everywhere else there is nothing to finish.
+        if !matches!(self.state, State::PeerAbortWait | State::Closed) {
+            return Actions::NONE;
+        }
+        self.finish_end()
+    }
+
+    fn finish_end(&mut self) -> Actions {
         if self.tx.in_flight > 0 || self.wants_tx() {
             return Actions::NONE;
         }

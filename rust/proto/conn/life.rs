@@ -79,6 +79,7 @@ impl Life {
     }
 
     /// The peer has sent a message.
+    #[inline]
     pub(super) fn heard(&mut self, now: Instant) {
         if self.fin.is_some() {
             self.fin = Some(now.after(FIN_PATIENCE));
@@ -91,6 +92,7 @@ impl Life {
     }
 
     /// The peer or the network did something for us.
+    #[inline]
     pub(super) fn progress(&mut self, now: Instant) {
         self.last_progress = self.last_progress.max(now);
         self.probed = false;

@@ -199,12 +199,14 @@ impl Conn {
     }
 
     /// The peer's end, once known.
+    #[inline]
     #[must_use]
     pub fn peer(&self) -> Option<Peer> {
         self.peer
     }
 
     /// The present state.
+    #[inline]
     #[must_use]
     pub fn state(&self) -> State {
         self.state

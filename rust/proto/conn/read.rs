@@ -31,6 +31,7 @@ pub struct RxView {
 
 impl Conn {
     /// What a read would find.
+    #[inline]
     #[must_use]
     pub fn recv_state(&self) -> RecvState {
         let n = self.readable();
@@ -54,6 +55,7 @@ impl Conn {
     }
 
     /// Bytes that ordinary reads can still return.
+    #[inline]
     fn readable(&self) -> u32 {
         let hidden = self.rx.urgent.hidden_from(self.rx.cons, self.rx.inline);
         // At most the ring size.
@@ -73,6 +75,7 @@ impl Conn {
     }
 
     /// What the program reads next, starting `peeked` bytes after the consumer position.
+    #[inline]
     #[must_use]
     pub fn recv_view(&self, peeked: u32) -> RxView {
         let mut pos = self.rx.cons.wrapping_add(u64::from(peeked));
@@ -98,6 +101,7 @@ impl Conn {
     }
 
     /// How many bytes the peer has announced in all.
+    #[inline]
     #[must_use]
     pub fn received(&self) -> Pos {
         self.rx.prod
@@ -119,6 +123,7 @@ impl Conn {
     /// # Errors
     ///
     /// [`Misuse`] if there were not that many.
+    #[inline]
     pub fn read_from(&mut self, from: Pos, n: u32) -> Result<Actions, Misuse> {
         let end = from.wrapping_add(u64::from(n));
         if end > self.rx.prod {

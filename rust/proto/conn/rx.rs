@@ -62,29 +62,34 @@ impl RxSide {
     }
 
     /// Bytes in the ring, the urgent one included.
+    #[inline]
     pub(super) fn unread(&self) -> u64 {
         self.prod.saturating_sub(self.cons)
     }
 
     /// Whether something is in the ring that the program has not got; an urgent byte that was
     /// copied out does not count.
+    #[inline]
     pub(super) fn has_unread(&self) -> bool {
         self.prod > self.released()
     }
 
     /// Up to where the peer may be told that the ring is free: an urgent byte that was copied out
     /// of the ring does not hold it.
+    #[inline]
     pub(super) fn released(&self) -> Pos {
         self.cons
             .wrapping_add(u64::from(self.urgent.absorbed_at(self.cons)))
     }
 
     /// Up to where the peer may write.
+    #[inline]
     fn limit(&self) -> Pos {
         self.announced.wrapping_add(self.ring.len())
     }
 
     /// What the peer knows of our reading.
+    #[inline]
     pub(super) fn consumption(&self) -> Consumption {
         Consumption {
             ring: self.ring,
@@ -97,6 +102,7 @@ impl RxSide {
     }
 
     /// Whether the peer should learn of the consumer cursor without waiting for other traffic.
+    #[inline]
     pub(super) fn update_due(&self) -> bool {
         self.consumption().update_due()
     }
@@ -150,6 +156,7 @@ impl Conn {
     /// # Errors
     ///
     /// [`ProtoError`] as there.
+    #[inline]
     pub fn on_immediate(
         &mut self,
         immediate: Immediate,
@@ -220,6 +227,7 @@ impl Conn {
     }
 
     /// The peer has written `bytes` more.
+    #[inline]
     fn peer_produced(&mut self, bytes: u64, flags: ProdFlags) -> Actions {
         self.rx.prod = self.rx.prod.wrapping_add(bytes);
         if bytes > 0 && self.rx.tail != Tail::Over {
@@ -274,11 +282,13 @@ impl Conn {
     }
 
     /// Data for a program that has gone: the peer must learn that nobody will read it.
+    #[inline]
     fn must_abort(&self) -> bool {
         self.life.pending == Some(Pending::Close) && self.life.released && self.rx.has_unread()
     }
 
     /// Makes a message with the consumer cursor due, if the peer is still interested.
+    #[inline]
     pub(super) fn want_update(&mut self) {
         let closed = self.life.received.any(StateFlags::ANY_CLOSE);
         let told = self.life.sent.any(StateFlags::ANY_CLOSE);

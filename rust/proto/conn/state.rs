@@ -153,6 +153,7 @@ impl State {
     }
 
     /// Whether the program may still be given room to send.
+    #[inline]
     #[must_use]
     pub fn may_send(self) -> bool {
         matches!(self, State::Active | State::AppCloseWait1)

@@ -35,6 +35,7 @@ pub(super) enum Tail {
 
 impl Conn {
     /// Whether the peer has ended and may write all the same: it had more than there was room for.
+    #[inline]
     pub(super) fn expects_tail(&self) -> bool {
         let ended = self.life.received;
         ended.any(StateFlags::ANY_END)
@@ -45,6 +46,7 @@ impl Conn {
     }
 
     /// What follows if the peer's rest was (`waited`) or is expected.
+    #[inline]
     pub(super) fn tail_changed(&self, waited: bool) -> Actions {
         if self.expects_tail() {
             Actions::NONE.with_if(Actions::TIMER, self.tail_deadline().is_some())

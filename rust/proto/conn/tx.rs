@@ -11,6 +11,7 @@ use super::{
     Actions,
     Conn,
     Misuse,
+    Peer,
     SendError,
     State,
     CORK_TIME, //
@@ -153,10 +154,12 @@ impl TxSide {
     }
 
     /// Bytes prepared and not sent.
+    #[inline]
     pub(super) fn unsent(&self) -> u64 {
         self.prepared.saturating_sub(self.sent)
     }
 
+    #[inline]
     fn space(&self) -> u32 {
         let used = self.prepared.saturating_sub(self.completed);
         // At most the ring size, so it fits.
@@ -164,6 +167,7 @@ impl TxSide {
     }
 
     /// Whether an urgent byte was sent and the peer has not consumed everything yet.
+    #[inline]
     fn urgent_in_flight(&self) -> bool {
         self.urgent_end.is_some_and(|end| self.sent >= end)
     }
@@ -176,6 +180,7 @@ impl Conn {
     /// # Errors
     ///
     /// See [`SendError`].
+    #[inline]
     pub fn send_room(&mut self) -> Result<u32, SendError> {
         if self.life.killed {
             return Err(SendError::Aborted);
@@ -201,6 +206,7 @@ impl Conn {
     }
 
     /// The free part of the send ring, where the program's next bytes go.
+    #[inline]
     #[must_use]
     pub fn send_view(&self) -> Pieces {
         Pieces::of(self.tx.ring, self.tx.prepared, self.tx.space())
@@ -211,6 +217,7 @@ impl Conn {
     /// # Errors
     ///
     /// [`Misuse`] if there was no room for them, or if writing has ended since there was.
+    #[inline]
     pub fn written(&mut self, n: u32, hint: SendHint, now: Instant) -> Result<Actions, Misuse> {
         if self.life.write_shut || n > self.tx.space() || self.tx.urgent_end.is_some() {
             return Err(Misuse);
@@ -236,6 +243,7 @@ impl Conn {
     }
 
     /// Whether bytes just written are held back.
+    #[inline]
     fn hold_for(&self, hint: SendHint) -> Hold {
         let t = &self.tx;
         if hint.urgent || hint.push {
@@ -262,6 +270,7 @@ impl Conn {
     }
 
     /// Bytes that may be written into the peer's ring now.
+    #[inline]
     fn window(&self) -> u64 {
         if self.tx.urgent_in_flight() {
             return 0;
@@ -271,12 +280,14 @@ impl Conn {
     }
 
     /// Whether the peer's ring has no room.
+    #[inline]
     #[must_use]
     pub fn is_peer_full(&self) -> bool {
         self.window() == 0
     }
 
     /// Bytes that the next message will carry.
+    #[inline]
     fn sendable(&self) -> u64 {
         let ended = self.life.sent.with(self.life.received);
         // After either side's close the peer's ring may belong to somebody else.
@@ -287,6 +298,7 @@ impl Conn {
     }
 
     /// Whether [`Conn::take_tx`] would give a message.
+    #[inline]
     #[must_use]
     pub fn wants_tx(&self) -> bool {
         !self.life.link_lost
@@ -296,17 +308,22 @@ impl Conn {
     }
 
     /// [`Actions::TX_DUE`] if there is something to send.
+    #[inline]
     pub(super) fn tx_due(&self) -> Actions {
         Actions::NONE.with_if(Actions::TX_DUE, self.wants_tx())
     }
 
     /// The next message, if one is due. The caller has a free slot on the link and will post it;
     /// if posting fails the link is lost ([`Conn::kill`]).
+    #[inline]
     pub fn take_tx(&mut self, now: Instant) -> Option<Tx> {
+        let peer = self.peer?;
+        if let Some(tx) = self.take_plain(peer, now) {
+            return Some(tx);
+        }
         if !self.wants_tx() {
             return None;
         }
-        let peer = self.peer?;
         if self.tx.hold == Hold::Auto {
             // A message goes in any case, and takes along what waited for another to complete.
             self.tx.hold = Hold::None;
@@ -374,7 +391,50 @@ impl Conn {
         })
     }
 
+    /// The next message, if it says nothing but how many bytes it brings, as most do.
+    #[inline]
+    fn take_plain(&mut self, peer: Peer, now: Instant) -> Option<Tx> {
+        let t = &self.tx;
+        let ends = self.life.sent.with(self.life.received) != StateFlags::NONE
+            || self.life.pending.is_some()
+            || self.life.link_lost;
+        if !peer.immediate
+            || t.due
+            || t.hold != Hold::None
+            || t.urgent_end.is_some()
+            || ends
+            || self.state != State::Active
+        {
+            return None;
+        }
+        let used = t.sent.saturating_sub(t.peer_cons);
+        let window = peer.ring.len().saturating_sub(used);
+        let unsent = t.unsent();
+        // With less room than that the peer is told so; with less told, too.
+        if unsent >= window || self.rx.consumption().worth_saying() {
+            return None;
+        }
+        // Below a ring's size.
+        let len = unsent as u32;
+        let number = Immediate::new(peer.token, len)?;
+        let plan = WritePlan::new(t.ring, t.sent, peer.ring, t.sent, len);
+        let t = &mut self.tx;
+        t.sent = t.prepared;
+        t.ask = false;
+        t.last_flags = ProdFlags::NONE;
+        t.last_seq = t.last_seq.wrapping_add(1);
+        t.in_flight = t.in_flight.saturating_add(1);
+        self.life.progress(now);
+        Some(Tx {
+            plan,
+            notice: Notice::Immediate(number),
+            ticket: Ticket { upto: self.tx.sent },
+            actions: Actions::NONE,
+        })
+    }
+
     /// A message has completed; its data is in the peer's ring, its part of the send ring free.
+    #[inline]
     pub fn on_tx_done(&mut self, ticket: Ticket, now: Instant) -> Actions {
         let old = self.tx.completed;
         self.tx.in_flight = self.tx.in_flight.saturating_sub(1);

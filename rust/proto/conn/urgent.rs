@@ -45,6 +45,7 @@ impl RxUrgent {
         }
     }
 
+    #[inline]
     pub(super) fn announced(&mut self) {
         if matches!(self, RxUrgent::None) {
             *self = RxUrgent::Announced;
@@ -52,6 +53,7 @@ impl RxUrgent {
     }
 
     /// Position of the urgent byte.
+    #[inline]
     pub(super) fn mark(&self) -> Option<Pos> {
         match self {
             RxUrgent::At { pos, .. } => Some(*pos),
@@ -60,6 +62,7 @@ impl RxUrgent {
     }
 
     /// Number of bytes at or after `cons` that ordinary reads will not return: 0 or 1.
+    #[inline]
     pub(super) fn hidden_from(&self, cons: Pos, inline: bool) -> u64 {
         match self {
             RxUrgent::At { pos, absorbed, .. } => u64::from(*pos >= cons && (!inline || *absorbed)),
@@ -68,11 +71,13 @@ impl RxUrgent {
     }
 
     /// Whether the byte at `cons` is the urgent one and no longer needs the ring.
+    #[inline]
     pub(super) fn absorbed_at(&self, cons: Pos) -> bool {
         matches!(self, RxUrgent::At { pos, absorbed: true, .. } if *pos == cons)
     }
 
     /// The reading position is now `cons`; whether the mark was reached or passed by it.
+    #[inline]
     pub(super) fn advance(&mut self, cons: Pos, inline: bool) -> bool {
         match self {
             RxUrgent::At { pos, .. } if *pos < cons => {
@@ -95,6 +100,7 @@ impl RxUrgent {
 
 impl Conn {
     /// Offset in the receive ring of an urgent byte that still has to be copied out.
+    #[inline]
     #[must_use]
     pub fn urgent_offset(&self) -> Option<u32> {
         match self.rx.urgent {
@@ -161,6 +167,7 @@ impl Conn {
     }
 
     /// Whether urgent bytes are read in line (SO_OOBINLINE).
+    #[inline]
     #[must_use]
     pub fn oob_inline(&self) -> bool {
         self.rx.inline

@@ -24,11 +24,13 @@ impl DueSet {
         }
     }
 
+    #[inline]
     fn split(slot: u8) -> (usize, u32) {
         (usize::from(slot.wrapping_shr(6)), u32::from(slot & 63))
     }
 
     /// Enters a slot; whether it was not there yet.
+    #[inline]
     pub fn insert(&mut self, slot: u8) -> bool {
         let (word, bit) = DueSet::split(slot);
         let mask = 1u64.wrapping_shl(bit);
@@ -42,6 +44,7 @@ impl DueSet {
     }
 
     /// Takes a slot out, for instance because its connection has ended; whether it was there.
+    #[inline]
     pub fn remove(&mut self, slot: u8) -> bool {
         let (word, bit) = DueSet::split(slot);
         let mask = 1u64.wrapping_shl(bit);
@@ -55,6 +58,7 @@ impl DueSet {
     }
 
     /// Takes the next slot in turn out.
+    #[inline]
     pub fn pop(&mut self) -> Option<u8> {
         let slot = self
             .at_or_after(self.turn)
@@ -65,6 +69,7 @@ impl DueSet {
     }
 
     /// The first slot from `from` on.
+    #[inline]
     fn at_or_after(&self, from: u8) -> Option<u8> {
         let (first, bit) = DueSet::split(from);
         let mut keep = u64::MAX.wrapping_shl(bit);
@@ -82,6 +87,7 @@ impl DueSet {
     }
 
     /// Whether nobody wants to send.
+    #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bits == [0; 4]

@@ -283,6 +283,7 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
     }
 
     /// Slot of the connection that a CDC message names.
+    #[inline]
     #[must_use]
     pub fn slot(&self, token: AlertToken) -> Option<u8> {
         self.tokens.slot(token)
@@ -293,6 +294,7 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
     /// # Errors
     ///
     /// [`NotAgreed`]: in this group nobody may send one.
+    #[inline]
     pub fn slot_of(&self, immediate: Immediate) -> Result<Option<u8>, NotAgreed> {
         if !self.terms.extensions.has(Extensions::IMMEDIATE) {
             return Err(NotAgreed);
@@ -337,6 +339,7 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
     }
 
     /// Something other than an LLC message was received on the link.
+    #[inline]
     pub fn heard(&mut self, now: Instant) {
         self.link.heard(now);
     }

@@ -26,6 +26,7 @@ pub struct TokenTable<S> {
 }
 
 /// Whether this is a token, and not a free slot.
+#[inline]
 const fn is_live(token: u32) -> bool {
     token as u8 != 0
 }
@@ -40,6 +41,7 @@ impl<S: BorrowMut<[u32]>> TokenTable<S> {
         }
     }
 
+    #[inline]
     fn tokens(&self) -> &[u32] {
         let all = self.memory.borrow();
         all.get(..MAX_CONNS).unwrap_or(all)
@@ -75,6 +77,7 @@ impl<S: BorrowMut<[u32]>> TokenTable<S> {
     }
 
     /// The slot of a live token.
+    #[inline]
     #[must_use]
     pub fn slot(&self, token: AlertToken) -> Option<u8> {
         let slot = (token.0 as u8).checked_sub(1)?;
@@ -83,6 +86,7 @@ impl<S: BorrowMut<[u32]>> TokenTable<S> {
     }
 
     /// The slot of the live token whose lower half this is.
+    #[inline]
     #[must_use]
     pub fn slot_by_hint(&self, hint: u16) -> Option<u8> {
         let slot = (hint as u8).checked_sub(1)?;

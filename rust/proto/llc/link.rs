@@ -147,6 +147,7 @@ impl Link {
     }
 
     /// Something was received on the link: it works.
+    #[inline]
     pub fn heard(&mut self, now: Instant) {
         if self.beat != Beat::Off {
             self.beat = Beat::Heard(now);

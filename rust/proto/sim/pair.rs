@@ -296,12 +296,9 @@ impl Pair {
             "write into a ring that was given back"
         );
         for w in f.plan.iter() {
-            let mut at = w.remote as usize;
-            for p in w.local.iter() {
-                let (o, n) = (p.offset as usize, p.len as usize);
-                dst.rmb[at..at + n].copy_from_slice(&src.snd[o..o + n]);
-                at += n;
-            }
+            let at = w.remote as usize;
+            let (o, n) = (w.local.offset as usize, w.local.len as usize);
+            dst.rmb[at..at + n].copy_from_slice(&src.snd[o..o + n]);
         }
         self.delivered += 1;
         let last = src

@@ -337,12 +337,9 @@ impl Stack {
         let owner = dst.owner[base / RING as usize];
         assert_eq!(owner, Some(end.id), "a write into somebody else's RMBE");
         for w in plan.iter() {
-            let mut at = base + w.remote as usize;
-            for p in w.local.iter() {
-                let (o, n) = (p.offset as usize, p.len as usize);
-                dst.memory[at..at + n].copy_from_slice(&end.snd[o..o + n]);
-                at += n;
-            }
+            let at = base + w.remote as usize;
+            let (o, n) = (w.local.offset as usize, w.local.len as usize);
+            dst.memory[at..at + n].copy_from_slice(&end.snd[o..o + n]);
         }
     }
 

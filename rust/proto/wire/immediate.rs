@@ -25,6 +25,7 @@ pub struct Immediate {
 impl Immediate {
     /// For the connection that its receiver calls `token`; `None` if it cannot be said, because
     /// `bytes` is zero or more than [`MAX_BYTES`].
+    #[inline]
     #[must_use]
     pub fn new(token: AlertToken, bytes: u32) -> Option<Immediate> {
         let less_one = u16::try_from(bytes.checked_sub(1)?).ok()?;
@@ -35,6 +36,7 @@ impl Immediate {
     }
 
     /// The value that arrived.
+    #[inline]
     #[must_use]
     pub const fn from_wire(value: u32) -> Immediate {
         Immediate {
@@ -44,18 +46,21 @@ impl Immediate {
     }
 
     /// The value to send.
+    #[inline]
     #[must_use]
     pub const fn to_wire(self) -> u32 {
         ((self.hint as u32) << 16) | self.less_one as u32
     }
 
     /// The lower half of the token of the connection.
+    #[inline]
     #[must_use]
     pub const fn hint(self) -> u16 {
         self.hint
     }
 
     /// Bytes written, 1 to [`MAX_BYTES`].
+    #[inline]
     #[must_use]
     pub const fn bytes(self) -> u32 {
         (self.less_one as u32).wrapping_add(1)

@@ -53,6 +53,7 @@ impl SmcConn {
 
     /// Changes the state, and does what follows. An error is the socket's before anybody can see the
     /// state that came with it: who finds the connection ended without one takes that for its end.
+    #[inline]
     pub(super) fn change(self: &Arc<Self>, how: impl FnOnce(&mut Conn) -> Actions) {
         let actions = {
             let mut proto = self.proto.lock();
@@ -75,6 +76,7 @@ impl SmcConn {
     }
 
     /// Takes over what setsockopt() has told TCP.
+    #[inline]
     pub(crate) fn sync_settings(&self, proto: &mut Conn) -> Actions {
         let inline = self.sock.oob_inline();
         if proto.oob_inline() == inline {
@@ -127,16 +129,20 @@ impl SmcConn {
     }
 
     /// Whether the TCP connection beneath has ended, which a reset does.
+    #[inline]
     pub(crate) fn is_tcp_dead(&self) -> bool {
         self.sock.state() == state::CLOSE
     }
 
     /// For a program that sends, or finds nothing to read: whether TCP has ended, and who watches it
     /// has not said so yet.
+    #[inline]
     pub(crate) fn notice_tcp_dead(self: &Arc<Self>) -> bool {
-        if !self.is_tcp_dead() {
-            return false;
-        }
+        self.is_tcp_dead() && self.tcp_has_died()
+    }
+
+    #[cold]
+    fn tcp_has_died(self: &Arc<Self>) -> bool {
         let before = self.proto.lock().directions();
         self.on_tcp_dead();
         self.proto.lock().directions() != before

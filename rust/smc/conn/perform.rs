@@ -32,10 +32,17 @@ mod todo {
 
 impl SmcConn {
     /// Carries out what the protocol wants. Any context; no lock of the connection held.
+    #[inline]
     pub(crate) fn perform(self: &Arc<Self>, actions: Actions) {
-        if actions.is_empty() {
-            return;
+        if actions == Actions::WAKE_READER {
+            // Most often.
+            self.sock.wake_readers();
+        } else if !actions.is_empty() {
+            self.perform_all(actions);
         }
+    }
+
+    fn perform_all(self: &Arc<Self>, actions: Actions) {
         let failed = actions.has(Actions::ERR_RESET) || actions.has(Actions::ERR_ABORTED);
         if failed && self.left.load(Acquire) == 0 {
             self.sock.wake_error();
@@ -72,7 +79,14 @@ impl SmcConn {
 
     /// Gives the program the error that `actions` stand for; to be done under the protocol's lock, see
     /// [`SmcConn::change`].
+    #[inline]
     pub(super) fn set_error(&self, actions: Actions) {
+        if actions.has(Actions::ERR_RESET) || actions.has(Actions::ERR_ABORTED) {
+            self.tell_error(actions);
+        }
+    }
+
+    fn tell_error(&self, actions: Actions) {
         if self.left.load(Acquire) != 0 {
             return;
         }

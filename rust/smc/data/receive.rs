@@ -65,30 +65,20 @@ fn receive_from(
     let discard = msg.has(flags::MSG_TRUNC);
     let wanted = msg.len();
     let target = conn.sock().low_water(msg.has(flags::MSG_WAITALL), wanted);
-    let mut timeout = conn.sock().receive_timeout(nonblock);
+    let mut timeout = None;
     let mut got = 0usize;
     // Of a peek: the bytes that lie before those it has got, urgent ones among them.
     let mut passed = offset;
     loop {
-        let state = conn.proto.lock().recv_state();
-        match state {
-            RecvState::Data(there) => {
-                if got == 0 {
-                    count_room(conn, there as usize, wanted);
-                }
-                let ask = Ask {
-                    wanted: wanted.saturating_sub(got),
-                    before: got,
-                    passed,
-                    peek,
-                    discard,
-                };
-                let took = match take(conn, msg, &ask) {
-                    Ok(took) => took,
-                    // What was copied before has left the ring.
-                    Err(_) if got > 0 => return Ok(got),
-                    Err(err) => return Err(err),
-                };
+        let ask = Ask {
+            wanted: wanted.saturating_sub(got),
+            before: got,
+            passed,
+            peek,
+            discard,
+        };
+        let state = match take(conn, msg, &ask) {
+            Ok(Look::Took(took)) => {
                 got = got.saturating_add(took.bytes);
                 passed = passed.saturating_add(took.passed);
                 if got >= wanted || got >= target && !took.more || took.stop {
@@ -103,44 +93,69 @@ fn receive_from(
                 if peek && is_all(conn, got.saturating_add(offset)) {
                     return Ok(got);
                 }
+                None
             }
-            RecvState::Eof => return Ok(got),
-            RecvState::NotConnected if got == 0 => return Err(errno::ENOTCONN.into()),
-            RecvState::Reset | RecvState::Aborted | RecvState::NotConnected => {
+            Ok(Look::Nothing(state)) => Some(state),
+            // What was copied before has left the ring.
+            Err(_) if got > 0 => return Ok(got),
+            Err(err) => return Err(err),
+        };
+        match state {
+            None | Some(RecvState::Data(_)) => (),
+            Some(RecvState::Eof) => return Ok(got),
+            Some(RecvState::NotConnected) if got == 0 => return Err(errno::ENOTCONN.into()),
+            Some(RecvState::Reset | RecvState::Aborted | RecvState::NotConnected) => {
                 if got == 0 {
                     conn.sock().take_error()?;
                 }
                 return Ok(got);
             }
-            RecvState::Empty if conn.is_read_shut() => return Ok(got),
-            RecvState::Empty if conn.notice_tcp_dead() => continue,
-            RecvState::Empty => (),
+            Some(RecvState::Empty) if conn.is_read_shut() => return Ok(got),
+            Some(RecvState::Empty) if conn.notice_tcp_dead() => continue,
+            Some(RecvState::Empty) => (),
         }
         if got >= target && got > 0 {
             return Ok(got);
         }
         let seen = if peek { got.saturating_add(offset) } else { 0 };
-        conn.sock().sleep_for_data(true);
-        let waited = wait::until(socket, wait::Kind::Shared, timeout, || {
-            let proto = conn.proto.lock();
-            match proto.recv_state() {
-                RecvState::Data(there) if there as usize > seen => true,
-                RecvState::Data(_) => conn.is_read_shut() || !proto.directions().hearing,
-                RecvState::Empty => conn.is_read_shut(),
-                _ => true,
-            }
-        });
-        conn.sock().sleep_for_data(false);
-        match waited {
-            Ok(left) => timeout = left,
+        let patience = timeout.unwrap_or_else(|| conn.sock().receive_timeout(nonblock));
+        match sleep(conn, socket, patience, seen) {
+            Ok(left) => timeout = Some(left),
             Err(_) if got > 0 => return Ok(got),
             Err(err) => return Err(err),
         }
     }
 }
 
+/// Sleeps until there are more than `seen` bytes, or there is no reason to wait for them; at most
+/// `timeout` jiffies. Returns what is left of those.
+fn sleep(
+    conn: &Arc<SmcConn>,
+    socket: &file::Socket,
+    timeout: isize,
+    seen: usize,
+) -> Result<isize> {
+    let is_over = || {
+        let proto = conn.proto.lock();
+        match proto.recv_state() {
+            RecvState::Data(there) if there as usize > seen => true,
+            RecvState::Data(_) => conn.is_read_shut() || !proto.directions().hearing,
+            RecvState::Empty => conn.is_read_shut(),
+            _ => true,
+        }
+    };
+    conn.sock().sleep_for_data(true);
+    let waited = wait::until_changed(socket, wait::Kind::Shared, timeout, is_over);
+    conn.sock().sleep_for_data(false);
+    waited
+}
+
 /// Counts a ring that was full, and a call that could not take all that was there.
+#[inline]
 fn count_room(conn: &SmcConn, there: usize, wanted: usize) {
+    if there < conn.recv_ring().size() && wanted >= there {
+        return;
+    }
     if there >= conn.recv_ring().size() {
         conn.stats().buffer(Way::Rx, Buffer::Full);
     }
@@ -179,7 +194,23 @@ struct Took {
     stop: bool,
 }
 
-fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Result<Took> {
+/// What one look into the ring has found.
+enum Look {
+    /// Bytes.
+    Took(Took),
+    /// No bytes; this is why.
+    Nothing(RecvState),
+}
+
+/// The end of a read that takes nothing more.
+const STOP: Look = Look::Took(Took {
+    bytes: 0,
+    passed: 0,
+    more: false,
+    stop: true,
+});
+
+fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Result<Look> {
     let &Ask {
         wanted,
         before,
@@ -189,30 +220,27 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Result<Took> {
     } = ask;
     let _reader = conn.readers.lock();
     if conn.has_left() {
-        return Ok(Took {
-            bytes: 0,
-            passed: 0,
-            more: false,
-            stop: true,
-        });
+        return Ok(STOP);
     }
     let peeked = if peek {
         u32::try_from(before.saturating_add(passed))?
     } else {
         0
     };
-    let (settings, view) = {
+    let (settings, state, view) = {
         let mut proto = conn.proto.lock();
-        (conn.sync_settings(&mut proto), proto.recv_view(peeked))
+        let settings = conn.sync_settings(&mut proto);
+        (settings, proto.recv_state(), proto.recv_view(peeked))
     };
     conn.perform(settings);
+    let RecvState::Data(readable) = state else {
+        return Ok(Look::Nothing(state));
+    };
+    if before == 0 {
+        count_room(conn, readable as usize, wanted);
+    }
     if view.at_mark && before > 0 {
-        return Ok(Took {
-            bytes: 0,
-            passed: 0,
-            more: false,
-            stop: true,
-        });
+        return Ok(STOP);
     }
     let there = view.pieces.len() as usize;
     let mut bytes = 0usize;
@@ -235,28 +263,31 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Result<Took> {
     if bytes == 0 && there > 0 && wanted > 0 {
         return Err(EFAULT);
     }
-    if !peek {
-        let done = u32::try_from(bytes)?.saturating_add(view.skip);
-        let actions = conn
-            .proto
-            .lock()
-            .read_from(view.from, done)
-            .map_err(|_| EINVAL)?;
-        conn.perform(actions);
+    if peek {
+        return Ok(Look::Took(Took {
+            bytes,
+            passed: view.skip as usize,
+            more: false,
+            stop: false,
+        }));
     }
-    let more = if peek {
-        false
-    } else {
-        matches!(conn.proto.lock().recv_state(), RecvState::Data(_))
+    let done = u32::try_from(bytes)?.saturating_add(view.skip);
+    let (actions, more) = {
+        let mut proto = conn.proto.lock();
+        let actions = proto.read_from(view.from, done).map_err(|_| EINVAL)?;
+        let more = matches!(proto.recv_state(), RecvState::Data(_));
+        (actions, more)
     };
-    Ok(Took {
+    conn.perform(actions);
+    Ok(Look::Took(Took {
         bytes,
-        passed: if peek { view.skip as usize } else { 0 },
+        passed: 0,
         more: more && bytes < wanted,
         stop: false,
-    })
+    }))
 }
 
+#[cold]
 fn receive_urgent(conn: &Arc<SmcConn>, msg: &mut Message<'_>) -> Result<usize> {
     let peek = msg.has(flags::MSG_PEEK);
     let (settings, byte) = {

@@ -17,7 +17,7 @@ use kapi::{
 };
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
-    conn::{SendError, SendHint},
+    conn::{Conn, SendError, SendHint},
     cursor::RingSize, //
 };
 
@@ -49,7 +49,7 @@ fn send_all(conn: &Arc<SmcConn>, socket: &file::Socket, msg: &mut Message<'_>) -
     let urgent = msg.has(flags::MSG_OOB);
     let more = msg.has(flags::MSG_MORE) || conn.sock().is_corked();
     let no_signal = msg.has(flags::MSG_NOSIGNAL);
-    let mut timeout = conn.sock().send_timeout(nonblock);
+    let mut timeout = None;
     let total = msg.len();
     let mut sent = 0usize;
     let stats = conn.stats();
@@ -57,13 +57,10 @@ fn send_all(conn: &Arc<SmcConn>, socket: &file::Socket, msg: &mut Message<'_>) -
     if urgent {
         stats.add(Stat::Urgent, 1);
     }
-    if total > conn.send_size() {
-        stats.buffer(Way::Tx, Buffer::TooSmall);
-    }
     // No ring is smaller: most calls need not ask.
     let large = total > RingSize::MIN_WIRE.bytes() as usize;
-    if large && conn.peer_size().is_some_and(|size| total > size) {
-        stats.buffer(Way::Tx, Buffer::PeerTooSmall);
+    if large {
+        count_size(conn, total);
     }
     conn.notice_tcp_dead();
     if total == 0 {
@@ -73,35 +70,51 @@ fn send_all(conn: &Arc<SmcConn>, socket: &file::Socket, msg: &mut Message<'_>) -
             false => Err(conn.sock().stream_error(no_signal)),
         };
     }
-    while sent < total {
+    loop {
         match put(conn, msg, total.saturating_sub(sent), urgent, more) {
             Ok(taken) => {
                 sent = sent.saturating_add(taken);
                 stats.add(Stat::TxBytes, taken as u64);
+                if sent >= total {
+                    return Ok(sent);
+                }
             }
             Err(Stop::Full) => {
-                stats.buffer(Way::Tx, Buffer::Full);
-                if conn.proto.lock().is_peer_full() {
-                    stats.buffer(Way::Tx, Buffer::PeerFull);
-                }
-                let waited = wait::until(socket, wait::Kind::Shared, timeout, || {
-                    !matches!(conn.proto.lock().send_room(), Err(SendError::Full))
-                });
-                match waited {
-                    Ok(left) => timeout = left,
-                    Err(_) if sent > 0 => break,
+                let patience = timeout.unwrap_or_else(|| conn.sock().send_timeout(nonblock));
+                match wait_for_room(conn, socket, patience) {
+                    Ok(left) => timeout = Some(left),
+                    Err(_) if sent > 0 => return Ok(sent),
                     Err(err) => return Err(err),
                 }
             }
-            Err(_) if sent > 0 => break,
-            Err(Stop::Fault) => return Err(EFAULT),
-            // The connection ends with its device.
-            Err(Stop::NoRing(err)) if err == ENODEV => return Err(errno::ECONNABORTED.error()),
-            Err(Stop::NoRing(err)) => return Err(err),
-            Err(Stop::Gone(error)) => return Err(failed(conn, error, no_signal)),
+            Err(_) if sent > 0 => return Ok(sent),
+            Err(stop) => return Err(failed(conn, stop, no_signal)),
         }
     }
-    Ok(sent)
+}
+
+/// Counts rings that are too small for what a call sends.
+#[inline(never)]
+fn count_size(conn: &SmcConn, total: usize) {
+    if total > conn.send_size() {
+        conn.stats().buffer(Way::Tx, Buffer::TooSmall);
+    }
+    if conn.peer_size().is_some_and(|size| total > size) {
+        conn.stats().buffer(Way::Tx, Buffer::PeerTooSmall);
+    }
+}
+
+/// Sleeps until there is room to write, at most `timeout` jiffies; returns what is left of those.
+#[inline(never)]
+fn wait_for_room(conn: &Arc<SmcConn>, socket: &file::Socket, timeout: isize) -> Result<isize> {
+    let stats = conn.stats();
+    stats.buffer(Way::Tx, Buffer::Full);
+    if conn.proto.lock().is_peer_full() {
+        stats.buffer(Way::Tx, Buffer::PeerFull);
+    }
+    wait::until(socket, wait::Kind::Shared, timeout, || {
+        !matches!(conn.proto.lock().send_room(), Err(SendError::Full))
+    })
 }
 
 enum Stop {
@@ -155,16 +168,23 @@ fn put(
         push: false,
     };
     let len = u32::try_from(taken).map_err(|_| Stop::Fault)?;
-    let written = conn.proto.lock().written(len, hint, now());
+    let written = |proto: &mut Conn| proto.written(len, hint, now());
     // shutdown() has come in between: the caller asks for room again, and hears of it.
-    let actions = written.map_err(|_| Stop::Full)?;
+    let actions = conn.group().change_and_send(conn, written).map_err(|_| Stop::Full)?;
     conn.perform(actions);
     Ok(taken)
 }
 
-fn failed(conn: &SmcConn, error: SendError, no_signal: bool) -> Error {
-    match error {
-        SendError::NotConnected => errno::ENOTCONN.error(),
-        _ => conn.sock().stream_error(no_signal),
+#[cold]
+fn failed(conn: &SmcConn, stop: Stop, no_signal: bool) -> Error {
+    match stop {
+        // Who is full waits.
+        Stop::Full => EAGAIN,
+        Stop::Fault => EFAULT,
+        // The connection ends with its device.
+        Stop::NoRing(err) if err == ENODEV => errno::ECONNABORTED.error(),
+        Stop::NoRing(err) => err,
+        Stop::Gone(SendError::NotConnected) => errno::ENOTCONN.error(),
+        Stop::Gone(_) => conn.sock().stream_error(no_signal),
     }
 }

@@ -264,8 +264,7 @@ impl Handler for LinkGroup {
             };
             conn.perform(actions);
         }
-        // Somebody may have waited for the slot.
-        this.send();
+        this.slot_freed();
     }
 
     fn received(this: &Arc<Self>, _: &Arc<Channel<Self>>, message: &Received<'_>) {

@@ -22,7 +22,7 @@ use kernel::{
     time::{delay::fsleep, Delta}, //
 };
 use smc_proto::{
-    conn::{Actions, Notice, Ticket},
+    conn::{Actions, Conn, Notice, Ticket},
     group::due::DueSet,
     wire::llc::Frame, //
 };
@@ -72,26 +72,74 @@ impl Turns {
             held: Held::Nobody,
         })
     }
+
+    /// Whether nothing waits.
+    fn is_empty(&self) -> bool {
+        self.due.is_empty() && self.llc.is_empty()
+    }
+
+    /// Whether nothing waits, nor has to.
+    fn is_quiet(&self) -> bool {
+        self.held == Held::Nobody && self.is_empty()
+    }
 }
 
 impl LinkGroup {
     /// Sends an LLC message as soon as there is a slot. Any context.
     pub(crate) fn send_llc(self: &Arc<Self>, frame: Frame) {
-        {
-            let mut turns = self.turns.lock();
+        self.send_after(|turns| {
             // A peer that asks faster than we can answer is not answered.
             let _ = turns.llc.push_within_capacity(frame);
-        }
-        self.send();
+        });
     }
 
-    /// A connection has something to send. Any context.
+    /// Sends the latest state of a connection that has something to say as soon as it is its turn. Any
+    /// context.
     pub(crate) fn send_due(self: &Arc<Self>, conn: &SmcConn) {
-        {
-            let mut turns = self.turns.lock();
+        self.send_after(|turns| {
             turns.due.insert(conn.slot());
+        });
+    }
+
+    /// Changes the state of `conn`, and sends what is due by that: at once where nobody else waits for
+    /// a turn. Returns what else is to be done. Any context.
+    ///
+    /// # Errors
+    ///
+    /// Those of `change`.
+    pub(crate) fn change_and_send<E>(
+        self: &Arc<Self>,
+        conn: &Arc<SmcConn>,
+        change: impl FnOnce(&mut Conn) -> core::result::Result<Actions, E>,
+    ) -> core::result::Result<Actions, E> {
+        let mut turns = self.turns.lock();
+        let mut proto = conn.proto.lock();
+        let actions = change(&mut proto)?;
+        if !actions.has(Actions::TX_DUE) {
+            return Ok(actions);
         }
-        self.send();
+        let mut actions = actions.without(Actions::TX_DUE);
+        match self.channel() {
+            Some(channel) if turns.is_quiet() && self.has_slot(channel) => {
+                let sent = self.send_state(channel, &mut turns, conn, &mut proto);
+                actions |= sent.actions;
+                drop(proto);
+                let more = sent.posted && !turns.is_quiet();
+                drop(turns);
+                if !sent.posted {
+                    self.lose();
+                } else if more {
+                    self.send();
+                }
+            }
+            _ => {
+                drop(proto);
+                turns.due.insert(conn.slot());
+                drop(turns);
+                self.send();
+            }
+        }
+        Ok(actions)
     }
 
     /// Makes the key of `mr` work while the link is in use. Sleeps.
@@ -158,21 +206,54 @@ impl LinkGroup {
         self.kick();
     }
 
+    /// Whether there is a slot for one more chain, which stays free while `turns` is held. If not, the
+    /// next completion goes on ([`LinkGroup::slot_freed`]).
+    fn has_slot(&self, channel: &Channel<LinkGroup>) -> bool {
+        if channel.has_free_slot() {
+            return true;
+        }
+        self.starved.store(1, Relaxed);
+        // Again, under the lock under which slots are freed: who frees one from now on finds the mark.
+        channel.free_slots() != 0
+    }
+
+    /// A chain has ended: lets those go on who have found no slot. Any context.
+    pub(super) fn slot_freed(self: &Arc<Self>) {
+        if self.starved.load(Relaxed) != 0 {
+            self.starved.store(0, Relaxed);
+            self.send();
+        }
+    }
+
     /// Lets those who have something to send take turns, until the queue is full.
     pub(super) fn send(self: &Arc<Self>) {
+        self.send_after(|_| ());
+    }
+
+    /// The same, after `enter` has said that there is something to send.
+    fn send_after(self: &Arc<Self>, enter: impl FnOnce(&mut Turns)) {
+        let mut turns = self.turns.lock();
+        enter(&mut turns);
         let Some(channel) = self.channel() else {
             return;
         };
         loop {
             let mut after = None;
-            let more = {
-                let mut turns = self.turns.lock();
-                self.one_turn(channel, &mut turns, &mut after)
-            };
-            if let Some((conn, actions)) = after {
-                conn.perform(actions);
-            }
-            if !more {
+            let more = self.one_turn(channel, &mut turns, &mut after);
+            if let Some((conn, sent)) = after {
+                drop(turns);
+                if !sent.posted {
+                    // The state that was taken cannot be put back: the link is of no more use.
+                    self.lose();
+                }
+                conn.perform(sent.actions);
+                // It may have been the last reference, which is not dropped under the lock.
+                drop(conn);
+                if !more {
+                    return;
+                }
+                turns = self.turns.lock();
+            } else if !more {
                 return;
             }
         }
@@ -183,20 +264,20 @@ impl LinkGroup {
         self: &Arc<Self>,
         channel: &Arc<Channel<LinkGroup>>,
         turns: &mut Turns,
-        after: &mut Option<(Arc<SmcConn>, Actions)>,
+        after: &mut Option<(Arc<SmcConn>, Sent)>,
     ) -> bool {
-        if turns.held == Held::All || channel.free_slots() == 0 {
+        if turns.held == Held::All || turns.is_empty() || !self.has_slot(channel) {
             // The end of the registration, or the next completion, goes on.
             return false;
         }
         if let Some(frame) = turns.llc.first().copied() {
             let _ = turns.llc.remove(0);
-            let posted = channel.post(Token::Llc, &[], &frame).is_ok();
+            let posted = channel.post(Token::Llc, [], &frame).is_ok();
             if !posted {
                 // It may be the one for which the peer waits.
                 self.lose();
             }
-            return posted;
+            return posted && !turns.is_empty();
         }
         if turns.held == Held::Conns {
             return false;
@@ -211,81 +292,87 @@ impl LinkGroup {
         let Some(conn) = conn else {
             return true;
         };
-        // It may be the last reference, which is not dropped under the lock.
+        let sent = {
+            let mut proto = conn.proto.lock();
+            self.send_state(channel, turns, &conn, &mut proto)
+        };
+        let more = sent.posted && !turns.is_empty();
+        *after = Some((conn, sent));
+        more
+    }
+
+    /// Posts the latest state of a connection, if there is anything to say. The caller has seen a free
+    /// slot.
+    fn send_state(
+        &self,
+        channel: &Arc<Channel<LinkGroup>>,
+        turns: &mut Turns,
+        conn: &Arc<SmcConn>,
+        proto: &mut Conn,
+    ) -> Sent {
         let Some(remote) = conn.remote() else {
-            *after = Some((conn, Actions::NONE));
-            return true;
+            return Sent::NOTHING;
         };
-        let mut proto = conn.proto.lock();
         let Some(tx) = proto.take_tx(now()) else {
-            drop(proto);
-            *after = Some((conn, Actions::NONE));
-            return true;
+            return Sent::NOTHING;
         };
-        let ring = conn.send_ring();
-        let mut writes: [Option<Write<'_>>; 4] = [None; 4];
-        let mut places = writes.iter_mut();
-        for write in tx.plan.iter() {
-            let mut at = write.remote;
-            for piece in write.local.iter() {
-                // What was written is in a ring.
-                if let (Some(place), Some(ring)) = (places.next(), ring) {
-                    *place = Some(Write {
-                        from: Source::Region(ring.region()),
-                        offset: ring.base().saturating_add(piece.offset as usize),
-                        len: piece.len as usize,
-                        to: Remote {
-                            addr: remote.addr.wrapping_add(u64::from(at)),
-                            rkey: remote.rkey,
-                        },
-                    });
-                }
-                at = at.saturating_add(piece.len);
+        let token = Token::Conn(conn.clone(), tx.ticket);
+        let posted = match conn.send_ring() {
+            Some(ring) => {
+                let writes = tx.plan.iter().map(|write| Write {
+                    from: Source::Region(ring.region()),
+                    offset: ring.base().saturating_add(write.local.offset as usize),
+                    len: write.local.len as usize,
+                    to: Remote {
+                        addr: remote.addr.wrapping_add(u64::from(write.remote)),
+                        rkey: remote.rkey,
+                    },
+                });
+                post(channel, token, writes, &tx.notice)
             }
-        }
-        let posted = post(
-            channel,
-            Token::Conn(conn.clone(), tx.ticket),
-            &writes,
-            &tx.notice,
-        );
+            // What was written is in a ring, so nothing was.
+            None => post(channel, token, [], &tx.notice),
+        };
         let mut actions = tx.actions;
         if !posted {
             actions |= proto.on_tx_failed();
         }
         if proto.wants_tx() {
-            turns.due.insert(slot);
+            turns.due.insert(conn.slot());
         }
-        drop(proto);
-        if !posted {
-            // The state that was taken cannot be put back: the link is of no more use.
-            self.lose();
-        }
-        *after = Some((conn, actions));
-        posted
+        Sent { posted, actions }
     }
 }
 
-/// Posts the writes that are there, and what announces them.
-fn post(
+/// What came of a turn.
+struct Sent {
+    /// Unless the link is of no more use.
+    posted: bool,
+    /// What is to be done when the locks are free.
+    actions: Actions,
+}
+
+impl Sent {
+    /// There was nothing to say.
+    const NOTHING: Self = Self {
+        posted: true,
+        actions: Actions::NONE,
+    };
+}
+
+/// Posts `writes`, and what announces them. Whether that worked.
+#[inline]
+fn post<'a>(
     channel: &Arc<Channel<LinkGroup>>,
     token: Token,
-    writes: &[Option<Write<'_>>; 4],
+    writes: impl IntoIterator<Item = Write<'a>>,
     notice: &Notice,
 ) -> bool {
-    let post = |writes: &[Write<'_>]| match notice {
+    match notice {
         Notice::Cdc(cdc) => channel.post(token, writes, &cdc.encode()).is_ok(),
         Notice::Immediate(number) => {
             let number = number.to_wire();
             channel.post_immediate(token, writes, number).is_ok()
         }
-    };
-    let [a, b, c, d] = writes;
-    match (a, b, c, d) {
-        (None, ..) => post(&[]),
-        (Some(a), None, ..) => post(&[*a]),
-        (Some(a), Some(b), None, _) => post(&[*a, *b]),
-        (Some(a), Some(b), Some(c), None) => post(&[*a, *b, *c]),
-        (Some(a), Some(b), Some(c), Some(d)) => post(&[*a, *b, *c, *d]),
     }
 }

@@ -117,7 +117,7 @@ impl Half {
 
     fn finish(self, path: &Path) -> Result<Link> {
         let qp: Qp<Side, ReadyToReceive> = self.qp.ready_to_receive(path)?;
-        let early = qp.channel().post(Token::new(None), &[], &[1]);
+        let early = qp.channel().post(Token::new(None), [], &[1]);
         check(early.is_err())?;
         let qp = qp.ready_to_send()?;
         qp.channel().register(&self.mr)?;
@@ -191,13 +191,13 @@ impl Pair {
                 len,
                 to: to.remote(0),
             };
-            match channel.post(Token::new(None), &[write], &[1; 44]) {
+            match channel.post(Token::new(None), [write], &[1; 44]) {
                 Err(unsent) => check(unsent.error == code::EINVAL)?,
                 Ok(()) => return Err(EINVAL),
             }
         }
-        check(channel.post(Token::new(None), &[], &[]).is_err())?;
-        check(channel.post(Token::new(None), &[], &[0; 4097]).is_err())?;
+        check(channel.post(Token::new(None), [], &[]).is_err())?;
+        check(channel.post(Token::new(None), [], &[0; 4097]).is_err())?;
         check(channel.free_slots() == 16)
     }
 
@@ -215,7 +215,7 @@ impl Pair {
                 len: 65_536,
                 to: to.remote(0),
             };
-            match from.channel().post(Token::new(None), &[write], &[7; 44]) {
+            match from.channel().post(Token::new(None), [write], &[7; 44]) {
                 Ok(()) => posted += 1,
                 Err(unsent) => {
                     check(unsent.error == code::EAGAIN)?;
@@ -242,7 +242,7 @@ impl Pair {
         }
         let arrived = to.side.received.load(Relaxed);
         from.channel()
-            .post(Token::new(None), &[], &message)
+            .post(Token::new(None), [], &message)
             .map_err(|unsent| unsent.error)?;
         wait(|| to.side.received.load(Relaxed) == arrived + 1)?;
         check(to.side.last_len.load(Relaxed) == 4096 && to.side.last_sum.load(Relaxed) == sum)
@@ -270,7 +270,7 @@ impl Pair {
         check(
             self.left
                 .channel()
-                .post(Token::new(None), &[], &[1])
+                .post(Token::new(None), [], &[1])
                 .is_err(),
         )
     }
@@ -321,7 +321,7 @@ impl Direct<'_> {
         let mut message = [0u8; 44];
         message[..4].copy_from_slice(&seed.to_le_bytes());
         a.channel()
-            .post(Token::new(None), writes, &message)
+            .post(Token::new(None), writes.iter().copied(), &message)
             .map_err(|unsent| unsent.error)?;
         wait(|| b.side.received.load(Relaxed) == got + 1)?;
         check(b.side.last.load(Relaxed) == seed && b.side.last_len.load(Relaxed) == 44)?;
@@ -374,7 +374,7 @@ impl Link {
             to,
         };
         self.channel()
-            .post(Token::new(None), &[write], &[3; 44])
+            .post(Token::new(None), [write], &[3; 44])
             .map_err(|unsent| unsent.error)?;
         // Longer than all retries of a peer that is gone.
         for _ in 0..6 {
@@ -420,7 +420,7 @@ impl Link {
         for _ in 0..4 {
             let again = Some((self.source.region().clone(), peer.remote(4096)));
             self.channel()
-                .post(Token::new(again), &[], &[9; 44])
+                .post(Token::new(again), [], &[9; 44])
                 .map_err(|unsent| unsent.error)?;
         }
         Ok(())
@@ -440,7 +440,7 @@ impl Link {
         self.source.revoke();
         let mut byte = [0];
         self.mr.region().read_slice(0, &mut byte);
-        if channel.post(Token::new(None), &[], &[1]).is_ok() || channel.pd().is_ok() {
+        if channel.post(Token::new(None), [], &[1]).is_ok() || channel.pd().is_ok() {
             pr_err!("not ok a closed channel still works\n");
         }
     }
@@ -465,7 +465,7 @@ impl Poster {
                 len,
                 to: self.to,
             };
-            match self.channel.post(Token::new(None), &[write], &[1; 44]) {
+            match self.channel.post(Token::new(None), [write], &[1; 44]) {
                 Ok(()) => self.running.posted(),
                 Err(unsent) if unsent.error == code::EAGAIN => {
                     kernel::time::delay::fsleep(kernel::time::Delta::from_micros(50));

@@ -147,7 +147,7 @@ impl Handler for Side {
                 to: *to,
             };
             // When it is refused the token is dropped, and the pump stops.
-            let _ = channel.post(again, &[write], &[0x55; 44]);
+            let _ = channel.post(again, [write], &[0x55; 44]);
         }
     }
 

@@ -188,7 +188,7 @@ impl End {
             to: way.to,
         };
         let message = message(self.shared.answer.load(Relaxed) != 0, bytes);
-        if channel.post((), &[write], &message).is_err() {
+        if channel.post((), [write], &message).is_err() {
             self.shared.breaks();
         }
     }

@@ -8,7 +8,11 @@ use crate::{
     errno,
     net::{family, overlay::Overlay, socket::Socket}, //
 };
-use core::ptr;
+use core::{
+    mem::ManuallyDrop,
+    ops::Deref,
+    ptr, //
+};
 use kernel::{
     ffi,
     prelude::*,
@@ -22,6 +26,22 @@ static CLOSING: u8 = 0;
 
 pub(super) fn closing() -> *mut ffi::c_void {
     (&raw const CLOSING).cast_mut().cast()
+}
+
+/// The data of a socket for the time of an operation, which needs no count of its own.
+///
+/// # Invariants
+///
+/// The count is the private pointer's, and stays there until the operation has ended.
+pub(super) struct Held<D: Send + Sync + 'static>(ManuallyDrop<Arc<D>>);
+
+impl<D: Send + Sync + 'static> Deref for Held<D> {
+    type Target = Arc<D>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<D> {
+        &self.0
+    }
 }
 
 /// The data of a socket, as its private pointer tells.
@@ -40,7 +60,8 @@ impl<T: Overlay> Adapter<T> {
     /// # Errors
     ///
     /// `ENOTCONN` when the socket is being closed; those of [`Overlay::create`].
-    pub(super) fn data(socket: &Socket) -> Result<Arc<T::Data>> {
+    #[inline]
+    pub(super) fn data(socket: &Socket) -> Result<Held<T::Data>> {
         match Self::slot(socket) {
             Slot::Filled(data) => Ok(data),
             Slot::Empty => Self::attach(socket, T::create(socket)?),
@@ -49,14 +70,16 @@ impl<T: Overlay> Adapter<T> {
     }
 
     /// The data of a socket, if it has any.
-    pub(super) fn existing(socket: &Socket) -> Option<Arc<T::Data>> {
+    #[inline]
+    pub(super) fn existing(socket: &Socket) -> Option<Held<T::Data>> {
         match Self::slot(socket) {
             Slot::Filled(data) => Some(data),
             Slot::Empty | Slot::Closing => None,
         }
     }
 
-    fn slot(socket: &Socket) -> Slot<Arc<T::Data>> {
+    #[inline]
+    fn slot(socket: &Socket) -> Slot<Held<T::Data>> {
         // SAFETY: The socket is part of a `socket_alloc`, and that lives during an operation.
         let raw = unsafe { bindings::socket_private(socket.as_ptr()) };
         // SAFETY: Read just now, in an operation.
@@ -66,7 +89,8 @@ impl<T: Overlay> Adapter<T> {
     /// # Safety
     ///
     /// `raw` was in the private pointer of a socket after the operation that calls this had begun.
-    pub(super) unsafe fn interpret(raw: *mut ffi::c_void) -> Slot<Arc<T::Data>> {
+    #[inline]
+    pub(super) unsafe fn interpret(raw: *mut ffi::c_void) -> Slot<Held<T::Data>> {
         if raw.is_null() {
             return Slot::Empty;
         }
@@ -74,9 +98,11 @@ impl<T: Overlay> Adapter<T> {
             return Slot::Closing;
         }
         // SAFETY: The pointer comes from `Arc::into_foreign` in `attach`. `release` gives its
-        // reference back when TCP's release has returned, thus after this operation.
-        let data = unsafe { <Arc<T::Data> as ForeignOwnable>::borrow(raw) };
-        Slot::Filled(data.into())
+        // reference back when TCP's release has returned, thus after this operation; it is not dropped
+        // here.
+        let data = unsafe { <Arc<T::Data> as ForeignOwnable>::from_foreign(raw) };
+        // INVARIANT: As above.
+        Slot::Filled(Held(ManuallyDrop::new(data)))
     }
 
     /// Hangs `data` onto a socket; returns the data that it has then, which another thread may have
@@ -85,7 +111,7 @@ impl<T: Overlay> Adapter<T> {
     /// # Errors
     ///
     /// `ENOTCONN` when the socket is being closed.
-    pub(super) fn attach(socket: &Socket, data: Arc<T::Data>) -> Result<Arc<T::Data>> {
+    pub(super) fn attach(socket: &Socket, data: Arc<T::Data>) -> Result<Held<T::Data>> {
         let raw = data.clone().into_foreign();
         // SAFETY: As in `slot`.
         let old =
@@ -93,7 +119,11 @@ impl<T: Overlay> Adapter<T> {
         if old.is_null() {
             family::disown(socket);
             T::attached(&data, socket);
-            return Ok(data);
+            // INVARIANT: `raw` has a count, and is in the private pointer now.
+            // SAFETY: The count of `data` itself is given back when this function returns; the one that
+            // is named here is that of `raw`.
+            let held = unsafe { <Arc<T::Data> as ForeignOwnable>::from_foreign(raw) };
+            return Ok(Held(ManuallyDrop::new(held)));
         }
         // SAFETY: `raw` was made above and nobody else has it.
         drop(unsafe { <Arc<T::Data> as ForeignOwnable>::from_foreign(raw) });

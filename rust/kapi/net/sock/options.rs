@@ -32,6 +32,7 @@ impl Sock {
     }
 
     /// How many bytes make a receive return (`SO_RCVLOWAT`), at most `len`.
+    #[inline]
     pub fn low_water(&self, wait_all: bool, len: usize) -> usize {
         let len = len.min(i32::MAX as usize) as ffi::c_int;
         // SAFETY: The sock is valid.
@@ -39,6 +40,7 @@ impl Sock {
     }
 
     /// Where a peek begins (`SO_PEEK_OFF`), in bytes behind the next byte to be read.
+    #[inline]
     pub fn peek_offset(&self) -> usize {
         // SAFETY: The sock is valid; read without the lock as TCP does.
         let offset = unsafe { bindings::sk_peek_offset(self.as_ptr()) };
@@ -46,6 +48,7 @@ impl Sock {
     }
 
     /// Moves `SO_PEEK_OFF`, if the program uses it: `len` bytes were peeked at, or read.
+    #[inline]
     pub fn move_peek_offset(&self, peeked: bool, len: usize) {
         let len = len.min(i32::MAX as usize) as ffi::c_int;
         // SAFETY: The sock is valid; written without the lock as everywhere.
@@ -73,6 +76,7 @@ impl Sock {
     }
 
     /// Whether `TCP_CORK` or `MSG_MORE` of TCP holds data back.
+    #[inline]
     pub fn is_corked(&self) -> bool {
         // SAFETY: The sock is valid.
         unsafe { bindings::tcp_is_corked(self.as_ptr()) }
@@ -100,6 +104,7 @@ impl Sock {
     }
 
     /// `SO_OOBINLINE`.
+    #[inline]
     pub fn oob_inline(&self) -> bool {
         // SAFETY: The sock is valid.
         unsafe { bindings::sk_oob_inline(self.as_ptr()) }

@@ -48,7 +48,7 @@ impl<H: Handler> Channel<H> {
         let waiter = Waiter::new()?;
         let mut waited = 0u32;
         loop {
-            match self.post_job(Job::Sync(waiter.clone()), &[], last()) {
+            match self.post_job(Job::Sync(waiter.clone()), [], last()) {
                 // Ends with its completion, or when the channel is closed.
                 Ok(()) => return waiter.wait(),
                 Err((_, error)) if error == EAGAIN && waited < SLOT_WAIT_MS => {

@@ -136,6 +136,7 @@ impl<H: Handler> Qp<H, Reset> {
                 close_work <- new_work!("rsmc_rdma::close"),
                 fail_work <- new_work!("rsmc_rdma::fail"),
                 queue,
+                free: Atomic::new(u32::from(config.send_slots)),
                 failed: Atomic::new(0),
                 closing: Atomic::new(0),
                 begun: Atomic::new(0),

@@ -5,19 +5,22 @@
 use super::{Last, Sq};
 use crate::rdma::{
     dma::DmaMap,
+    region::Region,
     wr::{Source, Write}, //
 };
-use core::{mem, ptr};
+use core::ptr;
 use kernel::{prelude::*, sync::Arc};
 use smc_bindings as bindings;
 
 impl<T> Sq<T> {
     /// The element `n` of request `wr`.
+    #[inline]
     fn sge(&mut self, wr: usize, n: usize) -> Option<&mut bindings::ib_sge> {
         let index = wr.checked_mul(self.sges_per_wr)?.checked_add(n)?;
         self.sge.get_mut(index)
     }
 
+    #[inline]
     fn set_sge(&mut self, wr: usize, n: usize, addr: u64, length: u32, lkey: u32) -> Result {
         if n >= self.sges_per_wr {
             return Err(EINVAL);
@@ -27,6 +30,7 @@ impl<T> Sq<T> {
     }
 
     /// Fills in request `at`; elements have been set already.
+    #[inline]
     fn set_send(
         &mut self,
         at: usize,
@@ -37,20 +41,21 @@ impl<T> Sq<T> {
         let sg_list = ptr::from_mut(self.sge(at, 0).ok_or(EINVAL)?);
         let num_sge = i32::try_from(sges)?;
         let wr = self.wr.get_mut(at).ok_or(EINVAL)?;
-        // SAFETY: Zero is a valid value of plain C structs.
-        *wr = unsafe { mem::zeroed() };
-        // Every member of the union begins with the generic request.
+        // Every member of the union begins with the generic request. `build` sets the rest of it, and
+        // who needs more the remainder of the member.
         wr.send.opcode = opcode;
         wr.send.sg_list = sg_list;
         wr.send.num_sge = num_sge;
         wr.send.send_flags = flags;
+        wr.send.ex.imm_data = 0;
         Ok(())
     }
 
     /// Adds the requests for `write` from request `at` on; returns the next free one.
+    #[inline]
     fn add_write(
         &mut self,
-        mut at: usize,
+        at: usize,
         write: &Write<'_>,
         keep: &mut Option<Arc<DmaMap>>,
     ) -> Result<usize> {
@@ -84,6 +89,19 @@ impl<T> Sq<T> {
             return at.checked_add(1).ok_or(EINVAL);
         }
 
+        self.add_pieces(at, write, region, keep)
+    }
+
+    /// [`Sq::add_write`] by DMA addresses.
+    fn add_pieces(
+        &mut self,
+        mut at: usize,
+        write: &Write<'_>,
+        region: &Region,
+        keep: &mut Option<Arc<DmaMap>>,
+    ) -> Result<usize> {
+        let opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;
+        let end = write.offset.checked_add(write.len).ok_or(EINVAL)?;
         let map = region.map().ok_or(ENODEV)?;
         if map.device() != self.device {
             return Err(EINVAL);
@@ -117,6 +135,7 @@ impl<T> Sq<T> {
 
     /// The destination of request `at`: `begun` bytes after that of `write`. The number is the
     /// peer's; if it wraps, the peer's device refuses it.
+    #[inline]
     fn set_remote(&mut self, at: usize, write: &Write<'_>, begun: u64) -> Result {
         let wr = self.wr.get_mut(at).ok_or(EINVAL)?;
         wr.rdma.remote_addr = write.to.addr.wrapping_add(begun);
@@ -125,6 +144,7 @@ impl<T> Sq<T> {
     }
 
     /// Adds the last request at `at`; returns the number of requests.
+    #[inline]
     fn add_last(&mut self, at: usize, slot: u16, last: &Last<'_>) -> Result<usize> {
         match *last {
             Last::Message([]) => return Ok(at),
@@ -165,16 +185,16 @@ impl<T> Sq<T> {
 
     /// Builds the chain for slot `slot`: `writes`, then `last`. Returns the number of requests; `keep` is what must
     /// live until their end.
-    pub(super) fn build(
+    pub(super) fn build<'a>(
         &mut self,
         slot: u16,
-        writes: &[Write<'_>],
+        writes: impl IntoIterator<Item = Write<'a>>,
         last: &Last<'_>,
         keep: &mut Option<Arc<DmaMap>>,
     ) -> Result<u32> {
         let mut at = 0usize;
         for write in writes {
-            at = self.add_write(at, write, keep)?;
+            at = self.add_write(at, &write, keep)?;
         }
         let count = self.add_last(at, slot, last)?;
         if count == 0 {
