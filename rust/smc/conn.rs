@@ -27,7 +27,8 @@ use kapi::{
     sys::{
         clock,
         hook::{Notify, TimerHook},
-        lock::SpinLockBh, //
+        lock::SpinLockBh,
+        word::Word, //
     }, //
 };
 use kernel::{
@@ -83,7 +84,9 @@ pub(crate) struct SmcConn {
     stats: Stats,
     /// 1 after shutdown(SHUT_RD). TCP's own bit is of no use: it also says that the peer's FIN has
     /// come, which may overtake data that is still on its way by RDMA.
-    read_shut: Atomic<u32>,
+    read_shut: Word,
+    /// 1 when there may be something to read; a hint, written under the lock of `proto`.
+    pub(crate) news: Word,
     /// 1 when the program has kept the socket for something else: what happens here is no news.
     left: Atomic<u32>,
     #[pin]
@@ -163,7 +166,8 @@ impl SmcConn {
                 send_size,
                 remote: SetOnce::new(),
                 stats: Stats::new(),
-                read_shut: Atomic::new(0),
+                read_shut: Word::new(0),
+                news: Word::new(0),
                 left: Atomic::new(0),
                 lease <- new_mutex!(Some(lease), "rsmc::SmcConn::lease"),
                 writers <- new_mutex!((), "rsmc::SmcConn::writers"),

@@ -47,7 +47,8 @@ use kapi::{
     sys::{
         clock,
         hook::TimerHook,
-        lock::SpinLockBh, //
+        lock::SpinLockBh,
+        word::Word, //
     }, //
 };
 use kernel::{
@@ -169,9 +170,9 @@ pub(crate) struct LinkGroup {
     /// 1 when the group is to end if it still has no connection.
     retired: Atomic<u32>,
     /// Chains that have ended.
-    done: Atomic<u32>,
+    done: Word,
     /// 1 when somebody who has something to send has found no free slot.
-    starved: Atomic<u32>,
+    starved: Word,
     #[pin]
     work: Work<LinkGroup>,
 }
@@ -262,8 +263,8 @@ impl LinkGroup {
                 ended: Atomic::new(0),
                 spoiled: Atomic::new(0),
                 retired: Atomic::new(0),
-                done: Atomic::new(0),
-                starved: Atomic::new(0),
+                done: Word::new(0),
+                starved: Word::new(0),
                 work <- new_work!("rsmc::LinkGroup::work"),
             }),
             GFP_KERNEL,

@@ -240,8 +240,10 @@ impl Sock {
     /// Says whether a program sleeps for data: SIGIO does not tell of it then.
     #[inline]
     pub fn sleep_for_data(&self, sleeps: bool) {
-        // SAFETY: As in `expect_room`.
-        unsafe { bindings::sk_sleep_for_data(self.as_ptr(), sleeps) };
+        if self.has_flag(bindings::sock_flags_SOCK_FASYNC) {
+            // SAFETY: As in `expect_room`.
+            unsafe { bindings::sk_sleep_for_data(self.as_ptr(), sleeps) };
+        }
     }
 
     /// Wakes those who wait for data or, on a listener, for connections.

@@ -17,6 +17,7 @@ use super::{
     sq::{Job, Last, Refused, SendSlot, Sq},
     wr::{Received, Unsent, Write}, //
 };
+use crate::sys::word::Word;
 use core::{
     cell::UnsafeCell,
     mem,
@@ -113,7 +114,7 @@ pub struct Channel<H: Handler> {
     pub(super) fail_work: Work<Self, 1>,
     pub(super) queue: NonNull<bindings::workqueue_struct>,
     /// How many slots of `sq` are free; written under its lock.
-    pub(super) free: Atomic<u32>,
+    pub(super) free: Word,
     pub(super) failed: Atomic<i32>,
     pub(super) closing: Atomic<i32>,
     /// Whether the queue pair has left `Reset`: before, there is nothing to drain.
@@ -243,12 +244,12 @@ impl<H: Handler> Channel<H> {
     /// somebody else posts, too, the slot may be his.
     #[inline]
     pub fn has_free_slot(&self) -> bool {
-        self.free.load(Relaxed) != 0
+        self.free.get() != 0
     }
 
     /// Takes note of the number of free slots, which has changed.
     pub(super) fn count_free(&self, sq: &Sq<H::Token>) {
-        self.free.store(sq.free_slots() as u32, Relaxed);
+        self.free.set(sq.free_slots() as u32);
     }
 
     /// Whether nothing is under way.

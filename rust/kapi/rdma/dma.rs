@@ -117,6 +117,7 @@ impl DmaMap {
     }
 
     /// The address of the byte at `offset`.
+    #[inline]
     pub(super) fn addr(&self, offset: usize) -> Option<u64> {
         let addr = self.addrs.get(offset / PAGE_SIZE)?;
         addr.checked_add((offset % PAGE_SIZE) as u64)
@@ -127,6 +128,7 @@ impl DmaMap {
     /// # Errors
     ///
     /// `EINVAL` for a range outside, or the error of `f`.
+    #[inline]
     pub(super) fn pieces(
         &self,
         range: Range<usize>,

@@ -24,9 +24,10 @@ const ORDER: u32 = 3;
 /// # Invariants
 ///
 /// Each element of `pages` is an order-0 page that this object owns; `addrs[i]` is where the kernel
-/// has `pages[i]` mapped. The memory is only accessed by devices and by functions of C.
+/// has `pages[i]` mapped, and so many bytes follow there: pages of this object, too. The memory is only
+/// accessed by devices and by functions of C.
 pub struct Pages {
-    addrs: KVec<NonNull<u8>>,
+    addrs: KVec<(NonNull<u8>, usize)>,
     pages: KVec<NonNull<bindings::page>>,
 }
 
@@ -85,7 +86,8 @@ impl Pages {
             let addr = unsafe { NonNull::new_unchecked(bindings::page_address(page.as_ptr())) };
             // INVARIANT: An order-0 page since the split, owned by us, and its address. Neither
             // push allocates.
-            self.addrs.push(addr.cast(), GFP_KERNEL)?;
+            let follow = (1usize << order).wrapping_sub(i).wrapping_mul(PAGE_SIZE);
+            self.addrs.push((addr.cast(), follow), GFP_KERNEL)?;
             self.pages.push(page, GFP_KERNEL)?;
         }
         Ok(())
@@ -106,17 +108,18 @@ impl Pages {
         self.pages.get(index).map(|page| page.as_ptr())
     }
 
-    /// The kernel's address of the byte at `offset`, and how many bytes of its page follow.
+    /// The kernel's address of the byte at `offset`, and how many bytes there are from there on without
+    /// a gap.
     #[inline]
     pub(super) fn at(&self, offset: usize) -> Option<(NonNull<u8>, usize)> {
-        let base = self.addrs.get(offset / PAGE_SIZE)?;
+        let (base, follow) = *self.addrs.get(offset / PAGE_SIZE)?;
         let within = offset % PAGE_SIZE;
         // SAFETY: Inside the page.
         let addr = unsafe { base.add(within) };
-        Some((addr, PAGE_SIZE.wrapping_sub(within)))
+        Some((addr, follow.wrapping_sub(within)))
     }
 
-    /// Calls `f(pointer, length, done before)` page by page, until it does less than asked.
+    /// Calls `f(pointer, length, done before)` piece by piece, until it does less than asked.
     ///
     /// Returns how much was done. Every pointer is valid for its length.
     #[inline]

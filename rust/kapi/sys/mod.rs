@@ -13,3 +13,4 @@ pub mod lock;
 pub mod queue;
 pub mod roster;
 pub mod wait;
+pub mod word;

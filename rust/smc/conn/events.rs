@@ -5,7 +5,7 @@
 use super::{now, SmcConn};
 use kapi::net::sock::state;
 use kernel::sync::{
-    atomic::{Acquire, Relaxed, Release},
+    atomic::{Acquire, Release},
     Arc, //
 };
 use smc_proto::{
@@ -31,6 +31,7 @@ impl SmcConn {
         let mut breach = None;
         self.change(|proto| {
             let settings = self.sync_settings(proto);
+            self.news.set(1);
             match take(proto) {
                 Ok(actions) => {
                     if actions.has(Actions::URGENT) {
@@ -100,12 +101,12 @@ impl SmcConn {
     /// The program wants to read no more: as with TCP nobody is told, and what arrives nevertheless
     /// can be read, but a read that finds nothing does not wait.
     pub(crate) fn shut_read(&self) {
-        self.read_shut.store(1, Relaxed);
+        self.read_shut.set(1);
     }
 
     /// Whether [`SmcConn::shut_read`] was called.
     pub(crate) fn is_read_shut(&self) -> bool {
-        self.read_shut.load(Relaxed) != 0
+        self.read_shut.get() != 0
     }
 
     /// Whether the program has left: the receive buffer may be another connection's by now.

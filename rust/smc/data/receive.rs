@@ -69,6 +69,11 @@ fn receive_from(
     let mut got = 0usize;
     // Of a peek: the bytes that lie before those it has got, urgent ones among them.
     let mut passed = offset;
+    if conn.news.get() == 0 && !nonblock && wanted > 0 && !conn.is_tcp_dead() {
+        // The usual case of a program that waits for an answer: there is nothing to look at.
+        let patience = conn.sock().receive_timeout(nonblock);
+        timeout = Some(sleep(conn, socket, patience, 0)?);
+    }
     loop {
         let ask = Ask {
             wanted: wanted.saturating_sub(got),
@@ -276,6 +281,7 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Result<Look> {
         let mut proto = conn.proto.lock();
         let actions = proto.read_from(view.from, done).map_err(|_| EINVAL)?;
         let more = matches!(proto.recv_state(), RecvState::Data(_));
+        conn.news.set(u32::from(more));
         (actions, more)
     };
     conn.perform(actions);

@@ -132,7 +132,7 @@ impl LinkGroup {
     /// Looks whether the peer takes what we send.
     pub(super) fn look(&self) -> Todo {
         let under_way = self.channel().is_some_and(|channel| !channel.is_idle());
-        let done = self.done.load(Relaxed);
+        let done = self.done.get();
         self.state.lock().proto.look(under_way, done, now())
     }
 }

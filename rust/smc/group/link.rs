@@ -252,8 +252,7 @@ impl Handler for LinkGroup {
 
     fn sent(this: &Arc<Self>, _: &Arc<Channel<Self>>, token: Token, done: &Completion) {
         // Completions of a queue pair come one after the other.
-        this.done
-            .store(this.done.load(Relaxed).wrapping_add(1), Relaxed);
+        this.done.set(this.done.get().wrapping_add(1));
         if let Token::Conn(conn, ticket) = token {
             // After a failure the connections learn of it when the group ends, but a message that
             // is not reported would keep its connection for ever.

@@ -212,15 +212,15 @@ impl LinkGroup {
         if channel.has_free_slot() {
             return true;
         }
-        self.starved.store(1, Relaxed);
+        self.starved.set(1);
         // Again, under the lock under which slots are freed: who frees one from now on finds the mark.
         channel.free_slots() != 0
     }
 
     /// A chain has ended: lets those go on who have found no slot. Any context.
     pub(super) fn slot_freed(self: &Arc<Self>) {
-        if self.starved.load(Relaxed) != 0 {
-            self.starved.store(0, Relaxed);
+        if self.starved.get() != 0 {
+            self.starved.set(0);
             self.send();
         }
     }

@@ -3,6 +3,7 @@
 //! What the program has set by setsockopt().
 
 use super::Sock;
+use core::ptr;
 use kernel::{
     ffi,
     prelude::*, //
@@ -31,12 +32,27 @@ impl Sock {
         Error::from_errno(unsafe { bindings::sock_intr_errno(timeout as ffi::c_long) })
     }
 
+    /// Whether a flag of `enum sock_flags` is set.
+    #[inline]
+    pub(super) fn has_flag(&self, flag: u32) -> bool {
+        let sk = self.as_ptr();
+        // SAFETY: The sock is valid and full, so the union is its flags; the bits are read without the
+        // lock, as `sock_flag` does.
+        let flags =
+            unsafe { ptr::read_volatile(&raw const (*sk).__sk_common.__bindgen_anon_5.skc_flags) };
+        flags as usize & 1usize.wrapping_shl(flag) != 0
+    }
+
     /// How many bytes make a receive return (`SO_RCVLOWAT`), at most `len`.
     #[inline]
     pub fn low_water(&self, wait_all: bool, len: usize) -> usize {
-        let len = len.min(i32::MAX as usize) as ffi::c_int;
-        // SAFETY: The sock is valid.
-        unsafe { bindings::sk_low_water(self.as_ptr(), ffi::c_int::from(wait_all), len) as usize }
+        let len = len.min(i32::MAX as usize);
+        if wait_all {
+            return len;
+        }
+        // SAFETY: The sock is valid; read without the lock as `sock_rcvlowat` does.
+        let low = unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_rcvlowat) };
+        usize::try_from(low).unwrap_or(0).min(len).max(1)
     }
 
     /// Where a peek begins (`SO_PEEK_OFF`), in bytes behind the next byte to be read.
@@ -106,7 +122,6 @@ impl Sock {
     /// `SO_OOBINLINE`.
     #[inline]
     pub fn oob_inline(&self) -> bool {
-        // SAFETY: The sock is valid.
-        unsafe { bindings::sk_oob_inline(self.as_ptr()) }
+        self.has_flag(bindings::sock_flags_SOCK_URGINLINE)
     }
 }

@@ -15,7 +15,8 @@ use crate::{
         region::Region,
         rq::{Layout, RecvSlot, Rq},
         sq::{SendSlot, Sq}, //
-    }, //
+    },
+    sys::word::Word, //
 };
 use core::{
     cell::UnsafeCell,
@@ -136,7 +137,7 @@ impl<H: Handler> Qp<H, Reset> {
                 close_work <- new_work!("rsmc_rdma::close"),
                 fail_work <- new_work!("rsmc_rdma::fail"),
                 queue,
-                free: Atomic::new(u32::from(config.send_slots)),
+                free: Word::new(u32::from(config.send_slots)),
                 failed: Atomic::new(0),
                 closing: Atomic::new(0),
                 begun: Atomic::new(0),

@@ -16,7 +16,8 @@ impl<T> Sq<T> {
     /// The element `n` of request `wr`.
     #[inline]
     fn sge(&mut self, wr: usize, n: usize) -> Option<&mut bindings::ib_sge> {
-        let index = wr.checked_mul(self.sges_per_wr)?.checked_add(n)?;
+        // By the invariant this is inside, or beyond the last.
+        let index = wr.wrapping_mul(self.sges_per_wr).wrapping_add(n);
         self.sge.get_mut(index)
     }
 
@@ -60,7 +61,6 @@ impl<T> Sq<T> {
         keep: &mut Option<Arc<DmaMap>>,
     ) -> Result<usize> {
         let opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;
-        let end = write.offset.checked_add(write.len).ok_or(EINVAL)?;
         if write.len == 0 {
             return Err(EINVAL);
         }
@@ -68,9 +68,6 @@ impl<T> Sq<T> {
             Source::Region(region) => (region, None),
             Source::Mr(mr) => (&**mr.region(), Some(mr)),
         };
-        if end > region.len() {
-            return Err(EINVAL);
-        }
         if write.len <= self.inline {
             let (ptr, room) = region.pages().at(write.offset).ok_or(EINVAL)?;
             if write.len <= room {
@@ -80,6 +77,10 @@ impl<T> Sq<T> {
                 self.set_remote(at, write, 0)?;
                 return at.checked_add(1).ok_or(EINVAL);
             }
+        }
+        let end = write.offset.checked_add(write.len).ok_or(EINVAL)?;
+        if end > region.len() {
+            return Err(EINVAL);
         }
         if let Some(mr) = mr {
             let addr = mr.addr().checked_add(write.offset as u64).ok_or(EINVAL)?;
@@ -207,20 +208,24 @@ impl<T> Sq<T> {
             (&raw mut (*slot).last, &raw mut (*slot).member)
         };
         let base = self.wr.as_mut_ptr();
-        for (i, wr) in self.wr.iter_mut().take(count).enumerate() {
-            let next = i.wrapping_add(1);
-            // SAFETY: `send` is the common beginning of all members, and all of it was
-            // initialised; `next` is inside the vector unless this is the last.
+        let (last, before) = self
+            .wr
+            .get_mut(..count)
+            .and_then(|wrs| wrs.split_last_mut())
+            .ok_or(EINVAL)?;
+        // SAFETY: `send` is the common beginning of all members, and all of it has been initialised,
+        // but for what is set here.
+        unsafe {
+            last.send.__bindgen_anon_1.wr_cqe = cqes.0;
+            last.send.next = ptr::null_mut();
+            last.send.send_flags |= bindings::ib_send_flags_IB_SEND_SIGNALED
+                | bindings::ib_send_flags_IB_SEND_SOLICITED;
+        }
+        for (i, wr) in before.iter_mut().enumerate() {
+            // SAFETY: As above; the next one is inside the vector.
             unsafe {
-                if next < count {
-                    wr.send.__bindgen_anon_1.wr_cqe = cqes.1;
-                    wr.send.next = base.add(next).cast();
-                } else {
-                    wr.send.__bindgen_anon_1.wr_cqe = cqes.0;
-                    wr.send.next = ptr::null_mut();
-                    wr.send.send_flags |= bindings::ib_send_flags_IB_SEND_SIGNALED
-                        | bindings::ib_send_flags_IB_SEND_SOLICITED;
-                }
+                wr.send.__bindgen_anon_1.wr_cqe = cqes.1;
+                wr.send.next = base.add(i.wrapping_add(1)).cast();
             }
         }
         Ok(u32::try_from(count)?)
