@@ -15,14 +15,15 @@ pub type Pos = u64;
 /// Size of a ring: a power of two from 1 to 2^30 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct RingSize {
-    shift: u8,
+    /// The number itself: it is asked for with every message, its logarithm seldom.
+    bytes: u32,
 }
 
 impl RingSize {
     /// Largest accepted exponent: keeps twice a ring size inside `u32`.
     pub const MAX_SHIFT: u8 = 30;
     /// The smallest ring of SMC-R, 16 KiB (smc-protocol.md 2.7).
-    pub const MIN_WIRE: RingSize = RingSize { shift: 14 };
+    pub const MIN_WIRE: RingSize = RingSize { bytes: 1 << 14 };
     /// The largest buffer size code of SMC-R: 16 KiB << 15.
     pub const MAX_CODE: u8 = 15;
 
@@ -32,11 +33,10 @@ impl RingSize {
         if !bytes.is_power_of_two() {
             return None;
         }
-        let shift = bytes.trailing_zeros() as u8;
-        if shift > Self::MAX_SHIFT {
+        if bytes.trailing_zeros() > Self::MAX_SHIFT as u32 {
             return None;
         }
-        Some(RingSize { shift })
+        Some(RingSize { bytes })
     }
 
     /// The ring of a compressed wire size: `16384 << code`, `None` above [`Self::MAX_CODE`].
@@ -46,14 +46,14 @@ impl RingSize {
             return None;
         }
         Some(RingSize {
-            shift: code.wrapping_add(14),
+            bytes: Self::MIN_WIRE.bytes.wrapping_shl(code as u32),
         })
     }
 
     /// The compressed wire size, rounded up to 16 KiB for smaller rings, `None` if too large.
     #[must_use]
     pub const fn code(self) -> Option<u8> {
-        let code = self.shift.saturating_sub(14);
+        let code = (self.shift() as u8).saturating_sub(14);
         if code > Self::MAX_CODE {
             return None;
         }
@@ -64,7 +64,7 @@ impl RingSize {
     #[inline]
     #[must_use]
     pub const fn bytes(self) -> u32 {
-        1u32.wrapping_shl(self.shift as u32)
+        self.bytes
     }
 
     /// Size in bytes as a stream length.
@@ -87,9 +87,15 @@ impl RingSize {
         (pos & (self.len().wrapping_sub(1))) as u32
     }
 
+    /// The logarithm of the size, to base 2.
+    #[inline]
+    const fn shift(self) -> u32 {
+        self.bytes.trailing_zeros()
+    }
+
     /// Bits of a position that a wire cursor carries.
     const fn wire_bits(self) -> u32 {
-        (self.shift as u32).wrapping_add(16)
+        self.shift().wrapping_add(16)
     }
 }
 
@@ -112,7 +118,7 @@ impl Cursor {
     #[must_use]
     pub const fn at(pos: Pos, size: RingSize) -> Cursor {
         Cursor {
-            wrap: pos.wrapping_shr(size.shift as u32) as u16,
+            wrap: pos.wrapping_shr(size.shift()) as u16,
             count: size.offset(pos),
         }
     }
@@ -130,7 +136,7 @@ impl Cursor {
         if self.count >= size.bytes() {
             return Err(OutOfRing);
         }
-        let wire = (self.wrap as u64).wrapping_shl(size.shift as u32) | self.count as u64;
+        let wire = (self.wrap as u64).wrapping_shl(size.shift()) | self.count as u64;
         // Sign-extend the difference from the width that the wire carries.
         let unused = 64u32.wrapping_sub(size.wire_bits());
         let raw = wire.wrapping_sub(near);

@@ -147,8 +147,16 @@ impl Iterator for Writes {
             },
         };
         // Both stay within their rings: an offset at the end is the beginning.
-        plan.from = if len == here { 0 } else { plan.from.wrapping_add(len) };
-        plan.to = if len == there { 0 } else { plan.to.wrapping_add(len) };
+        plan.from = if len == here {
+            0
+        } else {
+            plan.from.wrapping_add(len)
+        };
+        plan.to = if len == there {
+            0
+        } else {
+            plan.to.wrapping_add(len)
+        };
         plan.left = plan.left.wrapping_sub(len);
         Some(write)
     }

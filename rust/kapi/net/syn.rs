@@ -162,7 +162,8 @@ unsafe extern "C" fn local_out<P: Policy, const V6: bool>(
         return bindings::NF_ACCEPT;
     }
     // SAFETY: Full sockets and request sockets alike begin with `sock_common`.
-    let state = unsafe { ptr::read_volatile(&raw const (*sk.cast::<bindings::sock_common>()).skc_state) };
+    let state =
+        unsafe { ptr::read_volatile(&raw const (*sk.cast::<bindings::sock_common>()).skc_state) };
     // All others pass at once: this is on the way of every packet of the namespace.
     const OURS: u32 = 1 << bindings::TCP_SYN_SENT | 1 << bindings::TCP_NEW_SYN_RECV;
     if OURS.wrapping_shr(u32::from(state)) & 1 == 0 {

@@ -2,6 +2,7 @@
 
 //! The time, coarsely and cheaply.
 
+use core::ptr;
 use smc_bindings as bindings;
 
 /// Seconds since boot, not counting suspend. Safe in any context.
@@ -14,8 +15,9 @@ pub fn seconds() -> u64 {
 /// Nanoseconds since some time at boot, to the tick. Safe in any context.
 #[inline]
 pub fn nanos() -> u64 {
-    // SAFETY: Reads a variable.
-    let ticks = unsafe { bindings::jiffies_now() } as u64;
+    // SAFETY: A variable of the kernel that is always there, and one machine word, which others write
+    // whole.
+    let ticks = unsafe { ptr::read_volatile(&raw const bindings::jiffies_64) };
     ticks.wrapping_mul(u64::from(bindings::NSEC_PER_SEC) / u64::from(bindings::HZ))
 }
 

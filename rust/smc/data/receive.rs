@@ -134,12 +134,7 @@ fn receive_from(
 
 /// Sleeps until there are more than `seen` bytes, or there is no reason to wait for them; at most
 /// `timeout` jiffies. Returns what is left of those.
-fn sleep(
-    conn: &Arc<SmcConn>,
-    socket: &file::Socket,
-    timeout: isize,
-    seen: usize,
-) -> Result<isize> {
+fn sleep(conn: &Arc<SmcConn>, socket: &file::Socket, timeout: isize, seen: usize) -> Result<isize> {
     let is_over = || {
         let proto = conn.proto.lock();
         match proto.recv_state() {

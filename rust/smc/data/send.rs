@@ -170,7 +170,10 @@ fn put(
     let len = u32::try_from(taken).map_err(|_| Stop::Fault)?;
     let written = |proto: &mut Conn| proto.written(len, hint, now());
     // shutdown() has come in between: the caller asks for room again, and hears of it.
-    let actions = conn.group().change_and_send(conn, written).map_err(|_| Stop::Full)?;
+    let actions = conn
+        .group()
+        .change_and_send(conn, written)
+        .map_err(|_| Stop::Full)?;
     conn.perform(actions);
     Ok(taken)
 }
