@@ -42,9 +42,11 @@ impl Direction {
 ///
 /// # Invariants
 ///
-/// `addrs[i]` is the mapping of page `i` of `pages` for `device`, for each element of `addrs`.
+/// `addrs[i]` is the mapping of page `i` of `pages` for `device`, for each element of `addrs`. The
+/// mappings of the next pages follow that of page `i` without a gap for `runs[i]` bytes in all.
 pub struct DmaMap {
     addrs: KVec<u64>,
+    runs: KVec<u32>,
     direction: Direction,
     sync: bool,
     pages: Arc<Pages>,
@@ -65,6 +67,7 @@ impl DmaMap {
         let device = device.hold()?;
         let mut map = Self {
             addrs: KVec::with_capacity(pages.count(), GFP_KERNEL)?,
+            runs: KVec::new(),
             direction,
             sync: false,
             pages,
@@ -93,7 +96,25 @@ impl DmaMap {
             map.addrs.push(addr, GFP_KERNEL)?;
             map.sync |= sync;
         }
+        map.measure()?;
         Ok(Arc::new(map, GFP_KERNEL)?)
+    }
+
+    /// Finds out which mappings follow each other.
+    fn measure(&mut self) -> Result {
+        let page = PAGE_SIZE as u32;
+        self.runs = KVec::from_elem(page, self.addrs.len(), GFP_KERNEL)?;
+        let mut next: Option<(u64, u32)> = None;
+        for (addr, run) in self.addrs.iter().zip(self.runs.iter_mut()).rev() {
+            *run = match next {
+                Some((after, more)) if addr.wrapping_add(PAGE_SIZE as u64) == after => {
+                    page.saturating_add(more)
+                }
+                _ => page,
+            };
+            next = Some((*addr, *run));
+        }
+        Ok(())
     }
 
     /// The pages.
@@ -135,28 +156,16 @@ impl DmaMap {
         mut f: impl FnMut(u64, u32) -> Result,
     ) -> Result {
         let mut at = range.start;
-        let mut open: Option<(u64, u32)> = None;
         while at < range.end {
-            let in_page = PAGE_SIZE.wrapping_sub(at % PAGE_SIZE);
-            let n = in_page.min(range.end.wrapping_sub(at));
-            let len = u32::try_from(n)?;
             let addr = self.addr(at).ok_or(EINVAL)?;
-            open = match open {
-                Some((start, sum)) if start.wrapping_add(u64::from(sum)) == addr => {
-                    Some((start, sum.checked_add(len).ok_or(EINVAL)?))
-                }
-                Some((start, sum)) => {
-                    f(start, sum)?;
-                    Some((addr, len))
-                }
-                None => Some((addr, len)),
-            };
-            at = at.wrapping_add(n);
+            let run = *self.runs.get(at / PAGE_SIZE).ok_or(EINVAL)? as usize;
+            let len = run
+                .saturating_sub(at % PAGE_SIZE)
+                .min(range.end.wrapping_sub(at));
+            f(addr, u32::try_from(len)?)?;
+            at = at.wrapping_add(len);
         }
-        match open {
-            Some((start, sum)) => f(start, sum),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Lets the CPU read what the device wrote to `range`.

@@ -43,21 +43,30 @@ impl SmcConn {
     }
 
     fn perform_all(self: &Arc<Self>, actions: Actions) {
-        let failed = actions.has(Actions::ERR_RESET) || actions.has(Actions::ERR_ABORTED);
-        if failed && self.left.load(Acquire) == 0 {
-            self.sock.wake_error();
-        }
+        let mut actions = actions;
         if actions.has(Actions::TX_DUE) {
-            self.group.send_due(self);
-        }
-        if actions.has(Actions::STATE) {
-            self.sock.wake_state();
+            actions = actions.without(Actions::TX_DUE) | self.group.send_due(self);
         }
         if actions.has(Actions::WAKE_READER) {
             self.sock.wake_readers();
         }
         if actions.has(Actions::WAKE_WRITER) {
             self.sock.wake_writers();
+        }
+        let rest = actions.without(Actions::WAKE_READER | Actions::WAKE_WRITER);
+        if !rest.is_empty() {
+            self.perform_rare(rest);
+        }
+    }
+
+    #[cold]
+    fn perform_rare(self: &Arc<Self>, actions: Actions) {
+        let failed = actions.has(Actions::ERR_RESET) || actions.has(Actions::ERR_ABORTED);
+        if failed && self.left.load(Acquire) == 0 {
+            self.sock.wake_error();
+        }
+        if actions.has(Actions::STATE) {
+            self.sock.wake_state();
         }
         if actions.has(Actions::URGENT) {
             self.sock.signal_urgent();

@@ -16,6 +16,7 @@ use kapi::{
         wr::{Remote, Source, Write}, //
     }, //
 };
+use core::convert::Infallible;
 use kernel::{
     prelude::*,
     sync::{atomic::Relaxed, Arc},
@@ -93,12 +94,14 @@ impl LinkGroup {
         });
     }
 
-    /// Sends the latest state of a connection that has something to say as soon as it is its turn. Any
-    /// context.
-    pub(crate) fn send_due(self: &Arc<Self>, conn: &SmcConn) {
-        self.send_after(|turns| {
-            turns.due.insert(conn.slot());
-        });
+    /// Sends the latest state of a connection that has something to say as soon as it is its turn.
+    /// Returns what else is to be done. Any context.
+    pub(crate) fn send_due(self: &Arc<Self>, conn: &Arc<SmcConn>) -> Actions {
+        let due = |_: &mut Conn| Ok::<_, Infallible>(Actions::TX_DUE);
+        match self.change_and_send(conn, due) {
+            Ok(actions) => actions,
+            Err(never) => match never {},
+        }
     }
 
     /// Changes the state of `conn`, and sends what is due by that: at once where nobody else waits for
