@@ -197,7 +197,9 @@ impl Attempt {
         sock: &ARef<Sock>,
     ) -> Result<Arc<SmcConn>, Reason> {
         let namespace = Namespace::of(sock);
-        let (rmem, wmem, autocork) = namespace.map_or((65536, 65536, 65536), |ns| ns.buffers());
+        // It is there as long as its sockets are.
+        let namespace = namespace.ok_or(Reason::NoMemory)?;
+        let (rmem, wmem, autocork) = namespace.buffers();
         let recv_size = ring_size(sock.wanted_receive_buffer(), rmem)?;
         let send_size = ring_size(sock.wanted_send_buffer(), wmem)?;
         let lease = group
@@ -217,6 +219,7 @@ impl Attempt {
             recv_size,
             send_size,
             autocork,
+            drain_idle: namespace.drain_idle(),
         });
         let conn = conn.map_err(|_| Reason::NoMemory)?;
         let stats = conn.stats();

@@ -46,10 +46,10 @@ use kernel::{
     workqueue::Work, //
 };
 use smc_proto::{
-    conn::{Conn, Params, Peer, DRAIN_IDLE},
+    conn::{Conn, Params, Peer},
     cursor::RingSize,
     group::rtoken::rmbe_offset,
-    time::Instant,
+    time::{Instant, Span},
     wire::{bufsize::BufSize, clc::RdmaEnd, ids::AlertToken}, //
 };
 
@@ -85,6 +85,8 @@ pub(crate) struct SmcConn {
     /// 1 after shutdown(SHUT_RD). TCP's own bit is of no use: it also says that the peer's FIN has
     /// come, which may overtake data that is still on its way by RDMA.
     read_shut: Word,
+    /// 1 while the connection counts among those that drain; see [`Namespace::begin_drain`].
+    drains: Word,
     /// 1 when there may be something to read; a hint, written under the lock of `proto`.
     pub(crate) news: Word,
     /// 1 when the program has kept the socket for something else: what happens here is no news.
@@ -126,6 +128,8 @@ pub(crate) struct Parts {
     pub(crate) send_size: RingSize,
     /// Most bytes to hold back.
     pub(crate) autocork: u32,
+    /// How long a closed connection waits for a peer that takes nothing.
+    pub(crate) drain_idle: Span,
 }
 
 impl SmcConn {
@@ -141,7 +145,7 @@ impl SmcConn {
             recv: parts.recv_size,
             send: parts.send_size,
             autocork: parts.autocork,
-            drain_idle: DRAIN_IDLE,
+            drain_idle: parts.drain_idle,
         });
         let Parts {
             group,
@@ -168,6 +172,7 @@ impl SmcConn {
                 stats: Stats::new(),
                 read_shut: Word::new(0),
                 news: Word::new(0),
+                drains: Word::new(0),
                 left: Atomic::new(0),
                 lease <- new_mutex!(Some(lease), "rsmc::SmcConn::lease"),
                 writers <- new_mutex!((), "rsmc::SmcConn::writers"),

@@ -103,6 +103,8 @@ pub(crate) struct Counters {
     errors: [Atomic<u64>; 2],
     fallback: [Atomic<u64>; 2],
     refused: Atomic<u64>,
+    /// Closed connections whose data the peer did not take in time.
+    drains_lost: Atomic<u64>,
     /// What TCP has sent and received for sockets that were closed.
     tcp_bytes: [Atomic<u64>; 2],
     /// [`REASONS`] slots for clients, then as many for servers.
@@ -124,6 +126,7 @@ impl Counters {
             errors: [Atomic::new(0), Atomic::new(0)],
             fallback: [Atomic::new(0), Atomic::new(0)],
             refused: Atomic::new(0),
+            drains_lost: Atomic::new(0),
             reasons: {
                 let mut slots = KVec::with_capacity(2 * REASONS, GFP_KERNEL)?;
                 for _ in 0..2 * REASONS {
@@ -173,6 +176,11 @@ impl Counters {
     pub(crate) fn refused(&self, fallback: &Fallback, peer: &SockAddr) {
         self.refused.fetch_add(1, Relaxed);
         self.reason(fallback, peer);
+    }
+
+    /// Counts a closed connection whose data its peer did not take in time.
+    pub(crate) fn drain_lost(&self) {
+        self.drains_lost.fetch_add(1, Relaxed);
     }
 
     fn reason(&self, fallback: &Fallback, peer: &SockAddr) {
@@ -248,6 +256,7 @@ impl Counters {
         seq_print!(out, "fallback_client {}\n", self.fallbacks(Role::Client));
         seq_print!(out, "fallback_server {}\n", self.fallbacks(Role::Server));
         seq_print!(out, "strict_refused {}\n", self.refused.load(Relaxed));
+        seq_print!(out, "drains_lost {}\n", self.drains_lost.load(Relaxed));
         seq_print!(out, "tcp_sent_bytes {}\n", tcp_bytes[0]);
         seq_print!(out, "tcp_received_bytes {}\n", tcp_bytes[1]);
         for (role, name) in [(Role::Client, "client"), (Role::Server, "server")] {

@@ -29,11 +29,16 @@ use kernel::{
     new_work,
     prelude::*,
     seq_file::SeqFile,
-    sync::{Arc, Mutex},
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc,
+        Mutex, //
+    },
     workqueue::Work, //
 };
 use smc_proto::{
     handshake::Policy,
+    time::Span,
     wire::clc::{Eid, Extensions}, //
 };
 
@@ -52,6 +57,8 @@ pub(crate) struct Namespace {
     /// Held by who gives a connection's statistics to `counters`, and by who adds up both.
     #[pin]
     settling: Mutex<()>,
+    /// Connections whose program has gone and whose data has not.
+    draining: Atomic<i32>,
     /// The sockets that `sock_diag` shows.
     pub(crate) sockets: Registry,
     pub(crate) sysctls: Sysctls,
@@ -148,6 +155,26 @@ impl Namespace {
         u64::try_from(self.sysctls.get(Sysctl::TestlinkTime)).unwrap_or(0)
     }
 
+    /// How long a closed connection waits for a peer that takes nothing.
+    pub(crate) fn drain_idle(&self) -> Span {
+        Span::from_secs(u64::try_from(self.sysctls.get(Sysctl::DrainTime)).unwrap_or(0))
+    }
+
+    /// Counts one more closed connection that has data for its peer; false if that would be too many.
+    pub(crate) fn begin_drain(&self) -> bool {
+        let before = self.draining.fetch_add(1, Relaxed);
+        let may = before < self.sysctls.get(Sysctl::MaxDrains);
+        if !may {
+            self.end_drain();
+        }
+        may
+    }
+
+    /// Counts one less.
+    pub(crate) fn end_drain(&self) {
+        self.draining.fetch_sub(1, Relaxed);
+    }
+
     /// How long the queues of a link are.
     pub(crate) fn queues(&self) -> Queues {
         let get = |which| u16::try_from(self.sysctls.get(which)).unwrap_or(u16::MAX);
@@ -199,6 +226,7 @@ impl PerNet for Namespace {
                 work <- new_work!("rsmc::Namespace::work"),
                 counters <- Counters::new(),
                 settling <- new_mutex!((), "rsmc::Namespace::settling"),
+                draining: Atomic::new(0),
                 sockets: Registry::new()?,
                 sysctls: Sysctls::new(net)?,
                 eids <- Eids::new(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/proc/sys/net/smc`: names, defaults and ranges are those of C, but for `strict`, `immediate` and
-//! `hook_idle_ms`, which are ours.
+//! `/proc/sys/net/smc`: names, defaults and ranges are those of C, but for `strict`, `immediate`,
+//! `hook_idle_ms`, `drain_time` and `max_drains`, which are ours.
 
 use kapi::net::{
     netns::Net,
@@ -42,6 +42,10 @@ pub(crate) enum Sysctl {
     Immediate,
     /// How long the SYN hooks stay when no socket needs them, in milliseconds.
     HookIdle,
+    /// How long a closed connection with data waits for a peer that takes none, in seconds.
+    DrainTime,
+    /// Most closed connections with data for their peers.
+    MaxDrains,
 }
 
 const fn entry(name: &'static CStr, default: i32, min: i32, max: i32) -> Entry {
@@ -57,7 +61,7 @@ const MIN_BUF: i32 = 16 * 1024;
 const MAX_BUF: i32 = i32::MAX / 2;
 const MAX_WR: i32 = 2048;
 
-static ENTRIES: [Entry; 13] = [
+static ENTRIES: [Entry; 15] = [
     Entry {
         name: c"autocorking_size",
         default: 64 * 1024,
@@ -76,6 +80,8 @@ static ENTRIES: [Entry; 13] = [
     entry(c"strict", 0, 0, 1),
     entry(c"immediate", 1, 0, 1),
     entry(c"hook_idle_ms", 30_000, 10, 3_600_000),
+    entry(c"drain_time", 60, 1, 3600),
+    entry(c"max_drains", 4096, 0, 1 << 20),
 ];
 
 /// A namespace's values.

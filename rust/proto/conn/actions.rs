@@ -35,6 +35,9 @@ impl Actions {
     pub const TCP_ABORT: Actions = Actions(0x0200);
     /// `Conn::next_deadline` may have changed.
     pub const TIMER: Actions = Actions(0x0400);
+    /// Data that a closed connection had left for its peer is lost: the peer took it too slowly, or not
+    /// at all. Only for the record.
+    pub const DRAIN_LOST: Actions = Actions(0x1000);
     /// Everything is over: drop the connection's reference to itself and give its token and, if
     /// `Conn::rmbe_reusable`, its ring back. Raised exactly once.
     pub const FREE: Actions = Actions(0x0800);

@@ -4,8 +4,9 @@
 //!
 //! shutdown and close first let everything written so far reach the peer's ring. That never
 //! blocks here: a pending end is settled when the last byte goes out, in the same message. A
-//! closed connection whose peer reads nothing at all for half of `Params::drain_idle` is aborted,
-//! and one whose peer does not close for [`ANSWER_TIME`] is forgotten.
+//! closed connection whose peer reads nothing at all for half of `Params::drain_idle` and does not
+//! answer then is aborted, also one whose peer reads slower than [`DRAIN_RATE`](super::DRAIN_RATE), and
+//! one whose peer does not close for [`ANSWER_TIME`] is forgotten.
 //!
 //! A connection keeps one reference to itself from the handshake to [`Actions::FREE`], which is
 //! raised exactly once: when the state is CLOSED, the program has let go, and nothing is due or
@@ -95,7 +96,19 @@ impl Conn {
         } else {
             mode
         };
+        let left = self.tx.prepared.saturating_sub(self.tx.peer_cons);
+        self.life.limit_drain(left, now);
         self.begin_close(mode, now)
+    }
+
+    /// Ends the drain of a closed connection at once: the peer sees an abort, unsent data is lost.
+    pub fn give_up_drain(&mut self, now: Instant) -> Actions {
+        if !self.life.released {
+            return Actions::NONE;
+        }
+        // From now on it is the peer's answer that is waited for.
+        self.life.progress(now);
+        self.finish_pending(true) | self.tx_due() | self.settle_end()
     }
 
     fn begin_close(&mut self, mode: CloseMode, now: Instant) -> Actions {
@@ -165,15 +178,16 @@ impl Conn {
     /// The peer made no progress while a closed connection had data for it: first it is asked how
     /// far it is, since it may read too slowly to say so by itself.
     pub(super) fn drain_expired(&mut self, now: Instant) -> Actions {
+        if self.life.is_overdue(now) {
+            return self.give_up_drain(now) | Actions::DRAIN_LOST;
+        }
         if !self.life.probed {
             self.life.probed = true;
             self.tx.due = true;
             self.tx.ask = true;
             return Actions::TIMER | self.tx_due();
         }
-        // From now on it is the peer's answer that is waited for.
-        self.life.progress(now);
-        self.finish_pending(true) | self.tx_due() | self.settle_end()
+        self.give_up_drain(now) | Actions::DRAIN_LOST
     }
 
     /// When a peer that does not answer our close is not waited for any longer.
@@ -185,7 +199,10 @@ impl Conn {
                 self.state,
                 State::PeerCloseWait1 | State::PeerCloseWait2 | State::PeerFinCloseWait
             );
-        waits.then(|| self.life.last_progress.after(ANSWER_TIME))
+        let idle = self.life.last_progress.after(ANSWER_TIME);
+        // A cursor now and then is no answer.
+        let last = self.life.limit.map(|limit| limit.after(ANSWER_TIME));
+        waits.then(|| last.map_or(idle, |last| idle.min(last)))
     }
 
     /// Ends a connection of which the peer knows that it is closed.

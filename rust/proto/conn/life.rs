@@ -10,6 +10,11 @@ use crate::time::{
 };
 use crate::wire::cdc::StateFlags;
 
+/// How many bytes a second a peer has to take of what a closed connection leaves behind, on average,
+/// after the time that it may take none at all: slower ones are aborted. Otherwise a byte now and then
+/// would keep both rings of a connection that nobody has any more.
+pub const DRAIN_RATE: u64 = 4096;
+
 /// An end that waits for unsent data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Pending {
@@ -50,6 +55,8 @@ pub(super) struct Life {
     pub(super) keep: Keep,
     pub(super) drain_idle: Span,
     pub(super) last_progress: Instant,
+    /// Until when the data of a closed connection may take, whatever the peer does; see [`DRAIN_RATE`].
+    pub(super) limit: Option<Instant>,
     /// The peer was asked for its cursor since the last progress.
     pub(super) probed: bool,
     /// The peer's TCP has ended, but nothing has told us so here: until when that may come.
@@ -72,6 +79,7 @@ impl Life {
             keep: Keep(true),
             drain_idle,
             last_progress: Instant(0),
+            limit: None,
             probed: false,
             fin: None,
             fin_read: 0,
@@ -102,6 +110,19 @@ impl Life {
     pub(super) fn deadline(&self) -> Option<Instant> {
         let half = Span(self.drain_idle.0 / 2);
         let wait = if self.probed { self.drain_idle } else { half };
-        (self.released && self.pending.is_some()).then(|| self.last_progress.after(wait))
+        let idle = self.last_progress.after(wait);
+        let waits = self.released && self.pending.is_some();
+        waits.then(|| self.limit.map_or(idle, |limit| idle.min(limit)))
+    }
+
+    /// The program has left `bytes` behind: from now on the peer's time is limited.
+    pub(super) fn limit_drain(&mut self, bytes: u64, now: Instant) {
+        let time = Span::from_secs(bytes.div_ceil(DRAIN_RATE));
+        self.limit = Some(now.after(self.drain_idle).after(time));
+    }
+
+    /// Whether the time is over.
+    pub(super) fn is_overdue(&self, now: Instant) -> bool {
+        self.limit.is_some_and(|limit| now.reached(limit))
     }
 }

@@ -109,6 +109,7 @@ pub use error::{
     SendError,
     UrgentError, //
 };
+pub use life::DRAIN_RATE;
 pub use read::RxView;
 pub use state::{
     Event,

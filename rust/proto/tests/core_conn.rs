@@ -607,6 +607,46 @@ fn drain_without_progress_aborts() {
     assert!(r.conn.rmbe_reusable());
 }
 
+/// A peer that takes a byte before each deadline keeps a closed connection for a while, not for ever.
+#[test]
+fn drain_by_the_byte_aborts() {
+    let mut r = Rig::active();
+    r.write(RING);
+    r.flush();
+    r.write(100);
+    r.close();
+    let left = u64::from(RING) + 100;
+    let limit = T0.after(DRAIN_IDLE).after(Span::from_secs(left.div_ceil(DRAIN_RATE)));
+    let mut now = T0;
+    let mut lost = false;
+    for step in 1..200u64 {
+        now = T0.after(Span::from_secs(29 * step));
+        r.peer_reads(1, now);
+        let a = r.conn.on_timer(now);
+        lost |= a.has(Actions::DRAIN_LOST);
+        r.flush_at(now);
+        if lost {
+            break;
+        }
+    }
+    assert!(lost && now >= limit && now < limit.after(Span::from_secs(29)), "{now:?}");
+    assert_eq!(r.state(), State::PeerCloseWait1);
+    // Nor does it keep it by further cursors after that.
+    let mut freed = false;
+    for step in 1..200u64 {
+        let later = now.after(Span::from_secs(29 * step));
+        r.peer_reads(1, later);
+        let a = r.conn.on_timer(later);
+        if r.note(a).has(Actions::FREE) {
+            freed = true;
+            assert!(later < limit.after(ANSWER_TIME).after(Span::from_secs(29)));
+            break;
+        }
+        r.flush_at(later);
+    }
+    assert!(freed);
+}
+
 #[test]
 fn data_for_a_program_that_has_gone_aborts() {
     let mut r = Rig::active();

@@ -3,6 +3,7 @@
 //! What happens to a connection: messages of the peer, calls of the program, the end of TCP.
 
 use super::{now, SmcConn};
+use crate::namespace::Namespace;
 use kapi::net::sock::state;
 use kernel::sync::{
     atomic::{Acquire, Release},
@@ -163,7 +164,38 @@ impl SmcConn {
 
     /// The program has closed the socket.
     pub(crate) fn close(self: &Arc<Self>, mode: CloseMode) {
-        let actions = self.proto.lock().close(mode, now());
+        let (actions, drains) = {
+            let mut proto = self.proto.lock();
+            let actions = proto.close(mode, now());
+            (actions, proto.is_draining())
+        };
         self.perform(actions);
+        if drains && !self.begin_drain() {
+            let actions = self.proto.lock().give_up_drain(now());
+            self.perform(actions | Actions::DRAIN_LOST);
+        }
+    }
+
+    /// Counts a connection whose program has gone and whose data has not; false if there are as many as
+    /// there may be.
+    fn begin_drain(&self) -> bool {
+        let Some(namespace) = Namespace::of(&self.sock) else {
+            return true;
+        };
+        let may = namespace.begin_drain();
+        if may {
+            self.drains.set(1);
+        }
+        may
+    }
+
+    /// The end of what [`SmcConn::begin_drain`] has counted.
+    pub(super) fn end_drain(&self) {
+        if self.drains.get() != 0 {
+            self.drains.set(0);
+            if let Some(namespace) = Namespace::of(&self.sock) {
+                namespace.end_drain();
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! What the protocol wants done, and the end.
 
 use super::{arm, now, SmcConn};
-use crate::stats::Way;
+use crate::{namespace::Namespace, stats::Way};
 use kapi::{
     errno,
     sys::{hook::Notify, queue}, //
@@ -71,6 +71,11 @@ impl SmcConn {
         if actions.has(Actions::URGENT) {
             self.sock.signal_urgent();
         }
+        if actions.has(Actions::DRAIN_LOST) {
+            if let Some(namespace) = Namespace::of(&self.sock) {
+                namespace.counters.drain_lost();
+            }
+        }
         let mut later = 0;
         for (action, bit) in [
             (Actions::FREE, todo::FREE),
@@ -131,6 +136,7 @@ impl SmcConn {
 
     /// Gives the buffer back; the group no longer knows the connection.
     pub(crate) fn retire(&self) {
+        self.end_drain();
         for (way, ring) in [(Way::Rx, Some(&self.recv)), (Way::Tx, self.send_ring())] {
             if let Some(ring) = ring {
                 self.stats.usage(way, -(ring.size() as i64));

@@ -2,7 +2,7 @@
 //! The fallback counters of a network namespace: `/proc/net/smc_fallback` of rsmc.
 //!
 //! Text lines: `smc_connections N`, `fallback_client N`, `fallback_server N`, `strict_refused N`,
-//! `tcp_sent_bytes N`, `tcp_received_bytes N`, then
+//! `drains_lost N`, `tcp_sent_bytes N`, `tcp_received_bytes N`, then
 //! `reason <client|server> CODE N`, then `peer ADDR CODE N` (a table of limited size).
 
 use crate::error::{Error, Result};
@@ -43,6 +43,8 @@ pub struct Counters {
     /// Connections that strict mode refused instead of falling back; `None` if the source does
     /// not say.
     pub strict_refused: Option<u64>,
+    /// Closed connections whose data their peers took too slowly; `None` if the source does not say.
+    pub drains_lost: Option<u64>,
     /// Bytes that TCP has sent for sockets that did not become SMC; `None` if the source does not say.
     pub tcp_sent_bytes: Option<u64>,
     /// As before, received.
@@ -81,6 +83,7 @@ pub fn parse(text: &str) -> Result<Counters> {
             ["fallback_client", count] => counters.fallback_client = number(count)?,
             ["fallback_server", count] => counters.fallback_server = number(count)?,
             ["strict_refused", count] => counters.strict_refused = Some(number(count)?),
+            ["drains_lost", count] => counters.drains_lost = Some(number(count)?),
             ["tcp_sent_bytes", count] => counters.tcp_sent_bytes = Some(number(count)?),
             ["tcp_received_bytes", count] => counters.tcp_received_bytes = Some(number(count)?),
             ["reason", role, reason, count] => {

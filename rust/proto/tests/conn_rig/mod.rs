@@ -97,6 +97,16 @@ impl Rig {
         self.note(a)
     }
 
+    /// The peer says, at `now`, that it has read `n` bytes more, if there are so many.
+    pub fn peer_reads(&mut self, n: u64, now: Instant) -> Actions {
+        self.said.seq = self.said.seq.wrapping_add(1);
+        let at = self.conn.positions();
+        let pos = (at.peer_consumed + n).min(at.sent);
+        self.said.cons = Cursor::at(pos, RingSize::new(RING).unwrap());
+        let a = self.conn.on_cdc(&self.said.clone(), now).unwrap();
+        self.note(a)
+    }
+
     pub fn write(&mut self, n: u32) -> Actions {
         let a = self.conn.written(n, SendHint::default(), T0).unwrap();
         self.note(a)
@@ -104,11 +114,16 @@ impl Rig {
 
     /// Sends what is due and completes it; the last message.
     pub fn flush(&mut self) -> Option<Cdc> {
+        self.flush_at(T0)
+    }
+
+    /// The same at `now`.
+    pub fn flush_at(&mut self, now: Instant) -> Option<Cdc> {
         let mut last = None;
-        while let Some(tx) = self.conn.take_tx(T0) {
+        while let Some(tx) = self.conn.take_tx(now) {
             self.note(tx.actions);
             last = tx.notice.cdc().copied();
-            let a = self.conn.on_tx_done(tx.ticket, T0);
+            let a = self.conn.on_tx_done(tx.ticket, now);
             self.note(a);
         }
         last

@@ -123,6 +123,7 @@ struct Answer {
     fallback_client: Option<u64>,
     fallback_server: Option<u64>,
     strict_refused: Option<u64>,
+    drains_lost: Option<u64>,
     reasons: Vec<ReasonCount>,
     peers: Vec<PeerCount>,
     /// What peers said that declined connections which are still open.
@@ -178,6 +179,7 @@ fn answer(counters: &Counters, peer: Option<IpAddr>) -> Answer {
         fallback_client: peer.is_none().then_some(counters.fallback_client),
         fallback_server: peer.is_none().then_some(counters.fallback_server),
         strict_refused: counters.strict_refused.filter(|_| peer.is_none()),
+        drains_lost: counters.drains_lost.filter(|_| peer.is_none()),
         reasons,
         peers,
         declined: Vec::new(),
@@ -194,6 +196,14 @@ fn tell(counters: &Counters, out: &mut dyn Write) -> Result<()> {
         writeln!(
             out,
             "{} failed: strict mode does not let them fall back.",
+            connections(count)
+        )?;
+    }
+    if let Some(count @ 1..) = counters.drains_lost {
+        writeln!(
+            out,
+            "{} lost data after close(): the peer took it too slowly, or there were too many such \
+             (net.smc.drain_time, net.smc.max_drains).",
             connections(count)
         )?;
     }
