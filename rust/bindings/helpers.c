@@ -59,6 +59,19 @@ void rsmc_helper_lock_sock(struct sock *sk)
 	lock_sock(sk);
 }
 
+bool rsmc_helper_sk_has_memcg(const struct sock *sk)
+{
+	return mem_cgroup_sk_enabled(sk);
+}
+
+bool rsmc_helper_sk_bypass_prot_mem(struct sock *sk, bool bypass)
+{
+	bool before = sk->sk_bypass_prot_mem;
+
+	sk->sk_bypass_prot_mem = bypass;
+	return before;
+}
+
 void rsmc_helper_tcp_drop_received(struct sock *sk)
 {
 	__skb_queue_purge(&sk->sk_receive_queue);

@@ -12,8 +12,12 @@ use crate::{
     stats::{Buffer, Way},
     talk::Waiter, //
 };
-use kapi::{net::sock::Sock, rdma::route::NextHop};
+use kapi::{
+    net::sock::{Charge, Sock},
+    rdma::route::NextHop, //
+};
 use kernel::{
+    page::PAGE_SIZE,
     prelude::*,
     sync::{aref::ARef, Arc}, //
 };
@@ -43,6 +47,8 @@ const JOIN_TRIES: u32 = 10;
 pub(crate) struct Attempt {
     core: Arc<Core>,
     port: Option<LocalPort>,
+    /// Whose control group is charged with the rings, if not the connection's.
+    payer: Option<ARef<Sock>>,
     group: Option<Arc<LinkGroup>>,
     conn: Option<Arc<SmcConn>>,
     /// The way to the peer if the group is begun here; one that stands knows its own.
@@ -53,10 +59,11 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     /// Nothing yet.
-    pub(crate) fn new(core: Arc<Core>, port: Option<LocalPort>) -> Self {
+    pub(crate) fn new(core: Arc<Core>, port: Option<LocalPort>, payer: Option<ARef<Sock>>) -> Self {
         Self {
             core,
             port,
+            payer,
             group: None,
             conn: None,
             begun: None,
@@ -202,9 +209,16 @@ impl Attempt {
         let (rmem, wmem, autocork) = namespace.buffers();
         let recv_size = ring_size(sock.wanted_receive_buffer(), rmem)?;
         let send_size = ring_size(sock.wanted_send_buffer(), wmem)?;
-        let lease = group
+        // For both rings from the beginning, and a page for the rest: later it could not be refused.
+        let bytes = (recv_size.bytes() as usize)
+            .saturating_add(send_size.bytes() as usize)
+            .saturating_add(PAGE_SIZE);
+        let charge = Charge::new(self.payer.as_deref().unwrap_or(sock), bytes)
+            .map_err(|_| Reason::NoMemory)?;
+        let mut lease = group
             .lease(recv_size)
             .map_err(|_| Reason::RegisterBufferError)?;
+        lease.pay(charge);
         let buffer = if lease.is_used() {
             Buffer::Reused
         } else {

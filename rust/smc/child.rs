@@ -96,7 +96,10 @@ impl Child {
             LocalPort::find(&core, socket.sock()).ok_or(Reason::NoDevice)
         };
         let policy = namespace::policy(&core, socket.sock());
-        let talk = KBox::new(Talk::server(&core, &policy, port)?, GFP_KERNEL)?;
+        let talk = KBox::new(
+            Talk::server(&core, &policy, port, listener.sock())?,
+            GFP_KERNEL,
+        )?;
         let child = Arc::pin_init(
             pin_init!(Self {
                 listener,

@@ -165,6 +165,11 @@ impl Listener {
         )
     }
 
+    /// The socket that listens.
+    pub(crate) fn sock(&self) -> ARef<Sock> {
+        self.sock.clone()
+    }
+
     fn has_ready(&self) -> bool {
         let _moving = self.moving.lock();
         self.queues.lock().ready.len() != 0

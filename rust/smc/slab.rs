@@ -6,6 +6,7 @@
 //! from 1), so a connection needs no registration and no key exchange of its own.
 
 use kapi::{
+    net::sock::Charge,
     new_spinlock_bh,
     rdma::{
         dma::Direction,
@@ -52,6 +53,8 @@ struct Places {
     index: Index,
     /// Those up to this number have been in use before.
     highest: u8,
+    /// For buffers that are lost until the link is gone; has room for all.
+    lost: KVec<Charge>,
 }
 
 impl RmbSlab {
@@ -84,6 +87,7 @@ impl RmbSlab {
         let region = Region::new(pd.device(), bytes as usize, Direction::Bidirectional)?;
         let mr = Mr::new(pd, region.clone(), Access::RemoteWrite)?;
         let index = Index::new(capacity).ok_or(EINVAL)?;
+        let lost = KVec::with_capacity(usize::from(capacity), GFP_KERNEL)?;
         Arc::pin_init(
             pin_init!(Self {
                 mr,
@@ -94,6 +98,7 @@ impl RmbSlab {
                     Places {
                         index,
                         highest: 0,
+                        lost,
                     },
                     "rsmc::RmbSlab::places"
                 ),
@@ -144,6 +149,7 @@ impl RmbSlab {
             index,
             used,
             reusable: true,
+            charge: None,
         })
     }
 
@@ -154,15 +160,21 @@ impl RmbSlab {
     }
 }
 
-/// A buffer of a slab; dropping it gives the buffer back.
+/// A buffer of a slab; dropping it gives the buffer back, and sleeps.
 pub(crate) struct Lease {
     slab: Arc<RmbSlab>,
     index: RmbeIdx,
     used: bool,
     reusable: bool,
+    charge: Option<Charge>,
 }
 
 impl Lease {
+    /// Takes the charge for the rings of the connection, and keeps it as long as it has the buffer.
+    pub(crate) fn pay(&mut self, charge: Option<Charge>) {
+        self.charge = charge;
+    }
+
     /// Whether another connection had the buffer before.
     pub(crate) fn is_used(&self) -> bool {
         self.used
@@ -198,10 +210,17 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.slab
-            .places
-            .lock()
-            .index
-            .free(self.index, self.reusable);
+        let mut charge = self.charge.take();
+        if let Some(charge) = charge.as_mut().filter(|_| !self.reusable) {
+            charge.reduce_to(self.slab.size.bytes() as usize);
+        }
+        let mut places = self.slab.places.lock();
+        places.index.free(self.index, self.reusable);
+        if let Some(charge) = charge.take_if(|_| !self.reusable) {
+            // The memory is taken still. Each place is lost once, and the list has room for all.
+            let _ = places.lost.push_within_capacity(charge);
+        }
+        drop(places);
+        drop(charge);
     }
 }

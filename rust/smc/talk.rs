@@ -141,14 +141,15 @@ impl Talk {
             reader: None,
             expected: MsgType::Accept,
             begun: true,
-            attempt: Attempt::new(core.clone(), Some(port)),
+            attempt: Attempt::new(core.clone(), Some(port), None),
             peer: PeerFacts::UNKNOWN,
             turn: None,
         })
     }
 
     /// A server's handshake over a connection whose SYN had the option. Without a port every
-    /// proposal is declined for the reason that there is instead.
+    /// proposal is declined for the reason that there is instead. The listener pays for the memory: its
+    /// connection is nobody's before accept().
     ///
     /// # Errors
     ///
@@ -157,6 +158,7 @@ impl Talk {
         core: &Arc<Core>,
         policy: &Policy,
         port: Result<LocalPort, Reason>,
+        payer: ARef<Sock>,
     ) -> Result<Self> {
         let facts = Facts {
             option: true,
@@ -169,7 +171,7 @@ impl Talk {
             reader: None,
             expected: MsgType::Proposal,
             begun: false,
-            attempt: Attempt::new(core.clone(), port.ok()),
+            attempt: Attempt::new(core.clone(), port.ok(), Some(payer)),
             peer: PeerFacts::UNKNOWN,
             turn: None,
         })

@@ -4,9 +4,12 @@
 //!
 //! C header: [`include/net/sock.h`](srctree/include/net/sock.h)
 
+mod charge;
 mod identity;
 mod options;
 mod stream;
+
+pub use charge::Charge;
 
 use crate::errno::{self, Errno};
 use crate::net::socket::Socket;

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory that is somebody's because it serves a socket of theirs.
+//!
+//! A control group counts a socket's own buffers through the socket (`sk_memcg`). What the module
+//! allocates for a connection is counted in the same way, so it is in `memory.current`, under `sock` in
+//! `memory.stat`, and within `memory.max`, whoever runs when it is allocated, and whoever had the pages
+//! before. TCP's own limit (`tcp_mem`) is not concerned: rings are fixed in size, TCP's queues are not.
+
+use super::{Sock, SockGuard};
+use core::ptr;
+use kernel::{
+    ffi,
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::aref::ARef, //
+};
+use smc_bindings as bindings;
+
+/// What must be left for everything else, in bytes: in a group that is full to the last page the next
+/// allocation of a program ends it. So much may also be refused: for less than 36 KiB
+/// (`PAGE_ALLOC_COSTLY_ORDER`) the kernel would rather end a process.
+const LEFT: ffi::c_int = 8 << 20;
+/// Asks for memory as for received bytes: what is to be sent may exceed the limit.
+const KIND: ffi::c_int = 1;
+
+/// Memory charged to the control group of a socket. Dropping it takes the charge back, and sleeps.
+///
+/// # Invariants
+///
+/// The group of `sock` is charged with `bytes` more, whole pages, than the socket itself knows of.
+pub struct Charge {
+    sock: ARef<Sock>,
+    bytes: ffi::c_int,
+}
+
+impl Charge {
+    /// Charges the group of `sock` with `bytes`, rounded up to pages; `None` if the socket is of no group
+    /// but the root. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` when the limits of the group would then leave less than 8 MiB even after reclaiming,
+    /// `EINVAL` for more than 2 GiB.
+    pub fn new(sock: &Sock, bytes: usize) -> Result<Option<Self>> {
+        // SAFETY: The sock is valid. Its group never changes while it has one.
+        if !unsafe { bindings::sk_has_memcg(sock.as_ptr()) } {
+            return Ok(None);
+        }
+        let pages = bytes.div_ceil(PAGE_SIZE);
+        let bytes = ffi::c_int::try_from(pages.checked_mul(PAGE_SIZE).ok_or(EINVAL)?)?;
+        let asked = bytes.checked_add(LEFT).ok_or(EINVAL)?;
+        let guard = sock.lock();
+        // SAFETY: The sock is valid and locked.
+        let charged = alone(&guard, || unsafe {
+            let charged = bindings::__sk_mem_schedule(sock.as_ptr(), asked, KIND) != 0;
+            if charged {
+                bindings::__sk_mem_reclaim(sock.as_ptr(), LEFT);
+            }
+            charged
+        });
+        if !charged {
+            return Err(ENOMEM);
+        }
+        // INVARIANT: The group is charged, and the socket forgets it.
+        forward(&guard, bytes.wrapping_neg());
+        drop(guard);
+        Ok(Some(Self {
+            sock: ARef::from(sock),
+            bytes,
+        }))
+    }
+
+    /// Takes all but `bytes`, rounded up to pages, back. Sleeps.
+    pub fn reduce_to(&mut self, bytes: usize) {
+        let pages = bytes.div_ceil(PAGE_SIZE);
+        let bytes = ffi::c_int::try_from(pages.saturating_mul(PAGE_SIZE)).unwrap_or(self.bytes);
+        if bytes < self.bytes {
+            self.take_back(self.bytes.wrapping_sub(bytes));
+            // INVARIANT: The rest was taken back.
+            self.bytes = bytes;
+        }
+    }
+
+    /// Takes so many bytes back, whole pages that were charged.
+    fn take_back(&self, bytes: ffi::c_int) {
+        let guard = self.sock.lock();
+        forward(&guard, bytes);
+        // SAFETY: The sock is valid and locked; by the invariant its group is charged with these bytes,
+        // which the socket has just been told of.
+        alone(&guard, || unsafe {
+            bindings::__sk_mem_reclaim(self.sock.as_ptr(), bytes)
+        });
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.take_back(self.bytes);
+    }
+}
+
+/// Runs `f` with what it charges counted for the control group alone, not for TCP as a whole.
+fn alone<R>(guard: &SockGuard<'_>, f: impl FnOnce() -> R) -> R {
+    let sk = guard.sock().as_ptr();
+    // SAFETY: The sock is valid and locked, as all who write this bit and its neighbours have it.
+    let before = unsafe { bindings::sk_bypass_prot_mem(sk, true) };
+    let result = f();
+    // SAFETY: As above; the lock was not let go of.
+    unsafe { bindings::sk_bypass_prot_mem(sk, before) };
+    result
+}
+
+/// Changes what the socket has charged beforehand, in bytes.
+fn forward(guard: &SockGuard<'_>, by: ffi::c_int) {
+    let sk = guard.sock().as_ptr();
+    // SAFETY: The sock is valid and locked, so nobody else writes the number; some read it without.
+    unsafe {
+        let place = &raw mut (*sk).sk_forward_alloc;
+        ptr::write_volatile(place, ptr::read_volatile(place).wrapping_add(by));
+    }
+}

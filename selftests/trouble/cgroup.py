@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0
+# cgroup.py GROUP: a process in this control group makes connections to itself with large buffers until 300
+# are there, and tells what became of them and of the host's memory. See cgroup.sh.
+import os
+import socket
+import struct
+import sys
+
+PROTOCOL, SOL_SMC, RSMC_INFO = 256, 286, 100
+REFUSED = 0x01010000
+COUNT = 300
+
+
+def available():
+    with open("/proc/meminfo") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("MemAvailable:"))
+
+
+def make():
+    s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, PROTOCOL)
+    for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+        s.setsockopt(socket.SOL_SOCKET, option, 200000)
+    s.settimeout(20)
+    return s
+
+
+def enter(namespace):
+    with open(f"/run/netns/{namespace}") as f:
+        os.setns(f.fileno(), os.CLONE_NEWNET)
+
+
+
+with open(os.path.join(sys.argv[1], "cgroup.procs"), "w") as f:
+    f.write(str(os.getpid()))
+enter("a")
+listener = make()
+listener.bind(("10.77.0.1", 7777))
+listener.listen(16)
+enter("b")
+pairs = []
+before = available()
+for _ in range(COUNT):
+    client = make()
+    client.connect(("10.77.0.1", 7777))
+    server, _ = listener.accept()
+    server.settimeout(20)
+    pairs.append((client, server))
+smc = fallback = flowed = 0
+for client, server in pairs:
+    mode, reason, diagnosis, _ = struct.unpack("4I", client.getsockopt(SOL_SMC, RSMC_INFO, 16))
+    if mode == 0:
+        smc += 1
+    elif REFUSED in (reason, diagnosis):
+        fallback += 1
+    else:
+        print(f"mode {mode} reason {reason:#x} peer {diagnosis:#x}")
+    client.sendall(b"ping")
+    got = server.recv(4)
+    server.sendall(got[::-1])
+    flowed += client.recv(4) == b"gnip"
+print("taken_kib", before - available())
+for name in ("memory.current", "memory.events"):
+    with open(os.path.join(sys.argv[1], name)) as f:
+        print("now", name, f.read().replace("\n", " "))
+print("connections", len(pairs))
+print("smc", smc)
+print("fallback", fallback)
+print("flowed", flowed)
