@@ -85,6 +85,9 @@ pub(crate) struct SmcConn {
     /// 1 after shutdown(SHUT_RD). TCP's own bit is of no use: it also says that the peer's FIN has
     /// come, which may overtake data that is still on its way by RDMA.
     read_shut: Word,
+    /// 1 from when our FIN goes on the TCP connection beneath: once the peer's has come, too, that is over
+    /// in good order.
+    fin_sent: Word,
     /// 1 while the connection counts among those that drain; see [`Namespace::begin_drain`].
     drains: Word,
     /// 1 when there may be something to read; a hint, written under the lock of `proto`.
@@ -173,6 +176,7 @@ impl SmcConn {
                 read_shut: Word::new(0),
                 news: Word::new(0),
                 drains: Word::new(0),
+                fin_sent: Word::new(0),
                 left: Atomic::new(0),
                 lease <- new_mutex!(Some(lease), "rsmc::SmcConn::lease"),
                 writers <- new_mutex!((), "rsmc::SmcConn::writers"),

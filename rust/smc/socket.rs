@@ -26,7 +26,8 @@ use kapi::{
         hook::{Notify, TimerHook, WaitHook},
         queue,
         roster::Link,
-        wait, //
+        wait,
+        word::Word, //
     },
     trace, //
 };
@@ -83,6 +84,9 @@ pub(crate) struct Socket {
     pub(crate) watch: Mutex<Option<Pin<KBox<WaitHook<Socket>>>>>,
     /// What the user set as `TCP_SAVE_SYN`; the family needs it on for itself.
     pub(crate) user_save_syn: Atomic<i32>,
+    /// 1 when the peer's FIN on the TCP connection beneath an SMC connection has been dealt with: nothing
+    /// can follow it.
+    fin_noted: Word,
     /// The SMC connection, once there is one; it stays, so that it can be found without a lock.
     pub(crate) conn: SetOnce<Arc<SmcConn>>,
     /// The client's handshake while it is under way. Held by whoever begins, goes on with or ends a
@@ -166,6 +170,7 @@ impl Socket {
                 born: clock::seconds(),
                 phase <- new_mutex!(phase, "rsmc::Socket::phase"),
                 watch <- new_mutex!(None, "rsmc::Socket::watch"),
+                fin_noted: Word::new(0),
                 conn,
                 talk <- new_mutex!(None, "rsmc::Socket::talk"),
                 heavy: Atomic::new(0),
@@ -266,7 +271,7 @@ impl Socket {
     /// finish the handshake. True after a FIN, too.
     #[inline]
     fn tcp_has_spoken(&self) -> bool {
-        self.sock.state() == state::CLOSE || self.sock.has_unread()
+        self.sock.state() == state::CLOSE || self.fin_noted.get() == 0 && self.sock.has_unread()
     }
 
     /// Watches an SMC connection that connect() has made without sleeping, or that accept() hands out.
@@ -359,11 +364,12 @@ impl WorkItem for Socket {
             Phase::Smc(conn) => {
                 let conn = conn.clone();
                 drop(phase);
-                if this.sock.state() == state::CLOSE {
+                if conn.is_tcp_dead() {
                     conn.on_tcp_dead();
                 } else if matches!(this.sock.peek(&mut [0]), Ok(1..)) {
                     conn.fail();
                 } else if this.sock.shutdown_mask() & RECEIVE != 0 {
+                    this.fin_noted.set(1);
                     conn.on_tcp_fin();
                 }
             }

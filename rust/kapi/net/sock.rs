@@ -33,6 +33,8 @@ pub mod state {
     pub const SYN_SENT: u8 = bindings::TCP_SYN_SENT as u8;
     /// A SYN came in and was answered.
     pub const SYN_RECV: u8 = bindings::TCP_SYN_RECV as u8;
+    /// Connected, and the peer has sent its FIN.
+    pub const CLOSE_WAIT: u8 = bindings::TCP_CLOSE_WAIT as u8;
     /// Not connected.
     pub const CLOSE: u8 = bindings::TCP_CLOSE as u8;
     /// Waiting for connections.

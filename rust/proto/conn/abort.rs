@@ -50,6 +50,11 @@ impl Conn {
     /// has closed, its TCP knows nothing of the connection after a minute, and what was written may
     /// take longer to be read.
     pub fn on_tcp_dead(&mut self) -> Actions {
+        let (sent, received) = (self.life.sent, self.life.received);
+        if sent.any(StateFlags::ANY_END) && received.any(StateFlags::ANY_END) {
+            // Both have ended, and TCP with them.
+            return Actions::NONE;
+        }
         let closing = self
             .life
             .received
@@ -58,8 +63,18 @@ impl Conn {
         if closing || self.awaits_end() {
             return Actions::NONE;
         }
+        let error = self.reset_error();
         let out = self.abort_towards_peer();
-        out.with_if(Actions::ERR_RESET, out.has(Actions::STATE))
+        out.with_if(error, out.has(Actions::STATE))
+    }
+
+    /// What a reset means to the program: nothing where both have ended, as TCP has no connection then.
+    pub(super) fn reset_error(&self) -> Actions {
+        match (self.has_got_all(), self.life.write_shut) {
+            (false, _) => Actions::ERR_RESET,
+            (true, false) => Actions::ERR_PIPE,
+            (true, true) => Actions::NONE,
+        }
     }
 
     /// The peer has sent a FIN on the idle TCP connection. That it will write no more is said by a

@@ -29,6 +29,12 @@ impl Actions {
     pub const TX_DUE: Actions = Actions(0x0010);
     /// The peer aborted: user error ECONNRESET.
     pub const ERR_RESET: Actions = Actions(0x0020);
+    /// The peer aborted after it had ended its stream: user error EPIPE, as TCP's of a reset behind a
+    /// FIN.
+    pub const ERR_PIPE: Actions = Actions(0x2000);
+    /// Our stream has ended, and the peer has all of it: send a FIN on the idle TCP connection. Raised
+    /// once.
+    pub const TCP_END: Actions = Actions(0x4000);
     /// The link is gone or the peer broke the protocol: user error ECONNABORTED.
     pub const ERR_ABORTED: Actions = Actions(0x0040);
     /// Abort the idle TCP connection.
@@ -47,6 +53,13 @@ impl Actions {
     #[must_use]
     pub const fn has(self, other: Actions) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// Whether any of `other` is in the set.
+    #[inline]
+    #[must_use]
+    pub const fn has_any(self, other: Actions) -> bool {
+        self.0 & other.0 != 0
     }
 
     /// Whether there is nothing to do.
@@ -82,12 +95,14 @@ impl Actions {
 impl BitOr for Actions {
     type Output = Actions;
 
+    #[inline]
     fn bitor(self, other: Actions) -> Actions {
         Actions(self.0 | other.0)
     }
 }
 
 impl BitOrAssign for Actions {
+    #[inline]
     fn bitor_assign(&mut self, other: Actions) {
         self.0 |= other.0;
     }

@@ -241,11 +241,25 @@ impl Conn {
     /// Finishes what only waited for outstanding requests, and gives the self-reference up.
     #[inline]
     pub(super) fn settle_end(&mut self) -> Actions {
-        // Everywhere else there is nothing to finish.
-        if !matches!(self.state, State::PeerAbortWait | State::Closed) {
+        let ends = self.life.sent.with(self.life.received) != StateFlags::NONE;
+        if !ends && !self.life.killed && !self.life.released {
             return Actions::NONE;
         }
-        self.finish_end()
+        self.end_tcp() | self.finish_end()
+    }
+
+    /// Has the TCP connection end when our stream has, and the peer has all of it: as it would had the
+    /// stream been its own, and as the in-tree module has it.
+    fn end_tcp(&mut self) -> Actions {
+        let over = !self.life.tcp_ended
+            && !self.life.released
+            && !self.life.killed
+            && self.life.sent.any(StateFlags::ANY_END)
+            && !self.tx.due
+            && self.tx.in_flight == 0
+            && self.tx.unsent() == 0;
+        self.life.tcp_ended |= over;
+        Actions::NONE.with_if(Actions::TCP_END, over)
     }
 
     fn finish_end(&mut self) -> Actions {

@@ -59,6 +59,8 @@ pub(super) struct Life {
     pub(super) limit: Option<Instant>,
     /// The peer was asked for its cursor since the last progress.
     pub(super) probed: bool,
+    /// [`Actions::TCP_END`](super::Actions::TCP_END) was raised.
+    pub(super) tcp_ended: bool,
     /// The peer's TCP has ended, but nothing has told us so here: until when that may come.
     pub(super) fin: Option<Instant>,
     /// How far the program had read when that was set.
@@ -76,6 +78,7 @@ impl Life {
             killed: false,
             link_lost: false,
             exposed: false,
+            tcp_ended: false,
             keep: Keep(true),
             drain_idle,
             last_progress: Instant(0),

@@ -2,6 +2,7 @@
 
 //! What the program reads: where it lies in the ring, and what its absence means.
 
+use super::tail::Tail;
 use super::{
     Actions,
     Conn,
@@ -38,6 +39,10 @@ impl Conn {
         if n > 0 {
             return RecvState::Data(n);
         }
+        if self.has_got_all() {
+            // As with TCP what comes behind the end changes nothing for who reads.
+            return RecvState::Eof;
+        }
         if self.life.killed {
             return RecvState::Aborted;
         }
@@ -52,6 +57,15 @@ impl Conn {
             State::Closed | State::PeerFinCloseWait => RecvState::Eof,
             _ => RecvState::Empty,
         }
+    }
+
+    /// Whether the peer's stream has ended in good order and all of it has arrived.
+    #[inline]
+    pub(super) fn has_got_all(&self) -> bool {
+        let ended = self.life.received;
+        let good = StateFlags::DONE_WRITING.with(StateFlags::CLOSED);
+        let rest = self.rx.peer_flags.has(ProdFlags::WRITE_BLOCKED) && self.rx.tail != Tail::Over;
+        ended.any(good) && !rest
     }
 
     /// Bytes that ordinary reads can still return.

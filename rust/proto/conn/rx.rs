@@ -262,8 +262,11 @@ impl Conn {
         self.life.received = self.life.received.with(new);
         let mut out = Actions::WAKE_READER | Actions::WAKE_WRITER;
         if new.has(StateFlags::ABORT) {
-            let error = !matches!(self.state, State::Closed);
-            out |= Actions::NONE.with_if(Actions::ERR_RESET, error);
+            if self.state != State::Closed {
+                out |= self.reset_error();
+                // As with TCP there is no peer any more.
+                out |= Actions::NONE.with_if(Actions::TCP_ABORT, !self.life.released);
+            }
             out |= self.step(Event::PeerAborted);
             if self.state == State::Closed && !self.life.sent.any(StateFlags::ANY_CLOSE) {
                 // The peer waits for our end before it forgets the connection.

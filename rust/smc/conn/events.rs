@@ -130,10 +130,15 @@ impl SmcConn {
         self.change(Conn::on_tcp_dead);
     }
 
-    /// Whether the TCP connection beneath has ended, which a reset does.
+    /// Whether the TCP connection beneath has ended before its time, which a reset does.
     #[inline]
     pub(crate) fn is_tcp_dead(&self) -> bool {
-        self.sock.state() == state::CLOSE
+        self.sock.state() == state::CLOSE && !self.has_tcp_ended()
+    }
+
+    /// Whether both ends have sent their FINs: what the peer has to send by RDMA may still come.
+    fn has_tcp_ended(&self) -> bool {
+        self.fin_sent.get() != 0 && self.sock.has_seen_fin()
     }
 
     /// For a program that sends, or finds nothing to read: whether TCP has ended, and who watches it

@@ -28,6 +28,8 @@ mod todo {
     pub(super) const DEADLINE: u32 = 4;
     /// The deadline has changed.
     pub(super) const TIMER: u32 = 8;
+    /// The TCP connection is to end in good order.
+    pub(super) const TCP_END: u32 = 16;
 }
 
 impl SmcConn {
@@ -47,21 +49,24 @@ impl SmcConn {
         if actions.has(Actions::TX_DUE) {
             actions = actions.without(Actions::TX_DUE) | self.group.send_due(self);
         }
+        // First, as who is told of data alone (io_uring) does not look for more.
+        let rest = actions.without(Actions::WAKE_READER | Actions::WAKE_WRITER);
+        if !rest.is_empty() {
+            self.perform_rare(rest);
+        }
         if actions.has(Actions::WAKE_READER) {
             self.sock.wake_readers();
         }
         if actions.has(Actions::WAKE_WRITER) {
             self.sock.wake_writers();
         }
-        let rest = actions.without(Actions::WAKE_READER | Actions::WAKE_WRITER);
-        if !rest.is_empty() {
-            self.perform_rare(rest);
-        }
     }
 
     #[cold]
     fn perform_rare(self: &Arc<Self>, actions: Actions) {
-        let failed = actions.has(Actions::ERR_RESET) || actions.has(Actions::ERR_ABORTED);
+        let failed = actions.has(Actions::ERR_RESET)
+            || actions.has(Actions::ERR_ABORTED)
+            || actions.has(Actions::ERR_PIPE);
         if failed && self.left.load(Acquire) == 0 {
             self.sock.wake_error();
         }
@@ -80,6 +85,7 @@ impl SmcConn {
         for (action, bit) in [
             (Actions::FREE, todo::FREE),
             (Actions::TCP_ABORT, todo::TCP_ABORT),
+            (Actions::TCP_END, todo::TCP_END),
             (Actions::TIMER, todo::TIMER),
         ] {
             if actions.has(action) {
@@ -95,7 +101,8 @@ impl SmcConn {
     /// [`SmcConn::change`].
     #[inline]
     pub(super) fn set_error(&self, actions: Actions) {
-        if actions.has(Actions::ERR_RESET) || actions.has(Actions::ERR_ABORTED) {
+        let errors = Actions::ERR_RESET | Actions::ERR_ABORTED | Actions::ERR_PIPE;
+        if actions.has_any(errors) {
             self.tell_error(actions);
         }
     }
@@ -109,6 +116,10 @@ impl SmcConn {
         }
         if actions.has(Actions::ERR_ABORTED) {
             self.sock.set_error(errno::ECONNABORTED);
+        }
+        if actions.has(Actions::ERR_PIPE) {
+            // TCP beneath has seen no FIN and may have said otherwise.
+            self.sock.set_error(errno::EPIPE);
         }
     }
 
@@ -192,6 +203,10 @@ impl WorkItem for SmcConn {
         }
         if todo & todo::TCP_ABORT != 0 && this.left.load(Acquire) == 0 {
             this.sock.abort();
+        }
+        if todo & todo::TCP_END != 0 && this.left.load(Acquire) == 0 {
+            this.fin_sent.set(1);
+            this.sock.end_stream();
         }
         if todo & (todo::TIMER | todo::DEADLINE) != 0 {
             this.arm();

@@ -4,6 +4,7 @@
 
 use super::{state, Sock, SockGuard};
 use crate::errno;
+use core::ptr;
 use kernel::{
     error::to_result,
     ffi,
@@ -73,6 +74,23 @@ impl Sock {
             Err(errno::ENOTCONN.into())
         } else {
             Err(EAGAIN)
+        }
+    }
+
+    /// Ends our direction of the connection in good order, as shutdown() for sending does. Sleeps.
+    pub fn end_stream(&self) {
+        let guard = self.lock();
+        let sk = guard.sock().as_ptr();
+        if matches!(self.state(), state::ESTABLISHED | state::CLOSE_WAIT) {
+            // SAFETY: The sock is valid and locked, and the table is live, see `prot`. This is what
+            // `inet_shutdown` does; the field is read without the lock, hence the volatile write.
+            unsafe {
+                let shut = self.shutdown_mask() | bindings::SEND_SHUTDOWN as u8;
+                ptr::write_volatile(&raw mut (*sk).sk_shutdown, shut);
+                if let Some(shutdown) = (*self.prot()).shutdown {
+                    shutdown(sk, bindings::SEND_SHUTDOWN as ffi::c_int);
+                }
+            }
         }
     }
 

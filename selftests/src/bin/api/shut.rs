@@ -21,6 +21,12 @@ crate::scenarios!(
     close_with_unread,
     close_delivers_all,
     shut_twice_both_sides,
+    fin_then_reset,
+    fin_then_reset_unread,
+    fin_then_reset_send,
+    reset_name,
+    both_shut_name,
+    both_shut_unread,
 );
 
 fn shut_wr(t: &mut T) {
@@ -230,4 +236,98 @@ fn shut_twice_both_sides(t: &mut T) {
         "c connect again",
         &sys::connect(c.raw(), &sys::sockname(s.raw()).unwrap()),
     );
+}
+
+/// The end of a stream that has been read stays the end, whatever comes behind it.
+fn fin_then_reset(t: &mut T) {
+    let (c, s) = t.pair();
+    sys::shutdown(c.raw(), libc::SHUT_WR).unwrap();
+    t.bytes("EOF", &sys::recv_vec(s.raw(), 8, 0));
+    sys::linger(c.raw(), 1, 0).unwrap();
+    t.res("close", &c.close());
+    t.poll_for("poll", s.raw(), libc::POLLHUP | libc::POLLERR);
+    t.bytes("recv", &sys::recv_vec(s.raw(), 8, 0));
+    t.so_error("SO_ERROR", s.raw());
+    t.so_error("SO_ERROR again", s.raw());
+    t.bytes("recv again", &sys::recv_vec(s.raw(), 8, 0));
+    t.res("send", &sys::send(s.raw(), b"x", 0));
+    t.polled("poll", s.raw());
+    t.ok("peername", &sys::peername(s.raw()));
+}
+
+fn fin_then_reset_unread(t: &mut T) {
+    let (c, s) = t.pair();
+    sys::send(c.raw(), b"tail", 0).unwrap();
+    sys::shutdown(c.raw(), libc::SHUT_WR).unwrap();
+    sys::sleep_ms(30);
+    sys::linger(c.raw(), 1, 0).unwrap();
+    t.res("close", &c.close());
+    t.poll_for("poll", s.raw(), libc::POLLHUP | libc::POLLERR);
+    t.bytes("recv", &sys::recv_vec(s.raw(), 8, 0));
+    t.bytes("recv then", &sys::recv_vec(s.raw(), 8, 0));
+    t.so_error("SO_ERROR", s.raw());
+}
+
+fn fin_then_reset_send(t: &mut T) {
+    let (c, s) = t.pair();
+    sys::shutdown(c.raw(), libc::SHUT_WR).unwrap();
+    t.bytes("EOF", &sys::recv_vec(s.raw(), 8, 0));
+    sys::linger(c.raw(), 1, 0).unwrap();
+    t.res("close", &c.close());
+    t.poll_for("poll", s.raw(), libc::POLLHUP | libc::POLLERR);
+    t.res("send", &sys::send(s.raw(), b"x", 0));
+    t.so_error("SO_ERROR", s.raw());
+    t.res("send again", &sys::send(s.raw(), b"x", 0));
+    t.res("shutdown", &sys::shutdown(s.raw(), libc::SHUT_WR));
+}
+
+fn reset_name(t: &mut T) {
+    let (c, s) = t.pair();
+    sys::linger(c.raw(), 1, 0).unwrap();
+    t.res("close", &c.close());
+    t.poll_for("poll", s.raw(), libc::POLLHUP | libc::POLLERR);
+    sys::sleep_ms(30);
+    t.ok("peername", &sys::peername(s.raw()));
+    t.bytes("recv", &sys::recv_vec(s.raw(), 8, 0));
+    t.bytes("recv again", &sys::recv_vec(s.raw(), 8, 0));
+    t.polled("poll then", s.raw());
+    t.res("shutdown", &sys::shutdown(s.raw(), libc::SHUT_RDWR));
+}
+
+fn both_shut_name(t: &mut T) {
+    let (c, s) = t.pair();
+    sys::shutdown(c.raw(), libc::SHUT_WR).unwrap();
+    t.bytes("EOF", &sys::recv_vec(s.raw(), 8, 0));
+    t.ok("s peername", &sys::peername(s.raw()));
+    sys::shutdown(s.raw(), libc::SHUT_WR).unwrap();
+    t.bytes("EOF back", &sys::recv_vec(c.raw(), 8, 0));
+    sys::sleep_ms(60);
+    for fd in [&c, &s] {
+        t.ok("peername", &sys::peername(fd.raw()));
+        t.polled("poll", fd.raw());
+        t.so_error("SO_ERROR", fd.raw());
+        t.bytes("recv", &sys::recv_vec(fd.raw(), 8, 0));
+        t.res("send", &sys::send(fd.raw(), b"x", 0));
+    }
+    t.res("close c", &c.close());
+    sys::sleep_ms(30);
+    t.so_error("SO_ERROR", s.raw());
+    t.polled("poll", s.raw());
+}
+
+/// What has not been read when both have ended can be read all the same.
+fn both_shut_unread(t: &mut T) {
+    let (c, s) = t.pair();
+    sys::send(s.raw(), b"tail", 0).unwrap();
+    sys::shutdown(s.raw(), libc::SHUT_WR).unwrap();
+    sys::shutdown(c.raw(), libc::SHUT_WR).unwrap();
+    sys::sleep_ms(60);
+    t.polled("poll", c.raw());
+    t.bytes("recv", &sys::recv_vec(c.raw(), 8, 0));
+    t.bytes("recv then", &sys::recv_vec(c.raw(), 8, 0));
+    t.so_error("SO_ERROR", c.raw());
+    t.so_error("SO_ERROR", s.raw());
+    t.res("close c", &c.close());
+    t.bytes("s recv", &sys::recv_vec(s.raw(), 8, 0));
+    t.so_error("s SO_ERROR", s.raw());
 }
