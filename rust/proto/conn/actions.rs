@@ -37,6 +37,8 @@ impl Actions {
     pub const TCP_END: Actions = Actions(0x4000);
     /// The link is gone or the peer broke the protocol: user error ECONNABORTED.
     pub const ERR_ABORTED: Actions = Actions(0x0040);
+    /// The peer has aborted: the idle TCP connection is over, too, unless the program has closed it.
+    pub const TCP_OVER: Actions = Actions(0x8000);
     /// Abort the idle TCP connection.
     pub const TCP_ABORT: Actions = Actions(0x0200);
     /// `Conn::next_deadline` may have changed.

@@ -231,6 +231,12 @@ impl Conn {
         u8::from(peer) | (u8::from(own) << 1)
     }
 
+    /// Whether the program has closed its last descriptor.
+    #[must_use]
+    pub fn is_released(&self) -> bool {
+        self.life.released
+    }
+
     /// Whether shutdown or close still waits for unsent data (SO_LINGER waits for its end).
     #[inline]
     #[must_use]

@@ -265,7 +265,7 @@ impl Conn {
             if self.state != State::Closed {
                 out |= self.reset_error();
                 // As with TCP there is no peer any more.
-                out |= Actions::NONE.with_if(Actions::TCP_ABORT, !self.life.released);
+                out |= Actions::NONE.with_if(Actions::TCP_OVER, !self.life.released);
             }
             out |= self.step(Event::PeerAborted);
             if self.state == State::Closed && !self.life.sent.any(StateFlags::ANY_CLOSE) {

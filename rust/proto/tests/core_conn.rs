@@ -616,7 +616,9 @@ fn drain_by_the_byte_aborts() {
     r.write(100);
     r.close();
     let left = u64::from(RING) + 100;
-    let limit = T0.after(DRAIN_IDLE).after(Span::from_secs(left.div_ceil(DRAIN_RATE)));
+    let limit = T0
+        .after(DRAIN_IDLE)
+        .after(Span::from_secs(left.div_ceil(DRAIN_RATE)));
     let mut now = T0;
     let mut lost = false;
     for step in 1..200u64 {
@@ -629,7 +631,10 @@ fn drain_by_the_byte_aborts() {
             break;
         }
     }
-    assert!(lost && now >= limit && now < limit.after(Span::from_secs(29)), "{now:?}");
+    assert!(
+        lost && now >= limit && now < limit.after(Span::from_secs(29)),
+        "{now:?}"
+    );
     assert_eq!(r.state(), State::PeerCloseWait1);
     // Nor does it keep it by further cursors after that.
     let mut freed = false;

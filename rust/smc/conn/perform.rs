@@ -30,6 +30,8 @@ mod todo {
     pub(super) const TIMER: u32 = 8;
     /// The TCP connection is to end in good order.
     pub(super) const TCP_END: u32 = 16;
+    /// The TCP connection is to be reset unless the program has closed it.
+    pub(super) const TCP_OVER: u32 = 32;
 }
 
 impl SmcConn {
@@ -86,6 +88,7 @@ impl SmcConn {
             (Actions::FREE, todo::FREE),
             (Actions::TCP_ABORT, todo::TCP_ABORT),
             (Actions::TCP_END, todo::TCP_END),
+            (Actions::TCP_OVER, todo::TCP_OVER),
             (Actions::TIMER, todo::TIMER),
         ] {
             if actions.has(action) {
@@ -201,7 +204,8 @@ impl WorkItem for SmcConn {
         if todo & todo::DEADLINE != 0 {
             this.change(|proto| proto.on_timer(now()));
         }
-        if todo & todo::TCP_ABORT != 0 && this.left.load(Acquire) == 0 {
+        let over = todo & todo::TCP_OVER != 0 && !this.proto.lock().is_released();
+        if (over || todo & todo::TCP_ABORT != 0) && this.left.load(Acquire) == 0 {
             this.sock.abort();
         }
         if todo & todo::TCP_END != 0 && this.left.load(Acquire) == 0 {

@@ -8,6 +8,7 @@
 
 use super::LinkGroup;
 use crate::conn::{now, SmcConn};
+use core::convert::Infallible;
 use kapi::{
     errno,
     rdma::{
@@ -16,7 +17,6 @@ use kapi::{
         wr::{Remote, Source, Write}, //
     }, //
 };
-use core::convert::Infallible;
 use kernel::{
     prelude::*,
     sync::{atomic::Relaxed, Arc},

@@ -69,10 +69,6 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("oob_inline", "from the mark", "!", URGENT),
     ("opts_tcp_level_connected", "QUICKACK before", "0", IDLE),
     ("tcp_info_counts", "bytes received", "0", IDLE),
-    ("tcp_info_states", "client half closed", STATE, IDLE),
-    ("tcp_info_states", "server half closed", STATE, IDLE),
-    ("tcp_info_states", "client closed", STATE, IDLE),
-    ("tcp_info_states", "server closed", STATE, IDLE),
     ("opts_ipv6_level", "MULTICAST_HOPS before", "64", HOPS),
     ("opts_ipv6_level", "MULTICAST_HOPS read", "64", HOPS),
     ("flags_msgs_out", "inq", "None", INQ),
@@ -95,7 +91,6 @@ const CLOSED: &str =
 const ANSWER: &str = "the peer's send fails there, so it is not answered by a reset";
 const URGENT: &str = "nothing is sent after an urgent byte before the peer has read it";
 const IDLE: &str = "it is about the TCP connection beneath, which is idle";
-const STATE: &str = "state 1 ca 0 length 104";
 const HOPS: &str = "with IPV6_RECVHOPLIMIT TCP keeps there the hop limit of the last segment, \
     which may be a late acknowledgement of the handshake";
 const INQ: &str = "the number of bytes behind TCP_INQ is TCP's";
