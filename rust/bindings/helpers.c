@@ -204,6 +204,16 @@ void rsmc_helper_sk_data_ready(struct sock *sk)
 	read_unlock_bh(&sk->sk_callback_lock);
 }
 
+void rsmc_helper_sk_callback_write_lock(struct sock *sk)
+{
+	write_lock_bh(&sk->sk_callback_lock);
+}
+
+void rsmc_helper_sk_callback_write_unlock(struct sock *sk)
+{
+	write_unlock_bh(&sk->sk_callback_lock);
+}
+
 void rsmc_helper_sk_write_space(struct sock *sk)
 {
 	read_lock_bh(&sk->sk_callback_lock);
@@ -421,6 +431,26 @@ struct saved_syn *rsmc_helper_tcp_saved_syn(const struct sock *sk)
 	return tcp_sk(sk)->saved_syn;
 }
 
+/* What takes a request out of the hash of connections does so under this lock. */
+void rsmc_helper_reqsk_hash_lock(struct request_sock *req)
+{
+	struct sock *sk = req_to_sk(req);
+
+	spin_lock_bh(inet_ehash_lockp(tcp_get_hashinfo(sk), sk->sk_hash));
+}
+
+void rsmc_helper_reqsk_hash_unlock(struct request_sock *req)
+{
+	struct sock *sk = req_to_sk(req);
+
+	spin_unlock_bh(inet_ehash_lockp(tcp_get_hashinfo(sk), sk->sk_hash));
+}
+
+bool rsmc_helper_reqsk_is_hashed(struct request_sock *req)
+{
+	return sk_hashed(req_to_sk(req));
+}
+
 /* net/inet_sock.h */
 
 bool rsmc_helper_inet_defer_connect(const struct sock *sk)
@@ -570,11 +600,6 @@ u32 rsmc_helper_sk_uid_for(const struct sock *sk, const struct sk_buff *request)
 void rsmc_helper_full_memory_barrier(void)
 {
 	smp_mb();
-}
-
-void rsmc_helper_read_memory_barrier(void)
-{
-	smp_rmb();
 }
 
 /* linux/wait.h */

@@ -108,6 +108,8 @@ reasons! {
         "The peer insists on eyecatchers in its receive buffers";
     UnsupportedOption = 0x0306_0000, "OPTUNSUPP",
         "The program uses a socket option that SMC does not support, such as TCP fast open";
+    Attached = 0x0306_00ff, "ATTACHED",
+        "Another part of the kernel, such as a BPF sockmap, has taken the socket's data over";
     PrefixMismatch = 0x0307_0000, "DIFFPREFIX",
         "The sides are not in the same IP subnet, which SMC version 1 needs";
     VlanLookup = 0x0308_0000, "GETVLANERR",

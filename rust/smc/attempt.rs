@@ -103,7 +103,7 @@ impl Attempt {
                 }
                 Role::Client => {
                     let link = want.link.ok_or(Reason::SyncError)?;
-                    self.core.client_group(&want.key, &link, &port)?
+                    self.core.client_group(&want.key, &link, &port, origin)?
                 }
             };
             match group.reserve() {

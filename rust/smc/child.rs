@@ -87,6 +87,16 @@ impl Child {
         refuse: Option<Reason>,
     ) -> Result<Arc<Self>> {
         let socket = OwnedSocket::new(sock)?;
+        let refuse = match refuse {
+            None if !socket.sock().claim_stream() => Some(Reason::Attached),
+            refuse => refuse,
+        };
+        if socket.sock().is_drained() {
+            // The client's messages go where nobody can take them out again.
+            failed(&socket);
+            listener.attached();
+            return Err(EBUSY);
+        }
         let core = CORE.get().ok_or(ENODEV)?;
         let port = if let Some(reason) = refuse {
             Err(reason)

@@ -134,6 +134,8 @@ pub(crate) struct Listener {
     work: Work<Listener>,
     /// Whether clients are sent to TCP while handshakes pile up (`SMC_LIMIT_HS`).
     limited: bool,
+    /// 1 once a sockmap has taken a new connection's stream: SMC is not offered any more.
+    attached: Atomic<u32>,
     /// Whether the user asked to keep SYNs.
     pub(crate) keep_saved_syn: Atomic<i32>,
 }
@@ -159,6 +161,7 @@ impl Listener {
                 timer <- new_mutex!(None, "rsmc::Listener::timer"),
                 work <- new_work!("rsmc::Listener::work"),
                 limited,
+                attached: Atomic::new(0),
                 keep_saved_syn: Atomic::new(i32::from(keep_saved_syn)),
             }),
             GFP_KERNEL,
@@ -277,6 +280,13 @@ impl Listener {
         }
     }
 
+    /// New connections are a sockmap's from the beginning: those that come from now on are TCP's.
+    pub(crate) fn attached(&self) {
+        if self.attached.xchg(1, Relaxed) == 0 {
+            self.offer();
+        }
+    }
+
     /// Has SYNs answered with the option, or without it while SMC is not to be offered.
     fn offer(&self) {
         // What stands in the queues when the socket is locked counts, not what changed first.
@@ -284,7 +294,7 @@ impl Listener {
             let refused = {
                 let queues = self.queues.lock();
                 queues.overflow.refuses() || self.limited && queues.crowded
-            };
+            } || self.attached.load(Relaxed) != 0;
             !refused && !self.sock.migrates_requests() || self.keep_saved_syn.load(Relaxed) != 0
         });
     }
@@ -402,7 +412,12 @@ pub(crate) fn listen(this: &Arc<Socket>, socket: &file::Socket, backlog: i32) ->
     if matches!(*phase, Phase::Smc(_)) {
         return Err(EINVAL);
     }
-    if !matches!(*phase, Phase::Init) || this.hook().is_err() {
+    if matches!(*phase, Phase::Init) && this.hook().is_err() {
+        // Others may bring the hooks later: they must find a socket of TCP's then.
+        this.set_fallback(&mut phase, Fallback::own(Role::Server, Reason::NoMemory));
+        socket.become_native();
+    }
+    if !matches!(*phase, Phase::Init) {
         drop(phase);
         return socket.native_listen(backlog);
     }

@@ -175,6 +175,15 @@ impl Overlay for Smc {
         socket.native_splice(splice)
     }
 
+    fn splice_ended(data: &Arc<Socket>) -> bool {
+        let Some(conn) = data.smc() else { return false };
+        // As TCP: what only waited for more of the source goes out, what TCP_CORK holds stays.
+        if !conn.sock().is_corked() {
+            conn.push();
+        }
+        true
+    }
+
     fn low_water_changed(data: &Arc<Socket>) {
         if let Some(conn) = data.smc() {
             data::low_water_changed(conn);

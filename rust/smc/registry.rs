@@ -2,7 +2,7 @@
 
 //! The list of a namespace's SMC sockets, which `sock_diag` shows.
 //!
-//! A socket joins when it is used for the first time (connect, listen, an option, data, accept):
+//! A socket joins when it is used for the first time (bind, connect, listen, an option, data, accept):
 //! until then it differs from a TCP socket in nothing but its operations table, and the family has
 //! no memory for it. It leaves when its file is closed.
 

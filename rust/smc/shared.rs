@@ -132,7 +132,8 @@ impl Core {
     }
 
     /// The group that a client's new connection joins, as the server has said. It must leave by the
-    /// connection's own port: what a server says must not reach another namespace's group.
+    /// connection's own port, and be one that was begun with the same address: what a server says must
+    /// not reach another namespace's group, nor that of another host.
     ///
     /// # Errors
     ///
@@ -142,6 +143,7 @@ impl Core {
         key: &Key,
         wanted: &LinkEnd,
         port: &LocalPort,
+        origin: Origin,
     ) -> Result<Arc<LinkGroup>, Reason> {
         let groups = self.groups(&key.peer_id);
         let mut reason = Reason::SyncError;
@@ -149,6 +151,12 @@ impl Core {
             group.is_on(port) && !group.is_lost() && group.candidate().key == *key
         };
         for group in groups.iter().filter(known) {
+            if group.origin != origin {
+                // It says nothing against the group, which a decline out of sync would end if this
+                // is another address of the same host.
+                reason = Reason::NoServerLink;
+                continue;
+            }
             let links = [group.link_end()];
             match client_choice(false, key.version, wanted, Some(&links)) {
                 ClientChoice::Join(_) => return Ok(group.clone()),

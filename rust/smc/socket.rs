@@ -19,7 +19,8 @@ use kapi::{
     errno::{self, Errno},
     net::{
         sock::{state, Sock},
-        socket as file, //
+        socket as file,
+        syn, //
     },
     sys::{
         clock,
@@ -213,8 +214,17 @@ impl Socket {
         self.hint.store(hint::SMC, Release);
     }
 
+    /// Takes back what an attempt has changed in the TCP socket: the next one begins with nothing of it.
+    pub(crate) fn forget_attempt(&self) {
+        let guard = self.sock.lock();
+        let _ = syn::answered(&guard);
+        drop(guard);
+        self.sock.release_stream();
+    }
+
     /// Ends the TCP connection of an attempt; the program hears of it as `error`.
     pub(crate) fn end_attempt(&self, error: Errno) {
+        self.forget_attempt();
         let told = || self.sock.has_error() && !self.sock.has_the_error(errno::EPIPE);
         if !self.sock.abort_with(error) && !told() {
             // The peer was quicker, and TCP's own error was taken by who talked to him; or it is that

@@ -13,6 +13,7 @@ use kapi::{
     net::{
         args::{GetOption, SetOption},
         overlay::Handled,
+        sock::state as tcp,
         socket as file, //
     }, //
 };
@@ -224,7 +225,9 @@ fn info(this: &Socket) -> [u32; 4] {
         // The protocol's states have the numbers that `sock_diag` shows.
         Phase::Smc(conn) => [mode::SMC, 0, 0, conn.state_number()],
         Phase::Fallback(fallback) => {
-            let state = if this.sock.is_established() || fallback.role == Role::Server {
+            let state = if this.sock.state() == tcp::LISTEN {
+                state::LISTEN
+            } else if this.sock.is_established() || fallback.role == Role::Server {
                 state::ACTIVE
             } else {
                 state::INIT

@@ -16,7 +16,7 @@ use crate::{
         tables::{self, Tables}, //
     }, //
 };
-use core::marker::PhantomData;
+use core::{marker::PhantomData, ptr};
 use kernel::{
     error::{from_result, to_result},
     ffi,
@@ -56,6 +56,7 @@ impl<T: Overlay> Adapter<T> {
         }
         family::count(socket, -1);
         syn::forget(&socket.sock().lock());
+        socket.sock().release_stream();
         // SAFETY: The wait queue ends with the socket; hooks on it must leave.
         unsafe { bindings::wake_up_pollfree(sock) };
         let ret = match native.release {
@@ -94,6 +95,26 @@ impl<T: Overlay> Adapter<T> {
     /// # Safety
     ///
     /// Only called by the kernel, with the arguments that such a callback gets.
+    unsafe extern "C" fn bind(
+        sock: *mut bindings::socket,
+        addr: *mut bindings::sockaddr_unsized,
+        len: ffi::c_int,
+    ) -> ffi::c_int {
+        from_result(|| {
+            // SAFETY: The socket is open during an operation.
+            let socket = unsafe { Socket::from_raw(sock) };
+            let native = tables::native(socket.sock().family()).bind.ok_or(EINVAL)?;
+            // SAFETY: TCP's function with the arguments it would have had.
+            to_result(unsafe { native(sock, addr, len) })?;
+            // A first use, of which others see the address. Without memory they do at the next.
+            let _ = Self::data(socket);
+            Ok(0)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn listen(sock: *mut bindings::socket, backlog: ffi::c_int) -> ffi::c_int {
         from_result(|| {
             // SAFETY: The socket is open during an operation.
@@ -118,6 +139,13 @@ impl<T: Overlay> Adapter<T> {
             let arg: *mut bindings::proto_accept_arg = arg.cast();
             // SAFETY: The core passes a valid argument.
             let nonblock = unsafe { (*arg).flags } as u32 & bindings::O_NONBLOCK != 0;
+            // SAFETY: As above. `kernel_accept` gives the new socket the listener's table only afterwards;
+            // what it is shows before.
+            unsafe {
+                if (*new.as_ptr()).ops.is_null() {
+                    (*new.as_ptr()).ops = ptr::read_volatile(&raw const (*sock).ops);
+                }
+            }
             let data = T::accept(&*Self::data(socket)?, socket, new, nonblock)?;
             family::count(new, 1);
             Self::attach(new, data)?;
@@ -250,6 +278,21 @@ impl<T: Overlay> Adapter<T> {
     /// # Safety
     ///
     /// Only called by the kernel, with the arguments that such a callback gets.
+    unsafe extern "C" fn splice_eof(sock: *mut bindings::socket) {
+        // SAFETY: The socket is open during an operation.
+        let socket = unsafe { Socket::from_raw(sock) };
+        if Self::existing(socket).is_some_and(|data| T::splice_ended(&data)) {
+            return;
+        }
+        if let Some(native) = tables::native(socket.sock().family()).splice_eof {
+            // SAFETY: TCP's function with the arguments it would have had.
+            unsafe { native(sock) };
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn setsockopt(
         sock: *mut bindings::socket,
         level: ffi::c_int,
@@ -358,6 +401,7 @@ impl<T: Overlay> Adapter<T> {
 
     fn active(family: u16, owner: *mut bindings::module) -> bindings::proto_ops {
         bindings::proto_ops {
+            bind: Some(Self::bind),
             connect: Some(Self::connect),
             listen: Some(Self::listen),
             poll: Some(Self::poll),
@@ -366,6 +410,7 @@ impl<T: Overlay> Adapter<T> {
             sendmsg: Some(Self::sendmsg),
             recvmsg: Some(Self::recvmsg),
             splice_read: Some(Self::splice_read),
+            splice_eof: Some(Self::splice_eof),
             set_rcvlowat: Some(Self::set_rcvlowat),
             read_sock: None,
             read_skb: None,

@@ -7,6 +7,7 @@ use crate::{
     net::{
         adapter::Adapter,
         overlay::Overlay,
+        sock::claim,
         socket::Socket,
         tables, //
     }, //
@@ -328,6 +329,7 @@ unsafe extern "C" fn init<const V6: bool>(sk: *mut bindings::sock) -> ffi::c_int
         (*sk).sk_protocol = bindings::IPPROTO_TCP as u16;
         let ret = (*prot).init.map_or(0, |init| init(sk));
         if ret == 0 {
+            claim::learn(sk);
             add_to_row(
                 bindings::sock_net(sk),
                 tables::FAMILIES + usize::from(V6),
@@ -384,6 +386,7 @@ unsafe extern "C" fn create(
         // the user's; the inner one, now without a sock, is freed.
         unsafe {
             let sk: *mut bindings::sock = (*inner).sk.cast();
+            claim::learn(sk);
             bindings::sock_ungraft(inner);
             (*inner).sk = ptr::null_mut();
             bindings::sock_graft(sk, sock);

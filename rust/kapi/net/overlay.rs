@@ -81,6 +81,10 @@ pub trait Overlay: Sized + Send + Sync + 'static {
     /// splice() from the socket, returns the bytes moved.
     fn splice(data: &Arc<Self::Data>, socket: &Socket, splice: &mut Splice<'_>) -> Result<usize>;
 
+    /// sendfile() or splice() into the socket has come to the end of its source; whether that is all
+    /// there is to do. Otherwise TCP hears of it, too.
+    fn splice_ended(data: &Arc<Self::Data>) -> bool;
+
     /// `SO_RCVLOWAT` has another value. In contrast to the others this is called with the socket
     /// locked, and by BPF programs in softirq: it must not sleep.
     fn low_water_changed(data: &Arc<Self::Data>);

@@ -5,6 +5,7 @@
 //! C header: [`include/net/sock.h`](srctree/include/net/sock.h)
 
 mod charge;
+pub(crate) mod claim;
 mod identity;
 mod options;
 mod stream;

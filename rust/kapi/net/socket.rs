@@ -86,6 +86,8 @@ impl Socket {
     /// Operations already under way finish with the table they began with.
     pub fn become_native(&self) {
         tables::set_native(self.as_ptr(), self.sock().family());
+        // Whoever takes the stream from now on finds TCP's functions.
+        self.sock().release_stream();
     }
 
     /// Starts connecting without waiting, watching for the answer's TCP options.

@@ -243,7 +243,7 @@ unsafe fn offer<P: Policy, const V6: bool>(skb: *mut bindings::sk_buff) -> Optio
             return None;
         }
         let mut options = [0; OPTIONS_MAX];
-        // SAFETY: The request is alive, as long as the packet.
+        // SAFETY: The request is alive, as long as the packet. TCP sends none with a bucket locked.
         let len = unsafe { copy_offered(req, &mut options) }?;
         let syn = options.get(..len)?;
         (P::syn_ack(syn, header.options())?, Fate::Lost)

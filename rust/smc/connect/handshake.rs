@@ -102,6 +102,10 @@ fn begin_talk(this: &Arc<Socket>) -> Result<Begun, Reason> {
     if this.sock.uses_ipsec() {
         return Err(Reason::Ipsec);
     }
+    // Before the first word: nobody but us may read the answer. Whoever ends the attempt gives it back.
+    if !this.sock.claim_stream() {
+        return Err(Reason::Attached);
+    }
     let core = CORE.get().ok_or(Reason::NoDevice)?;
     let port = LocalPort::find(&core, &this.sock).ok_or(Reason::NoDevice)?;
     let policy = namespace::policy(&core, &this.sock);

@@ -14,8 +14,7 @@ use kapi::{
     net::{
         args::Addr,
         sock::state,
-        socket as file,
-        syn, //
+        socket as file, //
     }, //
 };
 use kernel::{
@@ -122,8 +121,7 @@ pub(super) fn reset(this: &Socket) {
         *phase = Phase::Init;
         this.hint.store(hint::NONE, Release);
     }
-    let guard = this.sock.lock();
-    let _ = syn::answered(&guard);
+    this.forget_attempt();
 }
 
 /// [`reset`], also for a listener that TCP has ended, which is returned.

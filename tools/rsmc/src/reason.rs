@@ -121,6 +121,11 @@ pub fn advice(code: u32) -> &'static str {
         Reason::UnsupportedOption => {
             "Switch TCP fast open off in the program (it is the usual cause)."
         }
+        Reason::Attached => {
+            "A BPF program puts the host's sockets into a sockmap when they connect (`bpftool map`, \
+             `bpftool cgroup tree`), or a kernel service has taken this one. Leave these connections \
+             out there to use SMC."
+        }
         Reason::VlanLookup | Reason::IsmVlan => {
             "Look at the VLAN interfaces of both hosts (`ip -d link`): the connection's must \
              exist where the SMC device is."

@@ -106,15 +106,17 @@ fn find(ops: *const bindings::inet_connection_sock_af_ops) -> Option<(&'static A
     })
 }
 
-/// Watches for the SYN-ACK of a connection whose SYN has just been sent.
+/// Watches for the SYN-ACK of a connection whose SYN has just been sent. What an earlier attempt was
+/// answered counts no more.
 pub(crate) fn watch_answer(guard: &SockGuard<'_>) {
     let place = af_ops(guard.sock());
     // SAFETY: The socket lock is held, under which the field changes.
     let current = unsafe { ptr::read_volatile(place) };
-    if find(current).is_some() {
-        return;
-    }
-    if let Some(slot) = slot_of(current) {
+    let slot = match find(current) {
+        Some((slot, _)) => Some(slot),
+        None => slot_of(current),
+    };
+    if let Some(slot) = slot {
         // SAFETY: As above; readers without the lock get either of two equivalent tables.
         unsafe { ptr::write_volatile(place, slot.waiting.get()) };
     }

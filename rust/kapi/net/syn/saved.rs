@@ -4,10 +4,7 @@
 
 use super::header::{FIXED, OPTIONS_MAX};
 use crate::net::sock::{Sock, SockGuard};
-use core::{
-    ptr,
-    slice, //
-};
+use core::slice;
 use smc_bindings as bindings;
 
 /// Keeps the SYNs of future connections of a listener, if they are `wanted`, which is asked with the
@@ -59,55 +56,37 @@ unsafe fn saved_options<'a>(saved: *const bindings::saved_syn) -> Option<&'a [u8
     }
 }
 
-/// Copies the options of the SYN that a request came from, as long as the request keeps it; returns
-/// how many bytes that is.
+/// Copies the options of the SYN that a request came from, as long as the request is one; returns how
+/// many bytes that is.
 ///
-/// A SYN-ACK may be repeated (for a second SYN) while another CPU makes the request a connection,
-/// which takes the copy of the SYN over, and a third closes the listener, which frees it at once.
-/// So the pointer is looked at again after each step: what was read while it stood is genuine, and
-/// anything else is thrown away. (A repeated SYN-ACK without the option does no harm then: the client
-/// has had the first one.) That leaves reads of at most 60 bytes of a kmalloc object that was freed
-/// since, at an offset that is within it, by a CPU that was held up in the midst of this function for
-/// as long as an accept queue takes to be emptied. TCP's own reader for BPF has the same gap.
+/// A SYN-ACK may be repeated (for a second SYN) while another CPU makes the request a connection, which
+/// takes the copy of the SYN over, and a third closes the listener, which frees it at once. The
+/// connection takes the place of the request in the hash first, under the lock of its bucket: so while
+/// that is held and the request stands there, the copy is the request's. (A SYN-ACK that is sent later
+/// goes without the option. That does no harm: the client has answered one.)
 ///
 /// # Safety
 ///
-/// `req` is a TCP request that lives during the call.
+/// `req` is a TCP request that lives during the call, and the caller holds no lock of the hash.
 pub(super) unsafe fn copy_offered(
     req: *mut bindings::request_sock,
     to: &mut [u8; OPTIONS_MAX],
 ) -> Option<usize> {
     // SAFETY: The request is alive.
-    let load = || unsafe { ptr::read_volatile(&raw const (*req).saved_syn) };
-    let saved = load();
-    if saved.is_null() {
-        return None;
-    }
-    // SAFETY: Memory of the kernel's heap, whatever is in it by now; only integers are read.
-    let [mac, network, tcp] = unsafe {
-        [
-            ptr::read_volatile(&raw const (*saved).mac_hdrlen),
-            ptr::read_volatile(&raw const (*saved).network_hdrlen),
-            ptr::read_volatile(&raw const (*saved).tcp_hdrlen),
-        ]
+    unsafe { bindings::reqsk_hash_lock(req) };
+    // SAFETY: As above. A request that is in the hash owns its copy of the SYN, if it has one, until it
+    // leaves the hash, for which the lock is needed that is held.
+    let copied = unsafe {
+        if bindings::reqsk_is_hashed(req) {
+            saved_options((*req).saved_syn).and_then(|options| {
+                to.get_mut(..options.len())?.copy_from_slice(options);
+                Some(options.len())
+            })
+        } else {
+            None
+        }
     };
-    // SAFETY: No preconditions.
-    unsafe { bindings::read_memory_barrier() };
-    if !ptr::eq(load(), saved) {
-        return None;
-    }
-    let skip = (mac as usize).checked_add(network as usize)?;
-    let len = (tcp as usize).checked_sub(FIXED)?;
-    let to = to.get_mut(..len)?;
-    for (at, byte) in to.iter_mut().enumerate() {
-        // SAFETY: The lengths are those with which TCP filled `data`, so this is within the object;
-        // the rest as above.
-        *byte = unsafe {
-            let data = (*saved).data.as_ptr().add(skip + FIXED);
-            ptr::read_volatile(data.add(at))
-        };
-    }
-    // SAFETY: No preconditions.
-    unsafe { bindings::read_memory_barrier() };
-    ptr::eq(load(), saved).then_some(len)
+    // SAFETY: Taken above.
+    unsafe { bindings::reqsk_hash_unlock(req) };
+    copied
 }

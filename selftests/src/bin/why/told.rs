@@ -13,7 +13,7 @@ use std::process::Command;
 pub type Known = (u32, &'static str, &'static str);
 
 /// Every code of C's `net/smc/smc_clc.h`, and the module's own.
-pub const ALL: [Known; 37] = [
+pub const ALL: [Known; 38] = [
     (0x0101_0000, "MEM", "net.smc.rmem"),
     (0x0101_00ff, "BUSY", "backlog"),
     (0x0201_0000, "TIMEOUT_CL", "4791"),
@@ -36,6 +36,7 @@ pub const ALL: [Known; 37] = [
     (0x0304_0000, "MODEUNSUPP", "SMC-D"),
     (0x0305_0000, "RMBE_EC", "eyecatchers"),
     (0x0306_0000, "OPTUNSUPP", "fast open"),
+    (0x0306_00ff, "ATTACHED", "sockmap"),
     (0x0307_0000, "DIFFPREFIX", "subnet"),
     (0x0308_0000, "GETVLANERR", "VLAN"),
     (0x0309_0000, "ISMVLANERR", "VLAN"),

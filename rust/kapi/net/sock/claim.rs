@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Whose a connection's stream is.
+//!
+//! Parts of the kernel can put themselves between TCP and the program: BPF's sockmap and KCM take what
+//! arrives, in callbacks that rely on the socket lock, and sockmap takes what is sent. A stream has one
+//! such owner at most, whom `sk_user_data` names; who finds it taken is refused (`EBUSY`, `EALREADY`).
+
+use super::Sock;
+use core::ptr;
+use kernel::{
+    ffi,
+    sync::atomic::{Acquire, Atomic, Release}, //
+};
+use smc_bindings as bindings;
+
+/// Its address is our name. Aligned, since the low bits are flags.
+static CLAIM: u64 = 0;
+/// A copy of the socket does not inherit it (`SK_USER_DATA_NOCOPY`).
+const NOT_COPIED: usize = 1;
+/// The owner is a sockmap (`SK_USER_DATA_PSOCK`).
+const SOCKMAP: usize = 4;
+
+/// `sk_data_ready` of a socket in which nobody has changed it; 0 before the first socket.
+static DATA_READY: Atomic<usize> = Atomic::new(0);
+
+fn name() -> *mut ffi::c_void {
+    ptr::from_ref(&CLAIM)
+        .cast_mut()
+        .cast::<ffi::c_void>()
+        .wrapping_byte_add(NOT_COPIED)
+}
+
+/// Learns what TCP itself does when data arrives.
+///
+/// # Safety
+///
+/// `sk` is a new TCP sock that nobody else knows.
+pub(crate) unsafe fn learn(sk: *mut bindings::sock) {
+    if DATA_READY.load(Acquire) == 0 {
+        // SAFETY: By the caller's promise.
+        let ready = unsafe { (*sk).sk_data_ready };
+        DATA_READY.store(ready.map_or(0, |ready| ready as usize), Release);
+    }
+}
+
+impl Sock {
+    fn owner(&self) -> *mut ffi::c_void {
+        // SAFETY: The sock is valid; only the pointer's value is used.
+        unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_user_data) }
+    }
+
+    /// Whether what arrives goes where TCP puts it.
+    fn arrives_natively(&self) -> bool {
+        // SAFETY: The sock is valid, and the field a function pointer that is read without a lock.
+        let ready = unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_data_ready) };
+        ready.map_or(0, |ready| ready as usize) == DATA_READY.load(Acquire)
+    }
+
+    /// Makes the stream ours, so that nobody else can take it over, until [`Sock::release_stream`];
+    /// whether it is. It is not when somebody has it already.
+    pub fn claim_stream(&self) -> bool {
+        let sk = self.as_ptr();
+        let icsk: *mut bindings::inet_connection_sock = sk.cast();
+        let native = {
+            let prot = self.prot();
+            ptr::eq(prot, &raw const bindings::tcp_prot)
+                || ptr::eq(prot, &raw const bindings::tcpv6_prot)
+        };
+        // SAFETY: The sock is valid and TCP's. Under this lock those who want the stream look whether
+        // somebody has it, and write their name.
+        unsafe {
+            bindings::sk_callback_write_lock(sk);
+            let free = (*sk).sk_user_data.is_null() && (*icsk).icsk_ulp_ops.is_null();
+            let ours = free && native && self.arrives_natively() || self.owner() == name();
+            if ours {
+                ptr::write_volatile(&raw mut (*sk).sk_user_data, name());
+            }
+            bindings::sk_callback_write_unlock(sk);
+            ours
+        }
+    }
+
+    /// Gives the stream back, if it is ours.
+    pub fn release_stream(&self) {
+        if self.owner() != name() {
+            return;
+        }
+        let sk = self.as_ptr();
+        // SAFETY: As in `claim_stream`.
+        unsafe {
+            bindings::sk_callback_write_lock(sk);
+            if self.owner() == name() {
+                ptr::write_volatile(&raw mut (*sk).sk_user_data, ptr::null_mut());
+            }
+            bindings::sk_callback_write_unlock(sk);
+        }
+    }
+
+    /// Whether a sockmap takes what arrives from TCP at once, so that nobody can read it there.
+    pub fn is_drained(&self) -> bool {
+        self.owner().addr() & SOCKMAP != 0 && !self.arrives_natively()
+    }
+}
