@@ -280,7 +280,7 @@ impl LinkGroup {
             .min(queues.send)
             .max(2);
         let recv_slots = u16::try_from(wrs).unwrap_or(u16::MAX).min(queues.recv);
-        let config = Config {
+        let mut config = Config {
             send_slots: slots,
             send_wrs: u32::from(slots).saturating_mul(u32::from(chain)),
             chain_wrs: chain,
@@ -295,7 +295,16 @@ impl LinkGroup {
             ..Config::default()
         };
         let timer = TimerHook::new(group.clone())?;
-        let qp = Qp::new(&pd, group.clone(), config)?;
+        let qp = loop {
+            match Qp::new(&pd, group.clone(), config) {
+                // Some devices (mlx5) limit a send queue in bytes, and do not tell.
+                Err(error) if error == ENOMEM && config.send_slots > 2 => {
+                    config.send_slots = (config.send_slots / 2).max(2);
+                    config.send_wrs = u32::from(config.send_slots).saturating_mul(u32::from(chain));
+                }
+                made => break made?,
+            }
+        };
         group.channel.populate(qp.channel().clone());
         *group.stage.lock() = Stage::Reset(qp);
         *group.timer.lock() = Some(timer);

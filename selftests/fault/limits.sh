@@ -50,10 +50,12 @@ queues() {
 # asked WHICH: requests that the last queue pair was made for, without the one for its drain.
 asked() { echo $(($(cat "/sys/module/verb_fault/parameters/${1}_wr") - 1)); }
 
-ktap_plan 19
+ktap_plan 21
 limited send_sges.1 send_sges=1
 limited send_sges.2 send_sges=2
 limited queue_wrs queue_wrs=100
+# A limit that the device does not tell.
+limited sq_wrs sq_wrs=100
 # One buffer of 64 KiB in a slab.
 limited mr_pages mr_pages=16
 insmod /rsmc/kmod/verb_fault.ko

@@ -73,13 +73,15 @@ static struct {
 static DEFINE_MUTEX(lock);
 
 /* What they have at most, unless 0. */
-static int send_sges, queue_wrs, mr_pages;
+static int send_sges, queue_wrs, mr_pages, sq_wrs;
 module_param(send_sges, int, 0400);
 module_param(queue_wrs, int, 0400);
 module_param(mr_pages, int, 0400);
+module_param(sq_wrs, int, 0400);
 MODULE_PARM_DESC(send_sges, "Pieces of memory of one send request, at most");
 MODULE_PARM_DESC(queue_wrs, "Requests of a queue, at most");
 MODULE_PARM_DESC(mr_pages, "Pages of a memory region, at most");
+MODULE_PARM_DESC(sq_wrs, "Requests of a send queue, at most; nobody is told, as with mlx5");
 
 static bool pci;
 module_param(pci, bool, 0400);
@@ -180,7 +182,8 @@ static int fault_create_qp(struct ib_qp *qp, struct ib_qp_init_attr *attr,
 	    exceeds(cap->max_send_wr, queue_wrs) ||
 	    exceeds(cap->max_recv_wr, queue_wrs))
 		result = -EINVAL;
-	else if (fails(qp->device, CREATE_QP))
+	else if (exceeds(cap->max_send_wr, sq_wrs) ||
+		 fails(qp->device, CREATE_QP))
 		result = -ENOMEM;
 	else
 		result = driver.create_qp(qp, attr, udata);
