@@ -129,7 +129,7 @@ impl Cluster {
         let (sender, events) = channel();
         let logs = cache::root().join("logs");
         fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
-        prune(&logs);
+        prune(&logs, LOGS);
         let mut ends = None;
         let (sides, mut links): (&[&str], _) = match topology {
             Topology::Netns => (&[""], [None, None]),
@@ -420,8 +420,8 @@ pub const KILL: &str = "kill-peer";
 /// Console logs kept.
 const LOGS: usize = 200;
 
-/// Removes the oldest logs.
-fn prune(logs: &Path) {
+/// Removes the oldest files of a directory, so that it has `most`.
+pub fn prune(logs: &Path, most: usize) {
     let mut files: Vec<_> = fs::read_dir(logs)
         .into_iter()
         .flatten()
@@ -429,7 +429,7 @@ fn prune(logs: &Path) {
         .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
         .collect();
     files.sort();
-    for (_, path) in files.iter().take(files.len().saturating_sub(LOGS)) {
+    for (_, path) in files.iter().take(files.len().saturating_sub(most)) {
         let _ = fs::remove_file(path);
     }
 }

@@ -53,6 +53,8 @@ pub struct Report<W: Write> {
     streamed: usize,
     /// What failed, each with the end of its diagnostic lines.
     failures: Vec<(String, Vec<String>)>,
+    /// What passed only the second time, with what is to be said of it, if that was tried.
+    flaky: Option<Vec<(String, Vec<String>)>>,
 }
 
 /// Failures that are listed again at the end.
@@ -73,6 +75,7 @@ impl<W: Write> Report<W> {
             heading: None,
             streamed: 0,
             failures: Vec::new(),
+            flaky: None,
         }
     }
 
@@ -114,6 +117,11 @@ impl<W: Write> Report<W> {
         let _ = self.out.flush();
     }
 
+    /// Lists and counts, before the closing line, tests that passed only the second time.
+    pub fn flaky(&mut self, entries: Vec<(String, Vec<String>)>) {
+        self.flaky = Some(entries);
+    }
+
     /// Ends the stream; tests that were planned and never reported fail it.
     /// The last line is `N passed, N failed, N skipped`.
     pub fn finish(mut self) -> Counts {
@@ -127,6 +135,15 @@ impl<W: Write> Report<W> {
             for note in notes {
                 let _ = writeln!(self.out, "#   {note}");
             }
+        }
+        if let Some(flaky) = &self.flaky {
+            for (text, notes) in flaky {
+                let _ = writeln!(self.out, "FLAKY {text}");
+                for note in notes {
+                    let _ = writeln!(self.out, "#   {note}");
+                }
+            }
+            let _ = writeln!(self.out, "flaky: {} entries", flaky.len());
         }
         let Counts {
             passed,
@@ -196,12 +213,17 @@ impl<W: Write> Shared<W> {
 
     /// As [`Report::end`].
     pub fn end(&self, test: &Point) {
-        self.running().retain(|(name, _)| *name != test.name);
+        self.put_aside(&test.name);
         let mut report = self.lock();
         if !self.live {
             report.begin(&test.name);
         }
         report.end(test);
+    }
+
+    /// A test has run that is to be ended later.
+    pub fn put_aside(&self, name: &str) {
+        self.running().retain(|(running, _)| running != name);
     }
 
     /// The report itself again.
@@ -213,7 +235,7 @@ impl<W: Write> Shared<W> {
 }
 
 /// The leaves that failed: their full names, and the end of what they said.
-fn failures(point: &Point) -> Vec<(String, Vec<String>)> {
+pub fn failures(point: &Point) -> Vec<(String, Vec<String>)> {
     let mut inner: Vec<_> = point
         .points
         .iter()
@@ -230,6 +252,13 @@ fn failures(point: &Point) -> Vec<(String, Vec<String>)> {
         inner.push((point.name.clone(), notes.collect()));
     }
     inner
+}
+
+/// A point as it stands in a stream of its own.
+pub fn render(point: &Point) -> String {
+    let mut text = Vec::new();
+    write_point(&mut text, point, 1, 0);
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 fn write_point(out: &mut impl Write, point: &Point, number: usize, indent: usize) {
@@ -309,6 +338,19 @@ mod tests {
         shared.begin("b");
         shared.end(&Point::pass("a"));
         assert_eq!(shared.news(), "1 of 3 done; now b 0 s");
+    }
+
+    #[test]
+    fn the_closing_line_follows_what_was_flaky() {
+        let mut bytes = Vec::new();
+        let mut report = Report::new(&mut bytes, 1);
+        report.end(&Point::pass("t"));
+        report.flaky(vec![("t: a".to_owned(), vec!["first run: x".to_owned()])]);
+        assert_eq!(report.finish().failed, 0);
+        let text = String::from_utf8(bytes).unwrap();
+        let end =
+            "\nFLAKY t: a\n#   first run: x\nflaky: 1 entries\n1 passed, 0 failed, 0 skipped\n";
+        assert!(text.ends_with(end), "{text}");
     }
 
     #[test]

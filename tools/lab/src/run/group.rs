@@ -29,6 +29,17 @@ pub struct Group {
 }
 
 impl Group {
+    /// A boot for one test, the `number`th of those.
+    pub fn alone(kind: Kind, test: &Test, number: usize, times: &Times) -> Group {
+        Group {
+            kind,
+            topology: test.topology,
+            session: format!("again.{number}"),
+            tests: vec![test.clone()],
+            seconds: times.of(kind, test),
+        }
+    }
+
     /// Whether it is a guest of QEMU, of which there is one at a time.
     fn is_qemu(&self) -> bool {
         !matches!(self.kind, Kind::Uml | Kind::UmlDebug)

@@ -3,12 +3,14 @@
 //! What happens in guests: the commands that boot some.
 //!
 //! [`plan`] reads which test runs where, [`group`] decides which share a boot
-//! and when it starts, from the [`times`] of earlier runs; [`session`] runs the tests that share
-//! a boot, [`reader`] reads what they print, [`host`], [`fuzz`] and [`headers`] those that need no guest, [`user`] and [`stage`] build and
+//! and when it starts, from the [`times`] of earlier runs; [`boots`] starts them, [`session`] runs the tests that share
+//! a boot, [`again`] what failed once more, [`reader`] reads what they print, [`host`], [`fuzz`] and [`headers`] those that need no guest, [`user`] and [`stage`] build and
 //! lay out what goes into a guest. How guests are booted is [`crate::guest`].
 
+mod again;
 mod bench;
 mod boot;
+mod boots;
 mod demo;
 mod environment;
 mod fuzz;

@@ -10,6 +10,9 @@ use std::collections::VecDeque;
 /// Lines of a program's standard error shown when it fails.
 const ERRORS_SHOWN: usize = 40;
 
+/// Lines of its output kept for a log.
+const LINES_KEPT: usize = 5000;
+
 /// Lines of a kernel report shown.
 const REPORT_SHOWN: usize = 30;
 
@@ -28,6 +31,17 @@ pub struct Reader {
     parser: Parser,
     streamed: usize,
     errors: VecDeque<String>,
+    all: VecDeque<String>,
+}
+
+/// What a program has said, when it has ended.
+pub struct Said {
+    /// The points not streamed yet, and those the lab adds.
+    pub points: Vec<Point>,
+    /// The end of its standard error.
+    pub errors: Vec<String>,
+    /// The end of all its output.
+    pub all: Vec<String>,
 }
 
 impl Reader {
@@ -42,11 +56,20 @@ impl Reader {
             parser: Parser::default(),
             streamed: 0,
             errors: VecDeque::new(),
+            all: VecDeque::new(),
         }
     }
 
     /// Takes a line; a point that it completes.
     pub fn line(&mut self, stream: Stream, line: &str) -> Option<Point> {
+        if self.all.len() == LINES_KEPT {
+            self.all.pop_front();
+        }
+        let from = match stream {
+            Stream::Out => "stdout",
+            Stream::Err => "stderr",
+        };
+        self.all.push_back(format!("{}{from}: {line}", self.prefix));
         if stream == Stream::Err {
             if self.errors.len() == ERRORS_SHOWN {
                 self.errors.pop_front();
@@ -61,8 +84,8 @@ impl Reader {
         Some(point)
     }
 
-    /// The points not streamed yet, those the lab adds, and the log.
-    pub fn finish(self, outcome: &Outcome) -> (Vec<Point>, Vec<String>) {
+    /// Ends with the program.
+    pub fn finish(self, outcome: &Outcome) -> Said {
         let name = |name: &str| format!("{}{name}", self.prefix);
         let all = self.parser.finish();
         let failed = all.iter().any(|point| !point.ok);
@@ -81,6 +104,10 @@ impl Reader {
         if !outcome.reports.is_empty() {
             points.push(Point::fail(name("kernel_log"), shown(&outcome.reports)));
         }
-        (points, self.errors.into())
+        Said {
+            points,
+            errors: self.errors.into(),
+            all: self.all.into(),
+        }
     }
 }

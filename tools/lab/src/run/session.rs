@@ -4,6 +4,7 @@
 //! own namespaces and its own window of the console, and the checks that
 //! belong to the boot as a whole.
 
+use super::again::{End, Ended, Waiting};
 use super::plan::{Kind, Module, Test};
 use super::reader::{shown, Reader};
 use super::{environment, left};
@@ -14,7 +15,7 @@ use crate::ktap::report::Shared;
 use crate::ktap::Point;
 use anyhow::{anyhow, Result};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// What a session is made of.
@@ -33,6 +34,31 @@ pub struct Session<'a> {
     points: Vec<Point>,
     /// What each guest was like before the test.
     before: Vec<Vec<String>>,
+    /// The logs of the consoles of the last boot.
+    consoles: Vec<PathBuf>,
+}
+
+/// A test that was run, as far as that tells.
+struct Tried {
+    point: Point,
+    /// Shown if it failed.
+    log: Vec<String>,
+    /// All that its programs printed, but for the beginning of very much.
+    output: Vec<String>,
+    /// Whether its failure is none of chance, or its boot could not be searched to the end.
+    grave: bool,
+}
+
+impl Tried {
+    /// A test whose program never ran.
+    fn before(name: &str, point: Point) -> Tried {
+        Tried {
+            grave: !point.ok,
+            point: Point::of(name, vec![point]),
+            log: Vec::new(),
+            output: Vec::new(),
+        }
+    }
 }
 
 /// What a script in a guest said.
@@ -68,49 +94,86 @@ impl<'a> Session<'a> {
             peer_fault: None,
             points: Vec::new(),
             before: Vec::new(),
+            consoles: Vec::new(),
         }
     }
 
-    /// Runs the tests and then the session's own checks (as the test `own`), reporting each.
-    /// Returns how long the tests took that passed.
+    /// Runs the tests and then the session's own checks (as the test `own`), reporting each, but
+    /// for those that failed and are `waiting` for another run. Returns how long the tests took
+    /// that passed.
     pub fn run<W: Write>(
         mut self,
         tests: &[Test],
         own: &str,
         report: &Shared<W>,
+        waiting: Option<&Waiting>,
     ) -> Vec<(String, Duration)> {
         let mut times = Vec::new();
         let prefix = format!("{}.{}", self.kind.name(), self.topology);
         for test in tests {
             let name = test.full_name(self.kind);
             report.begin(&name);
-            let (start, before) = (Instant::now(), self.cost());
-            let (mut point, mut log) = self.test(&name, test, report);
-            if let Some(fault) = self.peer_fault.take().filter(|_| !point.ok) {
-                // Its guest is of no more use, and what we did there is not known to be wrong.
-                self.cluster = None;
-                (point, log) = self.test(&name, test, report);
-                let note = "tried again in a new guest, because the C module reported of itself";
-                point.notes.push(format!("{note}: {fault}"));
+            let ended = self.one(&name, test, report);
+            if ended.end == End::Passed {
+                times.push((name, ended.time));
             }
-            let (time, cost) = (start.elapsed(), self.cost().saturating_sub(before));
-            point.notes.push(format!(
-                "{:.1} s, {:.1} s of CPU",
-                time.as_secs_f64(),
-                cost.as_secs_f64()
-            ));
-            if point.ok {
-                times.push((name, time));
-            } else {
-                point.notes.extend(log);
+            match waiting {
+                Some(waiting) if ended.end == End::Failed => {
+                    report.put_aside(&ended.point.name);
+                    waiting.push(self.kind, test, ended);
+                }
+                _ => report.end(&ended.point),
             }
-            report.end(&point);
         }
         let name = format!("{prefix}/{own}");
         report.begin(&name);
         self.close();
         report.end(&Point::of(name, std::mem::take(&mut self.points)));
         times
+    }
+
+    /// Runs one test alone. What the boot's own checks find is found of the test.
+    pub fn alone<W: Write>(mut self, test: &Test, report: &Shared<W>) -> Ended {
+        let mut ended = self.one(&test.full_name(self.kind), test, report);
+        self.close();
+        let wrong = self.points.iter().filter(|point| !point.ok).cloned();
+        ended.of_its_boot(wrong.collect());
+        ended
+    }
+
+    /// Runs one test, and measures it.
+    fn one<W: Write>(&mut self, name: &str, test: &Test, report: &Shared<W>) -> Ended {
+        let (start, before) = (Instant::now(), self.cost());
+        let mut tried = self.test(name, test, report);
+        if let Some(fault) = self.peer_fault.take().filter(|_| !tried.point.ok) {
+            // Its guest is of no more use, and what we did there is not known to be wrong.
+            self.cluster = None;
+            tried = self.test(name, test, report);
+            let note = "tried again in a new guest, because the C module reported of itself";
+            tried.point.notes.push(format!("{note}: {fault}"));
+        }
+        let (time, cost) = (start.elapsed(), self.cost().saturating_sub(before));
+        let mut point = tried.point;
+        point.notes.push(format!(
+            "{:.1} s, {:.1} s of CPU",
+            time.as_secs_f64(),
+            cost.as_secs_f64()
+        ));
+        let end = match (point.ok, tried.grave) {
+            (true, _) => End::Passed,
+            (false, true) => End::Grave,
+            (false, false) => End::Failed,
+        };
+        if end != End::Passed {
+            point.notes.extend(tried.log);
+        }
+        Ended {
+            point,
+            end,
+            time,
+            output: tried.output,
+            consoles: self.consoles.clone(),
+        }
     }
 
     /// CPU time of the guests there are.
@@ -144,6 +207,8 @@ impl<'a> Session<'a> {
                     cluster.boot_time.as_secs_f64()
                 ));
                 self.points.push(point);
+                let logs = cluster.guests.iter().map(|guest| &guest.console.log);
+                self.consoles = logs.cloned().collect();
                 self.cluster = Some(cluster);
             }
             Err(error) => {
@@ -276,29 +341,20 @@ impl<'a> Session<'a> {
         Ok(left::behind(&before, &after))
     }
 
-    /// Runs one test. The second value is shown if it failed.
-    fn test<W: Write>(
-        &mut self,
-        name: &str,
-        test: &Test,
-        report: &Shared<W>,
-    ) -> (Point, Vec<String>) {
+    /// Runs one test.
+    fn test<W: Write>(&mut self, name: &str, test: &Test, report: &Shared<W>) -> Tried {
         self.peer_fault = None;
         let flavour = Data::get().flavour(&self.kernel.flavour);
         if test.wants(Module::Smc) && !flavour.is_ok_and(Flavour::has_smc) {
             let lacks = format!("the kernel {} has no smc.ko", self.kernel.flavour);
-            let point = Point::skip("module", lacks);
-            return (Point::of(name, vec![point]), Vec::new());
+            return Tried::before(name, Point::skip("module", lacks));
         }
         if let Err(error) = self.prepare(test) {
             let mut notes: Vec<String> = format!("{error:#}").lines().map(str::to_owned).collect();
             notes.extend(self.tail());
             // A guest in an unknown state is no place for the next test.
             self.cluster = None;
-            return (
-                Point::of(name, vec![Point::fail("prepare", notes)]),
-                Vec::new(),
-            );
+            return Tried::before(name, Point::fail("prepare", notes));
         }
         let limit = test.limit(slowness(self.kernel));
         let jobs: Vec<Option<Job>> = (0..self.guests())
@@ -333,15 +389,20 @@ impl<'a> Session<'a> {
             }),
             None => Err(anyhow!("no guest")),
         };
-        let mut log = Vec::new();
+        let (mut log, mut output, mut grave) = (Vec::new(), Vec::new(), false);
         match result {
-            Err(error) => points.push(Point::fail("guest", [format!("{error:#}")])),
+            Err(error) => {
+                grave = true;
+                points.push(Point::fail("guest", [format!("{error:#}")]));
+            }
             Ok(outcomes) => {
                 self.peer_fault = peer_fault(test, &outcomes);
                 for (index, (outcome, reader)) in outcomes.iter().zip(readers).enumerate() {
-                    let (more, errors) = reader.finish(outcome);
-                    points.extend(more);
-                    log.extend(errors);
+                    let said = reader.finish(outcome);
+                    points.extend(said.points);
+                    log.extend(said.errors);
+                    output.extend(said.all);
+                    grave |= !outcome.reports.is_empty();
                     if outcome.status == 255 {
                         let words = self.cluster.as_ref().map(|c| c.last_words(index));
                         log.extend(words.unwrap_or_default().lines().map(str::to_owned));
@@ -353,10 +414,17 @@ impl<'a> Session<'a> {
             match self.tidy() {
                 Ok(point) => points.extend(point),
                 Err(error) => {
+                    grave = true;
                     let text = format!("{error:#}");
                     points.push(Point::fail("tidy", text.lines().map(str::to_owned)));
                     self.cluster = None;
                 }
+            }
+        } else {
+            grave = true;
+            if points.iter().all(|point| point.ok) {
+                let note = "it died after its program had ended";
+                points.push(Point::fail("guest", [note.to_owned()]));
             }
         }
         if victim.is_some() {
@@ -364,7 +432,12 @@ impl<'a> Session<'a> {
             self.close();
             self.cluster = None;
         }
-        (Point::of(name, points), log)
+        Tried {
+            point: Point::of(name, points),
+            log,
+            output,
+            grave,
+        }
     }
 
     fn tail(&self) -> Vec<String> {

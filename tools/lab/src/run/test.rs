@@ -2,25 +2,22 @@
 
 //! `lab test`: host tests, builds and guests, as one KTAP stream.
 
-use super::group::{self, Group, Queue};
+use super::again::{self, Waiting};
+use super::boots::Boots;
+use super::group::{self, Group};
 use super::plan::{self, Kind, Test};
-use super::session::Session;
-use super::stage::Stage;
 use super::times::Times;
 use super::{fuzz, headers, host, user};
 use crate::data::Data;
 use crate::kernel::Kernel;
 use crate::ktap::report::{Report, Shared};
 use crate::ktap::Point;
-use crate::progress;
 use anyhow::Result;
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
-use std::io::{Stdout, Write};
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Stdout;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 /// What to run.
 #[derive(clap::Args, Debug)]
@@ -47,6 +44,11 @@ pub struct Arguments {
     /// points appear as they come
     #[arg(long, short)]
     jobs: Option<usize>,
+    /// Run what failed again, each entry alone in a boot of its own: what passes then is FLAKY and
+    /// fails nothing, unless there are more than two, the kernel reported something, or
+    /// selftests/flaky.md has it
+    #[arg(long)]
+    again: bool,
     /// In another order and in other boots, a different one for each number: no test may depend on
     /// those before it
     #[arg(long, value_name = "NUMBER")]
@@ -134,6 +136,11 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         }
         None => Times::read(),
     };
+    let waiting = arguments.again.then(Waiting::default);
+    let known = match &waiting {
+        Some(_) => again::known()?,
+        None => BTreeSet::new(),
+    };
     let postponed = arguments.postponed(&plan);
     let unasked = arguments.unasked();
     let groups = group::make(&plan, &times, |kind, test| arguments.wants(kind, test));
@@ -191,48 +198,43 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         }
     };
     // With one boot at a time the tests of the host come first, else they fill its gaps.
-    let live = arguments.jobs == Some(1) || groups.len() < 2;
-    let shared = Shared::new(report, live);
-    if !arguments.no_host && live {
+    let alone = arguments.jobs == Some(1) || groups.len() < 2;
+    // What may pass another time has not failed before that.
+    let shared = Shared::new(report, alone && waiting.is_none());
+    if !arguments.no_host && alone {
         host_tests(&shared);
     }
-    let queue = Queue::new(&groups, arguments.jobs);
-    let times = Mutex::new(Vec::new());
-    let all = || {
-        std::thread::scope(|scope| {
-            if !arguments.no_host && !live {
-                scope.spawn(|| host_tests(&shared));
-            }
-            for _ in 0..groups.len() {
-                scope.spawn(|| {
-                    let Some(group) = queue.next() else { return };
-                    match built.get(group.kind.flavour()).zip(programs.as_ref()) {
-                        Some(((kernel, module), programs)) => {
-                            let new = run_group(group, kernel, module, programs, &shared);
-                            times
-                                .lock()
-                                .unwrap_or_else(PoisonError::into_inner)
-                                .extend(new);
-                        }
-                        None => not_run(
-                            group,
-                            &shared,
-                            "its kernel, module or programs were not built",
-                        ),
-                    }
-                    queue.done(group);
-                });
-            }
-        })
+    let boots = Boots {
+        built,
+        programs,
+        jobs: arguments.jobs,
+        report: &shared,
     };
-    progress::news("guests", || shared.news(), all);
-    let times = times.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if let Err(error) = Times::save(&times) {
+    let new = boots.run(&groups, waiting.as_ref(), || {
+        if !arguments.no_host && !alone {
+            host_tests(&shared);
+        }
+    });
+    if let Err(error) = Times::save(&new) {
         // The next run only starts its guests in a worse order.
         eprintln!("lab: the times of the tests are not kept: {error:#}");
     }
+    let flaky = waiting.map(|waiting| {
+        let held = waiting.into_inner();
+        let chosen = again::chosen(&held, &known);
+        let seconds = boots.again(&held, &chosen, &times);
+        let settled = again::settle(held, seconds, &known);
+        for point in &settled.points {
+            shared.end(point);
+        }
+        settled.flaky
+    });
     // The closing line is the last one.
-    let counts = shared.into_inner().finish();
+    let mut report = shared.into_inner();
+    if let Some(flaky) = flaky {
+        report.flaky(flaky);
+    }
+    let counts = report.finish();
     Ok(if counts.failed == 0 {
         ExitCode::SUCCESS
     } else {
@@ -257,38 +259,4 @@ fn host_tests(report: &Shared<Stdout>) {
     report.end(&fuzz::replay().unwrap_or_else(|e| Point::fail(name, [format!("{e:#}")])));
     report.begin(headers::NAME);
     report.end(&headers::test());
-}
-
-/// Runs the tests of a group; how long those took that passed.
-fn run_group(
-    group: &Group,
-    kernel: &Kernel,
-    module: &Path,
-    programs: &[PathBuf],
-    report: &Shared<Stdout>,
-) -> Vec<(String, Duration)> {
-    let name = format!("{}-{}-{}", group.kind.name(), group.topology, group.session);
-    match Stage::new(&name, Some(module), programs).and_then(|stage| {
-        stage.helpers(kernel, group.tests.iter().flat_map(|test| &test.kmod))?;
-        Ok(stage)
-    }) {
-        Ok(stage) => {
-            let session = Session::new(group.kind, kernel, group.topology, &stage.path);
-            session.run(&group.tests, &group.session, report)
-        }
-        Err(error) => {
-            not_run(group, report, &format!("{error:#}"));
-            Vec::new()
-        }
-    }
-}
-
-/// A test that could not run has failed.
-fn not_run<W: Write>(group: &Group, report: &Shared<W>, why: &str) {
-    let names = group.tests.iter().map(|test| &test.name);
-    for name in names.chain([&group.session]) {
-        let name = format!("{}.{}/{name}", group.kind.name(), group.topology);
-        report.begin(&name);
-        report.end(&Point::fail(name, [why.to_owned()]));
-    }
 }
