@@ -7,6 +7,7 @@
 
 mod events;
 mod perform;
+mod stamp;
 
 use crate::{
     group::LinkGroup,
@@ -92,6 +93,7 @@ pub(crate) struct SmcConn {
     drains: Word,
     /// 1 when there may be something to read; a hint, written under the lock of `proto`.
     pub(crate) news: Word,
+    stamp: stamp::Stamp,
     /// 1 when the program has kept the socket for something else: what happens here is no news.
     left: Atomic<u32>,
     #[pin]
@@ -175,6 +177,7 @@ impl SmcConn {
                 stats: Stats::new(),
                 read_shut: Word::new(0),
                 news: Word::new(0),
+                stamp: stamp::Stamp::new(),
                 drains: Word::new(0),
                 fin_sent: Word::new(0),
                 left: Atomic::new(0),

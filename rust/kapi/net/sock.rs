@@ -8,6 +8,7 @@ mod charge;
 pub(crate) mod claim;
 mod identity;
 mod options;
+mod stamp;
 mod stream;
 
 pub use charge::Charge;

@@ -21,6 +21,12 @@ pub fn nanos() -> u64 {
     ticks.wrapping_mul(u64::from(bindings::NSEC_PER_SEC) / u64::from(bindings::HZ))
 }
 
+/// Nanoseconds since 1970, as the wall clock has them now. Safe in any context.
+pub fn wall_nanos() -> u64 {
+    // SAFETY: Reads the timekeeper, which the kernel keeps for any context.
+    unsafe { bindings::ktime_get_with_offset(bindings::tk_offsets_TK_OFFS_REAL) as u64 }
+}
+
 /// Fills `bytes` with random numbers.
 pub fn random(bytes: &mut [u8]) {
     // SAFETY: The slice may be written.

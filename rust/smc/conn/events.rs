@@ -33,7 +33,12 @@ impl SmcConn {
         self.change(|proto| {
             let settings = self.sync_settings(proto);
             self.news.set(1);
-            match take(proto) {
+            let before = self.sock.wants_stamps().then(|| proto.received());
+            let taken = take(proto);
+            if let Some(before) = before {
+                self.stamp(proto, before);
+            }
+            match taken {
                 Ok(actions) => {
                     if actions.has(Actions::URGENT) {
                         settings | actions | self.fetch_urgent(proto)

@@ -49,6 +49,9 @@ fn receive_stream(
     let offset = if peek { conn.sock().peek_offset() } else { 0 };
     let got = receive_from(conn, socket, msg, offset)?;
     conn.sock().move_peek_offset(peek, got);
+    if got > 0 && conn.sock().wants_stamps() {
+        conn.tell_stamp(msg);
+    }
     trace::received(conn.sock(), got, || conn.group().device().name());
     Ok(got)
 }

@@ -30,6 +30,7 @@ mod ring;
 mod share;
 mod shut;
 mod splice;
+mod stamps;
 mod tcpopts;
 
 use ctx::{Namespace, Place, T};
@@ -70,6 +71,7 @@ const GROUPS: &[&[Scenario]] = &[
     ioctls::LIST,
     oob::LIST,
     splice::LIST,
+    stamps::LIST,
     share::LIST,
     blocked::LIST,
     ring::LIST,

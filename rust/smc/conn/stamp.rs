@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! When bytes have arrived, for programs that ask (`SO_TIMESTAMP`).
+
+use super::SmcConn;
+use kapi::{net::args::Message, sys::clock};
+use kernel::sync::atomic::{Atomic, Relaxed};
+use smc_proto::conn::Conn;
+
+/// The time of the latest arrival that was stamped. Written and read under the lock of
+/// [`SmcConn::proto`].
+pub(super) struct Stamp {
+    /// How many bytes had arrived then, from the beginning on; 0 when there was none.
+    received: Atomic<u64>,
+    /// Nanoseconds since 1970.
+    time: Atomic<u64>,
+}
+
+impl Stamp {
+    pub(super) const fn new() -> Self {
+        Self {
+            received: Atomic::new(0),
+            time: Atomic::new(0),
+        }
+    }
+}
+
+impl SmcConn {
+    /// Notes the time if a message has announced bytes, of which there were `before`. Softirq.
+    #[cold]
+    pub(super) fn stamp(&self, proto: &Conn, before: u64) {
+        let received = proto.received();
+        if received != before {
+            self.stamp.received.store(received, Relaxed);
+            self.stamp.time.store(clock::wall_nanos(), Relaxed);
+        }
+    }
+
+    /// Tells the program that has read bytes when the latest ones arrived. Who asked for it after
+    /// that gets the present time, as a datagram socket does.
+    #[cold]
+    pub(crate) fn tell_stamp(&self, msg: &mut Message<'_>) {
+        let stamped = {
+            let proto = self.proto.lock();
+            let same = self.stamp.received.load(Relaxed) == proto.received();
+            same.then(|| self.stamp.time.load(Relaxed))
+        };
+        self.sock
+            .put_stamp(msg, stamped.unwrap_or_else(clock::wall_nanos));
+    }
+}
