@@ -4,6 +4,7 @@
 //! `selftests/` and `lab/` (the lab's own scripts). One per running guest
 //! group, removed with it.
 
+use super::user;
 use crate::cache;
 use crate::guest::image;
 use crate::kernel::{helper, leakroots, Kernel};
@@ -78,8 +79,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Adds what the debug kernels need to judge fairly, and the modules of
-    /// `selftests/kmod` that tests name.
+    /// Adds what the debug kernels need to judge fairly, the modules of
+    /// `selftests/kmod` that tests name, and programs of the kernel's source.
     pub fn helpers<'a>(
         &self,
         kernel: &Kernel,
@@ -88,6 +89,10 @@ impl Stage {
         for name in modules.collect::<BTreeSet<_>>() {
             fs::create_dir_all(self.path.join("kmod"))?;
             self.copy(&helper::of_tests(kernel, name)?, &format!("kmod/{name}.ko"))?;
+        }
+        for program in user::of_kernel(kernel)? {
+            let name = program.file_name().unwrap_or_default().to_string_lossy();
+            self.copy(&program, &format!("bin/{name}"))?;
         }
         if let Some((module, parameters)) = leakroots::get(kernel)? {
             self.copy(&module, "lab/leakroots.ko")?;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! User-space programs for the guests: `rsmc`, the preload library, and the
-//! selftests. Built in the sysroot, with its cargo, for its C library.
+//! User-space programs for the guests: `rsmc`, the preload library, the
+//! selftests, and some of the kernel's own. Built in the sysroot, with its
+//! compilers, for its C library.
 
+use crate::kernel::Kernel;
 use crate::{cache, progress, sysroot};
 use anyhow::{Context, Result};
 use std::fs;
@@ -64,6 +66,38 @@ pub fn build(ready: Option<&Path>) -> Result<Vec<PathBuf>> {
         files.extend(products(&target(directory).join("release"))?);
     }
     Ok(files)
+}
+
+/// The C files of a kernel's own selftests that are built for the guests, below
+/// `tools/testing/selftests`. Nothing of them is in the checkout.
+const OF_THE_KERNEL: [&str; 1] = ["net/mptcp/mptcp_connect.c"];
+
+/// Builds programs of the kernel's own selftests, from the source that its
+/// package has brought. One that is not in there is left out.
+pub fn of_kernel(kernel: &Kernel) -> Result<Vec<PathBuf>> {
+    let directory = cache::work().join("kernel-selftests").join(&kernel.flavour);
+    fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
+    let _lock = cache::lock_file(&directory.join("lock"))?;
+    let mut programs = Vec::new();
+    for file in OF_THE_KERNEL {
+        let source = kernel.source.join("tools/testing/selftests").join(file);
+        let (Ok(text), Some(name)) = (fs::read(&source), source.file_stem()) else {
+            continue;
+        };
+        let program = directory.join(name);
+        let (built, log) = (program.with_extension("c"), program.with_extension("log"));
+        if !program.exists() || fs::read(&built).ok().as_ref() != Some(&text) {
+            let mut command = sysroot::get()?.command("gcc");
+            command.args(["-O2", "-I"]);
+            command.arg(kernel.source.join("tools/include"));
+            command.arg("-o").arg(&program).arg(&source);
+            progress::run(&format!("{file}: building"), &mut command, &log)?;
+            // What it was made from; written last, so that a half-built one is built again.
+            fs::write(&built, text)?;
+        }
+        programs.push(program);
+    }
+    Ok(programs)
 }
 
 /// Programs and shared libraries in a target directory.
