@@ -2,12 +2,8 @@
 //! Allocations that fail one by one.
 
 use crate::listener;
-use st::errno::Errno;
-use st::family::Family;
 use st::point::T;
 use st::{net, smcinfo, sys};
-
-const PEERNOSMC: u32 = 0x0301_0000;
 
 fn put(n: u32) -> bool {
     std::fs::write("/proc/thread-self/fail-nth", n.to_string()).is_ok()
