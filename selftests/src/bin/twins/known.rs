@@ -25,18 +25,31 @@ const EDGE: &str = "edge-triggered epoll";
 const HALFWAY: &str = "recvmsg() into memory that ends halfway";
 const ROOM: &str = "bytes under way that nobody reads";
 
+/// Not in that table: TCP's equal is wanted, and these are to go.
+const RESET: &str = "to be mended: a reset, and what it leaves";
+const NAME: &str = "getpeername() when both ends have sent shutdown()";
+const MARK: &str = "to be mended: a read that finds nothing but the urgent byte";
+
 const OUT: i16 = libc::POLLOUT | libc::POLLWRNORM;
 
 /// Whether two answers to a step differ as is known.
 pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Known> {
     let end = step.end()?;
     let failed = |what: &str| smc.text.starts_with(what);
-    if step.sends() && m.is_deserted(end) && tcp.count.is_some_and(|n| n > 0) && failed("EPIPE") {
+    // TCP copies first, and then looks whether there is anybody, or room.
+    let takes = tcp.count.is_some_and(|n| n > 0) || tcp.text == "EFAULT";
+    if step.sends() && m.is_deserted(end) && takes && failed("EPIPE") {
         return Some((CLOSED, Then::End));
     }
-    if step.sends() && m.is_urgent_waiting(end) && tcp.count.is_some_and(|n| n > 0) && failed("EAGAIN")
-    {
+    if step.sends() && m.is_urgent_waiting(end) && takes && failed("EAGAIN") {
         return Some((URGENT, Then::End));
+    }
+    let over = m.ends.iter().all(|e| e.shut_write || !e.open);
+    if matches!(step, Step::Names { .. }) && (over || m.reset) && tcp.text.ends_with("ENOTCONN") {
+        return Some((NAME, Then::On));
+    }
+    if m.reset {
+        return Some((RESET, Then::End));
     }
     match *step {
         Step::Wait { end } if m.ends[end].edge && tcp.text == "0" && smc.text != "0" => {
@@ -45,19 +58,34 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
         Step::Recv { way: Way::Fault, .. } if tcp.text == "EFAULT" && smc.count.is_some() => {
             Some((HALFWAY, Then::End))
         }
+        Step::Recv { .. } if m.urgent && m.ends[1 - end].mark == Some(m.ends[end].read) => {
+            Some((MARK, Then::End))
+        }
         _ => None,
     }
 }
 
 /// Whether what an end shows differs as is known.
-pub fn sight(m: &Model, end: usize, tcp: &Sight, smc: &Sight) -> Option<&'static str> {
+pub fn sight(m: &Model, end: usize, tcp: &Sight, smc: &Sight) -> Option<Known> {
     let same_but = |mask: i16| tcp.events & !mask == smc.events & !mask;
-    if m.is_urgent_waiting(end) && same_but(OUT) && smc.events & OUT == 0 && tcp.counts == smc.counts
-    {
-        return Some(URGENT);
+    let counts = tcp.counts == smc.counts;
+    if m.is_urgent_waiting(end) && same_but(OUT) && smc.events & OUT == 0 && counts {
+        return Some((URGENT, Then::On));
     }
     if m.ends[end].full && same_but(OUT) || m.ends[1 - end].full && same_but(0) {
-        return Some(ROOM);
+        return Some((ROOM, Then::On));
+    }
+    let died = libc::POLLERR | libc::POLLHUP;
+    if m.ends[end].held && m.is_deserted(end) && same_but(died) && tcp.events & died != 0 {
+        // What was held back is the send that TCP asks with.
+        return Some((CLOSED, Then::End));
+    }
+    if m.reset {
+        return Some((RESET, Then::End));
+    }
+    let from = &m.ends[1 - end];
+    if from.mark.is_some_and(|mark| m.ends[end].read == mark + 1) && smc.events & libc::POLLPRI != 0 {
+        return Some((MARK, Then::End));
     }
     None
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What both pairs show without being touched, and the wait until they show the same.
 
-use crate::known;
+use crate::known::{self, Then};
 use crate::model::Model;
 use crate::pair::Pair;
 use crate::step::Step;
@@ -42,22 +42,29 @@ impl Sight {
 
 /// Waits until both pairs show the same, twice in a row, or what is known to differ; `limit`: for so
 /// long. An error says what they show.
-pub fn settle(pairs: &[Pair; 2], m: &Model, step: &Step, limit: Duration) -> Result<(), String> {
+pub fn settle(pairs: &[Pair; 2], m: &Model, step: &Step, limit: Duration) -> Result<Then, String> {
     let start = Instant::now();
     let queue = *step == Step::OutQueue;
     let (mut calm, mut nap) = (0, 40);
     loop {
         let mut differ = Vec::new();
+        let mut then = Then::On;
         for end in (0..2).filter(|&end| m.ends[end].open) {
             let a = Sight::of(&pairs[0], end, queue);
             let b = Sight::of(&pairs[1], end, queue);
-            if a != b && known::sight(m, end, &a, &b).is_none() {
-                differ.push(format!("end {end}: tcp {} here {}", a.words(), b.words()));
+            if a == b {
+                continue;
+            }
+            match known::sight(m, end, &a, &b) {
+                // It may be on its way yet.
+                Some((_, Then::End)) if start.elapsed() > limit => then = Then::End,
+                Some((_, Then::On)) => {}
+                _ => differ.push(format!("end {end}: tcp {} here {}", a.words(), b.words())),
             }
         }
         calm = if differ.is_empty() { calm + 1 } else { 0 };
-        if calm >= 2 {
-            return Ok(());
+        if calm >= 2 || then == Then::End && differ.is_empty() {
+            return Ok(then);
         }
         if !differ.is_empty() && start.elapsed() > limit {
             return Err(differ.join("; "));

@@ -131,11 +131,13 @@ impl Run<'_> {
         if *step == Step::Pause {
             sys::sleep_ms(250);
         }
-        if let Err(what) = look::settle(pairs, m, step, self.limit) {
-            trace.push(format!("then {what}"));
-            return Some(Err(()));
+        match look::settle(pairs, m, step, self.limit) {
+            Ok(then) => Some(Ok(then)),
+            Err(what) => {
+                trace.push(format!("then {what}"));
+                Some(Err(()))
+            }
         }
-        Some(Ok(Then::On))
     }
 }
 

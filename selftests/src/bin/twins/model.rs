@@ -27,6 +27,10 @@ pub struct End {
     pub mark: Option<u64>,
     /// It has sent until there was no room, and not all of that has been read.
     pub full: bool,
+    /// Something that it has sent may be held back: `MSG_MORE`, or `TCP_CORK`.
+    pub held: bool,
+    /// `TCP_CORK`.
+    pub corked: bool,
     /// Its epoll set is edge triggered.
     pub edge: bool,
 }
@@ -106,11 +110,18 @@ impl Model {
             Step::Send { end, flags, .. } => {
                 let e = &mut self.ends[end];
                 e.sent += n;
+                e.held = n > 0 && (e.corked || flags & libc::MSG_MORE != 0) || n == 0 && e.held;
                 if flags & libc::MSG_OOB != 0 && n > 0 {
                     e.mark = Some(e.sent - 1);
                 }
             }
-            Step::SpliceIn { end, .. } | Step::SendFile { end, .. } => self.ends[end].sent += n,
+            Step::SpliceIn { end, .. } | Step::SendFile { end, .. } => {
+                self.ends[end].sent += n;
+                self.ends[end].held = true;
+            }
+            Step::Set { end, name: libc::TCP_CORK, level: libc::IPPROTO_TCP, value } => {
+                self.ends[end].corked = value != 0;
+            }
             Step::Fill { end } => self.ends[end].full = true,
             Step::Recv { end, len, flags, way } => {
                 let flags = if matches!(way, Way::Msg | Way::Fault) { flags } else { 0 };
