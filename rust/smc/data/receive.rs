@@ -128,6 +128,8 @@ fn receive_from(
         let seen = if peek { got.saturating_add(offset) } else { 0 };
         let patience = timeout.unwrap_or_else(|| conn.sock().receive_timeout(nonblock));
         match sleep(conn, socket, patience, seen) {
+            // As TCP: who wants nothing has waited, and does not look again.
+            _ if wanted == 0 && patience != 0 => return Ok(0),
             Ok(left) => timeout = Some(left),
             Err(_) if got > 0 => return Ok(got),
             Err(err) => return Err(err),
@@ -236,14 +238,19 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Result<Look> {
         (settings, proto.recv_state(), proto.recv_view(peeked))
     };
     conn.perform(settings);
+    if view.at_mark && before > 0 {
+        return Ok(STOP);
+    }
     let RecvState::Data(readable) = state else {
+        if view.skip > 0 && !peek && wanted > 0 {
+            // As TCP: a read that finds nothing but the urgent byte steps over it, and waits.
+            let stepped = conn.proto.lock().read_from(view.from, view.skip);
+            conn.perform(stepped.map_err(|_| EINVAL)?);
+        }
         return Ok(Look::Nothing(state));
     };
     if before == 0 {
         count_room(conn, readable as usize, wanted);
-    }
-    if view.at_mark && before > 0 {
-        return Ok(STOP);
     }
     let there = view.pieces.len() as usize;
     let mut bytes = 0usize;

@@ -72,10 +72,10 @@ fn send_all(conn: &Arc<SmcConn>, socket: &file::Socket, msg: &mut Message<'_>) -
     }
     loop {
         match put(conn, msg, total.saturating_sub(sent), urgent, more) {
-            Ok(taken) => {
+            Ok((taken, faulted)) => {
                 sent = sent.saturating_add(taken);
                 stats.add(Stat::TxBytes, taken as u64);
-                if sent >= total {
+                if faulted || sent >= total {
                     return Ok(sent);
                 }
             }
@@ -125,14 +125,19 @@ enum Stop {
     Gone(SendError),
 }
 
-/// Puts as much as fits into the send ring.
+/// The program's memory is copied in parts of so many bytes; of one that cannot be read to its end
+/// nothing is sent. TCP's are at most as large.
+const PART: usize = 32 << 10;
+
+/// Puts as much as fits into the send ring. Returns how much that was, and whether the program's memory
+/// could not be read beyond it.
 fn put(
     conn: &Arc<SmcConn>,
     msg: &mut Message<'_>,
     wanted: usize,
     urgent: bool,
     more: bool,
-) -> Result<usize, Stop> {
+) -> Result<(usize, bool), Stop> {
     let _writer = conn.writers.lock();
     let (room, view) = {
         let mut proto = conn.proto.lock();
@@ -146,17 +151,25 @@ fn put(
         }
     };
     let ring = conn.make_send_ring().map_err(Stop::NoRing)?;
+    let wanted_now = wanted.min(room);
     let mut taken = 0usize;
-    for piece in view.iter() {
-        let len = (piece.len as usize).min(wanted.min(room).saturating_sub(taken));
-        if len == 0 {
-            break;
+    let mut faulted = false;
+    'copy: for piece in view.iter() {
+        let mut done = 0usize;
+        loop {
+            let left = (piece.len as usize).saturating_sub(done);
+            let len = left.min(wanted_now.saturating_sub(taken)).min(PART);
+            if len == 0 {
+                break;
+            }
+            let at = (piece.offset as usize).saturating_add(done);
+            if ring.write(at, len, msg.source()) < len {
+                faulted = true;
+                break 'copy;
+            }
+            done = done.saturating_add(len);
+            taken = taken.saturating_add(len);
         }
-        if ring.write(piece.offset as usize, len, msg.source()) < len {
-            // As TCP: what was copied of a piece that cannot be read does not count.
-            return Err(Stop::Fault);
-        }
-        taken = taken.saturating_add(len);
     }
     if taken == 0 {
         return Err(Stop::Fault);
@@ -175,7 +188,7 @@ fn put(
         .change_and_send(conn, written)
         .map_err(|_| Stop::Full)?;
     conn.perform(actions);
-    Ok(taken)
+    Ok((taken, faulted))
 }
 
 #[cold]

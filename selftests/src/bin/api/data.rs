@@ -171,6 +171,23 @@ fn data_bad_pointers(t: &mut T) {
     t.res("half bad sendmsg", &sendmsg(c.raw(), &msg(&mut v), 0));
     sys::sleep_ms(20);
     t.bytes("what came", &sys::recv_vec(s.raw(), 64, libc::MSG_DONTWAIT));
+    // What was copied before the fault is sent, but for a part of 32 KiB at most.
+    let mut large = pattern(100_000, 3);
+    let mut w = [iov(&mut large), v[1]];
+    let sent = sendmsg(c.raw(), &msg(&mut w), libc::MSG_DONTWAIT);
+    t.rec(
+        "large half bad sendmsg",
+        matches!(sent, Ok(32_768..=100_000)),
+    );
+    sys::sleep_ms(20);
+    let mut came = Vec::new();
+    while let Ok(b) = sys::recv_vec(s.raw(), 1 << 16, libc::MSG_DONTWAIT) {
+        came.extend(b);
+    }
+    t.rec(
+        "all of it came",
+        sent == Ok(came.len() as i64) && large.starts_with(&came),
+    );
     sys::send(s.raw(), b"12345678", 0).unwrap();
     sys::sleep_ms(20);
     t.res("half bad recvmsg", &recvmsg(c.raw(), &mut msg(&mut v), 0));

@@ -28,7 +28,6 @@ const ROOM: &str = "bytes under way that nobody reads";
 /// Not in that table: TCP's equal is wanted, and these are to go.
 const RESET: &str = "to be mended: a reset, and what it leaves";
 const NAME: &str = "getpeername() when both ends have sent shutdown()";
-const MARK: &str = "to be mended: a read that finds nothing but the urgent byte";
 
 const OUT: i16 = libc::POLLOUT | libc::POLLWRNORM;
 
@@ -55,12 +54,9 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
         Step::Wait { end } if m.ends[end].edge && tcp.text == "0" && smc.text != "0" => {
             Some((EDGE, Then::On))
         }
-        Step::Recv { way: Way::Fault, .. } if tcp.text == "EFAULT" && smc.count.is_some() => {
-            Some((HALFWAY, Then::End))
-        }
-        Step::Recv { .. } if m.urgent && m.ends[1 - end].mark == Some(m.ends[end].read) => {
-            Some((MARK, Then::End))
-        }
+        Step::Recv {
+            way: Way::Fault, ..
+        } if tcp.text == "EFAULT" && smc.count.is_some() => Some((HALFWAY, Then::End)),
         _ => None,
     }
 }
@@ -82,10 +78,6 @@ pub fn sight(m: &Model, end: usize, tcp: &Sight, smc: &Sight) -> Option<Known> {
     }
     if m.reset {
         return Some((RESET, Then::End));
-    }
-    let from = &m.ends[1 - end];
-    if from.mark.is_some_and(|mark| m.ends[end].read == mark + 1) && smc.events & libc::POLLPRI != 0 {
-        return Some((MARK, Then::End));
     }
     None
 }

@@ -32,7 +32,10 @@ impl Sight {
         if queue {
             counts += &format!(" OUTQ {} OUTQNSD {}", ask(OUTQ), ask(OUTQNSD));
         }
-        Sight { events: sys::poll1(fd, sys::POLL_ALL, 0).unwrap_or(-1), counts }
+        Sight {
+            events: sys::poll1(fd, sys::POLL_ALL, 0).unwrap_or(-1),
+            counts,
+        }
     }
 
     fn words(&self) -> String {

@@ -81,7 +81,10 @@ impl Run<'_> {
             let last = steps - i <= 2;
             let step = match last {
                 // What is left at the end is compared, too.
-                true => match (0..2).filter(|&end| m.ends[end].open).nth((steps - i - 1) as usize) {
+                true => match (0..2)
+                    .filter(|&end| m.ends[end].open)
+                    .nth((steps - i - 1) as usize)
+                {
                     Some(end) => Step::Drain { end },
                     None => continue,
                 },
@@ -164,7 +167,11 @@ fn main() {
     let a = Args::get();
     let mode = a.num("mode", 1) as u32;
     let seed = a.opt("seed").map(|_| a.num("seed", 0));
-    let count = if seed.is_some() { 1 } else { a.num("count", 400) };
+    let count = if seed.is_some() {
+        1
+    } else {
+        a.num("count", 400)
+    };
     let from = seed.unwrap_or(a.num("from", 1));
     let points = if seed.is_some() { 1 } else { POINTS };
     let all: Vec<Point> = a
@@ -175,13 +182,23 @@ fn main() {
         .collect();
     let jobs = if seed.is_some() { 1 } else { points };
     let part = st::parts::part(&a, jobs, all.len());
-    let mine: Vec<&Point> = all.iter().enumerate().filter(|x| part.has(x.0)).map(|x| x.1).collect();
+    let mine: Vec<&Point> = all
+        .iter()
+        .enumerate()
+        .filter(|x| part.has(x.0))
+        .map(|x| x.1)
+        .collect();
     let mut k = Ktap::plan(mine.len());
     signals();
     place(mode == 0).unwrap_or_else(|e| st::args::bail(&e));
     for point in mine {
         let result = compare(&a, point, mode, from, count, points, seed.is_some(), &k);
-        let name = format!("same.{}.{}.{}", point.family.name(), point.ip.name(), point.number);
+        let name = format!(
+            "same.{}.{}.{}",
+            point.family.name(),
+            point.ip.name(),
+            point.number
+        );
         k.outcome(&name, result);
     }
     std::process::exit(k.finish());
@@ -218,7 +235,10 @@ fn compare(
                 urgent: a.opt("urgent").map(|u| u != "off"),
                 show,
             };
-            match run.play(&mut seen).map_err(|e| format!("seed {seed}: {e}"))? {
+            match run
+                .play(&mut seen)
+                .map_err(|e| format!("seed {seed}: {e}"))?
+            {
                 End::Same if differences == 0 => break,
                 End::Same => {}
                 End::Differs(step, trace) => {
@@ -232,7 +252,9 @@ fn compare(
             0 => {}
             1 => {
                 late += 1;
-                k.diag(&format!("seed {seed} differed once, and not again:\n{text}"));
+                k.diag(&format!(
+                    "seed {seed} differed once, and not again:\n{text}"
+                ));
             }
             _ => bad.push(text),
         }
@@ -242,7 +264,10 @@ fn compare(
     }
     // SAFETY: No pointers.
     unsafe { libc::alarm(0) };
-    let known: Vec<String> = seen.iter().map(|(name, n)| format!("{n} x {name}")).collect();
+    let known: Vec<String> = seen
+        .iter()
+        .map(|(name, n)| format!("{n} x {name}"))
+        .collect();
     k.diag(&format!(
         "{}.{}: {played} sequences in {} ms, {} differ, {late} once only; known: {}",
         point.family.name(),

@@ -56,13 +56,23 @@ pub fn other(end: usize) -> usize {
 impl Model {
     /// A fresh connection.
     pub fn new(urgent: bool, most: usize) -> Model {
-        let end = End { open: true, ..End::default() };
-        Model { ends: [end; 2], urgent, reset: false, most }
+        let end = End {
+            open: true,
+            ..End::default()
+        };
+        Model {
+            ends: [end; 2],
+            urgent,
+            reset: false,
+            most,
+        }
     }
 
     /// Bytes sent to `end` that it has not read.
     pub fn unread(&self, end: usize) -> usize {
-        self.ends[other(end)].sent.saturating_sub(self.ends[end].read) as usize
+        self.ends[other(end)]
+            .sent
+            .saturating_sub(self.ends[end].read) as usize
     }
 
     /// How many bytes `end` may send without filling a buffer.
@@ -119,12 +129,26 @@ impl Model {
                 self.ends[end].sent += n;
                 self.ends[end].held = true;
             }
-            Step::Set { end, name: libc::TCP_CORK, level: libc::IPPROTO_TCP, value } => {
+            Step::Set {
+                end,
+                name: libc::TCP_CORK,
+                level: libc::IPPROTO_TCP,
+                value,
+            } => {
                 self.ends[end].corked = value != 0;
             }
             Step::Fill { end } => self.ends[end].full = true,
-            Step::Recv { end, len, flags, way } => {
-                let flags = if matches!(way, Way::Msg | Way::Fault) { flags } else { 0 };
+            Step::Recv {
+                end,
+                len,
+                flags,
+                way,
+            } => {
+                let flags = if matches!(way, Way::Msg | Way::Fault) {
+                    flags
+                } else {
+                    0
+                };
                 if flags & (libc::MSG_PEEK | libc::MSG_OOB) == 0 && len > 0 {
                     self.took(end, n, true);
                 }
@@ -148,7 +172,12 @@ impl Model {
             }
             Step::Linger { end, on } => self.ends[end].linger_zero = on,
             Step::NonBlock { end, on } => self.ends[end].nonblock = on,
-            Step::Set { end, name: libc::SO_OOBINLINE, value, .. } => {
+            Step::Set {
+                end,
+                name: libc::SO_OOBINLINE,
+                value,
+                ..
+            } => {
                 self.ends[end].inline = value != 0;
             }
             Step::Watch { end, edge } => self.ends[end].edge = edge,

@@ -36,13 +36,16 @@ impl Source {
     pub fn new(family: Family, ip: Ip, mode: Option<u32>) -> R<Source> {
         let (domain, protocol) = family.triple(ip);
         let listener = sys::socket(domain, libc::SOCK_STREAM, protocol)?;
-        sys::bind(
-            listener.raw(),
-            &SocketAddr::new(st::addr::loopback(ip), 0),
-        )?;
+        sys::bind(listener.raw(), &SocketAddr::new(st::addr::loopback(ip), 0))?;
         sys::listen(listener.raw(), 64)?;
         let to = sys::sockname(listener.raw())?;
-        Ok(Source { family, ip, listener, to, mode })
+        Ok(Source {
+            family,
+            ip,
+            listener,
+            to,
+            mode,
+        })
     }
 
     /// A connection.
@@ -96,8 +99,9 @@ fn sum(b: &[u8]) -> String {
         0..=12 => b.iter().map(|b| format!("{b:02x}")).collect(),
         _ => format!(
             "sum {:08x}",
-            b.iter()
-                .fold(1u32, |a, b| a.rotate_left(5) ^ a.wrapping_mul(31) ^ u32::from(*b))
+            b.iter().fold(1u32, |a, b| a.rotate_left(5)
+                ^ a.wrapping_mul(31)
+                ^ u32::from(*b))
         ),
     }
 }
@@ -122,7 +126,10 @@ fn pieces(b: &mut [u8], way: Way) -> Vec<libc::iovec> {
             vec![piece(x), piece(y), piece(z)]
         }
         Way::Fault => {
-            let bad = libc::iovec { iov_base: 8 as *mut _, iov_len: 64 };
+            let bad = libc::iovec {
+                iov_base: 8 as *mut _,
+                iov_len: 64,
+            };
             vec![piece(b), bad]
         }
         _ => vec![piece(b)],
@@ -177,8 +184,15 @@ impl Pair {
         };
         let words = |text: String| Answer { text, count: None };
         match *step {
-            Step::Send { end, len, flags, way } => counted(send(fd, data(end, len), flags, way)),
-            Step::Recv { len, flags, way, .. } => recv(fd, len, flags, way),
+            Step::Send {
+                end,
+                len,
+                flags,
+                way,
+            } => counted(send(fd, data(end, len), flags, way)),
+            Step::Recv {
+                len, flags, way, ..
+            } => recv(fd, len, flags, way),
             Step::SpliceIn { end, len, more } => {
                 let (r, w) = pipe();
                 let b = data(end, len);
@@ -216,12 +230,16 @@ impl Pair {
             Step::Shutdown { how, .. } => words(show(&sys::shutdown(fd, how))),
             Step::Close { end } => {
                 self.sets[end] = None;
-                words(self.fd[end].take().map_or("closed".into(), |fd| show(&fd.close())))
+                words(
+                    self.fd[end]
+                        .take()
+                        .map_or("closed".into(), |fd| show(&fd.close())),
+                )
             }
             Step::Linger { on, .. } => words(show(&sys::linger(fd, on.into(), 0))),
-            Step::Set { level, name, value, .. } => {
-                words(show(&sys::setopt(fd, level, name, value)))
-            }
+            Step::Set {
+                level, name, value, ..
+            } => words(show(&sys::setopt(fd, level, name, value))),
             Step::Get { level, name, .. } => words(match sys::getopt(fd, level, name) {
                 Ok(e) if name == libc::SO_ERROR && e > 0 => Errno(e).to_string(),
                 r => show(&r),
@@ -235,7 +253,11 @@ impl Pair {
                     Err(e) => e.to_string(),
                 };
                 let right = self.names[end];
-                words(format!("own {} peer {}", name(own, right.0), name(peer, right.1)))
+                words(format!(
+                    "own {} peer {}",
+                    name(own, right.0),
+                    name(peer, right.1)
+                ))
             }
             Step::NonBlock { on, .. } => {
                 sys::nonblock(fd, on);
@@ -266,7 +288,8 @@ impl Pair {
         };
         let fd = self.raw(end);
         // SAFETY: A valid pointer.
-        let r = cvt(unsafe { libc::epoll_ctl(set.raw(), libc::EPOLL_CTL_ADD, fd, &mut event) }.into());
+        let r =
+            cvt(unsafe { libc::epoll_ctl(set.raw(), libc::EPOLL_CTL_ADD, fd, &mut event) }.into());
         self.sets[end] = Some(set);
         show_ok(&r)
     }

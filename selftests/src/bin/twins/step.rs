@@ -21,13 +21,27 @@ pub enum Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Sends `len` bytes.
-    Send { end: usize, len: usize, flags: i32, way: Way },
+    Send {
+        end: usize,
+        len: usize,
+        flags: i32,
+        way: Way,
+    },
     /// Receives up to `len` bytes.
-    Recv { end: usize, len: usize, flags: i32, way: Way },
+    Recv {
+        end: usize,
+        len: usize,
+        flags: i32,
+        way: Way,
+    },
     /// `splice` out of a pipe that holds `len` bytes.
     SpliceIn { end: usize, len: usize, more: bool },
     /// `splice` of up to `len` bytes into an empty pipe.
-    SpliceOut { end: usize, len: usize, nonblock: bool },
+    SpliceOut {
+        end: usize,
+        len: usize,
+        nonblock: bool,
+    },
     /// `sendfile` of a file of `len` bytes; `ask` more are asked for.
     SendFile { end: usize, len: usize, ask: usize },
     /// `shutdown`.
@@ -37,7 +51,12 @@ pub enum Step {
     /// `SO_LINGER` with time zero, or off.
     Linger { end: usize, on: bool },
     /// `setsockopt` of an int.
-    Set { end: usize, level: i32, name: i32, value: i32 },
+    Set {
+        end: usize,
+        level: i32,
+        name: i32,
+        value: i32,
+    },
     /// `getsockopt` of an int.
     Get { end: usize, level: i32, name: i32 },
     /// `SIOCOUTQ` and `SIOCOUTQNSD`, once they are the same.
@@ -114,8 +133,16 @@ fn send(r: &mut Rng, m: &Model, end: usize) -> Step {
     let most = m.room(end).min(3000);
     let len = length(r, most).min(most);
     match r.draw() % 16 {
-        0 => Step::SpliceIn { end, len: len.max(1), more: chance(r, 25) },
-        1 => Step::SendFile { end, len: len.max(1), ask: pick(r, &[0, 0, 1, 70_000]) },
+        0 => Step::SpliceIn {
+            end,
+            len: len.max(1),
+            more: chance(r, 25),
+        },
+        1 => Step::SendFile {
+            end,
+            len: len.max(1),
+            ask: pick(r, &[0, 0, 1, 70_000]),
+        },
         n => {
             let way = match n {
                 2 => Way::Plain,
@@ -135,7 +162,12 @@ fn send(r: &mut Rng, m: &Model, end: usize) -> Step {
                     flags |= if chance(r, percent) { f } else { 0 };
                 }
             }
-            Step::Send { end, len, flags, way }
+            Step::Send {
+                end,
+                len,
+                flags,
+                way,
+            }
         }
     }
 }
@@ -148,7 +180,13 @@ fn recv(r: &mut Rng, m: &Model, end: usize) -> Step {
         _ => length(r, 4000),
     };
     let way = match r.draw() % 16 {
-        0 => return Step::SpliceOut { end, len: len.max(1), nonblock: chance(r, 50) },
+        0 => {
+            return Step::SpliceOut {
+                end,
+                len: len.max(1),
+                nonblock: chance(r, 50),
+            }
+        }
         1 => Way::Plain,
         2 => Way::Vector,
         3 => Way::Fault,
@@ -166,7 +204,12 @@ fn recv(r: &mut Rng, m: &Model, end: usize) -> Step {
             flags |= if chance(r, percent) { f } else { 0 };
         }
     }
-    Step::Recv { end, len, flags, way }
+    Step::Recv {
+        end,
+        len,
+        flags,
+        way,
+    }
 }
 
 fn set(r: &mut Rng, m: &Model, end: usize) -> Step {
@@ -181,7 +224,12 @@ fn set(r: &mut Rng, m: &Model, end: usize) -> Step {
         6 => (s, libc::SO_KEEPALIVE, &[0, 1]),
         _ => (s, libc::SO_RCVLOWAT, &[-1, 1, i32::MAX]),
     };
-    Step::Set { end, level, name, value: pick(r, values) }
+    Step::Set {
+        end,
+        level,
+        name,
+        value: pick(r, values),
+    }
 }
 
 fn get(r: &mut Rng, end: usize) -> Step {
@@ -215,7 +263,10 @@ pub fn draw(r: &mut Rng, m: &Model) -> Step {
         let end = 1 - end;
         return match chance(r, 60) {
             true => Step::Drain { end },
-            false => Step::Poll { end, events: libc::POLLIN },
+            false => Step::Poll {
+                end,
+                events: libc::POLLIN,
+            },
         };
     }
     match r.draw() % 100 {
@@ -223,16 +274,28 @@ pub fn draw(r: &mut Rng, m: &Model) -> Step {
         30..=65 => recv(r, m, end),
         66..=70 => Step::Shutdown {
             end,
-            how: pick(r, &[libc::SHUT_RD, libc::SHUT_WR, libc::SHUT_WR, libc::SHUT_RDWR]),
+            how: pick(
+                r,
+                &[libc::SHUT_RD, libc::SHUT_WR, libc::SHUT_WR, libc::SHUT_RDWR],
+            ),
         },
         71..=74 if m.may_close() => Step::Close { end },
-        75..=76 => Step::Linger { end, on: chance(r, 80) },
+        75..=76 => Step::Linger {
+            end,
+            on: chance(r, 80),
+        },
         77..=82 => set(r, m, end),
         83..=87 => get(r, end),
         88 => Step::OutQueue,
         89..=90 => Step::Names { end },
-        91 => Step::NonBlock { end, on: chance(r, 60) },
-        92 => Step::Watch { end, edge: chance(r, 60) },
+        91 => Step::NonBlock {
+            end,
+            on: chance(r, 60),
+        },
+        92 => Step::Watch {
+            end,
+            edge: chance(r, 60),
+        },
         93..=95 => Step::Wait { end },
         96 => Step::Poll {
             end,
@@ -241,6 +304,9 @@ pub fn draw(r: &mut Rng, m: &Model) -> Step {
         97 if m.may_fill(end) && chance(r, 30) => Step::Fill { end },
         98 => Step::Drain { end },
         99 if chance(r, 5) => Step::Pause,
-        _ => Step::Poll { end, events: st::sys::POLL_ALL },
+        _ => Step::Poll {
+            end,
+            events: st::sys::POLL_ALL,
+        },
     }
 }
