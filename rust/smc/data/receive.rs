@@ -286,7 +286,8 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Result<Look> {
         let mut proto = conn.proto.lock();
         let actions = proto.read_from(view.from, done).map_err(|_| EINVAL)?;
         let more = matches!(proto.recv_state(), RecvState::Data(_));
-        conn.news.set(u32::from(more));
+        // Who stands at the urgent byte steps over it before it sleeps.
+        conn.news.set(u32::from(more || proto.at_mark()));
         (actions, more)
     };
     conn.perform(actions);

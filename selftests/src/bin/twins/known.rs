@@ -21,7 +21,7 @@ pub type Known = (&'static str, Then);
 
 const CLOSED: &str = "first send after the peer has closed its socket";
 const URGENT: &str = "send after an urgent byte that the peer has not read";
-const EDGE: &str = "edge-triggered epoll";
+const EDGE: &str = "edge-triggered epoll at the peer's close";
 const HALFWAY: &str = "recvmsg() into memory that ends halfway";
 const ROOM: &str = "bytes under way that nobody reads";
 
@@ -50,8 +50,12 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
     if m.reset {
         return Some((RESET, Then::End));
     }
+    let polls = matches!(step, Step::Poll { .. } | Step::Wait { .. });
+    if polls && m.is_urgent_waiting(end) && without_room(&tcp.text) == without_room(&smc.text) {
+        return Some((URGENT, Then::On));
+    }
     match *step {
-        Step::Wait { end } if m.ends[end].edge && tcp.text == "0" && smc.text != "0" => {
+        Step::Wait { end } if m.ends[end].edge && tcp.text == "0" && smc.text.contains("RDHUP") => {
             Some((EDGE, Then::On))
         }
         Step::Recv {
@@ -59,6 +63,12 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
         } if tcp.text == "EFAULT" && smc.count.is_some() => Some((HALFWAY, Then::End)),
         _ => None,
     }
+}
+
+/// The events of an answer, but for those that say that there is room.
+fn without_room(text: &str) -> Vec<&str> {
+    let others = |word: &&str| !["OUT", "WRNORM", "-", "0"].contains(word);
+    text.split('|').filter(others).collect()
 }
 
 /// Whether what an end shows differs as is known.
@@ -72,7 +82,8 @@ pub fn sight(m: &Model, end: usize, tcp: &Sight, smc: &Sight) -> Option<Known> {
         return Some((ROOM, Then::On));
     }
     let died = libc::POLLERR | libc::POLLHUP;
-    if m.ends[end].held && m.is_deserted(end) && same_but(died) && tcp.events & died != 0 {
+    let asked = (0..2).any(|end| m.ends[end].held && m.is_deserted(end));
+    if asked && same_but(died) && tcp.events & died != 0 {
         // What was held back is the send that TCP asks with.
         return Some((CLOSED, Then::End));
     }
