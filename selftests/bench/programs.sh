@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# programs.sh plain|smc [--scale N] [--only METRIC,...]
+# programs.sh plain|smc [--scale N] [--only METRIC,...] [--mark]
 # What requests of ordinary programs cost: lines `bench METRIC VALUE UNIT`, in nanoseconds of the guest's clock.
 # The servers are in namespace b, the clients in a. With smc their sockets are of the family, and every
 # connection of the clients has to have become SMC-R, by the counters of whichever module is loaded.
@@ -8,11 +8,12 @@ set -eu
 PATH=$PATH:/rsmc/bin:/usr/sbin:/sbin
 kind=$1
 shift
-scale=1 only=
+scale=1 only= mark=
 while [ $# -gt 0 ]; do
 	case $1 in
 	--scale) scale=$2 && shift ;;
 	--only) only=$2 && shift ;;
+	--mark) mark=1 ;;
 	esac
 	shift
 done
@@ -95,6 +96,7 @@ redis() {
 	server=$!
 	up 6400
 	for clients in 1 20; do
+		[ -z "$mark" ] || break
 		wants "redis_set_$clients" || wants "redis_get_$clients" || continue
 		before=$(counts)
 		run a redis-benchmark -h 10.77.0.2 -p 6400 -c $clients -n $((5000 / scale)) -t set,get --csv >"$dir/out" 2>"$dir/err" ||
@@ -105,7 +107,24 @@ redis() {
 			show "redis_$(echo $test | tr SETG setg)_$clients" "$(inverse "$rate")"
 		done
 	done
+	[ -z "$mark" ] || redis_marked
 	stop "$server"
+}
+
+# Of SET with 20 clients, for the profiler. What redis-benchmark does to begin and to end is in both
+# parts: the second less the first is requests alone.
+redis_marked() {
+	for part in less of; do
+		n=$((5000 / scale))
+		[ $part = of ] || n=$((n / 5))
+		before=$(counts)
+		bench mark
+		run a redis-benchmark -h 10.77.0.2 -p 6400 -c 20 -n $n -t set --csv >"$dir/out" 2>"$dir/err" ||
+			die "redis-benchmark: $(cat "$dir/err")"
+		bench mark
+		prove "redis-benchmark -c 20 -n $n" 20 "$before"
+		echo "# profile $part $n operations"
+	done
 }
 
 nginx_wrk() {

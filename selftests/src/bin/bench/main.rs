@@ -5,7 +5,8 @@
 //! `bench CLIENT [SERVER] [--ip v4] [--mode 1] [--scale N] [--only METRIC,..] [--counting]
 //! [--mark]` prints lines `bench METRIC VALUE UNIT`; CLIENT and SERVER (default: the same) are tcp,
 //! inet, smc or unix. `--scale` divides the amounts, for a quick look; `--counting` says that it runs
-//! under `-icount`, where first contacts and memory can be measured, too.
+//! under `-icount`, where first contacts and memory can be measured, too. `bench mark` sets a mark for
+//! the profiler and does nothing else.
 
 mod flow;
 mod many;
@@ -22,6 +23,9 @@ use st::{guest, net, sys};
 
 fn main() {
     let a = Args::get();
+    if a.words.first().is_some_and(|word| word == "mark") {
+        return meter::mark();
+    }
     let word = |i: usize| {
         let parse =
             |w: &String| End::parse(w).unwrap_or_else(|| bail("an end is tcp, inet, smc or unix"));

@@ -21,7 +21,8 @@ pub struct Running<'a> {
     since: Instant,
 }
 
-fn mark() {
+/// Tells the profiler to begin or to end.
+pub fn mark() {
     // SAFETY: `xchg bx, bx` changes nothing.
     unsafe {
         std::arch::asm!(

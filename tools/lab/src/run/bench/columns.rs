@@ -35,6 +35,15 @@ impl Column {
         found
     }
 
+    /// The one of them that has a metric.
+    pub fn program_of(&self, metric: &str) -> Vec<&'static str> {
+        let ordinary = ["redis", "nginx", "iperf3"];
+        let last = ordinary.iter().any(|program| metric.starts_with(program));
+        let mut programs = self.programs().into_iter();
+        let found = if last { programs.next_back() } else { programs.next() };
+        found.unwrap_or_default()
+    }
+
     /// Whether there are no sockets in it: a kernel module measures.
     pub fn is_verbs(&self) -> bool {
         self.ends.is_empty()

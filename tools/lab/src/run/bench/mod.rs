@@ -8,6 +8,8 @@
 
 mod baseline;
 mod columns;
+mod own;
+mod owners;
 mod plot;
 mod profile;
 mod table;
@@ -17,6 +19,7 @@ use super::boot::{exit_status, Ready, Which};
 use crate::guest::cluster::{Options, Stream};
 use crate::progress;
 use anyhow::{bail, Context, Result};
+use baseline::Figures;
 use columns::Column;
 use std::fs;
 use std::path::PathBuf;
@@ -25,7 +28,7 @@ use std::time::Duration;
 use table::Table;
 
 /// Arguments of `lab bench`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Arguments {
     #[command(flatten)]
     which: Which,
@@ -59,6 +62,9 @@ pub struct Arguments {
     /// Take the time between two user-mode guests instead of counting
     #[arg(long, conflicts_with_all = ["profile", "save", "check"])]
     wall: bool,
+    /// Only what sockets cost without soft-RoCE, IP and veth, the C module's and ours
+    #[arg(long, conflicts_with_all = ["profile", "wall", "plot"], requires = "rdma")]
+    own: bool,
     /// Show which functions the instructions of a metric are spent in instead
     #[arg(long, value_name = "METRIC")]
     profile: Option<String>,
@@ -68,6 +74,16 @@ pub struct Arguments {
     /// With --profile: the number of functions to show
     #[arg(long, default_value_t = 50, requires = "profile")]
     lines: usize,
+}
+
+impl Arguments {
+    /// The same with other amounts.
+    fn with_scale(&self, scale: u32) -> Arguments {
+        Arguments {
+            scale,
+            ..self.clone()
+        }
+    }
 }
 
 /// Boots guests with a module, ready to measure.
@@ -153,8 +169,12 @@ pub fn main(arguments: Arguments) -> Result<ExitCode> {
         None => Vec::new(),
     };
     let filter = arguments.only.as_deref().unwrap_or_default();
-    for module in ["rsmc", "smc", "none"] {
-        let here = |c: &&&Column| c.module == module && c.has(filter);
+    let modules: &[&str] = match own::only(arguments) {
+        true => &[],
+        false => &["rsmc", "smc", "none"],
+    };
+    for module in modules {
+        let here = |c: &&&Column| c.module == *module && c.has(filter);
         let mine = || columns.iter().filter(here);
         if mine().next().is_none() {
             continue;
@@ -172,7 +192,13 @@ pub fn main(arguments: Arguments) -> Result<ExitCode> {
         }
         ready.finish()?;
     }
-    print!("{}", table.render());
+    if !modules.is_empty() {
+        print!("{}", table.render());
+    }
+    let mut figures = table.medians();
+    if arguments.which.rdma {
+        figures.extend(own::measure(arguments, &columns)?);
+    }
     let path = if arguments.which.rdma {
         "SMC-R"
     } else {
@@ -181,37 +207,35 @@ pub fn main(arguments: Arguments) -> Result<ExitCode> {
     let names: Vec<&str> = columns.iter().map(|c| c.name).collect();
     let ours = columns.iter().filter(|c| c.is_ours());
     let ours: Vec<&str> = ours.map(|c| c.name).collect();
-    conclude(arguments, path, &table, &names, &ours)
+    conclude(arguments, path, &figures, &names, &ours)
 }
 
 /// Writes, saves and judges what was measured.
 fn conclude(
     arguments: &Arguments,
     what: &str,
-    table: &Table,
+    figures: &Figures,
     columns: &[&str],
     ours: &[&str],
 ) -> Result<ExitCode> {
     let name = format!("{what} on {}", arguments.which.kernel);
-    let figures = table.medians();
     if let Some(file) = &arguments.json {
         let sets = [(name.clone(), figures.clone())].into_iter().collect();
         fs::write(file, baseline::json(&sets)).with_context(|| file.display().to_string())?;
     }
     if let Some(file) = &arguments.plot {
-        let drawing = plot::svg(&name, columns, &figures);
+        let drawing = plot::svg(&name, columns, figures);
         fs::write(file, drawing).with_context(|| file.display().to_string())?;
     }
     if arguments.save {
-        baseline::save(&name, &figures)?;
+        baseline::save(&name, figures)?;
     }
     if let Some(file) = &arguments.against {
-        if !baseline::against(file, &name, &figures)? {
+        if !baseline::against(file, &name, figures)? {
             return Ok(ExitCode::FAILURE);
         }
     }
-    let only = arguments.only.as_deref().unwrap_or_default();
-    let wanted = |metric: &str| only.split(',').any(|prefix| metric.starts_with(prefix));
+    let wanted = |metric: &str| own::asked(arguments, metric);
     if arguments.check && !baseline::check(&name, &figures, ours, &wanted)? {
         return Ok(ExitCode::FAILURE);
     }

@@ -6,8 +6,9 @@
 //! that the measuring program sets; the guest tells the names of its symbols.
 
 use super::columns::Column;
-use super::{boot, exit_status, measure, Arguments};
+use super::{boot, exit_status, measure, owners, Arguments};
 use crate::guest::cluster::Stream;
+use crate::run::boot::Ready;
 use crate::run::user;
 use crate::{cache, progress};
 use anyhow::{bail, Context, Result};
@@ -17,8 +18,28 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-/// Kernel symbols: address, name.
+/// Kernel symbols: address, name with its module.
 type Symbols = BTreeMap<u64, String>;
+
+/// Instructions of a function, by whom they are executed for.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Spent {
+    pub own: i64,
+    pub wire: i64,
+}
+
+impl Spent {
+    /// All of them.
+    pub fn all(self) -> i64 {
+        self.own.saturating_add(self.wire)
+    }
+}
+
+/// By name and module of the function.
+pub type Functions = BTreeMap<String, Spent>;
+
+/// What is no kernel's: the programs.
+pub const PROGRAMS: &str = "(programs)";
 
 /// Builds the plugin for the host's QEMU.
 fn plugin() -> Result<PathBuf> {
@@ -56,38 +77,145 @@ fn symbol(line: &str) -> Option<(u64, String)> {
     Some((at, format!("{name} {module}")))
 }
 
-/// Adds up the plugin's lines `ADDRESS INSTRUCTIONS` by function.
-fn by_function(counted: &str, symbols: &Symbols) -> BTreeMap<String, u64> {
-    let mut found = BTreeMap::new();
+/// Adds the plugin's lines `ADDRESS OWN WIRE` to what functions have spent, or takes them away.
+fn add(found: &mut Functions, counted: &str, symbols: &Symbols, sign: i64) {
     for line in counted.lines() {
         let mut words = line
             .split(' ')
-            .map(|word| u64::from_str_radix(word, 16).unwrap_or(0));
-        let (at, n) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
+            .map(|word| i64::from_str_radix(word, 16).unwrap_or(0).wrapping_mul(sign));
+        let at = line.split(' ').next().unwrap_or_default();
+        let at = u64::from_str_radix(at, 16).unwrap_or(0);
+        let (_, own, wire) = (words.next(), words.next(), words.next());
         let name = if at >> 47 == 0 {
-            "(programs)".to_owned()
+            PROGRAMS
         } else {
             let below = symbols.range(..=at).next_back();
-            below.map_or("(unknown)".to_owned(), |(_, name)| name.clone())
+            below.map_or("(unknown)", |(_, name)| name.as_str())
         };
-        *found.entry(name).or_default() += n;
+        let spent = found.entry(name.to_owned()).or_default();
+        spent.own = spent.own.saturating_add(own.unwrap_or(0));
+        spent.wire = spent.wire.saturating_add(wire.unwrap_or(0));
     }
-    found
 }
 
-fn render(found: &BTreeMap<String, u64>, ops: u64, lines: usize) -> String {
-    let total: u64 = found.values().sum();
-    let mut rows: Vec<(&String, &u64)> = found.iter().collect();
-    rows.sort_by_key(|(name, n)| (std::cmp::Reverse(**n), *name));
-    let per = |n: u64| n as f64 / ops.max(1) as f64;
-    let mut text = format!("{:>12} {:>6}  function\n", "instructions", "share");
+/// A guest whose instructions are counted.
+pub struct Profiler {
+    ready: Ready,
+    /// Where the plugin writes, but for the number of the part.
+    out: PathBuf,
+    /// Which functions change the owner.
+    roles: PathBuf,
+    parts: u32,
+    symbols: Symbols,
+}
+
+impl Profiler {
+    /// Boots one with a column's module.
+    pub fn boot(arguments: &Arguments, column: &Column) -> Result<Profiler> {
+        let file = |what: &str| cache::work().join(format!("{what}-{}", std::process::id()));
+        let (out, roles) = (file("profile"), file("roles"));
+        let argument = format!(
+            "{},out={},roles={}",
+            plugin()?.display(),
+            out.display(),
+            roles.display()
+        );
+        let mut ready = boot(arguments, column.module, Some(argument.into()))?;
+        let mut symbols = Symbols::new();
+        let mut text = String::new();
+        let outcomes = ready.collect(
+            vec!["cat".into(), "/proc/kallsyms".into()],
+            Duration::from_secs(120),
+            &mut |stream, line| {
+                if let (Stream::Out, Some((at, name))) = (stream, symbol(line)) {
+                    if let Some(role) = owners::role(&name) {
+                        text.push_str(&format!("{at:x} {role}\n"));
+                    }
+                    symbols.insert(at, name);
+                }
+            },
+        )?;
+        if exit_status(&outcomes) != 0 || symbols.is_empty() {
+            bail!("the guest did not tell its symbols");
+        }
+        fs::write(&roles, text).with_context(|| roles.display().to_string())?;
+        Ok(Profiler {
+            ready,
+            out,
+            roles,
+            parts: 0,
+            symbols,
+        })
+    }
+
+    /// Measures one metric: what its functions have spent, and in how many operations.
+    pub fn measure(
+        &mut self,
+        arguments: &Arguments,
+        column: &Column,
+        metric: &str,
+    ) -> Result<(Functions, u64)> {
+        let program = column.program_of(metric);
+        let mut parts: Vec<(i64, u64)> = Vec::new();
+        measure(
+            &mut self.ready,
+            arguments,
+            &program,
+            &["--only", metric, "--mark"],
+            &mut |line| {
+                let words: Vec<&str> = line.split_ascii_whitespace().collect();
+                if let ["#", "profile", sign @ ("of" | "less"), n, ..] = words[..] {
+                    let sign = if sign == "of" { 1 } else { -1 };
+                    parts.push((sign, n.parse().unwrap_or(0)));
+                }
+            },
+        )?;
+        let mut found = Functions::new();
+        let mut ops = 0i64;
+        for (sign, n) in parts {
+            let file = self.out.with_extension(self.parts.to_string());
+            self.parts = self.parts.saturating_add(1);
+            let counted = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+            let _ = fs::remove_file(&file);
+            add(&mut found, &counted, &self.symbols, sign);
+            let n = i64::try_from(n).unwrap_or(0);
+            ops = ops.saturating_add(n.saturating_mul(sign));
+        }
+        if ops <= 0 {
+            bail!("no metric {metric} that can be profiled");
+        }
+        Ok((found, ops.unsigned_abs()))
+    }
+
+    /// Ends the guest.
+    pub fn finish(self) -> Result<()> {
+        let _ = fs::remove_file(&self.roles);
+        self.ready.finish()
+    }
+}
+
+fn render(found: &Functions, ops: u64, lines: usize) -> String {
+    let total: i64 = found.values().map(|spent| spent.all()).sum();
+    let own: i64 = found.values().map(|spent| spent.own).sum();
+    let mut rows: Vec<(&String, &Spent)> = found.iter().collect();
+    rows.sort_by_key(|(name, n)| (std::cmp::Reverse(n.all()), *name));
+    let per = |n: i64| n as f64 / ops.max(1) as f64;
+    let mut text = format!(
+        "{:>12} {:>6} {:>12}  function\n",
+        "instructions", "share", "own"
+    );
     for (name, n) in rows.iter().take(lines) {
-        let share = **n as f64 * 100.0 / total.max(1) as f64;
-        text.push_str(&format!("{:>12.1} {share:>5.2}%  {name}\n", per(**n)));
+        let share = n.all() as f64 * 100.0 / total.max(1) as f64;
+        text.push_str(&format!(
+            "{:>12.1} {share:>5.2}% {:>12.1}  {name}\n",
+            per(n.all()),
+            per(n.own)
+        ));
     }
     text.push_str(&format!(
-        "{:>12.1}         all of them, for each operation\n",
-        per(total)
+        "{:>12.1}        {:>12.1}  all of them, for each operation\n",
+        per(total),
+        per(own)
     ));
     text
 }
@@ -106,45 +234,10 @@ pub fn main(arguments: &Arguments, metric: &str, columns: &[&Column]) -> Result<
                 names.join(", ")
             )
         })?;
-    let out = cache::work().join(format!("profile-{}", std::process::id()));
-    let argument = format!("{},out={}", plugin()?.display(), out.display());
-    let mut ready = boot(arguments, column.module, Some(argument.into()))?;
-    let mut ops = 0;
-    measure(
-        &mut ready,
-        arguments,
-        &column.bench(),
-        &["--only", metric, "--mark"],
-        &mut |line| {
-            let words: Vec<&str> = line.split_ascii_whitespace().collect();
-            if let ["#", "profile", "of", n, ..] = words[..] {
-                ops = n.parse().unwrap_or(0);
-            }
-        },
-    )?;
-    let mut symbols = Symbols::new();
-    let outcomes = ready.collect(
-        vec!["cat".into(), "/proc/kallsyms".into()],
-        Duration::from_secs(120),
-        &mut |stream, line| {
-            if let (Stream::Out, Some((at, name))) = (stream, symbol(line)) {
-                symbols.insert(at, name);
-            }
-        },
-    )?;
-    if exit_status(&outcomes) != 0 || symbols.is_empty() {
-        bail!("the guest did not tell its symbols");
-    }
-    ready.finish()?;
-    if ops == 0 {
-        bail!("no metric {metric} that can be profiled");
-    }
-    let counted = fs::read_to_string(&out).with_context(|| out.display().to_string())?;
-    let _ = fs::remove_file(&out);
-    print!(
-        "{}",
-        render(&by_function(&counted, &symbols), ops, arguments.lines)
-    );
+    let mut profiler = Profiler::boot(arguments, column)?;
+    let (found, ops) = profiler.measure(arguments, column, metric)?;
+    profiler.finish()?;
+    print!("{}", render(&found, ops, arguments.lines));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -170,13 +263,16 @@ mod tests {
             (0xffff_8000_0000_0100, "b ".to_owned()),
         ];
         let symbols = symbols.into_iter().collect();
-        let text = "ffff800000000010 a\nffff800000000100 1\nffff800000000020 6\n400000 2\n";
-        let found = by_function(text, &symbols);
-        assert_eq!(found["a "], 16);
-        assert_eq!(found["b "], 1);
-        assert_eq!(found["(programs)"], 2);
+        let mut found = Functions::new();
+        let text = "ffff800000000010 a 0\nffff800000000100 1 2\nffff800000000020 6 0\n400000 2 0\n";
+        add(&mut found, text, &symbols, 1);
+        assert_eq!(found["a "], Spent { own: 16, wire: 0 });
+        assert_eq!(found["b "], Spent { own: 1, wire: 2 });
+        assert_eq!(found[PROGRAMS].own, 2);
         let text = render(&found, 2, 1);
-        assert!(text.contains("8.0 84.21%  a"), "{text}");
-        assert!(text.contains("9.5"), "{text}");
+        assert!(text.contains("8.0 76.19%          8.0  a"), "{text}");
+        assert!(text.contains("10.5                 9.5  all"), "{text}");
+        add(&mut found, "ffff800000000100 1 1\n", &symbols, -1);
+        assert_eq!(found["b "], Spent { own: 0, wire: 1 });
     }
 }

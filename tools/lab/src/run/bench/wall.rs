@@ -74,7 +74,7 @@ pub fn main(mut arguments: Arguments) -> Result<ExitCode> {
     conclude(
         &arguments,
         "wall clock",
-        &table,
+        &table.medians(),
         &COLUMNS.map(|(name, ..)| name),
         &[],
     )

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `lab bench --own`: what a socket costs without the wire that carries it, C's and ours: the
+//! instructions of the module, and all that are not soft-RoCE's, IP's, UDP's or veth's.
+
+use super::baseline::Figures;
+use super::columns::Column;
+use super::profile::{Functions, Profiler, PROGRAMS};
+use super::Arguments;
+use anyhow::Result;
+use std::collections::BTreeMap;
+
+/// What is measured.
+const METRICS: [&str; 6] = [
+    "pingpong_64",
+    "pingpong_16384",
+    "bulk_per_KiB",
+    "redis_set_20",
+    "connect_close",
+    "connect_request_close",
+];
+/// By what amounts are divided: exact counts need few operations, and the plugin is slow.
+const LESS: u32 = 4;
+/// What is compared: the first one with the second.
+const YARDSTICK: &str = "C SMC-R";
+const OURS: &str = "SMC-R";
+
+/// Instructions for each operation.
+#[derive(Clone, Copy, Default, Debug)]
+struct Row {
+    /// In functions of the module.
+    module: f64,
+    /// All that the wire does not cause, the module's among them.
+    own: f64,
+    /// Of these, the program's.
+    program: f64,
+    /// The wire's as well.
+    all: f64,
+}
+
+/// Adds up.
+fn row(found: &Functions, ops: u64, module: &str) -> Row {
+    let per = |n: i64| n as f64 / ops.max(1) as f64;
+    let sum = |of: &dyn Fn(&str) -> bool, own: bool| {
+        let some = found.iter().filter(|(name, _)| of(name));
+        per(some.map(|(_, n)| if own { n.own } else { n.all() }).sum())
+    };
+    let module = format!(" [{module}]");
+    Row {
+        module: sum(&|name| name.ends_with(&module), false),
+        own: sum(&|_| true, true),
+        program: sum(&|name| name == PROGRAMS, true),
+        all: sum(&|_| true, false),
+    }
+}
+
+/// Returns whether a name in the baseline is a figure of ours.
+fn is_own(name: &str) -> bool {
+    name.starts_with("module_") || name.starts_with("own_")
+}
+
+/// Returns whether anything but own cost is asked for.
+pub fn only(arguments: &Arguments) -> bool {
+    let all = |only: &String| only.split(',').all(is_own);
+    arguments.own || arguments.only.as_ref().is_some_and(all)
+}
+
+/// Returns whether a figure, by its name in the baseline, is asked for.
+pub fn asked(arguments: &Arguments, name: &str) -> bool {
+    let only = arguments.only.as_deref().unwrap_or_default();
+    let metric = name.trim_start_matches("module_").trim_start_matches("own_");
+    let begins = |prefix| name.starts_with(prefix) || (arguments.own && metric.starts_with(prefix));
+    (is_own(name) || !arguments.own) && only.split(',').any(begins)
+}
+
+fn wanted(arguments: &Arguments) -> Vec<&'static str> {
+    let some = |metric: &&str| {
+        ["module", "own"].map(|of| asked(arguments, &format!("{of}_{metric}"))) != [false; 2]
+    };
+    METRICS.into_iter().filter(some).collect()
+}
+
+/// Measures; nothing where there is no C module, no emulator or nothing asked for.
+pub fn measure(arguments: &Arguments, columns: &[&Column]) -> Result<Figures> {
+    let metrics = wanted(arguments);
+    let sides = [YARDSTICK, OURS].map(|name| columns.iter().find(|c| c.name == name));
+    let [Some(c), Some(ours)] = sides else {
+        return Ok(Figures::new());
+    };
+    if metrics.is_empty() || arguments.which.kernel.starts_with("uml") {
+        return Ok(Figures::new());
+    }
+    let less = arguments.with_scale(arguments.scale.saturating_mul(LESS));
+    let mut rows: BTreeMap<&str, [Row; 2]> = BTreeMap::new();
+    for (side, column) in [c, ours].into_iter().enumerate() {
+        let mut profiler = Profiler::boot(&less, column)?;
+        for metric in &metrics {
+            let (found, ops) = profiler.measure(&less, column, metric)?;
+            if let Some(cell) = rows.entry(metric).or_default().get_mut(side) {
+                *cell = row(&found, ops, column.module);
+            }
+        }
+        profiler.finish()?;
+    }
+    print!("{}", render(&metrics, &rows));
+    let mut figures = Figures::new();
+    for (metric, [c, ours]) in rows {
+        let cells = |a: f64, b: f64| {
+            let cells = [(YARDSTICK, a), (OURS, b)];
+            cells.map(|(name, n)| (name.to_owned(), n)).into()
+        };
+        figures.insert(format!("module_{metric}"), cells(c.module, ours.module));
+        figures.insert(format!("own_{metric}"), cells(c.own, ours.own));
+    }
+    Ok(figures)
+}
+
+/// As text: C, ours and their ratio, of each part.
+fn render(metrics: &[&str], rows: &BTreeMap<&str, [Row; 2]>) -> String {
+    type Part = (&'static str, fn(&Row) -> f64);
+    let parts: [Part; 5] = [
+        ("module", |r| r.module),
+        ("rest of own", |r| r.own - r.module),
+        ("(program)", |r| r.program),
+        ("own", |r| r.own),
+        ("all", |r| r.all),
+    ];
+    let mut text = format!(
+        "\n{:<22} {:<12} {:>10} {:>10} {:>6}\n",
+        "own cost", "part", "C", "rsmc", "of C"
+    );
+    for metric in metrics {
+        let Some([c, ours]) = rows.get(metric) else {
+            continue;
+        };
+        for (name, of) in parts {
+            let (c, ours) = (of(c), of(ours));
+            let ratio = ours / c;
+            text.push_str(&format!(
+                "{metric:<22} {name:<12} {c:>10.0} {ours:>10.0} {ratio:>6.2}\n"
+            ));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::profile::Spent;
+    use super::*;
+
+    #[test]
+    fn parts() {
+        let cell = |name: &str, own, wire| (name.to_owned(), Spent { own, wire });
+        let found = [
+            cell("smc_sendmsg [smc]", 10, 0),
+            cell("smc_diag_dump [smc_diag]", 1, 0),
+            cell("memcpy ", 4, 20),
+            cell("rxe_post_send [rdma_rxe]", 0, 100),
+            cell(PROGRAMS, 6, 0),
+        ];
+        let row = row(&found.into_iter().collect(), 2, "smc");
+        let all = [row.module, row.own, row.program, row.all];
+        assert_eq!(all.map(|n| n as i64 * 2), [10, 20, 6, 140]);
+        let text = render(&["m"], &[("m", [row, row])].into_iter().collect());
+        assert!(text.contains("own                  10         10   1.00"), "{text}");
+    }
+}
