@@ -1,12 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# verbs.sh [--scale N] [--only METRIC,...]
+# verbs.sh [imm] [--scale N] [--only METRIC,...]
 # What the RDMA verbs cost without sockets: loads verbs_bench.ko, which measures and then says what it found.
 set -eu
 PATH=$PATH:/usr/sbin:/sbin
-scale=1
+scale=1 imm=0
 while [ $# -gt 0 ]; do
 	[ "$1" != --scale ] || scale=$2
+	[ "$1" != imm ] || imm=1
 	shift
 done
 ko=/rsmc/kmod/verbs_bench.ko
@@ -17,7 +18,7 @@ done
 ip netns exec a ping -q -c 1 -W 5 10.77.0.2 >/dev/null
 mark="verbs.sh: begin $$"
 echo "$mark" >/dev/kmsg
-insmod $ko scale="$scale" || {
+insmod $ko scale="$scale" imm="$imm" || {
 	dmesg | tail -n 20 >&2
 	exit 1
 }

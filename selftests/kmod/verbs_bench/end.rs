@@ -39,6 +39,12 @@ fn parse(head: &[u8]) -> Option<(bool, u32)> {
     (answer || *kind == TAKE).then_some((answer, u32::from_be_bytes(*size)))
 }
 
+/// The same for a WRITE with immediate, in its 32 bits; no plan has more bytes than fit.
+fn immediate(answer: bool, bytes: u32) -> u32 {
+    bytes & !ANSWER_BIT | if answer { ANSWER_BIT } else { 0 }
+}
+const ANSWER_BIT: u32 = 1 << 31;
+
 /// Which ends are here.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Here {
@@ -60,6 +66,8 @@ pub(crate) struct Plan {
     pub(crate) chains: u32,
     /// A message is answered by the next one; else each completion makes room for one.
     pub(crate) answer: bool,
+    /// One WRITE with immediate is the message; else a SEND follows the WRITE.
+    pub(crate) immediate: bool,
 }
 
 impl Plan {
@@ -68,6 +76,7 @@ impl Plan {
             bytes,
             chains,
             answer: true,
+            immediate: false,
         }
     }
 
@@ -76,6 +85,15 @@ impl Plan {
             bytes,
             chains,
             answer: false,
+            immediate: false,
+        }
+    }
+
+    /// The same with immediates.
+    pub(crate) fn by_immediate(self) -> Self {
+        Self {
+            immediate: true,
+            ..self
         }
     }
 
@@ -100,6 +118,7 @@ pub(crate) struct Shared {
     here: Here,
     bytes: Atomic<u32>,
     answer: Atomic<u32>,
+    immediate: Atomic<u32>,
     /// Chains not posted yet.
     unsent: Atomic<i32>,
     /// Messages that have not arrived yet, or where nobody here would see it, not been acknowledged.
@@ -117,6 +136,7 @@ impl Shared {
             here,
             bytes: Atomic::new(0),
             answer: Atomic::new(0),
+            immediate: Atomic::new(0),
             unsent: Atomic::new(0),
             missing: Atomic::new(0),
             end: Atomic::new(0),
@@ -129,6 +149,7 @@ impl Shared {
         self.end.store(0, Relaxed);
         self.bytes.store(plan.bytes, Relaxed);
         self.answer.store(u32::from(plan.answer), Relaxed);
+        self.immediate.store(u32::from(plan.immediate), Relaxed);
         let chains = match self.here {
             // The rest is what the peer answers.
             Here::First if plan.answer => plan.chains / 2,
@@ -187,9 +208,30 @@ impl End {
             len: bytes as usize,
             to: way.to,
         };
-        let message = message(self.shared.answer.load(Relaxed) != 0, bytes);
-        if channel.post((), [write], &message).is_err() {
+        let answer = self.shared.answer.load(Relaxed) != 0;
+        let posted = if self.shared.immediate.load(Relaxed) != 0 {
+            channel.post_immediate((), [write], immediate(answer, bytes))
+        } else {
+            channel.post((), [write], &message(answer, bytes))
+        };
+        if posted.is_err() {
             self.shared.breaks();
+        }
+    }
+
+    /// A message has arrived, which is to be answered with so many bytes or not at all.
+    fn arrived(&self, channel: &Arc<Channel<Self>>, answer: bool, bytes: u32, immediate: bool) {
+        let shared = &self.shared;
+        if shared.here == Here::Second {
+            if answer {
+                shared.answer.store(1, Relaxed);
+                shared.immediate.store(u32::from(immediate), Relaxed);
+                shared.bytes.store(bytes, Relaxed);
+                shared.unsent.store(1, Relaxed);
+                self.send(channel);
+            }
+        } else if !shared.one_more() && answer {
+            self.send(channel);
         }
     }
 }
@@ -210,20 +252,15 @@ impl Handler for End {
     }
 
     fn received(this: &Arc<Self>, channel: &Arc<Channel<Self>>, message: &Received<'_>) {
-        let shared = &this.shared;
-        let Some((answer, bytes)) = parse(message.head()) else {
-            return shared.breaks();
-        };
-        if shared.here == Here::Second {
-            if answer {
-                shared.answer.store(1, Relaxed);
-                shared.bytes.store(bytes, Relaxed);
-                shared.unsent.store(1, Relaxed);
-                this.send(channel);
-            }
-        } else if !shared.one_more() && answer {
-            this.send(channel);
+        match parse(message.head()) {
+            Some((answer, bytes)) => this.arrived(channel, answer, bytes, false),
+            None => this.shared.breaks(),
         }
+    }
+
+    fn immediate(this: &Arc<Self>, channel: &Arc<Channel<Self>>, number: u32) {
+        let (answer, bytes) = (number & ANSWER_BIT != 0, number & !ANSWER_BIT);
+        this.arrived(channel, answer, bytes, true);
     }
 
     fn failed(this: &Arc<Self>, _channel: &Arc<Channel<Self>>, _status: Status) {

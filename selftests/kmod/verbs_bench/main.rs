@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! What RDMA costs without sockets: between two devices of one kernel, each message one RDMA WRITE
-//! with a SEND of 44 bytes behind it, posted in one chain, which is what SMC-R sends at the least.
+//! with a SEND of 44 bytes behind it, posted in one chain, which is what SMC-R sends at the least; or,
+//! with `imm`, one RDMA WRITE with immediate, which is what two hosts with rsmc send.
 //!
 //! With `far` one end is here and the other in another guest, for the time that passes on the wall.
 //!
@@ -36,6 +37,10 @@ module! {
         scale: i32 {
             default: 1,
             description: "Divide the amounts, for a quick look",
+        },
+        imm: i32 {
+            default: 0,
+            description: "1: one WRITE with immediate for each message",
         },
         far: i32 {
             default: 0,
@@ -84,7 +89,7 @@ fn show(metric: &str, total: u64, parts: u64) {
     pr_info!("bench {} {}.{} ns\n", metric, tenths / 10, tenths % 10);
 }
 
-fn measure(ops: &Ops, scale: u32, far: i32) -> Result {
+fn measure(ops: &Ops, scale: u32, imm: bool, far: i32) -> Result {
     let (a, b) = {
         let devices = ops.devices.lock();
         (devices.first().cloned(), devices.get(1).cloned())
@@ -93,13 +98,13 @@ fn measure(ops: &Ops, scale: u32, far: i32) -> Result {
     match far {
         0 => {
             let pair = Pair::connect(&a, &b.ok_or(ENODEV)?)?;
-            measure_all(&pair, scale)?;
+            measure_all(&pair, scale, imm)?;
             pair.close();
         }
         first => {
             let (pair, _numbers) = far::connect(&a, first == 1)?;
             if first == 1 {
-                measure_all(&pair, scale)?;
+                measure_all(&pair, scale, imm)?;
             }
             pair.close();
         }
@@ -107,12 +112,13 @@ fn measure(ops: &Ops, scale: u32, far: i32) -> Result {
     Ok(())
 }
 
-fn measure_all(pair: &Pair, scale: u32) -> Result {
+fn measure_all(pair: &Pair, scale: u32, imm: bool) -> Result {
+    let as_asked = |plan: Plan| if imm { plan.by_immediate() } else { plan };
     for (metric, bytes, amount) in [("pingpong_64", 64, 5000), ("pingpong_16384", 16_384, 1000)] {
         let trips = (amount / scale).max(1);
         for turns in [trips / 10 + 1, trips] {
             let plan = Plan::ping_pong(bytes, turns.saturating_mul(2));
-            let ns = run(pair, plan)?;
+            let ns = run(pair, as_asked(plan))?;
             if turns == trips {
                 show(metric, ns, u64::from(trips).saturating_mul(2));
             }
@@ -120,8 +126,8 @@ fn measure_all(pair: &Pair, scale: u32) -> Result {
     }
     let mb = (16 / scale).max(1);
     let chains = mb.saturating_mul(16);
-    run(pair, Plan::one_way(65_536, chains / 4 + 1))?;
-    let ns = run(pair, Plan::one_way(65_536, chains))?;
+    run(pair, as_asked(Plan::one_way(65_536, chains / 4 + 1)))?;
+    let ns = run(pair, as_asked(Plan::one_way(65_536, chains)))?;
     show("bulk_per_KiB", ns, u64::from(chains).saturating_mul(64));
     Ok(())
 }
@@ -140,7 +146,8 @@ impl kernel::Module for VerbsBench {
         )?;
         let client = Client::register(c"verbs_bench", ops.clone())?;
         let scale = u32::try_from(*module_parameters::scale.value()).unwrap_or(1);
-        measure(&ops, scale.max(1), *module_parameters::far.value())?;
+        let imm = *module_parameters::imm.value() != 0;
+        measure(&ops, scale.max(1), imm, *module_parameters::far.value())?;
         Ok(Self { _client: client })
     }
 }

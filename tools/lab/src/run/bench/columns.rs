@@ -9,6 +9,9 @@ use anyhow::{bail, Result};
 /// What `verbs.sh` measures.
 const VERBS: [&str; 3] = ["bulk_per_KiB", "pingpong_16384", "pingpong_64"];
 
+/// The verbs with one WRITE with immediate for each message.
+pub const VERBS_IMM: &str = "verbs imm";
+
 /// Who plays which end.
 pub struct Column {
     /// Its heading.
@@ -25,7 +28,9 @@ impl Column {
     /// Programs that measure, with their arguments.
     pub fn programs(&self) -> Vec<Vec<&'static str>> {
         if self.is_verbs() {
-            return vec![vec!["/rsmc/selftests/bench/verbs.sh"]];
+            let mut words = vec!["/rsmc/selftests/bench/verbs.sh"];
+            words.extend((self.name == VERBS_IMM).then_some("imm"));
+            return vec![words];
         }
         let mut found = vec![self.bench()];
         found.extend(
@@ -99,6 +104,7 @@ const RDMA: &[Column] = &[
     with_programs(column("TCP", "rsmc", &["tcp"]), "plain"),
     column("AF_UNIX", "rsmc", &["unix"]),
     column("verbs", "none", &[]),
+    column(VERBS_IMM, "none", &[]),
     with_programs(column("C SMC-R", "smc", &["inet", "--mode", "0"]), "smc"),
     with_programs(column("SMC-R", "rsmc", &["inet", "--mode", "0"]), "smc"),
 ];
