@@ -3,6 +3,7 @@
 
 use crate::meter::{show, Meter};
 use crate::place::Place;
+use st::fd::Fd;
 use st::{args::bail, sys};
 use std::time::Instant;
 
@@ -14,13 +15,10 @@ fn let_groups_end() {
 
 /// socket, connect, accept, close of both, and with `talk` 4 bytes each way in between. One
 /// thread does all, so that no queue can fill and nothing depends on scheduling.
-fn once(p: &Place, l: &st::fd::Fd, a: &std::net::SocketAddr, talk: bool) {
+fn once(p: &Place, l: &Fd, a: &std::net::SocketAddr, talk: bool) {
     let (c, s) = p.connect(l, a);
     if talk {
-        for (from, to) in [(&c, &s), (&s, &c)] {
-            sys::send(from.raw(), b"ping", 0).expect("send");
-            assert_eq!(sys::recv_all(to.raw(), 4).expect("recv"), b"ping");
-        }
+        exchange(&c, &s);
     }
 }
 
@@ -83,13 +81,27 @@ fn held_by_processors() -> f64 {
     counts.sum::<f64>() * 4.0
 }
 
-/// What idle connections occupy, both ends together, with receive buffers of the default size and
-/// with small ones; and how much of it is still gone when they are closed, and when the groups are.
+/// Sends 4 bytes each way.
+fn exchange(c: &Fd, s: &Fd) {
+    for (from, to) in [(c, s), (s, c)] {
+        sys::send(from.raw(), b"ping", 0).expect("send");
+        assert_eq!(sys::recv_all(to.raw(), 4).expect("recv"), b"ping");
+    }
+}
+
+/// What idle connections occupy, both ends together: with receive buffers of the default size, with
+/// small ones, and two seconds after each has sent 4 bytes each way; and how much of it is still gone
+/// five seconds after they are closed, and when the groups have ended.
 pub fn memory(p: &Place, m: &Meter) {
     if !p.is_net() || !m.counting {
         return;
     }
-    for (kind, rcvbuf) in [("", None), ("_16k", Some(16 << 10))] {
+    let kinds = [
+        ("", None, 1000, false),
+        ("_16k", Some(16 << 10), 1000, false),
+        ("_used", None, 200, true),
+    ];
+    for (kind, rcvbuf, full, talk) in kinds {
         let metric = |what: &str| format!("memory_{what}{kind}");
         let all = ["idle", "at_close", "after_close"].map(metric);
         if !all.iter().any(|metric| m.wants(metric)) {
@@ -97,8 +109,14 @@ pub fn memory(p: &Place, m: &Meter) {
         }
         let p = p.with_rcvbuf(rcvbuf);
         let (l, a) = p.listen();
-        let n = m.amount(1000);
-        let open = || (0..n).map(|_| p.connect(&l, &a)).collect::<Vec<_>>();
+        let n = m.amount(full);
+        let open = || {
+            let held: Vec<(Fd, Fd)> = (0..n).map(|_| p.connect(&l, &a)).collect();
+            if talk {
+                held.iter().for_each(|(c, s)| exchange(c, s));
+            }
+            held
+        };
         drop(open());
         let_groups_end();
         let before = free();
@@ -107,9 +125,11 @@ pub fn memory(p: &Place, m: &Meter) {
             p.prove(c, s);
         }
         let [idle, at_close, after_close] = all;
+        // Looking takes two seconds.
         let tell = |metric: &str| show(metric, (before - free()) / n as f64, "KiB");
         tell(&idle);
         drop(held);
+        sys::sleep_ms(3000);
         tell(&at_close);
         let_groups_end();
         tell(&after_close);
