@@ -45,7 +45,11 @@ impl Column {
         let ordinary = ["redis", "nginx", "iperf3"];
         let last = ordinary.iter().any(|program| metric.starts_with(program));
         let mut programs = self.programs().into_iter();
-        let found = if last { programs.next_back() } else { programs.next() };
+        let found = if last {
+            programs.next_back()
+        } else {
+            programs.next()
+        };
         found.unwrap_or_default()
     }
 

@@ -68,7 +68,9 @@ pub fn only(arguments: &Arguments) -> bool {
 /// Returns whether a figure, by its name in the baseline, is asked for.
 pub fn asked(arguments: &Arguments, name: &str) -> bool {
     let only = arguments.only.as_deref().unwrap_or_default();
-    let metric = name.trim_start_matches("module_").trim_start_matches("own_");
+    let metric = name
+        .trim_start_matches("module_")
+        .trim_start_matches("own_");
     let begins = |prefix| name.starts_with(prefix) || (arguments.own && metric.starts_with(prefix));
     (is_own(name) || !arguments.own) && only.split(',').any(begins)
 }
@@ -163,6 +165,9 @@ mod tests {
         let all = [row.module, row.own, row.program, row.all];
         assert_eq!(all.map(|n| n as i64 * 2), [10, 20, 6, 140]);
         let text = render(&["m"], &[("m", [row, row])].into_iter().collect());
-        assert!(text.contains("own                  10         10   1.00"), "{text}");
+        assert!(
+            text.contains("own                  10         10   1.00"),
+            "{text}"
+        );
     }
 }

@@ -80,9 +80,11 @@ fn symbol(line: &str) -> Option<(u64, String)> {
 /// Adds the plugin's lines `ADDRESS OWN WIRE` to what functions have spent, or takes them away.
 fn add(found: &mut Functions, counted: &str, symbols: &Symbols, sign: i64) {
     for line in counted.lines() {
-        let mut words = line
-            .split(' ')
-            .map(|word| i64::from_str_radix(word, 16).unwrap_or(0).wrapping_mul(sign));
+        let mut words = line.split(' ').map(|word| {
+            i64::from_str_radix(word, 16)
+                .unwrap_or(0)
+                .wrapping_mul(sign)
+        });
         let at = line.split(' ').next().unwrap_or_default();
         let at = u64::from_str_radix(at, 16).unwrap_or(0);
         let (_, own, wire) = (words.next(), words.next(), words.next());
