@@ -18,9 +18,9 @@ type Accessed = unsafe extern "C" fn(vcpu: c_uint, info: u32, at: u64, data: *mu
 
 /// `QEMU_PLUGIN_CB_NO_REGS`.
 const NO_REGS: c_int = 0;
-/// `QEMU_PLUGIN_MEM_R` and `QEMU_PLUGIN_MEM_W`.
-const READ: c_int = 1;
-const WRITE: c_int = 2;
+/// `QEMU_PLUGIN_MEM_RW`. QEMU 7.2 takes every access for a store when it is asked for one kind only:
+/// it then leaves out returns, and tells of what an indirect call reads.
+const READ_WRITE: c_int = 3;
 /// `xchg bx, bx`.
 const MARK: [u8; 3] = [0x66, 0x87, 0xdb];
 
@@ -46,6 +46,7 @@ unsafe extern "C" {
         rw: c_int,
         data: *mut c_void,
     );
+    fn qemu_plugin_mem_is_store(info: u32) -> bool;
     fn qemu_plugin_tb_n_insns(tb: *const Tb) -> usize;
     fn qemu_plugin_tb_vaddr(tb: *const Tb) -> u64;
     fn qemu_plugin_tb_get_insn(tb: *const Tb, at: usize) -> *mut Insn;
@@ -114,13 +115,14 @@ fn flow(bytes: &[u8]) -> Flow {
 unsafe fn follow(insn: *mut Insn) {
     // SAFETY: as the caller promises.
     let flow = flow(&unsafe { bytes(insn) });
-    let (f, rw): (Accessed, c_int) = match flow {
-        Flow::Call => (called, WRITE),
-        Flow::Return => (returned, READ),
+    let f: Accessed = match flow {
+        Flow::Call => called,
+        Flow::Return => returned,
         Flow::Other => return,
     };
+    let none = std::ptr::null_mut();
     // SAFETY: as above; nothing is passed.
-    unsafe { qemu_plugin_register_vcpu_mem_cb(insn, f, NO_REGS, rw, std::ptr::null_mut()) };
+    unsafe { qemu_plugin_register_vcpu_mem_cb(insn, f, NO_REGS, READ_WRITE, none) };
 }
 
 unsafe extern "C" fn translated(_id: u64, tb: *mut Tb) {
@@ -157,8 +159,12 @@ unsafe extern "C" fn marked(_vcpu: c_uint, _data: *mut c_void) {
     count::mark();
 }
 
-unsafe extern "C" fn called(_vcpu: c_uint, _info: u32, at: u64, _data: *mut c_void) {
-    owner::called(at);
+unsafe extern "C" fn called(_vcpu: c_uint, info: u32, at: u64, _data: *mut c_void) {
+    // An indirect call also reads where it goes to.
+    // SAFETY: it is what QEMU has given us.
+    if unsafe { qemu_plugin_mem_is_store(info) } {
+        owner::called(at);
+    }
 }
 
 unsafe extern "C" fn returned(_vcpu: c_uint, _info: u32, at: u64, _data: *mut c_void) {

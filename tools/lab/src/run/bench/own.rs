@@ -7,7 +7,7 @@ use super::baseline::Figures;
 use super::columns::Column;
 use super::profile::{Functions, Profiler, PROGRAMS};
 use super::Arguments;
-use anyhow::Result;
+use anyhow::{bail, Result};
 use std::collections::BTreeMap;
 
 /// What is measured.
@@ -54,6 +54,22 @@ fn row(found: &Functions, ops: u64, module: &str) -> Row {
     }
 }
 
+/// Fails if the plugin has lost track of who calls whom: a module's functions are never the wire's,
+/// and soft-RoCE's never the socket's.
+fn judge(metric: &str, found: &Functions) -> Result<()> {
+    let sum = |modules: &[&str]| {
+        let ends = |name: &str| modules.iter().any(|module| name.ends_with(module));
+        let some = found.iter().filter(|(name, _)| ends(name));
+        some.fold((0, 0), |(own, wire), (_, n)| (own + n.own, wire + n.wire))
+    };
+    let (own, astray) = sum(&[" [rsmc]", " [smc]"]);
+    let (strayed, wire) = sum(&[" [rdma_rxe]"]);
+    if astray.saturating_mul(100) > own || strayed.saturating_mul(100) > wire {
+        bail!("{metric}: {astray} of {own} instructions of the module are the wire's, {strayed} of {wire} of rxe the socket's");
+    }
+    Ok(())
+}
+
 /// Returns whether a name in the baseline is a figure of ours.
 fn is_own(name: &str) -> bool {
     name.starts_with("module_") || name.starts_with("own_")
@@ -93,11 +109,20 @@ pub fn measure(arguments: &Arguments, columns: &[&Column]) -> Result<Figures> {
         return Ok(Figures::new());
     }
     let less = arguments.with_scale(arguments.scale.saturating_mul(LESS));
+    // A difference of two runs needs long ones.
+    let amounts = |metric: &str| {
+        if metric.starts_with("redis") {
+            arguments
+        } else {
+            &less
+        }
+    };
     let mut rows: BTreeMap<&str, [Row; 2]> = BTreeMap::new();
     for (side, column) in [c, ours].into_iter().enumerate() {
         let mut profiler = Profiler::boot(&less, column)?;
         for metric in &metrics {
-            let (found, ops) = profiler.measure(&less, column, metric)?;
+            let (found, ops) = profiler.measure(amounts(metric), column, metric)?;
+            judge(metric, &found)?;
             if let Some(cell) = rows.entry(metric).or_default().get_mut(side) {
                 *cell = row(&found, ops, column.module);
             }
@@ -161,7 +186,9 @@ mod tests {
             cell("rxe_post_send [rdma_rxe]", 0, 100),
             cell(PROGRAMS, 6, 0),
         ];
-        let row = row(&found.into_iter().collect(), 2, "smc");
+        let mut found: Functions = found.into_iter().collect();
+        assert!(judge("m", &found).is_ok());
+        let row = row(&found, 2, "smc");
         let all = [row.module, row.own, row.program, row.all];
         assert_eq!(all.map(|n| n as i64 * 2), [10, 20, 6, 140]);
         let text = render(&["m"], &[("m", [row, row])].into_iter().collect());
