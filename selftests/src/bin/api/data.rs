@@ -175,10 +175,7 @@ fn data_bad_pointers(t: &mut T) {
     let mut large = pattern(60_000, 3);
     let mut w = [iov(&mut large), v[1]];
     let sent = sendmsg(c.raw(), &msg(&mut w), libc::MSG_DONTWAIT);
-    t.rec(
-        "large half bad sendmsg",
-        matches!(sent, Ok(1..=60_000)),
-    );
+    t.rec("large half bad sendmsg", matches!(sent, Ok(1..=60_000)));
     sys::sleep_ms(20);
     let mut came = Vec::new();
     while let Ok(b) = sys::recv_vec(s.raw(), 1 << 16, libc::MSG_DONTWAIT) {
