@@ -201,8 +201,8 @@ impl Conn {
             );
         let idle = self.life.last_progress.after(ANSWER_TIME);
         // A cursor now and then is no answer.
-        let last = self.life.limit.map(|limit| limit.after(ANSWER_TIME));
-        waits.then(|| last.map_or(idle, |last| idle.min(last)))
+        let last = self.life.limit.after(ANSWER_TIME);
+        waits.then(|| idle.min(last))
     }
 
     /// Ends a connection of which the peer knows that it is closed.

@@ -56,7 +56,7 @@ pub(super) struct Life {
     pub(super) drain_idle: Span,
     pub(super) last_progress: Instant,
     /// Until when the data of a closed connection may take, whatever the peer does; see [`DRAIN_RATE`].
-    pub(super) limit: Option<Instant>,
+    pub(super) limit: Instant,
     /// The peer was asked for its cursor since the last progress.
     pub(super) probed: bool,
     /// [`Actions::TCP_END`](super::Actions::TCP_END) was raised.
@@ -82,7 +82,7 @@ impl Life {
             keep: Keep(true),
             drain_idle,
             last_progress: Instant(0),
-            limit: None,
+            limit: Instant(u64::MAX),
             probed: false,
             fin: None,
             fin_read: 0,
@@ -115,17 +115,17 @@ impl Life {
         let wait = if self.probed { self.drain_idle } else { half };
         let idle = self.last_progress.after(wait);
         let waits = self.released && self.pending.is_some();
-        waits.then(|| self.limit.map_or(idle, |limit| idle.min(limit)))
+        waits.then(|| idle.min(self.limit))
     }
 
     /// The program has left `bytes` behind: from now on the peer's time is limited.
     pub(super) fn limit_drain(&mut self, bytes: u64, now: Instant) {
         let time = Span::from_secs(bytes.div_ceil(DRAIN_RATE));
-        self.limit = Some(now.after(self.drain_idle).after(time));
+        self.limit = now.after(self.drain_idle).after(time);
     }
 
     /// Whether the time is over.
     pub(super) fn is_overdue(&self, now: Instant) -> bool {
-        self.limit.is_some_and(|limit| now.reached(limit))
+        now.reached(self.limit)
     }
 }

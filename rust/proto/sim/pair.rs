@@ -172,7 +172,7 @@ impl Pair {
                 recv: rmb_size,
                 send: snd_size,
                 autocork: shape.autocork,
-                drain_idle: Span::from_secs(5),
+                drain_idle: DRAIN_IDLE,
             });
             conn.set_peer(Peer {
                 token: AlertToken(101 - me as u32),
@@ -742,8 +742,8 @@ impl Pair {
         for me in [1, 0] {
             self.op(me, Op::Close);
         }
-        // Long enough for drains and for the later side to notice a lost link.
-        self.run_until(self.now.after(Span::from_secs(100)));
+        // Long enough for drains, the answer to what ends them, and for the later side to notice a lost link.
+        self.run_until(self.now.after(Span::from_secs(200)));
         for me in 0..2 {
             let s = &self.side[me];
             if s.gone {

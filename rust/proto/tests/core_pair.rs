@@ -208,8 +208,9 @@ fn close_delivers_to_a_slow_reader() {
     assert!(total > 16384);
     p.op(0, Op::Close);
     while !p.side[1].saw_eof {
-        // Much longer in all than C's two seconds.
-        p.op(1, Op::Read(50));
+        // Much longer in all than C's two seconds, and slower than `DRAIN_RATE`.
+        p.op(1, Op::Read(500));
+        assert_ne!(p.side[1].conn.recv_state(), RecvState::Reset);
         let t = p.now.after(Span::from_millis(400));
         p.run_until(t);
     }
