@@ -73,7 +73,9 @@ impl Conn {
         match (self.has_got_all(), self.life.write_shut) {
             (false, _) => Actions::ERR_RESET,
             (true, false) => Actions::ERR_PIPE,
-            (true, true) => Actions::NONE,
+            (true, true) if self.life.tcp_ended => Actions::NONE,
+            // The peer has not all that the program has said.
+            (true, true) => Actions::ERR_RESET,
         }
     }
 

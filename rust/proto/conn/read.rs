@@ -64,7 +64,11 @@ impl Conn {
     pub(super) fn has_got_all(&self) -> bool {
         let ended = self.life.received;
         let good = StateFlags::DONE_WRITING.with(StateFlags::CLOSED);
-        let rest = self.rx.peer_flags.has(ProdFlags::WRITE_BLOCKED) && self.rx.tail != Tail::Over;
+        let rest = match self.rx.tail {
+            Tail::Over => false,
+            Tail::Lost => true,
+            Tail::Open | Tail::Until(_) => self.rx.peer_flags.has(ProdFlags::WRITE_BLOCKED),
+        };
         ended.any(good) && !rest
     }
 

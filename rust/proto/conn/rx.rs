@@ -143,6 +143,10 @@ impl Conn {
 
         let mut out = self.peer_consumed(consumed, now);
         out |= self.peer_produced(produced, cdc.prod_flags);
+        if waited && cdc.state_flags.has(StateFlags::ABORT) {
+            // Whatever this message says of room: something is missing.
+            self.rx.tail = Tail::Lost;
+        }
         out |= self.peer_ended(cdc.state_flags);
         if self.life.received.any(StateFlags::ANY_CLOSE) || self.must_abort() {
             out |= self.settle_pending();

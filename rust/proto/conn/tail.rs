@@ -31,6 +31,8 @@ pub(super) enum Tail {
     Until(Instant),
     /// There is no rest.
     Over,
+    /// The peer has aborted instead of sending it.
+    Lost,
 }
 
 impl Conn {
@@ -65,7 +67,7 @@ impl Conn {
             Tail::Open if self.tx.due => None,
             Tail::Open => Some(Instant(0)),
             Tail::Until(end) => Some(end),
-            Tail::Over => None,
+            Tail::Over | Tail::Lost => None,
         }
     }
 

@@ -286,3 +286,31 @@ fn whoever_has_closed_is_not_told() {
     assert!(a.has(Actions::FREE) && !a.has(Actions::ERR_RESET));
     assert!(!conn.rmbe_reusable());
 }
+
+/// An abort behind the peer's end: what it is to the program depends on what the peer has of it.
+#[test]
+fn an_abort_behind_the_end() {
+    // The program could still have spoken.
+    let mut conn = active();
+    let _ = says(&mut conn, 1, 0, StateFlags::DONE_WRITING, T0);
+    let a = says(&mut conn, 2, 0, StateFlags::ABORT, T0);
+    assert!(a.has(Actions::ERR_PIPE) && !a.has(Actions::ERR_RESET));
+    assert_eq!(conn.recv_state(), RecvState::Eof);
+
+    // It has shut its way, and the peer has everything or not.
+    for arrived in [true, false] {
+        let mut conn = active();
+        let _ = says(&mut conn, 1, 0, StateFlags::DONE_WRITING, T0);
+        let _ = conn.written(10, SendHint::default(), T0).unwrap();
+        let _ = conn.shutdown_write(T0);
+        let tx = conn.take_tx(T0).unwrap();
+        if arrived {
+            let a = conn.on_tx_done(tx.ticket, T0);
+            assert!(a.has(Actions::TCP_END));
+        }
+        let a = says(&mut conn, 2, 0, StateFlags::ABORT, T0);
+        assert_eq!(a.has(Actions::ERR_RESET), !arrived);
+        assert!(!a.has(Actions::ERR_PIPE));
+        assert_eq!(conn.recv_state(), RecvState::Eof);
+    }
+}
