@@ -87,7 +87,7 @@ impl State {
                 other => other,
             },
             Event::PeerClosed => self.after_peer_closed(facts),
-            Event::PeerAborted => self.after_peer_aborted(facts),
+            Event::PeerAborted => self.after_peer_aborted(),
             Event::Killed => match self {
                 State::Init => State::Init,
                 State::Closed => State::Closed,
@@ -135,19 +135,18 @@ impl State {
         }
     }
 
-    fn after_peer_aborted(self, facts: Facts) -> State {
+    fn after_peer_aborted(self) -> State {
         match self {
             State::Init | State::Active | State::AppCloseWait1 | State::AppFinCloseWait => {
                 State::ProcessAbort
             }
-            State::PeerCloseWait1 | State::PeerCloseWait2 => {
-                if facts.close_sent {
-                    State::Closed
-                } else {
-                    State::ProcessAbort
-                }
-            }
-            State::AppCloseWait2 | State::PeerFinCloseWait | State::PeerAbortWait => State::Closed,
+            // Unlike C, also when the program has only shut its own way: there is nothing left to wait
+            // for, and the peer is told at once.
+            State::PeerCloseWait1
+            | State::PeerCloseWait2
+            | State::AppCloseWait2
+            | State::PeerFinCloseWait
+            | State::PeerAbortWait => State::Closed,
             State::ProcessAbort | State::Closed => self,
         }
     }

@@ -70,7 +70,7 @@ cells! {
     pcw1_closed_when_shut_both: PeerCloseWait1, |r| { r.shut_both(); r.flush(); r.peer(C) }
         => AppFinCloseWait, NO;
     pcw1_done_and_closed_at_once: PeerCloseWait1, |r| r.peer(D.with(C)) => AppFinCloseWait, NO;
-    pcw1_abort: PeerCloseWait1, |r| r.peer(A) => ProcessAbort, NO;
+    pcw1_abort: PeerCloseWait1, |r| r.peer(A) => Closed, A;
     pcw1_abort_when_closed: PeerCloseWait1, |r| { r.close(); r.flush(); r.peer(A) } => Closed, NO;
     pcw1_killed: PeerCloseWait1, |r| r.kill() => Closed, NO;
 
@@ -78,7 +78,7 @@ cells! {
     pcw2_done: PeerCloseWait2, |r| r.peer(D) => PeerCloseWait2, NO;
     pcw2_closed: PeerCloseWait2, |r| r.peer(C) => AppFinCloseWait, NO;
     pcw2_closed_when_released: PeerCloseWait2, |r| { r.close(); r.flush(); r.peer(C) } => Closed, NO;
-    pcw2_abort: PeerCloseWait2, |r| r.peer(A) => ProcessAbort, NO;
+    pcw2_abort: PeerCloseWait2, |r| r.peer(A) => Closed, A;
     pcw2_abort_when_closed: PeerCloseWait2, |r| { r.close(); r.flush(); r.peer(A) } => Closed, NO;
     pcw2_killed: PeerCloseWait2, |r| r.kill() => Closed, NO;
 
