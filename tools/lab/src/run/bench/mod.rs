@@ -236,7 +236,7 @@ fn conclude(
         }
     }
     let wanted = |metric: &str| own::asked(arguments, metric);
-    if arguments.check && !baseline::check(&name, &figures, ours, &wanted)? {
+    if arguments.check && !baseline::check(&name, figures, ours, &wanted)? {
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)

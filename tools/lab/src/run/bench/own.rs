@@ -191,6 +191,8 @@ mod tests {
         let row = row(&found, 2, "smc");
         let all = [row.module, row.own, row.program, row.all];
         assert_eq!(all.map(|n| n as i64 * 2), [10, 20, 6, 140]);
+        found.extend([cell("smc_recvmsg [smc]", 0, 10)]);
+        assert!(judge("m", &found).is_err());
         let text = render(&["m"], &[("m", [row, row])].into_iter().collect());
         assert!(
             text.contains("own                  10         10   1.00"),
