@@ -96,7 +96,9 @@ const FILL: u64 = 0xf111;
 
 fn sum(b: &[u8]) -> String {
     match b.len() {
-        0..=12 => b.iter().map(|b| format!("{b:02x}")).collect(),
+        0..=12 => b
+            .iter()
+            .fold(String::new(), |all, b| format!("{all}{b:02x}")),
         _ => format!(
             "sum {:08x}",
             b.iter().fold(1u32, |a, b| a.rotate_left(5)
