@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # mptcp_connect, the kernel's own tester of streams, with TCP sockets: both ends send a file at once or one after the
 # other, by poll, mmap, sendfile and splice, with peeks, small buffers, time stamps and an early end. Files arrive to the byte.
-# RSMC_MPTCP_AGAIN=1 adds the client that disconnects its socket and connects it again.
+# A client that disconnects its socket and connects it again waits until ss shows the first connection no more.
 . "$RSMC_SELFTESTS/conformance/common.sh"
 need mptcp_connect ss
 
@@ -56,15 +56,15 @@ cut_v6 fd77::2 -f,$CUT -f,-1
 stamps_v4 10.77.0.2 -c,TIMESTAMPNS -c,TIMESTAMPNS
 stamps_mmap_v6 fd77::2 -c,TIMESTAMPNS,-m,mmap -c,TIMESTAMPNS,-m,mmap
 END
-if [ "${RSMC_MPTCP_AGAIN:-0}" = 1 ]; then
-	echo "again_v4 10.77.0.2 -I,3,-i,$TMPDIR/of_client -I,3,-i,$TMPDIR/of_server" >>"$TMPDIR/list"
-fi
+cat >"$TMPDIR/again" <<END
+again_v4 10.77.0.2 -I,3,-i,$TMPDIR/of_client -I,3,-i,$TMPDIR/of_server
+again_v6 fd77::2 -I,3,-i,$TMPDIR/of_client -I,3,-i,$TMPDIR/of_server
+END
 each=$(wc -l <"$TMPDIR/list")
 
-ktap_plan $((2 * each + 2))
-for kind in plain smc; do
-	c0=$(counted a client) s0=$(counted b server)
-	port=12000
+port=12000
+# transfers FILE: those of a list
+transfers() {
 	while read -r name to client server; do
 		port=$((port + 1))
 		case $to in
@@ -86,7 +86,20 @@ for kind in plain smc; do
 		wait $srv
 		srv_status=$?
 		check "$name.$kind" judge "$name" $cli_status $srv_status
-	done <"$TMPDIR/list"
+	done <"$1"
+}
+
+ktap_plan $((2 * each + 8))
+strict=$STRICT
+for kind in plain smc; do
+	c0=$(counted a client) s0=$(counted b server)
+	transfers "$TMPDIR/list"
 	proof mptcp_connect $kind "$c0" "$s0" "$each"
+	# A socket that has left SMC connects by TCP, so not in strict mode; the first connection of each is of the family.
+	c0=$(counted a client)
+	STRICT=
+	transfers "$TMPDIR/again"
+	STRICT=$strict
+	is "again.first.$kind" $(($(counted a client) - c0)) "$([ $kind = smc ] && echo 2 || echo 0)"
 done
 ktap_exit
