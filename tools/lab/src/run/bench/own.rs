@@ -70,6 +70,12 @@ fn judge(metric: &str, found: &Functions) -> Result<()> {
     Ok(())
 }
 
+/// Returns whether the owners of a metric's instructions are sure enough to be held to. Of a request
+/// of Redis, a difference between two starts of a program, they are not: it is shown, no more.
+fn is_held(metric: &str) -> bool {
+    !metric.starts_with("redis")
+}
+
 /// Returns whether a name in the baseline is a figure of ours.
 fn is_own(name: &str) -> bool {
     name.starts_with("module_") || name.starts_with("own_")
@@ -137,7 +143,9 @@ pub fn measure(arguments: &Arguments, columns: &[&Column]) -> Result<Figures> {
             cells.map(|(name, n)| (name.to_owned(), n)).into()
         };
         figures.insert(format!("module_{metric}"), cells(c.module, ours.module));
-        figures.insert(format!("own_{metric}"), cells(c.own, ours.own));
+        if is_held(metric) {
+            figures.insert(format!("own_{metric}"), cells(c.own, ours.own));
+        }
     }
     Ok(figures)
 }
@@ -160,11 +168,16 @@ fn render(metrics: &[&str], rows: &BTreeMap<&str, [Row; 2]>) -> String {
         let Some([c, ours]) = rows.get(metric) else {
             continue;
         };
+        let sides = (*c, *ours);
         for (name, of) in parts {
-            let (c, ours) = (of(c), of(ours));
+            let (c, ours) = (of(&sides.0), of(&sides.1));
             let ratio = ours / c;
+            // Less than the module alone, or than nothing: owners were lost.
+            let lost = |n: f64, row: &Row| (name == "own" && n < row.module) || n < 0.0;
+            let doubt = lost(c, &sides.0) || lost(ours, &sides.1);
+            let doubt = if doubt { "  NOT SURE: owners were lost" } else { "" };
             text.push_str(&format!(
-                "{metric:<22} {name:<12} {c:>10.0} {ours:>10.0} {ratio:>6.2}\n"
+                "{metric:<22} {name:<12} {c:>10.0} {ours:>10.0} {ratio:>6.2}{doubt}\n"
             ));
         }
     }
