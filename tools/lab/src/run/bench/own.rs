@@ -70,8 +70,8 @@ fn judge(metric: &str, found: &Functions) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether the owners of a metric's instructions are sure enough to be held to. Of a request
-/// of Redis, a difference between two starts of a program, they are not: it is shown, no more.
+/// Returns whether the own cost of a metric is held to. That of a request of Redis is not: it is the
+/// difference of two runs of programs, which have timers of their own.
 fn is_held(metric: &str) -> bool {
     !metric.starts_with("redis")
 }
@@ -172,10 +172,14 @@ fn render(metrics: &[&str], rows: &BTreeMap<&str, [Row; 2]>) -> String {
         for (name, of) in parts {
             let (c, ours) = (of(&sides.0), of(&sides.1));
             let ratio = ours / c;
-            // Less than the module alone, or than nothing: owners were lost.
+            // Less than the module alone, or than nothing: two parts that do not fit each other.
             let lost = |n: f64, row: &Row| (name == "own" && n < row.module) || n < 0.0;
             let doubt = lost(c, &sides.0) || lost(ours, &sides.1);
-            let doubt = if doubt { "  NOT SURE: owners were lost" } else { "" };
+            let doubt = if doubt {
+                "  NOT SURE: its parts do not fit"
+            } else {
+                ""
+            };
             text.push_str(&format!(
                 "{metric:<22} {name:<12} {c:>10.0} {ours:>10.0} {ratio:>6.2}{doubt}\n"
             ));
