@@ -139,14 +139,22 @@ impl<T: Overlay> Adapter<T> {
             let arg: *mut bindings::proto_accept_arg = arg.cast();
             // SAFETY: The core passes a valid argument.
             let nonblock = unsafe { (*arg).flags } as u32 & bindings::O_NONBLOCK != 0;
-            // SAFETY: As above. `kernel_accept` gives the new socket the listener's table only afterwards;
-            // what it is shows before.
-            unsafe {
-                if (*new.as_ptr()).ops.is_null() {
-                    (*new.as_ptr()).ops = ptr::read_volatile(&raw const (*sock).ops);
-                }
+            // `kernel_accept` gives the new socket its table only afterwards; what it is shows before. On
+            // an error it must find none: with one it would give back a reference to the module that
+            // it has not taken.
+            // SAFETY: As above.
+            let lent = unsafe { (*new.as_ptr()).ops.is_null() };
+            if lent {
+                // SAFETY: As above. The listener keeps the module that the table is in.
+                unsafe { bindings::socket_set_ops(new.as_ptr(), (*sock).ops) };
             }
-            let data = T::accept(&*Self::data(socket)?, socket, new, nonblock)?;
+            let accepted =
+                Self::data(socket).and_then(|data| T::accept(&data, socket, new, nonblock));
+            if lent && accepted.is_err() {
+                // SAFETY: As above. Without a connection nobody else has seen the new socket.
+                unsafe { bindings::socket_set_ops(new.as_ptr(), ptr::null()) };
+            }
+            let data = accepted?;
             family::count(new, 1);
             Self::attach(new, data)?;
             Ok(0)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * A user of sockets inside of the kernel: accepts a connection from the listener that is file `fd` of
- * the process that loads this, and closes it again. Does not stay: loading fails with ECANCELED when
- * that has worked.
+ * the process that loads this, asks in vain for a second one, and closes the first. Does not stay:
+ * loading fails with ECANCELED when that has worked.
  */
 #include <linux/fcntl.h>
 #include <linux/file.h>
@@ -14,7 +14,7 @@ module_param(fd, int, 0);
 
 static int __init kaccept_init(void)
 {
-	struct socket *listener, *sock;
+	struct socket *listener, *sock, *none;
 	int err = -EBADF;
 
 	listener = sockfd_lookup(fd, &err);
@@ -22,8 +22,11 @@ static int __init kaccept_init(void)
 		return err;
 	err = kernel_accept(listener, &sock, O_NONBLOCK);
 	if (!err) {
+		err = kernel_accept(listener, &none, O_NONBLOCK);
+		if (!err)
+			sock_release(none);
 		sock_release(sock);
-		err = -ECANCELED;
+		err = err == -EAGAIN ? -ECANCELED : -EEXIST;
 	}
 	sockfd_put(listener);
 	return err;

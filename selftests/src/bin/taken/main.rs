@@ -164,7 +164,14 @@ fn row(name: &str) -> Option<i64> {
     line.split_whitespace().nth(2)?.parse().ok()
 }
 
-/// `kaccept` accepts and closes inside of the kernel: the count of sockets comes out even.
+/// How many references to the module there are.
+fn references() -> Option<i64> {
+    let count = std::fs::read_to_string("/sys/module/rsmc/refcnt").ok()?;
+    count.trim().parse().ok()
+}
+
+/// `kaccept` accepts, asks in vain for another and closes inside of the kernel: the counts of sockets
+/// and of references to the module come out even.
 fn kernel_accept(t: &mut T) {
     net::lo_up().expect("lo");
     let name = match (t.family, t.ip) {
@@ -176,6 +183,8 @@ fn kernel_accept(t: &mut T) {
     let (l, at) = listener(t.socket(), t.ip, 8);
     let before = row(name);
     t.is("one", before, Some(1));
+    let held = references();
+    t.check(&format!("references: {held:?}"), held > Some(0));
     for _ in 0..3 {
         let c = t.socket();
         sys::connect(c.raw(), &at).expect("connect");
@@ -194,4 +203,5 @@ fn kernel_accept(t: &mut T) {
         drop(c);
     }
     t.is("as many as before", row(name), before);
+    t.is("references as before", references(), held);
 }
