@@ -307,11 +307,6 @@ int rsmc_helper_sk_take_error(struct sock *sk)
 	return sock_error(sk);
 }
 
-int rsmc_helper_sk_low_water(const struct sock *sk, int waitall, int len)
-{
-	return sock_rcvlowat(sk, waitall, len);
-}
-
 int rsmc_helper_sk_peek_offset(const struct sock *sk)
 {
 	return sk_peek_offset(sk, MSG_PEEK);
@@ -375,11 +370,6 @@ bool rsmc_helper_sk_has_unread(const struct sock *sk)
 unsigned int rsmc_helper_sk_unread(const struct sock *sk)
 {
 	return READ_ONCE(tcp_sk(sk)->rcv_nxt) - READ_ONCE(tcp_sk(sk)->copied_seq);
-}
-
-bool rsmc_helper_sk_oob_inline(const struct sock *sk)
-{
-	return sock_flag(sk, SOCK_URGINLINE);
 }
 
 void rsmc_helper_sk_signal_urgent(struct sock *sk)
