@@ -37,6 +37,8 @@ impl Actions {
     pub const TCP_END: Actions = Actions(0x4000);
     /// The link is gone or the peer broke the protocol: user error ECONNABORTED.
     pub const ERR_ABORTED: Actions = Actions(0x0040);
+    /// All errors of the socket.
+    pub const ERRORS: Actions = Actions(Self::ERR_RESET.0 | Self::ERR_PIPE.0 | Self::ERR_ABORTED.0);
     /// The peer has aborted: the idle TCP connection is over, too, unless the program has closed it.
     pub const TCP_OVER: Actions = Actions(0x8000);
     /// Abort the idle TCP connection.

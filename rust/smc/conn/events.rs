@@ -174,16 +174,17 @@ impl SmcConn {
 
     /// The program has closed the socket.
     pub(crate) fn close(self: &Arc<Self>, mode: CloseMode) {
-        let (actions, drains) = {
+        // Counted before anybody can see it end: from then on it may be freed, and the count with it.
+        let actions = {
             let mut proto = self.proto.lock();
             let actions = proto.close(mode, now());
-            (actions, proto.is_draining())
+            if proto.is_draining() && !self.begin_drain() {
+                actions | proto.give_up_drain(now()) | Actions::DRAIN_LOST
+            } else {
+                actions
+            }
         };
         self.perform(actions);
-        if drains && !self.begin_drain() {
-            let actions = self.proto.lock().give_up_drain(now());
-            self.perform(actions | Actions::DRAIN_LOST);
-        }
     }
 
     /// Counts a connection whose program has gone and whose data has not; false if there are as many as

@@ -66,10 +66,7 @@ impl SmcConn {
 
     #[cold]
     fn perform_rare(self: &Arc<Self>, actions: Actions) {
-        let failed = actions.has(Actions::ERR_RESET)
-            || actions.has(Actions::ERR_ABORTED)
-            || actions.has(Actions::ERR_PIPE);
-        if failed && self.left.load(Acquire) == 0 {
+        if actions.has_any(Actions::ERRORS) && self.left.load(Acquire) == 0 {
             self.sock.wake_error();
         }
         if actions.has(Actions::STATE) {
@@ -104,8 +101,7 @@ impl SmcConn {
     /// [`SmcConn::change`].
     #[inline]
     pub(super) fn set_error(&self, actions: Actions) {
-        let errors = Actions::ERR_RESET | Actions::ERR_ABORTED | Actions::ERR_PIPE;
-        if actions.has_any(errors) {
+        if actions.has_any(Actions::ERRORS) {
             self.tell_error(actions);
         }
     }
