@@ -4,7 +4,7 @@
 //!
 //! Inside the crate a place in a byte stream is a [`Pos`], a plain 64-bit byte offset that never
 //! wraps in practice. On the wire it is a [`Cursor`]: `count` is the offset inside the ring and
-//! `wrap` a 16-bit turn counter (smc-protocol.md 2.9, RFC 7609 section 4.4). Rings are powers of
+//! `wrap` a 16-bit turn counter (RFC 7609 section 4.4). Rings are powers of
 //! two ([`RingSize`]), as every size that SMC-R can announce is, so the conversion is bit work.
 //!
 //! No ring memory and no policy live here: see `ring` and `conn`.
@@ -22,7 +22,7 @@ pub struct RingSize {
 impl RingSize {
     /// Largest accepted exponent: keeps twice a ring size inside `u32`.
     pub const MAX_SHIFT: u8 = 30;
-    /// The smallest ring of SMC-R, 16 KiB (smc-protocol.md 2.7).
+    /// The smallest ring of SMC-R, 16 KiB (`SMC_BUF_MIN_SIZE` of C).
     pub const MIN_WIRE: RingSize = RingSize { bytes: 1 << 14 };
     /// The largest buffer size code of SMC-R: 16 KiB << 15.
     pub const MAX_CODE: u8 = 15;

@@ -167,7 +167,7 @@ impl Iterator for Writes {
 pub const MIN_UPDATE: u32 = 2304;
 
 /// What decides whether the peer should learn of our consumer cursor without waiting for other
-/// traffic (smc-protocol.md 2.9).
+/// traffic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Consumption {
     /// Our receive ring.
@@ -220,7 +220,7 @@ impl Consumption {
 }
 
 /// Whether prepared bytes are held back until an outstanding message completes, which sends them
-/// with what has come by then: `unsent` bytes beside `in_flight` messages (smc-protocol.md 5.1).
+/// with what has come by then: `unsent` bytes beside `in_flight` messages.
 #[inline]
 #[must_use]
 pub fn autocork(send_ring: RingSize, limit: u32, unsent: u64, in_flight: u16) -> bool {

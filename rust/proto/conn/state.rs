@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! States of a connection and every transition between them (smc-protocol.md 3.4).
+//! States of a connection and every transition between them, as in `net/smc/smc_close.c`.
 //!
 //! The numbers are those that C shows in `smc_diag`. [`State::next`] is the whole table: it takes
 //! the old state and returns the new one, and it is called from one place.

@@ -3,8 +3,8 @@
 //! Which group a new connection joins, and who may start one.
 //!
 //! A group is known by what [`Key`] says. The server decides: it joins a group that has room and
-//! an active link, else it starts one and sets the first contact bit. The client follows the bit
-//! (smc-protocol.md 3.1): set, it always starts a group; not set, it must already have the group,
+//! an active link, else it starts one and sets the first contact bit. The client follows the bit:
+//! set, it always starts a group; not set, it must already have the group,
 //! else the two are out of sync. First contact is exclusive per key, joining is not: the caller sees to that.
 
 use crate::reason::Reason;

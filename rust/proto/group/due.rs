@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which connections of a link want to send (design.md decision 7).
+//! Which connections of a link want to send.
 //!
 //! A connection that raised `TX_DUE` is entered by its slot, once however often it asks. Whenever
 //! the link has a free send slot, the next one in turn is taken out and gives its latest state.

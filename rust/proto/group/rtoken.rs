@@ -2,8 +2,8 @@
 
 //! The peer's memory regions: up to 255, each with a key and address per link.
 //!
-//! Entries come from CLC accept and confirm and from CONFIRM_RKEY, and go with DELETE_RKEY
-//! (smc-protocol.md 0.4, 2.8). Many connections may share one region, so a connection refers to
+//! Entries come from CLC accept and confirm and from CONFIRM_RKEY, and go with
+//! DELETE_RKEY. Many connections may share one region, so a connection refers to
 //! its entry by a [`RtokenRef`] that is no longer valid once the entry was deleted, even if its
 //! place has been taken again. The memory of the table is the caller's: an array or a vector.
 

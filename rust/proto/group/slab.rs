@@ -3,7 +3,7 @@
 //! Which RMBEs of a slab are in use.
 //!
 //! A slab is one memory region cut into RMBEs of one size; on the wire an RMBE is the region's
-//! key and address plus an index from 1 to 255 (design.md decision 5). An index whose connection
+//! key and address plus an index from 1 to 255. An index whose connection
 //! ended without the peer's word is quarantined: the peer may still write there, so it stays
 //! unused until the link is gone.
 

@@ -2,8 +2,8 @@
 
 //! Alert tokens: how CDC messages name our connections.
 //!
-//! The peer stores a token and sends it back, so its bits are ours to choose (smc-protocol.md
-//! 2.14): the low byte is the connection's slot in its group plus one, hence never zero, the rest
+//! The peer stores a token and sends it back, so its bits are ours to choose:
+//! the low byte is the connection's slot in its group plus one, hence never zero, the rest
 //! counts the users of the slot. Finding a connection is an array access, and a late message for
 //! an earlier user of the slot does not match, even if it names only the lower half of the token:
 //! slots are used in turn, so the half comes back after some 65,000 connections, and never before

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The SMC-R handshake, version 2.0 and 2.1, as client and as server (smc-protocol.md 3.1 to 3.3,
-//! 7.1).
+//! The SMC-R handshake, version 2.0 and 2.1, as client and as server.
 //!
 //! A handshake is a conversation with the caller: each [`Step`] asks for exactly one thing, the
 //! caller does it and reports the outcome as an [`Input`], until [`Step::Finish`]. The machine

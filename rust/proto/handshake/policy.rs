@@ -41,7 +41,7 @@ pub struct Policy {
     pub hostname: [u8; HOSTNAME_LEN],
     /// Connections per group, 16 to 255.
     pub max_conns: u8,
-    /// Links per group; 1 if there is only one usable device (design.md decision 9).
+    /// Links per group; 1 if there is only one usable device.
     pub max_links: u8,
     /// Extensions of this module on offer.
     pub extensions: Extensions,

@@ -380,7 +380,7 @@ impl Server {
     }
 
     /// A client with which two links were agreed waits 3 s for ADD_LINK. One that cannot be
-    /// accepted (MTU 0, but not all zero) ends its wait at once (smc-protocol.md 0.3).
+    /// accepted (MTU 0, but not all zero) ends its wait at once.
     fn refuse_second_link(&mut self) -> Step {
         if self.agreed.max_links < 2 {
             return self.finish(Step::Finish(Outcome::Established));

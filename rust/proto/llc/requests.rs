@@ -2,8 +2,8 @@
 
 //! Our own CONFIRM_RKEY and DELETE_RKEY requests.
 //!
-//! Responses carry no number; they repeat the request's keys, and a C peer answers in order
-//! (smc-protocol.md 2.8). So several requests may be under way at once, matched by type and first
+//! Responses carry no number; they repeat the request's keys, and a C peer answers in order.
+//! So several requests may be under way at once, matched by type and first
 //! key. Only groups that register memory after first contact need them: a slab's key is made
 //! known by the accept or confirm of its first connection.
 

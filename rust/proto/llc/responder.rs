@@ -2,8 +2,8 @@
 
 //! The answer to everything a peer may ask of us.
 //!
-//! This side keeps one link, so an offered link is rejected and a deleted one ends the group
-//! (smc-protocol.md 2.8). Messages that make no sense in our role or state, unknown types and
+//! This side keeps one link, so an offered link is rejected and a deleted one ends the group.
+//! Messages that make no sense in our role or state, unknown types and
 //! unexpected responses are dropped: nothing a peer sends makes us do more than answer 44 bytes,
 //! change its own entries in the rtoken table, or end its own group.
 

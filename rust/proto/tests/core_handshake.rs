@@ -46,7 +46,7 @@ fn first_contact_then_reuse() {
         assert_eq!(c.eid, a.eid);
         let limits = a.fce.unwrap().limits.unwrap();
         assert_eq!((limits.max_conns, limits.max_links), (255, 1));
-        // Lengths of smc-protocol.md 2.13: one EID, one GID.
+        // One EID, one GID.
         assert_eq!(r.sent[0][0].len(), 156);
         assert_eq!(r.sent[1][0].len(), 160);
         assert_eq!(r.sent[0][1].len(), 180);

@@ -27,7 +27,7 @@ fn confirm_link_layout() {
         max_conns: 255,
     };
     let mut b = [0xee; 44];
-    // Worked values of smc-protocol.md 2.13.
+    // Worked by hand.
     assert_eq!(m.emit(Version::V2, false, &mut b), Ok(44));
     assert_eq!(b[..4], [0x21, 0x2c, 0x00, 0x03]);
     assert_eq!(b[4..10], [1, 2, 3, 4, 5, 6]);

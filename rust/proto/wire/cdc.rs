@@ -3,7 +3,7 @@
 //! CDC messages: the 44 bytes that carry a connection's cursors and flags.
 //!
 //! A CDC message is an RDMA SEND on the link's queue pair; it is the same in SMC-R version 1 and
-//! 2 (RFC 7609 section A.4, smc-protocol.md 2.9). Each one states the sender's whole view, so a
+//! 2 (RFC 7609 section A.4). Each one states the sender's whole view, so a
 //! later one supersedes all earlier ones. What the values mean is `conn`'s business.
 
 use super::bytes::Reader;

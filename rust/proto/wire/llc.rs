@@ -3,7 +3,7 @@
 //! LLC messages: how the two ends of a link group talk about links and memory keys.
 //!
 //! An LLC message is an RDMA SEND on a link's queue pair: 44 bytes, in version 2 followed by an
-//! extension (RFC 7609 section A.3, IBM's SMC version 2 document, smc-protocol.md 2.8).
+//! extension (RFC 7609 section A.3 and IBM's SMC version 2 document).
 //!
 //! * [`header`]: type byte, version, flags, and the length that C writes in host order.
 //! * [`link`]: CONFIRM_LINK, ADD_LINK and its continuation, DELETE_LINK, REQ_ADD_LINK, TEST_LINK.
