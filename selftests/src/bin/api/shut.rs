@@ -2,6 +2,7 @@
 //! shutdown, half close, resets and SO_LINGER.
 
 use crate::ctx::{pattern, T};
+use st::fd::Fd;
 use st::sys;
 use std::time::Instant;
 
@@ -238,14 +239,20 @@ fn shut_twice_both_sides(t: &mut T) {
     );
 }
 
-/// The end of a stream that has been read stays the end, whatever comes behind it.
-fn fin_then_reset(t: &mut T) {
+/// One end of a pair whose peer has ended its stream, which was read, and then reset it.
+fn ended_then_reset(t: &mut T) -> Fd {
     let (c, s) = t.pair();
     sys::shutdown(c.raw(), libc::SHUT_WR).unwrap();
     t.bytes("EOF", &sys::recv_vec(s.raw(), 8, 0));
     sys::linger(c.raw(), 1, 0).unwrap();
     t.res("close", &c.close());
     t.poll_for("poll", s.raw(), libc::POLLHUP | libc::POLLERR);
+    s
+}
+
+/// The end of a stream that has been read stays the end, whatever comes behind it.
+fn fin_then_reset(t: &mut T) {
+    let s = ended_then_reset(t);
     t.bytes("recv", &sys::recv_vec(s.raw(), 8, 0));
     t.so_error("SO_ERROR", s.raw());
     t.so_error("SO_ERROR again", s.raw());
@@ -269,12 +276,7 @@ fn fin_then_reset_unread(t: &mut T) {
 }
 
 fn fin_then_reset_send(t: &mut T) {
-    let (c, s) = t.pair();
-    sys::shutdown(c.raw(), libc::SHUT_WR).unwrap();
-    t.bytes("EOF", &sys::recv_vec(s.raw(), 8, 0));
-    sys::linger(c.raw(), 1, 0).unwrap();
-    t.res("close", &c.close());
-    t.poll_for("poll", s.raw(), libc::POLLHUP | libc::POLLERR);
+    let s = ended_then_reset(t);
     t.res("send", &sys::send(s.raw(), b"x", 0));
     t.so_error("SO_ERROR", s.raw());
     t.res("send again", &sys::send(s.raw(), b"x", 0));

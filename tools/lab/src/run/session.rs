@@ -4,12 +4,14 @@
 //! own namespaces and its own window of the console, and the checks that
 //! belong to the boot as a whole.
 
+mod scripts;
+
 use super::again::{End, Ended, Waiting};
 use super::plan::{Kind, Module, Test};
 use super::reader::{shown, Reader};
 use super::{environment, left};
 use crate::data::{Data, Flavour};
-use crate::guest::cluster::{slowness, Cluster, Job, Options, Outcome, Stream, Topology};
+use crate::guest::cluster::{slowness, Cluster, Job, Options, Outcome, Topology};
 use crate::kernel::Kernel;
 use crate::ktap::report::Shared;
 use crate::ktap::Point;
@@ -58,24 +60,6 @@ impl Tried {
             log: Vec::new(),
             output: Vec::new(),
         }
-    }
-}
-
-/// What a script in a guest said.
-struct Said {
-    outcome: Outcome,
-    out: Vec<String>,
-    err: Vec<String>,
-}
-
-impl Said {
-    fn explain(&self) -> Vec<String> {
-        let mut lines = self.err.clone();
-        lines.push(format!(
-            "exit status {} {}",
-            self.outcome.status, self.outcome.why
-        ));
-        lines
     }
 }
 
@@ -237,21 +221,6 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Runs a check in every guest and records the result.
-    fn check(&mut self, name: &str, what: &str) {
-        let mut wrong = Vec::new();
-        for index in self.living() {
-            match self.script(index, &["checks.sh", what]) {
-                Ok(said) if said.outcome.status == 0 => wrong.extend(shown(&said.outcome.reports)),
-                Ok(said) => wrong.extend(said.explain()),
-                Err(error) => wrong.push(format!("{error:#}")),
-            }
-        }
-        let mut point = Point::fail(name, wrong);
-        point.ok = point.notes.is_empty();
-        self.points.push(point);
-    }
-
     fn guests(&self) -> usize {
         if self.topology == Topology::Pair {
             2
@@ -264,45 +233,6 @@ impl<'a> Session<'a> {
     fn living(&self) -> Vec<usize> {
         let lives = |index: &usize| self.cluster.as_ref().is_some_and(|c| c.lives(*index));
         (0..self.guests()).filter(lives).collect()
-    }
-
-    /// Runs one of the lab's scripts in a guest.
-    fn script(&mut self, index: usize, argv: &[&str]) -> Result<Said> {
-        self.counter += 1;
-        let mut words: Vec<String> = argv.iter().map(|word| (*word).to_owned()).collect();
-        if let Some(script) = words.first_mut() {
-            *script = format!("/rsmc/lab/{script}");
-        }
-        let job = Job {
-            id: format!("script-{}", self.counter),
-            timeout: Duration::from_secs(30) * slowness(self.kernel),
-            env: vec!["RSMC_KO=/rsmc/rsmc.ko".into()],
-            argv: words,
-        };
-        let mut jobs = vec![None; self.guests()];
-        jobs[index] = Some(job);
-        let cluster = self.cluster.as_mut().ok_or_else(|| anyhow!("no guest"))?;
-        let (mut out, mut err) = (Vec::new(), Vec::new());
-        let mut outcomes = cluster.run(&jobs, &mut |_, stream, line| match stream {
-            Stream::Out => out.push(line.to_owned()),
-            Stream::Err => err.push(line.to_owned()),
-        })?;
-        let outcome = outcomes
-            .get_mut(index)
-            .map(std::mem::take)
-            .unwrap_or_default();
-        Ok(Said { outcome, out, err })
-    }
-
-    /// A script that must succeed without a kernel report, and what it said.
-    fn must(&mut self, index: usize, argv: &[&str]) -> Result<Vec<String>> {
-        let said = self.script(index, argv)?;
-        if said.outcome.status == 0 && said.outcome.reports.is_empty() {
-            return Ok(said.out);
-        }
-        let mut lines = said.explain();
-        lines.extend(shown(&said.outcome.reports));
-        Err(anyhow!("{} failed:\n{}", argv.join(" "), lines.join("\n")))
     }
 
     /// Brings guest, modules and network into the state a test wants.
