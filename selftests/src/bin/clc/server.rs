@@ -84,10 +84,30 @@ fn declined(t: &mut T, p: &mut Peer) {
 
 /// Accepts; the program must see exactly `want`, then both directions must work to the byte.
 pub fn program(t: &mut T, l: &Fd, p: &mut Peer, want: &[u8]) {
-    let Ok(s) = sys::accept(l.raw()) else {
-        t.check("accept", false);
-        return;
-    };
+    match sys::accept(l.raw()) {
+        Ok(s) => talk(t, s, p, want),
+        Err(_) => t.check("accept", false),
+    }
+}
+
+/// As [`program`], where others may be handed out before the peer: returns how many were.
+pub fn program_behind(t: &mut T, l: &Fd, p: &mut Peer, want: &[u8]) -> usize {
+    let me = p.me.port();
+    for before in 0.. {
+        match sys::accept(l.raw()) {
+            Ok(s) if sys::peername(s.raw()).is_ok_and(|a| a.port() == me) => {
+                talk(t, s, p, want);
+                return before;
+            }
+            Ok(_) => {}
+            Err(_) => break,
+        }
+    }
+    t.check("accept", false);
+    0
+}
+
+fn talk(t: &mut T, s: Fd, p: &mut Peer, want: &[u8]) {
     let _ = sys::set_timeo(s.raw(), libc::SO_RCVTIMEO, 4000);
     t.is(
         "program hears",
