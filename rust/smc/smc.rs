@@ -7,7 +7,7 @@
 //! (the `smc_proto` crate has them).
 //!
 //! An SMC socket is a TCP socket with another operations table (see `kapi::net::overlay`). A client
-//! starts in `connect`, a server in `listen`; both end in SMC or in `fallback`.
+//! starts in `socket/connect.rs`, a server in `socket/listen.rs`; both end in SMC or in plain TCP.
 
 #![forbid(unsafe_code)]
 
@@ -18,40 +18,30 @@ use kapi::{
 };
 use kernel::{prelude::*, sync::Arc};
 
-mod attempt;
-mod child;
-mod clc;
-mod conn;
-mod connect;
+// From the highest floor to the lowest; `FLOORS` has the order, and `make check` holds every import to
+// it.
+mod report;
 
-mod counters;
-mod crossing;
-mod data;
-mod eid;
-mod fallback;
-mod fifo;
-mod first_contact;
-mod group;
-mod hooks;
-mod listen;
-mod local;
-mod namespace;
-mod netlink;
-mod option;
-mod overlay;
-mod pnet;
-mod read_mostly;
-mod registry;
-mod shared;
-mod slab;
-mod sock_diag;
+mod entry;
+
 mod socket;
-mod sockopt;
-mod stats;
-mod strict;
-mod sysctl;
-mod talk;
-mod text;
+
+mod handshake;
+
+mod lane;
+
+mod carrier;
+
+mod conn;
+
+mod host;
+
+use carrier::{rdma::core::Hotplug, Core, CORE};
+use entry::overlay::Smc;
+use handshake::gates::{Gates, GATES};
+use host::namespace::Namespace;
+use report::{netlink, sock_diag::Diag};
+use socket::Registry;
 
 module! {
     type: Rsmc,
@@ -82,14 +72,16 @@ static NAMES: family::Names = family::Names {
 /// What the loaded module holds. Fields are dropped in this order: first nobody can make sockets
 /// any more, then the work of those that existed ends, then the namespaces are left.
 struct Rsmc {
-    _family: Pin<KBox<family::Registration<overlay::Smc>>>,
+    _family: Pin<KBox<family::Registration<Smc>>>,
     _netlink: Pin<KBox<genl::Registration<netlink::General>>>,
     _pnet: Pin<KBox<genl::Registration<netlink::Pnet>>>,
-    _diag: Pin<KBox<diag::Registration<sock_diag::Diag>>>,
+    _diag: Pin<KBox<diag::Registration<Diag>>>,
     _devices: Client,
-    _core: global::Guard<shared::Core>,
+    _gates: global::Guard<Gates>,
+    _core: global::Guard<Core>,
     _queue: queue::Registration,
-    _namespaces: Pin<KBox<netns::Registration<namespace::Namespace>>>,
+    _sockets: Pin<KBox<netns::Registration<Registry>>>,
+    _namespaces: Pin<KBox<netns::Registration<Namespace>>>,
 }
 
 impl Rsmc {
@@ -98,10 +90,12 @@ impl Rsmc {
         let netlink = genl::Registration::new(module)?;
         let pnet = genl::Registration::new(module)?;
         let namespaces = netns::Registration::new()?;
+        let sockets = netns::Registration::new()?;
         let queue = queue::Registration::new(c"rsmc")?;
-        let hub = shared::Core::new()?;
-        let core = shared::CORE.install(hub.clone())?;
-        let devices = Arc::new(shared::Devices(hub), GFP_KERNEL)?;
+        let hub = Core::new()?;
+        let core = CORE.install(hub.clone())?;
+        let gates = GATES.install(Gates::new(hub.clone())?)?;
+        let devices = Arc::new(Hotplug(hub), GFP_KERNEL)?;
         let devices = Client::register(c"rsmc", devices)?;
         let diag = diag::Registration::new(module)?;
         // The last step: a socket made before a later one fails would hold a reference to the
@@ -113,8 +107,10 @@ impl Rsmc {
             _pnet: pnet,
             _diag: diag,
             _devices: devices,
+            _gates: gates,
             _core: core,
             _queue: queue,
+            _sockets: sockets,
             _namespaces: namespaces,
         })
     }

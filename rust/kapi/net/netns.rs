@@ -25,6 +25,9 @@ use smc_bindings as bindings;
 
 /// What a module keeps for each network namespace.
 pub trait PerNet: Send + Sync + Sized + 'static {
+    /// Returns where the type is registered: a static of its own.
+    fn slot() -> &'static Slot;
+
     /// Makes the state of a new namespace.
     ///
     /// # Errors
@@ -67,9 +70,27 @@ impl Net {
     }
 }
 
-static ID: Atomic<u32> = Atomic::new(0);
-/// Of which type the registered state is; set before [`ID`].
-static KIND: Atomic<u64> = Atomic::new(0);
+/// Where a type's state is found in each namespace.
+pub struct Slot {
+    /// The number that the kernel has given the registration; 0 while there is none.
+    id: Atomic<u32>,
+    /// The number of the registered type; set before `id`.
+    kind: Atomic<u64>,
+    /// Where the kernel puts the number while it registers.
+    pending: Atomic<*mut ffi::c_uint>,
+}
+
+impl Slot {
+    /// A slot in which nothing is registered.
+    #[allow(clippy::new_without_default, reason = "only statics are made of it")]
+    pub const fn new() -> Self {
+        Self {
+            id: Atomic::new(0),
+            kind: Atomic::new(0),
+            pending: Atomic::new(ptr::null_mut()),
+        }
+    }
+}
 
 /// Keeps [`PerNet`] state in every namespace; dropping it takes the state out of all of them.
 #[pin_data(PinnedDrop)]
@@ -88,13 +109,14 @@ unsafe impl<T: PerNet> Sync for Registration<T> {}
 
 impl<T: PerNet> Registration<T> {
     /// Calls [`PerNet::new`] for every namespace there is and will be. Only one registration may
-    /// exist in the module.
+    /// exist in each [`Slot`].
     ///
     /// # Errors
     ///
-    /// `EBUSY` for a second registration, `ENOMEM`, and those of [`PerNet::new`].
+    /// `EBUSY` for a second registration in the slot, `ENOMEM`, and those of [`PerNet::new`].
     pub fn new() -> Result<Pin<KBox<Self>>> {
-        if ID.load(Acquire) != 0 {
+        let slot = T::slot();
+        if slot.id.load(Acquire) != 0 {
             return Err(EBUSY);
         }
         let this = KBox::pin_init(
@@ -116,11 +138,11 @@ impl<T: PerNet> Registration<T> {
                 size: core::mem::size_of::<*mut ffi::c_void>(),
                 ..Default::default()
             };
-            KIND.store(kind::<T>(), Relaxed);
-            PENDING.store(this.id.get(), Release);
+            slot.kind.store(kind::<T>(), Relaxed);
+            slot.pending.store(this.id.get(), Release);
             if let Err(err) = to_result(bindings::register_pernet_subsys(this.ops.get())) {
-                PENDING.store(ptr::null_mut(), Release);
-                ID.store(0, Release);
+                slot.pending.store(ptr::null_mut(), Release);
+                slot.id.store(0, Release);
                 // Nothing is registered, so nothing may be unregistered.
                 let raw = KBox::into_raw(Pin::into_inner_unchecked(this));
                 drop(KBox::from_raw(raw.cast::<core::mem::ManuallyDrop<Self>>()));
@@ -135,10 +157,11 @@ impl<T: PerNet> Registration<T> {
     /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn init(net: *mut bindings::net) -> ffi::c_int {
         from_result(|| {
-            // SAFETY: `PENDING` is the registration's id, which the core has set before it calls
+            let here = T::slot();
+            // SAFETY: `pending` is the registration's id, which the core has set before it calls
             // `init` and which is pinned until after the last `exit`.
-            let id = unsafe { *PENDING.load(Acquire) };
-            ID.store(id, Release);
+            let id = unsafe { *here.pending.load(Acquire) };
+            here.id.store(id, Release);
             // SAFETY: The namespace is being set up and alive.
             let state = T::new(unsafe { Net::from_raw(net) })?;
             // Files that `T::new` has made can be read already.
@@ -164,7 +187,7 @@ impl<T: PerNet> Registration<T> {
     unsafe extern "C" fn exit(net: *mut bindings::net) {
         // SAFETY: The slot holds what `init` put there, and the namespace has no users any more.
         unsafe {
-            let slot = slot(net, ID.load(Acquire));
+            let slot = slot(net, T::slot().id.load(Acquire));
             let raw = slot.load(Relaxed);
             if !raw.is_null() {
                 slot.store(ptr::null_mut(), Relaxed);
@@ -185,22 +208,22 @@ unsafe fn slot<'a>(net: *mut bindings::net, id: u32) -> &'a Atomic<*mut ffi::c_v
     unsafe { Atomic::from_ptr(bindings::net_generic(net, id).cast()) }
 }
 
-static PENDING: Atomic<*mut ffi::c_uint> = Atomic::new(ptr::null_mut());
-
 #[pinned_drop]
 impl<T: PerNet> PinnedDrop for Registration<T> {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: Registered by `new`.
         unsafe { bindings::unregister_pernet_subsys(self.ops.get()) };
-        ID.store(0, Release);
-        PENDING.store(ptr::null_mut(), Release);
+        let slot = T::slot();
+        slot.id.store(0, Release);
+        slot.pending.store(ptr::null_mut(), Release);
     }
 }
 
 /// The state of a namespace; none if it has none of this type.
 pub(crate) fn of_net<T: PerNet>(net: &Net) -> Option<Arc<T>> {
-    let id = ID.load(Acquire);
-    if id == 0 || KIND.load(Relaxed) != kind::<T>() {
+    let here = T::slot();
+    let id = here.id.load(Acquire);
+    if id == 0 || here.kind.load(Relaxed) != kind::<T>() {
         return None;
     }
     // SAFETY: The slot of a living namespace holds null or what `init` put there, which is of the

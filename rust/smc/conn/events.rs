@@ -2,8 +2,8 @@
 
 //! What happens to a connection: messages of the peer, calls of the program, the end of TCP.
 
-use super::{now, SmcConn};
-use crate::namespace::Namespace;
+use super::{Carrier, SmcConn};
+use crate::host::{clock::now, namespace::Namespace};
 use kapi::net::sock::state;
 use kernel::sync::{
     atomic::{Acquire, Release},
@@ -14,7 +14,7 @@ use smc_proto::{
     wire::{cdc::Cdc, immediate::Immediate}, //
 };
 
-impl SmcConn {
+impl<C: Carrier> SmcConn<C> {
     /// A CDC message for this connection has arrived. Softirq.
     pub(crate) fn on_cdc(self: &Arc<Self>, cdc: &Cdc) {
         self.on_notice(|proto| proto.on_cdc(cdc, now()));

@@ -2,8 +2,12 @@
 
 //! What the protocol wants done, and the end.
 
-use super::{arm, now, SmcConn};
-use crate::{namespace::Namespace, stats::Way};
+use super::{Carrier, Lease, SmcConn};
+use crate::host::{
+    clock::{arm, now},
+    namespace::Namespace,
+    stats::Way, //
+};
 use kapi::{
     errno,
     sys::{hook::Notify, queue}, //
@@ -34,7 +38,7 @@ mod todo {
     pub(super) const TCP_OVER: u32 = 32;
 }
 
-impl SmcConn {
+impl<C: Carrier> SmcConn<C> {
     /// Carries out what the protocol wants. Any context; no lock of the connection held.
     #[inline]
     pub(crate) fn perform(self: &Arc<Self>, actions: Actions) {
@@ -186,13 +190,13 @@ impl SmcConn {
     }
 }
 
-impl Notify for SmcConn {
+impl<C: Carrier> Notify for SmcConn<C> {
     fn notify(this: ArcBorrow<'_, Self>) {
         Arc::<Self>::from(this).later(todo::DEADLINE);
     }
 }
 
-impl WorkItem for SmcConn {
+impl<C: Carrier> WorkItem for SmcConn<C> {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {

@@ -2,7 +2,7 @@
 
 //! When bytes have arrived, for programs that ask (`SO_TIMESTAMP`).
 
-use super::SmcConn;
+use super::{Carrier, SmcConn};
 use kapi::{net::args::Message, sys::clock};
 use kernel::sync::atomic::{Atomic, Relaxed};
 use smc_proto::conn::Conn;
@@ -25,7 +25,7 @@ impl Stamp {
     }
 }
 
-impl SmcConn {
+impl<C: Carrier> SmcConn<C> {
     /// Notes the time if a message has announced bytes, of which there were `before`. Softirq.
     #[cold]
     pub(super) fn stamp(&self, proto: &Conn, before: u64) {

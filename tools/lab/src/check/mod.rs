@@ -7,6 +7,7 @@
 
 mod build;
 mod doc;
+mod floors;
 mod style;
 mod wall;
 
@@ -24,12 +25,13 @@ type Complaints = Vec<String>;
 /// Runs all checks, or those whose name contains `only`.
 pub fn main(only: Option<&str>) -> Result<ExitCode> {
     type Check = (&'static str, fn() -> Result<Complaints>);
-    let checks: [Check; 13] = [
+    let checks: [Check; 14] = [
         ("spdx", wall::spdx),
         ("size", wall::size),
         ("places", wall::places),
         ("unsafe-wall", wall::forbidden),
         ("unsafe-reasons", wall::reasons),
+        ("floors", floors::floors),
         ("rustfmt", style::rustfmt),
         ("clippy-module", style::clippy_module),
         ("clippy-proto", || style::clippy("rust/proto")),

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The one of its kind: the identity of this module, the RDMA devices, and the link groups over them.
+
+use super::{
+    devices::Devices,
+    group::{LastWord, LinkGroup, Owner},
+    port::LocalPort, //
+};
+use crate::host::origin::{shard, Origin, SHARDS};
+use kapi::{
+    rdma::{
+        client::{ClientOps, Event},
+        device::Device, //
+    },
+    sys::{clock, global::Global}, //
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc,
+        Mutex,
+        MutexGuard, //
+    }, //
+};
+use smc_proto::{
+    group::{
+        choice::{client_choice, server_joins, ClientChoice, Key, LinkEnd},
+        EndReason, //
+    },
+    reason::Reason,
+    wire::ids::PeerId, //
+};
+
+/// Where everybody finds the one [`Core`].
+pub(crate) static CORE: Global<Core> = Global::new();
+
+/// The module's devices and link groups.
+#[pin_data]
+pub(crate) struct Core {
+    /// Identifies this load of the module to peers.
+    pub(crate) peer_id: PeerId,
+    #[pin]
+    pub(crate) devices: Devices,
+    /// Connections of different peers seldom meet here.
+    #[pin]
+    groups: [Mutex<KVec<Arc<LinkGroup>>>; SHARDS],
+    /// The number of the newest group.
+    last_id: Atomic<u32>,
+    last_word: LastWord,
+}
+
+impl Core {
+    /// A core without devices.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        let mut id = [0; 8];
+        clock::random(&mut id);
+        Arc::pin_init(
+            pin_init!(Self {
+                peer_id: PeerId(id),
+                devices <- Devices::new(),
+                groups <- pin_init::pin_init_array_from_fn(|_| {
+                    new_mutex!(KVec::new(), "rsmc::Core::groups")
+                }),
+                last_id: Atomic::new(0),
+                last_word: LastWord::new(),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The groups with a peer, and with some others.
+    fn groups(&self, peer: &PeerId) -> MutexGuard<'_, KVec<Arc<LinkGroup>>> {
+        shard(&self.groups, &peer.0).lock()
+    }
+
+    /// The group that a server's new connection joins. What the key says is the client's word: only
+    /// who has begun the group may use, and end, what is the peer's.
+    pub(crate) fn server_group(
+        &self,
+        key: &Key,
+        port: &LocalPort,
+        origin: Origin,
+    ) -> Option<Arc<LinkGroup>> {
+        self.groups(&key.peer_id)
+            .iter()
+            .find(|group| {
+                group.origin == origin
+                    && group.is_on(port)
+                    && !group.is_lost()
+                    && server_joins(key, &group.candidate())
+            })
+            .cloned()
+    }
+
+    /// The group that a client's new connection joins, as the server has said. It must leave by the
+    /// connection's own port, and be one that was begun with the same address: what a server says must
+    /// not reach another namespace's group, nor that of another host.
+    ///
+    /// # Errors
+    ///
+    /// The reason to decline: there is no such group or link.
+    pub(crate) fn client_group(
+        &self,
+        key: &Key,
+        wanted: &LinkEnd,
+        port: &LocalPort,
+        origin: Origin,
+    ) -> Result<Arc<LinkGroup>, Reason> {
+        let groups = self.groups(&key.peer_id);
+        let mut reason = Reason::SyncError;
+        let known = |group: &&Arc<LinkGroup>| {
+            group.is_on(port) && !group.is_lost() && group.candidate().key == *key
+        };
+        for group in groups.iter().filter(known) {
+            if group.origin != origin {
+                // It says nothing against the group, which a decline out of sync would end if this
+                // is another address of the same host.
+                reason = Reason::NoServerLink;
+                continue;
+            }
+            let links = [group.link_end()];
+            match client_choice(false, key.version, wanted, Some(&links)) {
+                ClientChoice::Join(_) => return Ok(group.clone()),
+                ClientChoice::Decline(why) => reason = why,
+                ClientChoice::FirstContact => (),
+            }
+        }
+        Err(reason)
+    }
+
+    /// Makes a group known.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn add_group(&self, group: &Arc<LinkGroup>) -> Result {
+        self.groups(&group.peer_id)
+            .push(group.clone(), GFP_KERNEL)?;
+        Ok(())
+    }
+
+    /// The group with the next number after `last`.
+    pub(crate) fn group_after(&self, last: u64) -> Option<Arc<LinkGroup>> {
+        let mut next: Option<Arc<LinkGroup>> = None;
+        for groups in &self.groups {
+            let here = {
+                let groups = groups.lock();
+                let later = groups.iter().filter(|group| u64::from(group.id) > last);
+                later.min_by_key(|group| group.id).cloned()
+            };
+            // Outside of the lock: this may drop the last reference to a group.
+            next = match (next, here) {
+                (Some(next), Some(here)) if next.id < here.id => Some(next),
+                (next, here) => here.or(next),
+            };
+        }
+        next
+    }
+
+    /// How many links leave by a port.
+    pub(crate) fn links_on(&self, device: &Arc<Device>, port: u32) -> u32 {
+        let mut links = 0u32;
+        self.each_group(|group| {
+            let there = group.uses(device) && group.port() == port;
+            links = links.saturating_add(u32::from(there));
+        });
+        links
+    }
+
+    /// A number for a new group, from 1.
+    pub(crate) fn next_group_id(&self) -> u32 {
+        self.last_id.fetch_add(1, Relaxed).wrapping_add(1)
+    }
+
+    /// Calls `f` for every group, under a lock: it must not drop a group.
+    pub(crate) fn each_group(&self, mut f: impl FnMut(&Arc<LinkGroup>)) {
+        for groups in &self.groups {
+            groups.lock().iter().for_each(&mut f);
+        }
+    }
+
+    /// Ends what was with the peer's queue pair before, if the peer has used that number already: it
+    /// is over, even if nobody could tell us, and must not be joined in place of `group`. Not to be called
+    /// before the peer has been heard on the link: anybody can name a queue pair. Sleeps.
+    pub(crate) fn supersede(&self, group: &LinkGroup) {
+        let Some(peer) = group.peer_end() else {
+            return;
+        };
+        self.end_groups(
+            |other| !core::ptr::eq(other, group) && other.leads_to(group, &peer),
+            EndReason::LinkLost,
+        );
+    }
+
+    /// Ends every group that `which` picks, and waits for that.
+    pub(crate) fn end_groups(&self, which: impl Fn(&LinkGroup) -> bool, reason: EndReason) {
+        let mut last = 0;
+        let mut found = false;
+        loop {
+            match self.group_after(last) {
+                Some(group) => {
+                    last = u64::from(group.id);
+                    if which(&group) {
+                        group.end(reason);
+                        self.forget(&group);
+                        found = true;
+                    }
+                }
+                // Numbers are given before groups become known: an older one may have come.
+                None if found => (last, found) = (0, false),
+                None => break,
+            }
+        }
+    }
+}
+
+impl Owner for Core {
+    fn forget(&self, group: &LinkGroup) {
+        let removed = {
+            let mut groups = self.groups(&group.peer_id);
+            let at = groups
+                .iter()
+                .position(|other| core::ptr::eq(&**other, group));
+            at.and_then(|at| groups.remove(at).ok())
+        };
+        drop(removed);
+    }
+
+    fn last_word(&self) -> &LastWord {
+        &self.last_word
+    }
+}
+
+/// Devices that come and go, as the RDMA core tells.
+pub(crate) struct Hotplug(pub(crate) Arc<Core>);
+
+impl ClientOps for Hotplug {
+    fn add(&self, device: &Arc<Device>) -> Result {
+        self.0.devices.add(device)
+    }
+
+    fn remove(&self, device: &Arc<Device>) {
+        self.0.devices.remove(device);
+        self.0
+            .end_groups(|group| group.uses(device), EndReason::LinkLost);
+    }
+
+    /// Nothing more is sent by a port that is gone when this returns. To end its groups takes long,
+    /// and the RDMA core, which holds the lock of its GID table meanwhile, has other clients to tell:
+    /// each group does that by itself.
+    fn event(&self, device: &Arc<Device>, event: Event) {
+        let gone = |group: &LinkGroup| match event {
+            // The event comes late: the port may be active again, and the group newer than that.
+            Event::PortError(port) => group.port() == port && !group.has_active_port(),
+            Event::GidChange(port) => group.port() == port && !group.has_gid(),
+            Event::DeviceFatal => true,
+            Event::PortActive(_) | Event::Other(_) => false,
+        };
+        self.0.each_group(|group| {
+            if group.uses(device) && gone(group) {
+                group.lose();
+            }
+        });
+    }
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The RDMA devices of this host.
+
+use crate::host::read_mostly::ReadMostly;
+use kapi::rdma::device::Device;
+use kernel::{prelude::*, sync::Arc};
+
+/// The devices, in the order in which they came.
+#[pin_data]
+pub(crate) struct Devices {
+    #[pin]
+    list: ReadMostly<Arc<Device>>,
+}
+
+impl Devices {
+    /// An empty list.
+    pub(super) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            list <- ReadMostly::new(),
+        })
+    }
+
+    /// Adds a device.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn add(&self, device: &Arc<Device>) -> Result {
+        self.list.add(device.clone(), |_| Ok(()))
+    }
+
+    /// Removes a device.
+    pub(super) fn remove(&self, device: &Arc<Device>) {
+        self.list.retain(|other| !Arc::ptr_eq(other, device));
+    }
+
+    /// Calls `f` for the devices, in the order in which they came, until it gives something.
+    pub(crate) fn find<R>(&self, mut f: impl FnMut(&Arc<Device>) -> Option<R>) -> Option<R> {
+        let mut last = None;
+        loop {
+            // Others may go meanwhile, so a position in the list would not do.
+            let device = self
+                .list
+                .read()
+                .iter()
+                .find(|device| last.is_none_or(|last| device.serial() > last))
+                .cloned()?;
+            if let Some(found) = f(&device) {
+                return Some(found);
+            }
+            last = Some(device.serial());
+        }
+    }
+
+    /// The device with the next number, `from` or a later one.
+    pub(crate) fn after(&self, from: u64) -> Option<Arc<Device>> {
+        let devices = self.list.read();
+        let later = devices
+            .iter()
+            .filter(|device| u64::from(device.serial()) >= from);
+        later.min_by_key(|device| device.serial()).cloned()
+    }
+}

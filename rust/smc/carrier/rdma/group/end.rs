@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Deadlines of a group, and its end.
+
+use super::{LinkGroup, Stage, LINK_ACTIVE};
+use crate::host::clock::{arm, now};
+use kapi::{
+    sys::{hook::Notify, queue},
+    trace, //
+};
+use kernel::{
+    sync::{
+        atomic::{Full, Relaxed},
+        Arc,
+        ArcBorrow, //
+    },
+    workqueue::WorkItem, //
+};
+use smc_proto::group::{EndReason, Todo};
+
+impl LinkGroup {
+    /// Whether the link has broken or the group has ended.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.broken.load(Relaxed) != 0 || self.ended.load(Relaxed) != 0
+    }
+
+    pub(super) fn rearm(&self) {
+        let deadline = self.state.lock().proto.next_deadline();
+        if let (Some(deadline), Some(timer)) = (deadline, &*self.timer.lock()) {
+            arm(timer, deadline);
+        }
+    }
+
+    /// Ends the group: its connections are aborted, its queue pair and memory given back. Sleeps.
+    pub(crate) fn end(self: &Arc<Self>, reason: EndReason) {
+        let todo = self.state.lock().proto.end(reason, now());
+        self.finish(todo);
+    }
+
+    pub(super) fn finish(self: &Arc<Self>, todo: Todo) {
+        if let Todo::End {
+            last: Some(frame), ..
+        } = todo
+        {
+            self.send_last(frame);
+        }
+        if self.ended.xchg(1, Full) != 0 {
+            return;
+        }
+        // Without one, somebody else is ending it for a reason of theirs.
+        let reason = match todo {
+            Todo::End { reason, .. } => Some(reason),
+            _ => None,
+        };
+        if matches!(reason, Some(EndReason::LinkLost)) {
+            self.tell_loss();
+        }
+        if !matches!(reason, Some(EndReason::Idle)) {
+            trace::link_down(
+                &**self,
+                self.origin.namespace,
+                LINK_ACTIVE,
+                &self.device.name(),
+            );
+        }
+        self.owner.forget(self);
+        let mut slot = 0usize;
+        loop {
+            let conn = {
+                let state = self.state.lock();
+                match state.conns.get(slot) {
+                    Some(conn) => conn.clone(),
+                    None => break,
+                }
+            };
+            if let Some(conn) = conn {
+                conn.kill();
+                // Its program may keep the socket for ever; the device must not wait for that.
+                if let Some(ring) = conn.send_ring() {
+                    ring.region().revoke();
+                }
+            }
+            slot = slot.saturating_add(1);
+        }
+        self.drop_spares();
+        self.wake_waiter();
+        if let Some(channel) = self.channel() {
+            channel.fail();
+        }
+        let stage = core::mem::replace(&mut *self.stage.lock(), Stage::None);
+        match stage {
+            Stage::None => (),
+            Stage::Reset(qp) => qp.close(),
+            Stage::Receiving(qp) => qp.close(),
+            Stage::Sending(qp) => qp.close(),
+        }
+        let resources = self.resources.lock().take();
+        if let Some(resources) = resources {
+            for slab in &resources.slabs {
+                slab.revoke();
+            }
+        }
+        let timer = self.timer.lock().take();
+        drop(timer);
+    }
+
+    pub(super) fn kick(self: &Arc<Self>) {
+        let _ = queue::enqueue::<_, 0>(self.clone());
+    }
+
+    fn on_deadline(self: &Arc<Self>) {
+        let stuck = self.look();
+        if let Todo::End { .. } = stuck {
+            self.finish(stuck);
+            return;
+        }
+        loop {
+            let todo = self.state.lock().proto.on_timer(now());
+            match todo {
+                Todo::None => break,
+                Todo::Send(frame) => self.send_llc(frame),
+                Todo::End { .. } => {
+                    self.finish(todo);
+                    return;
+                }
+                Todo::Settled(_) | Todo::Handshake(_) => (),
+            }
+        }
+        self.rearm();
+    }
+
+    /// Looks whether the peer takes what we send.
+    pub(super) fn look(&self) -> Todo {
+        let under_way = self.channel().is_some_and(|channel| !channel.is_idle());
+        let done = self.done.get();
+        self.state.lock().proto.look(under_way, done, now())
+    }
+}
+
+impl Notify for LinkGroup {
+    fn notify(this: ArcBorrow<'_, Self>) {
+        Arc::<Self>::from(this).kick();
+    }
+}
+
+impl WorkItem for LinkGroup {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        if this.broken.load(Relaxed) != 0 {
+            let todo = this.state.lock().proto.end(EndReason::LinkLost, now());
+            this.finish(todo);
+        } else if this.retired.load(Relaxed) != 0 || this.is_spoiled() {
+            // A client's group may get a connection at any time: looking and ending are one.
+            let todo = this.state.lock().proto.end_if_idle(now());
+            // Not before: whoever looks for the one that is idle for longest would retire it again.
+            this.retired.store(0, Relaxed);
+            match todo {
+                Todo::End { .. } => this.finish(todo),
+                _ => this.on_deadline(),
+            }
+        } else {
+            this.on_deadline();
+        }
+    }
+}

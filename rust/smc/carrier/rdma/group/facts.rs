@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What there is to tell of a group.
+
+use super::LinkGroup;
+use crate::host::pnet::PnetId;
+use kernel::sync::atomic::Relaxed;
+use smc_proto::{
+    group::{choice::Role, Terms},
+    llc::link::LinkState,
+    wire::{
+        clc::{fce::HOSTNAME_LEN, Agreement, Eid, Extensions},
+        ids::Gid, //
+    }, //
+};
+
+/// What the peer has said of itself at first contact.
+#[derive(Clone, Copy)]
+pub(crate) struct PeerFacts {
+    /// The enterprise id that both have.
+    pub(crate) eid: Eid,
+    /// Its operating system, as on the wire.
+    pub(crate) os: u8,
+    hostname: [u8; HOSTNAME_LEN],
+    /// Its identifier of the link.
+    pub(crate) link_uid: [u8; 4],
+}
+
+impl PeerFacts {
+    /// Nothing is known.
+    pub(crate) const UNKNOWN: Self = Self {
+        eid: Eid::NONE,
+        os: 0,
+        hostname: [0; HOSTNAME_LEN],
+        link_uid: [0; 4],
+    };
+
+    /// What an accept or a confirm says.
+    pub(crate) fn of(agreement: &Agreement) -> Self {
+        let fce = agreement.fce;
+        Self {
+            eid: agreement.eid,
+            os: fce.map_or(0, |fce| fce.os.0),
+            hostname: fce.map_or([0; HOSTNAME_LEN], |fce| fce.hostname),
+            link_uid: [0; 4],
+        }
+    }
+
+    /// Its name, without what pads it.
+    pub(crate) fn host(&self) -> &[u8] {
+        self.hostname
+            .trim_ascii_end()
+            .split(|byte| *byte == 0)
+            .next()
+            .unwrap_or(&[])
+    }
+}
+
+/// A group at one moment.
+pub(crate) struct Facts {
+    /// Its number.
+    pub(crate) id: u32,
+    /// The cookie of its network namespace.
+    pub(crate) cookie: u64,
+    /// The net device of its GID.
+    pub(crate) ifindex: u32,
+    /// That device's VLAN.
+    pub(crate) vlan: Option<u16>,
+    pnet: Option<PnetId>,
+    /// What was agreed.
+    pub(crate) terms: Terms,
+    /// Who the peer is.
+    pub(crate) peer: PeerFacts,
+    /// Whether packets to the peer pass a gateway.
+    pub(crate) gateway: bool,
+    /// Its connections.
+    pub(crate) conns: u8,
+    /// The number of its link.
+    pub(crate) number: u8,
+    /// Our identifier of the link.
+    pub(crate) uid: [u8; 4],
+    /// How far the link is.
+    pub(crate) state: LinkState,
+    /// Whether first contact is over and the end has not come.
+    pub(crate) active: bool,
+    /// Bytes of send buffers.
+    pub(crate) send_bytes: u64,
+    /// Bytes of receive buffers, leased or not.
+    pub(crate) recv_bytes: u64,
+}
+
+impl Facts {
+    /// The name of the physical network, if the administrator has said so.
+    pub(crate) fn pnet(&self) -> &[u8] {
+        self.pnet.as_ref().map_or(&[], |id| id.text())
+    }
+}
+
+impl LinkGroup {
+    /// Number of the link, our role, and the peer's GID.
+    pub(crate) fn link_facts(&self) -> (u8, Role, Gid) {
+        let state = self.state.lock();
+        let key = &state.proto.terms().key;
+        (state.proto.link.number, key.role, key.peer_gid)
+    }
+
+    /// What was agreed beyond the protocol.
+    pub(crate) fn extensions(&self) -> Extensions {
+        self.state.lock().proto.terms().extensions
+    }
+
+    /// What there is to tell. Sleeps.
+    pub(crate) fn facts(&self) -> Facts {
+        let recv_bytes = match &*self.resources.lock() {
+            Some(resources) => resources.slabs.iter().map(|slab| slab.bytes()).sum(),
+            None => 0,
+        };
+        let (qpn, _) = self.queue_pair();
+        let state = self.state.lock();
+        let conns = state.conns.iter().flatten();
+        let send_bytes = conns.fold(0u64, |sum, conn| {
+            sum.saturating_add(conn.send_ring().map_or(0, |ring| ring.size() as u64))
+        });
+        Facts {
+            id: self.id,
+            cookie: self.origin.namespace,
+            ifindex: self.ifindex,
+            vlan: self.vlan,
+            pnet: self.pnet,
+            terms: *state.proto.terms(),
+            peer: self.peer.as_ref().copied().unwrap_or(PeerFacts::UNKNOWN),
+            gateway: self.gateway.load(Relaxed) != 0,
+            conns: state.proto.conns(),
+            number: state.proto.link.number,
+            uid: qpn.to_be_bytes(),
+            state: state.proto.link.state(),
+            active: state.proto.is_usable(),
+            send_bytes,
+            recv_bytes,
+        }
+    }
+}

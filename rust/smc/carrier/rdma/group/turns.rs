@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Who sends next on a group's queue pair.
+//!
+//! Connections with something to send are marked, and take turns as long as the queue pair has free
+//! slots. Each sends its latest state when its turn comes, so a full queue delays messages, and
+//! makes them fewer, and never breaks anything.
+
+use super::{LinkGroup, SmcConn};
+use crate::host::clock::now;
+use core::convert::Infallible;
+use kapi::{
+    errno,
+    rdma::{
+        channel::Channel,
+        mr::Mr,
+        wr::{Remote, Source, Write}, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::{atomic::Relaxed, Arc},
+    time::{delay::fsleep, Delta}, //
+};
+use smc_proto::{
+    conn::{Actions, Conn, Notice, Ticket},
+    group::due::DueSet,
+    wire::llc::Frame, //
+};
+
+/// LLC messages that wait for a slot.
+const LLC_WAITING: usize = 16;
+/// How long a registration waits for the queue to become empty, in milliseconds. A peer that is not
+/// ready to receive can hold up a chain for ever.
+const IDLE_WAIT_MS: u32 = 5_000;
+/// How long the end of a group waits until the peer has been told, in milliseconds. One that is not
+/// told notices when it next sends.
+const LAST_WAIT_MS: u32 = 250;
+
+/// What a chain of requests is for.
+pub(crate) enum Token {
+    /// A connection's data and CDC message.
+    Conn(Arc<SmcConn>, Ticket),
+    /// An LLC message.
+    Llc,
+}
+
+/// What waits for a slot.
+pub(super) struct Turns {
+    /// Connections that have something to send.
+    due: DueSet,
+    llc: KVec<Frame>,
+    held: Held,
+}
+
+/// Who may not send, because memory is about to be registered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    /// Everybody may.
+    Nobody,
+    /// Connections; LLC messages go on, so that the link is not taken for dead.
+    Conns,
+    /// The registration is under way.
+    All,
+}
+
+impl Turns {
+    /// Nothing waits.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            due: DueSet::new(),
+            llc: KVec::with_capacity(LLC_WAITING, GFP_KERNEL)?,
+            held: Held::Nobody,
+        })
+    }
+
+    /// Whether nothing waits.
+    fn is_empty(&self) -> bool {
+        self.due.is_empty() && self.llc.is_empty()
+    }
+
+    /// Whether nothing waits, nor has to.
+    fn is_quiet(&self) -> bool {
+        self.held == Held::Nobody && self.is_empty()
+    }
+}
+
+impl LinkGroup {
+    /// Sends an LLC message as soon as there is a slot. Any context.
+    pub(crate) fn send_llc(self: &Arc<Self>, frame: Frame) {
+        self.send_after(|turns| {
+            // A peer that asks faster than we can answer is not answered.
+            let _ = turns.llc.push_within_capacity(frame);
+        });
+    }
+
+    /// Sends the latest state of a connection that has something to say as soon as it is its turn.
+    /// Returns what else is to be done. Any context.
+    pub(crate) fn send_due(self: &Arc<Self>, conn: &Arc<SmcConn>) -> Actions {
+        let due = |_: &mut Conn| Ok::<_, Infallible>(Actions::TX_DUE);
+        match self.change_and_send(conn, due) {
+            Ok(actions) => actions,
+            Err(never) => match never {},
+        }
+    }
+
+    /// Changes the state of `conn`, and sends what is due by that: at once where nobody else waits for
+    /// a turn. Returns what else is to be done. Any context.
+    ///
+    /// # Errors
+    ///
+    /// Those of `change`.
+    pub(crate) fn change_and_send<E>(
+        self: &Arc<Self>,
+        conn: &Arc<SmcConn>,
+        change: impl FnOnce(&mut Conn) -> core::result::Result<Actions, E>,
+    ) -> core::result::Result<Actions, E> {
+        let mut turns = self.turns.lock();
+        let mut proto = conn.proto.lock();
+        let actions = change(&mut proto)?;
+        if !actions.has(Actions::TX_DUE) {
+            return Ok(actions);
+        }
+        let mut actions = actions.without(Actions::TX_DUE);
+        match self.channel() {
+            Some(channel) if turns.is_quiet() && self.has_slot(channel) => {
+                let sent = self.send_state(channel, &mut turns, conn, &mut proto);
+                actions |= sent.actions;
+                drop(proto);
+                let more = sent.posted && !turns.is_quiet();
+                drop(turns);
+                if !sent.posted {
+                    self.lose();
+                } else if more {
+                    self.send();
+                }
+            }
+            _ => {
+                drop(proto);
+                turns.due.insert(conn.slot());
+                drop(turns);
+                self.send();
+            }
+        }
+        Ok(actions)
+    }
+
+    /// Makes the key of `mr` work while the link is in use. Sleeps.
+    ///
+    /// One at a time (lock `resources`). Nothing else is under way meanwhile: soft-RoCE runs a registration again when it repeats a
+    /// request that was posted before it, and breaks the queue pair because the key works already.
+    ///
+    /// # Errors
+    ///
+    /// As [`Channel::register`]; `ETIMEDOUT` when the requests before do not end, which is for others
+    /// to judge: a peer that has no receives posted may be given longer.
+    pub(super) fn register(self: &Arc<Self>, channel: &Arc<Channel<LinkGroup>>, mr: &Mr) -> Result {
+        self.turns.lock().held = Held::Conns;
+        let mut waited = 0u32;
+        let result = loop {
+            if self.hold_if_idle(channel) {
+                break channel.register(mr);
+            }
+            if self.is_lost() {
+                break Err(errno::ENOTCONN.into());
+            }
+            if waited == IDLE_WAIT_MS {
+                break Err(errno::ETIMEDOUT.into());
+            }
+            fsleep(Delta::from_millis(1));
+            waited = waited.wrapping_add(1);
+        };
+        self.turns.lock().held = Held::Nobody;
+        self.send();
+        result
+    }
+
+    /// Sends the group's last message and waits until the peer has it, but not for long. Sleeps.
+    pub(super) fn send_last(self: &Arc<Self>, frame: Frame) {
+        let Some(channel) = self.channel() else {
+            return;
+        };
+        self.turns.lock().held = Held::Conns;
+        self.send_llc(frame);
+        for _ in 0..LAST_WAIT_MS {
+            let waits = !self.turns.lock().llc.is_empty();
+            if (!waits && channel.is_idle()) || self.broken.load(Relaxed) != 0 {
+                return;
+            }
+            fsleep(Delta::from_millis(1));
+        }
+    }
+
+    fn hold_if_idle(&self, channel: &Channel<LinkGroup>) -> bool {
+        let mut turns = self.turns.lock();
+        let idle = channel.is_idle();
+        if idle {
+            turns.held = Held::All;
+        }
+        idle
+    }
+
+    /// The link is of no more use: nothing more is sent, and the group will end. Any context.
+    pub(crate) fn lose(self: &Arc<Self>) {
+        self.broken.store(1, Relaxed);
+        if let Some(channel) = self.channel() {
+            channel.fail();
+        }
+        self.kick();
+    }
+
+    /// Whether there is a slot for one more chain, which stays free while `turns` is held. If not, the
+    /// next completion goes on ([`LinkGroup::slot_freed`]).
+    fn has_slot(&self, channel: &Channel<LinkGroup>) -> bool {
+        if channel.has_free_slot() {
+            return true;
+        }
+        self.starved.set(1);
+        // Again, under the lock under which slots are freed: who frees one from now on finds the mark.
+        channel.free_slots() != 0
+    }
+
+    /// A chain has ended: lets those go on who have found no slot. Any context.
+    pub(super) fn slot_freed(self: &Arc<Self>) {
+        if self.starved.get() != 0 {
+            self.starved.set(0);
+            self.send();
+        }
+    }
+
+    /// Lets those who have something to send take turns, until the queue is full.
+    pub(super) fn send(self: &Arc<Self>) {
+        self.send_after(|_| ());
+    }
+
+    /// The same, after `enter` has said that there is something to send.
+    fn send_after(self: &Arc<Self>, enter: impl FnOnce(&mut Turns)) {
+        let mut turns = self.turns.lock();
+        enter(&mut turns);
+        let Some(channel) = self.channel() else {
+            return;
+        };
+        loop {
+            let mut after = None;
+            let more = self.one_turn(channel, &mut turns, &mut after);
+            if let Some((conn, sent)) = after {
+                drop(turns);
+                if !sent.posted {
+                    // The state that was taken cannot be put back: the link is of no more use.
+                    self.lose();
+                }
+                conn.perform(sent.actions);
+                // It may have been the last reference, which is not dropped under the lock.
+                drop(conn);
+                if !more {
+                    return;
+                }
+                turns = self.turns.lock();
+            } else if !more {
+                return;
+            }
+        }
+    }
+
+    /// One chain. Whether there may be more.
+    fn one_turn(
+        self: &Arc<Self>,
+        channel: &Arc<Channel<LinkGroup>>,
+        turns: &mut Turns,
+        after: &mut Option<(Arc<SmcConn>, Sent)>,
+    ) -> bool {
+        if turns.held == Held::All || turns.is_empty() || !self.has_slot(channel) {
+            // The end of the registration, or the next completion, goes on.
+            return false;
+        }
+        if let Some(frame) = turns.llc.first().copied() {
+            let _ = turns.llc.remove(0);
+            let posted = channel.post(Token::Llc, [], &frame).is_ok();
+            if !posted {
+                // It may be the one for which the peer waits.
+                self.lose();
+            }
+            return posted && !turns.is_empty();
+        }
+        if turns.held == Held::Conns {
+            return false;
+        }
+        let Some(slot) = turns.due.pop() else {
+            return false;
+        };
+        let conn = {
+            let state = self.state.lock();
+            state.conns.get(usize::from(slot)).cloned().flatten()
+        };
+        let Some(conn) = conn else {
+            return true;
+        };
+        let sent = {
+            let mut proto = conn.proto.lock();
+            self.send_state(channel, turns, &conn, &mut proto)
+        };
+        let more = sent.posted && !turns.is_empty();
+        *after = Some((conn, sent));
+        more
+    }
+
+    /// Posts the latest state of a connection, if there is anything to say. The caller has seen a free
+    /// slot.
+    fn send_state(
+        &self,
+        channel: &Arc<Channel<LinkGroup>>,
+        turns: &mut Turns,
+        conn: &Arc<SmcConn>,
+        proto: &mut Conn,
+    ) -> Sent {
+        let Some(remote) = conn.remote() else {
+            return Sent::NOTHING;
+        };
+        let Some(tx) = proto.take_tx(now()) else {
+            return Sent::NOTHING;
+        };
+        let token = Token::Conn(conn.clone(), tx.ticket);
+        let posted = match conn.send_ring() {
+            Some(ring) => {
+                let writes = tx.plan.iter().map(|write| Write {
+                    from: Source::Region(ring.region()),
+                    offset: ring.base().saturating_add(write.local.offset as usize),
+                    len: write.local.len as usize,
+                    to: Remote {
+                        addr: remote.addr.wrapping_add(u64::from(write.remote)),
+                        rkey: remote.rkey,
+                    },
+                });
+                post(channel, token, writes, &tx.notice)
+            }
+            // What was written is in a ring, so nothing was.
+            None => post(channel, token, [], &tx.notice),
+        };
+        let mut actions = tx.actions;
+        if !posted {
+            actions |= proto.on_tx_failed();
+        }
+        if proto.wants_tx() {
+            turns.due.insert(conn.slot());
+        }
+        Sent { posted, actions }
+    }
+}
+
+/// What came of a turn.
+struct Sent {
+    /// Unless the link is of no more use.
+    posted: bool,
+    /// What is to be done when the locks are free.
+    actions: Actions,
+}
+
+impl Sent {
+    /// There was nothing to say.
+    const NOTHING: Self = Self {
+        posted: true,
+        actions: Actions::NONE,
+    };
+}
+
+/// Posts `writes`, and what announces them. Whether that worked.
+#[inline]
+fn post<'a>(
+    channel: &Arc<Channel<LinkGroup>>,
+    token: Token,
+    writes: impl IntoIterator<Item = Write<'a>>,
+    notice: &Notice,
+) -> bool {
+    match notice {
+        Notice::Cdc(cdc) => channel.post(token, writes, &cdc.encode()).is_ok(),
+        Notice::Immediate(number) => {
+            let number = number.to_wire();
+            channel.post_immediate(token, writes, number).is_ok()
+        }
+    }
+}

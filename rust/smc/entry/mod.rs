@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The system calls of a program: which part of the family each concerns.
+
+pub(crate) mod overlay;
+pub(crate) mod sockopt;

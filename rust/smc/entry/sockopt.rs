@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Socket options: the family's own, and those of TCP that concern it.
+
+use crate::{
+    host::{fallback::Role, stats::Stat},
+    socket::{connect, Phase, SmcSock}, //
+};
+use kapi::{
+    errno,
+    net::{
+        args::{GetOption, SetOption},
+        overlay::Handled,
+        sock::state as tcp,
+        socket as file, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::{atomic::Relaxed, Arc}, //
+};
+use smc_proto::reason::Reason;
+
+/// Level of the options that belong to SMC (`linux/socket.h`).
+const SOL_SMC: i32 = 286;
+/// The mode of the connection and why it is not another; our own extension.
+const RSMC_INFO: i32 = 100;
+/// SMC or an error, see `strict`; our own extension.
+const RSMC_STRICT: i32 = 101;
+/// Whether a listener may leave SMC out under load (`linux/smc.h`).
+const SMC_LIMIT_HS: i32 = 1;
+
+const IPPROTO_TCP: i32 = 6;
+const IPPROTO_IPV6: i32 = 41;
+const TCP_NODELAY: i32 = 1;
+const TCP_CORK: i32 = 3;
+const TCP_REPAIR: i32 = 19;
+const TCP_FASTOPEN: i32 = 23;
+const TCP_SAVE_SYN: i32 = 27;
+const TCP_FASTOPEN_CONNECT: i32 = 30;
+const TCP_ULP: i32 = 31;
+const TCP_ZEROCOPY_RECEIVE: i32 = 35;
+const TCP_FASTOPEN_KEY: i32 = 33;
+const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
+const IPV6_ADDRFORM: i32 = 1;
+
+/// Values of the first word of [`RSMC_INFO`].
+pub(crate) mod mode {
+    /// SMC-R.
+    pub(super) const SMC: u32 = 0;
+    /// TCP.
+    pub(crate) const FALLBACK: u32 = 1;
+    /// Not decided, or not a connection.
+    pub(crate) const UNDECIDED: u32 = 255;
+}
+
+/// States as `sock_diag` shows them.
+pub(crate) mod state {
+    /// A connection.
+    pub(crate) const ACTIVE: u32 = 1;
+    /// Neither connected nor listening.
+    pub(crate) const INIT: u32 = 2;
+    /// Closed.
+    pub(crate) const CLOSED: u32 = 7;
+    /// Listening.
+    pub(crate) const LISTEN: u32 = 10;
+}
+
+/// setsockopt().
+///
+/// # Errors
+///
+/// `EOPNOTSUPP` for what an SMC socket cannot do, `ENOPROTOOPT` for unknown SMC options, `EINVAL` for
+/// a switch that is neither 0 nor 1, `EPROTONOSUPPORT` for what strict mode forbids.
+pub(crate) fn set(
+    this: &Arc<SmcSock>,
+    socket: &file::Socket,
+    option: &SetOption<'_>,
+) -> Result<Handled> {
+    match (option.level(), option.name()) {
+        (SOL_SMC, SMC_LIMIT_HS) => {
+            this.limit_hs.store(i32::from(option.int()? != 0), Relaxed);
+            Ok(Handled::Done)
+        }
+        (SOL_SMC, RSMC_STRICT) => {
+            let strict = switch(option)?;
+            let phase = this.phase.lock();
+            if let (1, Phase::Fallback(fallback)) = (strict, &*phase) {
+                if fallback.role == Role::Client {
+                    // It is too late.
+                    return Err(errno::EPROTONOSUPPORT.into());
+                }
+            }
+            this.strict.store(strict, Relaxed);
+            Ok(Handled::Done)
+        }
+        (SOL_SMC, _) => Err(errno::ENOPROTOOPT.into()),
+        (
+            IPPROTO_TCP,
+            TCP_FASTOPEN
+            | TCP_FASTOPEN_CONNECT
+            | TCP_FASTOPEN_KEY
+            | TCP_FASTOPEN_NO_COOKIE
+            | TCP_REPAIR,
+        ) => {
+            // TCP's handshake is not what SMC builds on any more.
+            connect::give_up(this, socket, Reason::UnsupportedOption)?;
+            Ok(Handled::Native)
+        }
+        (IPPROTO_TCP, TCP_SAVE_SYN) => {
+            let value = option.int()?;
+            if !(0..=2).contains(&value) {
+                return Err(EINVAL);
+            }
+            this.user_save_syn.store(value, Relaxed);
+            if let Phase::Listening(listener) = &*this.phase.lock() {
+                listener.keep_saved_syn.store(value, Relaxed);
+                if value == 0 {
+                    // The family still needs it.
+                    return Ok(Handled::Done);
+                }
+            }
+            Ok(Handled::Native)
+        }
+        (IPPROTO_TCP, TCP_NODELAY | TCP_CORK) => {
+            let on = option.int()? != 0;
+            if let Some(conn) = this.smc() {
+                let nodelay = option.name() == TCP_NODELAY;
+                // Both let go of what was held back.
+                if on == nodelay {
+                    conn.push();
+                    let stat = if nodelay { Stat::NoDelay } else { Stat::Corked };
+                    conn.stats().add(stat, 1);
+                }
+            }
+            Ok(Handled::Native)
+        }
+        // Both would replace the socket's operations table, and the module's reference with it.
+        (IPPROTO_TCP, TCP_ULP) => Err(errno::EOPNOTSUPP.into()),
+        (IPPROTO_IPV6, IPV6_ADDRFORM) => Err(errno::ENOPROTOOPT.into()),
+        _ => Ok(Handled::Native),
+    }
+}
+
+/// The value of an option that is 0 or 1.
+fn switch(option: &SetOption<'_>) -> Result<i32> {
+    match option.int()? {
+        value @ 0..=1 => Ok(value),
+        _ => Err(EINVAL),
+    }
+}
+
+/// getsockopt().
+///
+/// # Errors
+///
+/// `ENOPROTOOPT` for unknown SMC options; `EFAULT`.
+pub(crate) fn get(this: &Arc<SmcSock>, option: &GetOption<'_>) -> Result<Handled> {
+    match (option.level(), option.name()) {
+        (SOL_SMC, RSMC_INFO) => {
+            let mut bytes = [0; 16];
+            for (to, word) in bytes.chunks_exact_mut(4).zip(info(this)) {
+                to.copy_from_slice(&word.to_ne_bytes());
+            }
+            option.put(&bytes)?;
+            Ok(Handled::Done)
+        }
+        (SOL_SMC, SMC_LIMIT_HS) => {
+            option.put(&this.limit_hs.load(Relaxed).to_ne_bytes())?;
+            Ok(Handled::Done)
+        }
+        (SOL_SMC, RSMC_STRICT) => {
+            option.put(&this.strict.load(Relaxed).to_ne_bytes())?;
+            Ok(Handled::Done)
+        }
+        (SOL_SMC, _) => Err(errno::ENOPROTOOPT.into()),
+        (IPPROTO_TCP, TCP_SAVE_SYN) => {
+            option.put(&this.user_save_syn.load(Relaxed).to_ne_bytes())?;
+            Ok(Handled::Done)
+        }
+        // It looks for the data in TCP's queue.
+        (IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE) if this.smc().is_some() => {
+            Err(errno::EOPNOTSUPP.into())
+        }
+        _ => Ok(Handled::Native),
+    }
+}
+
+/// What a socket is, as user space is told: the words of [`RSMC_INFO`].
+pub(crate) struct Info {
+    /// One of [`mode`].
+    pub(crate) mode: u32,
+    /// The code of the reason for a fallback, or for strict mode's refusal of one.
+    pub(crate) reason: u32,
+    /// The diagnosis of the peer's decline; 0 without one.
+    pub(crate) peer_diagnosis: u32,
+    /// One of [`state`].
+    pub(crate) state: u32,
+}
+
+impl Info {
+    /// What `socket` is now.
+    pub(crate) fn of(socket: &SmcSock) -> Self {
+        let [mode, reason, peer_diagnosis, state] = info(socket);
+        Self {
+            mode,
+            reason,
+            peer_diagnosis,
+            state,
+        }
+    }
+}
+
+/// Mode, reason, the peer's diagnosis, state.
+fn info(this: &SmcSock) -> [u32; 4] {
+    match &*this.phase.lock() {
+        Phase::Init | Phase::Connecting => {
+            // Why strict mode ended the last connect().
+            let reason = this.refusal.load(Relaxed);
+            [mode::UNDECIDED, reason, 0, state::INIT]
+        }
+        Phase::Listening(_) => [mode::UNDECIDED, 0, 0, state::LISTEN],
+        // The protocol's states have the numbers that `sock_diag` shows.
+        Phase::Smc(conn) => [mode::SMC, 0, 0, conn.state_number()],
+        Phase::Fallback(fallback) => {
+            let state = if this.sock.state() == tcp::LISTEN {
+                state::LISTEN
+            } else if this.sock.is_established() || fallback.role == Role::Server {
+                state::ACTIVE
+            } else {
+                state::INIT
+            };
+            [
+                mode::FALLBACK,
+                fallback.reason.code(),
+                fallback.peer_diagnosis,
+                state,
+            ]
+        }
+        Phase::Closed => [mode::UNDECIDED, 0, 0, state::CLOSED],
+    }
+}

@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a handshake has taken for its connection; dropping it gives everything back.
+
+use super::{
+    first_contact::admits,
+    gates::{Entry, Gate, Gates}, //
+};
+use crate::{
+    carrier::{LinkGroup, LocalPort, PeerFacts, SmcConn},
+    conn::{Parts, RING_MAX},
+    host::{
+        namespace::Namespace,
+        origin::Origin,
+        stats::{Buffer, Way},
+        waiter::Waiter, //
+    }, //
+};
+use kapi::{
+    net::sock::{Charge, Sock},
+    rdma::route::NextHop, //
+};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::{aref::ARef, Arc}, //
+};
+use smc_proto::{
+    cursor::RingSize,
+    group::{
+        choice::{LinkEnd, Role},
+        EndReason,
+        Terms, //
+    },
+    handshake::{region, server, Acquired, Want},
+    llc::responder::Event as LlcEvent,
+    reason::Reason,
+    time::Span,
+    wire::{
+        bufsize::BufSize,
+        clc::RdmaEnd,
+        ids::{AlertToken, Mtu, Psn, Qpn},
+        llc::Frame, //
+    }, //
+};
+
+/// How often a server looks for another group when the last place of one has just been taken.
+const JOIN_TRIES: u32 = 10;
+
+/// The resources of one connection that is being made.
+pub(crate) struct Attempt {
+    gates: Arc<Gates>,
+    port: Option<LocalPort>,
+    /// Whose control group is charged with the rings, if not the connection's.
+    payer: Option<ARef<Sock>>,
+    group: Option<Arc<LinkGroup>>,
+    conn: Option<Arc<SmcConn>>,
+    /// The way to the peer if the group is begun here; one that stands knows its own.
+    begun: Option<NextHop>,
+    // Let go last: those who wait look for a finished group.
+    gate: Option<Gate>,
+}
+
+impl Attempt {
+    /// Nothing yet.
+    pub(crate) fn new(
+        gates: Arc<Gates>,
+        port: Option<LocalPort>,
+        payer: Option<ARef<Sock>>,
+    ) -> Self {
+        Self {
+            gates,
+            port,
+            payer,
+            group: None,
+            conn: None,
+            begun: None,
+            gate: None,
+        }
+    }
+
+    /// Finds or starts the group, and makes our end of the connection in it; `None` if that has to
+    /// wait for another handshake, at whose end the waiter is kicked. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// The reason to decline.
+    pub(crate) fn acquire(
+        &mut self,
+        want: &Want,
+        sock: &ARef<Sock>,
+        peer: Option<&RdmaEnd>,
+        waiter: &dyn Fn() -> Arc<dyn Waiter>,
+    ) -> Result<Option<Acquired>, Reason> {
+        let port = self.port.clone().ok_or(Reason::NoDevice)?;
+        let mut tries = 0u32;
+        let origin = Origin::of(sock);
+        let (group, place) = loop {
+            let group = match want.key.role {
+                Role::Server => match self.gates.enter(&want.key, &port, origin, waiter) {
+                    Ok(Entry::Busy) => return Ok(None),
+                    Ok(Entry::Join(group)) => group,
+                    Ok(Entry::First(gate)) => {
+                        self.gate = Some(gate);
+                        self.start_group(want, &port, origin, sock)?
+                    }
+                    Err(_) => return Err(Reason::NoMemory),
+                },
+                Role::Client if want.first_contact == Some(true) => {
+                    self.start_group(want, &port, origin, sock)?
+                }
+                Role::Client => {
+                    let link = want.link.ok_or(Reason::SyncError)?;
+                    self.gates
+                        .core()
+                        .client_group(&want.key, &link, &port, origin)?
+                }
+            };
+            match group.reserve() {
+                Some(place) => break (group, place),
+                // Somebody else has taken the last place since we looked.
+                None if want.key.role == Role::Server
+                    && self.begun.is_none()
+                    && tries < JOIN_TRIES =>
+                {
+                    tries = tries.saturating_add(1);
+                }
+                None => {
+                    self.group = Some(group);
+                    return Err(Reason::Internal);
+                }
+            }
+        };
+        self.group = Some(group.clone());
+        let conn = match self.make_conn(&group, place, sock) {
+            Ok(conn) => conn,
+            Err(reason) => {
+                if self.conn.is_none() {
+                    group.unreserve(place.0);
+                }
+                return Err(reason);
+            }
+        };
+        if let Some(peer) = peer {
+            self.meet(&conn, &group, peer)?;
+            if let Some(hop) = self.begun {
+                let near = want.key.role == Role::Client && !hop.gateway;
+                if near && !want.direct {
+                    return Err(Reason::NoIndirect);
+                }
+                let mtu = port.mtu.min(peer.mtu);
+                group
+                    .receive_from(end_of(peer), peer.psn.get(), mtu, &hop)
+                    .map_err(|_| Reason::ReadyLinkError)?;
+                group.await_events(waiter(), 0);
+            }
+        }
+        let (qpn, psn) = group.queue_pair();
+        let announced = conn.announce().ok_or(Reason::Internal)?;
+        Ok(Some(Acquired {
+            end: RdmaEnd {
+                peer_id: self.gates.core().peer_id,
+                gid: port.gid,
+                mac: port.mac,
+                qpn: Qpn::new(qpn),
+                psn: Psn::new(psn),
+                mtu: port.mtu,
+                ..announced
+            },
+            first_contact: self.begun.is_some(),
+            direct: self.begun.is_some_and(|hop| !hop.gateway),
+        }))
+    }
+
+    fn start_group(
+        &mut self,
+        want: &Want,
+        port: &LocalPort,
+        origin: Origin,
+        sock: &Sock,
+    ) -> Result<Arc<LinkGroup>, Reason> {
+        if !admits(self.gates.core(), origin) {
+            return Err(Reason::NoMemory);
+        }
+        let hop = port
+            .hop_to(sock, &want.key.peer_gid)
+            .map_err(|_| Reason::NoRoute)?;
+        // It is there as long as its sockets are.
+        let namespace = Namespace::of(sock).ok_or(Reason::NoMemory)?;
+        let terms = Terms {
+            key: want.key,
+            release: want.release,
+            max_conns: want.max_conns,
+            max_links: want.max_links,
+            test_idle: Span::from_secs(namespace.testlink_seconds()),
+            extensions: want.extensions,
+        };
+        let core = self.gates.core();
+        let id = core.next_group_id();
+        let group = LinkGroup::new(core.clone(), id, port, origin, terms, namespace.queues())
+            .map_err(|_| Reason::NoMemory)?;
+        self.begun = Some(hop);
+        if core.add_group(&group).is_err() {
+            group.end(EndReason::Local);
+            return Err(Reason::NoMemory);
+        }
+        Ok(group)
+    }
+
+    /// The connection that takes a place of the group. Sleeps. On failure the place is still taken
+    /// unless `self.conn` has it.
+    fn make_conn(
+        &mut self,
+        group: &Arc<LinkGroup>,
+        (token, slot): (AlertToken, u8),
+        sock: &ARef<Sock>,
+    ) -> Result<Arc<SmcConn>, Reason> {
+        let namespace = Namespace::of(sock);
+        // It is there as long as its sockets are.
+        let namespace = namespace.ok_or(Reason::NoMemory)?;
+        let (rmem, wmem, autocork) = namespace.buffers();
+        let recv_size = ring_size(sock.wanted_receive_buffer(), rmem)?;
+        let send_size = ring_size(sock.wanted_send_buffer(), wmem)?;
+        // For both rings from the beginning, and a page for the rest: later it could not be refused.
+        let bytes = (recv_size.bytes() as usize)
+            .saturating_add(send_size.bytes() as usize)
+            .saturating_add(PAGE_SIZE);
+        let charge = Charge::new(self.payer.as_deref().unwrap_or(sock), bytes)
+            .map_err(|_| Reason::NoMemory)?;
+        let mut lease = group
+            .lease(recv_size)
+            .map_err(|_| Reason::RegisterBufferError)?;
+        lease.pay(charge);
+        let buffer = if lease.is_used() {
+            Buffer::Reused
+        } else {
+            Buffer::Allocated
+        };
+        let conn = SmcConn::new(Parts {
+            group: group.clone(),
+            slot,
+            token,
+            sock: sock.clone(),
+            lease,
+            recv_size,
+            send_size,
+            autocork,
+            drain_idle: namespace.drain_idle(),
+        });
+        let conn = conn.map_err(|_| Reason::NoMemory)?;
+        let stats = conn.stats();
+        stats.buffer_size(Way::Rx, recv_size.bytes() as usize);
+        stats.usage(Way::Rx, i64::from(recv_size.bytes()));
+        stats.buffer(Way::Rx, buffer);
+        let known = group.insert_conn(&conn);
+        self.conn = Some(conn.clone());
+        known.map_err(|_| Reason::NoActiveLink)?;
+        Ok(conn)
+    }
+
+    fn meet(&self, conn: &SmcConn, group: &LinkGroup, peer: &RdmaEnd) -> Result<(), Reason> {
+        if !group.add_peer_region(region(peer)) {
+            return Err(Reason::RtokenError);
+        }
+        conn.set_peer(peer).map_err(|_| Reason::Internal)
+    }
+
+    /// Whether there is anything to be given back, which sleeps.
+    pub(crate) fn holds_group(&self) -> bool {
+        self.group.is_some() || self.gate.is_some()
+    }
+
+    /// Server: the client's confirm has come. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub(crate) fn adopt(
+        &self,
+        first: bool,
+        mtu: Mtu,
+        sock: &Sock,
+        peer: Option<&RdmaEnd>,
+        waiter: &dyn Fn() -> Arc<dyn Waiter>,
+    ) -> Result {
+        let (Some(conn), Some(group), Some(peer), Some(port)) =
+            (&self.conn, &self.group, peer, &self.port)
+        else {
+            return Err(EINVAL);
+        };
+        self.meet(conn, group, peer).map_err(|_| EINVAL)?;
+        if first {
+            let hop = port.hop_to(sock, &peer.gid)?;
+            group.receive_from(end_of(peer), peer.psn.get(), mtu, &hop)?;
+            group.await_events(waiter(), server::FIRST_LINK);
+            group.send_to()?;
+        }
+        Ok(())
+    }
+
+    /// A message that names our buffer goes out.
+    pub(crate) fn expose(&self) {
+        if let Some(conn) = &self.conn {
+            conn.expose();
+        }
+    }
+
+    /// The peer has declined.
+    pub(crate) fn declined(&self) {
+        if let Some(conn) = &self.conn {
+            conn.peer_declined();
+        }
+    }
+
+    /// Allows the link to send, and makes the memory keys work. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// The driver's.
+    pub(crate) fn send_to(&self) -> Result {
+        let group = self.group.as_ref().ok_or(EINVAL)?;
+        if !group.is_server() {
+            // The peer has asked over the link for the answer that is sent now.
+            self.gates.core().supersede(group);
+        }
+        group.send_to()
+    }
+
+    /// Sends an LLC message of the handshake.
+    ///
+    /// # Errors
+    ///
+    /// `ENOTCONN` when the link is lost.
+    pub(crate) fn send_llc(&self, frame: Frame) -> Result {
+        let group = self.group.as_ref().ok_or(EINVAL)?;
+        if group.is_lost() {
+            return Err(kapi::errno::ENOTCONN.into());
+        }
+        group.send_llc(frame);
+        if group.is_lost() {
+            return Err(kapi::errno::ENOTCONN.into());
+        }
+        Ok(())
+    }
+
+    /// An LLC event of the link that is being set up.
+    pub(crate) fn take_event(&self) -> Option<LlcEvent> {
+        self.group.as_ref()?.take_event()
+    }
+
+    /// Whether the link has broken.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.group.as_ref().is_some_and(|group| group.is_lost())
+    }
+
+    /// The peer does not know the group: it is of no more use.
+    pub(crate) fn out_of_sync(&self) {
+        if let Some(group) = &self.group {
+            group.end(EndReason::OutOfSync);
+        }
+    }
+
+    /// The handshake has succeeded; first contact was with this peer.
+    ///
+    /// # Errors
+    ///
+    /// `ECONNABORTED`, `ENOMEM`.
+    pub(crate) fn commit(mut self, link: u8, peer: PeerFacts) -> Result<Arc<SmcConn>> {
+        let conn = self.conn.clone().ok_or(EINVAL)?;
+        if self.begun.is_some() {
+            if let Some(group) = &self.group {
+                group.ignore_events();
+                if group.is_server() {
+                    self.gates.core().supersede(group);
+                }
+                group.confirmed(link, peer);
+            }
+        }
+        conn.establish()?;
+        self.conn = None;
+        self.group = None;
+        Ok(conn)
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if let Some(conn) = self.conn.take() {
+            conn.group().remove_conn(&conn);
+            conn.retire();
+        }
+        if let Some(group) = self.group.take() {
+            if self.begun.is_some() {
+                group.ignore_events();
+                group.end(EndReason::Local);
+            }
+        }
+    }
+}
+
+fn end_of(peer: &RdmaEnd) -> LinkEnd {
+    LinkEnd {
+        qpn: peer.qpn,
+        gid: peer.gid,
+        mac: peer.mac,
+    }
+}
+
+/// The ring for what the user (twice what he wants, as TCP counts) or the administrator asked for.
+fn ring_size(user: Option<usize>, default: u32) -> Result<RingSize, Reason> {
+    let bytes = match user {
+        Some(bytes) => u32::try_from(bytes / 2).unwrap_or(u32::MAX),
+        None => default,
+    };
+    let size = BufSize::at_least(bytes.min(RING_MAX), BufSize::MAX_R);
+    RingSize::from_code(size.code()).ok_or(Reason::Internal)
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The time of the protocol, and timers that fire at one of its instants.
+
+use kapi::sys::{
+    clock,
+    hook::{Notify, TimerHook}, //
+};
+use smc_proto::time::Instant;
+
+/// Returns the present time, as the protocol counts it.
+pub(crate) fn now() -> Instant {
+    Instant(clock::nanos())
+}
+
+/// Has a timer fire once `deadline` has passed.
+pub(crate) fn arm<T: Notify>(timer: &TimerHook<T>, deadline: Instant) {
+    let wait = deadline.since(now()).as_millis_ceil();
+    timer.arm(u32::try_from(wait).unwrap_or(u32::MAX).saturating_add(1));
+}

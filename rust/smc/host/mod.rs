@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The lowest floor: settings, counters and names of this host and of its network namespaces.
+//!
+//! Nothing here knows of a connection, a link or a socket of the family.
+
+pub(crate) mod clock;
+pub(crate) mod counters;
+pub(crate) mod eid;
+pub(crate) mod fallback;
+pub(crate) mod namespace;
+pub(crate) mod origin;
+pub(crate) mod pnet;
+pub(crate) mod policy;
+pub(crate) mod read_mostly;
+pub(crate) mod stats;
+pub(crate) mod syn_hooks;
+pub(crate) mod syn_option;
+pub(crate) mod sysctl;
+pub(crate) mod text;
+pub(crate) mod waiter;

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! When a namespace has the SYN hooks: from its first socket that connects or listens on, until
+//! there has been none for a while.
+//!
+//! A socket needs the hooks while its SYN or its SYN-ACKs may be sent (again), so it counts from
+//! before its first connect() or listen() until its file is closed: what is sent afterwards gets no
+//! option in any case. Registering hooks patches the kernel's code and waits for all CPUs, which a
+//! program that opens one short connection after the other must not pay for each. So the end of the
+//! last socket only starts a timer, and whoever finds on its expiry that there was another one
+//! meanwhile starts it anew.
+//!
+//! Users never wait for the worker but where the hooks are missing. That is safe because each side
+//! announces itself before it looks at the other: a socket counts itself and then reads `ready`; the
+//! worker clears `ready` and then reads the count. So either the socket finds that it has to put
+//! the hooks in place, or the worker finds the socket and leaves them. The same holds for the last
+//! socket (which takes itself off and then reads `armed`) and the worker (which clears that and then
+//! reads the count).
+
+use crate::host::syn_option::Announce;
+use kapi::{
+    net::{sock::Sock, syn::Hooks},
+    sys::{
+        hook::{Notify, TimerHook},
+        queue, //
+    }, //
+};
+use kernel::{
+    impl_has_work,
+    new_mutex,
+    new_work,
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Full, Relaxed},
+        Arc,
+        ArcBorrow,
+        Mutex, //
+    },
+    workqueue::{Work, WorkItem}, //
+};
+
+/// The hooks while they are registered, and what ends them.
+struct Installed {
+    /// Dropped first, so that it does not fire in vain.
+    timer: Pin<KBox<TimerHook<SynHooks>>>,
+    _hooks: Hooks,
+}
+
+/// The SYN hooks of a namespace.
+#[pin_data]
+pub(crate) struct SynHooks {
+    /// The idle time after which they go, in milliseconds, as it was when a socket ended last.
+    idle: Atomic<u32>,
+    #[pin]
+    work: Work<SynHooks>,
+    /// Held while hooks are registered or unregistered, too: the namespace's end waits for that.
+    #[pin]
+    installed: Mutex<Option<Installed>>,
+    /// Whether `installed` is filled.
+    ready: Atomic<u32>,
+    /// How many sockets need the hooks.
+    users: Atomic<i32>,
+    /// Whether a socket has begun to need them since the timer was started.
+    used: Atomic<u32>,
+    /// Whether the timer runs, or what it has queued.
+    armed: Atomic<u32>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for SynHooks { self.work }
+}
+
+impl SynHooks {
+    /// No hooks.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        let hooks = pin_init!(Self {
+            idle: Atomic::new(0),
+            work <- new_work!("rsmc::SynHooks::work"),
+            installed <- new_mutex!(None, "rsmc::SynHooks::installed"),
+            ready: Atomic::new(0),
+            users: Atomic::new(0),
+            used: Atomic::new(0),
+            armed: Atomic::new(0),
+        });
+        Arc::pin_init(hooks, GFP_KERNEL)
+    }
+
+    /// Removes the hooks for good: the namespace ends, and has no sockets any more.
+    pub(crate) fn end(&self) {
+        let installed = self.installed.lock().take();
+        drop(installed);
+    }
+
+    /// Puts the hooks in place for `sock`. `first` says that this socket did not count yet; it does
+    /// from now on, whatever the result, until [`SynHooks::unhook`].
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; what netfilter returns.
+    pub(crate) fn hook(self: &Arc<Self>, sock: &Sock, first: bool) -> Result {
+        if first {
+            self.users.fetch_add(1, Full);
+            self.used.store(1, Relaxed);
+        }
+        if self.ready.load(Relaxed) != 0 {
+            return Ok(());
+        }
+        let mut installed = self.installed.lock();
+        if installed.is_none() {
+            *installed = Some(Installed {
+                timer: TimerHook::new(self.clone())?,
+                _hooks: Hooks::new::<Announce>(sock)?,
+            });
+            self.ready.store(1, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// The end of a socket that [`SynHooks::hook`] has counted.
+    pub(crate) fn unhook(&self, idle: u32) {
+        self.idle.store(idle, Relaxed);
+        if self.users.fetch_sub(1, Full) == 1 && self.armed.load(Relaxed) == 0 {
+            let installed = self.installed.lock();
+            if let Some(installed) = &*installed {
+                self.wait_idle(installed);
+            }
+        }
+    }
+
+    /// Starts the time after which the hooks go. Under the lock of `installed`.
+    fn wait_idle(&self, installed: &Installed) {
+        self.used.store(0, Relaxed);
+        self.armed.store(1, Relaxed);
+        installed.timer.arm(self.idle.load(Relaxed));
+    }
+}
+
+impl Notify for SynHooks {
+    fn notify(this: ArcBorrow<'_, Self>) {
+        let _ = queue::enqueue::<_, 0>(Arc::<Self>::from(this));
+    }
+}
+
+impl WorkItem for SynHooks {
+    type Pointer = Arc<Self>;
+
+    /// The time is over.
+    fn run(this: Arc<Self>) {
+        let mut installed = this.installed.lock();
+        this.armed.xchg(0, Full);
+        let Some(here) = &*installed else {
+            return;
+        };
+        if this.users.load(Relaxed) != 0 {
+            // The last of them starts the time anew.
+            return;
+        }
+        if this.used.load(Relaxed) != 0 {
+            this.wait_idle(here);
+            return;
+        }
+        this.ready.xchg(0, Full);
+        if this.users.load(Relaxed) != 0 {
+            this.ready.store(1, Relaxed);
+            return;
+        }
+        // Under the lock: who needs them again, and the namespace's end, wait for this.
+        *installed = None;
+    }
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Link groups, links and RDMA devices, as `smcr` and `rsmc` ask for them.
+//!
+//! Who asks sees the groups of his own network namespace, and from the initial one all of them.
+//! Groups and devices are told in the order of their numbers, which are never used again: whatever
+//! comes or goes between the pieces of a dump, nothing is told twice and nothing else is left out.
+
+use super::general;
+use crate::{
+    carrier::{rdma::group::Facts, Core, LinkGroup},
+    host::{
+        namespace::Namespace,
+        pnet::Member,
+        text::{self, GidText},
+    }, //
+};
+use kapi::{
+    net::{
+        netlink::{Answer, Message, Position},
+        netns::Net, //
+    },
+    rdma::device::{Device, PortState}, //
+};
+use kernel::{prelude::*, sync::Arc};
+use smc_proto::{
+    group::choice::Role,
+    llc::link::LinkState, //
+};
+
+/// `SMC_LGR_SINGLE`: one link, without a second one for when it fails.
+const SINGLE: u8 = 1;
+/// Ports of a device that the interface has room for.
+const PORTS: u32 = 2;
+
+/// One message for each group; `with_links` also one for its link.
+pub(super) fn list_groups(
+    core: &Core,
+    net: &Net,
+    with_links: bool,
+    position: &mut Position,
+    answer: &mut Answer<'_>,
+) -> Result {
+    let [last, told, ..] = position;
+    while let Some(group) = core.group_after(*last) {
+        let facts = group.facts();
+        if facts.active && (net.is_initial() || facts.cookie == net.cookie()) {
+            // The one before may have ended after its header.
+            if *told != u64::from(facts.id) {
+                answer.answers(general::GROUPS);
+                let mut message = answer.message(&[])?;
+                message.nest(2, |out| write_group(out, &facts))?;
+                message.end();
+                *told = u64::from(facts.id);
+            }
+            if with_links {
+                answer.answers(general::LINKS);
+                let mut message = answer.message(&[])?;
+                message.nest(3, |out| write_link(out, &group, &facts))?;
+                message.end();
+            }
+        }
+        *last = u64::from(facts.id);
+    }
+    Ok(())
+}
+
+/// `SMC_GEN_LGR_SMCR`.
+fn write_group(out: &mut Message<'_>, facts: &Facts) -> Result {
+    let terms = &facts.terms;
+    out.put(1, &facts.id.to_ne_bytes())?;
+    out.put(2, &[u8::from(terms.key.role == Role::Server)])?;
+    out.put(3, &[SINGLE])?;
+    out.put_string(4, facts.pnet())?;
+    // What C tells of a VLAN's number: its low byte.
+    out.put(5, &[facts.vlan.unwrap_or(0) as u8])?;
+    out.put(6, &u32::from(facts.conns).to_ne_bytes())?;
+    out.put_u64(9, facts.cookie, 10)?;
+    // Physically contiguous buffers.
+    out.put(11, &[0])?;
+    out.put_uint(12, facts.send_bytes)?;
+    out.put_uint(13, facts.recv_bytes)?;
+    if terms.key.version < 2 {
+        return Ok(());
+    }
+    out.nest(7, |out| {
+        // C's enumeration begins with the version, without a number for "unspecified".
+        out.put(0, &[terms.key.version])?;
+        out.put(1, &[terms.release])?;
+        out.put(2, &[facts.peer.os])?;
+        out.put_string(3, facts.peer.eid.text())?;
+        out.put_string(4, facts.peer.host())
+    })?;
+    out.nest(8, |out| {
+        out.put(1, &[u8::from(!facts.gateway)])?;
+        out.put(2, &[terms.max_conns])?;
+        out.put(3, &[terms.max_links])
+    })
+}
+
+/// `SMC_GEN_LINK_SMCR`.
+fn write_link(out: &mut Message<'_>, group: &LinkGroup, facts: &Facts) -> Result {
+    let state = match facts.state {
+        LinkState::Active => 3u32,
+        LinkState::Inactive => 1,
+        _ => 2,
+    };
+    let name = group.device().name();
+    out.put(1, &[facts.number])?;
+    out.put_string(2, text::name(&name))?;
+    out.put(3, &[group.port() as u8])?;
+    out.put_string(4, GidText::new(&group.gid).text())?;
+    out.put_string(5, GidText::new(&facts.terms.key.peer_gid).text())?;
+    out.put(6, &u32::from(facts.conns).to_ne_bytes())?;
+    out.put(7, &facts.ifindex.to_ne_bytes())?;
+    out.put(8, &facts.uid)?;
+    out.put(9, &facts.peer.link_uid)?;
+    out.put(10, &state.to_ne_bytes())
+}
+
+/// One message for each device.
+pub(super) fn list_devices(
+    core: &Core,
+    net: &Net,
+    position: &mut Position,
+    answer: &mut Answer<'_>,
+) -> Result {
+    let [last, ..] = position;
+    while let Some(device) = core.devices.after(*last) {
+        if device.accessible_from(net) {
+            let mut message = answer.message(&[])?;
+            message.nest(6, |out| write_device(out, core, net, &device))?;
+            message.end();
+        }
+        *last = u64::from(device.serial()).saturating_add(1);
+    }
+    Ok(())
+}
+
+/// `SMC_GEN_DEV_SMCR`, as it looks from `net`: a number of an interface means nothing elsewhere.
+fn write_device(out: &mut Message<'_>, core: &Core, net: &Net, device: &Arc<Device>) -> Result {
+    let name = device.name();
+    let links = |port| core.links_on(device, port);
+    let ports = device.ports().unwrap_or(0).min(PORTS);
+    let used = (1..=ports).any(|port| links(port) != 0);
+    // Critical: something would be lost with it. A group has no link on another device.
+    out.put(2, &[u8::from(used)])?;
+    if let Some(pci) = device.pci() {
+        // Function id and channel are those of s390, and zero with C elsewhere, too.
+        out.put(3, &0u32.to_ne_bytes())?;
+        out.put(4, &0u16.to_ne_bytes())?;
+        out.put(5, &pci.vendor.to_ne_bytes())?;
+        out.put(6, &pci.device.to_ne_bytes())?;
+        out.put_string(7, text::name(&pci.address))?;
+    }
+    out.put_string(10, text::name(&name))?;
+    for port in 1..=ports {
+        let known = Member::port(text::name(&name), port as u8)
+            .ok()
+            .and_then(|member| Namespace::initial()?.pnets.of(&member));
+        let active = device
+            .port(port)
+            .is_ok_and(|port| port.state == PortState::Active);
+        let here = |index: &u32| device.port_is_netdev(port, net, *index);
+        let interface = device.netdev(port).map(|(index, _)| index).filter(here);
+        let roce = device.is_roce(port).unwrap_or(false);
+        out.nest(7u16.saturating_add(port as u16), |out| {
+            out.put(1, &[u8::from(known.is_some())])?;
+            out.put_string(2, known.as_ref().map_or(&[], |id| id.text()))?;
+            out.put(3, &interface.unwrap_or(0).to_ne_bytes())?;
+            out.put(4, &[u8::from(active)])?;
+            out.put(5, &[u8::from(roce)])?;
+            out.put(6, &links(port).to_ne_bytes())
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `sock_diag` of the family: what `smcss` and `rsmc ss` list.
+//!
+//! One message for each socket of the asker's namespace that has been used, as
+//! `include/uapi/linux/smc_diag.h` lays it out, with the attributes `SMC_DIAG_SHUTDOWN` and
+//! `SMC_DIAG_FALLBACK`, and of SMC-R connections with `SMC_DIAG_CONNINFO` and `SMC_DIAG_LGRINFO` for
+//! who asks for them. Unlike C's it has the addresses of `IPPROTO_SMC` sockets, too, and the age of a
+//! socket, [`AGE`], for who asks for that.
+
+mod connection;
+
+use crate::{
+    entry::sockopt,
+    socket::{Registry, Roster, SmcSock}, //
+};
+use kapi::{
+    net::{
+        diag::Sockets,
+        family::AF_SMC,
+        netlink::{Answer, Position},
+        netns::Net,
+        sockaddr::SockAddr, //
+    },
+    sys::{clock, roster}, //
+};
+use kernel::{prelude::*, sync::atomic::Relaxed};
+
+/// `SMC_DIAG_CONNINFO`: rings and cursors of a connection.
+const CONNECTION: u16 = 1;
+/// `SMC_DIAG_LGRINFO`: the link that it uses.
+const GROUP: u16 = 2;
+/// `SMC_DIAG_SHUTDOWN`: a byte, 1 receive and 2 send.
+const SHUTDOWN: u16 = 3;
+/// `SMC_DIAG_FALLBACK`: reason and the peer's diagnosis, 32 bits each.
+const FALLBACK: u16 = 5;
+
+/// Ours alone: how long ago the program first used the socket or accepted it, in seconds, 64 bits.
+const AGE: u16 = 8;
+
+/// `SMC_DIAG_MODE_SMCR`, which is also what a socket without a connection has.
+const MODE_NONE: u8 = 0;
+/// `SMC_DIAG_MODE_FALLBACK_TCP`.
+const MODE_FALLBACK: u8 = 1;
+
+/// `sizeof(struct smc_diag_msg)`.
+const MESSAGE: usize = 64;
+
+/// The sockets of `AF_SMC`, and of `IPPROTO_SMC`.
+pub(crate) struct Diag;
+
+impl Sockets for Diag {
+    const FAMILY: u8 = AF_SMC as u8;
+
+    fn dump(net: &Net, request: &[u8], position: &mut Position, answer: &mut Answer<'_>) -> Result {
+        // `diag_ext` of `struct smc_diag_req`: a bit for each attribute, from 1.
+        let wanted = request.get(3).copied().unwrap_or(0);
+        match Registry::at(net) {
+            Some(sockets) => list(&sockets.list, wanted, position, answer),
+            None => Ok(()),
+        }
+    }
+}
+
+fn list(sockets: &Roster, wanted: u8, position: &mut Position, answer: &mut Answer<'_>) -> Result {
+    let [shard, number, ..] = position;
+    let mut members: roster::Members<SmcSock> = [const { None }; roster::BATCH];
+    loop {
+        let before = roster::Position {
+            shard: *shard,
+            number: *number,
+        };
+        let mut after = before;
+        let found = sockets.next(&mut after, &mut members);
+        if found == 0 {
+            return Ok(());
+        }
+        // No lock is held while messages are written.
+        for (place, socket) in members.iter_mut().map_while(Option::take) {
+            write(&socket, wanted, answer)?;
+            (*shard, *number) = (place.shard, place.number);
+        }
+        (*shard, *number) = (after.shard, after.number);
+    }
+}
+
+fn write(socket: &SmcSock, wanted: u8, answer: &mut Answer<'_>) -> Result {
+    let sock = &socket.sock;
+    let info = sockopt::Info::of(socket);
+    let family = if socket.own_family.load(Relaxed) != 0 {
+        AF_SMC as u8
+    } else {
+        sock.family() as u8
+    };
+    let mode = match info.mode {
+        sockopt::mode::UNDECIDED => MODE_NONE,
+        mode => mode as u8,
+    };
+    let shutdown = match socket.smc() {
+        Some(conn) => conn.shut_ways(),
+        None => sock.shutdown_mask(),
+    };
+
+    let mut out = Fixed::<MESSAGE>::new();
+    out.put(&[family, info.state as u8, mode, 0]);
+    let (local, peer) = (sock.local_addr(), sock.peer_addr());
+    out.put(&local.port.to_be_bytes());
+    out.put(&peer.port.to_be_bytes());
+    out.put(&words(&local));
+    out.put(&words(&peer));
+    out.put(&sock.bound_interface().to_ne_bytes());
+    // The cookie is two words, the lower one first.
+    let cookie = sock.cookie();
+    out.put(&(cookie as u32).to_ne_bytes());
+    out.put(&((cookie >> 32) as u32).to_ne_bytes());
+    out.put(&answer.uid(sock).to_ne_bytes());
+    out.put(&sock.inode().to_ne_bytes());
+
+    let mut message = answer.message(&out.bytes)?;
+    message.put(SHUTDOWN, &[shutdown])?;
+    let mut fallback = [0; 8];
+    if mode == MODE_FALLBACK {
+        let [a, b, c, d] = info.reason.to_ne_bytes();
+        let [e, f, g, h] = info.peer_diagnosis.to_ne_bytes();
+        fallback = [a, b, c, d, e, f, g, h];
+    }
+    message.put(FALLBACK, &fallback)?;
+    let asked = |attribute: u16| wanted & (1 << (attribute - 1)) != 0;
+    if asked(AGE) {
+        let age = clock::seconds().saturating_sub(socket.born);
+        message.put(AGE, &age.to_ne_bytes())?;
+    }
+    if let Some(conn) = socket.smc() {
+        if asked(CONNECTION) {
+            message.put(CONNECTION, &connection::cursors(conn).bytes)?;
+        }
+        if asked(GROUP) && !conn.group().is_lost() {
+            message.put(GROUP, &connection::link(conn.group()).bytes)?;
+        }
+    }
+    message.end();
+    Ok(())
+}
+
+/// An address as `struct inet_diag_sockid` has it: an IPv4 one is the first of four words.
+fn words(addr: &SockAddr) -> [u8; 16] {
+    addr.ip
+}
+
+/// The fixed part of a message while it is written, field by field.
+struct Fixed<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Fixed<N> {
+    fn new() -> Self {
+        Self {
+            bytes: [0; N],
+            len: 0,
+        }
+    }
+
+    fn put(&mut self, field: &[u8]) {
+        for (to, from) in self.bytes.iter_mut().skip(self.len).zip(field) {
+            *to = *from;
+        }
+        self.len = self.len.saturating_add(field.len());
+    }
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What `sock_diag` tells of an SMC-R connection.
+
+use super::Fixed;
+use crate::{
+    carrier::{LinkGroup, SmcConn},
+    host::text::GidText, //
+};
+use smc_proto::{
+    cursor::{Cursor, RingSize},
+    group::choice::Role, //
+};
+
+/// `sizeof(struct smc_diag_conninfo)`.
+const CONNECTION: usize = 76;
+/// `sizeof(struct smc_diag_lgrinfo)`.
+const GROUP: usize = 147;
+/// The room for a GID's text.
+const GID: usize = 40;
+
+/// Rings and cursors. Those of the send buffer are ours alone; the others are what the peers
+/// tell each other in CDC messages.
+pub(super) fn cursors(conn: &SmcConn) -> Fixed<CONNECTION> {
+    let proto = conn.proto.lock();
+    let at = proto.positions();
+    let (sent, received) = proto.flags();
+    let (send, recv) = proto.rings();
+    let peer = proto.peer().map(|peer| peer.ring);
+    drop(proto);
+
+    let mut out = Fixed::new();
+    out.put(&conn.token().0.to_ne_bytes());
+    for ring in [Some(send), Some(recv), peer] {
+        out.put(&ring.map_or(0, RingSize::bytes).to_ne_bytes());
+    }
+    let mut cursor = |pos, ring: Option<RingSize>| {
+        let cursor = ring.map_or(Cursor { wrap: 0, count: 0 }, |ring| Cursor::at(pos, ring));
+        out.put(&[0, 0]);
+        out.put(&cursor.wrap.to_ne_bytes());
+        out.put(&cursor.count.to_ne_bytes());
+    };
+    cursor(at.received, Some(recv));
+    cursor(at.peer_consumed, peer);
+    cursor(at.sent, peer);
+    cursor(at.announced, Some(recv));
+    let flags = [
+        received.0.to_wire(),
+        received.1.to_wire(),
+        sent.0.to_wire(),
+        sent.1.to_wire(),
+    ];
+    out.put(&flags);
+    let mut cursor = |pos| {
+        let cursor = Cursor::at(pos, send);
+        out.put(&[0, 0]);
+        out.put(&cursor.wrap.to_ne_bytes());
+        out.put(&cursor.count.to_ne_bytes());
+    };
+    cursor(at.written);
+    cursor(at.sent);
+    cursor(at.completed);
+    out
+}
+
+/// The group's one link, and our role in it.
+pub(super) fn link(group: &LinkGroup) -> Fixed<GROUP> {
+    let (number, role, peer_gid) = group.link_facts();
+    let name = group.device().name();
+    let mut out = Fixed::new();
+    out.put(&[number]);
+    out.put(&name);
+    out.put(&[group.port() as u8]);
+    for gid in [&group.gid, &peer_gid] {
+        let mut text = [0; GID];
+        for (to, from) in text.iter_mut().zip(GidText::new(gid).text()) {
+            *to = *from;
+        }
+        out.put(&text);
+    }
+    out.put(&[u8::from(role == Role::Server)]);
+    out
+}

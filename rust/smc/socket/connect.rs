@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The client: from connect() to SMC or TCP.
+//!
+//! The SYN carries the SMC option. When the connection stands, the SYN-ACK's option says whether
+//! the peer speaks SMC, and the two talk CLC before the program may use the connection: until
+//! [`Phase::Connecting`] has ended, connect() does not return, the socket does not become writable,
+//! and other calls wait.
+
+mod handshake;
+mod leave;
+
+pub(crate) use self::leave::{abandon_ended, give_up, stop_listening};
+
+use self::{
+    handshake::{conclude, count_failure, decide, drive, fail},
+    leave::{disconnect, leave_smc, reset}, //
+};
+use super::smc_sock::{hint, Phase, SmcSock};
+use crate::handshake::Talk;
+use kapi::{
+    errno,
+    net::{
+        args::Addr,
+        sock::state,
+        socket as file, //
+    },
+    sys::wait, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Acquire, Relaxed, Release},
+        Arc,
+        MutexGuard, //
+    }, //
+};
+use smc_proto::reason::Reason;
+
+/// What a call of connect() is.
+enum Call {
+    /// The first one, and what sending the SYN has come to.
+    First(Result),
+    /// One more while the first is undecided.
+    Repeated,
+    /// None of the family's business.
+    Native,
+}
+
+/// connect().
+///
+/// # Errors
+///
+/// TCP's.
+pub(crate) fn connect(
+    this: &Arc<SmcSock>,
+    socket: &file::Socket,
+    addr: &Addr<'_>,
+    nonblock: bool,
+    flags: i32,
+) -> Result {
+    if addr.is_unspec() {
+        return disconnect(this, socket, addr, flags);
+    }
+    match call(this, socket, addr)? {
+        Call::First(started) => first(this, socket, addr, nonblock, started),
+        Call::Repeated => {
+            proceed(this);
+            if nonblock && undecided(this) {
+                return Err(errno::EALREADY.into());
+            }
+            settled(this, socket, this.sock.send_timeout(nonblock)).map_err(|err| {
+                if err == EAGAIN {
+                    errno::EALREADY.into()
+                } else {
+                    err
+                }
+            })?;
+            socket.native_connect(addr, flags)
+        }
+        Call::Native => socket.native_connect(addr, flags),
+    }
+}
+
+/// Finds out what a call is, and sends the SYN if it is the first.
+fn call(this: &Arc<SmcSock>, socket: &file::Socket, addr: &Addr<'_>) -> Result<Call> {
+    let left = match &*this.phase.lock() {
+        Phase::Init => false,
+        Phase::Connecting => return Ok(Call::Repeated),
+        Phase::Smc(_) if socket.is_unconnected() => true,
+        _ => return Ok(Call::Native),
+    };
+    if left {
+        leave_smc(this, socket)?;
+        return Ok(Call::Native);
+    }
+    if this.hook().is_err() {
+        // Without the hooks the SYN would lack the option, and the peer would be blamed for it.
+        give_up(this, socket, Reason::NoMemory)?;
+        return Ok(Call::Native);
+    }
+    // Until the SYN is out nobody may look at the attempt: it would seem to have failed.
+    let _talk = this.talk.lock();
+    {
+        let mut phase = this.phase.lock();
+        match &*phase {
+            Phase::Init => (),
+            Phase::Connecting => return Ok(Call::Repeated),
+            _ => return Ok(Call::Native),
+        }
+        *phase = Phase::Connecting;
+        this.refusal.store(0, Relaxed);
+        this.heavy.store(0, Release);
+        this.hint.store(hint::CONNECTING, Release);
+    }
+    let started = socket.start_connect(addr);
+    if !matches!(started, Err(err) if errno::EINPROGRESS.is(err)) {
+        reset(this);
+    }
+    Ok(Call::First(started))
+}
+
+fn first(
+    this: &Arc<SmcSock>,
+    socket: &file::Socket,
+    addr: &Addr<'_>,
+    nonblock: bool,
+    started: Result,
+) -> Result {
+    if !matches!(started, Err(err) if errno::EINPROGRESS.is(err)) {
+        return started;
+    }
+    if nonblock {
+        in_background(this, socket);
+        return started;
+    }
+    match socket.finish_connect(addr, false) {
+        Ok(()) => {
+            // This program waits.
+            this.heavy.store(1, Release);
+            work(this);
+            let waits = undecided(this);
+            if waits {
+                // The peer is to speak: sleep until it has been decided. A signal may end that;
+                // then another connect() goes on, and is to find what TCP's would.
+                socket.go_on_connecting();
+                in_background(this, socket);
+                let timeout = this.sock.send_timeout(false);
+                settled(this, socket, timeout).map_err(|err| {
+                    if err == EAGAIN {
+                        errno::EINPROGRESS.into()
+                    } else {
+                        err
+                    }
+                })?;
+            } else if this.smc().is_some() {
+                // Decided at once: nobody watches yet.
+                this.watch_smc(socket);
+            }
+            if matches!(*this.phase.lock(), Phase::Init) {
+                return Err(socket.fail_connect());
+            }
+            if waits {
+                return socket.finish_connect(addr, true);
+            }
+            Ok(())
+        }
+        Err(err) => {
+            if this.sock.state() == state::CLOSE {
+                abandon_ended(this);
+                return Err(err);
+            }
+            // A signal or SO_SNDTIMEO ended the wait, but TCP goes on connecting.
+            in_background(this, socket);
+            if errno::EALREADY.is(err) {
+                return Err(errno::EINPROGRESS.into());
+            }
+            Err(err)
+        }
+    }
+}
+
+/// Lets the workqueue finish what connect() began.
+fn in_background(this: &Arc<SmcSock>, socket: &file::Socket) {
+    if this.start_watching(socket).is_err() {
+        // Nobody would notice when the connection stands. It may stand already.
+        let mut slot = this.talk.lock();
+        let mut phase = this.phase.lock();
+        if matches!(*phase, Phase::Connecting) {
+            fail(this, &mut phase, errno::ENOMEM);
+        }
+        drop(phase);
+        let talk = slot.take();
+        drop(slot);
+        drop(talk);
+        return;
+    }
+    if this.sock.state() != state::SYN_SENT {
+        // It stood before the watch did.
+        SmcSock::kick(this);
+    }
+}
+
+/// Whether connect() is not decided yet.
+pub(crate) fn undecided(this: &SmcSock) -> bool {
+    this.hint.load(Acquire) == hint::CONNECTING
+}
+
+/// Waits until connect() is decided, at most `timeout` jiffies.
+///
+/// # Errors
+///
+/// `EAGAIN` when the time is over; `EINTR`, `ERESTARTSYS`.
+pub(crate) fn settled(this: &Arc<SmcSock>, socket: &file::Socket, timeout: isize) -> Result {
+    if undecided(this) {
+        wait::until(socket, wait::Kind::Shared, timeout, || !undecided(this))?;
+    }
+    Ok(())
+}
+
+/// Whether a connection attempt is under way.
+fn is_connecting(this: &SmcSock) -> bool {
+    matches!(*this.phase.lock(), Phase::Connecting)
+}
+
+/// Goes on with a connection attempt, for a program that does not want to wait: how long some steps
+/// take is up to the peer, so they are left to the worker.
+pub(crate) fn proceed(this: &Arc<SmcSock>) {
+    if this.heavy.load(Acquire) != 0 {
+        return;
+    }
+    let slot = this.talk.lock();
+    // The worker may have come so far meanwhile; it has let go of the handshake then.
+    if this.heavy.load(Acquire) == 0 {
+        go_on(this, slot, false);
+    }
+}
+
+/// Goes on with a connection attempt. Sleeps, but not for the peer's CLC messages.
+pub(crate) fn work(this: &Arc<SmcSock>) {
+    let slot = this.talk.lock();
+    let patient = this.heavy.load(Acquire) != 0;
+    go_on(this, slot, patient);
+}
+
+/// Goes on with a connection attempt as far as it can without waiting for the peer.
+///
+/// Whoever ends an attempt holds `talk` meanwhile, all but close(): so what is found out here is
+/// about the attempt that it was begun for, and not about the program's next one.
+fn go_on(this: &Arc<SmcSock>, mut slot: MutexGuard<'_, Option<KBox<Talk>>>, patient: bool) {
+    if !is_connecting(this) {
+        return;
+    }
+    match this.sock.state() {
+        state::SYN_SENT | state::SYN_RECV => return,
+        // Refused, reset or timed out; TCP has told everybody. Another connect() may follow.
+        state::CLOSE => {
+            if slot.is_some() {
+                count_failure(this);
+            }
+            reset(this);
+        }
+        _ if slot.is_some() || decide(this, &mut slot) => {
+            if let Some(outcome) = drive(this, &mut slot, patient) {
+                if let Some(talk) = slot.take() {
+                    conclude(this, talk, outcome);
+                }
+            }
+            return;
+        }
+        _ => (),
+    }
+    let talk = slot.take();
+    drop(slot);
+    drop(talk);
+    // Those who waited for the decision find a TCP socket now.
+    this.sock.wake_connected();
+}

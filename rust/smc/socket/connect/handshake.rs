@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The TCP connection stands: SMC, TCP, or failure.
+
+use super::super::smc_sock::{hint, Phase, SmcSock};
+use crate::{
+    carrier::LocalPort,
+    handshake::{
+        crossing,
+        decline,
+        gates::GATES,
+        Progress,
+        Talk, //
+    },
+    host::{
+        clock::arm,
+        fallback::{Fallback, Role},
+        policy::policy, //
+    },
+    lane, //
+};
+use kapi::{
+    errno::{self, Errno},
+    net::syn,
+    sys::hook::TimerHook, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::Release,
+        Arc, //
+    }, //
+};
+use smc_proto::{
+    conn::CloseMode,
+    handshake::{Failure, Outcome},
+    reason::Reason, //
+};
+
+/// `how` of shutdown() for the sending direction.
+const SHUT_WR: i32 = 1;
+/// The sending direction among the bits of a socket's shutdown.
+const SEND: u8 = 2;
+
+/// The TCP connection stands: SMC or not. Whether a handshake has begun; `slot` is that of `talk`.
+pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<Talk>>) -> bool {
+    let guard = this.sock.lock();
+    let offered = syn::answered(&guard);
+    if offered {
+        // The accept is answered by a confirm.
+        guard.delay_acks(true);
+    }
+    drop(guard);
+    let begun = if offered {
+        begin_talk(this)
+    } else {
+        Err(Reason::PeerNotSmc)
+    };
+    let mut phase = this.phase.lock();
+    if !matches!(*phase, Phase::Connecting) {
+        return false;
+    }
+    let reason = match begun {
+        Ok((talk, timer)) => {
+            *slot = Some(talk);
+            // close() takes it back.
+            *this.timer.lock() = Some(timer);
+            return true;
+        }
+        Err(reason) => reason,
+    };
+    this.stop_watching();
+    let fallback = Fallback::own(Role::Client, reason);
+    if this.may_fall_back(&mut phase, &fallback).is_err() {
+        return false;
+    }
+    if offered {
+        // The peer waits for a CLC message and must get one before anything else.
+        if let Err(err) = decline::send(&this.sock, &decline::client_decline(reason)) {
+            // Taken from the program: why the connection has ended.
+            if !errno::EPIPE.is(err) && !this.sock.is_established() {
+                this.sock.report_error(Errno::of(err));
+            }
+        }
+    }
+    become_tcp(this, &mut phase, fallback);
+    false
+}
+
+fn become_tcp(this: &SmcSock, phase: &mut Phase, fallback: Fallback) {
+    this.set_fallback(phase, fallback);
+    let guard = this.sock.lock();
+    guard.delay_acks(false);
+    if fallback.crossing {
+        return;
+    }
+    if let Some(socket) = guard.socket() {
+        socket.become_native();
+    }
+}
+
+/// A handshake and the end of its patience.
+type Begun = (KBox<Talk>, Pin<KBox<TimerHook<SmcSock>>>);
+
+/// Begins the handshake, if there is a device to speak of.
+fn begin_talk(this: &Arc<SmcSock>) -> Result<Begun, Reason> {
+    if this.sock.uses_ipsec() {
+        return Err(Reason::Ipsec);
+    }
+    // Before the first word: nobody but us may read the answer. Whoever ends the attempt gives it back.
+    if !this.sock.claim_stream() {
+        return Err(Reason::Attached);
+    }
+    let gates = GATES.get().ok_or(Reason::NoDevice)?;
+    let port = LocalPort::find(&gates.core().devices, &this.sock).ok_or(Reason::NoDevice)?;
+    let policy = policy(gates.core().peer_id, &this.sock);
+    let talk = Talk::client(&gates, &policy, port).map_err(|_| Reason::NoMemory)?;
+    let talk = KBox::new(talk, GFP_KERNEL).map_err(|_| Reason::NoMemory)?;
+    let timer = TimerHook::new(this.clone()).map_err(|_| Reason::NoMemory)?;
+    Ok((talk, timer))
+}
+
+/// Goes on with the handshake; its outcome if it has ended.
+pub(super) fn drive(
+    this: &Arc<SmcSock>,
+    slot: &mut Option<KBox<Talk>>,
+    patient: bool,
+) -> Option<Outcome> {
+    let talk = slot.as_mut()?;
+    match talk.advance(&this.sock, &|| this.clone(), patient) {
+        Progress::Heavy => {
+            this.heavy.store(1, Release);
+            SmcSock::kick(this);
+            None
+        }
+        Progress::Pending(until) => {
+            if let Some(timer) = &*this.timer.lock() {
+                arm(timer, until);
+            }
+            None
+        }
+        Progress::Done(outcome) => Some(outcome),
+    }
+}
+
+/// The handshake has ended. `talk` is held; what may sleep is done before `phase` is.
+pub(super) fn conclude(this: &Arc<SmcSock>, talk: KBox<Talk>, outcome: Outcome) {
+    match outcome {
+        Outcome::Established => {
+            let made = KBox::into_inner(talk).commit();
+            let mut phase = this.phase.lock();
+            match (made, matches!(*phase, Phase::Connecting)) {
+                (Ok(conn), true) => {
+                    this.become_smc(&mut phase, conn.clone(), Role::Client);
+                    // A shutdown() that does not find the connection yet has told TCP before this.
+                    let guard = this.sock.lock();
+                    guard.delay_acks(false);
+                    let shut = this.sock.shutdown_mask();
+                    drop(guard);
+                    if shut & SEND != 0 {
+                        let _ = lane::shutdown(&conn, SHUT_WR);
+                    }
+                    // The watch stays.
+                    let timer = this.timer.lock().take();
+                    drop(timer);
+                }
+                (Ok(conn), false) => {
+                    drop(phase);
+                    // close() came in the midst of the last step: the peer's end stands and has
+                    // to be told.
+                    conn.close(CloseMode::Abort);
+                }
+                (Err(_), true) => {
+                    count_failure(this);
+                    fail(this, &mut phase, errno::ECONNABORTED);
+                }
+                (Err(_), false) => (),
+            }
+        }
+        Outcome::Fallback {
+            reason,
+            peer,
+            out_of_sync,
+            strip,
+        } => {
+            if out_of_sync {
+                talk.out_of_sync();
+            }
+            drop(talk);
+            let fallback = crossing::fallback(Role::Client, &this.sock, reason, peer, strip);
+            let mut phase = this.phase.lock();
+            if matches!(*phase, Phase::Connecting) {
+                this.stop_watching();
+                if this.may_fall_back(&mut phase, &fallback).is_ok() {
+                    become_tcp(this, &mut phase, fallback);
+                }
+            }
+        }
+        Outcome::Failed(why) => {
+            drop(talk);
+            let mut phase = this.phase.lock();
+            if matches!(*phase, Phase::Connecting) {
+                count_failure(this);
+                fail(this, &mut phase, errno_of(why));
+            }
+        }
+    }
+    this.sock.wake_connected();
+}
+
+pub(super) fn count_failure(this: &SmcSock) {
+    if let Some(namespace) = this.namespace() {
+        namespace.counters.failed(Role::Client);
+    }
+}
+
+/// The connection attempt fails for good, and the TCP connection ends with it.
+pub(super) fn fail(this: &SmcSock, phase: &mut Phase, error: Errno) {
+    // Before another connect() can begin one of its own.
+    this.stop_watching();
+    *phase = Phase::Init;
+    // Before the abortion wakes those who look at it.
+    this.hint.store(hint::NONE, Release);
+    this.end_attempt(error);
+}
+
+fn errno_of(why: Failure) -> Errno {
+    match why {
+        Failure::TimedOut => errno::ETIMEDOUT,
+        Failure::Protocol => errno::EPROTO,
+        Failure::Tcp => errno::ECONNRESET,
+        Failure::Cancelled | Failure::Aborted => errno::ECONNABORTED,
+    }
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Back to the beginning, or to TCP: what ends an attempt, a listener or a connection while the
+//! program keeps the socket.
+
+use super::super::{
+    listener::Listener,
+    smc_sock::{hint, Phase, SmcSock}, //
+};
+use crate::{
+    handshake::Talk,
+    host::fallback::{Fallback, Role}, //
+};
+use kapi::{
+    errno,
+    net::{
+        args::Addr,
+        sock::state,
+        socket as file, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::Release,
+        Arc,
+        MutexGuard, //
+    }, //
+};
+use smc_proto::reason::Reason;
+
+/// Makes the socket a TCP socket before it has connected.
+///
+/// # Errors
+///
+/// `EALREADY` when it is connecting: the peer has been told of SMC. `EPROTONOSUPPORT` in strict mode.
+pub(crate) fn give_up(this: &Arc<SmcSock>, socket: &file::Socket, reason: Reason) -> Result {
+    let mut phase = this.phase.lock();
+    match &*phase {
+        Phase::Init => {
+            let fallback = Fallback::own(Role::Client, reason);
+            this.may_fall_back(&mut phase, &fallback)?;
+            this.set_fallback(&mut phase, fallback);
+            socket.become_native();
+            Ok(())
+        }
+        Phase::Connecting => Err(errno::EALREADY.into()),
+        _ => Ok(()),
+    }
+}
+
+/// A listener that is about to end gives up what it has not handed out, while TCP still listens.
+pub(crate) fn stop_listening(this: &SmcSock) {
+    let listener = match &*this.phase.lock() {
+        Phase::Listening(listener) => Some(listener.clone()),
+        _ => None,
+    };
+    if let Some(listener) = listener {
+        listener.close();
+    }
+}
+
+/// connect() with `AF_UNSPEC`: back to the beginning.
+pub(super) fn disconnect(
+    this: &Arc<SmcSock>,
+    socket: &file::Socket,
+    addr: &Addr<'_>,
+    flags: i32,
+) -> Result {
+    stop_listening(this);
+    // In strict mode the next connect() fails.
+    let _ = leave_smc(this, socket);
+    // Nobody goes on with the attempt between its end here and TCP's.
+    let slot = this.talk.lock();
+    let result = socket.native_connect(addr, flags);
+    start_over(this, slot);
+    result
+}
+
+/// Ends an SMC connection, or a wait for a decline that crosses, while the program keeps the socket:
+/// it is a TCP socket from now on.
+///
+/// # Errors
+///
+/// `EPROTONOSUPPORT` in strict mode; the connection has ended all the same.
+pub(super) fn leave_smc(this: &Arc<SmcSock>, socket: &file::Socket) -> Result {
+    let mut phase = this.phase.lock();
+    let conn = match &*phase {
+        Phase::Smc(conn) => Some(conn.clone()),
+        Phase::Fallback(_) => None,
+        _ => return Ok(()),
+    };
+    let strict = conn.is_some() && this.is_strict();
+    if !strict {
+        if conn.is_some() {
+            let fallback = Fallback::own(Role::Client, Reason::UnsupportedOption);
+            this.set_fallback(&mut phase, fallback);
+        }
+        socket.become_native();
+    }
+    // What ends the TCP connection now is no news.
+    this.hint.store(hint::NONE, Release);
+    this.stop_watching();
+    drop(phase);
+    if let Some(conn) = conn {
+        // Who reads sees an end, who writes EPIPE.
+        conn.shut_read();
+        conn.leave();
+        this.sock.wake_state();
+    }
+    if strict {
+        return Err(errno::EPROTONOSUPPORT.into());
+    }
+    Ok(())
+}
+
+/// The connection attempt has failed; `talk` is held.
+pub(super) fn reset(this: &SmcSock) {
+    let mut phase = this.phase.lock();
+    if matches!(*phase, Phase::Connecting) {
+        // Before another connect() can begin one of its own.
+        this.stop_watching();
+        *phase = Phase::Init;
+        this.hint.store(hint::NONE, Release);
+    }
+    this.forget_attempt();
+}
+
+/// [`reset`], also for a listener that TCP has ended, which is returned.
+fn undo(this: &SmcSock) -> Option<Arc<Listener>> {
+    {
+        let mut phase = this.phase.lock();
+        if matches!(*phase, Phase::Listening(_)) && this.sock.state() != state::LISTEN {
+            this.stop_watching();
+            this.hint.store(hint::NONE, Release);
+            if let Phase::Listening(listener) = core::mem::replace(&mut *phase, Phase::Init) {
+                return Some(listener);
+            }
+        }
+    }
+    reset(this);
+    None
+}
+
+/// Back to the beginning, if TCP has ended the connection attempt or the listener.
+pub(crate) fn abandon_ended(this: &Arc<SmcSock>) {
+    let slot = this.talk.lock();
+    if this.sock.state() == state::CLOSE {
+        start_over(this, slot);
+    }
+}
+
+/// Ends the attempt or the listener, of which TCP knows nothing any more; `slot` is that of `talk`.
+fn start_over(this: &SmcSock, mut slot: MutexGuard<'_, Option<KBox<Talk>>>) {
+    let listener = undo(this);
+    let talk = slot.take();
+    drop(slot);
+    drop(talk);
+    if let Some(listener) = listener {
+        listener.close();
+    }
+    this.sock.wake_state();
+}

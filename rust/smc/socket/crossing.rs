@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Waits until it is known whether the stream of a socket that fell back begins with a decline that
+//! crossed ours; see [`crate::handshake::crossing`].
+
+use super::smc_sock::{hint, SmcSock, RECEIVE};
+use crate::handshake::crossing::{look, Head};
+use kapi::{net::socket as file, sys::wait};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Acquire, Release},
+        Arc, //
+    }, //
+};
+
+/// Whether the head of the stream is not known yet.
+#[inline]
+pub(crate) fn is_open(this: &SmcSock) -> bool {
+    this.hint.load(Acquire) == hint::CROSSING
+}
+
+/// Leaves the socket to TCP if the head of the stream is known by now; whether it is not.
+pub(crate) fn is_still_open(this: &SmcSock, socket: &file::Socket) -> bool {
+    open_after(this, socket).is_some()
+}
+
+/// The same; how many bytes have been seen if it is not.
+fn open_after(this: &SmcSock, socket: &file::Socket) -> Option<usize> {
+    if !is_open(this) {
+        return None;
+    }
+    // One at a time: the second would take a decline out of the program's own data.
+    let _phase = this.phase.lock();
+    if !is_open(this) {
+        return None;
+    }
+    if let Head::Open(seen) = look(&this.sock) {
+        return Some(seen);
+    }
+    this.hint.store(hint::NONE, Release);
+    socket.become_native();
+    None
+}
+
+/// Waits until the head of the stream is known, at most `timeout` jiffies.
+///
+/// # Errors
+///
+/// `EAGAIN` when the time is over; `EINTR`, `ERESTARTSYS`.
+pub(crate) fn settle(this: &Arc<SmcSock>, socket: &file::Socket, timeout: isize) -> Result {
+    let mut left = timeout;
+    while let Some(seen) = open_after(this, socket) {
+        left = wait::until(socket, wait::Kind::Shared, left, || {
+            let more = match seen {
+                0 => this.sock.has_unread(),
+                _ => this.sock.unread() > seen,
+            };
+            !is_open(this) || more || this.sock.shutdown_mask() & RECEIVE != 0
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A connection that has come in and talks CLC before accept() hands it out.
+//!
+//! No thread waits for the peer: each arrival of data, each LLC event of the link, and the end of
+//! the patience queue the same piece of work, which goes on as far as it can. A program that asks
+//! for connections goes on with it, too, but only until it could sleep: how long that takes is up to
+//! the peer.
+
+use crate::{
+    carrier::{LocalPort, SmcConn},
+    handshake::{
+        crossing,
+        gates::GATES,
+        Progress,
+        Talk, //
+    },
+    host::{
+        clock::arm,
+        fallback::{Fallback, Role},
+        namespace::Namespace,
+        policy::policy,
+        waiter::Waiter, //
+    }, //
+};
+use kapi::{
+    net::{
+        sock::{OwnedSock, Sock},
+        socket::OwnedSocket, //
+    },
+    sys::{
+        hook::{Notify, TimerHook, WaitHook},
+        queue, //
+    }, //
+};
+use kernel::{
+    impl_has_work,
+    new_mutex,
+    new_work,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::{Acquire, Atomic, Release},
+        Arc,
+        ArcBorrow,
+        Mutex, //
+    },
+    workqueue::{Work, WorkItem}, //
+};
+use smc_proto::{
+    conn::CloseMode,
+    handshake::{Failure, Outcome},
+    reason::Reason, //
+};
+
+/// A connection that accept() may hand out, and why it is not SMC.
+pub(crate) struct Ready {
+    /// Its place in the order of arrival.
+    pub(crate) id: u64,
+    /// The connection.
+    pub(crate) sock: OwnedSock,
+    /// What the handshake came to.
+    pub(crate) verdict: Verdict,
+}
+
+/// What a connection is when accept() hands it out.
+pub(crate) enum Verdict {
+    /// TCP.
+    Tcp(Fallback),
+    /// SMC.
+    Smc(Arc<SmcConn>),
+}
+
+impl Ready {
+    /// Ends a connection that nobody accepted.
+    pub(super) fn discard(self) {
+        if let Verdict::Smc(conn) = &self.verdict {
+            conn.close(CloseMode::Abort);
+        }
+    }
+}
+
+/// The listener that has asked for a handshake.
+pub(crate) trait Host: Send + Sync {
+    /// Returns the socket that listens.
+    fn sock(&self) -> ARef<Sock>;
+
+    /// A sockmap has taken the stream of a new connection from its beginning.
+    fn attached(&self);
+
+    /// Takes back a handshake that has ended, with its connection if that lives on.
+    fn finish(&self, id: u64, ready: Option<Ready>);
+}
+
+struct State {
+    /// The connection; taken out when the handshake ends.
+    socket: Option<OwnedSocket>,
+    talk: Option<KBox<Talk>>,
+    watch: Option<Pin<KBox<WaitHook<Child>>>>,
+    timer: Option<Pin<KBox<TimerHook<Child>>>>,
+    /// The listener knows the handshake. A result before that would find no taker.
+    listed: bool,
+}
+
+/// A server's end of a handshake.
+#[pin_data]
+pub(crate) struct Child {
+    listener: Arc<dyn Host>,
+    id: u64,
+    /// Held by whoever goes on with the handshake, until its result is in the listener's queue: who
+    /// has waited for it finds the result there.
+    #[pin]
+    turn: Mutex<()>,
+    /// 1 when only the worker may go on.
+    heavy: Atomic<u32>,
+    #[pin]
+    state: Mutex<State>,
+    #[pin]
+    work: Work<Child>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Child { self.work }
+}
+
+impl Child {
+    /// A handshake on `sock`, whose SYN had the SMC option; it waits for [`Child::begin`]. With a
+    /// reason to `refuse` SMC it comes to nothing.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `ENFILE`; the connection is then closed.
+    pub(crate) fn new(
+        listener: Arc<dyn Host>,
+        id: u64,
+        sock: OwnedSock,
+        refuse: Option<Reason>,
+    ) -> Result<Arc<Self>> {
+        let socket = OwnedSocket::new(sock)?;
+        let refuse = match refuse {
+            None if !socket.sock().claim_stream() => Some(Reason::Attached),
+            refuse => refuse,
+        };
+        if socket.sock().is_drained() {
+            // The client's messages go where nobody can take them out again.
+            failed(&socket);
+            listener.attached();
+            return Err(EBUSY);
+        }
+        let gates = GATES.get().ok_or(ENODEV)?;
+        let port = if let Some(reason) = refuse {
+            Err(reason)
+        } else if socket.sock().uses_ipsec() {
+            Err(Reason::Ipsec)
+        } else {
+            LocalPort::find(&gates.core().devices, socket.sock()).ok_or(Reason::NoDevice)
+        };
+        let policy = policy(gates.core().peer_id, socket.sock());
+        let talk = KBox::new(
+            Talk::server(&gates, &policy, port, listener.sock())?,
+            GFP_KERNEL,
+        )?;
+        let child = Arc::pin_init(
+            pin_init!(Self {
+                listener,
+                id,
+                turn <- new_mutex!((), "rsmc::Child::turn"),
+                heavy: Atomic::new(0),
+                state <- new_mutex!(
+                    State {
+                        socket: None,
+                        talk: Some(talk),
+                        watch: None,
+                        timer: None,
+                        listed: false,
+                    },
+                    "rsmc::Child::state"
+                ),
+                work <- new_work!("rsmc::Child::work"),
+            }),
+            GFP_KERNEL,
+        )?;
+        let timer = TimerHook::new(child.clone())?;
+        let watch = WaitHook::new(&socket, child.clone())?;
+        {
+            let mut state = child.state.lock();
+            state.socket = Some(socket);
+            state.watch = Some(watch);
+            state.timer = Some(timer);
+        }
+        Ok(child)
+    }
+
+    /// The number under which the listener knows this handshake.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Begins to talk: the listener has the handshake in its list.
+    pub(crate) fn begin(this: &Arc<Self>) {
+        this.state.lock().listed = true;
+        Self::kick(this);
+    }
+
+    /// Queues the work.
+    pub(crate) fn kick(this: &Arc<Self>) {
+        let _ = queue::enqueue::<_, 0>(this.clone());
+    }
+
+    /// Ends the handshake and closes the connection.
+    pub(crate) fn abort(&self) {
+        drop(self.end());
+    }
+
+    /// Takes everything out of the handshake.
+    fn end(&self) -> (Option<OwnedSocket>, Option<KBox<Talk>>) {
+        let (socket, talk, watch, timer) = {
+            let mut state = self.state.lock();
+            (
+                state.socket.take(),
+                state.talk.take(),
+                state.watch.take(),
+                state.timer.take(),
+            )
+        };
+        // The hooks hold references to `self`; the caller has one, too.
+        drop(watch);
+        drop(timer);
+        (socket, talk)
+    }
+
+    /// Goes on with the handshake for a program that does not want to wait for a peer.
+    pub(crate) fn hurry(this: &Arc<Self>) {
+        if this.heavy.load(Acquire) != 0 {
+            return;
+        }
+        let _turn = this.turn.lock();
+        // The worker may have come so far meanwhile; it has let go of the turn then.
+        if this.heavy.load(Acquire) == 0 {
+            Self::step(this, false);
+        }
+    }
+
+    /// Goes on with the handshake, and hands the connection over when it has ended. The caller has
+    /// the turn.
+    fn step(this: &Arc<Self>, patient: bool) {
+        let outcome = {
+            let mut state = this.state.lock();
+            let State {
+                socket,
+                talk,
+                timer,
+                listed: true,
+                ..
+            } = &mut *state
+            else {
+                return;
+            };
+            let (Some(socket), Some(talk)) = (socket, talk) else {
+                return;
+            };
+            let sock = socket.sock().into();
+            match talk.advance(&sock, &|| this.clone(), patient) {
+                Progress::Pending(until) => {
+                    if let Some(timer) = timer {
+                        arm(timer, until);
+                    }
+                    return;
+                }
+                Progress::Heavy => {
+                    this.heavy.store(1, Release);
+                    Self::kick(this);
+                    return;
+                }
+                Progress::Done(outcome) => outcome,
+            }
+        };
+        let (Some(socket), Some(talk)) = this.end() else {
+            return;
+        };
+        let verdict = conclude(&socket, talk, outcome);
+        let ready = verdict.map(|verdict| Ready {
+            id: this.id,
+            sock: socket.into_sock(),
+            verdict,
+        });
+        this.listener.finish(this.id, ready);
+    }
+}
+
+/// What the connection is now; `None` when its stream cannot be handed to a program any more.
+fn conclude(socket: &OwnedSocket, talk: KBox<Talk>, outcome: Outcome) -> Option<Verdict> {
+    let own = |reason| Some(Verdict::Tcp(Fallback::own(Role::Server, reason)));
+    match outcome {
+        Outcome::Established => {
+            let made: Result<Arc<SmcConn>> = KBox::into_inner(talk).commit();
+            if made.is_err() {
+                failed(socket);
+            }
+            Some(Verdict::Smc(made.ok()?))
+        }
+        Outcome::Fallback {
+            reason,
+            peer,
+            out_of_sync,
+            strip,
+        } => {
+            if out_of_sync {
+                talk.out_of_sync();
+            }
+            drop(talk);
+            let sock = socket.sock();
+            let fallback = crossing::fallback(Role::Server, sock, reason, peer, strip);
+            Some(Verdict::Tcp(fallback))
+        }
+        // Nothing was taken from the stream. Perhaps a middlebox has kept our option from the
+        // client, who now waits for the program to speak, or the client has gone again.
+        Outcome::Failed(Failure::TimedOut | Failure::Tcp) if !talk.has_begun() => {
+            own(Reason::PeerNotSmc)
+        }
+        Outcome::Failed(_) => {
+            failed(socket);
+            None
+        }
+    }
+}
+
+fn failed(socket: &OwnedSocket) {
+    if let Some(namespace) = Namespace::of(socket.sock()) {
+        namespace.counters.failed(Role::Server);
+    }
+}
+
+impl Waiter for Child {
+    fn kick(self: Arc<Self>) {
+        Child::kick(&self);
+    }
+}
+
+impl Notify for Child {
+    fn notify(this: ArcBorrow<'_, Self>) {
+        let _ = queue::enqueue::<_, 0>(Arc::<Self>::from(this));
+    }
+}
+
+impl WorkItem for Child {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let _turn = this.turn.lock();
+        Child::step(&this, this.heavy.load(Acquire) != 0);
+    }
+}

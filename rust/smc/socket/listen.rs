@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The server: from listen() to connections that accept() can hand out.
+
+mod accept;
+
+pub(crate) use self::accept::{accept, poll};
+
+use super::{
+    listener::Listener,
+    smc_sock::{hint, Phase, SmcSock}, //
+};
+use crate::host::fallback::{Fallback, Role};
+use kapi::net::{
+    socket as file,
+    syn, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Relaxed, Release},
+        Arc, //
+    }, //
+};
+use smc_proto::reason::Reason;
+
+/// listen().
+///
+/// # Errors
+///
+/// TCP's.
+pub(crate) fn listen(this: &Arc<SmcSock>, socket: &file::Socket, backlog: i32) -> Result {
+    let mut phase = this.phase.lock();
+    if matches!(*phase, Phase::Smc(_)) {
+        return Err(EINVAL);
+    }
+    if matches!(*phase, Phase::Init) && this.hook().is_err() {
+        // Others may bring the hooks later: they must find a socket of TCP's then.
+        this.set_fallback(&mut phase, Fallback::own(Role::Server, Reason::NoMemory));
+        socket.become_native();
+    }
+    if !matches!(*phase, Phase::Init) {
+        drop(phase);
+        return socket.native_listen(backlog);
+    }
+    let user_save_syn = this.user_save_syn.load(Relaxed) != 0;
+    let limited = this.limit_hs.load(Relaxed) != 0;
+    let listener = Listener::new(this.sock.clone(), limited, user_save_syn)?;
+    // Without a SYN the option is not answered, and nobody waits for a proposal.
+    syn::keep_syns(&this.sock, || {
+        user_save_syn || !this.sock.migrates_requests()
+    });
+    socket.native_listen(backlog)?;
+    *phase = Phase::Listening(listener);
+    this.hint.store(hint::LISTENING, Release);
+    drop(phase);
+    let watching = this.start_watching(socket);
+    if this.sock.accept_pending() {
+        // They have come before the watch.
+        SmcSock::kick(this);
+    }
+    watching
+}

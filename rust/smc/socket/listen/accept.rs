@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the program gets of a listener: accept() and poll().
+
+use super::super::{
+    incoming::{Ready, Verdict},
+    listener::Listener,
+    smc_sock::{Phase, SmcSock}, //
+};
+use crate::host::fallback::{Fallback, Role};
+use kapi::{
+    net::{
+        args::{flags, Poll},
+        sock::state,
+        socket as file, //
+    },
+    sys::wait, //
+};
+use kernel::{prelude::*, sync::Arc};
+use smc_proto::{conn::CloseMode, reason::Reason};
+
+/// accept(): gives `new` a connection.
+///
+/// # Errors
+///
+/// TCP's.
+pub(crate) fn accept(
+    this: &Arc<SmcSock>,
+    socket: &file::Socket,
+    new: &file::Socket,
+    nonblock: bool,
+) -> Result<Arc<SmcSock>> {
+    let (listener, inherited) = match &*this.phase.lock() {
+        Phase::Listening(listener) => (Some(listener.clone()), None),
+        Phase::Fallback(fallback) => (None, Some(*fallback)),
+        _ => (None, None),
+    };
+    let mut timeout = socket.sock().receive_timeout(nonblock);
+    loop {
+        // One that was destroyed hands out nothing, even before the worker has come to it.
+        let listening = this.sock.state() == state::LISTEN;
+        if let Some(listener) = listener.as_ref().filter(|_| listening) {
+            listener.hurry_older();
+            if let Some((ready, full)) = listener.pop_ready() {
+                if full && this.sock.accept_pending() {
+                    SmcSock::kick(this);
+                }
+                return hand_out(socket, new, ready);
+            }
+        }
+        let taken = match &listener {
+            Some(listener) => listener.take(),
+            None => this.sock.accept(),
+        };
+        match taken {
+            Ok(sock) => {
+                let ready = match &listener {
+                    Some(listener) => listener.admit(sock, None),
+                    None => Some(Ready {
+                        id: 0,
+                        sock,
+                        verdict: Verdict::Tcp(Fallback {
+                            role: Role::Server,
+                            ..inherited.unwrap_or(Fallback::own(Role::Server, Reason::PeerNotSmc))
+                        }),
+                    }),
+                };
+                match ready {
+                    Some(ready) => return hand_out(socket, new, ready),
+                    None => continue,
+                }
+            }
+            Err(err) if err != EAGAIN => return Err(err),
+            Err(err) => {
+                if let Some(listener) = &listener {
+                    listener.hurry();
+                    if listener.has_ready() {
+                        continue;
+                    }
+                }
+                if timeout == 0 {
+                    return Err(err);
+                }
+            }
+        }
+        timeout = wait::until(socket, wait::Kind::Exclusive, timeout, || {
+            this.sock.state() != state::LISTEN
+                || this.sock.accept_pending() && listener.as_ref().is_none_or(|l| l.has_room())
+                || listener.as_ref().is_some_and(|l| l.has_ready())
+        })?;
+    }
+}
+
+fn hand_out(socket: &file::Socket, new: &file::Socket, ready: Ready) -> Result<Arc<SmcSock>> {
+    match ready.verdict {
+        Verdict::Tcp(fallback) => {
+            let data = SmcSock::new(ready.sock.sock(), Phase::Fallback(fallback))?;
+            new.adopt(socket, ready.sock);
+            if !fallback.crossing {
+                new.become_native();
+            }
+            Ok(data)
+        }
+        Verdict::Smc(conn) => match SmcSock::new(ready.sock.sock(), Phase::Smc(conn.clone())) {
+            Ok(data) => {
+                new.adopt(socket, ready.sock);
+                data.watch_smc(new);
+                Ok(data)
+            }
+            Err(err) => {
+                conn.close(CloseMode::Abort);
+                Err(err)
+            }
+        },
+    }
+}
+
+/// poll() of a listening socket.
+pub(crate) fn poll(listener: &Arc<Listener>, socket: &file::Socket, poll: &Poll<'_>) -> u32 {
+    let native = socket.native_poll(poll);
+    if listener.is_plain() || listener.sock.state() != state::LISTEN {
+        return native;
+    }
+    listener.pump();
+    if !listener.has_ready() {
+        listener.hurry();
+    }
+    let readable = flags::EPOLLIN | flags::EPOLLRDNORM;
+    if listener.has_ready() {
+        native | readable
+    } else {
+        native & !readable
+    }
+}

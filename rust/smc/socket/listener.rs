@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The connections of a listener that have not been accepted.
+//!
+//! TCP's accept queue gets each connection when its three-way handshake ends. Those whose SYN had
+//! no SMC option go straight to accept(). The others are taken out of the queue, talk CLC as
+//! [`Child`]ren, and wait in the ready queue when that is done; a worker takes them out if nobody
+//! calls accept() or poll() meanwhile, so that no client waits for the program.
+//!
+//! What is taken out of TCP's queue is not counted there any more. So no more than the backlog of
+//! listen() allows is held here, and the others wait in TCP's queue, which has the same limit;
+//! `overflow.rs` sees to it that they do not wait for too long.
+
+mod overflow;
+
+use self::overflow::Overflow;
+use super::{
+    fifo::Fifo,
+    incoming::{Child, Host, Ready, Verdict}, //
+};
+use crate::host::{
+    fallback::{Fallback, Role},
+    syn_option as option, //
+};
+use kapi::{
+    net::{
+        sock::{state, OwnedSock, Sock},
+        syn, //
+    },
+    sys::hook::TimerHook, //
+};
+use kernel::{
+    new_mutex,
+    new_work,
+    prelude::*,
+    rbtree::{RBTree, RBTreeNodeReservation},
+    sync::{
+        aref::ARef,
+        atomic::{Atomic, Relaxed},
+        Arc,
+        Mutex, //
+    },
+    workqueue::Work, //
+};
+use smc_proto::reason::Reason;
+
+struct Queues {
+    ready: Fifo<Ready>,
+    /// Handshakes under way.
+    pending: RBTree<u64, Arc<Child>>,
+    pending_count: usize,
+    next_id: u64,
+    closed: bool,
+    /// Whether so many handshakes are under way that no more are to begin, if that is limited.
+    crowded: bool,
+    overflow: Overflow,
+}
+
+impl Queues {
+    /// Room for one more connection and for the results of all handshakes under way.
+    fn reserve(&mut self) -> Result {
+        let more = self.pending_count.saturating_add(1);
+        self.ready.reserve(more, GFP_KERNEL)
+    }
+
+    fn take_id(&mut self) -> u64 {
+        let id = self.next_id;
+        self.next_id = id.wrapping_add(1);
+        id
+    }
+
+    /// Finds out whether handshakes pile up, where `backlog` connections may wait; returns whether
+    /// that has changed.
+    fn judge(&mut self, backlog: usize) -> bool {
+        let most = if self.crowded {
+            backlog / 4
+        } else {
+            backlog / 2
+        };
+        let crowded = self.pending_count > most;
+        core::mem::replace(&mut self.crowded, crowded) != crowded
+    }
+
+    fn held(&self) -> usize {
+        self.ready.len().saturating_add(self.pending_count)
+    }
+}
+
+/// The SMC side of a listening socket.
+#[pin_data]
+pub(crate) struct Listener {
+    pub(super) sock: ARef<Sock>,
+    /// Held while connections are on their way from TCP's queue to ours: who looks for one in either
+    /// would miss it, and nobody wakes him again.
+    #[pin]
+    moving: Mutex<()>,
+    #[pin]
+    queues: Mutex<Queues>,
+    /// Fires when TCP's queue is to be looked at again.
+    #[pin]
+    timer: Mutex<Option<Pin<KBox<TimerHook<Listener>>>>>,
+    #[pin]
+    work: Work<Listener>,
+    /// Whether clients are sent to TCP while handshakes pile up (`SMC_LIMIT_HS`).
+    limited: bool,
+    /// 1 once a sockmap has taken a new connection's stream: SMC is not offered any more.
+    attached: Atomic<u32>,
+    /// Whether the user asked to keep SYNs.
+    pub(crate) keep_saved_syn: Atomic<i32>,
+}
+
+impl Listener {
+    pub(super) fn new(sock: ARef<Sock>, limited: bool, keep_saved_syn: bool) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                sock,
+                moving <- new_mutex!((), "rsmc::Listener::moving"),
+                queues <- new_mutex!(
+                    Queues {
+                        ready: Fifo::new(),
+                        pending: RBTree::new(),
+                        pending_count: 0,
+                        next_id: 1,
+                        closed: false,
+                        crowded: false,
+                        overflow: Overflow::None,
+                    },
+                    "rsmc::Listener::queues"
+                ),
+                timer <- new_mutex!(None, "rsmc::Listener::timer"),
+                work <- new_work!("rsmc::Listener::work"),
+                limited,
+                attached: Atomic::new(0),
+                keep_saved_syn: Atomic::new(i32::from(keep_saved_syn)),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    pub(super) fn has_ready(&self) -> bool {
+        let _moving = self.moving.lock();
+        self.queues.lock().ready.len() != 0
+    }
+
+    /// Whether TCP's queue alone tells what accept() would find.
+    pub(super) fn is_plain(&self) -> bool {
+        if option::offers_outstanding() {
+            return false;
+        }
+        let _moving = self.moving.lock();
+        let queues = self.queues.lock();
+        queues.ready.len() == 0 && queues.pending_count == 0
+    }
+
+    /// Whether one more connection may be taken out of TCP's queue.
+    pub(super) fn has_room(&self) -> bool {
+        self.queues.lock().held() <= self.sock.backlog()
+    }
+
+    /// Takes a connection out of TCP's queue.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` when there is none, or no room for it; `EINVAL` when the socket does not listen.
+    pub(super) fn take(&self) -> Result<OwnedSock> {
+        if self.sock.state() == state::LISTEN && !self.has_room() {
+            return Err(EAGAIN);
+        }
+        self.sock.accept()
+    }
+
+    /// Moves connections from TCP's queue to where they belong, as long as there is room.
+    pub(crate) fn pump(self: &Arc<Self>) {
+        let _moving = self.moving.lock();
+        while let Ok(sock) = self.take() {
+            if let Some(ready) = self.admit(sock, None) {
+                self.push_ready(ready);
+            }
+        }
+        self.look_at_overflow();
+    }
+
+    /// Looks at a new connection: one that speaks SMC begins its handshake, which only declines if
+    /// there is a reason to `refuse` it.
+    pub(super) fn admit(
+        self: &Arc<Self>,
+        sock: OwnedSock,
+        refuse: Option<Reason>,
+    ) -> Option<Ready> {
+        let guard = sock.lock();
+        let offered = syn::with_saved_syn(&guard, option::offered).unwrap_or(false);
+        if self.keep_saved_syn.load(Relaxed) == 0 {
+            syn::drop_saved_syn(&guard);
+        }
+        drop(guard);
+        if !offered {
+            return Some(Ready {
+                id: 0,
+                sock,
+                verdict: Verdict::Tcp(Fallback::own(Role::Server, Reason::PeerNotSmc)),
+            });
+        }
+        // On failure the connection is closed: TCP's answer to a lack of memory, too.
+        let _ = self.begin(sock, refuse);
+        None
+    }
+
+    fn begin(self: &Arc<Self>, sock: OwnedSock, refuse: Option<Reason>) -> Result {
+        let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
+        let child = {
+            let mut queues = self.queues.lock();
+            if queues.closed {
+                return Ok(());
+            }
+            let id = queues.take_id();
+            drop(queues);
+            Child::new(self.clone(), id, sock, refuse)?
+        };
+        let changed = {
+            let mut queues = self.queues.lock();
+            if queues.closed {
+                drop(queues);
+                child.abort();
+                return Ok(());
+            }
+            // Room for the result, so that a handshake that has ended cannot fail for memory.
+            if let Err(err) = queues.reserve() {
+                drop(queues);
+                child.abort();
+                return Err(err);
+            }
+            queues
+                .pending
+                .insert(node.into_node(child.id(), child.clone()));
+            queues.pending_count = queues.pending_count.saturating_add(1);
+            queues.judge(self.sock.backlog())
+        };
+        self.limit(changed);
+        Child::begin(&child);
+        Ok(())
+    }
+
+    /// Has SYNs answered without the option while handshakes pile up, if that is wanted: their
+    /// connections are TCP's, and need no place here.
+    fn limit(&self, changed: bool) {
+        if changed && self.limited {
+            self.offer();
+        }
+    }
+
+    /// Has SYNs answered with the option, or without it while SMC is not to be offered.
+    fn offer(&self) {
+        // What stands in the queues when the socket is locked counts, not what changed first.
+        syn::keep_syns(&self.sock, || {
+            let refused = {
+                let queues = self.queues.lock();
+                queues.overflow.refuses() || self.limited && queues.crowded
+            } || self.attached.load(Relaxed) != 0;
+            !refused && !self.sock.migrates_requests() || self.keep_saved_syn.load(Relaxed) != 0
+        });
+    }
+
+    /// Goes on with handshakes whose client may have spoken already, so that a program that asks
+    /// finds what the worker has not come to yet. A few at a time: the worker does the others.
+    pub(super) fn hurry(&self) {
+        self.hurry_first::<16>(|_| true);
+    }
+
+    /// The same for those that have come before the one that accept() would hand out: the program
+    /// gets its connections in their order, unless that means to wait for a client.
+    pub(super) fn hurry_older(&self) {
+        self.hurry_first::<4>(|queues| {
+            let oldest = queues.pending.iter().next().map(|(id, _)| *id);
+            let next = queues.ready.first().map(|ready| ready.id);
+            matches!((oldest, next), (Some(oldest), Some(next)) if oldest < next)
+        });
+    }
+
+    fn hurry_first<const AT_ONCE: usize>(&self, wanted: impl Fn(&Queues) -> bool) {
+        let mut children: [Option<Arc<Child>>; AT_ONCE] = [const { None }; AT_ONCE];
+        {
+            let queues = self.queues.lock();
+            if !wanted(&queues) {
+                return;
+            }
+            for (place, (_, child)) in children.iter_mut().zip(queues.pending.iter()) {
+                *place = Some(child.clone());
+            }
+        }
+        for child in children.into_iter().flatten() {
+            Child::hurry(&child);
+        }
+    }
+
+    fn push_ready(&self, mut ready: Ready) {
+        let mut queues = self.queues.lock();
+        let rejected = if queues.closed || queues.reserve().is_err() {
+            Some(ready)
+        } else {
+            ready.id = queues.take_id();
+            queues.ready.push(ready).err()
+        };
+        drop(queues);
+        // Outside of the lock.
+        if let Some(rejected) = rejected {
+            rejected.discard();
+        }
+    }
+
+    /// The connection to hand out next, and whether connections may have been left in TCP's queue
+    /// because there was no room.
+    pub(super) fn pop_ready(&self) -> Option<(Ready, bool)> {
+        let mut queues = self.queues.lock();
+        let full = queues.held() > self.sock.backlog();
+        Some((queues.ready.pop()?, full))
+    }
+
+    /// Closes everything that accept() has not handed out.
+    pub(crate) fn close(&self) {
+        let (mut ready, mut pending) = {
+            let mut queues = self.queues.lock();
+            queues.closed = true;
+            queues.pending_count = 0;
+            (
+                core::mem::replace(&mut queues.ready, Fifo::new()),
+                core::mem::replace(&mut queues.pending, RBTree::new()),
+            )
+        };
+        let timer = self.timer.lock().take();
+        drop(timer);
+        while let Some(ready) = ready.pop() {
+            ready.discard();
+        }
+        while let Some(cursor) = pending.cursor_front_mut() {
+            let (_, node) = cursor.remove_current();
+            let (_, child) = node.to_key_value();
+            child.abort();
+        }
+    }
+}
+
+impl Host for Listener {
+    fn sock(&self) -> ARef<Sock> {
+        self.sock.clone()
+    }
+
+    /// New connections are a sockmap's from the beginning: those that come from now on are TCP's.
+    fn attached(&self) {
+        if self.attached.xchg(1, Relaxed) == 0 {
+            self.offer();
+        }
+    }
+
+    fn finish(&self, id: u64, ready: Option<Ready>) {
+        let mut queues = self.queues.lock();
+        // Not there: close() has taken it.
+        let child = queues.pending.remove(&id);
+        let mut rejected = ready;
+        let mut changed = false;
+        if child.is_some() {
+            queues.pending_count = queues.pending_count.saturating_sub(1);
+            changed = queues.judge(self.sock.backlog());
+            rejected = match rejected {
+                Some(ready) => queues.ready.push_by_key(ready, |ready| ready.id).err(),
+                None => None,
+            };
+        }
+        drop(queues);
+        drop(child);
+        self.limit(changed);
+        match rejected {
+            Some(rejected) => rejected.discard(),
+            None => self.sock.wake_readers(),
+        }
+    }
+}

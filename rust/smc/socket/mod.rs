@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A socket of the family from socket() to close(): what it is, and how connect(), listen() and
+//! accept() change that.
+
+pub(crate) mod connect;
+pub(crate) mod crossing;
+mod fifo;
+mod incoming;
+pub(crate) mod listen;
+mod listener;
+mod smc_sock;
+mod strict;
+mod work;
+
+pub(crate) use smc_sock::{Phase, Registry, Roster, SmcSock, RECEIVE};

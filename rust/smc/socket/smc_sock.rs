@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the family keeps beside each TCP socket.
+//!
+//! A socket begins as [`Phase::Init`], which a connect() or listen() ends. [`Phase`] is the one
+//! place that says what a socket is; it is read and changed under [`SmcSock::phase`], a mutex that
+//! is taken before the socket lock and never while it is held.
+
+mod registry;
+
+pub(crate) use registry::{Registry, Roster};
+
+use super::listener::Listener;
+use crate::{
+    carrier::SmcConn,
+    handshake::Talk,
+    host::{
+        fallback::{Fallback, Role},
+        namespace::Namespace,
+        sysctl::Sysctl,
+        waiter::Waiter, //
+    }, //
+};
+use kapi::{
+    errno::{self, Errno},
+    net::{
+        sock::{state, Sock},
+        socket as file,
+        syn, //
+    },
+    sys::{
+        clock,
+        hook::{TimerHook, WaitHook},
+        queue,
+        roster::Link,
+        wait,
+        word::Word, //
+    },
+    trace, //
+};
+use kernel::{
+    impl_has_work,
+    new_mutex,
+    new_work,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::{Atomic, Relaxed, Release},
+        Arc,
+        Mutex,
+        SetOnce, //
+    },
+    workqueue::Work, //
+};
+use smc_proto::conn::CloseMode;
+
+/// The receiving direction among the bits of a socket's shutdown.
+pub(crate) const RECEIVE: u8 = 1;
+
+/// What a socket is.
+pub(crate) enum Phase {
+    /// Neither connecting nor listening; SMC is still possible.
+    Init,
+    /// connect() was called, and it is not decided yet between SMC and TCP.
+    Connecting,
+    /// A listening socket.
+    Listening(Arc<Listener>),
+    /// An SMC connection.
+    Smc(Arc<SmcConn>),
+    /// A TCP connection for good, or a socket that will be one.
+    Fallback(Fallback),
+    /// close() was called.
+    Closed,
+}
+
+/// The family's part of a socket.
+#[pin_data]
+pub(crate) struct SmcSock {
+    /// The TCP connection; kept until the file is closed.
+    pub(crate) sock: ARef<Sock>,
+    /// The sockets of its namespace; `None` only while the module is being unloaded.
+    sockets: Option<Arc<Registry>>,
+    /// When the program first used the socket or accepted it, in seconds since boot.
+    pub(crate) born: u64,
+    #[pin]
+    pub(crate) phase: Mutex<Phase>,
+    /// Tells [`SmcSock`] of wake-ups while a connect() goes on in the background, and a listener of
+    /// new connections.
+    #[pin]
+    pub(crate) watch: Mutex<Option<Pin<KBox<WaitHook<SmcSock>>>>>,
+    /// What the user set as `TCP_SAVE_SYN`; the family needs it on for itself.
+    pub(crate) user_save_syn: Atomic<i32>,
+    /// 1 when the peer's FIN on the TCP connection beneath an SMC connection has been dealt with: nothing
+    /// can follow it.
+    pub(super) fin_noted: Word,
+    /// The SMC connection, once there is one; it stays, so that it can be found without a lock.
+    pub(crate) conn: SetOnce<Arc<SmcConn>>,
+    /// The client's handshake while it is under way. Held by whoever begins, goes on with or ends a
+    /// connection attempt.
+    #[pin]
+    pub(crate) talk: Mutex<Option<KBox<Talk>>>,
+    /// 1 when only who may sleep goes on with the handshake.
+    pub(crate) heavy: Atomic<u32>,
+    /// Ends the handshake's patience.
+    #[pin]
+    pub(crate) timer: Mutex<Option<Pin<KBox<TimerHook<SmcSock>>>>>,
+    /// See [`hint`]; to be read without the lock. Who reads what it has become finds what became of
+    /// the socket, too.
+    pub(crate) hint: Atomic<u32>,
+    /// Whether the socket is of `AF_SMC`; see `registry`.
+    pub(crate) own_family: Atomic<u32>,
+    /// `RSMC_STRICT`.
+    pub(crate) strict: Atomic<i32>,
+    /// The code of the reason for which strict mode has ended the last connect(); 0 if it has not.
+    pub(crate) refusal: Atomic<u32>,
+    /// `SMC_LIMIT_HS`.
+    pub(crate) limit_hs: Atomic<i32>,
+    /// 1 when the socket counts among those that need the SYN hooks; see `hooks`.
+    hooked: Atomic<u32>,
+    /// For the list of all sockets; see `registry`.
+    pub(crate) link: Link<SmcSock>,
+    #[pin]
+    work: Work<SmcSock>,
+}
+
+/// Values of [`SmcSock::hint`].
+pub(crate) mod hint {
+    /// Nothing special.
+    pub(crate) const NONE: u32 = 0;
+    /// connect() is undecided.
+    pub(crate) const CONNECTING: u32 = 1;
+    /// A listener.
+    pub(crate) const LISTENING: u32 = 2;
+    /// An SMC connection.
+    pub(crate) const SMC: u32 = 3;
+    /// TCP, but the head of the stream may be a decline; see [`crate::socket::crossing`].
+    pub(crate) const CROSSING: u32 = 4;
+}
+
+impl_has_work! {
+    impl HasWork<Self> for SmcSock { self.work }
+}
+
+impl SmcSock {
+    /// The family's part of a socket that runs over `sock`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(sock: ARef<Sock>, phase: Phase) -> Result<Arc<Self>> {
+        let sockets = Registry::of(&sock);
+        let namespace = sockets.as_ref().map(|sockets| &sockets.namespace);
+        if let (Phase::Fallback(fallback), Some(namespace)) = (&phase, namespace) {
+            namespace.counters.fell_back(fallback, &sock.peer_addr());
+            trace::fallback(&sock, fallback.reason.code());
+        }
+        let setting = |which| namespace.map_or(0, |n| n.sysctls.get(which));
+        let conn = SetOnce::new();
+        let first_hint = match &phase {
+            Phase::Smc(smc) => {
+                conn.populate(smc.clone());
+                if let Some(namespace) = namespace {
+                    // A connection that accept() hands out.
+                    namespace.counters.connected(Role::Server);
+                }
+                hint::SMC
+            }
+            Phase::Fallback(fallback) if fallback.crossing => hint::CROSSING,
+            _ => hint::NONE,
+        };
+        let strict = setting(Sysctl::Strict);
+        let limit_hs = setting(Sysctl::LimitHs);
+        Arc::pin_init(
+            pin_init!(Self {
+                sock,
+                sockets,
+                born: clock::seconds(),
+                phase <- new_mutex!(phase, "rsmc::SmcSock::phase"),
+                watch <- new_mutex!(None, "rsmc::SmcSock::watch"),
+                fin_noted: Word::new(0),
+                conn,
+                talk <- new_mutex!(None, "rsmc::SmcSock::talk"),
+                heavy: Atomic::new(0),
+                timer <- new_mutex!(None, "rsmc::SmcSock::timer"),
+                user_save_syn: Atomic::new(0),
+                hint: Atomic::new(first_hint),
+                own_family: Atomic::new(0),
+                strict: Atomic::new(strict),
+                refusal: Atomic::new(0),
+                limit_hs: Atomic::new(limit_hs),
+                hooked: Atomic::new(0),
+                link: Link::new(),
+                work <- new_work!("rsmc::SmcSock::work"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Returns the settings and counters of its namespace; `None` only while the module is being unloaded.
+    pub(crate) fn namespace(&self) -> Option<&Arc<Namespace>> {
+        self.sockets.as_ref().map(|sockets| &sockets.namespace)
+    }
+
+    /// Makes `phase` a fallback. The caller holds the lock, and switches the operations table.
+    pub(crate) fn set_fallback(&self, phase: &mut Phase, fallback: Fallback) {
+        if let Some(namespace) = self.namespace() {
+            namespace
+                .counters
+                .fell_back(&fallback, &self.sock.peer_addr());
+        }
+        trace::fallback(&self.sock, fallback.reason.code());
+        let crossing = fallback.crossing;
+        *phase = Phase::Fallback(fallback);
+        let hint = if crossing { hint::CROSSING } else { hint::NONE };
+        self.hint.store(hint, Release);
+    }
+
+    /// Makes `phase` an SMC connection. The caller holds the lock.
+    pub(crate) fn become_smc(&self, phase: &mut Phase, conn: Arc<SmcConn>, role: Role) {
+        if let Some(namespace) = self.namespace() {
+            namespace.counters.connected(role);
+        }
+        self.conn.populate(conn.clone());
+        *phase = Phase::Smc(conn);
+        self.hint.store(hint::SMC, Release);
+    }
+
+    /// Takes back what an attempt has changed in the TCP socket: the next one begins with nothing of it.
+    pub(crate) fn forget_attempt(&self) {
+        let guard = self.sock.lock();
+        let _ = syn::answered(&guard);
+        drop(guard);
+        self.sock.release_stream();
+    }
+
+    /// Ends the TCP connection of an attempt; the program hears of it as `error`.
+    pub(crate) fn end_attempt(&self, error: Errno) {
+        self.forget_attempt();
+        let told = || self.sock.has_error() && !self.sock.has_the_error(errno::EPIPE);
+        if !self.sock.abort_with(error) && !told() {
+            // The peer was quicker, and TCP's own error was taken by who talked to him; or it is that
+            // of a reset after a FIN, which connect() does not know.
+            self.sock.report_error(error);
+        }
+    }
+
+    /// The SMC connection, if this is one.
+    #[inline]
+    pub(crate) fn smc(&self) -> Option<&Arc<SmcConn>> {
+        self.conn.as_ref()
+    }
+
+    /// Puts the SYN hooks in place for this socket's namespace, where they stay until the file is
+    /// closed.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; what netfilter returns.
+    pub(crate) fn hook(&self) -> Result {
+        match self.namespace() {
+            Some(namespace) => {
+                let first = self.hooked.load(Relaxed) == 0 && self.hooked.xchg(1, Relaxed) == 0;
+                namespace.hook(&self.sock, first)
+            }
+            None => Err(EINVAL),
+        }
+    }
+
+    /// Has the work in `work.rs` done in a while whenever the socket wakes its waiters.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn start_watching(self: &Arc<Self>, socket: &file::Socket) -> Result {
+        let mut watch = self.watch.lock();
+        if watch.is_none() {
+            *watch = Some(WaitHook::new(socket, self.clone())?);
+        }
+        Ok(())
+    }
+
+    /// Ends what [`SmcSock::start_watching`] began.
+    pub(crate) fn stop_watching(&self) {
+        let watch = self.watch.lock().take();
+        drop(watch);
+        let timer = self.timer.lock().take();
+        drop(timer);
+    }
+
+    /// Whether the TCP connection beneath an SMC connection, on which nothing should happen any
+    /// more, may have been reset or carry something: such as the decline of a peer that could not
+    /// finish the handshake. True after a FIN, too.
+    #[inline]
+    pub(super) fn tcp_has_spoken(&self) -> bool {
+        self.sock.state() == state::CLOSE || self.fin_noted.get() == 0 && self.sock.has_unread()
+    }
+
+    /// Watches an SMC connection that connect() has made without sleeping, or that accept() hands out.
+    pub(crate) fn watch_smc(self: &Arc<Self>, socket: &file::Socket) {
+        // Without the watch the end of the TCP connection would only be noticed later.
+        let _ = self.start_watching(socket);
+        if self.tcp_has_spoken() {
+            // Before the watch began.
+            Self::kick(self);
+        }
+    }
+
+    /// Queues the work in `work.rs`.
+    pub(crate) fn kick(this: &Arc<Self>) {
+        let _ = queue::enqueue::<_, 0>(this.clone());
+    }
+
+    /// The end of the file.
+    pub(crate) fn close(&self, socket: &file::Socket) {
+        self.detached();
+        if let (1, Some(namespace)) = (self.hooked.xchg(0, Relaxed), self.namespace()) {
+            namespace.unhook();
+        }
+        let old = {
+            let mut phase = self.phase.lock();
+            core::mem::replace(&mut *phase, Phase::Closed)
+        };
+        self.hint.store(hint::NONE, Release);
+        self.stop_watching();
+        // A handshake under way gives back what it has taken.
+        let talk = self.talk.lock().take();
+        drop(talk);
+        match old {
+            Phase::Listening(listener) => listener.close(),
+            Phase::Smc(conn) => {
+                let mode = if self.sock.lingers_not() {
+                    CloseMode::Abort
+                } else {
+                    CloseMode::Graceful
+                };
+                conn.close(mode);
+                let timeout = self.sock.linger_timeout();
+                if timeout != 0 {
+                    // SO_LINGER: what the time did not suffice for goes on in the background.
+                    let _ =
+                        wait::until(socket, wait::Kind::Shared, timeout, || !conn.is_draining());
+                }
+            }
+            _ => (),
+        }
+    }
+}
+
+impl Waiter for SmcSock {
+    fn kick(self: Arc<Self>) {
+        SmcSock::kick(&self);
+    }
+}

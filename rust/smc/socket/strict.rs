@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Strict mode: SMC or an error, never TCP.
+//!
+//! A socket with `RSMC_STRICT` (by default what the sysctl `strict` says when it is used for the
+//! first time) that cannot speak SMC with the peer it connects to resets the TCP connection, and
+//! connect() fails with `EPROTONOSUPPORT`; a non-blocking one says so by `EPOLLERR` and `SO_ERROR`.
+//! The reason is counted and is in `RSMC_INFO`. Servers accept whatever comes.
+
+use super::smc_sock::{hint, Phase, SmcSock};
+use crate::host::fallback::{Fallback, Role};
+use kapi::errno;
+use kernel::{
+    prelude::*,
+    sync::atomic::{Relaxed, Release}, //
+};
+
+impl SmcSock {
+    /// Whether the socket must not become a TCP socket.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.strict.load(Relaxed) != 0
+    }
+
+    /// Asks whether the connection may fall back; if not it is over, and `phase` is as before
+    /// connect(). The caller holds the lock of `phase`.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTONOSUPPORT` when it may not. That is also what a connection under way then ends with.
+    pub(crate) fn may_fall_back(&self, phase: &mut Phase, fallback: &Fallback) -> Result {
+        if fallback.role != Role::Client || !self.is_strict() {
+            return Ok(());
+        }
+        let error = errno::EPROTONOSUPPORT;
+        if let Some(namespace) = self.namespace() {
+            namespace.counters.refused(fallback, &self.sock.peer_addr());
+        }
+        self.refusal.store(fallback.reason.code(), Relaxed);
+        let attempt = matches!(*phase, Phase::Connecting);
+        *phase = Phase::Init;
+        // Before the abortion wakes those who look at it.
+        self.hint.store(hint::NONE, Release);
+        if attempt {
+            self.end_attempt(error);
+        }
+        Err(error.into())
+    }
+}

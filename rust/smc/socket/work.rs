@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The work of a socket that nobody waits for: a connect() in the background, a listener's new
+//! connections, the end of the TCP connection beneath an SMC connection.
+
+use super::{
+    connect,
+    smc_sock::{hint, Phase, SmcSock, RECEIVE}, //
+};
+use crate::host::syn_option::offers_outstanding;
+use kapi::{
+    net::sock::state,
+    sys::{hook::Notify, queue}, //
+};
+use kernel::{
+    sync::{
+        atomic::{Acquire, Release},
+        Arc,
+        ArcBorrow, //
+    },
+    workqueue::WorkItem, //
+};
+
+impl Notify for SmcSock {
+    fn notify(this: ArcBorrow<'_, Self>) {
+        let wanted = match this.hint.load(Acquire) {
+            hint::CONNECTING => true,
+            hint::LISTENING => offers_outstanding() || this.sock.state() != state::LISTEN,
+            hint::SMC => this.tcp_has_spoken(),
+            _ => false,
+        };
+        if wanted {
+            let _ = queue::enqueue::<_, 0>(Arc::<Self>::from(this));
+        }
+    }
+}
+
+impl WorkItem for SmcSock {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        let mut phase = this.phase.lock();
+        match &*phase {
+            Phase::Listening(listener) => {
+                let listener = listener.clone();
+                if this.sock.state() == state::LISTEN {
+                    drop(phase);
+                    listener.pump();
+                    return;
+                }
+                // Somebody else has ended it (SOCK_DESTROY); what waits for accept() ends, too, and
+                // another listen() may follow.
+                *phase = Phase::Init;
+                this.hint.store(hint::NONE, Release);
+                drop(phase);
+                listener.close();
+            }
+            Phase::Smc(conn) => {
+                let conn = conn.clone();
+                drop(phase);
+                if conn.is_tcp_dead() {
+                    conn.on_tcp_dead();
+                } else if matches!(this.sock.peek(&mut [0]), Ok(1..)) {
+                    conn.fail();
+                } else if this.sock.shutdown_mask() & RECEIVE != 0 {
+                    this.fin_noted.set(1);
+                    conn.on_tcp_fin();
+                }
+            }
+            _ => {
+                drop(phase);
+                connect::work(&this);
+            }
+        }
+    }
+}
