@@ -76,7 +76,7 @@ pub enum ReadError {
     /// The stream does not start with an SMC eyecatcher: the peer does not
     /// speak SMC (for instance because something in between merely echoed the
     /// TCP option). The bytes taken so far are still there to be handed on, see
-    /// [`ClcReader::taken`](crate::wire::clc::ClcReader::taken).
+    /// `ClcReader::taken`.
     NotClc,
     /// It is SMC, but the message is malformed.
     Malformed(ParseError),

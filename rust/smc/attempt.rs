@@ -23,13 +23,12 @@ use kernel::{
 };
 use smc_proto::{
     cursor::RingSize,
-    group::{
-        choice::{LinkEnd, Role},
-        EndReason,
-        Terms, //
-    },
+    group::{EndReason, Terms},
     handshake::{region, server, Acquired, Want},
-    llc::responder::Event as LlcEvent,
+    llc::{
+        link::{LinkEnd, Role},
+        responder::Event as LlcEvent, //
+    },
     reason::Reason,
     time::Span,
     wire::{

@@ -7,22 +7,16 @@
 //! set, it always starts a group; not set, it must already have the group,
 //! else the two are out of sync. First contact is exclusive per key, joining is not: the caller sees to that.
 
+use crate::llc::link::{
+    LinkEnd,
+    Role, //
+};
 use crate::reason::Reason;
 use crate::wire::ids::{
     Gid,
     Mac,
-    PeerId,
-    Qpn, //
+    PeerId, //
 };
-
-/// Our side of a group.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Role {
-    /// We accepted its first connection.
-    Server,
-    /// We opened its first connection.
-    Client,
-}
 
 /// What identifies a group towards a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -39,17 +33,6 @@ pub struct Key {
     pub peer_mac: Mac,
     /// VLAN id of the group, zero without.
     pub vlan: u16,
-}
-
-/// The end of an active link as an accept names it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LinkEnd {
-    /// Queue pair of the peer.
-    pub qpn: Qpn,
-    /// GID of the peer.
-    pub gid: Gid,
-    /// MAC of the peer; compared in version 1 only.
-    pub mac: Mac,
 }
 
 /// What the server needs to know of a group to choose it.

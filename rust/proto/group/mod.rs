@@ -6,7 +6,7 @@
 //! which of the peer's memory we may write, which connections there are, what the peer's LLC
 //! messages mean, and when the group ends. Queue pairs, memory regions and lists are the caller's.
 //!
-//! * [`choice`]: which group a connection joins; first contact. [`rtoken`]: the peer's memory.
+//! * [`choice`]: which group a connection joins; first contact.
 //! * [`tokens`]: names of our connections. [`slab`]: which RMBEs are in use. [`due`]: who wants to
 //!   send.
 
@@ -15,8 +15,10 @@ use core::borrow::BorrowMut;
 use crate::llc::link::{
     BeatAction,
     Link,
+    LinkEnd,
     LinkEvent,
-    LinkState, //
+    LinkState,
+    Role, //
 };
 use crate::llc::progress::Progress;
 use crate::llc::requests::{
@@ -28,6 +30,11 @@ use crate::llc::responder::{
     Context,
     Event,
     Reaction, //
+};
+use crate::llc::rtoken::{
+    Entry,
+    RtokenTable,
+    MAX_RTOKENS, //
 };
 use crate::time::{
     earliest,
@@ -50,20 +57,12 @@ use crate::wire::llc::{
 
 pub mod choice;
 pub mod due;
-pub mod rtoken;
 pub mod slab;
 pub mod tokens;
 
 use choice::{
     Candidate,
-    Key,
-    LinkEnd,
-    Role, //
-};
-use rtoken::{
-    Entry,
-    RtokenTable,
-    MAX_RTOKENS, //
+    Key, //
 };
 use tokens::{
     TokenTable,

@@ -30,8 +30,8 @@ use super::{
     WAIT_DECLINE, //
 };
 use crate::error::EmitError;
-use crate::group::choice::{
-    Key,
+use crate::group::choice::Key;
+use crate::llc::link::{
     LinkEnd,
     Role, //
 };

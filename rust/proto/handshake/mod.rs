@@ -52,15 +52,13 @@
 //! ```
 
 use crate::error::ReadError;
-use crate::group::choice::{
-    Key,
-    LinkEnd, //
-};
-use crate::group::rtoken::{
+use crate::group::choice::Key;
+use crate::llc::link::LinkEnd;
+use crate::llc::responder::Event as LlcEvent;
+use crate::llc::rtoken::{
     rmbe_offset,
     Region, //
 };
-use crate::llc::responder::Event as LlcEvent;
 use crate::reason::Reason;
 use crate::time::{
     Instant,

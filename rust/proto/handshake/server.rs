@@ -38,10 +38,8 @@ use crate::error::{
     EmitError,
     ReadError, //
 };
-use crate::group::choice::{
-    Key,
-    Role, //
-};
+use crate::group::choice::Key;
+use crate::llc::link::Role;
 use crate::llc::responder::Event as LlcEvent;
 use crate::reason::Reason;
 use crate::time::Instant;

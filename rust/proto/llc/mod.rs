@@ -4,7 +4,7 @@
 //!
 //! * [`link`]: steps of a link's queue pair, its life, and the TEST_LINK heartbeat.
 //! * [`progress`]: whether the peer takes what we send.
-//! * [`responder`]: the answer to everything a peer may ask of us.
+//! * [`responder`]: the answer to everything a peer may ask of us. [`rtoken`]: the peer's memory.
 //! * [`requests`]: CONFIRM_RKEY and DELETE_RKEY of our own, and whose answers they get.
 //!
 //! Layouts are in `wire::llc`; what spans links is in `group`. Nothing here sends or waits:
@@ -14,6 +14,7 @@ pub mod link;
 pub mod progress;
 pub mod requests;
 pub mod responder;
+pub mod rtoken;
 
 use crate::time::Span;
 

@@ -9,12 +9,6 @@
 
 use core::borrow::BorrowMut;
 
-use crate::group::choice::Role;
-use crate::group::rtoken::{
-    Entry,
-    Region,
-    RtokenTable, //
-};
 use crate::wire::llc::header::{
     ADD_LINK_REJECT,
     NO_EYECATCHER,
@@ -40,7 +34,15 @@ use crate::wire::llc::{
     Version, //
 };
 
-use super::link::LinkState;
+use super::link::{
+    LinkState,
+    Role, //
+};
+use super::rtoken::{
+    Entry,
+    Region,
+    RtokenTable, //
+};
 
 /// What a message means beyond its answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

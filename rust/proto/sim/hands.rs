@@ -14,12 +14,12 @@
 
 use super::rng::Rng;
 use smc_proto::error::ReadError;
-use smc_proto::group::choice::{self, ClientChoice, LinkEnd, Role};
-use smc_proto::group::rtoken::Entry;
+use smc_proto::group::choice::{self, ClientChoice};
 use smc_proto::group::{EndReason, Group, Terms, Todo};
 use smc_proto::handshake::strip::{judge, Verdict};
 use smc_proto::handshake::*;
-use smc_proto::llc::link::{LinkEvent, LinkState};
+use smc_proto::llc::link::{LinkEnd, LinkEvent, LinkState, Role};
+use smc_proto::llc::rtoken::Entry;
 use smc_proto::reason::Reason;
 use smc_proto::time::{Instant, Span};
 use smc_proto::wire::bufsize::BufSize;

@@ -11,12 +11,12 @@
 use super::rng::Rng;
 use smc_proto::conn::*;
 use smc_proto::cursor::RingSize;
-use smc_proto::group::choice::{Key, Role};
+use smc_proto::group::choice::Key;
 use smc_proto::group::due::DueSet;
-use smc_proto::group::rtoken::{rmbe_offset, Entry, Region, RtokenRef};
 use smc_proto::group::slab::{RmbeIdx, Slab};
 use smc_proto::group::{EndReason, Group, Terms, Todo};
-use smc_proto::llc::link::{LinkEvent, TEST_IDLE};
+use smc_proto::llc::link::{LinkEvent, Role, TEST_IDLE};
+use smc_proto::llc::rtoken::{rmbe_offset, Entry, Region, RtokenRef};
 use smc_proto::ring::WritePlan;
 use smc_proto::time::{earliest, Instant, Span};
 use smc_proto::wire::cdc::{Cdc, TYPE};

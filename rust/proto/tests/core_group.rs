@@ -5,13 +5,13 @@
 
 use proptest::prelude::*;
 use smc_proto::group::choice::*;
-use smc_proto::group::rtoken::*;
 use smc_proto::group::slab::*;
 use smc_proto::group::tokens::*;
 use smc_proto::group::*;
 use smc_proto::llc::link::*;
 use smc_proto::llc::requests::*;
 use smc_proto::llc::responder::Event;
+use smc_proto::llc::rtoken::*;
 use smc_proto::llc::*;
 use smc_proto::reason::Reason;
 use smc_proto::time::{Instant, Span};

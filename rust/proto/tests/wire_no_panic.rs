@@ -64,6 +64,7 @@ pub fn boxed_advance(r: &mut BoxedReader, n: usize) -> bool { r.advance(n).is_ok
 pub fn boxed_feed(r: &mut BoxedReader, b: &[u8]) -> bool { r.feed(b).is_ok() }
 pub fn boxed_message(r: &BoxedReader) -> Option<RawMessage<'_>> { r.message() }
 use smc_proto::group::*;
+use smc_proto::llc::rtoken;
 use smc_proto::time::Instant;
 use smc_proto::wire::ids::AlertToken;
 type G<'a> = Group<&'a mut [rtoken::Entry<1>], &'a mut [u32]>;

@@ -16,13 +16,11 @@ use kernel::{
     sync::{atomic::Relaxed, Arc}, //
 };
 use smc_proto::{
-    group::{
-        choice::{LinkEnd, Role},
-        EndReason,
-        NotAgreed,
-        Todo, //
+    group::{EndReason, NotAgreed, Todo},
+    llc::{
+        link::{LinkEnd, LinkEvent, Role},
+        responder::Event as LlcEvent, //
     },
-    llc::{link::LinkEvent, responder::Event as LlcEvent},
     wire::{
         cdc::{self, Cdc},
         ids::Mtu,
