@@ -267,12 +267,10 @@ impl Attempt {
         first: bool,
         mtu: Mtu,
         sock: &Sock,
-        peer: Option<&RdmaEnd>,
+        peer: &RdmaEnd,
         waiter: &dyn Fn() -> Waiter,
     ) -> Result {
-        let (Some(conn), Some(group), Some(peer), Some(port)) =
-            (&self.conn, &self.group, peer, &self.port)
-        else {
+        let (Some(conn), Some(group), Some(port)) = (&self.conn, &self.group, &self.port) else {
             return Err(EINVAL);
         };
         self.meet(conn, group, peer).map_err(|_| EINVAL)?;

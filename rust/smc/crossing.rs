@@ -58,17 +58,6 @@ pub(crate) fn is_settled(sock: &Sock) -> bool {
     matches!(look(sock), Head::Known)
 }
 
-/// Whether the head of the stream has to be left there: a decline that has begun to arrive and is not
-/// complete, as what is missing would be taken for the program's; or nothing, which may be the beginning
-/// of one by the time it is taken.
-pub(crate) fn is_to_stay(sock: &Sock) -> bool {
-    let mut first = [0; clc::decline::MAX_LEN];
-    match peek(sock, &mut first) {
-        Ok((there, verdict)) => there != 0 && verdict == Verdict::NeedMore,
-        Err(err) => err == EAGAIN,
-    }
-}
-
 /// How many bytes are there, and what they are; nothing more is needed where the stream has ended.
 fn peek(sock: &Sock, first: &mut [u8]) -> Result<(usize, Verdict)> {
     // Asked before: what comes between the two is then seen.

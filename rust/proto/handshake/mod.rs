@@ -2,16 +2,15 @@
 
 //! The SMC-R handshake, version 2.0 and 2.1, as client and as server.
 //!
-//! A handshake is a conversation with the caller: each [`Step`] asks for exactly one thing, the
-//! caller does it and reports the outcome as an [`Input`], until [`Step::Finish`]. The machine
-//! owns no resource, so the caller's guards (gate, group, buffers) roll back by being dropped
-//! whenever the outcome is not [`Outcome::Established`].
+//! Each [`Step`] of a machine asks for exactly one thing, whose outcome is reported as an
+//! [`Input`], until [`Step::Finish`]. A [`Driver`] does that with the operations of an
+//! [`Endpoint`], the same in the kernel and in the simulator. The machine owns no resource, so
+//! those of the endpoint (gate, group, buffers) roll back by being dropped whenever the outcome is
+//! not [`Outcome::Established`].
 //!
+//! * [`driver`]: takes the steps, reads the stream. [`endpoint`]: the operations it needs.
 //! * [`client`], [`server`]: the two machines. [`policy`]: EIDs and limits of this host.
 //! * [`strip`]: removes a decline that crossed ours from the start of the user's data.
-//!
-//! A CLC message that is being read when [`Step::Await`] ends for another reason stays with its
-//! reader: the next wait goes on with it, and a fall-back gives its bytes to the program.
 //!
 //! Three rules keep protocol bytes away from programs. Whoever has sent its last word of the TCP
 //! part on a group that exists already never falls back afterwards. After a missing LLC answer
@@ -20,7 +19,7 @@
 //!
 //! # Examples
 //!
-//! A client without a device says so and falls back:
+//! A client without a device says so and falls back; here its machine without a driver:
 //!
 //! ```
 //! use smc_proto::handshake::*;
@@ -83,11 +82,15 @@ use crate::wire::ids::{
 use crate::wire::llc::Frame;
 
 pub mod client;
+pub mod driver;
+pub mod endpoint;
 pub mod policy;
 pub mod server;
 pub mod strip;
 
 pub use client::Client;
+pub use driver::Driver;
+pub use endpoint::Endpoint;
 pub use policy::Policy;
 pub use server::Server;
 

@@ -6,7 +6,7 @@
 mod sim;
 
 use proptest::prelude::*;
-use sim::hands::*;
+use sim::handshake::*;
 use smc_proto::error::ReadError;
 use smc_proto::handshake::*;
 use smc_proto::reason::Reason;
@@ -547,13 +547,14 @@ proptest! {
 
     /// Any weather, several handshakes in a row between the same hosts.
     #[test]
-    fn any_weather(seed: u64, slow in 0u64..4000, fail in 0u64..12, lose in 0u64..4, late in prop::option::of((1u64..4, 0u64..8)), n in 1u64..4) {
+    fn any_weather(seed: u64, slow in 0u64..4000, fail in 0u64..12, queue in 0u64..4, lose in 0u64..4, late in prop::option::of((1u64..4, 0u64..8)), n in 1u64..4) {
         let mut net = Net::new(seed);
         for i in 0..n {
             net.run(&Weather {
                 seed: seed.wrapping_add(i),
                 slow_ms: slow,
                 fail_one_in: fail,
+                queue_one_in: queue,
                 lose_link_one_in: lose,
                 late_llc: late,
             });
