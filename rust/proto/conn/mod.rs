@@ -8,7 +8,8 @@
 //! when the link has a free slot the caller takes the latest state with [`Conn::take_tx`].
 //!
 //! * [`state`]: states and transitions. `close`: shutdown, close, abort, link loss, drain.
-//! * `tx`: send ring, peer's window, corking, what goes out next. `rx`: CDC messages, the receive
+//! * `write`, `read`: the program's part of the rings, corking. `tx`: the peer's window, what goes
+//!   out next. `rx`: CDC messages, the receive
 //!   ring, when the peer learns that it has room. `urgent`: the urgent byte, both ways.
 //! * [`actions`], [`error`]: what comes out.
 //!
@@ -92,6 +93,7 @@ pub mod state;
 mod tail;
 mod tx;
 mod urgent;
+mod write;
 
 pub use abort::{
     FIN_PATIENCE,
@@ -119,10 +121,10 @@ pub use state::{
 pub use tail::TAIL_PATIENCE;
 pub use tx::{
     Notice,
-    SendHint,
     Ticket,
     Tx, //
 };
+pub use write::SendHint;
 
 /// How long data that the program wants held back (MSG_MORE, TCP_CORK) may wait; TCP's limit.
 pub const CORK_TIME: Span = Span::from_millis(200);
