@@ -27,7 +27,7 @@ use smc_proto::{
     handshake::{region, server, Acquired, Want},
     llc::{
         link::{LinkEnd, Role},
-        responder::Event as LlcEvent, //
+        responder::LlcEvent, //
     },
     reason::Reason,
     time::Span,

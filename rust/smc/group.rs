@@ -74,7 +74,7 @@ use smc_proto::{
     },
     llc::{
         link::LinkEnd,
-        responder::Event as LlcEvent,
+        responder::LlcEvent,
         rtoken::{Entry, Region as PeerRegion, MAX_RTOKENS}, //
     },
     wire::ids::{Gid, PeerId}, //

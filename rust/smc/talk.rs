@@ -24,13 +24,13 @@ use smc_proto::{
         driver::{self, Driver},
         endpoint::{Endpoint, StreamError},
         Acquired,
-        Facts,
+        Eligibility,
         Outcome,
         Policy,
         Step,
         Want, //
     },
-    llc::responder::Event as LlcEvent,
+    llc::responder::LlcEvent,
     reason::Reason,
     time::{Instant, Span},
     wire::{
@@ -110,13 +110,13 @@ impl Talk {
     ///
     /// `ENOMEM`.
     pub(crate) fn client(core: &Arc<Core>, policy: &Policy, port: LocalPort) -> Result<Self> {
-        let facts = Facts {
+        let eligibility = Eligibility {
             option: true,
             refuse: None,
         };
         Ok(Self {
             driver: KBox::new(
-                Driver::client(policy, port.facts(), &facts, now()),
+                Driver::client(policy, port.facts(), &eligibility, now()),
                 GFP_KERNEL,
             )?,
             attempt: Attempt::new(core.clone(), Some(port), None),
@@ -137,12 +137,12 @@ impl Talk {
         port: Result<LocalPort, Reason>,
         payer: ARef<Sock>,
     ) -> Result<Self> {
-        let facts = Facts {
+        let eligibility = Eligibility {
             option: true,
             refuse: port.as_ref().err().copied(),
         };
         Ok(Self {
-            driver: KBox::new(Driver::server(policy, &facts, now()), GFP_KERNEL)?,
+            driver: KBox::new(Driver::server(policy, &eligibility, now()), GFP_KERNEL)?,
             attempt: Attempt::new(core.clone(), port.ok(), Some(payer)),
             peer: PeerFacts::UNKNOWN,
         })

@@ -10,8 +10,8 @@
 use super::{
     Actions,
     Conn,
+    ConnState, //
     Peer,
-    State, //
 };
 use crate::cursor::{
     Cursor,
@@ -30,12 +30,12 @@ use crate::wire::cdc::{
 };
 use crate::wire::immediate::Immediate;
 
-/// How long the peer may take to consume an urgent byte before it is asked for its cursor; doubled
+/// Longest time for the peer to consume an urgent byte before it is asked for its cursor; doubled
 /// each time, up to [`URGENT_PROBE_MAX`].
 const URGENT_PROBE: Span = Span::from_millis(20);
 const URGENT_PROBE_MAX: Span = Span::from_secs(5);
 
-/// Why prepared data is held back.
+/// Reasons to hold prepared data back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Hold {
     /// It is not.
@@ -52,7 +52,7 @@ pub struct Ticket {
     upto: Pos,
 }
 
-/// How the peer learns of a message.
+/// Ways in which the peer learns of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
     /// By a CDC message behind the WRITEs.
@@ -72,17 +72,17 @@ impl Notice {
     }
 }
 
-/// What to post: the WRITEs of `plan` in order, with `notice`, as one chain.
+/// Message to post: the WRITEs of `plan` in order, with `notice`, as one chain.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Tx {
     /// RDMA WRITEs from the send ring into the peer's RMBE; may be empty.
     pub plan: WritePlan,
-    /// How the peer learns of them.
+    /// Message that tells the peer of them.
     pub notice: Notice,
     /// To be handed back on completion.
     pub ticket: Ticket,
-    /// What else to do.
+    /// Actions beside posting.
     pub actions: Actions,
 }
 
@@ -96,7 +96,7 @@ pub(super) struct TxSide {
     pub(super) peer_cons: Pos,
     /// One past the urgent byte, until the peer has consumed it.
     pub(super) urgent_end: Option<Pos>,
-    /// When the peer is asked whether it has, and how long to wait after that.
+    /// Time at which the peer is asked whether it has, and the wait after that.
     pub(super) urgent_probe: Option<(Instant, Span)>,
     /// Somebody has found no room and is to be woken when there is some.
     pub(super) starved: bool,
@@ -149,7 +149,7 @@ impl TxSide {
         self.ring.len().saturating_sub(used) as u32
     }
 
-    /// Whether an urgent byte was sent and the peer has not consumed everything yet.
+    /// Reports whether an urgent byte was sent and the peer has not consumed everything yet.
     #[inline]
     fn urgent_in_flight(&self) -> bool {
         self.urgent_end.is_some_and(|end| self.sent >= end)
@@ -167,7 +167,7 @@ impl Conn {
         self.peer.map_or(0, |p| p.ring.len().saturating_sub(used))
     }
 
-    /// Whether the peer's ring has no room.
+    /// Reports whether the peer's ring has no room.
     #[inline]
     #[must_use]
     pub fn is_peer_full(&self) -> bool {
@@ -185,13 +185,13 @@ impl Conn {
         self.tx.unsent().min(self.window())
     }
 
-    /// Whether [`Conn::take_tx`] would give a message.
+    /// Reports whether [`Conn::take_tx`] would give a message.
     #[inline]
     #[must_use]
     pub fn wants_tx(&self) -> bool {
         !self.life.link_lost
             && self.peer.is_some()
-            && self.state != State::Init
+            && self.state != ConnState::Init
             && (self.tx.due || self.sendable() > 0)
     }
 
@@ -291,7 +291,7 @@ impl Conn {
             || t.hold != Hold::None
             || t.urgent_end.is_some()
             || ends
-            || self.state != State::Active
+            || self.state != ConnState::Active
         {
             return None;
         }

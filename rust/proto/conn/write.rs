@@ -6,9 +6,9 @@ use super::tx::Hold;
 use super::{
     Actions,
     Conn,
+    ConnState,
     Misuse,
     SendError,
-    State,
     CORK_TIME, //
 };
 use crate::ring::{
@@ -18,7 +18,7 @@ use crate::ring::{
 use crate::time::Instant;
 use crate::wire::cdc::StateFlags;
 
-/// How the program wants its bytes sent.
+/// Flags of the program that decide when its bytes go out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SendHint {
     /// MSG_MORE, or TCP_CORK is set: hold back while there is room.
@@ -30,8 +30,8 @@ pub struct SendHint {
 }
 
 impl Conn {
-    /// Whether and how much the program can write now: free bytes of the send ring, at least 1.
-    /// Who finds none will be told by [`Actions::WAKE_WRITER`]; nobody else is.
+    /// Returns the number of bytes that the program can write now, at least 1.
+    /// A caller that finds none is told by [`Actions::WAKE_WRITER`]; nobody else is.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl Conn {
             return Err(SendError::Shutdown);
         }
         match self.state {
-            State::Init => return Err(SendError::NotConnected),
+            ConnState::Init => return Err(SendError::NotConnected),
             s if s.may_send() => {}
             _ => return Err(SendError::Shutdown),
         }
@@ -98,7 +98,7 @@ impl Conn {
             .with_if(Actions::TIMER, self.tx.cork_until != old))
     }
 
-    /// Whether bytes just written are held back.
+    /// Reports whether bytes just written are held back.
     #[inline]
     fn hold_for(&self, hint: SendHint) -> Hold {
         let t = &self.tx;

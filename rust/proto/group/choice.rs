@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which group a new connection joins, and who may start one.
+//! Chooses the group that a new connection joins, or starts.
 //!
 //! A group is known by what [`Key`] says. The server decides: it joins a group that has room and
 //! an active link, else it starts one and sets the first contact bit. The client follows the bit:
@@ -18,7 +18,7 @@ use crate::wire::ids::{
     PeerId, //
 };
 
-/// What identifies a group towards a peer.
+/// Identity of a group towards a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Key {
     /// Our role.
@@ -35,7 +35,7 @@ pub struct Key {
     pub vlan: u16,
 }
 
-/// What the server needs to know of a group to choose it.
+/// State of a group that the server may choose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Candidate {
     /// Its key.
@@ -46,13 +46,13 @@ pub struct Candidate {
     pub room: u8,
 }
 
-/// Whether the server joins this group with a new connection from `key`.
+/// Reports whether the server joins this group with a new connection from `key`.
 #[must_use]
 pub fn server_joins(key: &Key, group: &Candidate) -> bool {
     group.key == *key && group.usable && group.room > 0
 }
 
-/// What the client does after an accept.
+/// Decisions of a client after an accept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClientChoice {
     /// Start a group.

@@ -12,7 +12,7 @@ use super::{
     Step,
     Want, //
 };
-use crate::llc::responder::Event as LlcEvent;
+use crate::llc::responder::LlcEvent;
 use crate::reason::Reason;
 use crate::time::Instant;
 use crate::wire::clc::{

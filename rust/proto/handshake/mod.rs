@@ -30,8 +30,8 @@
 //! let now = Instant(0);
 //! let policy = Policy::new(PeerId([1; 8]), b"myhost");
 //! let port = Port { gid: Gid::ZERO, mac: Mac::ZERO };
-//! let facts = Facts { option: true, refuse: Some(Reason::NoRdmaDevice) };
-//! let (mut client, mut step) = Client::start(&policy, port, &facts, now);
+//! let eligibility = Eligibility { option: true, refuse: Some(Reason::NoRdmaDevice) };
+//! let (mut client, mut step) = Client::start(&policy, port, &eligibility, now);
 //! let outcome = loop {
 //!     step = match step {
 //!         Step::Send => {
@@ -53,7 +53,7 @@
 use crate::error::ReadError;
 use crate::group::choice::Key;
 use crate::llc::link::LinkEnd;
-use crate::llc::responder::Event as LlcEvent;
+use crate::llc::responder::LlcEvent;
 use crate::llc::rtoken::{
     rmbe_offset,
     Region, //
@@ -94,14 +94,14 @@ pub use endpoint::Endpoint;
 pub use policy::Policy;
 pub use server::Server;
 
-/// How long a CLC message may take.
+/// Longest wait for a CLC message.
 pub const WAIT_CLC: Span = Span::from_secs(6);
-/// How long to look for the peer's decline before sending our own after an LLC timeout.
+/// Wait for the peer's decline before sending our own after an LLC timeout.
 pub const WAIT_DECLINE: Span = Span::from_secs(1);
-/// How long a server waits for the CONFIRM_LINK response.
+/// Longest wait of a server for the CONFIRM_LINK response.
 pub const WAIT_SERVER_LLC: Span = Span::from_secs(2);
 
-/// Why a connection fails without fallback.
+/// Reasons for a failure without fallback.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
     /// The peer sent no CLC message in time (ETIMEDOUT).
@@ -116,14 +116,14 @@ pub enum Failure {
     Aborted,
 }
 
-/// How a handshake ended.
+/// End of a handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// SMC: `Conn::establish` and go.
     Established,
     /// TCP, for this reason. Release all SMC resources.
     Fallback {
-        /// Why, for counters and users.
+        /// Reason for counters and users.
         reason: Reason,
         /// The peer's own reason, if it was the one to decline.
         peer: Option<Reason>,
@@ -139,7 +139,7 @@ pub enum Outcome {
 /// A group to be joined or started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Want {
-    /// Which group.
+    /// Group to join or start.
     pub key: Key,
     /// Client: whether the server has said that it starts a group. Server: always `None`, the
     /// caller decides ([`server_joins`](crate::group::choice::server_joins)) and reports it.
@@ -161,7 +161,7 @@ pub struct Want {
 /// Our end of a connection, made for a [`Want`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Acquired {
-    /// What accept or confirm says of it. `peer_id` and `mtu` are filled in by the machine from
+    /// Our end as accept or confirm names it. `peer_id` and `mtu` are filled in by the machine from
     /// the policy and `mtu` as our active MTU.
     pub end: RdmaEnd,
     /// A group was started for it.
@@ -170,7 +170,7 @@ pub struct Acquired {
     pub direct: bool,
 }
 
-/// What the caller must do next.
+/// Operations that a machine asks for, one at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Step {
@@ -207,7 +207,7 @@ pub enum Step {
     Finish(Outcome),
 }
 
-/// What happened.
+/// Outcomes of a step, reported to the machine.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
     /// The CLC message was written.
@@ -220,15 +220,15 @@ pub enum Input<'a> {
     Confirm(&'a Confirm),
     /// A decline came.
     Decline(&'a Decline),
-    /// What came is no CLC message, or the TCP connection ended.
+    /// The bytes that came are no CLC message, or the TCP connection ended.
     Broken(ReadError),
     /// The TCP connection failed.
     TcpError,
     /// [`Step::Acquire`] succeeded.
     Acquired(&'a Acquired),
-    /// What was asked is done.
+    /// The operation is done.
     Done,
-    /// What was asked could not be done.
+    /// The operation failed.
     Failed(Reason),
     /// An LLC event of the link.
     Llc(LlcEvent),
@@ -249,16 +249,16 @@ pub struct Port {
     pub mac: Mac,
 }
 
-/// What the caller has found out before the handshake.
+/// Conditions for SMC on a connection, known before its handshake begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Facts {
+pub struct Eligibility {
     /// The peer's TCP handshake carried the SMC option, and ours did.
     pub option: bool,
-    /// Why SMC must not be used: IPsec, memory, configuration, no device.
+    /// Reason not to use SMC: IPsec, memory, configuration, no device.
     pub refuse: Option<Reason>,
 }
 
-/// Whether the peer's end is one that can be written to.
+/// Reports whether the peer's end is one that can be written to.
 pub(crate) fn is_sane(end: &RdmaEnd) -> bool {
     let size = end.size.bytes();
     let fits = rmbe_offset(end.rmbe_idx, size)

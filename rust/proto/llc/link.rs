@@ -59,7 +59,7 @@ pub enum LinkState {
     Inactive,
 }
 
-/// What happens to a link.
+/// Events in the life of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkEvent {
     /// The queue pair was moved to INIT.
@@ -89,7 +89,7 @@ impl LinkState {
         })
     }
 
-    /// Whether LLC messages can be received.
+    /// Reports whether LLC messages can be received.
     #[must_use]
     pub fn receives(self) -> bool {
         matches!(
@@ -110,7 +110,7 @@ enum Beat {
     Asked(Instant),
 }
 
-/// What the heartbeat wants.
+/// Actions of the heartbeat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BeatAction {
     /// Nothing.
@@ -178,7 +178,7 @@ impl Link {
         }
     }
 
-    /// When [`Link::on_timer`] has something to do.
+    /// Returns the time of the next [`Link::on_timer`].
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         match self.beat {

@@ -18,9 +18,9 @@ pub mod rtoken;
 
 use crate::time::Span;
 
-/// How long an answer may take.
+/// Longest wait for an answer.
 pub const WAIT_ANSWER: Span = Span::from_secs(2);
-/// How long the first answer on a new link may take.
+/// Longest wait for the first answer on a new link.
 pub const WAIT_FIRST: Span = Span::from_secs(5);
-/// How long a client waits for the server's CONFIRM_LINK.
+/// Longest wait of a client for the server's CONFIRM_LINK.
 pub const WAIT_CONFIRM_LINK: Span = Span::from_secs(4);

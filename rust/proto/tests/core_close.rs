@@ -34,7 +34,11 @@ fn failed_messages_let_a_killed_connection_end() {
             steps[i](&mut r);
             assert!(!r.conn.wants_tx() || i == 2);
         }
-        assert_eq!((r.state(), r.freed), (State::Closed, 1), "order {order}");
+        assert_eq!(
+            (r.state(), r.freed),
+            (ConnState::Closed, 1),
+            "order {order}"
+        );
         assert_eq!(r.conn.positions().completed, 0);
     }
 }
@@ -47,7 +51,7 @@ fn close_drains_in_the_background() {
     r.write(100);
     let a = r.close();
     assert!(a.has(Actions::TIMER));
-    assert_eq!(r.state(), State::Active);
+    assert_eq!(r.state(), ConnState::Active);
     assert!(r.conn.is_draining());
     assert_eq!(
         r.conn.next_deadline(),
@@ -59,7 +63,7 @@ fn close_drains_in_the_background() {
     assert_eq!(tx.plan.len(), 100);
     assert_eq!(tx.notice.cdc().unwrap().state_flags, C);
     assert!(tx.actions.has(Actions::STATE));
-    assert_eq!(r.state(), State::PeerCloseWait1);
+    assert_eq!(r.state(), ConnState::PeerCloseWait1);
     assert!(r.peer(C).is_empty() || r.freed == 0);
     let a = r.conn.on_tx_done(tx.ticket, T0);
     assert!(r.note(a).has(Actions::FREE));
@@ -83,10 +87,10 @@ fn drain_without_progress_aborts() {
     let a = r.conn.on_timer(T0.after(DRAIN_IDLE));
     assert!(a.has(Actions::TX_DUE));
     assert_eq!(r.flushed_flags(), A);
-    assert_eq!(r.state(), State::PeerCloseWait1);
+    assert_eq!(r.state(), ConnState::PeerCloseWait1);
     assert!(!r.conn.rmbe_reusable());
     r.peer(A);
-    assert_eq!((r.state(), r.freed), (State::Closed, 1));
+    assert_eq!((r.state(), r.freed), (ConnState::Closed, 1));
     assert!(r.conn.rmbe_reusable());
 }
 
@@ -118,7 +122,7 @@ fn drain_by_the_byte_aborts() {
         lost && now >= limit && now < limit.after(Span::from_secs(29)),
         "{now:?}"
     );
-    assert_eq!(r.state(), State::PeerCloseWait1);
+    assert_eq!(r.state(), ConnState::PeerCloseWait1);
     // Nor does it keep it by further cursors after that.
     let mut freed = false;
     for step in 1..200u64 {
@@ -157,7 +161,7 @@ fn linger_zero_aborts_at_once() {
         (tx.notice.cdc().unwrap().state_flags, tx.plan.len()),
         (A, 0)
     );
-    assert_eq!(r.state(), State::PeerCloseWait1);
+    assert_eq!(r.state(), ConnState::PeerCloseWait1);
 }
 
 #[test]
@@ -167,7 +171,7 @@ fn a_peer_that_does_not_close_is_forgotten() {
     r.flush();
     r.close();
     assert_eq!(r.flushed_flags(), C);
-    assert_eq!(r.state(), State::PeerCloseWait1);
+    assert_eq!(r.state(), ConnState::PeerCloseWait1);
     let end = T0.after(ANSWER_TIME);
     assert_eq!(r.conn.next_deadline(), Some(end));
     assert!(r
@@ -176,7 +180,7 @@ fn a_peer_that_does_not_close_is_forgotten() {
         .is_empty());
     let a = r.conn.on_timer(end);
     assert!(r.note(a).has(Actions::FREE));
-    assert_eq!((r.state(), r.freed), (State::Closed, 1));
+    assert_eq!((r.state(), r.freed), (ConnState::Closed, 1));
     // The peer may still write there.
     assert!(!r.conn.rmbe_reusable());
     assert_eq!(r.conn.next_deadline(), None);
@@ -198,11 +202,14 @@ fn shutdown_drains_and_then_close_upgrades() {
     r.flush();
     r.write(1);
     r.shut_wr();
-    assert_eq!((r.state(), r.conn.next_deadline()), (State::Active, None));
+    assert_eq!(
+        (r.state(), r.conn.next_deadline()),
+        (ConnState::Active, None)
+    );
     r.close();
     r.peer_reads_all();
     assert_eq!(r.flushed_flags(), C);
-    assert_eq!(r.state(), State::PeerCloseWait1);
+    assert_eq!(r.state(), ConnState::PeerCloseWait1);
 }
 
 #[test]
@@ -213,7 +220,7 @@ fn peer_closing_ends_the_drain() {
     r.write(1);
     r.shut_wr();
     r.peer(C);
-    assert_eq!(r.state(), State::AppCloseWait2);
+    assert_eq!(r.state(), ConnState::AppCloseWait2);
     let tx = r.conn.take_tx(T0).unwrap();
     assert_eq!(
         (tx.notice.cdc().unwrap().state_flags, tx.plan.len()),
@@ -243,11 +250,11 @@ fn dead_tcp_is_noticed_unless_ending() {
     let a = r.conn.on_tcp_dead();
     assert!(r.note(a).has(Actions::ERR_RESET | Actions::TX_DUE));
     assert_eq!(r.flushed_flags(), A);
-    assert_eq!(r.state(), State::Closed);
+    assert_eq!(r.state(), ConnState::Closed);
     let mut r = Rig::active();
     r.peer(C);
     assert!(r.conn.on_tcp_dead().is_empty());
-    assert_eq!(r.state(), State::AppCloseWait1);
+    assert_eq!(r.state(), ConnState::AppCloseWait1);
 }
 
 #[test]

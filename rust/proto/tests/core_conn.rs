@@ -25,9 +25,9 @@ fn peer_may_speak_before_the_handshake_ends() {
     let mut r = Rig::init();
     r.peer_writes(100);
     r.peer(D);
-    assert_eq!(r.state(), State::AppCloseWait1);
+    assert_eq!(r.state(), ConnState::AppCloseWait1);
     r.establish();
-    assert_eq!(r.state(), State::AppCloseWait1);
+    assert_eq!(r.state(), ConnState::AppCloseWait1);
     assert_eq!(r.conn.recv_state(), RecvState::Data(100));
     assert!(r.conn.send_room().is_ok());
 }
@@ -88,10 +88,10 @@ fn hostile_cursors_end_the_connection() {
         assert_eq!(r.conn.positions(), before);
         let a = r.conn.fail();
         assert!(r.note(a).has(Actions::ERR_ABORTED | Actions::TX_DUE));
-        assert_eq!(r.state(), State::PeerAbortWait);
+        assert_eq!(r.state(), ConnState::PeerAbortWait);
         assert!(!r.conn.rmbe_reusable());
         assert_eq!(r.flushed_flags(), A);
-        assert_eq!(r.state(), State::Closed);
+        assert_eq!(r.state(), ConnState::Closed);
         // Deaf from now on.
         assert_eq!(r.conn.on_cdc(&bad, T0), Ok(Actions::NONE));
         assert!(r.close().has(Actions::FREE));

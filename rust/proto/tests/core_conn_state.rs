@@ -13,18 +13,18 @@ macro_rules! cells {
     ($($name:ident: $from:ident, $act:expr => $to:ident, $flags:expr;)*) => {$(
         #[test]
         fn $name() {
-            let mut r = Rig::in_state(State::$from);
+            let mut r = Rig::in_state(ConnState::$from);
             let act: fn(&mut Rig) -> Actions = $act;
             let before = r.conn.flags().0 .1;
             act(&mut r);
             let at = r.state();
             let out = r.flushed_flags().without(before);
-            assert_eq!(at, State::$to);
+            assert_eq!(at, ConnState::$to);
             assert_eq!(out, $flags);
             // Whatever happened, letting go and losing the link always ends it, exactly once.
             r.close();
             r.kill();
-            while r.conn.state() != State::Closed {
+            while r.conn.state() != ConnState::Closed {
                 let a = r.conn.on_tx_done(Ticket::default(), T0);
                 r.note(a);
             }
@@ -125,48 +125,61 @@ cells! {
 /// The table itself, for the cells that no sequence of real events can reach.
 #[test]
 fn table_has_no_way_out_of_closed() {
-    let facts = |n: u8| Facts {
+    let progress = |n: u8| CloseProgress {
         released: n & 1 != 0,
         close_sent: n & 2 != 0,
         close_received: n & 4 != 0,
     };
     for n in 0..8 {
         for e in [
-            Event::Established,
-            Event::LocalDone,
-            Event::LocalClose,
-            Event::PeerDone,
-            Event::PeerClosed,
-            Event::PeerAborted,
-            Event::Killed,
-            Event::Flushed,
+            ConnEvent::Established,
+            ConnEvent::LocalDone,
+            ConnEvent::LocalClose,
+            ConnEvent::PeerDone,
+            ConnEvent::PeerClosed,
+            ConnEvent::PeerAborted,
+            ConnEvent::Killed,
+            ConnEvent::Flushed,
         ] {
-            assert_eq!(State::Closed.next(e, facts(n)), State::Closed);
+            assert_eq!(ConnState::Closed.next(e, progress(n)), ConnState::Closed);
         }
-        let next = State::PeerAbortWait.next(Event::PeerAborted, facts(n));
-        assert_eq!(next, State::Closed);
-        let next = State::PeerAbortWait.next(Event::PeerClosed, facts(n));
-        assert_eq!(next, State::PeerAbortWait);
+        let next = ConnState::PeerAbortWait.next(ConnEvent::PeerAborted, progress(n));
+        assert_eq!(next, ConnState::Closed);
+        let next = ConnState::PeerAbortWait.next(ConnEvent::PeerClosed, progress(n));
+        assert_eq!(next, ConnState::PeerAbortWait);
     }
 }
 
 #[test]
 fn state_numbers_are_those_of_diag() {
-    let n = |s: State| s as u8;
+    let n = |s: ConnState| s as u8;
     assert_eq!(
-        (n(State::Active), n(State::Init), n(State::Closed)),
+        (
+            n(ConnState::Active),
+            n(ConnState::Init),
+            n(ConnState::Closed)
+        ),
         (1, 2, 7)
     );
     assert_eq!(
-        (n(State::PeerCloseWait1), n(State::PeerCloseWait2)),
+        (n(ConnState::PeerCloseWait1), n(ConnState::PeerCloseWait2)),
         (20, 21)
     );
-    assert_eq!((n(State::AppCloseWait1), n(State::AppCloseWait2)), (22, 23));
     assert_eq!(
-        (n(State::AppFinCloseWait), n(State::PeerFinCloseWait)),
+        (n(ConnState::AppCloseWait1), n(ConnState::AppCloseWait2)),
+        (22, 23)
+    );
+    assert_eq!(
+        (
+            n(ConnState::AppFinCloseWait),
+            n(ConnState::PeerFinCloseWait)
+        ),
         (24, 25)
     );
-    assert_eq!((n(State::PeerAbortWait), n(State::ProcessAbort)), (26, 27));
+    assert_eq!(
+        (n(ConnState::PeerAbortWait), n(ConnState::ProcessAbort)),
+        (26, 27)
+    );
 }
 
 #[test]
@@ -209,9 +222,9 @@ fn ways_that_are_shut() {
     let _ = r.conn.shutdown_both(T0);
     r.peer(C);
     // The program still has its socket.
-    assert_eq!(r.state(), State::AppFinCloseWait);
+    assert_eq!(r.state(), ConnState::AppFinCloseWait);
     let _ = r.conn.shutdown_both(T0);
-    assert_eq!((r.state(), r.conn.shut_ways()), (State::Closed, 3));
+    assert_eq!((r.state(), r.conn.shut_ways()), (ConnState::Closed, 3));
     assert!(!r.state().may_close());
 
     let mut r = Rig::active();

@@ -9,7 +9,7 @@ use sim::handshake::{Net, Weather};
 use smc_proto::handshake::driver::*;
 use smc_proto::handshake::endpoint::*;
 use smc_proto::handshake::*;
-use smc_proto::llc::responder::Event;
+use smc_proto::llc::responder::LlcEvent;
 use smc_proto::reason::Reason;
 use smc_proto::time::{Instant, Span};
 use smc_proto::wire::clc::*;
@@ -27,9 +27,9 @@ struct Script {
     tcp_failed: bool,
     /// Steps are put off.
     defers: bool,
-    /// What `acquire` gives; `None` for another first contact under way.
+    /// Result of `acquire`; `None` for another first contact under way.
     acquired: Option<Acquired>,
-    event: Option<Event>,
+    event: Option<LlcEvent>,
     link_lost: bool,
     /// Operations in their order.
     calls: Vec<&'static str>,
@@ -106,7 +106,7 @@ impl Endpoint for Script {
         Ok(())
     }
 
-    fn take_llc(&mut self) -> Option<Event> {
+    fn take_llc(&mut self) -> Option<LlcEvent> {
         self.event.take()
     }
 
@@ -143,7 +143,7 @@ impl Script {
     }
 }
 
-const FACTS: Facts = Facts {
+const ELIGIBLE: Eligibility = Eligibility {
     option: true,
     refuse: None,
 };
@@ -179,7 +179,7 @@ fn script() -> Script {
 
 fn server() -> (Driver<[u8; MAX_LEN]>, Script) {
     let policy = Policy::new(PeerId([9; 8]), b"x");
-    (Driver::server(&policy, &FACTS, T0), script())
+    (Driver::server(&policy, &ELIGIBLE, T0), script())
 }
 
 fn client() -> (Driver<[u8; MAX_LEN]>, Script) {
@@ -188,7 +188,7 @@ fn client() -> (Driver<[u8; MAX_LEN]>, Script) {
         gid: Gid::from_ipv4([10, 0, 0, 1]),
         mac: Mac([2; 6]),
     };
-    (Driver::client(&policy, port, &FACTS, T0), script())
+    (Driver::client(&policy, port, &ELIGIBLE, T0), script())
 }
 
 fn decline() -> Vec<u8> {
@@ -221,8 +221,8 @@ fn confirming_server() -> (Driver<[u8; MAX_LEN]>, Script) {
     (d, s)
 }
 
-fn confirm_link() -> Event {
-    Event::ConfirmLink {
+fn confirm_link() -> LlcEvent {
+    LlcEvent::ConfirmLink {
         message: smc_proto::wire::llc::link::ConfirmLink {
             link_num: 7,
             link_uid: [1, 2, 3, 4],

@@ -170,16 +170,16 @@ fn limits_are_negotiated() {
 }
 
 #[test]
-fn facts_that_forbid_smc() {
+fn connections_that_may_not_speak_smc() {
     let mut net = Net::new(1);
-    net.host[0].facts.option = false;
-    net.host[1].facts.option = false;
+    net.host[0].eligibility.option = false;
+    net.host[1].eligibility.option = false;
     let r = net.run(&Weather::fine(1));
     assert_eq!(reason(r.outcome[0]).0, Reason::PeerNotSmc);
     assert!(r.sent[0].is_empty() && r.sent[1].is_empty());
 
     let mut net = Net::new(1);
-    net.host[0].facts.refuse = Some(Reason::NoDevice);
+    net.host[0].eligibility.refuse = Some(Reason::NoDevice);
     let r = net.run(&Weather::fine(1));
     assert_eq!(reason(r.outcome[0]), (Reason::NoDevice, None));
     let peer = Some(Reason::NoDevice);
@@ -191,7 +191,7 @@ fn facts_that_forbid_smc() {
     );
 
     let mut net = Net::new(1);
-    net.host[1].facts.refuse = Some(Reason::Ipsec);
+    net.host[1].eligibility.refuse = Some(Reason::Ipsec);
     let r = net.run(&Weather::fine(1));
     assert_eq!(reason(r.outcome[1]).0, Reason::Ipsec);
     assert_eq!(reason(r.outcome[0]).1, Some(Reason::Ipsec));

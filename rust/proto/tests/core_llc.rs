@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use smc_proto::group::*;
 use smc_proto::llc::link::*;
 use smc_proto::llc::requests::*;
-use smc_proto::llc::responder::Event;
+use smc_proto::llc::responder::LlcEvent;
 use smc_proto::llc::*;
 use smc_proto::time::Span;
 use smc_proto::wire::ids::*;
@@ -189,7 +189,7 @@ fn confirm_link_reaches_the_handshake_in_the_right_state_only() {
         let mut old = *msg;
         old[3] &= 0x80;
         let (_, todo) = in_state(role, state).on_llc(&old, T0);
-        let Todo::Handshake(Event::ConfirmLink { no_eyecatcher, .. }) = todo else {
+        let Todo::Handshake(LlcEvent::ConfirmLink { no_eyecatcher, .. }) = todo else {
             panic!()
         };
         assert!(!no_eyecatcher);
@@ -211,7 +211,7 @@ fn responses_nobody_waits_for_are_dropped() {
     let mut s = active(Role::Server);
     let mut m = [0u8; 44];
     m[..4].copy_from_slice(&[0x22, 44, 0, 0xc0]);
-    let answer = Event::AddLinkAnswer { rejected: true };
+    let answer = LlcEvent::AddLinkAnswer { rejected: true };
     assert_eq!(s.on_llc(&m, T0), (None, Todo::Handshake(answer)));
 }
 

@@ -25,12 +25,12 @@ fn a_server_that_never_answers() {
         gid: Gid::from_ipv4([10, 0, 0, 1]),
         mac: Mac([2; 6]),
     };
-    let facts = Facts {
+    let eligibility = Eligibility {
         option: true,
         refuse: None,
     };
     let t0 = smc_proto::time::Instant(5);
-    let start = || Client::start(&policy, port, &facts, t0);
+    let start = || Client::start(&policy, port, &eligibility, t0);
     let (mut c, step) = start();
     assert_eq!(step, Step::Send);
     assert!(matches!(c.step(Input::Sent, t0), Step::Await { .. }));
@@ -51,13 +51,13 @@ fn a_server_that_never_answers() {
         assert!(matches!(c.step(Input::Sent, t0), Step::Finish(_)));
     }
 
-    let (mut s, _) = Server::start(&policy, &facts, t0);
+    let (mut s, _) = Server::start(&policy, &eligibility, t0);
     let out = s.step(Input::Broken(ReadError::NotClc), t0);
     assert!(matches!(
         out,
         Step::Finish(Outcome::Fallback { strip: false, .. })
     ));
-    let (mut s, _) = Server::start(&policy, &facts, t0);
+    let (mut s, _) = Server::start(&policy, &eligibility, t0);
     let out = s.step(Input::Timer, t0);
     assert_eq!(out, Step::Finish(Outcome::Failed(Failure::TimedOut)));
 }
@@ -69,11 +69,11 @@ fn waiting_client() -> (Client, Agreement) {
         gid: Gid::from_ipv4([10, 0, 0, 1]),
         mac: Mac([2; 6]),
     };
-    let facts = Facts {
+    let eligibility = Eligibility {
         option: true,
         refuse: None,
     };
-    let (mut c, _) = Client::start(&policy, port, &facts, T0);
+    let (mut c, _) = Client::start(&policy, port, &eligibility, T0);
     let _ = c.step(Input::Sent, T0);
     let r = Net::new(1).run(&Weather::fine(1));
     (c, accept_of(&r))
@@ -160,11 +160,11 @@ fn accepts_that_do_not_fit() {
 #[test]
 fn a_release_0_client_is_told_that_there_is_no_second_link() {
     let policy = Policy::new(PeerId([9; 8]), b"x");
-    let facts = Facts {
+    let eligibility = Eligibility {
         option: true,
         refuse: None,
     };
-    let (mut s, _) = Server::start(&policy, &facts, T0);
+    let (mut s, _) = Server::start(&policy, &eligibility, T0);
     let r = Net::new(1).run(&Weather::fine(1));
     let mut p = Proposal::parse(&r.sent[0][0]).unwrap();
     p.v2_ext.release = 0;
@@ -201,7 +201,7 @@ fn a_release_0_client_is_told_that_there_is_no_second_link() {
         s.step(Input::Done, T0),
         Step::Await { llc: true, .. }
     ));
-    let event = smc_proto::llc::responder::Event::ConfirmLink {
+    let event = smc_proto::llc::responder::LlcEvent::ConfirmLink {
         message: Default::default(),
         no_eyecatcher: true,
     };
@@ -223,11 +223,11 @@ fn confirms_that_do_not_fit() {
         panic!()
     };
     let run = |first_contact: bool, change: &dyn Fn(&mut Agreement)| {
-        let facts = Facts {
+        let eligibility = Eligibility {
             option: true,
             refuse: None,
         };
-        let (mut s, _) = Server::start(&Policy::new(PeerId([9; 8]), b"x"), &facts, T0);
+        let (mut s, _) = Server::start(&Policy::new(PeerId([9; 8]), b"x"), &eligibility, T0);
         let _ = s.step(Input::Proposal(&proposal), T0);
         let own = Acquired {
             end,
@@ -270,11 +270,11 @@ fn proposals_that_do_not_fit() {
     let r = Net::new(1).run(&Weather::fine(1));
     let good = Proposal::parse(&r.sent[0][0]).unwrap();
     let run = |change: &dyn Fn(&mut Proposal)| {
-        let facts = Facts {
+        let eligibility = Eligibility {
             option: true,
             refuse: None,
         };
-        let (mut s, _) = Server::start(&Policy::new(PeerId([9; 8]), b"x"), &facts, T0);
+        let (mut s, _) = Server::start(&Policy::new(PeerId([9; 8]), b"x"), &eligibility, T0);
         let mut p = good;
         change(&mut p);
         match s.step(Input::Proposal(&p), T0) {

@@ -7,7 +7,7 @@ mod sim;
 
 use sim::pair::*;
 use sim::rng::Rng;
-use smc_proto::conn::{RecvState, State};
+use smc_proto::conn::{ConnState, RecvState};
 use smc_proto::time::Span;
 
 #[test]
@@ -57,7 +57,7 @@ fn half_close_delivers_everything() {
             p.op(0, Op::Wait(50));
         }
         assert_eq!(p.side[1].conn.positions().consumed, 4000);
-        assert_eq!(p.side[1].conn.state(), State::AppCloseWait1);
+        assert_eq!(p.side[1].conn.state(), ConnState::AppCloseWait1);
         p.op(1, Op::Close);
         while !p.side[0].saw_eof {
             p.op(0, Op::Read(300));

@@ -78,7 +78,7 @@ pub fn rtokens(g: &G<'_>) -> usize { g.rtokens.len() }
 use smc_proto::handshake::driver::*;
 use smc_proto::handshake::endpoint::*;
 use smc_proto::handshake::{Acquired, Step, Want};
-use smc_proto::llc::responder::Event;
+use smc_proto::llc::responder::LlcEvent;
 use smc_proto::reason::Reason;
 use smc_proto::wire::{clc, ids::Mtu, llc::Frame};
 pub struct ScriptEnd<'a>(&'a mut dyn Tcp);
@@ -86,7 +86,7 @@ pub trait Tcp {
     fn read(&mut self, buf: &mut [u8], peek: bool) -> Result<usize, StreamError>;
     fn group(&mut self) -> Result<Option<Acquired>, Reason>;
     fn link(&mut self) -> Result<(), Reason>;
-    fn event(&mut self) -> Option<Event>;
+    fn event(&mut self) -> Option<LlcEvent>;
     fn is(&self) -> bool;
     fn room(&self) -> Option<Room<'static>>;
 }
@@ -108,7 +108,7 @@ impl<'a> Endpoint for ScriptEnd<'a> {
     fn adopt(&mut self, _: bool, _: Mtu, _: &RdmaEnd) -> Result<(), Reason> { self.0.link() }
     fn to_rts(&mut self) -> Result<(), Reason> { self.0.link() }
     fn send_llc(&mut self, _: &Frame) -> Result<(), Reason> { self.0.link() }
-    fn take_llc(&mut self) -> Option<Event> { self.0.event() }
+    fn take_llc(&mut self) -> Option<LlcEvent> { self.0.event() }
     fn is_link_lost(&self) -> bool { self.0.is() }
     fn expose(&mut self) {}
     fn agreed(&mut self, _: &Agreement) {}

@@ -19,7 +19,7 @@ use smc_proto::{
     group::{EndReason, NotAgreed, Todo},
     llc::{
         link::{LinkEnd, LinkEvent, Role},
-        responder::Event as LlcEvent, //
+        responder::LlcEvent, //
     },
     wire::{
         cdc::{self, Cdc},

@@ -16,7 +16,7 @@ use super::server::{
     FIRST_LINK, //
 };
 use super::{
-    Facts,
+    Eligibility,
     Input,
     Outcome,
     Port,
@@ -112,15 +112,15 @@ pub struct Driver<B> {
 impl<B: AsRef<[u8]> + AsMut<[u8]>> Driver<B> {
     /// Begins a client's handshake over a TCP connection that was just established.
     #[must_use]
-    pub fn client(policy: &Policy, port: Port, facts: &Facts, now: Instant) -> Self {
-        let (client, step) = Client::start(policy, port, facts, now);
+    pub fn client(policy: &Policy, port: Port, eligibility: &Eligibility, now: Instant) -> Self {
+        let (client, step) = Client::start(policy, port, eligibility, now);
         Driver::new(Machine::Client(client), step, MsgType::Accept, true)
     }
 
     /// Begins a server's handshake over a TCP connection that was just accepted.
     #[must_use]
-    pub fn server(policy: &Policy, facts: &Facts, now: Instant) -> Self {
-        let (server, step) = Server::start(policy, facts, now);
+    pub fn server(policy: &Policy, eligibility: &Eligibility, now: Instant) -> Self {
+        let (server, step) = Server::start(policy, eligibility, now);
         Driver::new(Machine::Server(server), step, MsgType::Proposal, false)
     }
 

@@ -9,7 +9,7 @@ use smc_proto::group::{Group, Terms};
 use smc_proto::handshake::endpoint::{Endpoint, StreamError};
 use smc_proto::handshake::{region, Acquired, Step, Want};
 use smc_proto::llc::link::{LinkEnd, LinkEvent, Role};
-use smc_proto::llc::responder::Event as LlcEvent;
+use smc_proto::llc::responder::LlcEvent;
 use smc_proto::llc::rtoken::Entry;
 use smc_proto::reason::Reason;
 use smc_proto::time::{Instant, Span};

@@ -4,8 +4,8 @@
 //!
 //! Each side runs the [`Driver`] that the kernel runs, over an [`endpoint`] in which every operation
 //! takes a random time and may fail; messages are cut into random segments; the link may be lost at
-//! any moment. Once a side has fallen back its program
-//! writes and reads at once. In the end the model checks:
+//! any moment. Once a side has fallen back its program writes and reads at once. In the end the
+//! model checks:
 //!
 //! * both sides come to an outcome;
 //! * a program that fell back has read a prefix of what the other program wrote on TCP, all of it
@@ -70,8 +70,8 @@ impl Weather {
 pub struct Host {
     /// Policy of the host.
     pub policy: Policy,
-    /// Facts for the next handshake.
-    pub facts: Facts,
+    /// Conditions of the next handshake.
+    pub eligibility: Eligibility,
     /// The group with the other host.
     pub group: Option<Group>,
     qpn: u32,
@@ -111,7 +111,7 @@ impl Net {
     pub fn new(seed: u64) -> Net {
         let host = |me: usize| Host {
             policy: Policy::new(PeerId([me as u8 + 1; 8]), b"host"),
-            facts: Facts {
+            eligibility: Eligibility {
                 option: true,
                 refuse: None,
             },
@@ -145,8 +145,8 @@ impl Net {
         };
         let [client, server] = &self.host;
         let mut drivers = [
-            Driver::client(&client.policy, port, &client.facts, start),
-            Driver::server(&server.policy, &server.facts, start),
+            Driver::client(&client.policy, port, &client.eligibility, start),
+            Driver::server(&server.policy, &server.eligibility, start),
         ];
         let mut sides = [Side::default(), Side::default()];
         let lose = self.one_in(w.lose_link_one_in);

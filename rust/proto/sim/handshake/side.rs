@@ -3,7 +3,7 @@
 //! One side of a simulated handshake: its byte queues, its timers, the words of its program.
 
 use smc_proto::handshake::Outcome;
-use smc_proto::llc::responder::Event as LlcEvent;
+use smc_proto::llc::responder::LlcEvent;
 use smc_proto::time::Instant;
 use smc_proto::wire::clc::{Agreement, RdmaEnd};
 use smc_proto::wire::llc::Frame;

@@ -30,7 +30,7 @@ use std::collections::VecDeque;
 pub mod channel;
 pub mod program;
 
-/// What a program, or fate, does.
+/// Operations of a program, or of fate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Write up to so many bytes.
@@ -127,13 +127,14 @@ pub struct Side {
     due: bool,
     in_air: VecDeque<Flight>,
     completing: VecDeque<(Instant, Ticket)>,
-    /// When the queue pair breaks, if before the connection learns of it; and whether it has.
+    /// Time at which the queue pair breaks, if before the connection learns of it; and whether it
+    /// has.
     break_at: Option<Instant>,
     broken: bool,
     kill_at: Option<Instant>,
     /// Its host says no more of it.
     gone: bool,
-    /// When TCP's FIN of the peer comes.
+    /// Arrival of the peer's FIN on TCP.
     fin_at: Option<Instant>,
 }
 
@@ -324,7 +325,7 @@ impl Pair {
         self.check_stall();
     }
 
-    /// When nothing is under way, nothing may be waiting that could move.
+    /// Fails if nothing is under way and something waits that could move.
     fn check_stall(&mut self) {
         if !self.link_up || self.next_event().is_some() {
             return;
@@ -348,12 +349,12 @@ impl Pair {
         }
     }
 
-    /// Whether a side has finished.
+    /// Reports whether a side has finished.
     pub fn is_freed(&self, me: usize) -> bool {
         self.side[me].freed
     }
 
-    /// Whether the link still works.
+    /// Reports whether the link still works.
     pub fn link_up(&self) -> bool {
         self.link_up
     }

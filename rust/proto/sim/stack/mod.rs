@@ -36,7 +36,7 @@ struct End {
     id: usize,
     conn: Conn,
     rmbe: RmbeIdx,
-    /// Where the peer's RMBE is.
+    /// Place of the peer's RMBE.
     remote: Option<(RtokenRef, u8)>,
     snd: Vec<u8>,
     closed: bool,
@@ -365,7 +365,7 @@ impl Stack {
         self.streams.len()
     }
 
-    /// Whether both hosts have dropped the group.
+    /// Reports whether both hosts have dropped the group.
     pub fn is_dead(&self) -> [bool; 2] {
         [self.host[0].dead, self.host[1].dead]
     }
