@@ -6,7 +6,7 @@
 //! again at the latest; the caller calls it earlier when bytes arrive on the TCP stream, when an
 //! LLC event comes, and when the link fails.
 //!
-//! [`stream`] takes the messages of CLC from the TCP stream.
+//! Its part `stream` takes the messages of CLC from the TCP stream.
 
 use super::client::Client;
 use super::endpoint::Endpoint;
