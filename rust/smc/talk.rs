@@ -160,14 +160,14 @@ impl Talk {
         waiter: &dyn Fn() -> Waiter,
         patient: bool,
     ) -> Progress {
-        let mut end = End {
+        let mut endpoint = TalkEndpoint {
             attempt: &mut self.attempt,
             peer: &mut self.peer,
             sock,
             waiter,
             patient,
         };
-        match self.driver.advance(&mut end) {
+        match self.driver.advance(&mut endpoint) {
             driver::Progress::Awaiting(until) => Progress::Pending(look_again(sock, until)),
             driver::Progress::Queued(until) => Progress::Pending(until),
             driver::Progress::Deferred => Progress::Heavy,
@@ -194,7 +194,7 @@ impl Talk {
 }
 
 /// The kernel's end of a handshake, for as long as one [`Talk::advance`] takes.
-struct End<'a> {
+struct TalkEndpoint<'a> {
     attempt: &'a mut Attempt,
     peer: &'a mut PeerFacts,
     sock: &'a ARef<Sock>,
@@ -202,7 +202,7 @@ struct End<'a> {
     patient: bool,
 }
 
-impl Endpoint for End<'_> {
+impl Endpoint for TalkEndpoint<'_> {
     type Buffer = Buffer;
     type Proposal = KBox<Proposal>;
 
