@@ -148,7 +148,7 @@ impl Cursor {
     }
 }
 
-/// What a cursor received from the peer means for the one held so far.
+/// Movement of a cursor received from the peer, from the one held so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// Not ahead of what is known: ignored (stale or repeated).

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What can be wrong with bytes.
+//! Errors in bytes of the peer, and in messages to be written.
 //!
 //! Typed errors only; the crate knows no errno. The C implementation answers
 //! every one of [`ParseError`] and [`ReadError`] with `EPROTO` and ends the
@@ -8,7 +8,7 @@
 
 use core::fmt;
 
-/// Why received bytes are not the message they claim to be.
+/// Errors of received bytes that are not the message they claim to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseError {
     /// Fewer bytes than the structure at hand needs.
@@ -51,7 +51,7 @@ impl fmt::Display for ParseError {
     }
 }
 
-/// Why a message could not be written into the caller's buffer.
+/// Errors of a message that could not be written into the caller's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EmitError {
     /// The buffer is too small for the message.
@@ -70,13 +70,13 @@ impl fmt::Display for EmitError {
     }
 }
 
-/// Why a byte stream did not yield the awaited CLC message.
+/// Errors of a byte stream that did not yield the awaited CLC message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadError {
     /// The stream does not start with an SMC eyecatcher: the peer does not
     /// speak SMC (for instance because something in between merely echoed the
     /// TCP option). The bytes taken so far are still there to be handed on, see
-    /// [`ClcReader::taken`](crate::wire::clc::ClcReader::taken).
+    /// `ClcReader::taken`.
     NotClc,
     /// It is SMC, but the message is malformed.
     Malformed(ParseError),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Why a connection is not an SMC connection.
+//! Decline and fallback reasons, in codes and words.
 //!
 //! The same 32-bit codes travel in DECLINE messages ("peer diagnosis") and are
 //! shown to users as the fallback reason. Values are those of the C

@@ -52,7 +52,7 @@ impl Pieces {
         a.len.saturating_add(b.len)
     }
 
-    /// Whether there is nothing to do.
+    /// Reports whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -70,7 +70,7 @@ impl Pieces {
 pub struct Write {
     /// Byte offset in the peer's ring.
     pub remote: u32,
-    /// Where the bytes are in the local ring, and how many.
+    /// Place of the bytes in the local ring.
     pub local: Piece,
 }
 
@@ -108,7 +108,7 @@ impl WritePlan {
         self.left
     }
 
-    /// Whether nothing is to be written.
+    /// Reports whether nothing is to be written.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -166,8 +166,8 @@ impl Iterator for Writes {
 /// SOCK_MIN_SNDBUF).
 pub const MIN_UPDATE: u32 = 2304;
 
-/// What decides whether the peer should learn of our consumer cursor without waiting for other
-/// traffic.
+/// Positions that decide whether the peer should learn of our consumer cursor without waiting for
+/// other traffic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Consumption {
     /// Our receive ring.
@@ -185,7 +185,7 @@ pub struct Consumption {
 }
 
 impl Consumption {
-    /// Whether a message with the consumer cursor is due.
+    /// Reports whether a message with the consumer cursor is due.
     ///
     /// C's rule: more than a tenth of the ring is unconfirmed, and the peer is blocked or sees no
     /// more than half of the ring free (a quarter, if answers are expected to say it before, see
@@ -209,8 +209,8 @@ impl Consumption {
         unconfirmed > u64::from(limit) && (self.blocked || free <= u64::from(scarce))
     }
 
-    /// Whether data that goes to the peer anyhow should bring the cursor along, where that has a
-    /// price: early enough that no message of its own becomes due while data goes both ways.
+    /// Reports whether data that goes to the peer anyhow should bring the cursor along, where that
+    /// has a price: early enough that no message of its own becomes due while data goes both ways.
     #[inline]
     #[must_use]
     pub fn worth_saying(&self) -> bool {
@@ -219,8 +219,8 @@ impl Consumption {
     }
 }
 
-/// Whether prepared bytes are held back until an outstanding message completes, which sends them
-/// with what has come by then: `unsent` bytes beside `in_flight` messages.
+/// Reports whether prepared bytes are held back until an outstanding message completes, which sends
+/// them with what has come by then: `unsent` bytes beside `in_flight` messages.
 #[inline]
 #[must_use]
 pub fn autocork(send_ring: RingSize, limit: u32, unsent: u64, in_flight: u16) -> bool {

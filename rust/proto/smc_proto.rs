@@ -9,7 +9,7 @@
 //! caller's buffer. That makes it equally usable inside the kernel and in an
 //! ordinary test program, and the host tests test the very code the module runs.
 //!
-//! What may not live here: kernel types, `unsafe`, policy that depends on a
+//! Not here: kernel types, `unsafe`, policy that depends on a
 //! device, anything that allocates.
 //!
 //! Sources of all layouts are RFC 7609 (SMC-R version 1), IBM's "Shared Memory

@@ -52,7 +52,7 @@ impl Instant {
         Span(self.0.saturating_sub(earlier.0))
     }
 
-    /// Whether `deadline` has been reached.
+    /// Reports whether `deadline` has been reached.
     #[inline]
     #[must_use]
     pub const fn reached(self, deadline: Instant) -> bool {

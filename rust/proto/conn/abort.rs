@@ -6,8 +6,8 @@
 use super::{
     Actions,
     Conn,
-    Event,
-    State, //
+    ConnEvent,
+    ConnState, //
 };
 use crate::time::{
     Instant,
@@ -15,11 +15,11 @@ use crate::time::{
 };
 use crate::wire::cdc::StateFlags;
 
-/// How long after the peer's FIN, and after its last message, it may take until a message says that
+/// Longest time after the peer's FIN, and after its last message, until a message says that
 /// it has ended; longer than any device repeats a packet.
 pub const FIN_PATIENCE: Span = Span::from_secs(10);
 
-/// How much of that there is for a peer that has learned of room in our ring only meanwhile.
+/// Part of that for a peer that has learned of room in our ring only meanwhile.
 pub const ROOM_PATIENCE: Span = Span::from_secs(2);
 
 impl Conn {
@@ -29,7 +29,7 @@ impl Conn {
         self.life.link_lost = true;
         let was_killed = self.life.killed;
         let out = self.end_locally();
-        let report = !was_killed && !matches!(self.state, State::Init);
+        let report = !was_killed && !matches!(self.state, ConnState::Init);
         out.with_if(
             Actions::ERR_ABORTED | Actions::TCP_ABORT,
             report && out.has(Actions::STATE),
@@ -68,7 +68,8 @@ impl Conn {
         out.with_if(error, out.has(Actions::STATE))
     }
 
-    /// What a reset means to the program: nothing where both have ended, as TCP has no connection then.
+    /// Returns what a reset means to the program: nothing where both have ended, as TCP has no
+    /// connection then.
     pub(super) fn reset_error(&self) -> Actions {
         match (self.has_got_all(), self.life.write_shut) {
             (false, _) => Actions::ERR_RESET,
@@ -91,7 +92,7 @@ impl Conn {
         Actions::TIMER
     }
 
-    /// Whether the peer's FIN has come and its message that says so has not.
+    /// Reports whether the peer's FIN has come and its message that says so has not.
     #[must_use]
     pub fn awaits_end(&self) -> bool {
         self.life.fin.is_some() && self.may_be_forsaken()
@@ -99,7 +100,7 @@ impl Conn {
 
     fn may_be_forsaken(&self) -> bool {
         !self.life.killed
-            && self.state != State::Closed
+            && self.state != ConnState::Closed
             && !self.life.received.any(StateFlags::ANY_END)
     }
 
@@ -127,7 +128,7 @@ impl Conn {
         if self.life.killed {
             return Actions::NONE;
         }
-        let tell = !matches!(self.state, State::Init | State::Closed);
+        let tell = !matches!(self.state, ConnState::Init | ConnState::Closed);
         let out = self.end_locally();
         if tell {
             self.life.sent = self.life.sent.with(StateFlags::ABORT);
@@ -142,6 +143,6 @@ impl Conn {
         self.life.write_shut = true;
         self.tx.cork_until = None;
         self.tx.due = false;
-        self.step(Event::Killed) | Actions::WAKE_READER | Actions::WAKE_WRITER | Actions::TIMER
+        self.step(ConnEvent::Killed) | Actions::WAKE_READER | Actions::WAKE_WRITER | Actions::TIMER
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the caller must do after an operation on a connection.
+//! The actions that the caller carries out after an operation on a connection.
 
 use core::ops::{
     BitOr,
@@ -52,21 +52,21 @@ impl Actions {
     /// `Conn::rmbe_reusable`, its ring back. Raised exactly once.
     pub const FREE: Actions = Actions(0x0800);
 
-    /// Whether all of `other` are in the set.
+    /// Reports whether all of `other` are in the set.
     #[inline]
     #[must_use]
     pub const fn has(self, other: Actions) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether any of `other` is in the set.
+    /// Reports whether any of `other` is in the set.
     #[inline]
     #[must_use]
     pub const fn has_any(self, other: Actions) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Whether there is nothing to do.
+    /// Reports whether there is nothing to do.
     #[inline]
     #[must_use]
     pub const fn is_empty(self) -> bool {

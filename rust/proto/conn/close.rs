@@ -16,9 +16,9 @@ use super::life::Pending;
 use super::{
     Actions,
     Conn,
-    Event,
+    ConnEvent,
+    ConnState,
     Misuse,
-    State,
     ANSWER_TIME, //
 };
 use crate::time::Instant;
@@ -27,7 +27,7 @@ use crate::wire::cdc::{
     StateFlags, //
 };
 
-/// How the program closes.
+/// Ways in which the program closes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CloseMode {
     /// Everything written is still delivered.
@@ -36,7 +36,7 @@ pub enum CloseMode {
     Abort,
 }
 
-/// Which directions of a connection are still open, as TCP would count it: what is in the ring can
+/// Directions of a connection that are still open, as TCP would count it: what is in the ring can
 /// be read all the same, and that the peer has closed does not end what the program may try to say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Directions {
@@ -53,11 +53,11 @@ impl Conn {
     ///
     /// [`Misuse`] if the peer is not known or the connection was killed meanwhile.
     pub fn establish(&mut self, now: Instant) -> Result<Actions, Misuse> {
-        if self.peer.is_none() || self.life.killed || self.state == State::Closed {
+        if self.peer.is_none() || self.life.killed || self.state == ConnState::Closed {
             return Err(Misuse);
         }
         self.life.progress(now);
-        Ok(self.step(Event::Established) | self.tx_due())
+        Ok(self.step(ConnEvent::Established) | self.tx_due())
     }
 
     /// Our accept or confirm was sent: the peer may write into our ring from now on.
@@ -131,7 +131,7 @@ impl Conn {
         }
         let waits = matches!(
             self.state,
-            State::Active | State::AppCloseWait1 | State::AppCloseWait2
+            ConnState::Active | ConnState::AppCloseWait1 | ConnState::AppCloseWait2
         ) && self.tx.unsent() > 0
             && !self.life.received.any(StateFlags::ANY_CLOSE)
             && !(self.life.released && self.rx.has_unread());
@@ -151,7 +151,7 @@ impl Conn {
             Pending::Done => {
                 self.life.sent = self.life.sent.with(StateFlags::DONE_WRITING);
                 self.tx.due = true;
-                out | self.step(Event::LocalDone)
+                out | self.step(ConnEvent::LocalDone)
             }
             Pending::Close => {
                 let flag = self.close_flag(abort);
@@ -159,16 +159,16 @@ impl Conn {
                     self.life.sent = self.life.sent.with(flag);
                     self.tx.due = true;
                 }
-                out | self.step(Event::LocalClose)
+                out | self.step(ConnEvent::LocalClose)
             }
         }
     }
 
-    /// Which flag tells the peer that we close.
+    /// Returns the flag that tells the peer that we close.
     fn close_flag(&self, abort: bool) -> StateFlags {
         match self.state {
-            State::Init | State::Closed | State::PeerAbortWait => StateFlags::NONE,
-            State::ProcessAbort => StateFlags::ABORT,
+            ConnState::Init | ConnState::Closed | ConnState::PeerAbortWait => StateFlags::NONE,
+            ConnState::ProcessAbort => StateFlags::ABORT,
             _ if self.life.sent.any(StateFlags::ANY_CLOSE) => StateFlags::NONE,
             _ if abort || self.life.released && self.rx.has_unread() => StateFlags::ABORT,
             _ => StateFlags::CLOSED,
@@ -190,14 +190,14 @@ impl Conn {
         self.give_up_drain(now) | Actions::DRAIN_LOST
     }
 
-    /// When a peer that does not answer our close is not waited for any longer.
+    /// Returns the end of the wait for a peer that does not answer our close.
     pub(super) fn answer_deadline(&self) -> Option<Instant> {
         let waits = self.life.released
             && !self.life.killed
             && self.life.sent.any(StateFlags::ANY_CLOSE)
             && matches!(
                 self.state,
-                State::PeerCloseWait1 | State::PeerCloseWait2 | State::PeerFinCloseWait
+                ConnState::PeerCloseWait1 | ConnState::PeerCloseWait2 | ConnState::PeerFinCloseWait
             );
         let idle = self.life.last_progress.after(ANSWER_TIME);
         // A cursor now and then is no answer.
@@ -210,7 +210,7 @@ impl Conn {
         self.end_locally() | self.settle_end()
     }
 
-    /// What the program can still hear from the peer, and say to it.
+    /// Returns the directions in which the program can still hear from the peer, and speak to it.
     #[inline]
     #[must_use]
     pub fn directions(&self) -> Directions {
@@ -222,8 +222,8 @@ impl Conn {
         }
     }
 
-    /// Which ways are shut, as `sk_shutdown` has it: 1 if the peer sends nothing more, 2 if the program
-    /// has shut its own.
+    /// Returns the ways that are shut, as `sk_shutdown` has it: 1 if the peer sends nothing more, 2
+    /// if the program has shut its own.
     #[must_use]
     pub fn shut_ways(&self) -> u8 {
         let peer = self.life.killed || self.life.received.any(StateFlags::ANY_END);
@@ -231,13 +231,13 @@ impl Conn {
         u8::from(peer) | (u8::from(own) << 1)
     }
 
-    /// Whether the program has closed its last descriptor.
+    /// Reports whether the program has closed its last descriptor.
     #[must_use]
     pub fn is_released(&self) -> bool {
         self.life.released
     }
 
-    /// Whether shutdown or close still waits for unsent data (SO_LINGER waits for its end).
+    /// Reports whether shutdown or close still waits for unsent data (SO_LINGER waits for its end).
     #[inline]
     #[must_use]
     pub fn is_draining(&self) -> bool {
@@ -273,24 +273,24 @@ impl Conn {
             return Actions::NONE;
         }
         let mut out = Actions::NONE;
-        if self.state == State::PeerAbortWait {
-            out |= self.step(Event::Flushed);
+        if self.state == ConnState::PeerAbortWait {
+            out |= self.step(ConnEvent::Flushed);
         }
-        if self.state == State::Closed && self.life.released && self.life.keep.give_up() {
+        if self.state == ConnState::Closed && self.life.released && self.life.keep.give_up() {
             out |= Actions::FREE;
         }
         out
     }
 
-    /// Whether [`Actions::FREE`] was raised.
+    /// Reports whether [`Actions::FREE`] was raised.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         !self.life.keep.0
     }
 
-    /// Whether the RMBE can be given to another connection: no write of the peer can still land
-    /// in it, because the peer has ended, or declined, or the link is gone. If not, it must stay
-    /// unused until the link is gone. A Linux peer that ends with data left, after waiting two
+    /// Reports whether the RMBE can be given to another connection: no write of the peer can still
+    /// land in it, because the peer has ended, or declined, or the link is gone. If not, it must
+    /// stay unused until the link is gone. A Linux peer that ends with data left, after waiting two
     /// seconds for room, goes on writing when it learns of some; until it has our end, an abort of
     /// its own does not keep it from that.
     #[must_use]

@@ -21,7 +21,7 @@ pub enum ProtoError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Misuse;
 
-/// Why the program cannot send now.
+/// Reasons for which the program cannot send now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendError {
     /// Not connected yet (ENOTCONN).
@@ -36,7 +36,7 @@ pub enum SendError {
     Full,
 }
 
-/// What a read finds when there is no data.
+/// Results of a read, with or without data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecvState {
     /// This many bytes can be read.
@@ -53,7 +53,7 @@ pub enum RecvState {
     Aborted,
 }
 
-/// Why there is no urgent byte to read.
+/// Reasons for which there is no urgent byte to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UrgentError {
     /// None was announced, it was read already, or it is read in line (EINVAL).

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is known about the end of a connection, from its beginning.
+//! Keeps what is known about the end of a connection, from its beginning.
 
 use super::abort::FIN_PATIENCE;
 use crate::cursor::Pos;
@@ -10,9 +10,9 @@ use crate::time::{
 };
 use crate::wire::cdc::StateFlags;
 
-/// How many bytes a second a peer has to take of what a closed connection leaves behind, on average,
-/// after the time that it may take none at all: slower ones are aborted. Otherwise a byte now and then
-/// would keep both rings of a connection that nobody has any more.
+/// Bytes a second that a peer has to take of what a closed connection leaves behind, on average,
+/// after the time that it may take none at all: slower ones are aborted. Otherwise a byte now and
+/// then would keep both rings of a connection that nobody has any more.
 pub const DRAIN_RATE: u64 = 4096;
 
 /// An end that waits for unsent data.
@@ -63,7 +63,7 @@ pub(super) struct Life {
     pub(super) tcp_ended: bool,
     /// The peer's TCP has ended, but nothing has told us so here: until when that may come.
     pub(super) fin: Option<Instant>,
-    /// How far the program had read when that was set.
+    /// Position of the program in the stream when that was set.
     pub(super) fin_read: Pos,
 }
 
@@ -97,7 +97,7 @@ impl Life {
         }
     }
 
-    /// When the silence after the peer's FIN is judged.
+    /// Returns the time at which the silence after the peer's FIN is judged.
     pub(super) fn fin_deadline(&self) -> Option<Instant> {
         self.fin
     }
@@ -109,7 +109,8 @@ impl Life {
         self.probed = false;
     }
 
-    /// When a drain without progress is probed and then given up.
+    /// Returns the time at which a drain without progress is probed, then that at which it is given
+    /// up.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let half = Span(self.drain_idle.0 / 2);
         let wait = if self.probed { self.drain_idle } else { half };
@@ -124,7 +125,7 @@ impl Life {
         self.limit = now.after(self.drain_idle).after(time);
     }
 
-    /// Whether the time is over.
+    /// Reports whether the time is over.
     pub(super) fn is_overdue(&self, now: Instant) -> bool {
         now.reached(self.limit)
     }

@@ -8,7 +8,8 @@
 //! when the link has a free slot the caller takes the latest state with [`Conn::take_tx`].
 //!
 //! * [`state`]: states and transitions. `close`: shutdown, close, abort, link loss, drain.
-//! * `tx`: send ring, peer's window, corking, what goes out next. `rx`: CDC messages, the receive
+//! * `write`, `read`: the program's part of the rings, corking. `tx`: the peer's window, what goes
+//!   out next. `rx`: CDC messages, the receive
 //!   ring, when the peer learns that it has room. `urgent`: the urgent byte, both ways.
 //! * [`actions`], [`error`]: what comes out.
 //!
@@ -92,6 +93,7 @@ pub mod state;
 mod tail;
 mod tx;
 mod urgent;
+mod write;
 
 pub use abort::{
     FIN_PATIENCE,
@@ -112,28 +114,29 @@ pub use error::{
 pub use life::DRAIN_RATE;
 pub use read::RxView;
 pub use state::{
-    Event,
-    Facts,
-    State, //
+    CloseProgress,
+    ConnEvent,
+    ConnState, //
 };
 pub use tail::TAIL_PATIENCE;
 pub use tx::{
     Notice,
-    SendHint,
     Ticket,
     Tx, //
 };
+pub use write::SendHint;
 
-/// How long data that the program wants held back (MSG_MORE, TCP_CORK) may wait; TCP's limit.
+/// Longest wait of data that the program wants held back (MSG_MORE, TCP_CORK); TCP's limit.
 pub const CORK_TIME: Span = Span::from_millis(200);
-/// How long a closed connection with unsent data lives without progress; half of it passes before
+/// Lifetime of a closed connection with unsent data and without progress; half of it passes before
 /// the peer is asked, half before it is given up.
 pub const DRAIN_IDLE: Span = Span::from_secs(60);
 
-/// How long a closed connection waits for the peer to close as well; TCP's default limit (FIN_WAIT2).
+/// Longest wait of a closed connection for the peer to close as well; TCP's default limit
+/// (FIN_WAIT2).
 pub const ANSWER_TIME: Span = Span::from_secs(60);
 
-/// What a connection is made of before it knows its peer.
+/// Parameters of a connection that does not know its peer yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Params {
     /// Our alert token, by which the peer addresses CDC messages to this connection; not zero.
@@ -155,7 +158,7 @@ pub struct Peer {
     pub token: AlertToken,
     /// Size of the peer's RMBE.
     pub ring: RingSize,
-    /// Whether a WRITE may announce itself by an [`Immediate`](crate::wire::immediate::Immediate).
+    /// True if a WRITE may announce itself by an [`Immediate`](crate::wire::immediate::Immediate).
     pub immediate: bool,
 }
 
@@ -164,7 +167,7 @@ pub struct Peer {
 pub struct Conn {
     token: AlertToken,
     peer: Option<Peer>,
-    state: State,
+    state: ConnState,
     tx: tx::TxSide,
     rx: rx::RxSide,
     life: life::Life,
@@ -178,7 +181,7 @@ impl Conn {
         Conn {
             token: params.token,
             peer: None,
-            state: State::Init,
+            state: ConnState::Init,
             tx: tx::TxSide::new(params.send, params.autocork),
             rx: rx::RxSide::new(params.recv),
             life: life::Life::new(params.drain_idle),
@@ -209,7 +212,7 @@ impl Conn {
     /// The present state.
     #[inline]
     #[must_use]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ConnState {
         self.state
     }
 
@@ -274,21 +277,21 @@ impl Conn {
     }
 
     /// The only place where the state changes.
-    pub(in crate::conn) fn step(&mut self, event: Event) -> Actions {
-        let facts = Facts {
+    pub(in crate::conn) fn step(&mut self, event: ConnEvent) -> Actions {
+        let progress = CloseProgress {
             released: self.life.released,
             close_sent: self.life.sent.any(StateFlags::ANY_CLOSE),
             close_received: self.life.received.any(StateFlags::ANY_CLOSE),
         };
         let old = self.state;
-        self.state = old.next(event, facts);
+        self.state = old.next(event, progress);
         if self.state == old {
             return Actions::NONE;
         }
         Actions::STATE | Actions::WAKE_READER | Actions::WAKE_WRITER
     }
 
-    /// Whether the internal bookkeeping is consistent; for tests and debug builds.
+    /// Reports whether the internal bookkeeping is consistent; for tests and debug builds.
     #[must_use]
     pub fn is_consistent(&self) -> bool {
         let peer_len = self.peer.map_or(0, |p| p.ring.len());

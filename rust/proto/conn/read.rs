@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the program reads: where it lies in the ring, and what its absence means.
+//! Gives the program the bytes in the receive ring, or what their absence means.
 
 use super::tail::Tail;
 use super::{
     Actions,
     Conn,
+    ConnState, //
     Misuse,
     RecvState,
-    State, //
 };
 use crate::cursor::Pos;
 use crate::ring::Pieces;
@@ -17,10 +17,10 @@ use crate::wire::cdc::{
     StateFlags, //
 };
 
-/// What the program can read next.
+/// View of the program's next bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RxView {
-    /// Where the view begins, for [`Conn::read_from`].
+    /// Start of the view, for [`Conn::read_from`].
     pub from: Pos,
     /// Bytes to skip first: an urgent byte that is not read in line. Counts as read.
     pub skip: u32,
@@ -31,7 +31,7 @@ pub struct RxView {
 }
 
 impl Conn {
-    /// What a read would find.
+    /// Returns what a read would find.
     #[inline]
     #[must_use]
     pub fn recv_state(&self) -> RecvState {
@@ -53,13 +53,13 @@ impl Conn {
             return RecvState::Eof;
         }
         match self.state {
-            State::Init => RecvState::NotConnected,
-            State::Closed | State::PeerFinCloseWait => RecvState::Eof,
+            ConnState::Init => RecvState::NotConnected,
+            ConnState::Closed | ConnState::PeerFinCloseWait => RecvState::Eof,
             _ => RecvState::Empty,
         }
     }
 
-    /// Whether the peer's stream has ended in good order and all of it has arrived.
+    /// Reports whether the peer's stream has ended in good order and all of it has arrived.
     #[inline]
     pub(super) fn has_got_all(&self) -> bool {
         let ended = self.life.received;
@@ -92,7 +92,8 @@ impl Conn {
         }
     }
 
-    /// What the program reads next, starting `peeked` bytes after the consumer position.
+    /// Returns the bytes that the program reads next, starting `peeked` bytes after the consumer
+    /// position.
     #[inline]
     #[must_use]
     pub fn recv_view(&self, peeked: u32) -> RxView {
@@ -118,7 +119,7 @@ impl Conn {
         view
     }
 
-    /// How many bytes the peer has announced in all.
+    /// Returns the number of bytes that the peer has announced in all.
     #[inline]
     #[must_use]
     pub fn received(&self) -> Pos {

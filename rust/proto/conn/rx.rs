@@ -8,9 +8,9 @@ use super::urgent::RxUrgent;
 use super::{
     Actions,
     Conn,
-    Event,
+    ConnEvent,
+    ConnState, //
     ProtoError,
-    State, //
 };
 use crate::cursor::{
     judge,
@@ -67,8 +67,8 @@ impl RxSide {
         self.prod.saturating_sub(self.cons)
     }
 
-    /// Whether something is in the ring that the program has not got; an urgent byte that was
-    /// copied out does not count.
+    /// Reports whether something is in the ring that the program has not got; an urgent byte that
+    /// was copied out does not count.
     #[inline]
     pub(super) fn has_unread(&self) -> bool {
         self.prod > self.released()
@@ -88,7 +88,7 @@ impl RxSide {
         self.announced.wrapping_add(self.ring.len())
     }
 
-    /// What the peer knows of our reading.
+    /// Returns what the peer knows of our reading.
     #[inline]
     pub(super) fn consumption(&self) -> Consumption {
         Consumption {
@@ -101,7 +101,8 @@ impl RxSide {
         }
     }
 
-    /// Whether the peer should learn of the consumer cursor without waiting for other traffic.
+    /// Reports whether the peer should learn of the consumer cursor without waiting for other
+    /// traffic.
     #[inline]
     pub(super) fn update_due(&self) -> bool {
         self.consumption().update_due()
@@ -188,7 +189,7 @@ impl Conn {
         Ok(out | self.tx_due() | self.settle_end())
     }
 
-    /// How far the producer cursor moved.
+    /// Bytes by which the producer cursor moved.
     fn judge_producer(&self, wire: Cursor) -> Result<u64, ProtoError> {
         match judge(wire, self.rx.ring, self.rx.prod, self.rx.limit()) {
             Ok(Step::Ahead { bytes }) => Ok(bytes),
@@ -197,7 +198,7 @@ impl Conn {
         }
     }
 
-    /// How far the consumer cursor moved.
+    /// Bytes by which the consumer cursor moved.
     fn judge_consumer(&self, wire: Cursor) -> Result<u64, ProtoError> {
         let Some(peer) = self.peer else {
             // Nothing was sent yet, so nothing can have been consumed.
@@ -266,13 +267,13 @@ impl Conn {
         self.life.received = self.life.received.with(new);
         let mut out = Actions::WAKE_READER | Actions::WAKE_WRITER;
         if new.has(StateFlags::ABORT) {
-            if self.state != State::Closed {
+            if self.state != ConnState::Closed {
                 out |= self.reset_error();
                 // As with TCP there is no peer any more.
                 out |= Actions::NONE.with_if(Actions::TCP_OVER, !self.life.released);
             }
-            out |= self.step(Event::PeerAborted);
-            if self.state == State::Closed && !self.life.sent.any(StateFlags::ANY_CLOSE) {
+            out |= self.step(ConnEvent::PeerAborted);
+            if self.state == ConnState::Closed && !self.life.sent.any(StateFlags::ANY_CLOSE) {
                 // The peer waits for our end before it forgets the connection.
                 self.life.sent = self.life.sent.with(StateFlags::ABORT);
                 self.tx.due = true;
@@ -280,10 +281,10 @@ impl Conn {
             return out;
         }
         if new.has(StateFlags::DONE_WRITING) {
-            out |= self.step(Event::PeerDone);
+            out |= self.step(ConnEvent::PeerDone);
         }
         if new.has(StateFlags::CLOSED) {
-            out |= self.step(Event::PeerClosed);
+            out |= self.step(ConnEvent::PeerClosed);
         }
         out
     }

@@ -2,13 +2,13 @@
 
 //! States of a connection and every transition between them, as in `net/smc/smc_close.c`.
 //!
-//! The numbers are those that C shows in `smc_diag`. [`State::next`] is the whole table: it takes
+//! The numbers are those that C shows in `smc_diag`. [`ConnState::next`] is the whole table: it takes
 //! the old state and returns the new one, and it is called from one place.
 
 /// State of a connection. LISTEN (10) belongs to sockets without a connection and is not here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
-pub enum State {
+pub enum ConnState {
     /// Both sides may send.
     Active = 1,
     /// The handshake has not finished.
@@ -33,9 +33,9 @@ pub enum State {
     ProcessAbort = 27,
 }
 
-/// What can happen to a connection.
+/// Events that change the state of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum ConnEvent {
     /// The handshake finished.
     Established,
     /// shutdown(SHUT_WR), and everything before it is sent: "done writing" goes out.
@@ -55,9 +55,9 @@ pub enum Event {
     Flushed,
 }
 
-/// What the transitions depend on besides state and event.
+/// Ends that have been said and heard, on which transitions depend besides state and event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Facts {
+pub struct CloseProgress {
     /// The program has closed its last descriptor.
     pub released: bool,
     /// "Closed" or "abort" was sent before this event.
@@ -66,114 +66,117 @@ pub struct Facts {
     pub close_received: bool,
 }
 
-impl State {
+impl ConnState {
     /// The state after `event`; the same state if the event means nothing here.
     #[must_use]
-    pub fn next(self, event: Event, facts: Facts) -> State {
+    pub fn next(self, event: ConnEvent, progress: CloseProgress) -> ConnState {
         match event {
-            Event::Established => match self {
-                State::Init => State::Active,
+            ConnEvent::Established => match self {
+                ConnState::Init => ConnState::Active,
                 other => other,
             },
-            Event::LocalDone => match self {
-                State::Active => State::PeerCloseWait1,
-                State::AppCloseWait1 => State::AppCloseWait2,
+            ConnEvent::LocalDone => match self {
+                ConnState::Active => ConnState::PeerCloseWait1,
+                ConnState::AppCloseWait1 => ConnState::AppCloseWait2,
                 other => other,
             },
-            Event::LocalClose => self.after_local_close(facts),
-            Event::PeerDone => match self {
-                State::Init | State::Active => State::AppCloseWait1,
-                State::PeerCloseWait1 => State::PeerCloseWait2,
+            ConnEvent::LocalClose => self.after_local_close(progress),
+            ConnEvent::PeerDone => match self {
+                ConnState::Init | ConnState::Active => ConnState::AppCloseWait1,
+                ConnState::PeerCloseWait1 => ConnState::PeerCloseWait2,
                 other => other,
             },
-            Event::PeerClosed => self.after_peer_closed(facts),
-            Event::PeerAborted => self.after_peer_aborted(),
-            Event::Killed => match self {
-                State::Init => State::Init,
-                State::Closed => State::Closed,
-                _ => State::PeerAbortWait,
+            ConnEvent::PeerClosed => self.after_peer_closed(progress),
+            ConnEvent::PeerAborted => self.after_peer_aborted(),
+            ConnEvent::Killed => match self {
+                ConnState::Init => ConnState::Init,
+                ConnState::Closed => ConnState::Closed,
+                _ => ConnState::PeerAbortWait,
             },
-            Event::Flushed => match self {
-                State::PeerAbortWait => State::Closed,
+            ConnEvent::Flushed => match self {
+                ConnState::PeerAbortWait => ConnState::Closed,
                 other => other,
             },
         }
     }
 
-    fn after_local_close(self, facts: Facts) -> State {
+    fn after_local_close(self, progress: CloseProgress) -> ConnState {
         match self {
-            State::Active => State::PeerCloseWait1,
-            State::AppCloseWait1 | State::AppCloseWait2 => {
-                if facts.close_received {
-                    State::Closed
+            ConnState::Active => ConnState::PeerCloseWait1,
+            ConnState::AppCloseWait1 | ConnState::AppCloseWait2 => {
+                if progress.close_received {
+                    ConnState::Closed
                 } else {
-                    State::PeerFinCloseWait
+                    ConnState::PeerFinCloseWait
                 }
             }
-            State::Init
-            | State::AppFinCloseWait
-            | State::ProcessAbort
-            | State::PeerAbortWait
-            | State::Closed => State::Closed,
+            ConnState::Init
+            | ConnState::AppFinCloseWait
+            | ConnState::ProcessAbort
+            | ConnState::PeerAbortWait
+            | ConnState::Closed => ConnState::Closed,
             // The peer's answer decides.
-            State::PeerCloseWait1 | State::PeerCloseWait2 | State::PeerFinCloseWait => self,
+            ConnState::PeerCloseWait1 | ConnState::PeerCloseWait2 | ConnState::PeerFinCloseWait => {
+                self
+            }
         }
     }
 
-    fn after_peer_closed(self, facts: Facts) -> State {
+    fn after_peer_closed(self, progress: CloseProgress) -> ConnState {
         match self {
-            State::Init | State::Active => State::AppCloseWait1,
-            State::PeerCloseWait1 | State::PeerCloseWait2 => {
-                if facts.released && facts.close_sent {
-                    State::Closed
+            ConnState::Init | ConnState::Active => ConnState::AppCloseWait1,
+            ConnState::PeerCloseWait1 | ConnState::PeerCloseWait2 => {
+                if progress.released && progress.close_sent {
+                    ConnState::Closed
                 } else {
-                    State::AppFinCloseWait
+                    ConnState::AppFinCloseWait
                 }
             }
-            State::PeerFinCloseWait => State::Closed,
+            ConnState::PeerFinCloseWait => ConnState::Closed,
             other => other,
         }
     }
 
-    fn after_peer_aborted(self) -> State {
+    fn after_peer_aborted(self) -> ConnState {
         match self {
-            State::Init | State::Active | State::AppCloseWait1 | State::AppFinCloseWait => {
-                State::ProcessAbort
-            }
+            ConnState::Init
+            | ConnState::Active
+            | ConnState::AppCloseWait1
+            | ConnState::AppFinCloseWait => ConnState::ProcessAbort,
             // Unlike C, also when the program has only shut its own way: there is nothing left to wait
             // for, and the peer is told at once.
-            State::PeerCloseWait1
-            | State::PeerCloseWait2
-            | State::AppCloseWait2
-            | State::PeerFinCloseWait
-            | State::PeerAbortWait => State::Closed,
-            State::ProcessAbort | State::Closed => self,
+            ConnState::PeerCloseWait1
+            | ConnState::PeerCloseWait2
+            | ConnState::AppCloseWait2
+            | ConnState::PeerFinCloseWait
+            | ConnState::PeerAbortWait => ConnState::Closed,
+            ConnState::ProcessAbort | ConnState::Closed => self,
         }
     }
 
-    /// Whether the program may still be given room to send.
+    /// Reports whether the program may still be given room to send.
     #[inline]
     #[must_use]
     pub fn may_send(self) -> bool {
-        matches!(self, State::Active | State::AppCloseWait1)
+        matches!(self, ConnState::Active | ConnState::AppCloseWait1)
     }
 
-    /// Whether a program that has shut its way, or whose peer has, may still close both.
+    /// Reports whether a program that has shut its way, or whose peer has, may still close both.
     #[must_use]
     pub fn may_close(self) -> bool {
         matches!(
             self,
-            State::PeerCloseWait1
-                | State::PeerCloseWait2
-                | State::AppCloseWait1
-                | State::AppCloseWait2
-                | State::AppFinCloseWait
+            ConnState::PeerCloseWait1
+                | ConnState::PeerCloseWait2
+                | ConnState::AppCloseWait1
+                | ConnState::AppCloseWait2
+                | ConnState::AppFinCloseWait
         )
     }
 
-    /// Whether getpeername works: C allows it in these two states only.
+    /// Reports whether getpeername works, in these two states only as with C.
     #[must_use]
     pub fn has_peer_name(self) -> bool {
-        matches!(self, State::Active | State::AppCloseWait1)
+        matches!(self, ConnState::Active | ConnState::AppCloseWait1)
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a peer had to send and could not before it ended: it comes once there is room, or never.
+//! Waits for what a peer could not send before it ended: it comes once there is room, or never.
 
 use super::{Actions, Conn};
 use crate::time::{
@@ -12,12 +12,12 @@ use crate::wire::cdc::{
     StateFlags, //
 };
 
-/// How long the rest of what a peer had to send may take after its end: it has ended without room
-/// for everything, and was told of room. A Linux peer does so after it has waited for two seconds. If
-/// the last byte has filled the ring, it says the same and there is no rest.
+/// Longest wait for the rest of what a peer had to send, after its end: it has ended without room
+/// for everything, and was told of room. A Linux peer does so after it has waited for two seconds.
+/// If the last byte has filled the ring, it says the same and there is no rest.
 pub const TAIL_PATIENCE: Span = Span::from_millis(500);
 
-/// What follows when the end of the peer's stream is one: all who watch for it are told.
+/// Actions when the end of the peer's stream is one: all who watch for it are told.
 const ENDED: Actions = Actions::STATE
     .with_if(Actions::WAKE_READER, true)
     .with_if(Actions::WAKE_WRITER, true);
@@ -36,7 +36,8 @@ pub(super) enum Tail {
 }
 
 impl Conn {
-    /// Whether the peer has ended and may write all the same: it had more than there was room for.
+    /// Reports whether the peer has ended and may write all the same: it had more than there was
+    /// room for.
     #[inline]
     pub(super) fn expects_tail(&self) -> bool {
         let ended = self.life.received;
@@ -47,7 +48,7 @@ impl Conn {
             && self.rx.tail != Tail::Over
     }
 
-    /// What follows if the peer's rest was (`waited`) or is expected.
+    /// Returns what follows if the peer's rest was (`waited`) or is expected.
     #[inline]
     pub(super) fn tail_changed(&self, waited: bool) -> Actions {
         if self.expects_tail() {
@@ -57,8 +58,8 @@ impl Conn {
         }
     }
 
-    /// When the wait for the peer's rest begins or is over. It begins when the peer is told that the
-    /// ring is empty.
+    /// Returns the time at which the wait for the peer's rest begins or is over. It begins when the
+    /// peer is told that the ring is empty.
     pub(super) fn tail_deadline(&self) -> Option<Instant> {
         if !self.expects_tail() || self.life.released || self.rx.has_unread() {
             return None;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The sending side: room for the program, the peer's window, corking, and the next message.
+//! The sending side: the peer's window and the next message. The program's part is in `write`.
 //!
 //! A message handed out by [`Conn::take_tx`] is RDMA WRITEs for data followed by one CDC message,
 //! to be posted as one chain. It always states the latest cursors and flags, so whatever became
@@ -10,22 +10,15 @@
 use super::{
     Actions,
     Conn,
-    Misuse,
+    ConnState, //
     Peer,
-    SendError,
-    State,
-    CORK_TIME, //
 };
 use crate::cursor::{
     Cursor,
     Pos,
     RingSize, //
 };
-use crate::ring::{
-    autocork,
-    Pieces,
-    WritePlan, //
-};
+use crate::ring::WritePlan;
 use crate::time::{
     Instant,
     Span, //
@@ -37,14 +30,14 @@ use crate::wire::cdc::{
 };
 use crate::wire::immediate::Immediate;
 
-/// How long the peer may take to consume an urgent byte before it is asked for its cursor; doubled
+/// Longest time for the peer to consume an urgent byte before it is asked for its cursor; doubled
 /// each time, up to [`URGENT_PROBE_MAX`].
 const URGENT_PROBE: Span = Span::from_millis(20);
 const URGENT_PROBE_MAX: Span = Span::from_secs(5);
 
-/// Why prepared data is held back.
+/// Reasons to hold prepared data back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Hold {
+pub(super) enum Hold {
     /// It is not.
     None,
     /// A message is outstanding; its completion, or the next message, sends the data (autocork).
@@ -53,24 +46,13 @@ enum Hold {
     Cork,
 }
 
-/// How the program wants its bytes sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct SendHint {
-    /// MSG_MORE, or TCP_CORK is set: hold back while there is room.
-    pub more: bool,
-    /// These are the last bytes of a MSG_OOB send: their last byte is urgent.
-    pub urgent: bool,
-    /// Never hold back (the last bytes of a call with a push).
-    pub push: bool,
-}
-
 /// Names a message for [`Conn::on_tx_done`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ticket {
     upto: Pos,
 }
 
-/// How the peer learns of a message.
+/// Ways in which the peer learns of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
     /// By a CDC message behind the WRITEs.
@@ -90,17 +72,17 @@ impl Notice {
     }
 }
 
-/// What to post: the WRITEs of `plan` in order, with `notice`, as one chain.
+/// Message to post: the WRITEs of `plan` in order, with `notice`, as one chain.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Tx {
     /// RDMA WRITEs from the send ring into the peer's RMBE; may be empty.
     pub plan: WritePlan,
-    /// How the peer learns of them.
+    /// Message that tells the peer of them.
     pub notice: Notice,
     /// To be handed back on completion.
     pub ticket: Ticket,
-    /// What else to do.
+    /// Actions beside posting.
     pub actions: Actions,
 }
 
@@ -114,7 +96,7 @@ pub(super) struct TxSide {
     pub(super) peer_cons: Pos,
     /// One past the urgent byte, until the peer has consumed it.
     pub(super) urgent_end: Option<Pos>,
-    /// When the peer is asked whether it has, and how long to wait after that.
+    /// Time at which the peer is asked whether it has, and the wait after that.
     pub(super) urgent_probe: Option<(Instant, Span)>,
     /// Somebody has found no room and is to be woken when there is some.
     pub(super) starved: bool,
@@ -126,9 +108,9 @@ pub(super) struct TxSide {
     pub(super) ask: bool,
     /// Messages handed out and not completed.
     pub(super) in_flight: u16,
-    hold: Hold,
+    pub(super) hold: Hold,
     last_seq: u16,
-    autocork: u32,
+    pub(super) autocork: u32,
 }
 
 impl TxSide {
@@ -159,14 +141,15 @@ impl TxSide {
         self.prepared.saturating_sub(self.sent)
     }
 
+    /// Free bytes of the send ring.
     #[inline]
-    fn space(&self) -> u32 {
+    pub(super) fn space(&self) -> u32 {
         let used = self.prepared.saturating_sub(self.completed);
         // At most the ring size, so it fits.
         self.ring.len().saturating_sub(used) as u32
     }
 
-    /// Whether an urgent byte was sent and the peer has not consumed everything yet.
+    /// Reports whether an urgent byte was sent and the peer has not consumed everything yet.
     #[inline]
     fn urgent_in_flight(&self) -> bool {
         self.urgent_end.is_some_and(|end| self.sent >= end)
@@ -174,101 +157,6 @@ impl TxSide {
 }
 
 impl Conn {
-    /// Whether and how much the program can write now: free bytes of the send ring, at least 1.
-    /// Who finds none will be told by [`Actions::WAKE_WRITER`]; nobody else is.
-    ///
-    /// # Errors
-    ///
-    /// See [`SendError`].
-    #[inline]
-    pub fn send_room(&mut self) -> Result<u32, SendError> {
-        if self.life.killed {
-            return Err(SendError::Aborted);
-        }
-        if self.life.received.any(StateFlags::ANY_CLOSE) {
-            return Err(SendError::Reset);
-        }
-        if self.life.write_shut {
-            return Err(SendError::Shutdown);
-        }
-        match self.state {
-            State::Init => return Err(SendError::NotConnected),
-            s if s.may_send() => {}
-            _ => return Err(SendError::Shutdown),
-        }
-        match self.tx.space() {
-            n if n > 0 && self.tx.urgent_end.is_none() => Ok(n),
-            _ => {
-                self.tx.starved = true;
-                Err(SendError::Full)
-            }
-        }
-    }
-
-    /// The free part of the send ring, where the program's next bytes go.
-    #[inline]
-    #[must_use]
-    pub fn send_view(&self) -> Pieces {
-        Pieces::of(self.tx.ring, self.tx.prepared, self.tx.space())
-    }
-
-    /// The program has put `n` bytes into the send ring (see [`Conn::send_view`]).
-    ///
-    /// # Errors
-    ///
-    /// [`Misuse`] if there was no room for them, or if writing has ended since there was.
-    #[inline]
-    pub fn written(&mut self, n: u32, hint: SendHint, now: Instant) -> Result<Actions, Misuse> {
-        if self.life.write_shut || n > self.tx.space() || self.tx.urgent_end.is_some() {
-            return Err(Misuse);
-        }
-        if n == 0 {
-            return Ok(Actions::NONE);
-        }
-        self.tx.prepared = self.tx.prepared.wrapping_add(u64::from(n));
-        if hint.urgent {
-            self.tx.urgent_end = Some(self.tx.prepared);
-            // The announcement goes out even if the window is closed.
-            self.tx.due = true;
-        }
-        self.tx.hold = self.hold_for(hint);
-        let old = self.tx.cork_until;
-        self.tx.cork_until = match self.tx.hold {
-            Hold::Cork => old.or(Some(now.after(CORK_TIME))),
-            _ => None,
-        };
-        Ok(self
-            .tx_due()
-            .with_if(Actions::TIMER, self.tx.cork_until != old))
-    }
-
-    /// Whether bytes just written are held back.
-    #[inline]
-    fn hold_for(&self, hint: SendHint) -> Hold {
-        let t = &self.tx;
-        if hint.urgent || hint.push {
-            Hold::None
-        } else if hint.more && t.space() > 0 {
-            Hold::Cork
-        } else if autocork(t.ring, t.autocork, t.unsent(), t.in_flight) {
-            Hold::Auto
-        } else {
-            Hold::None
-        }
-    }
-
-    /// Sends held-back data now: TCP_NODELAY set, TCP_CORK cleared, or the cork time is over.
-    pub fn push(&mut self) -> Actions {
-        self.tx.hold = Hold::None;
-        let timer = self.tx.cork_until.take().is_some();
-        self.tx_due().with_if(Actions::TIMER, timer)
-    }
-
-    /// Sets the limit of autocorking in bytes; 0 turns it off.
-    pub fn set_autocork(&mut self, bytes: u32) {
-        self.tx.autocork = bytes;
-    }
-
     /// Bytes that may be written into the peer's ring now.
     #[inline]
     fn window(&self) -> u64 {
@@ -279,7 +167,7 @@ impl Conn {
         self.peer.map_or(0, |p| p.ring.len().saturating_sub(used))
     }
 
-    /// Whether the peer's ring has no room.
+    /// Reports whether the peer's ring has no room.
     #[inline]
     #[must_use]
     pub fn is_peer_full(&self) -> bool {
@@ -297,13 +185,13 @@ impl Conn {
         self.tx.unsent().min(self.window())
     }
 
-    /// Whether [`Conn::take_tx`] would give a message.
+    /// Reports whether [`Conn::take_tx`] would give a message.
     #[inline]
     #[must_use]
     pub fn wants_tx(&self) -> bool {
         !self.life.link_lost
             && self.peer.is_some()
-            && self.state != State::Init
+            && self.state != ConnState::Init
             && (self.tx.due || self.sendable() > 0)
     }
 
@@ -403,7 +291,7 @@ impl Conn {
             || t.hold != Hold::None
             || t.urgent_end.is_some()
             || ends
-            || self.state != State::Active
+            || self.state != ConnState::Active
         {
             return None;
         }
@@ -482,17 +370,5 @@ impl Conn {
         self.tx.due = true;
         self.tx.ask = true;
         Actions::TIMER | self.tx_due()
-    }
-
-    /// Bytes in the send ring that are not known to have arrived (SIOCOUTQ).
-    #[must_use]
-    pub fn out_queue(&self) -> u64 {
-        self.tx.prepared.saturating_sub(self.tx.completed)
-    }
-
-    /// Bytes in the send ring that are not sent (SIOCOUTQNSD).
-    #[must_use]
-    pub fn out_queue_unsent(&self) -> u64 {
-        self.tx.unsent()
     }
 }

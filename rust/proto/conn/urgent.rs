@@ -70,7 +70,7 @@ impl RxUrgent {
         }
     }
 
-    /// Whether the byte at `cons` is the urgent one and no longer needs the ring.
+    /// Reports whether the byte at `cons` is the urgent one and no longer needs the ring.
     #[inline]
     pub(super) fn absorbed_at(&self, cons: Pos) -> bool {
         matches!(self, RxUrgent::At { pos, absorbed: true, .. } if *pos == cons)
@@ -147,7 +147,7 @@ impl Conn {
         }
     }
 
-    /// Whether an unread urgent byte is there (POLLPRI).
+    /// Reports whether an unread urgent byte is there (POLLPRI).
     #[must_use]
     pub fn has_urgent(&self) -> bool {
         matches!(
@@ -160,13 +160,13 @@ impl Conn {
         )
     }
 
-    /// Whether the next byte to read is the urgent one (SIOCATMARK).
+    /// Reports whether the next byte to read is the urgent one (SIOCATMARK).
     #[must_use]
     pub fn at_mark(&self) -> bool {
         self.rx.urgent.mark() == Some(self.rx.cons)
     }
 
-    /// Whether urgent bytes are read in line (SO_OOBINLINE).
+    /// Reports whether urgent bytes are read in line (SO_OOBINLINE).
     #[inline]
     #[must_use]
     pub fn oob_inline(&self) -> bool {

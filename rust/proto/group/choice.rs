@@ -1,30 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which group a new connection joins, and who may start one.
+//! Chooses the group that a new connection joins, or starts.
 //!
 //! A group is known by what [`Key`] says. The server decides: it joins a group that has room and
 //! an active link, else it starts one and sets the first contact bit. The client follows the bit:
 //! set, it always starts a group; not set, it must already have the group,
 //! else the two are out of sync. First contact is exclusive per key, joining is not: the caller sees to that.
 
+use crate::llc::link::{
+    LinkEnd,
+    Role, //
+};
 use crate::reason::Reason;
 use crate::wire::ids::{
     Gid,
     Mac,
-    PeerId,
-    Qpn, //
+    PeerId, //
 };
 
-/// Our side of a group.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Role {
-    /// We accepted its first connection.
-    Server,
-    /// We opened its first connection.
-    Client,
-}
-
-/// What identifies a group towards a peer.
+/// Identity of a group towards a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Key {
     /// Our role.
@@ -41,18 +35,7 @@ pub struct Key {
     pub vlan: u16,
 }
 
-/// The end of an active link as an accept names it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LinkEnd {
-    /// Queue pair of the peer.
-    pub qpn: Qpn,
-    /// GID of the peer.
-    pub gid: Gid,
-    /// MAC of the peer; compared in version 1 only.
-    pub mac: Mac,
-}
-
-/// What the server needs to know of a group to choose it.
+/// State of a group that the server may choose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Candidate {
     /// Its key.
@@ -63,13 +46,13 @@ pub struct Candidate {
     pub room: u8,
 }
 
-/// Whether the server joins this group with a new connection from `key`.
+/// Reports whether the server joins this group with a new connection from `key`.
 #[must_use]
 pub fn server_joins(key: &Key, group: &Candidate) -> bool {
     group.key == *key && group.usable && group.room > 0
 }
 
-/// What the client does after an accept.
+/// Decisions of a client after an accept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClientChoice {
     /// Start a group.

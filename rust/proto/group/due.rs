@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which connections of a link want to send.
+//! Keeps the connections of a link that want to send, in turn.
 //!
 //! A connection that raised `TX_DUE` is entered by its slot, once however often it asks. Whenever
 //! the link has a free send slot, the next one in turn is taken out and gives its latest state.
@@ -10,7 +10,7 @@
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DueSet {
     bits: [u64; 4],
-    /// Where the next search begins.
+    /// Slot at which the next search begins.
     turn: u8,
 }
 
@@ -86,7 +86,7 @@ impl DueSet {
         None
     }
 
-    /// Whether nobody wants to send.
+    /// Reports whether nobody wants to send.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -6,7 +6,7 @@
 //! which of the peer's memory we may write, which connections there are, what the peer's LLC
 //! messages mean, and when the group ends. Queue pairs, memory regions and lists are the caller's.
 //!
-//! * [`choice`]: which group a connection joins; first contact. [`rtoken`]: the peer's memory.
+//! * [`choice`]: which group a connection joins; first contact.
 //! * [`tokens`]: names of our connections. [`slab`]: which RMBEs are in use. [`due`]: who wants to
 //!   send.
 
@@ -15,8 +15,10 @@ use core::borrow::BorrowMut;
 use crate::llc::link::{
     BeatAction,
     Link,
+    LinkEnd,
     LinkEvent,
-    LinkState, //
+    LinkState,
+    Role, //
 };
 use crate::llc::progress::Progress;
 use crate::llc::requests::{
@@ -26,8 +28,13 @@ use crate::llc::requests::{
 use crate::llc::responder::{
     respond,
     Context,
-    Event,
+    LlcEvent,
     Reaction, //
+};
+use crate::llc::rtoken::{
+    Entry,
+    RtokenTable,
+    MAX_RTOKENS, //
 };
 use crate::time::{
     earliest,
@@ -50,20 +57,12 @@ use crate::wire::llc::{
 
 pub mod choice;
 pub mod due;
-pub mod rtoken;
 pub mod slab;
 pub mod tokens;
 
 use choice::{
     Candidate,
-    Key,
-    LinkEnd,
-    Role, //
-};
-use rtoken::{
-    Entry,
-    RtokenTable,
-    MAX_RTOKENS, //
+    Key, //
 };
 use tokens::{
     TokenTable,
@@ -77,7 +76,7 @@ pub const IDLE_CLIENT: Span = Span::from_secs(610);
 /// Fewest connections per group that a peer may demand (version 2.1).
 pub const MIN_CONNS: u8 = 16;
 
-/// Why a group ends.
+/// Reasons for the end of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EndReason {
     /// No connection for a long time.
@@ -93,7 +92,7 @@ pub enum EndReason {
 }
 
 impl EndReason {
-    /// What DELETE_LINK says to the peer; `None` if it needs none or cannot hear it.
+    /// Returns the DELETE_LINK for the peer; `None` if it needs none or cannot hear it.
     #[must_use]
     pub fn to_wire(self) -> Option<DeleteLink> {
         let (reason, orderly) = match self {
@@ -111,7 +110,7 @@ impl EndReason {
     }
 }
 
-/// What a group wants done.
+/// Tasks that a group leaves to its owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Todo {
@@ -122,11 +121,11 @@ pub enum Todo {
     /// One of our requests was settled.
     Settled(Settled),
     /// A CONFIRM_LINK or ADD_LINK answer for the handshake that holds the group.
-    Handshake(Event),
+    Handshake(LlcEvent),
     /// The group ends now: send the message, if any, kill all connections, flush the queue pair,
     /// free everything. Raised once.
     End {
-        /// Why.
+        /// Reason of the end.
         reason: EndReason,
         /// Last message, best effort.
         last: Option<Frame>,
@@ -137,10 +136,10 @@ pub enum Todo {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NotAgreed;
 
-/// What was agreed in first contact.
+/// Terms of a group, agreed in first contact.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
-    /// Who the peer is.
+    /// Our role, and the peer.
     pub key: Key,
     /// Release within version 2.
     pub release: u8,
@@ -190,7 +189,7 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
         }
     }
 
-    /// What was agreed.
+    /// Returns what was agreed in first contact.
     #[must_use]
     pub fn terms(&self) -> &Terms {
         &self.terms
@@ -206,20 +205,20 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
         }
     }
 
-    /// Whether connections may be added.
+    /// Reports whether connections may be added.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         !self.ended && self.link.state() == LinkState::Active
     }
 
-    /// Whether [`Todo::End`] was raised.
+    /// Reports whether [`Todo::End`] was raised.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// How the server's choice sees the group. A peer whose next connection may need memory that
-    /// the table has no place for finds no room, as with C.
+    /// Returns the group as a candidate for the server's choice. A peer whose next connection may
+    /// need memory that the table has no place for finds no room, as with C.
     #[must_use]
     pub fn candidate(&self) -> Candidate {
         let room = if self.rtokens.is_full() {
@@ -323,10 +322,10 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
         };
         let Reaction { reply, event } = respond(&mut ctx, bytes);
         let todo = match event {
-            Event::None | Event::Dropped | Event::DeleteAnswered => Todo::None,
-            Event::ConfirmLink { .. } | Event::AddLinkAnswer { .. } => Todo::Handshake(event),
-            Event::RkeyAnswer => self.settle(bytes),
-            Event::Ended { reason, .. } => self.end(EndReason::Peer(reason), now),
+            LlcEvent::None | LlcEvent::Dropped | LlcEvent::DeleteAnswered => Todo::None,
+            LlcEvent::ConfirmLink { .. } | LlcEvent::AddLinkAnswer { .. } => Todo::Handshake(event),
+            LlcEvent::RkeyAnswer => self.settle(bytes),
+            LlcEvent::Ended { reason, .. } => self.end(EndReason::Peer(reason), now),
         };
         (reply, todo)
     }

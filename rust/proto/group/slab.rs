@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which RMBEs of a slab are in use.
+//! Allocates the RMBEs of a slab.
 //!
 //! A slab is one memory region cut into RMBEs of one size; on the wire an RMBE is the region's
 //! key and address plus an index from 1 to 255. An index whose connection
@@ -107,7 +107,7 @@ impl Slab {
         self.quarantined
     }
 
-    /// Whether the slab can be deregistered without anybody's loss.
+    /// Reports whether the slab can be deregistered without anybody's loss.
     #[must_use]
     pub const fn is_idle(&self) -> bool {
         self.in_use == 0

@@ -25,7 +25,7 @@ pub struct TokenTable<S> {
     next: usize,
 }
 
-/// Whether this is a token, and not a free slot.
+/// Reports whether this is a token, and not a free slot.
 #[inline]
 const fn is_live(token: u32) -> bool {
     token as u8 != 0
@@ -112,7 +112,7 @@ impl<S: BorrowMut<[u32]>> TokenTable<S> {
         used.fold(0, |n: usize, _| n.wrapping_add(1))
     }
 
-    /// Whether there is no live token.
+    /// Reports whether there is no live token.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

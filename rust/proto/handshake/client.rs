@@ -19,7 +19,7 @@ use super::{
     fallback,
     is_sane,
     Acquired,
-    Facts,
+    Eligibility,
     Failure,
     Input,
     Outcome,
@@ -30,12 +30,12 @@ use super::{
     WAIT_DECLINE, //
 };
 use crate::error::EmitError;
-use crate::group::choice::{
-    Key,
+use crate::group::choice::Key;
+use crate::llc::link::{
     LinkEnd,
     Role, //
 };
-use crate::llc::responder::Event as LlcEvent;
+use crate::llc::responder::LlcEvent;
 use crate::llc::WAIT_CONFIRM_LINK;
 use crate::reason::Reason;
 use crate::time::Instant;
@@ -60,9 +60,9 @@ use crate::wire::llc::{
     LEN, //
 };
 
-/// Where the handshake is.
+/// Progress of a client through the handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum ClientState {
     Proposing,
     AwaitAccept,
     Acquiring,
@@ -95,7 +95,7 @@ struct Accepted {
 pub struct Client {
     policy: Policy,
     port: Port,
-    state: State,
+    state: ClientState,
     accepted: Option<Accepted>,
     own: Option<Acquired>,
     link: ConfirmLink,
@@ -104,20 +104,25 @@ pub struct Client {
 
 impl Client {
     /// Begins a handshake over a TCP connection that was just established.
-    pub fn start(policy: &Policy, port: Port, facts: &Facts, now: Instant) -> (Client, Step) {
+    pub fn start(
+        policy: &Policy,
+        port: Port,
+        eligibility: &Eligibility,
+        now: Instant,
+    ) -> (Client, Step) {
         let mut client = Client {
             policy: *policy,
             port,
-            state: State::Proposing,
+            state: ClientState::Proposing,
             accepted: None,
             own: None,
             link: ConfirmLink::default(),
             until: now,
         };
-        let step = if !facts.option {
-            client.state = State::Over;
+        let step = if !eligibility.option {
+            client.state = ClientState::Over;
             fallback(Reason::PeerNotSmc, false)
-        } else if let Some(reason) = facts.refuse {
+        } else if let Some(reason) = eligibility.refuse {
             client.decline(reason, false)
         } else {
             Step::Send
@@ -140,43 +145,51 @@ impl Client {
     /// Goes on with `input`; what does not fit the last step fails the handshake.
     pub fn step(&mut self, input: Input<'_>, now: Instant) -> Step {
         match (&input, self.state) {
-            (_, State::Over) => failed(Failure::Aborted),
+            (_, ClientState::Over) => failed(Failure::Aborted),
             (Input::Cancel, _) => self.finish(failed(Failure::Cancelled)),
             (Input::TcpError, _) => self.finish(failed(Failure::Tcp)),
             (Input::Broken(e), _) => self.finish(broken(*e)),
             (Input::Decline(d), _) => self.finish(declined(d)),
 
-            (Input::Sent, State::Proposing) => {
-                self.state = State::AwaitAccept;
+            (Input::Sent, ClientState::Proposing) => {
+                self.state = ClientState::AwaitAccept;
                 await_clc(MsgType::Accept, now.after(WAIT_CLC))
             }
-            (Input::Timer, State::AwaitAccept) => self.finish(failed(Failure::TimedOut)),
-            (Input::Accept(a), State::AwaitAccept) => self.on_accept(a),
+            (Input::Timer, ClientState::AwaitAccept) => self.finish(failed(Failure::TimedOut)),
+            (Input::Accept(a), ClientState::AwaitAccept) => self.on_accept(a),
 
-            (Input::Acquired(own), State::Acquiring) => {
+            (Input::Acquired(own), ClientState::Acquiring) => {
                 self.own = Some(**own);
-                self.state = State::Confirming;
+                self.state = ClientState::Confirming;
                 Step::Send
             }
-            (Input::Failed(reason), State::Acquiring) => self.decline(*reason, false),
+            (Input::Failed(reason), ClientState::Acquiring) => self.decline(*reason, false),
 
-            (Input::Sent, State::Confirming) => self.on_confirm_sent(now),
+            (Input::Sent, ClientState::Confirming) => self.on_confirm_sent(now),
 
-            (Input::Llc(event), State::AwaitConfirmLink) => self.on_llc(event),
-            (Input::Timer, State::AwaitConfirmLink) => self.grace(Reason::ConfirmLinkTimeout, now),
-            (Input::LinkLost, State::AwaitConfirmLink) => self.grace(Reason::ReadyLinkError, now),
+            (Input::Llc(event), ClientState::AwaitConfirmLink) => self.on_llc(event),
+            (Input::Timer, ClientState::AwaitConfirmLink) => {
+                self.grace(Reason::ConfirmLinkTimeout, now)
+            }
+            (Input::LinkLost, ClientState::AwaitConfirmLink) => {
+                self.grace(Reason::ReadyLinkError, now)
+            }
 
-            (Input::Done, State::ToRts) => self.answer(),
-            (Input::Failed(reason), State::ToRts) => self.decline(*reason, true),
-            (Input::Done, State::Answering) => self.finish(Step::Finish(Outcome::Established)),
-            (Input::Failed(_), State::Answering) => self.grace(Reason::ConfirmLinkTimeout, now),
+            (Input::Done, ClientState::ToRts) => self.answer(),
+            (Input::Failed(reason), ClientState::ToRts) => self.decline(*reason, true),
+            (Input::Done, ClientState::Answering) => {
+                self.finish(Step::Finish(Outcome::Established))
+            }
+            (Input::Failed(_), ClientState::Answering) => {
+                self.grace(Reason::ConfirmLinkTimeout, now)
+            }
 
-            (Input::Timer, State::Grace(reason)) => self.decline(reason, true),
-            (Input::Llc(_) | Input::LinkLost, State::Grace(_)) => {
+            (Input::Timer, ClientState::Grace(reason)) => self.decline(reason, true),
+            (Input::Llc(_) | Input::LinkLost, ClientState::Grace(_)) => {
                 await_clc(MsgType::Decline, self.until)
             }
 
-            (Input::Sent, State::Declining { reason, strip }) => {
+            (Input::Sent, ClientState::Declining { reason, strip }) => {
                 self.finish(fallback(reason, strip))
             }
             _ => self.finish(failed(Failure::Protocol)),
@@ -184,17 +197,17 @@ impl Client {
     }
 
     fn finish(&mut self, step: Step) -> Step {
-        self.state = State::Over;
+        self.state = ClientState::Over;
         step
     }
 
     fn decline(&mut self, reason: Reason, strip: bool) -> Step {
-        self.state = State::Declining { reason, strip };
+        self.state = ClientState::Declining { reason, strip };
         Step::Send
     }
 
     fn grace(&mut self, reason: Reason, now: Instant) -> Step {
-        self.state = State::Grace(reason);
+        self.state = ClientState::Grace(reason);
         self.until = now.after(WAIT_DECLINE);
         await_clc(MsgType::Decline, self.until)
     }
@@ -208,7 +221,7 @@ impl Client {
             Err(None) => return self.finish(failed(Failure::Protocol)),
         };
         self.accepted = Some(accepted);
-        self.state = State::Acquiring;
+        self.state = ClientState::Acquiring;
         Step::Acquire(Want {
             key: Key {
                 role: Role::Client,
@@ -232,7 +245,8 @@ impl Client {
         })
     }
 
-    /// What the accept agrees on; else why to decline, or `None` for a breach of the protocol.
+    /// Returns what the accept agrees on; else the reason to decline, or `None` for a breach of the
+    /// protocol.
     fn check_accept(&self, accept: &Agreement) -> Result<Accepted, Option<Reason>> {
         let End::R(end) = accept.end else {
             return Err(Some(Reason::ModeMismatch));
@@ -289,7 +303,7 @@ impl Client {
         if !self.accepted.is_some_and(|a| a.first_contact) {
             return self.finish(Step::Finish(Outcome::Established));
         }
-        self.state = State::AwaitConfirmLink;
+        self.state = ClientState::AwaitConfirmLink;
         self.until = now.after(WAIT_CONFIRM_LINK);
         await_link(self.until)
     }
@@ -301,7 +315,7 @@ impl Client {
                 no_eyecatcher: true,
             } => {
                 self.link = *message;
-                self.state = State::ToRts;
+                self.state = ClientState::ToRts;
                 Step::ToRts
             }
             LlcEvent::ConfirmLink { .. } => self.decline(Reason::RmbeEyecatcher, true),
@@ -310,7 +324,7 @@ impl Client {
     }
 
     fn answer(&mut self) -> Step {
-        self.state = State::Answering;
+        self.state = ClientState::Answering;
         let (Some(own), Some(accepted)) = (self.own, self.accepted) else {
             return self.finish(failed(Failure::Protocol));
         };
@@ -338,9 +352,9 @@ impl Client {
     /// [`EmitError`] if the buffer is too small or nothing is to be sent.
     pub fn emit(&self, buf: &mut [u8]) -> Result<usize, EmitError> {
         match self.state {
-            State::Proposing => self.emit_proposal(buf),
-            State::Confirming => self.emit_confirm(buf),
-            State::Declining { reason, .. } => {
+            ClientState::Proposing => self.emit_proposal(buf),
+            ClientState::Confirming => self.emit_confirm(buf),
+            ClientState::Declining { reason, .. } => {
                 let version = self.accepted.map_or(V1, |a| a.version);
                 Decline::new(version, reason, self.policy.peer_id).emit(buf)
             }

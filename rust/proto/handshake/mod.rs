@@ -2,16 +2,15 @@
 
 //! The SMC-R handshake, version 2.0 and 2.1, as client and as server.
 //!
-//! A handshake is a conversation with the caller: each [`Step`] asks for exactly one thing, the
-//! caller does it and reports the outcome as an [`Input`], until [`Step::Finish`]. The machine
-//! owns no resource, so the caller's guards (gate, group, buffers) roll back by being dropped
-//! whenever the outcome is not [`Outcome::Established`].
+//! Each [`Step`] of a machine asks for exactly one thing, whose outcome is reported as an
+//! [`Input`], until [`Step::Finish`]. A [`Driver`] does that with the operations of an
+//! [`Endpoint`], the same in the kernel and in the simulator. The machine owns no resource, so
+//! those of the endpoint (gate, group, buffers) roll back by being dropped whenever the outcome is
+//! not [`Outcome::Established`].
 //!
+//! * [`driver`]: takes the steps, reads the stream. [`endpoint`]: the operations it needs.
 //! * [`client`], [`server`]: the two machines. [`policy`]: EIDs and limits of this host.
 //! * [`strip`]: removes a decline that crossed ours from the start of the user's data.
-//!
-//! A CLC message that is being read when [`Step::Await`] ends for another reason stays with its
-//! reader: the next wait goes on with it, and a fall-back gives its bytes to the program.
 //!
 //! Three rules keep protocol bytes away from programs. Whoever has sent its last word of the TCP
 //! part on a group that exists already never falls back afterwards. After a missing LLC answer
@@ -20,7 +19,7 @@
 //!
 //! # Examples
 //!
-//! A client without a device says so and falls back:
+//! A client without a device says so and falls back; here its machine without a driver:
 //!
 //! ```
 //! use smc_proto::handshake::*;
@@ -31,8 +30,8 @@
 //! let now = Instant(0);
 //! let policy = Policy::new(PeerId([1; 8]), b"myhost");
 //! let port = Port { gid: Gid::ZERO, mac: Mac::ZERO };
-//! let facts = Facts { option: true, refuse: Some(Reason::NoRdmaDevice) };
-//! let (mut client, mut step) = Client::start(&policy, port, &facts, now);
+//! let eligibility = Eligibility { option: true, refuse: Some(Reason::NoRdmaDevice) };
+//! let (mut client, mut step) = Client::start(&policy, port, &eligibility, now);
 //! let outcome = loop {
 //!     step = match step {
 //!         Step::Send => {
@@ -52,15 +51,13 @@
 //! ```
 
 use crate::error::ReadError;
-use crate::group::choice::{
-    Key,
-    LinkEnd, //
-};
-use crate::group::rtoken::{
+use crate::group::choice::Key;
+use crate::llc::link::LinkEnd;
+use crate::llc::responder::LlcEvent;
+use crate::llc::rtoken::{
     rmbe_offset,
     Region, //
 };
-use crate::llc::responder::Event as LlcEvent;
 use crate::reason::Reason;
 use crate::time::{
     Instant,
@@ -85,22 +82,26 @@ use crate::wire::ids::{
 use crate::wire::llc::Frame;
 
 pub mod client;
+pub mod driver;
+pub mod endpoint;
 pub mod policy;
 pub mod server;
 pub mod strip;
 
 pub use client::Client;
+pub use driver::Driver;
+pub use endpoint::Endpoint;
 pub use policy::Policy;
 pub use server::Server;
 
-/// How long a CLC message may take.
+/// Longest wait for a CLC message.
 pub const WAIT_CLC: Span = Span::from_secs(6);
-/// How long to look for the peer's decline before sending our own after an LLC timeout.
+/// Wait for the peer's decline before sending our own after an LLC timeout.
 pub const WAIT_DECLINE: Span = Span::from_secs(1);
-/// How long a server waits for the CONFIRM_LINK response.
+/// Longest wait of a server for the CONFIRM_LINK response.
 pub const WAIT_SERVER_LLC: Span = Span::from_secs(2);
 
-/// Why a connection fails without fallback.
+/// Reasons for a failure without fallback.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
     /// The peer sent no CLC message in time (ETIMEDOUT).
@@ -115,14 +116,14 @@ pub enum Failure {
     Aborted,
 }
 
-/// How a handshake ended.
+/// End of a handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// SMC: `Conn::establish` and go.
     Established,
     /// TCP, for this reason. Release all SMC resources.
     Fallback {
-        /// Why, for counters and users.
+        /// Reason for counters and users.
         reason: Reason,
         /// The peer's own reason, if it was the one to decline.
         peer: Option<Reason>,
@@ -138,7 +139,7 @@ pub enum Outcome {
 /// A group to be joined or started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Want {
-    /// Which group.
+    /// Group to join or start.
     pub key: Key,
     /// Client: whether the server has said that it starts a group. Server: always `None`, the
     /// caller decides ([`server_joins`](crate::group::choice::server_joins)) and reports it.
@@ -160,7 +161,7 @@ pub struct Want {
 /// Our end of a connection, made for a [`Want`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Acquired {
-    /// What accept or confirm says of it. `peer_id` and `mtu` are filled in by the machine from
+    /// Our end as accept or confirm names it. `peer_id` and `mtu` are filled in by the machine from
     /// the policy and `mtu` as our active MTU.
     pub end: RdmaEnd,
     /// A group was started for it.
@@ -169,7 +170,7 @@ pub struct Acquired {
     pub direct: bool,
 }
 
-/// What the caller must do next.
+/// Operations that a machine asks for, one at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Step {
@@ -206,7 +207,7 @@ pub enum Step {
     Finish(Outcome),
 }
 
-/// What happened.
+/// Outcomes of a step, reported to the machine.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
     /// The CLC message was written.
@@ -219,15 +220,15 @@ pub enum Input<'a> {
     Confirm(&'a Confirm),
     /// A decline came.
     Decline(&'a Decline),
-    /// What came is no CLC message, or the TCP connection ended.
+    /// The bytes that came are no CLC message, or the TCP connection ended.
     Broken(ReadError),
     /// The TCP connection failed.
     TcpError,
     /// [`Step::Acquire`] succeeded.
     Acquired(&'a Acquired),
-    /// What was asked is done.
+    /// The operation is done.
     Done,
-    /// What was asked could not be done.
+    /// The operation failed.
     Failed(Reason),
     /// An LLC event of the link.
     Llc(LlcEvent),
@@ -248,16 +249,16 @@ pub struct Port {
     pub mac: Mac,
 }
 
-/// What the caller has found out before the handshake.
+/// Conditions for SMC on a connection, known before its handshake begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Facts {
+pub struct Eligibility {
     /// The peer's TCP handshake carried the SMC option, and ours did.
     pub option: bool,
-    /// Why SMC must not be used: IPsec, memory, configuration, no device.
+    /// Reason not to use SMC: IPsec, memory, configuration, no device.
     pub refuse: Option<Reason>,
 }
 
-/// Whether the peer's end is one that can be written to.
+/// Reports whether the peer's end is one that can be written to.
 pub(crate) fn is_sane(end: &RdmaEnd) -> bool {
     let size = end.size.bytes();
     let fits = rmbe_offset(end.rmbe_idx, size)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What this host offers and accepts in a handshake.
+//! Terms that this host offers and accepts in a handshake.
 
 use crate::wire::clc::fce::{
     FirstContact,
@@ -32,7 +32,7 @@ pub const MAX_LINKS: u8 = 2;
 /// Fewest connections per group that a limit may demand.
 pub const MIN_CONNS: u8 = 16;
 
-/// What this host offers and accepts; a snapshot for one handshake.
+/// Offers of this host and what it accepts; a snapshot for one handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {
     /// Our peer id.
@@ -85,7 +85,7 @@ impl Policy {
         &self.eids
     }
 
-    /// Whether this EID is ours.
+    /// Reports whether this EID is ours.
     #[must_use]
     pub fn has_eid(&self, eid: &Eid) -> bool {
         self.eids.iter().any(|e| e == eid)
@@ -126,7 +126,7 @@ impl Policy {
     }
 }
 
-/// What both sides agree on for a new group.
+/// Terms that both sides agree on for a new group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Agreed {
     pub(super) release: u8,

@@ -24,7 +24,7 @@ use super::{
     fallback,
     is_sane,
     Acquired,
-    Facts,
+    Eligibility,
     Failure,
     Input,
     Outcome,
@@ -38,11 +38,9 @@ use crate::error::{
     EmitError,
     ReadError, //
 };
-use crate::group::choice::{
-    Key,
-    Role, //
-};
-use crate::llc::responder::Event as LlcEvent;
+use crate::group::choice::Key;
+use crate::llc::link::Role;
+use crate::llc::responder::LlcEvent;
 use crate::reason::Reason;
 use crate::time::Instant;
 use crate::wire::clc::{
@@ -71,9 +69,9 @@ use crate::wire::llc::{
 /// Number of the first link of a group.
 pub const FIRST_LINK: u8 = 1;
 
-/// Where the handshake is.
+/// Progress of a server through the handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum ServerState {
     AwaitProposal,
     Acquiring,
     Accepting,
@@ -98,7 +96,7 @@ enum State {
 pub struct Server {
     policy: Policy,
     refuse: Option<Reason>,
-    state: State,
+    state: ServerState,
     /// Version of the client's proposal.
     version: u8,
     eid: Eid,
@@ -111,11 +109,11 @@ pub struct Server {
 
 impl Server {
     /// Begins a handshake over a TCP connection that was just accepted.
-    pub fn start(policy: &Policy, facts: &Facts, now: Instant) -> (Server, Step) {
+    pub fn start(policy: &Policy, eligibility: &Eligibility, now: Instant) -> (Server, Step) {
         let mut server = Server {
             policy: *policy,
-            refuse: facts.refuse,
-            state: State::AwaitProposal,
+            refuse: eligibility.refuse,
+            state: ServerState::AwaitProposal,
             version: V1,
             eid: Eid::NONE,
             agreed: Agreed::release_0(),
@@ -124,7 +122,7 @@ impl Server {
             link_uid: [0; 4],
             until: now,
         };
-        let step = if facts.option {
+        let step = if eligibility.option {
             await_clc(MsgType::Proposal, now.after(WAIT_CLC))
         } else {
             server.finish(fallback(Reason::PeerNotSmc, false))
@@ -151,61 +149,65 @@ impl Server {
     /// Goes on with `input`; what does not fit the last step fails the handshake.
     pub fn step(&mut self, input: Input<'_>, now: Instant) -> Step {
         match (&input, self.state) {
-            (_, State::Over) => failed(Failure::Aborted),
+            (_, ServerState::Over) => failed(Failure::Aborted),
             (Input::Cancel, _) => self.finish(failed(Failure::Cancelled)),
             (Input::TcpError, _) => self.finish(failed(Failure::Tcp)),
             // The option was merely echoed by something on the way: the bytes are the program's.
-            (Input::Broken(ReadError::NotClc), State::AwaitProposal) => {
+            (Input::Broken(ReadError::NotClc), ServerState::AwaitProposal) => {
                 self.finish(fallback(Reason::PeerNotSmc, false))
             }
             (Input::Broken(e), _) => self.finish(broken(*e)),
             (Input::Decline(d), _) => self.finish(declined(d)),
 
-            (Input::Timer, State::AwaitProposal | State::AwaitConfirm) => {
+            (Input::Timer, ServerState::AwaitProposal | ServerState::AwaitConfirm) => {
                 self.finish(failed(Failure::TimedOut))
             }
-            (Input::Proposal(p), State::AwaitProposal) => self.on_proposal(p),
+            (Input::Proposal(p), ServerState::AwaitProposal) => self.on_proposal(p),
 
-            (Input::Acquired(own), State::Acquiring) => {
+            (Input::Acquired(own), ServerState::Acquiring) => {
                 self.own = Some(**own);
-                self.state = State::Accepting;
+                self.state = ServerState::Accepting;
                 Step::Send
             }
-            (Input::Failed(reason), State::Acquiring) => self.decline(*reason, false),
+            (Input::Failed(reason), ServerState::Acquiring) => self.decline(*reason, false),
 
-            (Input::Sent, State::Accepting) => {
-                self.state = State::AwaitConfirm;
+            (Input::Sent, ServerState::Accepting) => {
+                self.state = ServerState::AwaitConfirm;
                 await_clc(MsgType::Confirm, now.after(WAIT_CLC))
             }
-            (Input::LinkLost, State::AwaitConfirm) if self.first_contact() => {
+            (Input::LinkLost, ServerState::AwaitConfirm) if self.first_contact() => {
                 self.decline(Reason::ReadyLinkError, false)
             }
-            (Input::LinkLost, State::AwaitConfirm) => self.finish(failed(Failure::Aborted)),
-            (Input::Confirm(c), State::AwaitConfirm) => self.on_confirm(c),
+            (Input::LinkLost, ServerState::AwaitConfirm) => self.finish(failed(Failure::Aborted)),
+            (Input::Confirm(c), ServerState::AwaitConfirm) => self.on_confirm(c),
 
-            (Input::Done, State::Adopting) => self.on_adopted(),
-            (Input::Failed(reason), State::Adopting) => self.too_late(*reason),
+            (Input::Done, ServerState::Adopting) => self.on_adopted(),
+            (Input::Failed(reason), ServerState::Adopting) => self.too_late(*reason),
 
-            (Input::Done, State::Asking) => {
-                self.state = State::AwaitConfirmLink;
+            (Input::Done, ServerState::Asking) => {
+                self.state = ServerState::AwaitConfirmLink;
                 self.until = now.after(WAIT_SERVER_LLC);
                 await_link(self.until)
             }
-            (Input::Failed(_), State::Asking) => self.grace(Reason::ConfirmLinkTimeout, now),
-            (Input::Llc(event), State::AwaitConfirmLink) => self.on_llc(event),
-            (Input::Timer, State::AwaitConfirmLink) => self.grace(Reason::ConfirmLinkTimeout, now),
-            (Input::LinkLost, State::AwaitConfirmLink) => self.grace(Reason::ReadyLinkError, now),
+            (Input::Failed(_), ServerState::Asking) => self.grace(Reason::ConfirmLinkTimeout, now),
+            (Input::Llc(event), ServerState::AwaitConfirmLink) => self.on_llc(event),
+            (Input::Timer, ServerState::AwaitConfirmLink) => {
+                self.grace(Reason::ConfirmLinkTimeout, now)
+            }
+            (Input::LinkLost, ServerState::AwaitConfirmLink) => {
+                self.grace(Reason::ReadyLinkError, now)
+            }
             // Whether the message could be sent or not: the link is up.
-            (Input::Done | Input::Failed(_), State::Refusing) => {
+            (Input::Done | Input::Failed(_), ServerState::Refusing) => {
                 self.finish(Step::Finish(Outcome::Established))
             }
 
-            (Input::Timer, State::Grace(reason)) => self.decline(reason, true),
-            (Input::Llc(_) | Input::LinkLost, State::Grace(_)) => {
+            (Input::Timer, ServerState::Grace(reason)) => self.decline(reason, true),
+            (Input::Llc(_) | Input::LinkLost, ServerState::Grace(_)) => {
                 await_clc(MsgType::Decline, self.until)
             }
 
-            (Input::Sent, State::Declining { reason, strip }) => {
+            (Input::Sent, ServerState::Declining { reason, strip }) => {
                 self.finish(fallback(reason, strip))
             }
             _ => self.finish(failed(Failure::Protocol)),
@@ -213,17 +215,17 @@ impl Server {
     }
 
     fn finish(&mut self, step: Step) -> Step {
-        self.state = State::Over;
+        self.state = ServerState::Over;
         step
     }
 
     fn decline(&mut self, reason: Reason, strip: bool) -> Step {
-        self.state = State::Declining { reason, strip };
+        self.state = ServerState::Declining { reason, strip };
         Step::Send
     }
 
     fn grace(&mut self, reason: Reason, now: Instant) -> Step {
-        self.state = State::Grace(reason);
+        self.state = ServerState::Grace(reason);
         self.until = now.after(WAIT_DECLINE);
         await_clc(MsgType::Decline, self.until)
     }
@@ -245,7 +247,7 @@ impl Server {
         }
         match self.check_proposal(p) {
             Ok(want) => {
-                self.state = State::Acquiring;
+                self.state = ServerState::Acquiring;
                 Step::Acquire(want)
             }
             Err(reason) => self.decline(reason, false),
@@ -312,7 +314,7 @@ impl Server {
         if let Err(reason) = self.check_echo(a) {
             return self.too_late(reason);
         }
-        self.state = State::Adopting;
+        self.state = ServerState::Adopting;
         Step::Adopt {
             first_contact: own.first_contact,
             mtu: own.end.mtu.min(end.mtu),
@@ -348,7 +350,7 @@ impl Server {
         if !own.first_contact {
             return self.finish(Step::Finish(Outcome::Established));
         }
-        self.state = State::Asking;
+        self.state = ServerState::Asking;
         let request = ConfirmLink {
             mac: own.end.mac,
             gid: own.end.gid,
@@ -385,7 +387,7 @@ impl Server {
         if self.agreed.max_links < 2 {
             return self.finish(Step::Finish(Outcome::Established));
         }
-        self.state = State::Refusing;
+        self.state = ServerState::Refusing;
         let offer = AddLink {
             gid: self.own.map(|o| o.end.gid).unwrap_or_default(),
             mac: self.own.map(|o| o.end.mac).unwrap_or_default(),
@@ -407,7 +409,7 @@ impl Server {
     /// [`EmitError`] if the buffer is too small or nothing is to be sent.
     pub fn emit(&self, buf: &mut [u8]) -> Result<usize, EmitError> {
         match (self.state, &self.own) {
-            (State::Accepting, Some(own)) => {
+            (ServerState::Accepting, Some(own)) => {
                 let fce = own
                     .first_contact
                     .then(|| self.policy.first_contact(&self.agreed, own.direct));
@@ -423,7 +425,7 @@ impl Server {
                 };
                 accept.emit_accept(buf)
             }
-            (State::Declining { reason, .. }, _) => {
+            (ServerState::Declining { reason, .. }, _) => {
                 Decline::new(self.version, reason, self.policy.peer_id).emit(buf)
             }
             _ => Err(EmitError::Invalid),

@@ -2,14 +2,14 @@
 
 //! Takes a crossing decline out of the user's data.
 //!
-//! When both sides decline at the same moment, each has fallen back before the other's decline
+//! If both sides decline at the same moment, each has fallen back before the other's decline
 //! arrives, and its first received bytes are that decline, not the program's data (the class of
 //! CVE-2023-52775). After such an end ([`Outcome::Fallback`](super::Outcome) with `strip`) the
 //! caller shows the first bytes of the TCP stream to [`judge`] before the program may read.
 
 use crate::wire::clc::Decline;
 
-/// What the first bytes of the stream are.
+/// Verdicts on the first bytes of the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// The program's data, from the first byte on.

@@ -3,10 +3,14 @@
 //! One link: the steps of its queue pair, its life, its heartbeat.
 
 use super::WAIT_ANSWER;
-use crate::group::choice::LinkEnd;
 use crate::time::{
     Instant,
     Span, //
+};
+use crate::wire::ids::{
+    Gid,
+    Mac,
+    Qpn, //
 };
 use crate::wire::llc::link::TestLink;
 use crate::wire::llc::{
@@ -17,6 +21,26 @@ use crate::wire::llc::{
 
 /// Idle time after which a link is tested, unless set otherwise (sysctl `smcr_testlink_time`).
 pub const TEST_IDLE: Span = Span::from_secs(30);
+
+/// Our side of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Role {
+    /// We accepted its first connection.
+    Server,
+    /// We opened its first connection.
+    Client,
+}
+
+/// The end of an active link as an accept names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkEnd {
+    /// Queue pair of the peer.
+    pub qpn: Qpn,
+    /// GID of the peer.
+    pub gid: Gid,
+    /// MAC of the peer; compared in version 1 only.
+    pub mac: Mac,
+}
 
 /// State of a link. Each step of the queue pair is taken once, in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -35,7 +59,7 @@ pub enum LinkState {
     Inactive,
 }
 
-/// What happens to a link.
+/// Events in the life of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkEvent {
     /// The queue pair was moved to INIT.
@@ -65,7 +89,7 @@ impl LinkState {
         })
     }
 
-    /// Whether LLC messages can be received.
+    /// Reports whether LLC messages can be received.
     #[must_use]
     pub fn receives(self) -> bool {
         matches!(
@@ -86,7 +110,7 @@ enum Beat {
     Asked(Instant),
 }
 
-/// What the heartbeat wants.
+/// Actions of the heartbeat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BeatAction {
     /// Nothing.
@@ -154,7 +178,7 @@ impl Link {
         }
     }
 
-    /// When [`Link::on_timer`] has something to do.
+    /// Returns the time of the next [`Link::on_timer`].
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         match self.beat {

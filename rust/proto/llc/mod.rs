@@ -4,7 +4,7 @@
 //!
 //! * [`link`]: steps of a link's queue pair, its life, and the TEST_LINK heartbeat.
 //! * [`progress`]: whether the peer takes what we send.
-//! * [`responder`]: the answer to everything a peer may ask of us.
+//! * [`responder`]: the answer to everything a peer may ask of us. [`rtoken`]: the peer's memory.
 //! * [`requests`]: CONFIRM_RKEY and DELETE_RKEY of our own, and whose answers they get.
 //!
 //! Layouts are in `wire::llc`; what spans links is in `group`. Nothing here sends or waits:
@@ -14,12 +14,13 @@ pub mod link;
 pub mod progress;
 pub mod requests;
 pub mod responder;
+pub mod rtoken;
 
 use crate::time::Span;
 
-/// How long an answer may take.
+/// Longest wait for an answer.
 pub const WAIT_ANSWER: Span = Span::from_secs(2);
-/// How long the first answer on a new link may take.
+/// Longest wait for the first answer on a new link.
 pub const WAIT_FIRST: Span = Span::from_secs(5);
-/// How long a client waits for the server's CONFIRM_LINK.
+/// Longest wait of a client for the server's CONFIRM_LINK.
 pub const WAIT_CONFIRM_LINK: Span = Span::from_secs(4);

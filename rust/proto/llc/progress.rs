@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether a peer takes what we send.
+//! Detects a peer that takes nothing of what we send.
 //!
 //! A peer that has posted no receive buffer makes our device try again for ever (RNR), and if it
 //! goes on sending itself, the heartbeat of [`link`](super::link) finds the link well. The
@@ -12,7 +12,8 @@ use crate::time::{
     Span, //
 };
 
-/// How long a peer may take nothing of what is under way, if there is no heartbeat to go by.
+/// Longest time in which a peer may take nothing of what is under way, without a heartbeat to go
+/// by.
 pub const STUCK: Span = Span::from_secs(30);
 
 /// Watches whether requests that are under way end. Looks come by a timer, so a peer is found out
@@ -20,9 +21,9 @@ pub const STUCK: Span = Span::from_secs(30);
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     time: Span,
-    /// How many had ended at the look at `since`.
+    /// Number of requests that had ended at the look at `since`.
     ended: u32,
-    /// Since which look some are under way and none has ended.
+    /// First look since which some are under way and none has ended.
     since: Option<Instant>,
     next: Option<Instant>,
 }
@@ -44,7 +45,7 @@ impl Progress {
         }
     }
 
-    /// When to look next.
+    /// Returns the time of the next look.
     #[must_use]
     pub const fn next_deadline(&self) -> Option<Instant> {
         self.next

@@ -23,12 +23,12 @@ use crate::wire::llc::Body;
 /// Most requests under way in a group.
 pub const MAX_REQUESTS: usize = 8;
 
-/// What was asked.
+/// Kind of the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ask {
-    /// That the peer take note of a key.
+    /// CONFIRM_RKEY: the peer takes note of a key.
     Confirm,
-    /// That the peer forget a key.
+    /// DELETE_RKEY: the peer forgets a key.
     Delete,
 }
 
@@ -48,11 +48,11 @@ pub enum Answer {
 /// A request and how it ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settled {
-    /// What was asked.
+    /// Kind of the request.
     pub ask: Ask,
-    /// About which key (the first one of the request).
+    /// Key of the request, the first one.
     pub rkey: Rkey,
-    /// How it ended.
+    /// End of the request.
     pub answer: Answer,
 }
 
@@ -127,7 +127,7 @@ impl Requests {
         })
     }
 
-    /// When [`Requests::on_timer`] has something to do.
+    /// Returns the time of the next [`Requests::on_timer`].
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         self.pending

@@ -9,12 +9,6 @@
 
 use core::borrow::BorrowMut;
 
-use crate::group::choice::Role;
-use crate::group::rtoken::{
-    Entry,
-    Region,
-    RtokenTable, //
-};
 use crate::wire::llc::header::{
     ADD_LINK_REJECT,
     NO_EYECATCHER,
@@ -40,11 +34,19 @@ use crate::wire::llc::{
     Version, //
 };
 
-use super::link::LinkState;
+use super::link::{
+    LinkState,
+    Role, //
+};
+use super::rtoken::{
+    Entry,
+    Region,
+    RtokenTable, //
+};
 
-/// What a message means beyond its answer.
+/// Meaning of a message beyond its answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum LlcEvent {
     /// Nothing.
     None,
     /// CONFIRM_LINK for a link being set up: a request to the client or the response to the
@@ -64,7 +66,7 @@ pub enum Event {
     RkeyAnswer,
     /// The peer ends this link, and with it the group.
     Ended {
-        /// Why, in its words.
+        /// Reason in DELETE_LINK.
         reason: DeleteReason,
         /// Not after a failure.
         orderly: bool,
@@ -81,26 +83,26 @@ pub enum Event {
 pub struct Reaction {
     /// To be sent on the link that the message came on.
     pub reply: Option<Frame>,
-    /// What else it means.
-    pub event: Event,
+    /// Meaning beyond that.
+    pub event: LlcEvent,
 }
 
 impl Reaction {
-    const DROP: Reaction = Reaction::event(Event::Dropped);
+    const DROP: Reaction = Reaction::event(LlcEvent::Dropped);
 
-    const fn event(event: Event) -> Reaction {
+    const fn event(event: LlcEvent) -> Reaction {
         Reaction { reply: None, event }
     }
 
     const fn reply(frame: Frame) -> Reaction {
         Reaction {
             reply: Some(frame),
-            event: Event::None,
+            event: LlcEvent::None,
         }
     }
 }
 
-/// What the answer depends on.
+/// State of group and link that the answer depends on.
 #[derive(Debug)]
 pub struct Context<'a, S, const LINKS: usize> {
     /// Our role in the group.
@@ -153,18 +155,18 @@ fn on_response<S, const LINKS: usize>(
         Body::ConfirmLink(message)
             if ctx.role == Role::Server && ctx.state == LinkState::Activating =>
         {
-            Reaction::event(Event::ConfirmLink {
+            Reaction::event(LlcEvent::ConfirmLink {
                 message,
                 no_eyecatcher: header.flags & NO_EYECATCHER != 0,
             })
         }
-        Body::AddLink(_) if ctx.role == Role::Server => Reaction::event(Event::AddLinkAnswer {
+        Body::AddLink(_) if ctx.role == Role::Server => Reaction::event(LlcEvent::AddLinkAnswer {
             rejected: header.has(ADD_LINK_REJECT),
         }),
-        Body::ConfirmRkey(_) | Body::DeleteRkey(_) => Reaction::event(Event::RkeyAnswer),
-        Body::DeleteLink(_) => Reaction::event(Event::DeleteAnswered),
+        Body::ConfirmRkey(_) | Body::DeleteRkey(_) => Reaction::event(LlcEvent::RkeyAnswer),
+        Body::DeleteLink(_) => Reaction::event(LlcEvent::DeleteAnswered),
         // Whoever asked has heard something, which is all that a heartbeat wants.
-        Body::TestLink(_) => Reaction::event(Event::None),
+        Body::TestLink(_) => Reaction::event(LlcEvent::None),
         _ => Reaction::DROP,
     }
 }
@@ -178,7 +180,7 @@ fn confirm_link<S, const LINKS: usize>(
     if ctx.role != Role::Client || ctx.state != LinkState::Rtr {
         return Reaction::DROP;
     }
-    Reaction::event(Event::ConfirmLink {
+    Reaction::event(LlcEvent::ConfirmLink {
         message,
         no_eyecatcher: header.flags & NO_EYECATCHER != 0,
     })
@@ -222,7 +224,7 @@ fn delete_link<S, const LINKS: usize>(
     }
     Reaction {
         reply: Some(llc::reply(frame, 0)),
-        event: Event::Ended {
+        event: LlcEvent::Ended {
             reason: message.reason,
             orderly: message.orderly,
         },

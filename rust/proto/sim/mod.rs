@@ -4,7 +4,7 @@
 //!
 //! * [`rng`]: small deterministic random numbers. [`pair`]: two established connections over an
 //!   in-memory reliable channel with delays, lost and failed completions and link loss.
-//! * [`hands`]: two hosts that shake hands over byte streams and an RDMA link that may fail.
+//! * [`handshake`]: two hosts that shake hands over byte streams and an RDMA link that may fail.
 //! * [`stack`]: a whole link group between two hosts, with many connections sharing its link.
 //!
 //! Included by tests and fuzz targets with `#[path]`; never part of the library. What goes wrong
@@ -12,7 +12,7 @@
 
 #![allow(dead_code)]
 
-pub mod hands;
+pub mod handshake;
 pub mod pair;
 pub mod rng;
 pub mod stack;

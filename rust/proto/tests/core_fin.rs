@@ -59,7 +59,10 @@ fn silence_after_a_fin_is_a_reset() {
     let tx = conn.take_tx(deadline).unwrap();
     assert!(tx.notice.cdc().unwrap().state_flags.has(StateFlags::ABORT));
     let _ = conn.on_tx_done(tx.ticket, deadline);
-    assert_eq!((conn.state(), conn.next_deadline()), (State::Closed, None));
+    assert_eq!(
+        (conn.state(), conn.next_deadline()),
+        (ConnState::Closed, None)
+    );
 }
 
 /// The peer had more to send than our ring holds, and the program makes room just before the
@@ -260,7 +263,7 @@ fn what_is_still_coming_puts_it_off() {
     let _ = says(&mut conn, 1, 100, StateFlags::NONE, later(6));
     // Unread bytes: the peer may be waiting for room.
     assert!(conn.on_timer(later(16)).has(Actions::TIMER));
-    assert_eq!(conn.state(), State::Active);
+    assert_eq!(conn.state(), ConnState::Active);
     let _ = conn.read_done(100).unwrap();
     let _ = says(&mut conn, 2, 150, StateFlags::NONE, later(24));
     let _ = conn.read_done(50).unwrap();
@@ -278,7 +281,7 @@ fn whoever_has_closed_is_not_told() {
     let _ = conn.close(CloseMode::Graceful, T0);
     let tx = conn.take_tx(T0).unwrap();
     let _ = conn.on_tx_done(tx.ticket, T0);
-    assert_eq!(conn.state(), State::PeerCloseWait1);
+    assert_eq!(conn.state(), ConnState::PeerCloseWait1);
     let mut a = conn.on_timer(later(10));
     while let Some(tx) = conn.take_tx(later(10)) {
         a |= conn.on_tx_done(tx.ticket, later(10));

@@ -64,6 +64,7 @@ pub fn boxed_advance(r: &mut BoxedReader, n: usize) -> bool { r.advance(n).is_ok
 pub fn boxed_feed(r: &mut BoxedReader, b: &[u8]) -> bool { r.feed(b).is_ok() }
 pub fn boxed_message(r: &BoxedReader) -> Option<RawMessage<'_>> { r.message() }
 use smc_proto::group::*;
+use smc_proto::llc::rtoken;
 use smc_proto::time::Instant;
 use smc_proto::wire::ids::AlertToken;
 type G<'a> = Group<&'a mut [rtoken::Entry<1>], &'a mut [u32]>;
@@ -74,6 +75,48 @@ pub fn remove_conn(g: &mut G<'_>, t: AlertToken, now: Instant) -> bool { g.remov
 pub fn end(g: &mut G<'_>, now: Instant) -> Todo { g.end(EndReason::Idle, now) }
 pub fn rtoken(g: &mut G<'_>, r: rtoken::Region) -> bool { g.rtokens.add(0, r).is_some() }
 pub fn rtokens(g: &G<'_>) -> usize { g.rtokens.len() }
+use smc_proto::handshake::driver::*;
+use smc_proto::handshake::endpoint::*;
+use smc_proto::handshake::{Acquired, Step, Want};
+use smc_proto::llc::responder::LlcEvent;
+use smc_proto::reason::Reason;
+use smc_proto::wire::{clc, ids::Mtu, llc::Frame};
+pub struct ScriptEnd<'a>(&'a mut dyn Tcp);
+pub trait Tcp {
+    fn read(&mut self, buf: &mut [u8], peek: bool) -> Result<usize, StreamError>;
+    fn group(&mut self) -> Result<Option<Acquired>, Reason>;
+    fn link(&mut self) -> Result<(), Reason>;
+    fn event(&mut self) -> Option<LlcEvent>;
+    fn is(&self) -> bool;
+    fn room(&self) -> Option<Room<'static>>;
+}
+pub struct Room<'a>(&'a mut Proposal);
+impl core::ops::Deref for Room<'_> { type Target = Proposal; fn deref(&self) -> &Proposal { self.0 } }
+impl core::ops::DerefMut for Room<'_> { fn deref_mut(&mut self) -> &mut Proposal { self.0 } }
+impl<'a> Endpoint for ScriptEnd<'a> {
+    type Buffer = [u8; clc::MAX_LEN];
+    type Proposal = Room<'static>;
+    fn now(&self) -> Instant { Instant(0) }
+    fn buffer(&self) -> Option<Self::Buffer> { Some([0; clc::MAX_LEN]) }
+    fn proposal(&self) -> Option<Room<'static>> { self.0.room() }
+    fn admits(&mut self, _: &Step) -> bool { self.0.is() }
+    fn send(&mut self, _: &[u8]) -> bool { self.0.is() }
+    fn receive(&mut self, buf: &mut [u8]) -> Result<usize, StreamError> { self.0.read(buf, false) }
+    fn peek(&mut self, buf: &mut [u8]) -> Result<usize, StreamError> { self.0.read(buf, true) }
+    fn is_shut(&self) -> bool { self.0.is() }
+    fn acquire(&mut self, _: &Want, _: Option<&RdmaEnd>) -> Result<Option<Acquired>, Reason> { self.0.group() }
+    fn adopt(&mut self, _: bool, _: Mtu, _: &RdmaEnd) -> Result<(), Reason> { self.0.link() }
+    fn to_rts(&mut self) -> Result<(), Reason> { self.0.link() }
+    fn send_llc(&mut self, _: &Frame) -> Result<(), Reason> { self.0.link() }
+    fn take_llc(&mut self) -> Option<LlcEvent> { self.0.event() }
+    fn is_link_lost(&self) -> bool { self.0.is() }
+    fn expose(&mut self) {}
+    fn agreed(&mut self, _: &Agreement) {}
+    fn declined(&mut self) {}
+}
+pub fn advance_driver(d: &mut Driver<[u8; clc::MAX_LEN]>, e: &mut ScriptEnd<'_>) -> bool {
+    matches!(d.advance(e), Progress::Done(_))
+}
 ";
 
 #[test]

@@ -233,7 +233,7 @@ fn header_tells_how_to_read() {
     assert_eq!(h.flags_byte(), 0x28);
 }
 
-/// What cannot be expressed is not written.
+/// Content that cannot be expressed is not written.
 #[test]
 fn emit_refuses_nonsense() {
     let mut buf = [0; 700];

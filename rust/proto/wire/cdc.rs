@@ -47,14 +47,14 @@ macro_rules! flag_set {
                 self.0
             }
 
-            /// Whether all flags of `other` are set.
+            /// Reports whether all flags of `other` are set.
             #[inline]
             #[must_use]
             pub const fn has(self, other: $name) -> bool {
                 self.0 & other.0 == other.0
             }
 
-            /// Whether any flag of `other` is set.
+            /// Reports whether any flag of `other` is set.
             #[inline]
             #[must_use]
             pub const fn any(self, other: $name) -> bool {
@@ -129,9 +129,9 @@ pub struct Cdc {
     pub seq: u16,
     /// Alert token of the *receiver's* RMBE.
     pub token: AlertToken,
-    /// Where the sender will write next, in the receiver's RMBE.
+    /// Position at which the sender will write next, in the receiver's RMBE.
     pub prod: Cursor,
-    /// Up to where the sender has consumed its own RMBE.
+    /// Position up to which the sender has consumed its own RMBE.
     pub cons: Cursor,
     /// Producer flags.
     pub prod_flags: ProdFlags,

@@ -58,7 +58,7 @@ impl<T: Copy, const N: usize> List<T, N> {
         u8::try_from(self.len).unwrap_or(u8::MAX)
     }
 
-    /// Whether there is none.
+    /// Reports whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -10,7 +10,7 @@
 //! * [`rkey`]: CONFIRM_RKEY and DELETE_RKEY.
 //!
 //! [`Message::parse`] tolerates unknown types, unknown flags and trailing bytes; responses are
-//! made by echoing the request ([`reply`]), as C does. Who may send what when is `crate::llc`'s
+//! made by echoing the request ([`reply`]), as C does. Who may send what when is the module `llc`'s
 //! business.
 
 use super::bytes::Reader;

@@ -34,7 +34,7 @@ const FLAG_FIN: u8 = 0x01;
 const FLAG_SYN: u8 = 0x02;
 const FLAG_RST: u8 = 0x04;
 
-/// Where the SMC option is, relative to the start of the option bytes.
+/// Returns the offset of the SMC option from the start of the option bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Offset of the option's kind byte.
@@ -44,7 +44,7 @@ pub struct Found {
     pub len: usize,
 }
 
-/// What a walk over the options of one header has seen.
+/// Findings of a walk over the options of one header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scan {
     /// The first valid SMC option.
@@ -59,7 +59,7 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Whether the header offers SMC to somebody who can answer: the signature of
+    /// Reports whether the header offers SMC to somebody who can answer: the signature of
     /// a signed connection would cover the answer, so there is none.
     #[inline]
     #[must_use]
@@ -109,7 +109,7 @@ pub fn scan(options: &[u8]) -> Scan {
     }
 }
 
-/// Whether `option` (kind, length, content) is a valid SMC option.
+/// Reports whether `option` (kind, length, content) is a valid SMC option.
 fn is_smc(option: &[u8]) -> bool {
     let len = option.len();
     len >= MIN_LEN && len & 1 == 0 && option.get(2..6) == Some(&MAGIC)
@@ -128,13 +128,13 @@ pub fn options(tcp: &[u8]) -> Option<&[u8]> {
     tcp.get(TCP_HEADER_LEN..header_len(doff))
 }
 
-/// Whether the TCP header that starts at `tcp` is a SYN or SYN-ACK and carries
+/// Reports whether the TCP header that starts at `tcp` is a SYN or SYN-ACK and carries
 /// a valid SMC option.
 pub fn announces_smc(tcp: &[u8]) -> bool {
     is_syn(tcp) && options(tcp).and_then(find).is_some()
 }
 
-/// Whether a header of `doff` words has room for [`OPTION`].
+/// Reports whether a header of `doff` words has room for [`OPTION`].
 #[inline]
 pub const fn has_room(doff: u8) -> bool {
     doff >= 5 && doff <= MAX_DOFF - OPTION_WORDS
@@ -155,7 +155,7 @@ pub fn blank(options: &mut [u8]) -> bool {
     any
 }
 
-/// Why the option is not added to a header.
+/// Reasons not to add the option to a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Not a whole TCP header, or its data offset is impossible.
@@ -178,10 +178,10 @@ pub enum Refusal {
 /// Beside the header the IP total (payload) length grows by [`Edit::GROWTH`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edit {
-    /// Where to insert, relative to the start of the TCP header: its end. Data
+    /// Offset to insert at, from the start of the TCP header: its end. Data
     /// behind it (fast open) moves.
     pub insert_at: usize,
-    /// What to insert.
+    /// Bytes to insert.
     pub bytes: [u8; 8],
     /// Bytes 12 and 13 of the header (data offset and flags) before the edit,
     /// as a big-endian word, for checksum updates.
@@ -277,7 +277,7 @@ pub fn edit(tcp: &[u8]) -> Result<Edit, Refusal> {
     })
 }
 
-/// Whether the header is a SYN or SYN-ACK (and not some SYN+RST oddity).
+/// Reports whether the header is a SYN or SYN-ACK (and not some SYN+RST oddity).
 fn is_syn(tcp: &[u8]) -> bool {
     match tcp.get(OFF_FLAGS) {
         Some(flags) => flags & (FLAG_SYN | FLAG_RST | FLAG_FIN) == FLAG_SYN,

@@ -50,7 +50,7 @@ use kernel::{
 use smc_proto::{
     conn::{Conn, Params, Peer},
     cursor::RingSize,
-    group::rtoken::rmbe_offset,
+    llc::rtoken::rmbe_offset,
     time::Span,
     wire::{bufsize::BufSize, clc::RdmaEnd, ids::AlertToken}, //
 };

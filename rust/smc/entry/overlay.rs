@@ -4,9 +4,10 @@
 
 use crate::{
     entry::sockopt,
+    handshake::crossing::RECEIVE,
     host::stats::Stat,
     lane,
-    socket::{connect, crossing, listen, Phase, SmcSock, RECEIVE}, //
+    socket::{connect, crossing, listen, Phase, SmcSock}, //
 };
 use kapi::net::{
     args::{flags, Addr, GetOption, Message, Poll, SetOption, Splice},

@@ -27,13 +27,12 @@ use kernel::{
 };
 use smc_proto::{
     cursor::RingSize,
-    group::{
-        choice::{LinkEnd, Role},
-        EndReason,
-        Terms, //
-    },
+    group::{EndReason, Terms},
     handshake::{region, server, Acquired, Want},
-    llc::responder::Event as LlcEvent,
+    llc::{
+        link::{LinkEnd, Role},
+        responder::LlcEvent, //
+    },
     reason::Reason,
     time::Span,
     wire::{
@@ -280,12 +279,10 @@ impl Attempt {
         first: bool,
         mtu: Mtu,
         sock: &Sock,
-        peer: Option<&RdmaEnd>,
+        peer: &RdmaEnd,
         waiter: &dyn Fn() -> Arc<dyn Waiter>,
     ) -> Result {
-        let (Some(conn), Some(group), Some(peer), Some(port)) =
-            (&self.conn, &self.group, peer, &self.port)
-        else {
+        let (Some(conn), Some(group), Some(port)) = (&self.conn, &self.group, &self.port) else {
             return Err(EINVAL);
         };
         self.meet(conn, group, peer).map_err(|_| EINVAL)?;

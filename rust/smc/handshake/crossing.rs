@@ -20,7 +20,7 @@ use smc_proto::{
 };
 
 /// The receiving direction among the bits of a socket's shutdown.
-const RECEIVE: u8 = 1;
+pub(crate) const RECEIVE: u8 = 1;
 
 /// What a handshake that has ended without SMC makes of the connection; `strip` says that a decline
 /// of the peer may cross ours.
@@ -49,17 +49,6 @@ pub(crate) enum Head {
 /// Looks at the head of the stream. Whether it is known what that is; it can then be read.
 pub(crate) fn is_settled(sock: &Sock) -> bool {
     matches!(look(sock), Head::Known)
-}
-
-/// Whether the head of the stream has to be left there: a decline that has begun to arrive and is not
-/// complete, as what is missing would be taken for the program's; or nothing, which may be the beginning
-/// of one by the time it is taken.
-pub(crate) fn is_to_stay(sock: &Sock) -> bool {
-    let mut first = [0; clc::decline::MAX_LEN];
-    match peek(sock, &mut first) {
-        Ok((there, verdict)) => there != 0 && verdict == Verdict::NeedMore,
-        Err(err) => err == EAGAIN,
-    }
 }
 
 /// How many bytes are there, and what they are; nothing more is needed where the stream has ended.

@@ -25,9 +25,9 @@ use kapi::{
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::conn::{
     Actions,
+    ConnState, //
     RecvState,
     SendError,
-    State, //
 };
 
 /// `how` of shutdown().
@@ -128,7 +128,7 @@ pub(crate) fn shutdown(conn: &Arc<SmcConn>, how: i32) -> Result {
         let open = proto.directions();
         let over = !open.hearing && !open.talking && !proto.is_draining();
         match (proto.state(), send, receive) {
-            (State::Closed, ..) => return Err(errno::ENOTCONN.into()),
+            (ConnState::Closed, ..) => return Err(errno::ENOTCONN.into()),
             // As with TCP, for which both ends have said so. The peer still hears of the close.
             (state, true, true) if over && state.may_close() => {
                 ended = true;

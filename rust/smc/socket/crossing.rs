@@ -3,8 +3,8 @@
 //! Waits until it is known whether the stream of a socket that fell back begins with a decline that
 //! crossed ours; see [`crate::handshake::crossing`].
 
-use super::smc_sock::{hint, SmcSock, RECEIVE};
-use crate::handshake::crossing::{look, Head};
+use super::smc_sock::{hint, SmcSock};
+use crate::handshake::crossing::{look, Head, RECEIVE};
 use kapi::{net::socket as file, sys::wait};
 use kernel::{
     prelude::*,

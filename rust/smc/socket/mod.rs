@@ -13,4 +13,4 @@ mod smc_sock;
 mod strict;
 mod work;
 
-pub(crate) use smc_sock::{Phase, Registry, Roster, SmcSock, RECEIVE};
+pub(crate) use smc_sock::{Phase, Registry, Roster, SmcSock};

@@ -54,9 +54,6 @@ use kernel::{
 };
 use smc_proto::conn::CloseMode;
 
-/// The receiving direction among the bits of a socket's shutdown.
-pub(crate) const RECEIVE: u8 = 1;
-
 /// What a socket is.
 pub(crate) enum Phase {
     /// Neither connecting nor listening; SMC is still possible.

@@ -5,9 +5,9 @@
 
 use super::{
     connect,
-    smc_sock::{hint, Phase, SmcSock, RECEIVE}, //
+    smc_sock::{hint, Phase, SmcSock}, //
 };
-use crate::host::syn_option::offers_outstanding;
+use crate::{handshake::crossing::RECEIVE, host::syn_option::offers_outstanding};
 use kapi::{
     net::sock::state,
     sys::{hook::Notify, queue}, //

@@ -133,5 +133,5 @@ fuzz_target!(|data: &[u8]| {
         end |= conn.on_tx_done(ticket, now);
     }
     freed += u32::from(end.has(Actions::FREE));
-    assert_eq!((freed, conn.state()), (1, State::Closed));
+    assert_eq!((freed, conn.state()), (1, ConnState::Closed));
 });

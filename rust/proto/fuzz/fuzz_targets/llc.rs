@@ -9,10 +9,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use smc_proto::group::choice::{Key, Role};
-use smc_proto::group::rtoken::Entry;
+use smc_proto::group::choice::Key;
 use smc_proto::group::{Group, Terms, Todo};
-use smc_proto::llc::link::LinkEvent;
+use smc_proto::llc::link::{LinkEvent, Role};
+use smc_proto::llc::rtoken::Entry;
 use smc_proto::time::{Instant, Span};
 use smc_proto::wire::clc::Extensions;
 use smc_proto::wire::ids::{Gid, Mac, PeerId};

@@ -47,7 +47,7 @@ impl Rig {
     pub fn active() -> Rig {
         let mut r = Rig::init();
         r.establish();
-        assert_eq!(r.conn.state(), State::Active);
+        assert_eq!(r.conn.state(), ConnState::Active);
         r
     }
 
@@ -153,57 +153,57 @@ impl Rig {
         self.note(a)
     }
 
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ConnState {
         self.conn.state()
     }
 
     /// A connection in `state`, reached by the shortest real path.
-    pub fn in_state(state: State) -> Rig {
+    pub fn in_state(state: ConnState) -> Rig {
         let mut r = match state {
-            State::Init => return Rig::init(),
-            State::Closed => {
+            ConnState::Init => return Rig::init(),
+            ConnState::Closed => {
                 let mut r = Rig::init();
                 r.shut_both();
-                assert_eq!(r.state(), State::Closed);
+                assert_eq!(r.state(), ConnState::Closed);
                 return r;
             }
             _ => Rig::active(),
         };
         match state {
-            State::Active | State::Init | State::Closed => {}
-            State::PeerCloseWait1 => {
+            ConnState::Active | ConnState::Init | ConnState::Closed => {}
+            ConnState::PeerCloseWait1 => {
                 r.shut_wr();
             }
-            State::PeerCloseWait2 => {
+            ConnState::PeerCloseWait2 => {
                 r.shut_wr();
                 r.peer(D);
             }
-            State::AppCloseWait1 => {
+            ConnState::AppCloseWait1 => {
                 r.peer(D);
             }
-            State::AppCloseWait2 => {
+            ConnState::AppCloseWait2 => {
                 r.peer(D);
                 r.shut_wr();
             }
-            State::AppFinCloseWait => {
+            ConnState::AppFinCloseWait => {
                 r.shut_wr();
                 r.peer(C);
             }
-            State::PeerFinCloseWait => {
+            ConnState::PeerFinCloseWait => {
                 r.peer(D);
                 r.shut_both();
             }
-            State::PeerAbortWait => {
+            ConnState::PeerAbortWait => {
                 r.write(1);
                 r.conn.take_tx(T0).unwrap();
                 r.kill();
             }
-            State::ProcessAbort => {
+            ConnState::ProcessAbort => {
                 r.peer(A);
             }
         }
         assert_eq!(r.state(), state);
-        if state != State::PeerAbortWait {
+        if state != ConnState::PeerAbortWait {
             r.flush();
         }
         assert_eq!(r.freed, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the wire tests share: hex text, generators of valid messages.
+//! Support for the wire tests: hex text, generators of valid messages.
 
 #![allow(dead_code)]
 
@@ -261,7 +261,7 @@ pub fn message() -> impl Strategy<Value = (MsgType, Vec<u8>)> {
     ]
 }
 
-/// Whether `bytes` are a complete valid message of this type.
+/// Reports whether `bytes` are a complete valid message of this type.
 pub fn parses(kind: MsgType, bytes: &[u8]) -> bool {
     match kind {
         MsgType::Proposal => Proposal::parse(bytes).is_ok(),

@@ -67,7 +67,7 @@ pub struct RdmaEnd {
     pub qpn: Qpn,
     /// Key of the memory region that holds the receive buffer.
     pub rkey: Rkey,
-    /// Which buffer in the region, from 1: it starts at
+    /// Number of the buffer in the region, from 1: it starts at
     /// `addr + size * (rmbe_idx - 1)`.
     pub rmbe_idx: u8,
     /// Names the connection in CDC messages to the sender; never zero.
@@ -89,7 +89,7 @@ pub struct IsmEnd {
     pub gid: IsmGid,
     /// Token of the receive buffer.
     pub token: DmbToken,
-    /// Which element of it; 0.
+    /// Element of it; 0.
     pub dmbe_idx: u8,
     /// Size of the receive buffer, its header included.
     pub size: BufSize,

@@ -38,7 +38,7 @@ pub const MAX_LEN: usize = super::accept::MAX_LEN + 4 + 16 * MAX_GIDS;
 /// A confirm message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confirm {
-    /// What it shares with accept.
+    /// Content shared with accept.
     pub agreement: Agreement,
     /// GIDs of the client. Only on first contact of SMC-R version 2.
     pub gids: List<Gid, MAX_GIDS>,
@@ -80,7 +80,7 @@ pub(super) fn parse_raw(raw: &RawMessage<'_>) -> Result<Confirm, ParseError> {
     Ok(Confirm { agreement, gids })
 }
 
-/// Whether this confirm carries a GID list.
+/// Reports whether this confirm carries a GID list.
 fn has_list(a: &Agreement) -> bool {
     a.fce.is_some() && matches!(a.end, End::R(_))
 }

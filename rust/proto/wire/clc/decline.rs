@@ -72,7 +72,7 @@ pub struct Decline {
     pub out_of_sync: bool,
     /// Sender's peer id; zero if it has none or the mode is SMC-D.
     pub peer_id: PeerId,
-    /// Why.
+    /// Reason of the decline ("peer diagnosis").
     pub reason: Reason,
     /// Sender's operating system; zero in version 1.
     pub os: Os,

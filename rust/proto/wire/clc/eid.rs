@@ -35,7 +35,7 @@ impl Eid {
         }
     }
 
-    /// Whether there is one at all.
+    /// Reports whether this is an EID at all, not [`Eid::NONE`].
     #[inline]
     pub fn is_some(&self) -> bool {
         !matches!(self.0, [0, ..])

@@ -21,7 +21,7 @@ pub const LONG_LEN: usize = 52;
 /// Length of the host name field.
 pub const HOSTNAME_LEN: usize = 32;
 
-/// What release 1 ("v2.1") added.
+/// Fields that release 1 ("v2.1") added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Connections per link group, 16 to 255. SMC-R only.
@@ -130,7 +130,7 @@ impl FirstContact {
     }
 }
 
-/// Whether a release 0 extension at the start of `bytes` has the short form.
+/// Reports whether a release 0 extension at the start of `bytes` has the short form.
 ///
 /// The message does not say. It is short if there is no room for the long form,
 /// or if a GID list right behind the short form fills the message exactly: in

@@ -27,7 +27,7 @@ pub const V1: u8 = 1;
 /// Version 2 (releases 0 and 1: "v2.0" and "v2.1").
 pub const V2: u8 = 2;
 
-/// What stands at the start and at the end of a message.
+/// Marks at the start and at the end of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eyecatcher {
     /// "SMCR" in EBCDIC. Also in proposals and declines of any mode.
@@ -57,7 +57,7 @@ impl Eyecatcher {
         }
     }
 
-    /// Whether `bytes` (of any length) can be the start of an eyecatcher.
+    /// Reports whether `bytes` (of any length) can be the start of an eyecatcher.
     pub fn may_start(bytes: &[u8]) -> bool {
         let r = Eyecatcher::Smcr.bytes();
         let d = Eyecatcher::Smcd.bytes();
@@ -147,18 +147,18 @@ impl Path {
         }
     }
 
-    /// Whether SMC-R is among them.
+    /// Reports whether SMC-R is among them.
     pub const fn has_r(self) -> bool {
         matches!(self, Path::R | Path::Both)
     }
 
-    /// Whether SMC-D is among them.
+    /// Reports whether SMC-D is among them.
     pub const fn has_d(self) -> bool {
         matches!(self, Path::D | Path::Both)
     }
 }
 
-/// How the bytes behind a header are to be taken from the stream.
+/// Plan for taking the bytes behind a header from the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadPlan {
     /// Bytes to keep, behind the header.
@@ -227,7 +227,7 @@ impl Header {
         self.path_v2 & 2 != 0
     }
 
-    /// Whether the message is of version 2 or later. All later versions are
+    /// Reports whether the message is of version 2 or later. All later versions are
     /// laid out as version 2, as far as this side looks.
     pub const fn is_v2(&self) -> bool {
         self.version > V1
@@ -258,7 +258,7 @@ impl Header {
         }
     }
 
-    /// How to read the rest of the message into a buffer of `cap` bytes that
+    /// Plans how to read the rest of the message into a buffer of `cap` bytes that
     /// already holds the header.
     pub fn plan(&self, cap: usize) -> ReadPlan {
         let body = usize::from(self.length).saturating_sub(HEADER_LEN);

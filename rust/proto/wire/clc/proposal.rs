@@ -90,7 +90,7 @@ pub const MAX_LEN: usize = BASE_LEN
 
 /// A proposal message.
 ///
-/// Which parts are there follows from the two path types, see
+/// The parts that are there follow from the two path types, see
 /// [`prefixes`](Self::prefixes), [`v2`](Self::v2) and [`ism_v2`](Self::ism_v2).
 /// Parts that are not there are empty and are not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

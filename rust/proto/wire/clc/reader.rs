@@ -62,16 +62,16 @@ impl<'a> RawMessage<'a> {
         self.bytes
     }
 
-    /// Whether nothing of the message was thrown away.
+    /// Reports whether nothing of the message was thrown away.
     #[inline]
     pub fn is_whole(&self) -> bool {
         self.bytes.len() == usize::from(self.header.length)
     }
 }
 
-/// Where a reader is.
+/// Progress of a reader through its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ReaderState {
     /// Less than a header has arrived.
     Head,
     /// The header is known, bytes are missing.
@@ -90,7 +90,7 @@ pub struct ClcReader<B> {
     buf: B,
     scratch: [u8; SCRATCH],
     expected: MsgType,
-    state: State,
+    state: ReaderState,
     /// Number of bytes taken from the stream.
     taken: usize,
 }
@@ -99,9 +99,9 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> ClcReader<B> {
     /// Awaits a message of type `expected`, or a decline.
     pub fn new(buf: B, expected: MsgType) -> Self {
         let state = if buf.as_ref().len() < HEADER_LEN {
-            State::Failed(ReadError::Misuse)
+            ReaderState::Failed(ReadError::Misuse)
         } else {
-            State::Head
+            ReaderState::Head
         };
         ClcReader {
             buf,
@@ -117,14 +117,14 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> ClcReader<B> {
     /// complete or has failed. Never take more from the stream.
     pub fn wanted(&self) -> usize {
         let end = match self.state {
-            State::Head => HEADER_LEN,
-            State::Body(header) => usize::from(header.length),
-            State::Complete(_) | State::Failed(_) => return 0,
+            ReaderState::Head => HEADER_LEN,
+            ReaderState::Body(header) => usize::from(header.length),
+            ReaderState::Complete(_) | ReaderState::Failed(_) => return 0,
         };
         end.saturating_sub(self.taken)
     }
 
-    /// Where to receive the next bytes: not empty while some are wanted, and
+    /// Returns the memory for the next bytes: not empty while some are wanted, and
     /// never longer than [`wanted`](Self::wanted). Report with
     /// [`advance`](Self::advance) how many were received.
     pub fn space(&mut self) -> &mut [u8] {
@@ -143,19 +143,19 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> ClcReader<B> {
     /// message is complete. After an error the reader is of no more use, except
     /// for [`taken`](Self::taken).
     pub fn advance(&mut self, n: usize) -> Result<bool, ReadError> {
-        if let State::Failed(e) = self.state {
+        if let ReaderState::Failed(e) = self.state {
             return Err(e);
         }
         if n > self.space().len() {
             return Err(self.fail(ReadError::Misuse));
         }
         self.taken = self.taken.saturating_add(n);
-        if self.state == State::Head {
+        if self.state == ReaderState::Head {
             self.check_head()?;
         }
-        if let State::Body(header) = self.state {
+        if let ReaderState::Body(header) = self.state {
             if self.wanted() == 0 {
-                self.state = State::Complete(header);
+                self.state = ReaderState::Complete(header);
             }
         }
         Ok(self.is_complete())
@@ -181,32 +181,32 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> ClcReader<B> {
         }
     }
 
-    /// What it means that the stream ends here.
+    /// Returns the error for a stream that ends here.
     pub fn end_of_stream(&self) -> ReadError {
         match self.state {
-            State::Failed(e) => e,
+            ReaderState::Failed(e) => e,
             _ if self.taken == 0 => ReadError::Closed,
             _ => ReadError::Cut,
         }
     }
 
-    /// Whether the message is there.
+    /// Reports whether the message is complete.
     pub fn is_complete(&self) -> bool {
-        matches!(self.state, State::Complete(_))
+        matches!(self.state, ReaderState::Complete(_))
     }
 
     /// The header, once it is there.
     pub fn header(&self) -> Option<&Header> {
         match &self.state {
-            State::Body(header) | State::Complete(header) => Some(header),
-            State::Head | State::Failed(_) => None,
+            ReaderState::Body(header) | ReaderState::Complete(header) => Some(header),
+            ReaderState::Head | ReaderState::Failed(_) => None,
         }
     }
 
     /// The message, once it is there.
     pub fn message(&self) -> Option<RawMessage<'_>> {
         match self.state {
-            State::Complete(header) => Some(RawMessage {
+            ReaderState::Complete(header) => Some(RawMessage {
                 header,
                 bytes: self.taken(),
             }),
@@ -237,7 +237,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> ClcReader<B> {
         };
         match Header::parse(head).and_then(|h| h.check_length().map(|()| h)) {
             Ok(h) if h.kind == self.expected || h.kind == MsgType::Decline => {
-                self.state = State::Body(h);
+                self.state = ReaderState::Body(h);
                 Ok(())
             }
             Ok(h) => Err(self.fail(ReadError::Unexpected(h.kind.code()))),
@@ -247,7 +247,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> ClcReader<B> {
 
     /// Ends in failure.
     fn fail(&mut self, e: ReadError) -> ReadError {
-        self.state = State::Failed(e);
+        self.state = ReaderState::Failed(e);
         e
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What two hosts with this module may agree on beyond the protocol.
+//! Extensions that two hosts with this module may agree on beyond the protocol.
 //!
 //! Proposals and first contact extensions of version 2.1 have a field for a vendor's experimental
 //! options; others ignore it. A client offers its extensions there and the server answers with
@@ -51,7 +51,7 @@ impl Extensions {
         Extensions(self.0 & other.0)
     }
 
-    /// Whether all of `other` are in the set.
+    /// Reports whether all of `other` are in the set.
     #[must_use]
     pub const fn has(self, other: Extensions) -> bool {
         self.0 & other.0 == other.0

@@ -82,7 +82,7 @@ impl Kind {
         })
     }
 
-    /// Whether this type exists in `version`.
+    /// Reports whether this type exists in `version`.
     #[must_use]
     pub fn exists_in(self, version: Version) -> bool {
         match self {
@@ -139,19 +139,19 @@ impl Header {
         Kind::from_nibble(self.raw_type & 0x0f).filter(|k| k.exists_in(version))
     }
 
-    /// Whether this is a response.
+    /// Reports whether this is a response.
     #[must_use]
     pub const fn response(&self) -> bool {
         self.has(RESPONSE)
     }
 
-    /// Whether all bits of `flags` are set.
+    /// Reports whether all bits of `flags` are set.
     #[must_use]
     pub const fn has(&self, flags: u8) -> bool {
         self.flags & flags == flags
     }
 
-    /// Whether the message is of version 2.
+    /// Reports whether the message is of version 2.
     #[must_use]
     pub const fn is_v2(&self) -> bool {
         matches!(self.version(), Some(Version::V2))

@@ -140,7 +140,7 @@ pub struct AddLink<'a> {
 /// Version 2 extension of ADD_LINK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AddLinkExt<'a> {
-    /// Whether the peers are reachable without a gateway.
+    /// True if the peers are reachable without a gateway.
     pub direct: bool,
     /// GID of the receiver that the new link is meant for.
     pub target: Gid,
@@ -202,7 +202,7 @@ impl<'a> AddLink<'a> {
         })
     }
 
-    /// Whether this is a client's suggestion: everything after the header is zero.
+    /// Reports whether this is a client's suggestion: everything after the header is zero.
     #[must_use]
     pub fn is_suggestion(&self) -> bool {
         let empty = AddLink {
@@ -297,7 +297,7 @@ impl AddLinkCont {
     }
 }
 
-/// Why a link is deleted (32 bits on the wire).
+/// Reason for the deletion of a link (32 bits on the wire).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub struct DeleteReason(pub u32);
 
@@ -325,7 +325,7 @@ pub struct DeleteLink {
     pub all: bool,
     /// Not after a failure.
     pub orderly: bool,
-    /// Why.
+    /// Reason of the deletion.
     pub reason: DeleteReason,
 }
 

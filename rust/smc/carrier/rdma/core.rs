@@ -27,9 +27,10 @@ use kernel::{
 };
 use smc_proto::{
     group::{
-        choice::{client_choice, server_joins, ClientChoice, Key, LinkEnd},
+        choice::{client_choice, server_joins, ClientChoice, Key},
         EndReason, //
     },
+    llc::link::LinkEnd,
     reason::Reason,
     wire::ids::PeerId, //
 };

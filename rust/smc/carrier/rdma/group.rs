@@ -72,13 +72,16 @@ use kernel::{
 };
 use smc_proto::{
     group::{
-        choice::{Candidate, LinkEnd},
-        rtoken::{Entry, Region as PeerRegion, MAX_RTOKENS},
+        choice::Candidate,
         tokens::MAX_CONNS,
         Group,
         Terms, //
     },
-    llc::responder::Event as LlcEvent,
+    llc::{
+        link::LinkEnd,
+        responder::LlcEvent,
+        rtoken::{Entry, Region as PeerRegion, MAX_RTOKENS}, //
+    },
     wire::ids::{Gid, PeerId}, //
 };
 use spares::Spares;

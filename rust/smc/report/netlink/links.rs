@@ -24,8 +24,7 @@ use kapi::{
 };
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
-    group::choice::Role,
-    llc::link::LinkState, //
+    llc::link::{LinkState, Role}, //
 };
 
 /// `SMC_LGR_SINGLE`: one link, without a second one for when it fails.

@@ -9,7 +9,7 @@ use crate::{
 };
 use smc_proto::{
     cursor::{Cursor, RingSize},
-    group::choice::Role, //
+    llc::link::Role, //
 };
 
 /// `sizeof(struct smc_diag_conninfo)`.

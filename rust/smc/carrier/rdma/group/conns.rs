@@ -22,7 +22,7 @@ use kernel::{
 };
 use smc_proto::{
     cursor::RingSize,
-    group::choice::Role,
+    llc::link::Role,
     time::Instant,
     wire::ids::AlertToken, //
 };

@@ -6,8 +6,8 @@ use super::LinkGroup;
 use crate::host::pnet::PnetId;
 use kernel::sync::atomic::Relaxed;
 use smc_proto::{
-    group::{choice::Role, Terms},
-    llc::link::LinkState,
+    group::Terms,
+    llc::link::{LinkState, Role},
     wire::{
         clc::{fce::HOSTNAME_LEN, Agreement, Eid, Extensions},
         ids::Gid, //

@@ -16,12 +16,11 @@ use kernel::{
     sync::{atomic::Relaxed, Arc}, //
 };
 use smc_proto::{
-    group::{
-        choice::{LinkEnd, Role},
-        NotAgreed,
-        Todo, //
+    group::{NotAgreed, Todo},
+    llc::{
+        link::{LinkEnd, LinkEvent, Role},
+        responder::LlcEvent, //
     },
-    llc::{link::LinkEvent, responder::Event as LlcEvent},
     wire::{
         cdc::{self, Cdc},
         ids::Mtu,

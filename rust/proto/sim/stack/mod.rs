@@ -7,23 +7,26 @@
 //! ([`DueSet`]), LLC and CDC on one ordered channel, heartbeat, idle expiry, link loss. The model
 //! checks that every byte of every connection arrives in its place, that no write ever lands in
 //! an RMBE that belongs to nobody or to another connection, and that nothing is left at the end.
+//!
+//! [`channel`]: the link that all connections share. [`program`]: what their programs do.
 
 use super::rng::Rng;
 use smc_proto::conn::*;
 use smc_proto::cursor::RingSize;
-use smc_proto::group::choice::{Key, Role};
+use smc_proto::group::choice::Key;
 use smc_proto::group::due::DueSet;
-use smc_proto::group::rtoken::{rmbe_offset, Entry, Region, RtokenRef};
 use smc_proto::group::slab::{RmbeIdx, Slab};
 use smc_proto::group::{EndReason, Group, Terms, Todo};
-use smc_proto::llc::link::{LinkEvent, TEST_IDLE};
+use smc_proto::llc::link::{LinkEvent, Role, TEST_IDLE};
+use smc_proto::llc::rtoken::{Entry, Region, RtokenRef};
 use smc_proto::ring::WritePlan;
 use smc_proto::time::{earliest, Instant, Span};
-use smc_proto::wire::cdc::{Cdc, TYPE};
 use smc_proto::wire::clc::Extensions;
 use smc_proto::wire::ids::*;
-use smc_proto::wire::immediate::Immediate;
 use std::collections::VecDeque;
+
+pub mod channel;
+pub mod program;
 
 const RING: u32 = 256;
 const SLAB_ADDR: u64 = 0x7000_0000;
@@ -33,7 +36,7 @@ struct End {
     id: usize,
     conn: Conn,
     rmbe: RmbeIdx,
-    /// Where the peer's RMBE is.
+    /// Place of the peer's RMBE.
     remote: Option<(RtokenRef, u8)>,
     snd: Vec<u8>,
     closed: bool,
@@ -244,147 +247,6 @@ impl Stack {
         self.pump(me);
     }
 
-    /// Gives free send slots to the connections that wait for them, in turn.
-    fn pump(&mut self, me: usize) {
-        while self.host[me].free_slots > 0 && !self.host[me].dead {
-            let h = &mut self.host[me];
-            let Some(slot) = h.due.pop() else {
-                return;
-            };
-            let Some(end) = h.ends[usize::from(slot)].as_mut() else {
-                continue;
-            };
-            let Some(tx) = end.conn.take_tx(self.now) else {
-                continue;
-            };
-            if end.conn.wants_tx() {
-                h.due.insert(slot);
-            }
-            let (at, idx) = end.remote.unwrap();
-            let region = h.group.rtokens.get(at, 0).expect("not deleted");
-            let to = region.addr + rmbe_offset(idx, RING).unwrap();
-            let token = end.conn.token();
-            h.free_slots -= 1;
-            let payload = Payload::Cdc {
-                plan: tx.plan,
-                to,
-                notice: tx.notice,
-                slot,
-                token,
-                ticket: tx.ticket,
-            };
-            self.send(me, payload);
-            if !tx.actions.is_empty() {
-                self.act(me, usize::from(slot), tx.actions);
-            }
-        }
-    }
-
-    fn send(&mut self, me: usize, payload: Payload) {
-        let last = self.host[me]
-            .air
-            .back()
-            .map_or(self.now, |f| f.0.max(self.now));
-        let at = last.after(Span(self.rng.below(20_000)));
-        self.host[me].air.push_back((at, payload));
-    }
-
-    fn deliver(&mut self, from: usize) {
-        let to_host = 1 - from;
-        let (_, payload) = self.host[from].air.pop_front().unwrap();
-        match payload {
-            Payload::Cdc {
-                plan,
-                to,
-                notice,
-                slot,
-                token,
-                ticket,
-            } => {
-                let done = self.now.after(Span(self.rng.below(20_000)));
-                let h = &mut self.host[from];
-                let done = h.completing.back().map_or(done, |c| c.0.max(done));
-                h.completing.push_back((done, slot, token, ticket));
-                if self.link_up {
-                    self.place(from, slot, token, &plan, to);
-                    match notice {
-                        Notice::Cdc(cdc) => self.on_message(to_host, &cdc.encode()),
-                        Notice::Immediate(imm) => self.on_immediate(to_host, imm),
-                    }
-                }
-            }
-            Payload::Llc(frame) => {
-                self.llc += 1;
-                if self.link_up {
-                    self.on_message(to_host, &frame);
-                }
-            }
-        }
-    }
-
-    /// The NIC of the receiver writes.
-    fn place(&mut self, from: usize, slot: u8, token: AlertToken, plan: &WritePlan, to: u64) {
-        let [a, b] = &mut self.host;
-        let (src, dst) = if from == 0 { (a, b) } else { (b, a) };
-        if plan.is_empty() {
-            return;
-        }
-        let end = src.ends[usize::from(slot)]
-            .as_ref()
-            .expect("until completion");
-        assert_eq!(end.conn.token(), token);
-        let base = (to - SLAB_ADDR) as usize;
-        let owner = dst.owner[base / RING as usize];
-        assert_eq!(owner, Some(end.id), "a write into somebody else's RMBE");
-        for w in plan.iter() {
-            let at = base + w.remote as usize;
-            let (o, n) = (w.local.offset as usize, w.local.len as usize);
-            dst.memory[at..at + n].copy_from_slice(&end.snd[o..o + n]);
-        }
-    }
-
-    /// A receive completion: CDC or LLC by the first byte.
-    fn on_message(&mut self, me: usize, bytes: &[u8; 44]) {
-        let now = self.now;
-        let h = &mut self.host[me];
-        if h.dead {
-            return;
-        }
-        if bytes[0] == TYPE {
-            h.group.heard(now);
-            let cdc = Cdc::parse(bytes).unwrap();
-            // A connection that is gone: its peer's last word came late.
-            let Some(slot) = h.group.slot(cdc.token).map(usize::from) else {
-                return;
-            };
-            let end = h.ends[slot].as_mut().expect("a live token");
-            let a = end.conn.on_cdc(&cdc, now).expect("a correct peer");
-            self.act(me, slot, a);
-            return;
-        }
-        let (reply, todo) = h.group.on_llc(bytes, now);
-        if let Some(frame) = reply {
-            self.send(me, Payload::Llc(frame));
-        }
-        self.todo(me, todo);
-    }
-
-    fn on_immediate(&mut self, me: usize, imm: Immediate) {
-        let now = self.now;
-        let h = &mut self.host[me];
-        if h.dead {
-            return;
-        }
-        h.group.heard(now);
-        let slot = h.group.slot_of(imm).expect("agreed");
-        let Some(slot) = slot.map(usize::from) else {
-            return;
-        };
-        let end = h.ends[slot].as_mut().expect("a live token");
-        let a = end.conn.on_immediate(imm, now).expect("a correct peer");
-        self.act(me, slot, a);
-    }
-
     fn todo(&mut self, me: usize, todo: Todo) {
         match todo {
             Todo::None | Todo::Settled(_) => {}
@@ -426,21 +288,6 @@ impl Stack {
         while !self.host[me].completing.is_empty() {
             self.complete(me);
         }
-    }
-
-    fn complete(&mut self, me: usize) {
-        let h = &mut self.host[me];
-        let (_, slot, token, ticket) = h.completing.pop_front().unwrap();
-        h.free_slots += 1;
-        // The slot keeps its connection until the completion.
-        let end = h.ends[usize::from(slot)].as_mut().expect("still there");
-        assert_eq!(end.conn.token(), token);
-        let a = if h.dead {
-            end.conn.on_tx_failed()
-        } else {
-            end.conn.on_tx_done(ticket, self.now)
-        };
-        self.act(me, usize::from(slot), a);
     }
 
     /// Lets time pass.
@@ -503,78 +350,6 @@ impl Stack {
         }
     }
 
-    /// A program writes up to `n` bytes.
-    pub fn write(&mut self, me: usize, id: usize, n: u32) {
-        let Some(slot) = self.slot_of(me, id) else {
-            return;
-        };
-        let end = self.host[me].ends[slot].as_mut().unwrap();
-        let n = end.conn.send_room().unwrap_or(0).min(n);
-        if end.closed || n == 0 {
-            return;
-        }
-        let mut pos = self.streams[id].written[me];
-        let mut left = n;
-        for p in end.conn.send_view().iter() {
-            for o in 0..p.len.min(left) {
-                end.snd[(p.offset + o) as usize] = pattern(id, me, pos);
-                pos += 1;
-            }
-            left -= p.len.min(left);
-        }
-        self.streams[id].written[me] = pos;
-        let a = end.conn.written(n, SendHint::default(), self.now).unwrap();
-        self.act(me, slot, a);
-    }
-
-    /// A program reads all there is; how much that was.
-    pub fn read(&mut self, me: usize, id: usize) -> u32 {
-        let Some(slot) = self.slot_of(me, id) else {
-            return 0;
-        };
-        let h = &mut self.host[me];
-        let end = h.ends[slot].as_mut().unwrap();
-        if end.closed {
-            return 0;
-        }
-        let base = usize::from(end.rmbe.before()) * RING as usize;
-        let view = end.conn.recv_view(0);
-        let mut pos = self.streams[id].read[me];
-        for p in view.pieces.iter() {
-            for o in 0..p.len {
-                let byte = h.memory[base + (p.offset + o) as usize];
-                assert_eq!(byte, pattern(id, 1 - me, pos), "connection {id} byte {pos}");
-                pos += 1;
-            }
-        }
-        self.streams[id].read[me] = pos;
-        let n = view.pieces.len();
-        if n > 0 {
-            let a = end.conn.read_done(n).unwrap();
-            self.act(me, slot, a);
-        } else if end.conn.recv_state() == RecvState::Eof && !self.streams[id].aborted {
-            assert_eq!(pos, self.streams[id].written[1 - me], "early end of file");
-        }
-        n
-    }
-
-    /// A program closes.
-    pub fn close(&mut self, me: usize, id: usize) {
-        let Some(slot) = self.slot_of(me, id) else {
-            return;
-        };
-        let end = self.host[me].ends[slot].as_mut().unwrap();
-        if !end.closed {
-            end.closed = true;
-            // Unread data makes it an abort, after which the peer's bytes may be lost.
-            if matches!(end.conn.recv_state(), RecvState::Data(_)) || end.conn.out_queue() > 0 {
-                self.streams[id].aborted = true;
-            }
-            let a = end.conn.close(CloseMode::Graceful, self.now);
-            self.act(me, slot, a);
-        }
-    }
-
     /// The link is lost; each host notices at a time of its own, at the latest by its heartbeat.
     pub fn lose_link(&mut self) {
         self.link_up = false;
@@ -590,41 +365,8 @@ impl Stack {
         self.streams.len()
     }
 
-    /// Whether both hosts have dropped the group.
+    /// Reports whether both hosts have dropped the group.
     pub fn is_dead(&self) -> [bool; 2] {
         [self.host[0].dead, self.host[1].dead]
-    }
-
-    /// Everything is closed, and nothing may be left.
-    pub fn finish(&mut self) {
-        for _ in 0..50 {
-            for id in 0..self.streams.len() {
-                for me in 0..2 {
-                    self.read(me, id);
-                }
-            }
-            self.run(Span::from_millis(1));
-        }
-        for id in 0..self.streams.len() {
-            for me in 0..2 {
-                self.close(me, id);
-            }
-        }
-        self.run(Span::from_secs(200));
-        for h in &self.host {
-            assert!(h.ends.iter().all(Option::is_none), "connections are left");
-            assert!(h.due.is_empty() && h.slab.is_idle());
-            assert_eq!(h.group.conns(), 0);
-            assert!(h.dead || h.slab.quarantined() == 0);
-            assert!(h.dead || h.owner.iter().all(Option::is_none));
-        }
-        assert_eq!(self.finished, 2 * self.streams.len());
-        // The idle group ends by itself: the server says so, the client follows.
-        self.run(Span::from_secs(700));
-        assert_eq!(self.is_dead(), [true, true]);
-        for h in &self.host {
-            assert!(h.air.is_empty() && h.completing.is_empty());
-            assert_eq!(h.group.next_deadline(), None);
-        }
     }
 }

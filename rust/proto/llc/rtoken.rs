@@ -165,20 +165,21 @@ impl<S: BorrowMut<[Entry<LINKS>]>, const LINKS: usize> RtokenTable<S, LINKS> {
         usize::from(self.used)
     }
 
-    /// Whether there is room for no more.
+    /// Reports whether there is room for no more.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.len() >= MAX_RTOKENS
     }
 
-    /// Whether there is no region.
+    /// Reports whether there is no region.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.used == 0
     }
 }
 
-/// Where an RMBE starts relative to its region, from its index (1 to 255) and size in bytes.
+/// Returns the start of an RMBE relative to its region, from its index (1 to 255) and size in
+/// bytes.
 #[must_use]
 pub fn rmbe_offset(rmbe_idx: u8, size: u32) -> Option<u64> {
     let before = rmbe_idx.checked_sub(1)?;

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Gives the program room in the send ring, and takes what it has written there.
+
+use super::tx::Hold;
+use super::{
+    Actions,
+    Conn,
+    ConnState,
+    Misuse,
+    SendError,
+    CORK_TIME, //
+};
+use crate::ring::{
+    autocork,
+    Pieces, //
+};
+use crate::time::Instant;
+use crate::wire::cdc::StateFlags;
+
+/// Flags of the program that decide when its bytes go out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SendHint {
+    /// MSG_MORE, or TCP_CORK is set: hold back while there is room.
+    pub more: bool,
+    /// These are the last bytes of a MSG_OOB send: their last byte is urgent.
+    pub urgent: bool,
+    /// Never hold back (the last bytes of a call with a push).
+    pub push: bool,
+}
+
+impl Conn {
+    /// Returns the number of bytes that the program can write now, at least 1.
+    /// A caller that finds none is told by [`Actions::WAKE_WRITER`]; nobody else is.
+    ///
+    /// # Errors
+    ///
+    /// See [`SendError`].
+    #[inline]
+    pub fn send_room(&mut self) -> Result<u32, SendError> {
+        if self.life.killed {
+            return Err(SendError::Aborted);
+        }
+        if self.life.received.any(StateFlags::ANY_CLOSE) {
+            return Err(SendError::Reset);
+        }
+        if self.life.write_shut {
+            return Err(SendError::Shutdown);
+        }
+        match self.state {
+            ConnState::Init => return Err(SendError::NotConnected),
+            s if s.may_send() => {}
+            _ => return Err(SendError::Shutdown),
+        }
+        match self.tx.space() {
+            n if n > 0 && self.tx.urgent_end.is_none() => Ok(n),
+            _ => {
+                self.tx.starved = true;
+                Err(SendError::Full)
+            }
+        }
+    }
+
+    /// The free part of the send ring, where the program's next bytes go.
+    #[inline]
+    #[must_use]
+    pub fn send_view(&self) -> Pieces {
+        Pieces::of(self.tx.ring, self.tx.prepared, self.tx.space())
+    }
+
+    /// The program has put `n` bytes into the send ring (see [`Conn::send_view`]).
+    ///
+    /// # Errors
+    ///
+    /// [`Misuse`] if there was no room for them, or if writing has ended since there was.
+    #[inline]
+    pub fn written(&mut self, n: u32, hint: SendHint, now: Instant) -> Result<Actions, Misuse> {
+        if self.life.write_shut || n > self.tx.space() || self.tx.urgent_end.is_some() {
+            return Err(Misuse);
+        }
+        if n == 0 {
+            return Ok(Actions::NONE);
+        }
+        self.tx.prepared = self.tx.prepared.wrapping_add(u64::from(n));
+        if hint.urgent {
+            self.tx.urgent_end = Some(self.tx.prepared);
+            // The announcement goes out even if the window is closed.
+            self.tx.due = true;
+        }
+        self.tx.hold = self.hold_for(hint);
+        let old = self.tx.cork_until;
+        self.tx.cork_until = match self.tx.hold {
+            Hold::Cork => old.or(Some(now.after(CORK_TIME))),
+            _ => None,
+        };
+        Ok(self
+            .tx_due()
+            .with_if(Actions::TIMER, self.tx.cork_until != old))
+    }
+
+    /// Reports whether bytes just written are held back.
+    #[inline]
+    fn hold_for(&self, hint: SendHint) -> Hold {
+        let t = &self.tx;
+        if hint.urgent || hint.push {
+            Hold::None
+        } else if hint.more && t.space() > 0 {
+            Hold::Cork
+        } else if autocork(t.ring, t.autocork, t.unsent(), t.in_flight) {
+            Hold::Auto
+        } else {
+            Hold::None
+        }
+    }
+
+    /// Sends held-back data now: TCP_NODELAY set, TCP_CORK cleared, or the cork time is over.
+    pub fn push(&mut self) -> Actions {
+        self.tx.hold = Hold::None;
+        let timer = self.tx.cork_until.take().is_some();
+        self.tx_due().with_if(Actions::TIMER, timer)
+    }
+
+    /// Sets the limit of autocorking in bytes; 0 turns it off.
+    pub fn set_autocork(&mut self, bytes: u32) {
+        self.tx.autocork = bytes;
+    }
+
+    /// Bytes in the send ring that are not known to have arrived (SIOCOUTQ).
+    #[must_use]
+    pub fn out_queue(&self) -> u64 {
+        self.tx.prepared.saturating_sub(self.tx.completed)
+    }
+
+    /// Bytes in the send ring that are not sent (SIOCOUTQNSD).
+    #[must_use]
+    pub fn out_queue_unsent(&self) -> u64 {
+        self.tx.unsent()
+    }
+}

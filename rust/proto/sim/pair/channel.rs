@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The channel between the two connections: posting, arrival, completion, loss.
+
+use super::{Flight, Pair};
+use smc_proto::conn::Notice;
+use smc_proto::time::Span;
+use smc_proto::wire::cdc::Cdc;
+use smc_proto::wire::immediate::Immediate;
+
+impl Pair {
+    /// Gives the connection free slots.
+    pub(super) fn post(&mut self, me: usize) {
+        loop {
+            let busy = self.side[me].in_air.len() + self.side[me].completing.len();
+            let s = &mut self.side[me];
+            if !s.due || busy >= self.slots || s.broken && !s.killed || s.gone {
+                return;
+            }
+            let Some(tx) = s.conn.take_tx(self.now) else {
+                s.due = false;
+                return;
+            };
+            let last = s.in_air.back().map_or(self.now, |f| f.at.max(self.now));
+            let at = last.after(Span(self.rng.below(50_000)));
+            let s = &mut self.side[me];
+            s.in_air.push_back(Flight {
+                at,
+                notice: tx.notice,
+                plan: tx.plan,
+                ticket: tx.ticket,
+            });
+            let actions = tx.actions;
+            // The same round trip through bytes as in real life.
+            match tx.notice {
+                Notice::Cdc(cdc) => assert_eq!(Cdc::parse(&cdc.encode()), Ok(cdc)),
+                Notice::Immediate(imm) => {
+                    assert_eq!(Immediate::from_wire(imm.to_wire()), imm);
+                    assert_eq!(imm.bytes(), tx.plan.len());
+                    self.immediates += 1;
+                }
+            }
+            if !actions.is_empty() {
+                self.act(me, actions);
+            }
+        }
+    }
+
+    /// The oldest chain of `from` arrives.
+    pub(super) fn deliver(&mut self, from: usize) {
+        let to = 1 - from;
+        let f = self.side[from].in_air.pop_front().expect("in the air");
+        let [a, b] = &mut self.side;
+        let (src, dst) = if from == 0 { (a, b) } else { (b, a) };
+        if !self.link_up {
+            // Lost; its completion is a flush after the kill.
+            src.completing.push_back((self.now, f.ticket));
+            return;
+        }
+        assert!(
+            f.plan.is_empty() || !dst.ring_reused,
+            "write into a ring that was given back"
+        );
+        for w in f.plan.iter() {
+            let at = w.remote as usize;
+            let (o, n) = (w.local.offset as usize, w.local.len as usize);
+            dst.rmb[at..at + n].copy_from_slice(&src.snd[o..o + n]);
+        }
+        self.delivered += 1;
+        let last = src
+            .completing
+            .back()
+            .map_or(self.now, |c| c.0.max(self.now));
+        let done = last.after(Span(self.rng.below(30_000)));
+        src.completing.push_back((done, f.ticket));
+        if dst.freed || dst.killed || dst.gone {
+            return;
+        }
+        let result = match f.notice {
+            Notice::Cdc(cdc) => dst.conn.on_cdc(&cdc, self.now),
+            Notice::Immediate(imm) => dst.conn.on_immediate(imm, self.now),
+        };
+        match result {
+            Ok(actions) => self.act(to, actions),
+            Err(e) => panic!("own message refused: {e:?} {:?} {:?}", f.notice, dst.conn),
+        }
+    }
+
+    /// The queue pair breaks: completions say so from now on, and the connection lives for a while.
+    pub(super) fn break_down(&mut self, me: usize) {
+        let s = &mut self.side[me];
+        s.break_at = None;
+        s.broken = true;
+        let mut at = self.now;
+        for (pending, _) in &mut s.completing {
+            *pending = at;
+        }
+        while let Some(f) = s.in_air.pop_front() {
+            at = at.after(Span(self.rng.below(20_000)));
+            s.completing.push_back((at, f.ticket));
+        }
+    }
+
+    pub(super) fn complete(&mut self, me: usize) {
+        let (_, ticket) = self.side[me].completing.pop_front().expect("completing");
+        if self.side[me].gone {
+            return;
+        }
+        let conn = &mut self.side[me].conn;
+        let a = if self.side[me].killed || self.side[me].broken {
+            conn.on_tx_failed()
+        } else {
+            conn.on_tx_done(ticket, self.now)
+        };
+        self.act(me, a);
+    }
+
+    pub(super) fn kill(&mut self, me: usize) {
+        let s = &mut self.side[me];
+        s.kill_at = None;
+        s.break_at = None;
+        if s.killed {
+            return;
+        }
+        s.killed = true;
+        if !s.gone {
+            let a = s.conn.kill();
+            self.act(me, a);
+        }
+        // Flush.
+        while let Some(f) = self.side[me].in_air.pop_front() {
+            self.side[me].completing.push_back((self.now, f.ticket));
+        }
+        while !self.side[me].completing.is_empty() {
+            self.complete(me);
+        }
+    }
+
+    /// The oldest chain of `from` arrives now, whatever its delay; whether there was one.
+    pub fn arrive(&mut self, from: usize) -> bool {
+        let Some(at) = self.side[from].in_air.front().map(|f| f.at) else {
+            return false;
+        };
+        self.now = self.now.max(at);
+        self.deliver(from);
+        true
+    }
+
+    /// The oldest completion of `me` comes now; whether there was one.
+    pub fn completes(&mut self, me: usize) -> bool {
+        let Some(at) = self.side[me].completing.front().map(|c| c.0) else {
+            return false;
+        };
+        if !self.link_up && !self.side[me].killed {
+            return false;
+        }
+        self.now = self.now.max(at);
+        self.complete(me);
+        true
+    }
+}
