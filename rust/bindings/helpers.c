@@ -6,7 +6,6 @@
 #include <linux/module.h>
 #include <linux/pci.h>
 #include "bindings_helper.h"
-#include "trace.h"
 
 #ifndef __rust_helper
 #define __rust_helper
@@ -938,38 +937,4 @@ bool rsmc_helper_rdma_is_port_valid(const struct ib_device *dev, unsigned int po
 bool rsmc_helper_rdma_protocol_roce(const struct ib_device *dev, u32 port)
 {
 	return rdma_protocol_roce(dev, port);
-}
-
-/* trace.h */
-
-bool rsmc_helper_trace_tx_enabled(void)
-{
-	return trace_smc_tx_sendmsg_enabled();
-}
-
-bool rsmc_helper_trace_rx_enabled(void)
-{
-	return trace_smc_rx_recvmsg_enabled();
-}
-
-void rsmc_helper_trace_tx(const struct sock *sk, size_t len, const char *device)
-{
-	trace_smc_tx_sendmsg(sk, len, device);
-}
-
-void rsmc_helper_trace_rx(const struct sock *sk, size_t len, const char *device)
-{
-	trace_smc_rx_recvmsg(sk, len, device);
-}
-
-void rsmc_helper_trace_fallback(const struct sock *sk, int reason)
-{
-	trace_smc_switch_to_fallback(sk, reason);
-}
-
-void rsmc_helper_trace_link_down(const void *group, u64 net_cookie, int state,
-				 const char *device)
-{
-	trace_smcr_link_down(group, net_cookie, state, device,
-			     __builtin_return_address(0));
 }

@@ -69,11 +69,13 @@ module! {
     ],
 }
 
+/// Address family of SMC (`include/linux/socket.h`).
+const AF_SMC: i32 = 43;
 /// Protocol number of SMC within `AF_INET` and `AF_INET6`.
 const IPPROTO_SMC: u16 = 256;
 
 static NAMES: family::Names = family::Names {
-    family: family::AF_SMC,
+    family: AF_SMC,
     family_protocols: [0, 1],
     inet_protocol: IPPROTO_SMC,
     rows: [c"SMC", c"SMC6", c"INET_SMC", c"INET6_SMC"],

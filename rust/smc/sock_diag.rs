@@ -10,11 +10,10 @@
 
 mod connection;
 
-use crate::{namespace::Namespace, registry::Registry, socket::Socket, sockopt};
+use crate::{namespace::Namespace, registry::Registry, socket::Socket, sockopt, AF_SMC};
 use kapi::{
     net::{
         diag::Sockets,
-        family::AF_SMC,
         netlink::{Answer, Position},
         netns::Net,
         sockaddr::SockAddr, //

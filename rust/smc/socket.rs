@@ -29,8 +29,7 @@ use kapi::{
         roster::Link,
         wait,
         word::Word, //
-    },
-    trace, //
+    }, //
 };
 use kernel::{
     impl_has_work,
@@ -48,6 +47,7 @@ use kernel::{
     workqueue::{Work, WorkItem}, //
 };
 use smc_proto::conn::CloseMode;
+use smc_trace as trace;
 
 /// The receiving direction among the bits of a socket's shutdown.
 pub(crate) const RECEIVE: u8 = 1;

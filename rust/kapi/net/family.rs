@@ -24,7 +24,7 @@ use smc_bindings as bindings;
 
 /// The names and numbers of an overlay family.
 pub struct Names {
-    /// The address family, for example `AF_SMC`.
+    /// The address family (`AF_`).
     pub family: i32,
     /// Protocol numbers of `family` for IPv4 and IPv6.
     pub family_protocols: [i32; 2],
@@ -33,9 +33,6 @@ pub struct Names {
     /// Row names of `/proc/net/protocols`: the family's for IPv4 and IPv6, then the inet ones.
     pub rows: [&'static CStr; 4],
 }
-
-/// `AF_SMC`.
-pub const AF_SMC: i32 = bindings::AF_SMC as i32;
 
 /// The creators of the registration, an array of [`tables::FAMILIES`].
 static CREATORS: Atomic<*mut bindings::proto> = Atomic::new(ptr::null_mut());

@@ -85,9 +85,9 @@ impl Sock {
         unsafe { &*ptr.cast() }
     }
 
-    /// The C pointer.
+    /// Returns the C pointer, for FFI of another crate; nothing safe follows it.
     #[inline]
-    pub(crate) fn as_ptr(&self) -> *mut bindings::sock {
+    pub fn as_ptr(&self) -> *mut bindings::sock {
         self.0.get()
     }
 

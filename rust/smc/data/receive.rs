@@ -12,11 +12,11 @@ use kapi::{
         args::{flags, Message},
         socket as file, //
     },
-    sys::wait,
-    trace, //
+    sys::wait, //
 };
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::conn::{RecvState, UrgentError};
+use smc_trace as trace;
 
 /// recvmsg().
 ///

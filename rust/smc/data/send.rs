@@ -12,14 +12,14 @@ use kapi::{
         args::{flags, Message},
         socket as file, //
     },
-    sys::wait,
-    trace, //
+    sys::wait, //
 };
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
     conn::{Conn, SendError, SendHint},
     cursor::RingSize, //
 };
+use smc_trace as trace;
 
 /// sendmsg(): blocking, it takes everything.
 ///
