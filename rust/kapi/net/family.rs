@@ -8,7 +8,7 @@ use crate::{
         adapter::Adapter,
         overlay::Overlay,
         sock::claim,
-        socket::Socket,
+        socket::{self, Socket},
         tables, //
     }, //
 };
@@ -384,12 +384,14 @@ unsafe extern "C" fn create(
         unsafe {
             let sk: *mut bindings::sock = (*inner).sk.cast();
             claim::learn(sk);
-            bindings::sock_ungraft(inner);
+            socket::ungraft(inner);
             (*inner).sk = ptr::null_mut();
             bindings::sock_graft(sk, sock);
             (*sock).ops = &tables.active[tables::row(true, family as u16)];
             (*sock).state = bindings::socket_state_SS_UNCONNECTED;
-            bindings::socket_copy_zerocopy(sock, inner);
+            if bindings::socket_supports_zerocopy(inner) {
+                bindings::socket_support_zerocopy(sock);
+            }
             bindings::sock_release(inner);
             count(Socket::from_raw(sock), 1);
         }

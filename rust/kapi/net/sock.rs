@@ -119,16 +119,25 @@ impl Sock {
     /// moment's view, in which a FIN of ours that is still to be sent counts as a byte. A connect() to no
     /// address sets it back.
     pub fn stream_bytes(&self) -> (u64, u64) {
-        let sk = self.as_ptr();
+        let tp: *const bindings::tcp_sock = self.as_ptr().cast();
         // SAFETY: The sock is valid and, as `Sock` promises, one of TCP. The numbers are read without the
-        // lock, each at once.
-        let (sent, unsent, received) = unsafe {
+        // lock, each at once; those before the barrier are counted after those behind it.
+        let (again, next, all, end, received) = unsafe {
+            let again = ptr::read_volatile(&raw const (*tp).bytes_retrans);
+            let next = ptr::read_volatile(&raw const (*tp).snd_nxt);
+            bindings::read_memory_barrier();
             (
-                bindings::tcp_bytes_sent(sk),
-                bindings::tcp_unsent(sk),
-                bindings::tcp_bytes_received(sk),
+                again,
+                next,
+                ptr::read_volatile(&raw const (*tp).bytes_sent),
+                ptr::read_volatile(&raw const (*tp).write_seq),
+                ptr::read_volatile(&raw const (*tp).bytes_received),
             )
         };
+        // Each byte once. A connect() to no address clears both.
+        let sent = all.saturating_sub(again);
+        // Sequence numbers that have been given away and are still to be sent.
+        let unsent = end.wrapping_sub(next);
         // A dissolved connection leaves the next sequence number far ahead of what was sent.
         let unsent = if self.is_established() { unsent } else { 0 };
         // TCP counts the peer's FIN.
@@ -339,8 +348,14 @@ impl Sock {
         let ended = unsafe { bindings::tcp_abort(self.as_ptr(), error.number()) } == 0;
         let guard = self.lock();
         if self.state() == state::CLOSE {
-            // SAFETY: The sock is TCP's, and its lock is held; in this state nothing arrives.
-            unsafe { bindings::tcp_drop_received(guard.sock().as_ptr()) };
+            let sk = guard.sock().as_ptr();
+            let tp: *mut bindings::tcp_sock = sk.cast();
+            // SAFETY: The sock is TCP's, and its lock is held; in this state nothing arrives. The number is
+            // read without the lock, too.
+            unsafe {
+                bindings::sk_purge_received(sk);
+                ptr::write_volatile(&raw mut (*tp).copied_seq, (*tp).rcv_nxt);
+            }
         }
         ended
     }

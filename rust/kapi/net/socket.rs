@@ -383,11 +383,29 @@ impl OwnedSocket {
         // `wake_up_pollfree` removes.
         unsafe {
             let sk: *mut bindings::sock = (*socket).sk.cast();
-            bindings::sock_ungraft(socket);
+            ungraft(socket);
             bindings::wake_up_pollfree(socket);
             (*socket).sk = ptr::null_mut();
             OwnedSock::from_raw(sk)
         }
+    }
+}
+
+/// Takes the sock out of its `struct socket`, but for the pointer there.
+///
+/// # Safety
+///
+/// `socket` has a sock and is not used by anybody else; process context.
+pub(super) unsafe fn ungraft(socket: *mut bindings::socket) {
+    // SAFETY: The sock is valid; its pointers to the socket and the wait queue change under both locks.
+    unsafe {
+        let sk: *mut bindings::sock = (*socket).sk.cast();
+        bindings::lock_sock(sk);
+        bindings::sk_callback_write_lock(sk);
+        bindings::sk_set_socket(sk, ptr::null_mut());
+        bindings::sk_clear_wait_queue(sk);
+        bindings::sk_callback_write_unlock(sk);
+        bindings::release_sock(sk);
     }
 }
 

@@ -120,7 +120,7 @@ impl Device {
                 serial,
                 // SAFETY: `raw` is registered: its client is just being told of it.
                 added_as: unsafe { read_name(raw.as_ptr()) },
-                ports <- new_spinlock_bh!([None; ports::PORTS], "rsmc_rdma::ports"),
+                ports <- new_spinlock_bh!([None; ports::PORTS], "kapi::rdma::ports"),
                 events: Atomic::new(0),
                 idle <- Completion::new(),
             }),
@@ -217,20 +217,26 @@ impl Device {
     /// What the device is on the PCI bus, if it is there.
     pub fn pci(&self) -> Option<Pci> {
         let found = self.with(|raw| {
-            let mut pci = Pci::default();
             // SAFETY: `with` keeps the device registered, and a registered device holds its parent,
-            // which does not change. The helper writes two numbers, and no more bytes of the name than
-            // there are.
-            let is_pci = unsafe {
-                bindings::ib_pci(
-                    raw,
-                    &mut pci.vendor,
-                    &mut pci.device,
-                    pci.address.as_mut_ptr().cast(),
-                    pci.address.len(),
-                )
+            // which does not change, nor does the name of that.
+            let (vendor, device, name) = unsafe {
+                let pdev = bindings::ib_pci_dev(raw);
+                if pdev.is_null() {
+                    return Ok(None);
+                }
+                let name = CStr::from_char_ptr(bindings::pci_name_of(pdev));
+                ((*pdev).vendor, (*pdev).device, name)
             };
-            Ok(is_pci.then_some(pci))
+            let mut address = [0; 32];
+            // The last byte stays zero.
+            for (to, from) in address.iter_mut().take(31).zip(name.to_bytes()) {
+                *to = *from;
+            }
+            Ok(Some(Pci {
+                vendor,
+                device,
+                address,
+            }))
         });
         found.ok().flatten()
     }

@@ -154,7 +154,11 @@ impl GidRef {
                 if !core::ptr::eq(bindings::dev_net_rcu(ndev), net.net_ptr()) {
                     return false;
                 }
-                let mut ifa = bindings::in_dev_first_ifa_rcu(ndev);
+                let in_dev = bindings::in_dev_get_rcu(ndev);
+                if in_dev.is_null() {
+                    return false;
+                }
+                let mut ifa = bindings::in_dev_first_ifa_rcu(in_dev);
                 while !ifa.is_null() {
                     if (addr ^ (*ifa).ifa_address) & (*ifa).ifa_mask == 0 {
                         return true;

@@ -132,7 +132,8 @@ impl Mr {
             unsafe {
                 let entry = table.add(i);
                 bindings::sg_set_page(entry, page, PAGE_SIZE as u32);
-                bindings::sg_set_dma(entry, *addr, PAGE_SIZE as u32);
+                bindings::sg_set_dma_address(entry, *addr);
+                bindings::sg_set_dma_len(entry, PAGE_SIZE as u32);
             }
         }
 
@@ -184,7 +185,7 @@ impl Mr {
                 lkey,
                 rkey,
                 access,
-                raw <- new_mutex!(Some(raw), "rsmc_rdma::mr"),
+                raw <- new_mutex!(Some(raw), "kapi::rdma::mr"),
             }),
             GFP_KERNEL,
         )

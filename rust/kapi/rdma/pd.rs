@@ -49,7 +49,7 @@ impl Pd {
         let device = device.hold()?;
         // SAFETY: The device is registered while `device` lives. The name is static.
         let pd = from_err_ptr(unsafe {
-            bindings::__ib_alloc_pd(device.raw(), 0, c"rsmc".as_char_ptr())
+            bindings::__ib_alloc_pd(device.raw(), 0, bindings::module_name())
         })?;
         let pd = NonNull::new(pd).ok_or(ENOMEM)?;
         let owner = device.device().clone();

@@ -42,7 +42,7 @@ impl Region {
             pin_init!(Self {
                 pages,
                 sync,
-                map <- new_spinlock_bh!(Some(map), "rsmc_rdma::region"),
+                map <- new_spinlock_bh!(Some(map), "kapi::rdma::region"),
             }),
             GFP_KERNEL,
         )

@@ -138,7 +138,7 @@ impl<T: Member> Roster<T> {
                             last: None,
                             number: 1,
                         },
-                        "rsmc::Roster"
+                        "kapi::Roster"
                     )
                 }),
             }),

@@ -5,6 +5,7 @@
 use super::Sock;
 use crate::net::sockaddr::SockAddr;
 use core::ptr;
+use kernel::sync::rcu;
 use smc_bindings as bindings;
 
 impl Sock {
@@ -54,14 +55,27 @@ impl Sock {
 
     /// Whether IPsec protects the connection.
     pub fn uses_ipsec(&self) -> bool {
-        // SAFETY: The sock is valid.
-        unsafe { bindings::sk_uses_ipsec(self.as_ptr()) }
+        let _rcu = rcu::read_lock();
+        // SAFETY: The sock is valid. A route that it has lives until the end of the RCU section.
+        unsafe {
+            let dst = bindings::sk_dst_rcu(self.as_ptr());
+            bindings::sk_has_xfrm_policy(self.as_ptr())
+                || (!dst.is_null() && bindings::dst_uses_xfrm(dst))
+        }
     }
 
     /// The number of the net device by which packets to the peer leave, when that is known.
     pub fn route_interface(&self) -> Option<u32> {
-        // SAFETY: The sock is valid.
-        let index = unsafe { bindings::sk_route_ifindex(self.as_ptr()) };
+        let _rcu = rcu::read_lock();
+        // SAFETY: The sock is valid. A route that it has, and the device of that, live until the end of
+        // the RCU section.
+        let index = unsafe {
+            let dst = bindings::sk_dst_rcu(self.as_ptr());
+            if dst.is_null() {
+                return None;
+            }
+            bindings::dst_ifindex_rcu(dst)
+        };
         u32::try_from(index).ok().filter(|index| *index != 0)
     }
 }

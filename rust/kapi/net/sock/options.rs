@@ -114,8 +114,14 @@ impl Sock {
     /// How long close() waits for what is unsent (`SO_LINGER` with a time), in jiffies; 0 when it
     /// does not, which is also so when the process is ending.
     pub fn linger_timeout(&self) -> isize {
-        // SAFETY: The sock is valid.
-        let timeout = unsafe { bindings::sk_linger_timeout(self.as_ptr()) };
+        // SAFETY: It has no preconditions.
+        if !self.has_flag(bindings::sock_flags_SOCK_LINGER)
+            || unsafe { bindings::current_is_exiting() }
+        {
+            return 0;
+        }
+        // SAFETY: The sock is valid; read without the lock as `inet_release` does.
+        let timeout = unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_lingertime) };
         isize::try_from(timeout).unwrap_or(isize::MAX)
     }
 
