@@ -2,9 +2,10 @@
 
 //! Safe abstractions of the kernel interfaces that the module needs and the kernel crate lacks.
 //!
-//! What lives here: every hand-written `unsafe` block of the project but the tracepoints', wrapped so that the crate
-//! above can forbid `unsafe`. What may not: anything that knows the protocol above. Sockets, netfilter, netns and
-//! netlink are in [`net`], RDMA verbs in [`rdma`], waiting, timers and work in [`sys`].
+//! What lives here: every hand-written `unsafe` block of the project but the tracepoints', wrapped so
+//! that the crate above can forbid `unsafe`. What may not: anything that knows the protocol above.
+//! Sockets, netfilter, netns and netlink are in [`net`], RDMA verbs in [`rdma`], waiting, timers and
+//! work in [`sys`].
 
 #![warn(missing_docs)]
 

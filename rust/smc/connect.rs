@@ -56,7 +56,7 @@ enum Call {
 /// TCP's.
 pub(crate) fn connect(
     this: &Arc<Socket>,
-    socket: &file::Socket,
+    socket: &file::BsdSocket,
     addr: &Addr<'_>,
     nonblock: bool,
     flags: i32,
@@ -85,7 +85,7 @@ pub(crate) fn connect(
 }
 
 /// Finds out what a call is, and sends the SYN if it is the first.
-fn call(this: &Arc<Socket>, socket: &file::Socket, addr: &Addr<'_>) -> Result<Call> {
+fn call(this: &Arc<Socket>, socket: &file::BsdSocket, addr: &Addr<'_>) -> Result<Call> {
     let left = match &*this.phase.lock() {
         Phase::Init => false,
         Phase::Connecting => return Ok(Call::Repeated),
@@ -124,7 +124,7 @@ fn call(this: &Arc<Socket>, socket: &file::Socket, addr: &Addr<'_>) -> Result<Ca
 
 fn first(
     this: &Arc<Socket>,
-    socket: &file::Socket,
+    socket: &file::BsdSocket,
     addr: &Addr<'_>,
     nonblock: bool,
     started: Result,
@@ -183,7 +183,7 @@ fn first(
 }
 
 /// Lets the workqueue finish what connect() began.
-fn in_background(this: &Arc<Socket>, socket: &file::Socket) {
+fn in_background(this: &Arc<Socket>, socket: &file::BsdSocket) {
     if this.start_watching(socket).is_err() {
         // Nobody would notice when the connection stands. It may stand already.
         let mut slot = this.talk.lock();
@@ -213,7 +213,7 @@ pub(crate) fn undecided(this: &Socket) -> bool {
 /// # Errors
 ///
 /// `EAGAIN` when the time is over; `EINTR`, `ERESTARTSYS`.
-pub(crate) fn settled(this: &Arc<Socket>, socket: &file::Socket, timeout: isize) -> Result {
+pub(crate) fn settled(this: &Arc<Socket>, socket: &file::BsdSocket, timeout: isize) -> Result {
     if undecided(this) {
         wait::until(socket, wait::Kind::Shared, timeout, || !undecided(this))?;
     }

@@ -407,7 +407,7 @@ impl Listener {
 /// # Errors
 ///
 /// TCP's.
-pub(crate) fn listen(this: &Arc<Socket>, socket: &file::Socket, backlog: i32) -> Result {
+pub(crate) fn listen(this: &Arc<Socket>, socket: &file::BsdSocket, backlog: i32) -> Result {
     let mut phase = this.phase.lock();
     if matches!(*phase, Phase::Smc(_)) {
         return Err(EINVAL);

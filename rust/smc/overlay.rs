@@ -30,7 +30,7 @@ pub(crate) struct Smc;
 
 impl Smc {
     /// Before data can flow it has to be known whether it flows by SMC or TCP.
-    fn settle(data: &Arc<Socket>, socket: &file::Socket, timeout: isize) -> Result {
+    fn settle(data: &Arc<Socket>, socket: &file::BsdSocket, timeout: isize) -> Result {
         if connect::undecided(data) {
             connect::proceed(data);
             connect::settled(data, socket, timeout)?;
@@ -42,36 +42,41 @@ impl Smc {
 impl Overlay for Smc {
     type Data = Socket;
 
-    fn create(socket: &file::Socket) -> Result<Arc<Socket>> {
+    fn create(socket: &file::BsdSocket) -> Result<Arc<Socket>> {
         Socket::new(socket.sock().into(), Phase::Init)
     }
 
-    fn attached(data: &Arc<Socket>, socket: &file::Socket) {
+    fn attached(data: &Arc<Socket>, socket: &file::BsdSocket) {
         data.attached(socket);
     }
 
-    fn release(data: Arc<Socket>, socket: &file::Socket) {
+    fn release(data: Arc<Socket>, socket: &file::BsdSocket) {
         data.close(socket);
     }
 
-    fn connect(data: &Arc<Socket>, socket: &file::Socket, addr: &Addr<'_>, flags: i32) -> Result {
+    fn connect(
+        data: &Arc<Socket>,
+        socket: &file::BsdSocket,
+        addr: &Addr<'_>,
+        flags: i32,
+    ) -> Result {
         connect::connect(data, socket, addr, flags & O_NONBLOCK != 0, flags)
     }
 
-    fn listen(data: &Arc<Socket>, socket: &file::Socket, backlog: i32) -> Result {
+    fn listen(data: &Arc<Socket>, socket: &file::BsdSocket, backlog: i32) -> Result {
         listen::listen(data, socket, backlog)
     }
 
     fn accept(
         data: &Arc<Socket>,
-        socket: &file::Socket,
-        new: &file::Socket,
+        socket: &file::BsdSocket,
+        new: &file::BsdSocket,
         nonblock: bool,
     ) -> Result<Arc<Socket>> {
         listen::accept(data, socket, new, nonblock)
     }
 
-    fn poll(data: &Arc<Socket>, socket: &file::Socket, poll: &Poll<'_>) -> u32 {
+    fn poll(data: &Arc<Socket>, socket: &file::BsdSocket, poll: &Poll<'_>) -> u32 {
         if let Some(conn) = data.smc() {
             return data::poll(conn, socket, poll);
         }
@@ -104,7 +109,7 @@ impl Overlay for Smc {
         native
     }
 
-    fn shutdown(data: &Arc<Socket>, socket: &file::Socket, how: i32) -> Result {
+    fn shutdown(data: &Arc<Socket>, socket: &file::BsdSocket, how: i32) -> Result {
         if connect::undecided(data) {
             connect::proceed(data);
         }
@@ -123,7 +128,7 @@ impl Overlay for Smc {
         }
     }
 
-    fn ioctl(data: &Arc<Socket>, socket: &file::Socket, command: u32) -> Result<Option<i32>> {
+    fn ioctl(data: &Arc<Socket>, socket: &file::BsdSocket, command: u32) -> Result<Option<i32>> {
         crossing::is_still_open(data, socket);
         match data.smc() {
             Some(conn) => data::ioctl(conn, command),
@@ -131,7 +136,11 @@ impl Overlay for Smc {
         }
     }
 
-    fn sendmsg(data: &Arc<Socket>, socket: &file::Socket, msg: &mut Message<'_>) -> Result<usize> {
+    fn sendmsg(
+        data: &Arc<Socket>,
+        socket: &file::BsdSocket,
+        msg: &mut Message<'_>,
+    ) -> Result<usize> {
         if msg.has(flags::MSG_FASTOPEN) {
             connect::give_up(data, socket, Reason::UnsupportedOption)?;
         }
@@ -146,7 +155,11 @@ impl Overlay for Smc {
         }
     }
 
-    fn recvmsg(data: &Arc<Socket>, socket: &file::Socket, msg: &mut Message<'_>) -> Result<usize> {
+    fn recvmsg(
+        data: &Arc<Socket>,
+        socket: &file::BsdSocket,
+        msg: &mut Message<'_>,
+    ) -> Result<usize> {
         if msg.has(flags::MSG_ERRQUEUE) {
             // Not the stream: ICMP errors, completions.
             return socket.native_recvmsg(msg);
@@ -163,7 +176,11 @@ impl Overlay for Smc {
         }
     }
 
-    fn splice(data: &Arc<Socket>, socket: &file::Socket, splice: &mut Splice<'_>) -> Result<usize> {
+    fn splice(
+        data: &Arc<Socket>,
+        socket: &file::BsdSocket,
+        splice: &mut Splice<'_>,
+    ) -> Result<usize> {
         // As TCP: the flags concern the pipe, for the socket its file's mode counts.
         let nonblock = socket.is_nonblocking();
         Self::settle(data, socket, data.sock.receive_timeout(nonblock))?;
@@ -192,7 +209,7 @@ impl Overlay for Smc {
 
     fn set_option(
         data: &Arc<Socket>,
-        socket: &file::Socket,
+        socket: &file::BsdSocket,
         option: &SetOption<'_>,
     ) -> Result<Handled> {
         sockopt::set(data, socket, option)
@@ -200,7 +217,7 @@ impl Overlay for Smc {
 
     fn get_option(
         data: &Arc<Socket>,
-        _socket: &file::Socket,
+        _socket: &file::BsdSocket,
         option: &GetOption<'_>,
     ) -> Result<Handled> {
         sockopt::get(data, option)

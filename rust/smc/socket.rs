@@ -260,7 +260,7 @@ impl Socket {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn start_watching(self: &Arc<Self>, socket: &file::Socket) -> Result {
+    pub(crate) fn start_watching(self: &Arc<Self>, socket: &file::BsdSocket) -> Result {
         let mut watch = self.watch.lock();
         if watch.is_none() {
             *watch = Some(WaitHook::new(socket, self.clone())?);
@@ -285,7 +285,7 @@ impl Socket {
     }
 
     /// Watches an SMC connection that connect() has made without sleeping, or that accept() hands out.
-    pub(crate) fn watch_smc(self: &Arc<Self>, socket: &file::Socket) {
+    pub(crate) fn watch_smc(self: &Arc<Self>, socket: &file::BsdSocket) {
         // Without the watch the end of the TCP connection would only be noticed later.
         let _ = self.start_watching(socket);
         if self.tcp_has_spoken() {
@@ -300,7 +300,7 @@ impl Socket {
     }
 
     /// The end of the file.
-    pub(crate) fn close(&self, socket: &file::Socket) {
+    pub(crate) fn close(&self, socket: &file::BsdSocket) {
         self.detached();
         if let (1, Some(namespace)) = (self.hooked.xchg(0, Relaxed), &self.namespace) {
             namespace.unhook();

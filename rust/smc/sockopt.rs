@@ -76,7 +76,7 @@ pub(crate) mod state {
 /// a switch that is neither 0 nor 1, `EPROTONOSUPPORT` for what strict mode forbids.
 pub(crate) fn set(
     this: &Arc<Socket>,
-    socket: &file::Socket,
+    socket: &file::BsdSocket,
     option: &SetOption<'_>,
 ) -> Result<Handled> {
     match (option.level(), option.name()) {

@@ -239,7 +239,7 @@ impl Splice<'_> {
     }
 
     /// The `SPLICE_F_` flags. They concern the pipe; for the socket see
-    /// [`Socket::is_nonblocking`](super::socket::Socket::is_nonblocking).
+    /// [`BsdSocket::is_nonblocking`](super::socket::BsdSocket::is_nonblocking).
     pub fn flags(&self) -> u32 {
         self.flags
     }

@@ -8,7 +8,7 @@ use crate::{
         adapter::Adapter,
         overlay::Overlay,
         sock::claim,
-        socket::{self, Socket},
+        socket::{self, BsdSocket},
         tables, //
     }, //
 };
@@ -51,7 +51,7 @@ fn tcp_prot(v6: bool) -> *mut bindings::proto {
 ///
 /// Called when a socket is used for the first time, or closed, whatever comes first, and only once.
 /// Before that it is neither connected nor listening, so nothing has copied the pointer.
-pub(crate) fn disown(socket: &Socket) {
+pub(crate) fn disown(socket: &BsdSocket) {
     let creators = CREATORS.load(Acquire);
     if creators.is_null() {
         return;
@@ -133,7 +133,7 @@ static ROWS: Atomic<*mut bindings::proto> = Atomic::new(ptr::null_mut());
 
 /// Counts a socket in its row of `/proc/net/protocols`: from its creation, or from accept(), until it
 /// is closed.
-pub(crate) fn count(socket: &Socket, by: i32) {
+pub(crate) fn count(socket: &BsdSocket, by: i32) {
     // SAFETY: The socket is open.
     if let Some(row) = unsafe { tables::row_of(socket.as_ptr()) } {
         // SAFETY: The socket keeps its namespace.
@@ -393,7 +393,7 @@ unsafe extern "C" fn create(
                 bindings::socket_support_zerocopy(sock);
             }
             bindings::sock_release(inner);
-            count(Socket::from_raw(sock), 1);
+            count(BsdSocket::from_raw(sock), 1);
         }
         Ok(0)
     })

@@ -6,12 +6,12 @@
 //! to the TCP `struct sock` itself, so options, errors, wait queues, SIGIO, accounting and
 //! diagnosis are TCP's without any copying. What the overlay knows about a socket, its
 //! [`Overlay::Data`], hangs beside it (in the inode's private pointer, which sockets do not use).
-//! A socket that gives the overlay up becomes an ordinary TCP socket: [`Socket::become_native`]
+//! A socket that gives the overlay up becomes an ordinary TCP socket: [`BsdSocket::become_native`]
 //! switches to a table that holds TCP's own functions.
 
 use crate::net::{
     args::{Addr, GetOption, Message, Poll, SetOption, Splice},
-    socket::Socket, //
+    socket::BsdSocket, //
 };
 use kernel::{prelude::*, sync::Arc};
 
@@ -33,53 +33,54 @@ pub trait Overlay: Sized + Send + Sync + 'static {
     /// # Errors
     ///
     /// Whatever the operation that needed the data shall return.
-    fn create(socket: &Socket) -> Result<Arc<Self::Data>>;
+    fn create(socket: &BsdSocket) -> Result<Arc<Self::Data>>;
 
     /// `data` is the data of `socket` from now on, until [`Overlay::release`]; called once.
     ///
     /// What [`Overlay::create`] has made may be thrown away instead, when two threads use a new
     /// socket at once.
-    fn attached(data: &Arc<Self::Data>, socket: &Socket);
+    fn attached(data: &Arc<Self::Data>, socket: &BsdSocket);
 
     /// The socket is being closed; TCP's own release follows.
-    fn release(data: Arc<Self::Data>, socket: &Socket);
+    fn release(data: Arc<Self::Data>, socket: &BsdSocket);
 
     /// connect(); see TCP's for the errors.
-    fn connect(data: &Arc<Self::Data>, socket: &Socket, addr: &Addr<'_>, flags: i32) -> Result;
+    fn connect(data: &Arc<Self::Data>, socket: &BsdSocket, addr: &Addr<'_>, flags: i32) -> Result;
 
     /// listen().
-    fn listen(data: &Arc<Self::Data>, socket: &Socket, backlog: i32) -> Result;
+    fn listen(data: &Arc<Self::Data>, socket: &BsdSocket, backlog: i32) -> Result;
 
     /// accept(): gives `new` a connection, and its data; one that is TCP's
-    /// [becomes native](Socket::become_native).
+    /// [becomes native](BsdSocket::become_native).
     ///
     /// # Errors
     ///
     /// TCP's; without a connection `new` is left alone.
     fn accept(
         data: &Arc<Self::Data>,
-        socket: &Socket,
-        new: &Socket,
+        socket: &BsdSocket,
+        new: &BsdSocket,
         nonblock: bool,
     ) -> Result<Arc<Self::Data>>;
 
     /// poll(): the `EPOLL` events that hold now.
-    fn poll(data: &Arc<Self::Data>, socket: &Socket, poll: &Poll<'_>) -> u32;
+    fn poll(data: &Arc<Self::Data>, socket: &BsdSocket, poll: &Poll<'_>) -> u32;
 
     /// shutdown(); `how` as in the system call.
-    fn shutdown(data: &Arc<Self::Data>, socket: &Socket, how: i32) -> Result;
+    fn shutdown(data: &Arc<Self::Data>, socket: &BsdSocket, how: i32) -> Result;
 
     /// ioctl(): the int that the overlay answers with, or `None` to leave the command to TCP.
-    fn ioctl(data: &Arc<Self::Data>, socket: &Socket, command: u32) -> Result<Option<i32>>;
+    fn ioctl(data: &Arc<Self::Data>, socket: &BsdSocket, command: u32) -> Result<Option<i32>>;
 
     /// sendmsg(), returns the bytes taken.
-    fn sendmsg(data: &Arc<Self::Data>, socket: &Socket, msg: &mut Message<'_>) -> Result<usize>;
+    fn sendmsg(data: &Arc<Self::Data>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize>;
 
     /// recvmsg(), returns the bytes given.
-    fn recvmsg(data: &Arc<Self::Data>, socket: &Socket, msg: &mut Message<'_>) -> Result<usize>;
+    fn recvmsg(data: &Arc<Self::Data>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize>;
 
     /// splice() from the socket, returns the bytes moved.
-    fn splice(data: &Arc<Self::Data>, socket: &Socket, splice: &mut Splice<'_>) -> Result<usize>;
+    fn splice(data: &Arc<Self::Data>, socket: &BsdSocket, splice: &mut Splice<'_>)
+        -> Result<usize>;
 
     /// sendfile() or splice() into the socket has come to the end of its source; whether that is all
     /// there is to do. Otherwise TCP hears of it, too.
@@ -92,14 +93,14 @@ pub trait Overlay: Sized + Send + Sync + 'static {
     /// setsockopt(), of every level but `SOL_SOCKET`.
     fn set_option(
         data: &Arc<Self::Data>,
-        socket: &Socket,
+        socket: &BsdSocket,
         option: &SetOption<'_>,
     ) -> Result<Handled>;
 
     /// getsockopt(), of every level but `SOL_SOCKET`.
     fn get_option(
         data: &Arc<Self::Data>,
-        socket: &Socket,
+        socket: &BsdSocket,
         option: &GetOption<'_>,
     ) -> Result<Handled>;
 }

@@ -14,7 +14,7 @@ mod stream;
 pub use charge::Charge;
 
 use crate::errno::{self, Errno};
-use crate::net::socket::Socket;
+use crate::net::socket::BsdSocket;
 use core::ptr::{self, NonNull};
 use kernel::{
     error::to_result,
@@ -391,7 +391,7 @@ impl SockGuard<'_> {
 
     /// The file side, while it is open.
     #[inline]
-    pub fn socket(&self) -> Option<&Socket> {
+    pub fn socket(&self) -> Option<&BsdSocket> {
         // SAFETY: The sock is valid.
         let socket = unsafe { (*self.0.as_ptr()).sk_socket };
         if socket.is_null() {
@@ -399,7 +399,7 @@ impl SockGuard<'_> {
         }
         // SAFETY: TCP orphans a sock (sets the pointer to null) under the lock that is held here,
         // before its `struct socket` is freed.
-        Some(unsafe { Socket::from_raw(socket) })
+        Some(unsafe { BsdSocket::from_raw(socket) })
     }
 }
 

@@ -17,21 +17,22 @@ use core::ptr::{self, NonNull};
 use kernel::{error::to_result, ffi, prelude::*, types::Opaque};
 use smc_bindings as bindings;
 
-/// A socket as an operation of its table sees it: open, and with a TCP [`Sock`] behind it.
+/// A `struct socket` (C's "BSD socket") as an operation of its table sees it: open, and with a TCP
+/// [`Sock`] behind it.
 ///
 /// The `native_*` methods are what TCP would do with the same call.
 ///
 /// # Invariants
 ///
 /// Wraps a `struct socket` that is part of a `struct socket_alloc`, is not being freed, and whose
-/// `sk` is a TCP sock for as long as a reference exists (but see [`Socket::adopt`]).
+/// `sk` is a TCP sock for as long as a reference exists (but see [`BsdSocket::adopt`]).
 #[repr(transparent)]
-pub struct Socket(Opaque<bindings::socket>);
+pub struct BsdSocket(Opaque<bindings::socket>);
 
 // SAFETY: The kernel calls the operations of one socket from many CPUs at once.
-unsafe impl Sync for Socket {}
+unsafe impl Sync for BsdSocket {}
 
-impl Socket {
+impl BsdSocket {
     /// Wraps a C pointer.
     ///
     /// # Safety
@@ -39,7 +40,7 @@ impl Socket {
     /// `ptr` is a `struct socket` made by `sock_alloc` that stays open during `'a`.
     #[inline]
     pub(crate) unsafe fn from_raw<'a>(ptr: *mut bindings::socket) -> &'a Self {
-        // SAFETY: `Socket` is transparent; the rest is the caller's promise.
+        // SAFETY: `BsdSocket` is transparent; the rest is the caller's promise.
         unsafe { &*ptr.cast() }
     }
 
@@ -310,7 +311,7 @@ impl Socket {
     /// Makes `child` the connection behind this socket, which accept() is about to hand out.
     ///
     /// `listener` is the socket that accept() was called on.
-    pub fn adopt(&self, listener: &Socket, child: OwnedSock) {
+    pub fn adopt(&self, listener: &BsdSocket, child: OwnedSock) {
         let sk = child.into_raw();
         // SAFETY: accept() gives a new `struct socket` without `sk`, and `sk` was owned by us alone
         // and is locked around the graft, as `inet_accept` does.
@@ -329,14 +330,14 @@ impl Socket {
 /// # Invariants
 ///
 /// Points to a `struct socket` with TCP's operations that we alone use and whose `sk` is a TCP sock.
-pub struct OwnedSocket(NonNull<bindings::socket>);
+pub struct OwnedBsdSocket(NonNull<bindings::socket>);
 
 // SAFETY: It owns its object, which may be used from any CPU.
-unsafe impl Send for OwnedSocket {}
-// SAFETY: See `Socket`.
-unsafe impl Sync for OwnedSocket {}
+unsafe impl Send for OwnedBsdSocket {}
+// SAFETY: See `BsdSocket`.
+unsafe impl Sync for OwnedBsdSocket {}
 
-impl OwnedSocket {
+impl OwnedBsdSocket {
     /// Gives `child` a socket.
     ///
     /// # Errors
@@ -409,16 +410,16 @@ pub(super) unsafe fn ungraft(socket: *mut bindings::socket) {
     }
 }
 
-impl core::ops::Deref for OwnedSocket {
-    type Target = Socket;
+impl core::ops::Deref for OwnedBsdSocket {
+    type Target = BsdSocket;
 
-    fn deref(&self) -> &Socket {
+    fn deref(&self) -> &BsdSocket {
         // SAFETY: By the type invariant.
-        unsafe { Socket::from_raw(self.0.as_ptr()) }
+        unsafe { BsdSocket::from_raw(self.0.as_ptr()) }
     }
 }
 
-impl Drop for OwnedSocket {
+impl Drop for OwnedBsdSocket {
     fn drop(&mut self) {
         // SAFETY: We own the socket, so reading the field is no race.
         if unsafe { !(*self.0.as_ptr()).sk.is_null() } {

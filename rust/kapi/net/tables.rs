@@ -99,7 +99,7 @@ pub(crate) unsafe fn row_of(socket: *const bindings::socket) -> Option<usize> {
 /// Switches a socket to the passive table of its row.
 pub(crate) fn set_native(socket: *mut bindings::socket, family: u16) {
     if let Some(tables) = get() {
-        // SAFETY: `socket` is open (callers are methods of `Socket`).
+        // SAFETY: `socket` is open (callers are methods of `BsdSocket`).
         let row = unsafe { row_of(socket) }.unwrap_or(row(false, family));
         // SAFETY: As above; both tables have the same owner and the same `release`, so module
         // accounting does not change.

@@ -2,7 +2,7 @@
 
 //! Sleeping until something about a socket changes.
 
-use crate::net::{sock::Sock, socket::Socket};
+use crate::net::{sock::Sock, socket::BsdSocket};
 use core::mem::MaybeUninit;
 use kernel::{ffi, prelude::*};
 use smc_bindings as bindings;
@@ -25,7 +25,7 @@ pub enum Kind {
 /// `EAGAIN` when the time is over, `EINTR` or `ERESTARTSYS` on a signal.
 #[inline]
 pub fn until(
-    socket: &Socket,
+    socket: &BsdSocket,
     kind: Kind,
     timeout: isize,
     mut condition: impl FnMut() -> bool,
@@ -42,7 +42,7 @@ pub fn until(
 ///
 /// As [`until`].
 pub fn until_changed(
-    socket: &Socket,
+    socket: &BsdSocket,
     kind: Kind,
     mut timeout: isize,
     mut condition: impl FnMut() -> bool,

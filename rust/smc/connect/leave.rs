@@ -32,7 +32,7 @@ use smc_proto::reason::Reason;
 /// # Errors
 ///
 /// `EALREADY` when it is connecting: the peer has been told of SMC. `EPROTONOSUPPORT` in strict mode.
-pub(crate) fn give_up(this: &Arc<Socket>, socket: &file::Socket, reason: Reason) -> Result {
+pub(crate) fn give_up(this: &Arc<Socket>, socket: &file::BsdSocket, reason: Reason) -> Result {
     let mut phase = this.phase.lock();
     match &*phase {
         Phase::Init => {
@@ -61,7 +61,7 @@ pub(crate) fn stop_listening(this: &Socket) {
 /// connect() with `AF_UNSPEC`: back to the beginning.
 pub(super) fn disconnect(
     this: &Arc<Socket>,
-    socket: &file::Socket,
+    socket: &file::BsdSocket,
     addr: &Addr<'_>,
     flags: i32,
 ) -> Result {
@@ -81,7 +81,7 @@ pub(super) fn disconnect(
 /// # Errors
 ///
 /// `EPROTONOSUPPORT` in strict mode; the connection has ended all the same.
-pub(super) fn leave_smc(this: &Arc<Socket>, socket: &file::Socket) -> Result {
+pub(super) fn leave_smc(this: &Arc<Socket>, socket: &file::BsdSocket) -> Result {
     let mut phase = this.phase.lock();
     let conn = match &*phase {
         Phase::Smc(conn) => Some(conn.clone()),

@@ -25,8 +25,8 @@ use smc_proto::{conn::CloseMode, reason::Reason};
 /// TCP's.
 pub(crate) fn accept(
     this: &Arc<Socket>,
-    socket: &file::Socket,
-    new: &file::Socket,
+    socket: &file::BsdSocket,
+    new: &file::BsdSocket,
     nonblock: bool,
 ) -> Result<Arc<Socket>> {
     let (listener, inherited) = match &*this.phase.lock() {
@@ -90,7 +90,7 @@ pub(crate) fn accept(
     }
 }
 
-fn hand_out(socket: &file::Socket, new: &file::Socket, ready: Ready) -> Result<Arc<Socket>> {
+fn hand_out(socket: &file::BsdSocket, new: &file::BsdSocket, ready: Ready) -> Result<Arc<Socket>> {
     match ready.verdict {
         Verdict::Tcp(fallback) => {
             let data = Socket::new(ready.sock.sock(), Phase::Fallback(fallback))?;
@@ -115,7 +115,7 @@ fn hand_out(socket: &file::Socket, new: &file::Socket, ready: Ready) -> Result<A
 }
 
 /// poll() of a listening socket.
-pub(crate) fn poll(listener: &Arc<Listener>, socket: &file::Socket, poll: &Poll<'_>) -> u32 {
+pub(crate) fn poll(listener: &Arc<Listener>, socket: &file::BsdSocket, poll: &Poll<'_>) -> u32 {
     let native = socket.native_poll(poll);
     if listener.is_plain() || listener.sock.state() != state::LISTEN {
         return native;
