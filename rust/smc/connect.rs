@@ -24,7 +24,7 @@ use kapi::{
     errno,
     net::{
         args::Addr,
-        sock::state,
+        sock::tcp_state,
         socket as file, //
     },
     sys::wait, //
@@ -168,7 +168,7 @@ fn first(
             Ok(())
         }
         Err(err) => {
-            if this.sock.state() == state::CLOSE {
+            if this.sock.state() == tcp_state::CLOSE {
                 abandon_ended(this);
                 return Err(err);
             }
@@ -197,7 +197,7 @@ fn in_background(this: &Arc<Socket>, socket: &file::BsdSocket) {
         drop(talk);
         return;
     }
-    if this.sock.state() != state::SYN_SENT {
+    if this.sock.state() != tcp_state::SYN_SENT {
         // It stood before the watch did.
         Socket::kick(this);
     }
@@ -254,9 +254,9 @@ fn go_on(this: &Arc<Socket>, mut slot: MutexGuard<'_, Option<KBox<Talk>>>, patie
         return;
     }
     match this.sock.state() {
-        state::SYN_SENT | state::SYN_RECV => return,
+        tcp_state::SYN_SENT | tcp_state::SYN_RECV => return,
         // Refused, reset or timed out; TCP has told everybody. Another connect() may follow.
-        state::CLOSE => {
+        tcp_state::CLOSE => {
             if slot.is_some() {
                 count_failure(this);
             }

@@ -27,7 +27,7 @@ use crate::{
 };
 use kapi::{
     net::{
-        sock::{state, OwnedSock, Sock},
+        sock::{tcp_state, OwnedSock, Sock},
         socket as file,
         syn, //
     },
@@ -199,7 +199,7 @@ impl Listener {
     ///
     /// `EAGAIN` when there is none, or no room for it; `EINVAL` when the socket does not listen.
     fn take(&self) -> Result<OwnedSock> {
-        if self.sock.state() == state::LISTEN && !self.has_room() {
+        if self.sock.state() == tcp_state::LISTEN && !self.has_room() {
             return Err(EAGAIN);
         }
         self.sock.accept()

@@ -18,7 +18,7 @@ use crate::{
 use kapi::{
     errno::{self, Errno},
     net::{
-        sock::{state, Sock},
+        sock::{tcp_state, Sock},
         socket as file,
         syn, //
     },
@@ -281,7 +281,7 @@ impl Socket {
     /// finish the handshake. True after a FIN, too.
     #[inline]
     fn tcp_has_spoken(&self) -> bool {
-        self.sock.state() == state::CLOSE || self.fin_noted.get() == 0 && self.sock.has_unread()
+        self.sock.state() == tcp_state::CLOSE || self.fin_noted.get() == 0 && self.sock.has_unread()
     }
 
     /// Watches an SMC connection that connect() has made without sleeping, or that accept() hands out.
@@ -340,7 +340,7 @@ impl Notify for Socket {
         let wanted = match this.hint.load(Acquire) {
             hint::CONNECTING => true,
             hint::LISTENING => {
-                crate::option::offers_outstanding() || this.sock.state() != state::LISTEN
+                crate::option::offers_outstanding() || this.sock.state() != tcp_state::LISTEN
             }
             hint::SMC => this.tcp_has_spoken(),
             _ => false,
@@ -359,7 +359,7 @@ impl WorkItem for Socket {
         match &*phase {
             Phase::Listening(listener) => {
                 let listener = listener.clone();
-                if this.sock.state() == state::LISTEN {
+                if this.sock.state() == tcp_state::LISTEN {
                     drop(phase);
                     listener.pump();
                     return;

@@ -13,7 +13,7 @@ use kapi::{
     net::{
         args::{GetOption, SetOption},
         overlay::Handled,
-        sock::state as tcp,
+        sock::tcp_state as tcp,
         socket as file, //
     }, //
 };

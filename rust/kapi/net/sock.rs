@@ -26,7 +26,7 @@ use kernel::{
 use smc_bindings as bindings;
 
 /// `TCP_CLOSE` and its siblings, as `sk_state` holds them.
-pub mod state {
+pub mod tcp_state {
     use smc_bindings as bindings;
 
     /// Connected.
@@ -98,7 +98,7 @@ impl Sock {
         unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).__sk_common.skc_prot).cast_const() }
     }
 
-    /// The TCP state; one of [`state`].
+    /// The TCP state; one of [`tcp_state`].
     #[inline]
     pub fn state(&self) -> u8 {
         // SAFETY: The sock is valid. `skc_state` is read without the lock on purpose, as
@@ -111,7 +111,7 @@ impl Sock {
     pub fn is_established(&self) -> bool {
         !matches!(
             self.state(),
-            state::CLOSE | state::SYN_SENT | state::SYN_RECV | state::LISTEN
+            tcp_state::CLOSE | tcp_state::SYN_SENT | tcp_state::SYN_RECV | tcp_state::LISTEN
         )
     }
 
@@ -220,7 +220,7 @@ impl Sock {
     #[inline]
     pub fn accept_pending(&self) -> bool {
         // SAFETY: The sock is valid; the queue head is read with READ_ONCE.
-        self.state() == state::LISTEN && unsafe { !bindings::reqsk_queue_empty(self.as_ptr()) }
+        self.state() == tcp_state::LISTEN && unsafe { !bindings::reqsk_queue_empty(self.as_ptr()) }
     }
 
     /// How many connections more than one may wait for accept() (the backlog of listen()).
@@ -347,7 +347,7 @@ impl Sock {
         // something to end.
         let ended = unsafe { bindings::tcp_abort(self.as_ptr(), error.number()) } == 0;
         let guard = self.lock();
-        if self.state() == state::CLOSE {
+        if self.state() == tcp_state::CLOSE {
             let sk = guard.sock().as_ptr();
             let tp: *mut bindings::tcp_sock = sk.cast();
             // SAFETY: The sock is TCP's, and its lock is held; in this state nothing arrives. The number is

@@ -107,7 +107,7 @@ impl BsdSocket {
         let ret = to_result(unsafe {
             bindings::__inet_stream_connect(self.as_ptr(), addr.as_ptr(), addr.len(), flags, 0)
         });
-        if sock.state() == super::sock::state::SYN_SENT {
+        if sock.state() == super::sock::tcp_state::SYN_SENT {
             // The SYN-ACK cannot have been looked at: incoming packets wait for the lock.
             syn::watch_answer(&guard);
         }

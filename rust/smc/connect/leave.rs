@@ -13,7 +13,7 @@ use kapi::{
     errno,
     net::{
         args::Addr,
-        sock::state,
+        sock::tcp_state,
         socket as file, //
     }, //
 };
@@ -128,7 +128,7 @@ pub(super) fn reset(this: &Socket) {
 fn undo(this: &Socket) -> Option<Arc<Listener>> {
     {
         let mut phase = this.phase.lock();
-        if matches!(*phase, Phase::Listening(_)) && this.sock.state() != state::LISTEN {
+        if matches!(*phase, Phase::Listening(_)) && this.sock.state() != tcp_state::LISTEN {
             this.stop_watching();
             this.hint.store(hint::NONE, Release);
             if let Phase::Listening(listener) = core::mem::replace(&mut *phase, Phase::Init) {
@@ -143,7 +143,7 @@ fn undo(this: &Socket) -> Option<Arc<Listener>> {
 /// Back to the beginning, if TCP has ended the connection attempt or the listener.
 pub(crate) fn abandon_ended(this: &Arc<Socket>) {
     let slot = this.talk.lock();
-    if this.sock.state() == state::CLOSE {
+    if this.sock.state() == tcp_state::CLOSE {
         start_over(this, slot);
     }
 }

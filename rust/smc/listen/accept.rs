@@ -10,7 +10,7 @@ use crate::{
 use kapi::{
     net::{
         args::{flags, Poll},
-        sock::state,
+        sock::tcp_state,
         socket as file, //
     },
     sys::wait, //
@@ -37,7 +37,7 @@ pub(crate) fn accept(
     let mut timeout = socket.sock().receive_timeout(nonblock);
     loop {
         // One that was destroyed hands out nothing, even before the worker has come to it.
-        let listening = this.sock.state() == state::LISTEN;
+        let listening = this.sock.state() == tcp_state::LISTEN;
         if let Some(listener) = listener.as_ref().filter(|_| listening) {
             listener.hurry_older();
             if let Some((ready, full)) = listener.pop_ready() {
@@ -83,7 +83,7 @@ pub(crate) fn accept(
             }
         }
         timeout = wait::until(socket, wait::Kind::Exclusive, timeout, || {
-            this.sock.state() != state::LISTEN
+            this.sock.state() != tcp_state::LISTEN
                 || this.sock.accept_pending() && listener.as_ref().is_none_or(|l| l.has_room())
                 || listener.as_ref().is_some_and(|l| l.has_ready())
         })?;
@@ -117,7 +117,7 @@ fn hand_out(socket: &file::BsdSocket, new: &file::BsdSocket, ready: Ready) -> Re
 /// poll() of a listening socket.
 pub(crate) fn poll(listener: &Arc<Listener>, socket: &file::BsdSocket, poll: &Poll<'_>) -> u32 {
     let native = socket.native_poll(poll);
-    if listener.is_plain() || listener.sock.state() != state::LISTEN {
+    if listener.is_plain() || listener.sock.state() != tcp_state::LISTEN {
         return native;
     }
     listener.pump();
