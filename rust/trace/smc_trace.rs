@@ -3,8 +3,8 @@
 //! Tracepoints, by the names that tracing tools know: `smc:smc_tx_sendmsg`, `smc:smc_rx_recvmsg`,
 //! `smc:smc_switch_to_fallback` and `smc:smcr_link_down`. One that is off costs a look at a key.
 //!
-//! What lives here: SMC's events, as functions that are safe for all arguments. What may not:
-//! anything else that needs `unsafe` (`kapi` has it).
+//! Holds SMC's events, as functions that are safe for all arguments; all else that needs `unsafe` is
+//! in `kapi`.
 
 #![warn(missing_docs)]
 

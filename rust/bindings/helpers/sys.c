@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What is of no subsystem. */
+/* The system: waiting, timers, locks, memory barriers. */
 
 /* linux/module.h */
 

@@ -384,7 +384,7 @@ impl<T: Overlay> Adapter<T> {
         })
     }
 
-    /// TCP's tables with the entries of this adapter; `owner` is the module.
+    /// Returns TCP's tables with the entries of this adapter; `owner` is the module.
     pub(crate) fn tables(owner: *mut bindings::module) -> Tables {
         let v4 = bindings::AF_INET as u16;
         let v6 = bindings::AF_INET6 as u16;

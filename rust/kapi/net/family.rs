@@ -37,7 +37,7 @@ pub struct Names {
 /// The creators of the registration, an array of [`tables::FAMILIES`].
 static CREATORS: Atomic<*mut bindings::proto> = Atomic::new(ptr::null_mut());
 
-/// TCP's `struct proto` of an address family's index.
+/// Returns TCP's `struct proto` of an address family's index.
 fn tcp_prot(v6: bool) -> *mut bindings::proto {
     if v6 {
         &raw mut bindings::tcpv6_prot
@@ -75,7 +75,7 @@ pub(crate) fn disown(socket: &BsdSocket) {
     }
 }
 
-/// What TCP calls at the end of a sock that a creator has made, for IPv4 and IPv6; 0 before the first.
+/// Destructors that TCP gave the socks of a creator, for IPv4 and IPv6; 0 before the first.
 static DESTRUCTORS: [Atomic<usize>; tables::FAMILIES] =
     [const { Atomic::new(0) }; tables::FAMILIES];
 
@@ -107,7 +107,7 @@ unsafe fn watch_end<const V6: bool>(sk: *mut bindings::sock) {
     }
 }
 
-/// The end of a sock that no socket has got.
+/// Ends a sock that no socket has got.
 ///
 /// # Safety
 ///
@@ -152,10 +152,10 @@ unsafe fn add_to_row(net: *mut bindings::net, row: usize, by: i32) {
     }
 }
 
-/// What the core knows of the overlay; dropping it makes it unknown again.
+/// Registration of the overlay with the socket core; dropping it ends that.
 #[pin_data(PinnedDrop)]
 pub struct Registration<T: Overlay> {
-    /// How many of the registration's steps have been done; see `new`.
+    /// Number of the registration's steps that have been done; see `new`.
     steps: u32,
     #[pin]
     family: Opaque<bindings::net_proto_family>,
@@ -258,7 +258,7 @@ impl<T: Overlay> Registration<T> {
         }
     }
 
-    /// Each step that succeeds is counted, and `drop` undoes as many.
+    /// Registers step by step and counts what succeeds; `drop` undoes as many.
     fn register(&mut self, names: &'static Names) -> Result {
         // SAFETY: All structures are filled and pinned; each is registered once.
         unsafe {
@@ -310,9 +310,10 @@ impl<T: Overlay> PinnedDrop for Registration<T> {
     }
 }
 
-/// `init` of a creator: makes the new sock TCP's in every respect but one, then lets TCP initialise
-/// it. Its creator stays the overlay's, with the reference to the module, until the socket has one
-/// by its operations table, which it gets after this; [`disown`] ends that.
+/// Initialises the sock of a creator (`init`): makes the new sock TCP's in every respect but one,
+/// then lets TCP initialise it. Its creator stays the overlay's, with the reference to the module,
+/// until the socket has one by its operations table, which it gets after this; [`disown`] ends
+/// that.
 ///
 /// # Safety
 ///
@@ -338,7 +339,7 @@ unsafe extern "C" fn init<const V6: bool>(sk: *mut bindings::sock) -> ffi::c_int
     }
 }
 
-/// `create` of the address family.
+/// Creates a socket of the address family (`create`).
 ///
 /// # Safety
 ///

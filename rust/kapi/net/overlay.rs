@@ -15,7 +15,7 @@ use crate::net::{
 };
 use kernel::{prelude::*, sync::Arc};
 
-/// What an operation did with an option.
+/// Outcome of an operation on an option.
 pub enum Handled {
     /// The overlay dealt with it.
     Done,
@@ -25,7 +25,7 @@ pub enum Handled {
 
 /// The policy of an overlay family. All functions are called in process context, without locks.
 pub trait Overlay: Sized + Send + Sync + 'static {
-    /// What the overlay keeps for each socket.
+    /// The overlay's state of a socket.
     type Data: Send + Sync + 'static;
 
     /// Makes the data of a socket that is used for the first time.
@@ -35,22 +35,23 @@ pub trait Overlay: Sized + Send + Sync + 'static {
     /// Whatever the operation that needed the data shall return.
     fn create(socket: &BsdSocket) -> Result<Arc<Self::Data>>;
 
-    /// `data` is the data of `socket` from now on, until [`Overlay::release`]; called once.
+    /// Takes note that `data` is the data of `socket` from now on, until [`Overlay::release`];
+    /// called once.
     ///
-    /// What [`Overlay::create`] has made may be thrown away instead, when two threads use a new
+    /// Data that [`Overlay::create`] has made may be thrown away instead, when two threads use a new
     /// socket at once.
     fn attached(data: &Arc<Self::Data>, socket: &BsdSocket);
 
-    /// The socket is being closed; TCP's own release follows.
+    /// Gives up the socket, which is being closed; TCP's own release follows.
     fn release(data: Arc<Self::Data>, socket: &BsdSocket);
 
-    /// connect(); see TCP's for the errors.
+    /// Handles connect(); see TCP's for the errors.
     fn connect(data: &Arc<Self::Data>, socket: &BsdSocket, addr: &Addr<'_>, flags: i32) -> Result;
 
-    /// listen().
+    /// Handles listen().
     fn listen(data: &Arc<Self::Data>, socket: &BsdSocket, backlog: i32) -> Result;
 
-    /// accept(): gives `new` a connection, and its data; one that is TCP's
+    /// Handles accept(): gives `new` a connection, and its data; one that is TCP's
     /// [becomes native](BsdSocket::become_native).
     ///
     /// # Errors
@@ -63,41 +64,42 @@ pub trait Overlay: Sized + Send + Sync + 'static {
         nonblock: bool,
     ) -> Result<Arc<Self::Data>>;
 
-    /// poll(): the `EPOLL` events that hold now.
+    /// Handles poll(): returns the `EPOLL` events that hold now.
     fn poll(data: &Arc<Self::Data>, socket: &BsdSocket, poll: &Poll<'_>) -> u32;
 
-    /// shutdown(); `how` as in the system call.
+    /// Handles shutdown(); `how` as in the system call.
     fn shutdown(data: &Arc<Self::Data>, socket: &BsdSocket, how: i32) -> Result;
 
-    /// ioctl(): the int that the overlay answers with, or `None` to leave the command to TCP.
+    /// Handles ioctl(): returns the int that the overlay answers with, or `None` to leave the
+    /// command to TCP.
     fn ioctl(data: &Arc<Self::Data>, socket: &BsdSocket, command: u32) -> Result<Option<i32>>;
 
-    /// sendmsg(), returns the bytes taken.
+    /// Handles sendmsg(), returns the bytes taken.
     fn sendmsg(data: &Arc<Self::Data>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize>;
 
-    /// recvmsg(), returns the bytes given.
+    /// Handles recvmsg(), returns the bytes given.
     fn recvmsg(data: &Arc<Self::Data>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize>;
 
-    /// splice() from the socket, returns the bytes moved.
+    /// Handles splice() from the socket, returns the bytes moved.
     fn splice(data: &Arc<Self::Data>, socket: &BsdSocket, splice: &mut Splice<'_>)
         -> Result<usize>;
 
-    /// sendfile() or splice() into the socket has come to the end of its source; whether that is all
-    /// there is to do. Otherwise TCP hears of it, too.
+    /// Handles the end of the source of sendfile() or splice() into the socket; returns whether
+    /// that is all there is to do. Otherwise TCP hears of it, too.
     fn splice_ended(data: &Arc<Self::Data>) -> bool;
 
-    /// `SO_RCVLOWAT` has another value. In contrast to the others this is called with the socket
-    /// locked, and by BPF programs in softirq: it must not sleep.
+    /// Takes note of another value of `SO_RCVLOWAT`. In contrast to the others this is called with
+    /// the socket locked, and by BPF programs in softirq: it must not sleep.
     fn low_water_changed(data: &Arc<Self::Data>);
 
-    /// setsockopt(), of every level but `SOL_SOCKET`.
+    /// Handles setsockopt(), of every level but `SOL_SOCKET`.
     fn set_option(
         data: &Arc<Self::Data>,
         socket: &BsdSocket,
         option: &SetOption<'_>,
     ) -> Result<Handled>;
 
-    /// getsockopt(), of every level but `SOL_SOCKET`.
+    /// Handles getsockopt(), of every level but `SOL_SOCKET`.
     fn get_option(
         data: &Arc<Self::Data>,
         socket: &BsdSocket,

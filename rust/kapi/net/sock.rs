@@ -98,7 +98,7 @@ impl Sock {
         unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).__sk_common.skc_prot).cast_const() }
     }
 
-    /// The TCP state; one of [`tcp_state`].
+    /// Returns the TCP state; one of [`tcp_state`].
     #[inline]
     pub fn state(&self) -> u8 {
         // SAFETY: The sock is valid. `skc_state` is read without the lock on purpose, as
@@ -106,7 +106,7 @@ impl Sock {
         unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).__sk_common.skc_state) }
     }
 
-    /// Whether a three-way handshake has been completed and no RST has ended the connection.
+    /// Returns whether a three-way handshake has been completed and no RST has ended the connection.
     #[inline]
     pub fn is_established(&self) -> bool {
         !matches!(
@@ -115,9 +115,9 @@ impl Sock {
         )
     }
 
-    /// How many bytes have been given to TCP to send, and how many have arrived, by TCP's own count: a
-    /// moment's view, in which a FIN of ours that is still to be sent counts as a byte. A connect() to no
-    /// address sets it back.
+    /// Returns how many bytes have been given to TCP to send and how many have arrived, by TCP's
+    /// own count: a moment's view, in which a FIN of ours that is still to be sent counts as a
+    /// byte. A connect() to no address sets it back.
     pub fn stream_bytes(&self) -> (u64, u64) {
         let tp: *const bindings::tcp_sock = self.as_ptr().cast();
         // SAFETY: The sock is valid and, as `Sock` promises, one of TCP. The numbers are read without the
@@ -148,33 +148,33 @@ impl Sock {
         )
     }
 
-    /// The number of the asynchronous error that waits to be fetched (`sk_err`), 0 for none.
+    /// Returns the number of the asynchronous error that waits to be fetched (`sk_err`), 0 for none.
     #[inline]
     fn pending_error(&self) -> i32 {
         // SAFETY: The sock is valid; `sk_err` is an int that is read without the lock everywhere.
         unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_err) }
     }
 
-    /// Whether an asynchronous error waits to be fetched.
+    /// Returns whether an asynchronous error waits to be fetched.
     #[inline]
     pub fn has_error(&self) -> bool {
         self.pending_error() != 0
     }
 
-    /// Whether the asynchronous error that waits to be fetched is `err`.
+    /// Returns whether the asynchronous error that waits to be fetched is `err`.
     #[inline]
     pub fn has_the_error(&self, err: errno::Errno) -> bool {
         self.pending_error() == err.number()
     }
 
-    /// Whether the peer's FIN has come (`SOCK_DONE`).
+    /// Returns whether the peer's FIN has come (`SOCK_DONE`).
     #[inline]
     pub fn has_seen_fin(&self) -> bool {
         // SAFETY: The sock is valid; the flag is a bit that is read without the lock.
         unsafe { bindings::sk_is_done(self.as_ptr()) }
     }
 
-    /// `AF_INET` or `AF_INET6`.
+    /// Returns `AF_INET` or `AF_INET6`.
     #[inline]
     pub fn family(&self) -> u16 {
         // SAFETY: The sock is valid and the family changes only by IPV6_ADDRFORM, atomically.
@@ -216,14 +216,14 @@ impl Sock {
         }
     }
 
-    /// Whether a listening socket has connections in its queue.
+    /// Returns whether a listening socket has connections in its queue.
     #[inline]
     pub fn accept_pending(&self) -> bool {
         // SAFETY: The sock is valid; the queue head is read with READ_ONCE.
         self.state() == tcp_state::LISTEN && unsafe { !bindings::reqsk_queue_empty(self.as_ptr()) }
     }
 
-    /// How many connections more than one may wait for accept() (the backlog of listen()).
+    /// Returns the backlog of listen(): one connection less than may wait for accept().
     pub fn backlog(&self) -> usize {
         // SAFETY: The sock is valid; read without the lock as TCP does.
         let most = unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_max_ack_backlog) };
@@ -309,7 +309,7 @@ impl Sock {
         unsafe { bindings::tcp_abort(self.as_ptr(), error) };
     }
 
-    /// The error of a send that cannot go on: the pending one, else `EPIPE` with SIGPIPE.
+    /// Returns the error of a send that cannot go on: the pending one, else `EPIPE` with SIGPIPE.
     pub fn stream_error(&self, no_signal: bool) -> Error {
         let flags = if no_signal { bindings::MSG_NOSIGNAL } else { 0 };
         let epipe = -(bindings::EPIPE as ffi::c_int);
@@ -319,14 +319,14 @@ impl Sock {
         })
     }
 
-    /// Whether something has arrived in TCP's stream that nobody has taken; the end counts.
+    /// Returns whether something has arrived in TCP's stream that nobody has taken; the end counts.
     #[inline]
     pub fn has_unread(&self) -> bool {
         // SAFETY: The sock is valid; the queue's head is read with READ_ONCE.
         unsafe { bindings::sk_has_unread(self.as_ptr()) }
     }
 
-    /// How many bytes of TCP's stream nobody has taken, about; the end counts as one.
+    /// Returns about how many bytes of TCP's stream nobody has taken; the end counts as one.
     pub fn unread(&self) -> usize {
         // SAFETY: The sock is valid; both numbers are read with READ_ONCE.
         unsafe { bindings::sk_unread(self.as_ptr()) as usize }
@@ -360,7 +360,7 @@ impl Sock {
         ended
     }
 
-    /// The shutdown bits: 1 receive, 2 send.
+    /// Returns the shutdown bits: 1 receive, 2 send.
     pub fn shutdown_mask(&self) -> u8 {
         // SAFETY: The sock is valid; read without the lock as `tcp_poll` does.
         unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_shutdown) }
@@ -376,20 +376,20 @@ impl Sock {
 pub struct SockGuard<'a>(&'a Sock);
 
 impl SockGuard<'_> {
-    /// The locked socket.
+    /// Returns the locked socket.
     #[inline]
     pub fn sock(&self) -> &Sock {
         self.0
     }
 
-    /// Whether TCP waits a moment with acknowledgements, so that they go with what is said in reply
-    /// instead of in packets of their own. A new connection does not.
+    /// Has TCP wait a moment with acknowledgements, or no longer, so that they go with what is said
+    /// in reply instead of in packets of their own. A new connection does not.
     pub fn delay_acks(&self, on: bool) {
         // SAFETY: The sock is TCP's, and its lock is held.
         unsafe { bindings::tcp_delay_acks(self.0.as_ptr(), on) };
     }
 
-    /// The file side, while it is open.
+    /// Returns the file side, while it is open.
     #[inline]
     pub fn socket(&self) -> Option<&BsdSocket> {
         // SAFETY: The sock is valid.
@@ -445,7 +445,7 @@ impl OwnedSock {
         ptr
     }
 
-    /// A counted reference to the connection.
+    /// Returns a counted reference to the connection.
     pub fn sock(&self) -> ARef<Sock> {
         ARef::from(&**self)
     }

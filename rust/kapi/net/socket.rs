@@ -44,13 +44,13 @@ impl BsdSocket {
         unsafe { &*ptr.cast() }
     }
 
-    /// The C pointer.
+    /// Returns the C pointer.
     #[inline]
     pub(crate) fn as_ptr(&self) -> *mut bindings::socket {
         self.0.get()
     }
 
-    /// The TCP connection behind the file.
+    /// Returns the TCP connection behind the file.
     #[inline]
     pub fn sock(&self) -> &Sock {
         // SAFETY: By the type invariant `sk` is a TCP sock, and the socket holds a reference.
@@ -67,7 +67,7 @@ impl BsdSocket {
         tables::native(self.sock().family())
     }
 
-    /// Whether neither connect() nor listen() nor accept() has touched the socket.
+    /// Returns whether neither connect() nor listen() nor accept() has touched the socket.
     pub fn is_unconnected(&self) -> bool {
         // SAFETY: The socket is valid; the state is read without the lock, and the operations that
         // depend on it check it again under the lock.
@@ -75,7 +75,7 @@ impl BsdSocket {
         state == bindings::socket_state_SS_UNCONNECTED
     }
 
-    /// Whether the socket was made by the overlay's own address family, and not as a protocol of
+    /// Returns whether the socket was made by the overlay's own address family, and not as a protocol of
     /// `AF_INET` or `AF_INET6`. An accepted socket is what its listener is.
     pub fn is_own_family(&self) -> bool {
         // SAFETY: The socket is open.
@@ -143,7 +143,7 @@ impl BsdSocket {
         }
     }
 
-    /// The file of a connection that TCP has made is connecting again: it is not the program's yet.
+    /// Makes the file of a connection that TCP has made connecting again: it is not the program's yet.
     pub fn go_on_connecting(&self) {
         let guard = self.sock().lock();
         // SAFETY: The socket is open, and its state changes under the lock that is held.
@@ -177,7 +177,7 @@ impl BsdSocket {
         ret
     }
 
-    /// TCP's `connect`.
+    /// Calls TCP's `connect`.
     ///
     /// # Errors
     ///
@@ -188,7 +188,7 @@ impl BsdSocket {
         to_result(unsafe { op(self.as_ptr(), addr.as_ptr(), addr.len(), flags) })
     }
 
-    /// TCP's `listen`.
+    /// Calls TCP's `listen`.
     ///
     /// # Errors
     ///
@@ -199,7 +199,7 @@ impl BsdSocket {
         to_result(unsafe { op(self.as_ptr(), backlog) })
     }
 
-    /// TCP's `shutdown`.
+    /// Calls TCP's `shutdown`.
     ///
     /// # Errors
     ///
@@ -210,7 +210,7 @@ impl BsdSocket {
         to_result(unsafe { op(self.as_ptr(), how) })
     }
 
-    /// TCP's `poll`; also registers the poller on the socket's wait queue.
+    /// Calls TCP's `poll`; also registers the poller on the socket's wait queue.
     pub fn native_poll(&self, poll: &Poll<'_>) -> u32 {
         match self.native().poll {
             // SAFETY: The socket is open, and `poll` holds what the caller of poll was given.
@@ -219,7 +219,7 @@ impl BsdSocket {
         }
     }
 
-    /// TCP's `sendmsg`.
+    /// Calls TCP's `sendmsg`.
     ///
     /// # Errors
     ///
@@ -233,7 +233,7 @@ impl BsdSocket {
         Ok(ret as usize)
     }
 
-    /// TCP's `recvmsg`.
+    /// Calls TCP's `recvmsg`.
     ///
     /// # Errors
     ///
@@ -247,7 +247,7 @@ impl BsdSocket {
         Ok(ret as usize)
     }
 
-    /// TCP's `splice_read`.
+    /// Calls TCP's `splice_read`.
     ///
     /// # Errors
     ///
@@ -270,7 +270,7 @@ impl BsdSocket {
         Ok(ret as usize)
     }
 
-    /// Whether the file is in non-blocking mode, for calls that do not say it themselves.
+    /// Returns whether the file is in non-blocking mode, for calls that do not say it themselves.
     pub fn is_nonblocking(&self) -> bool {
         // SAFETY: The socket is open, and if it has a file, then that lives as long; its flags are
         // read without a lock everywhere.
@@ -281,7 +281,7 @@ impl BsdSocket {
         }
     }
 
-    /// `splice_read` through our own `recvmsg`, with a copy.
+    /// Serves `splice_read` through our own `recvmsg`, with a copy.
     ///
     /// # Errors
     ///

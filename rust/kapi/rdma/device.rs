@@ -25,7 +25,7 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-/// How often a removal that waits for its users complains, in milliseconds.
+/// Time between complaints of a removal that waits for its users, in milliseconds.
 const NAG_MS: u32 = 10_000;
 
 /// An RDMA device that was offered to the [`super::client::Client`].
@@ -45,7 +45,7 @@ pub struct Device {
     revoked: Atomic<i32>,
     serial: u32,
     added_as: [u8; 64],
-    /// What the first ports have reported since the last event.
+    /// Reports of the first ports since the last event.
     #[pin]
     ports: SpinLockBh<[Option<PortInfo>; ports::PORTS]>,
     /// Counts events.
@@ -67,7 +67,7 @@ pub struct Pci {
     pub vendor: u16,
     /// The number that this gave it.
     pub device: u16,
-    /// Where it is, such as `0000:01:00.0`, padded with zeros.
+    /// Its place, such as `0000:01:00.0`, padded with zeros.
     pub address: [u8; 32],
 }
 
@@ -84,7 +84,7 @@ pub struct Limits {
     pub cq_entries: u32,
     /// Pages of one fast-registration memory region.
     pub mr_pages: u32,
-    /// Whether fast registration and local invalidation exist.
+    /// True if fast registration and local invalidation exist.
     pub fast_registration: bool,
 }
 
@@ -172,7 +172,7 @@ impl Device {
         result
     }
 
-    /// No new use can begin after this.
+    /// Ends the device for new users: no use can begin after this.
     pub(super) fn revoke(&self) {
         self.revoked.store(1, Release);
     }
@@ -196,25 +196,25 @@ impl Device {
         self.idle.wait_for_completion();
     }
 
-    /// Whether the removal of the device has begun.
+    /// Returns whether the removal of the device has begun.
     pub fn is_gone(&self) -> bool {
         self.revoked.load(Acquire) != 0
     }
 
-    /// A number that no other device of this client has or had.
+    /// Returns a number that no other device of this client has or had.
     pub fn serial(&self) -> u32 {
         self.serial
     }
 
-    /// The name, such as `rxe0`, padded with zeros. Of a device that is gone, the one that it had
-    /// when it came.
+    /// Returns the name, such as `rxe0`, padded with zeros. Of a device that is gone, the one that
+    /// it had when it came.
     pub fn name(&self) -> [u8; 64] {
         // SAFETY: The device is registered while the closure runs.
         self.with(|raw| Ok(unsafe { read_name(raw) }))
             .unwrap_or(self.added_as)
     }
 
-    /// What the device is on the PCI bus, if it is there.
+    /// Returns the place and kind of the device on the PCI bus, if it is there.
     pub fn pci(&self) -> Option<Pci> {
         let found = self.with(|raw| {
             // SAFETY: `with` keeps the device registered, and a registered device holds its parent,
@@ -241,25 +241,25 @@ impl Device {
         found.ok().flatten()
     }
 
-    /// The node type (`enum rdma_node_type`): 1 is a channel adapter.
+    /// Returns the node type (`enum rdma_node_type`): 1 is a channel adapter.
     pub fn node_type(&self) -> Result<u8> {
         // SAFETY: The device is registered; the field does not change.
         self.with(|raw| Ok(unsafe { (*raw).node_type }))
     }
 
-    /// The number of ports; they are numbered from 1.
+    /// Returns the number of ports; they are numbered from 1.
     pub fn ports(&self) -> Result<u32> {
         // SAFETY: The device is registered; the field does not change.
         self.with(|raw| Ok(unsafe { (*raw).phys_port_cnt }))
     }
 
-    /// Whether the device has no DMA device and moves data by CPU (rxe, siw).
+    /// Returns whether the device has no DMA device and moves data by CPU (rxe, siw).
     pub fn is_software(&self) -> Result<bool> {
         // SAFETY: The device is registered.
         self.with(|raw| Ok(unsafe { bindings::ib_uses_virt_dma(raw) }))
     }
 
-    /// Whether the link layer and transport of `port` are RoCE.
+    /// Returns whether the link layer and transport of `port` are RoCE.
     pub fn is_roce(&self, port: u32) -> Result<bool> {
         self.with(|raw| {
             // SAFETY: The device is registered; the second call is made for valid ports only.
@@ -269,7 +269,7 @@ impl Device {
         })
     }
 
-    /// Whether a user in namespace `net` may use the device.
+    /// Returns whether a user in namespace `net` may use the device.
     pub fn accessible_from(&self, net: &impl NetNs) -> bool {
         self.with(|raw| {
             // SAFETY: The device is registered, and `net` is a live namespace by its contract.
@@ -278,7 +278,7 @@ impl Device {
         .unwrap_or(false)
     }
 
-    /// The limits of the device.
+    /// Returns the limits of the device.
     pub fn limits(&self) -> Result<Limits> {
         self.with(|raw| {
             // SAFETY: The device is registered; its attributes do not change.
@@ -297,12 +297,12 @@ impl Device {
         })
     }
 
-    /// The entry `index` of the GID table of `port`, if it is in use.
+    /// Returns the entry `index` of the GID table of `port`, if it is in use.
     pub fn gid(self: &Arc<Self>, port: u32, index: u16) -> Option<GidRef> {
         GidRef::get(self.hold().ok()?, port, index)
     }
 
-    /// The first entry of the GID table of `port` for which `pick` is true.
+    /// Returns the first entry of the GID table of `port` for which `pick` is true.
     ///
     /// # Errors
     ///
@@ -327,12 +327,12 @@ impl Device {
 pub struct DeviceUse(Arc<Device>);
 
 impl DeviceUse {
-    /// The device; valid as long as `self`.
+    /// Returns the device; valid as long as `self`.
     pub(super) fn raw(&self) -> *mut bindings::ib_device {
         self.0.raw.as_ptr()
     }
 
-    /// The handle behind the count.
+    /// Returns the handle behind the count.
     pub fn device(&self) -> &Arc<Device> {
         &self.0
     }

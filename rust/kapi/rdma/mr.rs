@@ -22,7 +22,7 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-/// What a key allows.
+/// Access that a key allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// The local device reads: a source of writes and sends.
@@ -191,17 +191,17 @@ impl Mr {
         )
     }
 
-    /// The memory.
+    /// Returns the memory.
     pub fn region(&self) -> &Arc<Region> {
         &self.region
     }
 
-    /// The address by which the peer names the first byte.
+    /// Returns the address by which the peer names the first byte.
     pub fn addr(&self) -> u64 {
         self.iova
     }
 
-    /// The key by which the peer names the region.
+    /// Returns the key by which the peer names the region.
     pub fn rkey(&self) -> u32 {
         self.rkey
     }
@@ -214,7 +214,7 @@ impl Mr {
         self.access
     }
 
-    /// The lock around the C object.
+    /// Returns the lock around the C object.
     pub(super) fn raw(&self) -> &Mutex<Option<Deferred<RawMr>>> {
         &self.raw
     }

@@ -58,7 +58,7 @@ impl Pd {
         Ok(Arc::new(Self(raw), GFP_KERNEL)?)
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &Arc<Device> {
         self.0.device.device()
     }
@@ -67,7 +67,7 @@ impl Pd {
         self.0.pd.as_ptr()
     }
 
-    /// The key of local memory by its DMA address.
+    /// Returns the key of local memory by its DMA address.
     pub(super) fn dma_lkey(&self) -> u32 {
         // SAFETY: The domain is alive; the field does not change.
         unsafe { (*self.raw()).local_dma_lkey }

@@ -48,13 +48,13 @@ impl Region {
         )
     }
 
-    /// The size in bytes, a multiple of the page size.
+    /// Returns the size in bytes, a multiple of the page size.
     #[inline]
     pub fn len(&self) -> usize {
         self.pages.len()
     }
 
-    /// Never: regions are not empty.
+    /// Returns false: regions are not empty.
     pub fn is_empty(&self) -> bool {
         false
     }
@@ -63,19 +63,19 @@ impl Region {
     ///
     /// Requests posted and memory regions registered before keep the mapping until they end.
     pub fn revoke(&self) {
-        // What the device has written is to be read later, when nobody can ask for it any more.
+        // Bytes that the device has written are to be read later, when nobody can ask for it any more.
         self.before_read(0, self.len());
         let map = self.map.lock().take();
         drop(map);
     }
 
-    /// Whether the device's use has ended.
+    /// Returns whether the device's use has ended.
     #[inline]
     pub fn is_revoked(&self) -> bool {
         self.map.lock().is_none()
     }
 
-    /// The mapping, unless revoked.
+    /// Returns the mapping, unless revoked.
     #[inline]
     pub(super) fn map(&self) -> Option<Arc<DmaMap>> {
         self.map.lock().clone()

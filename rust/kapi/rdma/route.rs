@@ -23,15 +23,15 @@ const VALID: u8 = 0x80 | 0x40 | 0x02 | 0x10 | 0x04 | 0x08;
 /// A neighbour that was asked for in vain (`NUD_FAILED`).
 const FAILED: u8 = 0x20;
 
-/// How often an unresolved neighbour is looked at, in milliseconds.
+/// Time between looks at an unresolved neighbour, in milliseconds.
 const STEP_MS: u32 = 5;
 
-/// Where packets to a destination go first.
+/// First stop of packets to a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextHop {
     /// The MAC address of the destination or of the gateway.
     pub mac: [u8; 6],
-    /// Whether a gateway is used: the peer is in another subnet.
+    /// True if a gateway is used: the peer is in another subnet.
     pub gateway: bool,
     /// The number of the net device that packets leave by.
     pub ifindex: u32,
@@ -90,7 +90,7 @@ impl Route {
         Ok(route)
     }
 
-    /// The next hop on the way to `destination`, which is the route's own, in network order.
+    /// Returns the next hop on the way to `destination`, which is the route's own, in network order.
     fn neighbour(&self, destination: &[u8]) -> Option<Neighbour> {
         // SAFETY: The entry is alive; the address has the length of the route's family.
         let found =
@@ -148,7 +148,7 @@ impl Drop for Neighbour {
     }
 }
 
-/// The IPv4 address in an IPv4-mapped one.
+/// Returns the IPv4 address in an IPv4-mapped one.
 fn mapped(addr: &[u8; 16]) -> Option<[u8; 4]> {
     let (head, tail) = addr.split_at(12);
     if head == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] {

@@ -22,7 +22,7 @@ use smc_bindings as bindings;
 
 /// Something that can be told in atomic context (softirq, with a spinlock held).
 pub trait Notify: Send + Sync + 'static {
-    /// Called when the hook fires. Must not sleep, and must not drop the hook.
+    /// Acts when the hook fires. Must not sleep, and must not drop the hook.
     fn notify(this: ArcBorrow<'_, Self>);
 }
 

@@ -7,7 +7,7 @@ use core::mem::MaybeUninit;
 use kernel::{ffi, prelude::*};
 use smc_bindings as bindings;
 
-/// Whether a wake-up for one is enough for all.
+/// Kind of a wait: how many a wake-up is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Every waiter is woken.
@@ -36,7 +36,8 @@ pub fn until(
     until_changed(socket, kind, timeout, condition)
 }
 
-/// The same for who has just seen that `condition` does not hold: without a timeout nobody looks again.
+/// Sleeps like [`until`], for a caller who has just seen that `condition` does not hold: without a
+/// timeout nobody looks again.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The data of a socket, which hangs in its private pointer from its first use until release().
-//! What an "operation" is in the SAFETY comments, the parent module says.
+//! The parent module says what an "operation" is in the SAFETY comments.
 
 use super::Adapter;
 use crate::{
@@ -55,7 +55,7 @@ pub(super) enum Slot<D> {
 }
 
 impl<T: Overlay> Adapter<T> {
-    /// The data of a socket; made now if this is its first use.
+    /// Returns the data of a socket, and makes it if this is its first use.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl<T: Overlay> Adapter<T> {
         }
     }
 
-    /// The data of a socket, if it has any.
+    /// Returns the data of a socket, if it has any.
     #[inline]
     pub(super) fn existing(socket: &BsdSocket) -> Option<Held<T::Data>> {
         match Self::slot(socket) {

@@ -17,7 +17,7 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-/// What must be left for everything else, in bytes: in a group that is full to the last page the next
+/// Memory to leave for everything else, in bytes: in a group that is full to the last page the next
 /// allocation of a program ends it. So much may also be refused: for less than 36 KiB
 /// (`PAGE_ALLOC_COSTLY_ORDER`) the kernel would rather end a process.
 const LEFT: ffi::c_int = 8 << 20;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whose connection it is, and where it leads.
+//! A connection's owner, addresses and route.
 
 use super::Sock;
 use crate::net::sockaddr::SockAddr;
@@ -9,29 +9,29 @@ use kernel::sync::rcu;
 use smc_bindings as bindings;
 
 impl Sock {
-    /// The local address.
+    /// Returns the local address.
     pub fn local_addr(&self) -> SockAddr {
         SockAddr::local_of(self)
     }
 
-    /// The peer's address; unspecified when not connected.
+    /// Returns the peer's address; unspecified when not connected.
     pub fn peer_addr(&self) -> SockAddr {
         SockAddr::peer_of(self)
     }
 
-    /// The user id of the owner, in the initial user namespace.
+    /// Returns the user id of the owner, in the initial user namespace.
     pub fn uid(&self) -> u32 {
         // SAFETY: The sock is valid.
         unsafe { bindings::sk_uid(self.as_ptr()) }
     }
 
-    /// The inode number of the socket file; 0 when it is closed.
+    /// Returns the inode number of the socket file; 0 when it is closed.
     pub fn inode(&self) -> u64 {
         // SAFETY: The sock is valid.
         unsafe { bindings::sk_ino(self.as_ptr()) }
     }
 
-    /// A number that no other socket ever has (`SO_COOKIE`).
+    /// Returns a number that no other socket ever has (`SO_COOKIE`).
     pub fn cookie(&self) -> u64 {
         let mut words = [0u32; 2];
         // SAFETY: The sock is valid, and there is room for the two words.
@@ -39,13 +39,13 @@ impl Sock {
         u64::from(words[0]) | u64::from(words[1]) << 32
     }
 
-    /// The number of its network namespace, as [`Net::cookie`](crate::net::netns::Net::cookie).
+    /// Returns the number of its network namespace, as [`Net::cookie`](crate::net::netns::Net::cookie).
     pub fn net_cookie(&self) -> u64 {
         // SAFETY: The sock is valid and keeps its namespace; the number does not change.
         unsafe { bindings::net_cookie(bindings::sock_net(self.as_ptr())) }
     }
 
-    /// The number of the interface that the socket is bound to; 0 for none.
+    /// Returns the number of the interface that the socket is bound to; 0 for none.
     pub fn bound_interface(&self) -> u32 {
         // SAFETY: The sock is valid; read without the lock as `inet_diag` does.
         let index =
@@ -53,7 +53,7 @@ impl Sock {
         index as u32
     }
 
-    /// Whether IPsec protects the connection.
+    /// Returns whether IPsec protects the connection.
     pub fn uses_ipsec(&self) -> bool {
         let _rcu = rcu::read_lock();
         // SAFETY: The sock is valid. A route that it has lives until the end of the RCU section.
@@ -64,7 +64,7 @@ impl Sock {
         }
     }
 
-    /// The number of the net device by which packets to the peer leave, when that is known.
+    /// Returns the number of the net device by which packets to the peer leave, when that is known.
     pub fn route_interface(&self) -> Option<u32> {
         let _rcu = rcu::read_lock();
         // SAFETY: The sock is valid. A route that it has, and the device of that, live until the end of

@@ -56,7 +56,7 @@ impl Sock {
         self.received(&guard, ret)
     }
 
-    /// What a receive returns that found `count` bytes, or an error; as `tcp_recvmsg` has it.
+    /// Turns the result of `tcp_recvmsg`, a count of bytes or an error, into one of Rust.
     fn received(&self, _guard: &SockGuard<'_>, count: ffi::c_int) -> Result<usize> {
         to_result(count)?;
         if count > 0 {

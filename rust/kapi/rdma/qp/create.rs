@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How a queue pair comes to be: its queues, slots and memory, sized within the device's limits.
+//! Creation of a queue pair: its queues, slots and memory, sized within the device's limits.
 
 use super::{Owner, Qp, Reset};
 use crate::{
