@@ -24,6 +24,112 @@ pub enum Handled {
 }
 
 /// The policy of an overlay family. All functions are called in process context, without locks.
+///
+/// # Invariants
+///
+/// Callers keep to these, so that implementations may rely on them:
+///
+/// * `socket` is open, and `data` is the data that [`Overlay::attached`] was told of with it.
+/// * [`Overlay::attached`] comes first for a socket, [`Overlay::release`] last, each once.
+/// * For a socket that has [become native](BsdSocket::become_native) only [`Overlay::release`] is
+///   called, besides the functions that were under way.
+///
+/// # Examples
+///
+/// ```
+/// use kapi::net::{
+///     args::{Addr, GetOption, Message, Poll, SetOption, Splice},
+///     overlay::{Handled, Overlay},
+///     socket::BsdSocket, //
+/// };
+/// use kernel::{
+///     prelude::*,
+///     sync::{
+///         atomic::{Atomic, Relaxed},
+///         Arc, //
+///     }, //
+/// };
+///
+/// /// Counts the bytes that a program sends, and leaves everything to TCP.
+/// struct Counting;
+///
+/// type Sent = Atomic<u64>;
+///
+/// impl Overlay for Counting {
+///     type Data = Sent;
+///
+///     fn create(_: &BsdSocket) -> Result<Arc<Sent>> {
+///         Ok(Arc::new(Atomic::new(0), GFP_KERNEL)?)
+///     }
+///
+///     fn attached(_: &Arc<Sent>, _: &BsdSocket) {}
+///
+///     fn release(data: Arc<Sent>, _: &BsdSocket) {
+///         pr_info!("{} bytes\n", data.load(Relaxed));
+///     }
+///
+///     fn connect(_: &Arc<Sent>, socket: &BsdSocket, addr: &Addr<'_>, flags: i32) -> Result {
+///         socket.native_connect(addr, flags)
+///     }
+///
+///     fn listen(_: &Arc<Sent>, socket: &BsdSocket, backlog: i32) -> Result {
+///         socket.native_listen(backlog)
+///     }
+///
+///     fn accept(
+///         _: &Arc<Sent>,
+///         socket: &BsdSocket,
+///         new: &BsdSocket,
+///         _nonblock: bool,
+///     ) -> Result<Arc<Sent>> {
+///         // Never waits, for brevity.
+///         let child = socket.sock().accept()?;
+///         let data = Self::create(new)?;
+///         new.adopt(socket, child);
+///         Ok(data)
+///     }
+///
+///     fn poll(_: &Arc<Sent>, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
+///         socket.native_poll(poll)
+///     }
+///
+///     fn shutdown(_: &Arc<Sent>, socket: &BsdSocket, how: i32) -> Result {
+///         socket.native_shutdown(how)
+///     }
+///
+///     fn ioctl(_: &Arc<Sent>, _: &BsdSocket, _command: u32) -> Result<Option<i32>> {
+///         Ok(None)
+///     }
+///
+///     fn sendmsg(data: &Arc<Sent>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
+///         let sent = socket.native_sendmsg(msg)?;
+///         data.fetch_add(sent as u64, Relaxed);
+///         Ok(sent)
+///     }
+///
+///     fn recvmsg(_: &Arc<Sent>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
+///         socket.native_recvmsg(msg)
+///     }
+///
+///     fn splice(_: &Arc<Sent>, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize> {
+///         socket.native_splice(splice)
+///     }
+///
+///     fn splice_ended(_: &Arc<Sent>) -> bool {
+///         false
+///     }
+///
+///     fn low_water_changed(_: &Arc<Sent>) {}
+///
+///     fn set_option(_: &Arc<Sent>, _: &BsdSocket, _: &SetOption<'_>) -> Result<Handled> {
+///         Ok(Handled::Native)
+///     }
+///
+///     fn get_option(_: &Arc<Sent>, _: &BsdSocket, _: &GetOption<'_>) -> Result<Handled> {
+///         Ok(Handled::Native)
+///     }
+/// }
+/// ```
 pub trait Overlay: Sized + Send + Sync + 'static {
     /// The overlay's state of a socket.
     type Data: Send + Sync + 'static;

@@ -10,6 +10,7 @@ mod identity;
 mod options;
 mod stamp;
 mod stream;
+mod wake;
 
 pub use charge::Charge;
 
@@ -51,6 +52,38 @@ pub mod tcp_state {
 ///
 /// Wraps a `struct sock` whose protocol is TCP, whose `sk_prot` is TCP's or derived from TCP's, and
 /// whose `sk_refcnt` is above zero for as long as a reference to this type exists.
+///
+/// # Examples
+///
+/// ```
+/// use kapi::{
+///     errno,
+///     net::sock::{tcp_state, Sock}, //
+/// };
+/// use kernel::sync::aref::ARef;
+///
+/// /// A connection that is to end when its protocol does.
+/// struct Watched(ARef<Sock>);
+///
+/// impl Watched {
+///     /// Keeps the connection, if there is one: it may now outlive its file.
+///     fn new(sock: &Sock) -> Option<Self> {
+///         sock.is_established().then(|| Self(ARef::from(sock)))
+///     }
+///
+///     fn end(&self) {
+///         if self.0.abort_with(errno::ECONNRESET) {
+///             assert_eq!(self.0.state(), tcp_state::CLOSE);
+///         }
+///     }
+///
+///     /// Runs `f` while nothing arrives and no other thread changes the connection.
+///     fn alone<R>(&self, f: impl FnOnce(&Sock) -> R) -> R {
+///         let guard = self.0.lock();
+///         f(guard.sock())
+///     }
+/// }
+/// ```
 #[repr(transparent)]
 pub struct Sock(Opaque<bindings::sock>);
 
@@ -230,51 +263,6 @@ impl Sock {
         most as usize
     }
 
-    /// Wakes everybody who waits for a change of the connection's state, SIGIO included.
-    pub fn wake_state(&self) {
-        // SAFETY: The sock is valid; the helper holds `sk_callback_lock`, under which the
-        // callbacks and `sk_wq` are stable.
-        unsafe { bindings::sk_state_change(self.as_ptr()) };
-    }
-
-    /// Wakes everybody: the socket is connected. SIGIO says that it can be written to.
-    pub fn wake_connected(&self) {
-        self.wake_state();
-        // SAFETY: The sock is valid; its wait queue is read under RCU, and may have gone.
-        unsafe { bindings::sk_signal_connected(self.as_ptr()) };
-    }
-
-    /// Says that the program has found no room, so that SIGIO tells of some. To be called where the
-    /// room cannot change meanwhile.
-    #[inline]
-    pub fn expect_room(&self) {
-        // SAFETY: The sock is valid. Its wait queue is touched only while somebody has asked for
-        // SIGIO, which ends before the file does; a program is in a call on that.
-        unsafe { bindings::sk_expect_space(self.as_ptr()) };
-    }
-
-    /// Says whether a program sleeps for data: SIGIO does not tell of it then.
-    #[inline]
-    pub fn sleep_for_data(&self, sleeps: bool) {
-        if self.has_flag(bindings::sock_flags_SOCK_FASYNC) {
-            // SAFETY: As in `expect_room`.
-            unsafe { bindings::sk_sleep_for_data(self.as_ptr(), sleeps) };
-        }
-    }
-
-    /// Wakes those who wait for data or, on a listener, for connections.
-    #[inline]
-    pub fn wake_readers(&self) {
-        // SAFETY: As in `wake_state`.
-        unsafe { bindings::sk_data_ready(self.as_ptr()) };
-    }
-
-    /// Wakes those who wait for room to write, if there is room.
-    pub fn wake_writers(&self) {
-        // SAFETY: As in `wake_state`.
-        unsafe { bindings::sk_write_space(self.as_ptr()) };
-    }
-
     /// Sets the error that the next call, or `SO_ERROR`, reports, and wakes everybody.
     pub fn report_error(&self, err: errno::Errno) {
         self.set_error(err);
@@ -286,13 +274,6 @@ impl Sock {
     pub fn set_error(&self, err: errno::Errno) {
         // SAFETY: The sock is valid; `sk_err` is written without the lock by softirqs, too.
         unsafe { ptr::write_volatile(&raw mut (*self.as_ptr()).sk_err, err.number()) };
-    }
-
-    /// Wakes everybody who watches for errors.
-    #[inline]
-    pub fn wake_error(&self) {
-        // SAFETY: As in `wake_state`.
-        unsafe { bindings::sk_report_error(self.as_ptr()) };
     }
 
     /// Takes the pending error.
@@ -330,12 +311,6 @@ impl Sock {
     pub fn unread(&self) -> usize {
         // SAFETY: The sock is valid; both numbers are read with READ_ONCE.
         unsafe { bindings::sk_unread(self.as_ptr()) as usize }
-    }
-
-    /// Tells the owner of the file that urgent data has come (SIGURG).
-    pub fn signal_urgent(&self) {
-        // SAFETY: The sock is valid; the helper holds the lock that protects the file.
-        unsafe { bindings::sk_signal_urgent(self.as_ptr()) };
     }
 
     /// Ends a connection, or an attempt at one, at once: the peer gets a RST, and whoever waits for

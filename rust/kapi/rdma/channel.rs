@@ -95,6 +95,65 @@ unsafe impl Send for Resources {}
 ///   `recv_slots`, so the channel is not freed: the owner of the queue pair owns a count.
 /// * `handler` is only written when no completion can come any more.
 /// * `queue` is valid while `resources` is set.
+///
+/// # Examples
+///
+/// ```
+/// use kapi::rdma::{
+///     channel::{Channel, Handler},
+///     completion::{Completion, Status},
+///     region::Region,
+///     wr::{Received, Remote, Source, Write}, //
+/// };
+/// use kernel::{
+///     prelude::*,
+///     sync::{
+///         atomic::{Atomic, Relaxed},
+///         Arc, //
+///     }, //
+/// };
+///
+/// /// Counts the chains that are under way.
+/// struct Counting(Atomic<i32>);
+///
+/// impl Handler for Counting {
+///     type Token = u16;
+///
+///     fn sent(this: &Arc<Self>, channel: &Arc<Channel<Self>>, token: u16, done: &Completion) {
+///         this.0.fetch_sub(1, Relaxed);
+///         if !done.status.is_success() {
+///             pr_info!("chain {}: {}\n", token, done.status.text());
+///             channel.fail();
+///         }
+///     }
+///
+///     fn received(_this: &Arc<Self>, _channel: &Arc<Channel<Self>>, message: &Received<'_>) {
+///         pr_info!("{} bytes\n", message.len());
+///     }
+///
+///     fn failed(_this: &Arc<Self>, channel: &Arc<Channel<Self>>, _status: Status) {
+///         assert!(!channel.is_sendable());
+///     }
+/// }
+///
+/// /// Writes the first `len` bytes of `from` to the peer, and tells it so.
+/// fn write(
+///     this: &Arc<Counting>,
+///     channel: &Arc<Channel<Counting>>,
+///     from: &Region,
+///     len: usize,
+///     to: Remote,
+/// ) -> Result {
+///     let write = Write { from: Source::Region(from), offset: 0, len, to };
+///     // Before the chain is posted: it may end at once, on another CPU.
+///     this.0.fetch_add(1, Relaxed);
+///     channel.post(7, [write], b"done").map_err(|unsent| {
+///         // The token is back, and `sent` is not called.
+///         this.0.fetch_sub(1, Relaxed);
+///         unsent.error
+///     })
+/// }
+/// ```
 #[pin_data]
 pub struct Channel<H: Handler> {
     #[pin]

@@ -37,6 +37,55 @@ const NAG_MS: u32 = 10_000;
 /// * `users` counts the [`DeviceUse`]s plus one for the registration. Once zero it stays zero.
 /// * While it is not zero `raw` is a registered device with its client data in place, and `queue`
 ///   is the client's workqueue.
+///
+/// # Examples
+///
+/// ```
+/// use kapi::rdma::{
+///     client::ClientOps,
+///     device::{Device, DeviceUse},
+///     gid::GidKind, //
+/// };
+/// use kernel::{new_mutex, prelude::*, sync::Arc, sync::Mutex};
+///
+/// /// Uses the first device with a routable address.
+/// #[pin_data]
+/// struct First {
+///     #[pin]
+///     device: Mutex<Option<DeviceUse>>,
+/// }
+///
+/// impl First {
+///     fn new() -> Result<Arc<Self>> {
+///         Arc::pin_init(
+///             pin_init!(Self { device <- new_mutex!(None) }),
+///             GFP_KERNEL,
+///         )
+///     }
+/// }
+///
+/// impl ClientOps for First {
+///     fn add(&self, device: &Arc<Device>) -> Result {
+///         device.find_gid(1, |gid| gid.kind() == GidKind::RoceV2)?;
+///         let mut first = self.device.lock();
+///         if first.is_none() {
+///             // From here on the device cannot go without `remove`.
+///             *first = Some(device.hold()?);
+///         }
+///         Ok(())
+///     }
+///
+///     fn remove(&self, device: &Arc<Device>) {
+///         // The removal waits until the use is dropped.
+///         let mut first = self.device.lock();
+///         if first.as_ref().is_some_and(|used| Arc::ptr_eq(used.device(), device)) {
+///             *first = None;
+///         }
+///         // The handle is of no use any more.
+///         assert!(device.hold().is_err());
+///     }
+/// }
+/// ```
 #[pin_data]
 pub struct Device {
     raw: NonNull<bindings::ib_device>,

@@ -20,6 +20,36 @@ use kernel::{
 ///
 /// After [`Region::revoke`] the device is out of reach, but the bytes can still be read: what a
 /// peer wrote before its link died is still there for the application.
+///
+/// # Invariants
+///
+/// * `pages` has at least one page. The bytes are only ever copied, never borrowed: the device may
+///   write them at any time.
+/// * `map` is set until the region is revoked, and then maps `pages`; `sync` is what it needs.
+///
+/// # Examples
+///
+/// ```
+/// use kapi::rdma::{device::Device, dma::Direction, region::Region};
+/// use kernel::{prelude::*, sync::Arc};
+///
+/// fn keep(device: &Arc<Device>) -> Result {
+///     let region = Region::new(device, 100, Direction::Bidirectional)?;
+///     // Whole pages, zeroed.
+///     assert_eq!(region.len(), kernel::page::PAGE_SIZE);
+///
+///     // What is not inside the region is left out.
+///     assert_eq!(region.write_slice(region.len() - 3, b"abcde"), 3);
+///
+///     // The device is out of reach now, the bytes are not.
+///     region.revoke();
+///     assert!(region.is_revoked());
+///     let mut bytes = [0; 3];
+///     assert_eq!(region.read_slice(region.len() - 3, &mut bytes), 3);
+///     assert_eq!(&bytes, b"abc");
+///     Ok(())
+/// }
+/// ```
 #[pin_data]
 pub struct Region {
     pages: Arc<Pages>,
@@ -38,6 +68,7 @@ impl Region {
         let pages = Pages::new(len)?;
         let map = DmaMap::new(device, pages.clone(), direction)?;
         let sync = map.needs_sync();
+        // INVARIANT: `Pages::new` makes no empty list, and `map` is of these pages.
         Arc::pin_init(
             pin_init!(Self {
                 pages,

@@ -213,6 +213,39 @@ impl Drop for Pages {
 /// A ring of `size` bytes in a [`Region`], for example one element of a slab.
 ///
 /// Positions wrap: they may be at most twice the size, lengths at most the size.
+///
+/// # Invariants
+///
+/// `size` is not zero, and `base + size` is at most the length of `region`.
+///
+/// # Examples
+///
+/// ```
+/// use kapi::rdma::{device::Device, dma::Direction, region::Region, ring::Ring};
+/// use kernel::{prelude::*, sync::Arc};
+///
+/// const SIZE: usize = 1 << 14;
+///
+/// fn wrap(device: &Arc<Device>) -> Result {
+///     let slab = Region::new(device, 4 * SIZE, Direction::Bidirectional)?;
+///     // The second of its four rings.
+///     let ring = Ring::new(slab, SIZE, SIZE)?;
+///
+///     // Two bytes are at the end of the ring, two at its beginning.
+///     assert_eq!(ring.write_slice(SIZE - 2, b"wrap"), 4);
+///     let [end, beginning] = ring.pieces(SIZE - 2, 4);
+///     assert_eq!((end.offset, end.len), (2 * SIZE - 2, 2));
+///     assert_eq!((beginning.offset, beginning.len), (SIZE, 2));
+///
+///     let mut bytes = [0; 4];
+///     assert_eq!(ring.read_slice(SIZE - 2, &mut bytes), 4);
+///     assert_eq!(&bytes, b"wrap");
+///
+///     // A ring that reaches beyond its region is none.
+///     assert!(Ring::new(ring.region().clone(), 4 * SIZE - 1, 2).is_err());
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone)]
 pub struct Ring {
     region: Arc<Region>,
@@ -240,6 +273,7 @@ impl Ring {
         if size == 0 || end > region.len() {
             return Err(EINVAL);
         }
+        // INVARIANT: Just checked; the length of a region does not change.
         Ok(Self { region, base, size })
     }
 
