@@ -84,10 +84,13 @@ $(rsmc-b)/bindings_generated.rs: $(src)/rust/bindings/bindings_helper.h \
 		$(src)/rust/bindings/bindgen.params $(rsmc-b)/kernel_types.txt FORCE
 	$(call if_changed_dep,rsmc_bindgen)
 
-$(rsmc-b)/helpers_generated.rs: private rsmc-bg-flags = --blocklist-type '.*' \
-	--allowlist-var '' --allowlist-function 'rsmc_helper_.*'
-$(rsmc-b)/helpers_generated.rs: private rsmc-bg-post = ; sed -Ei \
+# Prototypes of C helpers, and nothing else; `x` is then the name of `rsmc_helper_x`.
+rsmc-bg-helpers = --blocklist-type '.*' --allowlist-var '' --allowlist-function 'rsmc_helper_.*'
+rsmc-bg-rename = ; sed -Ei \
 	's/pub fn rsmc_helper_([a-zA-Z0-9_]*)/\#[link_name="rsmc_helper_\1"]\n    pub fn \1/g' $@
+
+$(rsmc-b)/helpers_generated.rs: private rsmc-bg-flags = $(rsmc-bg-helpers)
+$(rsmc-b)/helpers_generated.rs: private rsmc-bg-post = $(rsmc-bg-rename)
 $(rsmc-b)/helpers_generated.rs: $(src)/rust/bindings/helpers.c FORCE
 	$(call if_changed_dep,rsmc_bindgen)
 

@@ -2,9 +2,9 @@
 
 //! Raw bindings of the kernel interfaces which the kernel crate does not bind.
 //!
-//! What lives here: generated code, the C helpers' prototypes, and nothing else. What may not:
-//! logic, wrappers, safe functions; those are the `kapi` crate's. Types that are complete in
-//! [`kernel::bindings`] are re-exported from there, so both crates speak of the same type.
+//! Holds generated code and the C helpers' prototypes. Logic, wrappers and safe functions are the
+//! `kapi` crate's. Types that are complete in [`kernel::bindings`] are re-exported from there, so both
+//! crates speak of the same type.
 
 #![recursion_limit = "2048"]
 #![allow(

@@ -13,25 +13,25 @@ use smc_bindings as bindings;
 pub struct Errno(i32);
 
 impl Errno {
-    /// The error as an [`Error`].
+    /// Returns the error as an [`Error`].
     #[inline]
     pub fn error(self) -> Error {
         Error::from_errno(self.0.wrapping_neg())
     }
 
-    /// The positive number.
+    /// Returns the positive number.
     #[inline]
     pub(crate) fn number(self) -> i32 {
         self.0
     }
 
-    /// The number of an [`Error`].
+    /// Returns the number of an [`Error`].
     #[inline]
     pub fn of(err: Error) -> Self {
         Self(err.to_errno().wrapping_neg())
     }
 
-    /// Whether `err` is this error.
+    /// Returns whether `err` is this error.
     #[inline]
     pub fn is(self, err: Error) -> bool {
         err.to_errno() == self.0.wrapping_neg()

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Safe abstractions of the kernel interfaces that rsmc needs and the kernel crate lacks.
+//! Safe abstractions of the kernel interfaces that the module needs and the kernel crate lacks.
 //!
-//! What lives here: every hand-written `unsafe` block of the project, wrapped so that the crate
-//! above can forbid `unsafe`. What may not: anything that knows SMC. Sockets, netfilter, netns and
-//! netlink are in [`net`], RDMA verbs in [`rdma`], waiting, timers and work in [`sys`].
+//! Holds every hand-written `unsafe` block of the project but the tracepoints', wrapped so that the
+//! crate above can forbid `unsafe`, and nothing that knows the protocol above. Sockets, netfilter,
+//! netns and netlink are in [`net`], RDMA verbs in [`rdma`], waiting, timers and work in [`sys`].
 
 #![warn(missing_docs)]
 
@@ -12,7 +12,6 @@ pub mod errno;
 pub mod net;
 pub mod rdma;
 pub mod sys;
-pub mod trace;
 
-/// What the messages of this crate begin with; the `pr_*!` macros look it up by this name.
+/// Prefix of the messages of this crate; the `pr_*!` macros look it up by this name.
 const __LOG_PREFIX: &[u8] = b"rsmc\0";

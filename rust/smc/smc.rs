@@ -37,7 +37,7 @@ mod conn;
 mod host;
 
 use carrier::{rdma::core::Hotplug, Core, CORE};
-use entry::overlay::Smc;
+use entry::{overlay::Smc, AF_SMC};
 use handshake::gates::{Gates, GATES};
 use host::namespace::Namespace;
 use report::{netlink, sock_diag::Diag};
@@ -63,7 +63,7 @@ module! {
 const IPPROTO_SMC: u16 = 256;
 
 static NAMES: family::Names = family::Names {
-    family: family::AF_SMC,
+    family: AF_SMC,
     family_protocols: [0, 1],
     inet_protocol: IPPROTO_SMC,
     rows: [c"SMC", c"SMC6", c"INET_SMC", c"INET6_SMC"],

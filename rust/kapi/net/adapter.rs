@@ -11,7 +11,7 @@ use crate::{
         args::{Addr, GetOption, Message, Poll, SetOption, Splice},
         family,
         overlay::{Handled, Overlay},
-        socket::Socket,
+        socket::BsdSocket,
         syn,
         tables::{self, Tables}, //
     }, //
@@ -39,7 +39,7 @@ impl<T: Overlay> Adapter<T> {
     /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn release(sock: *mut bindings::socket) -> ffi::c_int {
         // SAFETY: The core calls release once, on a socket whose last file reference has gone.
-        let socket = unsafe { Socket::from_raw(sock) };
+        let socket = unsafe { BsdSocket::from_raw(sock) };
         // SAFETY: `sk` is null only when creation failed before TCP gave one.
         if unsafe { (*sock).sk.is_null() } {
             return 0;
@@ -84,7 +84,7 @@ impl<T: Overlay> Adapter<T> {
     ) -> ffi::c_int {
         from_result(|| {
             // SAFETY: The socket is open during an operation.
-            let socket = unsafe { Socket::from_raw(sock) };
+            let socket = unsafe { BsdSocket::from_raw(sock) };
             // SAFETY: The core passes a kernel copy of `len` bytes in a `sockaddr_storage`.
             let addr = unsafe { Addr::new(addr, len) };
             T::connect(&*Self::data(socket)?, socket, &addr, flags)?;
@@ -102,7 +102,7 @@ impl<T: Overlay> Adapter<T> {
     ) -> ffi::c_int {
         from_result(|| {
             // SAFETY: The socket is open during an operation.
-            let socket = unsafe { Socket::from_raw(sock) };
+            let socket = unsafe { BsdSocket::from_raw(sock) };
             let native = tables::native(socket.sock().family()).bind.ok_or(EINVAL)?;
             // SAFETY: TCP's function with the arguments it would have had.
             to_result(unsafe { native(sock, addr, len) })?;
@@ -118,7 +118,7 @@ impl<T: Overlay> Adapter<T> {
     unsafe extern "C" fn listen(sock: *mut bindings::socket, backlog: ffi::c_int) -> ffi::c_int {
         from_result(|| {
             // SAFETY: The socket is open during an operation.
-            let socket = unsafe { Socket::from_raw(sock) };
+            let socket = unsafe { BsdSocket::from_raw(sock) };
             T::listen(&*Self::data(socket)?, socket, backlog)?;
             Ok(0)
         })
@@ -134,8 +134,8 @@ impl<T: Overlay> Adapter<T> {
     ) -> ffi::c_int {
         from_result(|| {
             // SAFETY: The sockets are open during an operation; the new one has no `sk` yet, which
-            // `Overlay::accept` can only change through `Socket::adopt`.
-            let (socket, new) = unsafe { (Socket::from_raw(sock), Socket::from_raw(new)) };
+            // `Overlay::accept` can only change through `BsdSocket::adopt`.
+            let (socket, new) = unsafe { (BsdSocket::from_raw(sock), BsdSocket::from_raw(new)) };
             let arg: *mut bindings::proto_accept_arg = arg.cast();
             // SAFETY: The core passes a valid argument.
             let nonblock = unsafe { (*arg).flags } as u32 & bindings::O_NONBLOCK != 0;
@@ -170,7 +170,7 @@ impl<T: Overlay> Adapter<T> {
         table: *mut bindings::poll_table_struct,
     ) -> bindings::__poll_t {
         // SAFETY: The socket is open during an operation.
-        let socket = unsafe { Socket::from_raw(sock) };
+        let socket = unsafe { BsdSocket::from_raw(sock) };
         // SAFETY: The arguments of a poll under way.
         let poll = unsafe { Poll::new(file, table) };
         match Self::existing(socket) {
@@ -186,7 +186,7 @@ impl<T: Overlay> Adapter<T> {
     unsafe extern "C" fn shutdown(sock: *mut bindings::socket, how: ffi::c_int) -> ffi::c_int {
         from_result(|| {
             // SAFETY: The socket is open during an operation.
-            let socket = unsafe { Socket::from_raw(sock) };
+            let socket = unsafe { BsdSocket::from_raw(sock) };
             match Self::existing(socket) {
                 Some(data) => T::shutdown(&data, socket, how)?,
                 None => socket.native_shutdown(how)?,
@@ -205,7 +205,7 @@ impl<T: Overlay> Adapter<T> {
     ) -> ffi::c_int {
         from_result(|| {
             // SAFETY: The socket is open during an operation.
-            let socket = unsafe { Socket::from_raw(sock) };
+            let socket = unsafe { BsdSocket::from_raw(sock) };
             if let Some(data) = Self::existing(socket) {
                 if let Some(answer) = T::ioctl(&data, socket, command)? {
                     UserSlice::new(UserPtr::from_addr(arg), core::mem::size_of::<i32>())
@@ -230,7 +230,7 @@ impl<T: Overlay> Adapter<T> {
     ) -> ffi::c_int {
         from_result(|| {
             // SAFETY: The socket is open during an operation.
-            let socket = unsafe { Socket::from_raw(sock) };
+            let socket = unsafe { BsdSocket::from_raw(sock) };
             // SAFETY: The message is the caller's, for this call.
             let mut msg = unsafe { Message::new(msg, len, (*msg).msg_flags as ffi::c_int) };
             let sent = T::sendmsg(&*Self::data(socket)?, socket, &mut msg)?;
@@ -249,7 +249,7 @@ impl<T: Overlay> Adapter<T> {
     ) -> ffi::c_int {
         from_result(|| {
             // SAFETY: The socket is open during an operation.
-            let socket = unsafe { Socket::from_raw(sock) };
+            let socket = unsafe { BsdSocket::from_raw(sock) };
             // SAFETY: The message is the caller's, for this call.
             let mut msg = unsafe { Message::new(msg, len, flags) };
             let received = T::recvmsg(&*Self::data(socket)?, socket, &mut msg)?;
@@ -268,7 +268,7 @@ impl<T: Overlay> Adapter<T> {
         flags: ffi::c_uint,
     ) -> isize {
         // SAFETY: The socket is open during an operation.
-        let socket = unsafe { Socket::from_raw(sock) };
+        let socket = unsafe { BsdSocket::from_raw(sock) };
         let mut splice = Splice {
             pos,
             pipe,
@@ -288,7 +288,7 @@ impl<T: Overlay> Adapter<T> {
     /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn splice_eof(sock: *mut bindings::socket) {
         // SAFETY: The socket is open during an operation.
-        let socket = unsafe { Socket::from_raw(sock) };
+        let socket = unsafe { BsdSocket::from_raw(sock) };
         if Self::existing(socket).is_some_and(|data| T::splice_ended(&data)) {
             return;
         }
@@ -310,7 +310,7 @@ impl<T: Overlay> Adapter<T> {
     ) -> ffi::c_int {
         from_result(|| {
             // SAFETY: The socket is open during an operation.
-            let socket = unsafe { Socket::from_raw(sock) };
+            let socket = unsafe { BsdSocket::from_raw(sock) };
             let option = SetOption {
                 level,
                 name,
@@ -341,7 +341,7 @@ impl<T: Overlay> Adapter<T> {
     ) -> ffi::c_int {
         from_result(|| {
             // SAFETY: The socket is open during an operation.
-            let socket = unsafe { Socket::from_raw(sock) };
+            let socket = unsafe { BsdSocket::from_raw(sock) };
             let option = GetOption {
                 level,
                 name,
@@ -371,7 +371,7 @@ impl<T: Overlay> Adapter<T> {
             let full: *mut bindings::sock = sk.cast();
             // SAFETY: The caller has the socket locked and found this function by its `struct
             // socket`. close() takes that away, and what hangs in it, under the lock only.
-            let socket = unsafe { Socket::from_raw((*full).sk_socket) };
+            let socket = unsafe { BsdSocket::from_raw((*full).sk_socket) };
             let native = tables::native(socket.sock().family())
                 .set_rcvlowat
                 .ok_or(EINVAL)?;
@@ -384,7 +384,7 @@ impl<T: Overlay> Adapter<T> {
         })
     }
 
-    /// TCP's tables with the entries of this adapter; `owner` is the module.
+    /// Returns TCP's tables with the entries of this adapter; `owner` is the module.
     pub(crate) fn tables(owner: *mut bindings::module) -> Tables {
         let v4 = bindings::AF_INET as u16;
         let v6 = bindings::AF_INET6 as u16;

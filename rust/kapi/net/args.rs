@@ -44,7 +44,7 @@ impl Addr<'_> {
         self.len
     }
 
-    /// The address family; `None` when the address is too short to have one.
+    /// Returns the address family; `None` when the address is too short to have one.
     pub fn family(&self) -> Option<u16> {
         if usize::try_from(self.len).ok()? < size_of::<bindings::sa_family_t>() {
             return None;
@@ -53,7 +53,7 @@ impl Addr<'_> {
         Some(unsafe { (*self.ptr).sa_family })
     }
 
-    /// Whether this asks to dissolve a connection.
+    /// Returns whether this asks to dissolve a connection.
     pub fn is_unspec(&self) -> bool {
         self.family() == Some(bindings::AF_UNSPEC as u16)
     }
@@ -88,25 +88,25 @@ impl<'a> Message<'a> {
         self.msg
     }
 
-    /// The bytes to transfer.
+    /// Returns how many bytes are to be transferred.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The `MSG_` flags.
+    /// Returns the `MSG_` flags.
     #[inline]
     pub fn flags(&self) -> i32 {
         self.flags
     }
 
-    /// Whether `flag`, one of `MSG_`, is set.
+    /// Returns whether `flag`, one of `MSG_`, is set.
     #[inline]
     pub fn has(&self, flag: u32) -> bool {
         self.flags as u32 & flag != 0
     }
 
-    /// The bytes to send. Only for a message of `sendmsg`.
+    /// Returns the bytes to send. Only for a message of `sendmsg`.
     #[inline]
     pub fn source(&mut self) -> &mut IovIterSource<'a> {
         // SAFETY: The iterator of a message is valid while the message is, and `from_raw` checks
@@ -114,7 +114,7 @@ impl<'a> Message<'a> {
         unsafe { IovIterSource::from_raw(&raw mut (*self.msg).msg_iter) }
     }
 
-    /// Where received bytes go. Only for a message of `recvmsg`.
+    /// Returns the place of received bytes. Only for a message of `recvmsg`.
     #[inline]
     pub fn dest(&mut self) -> &mut IovIterDest<'a> {
         // SAFETY: As in `source`.
@@ -183,7 +183,7 @@ pub mod flags {
     pub const EPOLLRDHUP: u32 = bindings::EPOLLRDHUP_RAW;
 }
 
-/// What `poll` is given: the file and the table to register on.
+/// Arguments of `poll`: the file and the table to register on.
 pub struct Poll<'a> {
     file: *mut bindings::file,
     table: *mut bindings::poll_table_struct,
@@ -214,7 +214,7 @@ impl Poll<'_> {
     }
 }
 
-/// What `splice_read` is given.
+/// Arguments of `splice_read`.
 pub struct Splice<'a> {
     pub(crate) pos: *mut bindings::loff_t,
     pub(crate) pipe: *mut kernel::bindings::pipe_inode_info,
@@ -232,14 +232,14 @@ impl Splice<'_> {
         self.pipe
     }
 
-    /// The bytes wanted.
+    /// Returns how many bytes are wanted.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The `SPLICE_F_` flags. They concern the pipe; for the socket see
-    /// [`Socket::is_nonblocking`](super::socket::Socket::is_nonblocking).
+    /// Returns the `SPLICE_F_` flags. They concern the pipe; for the socket see
+    /// [`BsdSocket::is_nonblocking`](super::socket::BsdSocket::is_nonblocking).
     pub fn flags(&self) -> u32 {
         self.flags
     }
@@ -255,17 +255,17 @@ pub struct SetOption<'a> {
 }
 
 impl SetOption<'_> {
-    /// The level, for example `SOL_SOCKET`.
+    /// Returns the level, for example `SOL_SOCKET`.
     pub fn level(&self) -> i32 {
         self.level
     }
 
-    /// The option's number within its level.
+    /// Returns the option's number within its level.
     pub fn name(&self) -> i32 {
         self.name
     }
 
-    /// The value as an int.
+    /// Reads the value as an int.
     ///
     /// # Errors
     ///
@@ -296,12 +296,12 @@ pub struct GetOption<'a> {
 }
 
 impl GetOption<'_> {
-    /// The level, for example `SOL_SOCKET`.
+    /// Returns the level, for example `SOL_SOCKET`.
     pub fn level(&self) -> i32 {
         self.level
     }
 
-    /// The option's number within its level.
+    /// Returns the option's number within its level.
     pub fn name(&self) -> i32 {
         self.name
     }

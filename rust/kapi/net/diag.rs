@@ -96,9 +96,14 @@ impl<T: Sockets> Registration<T> {
             if flags & bindings::NLM_F_DUMP == 0 {
                 return Err(errno::EOPNOTSUPP.into());
             }
+            let mut control = bindings::netlink_dump_control {
+                dump: Some(Self::dump),
+                min_dump_alloc: bindings::DUMP_ALLOC,
+                ..Default::default()
+            };
             // SAFETY: As above; the netlink core takes a reference to this module for as long as
-            // the dump is under way.
-            Ok(unsafe { bindings::diag_dump_start(skb, nlh, Some(Self::dump)) })
+            // the dump is under way. It copies what it needs of `control`.
+            Ok(unsafe { bindings::diag_dump_start(skb, nlh, &mut control) })
         })
     }
 

@@ -8,7 +8,7 @@ use crate::{
         adapter::Adapter,
         overlay::Overlay,
         sock::claim,
-        socket::Socket,
+        socket::{self, BsdSocket},
         tables, //
     }, //
 };
@@ -24,7 +24,7 @@ use smc_bindings as bindings;
 
 /// The names and numbers of an overlay family.
 pub struct Names {
-    /// The address family, for example `AF_SMC`.
+    /// The address family (`AF_`).
     pub family: i32,
     /// Protocol numbers of `family` for IPv4 and IPv6.
     pub family_protocols: [i32; 2],
@@ -34,13 +34,10 @@ pub struct Names {
     pub rows: [&'static CStr; 4],
 }
 
-/// `AF_SMC`.
-pub const AF_SMC: i32 = bindings::AF_SMC as i32;
-
 /// The creators of the registration, an array of [`tables::FAMILIES`].
 static CREATORS: Atomic<*mut bindings::proto> = Atomic::new(ptr::null_mut());
 
-/// TCP's `struct proto` of an address family's index.
+/// Returns TCP's `struct proto` of an address family's index.
 fn tcp_prot(v6: bool) -> *mut bindings::proto {
     if v6 {
         &raw mut bindings::tcpv6_prot
@@ -54,7 +51,7 @@ fn tcp_prot(v6: bool) -> *mut bindings::proto {
 ///
 /// Called when a socket is used for the first time, or closed, whatever comes first, and only once.
 /// Before that it is neither connected nor listening, so nothing has copied the pointer.
-pub(crate) fn disown(socket: &Socket) {
+pub(crate) fn disown(socket: &BsdSocket) {
     let creators = CREATORS.load(Acquire);
     if creators.is_null() {
         return;
@@ -78,7 +75,7 @@ pub(crate) fn disown(socket: &Socket) {
     }
 }
 
-/// What TCP calls at the end of a sock that a creator has made, for IPv4 and IPv6; 0 before the first.
+/// Destructors that TCP gave the socks of a creator, for IPv4 and IPv6; 0 before the first.
 static DESTRUCTORS: [Atomic<usize>; tables::FAMILIES] =
     [const { Atomic::new(0) }; tables::FAMILIES];
 
@@ -110,7 +107,7 @@ unsafe fn watch_end<const V6: bool>(sk: *mut bindings::sock) {
     }
 }
 
-/// The end of a sock that no socket has got.
+/// Ends a sock that no socket has got.
 ///
 /// # Safety
 ///
@@ -136,7 +133,7 @@ static ROWS: Atomic<*mut bindings::proto> = Atomic::new(ptr::null_mut());
 
 /// Counts a socket in its row of `/proc/net/protocols`: from its creation, or from accept(), until it
 /// is closed.
-pub(crate) fn count(socket: &Socket, by: i32) {
+pub(crate) fn count(socket: &BsdSocket, by: i32) {
     // SAFETY: The socket is open.
     if let Some(row) = unsafe { tables::row_of(socket.as_ptr()) } {
         // SAFETY: The socket keeps its namespace.
@@ -155,10 +152,10 @@ unsafe fn add_to_row(net: *mut bindings::net, row: usize, by: i32) {
     }
 }
 
-/// What the core knows of the overlay; dropping it makes it unknown again.
+/// Registration of the overlay with the socket core; dropping it ends that.
 #[pin_data(PinnedDrop)]
 pub struct Registration<T: Overlay> {
-    /// How many of the registration's steps have been done; see `new`.
+    /// Number of the registration's steps that have been done; see `new`.
     steps: u32,
     #[pin]
     family: Opaque<bindings::net_proto_family>,
@@ -261,7 +258,7 @@ impl<T: Overlay> Registration<T> {
         }
     }
 
-    /// Each step that succeeds is counted, and `drop` undoes as many.
+    /// Registers step by step and counts what succeeds; `drop` undoes as many.
     fn register(&mut self, names: &'static Names) -> Result {
         // SAFETY: All structures are filled and pinned; each is registered once.
         unsafe {
@@ -313,9 +310,10 @@ impl<T: Overlay> PinnedDrop for Registration<T> {
     }
 }
 
-/// `init` of a creator: makes the new sock TCP's in every respect but one, then lets TCP initialise
-/// it. Its creator stays the overlay's, with the reference to the module, until the socket has one
-/// by its operations table, which it gets after this; [`disown`] ends that.
+/// Initialises the sock of a creator (`init`): makes the new sock TCP's in every respect but one,
+/// then lets TCP initialise it. Its creator stays the overlay's, with the reference to the module,
+/// until the socket has one by its operations table, which it gets after this; [`disown`] ends
+/// that.
 ///
 /// # Safety
 ///
@@ -341,7 +339,7 @@ unsafe extern "C" fn init<const V6: bool>(sk: *mut bindings::sock) -> ffi::c_int
     }
 }
 
-/// `create` of the address family.
+/// Creates a socket of the address family (`create`).
 ///
 /// # Safety
 ///
@@ -387,14 +385,16 @@ unsafe extern "C" fn create(
         unsafe {
             let sk: *mut bindings::sock = (*inner).sk.cast();
             claim::learn(sk);
-            bindings::sock_ungraft(inner);
+            socket::ungraft(inner);
             (*inner).sk = ptr::null_mut();
             bindings::sock_graft(sk, sock);
             (*sock).ops = &tables.active[tables::row(true, family as u16)];
             (*sock).state = bindings::socket_state_SS_UNCONNECTED;
-            bindings::socket_copy_zerocopy(sock, inner);
+            if bindings::socket_supports_zerocopy(inner) {
+                bindings::socket_support_zerocopy(sock);
+            }
             bindings::sock_release(inner);
-            count(Socket::from_raw(sock), 1);
+            count(BsdSocket::from_raw(sock), 1);
         }
         Ok(0)
     })

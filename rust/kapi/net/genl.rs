@@ -17,7 +17,7 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-/// What a command is.
+/// Kind of a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// It lists something; anybody may ask.
@@ -32,7 +32,7 @@ pub enum Kind {
 pub struct Command {
     /// Its number.
     pub number: u8,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
 }
 
@@ -49,7 +49,7 @@ pub trait Family: 'static {
     ///
     /// # Errors
     ///
-    /// What the sender is told.
+    /// The error that the sender gets.
     fn act(net: &Net, command: u8, attributes: &Attributes<'_>) -> Result;
 
     /// Writes what a command of [`Kind::Dump`] or [`Kind::Get`] lists, from `position` on.
@@ -74,7 +74,7 @@ pub trait Family: 'static {
 pub struct Registration<T: Family> {
     #[pin]
     family: Opaque<bindings::genl_family>,
-    /// What the family points to.
+    /// Operations that the family points to.
     _operations: KVec<bindings::genl_ops>,
     registered: bool,
     _type: PhantomData<T>,
@@ -85,7 +85,7 @@ unsafe impl<T: Family> Send for Registration<T> {}
 // SAFETY: There is nothing to do with a shared reference.
 unsafe impl<T: Family> Sync for Registration<T> {}
 
-/// How many times longer than usual (a page, or two) the reply to one request may be.
+/// Limit of the reply to one request, in multiples of its usual length (a page, or two).
 const MAX_FACTOR: u32 = 16;
 /// Length of `struct genlmsghdr`.
 const GENERIC_HEADER: usize = 4;
@@ -150,7 +150,7 @@ impl<T: Family> Registration<T> {
         Ok(this)
     }
 
-    /// The attributes of a request.
+    /// Returns the attributes of a request.
     ///
     /// # Safety
     ///
@@ -219,7 +219,7 @@ impl<T: Family> Registration<T> {
         })
     }
 
-    /// What [`Family::list`] says to a request, as one message of at most `factor` times the usual
+    /// Makes one message of what [`Family::list`] says to a request, of at most `factor` times the usual
     /// length. The caller owns it.
     ///
     /// # Safety

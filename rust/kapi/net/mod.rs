@@ -4,7 +4,7 @@
 //!
 //! The centre is [`overlay`]: a socket family whose sockets *are* TCP sockets with another
 //! operations table, so that one that gives up its own protocol costs nothing more than TCP.
-//! What may not live here: any knowledge of the protocol that is laid over TCP.
+//! Nothing here knows the protocol that is laid over TCP.
 
 mod adapter;
 pub mod args;

@@ -12,7 +12,7 @@ use smc_bindings as bindings;
 /// Length of an attribute's header.
 const HEADER: usize = 4;
 
-/// Where a dump has got to, kept between the pieces of it. All zero at the beginning.
+/// Position of a dump, kept between the pieces of it. All zero at the beginning.
 pub type Position = [u64; 6];
 
 /// The attributes of a request, as they came from user space.
@@ -24,7 +24,7 @@ impl<'a> Attributes<'a> {
         Self(bytes)
     }
 
-    /// The contents of the last attribute of type `kind`.
+    /// Returns the contents of the last attribute of type `kind`.
     ///
     /// # Errors
     ///
@@ -80,9 +80,9 @@ pub struct Answer<'a> {
     /// The type of the messages.
     kind: u16,
     flags: u16,
-    /// What each message begins with, `command` and `version`, in generic netlink.
+    /// Header of each message in generic netlink, `command` and `version`.
     generic: Option<[u8; 4]>,
-    /// Whether there is a message in it.
+    /// True once there is a message in it.
     used: bool,
     _data: PhantomData<&'a mut ()>,
 }
@@ -111,7 +111,7 @@ impl Answer<'_> {
         }
     }
 
-    /// In generic netlink, says which command's answer the next messages are, where that is not
+    /// Says, in generic netlink, which command's answer the next messages are, where that is not
     /// the request's.
     pub fn answers(&mut self, command: u8) {
         if let Some([named, ..]) = &mut self.generic {
@@ -179,7 +179,7 @@ impl Answer<'_> {
         Ok(nlh)
     }
 
-    /// The id of a socket's owner, as the user namespace of who asks knows it.
+    /// Returns the id of a socket's owner, as the asker's user namespace knows it.
     pub fn uid(&self, sock: &Sock) -> u32 {
         // SAFETY: The sock is valid, and the request is a message from a netlink socket, which
         // lives while its message is answered.

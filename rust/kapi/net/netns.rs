@@ -23,7 +23,7 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-/// What a module keeps for each network namespace.
+/// State of a module in each network namespace.
 pub trait PerNet: Send + Sync + Sized + 'static {
     /// Returns where the type is registered: a static of its own.
     fn slot() -> &'static Slot;
@@ -35,8 +35,9 @@ pub trait PerNet: Send + Sync + Sized + 'static {
     /// An error makes the namespace's creation, or the module's loading, fail.
     fn new(net: &Net) -> Result<Arc<Self>>;
 
-    /// The namespace ends; its processes and sockets are gone, but packets may still be under way
-    /// until an RCU grace period has passed, which follows before the state is dropped.
+    /// Ends the state with its namespace, whose processes and sockets are gone, but packets may
+    /// still be under way until an RCU grace period has passed, which follows before the state is
+    /// dropped.
     fn exit(this: &Arc<Self>);
 }
 
@@ -53,18 +54,18 @@ impl Net {
         unsafe { &*ptr.cast() }
     }
 
-    /// The C pointer.
+    /// Returns the C pointer.
     pub(crate) fn as_ptr(&self) -> *mut bindings::net {
         self.0.get()
     }
 
-    /// A number that no other namespace ever has (`SO_NETNS_COOKIE`).
+    /// Returns a number that no other namespace ever has (`SO_NETNS_COOKIE`).
     pub fn cookie(&self) -> u64 {
         // SAFETY: The namespace is alive; the number does not change.
         unsafe { bindings::net_cookie(self.as_ptr()) }
     }
 
-    /// Whether this is the namespace that the system booted with.
+    /// Returns whether this is the namespace that the system booted with.
     pub fn is_initial(&self) -> bool {
         ptr::eq(self.as_ptr(), &raw const bindings::init_net)
     }
@@ -197,7 +198,7 @@ impl<T: PerNet> Registration<T> {
     }
 }
 
-/// The pointer of a namespace that belongs to the registration `id`.
+/// Returns the pointer of a namespace that belongs to the registration `id`.
 ///
 /// # Safety
 ///
@@ -219,7 +220,7 @@ impl<T: PerNet> PinnedDrop for Registration<T> {
     }
 }
 
-/// The state of a namespace; none if it has none of this type.
+/// Returns the state of a namespace; none if it has none of this type.
 pub(crate) fn of_net<T: PerNet>(net: &Net) -> Option<Arc<T>> {
     let here = T::slot();
     let id = here.id.load(Acquire);
@@ -237,7 +238,7 @@ pub(crate) fn of_net<T: PerNet>(net: &Net) -> Option<Arc<T>> {
     }
 }
 
-/// A number for each type.
+/// Returns a number for each type.
 fn kind<T: 'static>() -> u64 {
     struct Number(u64);
 
@@ -248,7 +249,7 @@ fn kind<T: 'static>() -> u64 {
             }
         }
 
-        // What a `TypeId` writes: half of the hash that it is.
+        // Takes what a `TypeId` writes: half of the hash that it is.
         fn write_u64(&mut self, number: u64) {
             self.0 = number;
         }
@@ -264,19 +265,19 @@ fn kind<T: 'static>() -> u64 {
 }
 
 impl<T: PerNet> Registration<T> {
-    /// The state of the namespace that `sock` is in.
+    /// Returns the state of the namespace that `sock` is in.
     pub fn of(sock: &Sock) -> Option<Arc<T>> {
         // SAFETY: The socket keeps its namespace alive (an orphaned one at least until it is
         // destroyed).
         of_net(unsafe { Net::from_raw(sock.net()) })
     }
 
-    /// The state of a namespace.
+    /// Returns the state of a namespace.
     pub fn at(net: &Net) -> Option<Arc<T>> {
         of_net(net)
     }
 
-    /// The state of the initial namespace.
+    /// Returns the state of the initial namespace.
     pub fn initial() -> Option<Arc<T>> {
         // SAFETY: The initial namespace lives for ever.
         Self::at(unsafe { Net::from_raw(&raw mut bindings::init_net) })

@@ -6,16 +6,16 @@
 //! to the TCP `struct sock` itself, so options, errors, wait queues, SIGIO, accounting and
 //! diagnosis are TCP's without any copying. What the overlay knows about a socket, its
 //! [`Overlay::Data`], hangs beside it (in the inode's private pointer, which sockets do not use).
-//! A socket that gives the overlay up becomes an ordinary TCP socket: [`Socket::become_native`]
+//! A socket that gives the overlay up becomes an ordinary TCP socket: [`BsdSocket::become_native`]
 //! switches to a table that holds TCP's own functions.
 
 use crate::net::{
     args::{Addr, GetOption, Message, Poll, SetOption, Splice},
-    socket::Socket, //
+    socket::BsdSocket, //
 };
 use kernel::{prelude::*, sync::Arc};
 
-/// What an operation did with an option.
+/// Outcome of an operation on an option.
 pub enum Handled {
     /// The overlay dealt with it.
     Done,
@@ -24,8 +24,114 @@ pub enum Handled {
 }
 
 /// The policy of an overlay family. All functions are called in process context, without locks.
+///
+/// # Invariants
+///
+/// Callers keep to these, so that implementations may rely on them:
+///
+/// * `socket` is open, and `data` is the data that [`Overlay::attached`] was told of with it.
+/// * [`Overlay::attached`] comes first for a socket, [`Overlay::release`] last, each once.
+/// * For a socket that has [become native](BsdSocket::become_native) only [`Overlay::release`] is
+///   called, besides the functions that were under way.
+///
+/// # Examples
+///
+/// ```
+/// use kapi::net::{
+///     args::{Addr, GetOption, Message, Poll, SetOption, Splice},
+///     overlay::{Handled, Overlay},
+///     socket::BsdSocket, //
+/// };
+/// use kernel::{
+///     prelude::*,
+///     sync::{
+///         atomic::{Atomic, Relaxed},
+///         Arc, //
+///     }, //
+/// };
+///
+/// /// Counts the bytes that a program sends, and leaves everything to TCP.
+/// struct Counting;
+///
+/// type Sent = Atomic<u64>;
+///
+/// impl Overlay for Counting {
+///     type Data = Sent;
+///
+///     fn create(_: &BsdSocket) -> Result<Arc<Sent>> {
+///         Ok(Arc::new(Atomic::new(0), GFP_KERNEL)?)
+///     }
+///
+///     fn attached(_: &Arc<Sent>, _: &BsdSocket) {}
+///
+///     fn release(data: Arc<Sent>, _: &BsdSocket) {
+///         pr_info!("{} bytes\n", data.load(Relaxed));
+///     }
+///
+///     fn connect(_: &Arc<Sent>, socket: &BsdSocket, addr: &Addr<'_>, flags: i32) -> Result {
+///         socket.native_connect(addr, flags)
+///     }
+///
+///     fn listen(_: &Arc<Sent>, socket: &BsdSocket, backlog: i32) -> Result {
+///         socket.native_listen(backlog)
+///     }
+///
+///     fn accept(
+///         _: &Arc<Sent>,
+///         socket: &BsdSocket,
+///         new: &BsdSocket,
+///         _nonblock: bool,
+///     ) -> Result<Arc<Sent>> {
+///         // Never waits, for brevity.
+///         let child = socket.sock().accept()?;
+///         let data = Self::create(new)?;
+///         new.adopt(socket, child);
+///         Ok(data)
+///     }
+///
+///     fn poll(_: &Arc<Sent>, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
+///         socket.native_poll(poll)
+///     }
+///
+///     fn shutdown(_: &Arc<Sent>, socket: &BsdSocket, how: i32) -> Result {
+///         socket.native_shutdown(how)
+///     }
+///
+///     fn ioctl(_: &Arc<Sent>, _: &BsdSocket, _command: u32) -> Result<Option<i32>> {
+///         Ok(None)
+///     }
+///
+///     fn sendmsg(data: &Arc<Sent>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
+///         let sent = socket.native_sendmsg(msg)?;
+///         data.fetch_add(sent as u64, Relaxed);
+///         Ok(sent)
+///     }
+///
+///     fn recvmsg(_: &Arc<Sent>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
+///         socket.native_recvmsg(msg)
+///     }
+///
+///     fn splice(_: &Arc<Sent>, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize> {
+///         socket.native_splice(splice)
+///     }
+///
+///     fn splice_ended(_: &Arc<Sent>) -> bool {
+///         false
+///     }
+///
+///     fn low_water_changed(_: &Arc<Sent>) {}
+///
+///     fn set_option(_: &Arc<Sent>, _: &BsdSocket, _: &SetOption<'_>) -> Result<Handled> {
+///         Ok(Handled::Native)
+///     }
+///
+///     fn get_option(_: &Arc<Sent>, _: &BsdSocket, _: &GetOption<'_>) -> Result<Handled> {
+///         Ok(Handled::Native)
+///     }
+/// }
+/// ```
 pub trait Overlay: Sized + Send + Sync + 'static {
-    /// What the overlay keeps for each socket.
+    /// The overlay's state of a socket.
     type Data: Send + Sync + 'static;
 
     /// Makes the data of a socket that is used for the first time.
@@ -33,73 +139,76 @@ pub trait Overlay: Sized + Send + Sync + 'static {
     /// # Errors
     ///
     /// Whatever the operation that needed the data shall return.
-    fn create(socket: &Socket) -> Result<Arc<Self::Data>>;
+    fn create(socket: &BsdSocket) -> Result<Arc<Self::Data>>;
 
-    /// `data` is the data of `socket` from now on, until [`Overlay::release`]; called once.
+    /// Takes note that `data` is the data of `socket` from now on, until [`Overlay::release`];
+    /// called once.
     ///
-    /// What [`Overlay::create`] has made may be thrown away instead, when two threads use a new
+    /// Data that [`Overlay::create`] has made may be thrown away instead, when two threads use a new
     /// socket at once.
-    fn attached(data: &Arc<Self::Data>, socket: &Socket);
+    fn attached(data: &Arc<Self::Data>, socket: &BsdSocket);
 
-    /// The socket is being closed; TCP's own release follows.
-    fn release(data: Arc<Self::Data>, socket: &Socket);
+    /// Gives up the socket, which is being closed; TCP's own release follows.
+    fn release(data: Arc<Self::Data>, socket: &BsdSocket);
 
-    /// connect(); see TCP's for the errors.
-    fn connect(data: &Arc<Self::Data>, socket: &Socket, addr: &Addr<'_>, flags: i32) -> Result;
+    /// Handles connect(); see TCP's for the errors.
+    fn connect(data: &Arc<Self::Data>, socket: &BsdSocket, addr: &Addr<'_>, flags: i32) -> Result;
 
-    /// listen().
-    fn listen(data: &Arc<Self::Data>, socket: &Socket, backlog: i32) -> Result;
+    /// Handles listen().
+    fn listen(data: &Arc<Self::Data>, socket: &BsdSocket, backlog: i32) -> Result;
 
-    /// accept(): gives `new` a connection, and its data; one that is TCP's
-    /// [becomes native](Socket::become_native).
+    /// Handles accept(): gives `new` a connection, and its data; one that is TCP's
+    /// [becomes native](BsdSocket::become_native).
     ///
     /// # Errors
     ///
     /// TCP's; without a connection `new` is left alone.
     fn accept(
         data: &Arc<Self::Data>,
-        socket: &Socket,
-        new: &Socket,
+        socket: &BsdSocket,
+        new: &BsdSocket,
         nonblock: bool,
     ) -> Result<Arc<Self::Data>>;
 
-    /// poll(): the `EPOLL` events that hold now.
-    fn poll(data: &Arc<Self::Data>, socket: &Socket, poll: &Poll<'_>) -> u32;
+    /// Handles poll(): returns the `EPOLL` events that hold now.
+    fn poll(data: &Arc<Self::Data>, socket: &BsdSocket, poll: &Poll<'_>) -> u32;
 
-    /// shutdown(); `how` as in the system call.
-    fn shutdown(data: &Arc<Self::Data>, socket: &Socket, how: i32) -> Result;
+    /// Handles shutdown(); `how` as in the system call.
+    fn shutdown(data: &Arc<Self::Data>, socket: &BsdSocket, how: i32) -> Result;
 
-    /// ioctl(): the int that the overlay answers with, or `None` to leave the command to TCP.
-    fn ioctl(data: &Arc<Self::Data>, socket: &Socket, command: u32) -> Result<Option<i32>>;
+    /// Handles ioctl(): returns the int that the overlay answers with, or `None` to leave the
+    /// command to TCP.
+    fn ioctl(data: &Arc<Self::Data>, socket: &BsdSocket, command: u32) -> Result<Option<i32>>;
 
-    /// sendmsg(), returns the bytes taken.
-    fn sendmsg(data: &Arc<Self::Data>, socket: &Socket, msg: &mut Message<'_>) -> Result<usize>;
+    /// Handles sendmsg(), returns the bytes taken.
+    fn sendmsg(data: &Arc<Self::Data>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize>;
 
-    /// recvmsg(), returns the bytes given.
-    fn recvmsg(data: &Arc<Self::Data>, socket: &Socket, msg: &mut Message<'_>) -> Result<usize>;
+    /// Handles recvmsg(), returns the bytes given.
+    fn recvmsg(data: &Arc<Self::Data>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize>;
 
-    /// splice() from the socket, returns the bytes moved.
-    fn splice(data: &Arc<Self::Data>, socket: &Socket, splice: &mut Splice<'_>) -> Result<usize>;
+    /// Handles splice() from the socket, returns the bytes moved.
+    fn splice(data: &Arc<Self::Data>, socket: &BsdSocket, splice: &mut Splice<'_>)
+        -> Result<usize>;
 
-    /// sendfile() or splice() into the socket has come to the end of its source; whether that is all
-    /// there is to do. Otherwise TCP hears of it, too.
+    /// Handles the end of the source of sendfile() or splice() into the socket; returns whether
+    /// that is all there is to do. Otherwise TCP hears of it, too.
     fn splice_ended(data: &Arc<Self::Data>) -> bool;
 
-    /// `SO_RCVLOWAT` has another value. In contrast to the others this is called with the socket
-    /// locked, and by BPF programs in softirq: it must not sleep.
+    /// Takes note of another value of `SO_RCVLOWAT`. In contrast to the others this is called with
+    /// the socket locked, and by BPF programs in softirq: it must not sleep.
     fn low_water_changed(data: &Arc<Self::Data>);
 
-    /// setsockopt(), of every level but `SOL_SOCKET`.
+    /// Handles setsockopt(), of every level but `SOL_SOCKET`.
     fn set_option(
         data: &Arc<Self::Data>,
-        socket: &Socket,
+        socket: &BsdSocket,
         option: &SetOption<'_>,
     ) -> Result<Handled>;
 
-    /// getsockopt(), of every level but `SOL_SOCKET`.
+    /// Handles getsockopt(), of every level but `SOL_SOCKET`.
     fn get_option(
         data: &Arc<Self::Data>,
-        socket: &Socket,
+        socket: &BsdSocket,
         option: &GetOption<'_>,
     ) -> Result<Handled>;
 }

@@ -10,11 +10,12 @@ mod identity;
 mod options;
 mod stamp;
 mod stream;
+mod wake;
 
 pub use charge::Charge;
 
 use crate::errno::{self, Errno};
-use crate::net::socket::Socket;
+use crate::net::socket::BsdSocket;
 use core::ptr::{self, NonNull};
 use kernel::{
     error::to_result,
@@ -26,7 +27,7 @@ use kernel::{
 use smc_bindings as bindings;
 
 /// `TCP_CLOSE` and its siblings, as `sk_state` holds them.
-pub mod state {
+pub mod tcp_state {
     use smc_bindings as bindings;
 
     /// Connected.
@@ -51,6 +52,38 @@ pub mod state {
 ///
 /// Wraps a `struct sock` whose protocol is TCP, whose `sk_prot` is TCP's or derived from TCP's, and
 /// whose `sk_refcnt` is above zero for as long as a reference to this type exists.
+///
+/// # Examples
+///
+/// ```
+/// use kapi::{
+///     errno,
+///     net::sock::{tcp_state, Sock}, //
+/// };
+/// use kernel::sync::aref::ARef;
+///
+/// /// A connection that is to end when its protocol does.
+/// struct Watched(ARef<Sock>);
+///
+/// impl Watched {
+///     /// Keeps the connection, if there is one: it may now outlive its file.
+///     fn new(sock: &Sock) -> Option<Self> {
+///         sock.is_established().then(|| Self(ARef::from(sock)))
+///     }
+///
+///     fn end(&self) {
+///         if self.0.abort_with(errno::ECONNRESET) {
+///             assert_eq!(self.0.state(), tcp_state::CLOSE);
+///         }
+///     }
+///
+///     /// Runs `f` while nothing arrives and no other thread changes the connection.
+///     fn alone<R>(&self, f: impl FnOnce(&Sock) -> R) -> R {
+///         let guard = self.0.lock();
+///         f(guard.sock())
+///     }
+/// }
+/// ```
 #[repr(transparent)]
 pub struct Sock(Opaque<bindings::sock>);
 
@@ -85,9 +118,9 @@ impl Sock {
         unsafe { &*ptr.cast() }
     }
 
-    /// The C pointer.
+    /// Returns the C pointer, for FFI of another crate; nothing safe follows it.
     #[inline]
-    pub(crate) fn as_ptr(&self) -> *mut bindings::sock {
+    pub fn as_ptr(&self) -> *mut bindings::sock {
         self.0.get()
     }
 
@@ -98,7 +131,7 @@ impl Sock {
         unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).__sk_common.skc_prot).cast_const() }
     }
 
-    /// The TCP state; one of [`state`].
+    /// Returns the TCP state; one of [`tcp_state`].
     #[inline]
     pub fn state(&self) -> u8 {
         // SAFETY: The sock is valid. `skc_state` is read without the lock on purpose, as
@@ -106,29 +139,38 @@ impl Sock {
         unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).__sk_common.skc_state) }
     }
 
-    /// Whether a three-way handshake has been completed and no RST has ended the connection.
+    /// Returns whether a three-way handshake has been completed and no RST has ended the connection.
     #[inline]
     pub fn is_established(&self) -> bool {
         !matches!(
             self.state(),
-            state::CLOSE | state::SYN_SENT | state::SYN_RECV | state::LISTEN
+            tcp_state::CLOSE | tcp_state::SYN_SENT | tcp_state::SYN_RECV | tcp_state::LISTEN
         )
     }
 
-    /// How many bytes have been given to TCP to send, and how many have arrived, by TCP's own count: a
-    /// moment's view, in which a FIN of ours that is still to be sent counts as a byte. A connect() to no
-    /// address sets it back.
+    /// Returns how many bytes have been given to TCP to send and how many have arrived, by TCP's
+    /// own count: a moment's view, in which a FIN of ours that is still to be sent counts as a
+    /// byte. A connect() to no address sets it back.
     pub fn stream_bytes(&self) -> (u64, u64) {
-        let sk = self.as_ptr();
+        let tp: *const bindings::tcp_sock = self.as_ptr().cast();
         // SAFETY: The sock is valid and, as `Sock` promises, one of TCP. The numbers are read without the
-        // lock, each at once.
-        let (sent, unsent, received) = unsafe {
+        // lock, each at once; those before the barrier are counted after those behind it.
+        let (again, next, all, end, received) = unsafe {
+            let again = ptr::read_volatile(&raw const (*tp).bytes_retrans);
+            let next = ptr::read_volatile(&raw const (*tp).snd_nxt);
+            bindings::read_memory_barrier();
             (
-                bindings::tcp_bytes_sent(sk),
-                bindings::tcp_unsent(sk),
-                bindings::tcp_bytes_received(sk),
+                again,
+                next,
+                ptr::read_volatile(&raw const (*tp).bytes_sent),
+                ptr::read_volatile(&raw const (*tp).write_seq),
+                ptr::read_volatile(&raw const (*tp).bytes_received),
             )
         };
+        // Each byte once. A connect() to no address clears both.
+        let sent = all.saturating_sub(again);
+        // Sequence numbers that have been given away and are still to be sent.
+        let unsent = end.wrapping_sub(next);
         // A dissolved connection leaves the next sequence number far ahead of what was sent.
         let unsent = if self.is_established() { unsent } else { 0 };
         // TCP counts the peer's FIN.
@@ -139,33 +181,33 @@ impl Sock {
         )
     }
 
-    /// The number of the asynchronous error that waits to be fetched (`sk_err`), 0 for none.
+    /// Returns the number of the asynchronous error that waits to be fetched (`sk_err`), 0 for none.
     #[inline]
     fn pending_error(&self) -> i32 {
         // SAFETY: The sock is valid; `sk_err` is an int that is read without the lock everywhere.
         unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_err) }
     }
 
-    /// Whether an asynchronous error waits to be fetched.
+    /// Returns whether an asynchronous error waits to be fetched.
     #[inline]
     pub fn has_error(&self) -> bool {
         self.pending_error() != 0
     }
 
-    /// Whether the asynchronous error that waits to be fetched is `err`.
+    /// Returns whether the asynchronous error that waits to be fetched is `err`.
     #[inline]
     pub fn has_the_error(&self, err: errno::Errno) -> bool {
         self.pending_error() == err.number()
     }
 
-    /// Whether the peer's FIN has come (`SOCK_DONE`).
+    /// Returns whether the peer's FIN has come (`SOCK_DONE`).
     #[inline]
     pub fn has_seen_fin(&self) -> bool {
         // SAFETY: The sock is valid; the flag is a bit that is read without the lock.
         unsafe { bindings::sk_is_done(self.as_ptr()) }
     }
 
-    /// `AF_INET` or `AF_INET6`.
+    /// Returns `AF_INET` or `AF_INET6`.
     #[inline]
     pub fn family(&self) -> u16 {
         // SAFETY: The sock is valid and the family changes only by IPV6_ADDRFORM, atomically.
@@ -207,63 +249,18 @@ impl Sock {
         }
     }
 
-    /// Whether a listening socket has connections in its queue.
+    /// Returns whether a listening socket has connections in its queue.
     #[inline]
     pub fn accept_pending(&self) -> bool {
         // SAFETY: The sock is valid; the queue head is read with READ_ONCE.
-        self.state() == state::LISTEN && unsafe { !bindings::reqsk_queue_empty(self.as_ptr()) }
+        self.state() == tcp_state::LISTEN && unsafe { !bindings::reqsk_queue_empty(self.as_ptr()) }
     }
 
-    /// How many connections more than one may wait for accept() (the backlog of listen()).
+    /// Returns the backlog of listen(): one connection less than may wait for accept().
     pub fn backlog(&self) -> usize {
         // SAFETY: The sock is valid; read without the lock as TCP does.
         let most = unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_max_ack_backlog) };
         most as usize
-    }
-
-    /// Wakes everybody who waits for a change of the connection's state, SIGIO included.
-    pub fn wake_state(&self) {
-        // SAFETY: The sock is valid; the helper holds `sk_callback_lock`, under which the
-        // callbacks and `sk_wq` are stable.
-        unsafe { bindings::sk_state_change(self.as_ptr()) };
-    }
-
-    /// Wakes everybody: the socket is connected. SIGIO says that it can be written to.
-    pub fn wake_connected(&self) {
-        self.wake_state();
-        // SAFETY: The sock is valid; its wait queue is read under RCU, and may have gone.
-        unsafe { bindings::sk_signal_connected(self.as_ptr()) };
-    }
-
-    /// Says that the program has found no room, so that SIGIO tells of some. To be called where the
-    /// room cannot change meanwhile.
-    #[inline]
-    pub fn expect_room(&self) {
-        // SAFETY: The sock is valid. Its wait queue is touched only while somebody has asked for
-        // SIGIO, which ends before the file does; a program is in a call on that.
-        unsafe { bindings::sk_expect_space(self.as_ptr()) };
-    }
-
-    /// Says whether a program sleeps for data: SIGIO does not tell of it then.
-    #[inline]
-    pub fn sleep_for_data(&self, sleeps: bool) {
-        if self.has_flag(bindings::sock_flags_SOCK_FASYNC) {
-            // SAFETY: As in `expect_room`.
-            unsafe { bindings::sk_sleep_for_data(self.as_ptr(), sleeps) };
-        }
-    }
-
-    /// Wakes those who wait for data or, on a listener, for connections.
-    #[inline]
-    pub fn wake_readers(&self) {
-        // SAFETY: As in `wake_state`.
-        unsafe { bindings::sk_data_ready(self.as_ptr()) };
-    }
-
-    /// Wakes those who wait for room to write, if there is room.
-    pub fn wake_writers(&self) {
-        // SAFETY: As in `wake_state`.
-        unsafe { bindings::sk_write_space(self.as_ptr()) };
     }
 
     /// Sets the error that the next call, or `SO_ERROR`, reports, and wakes everybody.
@@ -277,13 +274,6 @@ impl Sock {
     pub fn set_error(&self, err: errno::Errno) {
         // SAFETY: The sock is valid; `sk_err` is written without the lock by softirqs, too.
         unsafe { ptr::write_volatile(&raw mut (*self.as_ptr()).sk_err, err.number()) };
-    }
-
-    /// Wakes everybody who watches for errors.
-    #[inline]
-    pub fn wake_error(&self) {
-        // SAFETY: As in `wake_state`.
-        unsafe { bindings::sk_report_error(self.as_ptr()) };
     }
 
     /// Takes the pending error.
@@ -300,7 +290,7 @@ impl Sock {
         unsafe { bindings::tcp_abort(self.as_ptr(), error) };
     }
 
-    /// The error of a send that cannot go on: the pending one, else `EPIPE` with SIGPIPE.
+    /// Returns the error of a send that cannot go on: the pending one, else `EPIPE` with SIGPIPE.
     pub fn stream_error(&self, no_signal: bool) -> Error {
         let flags = if no_signal { bindings::MSG_NOSIGNAL } else { 0 };
         let epipe = -(bindings::EPIPE as ffi::c_int);
@@ -310,23 +300,17 @@ impl Sock {
         })
     }
 
-    /// Whether something has arrived in TCP's stream that nobody has taken; the end counts.
+    /// Returns whether something has arrived in TCP's stream that nobody has taken; the end counts.
     #[inline]
     pub fn has_unread(&self) -> bool {
         // SAFETY: The sock is valid; the queue's head is read with READ_ONCE.
         unsafe { bindings::sk_has_unread(self.as_ptr()) }
     }
 
-    /// How many bytes of TCP's stream nobody has taken, about; the end counts as one.
+    /// Returns about how many bytes of TCP's stream nobody has taken; the end counts as one.
     pub fn unread(&self) -> usize {
         // SAFETY: The sock is valid; both numbers are read with READ_ONCE.
         unsafe { bindings::sk_unread(self.as_ptr()) as usize }
-    }
-
-    /// Tells the owner of the file that urgent data has come (SIGURG).
-    pub fn signal_urgent(&self) {
-        // SAFETY: The sock is valid; the helper holds the lock that protects the file.
-        unsafe { bindings::sk_signal_urgent(self.as_ptr()) };
     }
 
     /// Ends a connection, or an attempt at one, at once: the peer gets a RST, and whoever waits for
@@ -338,14 +322,20 @@ impl Sock {
         // something to end.
         let ended = unsafe { bindings::tcp_abort(self.as_ptr(), error.number()) } == 0;
         let guard = self.lock();
-        if self.state() == state::CLOSE {
-            // SAFETY: The sock is TCP's, and its lock is held; in this state nothing arrives.
-            unsafe { bindings::tcp_drop_received(guard.sock().as_ptr()) };
+        if self.state() == tcp_state::CLOSE {
+            let sk = guard.sock().as_ptr();
+            let tp: *mut bindings::tcp_sock = sk.cast();
+            // SAFETY: The sock is TCP's, and its lock is held; in this state nothing arrives. The number is
+            // read without the lock, too.
+            unsafe {
+                bindings::sk_purge_received(sk);
+                ptr::write_volatile(&raw mut (*tp).copied_seq, (*tp).rcv_nxt);
+            }
         }
         ended
     }
 
-    /// The shutdown bits: 1 receive, 2 send.
+    /// Returns the shutdown bits: 1 receive, 2 send.
     pub fn shutdown_mask(&self) -> u8 {
         // SAFETY: The sock is valid; read without the lock as `tcp_poll` does.
         unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_shutdown) }
@@ -361,22 +351,22 @@ impl Sock {
 pub struct SockGuard<'a>(&'a Sock);
 
 impl SockGuard<'_> {
-    /// The locked socket.
+    /// Returns the locked socket.
     #[inline]
     pub fn sock(&self) -> &Sock {
         self.0
     }
 
-    /// Whether TCP waits a moment with acknowledgements, so that they go with what is said in reply
-    /// instead of in packets of their own. A new connection does not.
+    /// Has TCP wait a moment with acknowledgements, or no longer, so that they go with what is said
+    /// in reply instead of in packets of their own. A new connection does not.
     pub fn delay_acks(&self, on: bool) {
         // SAFETY: The sock is TCP's, and its lock is held.
         unsafe { bindings::tcp_delay_acks(self.0.as_ptr(), on) };
     }
 
-    /// The file side, while it is open.
+    /// Returns the file side, while it is open.
     #[inline]
-    pub fn socket(&self) -> Option<&Socket> {
+    pub fn socket(&self) -> Option<&BsdSocket> {
         // SAFETY: The sock is valid.
         let socket = unsafe { (*self.0.as_ptr()).sk_socket };
         if socket.is_null() {
@@ -384,7 +374,7 @@ impl SockGuard<'_> {
         }
         // SAFETY: TCP orphans a sock (sets the pointer to null) under the lock that is held here,
         // before its `struct socket` is freed.
-        Some(unsafe { Socket::from_raw(socket) })
+        Some(unsafe { BsdSocket::from_raw(socket) })
     }
 }
 
@@ -430,7 +420,7 @@ impl OwnedSock {
         ptr
     }
 
-    /// A counted reference to the connection.
+    /// Returns a counted reference to the connection.
     pub fn sock(&self) -> ARef<Sock> {
         ARef::from(&**self)
     }

@@ -9,7 +9,7 @@ use smc_bindings as bindings;
 /// An IPv4 or IPv6 address and a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SockAddr {
-    /// Whether `ip` is an IPv6 address (v4-mapped ones included).
+    /// True if `ip` is an IPv6 address (v4-mapped ones included).
     pub v6: bool,
     /// The address in network order; of an IPv4 address the first four bytes count.
     pub ip: [u8; 16],
@@ -68,7 +68,7 @@ impl SockAddr {
         Self { v6: true, ip, port }
     }
 
-    /// The address as IPv6, IPv4 ones mapped.
+    /// Returns the address as IPv6, IPv4 ones mapped.
     pub fn mapped(&self) -> [u8; 16] {
         if self.v6 {
             return self.ip;
@@ -83,7 +83,7 @@ impl SockAddr {
         ip
     }
 
-    /// The IPv4 address, if this is one, mapped ones included.
+    /// Returns the IPv4 address, if this is one, mapped ones included.
     pub fn v4(&self) -> Option<[u8; 4]> {
         let m = self.mapped();
         if m[..10] == [0; 10] && m[10] == 0xff && m[11] == 0xff {

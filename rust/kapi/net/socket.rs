@@ -17,21 +17,22 @@ use core::ptr::{self, NonNull};
 use kernel::{error::to_result, ffi, prelude::*, types::Opaque};
 use smc_bindings as bindings;
 
-/// A socket as an operation of its table sees it: open, and with a TCP [`Sock`] behind it.
+/// A `struct socket` (C's "BSD socket") as an operation of its table sees it: open, and with a TCP
+/// [`Sock`] behind it.
 ///
 /// The `native_*` methods are what TCP would do with the same call.
 ///
 /// # Invariants
 ///
 /// Wraps a `struct socket` that is part of a `struct socket_alloc`, is not being freed, and whose
-/// `sk` is a TCP sock for as long as a reference exists (but see [`Socket::adopt`]).
+/// `sk` is a TCP sock for as long as a reference exists (but see [`BsdSocket::adopt`]).
 #[repr(transparent)]
-pub struct Socket(Opaque<bindings::socket>);
+pub struct BsdSocket(Opaque<bindings::socket>);
 
 // SAFETY: The kernel calls the operations of one socket from many CPUs at once.
-unsafe impl Sync for Socket {}
+unsafe impl Sync for BsdSocket {}
 
-impl Socket {
+impl BsdSocket {
     /// Wraps a C pointer.
     ///
     /// # Safety
@@ -39,17 +40,17 @@ impl Socket {
     /// `ptr` is a `struct socket` made by `sock_alloc` that stays open during `'a`.
     #[inline]
     pub(crate) unsafe fn from_raw<'a>(ptr: *mut bindings::socket) -> &'a Self {
-        // SAFETY: `Socket` is transparent; the rest is the caller's promise.
+        // SAFETY: `BsdSocket` is transparent; the rest is the caller's promise.
         unsafe { &*ptr.cast() }
     }
 
-    /// The C pointer.
+    /// Returns the C pointer.
     #[inline]
     pub(crate) fn as_ptr(&self) -> *mut bindings::socket {
         self.0.get()
     }
 
-    /// The TCP connection behind the file.
+    /// Returns the TCP connection behind the file.
     #[inline]
     pub fn sock(&self) -> &Sock {
         // SAFETY: By the type invariant `sk` is a TCP sock, and the socket holds a reference.
@@ -66,7 +67,7 @@ impl Socket {
         tables::native(self.sock().family())
     }
 
-    /// Whether neither connect() nor listen() nor accept() has touched the socket.
+    /// Returns whether neither connect() nor listen() nor accept() has touched the socket.
     pub fn is_unconnected(&self) -> bool {
         // SAFETY: The socket is valid; the state is read without the lock, and the operations that
         // depend on it check it again under the lock.
@@ -74,7 +75,7 @@ impl Socket {
         state == bindings::socket_state_SS_UNCONNECTED
     }
 
-    /// Whether the socket was made by the overlay's own address family, and not as a protocol of
+    /// Returns whether the socket was made by the overlay's own address family, and not as a protocol of
     /// `AF_INET` or `AF_INET6`. An accepted socket is what its listener is.
     pub fn is_own_family(&self) -> bool {
         // SAFETY: The socket is open.
@@ -106,7 +107,7 @@ impl Socket {
         let ret = to_result(unsafe {
             bindings::__inet_stream_connect(self.as_ptr(), addr.as_ptr(), addr.len(), flags, 0)
         });
-        if sock.state() == super::sock::state::SYN_SENT {
+        if sock.state() == super::sock::tcp_state::SYN_SENT {
             // The SYN-ACK cannot have been looked at: incoming packets wait for the lock.
             syn::watch_answer(&guard);
         }
@@ -142,7 +143,7 @@ impl Socket {
         }
     }
 
-    /// The file of a connection that TCP has made is connecting again: it is not the program's yet.
+    /// Makes the file of a connection that TCP has made connecting again: it is not the program's yet.
     pub fn go_on_connecting(&self) {
         let guard = self.sock().lock();
         // SAFETY: The socket is open, and its state changes under the lock that is held.
@@ -176,7 +177,7 @@ impl Socket {
         ret
     }
 
-    /// TCP's `connect`.
+    /// Calls TCP's `connect`.
     ///
     /// # Errors
     ///
@@ -187,7 +188,7 @@ impl Socket {
         to_result(unsafe { op(self.as_ptr(), addr.as_ptr(), addr.len(), flags) })
     }
 
-    /// TCP's `listen`.
+    /// Calls TCP's `listen`.
     ///
     /// # Errors
     ///
@@ -198,7 +199,7 @@ impl Socket {
         to_result(unsafe { op(self.as_ptr(), backlog) })
     }
 
-    /// TCP's `shutdown`.
+    /// Calls TCP's `shutdown`.
     ///
     /// # Errors
     ///
@@ -209,7 +210,7 @@ impl Socket {
         to_result(unsafe { op(self.as_ptr(), how) })
     }
 
-    /// TCP's `poll`; also registers the poller on the socket's wait queue.
+    /// Calls TCP's `poll`; also registers the poller on the socket's wait queue.
     pub fn native_poll(&self, poll: &Poll<'_>) -> u32 {
         match self.native().poll {
             // SAFETY: The socket is open, and `poll` holds what the caller of poll was given.
@@ -218,7 +219,7 @@ impl Socket {
         }
     }
 
-    /// TCP's `sendmsg`.
+    /// Calls TCP's `sendmsg`.
     ///
     /// # Errors
     ///
@@ -232,7 +233,7 @@ impl Socket {
         Ok(ret as usize)
     }
 
-    /// TCP's `recvmsg`.
+    /// Calls TCP's `recvmsg`.
     ///
     /// # Errors
     ///
@@ -246,7 +247,7 @@ impl Socket {
         Ok(ret as usize)
     }
 
-    /// TCP's `splice_read`.
+    /// Calls TCP's `splice_read`.
     ///
     /// # Errors
     ///
@@ -269,7 +270,7 @@ impl Socket {
         Ok(ret as usize)
     }
 
-    /// Whether the file is in non-blocking mode, for calls that do not say it themselves.
+    /// Returns whether the file is in non-blocking mode, for calls that do not say it themselves.
     pub fn is_nonblocking(&self) -> bool {
         // SAFETY: The socket is open, and if it has a file, then that lives as long; its flags are
         // read without a lock everywhere.
@@ -280,7 +281,7 @@ impl Socket {
         }
     }
 
-    /// `splice_read` through our own `recvmsg`, with a copy.
+    /// Serves `splice_read` through our own `recvmsg`, with a copy.
     ///
     /// # Errors
     ///
@@ -310,7 +311,7 @@ impl Socket {
     /// Makes `child` the connection behind this socket, which accept() is about to hand out.
     ///
     /// `listener` is the socket that accept() was called on.
-    pub fn adopt(&self, listener: &Socket, child: OwnedSock) {
+    pub fn adopt(&self, listener: &BsdSocket, child: OwnedSock) {
         let sk = child.into_raw();
         // SAFETY: accept() gives a new `struct socket` without `sk`, and `sk` was owned by us alone
         // and is locked around the graft, as `inet_accept` does.
@@ -329,14 +330,14 @@ impl Socket {
 /// # Invariants
 ///
 /// Points to a `struct socket` with TCP's operations that we alone use and whose `sk` is a TCP sock.
-pub struct OwnedSocket(NonNull<bindings::socket>);
+pub struct OwnedBsdSocket(NonNull<bindings::socket>);
 
 // SAFETY: It owns its object, which may be used from any CPU.
-unsafe impl Send for OwnedSocket {}
-// SAFETY: See `Socket`.
-unsafe impl Sync for OwnedSocket {}
+unsafe impl Send for OwnedBsdSocket {}
+// SAFETY: See `BsdSocket`.
+unsafe impl Sync for OwnedBsdSocket {}
 
-impl OwnedSocket {
+impl OwnedBsdSocket {
     /// Gives `child` a socket.
     ///
     /// # Errors
@@ -383,7 +384,7 @@ impl OwnedSocket {
         // `wake_up_pollfree` removes.
         unsafe {
             let sk: *mut bindings::sock = (*socket).sk.cast();
-            bindings::sock_ungraft(socket);
+            ungraft(socket);
             bindings::wake_up_pollfree(socket);
             (*socket).sk = ptr::null_mut();
             OwnedSock::from_raw(sk)
@@ -391,16 +392,34 @@ impl OwnedSocket {
     }
 }
 
-impl core::ops::Deref for OwnedSocket {
-    type Target = Socket;
-
-    fn deref(&self) -> &Socket {
-        // SAFETY: By the type invariant.
-        unsafe { Socket::from_raw(self.0.as_ptr()) }
+/// Takes the sock out of its `struct socket`, but for the pointer there.
+///
+/// # Safety
+///
+/// `socket` has a sock and is not used by anybody else; process context.
+pub(super) unsafe fn ungraft(socket: *mut bindings::socket) {
+    // SAFETY: The sock is valid; its pointers to the socket and the wait queue change under both locks.
+    unsafe {
+        let sk: *mut bindings::sock = (*socket).sk.cast();
+        bindings::lock_sock(sk);
+        bindings::sk_callback_write_lock(sk);
+        bindings::sk_set_socket(sk, ptr::null_mut());
+        bindings::sk_clear_wait_queue(sk);
+        bindings::sk_callback_write_unlock(sk);
+        bindings::release_sock(sk);
     }
 }
 
-impl Drop for OwnedSocket {
+impl core::ops::Deref for OwnedBsdSocket {
+    type Target = BsdSocket;
+
+    fn deref(&self) -> &BsdSocket {
+        // SAFETY: By the type invariant.
+        unsafe { BsdSocket::from_raw(self.0.as_ptr()) }
+    }
+}
+
+impl Drop for OwnedBsdSocket {
     fn drop(&mut self) {
         // SAFETY: We own the socket, so reading the field is no race.
         if unsafe { !(*self.0.as_ptr()).sk.is_null() } {

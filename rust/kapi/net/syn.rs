@@ -39,18 +39,19 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-/// What to say and how to understand it. Functions run in softirq context and must not sleep.
+/// Policy of the TCP options: their content and its meaning. Functions run in softirq context and
+/// must not sleep.
 ///
 /// `options` are always the option bytes of a TCP header, without its fixed 20 bytes.
 pub trait Policy: 'static {
-    /// The bytes to append to the options of a SYN that an overlay socket sends, if any. At most 40
-    /// in all, and a multiple of four.
+    /// Returns the bytes to append to the options of a SYN that an overlay socket sends, if any. At
+    /// most 40 in all, and a multiple of four.
     fn syn(options: &[u8]) -> Option<&'static [u8]>;
 
-    /// The bytes to append to the SYN-ACK that answers a SYN with the options `syn`.
+    /// Returns the bytes to append to the SYN-ACK that answers a SYN with the options `syn`.
     fn syn_ack(syn: &[u8], options: &[u8]) -> Option<&'static [u8]>;
 
-    /// Whether a SYN-ACK with these options accepts the client's offer.
+    /// Returns whether a SYN-ACK with these options accepts the client's offer.
     fn accepted(options: &[u8]) -> bool;
 }
 
@@ -136,7 +137,7 @@ impl Drop for Hooks {
     }
 }
 
-/// What becomes of a packet that should have got an option.
+/// Fate of a packet that should have got an option.
 enum Fate {
     /// It goes on, with or without.
     Passes,
@@ -145,7 +146,7 @@ enum Fate {
     Lost,
 }
 
-/// The hook: lets everything pass, and gives some packets an option.
+/// Lets everything pass, and gives some packets an option; the hook of netfilter.
 ///
 /// # Safety
 ///

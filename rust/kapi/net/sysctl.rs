@@ -18,7 +18,7 @@ pub struct Entry {
     pub name: &'static CStr,
     /// The value in a new namespace.
     pub default: i32,
-    /// What may be written.
+    /// Values that may be written.
     pub range: Range,
 }
 
@@ -101,7 +101,7 @@ impl Table {
         })
     }
 
-    /// The value of the entry with this index; 0 if there is none.
+    /// Returns the value of the entry with this index; 0 if there is none.
     #[inline]
     pub fn get(&self, index: usize) -> i32 {
         self.values

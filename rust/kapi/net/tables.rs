@@ -15,7 +15,7 @@ use smc_bindings as bindings;
 /// IPv4 or IPv6, as an index.
 pub(crate) const FAMILIES: usize = 2;
 
-/// Which ways there are to make a socket: by the overlay's own address family, then as a protocol
+/// Number of the ways to make a socket: by the overlay's own address family, then as a protocol
 /// of `AF_INET[6]`; each for IPv4 and IPv6. See [`row`].
 pub(crate) const ROWS: usize = 2 * FAMILIES;
 
@@ -35,7 +35,7 @@ unsafe impl Sync for Store {}
 static STORE: Store = Store(UnsafeCell::new(None));
 static FILLED: Atomic<usize> = Atomic::new(0);
 
-/// TCP's own table of an address family.
+/// Returns TCP's own table of an address family.
 #[inline]
 pub(crate) fn native(family: u16) -> &'static bindings::proto_ops {
     if family == bindings::AF_INET6 as u16 {
@@ -58,7 +58,7 @@ pub(crate) unsafe fn fill(tables: Tables) {
     FILLED.store(1, Release);
 }
 
-/// The tables, once they are filled.
+/// Returns the tables, once they are filled.
 #[inline]
 pub(crate) fn get() -> Option<&'static Tables> {
     if FILLED.load(Acquire) == 0 {
@@ -73,13 +73,14 @@ pub(crate) fn index(family: u16) -> usize {
     usize::from(family == bindings::AF_INET6 as u16)
 }
 
-/// The row of sockets made by the overlay's address family (`own`) or as a protocol of `AF_INET[6]`.
+/// Returns the row of sockets made by the overlay's address family (`own`) or as a protocol of
+/// `AF_INET[6]`.
 #[inline]
 pub(crate) fn row(own: bool, family: u16) -> usize {
     index(family) + if own { 0 } else { FAMILIES }
 }
 
-/// The row of a socket, if it runs on one of the overlay's tables.
+/// Returns the row of a socket, if it runs on one of the overlay's tables.
 ///
 /// # Safety
 ///
@@ -99,7 +100,7 @@ pub(crate) unsafe fn row_of(socket: *const bindings::socket) -> Option<usize> {
 /// Switches a socket to the passive table of its row.
 pub(crate) fn set_native(socket: *mut bindings::socket, family: u16) {
     if let Some(tables) = get() {
-        // SAFETY: `socket` is open (callers are methods of `Socket`).
+        // SAFETY: `socket` is open (callers are methods of `BsdSocket`).
         let row = unsafe { row_of(socket) }.unwrap_or(row(false, family));
         // SAFETY: As above; both tables have the same owner and the same `release`, so module
         // accounting does not change.
@@ -107,7 +108,7 @@ pub(crate) fn set_native(socket: *mut bindings::socket, family: u16) {
     }
 }
 
-/// Whether a socket runs on an active table. `socket` may be null.
+/// Returns whether a socket runs on an active table. `socket` may be null.
 ///
 /// # Safety
 ///

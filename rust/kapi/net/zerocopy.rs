@@ -36,7 +36,7 @@ impl Sock {
         }
         // SAFETY: The message is valid, and the sock is.
         let wanted = unsafe {
-            // Who brings a notification of his own (io_uring) ends it himself.
+            // A caller with a notification of his own (io_uring) ends it himself.
             (*msg.as_ptr()).msg_ubuf.is_null() && bindings::sk_wants_zerocopy(self.as_ptr())
         };
         if !wanted {

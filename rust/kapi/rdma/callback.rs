@@ -2,7 +2,7 @@
 
 //! Entry points from the RDMA core: completions and events of a queue pair.
 //!
-//! What lives here: the only functions that C calls with a channel behind them. All of them end
+//! Holds the only functions that C calls with a channel behind them. All of them end
 //! before the queue pair has been drained and destroyed, and the channel lives longer than that.
 
 use super::{

@@ -35,25 +35,26 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-/// What becomes of a queue pair's work.
+/// Callbacks for the ends of a queue pair's work.
 ///
 /// All methods are called from the context of the completion queue, one at a time for each queue
 /// pair except [`Handler::failed`]; with [`PollContext::Softirq`](super::cq::PollContext::Softirq) they must not sleep.
 pub trait Handler: Send + Sync + 'static {
-    /// What a chain carries to its completion, for example a counted reference of a connection.
+    /// The value that a chain carries to its completion, for example a counted reference of a
+    /// connection.
     type Token: Send + 'static;
 
-    /// A chain has ended. `done.status` is the first error in it, or success.
+    /// Handles the end of a chain. `done.status` is the first error in it, or success.
     fn sent(this: &Arc<Self>, channel: &Arc<Channel<Self>>, token: Self::Token, done: &Completion)
     where
         Self: Sized;
 
-    /// A message has arrived.
+    /// Handles a message that has arrived.
     fn received(this: &Arc<Self>, channel: &Arc<Channel<Self>>, message: &Received<'_>)
     where
         Self: Sized;
 
-    /// The peer has written to our memory and sent `number` with its last write. By default that
+    /// Handles `number`, sent by the peer with the last write to our memory. By default that
     /// breaks the queue pair: only peers that were told may do it.
     fn immediate(_this: &Arc<Self>, channel: &Arc<Channel<Self>>, _number: u32)
     where
@@ -62,7 +63,8 @@ pub trait Handler: Send + Sync + 'static {
         channel.fail();
     }
 
-    /// The queue pair is broken, or closed. Called once; chains under way end by themselves.
+    /// Handles the end of the queue pair, broken or closed. Called once; chains under way end by
+    /// themselves.
     ///
     /// Also called in process context, at the same time as the others.
     fn failed(this: &Arc<Self>, channel: &Arc<Channel<Self>>, status: Status)
@@ -70,7 +72,7 @@ pub trait Handler: Send + Sync + 'static {
         Self: Sized;
 }
 
-/// What goes away when a channel is closed, in this order.
+/// Verbs objects that go away when a channel is closed, in this order.
 ///
 /// # Invariants
 ///
@@ -93,6 +95,65 @@ unsafe impl Send for Resources {}
 ///   `recv_slots`, so the channel is not freed: the owner of the queue pair owns a count.
 /// * `handler` is only written when no completion can come any more.
 /// * `queue` is valid while `resources` is set.
+///
+/// # Examples
+///
+/// ```
+/// use kapi::rdma::{
+///     channel::{Channel, Handler},
+///     completion::{Completion, Status},
+///     region::Region,
+///     wr::{Received, Remote, Source, Write}, //
+/// };
+/// use kernel::{
+///     prelude::*,
+///     sync::{
+///         atomic::{Atomic, Relaxed},
+///         Arc, //
+///     }, //
+/// };
+///
+/// /// Counts the chains that are under way.
+/// struct Counting(Atomic<i32>);
+///
+/// impl Handler for Counting {
+///     type Token = u16;
+///
+///     fn sent(this: &Arc<Self>, channel: &Arc<Channel<Self>>, token: u16, done: &Completion) {
+///         this.0.fetch_sub(1, Relaxed);
+///         if !done.status.is_success() {
+///             pr_info!("chain {}: {}\n", token, done.status.text());
+///             channel.fail();
+///         }
+///     }
+///
+///     fn received(_this: &Arc<Self>, _channel: &Arc<Channel<Self>>, message: &Received<'_>) {
+///         pr_info!("{} bytes\n", message.len());
+///     }
+///
+///     fn failed(_this: &Arc<Self>, channel: &Arc<Channel<Self>>, _status: Status) {
+///         assert!(!channel.is_sendable());
+///     }
+/// }
+///
+/// /// Writes the first `len` bytes of `from` to the peer, and tells it so.
+/// fn write(
+///     this: &Arc<Counting>,
+///     channel: &Arc<Channel<Counting>>,
+///     from: &Region,
+///     len: usize,
+///     to: Remote,
+/// ) -> Result {
+///     let write = Write { from: Source::Region(from), offset: 0, len, to };
+///     // Before the chain is posted: it may end at once, on another CPU.
+///     this.0.fetch_add(1, Relaxed);
+///     channel.post(7, [write], b"done").map_err(|unsent| {
+///         // The token is back, and `sent` is not called.
+///         this.0.fetch_sub(1, Relaxed);
+///         unsent.error
+///     })
+/// }
+/// ```
 #[pin_data]
 pub struct Channel<H: Handler> {
     #[pin]
@@ -113,11 +174,11 @@ pub struct Channel<H: Handler> {
     #[pin]
     pub(super) fail_work: Work<Self, 1>,
     pub(super) queue: NonNull<bindings::workqueue_struct>,
-    /// How many slots of `sq` are free; written under its lock.
+    /// Number of free slots of `sq`; written under its lock.
     pub(super) free: Word,
     pub(super) failed: Atomic<i32>,
     pub(super) closing: Atomic<i32>,
-    /// Whether the queue pair has left `Reset`: before, there is nothing to drain.
+    /// 1 once the queue pair has left `Reset`: before, there is nothing to drain.
     pub(super) begun: Atomic<i32>,
     pub(super) qpn: Atomic<u32>,
     pub(super) inline: Atomic<u32>,
@@ -235,13 +296,13 @@ impl<H: Handler> Channel<H> {
         }
     }
 
-    /// The number of chains that can be posted before one must end.
+    /// Returns the number of chains that can be posted before one must end.
     pub fn free_slots(&self) -> usize {
         self.sq.lock().free_slots()
     }
 
-    /// Whether a chain can be posted, without the lock: another one may have ended meanwhile, and if
-    /// somebody else posts, too, the slot may be his.
+    /// Returns whether a chain can be posted, without the lock: another one may have ended
+    /// meanwhile, and if somebody else posts, too, the slot may be his.
     #[inline]
     pub fn has_free_slot(&self) -> bool {
         self.free.get() != 0
@@ -252,12 +313,12 @@ impl<H: Handler> Channel<H> {
         self.free.set(sq.free_slots() as u32);
     }
 
-    /// Whether nothing is under way.
+    /// Returns whether nothing is under way.
     pub fn is_idle(&self) -> bool {
         !self.sq.lock().is_busy(true)
     }
 
-    /// Whether chains can be posted.
+    /// Returns whether chains can be posted.
     pub fn is_sendable(&self) -> bool {
         self.sq.lock().sendable
     }
@@ -273,8 +334,8 @@ impl<H: Handler> Channel<H> {
         }
     }
 
-    /// Must be called with the send lock held and `qp` set, or from a callback of the queue pair.
-    /// Any context, hard interrupts too.
+    /// Queues [`Channel::fail`]. To be called with the send lock held and `qp` set, or from a
+    /// callback of the queue pair. Any context, hard interrupts too.
     pub(super) fn enqueue_fail(self: &Arc<Self>) {
         // SAFETY: Closing clears `qp` under the lock that is held, and destroys the queue pair, which
         // waits for its callbacks, before it lets go of the device. The queue is destroyed after
@@ -284,27 +345,27 @@ impl<H: Handler> Channel<H> {
         let _ = queue.enqueue::<_, 1>(self.clone());
     }
 
-    /// The number of our queue pair.
+    /// Returns the number of our queue pair.
     pub fn qpn(&self) -> u32 {
         self.qpn.load(Relaxed)
     }
 
-    /// Our first packet sequence number, random.
+    /// Returns our first packet sequence number, random.
     pub fn psn(&self) -> u32 {
         self.psn
     }
 
-    /// How many bytes the device takes inline.
+    /// Returns how many bytes the device takes inline.
     pub fn inline(&self) -> u32 {
         self.inline.load(Relaxed)
     }
 
-    /// The longest message that can be received.
+    /// Returns the longest message that can be received.
     pub fn longest_message(&self) -> usize {
         self.layout.longest()
     }
 
-    /// The protection domain, to register more memory for this queue pair.
+    /// Returns the protection domain, to register more memory for this queue pair.
     ///
     /// # Errors
     ///
@@ -316,7 +377,7 @@ impl<H: Handler> Channel<H> {
         }
     }
 
-    /// The device.
+    /// Returns the device.
     ///
     /// # Errors
     ///

@@ -26,23 +26,23 @@ use smc_bindings as bindings;
 /// it finds the client here.
 static CLIENT: Atomic<*mut Shared> = Atomic::new(ptr::null_mut());
 
-/// What a user of RDMA devices does when they come and go. Called in process context.
+/// Callbacks of a user of RDMA devices, for their coming and going. Called in process context.
 pub trait ClientOps: Send + Sync + 'static {
-    /// A device appeared; also called for every device that exists at registration.
+    /// Takes a device that appeared; also called for every device that exists at registration.
     ///
     /// # Errors
     ///
     /// With an error the client hears nothing more of the device.
     fn add(&self, device: &Arc<Device>) -> Result;
 
-    /// The device is going away.
+    /// Gives up a device that is going away.
     ///
     /// Close every queue pair and revoke every memory region of the device before returning.
     /// New objects can no longer be made. The removal goes on when the last
     /// [`super::device::DeviceUse`] is gone, so what is dropped asynchronously is waited for.
     fn remove(&self, device: &Arc<Device>);
 
-    /// Something happened to the device. Must not wait for a removal.
+    /// Looks at a device to which something happened. Must not wait for a removal.
     fn event(&self, device: &Arc<Device>, event: Event) {
         let _ = (device, event);
     }
@@ -81,7 +81,7 @@ impl Event {
     }
 }
 
-/// What the callbacks of the RDMA core reach.
+/// State that the callbacks of the RDMA core reach.
 #[pin_data]
 struct Shared {
     #[pin]

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How work requests end.
+//! Ends of work requests.
 
 use kernel::prelude::*;
 use smc_bindings as bindings;
 
-/// Why a work request ended (`enum ib_wc_status`).
+/// Result of a work request (`enum ib_wc_status`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
     /// It was done.
@@ -42,13 +42,13 @@ impl Status {
         }
     }
 
-    /// Whether the work was done.
+    /// Returns whether the work was done.
     #[inline]
     pub fn is_success(self) -> bool {
         self == Status::Success
     }
 
-    /// What it means, for a reader of the kernel log.
+    /// Returns its meaning, for a reader of the kernel log.
     pub fn text(self) -> &'static str {
         match self {
             Status::Success => "done",
@@ -62,7 +62,7 @@ impl Status {
         }
     }
 
-    /// `EIO` unless the work was done.
+    /// Returns `EIO` unless the work was done.
     pub fn to_result(self) -> Result {
         if self.is_success() {
             Ok(())
@@ -72,7 +72,7 @@ impl Status {
     }
 }
 
-/// What was done (`enum ib_wc_opcode`).
+/// Kind of a work request (`enum ib_wc_opcode`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Opcode {
     /// A message was sent.
@@ -94,11 +94,11 @@ pub enum Opcode {
 /// The end of a chain of work requests, or of a receive.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
-    /// Why it ended; for a chain the first error in it.
+    /// The result; for a chain the first error in it.
     pub status: Status,
-    /// What the last request was.
+    /// Kind of the last request.
     pub opcode: Opcode,
-    /// How many bytes were received.
+    /// Number of bytes received.
     pub byte_len: u32,
     /// The driver's own error number.
     pub vendor_error: u32,
@@ -147,7 +147,7 @@ impl Completion {
         }
     }
 
-    /// A completion that no hardware reported.
+    /// Makes a completion that no hardware reported.
     pub(super) fn flushed() -> Self {
         Self {
             status: Status::Flushed,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How big a queue pair is, and where its peer is.
+//! The sizes of a queue pair, and the way to its peer.
 
 use super::{cq::PollContext, wr::HEAD};
 
@@ -17,23 +17,23 @@ pub struct Config {
     pub send_sges: u32,
     /// The longest message to send, in bytes, at most a page.
     pub message: u16,
-    /// How many bytes to send inline if the device can.
+    /// Bytes to send inline if the device can.
     pub inline: u32,
     /// Receive buffers.
     pub recv_slots: u16,
     /// The usual length of a message, at most [`HEAD`].
     pub recv_first: u16,
-    /// How many more bytes a message may have.
+    /// Further bytes that a message may have.
     pub recv_spill: u16,
-    /// Where completions are handled.
+    /// Context in which completions are handled.
     pub poll: PollContext,
     /// The interrupt vector; without it they are taken in turn.
     pub vector: Option<u16>,
     /// Local ACK timeout: 4.096 us times 2 to this power.
     pub ack_timeout: u8,
-    /// How often to retry without an answer, 0 to 7.
+    /// Retries without an answer, 0 to 7.
     pub retries: u8,
-    /// How often to retry when the peer has no receive posted; 7 is for ever.
+    /// Retries while the peer has no receive posted; 7 is for ever.
     pub rnr_retries: u8,
     /// The code of the time that the peer shall wait when we have no receive posted.
     pub rnr_timer: u8,

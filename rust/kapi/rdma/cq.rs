@@ -14,7 +14,7 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-/// Where completions are handled.
+/// Context in which completions are handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PollContext {
     /// In softirq context: quickest, handlers must not sleep.

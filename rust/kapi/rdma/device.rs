@@ -25,7 +25,7 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-/// How often a removal that waits for its users complains, in milliseconds.
+/// Time between complaints of a removal that waits for its users, in milliseconds.
 const NAG_MS: u32 = 10_000;
 
 /// An RDMA device that was offered to the [`super::client::Client`].
@@ -37,6 +37,55 @@ const NAG_MS: u32 = 10_000;
 /// * `users` counts the [`DeviceUse`]s plus one for the registration. Once zero it stays zero.
 /// * While it is not zero `raw` is a registered device with its client data in place, and `queue`
 ///   is the client's workqueue.
+///
+/// # Examples
+///
+/// ```
+/// use kapi::rdma::{
+///     client::ClientOps,
+///     device::{Device, DeviceUse},
+///     gid::GidKind, //
+/// };
+/// use kernel::{new_mutex, prelude::*, sync::Arc, sync::Mutex};
+///
+/// /// Uses the first device with a routable address.
+/// #[pin_data]
+/// struct First {
+///     #[pin]
+///     device: Mutex<Option<DeviceUse>>,
+/// }
+///
+/// impl First {
+///     fn new() -> Result<Arc<Self>> {
+///         Arc::pin_init(
+///             pin_init!(Self { device <- new_mutex!(None) }),
+///             GFP_KERNEL,
+///         )
+///     }
+/// }
+///
+/// impl ClientOps for First {
+///     fn add(&self, device: &Arc<Device>) -> Result {
+///         device.find_gid(1, |gid| gid.kind() == GidKind::RoceV2)?;
+///         let mut first = self.device.lock();
+///         if first.is_none() {
+///             // From here on the device cannot go without `remove`.
+///             *first = Some(device.hold()?);
+///         }
+///         Ok(())
+///     }
+///
+///     fn remove(&self, device: &Arc<Device>) {
+///         // The removal waits until the use is dropped.
+///         let mut first = self.device.lock();
+///         if first.as_ref().is_some_and(|used| Arc::ptr_eq(used.device(), device)) {
+///             *first = None;
+///         }
+///         // The handle is of no use any more.
+///         assert!(device.hold().is_err());
+///     }
+/// }
+/// ```
 #[pin_data]
 pub struct Device {
     raw: NonNull<bindings::ib_device>,
@@ -45,7 +94,7 @@ pub struct Device {
     revoked: Atomic<i32>,
     serial: u32,
     added_as: [u8; 64],
-    /// What the first ports have reported since the last event.
+    /// Reports of the first ports since the last event.
     #[pin]
     ports: SpinLockBh<[Option<PortInfo>; ports::PORTS]>,
     /// Counts events.
@@ -67,7 +116,7 @@ pub struct Pci {
     pub vendor: u16,
     /// The number that this gave it.
     pub device: u16,
-    /// Where it is, such as `0000:01:00.0`, padded with zeros.
+    /// Its place, such as `0000:01:00.0`, padded with zeros.
     pub address: [u8; 32],
 }
 
@@ -84,7 +133,7 @@ pub struct Limits {
     pub cq_entries: u32,
     /// Pages of one fast-registration memory region.
     pub mr_pages: u32,
-    /// Whether fast registration and local invalidation exist.
+    /// True if fast registration and local invalidation exist.
     pub fast_registration: bool,
 }
 
@@ -120,7 +169,7 @@ impl Device {
                 serial,
                 // SAFETY: `raw` is registered: its client is just being told of it.
                 added_as: unsafe { read_name(raw.as_ptr()) },
-                ports <- new_spinlock_bh!([None; ports::PORTS], "rsmc_rdma::ports"),
+                ports <- new_spinlock_bh!([None; ports::PORTS], "kapi::rdma::ports"),
                 events: Atomic::new(0),
                 idle <- Completion::new(),
             }),
@@ -172,7 +221,7 @@ impl Device {
         result
     }
 
-    /// No new use can begin after this.
+    /// Ends the device for new users: no use can begin after this.
     pub(super) fn revoke(&self) {
         self.revoked.store(1, Release);
     }
@@ -196,64 +245,70 @@ impl Device {
         self.idle.wait_for_completion();
     }
 
-    /// Whether the removal of the device has begun.
+    /// Returns whether the removal of the device has begun.
     pub fn is_gone(&self) -> bool {
         self.revoked.load(Acquire) != 0
     }
 
-    /// A number that no other device of this client has or had.
+    /// Returns a number that no other device of this client has or had.
     pub fn serial(&self) -> u32 {
         self.serial
     }
 
-    /// The name, such as `rxe0`, padded with zeros. Of a device that is gone, the one that it had
-    /// when it came.
+    /// Returns the name, such as `rxe0`, padded with zeros. Of a device that is gone, the one that
+    /// it had when it came.
     pub fn name(&self) -> [u8; 64] {
         // SAFETY: The device is registered while the closure runs.
         self.with(|raw| Ok(unsafe { read_name(raw) }))
             .unwrap_or(self.added_as)
     }
 
-    /// What the device is on the PCI bus, if it is there.
+    /// Returns the place and kind of the device on the PCI bus, if it is there.
     pub fn pci(&self) -> Option<Pci> {
         let found = self.with(|raw| {
-            let mut pci = Pci::default();
             // SAFETY: `with` keeps the device registered, and a registered device holds its parent,
-            // which does not change. The helper writes two numbers, and no more bytes of the name than
-            // there are.
-            let is_pci = unsafe {
-                bindings::ib_pci(
-                    raw,
-                    &mut pci.vendor,
-                    &mut pci.device,
-                    pci.address.as_mut_ptr().cast(),
-                    pci.address.len(),
-                )
+            // which does not change, nor does the name of that.
+            let (vendor, device, name) = unsafe {
+                let pdev = bindings::ib_pci_dev(raw);
+                if pdev.is_null() {
+                    return Ok(None);
+                }
+                let name = CStr::from_char_ptr(bindings::pci_name_of(pdev));
+                ((*pdev).vendor, (*pdev).device, name)
             };
-            Ok(is_pci.then_some(pci))
+            let mut address = [0; 32];
+            // The last byte stays zero.
+            for (to, from) in address.iter_mut().take(31).zip(name.to_bytes()) {
+                *to = *from;
+            }
+            Ok(Some(Pci {
+                vendor,
+                device,
+                address,
+            }))
         });
         found.ok().flatten()
     }
 
-    /// The node type (`enum rdma_node_type`): 1 is a channel adapter.
+    /// Returns the node type (`enum rdma_node_type`): 1 is a channel adapter.
     pub fn node_type(&self) -> Result<u8> {
         // SAFETY: The device is registered; the field does not change.
         self.with(|raw| Ok(unsafe { (*raw).node_type }))
     }
 
-    /// The number of ports; they are numbered from 1.
+    /// Returns the number of ports; they are numbered from 1.
     pub fn ports(&self) -> Result<u32> {
         // SAFETY: The device is registered; the field does not change.
         self.with(|raw| Ok(unsafe { (*raw).phys_port_cnt }))
     }
 
-    /// Whether the device has no DMA device and moves data by CPU (rxe, siw).
+    /// Returns whether the device has no DMA device and moves data by CPU (rxe, siw).
     pub fn is_software(&self) -> Result<bool> {
         // SAFETY: The device is registered.
         self.with(|raw| Ok(unsafe { bindings::ib_uses_virt_dma(raw) }))
     }
 
-    /// Whether the link layer and transport of `port` are RoCE.
+    /// Returns whether the link layer and transport of `port` are RoCE.
     pub fn is_roce(&self, port: u32) -> Result<bool> {
         self.with(|raw| {
             // SAFETY: The device is registered; the second call is made for valid ports only.
@@ -263,7 +318,7 @@ impl Device {
         })
     }
 
-    /// Whether a user in namespace `net` may use the device.
+    /// Returns whether a user in namespace `net` may use the device.
     pub fn accessible_from(&self, net: &impl NetNs) -> bool {
         self.with(|raw| {
             // SAFETY: The device is registered, and `net` is a live namespace by its contract.
@@ -272,7 +327,7 @@ impl Device {
         .unwrap_or(false)
     }
 
-    /// The limits of the device.
+    /// Returns the limits of the device.
     pub fn limits(&self) -> Result<Limits> {
         self.with(|raw| {
             // SAFETY: The device is registered; its attributes do not change.
@@ -291,12 +346,12 @@ impl Device {
         })
     }
 
-    /// The entry `index` of the GID table of `port`, if it is in use.
+    /// Returns the entry `index` of the GID table of `port`, if it is in use.
     pub fn gid(self: &Arc<Self>, port: u32, index: u16) -> Option<GidRef> {
         GidRef::get(self.hold().ok()?, port, index)
     }
 
-    /// The first entry of the GID table of `port` for which `pick` is true.
+    /// Returns the first entry of the GID table of `port` for which `pick` is true.
     ///
     /// # Errors
     ///
@@ -321,12 +376,12 @@ impl Device {
 pub struct DeviceUse(Arc<Device>);
 
 impl DeviceUse {
-    /// The device; valid as long as `self`.
+    /// Returns the device; valid as long as `self`.
     pub(super) fn raw(&self) -> *mut bindings::ib_device {
         self.0.raw.as_ptr()
     }
 
-    /// The handle behind the count.
+    /// Returns the handle behind the count.
     pub fn device(&self) -> &Arc<Device> {
         &self.0
     }

@@ -17,7 +17,7 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-/// Who writes the memory.
+/// Direction of transfers, by the writer of the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// The CPU writes, the device reads.
@@ -89,7 +89,7 @@ impl DmaMap {
                 )
             };
             if failed {
-                // What is mapped so far is unmapped by the drop of `map`.
+                // The pages mapped so far are unmapped by the drop of `map`.
                 return Err(ENOMEM);
             }
             // INVARIANT: The mapping of page `i`. The capacity was reserved.
@@ -117,27 +117,27 @@ impl DmaMap {
         Ok(())
     }
 
-    /// The pages.
+    /// Returns the pages.
     pub(super) fn pages(&self) -> &Arc<Pages> {
         &self.pages
     }
 
-    /// Whether the CPU must ask before it looks.
+    /// Returns whether the CPU must ask before it looks.
     pub(super) fn needs_sync(&self) -> bool {
         self.sync
     }
 
-    /// The number of the device for which the pages are mapped.
+    /// Returns the number of the device for which the pages are mapped.
     pub(super) fn device(&self) -> u32 {
         self.device.serial()
     }
 
-    /// The address of each page.
+    /// Returns the address of each page.
     pub(super) fn addrs(&self) -> &[u64] {
         &self.addrs
     }
 
-    /// The address of the byte at `offset`.
+    /// Returns the address of the byte at `offset`.
     #[inline]
     pub(super) fn addr(&self, offset: usize) -> Option<u64> {
         let addr = self.addrs.get(offset / PAGE_SIZE)?;

@@ -54,26 +54,26 @@ impl GidRef {
         })
     }
 
-    /// The GID.
+    /// Returns the GID.
     pub fn gid(&self) -> [u8; 16] {
         // SAFETY: The entry is alive, and all but `ndev` of it does not change. Every byte pattern of
         // the union is a byte array.
         unsafe { (*self.attr.as_ptr()).gid.raw }
     }
 
-    /// The position in the table, as address handles want it.
+    /// Returns the position in the table, as address handles want it.
     pub fn index(&self) -> u16 {
         // SAFETY: As in `gid`.
         unsafe { (*self.attr.as_ptr()).index }
     }
 
-    /// The port.
+    /// Returns the port.
     pub fn port(&self) -> u32 {
         // SAFETY: As in `gid`.
         unsafe { (*self.attr.as_ptr()).port_num }
     }
 
-    /// The encapsulation.
+    /// Returns the encapsulation.
     pub fn kind(&self) -> GidKind {
         // SAFETY: As in `gid`.
         match unsafe { (*self.attr.as_ptr()).gid_type } {
@@ -83,7 +83,7 @@ impl GidRef {
         }
     }
 
-    /// The IPv4 address in an IPv4-mapped (`::ffff:a.b.c.d`) or compatible (`::a.b.c.d`) GID.
+    /// Returns the IPv4 address in an IPv4-mapped (`::ffff:a.b.c.d`) or compatible (`::a.b.c.d`) GID.
     pub fn ipv4(&self) -> Option<[u8; 4]> {
         let gid = self.gid();
         let (head, tail) = gid.split_at(12);
@@ -94,7 +94,7 @@ impl GidRef {
         ((mapped || compatible) && addr > [0, 0, 0, 1]).then_some(addr)
     }
 
-    /// The MAC address and the VLAN (if any) that frames from this GID carry.
+    /// Returns the MAC address and the VLAN (if any) that frames from this GID carry.
     ///
     /// # Errors
     ///
@@ -117,34 +117,34 @@ impl GidRef {
         kernel::error::from_err_ptr(ndev).ok().map(f)
     }
 
-    /// The number of the net device.
+    /// Returns the number of the net device.
     pub fn ifindex(&self) -> Option<u32> {
         // SAFETY: Inside the RCU read section the device is valid.
         self.with_netdev(|ndev| u32::try_from(unsafe { (*ndev).ifindex }).ok())?
     }
 
-    /// The code (`enum ib_mtu`) of the largest path MTU whose packets the net device takes; 0 when
-    /// there is none.
+    /// Returns the code (`enum ib_mtu`) of the largest path MTU whose packets the net device takes;
+    /// 0 when there is none.
     pub fn mtu(&self) -> u8 {
         // SAFETY: Inside the RCU read section the device is valid.
         self.with_netdev(|ndev| unsafe { bindings::netdev_ib_mtu(ndev) })
             .unwrap_or(0)
     }
 
-    /// The namespace of the net device.
+    /// Returns the namespace of the net device.
     pub fn net(&self) -> Option<NetRef> {
         // SAFETY: Inside the RCU read section the device and its namespace are valid.
         self.with_netdev(|ndev| unsafe { NetRef::try_get(bindings::dev_net_rcu(ndev)) })?
     }
 
-    /// Whether the net device is number `ifindex` of namespace `net`.
+    /// Returns whether the net device is number `ifindex` of namespace `net`.
     pub fn is_netdev(&self, net: &impl NetNs, ifindex: u32) -> bool {
         // SAFETY: Inside the RCU read section the device is valid.
         self.with_netdev(|ndev| unsafe { is_netdev(ndev, net, ifindex) })
             .unwrap_or(false)
     }
 
-    /// Whether the net device is in `net` and has an IPv4 address whose subnet contains `addr`.
+    /// Returns whether the net device is in `net` and has an IPv4 address whose subnet contains `addr`.
     pub fn serves_subnet(&self, net: &impl NetNs, addr: [u8; 4]) -> bool {
         let addr = u32::from_ne_bytes(addr);
         self.with_netdev(|ndev| {
@@ -154,7 +154,11 @@ impl GidRef {
                 if !core::ptr::eq(bindings::dev_net_rcu(ndev), net.net_ptr()) {
                     return false;
                 }
-                let mut ifa = bindings::in_dev_first_ifa_rcu(ndev);
+                let in_dev = bindings::in_dev_get_rcu(ndev);
+                if in_dev.is_null() {
+                    return false;
+                }
+                let mut ifa = bindings::in_dev_first_ifa_rcu(in_dev);
                 while !ifa.is_null() {
                     if (addr ^ (*ifa).ifa_address) & (*ifa).ifa_mask == 0 {
                         return true;

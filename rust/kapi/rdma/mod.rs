@@ -2,11 +2,10 @@
 
 //! RDMA verbs, for a reliable connected transport between kernels.
 //!
-//! What lives here: devices, GID tables, protection domains, memory, queue pairs and next-hop
-//! resolution, wrapped so that the crate above needs no `unsafe`. What may not: anything that
-//! knows a protocol.
+//! Holds devices, GID tables, protection domains, memory, queue pairs and next-hop resolution,
+//! wrapped so that the crate above needs no `unsafe`, and nothing that knows a protocol.
 //!
-//! Who owns whom (an arrow is an `Arc` or a count, so what it points at dies later):
+//! Ownership (an arrow is an `Arc` or a count, so what it points at dies later):
 //!
 //! ```text
 //! Qp -> Channel -> { Cq, Pd, message buffers } -> Device

@@ -22,7 +22,7 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-/// What a key allows.
+/// Access that a key allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// The local device reads: a source of writes and sends.
@@ -132,7 +132,8 @@ impl Mr {
             unsafe {
                 let entry = table.add(i);
                 bindings::sg_set_page(entry, page, PAGE_SIZE as u32);
-                bindings::sg_set_dma(entry, *addr, PAGE_SIZE as u32);
+                bindings::sg_set_dma_address(entry, *addr);
+                bindings::sg_set_dma_len(entry, PAGE_SIZE as u32);
             }
         }
 
@@ -184,23 +185,23 @@ impl Mr {
                 lkey,
                 rkey,
                 access,
-                raw <- new_mutex!(Some(raw), "rsmc_rdma::mr"),
+                raw <- new_mutex!(Some(raw), "kapi::rdma::mr"),
             }),
             GFP_KERNEL,
         )
     }
 
-    /// The memory.
+    /// Returns the memory.
     pub fn region(&self) -> &Arc<Region> {
         &self.region
     }
 
-    /// The address by which the peer names the first byte.
+    /// Returns the address by which the peer names the first byte.
     pub fn addr(&self) -> u64 {
         self.iova
     }
 
-    /// The key by which the peer names the region.
+    /// Returns the key by which the peer names the region.
     pub fn rkey(&self) -> u32 {
         self.rkey
     }
@@ -213,7 +214,7 @@ impl Mr {
         self.access
     }
 
-    /// The lock around the C object.
+    /// Returns the lock around the C object.
     pub(super) fn raw(&self) -> &Mutex<Option<Deferred<RawMr>>> {
         &self.raw
     }

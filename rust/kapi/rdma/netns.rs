@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What verbs need to know of network namespaces and net devices.
+//! Network namespaces and net devices, as far as verbs need to know of them.
 //!
 //! C header: [`include/net/net_namespace.h`](srctree/include/net/net_namespace.h)
 
@@ -9,7 +9,7 @@ use core::ptr::{self, NonNull};
 use kernel::sync::rcu;
 use smc_bindings as bindings;
 
-/// How many devices may be stacked on each other (`MAX_NEST_DEV`).
+/// Limit of devices stacked on each other (`MAX_NEST_DEV`).
 const MAX_STACK: usize = 8;
 
 /// Something that keeps a network namespace alive.
@@ -18,7 +18,7 @@ const MAX_STACK: usize = 8;
 ///
 /// The pointer must be a `struct net` that stays alive as long as `self` is borrowed.
 pub unsafe trait NetNs {
-    /// The namespace.
+    /// Returns the namespace.
     fn net_ptr(&self) -> *mut bindings::net;
 }
 
@@ -92,7 +92,7 @@ impl PartialEq for NetRef {
     }
 }
 
-/// Whether `ndev` is number `ifindex` of namespace `net`.
+/// Returns whether `ndev` is number `ifindex` of namespace `net`.
 ///
 /// # Safety
 ///
@@ -110,7 +110,7 @@ pub(super) unsafe fn is_netdev(
     }
 }
 
-/// The number of the lowest device under device `ifindex`: the real one below a VLAN or a bond.
+/// Returns the number of the lowest device under device `ifindex`: the real one below a VLAN or a bond.
 pub fn base_ifindex(net: &impl NetNs, ifindex: u32) -> Option<u32> {
     let index = i32::try_from(ifindex).ok()?;
     let _rcu = rcu::read_lock();
@@ -135,7 +135,7 @@ pub fn base_ifindex(net: &impl NetNs, ifindex: u32) -> Option<u32> {
     u32::try_from(unsafe { (*dev).ifindex }).ok()
 }
 
-/// The name of device `ifindex`, padded with zeros.
+/// Returns the name of device `ifindex`, padded with zeros.
 pub fn interface_name(net: &impl NetNs, ifindex: u32) -> Option<[u8; 16]> {
     let index = i32::try_from(ifindex).ok()?;
     let _rcu = rcu::read_lock();

@@ -49,7 +49,7 @@ impl Pd {
         let device = device.hold()?;
         // SAFETY: The device is registered while `device` lives. The name is static.
         let pd = from_err_ptr(unsafe {
-            bindings::__ib_alloc_pd(device.raw(), 0, c"rsmc".as_char_ptr())
+            bindings::__ib_alloc_pd(device.raw(), 0, bindings::module_name())
         })?;
         let pd = NonNull::new(pd).ok_or(ENOMEM)?;
         let owner = device.device().clone();
@@ -58,7 +58,7 @@ impl Pd {
         Ok(Arc::new(Self(raw), GFP_KERNEL)?)
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &Arc<Device> {
         self.0.device.device()
     }
@@ -67,7 +67,7 @@ impl Pd {
         self.0.pd.as_ptr()
     }
 
-    /// The key of local memory by its DMA address.
+    /// Returns the key of local memory by its DMA address.
     pub(super) fn dma_lkey(&self) -> u32 {
         // SAFETY: The domain is alive; the field does not change.
         unsafe { (*self.raw()).local_dma_lkey }

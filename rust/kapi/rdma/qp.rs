@@ -65,12 +65,12 @@ pub struct Qp<H: Handler, S> {
 }
 
 impl<H: Handler, S> Qp<H, S> {
-    /// The part that others may hold.
+    /// Returns the part that others may hold.
     pub fn channel(&self) -> &Arc<Channel<H>> {
         &self.owner.0
     }
 
-    /// The number of our queue pair.
+    /// Returns the number of our queue pair.
     pub fn qpn(&self) -> u32 {
         self.channel().qpn()
     }

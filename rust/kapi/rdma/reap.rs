@@ -61,7 +61,7 @@ impl<T: Send + Sync + 'static> Deferred<T> {
         let queue = device.queue();
         let node = Arc::pin_init(
             pin_init!(Node {
-                work <- new_work!("rsmc_rdma::reap"),
+                work <- new_work!("kapi::rdma::reap"),
                 value: UnsafeCell::new(ManuallyDrop::new(value)),
                 queue,
             }),

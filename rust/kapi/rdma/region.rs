@@ -20,6 +20,36 @@ use kernel::{
 ///
 /// After [`Region::revoke`] the device is out of reach, but the bytes can still be read: what a
 /// peer wrote before its link died is still there for the application.
+///
+/// # Invariants
+///
+/// * `pages` has at least one page. The bytes are only ever copied, never borrowed: the device may
+///   write them at any time.
+/// * `map` is set until the region is revoked, and then maps `pages`; `sync` is what it needs.
+///
+/// # Examples
+///
+/// ```
+/// use kapi::rdma::{device::Device, dma::Direction, region::Region};
+/// use kernel::{prelude::*, sync::Arc};
+///
+/// fn keep(device: &Arc<Device>) -> Result {
+///     let region = Region::new(device, 100, Direction::Bidirectional)?;
+///     // Whole pages, zeroed.
+///     assert_eq!(region.len(), kernel::page::PAGE_SIZE);
+///
+///     // What is not inside the region is left out.
+///     assert_eq!(region.write_slice(region.len() - 3, b"abcde"), 3);
+///
+///     // The device is out of reach now, the bytes are not.
+///     region.revoke();
+///     assert!(region.is_revoked());
+///     let mut bytes = [0; 3];
+///     assert_eq!(region.read_slice(region.len() - 3, &mut bytes), 3);
+///     assert_eq!(&bytes, b"abc");
+///     Ok(())
+/// }
+/// ```
 #[pin_data]
 pub struct Region {
     pages: Arc<Pages>,
@@ -38,23 +68,24 @@ impl Region {
         let pages = Pages::new(len)?;
         let map = DmaMap::new(device, pages.clone(), direction)?;
         let sync = map.needs_sync();
+        // INVARIANT: `Pages::new` makes no empty list, and `map` is of these pages.
         Arc::pin_init(
             pin_init!(Self {
                 pages,
                 sync,
-                map <- new_spinlock_bh!(Some(map), "rsmc_rdma::region"),
+                map <- new_spinlock_bh!(Some(map), "kapi::rdma::region"),
             }),
             GFP_KERNEL,
         )
     }
 
-    /// The size in bytes, a multiple of the page size.
+    /// Returns the size in bytes, a multiple of the page size.
     #[inline]
     pub fn len(&self) -> usize {
         self.pages.len()
     }
 
-    /// Never: regions are not empty.
+    /// Returns false: regions are not empty.
     pub fn is_empty(&self) -> bool {
         false
     }
@@ -63,19 +94,19 @@ impl Region {
     ///
     /// Requests posted and memory regions registered before keep the mapping until they end.
     pub fn revoke(&self) {
-        // What the device has written is to be read later, when nobody can ask for it any more.
+        // Bytes that the device has written are to be read later, when nobody can ask for it any more.
         self.before_read(0, self.len());
         let map = self.map.lock().take();
         drop(map);
     }
 
-    /// Whether the device's use has ended.
+    /// Returns whether the device's use has ended.
     #[inline]
     pub fn is_revoked(&self) -> bool {
         self.map.lock().is_none()
     }
 
-    /// The mapping, unless revoked.
+    /// Returns the mapping, unless revoked.
     #[inline]
     pub(super) fn map(&self) -> Option<Arc<DmaMap>> {
         self.map.lock().clone()

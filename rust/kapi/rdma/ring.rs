@@ -93,12 +93,12 @@ impl Pages {
         Ok(())
     }
 
-    /// The number of pages.
+    /// Returns the number of pages.
     pub(super) fn count(&self) -> usize {
         self.pages.len()
     }
 
-    /// The number of bytes.
+    /// Returns the number of bytes.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.pages.len().saturating_mul(PAGE_SIZE)
@@ -108,8 +108,8 @@ impl Pages {
         self.pages.get(index).map(|page| page.as_ptr())
     }
 
-    /// The kernel's address of the byte at `offset`, and how many bytes there are from there on without
-    /// a gap.
+    /// Returns the kernel's address of the byte at `offset`, and how many bytes there are from
+    /// there on without a gap.
     #[inline]
     pub(super) fn at(&self, offset: usize) -> Option<(NonNull<u8>, usize)> {
         let (base, follow) = *self.addrs.get(offset / PAGE_SIZE)?;
@@ -213,6 +213,39 @@ impl Drop for Pages {
 /// A ring of `size` bytes in a [`Region`], for example one element of a slab.
 ///
 /// Positions wrap: they may be at most twice the size, lengths at most the size.
+///
+/// # Invariants
+///
+/// `size` is not zero, and `base + size` is at most the length of `region`.
+///
+/// # Examples
+///
+/// ```
+/// use kapi::rdma::{device::Device, dma::Direction, region::Region, ring::Ring};
+/// use kernel::{prelude::*, sync::Arc};
+///
+/// const SIZE: usize = 1 << 14;
+///
+/// fn wrap(device: &Arc<Device>) -> Result {
+///     let slab = Region::new(device, 4 * SIZE, Direction::Bidirectional)?;
+///     // The second of its four rings.
+///     let ring = Ring::new(slab, SIZE, SIZE)?;
+///
+///     // Two bytes are at the end of the ring, two at its beginning.
+///     assert_eq!(ring.write_slice(SIZE - 2, b"wrap"), 4);
+///     let [end, beginning] = ring.pieces(SIZE - 2, 4);
+///     assert_eq!((end.offset, end.len), (2 * SIZE - 2, 2));
+///     assert_eq!((beginning.offset, beginning.len), (SIZE, 2));
+///
+///     let mut bytes = [0; 4];
+///     assert_eq!(ring.read_slice(SIZE - 2, &mut bytes), 4);
+///     assert_eq!(&bytes, b"wrap");
+///
+///     // A ring that reaches beyond its region is none.
+///     assert!(Ring::new(ring.region().clone(), 4 * SIZE - 1, 2).is_err());
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone)]
 pub struct Ring {
     region: Arc<Region>,
@@ -223,14 +256,14 @@ pub struct Ring {
 /// One or two pieces of a region; the second is there when the range wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it begins, in bytes from the beginning of the region.
+    /// Its beginning, in bytes from the beginning of the region.
     pub offset: usize,
     /// Its length in bytes.
     pub len: usize,
 }
 
 impl Ring {
-    /// The `size` bytes from `base` on.
+    /// Makes a ring of the `size` bytes from `base` on.
     ///
     /// # Errors
     ///
@@ -240,28 +273,29 @@ impl Ring {
         if size == 0 || end > region.len() {
             return Err(EINVAL);
         }
+        // INVARIANT: Just checked; the length of a region does not change.
         Ok(Self { region, base, size })
     }
 
-    /// The region.
+    /// Returns the region.
     #[inline]
     pub fn region(&self) -> &Arc<Region> {
         &self.region
     }
 
-    /// The size in bytes.
+    /// Returns the size in bytes.
     #[inline]
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Where the ring begins in its region.
+    /// Returns the beginning of the ring in its region, in bytes.
     #[inline]
     pub fn base(&self) -> usize {
         self.base
     }
 
-    /// The pieces of the region that `len` bytes from `pos` on are in; the second may be empty.
+    /// Returns the pieces of the region that `len` bytes from `pos` on are in; the second may be empty.
     pub fn pieces(&self, pos: usize, len: usize) -> [Piece; 2] {
         let pos = pos.checked_rem(self.size).unwrap_or(0);
         let len = len.min(self.size);
@@ -300,7 +334,7 @@ impl Ring {
         }
     }
 
-    /// Where in the region `len` bytes from `pos` on begin, if they do not wrap.
+    /// Returns the place in the region of `len` bytes from `pos` on, if they do not wrap.
     #[inline]
     fn whole(&self, pos: usize, len: usize) -> Option<usize> {
         let fits = pos < self.size && len <= self.size.wrapping_sub(pos);

@@ -9,7 +9,7 @@
 use super::netns::NetNs;
 use core::{mem, ptr::NonNull};
 use kernel::{
-    error::from_err_ptr,
+    error::{from_err_ptr, to_result},
     ffi,
     prelude::*,
     sync::rcu,
@@ -23,15 +23,15 @@ const VALID: u8 = 0x80 | 0x40 | 0x02 | 0x10 | 0x04 | 0x08;
 /// A neighbour that was asked for in vain (`NUD_FAILED`).
 const FAILED: u8 = 0x20;
 
-/// How often an unresolved neighbour is looked at, in milliseconds.
+/// Time between looks at an unresolved neighbour, in milliseconds.
 const STEP_MS: u32 = 5;
 
-/// Where packets to a destination go first.
+/// First stop of packets to a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextHop {
     /// The MAC address of the destination or of the gateway.
     pub mac: [u8; 6],
-    /// Whether a gateway is used: the peer is in another subnet.
+    /// True if a gateway is used: the peer is in another subnet.
     pub gateway: bool,
     /// The number of the net device that packets leave by.
     pub ifindex: u32,
@@ -71,19 +71,26 @@ impl Route {
         destination: &[u8; 16],
         ifindex: u32,
     ) -> Result<Self> {
-        let scope = ffi::c_int::try_from(ifindex)?;
-        // SAFETY: `net` is alive by its contract; both addresses are 16 bytes.
-        let dst = from_err_ptr(unsafe {
-            bindings::route6(net.net_ptr(), source.as_ptr(), destination.as_ptr(), scope)
-        })?;
-        Ok(Self {
+        // SAFETY: Zero is a valid value of a plain C struct.
+        let mut flow: bindings::flowi6 = unsafe { mem::zeroed() };
+        flow.__fl_common.flowic_oif = ffi::c_int::try_from(ifindex)?;
+        flow.saddr.in6_u.u6_addr8 = *source;
+        flow.daddr.in6_u.u6_addr8 = *destination;
+        // SAFETY: `net` is alive by its contract, and `flow` is valid.
+        let dst = unsafe { bindings::ip6_route_output(net.net_ptr(), &mut flow) };
+        let mut route = Self {
             dst: NonNull::new(dst).ok_or(unreachable())?,
-            // SAFETY: The reference that was given keeps the entry alive; it is one of IPv6.
-            gateway: unsafe { bindings::route6_uses_gateway(dst) },
-        })
+            gateway: false,
+        };
+        // SAFETY: The reference that was given keeps the entry alive. There always is one; where there is
+        // no way to the destination it holds the error.
+        to_result(i32::from(unsafe { (*dst).error }))?;
+        // SAFETY: As above; it is an entry of IPv6.
+        route.gateway = unsafe { bindings::rt6_uses_gateway(dst) };
+        Ok(route)
     }
 
-    /// The next hop on the way to `destination`, which is the route's own, in network order.
+    /// Returns the next hop on the way to `destination`, which is the route's own, in network order.
     fn neighbour(&self, destination: &[u8]) -> Option<Neighbour> {
         // SAFETY: The entry is alive; the address has the length of the route's family.
         let found =
@@ -123,9 +130,13 @@ impl Neighbour {
     }
 
     fn mac(&self) -> [u8; 6] {
+        let mut address = [0u8; bindings::MAX_ADDR_LEN as usize];
+        // SAFETY: The reference keeps it alive; no more bytes are written than the longest address has.
+        unsafe { bindings::neigh_ha_snapshot(address.as_mut_ptr().cast(), self.0.as_ptr()) };
         let mut mac = [0; 6];
-        // SAFETY: The reference keeps it alive; six bytes are written.
-        unsafe { bindings::neigh_mac(self.0.as_ptr(), mac.as_mut_ptr()) };
+        for (to, from) in mac.iter_mut().zip(address) {
+            *to = from;
+        }
         mac
     }
 }
@@ -137,7 +148,7 @@ impl Drop for Neighbour {
     }
 }
 
-/// The IPv4 address in an IPv4-mapped one.
+/// Returns the IPv4 address in an IPv4-mapped one.
 fn mapped(addr: &[u8; 16]) -> Option<[u8; 4]> {
     let (head, tail) = addr.split_at(12);
     if head == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] {

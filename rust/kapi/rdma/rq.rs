@@ -18,7 +18,7 @@ use smc_bindings as bindings;
 /// The distance of receive buffers when the tail of long messages is shared.
 const STRIDE: usize = super::wr::HEAD;
 
-/// How many buffers are gathered before they are posted again in one call.
+/// Number of buffers to gather before they are posted again in one call.
 const BATCH: usize = 8;
 
 /// The `ib_cqe` of a receive buffer.
@@ -48,7 +48,7 @@ impl RecvSlot {
     }
 }
 
-/// Where a message lands: `first` bytes in the buffer of its slot, the rest in the shared tail.
+/// Memory of a message: `first` bytes in the buffer of its slot, the rest in the shared tail.
 ///
 /// A device with one element per receive gets whole pages instead, and messages are limited to a
 /// page.
@@ -62,7 +62,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// For messages of usually `first` and at most `first + spill` bytes.
+    /// Lays out memory for messages of usually `first` and at most `first + spill` bytes.
     pub(super) fn new(slots: u16, first: usize, spill: usize, device_sges: u32) -> Result<Self> {
         let slots = usize::from(slots);
         if first == 0 || first > STRIDE {
@@ -93,17 +93,17 @@ impl Layout {
         })
     }
 
-    /// The size of the memory.
+    /// Returns the size of the memory.
     pub(super) fn bytes(&self) -> usize {
         self.spill_at.saturating_add(self.spill)
     }
 
-    /// The longest message.
+    /// Returns the longest message.
     pub(super) fn longest(&self) -> usize {
         self.first.saturating_add(self.spill)
     }
 
-    /// Where the buffer of a slot begins.
+    /// Returns the beginning of the buffer of a slot, in bytes.
     pub(super) fn slot_at(&self, index: u16) -> usize {
         usize::from(index).saturating_mul(self.stride)
     }
@@ -177,7 +177,7 @@ impl Rq {
         Ok(())
     }
 
-    /// The buffer of slot `index` is to be posted again.
+    /// Takes the buffer of slot `index` back, to be posted again.
     pub(super) fn recycle(&mut self, index: u16) -> Result {
         self.ended();
         // There is room for all of them.
@@ -191,7 +191,7 @@ impl Rq {
         Ok(())
     }
 
-    /// A receive has ended and its buffer is not wanted again.
+    /// Takes note that a receive has ended and its buffer is not wanted again.
     pub(super) fn ended(&mut self) {
         self.posted = self.posted.saturating_sub(1);
     }
@@ -235,7 +235,7 @@ impl Rq {
         kernel::error::to_result(ret)
     }
 
-    /// Whether a receive still waits for its completion.
+    /// Returns whether a receive still waits for its completion.
     pub(super) fn is_busy(&self) -> bool {
         self.posted > 0
     }

@@ -96,7 +96,7 @@ impl Waiter {
     }
 }
 
-/// Who hears of the end of a chain.
+/// Listener to the end of a chain.
 pub(super) enum Job<T> {
     /// Nobody; the slot is free.
     Idle,
@@ -129,7 +129,7 @@ union AnyWr {
     reg: bindings::ib_reg_wr,
 }
 
-/// What is needed besides writes.
+/// Last request of a chain, besides writes.
 pub(super) enum Last<'a> {
     /// A SEND of these bytes.
     Message(&'a [u8]),
@@ -141,7 +141,7 @@ pub(super) enum Last<'a> {
     Invalidate(u32),
 }
 
-/// Why a chain was not posted.
+/// Refusal of a chain.
 pub(super) enum Refused<T> {
     /// Nothing was posted.
     Clean(Job<T>, Error),
@@ -158,7 +158,7 @@ pub(super) enum Refused<T> {
 pub(super) struct Sq<T> {
     /// The queue pair, until closing begins.
     pub(super) qp: Option<NonNull<bindings::ib_qp>>,
-    /// Whether it is in RTS.
+    /// True while it is in RTS.
     pub(super) sendable: bool,
     /// The address for the device, and for the CPU, of each slot's message.
     pub(super) message: KVec<(u64, NonNull<u8>)>,
@@ -179,8 +179,8 @@ pub(super) struct Sq<T> {
 unsafe impl<T: Send> Send for Sq<T> {}
 
 impl<T> Sq<T> {
-    /// A queue of `depth` requests and `slots` chains of at most `chain` requests each, on the device
-    /// with this number.
+    /// Makes a queue of `depth` requests and `slots` chains of at most `chain` requests each, on
+    /// the device with this number.
     pub(super) fn new(
         slots: NonNull<SendSlot>,
         count: u16,
@@ -298,7 +298,7 @@ impl<T> Sq<T> {
         Ok(())
     }
 
-    /// A request of slot `index` has ended, the last one or one before it.
+    /// Takes note that a request of slot `index` has ended, the last one or one before it.
     pub(super) fn completed(
         &mut self,
         index: u16,
@@ -326,7 +326,7 @@ impl<T> Sq<T> {
         Some(ended)
     }
 
-    /// Whether a chain still waits for a completion that must come; with `torn` also whether one
+    /// Returns whether a chain still waits for a completion that must come; with `torn` also whether one
     /// of a chain that was posted in part may come.
     pub(super) fn is_busy(&self, torn: bool) -> bool {
         self.entries

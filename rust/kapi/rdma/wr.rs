@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is asked of a send queue and what arrives from a receive queue.
+//! Requests to a send queue, and messages from a receive queue.
 
 use super::{
     mr::Mr,
@@ -8,10 +8,10 @@ use super::{
 };
 use kernel::prelude::*;
 
-/// How many bytes of a message are at hand without a further copy.
+/// Number of bytes of a message that are at hand without a further copy.
 pub const HEAD: usize = 64;
 
-/// Where an RDMA WRITE goes: as the peer told us, so checked by the peer's device only.
+/// Destination of an RDMA WRITE: as the peer told us, so checked by the peer's device only.
 #[derive(Clone, Copy, Debug)]
 pub struct Remote {
     /// The address of the first byte.
@@ -20,7 +20,7 @@ pub struct Remote {
     pub rkey: u32,
 }
 
-/// Where an RDMA WRITE comes from.
+/// Source of an RDMA WRITE.
 #[derive(Clone, Copy)]
 pub enum Source<'a> {
     /// Pages by their DMA addresses: ready at once, one element per contiguous piece.
@@ -34,9 +34,9 @@ pub enum Source<'a> {
 pub struct Write<'a> {
     /// The memory.
     pub from: Source<'a>,
-    /// Where to begin in it, in bytes.
+    /// The beginning in it, in bytes.
     pub offset: usize,
-    /// How many bytes.
+    /// Number of bytes.
     pub len: usize,
     /// The destination.
     pub to: Remote,
@@ -67,17 +67,18 @@ pub struct Received<'a> {
 }
 
 impl Received<'_> {
-    /// The length of the whole message in bytes.
+    /// Returns the length of the whole message in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the message has no bytes.
+    /// Returns whether the message has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The beginning of the message: all of it, or the configured number of bytes of a longer one.
+    /// Returns the beginning of the message: all of it, or the configured number of bytes of a
+    /// longer one.
     pub fn head(&self) -> &[u8] {
         self.head.get(..self.head_len).unwrap_or(&[])
     }

@@ -35,7 +35,7 @@ impl<T: Send + Sync + 'static> Default for Global<T> {
 }
 
 impl<T: Send + Sync + 'static> Global<T> {
-    /// An empty place.
+    /// Makes an empty place.
     pub const fn new() -> Self {
         Self {
             place: Atomic::new(ptr::null_mut()),
@@ -58,7 +58,7 @@ impl<T: Send + Sync + 'static> Global<T> {
         Ok(Guard(self))
     }
 
-    /// The object, if there is one. Any context.
+    /// Returns the object, if there is one. Any context.
     pub fn get(&self) -> Option<Arc<T>> {
         let _rcu = rcu::read_lock();
         let raw = self.place.load(Acquire);

@@ -5,7 +5,7 @@
 //! Both hooks own an `Arc` of their target, so the target cannot vanish under them; the owner
 //! breaks the cycle by dropping the hook when it has heard enough.
 
-use crate::net::socket::Socket;
+use crate::net::socket::BsdSocket;
 use core::{marker::PhantomPinned, ptr};
 use kernel::{
     ffi,
@@ -22,7 +22,7 @@ use smc_bindings as bindings;
 
 /// Something that can be told in atomic context (softirq, with a spinlock held).
 pub trait Notify: Send + Sync + 'static {
-    /// Called when the hook fires. Must not sleep, and must not drop the hook.
+    /// Acts when the hook fires. Must not sleep, and must not drop the hook.
     fn notify(this: ArcBorrow<'_, Self>);
 }
 
@@ -53,7 +53,7 @@ impl<T: Notify> WaitHook<T> {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub fn new(socket: &Socket, target: Arc<T>) -> Result<Pin<KBox<Self>>> {
+    pub fn new(socket: &BsdSocket, target: Arc<T>) -> Result<Pin<KBox<Self>>> {
         let head = socket.wait_head();
         let hook = KBox::pin_init(
             pin_init!(Self {

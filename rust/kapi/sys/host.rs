@@ -13,16 +13,16 @@ const MAX: usize = 64;
 pub struct Name([u8; MAX + 1]);
 
 impl Name {
-    /// The name, at most 63 bytes, without a NUL byte.
+    /// Returns the name, at most 63 bytes, without a NUL byte.
     pub fn text(&self) -> &[u8] {
         let end = self.0.iter().position(|b| *b == 0).unwrap_or(MAX);
         self.0.get(..end.min(MAX - 1)).unwrap_or(&[])
     }
 }
 
-/// The name of the machine, that of the initial UTS namespace.
+/// Returns the name of the machine, that of the initial UTS namespace.
 ///
-/// Who asks while it is being changed may get some of the old and some of the new name.
+/// While it is being changed the result may have some of the old and some of the new name.
 pub fn name() -> Name {
     let mut bytes = [0; MAX + 1];
     // SAFETY: There is room for as many bytes as told, and the name always ends within its array.

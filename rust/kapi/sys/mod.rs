@@ -2,8 +2,8 @@
 
 //! Waiting, timers and deferred work.
 //!
-//! What lives here: wrappers that are about no subsystem in particular. What may not: sockets
-//! ([`crate::net`]) and devices ([`crate::rdma`]).
+//! Holds wrappers that are about no subsystem in particular: no sockets ([`crate::net`]), no devices
+//! ([`crate::rdma`]).
 
 pub mod clock;
 pub mod global;

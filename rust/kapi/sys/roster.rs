@@ -20,10 +20,10 @@ use kernel::{
     }, //
 };
 
-/// How many lists a [`Roster`] is.
+/// Number of lists that a [`Roster`] is.
 const SHARDS: usize = 16;
 
-/// How many members [`Roster::next`] returns at most.
+/// Number of members that [`Roster::next`] returns at most.
 pub const BATCH: usize = 32;
 
 /// The links of a member: a field of type `Link<Self>`, see [`member!`](crate::member).
@@ -48,7 +48,7 @@ unsafe impl<T: Send + Sync> Send for Link<T> {}
 unsafe impl<T: Send + Sync> Sync for Link<T> {}
 
 impl<T> Link<T> {
-    /// Links of an object that is on no roster.
+    /// Makes the links of an object that is on no roster.
     #[allow(clippy::new_without_default)]
     pub const fn new() -> Self {
         Self {
@@ -68,7 +68,7 @@ impl<T> Link<T> {
 ///
 /// [`Member::link`] returns a field of `self`, always the same one.
 pub unsafe trait Member: Send + Sync + Sized + 'static {
-    /// The links.
+    /// Returns the links.
     fn link(&self) -> &Link<Self>;
 }
 
@@ -107,7 +107,7 @@ struct Shards<T> {
     shards: [SpinLock<List<T>>; SHARDS],
 }
 
-/// Where a walk over a [`Roster`] has got to. The default is the beginning.
+/// Position of a walk over a [`Roster`]. The default is the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     /// The shard.
@@ -123,7 +123,7 @@ pub struct Roster<T: Member>(Pin<KBox<Shards<T>>>);
 pub type Members<T> = [Option<(Position, Arc<T>)>; BATCH];
 
 impl<T: Member> Roster<T> {
-    /// An empty roster.
+    /// Makes an empty roster.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl<T: Member> Roster<T> {
                             last: None,
                             number: 1,
                         },
-                        "rsmc::Roster"
+                        "kapi::Roster"
                     )
                 }),
             }),
@@ -151,7 +151,7 @@ impl<T: Member> Roster<T> {
         (&raw const *self.0).cast_mut()
     }
 
-    /// The shard of a member. Objects are at least a cache line apart.
+    /// Returns the shard of a member. Objects are at least a cache line apart.
     fn shard(&self, member: *const T) -> &SpinLock<List<T>> {
         let index = (member as usize >> 6) ^ (member as usize >> 12);
         // The mask keeps the index in range.

@@ -2,12 +2,12 @@
 
 //! Sleeping until something about a socket changes.
 
-use crate::net::{sock::Sock, socket::Socket};
+use crate::net::{sock::Sock, socket::BsdSocket};
 use core::mem::MaybeUninit;
 use kernel::{ffi, prelude::*};
 use smc_bindings as bindings;
 
-/// Whether a wake-up for one is enough for all.
+/// Kind of a wait: how many a wake-up is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Every waiter is woken.
@@ -25,7 +25,7 @@ pub enum Kind {
 /// `EAGAIN` when the time is over, `EINTR` or `ERESTARTSYS` on a signal.
 #[inline]
 pub fn until(
-    socket: &Socket,
+    socket: &BsdSocket,
     kind: Kind,
     timeout: isize,
     mut condition: impl FnMut() -> bool,
@@ -36,13 +36,14 @@ pub fn until(
     until_changed(socket, kind, timeout, condition)
 }
 
-/// The same for who has just seen that `condition` does not hold: without a timeout nobody looks again.
+/// Sleeps like [`until`], for a caller who has just seen that `condition` does not hold: without a
+/// timeout nobody looks again.
 ///
 /// # Errors
 ///
 /// As [`until`].
 pub fn until_changed(
-    socket: &Socket,
+    socket: &BsdSocket,
     kind: Kind,
     mut timeout: isize,
     mut condition: impl FnMut() -> bool,

@@ -16,7 +16,7 @@ pub struct Word(UnsafeCell<u32>);
 unsafe impl Sync for Word {}
 
 impl Word {
-    /// A number.
+    /// Makes a word of a number.
     pub const fn new(value: u32) -> Self {
         Self(UnsafeCell::new(value))
     }

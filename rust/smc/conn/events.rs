@@ -4,7 +4,7 @@
 
 use super::{Carrier, SmcConn};
 use crate::host::{clock::now, namespace::Namespace};
-use kapi::net::sock::state;
+use kapi::net::sock::tcp_state;
 use kernel::sync::{
     atomic::{Acquire, Release},
     Arc, //
@@ -138,7 +138,7 @@ impl<C: Carrier> SmcConn<C> {
     /// Whether the TCP connection beneath has ended before its time, which a reset does.
     #[inline]
     pub(crate) fn is_tcp_dead(&self) -> bool {
-        self.sock.state() == state::CLOSE && !self.has_tcp_ended()
+        self.sock.state() == tcp_state::CLOSE && !self.has_tcp_ended()
     }
 
     /// Whether both ends have sent their FINs: what the peer has to send by RDMA may still come.

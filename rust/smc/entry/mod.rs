@@ -4,3 +4,6 @@
 
 pub(crate) mod overlay;
 pub(crate) mod sockopt;
+
+/// Address family of SMC (`include/linux/socket.h`).
+pub(crate) const AF_SMC: i32 = 43;

@@ -28,7 +28,7 @@ pub(crate) struct Smc;
 
 impl Smc {
     /// Before data can flow it has to be known whether it flows by SMC or TCP.
-    fn settle(data: &Arc<SmcSock>, socket: &file::Socket, timeout: isize) -> Result {
+    fn settle(data: &Arc<SmcSock>, socket: &file::BsdSocket, timeout: isize) -> Result {
         if connect::undecided(data) {
             connect::proceed(data);
             connect::settled(data, socket, timeout)?;
@@ -40,36 +40,41 @@ impl Smc {
 impl Overlay for Smc {
     type Data = SmcSock;
 
-    fn create(socket: &file::Socket) -> Result<Arc<SmcSock>> {
+    fn create(socket: &file::BsdSocket) -> Result<Arc<SmcSock>> {
         SmcSock::new(socket.sock().into(), Phase::Init)
     }
 
-    fn attached(data: &Arc<SmcSock>, socket: &file::Socket) {
+    fn attached(data: &Arc<SmcSock>, socket: &file::BsdSocket) {
         data.attached(socket);
     }
 
-    fn release(data: Arc<SmcSock>, socket: &file::Socket) {
+    fn release(data: Arc<SmcSock>, socket: &file::BsdSocket) {
         data.close(socket);
     }
 
-    fn connect(data: &Arc<SmcSock>, socket: &file::Socket, addr: &Addr<'_>, flags: i32) -> Result {
+    fn connect(
+        data: &Arc<SmcSock>,
+        socket: &file::BsdSocket,
+        addr: &Addr<'_>,
+        flags: i32,
+    ) -> Result {
         connect::connect(data, socket, addr, flags & O_NONBLOCK != 0, flags)
     }
 
-    fn listen(data: &Arc<SmcSock>, socket: &file::Socket, backlog: i32) -> Result {
+    fn listen(data: &Arc<SmcSock>, socket: &file::BsdSocket, backlog: i32) -> Result {
         listen::listen(data, socket, backlog)
     }
 
     fn accept(
         data: &Arc<SmcSock>,
-        socket: &file::Socket,
-        new: &file::Socket,
+        socket: &file::BsdSocket,
+        new: &file::BsdSocket,
         nonblock: bool,
     ) -> Result<Arc<SmcSock>> {
         listen::accept(data, socket, new, nonblock)
     }
 
-    fn poll(data: &Arc<SmcSock>, socket: &file::Socket, poll: &Poll<'_>) -> u32 {
+    fn poll(data: &Arc<SmcSock>, socket: &file::BsdSocket, poll: &Poll<'_>) -> u32 {
         if let Some(conn) = data.smc() {
             return lane::poll(conn, socket, poll);
         }
@@ -102,7 +107,7 @@ impl Overlay for Smc {
         native
     }
 
-    fn shutdown(data: &Arc<SmcSock>, socket: &file::Socket, how: i32) -> Result {
+    fn shutdown(data: &Arc<SmcSock>, socket: &file::BsdSocket, how: i32) -> Result {
         if connect::undecided(data) {
             connect::proceed(data);
         }
@@ -121,7 +126,7 @@ impl Overlay for Smc {
         }
     }
 
-    fn ioctl(data: &Arc<SmcSock>, socket: &file::Socket, command: u32) -> Result<Option<i32>> {
+    fn ioctl(data: &Arc<SmcSock>, socket: &file::BsdSocket, command: u32) -> Result<Option<i32>> {
         crossing::is_still_open(data, socket);
         match data.smc() {
             Some(conn) => lane::ioctl(conn, command),
@@ -129,7 +134,11 @@ impl Overlay for Smc {
         }
     }
 
-    fn sendmsg(data: &Arc<SmcSock>, socket: &file::Socket, msg: &mut Message<'_>) -> Result<usize> {
+    fn sendmsg(
+        data: &Arc<SmcSock>,
+        socket: &file::BsdSocket,
+        msg: &mut Message<'_>,
+    ) -> Result<usize> {
         if msg.has(flags::MSG_FASTOPEN) {
             connect::give_up(data, socket, Reason::UnsupportedOption)?;
         }
@@ -144,7 +153,11 @@ impl Overlay for Smc {
         }
     }
 
-    fn recvmsg(data: &Arc<SmcSock>, socket: &file::Socket, msg: &mut Message<'_>) -> Result<usize> {
+    fn recvmsg(
+        data: &Arc<SmcSock>,
+        socket: &file::BsdSocket,
+        msg: &mut Message<'_>,
+    ) -> Result<usize> {
         if msg.has(flags::MSG_ERRQUEUE) {
             // Not the stream: ICMP errors, completions.
             return socket.native_recvmsg(msg);
@@ -163,7 +176,7 @@ impl Overlay for Smc {
 
     fn splice(
         data: &Arc<SmcSock>,
-        socket: &file::Socket,
+        socket: &file::BsdSocket,
         splice: &mut Splice<'_>,
     ) -> Result<usize> {
         // As TCP: the flags concern the pipe, for the socket its file's mode counts.
@@ -194,7 +207,7 @@ impl Overlay for Smc {
 
     fn set_option(
         data: &Arc<SmcSock>,
-        socket: &file::Socket,
+        socket: &file::BsdSocket,
         option: &SetOption<'_>,
     ) -> Result<Handled> {
         sockopt::set(data, socket, option)
@@ -202,7 +215,7 @@ impl Overlay for Smc {
 
     fn get_option(
         data: &Arc<SmcSock>,
-        _socket: &file::Socket,
+        _socket: &file::BsdSocket,
         option: &GetOption<'_>,
     ) -> Result<Handled> {
         sockopt::get(data, option)

@@ -11,7 +11,7 @@ use kapi::{
     net::{
         args::{GetOption, SetOption},
         overlay::Handled,
-        sock::state as tcp,
+        sock::tcp_state as tcp,
         socket as file, //
     }, //
 };
@@ -74,7 +74,7 @@ pub(crate) mod state {
 /// a switch that is neither 0 nor 1, `EPROTONOSUPPORT` for what strict mode forbids.
 pub(crate) fn set(
     this: &Arc<SmcSock>,
-    socket: &file::Socket,
+    socket: &file::BsdSocket,
     option: &SetOption<'_>,
 ) -> Result<Handled> {
     match (option.level(), option.name()) {

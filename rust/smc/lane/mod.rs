@@ -53,7 +53,7 @@ pub(crate) fn low_water_changed(conn: &Arc<SmcConn>) {
 }
 
 /// poll().
-pub(crate) fn poll(conn: &Arc<SmcConn>, socket: &file::Socket, poll: &Poll<'_>) -> u32 {
+pub(crate) fn poll(conn: &Arc<SmcConn>, socket: &file::BsdSocket, poll: &Poll<'_>) -> u32 {
     // Registers the poller; of what TCP says only a pending error counts.
     let mut events = socket.native_poll(poll) & flags::EPOLLERR;
     let mut proto = conn.proto.lock();

@@ -12,11 +12,11 @@ use kapi::{
         args::{flags, Message},
         socket as file, //
     },
-    sys::wait,
-    trace, //
+    sys::wait, //
 };
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::conn::{RecvState, UrgentError};
+use smc_trace as trace;
 
 /// recvmsg().
 ///
@@ -25,7 +25,7 @@ use smc_proto::conn::{RecvState, UrgentError};
 /// `ECONNRESET`, `ECONNABORTED` (once), `ENOTCONN`; `EAGAIN`, `EINTR` when nothing was read.
 pub(crate) fn receive(
     conn: &Arc<SmcConn>,
-    socket: &file::Socket,
+    socket: &file::BsdSocket,
     msg: &mut Message<'_>,
 ) -> Result<usize> {
     conn.stats().add(Stat::RxCalls, 1);
@@ -42,7 +42,7 @@ pub(crate) fn receive(
 
 fn receive_stream(
     conn: &Arc<SmcConn>,
-    socket: &file::Socket,
+    socket: &file::BsdSocket,
     msg: &mut Message<'_>,
 ) -> Result<usize> {
     let peek = msg.has(flags::MSG_PEEK);
@@ -59,7 +59,7 @@ fn receive_stream(
 /// Reads, or peeks from `offset` on.
 fn receive_from(
     conn: &Arc<SmcConn>,
-    socket: &file::Socket,
+    socket: &file::BsdSocket,
     msg: &mut Message<'_>,
     offset: usize,
 ) -> Result<usize> {
@@ -139,7 +139,12 @@ fn receive_from(
 
 /// Sleeps until there are more than `seen` bytes, or there is no reason to wait for them; at most
 /// `timeout` jiffies. Returns what is left of those.
-fn sleep(conn: &Arc<SmcConn>, socket: &file::Socket, timeout: isize, seen: usize) -> Result<isize> {
+fn sleep(
+    conn: &Arc<SmcConn>,
+    socket: &file::BsdSocket,
+    timeout: isize,
+    seen: usize,
+) -> Result<isize> {
     let is_over = || {
         let proto = conn.proto.lock();
         match proto.recv_state() {

@@ -15,14 +15,14 @@ use kapi::{
         args::{flags, Message},
         socket as file, //
     },
-    sys::wait,
-    trace, //
+    sys::wait, //
 };
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
     conn::{Conn, SendError, SendHint},
     cursor::RingSize, //
 };
+use smc_trace as trace;
 
 /// sendmsg(): blocking, it takes everything.
 ///
@@ -31,7 +31,7 @@ use smc_proto::{
 /// `EPIPE`, `ECONNRESET`, `ECONNABORTED`, `ENOTCONN`; `EAGAIN`, `EINTR` when nothing was taken.
 pub(crate) fn send(
     conn: &Arc<SmcConn>,
-    socket: &file::Socket,
+    socket: &file::BsdSocket,
     msg: &mut Message<'_>,
 ) -> Result<usize> {
     let notification = conn.sock().notification(msg)?;
@@ -47,7 +47,7 @@ pub(crate) fn send(
     Ok(sent)
 }
 
-fn send_all(conn: &Arc<SmcConn>, socket: &file::Socket, msg: &mut Message<'_>) -> Result<usize> {
+fn send_all(conn: &Arc<SmcConn>, socket: &file::BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
     let nonblock = msg.has(flags::MSG_DONTWAIT);
     let urgent = msg.has(flags::MSG_OOB);
     let more = msg.has(flags::MSG_MORE) || conn.sock().is_corked();
@@ -109,7 +109,7 @@ fn count_size(conn: &SmcConn, total: usize) {
 
 /// Sleeps until there is room to write, at most `timeout` jiffies; returns what is left of those.
 #[inline(never)]
-fn wait_for_room(conn: &Arc<SmcConn>, socket: &file::Socket, timeout: isize) -> Result<isize> {
+fn wait_for_room(conn: &Arc<SmcConn>, socket: &file::BsdSocket, timeout: isize) -> Result<isize> {
     let stats = conn.stats();
     stats.buffer(Way::Tx, Buffer::Full);
     if conn.proto.lock().is_peer_full() {

@@ -11,13 +11,12 @@
 mod connection;
 
 use crate::{
-    entry::sockopt,
+    entry::{sockopt, AF_SMC},
     socket::{Registry, Roster, SmcSock}, //
 };
 use kapi::{
     net::{
         diag::Sockets,
-        family::AF_SMC,
         netlink::{Answer, Position},
         netns::Net,
         sockaddr::SockAddr, //

@@ -22,7 +22,7 @@ use kapi::{
     errno,
     net::{
         args::Addr,
-        sock::state,
+        sock::tcp_state,
         socket as file, //
     },
     sys::wait, //
@@ -54,7 +54,7 @@ enum Call {
 /// TCP's.
 pub(crate) fn connect(
     this: &Arc<SmcSock>,
-    socket: &file::Socket,
+    socket: &file::BsdSocket,
     addr: &Addr<'_>,
     nonblock: bool,
     flags: i32,
@@ -83,7 +83,7 @@ pub(crate) fn connect(
 }
 
 /// Finds out what a call is, and sends the SYN if it is the first.
-fn call(this: &Arc<SmcSock>, socket: &file::Socket, addr: &Addr<'_>) -> Result<Call> {
+fn call(this: &Arc<SmcSock>, socket: &file::BsdSocket, addr: &Addr<'_>) -> Result<Call> {
     let left = match &*this.phase.lock() {
         Phase::Init => false,
         Phase::Connecting => return Ok(Call::Repeated),
@@ -122,7 +122,7 @@ fn call(this: &Arc<SmcSock>, socket: &file::Socket, addr: &Addr<'_>) -> Result<C
 
 fn first(
     this: &Arc<SmcSock>,
-    socket: &file::Socket,
+    socket: &file::BsdSocket,
     addr: &Addr<'_>,
     nonblock: bool,
     started: Result,
@@ -166,7 +166,7 @@ fn first(
             Ok(())
         }
         Err(err) => {
-            if this.sock.state() == state::CLOSE {
+            if this.sock.state() == tcp_state::CLOSE {
                 abandon_ended(this);
                 return Err(err);
             }
@@ -181,7 +181,7 @@ fn first(
 }
 
 /// Lets the workqueue finish what connect() began.
-fn in_background(this: &Arc<SmcSock>, socket: &file::Socket) {
+fn in_background(this: &Arc<SmcSock>, socket: &file::BsdSocket) {
     if this.start_watching(socket).is_err() {
         // Nobody would notice when the connection stands. It may stand already.
         let mut slot = this.talk.lock();
@@ -195,7 +195,7 @@ fn in_background(this: &Arc<SmcSock>, socket: &file::Socket) {
         drop(talk);
         return;
     }
-    if this.sock.state() != state::SYN_SENT {
+    if this.sock.state() != tcp_state::SYN_SENT {
         // It stood before the watch did.
         SmcSock::kick(this);
     }
@@ -211,7 +211,7 @@ pub(crate) fn undecided(this: &SmcSock) -> bool {
 /// # Errors
 ///
 /// `EAGAIN` when the time is over; `EINTR`, `ERESTARTSYS`.
-pub(crate) fn settled(this: &Arc<SmcSock>, socket: &file::Socket, timeout: isize) -> Result {
+pub(crate) fn settled(this: &Arc<SmcSock>, socket: &file::BsdSocket, timeout: isize) -> Result {
     if undecided(this) {
         wait::until(socket, wait::Kind::Shared, timeout, || !undecided(this))?;
     }
@@ -252,9 +252,9 @@ fn go_on(this: &Arc<SmcSock>, mut slot: MutexGuard<'_, Option<KBox<Talk>>>, pati
         return;
     }
     match this.sock.state() {
-        state::SYN_SENT | state::SYN_RECV => return,
+        tcp_state::SYN_SENT | tcp_state::SYN_RECV => return,
         // Refused, reset or timed out; TCP has told everybody. Another connect() may follow.
-        state::CLOSE => {
+        tcp_state::CLOSE => {
             if slot.is_some() {
                 count_failure(this);
             }

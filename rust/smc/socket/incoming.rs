@@ -26,7 +26,7 @@ use crate::{
 use kapi::{
     net::{
         sock::{OwnedSock, Sock},
-        socket::OwnedSocket, //
+        socket::OwnedBsdSocket, //
     },
     sys::{
         hook::{Notify, TimerHook, WaitHook},
@@ -94,7 +94,7 @@ pub(crate) trait Host: Send + Sync {
 
 struct State {
     /// The connection; taken out when the handshake ends.
-    socket: Option<OwnedSocket>,
+    socket: Option<OwnedBsdSocket>,
     talk: Option<KBox<Talk>>,
     watch: Option<Pin<KBox<WaitHook<Child>>>>,
     timer: Option<Pin<KBox<TimerHook<Child>>>>,
@@ -136,7 +136,7 @@ impl Child {
         sock: OwnedSock,
         refuse: Option<Reason>,
     ) -> Result<Arc<Self>> {
-        let socket = OwnedSocket::new(sock)?;
+        let socket = OwnedBsdSocket::new(sock)?;
         let refuse = match refuse {
             None if !socket.sock().claim_stream() => Some(Reason::Attached),
             refuse => refuse,
@@ -213,7 +213,7 @@ impl Child {
     }
 
     /// Takes everything out of the handshake.
-    fn end(&self) -> (Option<OwnedSocket>, Option<KBox<Talk>>) {
+    fn end(&self) -> (Option<OwnedBsdSocket>, Option<KBox<Talk>>) {
         let (socket, talk, watch, timer) = {
             let mut state = self.state.lock();
             (
@@ -289,7 +289,7 @@ impl Child {
 }
 
 /// What the connection is now; `None` when its stream cannot be handed to a program any more.
-fn conclude(socket: &OwnedSocket, talk: KBox<Talk>, outcome: Outcome) -> Option<Verdict> {
+fn conclude(socket: &OwnedBsdSocket, talk: KBox<Talk>, outcome: Outcome) -> Option<Verdict> {
     let own = |reason| Some(Verdict::Tcp(Fallback::own(Role::Server, reason)));
     match outcome {
         Outcome::Established => {
@@ -325,7 +325,7 @@ fn conclude(socket: &OwnedSocket, talk: KBox<Talk>, outcome: Outcome) -> Option<
     }
 }
 
-fn failed(socket: &OwnedSocket) {
+fn failed(socket: &OwnedBsdSocket) {
     if let Some(namespace) = Namespace::of(socket.sock()) {
         namespace.counters.failed(Role::Server);
     }

@@ -29,7 +29,7 @@ use smc_proto::reason::Reason;
 /// # Errors
 ///
 /// TCP's.
-pub(crate) fn listen(this: &Arc<SmcSock>, socket: &file::Socket, backlog: i32) -> Result {
+pub(crate) fn listen(this: &Arc<SmcSock>, socket: &file::BsdSocket, backlog: i32) -> Result {
     let mut phase = this.phase.lock();
     if matches!(*phase, Phase::Smc(_)) {
         return Err(EINVAL);

@@ -24,7 +24,7 @@ use crate::host::{
 };
 use kapi::{
     net::{
-        sock::{state, OwnedSock, Sock},
+        sock::{tcp_state, OwnedSock, Sock},
         syn, //
     },
     sys::hook::TimerHook, //
@@ -163,7 +163,7 @@ impl Listener {
     ///
     /// `EAGAIN` when there is none, or no room for it; `EINVAL` when the socket does not listen.
     pub(super) fn take(&self) -> Result<OwnedSock> {
-        if self.sock.state() == state::LISTEN && !self.has_room() {
+        if self.sock.state() == tcp_state::LISTEN && !self.has_room() {
             return Err(EAGAIN);
         }
         self.sock.accept()

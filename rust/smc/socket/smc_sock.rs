@@ -24,7 +24,7 @@ use crate::{
 use kapi::{
     errno::{self, Errno},
     net::{
-        sock::{state, Sock},
+        sock::{tcp_state, Sock},
         socket as file,
         syn, //
     },
@@ -35,8 +35,7 @@ use kapi::{
         roster::Link,
         wait,
         word::Word, //
-    },
-    trace, //
+    }, //
 };
 use kernel::{
     impl_has_work,
@@ -53,6 +52,7 @@ use kernel::{
     workqueue::Work, //
 };
 use smc_proto::conn::CloseMode;
+use smc_trace as trace;
 
 /// What a socket is.
 pub(crate) enum Phase {
@@ -268,7 +268,7 @@ impl SmcSock {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn start_watching(self: &Arc<Self>, socket: &file::Socket) -> Result {
+    pub(crate) fn start_watching(self: &Arc<Self>, socket: &file::BsdSocket) -> Result {
         let mut watch = self.watch.lock();
         if watch.is_none() {
             *watch = Some(WaitHook::new(socket, self.clone())?);
@@ -289,11 +289,11 @@ impl SmcSock {
     /// finish the handshake. True after a FIN, too.
     #[inline]
     pub(super) fn tcp_has_spoken(&self) -> bool {
-        self.sock.state() == state::CLOSE || self.fin_noted.get() == 0 && self.sock.has_unread()
+        self.sock.state() == tcp_state::CLOSE || self.fin_noted.get() == 0 && self.sock.has_unread()
     }
 
     /// Watches an SMC connection that connect() has made without sleeping, or that accept() hands out.
-    pub(crate) fn watch_smc(self: &Arc<Self>, socket: &file::Socket) {
+    pub(crate) fn watch_smc(self: &Arc<Self>, socket: &file::BsdSocket) {
         // Without the watch the end of the TCP connection would only be noticed later.
         let _ = self.start_watching(socket);
         if self.tcp_has_spoken() {
@@ -308,7 +308,7 @@ impl SmcSock {
     }
 
     /// The end of the file.
-    pub(crate) fn close(&self, socket: &file::Socket) {
+    pub(crate) fn close(&self, socket: &file::BsdSocket) {
         self.detached();
         if let (1, Some(namespace)) = (self.hooked.xchg(0, Relaxed), self.namespace()) {
             namespace.unhook();

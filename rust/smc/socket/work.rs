@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{handshake::crossing::RECEIVE, host::syn_option::offers_outstanding};
 use kapi::{
-    net::sock::state,
+    net::sock::tcp_state,
     sys::{hook::Notify, queue}, //
 };
 use kernel::{
@@ -25,7 +25,7 @@ impl Notify for SmcSock {
     fn notify(this: ArcBorrow<'_, Self>) {
         let wanted = match this.hint.load(Acquire) {
             hint::CONNECTING => true,
-            hint::LISTENING => offers_outstanding() || this.sock.state() != state::LISTEN,
+            hint::LISTENING => offers_outstanding() || this.sock.state() != tcp_state::LISTEN,
             hint::SMC => this.tcp_has_spoken(),
             _ => false,
         };
@@ -43,7 +43,7 @@ impl WorkItem for SmcSock {
         match &*phase {
             Phase::Listening(listener) => {
                 let listener = listener.clone();
-                if this.sock.state() == state::LISTEN {
+                if this.sock.state() == tcp_state::LISTEN {
                     drop(phase);
                     listener.pump();
                     return;

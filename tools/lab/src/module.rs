@@ -31,12 +31,14 @@ const PRODUCTS: [&str; 11] = [
 ];
 
 /// What is compiled from our sources.
-const OBJECTS: [&str; 5] = [
+const OBJECTS: [&str; 7] = [
     "rust/smc/smc.o",
     "rust/kapi/kapi.o",
     "rust/proto/smc_proto.o",
     "rust/bindings/smc_bindings.o",
     "rust/bindings/helpers.o",
+    "rust/trace/smc_trace.o",
+    "rust/trace/trace.o",
 ];
 
 /// Variants of a build, each with a build directory of its own.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The data of a socket, which hangs in its private pointer from its first use until release().
-//! What an "operation" is in the SAFETY comments, the parent module says.
+//! The parent module says what an "operation" is in the SAFETY comments.
 
 use super::Adapter;
 use crate::{
     errno,
-    net::{family, overlay::Overlay, socket::Socket}, //
+    net::{family, overlay::Overlay, socket::BsdSocket}, //
 };
 use core::{
     mem::ManuallyDrop,
@@ -55,13 +55,13 @@ pub(super) enum Slot<D> {
 }
 
 impl<T: Overlay> Adapter<T> {
-    /// The data of a socket; made now if this is its first use.
+    /// Returns the data of a socket, and makes it if this is its first use.
     ///
     /// # Errors
     ///
     /// `ENOTCONN` when the socket is being closed; those of [`Overlay::create`].
     #[inline]
-    pub(super) fn data(socket: &Socket) -> Result<Held<T::Data>> {
+    pub(super) fn data(socket: &BsdSocket) -> Result<Held<T::Data>> {
         match Self::slot(socket) {
             Slot::Filled(data) => Ok(data),
             Slot::Empty => Self::attach(socket, T::create(socket)?),
@@ -69,9 +69,9 @@ impl<T: Overlay> Adapter<T> {
         }
     }
 
-    /// The data of a socket, if it has any.
+    /// Returns the data of a socket, if it has any.
     #[inline]
-    pub(super) fn existing(socket: &Socket) -> Option<Held<T::Data>> {
+    pub(super) fn existing(socket: &BsdSocket) -> Option<Held<T::Data>> {
         match Self::slot(socket) {
             Slot::Filled(data) => Some(data),
             Slot::Empty | Slot::Closing => None,
@@ -79,7 +79,7 @@ impl<T: Overlay> Adapter<T> {
     }
 
     #[inline]
-    fn slot(socket: &Socket) -> Slot<Held<T::Data>> {
+    fn slot(socket: &BsdSocket) -> Slot<Held<T::Data>> {
         // SAFETY: The socket is part of a `socket_alloc`, and that lives during an operation.
         let raw = unsafe { bindings::socket_private(socket.as_ptr()) };
         // SAFETY: Read just now, in an operation.
@@ -111,7 +111,7 @@ impl<T: Overlay> Adapter<T> {
     /// # Errors
     ///
     /// `ENOTCONN` when the socket is being closed.
-    pub(super) fn attach(socket: &Socket, data: Arc<T::Data>) -> Result<Held<T::Data>> {
+    pub(super) fn attach(socket: &BsdSocket, data: Arc<T::Data>) -> Result<Held<T::Data>> {
         let raw = data.clone().into_foreign();
         // SAFETY: As in `slot`.
         let old =

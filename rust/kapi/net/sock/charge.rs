@@ -17,7 +17,7 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-/// What must be left for everything else, in bytes: in a group that is full to the last page the next
+/// Memory to leave for everything else, in bytes: in a group that is full to the last page the next
 /// allocation of a program ends it. So much may also be refused: for less than 36 KiB
 /// (`PAGE_ALLOC_COSTLY_ORDER`) the kernel would rather end a process.
 const LEFT: ffi::c_int = 8 << 20;
@@ -104,10 +104,14 @@ impl Drop for Charge {
 fn alone<R>(guard: &SockGuard<'_>, f: impl FnOnce() -> R) -> R {
     let sk = guard.sock().as_ptr();
     // SAFETY: The sock is valid and locked, as all who write this bit and its neighbours have it.
-    let before = unsafe { bindings::sk_bypass_prot_mem(sk, true) };
+    let before = unsafe {
+        let before = bindings::sk_bypasses_prot_mem(sk);
+        bindings::sk_set_bypass_prot_mem(sk, true);
+        before
+    };
     let result = f();
     // SAFETY: As above; the lock was not let go of.
-    unsafe { bindings::sk_bypass_prot_mem(sk, before) };
+    unsafe { bindings::sk_set_bypass_prot_mem(sk, before) };
     result
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whose a connection's stream is.
+//! Ownership of a connection's stream.
 //!
 //! Parts of the kernel can put themselves between TCP and the program: BPF's sockmap and KCM take what
 //! arrives, in callbacks that rely on the socket lock, and sockmap takes what is sent. A stream has one
@@ -50,7 +50,7 @@ impl Sock {
         unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_user_data) }
     }
 
-    /// Whether what arrives goes where TCP puts it.
+    /// Returns whether what arrives goes where TCP puts it.
     fn arrives_natively(&self) -> bool {
         // SAFETY: The sock is valid, and the field a function pointer that is read without a lock.
         let ready = unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_data_ready) };
@@ -97,7 +97,7 @@ impl Sock {
         }
     }
 
-    /// Whether a sockmap takes what arrives from TCP at once, so that nobody can read it there.
+    /// Returns whether a sockmap takes what arrives from TCP at once, so that nobody can read it there.
     pub fn is_drained(&self) -> bool {
         self.owner().addr() & SOCKMAP != 0 && !self.arrives_natively()
     }

@@ -1,36 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whose connection it is, and where it leads.
+//! A connection's owner, addresses and route.
 
 use super::Sock;
 use crate::net::sockaddr::SockAddr;
 use core::ptr;
+use kernel::sync::rcu;
 use smc_bindings as bindings;
 
 impl Sock {
-    /// The local address.
+    /// Returns the local address.
     pub fn local_addr(&self) -> SockAddr {
         SockAddr::local_of(self)
     }
 
-    /// The peer's address; unspecified when not connected.
+    /// Returns the peer's address; unspecified when not connected.
     pub fn peer_addr(&self) -> SockAddr {
         SockAddr::peer_of(self)
     }
 
-    /// The user id of the owner, in the initial user namespace.
+    /// Returns the user id of the owner, in the initial user namespace.
     pub fn uid(&self) -> u32 {
         // SAFETY: The sock is valid.
         unsafe { bindings::sk_uid(self.as_ptr()) }
     }
 
-    /// The inode number of the socket file; 0 when it is closed.
+    /// Returns the inode number of the socket file; 0 when it is closed.
     pub fn inode(&self) -> u64 {
         // SAFETY: The sock is valid.
         unsafe { bindings::sk_ino(self.as_ptr()) }
     }
 
-    /// A number that no other socket ever has (`SO_COOKIE`).
+    /// Returns a number that no other socket ever has (`SO_COOKIE`).
     pub fn cookie(&self) -> u64 {
         let mut words = [0u32; 2];
         // SAFETY: The sock is valid, and there is room for the two words.
@@ -38,13 +39,13 @@ impl Sock {
         u64::from(words[0]) | u64::from(words[1]) << 32
     }
 
-    /// The number of its network namespace, as [`Net::cookie`](crate::net::netns::Net::cookie).
+    /// Returns the number of its network namespace, as [`Net::cookie`](crate::net::netns::Net::cookie).
     pub fn net_cookie(&self) -> u64 {
         // SAFETY: The sock is valid and keeps its namespace; the number does not change.
         unsafe { bindings::net_cookie(bindings::sock_net(self.as_ptr())) }
     }
 
-    /// The number of the interface that the socket is bound to; 0 for none.
+    /// Returns the number of the interface that the socket is bound to; 0 for none.
     pub fn bound_interface(&self) -> u32 {
         // SAFETY: The sock is valid; read without the lock as `inet_diag` does.
         let index =
@@ -52,16 +53,29 @@ impl Sock {
         index as u32
     }
 
-    /// Whether IPsec protects the connection.
+    /// Returns whether IPsec protects the connection.
     pub fn uses_ipsec(&self) -> bool {
-        // SAFETY: The sock is valid.
-        unsafe { bindings::sk_uses_ipsec(self.as_ptr()) }
+        let _rcu = rcu::read_lock();
+        // SAFETY: The sock is valid. A route that it has lives until the end of the RCU section.
+        unsafe {
+            let dst = bindings::sk_dst_rcu(self.as_ptr());
+            bindings::sk_has_xfrm_policy(self.as_ptr())
+                || (!dst.is_null() && bindings::dst_uses_xfrm(dst))
+        }
     }
 
-    /// The number of the net device by which packets to the peer leave, when that is known.
+    /// Returns the number of the net device by which packets to the peer leave, when that is known.
     pub fn route_interface(&self) -> Option<u32> {
-        // SAFETY: The sock is valid.
-        let index = unsafe { bindings::sk_route_ifindex(self.as_ptr()) };
+        let _rcu = rcu::read_lock();
+        // SAFETY: The sock is valid. A route that it has, and the device of that, live until the end of
+        // the RCU section.
+        let index = unsafe {
+            let dst = bindings::sk_dst_rcu(self.as_ptr());
+            if dst.is_null() {
+                return None;
+            }
+            bindings::dst_ifindex_rcu(dst)
+        };
         u32::try_from(index).ok().filter(|index| *index != 0)
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the program has set by setsockopt().
+//! Options that the program has set by setsockopt().
 
 use super::Sock;
 use core::ptr;
@@ -11,28 +11,28 @@ use kernel::{
 use smc_bindings as bindings;
 
 impl Sock {
-    /// The longest a blocking receive may wait, in jiffies; 0 when `nonblock`.
+    /// Returns the longest a blocking receive may wait, in jiffies; 0 when `nonblock`.
     #[inline]
     pub fn receive_timeout(&self, nonblock: bool) -> isize {
         // SAFETY: The sock is valid.
         unsafe { bindings::sock_rcvtimeo(self.as_ptr(), nonblock) as isize }
     }
 
-    /// The longest a blocking send or connect may wait, in jiffies; 0 when `nonblock`.
+    /// Returns the longest a blocking send or connect may wait, in jiffies; 0 when `nonblock`.
     #[inline]
     pub fn send_timeout(&self, nonblock: bool) -> isize {
         // SAFETY: The sock is valid.
         unsafe { bindings::sock_sndtimeo(self.as_ptr(), nonblock) as isize }
     }
 
-    /// The error of a wait that a signal ended: `EINTR` if it had a limit, else `ERESTARTSYS`.
+    /// Returns the error of a wait that a signal ended: `EINTR` if it had a limit, else `ERESTARTSYS`.
     #[inline]
     pub fn interrupted(timeout: isize) -> Error {
         // SAFETY: Pure function.
         Error::from_errno(unsafe { bindings::sock_intr_errno(timeout as ffi::c_long) })
     }
 
-    /// Whether a flag of `enum sock_flags` is set.
+    /// Returns whether a flag of `enum sock_flags` is set.
     #[inline]
     pub(super) fn has_flag(&self, flag: u32) -> bool {
         let sk = self.as_ptr();
@@ -43,7 +43,7 @@ impl Sock {
         flags as usize & 1usize.wrapping_shl(flag) != 0
     }
 
-    /// How many bytes make a receive return (`SO_RCVLOWAT`), at most `len`.
+    /// Returns how many bytes make a receive return (`SO_RCVLOWAT`), at most `len`.
     #[inline]
     pub fn low_water(&self, wait_all: bool, len: usize) -> usize {
         let len = len.min(i32::MAX as usize);
@@ -55,7 +55,7 @@ impl Sock {
         usize::try_from(low).unwrap_or(0).min(len).max(1)
     }
 
-    /// Where a peek begins (`SO_PEEK_OFF`), in bytes behind the next byte to be read.
+    /// Returns the beginning of a peek (`SO_PEEK_OFF`), in bytes behind the next byte to be read.
     #[inline]
     pub fn peek_offset(&self) -> usize {
         // SAFETY: The sock is valid; read without the lock as TCP does.
@@ -77,49 +77,55 @@ impl Sock {
         }
     }
 
-    /// Size of the receive buffer that the user asked for, in bytes, if he did.
+    /// Returns the size of the receive buffer that the user asked for, in bytes, if he did.
     pub fn wanted_receive_buffer(&self) -> Option<usize> {
         // SAFETY: The sock is valid; read without the lock as TCP does.
         let locked = unsafe { bindings::sk_rcvbuf_locked(self.as_ptr()) };
         (locked > 0).then_some(locked as usize)
     }
 
-    /// Size of the send buffer that the user asked for, in bytes, if he did.
+    /// Returns the size of the send buffer that the user asked for, in bytes, if he did.
     pub fn wanted_send_buffer(&self) -> Option<usize> {
         // SAFETY: As above.
         let locked = unsafe { bindings::sk_sndbuf_locked(self.as_ptr()) };
         (locked > 0).then_some(locked as usize)
     }
 
-    /// Whether `TCP_CORK` or `MSG_MORE` of TCP holds data back.
+    /// Returns whether `TCP_CORK` or `MSG_MORE` of TCP holds data back.
     #[inline]
     pub fn is_corked(&self) -> bool {
         // SAFETY: The sock is valid.
         unsafe { bindings::tcp_is_corked(self.as_ptr()) }
     }
 
-    /// Whether a listener's half-open connections become another one's when it is closed
+    /// Returns whether a listener's half-open connections become another one's when it is closed
     /// (`SO_REUSEPORT` with `net.ipv4.tcp_migrate_req`).
     pub fn migrates_requests(&self) -> bool {
         // SAFETY: The sock is valid; read without the lock as TCP does.
         unsafe { bindings::tcp_migrates_requests(self.as_ptr()) }
     }
 
-    /// `SO_LINGER` with time zero.
+    /// Returns whether `SO_LINGER` is set with time zero.
     pub fn lingers_not(&self) -> bool {
         // SAFETY: The sock is valid.
         unsafe { bindings::sk_linger_zero(self.as_ptr()) }
     }
 
-    /// How long close() waits for what is unsent (`SO_LINGER` with a time), in jiffies; 0 when it
-    /// does not, which is also so when the process is ending.
+    /// Returns how long close() waits for what is unsent (`SO_LINGER` with a time), in jiffies; 0
+    /// when it does not, which is also so when the process is ending.
     pub fn linger_timeout(&self) -> isize {
-        // SAFETY: The sock is valid.
-        let timeout = unsafe { bindings::sk_linger_timeout(self.as_ptr()) };
+        // SAFETY: It has no preconditions.
+        if !self.has_flag(bindings::sock_flags_SOCK_LINGER)
+            || unsafe { bindings::current_is_exiting() }
+        {
+            return 0;
+        }
+        // SAFETY: The sock is valid; read without the lock as `inet_release` does.
+        let timeout = unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_lingertime) };
         isize::try_from(timeout).unwrap_or(isize::MAX)
     }
 
-    /// `SO_OOBINLINE`.
+    /// Returns whether `SO_OOBINLINE` is set.
     #[inline]
     pub fn oob_inline(&self) -> bool {
         self.has_flag(bindings::sock_flags_SOCK_URGINLINE)

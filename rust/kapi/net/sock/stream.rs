@@ -2,7 +2,7 @@
 
 //! Bytes of a connection, taken and given without waiting.
 
-use super::{state, Sock, SockGuard};
+use super::{tcp_state, Sock, SockGuard};
 use crate::errno;
 use core::ptr;
 use kernel::{
@@ -56,7 +56,7 @@ impl Sock {
         self.received(&guard, ret)
     }
 
-    /// What a receive returns that found `count` bytes, or an error; as `tcp_recvmsg` has it.
+    /// Turns the result of `tcp_recvmsg`, a count of bytes or an error, into one of Rust.
     fn received(&self, _guard: &SockGuard<'_>, count: ffi::c_int) -> Result<usize> {
         to_result(count)?;
         if count > 0 {
@@ -70,7 +70,7 @@ impl Sock {
             Err(Error::from_errno(error.wrapping_neg()))
         } else if self.shutdown_mask() & bindings::RCV_SHUTDOWN as u8 != 0 {
             Ok(0)
-        } else if self.state() == state::CLOSE {
+        } else if self.state() == tcp_state::CLOSE {
             Err(errno::ENOTCONN.into())
         } else {
             Err(EAGAIN)
@@ -81,7 +81,7 @@ impl Sock {
     pub fn end_stream(&self) {
         let guard = self.lock();
         let sk = guard.sock().as_ptr();
-        if matches!(self.state(), state::ESTABLISHED | state::CLOSE_WAIT) {
+        if matches!(self.state(), tcp_state::ESTABLISHED | tcp_state::CLOSE_WAIT) {
             // SAFETY: The sock is valid and locked, and the table is live, see `prot`. This is what
             // `inet_shutdown` does; the field is read without the lock, hence the volatile write.
             unsafe {

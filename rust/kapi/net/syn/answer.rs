@@ -122,7 +122,7 @@ pub(crate) fn watch_answer(guard: &SockGuard<'_>) {
     }
 }
 
-/// Whether the SYN-ACK accepted the offer. Ends the watching.
+/// Returns whether the SYN-ACK accepted the offer. Ends the watching.
 pub fn answered(guard: &SockGuard<'_>) -> bool {
     forget(guard)
 }
@@ -142,7 +142,7 @@ pub(crate) fn forget(guard: &SockGuard<'_>) -> bool {
     }
 }
 
-/// `sk_rx_dst_set` of a connection whose SYN-ACK is awaited.
+/// Looks at an awaited SYN-ACK: `sk_rx_dst_set` of the connection.
 ///
 /// # Safety
 ///

@@ -4,7 +4,7 @@
 
 use super::header::{FIXED, OPTIONS_MAX};
 use crate::net::sock::{Sock, SockGuard};
-use core::slice;
+use core::{ptr, slice};
 use smc_bindings as bindings;
 
 /// Keeps the SYNs of future connections of a listener, if they are `wanted`, which is asked with the
@@ -33,8 +33,13 @@ pub fn with_saved_syn<R>(guard: &SockGuard<'_>, look: impl FnOnce(&[u8]) -> R) -
 
 /// Frees the copy of the SYN, for a user who did not ask for it.
 pub fn drop_saved_syn(guard: &SockGuard<'_>) {
-    // SAFETY: The socket is valid and locked.
-    unsafe { bindings::tcp_saved_syn_free(guard.sock().as_ptr()) };
+    let tp: *mut bindings::tcp_sock = guard.sock().as_ptr().cast();
+    // SAFETY: The socket is valid, TCP's and locked, so the copy is taken away once. Who looks at it without
+    // the lock does so in an RCU section, after which it is freed.
+    unsafe {
+        let saved = ptr::replace(&raw mut (*tp).saved_syn, ptr::null_mut());
+        bindings::kfree_after_rcu(saved.cast());
+    }
 }
 
 /// # Safety
@@ -72,8 +77,12 @@ pub(super) unsafe fn copy_offered(
     req: *mut bindings::request_sock,
     to: &mut [u8; OPTIONS_MAX],
 ) -> Option<usize> {
-    // SAFETY: The request is alive.
-    unsafe { bindings::reqsk_hash_lock(req) };
+    // SAFETY: The request is alive. What takes one out of the hash does so under this lock.
+    let lock = unsafe {
+        let lock = bindings::reqsk_hash_lockp(req);
+        bindings::spin_lock_bh(lock);
+        lock
+    };
     // SAFETY: As above. A request that is in the hash owns its copy of the SYN, if it has one, until it
     // leaves the hash, for which the lock is needed that is held.
     let copied = unsafe {
@@ -87,6 +96,6 @@ pub(super) unsafe fn copy_offered(
         }
     };
     // SAFETY: Taken above.
-    unsafe { bindings::reqsk_hash_unlock(req) };
+    unsafe { bindings::spin_unlock_bh(lock) };
     copied
 }

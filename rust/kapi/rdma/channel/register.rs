@@ -13,7 +13,7 @@ use kernel::{
     time::{delay::fsleep, Delta}, //
 };
 
-/// How long [`Channel::register`] waits for a free slot, in milliseconds.
+/// Time that [`Channel::register`] waits for a free slot, in milliseconds.
 const SLOT_WAIT_MS: u32 = 5_000;
 
 impl<H: Handler> Channel<H> {

@@ -44,10 +44,10 @@ impl PortState {
     }
 }
 
-/// What [`Device::port`] reports.
+/// Report of [`Device::port`].
 #[derive(Clone, Copy, Debug)]
 pub struct PortInfo {
-    /// Whether the port is usable.
+    /// State, which tells if the port is usable.
     pub state: PortState,
     /// The active MTU as the code of `enum ib_mtu`: 1 is 256 bytes, 5 is 4096.
     pub active_mtu: u8,
@@ -62,7 +62,7 @@ pub struct PortInfo {
     pub max_message: u32,
 }
 
-/// How many entries of a GID table are needed to have all that are in use.
+/// Returns how many entries of a GID table are needed to have all that are in use.
 ///
 /// # Safety
 ///
@@ -87,7 +87,7 @@ unsafe fn gids_used(raw: *mut bindings::ib_device, port: u32, len: u16) -> u16 {
 }
 
 impl Device {
-    /// State and MTU of `port`, as they were after the last event of the device. May sleep.
+    /// Returns state and MTU of `port`, as they were after the last event of the device. May sleep.
     ///
     /// Drivers take the lock of all network configuration for this; so they are not asked again and
     /// again, but for a port that is not active: the event that it has become so comes late, and is
@@ -113,8 +113,8 @@ impl Device {
         Ok(info)
     }
 
-    /// State of `port` as the RDMA core has known it since the last event. Any context: unlike
-    /// [`Device::port`] this does not ask the driver.
+    /// Returns the state of `port` as the RDMA core has known it since the last event. Any context:
+    /// unlike [`Device::port`] this does not ask the driver.
     ///
     /// # Errors
     ///
@@ -157,7 +157,7 @@ impl Device {
         })
     }
 
-    /// The number and the namespace of the net device of `port`.
+    /// Returns the number and the namespace of the net device of `port`.
     pub fn netdev(&self, port: u32) -> Option<(u32, NetRef)> {
         self.with_netdev(port, |ndev| {
             let _rcu = rcu::read_lock();
@@ -190,7 +190,7 @@ impl Device {
         .ok()
     }
 
-    /// Whether the net device of `port` is number `ifindex` of namespace `net`.
+    /// Returns whether the net device of `port` is number `ifindex` of namespace `net`.
     pub fn port_is_netdev(&self, port: u32, net: &impl NetNs, ifindex: u32) -> bool {
         // SAFETY: The device is held meanwhile.
         self.with_netdev(port, |ndev| unsafe { is_netdev(ndev, net, ifindex) })

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How a queue pair comes to be: its queues, slots and memory, sized within the device's limits.
+//! Creation of a queue pair: its queues, slots and memory, sized within the device's limits.
 
 use super::{Owner, Qp, Reset};
 use crate::{
@@ -124,8 +124,8 @@ impl<H: Handler> Qp<H, Reset> {
 
         let channel: Arc<Channel<H>> = Arc::pin_init(
             pin_init!(Channel {
-                sq <- new_spinlock_bh!(sq, "rsmc_rdma::sq"),
-                rq <- new_spinlock_bh!(rq, "rsmc_rdma::rq"),
+                sq <- new_spinlock_bh!(sq, "kapi::rdma::sq"),
+                rq <- new_spinlock_bh!(rq, "kapi::rdma::rq"),
                 send_slots,
                 recv_slots,
                 send_memory,
@@ -133,9 +133,9 @@ impl<H: Handler> Qp<H, Reset> {
                 send_stride,
                 layout,
                 handler: UnsafeCell::new(Some(handler)),
-                resources <- new_mutex!(None, "rsmc_rdma::channel"),
-                close_work <- new_work!("rsmc_rdma::close"),
-                fail_work <- new_work!("rsmc_rdma::fail"),
+                resources <- new_mutex!(None, "kapi::rdma::channel"),
+                close_work <- new_work!("kapi::rdma::close"),
+                fail_work <- new_work!("kapi::rdma::fail"),
                 queue,
                 free: Word::new(u32::from(config.send_slots)),
                 failed: Atomic::new(0),
@@ -218,7 +218,7 @@ impl<H: Handler> Qp<H, Reset> {
         // SAFETY: Domain and completion queue are alive. The context is a channel that outlives
         // the queue pair: its owner closes it first.
         let qp = from_err_ptr(unsafe {
-            bindings::ib_create_qp_kernel(pd.raw(), &mut init, c"rsmc".as_char_ptr())
+            bindings::ib_create_qp_kernel(pd.raw(), &mut init, bindings::module_name())
         })?;
         Ok((NonNull::new(qp).ok_or(ENOMEM)?, init.cap.max_inline_data))
     }

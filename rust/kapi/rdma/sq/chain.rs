@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How a chain of requests is put together, in memory that the queue has from its beginning.
+//! Making of a chain of requests, in memory that the queue has from its beginning.
 
 use super::{Last, Sq};
 use crate::rdma::{
@@ -13,7 +13,7 @@ use kernel::{prelude::*, sync::Arc};
 use smc_bindings as bindings;
 
 impl<T> Sq<T> {
-    /// The element `n` of request `wr`.
+    /// Returns the element `n` of request `wr`.
     #[inline]
     fn sge(&mut self, wr: usize, n: usize) -> Option<&mut bindings::ib_sge> {
         // By the invariant this is inside, or beyond the last.
@@ -93,7 +93,7 @@ impl<T> Sq<T> {
         self.add_pieces(at, write, region, keep)
     }
 
-    /// [`Sq::add_write`] by DMA addresses.
+    /// Does [`Sq::add_write`] by DMA addresses.
     fn add_pieces(
         &mut self,
         mut at: usize,
@@ -134,7 +134,7 @@ impl<T> Sq<T> {
         at.checked_add(1).ok_or(EINVAL)
     }
 
-    /// The destination of request `at`: `begun` bytes after that of `write`. The number is the
+    /// Sets the destination of request `at`: `begun` bytes after that of `write`. The number is the
     /// peer's; if it wraps, the peer's device refuses it.
     #[inline]
     fn set_remote(&mut self, at: usize, write: &Write<'_>, begun: u64) -> Result {

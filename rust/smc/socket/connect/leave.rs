@@ -15,7 +15,7 @@ use kapi::{
     errno,
     net::{
         args::Addr,
-        sock::state,
+        sock::tcp_state,
         socket as file, //
     }, //
 };
@@ -34,7 +34,7 @@ use smc_proto::reason::Reason;
 /// # Errors
 ///
 /// `EALREADY` when it is connecting: the peer has been told of SMC. `EPROTONOSUPPORT` in strict mode.
-pub(crate) fn give_up(this: &Arc<SmcSock>, socket: &file::Socket, reason: Reason) -> Result {
+pub(crate) fn give_up(this: &Arc<SmcSock>, socket: &file::BsdSocket, reason: Reason) -> Result {
     let mut phase = this.phase.lock();
     match &*phase {
         Phase::Init => {
@@ -63,7 +63,7 @@ pub(crate) fn stop_listening(this: &SmcSock) {
 /// connect() with `AF_UNSPEC`: back to the beginning.
 pub(super) fn disconnect(
     this: &Arc<SmcSock>,
-    socket: &file::Socket,
+    socket: &file::BsdSocket,
     addr: &Addr<'_>,
     flags: i32,
 ) -> Result {
@@ -83,7 +83,7 @@ pub(super) fn disconnect(
 /// # Errors
 ///
 /// `EPROTONOSUPPORT` in strict mode; the connection has ended all the same.
-pub(super) fn leave_smc(this: &Arc<SmcSock>, socket: &file::Socket) -> Result {
+pub(super) fn leave_smc(this: &Arc<SmcSock>, socket: &file::BsdSocket) -> Result {
     let mut phase = this.phase.lock();
     let conn = match &*phase {
         Phase::Smc(conn) => Some(conn.clone()),
@@ -130,7 +130,7 @@ pub(super) fn reset(this: &SmcSock) {
 fn undo(this: &SmcSock) -> Option<Arc<Listener>> {
     {
         let mut phase = this.phase.lock();
-        if matches!(*phase, Phase::Listening(_)) && this.sock.state() != state::LISTEN {
+        if matches!(*phase, Phase::Listening(_)) && this.sock.state() != tcp_state::LISTEN {
             this.stop_watching();
             this.hint.store(hint::NONE, Release);
             if let Phase::Listening(listener) = core::mem::replace(&mut *phase, Phase::Init) {
@@ -145,7 +145,7 @@ fn undo(this: &SmcSock) -> Option<Arc<Listener>> {
 /// Back to the beginning, if TCP has ended the connection attempt or the listener.
 pub(crate) fn abandon_ended(this: &Arc<SmcSock>) {
     let slot = this.talk.lock();
-    if this.sock.state() == state::CLOSE {
+    if this.sock.state() == tcp_state::CLOSE {
         start_over(this, slot);
     }
 }

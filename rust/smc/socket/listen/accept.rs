@@ -11,7 +11,7 @@ use crate::host::fallback::{Fallback, Role};
 use kapi::{
     net::{
         args::{flags, Poll},
-        sock::state,
+        sock::tcp_state,
         socket as file, //
     },
     sys::wait, //
@@ -26,8 +26,8 @@ use smc_proto::{conn::CloseMode, reason::Reason};
 /// TCP's.
 pub(crate) fn accept(
     this: &Arc<SmcSock>,
-    socket: &file::Socket,
-    new: &file::Socket,
+    socket: &file::BsdSocket,
+    new: &file::BsdSocket,
     nonblock: bool,
 ) -> Result<Arc<SmcSock>> {
     let (listener, inherited) = match &*this.phase.lock() {
@@ -38,7 +38,7 @@ pub(crate) fn accept(
     let mut timeout = socket.sock().receive_timeout(nonblock);
     loop {
         // One that was destroyed hands out nothing, even before the worker has come to it.
-        let listening = this.sock.state() == state::LISTEN;
+        let listening = this.sock.state() == tcp_state::LISTEN;
         if let Some(listener) = listener.as_ref().filter(|_| listening) {
             listener.hurry_older();
             if let Some((ready, full)) = listener.pop_ready() {
@@ -84,14 +84,14 @@ pub(crate) fn accept(
             }
         }
         timeout = wait::until(socket, wait::Kind::Exclusive, timeout, || {
-            this.sock.state() != state::LISTEN
+            this.sock.state() != tcp_state::LISTEN
                 || this.sock.accept_pending() && listener.as_ref().is_none_or(|l| l.has_room())
                 || listener.as_ref().is_some_and(|l| l.has_ready())
         })?;
     }
 }
 
-fn hand_out(socket: &file::Socket, new: &file::Socket, ready: Ready) -> Result<Arc<SmcSock>> {
+fn hand_out(socket: &file::BsdSocket, new: &file::BsdSocket, ready: Ready) -> Result<Arc<SmcSock>> {
     match ready.verdict {
         Verdict::Tcp(fallback) => {
             let data = SmcSock::new(ready.sock.sock(), Phase::Fallback(fallback))?;
@@ -116,9 +116,9 @@ fn hand_out(socket: &file::Socket, new: &file::Socket, ready: Ready) -> Result<A
 }
 
 /// poll() of a listening socket.
-pub(crate) fn poll(listener: &Arc<Listener>, socket: &file::Socket, poll: &Poll<'_>) -> u32 {
+pub(crate) fn poll(listener: &Arc<Listener>, socket: &file::BsdSocket, poll: &Poll<'_>) -> u32 {
     let native = socket.native_poll(poll);
-    if listener.is_plain() || listener.sock.state() != state::LISTEN {
+    if listener.is_plain() || listener.sock.state() != tcp_state::LISTEN {
         return native;
     }
     listener.pump();

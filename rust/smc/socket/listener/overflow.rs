@@ -12,7 +12,7 @@
 use super::Listener;
 use crate::host::clock::{arm, now};
 use kapi::{
-    net::sock::state,
+    net::sock::tcp_state,
     sys::{
         hook::{Notify, TimerHook},
         queue, //
@@ -164,7 +164,7 @@ impl WorkItem for Listener {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        if this.sock.state() == state::LISTEN {
+        if this.sock.state() == tcp_state::LISTEN {
             this.pump();
         }
     }

@@ -112,7 +112,7 @@ impl Registry {
 
 impl SmcSock {
     /// The socket has become `file`'s.
-    pub(crate) fn attached(self: &Arc<Self>, file: &file::Socket) {
+    pub(crate) fn attached(self: &Arc<Self>, file: &file::BsdSocket) {
         self.own_family
             .store(u32::from(file.is_own_family()), Relaxed);
         if let Some(sockets) = &self.sockets {

@@ -14,7 +14,7 @@ pub fn module() -> Result<Complaints> {
     let built = style::clippy_build()?;
     let out = cache::work().join("doc");
     let mut found = Vec::new();
-    for object in ["proto/smc_proto", "kapi/kapi", "smc/smc"] {
+    for object in ["proto/smc_proto", "kapi/kapi", "trace/smc_trace", "smc/smc"] {
         let (dir, name) = object.split_once('/').context("object")?;
         let path = built.tree.join(format!("rust/{dir}/.{name}.o.cmd"));
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;

@@ -80,8 +80,8 @@ pub fn places() -> Result<Complaints> {
     Ok(found)
 }
 
-/// No unsafe code outside `rust/bindings` and `rust/kapi` in the module, and
-/// the compiler is told so.
+/// No unsafe code outside `rust/bindings`, `rust/kapi` and `rust/trace` in the
+/// module, and the compiler is told so.
 pub fn forbidden() -> Result<Complaints> {
     let mut found = Vec::new();
     for root in ["rust/smc/smc.rs", "rust/proto/smc_proto.rs"] {

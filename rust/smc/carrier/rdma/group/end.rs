@@ -4,10 +4,7 @@
 
 use super::{LinkGroup, Stage, LINK_ACTIVE};
 use crate::host::clock::{arm, now};
-use kapi::{
-    sys::{hook::Notify, queue},
-    trace, //
-};
+use kapi::sys::{hook::Notify, queue};
 use kernel::{
     sync::{
         atomic::{Full, Relaxed},
@@ -17,6 +14,7 @@ use kernel::{
     workqueue::WorkItem, //
 };
 use smc_proto::group::{EndReason, Todo};
+use smc_trace as trace;
 
 impl LinkGroup {
     /// Whether the link has broken or the group has ended.

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0
+/* RDMA, and the memory that it moves. */
+
+/* rdma/ib_verbs.h: posting */
+
+int rsmc_helper_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
+			     const struct ib_send_wr **bad)
+{
+	return ib_post_send(qp, wr, bad);
+}
+
+int rsmc_helper_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
+			     const struct ib_recv_wr **bad)
+{
+	return ib_post_recv(qp, wr, bad);
+}
+
+/* rdma/ib_verbs.h: mapping */
+
+bool rsmc_helper_ib_uses_virt_dma(struct ib_device *dev)
+{
+	return ib_uses_virt_dma(dev);
+}
+
+u64 rsmc_helper_ib_dma_map_page(struct ib_device *dev, struct page *page, size_t size,
+				int dir)
+{
+	return ib_dma_map_page(dev, page, 0, size, dir);
+}
+
+void rsmc_helper_ib_dma_unmap_page(struct ib_device *dev, u64 addr, size_t size,
+				   int dir)
+{
+	ib_dma_unmap_page(dev, addr, size, dir);
+}
+
+int rsmc_helper_ib_dma_mapping_error(struct ib_device *dev, u64 addr)
+{
+	return ib_dma_mapping_error(dev, addr);
+}
+
+void rsmc_helper_ib_dma_sync_for_cpu(struct ib_device *dev, u64 addr, size_t size,
+				     int dir)
+{
+	ib_dma_sync_single_for_cpu(dev, addr, size, dir);
+}
+
+void rsmc_helper_ib_dma_sync_for_device(struct ib_device *dev, u64 addr, size_t size,
+					int dir)
+{
+	ib_dma_sync_single_for_device(dev, addr, size, dir);
+}
+
+bool rsmc_helper_ib_dma_need_sync(struct ib_device *dev, u64 addr)
+{
+	return !ib_uses_virt_dma(dev) && dma_need_sync(dev->dma_device, addr);
+}
+
+/* rdma/ib_verbs.h, rdma/ib_addr.h: ports */
+
+enum rdma_ah_attr_type rsmc_helper_rdma_ah_find_type(struct ib_device *dev, u32 port)
+{
+	return rdma_ah_find_type(dev, port);
+}
+
+bool rsmc_helper_rdma_is_port_valid(const struct ib_device *dev, unsigned int port)
+{
+	return rdma_is_port_valid(dev, port);
+}
+
+bool rsmc_helper_rdma_protocol_roce(const struct ib_device *dev, u32 port)
+{
+	return rdma_protocol_roce(dev, port);
+}
+
+u8 rsmc_helper_netdev_ib_mtu(const struct net_device *dev)
+{
+	return iboe_get_mtu(READ_ONCE(dev->mtu));
+}
+
+/* linux/pci.h */
+
+const struct pci_dev *rsmc_helper_ib_pci_dev(const struct ib_device *dev)
+{
+	return dev->dev.parent && dev_is_pci(dev->dev.parent) ? to_pci_dev(dev->dev.parent) : NULL;
+}
+
+const char *rsmc_helper_pci_name_of(const struct pci_dev *pdev)
+{
+	return pci_name(pdev);
+}
+
+/* linux/mm.h */
+
+struct page *rsmc_helper_alloc_zeroed_page(void)
+{
+	return alloc_page(GFP_KERNEL | __GFP_ZERO);
+}
+
+struct page *rsmc_helper_try_alloc_zeroed_pages(unsigned int order)
+{
+	return alloc_pages(GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN | __GFP_NORETRY, order);
+}
+
+void *rsmc_helper_page_address(const struct page *page)
+{
+	return page_address(page);
+}
+
+/* linux/scatterlist.h */
+
+void rsmc_helper_sg_set_page(struct scatterlist *sg, struct page *page, unsigned int len)
+{
+	sg_set_page(sg, page, len, 0);
+}
+
+void rsmc_helper_sg_set_dma_address(struct scatterlist *sg, u64 addr)
+{
+	sg_dma_address(sg) = addr;
+}
+
+void rsmc_helper_sg_set_dma_len(struct scatterlist *sg, unsigned int len)
+{
+	sg_dma_len(sg) = len;
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: GPL-2.0
+/* A socket and its file. */
+
+/* linux/net.h, linux/fs.h */
+
+void *rsmc_helper_socket_private(struct socket *sock)
+{
+	return READ_ONCE(SOCK_INODE(sock)->i_private);
+}
+
+void *rsmc_helper_socket_private_cmpxchg(struct socket *sock, void *old, void *new)
+{
+	return cmpxchg(&SOCK_INODE(sock)->i_private, old, new);
+}
+
+void *rsmc_helper_socket_private_xchg(struct socket *sock, void *new)
+{
+	return xchg(&SOCK_INODE(sock)->i_private, new);
+}
+
+void rsmc_helper_socket_set_owner(struct socket *sock, const struct sock *sk)
+{
+	SOCK_INODE(sock)->i_uid = sk_uid(sk);
+}
+
+void rsmc_helper_socket_set_ops(struct socket *sock, const struct proto_ops *ops)
+{
+	WRITE_ONCE(sock->ops, ops);
+}
+
+bool rsmc_helper_socket_supports_zerocopy(const struct socket *sock)
+{
+	return test_bit(SOCK_SUPPORT_ZC, &sock->flags);
+}
+
+void rsmc_helper_socket_support_zerocopy(struct socket *sock)
+{
+	set_bit(SOCK_SUPPORT_ZC, &sock->flags);
+}
+
+void rsmc_helper_wake_up_pollfree(struct socket *sock)
+{
+	wake_up_pollfree(&sock->wq.wait);
+}
+
+/* linux/memcontrol.h */
+
+bool rsmc_helper_sk_has_memcg(const struct sock *sk)
+{
+	return mem_cgroup_sk_enabled(sk);
+}
+
+bool rsmc_helper_sk_bypasses_prot_mem(const struct sock *sk)
+{
+	return sk->sk_bypass_prot_mem;
+}
+
+void rsmc_helper_sk_set_bypass_prot_mem(struct sock *sk, bool bypass)
+{
+	sk->sk_bypass_prot_mem = bypass;
+}
+
+/* net/sock.h: the object */
+
+void rsmc_helper_lock_sock(struct sock *sk)
+{
+	lock_sock(sk);
+}
+
+void rsmc_helper_sock_hold(struct sock *sk)
+{
+	sock_hold(sk);
+}
+
+void rsmc_helper_sock_put(struct sock *sk)
+{
+	sock_put(sk);
+}
+
+void rsmc_helper_sock_graft(struct sock *sk, struct socket *parent)
+{
+	sock_graft(sk, parent);
+}
+
+void rsmc_helper_sk_set_socket(struct sock *sk, struct socket *socket)
+{
+	sk_set_socket(sk, socket);
+}
+
+void rsmc_helper_sk_clear_wait_queue(struct sock *sk)
+{
+	rcu_assign_pointer(sk->sk_wq, NULL);
+}
+
+void rsmc_helper_sk_callback_write_lock(struct sock *sk)
+{
+	write_lock_bh(&sk->sk_callback_lock);
+}
+
+void rsmc_helper_sk_callback_write_unlock(struct sock *sk)
+{
+	write_unlock_bh(&sk->sk_callback_lock);
+}
+
+struct net *rsmc_helper_sock_net(const struct sock *sk)
+{
+	return sock_net(sk);
+}
+
+u32 rsmc_helper_sk_uid(const struct sock *sk)
+{
+	return from_kuid_munged(&init_user_ns, sk_uid(sk));
+}
+
+u64 rsmc_helper_sk_ino(const struct sock *sk)
+{
+	return sock_i_ino(sk);
+}
+
+bool rsmc_helper_sk_is_done(const struct sock *sk)
+{
+	return sock_flag(sk, SOCK_DONE);
+}
+
+void rsmc_helper_sock_prot_inuse_add(struct net *net, const struct proto *prot, int val)
+{
+	sock_prot_inuse_add(net, prot, val);
+}
+
+/* net/sock.h: addresses */
+
+u16 rsmc_helper_sk_num(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_num);
+}
+
+__be16 rsmc_helper_sk_dport(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_dport);
+}
+
+__be32 rsmc_helper_sk_rcv_saddr(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_rcv_saddr);
+}
+
+__be32 rsmc_helper_sk_daddr(const struct sock *sk)
+{
+	return READ_ONCE(sk->sk_daddr);
+}
+
+const struct in6_addr *rsmc_helper_sk_v6_rcv_saddr(const struct sock *sk)
+{
+	return &sk->sk_v6_rcv_saddr;
+}
+
+const struct in6_addr *rsmc_helper_sk_v6_daddr(const struct sock *sk)
+{
+	return &sk->sk_v6_daddr;
+}
+
+/* net/sock.h: options */
+
+long rsmc_helper_sock_rcvtimeo(const struct sock *sk, bool noblock)
+{
+	return sock_rcvtimeo(sk, noblock);
+}
+
+long rsmc_helper_sock_sndtimeo(const struct sock *sk, bool noblock)
+{
+	return sock_sndtimeo(sk, noblock);
+}
+
+int rsmc_helper_sock_intr_errno(long timeo)
+{
+	return sock_intr_errno(timeo);
+}
+
+int rsmc_helper_sk_peek_offset(const struct sock *sk)
+{
+	return sk_peek_offset(sk, MSG_PEEK);
+}
+
+void rsmc_helper_sk_peek_offset_fwd(struct sock *sk, int val)
+{
+	sk_peek_offset_fwd(sk, val);
+}
+
+void rsmc_helper_sk_peek_offset_bwd(struct sock *sk, int val)
+{
+	sk_peek_offset_bwd(sk, val);
+}
+
+int rsmc_helper_sk_rcvbuf_locked(const struct sock *sk)
+{
+	return sk->sk_userlocks & SOCK_RCVBUF_LOCK ? READ_ONCE(sk->sk_rcvbuf) : 0;
+}
+
+int rsmc_helper_sk_sndbuf_locked(const struct sock *sk)
+{
+	return sk->sk_userlocks & SOCK_SNDBUF_LOCK ? READ_ONCE(sk->sk_sndbuf) : 0;
+}
+
+bool rsmc_helper_sk_linger_zero(const struct sock *sk)
+{
+	return sock_flag(sk, SOCK_LINGER) && !READ_ONCE(sk->sk_lingertime);
+}
+
+bool rsmc_helper_sk_wants_zerocopy(const struct sock *sk)
+{
+	return sock_flag(sk, SOCK_ZEROCOPY);
+}
+
+void rsmc_helper_zcopy_abort(struct ubuf_info *uarg)
+{
+	net_zcopy_put_abort(uarg, true);
+}
+
+/* net/sock.h: waiting, signals, errors */
+
+wait_queue_head_t *rsmc_helper_sk_sleep(struct sock *sk)
+{
+	return sk_sleep(sk);
+}
+
+void rsmc_helper_sk_signal_connected(const struct sock *sk)
+{
+	sk_wake_async(sk, SOCK_WAKE_IO, POLL_OUT);
+}
+
+void rsmc_helper_sk_expect_space(struct sock *sk)
+{
+	sk_set_bit(SOCKWQ_ASYNC_NOSPACE, sk);
+}
+
+void rsmc_helper_sk_sleep_for_data(struct sock *sk, bool sleeps)
+{
+	sleeps ? sk_set_bit(SOCKWQ_ASYNC_WAITDATA, sk) : sk_clear_bit(SOCKWQ_ASYNC_WAITDATA, sk);
+}
+
+int rsmc_helper_sk_take_error(struct sock *sk)
+{
+	return sock_error(sk);
+}
+
+/* net/sock.h: the receive queue */
+
+bool rsmc_helper_sk_has_unread(const struct sock *sk)
+{
+	return !skb_queue_empty_lockless(&sk->sk_receive_queue);
+}
+
+/* Bytes that have arrived in order and were not taken; without the lock, so a guess. */
+unsigned int rsmc_helper_sk_unread(const struct sock *sk)
+{
+	return READ_ONCE(tcp_sk(sk)->rcv_nxt) - READ_ONCE(tcp_sk(sk)->copied_seq);
+}
+
+void rsmc_helper_sk_purge_received(struct sock *sk)
+{
+	__skb_queue_purge(&sk->sk_receive_queue);
+}
+
+/* net/sock.h, net/xfrm.h: the route */
+
+const struct dst_entry *rsmc_helper_sk_dst_rcu(const struct sock *sk)
+{
+	return rcu_dereference(sk->sk_dst_cache);
+}
+
+bool rsmc_helper_sk_has_xfrm_policy(const struct sock *sk)
+{
+#ifdef CONFIG_XFRM
+	return rcu_access_pointer(sk->sk_policy[0]) || rcu_access_pointer(sk->sk_policy[1]);
+#else
+	return false;
+#endif
+}
+
+bool rsmc_helper_dst_uses_xfrm(const struct dst_entry *dst)
+{
+	return dst_xfrm(dst);
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The system: waiting, timers, locks, memory barriers. */
+
+/* linux/module.h */
+
+const char *rsmc_helper_module_name(void)
+{
+	return KBUILD_MODNAME;
+}
+
+void rsmc_helper_pin_this_module(void)
+{
+	__module_get(THIS_MODULE);
+}
+
+/* linux/sched/signal.h */
+
+bool rsmc_helper_signal_pending_current(void)
+{
+	return signal_pending(current);
+}
+
+bool rsmc_helper_current_is_exiting(void)
+{
+	return current->flags & PF_EXITING;
+}
+
+/* linux/wait.h, linux/list.h */
+
+void rsmc_helper_init_wait_func(struct wait_queue_entry *entry, wait_queue_func_t func)
+{
+	init_waitqueue_func_entry(entry, func);
+}
+
+void rsmc_helper_list_del_init_helper(struct list_head *entry)
+{
+	list_del_init(entry);
+}
+
+/* linux/timer.h, linux/jiffies.h */
+
+void rsmc_helper_timer_setup(struct timer_list *timer, void (*func)(struct timer_list *))
+{
+	timer_setup(timer, func, 0);
+}
+
+unsigned long rsmc_helper_jiffies_now(void)
+{
+	return jiffies;
+}
+
+/* linux/workqueue.h */
+
+struct workqueue_struct *rsmc_helper_alloc_workqueue_unbound(const char *name)
+{
+	return alloc_workqueue("%s", WQ_UNBOUND, 0, name);
+}
+
+/* linux/spinlock.h */
+
+void rsmc_helper_spin_lock_bh(spinlock_t *lock)
+{
+	spin_lock_bh(lock);
+}
+
+void rsmc_helper_spin_unlock_bh(spinlock_t *lock)
+{
+	spin_unlock_bh(lock);
+}
+
+int rsmc_helper_spin_trylock_bh(spinlock_t *lock)
+{
+	return spin_trylock_bh(lock);
+}
+
+/* linux/rcupdate.h */
+
+void rsmc_helper_kfree_after_rcu(void *memory)
+{
+	kfree_rcu_mightsleep(memory);
+}
+
+/* asm/barrier.h: the names in the kernel crate differ by version */
+
+void rsmc_helper_full_memory_barrier(void)
+{
+	smp_mb();
+}
+
+void rsmc_helper_read_memory_barrier(void)
+{
+	smp_rmb();
+}
+
+/* linux/sockptr.h */
+
+int rsmc_helper_copy_from_sockptr(void *dst, sockptr_t src, size_t size)
+{
+	return copy_from_sockptr(dst, src, size);
+}
+
+/* linux/utsname.h */
+
+void rsmc_helper_host_name(char *buf, size_t size)
+{
+	strscpy(buf, init_utsname()->nodename, size);
+}

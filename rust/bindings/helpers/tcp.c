@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0
+/* TCP: connections, listeners and requests. */
+
+/* net/inet_connection_sock.h, net/inet_sock.h */
+
+void rsmc_helper_tcp_delay_acks(struct sock *sk, bool on)
+{
+	on ? inet_csk_enter_pingpong_mode(sk) : inet_csk_exit_pingpong_mode(sk);
+}
+
+bool rsmc_helper_inet_defer_connect(const struct sock *sk)
+{
+	return inet_test_bit(DEFER_CONNECT, sk);
+}
+
+bool rsmc_helper_reqsk_queue_empty(const struct sock *sk)
+{
+	return reqsk_queue_empty(&inet_csk(sk)->icsk_accept_queue);
+}
+
+/* net/tcp.h, net/netns/ipv4.h */
+
+bool rsmc_helper_tcp_is_corked(const struct sock *sk)
+{
+	return tcp_sk(sk)->nonagle & TCP_NAGLE_CORK;
+}
+
+/* Of the kernel's two ways to move requests, this is the one without a program. */
+bool rsmc_helper_tcp_migrates_requests(const struct sock *sk)
+{
+	return sk->sk_reuseport &&
+	       READ_ONCE(sock_net(sk)->ipv4.sysctl_tcp_migrate_req);
+}
+
+void rsmc_helper_tcp_set_save_syn(struct sock *sk, u8 how)
+{
+	tcp_sk(sk)->save_syn = how;
+}
+
+u8 rsmc_helper_tcp_save_syn(const struct sock *sk)
+{
+	return tcp_sk(sk)->save_syn;
+}
+
+struct saved_syn *rsmc_helper_tcp_saved_syn(const struct sock *sk)
+{
+	return tcp_sk(sk)->saved_syn;
+}
+
+/* net/request_sock.h, net/inet_hashtables.h */
+
+spinlock_t *rsmc_helper_reqsk_hash_lockp(struct request_sock *req)
+{
+	return inet_ehash_lockp(tcp_get_hashinfo(req_to_sk(req)), req_to_sk(req)->sk_hash);
+}
+
+bool rsmc_helper_reqsk_is_hashed(struct request_sock *req)
+{
+	return sk_hashed(req_to_sk(req));
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tracepoints, by the names that tracing tools know: `smc:smc_tx_sendmsg`, `smc:smc_rx_recvmsg`,
+//! `smc:smc_switch_to_fallback` and `smc:smcr_link_down`. One that is off costs a look at a key.
+//!
+//! Holds SMC's events, as functions that are safe for all arguments; all else that needs `unsafe` is
+//! in `kapi`.
+
+#![warn(missing_docs)]
+
+use core::ffi::CStr;
+use kapi::net::sock::Sock;
+use kernel::prelude::*;
+
+/// Prototypes of `trace.c`.
+#[allow(improper_ctypes, missing_docs, unreachable_pub)]
+mod raw {
+    use kernel::ffi;
+    use smc_bindings::*;
+
+    include!(concat!(env!("RSMC_OBJ"), "/rust/trace/trace_generated.rs"));
+}
+
+/// Returns the device's name without the zeros that follow it; empty if none does.
+fn name(device: &[u8; 64]) -> &CStr {
+    CStr::from_bytes_until_nul(device).unwrap_or_default()
+}
+
+/// Records that the program has sent `len` bytes over SMC-R, by the device that `device` tells.
+#[inline]
+pub fn sent(sock: &Sock, len: usize, device: impl FnOnce() -> [u8; 64]) {
+    // SAFETY: It has no preconditions.
+    if unsafe { raw::trace_tx_enabled() } {
+        let device = device();
+        // SAFETY: The sock is valid, and the name ends with a zero.
+        unsafe { raw::trace_tx(sock.as_ptr(), len, name(&device).as_char_ptr()) };
+    }
+}
+
+/// Records that the program has received `len` bytes over SMC-R, by the device that `device` tells.
+#[inline]
+pub fn received(sock: &Sock, len: usize, device: impl FnOnce() -> [u8; 64]) {
+    // SAFETY: It has no preconditions.
+    if unsafe { raw::trace_rx_enabled() } {
+        let device = device();
+        // SAFETY: The sock is valid, and the name ends with a zero.
+        unsafe { raw::trace_rx(sock.as_ptr(), len, name(&device).as_char_ptr()) };
+    }
+}
+
+/// Records that a connection goes on as TCP; `code` is the number of the reason.
+pub fn fallback(sock: &Sock, code: u32) {
+    // SAFETY: The sock is valid.
+    unsafe { raw::trace_fallback(sock.as_ptr(), code as i32) };
+}
+
+/// Records that the link of the group at `group` is given up; `state` as netlink numbers it.
+pub fn link_down<T>(group: &T, net_cookie: u64, state: i32, device: &[u8; 64]) {
+    let group = core::ptr::from_ref(group).cast();
+    let device = name(device).as_char_ptr();
+    // SAFETY: The address is not followed, and the name ends with a zero.
+    unsafe { raw::trace_link_down(group, net_cookie, state, device) };
+}

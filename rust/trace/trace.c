@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The tracepoints, and their inline functions as functions that Rust can call. In C because the macros of
+ * linux/tracepoint.h make the tracepoints; one line each, no logic.
+ */
+#ifndef __BINDGEN__
+#define CREATE_TRACE_POINTS
+#endif
+#include "trace.h"
+
+bool rsmc_helper_trace_tx_enabled(void)
+{
+	return trace_smc_tx_sendmsg_enabled();
+}
+
+bool rsmc_helper_trace_rx_enabled(void)
+{
+	return trace_smc_rx_recvmsg_enabled();
+}
+
+void rsmc_helper_trace_tx(const struct sock *sk, size_t len, const char *device)
+{
+	trace_smc_tx_sendmsg(sk, len, device);
+}
+
+void rsmc_helper_trace_rx(const struct sock *sk, size_t len, const char *device)
+{
+	trace_smc_rx_recvmsg(sk, len, device);
+}
+
+void rsmc_helper_trace_fallback(const struct sock *sk, int reason)
+{
+	trace_smc_switch_to_fallback(sk, reason);
+}
+
+void rsmc_helper_trace_link_down(const void *group, u64 net_cookie, int state,
+				 const char *device)
+{
+	trace_smcr_link_down(group, net_cookie, state, device,
+			     __builtin_return_address(0));
+}
