@@ -3,7 +3,7 @@
 //! What a handshake has taken for its connection; dropping it gives everything back.
 
 use crate::{
-    conn::{Parts, SmcConn},
+    conn::{charged_bytes, Parts, SmcConn},
     first_contact::{Entry, Gate, Origin},
     group::{LinkGroup, PeerFacts},
     local::LocalPort,
@@ -17,7 +17,6 @@ use kapi::{
     rdma::route::NextHop, //
 };
 use kernel::{
-    page::PAGE_SIZE,
     prelude::*,
     sync::{aref::ARef, Arc}, //
 };
@@ -209,10 +208,8 @@ impl Attempt {
         let (rmem, wmem, autocork) = namespace.buffers();
         let recv_size = ring_size(sock.wanted_receive_buffer(), rmem)?;
         let send_size = ring_size(sock.wanted_send_buffer(), wmem)?;
-        // For both rings from the beginning, and a page for the rest: later it could not be refused.
-        let bytes = (recv_size.bytes() as usize)
-            .saturating_add(send_size.bytes() as usize)
-            .saturating_add(PAGE_SIZE);
+        // For both rings from the beginning: what is refused here is a fallback, later a wait.
+        let bytes = charged_bytes(recv_size.bytes() as usize, send_size.bytes() as usize);
         let charge = Charge::new(self.payer.as_deref().unwrap_or(sock), bytes)
             .map_err(|_| Reason::NoMemory)?;
         let mut lease = group
@@ -366,8 +363,8 @@ impl Attempt {
 impl Drop for Attempt {
     fn drop(&mut self) {
         if let Some(conn) = self.conn.take() {
-            conn.group().remove_conn(&conn);
-            conn.retire();
+            let send = conn.group().remove_conn(&conn);
+            conn.retire(send);
         }
         if let Some(group) = self.group.take() {
             if self.begun.is_some() {

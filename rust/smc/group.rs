@@ -10,6 +10,8 @@
 //! * [`end`]: deadlines, and the end
 //! * [`link`]: setting the queue pair up, what arrives on it, its loss
 //! * [`turns`]: who sends next
+//! * [`rings`], [`spares`]: send rings in use, and those that are not
+//! * [`tidy`]: what nobody uses goes back
 //! * [`facts`]: what there is to tell of it
 
 mod conns;
@@ -17,7 +19,9 @@ mod end;
 mod facts;
 mod link;
 mod loss;
+mod rings;
 mod spares;
+mod tidy;
 mod turns;
 
 pub(crate) use facts::{Facts, PeerFacts};
@@ -77,6 +81,7 @@ use smc_proto::{
     wire::ids::{Gid, PeerId}, //
 };
 use spares::Spares;
+use tidy::Tidy;
 use turns::Turns;
 
 type ProtoGroup = Group<KVec<Entry<1>>, KVec<u32>>;
@@ -120,12 +125,15 @@ struct State {
     event: Option<LlcEvent>,
     waiter: Option<Waiter>,
     spares: Spares,
+    tidy: Tidy,
 }
 
 /// What the device holds for the group; given back when the group ends.
 struct Resources {
     pd: Arc<Pd>,
     slabs: KVec<Arc<RmbSlab>>,
+    /// Slabs that are out of service; their memory goes when the peer has forgotten their keys.
+    leaving: KVec<Arc<RmbSlab>>,
 }
 
 /// A link group.
@@ -244,6 +252,7 @@ impl LinkGroup {
                         event: None,
                         waiter: None,
                         spares,
+                        tidy: Tidy::new(),
                     },
                     "rsmc::LinkGroup::state"
                 ),
@@ -254,6 +263,7 @@ impl LinkGroup {
                     Some(Resources {
                         pd: domain,
                         slabs: KVec::new(),
+                        leaving: KVec::new(),
                     }),
                     "rsmc::LinkGroup::resources"
                 ),

@@ -55,6 +55,8 @@ struct Places {
     highest: u8,
     /// For buffers that are lost until the link is gone; has room for all.
     lost: KVec<Charge>,
+    /// Looks in a row that have found none in use.
+    idle_looks: u32,
 }
 
 impl RmbSlab {
@@ -99,6 +101,7 @@ impl RmbSlab {
                         index,
                         highest: 0,
                         lost,
+                        idle_looks: 0,
                     },
                     "rsmc::RmbSlab::places"
                 ),
@@ -137,10 +140,28 @@ impl RmbSlab {
         self.region.len() as u64
     }
 
+    /// Looks whether the slab could go: no buffer is in use, nor one into which the peer may still
+    /// write. How many looks in a row have found so with this one, which counts for `count`; `None` if
+    /// not.
+    pub(crate) fn look(&self, count: u32) -> Option<u32> {
+        let mut places = self.places.lock();
+        if !places.index.is_idle() {
+            return None;
+        }
+        places.idle_looks = places.idle_looks.saturating_add(count);
+        Some(places.idle_looks)
+    }
+
+    /// The memory key.
+    pub(crate) fn rkey(&self) -> Rkey {
+        Rkey(self.mr.rkey())
+    }
+
     /// Takes a buffer.
     pub(crate) fn lease(self: &Arc<Self>) -> Option<Lease> {
         let mut places = self.places.lock();
         let index = places.index.alloc()?;
+        places.idle_looks = 0;
         let used = index.get() <= places.highest;
         places.highest = places.highest.max(index.get());
         drop(places);
@@ -173,6 +194,25 @@ impl Lease {
     /// Takes the charge for the rings of the connection, and keeps it as long as it has the buffer.
     pub(crate) fn pay(&mut self, charge: Option<Charge>) {
         self.charge = charge;
+    }
+
+    /// Charges the same group with as much as makes `bytes` for the connection.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn charge_to(&mut self, bytes: usize) -> Result {
+        match &mut self.charge {
+            Some(charge) => charge.grow_to(bytes),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes back what is charged beyond `bytes`. Sleeps.
+    pub(crate) fn reduce_to(&mut self, bytes: usize) {
+        if let Some(charge) = &mut self.charge {
+            charge.reduce_to(bytes);
+        }
     }
 
     /// Whether another connection had the buffer before.

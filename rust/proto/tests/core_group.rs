@@ -18,10 +18,10 @@ use smc_proto::time::{Instant, Span};
 use smc_proto::wire::clc::Extensions;
 use smc_proto::wire::ids::*;
 use smc_proto::wire::immediate::Immediate;
-use smc_proto::wire::llc::header::Version;
+use smc_proto::wire::llc::header::{Version, RKEY_NEGATIVE};
 use smc_proto::wire::llc::link::*;
 use smc_proto::wire::llc::rkey::*;
-use smc_proto::wire::llc::{Body, Frame, Message};
+use smc_proto::wire::llc::{reply, Body, Frame, Message};
 
 const T0: Instant = Instant(1_000_000_000);
 
@@ -552,6 +552,38 @@ fn requests_match_by_key() {
         assert!(r.start(Ask::Confirm, Rkey(n), T0));
     }
     assert!(!r.start(Ask::Confirm, Rkey(99), T0));
+}
+
+/// One key at a time: the next once the peer has answered, or has not in time.
+#[test]
+fn keys_are_withdrawn_one_by_one() {
+    for role in [Role::Client, Role::Server] {
+        let mut early = in_state(role, LinkState::Rtr);
+        assert_eq!(early.forget(Rkey(7), T0), None);
+        let mut g = active(role);
+        let ask = g.forget(Rkey(7), T0).unwrap();
+        let message = Message::parse(&ask).unwrap();
+        assert!(!message.header.response());
+        let Body::DeleteRkey(keys) = message.body else {
+            panic!()
+        };
+        assert!(keys.keys().eq([Rkey(7)]));
+        assert_eq!(g.forget(Rkey(8), T0), None);
+        let settled = |rkey, answer| {
+            let ask = Ask::Delete;
+            Todo::Settled(Settled { ask, rkey, answer })
+        };
+        let done = settled(Rkey(7), Answer::Done);
+        assert_eq!(g.on_llc(&reply(&ask, 0), T0), (None, done));
+        assert!(g.forget(Rkey(8), T0).is_some());
+        let late = settled(Rkey(8), Answer::TimedOut);
+        assert_eq!(g.on_timer(T0.after(WAIT_ANSWER)), late);
+        // A peer that has never heard of the key.
+        let ask = g.forget(Rkey(8), T0).unwrap();
+        let refused = settled(Rkey(8), Answer::Refused);
+        let (_, todo) = g.on_llc(&reply(&ask, RKEY_NEGATIVE), T0);
+        assert_eq!(todo, refused);
+    }
 }
 
 #[test]
