@@ -345,9 +345,7 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
         }
         let mut frame = [0; LEN];
         DeleteRkey::emit(self.llc_version(), &[rkey], &mut frame).ok()?;
-        self.requests
-            .start(Ask::Delete, rkey, now)
-            .then_some(frame)
+        self.requests.start(Ask::Delete, rkey, now).then_some(frame)
     }
 
     fn settle(&mut self, bytes: &[u8]) -> Todo {

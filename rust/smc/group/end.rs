@@ -28,11 +28,13 @@ impl LinkGroup {
     }
 
     pub(super) fn rearm(&self) {
+        // Held until the timer is set, or who has found a later deadline might come last.
+        let timer = self.timer.lock();
         let deadline = {
             let state = self.state.lock();
             earliest(state.proto.next_deadline(), state.tidy.next_deadline())
         };
-        if let (Some(deadline), Some(timer)) = (deadline, &*self.timer.lock()) {
+        if let (Some(deadline), Some(timer)) = (deadline, &*timer) {
             arm(timer, deadline);
         }
     }

@@ -137,10 +137,7 @@ impl LinkGroup {
     fn ring_from(&self, from: usize) -> Option<(usize, Option<Arc<SmcConn>>)> {
         let turns = self.turns.lock();
         let ahead = turns.rings.0.get(from..)?;
-        let at = ahead
-            .iter()
-            .position(Option::is_some)?
-            .saturating_add(from);
+        let at = ahead.iter().position(Option::is_some)?.saturating_add(from);
         let state = self.state.lock();
         Some((at, state.conns.get(at).cloned().flatten()))
     }
