@@ -15,6 +15,7 @@
 #include <linux/nsproxy.h>
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
+#include <linux/shrinker.h>
 #include <linux/skbuff.h>
 #include <linux/smc_diag.h>
 #include <linux/sock_diag.h>

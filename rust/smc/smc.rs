@@ -14,7 +14,7 @@
 use kapi::{
     net::{diag, family, genl, netns},
     rdma::client::Client,
-    sys::{global, queue}, //
+    sys::{global, queue, shrinker}, //
 };
 use kernel::{prelude::*, sync::Arc};
 
@@ -73,6 +73,7 @@ static NAMES: family::Names = family::Names {
 /// any more, then the work of those that existed ends, then the namespaces are left.
 struct Rsmc {
     _family: Pin<KBox<family::Registration<Smc>>>,
+    _shrinker: shrinker::Registration<Core>,
     _netlink: Pin<KBox<genl::Registration<netlink::General>>>,
     _pnet: Pin<KBox<genl::Registration<netlink::Pnet>>>,
     _diag: Pin<KBox<diag::Registration<Diag>>>,
@@ -95,14 +96,16 @@ impl Rsmc {
         let hub = Core::new()?;
         let core = CORE.install(hub.clone())?;
         let gates = GATES.install(Gates::new(hub.clone())?)?;
-        let devices = Arc::new(Hotplug(hub), GFP_KERNEL)?;
+        let devices = Arc::new(Hotplug(hub.clone()), GFP_KERNEL)?;
         let devices = Client::register(c"rsmc", devices)?;
         let diag = diag::Registration::new(module)?;
+        let shrinker = shrinker::Registration::new(c"rsmc", hub)?;
         // The last step: a socket made before a later one fails would hold a reference to the
         // module, for which nobody waits.
         let family = family::Registration::new(module, &NAMES)?;
         Ok(Self {
             _family: family,
+            _shrinker: shrinker,
             _netlink: netlink,
             _pnet: pnet,
             _diag: diag,

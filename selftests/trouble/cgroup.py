@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 # cgroup.py GROUP: a process in this control group makes connections to itself with large buffers until 300
 # are there, and tells what became of them and of the host's memory. See cgroup.sh.
+import mmap
 import os
+import select
 import socket
 import struct
 import sys
+import threading
+import time
 
 PROTOCOL, SOL_SMC, RSMC_INFO = 256, 286, 100
 REFUSED = 0x01010000
@@ -22,6 +26,63 @@ def make():
         s.setsockopt(socket.SOL_SOCKET, option, 200000)
     s.settimeout(20)
     return s
+
+
+def group(name):
+    with open(os.path.join(sys.argv[1], name)) as f:
+        return f.read()
+
+
+def charged():
+    """Bytes of buffers that are charged."""
+    lines = group("memory.stat").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("sock "))
+
+
+def fill(left):
+    """Memory of this process, so much that `left` bytes of the group's remain."""
+    most = int(group("memory.max"))
+    parts = []
+    for size in (1 << 20, 1 << 16):
+        while int(group("memory.current")) + size + left < most:
+            part = mmap.mmap(-1, size)
+            for at in range(0, size, 4096):
+                part[at] = 1
+            parts.append(part)
+    return parts
+
+
+def is_refused(s):
+    """Whether a send that must not wait finds no memory, after which poll() does not say that it would."""
+    try:
+        s.send(b"late", socket.MSG_DONTWAIT)
+        return False
+    except BlockingIOError:
+        poll = select.poll()
+        poll.register(s, select.POLLOUT)
+        return not poll.poll(0)
+
+
+def short_of_memory(pairs):
+    """Silent connections send again while the group has no memory for their rings."""
+    parts = fill(200 << 10)
+    sent = [pair for pair in pairs if not is_refused(pair[0])]
+    waiting = [pair for pair in pairs if pair not in sent]
+    print("refused", len(waiting))
+    for _, server in sent:
+        assert server.recv(4) == b"late"
+    # One waits in send(), the other, with a limit, in poll().
+    waiting = waiting[:2]
+    waiting[0][0].settimeout(None)
+    threads = [threading.Thread(target=c.sendall, args=(b"last",), daemon=True) for c, _ in waiting]
+    for thread in threads:
+        thread.start()
+    time.sleep(1.5)
+    print("waited", sum(thread.is_alive() for thread in threads))
+    parts.clear()
+    for thread in threads:
+        thread.join(10)
+    print("went", sum(server.recv(4) == b"last" for _, server in waiting))
 
 
 def enter(namespace):
@@ -46,10 +107,12 @@ for _ in range(COUNT):
     server.settimeout(20)
     pairs.append((client, server))
 smc = fallback = flowed = 0
+over_smc = []
 for client, server in pairs:
     mode, reason, diagnosis, _ = struct.unpack("4I", client.getsockopt(SOL_SMC, RSMC_INFO, 16))
     if mode == 0:
         smc += 1
+        over_smc.append((client, server))
     elif REFUSED in (reason, diagnosis):
         fallback += 1
     else:
@@ -60,8 +123,11 @@ for client, server in pairs:
     flowed += client.recv(4) == b"gnip"
 print("taken_kib", before - available())
 for name in ("memory.current", "memory.events"):
-    with open(os.path.join(sys.argv[1], name)) as f:
-        print("now", name, f.read().replace("\n", " "))
+    print("now", name, group(name).replace("\n", " "))
+busy = charged()
+time.sleep(2.5)
+print("uncharged_kib", (busy - charged()) // 1024)
+short_of_memory(over_smc)
 print("connections", len(pairs))
 print("smc", smc)
 print("fallback", fallback)

@@ -12,5 +12,6 @@ pub mod host;
 pub mod lock;
 pub mod queue;
 pub mod roster;
+pub mod shrinker;
 pub mod wait;
 pub mod word;

@@ -245,6 +245,14 @@ impl Conn {
         }
     }
 
+    /// How many bytes were ever put into the send ring, if nobody needs any of them: all have arrived,
+    /// and no message is under way. It stays so until the program writes again.
+    #[must_use]
+    pub fn send_ring_unused(&self) -> Option<Pos> {
+        let unused = self.tx.completed == self.tx.prepared && self.tx.in_flight == 0;
+        unused.then_some(self.tx.prepared)
+    }
+
     /// The one deadline at which [`Conn::on_timer`] has something to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {

@@ -22,6 +22,7 @@ use crate::llc::link::{
 };
 use crate::llc::progress::Progress;
 use crate::llc::requests::{
+    Ask,
     Requests,
     Settled, //
 };
@@ -42,12 +43,16 @@ use crate::time::{
     Span, //
 };
 use crate::wire::clc::Extensions;
-use crate::wire::ids::AlertToken;
+use crate::wire::ids::{
+    AlertToken,
+    Rkey, //
+};
 use crate::wire::immediate::Immediate;
 use crate::wire::llc::link::{
     DeleteLink,
     DeleteReason, //
 };
+use crate::wire::llc::rkey::DeleteRkey;
 use crate::wire::llc::{
     Frame,
     Message,
@@ -328,6 +333,18 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
             LlcEvent::Ended { reason, .. } => self.end(EndReason::Peer(reason), now),
         };
         (reply, todo)
+    }
+
+    /// Asks the peer to forget one of our memory keys: the message to send, whose answer, or the lack
+    /// of one, comes as [`Todo::Settled`]. `None` while the link is not in use, or an earlier request
+    /// waits for its answer: C drops a request that comes while it works on another.
+    pub fn forget(&mut self, rkey: Rkey, now: Instant) -> Option<Frame> {
+        if !self.is_usable() || !self.requests.is_empty() {
+            return None;
+        }
+        let mut frame = [0; LEN];
+        DeleteRkey::emit(self.llc_version(), &[rkey], &mut frame).ok()?;
+        self.requests.start(Ask::Delete, rkey, now).then_some(frame)
     }
 
     fn settle(&mut self, bytes: &[u8]) -> Todo {

@@ -107,10 +107,11 @@ impl Slab {
         self.quarantined
     }
 
-    /// Reports whether the slab can be deregistered without anybody's loss.
+    /// Reports whether the slab can be deregistered without anybody's loss: nobody has a part of it, and
+    /// the peer writes into none.
     #[must_use]
     pub const fn is_idle(&self) -> bool {
-        self.in_use == 0
+        self.in_use == 0 && self.quarantined == 0
     }
 
     /// Number of RMBEs that can still be given out.

@@ -4,8 +4,8 @@
 //!
 //! Responses carry no number; they repeat the request's keys, and a C peer answers in order.
 //! So several requests may be under way at once, matched by type and first
-//! key. Only groups that register memory after first contact need them: a slab's key is made
-//! known by the accept or confirm of its first connection.
+//! key. A slab's key is made known by the accept or confirm of its first connection; a request
+//! withdraws it ([`Group::forget`](crate::group::Group::forget)).
 
 use super::WAIT_ANSWER;
 use crate::time::{
@@ -76,6 +76,12 @@ impl Requests {
         Requests {
             pending: [None; MAX_REQUESTS],
         }
+    }
+
+    /// Whether none is under way.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pending.iter().all(Option::is_none)
     }
 
     /// A request is about to be sent. False if too many are under way, or the same one is.

@@ -13,10 +13,10 @@ use smc_proto::llc::responder::LlcEvent;
 use smc_proto::llc::*;
 use smc_proto::time::Span;
 use smc_proto::wire::ids::*;
-use smc_proto::wire::llc::header::Version;
+use smc_proto::wire::llc::header::{Version, RKEY_NEGATIVE};
 use smc_proto::wire::llc::link::*;
 use smc_proto::wire::llc::rkey::*;
-use smc_proto::wire::llc::{Body, Frame, Message};
+use smc_proto::wire::llc::{reply, Body, Frame, Message};
 
 #[test]
 fn link_steps_come_in_order() {
@@ -286,5 +286,37 @@ proptest! {
             prop_assert!(!ended || m[0] & 0xf == 4);
         }
         prop_assert!(g.rtokens.len() <= 255);
+    }
+}
+
+/// One key at a time: the next once the peer has answered, or has not in time.
+#[test]
+fn keys_are_withdrawn_one_by_one() {
+    for role in [Role::Client, Role::Server] {
+        let mut early = in_state(role, LinkState::Rtr);
+        assert_eq!(early.forget(Rkey(7), T0), None);
+        let mut g = active(role);
+        let ask = g.forget(Rkey(7), T0).unwrap();
+        let message = Message::parse(&ask).unwrap();
+        assert!(!message.header.response());
+        let Body::DeleteRkey(keys) = message.body else {
+            panic!()
+        };
+        assert!(keys.keys().eq([Rkey(7)]));
+        assert_eq!(g.forget(Rkey(8), T0), None);
+        let settled = |rkey, answer| {
+            let ask = Ask::Delete;
+            Todo::Settled(Settled { ask, rkey, answer })
+        };
+        let done = settled(Rkey(7), Answer::Done);
+        assert_eq!(g.on_llc(&reply(&ask, 0), T0), (None, done));
+        assert!(g.forget(Rkey(8), T0).is_some());
+        let late = settled(Rkey(8), Answer::TimedOut);
+        assert_eq!(g.on_timer(T0.after(WAIT_ANSWER)), late);
+        // A peer that has never heard of the key.
+        let ask = g.forget(Rkey(8), T0).unwrap();
+        let refused = settled(Rkey(8), Answer::Refused);
+        let (_, todo) = g.on_llc(&reply(&ask, RKEY_NEGATIVE), T0);
+        assert_eq!(todo, refused);
     }
 }

@@ -26,6 +26,16 @@ pub(crate) trait Lease: Send + Unpin {
     /// Returns key and address of the slab, and the number of the buffer in it, as the peer is told.
     fn announce(&self) -> (Rkey, u64, u8);
 
+    /// Charges the connection's control group with as much as makes `bytes` for the connection.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    fn charge_to(&mut self, bytes: usize) -> Result;
+
+    /// Takes back what is charged beyond `bytes`. Sleeps.
+    fn reduce_to(&mut self, bytes: usize);
+
     /// Keeps the buffer from others while the link lives: the peer may still write there.
     fn quarantine(&mut self);
 }
@@ -52,13 +62,21 @@ pub(crate) trait Carrier: Sized + Send + Sync + 'static {
     /// one of another size if need be.
     fn keep_spare(&self, ring: &Arc<Region>);
 
-    /// Tells whether the connection is one of a group that goes on, after something was added to the
-    /// connection that its end, or the group's, takes away: either this is true, and the end will find
-    /// it, or nobody will.
-    fn keeps(&self, conn: &SmcConn<Self>) -> bool;
+    /// Makes a connection's send ring known, unless the connection or the group is over; whether it
+    /// has. The end of either will find the ring.
+    fn install_ring(&self, conn: &SmcConn<Self>, ring: &Arc<Region>) -> bool;
 
-    /// Forgets a connection.
-    fn remove_conn(self: &Arc<Self>, conn: &Arc<SmcConn<Self>>);
+    /// Takes the send ring of a connection that is one of the group.
+    fn remove_ring(&self, conn: &SmcConn<Self>) -> Option<Arc<Region>>;
+
+    /// Lets sends that have found no memory try again, after a while. Sleeps.
+    fn feed_later(&self);
+
+    /// Has the group look for what nobody uses. Sleeps.
+    fn look_later(&self);
+
+    /// Forgets a connection. Returns its send ring.
+    fn remove_conn(self: &Arc<Self>, conn: &Arc<SmcConn<Self>>) -> Option<Arc<Region>>;
 
     /// Counts a receive buffer that cannot be used again.
     fn spoil(self: &Arc<Self>);

@@ -8,25 +8,22 @@
 mod carrier;
 mod events;
 mod perform;
+mod ring;
 mod stamp;
 
 pub(crate) use carrier::{Carrier, Lease};
+pub(crate) use ring::{charged_bytes, Writers};
 
 use crate::host::{
     clock::now,
     namespace::Namespace,
-    stats::{Buffer, Stats, Way}, //
+    stats::Stats, //
 };
 use kapi::{
     errno,
     net::sock::Sock,
     new_spinlock_bh,
-    rdma::{
-        dma::Direction,
-        region::Region,
-        ring::Ring,
-        wr::Remote, //
-    },
+    rdma::{ring::Ring, wr::Remote},
     sys::{
         hook::TimerHook,
         lock::SpinLockBh,
@@ -73,8 +70,6 @@ pub(crate) struct SmcConn<C: Carrier> {
     pub(crate) proto: SpinLockBh<Conn>,
     recv: Ring,
     recv_size: RingSize,
-    /// Made when the program first sends: many connections only listen.
-    send: SetOnce<Ring>,
     send_size: RingSize,
     remote: SetOnce<Remote>,
     /// What this connection has counted since it last gave its counts to the namespace.
@@ -90,13 +85,15 @@ pub(crate) struct SmcConn<C: Carrier> {
     /// 1 when there may be something to read; a hint, written under the lock of `proto`.
     pub(crate) news: Word,
     stamp: stamp::Stamp,
+    /// 1 from when a send has found no memory for its ring until it is to try again.
+    hungry: Word,
     /// 1 when the program has kept the socket for something else: what happens here is no news.
     left: Atomic<u32>,
     #[pin]
     lease: Mutex<Option<C::Lease>>,
     /// Serialises programs that write.
     #[pin]
-    pub(crate) writers: Mutex<()>,
+    pub(crate) writers: Mutex<Writers>,
     /// Serialises programs that read.
     #[pin]
     pub(crate) readers: Mutex<()>,
@@ -167,7 +164,6 @@ impl<C: Carrier> SmcConn<C> {
                 proto <- new_spinlock_bh!(conn, "rsmc::SmcConn::proto"),
                 recv,
                 recv_size,
-                send: SetOnce::new(),
                 send_size,
                 remote: SetOnce::new(),
                 stats: Stats::new(),
@@ -176,9 +172,10 @@ impl<C: Carrier> SmcConn<C> {
                 stamp: stamp::Stamp::new(),
                 drains: Word::new(0),
                 fin_sent: Word::new(0),
+                hungry: Word::new(0),
                 left: Atomic::new(0),
                 lease <- new_mutex!(Some(lease), "rsmc::SmcConn::lease"),
-                writers <- new_mutex!((), "rsmc::SmcConn::writers"),
+                writers <- new_mutex!(Writers::new(), "rsmc::SmcConn::writers"),
                 readers <- new_mutex!((), "rsmc::SmcConn::readers"),
                 timer <- new_mutex!(None, "rsmc::SmcConn::timer"),
                 todo: Atomic::new(0),
@@ -213,43 +210,9 @@ impl<C: Carrier> SmcConn<C> {
         &self.recv
     }
 
-    /// Where bytes to send are, once the program has sent any.
-    pub(crate) fn send_ring(&self) -> Option<&Ring> {
-        self.send.as_ref()
-    }
-
     /// How many bytes to send there is room for.
     pub(crate) fn send_size(&self) -> usize {
         self.send_size.bytes() as usize
-    }
-
-    /// The send ring, made if need be. Sleeps; the caller holds `writers`.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`, `ENODEV`.
-    pub(crate) fn make_send_ring(&self) -> Result<&Ring> {
-        if let Some(ring) = self.send.as_ref() {
-            return Ok(ring);
-        }
-        let size = self.send_size();
-        let (region, kind) = match self.group.take_spare(size) {
-            Some(region) => (region, Buffer::Reused),
-            None => {
-                let region = Region::new(self.group.device(), size, Direction::ToDevice)?;
-                (region, Buffer::Allocated)
-            }
-        };
-        self.send.populate(Ring::new(region, 0, size)?);
-        let ring = self.send.as_ref().ok_or(ENOMEM)?;
-        if !self.group.keeps(self) {
-            // Its end may not have seen the ring.
-            ring.region().revoke();
-        }
-        self.stats.buffer_size(Way::Tx, size);
-        self.stats.usage(Way::Tx, size as i64);
-        self.stats.buffer(Way::Tx, kind);
-        Ok(ring)
     }
 
     /// Where the peer's receive buffer begins.

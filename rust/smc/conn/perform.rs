@@ -10,6 +10,7 @@ use crate::host::{
 };
 use kapi::{
     errno,
+    rdma::region::Region,
     sys::{hook::Notify, queue}, //
 };
 use kernel::{
@@ -148,28 +149,17 @@ impl<C: Carrier> SmcConn<C> {
         }
     }
 
-    /// Gives the buffer back; the group no longer knows the connection.
-    pub(crate) fn retire(&self) {
+    /// Gives the buffers back; the group no longer knows the connection, whose send ring it has
+    /// returned ([`Carrier::remove_conn`]).
+    pub(crate) fn retire(&self, send: Option<Arc<Region>>) {
         self.end_drain();
-        for (way, ring) in [(Way::Rx, Some(&self.recv)), (Way::Tx, self.send_ring())] {
-            if let Some(ring) = ring {
-                self.stats.usage(way, -(ring.size() as i64));
-            }
-        }
+        self.stats.usage(Way::Rx, -(self.recv.size() as i64));
         self.settle_stats();
         let (reusable, received) = {
             let proto = self.proto.lock();
             (proto.rmbe_reusable(), proto.received())
         };
-        if let Some(ring) = self.send_ring() {
-            match self.writers.try_lock() {
-                // No request is under way, and who writes now finds that the connection is over.
-                Some(_writer) if !ring.region().is_revoked() => {
-                    self.group.keep_spare(ring.region());
-                }
-                _ => ring.region().revoke(),
-            }
-        }
+        self.retire_ring(send);
         let timer = self.timer.lock().take();
         drop(timer);
         // Who still copies out of the buffer keeps it from others; who comes later finds that the
@@ -187,6 +177,7 @@ impl<C: Carrier> SmcConn<C> {
                 self.group.spoil();
             }
         }
+        self.group.look_later();
     }
 }
 
@@ -216,8 +207,8 @@ impl<C: Carrier> WorkItem for SmcConn<C> {
             this.arm();
         }
         if todo & todo::FREE != 0 {
-            this.group.remove_conn(&this);
-            this.retire();
+            let send = this.group.remove_conn(&this);
+            this.retire(send);
         }
     }
 }

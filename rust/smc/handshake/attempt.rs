@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     carrier::{LinkGroup, LocalPort, PeerFacts, SmcConn},
-    conn::{Parts, RING_MAX},
+    conn::{charged_bytes, Parts, RING_MAX},
     host::{
         namespace::Namespace,
         origin::Origin,
@@ -21,7 +21,6 @@ use kapi::{
     rdma::route::NextHop, //
 };
 use kernel::{
-    page::PAGE_SIZE,
     prelude::*,
     sync::{aref::ARef, Arc}, //
 };
@@ -220,10 +219,8 @@ impl Attempt {
         let (rmem, wmem, autocork) = namespace.buffers();
         let recv_size = ring_size(sock.wanted_receive_buffer(), rmem)?;
         let send_size = ring_size(sock.wanted_send_buffer(), wmem)?;
-        // For both rings from the beginning, and a page for the rest: later it could not be refused.
-        let bytes = (recv_size.bytes() as usize)
-            .saturating_add(send_size.bytes() as usize)
-            .saturating_add(PAGE_SIZE);
+        // For both rings from the beginning: what is refused here is a fallback, later a wait.
+        let bytes = charged_bytes(recv_size.bytes() as usize, send_size.bytes() as usize);
         let charge = Charge::new(self.payer.as_deref().unwrap_or(sock), bytes)
             .map_err(|_| Reason::NoMemory)?;
         let mut lease = group
@@ -383,8 +380,8 @@ impl Attempt {
 impl Drop for Attempt {
     fn drop(&mut self) {
         if let Some(conn) = self.conn.take() {
-            conn.group().remove_conn(&conn);
-            conn.retire();
+            let send = conn.group().remove_conn(&conn);
+            conn.retire(send);
         }
         if let Some(group) = self.group.take() {
             if self.begun.is_some() {

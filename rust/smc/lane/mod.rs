@@ -80,10 +80,11 @@ pub(crate) fn poll(conn: &Arc<SmcConn>, socket: &file::BsdSocket, poll: &Poll<'_
         events |= flags::EPOLLPRI;
     }
     // Asked first: who finds no room is told when there is some.
-    let room = !matches!(
-        proto.send_room(),
-        Err(SendError::Full | SendError::NotConnected)
-    );
+    let room = match proto.send_room() {
+        Err(SendError::Full | SendError::NotConnected) => false,
+        Ok(_) => !conn.is_hungry(),
+        Err(_) => true,
+    };
     if !room {
         conn.sock().expect_room();
     }

@@ -82,7 +82,7 @@ fn send_all(conn: &Arc<SmcConn>, socket: &file::BsdSocket, msg: &mut Message<'_>
                     return Ok(sent);
                 }
             }
-            Err(Stop::Full) => {
+            Err(Stop::Full | Stop::Hungry) => {
                 let patience = timeout.unwrap_or_else(|| conn.sock().send_timeout(nonblock));
                 match wait_for_room(conn, socket, patience) {
                     Ok(left) => timeout = Some(left),
@@ -107,24 +107,43 @@ fn count_size(conn: &SmcConn, total: usize) {
     }
 }
 
-/// Sleeps until there is room to write, at most `timeout` jiffies; returns what is left of those.
+/// What a send without a ring has met. As TCP does when memory is short, it waits and tries again.
+#[cold]
+fn no_ring(conn: &SmcConn, error: Error) -> Stop {
+    match conn.proto.lock().send_room() {
+        // It has ended since there was room.
+        Err(over) if over != SendError::Full => Stop::Gone(over),
+        _ if error == ENOMEM => Stop::Hungry,
+        _ => Stop::NoDevice,
+    }
+}
+
+/// Sleeps until there is room to write, or memory for that, at most `timeout` jiffies; returns what is left of those.
 #[inline(never)]
 fn wait_for_room(conn: &Arc<SmcConn>, socket: &file::BsdSocket, timeout: isize) -> Result<isize> {
     let stats = conn.stats();
-    stats.buffer(Way::Tx, Buffer::Full);
+    if !conn.is_hungry() {
+        stats.buffer(Way::Tx, Buffer::Full);
+    }
     if conn.proto.lock().is_peer_full() {
         stats.buffer(Way::Tx, Buffer::PeerFull);
     }
     wait::until(socket, wait::Kind::Shared, timeout, || {
-        !matches!(conn.proto.lock().send_room(), Err(SendError::Full))
+        match conn.proto.lock().send_room() {
+            Err(SendError::Full) => false,
+            Ok(_) => !conn.is_hungry(),
+            Err(_) => true,
+        }
     })
 }
 
 enum Stop {
     Full,
     Fault,
-    /// There is no memory for the ring.
-    NoRing(Error),
+    /// There is no memory for the ring just now.
+    Hungry,
+    /// The device is gone.
+    NoDevice,
     Gone(SendError),
 }
 
@@ -141,7 +160,7 @@ fn put(
     urgent: bool,
     more: bool,
 ) -> Result<(usize, bool), Stop> {
-    let _writer = conn.writers.lock();
+    let mut writers = conn.writers.lock();
     let (room, view) = {
         let mut proto = conn.proto.lock();
         match proto.send_room() {
@@ -153,7 +172,9 @@ fn put(
             Err(error) => return Err(Stop::Gone(error)),
         }
     };
-    let ring = conn.make_send_ring().map_err(Stop::NoRing)?;
+    let ring = conn
+        .send_ring(&mut writers)
+        .map_err(|error| no_ring(conn, error))?;
     let wanted_now = wanted.min(room);
     let mut taken = 0usize;
     let mut faulted = false;
@@ -197,12 +218,11 @@ fn put(
 #[cold]
 fn failed(conn: &SmcConn, stop: Stop, no_signal: bool) -> Error {
     match stop {
-        // Who is full waits.
-        Stop::Full => EAGAIN,
+        // Who finds no room or memory waits.
+        Stop::Full | Stop::Hungry => EAGAIN,
         Stop::Fault => EFAULT,
         // The connection ends with its device.
-        Stop::NoRing(err) if err == ENODEV => errno::ECONNABORTED.error(),
-        Stop::NoRing(err) => err,
+        Stop::NoDevice => errno::ECONNABORTED.error(),
         Stop::Gone(SendError::NotConnected) => errno::ENOTCONN.error(),
         Stop::Gone(_) => conn.sock().stream_error(no_signal),
     }

@@ -21,6 +21,9 @@ use smc_bindings as bindings;
 /// allocation of a program ends it. So much may also be refused: for less than 36 KiB
 /// (`PAGE_ALLOC_COSTLY_ORDER`) the kernel would rather end a process.
 const LEFT: ffi::c_int = 8 << 20;
+/// What must be left for a connection that stands, in bytes: only so much that it can be refused, see
+/// [`LEFT`]. It would wait for more for as long as its group lives within a fixed size.
+const COSTLY: ffi::c_int = 36 << 10;
 /// Asks for memory as for received bytes: what is to be sent may exceed the limit.
 const KIND: ffi::c_int = 1;
 
@@ -47,28 +50,30 @@ impl Charge {
         if !unsafe { bindings::sk_has_memcg(sock.as_ptr()) } {
             return Ok(None);
         }
-        let pages = bytes.div_ceil(PAGE_SIZE);
-        let bytes = ffi::c_int::try_from(pages.checked_mul(PAGE_SIZE).ok_or(EINVAL)?)?;
-        let asked = bytes.checked_add(LEFT).ok_or(EINVAL)?;
-        let guard = sock.lock();
-        // SAFETY: The sock is valid and locked.
-        let charged = alone(&guard, || unsafe {
-            let charged = bindings::__sk_mem_schedule(sock.as_ptr(), asked, KIND) != 0;
-            if charged {
-                bindings::__sk_mem_reclaim(sock.as_ptr(), LEFT);
-            }
-            charged
-        });
-        if !charged {
-            return Err(ENOMEM);
-        }
-        // INVARIANT: The group is charged, and the socket forgets it.
-        forward(&guard, bytes.wrapping_neg());
-        drop(guard);
+        let bytes = whole_pages(bytes)?;
+        charge(sock, bytes, LEFT)?;
+        // INVARIANT: The group is charged, and the socket has forgotten it.
         Ok(Some(Self {
             sock: ARef::from(sock),
             bytes,
         }))
+    }
+
+    /// Charges as much as makes `bytes`, rounded up to pages; nothing if it is that already. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` when the limits of the group do not allow it even after reclaiming, `EINVAL` for more
+    /// than 2 GiB.
+    pub fn grow_to(&mut self, bytes: usize) -> Result {
+        let bytes = whole_pages(bytes)?;
+        let more = bytes.saturating_sub(self.bytes);
+        if more > 0 {
+            charge(&self.sock, more, COSTLY)?;
+            // INVARIANT: Charged with that much more.
+            self.bytes = bytes;
+        }
+        Ok(())
     }
 
     /// Takes all but `bytes`, rounded up to pages, back. Sleeps.
@@ -98,6 +103,33 @@ impl Drop for Charge {
     fn drop(&mut self) {
         self.take_back(self.bytes);
     }
+}
+
+/// As many bytes as the pages of `bytes` have.
+fn whole_pages(bytes: usize) -> Result<ffi::c_int> {
+    let pages = bytes.div_ceil(PAGE_SIZE);
+    let bytes = pages.checked_mul(PAGE_SIZE).ok_or(EINVAL)?;
+    Ok(ffi::c_int::try_from(bytes)?)
+}
+
+/// Charges the group of `sock` with `bytes`, whole pages, of which the socket itself knows nothing
+/// then, if `left` more would fit, too. Sleeps.
+fn charge(sock: &Sock, bytes: ffi::c_int, left: ffi::c_int) -> Result {
+    let asked = bytes.checked_add(left).ok_or(EINVAL)?;
+    let guard = sock.lock();
+    // SAFETY: The sock is valid and locked.
+    let charged = alone(&guard, || unsafe {
+        let charged = bindings::__sk_mem_schedule(sock.as_ptr(), asked, KIND) != 0;
+        if charged {
+            bindings::__sk_mem_reclaim(sock.as_ptr(), left);
+        }
+        charged
+    });
+    if !charged {
+        return Err(ENOMEM);
+    }
+    forward(&guard, bytes.wrapping_neg());
+    Ok(())
 }
 
 /// Runs `f` with what it charges counted for the control group alone, not for TCP as a whole.

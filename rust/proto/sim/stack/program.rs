@@ -97,7 +97,7 @@ impl Stack {
         self.run(Span::from_secs(200));
         for h in &self.host {
             assert!(h.ends.iter().all(Option::is_none), "connections are left");
-            assert!(h.due.is_empty() && h.slab.is_idle());
+            assert!(h.due.is_empty() && h.slab.in_use() == 0);
             assert_eq!(h.group.conns(), 0);
             assert!(h.dead || h.slab.quarantined() == 0);
             assert!(h.dead || h.owner.iter().all(Option::is_none));

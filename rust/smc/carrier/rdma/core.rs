@@ -13,7 +13,7 @@ use kapi::{
         client::{ClientOps, Event},
         device::Device, //
     },
-    sys::{clock, global::Global}, //
+    sys::{clock, global::Global, shrinker}, //
 };
 use kernel::{
     new_mutex,
@@ -236,6 +236,32 @@ impl Owner for Core {
 
     fn last_word(&self) -> &LastWord {
         &self.last_word
+    }
+}
+
+/// Whoever is short of memory may hold the lock of a list, so that it is only tried: groups of a list
+/// that is locked keep what they have.
+impl shrinker::Spare for Core {
+    fn count(&self) -> usize {
+        let lists = self.groups.iter().filter_map(|groups| groups.try_lock());
+        lists.fold(0, |sum: usize, groups| {
+            let pages = groups.iter().map(|group| group.spare_pages());
+            sum.saturating_add(pages.fold(0, usize::saturating_add))
+        })
+    }
+
+    fn give_back(&self, wanted: usize) -> usize {
+        let mut freed = 0usize;
+        for groups in self.groups.iter().filter_map(|groups| groups.try_lock()) {
+            for group in groups.iter() {
+                let left = wanted.saturating_sub(freed);
+                if left == 0 {
+                    return freed;
+                }
+                freed = freed.saturating_add(group.squeeze(left));
+            }
+        }
+        freed
     }
 }
 

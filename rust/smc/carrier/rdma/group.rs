@@ -11,6 +11,8 @@
 //! * [`end`]: deadlines, and the end
 //! * [`link`]: setting the queue pair up, what arrives on it, its loss
 //! * [`turns`]: who sends next
+//! * [`rings`], [`spares`]: send rings in use, and those that are not
+//! * [`tidy`]: what nobody uses goes back
 //! * [`facts`]: what there is to tell of it
 
 mod carrier;
@@ -19,7 +21,9 @@ mod end;
 mod facts;
 mod link;
 mod loss;
+mod rings;
 mod spares;
+mod tidy;
 mod turns;
 
 pub(crate) use facts::{Facts, PeerFacts};
@@ -85,6 +89,7 @@ use smc_proto::{
     wire::ids::{Gid, PeerId}, //
 };
 use spares::Spares;
+use tidy::Tidy;
 use turns::Turns;
 
 type ProtoGroup = Group<KVec<Entry<1>>, KVec<u32>>;
@@ -118,6 +123,7 @@ struct State {
     event: Option<LlcEvent>,
     waiter: Option<Arc<dyn Waiter>>,
     spares: Spares,
+    tidy: Tidy,
 }
 
 /// An SMC-R connection over a link group.
@@ -136,6 +142,8 @@ pub(crate) trait Owner: Send + Sync {
 struct Resources {
     pd: Arc<Pd>,
     slabs: KVec<Arc<RmbSlab>>,
+    /// Slabs that are out of service; their memory goes when the peer has forgotten their keys.
+    leaving: KVec<Arc<RmbSlab>>,
 }
 
 /// A link group.
@@ -256,6 +264,7 @@ impl LinkGroup {
                         event: None,
                         waiter: None,
                         spares,
+                        tidy: Tidy::new(),
                     },
                     "rsmc::LinkGroup::state"
                 ),
@@ -266,6 +275,7 @@ impl LinkGroup {
                     Some(Resources {
                         pd: domain,
                         slabs: KVec::new(),
+                        leaving: KVec::new(),
                     }),
                     "rsmc::LinkGroup::resources"
                 ),

@@ -56,6 +56,8 @@ struct Places {
     highest: u8,
     /// For buffers that are lost until the link is gone; has room for all.
     lost: KVec<Charge>,
+    /// Looks in a row that have found none in use.
+    idle_looks: u32,
 }
 
 impl RmbSlab {
@@ -100,6 +102,7 @@ impl RmbSlab {
                         index,
                         highest: 0,
                         lost,
+                        idle_looks: 0,
                     },
                     "rsmc::RmbSlab::places"
                 ),
@@ -138,10 +141,28 @@ impl RmbSlab {
         self.region.len() as u64
     }
 
+    /// Looks whether the slab could go: no buffer is in use, nor one into which the peer may still
+    /// write. How many looks in a row have found so with this one, which counts for `count`; `None` if
+    /// not.
+    pub(crate) fn look(&self, count: u32) -> Option<u32> {
+        let mut places = self.places.lock();
+        if !places.index.is_idle() {
+            return None;
+        }
+        places.idle_looks = places.idle_looks.saturating_add(count);
+        Some(places.idle_looks)
+    }
+
+    /// The memory key.
+    pub(crate) fn rkey(&self) -> Rkey {
+        Rkey(self.mr.rkey())
+    }
+
     /// Takes a buffer.
     pub(crate) fn lease(self: &Arc<Self>) -> Option<Lease> {
         let mut places = self.places.lock();
         let index = places.index.alloc()?;
+        places.idle_looks = 0;
         let used = index.get() <= places.highest;
         places.highest = places.highest.max(index.get());
         drop(places);
@@ -183,6 +204,19 @@ impl Lease {
 }
 
 impl conn::Lease for Lease {
+    fn charge_to(&mut self, bytes: usize) -> Result {
+        match &mut self.charge {
+            Some(charge) => charge.grow_to(bytes),
+            None => Ok(()),
+        }
+    }
+
+    fn reduce_to(&mut self, bytes: usize) {
+        if let Some(charge) = &mut self.charge {
+            charge.reduce_to(bytes);
+        }
+    }
+
     fn ring(&self) -> Result<Ring> {
         let size = self.slab.size.bytes() as usize;
         let base = usize::from(self.index.before())

@@ -38,12 +38,24 @@ impl Carrier for LinkGroup {
         self.keep_spare(ring);
     }
 
-    fn keeps(&self, conn: &SmcConn) -> bool {
-        self.keeps(conn)
+    fn install_ring(&self, conn: &SmcConn, ring: &Arc<Region>) -> bool {
+        self.install_ring(conn, ring)
     }
 
-    fn remove_conn(self: &Arc<Self>, conn: &Arc<SmcConn>) {
-        LinkGroup::remove_conn(self, conn);
+    fn remove_ring(&self, conn: &SmcConn) -> Option<Arc<Region>> {
+        self.remove_ring(conn)
+    }
+
+    fn feed_later(&self) {
+        self.feed_later();
+    }
+
+    fn look_later(&self) {
+        self.look_later();
+    }
+
+    fn remove_conn(self: &Arc<Self>, conn: &Arc<SmcConn>) -> Option<Arc<Region>> {
+        LinkGroup::remove_conn(self, conn)
     }
 
     fn spoil(self: &Arc<Self>) {

@@ -92,26 +92,6 @@ impl LinkGroup {
         Ok(())
     }
 
-    /// Forgets a connection.
-    pub(crate) fn remove_conn(self: &Arc<Self>, conn: &Arc<SmcConn>) {
-        let removed = {
-            let mut state = self.state.lock();
-            if state.proto.remove_conn(conn.token(), now()) {
-                state
-                    .conns
-                    .get_mut(usize::from(conn.slot()))
-                    .and_then(Option::take)
-            } else {
-                None
-            }
-        };
-        drop(removed);
-        if self.is_spoiled() {
-            self.kick();
-        }
-        self.rearm();
-    }
-
     /// Takes a receive buffer of `size`, from a new slab if need be. Sleeps.
     ///
     /// # Errors
@@ -147,19 +127,5 @@ impl LinkGroup {
         let lease = slab.lease().ok_or(ENOMEM)?;
         resources.slabs.push(slab, GFP_KERNEL)?;
         Ok(lease)
-    }
-
-    /// Whether the connection is one of a group that goes on, for who has added something to it that
-    /// its end, or the group's, takes away: either this is true, and the end will find it, or nobody
-    /// will.
-    pub(crate) fn keeps(&self, conn: &SmcConn) -> bool {
-        // The group's end sets its mark before it takes this lock to look for connections, and a
-        // connection is out of the list before its own end looks at it.
-        let state = self.state.lock();
-        let place = state.conns.get(usize::from(conn.slot()));
-        let there = place
-            .and_then(|place| place.as_deref())
-            .is_some_and(|other| core::ptr::eq(other, conn));
-        there && self.ended.load(Relaxed) == 0
     }
 }

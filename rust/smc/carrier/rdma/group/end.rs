@@ -13,7 +13,10 @@ use kernel::{
     },
     workqueue::WorkItem, //
 };
-use smc_proto::group::{EndReason, Todo};
+use smc_proto::{
+    group::{EndReason, Todo},
+    time::earliest, //
+};
 use smc_trace as trace;
 
 impl LinkGroup {
@@ -23,8 +26,13 @@ impl LinkGroup {
     }
 
     pub(super) fn rearm(&self) {
-        let deadline = self.state.lock().proto.next_deadline();
-        if let (Some(deadline), Some(timer)) = (deadline, &*self.timer.lock()) {
+        // Held until the timer is set, or who has found a later deadline might come last.
+        let timer = self.timer.lock();
+        let deadline = {
+            let state = self.state.lock();
+            earliest(state.proto.next_deadline(), state.tidy.next_deadline())
+        };
+        if let (Some(deadline), Some(timer)) = (deadline, &*timer) {
             arm(timer, deadline);
         }
     }
@@ -73,13 +81,10 @@ impl LinkGroup {
             };
             if let Some(conn) = conn {
                 conn.kill();
-                // Its program may keep the socket for ever; the device must not wait for that.
-                if let Some(ring) = conn.send_ring() {
-                    ring.region().revoke();
-                }
             }
             slot = slot.saturating_add(1);
         }
+        self.revoke_rings();
         self.drop_spares();
         self.wake_waiter();
         if let Some(channel) = self.channel() {
@@ -94,7 +99,7 @@ impl LinkGroup {
         }
         let resources = self.resources.lock().take();
         if let Some(resources) = resources {
-            for slab in &resources.slabs {
+            for slab in resources.slabs.iter().chain(&resources.leaving) {
                 slab.revoke();
             }
         }
@@ -121,9 +126,11 @@ impl LinkGroup {
                     self.finish(todo);
                     return;
                 }
-                Todo::Settled(_) | Todo::Handshake(_) => (),
+                Todo::Settled(settled) => self.note_answer(settled),
+                Todo::Handshake(_) => (),
             }
         }
+        self.tidy();
         self.rearm();
     }
 

@@ -112,15 +112,15 @@ impl LinkGroup {
     /// What there is to tell. Sleeps.
     pub(crate) fn facts(&self) -> Facts {
         let recv_bytes = match &*self.resources.lock() {
-            Some(resources) => resources.slabs.iter().map(|slab| slab.bytes()).sum(),
+            Some(resources) => {
+                let slabs = resources.slabs.iter().chain(&resources.leaving);
+                slabs.map(|slab| slab.bytes()).sum()
+            }
             None => 0,
         };
         let (qpn, _) = self.queue_pair();
+        let send_bytes = self.ring_bytes();
         let state = self.state.lock();
-        let conns = state.conns.iter().flatten();
-        let send_bytes = conns.fold(0u64, |sum, conn| {
-            sum.saturating_add(conn.send_ring().map_or(0, |ring| ring.size() as u64))
-        });
         Facts {
             id: self.id,
             cookie: self.origin.namespace,

@@ -229,7 +229,8 @@ impl LinkGroup {
                 self.kick();
             }
             Todo::Send(frame) => self.send_llc(frame),
-            Todo::None | Todo::Settled(_) => (),
+            Todo::Settled(settled) => self.note_answer(settled),
+            Todo::None => (),
         }
     }
 }

@@ -6,7 +6,7 @@
 //! slots. Each sends its latest state when its turn comes, so a full queue delays messages, and
 //! makes them fewer, and never breaks anything.
 
-use super::{LinkGroup, SmcConn};
+use super::{rings::Rings, LinkGroup, SmcConn};
 use crate::host::clock::now;
 use core::convert::Infallible;
 use kapi::{
@@ -51,6 +51,7 @@ pub(super) struct Turns {
     due: DueSet,
     llc: KVec<Frame>,
     held: Held,
+    pub(super) rings: Rings,
 }
 
 /// Who may not send, because memory is about to be registered.
@@ -71,6 +72,7 @@ impl Turns {
             due: DueSet::new(),
             llc: KVec::with_capacity(LLC_WAITING, GFP_KERNEL)?,
             held: Held::Nobody,
+            rings: Rings::new()?,
         })
     }
 
@@ -320,11 +322,11 @@ impl LinkGroup {
             return Sent::NOTHING;
         };
         let token = Token::Conn(conn.clone(), tx.ticket);
-        let posted = match conn.send_ring() {
+        let posted = match turns.rings.get(conn.slot()) {
             Some(ring) => {
                 let writes = tx.plan.iter().map(|write| Write {
-                    from: Source::Region(ring.region()),
-                    offset: ring.base().saturating_add(write.local.offset as usize),
+                    from: Source::Region(ring),
+                    offset: write.local.offset as usize,
                     len: write.local.len as usize,
                     to: Remote {
                         addr: remote.addr.wrapping_add(u64::from(write.remote)),
@@ -333,8 +335,8 @@ impl LinkGroup {
                 });
                 post(channel, token, writes, &tx.notice)
             }
-            // What was written is in a ring, so nothing was.
-            None => post(channel, token, [], &tx.notice),
+            // What was written and not sent is in a ring.
+            None => tx.plan.is_empty() && post(channel, token, [], &tx.notice),
         };
         let mut actions = tx.actions;
         if !posted {

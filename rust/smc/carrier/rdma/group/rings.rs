@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The send rings of a group's connections, for who posts: by the connection's number, under `turns`.
+
+use super::{filled, LinkGroup, SmcConn, State};
+use crate::host::{clock::now, stats::Way};
+use kapi::rdma::region::Region;
+use kernel::{
+    prelude::*,
+    sync::{atomic::Relaxed, Arc}, //
+};
+use smc_proto::group::tokens::MAX_CONNS;
+
+/// One for each connection that has one.
+pub(super) struct Rings(KVec<Option<Arc<Region>>>);
+
+impl Rings {
+    /// None yet.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self(filled(None, MAX_CONNS)?))
+    }
+
+    /// That of connection number `slot`.
+    #[inline]
+    pub(super) fn get(&self, slot: u8) -> Option<&Arc<Region>> {
+        self.0.get(usize::from(slot))?.as_ref()
+    }
+
+    fn take(&mut self, slot: u8) -> Option<Arc<Region>> {
+        self.0.get_mut(usize::from(slot))?.take()
+    }
+}
+
+impl State {
+    /// Whether the connection's number is still its own.
+    fn holds(&self, conn: &SmcConn) -> bool {
+        let place = self.conns.get(usize::from(conn.slot()));
+        let other = place.and_then(|place| place.as_deref());
+        other.is_some_and(|other| core::ptr::eq(other, conn))
+    }
+}
+
+impl LinkGroup {
+    /// Makes a connection's send ring known, unless the connection or the group is over; whether it
+    /// has. The end of either will find the ring.
+    pub(crate) fn install_ring(&self, conn: &SmcConn, ring: &Arc<Region>) -> bool {
+        let mut turns = self.turns.lock();
+        // The group's end sets its mark before it takes these locks to look for rings, and a
+        // connection is out of the list before its number is free.
+        let lives = self.state.lock().holds(conn) && self.ended.load(Relaxed) == 0;
+        let place = turns.rings.0.get_mut(usize::from(conn.slot()));
+        let Some(place) = place.filter(|_| lives) else {
+            return false;
+        };
+        *place = Some(ring.clone());
+        // With the ring, so that nobody settles the one without the other.
+        conn.stats().usage(Way::Tx, ring.len() as i64);
+        drop(turns);
+        self.look_later();
+        true
+    }
+
+    /// Takes the send ring of a connection that is one of the group.
+    pub(crate) fn remove_ring(&self, conn: &SmcConn) -> Option<Arc<Region>> {
+        let mut turns = self.turns.lock();
+        if !self.state.lock().holds(conn) {
+            return None;
+        }
+        let ring = turns.rings.take(conn.slot())?;
+        conn.stats().usage(Way::Tx, -(ring.len() as i64));
+        Some(ring)
+    }
+
+    /// Forgets a connection. Returns its send ring.
+    pub(crate) fn remove_conn(self: &Arc<Self>, conn: &Arc<SmcConn>) -> Option<Arc<Region>> {
+        let mut turns = self.turns.lock();
+        let mut state = self.state.lock();
+        let removed = if state.proto.remove_conn(conn.token(), now()) {
+            state
+                .conns
+                .get_mut(usize::from(conn.slot()))
+                .and_then(Option::take)
+        } else {
+            None
+        };
+        drop(state);
+        let ring = match &removed {
+            Some(_) => turns.rings.take(conn.slot()),
+            None => None,
+        };
+        if let Some(ring) = &ring {
+            conn.stats().usage(Way::Tx, -(ring.len() as i64));
+        }
+        drop(turns);
+        drop(removed);
+        if self.is_spoiled() {
+            self.kick();
+        }
+        self.rearm();
+        ring
+    }
+
+    /// The group has ended: takes the rings from the device.
+    pub(super) fn revoke_rings(&self) {
+        for slot in 0..=u8::MAX {
+            let ring = self.turns.lock().rings.get(slot).cloned();
+            // A program may keep its socket for ever; the device must not wait for that.
+            if let Some(ring) = ring {
+                ring.revoke();
+            }
+        }
+    }
+
+    /// Bytes of all send rings.
+    pub(super) fn ring_bytes(&self) -> u64 {
+        let turns = self.turns.lock();
+        let rings = turns.rings.0.iter().flatten();
+        rings.fold(0, |sum: u64, ring| sum.saturating_add(ring.len() as u64))
+    }
+
+    /// Gives rings back that nobody has used since the last look; whether there are others. Sleeps.
+    pub(super) fn look_at_rings(&self) -> bool {
+        let mut from = 0usize;
+        while let Some((at, conn)) = self.ring_from(from) {
+            if let Some(conn) = conn {
+                conn.look_at_ring();
+            }
+            from = at.saturating_add(1);
+        }
+        self.turns.lock().rings.0.iter().any(Option::is_some)
+    }
+
+    /// The first ring from number `from` on, and its connection.
+    fn ring_from(&self, from: usize) -> Option<(usize, Option<Arc<SmcConn>>)> {
+        let turns = self.turns.lock();
+        let ahead = turns.rings.0.get(from..)?;
+        let at = ahead.iter().position(Option::is_some)?.saturating_add(from);
+        let state = self.state.lock();
+        Some((at, state.conns.get(at).cloned().flatten()))
+    }
+
+    /// Lets sends that have found no memory try again, after a while. Sleeps.
+    pub(crate) fn feed_later(&self) {
+        self.state.lock().tidy.hungry = true;
+        self.look_later();
+    }
+
+    /// Lets them try.
+    pub(super) fn feed(&self) {
+        for slot in 0..MAX_CONNS {
+            let conn = {
+                let state = self.state.lock();
+                state.conns.get(slot).cloned().flatten()
+            };
+            if let Some(conn) = conn {
+                conn.feed();
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What nobody uses goes back: send rings of silent connections, spare rings, slabs of receive buffers.
+//!
+//! The group's timer has it look twice a second as long as there is something to look for. A slab goes in
+//! three steps: it is taken out of service, the peer is asked to forget its key (C keeps each in a
+//! table of 255), and when that has answered, the memory is deregistered.
+
+use super::{super::slab::RmbSlab, LinkGroup, Resources};
+use crate::host::clock::now;
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::Arc, //
+};
+use smc_proto::{
+    llc::requests::{Answer, Ask, Settled},
+    time::{Instant, Span},
+    wire::ids::Rkey, //
+};
+
+/// Time between two looks. A send ring goes at the second that finds it silent.
+const LOOK: Span = Span::from_millis(500);
+/// Looks in a row after which spare rings and slabs that nobody has used go: two seconds.
+pub(super) const PATIENCE: u32 = 4;
+/// Bytes of the largest slab that stays in any case, so that the next connection needs none: four
+/// buffers of 64 KiB. There is one in a group.
+const HANDFUL: u64 = 256 << 10;
+
+/// When to look, and what has happened since the last look.
+pub(super) struct Tidy {
+    next: Option<Instant>,
+    /// A send has found no memory.
+    pub(super) hungry: bool,
+    /// Memory is short: nothing unused may stay.
+    pressed: bool,
+    /// What the peer has said to a request to forget a key.
+    answered: Option<(Rkey, Answer)>,
+    /// Pages of slabs that nobody used at the last look.
+    idle_pages: usize,
+}
+
+impl Tidy {
+    /// Nothing to look for.
+    pub(super) const fn new() -> Self {
+        Self {
+            next: None,
+            hungry: false,
+            pressed: false,
+            answered: None,
+            idle_pages: 0,
+        }
+    }
+
+    /// When to look next.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.next
+    }
+}
+
+impl LinkGroup {
+    /// Has the group look for what nobody uses. Sleeps.
+    pub(crate) fn look_later(&self) {
+        if self.plan_look() {
+            self.rearm();
+        }
+    }
+
+    /// Whether no look was planned before.
+    fn plan_look(&self) -> bool {
+        let tidy = &mut self.state.lock().tidy;
+        let first = tidy.next.is_none();
+        if first {
+            tidy.next = Some(now().after(LOOK));
+        }
+        first
+    }
+
+    /// Takes note of the answer to a request. Any context.
+    pub(super) fn note_answer(self: &Arc<Self>, settled: Settled) {
+        if settled.ask == Ask::Delete {
+            self.state.lock().tidy.answered = Some((settled.rkey, settled.answer));
+            self.kick();
+        }
+    }
+
+    /// Looks, if it is time for that or there is something to do at once. Sleeps.
+    pub(super) fn tidy(self: &Arc<Self>) {
+        let (due, hungry, slabs) = {
+            let tidy = &mut self.state.lock().tidy;
+            let due = tidy.next.is_some_and(|at| now().reached(at));
+            if due {
+                tidy.next = None;
+            }
+            let slabs = due || tidy.pressed || tidy.answered.is_some();
+            let hungry = due && core::mem::take(&mut tidy.hungry);
+            (due, hungry, slabs)
+        };
+        let mut more = false;
+        if due {
+            if hungry {
+                self.feed();
+            }
+            more |= self.look_at_rings();
+            more |= self.look_at_spares();
+        }
+        if slabs {
+            more |= self.look_at_slabs(due);
+        }
+        if more {
+            let _ = self.plan_look();
+        }
+    }
+
+    /// Has slabs go that nobody uses, and those that the peer has forgotten; whether there may be more.
+    /// `due`: this is a regular look, which counts.
+    fn look_at_slabs(self: &Arc<Self>, due: bool) -> bool {
+        // Who has the lock may wait for the device.
+        let Some(mut guard) = self.resources.try_lock() else {
+            return true;
+        };
+        let Some(resources) = &mut *guard else {
+            return false;
+        };
+        let (pressed, answered) = {
+            let tidy = &mut self.state.lock().tidy;
+            (core::mem::take(&mut tidy.pressed), tidy.answered.take())
+        };
+        let gone = resources.forgotten(answered);
+        let count = match (pressed, due) {
+            (true, _) => PATIENCE,
+            (_, due) => u32::from(due),
+        };
+        let (mut more, idle) = resources.retire_slabs(count, pressed);
+        let ask = {
+            let mut state = self.state.lock();
+            state.tidy.idle_pages = idle;
+            let next = resources.leaving.first();
+            more |= next.is_some();
+            next.and_then(|slab| state.proto.forget(slab.rkey(), now()))
+        };
+        drop(guard);
+        if let Some(slab) = gone {
+            slab.revoke();
+        }
+        if let Some(frame) = ask {
+            self.send_llc(frame);
+        }
+        more
+    }
+
+    /// How many pages could be given back at once. Any context in which memory may be reclaimed.
+    pub(crate) fn spare_pages(&self) -> usize {
+        let state = self.state.lock();
+        state.spares.pages().saturating_add(state.tidy.idle_pages)
+    }
+
+    /// Gives about so many pages back, slabs in a while; returns how many. In the same context.
+    pub(crate) fn squeeze(self: &Arc<Self>, wanted: usize) -> usize {
+        let mut freed = self.free_spares(wanted);
+        if freed < wanted {
+            let idle = {
+                let tidy = &mut self.state.lock().tidy;
+                tidy.pressed |= tidy.idle_pages > 0;
+                core::mem::take(&mut tidy.idle_pages)
+            };
+            if idle > 0 {
+                self.kick();
+                freed = freed.saturating_add(idle);
+            }
+        }
+        freed
+    }
+}
+
+impl Resources {
+    /// The slab whose key the peer has forgotten, or never known. If it has not answered it is asked
+    /// again.
+    fn forgotten(&mut self, answered: Option<(Rkey, Answer)>) -> Option<Arc<RmbSlab>> {
+        let (rkey, answer) = answered?;
+        if !matches!(answer, Answer::Done | Answer::Refused) {
+            return None;
+        }
+        let at = self.leaving.iter().position(|slab| slab.rkey() == rkey)?;
+        self.leaving.remove(at).ok()
+    }
+
+    /// Takes slabs out of service of which `PATIENCE` looks have found nobody; this one counts for
+    /// `count`. Whether others will follow, and the pages of those that nobody uses.
+    fn retire_slabs(&mut self, count: u32, all: bool) -> (bool, usize) {
+        let mut kept = all;
+        let mut more = false;
+        let mut idle = 0u64;
+        let mut at = 0usize;
+        while let Some(slab) = self.slabs.get(at) {
+            let Some(looks) = slab.look(count) else {
+                at = at.saturating_add(1);
+                continue;
+            };
+            let stays = !kept && slab.bytes() <= HANDFUL;
+            kept |= stays;
+            let goes = !stays && looks >= PATIENCE && self.leaving.reserve(1, GFP_KERNEL).is_ok();
+            if !goes {
+                more |= !stays;
+                idle = idle.saturating_add(slab.bytes());
+                at = at.saturating_add(1);
+                continue;
+            }
+            if let Ok(slab) = self.slabs.remove(at) {
+                let _ = self.leaving.push_within_capacity(slab);
+            }
+        }
+        let pages = idle.checked_div(PAGE_SIZE as u64).unwrap_or(0);
+        (more, usize::try_from(pages).unwrap_or(usize::MAX))
+    }
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The send ring: made when the program sends, given back when the connection has been silent.
+//!
+//! Those who write have it with the lock `writers`; those who post find it by the connection's number
+//! under the group's `turns` ([`Carrier::install_ring`]).
+
+use super::{Carrier, Lease, SmcConn};
+use crate::host::stats::{Buffer, Way};
+use kapi::{
+    errno,
+    rdma::{
+        dma::Direction,
+        region::Region,
+        ring::Ring, //
+    }, //
+};
+use kernel::{
+    page::PAGE_SIZE,
+    prelude::*,
+    sync::Arc, //
+};
+use smc_proto::cursor::Pos;
+
+/// What those who write have one after the other.
+pub(crate) struct Writers {
+    ring: Option<Ring>,
+    /// How many bytes had been written at the last look that found none of them needed.
+    silent_at: Option<Pos>,
+    /// Whether the connection's charge has the ring in it. At the beginning it has: the first send
+    /// cannot be refused.
+    charged: bool,
+    /// Whether the size was counted: once for a connection.
+    counted: bool,
+}
+
+impl Writers {
+    /// Nobody has written yet.
+    pub(super) const fn new() -> Self {
+        Self {
+            ring: None,
+            silent_at: None,
+            charged: true,
+            counted: false,
+        }
+    }
+}
+
+/// What both rings of a connection are charged with, and a page for the rest; `send` is zero for one
+/// that has no send ring. In bytes.
+pub(crate) fn charged_bytes(recv: usize, send: usize) -> usize {
+    recv.saturating_add(send).saturating_add(PAGE_SIZE)
+}
+
+impl<C: Carrier> SmcConn<C> {
+    /// The send ring, made if need be, which sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`: writers are woken when it is time to try again. `ENODEV`, `ECONNABORTED`: the
+    /// connection is over.
+    #[inline]
+    pub(crate) fn send_ring<'a>(self: &Arc<Self>, writers: &'a mut Writers) -> Result<&'a Ring> {
+        if writers.ring.is_none() {
+            self.make_send_ring(writers)?;
+        }
+        writers.ring.as_ref().ok_or(ENOMEM)
+    }
+
+    #[inline(never)]
+    fn make_send_ring(self: &Arc<Self>, writers: &mut Writers) -> Result {
+        let made = self.try_send_ring(writers);
+        let short = matches!(&made, Err(error) if *error == ENOMEM);
+        if short {
+            // Before the group is told: it looks for the mark.
+            self.hungry.set(1);
+            self.sock.expect_room();
+            self.group.feed_later();
+        } else {
+            self.hungry.set(0);
+        }
+        made
+    }
+
+    fn try_send_ring(self: &Arc<Self>, writers: &mut Writers) -> Result {
+        let size = self.send_size();
+        if !writers.charged {
+            let mut guard = self.lease.lock();
+            let lease: &mut Option<C::Lease> = &mut guard;
+            // Without one the connection is over.
+            let lease = lease.as_mut().ok_or(errno::ECONNABORTED.error())?;
+            lease.charge_to(charged_bytes(self.recv.size(), size))?;
+            writers.charged = true;
+        }
+        let (region, kind) = match self.group.take_spare(size) {
+            Some(region) => (region, Buffer::Reused),
+            None => {
+                let region = Region::new(self.group.device(), size, Direction::ToDevice)?;
+                (region, Buffer::Allocated)
+            }
+        };
+        let ring = Ring::new(region.clone(), 0, size)?;
+        if !self.group.install_ring(self, &region) {
+            region.revoke();
+            return Err(errno::ECONNABORTED.error());
+        }
+        writers.ring = Some(ring);
+        writers.silent_at = None;
+        self.stats.buffer(Way::Tx, kind);
+        if !writers.counted {
+            writers.counted = true;
+            self.stats.buffer_size(Way::Tx, size);
+        }
+        Ok(())
+    }
+
+    /// Whether the last send has found no memory for its ring, and nobody has said since that it may
+    /// try again.
+    #[inline]
+    pub(crate) fn is_hungry(&self) -> bool {
+        self.hungry.get() != 0
+    }
+
+    /// Lets a send that has found no memory try again.
+    pub(crate) fn feed(&self) {
+        if self.is_hungry() {
+            self.hungry.set(0);
+            self.sock.wake_writers();
+        }
+    }
+
+    /// Gives the send ring back if nothing was sent since the last look. Sleeps.
+    pub(crate) fn look_at_ring(&self) {
+        // Who writes needs it.
+        let Some(mut writers) = self.writers.try_lock() else {
+            return;
+        };
+        // As long as `writers` is held there is nothing more to send.
+        let unused = self.proto.lock().send_ring_unused();
+        if unused.is_none() || unused != writers.silent_at {
+            writers.silent_at = unused;
+            return;
+        }
+        // If it is not there, the connection has ended, and who ends it gives the ring back.
+        let Some(region) = self.group.remove_ring(self) else {
+            return;
+        };
+        writers.ring = None;
+        if let Some(lease) = &mut *self.lease.lock() {
+            lease.reduce_to(charged_bytes(self.recv.size(), 0));
+            writers.charged = false;
+        }
+        self.group.keep_spare(&region);
+    }
+
+    /// Gives the ring of a connection that is over back; `region` is what the group had of it.
+    pub(super) fn retire_ring(&self, region: Option<Arc<Region>>) {
+        let Some(region) = region else { return };
+        match self.writers.try_lock() {
+            // No request is under way, and who writes now finds that the connection is over.
+            Some(mut writers) if !region.is_revoked() => {
+                writers.ring = None;
+                self.group.keep_spare(&region);
+            }
+            _ => region.revoke(),
+        }
+    }
+}
