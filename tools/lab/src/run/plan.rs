@@ -3,6 +3,8 @@
 //! `selftests/plan.toml`: which test runs on which kind of guest.
 //! The file's meaning is described in `selftests/README.md`.
 
+pub mod show;
+
 use crate::cache;
 use crate::data::Data;
 use crate::guest::cluster::Topology;
