@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What `sock_diag` says of a socket of the family, by `linux/smc_diag.h` alone: the same question
+//! Asks `sock_diag` for a socket of the family, by `linux/smc_diag.h` alone: the same question
 //! to either module.
 
 use crate::errno::{cvt, Errno, R};

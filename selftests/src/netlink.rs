@@ -11,7 +11,7 @@ const HEADER: usize = 16;
 /// Length of `struct genlmsghdr`.
 const GENERIC: usize = 4;
 const ATTRIBUTE: usize = 4;
-/// What is left of an attribute's type without the flags for nesting and byte order.
+/// Mask for an attribute's type without the flags for nesting and byte order.
 const TYPE: u16 = 0x3fff;
 
 /// An attribute: its number and what it carries.
@@ -131,7 +131,7 @@ impl Netlink {
         Ok(())
     }
 
-    /// What is behind the headers of one piece of the answer; `None` after the last.
+    /// Returns what is behind the headers of one piece of the answer; `None` after the last.
     ///
     /// # Errors
     ///

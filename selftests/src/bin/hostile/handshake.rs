@@ -7,7 +7,7 @@ use st::point::T;
 use st::rawpeer::Peer;
 use st::{clc, sys};
 
-/// How far the handshake goes as it should.
+/// Part of the handshake that goes as it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Nothing has been said.

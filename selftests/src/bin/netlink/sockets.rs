@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What `sock_diag` tells, by `linux/smc_diag.h`.
+//! Checks what `sock_diag` tells, by `linux/smc_diag.h`.
 
 use crate::commands::number;
 use crate::Held;
@@ -23,7 +23,7 @@ const LISTEN: u8 = 10;
 pub struct Socket {
     /// The fixed part.
     pub fixed: Vec<u8>,
-    /// What comes after it.
+    /// The attributes after it.
     pub attributes: Vec<Attribute>,
 }
 

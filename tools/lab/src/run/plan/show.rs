@@ -7,7 +7,7 @@ use anyhow::Result;
 use std::fmt;
 use std::process::ExitCode;
 
-/// What to show.
+/// Arguments of `lab plan`.
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
     /// Only entries whose name contains one of these
