@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::fd::FromRawFd;
 use std::time::{Duration, Instant};
 
-/// How a child ended.
+/// End of a child.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub enum End {
     /// Exit status.

@@ -177,7 +177,7 @@ pub fn agreement_v2(ty: u8, end: &End, first: Option<(u8, u8)>) -> Vec<u8> {
     message(EYE_R, ty, if first.is_some() { 0x28 } else { 0x20 }, &b)
 }
 
-/// Whether an accept or confirm begins a link group.
+/// Returns whether an accept or confirm begins a link group.
 fn is_first(m: &[u8]) -> bool {
     m[7] & 8 != 0
 }
@@ -228,7 +228,7 @@ pub fn with_eid(mut m: Vec<u8>, eid: &[u8; 32]) -> Vec<u8> {
     m
 }
 
-/// What is known of a message from its header.
+/// Header of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// Type.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the lab tells a program about the guest it runs in (README, "Convention").
+//! Reads what the lab tells a program about the guest it runs in (README, "Convention").
 
 use crate::errno::{cvt, R};
 use crate::family::Ip;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the selftest programs share: system-call wrappers, KTAP output, private network
+//! Shared parts of the selftest programs: system-call wrappers, KTAP output, private network
 //! namespaces, children with a time limit, and a small packet-level TCP peer.
 //!
 //! Nothing here knows how a single test works, and nothing here may call into the module's

@@ -59,7 +59,7 @@ pub fn link(device: &str, up: bool) -> R<()> {
     Ok(())
 }
 
-/// Whether a device is up and its queues take packets, which a worker of the kernel sees to.
+/// Returns whether a device is up and its queues take packets, which a worker of the kernel sees to.
 ///
 /// # Errors
 ///
@@ -74,7 +74,7 @@ pub fn lo_up() -> R<()> {
     link("lo", true)
 }
 
-/// Whether the current namespace has a device of this name.
+/// Returns whether the current namespace has a device of this name.
 pub fn has(device: &str) -> bool {
     flags(libc::SIOCGIFFLAGS as _, device, 0).is_ok()
 }

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A netlink client, from `linux/netlink.h` and `linux/genetlink.h` alone.
+//! A netlink client. Lengths, headers and padding of messages and attributes are those of
+//! `netlink-packet-core`; numbers and meanings come from `linux/netlink.h` and `linux/genetlink.h`.
 
 use crate::errno::{Errno, R};
 use crate::fd::Fd;
 use crate::sys;
+use netlink_packet_core::{DefaultNla, Emitable, NetlinkBuffer, NlasIterator, NLA_TYPE_MASK};
 use std::cell::Cell;
 
 /// Length of `struct nlmsghdr`.
 const HEADER: usize = 16;
 /// Length of `struct genlmsghdr`.
 const GENERIC: usize = 4;
-const ATTRIBUTE: usize = 4;
-/// What is left of an attribute's type without the flags for nesting and byte order.
-const TYPE: u16 = 0x3fff;
 
 /// An attribute: its number and what it carries.
 pub type Attribute = (u16, Vec<u8>);
@@ -47,10 +46,9 @@ pub fn word(b: &[u8], at: usize) -> R<u32> {
 
 /// An attribute as bytes.
 pub fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let mut b = ((ATTRIBUTE + value.len()) as u16).to_ne_bytes().to_vec();
-    b.extend(kind.to_ne_bytes());
-    b.extend(value);
-    b.resize(b.len().next_multiple_of(4), 0);
+    let attribute = DefaultNla::new(kind, value.to_vec());
+    let mut b = vec![0; attribute.buffer_len()];
+    attribute.emit(&mut b);
     b
 }
 
@@ -59,15 +57,10 @@ pub fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
 /// # Errors
 ///
 /// `EBADMSG` if they are not.
-pub fn attributes(mut b: &[u8]) -> R<Vec<Attribute>> {
-    let mut found = vec![];
-    while !b.is_empty() {
-        let (len, kind) = (usize::from(half(b, 0)?), half(b, 2)?);
-        let value = b.get(ATTRIBUTE..len).ok_or(Errno(libc::EBADMSG))?;
-        found.push((kind & TYPE, value.to_vec()));
-        b = b.get(len.next_multiple_of(4)..).unwrap_or_default();
-    }
-    Ok(found)
+pub fn attributes(b: &[u8]) -> R<Vec<Attribute>> {
+    let one = NlasIterator::new(b).map(|a| a.map(|a| (a.kind(), a.value().to_vec())));
+    one.collect::<Result<_, _>>()
+        .map_err(|_| Errno(libc::EBADMSG))
 }
 
 /// Flags of a request that is a dump, or else acknowledged.
@@ -121,17 +114,19 @@ impl Netlink {
     ///
     /// The kernel's.
     pub fn request(&self, kind: u16, flags: i32, body: &[u8]) -> R<()> {
-        let mut m = ((HEADER + body.len()) as u32).to_ne_bytes().to_vec();
-        m.extend(kind.to_ne_bytes());
-        m.extend(((libc::NLM_F_REQUEST | flags) as u16).to_ne_bytes());
-        m.extend([0; 8]);
+        let mut m = vec![0; HEADER];
         m.extend(body);
+        let len = m.len() as u32;
+        let mut header = NetlinkBuffer::new(&mut m);
+        header.set_length(len);
+        header.set_message_type(kind);
+        header.set_flags((libc::NLM_F_REQUEST | flags) as u16);
         sys::send(self.socket.raw(), &m, 0)?;
         self.ended.set(false);
         Ok(())
     }
 
-    /// What is behind the headers of one piece of the answer; `None` after the last.
+    /// Returns what is behind the headers of one piece of the answer; `None` after the last.
     ///
     /// # Errors
     ///
@@ -143,8 +138,9 @@ impl Netlink {
         let data = sys::recv_vec(self.socket.raw(), room, 0)?;
         let (mut rest, mut answers) = (&data[..], vec![]);
         while !rest.is_empty() {
-            let (len, kind) = (word(rest, 0)? as usize, half(rest, 4)?);
-            let body = rest.get(HEADER..len).ok_or(Errno(libc::EBADMSG))?;
+            let message = NetlinkBuffer::new_checked(rest).map_err(|_| Errno(libc::EBADMSG))?;
+            let (len, kind) = (message.length() as usize, message.message_type());
+            let body = message.payload();
             match i32::from(kind) {
                 libc::NLMSG_DONE | libc::NLMSG_ERROR => {
                     self.ended.set(true);
@@ -255,10 +251,33 @@ impl Generic {
 fn answered(asked: u8, message: &[u8]) -> u8 {
     const GET_LGR_SMCR: u8 = 2;
     const GET_LINK_SMCR: u8 = 3;
-    let group = half(message, GENERIC + 2).is_ok_and(|a| a & TYPE == u16::from(GET_LGR_SMCR));
+    let group =
+        half(message, GENERIC + 2).is_ok_and(|a| a & NLA_TYPE_MASK == u16::from(GET_LGR_SMCR));
     if asked == GET_LINK_SMCR && group {
         GET_LGR_SMCR
     } else {
         asked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_padded_and_read_back() {
+        let b = [attribute(1, b"five\0"), attribute(0x8000 | 7, &[])].concat();
+        assert_eq!(b, b"\x09\0\x01\0five\0\0\0\0\x04\0\x07\x80");
+        assert_eq!(
+            attributes(&b),
+            Ok(vec![(1, b"five\0".to_vec()), (7, vec![])])
+        );
+    }
+
+    #[test]
+    fn what_is_no_attribute_is_an_error() {
+        for b in [&b"\x09\0\x01\0five"[..], b"\x03\0\x01\0", b"\x04\0\x01"] {
+            assert_eq!(attributes(b), Err(Errno(libc::EBADMSG)), "{b:02x?}");
+        }
     }
 }

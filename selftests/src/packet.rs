@@ -42,7 +42,7 @@ pub struct Seg {
     pub sums: Sums,
 }
 
-/// What the checksums of a received frame are.
+/// State of a received frame's checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sums {
     /// IP header and TCP checksum are complete and right.
@@ -210,7 +210,7 @@ pub fn options(o: &[u8]) -> Option<Vec<(u8, Vec<u8>)>> {
     Some(v)
 }
 
-/// How often the 8 bytes of the SMC option stand in these options.
+/// Counts the SMC option's 8 bytes in these options.
 pub fn smc_options(o: &[u8]) -> usize {
     o.windows(8).filter(|w| *w == SMC_OPTION).count()
 }

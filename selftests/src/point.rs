@@ -13,7 +13,7 @@ use crate::{net, sys};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// What a point works with; it runs in a child with a fresh namespace and wire.
+/// Holds the state of a point; it runs in a child with a fresh namespace and wire.
 pub struct T<'a> {
     /// Family under test.
     pub family: Family,
@@ -58,7 +58,7 @@ impl T<'_> {
         s
     }
 
-    /// How often the option must be in a SYN or SYN-ACK of the family: never for plain TCP.
+    /// Returns how often the option must be in a SYN or SYN-ACK of the family: never for plain TCP.
     pub fn wanted(&self) -> usize {
         usize::from(self.family != Family::Tcp)
     }
@@ -90,7 +90,7 @@ impl T<'_> {
 pub struct Point {
     /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// The function to run.
     pub run: fn(&mut T),
 }
 

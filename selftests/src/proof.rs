@@ -6,7 +6,7 @@ use crate::family::Family;
 use crate::smcinfo::{self, MODE_TCP};
 use std::collections::BTreeMap;
 
-/// What a connected socket has to say about itself.
+/// Demands on what a connected socket says about itself.
 #[derive(Clone, Debug)]
 pub struct Proof {
     /// Wanted `mode` of `RSMC_INFO`; `None`: any decided one.
@@ -40,7 +40,7 @@ impl Proof {
         }
     }
 
-    /// Whether the module under test is ours, and may be asked.
+    /// Returns whether the module under test is ours, and may be asked.
     pub fn is_ours(&self) -> bool {
         self.ask && !self.foreign
     }

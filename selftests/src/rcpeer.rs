@@ -24,7 +24,7 @@ pub struct Written {
     pub addr: u64,
     /// By which key.
     pub rkey: u32,
-    /// What.
+    /// The bytes.
     pub data: Vec<u8>,
     /// With which immediate.
     pub immediate: Option<u32>,
@@ -39,7 +39,7 @@ pub enum Arrived {
     Written(Written),
 }
 
-/// How what was sent has fared.
+/// Fate of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// All acknowledged.
@@ -285,7 +285,7 @@ impl Rc {
         self.shared.lock().busy = true;
     }
 
-    /// Whether it has been connected.
+    /// Returns whether it has been connected.
     pub fn connected(&self) -> bool {
         self.shared.lock().peer.is_some()
     }

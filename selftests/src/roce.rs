@@ -59,27 +59,27 @@ pub struct Packet {
     pub psn: u32,
     /// The sender wants an acknowledgment.
     pub ask: bool,
-    /// What follows the BTH, extension headers included, padding not.
+    /// Bytes after the BTH, extension headers included, padding not.
     pub body: Vec<u8>,
 }
 
 impl Packet {
-    /// Whether it is part of a SEND.
+    /// Returns whether it is part of a SEND.
     pub fn is_send(&self) -> bool {
         matches!(self.opcode, 0x00..=0x05 | 0x16 | 0x17)
     }
 
-    /// Whether it is part of a WRITE.
+    /// Returns whether it is part of a WRITE.
     pub fn is_write(&self) -> bool {
         matches!(self.opcode, 0x06..=0x0b)
     }
 
-    /// Whether it is the end of a WRITE with an immediate, which follows the RETH if there is one.
+    /// Returns whether it is the end of a WRITE with an immediate, which follows the RETH if there is one.
     pub fn has_write_immediate(&self) -> bool {
         matches!(self.opcode, op::WRITE_LAST_IMM | op::WRITE_ONLY_IMM)
     }
 
-    /// Whether it begins a message.
+    /// Returns whether it begins a message.
     pub fn is_first(&self) -> bool {
         matches!(
             self.opcode,
@@ -87,7 +87,7 @@ impl Packet {
         )
     }
 
-    /// Whether it ends a message.
+    /// Returns whether it ends a message.
     pub fn is_last(&self) -> bool {
         matches!(
             self.opcode,

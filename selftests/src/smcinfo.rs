@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the module tells about its sockets: `getsockopt(SOL_SMC, RSMC_INFO)` and `/proc/net/smc_fallback`.
+//! Asks the module about its sockets: `getsockopt(SOL_SMC, RSMC_INFO)` and `/proc/net/smc_fallback`.
 
 use crate::errno::R;
 use crate::sys;
@@ -19,7 +19,7 @@ pub struct Info {
     pub mode: u32,
     /// Why it fell back, 0 if it did not.
     pub reason: u32,
-    /// What the peer said in its decline.
+    /// The peer's diagnosis in its decline.
     pub peer_diagnosis: u32,
     /// SMC state number.
     pub state: u32,

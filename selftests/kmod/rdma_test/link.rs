@@ -31,7 +31,7 @@ use kernel::{
 /// The size of the memory that the peer may write, and of what is sent from.
 const MEMORY: usize = 1_048_576 + 65_536;
 
-/// How much is compared at a time.
+/// Bytes that are compared at a time.
 const CHUNK: usize = 512;
 
 /// One end of a connection.
@@ -83,7 +83,7 @@ fn path(from: &GidRef, to: &GidRef, peer: &Channel<Side>, mtu: u8) -> Result<Pat
     })
 }
 
-/// What an end is before it is connected.
+/// Holds an end before it is connected.
 struct Half {
     qp: Qp<Side, Init>,
     side: Arc<Side>,
@@ -353,7 +353,7 @@ impl Link {
         self.qp.channel()
     }
 
-    /// Whether this end uses `device`.
+    /// Returns whether this end uses `device`.
     pub(crate) fn is_on(&self, device: &Arc<Device>) -> bool {
         Arc::ptr_eq(&self.device, device)
     }

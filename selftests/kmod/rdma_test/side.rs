@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What one end of a connection sees of its queue pair.
+//! Counts what one end of a connection sees of its queue pair.
 
 use kapi::rdma::{
     channel::{Channel, Handler},
@@ -19,7 +19,7 @@ use kernel::{
 /// Tokens that are somewhere under way.
 static TOKENS: Atomic<i32> = Atomic::new(0);
 
-/// Whether every token came back.
+/// Returns whether every token came back.
 pub(crate) fn no_tokens() -> bool {
     TOKENS.load(Relaxed) == 0
 }
@@ -29,12 +29,12 @@ static POSTERS: Atomic<i32> = Atomic::new(0);
 /// Chains they posted.
 static POSTED: Atomic<i32> = Atomic::new(0);
 
-/// Whether no thread posts.
+/// Returns whether no thread posts.
 pub(crate) fn no_posters() -> bool {
     POSTERS.load(Relaxed) == 0
 }
 
-/// How many chains threads have posted so far.
+/// Returns the number of chains that threads have posted so far.
 pub(crate) fn posted() -> i32 {
     POSTED.load(Relaxed)
 }

@@ -18,7 +18,7 @@ use kernel::{
     time::{Instant, Monotonic}, //
 };
 
-/// What the message behind a WRITE is for; its first byte. It is as long as a CDC message.
+/// Purpose of the message behind a WRITE: its first byte. It is as long as a CDC message.
 const ANSWER: u8 = 0x5a;
 const TAKE: u8 = 0x5b;
 
@@ -31,7 +31,7 @@ fn message(answer: bool, bytes: u32) -> [u8; 44] {
     message
 }
 
-/// Whether to answer, and with how many bytes.
+/// Reads whether to answer, and with how many bytes.
 fn parse(head: &[u8]) -> Option<(bool, u32)> {
     let (kind, rest) = head.split_first()?;
     let size = rest.first_chunk()?;
@@ -56,10 +56,10 @@ pub(crate) enum Here {
     Second,
 }
 
-/// How many chains are under way at a time, one way.
+/// Most chains under way at a time, one way.
 const WINDOW: u32 = 8;
 
-/// What is to be sent.
+/// Number, size and kind of the chains to send.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) bytes: u32,
@@ -97,7 +97,7 @@ impl Plan {
         }
     }
 
-    /// How many chains to begin with.
+    /// Returns the number of chains to begin with.
     pub(crate) fn first(&self) -> u32 {
         if self.answer {
             1
@@ -113,7 +113,7 @@ pub(crate) struct Way {
     pub(crate) to: Remote,
 }
 
-/// What both ends count.
+/// Counters of both ends.
 pub(crate) struct Shared {
     here: Here,
     bytes: Atomic<u32>,
@@ -125,7 +125,7 @@ pub(crate) struct Shared {
     missing: Atomic<i32>,
     /// When the last one arrived; 0 before.
     end: Atomic<i64>,
-    /// What times are counted from, in nanoseconds.
+    /// Start of all times, in nanoseconds.
     origin: Instant<Monotonic>,
     broken: Atomic<u32>,
 }

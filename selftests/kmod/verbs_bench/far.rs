@@ -28,7 +28,7 @@ const fn number(name: &'static CStr) -> Entry {
     }
 }
 
-/// What an end has, what it is told of the other, how far it is and how far it may go.
+/// Module parameters: an end, what it is told of the other, its progress and its limit.
 static NUMBERS: [Entry; 15] = [
     number(c"qpn"),
     number(c"psn"),

@@ -24,7 +24,7 @@ use kernel::{
 /// The size of the memory that the peer writes, and of what is sent from.
 const MEMORY: usize = 65_536;
 
-/// What an end has to know of the other one.
+/// Describes an end to the other one.
 pub(crate) struct Peer {
     pub(crate) qpn: u32,
     pub(crate) psn: u32,
@@ -33,7 +33,7 @@ pub(crate) struct Peer {
     pub(crate) to: Remote,
 }
 
-/// What an end is before it is connected.
+/// Holds an end before it is connected.
 pub(crate) struct Half {
     qp: Qp<End, Init>,
     end: Arc<End>,
@@ -69,7 +69,7 @@ impl Half {
         })
     }
 
-    /// What the other end has to know.
+    /// Returns the description for the other end.
     pub(crate) fn describe(&self) -> Peer {
         Peer {
             qpn: self.qp.channel().qpn(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What RDMA costs without sockets: between two devices of one kernel, each message one RDMA WRITE
+//! Measures RDMA without sockets: between two devices of one kernel, each message one RDMA WRITE
 //! with a SEND of 44 bytes behind it, posted in one chain, which is what SMC-R sends at the least; or,
 //! with `imm`, one RDMA WRITE with immediate, which is what two hosts with rsmc send.
 //!

@@ -14,7 +14,7 @@ use st::{addr, guest, net, smcinfo, sys};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-/// What a call may say when memory was short at this or at the other end.
+/// Errors that a call may return when memory was short at this or at the other end.
 const ALLOWED: [i32; 13] = [
     libc::ENOMEM,
     // bind() without memory for the port's entry.

@@ -91,7 +91,7 @@ fn server(t: &T, then: fn(&Fd)) -> i32 {
     })
 }
 
-/// How often, where a round is one of many alike: fewer on slow guests.
+/// Divides a number of rounds that are all alike: fewer on slow guests.
 fn rounds(whole: u64) -> u64 {
     (whole / st::guest::less()).max(4)
 }

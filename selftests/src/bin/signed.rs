@@ -22,7 +22,7 @@ const PEERNOSMC: u32 = 0x0301_0000;
 const NOSMCDEV: u32 = 0x0303_0000;
 const PORT: u16 = 6600;
 
-/// How connections are signed.
+/// Signature of the connections.
 #[derive(Clone, Copy)]
 enum Scheme {
     Md5,
@@ -67,7 +67,7 @@ impl Scheme {
         sys::setopt_raw(fd.raw(), libc::IPPROTO_TCP, option, &value)
     }
 
-    /// What counts segments with a wrong signature, and those without one.
+    /// Returns the names of the counters of segments with a wrong signature, and of those without one.
     fn counters(self) -> [&'static str; 2] {
         match self {
             Scheme::Md5 => ["TCPMD5Failure", "TCPMD5NotFound"],

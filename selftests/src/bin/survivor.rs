@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{channel, Sender};
 use std::time::Instant;
 
-/// What the client does; the server does the opposite.
+/// Directions of the client, by name; the server has the opposite one.
 const KINDS: [(&str, u8); 4] = [
     ("send", b's'),
     ("receive", b'r'),
@@ -33,7 +33,7 @@ const KINDS: [(&str, u8); 4] = [
 /// The longest call.
 const CHUNK: usize = 48 << 10;
 
-/// What happened on a connection.
+/// Events on a connection.
 enum News {
     /// It carries data.
     Begun,
@@ -64,7 +64,7 @@ impl Setup {
     }
 }
 
-/// How a call that moves no more data has ended the connection.
+/// Names the end of a connection, by the call that moves no more data.
 fn word(what: &str, errno: Errno) -> String {
     match errno {
         Errno(libc::EAGAIN) => format!("TIME: {what}"),

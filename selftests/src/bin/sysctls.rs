@@ -126,7 +126,7 @@ fn limits((name, default, min, max): (&str, i64, i64, i64)) -> Outcome {
     Ok(())
 }
 
-/// What is written here is not seen elsewhere, neither in a namespace that is there nor in a new one.
+/// Checks that a value written here is not seen elsewhere, neither in an old namespace nor in a new one.
 fn independent() -> Outcome {
     let other = |(name, _, min, max): (&str, i64, i64, i64)| {
         let default = get(name)?;

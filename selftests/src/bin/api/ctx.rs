@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a scenario works with: sockets of the family under test, and the trace.
+//! Gives a scenario sockets of the family under test, and the trace.
 
 use st::addr;
 use st::errno::{show, show_ok, R};
@@ -163,7 +163,7 @@ impl<'a> T<'a> {
         self.rec(label, s);
     }
 
-    /// How long something took, in coarse words: `want` ms, within a generous margin, or not.
+    /// Notes a duration in coarse words: `want` ms, within a generous margin, or not.
     pub fn took(&mut self, label: &str, since: Instant, want: u64) {
         let ms = since.elapsed().as_millis() as u64;
         let w = if ms + 60 < want {

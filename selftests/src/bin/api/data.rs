@@ -250,7 +250,7 @@ fn data_rcvlowat(t: &mut T) {
     t.bytes("last", &sys::recv_vec(s.raw(), 64, 0));
 }
 
-/// Who waits for more than there is, is woken when less is enough.
+/// Checks that a reader that waits for more than there is, is woken when less is enough.
 fn data_rcvlowat_lowered(t: &mut T) {
     let (c, s) = t.pair();
     let (level, name) = (libc::SOL_SOCKET, libc::SO_RCVLOWAT);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a program sees differently when its connection is SMC-R, each with its reason; for
+//! Lists what a program sees differently when its connection is SMC-R, each with its reason; for
 //! programmers in Documentation/programmer.md. Anything else fails.
 
 /// Where a scenario's connections lead when there is a device.
@@ -36,7 +36,7 @@ pub fn path(scenario: &str) -> Path {
 /// Scenarios that spoil their namespace for others.
 const ALONE: &[&str] = &["tcp_keepalive"];
 
-/// Whether the scenario needs a namespace of its own.
+/// Returns whether the scenario needs a namespace of its own.
 pub fn is_alone(scenario: &str) -> bool {
     ALONE.contains(&scenario)
 }

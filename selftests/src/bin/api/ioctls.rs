@@ -244,7 +244,7 @@ fn sigio_connect(t: &mut T) {
     t.prove("client", &c);
 }
 
-/// Who does nothing but wait for signals has one after which the connection can be written to.
+/// Checks that a program that only waits for signals gets one once the connection can be written to.
 fn sigio_connect_alone(t: &mut T) {
     let (l, a) = t.listener();
     let c = t.socket_with(libc::SOCK_NONBLOCK);
@@ -268,7 +268,7 @@ fn sigio_connect_alone(t: &mut T) {
     t.prove("server", &k);
 }
 
-/// Who has found no room is signalled when there is some.
+/// Checks that a program that found no room gets a signal when there is some.
 fn sigio_room(t: &mut T) {
     let (c, s) = t.pair();
     sys::nonblock(c.raw(), true);

@@ -45,7 +45,7 @@ use st::sys;
 pub struct Scenario {
     /// Name, `group_what`.
     pub name: &'static str,
-    /// What it does.
+    /// The function to run.
     pub run: fn(&mut T),
 }
 

@@ -68,7 +68,7 @@ impl Ep {
         got
     }
 
-    /// What is ready within `ms`, as `tag:EVENTS` sorted by tag; `-` if nothing.
+    /// Notes events within `ms`, as `tag:EVENTS` sorted by tag; `-` if there are none.
     pub fn wait(&self, ms: i32) -> String {
         // SAFETY: an all-zero event is valid.
         let mut v: [libc::epoll_event; 8] = unsafe { std::mem::zeroed() };

@@ -317,7 +317,7 @@ fn both_shut_name(t: &mut T) {
     t.polled("poll", s.raw());
 }
 
-/// What has not been read when both have ended can be read all the same.
+/// Checks that what was not read when both ends had ended can be read all the same.
 fn both_shut_unread(t: &mut T) {
     let (c, s) = t.pair();
     sys::send(s.raw(), b"tail", 0).unwrap();

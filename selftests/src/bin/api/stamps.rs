@@ -33,7 +33,7 @@ fn now() -> Duration {
         .expect("a clock after 1970")
 }
 
-/// What a recvmsg() of at most `len` bytes with so much room for control messages gave: a line
+/// Notes a recvmsg() of at most `len` bytes with so much room for control messages: a line
 /// without times, and the stamp.
 fn take(fd: i32, len: usize, room: usize, flags: i32) -> (String, Option<Duration>) {
     let mut bytes = vec![0u8; len];
@@ -65,7 +65,7 @@ fn take(fd: i32, len: usize, room: usize, flags: i32) -> (String, Option<Duratio
     (line, stamp)
 }
 
-/// Whether a stamp lies between two times; one in microseconds is rounded down.
+/// Notes whether a stamp lies between two times; one in microseconds is rounded down.
 fn judge(t: &mut T, label: &str, stamp: Option<Duration>, from: Duration, to: Duration) {
     let micro = Duration::from_micros(1);
     let word = match stamp {
@@ -110,7 +110,7 @@ fn stamps_forms(t: &mut T) {
     }
 }
 
-/// What arrives besides bytes does not change their time: news of the reader, the end.
+/// Checks that news of the reader and the end do not change the time of the bytes before them.
 fn stamps_arrival(t: &mut T) {
     let (c, s) = t.pair();
     set(t, s.raw(), NS, 1);

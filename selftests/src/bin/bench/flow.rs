@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What bytes cost on a connection.
+//! Measures the cost of bytes on a connection.
 
 use crate::meter::{show, Meter};
 use crate::place::Place;

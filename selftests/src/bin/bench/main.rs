@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What operations cost, in nanoseconds of the guest's clock; under `-icount` these are
+//! Measures operations in nanoseconds of the guest's clock; under `-icount` these are
 //! instructions, of both ends together.
 //!
 //! `bench CLIENT [SERVER] [--ip v4] [--mode 1] [--scale N] [--only METRIC,..] [--counting]

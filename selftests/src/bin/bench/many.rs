@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a request costs when there are many connections: 64 bytes there and back, on one after
+//! Measures a request when there are many connections: 64 bytes there and back, on one after
 //! the other; the server waits for all of them with epoll.
 
 use crate::meter::{show, Meter};

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-/// What the command line wants of the measurements.
+/// Holds what the command line wants of the measurements.
 pub struct Meter {
     /// Only metrics whose names begin with one of these; empty: all.
     pub only: Vec<String>,
@@ -38,7 +38,7 @@ pub fn show(metric: &str, value: f64, unit: &str) {
 }
 
 impl Meter {
-    /// Whether a metric is wanted.
+    /// Returns whether a metric is wanted.
     pub fn wants(&self, metric: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|o| metric.starts_with(o.as_str()))
     }

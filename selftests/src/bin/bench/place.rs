@@ -68,7 +68,7 @@ impl Place {
         }
     }
 
-    /// Whether there is a network, with connections to set up.
+    /// Returns whether there is a network, with connections to set up.
     pub fn is_net(&self) -> bool {
         self.client != End::Unix
     }

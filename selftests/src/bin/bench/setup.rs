@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What connections cost to set up and to keep.
+//! Measures the cost to set up connections and to keep them.
 
 use crate::meter::{show, Meter};
 use crate::place::Place;
@@ -89,7 +89,7 @@ fn exchange(c: &Fd, s: &Fd) {
     }
 }
 
-/// What idle connections occupy, both ends together: with receive buffers of the default size, with
+/// Measures the memory of idle connections, both ends together: with receive buffers of the default size, with
 /// small ones, and two seconds after each has sent 4 bytes each way; and how much of it is still gone
 /// five seconds after they are closed, and when the groups have ended.
 pub fn memory(p: &Place, m: &Meter) {

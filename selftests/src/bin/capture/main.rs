@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is on the wire: the SMC option in SYN and SYN-ACK, byte by byte, where it belongs and
+//! Checks the wire: the SMC option in SYN and SYN-ACK, byte by byte, where it belongs and
 //! nowhere else. The program looks with a packet socket; the other end of the wire is either a
 //! packet-level peer that answers as the test says, or (on loopback) the kernel itself.
 //!

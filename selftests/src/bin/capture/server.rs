@@ -39,7 +39,7 @@ fn wire() -> Wire {
     Wire::open("vb").expect("packet socket")
 }
 
-/// What the SYN of a modern stack carries besides the MSS: SACK, timestamps, window scale.
+/// Options in the SYN of a modern stack besides the MSS: SACK, timestamps, window scale.
 const USUAL: [u8; 16] = [4, 2, 8, 10, 0, 0, 0, 9, 0, 0, 0, 0, 1, 3, 3, 7];
 
 fn ask<'a>(t: &T, w: &'a Wire, from: u16, opts: &[u8]) -> Peer<'a> {

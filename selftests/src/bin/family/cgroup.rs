@@ -68,7 +68,7 @@ impl Drop for Hierarchy {
     }
 }
 
-/// What is refused leaves its row of `/proc/net/protocols` as it was, and no reference to the module.
+/// Checks that a refused socket leaves its row of `/proc/net/protocols` as it was, and no reference to the module.
 pub fn refused(row: &dyn Fn(&str) -> Option<i64>) -> Result<(), String> {
     let all = [
         ("SMC", Family::Smc, Ip::V4),

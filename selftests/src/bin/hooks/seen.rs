@@ -24,12 +24,12 @@ const HOOKNUM: u16 = 1;
 const MODULE_NAME: u16 = 5;
 const LOCAL_OUT: u32 = 3;
 
-/// How long the kernel's workers may take, in milliseconds.
+/// Returns the time limit for the kernel's workers, in milliseconds.
 fn patience() -> u64 {
     10_000 * st::guest::slow()
 }
 
-/// How many hooks of the module this namespace has: two are right, one for each kind of address.
+/// Counts the module's hooks in this namespace: two are right, one for each kind of address.
 fn count() -> usize {
     let netlink = Netlink::open(libc::NETLINK_NETFILTER).expect("netlink");
     let of = |family: i32| {

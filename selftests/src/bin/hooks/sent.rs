@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is on the wire while the hooks come and go.
+//! Checks the wire while the hooks come and go.
 
 use crate::{calling, idle, listening, FAKE, REAL};
 use st::packet::{smc_options, Seg, ACK, SMC_OPTION, SYN};
@@ -16,7 +16,7 @@ pub const LIST: &[Point] = &[
     point!("sent.each_of_many_threads", each_of_many_threads),
 ];
 
-/// How long the hooks stay here. As short as can be: less than TCP waits before it repeats a SYN.
+/// Time that the hooks stay here. As short as can be: less than TCP waits before it repeats a SYN.
 const IDLE: u32 = 10;
 
 /// The next SYN (with `SYN`) or SYN-ACK (with `SYN | ACK`) of the module.

@@ -427,7 +427,7 @@ fn program_goes(t: &mut T, h: &mut Host) {
     bystander.lives(t, &h.rc, "bystander");
 }
 
-/// Whether the module says of its end of our connection `token` that it has closed or aborted.
+/// Returns whether the module says of its end of our connection `token` that it has closed or aborted.
 fn says_the_end(h: &Host, token: u32) -> bool {
     loop {
         match h.rc.next(4000) {

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const SILENCE: Duration = Duration::from_millis(500);
 /// A slow guest takes its time to end first contacts.
 const LONG_SILENCE: Duration = Duration::from_secs(2);
-/// How long who waits his turn waits.
+/// Time that a first contact waits for its turn.
 const TURN: Duration = Duration::from_secs(5);
 
 /// First contacts none of which goes on, from so many addresses that each may begin one alone, and

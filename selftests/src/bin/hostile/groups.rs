@@ -52,8 +52,8 @@ fn names_anothers_queue_pair(t: &mut T, h: &mut Host) {
     a.lives(t, &h.rc, "after");
 }
 
-/// Who comes from another address and gives himself out for a host that has a group here, to the last
-/// byte of his proposal, is not let in: who is in a group can end it.
+/// Checks that a peer from another address that claims to be a host with a group here, to the last byte
+/// of its proposal, is not let in: who is in a group can end it.
 fn names_anothers_group(t: &mut T, h: &mut Host) {
     if h.role == Role::Server {
         // There this host has the groups.

@@ -118,7 +118,7 @@ impl Honest {
         }
     }
 
-    /// How often a message has come back.
+    /// Returns how often a message has come back.
     pub fn rounds(&self) -> u64 {
         self.rounds.load(Ordering::Relaxed)
     }

@@ -11,7 +11,7 @@ use st::rcpeer::{Arrived, Rc, Written};
 use st::{clc, net, smcinfo, sys};
 use std::net::{IpAddr, SocketAddr};
 
-/// What the host made of packets is; the module is the other.
+/// Role of the host made of packets; the module has the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Client,
@@ -55,7 +55,7 @@ pub struct Host {
     /// Our end as we announce it; the token and the buffer differ for each connection.
     pub me: clc::End,
     pub max_links: u8,
-    /// What is done to each CLC message of [`Host::open`] before it is sent.
+    /// Change to each CLC message of [`Host::open`] before it is sent.
     pub dress: fn(Vec<u8>) -> Vec<u8>,
     ports: u16,
     conns: u32,
@@ -68,12 +68,12 @@ pub struct Conn<'a> {
     pub me: clc::End,
     pub they: clc::End,
     pub seq: u16,
-    /// How far we have written into their buffer, and consumed our own.
+    /// Positions up to which we have written into their buffer, and consumed our own.
     pub prod: u64,
     pub cons: u64,
 }
 
-/// What the module did with a connection.
+/// Outcome of a connection at the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// An error that says so.
@@ -364,7 +364,7 @@ impl Conn<'_> {
         rc.send(&m);
     }
 
-    /// What the module has done with the socket, within `ms`.
+    /// Returns what the module has done with the socket, within `ms`.
     pub fn ended(&self, ms: u64) -> End {
         let r = sys::poll1(self.fd.raw(), libc::POLLRDHUP, ms as i32);
         if r == Ok(0) {

@@ -8,7 +8,7 @@ use st::{guest, sys};
 
 crate::both!(agreed, too_much, to_nobody, after_the_end, in_between,);
 
-/// What the program reads at once.
+/// Returns whether the program reads these bytes at once.
 fn heard(c: &Conn<'_>, want: &[u8]) -> bool {
     sys::poll_until(c.fd.raw(), libc::POLLIN, 3000 * guest::slow());
     sys::recv_vec(c.fd.raw(), want.len().max(64), libc::MSG_DONTWAIT).is_ok_and(|v| v == want)

@@ -9,14 +9,17 @@
 
 mod attempts;
 mod cdc;
+mod confirm;
 mod crowd;
 mod groups;
+mod handshake;
 mod honest;
 mod host;
 mod immediate;
 mod link;
 mod llc;
 mod setup;
+mod spoilt;
 mod terms;
 mod worlds;
 
@@ -66,6 +69,8 @@ fn main() {
             link::LIST,
             groups::LIST,
             setup::LIST,
+            spoilt::LIST,
+            confirm::LIST,
             attempts::LIST,
             terms::LIST,
             worlds::LIST,

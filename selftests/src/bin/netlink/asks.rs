@@ -43,7 +43,7 @@ fn held_of(all: Vec<(u64, Socket)>, held: &Held) -> Result<Vec<Vec<u8>>, String>
 /// `NLM_F_DUMP` is two bits, and each of them alone is a wish for all sockets.
 pub fn one_flag(held: &Held) -> Result<(), String> {
     let ask = |flags| {
-        let all = sockets::all_so(EXTENSIONS, flags).map_err(|e| format!("{flags:#x}: {e}"))?;
+        let all = st::diag::all(EXTENSIONS, flags).map_err(|e| format!("{flags:#x}: {e}"))?;
         held_of(all, held).map_err(|e| format!("{flags:#x}: {e}"))
     };
     let both = ask(libc::NLM_F_DUMP)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What `net.smc.rmem` and `net.smc.wmem` make of the buffers, as SMC_DIAG_CONNINFO tells.
+//! Checks what `net.smc.rmem` and `net.smc.wmem` make of the buffers, as SMC_DIAG_CONNINFO tells.
 
 use crate::ends::{self, failed, outside, same};
 use st::fd::Fd;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What `SMC_NETLINK_GET_STATS` counts of calls that get less than they ask for, of urgent bytes, of
+//! Checks what `SMC_NETLINK_GET_STATS` counts of calls that get less than they ask for, of urgent bytes, of
 //! TCP_CORK, and of bytes that are looked at twice: as the C module counts.
 
 use crate::counted::{carry, class, grows, option, received, sent};
@@ -86,7 +86,7 @@ pub fn cork(listener: &Fd) -> Result<(), String> {
     option(listener, libc::TCP_CORK, (CORKS, 0), (CORKS, 1))
 }
 
-/// What was only looked at is counted as often as a program got it.
+/// Checks that peeked bytes are counted as often as a program got them.
 pub fn peek(listener: &Fd) -> Result<(), String> {
     let pair = ends::pair(listener)?;
     grows(|| {

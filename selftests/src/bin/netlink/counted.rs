@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What `SMC_NETLINK_GET_STATS` counts, against traffic that is known to the byte.
+//! Checks what `SMC_NETLINK_GET_STATS` counts, against traffic that is known to the byte.
 
 use crate::ends::{self, dump, failed, same, soon, waiting, Tree};
 use st::fd::Fd;
@@ -84,17 +84,17 @@ pub fn grows(what: impl FnOnce() -> Result<[Vec<(u16, u64)>; 2], String>) -> Res
     Ok(())
 }
 
-/// What one send in one call, or one such receive, counts.
+/// Returns the counts of one send in one call, or of one such receive.
 fn call(bytes: u16, calls: u16, histogram: u16, len: usize) -> Vec<(u16, u64)> {
     vec![(bytes, len as u64), (calls, 1), (class(histogram, len), 1)]
 }
 
-/// What a send of so many bytes in one call counts.
+/// Returns the counts of a send of so many bytes in one call.
 pub fn sent(len: usize) -> Vec<(u16, u64)> {
     call(TX_BYTES, TX_CALLS, TX_SIZES, len)
 }
 
-/// What a receive of so many bytes in one call counts.
+/// Returns the counts of a receive of so many bytes in one call.
 pub fn received(len: usize) -> Vec<(u16, u64)> {
     call(RX_BYTES, RX_CALLS, RX_SIZES, len)
 }

@@ -46,7 +46,7 @@ pub fn soon<T>(mut what: impl FnMut() -> Result<T, String>) -> Result<T, String>
     }
 }
 
-/// What both modules need: an EID, and one link to a group, since the C module would take the
+/// Sets up what both modules need: an EID, and one link to a group, since the C module would take the
 /// other end's device for a second one.
 pub fn prepare() -> Result<(), String> {
     let _ = crate::commands::add_eid("RSMC-DEFAULT");
@@ -77,7 +77,7 @@ pub fn listener_at(port: u16) -> R<Fd> {
     })
 }
 
-/// How a socket is listed at an end.
+/// Finds a socket in an end's list.
 pub fn listed(end: usize, fd: &Fd) -> Result<Socket, String> {
     let all = within(end, || sockets::all(0x1f)).map_err(failed)?;
     let inode = sockets::inode(fd);
@@ -138,7 +138,7 @@ impl Tree {
         Ok(&found.ok_or(format!("no attribute {kind}"))?.1)
     }
 
-    /// What is in a nest.
+    /// Returns the attributes in a nest.
     pub fn nest(&self, kind: u16) -> Result<Self, String> {
         Self::new(self.bytes(kind)?)
     }

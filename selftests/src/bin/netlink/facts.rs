@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is told of the system, of groups, links and devices, and of connections, is so.
+//! Checks what is told of the system, of groups, links and devices, and of connections.
 
 use crate::ends::{self, dump, failed, same, soon, waiting, Tree, SPACES};
 use st::errno::{Errno, R};

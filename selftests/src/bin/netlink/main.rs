@@ -37,7 +37,7 @@ const PLAIN: u16 = 7101;
 /// A point of `--values` and its name; it gets the listener.
 type Value = (&'static str, fn(&Fd) -> Result<(), String>);
 
-/// What a guest holds while it asks.
+/// Holds a guest's sockets while it asks.
 pub struct Held {
     /// A listener, at the server.
     pub listener: Option<Fd>,
@@ -93,7 +93,7 @@ fn connect(role: Role) -> R<Held> {
     })
 }
 
-/// What the numbers mean, between the namespaces of one guest.
+/// Checks the meaning of the numbers, between the namespaces of one guest.
 fn values(k: &mut Ktap) {
     const POINTS: &[Value] = &[
         ("system", facts::system),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What messages look like, by the comments of `linux/smc.h`.
+//! Describes the messages, by the comments of `linux/smc.h`.
 
 use st::netlink;
 
@@ -194,7 +194,7 @@ pub const PNET: &[Field] = &[
     (4, U8, true),
 ];
 
-/// Whether bytes are these attributes, each at most once and none besides.
+/// Checks that bytes are these attributes, each at most once and none besides.
 pub fn fits(fields: &[Field], bytes: &[u8]) -> Result<(), String> {
     let found = netlink::attributes(bytes).map_err(|_| format!("no attributes: {bytes:02x?}"))?;
     let mut seen = vec![];

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What `sock_diag` tells, by `linux/smc_diag.h`.
+//! Checks what `sock_diag` tells, by `linux/smc_diag.h`.
 
 use crate::commands::number;
 use crate::Held;
+use st::diag;
+pub use st::diag::Socket;
 use st::errno::R;
 use st::fd::Fd;
-use st::netlink::{attributes, word, Attribute, Netlink};
 use std::collections::HashMap;
 
-/// `sizeof(struct smc_diag_msg)`.
-const MESSAGE: usize = 64;
 const CONNECTION: u16 = 1;
 const GROUP: u16 = 2;
 const SHUTDOWN: u16 = 3;
@@ -19,41 +18,14 @@ const EXTENSIONS: u8 = 0x1f;
 const ACTIVE: u8 = 1;
 const LISTEN: u8 = 10;
 
-/// A socket as it is listed.
-pub struct Socket {
-    /// The fixed part.
-    pub fixed: Vec<u8>,
-    /// What comes after it.
-    pub attributes: Vec<Attribute>,
-}
-
 /// All sockets of the namespace, in the order of the dump, with their inodes.
 pub fn all(extensions: u8) -> R<Vec<(u64, Socket)>> {
-    all_so(extensions, libc::NLM_F_DUMP)
-}
-
-/// As [`all`], with these flags in the request.
-pub fn all_so(extensions: u8, flags: i32) -> R<Vec<(u64, Socket)>> {
-    const BY_FAMILY: u16 = 20;
-    let mut request = vec![43, 0, 0, extensions];
-    request.resize(52, 0);
-    let netlink = Netlink::open(libc::NETLINK_SOCK_DIAG)?;
-    let messages = netlink.ask_so(BY_FAMILY, flags, 1 << 16, &request)?;
-    let socket = |m: Vec<u8>| {
-        let inode = u64::from(word(&m, 56)?) | (u64::from(word(&m, 60)?) << 32);
-        let attributes = attributes(&m[MESSAGE..])?;
-        let fixed = m[..MESSAGE].to_vec();
-        Ok((inode, Socket { fixed, attributes }))
-    };
-    messages.into_iter().map(socket).collect()
+    diag::all(extensions, libc::NLM_F_DUMP)
 }
 
 /// The inode of a socket.
 pub fn inode(fd: &Fd) -> u64 {
-    let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.raw())).unwrap_or_default();
-    let text = link.to_string_lossy();
-    let digits: String = text.chars().filter(char::is_ascii_digit).collect();
-    digits.parse().unwrap_or(0)
+    diag::inode(fd.raw()).unwrap_or(0)
 }
 
 /// Family, state, mode, and the length of each attribute of a socket.

@@ -16,7 +16,7 @@ use st::guest;
 use st::ktap::Ktap;
 use st::sys;
 
-/// What a program does.
+/// An act of a program.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     /// Sends bytes that nobody reads.
@@ -43,7 +43,7 @@ const ABORTED: u8 = 27;
 
 /// State and shutdown flags (1 receive, 2 send), or none for an end that was closed.
 type Seen = Option<(u8, u8)>;
-/// Who acts, how, and how both ends are then.
+/// A case: the ends that act, their acts, and the states of both ends then.
 type Step = (usize, Act, [Seen; 2]);
 
 const GONE: Seen = None;

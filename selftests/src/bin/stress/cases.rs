@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the client does.
+//! Runs the client's cases.
 
 use crate::data;
 use crate::edges;

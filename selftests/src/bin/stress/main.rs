@@ -36,9 +36,9 @@ pub struct Context {
     pub bulk: u64,
     /// Connections one after the other.
     pub short: u64,
-    /// Whether a reset arrives as one: the C module makes an end of file of it, both ways.
+    /// True if a reset arrives as one: the C module makes an end of file of it, both ways.
     pub resets: bool,
-    /// How often processes are killed.
+    /// Number of times that processes are killed.
     pub kills: u64,
 }
 
@@ -157,7 +157,7 @@ fn main() {
 }
 
 impl Context {
-    /// Whether somebody listens, asked by plain TCP.
+    /// Checks that somebody listens, asked by plain TCP.
     fn probe(&self) -> Result<(), String> {
         let (d, p) = Family::Tcp.triple(self.ip);
         let s = sys::socket(d, libc::SOCK_STREAM, p).map_err(|e| e.to_string())?;

@@ -41,7 +41,7 @@ pub const STALL: u8 = b'S';
 /// Answers with [`Report`].
 pub const REPORT: u8 = b'?';
 
-/// What the server has seen.
+/// Counts what the server has seen.
 #[derive(Default)]
 pub struct Seen {
     /// Live connections by their number, with what they are for (0: not told yet).
@@ -169,12 +169,12 @@ fn one(f: Family, ip: Ip, s: &Fd, seen: &Seen, number: u64) -> Result<(), Errno>
     }
 }
 
-/// How much goes each way, and which end this is.
+/// Amount each way, and the end that this is.
 #[derive(Clone, Copy)]
 pub struct Bulk {
     /// Bytes.
     pub bytes: u64,
-    /// Whether this is the server.
+    /// True if this is the server.
     pub server: bool,
 }
 
@@ -227,7 +227,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// What the RDMA devices count: whether packets are repeated, and whose receives are missing.
+/// Reads the RDMA devices' counters: whether packets are repeated, and whose receives are missing.
 fn device_counters() -> BTreeMap<String, u64> {
     let entries = |path: PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten();
     entries("/sys/class/infiniband".into())

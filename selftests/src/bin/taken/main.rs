@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a socket must be when others have to do with it, or memory was short: a sockmap that wants its
+//! Checks a socket that others have to do with, or that memory was short for: a sockmap that wants its
 //! stream, a kernel's own accept(), a listener without hooks, a connect() that follows one that failed.
 //!
 //! `taken [--family inet,smc] [--ip v4,v6] [PREFIX..]`; `faults.` needs CONFIG_FAULT_INJECTION.
@@ -87,7 +87,7 @@ fn sockmap_smc(t: &mut T) {
     talks(t, &c, &s);
 }
 
-/// What is TCP's by now may be in one.
+/// Checks that a socket that is TCP's by now may be in one.
 fn sockmap_tcp(t: &mut T) {
     let (c, s) = pair(t, false);
     talks(t, &c, &s);
@@ -164,7 +164,7 @@ fn row(name: &str) -> Option<i64> {
     line.split_whitespace().nth(2)?.parse().ok()
 }
 
-/// How many references to the module there are.
+/// Returns the number of references to the module.
 fn references() -> Option<i64> {
     let count = std::fs::read_to_string("/sys/module/rsmc/refcnt").ok()?;
     count.trim().parse().ok()

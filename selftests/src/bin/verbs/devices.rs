@@ -17,7 +17,7 @@ pub fn arm(what: &str) -> Result<(), String> {
     fs::write(ARM, what).map_err(|e| format!("arming '{what}': {e}"))
 }
 
-/// How many calls have failed since something was armed.
+/// Returns the number of calls that have failed since something was armed.
 pub fn hits() -> u32 {
     let text = fs::read_to_string(ARM).unwrap_or_default();
     let hits = text.split_whitespace().nth(1);
@@ -80,7 +80,7 @@ fn run_in(ns: &str, program: &str, words: &[&str]) -> Result<(), String> {
     }
 }
 
-/// What `<rdma/rdma_netlink.h>` calls these: the protocol, its client NLDEV, and of that.
+/// Numbers of `<rdma/rdma_netlink.h>`: the protocol, its client NLDEV, and of that.
 const NETLINK_RDMA: i32 = 20;
 const NLDEV: u16 = 5 << 10;
 const GET: u16 = 1;
@@ -91,7 +91,7 @@ const RES_TYPE: u16 = 26;
 /// `IB_QPT_RC`
 const RC: u8 = 2;
 
-/// Whether any reliable connected queue pair exists.
+/// Returns whether any reliable connected queue pair exists.
 fn has_queue_pairs() -> Result<bool, String> {
     let any = |kind: u16, all: &[Attribute]| -> Option<Vec<u8>> {
         let found = all.iter().find(|(this, _)| *this == kind);
@@ -119,7 +119,7 @@ fn has_queue_pairs() -> Result<bool, String> {
     look().map_err(|e| format!("queue pairs: {e}"))
 }
 
-/// Whether both ports are active, and their tables, which are filled in the background, have the
+/// Returns whether both ports are active, and their tables, which are filled in the background, have the
 /// GIDs of their IPv4 addresses.
 fn is_up() -> bool {
     let read = |file: String| fs::read_to_string(file).unwrap_or_default();

@@ -10,10 +10,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How long any call may take, in milliseconds; the longest time of the protocol is a few seconds.
+/// Time limit of any call, in milliseconds; the longest time of the protocol is a few seconds.
 const PATIENCE: u64 = 12_000;
 
-/// What a connection is.
+/// Kind of a connection.
 #[derive(Clone, Copy)]
 pub struct Kind {
     pub family: Family,
@@ -22,7 +22,7 @@ pub struct Kind {
     pub bytes: usize,
     /// `SO_RCVBUF` of both ends; `None`: the default.
     pub buffer: Option<i32>,
-    /// Whether a new group may agree that WRITEs announce themselves; otherwise a message is a chain
+    /// True if a new group may agree that WRITEs announce themselves; otherwise a message is a chain
     /// of several requests.
     pub immediate: bool,
 }
@@ -43,7 +43,7 @@ pub enum Stop {
 pub struct End {
     /// Mode and reason as soon as they were known.
     pub info: Option<smcinfo::Info>,
-    /// How it ended.
+    /// The end of it.
     pub end: Result<(), Stop>,
 }
 
@@ -175,7 +175,7 @@ pub fn run(kind: &Kind, port: u16) -> Story {
     })
 }
 
-/// What a program may be told when its connection broke; not `EAGAIN`, which is our patience.
+/// Errors for a program whose connection broke; not `EAGAIN`, which is our patience.
 const CLEAN: [i32; 6] = [
     libc::ECONNABORTED,
     libc::ECONNRESET,
@@ -186,14 +186,14 @@ const CLEAN: [i32; 6] = [
 ];
 
 impl Story {
-    /// Whether both ends did what they wanted, over this mode.
+    /// Returns whether both ends did what they wanted, over this mode.
     pub fn went_over(&self, mode: u32) -> bool {
         [&self.client, &self.server]
             .iter()
             .all(|e| e.end.is_ok() && e.info.is_some_and(|i| i.mode == mode))
     }
 
-    /// What is not as it must be whatever fails underneath.
+    /// Returns what is not as it must be whatever fails underneath.
     pub fn wrong(&self) -> Option<&'static str> {
         for end in [&self.client, &self.server] {
             match &end.end {

@@ -48,7 +48,7 @@ const VERBS: [(&str, bool); 11] = [
     ("completion", true),
 ];
 
-/// What fails.
+/// The calls that fail.
 #[derive(Clone, Copy)]
 enum What {
     /// A verb of a device.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What operations take between two guests, in nanoseconds of the wall clock.
+//! Measures operations between two guests, in nanoseconds of the wall clock.
 //!
 //! `wall FAMILY [--ip v4] [--mode 1] [--scale N] [--only METRIC,..]` runs in both guests of a pair; the
 //! client prints lines `bench METRIC VALUE UNIT`. A connection begins with what is to be done on it; each
@@ -18,7 +18,7 @@ use std::time::Instant;
 
 const PORT: u16 = 6900;
 
-/// What the server does on a connection.
+/// Task of the server on a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Task {
     /// Sends back what comes, `size` bytes at a time, until the end.

@@ -14,7 +14,7 @@ use std::time::Duration;
 const PORT: u16 = 6901;
 const KO: &str = "/rsmc/kmod/verbs_bench.ko";
 const NUMBERS: &str = "/proc/sys/net/verbs_bench";
-/// What an end tells of itself.
+/// Numbers that describe an end to the other.
 const OWN: [&str; 7] = ["qpn", "psn", "mtu", "rkey", "addr_high", "addr_low", "ipv4"];
 /// Values of `step`, as the module has them.
 const OFFERED: u32 = 1;
@@ -87,7 +87,7 @@ fn control(first: bool) -> TcpStream {
     done(listener.accept().map(|(stream, _)| stream))
 }
 
-/// What the other one says when it has come as far as we.
+/// Exchanges descriptions with the other end, once it has come as far as we.
 fn swap(control: &mut TcpStream, own: &[u32; 7]) -> [u32; 7] {
     let mut bytes = [0; 28];
     for (to, from) in bytes.chunks_exact_mut(4).zip(own) {

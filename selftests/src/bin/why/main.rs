@@ -5,7 +5,7 @@
 //! `why [--family inet] [--ip v4] [PREFIX..]`: points `tcp.` need no RDMA, `rdma.` make a
 //! soft-RoCE device of their own, `fault.` also load `/rsmc/kmod/verb_fault.ko`.
 //!
-//! What the module decides in none of the points:
+//! Reasons that the module gives in none of the points:
 //! * `NOACTLINK`: a link dies between the choice of a group and the connection's place in it, which
 //!   takes some microseconds.
 //! * `IPSEC`: only the distribution's kernel has IPsec; `paths/ipsec.sh`.

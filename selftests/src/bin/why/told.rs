@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the tools must say of a reason.
+//! Checks what the tools say of a reason.
 
 use crate::host::Role;
 use st::fd::Fd;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What SMC-R does on the wire, counted packet by packet: keys are not exchanged for each
+//! Counts what SMC-R does on the wire, packet by packet: keys are not exchanged for each
 //! connection, a group is begun once however many connect, a send is one chain of WRITEs, which
 //! announce themselves or are followed by one CDC message, and a busy queue makes messages fewer.
 //!
@@ -27,7 +27,7 @@ const USUAL: usize = 16;
 type Outcome = Result<String, String>;
 type Point = fn(&Job) -> Outcome;
 
-/// What a point needs.
+/// Holds what a point needs.
 #[derive(Clone)]
 struct Job {
     family: Family,

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// What went to one queue pair.
+/// Packets to one queue pair.
 #[derive(Debug, Default, Clone)]
 pub struct Stream {
     /// Sequence numbers of requests, retransmissions counted once.
@@ -35,7 +35,7 @@ pub struct Stream {
     pub keys: BTreeSet<u32>,
 }
 
-/// What went over the wire.
+/// Packets on the wire.
 #[derive(Debug, Default, Clone)]
 pub struct Seen {
     /// By the receiving queue pair, whose numbers are its device's own.
@@ -91,7 +91,7 @@ impl Stream {
         }
     }
 
-    /// Whether no packet was missed.
+    /// Returns whether no packet was missed.
     fn whole(&self) -> bool {
         // Numbers wrap at 24 bits: one gap at most in a sorted list, if both ends are there.
         let v: Vec<u32> = self.psns.iter().copied().collect();
@@ -180,7 +180,7 @@ impl Tap {
         Ok(Tap { stop, thread })
     }
 
-    /// What was seen; an error if something was missed.
+    /// Returns the packets that were seen; an error if something was missed.
     pub fn finish(self) -> Result<Seen, String> {
         st::guest::pause(100);
         self.stop.store(true, Ordering::Release);

@@ -35,6 +35,8 @@ use std::process::ExitCode;
 pub enum Command {
     /// Run the tests: host, builds and guests, as one KTAP stream
     Test(test::Arguments),
+    /// Show what the tests' plan says of each of its entries
+    Plan(plan::show::Arguments),
     /// Show an unmodified Redis over SMC between two guests
     Demo(demo::Arguments),
     /// Get a prompt in a guest with the module loaded
@@ -49,6 +51,7 @@ pub enum Command {
 pub fn main(command: Command) -> Result<ExitCode> {
     match command {
         Command::Test(arguments) => test::main(&arguments),
+        Command::Plan(arguments) => plan::show::main(&arguments),
         Command::Demo(arguments) => demo::main(arguments),
         Command::Shell(arguments) => shell::main(&arguments),
         Command::Bench(arguments) => bench::main(*arguments),

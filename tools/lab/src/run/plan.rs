@@ -3,6 +3,9 @@
 //! `selftests/plan.toml`: which test runs on which kind of guest.
 //! The file's meaning is described in `selftests/README.md`.
 
+mod matrix;
+pub mod show;
+
 use crate::cache;
 use crate::data::Data;
 use crate::guest::cluster::Topology;
@@ -117,13 +120,6 @@ impl Module {
 enum Side {
     Client,
     Server,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    #[serde(default)]
-    test: Vec<Test>,
 }
 
 /// One entry.
@@ -257,9 +253,9 @@ fn path() -> PathBuf {
 }
 
 pub(super) fn parse(text: &str) -> Result<Vec<Test>> {
-    let file: File = toml::from_str(text)?;
+    let tests = matrix::expand(text)?;
     let mut names = BTreeSet::new();
-    for test in &file.test {
+    for test in &tests {
         if !names.insert(&test.name) {
             bail!("two tests are named {}", test.name);
         }
@@ -281,7 +277,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Test>> {
         test.modules()
             .with_context(|| format!("test {}", test.name))?;
     }
-    Ok(file.test)
+    Ok(tests)
 }
 
 #[cfg(test)]

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `lab plan`: the entries of the plan with all they say, one a line.
+
+use super::{read, Side, Test};
+use anyhow::Result;
+use std::fmt;
+use std::process::ExitCode;
+
+/// Arguments of `lab plan`.
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    /// Only entries whose name contains one of these
+    only: Vec<String>,
+}
+
+/// Prints the plan.
+pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    let only = &arguments.only;
+    for test in read()? {
+        if only.is_empty() || only.iter().any(|text| test.name.contains(text)) {
+            println!("{test}");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a key with the words of a list, if there are any.
+fn list(f: &mut fmt::Formatter<'_>, key: &str, words: &[String]) -> fmt::Result {
+    match words.is_empty() {
+        true => Ok(()),
+        false => write!(f, "; {key} {}", words.join(",")),
+    }
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kernels: Vec<&str> = self.kernels.iter().map(|kind| kind.name()).collect();
+        write!(f, "{}: {}", self.name, kernels.join(","))?;
+        write!(f, "; {}; {} s", self.topology, self.timeout)?;
+        if self.module != super::rsmc() {
+            write!(f, "; module {}", self.module)?;
+        }
+        if !self.boot.is_empty() {
+            write!(f, "; boot {}", self.boot)?;
+        }
+        list(f, "needs", &self.needs)?;
+        list(f, "kmod", &self.kmod)?;
+        for (is, word) in [
+            (self.rdma, "rdma"),
+            (self.private, "private"),
+            (self.reload, "reload"),
+            (self.long, "long"),
+        ] {
+            if is {
+                write!(f, "; {word}")?;
+            }
+        }
+        match self.kills {
+            Some(Side::Client) => write!(f, "; kills client")?,
+            Some(Side::Server) => write!(f, "; kills server")?,
+            None => (),
+        }
+        write!(f, "; {:?}", self.argv())
+    }
+}
