@@ -94,6 +94,8 @@ pub(crate) struct SmcConn {
     /// 1 when there may be something to read; a hint, written under the lock of `proto`.
     pub(crate) news: Word,
     stamp: stamp::Stamp,
+    /// How many splice() from the socket are under way.
+    splices: Atomic<i32>,
     /// 1 when the program has kept the socket for something else: what happens here is no news.
     left: Atomic<u32>,
     #[pin]
@@ -180,6 +182,7 @@ impl SmcConn {
                 stamp: stamp::Stamp::new(),
                 drains: Word::new(0),
                 fin_sent: Word::new(0),
+                splices: Atomic::new(0),
                 left: Atomic::new(0),
                 lease <- new_mutex!(Some(lease), "rsmc::SmcConn::lease"),
                 writers <- new_mutex!((), "rsmc::SmcConn::writers"),

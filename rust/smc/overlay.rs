@@ -8,8 +8,7 @@ use crate::{
     data,
     listen,
     socket::{Phase, Socket, RECEIVE},
-    sockopt,
-    stats::Stat, //
+    sockopt, //
 };
 use kapi::net::{
     args::{flags, Addr, GetOption, Message, Poll, SetOption, Splice},
@@ -104,6 +103,10 @@ impl Overlay for Smc {
         native
     }
 
+    fn has_peer(data: &Arc<Socket>) -> bool {
+        data.smc().is_none_or(data::has_peer)
+    }
+
     fn shutdown(data: &Arc<Socket>, socket: &file::Socket, how: i32) -> Result {
         if connect::undecided(data) {
             connect::proceed(data);
@@ -169,8 +172,7 @@ impl Overlay for Smc {
         Self::settle(data, socket, data.sock.receive_timeout(nonblock))?;
         crossing::settle(data, socket, data.sock.receive_timeout(nonblock))?;
         if let Some(conn) = data.smc() {
-            conn.stats().add(Stat::Splices, 1);
-            return socket.copy_splice(splice);
+            return conn.splice(socket, splice);
         }
         socket.native_splice(splice)
     }

@@ -66,6 +66,9 @@ pub trait Overlay: Sized + Send + Sync + 'static {
     /// poll(): the `EPOLL` events that hold now.
     fn poll(data: &Arc<Self::Data>, socket: &Socket, poll: &Poll<'_>) -> u32;
 
+    /// Whether getpeername() may name TCP's peer, if TCP has one.
+    fn has_peer(data: &Arc<Self::Data>) -> bool;
+
     /// shutdown(); `how` as in the system call.
     fn shutdown(data: &Arc<Self::Data>, socket: &Socket, how: i32) -> Result;
 

@@ -291,7 +291,7 @@ impl Conn {
     /// Data for a program that has gone: the peer must learn that nobody will read it.
     #[inline]
     fn must_abort(&self) -> bool {
-        self.life.pending == Some(Pending::Close) && self.life.released && self.rx.has_unread()
+        self.life.pending == Some(Pending::Close) && self.life.released && self.rx.unread() > 0
     }
 
     /// Makes a message with the consumer cursor due, if the peer is still interested.

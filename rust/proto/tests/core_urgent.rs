@@ -40,6 +40,27 @@ fn sender_flags_and_waits() {
 }
 
 #[test]
+fn an_urgent_byte_that_was_not_passed_counts_as_unread_at_close() {
+    for taken in [false, true] {
+        let mut r = Rig::active();
+        peer_writes_urgent(&mut r, 2, b'!');
+        let a = r.conn.read_done(1).unwrap();
+        r.note(a);
+        if taken {
+            assert_eq!(r.conn.take_urgent(false), Ok(b'!'));
+        }
+        r.close();
+        assert_eq!(r.flushed_flags(), A);
+    }
+    let mut r = Rig::active();
+    peer_writes_urgent(&mut r, 2, b'!');
+    let a = r.conn.read_done(2).unwrap();
+    r.note(a);
+    r.close();
+    assert_eq!(r.flushed_flags(), C);
+}
+
+#[test]
 fn a_peer_that_forgets_to_confirm_is_asked() {
     let mut r = Rig::active();
     r.conn.written(5, OOB, T0).unwrap();
@@ -146,11 +167,11 @@ fn a_second_one_while_a_reader_copies() {
 }
 
 #[test]
-fn a_lone_urgent_byte_does_not_make_close_abort() {
+fn a_lone_urgent_byte_makes_close_abort() {
     let mut r = Rig::active();
     peer_writes_urgent(&mut r, 1, b'x');
     r.close();
-    assert_eq!(r.flushed_flags(), C);
+    assert_eq!(r.flushed_flags(), A);
 }
 
 #[test]
