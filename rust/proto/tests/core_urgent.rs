@@ -178,9 +178,20 @@ fn a_lone_urgent_byte_makes_close_abort() {
 fn announced_but_not_here() {
     let mut r = Rig::active();
     r.said.prod_flags = ProdFlags::URGENT_PENDING;
-    r.peer_writes(3);
+    assert!(r.peer_writes(3).has(Actions::URGENT_NEWS));
+    assert!(!r.peer_writes(1).has(Actions::URGENT_NEWS), "once");
     assert_eq!(r.conn.take_urgent(false), Err(UrgentError::NotYet));
     assert!(!r.conn.has_urgent());
+    r.said.prod_flags = ProdFlags::URGENT_PENDING.with(ProdFlags::URGENT_PRESENT);
+    let arrived = r.peer_writes(1);
+    assert!(arrived.has(Actions::URGENT) && !arrived.has(Actions::URGENT_NEWS));
+}
+
+#[test]
+fn an_arrival_without_announcement_is_news() {
+    let mut r = Rig::active();
+    r.said.prod_flags = ProdFlags::URGENT_PENDING.with(ProdFlags::URGENT_PRESENT);
+    assert!(r.peer_writes(1).has(Actions::URGENT | Actions::URGENT_NEWS));
 }
 
 #[test]

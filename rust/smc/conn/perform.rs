@@ -72,7 +72,7 @@ impl SmcConn {
         if actions.has(Actions::STATE) {
             self.sock.wake_state();
         }
-        if actions.has(Actions::URGENT) {
+        if actions.has(Actions::URGENT_NEWS) {
             self.sock.signal_urgent();
         }
         if actions.has(Actions::DRAIN_LOST) {

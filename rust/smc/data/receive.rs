@@ -326,9 +326,11 @@ fn stay_at_mark(conn: &Arc<SmcConn>, nonblock: bool) -> Result<usize> {
 #[cold]
 fn receive_urgent(conn: &Arc<SmcConn>, msg: &mut Message<'_>) -> Result<usize> {
     let peek = msg.has(flags::MSG_PEEK);
-    let (settings, byte) = {
+    let (settings, over, byte) = {
         let mut proto = conn.proto.lock();
-        (conn.sync_settings(&mut proto), proto.take_urgent(peek))
+        let settings = conn.sync_settings(&mut proto);
+        let over = !proto.directions().hearing;
+        (settings, over, proto.take_urgent(peek))
     };
     conn.perform(settings);
     match byte {
@@ -345,6 +347,8 @@ fn receive_urgent(conn: &Arc<SmcConn>, msg: &mut Message<'_>) -> Result<usize> {
             msg.put(&[byte])?;
             Ok(1)
         }
+        // As TCP: who will not get it any more is at the end.
+        Err(UrgentError::NotYet) if conn.is_read_shut() || over => Ok(0),
         Err(UrgentError::NotYet) => Err(EAGAIN),
         Err(UrgentError::None) => Err(EINVAL),
     }
