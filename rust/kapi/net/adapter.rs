@@ -7,6 +7,7 @@ mod data;
 use data::{closing, Slot};
 
 use crate::{
+    errno,
     net::{
         args::{Addr, GetOption, Message, Poll, SetOption, Splice},
         family,
@@ -260,6 +261,29 @@ impl<T: Overlay> Adapter<T> {
     /// # Safety
     ///
     /// Only called by the kernel, with the arguments that such a callback gets.
+    unsafe extern "C" fn getname(
+        sock: *mut bindings::socket,
+        name: *mut bindings::sockaddr,
+        peer: ffi::c_int,
+    ) -> ffi::c_int {
+        from_result(|| {
+            // SAFETY: The socket is open during an operation.
+            let socket = unsafe { BsdSocket::from_raw(sock) };
+            // Some in the kernel ask with 2 for a peer that may be gone.
+            if peer == 1 && Self::existing(socket).is_some_and(|data| !T::has_peer(&data)) {
+                return Err(errno::ENOTCONN.into());
+            }
+            let native = tables::native(socket.sock().family())
+                .getname
+                .ok_or(EINVAL)?;
+            // SAFETY: TCP's function with the arguments it would have had.
+            Ok(unsafe { native(sock, name, peer) })
+        })
+    }
+
+    /// # Safety
+    ///
+    /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn splice_read(
         sock: *mut bindings::socket,
         pos: *mut bindings::loff_t,
@@ -412,6 +436,7 @@ impl<T: Overlay> Adapter<T> {
             bind: Some(Self::bind),
             connect: Some(Self::connect),
             listen: Some(Self::listen),
+            getname: Some(Self::getname),
             poll: Some(Self::poll),
             ioctl: Some(Self::ioctl),
             shutdown: Some(Self::shutdown),

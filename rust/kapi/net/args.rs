@@ -121,6 +121,13 @@ impl<'a> Message<'a> {
         unsafe { IovIterDest::from_raw(&raw mut (*self.msg).msg_iter) }
     }
 
+    /// Whether received bytes go into pages that the kernel has named, as splice() does it.
+    pub fn fills_pages(&self) -> bool {
+        // SAFETY: By the type invariant.
+        let kind = unsafe { (*self.msg).msg_iter.iter_type };
+        u32::from(kind) == bindings::iter_type_ITER_BVEC
+    }
+
     /// Copies bytes to the receiver.
     ///
     /// # Errors

@@ -173,6 +173,9 @@ pub trait Overlay: Sized + Send + Sync + 'static {
     /// Handles poll(): returns the `EPOLL` events that hold now.
     fn poll(data: &Arc<Self::Data>, socket: &BsdSocket, poll: &Poll<'_>) -> u32;
 
+    /// Tells whether getpeername() may name TCP's peer, if TCP has one.
+    fn has_peer(data: &Arc<Self::Data>) -> bool;
+
     /// Handles shutdown(); `how` as in the system call.
     fn shutdown(data: &Arc<Self::Data>, socket: &BsdSocket, how: i32) -> Result;
 

@@ -21,8 +21,11 @@ impl Actions {
     /// Wake writers: there is room, or writing has become impossible.
     pub const WAKE_WRITER: Actions = Actions(0x0002);
     /// Urgent data came: still under the lock, copy the byte at `Conn::urgent_offset` out of the
-    /// ring and hand it to `Conn::store_urgent`; then signal the owner.
+    /// ring and hand it to `Conn::store_urgent`.
     pub const URGENT: Actions = Actions(0x0004);
+    /// The peer has announced urgent data, which may be under way yet: signal the owner. As TCP's, once
+    /// for each.
+    pub const URGENT_NEWS: Actions = Actions(0x0080);
     /// The state changed: wake everybody who watches it.
     pub const STATE: Actions = Actions(0x0008);
     /// Put the connection on its link's list of senders; `Conn::take_tx` has something to give.

@@ -88,17 +88,26 @@ impl Conn {
         self.begin_close(CloseMode::Graceful, now)
     }
 
-    /// The program has closed its last descriptor. With unread data the peer sees an abort.
+    /// The program has closed its last descriptor. With unread data the peer sees an abort. As with TCP
+    /// an abort may follow a shutdown(SHUT_RDWR), unless the peer's own stream has ended by then.
     pub fn close(&mut self, mode: CloseMode, now: Instant) -> Actions {
         self.life.released = true;
-        let mode = if self.rx.has_unread() {
-            CloseMode::Abort
-        } else {
-            mode
-        };
+        let unread = self.rx.unread() > 0;
+        let mode = if unread { CloseMode::Abort } else { mode };
         let left = self.tx.prepared.saturating_sub(self.tx.peer_cons);
         self.life.limit_drain(left, now);
+        if mode == CloseMode::Abort && self.is_closed_one_sided() {
+            self.life.sent = self.life.sent.with(StateFlags::ABORT);
+            self.tx.due = true;
+        }
         self.begin_close(mode, now)
+    }
+
+    /// Whether we have said that we close, and the peer not even that it is done.
+    fn is_closed_one_sided(&self) -> bool {
+        self.state == ConnState::PeerCloseWait1
+            && self.life.sent.has(StateFlags::CLOSED)
+            && !self.life.received.any(StateFlags::ANY_END)
     }
 
     /// Ends the drain of a closed connection at once: the peer sees an abort, unsent data is lost.
@@ -134,7 +143,7 @@ impl Conn {
             ConnState::Active | ConnState::AppCloseWait1 | ConnState::AppCloseWait2
         ) && self.tx.unsent() > 0
             && !self.life.received.any(StateFlags::ANY_CLOSE)
-            && !(self.life.released && self.rx.has_unread());
+            && !(self.life.released && self.rx.unread() > 0);
         if waits {
             return Actions::NONE;
         }
@@ -170,7 +179,7 @@ impl Conn {
             ConnState::Init | ConnState::Closed | ConnState::PeerAbortWait => StateFlags::NONE,
             ConnState::ProcessAbort => StateFlags::ABORT,
             _ if self.life.sent.any(StateFlags::ANY_CLOSE) => StateFlags::NONE,
-            _ if abort || self.life.released && self.rx.has_unread() => StateFlags::ABORT,
+            _ if abort || self.life.released && self.rx.unread() > 0 => StateFlags::ABORT,
             _ => StateFlags::CLOSED,
         }
     }

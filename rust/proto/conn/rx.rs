@@ -242,10 +242,11 @@ impl Conn {
         if bytes > 0 && flags.has(ProdFlags::URGENT_PRESENT) {
             // A mark that the reader stands at, and whose byte is gone, is passed by this.
             self.rx.cons = self.rx.released();
+            let known = self.rx.urgent == RxUrgent::Announced;
             self.rx.urgent = RxUrgent::arrived(self.rx.prod.wrapping_sub(1));
-            out |= Actions::URGENT;
-        } else if flags.has(ProdFlags::URGENT_PENDING) {
-            self.rx.urgent.announced();
+            out |= Actions::URGENT.with_if(Actions::URGENT_NEWS, !known);
+        } else if flags.has(ProdFlags::URGENT_PENDING) && self.rx.urgent.announced() {
+            out |= Actions::URGENT_NEWS;
         }
         if bytes == 0 && flags.has(ProdFlags::WRITE_BLOCKED) && self.rx.unread() > 0 {
             out |= Actions::WAKE_READER;
@@ -292,7 +293,7 @@ impl Conn {
     /// Data for a program that has gone: the peer must learn that nobody will read it.
     #[inline]
     fn must_abort(&self) -> bool {
-        self.life.pending == Some(Pending::Close) && self.life.released && self.rx.has_unread()
+        self.life.pending == Some(Pending::Close) && self.life.released && self.rx.unread() > 0
     }
 
     /// Makes a message with the consumer cursor due, if the peer is still interested.

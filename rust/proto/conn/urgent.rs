@@ -45,11 +45,15 @@ impl RxUrgent {
         }
     }
 
+    /// The peer has announced one; whether that is news. Behind a mark that has not been passed it is
+    /// none before it comes.
     #[inline]
-    pub(super) fn announced(&mut self) {
-        if matches!(self, RxUrgent::None) {
+    pub(super) fn announced(&mut self) -> bool {
+        let new = *self == RxUrgent::None;
+        if new {
             *self = RxUrgent::Announced;
         }
+        new
     }
 
     /// Position of the urgent byte.

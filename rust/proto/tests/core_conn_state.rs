@@ -62,6 +62,23 @@ cells! {
     pcw1_shutdown_write: PeerCloseWait1, |r| r.shut_wr() => PeerCloseWait1, NO;
     pcw1_close_after_done: PeerCloseWait1, |r| r.close() => PeerCloseWait1, C;
     pcw1_close_unread: PeerCloseWait1, |r| { r.peer_writes(5); r.close() } => PeerCloseWait1, A;
+    pcw1_close_unread_when_shut_both: PeerCloseWait1, |r| {
+        r.peer_writes(5);
+        r.shut_both();
+        assert_eq!(r.flushed_flags(), D.with(C));
+        r.close()
+    } => PeerCloseWait1, C.with(A);
+    pcw1_abort_by_linger_when_shut_both: PeerCloseWait1, |r| {
+        r.shut_both();
+        assert_eq!(r.flushed_flags(), D.with(C));
+        let a = r.conn.close(CloseMode::Abort, T0);
+        r.note(a)
+    } => PeerCloseWait1, C.with(A);
+    pcw2_close_unread_when_shut_both: PeerCloseWait2, |r| {
+        r.peer_writes(5);
+        r.shut_both();
+        r.close()
+    } => PeerCloseWait2, C;
     pcw1_done: PeerCloseWait1, |r| r.peer(D) => PeerCloseWait2, NO;
     pcw1_closed: PeerCloseWait1, |r| r.peer(C) => AppFinCloseWait, NO;
     pcw1_closed_when_released: PeerCloseWait1, |r| { r.close(); r.flush(); r.peer(C) } => Closed, NO;

@@ -40,6 +40,27 @@ fn sender_flags_and_waits() {
 }
 
 #[test]
+fn an_urgent_byte_that_was_not_passed_counts_as_unread_at_close() {
+    for taken in [false, true] {
+        let mut r = Rig::active();
+        peer_writes_urgent(&mut r, 2, b'!');
+        let a = r.conn.read_done(1).unwrap();
+        r.note(a);
+        if taken {
+            assert_eq!(r.conn.take_urgent(false), Ok(b'!'));
+        }
+        r.close();
+        assert_eq!(r.flushed_flags(), A);
+    }
+    let mut r = Rig::active();
+    peer_writes_urgent(&mut r, 2, b'!');
+    let a = r.conn.read_done(2).unwrap();
+    r.note(a);
+    r.close();
+    assert_eq!(r.flushed_flags(), C);
+}
+
+#[test]
 fn a_peer_that_forgets_to_confirm_is_asked() {
     let mut r = Rig::active();
     r.conn.written(5, OOB, T0).unwrap();
@@ -146,20 +167,31 @@ fn a_second_one_while_a_reader_copies() {
 }
 
 #[test]
-fn a_lone_urgent_byte_does_not_make_close_abort() {
+fn a_lone_urgent_byte_makes_close_abort() {
     let mut r = Rig::active();
     peer_writes_urgent(&mut r, 1, b'x');
     r.close();
-    assert_eq!(r.flushed_flags(), C);
+    assert_eq!(r.flushed_flags(), A);
 }
 
 #[test]
 fn announced_but_not_here() {
     let mut r = Rig::active();
     r.said.prod_flags = ProdFlags::URGENT_PENDING;
-    r.peer_writes(3);
+    assert!(r.peer_writes(3).has(Actions::URGENT_NEWS));
+    assert!(!r.peer_writes(1).has(Actions::URGENT_NEWS), "once");
     assert_eq!(r.conn.take_urgent(false), Err(UrgentError::NotYet));
     assert!(!r.conn.has_urgent());
+    r.said.prod_flags = ProdFlags::URGENT_PENDING.with(ProdFlags::URGENT_PRESENT);
+    let arrived = r.peer_writes(1);
+    assert!(arrived.has(Actions::URGENT) && !arrived.has(Actions::URGENT_NEWS));
+}
+
+#[test]
+fn an_arrival_without_announcement_is_news() {
+    let mut r = Rig::active();
+    r.said.prod_flags = ProdFlags::URGENT_PENDING.with(ProdFlags::URGENT_PRESENT);
+    assert!(r.peer_writes(1).has(Actions::URGENT | Actions::URGENT_NEWS));
 }
 
 #[test]

@@ -3,11 +3,22 @@
 //! What happens to a connection: messages of the peer, calls of the program, the end of TCP.
 
 use super::{Carrier, SmcConn};
-use crate::host::{clock::now, namespace::Namespace};
-use kapi::net::sock::tcp_state;
-use kernel::sync::{
-    atomic::{Acquire, Release},
-    Arc, //
+use crate::host::{
+    clock::now,
+    namespace::Namespace,
+    stats::Stat, //
+};
+use kapi::net::{
+    args::{Message, Splice},
+    sock::tcp_state,
+    socket::BsdSocket, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Acquire, Relaxed, Release},
+        Arc, //
+    }, //
 };
 use smc_proto::{
     conn::{Actions, CloseMode, Conn, ProtoError},
@@ -113,6 +124,25 @@ impl<C: Carrier> SmcConn<C> {
     /// Whether [`SmcConn::shut_read`] was called.
     pub(crate) fn is_read_shut(&self) -> bool {
         self.read_shut.get() != 0
+    }
+
+    /// splice() from the socket by way of recvmsg().
+    ///
+    /// # Errors
+    ///
+    /// Those of both.
+    pub(crate) fn splice(&self, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize> {
+        self.stats.add(Stat::Splices, 1);
+        self.splices.add(1, Relaxed);
+        let moved = socket.copy_splice(splice);
+        self.splices.add(-1, Relaxed);
+        moved
+    }
+
+    /// Whether this is the recvmsg() of a splice(), which fills pages.
+    #[cold]
+    pub(crate) fn is_spliced(&self, msg: &Message<'_>) -> bool {
+        msg.fills_pages() && self.splices.load(Relaxed) != 0
     }
 
     /// Whether the program has left: the receive buffer may be another connection's by now.

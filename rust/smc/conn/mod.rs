@@ -87,6 +87,8 @@ pub(crate) struct SmcConn<C: Carrier> {
     stamp: stamp::Stamp,
     /// 1 from when a send has found no memory for its ring until it is to try again.
     hungry: Word,
+    /// How many splice() from the socket are under way.
+    splices: Atomic<i32>,
     /// 1 when the program has kept the socket for something else: what happens here is no news.
     left: Atomic<u32>,
     #[pin]
@@ -173,6 +175,7 @@ impl<C: Carrier> SmcConn<C> {
                 drains: Word::new(0),
                 fin_sent: Word::new(0),
                 hungry: Word::new(0),
+                splices: Atomic::new(0),
                 left: Atomic::new(0),
                 lease <- new_mutex!(Some(lease), "rsmc::SmcConn::lease"),
                 writers <- new_mutex!(Writers::new(), "rsmc::SmcConn::writers"),

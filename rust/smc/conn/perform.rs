@@ -77,7 +77,7 @@ impl<C: Carrier> SmcConn<C> {
         if actions.has(Actions::STATE) {
             self.sock.wake_state();
         }
-        if actions.has(Actions::URGENT) {
+        if actions.has(Actions::URGENT_NEWS) {
             self.sock.signal_urgent();
         }
         if actions.has(Actions::DRAIN_LOST) {

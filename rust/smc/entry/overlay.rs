@@ -5,7 +5,6 @@
 use crate::{
     entry::sockopt,
     handshake::crossing::RECEIVE,
-    host::stats::Stat,
     lane,
     socket::{connect, crossing, listen, Phase, SmcSock}, //
 };
@@ -107,6 +106,10 @@ impl Overlay for Smc {
         native
     }
 
+    fn has_peer(data: &Arc<SmcSock>) -> bool {
+        data.smc().is_none_or(lane::has_peer)
+    }
+
     fn shutdown(data: &Arc<SmcSock>, socket: &file::BsdSocket, how: i32) -> Result {
         if connect::undecided(data) {
             connect::proceed(data);
@@ -184,8 +187,7 @@ impl Overlay for Smc {
         Self::settle(data, socket, data.sock.receive_timeout(nonblock))?;
         crossing::settle(data, socket, data.sock.receive_timeout(nonblock))?;
         if let Some(conn) = data.smc() {
-            conn.stats().add(Stat::Splices, 1);
-            return socket.copy_splice(splice);
+            return conn.splice(socket, splice);
         }
         socket.native_splice(splice)
     }

@@ -94,6 +94,14 @@ pub(crate) fn poll(conn: &Arc<SmcConn>, socket: &file::BsdSocket, poll: &Poll<'_
     events
 }
 
+/// Whether getpeername() has a peer to tell of. As with TCP there is none after a reset, or when both
+/// ends have sent all; TCP beneath ends only after that.
+pub(crate) fn has_peer(conn: &Arc<SmcConn>) -> bool {
+    let proto = conn.proto.lock();
+    let open = proto.directions();
+    open.hearing || open.talking || proto.is_draining()
+}
+
 /// ioctl(): what it answers with, if it is about data.
 pub(crate) fn ioctl(conn: &Arc<SmcConn>, command: u32) -> Result<Option<i32>> {
     const SIOCOUTQNSD: u32 = 0x894b;
@@ -137,6 +145,9 @@ pub(crate) fn shutdown(conn: &Arc<SmcConn>, how: i32) -> Result {
             }
             _ if over => return Err(errno::ENOTCONN.into()),
             (_, true, true) => proto.shutdown_both(now()),
+            // The second of the two ways: nobody will read, and the peer is told so.
+            (_, true, false) if conn.is_read_shut() => proto.shutdown_both(now()),
+            (_, false, true) if !open.talking => proto.shutdown_both(now()),
             (_, true, false) => proto.shutdown_write(now()),
             _ => Actions::NONE,
         }

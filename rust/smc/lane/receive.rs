@@ -101,8 +101,13 @@ fn receive_from(
                 if peek && is_all(conn, got.saturating_add(offset)) {
                     return Ok(got);
                 }
+                if got > 0 && conn.is_spliced(msg) {
+                    // As TCP: splice() takes what is there, whatever `SO_RCVLOWAT` says.
+                    return Ok(got);
+                }
                 None
             }
+            Ok(Look::Mark) => return stay_at_mark(conn, nonblock),
             Ok(Look::Nothing(state)) => Some(state),
             // What was copied before has left the ring.
             Err(_) if got > 0 => return Ok(got),
@@ -118,8 +123,8 @@ fn receive_from(
                 }
                 return Ok(got);
             }
-            Some(RecvState::Empty) if conn.is_read_shut() => return Ok(got),
             Some(RecvState::Empty) if conn.notice_tcp_dead() => continue,
+            Some(RecvState::Empty) if conn.is_read_shut() => return Ok(got),
             Some(RecvState::Empty) => (),
         }
         if got >= target && got > 0 {
@@ -210,6 +215,8 @@ enum Look {
     Took(Took),
     /// No bytes; this is why.
     Nothing(RecvState),
+    /// No bytes: the urgent mark, which is not to be passed.
+    Mark,
 }
 
 /// The end of a read that takes nothing more.
@@ -243,8 +250,13 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Result<Look> {
         (settings, proto.recv_state(), proto.recv_view(peeked))
     };
     conn.perform(settings);
-    if view.at_mark && before > 0 {
-        return Ok(STOP);
+    if view.at_mark {
+        if before > 0 {
+            return Ok(STOP);
+        }
+        if conn.is_spliced(msg) {
+            return Ok(Look::Mark);
+        }
     }
     let RecvState::Data(readable) = state else {
         if view.skip > 0 && !peek && wanted > 0 {
@@ -304,12 +316,26 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Result<Look> {
     }))
 }
 
+/// What a splice() that stands at the urgent mark returns: as TCP's it neither passes that nor waits.
+#[cold]
+fn stay_at_mark(conn: &Arc<SmcConn>, nonblock: bool) -> Result<usize> {
+    let hearing = conn.proto.lock().directions().hearing;
+    if !hearing {
+        conn.sock().take_error()?;
+    } else if nonblock && !conn.is_read_shut() {
+        return Err(EAGAIN);
+    }
+    Ok(0)
+}
+
 #[cold]
 fn receive_urgent(conn: &Arc<SmcConn>, msg: &mut Message<'_>) -> Result<usize> {
     let peek = msg.has(flags::MSG_PEEK);
-    let (settings, byte) = {
+    let (settings, over, byte) = {
         let mut proto = conn.proto.lock();
-        (conn.sync_settings(&mut proto), proto.take_urgent(peek))
+        let settings = conn.sync_settings(&mut proto);
+        let over = !proto.directions().hearing;
+        (settings, over, proto.take_urgent(peek))
     };
     conn.perform(settings);
     match byte {
@@ -326,6 +352,8 @@ fn receive_urgent(conn: &Arc<SmcConn>, msg: &mut Message<'_>) -> Result<usize> {
             msg.put(&[byte])?;
             Ok(1)
         }
+        // As TCP: who will not get it any more is at the end.
+        Err(UrgentError::NotYet) if conn.is_read_shut() || over => Ok(0),
         Err(UrgentError::NotYet) => Err(EAGAIN),
         Err(UrgentError::None) => Err(EINVAL),
     }

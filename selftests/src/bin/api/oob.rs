@@ -2,8 +2,10 @@
 //! Urgent data.
 
 use crate::ctx::T;
+use st::fd::Fd;
 use st::sys;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Instant;
 
 crate::scenarios!(
     oob_separate,
@@ -11,6 +13,7 @@ crate::scenarios!(
     oob_two_marks,
     oob_errors,
     oob_sigurg,
+    oob_announced,
     oob_peek_and_eof
 );
 
@@ -91,6 +94,50 @@ fn oob_sigurg(t: &mut T) {
     sys::send(c.raw(), b"!", libc::MSG_OOB).unwrap();
     sys::sleep_ms(50);
     t.rec("for urgent data", URG.load(Ordering::SeqCst));
+}
+
+/// The peer hears of an urgent byte for which it has no room yet, and has it when it has read.
+fn oob_announced(t: &mut T) {
+    let there = |fd: &Fd| sys::ioctl_get(fd.raw(), 0x541b).unwrap_or(-1);
+    let (l, c) = (t.socket(), t.socket());
+    sys::bind(l.raw(), &t.addr(0)).unwrap();
+    sys::setopt(l.raw(), libc::SOL_SOCKET, libc::SO_RCVBUF, 16384).unwrap();
+    sys::setopt(c.raw(), libc::SOL_SOCKET, libc::SO_SNDBUF, 400_000).unwrap();
+    sys::listen(l.raw(), 4).unwrap();
+    sys::connect(c.raw(), &sys::sockname(l.raw()).unwrap()).unwrap();
+    let s = sys::accept(l.raw()).unwrap();
+    t.prove("client", &c);
+    t.prove("server", &s);
+    let before = URG.load(Ordering::SeqCst);
+    // SAFETY: an async-signal-safe handler.
+    unsafe {
+        libc::signal(libc::SIGURG, on_urg as extern "C" fn(i32) as usize);
+        libc::fcntl(s.raw(), libc::F_SETOWN, libc::getpid());
+    }
+    let signals = || URG.load(Ordering::SeqCst) - before;
+    let (mut sent, mut seen) = (0, -1);
+    while there(&s) > seen {
+        seen = there(&s);
+        sent += sys::send(c.raw(), &[b'.'; 2000], libc::MSG_DONTWAIT).unwrap_or(0);
+        sys::sleep_ms(40);
+    }
+    t.rec("more than there is room", sent > i64::from(seen));
+    t.res("urgent", &sys::send(c.raw(), b"!", libc::MSG_OOB));
+    let start = Instant::now();
+    while signals() == 0 && start.elapsed().as_secs() < 5 {
+        sys::sleep_ms(10);
+    }
+    t.rec("announced", signals());
+    t.bytes("not here", &sys::recv_vec(s.raw(), 8, libc::MSG_OOB));
+    t.res("poll", &sys::poll1(s.raw(), libc::POLLPRI, 0));
+    let mut read = 0;
+    while read < sent && start.elapsed().as_secs() < 10 {
+        read += sys::recv_vec(s.raw(), 4000, libc::MSG_DONTWAIT).map_or(0, |b| b.len() as i64);
+    }
+    t.rec("read before it", read == sent);
+    t.poll_for("poll then", s.raw(), libc::POLLPRI);
+    t.bytes("byte", &sys::recv_vec(s.raw(), 8, libc::MSG_OOB));
+    t.rec("signals in all", signals());
 }
 
 fn oob_peek_and_eof(t: &mut T) {

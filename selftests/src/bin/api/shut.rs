@@ -26,6 +26,7 @@ crate::scenarios!(
     fin_then_reset_unread,
     fin_then_reset_send,
     reset_name,
+    reset_name_at_once,
     both_shut_name,
     both_shut_unread,
 );
@@ -294,6 +295,21 @@ fn reset_name(t: &mut T) {
     t.bytes("recv again", &sys::recv_vec(s.raw(), 8, 0));
     t.polled("poll then", s.raw());
     t.res("shutdown", &sys::shutdown(s.raw(), libc::SHUT_RDWR));
+}
+
+/// Who can see the reset has no peer any more, however soon he asks.
+fn reset_name_at_once(t: &mut T) {
+    let named = (0..20).filter(|_| {
+        let (c, s) = t.pair();
+        sys::send(s.raw(), b"not read", 0).unwrap();
+        let start = Instant::now();
+        while sys::poll1(c.raw(), libc::POLLIN, 0) == Ok(0) && start.elapsed().as_secs() < 5 {}
+        let _ = c.close();
+        while sys::poll1(s.raw(), 0, 0) == Ok(0) && start.elapsed().as_secs() < 5 {}
+        sys::peername(s.raw()).is_ok()
+    });
+    let named = named.count();
+    t.rec("named", named);
 }
 
 fn both_shut_name(t: &mut T) {

@@ -7,12 +7,15 @@ use st::fd::Fd;
 use st::sys;
 use std::io::{Read, Seek, Write};
 use std::os::fd::AsRawFd;
+use std::time::Instant;
 
 crate::scenarios!(
     splice_in,
     splice_out,
     splice_socket_to_socket,
     splice_nonblock,
+    splice_low_water,
+    splice_mark,
     splice_while_connecting,
     splice_eof,
     splice_big,
@@ -142,6 +145,49 @@ fn splice_nonblock(t: &mut T) {
         &splice(s.raw(), w.raw(), 64, libc::SPLICE_F_NONBLOCK),
     );
     t.bytes("pipe", &get(&r, 8));
+}
+
+fn splice_low_water(t: &mut T) {
+    // What is there is taken, in whatever mode.
+    let (c, s) = t.pair();
+    let (r, w) = pipe();
+    sys::setopt(s.raw(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, 100).unwrap();
+    sys::set_timeo(s.raw(), libc::SO_RCVTIMEO, 2500).unwrap();
+    for mode in ["blocking", "not blocking"] {
+        sys::nonblock(s.raw(), mode != "blocking");
+        sys::send(c.raw(), b"few", 0).unwrap();
+        sys::sleep_ms(20);
+        let start = Instant::now();
+        t.res(mode, &splice(s.raw(), w.raw(), 64, 0));
+        t.took(mode, start, 0);
+        t.bytes("pipe", &get(&r, 8));
+    }
+    // A read in between obeys.
+    sys::nonblock(s.raw(), false);
+    sys::send(c.raw(), b"more", 0).unwrap();
+    sys::sleep_ms(20);
+    let start = Instant::now();
+    t.bytes("recv", &sys::recv_vec(s.raw(), 128, 0));
+    t.took("recv", start, 2500);
+}
+
+fn splice_mark(t: &mut T) {
+    // It neither passes the urgent mark nor waits there.
+    let (c, s) = t.pair();
+    let (r, w) = pipe();
+    sys::set_timeo(s.raw(), libc::SO_RCVTIMEO, 2500).unwrap();
+    sys::send(c.raw(), b"abC", libc::MSG_OOB).unwrap();
+    sys::sleep_ms(20);
+    t.res("before", &splice(s.raw(), w.raw(), 64, 0));
+    t.bytes("pipe", &get(&r, 8));
+    let start = Instant::now();
+    t.res("at", &splice(s.raw(), w.raw(), 64, 0));
+    t.took("at", start, 0);
+    sys::nonblock(s.raw(), true);
+    t.res("at, O_NONBLOCK", &splice(s.raw(), w.raw(), 64, 0));
+    t.poll_for("poll", s.raw(), libc::POLLPRI);
+    t.bytes("urgent byte", &sys::recv_vec(s.raw(), 8, libc::MSG_OOB));
+    t.res("at, taken", &splice(s.raw(), w.raw(), 64, 0));
 }
 
 fn splice_while_connecting(t: &mut T) {

@@ -26,7 +26,6 @@ const HALFWAY: &str = "recvmsg() into memory that ends halfway";
 const ROOM: &str = "bytes under way that nobody reads";
 
 /// Not in that table: TCP's equal is wanted, and these are to go.
-const RESET: &str = "to be mended: a reset, and what it leaves";
 const NAME: &str = "getpeername() when both ends have sent shutdown()";
 
 const OUT: i16 = libc::POLLOUT | libc::POLLWRNORM;
@@ -46,9 +45,6 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
     let over = m.ends.iter().all(|e| e.shut_write || !e.open);
     if matches!(step, Step::Names { .. }) && (over || m.reset) && tcp.text.ends_with("ENOTCONN") {
         return Some((NAME, Then::On));
-    }
-    if m.reset {
-        return Some((RESET, Then::End));
     }
     let polls = matches!(step, Step::Poll { .. } | Step::Wait { .. });
     if polls && m.is_urgent_waiting(end) && without_room(&tcp.text) == without_room(&smc.text) {
@@ -86,9 +82,6 @@ pub fn sight(m: &Model, end: usize, tcp: &Sight, smc: &Sight) -> Option<Known> {
     if asked && same_but(died) && tcp.events & died != 0 {
         // What was held back is the send that TCP asks with.
         return Some((CLOSED, Then::End));
-    }
-    if m.reset {
-        return Some((RESET, Then::End));
     }
     None
 }

@@ -1,80 +1,132 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What both pairs show without being touched, and the wait until they show the same.
+//!
+//! On loopback TCP has arrived when the call returns, so its end state is there to compare with; what
+//! goes by RDMA takes a while. What is waited for is therefore that both show the same, and not a time.
+//! Only a difference costs one.
 
 use crate::known::{self, Then};
 use crate::model::Model;
 use crate::pair::Pair;
 use crate::step::Step;
-use st::errno::show;
+use st::errno::{cvt, show, R};
 use st::sys;
 use std::time::{Duration, Instant};
 
-/// `FIONREAD`.
-const INQ: u64 = 0x541b;
-const OUTQ: u64 = 0x5411;
-const OUTQNSD: u64 = 0x894b;
-const ATMARK: u64 = 0x8905;
+/// The ioctls that are asked, and their names: `FIONREAD` first.
+const ASKED: [(u64, &str); 4] = [
+    (0x541b, "FIONREAD"),
+    (0x8905, "ATMARK"),
+    (0x5411, "OUTQ"),
+    (0x894b, "OUTQNSD"),
+];
+
+/// The first pause between two looks, and the longest.
+const NAP: (u64, u64) = (30, 2000);
 
 /// What one end shows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Default)]
 pub struct Sight {
     /// `poll` for everything.
     pub events: i16,
-    /// The ioctls.
-    pub counts: String,
+    /// The answers to those of [`ASKED`] that were asked.
+    pub counts: [Option<R<i64>>; 4],
+}
+
+impl PartialEq for Sight {
+    fn eq(&self, other: &Sight) -> bool {
+        self.events == other.events && self.counts == other.counts
+    }
 }
 
 impl Sight {
-    fn of(pair: &Pair, end: usize, queue: bool) -> Sight {
-        let fd = pair.raw(end);
-        let ask = |request: u64| show(&sys::ioctl_get(fd, request));
-        let mut counts = format!("FIONREAD {} ATMARK {}", ask(INQ), ask(ATMARK));
-        if queue {
-            counts += &format!(" OUTQ {} OUTQNSD {}", ask(OUTQ), ask(OUTQNSD));
-        }
-        Sight {
-            events: sys::poll1(fd, sys::POLL_ALL, 0).unwrap_or(-1),
-            counts,
-        }
-    }
-
     fn words(&self) -> String {
-        format!("poll {} {}", sys::events(self.events.into()), self.counts)
+        let mut all = format!("poll {}", sys::events(self.events.into()));
+        for (count, (_, name)) in self.counts.iter().zip(ASKED) {
+            if let Some(count) = count {
+                all += &format!(" {name} {}", show(count));
+            }
+        }
+        all
     }
 }
 
-/// Waits until both pairs show the same, twice in a row, or what is known to differ; `limit`: for so
-/// long. An error says what they show.
-pub fn settle(pairs: &[Pair; 2], m: &Model, step: &Step, limit: Duration) -> Result<Then, String> {
+/// How thoroughly a sequence is looked at.
+#[derive(Clone, Copy)]
+pub struct Care {
+    /// For how long a difference may last.
+    pub limit: Duration,
+    /// How often in a row both must show the same.
+    pub calm: u32,
+}
+
+/// Both ends of both pairs: first TCP's.
+fn look(pairs: &[Pair; 2], m: &Model, step: &Step) -> [[Sight; 2]; 2] {
+    let mut polls = [libc::pollfd {
+        fd: -1,
+        events: sys::POLL_ALL,
+        revents: 0,
+    }; 4];
+    for (i, p) in polls.iter_mut().enumerate() {
+        p.fd = pairs[i / 2].raw(i % 2);
+    }
+    // SAFETY: Four entries.
+    cvt(unsafe { libc::poll(polls.as_mut_ptr(), 4, 0) }.into()).expect("poll");
+    let asked = match step {
+        Step::OutQueue => 4,
+        _ if m.urgent => 2,
+        _ => 1,
+    };
+    let mut all = [[Sight::default(); 2]; 2];
+    for (i, p) in polls.iter().enumerate().filter(|(_, p)| p.fd >= 0) {
+        let sight = &mut all[i / 2][i % 2];
+        sight.events = p.revents;
+        for (count, (request, _)) in sight.counts.iter_mut().zip(ASKED).take(asked) {
+            *count = Some(sys::ioctl_get(p.fd, request).map(i64::from));
+        }
+    }
+    all
+}
+
+/// Waits until both pairs show the same, or what is known to differ. An error says what they show.
+pub fn settle(pairs: &[Pair; 2], m: &Model, step: &Step, care: Care) -> Result<Then, String> {
     let start = Instant::now();
-    let queue = *step == Step::OutQueue;
-    let (mut calm, mut nap) = (0, 40);
+    let (mut calm, mut nap) = (0, NAP.0);
+    // The peer's end may show no difference, and still be under way.
+    let quiet = match step {
+        Step::Shutdown { .. } | Step::Close { .. } => care.calm + 2,
+        _ => care.calm,
+    };
     loop {
         let mut differ = Vec::new();
         let mut then = Then::On;
+        let [tcp, here] = look(pairs, m, step);
         for end in (0..2).filter(|&end| m.ends[end].open) {
-            let a = Sight::of(&pairs[0], end, queue);
-            let b = Sight::of(&pairs[1], end, queue);
+            let (a, b) = (tcp[end], here[end]);
             if a == b {
                 continue;
             }
             match known::sight(m, end, &a, &b) {
                 // It may be on its way yet.
-                Some((_, Then::End)) if start.elapsed() > limit => then = Then::End,
+                Some((_, Then::End)) if start.elapsed() > care.limit => then = Then::End,
                 Some((_, Then::On)) => {}
-                _ => differ.push(format!("end {end}: tcp {} here {}", a.words(), b.words())),
+                _ => differ.push((end, a, b)),
             }
         }
         calm = if differ.is_empty() { calm + 1 } else { 0 };
-        if calm >= 2 || then == Then::End && differ.is_empty() {
+        if calm >= quiet || then == Then::End && differ.is_empty() {
             return Ok(then);
         }
-        if !differ.is_empty() && start.elapsed() > limit {
-            return Err(differ.join("; "));
+        if !differ.is_empty() && start.elapsed() > care.limit {
+            let words: Vec<String> = differ
+                .iter()
+                .map(|(end, a, b)| format!("end {end}: tcp {} here {}", a.words(), b.words()))
+                .collect();
+            return Err(words.join("; "));
         }
         std::thread::sleep(Duration::from_micros(nap));
         if calm == 0 {
-            nap = (nap * 2).min(5000);
+            nap = (nap * 3 / 2).min(NAP.1);
         }
     }
 }

@@ -2,35 +2,38 @@
 //! The same random calls on a TCP connection and on one of the family, compared step by step: answers,
 //! errors, bytes, signals, and after each step what poll() and the ioctls show of both ends.
 //!
-//! `twins --family inet|smc[,..] --ip v4|v6[,..] [--mode 0|1] [--count N] [--from SEED] [--seed N]`
+//! `twins --family inet|smc[,..] --ip v4|v6[,..] [--mode 0|1] [--count N] [--from SEED] [--seed N]
+//! [--points N]`
 //!
-//! `--mode 0`: over SMC-R, on a soft-RoCE device of its own; `1` (default): a fallback. A sequence
-//! follows from its seed; `--seed N` plays one alone and shows it. What is known to differ is in
-//! `known.rs` and in Documentation/programmer.md by the same names. A difference is looked at twice
-//! more, with longer waits: it counts if it comes again, and if it does not it may have been the
-//! machine that was late; of those there may be few.
+//! `--mode 0`: over SMC-R, on a soft-RoCE device of its own; `1` (default): a fallback. Of each family
+//! and address family `--count` sequences are played, in `--points` parts side by side. A sequence
+//! follows from its seed; no two have the same one; `--seed N` plays one alone and shows it. What is
+//! known to differ is in `known.rs` and in Documentation/programmer.md by the same names. A difference
+//! is looked at twice more, with longer waits: it counts if it comes again, and if it does not it may
+//! have been the machine that was late; of those there may be few.
 
 mod known;
 mod look;
 mod model;
 mod pair;
+mod run;
 mod step;
 
-use known::Then;
-use model::Model;
-use pair::{Pair, Source, PIPES};
+use look::Care;
+use pair::{Source, PIPES};
+use run::{End, Run, Seen};
 use st::args::Args;
 use st::family::{Family, Ip};
+use st::guest::slow;
 use st::ktap::Ktap;
-use st::rng::Rng;
-use st::{net, sys};
-use std::collections::BTreeMap;
+use st::net;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use step::Step;
 
-/// The seeds of a run are shared out among so many points.
-const POINTS: u64 = 4;
+/// The sequences of a kind of connection are shared out among so many points.
+const POINTS: u64 = 8;
+/// A sequence that takes longer is worth a line.
+const LONG: Duration = Duration::from_secs(3);
 /// Different sequences after which a point has seen enough.
 const ENOUGH: usize = 3;
 
@@ -50,100 +53,6 @@ fn signals() {
     }
 }
 
-/// How a sequence ended.
-enum End {
-    Same,
-    /// The last lines of the trace say where.
-    Differs(usize, Vec<String>),
-}
-
-struct Run<'a> {
-    sources: &'a [Source; 2],
-    seed: u64,
-    steps: usize,
-    limit: Duration,
-    urgent: Option<bool>,
-    show: bool,
-}
-
-impl Run<'_> {
-    fn play(&self, seen: &mut BTreeMap<&'static str, usize>) -> Result<End, String> {
-        let mut r = Rng::new(self.seed);
-        let urgent = r.draw() % 4 == 0;
-        let urgent = self.urgent.unwrap_or(urgent);
-        let steps = r.range(4, self.steps as u64);
-        let mut pairs = [self.sources[0].pair()?, self.sources[1].pair()?];
-        let mut m = Model::new(urgent, 8 << 10);
-        let mut trace = vec![format!("seed {} urgent {urgent}", self.seed)];
-        // SAFETY: No pointers.
-        unsafe { libc::alarm(30 * st::guest::slow() as u32) };
-        for i in 0..steps {
-            let last = steps - i <= 2;
-            let step = match last {
-                // What is left at the end is compared, too.
-                true => match (0..2)
-                    .filter(|&end| m.ends[end].open)
-                    .nth((steps - i - 1) as usize)
-                {
-                    Some(end) => Step::Drain { end },
-                    None => continue,
-                },
-                false => step::draw(&mut r, &m),
-            };
-            if let Some(then) = self.step(&mut pairs, &mut m, &step, &mut trace, seen) {
-                match then {
-                    Ok(Then::On) => {}
-                    Ok(Then::End) => break,
-                    Err(()) => return Ok(End::Differs(i as usize, trace)),
-                }
-            }
-        }
-        if self.show {
-            for line in &trace {
-                println!("# {line}");
-            }
-        }
-        Ok(End::Same)
-    }
-
-    fn step(
-        &self,
-        pairs: &mut [Pair; 2],
-        m: &mut Model,
-        step: &Step,
-        trace: &mut Vec<String>,
-        seen: &mut BTreeMap<&'static str, usize>,
-    ) -> Option<Result<Then, ()>> {
-        let a = pairs[0].act(step, m, self.seed);
-        let b = pairs[1].act(step, m, self.seed);
-        if a.text == b.text {
-            trace.push(format!("{step:?} = {}", a.text));
-        } else {
-            trace.push(format!("{step:?} = tcp {} here {}", a.text, b.text));
-            match known::answer(m, step, &a, &b) {
-                None => return Some(Err(())),
-                Some((name, then)) => {
-                    *seen.entry(name).or_default() += 1;
-                    if then == Then::End {
-                        return Some(Ok(then));
-                    }
-                }
-            }
-        }
-        m.did(step, a.count);
-        if *step == Step::Pause {
-            sys::sleep_ms(250);
-        }
-        match look::settle(pairs, m, step, self.limit) {
-            Ok(then) => Some(Ok(then)),
-            Err(what) => {
-                trace.push(format!("then {what}"));
-                Some(Err(()))
-            }
-        }
-    }
-}
-
 fn place(rdma: bool) -> Result<(), String> {
     net::private().map_err(|e| format!("(root needed) {e}"))?;
     // What fills a buffer should not take long.
@@ -157,31 +66,75 @@ fn place(rdma: bool) -> Result<(), String> {
     Ok(())
 }
 
+/// What all points have in common.
+struct Plan<'a> {
+    args: &'a Args,
+    mode: u32,
+    /// The only sequence, if it was named.
+    seed: Option<u64>,
+    kinds: Vec<(Family, Ip)>,
+    points: u64,
+}
+
+impl Plan<'_> {
+    fn new(args: &Args) -> Plan<'_> {
+        let ips = args.ips();
+        let kinds = args.families().into_iter();
+        let seed = args.opt("seed").map(|_| args.num("seed", 0));
+        Plan {
+            args,
+            mode: args.num("mode", 1) as u32,
+            seed,
+            kinds: kinds
+                .flat_map(|family| ips.iter().map(move |ip| (family, *ip)))
+                .collect(),
+            points: seed.map_or(args.num("points", POINTS), |_| 1),
+        }
+    }
+
+    /// The seeds of a point.
+    fn seeds(&self, point: &Point) -> Vec<u64> {
+        if let Some(seed) = self.seed {
+            return vec![seed];
+        }
+        let kinds = self.kinds.len() as u64;
+        (0..self.args.num("count", 400))
+            .filter(|n| n % self.points == point.number)
+            .map(|n| self.args.num("from", 1) + n * kinds + point.kind as u64)
+            .collect()
+    }
+
+    fn run<'a>(&self, sources: &'a [Source; 2], seed: u64, look: u64) -> Run<'a> {
+        Run {
+            sources,
+            seed,
+            steps: self.args.num("steps", 28) as usize,
+            care: Care {
+                // Longer than bytes may be held back.
+                limit: Duration::from_millis(500 * slow() * (1 + 3 * look)),
+                calm: if look == 0 { 1 } else { 2 },
+            },
+            urgent: self.args.opt("urgent").map(|u| u != "off"),
+            show: self.seed.is_some(),
+        }
+    }
+}
+
 struct Point {
-    family: Family,
-    ip: Ip,
+    kind: usize,
     number: u64,
 }
 
 fn main() {
-    let a = Args::get();
-    let mode = a.num("mode", 1) as u32;
-    let seed = a.opt("seed").map(|_| a.num("seed", 0));
-    let count = if seed.is_some() {
-        1
-    } else {
-        a.num("count", 400)
-    };
-    let from = seed.unwrap_or(a.num("from", 1));
-    let points = if seed.is_some() { 1 } else { POINTS };
-    let all: Vec<Point> = a
-        .families()
-        .into_iter()
-        .flat_map(|family| a.ips().into_iter().map(move |ip| (family, ip)))
-        .flat_map(|(family, ip)| (0..points).map(move |number| Point { family, ip, number }))
+    let args = Args::get();
+    let plan = Plan::new(&args);
+    let all: Vec<Point> = (0..plan.kinds.len())
+        .flat_map(|kind| (0..plan.points).map(move |number| Point { kind, number }))
         .collect();
-    let jobs = if seed.is_some() { 1 } else { points };
-    let part = st::parts::part(&a, jobs, all.len());
+    if args.opt("part").is_none() {
+        place(plan.mode == 0).unwrap_or_else(|e| st::args::bail(&e));
+    }
+    let part = st::parts::part(&args, plan.points, all.len());
     let mine: Vec<&Point> = all
         .iter()
         .enumerate()
@@ -190,52 +143,31 @@ fn main() {
         .collect();
     let mut k = Ktap::plan(mine.len());
     signals();
-    place(mode == 0).unwrap_or_else(|e| st::args::bail(&e));
     for point in mine {
-        let result = compare(&a, point, mode, from, count, points, seed.is_some(), &k);
-        let name = format!(
-            "same.{}.{}.{}",
-            point.family.name(),
-            point.ip.name(),
-            point.number
-        );
+        let result = compare(&plan, point, &k);
+        let (family, ip) = plan.kinds[point.kind];
+        let name = format!("same.{}.{}.{}", family.name(), ip.name(), point.number);
         k.outcome(&name, result);
     }
     std::process::exit(k.finish());
 }
 
-#[allow(clippy::too_many_arguments)]
-fn compare(
-    a: &Args,
-    point: &Point,
-    mode: u32,
-    from: u64,
-    count: u64,
-    points: u64,
-    show: bool,
-    k: &Ktap,
-) -> Result<(), String> {
-    let source = |family, mode| {
-        Source::new(family, point.ip, mode).map_err(|e| format!("the listener: {e}"))
-    };
-    let mode = (point.family != Family::Tcp).then_some(mode);
-    let sources = [source(Family::Tcp, None)?, source(point.family, mode)?];
-    let mut seen = BTreeMap::new();
+fn compare(plan: &Plan<'_>, point: &Point, k: &Ktap) -> Result<(), String> {
+    let (family, ip) = plan.kinds[point.kind];
+    let source =
+        |family, mode| Source::new(family, ip, mode).map_err(|e| format!("the listener: {e}"));
+    let mode = (family != Family::Tcp).then_some(plan.mode);
+    let sources = [source(Family::Tcp, None)?, source(family, mode)?];
+    let mut seen = Seen::new();
     let (mut bad, mut late, mut played) = (Vec::new(), 0u64, 0u64);
     let begin = Instant::now();
-    for seed in (from..from + count).filter(|seed| seed % points == point.number || points == 1) {
+    for seed in plan.seeds(point) {
+        let start = Instant::now();
         let mut differences = 0;
         let mut text = String::new();
         for look in 0..3 {
-            let run = Run {
-                sources: &sources,
-                seed,
-                steps: a.num("steps", 28) as usize,
-                limit: Duration::from_millis(600 * st::guest::slow() * (1 + 3 * look)),
-                urgent: a.opt("urgent").map(|u| u != "off"),
-                show,
-            };
-            match run
+            match plan
+                .run(&sources, seed, look)
                 .play(&mut seen)
                 .map_err(|e| format!("seed {seed}: {e}"))?
             {
@@ -248,6 +180,10 @@ fn compare(
             }
         }
         played += 1;
+        if start.elapsed() > LONG * slow() as u32 {
+            let ms = start.elapsed().as_millis();
+            k.diag(&format!("seed {seed} took {ms} ms"));
+        }
         match differences {
             0 => {}
             1 => {
@@ -258,7 +194,7 @@ fn compare(
             }
             _ => bad.push(text),
         }
-        if bad.len() >= a.num("enough", ENOUGH as u64) as usize {
+        if bad.len() >= plan.args.num("enough", ENOUGH as u64) as usize {
             break;
         }
     }
@@ -270,8 +206,8 @@ fn compare(
         .collect();
     k.diag(&format!(
         "{}.{}: {played} sequences in {} ms, {} differ, {late} once only; known: {}",
-        point.family.name(),
-        point.ip.name(),
+        family.name(),
+        ip.name(),
         begin.elapsed().as_millis(),
         bad.len(),
         known.join(", ")

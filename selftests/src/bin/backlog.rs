@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Clients that say nothing against a listener with a short backlog that accepts late: what becomes of
+//! them is what becomes of TCP's.
+//!
+//! `backlog --family inet|smc[,..] --ip v4|v6[,..] [--clients N] [--late SECONDS]`
+//!
+//! All of a kind run side by side, plain TCP among them, on a soft-RoCE device of their own. Each
+//! client's connect() must succeed, and the byte that the server sends must reach it.
+
+use st::args::Args;
+use st::errno::{Errno, R};
+use st::family::{Family, Ip};
+use st::fd::Fd;
+use st::guest::slow;
+use st::ktap::Ktap;
+use st::{net, sys};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// How long clients are waited for after the first accept(), in seconds: longer than the pause between
+/// two SYNs that TCP has come to by then.
+const PATIENCE: u64 = 60;
+
+/// What became of the clients of one kind.
+struct Outcome {
+    /// How many got the server's byte.
+    served: usize,
+    /// What connect() or recv() said otherwise, in words.
+    failed: Vec<String>,
+    /// When the last one was served, since its connect().
+    last: Duration,
+}
+
+/// One client, as far as it has come.
+enum Client {
+    Connecting(Fd),
+    Connected(Fd),
+    Over(Result<(), String>),
+}
+
+impl Client {
+    fn go_on(self) -> Client {
+        let failed = |what: &str, e: Errno| Client::Over(Err(format!("{what}: {e}")));
+        match self {
+            Client::Connecting(fd) => match sys::poll1(fd.raw(), libc::POLLOUT, 0) {
+                Ok(0) => Client::Connecting(fd),
+                Ok(_) => match sys::getopt(fd.raw(), libc::SOL_SOCKET, libc::SO_ERROR) {
+                    Ok(0) => Client::Connected(fd),
+                    Ok(e) => failed("connect", Errno(e)),
+                    Err(e) => failed("SO_ERROR", e),
+                },
+                Err(e) => failed("poll", e),
+            },
+            Client::Connected(fd) => match sys::recv_vec(fd.raw(), 8, libc::MSG_DONTWAIT) {
+                Ok(b) if b == b"!" => Client::Over(Ok(())),
+                Ok(b) => Client::Over(Err(format!("got {b:?}"))),
+                Err(Errno(libc::EAGAIN)) => Client::Connected(fd),
+                Err(e) => failed("recv", e),
+            },
+            over => over,
+        }
+    }
+}
+
+fn begin(family: Family, ip: Ip, to: &SocketAddr) -> R<Client> {
+    let (domain, protocol) = family.triple(ip);
+    let fd = sys::socket(domain, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, protocol)?;
+    match sys::connect(fd.raw(), to) {
+        Ok(_) | Err(Errno(libc::EINPROGRESS)) => Ok(Client::Connecting(fd)),
+        Err(e) => Err(e),
+    }
+}
+
+fn run(family: Family, ip: Ip, number: usize, late: Duration) -> R<Outcome> {
+    let (domain, protocol) = family.triple(ip);
+    let listener = sys::socket(domain, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, protocol)?;
+    sys::bind(listener.raw(), &SocketAddr::new(st::addr::loopback(ip), 0))?;
+    sys::listen(listener.raw(), 1)?;
+    let to = sys::sockname(listener.raw())?;
+    let start = Instant::now();
+    let mut clients = Vec::new();
+    for _ in 0..number {
+        clients.push(begin(family, ip, &to)?);
+    }
+    let end = late + Duration::from_secs(PATIENCE * slow());
+    let (mut accepted, mut last) = (Vec::new(), Duration::ZERO);
+    while start.elapsed() < end && clients.iter().any(|c| !matches!(c, Client::Over(_))) {
+        if start.elapsed() >= late {
+            while let Ok(fd) = sys::accept(listener.raw()) {
+                sys::send(fd.raw(), b"!", 0)?;
+                accepted.push(fd);
+                last = start.elapsed();
+            }
+        }
+        clients = clients.into_iter().map(Client::go_on).collect();
+        sys::sleep_ms(20);
+    }
+    let mut failed = Vec::new();
+    let mut served = 0;
+    for client in clients {
+        match client {
+            Client::Over(Ok(())) => served += 1,
+            Client::Over(Err(e)) => failed.push(e),
+            Client::Connecting(_) => failed.push("still connecting".into()),
+            Client::Connected(_) => failed.push("not served".into()),
+        }
+    }
+    Ok(Outcome {
+        served,
+        failed,
+        last,
+    })
+}
+
+fn main() {
+    let a = Args::get();
+    let number = a.num("clients", 32) as usize;
+    let late = Duration::from_secs(a.num("late", 10));
+    let mut all: Vec<(Family, Ip)> = Vec::new();
+    for ip in a.ips() {
+        all.push((Family::Tcp, ip));
+        all.extend(a.families().into_iter().map(|family| (family, ip)));
+    }
+    let mut k = Ktap::plan(all.len());
+    net::private()
+        .map_err(|e| format!("(root needed) {e}"))
+        .and_then(|()| net::roce_on_loopback().map(drop))
+        .unwrap_or_else(|e| st::args::bail(&e));
+    let outcomes: Vec<R<Outcome>> = std::thread::scope(|s| {
+        let threads: Vec<_> = all
+            .iter()
+            .map(|&(family, ip)| s.spawn(move || run(family, ip, number, late)))
+            .collect();
+        let join = |t: std::thread::ScopedJoinHandle<'_, _>| t.join().expect("a thread");
+        threads.into_iter().map(join).collect()
+    });
+    for ((family, ip), outcome) in all.iter().zip(outcomes) {
+        let result = outcome
+            .map_err(|e| format!("the listener or a client: {e}"))
+            .and_then(|o| {
+                k.diag(&format!(
+                    "{}.{}: {} of {number} served, the last one after {} ms",
+                    family.name(),
+                    ip.name(),
+                    o.served,
+                    o.last.as_millis()
+                ));
+                match o.served == number {
+                    true => Ok(()),
+                    false => Err(o.failed.join(", ")),
+                }
+            });
+        k.outcome(&format!("all.{}.{}", family.name(), ip.name()), result);
+    }
+    std::process::exit(k.finish());
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0
+//! One sequence, played on both pairs.
+
+use crate::known::{self, Then};
+use crate::look::{self, Care};
+use crate::model::Model;
+use crate::pair::{Pair, Source};
+use crate::step::{self, Step};
+use st::rng::Rng;
+use st::sys;
+use std::collections::BTreeMap;
+
+/// How often each known difference was seen, by name.
+pub type Seen = BTreeMap<&'static str, usize>;
+
+/// How a sequence ended.
+pub enum End {
+    Same,
+    /// The last lines of the trace say where.
+    Differs(usize, Vec<String>),
+}
+
+/// A sequence that is to be played.
+pub struct Run<'a> {
+    /// TCP's connections, and those to be compared with them.
+    pub sources: &'a [Source; 2],
+    /// All of it follows from this.
+    pub seed: u64,
+    /// Most steps.
+    pub steps: usize,
+    /// How thoroughly to look.
+    pub care: Care,
+    /// Whether there is urgent data; drawn if `None`.
+    pub urgent: Option<bool>,
+    /// Whether the trace is printed.
+    pub show: bool,
+}
+
+impl Run<'_> {
+    /// Plays it.
+    ///
+    /// # Errors
+    ///
+    /// What kept it from being played.
+    pub fn play(&self, seen: &mut Seen) -> Result<End, String> {
+        let mut r = Rng::new(self.seed);
+        let urgent = r.draw() % 4 == 0;
+        let urgent = self.urgent.unwrap_or(urgent);
+        let steps = r.range(4, self.steps as u64);
+        let mut pairs = [self.sources[0].pair()?, self.sources[1].pair()?];
+        let mut m = Model::new(urgent, 8 << 10);
+        let mut trace = vec![format!("seed {} urgent {urgent}", self.seed)];
+        // SAFETY: No pointers.
+        unsafe { libc::alarm(30 * st::guest::slow() as u32) };
+        for i in 0..steps {
+            let last = steps - i <= 2;
+            let step = match last {
+                // What is left at the end is compared, too.
+                true => match (0..2)
+                    .filter(|&end| m.ends[end].open)
+                    .nth((steps - i - 1) as usize)
+                {
+                    Some(end) => Step::Drain { end },
+                    None => continue,
+                },
+                false => step::draw(&mut r, &m),
+            };
+            if let Some(then) = self.step(&mut pairs, &mut m, &step, &mut trace, seen) {
+                match then {
+                    Ok(Then::On) => {}
+                    Ok(Then::End) => break,
+                    Err(()) => return Ok(End::Differs(i as usize, trace)),
+                }
+            }
+        }
+        if self.show {
+            for line in &trace {
+                println!("# {line}");
+            }
+        }
+        Ok(End::Same)
+    }
+
+    fn step(
+        &self,
+        pairs: &mut [Pair; 2],
+        m: &mut Model,
+        step: &Step,
+        trace: &mut Vec<String>,
+        seen: &mut Seen,
+    ) -> Option<Result<Then, ()>> {
+        let a = pairs[0].act(step, m, self.seed);
+        let b = pairs[1].act(step, m, self.seed);
+        if a.text == b.text {
+            trace.push(format!("{step:?} = {}", a.text));
+        } else {
+            trace.push(format!("{step:?} = tcp {} here {}", a.text, b.text));
+            match known::answer(m, step, &a, &b) {
+                None => return Some(Err(())),
+                Some((name, then)) => {
+                    *seen.entry(name).or_default() += 1;
+                    if then == Then::End {
+                        return Some(Ok(then));
+                    }
+                }
+            }
+        }
+        m.did(step, a.count);
+        if *step == Step::Pause {
+            sys::sleep_ms(250);
+        }
+        match look::settle(pairs, m, step, self.care) {
+            Ok(then) => Some(Ok(then)),
+            Err(what) => {
+                trace.push(format!("then {what}"));
+                Some(Err(()))
+            }
+        }
+    }
+}
