@@ -115,9 +115,8 @@ impl Sock {
     /// when it does not, which is also so when the process is ending.
     pub fn linger_timeout(&self) -> isize {
         // SAFETY: It has no preconditions.
-        if !self.has_flag(bindings::sock_flags_SOCK_LINGER)
-            || unsafe { bindings::current_is_exiting() }
-        {
+        let exiting = unsafe { bindings::current_is_exiting() };
+        if exiting || !self.has_flag(bindings::sock_flags_SOCK_LINGER) {
             return 0;
         }
         // SAFETY: The sock is valid; read without the lock as `inet_release` does.

@@ -32,6 +32,14 @@ pub fn module() -> Result<Complaints> {
 
 /// Turns the saved command of an object into a rustdoc call.
 fn rustdoc(saved: &str) -> Result<String> {
+    let words = compiler_call(saved, "rustdoc")?;
+    let more = "-Zunstable-options --document-private-items --output \"$OUT\"";
+    Ok(format!("{} {more}", words.join(" ")))
+}
+
+/// Turns the saved command of an object into a call of `tool`, without the
+/// options that say what to make; the words are still quoted for a shell.
+pub(super) fn compiler_call(saved: &str, tool: &str) -> Result<Vec<String>> {
     let line = saved.lines().next().unwrap_or("");
     let Some((_, command)) = line.split_once(":= ") else {
         bail!("no saved command");
@@ -53,7 +61,7 @@ fn rustdoc(saved: &str) -> Result<String> {
         let base = word.rsplit('/').next().unwrap_or("");
         if !compiler && ["rustc", "clippy-driver"].contains(&base) {
             compiler = true;
-            words.push("rustdoc".to_string());
+            words.push(tool.to_string());
             continue;
         }
         match word {
@@ -70,8 +78,7 @@ fn rustdoc(saved: &str) -> Result<String> {
     if !compiler {
         bail!("no compiler in the saved command");
     }
-    words.push("-Zunstable-options --document-private-items --output \"$OUT\"".into());
-    Ok(words.join(" "))
+    Ok(words)
 }
 
 /// Documents the cargo crates.

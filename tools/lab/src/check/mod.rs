@@ -7,6 +7,7 @@
 
 mod build;
 mod doc;
+mod examples;
 mod floors;
 mod style;
 mod wall;
@@ -25,7 +26,7 @@ type Complaints = Vec<String>;
 /// Runs all checks, or those whose name contains `only`.
 pub fn main(only: Option<&str>) -> Result<ExitCode> {
     type Check = (&'static str, fn() -> Result<Complaints>);
-    let checks: [Check; 14] = [
+    let checks: [Check; 15] = [
         ("spdx", wall::spdx),
         ("size", wall::size),
         ("places", wall::places),
@@ -39,6 +40,7 @@ pub fn main(only: Option<&str>) -> Result<ExitCode> {
         ("clippy-selftests", || style::clippy("selftests")),
         ("rustdoc-module", doc::module),
         ("rustdoc-host", doc::host),
+        ("examples", examples::of_kapi),
         ("layout-guard", build::layout),
     ];
     let chosen: Vec<&Check> = checks
