@@ -24,6 +24,8 @@ pub fn module() -> Result<Complaints> {
             .args(["-c", &rustdoc(&text)?])
             // As the kernel's Makefile does: the crates use language features by name.
             .env("RUSTC_BOOTSTRAP", "1")
+            // As Kbuild does: where generated bindings are.
+            .env("RSMC_OBJ", &built.tree)
             .env("OUT", &out);
         found.extend(complaints(&mut command, |line| line.contains("warning"))?);
     }
