@@ -23,7 +23,6 @@
 
 /* More than that; each says why it is not in Rust. */
 #include "helpers/peek.c"
-#include "helpers/tcp6.c"
 #include "helpers/wakeup.c"
 #include "helpers/woken.c"
 #include "helpers/zcopy.c"

@@ -13,6 +13,16 @@ void *rsmc_helper_skb_network_header(const struct sk_buff *skb)
 	return skb_network_header(skb);
 }
 
+int rsmc_helper_skb_transport_offset(const struct sk_buff *skb)
+{
+	return skb_transport_offset(skb);
+}
+
+int rsmc_helper_skb_network_offset(const struct sk_buff *skb)
+{
+	return skb_network_offset(skb);
+}
+
 bool rsmc_helper_skb_carries_tcp4(const struct sk_buff *skb)
 {
 	return ip_hdr(skb)->protocol == IPPROTO_TCP;

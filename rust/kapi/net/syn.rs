@@ -23,7 +23,7 @@ pub use self::{
 
 use self::{
     answer::ACCEPTED,
-    header::{Header, FIXED, FLAG_ACK, FLAG_RST, FLAG_SYN, OPTIONS_MAX},
+    header::{carries_tcp6, Header, FIXED, FLAG_ACK, FLAG_RST, FLAG_SYN, OPTIONS_MAX},
     saved::copy_offered, //
 };
 use crate::net::{
@@ -192,7 +192,7 @@ unsafe fn offer<P: Policy, const V6: bool>(skb: *mut bindings::sk_buff) -> Optio
     // SAFETY: Netfilter passes packets with a linear network header.
     let tcp = unsafe {
         if V6 {
-            bindings::skb_carries_tcp6(skb)
+            carries_tcp6(skb)
         } else {
             bindings::skb_carries_tcp4(skb)
         }

@@ -2,7 +2,8 @@
 
 //! The TCP header of a packet, as far as its options go.
 
-use core::slice;
+use core::{mem::size_of, slice};
+use kernel::ffi;
 use smc_bindings as bindings;
 
 /// Length without options, in bytes.
@@ -53,5 +54,23 @@ impl Header {
     pub(super) fn options(&self) -> &[u8] {
         // SAFETY: `of` checked the length.
         unsafe { slice::from_raw_parts(self.tcp.add(FIXED), self.len - FIXED) }
+    }
+}
+
+/// Returns whether a packet of IPv6 has a TCP header where its transport header is.
+///
+/// # Safety
+///
+/// `skb` is a packet of IPv6 with its network and transport headers set, the former linear.
+pub(super) unsafe fn carries_tcp6(skb: *const bindings::sk_buff) -> bool {
+    // SAFETY: By the caller's promise; the function checks what is beyond the linear part.
+    unsafe {
+        let ip: *const bindings::ipv6hdr = bindings::skb_network_header(skb).cast();
+        let mut next = (*ip).nexthdr;
+        let mut fragment = 0;
+        let start = bindings::skb_network_offset(skb)
+            .wrapping_add(size_of::<bindings::ipv6hdr>() as ffi::c_int);
+        let start = bindings::ipv6_skip_exthdr(skb, start, &mut next, &mut fragment);
+        u32::from(next) == bindings::IPPROTO_TCP && start == bindings::skb_transport_offset(skb)
     }
 }
