@@ -121,7 +121,7 @@ impl<'a> Message<'a> {
         unsafe { IovIterDest::from_raw(&raw mut (*self.msg).msg_iter) }
     }
 
-    /// Whether received bytes go into pages that the kernel has named, as splice() does it.
+    /// Returns whether received bytes go into pages that the kernel has named, as splice() does it.
     pub fn fills_pages(&self) -> bool {
         // SAFETY: By the type invariant.
         let kind = unsafe { (*self.msg).msg_iter.iter_type };

@@ -71,13 +71,13 @@ impl Net {
     }
 }
 
-/// Where a type's state is found in each namespace.
+/// Place of a type's state in each namespace.
 pub struct Slot {
     /// The number that the kernel has given the registration; 0 while there is none.
     id: Atomic<u32>,
     /// The number of the registered type; set before `id`.
     kind: Atomic<u64>,
-    /// Where the kernel puts the number while it registers.
+    /// Number that the kernel assigns while it registers.
     pending: Atomic<*mut ffi::c_uint>,
 }
 

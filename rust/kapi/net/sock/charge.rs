@@ -21,7 +21,7 @@ use smc_bindings as bindings;
 /// allocation of a program ends it. So much may also be refused: for less than 36 KiB
 /// (`PAGE_ALLOC_COSTLY_ORDER`) the kernel would rather end a process.
 const LEFT: ffi::c_int = 8 << 20;
-/// What must be left for a connection that stands, in bytes: only so much that it can be refused, see
+/// Memory to leave for a connection that stands, in bytes: only so much that it can be refused, see
 /// [`LEFT`]. It would wait for more for as long as its group lives within a fixed size.
 const COSTLY: ffi::c_int = 36 << 10;
 /// Asks for memory as for received bytes: what is to be sent may exceed the limit.
