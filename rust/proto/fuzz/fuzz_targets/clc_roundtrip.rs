@@ -218,6 +218,11 @@ fuzz_target!(|data: &[u8]| {
             if let Ok(n) = m.emit(&mut buf) {
                 assert_eq!(Decline::parse(&buf[..n]), Ok(m));
             }
+            // What is left are more reasons.
+            while !s.0.is_empty() {
+                let code = s.u32();
+                assert_eq!(Reason::from_code(code).code(), code);
+            }
         }
     }
 });
