@@ -98,7 +98,9 @@ impl Body {
 ///
 /// # Errors
 /// A length that leads outside.
-pub fn all(attributes: wire::Attributes<'_>) -> Result<Vec<Attribute<'_>>> {
+pub fn all<'a>(
+    attributes: impl Iterator<Item = std::result::Result<Attribute<'a>, BadLength>>,
+) -> Result<Vec<Attribute<'a>>> {
     attributes
         .collect::<std::result::Result<_, BadLength>>()
         .map_err(|BadLength| Error::Malformed("an attribute's length"))

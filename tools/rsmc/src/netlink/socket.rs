@@ -3,6 +3,7 @@
 
 use super::wire::{self, Request};
 use crate::error::{Error, Result};
+use netlink_packet_core::{NLMSG_DONE, NLMSG_ERROR};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
@@ -99,11 +100,11 @@ impl Netlink {
                 }
                 disturbed |= message.flags & wire::NLM_F_DUMP_INTR != 0;
                 match message.kind {
-                    wire::NLMSG_ERROR | wire::NLMSG_DONE => {
+                    NLMSG_ERROR | NLMSG_DONE => {
                         // NLMSG_DONE of old kernels has no value: the dump went well.
                         let code = match wire::u32_at(message.payload, 0) {
                             Some(code) => code as i32,
-                            None if message.kind == wire::NLMSG_DONE => 0,
+                            None if message.kind == NLMSG_DONE => 0,
                             None => return Err(Error::Malformed("an error without a number")),
                         };
                         if code < 0 {

@@ -1,29 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The netlink format (`<linux/netlink.h>`): messages and attributes, with every length checked.
 //!
-//! Integers are in host byte order, messages and attributes start at multiples of four bytes.
+//! Headers, lengths and padding are `netlink-packet-core`'s; here are the walk over a datagram,
+//! and values as these programs want them. Integers are in host byte order.
+
+use netlink_packet_core::{DefaultNla, Emitable, NetlinkBuffer, NlasIterator};
+use netlink_packet_core::{NLA_HEADER_SIZE, NLM_F_REQUEST};
+pub use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR};
 
 /// Length of `struct nlmsghdr` in bytes.
-pub const HEADER: usize = 16;
-/// Length of `struct nlattr` in bytes.
-pub const ATTRIBUTE_HEADER: usize = 4;
-
-/// `NLMSG_ERROR`: an errno, or an acknowledgement if it is 0.
-pub const NLMSG_ERROR: u16 = 2;
-/// `NLMSG_DONE`: end of a dump.
-pub const NLMSG_DONE: u16 = 3;
-/// `NLM_F_REQUEST`.
-pub const NLM_F_REQUEST: u16 = 1;
-/// `NLM_F_MULTI`: more messages follow, up to `NLMSG_DONE`.
-pub const NLM_F_MULTI: u16 = 2;
-/// `NLM_F_ACK`.
-pub const NLM_F_ACK: u16 = 4;
-/// `NLM_F_DUMP_INTR`: the list changed while it was dumped.
-pub const NLM_F_DUMP_INTR: u16 = 0x10;
-/// `NLM_F_DUMP`.
-pub const NLM_F_DUMP: u16 = 0x300;
-/// Attribute types: the bits that are flags (`NLA_F_NESTED`, `NLA_F_NET_BYTEORDER`).
-const NLA_FLAGS: u16 = 0xc000;
+const HEADER: usize = 16;
 
 /// A length that leads outside of what was received, or below its own header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +57,7 @@ impl<'a> Attribute<'a> {
     }
 
     /// The attributes inside this one.
-    pub fn nested(&self) -> Attributes<'a> {
+    pub fn nested(&self) -> impl Iterator<Item = Result<Attribute<'a>, BadLength>> {
         attributes(self.payload)
     }
 }
@@ -95,75 +81,36 @@ pub fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
 }
 
 /// The messages in one received datagram. After a bad length there is nothing more.
-pub fn messages(datagram: &[u8]) -> Messages<'_> {
-    Messages { rest: datagram }
-}
-
-/// Iterator of [`messages`].
-#[derive(Clone, Debug)]
-pub struct Messages<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Iterator for Messages<'a> {
-    type Item = Result<Message<'a>, BadLength>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.rest.is_empty() {
+pub fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<Message<'_>, BadLength>> {
+    let mut rest = datagram;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
             return None;
         }
-        let bytes = self.rest;
-        let length = u32_at(bytes, 0).and_then(|length| usize::try_from(length).ok());
-        let Some(payload) = length.and_then(|length| bytes.get(HEADER..length)) else {
-            self.rest = &[];
+        let Ok(message) = NetlinkBuffer::new_checked(rest) else {
+            rest = &[];
             return Some(Err(BadLength));
         };
-        self.rest = after(bytes, length.unwrap_or(0));
-        // The header is inside, because `HEADER..length` was.
+        let length = message.length() as usize;
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or(&[]);
         Some(Ok(Message {
-            kind: u16_at(bytes, 4).unwrap_or(0),
-            flags: u16_at(bytes, 6).unwrap_or(0),
-            sequence: u32_at(bytes, 8).unwrap_or(0),
-            payload,
+            kind: message.message_type(),
+            flags: message.flags(),
+            sequence: message.sequence_number(),
+            payload: message.payload(),
         }))
-    }
+    })
 }
 
 /// The attributes in `bytes`. After a bad length there is nothing more.
-pub fn attributes(bytes: &[u8]) -> Attributes<'_> {
-    Attributes { rest: bytes }
-}
-
-/// Iterator of [`attributes`].
-#[derive(Clone, Debug)]
-pub struct Attributes<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Iterator for Attributes<'a> {
-    type Item = Result<Attribute<'a>, BadLength>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.rest.is_empty() {
-            return None;
-        }
-        let bytes = self.rest;
-        let length = u16_at(bytes, 0).map(usize::from);
-        let Some(payload) = length.and_then(|length| bytes.get(ATTRIBUTE_HEADER..length)) else {
-            self.rest = &[];
-            return Some(Err(BadLength));
-        };
-        self.rest = after(bytes, length.unwrap_or(0));
-        Some(Ok(Attribute {
-            kind: u16_at(bytes, 2).unwrap_or(0) & !NLA_FLAGS,
-            payload,
-        }))
-    }
-}
-
-/// What follows an item of `length` bytes and its padding.
-fn after(bytes: &[u8], length: usize) -> &[u8] {
-    bytes.get(length.next_multiple_of(4)..).unwrap_or(&[])
+pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = Result<Attribute<'_>, BadLength>> {
+    NlasIterator::new(bytes).map(|attribute| {
+        let attribute = attribute.map_err(|_| BadLength)?;
+        let (kind, length) = (attribute.kind(), usize::from(attribute.length()));
+        let payload = attribute.into_inner().get(NLA_HEADER_SIZE..length);
+        let payload = payload.ok_or(BadLength)?;
+        Ok(Attribute { kind, payload })
+    })
 }
 
 /// A request being put together.
@@ -177,8 +124,9 @@ impl Request {
     /// the family's own header.
     pub fn new(kind: u16, flags: u16, body: &[u8]) -> Self {
         let mut bytes = vec![0; HEADER];
-        bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
-        bytes[6..8].copy_from_slice(&(flags | NLM_F_REQUEST).to_ne_bytes());
+        let mut header = NetlinkBuffer::new(&mut bytes);
+        header.set_message_type(kind);
+        header.set_flags(flags | NLM_F_REQUEST);
         bytes.extend_from_slice(body);
         bytes.resize(bytes.len().next_multiple_of(4), 0);
         Self { bytes }
@@ -187,34 +135,28 @@ impl Request {
     /// Adds an attribute. Values are short here; one of 64 KiB would be cut.
     #[must_use]
     pub fn attribute(mut self, kind: u16, value: &[u8]) -> Self {
-        let value = &value[..value.len().min(usize::from(u16::MAX) - ATTRIBUTE_HEADER)];
-        let length = (value.len() + ATTRIBUTE_HEADER) as u16;
-        self.bytes.extend_from_slice(&length.to_ne_bytes());
-        self.bytes.extend_from_slice(&kind.to_ne_bytes());
-        self.bytes.extend_from_slice(value);
-        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+        let most = usize::from(u16::MAX) - NLA_HEADER_SIZE;
+        let attribute = DefaultNla::new(kind, value[..value.len().min(most)].to_vec());
+        let start = self.bytes.len();
+        self.bytes.resize(start + attribute.buffer_len(), 0);
+        attribute.emit(&mut self.bytes[start..]);
         self
     }
 
     /// Adds a text attribute with its NUL.
     #[must_use]
     pub fn text(self, kind: u16, value: &str) -> Self {
-        let mut bytes = value.as_bytes().to_vec();
-        bytes.push(0);
-        self.attribute(kind, &bytes)
+        self.attribute(kind, &[value.as_bytes(), &[0]].concat())
     }
 
     /// The bytes to send, under this sequence number.
     pub fn finish(&self, sequence: u32) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
-        bytes[0..4].copy_from_slice(&(self.bytes.len() as u32).to_ne_bytes());
-        bytes[8..12].copy_from_slice(&sequence.to_ne_bytes());
+        let length = bytes.len() as u32;
+        let mut header = NetlinkBuffer::new(&mut bytes);
+        header.set_length(length);
+        header.set_sequence_number(sequence);
         bytes
-    }
-
-    /// True if this asks for a dump.
-    pub fn is_dump(&self) -> bool {
-        u16_at(&self.bytes, 6).is_some_and(|flags| flags & NLM_F_DUMP == NLM_F_DUMP)
     }
 }
 
@@ -233,7 +175,6 @@ mod tests {
         let request = Request::new(20, NLM_F_DUMP, &[7, 0, 0, 0, 9])
             .attribute(1, &[1, 2, 3])
             .text(0x8002, "abcd");
-        assert!(request.is_dump());
         let bytes = request.finish(77);
         assert_eq!(bytes.len() % 4, 0);
         let all: Vec<_> = messages(&bytes).collect::<Result<_, _>>().unwrap();

@@ -4,7 +4,6 @@
 //! Every part is collected on its own; one that cannot be is a line in README.txt and nothing more.
 
 mod files;
-mod tar;
 
 use crate::cli::{ReportArgs, SsArgs, WhyArgs};
 use crate::error::{Error, Result};
@@ -48,7 +47,7 @@ pub fn run(args: &ReportArgs, out: &mut dyn Write) -> Result<()> {
         .to_string_lossy()
         .into_owned();
     let name = name(&host, now);
-    let bytes = archive(&name, now);
+    let bytes = archive(&name, now)?;
     if args
         .output
         .as_ref()
@@ -85,21 +84,40 @@ fn name(host: &str, now: u64) -> String {
     format!("rsmc-report-{host}-{year}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
 }
 
-fn archive(name: &str, now: u64) -> Vec<u8> {
-    let mut archive = tar::Archive::default();
+fn archive(name: &str, now: u64) -> io::Result<Vec<u8>> {
+    let mut archive = tar::Builder::new(Vec::new());
     let mut notes = Vec::new();
     for (file, make) in PARTS {
         match make() {
-            Ok(content) => archive.add(&format!("{name}/{file}"), now, &content),
+            Ok(content) => add(&mut archive, &format!("{name}/{file}"), now, &content)?,
             Err(error) => notes.push(format!("{file}: {error}")),
         }
     }
-    archive.add(
+    let readme = readme(now, &notes);
+    add(
+        &mut archive,
         &format!("{name}/README.txt"),
         now,
-        readme(now, &notes).as_bytes(),
-    );
-    archive.finish()
+        readme.as_bytes(),
+    )?;
+    archive.into_inner()
+}
+
+/// Adds a file of user 0 that all may read.
+fn add(
+    archive: &mut tar::Builder<Vec<u8>>,
+    name: &str,
+    now: u64,
+    content: &[u8],
+) -> io::Result<()> {
+    let mut header = tar::Header::new_ustar();
+    header.set_entry_type(tar::EntryType::Regular);
+    header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(now);
+    header.set_size(content.len() as u64);
+    archive.append_data(&mut header, name, content)
 }
 
 fn readme(now: u64, notes: &[String]) -> String {
@@ -174,12 +192,36 @@ mod tests {
 
     #[test]
     fn a_report_of_this_machine() {
-        let bytes = archive("x", 7);
+        let bytes = archive("x", 7).unwrap();
         let text = String::from_utf8_lossy(&bytes);
         assert!(text.contains("x/README.txt\0") && text.contains("x/versions.txt\0"));
         assert!(text.contains("Made by `rsmc report`"));
         // Nothing of the environment, which every process has.
         let path = std::env::var("PATH").unwrap();
         assert!(!text.contains(&path));
+    }
+
+    #[test]
+    fn tar_reads_it() {
+        use std::process::{Command, Stdio};
+        let mut archive = tar::Builder::new(Vec::new());
+        for (name, content) in [("a/one.txt", &b"first\n"[..]), ("a/two.txt", &[b'x'; 512])] {
+            add(&mut archive, name, 1_700_000_000, content).unwrap();
+        }
+        let bytes = archive.into_inner().unwrap();
+        assert_eq!(bytes.len(), 512 * (2 + 2 + 2));
+        let tar = Command::new("tar")
+            .args(["-xOf", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let Ok(mut tar) = tar else {
+            eprintln!("skipped: no tar here");
+            return;
+        };
+        tar.stdin.take().unwrap().write_all(&bytes).unwrap();
+        let output = tar.wait_with_output().unwrap();
+        assert!(output.status.success());
+        assert_eq!(output.stdout, [&b"first\n"[..], &[b'x'; 512]].concat());
     }
 }

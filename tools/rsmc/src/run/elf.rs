@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The little of ELF that tells whether `LD_PRELOAD` can reach a program.
 //!
-//! Reads headers of a file nobody vouches for: every offset and count is checked, and no more
+//! Reads headers of a file nobody vouches for: `object` checks every offset and count, and no more
 //! than [`MAX_TABLE`] bytes of any table are read.
 
+use object::elf::{FileHeader32, FileHeader64, DT_NULL, DT_SONAME, ELFMAG};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader, SectionTable};
+use object::read::StringTable;
+use object::{Endianness, ReadCache, ReadRef};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 /// Longest header table or string that is read, in bytes.
@@ -26,166 +31,80 @@ pub struct Elf {
     pub is_go: bool,
 }
 
-const PT_DYNAMIC: u64 = 2;
-const PT_INTERP: u64 = 3;
-const DT_SONAME: u64 = 14;
-
 /// Reads `file` as ELF; `None` if it is not, or is damaged.
 ///
 /// # Errors
-/// Only what reading the file gives, other than its being too short.
+/// What reading the file's first bytes gives, other than its being too short.
 pub fn read(file: &File) -> io::Result<Option<Elf>> {
-    match Reader::new(file) {
-        Ok(Some(reader)) => reader.elf().map(Some).or_else(end_is_damage),
-        Ok(None) => Ok(None),
-        Err(error) => end_is_damage(error),
+    let mut ident = [0u8; 16];
+    match file.read_exact_at(&mut ident, 0) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        other => other?,
     }
+    let cache = ReadCache::new(file);
+    Ok(match (ident.starts_with(&ELFMAG), ident[4]) {
+        (true, 1) => parse::<FileHeader32<Endianness>>(Capped(&cache)).ok(),
+        (true, 2) => parse::<FileHeader64<Endianness>>(Capped(&cache)).ok(),
+        _ => None,
+    })
 }
 
-fn end_is_damage(error: io::Error) -> io::Result<Option<Elf>> {
-    match error.kind() {
-        // InvalidInput: an offset beyond what a file can have.
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
-            Ok(None)
+fn parse<'a, H: FileHeader<Endian = Endianness>>(data: Capped<'a>) -> object::Result<Elf> {
+    let header = H::parse(data)?;
+    let endian = header.endian()?;
+    let mut elf = Elf {
+        class: header.e_ident().class.0,
+        machine: header.e_machine(endian).0,
+        ..Elf::default()
+    };
+    for program in header.program_headers(endian, data)? {
+        if let Some(name) = program.interpreter(endian, data)? {
+            elf.interpreter = Some(String::from_utf8_lossy(name).into_owned());
         }
-        _ => Err(error),
+        if let Some(dynamic) = program.dynamic(endian, data)? {
+            let mut tags = dynamic.iter().map(|entry| entry.d_tag(endian));
+            let mut tags = tags.by_ref().take_while(|tag| *tag != DT_NULL);
+            elf.is_library = tags.any(|tag| tag == DT_SONAME);
+        }
     }
+    // Section headers are optional: a stripped file loses a warning, nothing else.
+    elf.is_go = has_section(header, data, b".go.buildinfo").unwrap_or(false);
+    Ok(elf)
 }
 
-struct Reader<'a> {
-    file: &'a File,
-    header: Vec<u8>,
-    wide: bool,
-    big: bool,
+fn has_section<'a, H: FileHeader<Endian = Endianness>>(
+    header: &H,
+    data: Capped<'a>,
+    name: &[u8],
+) -> object::Result<bool> {
+    let endian = header.endian()?;
+    let sections = header.section_headers(endian, data)?;
+    let names = sections.get(header.shstrndx(endian, data)? as usize);
+    // All names at once: through the file each would be a read of its own.
+    let names = names.map_or(Ok(&[][..]), |names| names.data(endian, data))?;
+    let names = StringTable::new(names, 0, names.len() as u64);
+    let sections = SectionTable::<H, &[u8]>::new(sections, names);
+    Ok(sections.section_by_name(endian, name).is_some())
 }
 
-fn damaged() -> io::Error {
-    io::Error::from(io::ErrorKind::InvalidData)
-}
+/// A file of which nothing longer than [`MAX_TABLE`] is read at once.
+#[derive(Clone, Copy)]
+struct Capped<'a>(&'a ReadCache<&'a File>);
 
-impl<'a> Reader<'a> {
-    fn new(file: &'a File) -> io::Result<Option<Self>> {
-        let mut ident = [0u8; 16];
-        file.read_exact_at(&mut ident, 0)?;
-        if !ident.starts_with(b"\x7fELF")
-            || !matches!(ident[4], 1 | 2)
-            || !matches!(ident[5], 1 | 2)
-        {
-            return Ok(None);
+impl<'a> ReadRef<'a> for Capped<'a> {
+    fn len(self) -> Result<u64, ()> {
+        self.0.len()
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
+        match size <= MAX_TABLE {
+            true => self.0.read_bytes_at(offset, size),
+            false => Err(()),
         }
-        let wide = ident[4] == 2;
-        let mut header = vec![0; if wide { 64 } else { 52 }];
-        file.read_exact_at(&mut header, 0)?;
-        Ok(Some(Self {
-            file,
-            header,
-            wide,
-            big: ident[5] == 2,
-        }))
     }
 
-    fn number(&self, bytes: &[u8], offset: usize, size: usize) -> io::Result<u64> {
-        let end = offset.checked_add(size).ok_or_else(damaged)?;
-        let field = bytes.get(offset..end).ok_or_else(damaged)?;
-        let fold = |value: u64, byte: &u8| (value << 8) | u64::from(*byte);
-        Ok(if self.big {
-            field.iter().fold(0, fold)
-        } else {
-            field.iter().rev().fold(0, fold)
-        })
-    }
-
-    /// A field whose offset and size differ between the 32- and 64-bit forms.
-    fn pick(&self, bytes: &[u8], wide: (usize, usize), narrow: (usize, usize)) -> io::Result<u64> {
-        let (offset, size) = if self.wide { wide } else { narrow };
-        self.number(bytes, offset, size)
-    }
-
-    fn bytes(&self, offset: u64, length: u64) -> io::Result<Vec<u8>> {
-        if length > MAX_TABLE {
-            return Err(damaged());
-        }
-        let mut bytes = vec![0; usize::try_from(length).map_err(|_| damaged())?];
-        self.file.read_exact_at(&mut bytes, offset)?;
-        Ok(bytes)
-    }
-
-    fn table(&self, offset: u64, entry: u64, count: u64) -> io::Result<(Vec<u8>, usize)> {
-        let length = entry.checked_mul(count).ok_or_else(damaged)?;
-        let entry = usize::try_from(entry).map_err(|_| damaged())?;
-        if entry == 0 {
-            return Ok((Vec::new(), 1));
-        }
-        Ok((self.bytes(offset, length)?, entry))
-    }
-
-    fn elf(&self) -> io::Result<Elf> {
-        let mut elf = Elf {
-            class: if self.wide { 2 } else { 1 },
-            machine: self.number(&self.header, 18, 2)? as u16,
-            ..Elf::default()
-        };
-        let (programs, size) = self.table(
-            self.pick(&self.header, (32, 8), (28, 4))?,
-            self.pick(&self.header, (54, 2), (42, 2))?,
-            self.pick(&self.header, (56, 2), (44, 2))?,
-        )?;
-        for program in programs.chunks_exact(size) {
-            let offset = self.pick(program, (8, 8), (4, 4))?;
-            let length = self.pick(program, (32, 8), (16, 4))?;
-            match self.number(program, 0, 4)? {
-                PT_INTERP => {
-                    let mut name = self.bytes(offset, length)?;
-                    name.truncate(
-                        name.iter()
-                            .position(|byte| *byte == 0)
-                            .unwrap_or(name.len()),
-                    );
-                    elf.interpreter = Some(String::from_utf8_lossy(&name).into_owned());
-                }
-                PT_DYNAMIC => elf.is_library = self.has_soname(&self.bytes(offset, length)?)?,
-                _ => {}
-            }
-        }
-        // Section headers are optional: a stripped file loses a warning, nothing else.
-        elf.is_go = self.has_section(b".go.buildinfo").unwrap_or(false);
-        Ok(elf)
-    }
-
-    fn has_soname(&self, dynamic: &[u8]) -> io::Result<bool> {
-        for entry in dynamic.chunks_exact(if self.wide { 16 } else { 8 }) {
-            match self.pick(entry, (0, 8), (0, 4))? {
-                0 => break,
-                DT_SONAME => return Ok(true),
-                _ => {}
-            }
-        }
-        Ok(false)
-    }
-
-    fn has_section(&self, wanted: &[u8]) -> io::Result<bool> {
-        let (sections, size) = self.table(
-            self.pick(&self.header, (40, 8), (32, 4))?,
-            self.pick(&self.header, (58, 2), (46, 2))?,
-            self.pick(&self.header, (60, 2), (48, 2))?,
-        )?;
-        let names = self.pick(&self.header, (62, 2), (50, 2))?;
-        let names = usize::try_from(names).map_err(|_| damaged())?;
-        let Some(table) = sections.chunks_exact(size).nth(names) else {
-            return Ok(false);
-        };
-        let names = self.bytes(
-            self.pick(table, (24, 8), (16, 4))?,
-            self.pick(table, (32, 8), (20, 4))?,
-        )?;
-        for section in sections.chunks_exact(size) {
-            let start = self.number(section, 0, 4)? as usize;
-            let name = names.get(start..).unwrap_or(&[]);
-            if name.split(|byte| *byte == 0).next() == Some(wanted) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+    fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'a [u8], ()> {
+        self.0.read_bytes_at_until(range, delimiter)
     }
 }
 
@@ -213,6 +132,15 @@ mod tests {
             elf.interpreter.is_some() && !elf.is_library && !elf.is_go,
             "{elf:?}"
         );
+    }
+
+    #[test]
+    fn sections_have_names() {
+        let file = File::open("/proc/self/exe").unwrap();
+        let cache = ReadCache::new(&file);
+        let header = FileHeader64::parse(Capped(&cache)).unwrap();
+        assert!(has_section(header, Capped(&cache), b".text").unwrap());
+        assert!(!has_section(header, Capped(&cache), b".go.buildinfo").unwrap());
     }
 
     #[test]
