@@ -3,6 +3,9 @@
 //! Writes the archive format of initramfs images ("newc"), with everything
 //! owned by root and no need to be root.
 
+use cpio::newc::{self, Builder};
+use std::io::{Result, Write};
+
 /// An archive being written.
 #[derive(Default)]
 pub struct Archive {
@@ -12,63 +15,32 @@ pub struct Archive {
 
 impl Archive {
     /// Adds a directory.
-    pub fn directory(&mut self, path: &str) {
-        self.record(path, 0o040_755, &[]);
+    pub fn directory(&mut self, path: &str) -> Result<()> {
+        self.entry(Builder::new(path).mode(0o040_755), &[])
     }
 
     /// Adds an executable file.
-    pub fn file(&mut self, path: &str, data: &[u8]) {
-        self.record(path, 0o100_755, data);
+    pub fn file(&mut self, path: &str, data: &[u8]) -> Result<()> {
+        self.entry(Builder::new(path).mode(0o100_755), data)
     }
 
     /// Adds a character device.
-    pub fn character_device(&mut self, path: &str, major: u32, minor: u32) {
-        self.entry(path, 0o020_600, &[], (major, minor));
+    pub fn character_device(&mut self, path: &str, major: u32, minor: u32) -> Result<()> {
+        let device = Builder::new(path).rdev_major(major).rdev_minor(minor);
+        self.entry(device.mode(0o020_600), &[])
     }
 
     /// Ends the archive.
-    pub fn finish(mut self) -> Vec<u8> {
-        self.record("TRAILER!!!", 0, &[]);
-        self.bytes
+    pub fn finish(self) -> Result<Vec<u8>> {
+        newc::trailer(self.bytes)
     }
 
-    fn record(&mut self, path: &str, mode: u32, data: &[u8]) {
-        self.entry(path, mode, data, (0, 0));
-    }
-
-    fn entry(&mut self, path: &str, mode: u32, data: &[u8], device: (u32, u32)) {
+    fn entry(&mut self, entry: Builder, data: &[u8]) -> Result<()> {
         self.inode += 1;
-        let fields = [
-            self.inode,
-            mode,
-            0,
-            0,
-            1,
-            0,
-            data.len() as u32,
-            0,
-            0,
-            device.0,
-            device.1,
-            path.len() as u32 + 1,
-            0,
-        ];
-        self.bytes.extend_from_slice(b"070701");
-        for field in fields {
-            self.bytes
-                .extend_from_slice(format!("{field:08x}").as_bytes());
-        }
-        self.bytes.extend_from_slice(path.as_bytes());
-        self.bytes.push(0);
-        self.pad();
-        self.bytes.extend_from_slice(data);
-        self.pad();
-    }
-
-    fn pad(&mut self) {
-        while self.bytes.len() % 4 != 0 {
-            self.bytes.push(0);
-        }
+        let entry = entry.ino(self.inode);
+        let mut writer = entry.write(&mut self.bytes, data.len() as u32);
+        writer.write_all(data)?;
+        writer.finish().map(|_| ())
     }
 }
 
@@ -79,9 +51,9 @@ mod tests {
     #[test]
     fn records_are_aligned() {
         let mut archive = Archive::default();
-        archive.directory("dev");
-        archive.file("init", b"12345");
-        let bytes = archive.finish();
+        archive.directory("dev").unwrap();
+        archive.file("init", b"12345").unwrap();
+        let bytes = archive.finish().unwrap();
         assert_eq!(bytes.len() % 4, 0);
         assert_eq!(&bytes[..6], b"070701");
         assert_eq!(&bytes[116..122], b"070701");

@@ -73,24 +73,24 @@ fn module_name(path: &str) -> String {
 pub fn initramfs(kernel: &Kernel, path: &Path) -> Result<()> {
     let mut archive = Archive::default();
     for directory in DIRECTORIES {
-        archive.directory(directory);
+        archive.directory(directory)?;
     }
-    archive.character_device("dev/console", 5, 1);
-    archive.character_device("dev/null", 1, 3);
+    archive.character_device("dev/console", 5, 1)?;
+    archive.character_device("dev/null", 1, 3)?;
     let init = init_program()?;
     archive.file(
         "init",
         &fs::read(&init).with_context(|| init.display().to_string())?,
-    );
+    )?;
     let modules = module_dir(kernel);
     let dep = fs::read_to_string(modules.join("modules.dep")).unwrap_or_default();
     for (number, name) in closure(&dep, WANTED).iter().enumerate() {
         let file = modules.join(name);
         let data = fs::read(&file).with_context(|| file.display().to_string())?;
         let base = name.rsplit('/').next().unwrap_or(name);
-        archive.file(&format!("modules/{number:02}-{base}"), &data);
+        archive.file(&format!("modules/{number:02}-{base}"), &data)?;
     }
-    let bytes = archive.finish();
+    let bytes = archive.finish()?;
     fs::write(path, bytes).with_context(|| path.display().to_string())
 }
 

@@ -4,105 +4,95 @@
 //! first column's, on a logarithmic scale.
 
 use super::baseline::Figures;
-use std::fmt::Write;
+use anyhow::Result;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-const LABEL: f64 = 190.0;
-const ROOM: f64 = 460.0;
-const TOP: f64 = 58.0;
-const BAR: f64 = 12.0;
-const GAP: f64 = 10.0;
-const COLOURS: [&str; 6] = [
-    "#8a8a8a", "#2f6f9f", "#c2703d", "#3f8f5f", "#7d5fa0", "#b04a5a",
+/// In pixels: room for the names of the rows, for the bars, and for what is above and below them.
+const LABEL: u32 = 190;
+const ROOM: u32 = 460;
+const AROUND: u32 = 80;
+/// Height of a bar, and of the gap between rows, in pixels.
+const BAR: usize = 12;
+const GAP: usize = 10;
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0x8a, 0x8a, 0x8a),
+    RGBColor(0x2f, 0x6f, 0x9f),
+    RGBColor(0xc2, 0x70, 0x3d),
+    RGBColor(0x3f, 0x8f, 0x5f),
+    RGBColor(0x7d, 0x5f, 0xa0),
+    RGBColor(0xb0, 0x4a, 0x5a),
 ];
-
-fn text(out: &mut String, x: f64, y: f64, anchor: &str, words: &str) {
-    // Names of metrics and columns need no escapes; writing to a string does not fail.
-    let _ = writeln!(
-        out,
-        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{words}</text>"
-    );
-}
 
 /// As SVG. Rows whose first column is empty or not above zero have nothing to be compared with
 /// and are left out.
-pub fn svg(title: &str, columns: &[&str], figures: &Figures) -> String {
+pub fn svg(title: &str, columns: &[&str], figures: &Figures) -> Result<String> {
     let first = columns.first().copied().unwrap_or_default();
-    let rows: Vec<(&str, Vec<Option<f64>>)> = figures
+    let rows: Vec<(String, Vec<Option<f64>>)> = figures
         .iter()
         .filter_map(|(metric, cells)| {
             let base = cells.get(first).copied().filter(|base| *base > 0.0)?;
             let of = |c: &&str| cells.get(*c).map(|value| value / base).filter(|r| *r > 0.0);
-            Some((metric.as_str(), columns.iter().skip(1).map(of).collect()))
+            Some((metric.clone(), columns.iter().skip(1).map(of).collect()))
         })
         .collect();
     let ratios = || rows.iter().flat_map(|(_, ratios)| ratios.iter().flatten());
-    let low = ratios().copied().fold(1.0, f64::min).log2().floor();
-    let high = ratios().copied().fold(2.0, f64::max).log2().ceil();
-    let at = |ratio: f64| LABEL + (ratio.log2() - low) / (high - low) * ROOM;
-    let pitch = BAR * (columns.len().max(2) - 1) as f64 + GAP;
-    let (width, height) = (LABEL + ROOM + 60.0, TOP + pitch * rows.len() as f64 + 12.0);
+    let low = ratios().copied().fold(1.0, f64::min).log2().floor().exp2();
+    let high = ratios().copied().fold(2.0, f64::max).log2().ceil().exp2();
+    let pitch = BAR * (columns.len().max(2) - 1) + GAP;
+    let height = (pitch * rows.len()) as u32;
 
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
-         width=\"{width}\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"11\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
-    );
-    text(
-        &mut out,
-        8.0,
-        18.0,
-        "start",
-        &format!("{title}: multiples of {first}"),
-    );
-    let mut x = LABEL;
-    for (column, colour) in columns.iter().skip(1).zip(COLOURS) {
-        let _ = writeln!(
-            out,
-            "<rect x=\"{x:.1}\" y=\"26\" width=\"10\" height=\"10\" fill=\"{colour}\"/>"
-        );
-        text(&mut out, x + 14.0, 35.0, "start", column);
-        x += 90.0;
+    let mut out = String::new();
+    let size = (LABEL + ROOM + 60, height + AROUND);
+    let root = SVGBackend::with_string(&mut out, size).into_drawing_area();
+    root.fill(&WHITE)?;
+    // The crate takes 1 / 1.24 of a size.
+    let words = ("sans-serif", 14).into_font().color(&BLACK);
+    let left = words.pos(Pos::new(HPos::Left, VPos::Center));
+    let right = words.pos(Pos::new(HPos::Right, VPos::Center));
+    let mut chart = ChartBuilder::on(&root)
+        .caption(format!("{title}: multiples of {first}"), ("sans-serif", 17))
+        .margin_right(60)
+        .set_label_area_size(LabelAreaPosition::Left, LABEL)
+        .set_label_area_size(LabelAreaPosition::Bottom, 54)
+        // In pixels from the top.
+        .build_cartesian_2d((low..high).log_scale().base(2.0), f64::from(height)..0.0)?;
+    let mesh = &mut chart.configure_mesh();
+    mesh.disable_y_mesh().disable_y_axis().y_labels(0);
+    mesh.x_max_light_lines(0)
+        .label_style(words.clone())
+        .draw()?;
+
+    let top = |row: usize| (pitch * row + GAP / 2) as f64;
+    chart.draw_series(rows.iter().enumerate().map(|(row, (metric, _))| {
+        let middle = top(row) + (pitch - GAP) as f64 / 2.0;
+        EmptyElement::at((low, middle)) + Text::new(metric.clone(), (-8, 0), right.clone())
+    }))?;
+    for (place, (column, colour)) in columns.iter().skip(1).zip(COLOURS).enumerate() {
+        let bars = rows.iter().enumerate().filter_map(|(row, (_, ratios))| {
+            let ratio = (*ratios.get(place)?)?;
+            Some((top(row) + (BAR * place) as f64, ratio))
+        });
+        let bars: Vec<(f64, f64)> = bars.collect();
+        let drawn = bars.iter().map(|(y, ratio)| {
+            let corners = [(1.0, *y), (*ratio, y + (BAR - 2) as f64)];
+            Rectangle::new(corners, colour.filled())
+        });
+        chart.draw_series(drawn)?;
+        chart.draw_series(bars.iter().map(|(y, ratio)| {
+            EmptyElement::at((ratio.max(1.0), y + (BAR / 2) as f64))
+                + Text::new(format!("{ratio:.2}"), (4, 0), left.clone())
+        }))?;
+        // The legend, below the scale.
+        let (x, y) = ((LABEL + 90 * place as u32) as i32, size.1 as i32 - 12);
+        let square = [(x, y - 5), (x + 10, y + 5)];
+        root.draw(&Rectangle::new(square, colour.filled()))?;
+        root.draw(&Text::new(column.to_string(), (x + 14, y), left.clone()))?;
     }
-    let mut power = low;
-    while power <= high {
-        let x = at(power.exp2());
-        let _ = writeln!(
-            out,
-            "<line x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{height}\" stroke=\"#dddddd\"/>"
-        );
-        text(
-            &mut out,
-            x,
-            TOP - 6.0,
-            "middle",
-            &format!("{}", power.exp2()),
-        );
-        power += 1.0;
-    }
-    for (number, (metric, ratios)) in rows.iter().enumerate() {
-        let y = TOP + pitch * number as f64 + GAP / 2.0;
-        text(&mut out, LABEL - 8.0, y + pitch / 2.0, "end", metric);
-        for (place, (ratio, colour)) in ratios.iter().zip(COLOURS).enumerate() {
-            let Some(ratio) = ratio else { continue };
-            let y = y + BAR * place as f64;
-            let (from, to) = (at(1.0).min(at(*ratio)), at(1.0).max(at(*ratio)));
-            let _ = writeln!(
-                out,
-                "<rect x=\"{from:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{}\" fill=\"{colour}\"/>",
-                (to - from).max(1.0),
-                BAR - 2.0
-            );
-            text(
-                &mut out,
-                to + 4.0,
-                y + BAR - 3.0,
-                "start",
-                &format!("{ratio:.2}"),
-            );
-        }
-    }
-    out.push_str("</svg>\n");
-    out
+    drop(chart);
+    root.present()?;
+    drop(root);
+    Ok(out)
 }
 
 #[cfg(test)]
@@ -117,10 +107,20 @@ mod tests {
         figures.insert("ping".into(), row.into_iter().collect());
         let lonely = [cell("ours", 20.0)];
         figures.insert("alone".into(), lonely.into_iter().collect());
-        let drawing = svg("test", &["TCP", "C", "ours"], &figures);
+        let drawing = svg("test", &["TCP", "C", "ours"], &figures).unwrap();
         // Four times is the whole scale, twice is half of it.
-        assert!(drawing.contains("width=\"460.0\""), "{drawing}");
-        assert!(drawing.contains("width=\"230.0\""), "{drawing}");
+        let width = |colour: &str| {
+            let bar = drawing.lines().find(|line| line.contains(colour))?;
+            let width = bar.split("width=\"").nth(1)?.split('"').next()?;
+            width.parse::<u32>().ok()
+        };
+        let (whole, half) = (width("#8A8A8A").unwrap(), width("#2F6F9F").unwrap());
+        assert!(whole.abs_diff(ROOM) <= 1, "{drawing}");
+        assert!(half.abs_diff(ROOM / 2) <= 1, "{drawing}");
+        assert!(
+            drawing.contains("ping") && drawing.contains("4.00"),
+            "{drawing}"
+        );
         assert!(!drawing.contains("alone"), "{drawing}");
         assert!(drawing.ends_with("</svg>\n"));
     }
