@@ -5,7 +5,8 @@
 //! than [`MAX_TABLE`] bytes of any table are read.
 
 use object::elf::{FileHeader32, FileHeader64, DT_NULL, DT_SONAME, ELFMAG};
-use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader, SectionTable};
+use object::read::StringTable;
 use object::{Endianness, ReadCache, ReadRef};
 use std::fs::File;
 use std::io;
@@ -67,10 +68,23 @@ fn parse<'a, H: FileHeader<Endian = Endianness>>(data: Capped<'a>) -> object::Re
         }
     }
     // Section headers are optional: a stripped file loses a warning, nothing else.
-    let go = header.sections(endian, data).ok();
-    let go = go.and_then(|sections| sections.section_by_name(endian, b".go.buildinfo"));
-    elf.is_go = go.is_some();
+    elf.is_go = has_section(header, data, b".go.buildinfo").unwrap_or(false);
     Ok(elf)
+}
+
+fn has_section<'a, H: FileHeader<Endian = Endianness>>(
+    header: &H,
+    data: Capped<'a>,
+    name: &[u8],
+) -> object::Result<bool> {
+    let endian = header.endian()?;
+    let sections = header.section_headers(endian, data)?;
+    let names = sections.get(header.shstrndx(endian, data)? as usize);
+    // All names at once: through the file each would be a read of its own.
+    let names = names.map_or(Ok(&[][..]), |names| names.data(endian, data))?;
+    let names = StringTable::new(names, 0, names.len() as u64);
+    let sections = SectionTable::<H, &[u8]>::new(sections, names);
+    Ok(sections.section_by_name(endian, name).is_some())
 }
 
 /// A file of which nothing longer than [`MAX_TABLE`] is read at once.
@@ -118,6 +132,15 @@ mod tests {
             elf.interpreter.is_some() && !elf.is_library && !elf.is_go,
             "{elf:?}"
         );
+    }
+
+    #[test]
+    fn sections_have_names() {
+        let file = File::open("/proc/self/exe").unwrap();
+        let cache = ReadCache::new(&file);
+        let header = FileHeader64::parse(Capped(&cache)).unwrap();
+        assert!(has_section(header, Capped(&cache), b".text").unwrap());
+        assert!(!has_section(header, Capped(&cache), b".go.buildinfo").unwrap());
     }
 
     #[test]
