@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Waiting, timers and deferred work.
+//! Waiting, timers, deferred work, and memory to spare.
 //!
 //! What lives here: wrappers that are about no subsystem in particular. What may not: sockets
 //! ([`crate::net`]) and devices ([`crate::rdma`]).
