@@ -31,7 +31,7 @@ is others_fell_back_for_memory "$(told fallback)" $((all - smc))
 is bytes_flow_on_all "$(told flowed)" "$all"
 # Of 256 KiB for each end, of which a few may be those that other ends have left behind.
 check silent_rings_are_uncharged test "$(told uncharged_kib)" -ge $((smc * 2 * 256 * 3 / 4))
-check later_sends_are_refused test "$(told refused)" -ge 2
+is later_sends_are_refused "$(told refused)" 2
 is they_wait "$(told waited)" 2
 is until_there_is_memory "$(told went)" 2
 uncharged() { [ "$(cat "$root/small/memory.current")" -lt $((8 * 1024 * 1024)) ]; }

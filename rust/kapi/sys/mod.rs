@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Waiting, timers and deferred work.
+//! Waiting, timers, deferred work, and memory to spare.
 //!
 //! Holds wrappers that are about no subsystem in particular: no sockets ([`crate::net`]), no devices
 //! ([`crate::rdma`]).

@@ -6,7 +6,7 @@
 //! what they cost. A ring that was used goes to the same peer only, and only what the next
 //! connection writes into it is ever sent, so it need not be cleared.
 
-use super::{tidy::PATIENCE, LinkGroup};
+use super::LinkGroup;
 use kapi::rdma::region::Region;
 use kernel::{
     page::PAGE_SIZE,
@@ -16,6 +16,9 @@ use kernel::{
 
 /// Most rings that a group keeps.
 const MOST: usize = 4;
+
+/// Looks after which a spare ring goes: half a second to a second. It is quickly made.
+const PATIENCE: u32 = 2;
 
 /// A send ring that nobody uses.
 struct Spare {

@@ -21,8 +21,8 @@ use smc_proto::{
 
 /// Time between two looks. A send ring goes at the second that finds it silent.
 const LOOK: Span = Span::from_millis(500);
-/// Looks in a row after which spare rings and slabs that nobody has used go: two seconds.
-pub(super) const PATIENCE: u32 = 4;
+/// Looks in a row after which a slab goes that nobody has used: two seconds.
+const PATIENCE: u32 = 4;
 /// Bytes of the largest slab that stays in any case, so that the next connection needs none: four
 /// buffers of 64 KiB. There is one in a group.
 const HANDFUL: u64 = 256 << 10;
