@@ -9,6 +9,10 @@
  * "off" disarms. Reading "arm" gives "CALLS HITS" since it was armed.
  * "port_error DEVICE" says, once, that port 1 has become unusable, which is not
  * true: so the event comes that is only told when the port is back.
+ * "stuck DEVICE 1 TIMES" is a device whose firmware stands still until "off".
+ * With patient=1 queue pairs never repeat a request by themselves. What is written
+ * to "driver" is the driver's number that devices tell, 0 for their own: clients may
+ * look at it when they are told of a device, but the driver itself does not work with another.
  *
  * The parameters send_sges, queue_wrs and mr_pages make devices smaller than
  * they are: that is what they say of themselves, and what would take more than
@@ -44,6 +48,10 @@ enum verb {
 	POST_SEND_TAIL,
 	/* No call fails, but a request that has ended is said to have failed. */
 	COMPLETION,
+	/* Nobody hears of requests that have ended before "off". */
+	HOLD,
+	/* The same, and no queue pair can be flushed. */
+	STUCK,
 };
 
 static const char *const names[] = {
@@ -59,6 +67,8 @@ static const char *const names[] = {
 	[POST_SEND] = "post_send",
 	[POST_SEND_TAIL] = "post_send_tail",
 	[COMPLETION] = "completion",
+	[HOLD] = "hold",
+	[STUCK] = "stuck",
 };
 
 /* The driver's own operations; set by the first device. */
@@ -87,6 +97,10 @@ static bool pci;
 module_param(pci, bool, 0400);
 MODULE_PARM_DESC(pci, "Whether devices are children of a PCI device");
 static struct pci_dev *card;
+
+static bool patient;
+module_param(patient, bool, 0400);
+MODULE_PARM_DESC(patient, "Whether queue pairs wait for ever for an acknowledgement");
 
 static int qps, send_wr, recv_wr;
 module_param(qps, int, 0400);
@@ -141,12 +155,26 @@ WRAP(int, create_cq, CREATE_CQ, cq->device, -ENOMEM,
 WRAP(int, map_mr_sg, MAP_MR_SG, mr->device, -ENOMEM,
      (struct ib_mr *mr, struct scatterlist *sg, int count, unsigned int *offset),
      (mr, sg, count, offset))
-WRAP(int, modify_qp, MODIFY_QP, qp->device, -EIO,
-     (struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
-      struct ib_udata *udata), (qp, attr, mask, udata))
 WRAP(int, query_port, QUERY_PORT, dev, -EIO,
      (struct ib_device *dev, u32 port, struct ib_port_attr *attr),
      (dev, port, attr))
+
+static int fault_modify_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
+			   struct ib_udata *udata)
+{
+	bool flush = mask & IB_QP_STATE && attr->qp_state == IB_QPS_ERR;
+	int result;
+
+	atomic_inc(&inside);
+	if (patient && mask & IB_QP_TIMEOUT)
+		attr->timeout = 0;
+	if (fails(qp->device, MODIFY_QP) || (flush && fails(qp->device, STUCK)))
+		result = -EIO;
+	else
+		result = driver.modify_qp(qp, attr, mask, udata);
+	atomic_dec(&inside);
+	return result;
+}
 
 static bool exceeds(u32 value, int most)
 {
@@ -256,17 +284,84 @@ static int fault_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 	return result;
 }
 
+/* Completions to look at: those that come after they were kept back. */
+static atomic_t late;
+
+/* Whether whoever is to hear of a completion has gone: its code has no name any more. */
+static bool is_orphan(const struct ib_cq *cq, const struct ib_wc *wc)
+{
+	char name[KSYM_SYMBOL_LEN];
+
+	if (cq->poll_ctx == IB_POLL_DIRECT || atomic_dec_if_positive(&late) < 0)
+		return false;
+	snprintf(name, sizeof(name), "%ps", wc->wr_cqe->done);
+	return !strncmp(name, "0x", 2);
+}
+
+/* Queues that are to be looked at after "off"; they stay as long as their devices. */
+static struct ib_cq *held[16];
+
+/* Whether the completions of this queue are kept back. */
+static bool holds(struct ib_cq *cq)
+{
+	struct ib_cq *old;
+	int i;
+
+	if (!fails(cq->device, HOLD) && !fails(cq->device, STUCK))
+		return false;
+	for (i = 0; i < ARRAY_SIZE(held); i++) {
+		old = cmpxchg(&held[i], NULL, cq);
+		if (!old || old == cq)
+			break;
+	}
+	return true;
+}
+
+/* Has the owners of those queues look. */
+static void release(void)
+{
+	struct ib_cq *cq;
+	int i;
+
+	atomic_set(&late, 64);
+	for (i = 0; i < ARRAY_SIZE(held); i++) {
+		cq = xchg(&held[i], NULL);
+		if (cq && cq->comp_handler) {
+			local_bh_disable();
+			cq->comp_handler(cq, cq->cq_context);
+			local_bh_enable();
+		}
+	}
+}
+
+/* Nobody is told that there are completions, either. */
+static int fault_req_notify_cq(struct ib_cq *cq, enum ib_cq_notify_flags flags)
+{
+	int result;
+
+	atomic_inc(&inside);
+	result = holds(cq) ? 0 : driver.req_notify_cq(cq, flags);
+	atomic_dec(&inside);
+	return result;
+}
+
 static int fault_poll_cq(struct ib_cq *cq, int most, struct ib_wc *wc)
 {
 	int result, i;
 
 	atomic_inc(&inside);
-	result = driver.poll_cq(cq, most, wc);
+	if (holds(cq))
+		result = 0;
+	else
+		result = driver.poll_cq(cq, most, wc);
 	for (i = 0; i < result; i++)
 		if (wc[i].status == IB_WC_SUCCESS && wc[i].qp &&
 		    wc[i].qp->qp_type == IB_QPT_RC &&
 		    fails(cq->device, COMPLETION))
 			wc[i].status = IB_WC_GENERAL_ERR;
+	for (i = 0; i < result; i++)
+		if (WARN(is_orphan(cq, &wc[i]), "a completion calls code that is gone\n"))
+			wc[i--] = wc[--result];
 	atomic_dec(&inside);
 	return result;
 }
@@ -282,6 +377,7 @@ static const struct ib_device_ops faulty = {
 	.post_recv = fault_post_recv,
 	.post_send = fault_post_send,
 	.poll_cq = fault_poll_cq,
+	.req_notify_cq = fault_req_notify_cq,
 };
 
 /* Tells the device of this name that its port has an error. */
@@ -321,6 +417,7 @@ static void replace(struct ib_device *dev, const struct ib_device_ops *to)
 	WRITE_ONCE(ops->post_recv, to->post_recv);
 	WRITE_ONCE(ops->post_send, to->post_send);
 	WRITE_ONCE(ops->poll_cq, to->poll_cq);
+	WRITE_ONCE(ops->req_notify_cq, to->req_notify_cq);
 }
 
 static void lower(int *value, int most)
@@ -374,6 +471,12 @@ static void remove(struct ib_device *dev, void *data)
 	int i;
 
 	replace(dev, &driver);
+	for (i = 0; i < ARRAY_SIZE(held); i++) {
+		struct ib_cq *cq = READ_ONCE(held[i]);
+
+		if (cq && cq->device == dev)
+			cmpxchg(&held[i], cq, NULL);
+	}
 	mutex_lock(&lock);
 	for (i = 0; i < ARRAY_SIZE(devices); i++) {
 		if (devices[i].dev != dev)
@@ -390,6 +493,25 @@ static struct ib_client client = {
 	.add = add,
 	.remove = remove,
 };
+
+static int set_driver(const char *text, const struct kernel_param *param)
+{
+	u32 id;
+	int i, result = kstrtou32(text, 0, &id);
+
+	if (result)
+		return result;
+	mutex_lock(&lock);
+	for (i = 0; i < ARRAY_SIZE(devices); i++)
+		if (devices[i].dev)
+			devices[i].dev->ops.driver_id = id ?: driver.driver_id;
+	mutex_unlock(&lock);
+	return 0;
+}
+
+static const struct kernel_param_ops driver_ops = { .set = set_driver };
+module_param_cb(driver, &driver_ops, NULL, 0200);
+MODULE_PARM_DESC(driver, "The driver's number that devices tell, or 0 for their own");
 
 /* Called with the lock that serialises writes of parameters. */
 static int arm(const char *text, const struct kernel_param *param)
@@ -411,6 +533,7 @@ static int arm(const char *text, const struct kernel_param *param)
 	/* Nobody looks at what belongs to the last one any more. */
 	while (atomic_read(&inside))
 		usleep_range(50, 100);
+	release();
 	if (which == OFF)
 		return 0;
 	strscpy(device, dev, sizeof(device));
