@@ -32,6 +32,8 @@
 #include <linux/rcupdate.h>
 #include <linux/string.h>
 #include <rdma/ib_verbs.h>
+#include "devices.h"
+#include "held.h"
 
 enum verb {
 	OFF,
@@ -72,18 +74,11 @@ static const char *const names[] = {
 };
 
 /* The driver's own operations; set by the first device. */
-static struct ib_device_ops driver;
-
-/* The devices there are, and what they can do. */
-static struct {
-	struct ib_device *dev;
-	struct ib_device_attr attrs;
-	struct device *parent;
-} devices[8];
-static DEFINE_MUTEX(lock);
+struct ib_device_ops driver;
 
 /* What they have at most, unless 0. */
-static int send_sges, queue_wrs, mr_pages, sq_wrs;
+int send_sges, queue_wrs, mr_pages;
+static int sq_wrs;
 module_param(send_sges, int, 0400);
 module_param(queue_wrs, int, 0400);
 module_param(mr_pages, int, 0400);
@@ -96,13 +91,15 @@ MODULE_PARM_DESC(sq_wrs, "Requests of a send queue, at most; nobody is told, as 
 static bool pci;
 module_param(pci, bool, 0400);
 MODULE_PARM_DESC(pci, "Whether devices are children of a PCI device");
-static struct pci_dev *card;
+struct pci_dev *card;
 
 static bool patient;
 module_param(patient, bool, 0400);
 MODULE_PARM_DESC(patient, "Whether queue pairs wait for ever for an acknowledgement");
 
-static int qps, send_wr, recv_wr;
+static int qps, send_wr, recv_wr, regs;
+module_param(regs, int, 0400);
+MODULE_PARM_DESC(regs, "Registrations of memory posted");
 module_param(qps, int, 0400);
 module_param(send_wr, int, 0400);
 module_param(recv_wr, int, 0400);
@@ -174,11 +171,6 @@ static int fault_modify_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
 		result = driver.modify_qp(qp, attr, mask, udata);
 	atomic_dec(&inside);
 	return result;
-}
-
-static bool exceeds(u32 value, int most)
-{
-	return most && value > most;
 }
 
 static struct ib_mr *fault_alloc_mr(struct ib_pd *pd, enum ib_mr_type type,
@@ -261,6 +253,8 @@ static int fault_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 	int result;
 
 	atomic_inc(&inside);
+	if (wr->opcode == IB_WR_REG_MR)
+		WRITE_ONCE(regs, READ_ONCE(regs) + 1);
 	if (qp->qp_type != IB_QPT_RC || is_send_drain(wr)) {
 		result = driver.post_send(qp, wr, bad);
 	} else if (fails(qp->device, POST_SEND)) {
@@ -284,54 +278,13 @@ static int fault_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 	return result;
 }
 
-/* Completions to look at: those that come after they were kept back. */
-static atomic_t late;
-
-/* Whether whoever is to hear of a completion has gone: its code has no name any more. */
-static bool is_orphan(const struct ib_cq *cq, const struct ib_wc *wc)
-{
-	char name[KSYM_SYMBOL_LEN];
-
-	if (cq->poll_ctx == IB_POLL_DIRECT || atomic_dec_if_positive(&late) < 0)
-		return false;
-	snprintf(name, sizeof(name), "%ps", wc->wr_cqe->done);
-	return !strncmp(name, "0x", 2);
-}
-
-/* Queues that are to be looked at after "off"; they stay as long as their devices. */
-static struct ib_cq *held[16];
-
 /* Whether the completions of this queue are kept back. */
 static bool holds(struct ib_cq *cq)
 {
-	struct ib_cq *old;
-	int i;
-
 	if (!fails(cq->device, HOLD) && !fails(cq->device, STUCK))
 		return false;
-	for (i = 0; i < ARRAY_SIZE(held); i++) {
-		old = cmpxchg(&held[i], NULL, cq);
-		if (!old || old == cq)
-			break;
-	}
+	note_held(cq);
 	return true;
-}
-
-/* Has the owners of those queues look. */
-static void release(void)
-{
-	struct ib_cq *cq;
-	int i;
-
-	atomic_set(&late, 64);
-	for (i = 0; i < ARRAY_SIZE(held); i++) {
-		cq = xchg(&held[i], NULL);
-		if (cq && cq->comp_handler) {
-			local_bh_disable();
-			cq->comp_handler(cq, cq->cq_context);
-			local_bh_enable();
-		}
-	}
 }
 
 /* Nobody is told that there are completions, either. */
@@ -380,28 +333,6 @@ static const struct ib_device_ops faulty = {
 	.req_notify_cq = fault_req_notify_cq,
 };
 
-/* Tells the device of this name that its port has an error. */
-static int port_error(const char *name)
-{
-	struct ib_event event = {
-		.event = IB_EVENT_PORT_ERR,
-		.element.port_num = 1,
-	};
-	int result = -ENODEV;
-	int i;
-
-	mutex_lock(&lock);
-	for (i = 0; i < ARRAY_SIZE(devices); i++) {
-		event.device = devices[i].dev;
-		if (event.device && !strcmp(dev_name(&event.device->dev), name)) {
-			ib_dispatch_event(&event);
-			result = 0;
-		}
-	}
-	mutex_unlock(&lock);
-	return result;
-}
-
 /* Puts the replaced operations of "to" into a device. */
 static void replace(struct ib_device *dev, const struct ib_device_ops *to)
 {
@@ -420,37 +351,9 @@ static void replace(struct ib_device *dev, const struct ib_device_ops *to)
 	WRITE_ONCE(ops->req_notify_cq, to->req_notify_cq);
 }
 
-static void lower(int *value, int most)
-{
-	if (exceeds(*value, most))
-		*value = most;
-}
-
-/* Called with the lock. */
-static int adopt(struct ib_device *dev)
-{
-	struct ib_device_attr *attrs = &dev->attrs;
-	int i;
-
-	for (i = 0; i < ARRAY_SIZE(devices); i++) {
-		if (devices[i].dev)
-			continue;
-		devices[i].dev = dev;
-		devices[i].attrs = *attrs;
-		devices[i].parent = dev->dev.parent;
-		if (card)
-			dev->dev.parent = &card->dev;
-		lower(&attrs->max_send_sge, send_sges);
-		lower(&attrs->max_qp_wr, queue_wrs);
-		if (exceeds(attrs->max_fast_reg_page_list_len, mr_pages))
-			attrs->max_fast_reg_page_list_len = mr_pages;
-		return 0;
-	}
-	return -ENOSPC;
-}
-
 static int add(struct ib_device *dev)
 {
+	static DEFINE_MUTEX(lock);
 	int result;
 
 	mutex_lock(&lock);
@@ -468,24 +371,9 @@ static int add(struct ib_device *dev)
 
 static void remove(struct ib_device *dev, void *data)
 {
-	int i;
-
 	replace(dev, &driver);
-	for (i = 0; i < ARRAY_SIZE(held); i++) {
-		struct ib_cq *cq = READ_ONCE(held[i]);
-
-		if (cq && cq->device == dev)
-			cmpxchg(&held[i], cq, NULL);
-	}
-	mutex_lock(&lock);
-	for (i = 0; i < ARRAY_SIZE(devices); i++) {
-		if (devices[i].dev != dev)
-			continue;
-		dev->attrs = devices[i].attrs;
-		dev->dev.parent = devices[i].parent;
-		devices[i].dev = NULL;
-	}
-	mutex_unlock(&lock);
+	forget_held(dev);
+	abandon(dev);
 }
 
 static struct ib_client client = {
@@ -493,25 +381,6 @@ static struct ib_client client = {
 	.add = add,
 	.remove = remove,
 };
-
-static int set_driver(const char *text, const struct kernel_param *param)
-{
-	u32 id;
-	int i, result = kstrtou32(text, 0, &id);
-
-	if (result)
-		return result;
-	mutex_lock(&lock);
-	for (i = 0; i < ARRAY_SIZE(devices); i++)
-		if (devices[i].dev)
-			devices[i].dev->ops.driver_id = id ?: driver.driver_id;
-	mutex_unlock(&lock);
-	return 0;
-}
-
-static const struct kernel_param_ops driver_ops = { .set = set_driver };
-module_param_cb(driver, &driver_ops, NULL, 0200);
-MODULE_PARM_DESC(driver, "The driver's number that devices tell, or 0 for their own");
 
 /* Called with the lock that serialises writes of parameters. */
 static int arm(const char *text, const struct kernel_param *param)
@@ -533,7 +402,7 @@ static int arm(const char *text, const struct kernel_param *param)
 	/* Nobody looks at what belongs to the last one any more. */
 	while (atomic_read(&inside))
 		usleep_range(50, 100);
-	release();
+	release_held();
 	if (which == OFF)
 		return 0;
 	strscpy(device, dev, sizeof(device));
