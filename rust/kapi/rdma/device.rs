@@ -13,8 +13,8 @@ use super::{
     lock::SpinLockBh,
     netns::NetNs, //
 };
-use crate::new_spinlock_bh;
-use core::{ops::Deref, ptr::NonNull};
+use crate::{new_spinlock_bh, sys::clock};
+use core::{ffi::CStr, ops::Deref, ptr::NonNull};
 use kernel::{
     prelude::*,
     sync::{
@@ -25,8 +25,29 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-/// How often a removal that waits for its users complains, in milliseconds.
-const NAG_MS: u32 = 10_000;
+/// How often somebody who waits for a device says so, in seconds.
+const NAG_SECONDS: u64 = 10;
+
+/// Lines in the kernel log while somebody waits for a device, so that the administrator learns which.
+pub(super) struct Nag(u64);
+
+impl Nag {
+    /// The wait begins.
+    pub(super) fn new() -> Self {
+        Self(clock::seconds())
+    }
+
+    /// Has `say` write a line with the name of the device if the last one is 10 seconds ago.
+    pub(super) fn due(&mut self, device: &Device, say: impl FnOnce(&str)) {
+        let time = clock::seconds();
+        if time.wrapping_sub(self.0) >= NAG_SECONDS {
+            self.0 = time;
+            let name = device.name();
+            let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
+            say(name.to_str().unwrap_or("?"));
+        }
+    }
+}
 
 /// An RDMA device that was offered to the [`super::client::Client`].
 ///
@@ -181,17 +202,13 @@ impl Device {
     pub(super) fn wait_unused(&self) {
         self.leave();
         // `Completion` has no timed wait; asking the count between sleeps gives the same.
-        let mut waited: u32 = 0;
+        let mut nag = Nag::new();
         while self.users.load(Acquire) > 0 {
             kernel::time::delay::fsleep(kernel::time::Delta::from_millis(1));
-            waited = waited.wrapping_add(1);
-            if waited % NAG_MS == 0 {
-                pr_warn!(
-                    "RDMA device {}: removal waits for {} objects\n",
-                    self.serial,
-                    self.users.load(Relaxed)
-                );
-            }
+            nag.due(self, |name| {
+                let users = self.users.load(Relaxed);
+                pr_warn!("RDMA device {name}: removal waits for {users} objects\n");
+            });
         }
         self.idle.wait_for_completion();
     }
