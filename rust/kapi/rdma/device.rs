@@ -66,6 +66,7 @@ pub struct Device {
     revoked: Atomic<i32>,
     serial: u32,
     added_as: [u8; 64],
+    repeats_registrations: bool,
     /// What the first ports have reported since the last event.
     #[pin]
     ports: SpinLockBh<[Option<PortInfo>; ports::PORTS]>,
@@ -141,6 +142,9 @@ impl Device {
                 serial,
                 // SAFETY: `raw` is registered: its client is just being told of it.
                 added_as: unsafe { read_name(raw.as_ptr()) },
+                // SAFETY: As above.
+                repeats_registrations: unsafe { (*raw.as_ptr()).ops.driver_id }
+                    == bindings::rdma_driver_id_RDMA_DRIVER_RXE,
                 ports <- new_spinlock_bh!([None; ports::PORTS], "rsmc_rdma::ports"),
                 events: Atomic::new(0),
                 idle <- Completion::new(),
@@ -268,6 +272,14 @@ impl Device {
     pub fn is_software(&self) -> Result<bool> {
         // SAFETY: The device is registered.
         self.with(|raw| Ok(unsafe { bindings::ib_uses_virt_dma(raw) }))
+    }
+
+    /// Whether the device registers memory again when it repeats a request that was posted before the
+    /// registration, and breaks the queue pair because the key works already. Soft-RoCE does
+    /// (`req_retry` in drivers/infiniband/sw/rxe); siw, on TCP, repeats nothing, and other devices
+    /// register once.
+    pub fn repeats_registrations(&self) -> bool {
+        self.repeats_registrations
     }
 
     /// Whether the link layer and transport of `port` are RoCE.
