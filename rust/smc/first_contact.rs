@@ -21,7 +21,7 @@ const IDLE: u32 = 8;
 const GROUPS: u32 = 256;
 
 /// Whom we have a TCP connection with, in which network namespace: all that a peer cannot make up.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Origin {
     address: [u8; 16],
     /// The cookie of the namespace.

@@ -7,12 +7,14 @@
 //!
 //! * here: what it is made of
 //! * [`conns`]: its connections, and the buffers they have of it
+//! * [`drains`]: which closed connection goes when there are too many
 //! * [`end`]: deadlines, and the end
 //! * [`link`]: setting the queue pair up, what arrives on it, its loss
 //! * [`turns`]: who sends next
 //! * [`facts`]: what there is to tell of it
 
 mod conns;
+mod drains;
 mod end;
 mod facts;
 mod link;

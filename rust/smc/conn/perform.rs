@@ -146,7 +146,7 @@ impl SmcConn {
 
     /// Gives the buffer back; the group no longer knows the connection.
     pub(crate) fn retire(&self) {
-        self.end_drain();
+        let _ = self.end_drain();
         for (way, ring) in [(Way::Rx, Some(&self.recv)), (Way::Tx, self.send_ring())] {
             if let Some(ring) = ring {
                 self.stats.usage(way, -(ring.size() as i64));
