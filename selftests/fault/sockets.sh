@@ -52,7 +52,7 @@ rdma=
 
 refs() { cat /sys/module/rsmc/refcnt; }
 
-ktap_plan 15
+ktap_plan 17
 before=$(refs)
 prepare
 for f in inet smc; do
@@ -65,6 +65,8 @@ for f in inet smc; do
 		off
 	done
 	check "every_allocation.$f" faulty $f 1 --nth
+	# What is left of an attempt must not count for the next one.
+	check "next_connect.$f" faulty $f 1 --next
 done
 wait_for 10 sh -c "[ \$(cat /sys/module/rsmc/refcnt) = $before ]"
 is no_reference_left "$(refs)" "$before"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""drain.py ADDRESS N WHAT: in the namespace of ADDRESS, a server that closes N connections with data
-for clients in namespace a that take hardly any.
+"""drain.py ADDRESS WHAT FROM...: in the namespace of ADDRESS, a server that closes one connection after the
+other with data for clients in namespace a, which have the addresses FROM and take hardly any.
 
-WHAT is `ended`: the one is aborted although its client takes a byte every 0.3 s; `third`: two are not
-aborted, the third is at once; `none`: none is aborted within a second."""
+WHAT is `ended`: the first is aborted although its client takes a byte every 0.3 s; or a letter for each
+connection, `x` if it is aborted within a second after the last close, `-` if not."""
 
 import errno
 import os
@@ -49,7 +49,7 @@ def aborted(s):
 
 
 def main():
-    address, count, what = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    address, what, sources = sys.argv[1], sys.argv[2], sys.argv[3:]
     listener = smc()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((address, 0))
@@ -58,8 +58,9 @@ def main():
     # The listener stays where it is.
     enter("a")
     clients = []
-    for _ in range(count):
+    for source in sources:
         client = smc()
+        client.bind((source, 0))
         client.connect((address, port))
         assert is_smc(client), "fell back"
         clients.append(client)
@@ -90,10 +91,9 @@ def main():
         print("still there", file=sys.stderr)
         return 1
     time.sleep(1)
-    found = [s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0 for s in clients]
-    wanted = [False, False, True] if what == "third" else [False] * count
-    if found != wanted:
-        print("aborted:", found, file=sys.stderr)
+    found = ["x" if s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) else "-" for s in clients]
+    if "".join(found) != what:
+        print("aborted:", "".join(found), file=sys.stderr)
         return 1
     return 0
 

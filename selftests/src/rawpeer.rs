@@ -163,7 +163,11 @@ impl<'a> Peer<'a> {
 
     /// Waits for a SYN to `port` of the packet end, and does not answer it.
     pub fn wait_syn(wire: &'a Wire, ip: Ip, port: u16, ms: u64) -> Option<Peer<'a>> {
-        let me = SocketAddr::new(wire_addr(true, ip), port);
+        Peer::wait_syn_at(wire, SocketAddr::new(wire_addr(true, ip), port), ms)
+    }
+
+    /// The same for a port of another address of the packet end.
+    pub fn wait_syn_at(wire: &'a Wire, me: SocketAddr, ms: u64) -> Option<Peer<'a>> {
         let s = wire.next(ms, |s| s.dst == me && s.flags & (SYN | ACK) == SYN)?;
         Some(Peer::new(wire, me, s))
     }

@@ -8,9 +8,14 @@ const char *rsmc_helper_module_name(void)
 	return KBUILD_MODNAME;
 }
 
-void rsmc_helper_pin_this_module(void)
+bool rsmc_helper_keep_this_module(void)
 {
-	__module_get(THIS_MODULE);
+	return try_module_get(THIS_MODULE);
+}
+
+void rsmc_helper_release_this_module(void)
+{
+	module_put(THIS_MODULE);
 }
 
 /* linux/sched/signal.h */

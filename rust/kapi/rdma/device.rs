@@ -13,8 +13,8 @@ use super::{
     lock::SpinLockBh,
     netns::NetNs, //
 };
-use crate::new_spinlock_bh;
-use core::{ops::Deref, ptr::NonNull};
+use crate::{new_spinlock_bh, sys::clock};
+use core::{ffi::CStr, ops::Deref, ptr::NonNull};
 use kernel::{
     prelude::*,
     sync::{
@@ -25,8 +25,29 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-/// Time between complaints of a removal that waits for its users, in milliseconds.
-const NAG_MS: u32 = 10_000;
+/// Seconds between complaints of somebody who waits for a device.
+const NAG_SECONDS: u64 = 10;
+
+/// Lines in the kernel log while somebody waits for a device, so that the administrator learns which.
+pub(super) struct Nag(u64);
+
+impl Nag {
+    /// Begins the wait.
+    pub(super) fn new() -> Self {
+        Self(clock::seconds())
+    }
+
+    /// Has `say` write a line with the name of the device if the last one is 10 seconds ago.
+    pub(super) fn due(&mut self, device: &Device, say: impl FnOnce(&str)) {
+        let time = clock::seconds();
+        if time.wrapping_sub(self.0) >= NAG_SECONDS {
+            self.0 = time;
+            let name = device.name();
+            let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
+            say(name.to_str().unwrap_or("?"));
+        }
+    }
+}
 
 /// An RDMA device that was offered to the [`super::client::Client`].
 ///
@@ -94,6 +115,7 @@ pub struct Device {
     revoked: Atomic<i32>,
     serial: u32,
     added_as: [u8; 64],
+    repeats_registrations: bool,
     /// Reports of the first ports since the last event.
     #[pin]
     ports: SpinLockBh<[Option<PortInfo>; ports::PORTS]>,
@@ -169,6 +191,9 @@ impl Device {
                 serial,
                 // SAFETY: `raw` is registered: its client is just being told of it.
                 added_as: unsafe { read_name(raw.as_ptr()) },
+                // SAFETY: As above.
+                repeats_registrations: unsafe { (*raw.as_ptr()).ops.driver_id }
+                    == bindings::rdma_driver_id_RDMA_DRIVER_RXE,
                 ports <- new_spinlock_bh!([None; ports::PORTS], "kapi::rdma::ports"),
                 events: Atomic::new(0),
                 idle <- Completion::new(),
@@ -230,17 +255,13 @@ impl Device {
     pub(super) fn wait_unused(&self) {
         self.leave();
         // `Completion` has no timed wait; asking the count between sleeps gives the same.
-        let mut waited: u32 = 0;
+        let mut nag = Nag::new();
         while self.users.load(Acquire) > 0 {
             kernel::time::delay::fsleep(kernel::time::Delta::from_millis(1));
-            waited = waited.wrapping_add(1);
-            if waited % NAG_MS == 0 {
-                pr_warn!(
-                    "RDMA device {}: removal waits for {} objects\n",
-                    self.serial,
-                    self.users.load(Relaxed)
-                );
-            }
+            nag.due(self, |name| {
+                let users = self.users.load(Relaxed);
+                pr_warn!("RDMA device {name}: removal waits for {users} objects\n");
+            });
         }
         self.idle.wait_for_completion();
     }
@@ -306,6 +327,14 @@ impl Device {
     pub fn is_software(&self) -> Result<bool> {
         // SAFETY: The device is registered.
         self.with(|raw| Ok(unsafe { bindings::ib_uses_virt_dma(raw) }))
+    }
+
+    /// Tells whether the device registers memory again when it repeats a request that was posted before
+    /// the registration, and breaks the queue pair because the key works already. Soft-RoCE does
+    /// (`req_retry` in drivers/infiniband/sw/rxe); siw, on TCP, repeats nothing, and other devices
+    /// register once.
+    pub fn repeats_registrations(&self) -> bool {
+        self.repeats_registrations
     }
 
     /// Returns whether the link layer and transport of `port` are RoCE.

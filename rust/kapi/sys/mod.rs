@@ -10,6 +10,7 @@ pub mod global;
 pub mod hook;
 pub mod host;
 pub mod lock;
+pub(crate) mod module;
 pub mod queue;
 pub mod roster;
 pub mod shrinker;

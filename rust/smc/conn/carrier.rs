@@ -78,6 +78,10 @@ pub(crate) trait Carrier: Sized + Send + Sync + 'static {
     /// Forgets a connection. Returns its send ring.
     fn remove_conn(self: &Arc<Self>, conn: &Arc<SmcConn<Self>>) -> Option<Arc<Region>>;
 
+    /// Ends the oldest drain, in the namespace, of the peer that has most; false if none was found.
+    /// Sleeps.
+    fn shed_drain(&self) -> bool;
+
     /// Counts a receive buffer that cannot be used again.
     fn spoil(self: &Arc<Self>);
 

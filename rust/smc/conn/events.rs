@@ -205,38 +205,52 @@ impl<C: Carrier> SmcConn<C> {
     /// The program has closed the socket.
     pub(crate) fn close(self: &Arc<Self>, mode: CloseMode) {
         // Counted before anybody can see it end: from then on it may be freed, and the count with it.
-        let actions = {
+        let (actions, crowded) = {
             let mut proto = self.proto.lock();
             let actions = proto.close(mode, now());
-            if proto.is_draining() && !self.begin_drain() {
-                actions | proto.give_up_drain(now()) | Actions::DRAIN_LOST
-            } else {
-                actions
-            }
+            (actions, proto.is_draining() && !self.begin_drain())
         };
         self.perform(actions);
+        if crowded && !self.group.shed_drain() {
+            self.lose_drain();
+        }
     }
 
-    /// Counts a connection whose program has gone and whose data has not; false if there are as many as
+    /// Counts a connection whose program has gone and whose data has not; false if there are more than
     /// there may be.
     fn begin_drain(&self) -> bool {
         let Some(namespace) = Namespace::of(&self.sock) else {
             return true;
         };
-        let may = namespace.begin_drain();
-        if may {
-            self.drains.set(1);
-        }
+        let (number, may) = namespace.begin_drain();
+        self.drains.store(number, Relaxed);
         may
     }
 
-    /// The end of what [`SmcConn::begin_drain`] has counted.
-    pub(super) fn end_drain(&self) {
-        if self.drains.get() != 0 {
-            self.drains.set(0);
+    /// The number that the connection has as one of those that drain, not 0; lower ones are older.
+    pub(crate) fn drain_number(&self) -> Option<u64> {
+        Some(self.drains.load(Relaxed)).filter(|number| *number != 0)
+    }
+
+    /// The end of what [`SmcConn::begin_drain`] has counted; false if there was nothing.
+    pub(super) fn end_drain(&self) -> bool {
+        let counted = self.drains.load(Relaxed) != 0 && self.drains.xchg(0, Relaxed) != 0;
+        if counted {
             if let Some(namespace) = Namespace::of(&self.sock) {
                 namespace.end_drain();
             }
+        }
+        counted
+    }
+
+    /// Gives up what the connection has left for its peer, unless its drain has ended.
+    pub(crate) fn lose_drain(self: &Arc<Self>) {
+        if self.end_drain() {
+            // If all of it has gone meanwhile, the peer need not be told.
+            self.change(|proto| match proto.is_draining() {
+                true => proto.give_up_drain(now()) | Actions::DRAIN_LOST,
+                false => Actions::NONE,
+            });
         }
     }
 }

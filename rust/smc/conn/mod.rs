@@ -80,8 +80,8 @@ pub(crate) struct SmcConn<C: Carrier> {
     /// 1 from when our FIN goes on the TCP connection beneath: once the peer's has come, too, that is over
     /// in good order.
     fin_sent: Word,
-    /// 1 while the connection counts among those that drain; see [`Namespace::begin_drain`].
-    drains: Word,
+    /// Not 0 while the connection counts among those that drain; see [`Namespace::begin_drain`].
+    drains: Atomic<u64>,
     /// 1 when there may be something to read; a hint, written under the lock of `proto`.
     pub(crate) news: Word,
     stamp: stamp::Stamp,
@@ -172,7 +172,7 @@ impl<C: Carrier> SmcConn<C> {
                 read_shut: Word::new(0),
                 news: Word::new(0),
                 stamp: stamp::Stamp::new(),
-                drains: Word::new(0),
+                drains: Atomic::new(0),
                 fin_sent: Word::new(0),
                 hungry: Word::new(0),
                 splices: Atomic::new(0),

@@ -152,7 +152,7 @@ impl<C: Carrier> SmcConn<C> {
     /// Gives the buffers back; the group no longer knows the connection, whose send ring it has
     /// returned ([`Carrier::remove_conn`]).
     pub(crate) fn retire(&self, send: Option<Arc<Region>>) {
-        self.end_drain();
+        let _ = self.end_drain();
         self.stats.usage(Way::Rx, -(self.recv.size() as i64));
         self.settle_stats();
         let (reusable, received) = {

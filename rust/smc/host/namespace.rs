@@ -49,6 +49,8 @@ pub(crate) struct Namespace {
     pub(crate) settling: Mutex<()>,
     /// Connections whose program has gone and whose data has not.
     draining: Atomic<i32>,
+    /// The number of all that there have been.
+    drains_begun: Atomic<u64>,
     pub(crate) sysctls: Sysctls,
     /// The UEIDs, of which only those of the initial namespace are used.
     #[pin]
@@ -91,14 +93,12 @@ impl Namespace {
         Span::from_secs(u64::try_from(self.sysctls.get(Sysctl::DrainTime)).unwrap_or(0))
     }
 
-    /// Counts one more closed connection that has data for its peer; false if that would be too many.
-    pub(crate) fn begin_drain(&self) -> bool {
+    /// Counts one more closed connection that has data for its peer. Returns its number, and false if
+    /// that is one too many: then another one has to go.
+    pub(crate) fn begin_drain(&self) -> (u64, bool) {
         let before = self.draining.fetch_add(1, Relaxed);
-        let may = before < self.sysctls.get(Sysctl::MaxDrains);
-        if !may {
-            self.end_drain();
-        }
-        may
+        let number = self.drains_begun.fetch_add(1, Relaxed).wrapping_add(1);
+        (number, before < self.sysctls.get(Sysctl::MaxDrains))
     }
 
     /// Counts one less.
@@ -155,6 +155,7 @@ impl PerNet for Namespace {
                 counters <- Counters::new(),
                 settling <- new_mutex!((), "rsmc::Namespace::settling"),
                 draining: Atomic::new(0),
+                drains_begun: Atomic::new(0),
                 sysctls: Sysctls::new(net)?,
                 eids <- Eids::new(),
                 pnets <- Pnets::new(),

@@ -3,8 +3,9 @@
 //! by one with `/proc/self/fail-nth`). Exits 0 if every call ended in success or in an errno
 //! that means "no memory" or its consequence, and a last connection without faults works.
 //!
-//! `faulty --family F [--rounds N] [--nth] [--rdma]`: with `--rdma` over the device of namespace `a`,
-//! to its own address.
+//! `faulty --family F [--rounds N] [--nth] [--rdma] [--next]`: with `--rdma` over the device of namespace
+//! `a`, to its own address. With `--next` the allocations of a connect() that does not wait fail one by
+//! one; then its socket connects to a plain TCP server, which must hear nothing but the program.
 
 use st::args::{bail, Args};
 use st::errno::{Errno, R};
@@ -86,6 +87,72 @@ fn one(f: Family, rdma: bool, seen: &mut BTreeMap<String, u64>) -> R<()> {
     }
 }
 
+/// A listener of this kind on the loopback device.
+fn listener(domain: i32, protocol: i32) -> R<(Fd, SocketAddr)> {
+    let s = sys::socket(domain, libc::SOCK_STREAM, protocol)?;
+    sys::bind(s.raw(), &SocketAddr::new(addr::loopback(Ip::V4), 0))?;
+    sys::listen(s.raw(), 4)?;
+    let at = sys::sockname(s.raw())?;
+    Ok((s, at))
+}
+
+/// A connect() to a server that answers the offer of SMC, whose `n`th allocation fails, then one to a
+/// server that does not. Whether an allocation has failed, and whether that one was of the attempt's own:
+/// the SYN was out, and the connection ended for want of memory.
+fn next(f: Family, n: u32) -> R<(bool, bool)> {
+    let (d, p) = f.triple(Ip::V4);
+    let (_smc, smc_at) = listener(d, p)?;
+    let (plain, plain_at) = listener(d, 0)?;
+    let c = sys::socket(d, libc::SOCK_STREAM, p)?;
+    sys::nonblock(c.raw(), true);
+    put("fail-nth", &n.to_string());
+    let first = sys::connect(c.raw(), &smc_at);
+    let left = std::fs::read_to_string("/proc/thread-self/fail-nth").unwrap_or_default();
+    put("fail-nth", "0");
+    let failed = left.trim() == "0";
+    let error = sys::getopt(c.raw(), libc::SOL_SOCKET, libc::SO_ERROR)?;
+    let out = first == Err(Errno(libc::EINPROGRESS)) && error == libc::ENOMEM;
+    if !out {
+        return Ok((failed, false));
+    }
+    // TCP says once more that the first one has failed.
+    let again = (0..3).any(|_| sys::connect(c.raw(), &plain_at) == Err(Errno(libc::EINPROGRESS)));
+    if !again {
+        bail(&format!("{n}: the socket does not connect again"));
+    }
+    let s = sys::accept(plain.raw())?;
+    sys::set_timeo(s.raw(), libc::SO_RCVTIMEO, 1000)?;
+    if sys::poll_until(c.raw(), libc::POLLOUT, 1000) & libc::POLLOUT != 0 {
+        sys::send(c.raw(), b"abcd", libc::MSG_NOSIGNAL)?;
+    }
+    let heard = sys::recv_vec(s.raw(), 512, 0);
+    if heard.as_deref() != Ok(b"abcd") {
+        bail(&format!("{n}: the plain server heard {heard:02x?}"));
+    }
+    Ok((failed, true))
+}
+
+/// Every allocation of a connect() fails once.
+fn next_after_each(f: Family) {
+    let mut after = 0;
+    for n in 1..1000 {
+        match next(f, n) {
+            Ok((true, tried)) => after += u32::from(tried),
+            Ok((false, _)) => {
+                println!(
+                    "# {} allocations failed, {after} of them after the SYN",
+                    n - 1
+                );
+                break;
+            }
+            Err(e) => bail(&format!("{n}: {e}")),
+        }
+    }
+    if after == 0 {
+        bail("no allocation failed after the SYN");
+    }
+}
+
 fn main() {
     let a = Args::get();
     let f = a.families()[0];
@@ -94,6 +161,9 @@ fn main() {
         guest::enter("a").expect("namespace a");
     } else {
         net::private().expect("private network namespace (root needed)");
+    }
+    if a.opt("next").is_some() {
+        return next_after_each(f);
     }
     let mut seen = BTreeMap::new();
     let mut bad = Vec::new();

@@ -3,15 +3,32 @@
 //! The end of a queue pair: what breaks it, and what takes it away.
 
 use super::{modify, new_attr, Channel, Handler, Resources};
-use crate::rdma::completion::Status;
+use crate::{
+    rdma::{completion::Status, device::Nag},
+    sys::module::Kept, //
+};
 use core::{mem, ptr};
 use kernel::{
     impl_has_work,
     prelude::*,
     sync::{atomic::Acquire, Arc},
+    time::{delay::fsleep, Delta},
     workqueue::WorkItem, //
 };
 use smc_bindings as bindings;
+
+/// How often a device that does not let go of a queue pair is asked again, in milliseconds.
+const ASK_AGAIN_MS: i64 = 100;
+
+/// What has become of the requests of a queue pair that ends.
+enum Drain {
+    /// All have completed, and the callbacks have returned.
+    Done,
+    /// There are none.
+    Unused,
+    /// The device keeps them; so the module stays, whose code they call.
+    Refused(Kept),
+}
 
 impl_has_work! {
     impl{H: Handler} HasWork<Channel<H>, 0> for Channel<H> { self.close_work }
@@ -59,16 +76,10 @@ impl<H: Handler> Channel<H> {
         let Some(resources) = this.resources.lock().take() else {
             return;
         };
-        let mut attr = new_attr();
-        let flushed = this.begun.load(Acquire) != 0
-            && modify(resources.qp, &mut attr, bindings::ib_qp_state_IB_QPS_ERR, 0).is_ok();
-        if flushed {
-            // SAFETY: Taken from `resources`, so alive, and we are its only user now. Both queues
-            // have room for the drain's own request. On return the callbacks of all completions
-            // before that one have returned.
-            unsafe { bindings::ib_drain_qp(resources.qp.as_ptr()) };
-        }
-        // SAFETY: As above. If it succeeds, the device uses neither queues nor buffers after this.
+        let drain = this.drain(&resources);
+        let flushed = matches!(drain, Drain::Done);
+        // SAFETY: Taken from `resources`, so alive, and we are its only user now. If it succeeds, the
+        // device uses neither queues nor buffers after this.
         let ret = unsafe { bindings::ib_destroy_qp_user(resources.qp.as_ptr(), ptr::null_mut()) };
         let destroyed = ret == 0;
 
@@ -86,19 +97,24 @@ impl<H: Handler> Channel<H> {
         if busy || !destroyed {
             // A leak that is seen, instead of a use after free.
             pr_err!("RDMA queue pair {} could not be drained\n", this.qpn());
-            // Some completion may still be in the queue: it names our slots and the handler, and
-            // calls our code.
+            // Some completion may still be in the queue, which is the device's and outlives us: it
+            // names our slots and the handler, and calls our code.
             mem::forget(this.clone());
-            // SAFETY: No preconditions.
-            unsafe { bindings::pin_this_module() };
-            if destroyed {
-                // A device that has broken down can be removed all the same.
-                this.send_memory.revoke();
-                this.recv_memory.revoke();
-                drop(resources);
-            } else {
-                // The device may still use everything.
-                mem::forget(resources);
+            let kept = match drain {
+                Drain::Refused(kept) => Some(kept),
+                _ => Kept::take(),
+            };
+            match kept {
+                Some(kept) if destroyed => {
+                    kept.for_ever();
+                    // A device that has broken down can be removed all the same.
+                    this.send_memory.revoke();
+                    this.recv_memory.revoke();
+                    drop(resources);
+                }
+                // The device may still use everything. Its removal, and the end of the module, wait
+                // for the resources for ever.
+                _ => mem::forget(resources),
             }
             return;
         }
@@ -112,5 +128,39 @@ impl<H: Handler> Channel<H> {
         drop(cq);
         drop(pd);
         drop(device);
+    }
+
+    /// Flushes both queues and waits until every callback has returned. Sleeps.
+    ///
+    /// A device that refuses to flush is asked again only while the module is being unloaded. Nothing
+    /// else would do then: a count of the module comes too late, and completions that are left behind in
+    /// a queue of the device's pool would call code that is gone.
+    fn drain(&self, resources: &Resources) -> Drain {
+        if self.begun.load(Acquire) == 0 {
+            return Drain::Unused;
+        }
+        let mut nag = Nag::new();
+        loop {
+            let mut attr = new_attr();
+            let state = bindings::ib_qp_state_IB_QPS_ERR;
+            let Err(error) = modify(resources.qp, &mut attr, state, 0) else {
+                // SAFETY: The queue pair is alive, and nobody posts any more. Both queues have room for
+                // the drain's own request. On return the callbacks of all completions before that one
+                // have returned.
+                unsafe { bindings::ib_drain_qp(resources.qp.as_ptr()) };
+                return Drain::Done;
+            };
+            if let Some(kept) = Kept::take() {
+                return Drain::Refused(kept);
+            }
+            nag.due(resources.device.device(), |device| {
+                pr_warn!(
+                    "RDMA device {device}: unloading waits for queue pair {}, which the device does not flush ({})\n",
+                    self.qpn(),
+                    error.to_errno()
+                );
+            });
+            fsleep(Delta::from_millis(ASK_AGAIN_MS));
+        }
     }
 }

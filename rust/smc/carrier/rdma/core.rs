@@ -2,6 +2,8 @@
 
 //! The one of its kind: the identity of this module, the RDMA devices, and the link groups over them.
 
+mod drains;
+
 use super::{
     devices::Devices,
     group::{LastWord, LinkGroup, Owner},
@@ -232,6 +234,10 @@ impl Owner for Core {
             at.and_then(|at| groups.remove(at).ok())
         };
         drop(removed);
+    }
+
+    fn shed_drain(&self, namespace: u64) -> bool {
+        self.shed(namespace)
     }
 
     fn last_word(&self) -> &LastWord {

@@ -8,6 +8,7 @@
 //! * here: what it is made of
 //! * [`carrier`]: what its connections see of it
 //! * [`conns`]: its connections, and the buffers they have of it
+//! * [`drains`]: which closed connection goes when there are too many
 //! * [`end`]: deadlines, and the end
 //! * [`link`]: setting the queue pair up, what arrives on it, its loss
 //! * [`turns`]: who sends next
@@ -17,6 +18,7 @@
 
 mod carrier;
 mod conns;
+mod drains;
 mod end;
 mod facts;
 mod link;
@@ -26,6 +28,7 @@ mod spares;
 mod tidy;
 mod turns;
 
+pub(crate) use drains::Drains;
 pub(crate) use facts::{Facts, PeerFacts};
 pub(crate) use loss::LastWord;
 
@@ -133,6 +136,9 @@ pub(crate) type SmcConn = crate::conn::SmcConn<LinkGroup>;
 pub(crate) trait Owner: Send + Sync {
     /// Forgets a group, which ends.
     fn forget(&self, group: &LinkGroup);
+
+    /// Ends the oldest drain, in a namespace, of the peer that has most; false if none was found. Sleeps.
+    fn shed_drain(&self, namespace: u64) -> bool;
 
     /// Returns when there was a line in the kernel log about a group.
     fn last_word(&self) -> &LastWord;

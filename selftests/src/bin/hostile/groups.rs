@@ -52,21 +52,53 @@ fn names_anothers_queue_pair(t: &mut T, h: &mut Host) {
     a.lives(t, &h.rc, "after");
 }
 
-/// Checks that a peer from another address that claims to be a host with a group here, to the last byte
-/// of its proposal, is not let in: who is in a group can end it.
+/// Checks that a peer with another address that claims to be a host with a group here, to the last byte of
+/// its proposal or accept, is not let in, nor the program that has called it: a member of a group can end
+/// it, and what the program sends would go to the other host.
 fn names_anothers_group(t: &mut T, h: &mut Host) {
-    if h.role == Role::Server {
-        // There this host has the groups.
-        return;
-    }
     let Some(mut a) = h.open(t) else { return };
     a.lives(t, &h.rc, "before");
     let me = h.end();
+    match h.role {
+        Role::Client => as_client(t, &me),
+        Role::Server => as_server(t, &me),
+    }
+    guest::pause(200);
+    a.lives(t, &h.rc, "after");
+}
+
+/// A server that is called names a host as itself, and its link for the connection.
+fn as_server(t: &mut T, me: &clc::End) {
+    let wire = Box::leak(Box::new(Wire::open("vb").expect("packet socket")));
+    let (near, far) = (wire_addr(true, t.ip), second_addr(t.ip));
+    let mut answer = |at| {
+        let at = SocketAddr::new(at, 7701);
+        let fd = t.socket();
+        sys::nonblock(fd.raw(), true);
+        let _ = sys::connect(fd.raw(), &at);
+        let mut tcp = Peer::wait_syn_at(wire, at, 4000).expect("no SYN");
+        t.check("ACK", tcp.syn_ack(&SMC_OPTION));
+        let m = clc::read(&mut tcp, 4000).unwrap_or_default();
+        t.is("asked", clc::header(&m).map(|h| h.ty), Some(clc::PROPOSAL));
+        tcp.send(&clc::agreement_v2(clc::ACCEPT, me, None));
+        let m = clc::read(&mut tcp, 4000).unwrap_or_default();
+        guest::pause(100);
+        tcp.send_rst();
+        clc::header(&m).map(|h| h.ty)
+    };
+    let own = answer(near);
+    let other = answer(far);
+    t.is("at the same address: joins", own, Some(clc::CONFIRM));
+    t.is("at another: declines", other, Some(clc::DECLINE));
+}
+
+/// A client names a host as itself.
+fn as_client(t: &mut T, me: &clc::End) {
     let module = SocketAddr::new(wire_addr(false, t.ip), LISTENER);
     let wire = Box::leak(Box::new(Wire::open("vb").expect("packet socket")));
     let answer = |from| {
         let mut tcp = Peer::connect_from(wire, from, module, &SMC_OPTION).expect("no SYN-ACK");
-        tcp.send(&clc::proposal_v2(&me, 1));
+        tcp.send(&clc::proposal_v2(me, 1));
         let m = clc::read(&mut tcp, 4000).unwrap_or_default();
         tcp.send_rst();
         m.get(7).map(|flags| (m[4], flags & 8 != 0))
@@ -79,8 +111,6 @@ fn names_anothers_group(t: &mut T, h: &mut Host) {
     );
     let other = answer(SocketAddr::new(second_addr(t.ip), 30001));
     t.is("from another: begins", other, Some((clc::ACCEPT, true)));
-    guest::pause(200);
-    a.lives(t, &h.rc, "after");
 }
 
 /// First contacts without number, none of which goes on: a few are answered, the others wait for

@@ -58,6 +58,10 @@ impl Carrier for LinkGroup {
         LinkGroup::remove_conn(self, conn)
     }
 
+    fn shed_drain(&self) -> bool {
+        self.owner.shed_drain(self.origin.namespace)
+    }
+
     fn spoil(self: &Arc<Self>) {
         LinkGroup::spoil(self);
     }

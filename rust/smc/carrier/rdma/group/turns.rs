@@ -30,7 +30,7 @@ use smc_proto::{
 
 /// LLC messages that wait for a slot.
 const LLC_WAITING: usize = 16;
-/// How long a registration waits for the queue to become empty, in milliseconds. A peer that is not
+/// How long a registration on soft-RoCE waits for the queue to become empty, in milliseconds. A peer that is not
 /// ready to receive can hold up a chain for ever.
 const IDLE_WAIT_MS: u32 = 5_000;
 /// How long the end of a group waits until the peer has been told, in milliseconds. One that is not
@@ -54,7 +54,7 @@ pub(super) struct Turns {
     pub(super) rings: Rings,
 }
 
-/// Who may not send, because memory is about to be registered.
+/// Who may not send, because memory is about to be registered. On most devices that is only for a slot.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Held {
     /// Everybody may.
@@ -149,32 +149,59 @@ impl LinkGroup {
 
     /// Makes the key of `mr` work while the link is in use. Sleeps.
     ///
-    /// One at a time (lock `resources`). Nothing else is under way meanwhile: soft-RoCE runs a registration again when it repeats a
-    /// request that was posted before it, and breaks the queue pair because the key works already.
+    /// One at a time (lock `resources`). It goes in order among the messages, which do not wait for it.
+    /// The peer may use the key only when it has been told of it, which is later.
     ///
     /// # Errors
     ///
-    /// As [`Channel::register`]; `ETIMEDOUT` when the requests before do not end, which is for others
-    /// to judge: a peer that has no receives posted may be given longer.
+    /// As [`Channel::register`]; `ETIMEDOUT` also when, on soft-RoCE, the requests before do not end.
     pub(super) fn register(self: &Arc<Self>, channel: &Arc<Channel<LinkGroup>>, mr: &Mr) -> Result {
-        self.turns.lock().held = Held::Conns;
-        let mut waited = 0u32;
-        let result = loop {
-            if self.hold_if_idle(channel) {
-                break channel.register(mr);
-            }
-            if self.is_lost() {
-                break Err(errno::ENOTCONN.into());
-            }
-            if waited == IDLE_WAIT_MS {
-                break Err(errno::ETIMEDOUT.into());
-            }
-            fsleep(Delta::from_millis(1));
-            waited = waited.wrapping_add(1);
+        let result = if self.device.repeats_registrations() {
+            self.register_alone(channel, mr)
+        } else {
+            channel.register_in_turn(mr, |post| {
+                let mut turns = self.turns.lock();
+                let posted = post();
+                // The next slot that becomes free is for the registration.
+                turns.held = match posted {
+                    Err(error) if error == EAGAIN => Held::Conns,
+                    _ => Held::Nobody,
+                };
+                drop(turns);
+                if posted.is_ok() {
+                    self.send();
+                }
+                posted
+            })
         };
         self.turns.lock().held = Held::Nobody;
         self.send();
         result
+    }
+
+    /// The same while nothing else is under way: soft-RoCE runs a registration again when it repeats a
+    /// request that was posted before it.
+    ///
+    /// # Errors
+    ///
+    /// `ETIMEDOUT` when the requests before do not end, which is for others to judge: a peer that has no
+    /// receives posted may be given longer.
+    fn register_alone(self: &Arc<Self>, channel: &Arc<Channel<LinkGroup>>, mr: &Mr) -> Result {
+        self.turns.lock().held = Held::Conns;
+        let mut waited = 0u32;
+        loop {
+            if self.hold_if_idle(channel) {
+                return channel.register(mr);
+            }
+            if self.is_lost() {
+                return Err(errno::ENOTCONN.into());
+            }
+            if waited == IDLE_WAIT_MS {
+                return Err(errno::ETIMEDOUT.into());
+            }
+            fsleep(Delta::from_millis(1));
+            waited = waited.wrapping_add(1);
+        }
     }
 
     /// Sends the group's last message and waits until the peer has it, but not for long. Sleeps.

@@ -9,6 +9,10 @@
  * "off" disarms. Reading "arm" gives "CALLS HITS" since it was armed.
  * "port_error DEVICE" says, once, that port 1 has become unusable, which is not
  * true: so the event comes that is only told when the port is back.
+ * "stuck DEVICE 1 TIMES" is a device whose firmware stands still until "off".
+ * With patient=1 queue pairs never repeat a request by themselves. What is written
+ * to "driver" is the driver's number that devices tell, 0 for their own: clients may
+ * look at it when they are told of a device, but the driver itself does not work with another.
  *
  * The parameters send_sges, queue_wrs and mr_pages make devices smaller than
  * they are: that is what they say of themselves, and what would take more than
@@ -28,6 +32,8 @@
 #include <linux/rcupdate.h>
 #include <linux/string.h>
 #include <rdma/ib_verbs.h>
+#include "devices.h"
+#include "held.h"
 
 enum verb {
 	OFF,
@@ -44,6 +50,10 @@ enum verb {
 	POST_SEND_TAIL,
 	/* No call fails, but a request that has ended is said to have failed. */
 	COMPLETION,
+	/* Nobody hears of requests that have ended before "off". */
+	HOLD,
+	/* The same, and no queue pair can be flushed. */
+	STUCK,
 };
 
 static const char *const names[] = {
@@ -59,21 +69,16 @@ static const char *const names[] = {
 	[POST_SEND] = "post_send",
 	[POST_SEND_TAIL] = "post_send_tail",
 	[COMPLETION] = "completion",
+	[HOLD] = "hold",
+	[STUCK] = "stuck",
 };
 
 /* The driver's own operations; set by the first device. */
-static struct ib_device_ops driver;
-
-/* The devices there are, and what they can do. */
-static struct {
-	struct ib_device *dev;
-	struct ib_device_attr attrs;
-	struct device *parent;
-} devices[8];
-static DEFINE_MUTEX(lock);
+struct ib_device_ops driver;
 
 /* What they have at most, unless 0. */
-static int send_sges, queue_wrs, mr_pages, sq_wrs;
+int send_sges, queue_wrs, mr_pages;
+static int sq_wrs;
 module_param(send_sges, int, 0400);
 module_param(queue_wrs, int, 0400);
 module_param(mr_pages, int, 0400);
@@ -86,9 +91,15 @@ MODULE_PARM_DESC(sq_wrs, "Requests of a send queue, at most; nobody is told, as 
 static bool pci;
 module_param(pci, bool, 0400);
 MODULE_PARM_DESC(pci, "Whether devices are children of a PCI device");
-static struct pci_dev *card;
+struct pci_dev *card;
 
-static int qps, send_wr, recv_wr;
+static bool patient;
+module_param(patient, bool, 0400);
+MODULE_PARM_DESC(patient, "Whether queue pairs wait for ever for an acknowledgement");
+
+static int qps, send_wr, recv_wr, regs;
+module_param(regs, int, 0400);
+MODULE_PARM_DESC(regs, "Registrations of memory posted");
 module_param(qps, int, 0400);
 module_param(send_wr, int, 0400);
 module_param(recv_wr, int, 0400);
@@ -141,16 +152,25 @@ WRAP(int, create_cq, CREATE_CQ, cq->device, -ENOMEM,
 WRAP(int, map_mr_sg, MAP_MR_SG, mr->device, -ENOMEM,
      (struct ib_mr *mr, struct scatterlist *sg, int count, unsigned int *offset),
      (mr, sg, count, offset))
-WRAP(int, modify_qp, MODIFY_QP, qp->device, -EIO,
-     (struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
-      struct ib_udata *udata), (qp, attr, mask, udata))
 WRAP(int, query_port, QUERY_PORT, dev, -EIO,
      (struct ib_device *dev, u32 port, struct ib_port_attr *attr),
      (dev, port, attr))
 
-static bool exceeds(u32 value, int most)
+static int fault_modify_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
+			   struct ib_udata *udata)
 {
-	return most && value > most;
+	bool flush = mask & IB_QP_STATE && attr->qp_state == IB_QPS_ERR;
+	int result;
+
+	atomic_inc(&inside);
+	if (patient && mask & IB_QP_TIMEOUT)
+		attr->timeout = 0;
+	if (fails(qp->device, MODIFY_QP) || (flush && fails(qp->device, STUCK)))
+		result = -EIO;
+	else
+		result = driver.modify_qp(qp, attr, mask, udata);
+	atomic_dec(&inside);
+	return result;
 }
 
 static struct ib_mr *fault_alloc_mr(struct ib_pd *pd, enum ib_mr_type type,
@@ -233,6 +253,8 @@ static int fault_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 	int result;
 
 	atomic_inc(&inside);
+	if (wr->opcode == IB_WR_REG_MR)
+		WRITE_ONCE(regs, READ_ONCE(regs) + 1);
 	if (qp->qp_type != IB_QPT_RC || is_send_drain(wr)) {
 		result = driver.post_send(qp, wr, bad);
 	} else if (fails(qp->device, POST_SEND)) {
@@ -256,17 +278,43 @@ static int fault_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 	return result;
 }
 
+/* Whether the completions of this queue are kept back. */
+static bool holds(struct ib_cq *cq)
+{
+	if (!fails(cq->device, HOLD) && !fails(cq->device, STUCK))
+		return false;
+	note_held(cq);
+	return true;
+}
+
+/* Nobody is told that there are completions, either. */
+static int fault_req_notify_cq(struct ib_cq *cq, enum ib_cq_notify_flags flags)
+{
+	int result;
+
+	atomic_inc(&inside);
+	result = holds(cq) ? 0 : driver.req_notify_cq(cq, flags);
+	atomic_dec(&inside);
+	return result;
+}
+
 static int fault_poll_cq(struct ib_cq *cq, int most, struct ib_wc *wc)
 {
 	int result, i;
 
 	atomic_inc(&inside);
-	result = driver.poll_cq(cq, most, wc);
+	if (holds(cq))
+		result = 0;
+	else
+		result = driver.poll_cq(cq, most, wc);
 	for (i = 0; i < result; i++)
 		if (wc[i].status == IB_WC_SUCCESS && wc[i].qp &&
 		    wc[i].qp->qp_type == IB_QPT_RC &&
 		    fails(cq->device, COMPLETION))
 			wc[i].status = IB_WC_GENERAL_ERR;
+	for (i = 0; i < result; i++)
+		if (WARN(is_orphan(cq, &wc[i]), "a completion calls code that is gone\n"))
+			wc[i--] = wc[--result];
 	atomic_dec(&inside);
 	return result;
 }
@@ -282,29 +330,8 @@ static const struct ib_device_ops faulty = {
 	.post_recv = fault_post_recv,
 	.post_send = fault_post_send,
 	.poll_cq = fault_poll_cq,
+	.req_notify_cq = fault_req_notify_cq,
 };
-
-/* Tells the device of this name that its port has an error. */
-static int port_error(const char *name)
-{
-	struct ib_event event = {
-		.event = IB_EVENT_PORT_ERR,
-		.element.port_num = 1,
-	};
-	int result = -ENODEV;
-	int i;
-
-	mutex_lock(&lock);
-	for (i = 0; i < ARRAY_SIZE(devices); i++) {
-		event.device = devices[i].dev;
-		if (event.device && !strcmp(dev_name(&event.device->dev), name)) {
-			ib_dispatch_event(&event);
-			result = 0;
-		}
-	}
-	mutex_unlock(&lock);
-	return result;
-}
 
 /* Puts the replaced operations of "to" into a device. */
 static void replace(struct ib_device *dev, const struct ib_device_ops *to)
@@ -321,39 +348,12 @@ static void replace(struct ib_device *dev, const struct ib_device_ops *to)
 	WRITE_ONCE(ops->post_recv, to->post_recv);
 	WRITE_ONCE(ops->post_send, to->post_send);
 	WRITE_ONCE(ops->poll_cq, to->poll_cq);
-}
-
-static void lower(int *value, int most)
-{
-	if (exceeds(*value, most))
-		*value = most;
-}
-
-/* Called with the lock. */
-static int adopt(struct ib_device *dev)
-{
-	struct ib_device_attr *attrs = &dev->attrs;
-	int i;
-
-	for (i = 0; i < ARRAY_SIZE(devices); i++) {
-		if (devices[i].dev)
-			continue;
-		devices[i].dev = dev;
-		devices[i].attrs = *attrs;
-		devices[i].parent = dev->dev.parent;
-		if (card)
-			dev->dev.parent = &card->dev;
-		lower(&attrs->max_send_sge, send_sges);
-		lower(&attrs->max_qp_wr, queue_wrs);
-		if (exceeds(attrs->max_fast_reg_page_list_len, mr_pages))
-			attrs->max_fast_reg_page_list_len = mr_pages;
-		return 0;
-	}
-	return -ENOSPC;
+	WRITE_ONCE(ops->req_notify_cq, to->req_notify_cq);
 }
 
 static int add(struct ib_device *dev)
 {
+	static DEFINE_MUTEX(lock);
 	int result;
 
 	mutex_lock(&lock);
@@ -371,18 +371,9 @@ static int add(struct ib_device *dev)
 
 static void remove(struct ib_device *dev, void *data)
 {
-	int i;
-
 	replace(dev, &driver);
-	mutex_lock(&lock);
-	for (i = 0; i < ARRAY_SIZE(devices); i++) {
-		if (devices[i].dev != dev)
-			continue;
-		dev->attrs = devices[i].attrs;
-		dev->dev.parent = devices[i].parent;
-		devices[i].dev = NULL;
-	}
-	mutex_unlock(&lock);
+	forget_held(dev);
+	abandon(dev);
 }
 
 static struct ib_client client = {
@@ -411,6 +402,7 @@ static int arm(const char *text, const struct kernel_param *param)
 	/* Nobody looks at what belongs to the last one any more. */
 	while (atomic_read(&inside))
 		usleep_range(50, 100);
+	release_held();
 	if (which == OFF)
 		return 0;
 	strscpy(device, dev, sizeof(device));

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Closed connections that still have data for their peers, when there are too many of them.
+//!
+//! As with TCP's orphans there may be so many and no more. But here a peer decides how long they stay, so
+//! it is not the newest that goes: the oldest of the peer that has most gives its place to it. Then a peer
+//! that takes nothing cannot keep the others from theirs, whatever it has.
+
+use super::{super::group::Drains, Core};
+use kernel::prelude::*;
+
+impl Core {
+    /// Ends the oldest drain, in a namespace, of the peer that has most; false if none was found. Sleeps.
+    pub(super) fn shed(&self, namespace: u64) -> bool {
+        let Ok(mut all) = self.drains(namespace) else {
+            return false;
+        };
+        let Some((group, slot, number)) = chosen(&mut all) else {
+            return false;
+        };
+        let Some(group) = self.group_after(u64::from(group).saturating_sub(1)) else {
+            return false;
+        };
+        // If it has ended meanwhile, or even its group, it has made room itself.
+        group.lose_drain(slot, number);
+        true
+    }
+
+    /// Returns those of the groups of a namespace.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    fn drains(&self, namespace: u64) -> Result<KVec<Drains>> {
+        let mut all = KVec::new();
+        let mut result = Ok(());
+        self.each_group(|group| {
+            if group.origin.namespace == namespace {
+                if let Some(drains) = group.drains() {
+                    result = result.and(all.push(drains, GFP_KERNEL).map_err(Error::from));
+                }
+            }
+        });
+        result.map(|()| all)
+    }
+}
+
+/// Returns group, place there and number of the oldest drain of the peer that has most.
+fn chosen(all: &mut [Drains]) -> Option<(u32, usize, u64)> {
+    all.sort_unstable_by_key(|drains| drains.origin);
+    let peers = all.chunk_by(|one, other| one.origin == other.origin);
+    let count = |groups: &&[Drains]| {
+        let each = groups.iter().map(|drains| drains.count);
+        each.fold(0, u32::saturating_add)
+    };
+    let most = peers.max_by_key(count)?;
+    let oldest = most.iter().min_by_key(|drains| drains.oldest)?;
+    Some((oldest.group, oldest.slot, oldest.oldest))
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Closed connections of a group that still have data for their peer.
+
+use super::LinkGroup;
+use crate::host::origin::Origin;
+
+/// The drains of a group.
+pub(crate) struct Drains {
+    pub(crate) origin: Origin,
+    pub(crate) count: u32,
+    /// The number of the oldest one.
+    pub(crate) oldest: u64,
+    pub(crate) group: u32,
+    pub(crate) slot: usize,
+}
+
+impl LinkGroup {
+    /// Gives up what a connection has left for its peer, if the number is still that of its drain.
+    /// Sleeps.
+    pub(crate) fn lose_drain(&self, slot: usize, number: u64) {
+        let conn = {
+            let state = self.state.lock();
+            state.conns.get(slot).cloned().flatten()
+        };
+        if let Some(conn) = conn.filter(|conn| conn.drain_number() == Some(number)) {
+            conn.lose_drain();
+        }
+    }
+
+    /// Returns the drains, if there are any.
+    pub(crate) fn drains(&self) -> Option<Drains> {
+        let state = self.state.lock();
+        let mut found: Option<Drains> = None;
+        for (slot, conn) in state.conns.iter().enumerate() {
+            let Some(number) = conn.as_ref().and_then(|conn| conn.drain_number()) else {
+                continue;
+            };
+            let drains = found.get_or_insert(Drains {
+                origin: self.origin,
+                count: 0,
+                oldest: number,
+                group: self.id,
+                slot,
+            });
+            drains.count = drains.count.saturating_add(1);
+            if number < drains.oldest {
+                (drains.oldest, drains.slot) = (number, slot);
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The devices that verb_fault stands before, and what they are made to say of themselves. */
+#include <linux/types.h>
+
+struct ib_device;
+struct ib_device_ops;
+struct pci_dev;
+
+/* The driver's own operations; set by the first device. */
+extern struct ib_device_ops driver;
+/* What devices have at most, unless 0. */
+extern int send_sges, queue_wrs, mr_pages;
+/* The parent that they get, if any. */
+extern struct pci_dev *card;
+
+bool exceeds(u32 value, int most);
+/* Takes note of a device, and makes it smaller. */
+int adopt(struct ib_device *dev);
+/* Gives it back what it was. */
+void abandon(struct ib_device *dev);
+/* Tells the device of this name that its port has an error. */
+int port_error(const char *name);
