@@ -254,7 +254,11 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Result<Look> {
         }
     }
     let RecvState::Data(readable) = state else {
-        if view.skip > 0 && !peek && wanted > 0 {
+        if view.skip > 0 && wanted == 0 {
+            // As TCP: the urgent byte is there, and nothing of it was wanted.
+            return Ok(STOP);
+        }
+        if view.skip > 0 && !peek {
             // As TCP: a read that finds nothing but the urgent byte steps over it, and waits.
             let stepped = conn.proto.lock().read_from(view.from, view.skip);
             conn.perform(stepped.map_err(|_| EINVAL)?);
@@ -325,12 +329,20 @@ fn stay_at_mark(conn: &Arc<SmcConn>, nonblock: bool) -> Result<usize> {
 
 #[cold]
 fn receive_urgent(conn: &Arc<SmcConn>, msg: &mut Message<'_>) -> Result<usize> {
+    conn.notice_tcp_dead();
     let peek = msg.has(flags::MSG_PEEK);
     let (settings, over, byte) = {
         let mut proto = conn.proto.lock();
         let settings = conn.sync_settings(&mut proto);
         let over = !proto.directions().hearing;
-        (settings, over, proto.take_urgent(peek))
+        let byte = match proto.is_cut() {
+            true => match proto.take_urgent(true) {
+                Err(UrgentError::None) => Err(UrgentError::None),
+                _ => Err(UrgentError::Cut),
+            },
+            false => proto.take_urgent(peek),
+        };
+        (settings, over, byte)
     };
     conn.perform(settings);
     match byte {
@@ -351,5 +363,6 @@ fn receive_urgent(conn: &Arc<SmcConn>, msg: &mut Message<'_>) -> Result<usize> {
         Err(UrgentError::NotYet) if conn.is_read_shut() || over => Ok(0),
         Err(UrgentError::NotYet) => Err(EAGAIN),
         Err(UrgentError::None) => Err(EINVAL),
+        Err(UrgentError::Cut) => Err(errno::ENOTCONN.into()),
     }
 }

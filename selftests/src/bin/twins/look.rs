@@ -92,14 +92,16 @@ fn look(pairs: &[Pair; 2], m: &Model, step: &Step) -> [[Sight; 2]; 2] {
 pub fn settle(pairs: &[Pair; 2], m: &Model, step: &Step, care: Care) -> Result<Then, String> {
     let start = Instant::now();
     let (mut calm, mut nap) = (0, NAP.0);
-    // The peer's end may show no difference, and still be under way.
+    // What shows no difference may still be under way: the peer's end, and bytes behind an urgent one.
     let quiet = match step {
         Step::Shutdown { .. } | Step::Close { .. } => care.calm + 2,
+        _ if m.urgent => care.calm + 1,
         _ => care.calm,
     };
     loop {
         let mut differ = Vec::new();
         let mut then = Then::On;
+        let over = start.elapsed() > care.limit;
         let [tcp, here] = look(pairs, m, step);
         for end in (0..2).filter(|&end| m.ends[end].open) {
             let (a, b) = (tcp[end], here[end]);
@@ -108,7 +110,7 @@ pub fn settle(pairs: &[Pair; 2], m: &Model, step: &Step, care: Care) -> Result<T
             }
             match known::sight(m, end, &a, &b) {
                 // It may be on its way yet.
-                Some((_, Then::End)) if start.elapsed() > care.limit => then = Then::End,
+                Some((_, Then::End)) if over => then = Then::End,
                 Some((_, Then::On)) => {}
                 _ => differ.push((end, a, b)),
             }
@@ -117,7 +119,7 @@ pub fn settle(pairs: &[Pair; 2], m: &Model, step: &Step, care: Care) -> Result<T
         if calm >= quiet || then == Then::End && differ.is_empty() {
             return Ok(then);
         }
-        if !differ.is_empty() && start.elapsed() > care.limit {
+        if !differ.is_empty() && over {
             let words: Vec<String> = differ
                 .iter()
                 .map(|(end, a, b)| format!("end {end}: tcp {} here {}", a.words(), b.words()))
