@@ -124,7 +124,13 @@ fn receive_from(
                 return Ok(got);
             }
             Some(RecvState::Empty) if conn.notice_tcp_dead() => continue,
-            Some(RecvState::Empty) if conn.is_read_shut() => return Ok(got),
+            Some(RecvState::Empty) if conn.is_read_shut() => {
+                if got == 0 {
+                    conn.sock().take_error()?;
+                }
+                return Ok(got);
+            }
+            Some(RecvState::Empty) if offset > 0 && is_all(conn, offset) => return Ok(got),
             Some(RecvState::Empty) => (),
         }
         if got >= target && got > 0 {
@@ -252,12 +258,12 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Result<Look> {
         if conn.is_spliced(msg) {
             return Ok(Look::Mark);
         }
-    }
-    let RecvState::Data(readable) = state else {
-        if view.skip > 0 && wanted == 0 {
+        if wanted == 0 && view.skip > 0 {
             // As TCP: the urgent byte is there, and nothing of it was wanted.
             return Ok(STOP);
         }
+    }
+    let RecvState::Data(readable) = state else {
         if view.skip > 0 && !peek {
             // As TCP: a read that finds nothing but the urgent byte steps over it, and waits.
             let stepped = conn.proto.lock().read_from(view.from, view.skip);
@@ -269,6 +275,10 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Result<Look> {
         count_room(conn, readable as usize, wanted);
     }
     let there = view.pieces.len() as usize;
+    if there == 0 && wanted == 0 {
+        // A peek that has seen all there is.
+        return Ok(Look::Nothing(RecvState::Empty));
+    }
     let mut bytes = 0usize;
     for piece in view.pieces.iter() {
         let len = (piece.len as usize).min(wanted.saturating_sub(bytes));

@@ -58,7 +58,9 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
         }
         Step::Recv {
             way: Way::Fault, ..
-        } if tcp.text == "EFAULT" && smc.count.is_some() => Some((HALFWAY, Then::End)),
+        } if tcp.text == "EFAULT" && smc.count.is_some() || tcp.count < smc.count => {
+            Some((HALFWAY, Then::End))
+        }
         _ => None,
     }
 }

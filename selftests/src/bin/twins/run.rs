@@ -92,7 +92,7 @@ impl Run<'_> {
         if let Some(end) = step.end() {
             if step.sends() && m.is_deserted(end) {
                 // Nothing shows that the message which says so has come.
-                st::guest::pause(2);
+                st::guest::pause(20);
             }
         }
         let a = pairs[0].act(step, m, self.seed);
