@@ -25,6 +25,7 @@ const EDGE: &str = "edge-triggered epoll at the peer's close";
 const HALFWAY: &str = "recvmsg() into memory that ends halfway";
 const ROOM: &str = "bytes under way that nobody reads";
 
+const PAGES: &str = "splice() of more than a page";
 const HELD: &str = "bytes that are held back";
 const INLINE: &str = "SO_OOBINLINE set where the urgent byte is next";
 const QUEUE: &str = "SIOCOUTQ after a reset";
@@ -61,8 +62,16 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
         } if tcp.text == "EFAULT" && smc.count.is_some() || tcp.count < smc.count => {
             Some((HALFWAY, Then::End))
         }
+        Step::SpliceOut { .. } if tcp.count > smc.count && smc.count.is_some_and(is_pages) => {
+            Some((PAGES, Then::End))
+        }
         _ => None,
     }
+}
+
+/// Whether so many bytes fill pages, at least one.
+fn is_pages(bytes: u64) -> bool {
+    bytes > 0 && bytes % 4096 == 0
 }
 
 /// The events of an answer, but for those that say that there is room.
