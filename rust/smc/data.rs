@@ -135,7 +135,9 @@ pub(crate) fn shutdown(conn: &Arc<SmcConn>, how: i32) -> Result {
     let actions = {
         let mut proto = conn.proto.lock();
         let open = proto.directions();
-        let over = !open.hearing && !open.talking && !proto.is_draining();
+        // That it is reset TCP may tell before the peer's message does.
+        let reset = conn.is_tcp_dead() && !proto.awaits_end();
+        let over = reset || !open.hearing && !open.talking && !proto.is_draining();
         match (proto.state(), send, receive) {
             (State::Closed, ..) => {
                 ended = true;

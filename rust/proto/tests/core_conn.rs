@@ -141,6 +141,23 @@ cells! {
     closed_killed: Closed, |r| r.kill() => Closed, NO;
 }
 
+#[test]
+fn an_aborting_close_drops_what_was_held_back() {
+    let more = SendHint {
+        more: true,
+        ..SendHint::default()
+    };
+    let mut r = Rig::active();
+    r.write(3);
+    r.flush();
+    let a = r.conn.written(5, more, T0).unwrap();
+    r.note(a);
+    r.peer_writes(1);
+    r.close();
+    assert_eq!(r.flushed_flags(), A);
+    assert_eq!(r.conn.positions().sent, 3);
+}
+
 /// The table itself, for the cells that no sequence of real events can reach.
 #[test]
 fn table_has_no_way_out_of_closed() {

@@ -99,7 +99,7 @@ fn receive_from(
                     continue;
                 }
                 if peek && is_all(conn, got.saturating_add(offset)) {
-                    return Ok(got);
+                    return end(conn, got);
                 }
                 if got > 0 && conn.is_spliced(msg) {
                     // As TCP: splice() takes what is there, whatever `SO_RCVLOWAT` says.
@@ -130,7 +130,7 @@ fn receive_from(
                 }
                 return Ok(got);
             }
-            Some(RecvState::Empty) if offset > 0 && is_all(conn, offset) => return Ok(got),
+            Some(RecvState::Empty) if offset > 0 && is_all(conn, offset) => return end(conn, got),
             Some(RecvState::Empty) => (),
         }
         if got >= target && got > 0 {
@@ -186,6 +186,17 @@ fn is_all(conn: &Arc<SmcConn>, seen: usize) -> bool {
     let proto = conn.proto.lock();
     let over = conn.is_read_shut() || !proto.directions().hearing;
     over && !matches!(proto.recv_state(), RecvState::Data(there) if there as usize > seen)
+}
+
+/// What a peek returns that has come to the end: as with TCP the error of a reset, unless the stream
+/// had ended before that.
+#[cold]
+fn end(conn: &Arc<SmcConn>, got: usize) -> Result<usize> {
+    conn.notice_tcp_dead();
+    if got == 0 && conn.proto.lock().is_cut() {
+        conn.sock().take_error()?;
+    }
+    Ok(got)
 }
 
 /// What one look into the ring is for.
@@ -297,6 +308,11 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Result<Look> {
         }
     }
     if bytes == 0 && there > 0 && wanted > 0 {
+        if view.skip > 0 && !peek {
+            // As TCP, which has stepped over the urgent byte by then.
+            let stepped = conn.proto.lock().read_from(view.from, view.skip);
+            conn.perform(stepped.map_err(|_| EINVAL)?);
+        }
         return Err(EFAULT);
     }
     if peek {

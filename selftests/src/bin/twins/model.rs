@@ -162,8 +162,11 @@ impl Model {
             Step::Drain { end } => {
                 let from = &mut self.ends[other(end)];
                 from.full = false;
-                let all = from.sent;
-                self.ends[end].read = all;
+                let (all, held) = (from.sent, from.held);
+                match held {
+                    true => self.took(end, n, true),
+                    false => self.ends[end].read = all,
+                }
             }
             Step::Shutdown { end, how } => {
                 let e = &mut self.ends[end];

@@ -358,7 +358,8 @@ impl Pair {
             Err(at) => format!(" and {} of {filled}, wrong at {at}", all.len() - rest),
         };
         let text = format!("{rest} ({}){right} then {end}", sum(&all[..rest]));
-        Answer { text, count: None }
+        let count = Some(rest as u64);
+        Answer { text, count }
     }
 }
 
