@@ -124,6 +124,9 @@ impl Conn {
         self.life.write_shut = true;
         self.life.pending = Some(Pending::Close);
         self.life.progress(now);
+        if mode == CloseMode::Abort {
+            self.tx.discard();
+        }
         let mut out = self.push() | Actions::TIMER | Actions::WAKE_WRITER;
         out |= match mode {
             CloseMode::Graceful => self.settle_pending(),

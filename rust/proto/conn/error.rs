@@ -60,4 +60,6 @@ pub enum UrgentError {
     None,
     /// Announced, but not here yet (EAGAIN).
     NotYet,
+    /// There was one when the connection was reset (ENOTCONN).
+    Cut,
 }

@@ -80,6 +80,16 @@ impl Conn {
         self.rx.unread().saturating_sub(hidden) as u32
     }
 
+    /// Bytes that poll() counts, as TCP does: all that are there, but not an urgent one that is next.
+    #[must_use]
+    pub fn waiting(&self) -> u32 {
+        match self.at_mark() {
+            true => self.readable(),
+            // At most the ring size.
+            false => self.rx.unread() as u32,
+        }
+    }
+
     /// Bytes before the urgent byte, or all there are (SIOCINQ).
     #[must_use]
     pub fn in_queue(&self) -> u32 {

@@ -135,6 +135,14 @@ impl TxSide {
         }
     }
 
+    /// Drops what is not sent, as TCP's reset does.
+    pub(super) fn discard(&mut self) {
+        if self.urgent_end.is_some_and(|end| end > self.sent) {
+            self.urgent_end = None;
+        }
+        self.prepared = self.sent;
+    }
+
     /// Bytes prepared and not sent.
     #[inline]
     pub(super) fn unsent(&self) -> u64 {

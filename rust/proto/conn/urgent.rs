@@ -14,6 +14,7 @@ use super::{
     UrgentError, //
 };
 use crate::cursor::Pos;
+use crate::wire::cdc::StateFlags;
 
 /// The urgent byte as the receiver knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -149,6 +150,15 @@ impl Conn {
                 Ok(*value)
             }
         }
+    }
+
+    /// Reports whether the connection was reset before the peer's stream had ended: as with TCP there is
+    /// no urgent byte any more, then.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        let received = self.life.received;
+        let reset = self.life.killed || received.has(StateFlags::ABORT);
+        reset && !received.any(StateFlags::DONE_WRITING.with(StateFlags::CLOSED))
     }
 
     /// Reports whether an unread urgent byte is there (POLLPRI).

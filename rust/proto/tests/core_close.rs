@@ -266,3 +266,20 @@ fn unexposed_ring_is_reusable() {
     r.conn.peer_declined();
     assert!(r.conn.rmbe_reusable());
 }
+
+#[test]
+fn an_aborting_close_drops_what_was_held_back() {
+    let more = SendHint {
+        more: true,
+        ..SendHint::default()
+    };
+    let mut r = Rig::active();
+    r.write(3);
+    r.flush();
+    let a = r.conn.written(5, more, T0).unwrap();
+    r.note(a);
+    r.peer_writes(1);
+    r.close();
+    assert_eq!(r.flushed_flags(), A);
+    assert_eq!(r.conn.positions().sent, 3);
+}

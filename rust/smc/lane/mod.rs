@@ -43,9 +43,12 @@ fn low_water(conn: &Arc<SmcConn>) -> usize {
 
 /// Who waited for more than there is may have enough now.
 pub(crate) fn low_water_changed(conn: &Arc<SmcConn>) {
-    let there = match conn.proto.lock().recv_state() {
-        RecvState::Data(there) => there as usize,
-        _ => return,
+    let there = {
+        let proto = conn.proto.lock();
+        match proto.recv_state() {
+            RecvState::Data(_) => proto.waiting() as usize,
+            _ => return,
+        }
     };
     if there >= low_water(conn) {
         conn.sock().wake_readers();
@@ -64,7 +67,7 @@ pub(crate) fn poll(conn: &Arc<SmcConn>, socket: &file::BsdSocket, poll: &Poll<'_
     let hearing = open.hearing && !conn.is_read_shut() && !reset;
     let talking = open.talking && !reset;
     let readable = match proto.recv_state() {
-        RecvState::Data(there) => there as usize >= low,
+        RecvState::Data(there) => there as usize >= low || (proto.waiting() as usize) >= low,
         _ => false,
     };
     if readable || !hearing {
@@ -132,18 +135,27 @@ pub(crate) fn shutdown(conn: &Arc<SmcConn>, how: i32) -> Result {
         _ => return Err(EINVAL),
     };
     let mut ended = false;
+    conn.notice_tcp_dead();
     let actions = {
         let mut proto = conn.proto.lock();
         let open = proto.directions();
-        let over = !open.hearing && !open.talking && !proto.is_draining();
+        // That it is reset TCP may tell before the peer's message does.
+        let reset = conn.is_tcp_dead() && !proto.awaits_end();
+        let over = reset || !open.hearing && !open.talking && !proto.is_draining();
         match (proto.state(), send, receive) {
-            (ConnState::Closed, ..) => return Err(errno::ENOTCONN.into()),
+            (ConnState::Closed, ..) => {
+                ended = true;
+                Actions::NONE
+            }
             // As with TCP, for which both ends have said so. The peer still hears of the close.
             (state, true, true) if over && state.may_close() => {
                 ended = true;
                 proto.shutdown_both(now())
             }
-            _ if over => return Err(errno::ENOTCONN.into()),
+            _ if over => {
+                ended = true;
+                Actions::NONE
+            }
             (_, true, true) => proto.shutdown_both(now()),
             // The second of the two ways: nobody will read, and the peer is told so.
             (_, true, false) if conn.is_read_shut() => proto.shutdown_both(now()),
@@ -156,6 +168,7 @@ pub(crate) fn shutdown(conn: &Arc<SmcConn>, how: i32) -> Result {
         conn.shut_read();
     }
     conn.perform(actions);
+    // As TCP, in any case: somebody may wait for nothing else.
     conn.sock().wake_state();
     match ended {
         true => Err(errno::ENOTCONN.into()),

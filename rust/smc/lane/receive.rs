@@ -99,7 +99,7 @@ fn receive_from(
                     continue;
                 }
                 if peek && is_all(conn, got.saturating_add(offset)) {
-                    return Ok(got);
+                    return end(conn, got);
                 }
                 if got > 0 && conn.is_spliced(msg) {
                     // As TCP: splice() takes what is there, whatever `SO_RCVLOWAT` says.
@@ -124,7 +124,13 @@ fn receive_from(
                 return Ok(got);
             }
             Some(RecvState::Empty) if conn.notice_tcp_dead() => continue,
-            Some(RecvState::Empty) if conn.is_read_shut() => return Ok(got),
+            Some(RecvState::Empty) if conn.is_read_shut() => {
+                if got == 0 {
+                    conn.sock().take_error()?;
+                }
+                return Ok(got);
+            }
+            Some(RecvState::Empty) if offset > 0 && is_all(conn, offset) => return end(conn, got),
             Some(RecvState::Empty) => (),
         }
         if got >= target && got > 0 {
@@ -185,6 +191,17 @@ fn is_all(conn: &Arc<SmcConn>, seen: usize) -> bool {
     let proto = conn.proto.lock();
     let over = conn.is_read_shut() || !proto.directions().hearing;
     over && !matches!(proto.recv_state(), RecvState::Data(there) if there as usize > seen)
+}
+
+/// What a peek returns that has come to the end: as with TCP the error of a reset, unless the stream
+/// had ended before that.
+#[cold]
+fn end(conn: &Arc<SmcConn>, got: usize) -> Result<usize> {
+    conn.notice_tcp_dead();
+    if got == 0 && conn.proto.lock().is_cut() {
+        conn.sock().take_error()?;
+    }
+    Ok(got)
 }
 
 /// What one look into the ring is for.
@@ -257,9 +274,13 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Result<Look> {
         if conn.is_spliced(msg) {
             return Ok(Look::Mark);
         }
+        if wanted == 0 && view.skip > 0 {
+            // As TCP: the urgent byte is there, and nothing of it was wanted.
+            return Ok(STOP);
+        }
     }
     let RecvState::Data(readable) = state else {
-        if view.skip > 0 && !peek && wanted > 0 {
+        if view.skip > 0 && !peek {
             // As TCP: a read that finds nothing but the urgent byte steps over it, and waits.
             let stepped = conn.proto.lock().read_from(view.from, view.skip);
             conn.perform(stepped.map_err(|_| EINVAL)?);
@@ -270,6 +291,10 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Result<Look> {
         count_room(conn, readable as usize, wanted);
     }
     let there = view.pieces.len() as usize;
+    if there == 0 && wanted == 0 {
+        // A peek that has seen all there is.
+        return Ok(Look::Nothing(RecvState::Empty));
+    }
     let mut bytes = 0usize;
     for piece in view.pieces.iter() {
         let len = (piece.len as usize).min(wanted.saturating_sub(bytes));
@@ -288,6 +313,11 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Result<Look> {
         }
     }
     if bytes == 0 && there > 0 && wanted > 0 {
+        if view.skip > 0 && !peek {
+            // As TCP, which has stepped over the urgent byte by then.
+            let stepped = conn.proto.lock().read_from(view.from, view.skip);
+            conn.perform(stepped.map_err(|_| EINVAL)?);
+        }
         return Err(EFAULT);
     }
     if peek {
@@ -330,12 +360,20 @@ fn stay_at_mark(conn: &Arc<SmcConn>, nonblock: bool) -> Result<usize> {
 
 #[cold]
 fn receive_urgent(conn: &Arc<SmcConn>, msg: &mut Message<'_>) -> Result<usize> {
+    conn.notice_tcp_dead();
     let peek = msg.has(flags::MSG_PEEK);
     let (settings, over, byte) = {
         let mut proto = conn.proto.lock();
         let settings = conn.sync_settings(&mut proto);
         let over = !proto.directions().hearing;
-        (settings, over, proto.take_urgent(peek))
+        let byte = match proto.is_cut() {
+            true => match proto.take_urgent(true) {
+                Err(UrgentError::None) => Err(UrgentError::None),
+                _ => Err(UrgentError::Cut),
+            },
+            false => proto.take_urgent(peek),
+        };
+        (settings, over, byte)
     };
     conn.perform(settings);
     match byte {
@@ -356,5 +394,6 @@ fn receive_urgent(conn: &Arc<SmcConn>, msg: &mut Message<'_>) -> Result<usize> {
         Err(UrgentError::NotYet) if conn.is_read_shut() || over => Ok(0),
         Err(UrgentError::NotYet) => Err(EAGAIN),
         Err(UrgentError::None) => Err(EINVAL),
+        Err(UrgentError::Cut) => Err(errno::ENOTCONN.into()),
     }
 }

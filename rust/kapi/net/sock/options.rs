@@ -77,6 +77,21 @@ impl Sock {
         }
     }
 
+    /// Calls `read`, which leaves `SO_PEEK_OFF` where it was, if the program uses it.
+    pub fn keep_peek_offset<T>(&self, read: impl FnOnce() -> T) -> T {
+        // SAFETY: The sock is valid, and the field an int that is read and written without the lock
+        // everywhere.
+        let field = unsafe { &raw mut (*self.as_ptr()).sk_peek_off };
+        // SAFETY: As above.
+        let before = unsafe { ptr::read_volatile(field) };
+        let result = read();
+        if before >= 0 {
+            // SAFETY: As above.
+            unsafe { ptr::write_volatile(field, before) };
+        }
+        result
+    }
+
     /// Returns the size of the receive buffer that the user asked for, in bytes, if he did.
     pub fn wanted_receive_buffer(&self) -> Option<usize> {
         // SAFETY: The sock is valid; read without the lock as TCP does.

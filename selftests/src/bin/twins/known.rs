@@ -25,9 +25,13 @@ const EDGE: &str = "edge-triggered epoll at the peer's close";
 const HALFWAY: &str = "recvmsg() into memory that ends halfway";
 const ROOM: &str = "bytes under way that nobody reads";
 
-/// Not in that table: TCP's equal is wanted, and these are to go.
-const NAME: &str = "getpeername() when both ends have sent shutdown()";
+const PAGES: &str = "splice() of more than a page";
+const HELD: &str = "bytes that are held back";
+const INLINE: &str = "SO_OOBINLINE set where the urgent byte is next";
+const QUEUE: &str = "SIOCOUTQ after a reset";
 
+/// Where `SIOCOUTQ` is among what was asked.
+const QUEUED: usize = 2;
 const OUT: i16 = libc::POLLOUT | libc::POLLWRNORM;
 
 /// Whether two answers to a step differ as is known.
@@ -42,9 +46,8 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
     if step.sends() && m.is_urgent_waiting(end) && takes && failed("EAGAIN") {
         return Some((URGENT, Then::End));
     }
-    let over = m.ends.iter().all(|e| e.shut_write || !e.open);
-    if matches!(step, Step::Names { .. }) && (over || m.reset) && tcp.text.ends_with("ENOTCONN") {
-        return Some((NAME, Then::On));
+    if m.ends[1 - end].held && step.receives() {
+        return Some((HELD, Then::End));
     }
     let polls = matches!(step, Step::Poll { .. } | Step::Wait { .. });
     if polls && m.is_urgent_waiting(end) && without_room(&tcp.text) == without_room(&smc.text) {
@@ -56,9 +59,19 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
         }
         Step::Recv {
             way: Way::Fault, ..
-        } if tcp.text == "EFAULT" && smc.count.is_some() => Some((HALFWAY, Then::End)),
+        } if tcp.text == "EFAULT" && smc.count.is_some() || tcp.count < smc.count => {
+            Some((HALFWAY, Then::End))
+        }
+        Step::SpliceOut { .. } if tcp.count > smc.count && smc.count.is_some_and(is_pages) => {
+            Some((PAGES, Then::End))
+        }
         _ => None,
     }
+}
+
+/// Whether so many bytes fill pages, at least one.
+fn is_pages(bytes: u64) -> bool {
+    bytes > 0 && bytes % 4096 == 0
 }
 
 /// The events of an answer, but for those that say that there is room.
@@ -71,6 +84,14 @@ fn without_room(text: &str) -> Vec<&str> {
 pub fn sight(m: &Model, end: usize, tcp: &Sight, smc: &Sight) -> Option<Known> {
     let same_but = |mask: i16| tcp.events & !mask == smc.events & !mask;
     let counts = tcp.counts == smc.counts;
+    let mut queued = smc.counts;
+    queued[QUEUED].clone_from(&tcp.counts[QUEUED]);
+    if m.reset && same_but(0) && tcp.counts == queued {
+        return Some((QUEUE, Then::On));
+    }
+    if m.ends[end].inline && m.stands_at_mark(end) && tcp.counts != smc.counts {
+        return Some((INLINE, Then::End));
+    }
     if m.is_urgent_waiting(end) && same_but(OUT) && smc.events & OUT == 0 && counts {
         return Some((URGENT, Then::On));
     }

@@ -10,7 +10,7 @@ use crate::model::Model;
 use crate::pair::Pair;
 use crate::step::Step;
 use st::errno::{cvt, show, R};
-use st::sys;
+use st::{smcinfo, sys};
 use std::time::{Duration, Instant};
 
 /// The ioctls that are asked, and their names: `FIONREAD` first.
@@ -23,6 +23,9 @@ const ASKED: [(u64, &str); 4] = [
 
 /// The first pause between two looks, and the longest.
 const NAP: (u64, u64) = (30, 2000);
+
+/// How long to wait at most for what only [`has_come`] knows of.
+const COME: Duration = Duration::from_millis(50);
 
 /// What one end shows.
 #[derive(Clone, Copy, Default)]
@@ -88,18 +91,42 @@ fn look(pairs: &[Pair; 2], m: &Model, step: &Step) -> [[Sight; 2]; 2] {
     all
 }
 
+/// The states of `RSMC_INFO` in which an end has not heard that the other one has ended: ACTIVE, and
+/// PEERCLOSEWAIT1.
+const UNHEARD: [u32; 2] = [1, 20];
+
+/// Whether what shows nowhere else has come, too: the end of the other end's stream, and bytes behind an
+/// urgent one. TCP has it when the call returns.
+fn has_come(pair: &Pair, m: &Model, step: &Step) -> bool {
+    let open = || (0..2).filter(|&end| m.ends[end].open);
+    let fd = |end| pair.raw(end);
+    match step {
+        Step::Shutdown { .. } | Step::Close { .. } => open().all(|end| {
+            let ended = !m.ends[1 - end].open || m.ends[1 - end].shut_write;
+            let unheard = |i: smcinfo::Info| i.mode == 0 && UNHEARD.contains(&i.state);
+            !ended || !smcinfo::info(fd(end)).is_ok_and(unheard)
+        }),
+        _ if m.urgent && step.sends() => {
+            open().all(|end| sys::ioctl_get(fd(end), ASKED[2].0) == Ok(0))
+        }
+        _ => true,
+    }
+}
+
 /// Waits until both pairs show the same, or what is known to differ. An error says what they show.
 pub fn settle(pairs: &[Pair; 2], m: &Model, step: &Step, care: Care) -> Result<Then, String> {
     let start = Instant::now();
     let (mut calm, mut nap) = (0, NAP.0);
-    // The peer's end may show no difference, and still be under way.
+    // What shows no difference may still be under way: the peer's end, and bytes behind an urgent one.
     let quiet = match step {
         Step::Shutdown { .. } | Step::Close { .. } => care.calm + 2,
+        _ if m.urgent => care.calm + 1,
         _ => care.calm,
     };
     loop {
         let mut differ = Vec::new();
         let mut then = Then::On;
+        let over = start.elapsed() > care.limit;
         let [tcp, here] = look(pairs, m, step);
         for end in (0..2).filter(|&end| m.ends[end].open) {
             let (a, b) = (tcp[end], here[end]);
@@ -108,16 +135,21 @@ pub fn settle(pairs: &[Pair; 2], m: &Model, step: &Step, care: Care) -> Result<T
             }
             match known::sight(m, end, &a, &b) {
                 // It may be on its way yet.
-                Some((_, Then::End)) if start.elapsed() > care.limit => then = Then::End,
+                Some((_, Then::End)) if over => then = Then::End,
                 Some((_, Then::On)) => {}
                 _ => differ.push((end, a, b)),
             }
         }
-        calm = if differ.is_empty() { calm + 1 } else { 0 };
+        // What a known difference keeps from coming is not waited for for long.
+        let come = start.elapsed() > COME || has_come(&pairs[1], m, step);
+        calm = match differ.is_empty() && come {
+            true => calm + 1,
+            false => 0,
+        };
         if calm >= quiet || then == Then::End && differ.is_empty() {
             return Ok(then);
         }
-        if !differ.is_empty() && start.elapsed() > care.limit {
+        if !differ.is_empty() && over {
             let words: Vec<String> = differ
                 .iter()
                 .map(|(end, a, b)| format!("end {end}: tcp {} here {}", a.words(), b.words()))

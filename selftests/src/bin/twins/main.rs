@@ -59,6 +59,8 @@ fn place(rdma: bool) -> Result<(), String> {
     for name in ["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"] {
         net::sysctl(name, "4096 131072 262144")?;
     }
+    // Who has closed first keeps its state, however many have: otherwise TCP answers with a reset.
+    net::sysctl("net.ipv4.tcp_max_tw_buckets", "262144")?;
     if rdma {
         net::roce_on_loopback()?;
         net::sysctl("net.smc.strict", "1")?;

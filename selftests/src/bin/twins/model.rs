@@ -94,6 +94,11 @@ impl Model {
             .is_some_and(|mark| reader.read < mark + u64::from(reader.inline))
     }
 
+    /// Whether the next byte that `end` reads is an urgent one.
+    pub fn stands_at_mark(&self, end: usize) -> bool {
+        self.ends[other(end)].mark == Some(self.ends[end].read)
+    }
+
     /// Whether sending is of interest: what is known to differ is tried seldom, since it ends the
     /// sequence.
     pub fn may_send(&self, end: usize, r: &mut Rng) -> bool {
@@ -157,8 +162,11 @@ impl Model {
             Step::Drain { end } => {
                 let from = &mut self.ends[other(end)];
                 from.full = false;
-                let all = from.sent;
-                self.ends[end].read = all;
+                let (all, held) = (from.sent, from.held);
+                match held {
+                    true => self.took(end, n, true),
+                    false => self.ends[end].read = all,
+                }
             }
             Step::Shutdown { end, how } => {
                 let e = &mut self.ends[end];

@@ -342,7 +342,9 @@ impl Pair {
                 Ok(b) if b.is_empty() => break "EOF".into(),
                 Ok(b) => all.extend(b),
                 Err(Errno(libc::EAGAIN))
-                    if (all.len() as u64) < before.min(1) + filled && Instant::now() < until =>
+                    if filled > 0
+                        && (all.len() as u64) < before.min(1) + filled
+                        && Instant::now() < until =>
                 {
                     sys::sleep_ms(1);
                 }
@@ -356,7 +358,8 @@ impl Pair {
             Err(at) => format!(" and {} of {filled}, wrong at {at}", all.len() - rest),
         };
         let text = format!("{rest} ({}){right} then {end}", sum(&all[..rest]));
-        Answer { text, count: None }
+        let count = Some(rest as u64);
+        Answer { text, count }
     }
 }
 

@@ -89,6 +89,12 @@ impl Run<'_> {
         trace: &mut Vec<String>,
         seen: &mut Seen,
     ) -> Option<Result<Then, ()>> {
+        if let Some(end) = step.end() {
+            if step.sends() && m.is_deserted(end) {
+                // Nothing shows that the message which says so has come.
+                st::guest::pause(20);
+            }
+        }
         let a = pairs[0].act(step, m, self.seed);
         let b = pairs[1].act(step, m, self.seed);
         if a.text == b.text {

@@ -104,6 +104,18 @@ impl Step {
         }
     }
 
+    /// Whether bytes come in by it, or it says that there are some.
+    pub fn receives(&self) -> bool {
+        matches!(
+            self,
+            Step::Recv { .. }
+                | Step::SpliceOut { .. }
+                | Step::Drain { .. }
+                | Step::Poll { .. }
+                | Step::Wait { .. }
+        )
+    }
+
     /// Whether bytes go out by it.
     pub fn sends(&self) -> bool {
         matches!(
