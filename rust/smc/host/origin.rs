@@ -5,7 +5,7 @@
 use kapi::net::sock::Sock;
 
 /// The peer of a TCP connection, in which network namespace.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Origin {
     /// The address, as IPv6.
     pub(crate) address: [u8; 16],

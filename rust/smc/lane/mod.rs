@@ -1,177 +1,161 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sending and receiving over SMC: between the program's memory and the connection's two rings.
+//! Lanes: the ways for a stream's bytes between a program and its peer, and the loops above them.
 //!
-//! A byte that is sent goes from the program into the send ring here, from there by an RDMA WRITE
-//! into the peer's ring ([`crate::carrier::rdma::group`]), and is announced by a CDC message; the peer's
-//! `on_cdc` wakes the reader, who copies it out of the ring here.
+//! recvmsg() and sendmsg() wait, peek, time out and fail in `receive.rs` and `send.rs`, once for every
+//! lane. A lane says what has arrived and what there is room for, and copies. The one so far is an SMC-R
+//! connection with its two rings (`ring.rs`); the calls of a socket that fell back are TCP's own
+//! functions and do not come here.
 
 mod receive;
+mod ring;
 mod send;
 
-pub(crate) use self::{receive::receive, send::send};
-
-use crate::{
-    carrier::SmcConn,
-    host::clock::now, //
-};
-use kapi::{
-    errno,
-    net::{
-        args::{flags, Poll},
-        socket as file, //
-    }, //
-};
-use kernel::{prelude::*, sync::Arc};
-use smc_proto::conn::{
-    Actions,
-    ConnState, //
-    RecvState,
-    SendError,
+pub(crate) use self::{
+    receive::receive,
+    ring::{has_peer, ioctl, low_water_changed, poll, shutdown},
+    send::send, //
 };
 
-/// `how` of shutdown().
-const SHUT_RD: i32 = 0;
-const SHUT_WR: i32 = 1;
-const SHUT_RDWR: i32 = 2;
+use crate::host::stats::Stats;
+use kapi::net::{args::Message, sock::Sock};
+use kernel::prelude::*;
+use smc_proto::conn::{RecvState, SendError, UrgentError};
 
-/// How many bytes poll() waits for. As with TCP more than `SO_RCVLOWAT` may never be there at once.
-fn low_water(conn: &Arc<SmcConn>) -> usize {
-    let most = conn.recv_ring().size() / 2;
-    conn.sock().low_water(false, i32::MAX as usize).min(most)
+/// A way for a stream's bytes.
+pub(crate) trait Lane {
+    /// Returns the TCP connection, whose options, time-outs and wait queue are the stream's.
+    fn sock(&self) -> &Sock;
+
+    /// Returns the counters.
+    fn stats(&self) -> &Stats;
+
+    /// Returns the name of the device that carries the bytes, for the tracepoints.
+    fn device(&self) -> [u8; 64];
+
+    /// Tells the program when the latest bytes arrived.
+    fn tell_stamp(&self, msg: &mut Message<'_>);
+
+    /// Notes the end of the TCP connection if nobody has done so yet; whether that has changed what there
+    /// is to read or write.
+    fn notice_dead(&self) -> bool;
+
+    /// Copies what has arrived to the program.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` when the program's memory cannot be written.
+    fn take(&self, msg: &mut Message<'_>, ask: &Ask) -> Result<Look>;
+
+    /// Takes the urgent byte, or peeks at it. Returns also whether the receiving direction has ended.
+    fn take_urgent(&self, peek: bool) -> (bool, Result<u8, UrgentError>);
+
+    /// Tells whether nothing has arrived since a read took all there was: a hint, without a lock.
+    fn is_quiet(&self) -> bool;
+
+    /// Tells whether a reader has no reason to sleep: there are more than `seen` bytes, or none will come.
+    fn is_readable(&self, seen: usize) -> bool;
+
+    /// Tells whether no bytes will follow the first `seen`.
+    fn is_all(&self, seen: usize) -> bool;
+
+    /// Tells whether the peer may still send.
+    fn is_hearing(&self) -> bool;
+
+    /// Tells whether the program has shut the receiving direction.
+    fn is_read_shut(&self) -> bool;
+
+    /// Tells whether the stream was reset before its end had arrived.
+    fn is_cut(&self) -> bool;
+
+    /// Tells whether this is the recvmsg() of a splice().
+    fn is_spliced(&self, msg: &Message<'_>) -> bool;
+
+    /// Takes as much from the program as there is room for. Returns how much that was, and whether the
+    /// program's memory could not be read beyond it.
+    ///
+    /// # Errors
+    ///
+    /// The reason why nothing was taken.
+    fn put(&self, msg: &mut Message<'_>, put: &Put) -> Result<(usize, bool), Stop>;
+
+    /// Tells whether a writer has no reason to sleep: there is room, or there will never be any.
+    fn is_writable(&self) -> bool;
+
+    /// Tells whether the program may still send.
+    fn is_talking(&self) -> bool;
+
+    /// Counts a send of `total` bytes for which a buffer is too small.
+    fn count_size(&self, total: usize);
+
+    /// Counts a send that has to wait for room.
+    fn count_full(&self);
 }
 
-/// Who waited for more than there is may have enough now.
-pub(crate) fn low_water_changed(conn: &Arc<SmcConn>) {
-    let there = {
-        let proto = conn.proto.lock();
-        match proto.recv_state() {
-            RecvState::Data(_) => proto.waiting() as usize,
-            _ => return,
-        }
-    };
-    if there >= low_water(conn) {
-        conn.sock().wake_readers();
-    }
+/// The bytes of one put.
+pub(crate) struct Put {
+    /// Bytes that are left of the call.
+    pub(crate) wanted: usize,
+    /// The last byte of the call is urgent.
+    pub(crate) urgent: bool,
+    /// More will follow at once, so that they may be held back.
+    pub(crate) more: bool,
 }
 
-/// poll().
-pub(crate) fn poll(conn: &Arc<SmcConn>, socket: &file::BsdSocket, poll: &Poll<'_>) -> u32 {
-    // Registers the poller; of what TCP says only a pending error counts.
-    let mut events = socket.native_poll(poll) & flags::EPOLLERR;
-    let mut proto = conn.proto.lock();
-    let low = low_water(conn);
-    // A reset of the TCP connection is shown at once, even if nobody has drawn conclusions yet.
-    let reset = conn.is_tcp_dead() && !proto.awaits_end();
-    let open = proto.directions();
-    let hearing = open.hearing && !conn.is_read_shut() && !reset;
-    let talking = open.talking && !reset;
-    let readable = match proto.recv_state() {
-        RecvState::Data(there) => there as usize >= low || (proto.waiting() as usize) >= low,
-        _ => false,
-    };
-    if readable || !hearing {
-        events |= flags::EPOLLIN | flags::EPOLLRDNORM;
-    }
-    if !hearing {
-        events |= flags::EPOLLRDHUP;
-    }
-    if !hearing && !talking {
-        events |= flags::EPOLLHUP;
-    }
-    if proto.has_urgent() {
-        events |= flags::EPOLLPRI;
-    }
-    // Asked first: who finds no room is told when there is some.
-    let room = match proto.send_room() {
-        Err(SendError::Full | SendError::NotConnected) => false,
-        Ok(_) => !conn.is_hungry(),
-        Err(_) => true,
-    };
-    if !room {
-        conn.sock().expect_room();
-    }
-    if room || !talking {
-        events |= flags::EPOLLOUT | flags::EPOLLWRNORM;
-    }
-    events
+/// The reason why nothing was put.
+pub(crate) enum Stop {
+    /// There is no room.
+    Full,
+    /// The program's memory cannot be read.
+    Fault,
+    /// There is no memory for the ring just now.
+    Hungry,
+    /// The device is gone.
+    NoDevice,
+    /// The sending direction has ended, or was never open.
+    Gone(SendError),
 }
 
-/// Whether getpeername() has a peer to tell of. As with TCP there is none after a reset, or when both
-/// ends have sent all; TCP beneath ends only after that.
-pub(crate) fn has_peer(conn: &Arc<SmcConn>) -> bool {
-    let proto = conn.proto.lock();
-    let open = proto.directions();
-    open.hearing || open.talking || proto.is_draining()
+/// The purpose of one look at what has arrived.
+pub(crate) struct Ask {
+    /// Most bytes to take.
+    pub(crate) wanted: usize,
+    /// Bytes that the call has got already.
+    pub(crate) before: usize,
+    /// Of a peek: others that lie before those.
+    pub(crate) passed: usize,
+    /// The bytes stay.
+    pub(crate) peek: bool,
+    /// The bytes are thrown away.
+    pub(crate) discard: bool,
 }
 
-/// ioctl(): what it answers with, if it is about data.
-pub(crate) fn ioctl(conn: &Arc<SmcConn>, command: u32) -> Result<Option<i32>> {
-    const SIOCOUTQNSD: u32 = 0x894b;
-    const SIOCATMARK: u32 = 0x8905;
-    const SIOCINQ: u32 = 0x541b;
-    const SIOCOUTQ: u32 = 0x5411;
-    let proto = conn.proto.lock();
-    let count = |bytes: u64| i32::try_from(bytes).unwrap_or(i32::MAX);
-    Ok(match command {
-        SIOCINQ => Some(count(u64::from(proto.in_queue()))),
-        SIOCOUTQ => Some(count(proto.out_queue())),
-        SIOCOUTQNSD => Some(count(proto.out_queue_unsent())),
-        SIOCATMARK => Some(i32::from(proto.at_mark())),
-        _ => None,
-    })
+/// The bytes that one look has brought.
+pub(crate) struct Took {
+    /// Their number.
+    pub(crate) bytes: usize,
+    /// Of a peek: urgent bytes before those.
+    pub(crate) passed: usize,
+    /// There is more to read.
+    pub(crate) more: bool,
+    /// The read ends here: at the urgent mark.
+    pub(crate) stop: bool,
 }
 
-/// shutdown(); `how` as in the system call.
-///
-/// # Errors
-///
-/// `EINVAL` for a `how` that is none, `ENOTCONN` when the connection has ended.
-pub(crate) fn shutdown(conn: &Arc<SmcConn>, how: i32) -> Result {
-    let (send, receive) = match how {
-        SHUT_RD => (false, true),
-        SHUT_WR => (true, false),
-        SHUT_RDWR => (true, true),
-        _ => return Err(EINVAL),
-    };
-    let mut ended = false;
-    conn.notice_tcp_dead();
-    let actions = {
-        let mut proto = conn.proto.lock();
-        let open = proto.directions();
-        // That it is reset TCP may tell before the peer's message does.
-        let reset = conn.is_tcp_dead() && !proto.awaits_end();
-        let over = reset || !open.hearing && !open.talking && !proto.is_draining();
-        match (proto.state(), send, receive) {
-            (ConnState::Closed, ..) => {
-                ended = true;
-                Actions::NONE
-            }
-            // As with TCP, for which both ends have said so. The peer still hears of the close.
-            (state, true, true) if over && state.may_close() => {
-                ended = true;
-                proto.shutdown_both(now())
-            }
-            _ if over => {
-                ended = true;
-                Actions::NONE
-            }
-            (_, true, true) => proto.shutdown_both(now()),
-            // The second of the two ways: nobody will read, and the peer is told so.
-            (_, true, false) if conn.is_read_shut() => proto.shutdown_both(now()),
-            (_, false, true) if !open.talking => proto.shutdown_both(now()),
-            (_, true, false) => proto.shutdown_write(now()),
-            _ => Actions::NONE,
-        }
-    };
-    if receive {
-        conn.shut_read();
-    }
-    conn.perform(actions);
-    // As TCP, in any case: somebody may wait for nothing else.
-    conn.sock().wake_state();
-    match ended {
-        true => Err(errno::ENOTCONN.into()),
-        false => Ok(()),
-    }
+/// The result of one look.
+pub(crate) enum Look {
+    /// Bytes.
+    Took(Took),
+    /// No bytes; this is why.
+    Nothing(RecvState),
+    /// No bytes: the urgent mark, which is not to be passed.
+    Mark,
 }
+
+/// The end of a read that takes nothing more.
+pub(crate) const STOP: Look = Look::Took(Took {
+    bytes: 0,
+    passed: 0,
+    more: false,
+    stop: true,
+});

@@ -12,10 +12,10 @@ use kernel::prelude::*;
 impl Core {
     /// Ends the oldest drain, in a namespace, of the peer that has most; false if none was found. Sleeps.
     pub(super) fn shed(&self, namespace: u64) -> bool {
-        let Ok(mut all) = self.drains(namespace) else {
+        let Ok(peers) = self.drains(namespace) else {
             return false;
         };
-        let Some((group, slot, number)) = chosen(&mut all) else {
+        let Some((group, slot, number)) = chosen(&peers) else {
             return false;
         };
         let Some(group) = self.group_after(u64::from(group).saturating_sub(1)) else {
@@ -26,34 +26,32 @@ impl Core {
         true
     }
 
-    /// Returns those of the groups of a namespace.
+    /// Adds up those of the groups of a namespace, by peer.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     fn drains(&self, namespace: u64) -> Result<KVec<Drains>> {
-        let mut all = KVec::new();
+        let mut peers: KVec<Drains> = KVec::new();
         let mut result = Ok(());
         self.each_group(|group| {
-            if group.origin.namespace == namespace {
-                if let Some(drains) = group.drains() {
-                    result = result.and(all.push(drains, GFP_KERNEL).map_err(Error::from));
-                }
+            if group.origin.namespace != namespace {
+                return;
+            }
+            let Some(drains) = group.drains() else {
+                return;
+            };
+            match peers.iter_mut().find(|peer| peer.origin == drains.origin) {
+                Some(peer) => peer.add(drains),
+                None => result = result.and(peers.push(drains, GFP_KERNEL).map_err(Error::from)),
             }
         });
-        result.map(|()| all)
+        result.map(|()| peers)
     }
 }
 
 /// Returns group, place there and number of the oldest drain of the peer that has most.
-fn chosen(all: &mut [Drains]) -> Option<(u32, usize, u64)> {
-    all.sort_unstable_by_key(|drains| drains.origin);
-    let peers = all.chunk_by(|one, other| one.origin == other.origin);
-    let count = |groups: &&[Drains]| {
-        let each = groups.iter().map(|drains| drains.count);
-        each.fold(0, u32::saturating_add)
-    };
-    let most = peers.max_by_key(count)?;
-    let oldest = most.iter().min_by_key(|drains| drains.oldest)?;
-    Some((oldest.group, oldest.slot, oldest.oldest))
+fn chosen(peers: &[Drains]) -> Option<(u32, usize, u64)> {
+    let most = peers.iter().max_by_key(|peer| peer.count)?;
+    Some((most.group, most.slot, most.oldest))
 }

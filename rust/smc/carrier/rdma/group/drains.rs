@@ -15,6 +15,17 @@ pub(crate) struct Drains {
     pub(crate) slot: usize,
 }
 
+impl Drains {
+    /// Adds those of another group with the same peer.
+    pub(crate) fn add(&mut self, other: Self) {
+        let count = self.count.saturating_add(other.count);
+        if other.oldest < self.oldest {
+            *self = other;
+        }
+        self.count = count;
+    }
+}
+
 impl LinkGroup {
     /// Gives up what a connection has left for its peer, if the number is still that of its drain.
     /// Sleeps.
