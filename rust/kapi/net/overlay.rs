@@ -93,6 +93,10 @@ pub enum Handled {
 ///         socket.native_poll(poll)
 ///     }
 ///
+///     fn has_peer(_: &Arc<Sent>) -> bool {
+///         true
+///     }
+///
 ///     fn shutdown(_: &Arc<Sent>, socket: &BsdSocket, how: i32) -> Result {
 ///         socket.native_shutdown(how)
 ///     }
