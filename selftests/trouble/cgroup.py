@@ -11,6 +11,7 @@ import threading
 import time
 
 PROTOCOL, SOL_SMC, RSMC_INFO = 256, 286, 100
+SO_SNDBUFFORCE = 32
 REFUSED = 0x01010000
 COUNT = 300
 
@@ -20,10 +21,10 @@ def available():
         return next(int(line.split()[1]) for line in f if line.startswith("MemAvailable:"))
 
 
-def make():
+def make(send=200000):
     s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, PROTOCOL)
-    for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-        s.setsockopt(socket.SOL_SOCKET, option, 200000)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 200000)
+    s.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, send)
     s.settimeout(20)
     return s
 
@@ -67,9 +68,10 @@ def is_refused(s):
 
 
 def short_of_memory(pairs):
-    """Silent connections send again while the group has no memory for their rings of 256 KiB."""
-    parts = fill(200 << 10)
-    waiting = pairs[:2]
+    """Silent connections send again while the group has no memory for their rings of 1 MiB: 600 KiB, and
+    256 that may be charged in advance."""
+    parts = fill(600 << 10)
+    waiting = list(pairs)
     print("refused", sum(is_refused(client) for client, _ in waiting))
     # One waits in send(), the other, with a limit, in poll().
     waiting[0][0].settimeout(None)
@@ -89,7 +91,6 @@ def enter(namespace):
         os.setns(f.fileno(), os.CLONE_NEWNET)
 
 
-
 with open(os.path.join(sys.argv[1], "cgroup.procs"), "w") as f:
     f.write(str(os.getpid()))
 enter("a")
@@ -97,21 +98,27 @@ listener = make()
 listener.bind(("10.77.0.1", 7777))
 listener.listen(16)
 enter("b")
-pairs = []
-before = available()
-for _ in range(COUNT):
-    client = make()
+
+
+def connect(**how):
+    client = make(**how)
     client.connect(("10.77.0.1", 7777))
     server, _ = listener.accept()
     server.settimeout(20)
-    pairs.append((client, server))
+    return client, server
+
+
+large = [connect(send=1 << 20) for _ in range(2)]
+for client, server in large:
+    client.sendall(b"ping")
+    assert server.recv(4) == b"ping"
+before = available()
+pairs = [connect() for _ in range(COUNT)]
 smc = fallback = flowed = 0
-over_smc = []
 for client, server in pairs:
     mode, reason, diagnosis, _ = struct.unpack("4I", client.getsockopt(SOL_SMC, RSMC_INFO, 16))
     if mode == 0:
         smc += 1
-        over_smc.append((client, server))
     elif REFUSED in (reason, diagnosis):
         fallback += 1
     else:
@@ -126,7 +133,7 @@ for name in ("memory.current", "memory.events"):
 busy = charged()
 time.sleep(2.5)
 print("uncharged_kib", (busy - charged()) // 1024)
-short_of_memory(over_smc)
+short_of_memory(large)
 print("connections", len(pairs))
 print("smc", smc)
 print("fallback", fallback)
