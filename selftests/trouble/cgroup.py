@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 # cgroup.py GROUP: a process in this control group makes connections to itself with large buffers until 300
 # are there, and tells what became of them and of the host's memory. See cgroup.sh.
-import mmap
 import os
-import select
 import socket
 import struct
 import sys
-import threading
 import time
 
 PROTOCOL, SOL_SMC, RSMC_INFO = 256, 286, 100
@@ -39,55 +36,9 @@ def charged():
     return next(int(line.split()[1]) for line in lines if line.startswith("sock "))
 
 
-def fill(left):
-    """Memory of this process, so much that `left` bytes of the group's remain."""
-    most = int(group("memory.max"))
-    parts = []
-    for size in (1 << 20, 1 << 16):
-        while int(group("memory.current")) + size + left < most:
-            part = mmap.mmap(-1, size)
-            for at in range(0, size, 4096):
-                part[at] = 1
-            parts.append(part)
-    return parts
-
-
-def is_refused(s):
-    """Whether a send that must not wait finds no memory, after which poll() does not say that it would."""
-    s.setblocking(False)
-    try:
-        s.send(b"late")
-        return False
-    except BlockingIOError:
-        poll = select.poll()
-        poll.register(s, select.POLLOUT)
-        return not poll.poll(0)
-    finally:
-        s.settimeout(20)
-
-
-def short_of_memory(pairs):
-    """Silent connections send again while the group has no memory for their rings of 256 KiB."""
-    parts = fill(200 << 10)
-    waiting = pairs[:2]
-    print("refused", sum(is_refused(client) for client, _ in waiting))
-    # One waits in send(), the other, with a limit, in poll().
-    waiting[0][0].settimeout(None)
-    threads = [threading.Thread(target=c.sendall, args=(b"last",), daemon=True) for c, _ in waiting]
-    for thread in threads:
-        thread.start()
-    time.sleep(1.5)
-    print("waited", sum(thread.is_alive() for thread in threads))
-    parts.clear()
-    for thread in threads:
-        thread.join(10)
-    print("went", sum(server.recv(4) == b"last" for _, server in waiting))
-
-
 def enter(namespace):
     with open(f"/run/netns/{namespace}") as f:
         os.setns(f.fileno(), os.CLONE_NEWNET)
-
 
 
 with open(os.path.join(sys.argv[1], "cgroup.procs"), "w") as f:
@@ -106,12 +57,10 @@ for _ in range(COUNT):
     server.settimeout(20)
     pairs.append((client, server))
 smc = fallback = flowed = 0
-over_smc = []
 for client, server in pairs:
     mode, reason, diagnosis, _ = struct.unpack("4I", client.getsockopt(SOL_SMC, RSMC_INFO, 16))
     if mode == 0:
         smc += 1
-        over_smc.append((client, server))
     elif REFUSED in (reason, diagnosis):
         fallback += 1
     else:
@@ -126,7 +75,6 @@ for name in ("memory.current", "memory.events"):
 busy = charged()
 time.sleep(2.5)
 print("uncharged_kib", (busy - charged()) // 1024)
-short_of_memory(over_smc)
 print("connections", len(pairs))
 print("smc", smc)
 print("fallback", fallback)

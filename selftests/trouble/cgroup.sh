@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 # What the buffers of connections cost is charged to the control group of the program: one with
 # memory.max of 64 MiB makes hundreds with large buffers, and the host keeps its memory. Send rings of
-# silent connections are not charged; if there is no memory for them later, who sends waits.
+# silent connections are not charged.
 . "$RSMC_SELFTESTS/lib.sh"
 
-ktap_plan 9
+ktap_plan 6
 root=$TMPDIR/cgroup
 mkdir "$root"
 # Whatever becomes of the rest.
@@ -31,9 +31,6 @@ is others_fell_back_for_memory "$(told fallback)" $((all - smc))
 is bytes_flow_on_all "$(told flowed)" "$all"
 # Of 256 KiB for each end, of which a few may be those that other ends have left behind.
 check silent_rings_are_uncharged test "$(told uncharged_kib)" -ge $((smc * 2 * 256 * 3 / 4))
-is later_sends_are_refused "$(told refused)" 2
-is they_wait "$(told waited)" 2
-is until_there_is_memory "$(told went)" 2
 uncharged() { [ "$(cat "$root/small/memory.current")" -lt $((8 * 1024 * 1024)) ]; }
 check charge_goes_with_the_connections wait_for 10 uncharged
 ktap_exit

@@ -14,6 +14,9 @@ const BATCH: ffi::c_long = 16;
 /// `SHRINK_STOP`, whose type bindgen gets wrong.
 const STOP: ffi::c_ulong = ffi::c_ulong::MAX;
 
+/// More is not said: the two highest numbers mean something else.
+const MOST: ffi::c_ulong = STOP >> 1;
+
 /// Memory that is kept for later and could be done without.
 ///
 /// Both functions are called by whoever allocates memory, with the locks that he holds: they take no
@@ -79,8 +82,7 @@ impl<T: Spare> Registration<T> {
     ) -> ffi::c_ulong {
         // SAFETY: By the invariant of the registration, whose drop waits for this function.
         let spare = unsafe { &*(*shrinker).private_data.cast::<T>() };
-        // The two highest numbers mean something else.
-        spare.count().min(ffi::c_long::MAX as usize) as ffi::c_ulong
+        spare.count().min(MOST)
     }
 
     /// # Safety
@@ -97,9 +99,9 @@ impl<T: Spare> Registration<T> {
                 (*control).nr_to_scan,
             )
         };
-        match spare.give_back(wanted as usize) {
+        match spare.give_back(wanted) {
             0 => STOP,
-            freed => freed.min(ffi::c_long::MAX as usize) as ffi::c_ulong,
+            freed => freed.min(MOST),
         }
     }
 }
