@@ -5,8 +5,8 @@
 //! `backlog --family inet|smc[,..] --ip v4|v6[,..] [--clients N] [--late SECONDS]`
 //!
 //! All kinds run side by side, plain TCP among them, on a soft-RoCE device of their own. No connect()
-//! may fail; whoever is accepted gets a byte. TCP's clients that found no room ask again later and
-//! later, so some still do at the end; of the family's there may be no more than of TCP's.
+//! may fail; whoever is accepted gets a byte. TCP's clients that say nothing are connected when there is
+//! no room for them, too, and are never told; of the family's no more may be left than of TCP's.
 
 use st::args::Args;
 use st::errno::{Errno, R};
@@ -18,15 +18,15 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// How long clients are waited for after the first accept(), in seconds: longer than the pause between
-/// two SYNs that TCP has come to by then.
+/// two SYNs, or SYN-ACKs, that TCP has come to by then.
 const PATIENCE: u64 = 20;
 
 /// What became of the clients of one kind.
 struct Outcome {
     /// How many got the server's byte.
     served: usize,
-    /// How many have not heard of the listener at the end.
-    asking: usize,
+    /// How many still wait at the end.
+    unserved: usize,
     /// What connect() or recv() said otherwise, in words.
     failed: Vec<String>,
     /// When the last one was served, since its connect().
@@ -98,18 +98,18 @@ fn run(family: Family, ip: Ip, number: usize, late: Duration) -> R<Outcome> {
         sys::sleep_ms(20);
     }
     let mut failed = Vec::new();
-    let (mut served, mut asking) = (0, 0);
+    let (mut served, mut unserved) = (0, 0);
     for client in clients {
         match client {
             Client::Over(Ok(())) => served += 1,
             Client::Over(Err(e)) => failed.push(e),
-            Client::Connecting(_) => asking += 1,
-            Client::Connected(_) => failed.push("not served".into()),
+            Client::Connecting(_) => unserved += 1,
+            Client::Connected(_) => unserved += 1,
         }
     }
     Ok(Outcome {
         served,
-        asking,
+        unserved,
         failed,
         last,
     })
@@ -141,22 +141,22 @@ fn main() {
     for ((family, ip), outcome) in all.iter().zip(outcomes) {
         let judge = |o: Outcome| {
             k.diag(&format!(
-                "{}.{}: {} of {number} served, the last one after {} ms; {} still ask",
+                "{}.{}: {} of {number} served, the last one after {} ms; {} still wait",
                 family.name(),
                 ip.name(),
                 o.served,
                 o.last.as_millis(),
-                o.asking
+                o.unserved
             ));
             if *family == Family::Tcp {
-                most = o.asking;
+                most = o.unserved;
             }
             if !o.failed.is_empty() {
                 return Err(o.failed.join(", "));
             }
-            match o.asking <= most {
+            match o.unserved <= most {
                 true => Ok(()),
-                false => Err(format!("{} still ask, of TCP's {most}", o.asking)),
+                false => Err(format!("{} still wait, of TCP's {most}", o.unserved)),
             }
         };
         let result = outcome.map_err(|e| format!("the listener or a client: {e}"));
