@@ -59,10 +59,6 @@ pub(super) fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Res
         count_room(conn, readable as usize, wanted);
     }
     let there = view.pieces.len() as usize;
-    if there == 0 && wanted == 0 {
-        // A peek that has seen all there is.
-        return Ok(Look::Nothing(RecvState::Empty));
-    }
     let mut bytes = 0usize;
     for piece in view.pieces.iter() {
         let len = (piece.len as usize).min(wanted.saturating_sub(bytes));
@@ -80,13 +76,19 @@ pub(super) fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Res
             break;
         }
     }
-    if bytes == 0 && there > 0 && wanted > 0 {
-        if view.skip > 0 && !peek {
-            // As TCP, which has stepped over the urgent byte by then.
-            let stepped = conn.proto.lock().read_from(view.from, view.skip);
-            conn.perform(stepped.map_err(|_| EINVAL)?);
+    if bytes == 0 {
+        if there > 0 && wanted > 0 {
+            if view.skip > 0 && !peek {
+                // As TCP, which has stepped over the urgent byte by then.
+                let stepped = conn.proto.lock().read_from(view.from, view.skip);
+                conn.perform(stepped.map_err(|_| EINVAL)?);
+            }
+            return Err(EFAULT);
         }
-        return Err(EFAULT);
+        if there == 0 && wanted == 0 {
+            // A peek that has seen all there is.
+            return Ok(Look::Nothing(RecvState::Empty));
+        }
     }
     if peek {
         return Ok(Look::Took(Took {
