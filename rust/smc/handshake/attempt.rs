@@ -153,7 +153,7 @@ impl Attempt {
                 group.await_events(waiter(), 0);
             }
         }
-        let (qpn, psn) = group.queue_pair();
+        let (qpn, psn) = group.link.queue_pair();
         let announced = conn.announce().ok_or(Reason::Internal)?;
         Ok(Some(Acquired {
             end: RdmaEnd {

@@ -95,7 +95,7 @@ impl Core {
             .iter()
             .find(|group| {
                 group.origin == origin
-                    && group.is_on(port)
+                    && group.link.is_on(port)
                     && !group.is_lost()
                     && server_joins(key, &group.candidate())
             })
@@ -119,7 +119,7 @@ impl Core {
         let groups = self.groups(&key.peer_id);
         let mut reason = Reason::SyncError;
         let known = |group: &&Arc<LinkGroup>| {
-            group.is_on(port) && !group.is_lost() && group.candidate().key == *key
+            group.link.is_on(port) && !group.is_lost() && group.candidate().key == *key
         };
         for group in groups.iter().filter(known) {
             if group.origin != origin {
@@ -171,7 +171,7 @@ impl Core {
     pub(crate) fn links_on(&self, device: &Arc<Device>, port: u32) -> u32 {
         let mut links = 0u32;
         self.each_group(|group| {
-            let there = group.uses(device) && group.port() == port;
+            let there = group.link.uses(device) && group.link.port() == port;
             links = links.saturating_add(u32::from(there));
         });
         links
@@ -282,7 +282,7 @@ impl ClientOps for Hotplug {
     fn remove(&self, device: &Arc<Device>) {
         self.0.devices.remove(device);
         self.0
-            .end_groups(|group| group.uses(device), EndReason::LinkLost);
+            .end_groups(|group| group.link.uses(device), EndReason::LinkLost);
     }
 
     /// Nothing more is sent by a port that is gone when this returns. To end its groups takes long,
@@ -291,13 +291,13 @@ impl ClientOps for Hotplug {
     fn event(&self, device: &Arc<Device>, event: Event) {
         let gone = |group: &LinkGroup| match event {
             // The event comes late: the port may be active again, and the group newer than that.
-            Event::PortError(port) => group.port() == port && !group.has_active_port(),
-            Event::GidChange(port) => group.port() == port && !group.has_gid(),
+            Event::PortError(port) => group.link.port() == port && !group.link.has_active_port(),
+            Event::GidChange(port) => group.link.port() == port && !group.link.has_gid(),
             Event::DeviceFatal => true,
             Event::PortActive(_) | Event::Other(_) => false,
         };
         self.0.each_group(|group| {
-            if group.uses(device) && gone(group) {
+            if group.link.uses(device) && gone(group) {
                 group.lose();
             }
         });

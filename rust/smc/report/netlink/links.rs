@@ -104,11 +104,11 @@ fn write_link(out: &mut Message<'_>, group: &LinkGroup, facts: &Facts) -> Result
         LinkState::Inactive => 1,
         _ => 2,
     };
-    let name = group.device().name();
+    let name = group.link.device().name();
     out.put(1, &[facts.number])?;
     out.put_string(2, text::name(&name))?;
-    out.put(3, &[group.port() as u8])?;
-    out.put_string(4, GidText::new(&group.gid).text())?;
+    out.put(3, &[group.link.port() as u8])?;
+    out.put_string(4, GidText::new(&group.link.gid()).text())?;
     out.put_string(5, GidText::new(&facts.terms.key.peer_gid).text())?;
     out.put(6, &u32::from(facts.conns).to_ne_bytes())?;
     out.put(7, &facts.ifindex.to_ne_bytes())?;

@@ -66,12 +66,12 @@ pub(super) fn cursors(conn: &SmcConn) -> Fixed<CONNECTION> {
 /// The group's one link, and our role in it.
 pub(super) fn link(group: &LinkGroup) -> Fixed<GROUP> {
     let (number, role, peer_gid) = group.link_facts();
-    let name = group.device().name();
+    let name = group.link.device().name();
     let mut out = Fixed::new();
     out.put(&[number]);
     out.put(&name);
-    out.put(&[group.port() as u8]);
-    for gid in [&group.gid, &peer_gid] {
+    out.put(&[group.link.port() as u8]);
+    for gid in [&group.link.gid(), &peer_gid] {
         let mut text = [0; GID];
         for (to, from) in text.iter_mut().zip(GidText::new(gid).text()) {
             *to = *from;

@@ -7,7 +7,6 @@ use super::{
     LinkGroup,
     Resources,
     SmcConn,
-    Stage,
     SPOILED,
     SPOILED_CLIENT, //
 };
@@ -115,11 +114,7 @@ impl LinkGroup {
         let slab = RmbSlab::new(&resources.pd, size, generation, wanted)?;
         // Who ends the group breaks the queue pair, which ends the registration; for that he needs
         // `stage`.
-        let channel = match &*self.stage.lock() {
-            Stage::Sending(qp) => Some(qp.channel().clone()),
-            _ => None,
-        };
-        if let Some(channel) = channel {
+        if let Some(channel) = self.link.sending() {
             if let Some(mr) = slab.key_to_register() {
                 self.register(&channel, mr)?;
             }

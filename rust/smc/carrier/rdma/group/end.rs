@@ -2,7 +2,7 @@
 
 //! Deadlines of a group, and its end.
 
-use super::{LinkGroup, Stage, LINK_ACTIVE};
+use super::LinkGroup;
 use crate::host::clock::{arm, now};
 use kapi::sys::{hook::Notify, queue};
 use kernel::{
@@ -19,10 +19,20 @@ use smc_proto::{
 };
 use smc_trace as trace;
 
+/// What the link of a group is until it ends, by the numbers that users of tracepoints know.
+const LINK_ACTIVE: i32 = 3;
+
 impl LinkGroup {
     /// Whether the link has broken or the group has ended.
     pub(crate) fn is_lost(&self) -> bool {
-        self.broken.load(Relaxed) != 0 || self.ended.load(Relaxed) != 0
+        self.link.is_broken() || self.ended.load(Relaxed) != 0
+    }
+
+    /// Gives the link up: nothing more is sent, and the group will end. Any context.
+    pub(crate) fn lose(self: &Arc<Self>) {
+        self.link.mark_broken();
+        self.link.break_off();
+        self.kick();
     }
 
     pub(super) fn rearm(&self) {
@@ -66,7 +76,7 @@ impl LinkGroup {
                 &**self,
                 self.origin.namespace,
                 LINK_ACTIVE,
-                &self.device.name(),
+                &self.link.device().name(),
             );
         }
         self.owner.forget(self);
@@ -87,16 +97,7 @@ impl LinkGroup {
         self.revoke_rings();
         self.drop_spares();
         self.wake_waiter();
-        if let Some(channel) = self.channel() {
-            channel.fail();
-        }
-        let stage = core::mem::replace(&mut *self.stage.lock(), Stage::None);
-        match stage {
-            Stage::None => (),
-            Stage::Reset(qp) => qp.close(),
-            Stage::Receiving(qp) => qp.close(),
-            Stage::Sending(qp) => qp.close(),
-        }
+        self.link.close();
         let resources = self.resources.lock().take();
         if let Some(resources) = resources {
             for slab in resources.slabs.iter().chain(&resources.leaving) {
@@ -136,8 +137,7 @@ impl LinkGroup {
 
     /// Looks whether the peer takes what we send.
     pub(super) fn look(&self) -> Todo {
-        let under_way = self.channel().is_some_and(|channel| !channel.is_idle());
-        let done = self.done.get();
+        let (under_way, done) = self.link.progress();
         self.state.lock().proto.look(under_way, done, now())
     }
 }
@@ -152,7 +152,7 @@ impl WorkItem for LinkGroup {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        if this.broken.load(Relaxed) != 0 {
+        if this.link.is_broken() {
             let todo = this.state.lock().proto.end(EndReason::LinkLost, now());
             this.finish(todo);
         } else if this.retired.load(Relaxed) != 0 || this.is_spoiled() {

@@ -4,7 +4,6 @@
 
 use super::LinkGroup;
 use crate::host::pnet::PnetId;
-use kernel::sync::atomic::Relaxed;
 use smc_proto::{
     group::Terms,
     llc::link::{LinkState, Role},
@@ -118,18 +117,18 @@ impl LinkGroup {
             }
             None => 0,
         };
-        let (qpn, _) = self.queue_pair();
+        let (qpn, _) = self.link.queue_pair();
         let send_bytes = self.ring_bytes();
         let state = self.state.lock();
         Facts {
             id: self.id,
             cookie: self.origin.namespace,
-            ifindex: self.ifindex,
-            vlan: self.vlan,
-            pnet: self.pnet,
+            ifindex: self.link.at.ifindex,
+            vlan: self.link.at.vlan,
+            pnet: self.link.at.pnet,
             terms: *state.proto.terms(),
             peer: self.peer.as_ref().copied().unwrap_or(PeerFacts::UNKNOWN),
-            gateway: self.gateway.load(Relaxed) != 0,
+            gateway: self.link.passes_gateway(),
             conns: state.proto.conns(),
             number: state.proto.link.number,
             uid: qpn.to_be_bytes(),

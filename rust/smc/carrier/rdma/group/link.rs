@@ -1,46 +1,238 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A group's one link: setting its queue pair up, and what arrives on it.
+//! A link of a group: a queue pair on a port of a device, who sends next on it, and how it broke.
+//!
+//! A link that has broken is marked ([`Link::mark_broken`]); the group's work finds the mark, ends the
+//! group (`end.rs`) and closes the link ([`Link::close`]).
 
-use super::{turns::Token, LinkGroup, PeerFacts, Stage};
-use crate::host::{clock::now, waiter::Waiter};
-use kapi::rdma::{
-    channel::{Channel, Handler},
-    completion::{Completion, Status},
-    config::Path,
-    route::NextHop,
-    wr::Received, //
+use super::{
+    super::port::LocalPort,
+    turns::Turns,
+    LinkGroup, //
+};
+use crate::{
+    conn::RING_MAX,
+    host::namespace::Queues, //
+};
+use kapi::{
+    new_spinlock_bh,
+    rdma::{
+        channel::Channel,
+        completion::Status,
+        config::{Config, Path},
+        device::{Device, PortInfo, PortState},
+        gid::GidRef,
+        pd::Pd,
+        qp::{Qp, ReadyToReceive, ReadyToSend, Reset},
+        route::NextHop, //
+    },
+    sys::{lock::SpinLockBh, word::Word}, //
 };
 use kernel::{
+    new_mutex,
+    page::PAGE_SIZE,
     prelude::*,
-    sync::{atomic::Relaxed, Arc}, //
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc,
+        Mutex,
+        SetOnce, //
+    }, //
 };
 use smc_proto::{
-    group::{NotAgreed, Todo},
-    llc::{
-        link::{LinkEnd, LinkEvent, Role},
-        responder::LlcEvent, //
-    },
-    wire::{
-        cdc::{self, Cdc},
-        ids::Mtu,
-        immediate::Immediate, //
-    }, //
+    llc::link::LinkEnd,
+    wire::ids::{Gid, Mtu}, //
 };
 
 /// Hop limit of packets that pass a gateway.
 const FAR: u8 = 64;
+/// Pages of a request that a device need not support; more do not fit with every device's overhead.
+const PAGES: u32 = 16;
+/// Bytes of a long LLC message beyond the first 44; such messages name all memory keys at once.
+const LLC_SPILL: u16 = 4108;
 
-/// Bytes of a message to look at: a DELETE_RKEY of version 2 with all keys that it can name.
-const LONGEST_LLC: usize = 8 + 255 * 4;
+/// The states of the queue pair.
+enum Stage {
+    None,
+    Reset(Qp<LinkGroup, Reset>),
+    Receiving(Qp<LinkGroup, ReadyToReceive>),
+    Sending(Qp<LinkGroup, ReadyToSend>),
+}
 
-impl LinkGroup {
-    /// Connects the queue pair so that it receives. Sleeps.
+/// A link.
+#[pin_data]
+pub(crate) struct Link {
+    /// Our end: device, port, GID, net device.
+    pub(super) at: LocalPort,
+    /// 1 when packets to the peer pass a gateway.
+    gateway: Atomic<u32>,
+    /// Messages that wait for a slot, and send rings.
+    #[pin]
+    pub(super) turns: SpinLockBh<Turns>,
+    channel: SetOnce<Arc<Channel<LinkGroup>>>,
+    #[pin]
+    stage: Mutex<Stage>,
+    /// 1 when the queue pair has broken.
+    broken: Atomic<u32>,
+    /// What broke it first.
+    failure: SetOnce<Status>,
+    /// Chains that have ended.
+    done: Word,
+    /// 1 when somebody who has something to send has found no free slot.
+    starved: Word,
+}
+
+/// Requests of the longest chain where each takes `pages` pages: a ring that wraps on both sides is
+/// sent in four pieces, none of whose pages need be adjacent for the device, and the message follows.
+fn longest_chain(pages: u32) -> u16 {
+    let ring = RING_MAX.div_ceil(PAGE_SIZE as u32);
+    let requests = ring.div_ceil(pages.max(1)).saturating_add(4 + 1);
+    u16::try_from(requests).unwrap_or(u16::MAX)
+}
+
+impl Link {
+    /// A link from `at` without a queue pair.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn new(at: LocalPort) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            at,
+            gateway: Atomic::new(0),
+            turns <- new_spinlock_bh!(Turns::new()?, "rsmc::Link::turns"),
+            channel: SetOnce::new(),
+            stage <- new_mutex!(Stage::None, "rsmc::Link::stage"),
+            broken: Atomic::new(0),
+            failure: SetOnce::new(),
+            done: Word::new(0),
+            starved: Word::new(0),
+        }? Error)
+    }
+
+    /// Makes the queue pair, whose arrivals are `group`'s. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `ENODEV`, the driver's.
+    pub(super) fn make(&self, pd: &Arc<Pd>, group: &Arc<LinkGroup>, queues: Queues) -> Result {
+        // A slot must be enough to post: then nothing that was taken has to be put back.
+        let limits = self.at.device.limits()?;
+        let chain = longest_chain(limits.send_sges.min(PAGES));
+        // One request is the drain's.
+        let wrs = limits.queue_wrs.saturating_sub(1);
+        let most = wrs.checked_div(u32::from(chain)).unwrap_or(0);
+        let slots = u16::try_from(most)
+            .unwrap_or(u16::MAX)
+            .min(queues.send)
+            .max(2);
+        let recv_slots = u16::try_from(wrs).unwrap_or(u16::MAX).min(queues.recv);
+        let mut config = Config {
+            send_slots: slots,
+            send_wrs: u32::from(slots).saturating_mul(u32::from(chain)),
+            chain_wrs: chain,
+            send_sges: PAGES,
+            recv_slots,
+            recv_first: 44,
+            recv_spill: LLC_SPILL,
+            // 268 ms, and not for ever, as with 7 some devices do: a peer may stand still for most of
+            // two seconds.
+            ack_timeout: 16,
+            retries: 6,
+            ..Config::default()
+        };
+        let qp = loop {
+            match Qp::new(pd, group.clone(), config) {
+                // Some devices (mlx5) limit a send queue in bytes, and do not tell.
+                Err(error) if error == ENOMEM && config.send_slots > 2 => {
+                    config.send_slots = (config.send_slots / 2).max(2);
+                    config.send_wrs = u32::from(config.send_slots).saturating_mul(u32::from(chain));
+                }
+                made => break made?,
+            }
+        };
+        self.channel.populate(qp.channel().clone());
+        *self.stage.lock() = Stage::Reset(qp);
+        Ok(())
+    }
+
+    /// Returns the channel, once there is a queue pair.
+    #[inline]
+    pub(super) fn channel(&self) -> Option<&Arc<Channel<LinkGroup>>> {
+        self.channel.as_ref()
+    }
+
+    /// Returns number and first sequence number of our queue pair.
+    pub(crate) fn queue_pair(&self) -> (u32, u32) {
+        self.channel()
+            .map_or((0, 0), |channel| (channel.qpn(), channel.psn()))
+    }
+
+    /// Tells whether the link leaves by this port and net device.
+    pub(crate) fn is_on(&self, port: &LocalPort) -> bool {
+        self.at.is(port)
+    }
+
+    /// Tells whether the port is usable and still has the GID from which the link sends. Sleeps.
+    pub(crate) fn has_port(&self) -> bool {
+        let active = |info: PortInfo| info.state == PortState::Active;
+        self.at.device.port(self.at.port).is_ok_and(active) && self.has_gid()
+    }
+
+    /// Tells whether the port was active at the last event of the device.
+    pub(crate) fn has_active_port(&self) -> bool {
+        let state = self.at.device.known_state(self.at.port);
+        state.is_ok_and(|state| state == PortState::Active)
+    }
+
+    /// Tells whether the port still has the GID from which the link sends.
+    pub(crate) fn has_gid(&self) -> bool {
+        let same =
+            |gid: GidRef| gid.gid() == self.at.gid.0 && gid.ifindex() == Some(self.at.ifindex);
+        self.at
+            .device
+            .gid(self.at.port, self.at.gid_index)
+            .is_some_and(same)
+    }
+
+    /// Tells whether the link is on this device.
+    pub(crate) fn uses(&self, device: &Arc<Device>) -> bool {
+        Arc::ptr_eq(&self.at.device, device)
+    }
+
+    /// Returns the number of the device's port.
+    pub(crate) fn port(&self) -> u32 {
+        self.at.port
+    }
+
+    /// Returns the GID from which the link sends.
+    pub(crate) fn gid(&self) -> Gid {
+        self.at.gid
+    }
+
+    /// Returns the device.
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.at.device
+    }
+
+    /// Tells whether packets to the peer pass a gateway.
+    pub(super) fn passes_gateway(&self) -> bool {
+        self.gateway.load(Relaxed) != 0
+    }
+
+    /// Connects the queue pair so that it receives. Sleeps. Calls `initialised` on the way.
     ///
     /// # Errors
     ///
     /// The driver's; the queue pair is then gone.
-    pub(crate) fn receive_from(&self, peer: LinkEnd, psn: u32, mtu: Mtu, hop: &NextHop) -> Result {
+    pub(super) fn receive_from(
+        &self,
+        peer: &LinkEnd,
+        psn: u32,
+        mtu: Mtu,
+        hop: &NextHop,
+        initialised: impl FnOnce(),
+    ) -> Result {
         let mut stage = self.stage.lock();
         let reset = match core::mem::replace(&mut *stage, Stage::None) {
             Stage::Reset(qp) => qp,
@@ -56,33 +248,28 @@ impl LinkGroup {
             hop.mac
         };
         self.gateway.store(u32::from(hop.gateway), Relaxed);
-        let init = reset.init(self.port)?;
-        self.step(LinkEvent::ToInit);
+        let init = reset.init(self.at.port)?;
+        initialised();
         let receiving = init.ready_to_receive(&Path {
             mtu: mtu.code(),
             qpn: peer.qpn.get(),
             psn,
-            sgid: self.gid.0,
-            sgid_index: self.gid_index,
+            sgid: self.at.gid.0,
+            sgid_index: self.at.gid_index,
             dgid: peer.gid.0,
             dmac,
             hop_limit: if hop.gateway { FAR } else { 1 },
         })?;
-        {
-            let mut state = self.state.lock();
-            state.proto.link.peer = Some(peer);
-            state.proto.link.step(LinkEvent::ToRtr, now());
-        }
         *stage = Stage::Receiving(receiving);
         Ok(())
     }
 
-    /// Allows the queue pair to send, and makes the memory keys work. Sleeps.
+    /// Allows the queue pair to send. Sleeps.
     ///
     /// # Errors
     ///
     /// The driver's; the queue pair is then gone.
-    pub(crate) fn send_to(&self) -> Result {
+    pub(super) fn send_to(&self) -> Result<Arc<Channel<LinkGroup>>> {
         let mut stage = self.stage.lock();
         let sending = match core::mem::replace(&mut *stage, Stage::None) {
             Stage::Receiving(qp) => qp.ready_to_send()?,
@@ -93,187 +280,88 @@ impl LinkGroup {
         };
         let channel = sending.channel().clone();
         *stage = Stage::Sending(sending);
-        drop(stage);
-        self.step(LinkEvent::ToRts);
-        let slabs = {
-            let guard = self.resources.lock();
-            let resources = guard.as_ref().ok_or(ENODEV)?;
-            let mut slabs = KVec::with_capacity(resources.slabs.len(), GFP_KERNEL)?;
-            for slab in &resources.slabs {
-                slabs.push(slab.clone(), GFP_KERNEL)?;
-            }
-            slabs
-        };
-        for mr in slabs.iter().filter_map(|slab| slab.key_to_register()) {
-            channel.register(mr)?;
-        }
-        Ok(())
+        Ok(channel)
     }
 
-    /// Returns the peer's end of the link, once it has named it.
-    pub(crate) fn peer_end(&self) -> Option<LinkEnd> {
-        self.state.lock().proto.link.peer
-    }
-
-    /// Returns whether this end is the server's.
-    pub(crate) fn is_server(&self) -> bool {
-        self.state.lock().proto.terms().key.role == Role::Server
-    }
-
-    /// Whether the link goes from the port of `group` to this end.
-    pub(crate) fn leads_to(&self, group: &LinkGroup, peer: &LinkEnd) -> bool {
-        Arc::ptr_eq(&self.device, &group.device)
-            && self.origin.namespace == group.origin.namespace
-            && self.port == group.port
-            && self.gid == group.gid
-            && self.state.lock().proto.link.peer.as_ref() == Some(peer)
-    }
-
-    fn step(&self, event: LinkEvent) {
-        let _ = self.state.lock().proto.link.step(event, now());
-    }
-
-    /// The link is confirmed: the group carries connections from now on. Sleeps.
-    pub(crate) fn confirmed(&self, number: u8, peer: PeerFacts) {
-        self.peer.populate(peer);
-        {
-            let mut state = self.state.lock();
-            state.proto.link.number = number;
-            state.proto.link.step(LinkEvent::Confirmed, now());
-            state.waiter = None;
-        }
-        // The first look: nothing can be stuck yet.
-        let _ = self.look();
-        self.rearm();
-    }
-
-    /// Names the handshake that is to hear of LLC events.
-    pub(crate) fn await_events(&self, waiter: Arc<dyn Waiter>, number: u8) {
-        let mut state = self.state.lock();
-        state.proto.link.number = number;
-        let old = state.waiter.replace(waiter);
-        drop(state);
-        drop(old);
-    }
-
-    /// Nobody waits for LLC events any more.
-    pub(crate) fn ignore_events(&self) {
-        let old = self.state.lock().waiter.take();
-        drop(old);
-    }
-
-    /// An LLC event that has come for the handshake.
-    pub(crate) fn take_event(&self) -> Option<LlcEvent> {
-        self.state.lock().event.take()
-    }
-
-    pub(super) fn wake_waiter(&self) {
-        let state = self.state.lock();
-        if let Some(waiter) = &state.waiter {
-            waiter.clone().kick();
+    /// Returns the channel if the queue pair may send; a key of memory has to be registered then. Sleeps.
+    pub(super) fn sending(&self) -> Option<Arc<Channel<LinkGroup>>> {
+        match &*self.stage.lock() {
+            Stage::Sending(qp) => Some(qp.channel().clone()),
+            _ => None,
         }
     }
 
-    fn on_cdc(&self, bytes: &[u8]) {
-        let Ok(cdc) = Cdc::parse(bytes) else { return };
-        let conn = {
-            let mut state = self.state.lock();
-            state.proto.heard(now());
-            state
-                .proto
-                .slot(cdc.token)
-                .and_then(|slot| state.conns.get(usize::from(slot)).cloned().flatten())
-        };
-        if let Some(conn) = conn {
-            conn.on_cdc(&cdc);
+    /// Tells whether there is a slot for one more chain, which stays free while `turns` is held. If not,
+    /// the next completion goes on ([`Link::takes_hunger`]).
+    #[inline]
+    pub(super) fn has_slot(&self, channel: &Channel<LinkGroup>) -> bool {
+        if channel.has_free_slot() {
+            return true;
         }
+        self.starved.set(1);
+        // Again, under the lock under which slots are freed: who frees one from now on finds the mark.
+        channel.free_slots() != 0
     }
 
-    fn on_immediate(&self, immediate: Immediate) -> core::result::Result<(), NotAgreed> {
-        let conn = {
-            let mut state = self.state.lock();
-            let slot = state.proto.slot_of(immediate)?;
-            state.proto.heard(now());
-            slot.and_then(|slot| state.conns.get(usize::from(slot)).cloned().flatten())
-        };
-        if let Some(conn) = conn {
-            conn.on_immediate(immediate);
+    /// Returns whether somebody has found no slot since the last call.
+    #[inline]
+    pub(super) fn takes_hunger(&self) -> bool {
+        let starved = self.starved.get() != 0;
+        if starved {
+            self.starved.set(0);
         }
-        Ok(())
+        starved
     }
 
-    /// A message with a tail: a DELETE_RKEY of version 2 names up to 255 keys. What follows in others
-    /// is about further links, which we decline. Not inlined, for its room on the stack.
-    #[inline(never)]
-    fn on_long_llc(self: &Arc<Self>, message: &Received<'_>) {
-        let mut bytes = [0u8; LONGEST_LLC];
-        let len = message.read(0, &mut bytes);
-        self.on_llc(bytes.get(..len).unwrap_or(&[]));
+    /// Counts a chain that has ended. Completions of a queue pair come one after the other.
+    #[inline]
+    pub(super) fn count_done(&self) {
+        self.done.set(self.done.get().wrapping_add(1));
     }
 
-    fn on_llc(self: &Arc<Self>, bytes: &[u8]) {
-        let (reply, todo) = self.state.lock().proto.on_llc(bytes, now());
-        if let Some(frame) = reply {
-            self.send_llc(frame);
-        }
-        match todo {
-            Todo::Handshake(event) => {
-                let mut state = self.state.lock();
-                state.event = Some(event);
-                if let Some(waiter) = &state.waiter {
-                    waiter.clone().kick();
-                }
-            }
-            Todo::End { .. } => {
-                self.broken.store(1, Relaxed);
-                self.kick();
-            }
-            Todo::Send(frame) => self.send_llc(frame),
-            Todo::Settled(settled) => self.note_answer(settled),
-            Todo::None => (),
-        }
-    }
-}
-
-impl Handler for LinkGroup {
-    type Token = Token;
-
-    fn sent(this: &Arc<Self>, _: &Arc<Channel<Self>>, token: Token, done: &Completion) {
-        // Completions of a queue pair come one after the other.
-        this.done.set(this.done.get().wrapping_add(1));
-        if let Token::Conn(conn, ticket) = token {
-            // After a failure the connections learn of it when the group ends, but a message that
-            // is not reported would keep its connection for ever.
-            let actions = if done.status.is_success() {
-                conn.proto.lock().on_tx_done(ticket, now())
-            } else {
-                conn.proto.lock().on_tx_failed()
-            };
-            conn.perform(actions);
-        }
-        this.slot_freed();
+    /// Returns whether chains are under way, and how many have ended.
+    pub(super) fn progress(&self) -> (bool, u32) {
+        let under_way = self.channel().is_some_and(|channel| !channel.is_idle());
+        (under_way, self.done.get())
     }
 
-    fn received(this: &Arc<Self>, _: &Arc<Channel<Self>>, message: &Received<'_>) {
-        let head = message.head();
-        match head.first() {
-            Some(&cdc::TYPE) => this.on_cdc(head),
-            Some(_) if message.len() > head.len() => this.on_long_llc(message),
-            Some(_) => this.on_llc(head),
-            None => (),
-        }
+    /// Tells whether the queue pair has broken.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.load(Relaxed) != 0
     }
 
-    fn immediate(this: &Arc<Self>, channel: &Arc<Channel<Self>>, number: u32) {
-        if this.on_immediate(Immediate::from_wire(number)).is_err() {
+    /// Marks the link as of no more use. Any context.
+    pub(super) fn mark_broken(&self) {
+        self.broken.store(1, Relaxed);
+    }
+
+    /// Notes that a request has failed, which breaks a queue pair. Any context.
+    pub(super) fn note_failure(&self, status: Status) {
+        self.failure.populate(status);
+        self.mark_broken();
+    }
+
+    /// Returns what broke the queue pair first.
+    pub(super) fn failure(&self) -> Option<&Status> {
+        self.failure.as_ref()
+    }
+
+    /// Has the queue pair break, so that nothing more is sent. Any context.
+    pub(super) fn break_off(&self) {
+        if let Some(channel) = self.channel() {
             channel.fail();
         }
     }
 
-    fn failed(this: &Arc<Self>, _: &Arc<Channel<Self>>, status: Status) {
-        this.failure.populate(status);
-        this.broken.store(1, Relaxed);
-        this.wake_waiter();
-        this.kick();
+    /// Ends the queue pair, and waits for the requests under way. Sleeps.
+    pub(super) fn close(&self) {
+        self.break_off();
+        let stage = core::mem::replace(&mut *self.stage.lock(), Stage::None);
+        match stage {
+            Stage::None => (),
+            Stage::Reset(qp) => qp.close(),
+            Stage::Receiving(qp) => qp.close(),
+            Stage::Sending(qp) => qp.close(),
+        }
     }
 }

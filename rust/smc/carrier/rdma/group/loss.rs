@@ -60,8 +60,8 @@ impl LinkGroup {
             return;
         }
         // First, as what was under way has failed for that, too.
-        let why = match self.failure.as_ref() {
-            _ if !self.has_port() => "the port is down or has lost its address",
+        let why = match self.link.failure() {
+            _ if !self.link.has_port() => "the port is down or has lost its address",
             Some(status) => status.text(),
             None => "the peer does not answer",
         };
@@ -84,7 +84,7 @@ impl LinkGroup {
             return;
         };
         let (_, _, peer) = self.link_facts();
-        let device = self.device.name();
+        let device = self.link.device().name();
         pr_warn!(
             "SMC-R link group {:08x} ({} to {}) {} ({} such lines left out)\n",
             self.id,

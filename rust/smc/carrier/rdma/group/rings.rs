@@ -44,7 +44,7 @@ impl LinkGroup {
     /// Makes a connection's send ring known, unless the connection or the group is over; whether it
     /// has. The end of either will find the ring.
     pub(crate) fn install_ring(&self, conn: &SmcConn, ring: &Arc<Region>) -> bool {
-        let mut turns = self.turns.lock();
+        let mut turns = self.link.turns.lock();
         // The group's end sets its mark before it takes these locks to look for rings, and a
         // connection is out of the list before its number is free.
         let lives = self.state.lock().holds(conn) && self.ended.load(Relaxed) == 0;
@@ -62,7 +62,7 @@ impl LinkGroup {
 
     /// Takes the send ring of a connection that is one of the group.
     pub(crate) fn remove_ring(&self, conn: &SmcConn) -> Option<Arc<Region>> {
-        let mut turns = self.turns.lock();
+        let mut turns = self.link.turns.lock();
         if !self.state.lock().holds(conn) {
             return None;
         }
@@ -73,7 +73,7 @@ impl LinkGroup {
 
     /// Forgets a connection. Returns its send ring.
     pub(crate) fn remove_conn(self: &Arc<Self>, conn: &Arc<SmcConn>) -> Option<Arc<Region>> {
-        let mut turns = self.turns.lock();
+        let mut turns = self.link.turns.lock();
         let mut state = self.state.lock();
         let removed = if state.proto.remove_conn(conn.token(), now()) {
             state
@@ -103,7 +103,7 @@ impl LinkGroup {
     /// The group has ended: takes the rings from the device.
     pub(super) fn revoke_rings(&self) {
         for slot in 0..=u8::MAX {
-            let ring = self.turns.lock().rings.get(slot).cloned();
+            let ring = self.link.turns.lock().rings.get(slot).cloned();
             // A program may keep its socket for ever; the device must not wait for that.
             if let Some(ring) = ring {
                 ring.revoke();
@@ -113,7 +113,7 @@ impl LinkGroup {
 
     /// Bytes of all send rings.
     pub(super) fn ring_bytes(&self) -> u64 {
-        let turns = self.turns.lock();
+        let turns = self.link.turns.lock();
         let rings = turns.rings.0.iter().flatten();
         rings.fold(0, |sum: u64, ring| sum.saturating_add(ring.len() as u64))
     }
@@ -127,12 +127,12 @@ impl LinkGroup {
             }
             from = at.saturating_add(1);
         }
-        self.turns.lock().rings.0.iter().any(Option::is_some)
+        self.link.turns.lock().rings.0.iter().any(Option::is_some)
     }
 
     /// The first ring from number `from` on, and its connection.
     fn ring_from(&self, from: usize) -> Option<(usize, Option<Arc<SmcConn>>)> {
-        let turns = self.turns.lock();
+        let turns = self.link.turns.lock();
         let ahead = turns.rings.0.get(from..)?;
         let at = ahead.iter().position(Option::is_some)?.saturating_add(from);
         let state = self.state.lock();

@@ -19,7 +19,7 @@ use kapi::{
 };
 use kernel::{
     prelude::*,
-    sync::{atomic::Relaxed, Arc},
+    sync::Arc,
     time::{delay::fsleep, Delta}, //
 };
 use smc_proto::{
@@ -117,15 +117,15 @@ impl LinkGroup {
         conn: &Arc<SmcConn>,
         change: impl FnOnce(&mut Conn) -> core::result::Result<Actions, E>,
     ) -> core::result::Result<Actions, E> {
-        let mut turns = self.turns.lock();
+        let mut turns = self.link.turns.lock();
         let mut proto = conn.proto.lock();
         let actions = change(&mut proto)?;
         if !actions.has(Actions::TX_DUE) {
             return Ok(actions);
         }
         let mut actions = actions.without(Actions::TX_DUE);
-        match self.channel() {
-            Some(channel) if turns.is_quiet() && self.has_slot(channel) => {
+        match self.link.channel() {
+            Some(channel) if turns.is_quiet() && self.link.has_slot(channel) => {
                 let sent = self.send_state(channel, &mut turns, conn, &mut proto);
                 actions |= sent.actions;
                 drop(proto);
@@ -156,11 +156,11 @@ impl LinkGroup {
     ///
     /// As [`Channel::register`]; `ETIMEDOUT` also when, on soft-RoCE, the requests before do not end.
     pub(super) fn register(self: &Arc<Self>, channel: &Arc<Channel<LinkGroup>>, mr: &Mr) -> Result {
-        let result = if self.device.repeats_registrations() {
+        let result = if self.link.device().repeats_registrations() {
             self.register_alone(channel, mr)
         } else {
             channel.register_in_turn(mr, |post| {
-                let mut turns = self.turns.lock();
+                let mut turns = self.link.turns.lock();
                 let posted = post();
                 // The next slot that becomes free is for the registration.
                 turns.held = match posted {
@@ -174,7 +174,7 @@ impl LinkGroup {
                 posted
             })
         };
-        self.turns.lock().held = Held::Nobody;
+        self.link.turns.lock().held = Held::Nobody;
         self.send();
         result
     }
@@ -187,7 +187,7 @@ impl LinkGroup {
     /// `ETIMEDOUT` when the requests before do not end, which is for others to judge: a peer that has no
     /// receives posted may be given longer.
     fn register_alone(self: &Arc<Self>, channel: &Arc<Channel<LinkGroup>>, mr: &Mr) -> Result {
-        self.turns.lock().held = Held::Conns;
+        self.link.turns.lock().held = Held::Conns;
         let mut waited = 0u32;
         loop {
             if self.hold_if_idle(channel) {
@@ -206,14 +206,14 @@ impl LinkGroup {
 
     /// Sends the group's last message and waits until the peer has it, but not for long. Sleeps.
     pub(super) fn send_last(self: &Arc<Self>, frame: Frame) {
-        let Some(channel) = self.channel() else {
+        let Some(channel) = self.link.channel() else {
             return;
         };
-        self.turns.lock().held = Held::Conns;
+        self.link.turns.lock().held = Held::Conns;
         self.send_llc(frame);
         for _ in 0..LAST_WAIT_MS {
-            let waits = !self.turns.lock().llc.is_empty();
-            if (!waits && channel.is_idle()) || self.broken.load(Relaxed) != 0 {
+            let waits = !self.link.turns.lock().llc.is_empty();
+            if (!waits && channel.is_idle()) || self.link.is_broken() {
                 return;
             }
             fsleep(Delta::from_millis(1));
@@ -221,7 +221,7 @@ impl LinkGroup {
     }
 
     fn hold_if_idle(&self, channel: &Channel<LinkGroup>) -> bool {
-        let mut turns = self.turns.lock();
+        let mut turns = self.link.turns.lock();
         let idle = channel.is_idle();
         if idle {
             turns.held = Held::All;
@@ -229,30 +229,9 @@ impl LinkGroup {
         idle
     }
 
-    /// The link is of no more use: nothing more is sent, and the group will end. Any context.
-    pub(crate) fn lose(self: &Arc<Self>) {
-        self.broken.store(1, Relaxed);
-        if let Some(channel) = self.channel() {
-            channel.fail();
-        }
-        self.kick();
-    }
-
-    /// Whether there is a slot for one more chain, which stays free while `turns` is held. If not, the
-    /// next completion goes on ([`LinkGroup::slot_freed`]).
-    fn has_slot(&self, channel: &Channel<LinkGroup>) -> bool {
-        if channel.has_free_slot() {
-            return true;
-        }
-        self.starved.set(1);
-        // Again, under the lock under which slots are freed: who frees one from now on finds the mark.
-        channel.free_slots() != 0
-    }
-
     /// A chain has ended: lets those go on who have found no slot. Any context.
     pub(super) fn slot_freed(self: &Arc<Self>) {
-        if self.starved.get() != 0 {
-            self.starved.set(0);
+        if self.link.takes_hunger() {
             self.send();
         }
     }
@@ -264,9 +243,9 @@ impl LinkGroup {
 
     /// The same, after `enter` has said that there is something to send.
     fn send_after(self: &Arc<Self>, enter: impl FnOnce(&mut Turns)) {
-        let mut turns = self.turns.lock();
+        let mut turns = self.link.turns.lock();
         enter(&mut turns);
-        let Some(channel) = self.channel() else {
+        let Some(channel) = self.link.channel() else {
             return;
         };
         loop {
@@ -284,7 +263,7 @@ impl LinkGroup {
                 if !more {
                     return;
                 }
-                turns = self.turns.lock();
+                turns = self.link.turns.lock();
             } else if !more {
                 return;
             }
@@ -298,7 +277,7 @@ impl LinkGroup {
         turns: &mut Turns,
         after: &mut Option<(Arc<SmcConn>, Sent)>,
     ) -> bool {
-        if turns.held == Held::All || turns.is_empty() || !self.has_slot(channel) {
+        if turns.held == Held::All || turns.is_empty() || !self.link.has_slot(channel) {
             // The end of the registration, or the next completion, goes on.
             return false;
         }

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Arrivals on the link: CDC messages and immediates for connections, LLC messages for the group, and
+//! completions of what was sent.
+
+use super::{turns::Token, LinkGroup};
+use crate::host::clock::now;
+use kapi::rdma::{
+    channel::{Channel, Handler},
+    completion::{Completion, Status},
+    wr::Received, //
+};
+use kernel::sync::Arc;
+use smc_proto::{
+    group::{NotAgreed, Todo},
+    wire::{
+        cdc::{self, Cdc},
+        immediate::Immediate, //
+    }, //
+};
+
+/// Bytes of a message to look at: a DELETE_RKEY of version 2 with all keys that it can name.
+const LONGEST_LLC: usize = 8 + 255 * 4;
+
+impl LinkGroup {
+    fn on_cdc(&self, bytes: &[u8]) {
+        let Ok(cdc) = Cdc::parse(bytes) else { return };
+        let conn = {
+            let mut state = self.state.lock();
+            state.proto.heard(now());
+            state
+                .proto
+                .slot(cdc.token)
+                .and_then(|slot| state.conns.get(usize::from(slot)).cloned().flatten())
+        };
+        if let Some(conn) = conn {
+            conn.on_cdc(&cdc);
+        }
+    }
+
+    fn on_immediate(&self, immediate: Immediate) -> core::result::Result<(), NotAgreed> {
+        let conn = {
+            let mut state = self.state.lock();
+            let slot = state.proto.slot_of(immediate)?;
+            state.proto.heard(now());
+            slot.and_then(|slot| state.conns.get(usize::from(slot)).cloned().flatten())
+        };
+        if let Some(conn) = conn {
+            conn.on_immediate(immediate);
+        }
+        Ok(())
+    }
+
+    /// A message with a tail: a DELETE_RKEY of version 2 names up to 255 keys. What follows in others
+    /// is about further links, which we decline. Not inlined, for its room on the stack.
+    #[inline(never)]
+    fn on_long_llc(self: &Arc<Self>, message: &Received<'_>) {
+        let mut bytes = [0u8; LONGEST_LLC];
+        let len = message.read(0, &mut bytes);
+        self.on_llc(bytes.get(..len).unwrap_or(&[]));
+    }
+
+    fn on_llc(self: &Arc<Self>, bytes: &[u8]) {
+        let (reply, todo) = self.state.lock().proto.on_llc(bytes, now());
+        if let Some(frame) = reply {
+            self.send_llc(frame);
+        }
+        match todo {
+            Todo::Handshake(event) => {
+                let mut state = self.state.lock();
+                state.event = Some(event);
+                if let Some(waiter) = &state.waiter {
+                    waiter.clone().kick();
+                }
+            }
+            Todo::End { .. } => {
+                self.link.mark_broken();
+                self.kick();
+            }
+            Todo::Send(frame) => self.send_llc(frame),
+            Todo::Settled(settled) => self.note_answer(settled),
+            Todo::None => (),
+        }
+    }
+}
+
+impl Handler for LinkGroup {
+    type Token = Token;
+
+    fn sent(this: &Arc<Self>, _: &Arc<Channel<Self>>, token: Token, done: &Completion) {
+        // Completions of a queue pair come one after the other.
+        this.link.count_done();
+        if let Token::Conn(conn, ticket) = token {
+            // After a failure the connections learn of it when the group ends, but a message that
+            // is not reported would keep its connection for ever.
+            let actions = if done.status.is_success() {
+                conn.proto.lock().on_tx_done(ticket, now())
+            } else {
+                conn.proto.lock().on_tx_failed()
+            };
+            conn.perform(actions);
+        }
+        this.slot_freed();
+    }
+
+    fn received(this: &Arc<Self>, _: &Arc<Channel<Self>>, message: &Received<'_>) {
+        let head = message.head();
+        match head.first() {
+            Some(&cdc::TYPE) => this.on_cdc(head),
+            Some(_) if message.len() > head.len() => this.on_long_llc(message),
+            Some(_) => this.on_llc(head),
+            None => (),
+        }
+    }
+
+    fn immediate(this: &Arc<Self>, channel: &Arc<Channel<Self>>, number: u32) {
+        if this.on_immediate(Immediate::from_wire(number)).is_err() {
+            channel.fail();
+        }
+    }
+
+    fn failed(this: &Arc<Self>, _: &Arc<Channel<Self>>, status: Status) {
+        this.link.note_failure(status);
+        this.wake_waiter();
+        this.kick();
+    }
+}
