@@ -14,9 +14,12 @@ import threading
 import time
 
 PARAMETERS = "/sys/module/verb_fault/parameters/"
-# All of it in less time than the other end of the second connection has patience.
-MESSAGES = 10
+# All of it in less time than the other end of the second connection has patience, and with one slot of the
+# queue pair for each.
+MESSAGES = 12
 PAUSE = 0.2
+# The second connection has come so far when these are sent.
+LAST = 3
 
 
 def arm(text):
@@ -99,8 +102,7 @@ def main():
             except BlockingIOError:
                 got = 0
             there.setblocking(True)
-            # Until the second one has come so far.
-            if number < MESSAGES // 2:
+            if number < MESSAGES - LAST:
                 early += got
             else:
                 late += got
@@ -112,7 +114,7 @@ def main():
     print("# registrations posted meanwhile:", posted, file=sys.stderr)
     assert undecided, "there was nothing to register"
     if what == "goes_on":
-        assert (early, late) == (MESSAGES // 2, MESSAGES - MESSAGES // 2), "the link stood still"
+        assert late > 0 and posted > 0, "the link stood still"
     else:
         assert late == 0, "the link did not wait"
     for _ in range(MESSAGES - early - late):
