@@ -17,10 +17,10 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-/// How often a device that does not let go of a queue pair is asked again, in milliseconds.
+/// Time between requests to a device that does not let go of a queue pair, in milliseconds.
 const ASK_AGAIN_MS: i64 = 100;
 
-/// What has become of the requests of a queue pair that ends.
+/// State of the requests of a queue pair that ends.
 enum Drain {
     /// All have completed, and the callbacks have returned.
     Done,
