@@ -17,13 +17,13 @@ use self::{
     leave::{disconnect, leave_smc, reset}, //
 };
 use super::smc_sock::{hint, Phase, SmcSock};
-use crate::handshake::Talk;
+use crate::handshake::HandshakeRun;
 use kapi::{
     errno,
     net::{
         args::Addr,
         sock::tcp_state,
-        socket as file, //
+        socket::BsdSocket, //
     },
     sys::wait, //
 };
@@ -54,7 +54,7 @@ enum Call {
 /// TCP's.
 pub(crate) fn connect(
     this: &Arc<SmcSock>,
-    socket: &file::BsdSocket,
+    socket: &BsdSocket,
     addr: &Addr<'_>,
     nonblock: bool,
     flags: i32,
@@ -83,7 +83,7 @@ pub(crate) fn connect(
 }
 
 /// Finds out what a call is, and sends the SYN if it is the first.
-fn call(this: &Arc<SmcSock>, socket: &file::BsdSocket, addr: &Addr<'_>) -> Result<Call> {
+fn call(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>) -> Result<Call> {
     let left = match &*this.phase.lock() {
         Phase::Init => false,
         Phase::Connecting => return Ok(Call::Repeated),
@@ -100,7 +100,7 @@ fn call(this: &Arc<SmcSock>, socket: &file::BsdSocket, addr: &Addr<'_>) -> Resul
         return Ok(Call::Native);
     }
     // Until the SYN is out nobody may look at the attempt: it would seem to have failed.
-    let _talk = this.talk.lock();
+    let _handshake = this.handshake.lock();
     {
         let mut phase = this.phase.lock();
         match &*phase {
@@ -122,7 +122,7 @@ fn call(this: &Arc<SmcSock>, socket: &file::BsdSocket, addr: &Addr<'_>) -> Resul
 
 fn first(
     this: &Arc<SmcSock>,
-    socket: &file::BsdSocket,
+    socket: &BsdSocket,
     addr: &Addr<'_>,
     nonblock: bool,
     started: Result,
@@ -181,18 +181,18 @@ fn first(
 }
 
 /// Lets the workqueue finish what connect() began.
-fn in_background(this: &Arc<SmcSock>, socket: &file::BsdSocket) {
+fn in_background(this: &Arc<SmcSock>, socket: &BsdSocket) {
     if this.start_watching(socket).is_err() {
         // Nobody would notice when the connection stands. It may stand already.
-        let mut slot = this.talk.lock();
+        let mut slot = this.handshake.lock();
         let mut phase = this.phase.lock();
         if matches!(*phase, Phase::Connecting) {
             fail(this, &mut phase, errno::ENOMEM);
         }
         drop(phase);
-        let talk = slot.take();
+        let run = slot.take();
         drop(slot);
-        drop(talk);
+        drop(run);
         return;
     }
     if this.sock.state() != tcp_state::SYN_SENT {
@@ -211,7 +211,7 @@ pub(crate) fn undecided(this: &SmcSock) -> bool {
 /// # Errors
 ///
 /// `EAGAIN` when the time is over; `EINTR`, `ERESTARTSYS`.
-pub(crate) fn settled(this: &Arc<SmcSock>, socket: &file::BsdSocket, timeout: isize) -> Result {
+pub(crate) fn settled(this: &Arc<SmcSock>, socket: &BsdSocket, timeout: isize) -> Result {
     if undecided(this) {
         wait::until(socket, wait::Kind::Shared, timeout, || !undecided(this))?;
     }
@@ -229,7 +229,7 @@ pub(crate) fn proceed(this: &Arc<SmcSock>) {
     if this.heavy.load(Acquire) != 0 {
         return;
     }
-    let slot = this.talk.lock();
+    let slot = this.handshake.lock();
     // The worker may have come so far meanwhile; it has let go of the handshake then.
     if this.heavy.load(Acquire) == 0 {
         go_on(this, slot, false);
@@ -238,16 +238,16 @@ pub(crate) fn proceed(this: &Arc<SmcSock>) {
 
 /// Goes on with a connection attempt. Sleeps, but not for the peer's CLC messages.
 pub(crate) fn work(this: &Arc<SmcSock>) {
-    let slot = this.talk.lock();
+    let slot = this.handshake.lock();
     let patient = this.heavy.load(Acquire) != 0;
     go_on(this, slot, patient);
 }
 
 /// Goes on with a connection attempt as far as it can without waiting for the peer.
 ///
-/// Whoever ends an attempt holds `talk` meanwhile, all but close(): so what is found out here is
+/// Whoever ends an attempt holds `handshake` meanwhile, all but close(): so what is found out here is
 /// about the attempt that it was begun for, and not about the program's next one.
-fn go_on(this: &Arc<SmcSock>, mut slot: MutexGuard<'_, Option<KBox<Talk>>>, patient: bool) {
+fn go_on(this: &Arc<SmcSock>, mut slot: MutexGuard<'_, Option<KBox<HandshakeRun>>>, patient: bool) {
     if !is_connecting(this) {
         return;
     }
@@ -262,17 +262,17 @@ fn go_on(this: &Arc<SmcSock>, mut slot: MutexGuard<'_, Option<KBox<Talk>>>, pati
         }
         _ if slot.is_some() || decide(this, &mut slot) => {
             if let Some(outcome) = drive(this, &mut slot, patient) {
-                if let Some(talk) = slot.take() {
-                    conclude(this, talk, outcome);
+                if let Some(run) = slot.take() {
+                    conclude(this, run, outcome);
                 }
             }
             return;
         }
         _ => (),
     }
-    let talk = slot.take();
+    let run = slot.take();
     drop(slot);
-    drop(talk);
+    drop(run);
     // Those who waited for the decision find a TCP socket now.
     this.sock.wake_connected();
 }

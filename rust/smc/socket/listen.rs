@@ -12,7 +12,7 @@ use super::{
 };
 use crate::host::fallback::{Fallback, Role};
 use kapi::net::{
-    socket as file,
+    socket::BsdSocket,
     syn, //
 };
 use kernel::{
@@ -29,7 +29,7 @@ use smc_proto::reason::Reason;
 /// # Errors
 ///
 /// TCP's.
-pub(crate) fn listen(this: &Arc<SmcSock>, socket: &file::BsdSocket, backlog: i32) -> Result {
+pub(crate) fn listen(this: &Arc<SmcSock>, socket: &BsdSocket, backlog: i32) -> Result {
     let mut phase = this.phase.lock();
     if matches!(*phase, Phase::Smc(_)) {
         return Err(EINVAL);

@@ -4,7 +4,7 @@
 //!
 //! TCP's accept queue gets each connection when its three-way handshake ends. Those whose SYN had
 //! no SMC option go straight to accept(). The others are taken out of the queue, talk CLC as
-//! [`Child`]ren, and wait in the ready queue when that is done; a worker takes them out if nobody
+//! [`Incoming`], and wait in the ready queue when that is done; a worker takes them out if nobody
 //! calls accept() or poll() meanwhile, so that no client waits for the program.
 //!
 //! What is taken out of TCP's queue is not counted there any more. So no more than the backlog of
@@ -16,7 +16,7 @@ mod overflow;
 use self::overflow::Overflow;
 use super::{
     fifo::Fifo,
-    incoming::{Child, Host, Ready, Verdict}, //
+    incoming::{Incoming, ParentListener, Ready, Verdict}, //
 };
 use crate::host::{
     fallback::{Fallback, Role},
@@ -47,7 +47,7 @@ use smc_proto::reason::Reason;
 struct Queues {
     ready: Fifo<Ready>,
     /// Handshakes under way.
-    pending: RBTree<u64, Arc<Child>>,
+    pending: RBTree<u64, Arc<Incoming>>,
     pending_count: usize,
     next_id: u64,
     closed: bool,
@@ -207,36 +207,36 @@ impl Listener {
 
     fn begin(self: &Arc<Self>, sock: OwnedSock, refuse: Option<Reason>) -> Result {
         let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
-        let child = {
+        let incoming = {
             let mut queues = self.queues.lock();
             if queues.closed {
                 return Ok(());
             }
             let id = queues.take_id();
             drop(queues);
-            Child::new(self.clone(), id, sock, refuse)?
+            Incoming::new(self.clone(), id, sock, refuse)?
         };
         let changed = {
             let mut queues = self.queues.lock();
             if queues.closed {
                 drop(queues);
-                child.abort();
+                incoming.abort();
                 return Ok(());
             }
             // Room for the result, so that a handshake that has ended cannot fail for memory.
             if let Err(err) = queues.reserve() {
                 drop(queues);
-                child.abort();
+                incoming.abort();
                 return Err(err);
             }
             queues
                 .pending
-                .insert(node.into_node(child.id(), child.clone()));
+                .insert(node.into_node(incoming.id(), incoming.clone()));
             queues.pending_count = queues.pending_count.saturating_add(1);
             queues.judge(self.sock.backlog())
         };
         self.limit(changed);
-        Child::begin(&child);
+        Incoming::begin(&incoming);
         Ok(())
     }
 
@@ -277,18 +277,18 @@ impl Listener {
     }
 
     fn hurry_first<const AT_ONCE: usize>(&self, wanted: impl Fn(&Queues) -> bool) {
-        let mut children: [Option<Arc<Child>>; AT_ONCE] = [const { None }; AT_ONCE];
+        let mut handshakes: [Option<Arc<Incoming>>; AT_ONCE] = [const { None }; AT_ONCE];
         {
             let queues = self.queues.lock();
             if !wanted(&queues) {
                 return;
             }
-            for (place, (_, child)) in children.iter_mut().zip(queues.pending.iter()) {
-                *place = Some(child.clone());
+            for (place, (_, incoming)) in handshakes.iter_mut().zip(queues.pending.iter()) {
+                *place = Some(incoming.clone());
             }
         }
-        for child in children.into_iter().flatten() {
-            Child::hurry(&child);
+        for incoming in handshakes.into_iter().flatten() {
+            Incoming::hurry(&incoming);
         }
     }
 
@@ -333,13 +333,13 @@ impl Listener {
         }
         while let Some(cursor) = pending.cursor_front_mut() {
             let (_, node) = cursor.remove_current();
-            let (_, child) = node.to_key_value();
-            child.abort();
+            let (_, incoming) = node.to_key_value();
+            incoming.abort();
         }
     }
 }
 
-impl Host for Listener {
+impl ParentListener for Listener {
     fn sock(&self) -> ARef<Sock> {
         self.sock.clone()
     }
@@ -354,10 +354,10 @@ impl Host for Listener {
     fn finish(&self, id: u64, ready: Option<Ready>) {
         let mut queues = self.queues.lock();
         // Not there: close() has taken it.
-        let child = queues.pending.remove(&id);
+        let incoming = queues.pending.remove(&id);
         let mut rejected = ready;
         let mut changed = false;
-        if child.is_some() {
+        if incoming.is_some() {
             queues.pending_count = queues.pending_count.saturating_sub(1);
             changed = queues.judge(self.sock.backlog());
             rejected = match rejected {
@@ -366,7 +366,7 @@ impl Host for Listener {
             };
         }
         drop(queues);
-        drop(child);
+        drop(incoming);
         self.limit(changed);
         match rejected {
             Some(rejected) => rejected.discard(),

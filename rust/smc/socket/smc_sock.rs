@@ -13,7 +13,7 @@ pub(crate) use registry::{Registry, Roster};
 use super::listener::Listener;
 use crate::{
     carrier::SmcConn,
-    handshake::Talk,
+    handshake::HandshakeRun,
     host::{
         fallback::{Fallback, Role},
         namespace::Namespace,
@@ -25,7 +25,7 @@ use kapi::{
     errno::{self, Errno},
     net::{
         sock::{tcp_state, Sock},
-        socket as file,
+        socket::BsdSocket,
         syn, //
     },
     sys::{
@@ -95,7 +95,7 @@ pub(crate) struct SmcSock {
     /// The client's handshake while it is under way. Held by whoever begins, goes on with or ends a
     /// connection attempt.
     #[pin]
-    pub(crate) talk: Mutex<Option<KBox<Talk>>>,
+    pub(crate) handshake: Mutex<Option<KBox<HandshakeRun>>>,
     /// 1 when only who may sleep goes on with the handshake.
     pub(crate) heavy: Atomic<u32>,
     /// Ends the handshake's patience.
@@ -176,7 +176,7 @@ impl SmcSock {
                 watch <- new_mutex!(None, "rsmc::SmcSock::watch"),
                 fin_noted: Word::new(0),
                 conn,
-                talk <- new_mutex!(None, "rsmc::SmcSock::talk"),
+                handshake <- new_mutex!(None, "rsmc::SmcSock::handshake"),
                 heavy: Atomic::new(0),
                 timer <- new_mutex!(None, "rsmc::SmcSock::timer"),
                 user_save_syn: Atomic::new(0),
@@ -268,7 +268,7 @@ impl SmcSock {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn start_watching(self: &Arc<Self>, socket: &file::BsdSocket) -> Result {
+    pub(crate) fn start_watching(self: &Arc<Self>, socket: &BsdSocket) -> Result {
         let mut watch = self.watch.lock();
         if watch.is_none() {
             *watch = Some(WaitHook::new(socket, self.clone())?);
@@ -293,7 +293,7 @@ impl SmcSock {
     }
 
     /// Watches an SMC connection that connect() has made without sleeping, or that accept() hands out.
-    pub(crate) fn watch_smc(self: &Arc<Self>, socket: &file::BsdSocket) {
+    pub(crate) fn watch_smc(self: &Arc<Self>, socket: &BsdSocket) {
         // Without the watch the end of the TCP connection would only be noticed later.
         let _ = self.start_watching(socket);
         if self.tcp_has_spoken() {
@@ -308,7 +308,7 @@ impl SmcSock {
     }
 
     /// The end of the file.
-    pub(crate) fn close(&self, socket: &file::BsdSocket) {
+    pub(crate) fn close(&self, socket: &BsdSocket) {
         self.detached();
         if let (1, Some(namespace)) = (self.hooked.xchg(0, Relaxed), self.namespace()) {
             namespace.unhook();
@@ -320,8 +320,8 @@ impl SmcSock {
         self.hint.store(hint::NONE, Release);
         self.stop_watching();
         // A handshake under way gives back what it has taken.
-        let talk = self.talk.lock().take();
-        drop(talk);
+        let run = self.handshake.lock().take();
+        drop(run);
         match old {
             Phase::Listening(listener) => listener.close(),
             Phase::Smc(conn) => {

@@ -9,8 +9,8 @@ use crate::{
         crossing,
         decline,
         gates::GATES,
-        Progress,
-        Talk, //
+        HandshakeRun,
+        Progress, //
     },
     host::{
         clock::arm,
@@ -42,8 +42,8 @@ const SHUT_WR: i32 = 1;
 /// The sending direction among the bits of a socket's shutdown.
 const SEND: u8 = 2;
 
-/// The TCP connection stands: SMC or not. Whether a handshake has begun; `slot` is that of `talk`.
-pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<Talk>>) -> bool {
+/// The TCP connection stands: SMC or not. Whether a handshake has begun; `slot` is that of `handshake`.
+pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<HandshakeRun>>) -> bool {
     let guard = this.sock.lock();
     let offered = syn::answered(&guard);
     if offered {
@@ -52,7 +52,7 @@ pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<Talk>>) -> bool
     }
     drop(guard);
     let begun = if offered {
-        begin_talk(this)
+        begin_handshake(this)
     } else {
         Err(Reason::PeerNotSmc)
     };
@@ -61,8 +61,8 @@ pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<Talk>>) -> bool
         return false;
     }
     let reason = match begun {
-        Ok((talk, timer)) => {
-            *slot = Some(talk);
+        Ok((run, timer)) => {
+            *slot = Some(run);
             // close() takes it back.
             *this.timer.lock() = Some(timer);
             return true;
@@ -100,10 +100,10 @@ fn become_tcp(this: &SmcSock, phase: &mut Phase, fallback: Fallback) {
 }
 
 /// A handshake and the end of its patience.
-type Begun = (KBox<Talk>, Pin<KBox<TimerHook<SmcSock>>>);
+type Begun = (KBox<HandshakeRun>, Pin<KBox<TimerHook<SmcSock>>>);
 
 /// Begins the handshake, if there is a device to speak of.
-fn begin_talk(this: &Arc<SmcSock>) -> Result<Begun, Reason> {
+fn begin_handshake(this: &Arc<SmcSock>) -> Result<Begun, Reason> {
     if this.sock.uses_ipsec() {
         return Err(Reason::Ipsec);
     }
@@ -114,20 +114,20 @@ fn begin_talk(this: &Arc<SmcSock>) -> Result<Begun, Reason> {
     let gates = GATES.get().ok_or(Reason::NoDevice)?;
     let port = LocalPort::find(&gates.core().devices, &this.sock).ok_or(Reason::NoDevice)?;
     let policy = policy(gates.core().peer_id, &this.sock);
-    let talk = Talk::client(&gates, &policy, port).map_err(|_| Reason::NoMemory)?;
-    let talk = KBox::new(talk, GFP_KERNEL).map_err(|_| Reason::NoMemory)?;
+    let run = HandshakeRun::client(&gates, &policy, port).map_err(|_| Reason::NoMemory)?;
+    let run = KBox::new(run, GFP_KERNEL).map_err(|_| Reason::NoMemory)?;
     let timer = TimerHook::new(this.clone()).map_err(|_| Reason::NoMemory)?;
-    Ok((talk, timer))
+    Ok((run, timer))
 }
 
 /// Goes on with the handshake; its outcome if it has ended.
 pub(super) fn drive(
     this: &Arc<SmcSock>,
-    slot: &mut Option<KBox<Talk>>,
+    slot: &mut Option<KBox<HandshakeRun>>,
     patient: bool,
 ) -> Option<Outcome> {
-    let talk = slot.as_mut()?;
-    match talk.advance(&this.sock, &|| this.clone(), patient) {
+    let run = slot.as_mut()?;
+    match run.advance(&this.sock, &|| this.clone(), patient) {
         Progress::Heavy => {
             this.heavy.store(1, Release);
             SmcSock::kick(this);
@@ -143,11 +143,11 @@ pub(super) fn drive(
     }
 }
 
-/// The handshake has ended. `talk` is held; what may sleep is done before `phase` is.
-pub(super) fn conclude(this: &Arc<SmcSock>, talk: KBox<Talk>, outcome: Outcome) {
+/// The handshake has ended. `handshake` is held; what may sleep is done before `phase` is.
+pub(super) fn conclude(this: &Arc<SmcSock>, run: KBox<HandshakeRun>, outcome: Outcome) {
     match outcome {
         Outcome::Established => {
-            let made = KBox::into_inner(talk).commit();
+            let made = KBox::into_inner(run).commit();
             let mut phase = this.phase.lock();
             match (made, matches!(*phase, Phase::Connecting)) {
                 (Ok(conn), true) => {
@@ -184,9 +184,9 @@ pub(super) fn conclude(this: &Arc<SmcSock>, talk: KBox<Talk>, outcome: Outcome) 
             strip,
         } => {
             if out_of_sync {
-                talk.out_of_sync();
+                run.out_of_sync();
             }
-            drop(talk);
+            drop(run);
             let fallback = crossing::fallback(Role::Client, &this.sock, reason, peer, strip);
             let mut phase = this.phase.lock();
             if matches!(*phase, Phase::Connecting) {
@@ -197,7 +197,7 @@ pub(super) fn conclude(this: &Arc<SmcSock>, talk: KBox<Talk>, outcome: Outcome) 
             }
         }
         Outcome::Failed(why) => {
-            drop(talk);
+            drop(run);
             let mut phase = this.phase.lock();
             if matches!(*phase, Phase::Connecting) {
                 count_failure(this);

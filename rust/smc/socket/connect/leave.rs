@@ -8,7 +8,7 @@ use super::super::{
     smc_sock::{hint, Phase, SmcSock}, //
 };
 use crate::{
-    handshake::Talk,
+    handshake::HandshakeRun,
     host::fallback::{Fallback, Role}, //
 };
 use kapi::{
@@ -16,7 +16,7 @@ use kapi::{
     net::{
         args::Addr,
         sock::tcp_state,
-        socket as file, //
+        socket::BsdSocket, //
     }, //
 };
 use kernel::{
@@ -34,7 +34,7 @@ use smc_proto::reason::Reason;
 /// # Errors
 ///
 /// `EALREADY` when it is connecting: the peer has been told of SMC. `EPROTONOSUPPORT` in strict mode.
-pub(crate) fn give_up(this: &Arc<SmcSock>, socket: &file::BsdSocket, reason: Reason) -> Result {
+pub(crate) fn give_up(this: &Arc<SmcSock>, socket: &BsdSocket, reason: Reason) -> Result {
     let mut phase = this.phase.lock();
     match &*phase {
         Phase::Init => {
@@ -63,7 +63,7 @@ pub(crate) fn stop_listening(this: &SmcSock) {
 /// connect() with `AF_UNSPEC`: back to the beginning.
 pub(super) fn disconnect(
     this: &Arc<SmcSock>,
-    socket: &file::BsdSocket,
+    socket: &BsdSocket,
     addr: &Addr<'_>,
     flags: i32,
 ) -> Result {
@@ -71,7 +71,7 @@ pub(super) fn disconnect(
     // In strict mode the next connect() fails.
     let _ = leave_smc(this, socket);
     // Nobody goes on with the attempt between its end here and TCP's.
-    let slot = this.talk.lock();
+    let slot = this.handshake.lock();
     let result = socket.native_connect(addr, flags);
     start_over(this, slot);
     result
@@ -83,7 +83,7 @@ pub(super) fn disconnect(
 /// # Errors
 ///
 /// `EPROTONOSUPPORT` in strict mode; the connection has ended all the same.
-pub(super) fn leave_smc(this: &Arc<SmcSock>, socket: &file::BsdSocket) -> Result {
+pub(super) fn leave_smc(this: &Arc<SmcSock>, socket: &BsdSocket) -> Result {
     let mut phase = this.phase.lock();
     let conn = match &*phase {
         Phase::Smc(conn) => Some(conn.clone()),
@@ -114,7 +114,7 @@ pub(super) fn leave_smc(this: &Arc<SmcSock>, socket: &file::BsdSocket) -> Result
     Ok(())
 }
 
-/// The connection attempt has failed; `talk` is held.
+/// The connection attempt has failed; `handshake` is held.
 pub(super) fn reset(this: &SmcSock) {
     let mut phase = this.phase.lock();
     if matches!(*phase, Phase::Connecting) {
@@ -144,18 +144,18 @@ fn undo(this: &SmcSock) -> Option<Arc<Listener>> {
 
 /// Back to the beginning, if TCP has ended the connection attempt or the listener.
 pub(crate) fn abandon_ended(this: &Arc<SmcSock>) {
-    let slot = this.talk.lock();
+    let slot = this.handshake.lock();
     if this.sock.state() == tcp_state::CLOSE {
         start_over(this, slot);
     }
 }
 
-/// Ends the attempt or the listener, of which TCP knows nothing any more; `slot` is that of `talk`.
-fn start_over(this: &SmcSock, mut slot: MutexGuard<'_, Option<KBox<Talk>>>) {
+/// Ends the attempt or the listener, of which TCP knows nothing any more; `slot` is that of `handshake`.
+fn start_over(this: &SmcSock, mut slot: MutexGuard<'_, Option<KBox<HandshakeRun>>>) {
     let listener = undo(this);
-    let talk = slot.take();
+    let run = slot.take();
     drop(slot);
-    drop(talk);
+    drop(run);
     if let Some(listener) = listener {
         listener.close();
     }

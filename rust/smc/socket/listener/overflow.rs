@@ -53,7 +53,7 @@ pub(super) enum Overflow {
 
 /// What a look at TCP's queue leads to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Todo {
+enum OverflowAction {
     Nothing,
     /// SMC is to be offered, or not, as [`Overflow::refuses`] says.
     Offer,
@@ -68,21 +68,21 @@ impl Overflow {
     }
 
     /// Goes on, when connections are `waiting` for room, and there may be `room` here for more.
-    fn look(&mut self, waiting: bool, room: bool, now: Instant) -> Todo {
-        let (next, todo) = match *self {
-            Self::None if waiting => (Self::Until(now.after(PATIENCE)), Todo::Nothing),
+    fn look(&mut self, waiting: bool, room: bool, now: Instant) -> OverflowAction {
+        let (next, action) = match *self {
+            Self::None if waiting => (Self::Until(now.after(PATIENCE)), OverflowAction::Nothing),
             Self::Until(at) if waiting && now >= at => {
-                (Self::Closing(now.after(GRACE)), Todo::Offer)
+                (Self::Closing(now.after(GRACE)), OverflowAction::Offer)
             }
-            Self::Closing(at) if waiting && now >= at => (Self::Closed, Todo::Empty),
+            Self::Closing(at) if waiting && now >= at => (Self::Closed, OverflowAction::Empty),
             // Without anybody in TCP's queue, but also without room for those that would come.
-            Self::Closed if !room => (Self::Closed, Todo::Nothing),
-            state if waiting => (state, Todo::Nothing),
-            state if state.refuses() => (Self::None, Todo::Offer),
-            _ => (Self::None, Todo::Nothing),
+            Self::Closed if !room => (Self::Closed, OverflowAction::Nothing),
+            state if waiting => (state, OverflowAction::Nothing),
+            state if state.refuses() => (Self::None, OverflowAction::Offer),
+            _ => (Self::None, OverflowAction::Nothing),
         };
         *self = next;
-        todo
+        action
     }
 
     /// When to look again.
@@ -104,7 +104,7 @@ impl Listener {
     /// moved what it could.
     pub(super) fn look_at_overflow(self: &Arc<Self>) {
         let waiting = self.sock.accept_pending();
-        let (todo, next) = {
+        let (action, next) = {
             let mut queues = self.queues.lock();
             // The usual case.
             if !waiting && queues.overflow == Overflow::None || queues.closed {
@@ -112,13 +112,13 @@ impl Listener {
             }
             let room = queues.held() <= self.sock.backlog();
             let now = now();
-            let todo = queues.overflow.look(waiting && !room, room, now);
-            (todo, queues.overflow.next(now))
+            let action = queues.overflow.look(waiting && !room, room, now);
+            (action, queues.overflow.next(now))
         };
-        match todo {
-            Todo::Nothing => (),
-            Todo::Offer => self.offer(),
-            Todo::Empty => self.empty(),
+        match action {
+            OverflowAction::Nothing => (),
+            OverflowAction::Offer => self.offer(),
+            OverflowAction::Empty => self.empty(),
         }
         if let Some(next) = next {
             self.look_again(next);

@@ -13,7 +13,7 @@ use kapi::{
         netns::{self, Net, PerNet},
         procfs::{File, Show},
         sock::Sock,
-        socket as file, //
+        socket::BsdSocket, //
     },
     sys::roster, //
 };
@@ -112,7 +112,7 @@ impl Registry {
 
 impl SmcSock {
     /// The socket has become `file`'s.
-    pub(crate) fn attached(self: &Arc<Self>, file: &file::BsdSocket) {
+    pub(crate) fn attached(self: &Arc<Self>, file: &BsdSocket) {
         self.own_family
             .store(u32::from(file.is_own_family()), Relaxed);
         if let Some(sockets) = &self.sockets {
