@@ -131,7 +131,7 @@ impl<C: Carrier> SmcConn<C> {
     ///
     /// # Errors
     ///
-    /// Those of splice() and recvmsg().
+    /// Errors of splice() and recvmsg().
     pub(crate) fn splice(&self, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize> {
         self.stats.add(Stat::Splices, 1);
         self.splices.add(1, Relaxed);

@@ -27,10 +27,10 @@ pub(crate) struct Writers {
     ring: Option<Ring>,
     /// Bytes written at the last look, if none of them was needed any more then.
     silent_at: Option<Pos>,
-    /// Whether the connection's memory charge includes the ring. At first it does: the first send
-    /// cannot be refused.
+    /// True while the connection's memory charge includes the ring. At first it does: the first
+    /// send cannot be refused.
     charged: bool,
-    /// Whether the ring's size was counted, which happens once for a connection.
+    /// True once the ring's size was counted, which happens once for a connection.
     counted: bool,
 }
 

@@ -126,7 +126,7 @@ pub(crate) fn set(
             let on = option.int()? != 0;
             if let Some(conn) = this.smc() {
                 let nodelay = option.name() == TCP_NODELAY;
-                // Both let go of what was held back.
+                // Both send what was held back.
                 if on == nodelay {
                     conn.push();
                     let stat = if nodelay { Stat::NoDelay } else { Stat::Corked };

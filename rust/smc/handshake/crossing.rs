@@ -63,6 +63,7 @@ fn peek(sock: &Sock, first: &mut [u8]) -> Result<(usize, Verdict)> {
     }
 }
 
+/// Looks at the head of the stream, and takes a decline out of it.
 pub(crate) fn look(sock: &Sock) -> Head {
     let there = sock.has_unread();
     if !there && sock.has_error() {

@@ -21,7 +21,7 @@ pub(crate) fn send(sock: &Sock, decline: &Decline) -> Result {
     let mut buf = [0; decline::MAX_LEN];
     let len = decline.emit(&mut buf).map_err(|_| EINVAL)?;
     let bytes = buf.get(..len).ok_or(EINVAL)?;
-    // The send buffer of a connection that nobody has used takes a message whole.
+    // The unused send buffer of a new connection takes a message whole.
     if sock.send(bytes)? != len {
         return Err(EPIPE);
     }

@@ -198,7 +198,7 @@ impl Endpoint for RunEndpoint<'_> {
     }
 
     fn send(&mut self, message: &[u8]) -> bool {
-        // The send buffer of a connection that nobody has used takes a message whole.
+        // The unused send buffer of a new connection takes a message whole.
         self.sock.send(message) == Ok(message.len())
     }
 

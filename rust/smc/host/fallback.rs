@@ -24,7 +24,7 @@ pub(crate) struct Fallback {
     pub(crate) reason: Reason,
     /// The diagnosis that the peer's decline carried; 0 without one.
     pub(crate) peer_diagnosis: u32,
-    /// Whether the peer may have declined at the same time; see [`crate::socket::crossing`].
+    /// True if the peer may have declined at the same time; see [`crate::socket::crossing`].
     pub(crate) crossing: bool,
 }
 

@@ -51,7 +51,7 @@ impl<T: Clone> ReadMostly<T> {
     ///
     /// # Errors
     ///
-    /// Those of `check`; `ENOMEM`. The list is unchanged then.
+    /// Errors of `check`; `ENOMEM`. The list is unchanged then.
     pub(crate) fn add(&self, item: T, check: impl FnOnce(&[T]) -> Result) -> Result {
         let _changing = self.changing.lock();
         check(&self.read())?;

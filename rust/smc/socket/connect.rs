@@ -2,10 +2,10 @@
 
 //! The client: from connect() to SMC or TCP.
 //!
-//! The SYN carries the SMC option. When the connection stands, the SYN-ACK's option says whether
-//! the peer speaks SMC, and the two talk CLC before the program may use the connection: until
-//! [`Phase::Connecting`] has ended, connect() does not return, the socket does not become writable,
-//! and other calls wait.
+//! The SYN carries the SMC option. When the TCP connection is established, the SYN-ACK's option
+//! says whether the peer speaks SMC, and the two exchange CLC messages before the program may use
+//! the connection: until [`Phase::Connecting`] has ended, connect() does not return, the socket
+//! does not become writable, and other calls wait.
 
 mod handshake;
 mod leave;
@@ -37,17 +37,17 @@ use kernel::{
 };
 use smc_proto::reason::Reason;
 
-/// What a call of connect() is.
+/// Kind of a call of connect().
 enum Call {
-    /// The first one, and what sending the SYN has come to.
+    /// The first one, with the result of sending the SYN.
     First(Result),
     /// One more while the first is undecided.
     Repeated,
-    /// None of the family's business.
+    /// One that is left to TCP.
     Native,
 }
 
-/// connect().
+/// Handles connect().
 ///
 /// # Errors
 ///
@@ -82,7 +82,7 @@ pub(crate) fn connect(
     }
 }
 
-/// Finds out what a call is, and sends the SYN if it is the first.
+/// Determines the kind of a call, and sends the SYN if it is the first.
 fn call(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>) -> Result<Call> {
     let left = match &*this.phase.lock() {
         Phase::Init => false,
@@ -183,7 +183,7 @@ fn first(
 /// Lets the workqueue finish what connect() began.
 fn in_background(this: &Arc<SmcSock>, socket: &BsdSocket) {
     if this.start_watching(socket).is_err() {
-        // Nobody would notice when the connection stands. It may stand already.
+        // Without a watch the connection would be established unnoticed, or is already.
         let mut slot = this.handshake.lock();
         let mut phase = this.phase.lock();
         if matches!(*phase, Phase::Connecting) {
@@ -201,7 +201,7 @@ fn in_background(this: &Arc<SmcSock>, socket: &BsdSocket) {
     }
 }
 
-/// Whether connect() is not decided yet.
+/// Tells whether connect() is not decided yet.
 pub(crate) fn undecided(this: &SmcSock) -> bool {
     this.hint.load(Acquire) == hint::CONNECTING
 }
@@ -218,19 +218,19 @@ pub(crate) fn settled(this: &Arc<SmcSock>, socket: &BsdSocket, timeout: isize) -
     Ok(())
 }
 
-/// Whether a connection attempt is under way.
+/// Tells whether a connection attempt is under way.
 fn is_connecting(this: &SmcSock) -> bool {
     matches!(*this.phase.lock(), Phase::Connecting)
 }
 
-/// Goes on with a connection attempt, for a program that does not want to wait: how long some steps
-/// take is up to the peer, so they are left to the worker.
+/// Goes on with a connection attempt for a program that must not wait: steps whose length the peer
+/// determines are left to the worker.
 pub(crate) fn proceed(this: &Arc<SmcSock>) {
     if this.heavy.load(Acquire) != 0 {
         return;
     }
     let slot = this.handshake.lock();
-    // The worker may have come so far meanwhile; it has let go of the handshake then.
+    // The worker may have come so far meanwhile; it has released the handshake then.
     if this.heavy.load(Acquire) == 0 {
         go_on(this, slot, false);
     }
@@ -245,15 +245,15 @@ pub(crate) fn work(this: &Arc<SmcSock>) {
 
 /// Goes on with a connection attempt as far as it can without waiting for the peer.
 ///
-/// Whoever ends an attempt holds `handshake` meanwhile, all but close(): so what is found out here is
-/// about the attempt that it was begun for, and not about the program's next one.
+/// All but close() hold `handshake` while they end an attempt, so the result here is that of the
+/// same attempt, not of the program's next one.
 fn go_on(this: &Arc<SmcSock>, mut slot: MutexGuard<'_, Option<KBox<HandshakeRun>>>, patient: bool) {
     if !is_connecting(this) {
         return;
     }
     match this.sock.state() {
         tcp_state::SYN_SENT | tcp_state::SYN_RECV => return,
-        // Refused, reset or timed out; TCP has told everybody. Another connect() may follow.
+        // Refused, reset or timed out, as TCP has reported. Another connect() may follow.
         tcp_state::CLOSE => {
             if slot.is_some() {
                 count_failure(this);
@@ -273,6 +273,6 @@ fn go_on(this: &Arc<SmcSock>, mut slot: MutexGuard<'_, Option<KBox<HandshakeRun>
     let run = slot.take();
     drop(slot);
     drop(run);
-    // Those who waited for the decision find a TCP socket now.
+    // Programs that waited for the decision find a TCP socket now.
     this.sock.wake_connected();
 }

@@ -14,18 +14,18 @@ use kernel::{
     }, //
 };
 
-/// Whether the head of the stream is not known yet.
+/// Tells whether the head of the stream is not known yet.
 #[inline]
 pub(crate) fn is_open(this: &SmcSock) -> bool {
     this.hint.load(Acquire) == hint::CROSSING
 }
 
-/// Leaves the socket to TCP if the head of the stream is known by now; whether it is not.
+/// Leaves the socket to TCP if the head of the stream is known by now. Returns whether it is not.
 pub(crate) fn is_still_open(this: &SmcSock, socket: &BsdSocket) -> bool {
     open_after(this, socket).is_some()
 }
 
-/// The same; how many bytes have been seen if it is not.
+/// Does the same as [`is_still_open`]. Returns the number of bytes seen if the head is not known.
 fn open_after(this: &SmcSock, socket: &BsdSocket) -> Option<usize> {
     if !is_open(this) {
         return None;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A connection that has come in and talks CLC before accept() hands it out.
+//! An incoming connection, whose CLC handshake runs before accept() hands it out.
 //!
-//! No thread waits for the peer: each arrival of data, each LLC event of the link, and the end of
-//! the patience queue the same piece of work, which goes on as far as it can. A program that asks
-//! for connections goes on with it, too, but only until it could sleep: how long that takes is up to
-//! the peer.
+//! No thread waits for the peer: each arrival of data, each LLC event of the link, and the timer
+//! queue the same work, which goes on as far as it can. accept() and poll() go on with it, too, but
+//! only up to a step that may sleep, whose length the peer determines.
 
 use crate::{
     carrier::{LocalPort, SmcConn},
@@ -53,19 +52,19 @@ use smc_proto::{
     reason::Reason, //
 };
 
-/// A connection that accept() may hand out, and why it is not SMC.
+/// A connection that accept() may hand out, with the result of its handshake.
 pub(crate) struct Ready {
-    /// Its place in the order of arrival.
+    /// Number of the connection in the order of arrival.
     pub(crate) id: u64,
     /// The connection.
     pub(crate) sock: OwnedSock,
-    /// What the handshake came to.
+    /// Result of the handshake.
     pub(crate) verdict: Verdict,
 }
 
-/// What a connection is when accept() hands it out.
+/// Protocol of a connection that accept() hands out.
 pub(crate) enum Verdict {
-    /// TCP.
+    /// TCP, after this fallback.
     Tcp(Fallback),
     /// SMC.
     Smc(Arc<SmcConn>),
@@ -80,12 +79,12 @@ impl Ready {
     }
 }
 
-/// The listener that has asked for a handshake.
+/// The listener of an incoming connection, as its handshake sees it.
 pub(crate) trait ParentListener: Send + Sync {
-    /// Returns the socket that listens.
+    /// Returns the listening socket.
     fn sock(&self) -> ARef<Sock>;
 
-    /// A sockmap has taken the stream of a new connection from its beginning.
+    /// Handles that a sockmap has taken the stream of a new connection from its beginning.
     fn attached(&self);
 
     /// Takes back a handshake that has ended, with its connection if that lives on.
@@ -98,17 +97,17 @@ struct IncomingState {
     run: Option<KBox<HandshakeRun>>,
     watch: Option<Pin<KBox<WaitHook<Incoming>>>>,
     timer: Option<Pin<KBox<TimerHook<Incoming>>>>,
-    /// The listener knows the handshake. A result before that would find no taker.
+    /// True once the listener has the handshake in its list. A result before that would be lost.
     listed: bool,
 }
 
-/// A server's end of a handshake.
+/// An incoming connection and its handshake.
 #[pin_data]
 pub(crate) struct Incoming {
     listener: Arc<dyn ParentListener>,
     id: u64,
-    /// Held by whoever goes on with the handshake, until its result is in the listener's queue: who
-    /// has waited for it finds the result there.
+    /// Held while the handshake goes on, until its result is in the listener's queue: the next to
+    /// hold it finds the result there.
     #[pin]
     turn: Mutex<()>,
     /// 1 when only the worker may go on.
@@ -124,8 +123,8 @@ impl_has_work! {
 }
 
 impl Incoming {
-    /// A handshake on `sock`, whose SYN had the SMC option; it waits for [`Incoming::begin`]. With a
-    /// reason to `refuse` SMC it comes to nothing.
+    /// Prepares a handshake on `sock`, whose SYN had the SMC option; [`Incoming::begin`] starts it.
+    /// With a reason to `refuse` SMC it ends in a fallback.
     ///
     /// # Errors
     ///
@@ -191,12 +190,12 @@ impl Incoming {
         Ok(incoming)
     }
 
-    /// The number under which the listener knows this handshake.
+    /// Returns the number under which the listener knows this handshake.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// Begins to talk: the listener has the handshake in its list.
+    /// Starts the handshake, which the listener has in its list now.
     pub(crate) fn begin(this: &Arc<Self>) {
         this.state.lock().listed = true;
         Self::kick(this);
@@ -212,7 +211,7 @@ impl Incoming {
         drop(self.end());
     }
 
-    /// Takes everything out of the handshake.
+    /// Takes the connection and its handshake, and ends the watch and the timer.
     fn end(&self) -> (Option<OwnedBsdSocket>, Option<KBox<HandshakeRun>>) {
         let (socket, run, watch, timer) = {
             let mut state = self.state.lock();
@@ -229,13 +228,13 @@ impl Incoming {
         (socket, run)
     }
 
-    /// Goes on with the handshake for a program that does not want to wait for a peer.
+    /// Goes on with the handshake for a program that must not wait for the peer.
     pub(crate) fn hurry(this: &Arc<Self>) {
         if this.heavy.load(Acquire) != 0 {
             return;
         }
         let _turn = this.turn.lock();
-        // The worker may have come so far meanwhile; it has let go of the turn then.
+        // The worker may have come so far meanwhile; it has released the turn then.
         if this.heavy.load(Acquire) == 0 {
             Self::step(this, false);
         }
@@ -288,7 +287,8 @@ impl Incoming {
     }
 }
 
-/// What the connection is now; `None` when its stream cannot be handed to a program any more.
+/// Returns the protocol of the connection after its handshake; `None` when its stream cannot be
+/// handed to a program any more.
 fn conclude(socket: &OwnedBsdSocket, run: KBox<HandshakeRun>, outcome: Outcome) -> Option<Verdict> {
     let own = |reason| Some(Verdict::Tcp(Fallback::own(Role::Server, reason)));
     match outcome {

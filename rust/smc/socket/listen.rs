@@ -24,7 +24,7 @@ use kernel::{
 };
 use smc_proto::reason::Reason;
 
-/// listen().
+/// Handles listen().
 ///
 /// # Errors
 ///
@@ -46,7 +46,7 @@ pub(crate) fn listen(this: &Arc<SmcSock>, socket: &BsdSocket, backlog: i32) -> R
     let user_save_syn = this.user_save_syn.load(Relaxed) != 0;
     let limited = this.limit_hs.load(Relaxed) != 0;
     let listener = Listener::new(this.sock.clone(), limited, user_save_syn)?;
-    // Without a SYN the option is not answered, and nobody waits for a proposal.
+    // Without a saved SYN the option is not answered, and no client sends a proposal in vain.
     syn::keep_syns(&this.sock, || {
         user_save_syn || !this.sock.migrates_requests()
     });

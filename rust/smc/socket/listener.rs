@@ -3,13 +3,13 @@
 //! The connections of a listener that have not been accepted.
 //!
 //! TCP's accept queue gets each connection when its three-way handshake ends. Those whose SYN had
-//! no SMC option go straight to accept(). The others are taken out of the queue, talk CLC as
-//! [`Incoming`], and wait in the ready queue when that is done; a worker takes them out if nobody
-//! calls accept() or poll() meanwhile, so that no client waits for the program.
+//! no SMC option go straight to accept(). The others are taken out of the queue, do their CLC
+//! handshake as [`Incoming`], and wait in the ready queue when that has ended; a worker takes them
+//! out if the program calls neither accept() nor poll() meanwhile, so that no client waits for it.
 //!
-//! What is taken out of TCP's queue is not counted there any more. So no more than the backlog of
-//! listen() allows is held here, and the others wait in TCP's queue, which has the same limit;
-//! `overflow.rs` sees to it that they do not wait for too long.
+//! Connections taken out of TCP's queue are not counted there any more. So no more than the backlog
+//! of listen() allows are held here, and the others wait in TCP's queue, which has the same limit;
+//! `overflow.rs` limits the time that they wait.
 
 mod overflow;
 
@@ -51,13 +51,13 @@ struct Queues {
     pending_count: usize,
     next_id: u64,
     closed: bool,
-    /// Whether so many handshakes are under way that no more are to begin, if that is limited.
+    /// True while so many handshakes are under way that no more are to begin, if that is limited.
     crowded: bool,
     overflow: Overflow,
 }
 
 impl Queues {
-    /// Room for one more connection and for the results of all handshakes under way.
+    /// Reserves room for one more connection and for the results of all handshakes under way.
     fn reserve(&mut self) -> Result {
         let more = self.pending_count.saturating_add(1);
         self.ready.reserve(more, GFP_KERNEL)
@@ -69,7 +69,7 @@ impl Queues {
         id
     }
 
-    /// Finds out whether handshakes pile up, where `backlog` connections may wait; returns whether
+    /// Determines whether handshakes pile up, where `backlog` connections may wait. Returns whether
     /// that has changed.
     fn judge(&mut self, backlog: usize) -> bool {
         let most = if self.crowded {
@@ -90,8 +90,8 @@ impl Queues {
 #[pin_data]
 pub(crate) struct Listener {
     pub(super) sock: ARef<Sock>,
-    /// Held while connections are on their way from TCP's queue to ours: who looks for one in either
-    /// would miss it, and nobody wakes him again.
+    /// Held while connections move from TCP's queue to ours: a look into both would miss them
+    /// otherwise, and no wake-up would follow.
     #[pin]
     moving: Mutex<()>,
     #[pin]
@@ -101,11 +101,11 @@ pub(crate) struct Listener {
     timer: Mutex<Option<Pin<KBox<TimerHook<Listener>>>>>,
     #[pin]
     work: Work<Listener>,
-    /// Whether clients are sent to TCP while handshakes pile up (`SMC_LIMIT_HS`).
+    /// True if clients get TCP while handshakes pile up (`SMC_LIMIT_HS`).
     limited: bool,
     /// 1 once a sockmap has taken a new connection's stream: SMC is not offered any more.
     attached: Atomic<u32>,
-    /// Whether the user asked to keep SYNs.
+    /// `TCP_SAVE_SYN` as the user has set it.
     pub(crate) keep_saved_syn: Atomic<i32>,
 }
 
@@ -142,7 +142,7 @@ impl Listener {
         self.queues.lock().ready.len() != 0
     }
 
-    /// Whether TCP's queue alone tells what accept() would find.
+    /// Tells whether TCP's queue alone determines what accept() finds.
     pub(super) fn is_plain(&self) -> bool {
         if option::offers_outstanding() {
             return false;
@@ -152,7 +152,7 @@ impl Listener {
         queues.ready.len() == 0 && queues.pending_count == 0
     }
 
-    /// Whether one more connection may be taken out of TCP's queue.
+    /// Tells whether one more connection may be taken out of TCP's queue.
     pub(super) fn has_room(&self) -> bool {
         self.queues.lock().held() <= self.sock.backlog()
     }
@@ -180,8 +180,8 @@ impl Listener {
         self.look_at_overflow();
     }
 
-    /// Looks at a new connection: one that speaks SMC begins its handshake, which only declines if
-    /// there is a reason to `refuse` it.
+    /// Begins the handshake of a new connection that speaks SMC; it only declines if there is a
+    /// reason to `refuse` SMC. Returns a connection that does not speak SMC.
     pub(super) fn admit(
         self: &Arc<Self>,
         sock: OwnedSock,
@@ -240,8 +240,8 @@ impl Listener {
         Ok(())
     }
 
-    /// Has SYNs answered without the option while handshakes pile up, if that is wanted: their
-    /// connections are TCP's, and need no place here.
+    /// Has SYNs answered without the option while handshakes pile up, if the listener is limited:
+    /// their connections are TCP's, and need no room here.
     fn limit(&self, changed: bool) {
         if changed && self.limited {
             self.offer();
@@ -250,7 +250,7 @@ impl Listener {
 
     /// Has SYNs answered with the option, or without it while SMC is not to be offered.
     fn offer(&self) {
-        // What stands in the queues when the socket is locked counts, not what changed first.
+        // Decided with the socket locked, by the queues as they are then.
         syn::keep_syns(&self.sock, || {
             let refused = {
                 let queues = self.queues.lock();
@@ -260,13 +260,14 @@ impl Listener {
         });
     }
 
-    /// Goes on with handshakes whose client may have spoken already, so that a program that asks
-    /// finds what the worker has not come to yet. A few at a time: the worker does the others.
+    /// Goes on with handshakes whose client may have sent its message already, so that accept() and
+    /// poll() find results that the worker has not come to yet. A few at a time: the worker does
+    /// the others.
     pub(super) fn hurry(&self) {
         self.hurry_first::<16>(|_| true);
     }
 
-    /// The same for those that have come before the one that accept() would hand out: the program
+    /// Goes on with handshakes older than the connection that accept() would hand out: the program
     /// gets its connections in their order, unless that means to wait for a client.
     pub(super) fn hurry_older(&self) {
         self.hurry_first::<4>(|queues| {
@@ -307,8 +308,8 @@ impl Listener {
         }
     }
 
-    /// The connection to hand out next, and whether connections may have been left in TCP's queue
-    /// because there was no room.
+    /// Takes the connection to hand out next. Also returns whether connections may have been left
+    /// in TCP's queue because there was no room.
     pub(super) fn pop_ready(&self) -> Option<(Ready, bool)> {
         let mut queues = self.queues.lock();
         let full = queues.held() > self.sock.backlog();
@@ -344,7 +345,7 @@ impl ParentListener for Listener {
         self.sock.clone()
     }
 
-    /// New connections are a sockmap's from the beginning: those that come from now on are TCP's.
+    /// Ends the offer of SMC: a sockmap has the streams of new connections from their beginning.
     fn attached(&self) {
         if self.attached.xchg(1, Relaxed) == 0 {
             self.offer();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The TCP connection stands: SMC, TCP, or failure.
+//! The client's handshake: from an established TCP connection to SMC, TCP, or failure.
 
 use super::super::smc_sock::{hint, Phase, SmcSock};
 use crate::{
@@ -39,10 +39,11 @@ use smc_proto::{
 
 /// `how` of shutdown() for the sending direction.
 const SHUT_WR: i32 = 1;
-/// The sending direction among the bits of a socket's shutdown.
+/// Bit of the sending direction in a socket's shutdown mask.
 const SEND: u8 = 2;
 
-/// The TCP connection stands: SMC or not. Whether a handshake has begun; `slot` is that of `handshake`.
+/// Begins the handshake on the established TCP connection, or falls back. Returns whether a
+/// handshake has begun. `slot` is the content of `handshake`, which is locked.
 pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<HandshakeRun>>) -> bool {
     let guard = this.sock.lock();
     let offered = syn::answered(&guard);
@@ -77,7 +78,7 @@ pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<HandshakeRun>>)
     if offered {
         // The peer waits for a CLC message and must get one before anything else.
         if let Err(err) = decline::send(&this.sock, &decline::client_decline(reason)) {
-            // Taken from the program: why the connection has ended.
+            // Taken from the program: the cause of the connection's end.
             if !errno::EPIPE.is(err) && !this.sock.is_established() {
                 this.sock.report_error(Errno::of(err));
             }
@@ -99,15 +100,16 @@ fn become_tcp(this: &SmcSock, phase: &mut Phase, fallback: Fallback) {
     }
 }
 
-/// A handshake and the end of its patience.
+/// A handshake, and its timer.
 type Begun = (KBox<HandshakeRun>, Pin<KBox<TimerHook<SmcSock>>>);
 
-/// Begins the handshake, if there is a device to speak of.
+/// Begins the handshake, if there is an RDMA port for it.
 fn begin_handshake(this: &Arc<SmcSock>) -> Result<Begun, Reason> {
     if this.sock.uses_ipsec() {
         return Err(Reason::Ipsec);
     }
-    // Before the first word: nobody but us may read the answer. Whoever ends the attempt gives it back.
+    // Before the first CLC message: only the family may read the answer. The end of the attempt
+    // gives it back.
     if !this.sock.claim_stream() {
         return Err(Reason::Attached);
     }
@@ -120,7 +122,7 @@ fn begin_handshake(this: &Arc<SmcSock>) -> Result<Begun, Reason> {
     Ok((run, timer))
 }
 
-/// Goes on with the handshake; its outcome if it has ended.
+/// Goes on with the handshake. Returns its outcome if it has ended.
 pub(super) fn drive(
     this: &Arc<SmcSock>,
     slot: &mut Option<KBox<HandshakeRun>>,
@@ -143,7 +145,8 @@ pub(super) fn drive(
     }
 }
 
-/// The handshake has ended. `handshake` is held; what may sleep is done before `phase` is.
+/// Turns the socket into what the handshake has come to. Called with `handshake` locked; what may
+/// sleep is done before `phase` is locked.
 pub(super) fn conclude(this: &Arc<SmcSock>, run: KBox<HandshakeRun>, outcome: Outcome) {
     match outcome {
         Outcome::Established => {
@@ -214,12 +217,12 @@ pub(super) fn count_failure(this: &SmcSock) {
     }
 }
 
-/// The connection attempt fails for good, and the TCP connection ends with it.
+/// Fails the connection attempt for good, and ends the TCP connection.
 pub(super) fn fail(this: &SmcSock, phase: &mut Phase, error: Errno) {
     // Before another connect() can begin one of its own.
     this.stop_watching();
     *phase = Phase::Init;
-    // Before the abortion wakes those who look at it.
+    // Before the abort wakes those who look at it.
     this.hint.store(hint::NONE, Release);
     this.end_attempt(error);
 }

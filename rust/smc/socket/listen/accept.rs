@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the program gets of a listener: accept() and poll().
+//! accept() and poll() of a listener.
 
 use super::super::{
     incoming::{Ready, Verdict},
@@ -19,7 +19,7 @@ use kapi::{
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{conn::CloseMode, reason::Reason};
 
-/// accept(): gives `new` a connection.
+/// Handles accept(): gives `new` a connection.
 ///
 /// # Errors
 ///
@@ -115,7 +115,7 @@ fn hand_out(socket: &BsdSocket, new: &BsdSocket, ready: Ready) -> Result<Arc<Smc
     }
 }
 
-/// poll() of a listening socket.
+/// Returns the events of a listening socket for poll().
 pub(crate) fn poll(listener: &Arc<Listener>, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
     let native = socket.native_poll(poll);
     if listener.is_plain() || listener.sock.state() != tcp_state::LISTEN {
