@@ -2,9 +2,9 @@
 
 //! rsmc: the SMC socket family.
 //!
-//! What lives here: policy. Which sockets speak SMC, what they say to a peer, when they give up,
-//! and what user space is told. What may not: `unsafe` (the `kapi` crate has it) and byte layouts
-//! (the `smc_proto` crate has them).
+//! This crate has the policy: which sockets speak SMC, what they send to a peer, when they fall
+//! back, and what they report to user space. It has no `unsafe` (the `kapi` crate has it) and no
+//! byte layouts (the `smc_proto` crate has them).
 //!
 //! An SMC socket is a TCP socket with another operations table (see `kapi::net::overlay`). A client
 //! starts in `socket/connect.rs`, a server in `socket/listen.rs`; both end in SMC or in plain TCP.
@@ -69,8 +69,8 @@ static NAMES: family::Names = family::Names {
     rows: [c"SMC", c"SMC6", c"INET_SMC", c"INET6_SMC"],
 };
 
-/// What the loaded module holds. Fields are dropped in this order: first nobody can make sockets
-/// any more, then the work of those that existed ends, then the namespaces are left.
+/// State of the loaded module. Fields are dropped in this order: first no more sockets can be made,
+/// then the work of those that existed ends, then the namespaces are left.
 struct Rsmc {
     _family: Pin<KBox<family::Registration<Smc>>>,
     _shrinker: shrinker::Registration<Core>,
@@ -101,7 +101,7 @@ impl Rsmc {
         let diag = diag::Registration::new(module)?;
         let shrinker = shrinker::Registration::new(c"rsmc", hub)?;
         // The last step: a socket made before a later one fails would hold a reference to the
-        // module, for which nobody waits.
+        // module, which is not waited for.
         let family = family::Registration::new(module, &NAMES)?;
         Ok(Self {
             _family: family,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The ways by which a connection's bytes reach its peer: RDMA so far.
+//! Carriers of connections' bytes to the peer: RDMA (SMC-R) so far.
 
 pub(crate) mod rdma;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The seam below a connection: all that it asks of the one that carries its bytes.
+//! Interface of a connection to its carrier, the link group.
 
 use super::SmcConn;
 use kapi::rdma::{
@@ -14,7 +14,7 @@ use smc_proto::{
     wire::{clc::Extensions, ids::Rkey}, //
 };
 
-/// A receive buffer that a connection has of its carrier.
+/// A receive buffer (RMBE) that a connection has from its carrier.
 pub(crate) trait Lease: Send + Unpin {
     /// Returns the buffer's bytes.
     ///
@@ -23,59 +23,60 @@ pub(crate) trait Lease: Send + Unpin {
     /// None in practice: a lease is inside its slab.
     fn ring(&self) -> Result<Ring>;
 
-    /// Returns key and address of the slab, and the number of the buffer in it, as the peer is told.
+    /// Returns memory key and address of the slab and the number of the buffer in it, as CLC
+    /// messages announce them.
     fn announce(&self) -> (Rkey, u64, u8);
 
-    /// Charges the connection's control group with as much as makes `bytes` for the connection.
+    /// Raises the charge to the connection's control group to `bytes` in all.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     fn charge_to(&mut self, bytes: usize) -> Result;
 
-    /// Takes back what is charged beyond `bytes`. Sleeps.
+    /// Lowers the charge to `bytes`. Sleeps.
     fn reduce_to(&mut self, bytes: usize);
 
-    /// Keeps the buffer from others while the link lives: the peer may still write there.
+    /// Keeps the buffer from reuse while the link lives: the peer may still write into it.
     fn quarantine(&mut self);
 }
 
 /// Carries the bytes and CDC messages of connections to one peer: a link group.
 pub(crate) trait Carrier: Sized + Send + Sync + 'static {
-    /// Its receive buffers.
+    /// Type of its receive buffers.
     type Lease: Lease;
 
-    /// Returns the device, for further memory.
+    /// Returns the RDMA device, to allocate and map memory for.
     fn device(&self) -> &Arc<Device>;
 
-    /// Returns what was agreed beyond the protocol.
+    /// Returns the protocol extensions agreed with the peer at first contact.
     fn extensions(&self) -> Extensions;
 
-    /// Sends the latest state of a connection that has something to say as soon as it is its turn.
-    /// Returns what else is to be done. Any context.
+    /// Sends a connection's new data and state, as soon as it is its turn. Returns the actions that
+    /// are left to do. Any context.
     fn send_due(self: &Arc<Self>, conn: &Arc<SmcConn<Self>>) -> Actions;
 
-    /// Takes a used send ring of `size` bytes.
+    /// Takes a spare send ring of `size` bytes, if there is one.
     fn take_spare(&self, size: usize) -> Option<Arc<Region>>;
 
-    /// Keeps a send ring that no request under way names and nobody will write into again, in place of
-    /// one of another size if need be.
+    /// Keeps a send ring as a spare, in place of one of another size if need be. No request under
+    /// way may name the ring, and nobody may write into it any more.
     fn keep_spare(&self, ring: &Arc<Region>);
 
-    /// Makes a connection's send ring known, unless the connection or the group is over; whether it
-    /// has. The end of either will find the ring.
+    /// Installs a connection's send ring, where the end of the connection or the group finds it.
+    /// Returns false if either is over already.
     fn install_ring(&self, conn: &SmcConn<Self>, ring: &Arc<Region>) -> bool;
 
-    /// Takes the send ring of a connection that is one of the group.
+    /// Removes and returns the send ring of a connection that is still in the group.
     fn remove_ring(&self, conn: &SmcConn<Self>) -> Option<Arc<Region>>;
 
-    /// Lets sends that have found no memory try again, after a while. Sleeps.
+    /// Schedules another try for sends that have found no memory. Sleeps.
     fn feed_later(&self);
 
-    /// Has the group look for what nobody uses. Sleeps.
+    /// Schedules the group's look for unused memory. Sleeps.
     fn look_later(&self);
 
-    /// Forgets a connection. Returns its send ring.
+    /// Removes a connection from the group. Returns its send ring.
     fn remove_conn(self: &Arc<Self>, conn: &Arc<SmcConn<Self>>) -> Option<Arc<Region>>;
 
     /// Ends the oldest drain, in the namespace, of the peer that has most; false if none was found.
@@ -85,6 +86,6 @@ pub(crate) trait Carrier: Sized + Send + Sync + 'static {
     /// Counts a receive buffer that cannot be used again.
     fn spoil(self: &Arc<Self>);
 
-    /// Says in the kernel log that a connection was aborted, and why. Any context.
+    /// Logs that a connection was aborted for a breach of the protocol, and which one. Any context.
     fn tell_breach(&self, error: ProtoError);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What happens to a connection: messages of the peer, calls of the program, the end of TCP.
+//! Events of a connection: messages of the peer, calls of the program, the end of TCP.
 
 use super::{Carrier, SmcConn};
 use crate::host::{
@@ -26,12 +26,12 @@ use smc_proto::{
 };
 
 impl<C: Carrier> SmcConn<C> {
-    /// A CDC message for this connection has arrived. Softirq.
+    /// Handles a CDC message for this connection. Softirq.
     pub(crate) fn on_cdc(self: &Arc<Self>, cdc: &Cdc) {
         self.on_notice(|proto| proto.on_cdc(cdc, now()));
     }
 
-    /// A WRITE has announced itself. Softirq.
+    /// Handles an RDMA WRITE with immediate, which announces its own bytes. Softirq.
     pub(crate) fn on_immediate(self: &Arc<Self>, immediate: Immediate) {
         self.on_notice(|proto| proto.on_immediate(immediate, now()));
     }
@@ -69,8 +69,9 @@ impl<C: Carrier> SmcConn<C> {
         }
     }
 
-    /// Changes the state, and does what follows. An error is the socket's before anybody can see the
-    /// state that came with it: who finds the connection ended without one takes that for its end.
+    /// Applies `how` to the protocol state and performs the resulting actions. The socket's error
+    /// is set before the new state is visible: a reader that finds the connection ended without an
+    /// error takes that for the end of the stream.
     #[inline]
     pub(super) fn change(self: &Arc<Self>, how: impl FnOnce(&mut Conn) -> Actions) {
         let actions = {
@@ -93,7 +94,7 @@ impl<C: Carrier> SmcConn<C> {
         Actions::NONE
     }
 
-    /// Takes over what setsockopt() has told TCP.
+    /// Copies `SO_OOBINLINE` from the TCP socket, where setsockopt() sets it.
     #[inline]
     pub(crate) fn sync_settings(&self, proto: &mut Conn) -> Actions {
         let inline = self.sock.oob_inline();
@@ -104,33 +105,33 @@ impl<C: Carrier> SmcConn<C> {
         }
     }
 
-    /// Sends what is held back: TCP_NODELAY was set or TCP_CORK cleared.
+    /// Sends held-back bytes, after `TCP_NODELAY` was set or `TCP_CORK` cleared.
     pub(crate) fn push(self: &Arc<Self>) {
         let actions = self.proto.lock().push();
         self.perform(actions);
     }
 
-    /// The peer broke the protocol. Any context.
+    /// Aborts the connection, because the peer broke the protocol. Any context.
     pub(crate) fn fail(self: &Arc<Self>) {
         self.change(Conn::fail);
     }
 
-    /// The program wants to read no more: as with TCP nobody is told, and what arrives nevertheless
-    /// can be read, but a read that finds nothing does not wait.
+    /// Handles shutdown() of the receiving direction. As with TCP the peer is not told, and bytes
+    /// that arrive nevertheless can be read, but a read that finds none does not wait.
     pub(crate) fn shut_read(&self) {
         self.read_shut.set(1);
     }
 
-    /// Whether [`SmcConn::shut_read`] was called.
+    /// Tells whether [`SmcConn::shut_read`] was called.
     pub(crate) fn is_read_shut(&self) -> bool {
         self.read_shut.get() != 0
     }
 
-    /// splice() from the socket by way of recvmsg().
+    /// Splices from the socket by way of recvmsg(). Returns the number of bytes moved.
     ///
     /// # Errors
     ///
-    /// Those of both.
+    /// Errors of splice() and recvmsg().
     pub(crate) fn splice(&self, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize> {
         self.stats.add(Stat::Splices, 1);
         self.splices.add(1, Relaxed);
@@ -140,45 +141,48 @@ impl<C: Carrier> SmcConn<C> {
         moved
     }
 
-    /// Whether this is the recvmsg() of a splice(), which fills pages.
+    /// Tells whether this is the recvmsg() of a splice(), which fills pages.
     #[cold]
     pub(crate) fn is_spliced(&self, msg: &Message<'_>) -> bool {
         msg.fills_pages() && self.splices.load(Relaxed) != 0
     }
 
-    /// Whether the program has left: the receive buffer may be another connection's by now.
+    /// Tells whether the program has left the connection, whose receive buffer may be another's by
+    /// now.
     pub(crate) fn has_left(&self) -> bool {
         self.left.load(Acquire) != 0
     }
 
-    /// Whether close() or shutdown() still waits for bytes that are not sent.
+    /// Tells whether close() or shutdown() still waits for unsent bytes.
     pub(crate) fn is_draining(&self) -> bool {
         self.proto.lock().is_draining()
     }
 
-    /// The link is gone. Any context.
+    /// Ends the connection, because its link is gone. Any context.
     pub(crate) fn kill(self: &Arc<Self>) {
         self.change(Conn::kill);
     }
 
-    /// The TCP connection beneath has ended. Process context.
+    /// Handles the end of the TCP connection beneath. Process context.
     pub(crate) fn on_tcp_dead(self: &Arc<Self>) {
         self.change(Conn::on_tcp_dead);
     }
 
-    /// Whether the TCP connection beneath has ended before its time, which a reset does.
+    /// Tells whether the TCP connection beneath has ended without the FINs of both ends, by a reset
+    /// for one.
     #[inline]
     pub(crate) fn is_tcp_dead(&self) -> bool {
         self.sock.state() == tcp_state::CLOSE && !self.has_tcp_ended()
     }
 
-    /// Whether both ends have sent their FINs: what the peer has to send by RDMA may still come.
+    /// Tells whether both ends have sent their FINs. The peer's RDMA data may still be on its way.
     fn has_tcp_ended(&self) -> bool {
         self.fin_sent.get() != 0 && self.sock.has_seen_fin()
     }
 
-    /// For a program that sends, or finds nothing to read: whether TCP has ended, and who watches it
-    /// has not said so yet.
+    /// Handles the end of the TCP connection beneath if the socket's watch has not done so yet;
+    /// called when the program sends, or finds nothing to read. Returns whether the connection's
+    /// state has changed.
     #[inline]
     pub(crate) fn notice_tcp_dead(self: &Arc<Self>) -> bool {
         self.is_tcp_dead() && self.tcp_has_died()
@@ -191,19 +195,19 @@ impl<C: Carrier> SmcConn<C> {
         self.proto.lock().directions() != before
     }
 
-    /// The peer has sent a FIN on the TCP connection beneath.
+    /// Handles the peer's FIN on the TCP connection beneath.
     pub(crate) fn on_tcp_fin(self: &Arc<Self>) {
         let actions = self.proto.lock().on_tcp_fin(now());
         self.perform(actions);
     }
 
-    /// The program dissolves the connection and keeps the socket, for another one perhaps.
+    /// Aborts the connection while the program keeps the socket, perhaps for another connection.
     pub(crate) fn leave(self: &Arc<Self>) {
         self.left.store(1, Release);
         self.close(CloseMode::Abort);
     }
 
-    /// The program has closed the socket.
+    /// Handles close() of the socket.
     pub(crate) fn close(self: &Arc<Self>, mode: CloseMode) {
         // Counted before anybody can see it end: from then on it may be freed, and the count with it.
         let (actions, crowded) = {
@@ -217,8 +221,8 @@ impl<C: Carrier> SmcConn<C> {
         }
     }
 
-    /// Counts a connection whose program has gone and whose data has not; false if there are more than
-    /// there may be.
+    /// Counts this closed connection among those with data left for the peer. Returns false if there
+    /// are more than there may be.
     fn begin_drain(&self) -> bool {
         let Some(namespace) = Namespace::of(&self.sock) else {
             return true;
@@ -228,12 +232,12 @@ impl<C: Carrier> SmcConn<C> {
         may
     }
 
-    /// The number that the connection has as one of those that drain, not 0; lower ones are older.
+    /// Returns the number that the connection has as one of those that drain, not 0; lower ones are older.
     pub(crate) fn drain_number(&self) -> Option<u64> {
         Some(self.drains.load(Relaxed)).filter(|number| *number != 0)
     }
 
-    /// The end of what [`SmcConn::begin_drain`] has counted; false if there was nothing.
+    /// Takes back the count of [`SmcConn::begin_drain`]. Returns false if there was none.
     pub(super) fn end_drain(&self) -> bool {
         let counted = self.drains.load(Relaxed) != 0 && self.drains.xchg(0, Relaxed) != 0;
         if counted {

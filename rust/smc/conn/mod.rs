@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! An SMC-R connection: the protocol's state, its two rings, and who is to be woken.
+//! An SMC-R connection: its protocol state, its two rings, and the wake-ups of the program.
 //!
 //! Locks, in the order in which they are taken: `writers` or `readers` (process context, around
 //! copies from and to programs), the group's `turns`, then [`SmcConn::proto`] (softirq).
@@ -72,24 +72,25 @@ pub(crate) struct SmcConn<C: Carrier> {
     recv_size: RingSize,
     send_size: RingSize,
     remote: SetOnce<Remote>,
-    /// What this connection has counted since it last gave its counts to the namespace.
+    /// Counts that have not been added to the namespace's yet.
     stats: Stats,
-    /// 1 after shutdown(SHUT_RD). TCP's own bit is of no use: it also says that the peer's FIN has
-    /// come, which may overtake data that is still on its way by RDMA.
+    /// 1 after shutdown(SHUT_RD). TCP's own bit does not serve: the peer's FIN sets it, too, and
+    /// may overtake data that is still on its way by RDMA.
     read_shut: Word,
-    /// 1 from when our FIN goes on the TCP connection beneath: once the peer's has come, too, that is over
-    /// in good order.
+    /// 1 once our FIN is sent on the TCP connection beneath: when the peer's has come, too, that
+    /// has ended in good order.
     fin_sent: Word,
     /// Not 0 while the connection counts among those that drain; see [`Namespace::begin_drain`].
     drains: Atomic<u64>,
-    /// 1 when there may be something to read; a hint, written under the lock of `proto`.
+    /// 1 when there may be bytes to read; a hint, written under the lock of `proto`.
     pub(crate) news: Word,
     stamp: stamp::Stamp,
-    /// 1 from when a send has found no memory for its ring until it is to try again.
+    /// 1 while a send that has found no memory for its ring is not to try again.
     hungry: Word,
-    /// How many splice() from the socket are under way.
+    /// Number of splice() calls from the socket under way.
     splices: Atomic<i32>,
-    /// 1 when the program has kept the socket for something else: what happens here is no news.
+    /// 1 when the program has left the connection but kept the socket, to which errors are not
+    /// reported any more.
     left: Atomic<u32>,
     #[pin]
     lease: Mutex<Option<C::Lease>>,
@@ -110,30 +111,30 @@ impl_has_work! {
     impl{C: Carrier} HasWork<Self> for SmcConn<C> { self.work }
 }
 
-/// What a connection is made of.
+/// Parameters of a new connection.
 pub(crate) struct Parts<C: Carrier> {
-    /// Its group.
+    /// The link group.
     pub(crate) group: Arc<C>,
-    /// Its number in the group.
+    /// Number of the connection in its group.
     pub(crate) slot: u8,
-    /// Its name on the wire.
+    /// Alert token, the connection's name on the wire.
     pub(crate) token: AlertToken,
     /// The TCP connection.
     pub(crate) sock: ARef<Sock>,
-    /// Its receive buffer.
+    /// The receive buffer.
     pub(crate) lease: C::Lease,
-    /// The size of that.
+    /// Size of the receive buffer.
     pub(crate) recv_size: RingSize,
-    /// The size of its send ring.
+    /// Size of the send ring.
     pub(crate) send_size: RingSize,
-    /// Most bytes to hold back.
+    /// Most bytes that autocorking holds back.
     pub(crate) autocork: u32,
-    /// How long a closed connection waits for a peer that takes nothing.
+    /// Time that a closed connection waits for a peer that takes no data.
     pub(crate) drain_idle: Span,
 }
 
 impl<C: Carrier> SmcConn<C> {
-    /// A connection whose handshake is under way.
+    /// Creates a connection whose handshake is under way.
     ///
     /// # Errors
     ///
@@ -188,47 +189,47 @@ impl<C: Carrier> SmcConn<C> {
         )
     }
 
-    /// The group that carries the connection.
+    /// Returns the link group that carries the connection.
     pub(crate) fn group(&self) -> &Arc<C> {
         &self.group
     }
 
-    /// The number of the connection in its group.
+    /// Returns the number of the connection in its group.
     pub(crate) fn slot(&self) -> u8 {
         self.number
     }
 
-    /// The name of the connection on the wire.
+    /// Returns the alert token, the connection's name on the wire.
     pub(crate) fn token(&self) -> AlertToken {
         self.token
     }
 
-    /// The TCP connection beneath.
+    /// Returns the TCP connection beneath.
     pub(crate) fn sock(&self) -> &Sock {
         &self.sock
     }
 
-    /// Where received bytes are.
+    /// Returns the receive ring.
     pub(crate) fn recv_ring(&self) -> &Ring {
         &self.recv
     }
 
-    /// How many bytes to send there is room for.
+    /// Returns the size of the send ring, in bytes.
     pub(crate) fn send_size(&self) -> usize {
         self.send_size.bytes() as usize
     }
 
-    /// Where the peer's receive buffer begins.
+    /// Returns address and key of the peer's receive buffer, once they are known.
     pub(crate) fn remote(&self) -> Option<Remote> {
         self.remote.copy()
     }
 
-    /// The size of the peer's receive buffer, in bytes.
+    /// Returns the size of the peer's receive buffer, in bytes, once it is known.
     pub(crate) fn peer_size(&self) -> Option<usize> {
         Some(self.proto.lock().peer()?.ring.bytes() as usize)
     }
 
-    /// Our receive buffer, as accept and confirm name it.
+    /// Returns our receive buffer as CLC accept and confirm announce it.
     pub(crate) fn announce(&self) -> Option<RdmaEnd> {
         let lease = self.lease.lock();
         let (rkey, addr, rmbe_idx) = lease.as_ref()?.announce();
@@ -242,11 +243,11 @@ impl<C: Carrier> SmcConn<C> {
         })
     }
 
-    /// Learns the peer's end from its accept or confirm.
+    /// Takes over the peer's end from its CLC accept or confirm.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for one that makes no sense.
+    /// `EINVAL` for values that make no sense.
     pub(crate) fn set_peer(&self, end: &RdmaEnd) -> Result {
         let extensions = self.group.extensions();
         let peer: Peer = smc_proto::handshake::peer(end, extensions).ok_or(EINVAL)?;
@@ -261,17 +262,17 @@ impl<C: Carrier> SmcConn<C> {
         Ok(())
     }
 
-    /// Our accept or confirm goes out: from now on the peer may write into our buffer.
+    /// Notes that our accept or confirm goes out: from now on the peer may write into our buffer.
     pub(crate) fn expose(&self) {
         self.proto.lock().expose();
     }
 
-    /// The peer has declined: it will not write into our buffer.
+    /// Notes that the peer has declined, and will not write into our buffer.
     pub(crate) fn peer_declined(&self) {
         self.proto.lock().peer_declined();
     }
 
-    /// The handshake has ended well.
+    /// Opens the connection after a successful handshake.
     ///
     /// # Errors
     ///
@@ -289,24 +290,24 @@ impl<C: Carrier> SmcConn<C> {
         Ok(())
     }
 
-    /// What this connection counts.
+    /// Returns the counts that have not been added to the namespace's yet.
     pub(crate) fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// Gives what was counted to the namespace, which has to keep it when the socket is gone.
+    /// Adds the counts to those of the namespace, which keeps them when the socket is gone.
     pub(crate) fn settle_stats(&self) {
         if let Some(namespace) = Namespace::of(&self.sock) {
             namespace.settle(&self.stats);
         }
     }
 
-    /// Which ways are shut, as `sock_diag` shows it: 1 receive, 2 send.
+    /// Returns the directions that are shut, as bits of `sock_diag`: 1 receive, 2 send.
     pub(crate) fn shut_ways(&self) -> u8 {
         self.proto.lock().shut_ways() | u8::from(self.is_read_shut())
     }
 
-    /// The state as `sock_diag` shows it.
+    /// Returns the protocol state, as a number of `sock_diag`.
     pub(crate) fn state_number(&self) -> u32 {
         self.proto.lock().state() as u32
     }

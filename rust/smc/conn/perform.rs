@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the protocol wants done, and the end.
+//! Actions that the protocol state asks for, and the end of a connection.
 
 use super::{Carrier, Lease, SmcConn};
 use crate::host::{
@@ -23,15 +23,15 @@ use kernel::{
 };
 use smc_proto::conn::Actions;
 
-/// Bits of [`SmcConn::todo`].
+/// Bits of [`SmcConn::todo`], work that is left to the workqueue.
 mod todo {
     /// The connection is over.
     pub(super) const FREE: u32 = 1;
     /// The TCP connection is to be reset.
     pub(super) const TCP_ABORT: u32 = 2;
-    /// The deadline has come.
+    /// The protocol's deadline has passed.
     pub(super) const DEADLINE: u32 = 4;
-    /// The deadline has changed.
+    /// The protocol's deadline has changed.
     pub(super) const TIMER: u32 = 8;
     /// The TCP connection is to end in good order.
     pub(super) const TCP_END: u32 = 16;
@@ -40,7 +40,7 @@ mod todo {
 }
 
 impl<C: Carrier> SmcConn<C> {
-    /// Carries out what the protocol wants. Any context; no lock of the connection held.
+    /// Performs the protocol's actions. Any context; no lock of the connection held.
     #[inline]
     pub(crate) fn perform(self: &Arc<Self>, actions: Actions) {
         if actions == Actions::WAKE_READER {
@@ -56,7 +56,7 @@ impl<C: Carrier> SmcConn<C> {
         if actions.has(Actions::TX_DUE) {
             actions = actions.without(Actions::TX_DUE) | self.group.send_due(self);
         }
-        // First, as who is told of data alone (io_uring) does not look for more.
+        // Errors and state first: a program woken for data alone (io_uring) does not look for more.
         let rest = actions.without(Actions::WAKE_READER | Actions::WAKE_WRITER);
         if !rest.is_empty() {
             self.perform_rare(rest);
@@ -102,7 +102,7 @@ impl<C: Carrier> SmcConn<C> {
         }
     }
 
-    /// Gives the program the error that `actions` stand for; to be done under the protocol's lock, see
+    /// Sets the socket's error that `actions` stand for. Called under the protocol's lock, see
     /// [`SmcConn::change`].
     #[inline]
     pub(super) fn set_error(&self, actions: Actions) {
@@ -127,8 +127,9 @@ impl<C: Carrier> SmcConn<C> {
         }
     }
 
-    /// TCP tells the program itself when it is reset or gives up, and why: keepalive, for one. But
-    /// after a FIN it says EPIPE, or nothing, to programs that could see that FIN.
+    /// Tells whether TCP reports the end of the connection to the program itself, and with its
+    /// cause, such as a keepalive timeout. After a FIN it reports `EPIPE`, or nothing, to programs
+    /// that could see that FIN, which does not count.
     fn has_tcp_told(&self) -> bool {
         self.sock.has_error() && !self.sock.has_the_error(errno::EPIPE)
             || self.is_tcp_dead() && !self.sock.has_seen_fin()
@@ -149,8 +150,8 @@ impl<C: Carrier> SmcConn<C> {
         }
     }
 
-    /// Gives the buffers back; the group no longer knows the connection, whose send ring it has
-    /// returned ([`Carrier::remove_conn`]).
+    /// Gives the buffers back. The group does not know the connection any more; `send` is the send
+    /// ring that it has returned ([`Carrier::remove_conn`]).
     pub(crate) fn retire(&self, send: Option<Arc<Region>>) {
         let _ = self.end_drain();
         self.stats.usage(Way::Rx, -(self.recv.size() as i64));
@@ -162,14 +163,14 @@ impl<C: Carrier> SmcConn<C> {
         self.retire_ring(send);
         let timer = self.timer.lock().take();
         drop(timer);
-        // Who still copies out of the buffer keeps it from others; who comes later finds that the
-        // program has left.
+        // A reader that still copies out of the buffer keeps it from reuse; a later one finds that
+        // the program has left.
         let reader = self.readers.try_lock();
         let lease = self.lease.lock().take();
         if let Some(mut lease) = lease {
             if reusable && reader.is_some() {
-                // What the peer has written beyond it never was anybody's to read: the next
-                // connection is with the same peer.
+                // Bytes beyond those were never announced, and the next connection is with the same
+                // peer.
                 self.recv
                     .clear(usize::try_from(received).unwrap_or(usize::MAX));
             } else {

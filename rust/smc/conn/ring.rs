@@ -2,7 +2,7 @@
 
 //! The send ring: made when the program sends, given back when the connection has been silent.
 //!
-//! Those who write have it with the lock `writers`; those who post find it by the connection's number
+//! Writers have it under the lock `writers`; the sending side finds it by the connection's number
 //! under the group's `turns` ([`Carrier::install_ring`]).
 
 use super::{Carrier, Lease, SmcConn};
@@ -22,20 +22,20 @@ use kernel::{
 };
 use smc_proto::cursor::Pos;
 
-/// What those who write have one after the other.
+/// State of the connection's writers, under the lock [`SmcConn::writers`].
 pub(crate) struct Writers {
     ring: Option<Ring>,
-    /// How many bytes had been written at the last look that found none of them needed.
+    /// Bytes written at the last look, if none of them was needed any more then.
     silent_at: Option<Pos>,
-    /// Whether the connection's charge has the ring in it. At the beginning it has: the first send
-    /// cannot be refused.
+    /// True while the connection's memory charge includes the ring. At first it does: the first
+    /// send cannot be refused.
     charged: bool,
-    /// Whether the size was counted: once for a connection.
+    /// True once the ring's size was counted, which happens once for a connection.
     counted: bool,
 }
 
 impl Writers {
-    /// Nobody has written yet.
+    /// Creates the state before the first write.
     pub(super) const fn new() -> Self {
         Self {
             ring: None,
@@ -46,14 +46,14 @@ impl Writers {
     }
 }
 
-/// What both rings of a connection are charged with, and a page for the rest; `send` is zero for one
-/// that has no send ring. In bytes.
+/// Returns the memory charge for both rings of a connection, and a page for the rest, in bytes;
+/// `send` is 0 for a connection without a send ring.
 pub(crate) fn charged_bytes(recv: usize, send: usize) -> usize {
     recv.saturating_add(send).saturating_add(PAGE_SIZE)
 }
 
 impl<C: Carrier> SmcConn<C> {
-    /// The send ring, made if need be, which sleeps.
+    /// Returns the send ring, and makes it if need be, which sleeps.
     ///
     /// # Errors
     ///
@@ -114,8 +114,7 @@ impl<C: Carrier> SmcConn<C> {
         Ok(())
     }
 
-    /// Whether the last send has found no memory for its ring, and nobody has said since that it may
-    /// try again.
+    /// Tells whether the last send has found no memory for its ring and is not to try again yet.
     #[inline]
     pub(crate) fn is_hungry(&self) -> bool {
         self.hungry.get() != 0
@@ -131,7 +130,7 @@ impl<C: Carrier> SmcConn<C> {
 
     /// Gives the send ring back if nothing was sent since the last look. Sleeps.
     pub(crate) fn look_at_ring(&self) {
-        // Who writes needs it.
+        // A writer needs the ring.
         let Some(mut writers) = self.writers.try_lock() else {
             return;
         };
@@ -141,7 +140,7 @@ impl<C: Carrier> SmcConn<C> {
             writers.silent_at = unused;
             return;
         }
-        // If it is not there, the connection has ended, and who ends it gives the ring back.
+        // Without it the connection has ended, and its end gives the ring back.
         let Some(region) = self.group.remove_ring(self) else {
             return;
         };
@@ -153,11 +152,12 @@ impl<C: Carrier> SmcConn<C> {
         self.group.keep_spare(&region);
     }
 
-    /// Gives the ring of a connection that is over back; `region` is what the group had of it.
+    /// Gives back the send ring of a connection that is over; `region` is the group's reference to
+    /// it.
     pub(super) fn retire_ring(&self, region: Option<Arc<Region>>) {
         let Some(region) = region else { return };
         match self.writers.try_lock() {
-            // No request is under way, and who writes now finds that the connection is over.
+            // No request is under way, and later writers find that the connection is over.
             Some(mut writers) if !region.is_revoked() => {
                 writers.ring = None;
                 self.group.keep_spare(&region);

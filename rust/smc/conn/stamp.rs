@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! When bytes have arrived, for programs that ask (`SO_TIMESTAMP`).
+//! Arrival times of bytes, for `SO_TIMESTAMP`.
 
 use super::{Carrier, SmcConn};
 use kapi::{net::args::Message, sys::clock};
 use kernel::sync::atomic::{Atomic, Relaxed};
 use smc_proto::conn::Conn;
 
-/// The time of the latest arrival that was stamped. Written and read under the lock of
+/// Time of the latest arrival that was stamped. Written and read under the lock of
 /// [`SmcConn::proto`].
 pub(super) struct Stamp {
-    /// How many bytes had arrived then, from the beginning on; 0 when there was none.
+    /// Bytes received until then, in all; 0 without an arrival.
     received: Atomic<u64>,
     /// Nanoseconds since 1970.
     time: Atomic<u64>,
@@ -26,7 +26,8 @@ impl Stamp {
 }
 
 impl<C: Carrier> SmcConn<C> {
-    /// Notes the time if a message has announced bytes, of which there were `before`. Softirq.
+    /// Notes the time if a message has announced bytes beyond the `before` received until then.
+    /// Softirq.
     #[cold]
     pub(super) fn stamp(&self, proto: &Conn, before: u64) {
         let received = proto.received();
@@ -36,8 +37,8 @@ impl<C: Carrier> SmcConn<C> {
         }
     }
 
-    /// Tells the program that has read bytes when the latest ones arrived. Who asked for it after
-    /// that gets the present time, as a datagram socket does.
+    /// Adds the arrival time of the latest bytes to the result of recvmsg(). For a program that has
+    /// asked for it later this is the present time, as with a datagram socket.
     #[cold]
     pub(crate) fn tell_stamp(&self, msg: &mut Message<'_>) {
         let stamped = {

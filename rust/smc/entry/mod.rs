@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The system calls of a program: which part of the family each concerns.
+//! System calls on sockets, and the part of the family that serves each.
 
 pub(crate) mod overlay;
 pub(crate) mod sockopt;

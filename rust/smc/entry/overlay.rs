@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The family's socket operations: which part of the family each call concerns.
+//! Socket operations of the family: each serves SMC itself and leaves TCP to TCP.
 
 use crate::{
     entry::sockopt,
@@ -11,14 +11,14 @@ use crate::{
 use kapi::net::{
     args::{flags, Addr, GetOption, Message, Poll, SetOption, Splice},
     overlay::{Handled, Overlay},
-    socket as file, //
+    socket::BsdSocket, //
 };
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::reason::Reason;
 
 /// `O_NONBLOCK` among the flags of connect().
 const O_NONBLOCK: i32 = 0o4000;
-/// `how` of shutdown() with which a listener ends.
+/// Values of `how` with which shutdown() ends a listener.
 const SHUT_RD: i32 = 0;
 const SHUT_RDWR: i32 = 2;
 
@@ -26,8 +26,9 @@ const SHUT_RDWR: i32 = 2;
 pub(crate) struct Smc;
 
 impl Smc {
-    /// Before data can flow it has to be known whether it flows by SMC or TCP.
-    fn settle(data: &Arc<SmcSock>, socket: &file::BsdSocket, timeout: isize) -> Result {
+    /// Waits until connect() is decided between SMC and TCP, at most `timeout` jiffies: data cannot
+    /// be moved before.
+    fn settle(data: &Arc<SmcSock>, socket: &BsdSocket, timeout: isize) -> Result {
         if connect::undecided(data) {
             connect::proceed(data);
             connect::settled(data, socket, timeout)?;
@@ -39,41 +40,36 @@ impl Smc {
 impl Overlay for Smc {
     type Data = SmcSock;
 
-    fn create(socket: &file::BsdSocket) -> Result<Arc<SmcSock>> {
+    fn create(socket: &BsdSocket) -> Result<Arc<SmcSock>> {
         SmcSock::new(socket.sock().into(), Phase::Init)
     }
 
-    fn attached(data: &Arc<SmcSock>, socket: &file::BsdSocket) {
+    fn attached(data: &Arc<SmcSock>, socket: &BsdSocket) {
         data.attached(socket);
     }
 
-    fn release(data: Arc<SmcSock>, socket: &file::BsdSocket) {
+    fn release(data: Arc<SmcSock>, socket: &BsdSocket) {
         data.close(socket);
     }
 
-    fn connect(
-        data: &Arc<SmcSock>,
-        socket: &file::BsdSocket,
-        addr: &Addr<'_>,
-        flags: i32,
-    ) -> Result {
+    fn connect(data: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, flags: i32) -> Result {
         connect::connect(data, socket, addr, flags & O_NONBLOCK != 0, flags)
     }
 
-    fn listen(data: &Arc<SmcSock>, socket: &file::BsdSocket, backlog: i32) -> Result {
+    fn listen(data: &Arc<SmcSock>, socket: &BsdSocket, backlog: i32) -> Result {
         listen::listen(data, socket, backlog)
     }
 
     fn accept(
         data: &Arc<SmcSock>,
-        socket: &file::BsdSocket,
-        new: &file::BsdSocket,
+        socket: &BsdSocket,
+        new: &BsdSocket,
         nonblock: bool,
     ) -> Result<Arc<SmcSock>> {
         listen::accept(data, socket, new, nonblock)
     }
 
-    fn poll(data: &Arc<SmcSock>, socket: &file::BsdSocket, poll: &Poll<'_>) -> u32 {
+    fn poll(data: &Arc<SmcSock>, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
         if let Some(conn) = data.smc() {
             return lane::poll(conn, socket, poll);
         }
@@ -110,7 +106,7 @@ impl Overlay for Smc {
         data.smc().is_none_or(lane::has_peer)
     }
 
-    fn shutdown(data: &Arc<SmcSock>, socket: &file::BsdSocket, how: i32) -> Result {
+    fn shutdown(data: &Arc<SmcSock>, socket: &BsdSocket, how: i32) -> Result {
         if connect::undecided(data) {
             connect::proceed(data);
         }
@@ -129,7 +125,7 @@ impl Overlay for Smc {
         }
     }
 
-    fn ioctl(data: &Arc<SmcSock>, socket: &file::BsdSocket, command: u32) -> Result<Option<i32>> {
+    fn ioctl(data: &Arc<SmcSock>, socket: &BsdSocket, command: u32) -> Result<Option<i32>> {
         crossing::is_still_open(data, socket);
         match data.smc() {
             Some(conn) => lane::ioctl(conn, command),
@@ -137,11 +133,7 @@ impl Overlay for Smc {
         }
     }
 
-    fn sendmsg(
-        data: &Arc<SmcSock>,
-        socket: &file::BsdSocket,
-        msg: &mut Message<'_>,
-    ) -> Result<usize> {
+    fn sendmsg(data: &Arc<SmcSock>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
         if msg.has(flags::MSG_FASTOPEN) {
             connect::give_up(data, socket, Reason::UnsupportedOption)?;
         }
@@ -156,11 +148,7 @@ impl Overlay for Smc {
         }
     }
 
-    fn recvmsg(
-        data: &Arc<SmcSock>,
-        socket: &file::BsdSocket,
-        msg: &mut Message<'_>,
-    ) -> Result<usize> {
+    fn recvmsg(data: &Arc<SmcSock>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
         if msg.has(flags::MSG_ERRQUEUE) {
             // Not the stream: ICMP errors, completions.
             return socket.native_recvmsg(msg);
@@ -177,11 +165,7 @@ impl Overlay for Smc {
         }
     }
 
-    fn splice(
-        data: &Arc<SmcSock>,
-        socket: &file::BsdSocket,
-        splice: &mut Splice<'_>,
-    ) -> Result<usize> {
+    fn splice(data: &Arc<SmcSock>, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize> {
         // As TCP: the flags concern the pipe, for the socket its file's mode counts.
         let nonblock = socket.is_nonblocking();
         Self::settle(data, socket, data.sock.receive_timeout(nonblock))?;
@@ -209,7 +193,7 @@ impl Overlay for Smc {
 
     fn set_option(
         data: &Arc<SmcSock>,
-        socket: &file::BsdSocket,
+        socket: &BsdSocket,
         option: &SetOption<'_>,
     ) -> Result<Handled> {
         sockopt::set(data, socket, option)
@@ -217,7 +201,7 @@ impl Overlay for Smc {
 
     fn get_option(
         data: &Arc<SmcSock>,
-        _socket: &file::BsdSocket,
+        _socket: &BsdSocket,
         option: &GetOption<'_>,
     ) -> Result<Handled> {
         sockopt::get(data, option)

@@ -12,7 +12,7 @@ use kapi::{
         args::{GetOption, SetOption},
         overlay::Handled,
         sock::tcp_state as tcp,
-        socket as file, //
+        socket::BsdSocket, //
     }, //
 };
 use kernel::{
@@ -23,11 +23,11 @@ use smc_proto::reason::Reason;
 
 /// Level of the options that belong to SMC (`linux/socket.h`).
 const SOL_SMC: i32 = 286;
-/// The mode of the connection and why it is not another; our own extension.
+/// Mode of the connection and reason of its fallback, see [`Info`]; our own extension.
 const RSMC_INFO: i32 = 100;
-/// SMC or an error, see `strict`; our own extension.
+/// Strict mode, see `socket/strict.rs`; our own extension.
 const RSMC_STRICT: i32 = 101;
-/// Whether a listener may leave SMC out under load (`linux/smc.h`).
+/// Switch of a listener: no SMC while handshakes pile up (`linux/smc.h`).
 const SMC_LIMIT_HS: i32 = 1;
 
 const IPPROTO_TCP: i32 = 6;
@@ -66,7 +66,7 @@ pub(crate) mod state {
     pub(crate) const LISTEN: u32 = 10;
 }
 
-/// setsockopt().
+/// Handles setsockopt().
 ///
 /// # Errors
 ///
@@ -74,7 +74,7 @@ pub(crate) mod state {
 /// a switch that is neither 0 nor 1, `EPROTONOSUPPORT` for what strict mode forbids.
 pub(crate) fn set(
     this: &Arc<SmcSock>,
-    socket: &file::BsdSocket,
+    socket: &BsdSocket,
     option: &SetOption<'_>,
 ) -> Result<Handled> {
     match (option.level(), option.name()) {
@@ -103,7 +103,7 @@ pub(crate) fn set(
             | TCP_FASTOPEN_NO_COOKIE
             | TCP_REPAIR,
         ) => {
-            // TCP's handshake is not what SMC builds on any more.
+            // SMC does not support TCP handshakes changed by these options.
             connect::give_up(this, socket, Reason::UnsupportedOption)?;
             Ok(Handled::Native)
         }
@@ -126,7 +126,7 @@ pub(crate) fn set(
             let on = option.int()? != 0;
             if let Some(conn) = this.smc() {
                 let nodelay = option.name() == TCP_NODELAY;
-                // Both let go of what was held back.
+                // Both send what was held back.
                 if on == nodelay {
                     conn.push();
                     let stat = if nodelay { Stat::NoDelay } else { Stat::Corked };
@@ -142,7 +142,7 @@ pub(crate) fn set(
     }
 }
 
-/// The value of an option that is 0 or 1.
+/// Returns the value of an option that must be 0 or 1.
 fn switch(option: &SetOption<'_>) -> Result<i32> {
     match option.int()? {
         value @ 0..=1 => Ok(value),
@@ -150,7 +150,7 @@ fn switch(option: &SetOption<'_>) -> Result<i32> {
     }
 }
 
-/// getsockopt().
+/// Handles getsockopt().
 ///
 /// # Errors
 ///
@@ -186,7 +186,7 @@ pub(crate) fn get(this: &Arc<SmcSock>, option: &GetOption<'_>) -> Result<Handled
     }
 }
 
-/// What a socket is, as user space is told: the words of [`RSMC_INFO`].
+/// State of a socket for user space: the words of [`RSMC_INFO`].
 pub(crate) struct Info {
     /// One of [`mode`].
     pub(crate) mode: u32,
@@ -199,7 +199,7 @@ pub(crate) struct Info {
 }
 
 impl Info {
-    /// What `socket` is now.
+    /// Returns the present state of `socket`.
     pub(crate) fn of(socket: &SmcSock) -> Self {
         let [mode, reason, peer_diagnosis, state] = info(socket);
         Self {
@@ -211,11 +211,11 @@ impl Info {
     }
 }
 
-/// Mode, reason, the peer's diagnosis, state.
+/// Returns the words of [`RSMC_INFO`]: mode, reason, the peer's diagnosis, state.
 fn info(this: &SmcSock) -> [u32; 4] {
     match &*this.phase.lock() {
         Phase::Init | Phase::Connecting => {
-            // Why strict mode ended the last connect().
+            // Reason for which strict mode ended the last connect().
             let reason = this.refusal.load(Relaxed);
             [mode::UNDECIDED, reason, 0, state::INIT]
         }

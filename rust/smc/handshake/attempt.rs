@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a handshake has taken for its connection; dropping it gives everything back.
+//! Resources that a handshake has taken for its connection; dropping them gives everything back.
 
 use super::{
     first_contact::admits,
@@ -42,25 +42,26 @@ use smc_proto::{
     }, //
 };
 
-/// How often a server looks for another group when the last place of one has just been taken.
+/// Number of times that a server looks for another group when the last place of one has just been
+/// taken.
 const JOIN_TRIES: u32 = 10;
 
 /// The resources of one connection that is being made.
 pub(crate) struct Attempt {
     gates: Arc<Gates>,
     port: Option<LocalPort>,
-    /// Whose control group is charged with the rings, if not the connection's.
+    /// Socket whose control group is charged with the rings, if not the connection's.
     payer: Option<ARef<Sock>>,
     group: Option<Arc<LinkGroup>>,
     conn: Option<Arc<SmcConn>>,
-    /// The way to the peer if the group is begun here; one that stands knows its own.
+    /// Next hop to the peer, if this handshake has started the group.
     begun: Option<NextHop>,
-    // Let go last: those who wait look for a finished group.
+    // Dropped last: the handshakes that wait for it look for a finished group.
     gate: Option<Gate>,
 }
 
 impl Attempt {
-    /// Nothing yet.
+    /// Creates an attempt that holds nothing yet.
     pub(crate) fn new(
         gates: Arc<Gates>,
         port: Option<LocalPort>,
@@ -77,8 +78,8 @@ impl Attempt {
         }
     }
 
-    /// Finds or starts the group, and makes our end of the connection in it; `None` if that has to
-    /// wait for another handshake, at whose end the waiter is kicked. Sleeps.
+    /// Finds or starts the group, and makes our end of the connection in it. Returns `None` if that
+    /// has to wait for another handshake, at whose end the waiter is kicked. Sleeps.
     ///
     /// # Errors
     ///
@@ -205,8 +206,8 @@ impl Attempt {
         Ok(group)
     }
 
-    /// The connection that takes a place of the group. Sleeps. On failure the place is still taken
-    /// unless `self.conn` has it.
+    /// Makes the connection that takes a reserved place of the group. Sleeps. On failure the place
+    /// is still taken unless `self.conn` has it.
     fn make_conn(
         &mut self,
         group: &Arc<LinkGroup>,
@@ -261,12 +262,13 @@ impl Attempt {
         conn.set_peer(peer).map_err(|_| Reason::Internal)
     }
 
-    /// Whether there is anything to be given back, which sleeps.
+    /// Tells whether there is anything to be given back, which sleeps.
     pub(crate) fn holds_group(&self) -> bool {
         self.group.is_some() || self.gate.is_some()
     }
 
-    /// Server: the client's confirm has come. Sleeps.
+    /// Takes over the client's end from its CLC confirm, on the server; after first contact also
+    /// connects the queue pair. Sleeps.
     ///
     /// # Errors
     ///
@@ -292,21 +294,21 @@ impl Attempt {
         Ok(())
     }
 
-    /// A message that names our buffer goes out.
+    /// Notes that a message that names our buffer goes out.
     pub(crate) fn expose(&self) {
         if let Some(conn) = &self.conn {
             conn.expose();
         }
     }
 
-    /// The peer has declined.
+    /// Notes that the peer has declined.
     pub(crate) fn declined(&self) {
         if let Some(conn) = &self.conn {
             conn.peer_declined();
         }
     }
 
-    /// Allows the link to send, and makes the memory keys work. Sleeps.
+    /// Lets the queue pair send (RTS), and registers the memory keys. Sleeps.
     ///
     /// # Errors
     ///
@@ -337,24 +339,25 @@ impl Attempt {
         Ok(())
     }
 
-    /// An LLC event of the link that is being set up.
+    /// Takes the next LLC event of the link that is being set up.
     pub(crate) fn take_event(&self) -> Option<LlcEvent> {
         self.group.as_ref()?.take_event()
     }
 
-    /// Whether the link has broken.
+    /// Tells whether the link is lost.
     pub(crate) fn is_lost(&self) -> bool {
         self.group.as_ref().is_some_and(|group| group.is_lost())
     }
 
-    /// The peer does not know the group: it is of no more use.
+    /// Ends the group, which the peer does not know.
     pub(crate) fn out_of_sync(&self) {
         if let Some(group) = &self.group {
             group.end(EndReason::OutOfSync);
         }
     }
 
-    /// The handshake has succeeded; first contact was with this peer.
+    /// Opens the connection after a successful handshake; after first contact also the link,
+    /// numbered `link`, with what is known of the peer.
     ///
     /// # Errors
     ///
@@ -400,7 +403,8 @@ fn end_of(peer: &RdmaEnd) -> LinkEnd {
     }
 }
 
-/// The ring for what the user (twice what he wants, as TCP counts) or the administrator asked for.
+/// Returns the size of a ring: the user's wish (`user`, in bytes, twice that, as TCP counts) or the
+/// administrator's `default`, in bytes.
 fn ring_size(user: Option<usize>, default: u32) -> Result<RingSize, Reason> {
     let bytes = match user {
         Some(bytes) => u32::try_from(bytes / 2).unwrap_or(u32::MAX),

@@ -4,8 +4,8 @@
 //!
 //! Each has fallen back before the other's decline arrives, which then stands at the head of the
 //! program's data. So the socket stays with the family until the first bytes show what they are: a
-//! decline is taken out, and nobody gets to see it. It is written at once and shorter than any
-//! segment, but something on the way may cut it.
+//! decline is taken out, and the program does not see it. It is sent at once and shorter than any
+//! segment, but a middlebox may cut it.
 
 use crate::host::fallback::{Fallback, Role};
 use kapi::{
@@ -19,11 +19,11 @@ use smc_proto::{
     wire::clc, //
 };
 
-/// The receiving direction among the bits of a socket's shutdown.
+/// Bit of the receiving direction in a socket's shutdown mask.
 pub(crate) const RECEIVE: u8 = 1;
 
-/// What a handshake that has ended without SMC makes of the connection; `strip` says that a decline
-/// of the peer may cross ours.
+/// Returns the fallback of a handshake that has ended without SMC; `strip` says that a decline of
+/// the peer may cross ours.
 pub(crate) fn fallback(
     role: Role,
     sock: &Sock,
@@ -38,20 +38,21 @@ pub(crate) fn fallback(
     }
 }
 
-/// What is known of the head of the stream.
+/// State of the head of the stream.
 pub(crate) enum Head {
-    /// What it is; it can be read.
+    /// Known, and no decline: the stream can be read.
     Known,
-    /// Nothing: so many bytes are there, which could begin a decline.
+    /// Not known: this many bytes are there, which may begin a decline.
     Open(usize),
 }
 
-/// Looks at the head of the stream. Whether it is known what that is; it can then be read.
+/// Looks at the head of the stream. Returns whether it is known and the stream can be read.
 pub(crate) fn is_settled(sock: &Sock) -> bool {
     matches!(look(sock), Head::Known)
 }
 
-/// How many bytes are there, and what they are; nothing more is needed where the stream has ended.
+/// Peeks at the head of the stream. Returns the number of bytes there and the verdict on them; at
+/// the end of the stream the beginning of a decline is data.
 fn peek(sock: &Sock, first: &mut [u8]) -> Result<(usize, Verdict)> {
     // Asked before: what comes between the two is then seen.
     let ended = sock.shutdown_mask() & RECEIVE != 0;
@@ -62,6 +63,7 @@ fn peek(sock: &Sock, first: &mut [u8]) -> Result<(usize, Verdict)> {
     }
 }
 
+/// Looks at the head of the stream, and takes a decline out of it.
 pub(crate) fn look(sock: &Sock) -> Head {
     let there = sock.has_unread();
     if !there && sock.has_error() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The client's decline without a handshake: there is no device to speak of.
+//! The client's decline without a handshake, for lack of an RDMA port.
 
 use kapi::net::sock::Sock;
 use kernel::prelude::*;
@@ -12,7 +12,7 @@ use smc_proto::{
     }, //
 };
 
-/// Tells the peer that this end does not go on with SMC.
+/// Sends a CLC decline: this end does not go on with SMC.
 ///
 /// # Errors
 ///
@@ -21,14 +21,14 @@ pub(crate) fn send(sock: &Sock, decline: &Decline) -> Result {
     let mut buf = [0; decline::MAX_LEN];
     let len = decline.emit(&mut buf).map_err(|_| EINVAL)?;
     let bytes = buf.get(..len).ok_or(EINVAL)?;
-    // The send buffer of a connection that nobody has used takes a message whole.
+    // The unused send buffer of a new connection takes a message whole.
     if sock.send(bytes)? != len {
         return Err(EPIPE);
     }
     Ok(())
 }
 
-/// The client's decline in answer to a SYN-ACK with the SMC option.
+/// Returns the client's decline in answer to a SYN-ACK with the SMC option.
 pub(crate) fn client_decline(reason: Reason) -> Decline {
     Decline::by_client(false, reason, PeerId::default())
 }

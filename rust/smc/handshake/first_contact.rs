@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Limits of link groups: who may start one, and how many a peer may have.
+//! Limits on the link groups of one peer address.
 //!
-//! A group costs nearly a megabyte before the peer has proved anything, and what tells peers apart
-//! is what they say of themselves. So what one address may begin at a time, and may keep, is
-//! limited; a peer beyond the limit waits or gets plain TCP, and the groups of others stay.
+//! A group costs nearly a megabyte before the peer has proved anything, and a peer chooses the IDs
+//! that tell it from others. So the groups that one TCP address may begin at a time, and may keep,
+//! are limited; a peer beyond the limit waits or gets plain TCP, and the groups of others stay.
 
 use crate::{
     carrier::Core,
@@ -12,13 +12,13 @@ use crate::{
 };
 use smc_proto::time::Instant;
 
-/// Groups without a connection that are kept for one address.
+/// Most groups without a connection that are kept for one address.
 const IDLE: u32 = 8;
-/// Groups of one address.
+/// Most groups of one address.
 const GROUPS: u32 = 256;
 
-/// Returns whether there may be one more group with this peer. If it has many without a connection, the
-/// one that has had none for longest ends soon.
+/// Tells whether one more group with this peer is allowed. If the peer has many without a
+/// connection, ends the one that has had none for longest, soon.
 pub(super) fn admits(core: &Core, origin: Origin) -> bool {
     let (mut all, mut idle) = (0u32, 0u32);
     let mut longest: Option<(Instant, u32)> = None;

@@ -2,8 +2,8 @@
 
 //! First contacts as server that are under way.
 //!
-//! One address meets only itself and a few others here: the gates are in lists by the address. What
-//! all have in common is a number, and who waits while it is at its limit.
+//! The gates are in lists by the peer's address, so that different peers seldom contend for a lock.
+//! They share one count, and a list of the handshakes that wait while the count is at its limit.
 
 use crate::{
     carrier::{Core, LinkGroup, LocalPort},
@@ -24,37 +24,37 @@ use kernel::{
 };
 use smc_proto::group::choice::Key;
 
-/// First contacts that one address may have under way.
+/// Most first contacts of one address under way at a time.
 const AT_ONCE: usize = 8;
-/// First contacts that may be under way in all. Of the second half of them each address may have
-/// one: a few that let theirs stand still do not keep all others waiting.
+/// Most first contacts under way in all. Once half of them are, each address may have one: a few
+/// addresses that let theirs stall do not block all others.
 const AT_ONCE_IN_ALL: u32 = 64;
 
 /// A first contact that is under way, and the handshakes that wait for its end.
-struct Busy {
+struct FirstContact {
     key: Key,
-    /// Where it is; a peer with the same addresses in another namespace is another peer.
+    /// Local port: a peer with the same addresses in another namespace is another peer.
     port: LocalPort,
     origin: Origin,
     waiters: KVec<Arc<dyn Waiter>>,
 }
 
-impl Busy {
+impl FirstContact {
     fn is(&self, key: &Key, port: &LocalPort, origin: Origin) -> bool {
         self.key == *key && self.port.is(port) && self.origin == origin
     }
 }
 
-/// Where everybody finds the one [`Gates`].
+/// The one [`Gates`], while the module is loaded.
 pub(crate) static GATES: Global<Gates> = Global::new();
 
-/// A server's way into a group.
+/// A server's way into a group, see [`Gates::enter`].
 pub(crate) enum Entry {
     /// A group to join.
     Join(Arc<LinkGroup>),
-    /// There is none, and this is the only handshake that may start one.
+    /// No group: this is the only handshake that may start one.
     First(Gate),
-    /// There is none, and another handshake has to end before this one may start one.
+    /// No group: another handshake has to end before this one may start one.
     Busy,
 }
 
@@ -63,16 +63,16 @@ pub(crate) enum Entry {
 pub(crate) struct Gates {
     core: Arc<Core>,
     #[pin]
-    lists: [Mutex<KVec<Busy>>; SHARDS],
-    /// How many there are, at most [`AT_ONCE_IN_ALL`].
+    lists: [Mutex<KVec<FirstContact>>; SHARDS],
+    /// Number of first contacts under way, at most [`AT_ONCE_IN_ALL`].
     under_way: Atomic<u32>,
-    /// Who found that there are as many as there may be. Taken only then.
+    /// Handshakes that wait because that limit is reached. Locked only then.
     #[pin]
     crowd: Mutex<KVec<Arc<dyn Waiter>>>,
 }
 
 impl Gates {
-    /// None is under way.
+    /// Creates the gates, without a first contact under way.
     ///
     /// # Errors
     ///
@@ -94,11 +94,11 @@ impl Gates {
         &self.core
     }
 
-    fn list(&self, origin: Origin) -> &Mutex<KVec<Busy>> {
+    fn list(&self, origin: Origin) -> &Mutex<KVec<FirstContact>> {
         shard(&self.lists, &origin.address)
     }
 
-    /// Whether there was room for one more. It is counted.
+    /// Counts one more first contact; returns false at the limit.
     fn count(&self) -> bool {
         let mut seen = self.under_way.load(Relaxed);
         while seen < AT_ONCE_IN_ALL {
@@ -110,7 +110,8 @@ impl Gates {
         false
     }
 
-    /// Counts one more, or keeps `waiter` until there may be one more. Whether it is counted.
+    /// Counts one more first contact, or keeps `waiter` until there is room. Returns whether it was
+    /// counted.
     fn count_or_wait(&self, waiter: &dyn Fn() -> Arc<dyn Waiter>) -> Result<bool> {
         if self.count() {
             return Ok(true);
@@ -124,7 +125,7 @@ impl Gates {
         Ok(false)
     }
 
-    /// Counts one less.
+    /// Counts one first contact less, and kicks the waiters if the limit was reached.
     fn discount(&self) {
         if self.under_way.fetch_sub(1, Relaxed) == AT_ONCE_IN_ALL {
             let crowd = core::mem::take(&mut *self.crowd.lock());
@@ -132,7 +133,7 @@ impl Gates {
         }
     }
 
-    /// How many first contacts an address may have under way just now.
+    /// Returns the number of first contacts that an address may have under way at present.
     fn most(&self) -> usize {
         if self.under_way.load(Relaxed) < AT_ONCE_IN_ALL / 2 {
             AT_ONCE
@@ -149,16 +150,16 @@ fn add(waiters: &mut KVec<Arc<dyn Waiter>>, waiter: Arc<dyn Waiter>) -> Result {
     Ok(())
 }
 
-/// The first contact of the same address to wait for, if a further one may not begin.
+/// Returns the first contact of the same address to wait for, if a further one may not begin.
 fn before<'a>(
-    list: &'a mut [Busy],
+    list: &'a mut [FirstContact],
     key: &Key,
     port: &LocalPort,
     origin: Origin,
     most: usize,
-) -> Option<&'a mut Busy> {
-    let same = |busy: &Busy| busy.is(key, port, origin);
-    let own = |busy: &Busy| busy.origin == origin;
+) -> Option<&'a mut FirstContact> {
+    let same = |busy: &FirstContact| busy.is(key, port, origin);
+    let own = |busy: &FirstContact| busy.origin == origin;
     let at = match list.iter().position(same) {
         Some(at) => at,
         None if list.iter().filter(|busy| own(busy)).count() < most => return None,
@@ -193,8 +194,8 @@ impl Drop for Gate {
 }
 
 impl Gates {
-    /// A server's way into a group: join one, or begin the first contact with the peer if nobody
-    /// else is at it. If somebody is, `waiter` is kicked at its end, and has to enter again.
+    /// Finds a group to join, or begins the first contact with the peer if no other handshake has.
+    /// If one has, `waiter` is kicked at its end, and has to enter again.
     ///
     /// # Errors
     ///
@@ -223,7 +224,7 @@ impl Gates {
         if !self.count_or_wait(waiter)? {
             return Ok(Entry::Busy);
         }
-        let busy = Busy {
+        let busy = FirstContact {
             key: *key,
             port: port.clone(),
             origin,

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! From two ends of a TCP connection that both speak SMC to a connection over a link group, or to a
-//! reason why not: CLC over the stream, first contact, and the memory of both.
+//! The SMC handshake over an established TCP connection: CLC over the stream, first contact, and
+//! the resources of the connection. It ends with a connection over a link group, or with the reason
+//! of a fallback.
 
 mod attempt;
 pub(crate) mod crossing;
 pub(crate) mod decline;
 mod first_contact;
 pub(crate) mod gates;
-mod talk;
+mod run;
 
-pub(crate) use talk::{Progress, Talk};
+pub(crate) use run::{HandshakeRun, Progress};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a namespace counts, and `/proc/net/smc_fallback`, which shows it.
+//! Counters of a network namespace, and `/proc/net/smc_fallback`, which shows them.
 //!
 //! Counting happens once for each connection and allocates nothing: totals and reasons are atomics,
 //! peers are in a table of fixed size in which a new peer replaces the one not seen for longest.
@@ -21,15 +21,15 @@ use kernel::{
     }, //
 };
 
-/// How many reasons are counted for each role; C's `SMC_MAX_FBACK_RSN_CNT`.
+/// Number of reasons counted for each role; C's `SMC_MAX_FBACK_RSN_CNT`.
 pub(crate) const REASONS: usize = 36;
 
-/// How many pairs of peer and reason are counted.
+/// Number of pairs of peer and reason counted.
 const PEERS: usize = 64;
 
-/// The first `used` of a role's reasons are in use.
+/// A reason of a role and its count; slots are taken from the first on.
 struct ReasonSlot {
-    /// 0 while the slot is free.
+    /// Code of the reason; 0 while the slot is free.
     code: Atomic<u32>,
     count: Atomic<u64>,
 }
@@ -40,15 +40,15 @@ struct Peer {
     addr: SockAddr,
     code: u32,
     count: u64,
-    /// The table's clock when it was counted last.
+    /// Value of the table's clock when it was counted last.
     seen: u64,
 }
 
 struct Peers {
-    /// As long as it ever was; its capacity is [`PEERS`].
+    /// Peers counted so far; the capacity is [`PEERS`].
     table: KVec<Peer>,
     clock: u64,
-    /// Where the last hit was.
+    /// Index of the peer counted last.
     last: usize,
 }
 
@@ -98,14 +98,14 @@ impl Peers {
 /// The counters of a namespace.
 #[pin_data]
 pub(crate) struct Counters {
-    /// The rest of the statistics.
+    /// Statistics that netlink shows.
     pub(crate) stats: Stats,
     errors: [Atomic<u64>; 2],
     fallback: [Atomic<u64>; 2],
     refused: Atomic<u64>,
     /// Closed connections whose data the peer did not take in time.
     drains_lost: Atomic<u64>,
-    /// What TCP has sent and received for sockets that were closed.
+    /// Bytes that TCP has sent and received for sockets that were closed.
     tcp_bytes: [Atomic<u64>; 2],
     /// [`REASONS`] slots for clients, then as many for servers.
     reasons: KVec<ReasonSlot>,
@@ -114,7 +114,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// All zero.
+    /// Creates counters of zero.
     ///
     /// # Errors
     ///
@@ -156,12 +156,12 @@ impl Counters {
         self.stats.add(connections(role), 1);
     }
 
-    /// Counts a handshake that ended a connection.
+    /// Counts a connection that failed in its handshake.
     pub(crate) fn failed(&self, role: Role) {
         self.errors[index(role)].fetch_add(1, Relaxed);
     }
 
-    /// The handshakes that ended a connection of this role.
+    /// Returns the number of connections of this role that failed in their handshakes.
     pub(crate) fn errors(&self, role: Role) -> u64 {
         self.errors[index(role)].load(Relaxed)
     }
@@ -172,7 +172,7 @@ impl Counters {
         self.reason(fallback, peer);
     }
 
-    /// Counts a connection that strict mode ended instead.
+    /// Counts a connection that strict mode has ended in place of a fallback.
     pub(crate) fn refused(&self, fallback: &Fallback, peer: &SockAddr) {
         self.refused.fetch_add(1, Relaxed);
         self.reason(fallback, peer);
@@ -211,34 +211,34 @@ impl Counters {
         }
     }
 
-    /// The connections of this role that became SMC.
+    /// Returns the number of connections of this role that became SMC.
     pub(crate) fn smc_connections(&self, role: Role) -> u64 {
         self.stats.get(connections(role))
     }
 
-    /// The connections of this role that fell back.
+    /// Returns the number of connections of this role that fell back.
     pub(crate) fn fallbacks(&self, role: Role) -> u64 {
         self.fallback[index(role)].load(Relaxed)
     }
 
-    /// A role's reason number `at`, with its count; `None` beyond the last.
+    /// Returns reason number `at` of a role, with its count; `None` beyond the last.
     pub(crate) fn reason_at(&self, role: Role, at: usize) -> Option<(u32, u64)> {
         let slot = self.slots(role).get(at)?;
         let code = slot.code.load(Relaxed);
         (code != 0).then(|| (code, slot.count.load(Relaxed)))
     }
 
-    /// Adds what TCP has sent and received for a socket that is being closed.
+    /// Adds the bytes that TCP has sent and received for a socket that is being closed.
     pub(crate) fn add_tcp_bytes(&self, (sent, received): (u64, u64)) {
         for (sum, bytes) in self.tcp_bytes.iter().zip([sent, received]) {
-            // Most listeners, and who never connected.
+            // Zero for most listeners, and for sockets that never connected.
             if bytes != 0 {
                 sum.fetch_add(bytes, Relaxed);
             }
         }
     }
 
-    /// The sums of [`Counters::add_tcp_bytes`].
+    /// Returns the sums of [`Counters::add_tcp_bytes`]: sent, received.
     pub(crate) fn tcp_bytes(&self) -> [u64; 2] {
         [
             self.tcp_bytes[0].load(Relaxed),
@@ -246,8 +246,8 @@ impl Counters {
         ]
     }
 
-    /// The text of `/proc/net/smc_fallback`; its format is an interface. `tcp_bytes` is what TCP has sent
-    /// and received.
+    /// Writes `/proc/net/smc_fallback`; the format is an interface. `tcp_bytes` are the bytes that
+    /// TCP has sent and received.
     pub(crate) fn show(&self, tcp_bytes: [u64; 2], out: &SeqFile) {
         let smc = self
             .smc_connections(Role::Client)

@@ -9,7 +9,7 @@ use crate::host::read_mostly::ReadMostly;
 use kernel::prelude::*;
 use smc_proto::{handshake::policy::DEFAULT_UEID, wire::clc::Eid};
 
-/// How many ids there may be beside the built-in one; C's `SMC_MAX_UEID`.
+/// Most ids beside the built-in one; C's `SMC_MAX_UEID`.
 pub(crate) const MAX: usize = 4;
 
 /// The ids that the user has added.
@@ -20,7 +20,7 @@ pub(crate) struct Eids {
 }
 
 impl Eids {
-    /// An empty table.
+    /// Creates an empty table.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             table <- ReadMostly::new(),
@@ -64,7 +64,7 @@ impl Eids {
         self.table.retain(|_| false);
     }
 
-    /// The id number `at` of those that are offered: the user's, then the built-in one.
+    /// Returns id number `at` of those that are offered: the user's, then the built-in one.
     pub(crate) fn at(&self, at: usize) -> Option<Eid> {
         let table = self.table.read();
         match table.get(at) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Giving SMC up: the connection goes on as the TCP connection it already is.
+//! Fallback: the connection goes on as the TCP connection it already is.
 //!
 //! No fallback is silent: each has a reason, which the socket keeps and the namespace counts.
 
 use smc_proto::reason::Reason;
 
-/// Which end of the connection fell back.
+/// End of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// The end that called connect().
@@ -15,21 +15,21 @@ pub(crate) enum Role {
     Server,
 }
 
-/// Why a connection is not an SMC connection.
+/// Reason why a connection is not an SMC connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fallback {
-    /// The end that this is.
+    /// Our end of the connection.
     pub(crate) role: Role,
     /// Our reason.
     pub(crate) reason: Reason,
     /// The diagnosis that the peer's decline carried; 0 without one.
     pub(crate) peer_diagnosis: u32,
-    /// The peer may have declined at the same time as we; see [`crate::socket::crossing`].
+    /// True if the peer may have declined at the same time; see [`crate::socket::crossing`].
     pub(crate) crossing: bool,
 }
 
 impl Fallback {
-    /// A fallback that is our own decision.
+    /// Returns a fallback by our own decision.
     pub(crate) fn own(role: Role, reason: Reason) -> Self {
         Self {
             role,
@@ -39,7 +39,8 @@ impl Fallback {
         }
     }
 
-    /// Our own decision, of which the peer's decline may not know; see [`crate::socket::crossing`].
+    /// Returns a fallback by our own decision that a decline of the peer may cross; see
+    /// [`crate::socket::crossing`].
     pub(crate) fn crossed(role: Role, reason: Reason) -> Self {
         Self {
             crossing: true,
@@ -47,7 +48,7 @@ impl Fallback {
         }
     }
 
-    /// A fallback because the peer declined.
+    /// Returns a fallback because the peer declined.
     pub(crate) fn declined(role: Role, peer_diagnosis: u32) -> Self {
         Self {
             role,

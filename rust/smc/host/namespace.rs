@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A network namespace: its settings, its counters, and what the administrator has said of it.
+//! State of a network namespace: settings, counters, SYN hooks, UEIDs and PNET IDs.
 
 use crate::host::{
     counters::Counters,
@@ -25,13 +25,13 @@ use kernel::{
 };
 use smc_proto::time::Span;
 
-/// Lengths of the queues of a link; both end where the device's do. By default the peer's receive
+/// Lengths of a link's work queues, as far as the device allows. By default the peer's receive
 /// queue holds whatever we may send at a time.
 #[derive(Clone, Copy)]
 pub(crate) struct Queues {
-    /// Messages, with the data before them, that may be under way at a time.
+    /// Most messages, with the data before them, under way at a time.
     pub(crate) send: u16,
-    /// Messages that the peer may have under way.
+    /// Most messages that the peer may have under way.
     pub(crate) recv: u16,
 }
 
@@ -43,11 +43,10 @@ pub(crate) struct Namespace {
     pub(crate) hooks: Arc<SynHooks>,
     #[pin]
     pub(crate) counters: Counters,
-    /// Held by the one that gives a connection's statistics to `counters`, and by the one that adds up
-    /// both.
+    /// Held while a connection's statistics move to `counters`, and while both are added up.
     #[pin]
     pub(crate) settling: Mutex<()>,
-    /// Connections whose program has gone and whose data has not.
+    /// Number of closed connections with data left for the peer.
     draining: Atomic<i32>,
     /// The number of all that there have been.
     drains_begun: Atomic<u64>,
@@ -60,54 +59,55 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
-    /// The namespace that `sock` is in.
+    /// Returns the state of the namespace that `sock` is in.
     pub(crate) fn of(sock: &Sock) -> Option<Arc<Self>> {
         netns::Registration::<Self>::of(sock)
     }
 
-    /// The namespace `net`.
+    /// Returns the state of `net`.
     pub(crate) fn at(net: &Net) -> Option<Arc<Self>> {
         netns::Registration::<Self>::at(net)
     }
 
-    /// Keeps what a connection has counted, when it or its socket goes.
+    /// Adds a connection's statistics, when it or its socket goes.
     pub(crate) fn settle(&self, stats: &Stats) {
         let _settling = self.settling.lock();
         self.counters.stats.absorb(stats);
     }
 
-    /// The namespace that the system booted with.
+    /// Returns the state of the namespace that the system booted with.
     pub(crate) fn initial() -> Option<Arc<Self>> {
         netns::Registration::<Self>::initial()
     }
 }
 
 impl Namespace {
-    /// Idle time before a link is tested, in seconds.
+    /// Returns the idle time before a link is tested, in seconds.
     pub(crate) fn testlink_seconds(&self) -> u64 {
         u64::try_from(self.sysctls.get(Sysctl::TestlinkTime)).unwrap_or(0)
     }
 
-    /// How long a closed connection waits for a peer that takes nothing.
+    /// Returns the time that a closed connection waits for a peer that takes no data.
     pub(crate) fn drain_idle(&self) -> Span {
         Span::from_secs(u64::try_from(self.sysctls.get(Sysctl::DrainTime)).unwrap_or(0))
     }
 
-    /// Counts one more closed connection that has data for its peer. Returns its number, and false if
-    /// that is one too many: then another one has to go.
+    /// Counts one more closed connection with data left for its peer. Returns its number, and false if
+    /// that exceeds the sysctl `max_drains`: then another one has to go.
     pub(crate) fn begin_drain(&self) -> (u64, bool) {
         let before = self.draining.fetch_add(1, Relaxed);
         let number = self.drains_begun.fetch_add(1, Relaxed).wrapping_add(1);
         (number, before < self.sysctls.get(Sysctl::MaxDrains))
     }
 
-    /// Counts one less.
+    /// Takes back a count of [`Namespace::begin_drain`].
     pub(crate) fn end_drain(&self) {
         self.draining.fetch_sub(1, Relaxed);
     }
 
-    /// Puts the SYN hooks in place for `sock`; `first` says that this socket did not count yet. It
-    /// does from now on, whatever the result, until [`Namespace::unhook`].
+    /// Makes sure that the SYN hooks are registered, for `sock`; `first` says that this socket was
+    /// not counted as a user of them yet. It is from now on, whatever the result, until
+    /// [`Namespace::unhook`].
     ///
     /// # Errors
     ///
@@ -116,13 +116,13 @@ impl Namespace {
         self.hooks.hook(sock, first)
     }
 
-    /// The end of a socket that [`Namespace::hook`] has counted.
+    /// Takes back the count of [`Namespace::hook`], at the end of a socket.
     pub(crate) fn unhook(&self) {
         let idle = u32::try_from(self.sysctls.get(Sysctl::HookIdle)).unwrap_or(0);
         self.hooks.unhook(idle);
     }
 
-    /// How long the queues of a link are.
+    /// Returns the lengths of a link's work queues.
     pub(crate) fn queues(&self) -> Queues {
         let get = |which| u16::try_from(self.sysctls.get(which)).unwrap_or(u16::MAX);
         Queues {
@@ -131,7 +131,8 @@ impl Namespace {
         }
     }
 
-    /// Sizes of receive and send buffers, and the limit of autocorking, in bytes.
+    /// Returns the default sizes of receive and send buffers, and the limit of autocorking, in
+    /// bytes.
     pub(crate) fn buffers(&self) -> (u32, u32, u32) {
         let get = |which| u32::try_from(self.sysctls.get(which)).unwrap_or(0);
         (

@@ -4,12 +4,12 @@
 
 use kapi::net::sock::Sock;
 
-/// The peer of a TCP connection, in which network namespace.
+/// The peer of a TCP connection: its address, in our network namespace.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// The address, as IPv6.
+    /// Address of the peer, as IPv6.
     pub(crate) address: [u8; 16],
-    /// The cookie of the namespace.
+    /// Cookie of our network namespace.
     pub(crate) namespace: u64,
 }
 
@@ -23,10 +23,10 @@ impl Origin {
     }
 }
 
-/// Lists of what concerns one peer each, so that different peers seldom meet.
+/// Number of lists for data of one peer each, so that different peers seldom contend for a lock.
 pub(crate) const SHARDS: usize = 16;
 
-/// Returns the list of a peer, which it shares with some others.
+/// Returns the list for the peer that `name` identifies, shared with some other peers.
 pub(crate) fn shard<'a, T>(lists: &'a [T; SHARDS], name: &[u8]) -> &'a T {
     let sum = name.iter().fold(0, |sum, byte| sum ^ byte);
     // The mask keeps the index in range.

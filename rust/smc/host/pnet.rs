@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The PNET table: which network interfaces and RDMA ports the user says are on one physical
-//! network.
+//! The PNET table: the physical networks of network interfaces and RDMA ports, as the user has
+//! configured them.
 //!
 //! Interfaces are entered in the namespace they are in. RDMA ports are the machine's, so they are
 //! entered in the initial namespace, as in C.
@@ -18,12 +18,12 @@ pub(crate) const DEVICE: usize = 63;
 /// Ports of an RDMA device; C's `SMC_MAX_PORTS`.
 pub(crate) const PORTS: u8 = 2;
 
-/// A physical network's name: letters and digits in capitals, zero bytes to the end.
+/// Id of a physical network: upper-case letters and digits, padded with zero bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PnetId([u8; ID]);
 
 impl PnetId {
-    /// Reads an id: blanks around it do not count, small letters are made capitals.
+    /// Parses an id; ignores surrounding blanks and turns letters into upper case.
     pub(crate) fn from_text(text: &[u8]) -> Option<Self> {
         let text = text.trim_ascii();
         let mut id = [0; ID];
@@ -33,13 +33,13 @@ impl PnetId {
         (!text.is_empty() && text.iter().all(u8::is_ascii_alphanumeric)).then_some(Self(id))
     }
 
-    /// The id without the bytes that fill it up.
+    /// Returns the id without its padding.
     pub(crate) fn text(&self) -> &[u8] {
         text(&self.0)
     }
 }
 
-/// What is on a physical network.
+/// Member of a physical network.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Member {
     /// A network interface, by its name.
@@ -49,7 +49,7 @@ pub(crate) enum Member {
 }
 
 impl Member {
-    /// An interface.
+    /// Returns the member for an interface.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl Member {
         Ok(Self::Interface(padded(name)?))
     }
 
-    /// A port of an RDMA device; blanks around its name do not count.
+    /// Returns the member for a port of an RDMA device; ignores blanks around its name.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ impl Member {
         Ok(Self::Port(padded(name.trim_ascii())?, port))
     }
 
-    /// The name of the interface or the device.
+    /// Returns the name of the interface or the device.
     pub(crate) fn name(&self) -> &[u8] {
         match self {
             Self::Interface(name) => text(name),
@@ -99,7 +99,7 @@ fn text(bytes: &[u8]) -> &[u8] {
 pub(crate) struct Entry {
     /// The physical network.
     pub(crate) id: PnetId,
-    /// What is on it.
+    /// The interface or port.
     pub(crate) member: Member,
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct Pnets {
 }
 
 impl Pnets {
-    /// An empty table.
+    /// Creates an empty table.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             table <- ReadMostly::new(),
@@ -149,17 +149,17 @@ impl Pnets {
         self.table.retain(|_| false);
     }
 
-    /// Whether nothing is known of any.
+    /// Tells whether the table is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.table.read().is_empty()
     }
 
-    /// Line number `at`.
+    /// Returns line number `at`.
     pub(crate) fn at(&self, at: usize) -> Option<Entry> {
         self.table.read().get(at).copied()
     }
 
-    /// The physical network that `member` is on, if the user has said so.
+    /// Returns the physical network of `member`, if the table has it.
     pub(crate) fn of(&self, member: &Member) -> Option<PnetId> {
         let table = self.table.read();
         let entry = table.iter().find(|entry| entry.member == *member)?;

@@ -19,7 +19,7 @@ use smc_proto::{
 /// Most EIDs that a proposal names.
 const EIDS: usize = 8;
 
-/// What this host offers and accepts in a handshake over `sock`.
+/// Returns the terms that this host offers and accepts in a handshake over `sock`.
 pub(crate) fn policy(peer_id: PeerId, sock: &Sock) -> Policy {
     let mut policy = Policy::new(peer_id, host::name().text());
     let mut eids = [Eid::NONE; EIDS];

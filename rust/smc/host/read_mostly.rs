@@ -3,9 +3,9 @@
 //! A short list that every handshake reads and that seldom changes: the devices, the EIDs, the
 //! physical networks.
 //!
-//! There are as many copies as CPUs are likely to look at it at once, and a reader takes the lock of its
-//! own CPU's copy alone, so that handshakes do not meet here. Whoever changes the list changes
-//! one copy after the other: a reader may see what another one does not see yet.
+//! The list has [`COPIES`] copies, and a reader takes the lock of its own CPU's copy alone, so that
+//! handshakes on different CPUs do not contend. A change is made to one copy after the other: a
+//! reader may see it before another does.
 
 use kernel::{
     cpu::CpuId,
@@ -17,13 +17,13 @@ use kernel::{
     }, //
 };
 
-/// How many copies there are.
+/// Number of copies.
 const COPIES: usize = 16;
 
-/// The list.
+/// A list with one copy for each CPU, or for a few.
 #[pin_data]
 pub(crate) struct ReadMostly<T> {
-    /// One change at a time.
+    /// Serialises changes.
     #[pin]
     changing: Mutex<()>,
     #[pin]
@@ -31,7 +31,7 @@ pub(crate) struct ReadMostly<T> {
 }
 
 impl<T: Clone> ReadMostly<T> {
-    /// An empty list.
+    /// Creates an empty list.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             changing <- new_mutex!((), "rsmc::ReadMostly::changing"),
@@ -41,17 +41,17 @@ impl<T: Clone> ReadMostly<T> {
         })
     }
 
-    /// The list, as it is while the result lives.
+    /// Returns this CPU's copy, which does not change while the guard lives.
     pub(crate) fn read(&self) -> Guard<'_, KVec<T>, MutexBackend> {
         // The mask keeps the index in range.
         self.copies[CpuId::current().as_u32() as usize & (COPIES - 1)].lock()
     }
 
-    /// Adds an item at the end, if `check` agrees, which sees the list.
+    /// Adds an item at the end, if `check` agrees, which is called with the list.
     ///
     /// # Errors
     ///
-    /// What `check` says; `ENOMEM`. Nothing has changed then.
+    /// Errors of `check`; `ENOMEM`. The list is unchanged then.
     pub(crate) fn add(&self, item: T, check: impl FnOnce(&[T]) -> Result) -> Result {
         let _changing = self.changing.lock();
         check(&self.read())?;
@@ -64,7 +64,7 @@ impl<T: Clone> ReadMostly<T> {
         Ok(())
     }
 
-    /// Removes all items but those that `keep` likes. Returns whether there were any others.
+    /// Removes all items for which `keep` returns false. Returns whether there were any.
     pub(crate) fn retain(&self, keep: impl Fn(&T) -> bool) -> bool {
         let _changing = self.changing.lock();
         let mut removed = false;

@@ -4,7 +4,7 @@
 //! attributes.
 //!
 //! The counters of a namespace are shared by all CPUs. So what happens per message is counted in
-//! the connection, which gives it to the namespace when it ends; who reads adds up both.
+//! the connection, whose counts are added to the namespace's when it ends; a report adds up both.
 
 use kapi::net::netlink::Message;
 use kernel::{
@@ -19,7 +19,7 @@ pub(crate) enum Stat {
     ClientConnections = 8,
     /// Servers' connections by version 2.
     ServerConnections = 10,
-    /// splice() from a socket.
+    /// Calls of splice() from a socket.
     Splices = 12,
     /// Times that `TCP_CORK` was cleared.
     Corked = 13,
@@ -37,25 +37,26 @@ pub(crate) enum Stat {
     TxCalls = 19,
 }
 
-/// Numbers of `SMC_NLA_STATS_RMB_…`: what happened to a buffer.
+/// Numbers of `SMC_NLA_STATS_RMB_…`: events of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Buffer {
-    /// The peer's was too small for what a call was to send.
+    /// The peer's buffer was too small for the bytes of a send call.
     PeerTooSmall = 1,
-    /// Ours was too small for what a call was to send, or a call could not take all that was there.
+    /// Our buffer was too small for the bytes of a send call, or a receive call could not take all
+    /// that was there.
     TooSmall = 2,
-    /// The peer's was full.
+    /// The peer's buffer was full.
     PeerFull = 3,
-    /// Ours was full.
+    /// Our buffer was full.
     Full = 4,
-    /// A used one was taken.
+    /// A used buffer was taken.
     Reused = 5,
-    /// A new one was made.
+    /// A new buffer was allocated.
     Allocated = 6,
     // 7 would be a buffer that is smaller than wanted for lack of memory; there are none.
 }
 
-/// Which way data goes.
+/// Direction of data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// To the peer.
@@ -75,19 +76,19 @@ const LAST_PLAIN: usize = 19;
 /// `SMC_NLA_STATS_T_RX_RMB_USAGE` and `SMC_NLA_STATS_T_TX_RMB_USAGE`.
 const USAGES: [u16; 2] = [20, 21];
 
-/// Where the histograms of buffer sizes (tx, rx) and payloads (tx, rx) begin, then the two blocks of
-/// [`Buffer`], the plain numbers, the usages, and the end.
+/// First slots of the histograms of buffer sizes (tx, rx) and payloads (tx, rx), of the two blocks
+/// of [`Buffer`], of the plain numbers and of the usages, and the end.
 const HISTOGRAMS: usize = 0;
 const EVENTS: usize = HISTOGRAMS + 4 * CLASSES;
 const PLAIN: usize = EVENTS + 2 * BUFFERS;
 const USAGE: usize = PLAIN + LAST_PLAIN - FIRST_PLAIN + 1;
 const SLOTS: usize = USAGE + USAGES.len();
 
-/// The statistics of a namespace, or what a connection will add to them.
+/// Statistics of a namespace, or those of a connection that are still to be added to them.
 pub(crate) struct Stats([Atomic<u64>; SLOTS]);
 
 impl Stats {
-    /// All zero.
+    /// Creates statistics of zero.
     pub(crate) const fn new() -> Self {
         Self([const { Atomic::new(0) }; SLOTS])
     }
@@ -102,17 +103,17 @@ impl Stats {
         self.0.get(slot).map_or(0, |slot| slot.load(Relaxed))
     }
 
-    /// Adds to a number.
+    /// Adds `by` to a number.
     pub(crate) fn add(&self, stat: Stat, by: u64) {
         self.bump(PLAIN - FIRST_PLAIN + stat as usize, by);
     }
 
-    /// A number.
+    /// Returns a number.
     pub(crate) fn get(&self, stat: Stat) -> u64 {
         self.read(PLAIN - FIRST_PLAIN + stat as usize)
     }
 
-    /// Counts what happened to a buffer.
+    /// Counts an event of a buffer.
     pub(crate) fn buffer(&self, way: Way, what: Buffer) {
         self.bump(EVENTS + way as usize * BUFFERS + what as usize - 1, 1);
     }
@@ -122,14 +123,15 @@ impl Stats {
         self.bump(HISTOGRAMS + way as usize * CLASSES + class(size), 1);
     }
 
-    /// Counts what a call was to send, or has received, in bytes; calls that moved nothing have none.
+    /// Counts a call by the bytes that it was to send, or has received; calls that moved nothing
+    /// are not to be counted.
     pub(crate) fn payload(&self, way: Way, len: usize) {
         self.bump(HISTOGRAMS + (2 + way as usize) * CLASSES + class(len), 1);
     }
 
     /// Adds to the memory in use for buffers, in bytes; a negative number takes away.
     pub(crate) fn usage(&self, way: Way, by: i64) {
-        // The sum wraps around to what is meant.
+        // A negative number wraps the sum around to the difference.
         let slot = match way {
             Way::Rx => USAGE,
             Way::Tx => USAGE + 1,
@@ -137,7 +139,7 @@ impl Stats {
         self.bump(slot, by as u64);
     }
 
-    /// Moves everything that `other` has counted here.
+    /// Moves the counts of `other` here.
     pub(crate) fn absorb(&self, other: &Stats) {
         for (slot, from) in other.0.iter().enumerate() {
             // Most have counted nothing, and an exchange is dear.
@@ -149,29 +151,29 @@ impl Stats {
     }
 }
 
-/// A sum of [`Stats`].
+/// Sum of several [`Stats`].
 pub(crate) struct Total([u64; SLOTS]);
 
 impl Total {
-    /// Zero.
+    /// Creates a sum of zero.
     pub(crate) fn new() -> Self {
         Self([0; SLOTS])
     }
 
-    /// Adds what has been counted in `stats`.
+    /// Adds the counts of `stats`.
     pub(crate) fn add(&mut self, stats: &Stats) {
         for (sum, slot) in self.0.iter_mut().zip(&stats.0) {
             *sum = sum.wrapping_add(slot.load(Relaxed));
         }
     }
 
-    /// Writes what belongs into `SMC_NLA_STATS_SMCR_TECH`.
+    /// Writes the attributes of `SMC_NLA_STATS_SMCR_TECH`.
     pub(crate) fn write(&self, out: &mut Message<'_>) -> Result {
         write(out, |slot| self.0.get(slot).copied().unwrap_or(0))
     }
 }
 
-/// Writes what belongs into `SMC_NLA_STATS_SMCD_TECH`, of which there is nothing.
+/// Writes the attributes of `SMC_NLA_STATS_SMCD_TECH`: all zero, as there is no SMC-D.
 pub(crate) fn write_none(out: &mut Message<'_>) -> Result {
     write(out, |_| 0)
 }

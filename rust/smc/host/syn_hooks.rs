@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! When a namespace has the SYN hooks: from its first socket that connects or listens on, until
-//! there has been none for a while.
+//! Lifetime of a namespace's SYN hooks: from its first socket that connects or listens, until a
+//! while after the last.
 //!
 //! A socket needs the hooks while its SYN or its SYN-ACKs may be sent (again), so it counts from
-//! before its first connect() or listen() until its file is closed: what is sent afterwards gets no
-//! option in any case. Registering hooks patches the kernel's code and waits for all CPUs, which a
-//! program that opens one short connection after the other must not pay for each. So the end of the
-//! last socket only starts a timer, and whoever finds on its expiry that there was another one
-//! meanwhile starts it anew.
+//! before its first connect() or listen() until its file is closed: later segments get no option in
+//! any case. Registering hooks patches the kernel's code and waits for all CPUs, which is too dear
+//! for each of many short connections. So the end of the last socket only starts a timer, which is
+//! started anew on its expiry if there was another socket meanwhile.
 //!
-//! Users never wait for the worker but where the hooks are missing. That is safe because each side
-//! announces itself before it looks at the other: a socket counts itself and then reads `ready`; the
-//! worker clears `ready` and then reads the count. So either the socket finds that it has to put
-//! the hooks in place, or the worker finds the socket and leaves them. The same holds for the last
-//! socket (which takes itself off and then reads `armed`) and the worker (which clears that and then
-//! reads the count).
+//! A socket waits for the worker only where the hooks are missing. That is safe because each side
+//! announces itself before it looks at the other: a socket counts itself and then reads `ready`;
+//! the worker clears `ready` and then reads the count. So either the socket finds that it has to
+//! register the hooks, or the worker finds the socket and leaves them. The same holds for the last
+//! socket (which takes itself off the count and then reads `armed`) and the worker (which clears
+//! that and then reads the count).
 
 use crate::host::syn_option::Announce;
 use kapi::{
@@ -39,7 +38,7 @@ use kernel::{
     workqueue::{Work, WorkItem}, //
 };
 
-/// The hooks while they are registered, and what ends them.
+/// Registered hooks, and the timer that ends them.
 struct Installed {
     /// Dropped first, so that it does not fire in vain.
     timer: Pin<KBox<TimerHook<SynHooks>>>,
@@ -49,20 +48,20 @@ struct Installed {
 /// The SYN hooks of a namespace.
 #[pin_data]
 pub(crate) struct SynHooks {
-    /// The idle time after which they go, in milliseconds, as it was when a socket ended last.
+    /// Idle time after which the hooks go, in milliseconds, as it was when a socket ended last.
     idle: Atomic<u32>,
     #[pin]
     work: Work<SynHooks>,
     /// Held while hooks are registered or unregistered, too: the namespace's end waits for that.
     #[pin]
     installed: Mutex<Option<Installed>>,
-    /// Whether `installed` is filled.
+    /// 1 while `installed` is filled.
     ready: Atomic<u32>,
-    /// How many sockets need the hooks.
+    /// Number of sockets that need the hooks.
     users: Atomic<i32>,
-    /// Whether a socket has begun to need them since the timer was started.
+    /// 1 when a socket has begun to need them since the timer was started.
     used: Atomic<u32>,
-    /// Whether the timer runs, or what it has queued.
+    /// 1 while the timer runs, or the work that it has queued.
     armed: Atomic<u32>,
 }
 
@@ -71,7 +70,7 @@ impl_has_work! {
 }
 
 impl SynHooks {
-    /// No hooks.
+    /// Creates the state without hooks.
     ///
     /// # Errors
     ///
@@ -95,8 +94,9 @@ impl SynHooks {
         drop(installed);
     }
 
-    /// Puts the hooks in place for `sock`. `first` says that this socket did not count yet; it does
-    /// from now on, whatever the result, until [`SynHooks::unhook`].
+    /// Makes sure that the hooks are registered, for `sock`. `first` says that this socket was not
+    /// counted as their user yet; it is from now on, whatever the result, until
+    /// [`SynHooks::unhook`].
     ///
     /// # Errors
     ///
@@ -120,7 +120,8 @@ impl SynHooks {
         Ok(())
     }
 
-    /// The end of a socket that [`SynHooks::hook`] has counted.
+    /// Takes back the count of [`SynHooks::hook`], at the end of a socket. With the last one the
+    /// hooks go after `idle` milliseconds.
     pub(crate) fn unhook(&self, idle: u32) {
         self.idle.store(idle, Relaxed);
         if self.users.fetch_sub(1, Full) == 1 && self.armed.load(Relaxed) == 0 {
@@ -131,7 +132,7 @@ impl SynHooks {
         }
     }
 
-    /// Starts the time after which the hooks go. Under the lock of `installed`.
+    /// Starts the timer after which the hooks go. Called with `installed` locked.
     fn wait_idle(&self, installed: &Installed) {
         self.used.store(0, Relaxed);
         self.armed.store(1, Relaxed);
@@ -148,7 +149,7 @@ impl Notify for SynHooks {
 impl WorkItem for SynHooks {
     type Pointer = Arc<Self>;
 
-    /// The time is over.
+    /// Unregisters the hooks after the idle time, unless a socket needs them again.
     fn run(this: Arc<Self>) {
         let mut installed = this.installed.lock();
         this.armed.xchg(0, Full);
@@ -168,7 +169,7 @@ impl WorkItem for SynHooks {
             this.ready.store(1, Relaxed);
             return;
         }
-        // Under the lock: who needs them again, and the namespace's end, wait for this.
+        // Under the lock: a socket that needs them again, and the namespace's end, wait for this.
         *installed = None;
     }
 }

@@ -4,8 +4,8 @@
 //!
 //! Some servers and middleboxes send back whatever options a SYN had. Believing such an answer
 //! would put CLC messages into a stream that the server takes for its own. So a client's SYN
-//! carries, if there is room, a second experimental option that no SMC peer ever answers with: who
-//! returns it merely echoes.
+//! carries, if there is room, a second experimental option that no SMC peer ever answers with: its
+//! return shows an echo.
 
 use kapi::{
     net::syn,
@@ -30,19 +30,20 @@ const fn concat(a: [u8; 8], b: [u8; 8]) -> [u8; 16] {
 static OPTION: [u8; 8] = tcp_option::OPTION;
 static OPTION_AND_CANARY: [u8; 16] = concat(tcp_option::OPTION, CANARY);
 
-/// When a SYN-ACK was last given the option, in seconds since boot, plus one; 0 is never.
+/// Time of the last SYN-ACK with the option, in seconds since boot, plus one; 0 for never.
 static LAST_OFFER: Atomic<u64> = Atomic::new(0);
-/// For how long after its SYN-ACK a connection may still come up: the kernel retries for a minute.
+/// Longest time between the SYN-ACK and the end of a connection's TCP handshake, in seconds: the
+/// kernel retries for a minute.
 const OFFER_LIFETIME: u64 = 180;
 
-/// Whether connections that speak SMC may be arriving.
+/// Tells whether connections that speak SMC may be arriving.
 pub(crate) fn offers_outstanding() -> bool {
     let last = LAST_OFFER.load(Relaxed);
     last != 0 && clock::seconds().saturating_sub(last) < OFFER_LIFETIME
 }
 
-/// Whether a SYN or SYN-ACK carries the option, and its answer may. (The in-tree module puts it into
-/// signed SYNs, too.)
+/// Tells whether a SYN or SYN-ACK carries the option, and its answer may. (The in-tree module puts
+/// it into signed SYNs, too.)
 pub(crate) fn offered(options: &[u8]) -> bool {
     tcp_option::scan(options).offers()
 }

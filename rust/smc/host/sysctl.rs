@@ -9,7 +9,7 @@ use kapi::net::{
 };
 use kernel::prelude::*;
 
-/// The numbers of the directory. The order is that of [`ENTRIES`].
+/// Settings in the directory, in the order of [`ENTRIES`].
 #[derive(Clone, Copy)]
 #[allow(
     dead_code,
@@ -38,11 +38,11 @@ pub(crate) enum Sysctl {
     LimitHs,
     /// `RSMC_STRICT` of a new socket.
     Strict,
-    /// Whether to offer peers with this module that a WRITE announces itself.
+    /// 1 to offer peers with this module WRITEs with immediate, which announce themselves.
     Immediate,
-    /// How long the SYN hooks stay when no socket needs them, in milliseconds.
+    /// Time that the SYN hooks stay when no socket needs them, in milliseconds.
     HookIdle,
-    /// How long a closed connection with data waits for a peer that takes none, in seconds.
+    /// Time that a closed connection with data waits for a peer that takes none, in seconds.
     DrainTime,
     /// Most closed connections with data for their peers.
     MaxDrains,
@@ -84,11 +84,11 @@ static ENTRIES: [Entry; 15] = [
     entry(c"max_drains", 4096, 0, 1 << 20),
 ];
 
-/// A namespace's values.
+/// Values of a namespace.
 pub(crate) struct Sysctls(Table);
 
 impl Sysctls {
-    /// Makes the files.
+    /// Creates the files.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl Sysctls {
         Ok(Self(Table::new(net, c"net/smc", &ENTRIES)?))
     }
 
-    /// A value.
+    /// Returns a value.
     #[inline]
     pub(crate) fn get(&self, which: Sysctl) -> i32 {
         self.0.get(which as usize)

@@ -5,7 +5,7 @@
 use core::fmt::{Error, Result, Write};
 use smc_proto::wire::ids::Gid;
 
-/// A name without the zeros after it.
+/// Returns a name without the zeros after it.
 pub(crate) fn name(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or(bytes)
 }
@@ -17,7 +17,7 @@ pub(crate) struct GidText {
 }
 
 impl GidText {
-    /// Writes it.
+    /// Formats a GID.
     pub(crate) fn new(gid: &Gid) -> Self {
         let mut this = Self {
             bytes: [0; 39],
@@ -31,7 +31,7 @@ impl GidText {
         this
     }
 
-    /// The text.
+    /// Returns the text.
     pub(crate) fn text(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or(&[])
     }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The upward call of a handshake's floor and those below: something has happened, go on.
+//! Upward call to the owner of a handshake after an event.
 
 use core::ptr;
 use kernel::sync::Arc;
 
-/// Goes on with a handshake when something has happened: a client's socket, or a connection that
-/// accept() has not handed out.
+/// Owner of a handshake, which goes on with it after an event: a client's socket, or a connection
+/// that accept() has not handed out.
 pub(crate) trait Waiter: Send + Sync {
-    /// Queues the work. Any context.
+    /// Queues the work that goes on with the handshake. Any context.
     fn kick(self: Arc<Self>);
 }
 

@@ -3,11 +3,11 @@
 //! The generic netlink families `SMC_GEN_NETLINK` and `SMC_PNETID`, by which C's smc-tools and
 //! `rsmc` configure and inspect SMC.
 //!
-//! Numbers are those of `include/uapi/linux/smc.h`. What concerns SMC-D and the system EID is there
-//! and says "none".
+//! Numbers are those of `include/uapi/linux/smc.h`. Commands of SMC-D and the system EID exist and
+//! report that there is none.
 //!
 //! * here is `SMC_GEN_NETLINK`, its configuration and counters
-//! * [`links`] tells of link groups, links and RDMA devices
+//! * [`links`] lists link groups, links and RDMA devices
 //! * [`pnet`] is `SMC_PNETID`
 
 mod links;
@@ -51,7 +51,7 @@ fn sockets(net: &Net) -> Result<Arc<Registry>> {
     Registry::at(net).ok_or(ENOENT)
 }
 
-/// `SMC_GEN_NETLINK`.
+/// The family `SMC_GEN_NETLINK`.
 pub(crate) struct General;
 
 /// Commands of [`General`].
@@ -219,7 +219,8 @@ fn write_stats(sockets: &Registry, answer: &mut Answer<'_>) -> Result {
     Ok(())
 }
 
-/// One message for each reason, of servers and clients in turn; the first has the totals.
+/// Lists the reasons of fallbacks, of servers and clients in turn, one message for each; the first
+/// has the totals.
 fn list_fallbacks(
     namespace: &Namespace,
     position: &mut Position,

@@ -2,11 +2,11 @@
 
 //! `sock_diag` of the family: what `smcss` and `rsmc ss` list.
 //!
-//! One message for each socket of the asker's namespace that has been used, as
-//! `include/uapi/linux/smc_diag.h` lays it out, with the attributes `SMC_DIAG_SHUTDOWN` and
-//! `SMC_DIAG_FALLBACK`, and of SMC-R connections with `SMC_DIAG_CONNINFO` and `SMC_DIAG_LGRINFO` for
-//! who asks for them. Unlike C's it has the addresses of `IPPROTO_SMC` sockets, too, and the age of a
-//! socket, [`AGE`], for who asks for that.
+//! A dump has one message for each socket of the asker's namespace that has been used, laid out as
+//! in `include/uapi/linux/smc_diag.h`, with the attributes `SMC_DIAG_SHUTDOWN` and
+//! `SMC_DIAG_FALLBACK`, and on request with `SMC_DIAG_CONNINFO` and `SMC_DIAG_LGRINFO` of an SMC-R
+//! connection. Unlike C's it has the addresses of `IPPROTO_SMC` sockets, too, and on request the
+//! age of a socket, [`AGE`].
 
 mod connection;
 
@@ -34,10 +34,11 @@ const SHUTDOWN: u16 = 3;
 /// `SMC_DIAG_FALLBACK`: reason and the peer's diagnosis, 32 bits each.
 const FALLBACK: u16 = 5;
 
-/// Ours alone: how long ago the program first used the socket or accepted it, in seconds, 64 bits.
+/// Our own extension: time since the program first used the socket or accepted it, in seconds, 64
+/// bits.
 const AGE: u16 = 8;
 
-/// `SMC_DIAG_MODE_SMCR`, which is also what a socket without a connection has.
+/// `SMC_DIAG_MODE_SMCR`, also the mode of a socket without a connection.
 const MODE_NONE: u8 = 0;
 /// `SMC_DIAG_MODE_FALLBACK_TCP`.
 const MODE_FALLBACK: u8 = 1;
@@ -141,7 +142,7 @@ fn write(socket: &SmcSock, wanted: u8, answer: &mut Answer<'_>) -> Result {
     Ok(())
 }
 
-/// An address as `struct inet_diag_sockid` has it: an IPv4 one is the first of four words.
+/// Returns an address as `struct inet_diag_sockid` has it: an IPv4 one is the first of four words.
 fn words(addr: &SockAddr) -> [u8; 16] {
     addr.ip
 }

@@ -2,10 +2,10 @@
 
 //! The client: from connect() to SMC or TCP.
 //!
-//! The SYN carries the SMC option. When the connection stands, the SYN-ACK's option says whether
-//! the peer speaks SMC, and the two talk CLC before the program may use the connection: until
-//! [`Phase::Connecting`] has ended, connect() does not return, the socket does not become writable,
-//! and other calls wait.
+//! The SYN carries the SMC option. When the TCP connection is established, the SYN-ACK's option
+//! says whether the peer speaks SMC, and the two exchange CLC messages before the program may use
+//! the connection: until [`Phase::Connecting`] has ended, connect() does not return, the socket
+//! does not become writable, and other calls wait.
 
 mod handshake;
 mod leave;
@@ -17,13 +17,13 @@ use self::{
     leave::{disconnect, leave_smc, reset}, //
 };
 use super::smc_sock::{hint, Phase, SmcSock};
-use crate::handshake::Talk;
+use crate::handshake::HandshakeRun;
 use kapi::{
     errno,
     net::{
         args::Addr,
         sock::tcp_state,
-        socket as file, //
+        socket::BsdSocket, //
     },
     sys::wait, //
 };
@@ -37,24 +37,24 @@ use kernel::{
 };
 use smc_proto::reason::Reason;
 
-/// What a call of connect() is.
+/// Kind of a call of connect().
 enum Call {
-    /// The first one, and what sending the SYN has come to.
+    /// The first one, with the result of sending the SYN.
     First(Result),
     /// One more while the first is undecided.
     Repeated,
-    /// None of the family's business.
+    /// One that is left to TCP.
     Native,
 }
 
-/// connect().
+/// Handles connect().
 ///
 /// # Errors
 ///
 /// TCP's.
 pub(crate) fn connect(
     this: &Arc<SmcSock>,
-    socket: &file::BsdSocket,
+    socket: &BsdSocket,
     addr: &Addr<'_>,
     nonblock: bool,
     flags: i32,
@@ -82,8 +82,8 @@ pub(crate) fn connect(
     }
 }
 
-/// Finds out what a call is, and sends the SYN if it is the first.
-fn call(this: &Arc<SmcSock>, socket: &file::BsdSocket, addr: &Addr<'_>) -> Result<Call> {
+/// Determines the kind of a call, and sends the SYN if it is the first.
+fn call(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>) -> Result<Call> {
     let left = match &*this.phase.lock() {
         Phase::Init => false,
         Phase::Connecting => return Ok(Call::Repeated),
@@ -100,7 +100,7 @@ fn call(this: &Arc<SmcSock>, socket: &file::BsdSocket, addr: &Addr<'_>) -> Resul
         return Ok(Call::Native);
     }
     // Until the SYN is out nobody may look at the attempt: it would seem to have failed.
-    let _talk = this.talk.lock();
+    let _handshake = this.handshake.lock();
     {
         let mut phase = this.phase.lock();
         match &*phase {
@@ -122,7 +122,7 @@ fn call(this: &Arc<SmcSock>, socket: &file::BsdSocket, addr: &Addr<'_>) -> Resul
 
 fn first(
     this: &Arc<SmcSock>,
-    socket: &file::BsdSocket,
+    socket: &BsdSocket,
     addr: &Addr<'_>,
     nonblock: bool,
     started: Result,
@@ -181,18 +181,18 @@ fn first(
 }
 
 /// Lets the workqueue finish what connect() began.
-fn in_background(this: &Arc<SmcSock>, socket: &file::BsdSocket) {
+fn in_background(this: &Arc<SmcSock>, socket: &BsdSocket) {
     if this.start_watching(socket).is_err() {
-        // Nobody would notice when the connection stands. It may stand already.
-        let mut slot = this.talk.lock();
+        // Without a watch the connection would be established unnoticed, or is already.
+        let mut slot = this.handshake.lock();
         let mut phase = this.phase.lock();
         if matches!(*phase, Phase::Connecting) {
             fail(this, &mut phase, errno::ENOMEM);
         }
         drop(phase);
-        let talk = slot.take();
+        let run = slot.take();
         drop(slot);
-        drop(talk);
+        drop(run);
         return;
     }
     if this.sock.state() != tcp_state::SYN_SENT {
@@ -201,7 +201,7 @@ fn in_background(this: &Arc<SmcSock>, socket: &file::BsdSocket) {
     }
 }
 
-/// Whether connect() is not decided yet.
+/// Tells whether connect() is not decided yet.
 pub(crate) fn undecided(this: &SmcSock) -> bool {
     this.hint.load(Acquire) == hint::CONNECTING
 }
@@ -211,26 +211,26 @@ pub(crate) fn undecided(this: &SmcSock) -> bool {
 /// # Errors
 ///
 /// `EAGAIN` when the time is over; `EINTR`, `ERESTARTSYS`.
-pub(crate) fn settled(this: &Arc<SmcSock>, socket: &file::BsdSocket, timeout: isize) -> Result {
+pub(crate) fn settled(this: &Arc<SmcSock>, socket: &BsdSocket, timeout: isize) -> Result {
     if undecided(this) {
         wait::until(socket, wait::Kind::Shared, timeout, || !undecided(this))?;
     }
     Ok(())
 }
 
-/// Whether a connection attempt is under way.
+/// Tells whether a connection attempt is under way.
 fn is_connecting(this: &SmcSock) -> bool {
     matches!(*this.phase.lock(), Phase::Connecting)
 }
 
-/// Goes on with a connection attempt, for a program that does not want to wait: how long some steps
-/// take is up to the peer, so they are left to the worker.
+/// Goes on with a connection attempt for a program that must not wait: steps whose length the peer
+/// determines are left to the worker.
 pub(crate) fn proceed(this: &Arc<SmcSock>) {
     if this.heavy.load(Acquire) != 0 {
         return;
     }
-    let slot = this.talk.lock();
-    // The worker may have come so far meanwhile; it has let go of the handshake then.
+    let slot = this.handshake.lock();
+    // The worker may have come so far meanwhile; it has released the handshake then.
     if this.heavy.load(Acquire) == 0 {
         go_on(this, slot, false);
     }
@@ -238,22 +238,22 @@ pub(crate) fn proceed(this: &Arc<SmcSock>) {
 
 /// Goes on with a connection attempt. Sleeps, but not for the peer's CLC messages.
 pub(crate) fn work(this: &Arc<SmcSock>) {
-    let slot = this.talk.lock();
+    let slot = this.handshake.lock();
     let patient = this.heavy.load(Acquire) != 0;
     go_on(this, slot, patient);
 }
 
 /// Goes on with a connection attempt as far as it can without waiting for the peer.
 ///
-/// Whoever ends an attempt holds `talk` meanwhile, all but close(): so what is found out here is
-/// about the attempt that it was begun for, and not about the program's next one.
-fn go_on(this: &Arc<SmcSock>, mut slot: MutexGuard<'_, Option<KBox<Talk>>>, patient: bool) {
+/// All but close() hold `handshake` while they end an attempt, so the result here is that of the
+/// same attempt, not of the program's next one.
+fn go_on(this: &Arc<SmcSock>, mut slot: MutexGuard<'_, Option<KBox<HandshakeRun>>>, patient: bool) {
     if !is_connecting(this) {
         return;
     }
     match this.sock.state() {
         tcp_state::SYN_SENT | tcp_state::SYN_RECV => return,
-        // Refused, reset or timed out; TCP has told everybody. Another connect() may follow.
+        // Refused, reset or timed out, as TCP has reported. Another connect() may follow.
         tcp_state::CLOSE => {
             if slot.is_some() {
                 count_failure(this);
@@ -262,17 +262,17 @@ fn go_on(this: &Arc<SmcSock>, mut slot: MutexGuard<'_, Option<KBox<Talk>>>, pati
         }
         _ if slot.is_some() || decide(this, &mut slot) => {
             if let Some(outcome) = drive(this, &mut slot, patient) {
-                if let Some(talk) = slot.take() {
-                    conclude(this, talk, outcome);
+                if let Some(run) = slot.take() {
+                    conclude(this, run, outcome);
                 }
             }
             return;
         }
         _ => (),
     }
-    let talk = slot.take();
+    let run = slot.take();
     drop(slot);
-    drop(talk);
-    // Those who waited for the decision find a TCP socket now.
+    drop(run);
+    // Programs that waited for the decision find a TCP socket now.
     this.sock.wake_connected();
 }

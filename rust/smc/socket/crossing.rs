@@ -5,7 +5,7 @@
 
 use super::smc_sock::{hint, SmcSock};
 use crate::handshake::crossing::{look, Head, RECEIVE};
-use kapi::{net::socket as file, sys::wait};
+use kapi::{net::socket::BsdSocket, sys::wait};
 use kernel::{
     prelude::*,
     sync::{
@@ -14,19 +14,19 @@ use kernel::{
     }, //
 };
 
-/// Whether the head of the stream is not known yet.
+/// Tells whether the head of the stream is not known yet.
 #[inline]
 pub(crate) fn is_open(this: &SmcSock) -> bool {
     this.hint.load(Acquire) == hint::CROSSING
 }
 
-/// Leaves the socket to TCP if the head of the stream is known by now; whether it is not.
-pub(crate) fn is_still_open(this: &SmcSock, socket: &file::BsdSocket) -> bool {
+/// Leaves the socket to TCP if the head of the stream is known by now. Returns whether it is not.
+pub(crate) fn is_still_open(this: &SmcSock, socket: &BsdSocket) -> bool {
     open_after(this, socket).is_some()
 }
 
-/// The same; how many bytes have been seen if it is not.
-fn open_after(this: &SmcSock, socket: &file::BsdSocket) -> Option<usize> {
+/// Does the same as [`is_still_open`]. Returns the number of bytes seen if the head is not known.
+fn open_after(this: &SmcSock, socket: &BsdSocket) -> Option<usize> {
     if !is_open(this) {
         return None;
     }
@@ -48,7 +48,7 @@ fn open_after(this: &SmcSock, socket: &file::BsdSocket) -> Option<usize> {
 /// # Errors
 ///
 /// `EAGAIN` when the time is over; `EINTR`, `ERESTARTSYS`.
-pub(crate) fn settle(this: &Arc<SmcSock>, socket: &file::BsdSocket, timeout: isize) -> Result {
+pub(crate) fn settle(this: &Arc<SmcSock>, socket: &BsdSocket, timeout: isize) -> Result {
     let mut left = timeout;
     while let Some(seen) = open_after(this, socket) {
         left = wait::until(socket, wait::Kind::Shared, left, || {

@@ -4,7 +4,7 @@
 
 use kernel::prelude::*;
 
-/// A queue whose `pop` is constant in the average: taken slots are given back half a vector at a
+/// A queue with a `pop` of amortised constant time: taken slots are given back half a vector at a
 /// time.
 pub(crate) struct Fifo<T> {
     items: KVec<Option<T>>,
@@ -12,7 +12,7 @@ pub(crate) struct Fifo<T> {
 }
 
 impl<T> Fifo<T> {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub(crate) const fn new() -> Self {
         Self {
             items: KVec::new(),
@@ -20,7 +20,7 @@ impl<T> Fifo<T> {
         }
     }
 
-    /// How many items wait.
+    /// Returns the number of items.
     pub(crate) fn len(&self) -> usize {
         self.items.len().saturating_sub(self.head)
     }
@@ -64,7 +64,7 @@ impl<T> Fifo<T> {
         Ok(())
     }
 
-    /// The oldest item.
+    /// Returns the oldest item.
     pub(crate) fn first(&self) -> Option<&T> {
         self.items.get(self.head)?.as_ref()
     }

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A connection that has come in and talks CLC before accept() hands it out.
+//! An incoming connection, whose CLC handshake runs before accept() hands it out.
 //!
-//! No thread waits for the peer: each arrival of data, each LLC event of the link, and the end of
-//! the patience queue the same piece of work, which goes on as far as it can. A program that asks
-//! for connections goes on with it, too, but only until it could sleep: how long that takes is up to
-//! the peer.
+//! No thread waits for the peer: each arrival of data, each LLC event of the link, and the timer
+//! queue the same work, which goes on as far as it can. accept() and poll() go on with it, too, but
+//! only up to a step that may sleep, whose length the peer determines.
 
 use crate::{
     carrier::{LocalPort, SmcConn},
     handshake::{
         crossing,
         gates::GATES,
-        Progress,
-        Talk, //
+        HandshakeRun,
+        Progress, //
     },
     host::{
         clock::arm,
@@ -53,19 +52,19 @@ use smc_proto::{
     reason::Reason, //
 };
 
-/// A connection that accept() may hand out, and why it is not SMC.
+/// A connection that accept() may hand out, with the result of its handshake.
 pub(crate) struct Ready {
-    /// Its place in the order of arrival.
+    /// Number of the connection in the order of arrival.
     pub(crate) id: u64,
     /// The connection.
     pub(crate) sock: OwnedSock,
-    /// What the handshake came to.
+    /// Result of the handshake.
     pub(crate) verdict: Verdict,
 }
 
-/// What a connection is when accept() hands it out.
+/// Protocol of a connection that accept() hands out.
 pub(crate) enum Verdict {
-    /// TCP.
+    /// TCP, after this fallback.
     Tcp(Fallback),
     /// SMC.
     Smc(Arc<SmcConn>),
@@ -80,58 +79,58 @@ impl Ready {
     }
 }
 
-/// The listener that has asked for a handshake.
-pub(crate) trait Host: Send + Sync {
-    /// Returns the socket that listens.
+/// The listener of an incoming connection, as its handshake sees it.
+pub(crate) trait ParentListener: Send + Sync {
+    /// Returns the listening socket.
     fn sock(&self) -> ARef<Sock>;
 
-    /// A sockmap has taken the stream of a new connection from its beginning.
+    /// Handles that a sockmap has taken the stream of a new connection from its beginning.
     fn attached(&self);
 
     /// Takes back a handshake that has ended, with its connection if that lives on.
     fn finish(&self, id: u64, ready: Option<Ready>);
 }
 
-struct State {
+struct IncomingState {
     /// The connection; taken out when the handshake ends.
     socket: Option<OwnedBsdSocket>,
-    talk: Option<KBox<Talk>>,
-    watch: Option<Pin<KBox<WaitHook<Child>>>>,
-    timer: Option<Pin<KBox<TimerHook<Child>>>>,
-    /// The listener knows the handshake. A result before that would find no taker.
+    run: Option<KBox<HandshakeRun>>,
+    watch: Option<Pin<KBox<WaitHook<Incoming>>>>,
+    timer: Option<Pin<KBox<TimerHook<Incoming>>>>,
+    /// True once the listener has the handshake in its list. A result before that would be lost.
     listed: bool,
 }
 
-/// A server's end of a handshake.
+/// An incoming connection and its handshake.
 #[pin_data]
-pub(crate) struct Child {
-    listener: Arc<dyn Host>,
+pub(crate) struct Incoming {
+    listener: Arc<dyn ParentListener>,
     id: u64,
-    /// Held by whoever goes on with the handshake, until its result is in the listener's queue: who
-    /// has waited for it finds the result there.
+    /// Held while the handshake goes on, until its result is in the listener's queue: the next to
+    /// hold it finds the result there.
     #[pin]
     turn: Mutex<()>,
     /// 1 when only the worker may go on.
     heavy: Atomic<u32>,
     #[pin]
-    state: Mutex<State>,
+    state: Mutex<IncomingState>,
     #[pin]
-    work: Work<Child>,
+    work: Work<Incoming>,
 }
 
 impl_has_work! {
-    impl HasWork<Self> for Child { self.work }
+    impl HasWork<Self> for Incoming { self.work }
 }
 
-impl Child {
-    /// A handshake on `sock`, whose SYN had the SMC option; it waits for [`Child::begin`]. With a
-    /// reason to `refuse` SMC it comes to nothing.
+impl Incoming {
+    /// Prepares a handshake on `sock`, whose SYN had the SMC option; [`Incoming::begin`] starts it.
+    /// With a reason to `refuse` SMC it ends in a fallback.
     ///
     /// # Errors
     ///
     /// `ENOMEM`, `ENFILE`; the connection is then closed.
     pub(crate) fn new(
-        listener: Arc<dyn Host>,
+        listener: Arc<dyn ParentListener>,
         id: u64,
         sock: OwnedSock,
         refuse: Option<Reason>,
@@ -156,47 +155,47 @@ impl Child {
             LocalPort::find(&gates.core().devices, socket.sock()).ok_or(Reason::NoDevice)
         };
         let policy = policy(gates.core().peer_id, socket.sock());
-        let talk = KBox::new(
-            Talk::server(&gates, &policy, port, listener.sock())?,
+        let run = KBox::new(
+            HandshakeRun::server(&gates, &policy, port, listener.sock())?,
             GFP_KERNEL,
         )?;
-        let child = Arc::pin_init(
+        let incoming = Arc::pin_init(
             pin_init!(Self {
                 listener,
                 id,
-                turn <- new_mutex!((), "rsmc::Child::turn"),
+                turn <- new_mutex!((), "rsmc::Incoming::turn"),
                 heavy: Atomic::new(0),
                 state <- new_mutex!(
-                    State {
+                    IncomingState {
                         socket: None,
-                        talk: Some(talk),
+                        run: Some(run),
                         watch: None,
                         timer: None,
                         listed: false,
                     },
-                    "rsmc::Child::state"
+                    "rsmc::Incoming::state"
                 ),
-                work <- new_work!("rsmc::Child::work"),
+                work <- new_work!("rsmc::Incoming::work"),
             }),
             GFP_KERNEL,
         )?;
-        let timer = TimerHook::new(child.clone())?;
-        let watch = WaitHook::new(&socket, child.clone())?;
+        let timer = TimerHook::new(incoming.clone())?;
+        let watch = WaitHook::new(&socket, incoming.clone())?;
         {
-            let mut state = child.state.lock();
+            let mut state = incoming.state.lock();
             state.socket = Some(socket);
             state.watch = Some(watch);
             state.timer = Some(timer);
         }
-        Ok(child)
+        Ok(incoming)
     }
 
-    /// The number under which the listener knows this handshake.
+    /// Returns the number under which the listener knows this handshake.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// Begins to talk: the listener has the handshake in its list.
+    /// Starts the handshake, which the listener has in its list now.
     pub(crate) fn begin(this: &Arc<Self>) {
         this.state.lock().listed = true;
         Self::kick(this);
@@ -212,13 +211,13 @@ impl Child {
         drop(self.end());
     }
 
-    /// Takes everything out of the handshake.
-    fn end(&self) -> (Option<OwnedBsdSocket>, Option<KBox<Talk>>) {
-        let (socket, talk, watch, timer) = {
+    /// Takes the connection and its handshake, and ends the watch and the timer.
+    fn end(&self) -> (Option<OwnedBsdSocket>, Option<KBox<HandshakeRun>>) {
+        let (socket, run, watch, timer) = {
             let mut state = self.state.lock();
             (
                 state.socket.take(),
-                state.talk.take(),
+                state.run.take(),
                 state.watch.take(),
                 state.timer.take(),
             )
@@ -226,16 +225,16 @@ impl Child {
         // The hooks hold references to `self`; the caller has one, too.
         drop(watch);
         drop(timer);
-        (socket, talk)
+        (socket, run)
     }
 
-    /// Goes on with the handshake for a program that does not want to wait for a peer.
+    /// Goes on with the handshake for a program that must not wait for the peer.
     pub(crate) fn hurry(this: &Arc<Self>) {
         if this.heavy.load(Acquire) != 0 {
             return;
         }
         let _turn = this.turn.lock();
-        // The worker may have come so far meanwhile; it has let go of the turn then.
+        // The worker may have come so far meanwhile; it has released the turn then.
         if this.heavy.load(Acquire) == 0 {
             Self::step(this, false);
         }
@@ -246,9 +245,9 @@ impl Child {
     fn step(this: &Arc<Self>, patient: bool) {
         let outcome = {
             let mut state = this.state.lock();
-            let State {
+            let IncomingState {
                 socket,
-                talk,
+                run,
                 timer,
                 listed: true,
                 ..
@@ -256,11 +255,11 @@ impl Child {
             else {
                 return;
             };
-            let (Some(socket), Some(talk)) = (socket, talk) else {
+            let (Some(socket), Some(run)) = (socket, run) else {
                 return;
             };
             let sock = socket.sock().into();
-            match talk.advance(&sock, &|| this.clone(), patient) {
+            match run.advance(&sock, &|| this.clone(), patient) {
                 Progress::Pending(until) => {
                     if let Some(timer) = timer {
                         arm(timer, until);
@@ -275,10 +274,10 @@ impl Child {
                 Progress::Done(outcome) => outcome,
             }
         };
-        let (Some(socket), Some(talk)) = this.end() else {
+        let (Some(socket), Some(run)) = this.end() else {
             return;
         };
-        let verdict = conclude(&socket, talk, outcome);
+        let verdict = conclude(&socket, run, outcome);
         let ready = verdict.map(|verdict| Ready {
             id: this.id,
             sock: socket.into_sock(),
@@ -288,12 +287,13 @@ impl Child {
     }
 }
 
-/// What the connection is now; `None` when its stream cannot be handed to a program any more.
-fn conclude(socket: &OwnedBsdSocket, talk: KBox<Talk>, outcome: Outcome) -> Option<Verdict> {
+/// Returns the protocol of the connection after its handshake; `None` when its stream cannot be
+/// handed to a program any more.
+fn conclude(socket: &OwnedBsdSocket, run: KBox<HandshakeRun>, outcome: Outcome) -> Option<Verdict> {
     let own = |reason| Some(Verdict::Tcp(Fallback::own(Role::Server, reason)));
     match outcome {
         Outcome::Established => {
-            let made: Result<Arc<SmcConn>> = KBox::into_inner(talk).commit();
+            let made: Result<Arc<SmcConn>> = KBox::into_inner(run).commit();
             if made.is_err() {
                 failed(socket);
             }
@@ -306,16 +306,16 @@ fn conclude(socket: &OwnedBsdSocket, talk: KBox<Talk>, outcome: Outcome) -> Opti
             strip,
         } => {
             if out_of_sync {
-                talk.out_of_sync();
+                run.out_of_sync();
             }
-            drop(talk);
+            drop(run);
             let sock = socket.sock();
             let fallback = crossing::fallback(Role::Server, sock, reason, peer, strip);
             Some(Verdict::Tcp(fallback))
         }
         // Nothing was taken from the stream. Perhaps a middlebox has kept our option from the
         // client, who now waits for the program to speak, or the client has gone again.
-        Outcome::Failed(Failure::TimedOut | Failure::Tcp) if !talk.has_begun() => {
+        Outcome::Failed(Failure::TimedOut | Failure::Tcp) if !run.has_begun() => {
             own(Reason::PeerNotSmc)
         }
         Outcome::Failed(_) => {
@@ -331,23 +331,23 @@ fn failed(socket: &OwnedBsdSocket) {
     }
 }
 
-impl Waiter for Child {
+impl Waiter for Incoming {
     fn kick(self: Arc<Self>) {
-        Child::kick(&self);
+        Incoming::kick(&self);
     }
 }
 
-impl Notify for Child {
+impl Notify for Incoming {
     fn notify(this: ArcBorrow<'_, Self>) {
         let _ = queue::enqueue::<_, 0>(Arc::<Self>::from(this));
     }
 }
 
-impl WorkItem for Child {
+impl WorkItem for Incoming {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
         let _turn = this.turn.lock();
-        Child::step(&this, this.heavy.load(Acquire) != 0);
+        Incoming::step(&this, this.heavy.load(Acquire) != 0);
     }
 }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::host::fallback::{Fallback, Role};
 use kapi::net::{
-    socket as file,
+    socket::BsdSocket,
     syn, //
 };
 use kernel::{
@@ -24,12 +24,12 @@ use kernel::{
 };
 use smc_proto::reason::Reason;
 
-/// listen().
+/// Handles listen().
 ///
 /// # Errors
 ///
 /// TCP's.
-pub(crate) fn listen(this: &Arc<SmcSock>, socket: &file::BsdSocket, backlog: i32) -> Result {
+pub(crate) fn listen(this: &Arc<SmcSock>, socket: &BsdSocket, backlog: i32) -> Result {
     let mut phase = this.phase.lock();
     if matches!(*phase, Phase::Smc(_)) {
         return Err(EINVAL);
@@ -46,7 +46,7 @@ pub(crate) fn listen(this: &Arc<SmcSock>, socket: &file::BsdSocket, backlog: i32
     let user_save_syn = this.user_save_syn.load(Relaxed) != 0;
     let limited = this.limit_hs.load(Relaxed) != 0;
     let listener = Listener::new(this.sock.clone(), limited, user_save_syn)?;
-    // Without a SYN the option is not answered, and nobody waits for a proposal.
+    // Without a saved SYN the option is not answered, and no client sends a proposal in vain.
     syn::keep_syns(&this.sock, || {
         user_save_syn || !this.sock.migrates_requests()
     });

@@ -3,20 +3,20 @@
 //! The connections of a listener that have not been accepted.
 //!
 //! TCP's accept queue gets each connection when its three-way handshake ends. Those whose SYN had
-//! no SMC option go straight to accept(). The others are taken out of the queue, talk CLC as
-//! [`Child`]ren, and wait in the ready queue when that is done; a worker takes them out if nobody
-//! calls accept() or poll() meanwhile, so that no client waits for the program.
+//! no SMC option go straight to accept(). The others are taken out of the queue, do their CLC
+//! handshake as [`Incoming`], and wait in the ready queue when that has ended; a worker takes them
+//! out if the program calls neither accept() nor poll() meanwhile, so that no client waits for it.
 //!
-//! What is taken out of TCP's queue is not counted there any more. So no more than the backlog of
-//! listen() allows is held here, and the others wait in TCP's queue, which has the same limit;
-//! `overflow.rs` sees to it that they do not wait for too long.
+//! Connections taken out of TCP's queue are not counted there any more. So no more than the backlog
+//! of listen() allows are held here, and the others wait in TCP's queue, which has the same limit;
+//! `overflow.rs` limits the time that they wait.
 
 mod overflow;
 
 use self::overflow::Overflow;
 use super::{
     fifo::Fifo,
-    incoming::{Child, Host, Ready, Verdict}, //
+    incoming::{Incoming, ParentListener, Ready, Verdict}, //
 };
 use crate::host::{
     fallback::{Fallback, Role},
@@ -47,17 +47,17 @@ use smc_proto::reason::Reason;
 struct Queues {
     ready: Fifo<Ready>,
     /// Handshakes under way.
-    pending: RBTree<u64, Arc<Child>>,
+    pending: RBTree<u64, Arc<Incoming>>,
     pending_count: usize,
     next_id: u64,
     closed: bool,
-    /// Whether so many handshakes are under way that no more are to begin, if that is limited.
+    /// True while so many handshakes are under way that no more are to begin, if that is limited.
     crowded: bool,
     overflow: Overflow,
 }
 
 impl Queues {
-    /// Room for one more connection and for the results of all handshakes under way.
+    /// Reserves room for one more connection and for the results of all handshakes under way.
     fn reserve(&mut self) -> Result {
         let more = self.pending_count.saturating_add(1);
         self.ready.reserve(more, GFP_KERNEL)
@@ -69,7 +69,7 @@ impl Queues {
         id
     }
 
-    /// Finds out whether handshakes pile up, where `backlog` connections may wait; returns whether
+    /// Determines whether handshakes pile up, where `backlog` connections may wait. Returns whether
     /// that has changed.
     fn judge(&mut self, backlog: usize) -> bool {
         let most = if self.crowded {
@@ -90,8 +90,8 @@ impl Queues {
 #[pin_data]
 pub(crate) struct Listener {
     pub(super) sock: ARef<Sock>,
-    /// Held while connections are on their way from TCP's queue to ours: who looks for one in either
-    /// would miss it, and nobody wakes him again.
+    /// Held while connections move from TCP's queue to ours: a look into both would miss them
+    /// otherwise, and no wake-up would follow.
     #[pin]
     moving: Mutex<()>,
     #[pin]
@@ -101,11 +101,11 @@ pub(crate) struct Listener {
     timer: Mutex<Option<Pin<KBox<TimerHook<Listener>>>>>,
     #[pin]
     work: Work<Listener>,
-    /// Whether clients are sent to TCP while handshakes pile up (`SMC_LIMIT_HS`).
+    /// True if clients get TCP while handshakes pile up (`SMC_LIMIT_HS`).
     limited: bool,
     /// 1 once a sockmap has taken a new connection's stream: SMC is not offered any more.
     attached: Atomic<u32>,
-    /// Whether the user asked to keep SYNs.
+    /// `TCP_SAVE_SYN` as the user has set it.
     pub(crate) keep_saved_syn: Atomic<i32>,
 }
 
@@ -142,7 +142,7 @@ impl Listener {
         self.queues.lock().ready.len() != 0
     }
 
-    /// Whether TCP's queue alone tells what accept() would find.
+    /// Tells whether TCP's queue alone determines what accept() finds.
     pub(super) fn is_plain(&self) -> bool {
         if option::offers_outstanding() {
             return false;
@@ -152,7 +152,7 @@ impl Listener {
         queues.ready.len() == 0 && queues.pending_count == 0
     }
 
-    /// Whether one more connection may be taken out of TCP's queue.
+    /// Tells whether one more connection may be taken out of TCP's queue.
     pub(super) fn has_room(&self) -> bool {
         self.queues.lock().held() <= self.sock.backlog()
     }
@@ -180,8 +180,8 @@ impl Listener {
         self.look_at_overflow();
     }
 
-    /// Looks at a new connection: one that speaks SMC begins its handshake, which only declines if
-    /// there is a reason to `refuse` it.
+    /// Begins the handshake of a new connection that speaks SMC; it only declines if there is a
+    /// reason to `refuse` SMC. Returns a connection that does not speak SMC.
     pub(super) fn admit(
         self: &Arc<Self>,
         sock: OwnedSock,
@@ -207,41 +207,41 @@ impl Listener {
 
     fn begin(self: &Arc<Self>, sock: OwnedSock, refuse: Option<Reason>) -> Result {
         let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
-        let child = {
+        let incoming = {
             let mut queues = self.queues.lock();
             if queues.closed {
                 return Ok(());
             }
             let id = queues.take_id();
             drop(queues);
-            Child::new(self.clone(), id, sock, refuse)?
+            Incoming::new(self.clone(), id, sock, refuse)?
         };
         let changed = {
             let mut queues = self.queues.lock();
             if queues.closed {
                 drop(queues);
-                child.abort();
+                incoming.abort();
                 return Ok(());
             }
             // Room for the result, so that a handshake that has ended cannot fail for memory.
             if let Err(err) = queues.reserve() {
                 drop(queues);
-                child.abort();
+                incoming.abort();
                 return Err(err);
             }
             queues
                 .pending
-                .insert(node.into_node(child.id(), child.clone()));
+                .insert(node.into_node(incoming.id(), incoming.clone()));
             queues.pending_count = queues.pending_count.saturating_add(1);
             queues.judge(self.sock.backlog())
         };
         self.limit(changed);
-        Child::begin(&child);
+        Incoming::begin(&incoming);
         Ok(())
     }
 
-    /// Has SYNs answered without the option while handshakes pile up, if that is wanted: their
-    /// connections are TCP's, and need no place here.
+    /// Has SYNs answered without the option while handshakes pile up, if the listener is limited:
+    /// their connections are TCP's, and need no room here.
     fn limit(&self, changed: bool) {
         if changed && self.limited {
             self.offer();
@@ -250,7 +250,7 @@ impl Listener {
 
     /// Has SYNs answered with the option, or without it while SMC is not to be offered.
     fn offer(&self) {
-        // What stands in the queues when the socket is locked counts, not what changed first.
+        // Decided with the socket locked, by the queues as they are then.
         syn::keep_syns(&self.sock, || {
             let refused = {
                 let queues = self.queues.lock();
@@ -260,13 +260,14 @@ impl Listener {
         });
     }
 
-    /// Goes on with handshakes whose client may have spoken already, so that a program that asks
-    /// finds what the worker has not come to yet. A few at a time: the worker does the others.
+    /// Goes on with handshakes whose client may have sent its message already, so that accept() and
+    /// poll() find results that the worker has not come to yet. A few at a time: the worker does
+    /// the others.
     pub(super) fn hurry(&self) {
         self.hurry_first::<16>(|_| true);
     }
 
-    /// The same for those that have come before the one that accept() would hand out: the program
+    /// Goes on with handshakes older than the connection that accept() would hand out: the program
     /// gets its connections in their order, unless that means to wait for a client.
     pub(super) fn hurry_older(&self) {
         self.hurry_first::<4>(|queues| {
@@ -277,18 +278,18 @@ impl Listener {
     }
 
     fn hurry_first<const AT_ONCE: usize>(&self, wanted: impl Fn(&Queues) -> bool) {
-        let mut children: [Option<Arc<Child>>; AT_ONCE] = [const { None }; AT_ONCE];
+        let mut handshakes: [Option<Arc<Incoming>>; AT_ONCE] = [const { None }; AT_ONCE];
         {
             let queues = self.queues.lock();
             if !wanted(&queues) {
                 return;
             }
-            for (place, (_, child)) in children.iter_mut().zip(queues.pending.iter()) {
-                *place = Some(child.clone());
+            for (place, (_, incoming)) in handshakes.iter_mut().zip(queues.pending.iter()) {
+                *place = Some(incoming.clone());
             }
         }
-        for child in children.into_iter().flatten() {
-            Child::hurry(&child);
+        for incoming in handshakes.into_iter().flatten() {
+            Incoming::hurry(&incoming);
         }
     }
 
@@ -307,8 +308,8 @@ impl Listener {
         }
     }
 
-    /// The connection to hand out next, and whether connections may have been left in TCP's queue
-    /// because there was no room.
+    /// Takes the connection to hand out next. Also returns whether connections may have been left
+    /// in TCP's queue because there was no room.
     pub(super) fn pop_ready(&self) -> Option<(Ready, bool)> {
         let mut queues = self.queues.lock();
         let full = queues.held() > self.sock.backlog();
@@ -333,18 +334,18 @@ impl Listener {
         }
         while let Some(cursor) = pending.cursor_front_mut() {
             let (_, node) = cursor.remove_current();
-            let (_, child) = node.to_key_value();
-            child.abort();
+            let (_, incoming) = node.to_key_value();
+            incoming.abort();
         }
     }
 }
 
-impl Host for Listener {
+impl ParentListener for Listener {
     fn sock(&self) -> ARef<Sock> {
         self.sock.clone()
     }
 
-    /// New connections are a sockmap's from the beginning: those that come from now on are TCP's.
+    /// Ends the offer of SMC: a sockmap has the streams of new connections from their beginning.
     fn attached(&self) {
         if self.attached.xchg(1, Relaxed) == 0 {
             self.offer();
@@ -354,10 +355,10 @@ impl Host for Listener {
     fn finish(&self, id: u64, ready: Option<Ready>) {
         let mut queues = self.queues.lock();
         // Not there: close() has taken it.
-        let child = queues.pending.remove(&id);
+        let incoming = queues.pending.remove(&id);
         let mut rejected = ready;
         let mut changed = false;
-        if child.is_some() {
+        if incoming.is_some() {
             queues.pending_count = queues.pending_count.saturating_sub(1);
             changed = queues.judge(self.sock.backlog());
             rejected = match rejected {
@@ -366,7 +367,7 @@ impl Host for Listener {
             };
         }
         drop(queues);
-        drop(child);
+        drop(incoming);
         self.limit(changed);
         match rejected {
             Some(rejected) => rejected.discard(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A socket of the family from socket() to close(): what it is, and how connect(), listen() and
-//! accept() change that.
+//! A socket of the family from socket() to close(): its state, and its changes by connect(),
+//! listen() and accept().
 
 pub(crate) mod connect;
 pub(crate) mod crossing;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the family keeps beside each TCP socket.
+//! State that the family keeps beside each TCP socket.
 //!
 //! A socket begins as [`Phase::Init`], which a connect() or listen() ends. [`Phase`] is the one
 //! place that says what a socket is; it is read and changed under [`SmcSock::phase`], a mutex that
@@ -13,7 +13,7 @@ pub(crate) use registry::{Registry, Roster};
 use super::listener::Listener;
 use crate::{
     carrier::SmcConn,
-    handshake::Talk,
+    handshake::HandshakeRun,
     host::{
         fallback::{Fallback, Role},
         namespace::Namespace,
@@ -25,7 +25,7 @@ use kapi::{
     errno::{self, Errno},
     net::{
         sock::{tcp_state, Sock},
-        socket as file,
+        socket::BsdSocket,
         syn, //
     },
     sys::{
@@ -54,7 +54,7 @@ use kernel::{
 use smc_proto::conn::CloseMode;
 use smc_trace as trace;
 
-/// What a socket is.
+/// Kind of a socket at present.
 pub(crate) enum Phase {
     /// Neither connecting nor listening; SMC is still possible.
     Init,
@@ -77,44 +77,44 @@ pub(crate) struct SmcSock {
     pub(crate) sock: ARef<Sock>,
     /// The sockets of its namespace; `None` only while the module is being unloaded.
     sockets: Option<Arc<Registry>>,
-    /// When the program first used the socket or accepted it, in seconds since boot.
+    /// Time when the program first used the socket or accepted it, in seconds since boot.
     pub(crate) born: u64,
     #[pin]
     pub(crate) phase: Mutex<Phase>,
-    /// Tells [`SmcSock`] of wake-ups while a connect() goes on in the background, and a listener of
-    /// new connections.
+    /// Queues the work at wake-ups of the socket: for a connect() in the background, new
+    /// connections of a listener, the end of TCP beneath an SMC connection.
     #[pin]
     pub(crate) watch: Mutex<Option<Pin<KBox<WaitHook<SmcSock>>>>>,
-    /// What the user set as `TCP_SAVE_SYN`; the family needs it on for itself.
+    /// `TCP_SAVE_SYN` as the user has set it; the family needs it on for itself.
     pub(crate) user_save_syn: Atomic<i32>,
-    /// 1 when the peer's FIN on the TCP connection beneath an SMC connection has been dealt with: nothing
-    /// can follow it.
+    /// 1 when the peer's FIN on the TCP connection beneath an SMC connection has been handled:
+    /// nothing can follow it.
     pub(super) fin_noted: Word,
     /// The SMC connection, once there is one; it stays, so that it can be found without a lock.
     pub(crate) conn: SetOnce<Arc<SmcConn>>,
-    /// The client's handshake while it is under way. Held by whoever begins, goes on with or ends a
+    /// The client's handshake while it is under way. Locked to begin, go on with or end a
     /// connection attempt.
     #[pin]
-    pub(crate) talk: Mutex<Option<KBox<Talk>>>,
-    /// 1 when only who may sleep goes on with the handshake.
+    pub(crate) handshake: Mutex<Option<KBox<HandshakeRun>>>,
+    /// 1 when only callers that may sleep go on with the handshake.
     pub(crate) heavy: Atomic<u32>,
-    /// Ends the handshake's patience.
+    /// Fires at the handshake's deadlines.
     #[pin]
     pub(crate) timer: Mutex<Option<Pin<KBox<TimerHook<SmcSock>>>>>,
-    /// See [`hint`]; to be read without the lock. Who reads what it has become finds what became of
-    /// the socket, too.
+    /// One of [`hint`], to be read without the lock of `phase`. A reader that sees a value sees the
+    /// state of the socket that came with it, too.
     pub(crate) hint: Atomic<u32>,
-    /// Whether the socket is of `AF_SMC`; see `registry`.
+    /// 1 if the socket is of `AF_SMC`; see `registry`.
     pub(crate) own_family: Atomic<u32>,
     /// `RSMC_STRICT`.
     pub(crate) strict: Atomic<i32>,
-    /// The code of the reason for which strict mode has ended the last connect(); 0 if it has not.
+    /// Code of the reason for which strict mode has ended the last connect(); 0 if it has not.
     pub(crate) refusal: Atomic<u32>,
     /// `SMC_LIMIT_HS`.
     pub(crate) limit_hs: Atomic<i32>,
-    /// 1 when the socket counts among those that need the SYN hooks; see `hooks`.
+    /// 1 when the socket counts among those that need the SYN hooks; see [`SmcSock::hook`].
     hooked: Atomic<u32>,
-    /// For the list of all sockets; see `registry`.
+    /// Link in the list of the namespace's sockets; see `registry`.
     pub(crate) link: Link<SmcSock>,
     #[pin]
     work: Work<SmcSock>,
@@ -139,7 +139,7 @@ impl_has_work! {
 }
 
 impl SmcSock {
-    /// The family's part of a socket that runs over `sock`.
+    /// Creates the family's part of a socket over `sock`.
     ///
     /// # Errors
     ///
@@ -176,7 +176,7 @@ impl SmcSock {
                 watch <- new_mutex!(None, "rsmc::SmcSock::watch"),
                 fin_noted: Word::new(0),
                 conn,
-                talk <- new_mutex!(None, "rsmc::SmcSock::talk"),
+                handshake <- new_mutex!(None, "rsmc::SmcSock::handshake"),
                 heavy: Atomic::new(0),
                 timer <- new_mutex!(None, "rsmc::SmcSock::timer"),
                 user_save_syn: Atomic::new(0),
@@ -222,7 +222,8 @@ impl SmcSock {
         self.hint.store(hint::SMC, Release);
     }
 
-    /// Takes back what an attempt has changed in the TCP socket: the next one begins with nothing of it.
+    /// Undoes the changes of an attempt to the TCP socket, so that the next one begins without
+    /// them.
     pub(crate) fn forget_attempt(&self) {
         let guard = self.sock.lock();
         let _ = syn::answered(&guard);
@@ -230,24 +231,24 @@ impl SmcSock {
         self.sock.release_stream();
     }
 
-    /// Ends the TCP connection of an attempt; the program hears of it as `error`.
+    /// Ends the TCP connection of an attempt, with `error` for the program.
     pub(crate) fn end_attempt(&self, error: Errno) {
         self.forget_attempt();
         let told = || self.sock.has_error() && !self.sock.has_the_error(errno::EPIPE);
         if !self.sock.abort_with(error) && !told() {
-            // The peer was quicker, and TCP's own error was taken by who talked to him; or it is that
-            // of a reset after a FIN, which connect() does not know.
+            // The peer's reset came first, and the handshake has taken its error; or it is the
+            // error of a reset after a FIN, which connect() does not return.
             self.sock.report_error(error);
         }
     }
 
-    /// The SMC connection, if this is one.
+    /// Returns the SMC connection, if this is one.
     #[inline]
     pub(crate) fn smc(&self) -> Option<&Arc<SmcConn>> {
         self.conn.as_ref()
     }
 
-    /// Puts the SYN hooks in place for this socket's namespace, where they stay until the file is
+    /// Makes sure that the SYN hooks of the socket's namespace are registered, until the file is
     /// closed.
     ///
     /// # Errors
@@ -263,12 +264,12 @@ impl SmcSock {
         }
     }
 
-    /// Has the work in `work.rs` done in a while whenever the socket wakes its waiters.
+    /// Queues the work in `work.rs` from now on whenever the socket wakes its waiters.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn start_watching(self: &Arc<Self>, socket: &file::BsdSocket) -> Result {
+    pub(crate) fn start_watching(self: &Arc<Self>, socket: &BsdSocket) -> Result {
         let mut watch = self.watch.lock();
         if watch.is_none() {
             *watch = Some(WaitHook::new(socket, self.clone())?);
@@ -276,7 +277,7 @@ impl SmcSock {
         Ok(())
     }
 
-    /// Ends what [`SmcSock::start_watching`] began.
+    /// Ends the watch of [`SmcSock::start_watching`], and the timer.
     pub(crate) fn stop_watching(&self) {
         let watch = self.watch.lock().take();
         drop(watch);
@@ -284,8 +285,8 @@ impl SmcSock {
         drop(timer);
     }
 
-    /// Whether the TCP connection beneath an SMC connection, on which nothing should happen any
-    /// more, may have been reset or carry something: such as the decline of a peer that could not
+    /// Tells whether the TCP connection beneath an SMC connection, on which nothing should happen
+    /// any more, may have been reset or carry data, such as the decline of a peer that could not
     /// finish the handshake. True after a FIN, too.
     #[inline]
     pub(super) fn tcp_has_spoken(&self) -> bool {
@@ -293,7 +294,7 @@ impl SmcSock {
     }
 
     /// Watches an SMC connection that connect() has made without sleeping, or that accept() hands out.
-    pub(crate) fn watch_smc(self: &Arc<Self>, socket: &file::BsdSocket) {
+    pub(crate) fn watch_smc(self: &Arc<Self>, socket: &BsdSocket) {
         // Without the watch the end of the TCP connection would only be noticed later.
         let _ = self.start_watching(socket);
         if self.tcp_has_spoken() {
@@ -307,8 +308,8 @@ impl SmcSock {
         let _ = queue::enqueue::<_, 0>(this.clone());
     }
 
-    /// The end of the file.
-    pub(crate) fn close(&self, socket: &file::BsdSocket) {
+    /// Closes the socket: its file is being closed.
+    pub(crate) fn close(&self, socket: &BsdSocket) {
         self.detached();
         if let (1, Some(namespace)) = (self.hooked.xchg(0, Relaxed), self.namespace()) {
             namespace.unhook();
@@ -320,8 +321,8 @@ impl SmcSock {
         self.hint.store(hint::NONE, Release);
         self.stop_watching();
         // A handshake under way gives back what it has taken.
-        let talk = self.talk.lock().take();
-        drop(talk);
+        let run = self.handshake.lock().take();
+        drop(run);
         match old {
             Phase::Listening(listener) => listener.close(),
             Phase::Smc(conn) => {

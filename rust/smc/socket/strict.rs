@@ -16,17 +16,18 @@ use kernel::{
 };
 
 impl SmcSock {
-    /// Whether the socket must not become a TCP socket.
+    /// Tells whether the socket must not become a TCP socket.
     pub(crate) fn is_strict(&self) -> bool {
         self.strict.load(Relaxed) != 0
     }
 
-    /// Asks whether the connection may fall back; if not it is over, and `phase` is as before
-    /// connect(). The caller holds the lock of `phase`.
+    /// Checks whether the connection may fall back; if not, ends it and sets `phase` back to that
+    /// before connect(). The caller holds the lock of `phase`.
     ///
     /// # Errors
     ///
-    /// `EPROTONOSUPPORT` when it may not. That is also what a connection under way then ends with.
+    /// `EPROTONOSUPPORT` when it may not, which is also the error with which a connection under way
+    /// ends.
     pub(crate) fn may_fall_back(&self, phase: &mut Phase, fallback: &Fallback) -> Result {
         if fallback.role != Role::Client || !self.is_strict() {
             return Ok(());
@@ -38,7 +39,7 @@ impl SmcSock {
         self.refusal.store(fallback.reason.code(), Relaxed);
         let attempt = matches!(*phase, Phase::Connecting);
         *phase = Phase::Init;
-        // Before the abortion wakes those who look at it.
+        // Before the abort wakes those who look at it.
         self.hint.store(hint::NONE, Release);
         if attempt {
             self.end_attempt(error);

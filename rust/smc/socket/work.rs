@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The work of a socket that nobody waits for: a connect() in the background, a listener's new
+//! Background work of a socket: a connect() for which no program waits, a listener's new
 //! connections, the end of the TCP connection beneath an SMC connection.
 
 use super::{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The one of its kind: the identity of this module, the RDMA devices, and the link groups over them.
+//! The module's singleton: its peer ID, the RDMA devices, and the link groups over them.
 
 mod drains;
 
@@ -37,26 +37,27 @@ use smc_proto::{
     wire::ids::PeerId, //
 };
 
-/// Where everybody finds the one [`Core`].
+/// The one [`Core`], while the module is loaded.
 pub(crate) static CORE: Global<Core> = Global::new();
 
 /// The module's devices and link groups.
 #[pin_data]
 pub(crate) struct Core {
-    /// Identifies this load of the module to peers.
+    /// Peer ID of this load of the module, random, by which peers tell it apart.
     pub(crate) peer_id: PeerId,
     #[pin]
     pub(crate) devices: Devices,
-    /// Connections of different peers seldom meet here.
+    /// Link groups, in lists by a hash of the peer ID, so that handshakes with different peers
+    /// seldom contend for a lock.
     #[pin]
     groups: [Mutex<KVec<Arc<LinkGroup>>>; SHARDS],
-    /// The number of the newest group.
+    /// Number of the newest group.
     last_id: Atomic<u32>,
     last_word: LastWord,
 }
 
 impl Core {
-    /// A core without devices.
+    /// Creates a core without devices or groups.
     ///
     /// # Errors
     ///
@@ -78,13 +79,14 @@ impl Core {
         )
     }
 
-    /// The groups with a peer, and with some others.
+    /// Locks the list that has the groups with `peer`, and some with other peers.
     fn groups(&self, peer: &PeerId) -> MutexGuard<'_, KVec<Arc<LinkGroup>>> {
         shard(&self.groups, &peer.0).lock()
     }
 
-    /// The group that a server's new connection joins. What the key says is the client's word: only
-    /// who has begun the group may use, and end, what is the peer's.
+    /// Returns the group that a server's new connection joins. The key is only what the client
+    /// claims, so the group must also have been begun from the same address (`origin`): only that
+    /// host may use, and end, what belongs to the peer.
     pub(crate) fn server_group(
         &self,
         key: &Key,
@@ -102,13 +104,13 @@ impl Core {
             .cloned()
     }
 
-    /// The group that a client's new connection joins, as the server has said. It must leave by the
-    /// connection's own port, and be one that was begun with the same address: what a server says must
-    /// not reach another namespace's group, nor that of another host.
+    /// Returns the group that a client's new connection joins, by the link that the server names.
+    /// The group must use `port` and must have been begun with the same address: a server must not
+    /// reach a group of another namespace or of another host.
     ///
     /// # Errors
     ///
-    /// The reason to decline: there is no such group or link.
+    /// The reason of the decline, when there is no such group or link.
     pub(crate) fn client_group(
         &self,
         key: &Key,
@@ -138,7 +140,7 @@ impl Core {
         Err(reason)
     }
 
-    /// Makes a group known.
+    /// Adds a group to the list of its peer.
     ///
     /// # Errors
     ///
@@ -149,7 +151,7 @@ impl Core {
         Ok(())
     }
 
-    /// The group with the next number after `last`.
+    /// Returns the group with the lowest number above `last`.
     pub(crate) fn group_after(&self, last: u64) -> Option<Arc<LinkGroup>> {
         let mut next: Option<Arc<LinkGroup>> = None;
         for groups in &self.groups {
@@ -167,7 +169,7 @@ impl Core {
         next
     }
 
-    /// How many links leave by a port.
+    /// Returns the number of links over a port.
     pub(crate) fn links_on(&self, device: &Arc<Device>, port: u32) -> u32 {
         let mut links = 0u32;
         self.each_group(|group| {
@@ -177,21 +179,22 @@ impl Core {
         links
     }
 
-    /// A number for a new group, from 1.
+    /// Returns a number for a new group, from 1.
     pub(crate) fn next_group_id(&self) -> u32 {
         self.last_id.fetch_add(1, Relaxed).wrapping_add(1)
     }
 
-    /// Calls `f` for every group, under a lock: it must not drop a group.
+    /// Calls `f` for every group, with its list locked: `f` must not drop a group.
     pub(crate) fn each_group(&self, mut f: impl FnMut(&Arc<LinkGroup>)) {
         for groups in &self.groups {
             groups.lock().iter().for_each(&mut f);
         }
     }
 
-    /// Ends what was with the peer's queue pair before, if the peer has used that number already: it
-    /// is over, even if nobody could tell us, and must not be joined in place of `group`. Not to be called
-    /// before the peer has been heard on the link: anybody can name a queue pair. Sleeps.
+    /// Ends older groups whose link leads to the queue pair number that the peer uses for `group`:
+    /// since the number was reused they are over, even if no error has said so, and must not be
+    /// joined in place of `group`. Not to be called before the peer has been heard on the link:
+    /// anybody can name a queue pair. Sleeps.
     pub(crate) fn supersede(&self, group: &LinkGroup) {
         let Some(peer) = group.peer_end() else {
             return;
@@ -202,7 +205,7 @@ impl Core {
         );
     }
 
-    /// Ends every group that `which` picks, and waits for that.
+    /// Ends every group for which `which` returns true, and waits for their ends.
     pub(crate) fn end_groups(&self, which: impl Fn(&LinkGroup) -> bool, reason: EndReason) {
         let mut last = 0;
         let mut found = false;
@@ -245,8 +248,8 @@ impl Owner for Core {
     }
 }
 
-/// Whoever is short of memory may hold the lock of a list, so that it is only tried: groups of a list
-/// that is locked keep what they have.
+/// Only tries the locks of the lists, since the allocation that runs the shrinker may hold one:
+/// groups of a locked list keep their spare memory.
 impl shrinker::Spare for Core {
     fn count(&self) -> usize {
         let lists = self.groups.iter().filter_map(|groups| groups.try_lock());
@@ -271,7 +274,7 @@ impl shrinker::Spare for Core {
     }
 }
 
-/// Devices that come and go, as the RDMA core tells.
+/// Handler of the RDMA core's device events.
 pub(crate) struct Hotplug(pub(crate) Arc<Core>);
 
 impl ClientOps for Hotplug {
@@ -285,9 +288,9 @@ impl ClientOps for Hotplug {
             .end_groups(|group| group.link.uses(device), EndReason::LinkLost);
     }
 
-    /// Nothing more is sent by a port that is gone when this returns. To end its groups takes long,
-    /// and the RDMA core, which holds the lock of its GID table meanwhile, has other clients to tell:
-    /// each group does that by itself.
+    /// Stops all sending by a port that is gone. Ending its groups takes long, and the RDMA core,
+    /// which holds the lock of its GID table meanwhile, has other clients to call: each group ends
+    /// by itself later.
     fn event(&self, device: &Arc<Device>, event: Event) {
         let gone = |group: &LinkGroup| match event {
             // The event comes late: the port may be active again, and the group newer than that.

@@ -6,7 +6,7 @@ use crate::host::read_mostly::ReadMostly;
 use kapi::rdma::device::Device;
 use kernel::{prelude::*, sync::Arc};
 
-/// The devices, in the order in which they came.
+/// RDMA devices, in the order of their registration.
 #[pin_data]
 pub(crate) struct Devices {
     #[pin]
@@ -14,7 +14,7 @@ pub(crate) struct Devices {
 }
 
 impl Devices {
-    /// An empty list.
+    /// Creates an empty list.
     pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             list <- ReadMostly::new(),
@@ -35,7 +35,8 @@ impl Devices {
         self.list.retain(|other| !Arc::ptr_eq(other, device));
     }
 
-    /// Calls `f` for the devices, in the order in which they came, until it gives something.
+    /// Calls `f` for each device, in the order of registration, until it returns something, which
+    /// is returned.
     pub(crate) fn find<R>(&self, mut f: impl FnMut(&Arc<Device>) -> Option<R>) -> Option<R> {
         let mut last = None;
         loop {
@@ -53,7 +54,7 @@ impl Devices {
         }
     }
 
-    /// The device with the next number, `from` or a later one.
+    /// Returns the device with the lowest number from `from` on.
     pub(crate) fn after(&self, from: u64) -> Option<Arc<Device>> {
         let devices = self.list.read();
         let later = devices

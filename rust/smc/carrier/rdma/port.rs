@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which RDMA port serves a TCP connection.
+//! Choice of the RDMA port for a TCP connection.
 //!
 //! Without any configuration it is the port whose GID table has the connection's own address: the
 //! port that shares the connection's network device, VLAN included. Where the administrator has
@@ -27,7 +27,7 @@ use smc_proto::{
     wire::ids::{Gid, Mac, Mtu}, //
 };
 
-/// How long the next hop's MAC address may take, in milliseconds.
+/// Longest wait for the next hop's MAC address, in milliseconds.
 const NEIGHBOUR_WAIT: u32 = 300;
 
 /// A port of an RDMA device, as the local end of a link.
@@ -35,21 +35,21 @@ const NEIGHBOUR_WAIT: u32 = 300;
 pub(crate) struct LocalPort {
     /// The device.
     pub(crate) device: Arc<Device>,
-    /// The number of the port, from 1.
+    /// Number of the port, from 1.
     pub(crate) port: u32,
-    /// The entry of its GID table.
+    /// Index of the GID in the port's GID table.
     pub(crate) gid_index: u16,
-    /// That GID.
+    /// The GID.
     pub(crate) gid: Gid,
-    /// The MAC address that belongs to it.
+    /// MAC address that belongs to the GID.
     pub(crate) mac: Mac,
     /// The port's active MTU.
     pub(crate) mtu: Mtu,
-    /// The number of the GID's net device.
+    /// Interface index of the GID's net device.
     pub(crate) ifindex: u32,
-    /// That device's VLAN.
+    /// VLAN ID of the net device, if it has one.
     pub(crate) vlan: Option<u16>,
-    /// The physical network for which the administrator has chosen the port.
+    /// PNET ID by which the port was chosen, if the administrator has configured one.
     pub(crate) pnet: Option<PnetId>,
 }
 
@@ -60,7 +60,7 @@ impl LocalPort {
         Self::among(devices, sock, false).or_else(|| Self::among(devices, sock, true))
     }
 
-    /// As [`LocalPort::find`], among `all` entries of the GID tables, or those known to be in use.
+    /// Finds the port among `all` entries of the GID tables, or those known to be in use.
     fn among(devices: &Devices, sock: &Sock, all: bool) -> Option<Self> {
         let addr = Gid(sock.local_addr().mapped());
         match physical_network(sock) {
@@ -86,7 +86,8 @@ impl LocalPort {
         }
     }
 
-    /// The port of `device` that `wanted` likes, with the GID that has the lowest rank.
+    /// Returns the first active RoCE port of `device` that `wanted` accepts and that has a GID with
+    /// a rank; of its GIDs the one with the lowest rank.
     fn on(
         device: &Arc<Device>,
         sock: &Sock,
@@ -145,7 +146,7 @@ impl LocalPort {
         Ok(None)
     }
 
-    /// Whether both are the same port, GID and net device.
+    /// Tells whether both are the same port, GID and net device.
     pub(crate) fn is(&self, other: &LocalPort) -> bool {
         Arc::ptr_eq(&self.device, &other.device)
             && self.port == other.port
@@ -154,7 +155,7 @@ impl LocalPort {
             && self.ifindex == other.ifindex
     }
 
-    /// What the handshake needs to know of it.
+    /// Returns the GID and MAC address for CLC messages.
     pub(crate) fn facts(&self) -> Port {
         Port {
             gid: self.gid,
@@ -162,7 +163,7 @@ impl LocalPort {
         }
     }
 
-    /// The first station on the way to `peer`. Sleeps until its MAC address is known.
+    /// Resolves the next hop on the route to `peer`. Sleeps until its MAC address is known.
     ///
     /// # Errors
     ///
@@ -173,14 +174,14 @@ impl LocalPort {
     }
 }
 
-/// Whether the GID's net device is in the namespace of `sock`.
+/// Tells whether the GID's net device is in the network namespace of `sock`.
 fn is_in(gid: &GidRef, sock: &Sock) -> bool {
     gid.ifindex()
         .is_some_and(|index| gid.is_netdev(sock, index))
 }
 
-/// How well a GID of a port on the right physical network fits: best the connection's own address,
-/// then one in its subnet, then any of the same family.
+/// Ranks a GID of a port on the right physical network; lowest is best: the connection's own
+/// address, then one in its subnet, then any of the same address family.
 fn rank(gid: &GidRef, sock: &Sock, addr: &Gid) -> Option<u8> {
     if !is_in(gid, sock) {
         return None;
@@ -194,8 +195,8 @@ fn rank(gid: &GidRef, sock: &Sock, addr: &Gid) -> Option<u8> {
     }
 }
 
-/// The physical network that the administrator says the connection's interface is on, or the
-/// interface below it (a VLAN's or a bond's).
+/// Returns the PNET ID that is configured for the connection's interface, or for the interface
+/// below it (of a VLAN or a bond).
 fn physical_network(sock: &Sock) -> Option<PnetId> {
     let namespace = Namespace::of(sock)?;
     if namespace.pnets.is_empty() {
@@ -212,7 +213,7 @@ fn physical_network(sock: &Sock) -> Option<PnetId> {
         })
 }
 
-/// Whether the administrator says that a port is on this physical network.
+/// Tells whether a port is configured to be on this physical network.
 fn is_on(device: &Device, port: u32, id: &PnetId) -> bool {
     let name = device.name();
     let found = || {

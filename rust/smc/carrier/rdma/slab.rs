@@ -41,32 +41,32 @@ const PAIR: u32 = 2;
 /// Buffers of a group's first slab of a size; each further one has twice as many.
 const FIRST: u32 = 4;
 
-/// Buffers of one size under one memory key.
+/// Receive buffers of one size in one memory region, under one memory key.
 #[pin_data]
 pub(crate) struct RmbSlab {
     mr: Arc<Mr>,
     region: Arc<Region>,
     size: RingSize,
-    /// 1 once somebody has come to register the key.
+    /// 1 once [`RmbSlab::key_to_register`] has handed out the memory region.
     keyed: Atomic<u32>,
     #[pin]
     places: SpinLockBh<Places>,
 }
 
-/// Which buffers of a slab are taken.
+/// Occupancy of a slab's buffers.
 struct Places {
     index: Index,
-    /// Those up to this number have been in use before.
+    /// Highest number of a buffer that has ever been in use.
     highest: u8,
-    /// For buffers that are lost until the link is gone; has room for all.
+    /// Memory charges of buffers that are lost until the link is gone; has room for all.
     lost: KVec<Charge>,
-    /// Looks in a row that have found none in use.
+    /// Number of looks in a row that have found no buffer in use.
     idle_looks: u32,
 }
 
 impl RmbSlab {
-    /// A slab of buffers of `size`, of which there are `generation` before it; `wanted` more
-    /// are enough unless some get lost.
+    /// Allocates a slab of buffers of `size`, as the successor of `generation` slabs of that size;
+    /// `wanted` buffers are enough unless some get lost.
     ///
     /// # Errors
     ///
@@ -115,17 +115,18 @@ impl RmbSlab {
         )
     }
 
-    /// The memory key, for the one who is to register it.
+    /// Returns the memory region to the first caller, which is to register its key; `None` after
+    /// that.
     pub(crate) fn key_to_register(&self) -> Option<&Arc<Mr>> {
         (self.keyed.xchg(1, Full) == 0).then_some(&self.mr)
     }
 
-    /// Size of its buffers.
+    /// Returns the size of a buffer.
     pub(crate) fn size(&self) -> RingSize {
         self.size
     }
 
-    /// How many buffers it has.
+    /// Returns the number of buffers.
     pub(crate) fn buffers(&self) -> u32 {
         self.region
             .len()
@@ -134,20 +135,20 @@ impl RmbSlab {
             .unwrap_or(0)
     }
 
-    /// How many of them are not lost.
+    /// Returns the number of buffers that are not lost.
     pub(crate) fn in_service(&self) -> u32 {
         let lost = self.places.lock().index.quarantined();
         self.buffers().saturating_sub(u32::from(lost))
     }
 
-    /// Bytes of all its buffers.
+    /// Returns the size of all buffers together, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.region.len() as u64
     }
 
-    /// Looks whether the slab could go: no buffer is in use, nor one into which the peer may still
-    /// write. How many looks in a row have found so with this one, which counts for `count`; `None` if
-    /// not.
+    /// Checks whether the slab could be freed: no buffer is in use, and into none of them the peer
+    /// may still write. Returns the number of looks in a row that have found so, this one counted
+    /// `count` times; `None` if the slab has to stay.
     pub(crate) fn look(&self, count: u32) -> Option<u32> {
         let mut places = self.places.lock();
         if !places.index.is_idle() {
@@ -157,12 +158,12 @@ impl RmbSlab {
         Some(places.idle_looks)
     }
 
-    /// The memory key.
+    /// Returns the memory key (rkey).
     pub(crate) fn rkey(&self) -> Rkey {
         Rkey(self.mr.rkey())
     }
 
-    /// Takes a buffer.
+    /// Takes a free buffer, if there is one.
     pub(crate) fn lease(self: &Arc<Self>) -> Option<Lease> {
         let mut places = self.places.lock();
         let index = places.index.alloc()?;
@@ -186,7 +187,7 @@ impl RmbSlab {
     }
 }
 
-/// A buffer of a slab; dropping it gives the buffer back, and sleeps.
+/// A buffer taken from a slab. Dropping it gives the buffer back, and sleeps.
 pub(crate) struct Lease {
     slab: Arc<RmbSlab>,
     index: RmbeIdx,
@@ -196,12 +197,12 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// Takes the charge for the rings of the connection, and keeps it as long as it has the buffer.
+    /// Keeps the memory charge for the connection's rings until the buffer is given back.
     pub(crate) fn pay(&mut self, charge: Option<Charge>) {
         self.charge = charge;
     }
 
-    /// Whether another connection had the buffer before.
+    /// Tells whether another connection has used the buffer before.
     pub(crate) fn is_used(&self) -> bool {
         self.used
     }

@@ -2,9 +2,10 @@
 
 //! Link groups, links and RDMA devices, as `smcr` and `rsmc` ask for them.
 //!
-//! Who asks sees the groups of his own network namespace, and from the initial one all of them.
-//! Groups and devices are told in the order of their numbers, which are never used again: whatever
-//! comes or goes between the pieces of a dump, nothing is told twice and nothing else is left out.
+//! A dump has the groups of the asker's network namespace, and from the initial one all of them.
+//! Groups and devices come in the order of their numbers, which are never used again: whatever
+//! comes or goes between the pieces of a dump, nothing is listed twice and nothing else is left
+//! out.
 
 use super::general;
 use crate::{
@@ -27,12 +28,12 @@ use smc_proto::{
     llc::link::{LinkState, Role}, //
 };
 
-/// `SMC_LGR_SINGLE`: one link, without a second one for when it fails.
+/// `SMC_LGR_SINGLE`: one link, without a redundant second one.
 const SINGLE: u8 = 1;
 /// Ports of a device that the interface has room for.
 const PORTS: u32 = 2;
 
-/// One message for each group; `with_links` also one for its link.
+/// Lists the link groups, one message for each; `with_links` adds one for its link.
 pub(super) fn list_groups(
     core: &Core,
     net: &Net,
@@ -64,14 +65,14 @@ pub(super) fn list_groups(
     Ok(())
 }
 
-/// `SMC_GEN_LGR_SMCR`.
+/// Writes `SMC_GEN_LGR_SMCR`.
 fn write_group(out: &mut Message<'_>, facts: &Facts) -> Result {
     let terms = &facts.terms;
     out.put(1, &facts.id.to_ne_bytes())?;
     out.put(2, &[u8::from(terms.key.role == Role::Server)])?;
     out.put(3, &[SINGLE])?;
     out.put_string(4, facts.pnet())?;
-    // What C tells of a VLAN's number: its low byte.
+    // As C does: the low byte of the VLAN ID.
     out.put(5, &[facts.vlan.unwrap_or(0) as u8])?;
     out.put(6, &u32::from(facts.conns).to_ne_bytes())?;
     out.put_u64(9, facts.cookie, 10)?;
@@ -97,7 +98,7 @@ fn write_group(out: &mut Message<'_>, facts: &Facts) -> Result {
     })
 }
 
-/// `SMC_GEN_LINK_SMCR`.
+/// Writes `SMC_GEN_LINK_SMCR`.
 fn write_link(out: &mut Message<'_>, group: &LinkGroup, facts: &Facts) -> Result {
     let state = match facts.state {
         LinkState::Active => 3u32,
@@ -117,7 +118,7 @@ fn write_link(out: &mut Message<'_>, group: &LinkGroup, facts: &Facts) -> Result
     out.put(10, &state.to_ne_bytes())
 }
 
-/// One message for each device.
+/// Lists the RDMA devices, one message for each.
 pub(super) fn list_devices(
     core: &Core,
     net: &Net,
@@ -136,7 +137,7 @@ pub(super) fn list_devices(
     Ok(())
 }
 
-/// `SMC_GEN_DEV_SMCR`, as it looks from `net`: a number of an interface means nothing elsewhere.
+/// Writes `SMC_GEN_DEV_SMCR` for the namespace `net`: an interface index means nothing elsewhere.
 fn write_device(out: &mut Message<'_>, core: &Core, net: &Net, device: &Arc<Device>) -> Result {
     let name = device.name();
     let links = |port| core.links_on(device, port);

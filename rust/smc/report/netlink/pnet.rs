@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `SMC_PNETID`: which interfaces and RDMA ports are on which physical network.
+//! The family `SMC_PNETID`: the physical networks of interfaces and RDMA ports.
 
 use super::{command, namespace};
 use crate::host::{
@@ -14,7 +14,7 @@ use kapi::net::{
 };
 use kernel::prelude::*;
 
-/// The family.
+/// The family `SMC_PNETID`.
 pub(crate) struct Pnet;
 
 /// Commands of [`Pnet`].
@@ -33,7 +33,7 @@ mod attribute {
     pub(super) const PORT: u16 = 4;
 }
 
-/// What stands for the member that an entry does not have.
+/// Value of an attribute that an entry does not have.
 const ABSENT: &[u8] = b"n/a";
 const NO_PORT: u8 = 0xff;
 

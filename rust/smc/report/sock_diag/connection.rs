@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What `sock_diag` tells of an SMC-R connection.
+//! Attributes of an SMC-R connection in `sock_diag`.
 
 use super::Fixed;
 use crate::{
@@ -19,8 +19,8 @@ const GROUP: usize = 147;
 /// The room for a GID's text.
 const GID: usize = 40;
 
-/// Rings and cursors. Those of the send buffer are ours alone; the others are what the peers
-/// tell each other in CDC messages.
+/// Returns `SMC_DIAG_CONNINFO`: rings and cursors. Those of the send buffer are local; the others
+/// are what the peers tell each other in CDC messages.
 pub(super) fn cursors(conn: &SmcConn) -> Fixed<CONNECTION> {
     let proto = conn.proto.lock();
     let at = proto.positions();
@@ -63,7 +63,7 @@ pub(super) fn cursors(conn: &SmcConn) -> Fixed<CONNECTION> {
     out
 }
 
-/// The group's one link, and our role in it.
+/// Returns `SMC_DIAG_LGRINFO`: the group's one link, and our role in it.
 pub(super) fn link(group: &LinkGroup) -> Fixed<GROUP> {
     let (number, role, peer_gid) = group.link_facts();
     let name = group.link.device().name();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The TCP connection stands: SMC, TCP, or failure.
+//! The client's handshake: from an established TCP connection to SMC, TCP, or failure.
 
 use super::super::smc_sock::{hint, Phase, SmcSock};
 use crate::{
@@ -9,8 +9,8 @@ use crate::{
         crossing,
         decline,
         gates::GATES,
-        Progress,
-        Talk, //
+        HandshakeRun,
+        Progress, //
     },
     host::{
         clock::arm,
@@ -39,11 +39,12 @@ use smc_proto::{
 
 /// `how` of shutdown() for the sending direction.
 const SHUT_WR: i32 = 1;
-/// The sending direction among the bits of a socket's shutdown.
+/// Bit of the sending direction in a socket's shutdown mask.
 const SEND: u8 = 2;
 
-/// The TCP connection stands: SMC or not. Whether a handshake has begun; `slot` is that of `talk`.
-pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<Talk>>) -> bool {
+/// Begins the handshake on the established TCP connection, or falls back. Returns whether a
+/// handshake has begun. `slot` is the content of `handshake`, which is locked.
+pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<HandshakeRun>>) -> bool {
     let guard = this.sock.lock();
     let offered = syn::answered(&guard);
     if offered {
@@ -52,7 +53,7 @@ pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<Talk>>) -> bool
     }
     drop(guard);
     let begun = if offered {
-        begin_talk(this)
+        begin_handshake(this)
     } else {
         Err(Reason::PeerNotSmc)
     };
@@ -61,8 +62,8 @@ pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<Talk>>) -> bool
         return false;
     }
     let reason = match begun {
-        Ok((talk, timer)) => {
-            *slot = Some(talk);
+        Ok((run, timer)) => {
+            *slot = Some(run);
             // close() takes it back.
             *this.timer.lock() = Some(timer);
             return true;
@@ -77,7 +78,7 @@ pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<Talk>>) -> bool
     if offered {
         // The peer waits for a CLC message and must get one before anything else.
         if let Err(err) = decline::send(&this.sock, &decline::client_decline(reason)) {
-            // Taken from the program: why the connection has ended.
+            // Taken from the program: the cause of the connection's end.
             if !errno::EPIPE.is(err) && !this.sock.is_established() {
                 this.sock.report_error(Errno::of(err));
             }
@@ -99,35 +100,36 @@ fn become_tcp(this: &SmcSock, phase: &mut Phase, fallback: Fallback) {
     }
 }
 
-/// A handshake and the end of its patience.
-type Begun = (KBox<Talk>, Pin<KBox<TimerHook<SmcSock>>>);
+/// A handshake, and its timer.
+type Begun = (KBox<HandshakeRun>, Pin<KBox<TimerHook<SmcSock>>>);
 
-/// Begins the handshake, if there is a device to speak of.
-fn begin_talk(this: &Arc<SmcSock>) -> Result<Begun, Reason> {
+/// Begins the handshake, if there is an RDMA port for it.
+fn begin_handshake(this: &Arc<SmcSock>) -> Result<Begun, Reason> {
     if this.sock.uses_ipsec() {
         return Err(Reason::Ipsec);
     }
-    // Before the first word: nobody but us may read the answer. Whoever ends the attempt gives it back.
+    // Before the first CLC message: only the family may read the answer. The end of the attempt
+    // gives it back.
     if !this.sock.claim_stream() {
         return Err(Reason::Attached);
     }
     let gates = GATES.get().ok_or(Reason::NoDevice)?;
     let port = LocalPort::find(&gates.core().devices, &this.sock).ok_or(Reason::NoDevice)?;
     let policy = policy(gates.core().peer_id, &this.sock);
-    let talk = Talk::client(&gates, &policy, port).map_err(|_| Reason::NoMemory)?;
-    let talk = KBox::new(talk, GFP_KERNEL).map_err(|_| Reason::NoMemory)?;
+    let run = HandshakeRun::client(&gates, &policy, port).map_err(|_| Reason::NoMemory)?;
+    let run = KBox::new(run, GFP_KERNEL).map_err(|_| Reason::NoMemory)?;
     let timer = TimerHook::new(this.clone()).map_err(|_| Reason::NoMemory)?;
-    Ok((talk, timer))
+    Ok((run, timer))
 }
 
-/// Goes on with the handshake; its outcome if it has ended.
+/// Goes on with the handshake. Returns its outcome if it has ended.
 pub(super) fn drive(
     this: &Arc<SmcSock>,
-    slot: &mut Option<KBox<Talk>>,
+    slot: &mut Option<KBox<HandshakeRun>>,
     patient: bool,
 ) -> Option<Outcome> {
-    let talk = slot.as_mut()?;
-    match talk.advance(&this.sock, &|| this.clone(), patient) {
+    let run = slot.as_mut()?;
+    match run.advance(&this.sock, &|| this.clone(), patient) {
         Progress::Heavy => {
             this.heavy.store(1, Release);
             SmcSock::kick(this);
@@ -143,11 +145,12 @@ pub(super) fn drive(
     }
 }
 
-/// The handshake has ended. `talk` is held; what may sleep is done before `phase` is.
-pub(super) fn conclude(this: &Arc<SmcSock>, talk: KBox<Talk>, outcome: Outcome) {
+/// Turns the socket into what the handshake has come to. Called with `handshake` locked; what may
+/// sleep is done before `phase` is locked.
+pub(super) fn conclude(this: &Arc<SmcSock>, run: KBox<HandshakeRun>, outcome: Outcome) {
     match outcome {
         Outcome::Established => {
-            let made = KBox::into_inner(talk).commit();
+            let made = KBox::into_inner(run).commit();
             let mut phase = this.phase.lock();
             match (made, matches!(*phase, Phase::Connecting)) {
                 (Ok(conn), true) => {
@@ -184,9 +187,9 @@ pub(super) fn conclude(this: &Arc<SmcSock>, talk: KBox<Talk>, outcome: Outcome) 
             strip,
         } => {
             if out_of_sync {
-                talk.out_of_sync();
+                run.out_of_sync();
             }
-            drop(talk);
+            drop(run);
             let fallback = crossing::fallback(Role::Client, &this.sock, reason, peer, strip);
             let mut phase = this.phase.lock();
             if matches!(*phase, Phase::Connecting) {
@@ -197,7 +200,7 @@ pub(super) fn conclude(this: &Arc<SmcSock>, talk: KBox<Talk>, outcome: Outcome) 
             }
         }
         Outcome::Failed(why) => {
-            drop(talk);
+            drop(run);
             let mut phase = this.phase.lock();
             if matches!(*phase, Phase::Connecting) {
                 count_failure(this);
@@ -214,12 +217,12 @@ pub(super) fn count_failure(this: &SmcSock) {
     }
 }
 
-/// The connection attempt fails for good, and the TCP connection ends with it.
+/// Fails the connection attempt for good, and ends the TCP connection.
 pub(super) fn fail(this: &SmcSock, phase: &mut Phase, error: Errno) {
     // Before another connect() can begin one of its own.
     this.stop_watching();
     *phase = Phase::Init;
-    // Before the abortion wakes those who look at it.
+    // Before the abort wakes those who look at it.
     this.hint.store(hint::NONE, Release);
     this.end_attempt(error);
 }

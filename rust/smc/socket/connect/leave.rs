@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Back to the beginning, or to TCP: what ends an attempt, a listener or a connection while the
-//! program keeps the socket.
+//! Ends of an attempt, a listener or a connection while the program keeps the socket, which goes
+//! back to its initial state or becomes TCP's.
 
 use super::super::{
     listener::Listener,
     smc_sock::{hint, Phase, SmcSock}, //
 };
 use crate::{
-    handshake::Talk,
+    handshake::HandshakeRun,
     host::fallback::{Fallback, Role}, //
 };
 use kapi::{
@@ -16,7 +16,7 @@ use kapi::{
     net::{
         args::Addr,
         sock::tcp_state,
-        socket as file, //
+        socket::BsdSocket, //
     }, //
 };
 use kernel::{
@@ -34,7 +34,7 @@ use smc_proto::reason::Reason;
 /// # Errors
 ///
 /// `EALREADY` when it is connecting: the peer has been told of SMC. `EPROTONOSUPPORT` in strict mode.
-pub(crate) fn give_up(this: &Arc<SmcSock>, socket: &file::BsdSocket, reason: Reason) -> Result {
+pub(crate) fn give_up(this: &Arc<SmcSock>, socket: &BsdSocket, reason: Reason) -> Result {
     let mut phase = this.phase.lock();
     match &*phase {
         Phase::Init => {
@@ -49,7 +49,7 @@ pub(crate) fn give_up(this: &Arc<SmcSock>, socket: &file::BsdSocket, reason: Rea
     }
 }
 
-/// A listener that is about to end gives up what it has not handed out, while TCP still listens.
+/// Closes the connections that a listener about to end has not handed out, while TCP still listens.
 pub(crate) fn stop_listening(this: &SmcSock) {
     let listener = match &*this.phase.lock() {
         Phase::Listening(listener) => Some(listener.clone()),
@@ -60,10 +60,10 @@ pub(crate) fn stop_listening(this: &SmcSock) {
     }
 }
 
-/// connect() with `AF_UNSPEC`: back to the beginning.
+/// Handles connect() with `AF_UNSPEC`, which takes the socket back to its initial state.
 pub(super) fn disconnect(
     this: &Arc<SmcSock>,
-    socket: &file::BsdSocket,
+    socket: &BsdSocket,
     addr: &Addr<'_>,
     flags: i32,
 ) -> Result {
@@ -71,7 +71,7 @@ pub(super) fn disconnect(
     // In strict mode the next connect() fails.
     let _ = leave_smc(this, socket);
     // Nobody goes on with the attempt between its end here and TCP's.
-    let slot = this.talk.lock();
+    let slot = this.handshake.lock();
     let result = socket.native_connect(addr, flags);
     start_over(this, slot);
     result
@@ -83,7 +83,7 @@ pub(super) fn disconnect(
 /// # Errors
 ///
 /// `EPROTONOSUPPORT` in strict mode; the connection has ended all the same.
-pub(super) fn leave_smc(this: &Arc<SmcSock>, socket: &file::BsdSocket) -> Result {
+pub(super) fn leave_smc(this: &Arc<SmcSock>, socket: &BsdSocket) -> Result {
     let mut phase = this.phase.lock();
     let conn = match &*phase {
         Phase::Smc(conn) => Some(conn.clone()),
@@ -98,12 +98,12 @@ pub(super) fn leave_smc(this: &Arc<SmcSock>, socket: &file::BsdSocket) -> Result
         }
         socket.become_native();
     }
-    // What ends the TCP connection now is no news.
+    // The end of the TCP connection is not to be reported from now on.
     this.hint.store(hint::NONE, Release);
     this.stop_watching();
     drop(phase);
     if let Some(conn) = conn {
-        // Who reads sees an end, who writes EPIPE.
+        // Readers see the end of the stream, writers EPIPE.
         conn.shut_read();
         conn.leave();
         this.sock.wake_state();
@@ -114,7 +114,7 @@ pub(super) fn leave_smc(this: &Arc<SmcSock>, socket: &file::BsdSocket) -> Result
     Ok(())
 }
 
-/// The connection attempt has failed; `talk` is held.
+/// Ends a failed connection attempt. Called with `handshake` locked.
 pub(super) fn reset(this: &SmcSock) {
     let mut phase = this.phase.lock();
     if matches!(*phase, Phase::Connecting) {
@@ -126,7 +126,7 @@ pub(super) fn reset(this: &SmcSock) {
     this.forget_attempt();
 }
 
-/// [`reset`], also for a listener that TCP has ended, which is returned.
+/// Does [`reset`], or takes a listener that TCP has ended out of the socket and returns it.
 fn undo(this: &SmcSock) -> Option<Arc<Listener>> {
     {
         let mut phase = this.phase.lock();
@@ -142,20 +142,21 @@ fn undo(this: &SmcSock) -> Option<Arc<Listener>> {
     None
 }
 
-/// Back to the beginning, if TCP has ended the connection attempt or the listener.
+/// Takes the socket back to its initial state, if TCP has ended the connection attempt or the
+/// listener.
 pub(crate) fn abandon_ended(this: &Arc<SmcSock>) {
-    let slot = this.talk.lock();
+    let slot = this.handshake.lock();
     if this.sock.state() == tcp_state::CLOSE {
         start_over(this, slot);
     }
 }
 
-/// Ends the attempt or the listener, of which TCP knows nothing any more; `slot` is that of `talk`.
-fn start_over(this: &SmcSock, mut slot: MutexGuard<'_, Option<KBox<Talk>>>) {
+/// Ends the attempt or the listener, which TCP has ended already; `slot` is the locked `handshake`.
+fn start_over(this: &SmcSock, mut slot: MutexGuard<'_, Option<KBox<HandshakeRun>>>) {
     let listener = undo(this);
-    let talk = slot.take();
+    let run = slot.take();
     drop(slot);
-    drop(talk);
+    drop(run);
     if let Some(listener) = listener {
         listener.close();
     }

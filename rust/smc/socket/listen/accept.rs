@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the program gets of a listener: accept() and poll().
+//! accept() and poll() of a listener.
 
 use super::super::{
     incoming::{Ready, Verdict},
@@ -12,22 +12,22 @@ use kapi::{
     net::{
         args::{flags, Poll},
         sock::tcp_state,
-        socket as file, //
+        socket::BsdSocket, //
     },
     sys::wait, //
 };
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{conn::CloseMode, reason::Reason};
 
-/// accept(): gives `new` a connection.
+/// Handles accept(): gives `new` a connection.
 ///
 /// # Errors
 ///
 /// TCP's.
 pub(crate) fn accept(
     this: &Arc<SmcSock>,
-    socket: &file::BsdSocket,
-    new: &file::BsdSocket,
+    socket: &BsdSocket,
+    new: &BsdSocket,
     nonblock: bool,
 ) -> Result<Arc<SmcSock>> {
     let (listener, inherited) = match &*this.phase.lock() {
@@ -91,7 +91,7 @@ pub(crate) fn accept(
     }
 }
 
-fn hand_out(socket: &file::BsdSocket, new: &file::BsdSocket, ready: Ready) -> Result<Arc<SmcSock>> {
+fn hand_out(socket: &BsdSocket, new: &BsdSocket, ready: Ready) -> Result<Arc<SmcSock>> {
     match ready.verdict {
         Verdict::Tcp(fallback) => {
             let data = SmcSock::new(ready.sock.sock(), Phase::Fallback(fallback))?;
@@ -115,8 +115,8 @@ fn hand_out(socket: &file::BsdSocket, new: &file::BsdSocket, ready: Ready) -> Re
     }
 }
 
-/// poll() of a listening socket.
-pub(crate) fn poll(listener: &Arc<Listener>, socket: &file::BsdSocket, poll: &Poll<'_>) -> u32 {
+/// Returns the events of a listening socket for poll().
+pub(crate) fn poll(listener: &Arc<Listener>, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
     let native = socket.native_poll(poll);
     if listener.is_plain() || listener.sock.state() != tcp_state::LISTEN {
         return native;

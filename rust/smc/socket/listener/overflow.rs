@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A program that does not accept its connections.
+//! Overflow of a listener whose program does not accept its connections.
 //!
-//! When there is no more room here, connections stay in TCP's queue. There a client that was offered
-//! SMC waits for an answer to its proposal, and gives up after some seconds, where a client of TCP is
-//! connected and can wait as long as it likes. So when that queue has not been empty for a while, no
-//! more SMC is offered, and a little later, when those to whom it was have arrived, they are all
-//! taken out and told that they are TCP's. What comes then is TCP's from the beginning, and waits in
-//! TCP's queue. It ends when there is room again.
+//! If there is no more room in the listener, connections stay in TCP's accept queue. There a client
+//! that was offered SMC waits for an answer to its proposal, and gives up after some seconds,
+//! whereas a TCP client is connected and can wait for any time. So when TCP's queue has not been
+//! empty for a while, SMC is not offered any more; a little later, when the clients to which it was
+//! offered have arrived, all are taken out of the queue, and the SMC ones declined. Later
+//! connections are TCP's from the beginning, and wait in TCP's queue. The overflow ends when there
+//! is room again.
 
 use super::Listener;
 use crate::host::clock::{arm, now};
@@ -31,29 +32,30 @@ use smc_proto::{
     time::{Instant, Span}, //
 };
 
-/// How long TCP's queue may hold connections before SMC is not offered any more, for what arrives
-/// then to be told, and how often to look whether it is over. Together the first two are well below
-/// the time that a client waits, which is 6 s here and in C.
+/// Time that TCP's queue may hold connections before SMC is not offered any more. With [`GRACE`] it
+/// is well below the time that a client waits, which is 6 s here and in C.
 const PATIENCE: Span = Span::from_millis(2000);
+/// Time for clients that were offered SMC to arrive, before they are declined.
 const GRACE: Span = Span::from_millis(1000);
+/// Interval of looks whether the overflow is over.
 const LOOK: Span = Span::from_millis(500);
 
-/// How TCP's queue fares while there is no room here.
+/// State of TCP's queue while the listener has no room.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Overflow {
-    /// There is room, or nobody who needs it.
+    /// There is room, or no connection that needs it.
     None,
-    /// There are connections in it. SMC is not offered any more from then on.
+    /// Connections wait in it. From this time on SMC is not offered any more.
     Until(Instant),
-    /// SMC is not offered. Those to whom it was are told at that time.
+    /// SMC is not offered. The clients to which it was are declined at this time.
     Closing(Instant),
-    /// They have been told.
+    /// They have been declined; SMC is still not offered.
     Closed,
 }
 
-/// What a look at TCP's queue leads to.
+/// Action after a look at TCP's queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Todo {
+enum OverflowAction {
     Nothing,
     /// SMC is to be offered, or not, as [`Overflow::refuses`] says.
     Offer,
@@ -62,30 +64,31 @@ enum Todo {
 }
 
 impl Overflow {
-    /// Whether SMC is not offered.
+    /// Tells whether SMC is not offered.
     pub(super) fn refuses(self) -> bool {
         matches!(self, Self::Closing(_) | Self::Closed)
     }
 
-    /// Goes on, when connections are `waiting` for room, and there may be `room` here for more.
-    fn look(&mut self, waiting: bool, room: bool, now: Instant) -> Todo {
-        let (next, todo) = match *self {
-            Self::None if waiting => (Self::Until(now.after(PATIENCE)), Todo::Nothing),
+    /// Advances the state, when connections are `waiting` for room, and there may be `room` in the
+    /// listener for more. Returns the action to take.
+    fn look(&mut self, waiting: bool, room: bool, now: Instant) -> OverflowAction {
+        let (next, action) = match *self {
+            Self::None if waiting => (Self::Until(now.after(PATIENCE)), OverflowAction::Nothing),
             Self::Until(at) if waiting && now >= at => {
-                (Self::Closing(now.after(GRACE)), Todo::Offer)
+                (Self::Closing(now.after(GRACE)), OverflowAction::Offer)
             }
-            Self::Closing(at) if waiting && now >= at => (Self::Closed, Todo::Empty),
-            // Without anybody in TCP's queue, but also without room for those that would come.
-            Self::Closed if !room => (Self::Closed, Todo::Nothing),
-            state if waiting => (state, Todo::Nothing),
-            state if state.refuses() => (Self::None, Todo::Offer),
-            _ => (Self::None, Todo::Nothing),
+            Self::Closing(at) if waiting && now >= at => (Self::Closed, OverflowAction::Empty),
+            // No connection waits in TCP's queue, but there is no room for those that would come.
+            Self::Closed if !room => (Self::Closed, OverflowAction::Nothing),
+            state if waiting => (state, OverflowAction::Nothing),
+            state if state.refuses() => (Self::None, OverflowAction::Offer),
+            _ => (Self::None, OverflowAction::Nothing),
         };
         *self = next;
-        todo
+        action
     }
 
-    /// When to look again.
+    /// Returns the time of the next look.
     fn next(self, now: Instant) -> Option<Instant> {
         match self {
             Self::None => None,
@@ -104,7 +107,7 @@ impl Listener {
     /// moved what it could.
     pub(super) fn look_at_overflow(self: &Arc<Self>) {
         let waiting = self.sock.accept_pending();
-        let (todo, next) = {
+        let (action, next) = {
             let mut queues = self.queues.lock();
             // The usual case.
             if !waiting && queues.overflow == Overflow::None || queues.closed {
@@ -112,21 +115,21 @@ impl Listener {
             }
             let room = queues.held() <= self.sock.backlog();
             let now = now();
-            let todo = queues.overflow.look(waiting && !room, room, now);
-            (todo, queues.overflow.next(now))
+            let action = queues.overflow.look(waiting && !room, room, now);
+            (action, queues.overflow.next(now))
         };
-        match todo {
-            Todo::Nothing => (),
-            Todo::Offer => self.offer(),
-            Todo::Empty => self.empty(),
+        match action {
+            OverflowAction::Nothing => (),
+            OverflowAction::Offer => self.offer(),
+            OverflowAction::Empty => self.empty(),
         }
         if let Some(next) = next {
             self.look_again(next);
         }
     }
 
-    /// Takes everything out of TCP's queue. It holds no more than the backlog allows; a few more may
-    /// come meanwhile, which are plain.
+    /// Takes everything out of TCP's queue. It holds no more than the backlog allows; a few more
+    /// may come meanwhile, without the option.
     fn empty(self: &Arc<Self>) {
         for _ in 0..=self.sock.backlog() {
             let Ok(sock) = self.sock.accept() else {
@@ -140,7 +143,7 @@ impl Listener {
 
     fn look_again(self: &Arc<Self>, at: Instant) {
         let mut timer = self.timer.lock();
-        // close() looks for the timer after it has said so.
+        // close() takes the timer after it has set `closed`.
         if self.queues.lock().closed {
             return;
         }

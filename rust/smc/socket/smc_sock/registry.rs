@@ -13,7 +13,7 @@ use kapi::{
         netns::{self, Net, PerNet},
         procfs::{File, Show},
         sock::Sock,
-        socket as file, //
+        socket::BsdSocket, //
     },
     sys::roster, //
 };
@@ -48,17 +48,17 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Returns those of the namespace that `sock` is in.
+    /// Returns the registry of the namespace that `sock` is in.
     pub(crate) fn of(sock: &Sock) -> Option<Arc<Self>> {
         netns::Registration::<Self>::of(sock)
     }
 
-    /// Returns those of the namespace `net`.
+    /// Returns the registry of `net`.
     pub(crate) fn at(net: &Net) -> Option<Arc<Self>> {
         netns::Registration::<Self>::at(net)
     }
 
-    /// Adds up what has been counted in the namespace and in the connections that live.
+    /// Returns the sum of the statistics of the namespace and of its live connections.
     pub(crate) fn total(&self) -> Total {
         let _settling = self.namespace.settling.lock();
         let mut total = Total::new();
@@ -82,8 +82,8 @@ impl Registry {
         }
     }
 
-    /// Adds up the bytes that TCP has sent and received for sockets that are not SMC connections; those
-    /// of a socket that is just being closed may be missing.
+    /// Returns the bytes that TCP has sent and received for sockets that are not SMC connections;
+    /// those of a socket that is just being closed may be missing.
     pub(crate) fn tcp_bytes(&self) -> [u64; 2] {
         let mut bytes = self.namespace.counters.tcp_bytes();
         self.each_socket(|socket| {
@@ -95,8 +95,8 @@ impl Registry {
         bytes
     }
 
-    /// Takes a socket off the list, and keeps what its connection has counted: a sum finds it in one of
-    /// the two places.
+    /// Takes a socket off the list, and adds its connection's statistics to the namespace's: a sum
+    /// finds them in one of the two places.
     fn part(&self, socket: &SmcSock) {
         let counters = &self.namespace.counters;
         // The usual case of a fallback.
@@ -111,8 +111,8 @@ impl Registry {
 }
 
 impl SmcSock {
-    /// The socket has become `file`'s.
-    pub(crate) fn attached(self: &Arc<Self>, file: &file::BsdSocket) {
+    /// Adds the socket, which has become `file`'s, to the list.
+    pub(crate) fn attached(self: &Arc<Self>, file: &BsdSocket) {
         self.own_family
             .store(u32::from(file.is_own_family()), Relaxed);
         if let Some(sockets) = &self.sockets {
@@ -120,7 +120,7 @@ impl SmcSock {
         }
     }
 
-    /// The file is being closed.
+    /// Takes the socket off the list: its file is being closed.
     pub(crate) fn detached(&self) {
         if let Some(sockets) = &self.sockets {
             sockets.part(self);

@@ -2,8 +2,9 @@
 
 //! One end of a handshake: the protocol's driver, and the socket and link that it works on.
 //!
-//! A [`Talk`] never waits for the peer. It goes on as far as it can and says until when it is to be
-//! called again at the latest; arrivals of data and LLC events kick its owner, see [`Waiter`].
+//! A [`HandshakeRun`] never waits for the peer. It goes on as far as it can and returns the time
+//! when to call it again at the latest; arrivals of data and LLC events kick its owner, see
+//! [`Waiter`].
 
 use super::{
     attempt::Attempt,
@@ -40,10 +41,10 @@ use smc_proto::{
     }, //
 };
 
-/// How often the stream is looked at where TCP does not tell.
+/// Interval of looks at the stream where TCP does not announce data, see [`look_again`].
 const LOOK_AGAIN: Span = Span::from_millis(10);
 
-/// Room for a CLC message.
+/// Buffer for a CLC message.
 pub(crate) struct Buffer(KVec<u8>);
 
 impl AsRef<[u8]> for Buffer {
@@ -58,26 +59,26 @@ impl AsMut<[u8]> for Buffer {
     }
 }
 
-/// How far a handshake has come.
+/// Result of [`HandshakeRun::advance`].
 pub(crate) enum Progress {
-    /// It goes on when something happens, or at this time.
+    /// The handshake waits for an event, or for this time.
     Pending(Instant),
-    /// What comes next may sleep, for seconds if the peer likes, and was not done.
+    /// The next step may sleep, for seconds if the peer delays it, and was not done.
     Heavy,
-    /// It has ended.
+    /// The handshake has ended.
     Done(Outcome),
 }
 
-/// A handshake under way.
-pub(crate) struct Talk {
+/// One end of a handshake under way.
+pub(crate) struct HandshakeRun {
     driver: KBox<Driver<Buffer>>,
     attempt: Attempt,
-    /// What the peer's accept or confirm has said of it.
+    /// Properties of the peer, from its accept or confirm.
     peer: PeerFacts,
 }
 
-impl Talk {
-    /// A client's handshake over a connection whose SYN-ACK had the option.
+impl HandshakeRun {
+    /// Begins a client's handshake over a connection whose SYN-ACK had the option.
     ///
     /// # Errors
     ///
@@ -97,9 +98,9 @@ impl Talk {
         })
     }
 
-    /// A server's handshake over a connection whose SYN had the option. Without a port every
-    /// proposal is declined for the reason that there is instead. The listener pays for the memory: its
-    /// connection is nobody's before accept().
+    /// Begins a server's handshake over a connection whose SYN had the option. Given a reason in
+    /// place of a port, it declines every proposal for that. The memory is charged to `payer`, the
+    /// listener: before accept() no program owns the connection.
     ///
     /// # Errors
     ///
@@ -121,19 +122,19 @@ impl Talk {
         })
     }
 
-    /// Whether a byte of the stream has been taken.
+    /// Tells whether a byte of the stream has been taken.
     pub(crate) fn has_begun(&self) -> bool {
         self.driver.has_begun()
     }
 
-    /// Goes on as far as possible. With `patient` it sleeps, but not for the peer's CLC messages.
+    /// Goes on as far as possible. May sleep if `patient`, but not for the peer's CLC messages.
     pub(crate) fn advance(
         &mut self,
         sock: &ARef<Sock>,
         waiter: &dyn Fn() -> Arc<dyn Waiter>,
         patient: bool,
     ) -> Progress {
-        let mut endpoint = TalkEndpoint {
+        let mut endpoint = RunEndpoint {
             attempt: &mut self.attempt,
             peer: &mut self.peer,
             sock,
@@ -148,7 +149,7 @@ impl Talk {
         }
     }
 
-    /// Ends the handshake as well as it went: the connection it has made.
+    /// Ends a successful handshake. Returns its connection.
     ///
     /// # Errors
     ///
@@ -160,14 +161,14 @@ impl Talk {
         self.attempt.commit(link.number, peer)
     }
 
-    /// The peer says that it does not know our group.
+    /// Ends the group, which the peer does not know.
     pub(crate) fn out_of_sync(&self) {
         self.attempt.out_of_sync();
     }
 }
 
-/// The kernel's end of a handshake, for as long as one [`Talk::advance`] takes.
-struct TalkEndpoint<'a> {
+/// Socket and link as the protocol's driver uses them, during one [`HandshakeRun::advance`].
+struct RunEndpoint<'a> {
     attempt: &'a mut Attempt,
     peer: &'a mut PeerFacts,
     sock: &'a ARef<Sock>,
@@ -175,7 +176,7 @@ struct TalkEndpoint<'a> {
     patient: bool,
 }
 
-impl Endpoint for TalkEndpoint<'_> {
+impl Endpoint for RunEndpoint<'_> {
     type Buffer = Buffer;
     type Proposal = KBox<Proposal>;
 
@@ -197,7 +198,7 @@ impl Endpoint for TalkEndpoint<'_> {
     }
 
     fn send(&mut self, message: &[u8]) -> bool {
-        // The send buffer of a connection that nobody has used takes a message whole.
+        // The unused send buffer of a new connection takes a message whole.
         self.sock.send(message) == Ok(message.len())
     }
 
@@ -264,8 +265,8 @@ fn not_ready(_: Error) -> Reason {
     Reason::ReadyLinkError
 }
 
-/// When to look at the stream again at the latest: TCP tells nobody of a message that is shorter
-/// than the program's `SO_RCVLOWAT`, which may be a listener's.
+/// Returns the time of the next look at the stream, `until` at the latest: TCP does not announce a
+/// message shorter than the program's `SO_RCVLOWAT`, which may be the listener's.
 fn look_again(sock: &Sock, until: Instant) -> Instant {
     if sock.low_water(false, usize::MAX) > 1 {
         until.min(now().after(LOOK_AGAIN))
