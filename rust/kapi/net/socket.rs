@@ -285,7 +285,7 @@ impl BsdSocket {
     ///
     /// # Errors
     ///
-    /// Those of `recvmsg`; `ENOMEM`.
+    /// Errors of `recvmsg`; `ENOMEM`.
     pub fn copy_splice(&self, splice: &mut Splice<'_>) -> Result<usize> {
         // SAFETY: The socket is open; splice is called on its file, which thus lives.
         let file = unsafe { (*self.as_ptr()).file };

@@ -103,7 +103,7 @@ impl Conn {
         self.begin_close(mode, now)
     }
 
-    /// Whether we have said that we close, and the peer not even that it is done.
+    /// Reports whether we have sent CLOSED, and the peer has sent neither end flag.
     fn is_closed_one_sided(&self) -> bool {
         self.state == ConnState::PeerCloseWait1
             && self.life.sent.has(StateFlags::CLOSED)

@@ -245,8 +245,8 @@ impl Conn {
         }
     }
 
-    /// How many bytes were ever put into the send ring, if nobody needs any of them: all have arrived,
-    /// and no message is under way. It stays so until the program writes again.
+    /// Returns the number of bytes ever put into the send ring if none of them is needed: all have
+    /// arrived, and no message is under way. It stays so until the program writes again.
     #[must_use]
     pub fn send_ring_unused(&self) -> Option<Pos> {
         let unused = self.tx.completed == self.tx.prepared && self.tx.in_flight == 0;

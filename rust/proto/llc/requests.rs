@@ -78,7 +78,7 @@ impl Requests {
         }
     }
 
-    /// Whether none is under way.
+    /// Reports whether no request is under way.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pending.iter().all(Option::is_none)

@@ -157,8 +157,8 @@ fn sleep(lane: &impl Lane, socket: &file::BsdSocket, timeout: isize, seen: usize
     waited
 }
 
-/// What a peek returns that has come to the end: as with TCP the error of a reset, unless the stream
-/// had ended before that.
+/// Ends a peek that has seen all: as with TCP with the error of a reset, unless the stream had ended
+/// before that.
 #[cold]
 fn end(lane: &impl Lane, got: usize) -> Result<usize> {
     lane.notice_dead();
@@ -168,7 +168,7 @@ fn end(lane: &impl Lane, got: usize) -> Result<usize> {
     Ok(got)
 }
 
-/// What a splice() that stands at the urgent mark returns: as TCP's it neither passes that nor waits.
+/// Ends a splice() at the urgent mark: as TCP's it neither passes that nor waits.
 #[cold]
 fn stay_at_mark(lane: &impl Lane, nonblock: bool) -> Result<usize> {
     let hearing = lane.is_hearing();

@@ -34,13 +34,14 @@ const SHUT_RD: i32 = 0;
 const SHUT_WR: i32 = 1;
 const SHUT_RDWR: i32 = 2;
 
-/// How many bytes poll() waits for. As with TCP more than `SO_RCVLOWAT` may never be there at once.
+/// Returns the bytes for which poll() waits: `SO_RCVLOWAT`, at most half of the ring, as more may never be
+/// there at once.
 fn low_water(conn: &Arc<SmcConn>) -> usize {
     let most = conn.recv_ring().size() / 2;
     conn.sock().low_water(false, i32::MAX as usize).min(most)
 }
 
-/// Who waited for more than there is may have enough now.
+/// Wakes readers if a lower `SO_RCVLOWAT` makes what is there enough.
 pub(crate) fn low_water_changed(conn: &Arc<SmcConn>) {
     let there = {
         let proto = conn.proto.lock();
@@ -96,7 +97,7 @@ pub(crate) fn poll(conn: &Arc<SmcConn>, socket: &file::BsdSocket, poll: &Poll<'_
     events
 }
 
-/// Whether getpeername() has a peer to tell of. As with TCP there is none after a reset, or when both
+/// Tells whether getpeername() has a peer to name. As with TCP there is none after a reset, or when both
 /// ends have sent all; TCP beneath ends only after that.
 pub(crate) fn has_peer(conn: &Arc<SmcConn>) -> bool {
     let proto = conn.proto.lock();

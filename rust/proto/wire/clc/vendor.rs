@@ -22,7 +22,7 @@ impl Extensions {
     /// All that this version knows.
     pub const ALL: Extensions = Extensions::IMMEDIATE;
 
-    /// Those of a vendor field that this version knows, if they are ours at all.
+    /// Returns the extensions in a vendor field that this version knows, if the field is ours.
     #[must_use]
     pub const fn from_wire(field: [u8; 4]) -> Extensions {
         let [a, b, c, bits] = field;
@@ -45,7 +45,7 @@ impl Extensions {
         }
     }
 
-    /// Those that are in both sets.
+    /// Returns the extensions that are in both sets.
     #[must_use]
     pub const fn common(self, other: Extensions) -> Extensions {
         Extensions(self.0 & other.0)

@@ -119,7 +119,7 @@ pub(crate) trait Owner: Send + Sync {
     fn last_word(&self) -> &LastWord;
 }
 
-/// What the device holds for the group; given back when the group ends.
+/// The device's resources; given back when the group ends.
 struct Resources {
     pd: Arc<Pd>,
     slabs: KVec<Arc<RmbSlab>>,
@@ -138,7 +138,7 @@ pub(crate) struct LinkGroup {
     pub(crate) id: u32,
     /// The peer of the TCP connection of first contact.
     pub(crate) origin: Origin,
-    /// What the peer says that it is.
+    /// The peer id, in the peer's words.
     pub(crate) peer_id: PeerId,
     /// Set when first contact has succeeded.
     peer: SetOnce<PeerFacts>,
@@ -236,8 +236,8 @@ impl LinkGroup {
         Ok(group)
     }
 
-    /// How the choice of a group sees this one. A server's connections that it has given up, and the
-    /// peer has not, still have their places at the peer.
+    /// Describes the group for the choice of one to join. Connections of a server that it has given up, and
+    /// the peer has not, still have their places at the peer.
     pub(crate) fn candidate(&self) -> Candidate {
         let candidate = self.state.lock().proto.candidate();
         let given_up = u8::try_from(self.spoiled.load(Relaxed)).unwrap_or(u8::MAX);

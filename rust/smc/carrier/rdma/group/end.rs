@@ -19,11 +19,11 @@ use smc_proto::{
 };
 use smc_trace as trace;
 
-/// What the link of a group is until it ends, by the numbers that users of tracepoints know.
+/// State of a link until it ends, as the tracepoint `link_down` numbers it (C's `SMC_LNK_ACTIVE`).
 const LINK_ACTIVE: i32 = 3;
 
 impl LinkGroup {
-    /// Whether the link has broken or the group has ended.
+    /// Tells whether the link has broken or the group has ended.
     pub(crate) fn is_lost(&self) -> bool {
         self.link.is_broken() || self.ended.load(Relaxed) != 0
     }

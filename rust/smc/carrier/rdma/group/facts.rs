@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What there is to tell of a group.
+//! A group as netlink and `sock_diag` show it.
 
 use super::LinkGroup;
 use crate::host::pnet::PnetId;
@@ -13,7 +13,7 @@ use smc_proto::{
     }, //
 };
 
-/// What the peer has said of itself at first contact.
+/// The peer as it described itself at first contact.
 #[derive(Clone, Copy)]
 pub(crate) struct PeerFacts {
     /// The enterprise id that both have.
@@ -34,7 +34,7 @@ impl PeerFacts {
         link_uid: [0; 4],
     };
 
-    /// What an accept or a confirm says.
+    /// Takes the description from an accept or a confirm.
     pub(crate) fn of(agreement: &Agreement) -> Self {
         let fce = agreement.fce;
         Self {
@@ -63,14 +63,14 @@ pub(crate) struct Facts {
     pub(crate) cookie: u64,
     /// The net device of its GID.
     pub(crate) ifindex: u32,
-    /// That device's VLAN.
+    /// VLAN of that device.
     pub(crate) vlan: Option<u16>,
     pnet: Option<PnetId>,
-    /// What was agreed.
+    /// Terms agreed at first contact.
     pub(crate) terms: Terms,
-    /// Who the peer is.
+    /// The peer.
     pub(crate) peer: PeerFacts,
-    /// Whether packets to the peer pass a gateway.
+    /// True when packets to the peer pass a gateway.
     pub(crate) gateway: bool,
     /// Its connections.
     pub(crate) conns: u8,
@@ -78,9 +78,9 @@ pub(crate) struct Facts {
     pub(crate) number: u8,
     /// Our identifier of the link.
     pub(crate) uid: [u8; 4],
-    /// How far the link is.
+    /// State of the link.
     pub(crate) state: LinkState,
-    /// Whether first contact is over and the end has not come.
+    /// True from the end of first contact to the end of the group.
     pub(crate) active: bool,
     /// Bytes of send buffers.
     pub(crate) send_bytes: u64,
@@ -103,12 +103,12 @@ impl LinkGroup {
         (state.proto.link.number, key.role, key.peer_gid)
     }
 
-    /// What was agreed beyond the protocol.
+    /// Returns the extensions that both ends know.
     pub(crate) fn extensions(&self) -> Extensions {
         self.state.lock().proto.terms().extensions
     }
 
-    /// What there is to tell. Sleeps.
+    /// Describes the group at this moment. Sleeps.
     pub(crate) fn facts(&self) -> Facts {
         let recv_bytes = match &*self.resources.lock() {
             Some(resources) => {

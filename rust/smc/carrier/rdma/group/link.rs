@@ -74,7 +74,7 @@ pub(crate) struct Link {
     stage: Mutex<Stage>,
     /// 1 when the queue pair has broken.
     broken: Atomic<u32>,
-    /// What broke it first.
+    /// The failure that broke it.
     failure: SetOnce<Status>,
     /// Chains that have ended.
     done: Word,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the kernel log says of a link that was lost, and of a connection whose peer broke the
-//! protocol: programs see an error, and which fault it was nobody else tells.
+//! Lines in the kernel log for a lost link, and for a connection whose peer broke the protocol: programs
+//! see only an error.
 
 use super::LinkGroup;
 use crate::host::{
@@ -22,7 +22,7 @@ const PAUSE_MS: u32 = 1000;
 pub(crate) struct LastWord {
     /// Milliseconds; those of some 49 days.
     at: Atomic<u32>,
-    /// What has got no line since.
+    /// Events without a line since.
     silent: Atomic<u32>,
 }
 
@@ -35,7 +35,7 @@ impl LastWord {
         }
     }
 
-    /// Whether there may be a line now, and how many there were not.
+    /// Returns the number of events without a line if there may be one now.
     fn may_speak(&self) -> Option<u32> {
         let (last, time) = (self.at.load(Relaxed), clock());
         let early = time.wrapping_sub(last) < PAUSE_MS;

@@ -20,7 +20,7 @@ impl Rings {
         Ok(Self(filled(None, MAX_CONNS)?))
     }
 
-    /// That of connection number `slot`.
+    /// Returns the ring of connection number `slot`.
     #[inline]
     pub(super) fn get(&self, slot: u8) -> Option<&Arc<Region>> {
         self.0.get(usize::from(slot))?.as_ref()
@@ -32,7 +32,7 @@ impl Rings {
 }
 
 impl State {
-    /// Whether the connection's number is still its own.
+    /// Tells whether the connection's number is still its own.
     fn holds(&self, conn: &SmcConn) -> bool {
         let place = self.conns.get(usize::from(conn.slot()));
         let other = place.and_then(|place| place.as_deref());

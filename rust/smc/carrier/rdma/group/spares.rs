@@ -23,7 +23,7 @@ const PATIENCE: u32 = 2;
 /// A send ring that nobody uses.
 struct Spare {
     ring: Arc<Region>,
-    /// How many looks have found it here.
+    /// Looks that have found it here.
     looks: u32,
 }
 

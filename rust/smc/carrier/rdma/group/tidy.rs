@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What nobody uses goes back: send rings of silent connections, spare rings, slabs of receive buffers.
+//! Gives unused memory back: send rings of silent connections, spare rings, slabs of receive buffers.
 //!
 //! The group's timer has it look twice a second as long as there is something to look for. A slab goes in
 //! three steps: it is taken out of service, the peer is asked to forget its key (C keeps each in a
@@ -34,7 +34,7 @@ pub(super) struct Tidy {
     pub(super) hungry: bool,
     /// Memory is short: nothing unused may stay.
     pressed: bool,
-    /// What the peer has said to a request to forget a key.
+    /// The peer's answer to a request to forget a key.
     answered: Option<(Rkey, Answer)>,
     /// Pages of slabs that nobody used at the last look.
     idle_pages: usize,
@@ -66,7 +66,7 @@ impl LinkGroup {
         }
     }
 
-    /// Whether no look was planned before.
+    /// Plans a look. Returns whether none was planned before.
     fn plan_look(&self) -> bool {
         let tidy = &mut self.state.lock().tidy;
         let first = tidy.next.is_none();
@@ -149,7 +149,7 @@ impl LinkGroup {
         more
     }
 
-    /// How many pages could be given back at once. Any context in which memory may be reclaimed.
+    /// Returns the number of pages that could be given back at once. Any context in which memory may be reclaimed.
     pub(crate) fn spare_pages(&self) -> usize {
         let state = self.state.lock();
         state.spares.pages().saturating_add(state.tidy.idle_pages)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who sends next on a group's queue pair.
+//! Schedules what is sent on a group's queue pair.
 //!
 //! Connections with something to send are marked, and take turns as long as the queue pair has free
 //! slots. Each sends its latest state when its turn comes, so a full queue delays messages, and
@@ -30,14 +30,14 @@ use smc_proto::{
 
 /// LLC messages that wait for a slot.
 const LLC_WAITING: usize = 16;
-/// How long a registration on soft-RoCE waits for the queue to become empty, in milliseconds. A peer that is not
-/// ready to receive can hold up a chain for ever.
+/// Time for which a registration on soft-RoCE waits until the queue is empty, in milliseconds. A peer
+/// that is not ready to receive can hold up a chain for ever.
 const IDLE_WAIT_MS: u32 = 5_000;
-/// How long the end of a group waits until the peer has been told, in milliseconds. One that is not
-/// told notices when it next sends.
+/// Time for which the end of a group waits until the peer has been told, in milliseconds. A peer that
+/// is not told notices when it next sends.
 const LAST_WAIT_MS: u32 = 250;
 
-/// What a chain of requests is for.
+/// The purpose of a chain of requests.
 pub(crate) enum Token {
     /// A connection's data and CDC message.
     Conn(Arc<SmcConn>, Ticket),
@@ -45,7 +45,7 @@ pub(crate) enum Token {
     Llc,
 }
 
-/// What waits for a slot.
+/// Messages that wait for a slot, and the send rings that they are in.
 pub(super) struct Turns {
     /// Connections that have something to send.
     due: DueSet,
@@ -54,7 +54,8 @@ pub(super) struct Turns {
     pub(super) rings: Rings,
 }
 
-/// Who may not send, because memory is about to be registered. On most devices that is only for a slot.
+/// The senders that are held back because memory is about to be registered; on most devices only until
+/// there is a slot for that.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Held {
     /// Everybody may.
@@ -76,12 +77,12 @@ impl Turns {
         })
     }
 
-    /// Whether nothing waits.
+    /// Tells whether nothing waits.
     fn is_empty(&self) -> bool {
         self.due.is_empty() && self.llc.is_empty()
     }
 
-    /// Whether nothing waits, nor has to.
+    /// Tells whether nothing waits, nor has to.
     fn is_quiet(&self) -> bool {
         self.held == Held::Nobody && self.is_empty()
     }
@@ -111,7 +112,7 @@ impl LinkGroup {
     ///
     /// # Errors
     ///
-    /// Those of `change`.
+    /// Errors of `change`.
     pub(crate) fn change_and_send<E>(
         self: &Arc<Self>,
         conn: &Arc<SmcConn>,
@@ -355,11 +356,11 @@ impl LinkGroup {
     }
 }
 
-/// What came of a turn.
+/// The result of a turn.
 struct Sent {
     /// Unless the link is of no more use.
     posted: bool,
-    /// What is to be done when the locks are free.
+    /// Actions for when the locks are free.
     actions: Actions,
 }
 
