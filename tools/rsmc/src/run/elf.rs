@@ -49,7 +49,7 @@ pub fn read(file: &File) -> io::Result<Option<Elf>> {
     })
 }
 
-fn parse<'a, H: FileHeader<Endian = Endianness>>(data: Capped<'a>) -> object::Result<Elf> {
+fn parse<H: FileHeader<Endian = Endianness>>(data: Capped<'_>) -> object::Result<Elf> {
     let header = H::parse(data)?;
     let endian = header.endian()?;
     let mut elf = Elf {
@@ -72,9 +72,9 @@ fn parse<'a, H: FileHeader<Endian = Endianness>>(data: Capped<'a>) -> object::Re
     Ok(elf)
 }
 
-fn has_section<'a, H: FileHeader<Endian = Endianness>>(
+fn has_section<H: FileHeader<Endian = Endianness>>(
     header: &H,
-    data: Capped<'a>,
+    data: Capped<'_>,
     name: &[u8],
 ) -> object::Result<bool> {
     let endian = header.endian()?;
