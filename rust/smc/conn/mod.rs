@@ -3,7 +3,8 @@
 //! An SMC-R connection: its protocol state, its two rings, and the wake-ups of the program.
 //!
 //! Locks, in the order in which they are taken: `writers` or `readers` (process context, around
-//! copies from and to programs), the group's `turns`, then [`SmcConn::proto`] (softirq).
+//! copies from and to programs), the link's `turns`, then [`SmcConn::proto`] (softirq).
+//! Documentation/locking.md has the whole order.
 
 mod carrier;
 mod events;
@@ -94,10 +95,10 @@ pub(crate) struct SmcConn<C: Carrier> {
     left: Atomic<u32>,
     #[pin]
     lease: Mutex<Option<C::Lease>>,
-    /// Serialises programs that write.
+    /// Serialises sendmsg().
     #[pin]
     pub(crate) writers: Mutex<Writers>,
-    /// Serialises programs that read.
+    /// Serialises recvmsg().
     #[pin]
     pub(crate) readers: Mutex<()>,
     #[pin]

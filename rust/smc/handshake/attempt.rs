@@ -262,7 +262,7 @@ impl Attempt {
         conn.set_peer(peer).map_err(|_| Reason::Internal)
     }
 
-    /// Tells whether there is anything to be given back, which sleeps.
+    /// Tells whether there is a group to be given back, so that dropping this may sleep.
     pub(crate) fn holds_group(&self) -> bool {
         self.group.is_some() || self.gate.is_some()
     }
@@ -403,7 +403,7 @@ fn end_of(peer: &RdmaEnd) -> LinkEnd {
     }
 }
 
-/// Returns the size of a ring: the user's wish (`user`, in bytes, twice that, as TCP counts) or the
+/// Returns the size of a ring: `user`, SO_RCVBUF or SO_SNDBUF as TCP stores it, doubled; else the
 /// administrator's `default`, in bytes.
 fn ring_size(user: Option<usize>, default: u32) -> Result<RingSize, Reason> {
     let bytes = match user {

@@ -48,7 +48,7 @@ pub(crate) struct Namespace {
     pub(crate) settling: Mutex<()>,
     /// Number of closed connections with data left for the peer.
     draining: Atomic<i32>,
-    /// The number of all that there have been.
+    /// Total number of drains begun, which numbers the next one.
     drains_begun: Atomic<u64>,
     pub(crate) sysctls: Sysctls,
     /// The UEIDs, of which only those of the initial namespace are used.

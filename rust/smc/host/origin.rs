@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Peers as TCP knows them: address and network namespace, which a peer cannot make up.
+//! Peers as TCP knows them: address and network namespace, which a peer cannot forge.
 
 use kapi::net::sock::Sock;
 

@@ -36,8 +36,8 @@ pub(crate) trait Lane {
     /// Tells the program when the latest bytes arrived.
     fn tell_stamp(&self, msg: &mut Message<'_>);
 
-    /// Notes the end of the TCP connection if nobody has done so yet; whether that has changed what there
-    /// is to read or write.
+    /// Notes the end of the TCP connection if nobody has done so yet. Returns whether that has changed
+    /// what there is to read or write.
     fn notice_dead(&self) -> bool;
 
     /// Copies what has arrived to the program.

@@ -157,8 +157,8 @@ fn sleep(lane: &impl Lane, socket: &file::BsdSocket, timeout: isize, seen: usize
     waited
 }
 
-/// Ends a peek that has seen all: as with TCP with the error of a reset, unless the stream had ended
-/// before that.
+/// Ends a peek that has seen all: as with TCP that returns the error of a reset, unless the stream had
+/// ended before that.
 #[cold]
 fn end(lane: &impl Lane, got: usize) -> Result<usize> {
     lane.notice_dead();

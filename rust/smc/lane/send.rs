@@ -103,7 +103,7 @@ fn wait_for_room(lane: &impl Lane, socket: &file::BsdSocket, timeout: isize) -> 
 #[cold]
 fn failed(lane: &impl Lane, stop: Stop, no_signal: bool) -> Error {
     match stop {
-        // Who finds no room or memory waits.
+        // A caller that finds no room or memory waits.
         Stop::Full | Stop::Hungry => EAGAIN,
         Stop::Fault => EFAULT,
         // The connection ends with its device.

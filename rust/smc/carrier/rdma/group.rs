@@ -15,8 +15,9 @@
 //! * [`arrive`]: what comes on the link
 //! * [`turns`]: who sends next
 //! * [`rings`], [`spares`]: send rings in use, and those that are not
-//! * [`tidy`]: what nobody uses goes back
-//! * [`facts`]: what there is to tell of it
+//! * [`tidy`]: gives unused memory back
+//! * [`loss`]: lines in the kernel log
+//! * [`facts`]: the group as netlink shows it
 
 mod arrive;
 mod carrier;
@@ -92,8 +93,10 @@ type ProtoGroup = Group<KVec<Entry<1>>, KVec<u32>>;
 /// many ends with its last connection: then its memory comes back. A server's takes no more
 /// connections before that, since each of them may still have its place at the peer.
 const SPOILED: u32 = 255;
-/// The same of a client, which has to go into the group that the server says.
+/// The same of a client, which cannot choose: the server names the group.
 const SPOILED_CLIENT: u32 = 4 * SPOILED;
+
+/// Everything that messages of the peer may change.
 struct State {
     proto: ProtoGroup,
     conns: KVec<Option<Arc<SmcConn>>>,
@@ -107,7 +110,7 @@ struct State {
 /// An SMC-R connection over a link group.
 pub(crate) type SmcConn = crate::conn::SmcConn<LinkGroup>;
 
-/// The one that has all groups.
+/// Owner of the list of all groups.
 pub(crate) trait Owner: Send + Sync {
     /// Forgets a group, which ends.
     fn forget(&self, group: &LinkGroup);

@@ -103,7 +103,7 @@ pub(super) fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Res
         let mut proto = conn.proto.lock();
         let actions = proto.read_from(view.from, done).map_err(|_| EINVAL)?;
         let more = matches!(proto.recv_state(), RecvState::Data(_));
-        // Who stands at the urgent byte steps over it before it sleeps.
+        // A reader that stands at the urgent byte steps over it before it sleeps.
         conn.news.set(u32::from(more || proto.at_mark()));
         (actions, more)
     };

@@ -31,7 +31,7 @@ impl LinkGroup {
         self.spoiled.load(Relaxed) >= SPOILED
     }
 
-    /// A buffer cannot be used again.
+    /// Counts a buffer that cannot be used again.
     pub(crate) fn spoil(self: &Arc<Self>) {
         self.spoiled.fetch_add(1, Relaxed);
         if self.is_spoiled() {
@@ -39,7 +39,7 @@ impl LinkGroup {
         }
     }
 
-    /// Since when the group has had no connection; `None` if it has some, or is about to end.
+    /// Returns since when the group has had no connection; `None` if it has some, or is about to end.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
         let retired = self.retired.load(Relaxed) != 0;
         self.state.lock().proto.idle_since().filter(|_| !retired)
@@ -112,8 +112,8 @@ impl LinkGroup {
         let most = u32::from(self.state.lock().proto.terms().max_conns);
         let wanted = most.saturating_sub(there);
         let slab = RmbSlab::new(&resources.pd, size, generation, wanted)?;
-        // Who ends the group breaks the queue pair, which ends the registration; for that he needs
-        // `stage`.
+        // Ending the group breaks the queue pair, which ends the registration; that takes `Link::stage`,
+        // so it is not held here.
         if let Some(channel) = self.link.sending() {
             if let Some(mr) = slab.key_to_register() {
                 self.register(&channel, mr)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Closed connections of a group that still have data for their peer.
+//! Drains: closed connections of a group that still have data for their peer.
 
 use super::LinkGroup;
 use crate::host::origin::Origin;

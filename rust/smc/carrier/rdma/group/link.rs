@@ -46,7 +46,7 @@ use smc_proto::{
 
 /// Hop limit of packets that pass a gateway.
 const FAR: u8 = 64;
-/// Pages of a request that a device need not support; more do not fit with every device's overhead.
+/// Scatter-gather entries of a request, at most; a device may support fewer.
 const PAGES: u32 = 16;
 /// Bytes of a long LLC message beyond the first 44; such messages name all memory keys at once.
 const LLC_SPILL: u16 = 4108;
@@ -116,7 +116,8 @@ impl Link {
     ///
     /// `ENOMEM`, `ENODEV`, the driver's.
     pub(super) fn make(&self, pd: &Arc<Pd>, group: &Arc<LinkGroup>, queues: Queues) -> Result {
-        // A slot must be enough to post: then nothing that was taken has to be put back.
+        // A free slot must guarantee that a chain can be posted: then nothing that was taken has to be
+        // put back.
         let limits = self.at.device.limits()?;
         let chain = longest_chain(limits.send_sges.min(PAGES));
         // One request is the drain's.
@@ -135,8 +136,8 @@ impl Link {
             recv_slots,
             recv_first: 44,
             recv_spill: LLC_SPILL,
-            // 268 ms, and not for ever, as with 7 some devices do: a peer may stand still for most of
-            // two seconds.
+            // 268 ms, six times: a peer may stand still for most of two seconds. Some devices take 7
+            // retries as infinite.
             ack_timeout: 16,
             retries: 6,
             ..Config::default()
@@ -292,7 +293,7 @@ impl Link {
     }
 
     /// Tells whether there is a slot for one more chain, which stays free while `turns` is held. If not,
-    /// the next completion goes on ([`Link::takes_hunger`]).
+    /// the next completion goes on ([`Link::take_starved`]).
     #[inline]
     pub(super) fn has_slot(&self, channel: &Channel<LinkGroup>) -> bool {
         if channel.has_free_slot() {
@@ -305,7 +306,7 @@ impl Link {
 
     /// Returns whether somebody has found no slot since the last call.
     #[inline]
-    pub(super) fn takes_hunger(&self) -> bool {
+    pub(super) fn take_starved(&self) -> bool {
         let starved = self.starved.get() != 0;
         if starved {
             self.starved.set(0);

@@ -41,8 +41,8 @@ impl State {
 }
 
 impl LinkGroup {
-    /// Makes a connection's send ring known, unless the connection or the group is over; whether it
-    /// has. The end of either will find the ring.
+    /// Makes a connection's send ring known, unless the connection or the group is over. Returns
+    /// whether it has. The end of either will find the ring.
     pub(crate) fn install_ring(&self, conn: &SmcConn, ring: &Arc<Region>) -> bool {
         let mut turns = self.link.turns.lock();
         // The group's end sets its mark before it takes these locks to look for rings, and a
@@ -118,7 +118,8 @@ impl LinkGroup {
         rings.fold(0, |sum: u64, ring| sum.saturating_add(ring.len() as u64))
     }
 
-    /// Gives rings back that nobody has used since the last look; whether there are others. Sleeps.
+    /// Gives rings back that nobody has used since the last look. Returns whether there are others.
+    /// Sleeps.
     pub(super) fn look_at_rings(&self) -> bool {
         let mut from = 0usize;
         while let Some((at, conn)) = self.ring_from(from) {

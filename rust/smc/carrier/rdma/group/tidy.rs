@@ -19,7 +19,8 @@ use smc_proto::{
     wire::ids::Rkey, //
 };
 
-/// Time between two looks. A send ring goes at the second that finds it silent.
+/// Time between two looks. A send ring is given back at the second look in a row that
+/// finds it unused.
 const LOOK: Span = Span::from_millis(500);
 /// Looks in a row after which a slab goes that nobody has used: two seconds.
 const PATIENCE: u32 = 4;
@@ -112,7 +113,8 @@ impl LinkGroup {
         }
     }
 
-    /// Has slabs go that nobody uses, and those that the peer has forgotten; whether there may be more.
+    /// Retires slabs that nobody uses, and frees those whose key the peer has deleted. Returns whether
+    /// there may be more.
     /// `due`: this is a regular look, which counts.
     fn look_at_slabs(self: &Arc<Self>, due: bool) -> bool {
         // Who has the lock may wait for the device.
@@ -149,13 +151,14 @@ impl LinkGroup {
         more
     }
 
-    /// Returns the number of pages that could be given back at once. Any context in which memory may be reclaimed.
+    /// Returns the number of pages that could be given back at once. Callable from
+    /// the shrinker.
     pub(crate) fn spare_pages(&self) -> usize {
         let state = self.state.lock();
         state.spares.pages().saturating_add(state.tidy.idle_pages)
     }
 
-    /// Gives about so many pages back, slabs in a while; returns how many. In the same context.
+    /// Gives about so many pages back, slabs in a while. Returns how many. Callable from the shrinker.
     pub(crate) fn squeeze(self: &Arc<Self>, wanted: usize) -> usize {
         let mut freed = self.free_spares(wanted);
         if freed < wanted {
@@ -174,8 +177,8 @@ impl LinkGroup {
 }
 
 impl Resources {
-    /// The slab whose key the peer has forgotten, or never known. If it has not answered it is asked
-    /// again.
+    /// Takes out the slab whose key the peer has deleted, or refused to delete as unknown. A peer that has
+    /// not answered is asked again.
     fn forgotten(&mut self, answered: Option<(Rkey, Answer)>) -> Option<Arc<RmbSlab>> {
         let (rkey, answer) = answered?;
         if !matches!(answer, Answer::Done | Answer::Refused) {
@@ -185,8 +188,8 @@ impl Resources {
         self.leaving.remove(at).ok()
     }
 
-    /// Takes slabs out of service of which `PATIENCE` looks have found nobody; this one counts for
-    /// `count`. Whether others will follow, and the pages of those that nobody uses.
+    /// Takes slabs out of service that `PATIENCE` looks in a row have found unused; this one counts for
+    /// `count`. Returns whether others will follow, and the pages of unused slabs.
     fn retire_slabs(&mut self, count: u32, all: bool) -> (bool, usize) {
         let mut kept = all;
         let mut more = false;

@@ -39,7 +39,7 @@ const LAST_WAIT_MS: u32 = 250;
 
 /// The purpose of a chain of requests.
 pub(crate) enum Token {
-    /// A connection's data and CDC message.
+    /// A connection's data and its announcement, a CDC message or an immediate.
     Conn(Arc<SmcConn>, Ticket),
     /// An LLC message.
     Llc,
@@ -185,8 +185,8 @@ impl LinkGroup {
     ///
     /// # Errors
     ///
-    /// `ETIMEDOUT` when the requests before do not end, which is for others to judge: a peer that has no
-    /// receives posted may be given longer.
+    /// `ETIMEDOUT` when the requests before do not end. The caller decides whether that breaks the link: a
+    /// peer that has no receives posted may be given longer.
     fn register_alone(self: &Arc<Self>, channel: &Arc<Channel<LinkGroup>>, mr: &Mr) -> Result {
         self.link.turns.lock().held = Held::Conns;
         let mut waited = 0u32;
@@ -232,7 +232,7 @@ impl LinkGroup {
 
     /// A chain has ended: lets those go on who have found no slot. Any context.
     pub(super) fn slot_freed(self: &Arc<Self>) {
-        if self.link.takes_hunger() {
+        if self.link.take_starved() {
             self.send();
         }
     }
@@ -271,7 +271,7 @@ impl LinkGroup {
         }
     }
 
-    /// One chain. Whether there may be more.
+    /// Posts one chain. Returns whether more may follow.
     fn one_turn(
         self: &Arc<Self>,
         channel: &Arc<Channel<LinkGroup>>,
