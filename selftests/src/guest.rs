@@ -100,7 +100,7 @@ fn factor(variable: &str) -> u64 {
 }
 
 /// Meets the other guest's program at a named point (`rsmc-barrier`); at once true outside a pair.
-/// That program's end ends the wait, and so does the test's time limit.
+/// The wait ends with that program, too, and at the test's time limit.
 pub fn barrier(name: &str) -> bool {
     if role_env() == Role::Single {
         return true;

@@ -17,17 +17,17 @@ use st::{net, sys};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// How long clients are waited for after the first accept(), in seconds: longer than the pause between
-/// two SYNs, or SYN-ACKs, that TCP has come to by then.
+/// Seconds to wait for clients after the first accept(): longer than the pause between two SYNs, or
+/// SYN-ACKs, that TCP has come to by then.
 const PATIENCE: u64 = 20;
 
-/// What became of the clients of one kind.
+/// Result for the clients of one kind.
 struct Outcome {
-    /// How many got the server's byte.
+    /// Number of clients that got the server's byte.
     served: usize,
-    /// How many still wait at the end.
+    /// Number of clients that still wait at the end.
     unserved: usize,
-    /// What connect() or recv() said otherwise, in words.
+    /// Other results of connect() or recv(), in words.
     failed: Vec<String>,
     /// When the last one was served, since its connect().
     last: Duration,

@@ -13,7 +13,7 @@ use std::fs::{self, File};
 use std::io::{Error, Result};
 use std::path::Path;
 
-/// How the host's directories reach this guest.
+/// Means by which the host's directories reach this guest.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Share {
     /// UML: paths of the machine it runs on.
@@ -22,7 +22,7 @@ enum Share {
     NineP,
 }
 
-/// What the kernel's command line told us.
+/// Settings from the kernel's command line.
 pub struct Kind {
     share: Share,
     /// The serial device the lab talks on.

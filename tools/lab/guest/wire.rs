@@ -11,8 +11,8 @@
 //! From the guest: `hello RELEASE`, `out LINE`, `err LINE`,
 //! `exit ID STATUS WHY`, `barrier NAME`.
 
-/// What every line from the guest starts with, so that stray output on the
-/// same serial port is told apart.
+/// Prefix of every line from the guest, which tells it from stray output on
+/// the same serial port.
 pub const PREFIX: &str = "@rsmc ";
 
 /// Escapes one word.

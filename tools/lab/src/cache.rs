@@ -75,7 +75,7 @@ impl Key {
     }
 }
 
-/// What becomes of an interrupted entry.
+/// Treatment of an interrupted entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Restart {
     /// It is wiped and made again.

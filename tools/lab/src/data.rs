@@ -53,7 +53,7 @@ pub struct Series {
 pub struct Flavour {
     /// Where it comes from.
     pub origin: Origin,
-    /// How it is run.
+    /// Architecture.
     pub arch: Arch,
     /// Key into the series table.
     pub series: String,
@@ -77,7 +77,7 @@ pub struct Flavour {
 }
 
 impl Flavour {
-    /// Whether the C module is built with it, by our fragments.
+    /// Tells whether the C module is built with it, by our fragments.
     pub fn has_smc(&self) -> bool {
         matches!(self.origin, Origin::Custom)
     }

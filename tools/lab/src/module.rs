@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What Kbuild needs of the checkout.
+/// Parts of the checkout that Kbuild needs.
 const SOURCES: [&str; 2] = ["Kbuild", "rust"];
 
 /// Files Kbuild makes beside the copied sources; they survive the next copy.
@@ -30,7 +30,7 @@ const PRODUCTS: [&str; 11] = [
     "kernel_types.txt",
 ];
 
-/// What is compiled from our sources.
+/// Objects that are compiled from our sources.
 const OBJECTS: [&str; 7] = [
     "rust/smc/smc.o",
     "rust/kapi/kapi.o",
@@ -49,7 +49,7 @@ pub struct Build<'a> {
     pub variables: &'a [String],
 }
 
-/// What a build made.
+/// Products of a build.
 pub struct Built {
     /// `rsmc.ko`.
     pub module: PathBuf,

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 const SILENT: Duration = Duration::from_secs(5);
 const PERIOD: Duration = Duration::from_secs(15);
 
-/// How many things are being watched.
+/// Number of things being watched.
 static WATCHED: AtomicUsize = AtomicUsize::new(0);
 
 /// Shows that something long is going on, until dropped.
@@ -248,7 +248,7 @@ fn last_line(log: &Path, from: u64) -> String {
 mod tests {
     use super::*;
 
-    /// What commands print, and the beginning of the line about it: here and in `tools/bootstrap`.
+    /// Lines that commands print, and the beginning of the line about each: here and in `tools/bootstrap`.
     const FAILURES: [(&str, &str); 6] = [
         (
             "cp: error writing 'x': No space left on device",

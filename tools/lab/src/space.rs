@@ -13,7 +13,7 @@ const ENTRY: u64 = 2048;
 /// With fewer MiB than these a failure is for want of them.
 const FULL: u64 = 64;
 
-/// What to do about it.
+/// Advice against a full disk.
 const ADVICE: &str =
     "the cache needs 15 GB (RSMC_CACHE moves it, 'tools/bootstrap cache gc' frees some)";
 

@@ -10,7 +10,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// How long a refusal is remembered, in seconds.
+/// Time for which a refusal is remembered, in seconds.
 pub const SECONDS: u32 = 10;
 
 /// When SMC was last found absent.

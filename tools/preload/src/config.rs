@@ -9,7 +9,7 @@ use crate::decide::Family;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// What the environment asks for.
+/// Settings from the environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// `RSMC_FAMILY`: kind of SMC socket.
@@ -35,7 +35,7 @@ static SNDBUF: AtomicU32 = AtomicU32::new(0);
 static RCVBUF: AtomicU32 = AtomicU32::new(0);
 
 impl Config {
-    /// What holds when no variable is set.
+    /// Settings when no variable is set.
     pub const DEFAULT: Config = Config {
         family: Family::Inet,
         strict: false,

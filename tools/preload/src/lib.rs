@@ -4,9 +4,9 @@
 //! Loaded with `LD_PRELOAD` (normally by `rsmc run`), it overrides exactly one C library function,
 //! `socket()`. Everything else a program does with the descriptor goes straight to the kernel.
 //!
-//! What lives here: the decision which calls to rewrite ([`decide`]), the settings taken from the
+//! Contents: the decision which calls to rewrite ([`decide`]), the settings taken from the
 //! environment ([`config`]), a short memory that SMC is absent ([`absence`]), debug lines ([`report`]) and the few system calls (`sys`).
-//! What may not: allocation, locks, `dlsym`, anything of `std`, or any panic. `socket()` may be
+//! Not allowed here: allocation, locks, `dlsym`, anything of `std`, or any panic. `socket()` may be
 //! called from a signal handler, between `fork` and `exec`, by many threads at once, and by
 //! another library's constructor before ours has run.
 //!

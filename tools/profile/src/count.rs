@@ -8,8 +8,8 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// How often a block was executed while counting was on, for each owner; and what its beginning
-/// means for who is the owner.
+/// Executions of a block while counting was on, for each owner, and the effect of its beginning on the
+/// owner.
 #[derive(Default)]
 pub struct Block {
     role: AtomicU8,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Whose instructions these are: the socket's own, or the wire's, on whose account a function that
-//! both use (memcpy, kmalloc, a lock) is executed, too.
+//! Owner of executed instructions: the socket, or the wire. A function that both use (memcpy, kmalloc,
+//! a lock) is on the account of the one that calls it.
 //!
 //! Each kernel stack has its list of the calls that have not returned, with where the return address
 //! is and who was the owner before. A function of the list that the lab gives makes its owner the
@@ -20,7 +20,7 @@ pub const OWNERS: usize = 2;
 const OWN: usize = 0;
 const WIRE: usize = 1;
 
-/// What the beginning of a function means.
+/// Effect that the beginning of a function has on owner or stack.
 pub type Role = u8;
 const BE_OWN: Role = 1;
 const BE_WIRE: Role = 2;

@@ -87,7 +87,7 @@ unsafe fn bytes(insn: *const Insn) -> [u8; LONGEST] {
     bytes
 }
 
-/// What an instruction does to the stack of calls.
+/// Effect of an instruction on the stack of calls.
 #[derive(PartialEq, Eq)]
 enum Flow {
     Call,

@@ -13,7 +13,7 @@ use std::io::Write;
 /// Prints the script for this program, or writes one for each name into a directory.
 ///
 /// # Errors
-/// Those of writing.
+/// Errors of writing the scripts.
 pub fn run(args: &CompletionArgs, out: &mut dyn Write) -> Result<()> {
     let Some(directory) = &args.directory else {
         return Ok(out.write_all(&script(args.shell, Cli::command()))?);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What can go wrong, each kind with one line for the user.
+//! Errors of the tools, each kind with one line for the user.
 
 use rustix::io::Errno;
 use std::path::Path;
@@ -44,7 +44,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// What the exit codes mean, for help texts and manual pages; `rsmc run` has its own.
+/// Meaning of the exit codes, for help texts and manual pages; `rsmc run` has its own.
 pub const EXIT_CODES: &str = "Exit status: 0 done; 1 failed for a cause not named here; 2 wrong usage; \
 3 no SMC module is loaded, or it does not have what was asked; 4 not permitted; 5 the table does not \
 allow the change (it is there already, is not there, or has no room); 6 a test connection became TCP. One line on standard error \

@@ -23,8 +23,8 @@ pub struct Group {
     pub id: u64,
     /// `client` or `server`.
     pub role: &'static str,
-    /// How its links cover each other's loss, by number: 0 none, 1 single, 2 symmetric, 3 and 4
-    /// asymmetric at the peer and here.
+    /// Redundancy of its links, by number: 0 none, 1 single, 2 symmetric, 3 and 4 asymmetric at the
+    /// peer and here.
     pub kind: u64,
     /// VLAN, 0 for none.
     pub vlan: u64,

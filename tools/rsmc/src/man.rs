@@ -13,7 +13,7 @@ use std::path::Path;
 /// Writes a page for each command.
 ///
 /// # Errors
-/// Those of writing.
+/// Errors of writing the pages.
 pub fn run(args: &ManArgs) -> Result<()> {
     let mut top = Cli::command().disable_help_subcommand(true);
     top.build();

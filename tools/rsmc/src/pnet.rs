@@ -22,7 +22,7 @@ const ETHNAME: u16 = 2;
 const IBNAME: u16 = 3;
 /// Attribute `SMC_PNETID_IBPORT`: `u8`.
 const IBPORT: u16 = 4;
-/// What the kernel says for a side an entry does not have.
+/// The kernel's word for a side that an entry does not have.
 const ABSENT: &str = "n/a";
 
 /// Shows or changes the table.

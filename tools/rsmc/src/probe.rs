@@ -18,7 +18,7 @@ const AF_SMC: u16 = 43;
 const IPPROTO_SMC: u32 = 256;
 /// `SMCPROTO_SMC6`, for sockets of `AF_SMC` that are of IPv6; for IPv4 it is 0.
 const SMCPROTO_SMC6: u32 = 1;
-/// How long after the connection the kernel's list may still say that it is being made.
+/// Time for which the kernel's list may still show a new connection as being made.
 const SETTLE: Duration = Duration::from_millis(20);
 
 /// Makes an SMC stream socket of the kind an address needs.

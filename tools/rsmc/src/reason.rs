@@ -65,7 +65,7 @@ pub fn text(code: u32) -> String {
     }
 }
 
-/// What can be done about a reason, in one or two sentences; empty only for 0, which is none.
+/// Returns advice on a reason, in one or two sentences; empty only for 0, which is none.
 pub fn advice(code: u32) -> &'static str {
     match Reason::from_code(code) {
         Reason::PeerNotSmc => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What the SMC module says of itself (`SMC_GEN_NETLINK` command 1).
+//! The SMC module's description of itself (`SMC_GEN_NETLINK` command 1).
 
 use crate::error::Result;
 use crate::netlink::genl;

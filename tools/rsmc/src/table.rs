@@ -83,7 +83,7 @@ impl Table {
     /// Prints it.
     ///
     /// # Errors
-    /// Those of writing.
+    /// Errors of writing to `out`.
     pub fn print(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut widths: Vec<usize> = self.head.iter().map(|cell| cell.chars().count()).collect();
         for row in &self.rows {
@@ -122,7 +122,7 @@ fn line(widths: &[usize], cells: &[String], colour: fn(usize, &str) -> Option<Co
 /// Prints rows under a head.
 ///
 /// # Errors
-/// Those of writing.
+/// Errors of writing to `out`.
 pub fn print(out: &mut dyn Write, head: &[&str], rows: &[Vec<String>]) -> io::Result<()> {
     let mut table = Table::new(head);
     rows.iter().for_each(|row| table.row(row.clone()));

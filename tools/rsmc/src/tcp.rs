@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What TCP knows of connections that fell back: `inet_diag` (`<linux/inet_diag.h>`).
+//! TCP's data on connections that fell back: `inet_diag` (`<linux/inet_diag.h>`).
 
 use crate::diag::End;
 use crate::netlink::socket::Netlink;

@@ -12,7 +12,7 @@ pub const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
 /// output gets an empty line, but not where `lines` says that each time is a line of its own.
 ///
 /// # Errors
-/// What `show` returns, and those of writing.
+/// Errors of `show`, and of writing to `out`.
 pub fn repeat(
     repeat: Repeat,
     lines: bool,

@@ -297,7 +297,7 @@ fn reset_name(t: &mut T) {
     t.res("shutdown", &sys::shutdown(s.raw(), libc::SHUT_RDWR));
 }
 
-/// Who can see the reset has no peer any more, however soon he asks.
+/// Counts, in 20 tries, how often getpeername() still succeeds once poll() has shown the reset.
 fn reset_name_at_once(t: &mut T) {
     let named = (0..20).filter(|_| {
         let (c, s) = t.pair();

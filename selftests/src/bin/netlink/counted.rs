@@ -18,7 +18,7 @@ pub const RX_CALLS: u16 = 18;
 pub const TX_CALLS: u16 = 19;
 const RX_USAGE: u16 = 20;
 const TX_USAGE: u16 = 21;
-/// Those that only grow, but sendpage, which is no call any more.
+/// Counters that only grow, except that of sendpage, which is no call any more.
 const PLAIN: [u16; 12] = [7, 8, 9, 10, 12, 13, 14, 15, 16, 17, 18, 19];
 const CLASSES: u16 = 9;
 /// Size of a buffer by default.

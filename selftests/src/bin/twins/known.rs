@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is known to differ over SMC-R, by the names that Documentation/programmer.md has in its table
+//! Known differences of SMC-R from TCP, by their names in the table of Documentation/programmer.md
 //! "What a program sees of an SMC-R connection that it would not see of TCP". Anything else fails.
 
 use crate::look::Sight;
@@ -7,7 +7,7 @@ use crate::model::Model;
 use crate::pair::Answer;
 use crate::step::{Step, Way};
 
-/// How a sequence goes on after a known difference.
+/// Continuation of a sequence after a known difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     /// As if both had answered the same.
@@ -34,7 +34,7 @@ const QUEUE: &str = "SIOCOUTQ after a reset";
 const QUEUED: usize = 2;
 const OUT: i16 = libc::POLLOUT | libc::POLLWRNORM;
 
-/// Whether two answers to a step differ as is known.
+/// Returns the known difference between two answers to a step, if they differ by one.
 pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Known> {
     let end = step.end()?;
     let failed = |what: &str| smc.text.starts_with(what);
@@ -69,7 +69,7 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
     }
 }
 
-/// Whether so many bytes fill pages, at least one.
+/// Tells whether `bytes` is a multiple of the page size other than 0.
 fn is_pages(bytes: u64) -> bool {
     bytes > 0 && bytes % 4096 == 0
 }
@@ -80,7 +80,7 @@ fn without_room(text: &str) -> Vec<&str> {
     text.split('|').filter(others).collect()
 }
 
-/// Whether what an end shows differs as is known.
+/// Returns the known difference between the states of an end, if they differ by one.
 pub fn sight(m: &Model, end: usize, tcp: &Sight, smc: &Sight) -> Option<Known> {
     let same_but = |mask: i16| tcp.events & !mask == smc.events & !mask;
     let counts = tcp.counts == smc.counts;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What both pairs show without being touched, and the wait until they show the same.
+//! State that both pairs show without being touched, and the wait until they show the same.
 //!
 //! On loopback TCP has arrived when the call returns, so its end state is there to compare with; what
 //! goes by RDMA takes a while. What is waited for is therefore that both show the same, and not a time.
@@ -24,10 +24,10 @@ const ASKED: [(u64, &str); 4] = [
 /// The first pause between two looks, and the longest.
 const NAP: (u64, u64) = (30, 2000);
 
-/// How long to wait at most for what only [`has_come`] knows of.
+/// Longest wait for what only [`has_come`] can see.
 const COME: Duration = Duration::from_millis(50);
 
-/// What one end shows.
+/// State of one end, as a program sees it.
 #[derive(Clone, Copy, Default)]
 pub struct Sight {
     /// `poll` for everything.
@@ -54,12 +54,12 @@ impl Sight {
     }
 }
 
-/// How thoroughly a sequence is looked at.
+/// Limits of the comparison after a step.
 #[derive(Clone, Copy)]
 pub struct Care {
     /// For how long a difference may last.
     pub limit: Duration,
-    /// How often in a row both must show the same.
+    /// Number of looks in a row that must agree.
     pub calm: u32,
 }
 
@@ -95,8 +95,8 @@ fn look(pairs: &[Pair; 2], m: &Model, step: &Step) -> [[Sight; 2]; 2] {
 /// PEERCLOSEWAIT1.
 const UNHEARD: [u32; 2] = [1, 20];
 
-/// Whether what shows nowhere else has come, too: the end of the other end's stream, and bytes behind an
-/// urgent one. TCP has it when the call returns.
+/// Tells whether the events have come that nothing else shows: the end of the other end's stream, and
+/// bytes behind an urgent one. TCP has them when the call returns.
 fn has_come(pair: &Pair, m: &Model, step: &Step) -> bool {
     let open = || (0..2).filter(|&end| m.ends[end].open);
     let fd = |end| pair.raw(end);

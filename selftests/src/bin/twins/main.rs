@@ -68,7 +68,7 @@ fn place(rdma: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// What all points have in common.
+/// Settings common to all points.
 struct Plan<'a> {
     args: &'a Args,
     mode: u32,

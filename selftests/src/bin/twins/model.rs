@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a sequence has done so far, as far as the next step and the known differences depend on it.
+//! State of a sequence, as far as the next step and the known differences depend on it.
 
 use crate::step::{Step, Way};
 use st::rng::Rng;
@@ -21,7 +21,7 @@ pub struct End {
     pub nonblock: bool,
     /// Bytes that it has sent.
     pub sent: u64,
-    /// How far it has read what the other end has sent.
+    /// Position up to which it has read the other end's stream.
     pub read: u64,
     /// Position of the last urgent byte that it has sent.
     pub mark: Option<u64>,
@@ -75,18 +75,18 @@ impl Model {
             .saturating_sub(self.ends[end].read) as usize
     }
 
-    /// How many bytes `end` may send without filling a buffer.
+    /// Returns the number of bytes that `end` may send without filling a buffer.
     pub fn room(&self, end: usize) -> usize {
         self.most.saturating_sub(self.unread(other(end)))
     }
 
-    /// Whether the other end has said that it takes nothing more: TCP must ask to learn of it.
+    /// Tells whether the other end is closed or shut down both ways. TCP learns of it only when it sends.
     pub fn is_deserted(&self, end: usize) -> bool {
         let e = &self.ends[other(end)];
         !e.open || e.shut_read && e.shut_write
     }
 
-    /// Whether an urgent byte of `end` waits to be read.
+    /// Tells whether an urgent byte of `end` waits to be read.
     pub fn is_urgent_waiting(&self, end: usize) -> bool {
         let reader = &self.ends[other(end)];
         self.ends[end]
@@ -94,12 +94,12 @@ impl Model {
             .is_some_and(|mark| reader.read < mark + u64::from(reader.inline))
     }
 
-    /// Whether the next byte that `end` reads is an urgent one.
+    /// Tells whether the next byte that `end` reads is an urgent one.
     pub fn stands_at_mark(&self, end: usize) -> bool {
         self.ends[other(end)].mark == Some(self.ends[end].read)
     }
 
-    /// Whether sending is of interest: what is known to differ is tried seldom, since it ends the
+    /// Tells whether sending is worth a step: what is known to differ is tried seldom, since it ends the
     /// sequence.
     pub fn may_send(&self, end: usize, r: &mut Rng) -> bool {
         let e = &self.ends[end];
@@ -107,12 +107,12 @@ impl Model {
         (!doubtful || r.draw() % 8 == 0) && !e.full
     }
 
-    /// Whether an end may be closed: one is left.
+    /// Tells whether an end may be closed: both are open.
     pub fn may_close(&self) -> bool {
         self.ends[0].open && self.ends[1].open
     }
 
-    /// Whether `end` may send until there is no room.
+    /// Tells whether `end` may send until there is no room.
     pub fn may_fill(&self, end: usize) -> bool {
         let (e, o) = (&self.ends[end], &self.ends[other(end)]);
         !self.urgent && e.open && o.open && !e.shut_write && !o.shut_read && !self.reset && !e.full

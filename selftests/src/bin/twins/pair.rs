@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Counted by the handler of `SIGPIPE`.
 pub static PIPES: AtomicU32 = AtomicU32::new(0);
 
-/// What a call has answered.
+/// Answer of a call.
 pub struct Answer {
     /// All of it, in words.
     pub text: String,

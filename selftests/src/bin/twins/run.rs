@@ -10,10 +10,10 @@ use st::rng::Rng;
 use st::sys;
 use std::collections::BTreeMap;
 
-/// How often each known difference was seen, by name.
+/// Number of times that each known difference was seen, by name.
 pub type Seen = BTreeMap<&'static str, usize>;
 
-/// How a sequence ended.
+/// Result of a sequence.
 pub enum End {
     Same,
     /// The last lines of the trace say where.
@@ -28,11 +28,11 @@ pub struct Run<'a> {
     pub seed: u64,
     /// Most steps.
     pub steps: usize,
-    /// How thoroughly to look.
+    /// Limits of the comparison.
     pub care: Care,
-    /// Whether there is urgent data; drawn if `None`.
+    /// Use of urgent data; drawn if `None`.
     pub urgent: Option<bool>,
-    /// Whether the trace is printed.
+    /// True when the trace is printed.
     pub show: bool,
 }
 
@@ -41,7 +41,7 @@ impl Run<'_> {
     ///
     /// # Errors
     ///
-    /// What kept it from being played.
+    /// The reason why it cannot be played.
     pub fn play(&self, seen: &mut Seen) -> Result<End, String> {
         let mut r = Rng::new(self.seed);
         let urgent = r.draw() % 4 == 0;

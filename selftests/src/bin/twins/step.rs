@@ -4,7 +4,7 @@
 use crate::model::Model;
 use st::rng::Rng;
 
-/// How bytes are handed to the kernel, or taken from it.
+/// Call that hands bytes to the kernel, or takes them from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// `sendmsg` or `recvmsg` with one piece.
@@ -104,7 +104,7 @@ impl Step {
         }
     }
 
-    /// Whether bytes come in by it, or it says that there are some.
+    /// Tells whether the step takes bytes in, or asks whether there are some.
     pub fn receives(&self) -> bool {
         matches!(
             self,
@@ -116,7 +116,7 @@ impl Step {
         )
     }
 
-    /// Whether bytes go out by it.
+    /// Tells whether the step sends bytes.
     pub fn sends(&self) -> bool {
         matches!(
             self,

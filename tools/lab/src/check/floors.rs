@@ -51,9 +51,9 @@ fn order(text: &str) -> Result<BTreeMap<String, usize>> {
 /// A file, and what it imports.
 struct Module {
     file: PathBuf,
-    /// What a `mod.rs` passes on under names of its own.
+    /// Items that a `mod.rs` passes on under names of its own.
     passed_on: BTreeMap<String, Place>,
-    /// Whether it defines something.
+    /// True when it defines something.
     defines: bool,
     imports: Vec<(usize, Place)>,
 }

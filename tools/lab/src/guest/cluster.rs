@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How guests and namespaces are laid out.
+/// Layout of guests and namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Topology {
@@ -51,7 +51,7 @@ pub struct Job {
     pub argv: Vec<String>,
 }
 
-/// How a program ended.
+/// Result of a program.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Exit status, 128 plus the signal, 124 for a timeout, 255 if the guest died.
@@ -93,7 +93,7 @@ pub struct Cluster {
     _pin: Option<Pin>,
     /// Kernel reports of the boot itself.
     pub boot_reports: Vec<String>,
-    /// How long booting took.
+    /// Time that booting took.
     pub boot_time: Duration,
 }
 
@@ -112,7 +112,7 @@ pub fn kernel_slowness(kernel: &Kernel) -> u32 {
     }
 }
 
-/// How long a boot may take, on a busy machine.
+/// Returns the time limit of a boot, on a busy machine.
 fn boot_limit(kernel: &Kernel, options: &Options) -> Duration {
     let factor = if options.count { 3 } else { 1 };
     Duration::from_secs(factor * (20 + 25 * u64::from(slowness(kernel))))
@@ -264,7 +264,7 @@ impl Cluster {
         (0..self.dead.len()).all(|index| self.lives(index) || self.victim == Some(index))
     }
 
-    /// Whether this guest lives.
+    /// Tells whether this guest lives.
     pub fn lives(&self, index: usize) -> bool {
         self.dead.get(index) == Some(&false)
     }
@@ -445,7 +445,7 @@ fn gone(why: &str) -> Outcome {
 /// A program that prints more than this is stopped.
 const OUTPUT_CAP: usize = 16 << 20;
 
-/// How much each program has printed.
+/// Bytes that each program has printed.
 struct Volume(Vec<usize>);
 
 impl Volume {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What guests cost their host: CPU time, which tells a test that computes
-//! from one that waits, and says so however busy the machine is.
+//! CPU time that guests cost their host. It tells a test that computes from
+//! one that waits, however busy the machine is.
 
 use std::fs;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a kernel prints when something is wrong.
+//! Texts that a kernel prints when something is wrong.
 
 /// Texts that fail a run wherever they stand in a console line.
 const REPORTS: &[&str] = &[

@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 /// Where `lab-init` mounts things before there is a real root.
 const DIRECTORIES: &[&str] = &["dev", "proc", "sys", "rw", "lower", "new", "modules"];
 
-/// What the real root and the link of a pair need, where it is not built in.
+/// Modules that the real root and the link of a pair need, where they are not built in.
 const WANTED: &[&str] = &[
     "virtio_pci",
     "9pnet_virtio",

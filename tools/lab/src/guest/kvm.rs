@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether KVM really works here.
+//! Finds out whether KVM really works here.
 //!
 //! `/dev/kvm` may exist, open, create VMs and still be useless (a nested,
 //! emulating KVM that hangs on the first newer instruction). Only a guest that

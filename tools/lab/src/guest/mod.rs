@@ -37,7 +37,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a guest is made of.
+/// Description of a guest.
 pub struct Spec<'a> {
     /// The kernel.
     pub kernel: &'a Kernel,

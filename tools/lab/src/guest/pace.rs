@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How slow this machine is just now. On a virtual machine whose host takes memory back, touching a
+//! Slowness of this machine just now. On a virtual machine whose host takes memory back, touching a
 //! page may cost ten times what it should, and guests do little else while they boot and fork. Time
 //! limits, and nothing else, follow that, so that they mean a hang and not a bad day.
 
@@ -31,7 +31,7 @@ pub fn factor() -> u32 {
     })
 }
 
-/// How long a page took.
+/// Returns the time that touching a page took.
 fn touch() -> Duration {
     let start = Instant::now();
     let mut memory = vec![0u8; BYTES];

@@ -10,7 +10,7 @@
 use rustix::thread::{sched_getaffinity, CpuSet};
 use std::sync::{Mutex, PoisonError};
 
-/// How many clusters run on each processor, counted by their weight.
+/// Sum of the weights of the clusters on each processor.
 static USERS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 /// A processor; dropping it gives it back.

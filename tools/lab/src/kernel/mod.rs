@@ -20,7 +20,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// How a kernel is run.
+/// Architecture of a kernel, which decides how it is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arch {
@@ -35,7 +35,7 @@ pub enum Arch {
 pub struct Kernel {
     /// The name in `lab.toml`, for instance `debian-7.2` or `uml`.
     pub flavour: String,
-    /// How it is run.
+    /// Architecture.
     pub arch: Arch,
     /// `uname -r` of the running kernel.
     pub release: String,

@@ -51,9 +51,9 @@ pub struct Report<W: Write> {
     heading: Option<String>,
     /// Subtests of the current test that are written already.
     streamed: usize,
-    /// What failed, each with the end of its diagnostic lines.
+    /// Failures, each with the end of its diagnostic lines.
     failures: Vec<(String, Vec<String>)>,
-    /// What passed only the second time, with what is to be said of it, if that was tried.
+    /// Entries that passed only the second time, with remarks, if second runs were tried.
     flaky: Option<Vec<(String, Vec<String>)>>,
 }
 
@@ -186,7 +186,7 @@ impl<W: Write> Shared<W> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How far it is, and what is under way.
+    /// Returns the progress and the tests under way, as one line.
     pub fn news(&self) -> String {
         let list =
             |(name, start): &(String, Instant)| format!("{name} {} s", start.elapsed().as_secs());

@@ -30,7 +30,7 @@ const LOGS: usize = 60;
 /// Lines of a log shown in the stream.
 const LINES_SHOWN: usize = 40;
 
-/// How a run of an entry ended.
+/// Verdict on a run of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// No point failed.
@@ -45,11 +45,11 @@ pub enum End {
 pub struct Ended {
     /// Its result.
     pub point: Point,
-    /// How it is to be taken.
+    /// Verdict on the run.
     pub end: End,
-    /// How long it took.
+    /// Time that it took.
     pub time: Duration,
-    /// What its programs printed.
+    /// Output of its programs.
     pub output: Vec<String>,
     /// Where its guests' consoles are logged.
     pub consoles: Vec<PathBuf>,
@@ -208,7 +208,7 @@ fn judge(names: &[&str], ends: &[Option<End>], known: &BTreeSet<String>) -> Vec<
     names.iter().zip(ends).map(why).collect()
 }
 
-/// How a second run ended in view of the first: what failed and is skipped now has not passed.
+/// Judges a second run in view of the first: a point that failed and is skipped now has not passed.
 fn seen(first: &Point, second: &Ended) -> End {
     let failed: BTreeSet<String> = failures(first).into_iter().map(|(name, _)| name).collect();
     let skips = skips(&second.point);
@@ -243,12 +243,12 @@ fn names(point: &Point) -> String {
     all.join(", ")
 }
 
-/// What became of the entries.
+/// Results of the entries after their second runs.
 #[derive(Default)]
 pub struct Settled {
     /// Their results.
     pub points: Vec<Point>,
-    /// What was flaky, and what is to be said of it.
+    /// Flaky entries, with remarks.
     pub flaky: Vec<(String, Vec<String>)>,
 }
 
@@ -307,7 +307,7 @@ pub fn settle(held: Vec<Held>, seconds: Vec<(usize, Ended)>, known: &BTreeSet<St
     settled
 }
 
-/// What failed, and the end of what was said of it.
+/// Returns the failed points of an entry, and the end of their diagnostic lines.
 fn excerpt(point: &Point) -> Vec<String> {
     let mut lines = Vec::new();
     for (path, notes) in failures(point) {

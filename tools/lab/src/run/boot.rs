@@ -26,7 +26,7 @@ pub struct Which {
     /// Take this module instead of building rsmc.ko
     #[arg(long)]
     pub ko: Option<PathBuf>,
-    /// What to load: rsmc, smc (the C module) or none
+    /// Module to load: rsmc, smc (the C module) or none
     #[arg(long, default_value = "rsmc", value_parser = ["rsmc", "smc", "none"])]
     pub module: String,
     /// Put a soft-RoCE device on each end of the link

@@ -18,11 +18,11 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// What all boots of a run have in common.
+/// Settings common to all boots of a run.
 pub struct Boots<'a, W: Write> {
     /// Kernels and the module for each, by flavour.
     pub built: BTreeMap<String, (Kernel, PathBuf)>,
-    /// What goes into `bin/`, if it was built.
+    /// Programs that go into `bin/`, if they were built.
     pub programs: Option<Vec<PathBuf>>,
     /// Boots at a time, if that is limited.
     pub jobs: Option<usize>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What programs in guests are told by their environment (see selftests/README.md).
+//! Environment of programs in guests (see selftests/README.md).
 
 use crate::guest::cluster::{kernel_slowness, slowness, Topology};
 use crate::kernel::Kernel;

@@ -18,7 +18,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 pub struct Group {
     /// The kernel.
     pub kind: Kind,
-    /// How many guests.
+    /// Layout of its guests.
     pub topology: Topology,
     /// The test in which the boot's own checks are reported.
     pub session: String,
@@ -40,7 +40,7 @@ impl Group {
         }
     }
 
-    /// Whether it is a guest of QEMU, of which there is one at a time.
+    /// Tells whether it is a guest of QEMU, of which there is one at a time.
     fn is_qemu(&self) -> bool {
         !matches!(self.kind, Kind::Uml | Kind::UmlDebug)
     }
@@ -63,10 +63,10 @@ impl Group {
     }
 }
 
-/// What [`Group::load`] is for guests of QEMU.
+/// Value of [`Group::load`] for guests of QEMU.
 const QEMU: u32 = 18;
 
-/// What it is for two slow user-mode guests: a processor of their own, for a device that waits a second
+/// Value of it for two slow user-mode guests: a processor of their own, for a device that waits a second
 /// for its peer's acknowledgement gives up.
 const DEBUG_PAIR: u32 = 19;
 

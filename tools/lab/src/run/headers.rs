@@ -15,7 +15,7 @@ use std::process::Command;
 /// The name of the whole.
 pub const NAME: &str = "host/kdir";
 
-/// What a packager takes: the kernel's own list of what external modules need, which
+/// Commands of a packager: take the kernel's own list of what external modules need, which
 /// knows nothing of Rust, and of `rust` the metadata and the macros.
 const PACKAGE: &str = r#"rm -rf "$1"
 "$srctree/scripts/package/install-extmod-build" "$1"

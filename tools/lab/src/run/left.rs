@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a test leaves behind in a guest that others use after it: interfaces, devices, namespaces and
+//! Remains of a test in a guest that others use after it: interfaces, devices, namespaces and
 //! settings, as `topo.sh` lists them before and after. Which tests share a boot, and in which order,
 //! depends on how long they took here before, so none may rely on it.
 

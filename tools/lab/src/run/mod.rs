@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What happens in guests: the commands that boot some.
+//! Commands that boot guests.
 //!
 //! [`plan`] reads which test runs where, [`group`] decides which share a boot
 //! and when it starts, from the [`times`] of earlier runs; [`boots`] starts them, [`session`] runs the tests that share

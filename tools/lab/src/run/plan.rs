@@ -63,13 +63,13 @@ impl Kind {
         }
     }
 
-    /// Whether its guests prove the order of locks.
+    /// Tells whether its guests check the order of locks.
     pub fn has_lockdep(self) -> bool {
         matches!(self, Kind::Lockdep | Kind::LockdepKasan)
     }
 
-    /// Whether it is left out unless it is named: what it would add to the others is not
-    /// worth its kernel's half hour on a fresh machine.
+    /// Tells whether it is left out unless it is named: it adds too little to the others to
+    /// justify the half hour that its kernel takes on a fresh machine.
     pub fn on_request(self) -> bool {
         self == Kind::LockdepKasan
     }
@@ -83,7 +83,7 @@ impl Kind {
     }
 }
 
-/// What is loaded in a guest while a test runs.
+/// Module that is loaded in a guest while a test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Module {
     /// Nothing.
@@ -148,19 +148,19 @@ pub struct Test {
     pub kmod: Vec<String>,
     #[serde(default = "rsmc")]
     module: String,
-    /// Whether each end gets a soft-RoCE device.
+    /// True when each end gets a soft-RoCE device.
     #[serde(default)]
     pub rdma: bool,
-    /// Whether its program makes its namespaces and devices itself, and finds none.
+    /// True when its program makes its namespaces and devices itself, and finds none.
     #[serde(default)]
     pub private: bool,
-    /// Whether the module is loaded afresh for it.
+    /// True when the module is loaded afresh for it.
     #[serde(default)]
     pub reload: bool,
     /// The guest of a pair that the other one has killed.
     #[serde(default)]
     kills: Option<Side>,
-    /// Whether it only runs when asked for.
+    /// True when it only runs on request.
     #[serde(default)]
     pub long: bool,
 }
@@ -174,7 +174,7 @@ fn rsmc() -> String {
 }
 
 impl Test {
-    /// What it is called in the stream of a run.
+    /// Returns its name in the stream of a run.
     pub fn full_name(&self, kind: Kind) -> String {
         format!("{}.{}/{}", kind.name(), self.topology, self.name)
     }
@@ -190,7 +190,7 @@ impl Test {
             .collect()
     }
 
-    /// Whether the plan has it for this kind.
+    /// Tells whether the plan has it for this kind.
     pub fn is_for(&self, kind: Kind) -> bool {
         let like = match kind {
             Kind::LockdepKasan => Kind::Lockdep,
@@ -212,12 +212,12 @@ impl Test {
         })
     }
 
-    /// Whether this is loaded in one of the guests.
+    /// Tells whether this module is loaded in one of the guests.
     pub fn wants(&self, module: Module) -> bool {
         self.modules().is_ok_and(|both| both.contains(&module))
     }
 
-    /// What is to be loaded in guest `a` (the client) and `b` (the server).
+    /// Returns the modules to load in guest `a` (the client) and `b` (the server).
     pub fn modules(&self) -> Result<[Module; 2]> {
         if !self.module.contains(':') {
             let module = Module::parse(&self.module)?;

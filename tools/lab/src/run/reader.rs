@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a program in a guest prints, as points of its test.
+//! Output of a program in a guest, as points of its test.
 
 use crate::guest::cluster::{Outcome, Stream, Topology};
 use crate::ktap::parse::Parser;
@@ -34,7 +34,7 @@ pub struct Reader {
     all: VecDeque<String>,
 }
 
-/// What a program has said, when it has ended.
+/// Output of a program that has ended.
 pub struct Said {
     /// The points not streamed yet, and those the lab adds.
     pub points: Vec<Point>,

@@ -20,7 +20,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What a session is made of.
+/// Runner of the tests that share a boot.
 pub struct Session<'a> {
     kind: Kind,
     kernel: &'a Kernel,
@@ -30,11 +30,11 @@ pub struct Session<'a> {
     loaded: [Module; 2],
     link_device: String,
     counter: usize,
-    /// What the C module reported of itself in the last test, if nobody else reported anything.
+    /// Fault that the C module reported of itself in the last test, if there was no other report.
     peer_fault: Option<String>,
     /// Checks of the boots, in order; reported as a test of their own.
     points: Vec<Point>,
-    /// What each guest was like before the test.
+    /// State of each guest before the test.
     before: Vec<Vec<String>>,
     /// The logs of the consoles of the last boot.
     consoles: Vec<PathBuf>,
@@ -47,7 +47,7 @@ struct Tried {
     log: Vec<String>,
     /// All that its programs printed, but for the beginning of very much.
     output: Vec<String>,
-    /// Whether its failure is none of chance, or its boot could not be searched to the end.
+    /// True when its failure is not by chance, or its boot could not be searched to the end.
     grave: bool,
 }
 
@@ -385,7 +385,7 @@ impl<'a> Session<'a> {
             .collect()
     }
 
-    /// What a test is told (see selftests/README.md).
+    /// Returns the environment of a test (see selftests/README.md).
     fn environment(&self, index: usize) -> Vec<String> {
         environment::of(
             self.kind.name(),

@@ -19,7 +19,7 @@ use std::io::Stdout;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What to run.
+/// Arguments of `test`.
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
     /// Only guests of this kind (may be repeated)

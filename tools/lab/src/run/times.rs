@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! How long tests took when they last passed: from that follow the boots the
+//! Times that tests took when they last passed: from them follow the boots the
 //! tests of a kernel are spread over, and which boot starts first. Kept in the
 //! cache, for all checkouts, and only ever a guess.
 
@@ -21,7 +21,7 @@ fn path() -> PathBuf {
 }
 
 impl Times {
-    /// What is known.
+    /// Reads the times; there are none without the file.
     pub fn read() -> Times {
         Times::parse(&fs::read_to_string(path()).unwrap_or_default())
     }

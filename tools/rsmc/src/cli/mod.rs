@@ -30,7 +30,7 @@ use std::path::PathBuf;
     after_long_help = format!("{EXIT_CODES} `rsmc run` has its own: see its help.")
 )]
 pub struct Cli {
-    /// What to do.
+    /// Command to run.
     #[command(subcommand)]
     pub command: Command,
 }

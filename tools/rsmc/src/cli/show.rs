@@ -76,7 +76,7 @@ pub struct SsArgs {
     pub repeat: Repeat,
 }
 
-/// How often something is shown.
+/// Repetition of the output.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct Repeat {
     /// Show again every so many seconds, until interrupted; with --json a line each time
@@ -97,7 +97,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// What `rsmc ss --mode` takes.
+/// Values of `rsmc ss --mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ModeFilter {
     /// RDMA
@@ -154,7 +154,7 @@ pub struct WhyArgs {
     pub json: bool,
 }
 
-/// What `rsmc why` is asked about.
+/// Subject of `rsmc why`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A peer.
@@ -198,7 +198,7 @@ pub struct TopArgs {
     /// Print JSON, a line for each picture
     #[arg(short, long)]
     pub json: bool,
-    /// What comes first
+    /// Sort connections by this
     #[arg(long, value_enum, value_name = "BY", default_value = "bytes")]
     pub sort: TopSort,
     /// Numbers, not names: reason codes, user ids
@@ -206,7 +206,7 @@ pub struct TopArgs {
     pub numeric: bool,
 }
 
-/// What `rsmc top` sorts by.
+/// Sort keys of `rsmc top`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TopSort {
     /// bytes per second, both ways

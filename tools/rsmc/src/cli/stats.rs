@@ -21,7 +21,7 @@ use std::time::Duration;
 rsmc stats --plot sizes.svg\n  rsmc stats --prometheus > /var/lib/node_exporter/smc.prom"
 )]
 pub struct StatsArgs {
-    /// What to do [default: show]
+    /// Show or reset the counters [default: show]
     #[arg(value_enum)]
     pub action: Option<StatsAction>,
     /// Print JSON; with --interval a line each time
@@ -47,7 +47,7 @@ pub struct StatsArgs {
     pub count: Option<u64>,
 }
 
-/// What `rsmc stats` can do.
+/// Actions of `rsmc stats`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum StatsAction {
     /// Show the counters

@@ -6,12 +6,12 @@ use clap::{Args, Subcommand};
 /// Show or change the enterprise ids (UEIDs) by which SMC version 2 peers recognise each other
 #[derive(Args, Debug)]
 pub struct UeidArgs {
-    /// What to do [default: show]
+    /// Action [default: show]
     #[command(subcommand)]
     pub action: Option<UeidAction>,
 }
 
-/// What `rsmc ueid` can do.
+/// Actions of `rsmc ueid`.
 #[derive(Debug, Subcommand)]
 pub enum UeidAction {
     /// List the configured UEIDs
@@ -39,12 +39,12 @@ pub enum UeidAction {
 /// Only needed where a connection's interface and the RDMA device have no network device in common.
 #[derive(Args, Debug)]
 pub struct PnetArgs {
-    /// What to do [default: show]
+    /// Action [default: show]
     #[command(subcommand)]
     pub action: Option<PnetAction>,
 }
 
-/// What `rsmc pnet` can do.
+/// Actions of `rsmc pnet`.
 #[derive(Debug, Subcommand)]
 pub enum PnetAction {
     /// List the table, or the entries of one id

@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-/// How long a service may take.
+/// Time limit for a service's answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Test for SMC (with the options of smc_chk)

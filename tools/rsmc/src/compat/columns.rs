@@ -37,7 +37,7 @@ pub const fn right(head: &'static str, width: usize, gap: usize) -> Column {
 /// what follows it.
 ///
 /// # Errors
-/// Those of writing.
+/// Errors of writing to `out`.
 pub fn print(out: &mut dyn Write, columns: &[Column], rows: &[Vec<String>]) -> io::Result<()> {
     let mut head = String::new();
     for column in columns {

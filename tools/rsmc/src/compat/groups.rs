@@ -118,7 +118,7 @@ pub fn bytes(bytes: Option<u64>) -> String {
 /// A block of details: a line for each pair.
 ///
 /// # Errors
-/// Those of writing.
+/// Errors of writing to `out`.
 pub fn block(pairs: &[(&str, String)], out: &mut dyn Write) -> Result<()> {
     for (name, value) in pairs {
         writeln!(out, "{}", format!("{name:<9}: {value}").trim_end())?;

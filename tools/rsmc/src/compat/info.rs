@@ -12,7 +12,7 @@ use std::io::Write;
 /// `info`: what the kernel and its devices can do.
 ///
 /// # Errors
-/// What the kernel says, and those of writing.
+/// The kernel's errors, and those of writing to `out`.
 pub fn info(out: &mut dyn Write) -> Result<()> {
     let system = system::collect()?;
     let roce = match dev::collect()?.is_empty() {
@@ -77,7 +77,7 @@ const SEID_ENABLED: u16 = 2;
 /// `seid`: shows or switches the system EID.
 ///
 /// # Errors
-/// What the kernel says, and those of writing.
+/// The kernel's errors, and those of writing to `out`.
 pub fn seid(command: &str, out: &mut dyn Write) -> Result<()> {
     let mut family = crate::stats::family()?;
     let number = match command {

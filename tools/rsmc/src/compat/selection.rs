@@ -14,9 +14,9 @@ pub enum Selection {
     All,
     /// The group of this number.
     Id(u64),
-    /// What uses this network interface.
+    /// Links and devices of this network interface.
     Interface(String),
-    /// What uses this RDMA device.
+    /// Links and ports of this RDMA device.
     Device(String),
 }
 

@@ -162,7 +162,7 @@ fn command(words: &[String], names: &[&'static str]) -> Result<&'static str> {
 /// Prints objects, commands and options.
 ///
 /// # Errors
-/// Those of writing.
+/// Errors of writing to `out`.
 pub fn usage(technology: Technology, out: &mut dyn Write) -> Result<()> {
     let tool = technology.tool();
     writeln!(

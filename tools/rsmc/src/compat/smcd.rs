@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What `smcd` lists of link groups and devices.
+//! Lists of link groups and devices that `smcd` prints.
 
 use super::columns::{self, left, right};
 use super::devices::device_type;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What sock_diag tells of SMC connections beyond the fixed part: `struct smc_diag_conninfo`,
+//! Attributes that sock_diag has of SMC connections beyond the fixed part: `struct smc_diag_conninfo`,
 //! `struct smc_diag_lgrinfo`, `struct smcd_diag_dmbinfo` (`<linux/smc_diag.h>`).
 
 use crate::netlink::wire::{u16_at, u32_at, u64_at};
@@ -14,7 +14,7 @@ pub const SMC_DIAG_DMBINFO: u16 = 4;
 /// A place in a ring buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
-    /// How often the ring's end was passed, modulo 65536.
+    /// Number of times that the ring's end was passed, modulo 65536.
     pub wrap: u16,
     /// Bytes from the ring's start.
     pub count: u32,
@@ -63,21 +63,21 @@ pub struct Connection {
     pub receive_buffer: u32,
     /// The peer's receive buffer in bytes.
     pub peer_buffer: u32,
-    /// How far the peer has written into our receive buffer.
+    /// Position up to which the peer has written into our receive buffer.
     pub rx_produced: Cursor,
-    /// How far the peer has read its receive buffer.
+    /// Position up to which the peer has read its receive buffer.
     pub rx_consumed: Cursor,
-    /// How far we have written into the peer's receive buffer.
+    /// Position up to which we have written into the peer's receive buffer.
     pub tx_produced: Cursor,
-    /// How far we have read, as the peer knows.
+    /// Position up to which we have read, as the peer knows.
     pub tx_consumed: Cursor,
     /// Producer flags and connection state flags of the peer, then ours.
     pub flags: [u8; 4],
-    /// How far the program has filled the send buffer.
+    /// Position up to which the program has filled the send buffer.
     pub prepared: Cursor,
-    /// How far it was sent.
+    /// Position up to which the send buffer was sent.
     pub sent: Cursor,
-    /// How far it has arrived.
+    /// Position up to which the bytes sent have arrived.
     pub finished: Cursor,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What is known of an SMC socket.
+//! An SMC socket, as sock_diag describes it.
 
 use super::connection::{Connection, DmbInfo, LinkInfo};
 use std::fmt;
@@ -58,7 +58,7 @@ impl fmt::Display for State {
     }
 }
 
-/// How a socket's bytes travel.
+/// Transport of a socket's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Not settled: listening or not connected. (The kernel says SMC-R then.)
@@ -116,7 +116,7 @@ pub struct Socket {
     pub family: u8,
     /// State.
     pub state: State,
-    /// How bytes travel.
+    /// Transport.
     pub mode: Mode,
     /// Receiving was shut down.
     pub no_receive: bool,

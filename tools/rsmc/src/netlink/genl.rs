@@ -64,7 +64,7 @@ impl Family {
     /// Sends a command and returns the bodies of its replies, without the generic header.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's errors.
     pub fn ask(&mut self, what: &'static str, request: &Request) -> Result<Vec<Body>> {
         let mut bodies = Vec::new();
         for reply in self.netlink.ask(what, request)? {

@@ -24,7 +24,7 @@ pub struct Message<'a> {
     pub flags: u16,
     /// Sequence number of the request it answers.
     pub sequence: u32,
-    /// What follows the header.
+    /// Bytes after the header.
     pub payload: &'a [u8],
 }
 

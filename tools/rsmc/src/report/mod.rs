@@ -39,7 +39,7 @@ const PARTS: [Part; 16] = [
 /// Collects the report.
 ///
 /// # Errors
-/// Those of writing it.
+/// Errors of writing the report.
 pub fn run(args: &ReportArgs, out: &mut dyn Write) -> Result<()> {
     let now = clock::now();
     let host = rustix::system::uname()

@@ -16,7 +16,7 @@ use std::os::unix::fs::FileExt;
 /// Longest header table or string that is read, in bytes.
 pub const MAX_TABLE: u64 = 1 << 20;
 
-/// What was found in a program's headers.
+/// Facts from a program's headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Elf {
     /// ELF class: 1 is 32-bit, 2 is 64-bit.
@@ -34,7 +34,7 @@ pub struct Elf {
 /// Reads `file` as ELF; `None` if it is not, or is damaged.
 ///
 /// # Errors
-/// What reading the file's first bytes gives, other than its being too short.
+/// Errors of reading the file's first bytes, except for a file that is too short.
 pub fn read(file: &File) -> io::Result<Option<Elf>> {
     let mut ident = [0u8; 16];
     match file.read_exact_at(&mut ident, 0) {

@@ -71,7 +71,7 @@ pub struct Reasons {
     pub peer: Option<Told>,
 }
 
-/// What has gone over a connection.
+/// Bytes that have gone over a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bytes {
     /// Bytes received.

@@ -71,7 +71,7 @@ const MODE: usize = 3;
 /// Shows sockets as the arguments say.
 ///
 /// # Errors
-/// Those of writing.
+/// Errors of writing to `out`.
 pub fn show(args: &SsArgs, entries: &[Entry], out: &mut dyn Write) -> Result<()> {
     if args.json {
         match args.repeat.watch {

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// The directory of root, which all users read.
 const COMMON: &str = "/run/rsmc";
 
-/// What the file holds, as JSON.
+/// Contents of the file, as JSON.
 #[derive(Debug, Deserialize, PartialEq, Eq, Serialize)]
 struct Note {
     boot: String,
@@ -29,7 +29,7 @@ struct Note {
 /// Notes the counters, to count from them.
 ///
 /// # Errors
-/// Those of writing, also for a user without a directory of his own.
+/// Errors of writing, also for a user without a directory of his own.
 pub fn save(statistics: &Statistics) -> Result<()> {
     let Some(directory) = own_directory() else {
         return Err(Error::Io(io::Error::other(

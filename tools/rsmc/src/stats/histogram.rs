@@ -8,14 +8,14 @@ use std::io::Write;
 /// A histogram of the statistics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
-    /// What is counted.
+    /// Name of what is counted.
     pub title: String,
     /// Upper bounds and counts.
     pub bars: Vec<(String, u64)>,
 }
 
 impl Histogram {
-    /// How many were counted in all.
+    /// Returns the sum of all counts.
     pub fn total(&self) -> u64 {
         self.bars
             .iter()
@@ -79,7 +79,7 @@ const WIDTH: u64 = 40;
 /// Prints them.
 ///
 /// # Errors
-/// Those of writing.
+/// Errors of writing to `out`.
 pub fn tell(counters: &Node, out: &mut dyn Write) -> Result<()> {
     let all = all(counters);
     if all.is_empty() {

@@ -21,7 +21,7 @@ use serde::Serialize;
 use std::io::Write;
 use tree::{Flat, Node};
 
-/// What to say where no SMC module is loaded.
+/// Message where no SMC module is loaded.
 pub const NOT_LOADED: &str =
     "no SMC in this kernel: neither rsmc nor smc is loaded (modprobe rsmc)";
 
@@ -130,7 +130,7 @@ fn take_fallback(counters: &mut Counters, attributes: &[Attribute<'_>]) {
     }
 }
 
-/// What `--json` prints. The names are an interface: fields are added, never renamed.
+/// Output of `--json`. The names are an interface: fields are added, never renamed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Statistics {
     /// The counters of `SMC_NETLINK_GET_STATS`.
@@ -172,7 +172,7 @@ pub struct FallbackReason {
     /// The reason.
     #[serde(flatten)]
     pub reason: Told,
-    /// How many.
+    /// Number of connections.
     pub count: u64,
 }
 
@@ -244,7 +244,7 @@ impl Statistics {
         flat
     }
 
-    /// What came since the counters were as they are in `before`.
+    /// Returns the increase of the counters over `before`.
     #[must_use]
     pub fn since(mut self, before: &Flat) -> Self {
         let less =

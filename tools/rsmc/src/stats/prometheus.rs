@@ -55,7 +55,7 @@ fn braces(labels: &[(&str, &str)]) -> String {
 /// Writes all of them. Nothing is left out because it is zero.
 ///
 /// # Errors
-/// Those of writing.
+/// Errors of writing to `out`.
 pub fn write(statistics: &Statistics, out: &mut dyn Write) -> Result<()> {
     for metric in own(statistics) {
         metric.write(out)?;

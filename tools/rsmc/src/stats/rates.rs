@@ -9,7 +9,7 @@ use serde_json::{json, Map, Value};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// What a column of the text adds up: endings of counters' names.
+/// Head of a column of the text, and the endings of the counters' names that it adds up.
 type Column = (&'static str, &'static [&'static str]);
 
 const COLUMNS: [Column; 8] = [
@@ -31,7 +31,7 @@ const PAGE: u64 = 20;
 /// Prints rates until `count` lines are printed or for ever.
 ///
 /// # Errors
-/// What the kernel says, and those of writing.
+/// The kernel's errors, and those of writing to `out`.
 pub fn run(
     first: Statistics,
     interval: Duration,

@@ -8,7 +8,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// What an attribute of the statistics is called, and what is inside it.
+/// Name of an attribute of the statistics, and its contents.
 #[derive(Debug)]
 pub enum Kind {
     /// A number of any width.
@@ -193,7 +193,7 @@ impl Node {
     /// Prints the counters that are not zero: a line for each, histograms in one line.
     ///
     /// # Errors
-    /// Those of writing.
+    /// Errors of writing to `out`.
     pub fn tell(&self, out: &mut dyn Write) -> io::Result<()> {
         if let Node::Group(nodes) = self {
             for (name, node) in nodes {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What `rsmc top --json` prints.
+//! Output of `rsmc top --json`.
 
 use super::view::{memory, Sample, View};
 use crate::error::Result;
@@ -41,7 +41,7 @@ struct Connection<'a> {
 /// Writes a line with what happened since the last look.
 ///
 /// # Errors
-/// Those of writing.
+/// Errors of writing to `out`.
 pub fn write(view: &mut View, now: Sample, out: &mut dyn Write) -> Result<()> {
     let lines = view.lines(&now);
     let connections = lines.iter().map(|line| {

@@ -73,14 +73,14 @@ impl Screen {
     /// Ends the program as the signal does that has come, after the terminal is as it was.
     ///
     /// # Errors
-    /// That of a signal which does not end programs.
+    /// The error for a signal that does not end programs.
     pub fn end(self) -> io::Result<()> {
         let signal = self.signal.load(Ordering::Relaxed);
         drop(self);
         low_level::emulate_default_handler(i32::try_from(signal).unwrap_or(SIGTERM))
     }
 
-    /// Whether a signal has come that ends programs.
+    /// Tells whether a signal has come that ends programs.
     pub fn is_over(&self) -> bool {
         self.signal.load(Ordering::Relaxed) != 0
     }

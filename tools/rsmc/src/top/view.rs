@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What `rsmc top` shows: two looks at the kernel become one picture.
+//! Picture that `rsmc top` shows, made from two looks at the kernel.
 
 use crate::cli::TopSort;
 use crate::link::Group;
@@ -24,12 +24,12 @@ pub struct Sample {
     pub groups: Option<Vec<Group>>,
 }
 
-/// What has to be remembered from one look to the next.
+/// State kept from one look to the next.
 #[derive(Debug)]
 pub struct View {
     last: Sample,
     seen: HashMap<u64, Instant>,
-    /// What comes first.
+    /// Sort key.
     pub sort: TopSort,
     /// Codes, not words.
     pub numeric: bool,
@@ -214,7 +214,7 @@ impl View {
     }
 }
 
-/// How many connections there are of each mode, and link groups.
+/// Returns the line with the numbers of connections of each mode, and of link groups.
 fn head(now: &Sample) -> String {
     let of = |mode: &str| {
         let sockets = now.sockets.iter();

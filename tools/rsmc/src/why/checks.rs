@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What can be seen from here of what SMC needs: module, EIDs, devices, and the way to a peer.
+//! Checks of what SMC needs, as far as it is seen here: module, EIDs, devices, and the way to a peer.
 
 use super::{option, path, way};
 use crate::dev::{self, Port};
@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 
-/// How a check went.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -28,7 +28,7 @@ pub struct Check {
     name: &'static str,
     pub(super) verdict: Verdict,
     pub(super) found: String,
-    /// What to do, `null` if nothing.
+    /// Advice, `null` if there is none.
     pub(super) advice: Option<String>,
 }
 
@@ -51,7 +51,7 @@ impl Check {
 /// Prints checks, a line each, and what to do below those that are not well.
 ///
 /// # Errors
-/// Those of writing.
+/// Errors of writing to `out`.
 pub fn tell(checks: &[Check], out: &mut dyn Write) -> Result<()> {
     let coloured = crate::table::has_colours();
     for check in checks {
@@ -145,7 +145,7 @@ fn devices(ports: &[Port]) -> Vec<Check> {
     ports.iter().map(check).collect()
 }
 
-/// What a process's connections are, and whether the library reached it.
+/// Describes a process's connections, and tells whether the library reached it.
 ///
 /// # Errors
 /// `Io` if there is no such process.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What peers said that declined. The module counts such connections as "the peer declined"; the
+//! Reasons of peers that declined. The module counts such connections as "the peer declined"; the
 //! peer's own code is only kept with the socket, so this is of connections that are still open.
 
 use super::{connections, explain};
@@ -48,7 +48,7 @@ pub fn by_peers(sockets: &[Socket], peer: Option<IpAddr>) -> Vec<Declined> {
 /// Explains them.
 ///
 /// # Errors
-/// Those of writing.
+/// Errors of writing to `out`.
 pub fn tell(declined: &[Declined], out: &mut dyn Write) -> Result<()> {
     if declined.is_empty() {
         return Ok(());

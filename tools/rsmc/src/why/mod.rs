@@ -115,7 +115,7 @@ fn process(pid: u32, json: bool, out: &mut dyn Write) -> Result<()> {
     ss::show(&args, &sockets, out)
 }
 
-/// What `--json` prints. The names are an interface: fields are added, never renamed.
+/// Output of `--json`. The names are an interface: fields are added, never renamed.
 #[derive(Debug, Serialize)]
 struct Answer {
     /// `null` where the module does not count them or a peer was asked for.
@@ -126,7 +126,7 @@ struct Answer {
     drains_lost: Option<u64>,
     reasons: Vec<ReasonCount>,
     peers: Vec<PeerCount>,
-    /// What peers said that declined connections which are still open.
+    /// Reasons of peers that declined connections which are still open.
     declined: Vec<Declined>,
     checks: Vec<Check>,
     /// `null` unless a test connection was asked for.

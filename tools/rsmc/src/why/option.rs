@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a service answers to SMC's TCP option, from one SYN that never becomes a connection.
+//! Answer of a service to SMC's TCP option, from one SYN that never becomes a connection.
 //!
-//! The SYN carries SMC's option and one that nobody knows. Who returns the latter echoes whatever
-//! comes, and its SMC option means nothing. The kernel, which knows of no such connection, resets
+//! The SYN carries SMC's option and one that nobody knows. A service that returns the latter echoes any
+//! option, and its SMC option means nothing. The kernel, which knows of no such connection, resets
 //! it as soon as it is answered.
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// Kind 253, for experiments, with a content that is nobody's.
 const UNKNOWN: [u8; 8] = [253, 8, b'w', b'h', b'y', b'?', 0, 0];
-/// How often the SYN is sent, and how long each time is waited for an answer.
+/// Number of times that the SYN is sent, and the time to wait for each answer.
 const ATTEMPTS: u32 = 3;
 const WAIT: Duration = Duration::from_secs(1);
 const SYN: u8 = 0x02;
@@ -23,7 +23,7 @@ const ACK: u8 = 0x10;
 /// Our first sequence number; nothing depends on it.
 const SEQUENCE: u32 = 0x7273_6d63;
 
-/// What came back.
+/// Answer to the SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// A SYN-ACK with SMC's option.
@@ -135,7 +135,7 @@ fn checksum(from: IpAddr, to: IpAddr, segment: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// What follows the header of an IPv4 packet.
+/// Returns the bytes after the header of an IPv4 packet.
 fn tcp_header(packet: &[u8]) -> Option<&[u8]> {
     packet.get(usize::from(packet.first()? & 0x0f) * 4..)
 }

@@ -26,7 +26,7 @@ const LINK_INDEX: usize = 4;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 
-/// How packets to a peer leave this host.
+/// Route of packets to a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
     /// Interface by number.

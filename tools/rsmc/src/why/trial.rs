@@ -10,7 +10,7 @@ use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// How long a service may take to answer a test connection.
+/// Time limit for a service to answer a test connection.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A test connection, as `--json` prints it.
@@ -65,7 +65,7 @@ impl Probe {
     /// Says what it became.
     ///
     /// # Errors
-    /// Those of writing.
+    /// Errors of writing to `out`.
     pub fn tell(&self, out: &mut dyn Write) -> Result<()> {
         writeln!(out, "\nTest connection to {}: {}", self.address, self.mode)?;
         let Some(own) = &self.fallback else {

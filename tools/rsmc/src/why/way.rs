@@ -44,7 +44,7 @@ pub fn route(peer: IpAddr, path: &Path, in_tree: bool) -> Check {
     }
 }
 
-/// Whether RDMA packets fit.
+/// Checks that RDMA packets fit.
 pub fn mtu(path: &Path) -> Option<Check> {
     let own = path.mtu?;
     let mtu = path.path_mtu.unwrap_or(own).min(own);
@@ -124,7 +124,7 @@ pub fn serving(
     }
 }
 
-/// What a service answered to SMC's TCP option.
+/// Judges a service's answer to SMC's TCP option.
 pub fn offer(service: SocketAddr, answer: std::result::Result<Answer, Errno>) -> Check {
     let check = |verdict, found: &str| Check::new("option", verdict, format!("{service} {found}"));
     match answer {

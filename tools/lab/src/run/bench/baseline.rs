@@ -54,8 +54,8 @@ pub fn save(name: &str, figures: &Figures) -> Result<()> {
     Ok(())
 }
 
-/// How much more than the baseline is no regression yet: a share, and an amount for figures that
-/// are next to nothing (memory, in KiB).
+/// Returns the excess over the baseline that is no regression yet: a share, and an amount for figures
+/// that are next to nothing (memory, in KiB).
 fn allowed(metric: &str) -> (f64, f64) {
     match metric {
         m if m.starts_with("bulk") || m.starts_with("iperf3") => (0.05, 0.0),
@@ -66,7 +66,7 @@ fn allowed(metric: &str) -> (f64, f64) {
     }
 }
 
-/// What became of the figures, in words.
+/// Result of a comparison, in words.
 #[derive(Debug, Default)]
 struct Verdict {
     worse: Vec<String>,

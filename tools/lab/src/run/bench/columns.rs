@@ -6,13 +6,13 @@ use crate::data::Data;
 use crate::run::boot::Which;
 use anyhow::{bail, Result};
 
-/// What `verbs.sh` measures.
+/// Metrics that `verbs.sh` measures.
 const VERBS: [&str; 3] = ["bulk_per_KiB", "pingpong_16384", "pingpong_64"];
 
 /// The verbs with one WRITE with immediate for each message.
 pub const VERBS_IMM: &str = "verbs imm";
 
-/// Who plays which end.
+/// Column of a table: the module and the programs at both ends.
 pub struct Column {
     /// Its heading.
     pub name: &'static str,
@@ -20,7 +20,7 @@ pub struct Column {
     pub module: &'static str,
     /// Arguments of the program.
     ends: &'static [&'static str],
-    /// How ordinary programs are run, too: plain or smc.
+    /// Way of running ordinary programs, `plain` or `smc`, if they are measured, too.
     ordinary: Option<&'static str>,
 }
 
@@ -53,12 +53,12 @@ impl Column {
         found.unwrap_or_default()
     }
 
-    /// Whether there are no sockets in it: a kernel module measures.
+    /// Tells whether a kernel module measures, without sockets.
     pub fn is_verbs(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// Whether it has one of the metrics that begin so; separated by commas, empty is all.
+    /// Tells whether a metric begins with one of these prefixes (separated by commas; empty fits all).
     pub fn has(&self, only: &str) -> bool {
         let some = |prefix: &str| VERBS.iter().any(|metric| metric.starts_with(prefix));
         !self.is_verbs() || only.split(',').any(some)
@@ -72,7 +72,7 @@ impl Column {
         words
     }
 
-    /// Whether the figures are ours: what the baseline is about.
+    /// Tells whether the figures are rsmc's, which the baseline is about.
     pub fn is_ours(&self) -> bool {
         self.module == "rsmc" && self.ends.iter().any(|end| ["inet", "smc"].contains(end))
     }

@@ -10,7 +10,7 @@ use super::Arguments;
 use anyhow::{bail, Result};
 use std::collections::BTreeMap;
 
-/// What is measured.
+/// Metrics that are measured.
 const METRICS: [&str; 6] = [
     "pingpong_64",
     "pingpong_16384",
@@ -21,7 +21,7 @@ const METRICS: [&str; 6] = [
 ];
 /// By what amounts are divided: exact counts need few operations, and the plugin is slow.
 const LESS: u32 = 4;
-/// What is compared: the first one with the second.
+/// Columns that are compared: C's and ours.
 const YARDSTICK: &str = "C SMC-R";
 const OURS: &str = "SMC-R";
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which functions change whose the instructions are: the socket's own, or the wire's. What such a
-//! function calls is its owner's, too, until it returns or calls one that changes the owner again.
+//! Functions that change the owner of instructions: the socket, or the wire. What such a
+//! function calls has its owner, too, until it returns or calls one that changes the owner again.
 
 /// Modules of the wire, and of sockets.
 const WIRE_MODULES: [&str; 4] = ["[rdma_rxe]", "[veth]", "[udp_tunnel]", "[ip6_udp_tunnel]"];
@@ -37,7 +37,7 @@ const WIRE: [&str; 25] = [
     "net_tx_action",
 ];
 
-/// What the wire hands to somebody else: TCP, hooks, completions, tasklets.
+/// Functions by which the wire hands over to others: TCP, hooks, completions, tasklets.
 const OWN: [&str; 6] = [
     "tcp_",
     "inet_csk_",

@@ -38,7 +38,7 @@ impl Spent {
 /// By name and module of the function.
 pub type Functions = BTreeMap<String, Spent>;
 
-/// What is no kernel's: the programs.
+/// Name for the instructions of no kernel: the programs'.
 pub const PROGRAMS: &str = "(programs)";
 
 /// Builds the plugin for the host's QEMU.

@@ -6,7 +6,7 @@
 use super::baseline::Figures;
 use std::collections::BTreeMap;
 
-/// What no socket can beat: the cheapest of these counts.
+/// Columns that no socket can beat; the cheapest counts.
 const VERBS: [&str; 2] = ["verbs", super::columns::VERBS_IMM];
 
 /// Medians and spreads of what was measured.

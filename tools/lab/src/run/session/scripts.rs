@@ -10,7 +10,7 @@ use crate::run::reader::shown;
 use anyhow::{anyhow, Result};
 use std::time::Duration;
 
-/// What a script in a guest said.
+/// Result and output of a script in a guest.
 pub(super) struct Said {
     pub(super) outcome: Outcome,
     pub(super) out: Vec<String>,
