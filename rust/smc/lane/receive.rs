@@ -8,7 +8,7 @@ use kapi::{
     errno,
     net::{
         args::{flags, Message},
-        socket as file, //
+        socket::BsdSocket, //
     },
     sys::wait, //
 };
@@ -23,7 +23,7 @@ use smc_trace as trace;
 /// `ECONNRESET`, `ECONNABORTED` (once), `ENOTCONN`; `EAGAIN`, `EINTR` when nothing was read.
 pub(crate) fn receive(
     lane: &impl Lane,
-    socket: &file::BsdSocket,
+    socket: &BsdSocket,
     msg: &mut Message<'_>,
 ) -> Result<usize> {
     lane.stats().add(Stat::RxCalls, 1);
@@ -38,11 +38,7 @@ pub(crate) fn receive(
     Ok(got)
 }
 
-fn receive_stream(
-    lane: &impl Lane,
-    socket: &file::BsdSocket,
-    msg: &mut Message<'_>,
-) -> Result<usize> {
+fn receive_stream(lane: &impl Lane, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
     let peek = msg.has(flags::MSG_PEEK);
     let offset = if peek { lane.sock().peek_offset() } else { 0 };
     let got = receive_from(lane, socket, msg, offset)?;
@@ -57,7 +53,7 @@ fn receive_stream(
 /// Reads, or peeks from `offset` on.
 fn receive_from(
     lane: &impl Lane,
-    socket: &file::BsdSocket,
+    socket: &BsdSocket,
     msg: &mut Message<'_>,
     offset: usize,
 ) -> Result<usize> {
@@ -148,7 +144,7 @@ fn receive_from(
 
 /// Sleeps until there are more than `seen` bytes, or there is no reason to wait for them; at most
 /// `timeout` jiffies. Returns what is left of those.
-fn sleep(lane: &impl Lane, socket: &file::BsdSocket, timeout: isize, seen: usize) -> Result<isize> {
+fn sleep(lane: &impl Lane, socket: &BsdSocket, timeout: isize, seen: usize) -> Result<isize> {
     lane.sock().sleep_for_data(true);
     let waited = wait::until_changed(socket, wait::Kind::Shared, timeout, || {
         lane.is_readable(seen)

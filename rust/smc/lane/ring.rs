@@ -18,7 +18,7 @@ use kapi::{
     errno,
     net::{
         args::{flags, Poll},
-        socket as file, //
+        socket::BsdSocket, //
     }, //
 };
 use kernel::{prelude::*, sync::Arc};
@@ -56,7 +56,7 @@ pub(crate) fn low_water_changed(conn: &Arc<SmcConn>) {
 }
 
 /// poll().
-pub(crate) fn poll(conn: &Arc<SmcConn>, socket: &file::BsdSocket, poll: &Poll<'_>) -> u32 {
+pub(crate) fn poll(conn: &Arc<SmcConn>, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
     // Registers the poller; of what TCP says only a pending error counts.
     let mut events = socket.native_poll(poll) & flags::EPOLLERR;
     let mut proto = conn.proto.lock();

@@ -8,7 +8,7 @@ use kapi::{
     errno,
     net::{
         args::{flags, Message},
-        socket as file, //
+        socket::BsdSocket, //
     },
     sys::wait, //
 };
@@ -21,11 +21,7 @@ use smc_trace as trace;
 /// # Errors
 ///
 /// `EPIPE`, `ECONNRESET`, `ECONNABORTED`, `ENOTCONN`; `EAGAIN`, `EINTR` when nothing was taken.
-pub(crate) fn send(
-    lane: &impl Lane,
-    socket: &file::BsdSocket,
-    msg: &mut Message<'_>,
-) -> Result<usize> {
+pub(crate) fn send(lane: &impl Lane, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
     let notification = lane.sock().notification(msg)?;
     let total = msg.len();
     let sent = send_all(lane, socket, msg)?;
@@ -39,7 +35,7 @@ pub(crate) fn send(
     Ok(sent)
 }
 
-fn send_all(lane: &impl Lane, socket: &file::BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
+fn send_all(lane: &impl Lane, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
     let nonblock = msg.has(flags::MSG_DONTWAIT);
     let urgent = msg.has(flags::MSG_OOB);
     let more = msg.has(flags::MSG_MORE) || lane.sock().is_corked();
@@ -95,7 +91,7 @@ fn send_all(lane: &impl Lane, socket: &file::BsdSocket, msg: &mut Message<'_>) -
 
 /// Sleeps until there is room to write, or memory for that, at most `timeout` jiffies; returns what is left of those.
 #[inline(never)]
-fn wait_for_room(lane: &impl Lane, socket: &file::BsdSocket, timeout: isize) -> Result<isize> {
+fn wait_for_room(lane: &impl Lane, socket: &BsdSocket, timeout: isize) -> Result<isize> {
     lane.count_full();
     wait::until(socket, wait::Kind::Shared, timeout, || lane.is_writable())
 }

@@ -34,7 +34,7 @@ mod tidy;
 mod turns;
 
 pub(crate) use drains::Drains;
-pub(crate) use facts::{Facts, PeerFacts};
+pub(crate) use facts::{GroupFacts, PeerFacts};
 pub(crate) use loss::LastWord;
 
 use link::Link;
@@ -97,7 +97,7 @@ const SPOILED: u32 = 255;
 const SPOILED_CLIENT: u32 = 4 * SPOILED;
 
 /// Everything that messages of the peer may change.
-struct State {
+struct GroupState {
     proto: ProtoGroup,
     conns: KVec<Option<Arc<SmcConn>>>,
     /// An answer for the handshake that sets the link up, and that handshake.
@@ -146,7 +146,7 @@ pub(crate) struct LinkGroup {
     /// Set when first contact has succeeded.
     peer: SetOnce<PeerFacts>,
     #[pin]
-    state: SpinLockBh<State>,
+    state: SpinLockBh<GroupState>,
     #[pin]
     resources: Mutex<Option<Resources>>,
     #[pin]
@@ -207,7 +207,7 @@ impl LinkGroup {
                 peer_id: terms.key.peer_id,
                 peer: SetOnce::new(),
                 state <- new_spinlock_bh!(
-                    State {
+                    GroupState {
                         proto,
                         conns,
                         event: None,

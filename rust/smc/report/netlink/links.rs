@@ -9,7 +9,7 @@
 
 use super::general;
 use crate::{
-    carrier::{rdma::group::Facts, Core, LinkGroup},
+    carrier::{rdma::group::GroupFacts, Core, LinkGroup},
     host::{
         namespace::Namespace,
         pnet::Member,
@@ -66,7 +66,7 @@ pub(super) fn list_groups(
 }
 
 /// Writes `SMC_GEN_LGR_SMCR`.
-fn write_group(out: &mut Message<'_>, facts: &Facts) -> Result {
+fn write_group(out: &mut Message<'_>, facts: &GroupFacts) -> Result {
     let terms = &facts.terms;
     out.put(1, &facts.id.to_ne_bytes())?;
     out.put(2, &[u8::from(terms.key.role == Role::Server)])?;
@@ -99,7 +99,7 @@ fn write_group(out: &mut Message<'_>, facts: &Facts) -> Result {
 }
 
 /// Writes `SMC_GEN_LINK_SMCR`.
-fn write_link(out: &mut Message<'_>, group: &LinkGroup, facts: &Facts) -> Result {
+fn write_link(out: &mut Message<'_>, group: &LinkGroup, facts: &GroupFacts) -> Result {
     let state = match facts.state {
         LinkState::Active => 3u32,
         LinkState::Inactive => 1,

@@ -56,7 +56,7 @@ impl PeerFacts {
 }
 
 /// A group at one moment.
-pub(crate) struct Facts {
+pub(crate) struct GroupFacts {
     /// Its number.
     pub(crate) id: u32,
     /// The cookie of its network namespace.
@@ -88,7 +88,7 @@ pub(crate) struct Facts {
     pub(crate) recv_bytes: u64,
 }
 
-impl Facts {
+impl GroupFacts {
     /// The name of the physical network, if the administrator has said so.
     pub(crate) fn pnet(&self) -> &[u8] {
         self.pnet.as_ref().map_or(&[], |id| id.text())
@@ -109,7 +109,7 @@ impl LinkGroup {
     }
 
     /// Describes the group at this moment. Sleeps.
-    pub(crate) fn facts(&self) -> Facts {
+    pub(crate) fn facts(&self) -> GroupFacts {
         let recv_bytes = match &*self.resources.lock() {
             Some(resources) => {
                 let slabs = resources.slabs.iter().chain(&resources.leaving);
@@ -120,7 +120,7 @@ impl LinkGroup {
         let (qpn, _) = self.link.queue_pair();
         let send_bytes = self.ring_bytes();
         let state = self.state.lock();
-        Facts {
+        GroupFacts {
             id: self.id,
             cookie: self.origin.namespace,
             ifindex: self.link.at.ifindex,

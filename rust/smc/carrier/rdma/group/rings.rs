@@ -2,7 +2,7 @@
 
 //! The send rings of a group's connections, for who posts: by the connection's number, under `turns`.
 
-use super::{filled, LinkGroup, SmcConn, State};
+use super::{filled, GroupState, LinkGroup, SmcConn};
 use crate::host::{clock::now, stats::Way};
 use kapi::rdma::region::Region;
 use kernel::{
@@ -31,7 +31,7 @@ impl Rings {
     }
 }
 
-impl State {
+impl GroupState {
     /// Tells whether the connection's number is still its own.
     fn holds(&self, conn: &SmcConn) -> bool {
         let place = self.conns.get(usize::from(conn.slot()));
