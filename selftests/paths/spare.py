@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 # spare.py COUNT: makes so many connections between the namespaces a and b and does with them what
 # its standard input says, a word a line, each answered by a line: `talk` sends 4 bytes each way on each,
-# `bulk` 40,000, `gaps` small messages with pauses in which a send ring may just be given back,
+# `bulk` 40,000, `busy` some on one until the next word, `quiet` none, `gaps` small messages with pauses in which a send ring may just be given back,
 # `close` closes all, `open` makes others.
 import os
 import random
+import select
 import socket
 import sys
 import time
@@ -86,6 +87,14 @@ for word in sys.stdin:
             for s in pair:
                 s.close()
         pairs = []
+    elif word == "busy":
+        # Until the next word a ring is in use at each end.
+        print(word, flush=True)
+        while not select.select([sys.stdin], [], [], 0.1)[0]:
+            exchange(pairs[0], b"busy")
+        continue
+    elif word == "quiet":
+        pass
     elif word == "gaps":
         print("#", gaps(pairs), "messages", file=sys.stderr)
     else:

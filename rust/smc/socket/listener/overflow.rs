@@ -37,6 +37,10 @@ use smc_proto::{
 const PATIENCE: Span = Span::from_millis(2000);
 /// Time for clients that were offered SMC to arrive, before they are declined.
 const GRACE: Span = Span::from_millis(1000);
+/// Time for which those that come later are declined, too: a client whose last ACK of the three-way
+/// handshake found the queue full only arrives when it, or the SYN-ACK, is sent again. Together with
+/// the others it is longer than a client waits.
+const STRAGGLERS: Span = Span::from_millis(3500);
 /// Interval of looks whether the overflow is over.
 const LOOK: Span = Span::from_millis(500);
 
@@ -49,8 +53,8 @@ pub(super) enum Overflow {
     Until(Instant),
     /// SMC is not offered. The clients to which it was are declined at this time.
     Closing(Instant),
-    /// They have been declined; SMC is still not offered.
-    Closed,
+    /// They have been declined; SMC is still not offered. Those that come until this time are declined.
+    Closed(Instant),
 }
 
 /// Action after a look at TCP's queue.
@@ -66,7 +70,7 @@ enum OverflowAction {
 impl Overflow {
     /// Tells whether SMC is not offered.
     pub(super) fn refuses(self) -> bool {
-        matches!(self, Self::Closing(_) | Self::Closed)
+        matches!(self, Self::Closing(_) | Self::Closed(_))
     }
 
     /// Advances the state, when connections are `waiting` for room, and there may be `room` in the
@@ -77,9 +81,12 @@ impl Overflow {
             Self::Until(at) if waiting && now >= at => {
                 (Self::Closing(now.after(GRACE)), OverflowAction::Offer)
             }
-            Self::Closing(at) if waiting && now >= at => (Self::Closed, OverflowAction::Empty),
+            Self::Closing(at) if waiting && now >= at => {
+                (Self::Closed(now.after(STRAGGLERS)), OverflowAction::Empty)
+            }
+            Self::Closed(until) if waiting && now < until => (*self, OverflowAction::Empty),
             // No connection waits in TCP's queue, but there is no room for those that would come.
-            Self::Closed if !room => (Self::Closed, OverflowAction::Nothing),
+            Self::Closed(_) if !room => (*self, OverflowAction::Nothing),
             state if waiting => (state, OverflowAction::Nothing),
             state if state.refuses() => (Self::None, OverflowAction::Offer),
             _ => (Self::None, OverflowAction::Nothing),
@@ -93,7 +100,7 @@ impl Overflow {
         match self {
             Self::None => None,
             Self::Until(at) | Self::Closing(at) => Some(at),
-            Self::Closed => Some(now.after(LOOK)),
+            Self::Closed(_) => Some(now.after(LOOK)),
         }
     }
 }
