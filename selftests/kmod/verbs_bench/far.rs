@@ -9,7 +9,7 @@ use crate::{
 };
 use kapi::{
     net::{
-        netns::{Net, PerNet, Registration},
+        netns::{Net, PerNet, Registration, Slot},
         sysctl::{Entry, Range, Table}, //
     },
     rdma::{device::Device, wr::Remote}, //
@@ -61,6 +61,11 @@ const GO: i32 = 4;
 pub(crate) struct Space(Table);
 
 impl PerNet for Space {
+    fn slot() -> &'static Slot {
+        static SLOT: Slot = Slot::new();
+        &SLOT
+    }
+
     fn new(net: &Net) -> Result<Arc<Self>> {
         let table = Table::new(net, c"net/verbs_bench", &NUMBERS)?;
         Ok(Arc::new(Self(table), GFP_KERNEL)?)
