@@ -36,7 +36,7 @@ impl Lane for Arc<SmcConn> {
         self.notice_tcp_dead()
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&self, msg: &mut Message<'_>, ask: &Ask) -> Result<Look> {
         take::take(self, msg, ask)
     }
@@ -81,7 +81,7 @@ impl Lane for Arc<SmcConn> {
         SmcConn::is_spliced(self, msg)
     }
 
-    #[inline]
+    #[inline(always)]
     fn put(&self, msg: &mut Message<'_>, what: &Put) -> Result<(usize, bool), Stop> {
         put::put(self, msg, what)
     }

@@ -12,6 +12,8 @@ use kernel::{prelude::*, sync::Arc};
 use smc_proto::conn::{RecvState, UrgentError};
 
 /// Copies what is in the ring to the program; see [`Lane::take`](crate::lane::Lane::take).
+// One caller each: as calls the two cost 140 instructions of a 64-byte message.
+#[inline(always)]
 pub(super) fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Result<Look> {
     let &Ask {
         wanted,
