@@ -36,8 +36,7 @@ pub(super) fn admits(core: &Core, origin: Origin) -> bool {
         }
     });
     if let Some((_, id)) = longest.filter(|_| idle > IDLE) {
-        let group = core.group_after(u64::from(id).saturating_sub(1));
-        if let Some(group) = group.filter(|group| group.id == id) {
+        if let Some(group) = core.group(id) {
             group.retire();
         }
     }

@@ -169,6 +169,12 @@ impl Core {
         next
     }
 
+    /// Returns the group with this number.
+    pub(crate) fn group(&self, id: u32) -> Option<Arc<LinkGroup>> {
+        let next = self.group_after(u64::from(id).saturating_sub(1));
+        next.filter(|group| group.id == id)
+    }
+
     /// Returns the number of links over a port.
     pub(crate) fn links_on(&self, device: &Arc<Device>, port: u32) -> u32 {
         let mut links = 0u32;

@@ -18,11 +18,10 @@ impl Core {
         let Some((group, slot, number)) = chosen(&peers) else {
             return false;
         };
-        let Some(group) = self.group_after(u64::from(group).saturating_sub(1)) else {
-            return false;
-        };
         // If it has ended meanwhile, or even its group, it has made room itself.
-        group.lose_drain(slot, number);
+        if let Some(group) = self.group(group) {
+            group.lose_drain(slot, number);
+        }
         true
     }
 
