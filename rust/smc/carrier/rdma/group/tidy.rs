@@ -24,6 +24,9 @@ use smc_proto::{
 const LOOK: Span = Span::from_millis(500);
 /// Looks in a row after which a slab goes that nobody has used: two seconds.
 const PATIENCE: u32 = 4;
+/// Slabs that may wait for the peer to forget their keys. A peer that never answers keeps so many; with
+/// more, connections that come and go would have it keep ever more.
+const MOST_LEAVING: usize = 8;
 /// Bytes of the largest slab that stays in any case, so that the next connection needs none: four
 /// buffers of 64 KiB. There is one in a group.
 const HANDFUL: u64 = 256 << 10;
@@ -113,9 +116,8 @@ impl LinkGroup {
         }
     }
 
-    /// Retires slabs that nobody uses, and frees those whose key the peer has deleted. Returns whether
-    /// there may be more.
-    /// `due`: this is a regular look, which counts.
+    /// Retires slabs that nobody uses, and frees those whose key the peer has deleted. `due`: this is a
+    /// regular look, which counts. Returns whether there may be more.
     fn look_at_slabs(self: &Arc<Self>, due: bool) -> bool {
         // Who has the lock may wait for the device.
         let Some(mut guard) = self.resources.try_lock() else {
@@ -202,7 +204,10 @@ impl Resources {
             };
             let stays = !kept && slab.bytes() <= HANDFUL;
             kept |= stays;
-            let goes = !stays && looks >= PATIENCE && self.leaving.reserve(1, GFP_KERNEL).is_ok();
+            let goes = !stays
+                && looks >= PATIENCE
+                && self.leaving.len() < MOST_LEAVING
+                && self.leaving.reserve(1, GFP_KERNEL).is_ok();
             if !goes {
                 more |= !stays;
                 idle = idle.saturating_add(slab.bytes());
