@@ -135,8 +135,7 @@ impl<C: Carrier> SmcConn<C> {
     pub(crate) fn splice(&self, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize> {
         self.stats.add(Stat::Splices, 1);
         self.splices.add(1, Relaxed);
-        // As TCP: splice() is no read to `SO_PEEK_OFF`.
-        let moved = self.sock.keep_peek_offset(|| socket.copy_splice(splice));
+        let moved = socket.copy_splice(splice);
         self.splices.add(-1, Relaxed);
         moved
     }

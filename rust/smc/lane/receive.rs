@@ -42,7 +42,10 @@ fn receive_stream(lane: &impl Lane, socket: &BsdSocket, msg: &mut Message<'_>) -
     let peek = msg.has(flags::MSG_PEEK);
     let offset = if peek { lane.sock().peek_offset() } else { 0 };
     let got = receive_from(lane, socket, msg, offset)?;
-    lane.sock().move_peek_offset(peek, got);
+    // As TCP: splice() is no read to `SO_PEEK_OFF`.
+    if lane.sock().has_peek_offset() && !lane.is_spliced(msg) {
+        lane.sock().move_peek_offset(peek, got);
+    }
     if got > 0 && lane.sock().wants_stamps() {
         lane.tell_stamp(msg);
     }

@@ -63,6 +63,14 @@ impl Sock {
         usize::try_from(offset).unwrap_or(0)
     }
 
+    /// Tells whether the program uses `SO_PEEK_OFF`.
+    #[inline]
+    pub fn has_peek_offset(&self) -> bool {
+        // SAFETY: The sock is valid; read without the lock as TCP does.
+        let offset = unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_peek_off) };
+        offset >= 0
+    }
+
     /// Moves `SO_PEEK_OFF`, if the program uses it: `len` bytes were peeked at, or read.
     #[inline]
     pub fn move_peek_offset(&self, peeked: bool, len: usize) {
@@ -75,21 +83,6 @@ impl Sock {
                 bindings::sk_peek_offset_bwd(self.as_ptr(), len);
             }
         }
-    }
-
-    /// Calls `read`, which leaves `SO_PEEK_OFF` where it was, if the program uses it.
-    pub fn keep_peek_offset<T>(&self, read: impl FnOnce() -> T) -> T {
-        // SAFETY: The sock is valid, and the field an int that is read and written without the lock
-        // everywhere.
-        let field = unsafe { &raw mut (*self.as_ptr()).sk_peek_off };
-        // SAFETY: As above.
-        let before = unsafe { ptr::read_volatile(field) };
-        let result = read();
-        if before >= 0 {
-            // SAFETY: As above.
-            unsafe { ptr::write_volatile(field, before) };
-        }
-        result
     }
 
     /// Returns the size of the receive buffer that the user asked for, in bytes, if he did.
