@@ -147,7 +147,10 @@ impl<T: Overlay> Adapter<T> {
             let lent = unsafe { (*new.as_ptr()).ops.is_null() };
             if lent {
                 // SAFETY: As above. The listener keeps the module that the table is in.
-                unsafe { bindings::socket_set_ops(new.as_ptr(), (*sock).ops) };
+                unsafe {
+                    let ops = ptr::read_volatile(&raw const (*sock).ops);
+                    bindings::socket_set_ops(new.as_ptr(), ops);
+                }
             }
             let accepted =
                 Self::data(socket).and_then(|data| T::accept(&data, socket, new, nonblock));

@@ -159,9 +159,14 @@ impl<T: PerNet> Registration<T> {
     unsafe extern "C" fn init(net: *mut bindings::net) -> ffi::c_int {
         from_result(|| {
             let here = T::slot();
-            // SAFETY: `pending` is the registration's id, which the core has set before it calls
-            // `init` and which is pinned until after the last `exit`.
-            let id = unsafe { *here.pending.load(Acquire) };
+            let pending = here.pending.load(Acquire);
+            // A type that names another slot than at its registration gets nothing.
+            if pending.is_null() || here.kind.load(Relaxed) != kind::<T>() {
+                return Err(EINVAL);
+            }
+            // SAFETY: Not null, so the id of a registration, of this type by the check above. The core has
+            // set it before it calls `init`, and it is pinned until after the last `exit`.
+            let id = unsafe { *pending };
             here.id.store(id, Release);
             // SAFETY: The namespace is being set up and alive.
             let state = T::new(unsafe { Net::from_raw(net) })?;
@@ -186,9 +191,16 @@ impl<T: PerNet> Registration<T> {
     ///
     /// Only called by the kernel, with the arguments that such a callback gets.
     unsafe extern "C" fn exit(net: *mut bindings::net) {
-        // SAFETY: The slot holds what `init` put there, and the namespace has no users any more.
+        let here = T::slot();
+        let id = here.id.load(Acquire);
+        // As in `init`.
+        if id == 0 || here.kind.load(Relaxed) != kind::<T>() {
+            return;
+        }
+        // SAFETY: The id is registered, and for this type. So the slot holds what `init` put there, and
+        // the namespace has no users any more.
         unsafe {
-            let slot = slot(net, T::slot().id.load(Acquire));
+            let slot = slot(net, id);
             let raw = slot.load(Relaxed);
             if !raw.is_null() {
                 slot.store(ptr::null_mut(), Relaxed);
