@@ -110,6 +110,14 @@ reasons! {
         "The program uses a socket option that SMC does not support, such as TCP fast open";
     Attached = 0x0306_00ff, "ATTACHED",
         "Another part of the kernel, such as a BPF sockmap, has taken the socket's data over";
+    PathOff = 0x0306_0100, "PATHOFF",
+        "Settings keep the connection on TCP: path_local, or the two ends' namespaces";
+    PathAttached = 0x0306_0101, "PATHATTACHED",
+        "Something about the socket needs TCP's own stream, such as a filter, time stamps or a signature";
+    PathElsewhere = 0x0306_0102, "PATHELSEWHERE",
+        "The connection's other end is not in this kernel: a proxy, or a firewall that changes sequence numbers";
+    PathRemote = 0x0306_0103, "PATHREMOTE",
+        "The connection began as TCP with another host that has this module, and nothing moves it yet";
     PrefixMismatch = 0x0307_0000, "DIFFPREFIX",
         "The sides are not in the same IP subnet, which SMC version 1 needs";
     VlanLookup = 0x0308_0000, "GETVLANERR",

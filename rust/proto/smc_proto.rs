@@ -39,6 +39,7 @@ pub mod error;
 pub mod group;
 pub mod handshake;
 pub mod llc;
+pub mod path;
 pub mod reason;
 pub mod ring;
 pub mod time;

@@ -39,7 +39,8 @@ mod host;
 use carrier::{rdma::core::Hotplug, Core, CORE};
 use entry::{overlay::Smc, AF_SMC};
 use handshake::gates::{Gates, GATES};
-use host::namespace::Namespace;
+use host::{namespace::Namespace, syn_option};
+use lane::local::{Meetings, MEETINGS};
 use report::{netlink, sock_diag::Diag};
 use socket::Registry;
 
@@ -80,6 +81,7 @@ struct Rsmc {
     _devices: Client,
     _gates: global::Guard<Gates>,
     _core: global::Guard<Core>,
+    _meetings: global::Guard<Meetings>,
     _queue: queue::Registration,
     _sockets: Pin<KBox<netns::Registration<Registry>>>,
     _namespaces: Pin<KBox<netns::Registration<Namespace>>>,
@@ -95,6 +97,8 @@ impl Rsmc {
         let queue = queue::Registration::new(c"rsmc")?;
         let hub = Core::new()?;
         let core = CORE.install(hub.clone())?;
+        let meetings = MEETINGS.install(Meetings::new()?)?;
+        syn_option::draw_identity();
         let gates = GATES.install(Gates::new(hub.clone())?)?;
         let devices = Arc::new(Hotplug(hub.clone()), GFP_KERNEL)?;
         let devices = Client::register(c"rsmc", devices)?;
@@ -112,6 +116,7 @@ impl Rsmc {
             _devices: devices,
             _gates: gates,
             _core: core,
+            _meetings: meetings,
             _queue: queue,
             _sockets: sockets,
             _namespaces: namespaces,

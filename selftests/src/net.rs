@@ -15,10 +15,41 @@ pub fn private() -> R<()> {
         match cvt(i64::from(unsafe { libc::unshare(libc::CLONE_NEWNET) })) {
             Err(e) if e.0 == libc::ENODEV => crate::sys::sleep_ms(10),
             Err(e) => return Err(e),
-            Ok(_) => return lo_up(),
+            Ok(_) => {
+                // Tests are about SMC-R and fallbacks; those about paths say so themselves.
+                let _ = path(0);
+                return lo_up();
+            }
         }
     }
     Err(crate::errno::Errno(libc::ENODEV))
+}
+
+/// Sets the sysctl `net.smc.path` of the current namespace, if the module has it.
+///
+/// # Errors
+///
+/// The kernel's.
+pub fn path(value: u32) -> Result<(), String> {
+    let name = "net.smc.path";
+    match std::path::Path::new("/proc/sys/net/smc/path").exists() {
+        true => sysctl(name, &value.to_string()),
+        false => Ok(()),
+    }
+}
+
+/// Sends a byte in each direction, and another one back: both ends of a connection that may leave TCP
+/// know each other then, and both directions have left it.
+///
+/// # Errors
+///
+/// The kernel's.
+pub fn warm(a: i32, b: i32) -> R<()> {
+    for (from, to) in [(a, b), (b, a), (a, b)] {
+        crate::sys::send(from, b"w", 0)?;
+        crate::sys::recv_vec(to, 1, libc::MSG_WAITALL)?;
+    }
+    Ok(())
 }
 
 #[repr(C)]

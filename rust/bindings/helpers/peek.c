@@ -32,3 +32,27 @@ int rsmc_helper_tcp_peek(struct sock *sk, void *buf, int len)
 	}
 	return copied;
 }
+
+/* As above from @offset on, to a message of recvmsg(). */
+int rsmc_helper_tcp_peek_at(struct sock *sk, u32 offset, struct msghdr *msg, int len)
+{
+	u32 seq = tcp_sk(sk)->copied_seq + offset;
+	struct sk_buff *skb;
+	int copied = 0;
+
+	skb_queue_walk(&sk->sk_receive_queue, skb) {
+		u32 skip = seq - TCP_SKB_CB(skb)->seq;
+		int part;
+
+		if (copied == len)
+			break;
+		if (skip >= skb->len)
+			continue;
+		part = min_t(u32, skb->len - skip, len - copied);
+		if (skb_copy_datagram_msg(skb, skip, msg, part))
+			return copied ?: -EFAULT;
+		copied += part;
+		seq += part;
+	}
+	return copied;
+}

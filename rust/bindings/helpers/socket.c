@@ -218,6 +218,11 @@ void rsmc_helper_zcopy_abort(struct ubuf_info *uarg)
 
 /* net/sock.h: waiting, signals, errors */
 
+bool rsmc_helper_sk_stream_is_writable(const struct sock *sk)
+{
+	return sk_stream_is_writeable(sk);
+}
+
 wait_queue_head_t *rsmc_helper_sk_sleep(struct sock *sk)
 {
 	return sk_sleep(sk);

@@ -25,11 +25,34 @@ bool rsmc_helper_tcp_is_corked(const struct sock *sk)
 	return tcp_sk(sk)->nonagle & TCP_NAGLE_CORK;
 }
 
+static bool rsmc_tcp_signed(const struct tcp_sock *tp)
+{
+#ifdef CONFIG_TCP_MD5SIG
+	if (rcu_access_pointer(tp->md5sig_info))
+		return true;
+#endif
+#ifdef CONFIG_TCP_AO
+	if (rcu_access_pointer(tp->ao_info))
+		return true;
+#endif
+	return false;
+}
+
 /* Of the kernel's two ways to move requests, this is the one without a program. */
 bool rsmc_helper_tcp_migrates_requests(const struct sock *sk)
 {
 	return sk->sk_reuseport &&
 	       READ_ONCE(sock_net(sk)->ipv4.sysctl_tcp_migrate_req);
+}
+
+/* What only TCP's own stream can serve. */
+bool rsmc_helper_tcp_is_bound_to_stream(const struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	return tp->repair || tp->urg_data || tp->syn_data || tp->recvmsg_inq ||
+	       rcu_access_pointer(sk->sk_filter) || READ_ONCE(sk->sk_tsflags) ||
+	       sock_flag(sk, SOCK_RCVTSTAMP) || rsmc_tcp_signed(tp);
 }
 
 void rsmc_helper_tcp_set_save_syn(struct sock *sk, u8 how)

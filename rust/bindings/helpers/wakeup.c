@@ -39,3 +39,31 @@ void rsmc_helper_sk_signal_urgent(struct sock *sk)
 	sk_send_sigurg(sk);
 	read_unlock_bh(&sk->sk_callback_lock);
 }
+
+/* As sk_stream_write_space(), whatever room TCP has: it is the room of another buffer. */
+void rsmc_helper_sk_tell_room(struct sock *sk)
+{
+	struct socket_wq *wq;
+
+	rcu_read_lock();
+	wq = rcu_dereference(sk->sk_wq);
+	if (skwq_has_sleeper(wq))
+		wake_up_interruptible_poll(&wq->wait, EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND);
+	if (wq && wq->fasync_list && !(sk->sk_shutdown & SEND_SHUTDOWN))
+		sock_wake_async(wq, SOCK_WAKE_SPACE, POLL_OUT);
+	rcu_read_unlock();
+}
+
+/* As sock_def_readable(), for bytes that are in another buffer than TCP's. */
+void rsmc_helper_sk_tell_data(struct sock *sk)
+{
+	struct socket_wq *wq;
+
+	rcu_read_lock();
+	wq = rcu_dereference(sk->sk_wq);
+	if (skwq_has_sleeper(wq))
+		wake_up_interruptible_sync_poll(&wq->wait, EPOLLIN | EPOLLPRI | EPOLLRDNORM |
+						EPOLLRDBAND);
+	sk_wake_async_rcu(sk, SOCK_WAKE_WAITD, POLL_IN);
+	rcu_read_unlock();
+}

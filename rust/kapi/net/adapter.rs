@@ -14,7 +14,7 @@ use crate::{
         overlay::{Handled, Overlay},
         socket::BsdSocket,
         syn,
-        tables::{self, Tables}, //
+        tables, //
     }, //
 };
 use core::{marker::PhantomData, ptr};
@@ -411,15 +411,18 @@ impl<T: Overlay> Adapter<T> {
         })
     }
 
-    /// Returns TCP's tables with the entries of this adapter; `owner` is the module.
-    pub(crate) fn tables(owner: *mut bindings::module) -> Tables {
-        let v4 = bindings::AF_INET as u16;
-        let v6 = bindings::AF_INET6 as u16;
-        // In the order of `tables::row`.
-        let families = [v4, v6, v4, v6];
-        Tables {
-            active: families.map(|family| Self::active(family, owner)),
-            passive: families.map(|family| Self::passive(family, owner)),
+    /// Fills the operations tables with the entries of this adapter; `owner` is the module.
+    ///
+    /// # Safety
+    ///
+    /// As [`tables::fill`].
+    pub(crate) unsafe fn fill(owner: *mut bindings::module) {
+        // SAFETY: The caller's promise.
+        unsafe {
+            tables::fill(
+                |family| Self::active(family, owner),
+                |family| Self::passive(family, owner),
+            );
         }
     }
 

@@ -203,7 +203,7 @@ impl<T: Overlay> Registration<T> {
         )?;
         NAMES.store(ptr::from_ref(names).cast_mut(), Release);
         // SAFETY: No socket of ours exists, and this is the one registration.
-        unsafe { tables::fill(Adapter::<T>::tables(owner)) };
+        unsafe { Adapter::<T>::fill(owner) };
         // SAFETY: Nothing is moved; the methods only fill in fields.
         let fields = unsafe { this.as_mut().get_unchecked_mut() };
         fields.fill(names, owner);
@@ -241,7 +241,7 @@ impl<T: Overlay> Registration<T> {
                         type_: bindings::sock_type_SOCK_STREAM as u16,
                         protocol: names.inet_protocol,
                         prot: creators.add(index),
-                        ops: &tables.active[tables::FAMILIES + index],
+                        ops: &tables.active[0][tables::FAMILIES + index],
                         flags: bindings::INET_PROTOSW_ICSK as u8,
                         ..Default::default()
                     });
@@ -388,7 +388,7 @@ unsafe extern "C" fn create(
             socket::ungraft(inner);
             (*inner).sk = ptr::null_mut();
             bindings::sock_graft(sk, sock);
-            (*sock).ops = &tables.active[tables::row(true, family as u16)];
+            (*sock).ops = &tables.active[0][tables::row(true, family as u16)];
             (*sock).state = bindings::socket_state_SS_UNCONNECTED;
             if bindings::socket_supports_zerocopy(inner) {
                 bindings::socket_support_zerocopy(sock);

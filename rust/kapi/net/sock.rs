@@ -8,11 +8,13 @@ mod charge;
 pub(crate) mod claim;
 mod identity;
 mod options;
+mod path;
 mod stamp;
 mod stream;
 mod wake;
 
 pub use charge::Charge;
+pub use path::InitialNumbers;
 
 use crate::errno::{self, Errno};
 use crate::net::socket::BsdSocket;

@@ -82,6 +82,13 @@ impl BsdSocket {
         unsafe { tables::row_of(self.as_ptr()) }.is_some_and(|row| row < tables::FAMILIES)
     }
 
+    /// Says which of the options of [`syn::Policy`] the socket's SYN, or its SYN-ACKs, carry: below
+    /// [`syn::VARIANTS`]. A new socket has 0, an accepted one its listener's.
+    pub fn set_variant(&self, variant: usize) {
+        // SAFETY: The socket is open.
+        unsafe { tables::set_variant(self.as_ptr(), variant) };
+    }
+
     /// Switches to the table that leaves everything but the end of the socket to TCP.
     ///
     /// Operations already under way finish with the table they began with.

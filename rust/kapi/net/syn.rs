@@ -6,7 +6,7 @@
 //!   appends the option to SYNs and SYN-ACKs of overlay sockets, retransmits included.
 //! * The client learns the SYN-ACK's options from `sk_rx_dst_set`, which TCP calls with that packet:
 //!   for the time of the handshake the connection has a copy of its `icsk_af_ops` with that one
-//!   function replaced. Which of two copies it has *is* the answer, so nothing is allocated.
+//!   function replaced. Which of several copies it has *is* the answer, so nothing is allocated.
 //! * The server learns the SYN's options from the copy that `TCP_SAVE_SYN` keeps.
 //!
 //! Packets of other sockets are never changed, and a namespace without hooks pays nothing.
@@ -22,7 +22,7 @@ pub use self::{
 };
 
 use self::{
-    answer::ACCEPTED,
+    answer::DECIDE,
     header::{carries_tcp6, Header, FIXED, FLAG_ACK, FLAG_RST, FLAG_SYN, OPTIONS_MAX},
     saved::copy_offered, //
 };
@@ -46,14 +46,58 @@ use smc_bindings as bindings;
 pub trait Policy: 'static {
     /// Returns the bytes to append to the options of a SYN that an overlay socket sends, if any. At
     /// most 40 in all, and a multiple of four.
-    fn syn(options: &[u8]) -> Option<&'static [u8]>;
+    fn syn(whose: Whose, options: &[u8]) -> Option<Added>;
 
     /// Returns the bytes to append to the SYN-ACK that answers a SYN with the options `syn`.
-    fn syn_ack(syn: &[u8], options: &[u8]) -> Option<&'static [u8]>;
+    fn syn_ack(whose: Whose, syn: &[u8], options: &[u8]) -> Option<Added>;
 
-    /// Returns whether a SYN-ACK with these options accepts the client's offer.
-    fn accepted(options: &[u8]) -> bool;
+    /// Returns what a SYN-ACK with these options answers to the client's offer: 0 for no, else at most
+    /// [`ANSWERS`].
+    fn answer(whose: Whose, options: &[u8]) -> usize;
 }
+
+/// The socket that connects or listens, as far as a hook may look at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Whose {
+    /// The variant that [`BsdSocket::set_variant`](super::socket::BsdSocket::set_variant) has set.
+    pub variant: usize,
+    /// The number of its namespace, as [`Net::cookie`](super::netns::Net::cookie).
+    pub net: u64,
+}
+
+/// Options to append.
+#[derive(Clone, Copy, Debug)]
+pub struct Added {
+    bytes: [u8; OPTIONS_MAX],
+    len: usize,
+}
+
+impl Added {
+    /// Makes options of these pieces, one behind the other; nothing beyond 40 bytes.
+    pub fn new(pieces: &[&[u8]]) -> Self {
+        let mut added = Self {
+            bytes: [0; OPTIONS_MAX],
+            len: 0,
+        };
+        for byte in pieces.iter().flat_map(|piece| piece.iter()) {
+            if let Some(place) = added.bytes.get_mut(added.len) {
+                *place = *byte;
+                added.len = added.len.wrapping_add(1);
+            }
+        }
+        added
+    }
+
+    /// Returns the bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or(&[])
+    }
+}
+
+/// Number of the answers other than no that a [`Policy`] tells apart.
+pub const ANSWERS: usize = 3;
+/// Number of the variants of a socket, see [`Policy`].
+pub const VARIANTS: usize = tables::VARIANTS;
 
 /// The hooks of one network namespace; dropping it removes them. Process context.
 ///
@@ -78,8 +122,8 @@ impl Hooks {
     /// `ENOMEM`; what netfilter returns.
     pub fn new<P: Policy>(sock: &Sock) -> Result<Self> {
         let net = sock.net();
-        let accepted: fn(&[u8]) -> bool = P::accepted;
-        ACCEPTED.store(accepted as usize, Release);
+        let decide: fn(Whose, &[u8]) -> usize = P::answer;
+        DECIDE.store(decide as usize, Release);
         let ops = KBox::new(
             [
                 Self::hook(bindings::NFPROTO_IPV4 as u8, local_out::<P, false>),
@@ -154,7 +198,7 @@ enum Fate {
 unsafe extern "C" fn local_out<P: Policy, const V6: bool>(
     _priv: *mut ffi::c_void,
     skb: *mut bindings::sk_buff,
-    _state: *const bindings::nf_hook_state,
+    state: *const bindings::nf_hook_state,
 ) -> ffi::c_uint {
     // SAFETY: Netfilter passes a valid packet; `sk` is set for packets of sockets, and then has a
     // reference.
@@ -163,16 +207,16 @@ unsafe extern "C" fn local_out<P: Policy, const V6: bool>(
         return bindings::NF_ACCEPT;
     }
     // SAFETY: Full sockets and request sockets alike begin with `sock_common`.
-    let state =
+    let stage =
         unsafe { ptr::read_volatile(&raw const (*sk.cast::<bindings::sock_common>()).skc_state) };
     // All others pass at once: this is on the way of every packet of the namespace.
     const OURS: u32 = 1 << bindings::TCP_SYN_SENT | 1 << bindings::TCP_NEW_SYN_RECV;
-    if OURS.wrapping_shr(u32::from(state)) & 1 == 0 {
+    if OURS.wrapping_shr(u32::from(stage)) & 1 == 0 {
         return bindings::NF_ACCEPT;
     }
     // SAFETY: Netfilter passes a packet that we may change, with its network and transport headers
     // set, inside an RCU section.
-    match unsafe { offer::<P, V6>(skb) } {
+    match unsafe { offer::<P, V6>(skb, (*state).net) } {
         Some(Fate::Lost) => bindings::NF_DROP,
         Some(Fate::Passes) | None => bindings::NF_ACCEPT,
     }
@@ -180,9 +224,12 @@ unsafe extern "C" fn local_out<P: Policy, const V6: bool>(
 
 /// # Safety
 ///
-/// `skb` is a packet on its way through LOCAL_OUT, in an RCU section.
+/// `skb` is a packet on its way through LOCAL_OUT of the living namespace `net`, in an RCU section.
 #[inline(never)]
-unsafe fn offer<P: Policy, const V6: bool>(skb: *mut bindings::sk_buff) -> Option<Fate> {
+unsafe fn offer<P: Policy, const V6: bool>(
+    skb: *mut bindings::sk_buff,
+    net: *mut bindings::net,
+) -> Option<Fate> {
     // SAFETY: `skb` is valid; `sk` is set for packets of sockets, and then has a reference.
     let sk = unsafe { (*skb).sk };
     if sk.is_null() {
@@ -204,20 +251,23 @@ unsafe fn offer<P: Policy, const V6: bool>(skb: *mut bindings::sk_buff) -> Optio
     // SAFETY: Full sockets and request sockets alike begin with `sock_common`.
     let state =
         unsafe { ptr::read_volatile(&raw const (*sk.cast::<bindings::sock_common>()).skc_state) };
-    let (bytes, without) = if state == bindings::TCP_SYN_SENT as u8 {
+    let (added, without) = if state == bindings::TCP_SYN_SENT as u8 {
         // SAFETY: The state is no request's or TIME_WAIT's, thus this is a full socket. (Of another
         // protocol perhaps; then its `struct socket` does not run on our tables.)
         let socket = unsafe { ptr::read_volatile(&raw const (*sk).sk_socket) };
         // SAFETY: A `struct socket` is freed an RCU grace period after it was orphaned.
-        if !unsafe { tables::is_active(socket) } {
-            return None;
-        }
+        let variant = unsafe { tables::variant_of(socket) }?;
         // SAFETY: TCP sent the packet, so its header is linear.
         let header = unsafe { Header::of(skb) }?;
         if header.flags() & (FLAG_SYN | FLAG_ACK | FLAG_RST) != FLAG_SYN {
             return None;
         }
-        (P::syn(header.options())?, Fate::Passes)
+        // SAFETY: The namespace is alive.
+        let net = unsafe { bindings::net_cookie(net) };
+        (
+            P::syn(Whose { variant, net }, header.options())?,
+            Fate::Passes,
+        )
     } else if state == bindings::TCP_NEW_SYN_RECV as u8 {
         let req: *mut bindings::request_sock = sk.cast();
         // SAFETY: A socket in this state is a request socket, and it holds its listener.
@@ -229,9 +279,7 @@ unsafe fn offer<P: Policy, const V6: bool>(skb: *mut bindings::sk_buff) -> Optio
         // SAFETY: The listener is a full socket.
         let socket = unsafe { ptr::read_volatile(&raw const (*listener).sk_socket) };
         // SAFETY: As above.
-        if !unsafe { tables::is_active(socket) } {
-            return None;
-        }
+        let variant = unsafe { tables::variant_of(socket) }?;
         // The next listener may be one of TCP's, whose program would read our messages. (Asked here,
         // too, since it may have been switched on after listen().)
         // SAFETY: As above: a listener is a full socket.
@@ -247,12 +295,15 @@ unsafe fn offer<P: Policy, const V6: bool>(skb: *mut bindings::sk_buff) -> Optio
         // SAFETY: The request is alive, as long as the packet. TCP sends none with a bucket locked.
         let len = unsafe { copy_offered(req, &mut options) }?;
         let syn = options.get(..len)?;
-        (P::syn_ack(syn, header.options())?, Fate::Lost)
+        // SAFETY: The namespace is alive.
+        let net = unsafe { bindings::net_cookie(net) };
+        let whose = Whose { variant, net };
+        (P::syn_ack(whose, syn, header.options())?, Fate::Lost)
     } else {
         return None;
     };
     // SAFETY: As this function's.
-    unsafe { append::<V6>(skb, bytes, without) }
+    unsafe { append::<V6>(skb, added.bytes(), without) }
 }
 
 /// Appends option bytes to a TCP packet without payload, if it is one that can take them; `without` is

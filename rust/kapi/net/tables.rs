@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The operations tables: TCP's own, and the two that the overlay family adds for each [`row`].
+//! The operations tables: TCP's own, and those that the overlay family adds for each [`row`].
 //!
-//! * *active*: the overlay's adapter sees every call that its protocol could care about;
+//! * *active*: the overlay's adapter sees every call that its protocol could care about. There are
+//!   [`VARIANTS`] of it, which differ in nothing but their address: it tells the SYN hooks, who may look
+//!   at nothing else of a socket, which options its program has chosen;
 //! * *passive*: every call but the end of the socket and a few options is TCP's own function.
 //!
 //! The tables are copies of TCP's with entries replaced, so operations that a later kernel adds
 //! work as they do in TCP.
 
-use core::{cell::UnsafeCell, ptr};
+use core::{cell::UnsafeCell, mem::MaybeUninit, ptr};
 use kernel::sync::atomic::{Acquire, Atomic, Release};
 use smc_bindings as bindings;
 
@@ -19,20 +21,23 @@ pub(crate) const FAMILIES: usize = 2;
 /// of `AF_INET[6]`; each for IPv4 and IPv6. See [`row`].
 pub(crate) const ROWS: usize = 2 * FAMILIES;
 
-/// Two copies of TCP's table for each row. All active ones are alike but for IPv4 and IPv6, and so
-/// are all passive ones: the address of a socket's table tells its row.
+/// Number of the variants of the active tables.
+pub(crate) const VARIANTS: usize = 8;
+
+/// Copies of TCP's table for each row. All active ones are alike but for IPv4 and IPv6, and so
+/// are all passive ones: the address of a socket's table tells its row and its variant.
 #[repr(C)]
 pub(crate) struct Tables {
-    pub(crate) active: [bindings::proto_ops; ROWS],
+    pub(crate) active: [[bindings::proto_ops; ROWS]; VARIANTS],
     pub(crate) passive: [bindings::proto_ops; ROWS],
 }
 
-struct Store(UnsafeCell<Option<Tables>>);
+struct Store(UnsafeCell<MaybeUninit<Tables>>);
 
 // SAFETY: The cell is written once, before `FILLED` is set, and only read afterwards.
 unsafe impl Sync for Store {}
 
-static STORE: Store = Store(UnsafeCell::new(None));
+static STORE: Store = Store(UnsafeCell::new(MaybeUninit::uninit()));
 static FILLED: Atomic<usize> = Atomic::new(0);
 
 /// Returns TCP's own table of an address family.
@@ -47,14 +52,29 @@ pub(crate) fn native(family: u16) -> &'static bindings::proto_ops {
     }
 }
 
-/// Fills the tables.
+/// Fills the tables with what `active` and `passive` make for an address family.
 ///
 /// # Safety
 ///
 /// Called at most once at a time, while no socket uses the tables.
-pub(crate) unsafe fn fill(tables: Tables) {
-    // SAFETY: The caller promises that nobody reads.
-    unsafe { *STORE.0.get() = Some(tables) };
+pub(crate) unsafe fn fill(
+    active: impl Fn(u16) -> bindings::proto_ops,
+    passive: impl Fn(u16) -> bindings::proto_ops,
+) {
+    let tables: *mut Tables = STORE.0.get().cast();
+    for row in 0..ROWS {
+        let family = match row % FAMILIES {
+            0 => bindings::AF_INET as u16,
+            _ => bindings::AF_INET6 as u16,
+        };
+        // One at a time: all together are more than a stack takes.
+        // SAFETY: A place in the store, and the caller promises that nobody reads.
+        unsafe { (&raw mut (*tables).passive[row]).write(passive(family)) };
+        for variant in 0..VARIANTS {
+            // SAFETY: As above.
+            unsafe { (&raw mut (*tables).active[variant][row]).write(active(family)) };
+        }
+    }
     FILLED.store(1, Release);
 }
 
@@ -65,7 +85,7 @@ pub(crate) fn get() -> Option<&'static Tables> {
         return None;
     }
     // SAFETY: Filled, and thus constant.
-    unsafe { (*STORE.0.get()).as_ref() }
+    Some(unsafe { (*STORE.0.get()).assume_init_ref() })
 }
 
 #[inline]
@@ -108,21 +128,37 @@ pub(crate) fn set_native(socket: *mut bindings::socket, family: u16) {
     }
 }
 
-/// Returns whether a socket runs on an active table. `socket` may be null.
+/// Switches a socket that runs on an active table to another variant of it.
+///
+/// # Safety
+///
+/// `socket` is open.
+pub(crate) unsafe fn set_variant(socket: *mut bindings::socket, variant: usize) {
+    // SAFETY: By the caller's promise.
+    let (row, active) = unsafe { (row_of(socket), variant_of(socket).is_some()) };
+    if let (Some(tables), Some(row), true) = (get(), row, active) {
+        if let Some(table) = tables.active.get(variant) {
+            // SAFETY: As above; all variants have the same owner and the same `release`.
+            unsafe { bindings::socket_set_ops(socket, &table[row]) };
+        }
+    }
+}
+
+/// Returns the variant of the active table that a socket runs on, if it does. `socket` may be null.
 ///
 /// # Safety
 ///
 /// If not null, `socket` is memory of a `struct socket` at least until the end of the RCU section
 /// that the caller is in, or it is open.
 #[inline]
-pub(crate) unsafe fn is_active(socket: *const bindings::socket) -> bool {
+pub(crate) unsafe fn variant_of(socket: *const bindings::socket) -> Option<usize> {
     if socket.is_null() {
-        return false;
+        return None;
     }
     // SAFETY: Readable by the caller's promise; only the pointer's value is used.
     let ops = unsafe { ptr::read_volatile(&raw const (*socket).ops) };
-    match get() {
-        Some(tables) => tables.active.iter().any(|table| ptr::eq(table, ops)),
-        None => false,
-    }
+    let first = ptr::from_ref(&get()?.active) as usize;
+    let offset = (ops as usize).wrapping_sub(first);
+    let variant = offset / size_of::<[bindings::proto_ops; ROWS]>();
+    (variant < VARIANTS).then_some(variant)
 }

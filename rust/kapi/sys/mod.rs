@@ -5,6 +5,7 @@
 //! Holds wrappers that are about no subsystem in particular: no sockets ([`crate::net`]), no devices
 //! ([`crate::rdma`]).
 
+pub mod bytes;
 pub mod clock;
 pub mod global;
 pub mod hook;

@@ -3,6 +3,7 @@
 //! Byte layouts: what is on the wire, and nothing about when or why.
 //!
 //! * [`tcp_option`]: the option in SYN and SYN-ACK that says "I speak SMC".
+//! * [`identity`]: the option by which two kernels with this module know each other.
 //! * [`clc`]: the handshake messages in the TCP stream.
 //! * [`llc`], [`cdc`]: the messages on the RDMA link; [`immediate`]: what may stand for a CDC message.
 //! * [`ids`], [`bufsize`], [`list`]: the small values that these messages carry.
@@ -16,6 +17,7 @@ pub mod bufsize;
 pub mod bytes;
 pub mod cdc;
 pub mod clc;
+pub mod identity;
 pub mod ids;
 pub mod immediate;
 pub mod list;

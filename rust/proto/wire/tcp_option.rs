@@ -8,6 +8,8 @@
 //! has built without it. It never touches a packet itself, and any garbage is
 //! tolerated: what cannot be parsed simply has no option.
 
+use super::identity::{self, Identity};
+
 /// Length of a TCP header without options.
 pub const TCP_HEADER_LEN: usize = 20;
 /// Longest TCP header, in units of 32-bit words.
@@ -52,6 +54,8 @@ pub struct Scan {
     /// An MD5 (RFC 2385) or AO (RFC 5925) signature is present, which covers
     /// the options: the header must not be changed any more.
     pub signed: bool,
+    /// The first valid identity of a host with this module.
+    pub identity: Option<Identity>,
     /// The walk ended at an impossible length; what follows was not looked at.
     pub malformed: bool,
     /// The walk ended at an end-of-options byte.
@@ -97,6 +101,7 @@ pub fn scan(options: &[u8]) -> Scan {
         };
         match kind {
             KIND_MD5 | KIND_AO => seen.signed = true,
+            identity::KIND if seen.identity.is_none() => seen.identity = Identity::parse(option),
             KIND_EXPERIMENT if seen.smc.is_none() && is_smc(option) => {
                 seen.smc = Some(Found {
                     offset: options.len().saturating_sub(rest.len()),

@@ -5,8 +5,8 @@
 use crate::{
     entry::sockopt,
     handshake::crossing::RECEIVE,
-    lane,
-    socket::{connect, crossing, listen, Phase, SmcSock}, //
+    lane::{self, local},
+    socket::{connect, crossing, listen, path, Phase, SmcSock}, //
 };
 use kapi::net::{
     args::{flags, Addr, GetOption, Message, Poll, SetOption, Splice},
@@ -73,6 +73,9 @@ impl Overlay for Smc {
         if let Some(conn) = data.smc() {
             return lane::poll(conn, socket, poll);
         }
+        if let Some(local) = data.local() {
+            return local::poll(local, socket, poll);
+        }
         let listener = match &*data.phase.lock() {
             Phase::Listening(listener) => Some(listener.clone()),
             _ => None,
@@ -127,9 +130,10 @@ impl Overlay for Smc {
 
     fn ioctl(data: &Arc<SmcSock>, socket: &BsdSocket, command: u32) -> Result<Option<i32>> {
         crossing::is_still_open(data, socket);
-        match data.smc() {
-            Some(conn) => lane::ioctl(conn, command),
-            None => Ok(None),
+        match (data.smc(), data.local()) {
+            (Some(conn), _) => lane::ioctl(conn, command),
+            (None, Some(local)) => Ok(local::ioctl(local, command)),
+            (None, None) => Ok(None),
         }
     }
 
@@ -140,11 +144,15 @@ impl Overlay for Smc {
         if let Some(conn) = data.smc() {
             return lane::send(conn, socket, msg);
         }
+        if let Some(local) = path::local(data, socket) {
+            return local::send(local, socket, msg);
+        }
         let nonblock = msg.has(flags::MSG_DONTWAIT);
         Self::settle(data, socket, data.sock.send_timeout(nonblock))?;
-        match data.smc() {
-            Some(conn) => lane::send(conn, socket, msg),
-            None => socket.native_sendmsg(msg),
+        match (data.smc(), path::local(data, socket)) {
+            (Some(conn), _) => lane::send(conn, socket, msg),
+            (None, Some(local)) => local::send(local, socket, msg),
+            (None, None) => socket.native_sendmsg(msg),
         }
     }
 
@@ -156,12 +164,20 @@ impl Overlay for Smc {
         if let Some(conn) = data.smc() {
             return lane::receive(conn, socket, msg);
         }
+        if let Some(local) = path::local(data, socket) {
+            let got = local::receive(local, socket, msg)?;
+            if got != 0 && !local.has_met() {
+                path::alone(data, socket);
+            }
+            return Ok(got);
+        }
         let nonblock = msg.has(flags::MSG_DONTWAIT);
         Self::settle(data, socket, data.sock.receive_timeout(nonblock))?;
         crossing::settle(data, socket, data.sock.receive_timeout(nonblock))?;
-        match data.smc() {
-            Some(conn) => lane::receive(conn, socket, msg),
-            None => socket.native_recvmsg(msg),
+        match (data.smc(), path::local(data, socket)) {
+            (Some(conn), _) => lane::receive(conn, socket, msg),
+            (None, Some(local)) => local::receive(local, socket, msg),
+            (None, None) => socket.native_recvmsg(msg),
         }
     }
 
@@ -172,6 +188,9 @@ impl Overlay for Smc {
         crossing::settle(data, socket, data.sock.receive_timeout(nonblock))?;
         if let Some(conn) = data.smc() {
             return conn.splice(socket, splice);
+        }
+        if let Some(local) = path::local(data, socket) {
+            return local::splice(local, socket, splice);
         }
         socket.native_splice(splice)
     }
@@ -188,6 +207,9 @@ impl Overlay for Smc {
     fn low_water_changed(data: &Arc<SmcSock>) {
         if let Some(conn) = data.smc() {
             lane::low_water_changed(conn);
+        }
+        if let Some(local) = data.local() {
+            local::low_water_changed(local);
         }
     }
 

@@ -27,6 +27,8 @@ const SOL_SMC: i32 = 286;
 const RSMC_INFO: i32 = 100;
 /// Strict mode, see `socket/strict.rs`; our own extension.
 const RSMC_STRICT: i32 = 101;
+/// Order of TCP and SMC: a value of the sysctl `path`, or -1 for the namespace's; our own extension.
+const RSMC_PATH: i32 = 102;
 /// Switch of a listener: no SMC while handshakes pile up (`linux/smc.h`).
 const SMC_LIMIT_HS: i32 = 1;
 
@@ -50,6 +52,10 @@ pub(crate) mod mode {
     pub(super) const SMC: u32 = 0;
     /// TCP.
     pub(crate) const FALLBACK: u32 = 1;
+    /// TCP, on a connection that began so.
+    pub(super) const PATH: u32 = 2;
+    /// Memory that both ends share.
+    pub(super) const LOCAL: u32 = 3;
     /// Not decided, or not a connection.
     pub(crate) const UNDECIDED: u32 = 255;
 }
@@ -92,6 +98,14 @@ pub(crate) fn set(
                 }
             }
             this.strict.store(strict, Relaxed);
+            Ok(Handled::Done)
+        }
+        (SOL_SMC, RSMC_PATH) => {
+            // It counts at the next connect() or listen().
+            match option.int()? {
+                path @ -1..=2 => this.path.store(path, Relaxed),
+                _ => return Err(EINVAL),
+            }
             Ok(Handled::Done)
         }
         (SOL_SMC, _) => Err(errno::ENOPROTOOPT.into()),
@@ -169,6 +183,10 @@ pub(crate) fn get(this: &Arc<SmcSock>, option: &GetOption<'_>) -> Result<Handled
             option.put(&this.limit_hs.load(Relaxed).to_ne_bytes())?;
             Ok(Handled::Done)
         }
+        (SOL_SMC, RSMC_PATH) => {
+            option.put(&this.path.load(Relaxed).to_ne_bytes())?;
+            Ok(Handled::Done)
+        }
         (SOL_SMC, RSMC_STRICT) => {
             option.put(&this.strict.load(Relaxed).to_ne_bytes())?;
             Ok(Handled::Done)
@@ -179,7 +197,7 @@ pub(crate) fn get(this: &Arc<SmcSock>, option: &GetOption<'_>) -> Result<Handled
             Ok(Handled::Done)
         }
         // It looks for the data in TCP's queue.
-        (IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE) if this.smc().is_some() => {
+        (IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE) if this.smc().is_some() || this.local().is_some() => {
             Err(errno::EOPNOTSUPP.into())
         }
         _ => Ok(Handled::Native),
@@ -236,6 +254,14 @@ fn info(this: &SmcSock) -> [u32; 4] {
                 fallback.peer_diagnosis,
                 state,
             ]
+        }
+        Phase::Path(path) => {
+            let mode = match this.local() {
+                Some(local) if local.is_moved() => mode::LOCAL,
+                _ => mode::PATH,
+            };
+            let reason = path.stays.map_or(0, |reason| reason.code());
+            [mode, reason, 0, state::ACTIVE]
         }
         Phase::Closed => [mode::UNDECIDED, 0, 0, state::CLOSED],
     }

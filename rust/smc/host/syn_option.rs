@@ -1,36 +1,60 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The TCP option by which two ends find out that both speak SMC (RFC 7609, section 3.1).
+//! The TCP options by which two ends find out what they have in common.
 //!
-//! Some servers and middleboxes send back whatever options a SYN had. Believing such an answer
-//! would put CLC messages into a stream that the server takes for its own. So a client's SYN
-//! carries, if there is room, a second experimental option that no SMC peer ever answers with: its
-//! return shows an echo.
+//! One says that a host speaks SMC (RFC 7609, section 3.1). The other, [`Identity`], says that it has
+//! this module, and which host it is. A SYN carries both, as far as there is room. The SYN-ACK has one
+//! of the two: SMC's, and CLC messages precede the program's bytes; or the identity alone, and the
+//! connection is TCP's until something moves it. With both in it, a box that strips one of them would
+//! make the client say CLC to a program.
+//!
+//! Some servers and middleboxes send back whatever options a SYN had. Believing such an answer would
+//! put CLC messages into a stream that the server takes for its own. What only a SYN carries shows an
+//! echo: an identity that is no answer or, where `path` is 0, a canary, an option that says nothing.
 
+use crate::host::sysctl::{Sysctl, Sysctls};
 use kapi::{
-    net::syn,
+    net::syn::{self, Added, Whose},
     sys::clock, //
 };
-use kernel::sync::atomic::{Atomic, Relaxed};
-use smc_proto::wire::tcp_option;
+use kernel::sync::{
+    atomic::{Atomic, Relaxed},
+    SetOnce, //
+};
+use smc_proto::wire::{
+    identity::{HostId, Identity},
+    tcp_option, //
+};
 
 /// Kind 253, "RFC 3692-style experiment 1", length 8, "rsmc" and two bytes of zero.
 const CANARY: [u8; 8] = [253, 8, b'r', b's', b'm', b'c', 0, 0];
 /// Room for options in a TCP header.
 const OPTIONS_MAX: usize = 40;
 
-const fn concat(a: [u8; 8], b: [u8; 8]) -> [u8; 16] {
-    let [a0, a1, a2, a3, a4, a5, a6, a7] = a;
-    let [b0, b1, b2, b3, b4, b5, b6, b7] = b;
-    [
-        a0, a1, a2, a3, a4, a5, a6, a7, b0, b1, b2, b3, b4, b5, b6, b7,
-    ]
+const OPTION: [u8; 8] = tcp_option::OPTION;
+
+/// The number of this host, random for each load of the module.
+static HOST: SetOnce<u64> = SetOnce::new();
+
+/// Draws the number of this host. Called when the module is loaded, before there are sockets.
+pub(crate) fn draw_identity() {
+    let mut number = [0; 8];
+    clock::random(&mut number);
+    HOST.populate(u64::from_ne_bytes(number));
 }
 
-static OPTION: [u8; 8] = tcp_option::OPTION;
-static OPTION_AND_CANARY: [u8; 16] = concat(tcp_option::OPTION, CANARY);
+/// Returns the number by which ends that may share memory know each other: the namespace's, or that of
+/// all namespaces which allow paths to others.
+fn host_id(choice: Choice, net: u64) -> Option<HostId> {
+    let host = HOST.as_ref().copied()?;
+    let scope = if choice.wide { 0 } else { net };
+    // Without an own word for the scope one number would tell the other.
+    let mixed = host ^ scope.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let [a, b, c, d, e, f, g, _] = mixed.to_le_bytes();
+    Some(HostId([a, b, c, d, e, f, g]))
+}
 
-/// Time of the last SYN-ACK with the option, in seconds since boot, plus one; 0 for never.
+/// Time of the last SYN-ACK with SMC's option, in seconds since boot, plus one; 0 for never.
 static LAST_OFFER: Atomic<u64> = Atomic::new(0);
 /// Longest time between the SYN-ACK and the end of a connection's TCP handshake, in seconds: the
 /// kernel retries for a minute.
@@ -42,28 +66,143 @@ pub(crate) fn offers_outstanding() -> bool {
     last != 0 && clock::seconds().saturating_sub(last) < OFFER_LIFETIME
 }
 
-/// Tells whether a SYN or SYN-ACK carries the option, and its answer may. (The in-tree module puts
-/// it into signed SYNs, too.)
-pub(crate) fn offered(options: &[u8]) -> bool {
-    tcp_option::scan(options).offers()
+/// Order of TCP and SMC on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// CLC messages before data.
+    Clc,
+    /// TCP first where the two ends may share memory, CLC before data with others.
+    Local,
+    /// TCP first with every host that has this module.
+    Path,
+    /// As `Local`, for a client whose program accepts no TCP.
+    Strict,
+}
+
+/// Choice of a socket, or of its namespace: the variant of its operations table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    order: Order,
+    /// Ends in other namespaces may share memory with it.
+    wide: bool,
+}
+
+impl Choice {
+    /// CLC messages before data.
+    pub(crate) const CLC: Self = Self {
+        order: Order::Clc,
+        wide: false,
+    };
+
+    /// Returns the choice of a socket whose setting is `path`, or the namespace's if that is negative.
+    pub(crate) fn of(path: i32, sysctls: &Sysctls, strict: bool) -> Self {
+        let path = match path {
+            0.. => path,
+            _ => sysctls.get(Sysctl::Path),
+        };
+        let local = sysctls.get(Sysctl::PathLocal);
+        let order = match path {
+            1 if local == 0 => Order::Clc,
+            1 | 2 if strict => Order::Strict,
+            1 => Order::Local,
+            2 => Order::Path,
+            _ => Order::Clc,
+        };
+        Self {
+            order,
+            wide: local == 2,
+        }
+    }
+
+    /// Returns the variant that stands for this choice.
+    pub(crate) fn variant(self) -> usize {
+        let order = match self.order {
+            Order::Clc => 0,
+            Order::Local => 1,
+            Order::Path => 2,
+            Order::Strict => 3,
+        };
+        2 * order + usize::from(self.wide)
+    }
+
+    fn from_variant(variant: usize) -> Self {
+        let order = match variant / 2 {
+            1 => Order::Local,
+            2 => Order::Path,
+            3 => Order::Strict,
+            _ => Order::Clc,
+        };
+        Self {
+            order,
+            wide: variant % 2 != 0,
+        }
+    }
+}
+
+/// The answer of a server to a SYN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// No option: TCP.
+    Tcp = 0,
+    /// SMC's option.
+    Smc = 1,
+    /// The identity of this kernel.
+    Local = 2,
+    /// The identity of another host.
+    Remote = 3,
+}
+
+impl Answer {
+    /// Returns the answer that `syn::answered` tells of.
+    pub(crate) fn from_number(number: usize) -> Self {
+        match number {
+            1 => Self::Smc,
+            2 => Self::Local,
+            3 => Self::Remote,
+            _ => Self::Tcp,
+        }
+    }
+}
+
+/// Returns how a listener of the namespace `net` with this choice answers a SYN, or has answered the one of
+/// a new connection. (The in-tree module puts SMC's option into signed SYNs, too, and so its answer may
+/// not be.)
+pub(crate) fn answer_to(choice: Choice, net: u64, syn: &[u8]) -> Answer {
+    let scan = tcp_option::scan(syn);
+    let peer = scan.identity.filter(|peer| !peer.answer && !scan.signed);
+    if let (Some(peer), false) = (peer, choice.order == Order::Clc) {
+        if host_id(choice, net) == Some(peer.host) {
+            return Answer::Local;
+        }
+        if choice.order == Order::Path && !peer.strict {
+            return Answer::Remote;
+        }
+    }
+    match scan.offers() {
+        true => Answer::Smc,
+        false => Answer::Tcp,
+    }
 }
 
 fn echoed(options: &[u8]) -> bool {
     options.windows(6).any(|w| CANARY.starts_with(w))
 }
 
-fn fitting(options: &[u8], canary: bool) -> Option<&'static [u8]> {
+/// Returns whether options may be added to these, and room for how many bytes there is.
+fn room(options: &[u8]) -> Option<usize> {
     let scan = tcp_option::scan(options);
-    if scan.signed || scan.malformed || scan.smc.is_some() {
+    if scan.signed || scan.malformed || scan.smc.is_some() || scan.identity.is_some() {
         return None;
     }
-    let room = OPTIONS_MAX.saturating_sub(options.len());
-    if canary && room >= OPTION_AND_CANARY.len() {
-        Some(&OPTION_AND_CANARY)
-    } else if room >= OPTION.len() {
-        Some(&OPTION)
+    Some(OPTIONS_MAX.saturating_sub(options.len()))
+}
+
+/// Returns SMC's option and `companion`, or without it if there is no room for both.
+fn with(companion: &[u8], room: usize) -> Option<Added> {
+    if room >= OPTION.len().saturating_add(companion.len()) {
+        Some(Added::new(&[&OPTION, companion]))
     } else {
-        None
+        (room >= OPTION.len()).then(|| Added::new(&[&OPTION]))
     }
 }
 
@@ -71,20 +210,57 @@ fn fitting(options: &[u8], canary: bool) -> Option<&'static [u8]> {
 pub(crate) struct Announce;
 
 impl syn::Policy for Announce {
-    fn syn(options: &[u8]) -> Option<&'static [u8]> {
-        fitting(options, true)
-    }
-
-    fn syn_ack(syn: &[u8], options: &[u8]) -> Option<&'static [u8]> {
-        if !offered(syn) {
-            return None;
+    fn syn(whose: Whose, options: &[u8]) -> Option<Added> {
+        let choice = Choice::from_variant(whose.variant);
+        let room = room(options)?;
+        if choice.order == Order::Clc {
+            return with(&CANARY, room);
         }
-        let bytes = fitting(options, false)?;
-        LAST_OFFER.store(clock::seconds().saturating_add(1), Relaxed);
-        Some(bytes)
+        let identity = Identity {
+            host: host_id(choice, whose.net)?,
+            answer: false,
+            strict: choice.order == Order::Strict,
+        };
+        with(&identity.bytes(), room)
     }
 
-    fn accepted(options: &[u8]) -> bool {
-        offered(options) && !echoed(options)
+    fn syn_ack(whose: Whose, syn: &[u8], options: &[u8]) -> Option<Added> {
+        let choice = Choice::from_variant(whose.variant);
+        let room = room(options)?;
+        match answer_to(choice, whose.net, syn) {
+            Answer::Tcp => None,
+            Answer::Smc => {
+                let added = with(&[], room)?;
+                LAST_OFFER.store(clock::seconds().saturating_add(1), Relaxed);
+                Some(added)
+            }
+            // Without room for it there is no option at all: the server takes the connection for one that
+            // may move, and a client that says CLC would say it to the program.
+            Answer::Local | Answer::Remote => {
+                let identity = Identity {
+                    host: host_id(choice, whose.net)?,
+                    answer: true,
+                    strict: false,
+                };
+                let bytes = identity.bytes();
+                (room >= bytes.len()).then(|| Added::new(&[&bytes]))
+            }
+        }
+    }
+
+    fn answer(whose: Whose, options: &[u8]) -> usize {
+        let scan = tcp_option::scan(options);
+        let choice = Choice::from_variant(whose.variant);
+        let answer = match scan.identity {
+            // What a SYN said has come back.
+            Some(peer) if !peer.answer => Answer::Tcp,
+            // No server sends both.
+            Some(_) if scan.smc.is_some() => Answer::Tcp,
+            Some(peer) if host_id(choice, whose.net) == Some(peer.host) => Answer::Local,
+            Some(_) => Answer::Remote,
+            None if scan.offers() && !echoed(options) => Answer::Smc,
+            None => Answer::Tcp,
+        };
+        answer as usize
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! `/proc/sys/net/smc`: names, defaults and ranges are those of C, but for `strict`, `immediate`,
-//! `hook_idle_ms`, `drain_time` and `max_drains`, which are ours.
+//! `hook_idle_ms`, `drain_time`, `max_drains` and those that begin with `path`, which are ours.
 
 use kapi::net::{
     netns::Net,
@@ -46,6 +46,15 @@ pub(crate) enum Sysctl {
     DrainTime,
     /// Most closed connections with data for their peers.
     MaxDrains,
+    /// 0 CLC before data; 1 TCP first where both ends may share memory; 2 TCP first with every host that has
+    /// this module. `RSMC_PATH` of a new socket.
+    Path,
+    /// Paths within this kernel: 0 none, 1 within the namespace, 2 to other namespaces that say so, too.
+    PathLocal,
+    /// Size up to which a local path's rings grow, in bytes.
+    PathRing,
+    /// For tests: local paths change carriers after so many messages at most; 0 for never.
+    PathFlip,
 }
 
 const fn entry(name: &'static CStr, default: i32, min: i32, max: i32) -> Entry {
@@ -61,7 +70,7 @@ const MIN_BUF: i32 = 16 * 1024;
 const MAX_BUF: i32 = i32::MAX / 2;
 const MAX_WR: i32 = 2048;
 
-static ENTRIES: [Entry; 15] = [
+static ENTRIES: [Entry; 19] = [
     Entry {
         name: c"autocorking_size",
         default: 64 * 1024,
@@ -82,6 +91,10 @@ static ENTRIES: [Entry; 15] = [
     entry(c"hook_idle_ms", 30_000, 10, 3_600_000),
     entry(c"drain_time", 60, 1, 3600),
     entry(c"max_drains", 4096, 0, 1 << 20),
+    entry(c"path", 1, 0, 2),
+    entry(c"path_local", 1, 0, 2),
+    entry(c"path_ring", 1 << 20, 1 << 14, 1 << 24),
+    entry(c"path_flip", 0, 0, 1 << 20),
 ];
 
 /// Values of a namespace.

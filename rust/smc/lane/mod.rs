@@ -3,10 +3,12 @@
 //! Lanes: the ways for a stream's bytes between a program and its peer, and the loops above them.
 //!
 //! recvmsg() and sendmsg() wait, peek, time out and fail in `receive.rs` and `send.rs`, once for every
-//! lane. A lane says what has arrived and what there is room for, and copies. The one so far is an SMC-R
-//! connection with its two rings (`ring.rs`); the calls of a socket that fell back are TCP's own
-//! functions and do not come here.
+//! lane. A lane says what has arrived and what there is room for, and copies. There are two: an SMC-R
+//! connection with its two rings (`ring.rs`), and a connection within this kernel (`local.rs`), whose
+//! bytes go by TCP or through memory. The calls of a socket that fell back are TCP's own functions and do
+//! not come here.
 
+pub(crate) mod local;
 mod receive;
 mod ring;
 mod send;
@@ -114,6 +116,8 @@ pub(crate) enum Stop {
     NoDevice,
     /// The sending direction has ended, or was never open.
     Gone(SendError),
+    /// TCP, to which the bytes were given, refuses them.
+    Tcp(Error),
 }
 
 /// The purpose of one look at what has arrived.

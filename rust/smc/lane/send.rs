@@ -105,6 +105,7 @@ fn failed(lane: &impl Lane, stop: Stop, no_signal: bool) -> Error {
         // The connection ends with its device.
         Stop::NoDevice => errno::ECONNABORTED.error(),
         Stop::Gone(SendError::NotConnected) => errno::ENOTCONN.error(),
-        Stop::Gone(_) => lane.sock().stream_error(no_signal),
+        Stop::Tcp(err) if !errno::EPIPE.is(err) => err,
+        Stop::Gone(_) | Stop::Tcp(_) => lane.sock().stream_error(no_signal),
     }
 }

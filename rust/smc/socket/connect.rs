@@ -87,7 +87,7 @@ fn call(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>) -> Result<Call
     let left = match &*this.phase.lock() {
         Phase::Init => false,
         Phase::Connecting => return Ok(Call::Repeated),
-        Phase::Smc(_) if socket.is_unconnected() => true,
+        Phase::Smc(_) | Phase::Path(_) if socket.is_unconnected() => true,
         _ => return Ok(Call::Native),
     };
     if left {
@@ -113,6 +113,7 @@ fn call(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>) -> Result<Call
         this.heavy.store(0, Release);
         this.hint.store(hint::CONNECTING, Release);
     }
+    socket.set_variant(this.choice().variant());
     let started = socket.start_connect(addr);
     if !matches!(started, Err(err) if errno::EINPROGRESS.is(err)) {
         reset(this);

@@ -6,6 +6,7 @@
 //! queue the same work, which goes on as far as it can. accept() and poll() go on with it, too, but
 //! only up to a step that may sleep, whose length the peer determines.
 
+use super::smc_sock::Path;
 use crate::{
     carrier::{LocalPort, SmcConn},
     handshake::{
@@ -66,6 +67,8 @@ pub(crate) struct Ready {
 pub(crate) enum Verdict {
     /// TCP, after this fallback.
     Tcp(Fallback),
+    /// TCP first.
+    Path(Path),
     /// SMC.
     Smc(Arc<SmcConn>),
 }

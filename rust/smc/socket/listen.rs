@@ -45,7 +45,9 @@ pub(crate) fn listen(this: &Arc<SmcSock>, socket: &BsdSocket, backlog: i32) -> R
     }
     let user_save_syn = this.user_save_syn.load(Relaxed) != 0;
     let limited = this.limit_hs.load(Relaxed) != 0;
-    let listener = Listener::new(this.sock.clone(), limited, user_save_syn)?;
+    let choice = this.choice();
+    let listener = Listener::new(this.sock.clone(), choice, limited, user_save_syn)?;
+    socket.set_variant(choice.variant());
     // Without a saved SYN the option is not answered, and no client sends a proposal in vain.
     syn::keep_syns(&this.sock, || {
         user_save_syn || !this.sock.migrates_requests()

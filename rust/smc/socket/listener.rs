@@ -16,11 +16,12 @@ mod overflow;
 use self::overflow::Overflow;
 use super::{
     fifo::Fifo,
-    incoming::{Incoming, ParentListener, Ready, Verdict}, //
+    incoming::{Incoming, ParentListener, Ready, Verdict},
+    smc_sock::Path, //
 };
 use crate::host::{
     fallback::{Fallback, Role},
-    syn_option as option, //
+    syn_option::{self as option, Answer, Choice}, //
 };
 use kapi::{
     net::{
@@ -101,6 +102,8 @@ pub(crate) struct Listener {
     timer: Mutex<Option<Pin<KBox<TimerHook<Listener>>>>>,
     #[pin]
     work: Work<Listener>,
+    /// Answer to SYNs, which the socket's table tells the SYN hooks, too.
+    choice: Choice,
     /// True if clients get TCP while handshakes pile up (`SMC_LIMIT_HS`).
     limited: bool,
     /// 1 once a sockmap has taken a new connection's stream: SMC is not offered any more.
@@ -110,7 +113,12 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    pub(super) fn new(sock: ARef<Sock>, limited: bool, keep_saved_syn: bool) -> Result<Arc<Self>> {
+    pub(super) fn new(
+        sock: ARef<Sock>,
+        choice: Choice,
+        limited: bool,
+        keep_saved_syn: bool,
+    ) -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
                 sock,
@@ -129,6 +137,7 @@ impl Listener {
                 ),
                 timer <- new_mutex!(None, "rsmc::Listener::timer"),
                 work <- new_work!("rsmc::Listener::work"),
+                choice,
                 limited,
                 attached: Atomic::new(0),
                 keep_saved_syn: Atomic::new(i32::from(keep_saved_syn)),
@@ -188,16 +197,26 @@ impl Listener {
         refuse: Option<Reason>,
     ) -> Option<Ready> {
         let guard = sock.lock();
-        let offered = syn::with_saved_syn(&guard, option::offered).unwrap_or(false);
+        let net = sock.net_cookie();
+        let answer = syn::with_saved_syn(&guard, |syn| option::answer_to(self.choice, net, syn));
+        let answer = answer.unwrap_or(Answer::Tcp);
         if self.keep_saved_syn.load(Relaxed) == 0 {
             syn::drop_saved_syn(&guard);
         }
         drop(guard);
-        if !offered {
+        let verdict = match (answer, Path::new(Role::Server, answer)) {
+            (_, Some(path)) => Some(Verdict::Path(path)),
+            (Answer::Smc, _) => None,
+            _ => Some(Verdict::Tcp(Fallback::own(
+                Role::Server,
+                Reason::PeerNotSmc,
+            ))),
+        };
+        if let Some(verdict) = verdict {
             return Some(Ready {
                 id: 0,
                 sock,
-                verdict: Verdict::Tcp(Fallback::own(Role::Server, Reason::PeerNotSmc)),
+                verdict,
             });
         }
         // On failure the connection is closed: TCP's answer to a lack of memory, too.

@@ -9,6 +9,7 @@ mod fifo;
 mod incoming;
 pub(crate) mod listen;
 mod listener;
+pub(crate) mod path;
 mod smc_sock;
 mod strict;
 mod work;

@@ -17,9 +17,11 @@ use crate::{
     host::{
         fallback::{Fallback, Role},
         namespace::Namespace,
+        syn_option::Choice,
         sysctl::Sysctl,
         waiter::Waiter, //
-    }, //
+    },
+    lane::local::Local, //
 };
 use kapi::{
     errno::{self, Errno},
@@ -51,7 +53,7 @@ use kernel::{
     },
     workqueue::Work, //
 };
-use smc_proto::conn::CloseMode;
+use smc_proto::{conn::CloseMode, reason::Reason};
 use smc_trace as trace;
 
 /// Kind of a socket at present.
@@ -66,8 +68,19 @@ pub(crate) enum Phase {
     Smc(Arc<SmcConn>),
     /// A TCP connection for good, or a socket that will be one.
     Fallback(Fallback),
+    /// A connection that began as TCP; see [`super::path`].
+    Path(Path),
     /// close() was called.
     Closed,
+}
+
+/// A connection that began as TCP.
+#[derive(Clone, Copy)]
+pub(crate) struct Path {
+    /// Our end of it.
+    pub(crate) role: Role,
+    /// The reason why it stays TCP's, if it does.
+    pub(crate) stays: Option<Reason>,
 }
 
 /// The family's part of a socket.
@@ -92,6 +105,8 @@ pub(crate) struct SmcSock {
     pub(super) fin_noted: Word,
     /// The SMC connection, once there is one; it stays, so that it can be found without a lock.
     pub(crate) conn: SetOnce<Arc<SmcConn>>,
+    /// The end of a local path, from the first byte of a connection that may be one.
+    pub(super) local: SetOnce<Local>,
     /// The client's handshake while it is under way. Locked to begin, go on with or end a
     /// connection attempt.
     #[pin]
@@ -106,6 +121,8 @@ pub(crate) struct SmcSock {
     pub(crate) hint: Atomic<u32>,
     /// 1 if the socket is of `AF_SMC`; see `registry`.
     pub(crate) own_family: Atomic<u32>,
+    /// `RSMC_PATH`: a value of the sysctl `path`, or -1 for the namespace's.
+    pub(crate) path: Atomic<i32>,
     /// `RSMC_STRICT`.
     pub(crate) strict: Atomic<i32>,
     /// Code of the reason for which strict mode has ended the last connect(); 0 if it has not.
@@ -132,6 +149,8 @@ pub(crate) mod hint {
     pub(crate) const SMC: u32 = 3;
     /// TCP, but the head of the stream may be a decline; see [`crate::socket::crossing`].
     pub(crate) const CROSSING: u32 = 4;
+    /// A connection that began as TCP and may leave it; see [`crate::socket::path`].
+    pub(crate) const PATH: u32 = 5;
 }
 
 impl_has_work! {
@@ -163,6 +182,7 @@ impl SmcSock {
                 hint::SMC
             }
             Phase::Fallback(fallback) if fallback.crossing => hint::CROSSING,
+            Phase::Path(Path { stays: None, .. }) => hint::PATH,
             _ => hint::NONE,
         };
         let strict = setting(Sysctl::Strict);
@@ -176,6 +196,8 @@ impl SmcSock {
                 watch <- new_mutex!(None, "rsmc::SmcSock::watch"),
                 fin_noted: Word::new(0),
                 conn,
+                local: SetOnce::new(),
+                path: Atomic::new(-1),
                 handshake <- new_mutex!(None, "rsmc::SmcSock::handshake"),
                 heavy: Atomic::new(0),
                 timer <- new_mutex!(None, "rsmc::SmcSock::timer"),
@@ -246,6 +268,21 @@ impl SmcSock {
     #[inline]
     pub(crate) fn smc(&self) -> Option<&Arc<SmcConn>> {
         self.conn.as_ref()
+    }
+
+    /// Returns the end of a local path, if this is one; it may be on TCP still.
+    #[inline]
+    pub(crate) fn local(&self) -> Option<&Local> {
+        self.local.as_ref()
+    }
+
+    /// Returns what the socket's SYN, or its answers to SYNs, are to offer.
+    pub(crate) fn choice(&self) -> Choice {
+        let path = self.path.load(Relaxed);
+        match self.namespace() {
+            Some(namespace) => Choice::of(path, &namespace.sysctls, self.is_strict()),
+            None => Choice::CLC,
+        }
     }
 
     /// Makes sure that the SYN hooks of the socket's namespace are registered, until the file is
@@ -323,6 +360,9 @@ impl SmcSock {
         // A handshake under way gives back what it has taken.
         let run = self.handshake.lock().take();
         drop(run);
+        if let Some(local) = self.local() {
+            local.close();
+        }
         match old {
             Phase::Listening(listener) => listener.close(),
             Phase::Smc(conn) => {

@@ -126,6 +126,21 @@ pub fn advice(code: u32) -> &'static str {
              `bpftool cgroup tree`), or a kernel service has taken this one. Leave these connections \
              out there to use SMC."
         }
+        Reason::PathOff => {
+            "Local paths are off (`sysctl net.smc.path_local`), or the two ends are in different network \
+             namespaces: set it to 2 in both to allow that."
+        }
+        Reason::PathAttached => {
+            "The program asks for time stamps, has a filter on the socket, or something of the kind, which \
+             only TCP's own stream serves. Nothing is wrong."
+        }
+        Reason::PathElsewhere => {
+            "A proxy or a firewall between the two ends keeps two TCP connections, or changes sequence \
+             numbers. Nothing is wrong."
+        }
+        Reason::PathRemote => {
+            "With `sysctl net.smc.path` at 1 the connection would have used SMC-R from its beginning."
+        }
         Reason::VlanLookup | Reason::IsmVlan => {
             "Look at the VLAN interfaces of both hosts (`ip -d link`): the connection's must \
              exist where the SMC device is."

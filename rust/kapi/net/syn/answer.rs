@@ -5,8 +5,15 @@
 //! TCP calls `sk_rx_dst_set` with that packet. For the time of the handshake the connection has a
 //! copy of its `icsk_af_ops` with that one function replaced.
 
-use super::header::{Header, FLAG_ACK, FLAG_SYN};
-use crate::net::sock::{Sock, SockGuard};
+use super::{
+    header::{Header, FLAG_ACK, FLAG_SYN},
+    Whose,
+    ANSWERS, //
+};
+use crate::net::{
+    sock::{Sock, SockGuard},
+    tables, //
+};
 use core::{
     cell::UnsafeCell,
     ptr, //
@@ -23,8 +30,8 @@ struct AnswerOps {
     original: Atomic<*mut bindings::inet_connection_sock_af_ops>,
     /// Installed while the answer is awaited.
     waiting: UnsafeCell<bindings::inet_connection_sock_af_ops>,
-    /// Installed when the answer was yes; works like the original.
-    accepted: UnsafeCell<bindings::inet_connection_sock_af_ops>,
+    /// Installed when an answer other than no has come, one for each; they work like the original.
+    answered: UnsafeCell<[bindings::inet_connection_sock_af_ops; ANSWERS]>,
 }
 
 // SAFETY: The copies are written once, under `SLOTS_LOCK`, before `original` is set.
@@ -37,7 +44,7 @@ impl AnswerOps {
         Self {
             original: Atomic::new(ptr::null_mut()),
             waiting: UnsafeCell::new(zero),
-            accepted: UnsafeCell::new(zero),
+            answered: UnsafeCell::new([zero; ANSWERS]),
         }
     }
 }
@@ -51,8 +58,8 @@ static SLOTS: [AnswerOps; 4] = [
 ];
 /// 0 free, 1 taken: serialises the filling of slots.
 static FILLING: Atomic<u32> = Atomic::new(0);
-/// [`Policy::accepted`](super::Policy::accepted) as a number; 0 before there are hooks.
-pub(super) static ACCEPTED: Atomic<usize> = Atomic::new(0);
+/// [`Policy::answer`](super::Policy::answer) as a number; 0 before there are hooks.
+pub(super) static DECIDE: Atomic<usize> = Atomic::new(0);
 
 fn af_ops(sock: &Sock) -> *mut *const bindings::inet_connection_sock_af_ops {
     let icsk: *mut bindings::inet_connection_sock = sock.as_ptr().cast();
@@ -85,7 +92,7 @@ fn slot_of(original: *const bindings::inet_connection_sock_af_ops) -> Option<&'s
                 sk_rx_dst_set: Some(answer_arrived),
                 ..copy
             };
-            *slot.accepted.get() = copy;
+            *slot.answered.get() = [copy; ANSWERS];
         }
         slot.original.store(original.cast_mut(), Release);
         Some(slot)
@@ -94,15 +101,16 @@ fn slot_of(original: *const bindings::inet_connection_sock_af_ops) -> Option<&'s
     slot
 }
 
-fn find(ops: *const bindings::inet_connection_sock_af_ops) -> Option<(&'static AnswerOps, bool)> {
+/// Returns the slot whose copy `ops` is, and the answer that the copy means: 0 for none yet.
+fn find(ops: *const bindings::inet_connection_sock_af_ops) -> Option<(&'static AnswerOps, usize)> {
     SLOTS.iter().find_map(|slot| {
         if ptr::eq(slot.waiting.get(), ops) {
-            Some((slot, false))
-        } else if ptr::eq(slot.accepted.get(), ops) {
-            Some((slot, true))
-        } else {
-            None
+            return Some((slot, 0));
         }
+        let first = slot.answered.get() as usize;
+        let offset = (ops as usize).wrapping_sub(first);
+        let at = offset / size_of::<bindings::inet_connection_sock_af_ops>();
+        (at < ANSWERS).then(|| (slot, at.wrapping_add(1)))
     })
 }
 
@@ -122,23 +130,23 @@ pub(crate) fn watch_answer(guard: &SockGuard<'_>) {
     }
 }
 
-/// Returns whether the SYN-ACK accepted the offer. Ends the watching.
-pub fn answered(guard: &SockGuard<'_>) -> bool {
+/// Returns what the SYN-ACK answered, see [`Policy::answer`](super::Policy::answer). Ends the watching.
+pub fn answered(guard: &SockGuard<'_>) -> usize {
     forget(guard)
 }
 
-/// Gives a connection its own operations back; returns whether the answer was yes.
-pub(crate) fn forget(guard: &SockGuard<'_>) -> bool {
+/// Gives a connection its own operations back; returns the answer, 0 for no.
+pub(crate) fn forget(guard: &SockGuard<'_>) -> usize {
     let place = af_ops(guard.sock());
     // SAFETY: The socket lock is held, under which the field changes.
     let current = unsafe { ptr::read_volatile(place) };
     match find(current) {
-        Some((slot, accepted)) => {
+        Some((slot, answer)) => {
             // SAFETY: As above.
             unsafe { ptr::write_volatile(place, slot.original.load(Acquire)) };
-            accepted
+            answer
         }
-        None => false,
+        None => 0,
     }
 }
 
@@ -159,23 +167,30 @@ unsafe extern "C" fn answer_arrived(sk: *mut bindings::sock, skb: *const binding
     let original = slot.original.load(Acquire);
     // SAFETY: TCP has checked and pulled the whole TCP header of an incoming segment.
     let header = unsafe { Header::of(skb.cast_mut()) };
-    let accepted = header.is_some_and(|header| {
+    let answer = header.map_or(0, |header| {
         let syn_ack = header.flags() & (FLAG_SYN | FLAG_ACK) == FLAG_SYN | FLAG_ACK;
-        let decide = ACCEPTED.load(Acquire);
+        let decide = DECIDE.load(Acquire);
         if !syn_ack || decide == 0 {
-            return false;
+            return 0;
         }
-        // SAFETY: A nonzero `ACCEPTED` is a function pointer of this type stored by `Hooks::new`,
+        let whose = Whose {
+            // SAFETY: The socket is locked, so its `struct socket` lives if the sock still has one.
+            variant: unsafe { tables::variant_of((*sk).sk_socket) }.unwrap_or(0),
+            net: sock.net_cookie(),
+        };
+        // SAFETY: A nonzero `DECIDE` is a function pointer of this type stored by `Hooks::new`,
         // and the module that holds the function is alive while one of its sockets is.
-        let decide: fn(&[u8]) -> bool = unsafe { core::mem::transmute(decide) };
-        decide(header.options())
+        let decide: fn(Whose, &[u8]) -> usize = unsafe { core::mem::transmute(decide) };
+        decide(whose, header.options())
     });
-    let next: *const bindings::inet_connection_sock_af_ops = if accepted {
-        slot.accepted.get()
-    } else {
-        original
+    let next: *const bindings::inet_connection_sock_af_ops = match answer {
+        1..=ANSWERS => {
+            let first: *const bindings::inet_connection_sock_af_ops = slot.answered.get().cast();
+            first.wrapping_add(answer.wrapping_sub(1))
+        }
+        _ => original,
     };
-    // SAFETY: The socket is locked.
+    // SAFETY: The socket is locked; `next` is TCP's own table or one of its copies.
     unsafe { ptr::write_volatile(place, next) };
     // SAFETY: A constant table of TCP's.
     if let Some(native) = unsafe { (*original).sk_rx_dst_set } {

@@ -2,7 +2,10 @@
 
 //! The client's handshake: from an established TCP connection to SMC, TCP, or failure.
 
-use super::super::smc_sock::{hint, Phase, SmcSock};
+use super::super::{
+    path,
+    smc_sock::{hint, Path, Phase, SmcSock}, //
+};
 use crate::{
     carrier::LocalPort,
     handshake::{
@@ -15,7 +18,8 @@ use crate::{
     host::{
         clock::arm,
         fallback::{Fallback, Role},
-        policy::policy, //
+        policy::policy,
+        syn_option::Answer, //
     },
     lane, //
 };
@@ -46,12 +50,21 @@ const SEND: u8 = 2;
 /// handshake has begun. `slot` is the content of `handshake`, which is locked.
 pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<HandshakeRun>>) -> bool {
     let guard = this.sock.lock();
-    let offered = syn::answered(&guard);
+    let answer = Answer::from_number(syn::answered(&guard));
+    let offered = answer == Answer::Smc;
     if offered {
         // The accept is answered by a confirm.
         guard.delay_acks(true);
     }
     drop(guard);
+    if let Some(path) = Path::new(Role::Client, answer) {
+        let mut phase = this.phase.lock();
+        if matches!(*phase, Phase::Connecting) {
+            this.stop_watching();
+            path::become_path(this, &mut phase, path);
+        }
+        return false;
+    }
     let begun = if offered {
         begin_handshake(this)
     } else {

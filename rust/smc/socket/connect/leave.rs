@@ -87,6 +87,13 @@ pub(super) fn leave_smc(this: &Arc<SmcSock>, socket: &BsdSocket) -> Result {
     let mut phase = this.phase.lock();
     let conn = match &*phase {
         Phase::Smc(conn) => Some(conn.clone()),
+        Phase::Path(_) => {
+            this.set_fallback(
+                &mut phase,
+                Fallback::own(Role::Client, Reason::UnsupportedOption),
+            );
+            None
+        }
         Phase::Fallback(_) => None,
         _ => return Ok(()),
     };
@@ -102,6 +109,9 @@ pub(super) fn leave_smc(this: &Arc<SmcSock>, socket: &BsdSocket) -> Result {
     this.hint.store(hint::NONE, Release);
     this.stop_watching();
     drop(phase);
+    if let Some(local) = this.local() {
+        local.close();
+    }
     if let Some(conn) = conn {
         // Readers see the end of the stream, writers EPIPE.
         conn.shut_read();

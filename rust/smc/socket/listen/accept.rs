@@ -101,6 +101,14 @@ fn hand_out(socket: &BsdSocket, new: &BsdSocket, ready: Ready) -> Result<Arc<Smc
             }
             Ok(data)
         }
+        Verdict::Path(path) => {
+            let data = SmcSock::new(ready.sock.sock(), Phase::Path(path))?;
+            new.adopt(socket, ready.sock);
+            if path.stays.is_some() {
+                new.become_native();
+            }
+            Ok(data)
+        }
         Verdict::Smc(conn) => match SmcSock::new(ready.sock.sock(), Phase::Smc(conn.clone())) {
             Ok(data) => {
                 new.adopt(socket, ready.sock);

@@ -2,10 +2,11 @@
 //! The same random calls on a TCP connection and on one of the family, compared step by step: answers,
 //! errors, bytes, signals, and after each step what poll() and the ioctls show of both ends.
 //!
-//! `twins --family inet|smc[,..] --ip v4|v6[,..] [--mode 0|1] [--count N] [--from SEED] [--seed N]
+//! `twins --family inet|smc[,..] --ip v4|v6[,..] [--mode 0|1|2|3] [--count N] [--from SEED] [--seed N]
 //! [--points N]`
 //!
-//! `--mode 0`: over SMC-R, on a soft-RoCE device of its own; `1` (default): a fallback. Of each family
+//! `--mode 0`: over SMC-R, on a soft-RoCE device of its own; `1` (default): a fallback; `2`: over a local
+//! path that begins with the sequence; `3`: over one on which bytes have gone both ways. Of each family
 //! and address family `--count` sequences are played, in `--points` parts side by side. A sequence
 //! follows from its seed; no two have the same one; `--seed N` plays one alone and shows it. What is
 //! known to differ is in `known.rs` and in Documentation/programmer.md by the same names. A difference
@@ -53,7 +54,8 @@ fn signals() {
     }
 }
 
-fn place(rdma: bool) -> Result<(), String> {
+fn place(mode: u32) -> Result<(), String> {
+    let rdma = mode == 0;
     net::private().map_err(|e| format!("(root needed) {e}"))?;
     // What fills a buffer should not take long.
     for name in ["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"] {
@@ -61,6 +63,9 @@ fn place(rdma: bool) -> Result<(), String> {
     }
     // Who has closed first keeps its state, however many have: otherwise TCP answers with a reset.
     net::sysctl("net.ipv4.tcp_max_tw_buckets", "262144")?;
+    if mode >= 2 {
+        net::path(1)?;
+    }
     if rdma {
         net::roce_on_loopback()?;
         net::sysctl("net.smc.strict", "1")?;
@@ -134,7 +139,7 @@ fn main() {
         .flat_map(|kind| (0..plan.points).map(move |number| Point { kind, number }))
         .collect();
     if args.opt("part").is_none() {
-        place(plan.mode == 0).unwrap_or_else(|e| st::args::bail(&e));
+        place(plan.mode).unwrap_or_else(|e| st::args::bail(&e));
     }
     let part = st::parts::part(&args, plan.points, all.len());
     let mine: Vec<&Point> = all
@@ -156,8 +161,10 @@ fn main() {
 
 fn compare(plan: &Plan<'_>, point: &Point, k: &Ktap) -> Result<(), String> {
     let (family, ip) = plan.kinds[point.kind];
-    let source =
-        |family, mode| Source::new(family, ip, mode).map_err(|e| format!("the listener: {e}"));
+    let warm = plan.mode == 3;
+    let source = |family, mode| {
+        Source::new(family, ip, mode, warm).map_err(|e| format!("the listener: {e}"))
+    };
     let mode = (family != Family::Tcp).then_some(plan.mode);
     let sources = [source(Family::Tcp, None)?, source(family, mode)?];
     let mut seen = Seen::new();

@@ -29,11 +29,13 @@ pub struct Source {
     listener: Fd,
     to: SocketAddr,
     mode: Option<u32>,
+    /// Bytes have gone both ways before the connection is used.
+    warm: bool,
 }
 
 impl Source {
     /// Listens on loopback; `mode`: what `RSMC_INFO` must say of each end.
-    pub fn new(family: Family, ip: Ip, mode: Option<u32>) -> R<Source> {
+    pub fn new(family: Family, ip: Ip, mode: Option<u32>, warm: bool) -> R<Source> {
         let (domain, protocol) = family.triple(ip);
         let listener = sys::socket(domain, libc::SOCK_STREAM, protocol)?;
         sys::bind(listener.raw(), &SocketAddr::new(st::addr::loopback(ip), 0))?;
@@ -45,6 +47,7 @@ impl Source {
             listener,
             to,
             mode,
+            warm,
         })
     }
 
@@ -58,6 +61,9 @@ impl Source {
         let c = sys::socket(domain, libc::SOCK_STREAM, protocol).map_err(fail("socket"))?;
         sys::connect(c.raw(), &self.to).map_err(fail("connect"))?;
         let s = sys::accept(self.listener.raw()).map_err(fail("accept"))?;
+        if self.warm {
+            st::net::warm(c.raw(), s.raw()).map_err(fail("warming"))?;
+        }
         let mut names = Vec::new();
         for fd in [&c, &s] {
             if let Some(mode) = self.mode {

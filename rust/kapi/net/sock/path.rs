@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! TCP's stream as one of several carriers of a connection: its position, and calls that never wait.
+
+use super::{Sock, SockGuard};
+use crate::{
+    errno,
+    net::args::{flags, Message}, //
+};
+use core::ptr;
+use kernel::{
+    error::to_result,
+    ffi,
+    prelude::*, //
+};
+use smc_bindings as bindings;
+
+/// The initial sequence numbers of a connection, as one of its ends knows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InitialNumbers {
+    /// The number of our SYN.
+    pub own: u32,
+    /// The number of the peer's.
+    pub peer: u32,
+}
+
+impl SockGuard<'_> {
+    fn tp(&self) -> *const bindings::tcp_sock {
+        self.sock().as_ptr().cast()
+    }
+
+    /// Returns the initial sequence numbers of an established connection; `active` says that we have
+    /// called connect(). TCP does not keep them, but what was counted since.
+    pub fn initial_numbers(&self, active: bool) -> InitialNumbers {
+        let tp = self.tp();
+        // SAFETY: The sock is TCP's and locked, under which these change. 64 bits are cut to sequence
+        // numbers' 32, as they wrap.
+        let (own, peer) = unsafe {
+            let own = (*tp).snd_una.wrapping_sub((*tp).bytes_acked as u32);
+            let peer = (*tp).rcv_nxt.wrapping_sub((*tp).bytes_received as u32);
+            (own, peer)
+        };
+        // The SYN of an active end is acknowledged like a byte; that of a passive one before it is a sock.
+        InitialNumbers {
+            own: if active { own } else { own.wrapping_sub(1) },
+            peer: peer.wrapping_sub(1),
+        }
+    }
+
+    /// Returns the position behind the last byte given to TCP, if it has sent them all and neither urgent
+    /// data nor an end is under way, and may send more.
+    pub fn end_of_sent(&self) -> Option<u32> {
+        let tp = self.tp();
+        let sock = self.sock();
+        let open = matches!(
+            sock.state(),
+            super::tcp_state::ESTABLISHED | super::tcp_state::CLOSE_WAIT
+        );
+        if !open || sock.has_error() || sock.shutdown_mask() & bindings::SEND_SHUTDOWN as u8 != 0 {
+            return None;
+        }
+        // SAFETY: As in `initial_numbers`.
+        unsafe {
+            let quiet = (*tp).snd_nxt == (*tp).write_seq && (*tp).snd_una == (*tp).snd_up;
+            quiet.then_some((*tp).write_seq)
+        }
+    }
+
+    /// Returns whether a byte beyond `position`, other than a FIN, has been given to TCP.
+    pub fn has_sent_beyond(&self, position: u32) -> bool {
+        // SAFETY: As in `initial_numbers`.
+        let end = unsafe { (*self.tp()).write_seq };
+        end.wrapping_sub(position) > 1
+    }
+
+    /// Returns whether something about the connection needs TCP's own stream: a signature, a repair,
+    /// urgent bytes, data with the SYN, a filter, or time stamps.
+    pub fn needs_tcp(&self) -> bool {
+        // SAFETY: The sock is TCP's and locked.
+        unsafe { bindings::tcp_is_bound_to_stream(self.sock().as_ptr()) }
+    }
+}
+
+impl Sock {
+    /// Returns the position behind the last byte that the program has taken, and the one behind the last
+    /// that has arrived. A FIN counts in neither: TCP takes it with the byte before it. Hints without the
+    /// lock.
+    #[inline]
+    fn span(&self) -> (u32, u32) {
+        let tp: *const bindings::tcp_sock = self.as_ptr().cast();
+        // SAFETY: The sock is TCP's; read without the lock, as TCP does.
+        let (taken, arrived) = unsafe {
+            let taken = ptr::read_volatile(&raw const (*tp).copied_seq);
+            (taken, ptr::read_volatile(&raw const (*tp).rcv_nxt))
+        };
+        if !self.has_seen_fin() {
+            return (taken, arrived);
+        }
+        let end = arrived.wrapping_sub(1);
+        (if taken == arrived { end } else { taken }, end)
+    }
+
+    /// Returns the position behind the last byte that the program has taken. A hint without the lock.
+    #[inline]
+    pub fn position(&self) -> u32 {
+        self.span().0
+    }
+
+    /// Returns how many bytes have arrived that nobody has taken, up to an urgent byte. A hint.
+    #[inline]
+    pub fn unread_bytes(&self) -> usize {
+        let (taken, arrived) = self.span();
+        let all = arrived.wrapping_sub(taken) as usize;
+        if self.has_urgent() && !self.oob_inline() {
+            return all.min(self.mark().wrapping_sub(taken) as usize);
+        }
+        all
+    }
+
+    fn mark(&self) -> u32 {
+        let tp: *const bindings::tcp_sock = self.as_ptr().cast();
+        // SAFETY: The sock is TCP's; read without the lock, as TCP's poll does.
+        unsafe { ptr::read_volatile(&raw const (*tp).urg_seq) }
+    }
+
+    /// Returns whether the next byte to be read is the urgent one.
+    #[inline]
+    pub fn is_at_mark(&self) -> bool {
+        self.has_urgent() && self.mark() == self.span().0
+    }
+
+    /// Returns whether the reader has not passed an urgent byte of TCP's stream.
+    #[inline]
+    pub fn has_urgent(&self) -> bool {
+        let tp: *const bindings::tcp_sock = self.as_ptr().cast();
+        // SAFETY: The sock is TCP's; read without the lock, as TCP's poll does.
+        unsafe { ptr::read_volatile(&raw const (*tp).urg_data) != 0 }
+    }
+
+    /// Returns whether TCP takes more bytes, or an error instead.
+    pub fn is_writable(&self) -> bool {
+        // SAFETY: The sock is valid; read without the lock, as TCP's poll does.
+        let room = unsafe { bindings::sk_stream_is_writable(self.as_ptr()) };
+        room || self.has_error()
+            || !self.is_established()
+            || self.shutdown_mask() & bindings::SEND_SHUTDOWN as u8 != 0
+    }
+
+    /// Gives TCP as much of `msg` as it takes without waiting; returns how much. A broken pipe raises no
+    /// signal, and pages are copied.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` when there is no room; TCP's.
+    pub fn send_now(&self, msg: &mut Message<'_>, len: usize) -> Result<usize> {
+        let raw = msg.as_ptr();
+        // SAFETY: The message is the caller's, and its flags are put back. The sock is valid, and TCP takes
+        // its lock itself.
+        let ret = unsafe {
+            let before = (*raw).msg_flags;
+            (*raw).msg_flags =
+                before & !flags::MSG_ZEROCOPY | flags::MSG_DONTWAIT | flags::MSG_NOSIGNAL;
+            let send = (*self.prot()).sendmsg;
+            let ret = send.map(|send| send(self.as_ptr(), raw, len));
+            (*raw).msg_flags = before;
+            ret.ok_or(EINVAL)?
+        };
+        to_result(ret)?;
+        Ok(ret as usize)
+    }
+
+    /// Takes what has arrived, at most `len` bytes, without waiting, into `msg`; `extra` are flags of
+    /// recvmsg(). Returns 0 at the end of the stream.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` when there is nothing; TCP's.
+    pub fn receive_now(&self, msg: &mut Message<'_>, len: usize, extra: u32) -> Result<usize> {
+        let receive = {
+            // SAFETY: The table is live, see `prot`.
+            unsafe { (*self.prot()).recvmsg }.ok_or(errno::EOPNOTSUPP)?
+        };
+        let flags = (extra | flags::MSG_DONTWAIT) as ffi::c_int;
+        // SAFETY: The message is the caller's with room for `len` bytes, the sock is valid, and TCP takes its
+        // lock itself.
+        let ret = unsafe { receive(self.as_ptr(), msg.as_ptr(), len, flags) };
+        to_result(ret)?;
+        Ok(ret as usize)
+    }
+
+    /// Copies up to `len` bytes of TCP's stream to `msg`, beginning `offset` bytes behind the next one to be
+    /// read, and leaves them there. Returns how many.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT`.
+    pub fn peek_at(&self, offset: usize, msg: &mut Message<'_>, len: usize) -> Result<usize> {
+        let offset = u32::try_from(offset).map_err(|_| EINVAL)?;
+        let len = ffi::c_int::try_from(len.min(i32::MAX as usize)).map_err(|_| EINVAL)?;
+        let _guard = self.lock();
+        // SAFETY: The sock is TCP's and locked; the message is the caller's with room for `len` bytes.
+        let ret = unsafe { bindings::tcp_peek_at(self.as_ptr(), offset, msg.as_ptr(), len) };
+        to_result(ret)?;
+        Ok(ret as usize)
+    }
+
+    /// Returns whether the program has ended its sending direction.
+    #[inline]
+    pub fn is_send_shut(&self) -> bool {
+        self.shutdown_mask() & bindings::SEND_SHUTDOWN as u8 != 0
+    }
+
+    /// Returns whether nothing more will be received: the peer or the program has ended that direction.
+    #[inline]
+    pub fn is_receive_shut(&self) -> bool {
+        self.shutdown_mask() & bindings::RCV_SHUTDOWN as u8 != 0
+    }
+
+    /// Wakes those who wait for data, as TCP does.
+    #[inline]
+    pub fn wake_for_data(&self) {
+        // SAFETY: The sock is valid; its wait queue is read under RCU, and may have gone.
+        unsafe { bindings::sk_tell_data(self.as_ptr()) };
+    }
+
+    /// Wakes those who wait for room to write.
+    #[inline]
+    pub fn wake_for_room(&self) {
+        // SAFETY: The sock is valid; its wait queue is read under RCU, and may have gone.
+        unsafe { bindings::sk_tell_room(self.as_ptr()) };
+    }
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The lane of a connection whose two ends are in this kernel.
+//!
+//! It begins as plain TCP. When both ends have met ([`meet`]) each direction may leave TCP for a ring in
+//! memory (`way.rs`) and come back, at a position of TCP's stream that both know. A byte is copied into
+//! the ring (`put.rs`) and out of it (`take.rs`), by the two programs themselves. Connection, errors, end
+//! and options stay TCP's: a FIN follows the last byte of the ring, and a reset ends both.
+
+mod facts;
+mod meet;
+mod pair;
+mod put;
+mod take;
+mod way;
+
+pub(crate) use self::{
+    meet::{Meetings, MEETINGS},
+    pair::Local, //
+};
+
+use crate::lane;
+use kapi::net::{
+    args::{flags, Message, Poll, Splice},
+    socket::BsdSocket, //
+};
+use kernel::{prelude::*, sync::atomic::Relaxed};
+
+/// sendmsg().
+///
+/// # Errors
+///
+/// TCP's.
+#[inline]
+pub(crate) fn send(local: &Local, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
+    lane::send(local, socket, msg)
+}
+
+/// recvmsg().
+///
+/// # Errors
+///
+/// TCP's.
+#[inline]
+pub(crate) fn receive(local: &Local, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
+    if msg.has(flags::MSG_OOB) {
+        // Urgent bytes go by TCP, and nobody waits for them there.
+        return socket.native_recvmsg(msg);
+    }
+    lane::receive(local, socket, msg)
+}
+
+/// splice() from the socket.
+///
+/// # Errors
+///
+/// TCP's.
+pub(crate) fn splice(local: &Local, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize> {
+    local.splices().add(1, Relaxed);
+    let moved = socket.copy_splice(splice);
+    local.splices().add(-1, Relaxed);
+    moved
+}
+
+/// poll(): TCP's events, but for what the rings hold.
+pub(crate) fn poll(local: &Local, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
+    const READABLE: u32 = flags::EPOLLIN | flags::EPOLLRDNORM;
+    const WRITABLE: u32 = flags::EPOLLOUT | flags::EPOLLWRNORM;
+    // Registers the poller. Asked first: what it says of an end is true of the ring, too.
+    let native = socket.native_poll(poll);
+    let mut events = native;
+    if local.ring_holds() && !local.is_over() {
+        let low = local.low_water();
+        events &= !READABLE;
+        if local.readable() >= low {
+            events |= READABLE;
+        }
+    }
+    if local.writes_ring() && native & (flags::EPOLLHUP | flags::EPOLLERR) == 0 {
+        events &= !WRITABLE;
+        if local.has_room() {
+            events |= WRITABLE;
+        }
+    }
+    events
+}
+
+/// ioctl(): what it answers with, if it is about received data.
+pub(crate) fn ioctl(local: &Local, command: u32) -> Option<i32> {
+    const SIOCATMARK: u32 = 0x8905;
+    const SIOCINQ: u32 = 0x541b;
+    if !local.ring_holds() {
+        return None;
+    }
+    match command {
+        SIOCINQ => Some(i32::try_from(local.readable()).unwrap_or(i32::MAX)),
+        // The mark is in TCP's stream.
+        SIOCATMARK => Some(0),
+        _ => None,
+    }
+}
+
+/// Wakes readers if a lower `SO_RCVLOWAT` makes what is there enough.
+pub(crate) fn low_water_changed(local: &Local) {
+    if local.ring_holds() && local.readable() >= local.low_water() {
+        local.own().wake_readers();
+    }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A local path as the loops of sendmsg() and recvmsg() see it.
+
+use super::{pair::Local, put, take};
+use crate::{
+    host::stats::Stats,
+    lane::{Ask, Lane, Look, Put, Stop}, //
+};
+use kapi::{
+    net::{
+        args::Message,
+        sock::{tcp_state, Sock}, //
+    },
+    sys::clock, //
+};
+use kernel::{prelude::*, sync::atomic::Relaxed};
+use smc_proto::{
+    conn::UrgentError,
+    path::Head, //
+};
+
+impl Local {
+    /// Tells whether nothing more will arrive: of an end, an error, or the program's own doing.
+    #[inline]
+    pub(super) fn is_over(&self) -> bool {
+        let sock = self.own();
+        sock.is_receive_shut() || sock.has_error() || sock.state() == tcp_state::CLOSE
+    }
+}
+
+impl Lane for Local {
+    #[inline]
+    fn sock(&self) -> &Sock {
+        self.own()
+    }
+
+    #[inline]
+    fn stats(&self) -> &Stats {
+        self.counts()
+    }
+
+    fn device(&self) -> [u8; 64] {
+        let mut name = [0; 64];
+        for (to, from) in name.iter_mut().zip(b"local") {
+            *to = *from;
+        }
+        name
+    }
+
+    fn tell_stamp(&self, msg: &mut Message<'_>) {
+        // TCP tells of its own bytes itself.
+        if !self.is_plain() {
+            self.own().put_stamp(msg, clock::wall_nanos());
+        }
+    }
+
+    #[inline]
+    fn notice_dead(&self) -> bool {
+        // All that is asked here is TCP's own state.
+        false
+    }
+
+    #[inline(always)]
+    fn take(&self, msg: &mut Message<'_>, ask: &Ask) -> Result<Look> {
+        take::take(self, msg, ask)
+    }
+
+    fn take_urgent(&self, _peek: bool) -> (bool, Result<u8, UrgentError>) {
+        // TCP's; see `super::receive`.
+        (false, Err(UrgentError::None))
+    }
+
+    #[inline]
+    fn is_quiet(&self) -> bool {
+        let way = self.inward();
+        let route = way.route();
+        let nothing = match route.head() {
+            Head::Ring => way.there() == 0 && !route.ends(),
+            Head::Tcp => !self.own().has_unread(),
+            Head::Until(_) => false,
+        };
+        nothing && !self.is_over()
+    }
+
+    #[inline]
+    fn is_readable(&self, seen: usize) -> bool {
+        // In this order: what precedes an end is seen with it.
+        let over = self.is_over();
+        over || self.readable() > seen || self.is_plain() && seen == 0 && self.own().has_unread()
+    }
+
+    fn is_all(&self, seen: usize) -> bool {
+        let over = self.is_over();
+        over && self.readable() <= seen
+    }
+
+    fn is_hearing(&self) -> bool {
+        !self.is_over()
+    }
+
+    fn is_read_shut(&self) -> bool {
+        self.own().is_receive_shut() && !self.own().has_seen_fin()
+    }
+
+    fn is_cut(&self) -> bool {
+        self.own().state() == tcp_state::CLOSE && !self.own().has_seen_fin()
+    }
+
+    fn is_spliced(&self, msg: &Message<'_>) -> bool {
+        msg.fills_pages() && self.splices().load(Relaxed) != 0
+    }
+
+    #[inline(always)]
+    fn put(&self, msg: &mut Message<'_>, what: &Put) -> Result<(usize, bool), Stop> {
+        put::put(self, msg, what)
+    }
+
+    fn is_writable(&self) -> bool {
+        match self.writes_ring() {
+            true => self.has_room() || self.stays() || !put::may_send(self),
+            false => self.own().is_writable(),
+        }
+    }
+
+    fn is_talking(&self) -> bool {
+        put::may_send(self)
+    }
+
+    fn count_size(&self, _total: usize) {}
+
+    fn count_full(&self) {}
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The place where the two ends of a connection find each other in this kernel.
+//!
+//! They do so by the initial sequence numbers of both directions, which nobody but the two ends of the
+//! same TCP connection has: not by addresses, which may be translated on the way, and not by a proxy's
+//! two connections. An end comes here with its first byte to send or receive. So if bytes arrive and
+//! nobody has been here, the other end is not one of ours.
+
+use super::pair::{Local, Pair};
+use crate::host::{
+    fallback::Role,
+    namespace::Namespace,
+    sysctl::Sysctl, //
+};
+use kapi::{
+    net::sock::Sock,
+    sys::global::Global, //
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    rbtree::{RBTree, RBTreeNode},
+    sync::{
+        aref::ARef,
+        Arc,
+        Mutex, //
+    }, //
+};
+use smc_proto::reason::Reason;
+
+/// Ends that wait for the other one.
+#[pin_data]
+pub(crate) struct Meetings {
+    #[pin]
+    waiting: Mutex<RBTree<u64, Arc<Pair>>>,
+}
+
+/// The one [`Meetings`], while the module is loaded.
+pub(crate) static MEETINGS: Global<Meetings> = Global::new();
+
+impl Meetings {
+    /// Creates the place.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                waiting <- new_mutex!(RBTree::new(), "rsmc::Meetings::waiting"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Finds the pair of the connection `sock`, or waits in a new one for the other end.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the connection stays TCP's.
+    pub(crate) fn come(
+        &self,
+        sock: &ARef<Sock>,
+        role: Role,
+        namespace: &Arc<Namespace>,
+    ) -> Result<Local, Reason> {
+        if namespace.sysctls.get(Sysctl::PathLocal) == 0 {
+            return Err(Reason::PathOff);
+        }
+        let active = role == Role::Client;
+        let numbers = {
+            let guard = sock.lock();
+            if guard.needs_tcp() {
+                return Err(Reason::PathAttached);
+            }
+            guard.initial_numbers(active)
+        };
+        if sock.uses_ipsec() || !sock.claim_stream() {
+            return Err(Reason::PathAttached);
+        }
+        let (first, second) = if active {
+            (numbers.own, numbers.peer)
+        } else {
+            (numbers.peer, numbers.own)
+        };
+        let key = u64::from(first) << 32 | u64::from(second);
+        let pair = self.meet(key, active, sock);
+        if pair.is_err() {
+            sock.release_stream();
+        }
+        Ok(Local::new(pair?, active, sock.clone(), namespace.clone()))
+    }
+
+    fn meet(&self, key: u64, active: bool, sock: &ARef<Sock>) -> Result<Arc<Pair>, Reason> {
+        if let Some(pair) = self.find(key, active, sock)? {
+            return Ok(pair);
+        }
+        let none = |_| Reason::NoMemory;
+        let pair = Pair::new(key).map_err(none)?;
+        pair.end(active).sock.populate(sock.clone());
+        let node = RBTreeNode::new(key, pair.clone(), GFP_KERNEL).map_err(none)?;
+        let mut waiting = self.waiting.lock();
+        if waiting.get(&key).is_none() {
+            waiting.insert(node);
+            return Ok(pair);
+        }
+        drop(waiting);
+        // It has come meanwhile.
+        self.find(key, active, sock)?.ok_or(Reason::PathElsewhere)
+    }
+
+    /// Takes the pair in which the other end waits out.
+    fn find(&self, key: u64, active: bool, sock: &ARef<Sock>) -> Result<Option<Arc<Pair>>, Reason> {
+        let mut waiting = self.waiting.lock();
+        let Some(there) = waiting.get(&key) else {
+            return Ok(None);
+        };
+        // An end of the same kind with the same numbers: chance, or somebody who tries.
+        if there.end(active).sock.as_ref().is_some() {
+            return Err(Reason::PathElsewhere);
+        }
+        let wide = |sock: &Sock| {
+            Namespace::of(sock).is_some_and(|n| n.sysctls.get(Sysctl::PathLocal) == 2)
+        };
+        let allowed = there.end(!active).sock.as_ref().is_some_and(|other| {
+            other.net_cookie() == sock.net_cookie() || wide(other) && wide(sock)
+        });
+        if !allowed {
+            return Err(Reason::PathOff);
+        }
+        let Some(node) = waiting.remove_node(&key) else {
+            return Ok(None);
+        };
+        drop(waiting);
+        let (_, pair) = node.to_key_value();
+        pair.end(active).sock.populate(sock.clone());
+        pair.join();
+        Ok(Some(pair))
+    }
+
+    /// Takes a pair out in which one end has waited in vain. Returns whether it was still there.
+    pub(crate) fn leave(&self, pair: &Arc<Pair>) -> bool {
+        let mut waiting = self.waiting.lock();
+        let mine = waiting
+            .get(&pair.key)
+            .is_some_and(|there| Arc::ptr_eq(there, pair));
+        let node = if mine {
+            waiting.remove_node(&pair.key)
+        } else {
+            None
+        };
+        drop(waiting);
+        drop(node);
+        mine
+    }
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The two ends of a local path, and one of them as its socket sees it.
+
+use super::{
+    meet::MEETINGS,
+    way::{Way, FIRST}, //
+};
+use crate::host::{
+    namespace::Namespace,
+    stats::Stats,
+    sysctl::Sysctl, //
+};
+use kapi::{net::sock::Sock, sys::bytes::Ring};
+use kernel::{
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::{Acquire, Atomic, Relaxed, Release},
+        Arc,
+        SetOnce, //
+    }, //
+};
+use smc_proto::path::{Head, Route};
+
+/// An end: its sock, and the direction in which it writes.
+#[pin_data]
+pub(super) struct End {
+    pub(super) sock: SetOnce<ARef<Sock>>,
+    #[pin]
+    pub(super) out: Way,
+    /// 1 when its file is being closed.
+    gone: Atomic<u32>,
+    /// Number of splice() calls under way.
+    splices: Atomic<i32>,
+}
+
+impl End {
+    fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            sock: SetOnce::new(),
+            out <- Way::new(),
+            gone: Atomic::new(0),
+            splices: Atomic::new(0),
+        })
+    }
+}
+
+/// The two ends: the client's, then the server's. One of them may be all that is known.
+#[pin_data]
+pub(crate) struct Pair {
+    /// The initial sequence numbers, by which the ends find each other.
+    pub(super) key: u64,
+    /// 1 once both ends are here.
+    joined: Atomic<u32>,
+    #[pin]
+    pub(super) client: End,
+    #[pin]
+    pub(super) server: End,
+}
+
+impl Pair {
+    pub(super) fn new(key: u64) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                key,
+                joined: Atomic::new(0),
+                client <- End::new(),
+                server <- End::new(),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    pub(super) fn end(&self, active: bool) -> &End {
+        if active {
+            &self.client
+        } else {
+            &self.server
+        }
+    }
+
+    /// Makes the pair complete.
+    pub(super) fn join(&self) {
+        self.joined.store(1, Release);
+    }
+}
+
+/// An end of a local path.
+pub(crate) struct Local {
+    pub(super) pair: Arc<Pair>,
+    /// The end that called connect().
+    pub(super) active: bool,
+    sock: ARef<Sock>,
+    pub(super) namespace: Arc<Namespace>,
+}
+
+impl Local {
+    pub(super) fn new(
+        pair: Arc<Pair>,
+        active: bool,
+        sock: ARef<Sock>,
+        namespace: Arc<Namespace>,
+    ) -> Self {
+        Self {
+            pair,
+            active,
+            sock,
+            namespace,
+        }
+    }
+
+    /// Returns the TCP connection.
+    #[inline]
+    pub(crate) fn own(&self) -> &Sock {
+        &self.sock
+    }
+
+    /// Returns the direction in which this end writes.
+    #[inline]
+    pub(super) fn out(&self) -> &Way {
+        &self.pair.end(self.active).out
+    }
+
+    /// Returns the direction from which this end reads.
+    #[inline]
+    pub(super) fn inward(&self) -> &Way {
+        &self.pair.end(!self.active).out
+    }
+
+    /// Returns the other end's TCP connection, once that is known.
+    #[inline]
+    pub(super) fn peer(&self) -> Option<&Sock> {
+        self.pair
+            .end(!self.active)
+            .sock
+            .as_ref()
+            .map(|sock| &**sock)
+    }
+
+    pub(super) fn splices(&self) -> &Atomic<i32> {
+        &self.pair.end(self.active).splices
+    }
+
+    pub(super) fn counts(&self) -> &Stats {
+        &self.namespace.counters.stats
+    }
+
+    /// Tells whether the two ends have met.
+    #[inline]
+    pub(crate) fn has_met(&self) -> bool {
+        self.pair.joined.load(Acquire) != 0
+    }
+
+    /// Tells whether bytes go through a ring in either direction.
+    pub(crate) fn is_moved(&self) -> bool {
+        self.out().route() != Route::TCP || self.inward().route() != Route::TCP
+    }
+
+    /// Tells whether a writer may leave TCP.
+    #[inline]
+    pub(super) fn may_move(&self) -> bool {
+        self.has_met()
+            && !self.stays()
+            // The mark is TCP's: what follows it has to follow it there.
+            && self.peer().is_some_and(|peer| !peer.has_urgent())
+            && self.pair.end(!self.active).gone.load(Relaxed) == 0
+    }
+
+    /// Tells whether nobody will read what is sent: the other end's file is being closed, or its program
+    /// has shut both directions. TCP's answer is a reset then.
+    #[inline]
+    pub(super) fn is_deserted(&self) -> bool {
+        let deaf = || self.peer().is_some_and(Sock::is_receive_shut);
+        self.pair.end(!self.active).gone.load(Acquire) != 0
+            || self.own().is_receive_shut() && deaf()
+    }
+
+    /// Tells whether the connection is to stay on TCP, or to go back there with the next byte.
+    #[inline]
+    pub(super) fn stays(&self) -> bool {
+        self.namespace.sysctls.get(Sysctl::PathLocal) == 0
+    }
+
+    /// Tells whether a writer is to change carriers for the sake of a test (the sysctl `path_flip`): on
+    /// average after half as many messages. The writer holds its lock.
+    #[inline]
+    pub(super) fn flips(&self) -> bool {
+        match self.namespace.sysctls.get(Sysctl::PathFlip) {
+            0 => false,
+            most => self.out().counts_down(most as u32),
+        }
+    }
+
+    /// Tells whether all that is to be read comes by TCP.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.inward().route().head() == Head::Tcp
+    }
+
+    /// Tells whether the ring has bytes to be read.
+    pub(super) fn ring_holds(&self) -> bool {
+        self.inward().there() != 0
+    }
+
+    /// Returns how many bytes could be read.
+    pub(super) fn readable(&self) -> usize {
+        let way = self.inward();
+        let there = way.there();
+        let sock = self.own();
+        let [tcp, ring, behind] = way
+            .route()
+            .readable(sock.position(), sock.unread_bytes(), there);
+        tcp.saturating_add(ring).saturating_add(behind)
+    }
+
+    /// Returns the bytes for which poll() waits: `SO_RCVLOWAT`, at most half of what a ring may hold, as
+    /// more may never be there at once.
+    pub(super) fn low_water(&self) -> usize {
+        self.own().low_water(false, FIRST / 2)
+    }
+
+    /// Tells whether this end's bytes go into the ring.
+    #[inline]
+    pub(super) fn writes_ring(&self) -> bool {
+        self.out().route().writes_ring()
+    }
+
+    /// Tells whether the ring has room for a writer; if not, one is woken when it has.
+    pub(super) fn has_room(&self) -> bool {
+        let room = self.out().has_room();
+        if !room {
+            self.own().expect_room();
+        }
+        room || self.is_deserted()
+    }
+
+    /// Returns the size up to which rings grow.
+    pub(super) fn most(&self) -> usize {
+        let most = self.namespace.sysctls.get(Sysctl::PathRing);
+        let most = usize::try_from(most).unwrap_or(FIRST);
+        let wanted = self.own().wanted_send_buffer().unwrap_or(most).min(most);
+        // Down to a power of two.
+        1usize << wanted.max(FIRST).ilog2()
+    }
+
+    /// Stops waiting for the other end. Returns whether it has not come.
+    pub(crate) fn give_up(&self) -> bool {
+        let alone = MEETINGS
+            .get()
+            .is_some_and(|meetings| meetings.leave(&self.pair));
+        alone && !self.has_met()
+    }
+
+    /// Closes this end: its file is being closed, and nobody reads or writes here any more.
+    pub(crate) fn close(&self) {
+        let pair = &self.pair;
+        pair.end(self.active).gone.store(1, Release);
+        if !self.has_met() {
+            if let Some(meetings) = MEETINGS.get() {
+                meetings.leave(pair);
+            }
+        }
+        let way = self.inward();
+        let ring = way.reader.lock().take();
+        if way.route() != Route::TCP && way.there() != 0 {
+            // As TCP when bytes have not been read.
+            self.own().abort();
+        }
+        drop::<Option<Arc<Ring>>>(ring);
+        let ring = self.out().writer.lock().take();
+        drop(ring);
+        if let Some(peer) = self.peer() {
+            // A writer that waits for room.
+            peer.wake_for_room();
+        }
+    }
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! From the program into the ring, or into TCP.
+
+use super::{
+    pair::Local,
+    way::{Way, FIRST}, //
+};
+use crate::lane::{Put, Stop};
+use kapi::{
+    errno,
+    net::{args::Message, sock::tcp_state},
+    sys::bytes::Ring, //
+};
+use kernel::{
+    prelude::*,
+    sync::{Arc, UniqueArc}, //
+};
+
+/// The program's memory is copied in parts of so many bytes; of one that cannot be read to its end
+/// nothing is sent. TCP's are at most as large.
+const PART: usize = 32 << 10;
+
+/// The writer's ring, with its lock held.
+type Writer = Option<Arc<Ring>>;
+
+/// Puts as much as there is room for; see [`Lane::put`](crate::lane::Lane::put).
+#[inline(always)]
+pub(super) fn put(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(usize, bool), Stop> {
+    let way = local.out();
+    let mut writer = way.writer.lock();
+    let leaves = put.urgent || local.stays() || local.is_deserted() || local.flips();
+    if !way.route().writes_ring() && (leaves || !promote(local, way, &mut writer)) {
+        return by_tcp(local, msg, put);
+    }
+    if leaves {
+        demote(way, &mut writer);
+        return by_tcp(local, msg, put);
+    }
+    if !may_send(local) {
+        return Err(Stop::Tcp(errno::EPIPE.into()));
+    }
+    let mut room = way.room();
+    if room == 0 {
+        room = grow(local, way, &mut writer, put.wanted).ok_or(Stop::Full)?;
+    }
+    let Some(ring) = &*writer else {
+        return Err(Stop::Hungry);
+    };
+    let wanted = put.wanted.min(room);
+    let mut taken = 0usize;
+    while taken < wanted {
+        let len = wanted.wrapping_sub(taken).min(PART);
+        let at = way.head().wrapping_add(taken as u64);
+        if ring.write(at, len, msg.source()) < len {
+            break;
+        }
+        taken = taken.wrapping_add(len);
+    }
+    if taken == 0 {
+        return Err(Stop::Fault);
+    }
+    way.wrote(taken);
+    drop(writer);
+    if let Some(peer) = local.peer() {
+        peer.wake_for_data();
+    }
+    Ok((taken, taken < wanted))
+}
+
+/// Tells whether TCP would take bytes to send.
+#[inline]
+pub(super) fn may_send(local: &Local) -> bool {
+    let sock = local.own();
+    let open = matches!(sock.state(), tcp_state::ESTABLISHED | tcp_state::CLOSE_WAIT);
+    open && !sock.has_error() && !sock.is_send_shut()
+}
+
+/// Gives the bytes to TCP, which does not wait.
+#[inline(never)]
+fn by_tcp(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(usize, bool), Stop> {
+    match local.own().send_now(msg, put.wanted) {
+        Ok(taken) => Ok((taken, false)),
+        Err(err) if err == EAGAIN => Err(Stop::Full),
+        Err(err) if err == EFAULT => Err(Stop::Fault),
+        Err(err) => Err(Stop::Tcp(err)),
+    }
+}
+
+/// Turns from TCP to the ring, if that is possible now. Returns whether it was.
+#[inline(never)]
+fn promote(local: &Local, way: &Way, writer: &mut Writer) -> bool {
+    if !local.may_move() {
+        return false;
+    }
+    let mut reader = way.reader.lock();
+    if reader.is_none() {
+        let Ok(ring) =
+            Ring::new(FIRST, way.head()).and_then(|ring| Ok(Arc::new(ring, GFP_KERNEL)?))
+        else {
+            return false;
+        };
+        *reader = Some(ring);
+    }
+    let guard = local.own().lock();
+    let route = guard
+        .end_of_sent()
+        .filter(|_| !guard.needs_tcp())
+        .and_then(|sent| way.route().promoted(sent));
+    let Some(route) = route else {
+        return false;
+    };
+    writer.clone_from(&reader);
+    way.has_ring(reader.as_ref().map_or(0, |ring| ring.size()));
+    way.set_route(route);
+    true
+}
+
+/// Turns back to TCP: what is in the ring will be read first.
+#[inline(never)]
+fn demote(way: &Way, writer: &mut Writer) {
+    let reader = way.reader.lock();
+    way.set_route(way.route().ended());
+    *writer = None;
+    drop(reader);
+}
+
+/// Makes the ring larger for a writer that has found no room, if its reader has kept up so far. Returns
+/// the room then.
+#[inline(never)]
+fn grow(local: &Local, way: &Way, writer: &mut Writer, wanted: usize) -> Option<usize> {
+    let size = way.larger(wanted, local.most())?;
+    let mut ring = UniqueArc::new(Ring::new(size, way.tail()).ok()?, GFP_KERNEL).ok()?;
+    let mut reader = way.reader.lock();
+    writer.as_ref()?.move_to(way.tail(), way.there(), &mut ring);
+    let ring: Arc<Ring> = ring.into();
+    *reader = Some(ring.clone());
+    *writer = Some(ring);
+    way.has_ring(size);
+    Some(way.room()).filter(|room| *room != 0)
+}

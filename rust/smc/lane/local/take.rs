@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Out of TCP and the ring to the program.
+
+use super::{pair::Local, way::Way};
+use crate::lane::{Ask, Look, Took, STOP};
+use kapi::{
+    net::{
+        args::{flags, Message},
+        sock::tcp_state, //
+    },
+    sys::bytes::Ring, //
+};
+use kernel::{
+    prelude::*,
+    sync::{Arc, MutexGuard}, //
+};
+use smc_proto::{
+    conn::RecvState,
+    path::{Head, Route}, //
+};
+
+/// Copies what has arrived to the program; see [`Lane::take`](crate::lane::Lane::take).
+#[inline(always)]
+pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask) -> Result<Look> {
+    let way = local.inward();
+    let mut reader = way.reader.lock();
+    if ask.peek {
+        return peek(local, way, &reader, msg, ask);
+    }
+    loop {
+        // An end that is seen here comes after all that is in the ring.
+        let state = state(local);
+        let there = way.there();
+        let route = way.route();
+        match route.head() {
+            Head::Ring if there != 0 => return from_ring(local, way, reader, msg, ask, there),
+            Head::Ring if !route.ends() => return Ok(Look::Nothing(state)),
+            Head::Tcp => return from_tcp(local, msg, ask, usize::MAX),
+            Head::Until(position) => {
+                let left = position.wrapping_sub(local.own().position()) as usize;
+                if left != 0 {
+                    return from_tcp(local, msg, ask, left);
+                }
+            }
+            Head::Ring => (),
+        }
+        // The next byte comes by the next carrier.
+        let passed = route.passed(local.own().position(), there == 0);
+        if passed == route {
+            return Ok(Look::Nothing(state));
+        }
+        if passed == Route::TCP {
+            *reader = None;
+        }
+        way.set_route(passed);
+    }
+}
+
+/// Returns what is to be said to a reader when there are no bytes, in TCP's order.
+#[inline]
+fn state(local: &Local) -> RecvState {
+    let sock = local.own();
+    if sock.has_seen_fin() {
+        RecvState::Eof
+    } else if sock.has_error() {
+        RecvState::Reset
+    } else if sock.is_receive_shut() {
+        RecvState::Eof
+    } else if sock.state() == tcp_state::CLOSE {
+        RecvState::NotConnected
+    } else {
+        RecvState::Empty
+    }
+}
+
+#[inline(always)]
+fn from_ring(
+    local: &Local,
+    way: &Way,
+    reader: MutexGuard<'_, Option<Arc<Ring>>>,
+    msg: &mut Message<'_>,
+    ask: &Ask,
+    there: usize,
+) -> Result<Look> {
+    let Some(ring) = &*reader else {
+        return Ok(STOP);
+    };
+    let len = there.min(ask.wanted);
+    let bytes = if ask.discard {
+        len
+    } else {
+        ring.read(way.tail(), len, msg.dest())
+    };
+    if bytes == 0 && len != 0 {
+        return Err(EFAULT);
+    }
+    let room = way.took(bytes);
+    drop(reader);
+    if room {
+        if let Some(peer) = local.peer() {
+            peer.wake_for_room();
+        }
+    }
+    Ok(Look::Took(Took {
+        bytes,
+        passed: 0,
+        more: bytes == len && bytes < ask.wanted && local.readable() != 0,
+        stop: false,
+    }))
+}
+
+/// Takes up to `left` bytes from TCP, which does not wait.
+#[inline(never)]
+fn from_tcp(local: &Local, msg: &mut Message<'_>, ask: &Ask, left: usize) -> Result<Look> {
+    let sock = local.own();
+    if ask.wanted == 0 {
+        return Ok(match sock.unread_bytes() {
+            0 => Look::Nothing(state(local)),
+            _ => STOP,
+        });
+    }
+    let extra = if ask.discard { flags::MSG_TRUNC } else { 0 };
+    let wanted = ask.wanted.min(left);
+    let bytes = match sock.receive_now(msg, wanted, extra) {
+        Ok(0) => return Ok(Look::Nothing(RecvState::Eof)),
+        Ok(bytes) => bytes,
+        Err(err) if err == EAGAIN => return Ok(Look::Nothing(RecvState::Empty)),
+        Err(err) => return Err(err),
+    };
+    // TCP never reads over the mark in one go.
+    let stop = sock.is_at_mark();
+    Ok(Look::Took(Took {
+        bytes,
+        passed: 0,
+        more: bytes < ask.wanted && local.readable() != 0,
+        stop,
+    }))
+}
+
+/// Copies what follows the bytes that the call has passed, wherever they are, and leaves it there.
+#[inline(never)]
+fn peek(
+    local: &Local,
+    way: &Way,
+    ring: &Option<Arc<Ring>>,
+    msg: &mut Message<'_>,
+    ask: &Ask,
+) -> Result<Look> {
+    let sock = local.own();
+    let state = state(local);
+    let there = way.there();
+    let route = way.route();
+    let unread = sock.unread_bytes();
+    let offset = ask.before.saturating_add(ask.passed);
+    if route.head() == Head::Tcp && offset == 0 && !sock.has_peek_offset() {
+        // TCP knows of urgent bytes.
+        let extra = if ask.discard { flags::MSG_TRUNC } else { 0 };
+        let got = sock.receive_now(msg, ask.wanted, flags::MSG_PEEK | extra);
+        return match got {
+            Ok(0) if ask.wanted != 0 => Ok(Look::Nothing(RecvState::Eof)),
+            Ok(bytes) => Ok(looked(bytes, false)),
+            Err(err) if err == EAGAIN => Ok(Look::Nothing(RecvState::Empty)),
+            Err(err) => Err(err),
+        };
+    }
+    let [first, held, behind] = route.readable(sock.position(), unread, there);
+    let [to_ring, to_rest] = [first, first.saturating_add(held)];
+    let bytes = if ask.discard && offset < to_rest.saturating_add(behind) {
+        // As TCP: what is thrown away is not copied even by a peek.
+        ask.wanted
+            .min(to_rest.saturating_add(behind).wrapping_sub(offset))
+    } else if offset < to_ring {
+        sock.peek_at(offset, msg, ask.wanted.min(to_ring.wrapping_sub(offset)))?
+    } else if offset < to_rest {
+        let skip = offset.wrapping_sub(to_ring);
+        let len = ask.wanted.min(held.wrapping_sub(skip));
+        let at = way.tail().wrapping_add(skip as u64);
+        match ring {
+            Some(ring) if len != 0 => match ring.read(at, len, msg.dest()) {
+                0 => return Err(EFAULT),
+                bytes => bytes,
+            },
+            _ => 0,
+        }
+    } else if offset < to_rest.saturating_add(behind) {
+        let left = to_rest.saturating_add(behind).wrapping_sub(offset);
+        sock.peek_at(offset.wrapping_sub(held), msg, ask.wanted.min(left))?
+    } else {
+        return Ok(Look::Nothing(match ask.before {
+            0 if offset == 0 => state,
+            _ => RecvState::Empty,
+        }));
+    };
+    let seen = offset.saturating_add(bytes);
+    let more = bytes != 0 && bytes < ask.wanted && seen < to_rest.saturating_add(behind);
+    Ok(looked(bytes, more))
+}
+
+fn looked(bytes: usize, more: bool) -> Look {
+    Look::Took(Took {
+        bytes,
+        passed: 0,
+        more,
+        stop: false,
+    })
+}

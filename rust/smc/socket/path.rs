@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connections that begin as TCP: no message precedes the program's bytes, and nothing is allocated
+//! before them.
+//!
+//! With the first byte that it sends or wants, an end looks for the other one in this kernel; see
+//! [`crate::lane::local`]. A connection whose other end is on another host stays TCP's.
+
+use super::smc_sock::{hint, Path, Phase, SmcSock};
+use crate::{
+    host::{fallback::Role, syn_option::Answer},
+    lane::local::{Local, MEETINGS}, //
+};
+use kapi::net::socket::BsdSocket;
+use kernel::sync::{
+    atomic::{Acquire, Release},
+    Arc, //
+};
+use smc_proto::reason::Reason;
+
+impl Path {
+    /// Returns the state of a new connection on which the two ends have agreed by `answer`; `None` for an
+    /// answer that means something else.
+    pub(crate) fn new(role: Role, answer: Answer) -> Option<Self> {
+        let stays = match answer {
+            Answer::Local => None,
+            Answer::Remote => Some(Reason::PathRemote),
+            Answer::Tcp | Answer::Smc => return None,
+        };
+        Some(Self { role, stays })
+    }
+}
+
+/// Makes the connecting socket a connection that has begun as TCP. The caller holds the lock of `phase`.
+pub(super) fn become_path(this: &SmcSock, phase: &mut Phase, path: Path) {
+    *phase = Phase::Path(path);
+    let guard = this.sock.lock();
+    if let (Some(socket), Some(_)) = (guard.socket(), path.stays) {
+        socket.become_native();
+    }
+    drop(guard);
+    let hint = match path.stays {
+        None => hint::PATH,
+        Some(_) => hint::NONE,
+    };
+    this.hint.store(hint, Release);
+}
+
+/// Returns the end of the local path that the connection is or may become; the first byte to send or to
+/// receive makes it look for the other end. `None` for other sockets.
+#[inline]
+pub(crate) fn local<'a>(this: &'a Arc<SmcSock>, socket: &BsdSocket) -> Option<&'a Local> {
+    match this.local() {
+        Some(local) => Some(local),
+        None if this.hint.load(Acquire) == hint::PATH => look(this, socket),
+        None => None,
+    }
+}
+
+#[inline(never)]
+fn look<'a>(this: &'a Arc<SmcSock>, socket: &BsdSocket) -> Option<&'a Local> {
+    let mut phase = this.phase.lock();
+    let Phase::Path(path) = &mut *phase else {
+        return None;
+    };
+    if path.stays.is_none() && this.local().is_none() {
+        let meetings = MEETINGS.get();
+        let come = match (&meetings, this.namespace()) {
+            (Some(meetings), Some(namespace)) => meetings.come(&this.sock, path.role, namespace),
+            _ => Err(Reason::PathOff),
+        };
+        match come {
+            Ok(local) => {
+                this.local.populate(local);
+            }
+            Err(reason) => stay(this, path, socket, reason),
+        }
+    }
+    this.local()
+}
+
+fn stay(this: &SmcSock, path: &mut Path, socket: &BsdSocket, reason: Reason) {
+    path.stays = Some(reason);
+    this.hint.store(hint::NONE, Release);
+    socket.become_native();
+}
+
+/// Draws the conclusion of bytes that have arrived before the other end has come: it never will.
+#[inline(never)]
+pub(crate) fn alone(this: &Arc<SmcSock>, socket: &BsdSocket) {
+    let mut phase = this.phase.lock();
+    let (Phase::Path(path), Some(local)) = (&mut *phase, this.local()) else {
+        return;
+    };
+    if path.stays.is_none() && local.give_up() {
+        stay(this, path, socket, Reason::PathElsewhere);
+    }
+}
