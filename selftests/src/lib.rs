@@ -7,6 +7,7 @@
 
 pub mod addr;
 pub mod args;
+pub mod bpf;
 pub mod child;
 pub mod clc;
 pub mod diag;
