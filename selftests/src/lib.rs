@@ -20,6 +20,7 @@ pub mod net;
 pub mod netlink;
 pub mod packet;
 pub mod parts;
+pub mod path;
 pub mod point;
 pub mod proof;
 pub mod rawpeer;
