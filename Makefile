@@ -58,12 +58,12 @@ clean:
 demo test check shell:
 	$(LAB) $@ $(ARGS)
 
-# What is named, or else both sets.
+# What is named, or else all sets.
 bench:
-	$(if $(ARGS),$(LAB) bench $(ARGS),$(LAB) bench && $(LAB) bench --kernel bench --rdma)
+	$(if $(ARGS),$(LAB) bench $(ARGS),$(LAB) bench && $(LAB) bench --kernel bench --rdma && $(LAB) bench --local --namespaces)
 
-# On Debian's kernel, then over RDMA on one that has the C module as well; both are always run.
+# On Debian's kernel, then over RDMA on one that has the C module as well, then within a host; all are always run.
 bench-check bench-save:
-	@status=0; for set in '' '--kernel bench --rdma'; do \
+	@status=0; for set in '' '--kernel bench --rdma' '--local --namespaces'; do \
 		$(LAB) bench $(@:bench-%=--%) $$set $(ARGS) || status=1; \
 	done; exit $$status

@@ -7,6 +7,7 @@
 
 pub mod addr;
 pub mod args;
+pub mod bpf;
 pub mod child;
 pub mod clc;
 pub mod diag;
@@ -19,6 +20,7 @@ pub mod net;
 pub mod netlink;
 pub mod packet;
 pub mod parts;
+pub mod path;
 pub mod point;
 pub mod proof;
 pub mod rawpeer;

@@ -2,50 +2,36 @@
 //! Measures operations in nanoseconds of the guest's clock; under `-icount` these are
 //! instructions, of both ends together.
 //!
-//! `bench CLIENT [SERVER] [--ip v4] [--mode 1] [--scale N] [--only METRIC,..] [--counting]
-//! [--mark]` prints lines `bench METRIC VALUE UNIT`; CLIENT and SERVER (default: the same) are tcp,
-//! inet, smc or unix. `--scale` divides the amounts, for a quick look; `--counting` says that it runs
-//! under `-icount`, where first contacts and memory can be measured, too. `bench mark` sets a mark for
-//! the profiler and does nothing else.
+//! `bench CLIENT [SERVER] [--ip v4] [--mode 1] [--loopback] [--processes] [--local REACH] [--scale N]
+//! [--only METRIC,..] [--counting] [--mark]` prints lines `bench METRIC VALUE UNIT`; CLIENT and SERVER
+//! (default: the same) are tcp, inet, smc, unix, pipe, shared (memory) or sockmap. `--scale` divides the
+//! amounts, for a quick look; `--counting` says that it runs under `-icount`, where first contacts and
+//! memory can be measured, too. `--loopback` has both ends in one new namespace, `--processes` the far
+//! one in a process of its own; `--local` sets `net.smc.path_local` and fails unless the local path is
+//! taken. `bench mark` sets a mark for the profiler and does nothing else.
 
+mod ends;
 mod flow;
 mod many;
 mod meter;
 mod place;
+mod redirect;
 mod setup;
+mod shared;
 
 use meter::Meter;
-use place::{End, Place};
+use place::Place;
 use st::args::{bail, Args};
-use st::family::Ip;
-use st::proof::Proof;
-use st::{guest, net, sys};
+use st::sys;
 
 fn main() {
     let a = Args::get();
     if a.words.first().is_some_and(|word| word == "mark") {
         return meter::mark();
     }
-    let word = |i: usize| {
-        let parse =
-            |w: &String| End::parse(w).unwrap_or_else(|| bail("an end is tcp, inet, smc or unix"));
-        a.words.get(i).map(parse)
-    };
-    let client = word(0).unwrap_or_else(|| bail("bench CLIENT [SERVER]"));
-    let server = word(1).unwrap_or(client);
-    let ip = a.opt("ip").map_or(Ip::V4, |i| {
-        Ip::parse(i).unwrap_or_else(|| bail("--ip v4|v6|mapped"))
-    });
-    let p = Place {
-        client,
-        server,
-        ip,
-        split: guest::has_netns(),
-        proof: Proof::from_args(&a),
-        rcvbuf: None,
-    };
-    if !p.split {
-        net::private().expect("private network namespace (root needed)");
+    let p = Place::from_args(&a);
+    if !p.choose_path() {
+        return eprintln!("skipped: the module has no local path (no net.smc.path_local)");
     }
     let only = a.opt("only").unwrap_or_default();
     let m = Meter {

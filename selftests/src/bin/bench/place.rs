@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Where the ends of a measured connection are, and how connections come to be.
 
-use st::args::bail;
+use crate::redirect;
+use st::args::{bail, Args};
+use st::bpf::Sockhash;
 use st::family::{Family, Ip};
 use st::fd::Fd;
 use st::proof::Proof;
-use st::{addr, guest, sys};
+use st::{addr, guest, net, path, sys};
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 /// Which sockets the ends are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,6 +18,12 @@ pub enum End {
     Net(Family),
     /// AF_UNIX: what no network can beat.
     Unix,
+    /// Two pipes.
+    Pipe,
+    /// Two rings in shared memory.
+    Shared,
+    /// TCP whose bytes a BPF program redirects.
+    Sockmap,
 }
 
 impl End {
@@ -22,12 +31,16 @@ impl End {
     pub fn parse(word: &str) -> Option<End> {
         match word {
             "unix" => Some(End::Unix),
+            "pipe" => Some(End::Pipe),
+            "shared" => Some(End::Shared),
+            "sockmap" => Some(End::Sockmap),
             _ => Family::parse(word).map(End::Net),
         }
     }
 }
 
-/// The ends, as threads in the namespaces `a` (client) and `b`, or on loopback.
+/// The ends, as threads or processes in the namespaces `a` (client) and `b`, or on loopback.
+#[derive(Clone)]
 pub struct Place {
     pub client: End,
     pub server: End,
@@ -36,6 +49,12 @@ pub struct Place {
     pub proof: Proof,
     /// `SO_RCVBUF` of every socket, if not the default.
     pub rcvbuf: Option<i32>,
+    /// The far end is a process of its own.
+    pub apart: bool,
+    /// The local path is to be taken, and has to be.
+    pub local: Option<u64>,
+    /// Every connection is put into this.
+    pub map: Option<Rc<Sockhash>>,
 }
 
 fn unix_pair() -> (Fd, Fd) {
@@ -49,13 +68,66 @@ fn unix_pair() -> (Fd, Fd) {
 }
 
 impl Place {
+    /// From the command line. Without namespaces of the lab's it makes one of its own, and enters it.
+    pub fn from_args(a: &Args) -> Place {
+        let word = |i: usize| {
+            let parse = |w: &String| {
+                End::parse(w).unwrap_or_else(|| {
+                    bail("an end is tcp, inet, smc, unix, pipe, shared or sockmap")
+                })
+            };
+            a.words.get(i).map(parse)
+        };
+        let client = word(0).unwrap_or_else(|| bail("bench CLIENT [SERVER]"));
+        let server = word(1).unwrap_or(client);
+        let of_net = |end| matches!(end, End::Net(_));
+        if client != server && !(of_net(client) && of_net(server)) {
+            bail("only sockets of the internet have different ends");
+        }
+        let ip = a.opt("ip").map_or(Ip::V4, |i| {
+            Ip::parse(i).unwrap_or_else(|| bail("--ip v4|v6|mapped"))
+        });
+        let map = (client == End::Sockmap)
+            .then(|| redirect::hash().unwrap_or_else(|e| bail(&format!("sockmap: {e}"))));
+        let place = Place {
+            client,
+            server,
+            ip,
+            split: guest::has_netns() && a.opt("loopback").is_none(),
+            proof: Proof::from_args(a),
+            rcvbuf: None,
+            apart: a.opt("processes").is_some(),
+            local: a.opt("local").map(|_| a.num("local", 1)),
+            map: map.map(Rc::new),
+        };
+        if !place.split {
+            net::private().expect("private network namespace (root needed)");
+        }
+        place
+    }
+
+    /// Turns the local path on or off in all namespaces of the ends; false if it is wanted and the
+    /// module has none.
+    pub fn choose_path(&self) -> bool {
+        let names: &[&str] = if self.split { &["b", "a"] } else { &[""] };
+        names.iter().all(|ns| {
+            self.enter(ns);
+            let done = match self.local {
+                Some(reach) => path::local(reach),
+                None => path::off().map(|()| true),
+            };
+            done.unwrap_or_else(|e| bail(&e))
+        })
+    }
+
     /// The same with ordinary TCP sockets.
     pub fn plain(&self) -> Place {
         Place {
             client: End::Net(Family::Tcp),
             server: End::Net(Family::Tcp),
-            proof: self.proof.clone(),
-            ..*self
+            local: None,
+            map: None,
+            ..self.clone()
         }
     }
 
@@ -63,19 +135,20 @@ impl Place {
     pub fn with_rcvbuf(&self, bytes: Option<i32>) -> Place {
         Place {
             rcvbuf: bytes,
-            proof: self.proof.clone(),
-            ..*self
+            ..self.clone()
         }
     }
 
     /// Returns whether there is a network, with connections to set up.
     pub fn is_net(&self) -> bool {
-        self.client != End::Unix
+        matches!(self.client, End::Net(_) | End::Sockmap)
     }
 
     pub fn socket(&self, end: End) -> Fd {
-        let End::Net(family) = end else {
-            bail("no network")
+        let family = match end {
+            End::Net(family) => family,
+            End::Sockmap => Family::Tcp,
+            _ => bail("no network"),
         };
         let (d, p) = family.triple(self.ip);
         let f =
@@ -113,11 +186,19 @@ impl Place {
         let c = self.socket(self.client);
         sys::connect(c.raw(), a).expect("connect");
         let s = sys::accept(l.raw()).expect("accept");
+        if let Some(map) = &self.map {
+            for f in [&c, &s] {
+                redirect::put(map, f).expect("into the sockmap");
+            }
+        }
         (c, s)
     }
 
     /// Bails unless both ends are what they should be.
     pub fn prove(&self, c: &Fd, s: &Fd) {
+        if self.local.is_some() {
+            return path::prove_local(c, s).unwrap_or_else(|e| bail(&e));
+        }
         for (f, end, ns) in [(s, self.server, "b"), (c, self.client, "a")] {
             let End::Net(family) = end else { continue };
             self.enter(ns);

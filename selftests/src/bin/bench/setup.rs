@@ -29,6 +29,10 @@ pub fn connect_close(p: &Place, m: &Meter) {
             continue;
         }
         let (l, a) = p.listen();
+        if p.local.is_some() {
+            let (c, s) = p.connect(&l, &a);
+            p.prove(&c, &s);
+        }
         let n = m.amount(1000);
         (0..n / 10 + 1).for_each(|_| once(p, &l, &a, talk));
         let t = m.start();

@@ -4,36 +4,17 @@
 use st::errno::{cvt, Errno, R};
 use st::family::{Family, Ip};
 use st::fd::Fd;
-use st::{child, sys};
+use st::{bpf, child, sys};
 use std::ffi::CString;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-const PROG_LOAD: i64 = 5;
-const PROG_ATTACH: i64 = 8;
 const CGROUP_SOCK: u32 = 9;
 const INET_SOCK_CREATE: u32 = 2;
 
-/// `bpf()`; `words` are the beginning of `union bpf_attr`.
-fn bpf(command: i64, words: &[u32]) -> R<i64> {
-    let len = size_of_val(words);
-    // SAFETY: The kernel reads `len` bytes.
-    cvt(unsafe { libc::syscall(libc::SYS_bpf, command, words.as_ptr(), len) })
-}
-
 /// A program that refuses: "return 0".
 fn program() -> R<Fd> {
-    let code: [u64; 2] = [0xb7, 0x95];
-    let license = c"GPL";
-    let halves = |address: usize| [address as u32, (address as u64 >> 32) as u32];
-    let [code_low, code_high] = halves(code.as_ptr() as usize);
-    let [license_low, license_high] = halves(license.as_ptr() as usize);
-    let mut words = vec![CGROUP_SOCK, code.len() as u32, code_low, code_high];
-    words.extend([license_low, license_high]);
-    // Log, version, flags, name, interface.
-    words.extend([0; 11]);
-    words.push(INET_SOCK_CREATE);
-    bpf(PROG_LOAD, &words).map(|fd| Fd::new(fd as i32))
+    bpf::load(CGROUP_SOCK, INET_SOCK_CREATE, &[0xb7, 0x95])
 }
 
 /// A mounted hierarchy with one cgroup in it; both go when it is dropped.
@@ -79,8 +60,7 @@ pub fn refused(row: &dyn Fn(&str) -> Option<i64>) -> Result<(), String> {
     let hierarchy = Hierarchy::new()?;
     let cgroup = std::fs::File::open(hierarchy.inside()).map_err(|e| e.to_string())?;
     let program = program().map_err(|e| format!("BPF_PROG_LOAD: {e}"))?;
-    let words = [cgroup.as_raw_fd(), program.raw()].map(|fd| fd as u32);
-    bpf(PROG_ATTACH, &[words[0], words[1], INET_SOCK_CREATE, 0])
+    bpf::attach(cgroup.as_raw_fd(), &program, INET_SOCK_CREATE)
         .map_err(|e| format!("BPF_PROG_ATTACH: {e}"))?;
     let references = st::smcinfo::references();
     let before = all.map(|(name, ..)| row(name));

@@ -4,10 +4,9 @@
 //!
 //! `taken [--family inet,smc] [--ip v4,v6] [PREFIX..]`; `faults.` needs CONFIG_FAULT_INJECTION.
 
-mod bpf;
 mod faults;
 
-use bpf::Sockhash;
+use st::bpf::Sockhash;
 use st::errno::Errno;
 use st::family::{Family, Ip};
 use st::fd::Fd;

@@ -12,7 +12,7 @@ use st::family::{Family, Ip};
 use st::fd::Fd;
 use st::guest::{self, Role};
 use st::proof::Proof;
-use st::{addr, sys};
+use st::{addr, path, sys};
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -207,6 +207,7 @@ fn main() {
         .collect();
     let scale = a.num("scale", 1).max(1);
     let role = guest::role(&a);
+    path::off().unwrap_or_else(|e| bail(&e));
     if a.words.first().is_some_and(|w| w == "verbs") {
         let wants =
             |metric: &str| only.is_empty() || only.iter().any(|o| metric.starts_with(o.as_str()));

@@ -127,7 +127,16 @@ pub fn check(
 ) -> Result<bool> {
     let sets = load()?;
     let none = Figures::new();
-    let verdict = compare(sets.get(name).unwrap_or(&none), now, ours, wanted);
+    let base = sets.get(name).unwrap_or(&none);
+    let any = |set: &Figures| {
+        set.values()
+            .any(|row| ours.iter().any(|c| row.contains_key(*c)))
+    };
+    if !any(base) && !any(now) {
+        println!("\n\"{name}\": nothing of ours was measured, and {FILE} has nothing of it");
+        return Ok(true);
+    }
+    let verdict = compare(base, now, ours, wanted);
     println!(
         "\n\"{name}\" against {FILE}: {} as they were, {} better, {} worse",
         verdict.same,

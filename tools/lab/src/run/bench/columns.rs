@@ -113,9 +113,81 @@ const RDMA: &[Column] = &[
     with_programs(column("SMC-R", "rsmc", &["inet", "--mode", "0"]), "smc"),
 ];
 
-/// The columns that make sense on this kernel.
-pub fn fitting(which: &Which) -> Result<Vec<&'static Column>> {
-    let all = if which.rdma { RDMA } else { FALLBACK };
+/// Two processes on one host, without RDMA devices: in one namespace.
+const LOCAL: &[Column] = &[
+    column("TCP", "rsmc", &["tcp", PROCESSES, LOOPBACK]),
+    column("AF_UNIX", "rsmc", &["unix", PROCESSES, LOOPBACK]),
+    column("pipe", "rsmc", &["pipe", PROCESSES, LOOPBACK]),
+    column("shared memory", "rsmc", &["shared", PROCESSES, LOOPBACK]),
+    column("sockmap", "rsmc", &["sockmap", PROCESSES, LOOPBACK]),
+    column("local", "rsmc", &["inet", "--local=1", PROCESSES, LOOPBACK]),
+];
+/// The same between two, joined by veth.
+const NAMESPACES: &[Column] = &[
+    column("TCP-ns", "rsmc", &["tcp", PROCESSES]),
+    column("sockmap-ns", "rsmc", &["sockmap", PROCESSES]),
+    column("local-ns", "rsmc", &["inet", "--local=2", PROCESSES]),
+];
+const PROCESSES: &str = "--processes";
+const LOOPBACK: &str = "--loopback";
+
+/// The set of columns that is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Set {
+    Fallback,
+    Rdma,
+    /// And, if true, between namespaces.
+    Local(bool),
+}
+
+impl Set {
+    /// Its name in the baseline.
+    pub fn name(self) -> &'static str {
+        match self {
+            Set::Fallback => "fallback",
+            Set::Rdma => "SMC-R",
+            Set::Local(_) => "local",
+        }
+    }
+
+    /// Times each measurement is taken if nobody says: the last set is repeated often by hand, and
+    /// counts on one processor without a wire hardly differ.
+    pub fn runs(self) -> u32 {
+        match self {
+            Set::Local(_) => 1,
+            _ => 3,
+        }
+    }
+
+    /// The column that a profile is of if nobody says.
+    pub fn ours(self) -> &'static str {
+        match self {
+            Set::Local(_) => "local",
+            _ => "SMC-R",
+        }
+    }
+
+    fn columns(self) -> Vec<&'static Column> {
+        match self {
+            Set::Fallback => FALLBACK.iter().collect(),
+            Set::Rdma => RDMA.iter().collect(),
+            Set::Local(false) => LOCAL.iter().collect(),
+            Set::Local(true) => LOCAL.iter().chain(NAMESPACES).collect(),
+        }
+    }
+}
+
+/// The columns that make sense on this kernel; `only` some, by their names, separated by commas.
+pub fn fitting(which: &Which, set: Set, only: Option<&str>) -> Result<Vec<&'static Column>> {
+    let all = set.columns();
+    let named = |c: &&Column| {
+        let same = |name: &str| c.name.eq_ignore_ascii_case(name);
+        only.is_none_or(|only| only.split(',').any(same))
+    };
+    if !all.iter().any(&named) {
+        let names: Vec<&str> = all.iter().map(|c| c.name).collect();
+        bail!("no such column; there are: {}", names.join(", "));
+    }
     let in_tree = Data::get().flavour(&which.kernel)?.has_smc();
     let fits = |c: &&Column| match which.module.as_str() {
         "none" => c.name == "TCP",
@@ -123,7 +195,7 @@ pub fn fitting(which: &Which) -> Result<Vec<&'static Column>> {
         "rsmc" => c.module != "smc" || in_tree,
         module => c.module == module,
     };
-    let found: Vec<&Column> = all.iter().filter(fits).collect();
+    let found: Vec<&Column> = all.into_iter().filter(named).filter(fits).collect();
     if found.is_empty() {
         bail!("nothing to measure with the module {}", which.module);
     }

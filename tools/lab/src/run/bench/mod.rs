@@ -20,7 +20,7 @@ use crate::guest::cluster::{Options, Stream};
 use crate::progress;
 use anyhow::{bail, Context, Result};
 use baseline::Figures;
-use columns::Column;
+use columns::{Column, Set};
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,7 +32,15 @@ use table::Table;
 pub struct Arguments {
     #[command(flatten)]
     which: Which,
-    /// Times each measurement is taken; the median is shown [default: 3, of the wall clock 5]
+    /// Between processes of one host, in one namespace: TCP, AF_UNIX, pipe, shared memory, sockmap
+    /// and the local path; on the kernel `bench`, or another
+    #[arg(long, value_name = "KERNEL", num_args = 0..=1, require_equals = true, default_missing_value = "bench",
+        conflicts_with_all = ["kernel", "rdma", "pair", "wall", "own"])]
+    local: Option<String>,
+    /// With --local: TCP, sockmap and the local path between two namespaces as well
+    #[arg(long, requires = "local")]
+    namespaces: bool,
+    /// Times each measurement is taken; the median is shown [default: 3, local 1, of the wall clock 5]
     #[arg(long)]
     runs: Option<u32>,
     /// Divide the amounts, for a quick look
@@ -68,15 +76,23 @@ pub struct Arguments {
     /// Show which functions the instructions of a metric are spent in instead
     #[arg(long, value_name = "METRIC")]
     profile: Option<String>,
-    /// With --profile: whom to look at, by the name of a column
-    #[arg(long, default_value = "SMC-R", requires = "profile")]
-    column: String,
+    /// Only these columns, separated by commas; with --profile the one to look at
+    #[arg(long, value_name = "NAME")]
+    column: Option<String>,
     /// With --profile: the number of functions to show
     #[arg(long, default_value_t = 50, requires = "profile")]
     lines: usize,
 }
 
 impl Arguments {
+    fn set(&self) -> Set {
+        match (&self.local, self.which.rdma) {
+            (Some(_), _) => Set::Local(self.namespaces),
+            (None, true) => Set::Rdma,
+            (None, false) => Set::Fallback,
+        }
+    }
+
     /// The same with other amounts.
     fn with_scale(&self, scale: u32) -> Arguments {
         Arguments {
@@ -154,15 +170,21 @@ fn measure(
 }
 
 /// Runs it.
-pub fn main(arguments: Arguments) -> Result<ExitCode> {
+pub fn main(mut arguments: Arguments) -> Result<ExitCode> {
     if arguments.wall {
         return wall::main(arguments);
     }
+    if let Some(kernel) = &arguments.local {
+        arguments.which.kernel.clone_from(kernel);
+    }
     let arguments = &arguments;
-    let columns = columns::fitting(&arguments.which)?;
+    let set = arguments.set();
     if let Some(metric) = &arguments.profile {
+        let name = arguments.column.as_deref().unwrap_or(set.ours());
+        let columns = columns::fitting(&arguments.which, set, Some(name))?;
         return profile::main(arguments, metric, &columns);
     }
+    let columns = columns::fitting(&arguments.which, set, arguments.column.as_deref())?;
     let mut table = Table::new("instructions", columns.iter().map(|c| c.name).collect());
     let only: Vec<&str> = match &arguments.only {
         Some(only) => vec!["--only", only],
@@ -180,7 +202,7 @@ pub fn main(arguments: Arguments) -> Result<ExitCode> {
             continue;
         }
         let mut ready = boot(arguments, module, None)?;
-        for run in 0..arguments.runs.unwrap_or(3) {
+        for run in 0..arguments.runs.unwrap_or(set.runs()) {
             for column in mine() {
                 for program in column.programs() {
                     measure(&mut ready, arguments, &program, &only, &mut |line| {
@@ -199,15 +221,10 @@ pub fn main(arguments: Arguments) -> Result<ExitCode> {
     if arguments.which.rdma {
         figures.extend(own::measure(arguments, &columns)?);
     }
-    let path = if arguments.which.rdma {
-        "SMC-R"
-    } else {
-        "fallback"
-    };
     let names: Vec<&str> = columns.iter().map(|c| c.name).collect();
     let ours = columns.iter().filter(|c| c.is_ours());
     let ours: Vec<&str> = ours.map(|c| c.name).collect();
-    conclude(arguments, path, &figures, &names, &ours)
+    conclude(arguments, set.name(), &figures, &names, &ours)
 }
 
 /// Writes, saves and judges what was measured.

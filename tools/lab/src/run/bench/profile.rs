@@ -226,16 +226,8 @@ fn render(found: &Functions, ops: u64, lines: usize) -> String {
 pub fn main(arguments: &Arguments, metric: &str, columns: &[&Column]) -> Result<ExitCode> {
     let column = columns
         .iter()
-        .filter(|c| !c.is_verbs())
-        .find(|c| c.name.eq_ignore_ascii_case(&arguments.column))
-        .with_context(|| {
-            let names: Vec<&str> = columns.iter().map(|c| c.name).collect();
-            format!(
-                "no column {}; there are: {}",
-                arguments.column,
-                names.join(", ")
-            )
-        })?;
+        .find(|c| !c.is_verbs())
+        .context("no column that can be profiled")?;
     let mut profiler = Profiler::boot(arguments, column)?;
     let (found, ops) = profiler.measure(arguments, column, metric)?;
     profiler.finish()?;

@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 /// Columns that no socket can beat; the cheapest counts.
 const VERBS: [&str; 2] = ["verbs", super::columns::VERBS_IMM];
 
+/// Width of a figure: that of the longest name of a column.
+const WIDTH: usize = 13;
+
 /// Medians and spreads of what was measured.
 pub struct Table {
     title: &'static str,
@@ -80,7 +83,7 @@ impl Table {
         let limited = !limits.is_empty() && self.columns.contains(&"SMC-R");
         let mut text = format!("{:<24}", self.title);
         for (i, name) in self.columns.iter().enumerate() {
-            text.push_str(&format!(" {name:>10}"));
+            text.push_str(&format!(" {name:>WIDTH$}"));
             if i > 0 {
                 text.push_str(&format!(" {:>7} {:>6}", "of TCP", "spread"));
             }
@@ -99,10 +102,10 @@ impl Table {
             for (i, name) in self.columns.iter().enumerate() {
                 let values = self.get(metric, name);
                 if values.is_empty() {
-                    text.push_str(&format!(" {:>10}", "-"));
+                    text.push_str(&format!(" {:>WIDTH$}", "-"));
                 } else {
                     let digits = if unit == "ns" { 0 } else { 1 };
-                    text.push_str(&format!(" {:>10.digits$}", value(name)));
+                    text.push_str(&format!(" {:>WIDTH$.digits$}", value(name)));
                 }
                 match (i, values.is_empty()) {
                     (0, _) => (),

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The module's local path: its settings for each namespace, and the proof that a connection has taken it.
+
+use crate::fd::Fd;
+use crate::{net, smcinfo, sys};
+use std::path::Path;
+
+/// `mode` of `RSMC_INFO`: by the local path.
+pub const MODE_LOCAL: u32 = 3;
+
+const PATH: &str = "net.smc.path";
+const LOCAL: &str = "net.smc.path_local";
+
+fn has(name: &str) -> bool {
+    let file = format!("/proc/sys/{}", name.replace('.', "/"));
+    Path::new(&file).exists()
+}
+
+/// Turns every path off in the current namespace, so that connections are SMC-R as without them.
+/// Where the loaded module knows of no paths, there is nothing to turn off.
+pub fn off() -> Result<(), String> {
+    match has(PATH) {
+        true => net::sysctl(PATH, "0"),
+        false => Ok(()),
+    }
+}
+
+/// Turns the local path on in the current namespace: 1 for connections inside of it, 2 to others
+/// of this host as well. Returns false where the loaded module has none.
+pub fn local(reach: u64) -> Result<bool, String> {
+    if !has(PATH) || !has(LOCAL) {
+        return Ok(false);
+    }
+    net::sysctl(PATH, "1")?;
+    net::sysctl(LOCAL, &reach.to_string())?;
+    Ok(true)
+}
+
+/// Sends a few bytes each way and checks that both ends are on the local path then.
+pub fn prove_local(client: &Fd, server: &Fd) -> Result<(), String> {
+    for (from, to) in [(client, server), (server, client)] {
+        sys::send_all(from.raw(), b"path").map_err(|e| format!("send: {e}"))?;
+        let got = sys::recv_all(to.raw(), 4).map_err(|e| format!("recv: {e}"))?;
+        if got != b"path" {
+            return Err(format!("sent \"path\", received {got:?}"));
+        }
+    }
+    for (name, end) in [("client", client), ("server", server)] {
+        let seen = smcinfo::info(end.raw())
+            .map_err(|e| format!("{name}: RSMC_INFO: {e}: not a socket of the family"))?;
+        if seen.mode != MODE_LOCAL {
+            return Err(format!(
+                "{name}: not on the local path: mode {} (0 SMC-R, 1 TCP, 2 path still on TCP), \
+                 wanted {MODE_LOCAL}; reason {:#010x}",
+                seen.mode, seen.reason
+            ));
+        }
+    }
+    Ok(())
+}
