@@ -70,6 +70,13 @@ impl Route {
         self.0 & (UNTIL | RING) != 0 && self.0 & ENDS == 0
     }
 
+    /// Reports whether all that is to be read comes by the ring, as far as is known.
+    #[inline]
+    #[must_use]
+    pub const fn is_ring(self) -> bool {
+        self.0 & (RING | ENDS) == RING
+    }
+
     /// Reports whether TCP follows the ring.
     #[inline]
     #[must_use]

@@ -6,6 +6,27 @@ use crate::sys;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Values of the sysctls `path` and `path_flip` in what [`private`] makes. Tests are about SMC-R and
+/// fallbacks; those about paths say so themselves.
+static PATH: AtomicU32 = AtomicU32::new(0);
+static FLIP: AtomicU32 = AtomicU32::new(0);
+
+/// Has connections within each namespace that [`private`] makes begin as TCP and leave it. With `--flip
+/// N` they change carriers after at most so many messages, again and again.
+pub fn local_paths(a: &crate::args::Args) {
+    PATH.store(1, Relaxed);
+    FLIP.store(a.num("flip", 0) as u32, Relaxed);
+}
+
+/// Sets the sysctl `net.smc.path_flip` of the current namespace, unless that is 0.
+fn flip(most: u32) -> Result<(), String> {
+    match most {
+        0 => Ok(()),
+        _ => sysctl("net.smc.path_flip", &most.to_string()),
+    }
+}
 
 /// Moves the calling thread into a fresh network namespace with loopback up.
 pub fn private() -> R<()> {
@@ -16,8 +37,8 @@ pub fn private() -> R<()> {
             Err(e) if e.0 == libc::ENODEV => crate::sys::sleep_ms(10),
             Err(e) => return Err(e),
             Ok(_) => {
-                // Tests are about SMC-R and fallbacks; those about paths say so themselves.
-                let _ = path(0);
+                let _ = path(PATH.load(Relaxed));
+                let _ = flip(FLIP.load(Relaxed));
                 return lo_up();
             }
         }

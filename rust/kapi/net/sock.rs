@@ -338,6 +338,7 @@ impl Sock {
     }
 
     /// Returns the shutdown bits: 1 receive, 2 send.
+    #[inline]
     pub fn shutdown_mask(&self) -> u8 {
         // SAFETY: The sock is valid; read without the lock as `tcp_poll` does.
         unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_shutdown) }

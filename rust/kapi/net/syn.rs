@@ -73,16 +73,18 @@ pub struct Added {
 }
 
 impl Added {
-    /// Makes options of these pieces, one behind the other; nothing beyond 40 bytes.
+    /// Makes options of these pieces, one behind the other; no piece that reaches beyond 40 bytes.
+    #[inline]
     pub fn new(pieces: &[&[u8]]) -> Self {
         let mut added = Self {
             bytes: [0; OPTIONS_MAX],
             len: 0,
         };
-        for byte in pieces.iter().flat_map(|piece| piece.iter()) {
-            if let Some(place) = added.bytes.get_mut(added.len) {
-                *place = *byte;
-                added.len = added.len.wrapping_add(1);
+        for piece in pieces {
+            let end = added.len.saturating_add(piece.len());
+            if let Some(place) = added.bytes.get_mut(added.len..end) {
+                place.copy_from_slice(piece);
+                added.len = end;
             }
         }
         added

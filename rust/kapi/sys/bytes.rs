@@ -83,7 +83,7 @@ impl Ring {
 
     /// Calls `f` with the one or two pieces of memory that `len` bytes from `position` on are in, until it
     /// does less than asked. Returns how much was done.
-    #[inline]
+    #[inline(always)]
     fn pieces(
         &self,
         position: u64,
@@ -92,6 +92,20 @@ impl Ring {
     ) -> usize {
         let at = self.place(position);
         let len = len.min(self.size());
+        let room = self.size().wrapping_sub(at);
+        if len <= room {
+            return f(self.start.as_ptr().wrapping_add(at), at, len);
+        }
+        self.two_pieces(at, len, f)
+    }
+
+    #[inline(never)]
+    fn two_pieces(
+        &self,
+        at: usize,
+        len: usize,
+        mut f: impl FnMut(*mut u8, usize, usize) -> usize,
+    ) -> usize {
         let first = len.min(self.size().wrapping_sub(at));
         let done = f(self.start.as_ptr().wrapping_add(at), at, first);
         if done < first || first == len {

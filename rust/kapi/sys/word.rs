@@ -5,7 +5,12 @@
 //! An `Atomic` of the kernel crate calls a function for each access, as it has to for what needs an
 //! order or changes a value in place. A mark that is on the way of every message needs neither.
 
-use core::{cell::UnsafeCell, ptr};
+use core::{
+    cell::UnsafeCell,
+    ptr,
+    sync::atomic::{compiler_fence, Ordering}, //
+};
+use smc_bindings as bindings;
 
 /// A number for several threads, without any order to what is around it: `READ_ONCE()` and
 /// `WRITE_ONCE()` of C. Locks give the order where one is needed.
@@ -34,4 +39,60 @@ impl Word {
         // SAFETY: As in `get`.
         unsafe { ptr::write_volatile(self.0.get(), value) };
     }
+}
+
+/// A count that one thread at a time writes and others read, each of which then sees what was done before
+/// the number was written: `smp_store_release()` and `smp_load_acquire()` of C.
+pub struct Count(UnsafeCell<u64>);
+
+// SAFETY: As for `Word`; a u64 is one machine word where the module is built.
+unsafe impl Sync for Count {}
+
+impl Count {
+    /// Makes a count.
+    pub const fn new(value: u64) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
+    /// Reads the number, without any order.
+    #[inline]
+    pub fn get(&self) -> u64 {
+        // SAFETY: The place is valid, and nobody has a reference into it. See `Sync`.
+        unsafe { ptr::read_volatile(self.0.get()) }
+    }
+
+    /// Reads the number; what follows sees what the writer did before it.
+    #[inline]
+    pub fn acquire(&self) -> u64 {
+        let value = self.get();
+        order();
+        value
+    }
+
+    /// Writes the number; who acquires it sees what was done before.
+    #[inline]
+    pub fn release(&self, value: u64) {
+        order();
+        // SAFETY: As in `get`.
+        unsafe { ptr::write_volatile(self.0.get(), value) };
+    }
+}
+
+/// Keeps loads and stores before this before stores behind it, and loads before it before all behind it.
+#[inline]
+fn order() {
+    if cfg!(CONFIG_X86) {
+        // The processor keeps this order itself.
+        compiler_fence(Ordering::AcqRel);
+    } else {
+        // SAFETY: No preconditions.
+        unsafe { bindings::full_memory_barrier() };
+    }
+}
+
+/// Keeps all loads and stores before this before all behind it: `smp_mb()` of C.
+#[inline]
+pub fn full_barrier() {
+    // SAFETY: No preconditions.
+    unsafe { bindings::full_memory_barrier() };
 }

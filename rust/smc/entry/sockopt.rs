@@ -4,8 +4,10 @@
 
 use crate::{
     host::{fallback::Role, stats::Stat},
+    lane::local::Local,
     socket::{connect, Phase, SmcSock}, //
 };
+
 use kapi::{
     errno,
     net::{
@@ -197,7 +199,9 @@ pub(crate) fn get(this: &Arc<SmcSock>, option: &GetOption<'_>) -> Result<Handled
             Ok(Handled::Done)
         }
         // It looks for the data in TCP's queue.
-        (IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE) if this.smc().is_some() || this.local().is_some() => {
+        (IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE)
+            if this.smc().is_some() || this.local().is_some_and(Local::is_moved) =>
+        {
             Err(errno::EOPNOTSUPP.into())
         }
         _ => Ok(Handled::Native),

@@ -11,6 +11,7 @@ mod facts;
 mod meet;
 mod pair;
 mod put;
+mod quick;
 mod take;
 mod way;
 
@@ -33,7 +34,10 @@ use kernel::{prelude::*, sync::atomic::Relaxed};
 /// TCP's.
 #[inline]
 pub(crate) fn send(local: &Local, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
-    lane::send(local, socket, msg)
+    match quick::send(local, msg) {
+        Some(sent) => sent,
+        None => lane::send(local, socket, msg),
+    }
 }
 
 /// recvmsg().
@@ -43,6 +47,9 @@ pub(crate) fn send(local: &Local, socket: &BsdSocket, msg: &mut Message<'_>) -> 
 /// TCP's.
 #[inline]
 pub(crate) fn receive(local: &Local, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
+    if let Some(got) = quick::receive(local, socket, msg) {
+        return got;
+    }
     if msg.has(flags::MSG_OOB) {
         // Urgent bytes go by TCP, and nobody waits for them there.
         return socket.native_recvmsg(msg);

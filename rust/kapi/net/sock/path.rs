@@ -100,6 +100,34 @@ impl Sock {
         (if taken == arrived { end } else { taken }, end)
     }
 
+    /// Returns whether nothing about the socket concerns a reader but what there is to read: `SO_RCVLOWAT` is
+    /// 1, and neither a place of peeks, time stamps nor SIGIO are wanted.
+    #[inline]
+    pub fn reads_simply(&self) -> bool {
+        let sk = self.as_ptr();
+        // SAFETY: The sock is valid; all of these are read without the lock, as TCP does.
+        let (low, offset, flags) = unsafe {
+            (
+                ptr::read_volatile(&raw const (*sk).sk_rcvlowat),
+                ptr::read_volatile(&raw const (*sk).sk_peek_off),
+                ptr::read_volatile(&raw const (*sk).__sk_common.__bindgen_anon_5.skc_flags),
+            )
+        };
+        const OTHERS: usize =
+            1 << bindings::sock_flags_SOCK_RCVTSTAMP | 1 << bindings::sock_flags_SOCK_FASYNC;
+        low <= 1 && offset < 0 && flags as usize & OTHERS == 0
+    }
+
+    /// Returns whether the program wants to be told more of what it receives than the bytes: when they came,
+    /// or how many are left (`TCP_INQ`).
+    #[inline]
+    pub fn wants_details(&self) -> bool {
+        // SAFETY: The sock is TCP's; read without the lock.
+        let stamps = unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_tsflags) };
+        // SAFETY: As above.
+        stamps != 0 || self.wants_stamps() || unsafe { bindings::tcp_tells_inq(self.as_ptr()) }
+    }
+
     /// Returns the position behind the last byte that the program has taken. A hint without the lock.
     #[inline]
     pub fn position(&self) -> u32 {
@@ -181,9 +209,18 @@ impl Sock {
             unsafe { (*self.prot()).recvmsg }.ok_or(errno::EOPNOTSUPP)?
         };
         let flags = (extra | flags::MSG_DONTWAIT) as ffi::c_int;
+        // SAFETY: The sock is valid; read and written without the lock, as everywhere.
+        let place = unsafe { &raw mut (*self.as_ptr()).sk_peek_off };
+        // SAFETY: As above.
+        let offset = unsafe { ptr::read_volatile(place) };
         // SAFETY: The message is the caller's with room for `len` bytes, the sock is valid, and TCP takes its
         // lock itself.
         let ret = unsafe { receive(self.as_ptr(), msg.as_ptr(), len, flags) };
+        if offset >= 0 {
+            // The caller moves it by all that it has got, from wherever.
+            // SAFETY: As above.
+            unsafe { ptr::write_volatile(place, offset) };
+        }
         to_result(ret)?;
         Ok(ret as usize)
     }

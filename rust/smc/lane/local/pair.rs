@@ -11,12 +11,15 @@ use crate::host::{
     stats::Stats,
     sysctl::Sysctl, //
 };
-use kapi::{net::sock::Sock, sys::bytes::Ring};
+use kapi::{
+    net::sock::Sock,
+    sys::{bytes::Ring, word::Word}, //
+};
 use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{Acquire, Atomic, Relaxed, Release},
+        atomic::{Acquire, Atomic, Release},
         Arc,
         SetOnce, //
     }, //
@@ -30,7 +33,7 @@ pub(super) struct End {
     #[pin]
     pub(super) out: Way,
     /// 1 when its file is being closed.
-    gone: Atomic<u32>,
+    gone: Word,
     /// Number of splice() calls under way.
     splices: Atomic<i32>,
 }
@@ -40,7 +43,7 @@ impl End {
         pin_init!(Self {
             sock: SetOnce::new(),
             out <- Way::new(),
-            gone: Atomic::new(0),
+            gone: Word::new(0),
             splices: Atomic::new(0),
         })
     }
@@ -164,7 +167,7 @@ impl Local {
             && !self.stays()
             // The mark is TCP's: what follows it has to follow it there.
             && self.peer().is_some_and(|peer| !peer.has_urgent())
-            && self.pair.end(!self.active).gone.load(Relaxed) == 0
+            && self.pair.end(!self.active).gone.get() == 0
     }
 
     /// Tells whether nobody will read what is sent: the other end's file is being closed, or its program
@@ -172,14 +175,31 @@ impl Local {
     #[inline]
     pub(super) fn is_deserted(&self) -> bool {
         let deaf = || self.peer().is_some_and(Sock::is_receive_shut);
-        self.pair.end(!self.active).gone.load(Acquire) != 0
-            || self.own().is_receive_shut() && deaf()
+        self.pair.end(!self.active).gone.get() != 0 || self.own().is_receive_shut() && deaf()
     }
 
     /// Tells whether the connection is to stay on TCP, or to go back there with the next byte.
     #[inline]
     pub(super) fn stays(&self) -> bool {
         self.namespace.sysctls.get(Sysctl::PathLocal) == 0
+    }
+
+    /// Tells whether the program at the other end wants to know of its bytes what TCP alone can tell.
+    #[inline]
+    pub(super) fn is_bound_to_tcp(&self) -> bool {
+        self.peer().is_none_or(Sock::wants_details)
+    }
+
+    /// Tells whether a test has writers change carriers.
+    #[inline]
+    pub(super) fn is_tested(&self) -> bool {
+        self.namespace.sysctls.get(Sysctl::PathFlip) != 0
+    }
+
+    /// Tells whether a writer has to leave the ring.
+    #[inline]
+    pub(super) fn is_to_leave(&self) -> bool {
+        self.stays() || self.is_deserted() || self.is_bound_to_tcp()
     }
 
     /// Tells whether a writer is to change carriers for the sake of a test (the sysctl `path_flip`): on
@@ -207,6 +227,9 @@ impl Local {
     pub(super) fn readable(&self) -> usize {
         let way = self.inward();
         let there = way.there();
+        if way.route().is_ring() {
+            return there;
+        }
         let sock = self.own();
         let [tcp, ring, behind] = way
             .route()
@@ -255,7 +278,7 @@ impl Local {
     /// Closes this end: its file is being closed, and nobody reads or writes here any more.
     pub(crate) fn close(&self) {
         let pair = &self.pair;
-        pair.end(self.active).gone.store(1, Release);
+        pair.end(self.active).gone.set(1);
         if !self.has_met() {
             if let Some(meetings) = MEETINGS.get() {
                 meetings.leave(pair);

@@ -19,7 +19,7 @@ use kernel::{
 
 /// The program's memory is copied in parts of so many bytes; of one that cannot be read to its end
 /// nothing is sent. TCP's are at most as large.
-const PART: usize = 32 << 10;
+pub(super) const PART: usize = 32 << 10;
 
 /// The writer's ring, with its lock held.
 type Writer = Option<Arc<Ring>>;
@@ -29,16 +29,16 @@ type Writer = Option<Arc<Ring>>;
 pub(super) fn put(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(usize, bool), Stop> {
     let way = local.out();
     let mut writer = way.writer.lock();
-    let leaves = put.urgent || local.stays() || local.is_deserted() || local.flips();
+    if !may_send(local) {
+        return Err(Stop::Tcp(errno::EPIPE.into()));
+    }
+    let leaves = put.urgent || local.is_to_leave() || local.flips();
     if !way.route().writes_ring() && (leaves || !promote(local, way, &mut writer)) {
         return by_tcp(local, msg, put);
     }
     if leaves {
         demote(way, &mut writer);
         return by_tcp(local, msg, put);
-    }
-    if !may_send(local) {
-        return Err(Stop::Tcp(errno::EPIPE.into()));
     }
     let mut room = way.room();
     if room == 0 {
@@ -105,7 +105,7 @@ fn promote(local: &Local, way: &Way, writer: &mut Writer) -> bool {
     let guard = local.own().lock();
     let route = guard
         .end_of_sent()
-        .filter(|_| !guard.needs_tcp())
+        .filter(|_| !guard.needs_tcp() && !local.is_bound_to_tcp())
         .and_then(|sent| way.route().promoted(sent));
     let Some(route) = route else {
         return false;

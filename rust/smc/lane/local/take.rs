@@ -92,7 +92,8 @@ fn from_ring(
     } else {
         ring.read(way.tail(), len, msg.dest())
     };
-    if bytes == 0 && len != 0 {
+    if bytes < len {
+        // As TCP with the bytes of one packet: all of them, or none.
         return Err(EFAULT);
     }
     let room = way.took(bytes);
@@ -105,7 +106,7 @@ fn from_ring(
     Ok(Look::Took(Took {
         bytes,
         passed: 0,
-        more: bytes == len && bytes < ask.wanted && local.readable() != 0,
+        more: bytes < ask.wanted && local.readable() != 0,
         stop: false,
     }))
 }
@@ -119,6 +120,9 @@ fn from_tcp(local: &Local, msg: &mut Message<'_>, ask: &Ask, left: usize) -> Res
             0 => Look::Nothing(state(local)),
             _ => STOP,
         });
+    }
+    if ask.before != 0 && sock.is_at_mark() {
+        return Ok(STOP);
     }
     let extra = if ask.discard { flags::MSG_TRUNC } else { 0 };
     let wanted = ask.wanted.min(left);
@@ -187,10 +191,11 @@ fn peek(
         let left = to_rest.saturating_add(behind).wrapping_sub(offset);
         sock.peek_at(offset.wrapping_sub(held), msg, ask.wanted.min(left))?
     } else {
-        return Ok(Look::Nothing(match ask.before {
-            0 if offset == 0 => state,
-            _ => RecvState::Empty,
-        }));
+        return Ok(match to_rest.saturating_add(behind) {
+            0 => Look::Nothing(state),
+            // All of it has been passed.
+            _ => looked(0, false),
+        });
     };
     let seen = offset.saturating_add(bytes);
     let more = bytes != 0 && bytes < ask.wanted && seen < to_rest.saturating_add(behind);

@@ -2,17 +2,21 @@
 
 //! One direction of a local path: the ring, and the route of its reader.
 
-use kapi::sys::{bytes::Ring, clock};
+use kapi::sys::{
+    bytes::Ring,
+    clock,
+    word::{full_barrier, Count, Word}, //
+};
 use kernel::{
     new_mutex,
     prelude::*,
-    sync::{
-        atomic::{Acquire, Atomic, Full, Relaxed, Release},
-        Arc,
-        Mutex, //
-    }, //
+    sync::{Arc, Mutex}, //
 };
 use smc_proto::path::Route;
+
+/// Size up to which a ring grows for a reader that takes nothing, in bytes: programs at both ends may write
+/// so much before they read.
+const PATIENT: usize = 256 << 10;
 
 /// Size with which a ring begins, in bytes.
 pub(super) const FIRST: usize = 16 << 10;
@@ -21,19 +25,23 @@ pub(super) const FIRST: usize = 16 << 10;
 #[pin_data]
 pub(super) struct Way {
     /// Bytes that were ever put into rings. The writer's.
-    head: Atomic<u64>,
+    head: Count,
+    /// Calls that have put bytes there. The writer's.
+    puts: Count,
     /// Size of the ring. Changes with both locks.
-    size: Atomic<usize>,
+    size: Count,
     /// Bytes that were ever taken out. The reader's.
-    tail: Atomic<u64>,
+    tail: Count,
+    /// Calls that have taken bytes out. The reader's.
+    takes: Count,
     /// Where the reader finds the next byte: a [`Route`].
-    route: Atomic<u64>,
+    route: Count,
     /// 1 when a writer waits for room.
-    starving: Atomic<u32>,
-    /// Value of `tail` when the ring grew last.
-    grown_at: Atomic<u64>,
-    /// Messages until the next change of carriers that a test wants.
-    countdown: Atomic<u32>,
+    starving: Word,
+    /// Value of `tail` when the ring grew last. The writer's.
+    grown_at: Count,
+    /// Messages until the next change of carriers that a test wants. The writer's.
+    countdown: Word,
     /// Held by the one who writes, into TCP or the ring. Taken before `reader`.
     #[pin]
     pub(super) writer: Mutex<Option<Arc<Ring>>>,
@@ -45,13 +53,15 @@ pub(super) struct Way {
 impl Way {
     pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            head: Atomic::new(0),
-            size: Atomic::new(0),
-            tail: Atomic::new(0),
-            route: Atomic::new(Route::TCP.word()),
-            starving: Atomic::new(0),
-            grown_at: Atomic::new(0),
-            countdown: Atomic::new(1),
+            head: Count::new(0),
+            puts: Count::new(0),
+            size: Count::new(0),
+            tail: Count::new(0),
+            takes: Count::new(0),
+            route: Count::new(Route::TCP.word()),
+            starving: Word::new(0),
+            grown_at: Count::new(0),
+            countdown: Word::new(1),
             writer <- new_mutex!(None, "rsmc::Way::writer"),
             reader <- new_mutex!(None, "rsmc::Way::reader"),
         })
@@ -59,79 +69,96 @@ impl Way {
 
     #[inline]
     pub(super) fn route(&self) -> Route {
-        Route::from_word(self.route.load(Acquire))
+        Route::from_word(self.route.acquire())
     }
 
     /// Sets the route. The caller holds the locks that [`Route`] asks for.
     #[inline]
     pub(super) fn set_route(&self, route: Route) {
-        self.route.store(route.word(), Release);
+        self.route.release(route.word());
     }
 
     /// Returns how many bytes are in the ring.
     #[inline]
     pub(super) fn there(&self) -> usize {
         // Loaded first, or a reader in between would make it the larger one.
-        let tail = self.tail.load(Acquire);
-        self.head.load(Acquire).wrapping_sub(tail) as usize
+        let tail = self.tail.acquire();
+        self.head.acquire().wrapping_sub(tail) as usize
+    }
+
+    #[inline]
+    fn size(&self) -> usize {
+        self.size.get() as usize
+    }
+
+    /// Returns the numbers of calls and bytes that have gone in, and that have come out.
+    pub(super) fn counts(&self) -> [(u64, u64); 2] {
+        [
+            (self.puts.get(), self.head.get()),
+            (self.takes.get(), self.tail.get()),
+        ]
     }
 
     /// Returns how many bytes there is room for.
     #[inline]
     pub(super) fn room(&self) -> usize {
         let there = self.there();
-        self.size.load(Relaxed).saturating_sub(there)
+        self.size().saturating_sub(there)
     }
 
     /// Returns whether a writer that found no room should go on: a third of the ring is free. If not, the
     /// reader will say so.
     pub(super) fn has_room(&self) -> bool {
-        let enough = || self.room() >= self.size.load(Relaxed) / 3;
+        let enough = || self.room() >= self.size() / 3;
         if enough() {
             return true;
         }
         // A reader that does not see this has made its room visible before.
-        self.starving.xchg(1, Full);
+        self.starving.set(1);
+        full_barrier();
         enough()
     }
 
     /// Returns the position of the next byte to write.
     #[inline]
     pub(super) fn head(&self) -> u64 {
-        self.head.load(Relaxed)
+        self.head.get()
     }
 
     /// Returns the position of the next byte to read.
     #[inline]
     pub(super) fn tail(&self) -> u64 {
-        self.tail.load(Relaxed)
+        self.tail.get()
     }
 
     /// Lets the reader see `len` more bytes. The writer holds its lock.
     #[inline]
     pub(super) fn wrote(&self, len: usize) {
-        self.head
-            .store(self.head().wrapping_add(len as u64), Release);
+        self.puts.release(self.puts.get().wrapping_add(1));
+        self.head.release(self.head().wrapping_add(len as u64));
     }
 
     /// Gives `len` bytes back to the writer. Returns whether one waits for room, and there is enough now.
     /// The reader holds its lock.
     #[inline]
     pub(super) fn took(&self, len: usize) -> bool {
-        let tail = self.tail().wrapping_add(len as u64);
-        // A full barrier between the two: see `has_room`.
-        self.tail.xchg(tail, Full);
-        self.starving.load(Relaxed) != 0
-            && self.room() >= self.size.load(Relaxed) / 3
-            && self.starving.xchg(0, Relaxed) != 0
+        self.takes.release(self.takes.get().wrapping_add(1));
+        self.tail.release(self.tail().wrapping_add(len as u64));
+        // Between the two; see `has_room`.
+        full_barrier();
+        let tell = self.starving.get() != 0 && self.room() >= self.size() / 3;
+        if tell {
+            self.starving.set(0);
+        }
+        tell
     }
 
     /// Returns the size that a ring should have in which a writer of `wanted` bytes starves, at most
     /// `most`; `None` when it is to wait instead: the reader has not kept up with what there is.
     pub(super) fn larger(&self, wanted: usize, most: usize) -> Option<usize> {
-        let size = self.size.load(Relaxed);
-        let taken = self.tail().wrapping_sub(self.grown_at.load(Relaxed));
-        if size >= most || (taken as usize) < size {
+        let size = self.size();
+        let taken = self.tail().wrapping_sub(self.grown_at.get());
+        if size >= most || size >= PATIENT && (taken as usize) < size {
             return None;
         }
         let double = size.saturating_mul(2);
@@ -141,21 +168,21 @@ impl Way {
     /// Counts a message; returns whether it is the last of a random number of them, at most `most`.
     #[cold]
     pub(super) fn counts_down(&self, most: u32) -> bool {
-        let left = self.countdown.load(Relaxed).saturating_sub(1);
+        let left = self.countdown.get().saturating_sub(1);
         if left != 0 {
-            self.countdown.store(left, Relaxed);
+            self.countdown.set(left);
             return false;
         }
         let mut random = [0; 4];
         clock::random(&mut random);
         let next = u32::from_ne_bytes(random).checked_rem(most).unwrap_or(0);
-        self.countdown.store(next.saturating_add(1), Relaxed);
+        self.countdown.set(next.saturating_add(1));
         true
     }
 
     /// Takes note of another ring. The caller holds both locks.
     pub(super) fn has_ring(&self, size: usize) {
-        self.size.store(size, Relaxed);
-        self.grown_at.store(self.tail(), Relaxed);
+        self.size.release(size as u64);
+        self.grown_at.release(self.tail());
     }
 }

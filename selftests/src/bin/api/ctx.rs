@@ -9,7 +9,11 @@ use st::{smcinfo, sys};
 use std::fmt::Display;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
+
+/// Bytes go both ways over each new pair before the scenario has it.
+pub static WARM: AtomicBool = AtomicBool::new(false);
 
 /// Where a scenario runs.
 #[derive(Clone, Copy)]
@@ -246,6 +250,9 @@ impl<'a> T<'a> {
         let c = self.socket();
         sys::connect(c.raw(), a).unwrap_or_else(|e| panic!("connect {a}: {e}"));
         let s = sys::accept(l.raw()).expect("accept");
+        if WARM.load(Relaxed) {
+            st::net::warm(c.raw(), s.raw()).expect("warming");
+        }
         self.prove("client", &c);
         self.prove("server", &s);
         (c, s)

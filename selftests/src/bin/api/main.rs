@@ -6,7 +6,10 @@
 //! so that something settles may look too early in a guest that got no processor meanwhile: a
 //! difference is looked at a second time with longer moments, and counts if it is still there.
 //!
-//! `api --family tcp|inet|smc[,..] [--ip v4|v6|mapped[,..]] [--mode 0|1|any] [--info off] [SCENARIO-PREFIX..]`
+//! `api --family tcp|inet|smc[,..] [--ip v4|v6|mapped[,..]] [--mode 0|1|2|3|any] [--flip N] [--info off] [SCENARIO-PREFIX..]`
+//!
+//! `--mode 2` compares TCP with local paths that begin with the scenario's first byte, `3` with such on which
+//! bytes have gone both ways; `--flip` has them change carriers.
 //!
 //! `--mode 0` compares TCP with SMC-R: the family's sockets have an RDMA device and strict mode, in one
 //! namespace for many scenarios. Those that are about TCP by their nature run without strict mode then.
@@ -147,6 +150,8 @@ fn check_infos(r: &Run, mode: &str) -> Vec<String> {
     let mut bad = Vec::new();
     for i in &r.infos {
         let ok = match mode {
+            // A scenario looks before its first byte, or after.
+            "2" | "3" => i.contains("mode=2 ") || i.contains("mode=3 "),
             "any" => !i.contains("mode=255") && !i.contains("mode=err"),
             m => {
                 i.contains(&format!("mode={m} ")) && (m != "1" || !i.contains("reason=0x00000000"))
@@ -190,6 +195,11 @@ fn main() {
         .collect();
     let mut k = Ktap::plan(picked.len() * fams.len() * ips.len());
     let rdma = mode == "0";
+    let local = mode == "2" || mode == "3";
+    if local {
+        st::net::local_paths(&a);
+        ctx::WARM.store(mode == "3", std::sync::atomic::Ordering::Relaxed);
+    }
     let shared = Namespace::pair(rdma).unwrap_or_else(|e| st::args::bail(&e));
     let mut looks = SECOND_LOOKS;
     let mut seen_paths = std::collections::BTreeMap::<String, usize>::new();
@@ -201,7 +211,11 @@ fn main() {
             let base = run(s, Family::Tcp, ip, false, plain);
             for &f in &fams {
                 let smc = rdma && f != Family::Tcp;
+                let local = local && f != Family::Tcp;
                 let (place, mode) = match (differ::path(s.name), usual) {
+                    // TCP's by its nature, or in part.
+                    (Path::Tcp | Path::Both, Some(u)) if local => (Place::In(&u.1), "any"),
+                    (Path::Tcp | Path::Both, None) if local => (Place::Plain, "any"),
                     _ if !smc => (
                         usual.map_or(Place::Plain, |u| Place::In(&u.1)),
                         mode.as_str(),

@@ -2,7 +2,7 @@
 //! The same random calls on a TCP connection and on one of the family, compared step by step: answers,
 //! errors, bytes, signals, and after each step what poll() and the ioctls show of both ends.
 //!
-//! `twins --family inet|smc[,..] --ip v4|v6[,..] [--mode 0|1|2|3] [--count N] [--from SEED] [--seed N]
+//! `twins --family inet|smc[,..] --ip v4|v6[,..] [--mode 0|1|2|3] [--flip N] [--count N] [--from SEED] [--seed N]
 //! [--points N]`
 //!
 //! `--mode 0`: over SMC-R, on a soft-RoCE device of its own; `1` (default): a fallback; `2`: over a local
@@ -63,9 +63,6 @@ fn place(mode: u32) -> Result<(), String> {
     }
     // Who has closed first keeps its state, however many have: otherwise TCP answers with a reset.
     net::sysctl("net.ipv4.tcp_max_tw_buckets", "262144")?;
-    if mode >= 2 {
-        net::path(1)?;
-    }
     if rdma {
         net::roce_on_loopback()?;
         net::sysctl("net.smc.strict", "1")?;
@@ -139,6 +136,9 @@ fn main() {
         .flat_map(|kind| (0..plan.points).map(move |number| Point { kind, number }))
         .collect();
     if args.opt("part").is_none() {
+        if plan.mode >= 2 {
+            net::local_paths(&args);
+        }
         place(plan.mode).unwrap_or_else(|e| st::args::bail(&e));
     }
     let part = st::parts::part(&args, plan.points, all.len());
@@ -166,7 +166,11 @@ fn compare(plan: &Plan<'_>, point: &Point, k: &Ktap) -> Result<(), String> {
         Source::new(family, ip, mode, warm).map_err(|e| format!("the listener: {e}"))
     };
     let mode = (family != Family::Tcp).then_some(plan.mode);
-    let sources = [source(Family::Tcp, None)?, source(family, mode)?];
+    let flips = plan.args.num("flip", 0) != 0;
+    let sources = [
+        source(Family::Tcp, None)?,
+        source(family, mode)?.flipping(flips),
+    ];
     let mut seen = Seen::new();
     let (mut bad, mut late, mut played) = (Vec::new(), 0u64, 0u64);
     let begin = Instant::now();
