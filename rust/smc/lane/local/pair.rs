@@ -8,7 +8,7 @@ use super::{
 };
 use crate::host::{
     namespace::Namespace,
-    stats::Stats,
+    stats::{Stat, Stats},
     sysctl::Sysctl, //
 };
 use kapi::{
@@ -34,6 +34,8 @@ pub(super) struct End {
     pub(super) out: Way,
     /// 1 when its file is being closed.
     gone: Word,
+    /// 1 when its program has dissolved the connection.
+    left: Word,
     /// Number of splice() calls under way.
     splices: Atomic<i32>,
 }
@@ -44,6 +46,7 @@ impl End {
             sock: SetOnce::new(),
             out <- Way::new(),
             gone: Word::new(0),
+            left: Word::new(0),
             splices: Atomic::new(0),
         })
     }
@@ -277,6 +280,44 @@ impl Local {
 
     /// Closes this end: its file is being closed, and nobody reads or writes here any more.
     pub(crate) fn close(&self) {
+        let unread = self.inward().route() != Route::TCP && self.ring_holds();
+        self.settle();
+        self.let_go();
+        if unread {
+            // As TCP when bytes have not been read.
+            self.own().abort();
+        }
+    }
+
+    /// Leaves the connection, which is being dissolved: calls under way end.
+    pub(crate) fn leave(&self) {
+        self.pair.end(self.active).left.set(1);
+        self.let_go();
+    }
+
+    /// Tells whether the program has left the connection, which TCP may have made another one by now.
+    #[inline]
+    pub(super) fn has_left(&self) -> bool {
+        self.pair.end(self.active).left.get() != 0
+    }
+
+    /// Adds what has gone through the rings to the namespace's statistics.
+    fn settle(&self) {
+        let [(puts, sent), _] = self.out().counts();
+        let [_, (takes, received)] = self.inward().counts();
+        let stats = self.counts();
+        for (stat, by) in [
+            (Stat::TxCalls, puts),
+            (Stat::TxBytes, sent),
+            (Stat::RxCalls, takes),
+            (Stat::RxBytes, received),
+        ] {
+            stats.add(stat, by);
+        }
+    }
+
+    /// Gives the rings back, and tells the other end that nobody is here.
+    fn let_go(&self) {
         let pair = &self.pair;
         pair.end(self.active).gone.set(1);
         if !self.has_met() {
@@ -284,15 +325,9 @@ impl Local {
                 meetings.leave(pair);
             }
         }
-        let way = self.inward();
-        let ring = way.reader.lock().take();
-        if way.route() != Route::TCP && way.there() != 0 {
-            // As TCP when bytes have not been read.
-            self.own().abort();
-        }
-        drop::<Option<Arc<Ring>>>(ring);
-        let ring = self.out().writer.lock().take();
-        drop(ring);
+        let read: Option<Arc<Ring>> = self.inward().reader.lock().take();
+        let written = self.out().writer.lock().take();
+        drop((read, written));
         if let Some(peer) = self.peer() {
             // A writer that waits for room.
             peer.wake_for_room();

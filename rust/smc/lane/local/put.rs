@@ -80,7 +80,13 @@ pub(super) fn may_send(local: &Local) -> bool {
 #[inline(never)]
 fn by_tcp(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(usize, bool), Stop> {
     match local.own().send_now(msg, put.wanted) {
-        Ok(taken) => Ok((taken, false)),
+        Ok(taken) => {
+            if let Some(peer) = local.peer().filter(|peer| peer.low_water(false, 2) > 1) {
+                // TCP is silent below SO_RCVLOWAT, and does not know of what the ring holds.
+                peer.wake_for_data();
+            }
+            Ok((taken, false))
+        }
         Err(err) if err == EAGAIN => Err(Stop::Full),
         Err(err) if err == EFAULT => Err(Stop::Fault),
         Err(err) => Err(Stop::Tcp(err)),

@@ -88,7 +88,7 @@ pub(super) fn receive(
         }
         let len = there.min(wanted);
         let bytes = reader.as_ref()?.read(way.tail(), len, msg.dest());
-        if bytes < len {
+        if bytes == 0 {
             return Some(Err(EFAULT));
         }
         let room = way.took(bytes);

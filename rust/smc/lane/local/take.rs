@@ -3,8 +3,9 @@
 //! Out of TCP and the ring to the program.
 
 use super::{pair::Local, way::Way};
-use crate::lane::{Ask, Look, Took, STOP};
+use crate::lane::{Ask, Lane, Look, Took, STOP};
 use kapi::{
+    errno,
     net::{
         args::{flags, Message},
         sock::tcp_state, //
@@ -25,6 +26,10 @@ use smc_proto::{
 pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask) -> Result<Look> {
     let way = local.inward();
     let mut reader = way.reader.lock();
+    if local.has_left() {
+        // As TCP when connect() has dissolved the connection meanwhile.
+        return Err(errno::EPIPE.into());
+    }
     if ask.peek {
         return peek(local, way, &reader, msg, ask);
     }
@@ -92,8 +97,7 @@ fn from_ring(
     } else {
         ring.read(way.tail(), len, msg.dest())
     };
-    if bytes < len {
-        // As TCP with the bytes of one packet: all of them, or none.
+    if bytes == 0 && len != 0 {
         return Err(EFAULT);
     }
     let room = way.took(bytes);
@@ -106,7 +110,7 @@ fn from_ring(
     Ok(Look::Took(Took {
         bytes,
         passed: 0,
-        more: bytes < ask.wanted && local.readable() != 0,
+        more: bytes == len && bytes < ask.wanted && local.readable() != 0,
         stop: false,
     }))
 }
@@ -121,8 +125,14 @@ fn from_tcp(local: &Local, msg: &mut Message<'_>, ask: &Ask, left: usize) -> Res
             _ => STOP,
         });
     }
-    if ask.before != 0 && sock.is_at_mark() {
-        return Ok(STOP);
+    if sock.is_at_mark() {
+        if ask.before != 0 {
+            return Ok(STOP);
+        }
+        if local.is_spliced(msg) {
+            // As TCP, whose splice() does not step over the urgent byte.
+            return Ok(Look::Mark);
+        }
     }
     let extra = if ask.discard { flags::MSG_TRUNC } else { 0 };
     let wanted = ask.wanted.min(left);

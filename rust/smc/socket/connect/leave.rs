@@ -110,7 +110,7 @@ pub(super) fn leave_smc(this: &Arc<SmcSock>, socket: &BsdSocket) -> Result {
     this.stop_watching();
     drop(phase);
     if let Some(local) = this.local() {
-        local.close();
+        local.leave();
     }
     if let Some(conn) = conn {
         // Readers see the end of the stream, writers EPIPE.

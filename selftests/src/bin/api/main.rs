@@ -227,7 +227,7 @@ fn main() {
                 };
                 let info = info && f != Family::Tcp;
                 let judge = |base: &Run, r: &Run, k: &Ktap| {
-                    let mut bad = compare(s.name, f, smc, (base, r), k);
+                    let mut bad = compare(s.name, f, smc || local, (base, r), k);
                     if base.end != End::Exit(0) {
                         bad.push(format!("tcp itself ended with {:?}", base.end));
                     }
