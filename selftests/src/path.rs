@@ -6,7 +6,7 @@ use crate::{net, smcinfo, sys};
 use std::path::Path;
 
 /// `mode` of `RSMC_INFO`: by the local path.
-pub const MODE_LOCAL: u32 = 3;
+pub const MODE_LOCAL: u32 = 2;
 
 const PATH: &str = "net.smc.path";
 const LOCAL: &str = "net.smc.path_local";
@@ -50,7 +50,7 @@ pub fn prove_local(client: &Fd, server: &Fd) -> Result<(), String> {
             .map_err(|e| format!("{name}: RSMC_INFO: {e}: not a socket of the family"))?;
         if seen.mode != MODE_LOCAL {
             return Err(format!(
-                "{name}: not on the local path: mode {} (0 SMC-R, 1 TCP, 2 path still on TCP), \
+                "{name}: not on the local path: mode {} (0 SMC-R, 1 TCP, 3 path still on TCP), \
                  wanted {MODE_LOCAL}; reason {:#010x}",
                 seen.mode, seen.reason
             ));

@@ -15,7 +15,7 @@ pub const MODE_TCP: u32 = 1;
 /// Answer of `RSMC_INFO`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// 0 SMC-R, 1 TCP fallback, 2 SMC-D, 255 undecided.
+    /// 0 SMC-R, 1 TCP fallback, 2 a local path (SMC-D), 3 TCP first, 255 undecided.
     pub mode: u32,
     /// Why it fell back, 0 if it did not.
     pub reason: u32,

@@ -54,10 +54,10 @@ pub(crate) mod mode {
     pub(super) const SMC: u32 = 0;
     /// TCP.
     pub(crate) const FALLBACK: u32 = 1;
+    /// Memory that both ends share: what C shows of its loopback device, SMC-D.
+    pub(super) const LOCAL: u32 = 2;
     /// TCP, on a connection that began so.
-    pub(super) const PATH: u32 = 2;
-    /// Memory that both ends share.
-    pub(super) const LOCAL: u32 = 3;
+    pub(super) const PATH: u32 = 3;
     /// Not decided, or not a connection.
     pub(crate) const UNDECIDED: u32 = 255;
 }

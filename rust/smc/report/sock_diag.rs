@@ -119,7 +119,7 @@ fn write(socket: &SmcSock, wanted: u8, answer: &mut Answer<'_>) -> Result {
     let mut message = answer.message(&out.bytes)?;
     message.put(SHUTDOWN, &[shutdown])?;
     let mut fallback = [0; 8];
-    if mode == MODE_FALLBACK {
+    if mode == MODE_FALLBACK || info.reason != 0 {
         let [a, b, c, d] = info.reason.to_ne_bytes();
         let [e, f, g, h] = info.peer_diagnosis.to_ne_bytes();
         fallback = [a, b, c, d, e, f, g, h];

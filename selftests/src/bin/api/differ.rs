@@ -42,7 +42,10 @@ pub fn is_alone(scenario: &str) -> bool {
 }
 
 /// Scenario, label, value here, reason.
-const TABLE: &[(&str, &str, &str, &str)] = &[
+pub type Row = (&'static str, &'static str, &'static str, &'static str);
+
+/// Differences over SMC-R.
+pub const SMC: &[Row] = &[
     ("poll_states", "send", "EPIPE", CLOSED),
     ("poll_states", "reset", "IN|OUT|RDNORM|WRNORM|RDHUP", CLOSED),
     ("shut_rdwr", "peer send", "EPIPE", CLOSED),
@@ -103,9 +106,38 @@ const FAULT: &str = "what fits into the good part of the memory is received, the
 const PAGES: &str = "the data is in no page of TCP's";
 const LINK: &str = "the device notices first that its port is down";
 
-/// The reason why `value` is right at this place, if it is.
-pub fn find(scenario: &str, label: &str, value: &str) -> Option<&'static str> {
-    TABLE
+/// Differences over a local path.
+pub const LOCAL: &[Row] = &[
+    ("flags_more", "held back", "1", HELD),
+    ("ioctl_outq", "held", "0", HELD),
+    ("ioctl_outq", "held", "1", HELD),
+    ("ioctl_outq", "held, not sent", "0", HELD),
+    ("opts_tcp_level_connected", "QUICKACK before", "0", IDLE),
+    ("opts_tcp_level_connected", "QUICKACK before", "1", IDLE),
+    ("tcp_info_counts", "bytes received", "0", IDLE),
+    ("flags_msgs_out", "inq", "Some(2)", BORDER),
+    ("stamps_forms", "time", "too late", READ),
+    ("stamps_arrival", "time", "too late", READ),
+    ("data_bad_pointers", "half bad recvmsg", "4", FAULT),
+    ("data_bad_pointers", "rest", "5678", FAULT),
+    ("linger_full", "linger time", "too early", HERE),
+    (
+        "tcp_zerocopy_receive",
+        "zerocopy receive",
+        "EOPNOTSUPP",
+        PAGES,
+    ),
+];
+
+const HELD: &str = "a local path holds nothing back: MSG_MORE and TCP_CORK are hints";
+const BORDER: &str =
+    "TCP_INQ that is set while bytes are under way counts those that are still TCP's";
+const READ: &str = "bytes that came before the program asked for their times have that of the read";
+const HERE: &str = "what is in the ring has arrived: SO_LINGER does not wait for the reader";
+
+/// The reason why `value` is right at this place, if it is in the `table`.
+pub fn find(table: &[Row], scenario: &str, label: &str, value: &str) -> Option<&'static str> {
+    table
         .iter()
         .find(|x| x.0 == scenario && x.1 == label && x.2 == value)
         .map(|x| x.3)

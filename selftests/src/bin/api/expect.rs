@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Differences from TCP that are right, each with its reason. Anything else fails.
 
+use crate::differ::Row;
 use st::family::Family;
 
 struct Expect {
@@ -54,16 +55,17 @@ const TABLE: &[Expect] = &[
     ),
 ];
 
-/// The reason why `value` is right at this place, if it is; `smc`: over SMC-R.
+/// The reason why `value` is right at this place, if it is; `over`: the differences of what carries the
+/// bytes.
 pub fn find(
     scenario: &str,
     label: &str,
     fam: Family,
-    smc: bool,
+    over: Option<&[Row]>,
     value: &str,
 ) -> Option<&'static str> {
-    if smc {
-        if let Some(why) = crate::differ::find(scenario, label, value) {
+    if let Some(table) = over {
+        if let Some(why) = crate::differ::find(table, scenario, label, value) {
             return Some(why);
         }
     }

@@ -8,7 +8,7 @@
 //!
 //! `api --family tcp|inet|smc[,..] [--ip v4|v6|mapped[,..]] [--mode 0|1|2|3|any] [--flip N] [--info off] [SCENARIO-PREFIX..]`
 //!
-//! `--mode 2` compares TCP with local paths that begin with the scenario's first byte, `3` with such on which
+//! `--mode 3` compares TCP with local paths that begin with the scenario's first byte, `2` with such on which
 //! bytes have gone both ways; `--flip` has them change carriers.
 //!
 //! `--mode 0` compares TCP with SMC-R: the family's sockets have an RDMA device and strict mode, in one
@@ -116,7 +116,13 @@ fn run(s: &Scenario, family: Family, ip: Ip, info: bool, place: Place<'_>) -> Ru
 }
 
 /// Differences of two runs after the table of expected ones has been applied.
-fn compare(name: &str, fam: Family, smc: bool, (a, b): (&Run, &Run), k: &Ktap) -> Vec<String> {
+fn compare(
+    name: &str,
+    fam: Family,
+    over: Option<&[differ::Row]>,
+    (a, b): (&Run, &Run),
+    k: &Ktap,
+) -> Vec<String> {
     let mut bad = Vec::new();
     if b.end != End::Exit(0) {
         bad.push(format!(
@@ -129,7 +135,7 @@ fn compare(name: &str, fam: Family, smc: bool, (a, b): (&Run, &Run), k: &Ktap) -
         let (x, y) = (a.lines.get(i), b.lines.get(i));
         match (x, y) {
             (Some(x), Some(y)) if x == y => {}
-            (Some(x), Some(y)) if x.0 == y.0 => match expect::find(name, &x.0, fam, smc, &y.1) {
+            (Some(x), Some(y)) if x.0 == y.0 => match expect::find(name, &x.0, fam, over, &y.1) {
                 Some(e) => k.diag(&format!(
                     "expected: {name} {}: tcp {} here {}: {}",
                     x.0, x.1, y.1, e
@@ -198,7 +204,7 @@ fn main() {
     let local = mode == "2" || mode == "3";
     if local {
         st::net::local_paths(&a);
-        ctx::WARM.store(mode == "3", std::sync::atomic::Ordering::Relaxed);
+        ctx::WARM.store(mode == "2", std::sync::atomic::Ordering::Relaxed);
     }
     let shared = Namespace::pair(rdma).unwrap_or_else(|e| st::args::bail(&e));
     let mut looks = SECOND_LOOKS;
@@ -225,9 +231,14 @@ fn main() {
                     (Path::Smc, None) => (Place::Own { strict: true }, "0"),
                     (Path::Smc, Some(u)) => (Place::In(&u.1), "0"),
                 };
+                let over = match (smc, local) {
+                    (true, _) => Some(differ::SMC),
+                    (_, true) => Some(differ::LOCAL),
+                    _ => None,
+                };
                 let info = info && f != Family::Tcp;
                 let judge = |base: &Run, r: &Run, k: &Ktap| {
-                    let mut bad = compare(s.name, f, smc || local, (base, r), k);
+                    let mut bad = compare(s.name, f, over, (base, r), k);
                     if base.end != End::Exit(0) {
                         bad.push(format!("tcp itself ended with {:?}", base.end));
                     }

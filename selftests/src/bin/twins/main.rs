@@ -5,8 +5,8 @@
 //! `twins --family inet|smc[,..] --ip v4|v6[,..] [--mode 0|1|2|3] [--flip N] [--count N] [--from SEED] [--seed N]
 //! [--points N]`
 //!
-//! `--mode 0`: over SMC-R, on a soft-RoCE device of its own; `1` (default): a fallback; `2`: over a local
-//! path that begins with the sequence; `3`: over one on which bytes have gone both ways. Of each family
+//! `--mode 0`: over SMC-R, on a soft-RoCE device of its own; `1` (default): a fallback; `3`: over a local
+//! path that begins with the sequence; `2`: over one on which bytes have gone both ways. Of each family
 //! and address family `--count` sequences are played, in `--points` parts side by side. A sequence
 //! follows from its seed; no two have the same one; `--seed N` plays one alone and shows it. What is
 //! known to differ is in `known.rs` and in Documentation/programmer.md by the same names. A difference
@@ -161,7 +161,7 @@ fn main() {
 
 fn compare(plan: &Plan<'_>, point: &Point, k: &Ktap) -> Result<(), String> {
     let (family, ip) = plan.kinds[point.kind];
-    let warm = plan.mode == 3;
+    let warm = plan.mode == 2;
     let source = |family, mode| {
         Source::new(family, ip, mode, warm).map_err(|e| format!("the listener: {e}"))
     };

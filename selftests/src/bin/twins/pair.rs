@@ -77,7 +77,7 @@ impl Source {
             if let Some(mode) = self.mode {
                 let info = smcinfo::info(fd.raw()).map_err(fail("RSMC_INFO"))?;
                 // One that changes carriers is on TCP at times.
-                let right = info.mode == mode || mode == 3 && info.mode == 2 && self.flips;
+                let right = info.mode == mode || mode == 2 && info.mode == 3 && self.flips;
                 if !right || (mode == smcinfo::MODE_TCP) != (info.reason != 0) {
                     return Err(format!("wrong path: {info:?}, wanted mode {mode}"));
                 }

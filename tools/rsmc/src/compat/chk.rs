@@ -147,6 +147,7 @@ fn serve(options: &Options, out: &mut dyn Write) -> Result<()> {
         let mode = match (socket.mode, socket.fallback) {
             (Mode::SmcR, _) => "SMC-R".to_string(),
             (Mode::SmcD, _) => "SMC-D".to_string(),
+            (Mode::TcpFirst, _) => "TCP first".to_string(),
             (_, Some(reasons)) => format!("TCP, {}", reason::text(reasons.reason)),
             _ => "TCP".to_string(),
         };

@@ -102,7 +102,7 @@ fn mode(socket: &Socket) -> String {
             format!("TCP 0x{:08x}/0x{:08x}", reasons.reason, reasons.peer)
         }
         (Mode::Tcp, Some(reasons)) => format!("TCP 0x{:08x}", reasons.reason),
-        (Mode::Tcp, None) => "TCP".into(),
+        (Mode::Tcp, None) | (Mode::TcpFirst, _) => "TCP".into(),
         (Mode::Other(number), _) => format!("{number}"),
     }
 }

@@ -56,6 +56,7 @@ pub fn parse(payload: &[u8]) -> Option<Socket> {
         0 | 2 if is_open => Mode::Undecided,
         0 => Mode::SmcR,
         2 => Mode::SmcD,
+        3 => Mode::TcpFirst,
         other => Mode::Other(other),
     };
     Some(Socket {
@@ -71,7 +72,11 @@ pub fn parse(payload: &[u8]) -> Option<Socket> {
         uid: wire::u32_at(fixed, 52)?,
         inode: wire::u64_at(fixed, 56)?,
         age,
-        fallback: fallback.filter(|_| mode == Mode::Tcp),
+        fallback: fallback.filter(|fallback| match mode {
+            Mode::Tcp => true,
+            Mode::TcpFirst => fallback.reason != 0,
+            _ => false,
+        }),
         connection: connection.filter(|_| mode != Mode::Tcp && !is_open),
         link,
         dmb,

@@ -69,6 +69,8 @@ pub enum Mode {
     SmcD,
     /// Fallback to TCP.
     Tcp,
+    /// A connection that began as TCP, and may leave it.
+    TcpFirst,
     /// A number this program does not know.
     Other(u8),
 }

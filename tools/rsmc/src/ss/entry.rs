@@ -144,6 +144,7 @@ impl Entry {
                 Mode::SmcR => Some("SMC-R".into()),
                 Mode::SmcD => Some("SMC-D".into()),
                 Mode::Tcp => Some("TCP".into()),
+                Mode::TcpFirst => Some("TCP first".into()),
                 Mode::Other(number) => Some(format!("mode {number}")),
             },
             family: match socket.family {

@@ -65,7 +65,7 @@ pub fn wanted(args: &SsArgs, socket: &Socket) -> bool {
         || args.mode.iter().any(|mode| match mode {
             ModeFilter::Smcr => socket.mode == Mode::SmcR,
             ModeFilter::Smcd => socket.mode == Mode::SmcD,
-            ModeFilter::Tcp => socket.mode == Mode::Tcp,
+            ModeFilter::Tcp => matches!(socket.mode, Mode::Tcp | Mode::TcpFirst),
         });
     let port = |port: Option<u16>, any: &[u16]| port.is_none_or(|port| any.contains(&port));
     let address = |subnet: Option<Subnet>, any: &[IpAddr]| {

@@ -47,6 +47,7 @@ impl Probe {
             mode: match socket.mode {
                 Mode::SmcR => "SMC-R".into(),
                 Mode::SmcD => "SMC-D".into(),
+                Mode::TcpFirst => "TCP first".into(),
                 _ => "TCP".into(),
             },
             fallback: fallback.map(|fallback| Told::new(fallback.reason)),
