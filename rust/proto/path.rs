@@ -7,8 +7,9 @@
 //! The writer changes it when it changes carriers, the reader when it arrives at a cut. The next
 //! promotion begins when the reader has passed the last cut, so there are two at most.
 //!
-//! Who calls holds whatever keeps other writers out of [`Route::promoted`] and [`Route::ended`], and
-//! other readers out of all three. Nothing here waits or copies.
+//! Writers keep one another out of [`Route::promoted`] and [`Route::ended`], readers out of
+//! [`Route::passed`]. A writer and a reader may come together: each replaces the route that it has looked
+//! at, and looks again if that has changed. Nothing here waits or copies.
 
 /// The carrier of the next byte to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,13 +6,24 @@
 PATH=$PATH:/usr/sbin:/sbin
 FAMILY=${RSMC_TEST_FAMILY:-inet}
 # With --smc there are RDMA devices and every connection has to be SMC; else every one falls back.
+# With --local every one begins as TCP, and goes through memory then.
 MODE=fallback
 STRICT=
+paths=0
+if [ "${1-}" = --local ]; then
+	MODE=local
+	paths=1
+	shift
+fi
 if [ "${1-}" = --smc ]; then
 	MODE=smc
 	STRICT=--strict
 	shift
 fi
+
+for ns in a b; do
+	[ ! -e /proc/sys/net/smc/path ] || ip netns exec $ns sysctl -qw net.smc.path=$paths 2>/dev/null || :
+done
 
 need() {
 	for p; do
@@ -47,6 +58,8 @@ gone() {
 counted() {
 	if [ $MODE = smc ]; then
 		counter "$1" smc_connections
+	elif [ $MODE = local ]; then
+		counter "$1" "tcp_first_$2"
 	else
 		counter "$1" "fallback_$2"
 	fi

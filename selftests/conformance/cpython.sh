@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 # CPython's own tests of sockets, plainly and with SMC sockets; the list of tests that end differently must be
-# empty but for cpython-exclude.csv. Arguments: [--smc] modules of the package `test`. With --smc loopback has an
-# RDMA device and connections that would fall back fail.
+# empty but for cpython-exclude.csv. Arguments: [--smc | --local] modules of the package `test`. With --smc loopback has
+# an RDMA device and connections that would fall back fail; with --local they are paths within the kernel.
 . "$RSMC_SELFTESTS/conformance/common.sh"
-[ "${1-}" != --smc ] || shift
+case ${1-} in --smc | --local) shift ;; esac
 need python3
 HERE=$RSMC_SELFTESTS/conformance
 # A kernel on which Python takes minutes per module gets those that come closest to the sockets.
@@ -13,7 +13,7 @@ HERE=$RSMC_SELFTESTS/conformance
 	test_asyncio.test_sendfile test_asyncio.test_streams test_asyncio.test_server test_asyncio.test_events \
 	test_asyncio.test_buffered_proto test_asyncio.test_ssl
 python3 -c 'import test.test_socket' 2>/dev/null || skip_all "no libpython3-testsuite here"
-[ $MODE = fallback ] || ns a rdma link add rxe_lo type rxe netdev lo || exit 1
+[ $MODE != smc ] || ns a rdma link add rxe_lo type rxe netdev lo || exit 1
 
 one() { # one KIND OUT IDS-OR-MODULES...
 	one_kind=$1

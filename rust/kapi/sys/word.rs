@@ -10,6 +10,7 @@ use core::{
     ptr,
     sync::atomic::{compiler_fence, Ordering}, //
 };
+use kernel::sync::atomic::{Atomic, Full};
 use smc_bindings as bindings;
 
 /// A number for several threads, without any order to what is around it: `READ_ONCE()` and
@@ -75,6 +76,15 @@ impl Count {
         order();
         // SAFETY: As in `get`.
         unsafe { ptr::write_volatile(self.0.get(), value) };
+    }
+}
+
+impl Count {
+    /// Replaces `old` by `new`, in order to everything around it; whether that was the number.
+    pub fn replace(&self, old: u64, new: u64) -> bool {
+        // SAFETY: The place is valid and aligned, and all other accesses are of whole words.
+        let atomic = unsafe { Atomic::from_ptr(self.0.get()) };
+        atomic.cmpxchg(old, new, Full).is_ok()
     }
 }
 

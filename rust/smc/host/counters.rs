@@ -105,6 +105,9 @@ pub(crate) struct Counters {
     refused: Atomic<u64>,
     /// Closed connections whose data the peer did not take in time.
     drains_lost: Atomic<u64>,
+    /// Connections that began as TCP, and of these the ends that have left it, for clients and servers.
+    tcp_first: [Atomic<u64>; 2],
+    moved: [Atomic<u64>; 2],
     /// Bytes that TCP has sent and received for sockets that were closed.
     tcp_bytes: [Atomic<u64>; 2],
     /// [`REASONS`] slots for clients, then as many for servers.
@@ -114,6 +117,16 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    /// Counts a connection that begins as TCP.
+    pub(crate) fn began_as_tcp(&self, role: Role) {
+        self.tcp_first[index(role)].fetch_add(1, Relaxed);
+    }
+
+    /// Counts an end of one that writes into memory now.
+    pub(crate) fn moved(&self, role: Role) {
+        self.moved[index(role)].fetch_add(1, Relaxed);
+    }
+
     /// Creates counters of zero.
     ///
     /// # Errors
@@ -122,6 +135,8 @@ impl Counters {
     pub(crate) fn new() -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             stats: Stats::new(),
+            tcp_first: [Atomic::new(0), Atomic::new(0)],
+            moved: [Atomic::new(0), Atomic::new(0)],
             tcp_bytes: [Atomic::new(0), Atomic::new(0)],
             errors: [Atomic::new(0), Atomic::new(0)],
             fallback: [Atomic::new(0), Atomic::new(0)],
@@ -257,6 +272,12 @@ impl Counters {
         seq_print!(out, "fallback_server {}\n", self.fallbacks(Role::Server));
         seq_print!(out, "strict_refused {}\n", self.refused.load(Relaxed));
         seq_print!(out, "drains_lost {}\n", self.drains_lost.load(Relaxed));
+        for (at, name) in [(0, "client"), (1, "server")] {
+            let first = self.tcp_first[at].load(Relaxed);
+            let moved = self.moved[at].load(Relaxed);
+            seq_print!(out, "tcp_first_{} {}\n", name, first);
+            seq_print!(out, "local_{} {}\n", name, moved);
+        }
         seq_print!(out, "tcp_sent_bytes {}\n", tcp_bytes[0]);
         seq_print!(out, "tcp_received_bytes {}\n", tcp_bytes[1]);
         for (role, name) in [(Role::Client, "client"), (Role::Server, "server")] {

@@ -15,6 +15,17 @@ pub(crate) enum Role {
     Server,
 }
 
+impl Role {
+    /// Returns the end that called connect() (`active`), or the other.
+    pub(crate) fn of(active: bool) -> Self {
+        if active {
+            Self::Client
+        } else {
+            Self::Server
+        }
+    }
+}
+
 /// Reason why a connection is not an SMC connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fallback {

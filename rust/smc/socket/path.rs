@@ -29,6 +29,14 @@ impl Path {
         };
         Some(Self { role, stays })
     }
+
+    /// Returns what is said of it without a lock.
+    pub(super) fn hint(&self) -> u32 {
+        match self.stays {
+            None => hint::PATH,
+            Some(_) => hint::NONE,
+        }
+    }
 }
 
 /// Makes the connecting socket a connection that has begun as TCP. The caller holds the lock of `phase`.
@@ -39,11 +47,10 @@ pub(super) fn become_path(this: &SmcSock, phase: &mut Phase, path: Path) {
         socket.become_native();
     }
     drop(guard);
-    let hint = match path.stays {
-        None => hint::PATH,
-        Some(_) => hint::NONE,
-    };
-    this.hint.store(hint, Release);
+    if let Some(namespace) = this.namespace() {
+        namespace.counters.began_as_tcp(path.role);
+    }
+    this.hint.store(path.hint(), Release);
 }
 
 /// Returns the end of the local path that the connection is or may become; the first byte to send or to

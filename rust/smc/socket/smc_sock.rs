@@ -182,7 +182,13 @@ impl SmcSock {
                 hint::SMC
             }
             Phase::Fallback(fallback) if fallback.crossing => hint::CROSSING,
-            Phase::Path(Path { stays: None, .. }) => hint::PATH,
+            Phase::Path(path) => {
+                if let Some(namespace) = namespace {
+                    // One that accept() hands out.
+                    namespace.counters.began_as_tcp(path.role);
+                }
+                path.hint()
+            }
             _ => hint::NONE,
         };
         let strict = setting(Sysctl::Strict);

@@ -16,13 +16,17 @@ use std::os::unix::fs::MetadataExt;
 const DIR: &str = "/proc/sys/net/smc";
 
 /// Name, default, smallest and greatest value.
-const FILES: [(&str, i64, i64, i64); 15] = [
+const FILES: [(&str, i64, i64, i64); 19] = [
     ("autocorking_size", 65_536, 0, 0xffff_ffff),
     ("drain_time", 60, 1, 3600),
     ("hook_idle_ms", 30_000, 10, 3_600_000),
     ("immediate", 1, 0, 1),
     ("limit_smc_hs", 0, 0, 1),
     ("max_drains", 4096, 0, 1 << 20),
+    ("path", 1, 0, 2),
+    ("path_flip", 0, 0, 1 << 20),
+    ("path_local", 1, 0, 2),
+    ("path_ring", 1 << 20, 1 << 14, 1 << 24),
     ("rmem", 65_536, 16_384, 0x3fff_ffff),
     ("smcr_buf_type", 0, 0, 2),
     ("smcr_max_conns_per_lgr", 255, 16, 255),
@@ -192,6 +196,8 @@ fn unloads() -> Outcome {
 }
 
 fn main() {
+    // What a namespace begins with is to be seen.
+    net::local_paths(&st::args::Args::get());
     let mut k = Ktap::plan(FILES.len() + 5);
     k.outcome("names", names());
     k.outcome("modes", modes());

@@ -119,13 +119,13 @@ impl Sock {
     }
 
     /// Returns whether the program wants to be told more of what it receives than the bytes: when they came,
-    /// or how many are left (`TCP_INQ`).
+    /// or how many are left (`TCP_INQ`); or has a filter decide what arrives.
     #[inline]
     pub fn wants_details(&self) -> bool {
         // SAFETY: The sock is TCP's; read without the lock.
         let stamps = unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_tsflags) };
         // SAFETY: As above.
-        stamps != 0 || self.wants_stamps() || unsafe { bindings::tcp_tells_inq(self.as_ptr()) }
+        stamps != 0 || self.wants_stamps() || unsafe { bindings::tcp_wants_stream(self.as_ptr()) }
     }
 
     /// Returns the position behind the last byte that the program has taken. A hint without the lock.

@@ -7,13 +7,17 @@ use super::{
     way::{Way, FIRST}, //
 };
 use crate::host::{
+    fallback::Role,
     namespace::Namespace,
     stats::{Stat, Stats},
     sysctl::Sysctl, //
 };
 use kapi::{
     net::sock::Sock,
-    sys::{bytes::Ring, word::Word}, //
+    sys::{
+        bytes::Ring,
+        word::{full_barrier, Word}, //
+    }, //
 };
 use kernel::{
     prelude::*,
@@ -34,6 +38,8 @@ pub(super) struct End {
     pub(super) out: Way,
     /// 1 when its file is being closed.
     gone: Word,
+    /// 1 when it has written into a ring.
+    moved: Word,
     /// 1 when its program has dissolved the connection.
     left: Word,
     /// Number of splice() calls under way.
@@ -47,6 +53,7 @@ impl End {
             out <- Way::new(),
             gone: Word::new(0),
             left: Word::new(0),
+            moved: Word::new(0),
             splices: Atomic::new(0),
         })
     }
@@ -170,7 +177,22 @@ impl Local {
             && !self.stays()
             // The mark is TCP's: what follows it has to follow it there.
             && self.peer().is_some_and(|peer| !peer.has_urgent())
-            && self.pair.end(!self.active).gone.get() == 0
+            && !self.is_gone()
+    }
+
+    /// Tells whether the other end's file is being closed.
+    #[inline]
+    pub(super) fn is_gone(&self) -> bool {
+        self.pair.end(!self.active).gone.get() != 0
+    }
+
+    /// Takes note that this end writes into a ring; counts the first time.
+    pub(super) fn moved(&self) {
+        let end = self.pair.end(self.active);
+        if end.moved.get() == 0 {
+            end.moved.set(1);
+            self.namespace.counters.moved(Role::of(self.active));
+        }
     }
 
     /// Tells whether nobody will read what is sent: the other end's file is being closed, or its program
@@ -178,7 +200,7 @@ impl Local {
     #[inline]
     pub(super) fn is_deserted(&self) -> bool {
         let deaf = || self.peer().is_some_and(Sock::is_receive_shut);
-        self.pair.end(!self.active).gone.get() != 0 || self.own().is_receive_shut() && deaf()
+        self.is_gone() || self.own().is_receive_shut() && deaf()
     }
 
     /// Tells whether the connection is to stay on TCP, or to go back there with the next byte.
@@ -280,10 +302,10 @@ impl Local {
 
     /// Closes this end: its file is being closed, and nobody reads or writes here any more.
     pub(crate) fn close(&self) {
-        let unread = self.inward().route() != Route::TCP && self.ring_holds();
         self.settle();
         self.let_go();
-        if unread {
+        // Asked when nobody puts bytes there any more, but for one who looks whether we are here afterwards.
+        if self.has_met() && self.ring_holds() {
             // As TCP when bytes have not been read.
             self.own().abort();
         }
@@ -320,6 +342,7 @@ impl Local {
     fn let_go(&self) {
         let pair = &self.pair;
         pair.end(self.active).gone.set(1);
+        full_barrier();
         if !self.has_met() {
             if let Some(meetings) = MEETINGS.get() {
                 meetings.leave(pair);

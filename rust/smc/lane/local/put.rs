@@ -16,6 +16,7 @@ use kernel::{
     prelude::*,
     sync::{Arc, UniqueArc}, //
 };
+use smc_proto::path::Route;
 
 /// The program's memory is copied in parts of so many bytes; of one that cannot be read to its end
 /// nothing is sent. TCP's are at most as large.
@@ -62,10 +63,26 @@ pub(super) fn put(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(us
     }
     way.wrote(taken);
     drop(writer);
+    told(local);
+    Ok((taken, taken < wanted))
+}
+
+/// Tells the reader of bytes that were put into the ring.
+#[inline]
+pub(super) fn told(local: &Local) {
     if let Some(peer) = local.peer() {
+        // A full barrier in it stands between the bytes and the look at who reads.
         peer.wake_for_data();
     }
-    Ok((taken, taken < wanted))
+    if local.is_gone() {
+        reset(local);
+    }
+}
+
+/// Ends a connection whose other end was closed while bytes were put into the ring: TCP's answer to such.
+#[cold]
+fn reset(local: &Local) {
+    local.own().abort_with(errno::ECONNRESET);
 }
 
 /// Tells whether TCP would take bytes to send.
@@ -99,7 +116,10 @@ fn promote(local: &Local, way: &Way, writer: &mut Writer) -> bool {
     if !local.may_move() {
         return false;
     }
-    let mut reader = way.reader.lock();
+    let Some(mut reader) = way.reader.try_lock() else {
+        // It may sleep there, for a page of its program's memory.
+        return false;
+    };
     if reader.is_none() {
         let Ok(ring) =
             Ring::new(FIRST, way.head()).and_then(|ring| Ok(Arc::new(ring, GFP_KERNEL)?))
@@ -118,17 +138,23 @@ fn promote(local: &Local, way: &Way, writer: &mut Writer) -> bool {
     };
     writer.clone_from(&reader);
     way.has_ring(reader.as_ref().map_or(0, |ring| ring.size()));
-    way.set_route(route);
-    true
+    let done = way.replace_route(Route::TCP, route);
+    if done {
+        local.moved();
+    }
+    done
 }
 
 /// Turns back to TCP: what is in the ring will be read first.
 #[inline(never)]
 fn demote(way: &Way, writer: &mut Writer) {
-    let reader = way.reader.lock();
-    way.set_route(way.route().ended());
+    loop {
+        let route = way.route();
+        if way.replace_route(route, route.ended()) {
+            break;
+        }
+    }
     *writer = None;
-    drop(reader);
 }
 
 /// Makes the ring larger for a writer that has found no room, if its reader has kept up so far. Returns
@@ -137,7 +163,7 @@ fn demote(way: &Way, writer: &mut Writer) {
 fn grow(local: &Local, way: &Way, writer: &mut Writer, wanted: usize) -> Option<usize> {
     let size = way.larger(wanted, local.most())?;
     let mut ring = UniqueArc::new(Ring::new(size, way.tail()).ok()?, GFP_KERNEL).ok()?;
-    let mut reader = way.reader.lock();
+    let mut reader = way.reader.try_lock()?;
     writer.as_ref()?.move_to(way.tail(), way.there(), &mut ring);
     let ring: Arc<Ring> = ring.into();
     *reader = Some(ring.clone());

@@ -41,9 +41,7 @@ pub(super) fn send(local: &Local, msg: &mut Message<'_>) -> Option<Result<usize>
     }
     way.wrote(total);
     drop(writer);
-    if let Some(peer) = local.peer() {
-        peer.wake_for_data();
-    }
+    put::told(local);
     trace::sent(local.own(), total, name);
     Some(Ok(total))
 }

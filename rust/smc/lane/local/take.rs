@@ -55,10 +55,14 @@ pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask) -> Result<Lo
         if passed == route {
             return Ok(Look::Nothing(state));
         }
+        if !way.replace_route(route, passed) {
+            // The writer has turned back meanwhile.
+            continue;
+        }
         if passed == Route::TCP {
+            // What a writer that begins anew needs, it makes itself.
             *reader = None;
         }
-        way.set_route(passed);
     }
 }
 

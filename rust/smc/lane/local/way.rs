@@ -42,7 +42,7 @@ pub(super) struct Way {
     grown_at: Count,
     /// Messages until the next change of carriers that a test wants. The writer's.
     countdown: Word,
-    /// Held by the one who writes, into TCP or the ring. Taken before `reader`.
+    /// Held by the one who writes, into TCP or the ring. With it held `reader` is only tried.
     #[pin]
     pub(super) writer: Mutex<Option<Arc<Ring>>>,
     /// Held by the one who reads.
@@ -72,10 +72,10 @@ impl Way {
         Route::from_word(self.route.acquire())
     }
 
-    /// Sets the route. The caller holds the locks that [`Route`] asks for.
-    #[inline]
-    pub(super) fn set_route(&self, route: Route) {
-        self.route.release(route.word());
+    /// Replaces the route `before` by `route`; whether that was the route still. Neither end waits for the
+    /// other here: each may sleep with its lock held, when a page of its program's memory is not there.
+    pub(super) fn replace_route(&self, before: Route, route: Route) -> bool {
+        self.route.replace(before.word(), route.word())
     }
 
     /// Returns how many bytes are in the ring.

@@ -109,6 +109,7 @@ const LINK: &str = "the device notices first that its port is down";
 /// Differences over a local path.
 pub const LOCAL: &[Row] = &[
     ("flags_more", "held back", "1", HELD),
+    ("tcp_cork_holds", "held", "IN|OUT|RDNORM|WRNORM", HELD),
     ("ioctl_outq", "held", "0", HELD),
     ("ioctl_outq", "held", "1", HELD),
     ("ioctl_outq", "held, not sent", "0", HELD),

@@ -38,6 +38,7 @@ fn come(end: usize, port: u16) -> Result<Goer, String> {
     let before = ids(&whole(GROUPS)?);
     let make = || -> Result<(String, Vec<Fd>), String> {
         st::guest::enter(ends::SPACES[end]).map_err(failed)?;
+        st::path::off()?;
         // SAFETY: no pointers.
         let name = format!("rxl{}", unsafe { libc::gettid() });
         net::roce_on_loopback()?;
