@@ -45,11 +45,6 @@ bool rsmc_helper_tcp_migrates_requests(const struct sock *sk)
 	       READ_ONCE(sock_net(sk)->ipv4.sysctl_tcp_migrate_req);
 }
 
-bool rsmc_helper_tcp_wants_stream(const struct sock *sk)
-{
-	return tcp_sk(sk)->recvmsg_inq || rcu_access_pointer(sk->sk_filter);
-}
-
 /* What only TCP's own stream can serve. */
 bool rsmc_helper_tcp_is_bound_to_stream(const struct sock *sk)
 {

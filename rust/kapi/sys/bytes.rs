@@ -5,12 +5,12 @@
 //! As with [`crate::rdma::ring`] no reference into it exists: all access is copying by C functions, from
 //! and to memory that is somebody else's.
 
+use super::word::Count;
 use core::ptr::NonNull;
 use kernel::{
     alloc::flags::{GFP_KERNEL_ACCOUNT, __GFP_NOWARN},
     iov::{IovIterDest, IovIterSource},
     prelude::*,
-    sync::atomic::{Atomic, Relaxed}, //
 };
 use smc_bindings as bindings;
 
@@ -36,7 +36,7 @@ pub struct Ring {
     mask: usize,
     /// Position of the first byte of the memory.
     first: u64,
-    filled: Atomic<usize>,
+    filled: Count,
     _memory: KVVec<u8>,
 }
 
@@ -64,7 +64,7 @@ impl Ring {
             start,
             mask: size.wrapping_sub(1),
             first,
-            filled: Atomic::new(0),
+            filled: Count::new(0),
             _memory: memory,
         })
     }
@@ -81,81 +81,66 @@ impl Ring {
         position.wrapping_sub(self.first) as usize & self.mask
     }
 
-    /// Calls `f` with the one or two pieces of memory that `len` bytes from `position` on are in, until it
-    /// does less than asked. Returns how much was done.
-    #[inline(always)]
-    fn pieces(
-        &self,
-        position: u64,
-        len: usize,
-        mut f: impl FnMut(*mut u8, usize, usize) -> usize,
-    ) -> usize {
-        let at = self.place(position);
-        let len = len.min(self.size());
-        let room = self.size().wrapping_sub(at);
-        if len <= room {
-            return f(self.start.as_ptr().wrapping_add(at), at, len);
-        }
-        self.two_pieces(at, len, f)
-    }
-
-    #[inline(never)]
-    fn two_pieces(
-        &self,
-        at: usize,
-        len: usize,
-        mut f: impl FnMut(*mut u8, usize, usize) -> usize,
-    ) -> usize {
-        let first = len.min(self.size().wrapping_sub(at));
-        let done = f(self.start.as_ptr().wrapping_add(at), at, first);
-        if done < first || first == len {
-            return done;
-        }
-        let rest = f(self.start.as_ptr(), 0, len.wrapping_sub(first));
-        done.wrapping_add(rest)
-    }
-
     /// Copies `len` bytes, at most the size, from `iter` to `position`; returns how many. May fault, so
     /// sleep.
     #[inline]
     pub fn write(&self, position: u64, len: usize, iter: &mut IovIterSource<'_>) -> usize {
-        let iter = iter.as_raw();
-        self.pieces(position, len, |to, at, len| {
-            // SAFETY: `pieces` passes a part of the memory; the iterator is valid as it is borrowed.
-            let done = unsafe { bindings::_copy_from_iter(to.cast(), len, iter) };
-            let filled = self.filled.load(Relaxed);
-            if filled < self.size() && at <= filled {
-                // INVARIANT: These bytes follow the ones that were written before, or are among them.
-                self.filled
-                    .store(filled.max(at.wrapping_add(done)), Relaxed);
-            }
-            done
-        })
+        let at = self.place(position);
+        let first = self.size().wrapping_sub(at);
+        if len <= first {
+            return self.write_at(at, len, iter);
+        }
+        match self.write_at(at, first, iter) {
+            done if done < first => done,
+            done => done.wrapping_add(self.write_at(0, self.rest(len, first), iter)),
+        }
+    }
+
+    /// Returns how many of `len` bytes are left for the beginning of the memory when `first` fit to its end.
+    #[inline]
+    fn rest(&self, len: usize, first: usize) -> usize {
+        len.min(self.size()).wrapping_sub(first)
+    }
+
+    /// Copies `len` bytes, which fit there, from `iter` to the place `at`.
+    #[inline(always)]
+    fn write_at(&self, at: usize, len: usize, iter: &mut IovIterSource<'_>) -> usize {
+        let len = len.min(self.size().wrapping_sub(at));
+        let to = self.start.as_ptr().wrapping_add(at);
+        // SAFETY: A place in the memory, with so much behind it; the iterator is valid as it is borrowed.
+        let done = unsafe { bindings::_copy_from_iter(to.cast(), len, iter.as_raw()) };
+        let filled = self.filled.get() as usize;
+        if filled < self.size() && at <= filled {
+            // INVARIANT: These bytes follow the ones that were written before, or are among them.
+            self.filled
+                .release(filled.max(at.wrapping_add(done)) as u64);
+        }
+        done
     }
 
     /// Copies `len` bytes from `position` on to `iter`; returns how many, none of those that were never
     /// written. May fault, so sleep.
     #[inline]
     pub fn read(&self, position: u64, len: usize, iter: &mut IovIterDest<'_>) -> usize {
-        let iter = iter.as_raw();
-        self.pieces(position, len, |from, at, len| {
-            let len = len.min(self.filled.load(Relaxed).saturating_sub(at));
-            // SAFETY: `pieces` passes a part of the memory, and this of it has been written. The iterator is
-            // valid as it is borrowed.
-            unsafe { bindings::_copy_to_iter(from.cast(), len, iter) }
-        })
+        let at = self.place(position);
+        let first = self.size().wrapping_sub(at);
+        if len <= first {
+            return self.read_at(at, len, iter);
+        }
+        match self.read_at(at, first, iter) {
+            done if done < first => done,
+            done => done.wrapping_add(self.read_at(0, self.rest(len, first), iter)),
+        }
     }
 
-    /// Copies `len` bytes from `position` on to `out`, as many as fit there; returns how many.
-    pub fn read_slice(&self, position: u64, out: &mut [u8]) -> usize {
-        let mut to = out.as_mut_ptr();
-        self.pieces(position, out.len(), |from, at, len| {
-            let len = len.min(self.filled.load(Relaxed).saturating_sub(at));
-            // SAFETY: As in `read`; all pieces together are as long as `out`.
-            unsafe { bindings::memcpy(to.cast(), from.cast(), len) };
-            to = to.wrapping_add(len);
-            len
-        })
+    /// Copies `len` bytes from the place `at` to `iter`, as many as have been written there.
+    #[inline(always)]
+    fn read_at(&self, at: usize, len: usize, iter: &mut IovIterDest<'_>) -> usize {
+        let len = len.min((self.filled.get() as usize).saturating_sub(at));
+        let from = self.start.as_ptr().wrapping_add(at);
+        // SAFETY: A place in the memory, of which so much has been written; the iterator is valid as it is
+        // borrowed.
+        unsafe { bindings::_copy_to_iter(from.cast(), len, iter.as_raw()) }
     }
 
     /// Copies the `len` bytes from `position` on to the same positions of another ring, at least as large,
@@ -165,7 +150,7 @@ impl Ring {
         // SAFETY: The whole memory of the other ring, which is borrowed for writing.
         unsafe { bindings::memset(to.start.as_ptr().cast(), 0, to.size()) };
         // INVARIANT: Cleared is written.
-        to.filled.store(to.size(), Relaxed);
+        to.filled.release(to.size() as u64);
         let len = len.min(self.size());
         let mut done = 0usize;
         while done < len {

@@ -76,41 +76,44 @@ impl Scan {
 /// bytes, up to its data offset) as Linux does: an impossible length ends it.
 pub fn scan(options: &[u8]) -> Scan {
     let mut seen = Scan::default();
-    let mut rest = options;
+    let mut at = 0usize;
 
-    loop {
-        let (kind, len) = match rest {
-            [] => return seen,
-            [KIND_END, ..] => {
-                seen.ended = true;
-                return seen;
-            }
-            [KIND_NOP, tail @ ..] => {
-                rest = tail;
-                continue;
-            }
-            [kind, len, ..] => (*kind, usize::from(*len)),
-            [_] => {
-                seen.malformed = true;
-                return seen;
-            }
-        };
-        let Some((option, tail)) = rest.split_at_checked(len).filter(|_| len >= 2) else {
+    while let Some(&kind) = options.get(at) {
+        if kind == KIND_NOP {
+            at = at.saturating_add(1);
+            continue;
+        }
+        if kind == KIND_END {
+            seen.ended = true;
+            return seen;
+        }
+        let len = options.get(at.saturating_add(1)).copied().unwrap_or(0);
+        let next = at.saturating_add(usize::from(len));
+        if len < 2 || next > options.len() {
             seen.malformed = true;
             return seen;
-        };
+        }
         match kind {
             KIND_MD5 | KIND_AO => seen.signed = true,
-            identity::KIND if seen.identity.is_none() => seen.identity = Identity::parse(option),
-            KIND_EXPERIMENT if seen.smc.is_none() && is_smc(option) => {
-                seen.smc = Some(Found {
-                    offset: options.len().saturating_sub(rest.len()),
-                    len,
-                });
-            }
+            identity::KIND | KIND_EXPERIMENT => note(&mut seen, options, at, next),
             _ => {}
         }
-        rest = tail;
+        at = next;
+    }
+    seen
+}
+
+/// Takes note of the experimental option from `at` to `next`, if it is one of ours.
+fn note(seen: &mut Scan, options: &[u8], at: usize, next: usize) {
+    let option = options.get(at..next).unwrap_or(&[]);
+    if seen.identity.is_none() {
+        seen.identity = Identity::parse(option);
+    }
+    if seen.smc.is_none() && option.first() == Some(&KIND_EXPERIMENT) && is_smc(option) {
+        seen.smc = Some(Found {
+            offset: at,
+            len: option.len(),
+        });
     }
 }
 

@@ -144,7 +144,7 @@ impl Overlay for Smc {
         if let Some(conn) = data.smc() {
             return lane::send(conn, socket, msg);
         }
-        if let Some(local) = path::local(data, socket) {
+        if let Some(local) = data.local() {
             return local::send(local, socket, msg);
         }
         let nonblock = msg.has(flags::MSG_DONTWAIT);
@@ -164,19 +164,15 @@ impl Overlay for Smc {
         if let Some(conn) = data.smc() {
             return lane::receive(conn, socket, msg);
         }
-        if let Some(local) = path::local(data, socket) {
-            let got = local::receive(local, socket, msg)?;
-            if got != 0 && !local.has_met() {
-                path::alone(data, socket);
-            }
-            return Ok(got);
+        if let Some(local) = data.local() {
+            return path::receive(data, local, socket, msg);
         }
         let nonblock = msg.has(flags::MSG_DONTWAIT);
         Self::settle(data, socket, data.sock.receive_timeout(nonblock))?;
         crossing::settle(data, socket, data.sock.receive_timeout(nonblock))?;
         match (data.smc(), path::local(data, socket)) {
             (Some(conn), _) => lane::receive(conn, socket, msg),
-            (None, Some(local)) => local::receive(local, socket, msg),
+            (None, Some(local)) => path::receive(data, local, socket, msg),
             (None, None) => socket.native_recvmsg(msg),
         }
     }

@@ -43,6 +43,7 @@ const TCP_FASTOPEN: i32 = 23;
 const TCP_SAVE_SYN: i32 = 27;
 const TCP_FASTOPEN_CONNECT: i32 = 30;
 const TCP_ULP: i32 = 31;
+const TCP_INQ: i32 = 36;
 const TCP_ZEROCOPY_RECEIVE: i32 = 35;
 const TCP_FASTOPEN_KEY: i32 = 33;
 const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
@@ -148,6 +149,12 @@ pub(crate) fn set(
                     let stat = if nodelay { Stat::NoDelay } else { Stat::Corked };
                     conn.stats().add(stat, 1);
                 }
+            }
+            Ok(Handled::Native)
+        }
+        (IPPROTO_TCP, TCP_INQ) => {
+            if let Some(local) = this.local() {
+                local.wants_count();
             }
             Ok(Handled::Native)
         }

@@ -9,12 +9,15 @@
 use super::smc_sock::{hint, Path, Phase, SmcSock};
 use crate::{
     host::{fallback::Role, syn_option::Answer},
-    lane::local::{Local, MEETINGS}, //
+    lane::local::{self, Local, MEETINGS}, //
 };
-use kapi::net::socket::BsdSocket;
-use kernel::sync::{
-    atomic::{Acquire, Release},
-    Arc, //
+use kapi::net::{args::Message, socket::BsdSocket};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Acquire, Release},
+        Arc, //
+    }, //
 };
 use smc_proto::reason::Reason;
 
@@ -92,9 +95,28 @@ fn stay(this: &SmcSock, path: &mut Path, socket: &BsdSocket, reason: Reason) {
     socket.become_native();
 }
 
+/// recvmsg() of a connection that may become a local path, or is one.
+///
+/// # Errors
+///
+/// TCP's.
+#[inline]
+pub(crate) fn receive(
+    this: &Arc<SmcSock>,
+    local: &Local,
+    socket: &BsdSocket,
+    msg: &mut Message<'_>,
+) -> Result<usize> {
+    let got = local::receive(local, socket, msg)?;
+    if got != 0 && !local.has_met() {
+        alone(this, socket);
+    }
+    Ok(got)
+}
+
 /// Draws the conclusion of bytes that have arrived before the other end has come: it never will.
 #[inline(never)]
-pub(crate) fn alone(this: &Arc<SmcSock>, socket: &BsdSocket) {
+fn alone(this: &Arc<SmcSock>, socket: &BsdSocket) {
     let mut phase = this.phase.lock();
     let (Phase::Path(path), Some(local)) = (&mut *phase, this.local()) else {
         return;

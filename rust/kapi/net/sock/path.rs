@@ -118,14 +118,18 @@ impl Sock {
         low <= 1 && offset < 0 && flags as usize & OTHERS == 0
     }
 
-    /// Returns whether the program wants to be told more of what it receives than the bytes: when they came,
-    /// or how many are left (`TCP_INQ`); or has a filter decide what arrives.
+    /// Returns whether the program wants to be told more of what it receives than the bytes, when they came,
+    /// or has a filter decide what arrives.
     #[inline]
     pub fn wants_details(&self) -> bool {
-        // SAFETY: The sock is TCP's; read without the lock.
-        let stamps = unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_tsflags) };
-        // SAFETY: As above.
-        stamps != 0 || self.wants_stamps() || unsafe { bindings::tcp_wants_stream(self.as_ptr()) }
+        // SAFETY: The sock is valid; read without the lock, and only the pointer's value is used.
+        let (stamps, filter) = unsafe {
+            (
+                ptr::read_volatile(&raw const (*self.as_ptr()).sk_tsflags),
+                ptr::read_volatile((&raw const (*self.as_ptr()).sk_filter).cast::<usize>()),
+            )
+        };
+        stamps != 0 || filter != 0 || self.wants_stamps()
     }
 
     /// Returns the position behind the last byte that the program has taken. A hint without the lock.

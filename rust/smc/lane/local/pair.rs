@@ -38,6 +38,8 @@ pub(super) struct End {
     pub(super) out: Way,
     /// 1 when its file is being closed.
     gone: Word,
+    /// 1 when its program has asked for `TCP_INQ`.
+    details: Word,
     /// 1 when it has written into a ring.
     moved: Word,
     /// 1 when its program has dissolved the connection.
@@ -53,6 +55,7 @@ impl End {
             out <- Way::new(),
             gone: Word::new(0),
             left: Word::new(0),
+            details: Word::new(0),
             moved: Word::new(0),
             splices: Atomic::new(0),
         })
@@ -186,6 +189,11 @@ impl Local {
         self.pair.end(!self.active).gone.get() != 0
     }
 
+    /// Has the other end write to TCP from now on, which alone tells how many bytes are left (`TCP_INQ`).
+    pub(crate) fn wants_count(&self) {
+        self.pair.end(self.active).details.set(1);
+    }
+
     /// Takes note that this end writes into a ring; counts the first time.
     pub(super) fn moved(&self) {
         let end = self.pair.end(self.active);
@@ -212,7 +220,8 @@ impl Local {
     /// Tells whether the program at the other end wants to know of its bytes what TCP alone can tell.
     #[inline]
     pub(super) fn is_bound_to_tcp(&self) -> bool {
-        self.peer().is_none_or(Sock::wants_details)
+        self.pair.end(!self.active).details.get() != 0
+            || self.peer().is_none_or(Sock::wants_details)
     }
 
     /// Tells whether a test has writers change carriers.

@@ -68,7 +68,7 @@ pub(super) fn put(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(us
 }
 
 /// Tells the reader of bytes that were put into the ring.
-#[inline]
+#[inline(always)]
 pub(super) fn told(local: &Local) {
     if let Some(peer) = local.peer() {
         // A full barrier in it stands between the bytes and the look at who reads.
