@@ -10,6 +10,7 @@ pub(crate) mod eid;
 pub(crate) mod fallback;
 pub(crate) mod namespace;
 pub(crate) mod origin;
+pub(crate) mod path;
 pub(crate) mod pnet;
 pub(crate) mod policy;
 pub(crate) mod read_mostly;

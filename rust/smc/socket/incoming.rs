@@ -6,7 +6,6 @@
 //! queue the same work, which goes on as far as it can. accept() and poll() go on with it, too, but
 //! only up to a step that may sleep, whose length the peer determines.
 
-use super::smc_sock::Path;
 use crate::{
     carrier::{LocalPort, SmcConn},
     handshake::{
@@ -19,6 +18,7 @@ use crate::{
         clock::arm,
         fallback::{Fallback, Role},
         namespace::Namespace,
+        path::Path,
         policy::policy,
         waiter::Waiter, //
     }, //

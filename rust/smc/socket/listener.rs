@@ -16,11 +16,11 @@ mod overflow;
 use self::overflow::Overflow;
 use super::{
     fifo::Fifo,
-    incoming::{Incoming, ParentListener, Ready, Verdict},
-    smc_sock::Path, //
+    incoming::{Incoming, ParentListener, Ready, Verdict}, //
 };
 use crate::host::{
     fallback::{Fallback, Role},
+    path::Path,
     syn_option::{self as option, Answer, Choice}, //
 };
 use kapi::{

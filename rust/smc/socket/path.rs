@@ -6,9 +6,9 @@
 //! With the first byte that it sends or wants, an end looks for the other one in this kernel; see
 //! [`crate::lane::local`]. A connection whose other end is on another host stays TCP's.
 
-use super::smc_sock::{hint, Path, Phase, SmcSock};
+use super::smc_sock::{hint, Phase, SmcSock};
 use crate::{
-    host::{fallback::Role, syn_option::Answer},
+    host::path::Path,
     lane::local::{self, Local, MEETINGS}, //
 };
 use kapi::net::{args::Message, socket::BsdSocket};
@@ -21,27 +21,6 @@ use kernel::{
 };
 use smc_proto::reason::Reason;
 
-impl Path {
-    /// Returns the state of a new connection on which the two ends have agreed by `answer`; `None` for an
-    /// answer that means something else.
-    pub(crate) fn new(role: Role, answer: Answer) -> Option<Self> {
-        let stays = match answer {
-            Answer::Local => None,
-            Answer::Remote => Some(Reason::PathRemote),
-            Answer::Tcp | Answer::Smc => return None,
-        };
-        Some(Self { role, stays })
-    }
-
-    /// Returns what is said of it without a lock.
-    pub(super) fn hint(&self) -> u32 {
-        match self.stays {
-            None => hint::PATH,
-            Some(_) => hint::NONE,
-        }
-    }
-}
-
 /// Makes the connecting socket a connection that has begun as TCP. The caller holds the lock of `phase`.
 pub(super) fn become_path(this: &SmcSock, phase: &mut Phase, path: Path) {
     *phase = Phase::Path(path);
@@ -53,7 +32,7 @@ pub(super) fn become_path(this: &SmcSock, phase: &mut Phase, path: Path) {
     if let Some(namespace) = this.namespace() {
         namespace.counters.began_as_tcp(path.role);
     }
-    this.hint.store(path.hint(), Release);
+    this.hint.store(hint::of(&path), Release);
 }
 
 /// Returns the end of the local path that the connection is or may become; the first byte to send or to

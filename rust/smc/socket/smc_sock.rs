@@ -17,6 +17,7 @@ use crate::{
     host::{
         fallback::{Fallback, Role},
         namespace::Namespace,
+        path::Path,
         syn_option::Choice,
         sysctl::Sysctl,
         waiter::Waiter, //
@@ -53,7 +54,7 @@ use kernel::{
     },
     workqueue::Work, //
 };
-use smc_proto::{conn::CloseMode, reason::Reason};
+use smc_proto::conn::CloseMode;
 use smc_trace as trace;
 
 /// Kind of a socket at present.
@@ -72,15 +73,6 @@ pub(crate) enum Phase {
     Path(Path),
     /// close() was called.
     Closed,
-}
-
-/// A connection that began as TCP.
-#[derive(Clone, Copy)]
-pub(crate) struct Path {
-    /// Our end of it.
-    pub(crate) role: Role,
-    /// The reason why it stays TCP's, if it does.
-    pub(crate) stays: Option<Reason>,
 }
 
 /// The family's part of a socket.
@@ -151,6 +143,14 @@ pub(crate) mod hint {
     pub(crate) const CROSSING: u32 = 4;
     /// A connection that began as TCP and may leave it; see [`crate::socket::path`].
     pub(crate) const PATH: u32 = 5;
+
+    /// Returns the value for a connection that began as TCP.
+    pub(crate) fn of(path: &super::Path) -> u32 {
+        match path.stays {
+            None => PATH,
+            Some(_) => NONE,
+        }
+    }
 }
 
 impl_has_work! {
@@ -187,7 +187,7 @@ impl SmcSock {
                     // One that accept() hands out.
                     namespace.counters.began_as_tcp(path.role);
                 }
-                path.hint()
+                hint::of(path)
             }
             _ => hint::NONE,
         };

@@ -115,7 +115,7 @@ impl Sock {
         };
         const OTHERS: usize =
             1 << bindings::sock_flags_SOCK_RCVTSTAMP | 1 << bindings::sock_flags_SOCK_FASYNC;
-        low <= 1 && offset < 0 && flags as usize & OTHERS == 0
+        low <= 1 && offset < 0 && flags & OTHERS == 0
     }
 
     /// Returns whether the program wants to be told more of what it receives than the bytes, when they came,

@@ -4,7 +4,7 @@
 
 use super::super::{
     path,
-    smc_sock::{hint, Path, Phase, SmcSock}, //
+    smc_sock::{hint, Phase, SmcSock}, //
 };
 use crate::{
     carrier::LocalPort,
@@ -18,6 +18,7 @@ use crate::{
     host::{
         clock::arm,
         fallback::{Fallback, Role},
+        path::Path,
         policy::policy,
         syn_option::Answer, //
     },
