@@ -4,7 +4,7 @@
 //!
 //! Kind 253 ("RFC 3692-style experiment 1"), length 12, two bytes of experiment id, one byte of
 //! version and flags, and a host's number: 56 random bits, drawn anew each time the module is loaded.
-//! It stands in SYN and SYN-ACK only. The flag [`ANSWER`] is set in a SYN-ACK and clear in a SYN, so a
+//! It stands in SYN and SYN-ACK only. One flag is set in a SYN-ACK and clear in a SYN, so a
 //! peer that returns what it does not understand shows itself.
 
 /// Length of the option, a multiple of four.
