@@ -21,7 +21,7 @@ use smc_proto::{
     path::{Head, Route}, //
 };
 
-/// Copies what has arrived to the program; see [`Lane::take`](crate::lane::Lane::take).
+/// Copies what has arrived to the program; see [`Lane::take`].
 #[inline(always)]
 pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask) -> Result<Look> {
     let way = local.inward();
