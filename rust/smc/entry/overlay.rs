@@ -116,6 +116,9 @@ impl Overlay for Smc {
         if let Some(conn) = data.smc() {
             return lane::shutdown(conn, how);
         }
+        if let Some(local) = data.local() {
+            return local.without_writers(|| socket.native_shutdown(how));
+        }
         if matches!(how, SHUT_RD | SHUT_RDWR) {
             connect::stop_listening(data);
         }

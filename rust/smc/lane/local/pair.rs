@@ -189,6 +189,12 @@ impl Local {
         self.pair.end(!self.active).gone.get() != 0
     }
 
+    /// Runs `f` while no bytes are written: a FIN is to follow the last of them.
+    pub(crate) fn without_writers<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _writer = self.out().writer.lock();
+        f()
+    }
+
     /// Has the other end write to TCP from now on, which alone tells how many bytes are left (`TCP_INQ`).
     pub(crate) fn wants_count(&self) {
         self.pair.end(self.active).details.set(1);
