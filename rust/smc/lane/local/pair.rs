@@ -266,14 +266,13 @@ impl Local {
     /// Returns how many bytes could be read.
     pub(super) fn readable(&self) -> usize {
         let way = self.inward();
+        let route = way.route();
         let there = way.there();
-        if way.route().is_ring() {
+        if route.is_ring() {
             return there;
         }
         let sock = self.own();
-        let [tcp, ring, behind] = way
-            .route()
-            .readable(sock.position(), sock.unread_bytes(), there);
+        let [tcp, ring, behind] = route.readable(sock.position(), sock.unread_bytes(), there);
         tcp.saturating_add(ring).saturating_add(behind)
     }
 

@@ -82,7 +82,9 @@ pub(super) fn told(local: &Local) {
 /// Ends a connection whose other end was closed while bytes were put into the ring: TCP's answer to such.
 #[cold]
 fn reset(local: &Local) {
-    local.own().abort_with(errno::ECONNRESET);
+    let sock = local.own();
+    sock.set_error(errno::ECONNRESET);
+    sock.abort();
 }
 
 /// Tells whether TCP would take bytes to send.

@@ -34,10 +34,10 @@ pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask) -> Result<Lo
         return peek(local, way, &reader, msg, ask);
     }
     loop {
-        // An end that is seen here comes after all that is in the ring.
+        // In this order: what precedes an end, or a writer's turn back to TCP, is in the ring when that is seen.
         let state = state(local);
-        let there = way.there();
         let route = way.route();
+        let there = way.there();
         match route.head() {
             Head::Ring if there != 0 => return from_ring(local, way, reader, msg, ask, there),
             Head::Ring if !route.ends() => return Ok(Look::Nothing(state)),
@@ -167,9 +167,10 @@ fn peek(
 ) -> Result<Look> {
     let sock = local.own();
     let state = state(local);
-    let there = way.there();
-    let route = way.route();
+    // In this order, as in `take`; what is unread in TCP then may follow the ring.
     let unread = sock.unread_bytes();
+    let route = way.route();
+    let there = way.there();
     let offset = ask.before.saturating_add(ask.passed);
     if route.head() == Head::Tcp && offset == 0 && !sock.has_peek_offset() {
         // TCP knows of urgent bytes.
