@@ -46,7 +46,7 @@ impl Lane for Local {
 
     fn tell_stamp(&self, msg: &mut Message<'_>) {
         // TCP tells of its own bytes itself.
-        if !self.is_plain() {
+        if !self.is_told() {
             self.own().put_stamp(msg, clock::wall_nanos());
         }
     }

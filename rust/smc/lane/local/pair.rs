@@ -38,6 +38,8 @@ pub(super) struct End {
     pub(super) out: Way,
     /// 1 when its file is being closed.
     gone: Word,
+    /// 1 when TCP has told a reader of the time of its bytes.
+    told: Word,
     /// 1 when its program has asked for `TCP_INQ`.
     details: Word,
     /// 1 when it has written into a ring.
@@ -55,6 +57,7 @@ impl End {
             out <- Way::new(),
             gone: Word::new(0),
             left: Word::new(0),
+            told: Word::new(0),
             details: Word::new(0),
             moved: Word::new(0),
             splices: Atomic::new(0),
@@ -193,6 +196,21 @@ impl Local {
     pub(crate) fn without_writers<R>(&self, f: impl FnOnce() -> R) -> R {
         let _writer = self.out().writer.lock();
         f()
+    }
+
+    /// Takes note that TCP has told the reader of the time of its bytes.
+    #[cold]
+    pub(super) fn tcp_tells(&self) {
+        self.pair.end(self.active).told.set(1);
+    }
+
+    /// Tells whether TCP has, in the call that asks.
+    #[cold]
+    pub(super) fn is_told(&self) -> bool {
+        let told = &self.pair.end(self.active).told;
+        let yes = told.get() != 0;
+        told.set(0);
+        yes
     }
 
     /// Has the other end write to TCP from now on, which alone tells how many bytes are left (`TCP_INQ`).

@@ -146,6 +146,9 @@ fn from_tcp(local: &Local, msg: &mut Message<'_>, ask: &Ask, left: usize) -> Res
         Err(err) if err == EAGAIN => return Ok(Look::Nothing(RecvState::Empty)),
         Err(err) => return Err(err),
     };
+    if sock.wants_stamps() {
+        local.tcp_tells();
+    }
     // TCP never reads over the mark in one go.
     let stop = sock.is_at_mark();
     Ok(Look::Took(Took {
