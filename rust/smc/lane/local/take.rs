@@ -119,6 +119,15 @@ fn from_ring(
     }))
 }
 
+/// Has TCP receive; it tells of its bytes' time itself.
+fn receive(local: &Local, msg: &mut Message<'_>, len: usize, extra: u32) -> Result<usize> {
+    let bytes = local.own().receive_now(msg, len, extra)?;
+    if local.own().wants_stamps() {
+        local.tcp_tells();
+    }
+    Ok(bytes)
+}
+
 /// Takes up to `left` bytes from TCP, which does not wait.
 #[inline(never)]
 fn from_tcp(local: &Local, msg: &mut Message<'_>, ask: &Ask, left: usize) -> Result<Look> {
@@ -140,15 +149,12 @@ fn from_tcp(local: &Local, msg: &mut Message<'_>, ask: &Ask, left: usize) -> Res
     }
     let extra = if ask.discard { flags::MSG_TRUNC } else { 0 };
     let wanted = ask.wanted.min(left);
-    let bytes = match sock.receive_now(msg, wanted, extra) {
+    let bytes = match receive(local, msg, wanted, extra) {
         Ok(0) => return Ok(Look::Nothing(RecvState::Eof)),
         Ok(bytes) => bytes,
         Err(err) if err == EAGAIN => return Ok(Look::Nothing(RecvState::Empty)),
         Err(err) => return Err(err),
     };
-    if sock.wants_stamps() {
-        local.tcp_tells();
-    }
     // TCP never reads over the mark in one go.
     let stop = sock.is_at_mark();
     Ok(Look::Took(Took {
@@ -178,7 +184,7 @@ fn peek(
     if route.head() == Head::Tcp && offset == 0 && !sock.has_peek_offset() {
         // TCP knows of urgent bytes.
         let extra = if ask.discard { flags::MSG_TRUNC } else { 0 };
-        let got = sock.receive_now(msg, ask.wanted, flags::MSG_PEEK | extra);
+        let got = receive(local, msg, ask.wanted, flags::MSG_PEEK | extra);
         return match got {
             Ok(0) if ask.wanted != 0 => Ok(Look::Nothing(RecvState::Eof)),
             Ok(bytes) => Ok(looked(bytes, false)),
