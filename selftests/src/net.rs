@@ -37,26 +37,13 @@ pub fn private() -> R<()> {
             Err(e) if e.0 == libc::ENODEV => crate::sys::sleep_ms(10),
             Err(e) => return Err(e),
             Ok(_) => {
-                let _ = path(PATH.load(Relaxed));
+                let _ = crate::path::set(PATH.load(Relaxed));
                 let _ = flip(FLIP.load(Relaxed));
                 return lo_up();
             }
         }
     }
     Err(crate::errno::Errno(libc::ENODEV))
-}
-
-/// Sets the sysctl `net.smc.path` of the current namespace, if the module has it.
-///
-/// # Errors
-///
-/// The kernel's.
-pub fn path(value: u32) -> Result<(), String> {
-    let name = "net.smc.path";
-    match std::path::Path::new("/proc/sys/net/smc/path").exists() {
-        true => sysctl(name, &value.to_string()),
-        false => Ok(()),
-    }
 }
 
 /// Sends a byte in each direction, and another one back: both ends of a connection that may leave TCP

@@ -19,8 +19,13 @@ fn has(name: &str) -> bool {
 /// Turns every path off in the current namespace, so that connections are SMC-R as without them.
 /// Where the loaded module knows of no paths, there is nothing to turn off.
 pub fn off() -> Result<(), String> {
+    set(0)
+}
+
+/// Sets the order of TCP and SMC in the current namespace, if the loaded module knows of paths.
+pub fn set(value: u32) -> Result<(), String> {
     match has(PATH) {
-        true => net::sysctl(PATH, "0"),
+        true => net::sysctl(PATH, &value.to_string()),
         false => Ok(()),
     }
 }

@@ -77,9 +77,7 @@ impl Count {
         // SAFETY: As in `get`.
         unsafe { ptr::write_volatile(self.0.get(), value) };
     }
-}
 
-impl Count {
     /// Replaces `old` by `new`, in order to everything around it; whether that was the number.
     pub fn replace(&self, old: u64, new: u64) -> bool {
         // SAFETY: The place is valid and aligned, and all other accesses are of whole words.

@@ -2,7 +2,7 @@
 
 //! TCP's stream as one of several carriers of a connection: its position, and calls that never wait.
 
-use super::{Sock, SockGuard};
+use super::{tcp_state, Sock, SockGuard};
 use crate::{
     errno,
     net::args::{flags, Message}, //
@@ -52,11 +52,7 @@ impl SockGuard<'_> {
     pub fn end_of_sent(&self) -> Option<u32> {
         let tp = self.tp();
         let sock = self.sock();
-        let open = matches!(
-            sock.state(),
-            super::tcp_state::ESTABLISHED | super::tcp_state::CLOSE_WAIT
-        );
-        if !open || sock.has_error() || sock.shutdown_mask() & bindings::SEND_SHUTDOWN as u8 != 0 {
+        if !sock.may_send() {
             return None;
         }
         // SAFETY: As in `initial_numbers`.
@@ -64,13 +60,6 @@ impl SockGuard<'_> {
             let quiet = (*tp).snd_nxt == (*tp).write_seq && (*tp).snd_una == (*tp).snd_up;
             quiet.then_some((*tp).write_seq)
         }
-    }
-
-    /// Returns whether a byte beyond `position`, other than a FIN, has been given to TCP.
-    pub fn has_sent_beyond(&self, position: u32) -> bool {
-        // SAFETY: As in `initial_numbers`.
-        let end = unsafe { (*self.tp()).write_seq };
-        end.wrapping_sub(position) > 1
     }
 
     /// Returns whether something about the connection needs TCP's own stream: a signature, a repair,
@@ -173,9 +162,7 @@ impl Sock {
     pub fn is_writable(&self) -> bool {
         // SAFETY: The sock is valid; read without the lock, as TCP's poll does.
         let room = unsafe { bindings::sk_stream_is_writable(self.as_ptr()) };
-        room || self.has_error()
-            || !self.is_established()
-            || self.shutdown_mask() & bindings::SEND_SHUTDOWN as u8 != 0
+        room || self.has_error() || !self.is_established() || self.is_send_shut()
     }
 
     /// Gives TCP as much of `msg` as it takes without waiting; returns how much. A broken pipe raises no
@@ -243,6 +230,13 @@ impl Sock {
         let ret = unsafe { bindings::tcp_peek_at(self.as_ptr(), offset, msg.as_ptr(), len) };
         to_result(ret)?;
         Ok(ret as usize)
+    }
+
+    /// Returns whether TCP would take bytes to send, once there is room.
+    #[inline]
+    pub fn may_send(&self) -> bool {
+        let open = matches!(self.state(), tcp_state::ESTABLISHED | tcp_state::CLOSE_WAIT);
+        open && !self.has_error() && !self.is_send_shut()
     }
 
     /// Returns whether the program has ended its sending direction.

@@ -114,13 +114,13 @@ impl Lane for Local {
 
     fn is_writable(&self) -> bool {
         match self.writes_ring() {
-            true => self.has_room() || self.stays() || !put::may_send(self),
+            true => self.has_room() || self.stays() || !self.own().may_send(),
             false => self.own().is_writable(),
         }
     }
 
     fn is_talking(&self) -> bool {
-        put::may_send(self)
+        self.own().may_send()
     }
 
     fn count_size(&self, _total: usize) {}

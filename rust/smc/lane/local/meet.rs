@@ -85,11 +85,9 @@ impl Meetings {
             (numbers.peer, numbers.own)
         };
         let key = u64::from(first) << 32 | u64::from(second);
-        let pair = self.meet(key, active, sock);
-        if pair.is_err() {
-            sock.release_stream();
-        }
-        Ok(Local::new(pair?, active, sock.clone(), namespace.clone()))
+        // Who gets none gives the socket to TCP, and the stream with it.
+        let pair = self.meet(key, active, sock)?;
+        Ok(Local::new(pair, active, sock.clone(), namespace.clone()))
     }
 
     fn meet(&self, key: u64, active: bool, sock: &ARef<Sock>) -> Result<Arc<Pair>, Reason> {

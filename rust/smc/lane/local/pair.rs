@@ -337,7 +337,8 @@ impl Local {
         self.settle();
         self.let_go();
         // Asked when nobody puts bytes there any more, but for one who looks whether we are here afterwards.
-        if self.has_met() && self.ring_holds() {
+        // Who has left may have another connection by now.
+        if self.has_met() && !self.has_left() && self.ring_holds() {
             // As TCP when bytes have not been read.
             self.own().abort();
         }

@@ -9,7 +9,7 @@ use super::{
 use crate::lane::{Put, Stop};
 use kapi::{
     errno,
-    net::{args::Message, sock::tcp_state},
+    net::args::Message,
     sys::bytes::Ring, //
 };
 use kernel::{
@@ -30,7 +30,7 @@ type Writer = Option<Arc<Ring>>;
 pub(super) fn put(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(usize, bool), Stop> {
     let way = local.out();
     let mut writer = way.writer.lock();
-    if !may_send(local) {
+    if !local.own().may_send() {
         return Err(Stop::Tcp(errno::EPIPE.into()));
     }
     let leaves = put.urgent || local.is_to_leave() || local.flips();
@@ -85,14 +85,6 @@ fn reset(local: &Local) {
     let sock = local.own();
     sock.set_error(errno::ECONNRESET);
     sock.abort();
-}
-
-/// Tells whether TCP would take bytes to send.
-#[inline]
-pub(super) fn may_send(local: &Local) -> bool {
-    let sock = local.own();
-    let open = matches!(sock.state(), tcp_state::ESTABLISHED | tcp_state::CLOSE_WAIT);
-    open && !sock.has_error() && !sock.is_send_shut()
 }
 
 /// Gives the bytes to TCP, which does not wait.

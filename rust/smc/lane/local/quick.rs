@@ -30,7 +30,7 @@ pub(super) fn send(local: &Local, msg: &mut Message<'_>) -> Option<Result<usize>
         || total > way.room()
         || local.is_to_leave()
         || local.is_tested()
-        || !put::may_send(local)
+        || !local.own().may_send()
     {
         return None;
     }
