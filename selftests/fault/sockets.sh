@@ -44,11 +44,11 @@ trap off EXIT
 # faulty N F: a child marked for injection makes connections of family F and exits 0 if every
 # outcome was one that is allowed.
 faulty() {
-	timeout "$(slow 60)" faulty --family "$1" --rounds "$2" $3 $rdma
+	timeout "$(slow 60)" faulty --family "$1" --rounds "$2" $3 $over
 }
 
-rdma=
-[ "$1" != rdma ] || rdma=--rdma
+# rdma or local: how the connections go where memory does not keep them from it.
+over=${1:+--$1}
 
 refs() { cat /sys/module/rsmc/refcnt; }
 

@@ -3,15 +3,15 @@
 //! by one with `/proc/self/fail-nth`). Exits 0 if every call ended in success or in an errno
 //! that means "no memory" or its consequence, and a last connection without faults works.
 //!
-//! `faulty --family F [--rounds N] [--nth] [--rdma] [--next]`: with `--rdma` over the device of namespace
-//! `a`, to its own address. With `--next` the allocations of a connect() that does not wait fail one by
+//! `faulty --family F [--rounds N] [--nth] [--rdma|--local] [--next]`: with `--rdma` over the device of
+//! namespace `a`, to its own address; with `--local` over the path within the kernel. With `--next` the allocations of a connect() that does not wait fail one by
 //! one; then its socket connects to a plain TCP server, which must hear nothing but the program.
 
 use st::args::{bail, Args};
 use st::errno::{Errno, R};
 use st::family::{Family, Ip};
 use st::fd::Fd;
-use st::{addr, guest, net, smcinfo, sys};
+use st::{addr, guest, net, path, smcinfo, sys};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
@@ -37,16 +37,35 @@ fn put(file: &str, v: &str) -> bool {
     std::fs::write(format!("/proc/thread-self/{file}"), v).is_ok()
 }
 
-fn own(rdma: bool) -> IpAddr {
-    if rdma {
-        guest::addr(false, Ip::V4)
-    } else {
-        addr::loopback(Ip::V4)
+/// By which carrier the connections are to go where memory does not keep them from it.
+#[derive(Clone, Copy, PartialEq)]
+enum Over {
+    Tcp,
+    Rdma,
+    Local,
+}
+
+impl Over {
+    fn own(self) -> IpAddr {
+        match self {
+            Over::Rdma => guest::addr(false, Ip::V4),
+            Over::Tcp | Over::Local => addr::loopback(Ip::V4),
+        }
+    }
+
+    /// Whether the connection of this end goes by it, where that is to be proved.
+    fn taken(self, end: &Fd) -> bool {
+        let mode = match self {
+            Over::Tcp => return false,
+            Over::Rdma => 0,
+            Over::Local => path::MODE_LOCAL,
+        };
+        matches!(smcinfo::info(end.raw()), Ok(i) if i.mode == mode)
     }
 }
 
 /// One connection to and from itself; every result is counted.
-fn one(f: Family, rdma: bool, seen: &mut BTreeMap<String, u64>) -> R<()> {
+fn one(f: Family, over: Over, seen: &mut BTreeMap<String, u64>) -> R<()> {
     let (d, p) = f.triple(Ip::V4);
     let mut note = |what: &str, e: Option<Errno>| {
         let r = e.map_or("ok".into(), |e| e.to_string());
@@ -65,7 +84,7 @@ fn one(f: Family, rdma: bool, seen: &mut BTreeMap<String, u64>) -> R<()> {
     let l = mk();
     note("socket", l.as_ref().err().copied())?;
     let l = l?;
-    let r = sys::bind(l.raw(), &SocketAddr::new(own(rdma), 0));
+    let r = sys::bind(l.raw(), &SocketAddr::new(over.own(), 0));
     note("bind", r.err())?;
     note("listen", sys::listen(l.raw(), 4).err())?;
     let a = sys::sockname(l.raw())?;
@@ -73,18 +92,29 @@ fn one(f: Family, rdma: bool, seen: &mut BTreeMap<String, u64>) -> R<()> {
     note("socket", c.as_ref().err().copied())?;
     let c = c?;
     note("connect", sys::connect(c.raw(), &a).err())?;
-    if rdma && matches!(smcinfo::info(c.raw()), Ok(i) if i.mode == 0) {
-        let _ = note("smc", None);
-    }
     let s = sys::accept(l.raw());
     note("accept", s.as_ref().err().copied())?;
     let s = s?;
-    note("send", sys::send(c.raw(), b"abcd", 0).err())?;
-    match sys::recv_all(s.raw(), 4) {
-        Ok(b) if b == b"abcd" || b.is_empty() => note("recv", None),
-        Ok(b) => bail(&format!("received {b:?}: bytes were lost or made up")),
-        Err(e) => note("recv", Some(e)),
+    let mut pass = |from: &Fd, to: &Fd| {
+        note("send", sys::send(from.raw(), b"abcd", 0).err())?;
+        match sys::recv_all(to.raw(), 4) {
+            Ok(b) if b == b"abcd" || b.is_empty() => note("recv", None),
+            Ok(b) => bail(&format!("received {b:?}: bytes were lost or made up")),
+            Err(e) => note("recv", Some(e)),
+        }
+    };
+    pass(&c, &s)?;
+    if over == Over::Local {
+        // Each direction leaves TCP by itself, and each may find no memory for that.
+        for _ in 0..2 {
+            pass(&s, &c)?;
+            pass(&c, &s)?;
+        }
     }
+    if over.taken(&c) {
+        let _ = note("taken", None);
+    }
+    Ok(())
 }
 
 /// A listener of this kind on the loopback device.
@@ -156,11 +186,20 @@ fn next_after_each(f: Family) {
 fn main() {
     let a = Args::get();
     let f = a.families()[0];
-    let rdma = a.opt("rdma").is_some();
-    if rdma {
-        guest::enter("a").expect("namespace a");
-    } else {
-        net::private().expect("private network namespace (root needed)");
+    let over = match (a.opt("rdma"), a.opt("local")) {
+        (Some(_), _) => Over::Rdma,
+        (None, Some(_)) => Over::Local,
+        (None, None) => Over::Tcp,
+    };
+    match over {
+        Over::Rdma => {
+            guest::enter("a").expect("namespace a");
+            path::off().expect("sysctl path");
+        }
+        Over::Tcp | Over::Local => net::private().expect("private network namespace (root needed)"),
+    }
+    if over == Over::Local && !path::local(1).expect("sysctl path_local") {
+        bail("the module has no local path");
     }
     if a.opt("next").is_some() {
         return next_after_each(f);
@@ -180,7 +219,7 @@ fn main() {
             if !put("fail-nth", &n.to_string()) {
                 bail("kernel without fail-nth");
             }
-            let r = one(f, rdma, &mut seen);
+            let r = one(f, over, &mut seen);
             let left = std::fs::read_to_string("/proc/thread-self/fail-nth").unwrap_or_default();
             put("fail-nth", "0");
             judge(r);
@@ -194,7 +233,7 @@ fn main() {
             bail("kernel without make-it-fail");
         }
         for _ in 0..a.num("rounds", 300) {
-            judge(one(f, rdma, &mut seen));
+            judge(one(f, over, &mut seen));
         }
         // This, too, needs memory.
         while !put("make-it-fail", "0") {}
@@ -202,17 +241,17 @@ fn main() {
     for (k, n) in &seen {
         println!("# {k}: {n}");
     }
-    if rdma {
+    if over != Over::Tcp {
         // What memory has broken may take the first of these with it.
         let mut after = BTreeMap::new();
         for _ in 0..10 {
-            let _ = one(f, rdma, &mut after);
+            let _ = one(f, over, &mut after);
         }
-        if !after.contains_key("smc ok") {
-            bail(&format!("no connection is SMC afterwards: {after:?}"));
+        if !after.contains_key("taken ok") {
+            bail(&format!("no connection takes the path afterwards: {after:?}"));
         }
     }
-    if let Err(e) = one(f, rdma, &mut BTreeMap::new()) {
+    if let Err(e) = one(f, over, &mut BTreeMap::new()) {
         bail(&format!("without faults: {e}"));
     }
     if !bad.is_empty() {
