@@ -4,6 +4,7 @@
  * constants that bindgen cannot evaluate by itself.
  */
 #include <linux/fs.h>
+#include <linux/ftrace.h>
 #include <linux/in.h>
 #include <linux/in6.h>
 #include <linux/inetdevice.h>

@@ -39,7 +39,11 @@ mod host;
 use carrier::{rdma::core::Hotplug, Core, CORE};
 use entry::{overlay::Smc, AF_SMC};
 use handshake::gates::{Gates, GATES};
-use host::{namespace::Namespace, syn_option};
+use host::{
+    convert::{Converter, CONVERTER},
+    namespace::Namespace,
+    syn_option, tcp2smc,
+};
 use lane::local::{Meetings, MEETINGS};
 use report::{netlink, sock_diag::Diag};
 use socket::Registry;
@@ -63,16 +67,22 @@ module! {
 /// Protocol number of SMC within `AF_INET` and `AF_INET6`.
 const IPPROTO_SMC: u16 = 256;
 
+/// Protocol number by which sockets are made whose programs have asked for TCP; see `host/convert.rs`. It
+/// belongs to nobody. Programs see [`libc`'s `IPPROTO_TCP`](kernel::bindings), as with all our sockets.
+const IPPROTO_CONVERTED: u16 = 257;
+
 static NAMES: family::Names = family::Names {
     family: AF_SMC,
     family_protocols: [0, 1],
     inet_protocol: IPPROTO_SMC,
+    converted_protocol: IPPROTO_CONVERTED,
     rows: [c"SMC", c"SMC6", c"INET_SMC", c"INET6_SMC"],
 };
 
 /// State of the loaded module. Fields are dropped in this order: first no more sockets can be made,
 /// then the work of those that existed ends, then the namespaces are left.
 struct Rsmc {
+    _converter: global::Guard<Converter>,
     _family: Pin<KBox<family::Registration<Smc>>>,
     _shrinker: shrinker::Registration<Core>,
     _netlink: Pin<KBox<genl::Registration<netlink::General>>>,
@@ -107,7 +117,9 @@ impl Rsmc {
         // The last step: a socket made before a later one fails would hold a reference to the
         // module, which is not waited for.
         let family = family::Registration::new(module, &NAMES)?;
+        let converter = CONVERTER.install(Converter::new(tcp2smc::decide)?)?;
         Ok(Self {
+            _converter: converter,
             _family: family,
             _shrinker: shrinker,
             _netlink: netlink,

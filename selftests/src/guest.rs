@@ -63,9 +63,14 @@ pub fn sockaddr(peer: bool, ip: Ip, port: u16) -> SocketAddr {
 pub fn enter(ns: &str) -> R<()> {
     let f = std::fs::File::open(format!("/run/netns/{ns}"))
         .map_err(|e| crate::errno::Errno(e.raw_os_error().unwrap_or(libc::ENOENT)))?;
+    enter_file(&f)
+}
+
+/// Moves the calling thread into the namespace of an open file below `/proc` or `/run/netns`.
+pub fn enter_file(ns: &std::fs::File) -> R<()> {
     // SAFETY: no pointers.
     cvt(i64::from(unsafe {
-        libc::setns(f.as_raw_fd(), libc::CLONE_NEWNET)
+        libc::setns(ns.as_raw_fd(), libc::CLONE_NEWNET)
     }))?;
     Ok(())
 }

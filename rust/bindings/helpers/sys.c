@@ -30,6 +30,22 @@ bool rsmc_helper_current_is_exiting(void)
 	return current->flags & PF_EXITING;
 }
 
+/* linux/nsproxy.h, linux/sched.h */
+
+struct net *rsmc_helper_current_net(void)
+{
+	return current->nsproxy->net_ns;
+}
+
+#ifdef CONFIG_DYNAMIC_FTRACE_WITH_ARGS
+/* linux/ftrace.h */
+
+void rsmc_helper_ftrace_regs_set_ip(struct ftrace_regs *regs, unsigned long ip)
+{
+	ftrace_regs_set_instruction_pointer(regs, ip);
+}
+#endif
+
 /* linux/wait.h, linux/list.h */
 
 void rsmc_helper_init_wait_func(struct wait_queue_entry *entry, wait_queue_func_t func)

@@ -30,11 +30,17 @@ pub struct Names {
     pub family_protocols: [i32; 2],
     /// The protocol number within `AF_INET` and `AF_INET6`.
     pub inet_protocol: u16,
+    /// Another one, for sockets whose programs have asked for TCP; see [`super::convert`].
+    pub converted_protocol: u16,
     /// Row names of `/proc/net/protocols`: the family's for IPv4 and IPv6, then the inet ones.
     pub rows: [&'static CStr; 4],
 }
 
-/// The creators of the registration, an array of [`tables::FAMILIES`].
+/// Number of creators: one for each family, for sockets that programs have asked for, then for those
+/// that have been converted.
+const CREATORS_LEN: usize = 2 * tables::FAMILIES;
+
+/// The creators of the registration, an array of [`CREATORS_LEN`].
 static CREATORS: Atomic<*mut bindings::proto> = Atomic::new(ptr::null_mut());
 
 /// Returns TCP's `struct proto` of an address family's index.
@@ -52,16 +58,10 @@ fn tcp_prot(v6: bool) -> *mut bindings::proto {
 /// Called when a socket is used for the first time, or closed, whatever comes first, and only once.
 /// Before that it is neither connected nor listening, so nothing has copied the pointer.
 pub(crate) fn disown(socket: &BsdSocket) {
-    let creators = CREATORS.load(Acquire);
-    if creators.is_null() {
-        return;
-    }
     let sk = socket.sock().as_ptr();
-    // SAFETY: The sock is valid. The field changes only here.
-    let current = unsafe { ptr::read_volatile(&raw const (*sk).sk_prot_creator) };
-    let index = (0..tables::FAMILIES).find(|index| ptr::eq(creators.wrapping_add(*index), current));
-    if let Some(index) = index {
-        if let Some(native) = destructor(index) {
+    if let Some((current, index)) = creator(socket) {
+        let family = index % tables::FAMILIES;
+        if let Some(native) = destructor(family) {
             // SAFETY: The sock is valid. So far nothing but `watch_end` has changed the field.
             unsafe { (*sk).sk_destruct = Some(native) };
         }
@@ -69,10 +69,30 @@ pub(crate) fn disown(socket: &BsdSocket) {
         // socket holds another, by its operations table, until after its release.
         unsafe {
             let owner = (*current).owner;
-            ptr::write_volatile(&raw mut (*sk).sk_prot_creator, tcp_prot(index != 0));
+            ptr::write_volatile(&raw mut (*sk).sk_prot_creator, tcp_prot(family != 0));
             bindings::module_put(owner);
         }
     }
+}
+
+/// Returns the creator that a socket has until [`disown`], and its index.
+fn creator(socket: &BsdSocket) -> Option<(*mut bindings::proto, usize)> {
+    let creators = CREATORS.load(Acquire);
+    if creators.is_null() {
+        return None;
+    }
+    // SAFETY: The sock is valid. The field changes only in `disown`.
+    let current =
+        unsafe { ptr::read_volatile(&raw const (*socket.sock().as_ptr()).sk_prot_creator) };
+    let index = (0..CREATORS_LEN).find(|index| ptr::eq(creators.wrapping_add(*index), current))?;
+    Some((current, index))
+}
+
+/// Returns the number by which converted sockets are made, while the overlay is registered.
+pub(crate) fn converted_protocol() -> Option<u16> {
+    let names = NAMES.load(Acquire);
+    // SAFETY: Not null, thus the registered `&'static Names`.
+    (!names.is_null()).then(|| unsafe { (*names).converted_protocol })
 }
 
 /// Destructors that TCP gave the socks of a creator, for IPv4 and IPv6; 0 before the first.
@@ -161,9 +181,10 @@ pub struct Registration<T: Overlay> {
     family: Opaque<bindings::net_proto_family>,
     /// Copies of TCP's `struct proto` whose sockets become TCP sockets before anybody sees them.
     #[pin]
-    creators: Opaque<[bindings::proto; 2]>,
+    creators: Opaque<[bindings::proto; CREATORS_LEN]>,
+    /// One for each creator.
     #[pin]
-    switches: Opaque<[bindings::inet_protosw; 2]>,
+    switches: Opaque<[bindings::inet_protosw; CREATORS_LEN]>,
     /// Rows of `/proc/net/protocols`.
     #[pin]
     rows: Opaque<[bindings::proto; 4]>,
@@ -221,27 +242,34 @@ impl<T: Overlay> Registration<T> {
             let v4 = ptr::read(&raw const bindings::tcp_prot);
             let v6 = ptr::read(&raw const bindings::tcpv6_prot);
             let creators = self.creators.get().cast::<bindings::proto>();
-            creators.write(bindings::proto {
-                init: Some(init::<false>),
-                owner,
-                ..v4
-            });
-            creators.add(1).write(bindings::proto {
-                init: Some(init::<true>),
-                owner,
-                ..v6
-            });
             let Some(tables) = tables::get() else { return };
-            for index in 0..tables::FAMILIES {
+            for index in 0..CREATORS_LEN {
+                let family = index % tables::FAMILIES;
+                creators.add(index).write(match family {
+                    0 => bindings::proto {
+                        init: Some(init::<false>),
+                        owner,
+                        ..v4
+                    },
+                    _ => bindings::proto {
+                        init: Some(init::<true>),
+                        owner,
+                        ..v6
+                    },
+                });
                 self.switches
                     .get()
                     .cast::<bindings::inet_protosw>()
                     .add(index)
                     .write(bindings::inet_protosw {
                         type_: bindings::sock_type_SOCK_STREAM as u16,
-                        protocol: names.inet_protocol,
+                        protocol: if index < tables::FAMILIES {
+                            names.inet_protocol
+                        } else {
+                            names.converted_protocol
+                        },
                         prot: creators.add(index),
-                        ops: &tables.active[0][tables::FAMILIES + index],
+                        ops: &tables.active[0][tables::FAMILIES + family],
                         flags: bindings::INET_PROTOSW_ICSK as u8,
                         ..Default::default()
                     });
@@ -272,10 +300,12 @@ impl<T: Overlay> Registration<T> {
             to_result(bindings::sock_register(self.family.get()))?;
             self.steps += 1;
             let switches = self.switches.get().cast::<bindings::inet_protosw>();
-            to_result(bindings::inet6_register_protosw(switches.add(1)))?;
-            self.steps += 1;
-            bindings::inet_register_protosw(switches);
-            self.steps += 1;
+            for pair in (0..CREATORS_LEN).step_by(tables::FAMILIES) {
+                to_result(bindings::inet6_register_protosw(switches.add(pair + 1)))?;
+                self.steps += 1;
+                bindings::inet_register_protosw(switches.add(pair));
+                self.steps += 1;
+            }
         }
         Ok(())
     }
@@ -291,11 +321,13 @@ impl<T: Overlay> PinnedDrop for Registration<T> {
         // fail in practice is `sock_register`, before which there is no way to make a socket.
         unsafe {
             let switches = self.switches.get().cast::<bindings::inet_protosw>();
-            if self.steps >= 7 {
-                bindings::inet_unregister_protosw(switches);
-            }
-            if self.steps >= 6 {
-                bindings::inet6_unregister_protosw(switches.add(1));
+            for pair in (0..CREATORS_LEN).step_by(tables::FAMILIES).rev() {
+                if self.steps >= pair as u32 + 7 {
+                    bindings::inet_unregister_protosw(switches.add(pair));
+                }
+                if self.steps >= pair as u32 + 6 {
+                    bindings::inet6_unregister_protosw(switches.add(pair + 1));
+                }
             }
             if self.steps >= 5 {
                 bindings::sock_unregister((*self.family.get()).family);

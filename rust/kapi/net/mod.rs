@@ -8,6 +8,7 @@
 
 mod adapter;
 pub mod args;
+pub mod convert;
 pub mod diag;
 pub mod family;
 pub mod genl;

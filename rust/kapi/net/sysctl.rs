@@ -7,6 +7,8 @@
 use crate::net::netns::Net;
 use core::{mem::size_of, ptr};
 use kernel::{
+    error::{from_result, to_result},
+    ffi,
     prelude::*,
     sync::atomic::{Atomic, Full, Relaxed}, //
 };
@@ -28,6 +30,10 @@ pub enum Range {
     Int(i32, i32),
     /// Any `u32`; [`Table::get`] returns its bits.
     Unsigned,
+    /// As `Int`, but a change takes place only if the function agrees, which is told of the present value
+    /// and the new one. The writer gets its error. A writer who was not the first of two hears `EAGAIN`,
+    /// and the function is told of the way back.
+    Agreed(i32, i32, fn(i32, i32) -> Result),
 }
 
 /// A directory of numbers; dropping it removes the files.
@@ -76,6 +82,10 @@ impl Table {
                     line.extra2 = ptr::from_ref(max).cast_mut().cast();
                 }
                 Range::Unsigned => line.proc_handler = Some(bindings::proc_douintvec),
+                Range::Agreed(..) => {
+                    line.proc_handler = Some(agreed);
+                    line.extra1 = ptr::from_ref(entry).cast_mut().cast();
+                }
             }
             table.push(line, GFP_KERNEL)?;
         }
@@ -124,6 +134,53 @@ impl Table {
             unsafe { bindings::unregister_net_sysctl_table(header) };
         }
     }
+}
+
+/// Reads or changes a number of [`Range::Agreed`] (`proc_handler`).
+///
+/// # Safety
+///
+/// Only called by the kernel, with the arguments that such a callback gets, for entries of a [`Table`].
+unsafe extern "C" fn agreed(
+    line: *const bindings::ctl_table,
+    write: ffi::c_int,
+    buffer: *mut ffi::c_void,
+    len: *mut usize,
+    pos: *mut bindings::loff_t,
+) -> ffi::c_int {
+    from_result(|| {
+        // SAFETY: `Table::new` has put a `&'static Entry` and a value of the table there, which stay
+        // until the files are removed.
+        let (entry, value) = unsafe {
+            (
+                &*(*line).extra1.cast::<Entry>(),
+                &*(*line).data.cast::<Atomic<i32>>(),
+            )
+        };
+        let Range::Agreed(min, max, agree) = &entry.range else {
+            return Err(EINVAL);
+        };
+        let old = value.load(Relaxed);
+        let mut new = old;
+        let copy = bindings::ctl_table {
+            data: (&raw mut new).cast(),
+            maxlen: size_of::<i32>() as i32,
+            extra1: ptr::from_ref(min).cast_mut().cast(),
+            extra2: ptr::from_ref(max).cast_mut().cast(),
+            ..Default::default()
+        };
+        // SAFETY: The caller's arguments, and a line whose number and limits live during the call.
+        let ret = unsafe { bindings::proc_dointvec_minmax(&copy, write, buffer, len, pos) };
+        to_result(ret)?;
+        if write != 0 && new != old {
+            agree(old, new)?;
+            if value.cmpxchg(old, new, Full).is_err() {
+                agree(new, old)?;
+                return Err(EAGAIN);
+            }
+        }
+        Ok(ret)
+    })
 }
 
 impl Drop for Table {

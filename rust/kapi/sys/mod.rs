@@ -13,6 +13,7 @@ pub mod host;
 pub mod lock;
 pub(crate) mod module;
 pub mod queue;
+pub(crate) mod redirect;
 pub mod roster;
 pub mod shrinker;
 pub mod wait;

@@ -5,6 +5,7 @@
 //! Nothing here knows of a connection, a link or a socket of the family.
 
 pub(crate) mod clock;
+pub(crate) mod convert;
 pub(crate) mod counters;
 pub(crate) mod eid;
 pub(crate) mod fallback;
@@ -18,5 +19,6 @@ pub(crate) mod stats;
 pub(crate) mod syn_hooks;
 pub(crate) mod syn_option;
 pub(crate) mod sysctl;
+pub(crate) mod tcp2smc;
 pub(crate) mod text;
 pub(crate) mod waiter;

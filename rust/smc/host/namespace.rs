@@ -3,6 +3,7 @@
 //! State of a network namespace: settings, counters, SYN hooks, UEIDs and PNET IDs.
 
 use crate::host::{
+    convert,
     counters::Counters,
     eid::Eids,
     pnet::Pnets,
@@ -167,6 +168,7 @@ impl PerNet for Namespace {
 
     fn exit(this: &Arc<Self>) {
         this.sysctls.remove();
+        convert::leave(this.sysctls.get(Sysctl::Tcp2Smc));
         this.hooks.end();
     }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! `/proc/sys/net/smc`: names, defaults and ranges are those of C, but for `strict`, `immediate`,
-//! `hook_idle_ms`, `drain_time`, `max_drains` and those that begin with `path`, which are ours.
+//! `hook_idle_ms`, `drain_time`, `max_drains`, `tcp2smc` and those that begin with `path`, which are ours.
 
+use crate::host::convert;
 use kapi::net::{
     netns::Net,
     sysctl::{Entry, Range, Table}, //
@@ -53,6 +54,9 @@ pub(crate) enum Sysctl {
     PathLocal,
     /// Size up to which a local path's rings grow, in bytes.
     PathRing,
+    /// TCP sockets that become sockets of the family: 0 none, 1 all, 2 those that the policy allows, 3 all
+    /// but those that it denies.
+    Tcp2Smc,
     /// For tests: local paths change carriers after so many messages at most; 0 for never.
     PathFlip,
 }
@@ -70,7 +74,7 @@ const MIN_BUF: i32 = 16 * 1024;
 const MAX_BUF: i32 = i32::MAX / 2;
 const MAX_WR: i32 = 2048;
 
-static ENTRIES: [Entry; 19] = [
+static ENTRIES: [Entry; 20] = [
     Entry {
         name: c"autocorking_size",
         default: 64 * 1024,
@@ -94,6 +98,11 @@ static ENTRIES: [Entry; 19] = [
     entry(c"path", 1, 0, 2),
     entry(c"path_local", 1, 0, 2),
     entry(c"path_ring", 1 << 20, 1 << 14, 1 << 24),
+    Entry {
+        name: c"tcp2smc",
+        default: 0,
+        range: Range::Agreed(0, 3, convert::change),
+    },
     entry(c"path_flip", 0, 0, 1 << 20),
 ];
 

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Redirection of calls of a function of the kernel to one of the module's, by ftrace.
+//!
+//! C header: [`include/linux/ftrace.h`](srctree/include/linux/ftrace.h)
+
+use kernel::{ffi, prelude::*};
+
+#[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
+use kernel::{error::to_result, types::Opaque};
+#[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
+use smc_bindings as bindings;
+
+/// Sends all calls of a function elsewhere for as long as it lives.
+#[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
+#[pin_data(PinnedDrop)]
+pub(crate) struct Redirect {
+    #[pin]
+    ops: Opaque<bindings::ftrace_ops>,
+}
+
+/// Where the kernel cannot redirect calls there is none.
+#[cfg(not(CONFIG_DYNAMIC_FTRACE_WITH_ARGS))]
+pub(crate) struct Redirect(core::convert::Infallible);
+
+// SAFETY: Dropping is the only operation, and it may happen on any thread.
+#[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
+unsafe impl Send for Redirect {}
+// SAFETY: There is nothing to do with a shared reference.
+#[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
+unsafe impl Sync for Redirect {}
+
+impl Redirect {
+    /// Redirects the calls of the function `name` to `target`.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` on a kernel without ftrace for functions and their arguments, `EINVAL` when it knows
+    /// no such function, `EBUSY` when somebody else has redirected it; `ENOMEM`.
+    ///
+    /// # Safety
+    ///
+    /// `target` is the address of a function of this module with the signature of `name`. It does not
+    /// sleep, and may run wherever `name` does.
+    #[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
+    pub(crate) unsafe fn new(name: &'static CStr, target: *const ()) -> Result<Pin<KBox<Self>>> {
+        let this = KBox::pin_init(
+            pin_init!(Self {
+                ops <- Opaque::new(bindings::ftrace_ops {
+                    func: Some(divert),
+                    // It calls nothing that is redirected.
+                    flags: u64::from(bindings::FTRACE_OPS_FL_IPMODIFY | bindings::FTRACE_OPS_FL_RECURSION) as _,
+                    private: target.cast_mut().cast(),
+                    ..Default::default()
+                }),
+            }),
+            GFP_KERNEL,
+        )?;
+        let mut text = [0u8; 64];
+        let bytes = name.to_bytes();
+        text.get_mut(..bytes.len())
+            .ok_or(EINVAL)?
+            .copy_from_slice(bytes);
+        let ops = this.ops.get();
+        // SAFETY: The structure is pinned and known to us alone; the text may be changed, as the
+        // function's parser does. What the first call has allocated `drop` frees, whether or not the
+        // second succeeds.
+        unsafe {
+            to_result(bindings::ftrace_set_filter(
+                ops,
+                text.as_mut_ptr().cast(),
+                bytes.len() as ffi::c_int,
+                0,
+            ))?;
+            to_result(bindings::register_ftrace_function(ops))?;
+        }
+        Ok(this)
+    }
+
+    /// Says that this kernel cannot.
+    ///
+    /// # Errors
+    ///
+    /// Always `EOPNOTSUPP`.
+    ///
+    /// # Safety
+    ///
+    /// None is needed here.
+    #[cfg(not(CONFIG_DYNAMIC_FTRACE_WITH_ARGS))]
+    pub(crate) unsafe fn new(_name: &'static CStr, _target: *const ()) -> Result<Pin<KBox<Self>>> {
+        Err(crate::errno::EOPNOTSUPP.into())
+    }
+}
+
+/// Goes on at the target instead of in the function that was called.
+///
+/// # Safety
+///
+/// Only called by the kernel, with the arguments that such a callback gets.
+#[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
+unsafe extern "C" fn divert(
+    _ip: ffi::c_ulong,
+    _parent: ffi::c_ulong,
+    ops: *mut bindings::ftrace_ops,
+    regs: *mut bindings::ftrace_regs,
+) {
+    // SAFETY: The operations are those of `Redirect::new`, and live: unregistering waits for callbacks.
+    // The registers are those at the function's entry, where nothing of it has run yet: the target, of
+    // the same signature, finds arguments and return address where that would have.
+    unsafe {
+        let target = (*ops).private as ffi::c_ulong;
+        bindings::ftrace_regs_set_ip(regs, target);
+    }
+}
+
+#[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
+#[pinned_drop]
+impl PinnedDrop for Redirect {
+    fn drop(self: Pin<&mut Self>) {
+        // SAFETY: Unregistering what is not registered does nothing but say so. For operations outside
+        // of the kernel's own image it waits until no task is in the callback or, since that cannot
+        // sleep, in the target (`synchronize_rcu_tasks_rude`, and `synchronize_rcu_tasks` where tasks
+        // are preempted). Freeing the filter comes after that.
+        unsafe {
+            bindings::unregister_ftrace_function(self.ops.get());
+            bindings::ftrace_free_filter(self.ops.get());
+        }
+    }
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `net.smc.tcp2smc`: TCP sockets of programs that become sockets of the family.
+//!
+//! Sockets are converted at their creation, by a redirection of the kernel's own hook for that, which is
+//! there only while a namespace wants it.
+
+use kapi::{
+    errno,
+    net::{
+        convert::{Asked, Conversion, Convert},
+        netns::Net, //
+    },
+    sys::global::Global, //
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{Arc, Mutex}, //
+};
+
+/// The conversion, while the module is loaded.
+pub(crate) static CONVERTER: Global<Converter> = Global::new();
+
+/// Decides whether the socket that the current task makes is converted. Must not sleep.
+pub(crate) type Decide = fn(&Net, Asked) -> bool;
+
+/// Converts sockets while there are namespaces that want it.
+#[pin_data]
+pub(crate) struct Converter {
+    decide: Decide,
+    #[pin]
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Number of namespaces whose `tcp2smc` is not 0.
+    users: usize,
+    conversion: Option<Conversion<Decided>>,
+}
+
+impl Converter {
+    /// Creates it, without any users.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(decide: Decide) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                decide,
+                state <- new_mutex!(
+                    State { users: 0, conversion: None },
+                    "rsmc::Converter::state"
+                ),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    fn begin(&self) -> Result {
+        let mut state = self.state.lock();
+        if state.conversion.is_none() {
+            state.conversion = Some(Conversion::new().inspect_err(explain)?);
+        }
+        state.users = state.users.saturating_add(1);
+        Ok(())
+    }
+
+    fn end(&self) {
+        let mut state = self.state.lock();
+        state.users = state.users.saturating_sub(1);
+        if state.users == 0 {
+            state.conversion = None;
+        }
+    }
+}
+
+/// Says in the kernel's log why sockets cannot be converted.
+fn explain(err: &Error) {
+    if errno::EOPNOTSUPP.is(*err) {
+        pr_err!("tcp2smc needs a kernel with CONFIG_DYNAMIC_FTRACE_WITH_ARGS\n");
+    } else if *err == EBUSY {
+        pr_err!("tcp2smc: something else, such as a live patch, has redirected update_socket_protocol()\n");
+    } else {
+        pr_err!(
+            "tcp2smc: update_socket_protocol() cannot be redirected: error {}\n",
+            err.to_errno()
+        );
+    }
+}
+
+/// Notes that `tcp2smc` of a namespace changes.
+///
+/// # Errors
+///
+/// `EOPNOTSUPP`, `EINVAL`, `EBUSY`: sockets cannot be converted on this kernel, as its log says; `ENOMEM`;
+/// `ENODEV` while the module is being unloaded.
+pub(crate) fn change(old: i32, new: i32) -> Result {
+    let converter = CONVERTER.get().ok_or(ENODEV)?;
+    match (old, new) {
+        (0, 1..) => converter.begin(),
+        (1.., 0) => {
+            converter.end();
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Notes that a namespace ends whose `tcp2smc` has this value.
+pub(crate) fn leave(value: i32) {
+    if let (1.., Some(converter)) = (value, CONVERTER.get()) {
+        converter.end();
+    }
+}
+
+/// Asks the module's decision.
+struct Decided;
+
+impl Convert for Decided {
+    fn converts(net: &Net, asked: Asked) -> bool {
+        CONVERTER
+            .get()
+            .is_some_and(|converter| (converter.decide)(net, asked))
+    }
+}
