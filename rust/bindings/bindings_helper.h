@@ -3,6 +3,8 @@
  * Headers which rsmc needs beyond the kernel crate's own list, sorted, and the
  * constants that bindgen cannot evaluate by itself.
  */
+#include <linux/cgroup.h>
+#include <linux/cred.h>
 #include <linux/fs.h>
 #include <linux/ftrace.h>
 #include <linux/in.h>
@@ -15,6 +17,7 @@
 #include <linux/netfilter_ipv6.h>
 #include <linux/nsproxy.h>
 #include <linux/proc_fs.h>
+#include <linux/sched/mm.h>
 #include <linux/seq_file.h>
 #include <linux/shrinker.h>
 #include <linux/skbuff.h>

@@ -40,6 +40,7 @@ pub mod group;
 pub mod handshake;
 pub mod llc;
 pub mod path;
+pub mod policy;
 pub mod reason;
 pub mod ring;
 pub mod time;

@@ -61,6 +61,7 @@ module! {
         "net-pf-16-proto-4-type-43",
         "net-pf-16-proto-16-family-SMC_GEN_NETLINK",
         "net-pf-16-proto-16-family-SMC_PNETID",
+        "net-pf-16-proto-16-family-RSMC_POLICY",
     ],
 }
 
@@ -87,6 +88,7 @@ struct Rsmc {
     _shrinker: shrinker::Registration<Core>,
     _netlink: Pin<KBox<genl::Registration<netlink::General>>>,
     _pnet: Pin<KBox<genl::Registration<netlink::Pnet>>>,
+    _policy: Pin<KBox<genl::Registration<netlink::Policy>>>,
     _diag: Pin<KBox<diag::Registration<Diag>>>,
     _devices: Client,
     _gates: global::Guard<Gates>,
@@ -102,6 +104,7 @@ impl Rsmc {
         // The first steps: if the in-tree module is there, the kernel says so without a line of its own.
         let netlink = genl::Registration::new(module)?;
         let pnet = genl::Registration::new(module)?;
+        let policy = genl::Registration::new(module)?;
         let namespaces = netns::Registration::new()?;
         let sockets = netns::Registration::new()?;
         let queue = queue::Registration::new(c"rsmc")?;
@@ -124,6 +127,7 @@ impl Rsmc {
             _shrinker: shrinker,
             _netlink: netlink,
             _pnet: pnet,
+            _policy: policy,
             _diag: diag,
             _devices: devices,
             _gates: gates,

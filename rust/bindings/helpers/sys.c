@@ -37,6 +37,36 @@ struct net *rsmc_helper_current_net(void)
 	return current->nsproxy->net_ns;
 }
 
+void rsmc_helper_current_comm(char *comm)
+{
+	memcpy(comm, current->comm, TASK_COMM_LEN);
+}
+
+/* linux/cred.h */
+
+u32 rsmc_helper_current_euid_in(struct net *net)
+{
+	return from_kuid_munged(net->user_ns, current_euid());
+}
+
+/* linux/fs.h, linux/mm_types.h */
+
+struct file *rsmc_helper_current_exe_file(void)
+{
+	return current->mm ? get_file_rcu(&current->mm->exe_file) : NULL;
+}
+
+/* linux/cgroup.h */
+
+int rsmc_helper_current_cgroup_path(char *path, size_t len)
+{
+#ifdef CONFIG_CGROUPS
+	return cgroup_path(task_dfl_cgroup(current), path, len);
+#else
+	return 0;
+#endif
+}
+
 #ifdef CONFIG_DYNAMIC_FTRACE_WITH_ARGS
 /* linux/ftrace.h */
 

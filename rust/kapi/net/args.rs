@@ -2,6 +2,7 @@
 
 //! The arguments of socket operations, as their callers passed them.
 
+use crate::net::sockaddr::SockAddr;
 use core::{marker::PhantomData, mem::size_of};
 use kernel::{
     ffi,
@@ -51,6 +52,24 @@ impl Addr<'_> {
         }
         // SAFETY: By the type invariant and the check above.
         Some(unsafe { (*self.ptr).sa_family })
+    }
+
+    /// Returns the IPv4 or IPv6 address; `None` for another one, or one that is too short.
+    pub fn inet(&self) -> Option<SockAddr> {
+        let len = usize::try_from(self.len).ok()?;
+        let family = u32::from(self.family()?);
+        // SAFETY: By the type invariant and the lengths; nothing in them is aligned to more than the
+        // storage is.
+        unsafe {
+            if family == bindings::AF_INET && len >= size_of::<bindings::sockaddr_in>() {
+                return Some(SockAddr::from_in(&*self.ptr.cast()));
+            }
+            // As `SIN6_LEN_RFC2133`: without the scope.
+            if family == bindings::AF_INET6 && len >= size_of::<bindings::sockaddr_in6>() - 4 {
+                return Some(SockAddr::from_in6(&*self.ptr.cast()));
+            }
+        }
+        None
     }
 
     /// Returns whether this asks to dissolve a connection.

@@ -88,6 +88,11 @@ fn creator(socket: &BsdSocket) -> Option<(*mut bindings::proto, usize)> {
     Some((current, index))
 }
 
+/// Tells whether a socket that has not been used yet is one of [`super::convert`].
+pub(crate) fn is_converted(socket: &BsdSocket) -> bool {
+    creator(socket).is_some_and(|(_, index)| index >= tables::FAMILIES)
+}
+
 /// Returns the number by which converted sockets are made, while the overlay is registered.
 pub(crate) fn converted_protocol() -> Option<u16> {
     let names = NAMES.load(Acquire);

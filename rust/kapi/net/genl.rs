@@ -34,6 +34,19 @@ pub struct Command {
     pub number: u8,
     /// Its kind.
     pub kind: Kind,
+    /// True if it needs `CAP_NET_ADMIN` in the user namespace that owns the network namespace, whatever its
+    /// kind says.
+    pub own: bool,
+}
+
+impl Command {
+    fn flags(&self) -> u32 {
+        match (self.own, self.kind) {
+            (true, _) => bindings::GENL_UNS_ADMIN_PERM,
+            (false, Kind::Act) => bindings::GENL_ADMIN_PERM,
+            (false, _) => 0,
+        }
+    }
 }
 
 /// A generic netlink family. All functions are called in process context; no two at once.
@@ -105,11 +118,7 @@ impl<T: Family> Registration<T> {
             operations.push(
                 bindings::genl_ops {
                     cmd: command.number,
-                    flags: if dumps {
-                        0
-                    } else {
-                        bindings::GENL_ADMIN_PERM as u8
-                    },
+                    flags: command.flags() as u8,
                     doit: match command.kind {
                         Kind::Act => Some(Self::act),
                         Kind::Get => Some(Self::get),

@@ -31,22 +31,34 @@ impl<'a> Attributes<'a> {
     /// `EINVAL` when a length does not fit.
     pub fn get(&self, kind: u16) -> Result<Option<&'a [u8]>> {
         let mut found = None;
-        let mut rest = self.0;
-        while rest.len() >= HEADER {
-            let (Some(&[a, b]), Some(&[c, d])) = (
-                rest.get(..2).and_then(as_pair),
-                rest.get(2..4).and_then(as_pair),
-            ) else {
-                return Err(EINVAL);
-            };
-            let len = usize::from(u16::from_ne_bytes([a, b]));
-            let contents = rest.get(HEADER..len).ok_or(EINVAL)?;
-            if u16::from_ne_bytes([c, d]) & bindings::NLA_TYPE_MASK as u16 == kind {
+        let mut rest = *self;
+        while let Some((it, contents)) = rest.take()? {
+            if it == kind {
                 found = Some(contents);
             }
-            rest = rest.get(len.next_multiple_of(4)..).unwrap_or(&[]);
         }
         Ok(found)
+    }
+
+    /// Returns the attributes that are the contents of one.
+    pub fn nested(contents: &'a [u8]) -> Self {
+        Self(contents)
+    }
+
+    /// Takes the first attribute; `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when its length does not fit.
+    pub fn take(&mut self) -> Result<Option<(u16, &'a [u8])>> {
+        let Some([a, b, c, d]) = self.0.first_chunk::<HEADER>() else {
+            return Ok(None);
+        };
+        let len = usize::from(u16::from_ne_bytes([*a, *b]));
+        let contents = self.0.get(HEADER..len).ok_or(EINVAL)?;
+        let kind = u16::from_ne_bytes([*c, *d]) & bindings::NLA_TYPE_MASK as u16;
+        self.0 = self.0.get(len.next_multiple_of(4)..).unwrap_or(&[]);
+        Ok(Some((kind, contents)))
     }
 
     /// As [`Attributes::get`], without the NUL byte that ends a string and what follows it.
@@ -64,10 +76,6 @@ impl<'a> Attributes<'a> {
         }
         Ok(bytes.get(..end))
     }
-}
-
-fn as_pair(bytes: &[u8]) -> Option<&[u8; 2]> {
-    bytes.try_into().ok()
 }
 
 /// An answer under way: a buffer that takes messages until it is full.
@@ -257,9 +265,9 @@ impl Message<'_> {
     ///
     /// # Errors
     ///
-    /// `EMSGSIZE` when it does not fit any more, or has more than 63 bytes.
+    /// `EMSGSIZE` when it does not fit any more, or has more than 255 bytes.
     pub fn put_string(&mut self, kind: u16, text: &[u8]) -> Result {
-        let mut bytes = [0; 64];
+        let mut bytes = [0; 256];
         let len = text.len();
         if len >= bytes.len() {
             return Err(EMSGSIZE);

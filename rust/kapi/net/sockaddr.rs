@@ -45,6 +45,15 @@ impl SockAddr {
         }
     }
 
+    pub(crate) fn from_in(addr: &bindings::sockaddr_in) -> Self {
+        Self::from_v4(addr.sin_addr.s_addr, u16::from_be(addr.sin_port))
+    }
+
+    pub(crate) fn from_in6(addr: &bindings::sockaddr_in6) -> Self {
+        // SAFETY: A reference can be read.
+        unsafe { Self::from_v6(&raw const addr.sin6_addr, u16::from_be(addr.sin6_port)) }
+    }
+
     fn from_v4(addr: u32, port: u16) -> Self {
         let [a, b, c, d] = addr.to_ne_bytes();
         let mut ip = [0; 16];

@@ -33,6 +33,12 @@ pub struct BsdSocket(Opaque<bindings::socket>);
 unsafe impl Sync for BsdSocket {}
 
 impl BsdSocket {
+    /// Tells whether the program of a socket that has not been used yet asked for TCP; see
+    /// [`super::convert`].
+    pub fn is_converted(&self) -> bool {
+        super::family::is_converted(self)
+    }
+
     /// Wraps a C pointer.
     ///
     /// # Safety

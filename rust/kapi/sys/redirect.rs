@@ -4,10 +4,10 @@
 //!
 //! C header: [`include/linux/ftrace.h`](srctree/include/linux/ftrace.h)
 
-use kernel::{ffi, prelude::*};
+use kernel::prelude::*;
 
 #[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
-use kernel::{error::to_result, types::Opaque};
+use kernel::{error::to_result, ffi, types::Opaque};
 #[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
 use smc_bindings as bindings;
 

@@ -41,7 +41,11 @@ impl Overlay for Smc {
     type Data = SmcSock;
 
     fn create(socket: &BsdSocket) -> Result<Arc<SmcSock>> {
-        SmcSock::new(socket.sock().into(), Phase::Init)
+        let data = SmcSock::new(socket.sock().into(), Phase::Init)?;
+        if socket.is_converted() {
+            data.converted.set(1);
+        }
+        Ok(data)
     }
 
     fn attached(data: &Arc<SmcSock>, socket: &BsdSocket) {

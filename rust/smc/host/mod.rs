@@ -15,6 +15,7 @@ pub(crate) mod path;
 pub(crate) mod pnet;
 pub(crate) mod policy;
 pub(crate) mod read_mostly;
+pub(crate) mod rules;
 pub(crate) mod stats;
 pub(crate) mod syn_hooks;
 pub(crate) mod syn_option;

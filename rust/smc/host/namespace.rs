@@ -7,6 +7,7 @@ use crate::host::{
     counters::Counters,
     eid::Eids,
     pnet::Pnets,
+    rules::Rules,
     stats::Stats,
     syn_hooks::SynHooks,
     sysctl::{Sysctl, Sysctls}, //
@@ -57,6 +58,9 @@ pub(crate) struct Namespace {
     pub(crate) eids: Eids,
     #[pin]
     pub(crate) pnets: Pnets,
+    /// Which TCP sockets become SMC's.
+    #[pin]
+    pub(crate) rules: Rules,
 }
 
 impl Namespace {
@@ -161,6 +165,7 @@ impl PerNet for Namespace {
                 sysctls: Sysctls::new(net)?,
                 eids <- Eids::new(),
                 pnets <- Pnets::new(),
+                rules <- Rules::new(),
             }? Error),
             GFP_KERNEL,
         )

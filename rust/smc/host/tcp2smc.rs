@@ -1,17 +1,212 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The decision which of a namespace's TCP sockets become sockets of the family.
+//! The decision which of a namespace's TCP sockets become sockets of the family, and which of these offer
+//! SMC.
+//!
+//! A socket is converted, or not, at its creation. Rules about ports and peers can only be judged later:
+//! a socket that may become SMC's by one of them is converted, and listen(), connect() and each incoming
+//! connection ask again.
 
-use crate::host::{namespace::Namespace, sysctl::Sysctl};
-use kapi::net::{convert::Asked, netns::Net};
+use crate::host::{
+    namespace::Namespace,
+    rules::{facts, RuleSet},
+    sysctl::Sysctl, //
+};
+use kapi::{
+    net::{convert::Asked, netns::Net, sock::Sock, sockaddr::SockAddr},
+    sys::process::Process, //
+};
+use kernel::{prelude::*, sync::Arc};
+use smc_proto::policy::{Facts, Outcome, Verdict};
 
-/// Decides about the socket that the current task makes.
+/// The values of the sysctl.
+mod mode {
+    /// All sockets.
+    pub(super) const ALL: i32 = 1;
+    /// Those that a rule allows.
+    pub(super) const ALLOWED: i32 = 2;
+}
+
+/// Decides about the socket that the current task makes. Does not sleep.
 pub(crate) fn decide(net: &Net, asked: Asked) -> bool {
     let Some(namespace) = Namespace::at(net) else {
         return false;
     };
-    match namespace.sysctls.get(Sysctl::Tcp2Smc) {
-        0 => false,
-        _ => asked == Asked::Tcp,
+    let mode = namespace.sysctls.get(Sysctl::Tcp2Smc);
+    let tcp = asked == Asked::Tcp;
+    if let Some(all) = without_rules(mode, tcp) {
+        return all;
+    }
+    match namespace.rules.get() {
+        None => otherwise(mode, tcp),
+        Some(rules) => {
+            let process = rules.current(net);
+            let outcome = rules.decide(&Facts {
+                mptcp: Some(!tcp),
+                ..facts(&process)
+            });
+            converts(&outcome, otherwise(mode, tcp))
+        }
+    }
+}
+
+/// Returns whether sockets are converted where no rule is asked.
+fn without_rules(mode: i32, tcp: bool) -> Option<bool> {
+    match mode {
+        0 => Some(false),
+        mode::ALL if tcp => Some(true),
+        _ => None,
+    }
+}
+
+/// Returns whether sockets are converted that no rule is about. MPTCP stays unless a rule names it.
+fn otherwise(mode: i32, tcp: bool) -> bool {
+    mode != mode::ALLOWED && tcp
+}
+
+/// Returns whether a socket with this outcome is converted, or may have to be.
+fn converts(outcome: &Outcome, otherwise: bool) -> bool {
+    outcome.may_allow || outcome.hit.map_or(otherwise, |hit| hit.verdict.allows())
+}
+
+/// Answer to the question what would happen to a socket.
+pub(crate) struct Tested {
+    /// The sysctl.
+    pub(crate) mode: i32,
+    /// Whether it would become SMC's.
+    pub(crate) allowed: bool,
+    /// Whether that may change when more is known.
+    pub(crate) open: bool,
+    /// Number of the rule that decides.
+    pub(crate) rule: Option<u32>,
+}
+
+/// Says what would happen to a socket with these facts.
+pub(crate) fn test(namespace: &Namespace, facts: &Facts<'_>) -> Tested {
+    let mode = namespace.sysctls.get(Sysctl::Tcp2Smc);
+    let tcp = facts.mptcp != Some(true);
+    let mut tested = Tested {
+        mode,
+        allowed: without_rules(mode, tcp).unwrap_or(otherwise(mode, tcp)),
+        open: false,
+        rule: None,
+    };
+    if let (None, Some(rules)) = (without_rules(mode, tcp), namespace.rules.get()) {
+        let outcome = rules.decide(facts);
+        tested.allowed = converts(&outcome, tested.allowed);
+        tested.open = outcome.open;
+        tested.rule = outcome
+            .hit
+            .and_then(|hit| rules.at(hit.rule as usize))
+            .map(|(_, label)| label.id);
+    }
+    tested
+}
+
+/// What concerns a socket that exists: the rules, and what holds without them.
+struct Concern {
+    rules: Option<Arc<RuleSet>>,
+    otherwise: bool,
+}
+
+impl Concern {
+    /// Returns `None` where all sockets may be SMC's.
+    fn of(namespace: &Namespace, converted: bool) -> Option<Self> {
+        match namespace.sysctls.get(Sysctl::Tcp2Smc) {
+            0 | mode::ALL => None,
+            mode => Some(Self {
+                rules: namespace.rules.get(),
+                // A program that has asked for SMC gets it, unless a rule denies it.
+                otherwise: mode != mode::ALLOWED || !converted,
+            }),
+        }
+    }
+
+    /// Returns whether a connection with `peer` may be SMC's.
+    fn allows(&self, process: &Process, port: u16, peer: &SockAddr) -> bool {
+        let Some(rules) = &self.rules else {
+            return self.otherwise;
+        };
+        let outcome = rules.decide(&Facts {
+            port: Some(port),
+            peer: Some((peer.mapped(), peer.port)),
+            ..facts(process)
+        });
+        rules.verdict(&outcome, self.otherwise).0
+    }
+}
+
+/// Decides whether the connection to `peer` that the current task begins offers SMC. `converted` says that
+/// the program asked for TCP.
+pub(crate) fn connects(
+    namespace: &Namespace,
+    sock: &Sock,
+    converted: bool,
+    peer: &SockAddr,
+) -> bool {
+    let Some(concern) = Concern::of(namespace, converted) else {
+        return true;
+    };
+    let Some(rules) = &concern.rules else {
+        return concern.otherwise;
+    };
+    let process = rules.current(sock.namespace());
+    concern.allows(&process, sock.local_addr().port, peer)
+}
+
+/// What a listener does about the clients that speak SMC.
+pub(crate) enum Welcome {
+    /// Takes all.
+    All,
+    /// Takes none: it is TCP's.
+    None,
+    /// Asks for each; see [`Asking`].
+    Each(Asking),
+}
+
+/// The facts about a listener whose rules ask for the peer.
+pub(crate) struct Asking {
+    process: KBox<Process>,
+    port: u16,
+    converted: bool,
+}
+
+/// Decides about a socket that the current task is going to listen on.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub(crate) fn listens(namespace: &Namespace, sock: &Sock, converted: bool) -> Result<Welcome> {
+    let Some(concern) = Concern::of(namespace, converted) else {
+        return Ok(Welcome::All);
+    };
+    let welcome = |all| if all { Welcome::All } else { Welcome::None };
+    let Some(rules) = &concern.rules else {
+        return Ok(welcome(concern.otherwise));
+    };
+    let process = rules.current(sock.namespace());
+    let port = sock.local_addr().port;
+    let outcome = rules.decide(&Facts {
+        port: Some(port),
+        ..facts(&process)
+    });
+    let shared = outcome
+        .hit
+        .is_some_and(|hit| matches!(hit.verdict, Verdict::Share(1..100)));
+    if outcome.open || shared {
+        return Ok(Welcome::Each(Asking {
+            process: KBox::new(process, GFP_KERNEL)?,
+            port,
+            converted,
+        }));
+    }
+    Ok(welcome(rules.verdict(&outcome, concern.otherwise).0))
+}
+
+impl Asking {
+    /// Decides about a connection that has come in.
+    pub(crate) fn accepts(&self, namespace: &Namespace, sock: &Sock) -> bool {
+        Concern::of(namespace, self.converted)
+            .is_none_or(|concern| concern.allows(&self.process, self.port, &sock.peer_addr()))
     }
 }

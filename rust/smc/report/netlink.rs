@@ -9,9 +9,11 @@
 //! * here is `SMC_GEN_NETLINK`, its configuration and counters
 //! * [`links`] lists link groups, links and RDMA devices
 //! * [`pnet`] is `SMC_PNETID`
+//! * [`policy`] is `RSMC_POLICY`, our own
 
 mod links;
 mod pnet;
+mod policy;
 
 use crate::{
     carrier::CORE,
@@ -38,9 +40,14 @@ use kernel::{prelude::*, sync::Arc};
 use smc_proto::wire::clc::Eid;
 
 pub(crate) use pnet::Pnet;
+pub(crate) use policy::Policy;
 
 const fn command(number: u8, kind: Kind) -> Command {
-    Command { number, kind }
+    Command {
+        number,
+        kind,
+        own: false,
+    }
 }
 
 fn namespace(net: &Net) -> Result<Arc<Namespace>> {

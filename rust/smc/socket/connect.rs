@@ -17,7 +17,7 @@ use self::{
     leave::{disconnect, leave_smc, reset}, //
 };
 use super::smc_sock::{hint, Phase, SmcSock};
-use crate::handshake::HandshakeRun;
+use crate::{handshake::HandshakeRun, host::tcp2smc};
 use kapi::{
     errno,
     net::{
@@ -92,6 +92,14 @@ fn call(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>) -> Result<Call
     };
     if left {
         leave_smc(this, socket)?;
+        return Ok(Call::Native);
+    }
+    let peer = addr.inet().zip(this.namespace());
+    let converted = this.converted.get() != 0;
+    if peer.is_some_and(|(peer, namespace)| {
+        !tcp2smc::connects(namespace, &this.sock, converted, &peer)
+    }) {
+        give_up(this, socket, Reason::Policy)?;
         return Ok(Call::Native);
     }
     if this.hook().is_err() {

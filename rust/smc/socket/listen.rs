@@ -10,7 +10,10 @@ use super::{
     listener::Listener,
     smc_sock::{hint, Phase, SmcSock}, //
 };
-use crate::host::fallback::{Fallback, Role};
+use crate::host::{
+    fallback::{Fallback, Role},
+    tcp2smc::{self, Welcome}, //
+};
 use kapi::net::{
     socket::BsdSocket,
     syn, //
@@ -34,19 +37,31 @@ pub(crate) fn listen(this: &Arc<SmcSock>, socket: &BsdSocket, backlog: i32) -> R
     if matches!(*phase, Phase::Smc(_)) {
         return Err(EINVAL);
     }
-    if matches!(*phase, Phase::Init) && this.hook().is_err() {
-        // Others may bring the hooks later: they must find a socket of TCP's then.
-        this.set_fallback(&mut phase, Fallback::own(Role::Server, Reason::NoMemory));
-        socket.become_native();
-    }
     if !matches!(*phase, Phase::Init) {
+        drop(phase);
+        return socket.native_listen(backlog);
+    }
+    let converted = this.converted.get() != 0;
+    let welcome = match this.namespace() {
+        Some(namespace) => tcp2smc::listens(namespace, &this.sock, converted)?,
+        None => Welcome::All,
+    };
+    let plain = match &welcome {
+        Welcome::None => Some(Reason::Policy),
+        // Others may bring the hooks later: they must find a socket of TCP's then.
+        _ if this.hook().is_err() => Some(Reason::NoMemory),
+        _ => None,
+    };
+    if let Some(reason) = plain {
+        this.set_fallback(&mut phase, Fallback::own(Role::Server, reason));
+        socket.become_native();
         drop(phase);
         return socket.native_listen(backlog);
     }
     let user_save_syn = this.user_save_syn.load(Relaxed) != 0;
     let limited = this.limit_hs.load(Relaxed) != 0;
     let choice = this.choice();
-    let listener = Listener::new(this.sock.clone(), choice, limited, user_save_syn)?;
+    let listener = Listener::new(this.sock.clone(), choice, welcome, limited, user_save_syn)?;
     socket.set_variant(choice.variant());
     // Without a saved SYN the option is not answered, and no client sends a proposal in vain.
     syn::keep_syns(&this.sock, || {

@@ -20,8 +20,10 @@ use super::{
 };
 use crate::host::{
     fallback::{Fallback, Role},
+    namespace::Namespace,
     path::Path,
     syn_option::{self as option, Answer, Choice}, //
+    tcp2smc::Welcome,
 };
 use kapi::{
     net::{
@@ -104,6 +106,8 @@ pub(crate) struct Listener {
     work: Work<Listener>,
     /// Answer to SYNs, which the socket's table tells the SYN hooks, too.
     choice: Choice,
+    /// What the rules say about clients that speak SMC.
+    welcome: Welcome,
     /// True if clients get TCP while handshakes pile up (`SMC_LIMIT_HS`).
     limited: bool,
     /// 1 once a sockmap has taken a new connection's stream: SMC is not offered any more.
@@ -116,6 +120,7 @@ impl Listener {
     pub(super) fn new(
         sock: ARef<Sock>,
         choice: Choice,
+        welcome: Welcome,
         limited: bool,
         keep_saved_syn: bool,
     ) -> Result<Arc<Self>> {
@@ -138,6 +143,7 @@ impl Listener {
                 timer <- new_mutex!(None, "rsmc::Listener::timer"),
                 work <- new_work!("rsmc::Listener::work"),
                 choice,
+                welcome,
                 limited,
                 attached: Atomic::new(0),
                 keep_saved_syn: Atomic::new(i32::from(keep_saved_syn)),
@@ -204,8 +210,13 @@ impl Listener {
             syn::drop_saved_syn(&guard);
         }
         drop(guard);
+        let denied = answer != Answer::Tcp && self.denies(&sock);
+        let refuse = refuse.or(denied.then_some(Reason::Policy));
         let verdict = match (answer, Path::new(Role::Server, answer)) {
-            (_, Some(path)) => Some(Verdict::Path(path)),
+            (_, Some(path)) => Some(Verdict::Path(Path {
+                stays: path.stays.or(denied.then_some(Reason::Policy)),
+                ..path
+            })),
             (Answer::Smc, _) => None,
             _ => Some(Verdict::Tcp(Fallback::own(
                 Role::Server,
@@ -222,6 +233,14 @@ impl Listener {
         // On failure the connection is closed: TCP's answer to a lack of memory, too.
         let _ = self.begin(sock, refuse);
         None
+    }
+
+    /// Tells whether a rule keeps a client that speaks SMC on TCP.
+    fn denies(&self, sock: &Sock) -> bool {
+        let Welcome::Each(asking) = &self.welcome else {
+            return false;
+        };
+        Namespace::of(sock).is_some_and(|namespace| !asking.accepts(&namespace, sock))
     }
 
     fn begin(self: &Arc<Self>, sock: OwnedSock, refuse: Option<Reason>) -> Result {

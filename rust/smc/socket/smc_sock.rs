@@ -111,6 +111,8 @@ pub(crate) struct SmcSock {
     /// One of [`hint`], to be read without the lock of `phase`. A reader that sees a value sees the
     /// state of the socket that came with it, too.
     pub(crate) hint: Atomic<u32>,
+    /// 1 if the program has asked for TCP; see `tcp2smc`.
+    pub(crate) converted: Word,
     /// 1 if the socket is of `AF_SMC`; see `registry`.
     pub(crate) own_family: Atomic<u32>,
     /// `RSMC_PATH`: a value of the sysctl `path`, or -1 for the namespace's.
@@ -209,6 +211,7 @@ impl SmcSock {
                 timer <- new_mutex!(None, "rsmc::SmcSock::timer"),
                 user_save_syn: Atomic::new(0),
                 hint: Atomic::new(first_hint),
+                converted: Word::new(0),
                 own_family: Atomic::new(0),
                 strict: Atomic::new(strict),
                 refusal: Atomic::new(0),

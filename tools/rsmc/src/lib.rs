@@ -20,6 +20,7 @@ pub mod link;
 pub mod man;
 pub mod netlink;
 pub mod pnet;
+pub mod policy;
 pub mod probe;
 pub mod procs;
 pub mod reason;

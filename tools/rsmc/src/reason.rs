@@ -141,6 +141,9 @@ pub fn advice(code: u32) -> &'static str {
         Reason::PathRemote => {
             "With `sysctl net.smc.path` at 1 the connection would have used SMC-R from its beginning."
         }
+        Reason::Policy => {
+            "`rsmc policy` lists the rules, and `rsmc policy test` says which one decides about a socket."
+        }
         Reason::VlanLookup | Reason::IsmVlan => {
             "Look at the VLAN interfaces of both hosts (`ip -d link`): the connection's must \
              exist where the SMC device is."

@@ -3,7 +3,7 @@
 //! A connection's owner, addresses and route.
 
 use super::Sock;
-use crate::net::sockaddr::SockAddr;
+use crate::net::{netns::Net, sockaddr::SockAddr};
 use core::ptr;
 use kernel::sync::rcu;
 use smc_bindings as bindings;
@@ -37,6 +37,12 @@ impl Sock {
         // SAFETY: The sock is valid, and there is room for the two words.
         unsafe { bindings::sock_diag_save_cookie(self.as_ptr(), words.as_mut_ptr()) };
         u64::from(words[0]) | u64::from(words[1]) << 32
+    }
+
+    /// Returns its network namespace.
+    pub fn namespace(&self) -> &Net {
+        // SAFETY: The sock is valid, and keeps its namespace as long as anybody may look at it.
+        unsafe { Net::from_raw(self.net()) }
     }
 
     /// Returns the number of its network namespace, as [`Net::cookie`](crate::net::netns::Net::cookie).

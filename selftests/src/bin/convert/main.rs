@@ -3,6 +3,7 @@
 //!
 //! `convert --family tcp [--ip v4,v6] [PREFIX..]`
 
+mod policy;
 mod sockets;
 
 use st::errno::Errno;
@@ -43,5 +44,5 @@ fn is_smc(fd: &Fd) -> bool {
 }
 
 fn main() {
-    st::point::main(&[sockets::LIST], 1)
+    st::point::main(&[sockets::LIST, policy::LIST], 1)
 }

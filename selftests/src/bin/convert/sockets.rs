@@ -150,7 +150,7 @@ fn threads(t: &mut T) {
             (smc, tcp)
         };
         let tasks: Vec<_> = (0..4).map(|_| scope.spawn(count)).collect();
-        for _ in 0..20 {
+        for _ in 0..8 {
             for value in [0, 1] {
                 turn(value);
                 sys::sleep_ms(10);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The command line: every option and help text, and nothing else.
 
+mod policy;
 mod run;
 mod show;
 mod stats;
 mod tables;
 
+pub use policy::{PolicyAction, PolicyArgs, PolicyTest};
 pub(crate) use run::buffer_size;
 pub use run::{Family, RunArgs};
 pub use show::{DevArgs, LinkArgs, ModeFilter, Repeat, SsArgs, Target, TopArgs, TopSort, WhyArgs};
@@ -47,6 +49,7 @@ pub enum Command {
     Stats(StatsArgs),
     Ueid(UeidArgs),
     Pnet(PnetArgs),
+    Policy(PolicyArgs),
     Top(TopArgs),
     Report(ReportArgs),
     Completion(CompletionArgs),

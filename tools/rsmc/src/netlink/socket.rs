@@ -10,6 +10,8 @@ use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{self, AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::io;
 
+/// Length of requests for which the buffers need more room than they have, in bytes.
+const LARGE: usize = 64 * 1024;
 /// Largest datagram taken, in bytes; the kernel fills at most 32 KiB of a dump at a time.
 const BUFFER: usize = 128 * 1024;
 /// A dump that was disturbed is asked again this often.
@@ -74,9 +76,17 @@ impl Netlink {
         self.sequence = self.sequence.wrapping_add(1);
         let bytes = request.finish(self.sequence);
         let kernel = SocketAddrNetlink::new(0, 0);
+        if bytes.len() > LARGE {
+            let room = 2 * bytes.len();
+            // Beyond the system's limit only for root.
+            net::sockopt::set_socket_send_buffer_size_force(&self.fd, room)
+                .or_else(|_| net::sockopt::set_socket_send_buffer_size(&self.fd, room))
+                .map_err(io::Error::from)?;
+        }
         net::sendto(&self.fd, &bytes, SendFlags::empty(), &kernel).map_err(io::Error::from)?;
 
-        let mut buffer = vec![0u8; BUFFER];
+        // An error comes with the request.
+        let mut buffer = vec![0u8; BUFFER + bytes.len()];
         let mut replies = Vec::new();
         let mut disturbed = false;
         loop {

@@ -135,11 +135,7 @@ impl Request {
     /// Adds an attribute. Values are short here; one of 64 KiB would be cut.
     #[must_use]
     pub fn attribute(mut self, kind: u16, value: &[u8]) -> Self {
-        let most = usize::from(u16::MAX) - NLA_HEADER_SIZE;
-        let attribute = DefaultNla::new(kind, value[..value.len().min(most)].to_vec());
-        let start = self.bytes.len();
-        self.bytes.resize(start + attribute.buffer_len(), 0);
-        attribute.emit(&mut self.bytes[start..]);
+        emit(&mut self.bytes, kind, value);
         self
     }
 
@@ -147,6 +143,12 @@ impl Request {
     #[must_use]
     pub fn text(self, kind: u16, value: &str) -> Self {
         self.attribute(kind, &[value.as_bytes(), &[0]].concat())
+    }
+
+    /// Adds an attribute that holds others.
+    #[must_use]
+    pub fn nest(self, kind: u16, inner: &Attributes) -> Self {
+        self.attribute(kind, &inner.0)
     }
 
     /// The bytes to send, under this sequence number.
@@ -158,6 +160,45 @@ impl Request {
         header.set_sequence_number(sequence);
         bytes
     }
+}
+
+/// Attributes to be put into another one.
+#[derive(Clone, Debug, Default)]
+pub struct Attributes(Vec<u8>);
+
+impl Attributes {
+    /// Adds an attribute.
+    #[must_use]
+    pub fn attribute(mut self, kind: u16, value: &[u8]) -> Self {
+        emit(&mut self.0, kind, value);
+        self
+    }
+
+    /// Adds a text attribute with its NUL.
+    #[must_use]
+    pub fn text(self, kind: u16, value: &str) -> Self {
+        self.attribute(kind, &[value.as_bytes(), &[0]].concat())
+    }
+
+    /// Adds an attribute that holds others.
+    #[must_use]
+    pub fn nest(self, kind: u16, inner: &Self) -> Self {
+        self.attribute(kind, &inner.0)
+    }
+
+    /// Their bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Appends an attribute with its padding.
+fn emit(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    let most = usize::from(u16::MAX) - NLA_HEADER_SIZE;
+    let attribute = DefaultNla::new(kind, value[..value.len().min(most)].to_vec());
+    let start = bytes.len();
+    bytes.resize(start + attribute.buffer_len(), 0);
+    attribute.emit(&mut bytes[start..]);
 }
 
 /// An attribute's bytes with its padding, for tests.
