@@ -11,6 +11,11 @@ use kernel::{error::to_result, ffi, types::Opaque};
 #[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
 use smc_bindings as bindings;
 
+/// The callback changes where the function goes on, and calls nothing that is redirected.
+#[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
+const FLAGS: ffi::c_ulong =
+    (bindings::FTRACE_OPS_FL_IPMODIFY | bindings::FTRACE_OPS_FL_RECURSION) as ffi::c_ulong;
+
 /// Sends all calls of a function elsewhere for as long as it lives.
 #[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
 #[pin_data(PinnedDrop)]
@@ -23,11 +28,11 @@ pub(crate) struct Redirect {
 #[cfg(not(CONFIG_DYNAMIC_FTRACE_WITH_ARGS))]
 pub(crate) struct Redirect(core::convert::Infallible);
 
+#[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
 // SAFETY: Dropping is the only operation, and it may happen on any thread.
-#[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
 unsafe impl Send for Redirect {}
-// SAFETY: There is nothing to do with a shared reference.
 #[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
+// SAFETY: There is nothing to do with a shared reference.
 unsafe impl Sync for Redirect {}
 
 impl Redirect {
@@ -48,8 +53,7 @@ impl Redirect {
             pin_init!(Self {
                 ops <- Opaque::new(bindings::ftrace_ops {
                     func: Some(divert),
-                    // It calls nothing that is redirected.
-                    flags: u64::from(bindings::FTRACE_OPS_FL_IPMODIFY | bindings::FTRACE_OPS_FL_RECURSION) as _,
+                    flags: FLAGS,
                     private: target.cast_mut().cast(),
                     ..Default::default()
                 }),

@@ -38,10 +38,7 @@ pub(super) fn is_literal(pattern: &[u8]) -> bool {
 /// Tells whether the path `text` is `top`, or below it.
 pub(super) fn is_below(top: &[u8], text: &[u8]) -> bool {
     let top = top.strip_suffix(b"/").unwrap_or(top);
-    match text.strip_prefix(top) {
-        Some([]) | Some([b'/', ..]) => true,
-        _ => false,
-    }
+    matches!(text.strip_prefix(top), Some([] | [b'/', ..]))
 }
 
 /// Numbers from the first to the last, both included.
