@@ -47,7 +47,8 @@ impl<T: Convert> Conversion<T> {
     /// # Errors
     ///
     /// `EOPNOTSUPP` on a kernel that cannot redirect calls (`CONFIG_DYNAMIC_FTRACE_WITH_ARGS`), `EINVAL`
-    /// on one without the function, `EBUSY` when somebody else has redirected it; `ENOMEM`.
+    /// on one without the function, `EBUSY` when somebody else has redirected it, or while ftrace is turned
+    /// off (`sysctl kernel.ftrace_enabled`); `ENOMEM`.
     pub fn new() -> Result<Self> {
         let target: extern "C" fn(_, _, _) -> _ = update_socket_protocol::<T>;
         // SAFETY: The signature is that of the kernel's function; `T::converts` does not sleep.

@@ -11,10 +11,12 @@ use kernel::{error::to_result, ffi, types::Opaque};
 #[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
 use smc_bindings as bindings;
 
-/// The callback changes where the function goes on, and calls nothing that is redirected.
+/// The callback changes where the function goes on, calls nothing that is redirected, and `sysctl
+/// kernel.ftrace_enabled` cannot turn it off.
 #[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
-const FLAGS: ffi::c_ulong =
-    (bindings::FTRACE_OPS_FL_IPMODIFY | bindings::FTRACE_OPS_FL_RECURSION) as ffi::c_ulong;
+const FLAGS: ffi::c_ulong = (bindings::FTRACE_OPS_FL_IPMODIFY
+    | bindings::FTRACE_OPS_FL_RECURSION
+    | bindings::FTRACE_OPS_FL_PERMANENT) as ffi::c_ulong;
 
 /// Sends all calls of a function elsewhere for as long as it lives.
 #[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
@@ -22,6 +24,8 @@ const FLAGS: ffi::c_ulong =
 pub(crate) struct Redirect {
     #[pin]
     ops: Opaque<bindings::ftrace_ops>,
+    /// True once `ops` are registered.
+    registered: bool,
 }
 
 /// Where the kernel cannot redirect calls there is none.
@@ -41,7 +45,8 @@ impl Redirect {
     /// # Errors
     ///
     /// `EOPNOTSUPP` on a kernel without ftrace for functions and their arguments, `EINVAL` when it knows
-    /// no such function, `EBUSY` when somebody else has redirected it; `ENOMEM`.
+    /// no such function, `EBUSY` when somebody else has redirected it, or while ftrace is turned off
+    /// (`sysctl kernel.ftrace_enabled`); `ENOMEM`.
     ///
     /// # Safety
     ///
@@ -49,8 +54,9 @@ impl Redirect {
     /// sleep, and may run wherever `name` does.
     #[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
     pub(crate) unsafe fn new(name: &'static CStr, target: *const ()) -> Result<Pin<KBox<Self>>> {
-        let this = KBox::pin_init(
+        let mut this = KBox::pin_init(
             pin_init!(Self {
+                registered: false,
                 ops <- Opaque::new(bindings::ftrace_ops {
                     func: Some(divert),
                     flags: FLAGS,
@@ -78,6 +84,8 @@ impl Redirect {
             ))?;
             to_result(bindings::register_ftrace_function(ops))?;
         }
+        // SAFETY: Nothing is moved.
+        unsafe { this.as_mut().get_unchecked_mut() }.registered = true;
         Ok(this)
     }
 
@@ -121,12 +129,14 @@ unsafe extern "C" fn divert(
 #[pinned_drop]
 impl PinnedDrop for Redirect {
     fn drop(self: Pin<&mut Self>) {
-        // SAFETY: Unregistering what is not registered does nothing but say so. For operations outside
-        // of the kernel's own image it waits until no task is in the callback or, since that cannot
-        // sleep, in the target (`synchronize_rcu_tasks_rude`, and `synchronize_rcu_tasks` where tasks
-        // are preempted). Freeing the filter comes after that.
+        // SAFETY: What `new` has registered is unregistered, once. For operations outside of the kernel's
+        // own image that waits until no task is in the callback or, since that cannot sleep, in the target
+        // (`synchronize_rcu_tasks_rude`, and `synchronize_rcu_tasks` where tasks are preempted). Freeing
+        // the filter, which an empty one allows, comes after that.
         unsafe {
-            bindings::unregister_ftrace_function(self.ops.get());
+            if self.registered {
+                bindings::unregister_ftrace_function(self.ops.get());
+            }
             bindings::ftrace_free_filter(self.ops.get());
         }
     }

@@ -81,7 +81,10 @@ fn explain(err: &Error) {
     if errno::EOPNOTSUPP.is(*err) {
         pr_err!("tcp2smc needs a kernel with CONFIG_DYNAMIC_FTRACE_WITH_ARGS\n");
     } else if *err == EBUSY {
-        pr_err!("tcp2smc: something else, such as a live patch, has redirected update_socket_protocol()\n");
+        pr_err!(
+            "tcp2smc: ftrace is off (sysctl kernel.ftrace_enabled), or a live patch or the like has \
+             redirected update_socket_protocol()\n"
+        );
     } else {
         pr_err!(
             "tcp2smc: update_socket_protocol() cannot be redirected: error {}\n",

@@ -8,7 +8,7 @@ use st::point::T;
 use st::{addr, guest, net, path, sys};
 use std::net::SocketAddr;
 
-st::points![off, all, others, identity, existing, namespaces, values, bytes, threads];
+st::points![off, all, others, identity, existing, namespaces, values, refused, bytes, threads];
 
 /// Nothing changes by itself.
 fn off(t: &mut T) {
@@ -117,6 +117,29 @@ fn values(t: &mut T) {
     t.check("on once more", is_smc(&plain(t.ip)));
     turn(0);
     t.check("off", !is_smc(&plain(t.ip)));
+}
+
+/// Where ftrace is off, nothing is converted, and the one who turns it on hears that.
+fn refused(t: &mut T) {
+    let ftrace = |value: &str| std::fs::write("/proc/sys/kernel/ftrace_enabled", value);
+    if t.ip != st::family::Ip::V4 || ftrace("0").is_err() {
+        return t.say("not once more");
+    }
+    for _ in 0..3 {
+        let refused = net::sysctl(super::TCP2SMC, "1").expect_err("converts without ftrace");
+        t.check(&refused, refused.contains("os error 16"));
+    }
+    t.check("nothing is converted", !is_smc(&plain(t.ip)));
+    ftrace("1").expect("ftrace_enabled");
+    turn(1);
+    t.check("converts", is_smc(&plain(t.ip)));
+    t.check("ftrace stays on meanwhile", ftrace("0").is_err());
+    t.check("still converts", is_smc(&plain(t.ip)));
+    turn(0);
+    t.check(
+        "and may be off then",
+        ftrace("0").is_ok() && ftrace("1").is_ok(),
+    );
 }
 
 /// A server and a client that know nothing of SMC have a path within the kernel.
