@@ -7,9 +7,15 @@ PATH=$PATH:/usr/sbin:/sbin
 FAMILY=${RSMC_TEST_FAMILY:-inet}
 # With --smc there are RDMA devices and every connection has to be SMC; else every one falls back.
 # With --local every one begins as TCP, and goes through memory then.
+# With --convert it is the sysctl tcp2smc that turns them into such, and the programs are started as ever.
 MODE=fallback
 STRICT=
+CONVERT=
 paths=0
+if [ "${1-}" = --convert ]; then
+	CONVERT=1
+	shift
+fi
 if [ "${1-}" = --local ]; then
 	MODE=local
 	paths=1
@@ -36,13 +42,26 @@ run() {
 	run_ns=$1
 	run_kind=$2
 	shift 2
-	if [ "$run_kind" = smc ]; then
+	if [ -n "$CONVERT" ]; then
+		run_value=0
+		[ "$run_kind" = plain ] || run_value=1
+		convert "$run_ns" $run_value
+		ns "$run_ns" "$@"
+	elif [ "$run_kind" = smc ]; then
 		# shellcheck disable=SC2086
 		ns "$run_ns" rsmc run --family "$FAMILY" $STRICT -- "$@"
 	else
 		ns "$run_ns" "$@"
 	fi
 }
+
+# convert a|b VALUE   of the sysctl, which is written only if it changes: that takes half a second
+convert() {
+	[ "$(ns "$1" sysctl -n net.smc.tcp2smc)" = "$2" ] || ns "$1" sysctl -qw net.smc.tcp2smc="$2"
+}
+if [ -n "$CONVERT" ]; then
+	ip netns exec a sysctl -qw net.smc.tcp2smc=1 || skip_all "this kernel converts no sockets"
+fi
 
 # counter a|b NAME   one of the family's counters in a namespace
 counter() {
