@@ -51,6 +51,9 @@
 const gfp_t RUST_CONST_HELPER_GFP_KERNEL_RAW = GFP_KERNEL;
 const gfp_t RUST_CONST_HELPER_GFP_ATOMIC_RAW = GFP_ATOMIC;
 const int RUST_CONST_HELPER_NF_IP_PRI_BEFORE_CONNTRACK = -350;
+const size_t RUST_CONST_HELPER_SOCKET_PRIVATE =
+	offsetof(struct socket_alloc, vfs_inode.i_private) -
+	offsetof(struct socket_alloc, socket);
 const size_t RUST_CONST_HELPER_SIZEOF_SOCKADDR_STORAGE = sizeof(struct sockaddr_storage);
 const unsigned int RUST_CONST_HELPER_DUMP_ALLOC = SKB_WITH_OVERHEAD(32768);
 const unsigned int RUST_CONST_HELPER_POLLFREE_RAW = (__force unsigned int)POLLFREE;

@@ -13,12 +13,56 @@ use kapi::net::sock::Sock;
 use kernel::prelude::*;
 
 /// Prototypes of `trace.c`.
-#[allow(improper_ctypes, missing_docs, unreachable_pub)]
+#[allow(dead_code, improper_ctypes, missing_docs, unreachable_pub)]
 mod raw {
     use kernel::ffi;
     use smc_bindings::*;
 
     include!(concat!(env!("RSMC_OBJ"), "/rust/trace/trace_generated.rs"));
+}
+
+/// The keys of two tracepoints, read in place: what C makes of a look is code that changes, and a call from
+/// here.
+#[cfg(CONFIG_TRACEPOINTS)]
+mod key {
+    use core::ptr;
+
+    unsafe extern "C" {
+        /// `struct tracepoint` of `smc:smc_tx_sendmsg`, of which only the key is looked at.
+        #[link_name = "__tracepoint_smc_tx_sendmsg"]
+        pub(super) static TX: u8;
+        /// The same of `smc:smc_rx_recvmsg`.
+        #[link_name = "__tracepoint_smc_rx_recvmsg"]
+        pub(super) static RX: u8;
+    }
+
+    /// Tells whether `tracepoint`, [`TX`] or [`RX`], is on.
+    ///
+    /// # Safety
+    ///
+    /// It is one of these.
+    #[inline(always)]
+    pub(super) unsafe fn is_on(tracepoint: *const u8) -> bool {
+        let key = tracepoint.wrapping_add(super::raw::TRACEPOINT_KEY);
+        // SAFETY: It is a `struct tracepoint`, by the caller's promise, and so far behind its beginning is an
+        // aligned `int` that changes whole: the key's count of users.
+        unsafe { ptr::read_volatile(key.cast::<i32>()) > 0 }
+    }
+}
+
+#[cfg(not(CONFIG_TRACEPOINTS))]
+mod key {
+    pub(super) static TX: u8 = 0;
+    pub(super) static RX: u8 = 0;
+
+    /// As with tracepoints; without them none is on.
+    ///
+    /// # Safety
+    ///
+    /// None needed.
+    pub(super) unsafe fn is_on(_tracepoint: *const u8) -> bool {
+        false
+    }
 }
 
 /// Returns the device's name without the zeros that follow it; empty if none does.
@@ -27,10 +71,10 @@ fn name(device: &[u8; 64]) -> &CStr {
 }
 
 /// Records that the program has sent `len` bytes over SMC-R, by the device that `device` tells.
-#[inline]
+#[inline(always)]
 pub fn sent(sock: &Sock, len: usize, device: impl FnOnce() -> [u8; 64]) {
-    // SAFETY: It has no preconditions.
-    if unsafe { raw::trace_tx_enabled() } {
+    // SAFETY: It is this tracepoint.
+    if unsafe { key::is_on(&raw const key::TX) } {
         let device = device();
         // SAFETY: The sock is valid, and the name ends with a zero.
         unsafe { raw::trace_tx(sock.as_ptr(), len, name(&device).as_char_ptr()) };
@@ -38,10 +82,10 @@ pub fn sent(sock: &Sock, len: usize, device: impl FnOnce() -> [u8; 64]) {
 }
 
 /// Records that the program has received `len` bytes over SMC-R, by the device that `device` tells.
-#[inline]
+#[inline(always)]
 pub fn received(sock: &Sock, len: usize, device: impl FnOnce() -> [u8; 64]) {
-    // SAFETY: It has no preconditions.
-    if unsafe { raw::trace_rx_enabled() } {
+    // SAFETY: It is this tracepoint.
+    if unsafe { key::is_on(&raw const key::RX) } {
         let device = device();
         // SAFETY: The sock is valid, and the name ends with a zero.
         unsafe { raw::trace_rx(sock.as_ptr(), len, name(&device).as_char_ptr()) };

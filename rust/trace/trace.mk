@@ -9,7 +9,7 @@ CFLAGS_rust/trace/trace.o += -Wno-null-pointer-arithmetic
 endif
 CFLAGS_REMOVE_rust/trace/trace.o := -Wmissing-prototypes -Wmissing-declarations
 
-$(obj)/rust/trace/trace_generated.rs: private rsmc-bg-flags = $(rsmc-bg-helpers)
+$(obj)/rust/trace/trace_generated.rs: private rsmc-bg-flags = $(rsmc-bg-helpers) --allowlist-var TRACEPOINT_KEY
 $(obj)/rust/trace/trace_generated.rs: private rsmc-bg-post = $(rsmc-bg-rename)
 $(obj)/rust/trace/trace_generated.rs: $(src)/rust/trace/trace.c FORCE
 	$(call if_changed_dep,rsmc_bindgen)

@@ -3,11 +3,6 @@
 
 /* linux/net.h, linux/fs.h */
 
-void *rsmc_helper_socket_private(struct socket *sock)
-{
-	return READ_ONCE(SOCK_INODE(sock)->i_private);
-}
-
 void *rsmc_helper_socket_private_cmpxchg(struct socket *sock, void *old, void *new)
 {
 	return cmpxchg(&SOCK_INODE(sock)->i_private, old, new);
@@ -160,11 +155,6 @@ const struct in6_addr *rsmc_helper_sk_v6_daddr(const struct sock *sk)
 }
 
 /* net/sock.h: options */
-
-long rsmc_helper_sock_rcvtimeo(const struct sock *sk, bool noblock)
-{
-	return sock_rcvtimeo(sk, noblock);
-}
 
 long rsmc_helper_sock_sndtimeo(const struct sock *sk, bool noblock)
 {

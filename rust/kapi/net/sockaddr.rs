@@ -82,14 +82,9 @@ impl SockAddr {
         if self.v6 {
             return self.ip;
         }
-        let mut ip = [0; 16];
-        ip[10] = 0xff;
-        ip[11] = 0xff;
-        ip[12] = self.ip[0];
-        ip[13] = self.ip[1];
-        ip[14] = self.ip[2];
-        ip[15] = self.ip[3];
-        ip
+        let [a, b, c, d, ..] = self.ip;
+        let v4 = u128::from(u32::from_be_bytes([a, b, c, d]));
+        (0xffff << 32 | v4).to_be_bytes()
     }
 
     /// Returns the IPv4 address, if this is one, mapped ones included.

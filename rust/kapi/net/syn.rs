@@ -17,7 +17,7 @@ mod saved;
 
 pub(crate) use self::answer::{forget, watch_answer};
 pub use self::{
-    answer::answered,
+    answer::{answer, answered},
     saved::{drop_saved_syn, keep_syns, with_saved_syn}, //
 };
 

@@ -36,38 +36,38 @@ pub enum Range {
     Agreed(i32, i32, fn(i32, i32) -> Result),
 }
 
-/// A directory of numbers; dropping it removes the files.
+/// A directory of `N` numbers; dropping it removes the files.
 ///
 /// # Invariants
 ///
 /// `header` is null, or what the registration of `entries` returned; `entries` points into `values`,
 /// whose memory does not move.
-pub struct Table {
+pub struct Table<const N: usize> {
     header: Atomic<*mut bindings::ctl_table_header>,
     /// Freed after `header` is gone.
     _entries: KVec<bindings::ctl_table>,
-    values: KVec<Atomic<i32>>,
+    values: KBox<[Atomic<i32>; N]>,
 }
 
 // SAFETY: The values are atomic, the header is taken out atomically, and nobody but the core uses
 // the entries.
-unsafe impl Send for Table {}
+unsafe impl<const N: usize> Send for Table<N> {}
 // SAFETY: As above.
-unsafe impl Sync for Table {}
+unsafe impl<const N: usize> Sync for Table<N> {}
 
-impl Table {
+impl<const N: usize> Table<N> {
     /// Makes the files of `entries` in the directory `path` below `/proc/sys`.
     ///
     /// # Errors
     ///
     /// `ENOMEM`, also when the files exist.
-    pub fn new(net: &Net, path: &'static CStr, entries: &'static [Entry]) -> Result<Self> {
-        let mut values = KVec::with_capacity(entries.len(), GFP_KERNEL)?;
-        for entry in entries {
-            values.push(Atomic::new(entry.default), GFP_KERNEL)?;
+    pub fn new(net: &Net, path: &'static CStr, entries: &'static [Entry; N]) -> Result<Self> {
+        let values = KBox::new([const { Atomic::new(0) }; N], GFP_KERNEL)?;
+        for (value, entry) in values.iter().zip(entries) {
+            value.store(entry.default, Relaxed);
         }
         let mut table = KVec::with_capacity(entries.len(), GFP_KERNEL)?;
-        for (entry, value) in entries.iter().zip(&values) {
+        for (entry, value) in entries.iter().zip(values.iter()) {
             let mut line = bindings::ctl_table {
                 procname: entry.name.as_char_ptr(),
                 data: value.as_ptr().cast(),
@@ -103,7 +103,7 @@ impl Table {
         if header.is_null() {
             return Err(ENOMEM);
         }
-        // INVARIANT: Moving a `KVec` does not move what it holds.
+        // INVARIANT: Moving a `KVec` or a `KBox` does not move what it holds.
         Ok(Self {
             header: Atomic::new(header),
             _entries: table,
@@ -114,9 +114,11 @@ impl Table {
     /// Returns the value of the entry with this index; 0 if there is none.
     #[inline]
     pub fn get(&self, index: usize) -> i32 {
-        self.values
-            .get(index)
-            .map_or(0, |value| value.load(Relaxed))
+        self.values.get(index).map_or(0, |value| {
+            // SAFETY: An aligned number that lives as long as this; the handlers read and write it whole. In
+            // place, because an `Atomic` calls a function for it.
+            unsafe { ptr::read_volatile(value.as_ptr()) }
+        })
     }
 
     /// Changes a value. The caller knows its range.
@@ -183,7 +185,7 @@ unsafe extern "C" fn agreed(
     })
 }
 
-impl Drop for Table {
+impl<const N: usize> Drop for Table<N> {
     fn drop(&mut self) {
         self.remove();
     }

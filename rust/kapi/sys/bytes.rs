@@ -34,8 +34,9 @@ use smc_bindings as bindings;
 pub struct Ring {
     start: NonNull<u8>,
     mask: usize,
-    /// Position of the first byte of the memory.
-    first: u64,
+    /// Position of the first byte of the memory. Changes while the ring is empty, and then seldom: readers
+    /// have it in their caches.
+    first: Count,
     filled: Count,
     _memory: KVVec<u8>,
 }
@@ -63,7 +64,7 @@ impl Ring {
         Ok(Self {
             start,
             mask: size.wrapping_sub(1),
-            first,
+            first: Count::new(first),
             filled: Count::new(0),
             _memory: memory,
         })
@@ -78,22 +79,63 @@ impl Ring {
     /// Returns the place of the byte at a position.
     #[inline]
     fn place(&self, position: u64) -> usize {
-        position.wrapping_sub(self.first) as usize & self.mask
+        position.wrapping_sub(self.first.get()) as usize & self.mask
     }
 
     /// Copies `len` bytes, at most the size, from `iter` to `position`; returns how many. May fault, so
     /// sleep.
-    #[inline]
+    #[inline(always)]
     pub fn write(&self, position: u64, len: usize, iter: &mut IovIterSource<'_>) -> usize {
         let at = self.place(position);
         let first = self.size().wrapping_sub(at);
         if len <= first {
             return self.write_at(at, len, iter);
         }
+        self.write_around(at, len, first, iter)
+    }
+
+    #[inline(never)]
+    fn write_around(
+        &self,
+        at: usize,
+        len: usize,
+        first: usize,
+        iter: &mut IovIterSource<'_>,
+    ) -> usize {
         match self.write_at(at, first, iter) {
             done if done < first => done,
             done => done.wrapping_add(self.write_at(0, self.rest(len, first), iter)),
         }
+    }
+
+    /// Copies like [`Ring::write`], but all of it or nothing: returns whether it was all, and if not,
+    /// `iter` is where it was. What would be in two pieces is in one at the beginning of the memory if
+    /// `is_empty`: if all has been read that was written, and nobody reads.
+    #[inline(always)]
+    pub fn write_all(
+        &self,
+        position: u64,
+        len: usize,
+        iter: &mut IovIterSource<'_>,
+        is_empty: impl FnOnce() -> bool,
+    ) -> bool {
+        let at = self.place(position);
+        let first = self.size().wrapping_sub(at);
+        let done = if len <= first {
+            self.write_at(at, len, iter)
+        } else if is_empty() {
+            // Who learns of bytes behind this position sees this, too.
+            self.first.release(position);
+            self.write_at(0, len, iter)
+        } else {
+            self.write_around(at, len, first, iter)
+        };
+        if done == len {
+            return true;
+        }
+        // SAFETY: It was advanced by so much just now.
+        unsafe { iter.revert(done) };
+        false
     }
 
     /// Returns how many of `len` bytes are left for the beginning of the memory when `first` fit to its end.
@@ -120,13 +162,24 @@ impl Ring {
 
     /// Copies `len` bytes from `position` on to `iter`; returns how many, none of those that were never
     /// written. May fault, so sleep.
-    #[inline]
+    #[inline(always)]
     pub fn read(&self, position: u64, len: usize, iter: &mut IovIterDest<'_>) -> usize {
         let at = self.place(position);
         let first = self.size().wrapping_sub(at);
         if len <= first {
             return self.read_at(at, len, iter);
         }
+        self.read_around(at, len, first, iter)
+    }
+
+    #[inline(never)]
+    fn read_around(
+        &self,
+        at: usize,
+        len: usize,
+        first: usize,
+        iter: &mut IovIterDest<'_>,
+    ) -> usize {
         match self.read_at(at, first, iter) {
             done if done < first => done,
             done => done.wrapping_add(self.read_at(0, self.rest(len, first), iter)),
@@ -143,30 +196,33 @@ impl Ring {
         unsafe { bindings::_copy_to_iter(from.cast(), len, iter.as_raw()) }
     }
 
-    /// Copies the `len` bytes from `position` on to the same positions of another ring, at least as large,
-    /// that nobody knows yet.
-    pub fn move_to(&self, position: u64, len: usize, to: &mut Self) {
-        // The positions are somewhere in the midst of it, so what lies before them is cleared.
-        // SAFETY: The whole memory of the other ring, which is borrowed for writing.
-        unsafe { bindings::memset(to.start.as_ptr().cast(), 0, to.size()) };
-        // INVARIANT: Cleared is written.
-        to.filled.release(to.size() as u64);
-        let len = len.min(self.size());
+    /// Copies what has been written before the position `end` to the same positions of another ring, at
+    /// least as large, that nobody knows yet; from that one's first position on, of which `end` is at most
+    /// this ring's size away.
+    pub fn move_to(&self, end: u64, to: &mut Self) {
+        let first = to.first.get();
+        let len = (end.wrapping_sub(first) as usize).min(self.size());
         let mut done = 0usize;
         while done < len {
-            let position = position.wrapping_add(done as u64);
-            let (from, target) = (self.place(position), to.place(position));
+            let from = self.place(first.wrapping_add(done as u64));
+            let written = (self.filled.get() as usize).saturating_sub(from);
             let part = len
                 .wrapping_sub(done)
                 .min(self.size().wrapping_sub(from))
-                .min(to.size().wrapping_sub(target));
-            // SAFETY: A part of either memory, and the two are different.
+                .min(to.size().saturating_sub(done))
+                .min(written);
+            if part == 0 {
+                break;
+            }
+            // SAFETY: A part of either memory, and the two are different. What is copied has been written.
             unsafe {
-                let target = to.start.as_ptr().wrapping_add(target);
+                let target = to.start.as_ptr().wrapping_add(done);
                 let from = self.start.as_ptr().wrapping_add(from);
                 bindings::memcpy(target.cast(), from.cast(), part);
             }
             done = done.wrapping_add(part);
         }
+        // INVARIANT: So much of the beginning is written now.
+        to.filled.release(to.filled.get().max(done as u64));
     }
 }

@@ -12,6 +12,7 @@ pub mod hook;
 pub mod host;
 pub mod lock;
 pub(crate) mod module;
+pub mod once;
 pub mod process;
 pub mod queue;
 pub(crate) mod redirect;

@@ -10,7 +10,7 @@ use core::{
     ptr,
     sync::atomic::{compiler_fence, Ordering}, //
 };
-use kernel::sync::atomic::{Atomic, Full};
+use kernel::sync::atomic::{Atomic, Full, Relaxed};
 use smc_bindings as bindings;
 
 /// A number for several threads, without any order to what is around it: `READ_ONCE()` and
@@ -83,6 +83,45 @@ impl Count {
         // SAFETY: The place is valid and aligned, and all other accesses are of whole words.
         let atomic = unsafe { Atomic::from_ptr(self.0.get()) };
         atomic.cmpxchg(old, new, Full).is_ok()
+    }
+}
+
+/// A number that any thread adds to, without any order to what is around it. Reading it is cheap, so one
+/// may look at many of which few have changed.
+pub struct Tally(UnsafeCell<u64>);
+
+// SAFETY: As for `Count`: plain accesses are volatile and whole, all others are the processor's atomic ones.
+unsafe impl Sync for Tally {}
+
+impl Tally {
+    /// Makes a tally.
+    pub const fn new(value: u64) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+
+    /// Reads the number.
+    #[inline]
+    pub fn get(&self) -> u64 {
+        // SAFETY: The place is valid, and nobody has a reference into it. See `Sync`.
+        unsafe { ptr::read_volatile(self.0.get()) }
+    }
+
+    /// Adds to the number, which wraps around.
+    #[inline]
+    pub fn add(&self, by: u64) {
+        self.atomic().add(by, Relaxed);
+    }
+
+    /// Reads the number and leaves 0.
+    #[inline]
+    pub fn take(&self) -> u64 {
+        self.atomic().xchg(0, Relaxed)
+    }
+
+    #[inline]
+    fn atomic(&self) -> &Atomic<u64> {
+        // SAFETY: The place is valid and aligned, and all other accesses are of whole words.
+        unsafe { Atomic::from_ptr(self.0.get()) }
     }
 }
 

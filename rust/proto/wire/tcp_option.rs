@@ -80,40 +80,45 @@ pub fn scan(options: &[u8]) -> Scan {
 
     while let Some(&kind) = options.get(at) {
         if kind == KIND_NOP {
-            at = at.saturating_add(1);
+            at = at.wrapping_add(1);
             continue;
         }
         if kind == KIND_END {
             seen.ended = true;
             return seen;
         }
-        let len = options.get(at.saturating_add(1)).copied().unwrap_or(0);
-        let next = at.saturating_add(usize::from(len));
+        let len = options
+            .get(at.wrapping_add(1))
+            .map_or(0, |len| usize::from(*len));
+        // No sum here is above the length of a slice and 255.
+        let next = at.wrapping_add(len);
         if len < 2 || next > options.len() {
             seen.malformed = true;
             return seen;
         }
-        match kind {
-            KIND_MD5 | KIND_AO => seen.signed = true,
-            identity::KIND | KIND_EXPERIMENT => note(&mut seen, options, at, next),
-            _ => {}
+        // TCP's own are below.
+        if kind >= KIND_MD5 {
+            note(&mut seen, kind, options.get(at..next).unwrap_or(&[]), at);
         }
         at = next;
     }
     seen
 }
 
-/// Takes note of the experimental option from `at` to `next`, if it is one of ours.
-fn note(seen: &mut Scan, options: &[u8], at: usize, next: usize) {
-    let option = options.get(at..next).unwrap_or(&[]);
-    if seen.identity.is_none() {
-        seen.identity = Identity::parse(option);
-    }
-    if seen.smc.is_none() && option.first() == Some(&KIND_EXPERIMENT) && is_smc(option) {
-        seen.smc = Some(Found {
-            offset: at,
-            len: option.len(),
-        });
+/// Takes note of an option at the offset `at`, if it is one of those that count. Not inlined: the walk is
+/// short of registers otherwise.
+#[inline(never)]
+fn note(seen: &mut Scan, kind: u8, option: &[u8], at: usize) {
+    match kind {
+        KIND_MD5 | KIND_AO => seen.signed = true,
+        identity::KIND if seen.identity.is_none() => seen.identity = Identity::parse(option),
+        KIND_EXPERIMENT if seen.smc.is_none() && is_smc(option) => {
+            seen.smc = Some(Found {
+                offset: at,
+                len: option.len(),
+            });
+        }
+        _ => {}
     }
 }
 

@@ -144,44 +144,20 @@ impl Overlay for Smc {
         }
     }
 
+    #[inline]
     fn sendmsg(data: &Arc<SmcSock>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
-        if msg.has(flags::MSG_FASTOPEN) {
-            connect::give_up(data, socket, Reason::UnsupportedOption)?;
-        }
-        if let Some(conn) = data.smc() {
-            return lane::send(conn, socket, msg);
-        }
-        if let Some(local) = data.local() {
-            return local::send(local, socket, msg);
-        }
-        let nonblock = msg.has(flags::MSG_DONTWAIT);
-        Self::settle(data, socket, data.sock.send_timeout(nonblock))?;
-        match (data.smc(), path::local(data, socket)) {
-            (Some(conn), _) => lane::send(conn, socket, msg),
-            (None, Some(local)) => local::send(local, socket, msg),
-            (None, None) => socket.native_sendmsg(msg),
-        }
+        let sent = data
+            .local()
+            .and_then(|local| local::send_quickly(local, msg));
+        sent.unwrap_or_else(|| send(data, socket, msg))
     }
 
+    #[inline]
     fn recvmsg(data: &Arc<SmcSock>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
-        if msg.has(flags::MSG_ERRQUEUE) {
-            // Not the stream: ICMP errors, completions.
-            return socket.native_recvmsg(msg);
-        }
-        if let Some(conn) = data.smc() {
-            return lane::receive(conn, socket, msg);
-        }
-        if let Some(local) = data.local() {
-            return path::receive(data, local, socket, msg);
-        }
-        let nonblock = msg.has(flags::MSG_DONTWAIT);
-        Self::settle(data, socket, data.sock.receive_timeout(nonblock))?;
-        crossing::settle(data, socket, data.sock.receive_timeout(nonblock))?;
-        match (data.smc(), path::local(data, socket)) {
-            (Some(conn), _) => lane::receive(conn, socket, msg),
-            (None, Some(local)) => path::receive(data, local, socket, msg),
-            (None, None) => socket.native_recvmsg(msg),
-        }
+        let got = data
+            .local()
+            .and_then(|local| local::receive_quickly(local, socket, msg));
+        got.unwrap_or_else(|| receive(data, socket, msg))
     }
 
     fn splice(data: &Arc<SmcSock>, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize> {
@@ -230,5 +206,49 @@ impl Overlay for Smc {
         option: &GetOption<'_>,
     ) -> Result<Handled> {
         sockopt::get(data, option)
+    }
+}
+
+/// sendmsg(), but for the usual message of a local path.
+#[inline(never)]
+fn send(data: &Arc<SmcSock>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
+    if msg.has(flags::MSG_FASTOPEN) {
+        connect::give_up(data, socket, Reason::UnsupportedOption)?;
+    }
+    if let Some(conn) = data.smc() {
+        return lane::send(conn, socket, msg);
+    }
+    if let Some(local) = data.local() {
+        return local::send(local, socket, msg);
+    }
+    let nonblock = msg.has(flags::MSG_DONTWAIT);
+    Smc::settle(data, socket, data.sock.send_timeout(nonblock))?;
+    match (data.smc(), path::local(data, socket)) {
+        (Some(conn), _) => lane::send(conn, socket, msg),
+        (None, Some(local)) => local::send(local, socket, msg),
+        (None, None) => socket.native_sendmsg(msg),
+    }
+}
+
+/// recvmsg(), but for the usual message of a local path.
+#[inline(never)]
+fn receive(data: &Arc<SmcSock>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
+    if msg.has(flags::MSG_ERRQUEUE) {
+        // Not the stream: ICMP errors, completions.
+        return socket.native_recvmsg(msg);
+    }
+    if let Some(conn) = data.smc() {
+        return lane::receive(conn, socket, msg);
+    }
+    if let Some(local) = data.local() {
+        return path::receive(data, local, socket, msg);
+    }
+    let nonblock = msg.has(flags::MSG_DONTWAIT);
+    Smc::settle(data, socket, data.sock.receive_timeout(nonblock))?;
+    crossing::settle(data, socket, data.sock.receive_timeout(nonblock))?;
+    match (data.smc(), path::local(data, socket)) {
+        (Some(conn), _) => lane::receive(conn, socket, msg),
+        (None, Some(local)) => path::receive(data, local, socket, msg),
+        (None, None) => socket.native_recvmsg(msg),
     }
 }

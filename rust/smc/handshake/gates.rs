@@ -95,7 +95,7 @@ impl Gates {
     }
 
     fn list(&self, origin: Origin) -> &Mutex<KVec<FirstContact>> {
-        shard(&self.lists, &origin.address)
+        shard(&self.lists, origin.number())
     }
 
     /// Counts one more first contact; returns false at the limit.

@@ -6,11 +6,12 @@
 //! One id is built in, so that two machines with this module need no configuration.
 
 use crate::host::read_mostly::ReadMostly;
+use core::ops::Deref;
 use kernel::prelude::*;
 use smc_proto::{handshake::policy::DEFAULT_UEID, wire::clc::Eid};
 
 /// Most ids beside the built-in one; C's `SMC_MAX_UEID`.
-pub(crate) const MAX: usize = 4;
+const MAX: usize = 4;
 
 /// The ids that the user has added.
 #[pin_data]
@@ -62,6 +63,11 @@ impl Eids {
     /// Removes all ids but the built-in one.
     pub(crate) fn flush(&self) {
         self.table.retain(|_| false);
+    }
+
+    /// Returns the ids that the user has added; the built-in one is offered after them.
+    pub(crate) fn of_user(&self) -> impl Deref<Target = KVec<Eid>> + '_ {
+        self.table.read()
     }
 
     /// Returns id number `at` of those that are offered: the user's, then the built-in one.

@@ -21,14 +21,23 @@ impl Origin {
             namespace: sock.net_cookie(),
         }
     }
+
+    /// Returns a number that depends on the address alone.
+    pub(crate) fn number(&self) -> u64 {
+        let both = u128::from_ne_bytes(self.address);
+        both as u64 ^ (both >> 64) as u64
+    }
 }
 
 /// Number of lists for data of one peer each, so that different peers seldom contend for a lock.
 pub(crate) const SHARDS: usize = 16;
 
 /// Returns the list for the peer that `name` identifies, shared with some other peers.
-pub(crate) fn shard<'a, T>(lists: &'a [T; SHARDS], name: &[u8]) -> &'a T {
-    let sum = name.iter().fold(0, |sum, byte| sum ^ byte);
+pub(crate) fn shard<T>(lists: &[T; SHARDS], name: u64) -> &T {
+    // The exclusive or of all bytes is in the lowest one.
+    let sum = name ^ name >> 32;
+    let sum = sum ^ sum >> 16;
+    let sum = sum ^ sum >> 8;
     // The mask keeps the index in range.
-    &lists[usize::from(sum) & (SHARDS - 1)]
+    &lists[sum as usize & (SHARDS - 1)]
 }

@@ -3,7 +3,6 @@
 //! The terms that this host offers and accepts in a handshake.
 
 use crate::host::{
-    eid,
     namespace::Namespace,
     sysctl::Sysctl, //
 };
@@ -11,24 +10,20 @@ use kapi::{net::sock::Sock, sys::host};
 use smc_proto::{
     handshake::Policy,
     wire::{
-        clc::{Eid, Extensions},
+        clc::Extensions,
         ids::PeerId, //
     }, //
 };
 
-/// Most EIDs that a proposal names.
-const EIDS: usize = 8;
-
 /// Returns the terms that this host offers and accepts in a handshake over `sock`.
 pub(crate) fn policy(peer_id: PeerId, sock: &Sock) -> Policy {
     let mut policy = Policy::new(peer_id, host::name().text());
-    let mut eids = [Eid::NONE; EIDS];
-    let mut count = 0usize;
-    for (place, eid) in eids.iter_mut().zip(offered()) {
-        *place = eid;
-        count = count.saturating_add(1);
+    if let Some(initial) = Namespace::initial() {
+        let eids = initial.eids.of_user();
+        if !eids.is_empty() {
+            policy.set_eids(&eids);
+        }
     }
-    policy.set_eids(eids.get(..count).unwrap_or(&[]));
     if let Some(namespace) = Namespace::of(sock) {
         let most = namespace.sysctls.get(Sysctl::MaxConns);
         policy.max_conns = u8::try_from(most).unwrap_or(u8::MAX);
@@ -37,10 +32,4 @@ pub(crate) fn policy(peer_id: PeerId, sock: &Sock) -> Policy {
         }
     }
     policy
-}
-
-/// Returns the ids to offer, in order of preference: the user's, then the built-in one.
-fn offered() -> impl Iterator<Item = Eid> {
-    let initial = Namespace::initial();
-    (0..=eid::MAX).map_while(move |at| initial.as_ref()?.eids.at(at))
 }

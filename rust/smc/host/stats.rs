@@ -6,11 +6,11 @@
 //! The counters of a namespace are shared by all CPUs. So what happens per message is counted in
 //! the connection, whose counts are added to the namespace's when it ends; a report adds up both.
 
-use kapi::net::netlink::Message;
-use kernel::{
-    prelude::*,
-    sync::atomic::{Atomic, Relaxed}, //
+use kapi::{
+    net::netlink::Message,
+    sys::word::Tally, //
 };
+use kernel::prelude::*;
 
 /// Numbers of `SMC_NLA_STATS_T_…`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -83,24 +83,28 @@ const EVENTS: usize = HISTOGRAMS + 4 * CLASSES;
 const PLAIN: usize = EVENTS + 2 * BUFFERS;
 const USAGE: usize = PLAIN + LAST_PLAIN - FIRST_PLAIN + 1;
 const SLOTS: usize = USAGE + USAGES.len();
+/// Number of slots that are looked at together.
+const STRIDE: usize = 8;
+/// The slots and some that are never used, so that it is a multiple of [`STRIDE`].
+const ROOM: usize = SLOTS.next_multiple_of(STRIDE);
 
 /// Statistics of a namespace, or those of a connection that are still to be added to them.
-pub(crate) struct Stats([Atomic<u64>; SLOTS]);
+pub(crate) struct Stats([Tally; ROOM]);
 
 impl Stats {
     /// Creates statistics of zero.
     pub(crate) const fn new() -> Self {
-        Self([const { Atomic::new(0) }; SLOTS])
+        Self([const { Tally::new(0) }; ROOM])
     }
 
     fn bump(&self, slot: usize, by: u64) {
         if let Some(slot) = self.0.get(slot) {
-            slot.fetch_add(by, Relaxed);
+            slot.add(by);
         }
     }
 
     fn read(&self, slot: usize) -> u64 {
-        self.0.get(slot).map_or(0, |slot| slot.load(Relaxed))
+        self.0.get(slot).map_or(0, Tally::get)
     }
 
     /// Adds `by` to a number.
@@ -141,12 +145,17 @@ impl Stats {
 
     /// Moves the counts of `other` here.
     pub(crate) fn absorb(&self, other: &Stats) {
-        for (slot, from) in other.0.iter().enumerate() {
+        let theirs = other.0.chunks_exact(STRIDE);
+        for (to, from) in self.0.chunks_exact(STRIDE).zip(theirs) {
             // Most have counted nothing, and an exchange is dear.
-            if from.load(Relaxed) == 0 {
+            if from.iter().fold(0, |any, slot| any | slot.get()) == 0 {
                 continue;
             }
-            self.bump(slot, from.xchg(0, Relaxed));
+            for (to, from) in to.iter().zip(from) {
+                if from.get() != 0 {
+                    to.add(from.take());
+                }
+            }
         }
     }
 }
@@ -163,7 +172,7 @@ impl Total {
     /// Adds the counts of `stats`.
     pub(crate) fn add(&mut self, stats: &Stats) {
         for (sum, slot) in self.0.iter_mut().zip(&stats.0) {
-            *sum = sum.wrapping_add(slot.load(Relaxed));
+            *sum = sum.wrapping_add(slot.get());
         }
     }
 

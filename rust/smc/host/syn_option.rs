@@ -185,7 +185,10 @@ pub(crate) fn answer_to(choice: Choice, net: u64, syn: &[u8]) -> Answer {
 }
 
 fn echoed(options: &[u8]) -> bool {
-    options.windows(6).any(|w| CANARY.starts_with(w))
+    let [kind, len, a, b, c, d, ..] = CANARY;
+    let head = [kind, len, a, b, c, d];
+    let mut windows = options.windows(head.len());
+    windows.any(|window| window.first() == Some(&kind) && window == head)
 }
 
 /// Returns whether options may be added to these, and room for how many bytes there is.

@@ -74,7 +74,10 @@ const MIN_BUF: i32 = 16 * 1024;
 const MAX_BUF: i32 = i32::MAX / 2;
 const MAX_WR: i32 = 2048;
 
-static ENTRIES: [Entry; 20] = [
+/// Number of files.
+const COUNT: usize = 20;
+
+static ENTRIES: [Entry; COUNT] = [
     Entry {
         name: c"autocorking_size",
         default: 64 * 1024,
@@ -107,7 +110,7 @@ static ENTRIES: [Entry; 20] = [
 ];
 
 /// Values of a namespace.
-pub(crate) struct Sysctls(Table);
+pub(crate) struct Sysctls(Table<COUNT>);
 
 impl Sysctls {
     /// Creates the files.

@@ -27,17 +27,37 @@ use kapi::net::{
 };
 use kernel::{prelude::*, sync::atomic::Relaxed};
 
+/// sendmsg() of the usual message; `None` for any other, which [`send`] sends.
+///
+/// # Errors
+///
+/// TCP's.
+#[inline(always)]
+pub(crate) fn send_quickly(local: &Local, msg: &mut Message<'_>) -> Option<Result<usize>> {
+    quick::send(local, msg)
+}
+
 /// sendmsg().
 ///
 /// # Errors
 ///
 /// TCP's.
-#[inline]
 pub(crate) fn send(local: &Local, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
-    match quick::send(local, msg) {
-        Some(sent) => sent,
-        None => lane::send(local, socket, msg),
-    }
+    lane::send(local, socket, msg)
+}
+
+/// recvmsg() of the usual message; `None` for any other, which [`receive`] receives.
+///
+/// # Errors
+///
+/// TCP's.
+#[inline(always)]
+pub(crate) fn receive_quickly(
+    local: &Local,
+    socket: &BsdSocket,
+    msg: &mut Message<'_>,
+) -> Option<Result<usize>> {
+    quick::receive(local, socket, msg)
 }
 
 /// recvmsg().
@@ -45,11 +65,7 @@ pub(crate) fn send(local: &Local, socket: &BsdSocket, msg: &mut Message<'_>) -> 
 /// # Errors
 ///
 /// TCP's.
-#[inline]
 pub(crate) fn receive(local: &Local, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
-    if let Some(got) = quick::receive(local, socket, msg) {
-        return got;
-    }
     if msg.has(flags::MSG_OOB) {
         // Urgent bytes go by TCP, and nobody waits for them there.
         return socket.native_recvmsg(msg);

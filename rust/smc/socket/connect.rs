@@ -17,13 +17,17 @@ use self::{
     leave::{disconnect, leave_smc, reset}, //
 };
 use super::smc_sock::{hint, Phase, SmcSock};
-use crate::{handshake::HandshakeRun, host::tcp2smc};
+use crate::{
+    handshake::HandshakeRun,
+    host::{syn_option::Answer, tcp2smc}, //
+};
 use kapi::{
     errno,
     net::{
         args::Addr,
         sock::tcp_state,
-        socket::BsdSocket, //
+        socket::BsdSocket,
+        syn, //
     },
     sys::wait, //
 };
@@ -140,7 +144,15 @@ fn first(
         return started;
     }
     if nonblock {
-        in_background(this, socket);
+        if !is_answered_by_tcp(this) {
+            in_background(this, socket);
+            return started;
+        }
+        // A peer of this host has answered while the SYN was sent. As with TCP the program is told later.
+        proceed(this);
+        if undecided(this) {
+            in_background(this, socket);
+        }
         return started;
     }
     match socket.finish_connect(addr, false) {
@@ -187,6 +199,13 @@ fn first(
             Err(err)
         }
     }
+}
+
+/// Tells whether the TCP connection stands already, and the peer wants no handshake first: then it takes
+/// nobody's time to decide, and there is nothing to watch for.
+fn is_answered_by_tcp(this: &SmcSock) -> bool {
+    let guard = this.sock.lock();
+    guard.sock().is_established() && Answer::from_number(syn::answer(&guard)) != Answer::Smc
 }
 
 /// Lets the workqueue finish what connect() began.

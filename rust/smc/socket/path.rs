@@ -60,7 +60,7 @@ fn look<'a>(this: &'a Arc<SmcSock>, socket: &BsdSocket) -> Option<&'a Local> {
         };
         match come {
             Ok(local) => {
-                this.local.populate(local);
+                this.local.set(local);
             }
             Err(reason) => stay(this, path, socket, reason),
         }

@@ -34,6 +34,7 @@ use kapi::{
     sys::{
         clock,
         hook::{TimerHook, WaitHook},
+        once::Once,
         queue,
         roster::Link,
         wait,
@@ -49,8 +50,7 @@ use kernel::{
         aref::ARef,
         atomic::{Atomic, Relaxed, Release},
         Arc,
-        Mutex,
-        SetOnce, //
+        Mutex, //
     },
     workqueue::Work, //
 };
@@ -96,9 +96,9 @@ pub(crate) struct SmcSock {
     /// nothing can follow it.
     pub(super) fin_noted: Word,
     /// The SMC connection, once there is one; it stays, so that it can be found without a lock.
-    pub(crate) conn: SetOnce<Arc<SmcConn>>,
+    pub(crate) conn: Once<Arc<SmcConn>>,
     /// The end of a local path, from the first byte of a connection that may be one.
-    pub(super) local: SetOnce<Local>,
+    pub(super) local: Once<Local>,
     /// The client's handshake while it is under way. Locked to begin, go on with or end a
     /// connection attempt.
     #[pin]
@@ -173,10 +173,10 @@ impl SmcSock {
             trace::fallback(&sock, fallback.reason.code());
         }
         let setting = |which| namespace.map_or(0, |n| n.sysctls.get(which));
-        let conn = SetOnce::new();
+        let conn = Once::new();
         let first_hint = match &phase {
             Phase::Smc(smc) => {
-                conn.populate(smc.clone());
+                conn.set(smc.clone());
                 if let Some(namespace) = namespace {
                     // A connection that accept() hands out.
                     namespace.counters.connected(Role::Server);
@@ -204,7 +204,7 @@ impl SmcSock {
                 watch <- new_mutex!(None, "rsmc::SmcSock::watch"),
                 fin_noted: Word::new(0),
                 conn,
-                local: SetOnce::new(),
+                local: Once::new(),
                 path: Atomic::new(-1),
                 handshake <- new_mutex!(None, "rsmc::SmcSock::handshake"),
                 heavy: Atomic::new(0),
@@ -248,7 +248,7 @@ impl SmcSock {
         if let Some(namespace) = self.namespace() {
             namespace.counters.connected(role);
         }
-        self.conn.populate(conn.clone());
+        self.conn.set(conn.clone());
         *phase = Phase::Smc(conn);
         self.hint.store(hint::SMC, Release);
     }
@@ -276,13 +276,13 @@ impl SmcSock {
     /// Returns the SMC connection, if this is one.
     #[inline]
     pub(crate) fn smc(&self) -> Option<&Arc<SmcConn>> {
-        self.conn.as_ref()
+        self.conn.get()
     }
 
     /// Returns the end of a local path, if this is one; it may be on TCP still.
     #[inline]
     pub(crate) fn local(&self) -> Option<&Local> {
-        self.local.as_ref()
+        self.local.get()
     }
 
     /// Returns what the socket's SYN, or its answers to SYNs, are to offer.

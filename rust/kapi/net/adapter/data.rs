@@ -80,8 +80,10 @@ impl<T: Overlay> Adapter<T> {
 
     #[inline]
     fn slot(socket: &BsdSocket) -> Slot<Held<T::Data>> {
-        // SAFETY: The socket is part of a `socket_alloc`, and that lives during an operation.
-        let raw = unsafe { bindings::socket_private(socket.as_ptr()) };
+        let place = socket.as_ptr().wrapping_byte_add(bindings::SOCKET_PRIVATE);
+        // SAFETY: The socket is part of a `socket_alloc`, and that lives during an operation; so far behind it
+        // is the inode's private pointer, a machine word that changes whole.
+        let raw = unsafe { ptr::read_volatile(place.cast::<*mut ffi::c_void>()) };
         // SAFETY: Read just now, in an operation.
         unsafe { Self::interpret(raw) }
     }

@@ -14,8 +14,11 @@ impl Sock {
     /// Returns the longest a blocking receive may wait, in jiffies; 0 when `nonblock`.
     #[inline]
     pub fn receive_timeout(&self, nonblock: bool) -> isize {
-        // SAFETY: The sock is valid.
-        unsafe { bindings::sock_rcvtimeo(self.as_ptr(), nonblock) as isize }
+        if nonblock {
+            return 0;
+        }
+        // SAFETY: The sock is valid; read without the lock, as `sock_rcvtimeo` does.
+        unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_rcvtimeo) as isize }
     }
 
     /// Returns the longest a blocking send or connect may wait, in jiffies; 0 when `nonblock`.

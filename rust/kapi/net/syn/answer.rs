@@ -135,6 +135,13 @@ pub fn answered(guard: &SockGuard<'_>) -> usize {
     forget(guard)
 }
 
+/// Returns what the SYN-ACK answered, as [`answered`] does, and leaves everything as it is.
+pub fn answer(guard: &SockGuard<'_>) -> usize {
+    // SAFETY: The socket lock is held, under which the field changes.
+    let current = unsafe { ptr::read_volatile(af_ops(guard.sock())) };
+    find(current).map_or(0, |(_, answer)| answer)
+}
+
 /// Gives a connection its own operations back; returns the answer, 0 for no.
 pub(crate) fn forget(guard: &SockGuard<'_>) -> usize {
     let place = af_ops(guard.sock());

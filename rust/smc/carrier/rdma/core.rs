@@ -81,7 +81,7 @@ impl Core {
 
     /// Locks the list that has the groups with `peer`, and some with other peers.
     fn groups(&self, peer: &PeerId) -> MutexGuard<'_, KVec<Arc<LinkGroup>>> {
-        shard(&self.groups, &peer.0).lock()
+        shard(&self.groups, u64::from_ne_bytes(peer.0)).lock()
     }
 
     /// Returns the group that a server's new connection joins. The key is only what the client

@@ -96,7 +96,7 @@ impl Meetings {
         }
         let none = |_| Reason::NoMemory;
         let pair = Pair::new(key).map_err(none)?;
-        pair.end(active).sock.populate(sock.clone());
+        pair.end(active).sock.set(sock.clone());
         let node = RBTreeNode::new(key, pair.clone(), GFP_KERNEL).map_err(none)?;
         let mut waiting = self.waiting.lock();
         if waiting.get(&key).is_none() {
@@ -115,13 +115,13 @@ impl Meetings {
             return Ok(None);
         };
         // An end of the same kind with the same numbers: chance, or somebody who tries.
-        if there.end(active).sock.as_ref().is_some() {
+        if there.end(active).sock.get().is_some() {
             return Err(Reason::PathElsewhere);
         }
         let wide = |sock: &Sock| {
             Namespace::of(sock).is_some_and(|n| n.sysctls.get(Sysctl::PathLocal) == 2)
         };
-        let allowed = there.end(!active).sock.as_ref().is_some_and(|other| {
+        let allowed = there.end(!active).sock.get().is_some_and(|other| {
             other.net_cookie() == sock.net_cookie() || wide(other) && wide(sock)
         });
         if !allowed {
@@ -132,7 +132,7 @@ impl Meetings {
         };
         drop(waiting);
         let (_, pair) = node.to_key_value();
-        pair.end(active).sock.populate(sock.clone());
+        pair.end(active).sock.set(sock.clone());
         pair.join();
         Ok(Some(pair))
     }

@@ -16,16 +16,16 @@ use kapi::{
     net::sock::Sock,
     sys::{
         bytes::Ring,
-        word::{full_barrier, Word}, //
+        once::Once,
+        word::{full_barrier, Count, Word}, //
     }, //
 };
 use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{Acquire, Atomic, Release},
-        Arc,
-        SetOnce, //
+        atomic::Atomic,
+        Arc, //
     }, //
 };
 use smc_proto::path::{Head, Route};
@@ -33,7 +33,7 @@ use smc_proto::path::{Head, Route};
 /// An end: its sock, and the direction in which it writes.
 #[pin_data]
 pub(super) struct End {
-    pub(super) sock: SetOnce<ARef<Sock>>,
+    pub(super) sock: Once<ARef<Sock>>,
     #[pin]
     pub(super) out: Way,
     /// 1 when its file is being closed.
@@ -53,7 +53,7 @@ pub(super) struct End {
 impl End {
     fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            sock: SetOnce::new(),
+            sock: Once::new(),
             out <- Way::new(),
             gone: Word::new(0),
             left: Word::new(0),
@@ -65,13 +65,27 @@ impl End {
     }
 }
 
+impl End {
+    /// Returns its TCP connection, once that is known.
+    #[inline]
+    pub(super) fn sock(&self) -> Option<&Sock> {
+        self.sock.get().map(|sock| &**sock)
+    }
+
+    /// Tells whether its file is being closed.
+    #[inline]
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone.get() != 0
+    }
+}
+
 /// The two ends: the client's, then the server's. One of them may be all that is known.
 #[pin_data]
 pub(crate) struct Pair {
     /// The initial sequence numbers, by which the ends find each other.
     pub(super) key: u64,
     /// 1 once both ends are here.
-    joined: Atomic<u32>,
+    joined: Count,
     #[pin]
     pub(super) client: End,
     #[pin]
@@ -83,7 +97,7 @@ impl Pair {
         Arc::pin_init(
             pin_init!(Self {
                 key,
-                joined: Atomic::new(0),
+                joined: Count::new(0),
                 client <- End::new(),
                 server <- End::new(),
             }),
@@ -101,7 +115,7 @@ impl Pair {
 
     /// Makes the pair complete.
     pub(super) fn join(&self) {
-        self.joined.store(1, Release);
+        self.joined.release(1);
     }
 }
 
@@ -135,6 +149,16 @@ impl Local {
         &self.sock
     }
 
+    /// Returns this end and the other one.
+    #[inline(always)]
+    pub(super) fn ends(&self) -> (&End, &End) {
+        let pair = &*self.pair;
+        match self.active {
+            true => (&pair.client, &pair.server),
+            false => (&pair.server, &pair.client),
+        }
+    }
+
     /// Returns the direction in which this end writes.
     #[inline]
     pub(super) fn out(&self) -> &Way {
@@ -150,11 +174,7 @@ impl Local {
     /// Returns the other end's TCP connection, once that is known.
     #[inline]
     pub(super) fn peer(&self) -> Option<&Sock> {
-        self.pair
-            .end(!self.active)
-            .sock
-            .as_ref()
-            .map(|sock| &**sock)
+        self.pair.end(!self.active).sock()
     }
 
     pub(super) fn splices(&self) -> &Atomic<i32> {
@@ -168,7 +188,7 @@ impl Local {
     /// Tells whether the two ends have met.
     #[inline]
     pub(crate) fn has_met(&self) -> bool {
-        self.pair.joined.load(Acquire) != 0
+        self.pair.joined.acquire() != 0
     }
 
     /// Tells whether bytes go through a ring in either direction.
@@ -189,7 +209,7 @@ impl Local {
     /// Tells whether the other end's file is being closed.
     #[inline]
     pub(super) fn is_gone(&self) -> bool {
-        self.pair.end(!self.active).gone.get() != 0
+        self.pair.end(!self.active).is_gone()
     }
 
     /// Runs `f` while no bytes are written: a FIN is to follow the last of them.
@@ -258,6 +278,19 @@ impl Local {
     #[inline]
     pub(super) fn is_to_leave(&self) -> bool {
         self.stays() || self.is_deserted() || self.is_bound_to_tcp()
+    }
+
+    /// Tells the same, given the other end.
+    #[inline(always)]
+    pub(super) fn leaves(&self, other: &End) -> bool {
+        let Some(peer) = other.sock() else {
+            return true;
+        };
+        self.stays()
+            || other.is_gone()
+            || other.details.get() != 0
+            || peer.wants_details()
+            || self.own().is_receive_shut() && peer.is_receive_shut()
     }
 
     /// Tells whether a writer is to change carriers for the sake of a test (the sysctl `path_flip`): on

@@ -3,7 +3,7 @@
 //! From the program into the ring, or into TCP.
 
 use super::{
-    pair::Local,
+    pair::{End, Local},
     way::{Way, FIRST}, //
 };
 use crate::lane::{Put, Stop};
@@ -34,7 +34,7 @@ pub(super) fn put(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(us
         return Err(Stop::Tcp(errno::EPIPE.into()));
     }
     let leaves = put.urgent || local.is_to_leave() || local.flips();
-    if !way.route().writes_ring() && (leaves || !promote(local, way, &mut writer)) {
+    if !way.route().writes_ring() && (leaves || !promote(local, way, &mut writer, put.wanted)) {
         return by_tcp(local, msg, put);
     }
     if leaves {
@@ -42,8 +42,12 @@ pub(super) fn put(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(us
         return by_tcp(local, msg, put);
     }
     let mut room = way.room();
-    if room == 0 {
-        room = grow(local, way, &mut writer, put.wanted).ok_or(Stop::Full)?;
+    if room == 0 || way.is_cramped() {
+        match grow(local, way, &mut writer, put.wanted) {
+            Some(larger) => room = larger,
+            None if room == 0 => return Err(Stop::Full),
+            None => (),
+        }
     }
     let Some(ring) = &*writer else {
         return Err(Stop::Hungry);
@@ -63,18 +67,18 @@ pub(super) fn put(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(us
     }
     way.wrote(taken);
     drop(writer);
-    told(local);
+    told(local, local.ends().1);
     Ok((taken, taken < wanted))
 }
 
 /// Tells the reader of bytes that were put into the ring.
 #[inline(always)]
-pub(super) fn told(local: &Local) {
-    if let Some(peer) = local.peer() {
+pub(super) fn told(local: &Local, other: &End) {
+    if let Some(peer) = other.sock() {
         // A full barrier in it stands between the bytes and the look at who reads.
         peer.wake_for_data();
     }
-    if local.is_gone() {
+    if other.is_gone() {
         reset(local);
     }
 }
@@ -106,7 +110,7 @@ fn by_tcp(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(usize, boo
 
 /// Turns from TCP to the ring, if that is possible now. Returns whether it was.
 #[inline(never)]
-fn promote(local: &Local, way: &Way, writer: &mut Writer) -> bool {
+fn promote(local: &Local, way: &Way, writer: &mut Writer, wanted: usize) -> bool {
     if !local.may_move() {
         return false;
     }
@@ -115,9 +119,9 @@ fn promote(local: &Local, way: &Way, writer: &mut Writer) -> bool {
         return false;
     };
     if reader.is_none() {
-        let Ok(ring) =
-            Ring::new(FIRST, way.head()).and_then(|ring| Ok(Arc::new(ring, GFP_KERNEL)?))
-        else {
+        let size = wanted.next_power_of_two().clamp(FIRST, local.most());
+        let ring = Ring::new(size, way.head()).or_else(|_| Ring::new(FIRST, way.head()));
+        let Ok(ring) = ring.and_then(|ring| Ok(Arc::new(ring, GFP_KERNEL)?)) else {
             return false;
         };
         *reader = Some(ring);
@@ -151,14 +155,15 @@ fn demote(way: &Way, writer: &mut Writer) {
     *writer = None;
 }
 
-/// Makes the ring larger for a writer that has found no room, if its reader has kept up so far. Returns
-/// the room then.
+/// Makes the ring larger for a writer that has found no room, or did so before, if that is worth it now.
+/// Returns the room then.
 #[inline(never)]
 fn grow(local: &Local, way: &Way, writer: &mut Writer, wanted: usize) -> Option<usize> {
     let size = way.larger(wanted, local.most())?;
     let mut ring = UniqueArc::new(Ring::new(size, way.tail()).ok()?, GFP_KERNEL).ok()?;
     let mut reader = way.reader.try_lock()?;
-    writer.as_ref()?.move_to(way.tail(), way.there(), &mut ring);
+    // From where the reader was a moment ago.
+    writer.as_ref()?.move_to(way.head(), &mut ring);
     let ring: Arc<Ring> = ring.into();
     *reader = Some(ring.clone());
     *writer = Some(ring);

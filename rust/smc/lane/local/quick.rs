@@ -3,7 +3,10 @@
 //! The usual message on a connection that has left TCP: it fits into the ring, or is all that is wanted of
 //! it. Everything else goes the way of all lanes; a call is here for as long as nothing else happens.
 
-use super::{pair::Local, put};
+use super::{
+    pair::{End, Local},
+    put, //
+};
 use kapi::{
     net::{
         args::{flags, Message},
@@ -18,36 +21,37 @@ use smc_trace as trace;
 const PLAIN: u32 = flags::MSG_DONTWAIT | flags::MSG_NOSIGNAL;
 
 /// sendmsg() of a message for which there is room; `None` for any other.
-#[inline]
+#[inline(always)]
 pub(super) fn send(local: &Local, msg: &mut Message<'_>) -> Option<Result<usize>> {
     let total = msg.len();
-    if msg.flags() as u32 & !(PLAIN | flags::MSG_MORE) != 0 || total.wrapping_sub(1) >= put::PART {
+    if msg.flags() as u32 & !(PLAIN | flags::MSG_MORE) != 0 || total == 0 {
         return None;
     }
-    let way = local.out();
+    let (own, other) = local.ends();
+    let way = &own.out;
     let writer = way.writer.lock();
     if !way.route().writes_ring()
         || total > way.room()
-        || local.is_to_leave()
+        || local.leaves(other)
         || local.is_tested()
         || !local.own().may_send()
     {
         return None;
     }
     let ring = writer.as_ref()?;
-    if ring.write(way.head(), total, msg.source()) < total {
-        // Nothing of it is sent.
-        return Some(Err(EFAULT));
+    if !ring.write_all(way.head(), total, msg.source(), || way.there() == 0) {
+        // Of more than a part the beginning is sent, elsewhere.
+        return (total <= put::PART).then_some(Err(EFAULT));
     }
     way.wrote(total);
     drop(writer);
-    put::told(local);
+    put::told(local, other);
     trace::sent(local.own(), total, name);
     Some(Ok(total))
 }
 
 /// recvmsg() of whatever the ring holds, once it holds something; `None` when there is more to it.
-#[inline]
+#[inline(always)]
 pub(super) fn receive(
     local: &Local,
     socket: &BsdSocket,
@@ -55,26 +59,30 @@ pub(super) fn receive(
 ) -> Option<Result<usize>> {
     let wanted = msg.len();
     let sock = local.own();
-    if msg.flags() as u32 & !PLAIN != 0 || wanted == 0 || !sock.reads_simply() {
+    let (_, other) = local.ends();
+    let way = &other.out;
+    if msg.flags() as u32 & !PLAIN != 0 || wanted == 0 || !sock.reads_simply() || way.is_untouched()
+    {
         return None;
     }
-    let way = local.inward();
     let mut timeout = None;
     loop {
         if way.there() == 0 {
-            if !way.route().is_ring() || local.is_over() {
+            let patience = match timeout {
+                None => sock.receive_timeout(msg.has(flags::MSG_DONTWAIT)),
+                Some(left) => left,
+            };
+            // A first wait would see this, too.
+            if (patience == 0 || timeout.is_some()) && (local.is_over() || !way.route().is_ring()) {
                 return None;
             }
-            let nonblock = msg.has(flags::MSG_DONTWAIT);
-            let patience = timeout.unwrap_or_else(|| sock.receive_timeout(nonblock));
-            let waited = wait::until_changed(socket, wait::Kind::Shared, patience, || {
+            let waited = wait::until_seen(socket, patience, || {
                 way.there() != 0 || local.is_over() || !way.route().is_ring()
             });
             match waited {
                 Ok(left) => timeout = Some(left),
                 Err(err) => return Some(Err(err)),
             }
-            continue;
         }
         let reader = way.reader.lock();
         let there = way.there();
@@ -92,12 +100,18 @@ pub(super) fn receive(
         let room = way.took(bytes);
         drop(reader);
         if room {
-            if let Some(peer) = local.peer() {
-                peer.wake_for_room();
-            }
+            tell_room(other);
         }
         trace::received(sock, bytes, name);
         return Some(Ok(bytes));
+    }
+}
+
+/// Wakes a writer that waits for room.
+#[inline(never)]
+fn tell_room(other: &End) {
+    if let Some(peer) = other.sock() {
+        peer.wake_for_room();
     }
 }
 

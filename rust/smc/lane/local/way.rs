@@ -40,6 +40,8 @@ pub(super) struct Way {
     starving: Word,
     /// Value of `tail` when the ring grew last. The writer's.
     grown_at: Count,
+    /// 1 when the writer has starved, though its reader takes what there is. The writer's.
+    cramped: Word,
     /// Messages until the next change of carriers that a test wants. The writer's.
     countdown: Word,
     /// Held by the one who writes, into TCP or the ring. With it held `reader` is only tried.
@@ -61,6 +63,7 @@ impl Way {
             route: Count::new(Route::TCP.word()),
             starving: Word::new(0),
             grown_at: Count::new(0),
+            cramped: Word::new(0),
             countdown: Word::new(1),
             writer <- new_mutex!(None, "rsmc::Way::writer"),
             reader <- new_mutex!(None, "rsmc::Way::reader"),
@@ -89,6 +92,12 @@ impl Way {
     #[inline]
     fn size(&self) -> usize {
         self.size.get() as usize
+    }
+
+    /// Tells whether nothing has left TCP yet.
+    #[inline]
+    pub(super) fn is_untouched(&self) -> bool {
+        self.size() == 0
     }
 
     /// Returns the numbers of calls and bytes that have gone in, and that have come out.
@@ -140,7 +149,7 @@ impl Way {
 
     /// Gives `len` bytes back to the writer. Returns whether one waits for room, and there is enough now.
     /// The reader holds its lock.
-    #[inline]
+    #[inline(always)]
     pub(super) fn took(&self, len: usize) -> bool {
         self.takes.release(self.takes.get().wrapping_add(1));
         self.tail.release(self.tail().wrapping_add(len as u64));
@@ -153,16 +162,34 @@ impl Way {
         tell
     }
 
-    /// Returns the size that a ring should have in which a writer of `wanted` bytes starves, at most
-    /// `most`; `None` when it is to wait instead: the reader has not kept up with what there is.
+    /// Tells whether the writer is to have a larger ring once that is cheap.
+    #[inline]
+    pub(super) fn is_cramped(&self) -> bool {
+        self.cramped.get() != 0
+    }
+
+    /// Returns the size, at most `most`, of the larger ring that a writer should have now, who has `wanted` bytes
+    /// to write and finds no room, or has found none before; `None` when it is to go on with this one.
+    ///
+    /// What a ring holds moves to its successor, so for a reader that takes what there is the change waits
+    /// until there is little.
     pub(super) fn larger(&self, wanted: usize, most: usize) -> Option<usize> {
         let size = self.size();
-        let taken = self.tail().wrapping_sub(self.grown_at.get());
-        if size >= most || size >= PATIENT && (taken as usize) < size {
+        if size >= most {
+            self.cramped.set(0);
             return None;
         }
         let double = size.saturating_mul(2);
-        Some(wanted.next_power_of_two().clamp(double, most.max(double)))
+        let larger = wanted.next_power_of_two().clamp(double, most.max(double));
+        if size < PATIENT && self.room() == 0 {
+            return Some(larger);
+        }
+        let taken = self.tail().wrapping_sub(self.grown_at.get());
+        if (taken as usize) < size {
+            return None;
+        }
+        self.cramped.set(1);
+        (self.there() <= size / 4).then_some(larger)
     }
 
     /// Counts a message; returns whether it is the last of a random number of them, at most `most`.
@@ -184,5 +211,6 @@ impl Way {
     pub(super) fn has_ring(&self, size: usize) {
         self.size.release(size as u64);
         self.grown_at.release(self.tail());
+        self.cramped.set(0);
     }
 }
