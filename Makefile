@@ -12,7 +12,7 @@ LAB := tools/bootstrap
 help:
 	@echo 'rsmc: the SMC socket family for Linux, in Rust'
 	@echo
-	@echo '  make demo             boot two guests with Debian'\''s own kernel, run Redis over SMC sockets'
+	@echo '  make demo             Redis by rsmc on Debian'\''s own kernel: within a guest, and between two'
 	@echo '  make test             everything: host tests, builds, guests of every kind'
 	@echo '  make check            formatting, lints, documentation, the wall around unsafe code'
 	@echo '  make shell            a prompt in a guest with the module loaded'

@@ -39,9 +39,27 @@ has_option() { # every SYN and every SYN-ACK does, and there are some
 	done
 }
 
+exact() { # SYN and SYN-ACK end with these bytes, with `path` as it is by default
+	if [ $mine = rsmc ]; then
+		[ "$(cat /proc/sys/net/smc/path)" = 1 ] || return 1
+		# The identity of this host follows, which is nobody's business there.
+		syn='0101fe06e2d4c3d9fd0c727310.{14}$'
+	else
+		syn='0101fe06e2d4c3d9$'
+	fi
+	bytes tcp-syn "$syn" && bytes '(tcp-syn|tcp-ack)' '0101fe06e2d4c3d9$'
+}
+
+bytes() { # each packet that this filter takes matches
+	tcpdump -r "$TMPDIR/syn.pcap" -nn -x "tcp[tcpflags] & (tcp-syn|tcp-ack) == $1" 2>/dev/null |
+		sed 's/^[[:space:]]*0x[0-9a-f]*://; t; s/.*/:/' | tr -d ' \n\t' | tr : '\n' | grep . >"$TMPDIR/bytes"
+	echo "# $1: $(tail -n 1 "$TMPDIR/bytes")"
+	[ -s "$TMPDIR/bytes" ] && ! grep -vqE "$2" "$TMPDIR/bytes"
+}
+
 # A client that has no device declines by itself, its server hears of it.
 if [ "$RSMC_ROLE" = client ]; then
-	ktap_plan 4
+	ktap_plan 5
 	code=0x03030000
 	tcpdump -i "$RSMC_DEV" -w "$TMPDIR/syn.pcap" -U 'tcp port 7000' 2>/dev/null &
 	dump=$!
@@ -59,6 +77,8 @@ if [ -n "$dump" ]; then
 	kill $dump
 	wait $dump 2>/dev/null
 	check "option.$mine" has_option
+	printf '%s\n' "$ktap_output"
+	check "exact.$mine" exact
 	printf '%s\n' "$ktap_output"
 fi
 if [ $mine = rsmc ]; then

@@ -8,6 +8,7 @@ const MAP_CREATE: i64 = 0;
 const MAP_UPDATE: i64 = 2;
 const PROG_LOAD: i64 = 5;
 const PROG_ATTACH: i64 = 8;
+const RAW_TRACEPOINT_OPEN: i64 = 17;
 const SOCKHASH: u32 = 18;
 const SK_SKB: u32 = 14;
 const STREAM_VERDICT: u32 = 5;
@@ -33,6 +34,25 @@ pub fn load(kind: u32, attach: u32, code: &[u64]) -> R<Fd> {
     words.extend([0; 11]);
     words.push(attach);
     bpf(PROG_LOAD, &words).map(|fd| Fd::new(fd as i32))
+}
+
+/// Has a program asked for each call of a security module's function, by the number of its type, until what
+/// is returned is closed.
+pub fn lsm(function: u32, code: &[u64]) -> R<Fd> {
+    const LSM: u32 = 29;
+    const LSM_MAC: u32 = 27;
+    let license = c"GPL";
+    let mut words = vec![LSM, code.len() as u32];
+    words.extend(halves(code.as_ptr() as usize));
+    words.extend(halves(license.as_ptr() as usize));
+    words.extend([0; 11]);
+    words.push(LSM_MAC);
+    // Type information of our own, of functions, of lines; then what it is attached to.
+    words.extend([0; 9]);
+    words.push(function);
+    let program = bpf(PROG_LOAD, &words).map(|fd| Fd::new(fd as i32))?;
+    let open = [0, 0, program.raw() as u32, 0];
+    bpf(RAW_TRACEPOINT_OPEN, &open).map(|fd| Fd::new(fd as i32))
 }
 
 /// Attaches a program to a map or a cgroup.

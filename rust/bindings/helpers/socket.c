@@ -18,6 +18,12 @@ void rsmc_helper_socket_set_owner(struct socket *sock, const struct sock *sk)
 	SOCK_INODE(sock)->i_uid = sk_uid(sk);
 }
 
+bool rsmc_helper_socket_replace_ops(struct socket *sock, const struct proto_ops *old,
+				    const struct proto_ops *new)
+{
+	return cmpxchg(&sock->ops, old, new) == old;
+}
+
 void rsmc_helper_socket_set_ops(struct socket *sock, const struct proto_ops *ops)
 {
 	WRITE_ONCE(sock->ops, ops);

@@ -46,12 +46,24 @@ bool rsmc_helper_tcp_migrates_requests(const struct sock *sk)
 }
 
 /* What only TCP's own stream can serve. */
+/* CIPSO's and CALIPSO's labels are such. */
+static bool rsmc_ip_options(const struct sock *sk)
+{
+	if (rcu_access_pointer(inet_sk(sk)->inet_opt))
+		return true;
+#if IS_ENABLED(CONFIG_IPV6)
+	return sk->sk_family == AF_INET6 && rcu_access_pointer(inet6_sk(sk)->opt);
+#else
+	return false;
+#endif
+}
+
 bool rsmc_helper_tcp_is_bound_to_stream(const struct sock *sk)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 
 	return tp->repair || tp->urg_data || tp->syn_data || tp->recvmsg_inq ||
-	       rcu_access_pointer(sk->sk_filter) || READ_ONCE(sk->sk_tsflags) ||
+	       rsmc_ip_options(sk) || rcu_access_pointer(sk->sk_filter) || READ_ONCE(sk->sk_tsflags) ||
 	       sock_flag(sk, SOCK_RCVTSTAMP) || rsmc_tcp_signed(tp);
 }
 

@@ -3,6 +3,8 @@
 //! The C side of [`Overlay`]: one trampoline for each operation.
 
 mod data;
+mod leave;
+mod readers;
 
 use data::{closing, Slot};
 
@@ -345,8 +347,10 @@ impl<T: Overlay> Adapter<T> {
                 len,
                 _data: PhantomData,
             };
-            if let Handled::Done = T::set_option(&*Self::data(socket)?, socket, &option)? {
-                return Ok(0);
+            match T::set_option(&*Self::data(socket)?, socket, &option)? {
+                Handled::Done => return Ok(0),
+                Handled::Native => (),
+                Handled::Leave => Self::give_back(socket)?,
             }
             let native = tables::native(socket.sock().family())
                 .setsockopt
@@ -451,10 +455,9 @@ impl<T: Overlay> Adapter<T> {
             splice_read: Some(Self::splice_read),
             splice_eof: Some(Self::splice_eof),
             set_rcvlowat: Some(Self::set_rcvlowat),
-            read_sock: None,
-            read_skb: None,
+            read_sock: Some(Self::read_sock),
+            read_skb: Some(Self::read_skb),
             sendmsg_locked: None,
-            peek_len: None,
             ..Self::passive(family, owner)
         }
     }

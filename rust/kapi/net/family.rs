@@ -161,9 +161,14 @@ static ROWS: Atomic<*mut bindings::proto> = Atomic::new(ptr::null_mut());
 pub(crate) fn count(socket: &BsdSocket, by: i32) {
     // SAFETY: The socket is open.
     if let Some(row) = unsafe { tables::row_of(socket.as_ptr()) } {
-        // SAFETY: The socket keeps its namespace.
-        unsafe { add_to_row(socket.sock().net(), row, by) };
+        count_in(socket, row, by);
     }
+}
+
+/// Does [`count`] for a socket that was in `row`.
+pub(crate) fn count_in(socket: &BsdSocket, row: usize, by: i32) {
+    // SAFETY: The socket keeps its namespace.
+    unsafe { add_to_row(socket.sock().net(), row, by) };
 }
 
 /// # Safety

@@ -21,6 +21,9 @@ pub enum Handled {
     Done,
     /// TCP is to deal with it.
     Native,
+    /// TCP is to deal with it, on a socket that is TCP's from now on: the option may replace its table. Of
+    /// setsockopt() only.
+    Leave,
 }
 
 /// The policy of an overlay family. All functions are called in process context, without locks.
@@ -151,6 +154,15 @@ pub trait Overlay: Sized + Send + Sync + 'static {
     /// Data that [`Overlay::create`] has made may be thrown away instead, when two threads use a new
     /// socket at once.
     fn attached(data: &Arc<Self::Data>, socket: &BsdSocket);
+
+    /// Tells whether the stream is TCP's alone, so that sockmap or KCM may read it. Any context.
+    fn is_plain(_data: &Arc<Self::Data>) -> bool {
+        false
+    }
+
+    /// Takes note that the socket has been given back to TCP ([`Handled::Leave`]): instead of
+    /// [`Overlay::release`], and while calls of other threads may be under way.
+    fn left(_data: &Arc<Self::Data>) {}
 
     /// Gives up the socket, which is being closed; TCP's own release follows.
     fn release(data: Arc<Self::Data>, socket: &BsdSocket);

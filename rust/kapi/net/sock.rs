@@ -209,6 +209,15 @@ impl Sock {
         unsafe { bindings::sk_is_done(self.as_ptr()) }
     }
 
+    /// Returns whether a socket file belongs to it: not when that is closed.
+    pub(crate) fn has_file(&self) -> bool {
+        let guard = self.lock();
+        // SAFETY: The sock is valid, and close() clears the pointer under the lock that is held.
+        let file = unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_socket) };
+        drop(guard);
+        !file.is_null()
+    }
+
     /// Returns `AF_INET` or `AF_INET6`.
     #[inline]
     pub fn family(&self) -> u16 {

@@ -99,7 +99,7 @@ impl BsdSocket {
     ///
     /// Operations already under way finish with the table they began with.
     pub fn become_native(&self) {
-        tables::set_native(self.as_ptr(), self.sock().family());
+        tables::set_native(self.as_ptr());
         // Whoever takes the stream from now on finds TCP's functions.
         self.sock().release_stream();
     }

@@ -10,6 +10,7 @@
 //! The tables are copies of TCP's with entries replaced, so operations that a later kernel adds
 //! work as they do in TCP.
 
+use super::socket::BsdSocket;
 use core::{cell::UnsafeCell, mem::MaybeUninit, ptr};
 use kernel::sync::atomic::{Acquire, Atomic, Release};
 use smc_bindings as bindings;
@@ -108,7 +109,12 @@ pub(crate) fn row(own: bool, family: u16) -> usize {
 #[inline]
 pub(crate) unsafe fn row_of(socket: *const bindings::socket) -> Option<usize> {
     // SAFETY: Readable by the caller's promise; only the pointer's value is used.
-    let ops = unsafe { ptr::read_volatile(&raw const (*socket).ops) };
+    row_with(unsafe { ptr::read_volatile(&raw const (*socket).ops) })
+}
+
+/// Returns the row of a table, if it is one of the overlay's.
+#[inline]
+fn row_with(ops: *const bindings::proto_ops) -> Option<usize> {
     // The distance tells without a search; this is on the path of every new connection.
     let offset = (ops as usize).wrapping_sub(ptr::from_ref(get()?) as usize);
     if offset >= size_of::<Tables>() {
@@ -117,15 +123,45 @@ pub(crate) unsafe fn row_of(socket: *const bindings::socket) -> Option<usize> {
     Some(offset / size_of::<bindings::proto_ops>() % ROWS)
 }
 
-/// Switches a socket to the passive table of its row.
-pub(crate) fn set_native(socket: *mut bindings::socket, family: u16) {
+/// Switches a socket to the passive table of its row; one that has TCP's own keeps that.
+pub(crate) fn set_native(socket: *mut bindings::socket) {
     if let Some(tables) = get() {
-        // SAFETY: `socket` is open (callers are methods of `BsdSocket`).
-        let row = unsafe { row_of(socket) }.unwrap_or(row(false, family));
-        // SAFETY: As above; both tables have the same owner and the same `release`, so module
-        // accounting does not change.
-        unsafe { bindings::socket_set_ops(socket, &tables.passive[row]) };
+        // SAFETY: `socket` is open (callers are methods of `BsdSocket`); both tables have the same owner
+        // and the same `release`, so module accounting does not change.
+        unsafe { replace(socket, |row| &tables.passive[row]) };
     }
+}
+
+/// Replaces the table of a socket by what `new` says for its row, if it is one of the overlay's. Returns the row then.
+///
+/// # Safety
+///
+/// `socket` is open, and the new table may replace the old one as far as owner and `release` go.
+unsafe fn replace(
+    socket: *mut bindings::socket,
+    new: impl Fn(usize) -> *const bindings::proto_ops,
+) -> Option<(usize, *const bindings::proto_ops)> {
+    loop {
+        // SAFETY: By the caller's promise.
+        let (row, before) = unsafe {
+            let before = ptr::read_volatile(&raw const (*socket).ops);
+            (row_with(before)?, before)
+        };
+        // SAFETY: As above.
+        if unsafe { bindings::socket_replace_ops(socket, before, new(row)) } {
+            return Some((row, before));
+        }
+    }
+}
+
+/// Gives a socket TCP's own table, if it has one of the overlay's. Returns the row then, and the module to which
+/// the socket has a reference, which the caller gives back.
+pub(crate) fn give_back(socket: &BsdSocket) -> Option<(usize, *mut bindings::module)> {
+    let native = ptr::from_ref(native(socket.sock().family()));
+    // SAFETY: The socket is open; the caller deals with its end.
+    let (row, before) = unsafe { replace(socket.as_ptr(), |_| native) }?;
+    // SAFETY: One of the overlay's, which are constant.
+    Some((row, unsafe { (*before).owner }))
 }
 
 /// Switches a socket that runs on an active table to another variant of it.
@@ -135,11 +171,13 @@ pub(crate) fn set_native(socket: *mut bindings::socket, family: u16) {
 /// `socket` is open.
 pub(crate) unsafe fn set_variant(socket: *mut bindings::socket, variant: usize) {
     // SAFETY: By the caller's promise.
-    let (row, active) = unsafe { (row_of(socket), variant_of(socket).is_some()) };
-    if let (Some(tables), Some(row), true) = (get(), row, active) {
+    let before = unsafe { ptr::read_volatile(&raw const (*socket).ops) };
+    let active = variant_with(before).is_some();
+    if let (Some(tables), Some(row), true) = (get(), row_with(before), active) {
         if let Some(table) = tables.active.get(variant) {
-            // SAFETY: As above; all variants have the same owner and the same `release`.
-            unsafe { bindings::socket_set_ops(socket, &table[row]) };
+            // SAFETY: As above; all variants have the same owner and the same `release`. Who has made it
+            // something else meanwhile is right.
+            unsafe { bindings::socket_replace_ops(socket, before, &table[row]) };
         }
     }
 }
@@ -156,7 +194,12 @@ pub(crate) unsafe fn variant_of(socket: *const bindings::socket) -> Option<usize
         return None;
     }
     // SAFETY: Readable by the caller's promise; only the pointer's value is used.
-    let ops = unsafe { ptr::read_volatile(&raw const (*socket).ops) };
+    variant_with(unsafe { ptr::read_volatile(&raw const (*socket).ops) })
+}
+
+/// Returns the variant of a table, if it is an active one.
+#[inline]
+fn variant_with(ops: *const bindings::proto_ops) -> Option<usize> {
     let first = ptr::from_ref(&get()?.active) as usize;
     let offset = (ops as usize).wrapping_sub(first);
     let variant = offset / size_of::<[bindings::proto_ops; ROWS]>();

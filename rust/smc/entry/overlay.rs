@@ -52,6 +52,15 @@ impl Overlay for Smc {
         data.attached(socket);
     }
 
+    fn is_plain(data: &Arc<SmcSock>) -> bool {
+        // Who has the stream's name on it came before the first byte; see `Sock::claim_stream`.
+        data.is_cold_path()
+    }
+
+    fn left(data: &Arc<SmcSock>) {
+        data.left();
+    }
+
     fn release(data: Arc<SmcSock>, socket: &BsdSocket) {
         data.close(socket);
     }

@@ -5,7 +5,7 @@
 use crate::{
     host::{fallback::Role, stats::Stat},
     lane::local::Local,
-    socket::{connect, Phase, SmcSock}, //
+    socket::{connect, path, Phase, SmcSock}, //
 };
 
 use kapi::{
@@ -34,10 +34,12 @@ const RSMC_PATH: i32 = 102;
 /// Switch of a listener: no SMC while handshakes pile up (`linux/smc.h`).
 const SMC_LIMIT_HS: i32 = 1;
 
+const IPPROTO_IP: i32 = 0;
 const IPPROTO_TCP: i32 = 6;
 const IPPROTO_IPV6: i32 = 41;
 const TCP_NODELAY: i32 = 1;
 const TCP_CORK: i32 = 3;
+const TCP_MD5SIG: i32 = 14;
 const TCP_REPAIR: i32 = 19;
 const TCP_FASTOPEN: i32 = 23;
 const TCP_SAVE_SYN: i32 = 27;
@@ -47,6 +49,11 @@ const TCP_INQ: i32 = 36;
 const TCP_ZEROCOPY_RECEIVE: i32 = 35;
 const TCP_FASTOPEN_KEY: i32 = 33;
 const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
+const TCP_MD5SIG_EXT: i32 = 32;
+const TCP_AO_ADD_KEY: i32 = 38;
+const IP_OPTIONS: i32 = 4;
+const IPV6_2292HOPOPTS: i32 = 3;
+const IPV6_HOPOPTS: i32 = 54;
 const IPV6_ADDRFORM: i32 = 1;
 
 /// Values of the first word of [`RSMC_INFO`].
@@ -122,6 +129,10 @@ pub(crate) fn set(
         ) => {
             // SMC does not support TCP handshakes changed by these options.
             connect::give_up(this, socket, Reason::UnsupportedOption)?;
+            if option.name() == TCP_REPAIR && path::may_leave(this) {
+                // It looks at TCP's queues.
+                path::leave(this, socket)?;
+            }
             Ok(Handled::Native)
         }
         (IPPROTO_TCP, TCP_SAVE_SYN) => {
@@ -158,7 +169,24 @@ pub(crate) fn set(
             }
             Ok(Handled::Native)
         }
-        // Both would replace the socket's operations table, and the module's reference with it.
+        (IPPROTO_TCP, TCP_MD5SIG | TCP_MD5SIG_EXT | TCP_AO_ADD_KEY)
+        | (IPPROTO_IP, IP_OPTIONS)
+        | (IPPROTO_IPV6, IPV6_HOPOPTS | IPV6_2292HOPOPTS) => {
+            // TCP's packets are to carry them.
+            if let Some(local) = this.local() {
+                local.bind_to_tcp();
+            }
+            Ok(Handled::Native)
+        }
+        // Both replace the socket's operations table.
+        (IPPROTO_TCP, TCP_ULP) if path::may_leave(this) => {
+            path::leave(this, socket)?;
+            Ok(Handled::Leave)
+        }
+        (IPPROTO_IPV6, IPV6_ADDRFORM) if path::may_leave(this) => {
+            path::leave(this, socket)?;
+            Ok(Handled::Leave)
+        }
         (IPPROTO_TCP, TCP_ULP) => Err(errno::EOPNOTSUPP.into()),
         (IPPROTO_IPV6, IPV6_ADDRFORM) => Err(errno::ENOPROTOOPT.into()),
         _ => Ok(Handled::Native),

@@ -74,6 +74,39 @@ fn stay(this: &SmcSock, path: &mut Path, socket: &BsdSocket, reason: Reason) {
     socket.become_native();
 }
 
+/// Tells whether the connection may be left to TCP for good: it began as TCP, or is TCP's.
+pub(crate) fn may_leave(this: &SmcSock) -> bool {
+    match &*this.phase.lock() {
+        Phase::Path(_) => true,
+        Phase::Fallback(fallback) => !fallback.crossing,
+        _ => false,
+    }
+}
+
+/// Leaves the connection to TCP for good, whatever carries its bytes.
+///
+/// # Errors
+///
+/// `EBUSY` while bytes are in memory that the program has not read, or another thread writes there.
+pub(crate) fn leave(this: &SmcSock, socket: &BsdSocket) -> Result {
+    loop {
+        // Outside of the lock of `phase`: a writer may sleep for a page of its program's memory.
+        if let Some(local) = this.local() {
+            local.retire()?;
+        }
+        let mut phase = this.phase.lock();
+        let Phase::Path(path) = &mut *phase else {
+            return Ok(());
+        };
+        match (path.stays, this.local()) {
+            (None, Some(local)) if !local.is_retired() => continue,
+            (None, _) => stay(this, path, socket, Reason::PathAttached),
+            (Some(_), _) => (),
+        }
+        return Ok(());
+    }
+}
+
 /// recvmsg() of a connection that may become a local path, or is one.
 ///
 /// # Errors

@@ -48,7 +48,7 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{Atomic, Relaxed, Release},
+        atomic::{Acquire, Atomic, Relaxed, Release},
         Arc,
         Mutex, //
     },
@@ -285,6 +285,11 @@ impl SmcSock {
         self.local.get()
     }
 
+    /// Tells whether this is a connection that began as TCP, and has not looked for its other end.
+    pub(crate) fn is_cold_path(&self) -> bool {
+        self.hint.load(Acquire) == hint::PATH && self.local().is_none()
+    }
+
     /// Returns what the socket's SYN, or its answers to SYNs, are to offer.
     pub(crate) fn choice(&self) -> Choice {
         let path = self.path.load(Relaxed);
@@ -354,12 +359,17 @@ impl SmcSock {
         let _ = queue::enqueue::<_, 0>(this.clone());
     }
 
-    /// Closes the socket: its file is being closed.
-    pub(crate) fn close(&self, socket: &BsdSocket) {
+    /// Forgets the socket, which TCP has: nobody tells of its end.
+    pub(crate) fn left(&self) {
         self.detached();
         if let (1, Some(namespace)) = (self.hooked.xchg(0, Relaxed), self.namespace()) {
             namespace.unhook();
         }
+    }
+
+    /// Closes the socket: its file is being closed.
+    pub(crate) fn close(&self, socket: &BsdSocket) {
+        self.left();
         let old = {
             let mut phase = self.phase.lock();
             core::mem::replace(&mut *phase, Phase::Closed)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
-"""demo-seen.py SEEN COUNTERS: lists the connections that `rsmc ss --json --watch` has seen, and fails unless all
-were SMC, by that and by the module's counters."""
+"""demo-seen.py SEEN COUNTERS [local]: tells of the connections that `rsmc ss --json` has seen, and fails unless all were
+SMC, by that and by the module's counters; with `local` unless all were within this kernel."""
 import json
 import sys
 
@@ -26,6 +26,19 @@ def why(entry):
     fallback = entry.get("fallback")
     return f"{fallback['text']} ({fallback['name']})" if fallback else ""
 
+
+if sys.argv[3:] == ["local"]:
+    first, moved = int(counters["tcp_first_client"]), int(counters["local_client"])
+    modes = [entry["mode"] for entry in seen.values()]
+    for entry in list(seen.values())[:1]:
+        print(f"`rsmc ss` while rsmc's line ran: {end(entry, 'local')} -> {end(entry, 'remote')} {entry['mode']},", end=" ")
+        print(f"as {modes.count('SMC-D')} of {len(modes)} connections")
+    # Before each run redis-benchmark asks one question on a connection of its own.
+    print(f"the module has counted {moved} connections whose client wrote into memory, {first - moved} with one message")
+    sys.stdout.flush()
+    if first - moved > 2 or int(counters["fallback_client"]) or modes.count("SMC-D") != len(modes) or not modes:
+        sys.exit(f"demo: {first - moved} of {first} connections of rsmc's line stayed TCP")
+    sys.exit()
 
 ROW = "{:<18} {:<16} {:<6} {}"
 print("the connections of redis-benchmark, by `rsmc ss` while it ran:")

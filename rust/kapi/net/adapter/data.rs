@@ -78,14 +78,19 @@ impl<T: Overlay> Adapter<T> {
         }
     }
 
+    /// Returns the private pointer of a socket.
     #[inline]
-    fn slot(socket: &BsdSocket) -> Slot<Held<T::Data>> {
+    pub(super) fn raw(socket: &BsdSocket) -> *mut ffi::c_void {
         let place = socket.as_ptr().wrapping_byte_add(bindings::SOCKET_PRIVATE);
         // SAFETY: The socket is part of a `socket_alloc`, and that lives during an operation; so far behind it
         // is the inode's private pointer, a machine word that changes whole.
-        let raw = unsafe { ptr::read_volatile(place.cast::<*mut ffi::c_void>()) };
+        unsafe { ptr::read_volatile(place.cast::<*mut ffi::c_void>()) }
+    }
+
+    #[inline]
+    fn slot(socket: &BsdSocket) -> Slot<Held<T::Data>> {
         // SAFETY: Read just now, in an operation.
-        unsafe { Self::interpret(raw) }
+        unsafe { Self::interpret(Self::raw(socket)) }
     }
 
     /// # Safety

@@ -63,7 +63,8 @@ impl SockGuard<'_> {
     }
 
     /// Returns whether something about the connection needs TCP's own stream: a signature, a repair,
-    /// urgent bytes, data with the SYN, a filter, or time stamps.
+    /// urgent bytes, data with the SYN, a filter, time stamps, or options in its packets' headers (labels
+    /// of security modules are such).
     pub fn needs_tcp(&self) -> bool {
         // SAFETY: The sock is TCP's and locked.
         unsafe { bindings::tcp_is_bound_to_stream(self.sock().as_ptr()) }
@@ -119,6 +120,13 @@ impl Sock {
             )
         };
         stamps != 0 || filter != 0 || self.wants_stamps()
+    }
+
+    /// Returns whether the program wants to be told when its bytes are sent (`SO_TIMESTAMPING`).
+    #[inline]
+    pub fn wants_send_stamps(&self) -> bool {
+        // SAFETY: The sock is valid; read without the lock, as everywhere.
+        unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_tsflags) != 0 }
     }
 
     /// Returns the position behind the last byte that the program has taken. A hint without the lock.

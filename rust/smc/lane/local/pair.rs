@@ -26,7 +26,8 @@ use kernel::{
         aref::ARef,
         atomic::Atomic,
         Arc, //
-    }, //
+    },
+    time::{delay::fsleep, Delta}, //
 };
 use smc_proto::path::{Head, Route};
 
@@ -46,6 +47,8 @@ pub(super) struct End {
     moved: Word,
     /// 1 when its program has dissolved the connection.
     left: Word,
+    /// 1 when TCP has its connection for good.
+    retired: Word,
     /// Number of splice() calls under way.
     splices: Atomic<i32>,
 }
@@ -57,6 +60,7 @@ impl End {
             out <- Way::new(),
             gone: Word::new(0),
             left: Word::new(0),
+            retired: Word::new(0),
             told: Word::new(0),
             details: Word::new(0),
             moved: Word::new(0),
@@ -238,6 +242,58 @@ impl Local {
         self.pair.end(self.active).details.set(1);
     }
 
+    /// Has both ends write to TCP from now on: its packets are to carry something of their own.
+    pub(crate) fn bind_to_tcp(&self) {
+        self.pair.client.details.set(1);
+        self.pair.server.details.set(1);
+    }
+
+    /// Takes both directions back to TCP, for good.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` while there are bytes in the ring that this end has not read, or the other end writes there.
+    pub(crate) fn retire(&self) -> Result {
+        self.bind_to_tcp();
+        if !self.has_met() {
+            self.give_up();
+        }
+        let way = self.out();
+        way.end(&mut way.writer.lock());
+        let way = self.inward();
+        self.end_of_peer(way)?;
+        let mut reader = way.reader.lock();
+        if way.there() != 0 {
+            return Err(EBUSY);
+        }
+        // Nothing has been put behind the cut, and nobody puts anything there.
+        way.replace_route(way.route(), Route::TCP);
+        *reader = None;
+        if !self.is_retired() {
+            self.pair.end(self.active).retired.set(1);
+            self.settle();
+        }
+        Ok(())
+    }
+
+    /// Has the other end turn back to TCP. It may sleep while it writes, for a page of its program's memory:
+    /// that is not waited for.
+    fn end_of_peer(&self, way: &Way) -> Result {
+        for _ in 0..10 {
+            if let Some(mut writer) = way.writer.try_lock() {
+                way.end(&mut writer);
+                return Ok(());
+            }
+            fsleep(Delta::from_millis(1));
+        }
+        Err(EBUSY)
+    }
+
+    /// Tells whether [`Local::retire`] has been done.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.pair.end(self.active).retired.get() != 0
+    }
+
     /// Takes note that this end writes into a ring; counts the first time.
     pub(super) fn moved(&self) {
         let end = self.pair.end(self.active);
@@ -261,10 +317,11 @@ impl Local {
         self.namespace.sysctls.get(Sysctl::PathLocal) == 0
     }
 
-    /// Tells whether the program at the other end wants to know of its bytes what TCP alone can tell.
+    /// Tells whether the program at either end wants of its bytes what TCP alone can do.
     #[inline]
     pub(super) fn is_bound_to_tcp(&self) -> bool {
         self.pair.end(!self.active).details.get() != 0
+            || self.own().wants_send_stamps()
             || self.peer().is_none_or(Sock::wants_details)
     }
 
@@ -367,7 +424,9 @@ impl Local {
 
     /// Closes this end: its file is being closed, and nobody reads or writes here any more.
     pub(crate) fn close(&self) {
-        self.settle();
+        if !self.is_retired() {
+            self.settle();
+        }
         self.let_go();
         // Asked when nobody puts bytes there any more, but for one who looks whether we are here afterwards.
         // Who has left may have another connection by now.

@@ -38,7 +38,7 @@ pub(super) fn put(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(us
         return by_tcp(local, msg, put);
     }
     if leaves {
-        demote(way, &mut writer);
+        way.end(&mut writer);
         return by_tcp(local, msg, put);
     }
     let mut room = way.room();
@@ -141,18 +141,6 @@ fn promote(local: &Local, way: &Way, writer: &mut Writer, wanted: usize) -> bool
         local.moved();
     }
     done
-}
-
-/// Turns back to TCP: what is in the ring will be read first.
-#[inline(never)]
-fn demote(way: &Way, writer: &mut Writer) {
-    loop {
-        let route = way.route();
-        if way.replace_route(route, route.ended()) {
-            break;
-        }
-    }
-    *writer = None;
 }
 
 /// Makes the ring larger for a writer that has found no room, or did so before, if that is worth it now.

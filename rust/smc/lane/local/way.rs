@@ -81,6 +81,18 @@ impl Way {
         self.route.replace(before.word(), route.word())
     }
 
+    /// Turns back to TCP: what is in the ring will be read first. `writer` is what its lock protects.
+    #[inline(never)]
+    pub(super) fn end(&self, writer: &mut Option<Arc<Ring>>) {
+        loop {
+            let route = self.route();
+            if self.replace_route(route, route.ended()) {
+                break;
+            }
+        }
+        *writer = None;
+    }
+
     /// Returns how many bytes are in the ring.
     #[inline]
     pub(super) fn there(&self) -> usize {

@@ -7,9 +7,10 @@
 //! carries the option: then every point about SMC turns into its opposite.
 
 mod client;
+mod paths;
 mod plain;
 mod server;
 
 fn main() {
-    st::point::main(&[client::LIST, server::LIST, plain::LIST], 4);
+    st::point::main(&[client::LIST, server::LIST, plain::LIST, paths::LIST], 4);
 }

@@ -5,6 +5,7 @@
 //! Each check is one KTAP line; its complaints follow as comments. Nothing here
 //! changes the checkout.
 
+mod attached;
 mod build;
 mod doc;
 mod examples;
@@ -26,7 +27,7 @@ type Complaints = Vec<String>;
 /// Runs all checks, or those whose name contains `only`.
 pub fn main(only: Option<&str>) -> Result<ExitCode> {
     type Check = (&'static str, fn() -> Result<Complaints>);
-    let checks: [Check; 15] = [
+    let checks: [Check; 16] = [
         ("spdx", wall::spdx),
         ("size", wall::size),
         ("places", wall::places),
@@ -42,6 +43,7 @@ pub fn main(only: Option<&str>) -> Result<ExitCode> {
         ("rustdoc-host", doc::host),
         ("examples", examples::of_kapi),
         ("layout-guard", build::layout),
+        ("attached", attached::table),
     ];
     let chosen: Vec<&Check> = checks
         .iter()

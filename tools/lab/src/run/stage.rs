@@ -21,6 +21,7 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("module.sh", include_str!("../../guest/module.sh")),
     ("checks.sh", include_str!("../../guest/checks.sh")),
     ("test.sh", include_str!("../../guest/test.sh")),
+    ("demo-local.sh", include_str!("../../guest/demo-local.sh")),
     ("demo-server.sh", include_str!("../../guest/demo-server.sh")),
     ("demo-client.sh", include_str!("../../guest/demo-client.sh")),
     ("demo-seen.py", include_str!("../../guest/demo-seen.py")),

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The options of SYNs and SYN-ACKs, to the byte, for each value of the sysctl `path`, with a peer that is
+//! another host; and that what is said to such a peer does not depend on it.
+
+use st::family::{Family, Ip};
+use st::fd::Fd;
+use st::packet::{Seg, SMC_OPTION};
+use st::point::T;
+use st::rawpeer::{wire_addr, Peer, Wire};
+use st::{addr, clc, net, sys};
+use std::net::SocketAddr;
+
+st::points!(
+    path_syn_exact,
+    path_syn_host,
+    path_synack_exact,
+    path_proposal_same,
+);
+
+const PORT: u16 = 7790;
+/// What a SYN has besides SMC's option at `path` 0.
+const CANARY: [u8; 8] = [253, 8, b'r', b's', b'm', b'c', 0, 0];
+/// The identity, up to the 56 bits that are the host's.
+const IDENTITY: [u8; 4] = [253, 12, b'r', b's'];
+const IN_SYN: u8 = 0x10;
+const IN_SYN_ACK: u8 = 0x11;
+const IN_STRICT_SYN: u8 = 0x12;
+
+fn set(name: &str, value: u32) {
+    net::sysctl(&format!("net.smc.{name}"), &value.to_string()).expect("sysctl");
+}
+
+/// The SYN of a socket that connects to the packet-level peer, with what `prepare` has set.
+fn syn(t: &T, family: Family, prepare: impl Fn(&Fd)) -> Seg {
+    let wire = Wire::open("vb").expect("packet socket");
+    let (d, p) = family.triple(t.ip);
+    let c = sys::socket(d, libc::SOCK_STREAM, p).expect("socket");
+    prepare(&c);
+    sys::nonblock(c.raw(), true);
+    let ip = match t.ip {
+        Ip::Mapped => addr::v4(t.ip, net::B4),
+        ip => wire_addr(true, ip),
+    };
+    let _ = sys::connect(c.raw(), &SocketAddr::new(ip, PORT));
+    Peer::wait_syn(&wire, t.ip, PORT, 4000).expect("no SYN").syn
+}
+
+/// Options without the value of the time stamps.
+fn timeless(options: &[u8]) -> Vec<u8> {
+    let mut options = options.to_vec();
+    if let Some(at) = options.windows(2).position(|two| two == [8, 10]) {
+        options[at + 2..at + 10].fill(0);
+    }
+    options
+}
+
+/// What a packet has behind TCP's own options, which are those of a plain socket.
+fn added(t: &mut T, what: &str, plain: &[u8], options: &[u8]) -> Vec<u8> {
+    let (plain, options) = (timeless(plain), timeless(options));
+    t.check(
+        &format!("{what}: TCP's own in {options:02x?}"),
+        options.starts_with(&plain),
+    );
+    options.get(plain.len()..).unwrap_or_default().to_vec()
+}
+
+/// An identity without the host's bits.
+fn identity(flags: u8) -> Vec<u8> {
+    [&IDENTITY[..], &[flags], &[0; 7]].concat()
+}
+
+/// Checks what has been added against `wanted`, in which the host's bits are 0.
+fn exact(t: &mut T, what: &str, added: &[u8], wanted: &[u8]) {
+    let mut seen = added.to_vec();
+    if let Some(at) = seen.windows(4).position(|four| four == IDENTITY) {
+        if let Some(host) = seen.get_mut(at + 5..at + 12) {
+            host.fill(0);
+        }
+    }
+    t.is(what, seen, wanted.to_vec());
+}
+
+fn path_syn_exact(t: &mut T) {
+    let plain = syn(t, Family::Tcp, |_| {}).opts;
+    if t.family == Family::Tcp {
+        return;
+    }
+    let strict = |fd: &Fd| {
+        sys::setopt(fd.raw(), 286, 101, 1).expect("RSMC_STRICT");
+    };
+    for (path, local, companion) in [
+        (0, 1, CANARY.to_vec()),
+        (1, 0, CANARY.to_vec()),
+        (1, 1, identity(IN_SYN)),
+        (1, 2, identity(IN_SYN)),
+        (2, 0, identity(IN_SYN)),
+        (2, 1, identity(IN_SYN)),
+    ] {
+        set("path", path);
+        set("path_local", local);
+        let what = format!("path {path}, path_local {local}");
+        let seen = syn(t, t.family, |_| {}).opts;
+        let seen = added(t, &what, &plain, &seen);
+        exact(t, &what, &seen, &[&SMC_OPTION[..], &companion].concat());
+    }
+    set("path", 1);
+    set("path_local", 1);
+    let seen = syn(t, t.family, strict).opts;
+    let seen = added(t, "strict", &plain, &seen);
+    let wanted = [&SMC_OPTION[..], &identity(IN_STRICT_SYN)].concat();
+    exact(t, "strict", &seen, &wanted);
+}
+
+/// The host's bits: the same for each connection of a namespace; not told to those who ask in another.
+fn path_syn_host(t: &mut T) {
+    if t.family == Family::Tcp {
+        return;
+    }
+    let host = |t: &T| -> Vec<u8> {
+        let options = syn(t, t.family, |_| {}).opts;
+        options
+            .get(options.len() - 7..)
+            .unwrap_or_default()
+            .to_vec()
+    };
+    let of = |t: &T, local| {
+        set("path", 1);
+        set("path_local", local);
+        host(t)
+    };
+    let (own, again, wide) = (of(t, 1), host(t), of(t, 2));
+    t.is("the same", &again, &own);
+    t.check("random", own.iter().any(|b| *b != 0) && own != wide);
+    net::private().expect("another namespace");
+    net::wire().expect("wire");
+    t.check("others in another", of(t, 1) != own);
+    t.is("but for those that may share", &of(t, 2), &wide);
+}
+
+/// Answers to SYNs of another host.
+fn path_synack_exact(t: &mut T) {
+    // Besides the MSS.
+    const USUAL: [u8; 16] = [4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7];
+    let wire = Wire::open("vb").expect("packet socket");
+    let listen = |t: &T, family: Family, port: u16| {
+        let (d, p) = family.triple(t.ip);
+        let l = sys::socket(d, libc::SOCK_STREAM, p).expect("socket");
+        sys::bind(l.raw(), &SocketAddr::new(addr::any(t.ip), port)).expect("bind");
+        sys::listen(l.raw(), 64).expect("listen");
+        l
+    };
+    let mut from = 2000;
+    let mut ask = |t: &T, port: u16, more: &[u8]| {
+        from += 1;
+        let options = [&USUAL[..], more].concat();
+        Peer::connect(&wire, t.ip, from, port, &options)
+            .expect("no SYN-ACK")
+            .syn
+            .opts
+    };
+    let _plain = listen(t, Family::Tcp, PORT);
+    let plain = ask(t, PORT, &[]);
+    if t.family == Family::Tcp {
+        return;
+    }
+    let foreign = [&IDENTITY[..], &[IN_SYN], b"foreign"].concat();
+    let strict = [&IDENTITY[..], &[IN_STRICT_SYN], b"foreign"].concat();
+    let both = [&SMC_OPTION[..], &foreign].concat();
+    let strict = [&SMC_OPTION[..], &strict].concat();
+    let answer = identity(IN_SYN_ACK);
+    let (none, smc) = (vec![], SMC_OPTION.to_vec());
+    for path in 0..3 {
+        set("path", path);
+        let port = PORT + 1 + path as u16;
+        let _l = listen(t, t.family, port);
+        let moves = if path == 2 { &answer } else { &smc };
+        let cases: [(&str, &[u8], &Vec<u8>); 6] = [
+            ("TCP", &[], &none),
+            ("C", &SMC_OPTION, &smc),
+            ("before paths", &[&SMC_OPTION[..], &CANARY].concat(), &smc),
+            ("another host", &both, moves),
+            ("another host, strict", &strict, &smc),
+            (
+                "stripped",
+                &foreign,
+                if path == 2 { &answer } else { &none },
+            ),
+        ];
+        for (who, options, wanted) in cases {
+            let what = format!("path {path}, {who}");
+            let seen = ask(t, port, options);
+            let seen = added(t, &what, &plain, &seen);
+            exact(t, &what, &seen, wanted);
+        }
+    }
+}
+
+/// The proposal to a server that answers with SMC's option alone: the same bytes at each value of `path`.
+fn path_proposal_same(t: &mut T) {
+    if t.family == Family::Tcp {
+        return;
+    }
+    let device = format!("rxp{}", std::process::id());
+    if let Err(e) = net::sh(&format!("rdma link add {device} type rxe netdev va")) {
+        return t.say(&format!("skip: {e}"));
+    }
+    sys::sleep_ms(300);
+    let mut said = vec![];
+    for path in 0..3 {
+        set("path", path);
+        let wire = Wire::open("vb").expect("packet socket");
+        let c = t.socket();
+        sys::nonblock(c.raw(), true);
+        let ip = match t.ip {
+            Ip::Mapped => addr::v4(t.ip, net::B4),
+            ip => wire_addr(true, ip),
+        };
+        let _ = sys::connect(c.raw(), &SocketAddr::new(ip, PORT));
+        let mut peer = Peer::wait_syn(&wire, t.ip, PORT, 4000).expect("no SYN");
+        t.check("ACK", peer.syn_ack(&SMC_OPTION));
+        let message = clc::read(&mut peer, 4000).unwrap_or_default();
+        let kind = clc::header(&message).map(|h| h.ty);
+        t.is(&format!("path {path}: proposal"), kind, Some(clc::PROPOSAL));
+        said.push(message);
+    }
+    t.check(
+        &format!("{said:02x?}"),
+        said.iter().all(|one| *one == said[0]),
+    );
+    let _ = net::rdma_delete(&device, 10);
+}
