@@ -79,7 +79,7 @@ pub(crate) fn poll(local: &Local, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
     if local.ring_holds() && !local.is_over() {
         let low = local.low_water();
         events &= !READABLE;
-        if local.readable() >= low {
+        if local.arrived() >= low {
             events |= READABLE;
         }
     }
@@ -109,7 +109,7 @@ pub(crate) fn ioctl(local: &Local, command: u32) -> Option<i32> {
 
 /// Wakes readers if a lower `SO_RCVLOWAT` makes what is there enough.
 pub(crate) fn low_water_changed(local: &Local) {
-    if local.ring_holds() && local.readable() >= local.low_water() {
+    if local.ring_holds() && local.arrived() >= local.low_water() {
         local.own().wake_readers();
     }
 }

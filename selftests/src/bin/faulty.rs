@@ -248,7 +248,9 @@ fn main() {
             let _ = one(f, over, &mut after);
         }
         if !after.contains_key("taken ok") {
-            bail(&format!("no connection takes the path afterwards: {after:?}"));
+            bail(&format!(
+                "no connection takes the path afterwards: {after:?}"
+            ));
         }
     }
     if let Err(e) = one(f, over, &mut BTreeMap::new()) {

@@ -127,15 +127,28 @@ impl Sock {
         self.span().0
     }
 
+    /// Returns how many bytes have arrived that nobody has taken, an urgent one among them. A hint.
+    #[inline]
+    pub fn arrived_bytes(&self) -> usize {
+        let (taken, arrived) = self.span();
+        arrived.wrapping_sub(taken) as usize
+    }
+
     /// Returns how many bytes have arrived that nobody has taken, up to an urgent byte. A hint.
     #[inline]
     pub fn unread_bytes(&self) -> usize {
-        let (taken, arrived) = self.span();
-        let all = arrived.wrapping_sub(taken) as usize;
-        if self.has_urgent() && !self.oob_inline() {
-            return all.min(self.mark().wrapping_sub(taken) as usize);
+        let all = self.arrived_bytes();
+        if self.oob_inline() {
+            return all;
         }
-        all
+        self.bytes_to_mark().map_or(all, |left| all.min(left))
+    }
+
+    /// Returns how many bytes are left before an urgent one that the reader has not passed. A hint.
+    #[inline]
+    pub fn bytes_to_mark(&self) -> Option<usize> {
+        let left = || self.mark().wrapping_sub(self.span().0) as usize;
+        self.has_urgent().then(left)
     }
 
     fn mark(&self) -> u32 {

@@ -281,8 +281,23 @@ impl Local {
         self.inward().there() != 0
     }
 
-    /// Returns how many bytes could be read.
+    /// Returns how many bytes could be read, up to an urgent one.
     pub(super) fn readable(&self) -> usize {
+        self.with_tcp(Sock::unread_bytes)
+    }
+
+    /// Returns how many bytes have arrived, an urgent one among them: poll() is about these.
+    pub(super) fn arrived(&self) -> usize {
+        self.with_tcp(Sock::arrived_bytes)
+    }
+
+    /// Tells whether there is a byte behind the first `seen`. A call that begins at the urgent one passes it.
+    pub(super) fn is_behind(&self, seen: usize) -> bool {
+        let to_mark = self.readable();
+        to_mark > seen || self.arrived() > seen.saturating_add(usize::from(seen == to_mark))
+    }
+
+    fn with_tcp(&self, unread: impl FnOnce(&Sock) -> usize) -> usize {
         let way = self.inward();
         let route = way.route();
         let there = way.there();
@@ -290,7 +305,7 @@ impl Local {
             return there;
         }
         let sock = self.own();
-        let [tcp, ring, behind] = route.readable(sock.position(), sock.unread_bytes(), there);
+        let [tcp, ring, behind] = route.readable(sock.position(), unread(sock), there);
         tcp.saturating_add(ring).saturating_add(behind)
     }
 

@@ -41,13 +41,11 @@ pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask) -> Result<Lo
         match route.head() {
             Head::Ring if there != 0 => return from_ring(local, way, reader, msg, ask, there),
             Head::Ring if !route.ends() => return Ok(Look::Nothing(state)),
-            Head::Tcp => return from_tcp(local, msg, ask, usize::MAX),
-            Head::Until(position) => {
-                let left = position.wrapping_sub(local.own().position()) as usize;
-                if left != 0 {
-                    return from_tcp(local, msg, ask, left);
-                }
+            Head::Tcp => return from_tcp(local, msg, ask, state, route),
+            Head::Until(_) if route.left(local.own().position()) != 0 => {
+                return from_tcp(local, msg, ask, state, route);
             }
+            Head::Until(_) => (),
             Head::Ring => (),
         }
         // The next byte comes by the next carrier.
@@ -128,15 +126,24 @@ fn receive(local: &Local, msg: &mut Message<'_>, len: usize, extra: u32) -> Resu
     Ok(bytes)
 }
 
-/// Takes up to `left` bytes from TCP, which does not wait.
+/// Takes bytes from TCP, which does not wait, as far as the next ones of `route` are its. `state` is from
+/// before that.
 #[inline(never)]
-fn from_tcp(local: &Local, msg: &mut Message<'_>, ask: &Ask, left: usize) -> Result<Look> {
+fn from_tcp(
+    local: &Local,
+    msg: &mut Message<'_>,
+    ask: &Ask,
+    state: RecvState,
+    route: Route,
+) -> Result<Look> {
     let sock = local.own();
+    let nothing = sock.arrived_bytes() == 0;
     if ask.wanted == 0 {
-        return Ok(match sock.unread_bytes() {
-            0 => Look::Nothing(state(local)),
-            _ => STOP,
-        });
+        return Ok(if nothing { Look::Nothing(state) } else { STOP });
+    }
+    if nothing && ask.before != 0 {
+        // TCP does not know of what the call has got, and would take the error for its answer.
+        return Ok(Look::Nothing(state));
     }
     if sock.is_at_mark() {
         if ask.before != 0 {
@@ -144,19 +151,22 @@ fn from_tcp(local: &Local, msg: &mut Message<'_>, ask: &Ask, left: usize) -> Res
         }
         if local.is_spliced(msg) {
             // As TCP, whose splice() does not step over the urgent byte.
-            return Ok(Look::Mark);
+            return Ok(match state {
+                RecvState::Eof => Look::Nothing(state),
+                _ => Look::Mark,
+            });
         }
     }
     let extra = if ask.discard { flags::MSG_TRUNC } else { 0 };
-    let wanted = ask.wanted.min(left);
+    let wanted = ask.wanted.min(route.left(sock.position()));
     let bytes = match receive(local, msg, wanted, extra) {
         Ok(0) => return Ok(Look::Nothing(RecvState::Eof)),
         Ok(bytes) => bytes,
         Err(err) if err == EAGAIN => return Ok(Look::Nothing(RecvState::Empty)),
         Err(err) => return Err(err),
     };
-    // TCP never reads over the mark in one go.
-    let stop = sock.is_at_mark();
+    // TCP never reads over the mark in one go. Behind the last byte before a ring it is not the next byte.
+    let stop = route.head() == Head::Tcp && sock.is_at_mark();
     Ok(Look::Took(Took {
         bytes,
         passed: 0,
@@ -176,33 +186,59 @@ fn peek(
 ) -> Result<Look> {
     let sock = local.own();
     let state = state(local);
-    // In this order, as in `take`; what is unread in TCP then may follow the ring.
-    let unread = sock.unread_bytes();
+    // In this order, as in `take`; what has come by TCP then may follow the ring.
+    let (arrived, to_mark) = (sock.arrived_bytes(), sock.bytes_to_mark());
     let route = way.route();
     let there = way.there();
-    let offset = ask.before.saturating_add(ask.passed);
-    if route.head() == Head::Tcp && offset == 0 && !sock.has_peek_offset() {
-        // TCP knows of urgent bytes.
+    if route.head() == Head::Tcp && ask.before == 0 {
+        // TCP knows of urgent bytes, and of the offset.
         let extra = if ask.discard { flags::MSG_TRUNC } else { 0 };
         let got = receive(local, msg, ask.wanted, flags::MSG_PEEK | extra);
         return match got {
             Ok(0) if ask.wanted != 0 => Ok(Look::Nothing(RecvState::Eof)),
-            Ok(bytes) => Ok(looked(bytes, false)),
+            Ok(bytes) => {
+                let skips = to_mark == Some(ask.passed) && !sock.oob_inline();
+                Ok(looked(bytes, usize::from(skips), false))
+            }
             Err(err) if err == EAGAIN => Ok(Look::Nothing(RecvState::Empty)),
             Err(err) => Err(err),
         };
     }
-    let [first, held, behind] = route.readable(sock.position(), unread, there);
+    let [first, held, behind] = route.readable(sock.position(), arrived, there);
     let [to_ring, to_rest] = [first, first.saturating_add(held)];
-    let bytes = if ask.discard && offset < to_rest.saturating_add(behind) {
+    let mut all = to_rest.saturating_add(behind);
+    let mut offset = ask.before.saturating_add(ask.passed);
+    let mut passed = 0;
+    // The mark is behind the ring: a writer leaves that for an urgent byte, and returns when it was read.
+    if let Some(mark) = to_mark.map(|left| left.saturating_add(held)) {
+        if offset < mark {
+            all = all.min(mark);
+        } else if offset == mark && ask.before != 0 {
+            // As TCP, which passes the mark only at the beginning of a call.
+            return Ok(STOP);
+        } else if offset == mark && offset < all && !sock.oob_inline() {
+            passed = 1;
+            offset = offset.saturating_add(1);
+        }
+    }
+    if offset >= all {
+        return Ok(match all {
+            0 => Look::Nothing(state),
+            _ if ask.wanted == 0 && offset > all => Look::Nothing(state),
+            // All of it has been passed.
+            _ => looked(0, passed, false),
+        });
+    }
+    let left = all.wrapping_sub(offset);
+    let bytes = if ask.discard {
         // As TCP: what is thrown away is not copied even by a peek.
-        ask.wanted
-            .min(to_rest.saturating_add(behind).wrapping_sub(offset))
+        ask.wanted.min(left)
     } else if offset < to_ring {
-        sock.peek_at(offset, msg, ask.wanted.min(to_ring.wrapping_sub(offset)))?
+        let left = left.min(to_ring.wrapping_sub(offset));
+        sock.peek_at(offset, msg, ask.wanted.min(left))?
     } else if offset < to_rest {
         let skip = offset.wrapping_sub(to_ring);
-        let len = ask.wanted.min(held.wrapping_sub(skip));
+        let len = ask.wanted.min(left).min(held.wrapping_sub(skip));
         let at = way.tail().wrapping_add(skip as u64);
         match ring {
             Some(ring) if len != 0 => match ring.read(at, len, msg.dest()) {
@@ -211,25 +247,17 @@ fn peek(
             },
             _ => 0,
         }
-    } else if offset < to_rest.saturating_add(behind) {
-        let left = to_rest.saturating_add(behind).wrapping_sub(offset);
-        sock.peek_at(offset.wrapping_sub(held), msg, ask.wanted.min(left))?
     } else {
-        return Ok(match to_rest.saturating_add(behind) {
-            0 => Look::Nothing(state),
-            // All of it has been passed.
-            _ => looked(0, false),
-        });
+        sock.peek_at(offset.wrapping_sub(held), msg, ask.wanted.min(left))?
     };
-    let seen = offset.saturating_add(bytes);
-    let more = bytes != 0 && bytes < ask.wanted && seen < to_rest.saturating_add(behind);
-    Ok(looked(bytes, more))
+    let more = bytes != 0 && bytes < ask.wanted && bytes < left;
+    Ok(looked(bytes, passed, more))
 }
 
-fn looked(bytes: usize, more: bool) -> Look {
+fn looked(bytes: usize, passed: usize, more: bool) -> Look {
     Look::Took(Took {
         bytes,
-        passed: 0,
+        passed,
         more,
         stop: false,
     })
