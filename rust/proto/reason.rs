@@ -118,6 +118,8 @@ reasons! {
         "The connection's other end is not in this kernel: a proxy, or a firewall that changes sequence numbers";
     PathRemote = 0x0306_0103, "PATHREMOTE",
         "The connection began as TCP with another host that has this module, and nothing moves it yet";
+    PathBreach = 0x0306_0104, "PATHBREACH",
+        "Bytes went by TCP while the connection was on a local path, and it was reset";
     PrefixMismatch = 0x0307_0000, "DIFFPREFIX",
         "The sides are not in the same IP subnet, which SMC version 1 needs";
     VlanLookup = 0x0308_0000, "GETVLANERR",
@@ -190,7 +192,7 @@ mod tests {
             assert!(r.is_known());
             assert!(!r.name().is_empty() && !r.explain().ends_with('.'));
         }
-        assert_eq!(Reason::ALL.len(), 38);
+        assert_eq!(Reason::ALL.len(), 39);
         assert_eq!(Reason::from_code(0x1234_5678), Reason::Other(0x1234_5678));
         assert_eq!(Reason::Other(7).code(), 7);
         assert_eq!(Reason::NoDevice.to_string(), "0x03030000 NOSMCDEV");

@@ -124,6 +124,7 @@ pub(crate) enum Stop {
 }
 
 /// The purpose of one look at what has arrived.
+#[derive(Clone, Copy)]
 pub(crate) struct Ask {
     /// Most bytes to take.
     pub(crate) wanted: usize,

@@ -74,7 +74,7 @@ impl Lane for Local {
         let way = self.inward();
         let route = way.route();
         let nothing = match route.head() {
-            Head::Ring => way.there() == 0 && !route.ends(),
+            Head::Ring => way.there() == 0 && !route.ends() && !self.seems_astray(),
             Head::Tcp => !self.own().has_unread(),
             Head::Until(_) => false,
         };
@@ -85,7 +85,7 @@ impl Lane for Local {
     fn is_readable(&self, seen: usize) -> bool {
         // In this order: what precedes an end is seen with it.
         let over = self.is_over();
-        over || self.is_behind(seen)
+        over || self.is_behind(seen) || self.seems_astray()
     }
 
     fn is_all(&self, seen: usize) -> bool {

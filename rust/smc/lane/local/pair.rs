@@ -23,12 +23,12 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{Acquire, Atomic, Release},
+        atomic::{Acquire, Atomic, Relaxed, Release},
         Arc,
         SetOnce, //
     }, //
 };
-use smc_proto::path::{Head, Route};
+use smc_proto::path::Route;
 
 /// An end: its sock, and the direction in which it writes.
 #[pin_data]
@@ -72,6 +72,8 @@ pub(crate) struct Pair {
     pub(super) key: u64,
     /// 1 once both ends are here.
     joined: Atomic<u32>,
+    /// 1 when bytes went by TCP behind a cut.
+    broken: Atomic<u32>,
     #[pin]
     pub(super) client: End,
     #[pin]
@@ -84,6 +86,7 @@ impl Pair {
             pin_init!(Self {
                 key,
                 joined: Atomic::new(0),
+                broken: Atomic::new(0),
                 client <- End::new(),
                 server <- End::new(),
             }),
@@ -270,12 +273,6 @@ impl Local {
         }
     }
 
-    /// Tells whether all that is to be read comes by TCP.
-    #[inline]
-    pub(super) fn is_plain(&self) -> bool {
-        self.inward().route().head() == Head::Tcp
-    }
-
     /// Tells whether the ring has bytes to be read.
     pub(super) fn ring_holds(&self) -> bool {
         self.inward().there() != 0
@@ -347,6 +344,17 @@ impl Local {
         alone && !self.has_met()
     }
 
+    /// Tells whether the connection was reset because bytes went by TCP behind a cut.
+    #[inline]
+    pub(crate) fn is_broken(&self) -> bool {
+        self.pair.broken.load(Relaxed) != 0
+    }
+
+    /// Takes note of that. Returns whether it is the first time.
+    pub(super) fn break_off(&self) -> bool {
+        self.pair.broken.xchg(1, Relaxed) == 0
+    }
+
     /// Closes this end: its file is being closed, and nobody reads or writes here any more.
     pub(crate) fn close(&self) {
         self.settle();
@@ -396,8 +404,18 @@ impl Local {
                 meetings.leave(pair);
             }
         }
-        let read: Option<Arc<Ring>> = self.inward().reader.lock().take();
-        let written = self.out().writer.lock().take();
+        let (inward, out) = (self.inward(), self.out());
+        let read: Option<Arc<Ring>> = {
+            let mut reader = inward.reader.lock();
+            let arrived = self.own().arrived_to();
+            self.has_got_astray(inward.route(), arrived);
+            reader.take()
+        };
+        let written = {
+            let mut writer = out.writer.lock();
+            self.has_sent_astray();
+            writer.take()
+        };
         drop((read, written));
         if let Some(peer) = self.peer() {
             // A writer that waits for room.

@@ -62,13 +62,14 @@ pub(super) fn receive(
     let mut timeout = None;
     loop {
         if way.there() == 0 {
-            if !way.route().is_ring() || local.is_over() {
+            if !way.route().is_ring() || local.is_over() || local.seems_astray() {
                 return None;
             }
             let nonblock = msg.has(flags::MSG_DONTWAIT);
             let patience = timeout.unwrap_or_else(|| sock.receive_timeout(nonblock));
             let waited = wait::until_changed(socket, wait::Kind::Shared, patience, || {
-                way.there() != 0 || local.is_over() || !way.route().is_ring()
+                let news = way.there() != 0 || local.is_over() || !way.route().is_ring();
+                news || local.seems_astray()
             });
             match waited {
                 Ok(left) => timeout = Some(left),

@@ -12,10 +12,7 @@ use kapi::{
     },
     sys::bytes::Ring, //
 };
-use kernel::{
-    prelude::*,
-    sync::{Arc, MutexGuard}, //
-};
+use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
     conn::RecvState,
     path::{Head, Route}, //
@@ -30,16 +27,66 @@ pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask) -> Result<Lo
         // As TCP when connect() has dissolved the connection meanwhile.
         return Err(errno::EPIPE.into());
     }
-    if ask.peek {
-        return peek(local, way, &reader, msg, ask);
+    let arrived = local.own().arrived_to();
+    local.has_got_astray(way.route(), arrived);
+    let mut all = Took {
+        bytes: 0,
+        passed: 0,
+        more: false,
+        stop: false,
+    };
+    let mut rest = *ask;
+    let mut room = false;
+    // From one carrier after the other: no other reader gets bytes from between them.
+    let end = loop {
+        let look = match ask.peek {
+            true => peek(local, way, &reader, msg, &rest),
+            false => next(local, way, &mut reader, msg, &rest, &mut room),
+        };
+        let Ok(Look::Took(took)) = look else {
+            break Some(look);
+        };
+        all.bytes = all.bytes.saturating_add(took.bytes);
+        all.passed = all.passed.saturating_add(took.passed);
+        all.stop = took.stop;
+        rest.before = rest.before.saturating_add(took.bytes);
+        rest.passed = rest.passed.saturating_add(took.passed);
+        rest.wanted = rest.wanted.saturating_sub(took.bytes);
+        if !took.more || took.stop || rest.wanted == 0 {
+            break None;
+        }
+    };
+    drop(reader);
+    if room {
+        if let Some(peer) = local.peer() {
+            peer.wake_for_room();
+        }
     }
+    match end {
+        Some(end) if all.bytes == 0 && all.passed == 0 => end,
+        _ => Ok(Look::Took(all)),
+    }
+}
+
+/// Takes from the carrier of the next byte. `room` becomes true when a writer that waits has room.
+#[inline(always)]
+fn next(
+    local: &Local,
+    way: &Way,
+    reader: &mut Option<Arc<Ring>>,
+    msg: &mut Message<'_>,
+    ask: &Ask,
+    room: &mut bool,
+) -> Result<Look> {
     loop {
         // In this order: what precedes an end, or a writer's turn back to TCP, is in the ring when that is seen.
         let state = state(local);
         let route = way.route();
         let there = way.there();
         match route.head() {
-            Head::Ring if there != 0 => return from_ring(local, way, reader, msg, ask, there),
+            Head::Ring if there != 0 => {
+                return from_ring(local, way, reader.as_deref(), msg, ask, there, room);
+            }
             Head::Ring if !route.ends() => return Ok(Look::Nothing(state)),
             Head::Tcp => return from_tcp(local, msg, ask, state, route),
             Head::Until(_) if route.left(local.own().position()) != 0 => {
@@ -68,7 +115,9 @@ pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask) -> Result<Lo
 #[inline]
 fn state(local: &Local) -> RecvState {
     let sock = local.own();
-    if sock.has_seen_fin() {
+    if local.is_broken() {
+        RecvState::Reset
+    } else if sock.has_seen_fin() {
         RecvState::Eof
     } else if sock.has_error() {
         RecvState::Reset
@@ -85,12 +134,13 @@ fn state(local: &Local) -> RecvState {
 fn from_ring(
     local: &Local,
     way: &Way,
-    reader: MutexGuard<'_, Option<Arc<Ring>>>,
+    reader: Option<&Ring>,
     msg: &mut Message<'_>,
     ask: &Ask,
     there: usize,
+    room: &mut bool,
 ) -> Result<Look> {
-    let Some(ring) = &*reader else {
+    let Some(ring) = reader else {
         return Ok(STOP);
     };
     let len = there.min(ask.wanted);
@@ -102,13 +152,7 @@ fn from_ring(
     if bytes == 0 && len != 0 {
         return Err(EFAULT);
     }
-    let room = way.took(bytes);
-    drop(reader);
-    if room {
-        if let Some(peer) = local.peer() {
-            peer.wake_for_room();
-        }
-    }
+    *room |= way.took(bytes);
     Ok(Look::Took(Took {
         bytes,
         passed: 0,
@@ -224,7 +268,7 @@ fn peek(
     if offset >= all {
         return Ok(match all {
             0 => Look::Nothing(state),
-            _ if ask.wanted == 0 && offset > all => Look::Nothing(state),
+            _ if ask.wanted == 0 => Look::Nothing(state),
             // All of it has been passed.
             _ => looked(0, passed, false),
         });

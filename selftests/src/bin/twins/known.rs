@@ -55,6 +55,9 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
     if polls && m.is_urgent_waiting(end) && without_room(&tcp.text) == without_room(&smc.text) {
         return Some((URGENT, Then::On));
     }
+    if m.local && asks_late(m) {
+        return Some((HELD, Then::End));
+    }
     if m.local && m.ends[1 - end].overtaken && step.receives() {
         return Some((OVERTAKEN, Then::End));
     }
@@ -76,6 +79,12 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
         }
         _ => None,
     }
+}
+
+/// Tells whether an end may have asked for the reset that a closed end answers with, or may still hold
+/// the bytes back that ask.
+fn asks_late(m: &Model) -> bool {
+    (0..2).any(|end| m.ends[end].held && m.is_deserted(end))
 }
 
 /// Tells whether `bytes` is a multiple of the page size other than 0.
@@ -105,6 +114,9 @@ pub fn sight(m: &Model, end: usize, tcp: &Sight, smc: &Sight) -> Option<Known> {
         // TCP's splice() does not take note that the mark is behind it, which a read into bad memory passed.
         return Some((PASSED, Then::End));
     }
+    if m.local && asks_late(m) {
+        return Some((HELD, Then::End));
+    }
     if m.local && m.ends[1 - end].held && m.reset && tcp.counts != smc.counts {
         // What TCP holds back is lost with the connection.
         return Some((HELD, Then::End));
@@ -119,8 +131,7 @@ pub fn sight(m: &Model, end: usize, tcp: &Sight, smc: &Sight) -> Option<Known> {
         return Some((ROOM, Then::On));
     }
     let died = libc::POLLERR | libc::POLLHUP;
-    let asked = (0..2).any(|end| m.ends[end].held && m.is_deserted(end));
-    if asked && same_but(died) && tcp.events & died != 0 {
+    if asks_late(m) && same_but(died) && tcp.events & died != 0 {
         // What was held back is the send that TCP asks with.
         return Some((CLOSED, Then::End));
     }
