@@ -107,13 +107,28 @@ impl Route {
         }
     }
 
+    /// Returns how many bytes of TCP a reader that has taken them up to `taken` has to take before the
+    /// ring; none if he has taken more, as TCP does with an urgent byte that another one overtakes.
+    #[inline]
+    #[must_use]
+    pub const fn left(self, taken: u32) -> usize {
+        match self.head() {
+            Head::Until(position) => match position.wrapping_sub(taken) as i32 {
+                left @ 1.. => left as usize,
+                _ => 0,
+            },
+            Head::Ring => 0,
+            Head::Tcp => usize::MAX,
+        }
+    }
+
     /// Returns the route of a reader that has taken TCP's bytes up to `taken`, and of the ring all if
     /// `empty`.
     #[inline]
     #[must_use]
     pub const fn passed(self, taken: u32, empty: bool) -> Self {
         let at_ring = match self.head() {
-            Head::Until(position) if position == taken => Self(self.0 & ENDS | RING),
+            Head::Until(_) if self.left(taken) == 0 => Self(self.0 & ENDS | RING),
             _ => self,
         };
         match at_ring.head() {
@@ -129,8 +144,8 @@ impl Route {
     pub fn readable(self, taken: u32, unread: usize, there: usize) -> [usize; 3] {
         match self.head() {
             Head::Tcp => [unread, 0, 0],
-            Head::Until(position) => {
-                let left = position.wrapping_sub(taken) as usize;
+            Head::Until(_) => {
+                let left = self.left(taken);
                 if unread < left {
                     return [unread, 0, 0];
                 }

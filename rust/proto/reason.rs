@@ -118,7 +118,9 @@ reasons! {
         "The connection's other end is not in this kernel: a proxy, or a firewall that changes sequence numbers";
     PathRemote = 0x0306_0103, "PATHREMOTE",
         "The connection began as TCP with another host that has this module, and nothing moves it yet";
-    Policy = 0x0306_0104, "POLICY",
+    PathBreach = 0x0306_0104, "PATHBREACH",
+        "Bytes went by TCP while the connection was on a local path, and it was reset";
+    Policy = 0x0306_0105, "POLICY",
         "A rule of the policy keeps the socket, or this peer, on TCP";
     PrefixMismatch = 0x0307_0000, "DIFFPREFIX",
         "The sides are not in the same IP subnet, which SMC version 1 needs";
@@ -192,7 +194,7 @@ mod tests {
             assert!(r.is_known());
             assert!(!r.name().is_empty() && !r.explain().ends_with('.'));
         }
-        assert_eq!(Reason::ALL.len(), 39);
+        assert_eq!(Reason::ALL.len(), 40);
         assert_eq!(Reason::from_code(0x1234_5678), Reason::Other(0x1234_5678));
         assert_eq!(Reason::Other(7).code(), 7);
         assert_eq!(Reason::NoDevice.to_string(), "0x03030000 NOSMCDEV");

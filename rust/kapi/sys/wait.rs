@@ -69,14 +69,16 @@ pub fn until_changed(
     // SAFETY: No preconditions.
     unsafe { bindings::full_memory_barrier() };
     let result = loop {
-        if condition() {
+        // Asked first, so that a caller whose condition holds while it finds nothing can be killed.
+        // SAFETY: Reads a flag of the current task.
+        let signal = unsafe { bindings::signal_pending_current() };
+        if !signal && condition() {
             break Ok(timeout);
         }
         if timeout == 0 {
             break Err(EAGAIN);
         }
-        // SAFETY: Reads a flag of the current task.
-        if unsafe { bindings::signal_pending_current() } {
+        if signal {
             break Err(Sock::interrupted(timeout));
         }
         // SAFETY: The entry is on a queue and was initialised for `wait_woken`.

@@ -61,7 +61,7 @@ impl Model {
         while got < len {
             let byte = match self.route.head() {
                 Head::Ring if !self.ring.is_empty() => self.ring.pop_front(),
-                Head::Until(end) if end == self.position(self.taken) => None,
+                Head::Until(_) if self.route.left(self.position(self.taken)) == 0 => None,
                 Head::Tcp | Head::Until(_) => {
                     if self.taken == self.arrived {
                         return got;
@@ -146,4 +146,15 @@ fn the_next_cut_waits_for_the_last() {
     assert_eq!(ring.passed(7, true), Route::TCP);
     // All at once.
     assert_eq!(ended.passed(7, true), Route::TCP);
+}
+
+#[test]
+fn a_byte_that_tcp_drops_is_none_before_the_ring() {
+    // Two urgent bytes behind the ring's: the second makes TCP drop the first, which stands at the cut.
+    let route = Route::TCP.promoted(u32::MAX).unwrap().ended();
+    assert_eq!(route.left(u32::MAX - 3), 3);
+    assert_eq!(route.left(0), 0);
+    assert_eq!(route.readable(0, 12, 10), [0, 10, 12]);
+    assert_eq!(route.passed(0, false).head(), Head::Ring);
+    assert_eq!(route.passed(0, true), Route::TCP);
 }

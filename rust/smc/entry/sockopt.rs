@@ -299,7 +299,11 @@ fn info(this: &SmcSock) -> [u32; 4] {
                 Some(local) if local.is_moved() => mode::LOCAL,
                 _ => mode::PATH,
             };
-            let reason = path.stays.map_or(0, |reason| reason.code());
+            let broken = this.local().is_some_and(Local::is_broken);
+            let reason = match broken {
+                true => Reason::PathBreach.code(),
+                false => path.stays.map_or(0, |reason| reason.code()),
+            };
             [mode, reason, 0, state::ACTIVE]
         }
         Phase::Closed => [mode::UNDECIDED, 0, 0, state::CLOSED],

@@ -193,6 +193,11 @@ impl Counters {
         self.reason(fallback, peer);
     }
 
+    /// Counts the reason for which a connection that had left TCP was reset.
+    pub(crate) fn broken(&self, fallback: &Fallback, peer: &SockAddr) {
+        self.reason(fallback, peer);
+    }
+
     /// Counts a closed connection whose data its peer did not take in time.
     pub(crate) fn drain_lost(&self) {
         self.drains_lost.fetch_add(1, Relaxed);

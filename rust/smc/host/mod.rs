@@ -9,6 +9,7 @@ pub(crate) mod convert;
 pub(crate) mod counters;
 pub(crate) mod eid;
 pub(crate) mod fallback;
+pub(crate) mod last_word;
 pub(crate) mod namespace;
 pub(crate) mod origin;
 pub(crate) mod path;

@@ -7,6 +7,7 @@
 //! the ring (`put.rs`) and out of it (`take.rs`), by the two programs themselves. Connection, errors, end
 //! and options stay TCP's: a FIN follows the last byte of the ring, and a reset ends both.
 
+mod breach;
 mod facts;
 mod meet;
 mod pair;
@@ -95,7 +96,7 @@ pub(crate) fn poll(local: &Local, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
     if local.ring_holds() && !local.is_over() {
         let low = local.low_water();
         events &= !READABLE;
-        if local.readable() >= low {
+        if local.arrived() >= low {
             events |= READABLE;
         }
     }
@@ -125,7 +126,7 @@ pub(crate) fn ioctl(local: &Local, command: u32) -> Option<i32> {
 
 /// Wakes readers if a lower `SO_RCVLOWAT` makes what is there enough.
 pub(crate) fn low_water_changed(local: &Local) {
-    if local.ring_holds() && local.readable() >= local.low_water() {
+    if local.ring_holds() && local.arrived() >= local.low_water() {
         local.own().wake_readers();
     }
 }

@@ -26,6 +26,9 @@ use smc_proto::conn::{RecvState, SendError, UrgentError};
 
 /// A way for a stream's bytes.
 pub(crate) trait Lane {
+    /// Whether the bytes that it counts are without an urgent one that is next.
+    const HIDES_URGENT: bool;
+
     /// Returns the TCP connection, whose options, time-outs and wait queue are the stream's.
     fn sock(&self) -> &Sock;
 
@@ -121,6 +124,7 @@ pub(crate) enum Stop {
 }
 
 /// The purpose of one look at what has arrived.
+#[derive(Clone, Copy)]
 pub(crate) struct Ask {
     /// Most bytes to take.
     pub(crate) wanted: usize,

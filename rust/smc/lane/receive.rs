@@ -95,7 +95,7 @@ fn receive_from(
                 if took.more {
                     continue;
                 }
-                if peek && lane.is_all(got.saturating_add(offset)) {
+                if peek && lane.is_all(got.saturating_add(before(lane, offset, passed))) {
                     return end(lane, got);
                 }
                 if got > 0 && lane.is_spliced(msg) {
@@ -133,7 +133,10 @@ fn receive_from(
         if got >= target && got > 0 {
             return Ok(got);
         }
-        let seen = if peek { got.saturating_add(offset) } else { 0 };
+        let seen = match peek {
+            true => got.saturating_add(before(lane, offset, passed)),
+            false => 0,
+        };
         let patience = timeout.unwrap_or_else(|| lane.sock().receive_timeout(nonblock));
         match sleep(lane, socket, patience, seen) {
             // As TCP: who wants nothing has waited, and does not look again.
@@ -142,6 +145,16 @@ fn receive_from(
             Err(_) if got > 0 => return Ok(got),
             Err(err) => return Err(err),
         }
+    }
+}
+
+/// Returns the bytes, as `lane` counts them, before those that a peek from `offset` on has got, of which
+/// `passed` lie before them.
+#[inline]
+fn before<L: Lane>(_lane: &L, offset: usize, passed: usize) -> usize {
+    match L::HIDES_URGENT {
+        true => offset,
+        false => passed,
     }
 }
 

@@ -144,6 +144,10 @@ pub fn advice(code: u32) -> &'static str {
         Reason::Policy => {
             "`rsmc policy` lists the rules, and `rsmc policy test` says which one decides about a socket."
         }
+        Reason::PathBreach => {
+            "Something in the kernel beside this module wrote into the TCP connection, or the module has a \
+             bug: its kernel log has a line about it. `sysctl net.smc.path_local=0` keeps connections on TCP."
+        }
         Reason::VlanLookup | Reason::IsmVlan => {
             "Look at the VLAN interfaces of both hosts (`ip -d link`): the connection's must \
              exist where the SMC device is."

@@ -62,6 +62,23 @@ impl SockGuard<'_> {
         }
     }
 
+    /// Returns how many bytes beyond `position`, a FIN not counted, were given to TCP.
+    pub fn sent_beyond(&self, position: u32) -> u32 {
+        let open = matches!(
+            self.sock().state(),
+            tcp_state::ESTABLISHED | tcp_state::CLOSE_WAIT
+        );
+        let beyond = self.sock().sent_to().wrapping_sub(position);
+        // One that was ended has sent a FIN, or may have.
+        beyond.saturating_sub(u32::from(!open))
+    }
+
+    /// Returns how many bytes beyond `position`, a FIN not counted, have arrived by TCP.
+    pub fn arrived_beyond(&self, position: u32) -> u32 {
+        let beyond = self.sock().arrived_to().wrapping_sub(position);
+        beyond.saturating_sub(u32::from(self.sock().has_seen_fin()))
+    }
+
     /// Returns whether something about the connection needs TCP's own stream: a signature, a repair,
     /// urgent bytes, data with the SYN, a filter, time stamps, or options in its packets' headers (labels
     /// of security modules are such).
@@ -88,6 +105,22 @@ impl Sock {
         }
         let end = arrived.wrapping_sub(1);
         (if taken == arrived { end } else { taken }, end)
+    }
+
+    /// Returns the position behind the last byte, or the FIN, that was given to TCP. A hint without the lock.
+    #[inline]
+    pub fn sent_to(&self) -> u32 {
+        let tp: *const bindings::tcp_sock = self.as_ptr().cast();
+        // SAFETY: The sock is TCP's; read without the lock, as TCP does.
+        unsafe { ptr::read_volatile(&raw const (*tp).write_seq) }
+    }
+
+    /// Returns the position behind the last byte, or the FIN, that has arrived. A hint without the lock.
+    #[inline]
+    pub fn arrived_to(&self) -> u32 {
+        let tp: *const bindings::tcp_sock = self.as_ptr().cast();
+        // SAFETY: The sock is TCP's; read without the lock, as TCP does.
+        unsafe { ptr::read_volatile(&raw const (*tp).rcv_nxt) }
     }
 
     /// Returns whether nothing about the socket concerns a reader but what there is to read: `SO_RCVLOWAT` is
@@ -135,15 +168,28 @@ impl Sock {
         self.span().0
     }
 
+    /// Returns how many bytes have arrived that nobody has taken, an urgent one among them. A hint.
+    #[inline]
+    pub fn arrived_bytes(&self) -> usize {
+        let (taken, arrived) = self.span();
+        arrived.wrapping_sub(taken) as usize
+    }
+
     /// Returns how many bytes have arrived that nobody has taken, up to an urgent byte. A hint.
     #[inline]
     pub fn unread_bytes(&self) -> usize {
-        let (taken, arrived) = self.span();
-        let all = arrived.wrapping_sub(taken) as usize;
-        if self.has_urgent() && !self.oob_inline() {
-            return all.min(self.mark().wrapping_sub(taken) as usize);
+        let all = self.arrived_bytes();
+        if self.oob_inline() {
+            return all;
         }
-        all
+        self.bytes_to_mark().map_or(all, |left| all.min(left))
+    }
+
+    /// Returns how many bytes are left before an urgent one that the reader has not passed. A hint.
+    #[inline]
+    pub fn bytes_to_mark(&self) -> Option<usize> {
+        let left = || self.mark().wrapping_sub(self.span().0) as usize;
+        self.has_urgent().then(left)
     }
 
     fn mark(&self) -> u32 {

@@ -6,10 +6,13 @@ mod drains;
 
 use super::{
     devices::Devices,
-    group::{LastWord, LinkGroup, Owner},
+    group::{LinkGroup, Owner},
     port::LocalPort, //
 };
-use crate::host::origin::{shard, Origin, SHARDS};
+use crate::host::{
+    last_word::LastWord,
+    origin::{shard, Origin, SHARDS}, //
+};
 use kapi::{
     rdma::{
         client::{ClientOps, Event},

@@ -35,7 +35,6 @@ mod turns;
 
 pub(crate) use drains::Drains;
 pub(crate) use facts::{GroupFacts, PeerFacts};
-pub(crate) use loss::LastWord;
 
 use link::Link;
 
@@ -44,6 +43,7 @@ use super::{
     slab::RmbSlab, //
 };
 use crate::host::{
+    last_word::LastWord,
     namespace::Queues,
     origin::Origin,
     waiter::Waiter, //

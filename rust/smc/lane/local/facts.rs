@@ -30,6 +30,8 @@ impl Local {
 }
 
 impl Lane for Local {
+    const HIDES_URGENT: bool = false;
+
     #[inline]
     fn sock(&self) -> &Sock {
         self.own()
@@ -72,7 +74,7 @@ impl Lane for Local {
         let way = self.inward();
         let route = way.route();
         let nothing = match route.head() {
-            Head::Ring => way.there() == 0 && !route.ends(),
+            Head::Ring => way.there() == 0 && !route.ends() && !self.seems_astray(),
             Head::Tcp => !self.own().has_unread(),
             Head::Until(_) => false,
         };
@@ -83,12 +85,12 @@ impl Lane for Local {
     fn is_readable(&self, seen: usize) -> bool {
         // In this order: what precedes an end is seen with it.
         let over = self.is_over();
-        over || self.readable() > seen || self.is_plain() && seen == 0 && self.own().has_unread()
+        over || self.is_behind(seen) || self.seems_astray()
     }
 
     fn is_all(&self, seen: usize) -> bool {
         let over = self.is_over();
-        over && self.readable() <= seen
+        over && !self.is_behind(seen)
     }
 
     fn is_hearing(&self) -> bool {

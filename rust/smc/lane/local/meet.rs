@@ -10,6 +10,7 @@
 use super::pair::{Local, Pair};
 use crate::host::{
     fallback::Role,
+    last_word::LastWord,
     namespace::Namespace,
     sysctl::Sysctl, //
 };
@@ -32,6 +33,8 @@ use smc_proto::reason::Reason;
 /// Ends that wait for the other one.
 #[pin_data]
 pub(crate) struct Meetings {
+    /// When the kernel log had a line about a connection.
+    pub(super) last_word: LastWord,
     #[pin]
     waiting: Mutex<RBTree<u64, Arc<Pair>>>,
 }
@@ -48,6 +51,7 @@ impl Meetings {
     pub(crate) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
+                last_word: LastWord::new(),
                 waiting <- new_mutex!(RBTree::new(), "rsmc::Meetings::waiting"),
             }),
             GFP_KERNEL,

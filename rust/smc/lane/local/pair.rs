@@ -24,12 +24,12 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::Atomic,
+        atomic::{Atomic, Relaxed},
         Arc, //
     },
     time::{delay::fsleep, Delta}, //
 };
-use smc_proto::path::{Head, Route};
+use smc_proto::path::Route;
 
 /// An end: its sock, and the direction in which it writes.
 #[pin_data]
@@ -90,6 +90,8 @@ pub(crate) struct Pair {
     pub(super) key: u64,
     /// 1 once both ends are here.
     joined: Count,
+    /// 1 when bytes went by TCP behind a cut.
+    broken: Atomic<u32>,
     #[pin]
     pub(super) client: End,
     #[pin]
@@ -102,6 +104,7 @@ impl Pair {
             pin_init!(Self {
                 key,
                 joined: Count::new(0),
+                broken: Atomic::new(0),
                 client <- End::new(),
                 server <- End::new(),
             }),
@@ -360,19 +363,28 @@ impl Local {
         }
     }
 
-    /// Tells whether all that is to be read comes by TCP.
-    #[inline]
-    pub(super) fn is_plain(&self) -> bool {
-        self.inward().route().head() == Head::Tcp
-    }
-
     /// Tells whether the ring has bytes to be read.
     pub(super) fn ring_holds(&self) -> bool {
         self.inward().there() != 0
     }
 
-    /// Returns how many bytes could be read.
+    /// Returns how many bytes could be read, up to an urgent one.
     pub(super) fn readable(&self) -> usize {
+        self.with_tcp(Sock::unread_bytes)
+    }
+
+    /// Returns how many bytes have arrived, an urgent one among them: poll() is about these.
+    pub(super) fn arrived(&self) -> usize {
+        self.with_tcp(Sock::arrived_bytes)
+    }
+
+    /// Tells whether there is a byte behind the first `seen`. A call that begins at the urgent one passes it.
+    pub(super) fn is_behind(&self, seen: usize) -> bool {
+        let to_mark = self.readable();
+        to_mark > seen || self.arrived() > seen.saturating_add(usize::from(seen == to_mark))
+    }
+
+    fn with_tcp(&self, unread: impl FnOnce(&Sock) -> usize) -> usize {
         let way = self.inward();
         let route = way.route();
         let there = way.there();
@@ -380,7 +392,7 @@ impl Local {
             return there;
         }
         let sock = self.own();
-        let [tcp, ring, behind] = route.readable(sock.position(), sock.unread_bytes(), there);
+        let [tcp, ring, behind] = route.readable(sock.position(), unread(sock), there);
         tcp.saturating_add(ring).saturating_add(behind)
     }
 
@@ -420,6 +432,17 @@ impl Local {
             .get()
             .is_some_and(|meetings| meetings.leave(&self.pair));
         alone && !self.has_met()
+    }
+
+    /// Tells whether the connection was reset because bytes went by TCP behind a cut.
+    #[inline]
+    pub(crate) fn is_broken(&self) -> bool {
+        self.pair.broken.load(Relaxed) != 0
+    }
+
+    /// Takes note of that. Returns whether it is the first time.
+    pub(super) fn break_off(&self) -> bool {
+        self.pair.broken.xchg(1, Relaxed) == 0
     }
 
     /// Closes this end: its file is being closed, and nobody reads or writes here any more.
@@ -473,8 +496,18 @@ impl Local {
                 meetings.leave(pair);
             }
         }
-        let read: Option<Arc<Ring>> = self.inward().reader.lock().take();
-        let written = self.out().writer.lock().take();
+        let (inward, out) = (self.inward(), self.out());
+        let read: Option<Arc<Ring>> = {
+            let mut reader = inward.reader.lock();
+            let arrived = self.own().arrived_to();
+            self.has_got_astray(inward.route(), arrived);
+            reader.take()
+        };
+        let written = {
+            let mut writer = out.writer.lock();
+            self.has_sent_astray();
+            writer.take()
+        };
         drop((read, written));
         if let Some(peer) = self.peer() {
             // A writer that waits for room.

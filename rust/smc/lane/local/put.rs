@@ -38,6 +38,9 @@ pub(super) fn put(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(us
         return by_tcp(local, msg, put);
     }
     if leaves {
+        if local.has_sent_astray() {
+            return Err(Stop::Tcp(errno::EPIPE.into()));
+        }
         way.end(&mut writer);
         return by_tcp(local, msg, put);
     }
@@ -127,13 +130,13 @@ fn promote(local: &Local, way: &Way, writer: &mut Writer, wanted: usize) -> bool
         *reader = Some(ring);
     }
     let guard = local.own().lock();
-    let route = guard
+    let cut = guard
         .end_of_sent()
-        .filter(|_| !guard.needs_tcp() && !local.is_bound_to_tcp())
-        .and_then(|sent| way.route().promoted(sent));
-    let Some(route) = route else {
+        .filter(|_| !guard.needs_tcp() && !local.is_bound_to_tcp());
+    let Some((cut, route)) = cut.and_then(|cut| Some((cut, way.route().promoted(cut)?))) else {
         return false;
     };
+    way.cuts(cut);
     writer.clone_from(&reader);
     way.has_ring(reader.as_ref().map_or(0, |ring| ring.size()));
     let done = way.replace_route(Route::TCP, route);

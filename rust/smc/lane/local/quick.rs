@@ -72,13 +72,12 @@ pub(super) fn receive(
                 None => sock.receive_timeout(msg.has(flags::MSG_DONTWAIT)),
                 Some(left) => left,
             };
+            let ends = || !way.route().is_ring() || local.is_over() || local.seems_astray();
             // A first wait would see this, too.
-            if (patience == 0 || timeout.is_some()) && (local.is_over() || !way.route().is_ring()) {
+            if (patience == 0 || timeout.is_some()) && ends() {
                 return None;
             }
-            let waited = wait::until_seen(socket, patience, || {
-                way.there() != 0 || local.is_over() || !way.route().is_ring()
-            });
+            let waited = wait::until_seen(socket, patience, || way.there() != 0 || ends());
             match waited {
                 Ok(left) => timeout = Some(left),
                 Err(err) => return Some(Err(err)),

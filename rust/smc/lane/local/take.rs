@@ -12,10 +12,7 @@ use kapi::{
     },
     sys::bytes::Ring, //
 };
-use kernel::{
-    prelude::*,
-    sync::{Arc, MutexGuard}, //
-};
+use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
     conn::RecvState,
     path::{Head, Route}, //
@@ -30,24 +27,72 @@ pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask) -> Result<Lo
         // As TCP when connect() has dissolved the connection meanwhile.
         return Err(errno::EPIPE.into());
     }
-    if ask.peek {
-        return peek(local, way, &reader, msg, ask);
+    let arrived = local.own().arrived_to();
+    local.has_got_astray(way.route(), arrived);
+    let mut all = Took {
+        bytes: 0,
+        passed: 0,
+        more: false,
+        stop: false,
+    };
+    let mut rest = *ask;
+    let mut room = false;
+    // From one carrier after the other: no other reader gets bytes from between them.
+    let end = loop {
+        let look = match ask.peek {
+            true => peek(local, way, &reader, msg, &rest),
+            false => next(local, way, &mut reader, msg, &rest, &mut room),
+        };
+        let Ok(Look::Took(took)) = look else {
+            break Some(look);
+        };
+        all.bytes = all.bytes.saturating_add(took.bytes);
+        all.passed = all.passed.saturating_add(took.passed);
+        all.stop = took.stop;
+        rest.before = rest.before.saturating_add(took.bytes);
+        rest.passed = rest.passed.saturating_add(took.passed);
+        rest.wanted = rest.wanted.saturating_sub(took.bytes);
+        if !took.more || took.stop || rest.wanted == 0 {
+            break None;
+        }
+    };
+    drop(reader);
+    if room {
+        if let Some(peer) = local.peer() {
+            peer.wake_for_room();
+        }
     }
+    match end {
+        Some(end) if all.bytes == 0 && all.passed == 0 => end,
+        _ => Ok(Look::Took(all)),
+    }
+}
+
+/// Takes from the carrier of the next byte. `room` becomes true when a writer that waits has room.
+#[inline(always)]
+fn next(
+    local: &Local,
+    way: &Way,
+    reader: &mut Option<Arc<Ring>>,
+    msg: &mut Message<'_>,
+    ask: &Ask,
+    room: &mut bool,
+) -> Result<Look> {
     loop {
         // In this order: what precedes an end, or a writer's turn back to TCP, is in the ring when that is seen.
         let state = state(local);
         let route = way.route();
         let there = way.there();
         match route.head() {
-            Head::Ring if there != 0 => return from_ring(local, way, reader, msg, ask, there),
-            Head::Ring if !route.ends() => return Ok(Look::Nothing(state)),
-            Head::Tcp => return from_tcp(local, msg, ask, usize::MAX),
-            Head::Until(position) => {
-                let left = position.wrapping_sub(local.own().position()) as usize;
-                if left != 0 {
-                    return from_tcp(local, msg, ask, left);
-                }
+            Head::Ring if there != 0 => {
+                return from_ring(local, way, reader.as_deref(), msg, ask, there, room);
             }
+            Head::Ring if !route.ends() => return Ok(Look::Nothing(state)),
+            Head::Tcp => return from_tcp(local, msg, ask, state, route),
+            Head::Until(_) if route.left(local.own().position()) != 0 => {
+                return from_tcp(local, msg, ask, state, route);
+            }
+            Head::Until(_) => (),
             Head::Ring => (),
         }
         // The next byte comes by the next carrier.
@@ -70,7 +115,9 @@ pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask) -> Result<Lo
 #[inline]
 fn state(local: &Local) -> RecvState {
     let sock = local.own();
-    if sock.has_seen_fin() {
+    if local.is_broken() {
+        RecvState::Reset
+    } else if sock.has_seen_fin() {
         RecvState::Eof
     } else if sock.has_error() {
         RecvState::Reset
@@ -87,12 +134,13 @@ fn state(local: &Local) -> RecvState {
 fn from_ring(
     local: &Local,
     way: &Way,
-    reader: MutexGuard<'_, Option<Arc<Ring>>>,
+    reader: Option<&Ring>,
     msg: &mut Message<'_>,
     ask: &Ask,
     there: usize,
+    room: &mut bool,
 ) -> Result<Look> {
-    let Some(ring) = &*reader else {
+    let Some(ring) = reader else {
         return Ok(STOP);
     };
     let len = there.min(ask.wanted);
@@ -104,13 +152,7 @@ fn from_ring(
     if bytes == 0 && len != 0 {
         return Err(EFAULT);
     }
-    let room = way.took(bytes);
-    drop(reader);
-    if room {
-        if let Some(peer) = local.peer() {
-            peer.wake_for_room();
-        }
-    }
+    *room |= way.took(bytes);
     Ok(Look::Took(Took {
         bytes,
         passed: 0,
@@ -128,15 +170,24 @@ fn receive(local: &Local, msg: &mut Message<'_>, len: usize, extra: u32) -> Resu
     Ok(bytes)
 }
 
-/// Takes up to `left` bytes from TCP, which does not wait.
+/// Takes bytes from TCP, which does not wait, as far as the next ones of `route` are its. `state` is from
+/// before that.
 #[inline(never)]
-fn from_tcp(local: &Local, msg: &mut Message<'_>, ask: &Ask, left: usize) -> Result<Look> {
+fn from_tcp(
+    local: &Local,
+    msg: &mut Message<'_>,
+    ask: &Ask,
+    state: RecvState,
+    route: Route,
+) -> Result<Look> {
     let sock = local.own();
+    let nothing = sock.arrived_bytes() == 0;
     if ask.wanted == 0 {
-        return Ok(match sock.unread_bytes() {
-            0 => Look::Nothing(state(local)),
-            _ => STOP,
-        });
+        return Ok(if nothing { Look::Nothing(state) } else { STOP });
+    }
+    if nothing && ask.before != 0 {
+        // TCP does not know of what the call has got, and would take the error for its answer.
+        return Ok(Look::Nothing(state));
     }
     if sock.is_at_mark() {
         if ask.before != 0 {
@@ -144,19 +195,22 @@ fn from_tcp(local: &Local, msg: &mut Message<'_>, ask: &Ask, left: usize) -> Res
         }
         if local.is_spliced(msg) {
             // As TCP, whose splice() does not step over the urgent byte.
-            return Ok(Look::Mark);
+            return Ok(match state {
+                RecvState::Eof => Look::Nothing(state),
+                _ => Look::Mark,
+            });
         }
     }
     let extra = if ask.discard { flags::MSG_TRUNC } else { 0 };
-    let wanted = ask.wanted.min(left);
+    let wanted = ask.wanted.min(route.left(sock.position()));
     let bytes = match receive(local, msg, wanted, extra) {
         Ok(0) => return Ok(Look::Nothing(RecvState::Eof)),
         Ok(bytes) => bytes,
         Err(err) if err == EAGAIN => return Ok(Look::Nothing(RecvState::Empty)),
         Err(err) => return Err(err),
     };
-    // TCP never reads over the mark in one go.
-    let stop = sock.is_at_mark();
+    // TCP never reads over the mark in one go. Behind the last byte before a ring it is not the next byte.
+    let stop = route.head() == Head::Tcp && sock.is_at_mark();
     Ok(Look::Took(Took {
         bytes,
         passed: 0,
@@ -176,33 +230,59 @@ fn peek(
 ) -> Result<Look> {
     let sock = local.own();
     let state = state(local);
-    // In this order, as in `take`; what is unread in TCP then may follow the ring.
-    let unread = sock.unread_bytes();
+    // In this order, as in `take`; what has come by TCP then may follow the ring.
+    let (arrived, to_mark) = (sock.arrived_bytes(), sock.bytes_to_mark());
     let route = way.route();
     let there = way.there();
-    let offset = ask.before.saturating_add(ask.passed);
-    if route.head() == Head::Tcp && offset == 0 && !sock.has_peek_offset() {
-        // TCP knows of urgent bytes.
+    if route.head() == Head::Tcp && ask.before == 0 {
+        // TCP knows of urgent bytes, and of the offset.
         let extra = if ask.discard { flags::MSG_TRUNC } else { 0 };
         let got = receive(local, msg, ask.wanted, flags::MSG_PEEK | extra);
         return match got {
             Ok(0) if ask.wanted != 0 => Ok(Look::Nothing(RecvState::Eof)),
-            Ok(bytes) => Ok(looked(bytes, false)),
+            Ok(bytes) => {
+                let skips = to_mark == Some(ask.passed) && !sock.oob_inline();
+                Ok(looked(bytes, usize::from(skips), false))
+            }
             Err(err) if err == EAGAIN => Ok(Look::Nothing(RecvState::Empty)),
             Err(err) => Err(err),
         };
     }
-    let [first, held, behind] = route.readable(sock.position(), unread, there);
+    let [first, held, behind] = route.readable(sock.position(), arrived, there);
     let [to_ring, to_rest] = [first, first.saturating_add(held)];
-    let bytes = if ask.discard && offset < to_rest.saturating_add(behind) {
+    let mut all = to_rest.saturating_add(behind);
+    let mut offset = ask.before.saturating_add(ask.passed);
+    let mut passed = 0;
+    // The mark is behind the ring: a writer leaves that for an urgent byte, and returns when it was read.
+    if let Some(mark) = to_mark.map(|left| left.saturating_add(held)) {
+        if offset < mark {
+            all = all.min(mark);
+        } else if offset == mark && ask.before != 0 {
+            // As TCP, which passes the mark only at the beginning of a call.
+            return Ok(STOP);
+        } else if offset == mark && offset < all && !sock.oob_inline() {
+            passed = 1;
+            offset = offset.saturating_add(1);
+        }
+    }
+    if offset >= all {
+        return Ok(match all {
+            0 => Look::Nothing(state),
+            _ if ask.wanted == 0 => Look::Nothing(state),
+            // All of it has been passed.
+            _ => looked(0, passed, false),
+        });
+    }
+    let left = all.wrapping_sub(offset);
+    let bytes = if ask.discard {
         // As TCP: what is thrown away is not copied even by a peek.
-        ask.wanted
-            .min(to_rest.saturating_add(behind).wrapping_sub(offset))
+        ask.wanted.min(left)
     } else if offset < to_ring {
-        sock.peek_at(offset, msg, ask.wanted.min(to_ring.wrapping_sub(offset)))?
+        let left = left.min(to_ring.wrapping_sub(offset));
+        sock.peek_at(offset, msg, ask.wanted.min(left))?
     } else if offset < to_rest {
         let skip = offset.wrapping_sub(to_ring);
-        let len = ask.wanted.min(held.wrapping_sub(skip));
+        let len = ask.wanted.min(left).min(held.wrapping_sub(skip));
         let at = way.tail().wrapping_add(skip as u64);
         match ring {
             Some(ring) if len != 0 => match ring.read(at, len, msg.dest()) {
@@ -211,25 +291,17 @@ fn peek(
             },
             _ => 0,
         }
-    } else if offset < to_rest.saturating_add(behind) {
-        let left = to_rest.saturating_add(behind).wrapping_sub(offset);
-        sock.peek_at(offset.wrapping_sub(held), msg, ask.wanted.min(left))?
     } else {
-        return Ok(match to_rest.saturating_add(behind) {
-            0 => Look::Nothing(state),
-            // All of it has been passed.
-            _ => looked(0, false),
-        });
+        sock.peek_at(offset.wrapping_sub(held), msg, ask.wanted.min(left))?
     };
-    let seen = offset.saturating_add(bytes);
-    let more = bytes != 0 && bytes < ask.wanted && seen < to_rest.saturating_add(behind);
-    Ok(looked(bytes, more))
+    let more = bytes != 0 && bytes < ask.wanted && bytes < left;
+    Ok(looked(bytes, passed, more))
 }
 
-fn looked(bytes: usize, more: bool) -> Look {
+fn looked(bytes: usize, passed: usize, more: bool) -> Look {
     Look::Took(Took {
         bytes,
-        passed: 0,
+        passed,
         more,
         stop: false,
     })

@@ -36,6 +36,8 @@ pub(super) struct Way {
     takes: Count,
     /// Where the reader finds the next byte: a [`Route`].
     route: Count,
+    /// Position S of TCP's stream at which the writer has left it last. Changes with both locks.
+    cut: Word,
     /// 1 when a writer waits for room.
     starving: Word,
     /// Value of `tail` when the ring grew last. The writer's.
@@ -61,6 +63,7 @@ impl Way {
             tail: Count::new(0),
             takes: Count::new(0),
             route: Count::new(Route::TCP.word()),
+            cut: Word::new(0),
             starving: Word::new(0),
             grown_at: Count::new(0),
             cramped: Word::new(0),
@@ -91,6 +94,17 @@ impl Way {
             }
         }
         *writer = None;
+    }
+
+    /// Returns the position at which the writer has left TCP last.
+    #[inline]
+    pub(super) fn cut(&self) -> u32 {
+        self.cut.get()
+    }
+
+    /// Takes note of the position at which the writer leaves TCP. The caller holds both locks.
+    pub(super) fn cuts(&self, position: u32) {
+        self.cut.set(position);
     }
 
     /// Returns how many bytes are in the ring.

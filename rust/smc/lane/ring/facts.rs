@@ -13,6 +13,8 @@ use kernel::{prelude::*, sync::Arc};
 use smc_proto::conn::{RecvState, SendError, UrgentError};
 
 impl Lane for Arc<SmcConn> {
+    const HIDES_URGENT: bool = true;
+
     #[inline]
     fn sock(&self) -> &Sock {
         SmcConn::sock(self)

@@ -20,6 +20,7 @@ crate::scenarios!(
     connect_interrupted,
     connect_restarted,
     connect_unspec,
+    connect_unspec_unread,
     connect_to_itself,
     connect_tcp_listener,
     connect_from_tcp,
@@ -312,6 +313,33 @@ fn connect_unspec(t: &mut T) {
     t.res("connect to it", &sys::connect(d.raw(), &a));
     let (_l2, a2) = t.listener();
     t.res("old listener connects", &sys::connect(l.raw(), &a2));
+}
+
+/// What the connection that was left had for its reader is nothing to the next one: its close is an end,
+/// no reset.
+fn connect_unspec_unread(t: &mut T) {
+    let (l, a) = t.listener();
+    let (c, s) = t.pair_on(&l, &a);
+    // So that later bytes go by whatever carrier this kind of connection has.
+    for (from, to) in [(&c, &s), (&s, &c), (&c, &s), (&s, &c)] {
+        t.res("send", &sys::send(from.raw(), b"before", 0));
+        t.bytes("recv", &sys::recv_vec(to.raw(), 8, 0));
+    }
+    t.prove("moved", &c);
+    t.res("send unread", &sys::send(s.raw(), b"unread", 0));
+    t.res("disconnect", &sys::connect_unspec(c.raw()));
+    t.res("reconnect", &sys::connect(c.raw(), &a));
+    let s2 = sys::accept(l.raw()).unwrap();
+    for (from, to) in [(&c, &s2), (&s2, &c)] {
+        t.res("send anew", &sys::send(from.raw(), b"after", 0));
+        t.bytes("recv anew", &sys::recv_vec(to.raw(), 8, 0));
+    }
+    t.res("send last", &sys::send(c.raw(), b"last", 0));
+    t.res("close", &c.close());
+    t.bytes("recv last", &sys::recv_vec(s2.raw(), 8, 0));
+    t.bytes("recv end", &sys::recv_vec(s2.raw(), 8, 0));
+    t.so_error("SO_ERROR", s2.raw());
+    t.res("send into it", &sys::send(s2.raw(), b"x", 0));
 }
 
 fn connect_to_itself(t: &mut T) {

@@ -18,6 +18,7 @@ const OTHERS: &[(&str, Path)] = &[
     ("connect_from_tcp", Path::Tcp),
     ("connect_to_itself", Path::Tcp),
     ("connect_unspec", Path::Both),
+    ("connect_unspec_unread", Path::Both),
     ("blocked_recv_disconnect", Path::Both),
     ("flags_fastopen", Path::Tcp),
     ("tcp_fastopen_connect", Path::Tcp),

@@ -158,7 +158,11 @@ fn check_infos(r: &Run, mode: &str) -> Vec<String> {
         let ok = match mode {
             // A scenario looks before its first byte, or after.
             "2" | "3" => i.contains("mode=2 ") || i.contains("mode=3 "),
-            "any" => !i.contains("mode=255") && !i.contains("mode=err"),
+            // It says itself when bytes have gone both ways.
+            "2 first" if i.ends_with("label=moved") => {
+                i.contains("mode=2 ") || i.contains("mode=3 ")
+            }
+            "any" | "2 first" => !i.contains("mode=255") && !i.contains("mode=err"),
             m => {
                 i.contains(&format!("mode={m} ")) && (m != "1" || !i.contains("reason=0x00000000"))
             }
@@ -220,7 +224,8 @@ fn main() {
                 let local = local && f != Family::Tcp;
                 let (place, mode) = match (differ::path(s.name), usual) {
                     // TCP's by its nature, or in part.
-                    (Path::Tcp | Path::Both, Some(u)) if local => (Place::In(&u.1), "any"),
+                    (Path::Tcp, Some(u)) if local => (Place::In(&u.1), "any"),
+                    (Path::Both, Some(u)) if local => (Place::In(&u.1), "2 first"),
                     (Path::Tcp | Path::Both, None) if local => (Place::Plain, "any"),
                     _ if !smc => (
                         usual.map_or(Place::Plain, |u| Place::In(&u.1)),

@@ -27,7 +27,7 @@ st::points![
 ];
 
 /// The fallback's reason when a rule keeps a socket on TCP.
-const POLICY: u32 = 0x0306_0104;
+const POLICY: u32 = 0x0306_0105;
 
 /// `rsmc policy ARGUMENTS`.
 fn policy(arguments: &str) -> String {

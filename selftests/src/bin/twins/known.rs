@@ -28,6 +28,8 @@ const ROOM: &str = "bytes under way that nobody reads";
 const PAGES: &str = "splice() of more than a page";
 const HELD: &str = "bytes that are held back";
 const INLINE: &str = "SO_OOBINLINE set where the urgent byte is next";
+const OVERTAKEN: &str = "an urgent byte behind another one that is unread";
+const PASSED: &str = "POLLPRI after an urgent byte that a failed recvmsg() passed";
 const QUEUE: &str = "SIOCOUTQ after a reset";
 
 /// Where `SIOCOUTQ` is among what was asked.
@@ -53,6 +55,12 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
     if polls && m.is_urgent_waiting(end) && without_room(&tcp.text) == without_room(&smc.text) {
         return Some((URGENT, Then::On));
     }
+    if m.local && asks_late(m) {
+        return Some((HELD, Then::End));
+    }
+    if m.local && m.ends[1 - end].overtaken && step.receives() {
+        return Some((OVERTAKEN, Then::End));
+    }
     match *step {
         Step::Wait { end } if m.ends[end].edge && tcp.text == "0" && smc.text.contains("RDHUP") => {
             Some((EDGE, Then::On))
@@ -62,11 +70,21 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
         } if tcp.text == "EFAULT" && smc.count.is_some() || tcp.count < smc.count => {
             Some((HALFWAY, Then::End))
         }
+        // TCP's answer depends on how the bytes were cut into packets.
+        Step::Recv {
+            way: Way::Fault, ..
+        } if m.local && tcp.count > smc.count => Some((HALFWAY, Then::End)),
         Step::SpliceOut { .. } if tcp.count > smc.count && smc.count.is_some_and(is_pages) => {
             Some((PAGES, Then::End))
         }
         _ => None,
     }
+}
+
+/// Tells whether an end may have asked for the reset that a closed end answers with, or may still hold
+/// the bytes back that ask.
+fn asks_late(m: &Model) -> bool {
+    (0..2).any(|end| m.ends[end].held && m.is_deserted(end))
 }
 
 /// Tells whether `bytes` is a multiple of the page size other than 0.
@@ -86,8 +104,22 @@ pub fn sight(m: &Model, end: usize, tcp: &Sight, smc: &Sight) -> Option<Known> {
     let counts = tcp.counts == smc.counts;
     let mut queued = smc.counts;
     queued[QUEUED].clone_from(&tcp.counts[QUEUED]);
-    if m.reset && same_but(0) && tcp.counts == queued {
+    if (m.reset || m.local && m.is_deserted(end)) && same_but(0) && tcp.counts == queued {
         return Some((QUEUE, Then::On));
+    }
+    if m.local && m.ends[1 - end].overtaken && tcp.counts != smc.counts {
+        return Some((OVERTAKEN, Then::End));
+    }
+    if m.local && m.urgent && counts && same_but(libc::POLLPRI) && !m.is_urgent_waiting(1 - end) {
+        // TCP's splice() does not take note that the mark is behind it, which a read into bad memory passed.
+        return Some((PASSED, Then::End));
+    }
+    if m.local && asks_late(m) {
+        return Some((HELD, Then::End));
+    }
+    if m.local && m.ends[1 - end].held && m.reset && tcp.counts != smc.counts {
+        // What TCP holds back is lost with the connection.
+        return Some((HELD, Then::End));
     }
     if m.ends[end].inline && m.stands_at_mark(end) && tcp.counts != smc.counts {
         return Some((INLINE, Then::End));
@@ -99,8 +131,7 @@ pub fn sight(m: &Model, end: usize, tcp: &Sight, smc: &Sight) -> Option<Known> {
         return Some((ROOM, Then::On));
     }
     let died = libc::POLLERR | libc::POLLHUP;
-    let asked = (0..2).any(|end| m.ends[end].held && m.is_deserted(end));
-    if asked && same_but(died) && tcp.events & died != 0 {
+    if asks_late(m) && same_but(died) && tcp.events & died != 0 {
         // What was held back is the send that TCP asks with.
         return Some((CLOSED, Then::End));
     }

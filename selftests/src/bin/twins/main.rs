@@ -119,6 +119,7 @@ impl Plan<'_> {
                 calm: if look == 0 { 1 } else { 2 },
             },
             urgent: self.args.opt("urgent").map(|u| u != "off"),
+            local: self.mode >= 2,
             show: self.seed.is_some(),
         }
     }

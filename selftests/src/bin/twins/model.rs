@@ -25,6 +25,8 @@ pub struct End {
     pub read: u64,
     /// Position of the last urgent byte that it has sent.
     pub mark: Option<u64>,
+    /// It has sent an urgent byte behind another one that is unread.
+    pub overtaken: bool,
     /// It has sent until there was no room, and not all of that has been read.
     pub full: bool,
     /// Something that it has sent may be held back: `MSG_MORE`, or `TCP_CORK`.
@@ -42,6 +44,8 @@ pub struct Model {
     pub ends: [End; 2],
     /// Urgent data is sent, too.
     pub urgent: bool,
+    /// What is compared with TCP is a local path.
+    pub local: bool,
     /// A connection was reset.
     pub reset: bool,
     /// Most bytes that may be under way, so that every buffer has room for them.
@@ -55,7 +59,7 @@ pub fn other(end: usize) -> usize {
 
 impl Model {
     /// A fresh connection.
-    pub fn new(urgent: bool, most: usize) -> Model {
+    pub fn new(urgent: bool, local: bool, most: usize) -> Model {
         let end = End {
             open: true,
             ..End::default()
@@ -63,6 +67,7 @@ impl Model {
         Model {
             ends: [end; 2],
             urgent,
+            local,
             reset: false,
             most,
         }
@@ -123,10 +128,12 @@ impl Model {
         let n = count.unwrap_or(0);
         match *step {
             Step::Send { end, flags, .. } => {
+                let waiting = self.is_urgent_waiting(end);
                 let e = &mut self.ends[end];
                 e.sent += n;
                 e.held = n > 0 && (e.corked || flags & libc::MSG_MORE != 0) || n == 0 && e.held;
                 if flags & libc::MSG_OOB != 0 && n > 0 {
+                    e.overtaken |= waiting;
                     e.mark = Some(e.sent - 1);
                 }
             }

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The border between TCP and the ring of a local path.
+//!
+//! `border [--flip N] [--seconds N] [--seed N] [storm|breach]`
+//!
+//! `storm`: eight threads on one connection that changes carriers after at most `--flip` messages, for
+//! `--seconds`: each byte arrives once and in order. `breach`: bytes beyond the cut are seen (needs the module
+//! `intrude`).
+
+mod breach;
+mod cover;
+mod storm;
+
+use breach::Who;
+use st::args::Args;
+use st::family::{Family, Ip};
+use st::fd::Fd;
+use st::ktap::Ktap;
+use st::{net, path, sys};
+use std::time::Duration;
+
+/// A connection of sockets that a plain program makes.
+fn pair(ip: Ip) -> Result<(Fd, Fd), String> {
+    let e = |what: &'static str| move |e: st::errno::Errno| format!("{what}: {e}");
+    let (domain, protocol) = Family::Inet.triple(ip);
+    let socket = || sys::socket(domain, libc::SOCK_STREAM, protocol).map_err(e("socket"));
+    let l = socket()?;
+    sys::bind(
+        l.raw(),
+        &std::net::SocketAddr::new(st::addr::loopback(ip), 0),
+    )
+    .map_err(e("bind"))?;
+    sys::listen(l.raw(), 4).map_err(e("listen"))?;
+    let to = sys::sockname(l.raw()).map_err(e("getsockname"))?;
+    let c = socket()?;
+    sys::connect(c.raw(), &to).map_err(e("connect"))?;
+    let s = sys::accept(l.raw()).map_err(e("accept"))?;
+    Ok((c, s))
+}
+
+fn storm(a: &Args, k: &Ktap, ip: Ip) -> Result<(), String> {
+    let (c, s) = pair(ip)?;
+    path::prove_local(&c, &s)?;
+    net::sysctl("net.smc.path_flip", &a.num("flip", 4).to_string())?;
+    let time = Duration::from_secs(a.num("seconds", 3));
+    let seed = a.num("seed", u64::from(std::process::id()) << 17 ^ 0x5eed);
+    k.diag(&format!("seed {seed}"));
+    let said = storm::run(&c, &s, time, seed);
+    net::sysctl("net.smc.path_flip", "0")?;
+    k.diag(&said?);
+    Ok(())
+}
+
+fn main() {
+    let a = Args::get();
+    let wants = |name: &str| a.words.is_empty() || a.words.iter().any(|w| w == name);
+    net::private().unwrap_or_else(|e| st::args::bail(&format!("(root needed) {e}")));
+    match path::local(1) {
+        Ok(true) => {}
+        other => st::args::bail(&format!("no local paths: {other:?}")),
+    }
+    let mut k = Ktap::open();
+    if wants("storm") {
+        for ip in a.ips() {
+            let result = storm(&a, &k, ip);
+            k.outcome(&format!("storm.{}", ip.name()), result);
+        }
+    }
+    if wants("breach") {
+        for who in [Who::Writer, Who::Reader, Who::Close] {
+            let result = pair(Ip::V4).and_then(|(c, s)| breach::run(who, c, s));
+            k.outcome(&format!("breach.{who:?}").to_lowercase(), result);
+        }
+    }
+    std::process::exit(k.finish());
+}
