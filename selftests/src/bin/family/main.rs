@@ -12,12 +12,14 @@ use st::errno::{Errno, R};
 use st::family::{Family, Ip, AF_SMC, IPPROTO_SMC};
 use st::fd::Fd;
 use st::ktap::Ktap;
-use st::{addr, smcinfo, sys};
+use st::{addr, path, smcinfo, sys};
 use std::net::SocketAddr;
 
 mod cgroup;
 
 const STREAM: i32 = libc::SOCK_STREAM;
+/// `mode` of `RSMC_INFO`: TCP, on a connection that began so.
+const MODE_PATH: u32 = 3;
 
 /// domain, type, protocol, errno (0: works), name.
 const TABLE: &[(i32, i32, i32, i32, &str)] = &[
@@ -218,6 +220,49 @@ fn rows_accepted() -> Result<(), String> {
     Ok(())
 }
 
+/// A connect() that does not wait knows at once that the peer, which is here, wants no handshake: nothing
+/// goes on with it behind the program's back. The program hears what TCP says. It runs before all workers
+/// of the kernel, so that none can hide behind it where there is one processor.
+fn connect_at_once() -> Result<(), String> {
+    let set = |policy, sched_priority| {
+        let param = libc::sched_param { sched_priority };
+        // SAFETY: a valid pointer.
+        unsafe { libc::sched_setscheduler(0, policy, &param) }
+    };
+    if set(libc::SCHED_FIFO, 1) != 0 {
+        return Err(format!("SCHED_FIFO: {}", std::io::Error::last_os_error()));
+    }
+    let found = connect_alone();
+    set(libc::SCHED_OTHER, 0);
+    found
+}
+
+fn connect_alone() -> Result<(), String> {
+    let show = |e: Errno| e.to_string();
+    path::local(1)?;
+    let (d, p) = Family::Inet.triple(Ip::V4);
+    let plain = sys::socket(d, STREAM, 0).map_err(show)?;
+    let ours = sys::socket(d, STREAM, p).map_err(show)?;
+    for (name, listener, want) in [("TCP", plain, smcinfo::MODE_TCP), ("ours", ours, MODE_PATH)] {
+        let any = SocketAddr::new(addr::loopback(Ip::V4), 0);
+        sys::bind(listener.raw(), &any).map_err(show)?;
+        sys::listen(listener.raw(), 1).map_err(show)?;
+        let to = sys::sockname(listener.raw()).map_err(show)?;
+        let client = sys::socket(d, STREAM | libc::SOCK_NONBLOCK, p).map_err(show)?;
+        let called = sys::connect(client.raw(), &to);
+        let mode = smcinfo::info(client.raw()).map_err(show)?.mode;
+        let ready = sys::poll1(client.raw(), libc::POLLOUT, 5000).map_err(show)?;
+        let again = sys::connect(client.raw(), &to);
+        let errors = [called, again].map(|r| r.err().map_or(0, |e| e.0));
+        if mode != want || errors != [libc::EINPROGRESS, 0] || ready != libc::POLLOUT {
+            return Err(format!(
+                "{name}: mode {mode}, wanted {want}; errors {errors:?}, events {ready:#x}"
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Waits until a row is as before: files are closed a little later than close() says.
 fn settled(n: &str, before: i64) -> Result<(), String> {
     for _ in 0..250 {
@@ -280,7 +325,7 @@ fn main() {
         }
         _ => {}
     }
-    let mut k = Ktap::plan(TABLE.len() + 7);
+    let mut k = Ktap::plan(TABLE.len() + 8);
     for &(d, t, p, e, n) in TABLE {
         k.outcome(&format!("create.{n}"), create(d, t, p, e));
     }
@@ -289,6 +334,7 @@ fn main() {
     k.outcome("socketpair", socketpair());
     k.outcome("protocols_count", rows_count());
     k.outcome("protocols_accepted", rows_accepted());
+    k.outcome("connect_at_once", connect_at_once());
     k.outcome("descriptor_limit.inet", descriptor_limit(Family::Inet));
     k.outcome("descriptor_limit.smc", descriptor_limit(Family::Smc));
     std::process::exit(k.finish());
