@@ -23,11 +23,13 @@ const SET: u64 = 2;
 /// ```
 /// use kapi::sys::once::Once;
 ///
-/// let answer = Once::new();
-/// assert!(answer.get().is_none());
-/// assert!(answer.set(42));
-/// assert!(!answer.set(43));
-/// assert_eq!(answer.get(), Some(&42));
+/// static ANSWER: Once<u32> = Once::new();
+///
+/// fn answer() -> u32 {
+///     // Whoever comes first; what a later one sets is dropped.
+///     ANSWER.set(42);
+///     ANSWER.get().copied().unwrap_or(0)
+/// }
 /// ```
 pub struct Once<T> {
     state: Count,
