@@ -1,19 +1,22 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# programs.sh plain|smc [--scale N] [--only METRIC,...] [--mark]
+# programs.sh plain|smc|local|unix [--loopback] [--scale N] [--only METRIC,...] [--mark]
 # What requests of ordinary programs cost: lines `bench METRIC VALUE UNIT`, in nanoseconds of the guest's clock.
-# The servers are in namespace b, the clients in a. With smc their sockets are of the family, and every
-# connection of the clients has to have become SMC-R, by the counters of whichever module is loaded.
+# The servers are in namespace b, the clients in a; with --loopback both are in a. With smc their sockets are of the family, and every
+# connection of the clients has to have become SMC-R, by the counters of whichever module is loaded; with local every
+# one has to have begun as TCP, and gone through memory unless it was short. With unix Redis is asked by AF_UNIX, and nothing else measured.
 set -eu
 PATH=$PATH:/rsmc/bin:/usr/sbin:/sbin
 kind=$1
 shift
 scale=1 only= mark=
+server_in=b host=10.77.0.2
 while [ $# -gt 0 ]; do
 	case $1 in
 	--scale) scale=$2 && shift ;;
 	--only) only=$2 && shift ;;
 	--mark) mark=1 ;;
+	--loopback) server_in=a host=127.0.0.1 ;;
 	esac
 	shift
 done
@@ -45,36 +48,43 @@ show() { # METRIC VALUE
 	echo "bench $1 $2 ns"
 }
 
-run() { # a|b COMMAND...
+run() { # [exec] a|b COMMAND...; a server is run by `run exec b ... &`, so that its number is the job's
+	exec=
+	[ "$1" != exec ] || { exec=exec && shift; }
 	where=$1
+	[ "$where" = a ] || where=$server_in
 	shift
-	if [ "$kind" = smc ]; then
-		ip netns exec "$where" rsmc run -- "$@"
-	else
-		ip netns exec "$where" "$@"
-	fi
+	case $kind in
+	plain | unix) $exec ip netns exec "$where" "$@" ;;
+	*) $exec ip netns exec "$where" rsmc run -- "$@" ;;
+	esac
 }
 
-counts() { # connections of the clients by SMC-R, and those that fell back
+counts() { # [first] connections of the clients by the carrier that is wanted, and those that fell back
+	if [ "$kind" = local ]; then
+		# A client that writes once does so by TCP.
+		ip netns exec a awk -v which="${1:-local}_client" '{ is[$1] = $2 }
+			END { print is[which == "first_client" ? "tcp_first_client" : which], is["fallback_client"] }' /proc/net/smc_fallback
+		return
+	fi
 	ip netns exec a rsmc stats --absolute --json | python3 -c 'import json, sys
 it = json.load(sys.stdin)
 print(it["smc_r"]["client_v1"] + it["smc_r"]["client_v2"], it["fallback"]["client"])'
 }
 
-prove() { # WHAT LEAST BEFORE: so many connections more by SMC-R and none that fell back; plainly none at all
-	now=$(counts)
+prove() { # WHAT LEAST BEFORE [first]: so many connections more and none that fell back; plainly none at all
+	now=$(counts "${4:-}")
 	smc=$((${now% *} - ${3% *})) back=$((${now#* } - ${3#* }))
-	echo "# $1: $smc connections by SMC-R, $back fallbacks" >&2
-	if [ "$kind" = smc ]; then
-		[ "$smc" -ge "$2" ] && [ "$back" = 0 ] || die "$1 has not used SMC-R"
-	else
-		[ "$smc" = 0 ] && [ "$back" = 0 ] || die "$1 has used SMC"
-	fi
+	echo "# $1: $smc connections by SMC ($kind), $back fallbacks" >&2
+	case $kind in
+	plain | unix) [ "$smc" = 0 ] && [ "$back" = 0 ] || die "$1 has used SMC" ;;
+	*) [ "$smc" -ge "$2" ] && [ "$back" = 0 ] || die "$1 has not used SMC" ;;
+	esac
 }
 
 up() { # PORT: until something listens there
 	tries=0
-	until ip netns exec b ss -ltnH "sport = :$1" | grep -q .; do
+	until ip netns exec $server_in ss -ltnH "sport = :$1" | grep -q .; do
 		tries=$((tries + 1))
 		[ $tries -lt 600 ] || die "nothing listens on port $1"
 		sleep 0.1
@@ -92,14 +102,16 @@ stop() { # PID
 }
 
 redis() {
-	run b redis-server --bind 10.77.0.2 --port 6400 --protected-mode no --save '' --appendonly no --dir "$dir" >"$dir/log" 2>&1 &
+	to="-h $host -p 6400"
+	[ "$kind" != unix ] || to="-s $dir/socket"
+	run exec b redis-server --bind $host --port 6400 --unixsocket "$dir/socket" --protected-mode no --save '' --appendonly no --dir "$dir" >"$dir/log" 2>&1 &
 	server=$!
 	up 6400
 	for clients in 1 20; do
 		[ -z "$mark" ] || break
 		wants "redis_set_$clients" || wants "redis_get_$clients" || continue
 		before=$(counts)
-		run a redis-benchmark -h 10.77.0.2 -p 6400 -c $clients -n $((5000 / scale)) -t set,get --csv >"$dir/out" 2>"$dir/err" ||
+		run a redis-benchmark $to -c $clients -n $((5000 / scale)) -t set,get --csv >"$dir/out" 2>"$dir/err" ||
 			die "redis-benchmark: $(cat "$dir/err")"
 		prove "redis-benchmark -c $clients" $((2 * clients)) "$before"
 		for test in SET GET; do
@@ -119,7 +131,7 @@ redis_marked() {
 		[ $part = of ] || n=$((n / 5))
 		before=$(counts)
 		[ $part = warm ] || bench mark
-		run a redis-benchmark -h 10.77.0.2 -p 6400 -c 20 -n $n -t set --csv >"$dir/out" 2>"$dir/err" ||
+		run a redis-benchmark $to -c 20 -n $n -t set --csv >"$dir/out" 2>"$dir/err" ||
 			die "redis-benchmark: $(cat "$dir/err")"
 		[ $part = warm ] || bench mark
 		prove "redis-benchmark -c 20 -n $n" 20 "$before"
@@ -150,29 +162,31 @@ nginx_wrk() {
 			server { listen 8080; root $dir/www; }
 		}
 	END
-	run b nginx -p "$dir" -c "$dir/nginx.conf" >"$dir/log" 2>&1 &
+	run exec b nginx -p "$dir" -c "$dir/nginx.conf" >"$dir/log" 2>&1 &
 	server=$!
 	up 8080
 	for way in keep close; do
 		wants "nginx_$way" || continue
-		before=$(counts)
+		short=
+		[ $way = keep ] || short=first
+		before=$(counts $short)
 		header="X-Way: $way"
 		[ $way = keep ] || header='Connection: close'
-		run a wrk -d 1s -t 1 -c 8 --timeout 10s -H "$header" http://10.77.0.2:8080/small >"$dir/out" 2>&1 || die "wrk: $(cat "$dir/out")"
+		run a wrk -d 1s -t 1 -c 8 --timeout 10s -H "$header" http://$host:8080/small >"$dir/out" 2>&1 || die "wrk: $(cat "$dir/out")"
 		! grep 'Socket errors\|Non-2xx' "$dir/out" >&2 || die "wrk: requests failed"
-		prove "wrk, $way" 8 "$before"
+		prove "wrk, $way" 8 "$before" $short
 		show "nginx_$way" "$(inverse "$(awk '$1 == "Requests/sec:" { print $2 }' "$dir/out")")"
 	done
 	stop "$server"
 }
 
 iperf_once() { # nanoseconds a KiB
-	run b iperf3 -s -1 -p 5300 >"$dir/log" 2>&1 &
+	run exec b iperf3 -s -1 -p 5300 >"$dir/log" 2>&1 &
 	server=$!
 	up 5300
 	before=$(counts)
 	# By time: with an amount it only looks once in a while whether that is done.
-	run a iperf3 -J -p 5300 -c 10.77.0.2 -t 1 >"$dir/out" 2>"$dir/err" || die "iperf3: $(cat "$dir/out" "$dir/err")"
+	run a iperf3 -J -p 5300 -c $host -t 1 >"$dir/out" 2>"$dir/err" || die "iperf3: $(cat "$dir/out" "$dir/err")"
 	prove iperf3 2 "$before"
 	python3 -c 'import json, sys
 it = json.load(open(sys.argv[1]))["end"]["sum_received"]
@@ -201,9 +215,14 @@ iperf() {
 	show iperf3_per_KiB "$(sort -n "$dir/each" | head -n 1)"
 }
 
-for ns in a b; do # SMC-R, not a path of the module's that avoids it
-	ip netns exec $ns sh -c '[ ! -e /proc/sys/net/smc/path ] || echo 0 >/proc/sys/net/smc/path'
+path=0 # SMC-R, not a path of the module's that avoids it
+[ "$kind" != local ] || path=1
+for ns in a b; do
+	ip netns exec $ns sh -c "[ ! -e /proc/sys/net/smc/path ] || echo $path >/proc/sys/net/smc/path"
 done
-! wants iperf3_per_KiB || iperf
-! wants nginx_ || nginx_wrk
+ip -n a link set lo up
+if [ "$kind" != unix ]; then
+	! wants iperf3_per_KiB || iperf
+	! wants nginx_ || nginx_wrk
+fi
 ! wants redis_ || redis

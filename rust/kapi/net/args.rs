@@ -231,6 +231,13 @@ impl Poll<'_> {
         }
     }
 
+    /// Returns whether the caller wants to know of one of these events; others may be told all the same.
+    #[inline]
+    pub fn wants(&self, events: u32) -> bool {
+        // SAFETY: If not null, the caller's table lives during the operation. Without one all events are wanted.
+        self.table.is_null() || unsafe { (*self.table)._key } & events != 0
+    }
+
     pub(crate) fn file(&self) -> *mut bindings::file {
         self.file
     }

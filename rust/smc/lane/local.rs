@@ -100,7 +100,8 @@ pub(crate) fn poll(local: &Local, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
             events |= READABLE;
         }
     }
-    if local.writes_ring() && native & (flags::EPOLLHUP | flags::EPOLLERR) == 0 {
+    let failed = native & (flags::EPOLLHUP | flags::EPOLLERR) != 0;
+    if local.writes_ring() && !failed && poll.wants(WRITABLE) {
         events &= !WRITABLE;
         if local.has_room() {
             events |= WRITABLE;

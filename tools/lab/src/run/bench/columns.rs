@@ -20,8 +20,8 @@ pub struct Column {
     pub module: &'static str,
     /// Arguments of the program.
     ends: &'static [&'static str],
-    /// Way of running ordinary programs, `plain` or `smc`, if they are measured, too.
-    ordinary: Option<&'static str>,
+    /// Way of running ordinary programs, the arguments of `programs.sh`; none if they are not measured.
+    ordinary: &'static [&'static str],
 }
 
 impl Column {
@@ -33,10 +33,11 @@ impl Column {
             return vec![words];
         }
         let mut found = vec![self.bench()];
-        found.extend(
-            self.ordinary
-                .map(|kind| vec!["/rsmc/selftests/bench/programs.sh", kind]),
-        );
+        if !self.ordinary.is_empty() {
+            let mut words = vec!["/rsmc/selftests/bench/programs.sh"];
+            words.extend(self.ordinary);
+            found.push(words);
+        }
         found
     }
 
@@ -83,15 +84,12 @@ const fn column(name: &'static str, module: &'static str, ends: &'static [&'stat
         name,
         module,
         ends,
-        ordinary: None,
+        ordinary: &[],
     }
 }
 
-const fn with_programs(column: Column, kind: &'static str) -> Column {
-    Column {
-        ordinary: Some(kind),
-        ..column
-    }
+const fn with_programs(column: Column, ordinary: &'static [&'static str]) -> Column {
+    Column { ordinary, ..column }
 }
 
 /// Without RDMA devices every connection falls back. The second and third have
@@ -105,22 +103,31 @@ const FALLBACK: &[Column] = &[
     column("C both", "smc", &["inet"]),
 ];
 const RDMA: &[Column] = &[
-    with_programs(column("TCP", "rsmc", &["tcp"]), "plain"),
+    with_programs(column("TCP", "rsmc", &["tcp"]), &["plain"]),
     column("AF_UNIX", "rsmc", &["unix"]),
     column("verbs", "none", &[]),
     column(VERBS_IMM, "none", &[]),
-    with_programs(column("C SMC-R", "smc", &["inet", "--mode", "0"]), "smc"),
-    with_programs(column("SMC-R", "rsmc", &["inet", "--mode", "0"]), "smc"),
+    with_programs(column("C SMC-R", "smc", &["inet", "--mode", "0"]), &["smc"]),
+    with_programs(column("SMC-R", "rsmc", &["inet", "--mode", "0"]), &["smc"]),
 ];
 
 /// Two processes on one host, without RDMA devices: in one namespace.
 const LOCAL: &[Column] = &[
-    column("TCP", "rsmc", &["tcp", PROCESSES, LOOPBACK]),
-    column("AF_UNIX", "rsmc", &["unix", PROCESSES, LOOPBACK]),
+    with_programs(
+        column("TCP", "rsmc", &["tcp", PROCESSES, LOOPBACK]),
+        &["plain", LOOPBACK],
+    ),
+    with_programs(
+        column("AF_UNIX", "rsmc", &["unix", PROCESSES, LOOPBACK]),
+        &["unix", LOOPBACK],
+    ),
     column("pipe", "rsmc", &["pipe", PROCESSES, LOOPBACK]),
     column("shared memory", "rsmc", &["shared", PROCESSES, LOOPBACK]),
     column("sockmap", "rsmc", &["sockmap", PROCESSES, LOOPBACK]),
-    column("local", "rsmc", &["inet", "--local=1", PROCESSES, LOOPBACK]),
+    with_programs(
+        column("local", "rsmc", &["inet", "--local=1", PROCESSES, LOOPBACK]),
+        &["local", LOOPBACK],
+    ),
 ];
 /// The same between two, joined by veth.
 const NAMESPACES: &[Column] = &[
