@@ -40,6 +40,7 @@ impl Drop for Hierarchy {
         if let Ok(path) = CString::new(self.0.to_string_lossy().as_bytes()) {
             // SAFETY: A string that lives during the call.
             unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+            let _ = std::fs::remove_dir(&self.0);
         }
     }
 }
