@@ -94,6 +94,7 @@ struct Rsmc {
     _gates: global::Guard<Gates>,
     _core: global::Guard<Core>,
     _meetings: global::Guard<Meetings>,
+    _rings: lane::local::Registration,
     _queue: queue::Registration,
     _sockets: Pin<KBox<netns::Registration<Registry>>>,
     _namespaces: Pin<KBox<netns::Registration<Namespace>>>,
@@ -111,6 +112,7 @@ impl Rsmc {
         let hub = Core::new()?;
         let core = CORE.install(hub.clone())?;
         let meetings = MEETINGS.install(Meetings::new()?)?;
+        let rings = lane::local::Registration::new()?;
         syn_option::draw_identity();
         let gates = GATES.install(Gates::new(hub.clone())?)?;
         let devices = Arc::new(Hotplug(hub.clone()), GFP_KERNEL)?;
@@ -133,6 +135,7 @@ impl Rsmc {
             _gates: gates,
             _core: core,
             _meetings: meetings,
+            _rings: rings,
             _queue: queue,
             _sockets: sockets,
             _namespaces: namespaces,

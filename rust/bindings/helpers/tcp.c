@@ -45,6 +45,25 @@ bool rsmc_helper_tcp_migrates_requests(const struct sock *sk)
 	       READ_ONCE(sock_net(sk)->ipv4.sysctl_tcp_migrate_req);
 }
 
+static bool rsmc_sk_has_packet_programs(struct sock *sk)
+{
+#ifdef CONFIG_CGROUP_BPF
+	if (cgroup_bpf_enabled(CGROUP_INET_INGRESS) &&
+	    cgroup_bpf_sock_enabled(sk, CGROUP_INET_INGRESS))
+		return true;
+	if (cgroup_bpf_enabled(CGROUP_INET_EGRESS) &&
+	    cgroup_bpf_sock_enabled(sk, CGROUP_INET_EGRESS))
+		return true;
+#endif
+	return false;
+}
+
+/* In C: static keys, and an inline function over the control group's programs. */
+bool rsmc_helper_socks_have_packet_programs(struct sock *one, struct sock *other)
+{
+	return rsmc_sk_has_packet_programs(one) || rsmc_sk_has_packet_programs(other);
+}
+
 /* What only TCP's own stream can serve. */
 /* CIPSO's and CALIPSO's labels are such. */
 static bool rsmc_ip_options(const struct sock *sk)

@@ -9,6 +9,7 @@
 
 mod breach;
 mod facts;
+mod idle;
 mod meet;
 mod pair;
 mod put;
@@ -17,6 +18,7 @@ mod take;
 mod way;
 
 pub(crate) use self::{
+    idle::Registration,
     meet::{Meetings, MEETINGS},
     pair::Local, //
 };

@@ -162,6 +162,14 @@ impl Sock {
         unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_tsflags) != 0 }
     }
 
+    /// Returns whether a BPF program of the control group of this socket or of `other` looks at packets.
+    #[inline]
+    pub fn has_packet_programs(&self, other: &Self) -> bool {
+        // SAFETY: Both socks are valid, and each holds its control group, of which only a pointer's value
+        // is used.
+        unsafe { bindings::socks_have_packet_programs(self.as_ptr(), other.as_ptr()) }
+    }
+
     /// Returns the position behind the last byte that the program has taken. A hint without the lock.
     #[inline]
     pub fn position(&self) -> u32 {

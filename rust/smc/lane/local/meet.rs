@@ -80,7 +80,7 @@ impl Meetings {
             }
             guard.initial_numbers(active)
         };
-        if sock.uses_ipsec() || !sock.claim_stream() {
+        if sock.uses_ipsec() || sock.has_packet_programs(sock) || !sock.claim_stream() {
             return Err(Reason::PathAttached);
         }
         let (first, second) = if active {

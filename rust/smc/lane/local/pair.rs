@@ -17,6 +17,7 @@ use kapi::{
     sys::{
         bytes::Ring,
         once::Once,
+        roster::Link,
         word::{full_barrier, Count, Word}, //
     }, //
 };
@@ -92,6 +93,8 @@ pub(crate) struct Pair {
     joined: Count,
     /// 1 when bytes went by TCP behind a cut.
     broken: Atomic<u32>,
+    /// Link in the list of those that have had rings; see [`super::idle`].
+    pub(super) link: Link<Pair>,
     #[pin]
     pub(super) client: End,
     #[pin]
@@ -105,6 +108,7 @@ impl Pair {
                 key,
                 joined: Count::new(0),
                 broken: Atomic::new(0),
+                link: Link::new(),
                 client <- End::new(),
                 server <- End::new(),
             }),
@@ -118,6 +122,11 @@ impl Pair {
         } else {
             &self.server
         }
+    }
+
+    /// Tells whether a direction has a ring.
+    pub(super) fn has_rings(&self) -> bool {
+        self.client.out.has_size() || self.server.out.has_size()
     }
 
     /// Makes the pair complete.
@@ -320,12 +329,15 @@ impl Local {
         self.namespace.sysctls.get(Sysctl::PathLocal) == 0
     }
 
-    /// Tells whether the program at either end wants of its bytes what TCP alone can do.
+    /// Tells whether the program at either end wants of its bytes what TCP alone can do, or somebody wants
+    /// to see the packets.
     #[inline]
     pub(super) fn is_bound_to_tcp(&self) -> bool {
         self.pair.end(!self.active).details.get() != 0
             || self.own().wants_send_stamps()
-            || self.peer().is_none_or(Sock::wants_details)
+            || self
+                .peer()
+                .is_none_or(|peer| peer.wants_details() || self.own().has_packet_programs(peer))
     }
 
     /// Tells whether a test has writers change carriers.
@@ -509,6 +521,9 @@ impl Local {
             writer.take()
         };
         drop((read, written));
+        if self.is_gone() {
+            self.forget_rings();
+        }
         if let Some(peer) = self.peer() {
             // A writer that waits for room.
             peer.wake_for_room();

@@ -140,8 +140,10 @@ fn promote(local: &Local, way: &Way, writer: &mut Writer, wanted: usize) -> bool
     writer.clone_from(&reader);
     way.has_ring(reader.as_ref().map_or(0, |ring| ring.size()));
     let done = way.replace_route(Route::TCP, route);
+    drop(guard);
     if done {
         local.moved();
+        local.has_rings();
     }
     done
 }

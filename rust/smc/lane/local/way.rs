@@ -44,6 +44,9 @@ pub(super) struct Way {
     grown_at: Count,
     /// 1 when the writer has starved, though its reader takes what there is. The writer's.
     cramped: Word,
+    /// Value of `head` at the last look for what is silent, and the looks since it changed. The worker's.
+    seen: Count,
+    silent: Word,
     /// Messages until the next change of carriers that a test wants. The writer's.
     countdown: Word,
     /// Held by the one who writes, into TCP or the ring. With it held `reader` is only tried.
@@ -67,6 +70,8 @@ impl Way {
             starving: Word::new(0),
             grown_at: Count::new(0),
             cramped: Word::new(0),
+            seen: Count::new(0),
+            silent: Word::new(0),
             countdown: Word::new(1),
             writer <- new_mutex!(None, "rsmc::Way::writer"),
             reader <- new_mutex!(None, "rsmc::Way::reader"),
@@ -231,6 +236,62 @@ impl Way {
         let next = u32::from_ne_bytes(random).checked_rem(most).unwrap_or(0);
         self.countdown.set(next.saturating_add(1));
         true
+    }
+
+    /// Tells whether there is a ring, or was one at the last look of whoever may take it.
+    pub(super) fn has_size(&self) -> bool {
+        self.size() != 0
+    }
+
+    /// Returns the size of a ring that is empty.
+    pub(super) fn idle_bytes(&self) -> usize {
+        match self.there() {
+            0 => self.size(),
+            _ => 0,
+        }
+    }
+
+    /// Looks for bytes since the last look. Returns whether there were none at so many in a row, and there
+    /// is a ring.
+    pub(super) fn is_silent(&self, looks: u32) -> bool {
+        let head = self.head();
+        if self.seen.get() != head || self.there() != 0 {
+            self.seen.release(head);
+            self.silent.set(0);
+            return false;
+        }
+        let silent = self.silent.get().saturating_add(1);
+        self.silent.set(silent);
+        silent >= looks && self.has_size()
+    }
+
+    /// Goes back to TCP and gives the ring back, if that is empty and nobody is at it; returns its size.
+    /// `taken` tells TCP's position of the reader, and `is_at` whether its position of the writer is still
+    /// that of the cut. Waits for nobody.
+    pub(super) fn give_back(
+        &self,
+        taken: impl FnOnce() -> u32,
+        is_at: impl FnOnce(u32) -> bool,
+    ) -> usize {
+        let (Some(mut writer), Some(mut reader)) = (self.writer.try_lock(), self.reader.try_lock())
+        else {
+            return 0;
+        };
+        let route = self.route();
+        if self.there() != 0
+            || route.writes_ring() && !is_at(self.cut())
+            || route.ended().passed(taken(), true) != Route::TCP
+            || !self.replace_route(route, Route::TCP)
+        {
+            return 0;
+        }
+        let rings = (writer.take(), reader.take());
+        let size = self.size();
+        self.size.release(0);
+        self.silent.set(0);
+        drop((writer, reader));
+        drop(rings);
+        size
     }
 
     /// Takes note of another ring. The caller holds both locks.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A stream that tells of any piece of it where that belongs, and the pieces that were read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Words of a stream: no test gets that far.
@@ -63,8 +63,8 @@ impl Stream {
 pub struct Cover {
     /// Beginning and end of what was read, in runs that do not touch.
     runs: BTreeMap<u64, u64>,
-    /// Pieces too short to say where they belong.
-    short: Vec<Vec<u8>>,
+    /// Pieces too short to say where they belong, and how often each was read.
+    short: HashMap<Vec<u8>, u64>,
     /// Bytes in all.
     pub bytes: u64,
     /// Pieces in all.
@@ -79,7 +79,7 @@ impl Cover {
         match place {
             Some(from) => self.run(from, from + piece.len() as u64),
             None => {
-                self.short.push(piece.to_vec());
+                *self.short.entry(piece.to_vec()).or_default() += 1;
                 Ok(())
             }
         }
@@ -106,8 +106,8 @@ impl Cover {
     }
 
     /// Checks that it is all of the first `sent` bytes of `stream`: the short pieces fill the gaps.
-    pub fn is_all(mut self, stream: Stream, sent: u64) -> Result<usize, String> {
-        let short = self.short.len();
+    pub fn is_all(mut self, stream: Stream, sent: u64) -> Result<u64, String> {
+        let short = self.short.values().sum::<u64>();
         if self.bytes != sent {
             return Err(format!("{} bytes came of {sent}", self.bytes));
         }
@@ -124,25 +124,30 @@ impl Cover {
             }
             at = to;
         }
+        self.short.retain(|_, left| *left > 0);
         match self.short.is_empty() {
             true => Ok(short),
             false => Err(format!("pieces that belong nowhere: {:02x?}", self.short)),
         }
     }
 
+    /// Fills a gap with short pieces, the longest that fit first: what is longer is there seldom by chance.
     fn fill(&mut self, stream: Stream, from: u64, to: u64) -> bool {
         if from == to {
             return true;
         }
-        for i in 0..self.short.len() {
-            let piece = self.short.swap_remove(i);
-            let end = from + piece.len() as u64;
-            if end <= to && stream.bytes(from, piece.len()) == piece && self.fill(stream, end, to) {
+        for len in (1..=(to - from).min(14)).rev() {
+            let piece = stream.bytes(from, len as usize);
+            if self.short.get(&piece).is_none_or(|left| *left == 0) {
+                continue;
+            }
+            self.short
+                .entry(piece.clone())
+                .and_modify(|left| *left -= 1);
+            if self.fill(stream, from + len, to) {
                 return true;
             }
-            self.short.push(piece);
-            let last = self.short.len() - 1;
-            self.short.swap(i, last);
+            self.short.entry(piece).and_modify(|left| *left += 1);
         }
         false
     }

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The border between TCP and the ring of a local path.
 //!
-//! `border [--flip N] [--seconds N] [--seed N] [storm|breach]`
+//! `border [--flip N] [--seconds N] [--seed N] [storm|breach|idle|programs]`
 //!
 //! `storm`: eight threads on one connection that changes carriers after at most `--flip` messages, for
 //! `--seconds`: each byte arrives once and in order. `breach`: bytes beyond the cut are seen (needs the module
-//! `intrude`).
+//! `intrude`). `idle`: rings are given back. `programs`: BPF programs of a control group see all packets.
 
 mod breach;
 mod cover;
+mod idle;
+mod programs;
 mod storm;
 
 use breach::Who;
@@ -70,6 +72,17 @@ fn main() {
         for who in [Who::Writer, Who::Reader, Who::Close] {
             let result = pair(Ip::V4).and_then(|(c, s)| breach::run(who, c, s));
             k.outcome(&format!("breach.{who:?}").to_lowercase(), result);
+        }
+    }
+    if wants("idle") {
+        let result = idle::run(|| pair(Ip::V4)).map(|said| k.diag(&said));
+        k.outcome("idle", result);
+    }
+    if wants("programs") {
+        for (way, name) in [(0, "arrive"), (1, "leave")] {
+            let group = programs::Group::new();
+            let result = group.and_then(|group| programs::run(&group, way, || pair(Ip::V4)));
+            k.outcome(&format!("programs.{name}"), result);
         }
     }
     std::process::exit(k.finish());

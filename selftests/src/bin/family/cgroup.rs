@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A cgroup whose BPF program refuses every socket, when the kernel has made it already.
 
-use st::errno::{cvt, Errno, R};
+use st::cgroup::Hierarchy;
+use st::errno::{Errno, R};
 use st::family::{Family, Ip};
 use st::fd::Fd;
 use st::{bpf, child, sys};
-use std::ffi::CString;
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
 
 const CGROUP_SOCK: u32 = 9;
 const INET_SOCK_CREATE: u32 = 2;
@@ -15,38 +14,6 @@ const INET_SOCK_CREATE: u32 = 2;
 /// A program that refuses: "return 0".
 fn program() -> R<Fd> {
     bpf::load(CGROUP_SOCK, INET_SOCK_CREATE, &[0xb7, 0x95])
-}
-
-/// A mounted hierarchy with one cgroup in it; both go when it is dropped.
-struct Hierarchy(PathBuf);
-
-impl Hierarchy {
-    fn new() -> Result<Self, String> {
-        let at = std::env::temp_dir().join("cgroup");
-        std::fs::create_dir(&at).map_err(|e| e.to_string())?;
-        let path = CString::new(at.to_string_lossy().as_bytes()).map_err(|e| e.to_string())?;
-        let kind = c"cgroup2".as_ptr();
-        // SAFETY: Strings that live during the call.
-        let ret = unsafe { libc::mount(kind, path.as_ptr(), kind, 0, std::ptr::null()) };
-        cvt(ret.into()).map_err(|e| format!("mount: {e}"))?;
-        let this = Self(at);
-        std::fs::create_dir(this.inside()).map_err(|e| format!("cgroup: {e}"))?;
-        Ok(this)
-    }
-
-    fn inside(&self) -> PathBuf {
-        self.0.join("refuses")
-    }
-}
-
-impl Drop for Hierarchy {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(self.inside());
-        if let Ok(path) = CString::new(self.0.to_string_lossy().as_bytes()) {
-            // SAFETY: A string that lives during the call.
-            unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
-        }
-    }
 }
 
 /// Checks that a refused socket leaves its row of `/proc/net/protocols` as it was, and no reference to the module.

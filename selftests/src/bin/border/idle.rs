@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Rings that nobody uses are given back: after a while, and at once when memory is short.
+
+use st::fd::Fd;
+use st::{path, sys};
+use std::time::{Duration, Instant};
+
+/// Connections.
+const MANY: usize = 200;
+/// What their rings take at least, in KiB: one of 16 KiB in each direction.
+const RINGS: i64 = 2 * 16 * MANY as i64;
+/// Time after which idle rings go, with the look that finds them.
+const WHILE: Duration = Duration::from_secs(8);
+
+/// Memory of the kernel that it cannot reclaim by itself, in KiB: rings are in it.
+fn taken() -> i64 {
+    let all = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = all.lines().find_map(|l| l.strip_prefix("SUnreclaim:"));
+    let word = line.and_then(|l| l.split_whitespace().next());
+    word.and_then(|w| w.parse().ok()).unwrap_or(0)
+}
+
+/// Waits until the rings are gone: less than a quarter of them is left.
+fn gone(cold: i64, until: Duration) -> Result<i64, String> {
+    let end = Instant::now() + until;
+    loop {
+        let left = taken() - cold;
+        if left < RINGS / 4 {
+            return Ok(left);
+        }
+        if Instant::now() > end {
+            return Err(format!("{left} KiB more than cold connections are left"));
+        }
+        sys::sleep_ms(20);
+    }
+}
+
+fn use_all(all: &[(Fd, Fd)], cold: i64) -> Result<i64, String> {
+    for (c, s) in all {
+        path::prove_local(c, s)?;
+        path::prove_local(c, s)?;
+    }
+    let used = taken() - cold;
+    match used > RINGS * 3 / 4 {
+        true => Ok(used),
+        false => Err(format!("rings take only {used} KiB")),
+    }
+}
+
+/// Uses many connections, leaves them alone, and uses them again.
+pub fn run(pair: impl Fn() -> Result<(Fd, Fd), String>) -> Result<String, String> {
+    let mut all = Vec::new();
+    for _ in 0..MANY {
+        let (c, s) = pair()?;
+        // Bytes by TCP, in one direction: cold connections that have been looked at.
+        sys::send_all(c.raw(), b"cold").map_err(|e| format!("send: {e}"))?;
+        sys::recv_all(s.raw(), 4).map_err(|e| format!("recv: {e}"))?;
+        all.push((c, s));
+    }
+    let cold = taken();
+    let used = use_all(&all, cold)?;
+    sys::sleep_ms(1500);
+    let kept = taken() - cold;
+    let begin = Instant::now();
+    let idle = gone(cold, WHILE * st::guest::slow() as u32)?;
+    let after = begin.elapsed().as_millis() + 1500;
+    let again = use_all(&all, cold)?;
+    std::fs::write("/proc/sys/vm/drop_caches", "2").map_err(|e| format!("drop_caches: {e}"))?;
+    // Before the worker has come round.
+    let short = gone(cold, Duration::from_millis(1500))?;
+    let last = use_all(&all, cold)?;
+    if kept < RINGS / 2 {
+        return Err(format!("after 1.5 s only {kept} KiB were left: too early"));
+    }
+    Ok(format!(
+        "KiB more than {MANY} cold connections: used {used}, idle {idle} after {after} ms, used {again}, \
+         drop_caches {short}, used {last}"
+    ))
+}
