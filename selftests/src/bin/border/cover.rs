@@ -106,7 +106,7 @@ impl Cover {
     }
 
     /// Checks that it is all of the first `sent` bytes of `stream`: the short pieces fill the gaps.
-    pub fn is_all(mut self, stream: Stream, sent: u64) -> Result<u64, String> {
+    pub fn check_all(mut self, stream: Stream, sent: u64) -> Result<u64, String> {
         let short = self.short.values().sum::<u64>();
         if self.bytes != sent {
             return Err(format!("{} bytes came of {sent}", self.bytes));
@@ -180,10 +180,10 @@ mod tests {
         }
         c.add(None, &s.bytes(40, 3)).unwrap();
         assert!(c.add(Some(50), &s.bytes(50, 20)).is_err());
-        assert_eq!(c.is_all(s, 100), Ok(1));
+        assert_eq!(c.check_all(s, 100), Ok(1));
         let mut c = Cover::default();
         c.add(Some(0), &s.bytes(0, 20)).unwrap();
         c.bytes = 21;
-        assert!(c.is_all(s, 21).is_err());
+        assert!(c.check_all(s, 21).is_err());
     }
 }

@@ -45,7 +45,7 @@ fn storm(a: &Args, k: &Ktap, ip: Ip) -> Result<(), String> {
     path::prove_local(&c, &s)?;
     net::sysctl("net.smc.path_flip", &a.num("flip", 4).to_string())?;
     let time = Duration::from_secs(a.num("seconds", 3));
-    let seed = a.num("seed", u64::from(std::process::id()) << 17 ^ 0x5eed);
+    let seed = a.num("seed", (u64::from(std::process::id()) << 17) ^ 0x5eed);
     k.diag(&format!("seed {seed}"));
     let said = storm::run(&c, &s, time, seed);
     net::sysctl("net.smc.path_flip", "0")?;

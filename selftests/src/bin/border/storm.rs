@@ -320,7 +320,7 @@ pub fn run(client: &Fd, server: &Fd, time: Duration, seed: u64) -> Result<String
         let sent = *way.sent.lock().expect("no panic");
         let cover = way.read.into_inner().expect("no panic");
         let (bytes, pieces) = (cover.bytes, cover.pieces);
-        let short = cover.is_all(way.stream, sent)?;
+        let short = cover.check_all(way.stream, sent)?;
         let peeks = way.peeks.lock().expect("no panic");
         said += &format!("; {bytes} bytes in {pieces} reads ({short} short), {peeks} peeks");
     }

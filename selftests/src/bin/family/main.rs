@@ -72,9 +72,9 @@ const TABLE: &[(i32, i32, i32, i32, &str)] = &[
     (
         libc::AF_INET,
         STREAM,
-        257,
+        258,
         libc::EPROTONOSUPPORT,
-        "inet.protocol_257",
+        "inet.protocol_258",
     ),
     (
         libc::AF_INET,
