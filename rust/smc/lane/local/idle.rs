@@ -178,7 +178,7 @@ impl shrinker::Spare for Rings {
 
 /// Gives the ring of a direction back, if that is empty and nobody is at it. Returns its size.
 fn give_back(pair: &Pair, active: bool) -> usize {
-    let sock = |active: bool| pair.end(active).sock.as_ref().map(|sock| &**sock);
+    let sock = |active: bool| pair.end(active).sock.get().map(|sock| &**sock);
     let (Some(writer), Some(reader)) = (sock(active), sock(!active)) else {
         return 0;
     };
