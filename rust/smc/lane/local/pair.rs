@@ -362,6 +362,8 @@ impl Local {
             || other.is_gone()
             || other.details.get() != 0
             || peer.wants_details()
+            || self.own().wants_send_stamps()
+            || self.own().has_packet_programs(peer)
             || self.own().is_receive_shut() && peer.is_receive_shut()
     }
 
