@@ -127,9 +127,21 @@ pub fn sort(entries: &mut [Entry]) {
             start = start.saturating_sub(1);
         } else {
             end = end.saturating_sub(1);
-            entries.swap(0, end);
+            swap(entries, 0, end);
         }
         sift(entries.get_mut(..end).unwrap_or(&mut []), start);
+    }
+}
+
+/// Exchanges two entries; does nothing if there are not both.
+fn swap(entries: &mut [Entry], a: usize, b: usize) {
+    if let (Some(one), Some(other)) = (entries.get(a).copied(), entries.get(b).copied()) {
+        if let Some(place) = entries.get_mut(a) {
+            *place = other;
+        }
+        if let Some(place) = entries.get_mut(b) {
+            *place = one;
+        }
     }
 }
 
@@ -146,7 +158,7 @@ fn sift(heap: &mut [Entry], mut root: usize) {
         if heap.get(root) >= heap.get(child) {
             return;
         }
-        heap.swap(root, child);
+        swap(heap, root, child);
         root = child;
     }
 }
