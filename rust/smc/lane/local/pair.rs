@@ -361,7 +361,6 @@ impl Local {
         self.stays()
             || other.is_gone()
             || other.details.get() != 0
-            || self.own().wants_send_stamps()
             || peer.wants_details()
             || self.own().wants_send_stamps()
             || self.own().has_packet_programs(peer)
