@@ -33,7 +33,14 @@ keep_time_stamps() {
 no_rdma() {
 	[ -e /sys/module/rdma_rxe ] || return 0
 	rdma link show | sed -n 's/^link \([^/ ]*\).*/\1/p' | while read -r dev; do
-		rdma link delete "$dev"
+		# That of a namespace which is ending goes by itself. And `rdma` looks a name up in a list of all, which
+		# leaves one out when another goes meanwhile: ask again.
+		for _ in 1 2 3 4 5; do
+			said=$(rdma link delete "$dev" 2>&1) || [ ! -e "/sys/class/infiniband/$dev" ] && continue 2
+			sleep 0.1
+		done
+		echo "$said" >&2
+		exit 1
 	done
 }
 
