@@ -82,8 +82,8 @@ impl Counter {
     pub fn new(way: u32) -> R<Self> {
         let map = Fd::new(bpf(MAP_CREATE, &[ARRAY, 4, 8, 1, 0, 0, 0, 0])? as i32);
         let insn = |code: u64, dst: u64, src: u64, off: i16, imm: i32| {
-            let tail = u64::from(off as u16) << 16 | u64::from(imm as u32) << 32;
-            code | dst << 8 | src << 12 | tail
+            let tail = (u64::from(off as u16) << 16) | (u64::from(imm as u32) << 32);
+            code | (dst << 8) | (src << 12) | tail
         };
         let code = [
             // r6 = skb->len; key 0 on the stack.
