@@ -41,6 +41,7 @@ const LIST: &[Point] = &[
     point!("capture", passed::capture),
     point!("filter.before", options::filter_before),
     point!("filter.after", options::filter_after),
+    point!("cgroup", options::cgroup),
     point!("timestamping.before", options::stamps_before),
     point!("timestamping.received", options::stamps_received),
     point!("timestamping.sent", options::stamps_sent),

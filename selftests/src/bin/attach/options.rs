@@ -47,6 +47,26 @@ pub fn filter_after(t: &mut T) {
     t.is("again in memory", moves(&c, &s), Ok(false));
 }
 
+/// A program for packets at the control group of both ends; `border.programs` counts every byte.
+pub fn cgroup(t: &mut T) {
+    use std::os::fd::AsRawFd;
+    let Ok(counter) = st::bpf::Counter::new(0) else {
+        return t.say("skip: no programs for packets at control groups");
+    };
+    let all = st::cgroup::Hierarchy::new().expect("cgroup");
+    std::fs::write(all.inside().join("cgroup.procs"), "0").expect("into the cgroup");
+    let group = std::fs::File::open(all.inside()).expect("cgroup");
+    let (c, s) = warm(t);
+    st::bpf::attach(group.as_raw_fd(), &counter.program, 0).expect("attached");
+    stays(t, &c, &s);
+    let seen = counter.bytes().expect("counter");
+    t.check(&format!("it has seen {seen} bytes"), seen >= 32);
+    let (c, s) = prepared(t, |_, _| {});
+    stays(t, &c, &s);
+    t.is("mode", mode(&c), Ok((MODE_FIRST, ATTACHED)));
+    let _ = std::fs::write(all.inside().join("../cgroup.procs"), "0");
+}
+
 /// Sets `SO_TIMESTAMPING` to stamps by software of what is received, or sent.
 fn stamping(fd: &Fd, sent: bool) -> R<i64> {
     // SOF_TIMESTAMPING_SOFTWARE, with TX_SOFTWARE or RX_SOFTWARE; OPT_ID, OPT_TSONLY for what is sent.
