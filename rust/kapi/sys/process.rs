@@ -61,31 +61,39 @@ pub struct Process {
 impl Process {
     /// Returns the facts about the current task. Does not sleep; not for softirqs.
     pub fn current(net: &Net, wanted: Wanted) -> Self {
-        let mut comm = Text::NONE;
+        // Filled where it is: it is large.
+        let mut this = Self {
+            exe: Text::NONE,
+            cgroup: Text::NONE,
+            comm: Text::NONE,
+            uid: 0,
+        };
+        let comm = &mut this.comm;
         // SAFETY: There is room for the name with its NUL byte. The namespace is alive.
-        let uid = unsafe {
+        this.uid = unsafe {
             bindings::current_comm(comm.bytes.as_mut_ptr().cast());
             bindings::current_euid_in(net.as_ptr())
         };
         comm.end = comm.bytes.iter().position(|b| *b == 0).unwrap_or(COMM);
-        Self {
-            exe: if wanted.exe { exe() } else { Text::NONE },
-            cgroup: if wanted.cgroup { cgroup() } else { Text::NONE },
-            comm,
-            uid,
+        if wanted.exe {
+            find_exe(&mut this.exe);
         }
+        if wanted.cgroup {
+            find_cgroup(&mut this.cgroup);
+        }
+        this
     }
 }
 
-fn exe() -> Text<PATH> {
-    let mut text = Text::NONE;
+/// Writes the path of the current task's program into `text`, which is empty.
+fn find_exe(text: &mut Text<PATH>) {
     let file = {
         let _rcu = rcu::read_lock();
         // SAFETY: In an RCU section, as it wants. It returns null, or takes a reference.
         unsafe { bindings::current_exe_file() }
     };
     if file.is_null() {
-        return text;
+        return;
     }
     let start = text.bytes.as_mut_ptr().cast::<ffi::c_char>();
     // SAFETY: The reference keeps the file and thus its path, and there is room for as many bytes as
@@ -102,11 +110,10 @@ fn exe() -> Text<PATH> {
     if text.get().ends_with(DELETED) {
         text.end = text.end.saturating_sub(DELETED.len());
     }
-    text
 }
 
-fn cgroup() -> Text<PATH> {
-    let mut text = Text::NONE;
+/// Writes the path of the current task's cgroup into `text`, which is empty.
+fn find_cgroup(text: &mut Text<PATH>) {
     let _rcu = rcu::read_lock();
     // SAFETY: In an RCU section, as it wants; there is room for as many bytes as told.
     let len = unsafe { bindings::current_cgroup_path(text.bytes.as_mut_ptr().cast(), PATH) };
@@ -115,7 +122,6 @@ fn cgroup() -> Text<PATH> {
         .ok()
         .filter(|len| *len < PATH)
         .unwrap_or(0);
-    text
 }
 
 /// Returns a random number below `limit`.

@@ -11,12 +11,12 @@ use kernel::{error::to_result, ffi, types::Opaque};
 #[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
 use smc_bindings as bindings;
 
-/// The callback changes where the function goes on, calls nothing that is redirected, and `sysctl
-/// kernel.ftrace_enabled` cannot turn it off.
+/// The callback changes where the function goes on, and `sysctl kernel.ftrace_enabled` cannot turn it off.
+/// It calls nothing that could come back to it, and does without the kernel's guard against that
+/// (`FTRACE_OPS_FL_RECURSION`): every socket of the host passes here.
 #[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
-const FLAGS: ffi::c_ulong = (bindings::FTRACE_OPS_FL_IPMODIFY
-    | bindings::FTRACE_OPS_FL_RECURSION
-    | bindings::FTRACE_OPS_FL_PERMANENT) as ffi::c_ulong;
+const FLAGS: ffi::c_ulong =
+    (bindings::FTRACE_OPS_FL_IPMODIFY | bindings::FTRACE_OPS_FL_PERMANENT) as ffi::c_ulong;
 
 /// Sends all calls of a function elsewhere for as long as it lives.
 #[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]

@@ -25,6 +25,9 @@ const ANY: u64 = 0;
 /// Number of a rule that there is not.
 const NONE: u32 = u32::MAX;
 
+/// Words of [`Index::keys`].
+const FILTER: usize = 64;
+
 /// A place in the index. Entries are sorted, by key and then by the number of the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
@@ -58,6 +61,8 @@ impl Late {
 /// What there is to know of the rules as a whole.
 #[derive(Clone, Copy, Debug)]
 pub struct Index {
+    /// A bit for some part of each key: most keys that no rule has are known by it.
+    keys: [u64; FILTER],
     /// The lengths of prefixes by which rules are found, a bit each.
     lengths: [u64; 3],
     ports: Late,
@@ -74,6 +79,7 @@ impl Index {
     /// That of no rules.
     pub const fn new() -> Self {
         Self {
+            keys: [0; FILTER],
             lengths: [0; 3],
             ports: Late::NONE,
             peers: Late::NONE,
@@ -112,8 +118,23 @@ impl Index {
         } else {
             ANY
         };
+        let (word, bit) = filter(key);
+        if let Some(word) = self.keys.get_mut(word) {
+            *word |= bit;
+        }
         Entry { key, rule: number }
     }
+
+    /// Returns false only if no rule has this key.
+    fn may_have(&self, key: u64) -> bool {
+        let (word, bit) = filter(key);
+        self.keys.get(word).is_some_and(|word| word & bit != 0)
+    }
+}
+
+/// The bit of a key in [`Index::keys`].
+fn filter(key: u64) -> (usize, u64) {
+    ((key >> 58) as usize, 1u64 << ((key >> 52) & 63))
 }
 
 /// Sorts the places that [`Index::add`] has given.
@@ -260,6 +281,9 @@ impl<S: AsRef<[u8]>> Table<'_, S> {
 
     /// Compares the rules of a key, as far as they come before the one that is found.
     fn visit(&self, key: u64, facts: &Facts<'_>, search: &mut Search) {
+        if !self.index.may_have(key) {
+            return;
+        }
         let first = self.entries.partition_point(|entry| entry.key < key);
         let run = self.entries.get(first..).unwrap_or(&[]).iter();
         for entry in run.take_while(|entry| entry.key == key) {

@@ -3,13 +3,16 @@
 //! instructions, of both ends together.
 //!
 //! `bench CLIENT [SERVER] [--ip v4] [--mode 1] [--loopback] [--processes] [--local REACH] [--scale N]
-//! [--only METRIC,..] [--counting] [--mark]` prints lines `bench METRIC VALUE UNIT`; CLIENT and SERVER
+//! [--only METRIC,..] [--counting] [--mark] [--converted WORD] [--sockets]` prints lines `bench METRIC VALUE UNIT`; CLIENT and SERVER
 //! (default: the same) are tcp, inet, smc, unix, pipe, shared (memory) or sockmap. `--scale` divides the
 //! amounts, for a quick look; `--counting` says that it runs under `-icount`, where first contacts and
-//! memory can be measured, too. `--loopback` has both ends in one new namespace, `--processes` the far
+//! memory can be measured, too; `--sockets` measures sockets that never connect, too. `--loopback` has both ends in one new namespace, `--processes` the far
 //! one in a process of its own; `--local` sets `net.smc.path_local` and fails unless the local path is
-//! taken. `bench mark` sets a mark for the profiler and does nothing else.
+//! taken. `--converted WORD` sets `net.smc.tcp2smc` and rules for TCP sockets: beside (0, while another
+//! namespace has 1), rules (500, none of which is about this program), all, or last (500, the last of
+//! which allows this program). `bench mark` sets a mark for the profiler and does nothing else.
 
+mod converted;
 mod ends;
 mod flow;
 mod many;
@@ -44,8 +47,16 @@ fn main() {
         counting: a.opt("counting").is_some(),
         mark: a.opt("mark").is_some(),
     };
+    if let Some(word) = a.opt("converted") {
+        let wanted = converted::Wanted::parse(word)
+            .unwrap_or_else(|| bail("--converted beside|rules|all|last"));
+        converted::set_up(&p, wanted);
+    }
     sys::more_files(8192).unwrap_or_else(|e| bail(&format!("RLIMIT_NOFILE: {e}")));
     setup::first_contact(&p, &m);
+    if a.opt("sockets").is_some() {
+        setup::socket_close(&p, &m);
+    }
     setup::connect_close(&p, &m);
     flow::ping_pong(&p, &m, 64, 5000);
     flow::ping_pong(&p, &m, 16 << 10, 1000);

@@ -22,6 +22,18 @@ fn once(p: &Place, l: &Fd, a: &std::net::SocketAddr, talk: bool) {
     }
 }
 
+/// socket and close.
+pub fn socket_close(p: &Place, m: &Meter) {
+    if !m.wants("socket_close") {
+        return;
+    }
+    let n = m.amount(5000);
+    (0..n / 10 + 1).for_each(|_| drop(p.socket(p.client)));
+    let t = m.start();
+    (0..n).for_each(|_| drop(p.socket(p.client)));
+    show("socket_close", t.stop(n) / n as f64, "ns");
+}
+
 /// Short connections, one after the other.
 pub fn connect_close(p: &Place, m: &Meter) {
     for (metric, talk) in [("connect_close", false), ("connect_request_close", true)] {

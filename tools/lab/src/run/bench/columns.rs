@@ -135,6 +135,16 @@ const NAMESPACES: &[Column] = &[
     column("sockmap-ns", "rsmc", &["sockmap", PROCESSES]),
     column("local-ns", "rsmc", &["inet", "--local=2", PROCESSES]),
 ];
+/// Programs that ask for TCP, by `net.smc.tcp2smc` and rules: untouched; with another namespace that
+/// converts; with 500 rules that are not about them; converted; converted by the last of 500 rules.
+const CONVERTED: &[Column] = &[
+    column("TCP", "rsmc", &["tcp", SOCKETS]),
+    column("beside", "rsmc", &["tcp", SOCKETS, "--converted=beside"]),
+    column("500 rules", "rsmc", &["tcp", SOCKETS, "--converted=rules"]),
+    column("converted", "rsmc", &["tcp", SOCKETS, "--converted=all"]),
+    column("by rule 500", "rsmc", &["tcp", SOCKETS, "--converted=last"]),
+];
+const SOCKETS: &str = "--sockets";
 const PROCESSES: &str = "--processes";
 const LOOPBACK: &str = "--loopback";
 
@@ -145,6 +155,7 @@ pub enum Set {
     Rdma,
     /// And, if true, between namespaces.
     Local(bool),
+    Converted,
 }
 
 impl Set {
@@ -154,6 +165,7 @@ impl Set {
             Set::Fallback => "fallback",
             Set::Rdma => "SMC-R",
             Set::Local(_) => "local",
+            Set::Converted => "converted",
         }
     }
 
@@ -161,7 +173,7 @@ impl Set {
     /// counts on one processor without a wire hardly differ.
     pub fn runs(self) -> u32 {
         match self {
-            Set::Local(_) => 1,
+            Set::Local(_) | Set::Converted => 1,
             _ => 3,
         }
     }
@@ -170,6 +182,7 @@ impl Set {
     pub fn ours(self) -> &'static str {
         match self {
             Set::Local(_) => "local",
+            Set::Converted => "converted",
             _ => "SMC-R",
         }
     }
@@ -179,6 +192,7 @@ impl Set {
             Set::Fallback => FALLBACK.iter().collect(),
             Set::Rdma => RDMA.iter().collect(),
             Set::Local(false) => LOCAL.iter().collect(),
+            Set::Converted => CONVERTED.iter().collect(),
             Set::Local(true) => LOCAL.iter().chain(NAMESPACES).collect(),
         }
     }

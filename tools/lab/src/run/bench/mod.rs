@@ -40,6 +40,9 @@ pub struct Arguments {
     /// With --local: TCP, sockmap and the local path between two namespaces as well
     #[arg(long, requires = "local")]
     namespaces: bool,
+    /// Programs that ask for TCP, by `net.smc.tcp2smc` and rules
+    #[arg(long, conflicts_with_all = ["local", "rdma", "pair", "wall", "own", "save", "check"])]
+    converted: bool,
     /// Times each measurement is taken; the median is shown [default: 3, local 1, of the wall clock 5]
     #[arg(long)]
     runs: Option<u32>,
@@ -87,6 +90,7 @@ pub struct Arguments {
 impl Arguments {
     fn set(&self) -> Set {
         match (&self.local, self.which.rdma) {
+            _ if self.converted => Set::Converted,
             (Some(_), _) => Set::Local(self.namespaces),
             (None, true) => Set::Rdma,
             (None, false) => Set::Fallback,
