@@ -60,6 +60,7 @@ pub struct Process {
 
 impl Process {
     /// Returns the facts about the current task. Does not sleep; not for softirqs.
+    #[inline]
     pub fn current(net: &Net, wanted: Wanted) -> Self {
         // Filled where it is: it is large.
         let mut this = Self {

@@ -20,7 +20,7 @@ mod kind {
     pub(super) const PEER: u8 = 6;
 }
 
-/// Key of rules that no value leads to.
+/// Key of rules that no value leads to; the first in the order.
 const ANY: u64 = 0;
 /// Number of a rule that there is not.
 const NONE: u32 = u32::MAX;
@@ -284,7 +284,10 @@ impl<S: AsRef<[u8]>> Table<'_, S> {
         if !self.index.may_have(key) {
             return;
         }
-        let first = self.entries.partition_point(|entry| entry.key < key);
+        let first = match key {
+            ANY => 0,
+            _ => self.entries.partition_point(|entry| entry.key < key),
+        };
         let run = self.entries.get(first..).unwrap_or(&[]).iter();
         for entry in run.take_while(|entry| entry.key == key) {
             if entry.rule >= search.limit() {

@@ -98,6 +98,7 @@ impl RuleSet {
     }
 
     /// Returns the facts about the current task that these rules ask for.
+    #[inline]
     pub(crate) fn current(&self, net: &Net) -> Process {
         Process::current(net, self.wanted)
     }
