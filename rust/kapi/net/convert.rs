@@ -8,7 +8,10 @@
 
 use crate::{
     net::{family, netns::Net},
-    sys::redirect::Redirect, //
+    sys::{
+        module,
+        redirect::Redirect, //
+    }, //
 };
 use core::marker::PhantomData;
 use kernel::{ffi, prelude::*};
@@ -80,7 +83,8 @@ extern "C" fn update_socket_protocol<T: Convert>(
     // SAFETY: A task that makes a socket by a system call has a namespace, and keeps it during the call.
     let net = unsafe { Net::from_raw(bindings::current_net()) };
     match family::converted_protocol() {
-        Some(number) if T::converts(net, asked) => number.into(),
+        // Without the module the socket could not be made any more.
+        Some(number) if module::is_live() && T::converts(net, asked) => number.into(),
         _ => protocol,
     }
 }

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Keeping this module loaded.
+//! Keeping this module loaded, and whether it stays.
 
 use core::mem;
 use smc_bindings as bindings;
+
+/// Returns false once the module is being unloaded: it gets no new sockets then. Any context.
+pub(crate) fn is_live() -> bool {
+    // SAFETY: No preconditions: who calls is code of this module.
+    unsafe { bindings::this_module_is_live() }
+}
 
 /// A count of this module: it is not unloaded meanwhile.
 pub(crate) struct Kept(());

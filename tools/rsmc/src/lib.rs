@@ -33,5 +33,6 @@ pub mod table;
 pub mod tcp;
 pub mod top;
 pub mod ueid;
+pub mod unload;
 pub mod watch;
 pub mod why;

@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         Command::Ueid(args) => rsmc::ueid::run(&args, &mut out),
         Command::Pnet(args) => rsmc::pnet::run(&args, &mut out),
         Command::Policy(args) => rsmc::policy::run(&args, &mut out),
+        Command::Unload(_) => rsmc::unload::run(&mut out),
         Command::Top(args) => rsmc::top::run(&args, &mut out),
         Command::Report(args) => rsmc::report::run(&args, &mut out),
         Command::Completion(args) => rsmc::completion::run(&args, &mut out),

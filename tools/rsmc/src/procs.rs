@@ -23,13 +23,29 @@ pub fn holders(inodes: &HashSet<u64>) -> HashMap<u64, Vec<Process>> {
     scan(Path::new("/proc"), inodes)
 }
 
+/// A file for each network namespace that a process is in, as far as this user may open them.
+pub fn network_namespaces() -> Vec<fs::File> {
+    let mut seen = HashSet::new();
+    let paths = numbered(Path::new("/proc")).map(|(_, directory)| directory.join("ns/net"));
+    paths
+        .filter(|path| fs::read_link(path).is_ok_and(|name| seen.insert(name)))
+        .filter_map(|path| fs::File::open(path).ok())
+        .collect()
+}
+
+/// The command name of a process, by its directory.
+fn comm(directory: &Path) -> String {
+    let comm = fs::read(directory.join("comm")).unwrap_or_default();
+    String::from_utf8_lossy(&comm).trim_end().to_string()
+}
+
 fn scan(proc: &Path, inodes: &HashSet<u64>) -> HashMap<u64, Vec<Process>> {
     let mut found: HashMap<u64, Vec<Process>> = HashMap::new();
     if inodes.is_empty() {
         return found;
     }
     for (pid, directory) in numbered(proc) {
-        let mut comm = None;
+        let mut name = None;
         for (fd, link) in numbered(&directory.join("fd")) {
             let Some(inode) = fs::read_link(link)
                 .ok()
@@ -40,10 +56,7 @@ fn scan(proc: &Path, inodes: &HashSet<u64>) -> HashMap<u64, Vec<Process>> {
             if !inodes.contains(&inode) {
                 continue;
             }
-            let comm = comm.get_or_insert_with(|| {
-                let comm = fs::read(directory.join("comm")).unwrap_or_default();
-                String::from_utf8_lossy(&comm).trim_end().to_string()
-            });
+            let comm = name.get_or_insert_with(|| comm(&directory));
             found.entry(inode).or_default().push(Process {
                 pid,
                 comm: comm.clone(),
@@ -84,6 +97,11 @@ mod tests {
         assert_eq!(socket_inode(Path::new("socket:[123]")), Some(123));
         assert_eq!(socket_inode(Path::new("pipe:[123]")), None);
         assert_eq!(socket_inode(Path::new("socket:[x]")), None);
+    }
+
+    #[test]
+    fn this_namespace_is_found() {
+        assert!(!network_namespaces().is_empty());
     }
 
     #[test]

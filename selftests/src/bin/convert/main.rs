@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `net.smc.tcp2smc`: sockets of programs that ask for TCP and get SMC.
 //!
-//! `convert --family tcp [--ip v4,v6] [PREFIX..]`
+//! `convert --family tcp [--ip v4,v6] [PREFIX..]`, or `convert unload`
 
 mod policy;
 mod sockets;
+mod unload;
 
 use st::errno::Errno;
 use st::family::Ip;
@@ -44,5 +45,12 @@ fn is_smc(fd: &Fd) -> bool {
 }
 
 fn main() {
+    if st::args::Args::get()
+        .words
+        .first()
+        .is_some_and(|word| word == "unload")
+    {
+        std::process::exit(unload::main());
+    }
     st::point::main(&[sockets::LIST, policy::LIST], 1)
 }

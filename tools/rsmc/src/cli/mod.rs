@@ -50,11 +50,19 @@ pub enum Command {
     Ueid(UeidArgs),
     Pnet(PnetArgs),
     Policy(PolicyArgs),
+    Unload(UnloadArgs),
     Top(TopArgs),
     Report(ReportArgs),
     Completion(CompletionArgs),
     Man(ManArgs),
 }
+
+/// Unload the module, or say which processes keep it loaded
+///
+/// The module stays while there is a socket of it, in any network namespace. Programs that are to go on get TCP
+/// sockets once net.smc.tcp2smc is 0 and they make new ones.
+#[derive(Args, Debug)]
+pub struct UnloadArgs {}
 
 /// Collect what a bug report needs into one file
 ///
