@@ -13,6 +13,7 @@ mod boot;
 mod boots;
 mod demo;
 mod environment;
+mod foreign;
 mod fuzz;
 mod group;
 mod headers;

@@ -4,7 +4,7 @@
 //! `selftests/` and `lab/` (the lab's own scripts). One per running guest
 //! group, removed with it.
 
-use super::user;
+use super::{foreign, user};
 use crate::cache;
 use crate::guest::image;
 use crate::kernel::{helper, leakroots, Kernel};
@@ -91,7 +91,10 @@ impl Stage {
             fs::create_dir_all(self.path.join("kmod"))?;
             self.copy(&helper::of_tests(kernel, name)?, &format!("kmod/{name}.ko"))?;
         }
-        for program in user::of_kernel(kernel)? {
+        for program in foreign::build()?
+            .into_iter()
+            .chain(user::of_kernel(kernel)?)
+        {
             let name = program.file_name().unwrap_or_default().to_string_lossy();
             self.copy(&program, &format!("bin/{name}"))?;
         }
