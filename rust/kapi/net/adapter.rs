@@ -380,14 +380,11 @@ impl<T: Overlay> Adapter<T> {
                 len,
                 _data: PhantomData,
             };
-            if let Handled::Done = T::get_option(&*Self::data(socket)?, socket, &option)? {
-                return Ok(0);
+            match T::get_option(&*Self::data(socket)?, socket, &option)? {
+                Handled::Done => (),
+                Handled::Native | Handled::Leave => option.native(socket)?,
             }
-            let native = tables::native(socket.sock().family())
-                .getsockopt
-                .ok_or(EINVAL)?;
-            // SAFETY: TCP's function with the arguments it would have had.
-            Ok(unsafe { native(sock, level, name, value, len) })
+            Ok(0)
         })
     }
 

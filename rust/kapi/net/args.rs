@@ -2,9 +2,14 @@
 
 //! The arguments of socket operations, as their callers passed them.
 
-use crate::net::sockaddr::SockAddr;
+use crate::net::{
+    sockaddr::SockAddr,
+    socket::BsdSocket,
+    tables, //
+};
 use core::{marker::PhantomData, mem::size_of};
 use kernel::{
+    error::to_result,
     ffi,
     iov::{IovIterDest, IovIterSource},
     prelude::*,
@@ -337,6 +342,38 @@ impl GetOption<'_> {
     /// Returns the option's number within its level.
     pub fn name(&self) -> i32 {
         self.name
+    }
+
+    /// Has TCP answer.
+    ///
+    /// # Errors
+    ///
+    /// TCP's.
+    pub fn native(&self, socket: &BsdSocket) -> Result {
+        let op = tables::native(socket.sock().family())
+            .getsockopt
+            .ok_or(EINVAL)?;
+        // SAFETY: TCP's function with the arguments that the user has given for this socket.
+        to_result(unsafe { op(socket.as_ptr(), self.level, self.name, self.value, self.len) })
+    }
+
+    /// Changes a number of 64 bits at an offset of the answer, if the answer is that long.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` when user memory cannot be used.
+    pub fn change(&self, at: usize, change: impl FnOnce(u64) -> u64) -> Result {
+        let len_ptr = UserPtr::from_ptr(self.len.cast());
+        let len: i32 = UserSlice::new(len_ptr, size_of::<i32>()).reader().read()?;
+        let end = at.checked_add(size_of::<u64>()).ok_or(EINVAL)?;
+        if usize::try_from(len).map_err(|_| EINVAL)? < end {
+            return Ok(());
+        }
+        let place = UserPtr::from_ptr(self.value.wrapping_add(at).cast());
+        let number: u64 = UserSlice::new(place, size_of::<u64>()).reader().read()?;
+        UserSlice::new(place, size_of::<u64>())
+            .writer()
+            .write(&change(number))
     }
 
     /// Copies as much of `bytes` as fits and tells the user how much that is.

@@ -4,6 +4,7 @@
 
 pub(crate) mod overlay;
 pub(crate) mod sockopt;
+pub(crate) mod tcp_info;
 
 /// Address family of SMC (`include/linux/socket.h`).
 pub(crate) const AF_SMC: i32 = 43;

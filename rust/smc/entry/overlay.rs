@@ -211,10 +211,10 @@ impl Overlay for Smc {
 
     fn get_option(
         data: &Arc<SmcSock>,
-        _socket: &BsdSocket,
+        socket: &BsdSocket,
         option: &GetOption<'_>,
     ) -> Result<Handled> {
-        sockopt::get(data, option)
+        sockopt::get(data, socket, option)
     }
 }
 

@@ -3,6 +3,7 @@
 //! Socket options: the family's own, and those of TCP that concern it.
 
 use crate::{
+    entry::tcp_info::{self, Moved},
     host::{fallback::Role, stats::Stat},
     lane::local::Local,
     socket::{connect, path, Phase, SmcSock}, //
@@ -39,6 +40,7 @@ const IPPROTO_TCP: i32 = 6;
 const IPPROTO_IPV6: i32 = 41;
 const TCP_NODELAY: i32 = 1;
 const TCP_CORK: i32 = 3;
+const TCP_INFO: i32 = 11;
 const TCP_MD5SIG: i32 = 14;
 const TCP_REPAIR: i32 = 19;
 const TCP_FASTOPEN: i32 = 23;
@@ -205,8 +207,12 @@ fn switch(option: &SetOption<'_>) -> Result<i32> {
 ///
 /// # Errors
 ///
-/// `ENOPROTOOPT` for unknown SMC options; `EFAULT`.
-pub(crate) fn get(this: &Arc<SmcSock>, option: &GetOption<'_>) -> Result<Handled> {
+/// `ENOPROTOOPT` for unknown SMC options; `EFAULT`; TCP's.
+pub(crate) fn get(
+    this: &Arc<SmcSock>,
+    socket: &BsdSocket,
+    option: &GetOption<'_>,
+) -> Result<Handled> {
     match (option.level(), option.name()) {
         (SOL_SMC, RSMC_INFO) => {
             let mut bytes = [0; 16];
@@ -231,6 +237,10 @@ pub(crate) fn get(this: &Arc<SmcSock>, option: &GetOption<'_>) -> Result<Handled
         (SOL_SMC, _) => Err(errno::ENOPROTOOPT.into()),
         (IPPROTO_TCP, TCP_SAVE_SYN) => {
             option.put(&this.user_save_syn.load(Relaxed).to_ne_bytes())?;
+            Ok(Handled::Done)
+        }
+        (IPPROTO_TCP, TCP_INFO) => {
+            tcp_info::get(socket, option, Moved::of(this))?;
             Ok(Handled::Done)
         }
         // It looks for the data in TCP's queue.

@@ -485,6 +485,14 @@ impl Local {
         self.pair.end(self.active).left.get() != 0
     }
 
+    /// Returns the number of bytes that this end has put into its ring, and of those that the other end has
+    /// put into the one to this end.
+    pub(crate) fn carried(&self) -> (u64, u64) {
+        let [(_, sent), _] = self.out().counts();
+        let [(_, received), _] = self.inward().counts();
+        (sent, received)
+    }
+
     /// Adds what has gone through the rings to the namespace's statistics.
     fn settle(&self) {
         let [(puts, sent), _] = self.out().counts();

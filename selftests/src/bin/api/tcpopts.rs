@@ -66,11 +66,17 @@ fn tcp_info_states(t: &mut T) {
 fn tcp_info_counts(t: &mut T) {
     // In fallback the handshake's bytes are on the same stream: only the growth is comparable.
     let (c, s) = t.pair();
-    let at = |fd: i32| word64(fd, 128).parse::<u64>().unwrap_or(0); // tcpi_bytes_received
-    let before = at(s.raw());
+    let word = |fd: i32, at| word64(fd, at).parse::<u64>().unwrap_or(0);
+    // tcpi_bytes_sent, tcpi_bytes_acked, tcpi_bytes_received
+    let all = || [word(c.raw(), 200), word(c.raw(), 120), word(s.raw(), 128)];
+    let before = all();
     sys::send_all(c.raw(), &[1; 5000]).unwrap();
     sys::recv_all(s.raw(), 5000).unwrap();
-    t.rec("bytes received", at(s.raw()) - before);
+    sys::sleep_ms(100); // longer than a delayed ACK
+    let after = all();
+    t.rec("bytes sent", after[0] - before[0]);
+    t.rec("bytes acknowledged", after[1] - before[1]);
+    t.rec("bytes received", after[2] - before[2]);
 }
 
 fn tcp_cork_holds(t: &mut T) {

@@ -120,10 +120,10 @@ pub fn stays(t: &mut T, c: &Fd, s: &Fd) {
     }
 }
 
-/// `tcpi_bytes_received`.
-fn received(fd: &Fd) -> u64 {
-    let info = sys::getopt_raw(fd.raw(), libc::IPPROTO_TCP, libc::TCP_INFO, 136).expect("TCP_INFO");
-    info[128..136].try_into().map_or(0, u64::from_ne_bytes)
+/// `tcpi_data_segs_in`: the packets with data that TCP has received.
+fn received(fd: &Fd) -> u32 {
+    let info = sys::getopt_raw(fd.raw(), libc::IPPROTO_TCP, libc::TCP_INFO, 156).expect("TCP_INFO");
+    info[152..156].try_into().map_or(0, u32::from_ne_bytes)
 }
 
 /// Sends some bytes and takes them; whether they have come by TCP.

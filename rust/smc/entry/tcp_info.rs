@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `TCP_INFO`: TCP's own answer, with the bytes of the program that have not gone by TCP.
+//!
+//! The other counters are about packets, and there are none.
+
+use crate::{lane::local::Local, socket::SmcSock};
+use kapi::net::{args::GetOption, socket::BsdSocket};
+use kernel::prelude::*;
+use smc_proto::conn::Positions;
+
+/// Offsets in `struct tcp_info` (`linux/tcp.h`).
+const BYTES_ACKED: usize = 120;
+const BYTES_RECEIVED: usize = 128;
+const BYTES_SENT: usize = 200;
+
+/// Bytes that have not gone by TCP.
+#[derive(Clone, Copy)]
+pub(crate) struct Moved {
+    /// All that TCP has carried are messages of the handshake.
+    all: bool,
+    sent: u64,
+    acked: u64,
+    received: u64,
+}
+
+impl Moved {
+    /// Returns those of `socket`.
+    pub(crate) fn of(socket: &SmcSock) -> Self {
+        if let Some(conn) = socket.smc() {
+            let Positions {
+                sent,
+                completed,
+                received,
+                ..
+            } = conn.proto.lock().positions();
+            return Self {
+                all: true,
+                sent,
+                acked: completed,
+                received,
+            };
+        }
+        // What is in a ring has arrived.
+        let (sent, received) = socket.local().map_or((0, 0), Local::carried);
+        Self {
+            all: false,
+            sent,
+            acked: sent,
+            received,
+        }
+    }
+
+    fn is_none(self) -> bool {
+        !self.all && self.sent | self.received == 0
+    }
+}
+
+/// Answers with TCP's counters and `moved`.
+///
+/// # Errors
+///
+/// TCP's; `EFAULT` when user memory cannot be used.
+pub(crate) fn get(socket: &BsdSocket, option: &GetOption<'_>, moved: Moved) -> Result {
+    option.native(socket)?;
+    if moved.is_none() {
+        return Ok(());
+    }
+    for (at, by) in [
+        (BYTES_ACKED, moved.acked),
+        (BYTES_RECEIVED, moved.received),
+        (BYTES_SENT, moved.sent),
+    ] {
+        option.change(at, |tcp| match moved.all {
+            true => by,
+            false => tcp.wrapping_add(by),
+        })?;
+    }
+    Ok(())
+}
