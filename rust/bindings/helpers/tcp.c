@@ -86,6 +86,11 @@ bool rsmc_helper_tcp_is_bound_to_stream(const struct sock *sk)
 	       sock_flag(sk, SOCK_RCVTSTAMP) || rsmc_tcp_signed(tp);
 }
 
+bool rsmc_helper_tcp_wants_count(const struct sock *sk)
+{
+	return tcp_sk(sk)->recvmsg_inq;
+}
+
 void rsmc_helper_tcp_set_save_syn(struct sock *sk, u8 how)
 {
 	tcp_sk(sk)->save_syn = how;

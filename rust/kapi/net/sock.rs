@@ -6,6 +6,7 @@
 
 mod charge;
 pub(crate) mod claim;
+mod count;
 mod identity;
 mod options;
 mod path;

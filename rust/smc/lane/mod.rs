@@ -38,8 +38,9 @@ pub(crate) trait Lane {
     /// Returns the name of the device that carries the bytes, for the tracepoints.
     fn device(&self) -> [u8; 64];
 
-    /// Tells the program when the latest bytes arrived.
-    fn tell_stamp(&self, msg: &mut Message<'_>);
+    /// Tells the program what it wants to know beside the `got` bytes: when the latest ones arrived, and how
+    /// many are left (`TCP_INQ`).
+    fn tell(&self, msg: &mut Message<'_>, got: usize);
 
     /// Notes the end of the TCP connection if nobody has done so yet. Returns whether that has changed
     /// what there is to read or write.

@@ -46,8 +46,8 @@ fn receive_stream(lane: &impl Lane, socket: &BsdSocket, msg: &mut Message<'_>) -
     if lane.sock().has_peek_offset() && !lane.is_spliced(msg) {
         lane.sock().move_peek_offset(peek, got);
     }
-    if got > 0 && lane.sock().wants_stamps() {
-        lane.tell_stamp(msg);
+    if lane.sock().wants_stamps() || lane.sock().wants_count() {
+        lane.tell(msg, got);
     }
     trace::received(lane.sock(), got, || lane.device());
     Ok(got)

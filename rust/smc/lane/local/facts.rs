@@ -46,10 +46,22 @@ impl Lane for Local {
         quick::name()
     }
 
-    fn tell_stamp(&self, msg: &mut Message<'_>) {
+    #[cold]
+    fn tell(&self, msg: &mut Message<'_>, got: usize) {
         // TCP tells of its own bytes itself.
-        if !self.is_told() {
+        if self.is_told() {
+            return;
+        }
+        if got > 0 && self.own().wants_stamps() {
             self.own().put_stamp(msg, clock::wall_nanos());
+        }
+        if self.own().wants_count() {
+            let left = match self.arrived() {
+                // As TCP: there is an end to read.
+                0 => u32::from(self.own().has_seen_fin()),
+                left => u32::try_from(left).unwrap_or(u32::MAX),
+            };
+            self.own().put_count(msg, left);
         }
     }
 

@@ -40,7 +40,7 @@ pub(super) struct End {
     pub(super) out: Way,
     /// 1 when its file is being closed.
     gone: Word,
-    /// 1 when TCP has told a reader of the time of its bytes.
+    /// 1 when TCP has told a reader of the time of its bytes, and how many are left.
     told: Word,
     /// 1 when its program has asked for `TCP_INQ`.
     details: Word,
@@ -234,7 +234,7 @@ impl Local {
         f()
     }
 
-    /// Takes note that TCP has told the reader of the time of its bytes.
+    /// Takes note that TCP has told the reader of its bytes.
     #[cold]
     pub(super) fn tcp_tells(&self) {
         self.pair.end(self.active).told.set(1);

@@ -161,10 +161,10 @@ fn from_ring(
     }))
 }
 
-/// Has TCP receive; it tells of its bytes' time itself.
+/// Has TCP receive; it tells of its bytes' time, and how many are left, itself.
 fn receive(local: &Local, msg: &mut Message<'_>, len: usize, extra: u32) -> Result<usize> {
     let bytes = local.own().receive_now(msg, len, extra)?;
-    if local.own().wants_stamps() {
+    if local.own().wants_stamps() || local.own().wants_count() {
         local.tcp_tells();
     }
     Ok(bytes)

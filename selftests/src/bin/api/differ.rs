@@ -74,7 +74,6 @@ pub const SMC: &[Row] = &[
     ("opts_tcp_level_connected", "QUICKACK before", "0", IDLE),
     ("opts_ipv6_level", "MULTICAST_HOPS before", "64", HOPS),
     ("opts_ipv6_level", "MULTICAST_HOPS read", "64", HOPS),
-    ("flags_msgs_out", "inq", "None", INQ),
     ("stamps_arrival", "time", "right", STAMP),
     ("data_bad_pointers", "half bad recvmsg", "4", FAULT),
     ("data_bad_pointers", "rest", "5678", FAULT),
@@ -98,7 +97,6 @@ const IDLE: &str = "it is about the TCP connection beneath, which is idle";
 const HOPS: &str = "with IPV6_RECVHOPLIMIT TCP keeps there the hop limit of the last segment, \
     which may be a late acknowledgement of the handshake";
 const STAMP: &str = "TCP gives the time of the FIN, which joins the segment before it";
-const INQ: &str = "the number of bytes behind TCP_INQ is TCP's";
 const LEFT: &str =
     "who reads from a connection that another thread dissolves sees an end of file, or its abort, \
     whichever comes first";

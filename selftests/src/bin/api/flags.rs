@@ -286,11 +286,16 @@ fn flags_msgs_out(t: &mut T) {
     t.res("TCP_INQ", &sys::setopt(s.raw(), libc::IPPROTO_TCP, 36, 1));
     t.res("recvmsg", &recvmsg(s.raw(), &mut m, 0));
     // SAFETY: the header was filled by the kernel.
-    let inq = unsafe {
-        let h = libc::CMSG_FIRSTHDR(&m);
+    let inq = |m: &libc::msghdr| unsafe {
+        let h = libc::CMSG_FIRSTHDR(m);
         (!h.is_null()).then(|| *(libc::CMSG_DATA(h) as *const i32))
     };
-    t.rec("inq", format!("{inq:?}"));
+    t.rec("inq", format!("{:?}", inq(&m)));
+    sys::shutdown(c.raw(), libc::SHUT_WR).unwrap();
+    sys::recv_all(s.raw(), 64).unwrap();
+    m.msg_controllen = 64;
+    t.res("recvmsg", &recvmsg(s.raw(), &mut m, 0));
+    t.rec("inq at the end", format!("{:?}", inq(&m)));
 }
 
 fn flags_peek_off(t: &mut T) {
