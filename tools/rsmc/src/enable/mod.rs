@@ -180,6 +180,15 @@ fn rules(cgroup: &str, mptcp: bool) -> Result<Vec<Rule>> {
     Ok(rules)
 }
 
+/// The rules of a file; lines that are none count for nothing.
+fn lines_of(path: &Path) -> Vec<Rule> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let rules = text
+        .lines()
+        .filter_map(|line| rule::from_file("", line).ok());
+    rules.flatten().collect()
+}
+
 fn lines(rules: &[Rule]) -> String {
     rules
         .iter()
@@ -319,10 +328,7 @@ fn disable_units(system: &mut System<'_>, args: &DisableArgs) -> Result<()> {
         if rules.is_none() && drop_in.is_none() {
             return Err(Error::Table(format!("{} is not enabled", unit.name)));
         }
-        if rules.is_some() {
-            // Rules that nobody can read are none of the kernel's either.
-            unwanted.extend(kept::file(&path).unwrap_or_default());
-        }
+        unwanted.extend(lines_of(&path));
         // The drop-in first: it asks for the rule.
         changes.extend(drop_in);
         changes.extend(rules);

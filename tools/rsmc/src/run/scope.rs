@@ -250,6 +250,8 @@ fn wait(directory: &Path) -> Result<()> {
 /// # Errors
 /// `NotThere` without netlink family or cgroups, or the kernel's.
 pub fn prune(out: &mut dyn Write) -> Result<()> {
+    // It is for administrators, with cgroups and without.
+    policy::collect()?;
     let ended = prune_all(&Mount::find()?)?;
     for cgroup in &ended {
         writeln!(
