@@ -61,8 +61,16 @@ fn bring(more: &[Rule]) -> Result<String> {
         begin()?;
     }
     let mode = mode::live().unwrap_or(0);
+    let wanted = mode::configured(Path::new("/")).map(|wanted| (wanted.value, wanted.file));
+    let but = match wanted {
+        Some((value, file)) if mode == 0 && value != 0 => format!(
+            ", so that sockets stay TCP; somebody has changed it ({} has {value})",
+            file.display()
+        ),
+        _ => String::new(),
+    };
     Ok(format!(
-        "rules: {}, net.smc.tcp2smc: {mode}",
+        "rules: {}, net.smc.tcp2smc: {mode}{but}",
         policy::collect()?.len()
     ))
 }

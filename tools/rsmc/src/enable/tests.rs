@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Units and hosts below a directory: what is there afterwards.
 
+use super::units::lines;
 use super::*;
 use crate::cli::{Cli, Command as Asked};
+use crate::policy::kept;
 use clap::Parser;
 use std::fs;
 
