@@ -57,6 +57,23 @@ impl Error {
         Error::Io(io::Error::new(error.kind(), line))
     }
 
+    /// The same with more of a line before it.
+    #[must_use]
+    pub fn before(self, text: &str) -> Self {
+        let line = format!("{text}: {self}");
+        match self {
+            Error::NotThere(_) => Error::NotThere(line),
+            Error::Table(_) => Error::Table(line),
+            Error::BecameTcp(_) => Error::BecameTcp(line),
+            Error::Usage(_) => Error::Usage(line),
+            Error::Refused(_, Errno::PERM | Errno::ACCESS) => {
+                Error::Io(io::Error::new(io::ErrorKind::PermissionDenied, line))
+            }
+            Error::Io(error) => Error::Io(io::Error::new(error.kind(), line)),
+            Error::Refused(..) | Error::Malformed(_) => Error::Io(io::Error::other(line)),
+        }
+    }
+
     /// The exit code of a command that ended with this; see [`EXIT_CODES`].
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -101,5 +118,9 @@ mod tests {
         assert_eq!(code(Error::Io(io::ErrorKind::PermissionDenied.into())), 4);
         assert_eq!(code(Error::Table("x".into())), 5);
         assert_eq!(code(Error::BecameTcp("x".into())), 6);
+        let longer = Error::Refused("x", Errno::PERM).before("y");
+        assert!(longer.to_string().starts_with("y: x: not permitted"));
+        assert_eq!(code(longer), 4);
+        assert_eq!(code(Error::NotThere("x".into()).before("y")), 3);
     }
 }

@@ -7,17 +7,20 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod cgroup;
 pub mod cli;
 pub mod clock;
 pub mod compat;
 pub mod completion;
 pub mod dev;
 pub mod diag;
+pub mod enable;
 pub mod error;
 pub mod fallback;
 pub mod gid;
 pub mod link;
 pub mod man;
+pub mod module;
 pub mod netlink;
 pub mod pnet;
 pub mod policy;
@@ -34,5 +37,6 @@ pub mod tcp;
 pub mod top;
 pub mod ueid;
 pub mod unload;
+pub mod up;
 pub mod watch;
 pub mod why;

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The command line: every option and help text, and nothing else.
 
+mod enable;
 mod policy;
 mod run;
 mod show;
 mod stats;
 mod tables;
 
-pub use policy::{PolicyAction, PolicyArgs, PolicyTest};
+pub use enable::{DisableArgs, EnableArgs, Services, UpArgs};
+pub use policy::{PolicyAction, PolicyArgs, PolicyTest, FILE as POLICY_FILE};
 pub(crate) use run::buffer_size;
-pub use run::{Family, RunArgs};
+pub use run::{Family, RunArgs, ScopeEndArgs};
 pub use show::{DevArgs, LinkArgs, ModeFilter, Repeat, SsArgs, Target, TopArgs, TopSort, WhyArgs};
 pub use stats::{StatsAction, StatsArgs};
 pub use tables::{PnetAction, PnetArgs, UeidAction, UeidArgs};
@@ -50,11 +52,16 @@ pub enum Command {
     Ueid(UeidArgs),
     Pnet(PnetArgs),
     Policy(PolicyArgs),
+    Enable(EnableArgs),
+    Disable(DisableArgs),
+    Up(UpArgs),
     Unload(UnloadArgs),
     Top(TopArgs),
     Report(ReportArgs),
     Completion(CompletionArgs),
     Man(ManArgs),
+    #[command(hide = true)]
+    ScopeEnd(ScopeEndArgs),
 }
 
 /// Unload the module, or say which processes keep it loaded
