@@ -26,7 +26,7 @@ mod shell;
 mod stage;
 mod test;
 mod times;
-mod user;
+pub mod user;
 
 use anyhow::Result;
 use std::process::ExitCode;
