@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod absent;
 pub mod cli;
 pub mod clock;
 pub mod compat;
