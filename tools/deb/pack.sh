@@ -15,6 +15,8 @@ set -eu
 umask 022
 export LC_ALL=C.UTF-8 TZ=UTC SOURCE_DATE_EPOCH
 here=$TOP/tools/deb
+# The project has no address of its own; SECURITY.md and CONTRIBUTING.md say where to turn.
+ADDRESS=nobody@rsmc.invalid
 
 # begin PACKAGE: an empty tree for it.
 begin() {
@@ -53,7 +55,7 @@ finish() {
 		echo
 		echo "  * Built from the sources of this version."
 		echo
-		echo " -- The rsmc project <rsmc@localhost.localdomain>  $(date -u -R -d "@$SOURCE_DATE_EPOCH")"
+		echo " -- The rsmc project <$ADDRESS>  $(date -u -R -d "@$SOURCE_DATE_EPOCH")"
 	} | gzip -9n >"$doc/changelog.gz"
 	if [ -d "$tree/etc" ]; then
 		(cd "$tree" && find etc -type f | LC_ALL=C sort | sed 's|^|/|') >"$tree/DEBIAN/conffiles"
@@ -66,7 +68,7 @@ finish() {
 		echo "Source: rsmc"
 		echo "Version: $VERSION"
 		echo "Architecture: $2"
-		echo "Maintainer: The rsmc project <rsmc@localhost.localdomain>"
+		echo "Maintainer: The rsmc project <$ADDRESS>"
 		echo "Installed-Size: $size"
 		[ -z "$3" ] || echo "Depends: $3"
 		fill "$1"
@@ -131,7 +133,7 @@ dkms() {
 	source=usr/src/rsmc-$VERSION
 	for file in $(cd "$TOP" && find Kbuild Makefile rust -type f | LC_ALL=C sort); do
 		case $file in
-		*/fuzz/* | */target/* | */tests/* | */Cargo.* | */FLOORS | *.o | *.ko | *.cmd | *.d | *.mod | *.mod.c | *.rmeta | *_generated* | *kernel_types.txt) continue ;;
+		*/fuzz/* | */target/* | */tests/* | */Cargo.* | */FLOORS | *.md | */.gitignore | *.o | *.ko | *.cmd | *.d | *.mod | *.mod.c | *.rmeta | *_generated* | *kernel_types.txt) continue ;;
 		*.sh) mode=755 ;;
 		*) mode=644 ;;
 		esac

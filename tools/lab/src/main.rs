@@ -61,6 +61,8 @@ enum Command {
     },
     /// Make Debian packages
     Deb(deb::Arguments),
+    /// Install, upgrade and remove the packages in fresh Debian roots, and boot with them
+    TestPackages(deb::test::Arguments),
     /// Look at the cache or free some of it
     #[command(subcommand)]
     Cache(CacheCommand),
@@ -111,6 +113,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
             return Ok(ExitCode::from(code.unwrap_or(1)));
         }
         Command::Deb(arguments) => return deb::main(&arguments),
+        Command::TestPackages(arguments) => return deb::test::main(&arguments),
         Command::Cache(CacheCommand::List) => {
             for found in cache::list()? {
                 match found.idle {

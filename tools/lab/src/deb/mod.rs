@@ -3,8 +3,11 @@
 //! `lab deb`: Debian packages, the same bytes from the same commit.
 //!
 //! Builds what goes into them with no path of this machine in it, and leaves the
-//! packing to `tools/deb/pack.sh`. [`version`] says which version it is.
+//! packing to `tools/deb/pack.sh`. [`version`] says which version it is, [`test`]
+//! installs them in a [`root`].
 
+pub mod root;
+pub mod test;
 pub mod version;
 
 use crate::cache;
@@ -20,7 +23,7 @@ use std::process::{Command, ExitCode};
 use version::Version;
 
 /// Arguments of `lab deb`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug, Default)]
 pub struct Arguments {
     /// Where the packages go; must be below the checkout or the cache
     #[arg(long, default_value = "dist")]
@@ -48,6 +51,15 @@ impl Arguments {
 
 /// Runs `lab deb`.
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    for entry in make(arguments)? {
+        let size = fs::metadata(&entry)?.len();
+        println!("{} ({} KB)", entry.display(), size / 1024);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes the packages that are wanted and returns all of this version.
+pub fn make(arguments: &Arguments) -> Result<Vec<PathBuf>> {
     let known = |name: &&String| {
         ["tools", "dkms", "modules"].contains(&name.as_str())
             || debian().any(|flavour| flavour == *name)
@@ -78,11 +90,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
             packer.modules(flavour)?;
         }
     }
-    for entry in sorted(&packer.out)? {
-        let size = fs::metadata(&entry)?.len();
-        println!("{} ({} KB)", entry.display(), size / 1024);
-    }
-    Ok(ExitCode::SUCCESS)
+    sorted(&packer.out)
 }
 
 /// The kernels that modules are packaged for.
@@ -93,7 +101,7 @@ fn debian() -> impl Iterator<Item = &'static str> {
 }
 
 /// The packages in a directory.
-pub fn sorted(directory: &Path) -> Result<Vec<PathBuf>> {
+fn sorted(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
         let path = entry?.path();
@@ -207,11 +215,21 @@ fn crates() -> Result<String> {
     let Some(mut command) = user::cargo("tools", "tree")? else {
         bail!("the checkout has no tools");
     };
-    command.args(["-p", "rsmc", "-p", "rsmc-preload", "-e", "normal,no-proc-macro"]);
+    command.args([
+        "-p",
+        "rsmc",
+        "-p",
+        "rsmc-preload",
+        "-e",
+        "normal,no-proc-macro",
+    ]);
     command.args(["--prefix", "none", "--no-dedupe", "-f", "{p}\t{l}"]);
     let out = command.output()?;
     if !out.status.success() {
-        bail!("cargo tree: {}", String::from_utf8_lossy(&out.stderr).trim());
+        bail!(
+            "cargo tree: {}",
+            String::from_utf8_lossy(&out.stderr).trim()
+        );
     }
     let text = String::from_utf8_lossy(&out.stdout);
     let mut lines: Vec<String> = text.lines().filter_map(licence).collect();

@@ -21,7 +21,9 @@ pub struct Version {
 pub fn get(given: Option<&str>) -> Result<Version> {
     let time = std::env::var("SOURCE_DATE_EPOCH").ok();
     let Some(time) = time.or_else(|| git(&["log", "-1", "--format=%ct"])) else {
-        bail!("this is no git checkout: set SOURCE_DATE_EPOCH to the time the packages are to have");
+        bail!(
+            "this is no git checkout: set SOURCE_DATE_EPOCH to the time the packages are to have"
+        );
     };
     let time = time
         .parse()
@@ -46,7 +48,9 @@ pub fn get(given: Option<&str>) -> Result<Version> {
 fn base() -> Result<String> {
     let path = cache::top().join("tools/rsmc/Cargo.toml");
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let line = text.lines().find_map(|line| line.strip_prefix("version = "));
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("version = "));
     let version = line.with_context(|| format!("{}: no version", path.display()))?;
     Ok(version.trim_matches('"').to_owned())
 }

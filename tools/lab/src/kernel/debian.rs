@@ -133,11 +133,23 @@ mod tests {
             names.iter().map(line).collect::<String>()
         };
         let (fine, said) = compared(&ours(&["_RA"]), symvers);
-        assert!(fine && said.starts_with("1 of 1 Rust symbols match"), "{said}");
+        assert!(
+            fine && said.starts_with("1 of 1 Rust symbols match"),
+            "{said}"
+        );
         for (names, sign) in [
-            (["_RA", "_RC"].as_slice(), "has the Rust symbol _RC, Module.symvers has not"),
-            (&["_RA", "_RB"], "has the Rust symbol _RB, Module.symvers has not"),
-            (&["printk"], "Module.symvers has the Rust symbol _RA, it has not"),
+            (
+                ["_RA", "_RC"].as_slice(),
+                "has the Rust symbol _RC, Module.symvers has not",
+            ),
+            (
+                &["_RA", "_RB"],
+                "has the Rust symbol _RB, Module.symvers has not",
+            ),
+            (
+                &["printk"],
+                "Module.symvers has the Rust symbol _RA, it has not",
+            ),
         ] {
             let (fine, said) = compared(&ours(names), symvers);
             assert!(!fine && said.contains(sign), "{said}");

@@ -23,7 +23,7 @@ mod plan;
 mod reader;
 mod session;
 mod shell;
-mod stage;
+pub mod stage;
 mod test;
 mod times;
 pub mod user;
