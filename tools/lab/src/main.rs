@@ -4,12 +4,13 @@
 //!
 //! Started by `tools/bootstrap`, which makes the sysroot and builds this tool in
 //! it. Modules: [`data`] (lab.toml), [`cache`], [`sysroot`], [`progress`],
-//! [`kernel`], [`module`] (rsmc.ko), [`check`] (style), [`guest`] (booting),
-//! [`run`] (what happens in guests), [`ktap`] (results).
+//! [`kernel`], [`module`] (rsmc.ko), [`check`] (style), [`deb`] (packages),
+//! [`guest`] (booting), [`run`] (what happens in guests), [`ktap`] (results).
 
 mod cache;
 mod check;
 mod data;
+mod deb;
 mod guest;
 mod kernel;
 mod ktap;
@@ -58,6 +59,10 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
+    /// Make Debian packages
+    Deb(deb::Arguments),
+    /// Install, upgrade and remove the packages in fresh Debian roots, and boot with them
+    TestPackages(deb::test::Arguments),
     /// Look at the cache or free some of it
     #[command(subcommand)]
     Cache(CacheCommand),
@@ -107,6 +112,8 @@ fn dispatch(command: Command) -> Result<ExitCode> {
             let code = status.code().and_then(|code| u8::try_from(code).ok());
             return Ok(ExitCode::from(code.unwrap_or(1)));
         }
+        Command::Deb(arguments) => return deb::main(&arguments),
+        Command::TestPackages(arguments) => return deb::test::main(&arguments),
         Command::Cache(CacheCommand::List) => {
             for found in cache::list()? {
                 match found.idle {

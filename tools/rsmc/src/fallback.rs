@@ -5,6 +5,7 @@
 //! `drains_lost N`, `tcp_sent_bytes N`, `tcp_received_bytes N`, then
 //! `reason <client|server> CODE N`, then `peer ADDR CODE N` (a table of limited size).
 
+use crate::absent;
 use crate::error::{Error, Result};
 use std::io;
 use std::net::IpAddr;
@@ -113,9 +114,9 @@ pub fn parse(text: &str) -> Result<Counters> {
 pub fn read() -> Result<Counters> {
     match std::fs::read_to_string(FILE) {
         Ok(text) => parse(&text),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::NotThere(
-            "the module rsmc is not loaded (modprobe rsmc)".into(),
-        )),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(Error::NotThere(absent::line()))
+        }
         Err(error) => Err(error.into()),
     }
 }

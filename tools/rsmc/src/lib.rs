@@ -8,6 +8,7 @@
 #![warn(missing_docs)]
 
 pub mod cgroup;
+pub mod absent;
 pub mod cli;
 pub mod clock;
 pub mod compat;

@@ -5,7 +5,7 @@ use crate::cli::{PnetAction, PnetArgs};
 use crate::error::{Error, Result};
 use crate::netlink::genl::{Body, Family};
 use crate::netlink::wire::{NLM_F_ACK, NLM_F_DUMP};
-use crate::{diag, stats, table};
+use crate::{absent, diag, table};
 use rustix::io::Errno;
 use serde::Serialize;
 use std::io::Write;
@@ -84,14 +84,14 @@ pub fn run(args: &PnetArgs, out: &mut dyn Write) -> Result<()> {
 }
 
 fn family() -> Result<Family> {
-    Family::find("SMC_PNETID", 1, &missing())
+    Family::find("SMC_PNETID", 1, missing)
 }
 
 fn missing() -> String {
     if diag::has_smc_protocol() {
         "the loaded SMC module has no PNET table (netlink family SMC_PNETID)".into()
     } else {
-        stats::NOT_LOADED.into()
+        absent::line()
     }
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A live test: one SMC connection to a service, and what became of it.
 
+use crate::absent;
 use crate::diag::{self, Mode, Socket, State};
 use crate::error::{Error, Result};
-use crate::stats::NOT_LOADED;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -42,7 +42,7 @@ pub fn socket(address: &SocketAddr, flags: SocketFlags) -> Result<OwnedFd> {
             smc.map(Protocol::from_raw),
         )
     });
-    made.map_err(|_| Error::NotThere(NOT_LOADED.into()))
+    made.map_err(|_| Error::NotThere(absent::line()))
 }
 
 /// Connects to a service, sends nothing, and returns how the kernel lists the connection.

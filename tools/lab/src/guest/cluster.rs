@@ -78,6 +78,8 @@ pub struct Options {
     pub count: bool,
     /// Give QEMU this plugin, a file and its arguments.
     pub plugin: Option<PathBuf>,
+    /// The root file system instead of the sysroot (QEMU).
+    pub root: Option<PathBuf>,
 }
 
 /// See the module's description.
@@ -157,6 +159,7 @@ impl Cluster {
             let spec = Spec {
                 kernel,
                 stage: stage.to_owned(),
+                root: options.root.clone(),
                 link: link.take(),
                 cpus: 2,
                 pin: pin.as_ref().map(Pin::number),

@@ -83,6 +83,7 @@ fn probe(kernel: &Kernel) -> Result<bool> {
         kernel,
         name: "kvm-probe".into(),
         stage: stage.clone(),
+        root: None,
         link: None,
         cpus: 2,
         pin: None,

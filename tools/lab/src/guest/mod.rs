@@ -45,6 +45,8 @@ pub struct Spec<'a> {
     pub name: String,
     /// Directory that becomes `/rsmc`.
     pub stage: PathBuf,
+    /// The root file system instead of the sysroot (QEMU only).
+    pub root: Option<PathBuf>,
     /// Its end of the link of a pair.
     pub link: Option<OwnedFd>,
     /// Virtual CPUs (QEMU only).

@@ -53,7 +53,10 @@ pub fn command(spec: &Spec<'_>, control: &OwnedFd) -> Result<Command> {
 pub fn command_with(spec: &Spec<'_>, control: &OwnedFd, how: Accelerator) -> Result<Command> {
     let initramfs = initramfs(&spec.name);
     image::initramfs(spec.kernel, &initramfs)?;
-    let sysroot = sysroot::get()?;
+    let root = match &spec.root {
+        Some(root) => root.clone(),
+        None => sysroot::get()?.path,
+    };
 
     let mut command = program();
     command.args(how.arguments());
@@ -94,7 +97,7 @@ pub fn command_with(spec: &Spec<'_>, control: &OwnedFd, how: Accelerator) -> Res
     let fd = control.as_raw_fd();
     command.args(["-chardev", &format!("socket,id=control,fd={fd}")]);
     command.args(["-serial", "chardev:control"]);
-    share(&mut command, "root", &sysroot.path)?;
+    share(&mut command, "root", &root)?;
     share(&mut command, "mods", &image::module_dir(spec.kernel))?;
     share(&mut command, "stage", &spec.stage)?;
     match &spec.link {

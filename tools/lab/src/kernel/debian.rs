@@ -3,20 +3,17 @@
 //! Debian's own kernels, with the Rust metadata their headers package lacks.
 //!
 //! The metadata is rebuilt from the same version's source with the same
-//! configuration and compilers. Guards prove that the result belongs to the
-//! shipped kernel: the configuration survives unchanged, rustc is the very one
-//! the kernel was built with, and the Rust symbols, whose names contain hashes
-//! over crates and options, are those in the shipped `Module.symvers`.
+//! configuration and compilers, by `tools/dkms/metadata`, which also proves that
+//! the result belongs to the shipped kernel.
 
 use super::{make, packages, source, Kernel};
 use crate::cache::{self, Key, Restart};
 use crate::data::{Data, Flavour};
 use crate::progress;
 use crate::sysroot;
-use anyhow::{bail, Context, Result};
-use std::collections::BTreeSet;
+use anyhow::{Context, Result};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Changes when the steps below do, so that old entries are made again.
 const RECIPE: &str = "2";
@@ -70,75 +67,19 @@ fn metadata(
 ) -> Result<()> {
     let build = dir.join("build");
     let headers = packages.join(format!("usr/src/linux-headers-{release}"));
-    fs::create_dir_all(&build)?;
-    let shipped = fs::read_to_string(headers.join(".config"))?;
-    fs::write(build.join(".config"), &shipped)?;
-
-    let version = sysroot::get()?.rustc_version()?;
-    if !shipped.contains(&format!("CONFIG_RUSTC_VERSION_TEXT=\"{version}\"\n")) {
-        bail!("{name} was built with another rustc than the sysroot's '{version}'");
-    }
-    let mut prepare = make::command(source, &build, variables)?;
-    prepare.args(["olddefconfig", "prepare", "modules_prepare"]);
+    let mut make = sysroot::get()?.command("nice");
+    make.args(["-n", "5"]).arg(script()).arg("make");
+    make.arg(source).arg(headers).arg(build).args(variables);
     progress::run(
         &format!("kernel {name}: Rust metadata"),
-        &mut prepare,
+        &mut make,
         &dir.join("log"),
-    )?;
-    if fs::read_to_string(build.join(".config"))? != shipped {
-        bail!("{name}: olddefconfig changed Debian's configuration");
-    }
-    let symvers = fs::read_to_string(headers.join("Module.symvers"))?;
-    let matching = compare(&exported(&build.join("rust"))?, &provided(&symvers))?;
-    eprintln!("kernel {name}: {matching} of {matching} Rust symbols match Module.symvers");
-    fs::write(build.join("Module.symvers"), symvers)?;
-    Ok(())
+    )
 }
 
-/// Rust symbols the rebuilt crates would export.
-fn exported(rust: &Path) -> Result<BTreeSet<String>> {
-    let mut symbols = BTreeSet::new();
-    for unit in ["core", "helpers", "bindings", "kernel"] {
-        let path = rust.join(format!("exports_{unit}_generated.h"));
-        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        for line in text.lines() {
-            if let Some((_, rest)) = line.split_once('(') {
-                symbols.extend(rest.split(')').next().map(str::to_string));
-            }
-        }
-    }
-    Ok(symbols)
-}
-
-/// Symbols the shipped kernel itself exports.
-fn provided(symvers: &str) -> BTreeSet<String> {
-    let fields = symvers
-        .lines()
-        .map(|line| line.split('\t').collect::<Vec<_>>());
-    fields
-        .filter_map(|fields| match fields.as_slice() {
-            [_, symbol, "vmlinux", ..] => Some(symbol.to_string()),
-            _ => None,
-        })
-        .collect()
-}
-
-/// Every symbol of ours must be theirs, and every mangled Rust symbol of theirs
-/// ours; returns the number of matching symbols.
-fn compare(ours: &BTreeSet<String>, theirs: &BTreeSet<String>) -> Result<usize> {
-    if ours.is_empty() {
-        bail!("the rebuilt metadata exports no Rust symbol");
-    }
-    if let Some(symbol) = ours.difference(theirs).next() {
-        bail!("rebuilt metadata has Rust symbol {symbol}, Module.symvers does not");
-    }
-    if let Some(symbol) = theirs
-        .difference(ours)
-        .find(|symbol| symbol.starts_with("_R"))
-    {
-        bail!("Module.symvers has Rust symbol {symbol}, the rebuilt metadata does not");
-    }
-    Ok(ours.len())
+/// The script that makes and packs metadata, which DKMS uses as well.
+pub fn script() -> PathBuf {
+    cache::top().join("tools/dkms/metadata")
 }
 
 /// Lays the shipped modules out as `lib/modules` and runs depmod as the
@@ -166,17 +107,58 @@ fn modules(name: &str, release: &str, packages: &Path, dir: &Path) -> Result<()>
 
 #[cfg(test)]
 mod tests {
-    use super::{compare, provided};
+    use std::fs;
+    use std::process::Command;
+
+    /// What the script says of Rust symbols of ours and a Module.symvers.
+    fn compared(ours: &str, theirs: &str) -> (bool, String) {
+        let dir = std::env::temp_dir().join(format!("lab-symbols-{}", std::process::id()));
+        let rust = dir.join("rust");
+        fs::create_dir_all(&rust).unwrap();
+        for unit in ["core", "helpers", "bindings", "kernel"] {
+            let text = if unit == "kernel" { ours } else { "" };
+            fs::write(rust.join(format!("exports_{unit}_generated.h")), text).unwrap();
+        }
+        fs::write(dir.join("symvers"), theirs).unwrap();
+        let mut command = Command::new("sh");
+        command.arg(super::script()).arg("symbols").arg(&dir);
+        let out = command.arg(dir.join("symvers")).output().unwrap();
+        fs::remove_dir_all(&dir).unwrap();
+        let text = [out.stdout, out.stderr].concat();
+        (out.status.success(), String::from_utf8(text).unwrap())
+    }
 
     #[test]
     fn symbols_are_compared_both_ways() {
         let symvers = "0x0\t_RA\tvmlinux\tEXPORT_SYMBOL_GPL\t\n0x0\tprintk\tvmlinux\tx\t\n\
                        0x0\t_RB\tdrivers/x\tEXPORT_SYMBOL_GPL\t\n";
-        let theirs = provided(symvers);
-        let set = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
-        assert_eq!(compare(&set(&["_RA"]), &theirs).ok(), Some(1));
-        assert!(compare(&set(&["_RA", "_RC"]), &theirs).is_err());
-        assert!(compare(&set(&[]), &theirs).is_err());
-        assert!(compare(&set(&["_RA"]), &set(&["_RA", "_RD"])).is_err());
+        let ours = |names: &[&str]| {
+            let line = |name: &&str| format!("EXPORT_SYMBOL_RUST_GPL({name});\n");
+            names.iter().map(line).collect::<String>()
+        };
+        let (fine, said) = compared(&ours(&["_RA"]), symvers);
+        assert!(
+            fine && said.starts_with("1 of 1 Rust symbols match"),
+            "{said}"
+        );
+        for (names, sign) in [
+            (
+                ["_RA", "_RC"].as_slice(),
+                "has the Rust symbol _RC, Module.symvers has not",
+            ),
+            (
+                &["_RA", "_RB"],
+                "has the Rust symbol _RB, Module.symvers has not",
+            ),
+            (
+                &["printk"],
+                "Module.symvers has the Rust symbol _RA, it has not",
+            ),
+        ] {
+            let (fine, said) = compared(&ours(names), symvers);
+            assert!(!fine && said.contains(sign), "{said}");
+        }
+        let (fine, said) = compared("", "0x0\tprintk\tvmlinux\tx\t\n");
+        assert!(!fine && said.contains("exports no Rust symbol"), "{said}");
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::cache;
 use crate::data::Data;
-use crate::kernel::{self, make, Kernel};
+use crate::kernel::{self, debian, make, Kernel};
 use crate::ktap::Point;
 use crate::{module, progress, sysroot};
 use anyhow::{bail, Context, Result};
@@ -14,13 +14,6 @@ use std::process::Command;
 
 /// The name of the whole.
 pub const NAME: &str = "host/kdir";
-
-/// Commands of a packager: take the kernel's own list of what external modules need, which
-/// knows nothing of Rust, and of `rust` the metadata and the macros.
-const PACKAGE: &str = r#"rm -rf "$1"
-"$srctree/scripts/package/install-extmod-build" "$1"
-mkdir "$1/rust"
-cp -p rust/*.rmeta rust/*.so "$1/rust""#;
 
 /// Runs the points.
 pub fn test() -> Point {
@@ -71,13 +64,10 @@ fn package(kernel: &Kernel, dir: &Path, log: &Path) -> Result<PathBuf> {
         return Ok(package);
     }
     cache::remove_file(&made)?;
+    // The kernel's own list of what external modules need knows nothing of Rust.
     let mut command = sysroot::get()?.command("sh");
-    command.args(["-euc", PACKAGE, "package"]).arg(&package);
-    command.current_dir(&kernel.build);
-    command.env("srctree", &kernel.source);
-    for (name, value) in [("SRCARCH", "x86"), ("CC", "cc"), ("HOSTCC", "cc")] {
-        command.env(name, value);
-    }
+    command.arg(debian::script()).arg("pack");
+    command.arg(&kernel.source).arg(&kernel.build).arg(&package);
     progress::run("headers: packaging", &mut command, log)?;
     for file in ["bindings/bindings_generated.rs", "Makefile", "kernel"] {
         if package.join("rust").join(file).exists() {

@@ -23,10 +23,10 @@ mod plan;
 mod reader;
 mod session;
 mod shell;
-mod stage;
+pub mod stage;
 mod test;
 mod times;
-mod user;
+pub mod user;
 
 use anyhow::Result;
 use std::process::ExitCode;

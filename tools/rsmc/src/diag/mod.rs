@@ -10,6 +10,7 @@ pub use message::parse;
 pub(crate) use message::tests as messages;
 pub use socket::{End, Fallback, Mode, Socket, State};
 
+use crate::absent;
 use crate::error::{Error, Result};
 use crate::netlink::socket::Netlink;
 use crate::netlink::wire::{self, Request};
@@ -67,7 +68,7 @@ fn not_listed() -> String {
         "SMC is loaded but does not list its sockets; with the in-tree module: modprobe smc_diag"
             .into()
     } else {
-        "no SMC in this kernel: neither rsmc nor smc is loaded (modprobe rsmc)".into()
+        absent::line()
     }
 }
 

@@ -24,11 +24,11 @@ pub struct Family {
 }
 
 impl Family {
-    /// Finds the family `name`; `missing` is what to tell the user if the kernel has none.
+    /// Finds the family `name`; `missing` makes what to tell the user if the kernel has none.
     ///
     /// # Errors
-    /// `NotThere(missing)`, or what the kernel says.
-    pub fn find(name: &str, version: u8, missing: &str) -> Result<Self> {
+    /// `NotThere(missing())`, or what the kernel says.
+    pub fn find(name: &str, version: u8, missing: impl FnOnce() -> String) -> Result<Self> {
         let mut netlink = Netlink::open(netlink::GENERIC)?;
         let request = Request::new(
             GENL_ID_CTRL,
@@ -38,7 +38,7 @@ impl Family {
         .text(CTRL_ATTR_FAMILY_NAME, name);
         let replies = match netlink.ask("asking for a netlink family", &request) {
             Err(Error::Refused(_, Errno::NOENT)) => {
-                return Err(Error::NotThere(missing.to_string()));
+                return Err(Error::NotThere(missing()));
             }
             other => other?,
         };

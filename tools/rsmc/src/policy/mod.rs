@@ -11,7 +11,7 @@ use crate::cli::{PolicyAction, PolicyArgs, POLICY_FILE};
 use crate::error::{Error, Result};
 use crate::netlink::genl::Family;
 use crate::netlink::wire::{NLM_F_ACK, NLM_F_DUMP};
-use crate::{diag, stats, table};
+use crate::{absent, diag, table};
 use rule::Rule;
 use rustix::io::Errno;
 use serde::Serialize;
@@ -42,9 +42,9 @@ pub fn run(args: &PolicyArgs, out: &mut dyn Write) -> Result<()> {
 }
 
 fn family() -> Result<Family> {
-    let missing = match diag::has_smc_protocol() {
-        true => "the loaded SMC module has no policy (netlink family RSMC_POLICY)",
-        false => stats::NOT_LOADED,
+    let missing = || match diag::has_smc_protocol() {
+        true => "the loaded SMC module has no policy (netlink family RSMC_POLICY)".into(),
+        false => absent::line(),
     };
     Family::find("RSMC_POLICY", 1, missing)
 }

@@ -67,6 +67,9 @@ pub fn module() -> Result<Vec<u8>> {
     if text.is_empty() {
         text.push_str("No SMC and no RDMA module is loaded.\n");
     }
+    if !crate::diag::has_smc_protocol() {
+        let _ = writeln!(text, "{}", crate::absent::line());
+    }
     Ok(text.into_bytes())
 }
 

@@ -8,6 +8,7 @@ pub mod prometheus;
 pub mod rates;
 pub mod tree;
 
+use crate::absent;
 use crate::cli::{StatsAction, StatsArgs};
 use crate::diag;
 use crate::error::{Error, Result};
@@ -20,10 +21,6 @@ use rustix::io::Errno;
 use serde::Serialize;
 use std::io::Write;
 use tree::{Flat, Node};
-
-/// Message where no SMC module is loaded.
-pub const NOT_LOADED: &str =
-    "no SMC in this kernel: neither rsmc nor smc is loaded (modprobe rsmc)";
 
 const GET_STATS: u8 = 7;
 const GET_FBACK_STATS: u8 = 8;
@@ -68,10 +65,11 @@ pub fn run(args: &StatsArgs, out: &mut dyn Write) -> Result<()> {
 
 /// The netlink family all of this uses.
 pub(crate) fn family() -> Result<Family> {
-    let missing = if diag::has_smc_protocol() {
-        "the loaded SMC module does not have this yet (netlink family SMC_GEN_NETLINK)"
-    } else {
-        NOT_LOADED
+    let missing = || match diag::has_smc_protocol() {
+        true => {
+            "the loaded SMC module does not have this yet (netlink family SMC_GEN_NETLINK)".into()
+        }
+        false => absent::line(),
     };
     Family::find("SMC_GEN_NETLINK", 1, missing)
 }

@@ -118,6 +118,7 @@ fn boot(arguments: &Arguments, module: &str, plugin: Option<PathBuf>) -> Result<
     let options = Options {
         count: true,
         plugin,
+        ..Options::default()
     };
     let mut ready = which.boot(options, None)?;
     if module == "smc" && which.rdma {

@@ -1,0 +1,222 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# cases.sh CASE RELEASE
+# One case of `lab test-packages`, in a Debian root of its own: packages of this
+# version in /run/debs, of an older one in /run/old; RELEASE is a kernel whose
+# headers the roots for DKMS have.
+set -eu
+case=$1 release=$2
+apt() {
+	apt-get -y -o Dpkg::Use-Pty=0 --no-install-recommends "$@"
+}
+
+fail() {
+	echo "# $*"
+	exit 1
+}
+
+# All files of the system but apt's and dpkg's own, and what changes by itself.
+files() {
+	find / -xdev \( -path /run -o -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /var/log \
+		-o -path /var/cache/apt -o -path /var/lib/apt -o -path /var/lib/dpkg -o -path /var/cache/debconf \
+		-o -path /var/cache/ldconfig -o -path /root \) -prune -o -print | LC_ALL=C sort
+}
+
+# said LOG TEXT: one line of the log has the text.
+said() {
+	line=$(grep -F "rsmc-dkms: $release: no module: " "$1") || fail "nothing said about $release: $(tail -n 3 "$1" | paste -sd' ')"
+	[ "$(echo "$line" | wc -l)" = 1 ] || fail "said more than once: $line"
+	case $line in *"$2"*) ;; *) fail "instead of '$2': $line" ;; esac
+	echo "# $line"
+}
+
+# refused TEXT: apt ends well, the reason is named, dkms has it as added, and so it
+# is when a kernel's hooks run; another kernel package is not kept from anything.
+refused() {
+	apt install /run/debs/rsmc-dkms_*.deb >/tmp/log 2>&1 || fail "apt failed: $(tail -n 3 /tmp/log | paste -sd' ')"
+	status "$1"
+}
+status() {
+	said /tmp/log "$1"
+	[ "$(dkms status | sed 's/^[^:]*: //')" = added ] || fail "dkms status: $(dkms status)"
+	[ -z "$(find "/lib/modules/$release" -name 'rsmc.ko*')" ] || fail "there is a module"
+	if [ -d "/lib/modules/$release/build/include" ]; then
+		run-parts --verbose --exit-on-error --arg="$release" /etc/kernel/header_postinst.d >/tmp/hooks 2>&1 ||
+			fail "the kernel's hooks failed: $(tail -n 3 /tmp/hooks | paste -sd' ')"
+		said /tmp/hooks "$1"
+		grep -q "skipped for module(s) rsmc" /tmp/hooks || fail "dkms did not skip it"
+	fi
+	[ -z "$(dpkg --audit)" ] || fail "$(dpkg --audit)"
+}
+
+lintian_() {
+	lintian --allow-root --fail-on error --tag-display-limit 0 /run/debs/*.deb >/tmp/log 2>&1 || fail "$(cat /tmp/log)"
+	sed 's/^/# /' /tmp/log
+	echo "# $(grep -c '^W:' /tmp/log || :) warnings, no errors"
+}
+
+install() {
+	begun=$(date +%s)
+	apt install /run/debs/rsmc-tools_*.deb /run/debs/rsmc-modules-*.deb >/tmp/log 2>&1 || fail "$(tail -n 5 /tmp/log)"
+	seconds=$(($(date +%s) - begun))
+	echo "# apt install of the tools and the modules of $(ls /run/debs/rsmc-modules-* | wc -l) kernels: $seconds s"
+	[ "$seconds" -lt 20 ] || fail "more than 20 s"
+	rsmc --version >/dev/null
+	smcss --version >/dev/null
+	[ -e "/usr/lib/modules/$release/updates/rsmc.ko" ]
+	rsmc policy load --check /etc/rsmc/policy.conf | grep -q "0 rules, all right"
+	# The kernel's package runs depmod when it is installed; here is no kernel.
+	[ ! -e "/usr/lib/modules/$release/modules.dep" ] || fail "depmod ran without a kernel"
+	rsmc run -- true || fail "rsmc run does not find its library"
+	if rsmc ss 2>/tmp/err; then fail "rsmc ss works without a module"; fi
+	echo "# $(cat /tmp/err)"
+}
+
+upgrade() {
+	apt install /run/old/rsmc-tools_*.deb >/tmp/log 2>&1
+	dpkg-query -W -f '${Version}\n' rsmc-tools | grep -qx 0.0.1
+	echo "allow exe=/usr/bin/redis-server" >/etc/rsmc/policy.conf
+	echo rsmc >/etc/modules-load.d/rsmc.conf
+	rm /etc/sysctl.d/rsmc.conf
+	apt install /run/debs/rsmc-tools_*.deb </dev/null >/tmp/log 2>&1 || fail "$(tail -n 5 /tmp/log)"
+	dpkg-query -W -f '${Version}\n' rsmc-tools | grep -vqx 0.0.1
+	[ "$(cat /etc/rsmc/policy.conf)" = "allow exe=/usr/bin/redis-server" ] || fail "policy.conf was changed"
+	[ "$(cat /etc/modules-load.d/rsmc.conf)" = rsmc ] || fail "modules-load.d was changed"
+	[ ! -e /etc/sysctl.d/rsmc.conf ] || fail "a removed file came back"
+	find /etc -name '*.dpkg-*' | grep . && fail "dpkg left files"
+	echo "# changed and removed configuration survived 0.0.1 to $(dpkg-query -W -f '${Version}' rsmc-tools)"
+}
+
+purge() {
+	mkdir -p "/usr/lib/modules/$release"
+	: >"/usr/lib/modules/$release/modules.order"
+	: >"/usr/lib/modules/$release/modules.builtin"
+	depmod "$release"
+	files >/tmp/before
+	grep -h . /usr/lib/modules/"$release"/modules.alias >/tmp/alias.before || :
+	apt install /run/debs/rsmc-tools_*.deb "/run/debs/rsmc-modules-${release}"_*.deb >/tmp/log 2>&1
+	grep -q "net-pf-43 rsmc" "/usr/lib/modules/$release/modules.alias" || fail "depmod did not run"
+	: >/etc/rsmc/policy.new
+	apt purge 'rsmc-*' >/tmp/log 2>&1
+	files >/tmp/after
+	diff /tmp/before /tmp/after >/tmp/diff || fail "left behind: $(cat /tmp/diff)"
+	grep -h . /usr/lib/modules/"$release"/modules.alias >/tmp/alias.after || :
+	cmp /tmp/alias.before /tmp/alias.after || fail "an alias is left"
+	[ -z "$(dpkg-query -W 'rsmc-*' 2>/dev/null)" ] || fail "dpkg knows of it"
+	echo "# $(wc -l </tmp/before) files before and after, the same aliases"
+}
+
+dkms_no_headers() {
+	# Nothing of the toolchain either: dpkg is told to go on, as if it were there.
+	apt-get -q update >/dev/null 2>&1
+	apt install dkms >/tmp/log 2>&1
+	mkdir -p "/lib/modules/$release/kernel"
+	dpkg --force-depends -i /run/debs/rsmc-dkms_*.deb >/tmp/log 2>&1 || fail "$(tail -n 3 /tmp/log)"
+	grep -q "no kernel's headers are installed; the module is built when they are" /tmp/log || fail "$(tail -n 3 /tmp/log)"
+	if rsmc-dkms "$release" >/tmp/log 2>&1; then fail "rsmc-dkms succeeds"; fi
+	status "its headers are missing; apt install linux-headers-$release"
+}
+
+dkms_no_compiler() {
+	dpkg --force-depends -r rustc >/dev/null 2>&1
+	dpkg --force-depends -i /run/debs/rsmc-dkms_*.deb >/tmp/log 2>&1 || fail "$(tail -n 3 /tmp/log)"
+	status "rustc is missing; apt install rustc, then: rsmc-dkms"
+}
+
+dkms_wrong_rustc() {
+	printf '#!/bin/sh\necho "rustc 1.90.0 (1159e78c4 2025-09-14)"\n' >/usr/local/bin/rustc
+	chmod +x /usr/local/bin/rustc
+	refused "here is 'rustc 1.90.0 (1159e78c4 2025-09-14)'; install that version of rustc, then: rsmc-dkms"
+}
+
+dkms_no_network() {
+	refused "no network to fetch linux-source"
+	[ ! -e "/var/cache/rsmc-dkms/$release.tmp" ] || fail "half of it is left"
+}
+
+dkms_no_space() {
+	refused "MB for a while at /var/cache/rsmc-dkms, 100 MB are free; free some, then: rsmc-dkms"
+}
+
+dkms_no_source() {
+	# An index without backports, as after the kernel's suite was removed from the sources.
+	rm -f /etc/apt/sources.list.d/backports.list /var/lib/apt/lists/*backports*
+	refused "add the suite that the kernel is from to apt's sources, then: apt update && rsmc-dkms"
+}
+
+dkms_killed() {
+	# The first thing that is run for the kernel dies as by the OOM killer.
+	printf '#!/bin/sh\nkill -9 $$\n' >/usr/local/bin/nice
+	chmod +x /usr/local/bin/nice
+	refused "making the Rust metadata was killed by signal 9; try again: rsmc-dkms"
+	[ ! -e "/var/cache/rsmc-dkms/$release.tmp" ] || fail "half of it is left"
+}
+
+# What the cases below begin with; not a case itself.
+dkms_build() {
+	before=$(df -Pk /var/cache | awk 'NR == 2 { print $3 }')
+	files >/root/before
+	begun=$(date +%s)
+	apt install /run/debs/rsmc-dkms_*.deb >/root/log 2>&1 || {
+		cat /root/log
+		exit 1
+	}
+	echo "$(($(date +%s) - begun)) $(($(df -Pk /var/cache | awk 'NR == 2 { print $3 }') - before))" >/root/cost
+	cat /root/log
+}
+
+dkms_built() {
+	read -r seconds kilobytes </root/cost
+	echo "# with DKMS and no metadata: $seconds s, $((kilobytes / 1024)) MB more on the disk afterwards"
+	grep "^rsmc-dkms: " /root/log | sed 's/^/# /'
+	[ "$(dkms status | sed 's/^[^:]*: //')" = installed ] || fail "dkms status: $(dkms status)"
+	ko=$(find "/lib/modules/$release/updates/dkms" -name 'rsmc.ko*')
+	[ -n "$ko" ] || fail "no module"
+	[ "$(modinfo -F vermagic "$ko" | cut -d' ' -f1)" = "$release" ] || fail "$(modinfo "$ko")"
+	modinfo -F signer "$ko" | grep -q "DKMS module signing key" || fail "not signed: $(modinfo "$ko")"
+	readelf -S "$ko" 2>/dev/null | grep -q debug_info && fail "not stripped"
+	# Once more: nothing to do, and nothing is done.
+	run-parts --exit-on-error --arg="$release" /etc/kernel/header_postinst.d >/tmp/hooks 2>&1 || fail "$(tail -n 3 /tmp/hooks)"
+	grep -q "the module is installed" /tmp/hooks || fail "$(cat /tmp/hooks)"
+	apt purge rsmc-dkms >/tmp/log 2>&1 || fail "$(tail -n 3 /tmp/log)"
+	files | grep -v '^/var/lib/dkms/mok\.' >/tmp/after
+	diff /root/before /tmp/after >/tmp/diff || fail "left behind: $(cat /tmp/diff)"
+	echo "# purge left nothing of it; /var/lib/dkms/mok.* is the key of the package dkms"
+}
+
+# undo: the module is gone, the metadata is there.
+undo() {
+	dkms remove -m rsmc -v "$(dpkg-query -W -f '${Version}' rsmc-dkms)" --all >/dev/null
+	dpkg --purge rsmc-dkms >/dev/null 2>&1 || :
+}
+
+dkms_full_at_install() {
+	cp -a /var/cache/rsmc-dkms /root/kept
+	undo
+	cp -a /root/kept /var/cache/rsmc-dkms
+	# Room for the sources and not for what is built from them.
+	mount -t tmpfs -o size=9m tmpfs /var/lib/dkms
+	refused "the disk is full; free"
+}
+
+dkms_broken_source() {
+	cp -a /var/cache/rsmc-dkms /root/kept
+	undo
+	cp -a /root/kept /var/cache/rsmc-dkms
+	printf '#!/bin/sh\n[ "$1" != --version ] || exec /usr/bin/bindgen --version\necho "error: broken on purpose" >&2\nexit 1\n' >/usr/local/bin/bindgen
+	chmod +x /usr/local/bin/bindgen
+	refused "building the module failed ("
+}
+
+dkms_kernel_removed() {
+	run-parts --exit-on-error --arg="$release" /etc/kernel/prerm.d
+	run-parts --exit-on-error --arg="$release" /etc/kernel/postrm.d
+	[ "$(dkms status | sed 's/^[^:]*: //')" = added ] || fail "dkms status: $(dkms status)"
+	[ -z "$(find /lib/modules -name 'rsmc.ko*')" ] || fail "the module stayed"
+	[ ! -e "/var/cache/rsmc-dkms/$release" ] || fail "the metadata stayed"
+}
+
+case $case in
+lintian) lintian_ ;;
+*) "$case" ;;
+esac
