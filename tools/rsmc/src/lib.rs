@@ -16,6 +16,7 @@ pub mod diag;
 pub mod error;
 pub mod fallback;
 pub mod gid;
+pub mod hardware;
 pub mod link;
 pub mod man;
 pub mod netlink;

@@ -71,12 +71,23 @@ pub struct UnloadArgs {}
 /// fallback reasons, and the kernel log's lines about SMC and RDMA. Addresses and host names of
 /// this host and its peers are in it; what programs transfer, their arguments and their environment
 /// are not. What this user may not see, or the kernel does not have, is named in its README.txt.
+///
+/// With --hardware a list is printed instead: kernel, module and each RDMA port with its driver,
+/// firmware, protocol, state, addresses, MTU, limits, flow control and losses, what is well, what
+/// is worth a look and what to do then. It is for hosts with an RDMA card, and to be sent to those
+/// who write this. The exit status is 0 if SMC-R can use a port, else 1.
 #[derive(Args, Debug)]
 pub struct ReportArgs {
     /// The file, which must not exist, or - for standard output [default: rsmc-report-HOST-TIME.tar
     /// in the current directory]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Print what SMC-R needs of RDMA devices, item by item, and make no archive
+    #[arg(long, conflicts_with = "output")]
+    pub hardware: bool,
+    /// With --hardware: print JSON
+    #[arg(short, long, requires = "hardware")]
+    pub json: bool,
 }
 
 /// Print a completion script for a shell, or write those of all names into a directory
