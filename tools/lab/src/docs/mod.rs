@@ -71,6 +71,7 @@ pub fn wrong() -> Result<Vec<String>> {
     let mut found = links::broken()?;
     found.extend(drawings::stale()?);
     found.extend(pages::unmarked()?);
+    found.extend(pages::manuals()?);
     found.extend(pages::versions()?);
     Ok(found)
 }

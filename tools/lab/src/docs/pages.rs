@@ -3,9 +3,11 @@
 //! What is asked of single pages: commands that a test runs, and one version everywhere.
 
 use super::markdown;
+use crate::cache;
 use crate::check;
 use anyhow::Result;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Pages whose commands `selftests/tools/walk.py` runs.
 const WALKED: [&str; 3] = [
@@ -57,6 +59,30 @@ fn kind(info: &str) -> Option<bool> {
         "" | "console" | "bash" => None,
         _ => Some(false),
     }
+}
+
+/// Complaints of the host's `mandoc` or `groff` about the manual pages written by hand; none where it has neither.
+pub fn manuals() -> Result<Vec<String>> {
+    let is_page = |path: &PathBuf| path.starts_with("tools/rsmc/man");
+    let mut found = Vec::new();
+    for path in check::files()?.into_iter().filter(is_page) {
+        let judges: [&[&str]; 2] = [
+            &["mandoc", "-T", "lint", "-W", "warning"],
+            &["groff", "-man", "-Tutf8", "-ww", "-z"],
+        ];
+        let spoken = judges.iter().find_map(|words| {
+            let mut command = Command::new(words.first()?);
+            command.args(words.iter().skip(1)).arg(&path);
+            command.current_dir(cache::top()).output().ok()
+        });
+        let Some(out) = spoken else {
+            continue;
+        };
+        for text in [out.stdout, out.stderr] {
+            found.extend(String::from_utf8_lossy(&text).lines().map(str::to_owned));
+        }
+    }
+    Ok(found)
 }
 
 /// Complaints about versions that differ between crates and change log.

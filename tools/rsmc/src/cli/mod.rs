@@ -109,7 +109,8 @@ pub struct CompletionArgs {
 /// Write the manual pages into a directory
 ///
 /// A page for each command (rsmc.1, rsmc-ss.1 and so on) and for each name of smc-tools (smcss.1,
-/// smcr.1, smcd.1, smc_pnet.1, smc_run.1, smc_chk.1).
+/// smcr.1, smcd.1, smc_pnet.1, smc_run.1, smc_chk.1); af_smc.7 and policy.conf.5. Where the directory is called
+/// man1, those of other sections go into man5 and man7 beside it.
 ///
 /// Example: rsmc man /usr/local/share/man/man1
 #[derive(Args, Debug)]

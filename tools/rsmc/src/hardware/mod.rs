@@ -98,19 +98,20 @@ pub struct Hardware {
     pub host: Vec<Item>,
     /// Ports of all RDMA devices that this namespace sees.
     pub ports: Vec<Port>,
-    /// What `rsmc why` says of module, EIDs and devices.
+    /// What `rsmc why` says of module, EIDs and devices; nothing without a module.
     pub why: Vec<Check>,
 }
 
 /// Goes through the list.
 pub fn collect() -> Hardware {
-    let sys = Path::new("/sys");
-    let ports = facts::ports(sys).iter().map(judge::port).collect();
+    let ports = facts::ports(Path::new("/sys"));
+    let host = facts::host(Path::new("/"));
     Hardware {
         rsmc: env!("CARGO_PKG_VERSION"),
-        host: judge::host(&facts::host(Path::new("/"))),
-        ports,
-        why: checks::all(None, None),
+        host: judge::host(&host),
+        ports: ports.iter().map(judge::port).collect(),
+        // Without a module they would judge what is not there.
+        why: host.module.map_or(Vec::new(), |_| checks::all(None, None)),
     }
 }
 
@@ -151,6 +152,9 @@ pub fn tell(hardware: &Hardware, out: &mut dyn Write) -> Result<()> {
             out,
             "\nThere is no RDMA device in this namespace (`rdma link`, `rdma system`)."
         )?;
+    }
+    if hardware.why.is_empty() {
+        return Ok(());
     }
     writeln!(out, "\nWhat `rsmc why` says")?;
     checks::tell(&hardware.why, out)
@@ -202,7 +206,7 @@ mod tests {
             String::from_utf8(out).unwrap(),
             "Host\n  ok    kernel        7.2\n\nmlx5_0/1: SMC-R cannot use it\n  look  state         down\n\
              \u{20}                     Bring it up.\n  ?     limits        no ibv_devinfo\n\
-             \u{20}                     Install it.\n\nWhat `rsmc why` says\n"
+             \u{20}                     Install it.\n"
         );
         let json = serde_json::to_value(&hardware).unwrap();
         assert_eq!(json["ports"][0]["items"][0]["verdict"], "attention");
