@@ -72,6 +72,7 @@ pub fn wrong() -> Result<Vec<String>> {
     found.extend(drawings::stale()?);
     found.extend(pages::unmarked()?);
     found.extend(pages::manuals()?);
+    found.extend(pages::alerts());
     found.extend(pages::versions()?);
     Ok(found)
 }

@@ -85,6 +85,20 @@ pub fn manuals() -> Result<Vec<String>> {
     Ok(found)
 }
 
+/// Complaints of the host's `promtool` about the alert rules and their tests; none where there is no such program.
+pub fn alerts() -> Vec<String> {
+    let mut command = Command::new("promtool");
+    command.args(["test", "rules", "tools/monitoring/alerts_test.yml"]);
+    match command.current_dir(cache::top()).output() {
+        Ok(out) if !out.status.success() => {
+            let text = [out.stdout, out.stderr].concat();
+            let text = String::from_utf8_lossy(&text).into_owned();
+            text.lines().map(str::to_owned).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 /// Complaints about versions that differ between crates and change log.
 pub fn versions() -> Result<Vec<String>> {
     let mut found = Vec::new();
