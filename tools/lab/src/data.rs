@@ -116,6 +116,16 @@ pub struct Data {
     pub flavour: BTreeMap<String, Flavour>,
     /// Compilers by name.
     pub compiler: BTreeMap<String, Compiler>,
+    /// What makes the documentation a site.
+    pub docs: Docs,
+}
+
+/// What makes the documentation a site.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Docs {
+    /// Version of mdBook.
+    pub mdbook: String,
 }
 
 static DATA: OnceLock<Data> = OnceLock::new();
@@ -168,6 +178,9 @@ impl Data {
             series: BTreeMap::new(),
             flavour: BTreeMap::new(),
             compiler: BTreeMap::new(),
+            docs: Docs {
+                mdbook: String::new(),
+            },
         })
     }
 

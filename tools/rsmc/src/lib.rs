@@ -7,8 +7,8 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-pub mod cgroup;
 pub mod absent;
+pub mod cgroup;
 pub mod cli;
 pub mod clock;
 pub mod compat;
@@ -19,6 +19,7 @@ pub mod enable;
 pub mod error;
 pub mod fallback;
 pub mod gid;
+pub mod hardware;
 pub mod link;
 pub mod man;
 pub mod module;
