@@ -154,8 +154,7 @@ dkms() {
 	done
 	put 755 "$TOP/tools/dkms/hook-postrm" etc/kernel/postrm.d/rsmc-dkms
 	scripts "$here/dkms"
-	finish "$here/dkms/control" all \
-		"dkms (>= 3), rustc, rust-src, bindgen, pahole, bc, bison, flex, libelf-dev, libssl-dev, xz-utils"
+	finish "$here/dkms/control" all "$(cat "$here/dkms/depends")"
 }
 
 mkdir -p "$OUT" "$WORK"

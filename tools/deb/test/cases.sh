@@ -30,6 +30,13 @@ said() {
 	echo "# $line"
 }
 
+# replace PROGRAM SCRIPT: another one in its place; apt lets scripts see /usr/bin only.
+replace() {
+	mv "/usr/bin/$1" "/usr/bin/$1.real"
+	printf '#!/bin/sh\n%s\n' "$2" >"/usr/bin/$1"
+	chmod +x "/usr/bin/$1"
+}
+
 # refused TEXT: apt ends well, the reason is named, dkms has it as added, and so it
 # is when a kernel's hooks run; another kernel package is not kept from anything.
 refused() {
@@ -124,8 +131,7 @@ dkms_no_compiler() {
 }
 
 dkms_wrong_rustc() {
-	printf '#!/bin/sh\necho "rustc 1.90.0 (1159e78c4 2025-09-14)"\n' >/usr/local/bin/rustc
-	chmod +x /usr/local/bin/rustc
+	replace rustc 'echo "rustc 1.90.0 (1159e78c4 2025-09-14)"'
 	refused "here is 'rustc 1.90.0 (1159e78c4 2025-09-14)'; install that version of rustc, then: rsmc-dkms"
 }
 
@@ -146,8 +152,7 @@ dkms_no_source() {
 
 dkms_killed() {
 	# The first thing that is run for the kernel dies as by the OOM killer.
-	printf '#!/bin/sh\nkill -9 $$\n' >/usr/local/bin/nice
-	chmod +x /usr/local/bin/nice
+	replace nice 'kill -9 $$'
 	refused "making the Rust metadata was killed by signal 9; try again: rsmc-dkms"
 	[ ! -e "/var/cache/rsmc-dkms/$release.tmp" ] || fail "half of it is left"
 }
@@ -203,8 +208,9 @@ dkms_broken_source() {
 	cp -a /var/cache/rsmc-dkms /root/kept
 	undo
 	cp -a /root/kept /var/cache/rsmc-dkms
-	printf '#!/bin/sh\n[ "$1" != --version ] || exec /usr/bin/bindgen --version\necho "error: broken on purpose" >&2\nexit 1\n' >/usr/local/bin/bindgen
-	chmod +x /usr/local/bin/bindgen
+	replace bindgen '[ "$1" != --version ] || exec /usr/bin/bindgen.real --version
+		echo "error: broken on purpose" >&2
+		exit 1'
 	refused "building the module failed ("
 }
 
