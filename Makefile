@@ -7,7 +7,7 @@
 KDIR ?= /lib/modules/$(shell uname -r)/build
 LAB := tools/bootstrap
 
-.PHONY: help modules modules_install clean demo test check shell deb test-packages bench bench-check bench-save
+.PHONY: help modules modules_install clean demo test check shell deb test-packages docs release bench bench-check bench-save
 
 help:
 	@echo 'rsmc: the SMC socket family for Linux, in Rust'
@@ -18,6 +18,8 @@ help:
 	@echo '  make shell            a prompt in a guest with the module loaded'
 	@echo '  make deb              Debian packages, in dist/'
 	@echo '  make test-packages    install, upgrade and remove them, and boot with them (long)'
+	@echo '  make docs             the documentation as a site, its links checked (ARGS="--out DIR")'
+	@echo '  make release          archive, packages and checksums of the tag of this commit'
 	@echo '  make bench            cost against plain TCP and the C module, in instructions'
 	@echo '  make bench-check      the same, against the committed figures (bench-save renews them)'
 	@echo '  make modules          build rsmc.ko against KDIR'
@@ -27,7 +29,7 @@ help:
 	@echo '  KDIR=DIR   kernel build directory with Rust metadata (this machine'\''s: $(KDIR))'
 	@echo '  V=1        show commands     LLVM=-19   kernel built with clang     CLIPPY=1   lint the module'
 	@echo
-	@echo 'The set-up of what needs one is automatic; it lands in $${RSMC_CACHE:-~/.cache/rsmc}.'
+	@echo 'The set-up of all but modules is automatic; it lands in $${RSMC_CACHE:-~/.cache/rsmc}.'
 
 # What a kernel build directory must have for a module in Rust; the first thing that is missing is named.
 NEEDED := Makefile Module.symvers include/config/auto.conf include/generated/rustc_cfg \
@@ -57,8 +59,11 @@ clean:
 	@if test -e '$(KDIR)/Makefile'; then $(MAKE) -C '$(KDIR)' M='$(CURDIR)' clean; \
 	else echo 'KDIR=$(KDIR) is no kernel build directory: nothing was built with it'; fi
 
-demo test check shell deb test-packages:
+demo test check shell deb test-packages docs:
 	$(LAB) $@ $(ARGS)
+
+release:
+	tools/release $(ARGS)
 
 # What is named, or else all sets.
 bench:

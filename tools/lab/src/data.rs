@@ -43,8 +43,6 @@ pub struct Series {
     pub abi: String,
     /// Exact version of all its packages.
     pub package: String,
-    /// The package with the bootable kernel, where there is one.
-    pub image: Option<String>,
 }
 
 /// `[flavour.*]`: one kernel.
@@ -57,6 +55,9 @@ pub struct Flavour {
     pub arch: Arch,
     /// Key into the series table.
     pub series: String,
+    /// End of the names of its packages: `amd64`, or for instance `rt-amd64`.
+    #[serde(default = "amd64")]
+    pub variant: String,
     /// One line for people.
     pub about: String,
     /// Configuration fragments, in order.
@@ -83,6 +84,10 @@ impl Flavour {
     }
 }
 
+fn amd64() -> String {
+    "amd64".into()
+}
+
 fn gcc() -> String {
     "gcc".into()
 }
@@ -101,6 +106,8 @@ pub struct Compiler {
 pub struct Data {
     /// The flavour that is taken where none is named.
     pub default: String,
+    /// Debian's kernel after that one.
+    pub next: String,
     /// The distribution.
     pub sysroot: Sysroot,
     /// Kernel versions by series.
@@ -109,6 +116,16 @@ pub struct Data {
     pub flavour: BTreeMap<String, Flavour>,
     /// Compilers by name.
     pub compiler: BTreeMap<String, Compiler>,
+    /// What makes the documentation a site.
+    pub docs: Docs,
+}
+
+/// What makes the documentation a site.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Docs {
+    /// Version of mdBook.
+    pub mdbook: String,
 }
 
 static DATA: OnceLock<Data> = OnceLock::new();
@@ -138,11 +155,10 @@ impl Data {
                 );
             }
         }
-        if data.flavour(&data.default)?.build_only {
-            bail!(
-                "lab.toml: the default kernel {} is not booted",
-                data.default
-            );
+        for booted in [&data.default, &data.next] {
+            if data.flavour(booted)?.build_only {
+                bail!("lab.toml: the kernel {booted} is not booted");
+            }
         }
         DATA.set(data).ok();
         Ok(())
@@ -152,6 +168,7 @@ impl Data {
     pub fn get() -> &'static Data {
         DATA.get_or_init(|| Data {
             default: String::new(),
+            next: String::new(),
             sysroot: Sysroot {
                 suite: String::new(),
                 backports: String::new(),
@@ -161,6 +178,9 @@ impl Data {
             series: BTreeMap::new(),
             flavour: BTreeMap::new(),
             compiler: BTreeMap::new(),
+            docs: Docs {
+                mdbook: String::new(),
+            },
         })
     }
 

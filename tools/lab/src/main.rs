@@ -4,13 +4,14 @@
 //!
 //! Started by `tools/bootstrap`, which makes the sysroot and builds this tool in
 //! it. Modules: [`data`] (lab.toml), [`cache`], [`sysroot`], [`progress`],
-//! [`kernel`], [`module`] (rsmc.ko), [`check`] (style), [`deb`] (packages),
+//! [`kernel`], [`module`] (rsmc.ko), [`check`] (style), [`deb`] (packages), [`docs`] (the site),
 //! [`guest`] (booting), [`run`] (what happens in guests), [`ktap`] (results).
 
 mod cache;
 mod check;
 mod data;
 mod deb;
+mod docs;
 mod guest;
 mod kernel;
 mod ktap;
@@ -53,6 +54,8 @@ enum Command {
     },
     /// Format all Rust files as `check` wants them
     Fmt,
+    /// Make a site of the documentation and follow all of its links
+    Docs(docs::Arguments),
     /// Run a command inside the sysroot
     Sysroot {
         /// Program and arguments; none: a shell
@@ -103,6 +106,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         }
         Command::Check { only } => return check::main(only.as_deref()),
         Command::Fmt => return check::format(),
+        Command::Docs(arguments) => return docs::main(&arguments),
         Command::Sysroot { command } => {
             let (program, arguments) = match command.split_first() {
                 Some((program, arguments)) => (program.as_str(), arguments),

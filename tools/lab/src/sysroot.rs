@@ -111,6 +111,18 @@ impl Sysroot {
         }
         Ok(())
     }
+
+    /// The version line of the sysroot's rustc, as in `CONFIG_RUSTC_VERSION_TEXT`.
+    pub fn rustc_version(&self) -> Result<String> {
+        let out = self.command("rustc").arg("--version").output()?;
+        if !out.status.success() {
+            bail!(
+                "rustc in the sysroot: {}",
+                String::from_utf8_lossy(&out.stderr).trim()
+            );
+        }
+        Ok(String::from_utf8_lossy(&out.stdout).trim().to_string())
+    }
 }
 
 /// Finds the version of an installed package in dpkg's status file.

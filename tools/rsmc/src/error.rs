@@ -18,6 +18,8 @@ pub enum Error {
     Malformed(&'static str),
     /// A test connection became a TCP connection: the line to print.
     BecameTcp(String),
+    /// There is nothing that SMC-R could use: the line to print.
+    Unusable(String),
     /// The arguments make no sense: the line to print; exit code 2.
     Usage(String),
     /// Reading or writing failed.
@@ -33,6 +35,7 @@ impl fmt::Display for Error {
             Error::NotThere(line)
             | Error::Table(line)
             | Error::BecameTcp(line)
+            | Error::Unusable(line)
             | Error::Usage(line) => f.write_str(line),
             Error::Refused(what, Errno::PERM | Errno::ACCESS) => {
                 write!(f, "{what}: not permitted (CAP_NET_ADMIN is needed)")
@@ -57,6 +60,23 @@ impl Error {
         Error::Io(io::Error::new(error.kind(), line))
     }
 
+    /// The same with more of a line before it.
+    #[must_use]
+    pub fn before(self, text: &str) -> Self {
+        let line = format!("{text}: {self}");
+        match self {
+            Error::NotThere(_) => Error::NotThere(line),
+            Error::Table(_) => Error::Table(line),
+            Error::BecameTcp(_) => Error::BecameTcp(line),
+            Error::Usage(_) => Error::Usage(line),
+            Error::Refused(_, Errno::PERM | Errno::ACCESS) => {
+                Error::Io(io::Error::new(io::ErrorKind::PermissionDenied, line))
+            }
+            Error::Io(error) => Error::Io(io::Error::new(error.kind(), line)),
+            Error::Refused(..) | Error::Malformed(_) => Error::Io(io::Error::other(line)),
+        }
+    }
+
     /// The exit code of a command that ended with this; see [`EXIT_CODES`].
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -66,7 +86,7 @@ impl Error {
             Error::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => 4,
             Error::Table(_) => 5,
             Error::BecameTcp(_) => 6,
-            Error::Refused(..) | Error::Malformed(_) | Error::Io(_) => 1,
+            Error::Refused(..) | Error::Malformed(_) | Error::Unusable(_) | Error::Io(_) => 1,
         }
     }
 }
@@ -101,5 +121,9 @@ mod tests {
         assert_eq!(code(Error::Io(io::ErrorKind::PermissionDenied.into())), 4);
         assert_eq!(code(Error::Table("x".into())), 5);
         assert_eq!(code(Error::BecameTcp("x".into())), 6);
+        let longer = Error::Refused("x", Errno::PERM).before("y");
+        assert!(longer.to_string().starts_with("y: x: not permitted"));
+        assert_eq!(code(longer), 4);
+        assert_eq!(code(Error::NotThere("x".into()).before("y")), 3);
     }
 }

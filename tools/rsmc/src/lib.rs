@@ -8,17 +8,21 @@
 #![warn(missing_docs)]
 
 pub mod absent;
+pub mod cgroup;
 pub mod cli;
 pub mod clock;
 pub mod compat;
 pub mod completion;
 pub mod dev;
 pub mod diag;
+pub mod enable;
 pub mod error;
 pub mod fallback;
 pub mod gid;
+pub mod hardware;
 pub mod link;
 pub mod man;
+pub mod module;
 pub mod netlink;
 pub mod pnet;
 pub mod policy;
@@ -35,5 +39,6 @@ pub mod tcp;
 pub mod top;
 pub mod ueid;
 pub mod unload;
+pub mod up;
 pub mod watch;
 pub mod why;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `rsmc man`: manual pages, made from the definition of the command line.
+//! `rsmc man`: manual pages, those of commands made from the definition of the command line, the others written by hand.
 
 use crate::cli::{Cli, ManArgs};
 use crate::compat;
@@ -8,9 +8,15 @@ use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Writes a page for each command.
+/// Pages written by hand: name, section, text.
+const WRITTEN: [(&str, u8, &str); 2] = [
+    ("af_smc", 7, include_str!("../man/af_smc.7")),
+    ("policy.conf", 5, include_str!("../man/policy.conf.5")),
+];
+
+/// Writes a page for each command, and those of other sections: beside a directory called `man1` in their own.
 ///
 /// # Errors
 /// Errors of writing the pages.
@@ -23,7 +29,23 @@ pub fn run(args: &ManArgs) -> Result<()> {
     for (command, usage) in compat::manual() {
         alias(&args.directory, command, usage.as_deref(), &manual)?;
     }
+    for (name, section, text) in WRITTEN {
+        let directory = place(&args.directory, section)?;
+        let path = directory.join(format!("{name}.{section}"));
+        let text = text.replace("@VERSION@", &version);
+        fs::write(&path, text).map_err(|error| Error::at(&path, error))?;
+    }
     Ok(())
+}
+
+/// The directory for pages of a section.
+fn place(directory: &Path, section: u8) -> Result<PathBuf> {
+    if !directory.ends_with("man1") {
+        return Ok(directory.to_path_buf());
+    }
+    let place = directory.with_file_name(format!("man{section}"));
+    fs::create_dir_all(&place).map_err(|error| Error::at(&place, error))?;
+    Ok(place)
 }
 
 /// Writes the page of a name of smc-tools; `usage` is printed as it is.
@@ -106,8 +128,22 @@ mod tests {
             // The options are there, however they are read.
             assert!(text.contains("\\-v"), "{text}");
         }
+        let family = page("af_smc.7");
+        let version = concat!("rsmc ", env!("CARGO_PKG_VERSION"));
+        assert!(family.contains(version) && !family.contains("@VERSION@"));
+        assert!(page("policy.conf.5").contains(version));
         assert!(page("smcr.1").contains("link\\-show"));
         assert!(!page("smcd.1").contains("link\\-show"));
+        // In a tree of manuals each section has its directory.
+        let tree = directory.with_extension("tree");
+        fs::create_dir_all(tree.join("man1")).unwrap();
+        run(&ManArgs {
+            directory: tree.join("man1"),
+        })
+        .unwrap();
+        assert!(tree.join("man7/af_smc.7").exists() && tree.join("man5/policy.conf.5").exists());
+        assert!(tree.join("man1/rsmc.1").exists() && !tree.join("man1/af_smc.7").exists());
+        fs::remove_dir_all(&tree).unwrap();
         for entry in fs::read_dir(&directory).unwrap() {
             let text = fs::read_to_string(entry.unwrap().path()).unwrap();
             assert!(text.contains(".SH SYNOPSIS") && text.contains(".SH NAME"));

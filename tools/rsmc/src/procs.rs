@@ -33,6 +33,25 @@ pub fn network_namespaces() -> Vec<fs::File> {
         .collect()
 }
 
+/// The unit of systemd that a process belongs to.
+pub fn unit(pid: u32) -> Option<String> {
+    unit_of(&fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
+}
+
+fn unit_of(cgroups: &str) -> Option<String> {
+    let paths = cgroups.lines().filter_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        // Version 2, or the hierarchy that systemd has for itself beside others.
+        rest.strip_prefix(':')
+            .or_else(|| rest.strip_prefix("name=systemd:"))
+    });
+    let mut units = paths.filter_map(|path| {
+        path.split('/')
+            .find(|part| part.ends_with(".service") || part.ends_with(".scope"))
+    });
+    units.next().map(String::from)
+}
+
 /// The command name of a process, by its directory.
 fn comm(directory: &Path) -> String {
     let comm = fs::read(directory.join("comm")).unwrap_or_default();
@@ -97,6 +116,20 @@ mod tests {
         assert_eq!(socket_inode(Path::new("socket:[123]")), Some(123));
         assert_eq!(socket_inode(Path::new("pipe:[123]")), None);
         assert_eq!(socket_inode(Path::new("socket:[x]")), None);
+    }
+
+    #[test]
+    fn units() {
+        let unit = |text: &str| unit_of(text);
+        assert_eq!(
+            unit("0::/system.slice/a.service\n").as_deref(),
+            Some("a.service")
+        );
+        assert_eq!(
+            unit("3:cpu:/x\n1:name=systemd:/system.slice/b.service/sub\n0::/\n").as_deref(),
+            Some("b.service")
+        );
+        assert_eq!(unit("0::/\n"), None);
     }
 
     #[test]

@@ -76,6 +76,16 @@ fn wrong_usage_is_2() {
         &["stats", "--count", "3"],
         &["stats", "restart"],
         &["man"],
+        &["enable"],
+        &["disable"],
+        &["enable", "a/b"],
+        &["enable", "ssh.socket"],
+        &["enable", "--all-on-this-host", "a"],
+        &["enable", "--yes", "a"],
+        &["enable", "--root", "/nonexistent", "a"],
+        &["enable", "--root", "/tmp", "--restart", "a"],
+        &["run", "--scope", "--strict", "true"],
+        &["policy", "load", "a", "b"],
     ] {
         let output = rsmc(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
@@ -94,6 +104,10 @@ fn every_command_has_help_and_shells_have_completion() {
         "stats",
         "ueid",
         "pnet",
+        "policy",
+        "enable",
+        "disable",
+        "up",
         "top",
         "report",
         "completion",

@@ -15,6 +15,7 @@ mod wall;
 
 use crate::cache;
 use crate::data::Data;
+use crate::docs;
 use crate::kernel::{self, Kernel};
 use crate::progress;
 use anyhow::{bail, Context, Result};
@@ -27,7 +28,7 @@ type Complaints = Vec<String>;
 /// Runs all checks, or those whose name contains `only`.
 pub fn main(only: Option<&str>) -> Result<ExitCode> {
     type Check = (&'static str, fn() -> Result<Complaints>);
-    let checks: [Check; 16] = [
+    let checks: [Check; 17] = [
         ("spdx", wall::spdx),
         ("size", wall::size),
         ("places", wall::places),
@@ -44,6 +45,7 @@ pub fn main(only: Option<&str>) -> Result<ExitCode> {
         ("examples", examples::of_kapi),
         ("layout-guard", build::layout),
         ("attached", attached::table),
+        ("docs", docs),
     ];
     let chosen: Vec<&Check> = checks
         .iter()
@@ -86,6 +88,11 @@ pub fn main(only: Option<&str>) -> Result<ExitCode> {
     })
 }
 
+/// Links between Markdown files, the age of drawings, marks of commands, and versions.
+fn docs() -> Result<Complaints> {
+    docs::wrong()
+}
+
 /// `lab fmt`: formats all Rust files.
 pub fn format() -> Result<ExitCode> {
     let complaints = style::format()?;
@@ -100,7 +107,7 @@ pub fn format() -> Result<ExitCode> {
 }
 
 /// Files of the checkout that git knows or would add, relative to its top.
-fn files() -> Result<Vec<PathBuf>> {
+pub fn files() -> Result<Vec<PathBuf>> {
     let out = Command::new("git")
         .current_dir(cache::top())
         // The checkout may belong to someone else than who runs the check.
@@ -139,7 +146,8 @@ fn rust_files(below: &[&str]) -> Result<Vec<PathBuf>> {
     Ok(files()?.into_iter().filter(chosen).collect())
 }
 
-fn read(path: &Path) -> Result<String> {
+/// The text of a file of the checkout.
+pub fn read(path: &Path) -> Result<String> {
     let full = cache::top().join(path);
     let bytes = std::fs::read(&full).with_context(|| full.display().to_string())?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -16,7 +16,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Changes when the steps below do, so that old entries are made again.
-const RECIPE: &str = "1";
+const RECIPE: &str = "2";
 
 /// Returns the kernel, downloading and preparing it if needed.
 pub fn get(name: &str, flavour: &Flavour) -> Result<Kernel> {
@@ -24,18 +24,24 @@ pub fn get(name: &str, flavour: &Flavour) -> Result<Kernel> {
         .series
         .get(&flavour.series)
         .context("unknown series")?;
-    let release = format!("{}-amd64", series.abi);
+    let release = format!("{}-{}", series.abi, flavour.variant);
     let mut variables = make::variables(flavour)?;
     variables.push(format!("KERNELRELEASE={release}"));
     let mut key = Key::new();
     key.add("recipe", RECIPE.as_bytes())
         .add("package", series.package.as_bytes())
+        .add(
+            "list",
+            packages::list(series, &flavour.variant)
+                .join(" ")
+                .as_bytes(),
+        )
         .add("variables", variables.join(" ").as_bytes());
     sysroot::get()?.toolchain_key(&mut key)?;
 
     let source = source::get(&flavour.series)?;
     let dir = cache::entry("kernel", name, &key, Restart::Clean, |dir| {
-        let packages = packages::get(&flavour.series)?;
+        let packages = packages::kernel(&flavour.series, &flavour.variant)?;
         metadata(name, &release, &source, &packages, &variables, dir)?;
         modules(name, &release, &packages, dir)
     })?;
@@ -93,9 +99,7 @@ fn modules(name: &str, release: &str, packages: &Path, dir: &Path) -> Result<()>
         }
     }
     let image = lib.join(release).join("vmlinuz");
-    if image.exists() {
-        fs::rename(image, dir.join("vmlinuz"))?;
-    }
+    fs::rename(image, dir.join("vmlinuz"))?;
     let mut depmod = sysroot::get()?.command("depmod");
     depmod.arg("-b").arg(dir.join("modules")).arg(release);
     progress::run(&format!("kernel {name}: depmod"), &mut depmod, &log)

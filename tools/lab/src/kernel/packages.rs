@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Debian's kernel packages of one series, downloaded and unpacked.
+//! Debian's kernel packages of one version, downloaded and unpacked.
 
 use crate::cache::{self, Key, Restart};
 use crate::data::{Data, Series};
@@ -11,15 +11,45 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Downloads exactly the series' version of its packages with the sysroot's apt
+/// Returns the directory with the source package of a series.
+pub fn source(series: &str) -> Result<PathBuf> {
+    get(
+        &format!("{series}-source"),
+        &[format!("linux-source-{series}")],
+        series,
+    )
+}
+
+/// Returns the directory with what a kernel of a series consists of: the bootable image, its modules and headers.
+pub fn kernel(series: &str, variant: &str) -> Result<PathBuf> {
+    let list = list(find(series)?, variant);
+    get(&format!("{series}-{variant}"), &list, series)
+}
+
+/// Returns the names of a kernel's packages.
+pub fn list(series: &Series, variant: &str) -> Vec<String> {
+    let abi = &series.abi;
+    vec![
+        format!("linux-headers-{abi}-{variant}"),
+        format!("linux-headers-{abi}-common"),
+        format!("linux-kbuild-{abi}"),
+        format!("linux-base-{abi}-{variant}"),
+        format!("linux-binary-{abi}-{variant}"),
+        format!("linux-modules-{abi}-{variant}"),
+    ]
+}
+
+fn find(series: &str) -> Result<&'static Series> {
+    Data::get().series.get(series).context("unknown series")
+}
+
+/// Downloads packages in exactly the series' version with the sysroot's apt
 /// (so signatures are checked) and returns the directory they are unpacked in.
-pub fn get(name: &str) -> Result<PathBuf> {
-    let series = Data::get().series.get(name).context("unknown series")?;
+fn get(name: &str, list: &[String], series: &str) -> Result<PathBuf> {
+    let version = &find(series)?.package;
+    let exact: Vec<String> = list.iter().map(|one| format!("{one}={version}")).collect();
     let mut key = Key::new();
-    key.add("series", name.as_bytes())
-        .add("abi", series.abi.as_bytes())
-        .add("package", series.package.as_bytes())
-        .add("list", list(name, series).join(" ").as_bytes());
+    key.add("list", exact.join(" ").as_bytes());
     cache::entry("packages", name, &key, Restart::Clean, |dir| {
         let sysroot = sysroot::get()?;
         let log = dir.join("log");
@@ -51,7 +81,7 @@ pub fn get(name: &str) -> Result<PathBuf> {
             let update = ["update", "-o", "APT::Update::Error-Mode=any"];
             progress::run(&what, apt().args(update), &log)?;
             let what = format!("packages of Linux {name}: downloading");
-            progress::run(&what, apt().arg("download").args(list(name, series)), &log)?;
+            progress::run(&what, apt().arg("download").args(&exact), &log)?;
         }
         for entry in fs::read_dir(dir)? {
             let path = entry?.path();
@@ -68,23 +98,6 @@ pub fn get(name: &str) -> Result<PathBuf> {
         }
         Ok(())
     })
-}
-
-fn list(name: &str, series: &Series) -> Vec<String> {
-    let abi = &series.abi;
-    let mut packages = vec![
-        format!("linux-source-{name}"),
-        format!("linux-headers-{abi}-amd64"),
-        format!("linux-headers-{abi}-common"),
-        format!("linux-kbuild-{abi}"),
-        format!("linux-base-{abi}-amd64"),
-    ];
-    packages.extend(series.image.clone());
-    packages.push(format!("linux-modules-{abi}-amd64"));
-    for package in &mut packages {
-        *package += &format!("={}", series.package);
-    }
-    packages
 }
 
 /// `tar` is the sysroot's: the host's may lack xz.

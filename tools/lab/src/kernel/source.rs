@@ -16,7 +16,7 @@ pub fn get(name: &str) -> Result<PathBuf> {
     key.add("series", name.as_bytes())
         .add("package", series.package.as_bytes());
     let dir = cache::entry("source", name, &key, Restart::Clean, |dir| {
-        let archive = packages::get(name)?.join(format!("usr/src/linux-source-{name}.tar.xz"));
+        let archive = packages::source(name)?.join(format!("usr/src/linux-source-{name}.tar.xz"));
         let what = format!("source of Linux {name}: unpacking");
         progress::run(
             &what,

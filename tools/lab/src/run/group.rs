@@ -53,7 +53,7 @@ impl Group {
             Kind::Uml => 5,
             Kind::UmlDebug => 6,
             // Two of them wait for each other as much as one for its second processor.
-            Kind::Debian | Kind::Lockdep | Kind::LockdepKasan => return QEMU,
+            _ => return QEMU,
         };
         match (self.topology, self.kind) {
             (Topology::Netns, _) => one,
@@ -72,9 +72,9 @@ const DEBUG_PAIR: u32 = 19;
 
 /// MiB of memory it may come to use.
 fn memory(group: &Group) -> u64 {
-    let one = match group.kind {
+    let one = match group.kind.like() {
         Kind::Uml | Kind::Debian => 1536,
-        Kind::UmlDebug | Kind::Lockdep | Kind::LockdepKasan => 3072,
+        _ => 3072,
     };
     match group.topology {
         Topology::Netns => one,
@@ -95,11 +95,11 @@ fn available() -> u64 {
 /// Seconds of tests per boot, if they can be spread: a guest of QEMU needs ten
 /// to boot, and one with kmemleak as long to be searched for leaks at its end.
 fn portion(kind: Kind) -> f64 {
-    match kind {
+    match kind.like() {
         Kind::Uml => 100.0,
         Kind::UmlDebug => 200.0,
         Kind::Debian => 400.0,
-        Kind::Lockdep | Kind::LockdepKasan => 300.0,
+        _ => 300.0,
     }
 }
 

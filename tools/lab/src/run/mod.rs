@@ -8,7 +8,7 @@
 //! lay out what goes into a guest. How guests are booted is [`crate::guest`].
 
 mod again;
-mod bench;
+pub mod bench;
 mod boot;
 mod boots;
 mod demo;

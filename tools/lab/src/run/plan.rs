@@ -26,6 +26,10 @@ pub enum Kind {
     UmlDebug,
     /// Debian's kernel as shipped, under QEMU.
     Debian,
+    /// The next one. Only on request; runs what the plan has for debian.
+    DebianNext,
+    /// The one with PREEMPT_RT. Only on request; runs what the plan has for debian.
+    DebianRt,
     /// x86-64 with lockdep, under QEMU.
     Lockdep,
     /// The same with KASAN. Only on request; runs what the plan has for lockdep.
@@ -34,8 +38,10 @@ pub enum Kind {
 
 impl Kind {
     /// All.
-    pub const ALL: [Kind; 5] = [
+    pub const ALL: [Kind; 7] = [
         Kind::Debian,
+        Kind::DebianNext,
+        Kind::DebianRt,
         Kind::Uml,
         Kind::Lockdep,
         Kind::LockdepKasan,
@@ -48,6 +54,8 @@ impl Kind {
             Kind::Uml => "uml",
             Kind::UmlDebug => "uml-debug",
             Kind::Debian => "debian",
+            Kind::DebianNext => "debian-next",
+            Kind::DebianRt => "debian-rt",
             Kind::Lockdep => "lockdep",
             Kind::LockdepKasan => "lockdep-kasan",
         }
@@ -57,7 +65,8 @@ impl Kind {
     pub fn slowness(self) -> u32 {
         match self {
             Kind::Uml => 1,
-            Kind::UmlDebug | Kind::Debian => 4,
+            Kind::UmlDebug | Kind::Debian | Kind::DebianNext => 4,
+            Kind::DebianRt => 6,
             Kind::Lockdep => 10,
             Kind::LockdepKasan => 20,
         }
@@ -69,15 +78,25 @@ impl Kind {
     }
 
     /// Tells whether it is left out unless it is named: it adds too little to the others to
-    /// justify the half hour that its kernel takes on a fresh machine.
+    /// justify what its kernel and its guests take on a fresh machine.
     pub fn on_request(self) -> bool {
-        self == Kind::LockdepKasan
+        self.like() != self
+    }
+
+    /// The kind whose tests it runs.
+    pub fn like(self) -> Kind {
+        match self {
+            Kind::LockdepKasan => Kind::Lockdep,
+            Kind::DebianNext | Kind::DebianRt => Kind::Debian,
+            other => other,
+        }
     }
 
     /// The flavour in `lab.toml` that is booted for it.
     pub fn flavour(self) -> &'static str {
         match self {
             Kind::Debian => Data::default_flavour(),
+            Kind::DebianNext => &Data::get().next,
             other => other.name(),
         }
     }
@@ -192,11 +211,7 @@ impl Test {
 
     /// Tells whether the plan has it for this kind.
     pub fn is_for(&self, kind: Kind) -> bool {
-        let like = match kind {
-            Kind::LockdepKasan => Kind::Lockdep,
-            other => other,
-        };
-        self.kernels.contains(&kind) || self.kernels.contains(&like)
+        self.kernels.contains(&kind) || self.kernels.contains(&kind.like())
     }
 
     /// Its time limit on a kernel slower by `slowness` than the fast one.

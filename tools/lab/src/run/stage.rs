@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The directory that becomes `/rsmc` in a guest: the module, `bin/`,
-//! `selftests/` and `lab/` (the lab's own scripts). One per running guest
+//! `selftests/`, `doc/` and `lab/` (the lab's own scripts). One per running guest
 //! group, removed with it.
 
 use super::{foreign, user};
@@ -61,7 +61,22 @@ impl Stage {
         if selftests.is_dir() {
             copy_tree(&selftests, &stage.path.join("selftests"), 0)?;
         }
+        stage.pages()?;
         Ok(stage)
+    }
+
+    /// Copies the pages of the documentation, whose commands tests run.
+    fn pages(&self) -> Result<()> {
+        let pages = cache::top().join("Documentation");
+        fs::create_dir_all(self.path.join("doc"))?;
+        for entry in fs::read_dir(&pages).with_context(|| pages.display().to_string())? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "md") {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                self.copy(&path, &format!("doc/{name}"))?;
+            }
+        }
+        Ok(())
     }
 
     /// Copies the module without its debug information, most of its size,

@@ -105,7 +105,7 @@ impl Arguments {
 }
 
 /// Kernels the module is built for: those of the groups and, in a full run,
-/// those that are only built for.
+/// Debian's next one.
 fn flavours(arguments: &Arguments, groups: &[Group]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for group in groups {
@@ -115,12 +115,7 @@ fn flavours(arguments: &Arguments, groups: &[Group]) -> Vec<String> {
         }
     }
     if arguments.kernel.is_empty() && arguments.only.is_empty() && !arguments.no_host {
-        let all = &Data::get().flavour;
-        names.extend(
-            all.iter()
-                .filter(|(_, flavour)| flavour.build_only)
-                .map(|(name, _)| name.clone()),
-        );
+        names.push(Data::get().next.clone());
     }
     names
 }

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The command line: every option and help text, and nothing else.
 
+mod enable;
 mod policy;
 mod run;
 mod show;
 mod stats;
 mod tables;
 
-pub use policy::{PolicyAction, PolicyArgs, PolicyTest};
+pub use enable::{DisableArgs, EnableArgs, Services, UpArgs};
+pub use policy::{PolicyAction, PolicyArgs, PolicyTest, FILE as POLICY_FILE};
 pub(crate) use run::buffer_size;
-pub use run::{Family, RunArgs};
+pub use run::{Family, RunArgs, ScopeEndArgs};
 pub use show::{DevArgs, LinkArgs, ModeFilter, Repeat, SsArgs, Target, TopArgs, TopSort, WhyArgs};
 pub use stats::{StatsAction, StatsArgs};
 pub use tables::{PnetAction, PnetArgs, UeidAction, UeidArgs};
@@ -50,11 +52,16 @@ pub enum Command {
     Ueid(UeidArgs),
     Pnet(PnetArgs),
     Policy(PolicyArgs),
+    Enable(EnableArgs),
+    Disable(DisableArgs),
+    Up(UpArgs),
     Unload(UnloadArgs),
     Top(TopArgs),
     Report(ReportArgs),
     Completion(CompletionArgs),
     Man(ManArgs),
+    #[command(hide = true)]
+    ScopeEnd(ScopeEndArgs),
 }
 
 /// Unload the module, or say which processes keep it loaded
@@ -71,12 +78,23 @@ pub struct UnloadArgs {}
 /// fallback reasons, and the kernel log's lines about SMC and RDMA. Addresses and host names of
 /// this host and its peers are in it; what programs transfer, their arguments and their environment
 /// are not. What this user may not see, or the kernel does not have, is named in its README.txt.
+///
+/// With --hardware a list is printed instead: kernel, module and each RDMA port with its driver,
+/// firmware, protocol, state, addresses, MTU, limits, flow control and losses, what is well, what
+/// is worth a look and what to do then. It is for hosts with an RDMA card, and to be sent to those
+/// who write this. The exit status is 0 if SMC-R can use a port, else 1.
 #[derive(Args, Debug)]
 pub struct ReportArgs {
     /// The file, which must not exist, or - for standard output [default: rsmc-report-HOST-TIME.tar
     /// in the current directory]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Print what SMC-R needs of RDMA devices, item by item, and make no archive
+    #[arg(long, conflicts_with = "output")]
+    pub hardware: bool,
+    /// With --hardware: print JSON
+    #[arg(short, long, requires = "hardware")]
+    pub json: bool,
 }
 
 /// Print a completion script for a shell, or write those of all names into a directory
@@ -98,7 +116,8 @@ pub struct CompletionArgs {
 /// Write the manual pages into a directory
 ///
 /// A page for each command (rsmc.1, rsmc-ss.1 and so on) and for each name of smc-tools (smcss.1,
-/// smcr.1, smcd.1, smc_pnet.1, smc_run.1, smc_chk.1).
+/// smcr.1, smcd.1, smc_pnet.1, smc_run.1, smc_chk.1); af_smc.7 and policy.conf.5. Where the directory is called
+/// man1, those of other sections go into man5 and man7 beside it.
 ///
 /// Example: rsmc man /usr/local/share/man/man1
 #[derive(Args, Debug)]

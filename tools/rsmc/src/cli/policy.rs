@@ -64,21 +64,24 @@ pub enum PolicyAction {
     },
     /// Remove all rules
     Flush,
-    /// Replace all rules, at once, by those of a file
+    /// Replace all rules, at once, by those of a file, or of all files
     Load {
-        /// The file, or - for standard input
-        #[arg(default_value = FILE)]
-        file: PathBuf,
+        /// The file, or - for standard input [default: /etc/rsmc/policy.conf, and behind its rules those of
+        /// /etc/rsmc/policy.d/*.conf, which `rsmc enable` makes]
+        file: Option<PathBuf>,
         /// Read the file and say what is wrong with it; change nothing
         #[arg(long)]
         check: bool,
     },
     /// Write the rules as `load` reads them
     Save {
-        /// The file, which is replaced at once; - for standard output
+        /// The file, which is replaced at once; - for standard output. /etc/rsmc/policy.conf gets none of the
+        /// rules that /etc/rsmc/policy.d has
         #[arg(default_value = "-")]
         file: PathBuf,
     },
+    /// Remove the rules of `rsmc run --scope` whose commands have ended
+    Prune,
     /// Say which rule would decide about a socket, and how
     Test(PolicyTest),
 }

@@ -23,11 +23,13 @@ use std::path::PathBuf;
     after_help = "Examples:
   rsmc run -- redis-server --port 7000
   rsmc run --debug -- curl http://server/
-  rsmc run --strict -- iperf3 -c 192.0.2.1",
+  rsmc run --strict -- iperf3 -c 192.0.2.1
+  rsmc run --scope -- runuser -u app -- ./static-server",
     after_long_help = "Examples:
   rsmc run -- redis-server --port 7000
   rsmc run --debug -- curl http://server/
   rsmc run --strict -- iperf3 -c 192.0.2.1
+  rsmc run --scope -- runuser -u app -- ./static-server
 
 Environment of the command: LD_PRELOAD (the library is added at its end), RSMC_FAMILY, RSMC_STRICT, \
 RSMC_DEBUG, RSMC_SNDBUF, RSMC_RCVBUF. Set by hand they do the same as the options.
@@ -58,6 +60,13 @@ pub struct RunArgs {
     /// Receive buffer of each SMC socket (SO_RCVBUF), likewise; the limit is net.core.rmem_max
     #[arg(long, value_name = "SIZE", value_parser = buffer_size)]
     pub rcvbuf: Option<u32>,
+    /// Without a library: by a rule for a cgroup that the command gets
+    ///
+    /// Reaches static programs, Go, set-user-ID programs and raw system calls too, and needs CAP_NET_ADMIN and cgroups
+    /// of version 2. The command runs in a cgroup below that of its caller; the rule is there as long as a process is
+    /// in it, listed by `rsmc policy`. net.smc.tcp2smc is made 2 for that time if it is 0 and there are no other rules.
+    #[arg(long, conflicts_with_all = ["family", "strict", "debug", "sndbuf", "rcvbuf", "library"])]
+    pub scope: bool,
     /// Use this preload library
     #[arg(long, value_name = "FILE")]
     pub library: Option<PathBuf>,
@@ -70,6 +79,23 @@ pub struct RunArgs {
         value_name = "COMMAND"
     )]
     pub command: Vec<OsString>,
+}
+
+/// Wait for the end of a command of `rsmc run --scope`, and clean up
+#[derive(Args, Debug)]
+pub struct ScopeEndArgs {
+    /// Directory of the command's cgroup
+    pub directory: PathBuf,
+    /// Path of that cgroup
+    pub cgroup: String,
+    /// Directory of the cgroup to wait in
+    pub home: PathBuf,
+    /// net.smc.tcp2smc was 0
+    #[arg(long)]
+    pub restore: bool,
+    /// Go on in a process of its own
+    #[arg(long)]
+    pub detach: bool,
 }
 
 /// Kind of SMC socket `rsmc run` asks for.

@@ -18,7 +18,7 @@ use std::time::Duration;
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  rsmc stats\n  rsmc stats reset\n  rsmc stats --interval=1\n  \
-rsmc stats --plot sizes.svg\n  rsmc stats --prometheus > /var/lib/node_exporter/smc.prom"
+rsmc stats --plot sizes.svg\n  rsmc stats --prometheus --output /var/lib/prometheus/node-exporter/rsmc.prom"
 )]
 pub struct StatsArgs {
     /// Show or reset the counters [default: show]
@@ -33,6 +33,9 @@ pub struct StatsArgs {
     /// Print the text format of Prometheus, always since the module was loaded
     #[arg(long, conflicts_with_all = ["json", "histograms", "plot", "interval"])]
     pub prometheus: bool,
+    /// With --prometheus: write into this file, which is replaced at once, so that nobody reads half of it
+    #[arg(short, long, value_name = "FILE", requires = "prometheus")]
+    pub output: Option<PathBuf>,
     /// Print the sizes of buffers and calls as bars
     #[arg(long, conflicts_with_all = ["json", "plot", "interval"])]
     pub histograms: bool,

@@ -51,6 +51,7 @@ pub fn main(arguments: &[OsString], _: &mut dyn Write) -> u8 {
     raise("rmem_max", receive);
     raise("wmem_max", transmit);
     let failure = crate::run::run(&RunArgs {
+        scope: false,
         family: None,
         strict: false,
         debug: options.debug || std::env::var_os("SMC_DEBUG").is_some_and(|value| value != "0"),

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `rsmc policy`: the rules that say which TCP sockets become SMC sockets.
 
+pub mod kept;
+pub mod live;
 pub mod rule;
-mod test;
+pub(crate) mod test;
 mod wire;
 
-use crate::cli::{PolicyAction, PolicyArgs};
+use crate::cli::{PolicyAction, PolicyArgs, POLICY_FILE};
 use crate::error::{Error, Result};
 use crate::netlink::genl::Family;
 use crate::netlink::wire::{NLM_F_ACK, NLM_F_DUMP};
@@ -32,8 +34,9 @@ pub fn run(args: &PolicyArgs, out: &mut dyn Write) -> Result<()> {
             let request = family.command(command::FLUSH, NLM_F_ACK);
             family.ask("removing all rules", &request).map(|_| ())
         }
-        Some(PolicyAction::Load { file, check }) => load(file, *check, out),
+        Some(PolicyAction::Load { file, check }) => load(file.as_deref(), *check, out),
         Some(PolicyAction::Save { file }) => save(file, out),
+        Some(PolicyAction::Prune) => crate::run::scope::prune(out),
         Some(PolicyAction::Test(socket)) => test::run(socket, out),
     }
 }
@@ -103,14 +106,7 @@ fn add(at: Option<u32>, words: &[String]) -> Result<()> {
         _ => words.to_vec(),
     };
     let rule = rule::from_words(&words)?;
-    let mut family = family()?;
-    let mut request = family
-        .command(command::ADD, NLM_F_ACK)
-        .nest(attribute::RULE, &wire::encode(&rule));
-    if let Some(at) = at {
-        request = request.attribute(attribute::POSITION, &(at - 1).to_ne_bytes());
-    }
-    full(family.ask("adding a rule", &request).map(|_| ()))
+    live::add(&rule, at.map(|at| at - 1))
 }
 
 /// Says of a table that is full that it is.
@@ -136,33 +132,41 @@ fn del(id: u32) -> Result<()> {
     }
 }
 
-fn read(file: &Path) -> Result<Vec<Rule>> {
-    let mut text = String::new();
+/// The rules of a file, or of all that are kept, and the name for them.
+fn read(file: Option<&Path>) -> Result<(String, Vec<Rule>)> {
+    let Some(file) = file else {
+        let missing = || Error::at(Path::new(POLICY_FILE), Errno::NOENT.into());
+        let rules = kept::all(Path::new("/"))?.ok_or_else(missing)?;
+        return Ok((POLICY_FILE.into(), rules));
+    };
+    let name = file.display().to_string();
     if file == Path::new("-") {
+        let mut text = String::new();
         std::io::stdin().read_to_string(&mut text)?;
-    } else {
-        text = std::fs::read_to_string(file).map_err(|error| Error::at(file, error))?;
+        let rules = rule::from_file(&name, &text)?;
+        return Ok((name, rules));
     }
-    rule::from_file(&file.display().to_string(), &text)
+    Ok((name, kept::file(file)?))
 }
 
-fn load(file: &Path, check: bool, out: &mut dyn Write) -> Result<()> {
-    let rules = read(file)?;
+fn load(file: Option<&Path>, check: bool, out: &mut dyn Write) -> Result<()> {
+    let (name, rules) = read(file)?;
     if check {
-        writeln!(out, "{}: {} rules, all right", file.display(), rules.len())?;
+        writeln!(out, "{name}: {} rules, all right", rules.len())?;
         return Ok(());
     }
-    let mut family = family()?;
-    let mut request = family.command(command::REPLACE, NLM_F_ACK);
-    for rule in &rules {
-        request = request.nest(attribute::RULE, &wire::encode(rule));
-    }
-    full(family.ask("replacing the rules", &request).map(|_| ()))
+    live::replace(&rules)
 }
 
 fn save(file: &Path, out: &mut dyn Write) -> Result<()> {
     let mut text = String::from("# Rules of net.smc.tcp2smc; see `rsmc help policy`.\n");
-    for listed in collect()? {
+    // What the directory has would come twice.
+    let others = match file == Path::new(POLICY_FILE) {
+        true => kept::of_directory(Path::new("/"))?,
+        false => Vec::new(),
+    };
+    let listed = collect()?.into_iter();
+    for listed in listed.filter(|listed| !others.contains(&listed.rule)) {
         let line = format!(
             "{} {}",
             rule::verdict_text(listed.rule.verdict),

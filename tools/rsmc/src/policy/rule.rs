@@ -221,6 +221,35 @@ mod tests {
         from_file("f", line).map(|mut rules| rules.remove(0))
     }
 
+    /// The manual page has each verdict and condition, and its example is a file of rules.
+    #[test]
+    fn the_manual_page_is_right() {
+        let page = include_str!("../../man/policy.conf.5").replace("\\-", "-");
+        for word in [
+            "allow",
+            "deny",
+            "auto",
+            "share=",
+            "exe=",
+            "comm=",
+            "cgroup=",
+            "uid=",
+            "port=",
+            "peer=",
+            "peer-port=",
+            "mptcp",
+        ] {
+            let found = page.lines().any(|line| {
+                let line = line.strip_prefix(".BI ").or(line.strip_prefix(".B "));
+                line.is_some_and(|line| line.split(' ').next() == Some(word))
+            });
+            assert!(found, "{word}");
+        }
+        let (_, example) = page.split_once(".SH EXAMPLES\n.nf\n").unwrap();
+        let (example, _) = example.split_once(".fi").unwrap();
+        assert_eq!(from_file("example", example).unwrap().len(), 4);
+    }
+
     #[test]
     fn a_rule_reads_back() {
         for line in [

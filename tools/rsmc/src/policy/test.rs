@@ -24,21 +24,36 @@ struct Process {
 
 /// An answer as `--json` prints it. The names are an interface.
 #[derive(Serialize)]
-struct Answer {
+pub(crate) struct Answer {
     tcp2smc: u64,
-    smc: bool,
+    pub(crate) smc: bool,
     /// More rules may match once port and peer are known.
     open: bool,
     rule: Option<u64>,
-    text: String,
+    pub(crate) text: String,
 }
 
-/// Asks the kernel about a socket.
+/// Says what would happen to a socket.
 ///
 /// # Errors
 /// `NotThere` without the netlink family or the process, `Usage` for a user that there is not, or the
 /// kernel's.
 pub(super) fn run(socket: &PolicyTest, out: &mut dyn Write) -> Result<()> {
+    let answer = ask(socket)?;
+    if socket.json {
+        serde_json::to_writer_pretty(&mut *out, &answer)?;
+        writeln!(out)?;
+    } else {
+        writeln!(out, "{}", answer.text)?;
+    }
+    Ok(())
+}
+
+/// Asks the kernel about a socket.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn ask(socket: &PolicyTest) -> Result<Answer> {
     let facts = facts(socket)?;
     let mut family = family()?;
     let request = family
@@ -57,20 +72,13 @@ pub(super) fn run(socket: &PolicyTest, out: &mut dyn Write) -> Result<()> {
             _ => {}
         }
     }
-    let answer = Answer {
+    Ok(Answer {
         tcp2smc: mode,
         smc,
         open,
         rule: id,
         text: words(mode, smc, open, id)?,
-    };
-    if socket.json {
-        serde_json::to_writer_pretty(&mut *out, &answer)?;
-        writeln!(out)?;
-    } else {
-        writeln!(out, "{}", answer.text)?;
-    }
-    Ok(())
+    })
 }
 
 fn words(mode: u64, smc: bool, open: bool, id: Option<u64>) -> Result<String> {

@@ -7,7 +7,7 @@ mod files;
 
 use crate::cli::{ReportArgs, SsArgs, WhyArgs};
 use crate::error::{Error, Result};
-use crate::{clock, dev, fallback, link, pnet, ss, stats, system, ueid, why};
+use crate::{clock, dev, fallback, hardware, link, pnet, ss, stats, system, ueid, why};
 use serde::Serialize;
 use std::fs::OpenOptions;
 use std::io::{self, IsTerminal, Write};
@@ -17,13 +17,14 @@ use std::path::PathBuf;
 /// A file of the report: its name and how it is made.
 type Part = (&'static str, fn() -> Result<Vec<u8>>);
 
-const PARTS: [Part; 16] = [
+const PARTS: [Part; 17] = [
     ("versions.txt", files::versions),
     ("module.txt", files::module),
     ("system.json", || json(&system::collect()?)),
     ("sysctls.txt", files::sysctls),
     ("devices.json", || json(&dev::collect()?)),
     ("rdma.txt", files::rdma),
+    ("hardware.txt", checklist),
     ("interfaces.txt", files::interfaces),
     ("routes.txt", files::routes),
     ("links.json", || json(&link::collect()?)),
@@ -39,8 +40,11 @@ const PARTS: [Part; 16] = [
 /// Collects the report.
 ///
 /// # Errors
-/// Errors of writing the report.
+/// Errors of writing the report; of the list of hardware that there is no usable port.
 pub fn run(args: &ReportArgs, out: &mut dyn Write) -> Result<()> {
+    if args.hardware {
+        return hardware::run(args.json, out);
+    }
     let now = clock::now();
     let host = rustix::system::uname()
         .nodename()
@@ -155,6 +159,12 @@ fn sockets() -> Result<Vec<u8>> {
         ..SsArgs::default()
     };
     json(&ss::collect(&args)?)
+}
+
+fn checklist() -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    hardware::tell(&hardware::collect(), &mut bytes)?;
+    Ok(bytes)
 }
 
 fn reasons() -> Result<Vec<u8>> {

@@ -2,11 +2,13 @@
 //! `rsmc run`: start a program whose TCP sockets become SMC sockets.
 //!
 //! Finds the preload library ([`library`]) and the command, looks whether the library can reach
-//! that command at all ([`reach`]), sets the environment and executes it in place of itself.
+//! that command at all ([`reach`]), sets the environment and executes it in place of itself. With `--scope` it is a
+//! rule for the command's cgroup instead ([`scope`]).
 
 pub mod elf;
 pub mod library;
 pub mod reach;
+pub mod scope;
 
 use crate::cli::{Family, RunArgs};
 use std::ffi::{OsStr, OsString};
@@ -34,6 +36,9 @@ pub struct Failure {
 
 /// Executes the command in place of this process. Returns only if that was not possible.
 pub fn run(args: &RunArgs) -> Failure {
+    if args.scope {
+        return scope::run(args);
+    }
     match prepare(args) {
         Ok(mut command) => {
             let error = command.exec();
@@ -44,11 +49,15 @@ pub fn run(args: &RunArgs) -> Failure {
     }
 }
 
-fn prepare(args: &RunArgs) -> Result<Command, Failure> {
-    let own = |message| Failure {
+/// What went wrong here, and not with the command.
+fn own(message: String) -> Failure {
+    Failure {
         message,
         code: EXIT_OWN,
-    };
+    }
+}
+
+fn prepare(args: &RunArgs) -> Result<Command, Failure> {
     let library = library::find(args.library.as_deref()).map_err(own)?;
     let Some((program, rest)) = args.command.split_first() else {
         return Err(own("no command given".into()));

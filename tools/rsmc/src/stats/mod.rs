@@ -39,7 +39,10 @@ pub fn run(args: &StatsArgs, out: &mut dyn Write) -> Result<()> {
         return baseline::save(&absolute);
     }
     if args.prometheus {
-        return prometheus::write(&absolute, out);
+        return match &args.output {
+            Some(file) => prometheus::replace(&absolute, file),
+            None => prometheus::write(&absolute, out),
+        };
     }
     if let Some(interval) = args.interval {
         return rates::run(absolute, interval, args.count, args.json, out);

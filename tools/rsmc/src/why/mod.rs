@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `rsmc why`: the fallback counters explained, what SMC needs looked at, a test connection.
 
-mod checks;
+pub(crate) mod checks;
 mod declined;
 mod option;
-mod path;
+pub(crate) mod path;
 mod trial;
 mod way;
 

@@ -3,6 +3,7 @@
 //! The committed figures, and whether measured ones are as good.
 
 use crate::cache;
+use crate::docs::drawings;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,7 +33,7 @@ pub fn json(sets: &Sets) -> String {
 }
 
 /// The committed figures; none if there is no file yet.
-fn load() -> Result<Sets> {
+pub(super) fn load() -> Result<Sets> {
     let path = cache::top().join(FILE);
     if !path.exists() {
         return Ok(Sets::new());
@@ -51,7 +52,7 @@ pub fn save(name: &str, figures: &Figures) -> Result<()> {
     }
     fs::write(&path, json(&sets)).with_context(|| path.display().to_string())?;
     println!("{FILE}: {} metrics of \"{name}\" renewed", figures.len());
-    Ok(())
+    drawings::draw_figures()
 }
 
 /// Returns the excess over the baseline that is no regression yet: a share, and an amount for figures

@@ -8,6 +8,7 @@
 
 mod baseline;
 mod columns;
+mod figures;
 mod own;
 mod owners;
 mod plot;
@@ -21,6 +22,7 @@ use crate::progress;
 use anyhow::{bail, Context, Result};
 use baseline::Figures;
 use columns::{Column, Set};
+pub use figures::svg as figures;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;

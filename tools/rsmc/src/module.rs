@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The module: loads it where it is missing.
+
+use crate::diag;
+use crate::error::{Error, Result};
+use std::io::{self, Read};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The sysctl that this module alone has.
+pub const TCP2SMC: &str = "/proc/sys/net/smc/tcp2smc";
+/// Time that modprobe(8) may take: a service may be waiting to start.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Loads the module unless it is there.
+///
+/// # Errors
+/// `NotThere` with the cure.
+pub fn ensure() -> Result<()> {
+    if Path::new(TCP2SMC).exists() {
+        return Ok(());
+    }
+    let missing = |line| Err(Error::NotThere(line));
+    if diag::has_smc_protocol() {
+        return missing(
+            "the in-tree module smc is loaded, which has no tcp2smc: `modprobe -r smc`".into(),
+        );
+    }
+    let said = match modprobe() {
+        Ok(None) if Path::new(TCP2SMC).exists() => return Ok(()),
+        Ok(None) => "modprobe rsmc did nothing: a line in /etc/modprobe.d forbids it?".into(),
+        Ok(Some(said)) => said,
+        Err(error) => format!("modprobe: {error}"),
+    };
+    let release = rustix::system::uname();
+    missing(explain(&said, &release.release().to_string_lossy()))
+}
+
+/// The line about a module that could not be loaded.
+fn explain(said: &str, release: &str) -> String {
+    let last = said.trim().lines().last().unwrap_or("modprobe failed");
+    if last.contains("not found") {
+        return format!(
+            "there is no module rsmc for this kernel, {release}: build and install it \
+             (make modules_install KDIR=/lib/modules/{release}/build), or boot the kernel that it was made for"
+        );
+    }
+    format!("the module rsmc cannot be loaded into {release}: {last}")
+}
+
+/// Calls modprobe(8); returns what it said if it failed.
+fn modprobe() -> io::Result<Option<String>> {
+    let start = |program| {
+        Command::new(program)
+            .arg("rsmc")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+    };
+    let mut child = match start("modprobe") {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => start("/sbin/modprobe")?,
+        other => other?,
+    };
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if begun.elapsed() > LIMIT {
+            // It may not listen while it is in the kernel, and is left alone then.
+            let _ = child.kill();
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    if status.success() {
+        return Ok(None);
+    }
+    let mut said = Vec::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        stderr.read_to_end(&mut said)?;
+    }
+    Ok(Some(String::from_utf8_lossy(&said).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cure_is_named() {
+        let said = "modprobe: FATAL: Module rsmc not found in directory /lib/modules/6.1\n";
+        let line = explain(said, "6.1");
+        assert!(line.contains("KDIR=/lib/modules/6.1/build"), "{line}");
+        let said = "modprobe: ERROR: could not insert 'rsmc': Key was rejected by service\n";
+        assert!(explain(said, "6.1").ends_with("Key was rejected by service"));
+        assert!(explain("", "6.1").ends_with("modprobe failed"));
+    }
+}
