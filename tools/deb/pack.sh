@@ -110,7 +110,6 @@ tools() { # PROGRAMS
 	for file in grafana.json alerts.yml; do
 		put 644 "$TOP/tools/monitoring/$file" "usr/share/doc/rsmc-tools/examples/$file"
 	done
-	put 644 "$here/etc/modules-load.conf" etc/modules-load.d/rsmc.conf
 	put 644 "$here/etc/sysctl.conf" etc/sysctl.d/rsmc.conf
 	put 644 "$here/etc/policy.conf" etc/rsmc/policy.conf
 	scripts "$here/tools"

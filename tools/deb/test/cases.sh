@@ -83,12 +83,10 @@ upgrade() {
 	apt install /run/old/rsmc-tools_*.deb >/tmp/log 2>&1
 	dpkg-query -W -f '${Version}\n' rsmc-tools | grep -qx 0.0.1
 	echo "allow exe=/usr/bin/redis-server" >/etc/rsmc/policy.conf
-	echo rsmc >/etc/modules-load.d/rsmc.conf
 	rm /etc/sysctl.d/rsmc.conf
 	apt install /run/debs/rsmc-tools_*.deb </dev/null >/tmp/log 2>&1 || fail "$(tail -n 5 /tmp/log)"
 	dpkg-query -W -f '${Version}\n' rsmc-tools | grep -vqx 0.0.1
 	[ "$(cat /etc/rsmc/policy.conf)" = "allow exe=/usr/bin/redis-server" ] || fail "policy.conf was changed"
-	[ "$(cat /etc/modules-load.d/rsmc.conf)" = rsmc ] || fail "modules-load.d was changed"
 	[ ! -e /etc/sysctl.d/rsmc.conf ] || fail "a removed file came back"
 	find /etc -name '*.dpkg-*' | grep . && fail "dpkg left files"
 	echo "# changed and removed configuration survived 0.0.1 to $(dpkg-query -W -f '${Version}' rsmc-tools)"
@@ -103,7 +101,12 @@ purge() {
 	grep -h . /usr/lib/modules/"$release"/modules.alias >/tmp/alias.before || :
 	apt install /run/debs/rsmc-tools_*.deb "/run/debs/rsmc-modules-${release}"_*.deb >/tmp/log 2>&1
 	grep -q "net-pf-43 rsmc" "/usr/lib/modules/$release/modules.alias" || fail "depmod did not run"
-	: >/etc/rsmc/policy.new
+	# As `rsmc enable` leaves them.
+	mkdir -p /etc/rsmc/policy.d /etc/systemd/system/redis-server.service.d
+	for file in /etc/rsmc/policy.new /etc/rsmc/policy.d/redis-server.service.conf /etc/sysctl.d/50-rsmc.conf \
+		/etc/modules-load.d/rsmc.conf /etc/systemd/system/redis-server.service.d/50-rsmc.conf; do
+		: >"$file"
+	done
 	apt purge 'rsmc-*' >/tmp/log 2>&1
 	files >/tmp/after
 	diff /tmp/before /tmp/after >/tmp/diff || fail "left behind: $(cat /tmp/diff)"
