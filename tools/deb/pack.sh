@@ -101,14 +101,15 @@ tools() { # PROGRAMS
 	"$rsmc" completion bash "$share/bash-completion/completions"
 	"$rsmc" completion zsh "$share/zsh/vendor-completions"
 	"$rsmc" completion fish "$share/fish/vendor_completions.d"
-	for page in "$TOP"/Documentation/man/*.[1-8]; do
-		[ ! -e "$page" ] || put 644 "$page" "usr/share/man/man${page##*.}/$(basename "$page")"
-	done
 	find "$share/man" -type f -exec gzip -9n {} +
-	for unit in "$TOP"/tools/systemd/*.service "$TOP"/tools/systemd/*.timer; do
-		[ ! -e "$unit" ] || put 644 "$unit" "usr/lib/systemd/system/$(basename "$unit")"
+	for unit in "$TOP"/tools/systemd/*.service "$TOP"/tools/monitoring/*.service "$TOP"/tools/monitoring/*.timer; do
+		# Units are for programs in /usr/local; here they are in /usr.
+		sed 's|/usr/local/|/usr/|g' "$unit" >"$WORK/unit"
+		put 644 "$WORK/unit" "usr/lib/systemd/system/$(basename "$unit")"
 	done
-	put 644 "$here/etc/modules-load.conf" etc/modules-load.d/rsmc.conf
+	for file in grafana.json alerts.yml; do
+		put 644 "$TOP/tools/monitoring/$file" "usr/share/doc/rsmc-tools/examples/$file"
+	done
 	put 644 "$here/etc/sysctl.conf" etc/sysctl.d/rsmc.conf
 	put 644 "$here/etc/policy.conf" etc/rsmc/policy.conf
 	scripts "$here/tools"
@@ -154,8 +155,7 @@ dkms() {
 	done
 	put 755 "$TOP/tools/dkms/hook-postrm" etc/kernel/postrm.d/rsmc-dkms
 	scripts "$here/dkms"
-	finish "$here/dkms/control" all \
-		"dkms (>= 3), rustc, rust-src, bindgen, pahole, bc, bison, flex, libelf-dev, libssl-dev, xz-utils"
+	finish "$here/dkms/control" all "$(cat "$here/dkms/depends")"
 }
 
 mkdir -p "$OUT" "$WORK"

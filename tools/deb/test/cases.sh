@@ -30,6 +30,13 @@ said() {
 	echo "# $line"
 }
 
+# replace PROGRAM SCRIPT: another one in its place; apt lets scripts see /usr/bin only.
+replace() {
+	mv "/usr/bin/$1" "/usr/bin/$1.real"
+	printf '#!/bin/sh\n%s\n' "$2" >"/usr/bin/$1"
+	chmod +x "/usr/bin/$1"
+}
+
 # refused TEXT: apt ends well, the reason is named, dkms has it as added, and so it
 # is when a kernel's hooks run; another kernel package is not kept from anything.
 refused() {
@@ -76,12 +83,10 @@ upgrade() {
 	apt install /run/old/rsmc-tools_*.deb >/tmp/log 2>&1
 	dpkg-query -W -f '${Version}\n' rsmc-tools | grep -qx 0.0.1
 	echo "allow exe=/usr/bin/redis-server" >/etc/rsmc/policy.conf
-	echo rsmc >/etc/modules-load.d/rsmc.conf
 	rm /etc/sysctl.d/rsmc.conf
 	apt install /run/debs/rsmc-tools_*.deb </dev/null >/tmp/log 2>&1 || fail "$(tail -n 5 /tmp/log)"
 	dpkg-query -W -f '${Version}\n' rsmc-tools | grep -vqx 0.0.1
 	[ "$(cat /etc/rsmc/policy.conf)" = "allow exe=/usr/bin/redis-server" ] || fail "policy.conf was changed"
-	[ "$(cat /etc/modules-load.d/rsmc.conf)" = rsmc ] || fail "modules-load.d was changed"
 	[ ! -e /etc/sysctl.d/rsmc.conf ] || fail "a removed file came back"
 	find /etc -name '*.dpkg-*' | grep . && fail "dpkg left files"
 	echo "# changed and removed configuration survived 0.0.1 to $(dpkg-query -W -f '${Version}' rsmc-tools)"
@@ -96,7 +101,12 @@ purge() {
 	grep -h . /usr/lib/modules/"$release"/modules.alias >/tmp/alias.before || :
 	apt install /run/debs/rsmc-tools_*.deb "/run/debs/rsmc-modules-${release}"_*.deb >/tmp/log 2>&1
 	grep -q "net-pf-43 rsmc" "/usr/lib/modules/$release/modules.alias" || fail "depmod did not run"
-	: >/etc/rsmc/policy.new
+	# As `rsmc enable` leaves them.
+	mkdir -p /etc/rsmc/policy.d /etc/systemd/system/redis-server.service.d
+	for file in /etc/rsmc/policy.new /etc/rsmc/policy.d/redis-server.service.conf /etc/sysctl.d/50-rsmc.conf \
+		/etc/modules-load.d/rsmc.conf /etc/systemd/system/redis-server.service.d/50-rsmc.conf; do
+		: >"$file"
+	done
 	apt purge 'rsmc-*' >/tmp/log 2>&1
 	files >/tmp/after
 	diff /tmp/before /tmp/after >/tmp/diff || fail "left behind: $(cat /tmp/diff)"
@@ -124,8 +134,7 @@ dkms_no_compiler() {
 }
 
 dkms_wrong_rustc() {
-	printf '#!/bin/sh\necho "rustc 1.90.0 (1159e78c4 2025-09-14)"\n' >/usr/local/bin/rustc
-	chmod +x /usr/local/bin/rustc
+	replace rustc 'echo "rustc 1.90.0 (1159e78c4 2025-09-14)"'
 	refused "here is 'rustc 1.90.0 (1159e78c4 2025-09-14)'; install that version of rustc, then: rsmc-dkms"
 }
 
@@ -146,8 +155,7 @@ dkms_no_source() {
 
 dkms_killed() {
 	# The first thing that is run for the kernel dies as by the OOM killer.
-	printf '#!/bin/sh\nkill -9 $$\n' >/usr/local/bin/nice
-	chmod +x /usr/local/bin/nice
+	replace nice 'kill -9 $$'
 	refused "making the Rust metadata was killed by signal 9; try again: rsmc-dkms"
 	[ ! -e "/var/cache/rsmc-dkms/$release.tmp" ] || fail "half of it is left"
 }
@@ -203,8 +211,9 @@ dkms_broken_source() {
 	cp -a /var/cache/rsmc-dkms /root/kept
 	undo
 	cp -a /root/kept /var/cache/rsmc-dkms
-	printf '#!/bin/sh\n[ "$1" != --version ] || exec /usr/bin/bindgen --version\necho "error: broken on purpose" >&2\nexit 1\n' >/usr/local/bin/bindgen
-	chmod +x /usr/local/bin/bindgen
+	replace bindgen '[ "$1" != --version ] || exec /usr/bin/bindgen.real --version
+		echo "error: broken on purpose" >&2
+		exit 1'
 	refused "building the module failed ("
 }
 

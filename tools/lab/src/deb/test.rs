@@ -184,8 +184,13 @@ impl Roots {
             Base::Small | Base::Guest => Ok(small),
             Base::Lintian => small.with("lintian", &format!("{apt} lintian\napt-get clean")),
             Base::Dkms | Base::Built => {
-                let needed = "dkms rustc rust-src bindgen pahole bc bison flex libelf-dev libssl-dev xz-utils";
+                let needed = fs::read_to_string(cache::top().join("tools/deb/dkms/depends"))?;
+                let needed: Vec<&str> = needed
+                    .split(',')
+                    .filter_map(|package| package.split_whitespace().next())
+                    .collect();
                 let headers = format!("linux-headers-{}", Self::release()?);
+                let needed = needed.join(" ");
                 small.with("dkms", &format!("{apt} {needed} {headers}\napt-get clean"))
             }
         }
