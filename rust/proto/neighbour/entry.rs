@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is remembered about one peer.
+//! The record of one peer.
 
 use crate::{
     reason::Reason,
@@ -18,7 +18,7 @@ const LONGEST: Span = Span::from_secs(24 * 3600);
 /// Time in which only one connection tries whether a peer is still bad.
 const TRIAL: Span = Span::from_secs(10);
 
-/// Why a peer is remembered.
+/// The cause for which a peer is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// It sends any TCP option back.
@@ -43,7 +43,7 @@ impl Cause {
     }
 }
 
-/// What has become of a connection that this host began.
+/// Fate of a connection that this host began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The SYN-ACK had what only a SYN has.
@@ -71,7 +71,7 @@ impl Event {
         matches!(self, Event::Answered | Event::Succeeded)
     }
 
-    /// What it is evidence for, and for how many declines it counts; `None` if for nothing that lasts.
+    /// The cause that it is evidence for, and for how many declines it counts; `None` if for nothing that lasts.
     pub(super) const fn weight(self) -> Option<(Cause, u8)> {
         match self {
             Event::Echoed => Some((Cause::Echo, MANY)),
@@ -107,7 +107,7 @@ const fn lasts(reason: Reason) -> bool {
     )
 }
 
-/// What the table is told with each call.
+/// Circumstances, which each call tells the table.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
     /// The present time.
@@ -129,7 +129,7 @@ enum State {
     Trial,
 }
 
-/// What is remembered about a peer.
+/// The record of a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     cause: Cause,
@@ -138,7 +138,7 @@ pub struct Entry {
     declines: u8,
     /// The time it gets is the first one, doubled so often, divided by 2 to the [`PART`].
     level: u8,
-    /// How often it was given a time.
+    /// Number of times that it was given a time.
     times: u32,
     from: Instant,
     until: Instant,
@@ -159,12 +159,12 @@ impl Entry {
         }
     }
 
-    /// Why the peer is remembered; `None` if it is only watched.
+    /// The cause for which the peer is remembered; `None` if it is only watched.
     pub fn cause(&self) -> Option<Cause> {
         (self.state != State::Watched).then_some(self.cause)
     }
 
-    /// How often it was found to be bad.
+    /// Number of times that it was found to be bad.
     pub fn times(&self) -> u32 {
         self.times
     }
@@ -177,7 +177,7 @@ impl Entry {
         }
     }
 
-    /// How much is lost if it is forgotten: the time that it has still to run.
+    /// The loss if it is forgotten: the time that it has still to run.
     pub(super) fn worth(&self, view: &View) -> u64 {
         self.left(view.now).0
     }

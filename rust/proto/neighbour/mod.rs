@@ -20,7 +20,7 @@ use crate::slots::{self, Slots};
 /// A place of the table.
 pub type Slot = slots::Slot<[u8; 16], Entry>;
 
-/// What is remembered, by address: IPv6 ones, and IPv4 ones mapped into them.
+/// The records by address: IPv6 ones, and IPv4 ones mapped into them.
 #[derive(Debug)]
 pub struct Neighbours<'a>(Slots<'a, [u8; 16], Entry>);
 
