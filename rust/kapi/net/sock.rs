@@ -4,6 +4,7 @@
 //!
 //! C header: [`include/net/sock.h`](srctree/include/net/sock.h)
 
+mod again;
 mod charge;
 pub(crate) mod claim;
 mod count;

@@ -9,6 +9,7 @@
 
 mod handshake;
 mod leave;
+mod neighbour;
 
 pub(crate) use self::leave::{abandon_ended, give_up, stop_listening};
 
@@ -106,6 +107,10 @@ fn call(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>) -> Result<Call
         give_up(this, socket, Reason::Policy)?;
         return Ok(Call::Native);
     }
+    if neighbour::keeps_off(this, addr) {
+        give_up(this, socket, Reason::Neighbour)?;
+        return Ok(Call::Native);
+    }
     if this.hook().is_err() {
         // Without the hooks the SYN would lack the option, and the peer would be blamed for it.
         give_up(this, socket, Reason::NoMemory)?;
@@ -155,7 +160,7 @@ fn first(
         }
         return started;
     }
-    match socket.finish_connect(addr, false) {
+    match neighbour::finish(this, socket, addr) {
         Ok(()) => {
             // This program waits.
             this.heavy.store(1, Release);
@@ -251,6 +256,16 @@ fn is_connecting(this: &SmcSock) -> bool {
     matches!(*this.phase.lock(), Phase::Connecting)
 }
 
+/// Goes on with an attempt of which the program is about to hear that it has ended. Returns false if a thread waits
+/// for its end in TCP.
+pub(crate) fn ends(this: &Arc<SmcSock>) -> bool {
+    let watched = this.watch.lock().is_some();
+    if watched {
+        proceed(this);
+    }
+    watched
+}
+
 /// Goes on with a connection attempt for a program that must not wait: steps whose length the peer
 /// determines are left to the worker.
 pub(crate) fn proceed(this: &Arc<SmcSock>) {
@@ -281,6 +296,7 @@ fn go_on(this: &Arc<SmcSock>, mut slot: MutexGuard<'_, Option<KBox<HandshakeRun>
     }
     match this.sock.state() {
         tcp_state::SYN_SENT | tcp_state::SYN_RECV => return,
+        tcp_state::CLOSE if slot.is_none() && neighbour::begin_anew_in_background(this) => return,
         // Refused, reset or timed out, as TCP has reported. Another connect() may follow.
         tcp_state::CLOSE => {
             if slot.is_some() {

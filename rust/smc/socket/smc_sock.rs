@@ -18,7 +18,7 @@ use crate::{
         fallback::{Fallback, Role},
         namespace::Namespace,
         path::Path,
-        syn_option::Choice,
+        syn_option::{Choice, SILENCE},
         sysctl::Sysctl,
         waiter::Waiter, //
     },
@@ -54,7 +54,7 @@ use kernel::{
     },
     workqueue::Work, //
 };
-use smc_proto::conn::CloseMode;
+use smc_proto::{conn::CloseMode, neighbour::Event};
 use smc_trace as trace;
 
 /// Kind of a socket at present.
@@ -367,6 +367,17 @@ impl SmcSock {
         }
     }
 
+    /// Takes note that the program gives up an attempt which nobody has answered. One that it gave up before
+    /// a second SYN tells nothing, one with a SYN that had no option nothing about options.
+    pub(super) fn abandoned(&self) {
+        let waited = (1..SILENCE).contains(&self.sock.sent_again());
+        if let (true, tcp_state::SYN_SENT, Some(namespace)) =
+            (waited, self.sock.state(), self.namespace())
+        {
+            namespace.heard(&self.sock, Event::Abandoned);
+        }
+    }
+
     /// Closes the socket: its file is being closed.
     pub(crate) fn close(&self, socket: &BsdSocket) {
         self.left();
@@ -383,6 +394,7 @@ impl SmcSock {
             local.close();
         }
         match old {
+            Phase::Connecting => self.abandoned(),
             Phase::Listening(listener) => listener.close(),
             Phase::Smc(conn) => {
                 let mode = if self.sock.lingers_not() {

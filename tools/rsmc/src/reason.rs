@@ -144,6 +144,14 @@ pub fn advice(code: u32) -> &'static str {
         Reason::Policy => {
             "`rsmc policy` lists the rules, and `rsmc policy test` says which one decides about a socket."
         }
+        Reason::Neighbour => {
+            "`rsmc why` says what was seen of the peer and for how long that counts; `rsmc why --forget` has it \
+             tried again with the next connection."
+        }
+        Reason::OptionLost | Reason::OptionReset => {
+            "A firewall or another box on the way lets no SYN pass that has TCP option 254, or an experimental \
+             one: have it let them pass, and then `rsmc why --forget`. Until then connections to this peer send none."
+        }
         Reason::PathBreach => {
             "Something in the kernel beside this module wrote into the TCP connection, or the module has a \
              bug: its kernel log has a line about it. `sysctl net.smc.path_local=0` keeps connections on TCP."

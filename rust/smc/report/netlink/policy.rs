@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The family `RSMC_POLICY`: the rules that say which TCP sockets become SMC's.
+//! The family `RSMC_POLICY`: the rules that say which TCP sockets become SMC's, and the peers that are sent no option.
 //!
 //! All of it is for administrators of the network namespace, and about that namespace alone.
 
@@ -37,6 +37,8 @@ mod commands {
     pub(super) const FLUSH: u8 = 5;
     /// Says which rule decides about a socket with the facts of the request.
     pub(super) const TEST: u8 = 6;
+    /// Forgets a peer to which no option is sent, or all of them.
+    pub(super) const FORGET_PEERS: u8 = 7;
 }
 
 /// Attributes of a request or an answer.
@@ -55,6 +57,8 @@ mod attribute {
     pub(super) const OPEN: u16 = 6;
     /// The sysctl `tcp2smc`; a `u32`.
     pub(super) const MODE: u16 = 7;
+    /// Address of a peer, as IPv6; 16 bytes.
+    pub(super) const ADDRESS: u16 = 8;
 }
 
 /// Attributes of a rule, and of the facts about a socket.
@@ -105,6 +109,7 @@ impl Family for Policy {
         own(commands::DEL, Kind::Act),
         own(commands::FLUSH, Kind::Act),
         own(commands::TEST, Kind::Get),
+        own(commands::FORGET_PEERS, Kind::Act),
     ];
 
     fn act(net: &Net, command: u8, attributes: &Attributes<'_>) -> Result {
@@ -136,6 +141,17 @@ impl Family for Policy {
             commands::FLUSH => {
                 rules.flush();
                 Ok(())
+            }
+            commands::FORGET_PEERS => {
+                let known = &namespace.neighbours;
+                let Some(address) = attributes.get(attribute::ADDRESS)? else {
+                    known.forget_all();
+                    return Ok(());
+                };
+                match known.forget(address.try_into().map_err(|_| EINVAL)?) {
+                    true => Ok(()),
+                    false => Err(ENOENT),
+                }
             }
             _ => Err(errno::EOPNOTSUPP.into()),
         }
