@@ -5,6 +5,7 @@
 //! Sockets are converted at their creation, by a redirection of the kernel's own hook for that, which is
 //! there only while a namespace wants it.
 
+use super::last_word::LastWord;
 use kapi::{
     errno,
     net::{
@@ -22,13 +23,15 @@ use kernel::{
 /// The conversion, while the module is loaded.
 pub(crate) static CONVERTER: Global<Converter> = Global::new();
 
-/// Decides whether the socket that the current task makes is converted. Must not sleep.
+/// Decides whether the socket that the current task makes is converted.
 pub(crate) type Decide = fn(&Net, Asked) -> bool;
 
 /// Converts sockets while there are namespaces that want it.
 #[pin_data]
 pub(crate) struct Converter {
     decide: Decide,
+    /// When the kernel log had a line about a failure: administrators of any namespace can have one.
+    last_word: LastWord,
     #[pin]
     state: Mutex<State>,
 }
@@ -49,6 +52,7 @@ impl Converter {
         Arc::pin_init(
             pin_init!(Self {
                 decide,
+                last_word: LastWord::new(),
                 state <- new_mutex!(
                     State { users: 0, conversion: None },
                     "rsmc::Converter::state"
@@ -61,7 +65,7 @@ impl Converter {
     fn begin(&self) -> Result {
         let mut state = self.state.lock();
         if state.conversion.is_none() {
-            state.conversion = Some(Conversion::new().inspect_err(explain)?);
+            state.conversion = Some(Conversion::new().inspect_err(|err| self.explain(*err))?);
         }
         state.users = state.users.saturating_add(1);
         Ok(())
@@ -74,22 +78,25 @@ impl Converter {
             state.conversion = None;
         }
     }
-}
 
-/// Says in the kernel's log why sockets cannot be converted.
-fn explain(err: &Error) {
-    if errno::EOPNOTSUPP.is(*err) {
-        pr_err!("tcp2smc needs a kernel with CONFIG_DYNAMIC_FTRACE_WITH_ARGS\n");
-    } else if *err == EBUSY {
-        pr_err!(
-            "tcp2smc: ftrace is off (sysctl kernel.ftrace_enabled), or a live patch or the like has \
-             redirected update_socket_protocol()\n"
-        );
-    } else {
-        pr_err!(
-            "tcp2smc: update_socket_protocol() cannot be redirected: error {}\n",
-            err.to_errno()
-        );
+    /// Says in the kernel's log why sockets cannot be converted, unless it has just done so.
+    fn explain(&self, err: Error) {
+        if self.last_word.may_speak().is_none() {
+            return;
+        }
+        if errno::EOPNOTSUPP.is(err) {
+            pr_err!("tcp2smc needs a kernel with CONFIG_DYNAMIC_FTRACE_WITH_ARGS\n");
+        } else if err == EBUSY {
+            pr_err!(
+                "tcp2smc: ftrace is off (sysctl kernel.ftrace_enabled), or a live patch or the like has \
+                 redirected update_socket_protocol()\n"
+            );
+        } else {
+            pr_err!(
+                "tcp2smc: update_socket_protocol() cannot be redirected: error {}\n",
+                err.to_errno()
+            );
+        }
     }
 }
 

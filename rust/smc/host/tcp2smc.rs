@@ -27,7 +27,7 @@ mod mode {
     pub(super) const ALLOWED: i32 = 2;
 }
 
-/// Decides about the socket that the current task makes. Does not sleep.
+/// Decides about the socket that the current task makes.
 pub(crate) fn decide(net: &Net, asked: Asked) -> bool {
     let Some(namespace) = Namespace::at(net) else {
         return false;

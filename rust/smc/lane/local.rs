@@ -10,10 +10,12 @@
 mod breach;
 mod facts;
 mod idle;
+mod leave;
 mod meet;
 mod pair;
 mod put;
 mod quick;
+mod stay;
 mod take;
 mod way;
 
