@@ -140,7 +140,8 @@ fn promote(local: &Local, way: &Way, writer: &mut Writer, wanted: usize) -> bool
     let guard = local.own().lock();
     let cut = guard
         .end_of_sent()
-        .filter(|_| !guard.needs_tcp() && !local.is_bound_to_tcp());
+        // Asked once more: an urgent byte may have arrived since, and its acknowledgement before this lock.
+        .filter(|_| !guard.needs_tcp() && !local.is_bound_to_tcp() && local.may_move());
     let Some((cut, route)) = cut.and_then(|cut| Some((cut, way.route().promoted(cut)?))) else {
         return false;
     };
