@@ -12,12 +12,19 @@ use kapi::{
         convert::{Asked, Conversion, Convert},
         netns::Net, //
     },
-    sys::global::Global, //
+    sys::{global::Global, queue}, //
 };
 use kernel::{
+    impl_has_work,
     new_mutex,
+    new_work,
     prelude::*,
-    sync::{Arc, Mutex}, //
+    sync::{
+        atomic::{Atomic, Full, Relaxed},
+        Arc,
+        Mutex, //
+    },
+    workqueue::{Work, WorkItem}, //
 };
 
 /// The conversion, while the module is loaded.
@@ -34,6 +41,22 @@ pub(crate) struct Converter {
     last_word: LastWord,
     #[pin]
     state: Mutex<State>,
+    /// Number of namespaces that have ended while they wanted it, and were not yet subtracted.
+    ended: Atomic<u32>,
+    #[pin]
+    work: Work<Converter>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Converter { self.work }
+}
+
+impl WorkItem for Converter {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.end(this.ended.xchg(0, Full) as usize);
+    }
 }
 
 struct State {
@@ -57,6 +80,8 @@ impl Converter {
                     State { users: 0, conversion: None },
                     "rsmc::Converter::state"
                 ),
+                ended: Atomic::new(0),
+                work <- new_work!("rsmc::Converter::work"),
             }),
             GFP_KERNEL,
         )
@@ -71,9 +96,10 @@ impl Converter {
         Ok(())
     }
 
-    fn end(&self) {
+    /// Takes note that so many namespaces do not want it any more.
+    fn end(&self, namespaces: usize) {
         let mut state = self.state.lock();
-        state.users = state.users.saturating_sub(1);
+        state.users = state.users.saturating_sub(namespaces);
         if state.users == 0 {
             state.conversion = None;
         }
@@ -111,7 +137,7 @@ pub(crate) fn change(old: i32, new: i32) -> Result {
     match (old, new) {
         (0, 1..) => converter.begin(),
         (1.., 0) => {
-            converter.end();
+            converter.end(1);
             Ok(())
         }
         _ => Ok(()),
@@ -119,9 +145,13 @@ pub(crate) fn change(old: i32, new: i32) -> Result {
 }
 
 /// Notes that a namespace ends whose `tcp2smc` has this value.
+///
+/// The last one is not made to wait for the end of the redirection, which takes grace periods: namespaces end
+/// one after the other, those of others, too.
 pub(crate) fn leave(value: i32) {
     if let (1.., Some(converter)) = (value, CONVERTER.get()) {
-        converter.end();
+        converter.ended.fetch_add(1, Relaxed);
+        let _ = queue::enqueue::<_, 0>(converter);
     }
 }
 

@@ -57,25 +57,25 @@ const OPTION: [u8; 8] = tcp_option::OPTION;
 /// A connection none of whose SYNs had an option ([`Choice::BARE`]) has nothing to be told.
 pub(crate) const SILENCE: u32 = 2;
 
-/// The number of this host, random for each load of the module.
-static HOST: SetOnce<u64> = SetOnce::new();
+/// The secret from which this host's numbers are made, random for each load of the module.
+static HOST: SetOnce<[u64; 2]> = SetOnce::new();
 
-/// Draws the number of this host. Called when the module is loaded, before there are sockets.
+/// Draws the secret of this host. Called when the module is loaded, before there are sockets.
 pub(crate) fn draw_identity() {
-    let mut number = [0; 8];
-    clock::random(&mut number);
-    HOST.populate(u64::from_ne_bytes(number));
+    let secret = [(), ()].map(|()| {
+        let mut word = [0; 8];
+        clock::random(&mut word);
+        u64::from_ne_bytes(word)
+    });
+    HOST.populate(secret);
 }
 
 /// Returns the number by which ends that may share memory know each other: the namespace's, or that of
 /// all namespaces which allow paths to others.
 fn host_id(choice: Choice, net: u64) -> Option<HostId> {
-    let host = HOST.as_ref().copied()?;
-    let scope = if choice.wide { 0 } else { net };
-    // Without an own word for the scope one number would tell the other.
-    let mixed = host ^ scope.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let [a, b, c, d, e, f, g, _] = mixed.to_le_bytes();
-    Some(HostId([a, b, c, d, e, f, g]))
+    let secret = HOST.as_ref().copied()?;
+    // A program may ask for the number of its namespace (`SO_NETNS_COOKIE`), and others are easily guessed.
+    Some(HostId::of(secret, if choice.wide { 0 } else { net }))
 }
 
 /// Time of the last SYN-ACK with SMC's option, in seconds since boot, plus one; 0 for never.

@@ -228,7 +228,12 @@ fn in_background(this: &Arc<SmcSock>, socket: &BsdSocket) {
         drop(run);
         return;
     }
-    if this.sock.state() != tcp_state::SYN_SENT {
+    let decided = matches!(*this.phase.lock(), Phase::Path(_) | Phase::Fallback(_));
+    if decided {
+        // By another thread, before the watch began; there will be no other attempt. A socket that is given
+        // back to TCP ends without a word to those who watch it.
+        this.stop_watching();
+    } else if this.sock.state() != tcp_state::SYN_SENT {
         // It stood before the watch did.
         SmcSock::kick(this);
     }

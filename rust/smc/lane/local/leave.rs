@@ -41,7 +41,9 @@ impl Local {
         *reader = None;
         if !self.is_retired() {
             self.pair.end(self.active).retired.set(1);
+            full_barrier();
             self.settle();
+            self.part();
         }
         Ok(())
     }
@@ -136,12 +138,20 @@ impl Local {
             writer.take()
         };
         drop((read, written));
-        if self.is_gone() {
-            self.forget_rings();
-        }
+        self.part();
         if let Some(peer) = self.peer() {
             // A writer that waits for room.
             peer.wake_for_room();
+        }
+    }
+
+    /// Takes the pair off the list of those that have had rings, if neither end makes one any more. The caller
+    /// has just said so for this end, and a barrier followed: of two that come together one sees the other.
+    fn part(&self) {
+        let other = self.pair.end(!self.active);
+        // One that was retired is not closed here: it may have been given back to TCP.
+        if other.is_gone() || other.retired.get() != 0 {
+            self.forget_rings();
         }
     }
 }
