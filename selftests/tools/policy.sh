@@ -22,7 +22,7 @@ id_of() { # LINE of the list
 	rsmc policy list | awk -v n="$1" 'NR == n + 1 { print $1 }'
 }
 
-ktap_plan 27
+ktap_plan 37
 is none_at_first "$(rules)" ""
 check add rsmc policy add allow exe=/usr/bin/redis-server
 check add_more rsmc policy add 'share=10 cgroup=/system.slice/a.service uid=root'
@@ -53,10 +53,22 @@ seq 1 4096 | sed 's/.*/deny port=& exe=\/opt\/a\/quite\/long\/path\/to\/a\/progr
 check load_many rsmc policy load many
 is many "$(rules | wc -l)" 4096
 is too_many "$(said rsmc policy add allow)" "rsmc: adding a rule: a namespace has at most 4096 rules"
-# Another namespace, and who is nobody there.
+# Another namespace, and who is nobody there: no command, and no sysctl.
+rsmc policy load saved
+nobody() {
+	setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all "$@"
+}
 is others_have_none "$(unshare -n rsmc policy list | wc -l)" 1
-is nobody_lists "$(status setpriv --reuid=65534 --clear-groups --inh-caps=-all rsmc policy list)" 4
-is nobody_adds "$(status setpriv --reuid=65534 --clear-groups --inh-caps=-all rsmc policy add allow)" 4
-# A container's administrator: its own rules, and not ours.
-is own_namespace "$(setpriv --reuid=65534 --clear-groups unshare -Urn sh -c 'rsmc policy add allow && rsmc policy list | wc -l')" 2
+chmod 755 . && chmod 644 saved
+for command in list 'add allow' "del $(id_of 1)" flush 'load saved' save 'test --port 1' prune; do
+	# shellcheck disable=SC2086
+	is "nobody_${command%% *}" "$(status nobody rsmc policy $command </dev/null)" 4
+done
+is nobody_sets_nothing "$(status nobody sh -c 'echo 1 >/proc/sys/net/smc/strict') $(cat /proc/sys/net/smc/strict)" "2 0"
+# An administrator of a user namespace who is in this network namespace is nobody here.
+is user_namespace_alone "$(status nobody unshare -Ur rsmc policy list) $(status nobody unshare -Ur rsmc policy flush)" "4 4"
+# A container's administrator: its own rules and sysctls, and not ours.
+is own_namespace "$(nobody unshare -Urn sh -c 'rsmc policy add allow && rsmc policy list | wc -l')" 2
+is own_sysctls "$(nobody unshare -Urn sh -c 'echo 1 >/proc/sys/net/smc/strict && cat /proc/sys/net/smc/strict')" 1
+is ours_are_untouched "$(rules) $(cat /proc/sys/net/smc/strict)" "$(grep -v '^#' saved) 0"
 ktap_exit

@@ -6,7 +6,8 @@
 # A block of the page is run where its fence says: "```sh server", "```sh client" or "```sh both"; "```sh untested: WHY" is a
 # skip with that reason, and other languages are no commands. A shell of each guest keeps what a reader's shell would, from the
 # first block to the last. A command fails by its status, or if it ends with a comment "# shows: TEXT" and TEXT is not in what it
-# printed. After the first that fails nothing more is run. Whoever has no part in a block waits until the other one is through.
+# printed, also when looked at again for some seconds. After the first that fails nothing more is run. Whoever has no part in
+# a block waits until the other one is through.
 import os
 import pathlib
 import re
@@ -80,9 +81,18 @@ class Shell:
 def run(shell, command):
     """Complaint about a command; none if all is well."""
     shows = re.search(r"\s# shows: (.*)$", command.rstrip())
-    status, output = shell.run(command, 60 * SLOW)
-    if status == 0 and (not shows or shows[1] in output):
-        return None
+    end = time.monotonic() + 20 * SLOW
+    while True:
+        status, output = shell.run(command, 60 * SLOW)
+        if status == 0 and (not shows or shows[1] in output):
+            # What goes on behind the reader's back has begun when he has typed the next line.
+            if command.rstrip().endswith("&") or "--daemonize" in command:
+                time.sleep(SLOW)
+            return None
+        # Who looks at something that is only just beginning looks again.
+        if status != 0 or time.monotonic() > end:
+            break
+        time.sleep(1)
     what = "did not end" if status is None else f"status {status}"
     if status == 0:
         what = f"did not show: {shows[1]}"

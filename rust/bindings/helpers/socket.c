@@ -44,6 +44,11 @@ void rsmc_helper_wake_up_pollfree(struct socket *sock)
 	wake_up_pollfree(&sock->wq.wait);
 }
 
+void rsmc_helper_socket_poll_wait(struct file *file, struct socket *sock, poll_table *table)
+{
+	sock_poll_wait(file, sock, table);
+}
+
 /* linux/memcontrol.h */
 
 bool rsmc_helper_sk_has_memcg(const struct sock *sk)

@@ -83,6 +83,13 @@ impl Addr<'_> {
     }
 }
 
+/// A place among the control messages of a `recvmsg`; see [`Message::control`].
+pub struct Control {
+    place: *mut ffi::c_void,
+    room: usize,
+    cut: u32,
+}
+
 /// The message of `sendmsg` and `recvmsg`.
 ///
 /// # Invariants
@@ -143,6 +150,30 @@ impl<'a> Message<'a> {
     pub fn dest(&mut self) -> &mut IovIterDest<'a> {
         // SAFETY: As in `source`.
         unsafe { IovIterDest::from_raw(&raw mut (*self.msg).msg_iter) }
+    }
+
+    /// Returns the place of the next control message of a `recvmsg`, for [`Message::rewind`].
+    pub fn control(&self) -> Control {
+        // SAFETY: By the type invariant.
+        unsafe {
+            Control {
+                place: (*self.msg).__bindgen_anon_1.msg_control,
+                room: (*self.msg).msg_controllen,
+                cut: (*self.msg).msg_flags & bindings::MSG_CTRUNC,
+            }
+        }
+    }
+
+    /// Takes back the control messages that were added since `control` was asked for, of this message.
+    pub fn rewind(&mut self, control: &Control) {
+        // SAFETY: By the type invariant. These are values that the fields had: what is written there next
+        // goes where the last ones went.
+        unsafe {
+            (*self.msg).__bindgen_anon_1.msg_control = control.place;
+            (*self.msg).msg_controllen = control.room;
+            (*self.msg).msg_flags &= !bindings::MSG_CTRUNC;
+            (*self.msg).msg_flags |= control.cut;
+        }
     }
 
     /// Returns whether received bytes go into pages that the kernel has named, as splice() does it.
@@ -241,6 +272,13 @@ impl Poll<'_> {
     pub fn wants(&self, events: u32) -> bool {
         // SAFETY: If not null, the caller's table lives during the operation. Without one all events are wanted.
         self.table.is_null() || unsafe { (*self.table)._key } & events != 0
+    }
+
+    /// Returns whether the caller is to be woken, and not only told what is there.
+    #[inline]
+    pub(crate) fn registers(&self) -> bool {
+        // SAFETY: As in `wants`. Without a function there is nothing to register by.
+        !self.table.is_null() && unsafe { (*self.table)._qproc.is_some() }
     }
 
     pub(crate) fn file(&self) -> *mut bindings::file {

@@ -11,7 +11,8 @@ use crate::{
         sock::{OwnedSock, Sock},
         syn,
         tables, //
-    }, //
+    },
+    sys::word::full_barrier, //
 };
 use core::ptr::{self, NonNull};
 use kernel::{error::to_result, ffi, prelude::*, types::Opaque};
@@ -229,6 +230,28 @@ impl BsdSocket {
             // SAFETY: The socket is open, and `poll` holds what the caller of poll was given.
             Some(op) => unsafe { op(poll.file(), self.as_ptr(), poll.table()) },
             None => 0,
+        }
+    }
+
+    /// Calls TCP's `poll` for somebody whom [`Self::register`] has registered.
+    pub fn native_events(&self, poll: &Poll<'_>) -> u32 {
+        match self.native().poll {
+            // SAFETY: As above. Without a table TCP registers nobody and leaves nothing out.
+            Some(op) => unsafe { op(poll.file(), self.as_ptr(), ptr::null_mut()) },
+            None => 0,
+        }
+    }
+
+    /// Registers the poller on the socket's wait queue: who changes what is asked for after this call, and then
+    /// looks for somebody to wake, finds him.
+    #[inline]
+    pub fn register(&self, poll: &Poll<'_>) {
+        if poll.registers() {
+            // SAFETY: The socket is open, and `poll` holds what the caller of poll was given.
+            unsafe { bindings::socket_poll_wait(poll.file(), self.as_ptr(), poll.table()) };
+        } else {
+            // He is on the queue already, or does not wait.
+            full_barrier();
         }
     }
 

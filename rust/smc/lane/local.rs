@@ -17,6 +17,7 @@ mod quick;
 mod take;
 mod way;
 
+use self::quick::{READABLE, WRITABLE};
 pub(crate) use self::{
     idle::Registration,
     meet::{Meetings, MEETINGS},
@@ -90,10 +91,13 @@ pub(crate) fn splice(local: &Local, socket: &BsdSocket, splice: &mut Splice<'_>)
 
 /// poll(): TCP's events, but for what the rings hold.
 pub(crate) fn poll(local: &Local, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
-    const READABLE: u32 = flags::EPOLLIN | flags::EPOLLRDNORM;
-    const WRITABLE: u32 = flags::EPOLLOUT | flags::EPOLLWRNORM;
-    // Registers the poller. Asked first: what it says of an end is true of the ring, too.
-    let native = socket.native_poll(poll);
+    // What is looked at from here on, and changes later, wakes the poller.
+    socket.register(poll);
+    if let Some(events) = quick::events(local, poll) {
+        return events;
+    }
+    // Asked first: what it says of an end is true of the ring, too.
+    let native = socket.native_events(poll);
     let mut events = native;
     if local.ring_holds() && !local.is_over() {
         let low = local.low_water();

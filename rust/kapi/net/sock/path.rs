@@ -220,6 +220,25 @@ impl Sock {
         unsafe { ptr::read_volatile(&raw const (*tp).urg_data) != 0 }
     }
 
+    /// Returns whether poll() has nothing to say of the connection but that bytes can be read and written:
+    /// there is no end, error, completion or urgent byte.
+    #[inline]
+    pub fn is_plainly_open(&self) -> bool {
+        let sk = self.as_ptr();
+        // SAFETY: The sock is valid; all is read without the lock, as TCP's poll does. A queue whose first
+        // element is itself is empty.
+        let completions = unsafe {
+            let queue = &raw const (*sk).sk_error_queue;
+            let first = &raw const (*queue).__bindgen_anon_1.__bindgen_anon_1.next;
+            ptr::read_volatile(first).cast_const().cast() != queue
+        };
+        self.state() == tcp_state::ESTABLISHED
+            && self.shutdown_mask() == 0
+            && !self.has_error()
+            && !self.has_urgent()
+            && !completions
+    }
+
     /// Returns whether TCP takes more bytes, or an error instead.
     pub fn is_writable(&self) -> bool {
         // SAFETY: The sock is valid; read without the lock, as TCP's poll does.

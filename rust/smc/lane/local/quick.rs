@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The usual message on a connection that has left TCP: it fits into the ring, or is all that is wanted of
-//! it. Everything else goes the way of all lanes; a call is here for as long as nothing else happens.
+//! it. Everything else goes the way of all lanes; a call is here for as long as nothing else happens. And
+//! poll() where the rings alone decide.
 
 use super::{
     pair::{End, Local},
@@ -9,13 +10,17 @@ use super::{
 };
 use kapi::{
     net::{
-        args::{flags, Message},
+        args::{flags, Message, Poll},
         socket::BsdSocket, //
     },
     sys::wait, //
 };
 use kernel::prelude::*;
 use smc_trace as trace;
+
+/// Events that bytes to read mean, and room to write.
+pub(super) const READABLE: u32 = flags::EPOLLIN | flags::EPOLLRDNORM;
+pub(super) const WRITABLE: u32 = flags::EPOLLOUT | flags::EPOLLWRNORM;
 
 /// Flags that change nothing about what is done here, but for the wait.
 const PLAIN: u32 = flags::MSG_DONTWAIT | flags::MSG_NOSIGNAL;
@@ -104,6 +109,29 @@ pub(super) fn receive(
         trace::received(sock, bytes, name);
         return Some(Ok(bytes));
     }
+}
+
+/// Returns the events of a poller that is registered; `None` where TCP has a say.
+#[inline]
+pub(super) fn events(local: &Local, poll: &Poll<'_>) -> Option<u32> {
+    let sock = local.own();
+    let (own, other) = local.ends();
+    if !other.out.route().is_ring()
+        || !own.out.route().writes_ring()
+        || !sock.is_plainly_open()
+        || local.seems_astray()
+    {
+        return None;
+    }
+    let mut events = 0;
+    let there = other.out.there();
+    if there != 0 && there >= local.low_water() {
+        events |= READABLE;
+    }
+    if poll.wants(WRITABLE) && local.has_room() {
+        events |= WRITABLE;
+    }
+    Some(events)
 }
 
 /// Wakes a writer that waits for room.

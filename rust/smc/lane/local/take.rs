@@ -37,12 +37,23 @@ pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask) -> Result<Lo
     };
     let mut rest = *ask;
     let mut room = false;
+    let control = msg.control();
     // From one carrier after the other: no other reader gets bytes from between them.
     let end = loop {
+        let told = all.bytes != 0 && local.is_told();
         let look = match ask.peek {
             true => peek(local, way, &reader, msg, &rest),
             false => next(local, way, &mut reader, msg, &rest, &mut room),
         };
+        if told {
+            let more = matches!(&look, Ok(Look::Took(took)) if took.bytes != 0);
+            if more && !local.is_told() {
+                // The last bytes' time counts, and these have come by the ring.
+                msg.rewind(&control);
+            } else {
+                local.tcp_tells();
+            }
+        }
         let Ok(Look::Took(took)) = look else {
             break Some(look);
         };

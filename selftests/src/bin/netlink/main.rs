@@ -6,7 +6,8 @@
 //! `netlink`: in both guests of a pair, with a connection over SMC-R between them that is up while
 //! each asks its own module. `netlink --dump`: dumps while sockets come and go. Between the namespaces
 //! of one guest, what the answers mean: `netlink --states`, of sockets that are closed; `netlink
-//! --values`, after known traffic. `netlink --groups`: dumps while groups come and go.
+//! --values`, after known traffic. `netlink --groups`: dumps while groups come and go. `netlink --fuzz ROUNDS
+//! [--seed N]`: random requests to the family of the policy.
 
 mod asks;
 mod buffers;
@@ -16,7 +17,9 @@ mod counted;
 mod dump;
 mod ends;
 mod facts;
+mod fuzz;
 mod groups;
+mod judge;
 mod shape;
 mod sockets;
 mod states;
@@ -133,6 +136,12 @@ fn main() {
     if args.opt("groups").is_some() {
         let mut k = Ktap::plan(1);
         k.outcome("groups_come_and_go", groups::run());
+        std::process::exit(k.finish());
+    }
+    if args.opt("fuzz").is_some() {
+        let mut k = Ktap::plan(1);
+        let rounds = args.num("fuzz", 1) / guest::less().max(1);
+        k.outcome("policy", fuzz::run(args.num("seed", 20), rounds));
         std::process::exit(k.finish());
     }
     let mut k = Ktap::open();
