@@ -163,7 +163,7 @@ dkms_killed() {
 	[ ! -e "/var/cache/rsmc-dkms/$release.tmp" ] || fail "half of it is left"
 }
 
-# What the cases below begin with; not a case itself.
+# The beginning of the cases below; not a case itself.
 dkms_build() {
 	before=$(df -Pk /var/cache | awk 'NR == 2 { print $3 }')
 	files >/root/before

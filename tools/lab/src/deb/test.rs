@@ -34,7 +34,7 @@ pub struct Arguments {
     packages: Option<PathBuf>,
 }
 
-/// What a case needs below it.
+/// Layer or guest that a case runs in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Base {
     Small,
