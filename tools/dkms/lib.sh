@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=sh
-# What the programs here share. They set `kernel`, its release.
+# Functions of the programs here, which set `kernel`, its release.
 
 cache=/var/cache/rsmc-dkms
 state=/run/rsmc-dkms
@@ -19,7 +19,7 @@ fail() {
 # explain LOG: the usual outside causes of a failure in one line; none if it is another.
 explain() {
 	if grep -q "No space left on device" "$1"; then
-		echo "the disk is full; free $needed_mb MB at $cache, then: rsmc-dkms"
+		echo "the disk is full; free $needed_mb MB at $place, then: rsmc-dkms"
 	elif grep -qE "Temporary failure resolving|Could not (resolve|connect)|Network is unreachable|Connection timed out|Unable to connect" "$1"; then
 		echo "no network to fetch $package $version; once there is one: rsmc-dkms"
 	elif grep -qE "Unable to locate package|was not found|Can't find a source" "$1"; then

@@ -1,9 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 # cases.sh CASE RELEASE
-# One case of `lab test-packages`, in a Debian root of its own: packages of this
-# version in /run/debs, of an older one in /run/old; RELEASE is a kernel whose
-# headers the roots for DKMS have.
+# One case of `lab test-packages`, in a Debian root of its own: the packages are in
+# /run/debs; RELEASE is a kernel whose headers the roots for DKMS have.
 set -eu
 case=$1 release=$2
 apt() {
@@ -80,7 +79,11 @@ install() {
 }
 
 upgrade() {
-	apt install /run/old/rsmc-tools_*.deb >/tmp/log 2>&1
+	# The same under an older version.
+	dpkg-deb -R /run/debs/rsmc-tools_*.deb /tmp/old
+	sed -i 's/^Version: .*/Version: 0.0.1/' /tmp/old/DEBIAN/control
+	dpkg-deb -b /tmp/old /tmp/old.deb >/dev/null
+	apt install /tmp/old.deb >/tmp/log 2>&1
 	dpkg-query -W -f '${Version}\n' rsmc-tools | grep -qx 0.0.1
 	echo "allow exe=/usr/bin/redis-server" >/etc/rsmc/policy.conf
 	rm /etc/sysctl.d/rsmc.conf
@@ -93,7 +96,7 @@ upgrade() {
 }
 
 purge() {
-	mkdir -p "/usr/lib/modules/$release"
+	mkdir -p "/usr/lib/modules/$release" /etc/systemd/system /etc/modules-load.d
 	: >"/usr/lib/modules/$release/modules.order"
 	: >"/usr/lib/modules/$release/modules.builtin"
 	depmod "$release"
@@ -160,7 +163,7 @@ dkms_killed() {
 	[ ! -e "/var/cache/rsmc-dkms/$release.tmp" ] || fail "half of it is left"
 }
 
-# What the cases below begin with; not a case itself.
+# The beginning of the cases below; not a case itself.
 dkms_build() {
 	before=$(df -Pk /var/cache | awk 'NR == 2 { print $3 }')
 	files >/root/before

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Why no SMC module is loaded, and how to get one: what this kernel's module directory, its
+//! The absence of an SMC module, and its cure: what this kernel's module directory, its
 //! demand for signatures and DKMS tell without being root.
 
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// End of a module file that is signed.
 const SIGNED: &[u8] = b"~Module signature appended~\n";
-/// What `dkms` signs with unless it is told otherwise, on Debian and on Ubuntu.
+/// Certificates of the keys that `dkms` signs with unless it is told otherwise, on Debian and on Ubuntu.
 const CERTIFICATES: [&str; 2] = ["/var/lib/dkms/mok.pub", "/var/lib/shim-signed/mok/MOK.der"];
 
 /// A module file of the running kernel.
@@ -35,7 +35,7 @@ pub fn line() -> String {
     format!("no SMC in this kernel: neither rsmc nor smc is loaded ({cure})")
 }
 
-/// What to do, in the words of a shell where that is possible.
+/// The next step, in the words of a shell where that is possible.
 fn cure(release: &str, file: File, enforced: bool, dkms: bool, certificate: &str) -> String {
     let enrol = format!("mokutil --import {certificate}, restart and confirm the key");
     match file {

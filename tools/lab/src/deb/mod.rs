@@ -25,7 +25,7 @@ use version::Version;
 /// Arguments of `lab deb`.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Arguments {
-    /// Where the packages go; must be below the checkout or the cache
+    /// Directory for the packages; below the checkout or the cache
     #[arg(long, default_value = "dist")]
     out: PathBuf,
     /// The packages' version instead of the one that git tells

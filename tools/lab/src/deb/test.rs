@@ -34,7 +34,7 @@ pub struct Arguments {
     packages: Option<PathBuf>,
 }
 
-/// What a case needs below it.
+/// Layer or guest that a case runs in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Base {
     Small,
@@ -102,7 +102,6 @@ const CASES: &[Case] = &[
 /// The layers, each made when a case first needs it.
 struct Roots {
     debs: PathBuf,
-    old: PathBuf,
     work: PathBuf,
 }
 
@@ -121,7 +120,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let work = cache::work().join("test-packages");
     fs::create_dir_all(&work)?;
     let _lock = cache::lock_file(&work.join("lock"))?;
-    let (debs, old) = (work.join("debs"), work.join("old"));
+    let debs = work.join("debs");
     match &arguments.packages {
         Some(path) => packages(path, &debs)?,
         None => drop(make(&Deb {
@@ -129,14 +128,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
             ..Deb::default()
         })?),
     }
-    // The same programs under an older version.
-    make(&Deb {
-        out: old.clone(),
-        package_version: Some("0.0.1".into()),
-        only: vec!["tools".into(), "dkms".into()],
-        ..Deb::default()
-    })?;
-    let roots = Roots { debs, old, work };
+    let roots = Roots { debs, work };
     println!("KTAP version 1\n1..{}", chosen.len());
     let mut failed = 0;
     for (index, case) in chosen.iter().enumerate() {
@@ -251,11 +243,7 @@ impl Roots {
         log: &Path,
     ) -> Result<()> {
         let tests = cache::top().join("tools/deb/test");
-        let bound: [(&Path, &str); 3] = [
-            (&self.debs, "/debs"),
-            (&self.old, "/old"),
-            (&tests, "/test"),
-        ];
+        let bound: [(&Path, &str); 2] = [(&self.debs, "/debs"), (&tests, "/test")];
         let mut command = root.command(dir, setting, &bound)?;
         command
             .args(["sh", "/run/test/cases.sh", case])

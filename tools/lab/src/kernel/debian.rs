@@ -110,7 +110,7 @@ mod tests {
     use std::fs;
     use std::process::Command;
 
-    /// What the script says of Rust symbols of ours and a Module.symvers.
+    /// Runs the script on Rust symbols of ours and a Module.symvers.
     fn compared(ours: &str, theirs: &str) -> (bool, String) {
         let dir = std::env::temp_dir().join(format!("lab-symbols-{}", std::process::id()));
         let rust = dir.join("rust");
