@@ -22,7 +22,7 @@ id_of() { # LINE of the list
 	rsmc policy list | awk -v n="$1" 'NR == n + 1 { print $1 }'
 }
 
-ktap_plan 27
+ktap_plan 30
 is none_at_first "$(rules)" ""
 check add rsmc policy add allow exe=/usr/bin/redis-server
 check add_more rsmc policy add 'share=10 cgroup=/system.slice/a.service uid=root'
@@ -59,4 +59,8 @@ is nobody_lists "$(status setpriv --reuid=65534 --clear-groups --inh-caps=-all r
 is nobody_adds "$(status setpriv --reuid=65534 --clear-groups --inh-caps=-all rsmc policy add allow)" 4
 # A container's administrator: its own rules, and not ours.
 is own_namespace "$(setpriv --reuid=65534 --clear-groups unshare -Urn sh -c 'rsmc policy add allow && rsmc policy list | wc -l')" 2
+# What `auto` has learnt, which is nothing yet.
+is nothing_learnt "$(rsmc policy learned | wc -l) $(rsmc policy learned --json | tr -d '[:space:]')" "1 []"
+check forget rsmc policy forget
+is nobody_forgets "$(status setpriv --reuid=65534 --clear-groups --inh-caps=-all rsmc policy forget)" 4
 ktap_exit

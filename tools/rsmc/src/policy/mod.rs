@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `rsmc policy`: the rules that say which TCP sockets become SMC sockets.
 
+mod learned;
 pub mod rule;
 mod test;
 mod wire;
@@ -35,6 +36,8 @@ pub fn run(args: &PolicyArgs, out: &mut dyn Write) -> Result<()> {
         Some(PolicyAction::Load { file, check }) => load(file, *check, out),
         Some(PolicyAction::Save { file }) => save(file, out),
         Some(PolicyAction::Test(socket)) => test::run(socket, out),
+        Some(PolicyAction::Learned { json }) => learned::list(*json, out),
+        Some(PolicyAction::Forget) => learned::forget(),
     }
 }
 
