@@ -38,6 +38,7 @@ pub mod cursor;
 pub mod error;
 pub mod group;
 pub mod handshake;
+pub mod learn;
 pub mod llc;
 pub mod neighbour;
 pub mod path;

@@ -96,6 +96,7 @@ const fn lasts(reason: Reason) -> bool {
             | Reason::Attached
             | Reason::UnsupportedOption
             | Reason::Policy
+            | Reason::Unpaid
             | Reason::NoActiveLink
             | Reason::NoServerLink
             | Reason::SyncError

@@ -10,6 +10,7 @@ pub(crate) mod counters;
 pub(crate) mod eid;
 pub(crate) mod fallback;
 pub(crate) mod last_word;
+pub(crate) mod learned;
 pub(crate) mod namespace;
 pub(crate) mod neighbours;
 pub(crate) mod origin;

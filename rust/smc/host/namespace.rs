@@ -6,6 +6,7 @@ use crate::host::{
     convert,
     counters::Counters,
     eid::Eids,
+    learned::Learned,
     neighbours::Neighbours,
     pnet::Pnets,
     rules::Rules,
@@ -62,6 +63,9 @@ pub(crate) struct Namespace {
     /// Which TCP sockets become SMC's.
     #[pin]
     pub(crate) rules: Rules,
+    /// Lessons of rules with `auto`.
+    #[pin]
+    pub(crate) learned: Learned,
     /// Peers to which no option is sent.
     #[pin]
     pub(crate) neighbours: Neighbours,
@@ -176,6 +180,7 @@ impl PerNet for Namespace {
                 eids <- Eids::new(),
                 pnets <- Pnets::new(),
                 rules <- Rules::new(),
+                learned <- Learned::new(),
                 neighbours <- Neighbours::new(),
             }? Error),
             GFP_KERNEL,

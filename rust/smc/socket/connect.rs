@@ -101,10 +101,12 @@ fn call(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>) -> Result<Call
     }
     let peer = addr.inet().zip(this.namespace());
     let converted = this.converted.get() != 0;
-    if peer.is_some_and(|(peer, namespace)| {
-        !tcp2smc::connects(namespace, &this.sock, converted, &peer)
-    }) {
-        give_up(this, socket, Reason::Policy)?;
+    let ruling = match peer {
+        Some((peer, namespace)) => tcp2smc::connects(namespace, &this.sock, converted, &peer),
+        None => Ok(()),
+    };
+    if let Err(reason) = ruling {
+        give_up(this, socket, reason)?;
         return Ok(Call::Native);
     }
     if neighbour::keeps_off(this, addr) {

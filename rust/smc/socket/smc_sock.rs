@@ -54,7 +54,12 @@ use kernel::{
     },
     workqueue::Work, //
 };
-use smc_proto::{conn::CloseMode, neighbour::Event};
+use smc_proto::{
+    conn::CloseMode,
+    learn::{Ended, Service},
+    neighbour::Event,
+    time::Span, //
+};
 use smc_trace as trace;
 
 /// Kind of a socket at present.
@@ -378,6 +383,27 @@ impl SmcSock {
         }
     }
 
+    /// Has noted what an SMC connection that ends was good for.
+    fn tell_moved(&self, conn: &SmcConn) {
+        let Some(namespace) = self.namespace() else {
+            return;
+        };
+        let peer = self.sock.peer_addr();
+        // One of the two is what was connected to; the other end's port is nobody's service.
+        let services = [
+            Service::Peer(peer.mapped(), peer.port),
+            Service::Port(self.sock.local_addr().port),
+        ];
+        let at = conn.proto.lock().positions();
+        let ended = Ended {
+            bytes: at.written.saturating_add(at.received),
+            lived: Span::from_secs(clock::seconds().saturating_sub(self.born)),
+        };
+        namespace
+            .learned
+            .ended(&namespace.sysctls, &services, &ended);
+    }
+
     /// Closes the socket: its file is being closed.
     pub(crate) fn close(&self, socket: &BsdSocket) {
         self.left();
@@ -397,6 +423,7 @@ impl SmcSock {
             Phase::Connecting => self.abandoned(),
             Phase::Listening(listener) => listener.close(),
             Phase::Smc(conn) => {
+                self.tell_moved(&conn);
                 let mode = if self.sock.lingers_not() {
                     CloseMode::Abort
                 } else {

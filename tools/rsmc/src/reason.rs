@@ -152,6 +152,10 @@ pub fn advice(code: u32) -> &'static str {
             "A firewall or another box on the way lets no SYN pass that has TCP option 254, or an experimental \
              one: have it let them pass, and then `rsmc why --forget`. Until then connections to this peer send none."
         }
+        Reason::Unpaid => {
+            "`rsmc policy learned` shows what was found; SMC is offered again after a while. A rule with `allow` \
+             for this port or peer offers it always."
+        }
         Reason::PathBreach => {
             "Something in the kernel beside this module wrote into the TCP connection, or the module has a \
              bug: its kernel log has a line about it. `sysctl net.smc.path_local=0` keeps connections on TCP."

@@ -4,7 +4,7 @@
 //!
 //! All of it is for administrators of the network namespace, and about that namespace alone.
 
-use super::namespace;
+use super::{learned, namespace};
 use crate::host::{
     rules::{self, Label, Rule, Text, MOST},
     tcp2smc, //
@@ -39,6 +39,10 @@ mod commands {
     pub(super) const TEST: u8 = 6;
     /// Forgets a peer to which no option is sent, or all of them.
     pub(super) const FORGET_PEERS: u8 = 7;
+    /// Lists what rules with `auto` have learnt.
+    pub(super) const LEARNED: u8 = 8;
+    /// Forgets it.
+    pub(super) const FORGET_LEARNED: u8 = 9;
 }
 
 /// Attributes of a request or an answer.
@@ -59,6 +63,8 @@ mod attribute {
     pub(super) const MODE: u16 = 7;
     /// Address of a peer, as IPv6; 16 bytes.
     pub(super) const ADDRESS: u16 = 8;
+    /// The record of a service: attributes of [`super::learned`], nested.
+    pub(super) const SERVICE: u16 = 9;
 }
 
 /// Attributes of a rule, and of the facts about a socket.
@@ -110,6 +116,8 @@ impl Family for Policy {
         own(commands::FLUSH, Kind::Act),
         own(commands::TEST, Kind::Get),
         own(commands::FORGET_PEERS, Kind::Act),
+        own(commands::LEARNED, Kind::Dump),
+        own(commands::FORGET_LEARNED, Kind::Act),
     ];
 
     fn act(net: &Net, command: u8, attributes: &Attributes<'_>) -> Result {
@@ -142,6 +150,10 @@ impl Family for Policy {
                 rules.flush();
                 Ok(())
             }
+            commands::FORGET_LEARNED => {
+                namespace.learned.forget();
+                Ok(())
+            }
             commands::FORGET_PEERS => {
                 let known = &namespace.neighbours;
                 let Some(address) = attributes.get(attribute::ADDRESS)? else {
@@ -172,6 +184,10 @@ impl Family for Policy {
                 &Attributes::nested(facts.ok_or(EINVAL)?),
                 answer,
             );
+        }
+        if command == commands::LEARNED {
+            let learned = &namespace.learned;
+            return learned::list(learned, attribute::SERVICE, position, answer);
         }
         let Some(rules) = namespace.rules.get() else {
             return Ok(());
