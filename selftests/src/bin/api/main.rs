@@ -19,6 +19,7 @@
 mod accept;
 mod bind;
 mod blocked;
+mod cgroup;
 mod connect;
 mod ctx;
 mod data;
@@ -30,6 +31,7 @@ mod oob;
 mod opts;
 mod poll;
 mod ring;
+mod seen;
 mod share;
 mod shut;
 mod splice;
@@ -75,6 +77,8 @@ const GROUPS: &[&[Scenario]] = &[
     oob::LIST,
     splice::LIST,
     stamps::LIST,
+    seen::LIST,
+    cgroup::LIST,
     share::LIST,
     blocked::LIST,
     ring::LIST,
