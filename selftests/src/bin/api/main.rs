@@ -30,6 +30,7 @@ mod ioctls;
 mod oob;
 mod opts;
 mod poll;
+mod replace;
 mod ring;
 mod seen;
 mod share;
@@ -79,6 +80,7 @@ const GROUPS: &[&[Scenario]] = &[
     stamps::LIST,
     seen::LIST,
     cgroup::LIST,
+    replace::LIST,
     share::LIST,
     blocked::LIST,
     ring::LIST,
