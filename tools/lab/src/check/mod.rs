@@ -10,6 +10,7 @@ mod build;
 mod doc;
 mod examples;
 mod floors;
+mod parity;
 mod style;
 mod wall;
 
@@ -27,7 +28,7 @@ type Complaints = Vec<String>;
 /// Runs all checks, or those whose name contains `only`.
 pub fn main(only: Option<&str>) -> Result<ExitCode> {
     type Check = (&'static str, fn() -> Result<Complaints>);
-    let checks: [Check; 16] = [
+    let checks: [Check; 17] = [
         ("spdx", wall::spdx),
         ("size", wall::size),
         ("places", wall::places),
@@ -44,6 +45,7 @@ pub fn main(only: Option<&str>) -> Result<ExitCode> {
         ("examples", examples::of_kapi),
         ("layout-guard", build::layout),
         ("attached", attached::table),
+        ("parity", parity::table),
     ];
     let chosen: Vec<&Check> = checks
         .iter()
