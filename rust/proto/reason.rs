@@ -107,7 +107,7 @@ reasons! {
     RmbeEyecatcher = 0x0305_0000, "RMBE_EC",
         "The peer insists on eyecatchers in its receive buffers";
     UnsupportedOption = 0x0306_0000, "OPTUNSUPP",
-        "The program uses a socket option that SMC does not support, such as TCP fast open";
+        "The program uses something of TCP that SMC does not have: fast open, repair, stamps or a filter of packets";
     Attached = 0x0306_00ff, "ATTACHED",
         "Another part of the kernel, such as a BPF sockmap, has taken the socket's data over";
     PathOff = 0x0306_0100, "PATHOFF",

@@ -133,6 +133,13 @@ pub(crate) fn ioctl(local: &Local, command: u32) -> Option<i32> {
     }
 }
 
+/// Returns how many bytes can be read, and whether the end of the stream has arrived.
+pub(crate) fn unread(local: &Local) -> (usize, bool) {
+    // In this order: what precedes an end is seen with it.
+    let ended = local.own().has_seen_fin();
+    (local.readable(), ended)
+}
+
 /// Wakes readers if a lower `SO_RCVLOWAT` makes what is there enough.
 pub(crate) fn low_water_changed(local: &Local) {
     if local.ring_holds() && local.arrived() >= local.low_water() {

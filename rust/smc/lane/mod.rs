@@ -15,7 +15,7 @@ mod send;
 
 pub(crate) use self::{
     receive::receive,
-    ring::{has_peer, ioctl, low_water_changed, poll, shutdown},
+    ring::{has_peer, ioctl, low_water_changed, poll, shutdown, unread},
     send::send, //
 };
 

@@ -119,7 +119,8 @@ pub fn advice(code: u32) -> &'static str {
              not do. Update it."
         }
         Reason::UnsupportedOption => {
-            "Switch TCP fast open off in the program (it is the usual cause)."
+            "Switch TCP fast open off in the program (it is the usual cause), or SO_TIMESTAMPING, or the filter \
+             that it attaches. Nothing is wrong: there it is TCP that serves it."
         }
         Reason::Attached => {
             "A BPF program puts the host's sockets into a sockmap when they connect (`bpftool map`, \

@@ -128,6 +128,9 @@ fn begin_handshake(this: &Arc<SmcSock>) -> Result<Begun, Reason> {
     if this.sock.uses_ipsec() {
         return Err(Reason::Ipsec);
     }
+    if this.sock.wants_packets() {
+        return Err(Reason::UnsupportedOption);
+    }
     // Before the first CLC message: only the family may read the answer. The end of the attempt
     // gives it back.
     if !this.sock.claim_stream() {

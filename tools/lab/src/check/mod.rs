@@ -10,6 +10,7 @@ mod build;
 mod doc;
 mod examples;
 mod floors;
+mod parity;
 mod style;
 mod wall;
 
@@ -46,6 +47,7 @@ pub fn main(only: Option<&str>) -> Result<ExitCode> {
         ("layout-guard", build::layout),
         ("attached", attached::table),
         ("docs", docs),
+        ("parity", parity::table),
     ];
     let chosen: Vec<&Check> = checks
         .iter()
