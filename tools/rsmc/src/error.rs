@@ -65,7 +65,6 @@ impl Error {
             Error::NotThere(_) => Error::NotThere(line),
             Error::Table(_) => Error::Table(line),
             Error::BecameTcp(_) => Error::BecameTcp(line),
-            Error::Unusable(_) => Error::Unusable(line),
             Error::Usage(_) => Error::Usage(line),
             Error::Refused(_, Errno::PERM | Errno::ACCESS) => {
                 Error::Io(io::Error::new(io::ErrorKind::PermissionDenied, line))

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Peers that do not bear SMC's TCP option, or the paths to them, to which connections send none for a while.
 
+use crate::absent;
 use crate::cli::Target;
 use crate::diag;
 use crate::error::{Error, Result};
 use crate::fallback::{self, Counters};
 use crate::netlink::genl::Family;
 use crate::netlink::wire::NLM_F_ACK;
-use crate::stats;
 use rustix::io::Errno;
 use serde::Serialize;
 use std::io::Write;
@@ -94,9 +94,9 @@ fn time(seconds: u64) -> String {
 /// # Errors
 /// `NotThere` without the module, `Table` for a peer that is not remembered, or the kernel's.
 pub fn forget(target: Option<Target>) -> Result<()> {
-    let missing = match diag::has_smc_protocol() {
-        true => "the loaded SMC module does not remember peers",
-        false => stats::NOT_LOADED,
+    let missing = || match diag::has_smc_protocol() {
+        true => "the loaded SMC module does not remember peers".into(),
+        false => absent::line(),
     };
     let mut family = Family::find("RSMC_POLICY", 1, missing)?;
     let request = family.command(FORGET_PEERS, NLM_F_ACK);
