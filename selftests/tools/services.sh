@@ -23,9 +23,11 @@ touch "$TMPDIR/begin"
 sleep 0.1
 
 if [ "${1-}" = --none ]; then
-	# This kernel has one, which is hidden from modprobe.
+	# This guest has one, and a line for modprobe that leads to it; both are hidden.
 	[ -n "${HIDDEN-}" ] || HIDDEN=1 exec unshare -m --propagation private "$0" --none
 	mount -t tmpfs tmpfs "/lib/modules/$(uname -r)"
+	mkdir -p /etc/modprobe.d
+	mount -t tmpfs tmpfs /etc/modprobe.d
 	ktap_plan 6
 	is up "$(status rsmc up)" 3
 	is up_is_a_line "$(said rsmc up | wc -l) $(said rsmc up | grep -c "$(uname -r)")" "1 1"
