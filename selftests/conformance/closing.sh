@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 # closing.sh [--local|--smc|--convert] [CONNECTIONS [SECONDS [ROUNDS]]]
 # wrk with `Connection: close`: as many connections at a time as told, each for one request of nginx, plainly and with
-# SMC sockets by turns. No request fails, and the rate is near TCP's: not near enough for a figure, as other guests share
-# the machine, but far from what a server does that chokes on handshakes. Prints the rates.
+# SMC sockets by turns. No request fails. Prints the rates, which are no verdict: what else the machine does moves them
+# more than the module; performance.md has the cost of such a request in instructions (`nginx_close`).
 # Fallback and SMC-R between the two namespaces; --local within one.
 . "$RSMC_SELFTESTS/conformance/common.sh"
 need nginx wrk ss
@@ -11,6 +11,8 @@ connections=${1-500}
 seconds=$((${2-3} * ${RSMC_LESS:-1}))
 rounds=${3-2}
 server=b host=10.77.0.2
+# So many at a time may find a queue full, and are TCP then, as they would be without strict mode.
+STRICT=
 [ $MODE != local ] || server=a host=127.0.0.1
 
 mkdir -p "$TMPDIR/www" "$TMPDIR/tmp"
@@ -37,6 +39,8 @@ END
 ulimit -n 65000
 for ns in a b; do
 	ns $ns sysctl -qw net.core.somaxconn=16384 net.ipv4.tcp_max_syn_backlog=16384 net.ipv4.ip_local_port_range="1024 65000"
+	# The receive buffers of all of them are there at the same time.
+	ns $ns sysctl -qw net.smc.rmem=16384 net.smc.wmem=16384
 	ip -n $ns link set lo up
 done
 
@@ -58,14 +62,19 @@ round() {
 		/Socket errors:/ { e += $4 + $6 + $8 + $10 }
 		/Non-2xx/ { e += $NF }
 		END { printf "%s %.0f %.0f %.0f\n", kind, n, e, s * 1000000 }' >>"$TMPDIR/rounds"
-	sed "s/^/# $1: /" "$TMPDIR/wrk" | grep 'requests in\|errors\|Non-2xx\|unable'
+	if grep -q 'requests in' "$TMPDIR/wrk"; then
+		sed "s/^/# $1: /" "$TMPDIR/wrk" | grep 'requests in\|errors\|Non-2xx'
+	else
+		sed "s/^/# $1: /" "$TMPDIR/wrk" "$TMPDIR/log" "$TMPDIR/error.log" | tail -n 20
+		echo "$1: wrk has failed" >>"$TMPDIR/failed"
+	fi
 }
 
 sum() { # KIND COLUMN
 	awk -v kind="$1" -v column="$2" '$1 == kind { n += $column } END { printf "%.0f", n }' "$TMPDIR/rounds"
 }
 
-ktap_plan 5
+ktap_plan 4
 for turn in $(seq "$rounds"); do
 	echo "# turn $turn"
 	before=$(count)
@@ -75,17 +84,20 @@ for turn in $(seq "$rounds"); do
 done
 now=$(count)
 check errors.plain test "$(sum plain 3)" = 0
-check errors.smc test "$(sum smc 3)" = 0
+check errors.smc test "$(sum smc 3)" = 0 -a ! -e "$TMPDIR/failed"
 check used_tcp test ! -e "$TMPDIR/wrong"
 # Each of wrk's connections is one of the wanted kind; in the last ones no byte may have moved.
 grown=$((${now% *} - ${before% *})) fell=$((${now#* } - ${before#* }))
-[ $MODE != fallback ] || fell=0
 echo "# $grown connections of the wanted kind and $fell others in the last turn"
-check used_smc test $grown -ge "$connections" -a $fell = 0
-plain=$(($(sum plain 2) * 1000000 / $(sum plain 4))) smc=$(($(sum smc 2) * 1000000 / $(sum smc 4)))
-echo "# $connections connections: TCP $plain requests a second, $MODE $smc: $((smc * 1000 / plain)) per mille"
-# By SMC-R each connection is a handshake more, which soft-RoCE's processor time dominates: any rate will do.
-least=700
-[ $MODE = local ] || least=1
-check rate test $((smc * 1000)) -ge $((plain * least))
+case $MODE in
+local) few=0 ;;
+smc) few=$((grown / 10)) ;;
+*) few=$fell ;;
+esac
+rate() { # KIND: requests a second; 0 without a result
+	awk -v kind="$1" '$1 == kind { n += $2; t += $4 } END { printf "%.0f", t ? n * 1000000 / t : 0 }' "$TMPDIR/rounds"
+}
+plain=$(rate plain) smc=$(rate smc)
+echo "# $connections connections: TCP $plain requests a second, $MODE $smc: $((smc * 1000 / (plain + !plain))) per mille"
+check used_smc test $grown -ge "$connections" -a $fell -le $few
 ktap_exit

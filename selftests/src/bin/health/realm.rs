@@ -64,6 +64,6 @@ impl Drop for Realm {
 
 /// Runs commands, one a line; ends at the first that fails.
 pub fn sh(lines: &str) -> Result<(), String> {
-    let lines = lines.lines().map(str::trim).filter(|line| !line.is_empty());
-    lines.map(st::net::sh).collect()
+    let mut lines = lines.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.try_for_each(st::net::sh)
 }
