@@ -57,6 +57,7 @@ macro_rules! declare {
 
 declare! {
     EADDRINUSE: "Address already in use.",
+    EADDRNOTAVAIL: "Cannot assign requested address.",
     EAFNOSUPPORT: "Address family not supported by protocol.",
     EALREADY: "Operation already in progress.",
     ECONNABORTED: "Software caused connection abort.",

@@ -107,7 +107,7 @@ reasons! {
     RmbeEyecatcher = 0x0305_0000, "RMBE_EC",
         "The peer insists on eyecatchers in its receive buffers";
     UnsupportedOption = 0x0306_0000, "OPTUNSUPP",
-        "The program uses a socket option that SMC does not support, such as TCP fast open";
+        "The program uses something of TCP that SMC does not have: fast open, repair, stamps or a filter of packets";
     Attached = 0x0306_00ff, "ATTACHED",
         "Another part of the kernel, such as a BPF sockmap, has taken the socket's data over";
     PathOff = 0x0306_0100, "PATHOFF",
@@ -122,6 +122,14 @@ reasons! {
         "Bytes went by TCP while the connection was on a local path, and it was reset";
     Policy = 0x0306_0105, "POLICY",
         "A rule of the policy keeps the socket, or this peer, on TCP";
+    Neighbour = 0x0306_0106, "NEIGHBOUR",
+        "The peer, or the path to it, has not borne the SMC option before, so none was sent";
+    OptionLost = 0x0306_0107, "OPTIONLOST",
+        "SYNs with the SMC option stayed without an answer, and one without it was answered";
+    OptionReset = 0x0306_0108, "OPTIONRESET",
+        "A SYN with the SMC option was reset, and one without it was answered";
+    Unpaid = 0x0306_0109, "AUTO",
+        "Connections to this service live too briefly, or move too little, to pay, as a rule with `auto` has found";
     PrefixMismatch = 0x0307_0000, "DIFFPREFIX",
         "The sides are not in the same IP subnet, which SMC version 1 needs";
     VlanLookup = 0x0308_0000, "GETVLANERR",
@@ -194,7 +202,7 @@ mod tests {
             assert!(r.is_known());
             assert!(!r.name().is_empty() && !r.explain().ends_with('.'));
         }
-        assert_eq!(Reason::ALL.len(), 44);
+        assert_eq!(Reason::ALL.len(), 48);
         assert_eq!(Reason::from_code(0x1234_5678), Reason::Other(0x1234_5678));
         assert_eq!(Reason::Other(7).code(), 7);
         assert_eq!(Reason::NoDevice.to_string(), "0x03030000 NOSMCDEV");

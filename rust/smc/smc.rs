@@ -119,10 +119,11 @@ impl Rsmc {
         let devices = Client::register(c"rsmc", devices)?;
         let diag = diag::Registration::new(module)?;
         let shrinker = shrinker::Registration::new(c"rsmc", hub)?;
-        // The last step: a socket made before a later one fails would hold a reference to the
-        // module, which is not waited for.
+        let converter = Converter::new(tcp2smc::decide)?;
+        // The last step that can fail: a socket made before a later one fails would hold a reference to
+        // the module, which is not waited for.
         let family = family::Registration::new(module, &NAMES)?;
-        let converter = CONVERTER.install(Converter::new(tcp2smc::decide)?)?;
+        let converter = CONVERTER.install(converter)?;
         Ok(Self {
             _converter: converter,
             _family: family,

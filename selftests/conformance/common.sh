@@ -6,11 +6,13 @@
 PATH=$PATH:/usr/sbin:/sbin
 FAMILY=${RSMC_TEST_FAMILY:-inet}
 # With --smc there are RDMA devices and every connection has to be SMC; else every one falls back.
-# With --local every one begins as TCP, and goes through memory then.
+# With --local every one begins as TCP, and goes through memory then; with --flip N besides, each direction changes
+# carriers after N messages at most, all the time.
 # With --convert it is the sysctl tcp2smc that turns them into such, and the programs are started as ever.
 MODE=fallback
 STRICT=
 CONVERT=
+FLIP=0
 paths=0
 if [ "${1-}" = --convert ]; then
 	CONVERT=1
@@ -20,6 +22,10 @@ if [ "${1-}" = --local ]; then
 	MODE=local
 	paths=1
 	shift
+	if [ "${1-}" = --flip ]; then
+		FLIP=$2
+		shift 2
+	fi
 fi
 if [ "${1-}" = --smc ]; then
 	MODE=smc
@@ -28,7 +34,7 @@ if [ "${1-}" = --smc ]; then
 fi
 
 for ns in a b; do
-	[ ! -e /proc/sys/net/smc/path ] || ip netns exec $ns sysctl -qw net.smc.path=$paths 2>/dev/null || :
+	[ ! -e /proc/sys/net/smc/path ] || ip netns exec $ns sysctl -qw net.smc.path=$paths net.smc.path_flip="$FLIP" 2>/dev/null || :
 done
 
 need() {

@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
 # CPython's own tests of sockets, plainly and with SMC sockets; the list of tests that end differently must be
-# empty but for cpython-exclude.csv. Arguments: [--smc | --local] modules of the package `test`. With --smc loopback has
-# an RDMA device and connections that would fall back fail; with --local they are paths within the kernel.
+# empty but for cpython-exclude.csv. Arguments: [--smc | --local [--flip N]] modules of the package `test`. With --smc
+# loopback has an RDMA device and connections that would fall back fail; with --local they are paths within the kernel.
 . "$RSMC_SELFTESTS/conformance/common.sh"
 case ${1-} in --smc | --local) shift ;; esac
+[ "${1-}" != --flip ] || shift 2
 need python3
 HERE=$RSMC_SELFTESTS/conformance
 # A kernel on which Python takes minutes per module gets those that come closest to the sockets.
@@ -19,7 +20,7 @@ one() { # one KIND OUT IDS-OR-MODULES...
 	one_kind=$1
 	one_out=$2
 	shift 2
-	run a "$one_kind" timeout "$(slow 150)" python3 "$HERE/pyrun.py" "$one_out" "$@" >"$one_out.noise" 2>&1
+	run a "$one_kind" timeout "$(slow 300)" python3 "$HERE/pyrun.py" "$one_out" "$@" >"$one_out.noise" 2>&1
 }
 
 cd "$TMPDIR" || exit 1

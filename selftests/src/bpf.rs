@@ -28,6 +28,12 @@ fn halves(address: usize) -> [u32; 2] {
     [address as u32, (address as u64 >> 32) as u32]
 }
 
+/// One instruction of a program: operation, registers, offset and number.
+pub fn insn(code: u64, dst: u64, src: u64, off: i16, imm: i32) -> u64 {
+    let tail = (u64::from(off as u16) << 16) | (u64::from(imm as u32) << 32);
+    code | (dst << 8) | (src << 12) | tail
+}
+
 /// Loads a program of a type, to be attached as `attach` says (0: the type does not ask).
 pub fn load(kind: u32, attach: u32, code: &[u64]) -> R<Fd> {
     let license = c"GPL";
@@ -81,10 +87,6 @@ impl Counter {
     /// Loads it; `way` is where it is to be attached: 0 for packets that arrive, 1 for those that leave.
     pub fn new(way: u32) -> R<Self> {
         let map = Fd::new(bpf(MAP_CREATE, &[ARRAY, 4, 8, 1, 0, 0, 0, 0])? as i32);
-        let insn = |code: u64, dst: u64, src: u64, off: i16, imm: i32| {
-            let tail = (u64::from(off as u16) << 16) | (u64::from(imm as u32) << 32);
-            code | (dst << 8) | (src << 12) | tail
-        };
         let code = [
             // r6 = skb->len; key 0 on the stack.
             insn(0x61, 6, 1, 0, 0),

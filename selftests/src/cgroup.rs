@@ -5,7 +5,7 @@ use crate::errno::cvt;
 use std::ffi::CString;
 use std::path::PathBuf;
 
-/// A mounted hierarchy with one cgroup in it; both go when it is dropped.
+/// A mounted hierarchy with one cgroup in it; both go when it is dropped. Several processes may have one.
 #[derive(Debug)]
 pub struct Hierarchy(PathBuf);
 
@@ -16,7 +16,7 @@ impl Hierarchy {
     ///
     /// The kernel's.
     pub fn new() -> Result<Self, String> {
-        let at = std::env::temp_dir().join("cgroup");
+        let at = std::env::temp_dir().join(format!("cgroup-{}", std::process::id()));
         std::fs::create_dir(&at).map_err(|e| e.to_string())?;
         let path = CString::new(at.to_string_lossy().as_bytes()).map_err(|e| e.to_string())?;
         let kind = c"cgroup2".as_ptr();
@@ -30,7 +30,21 @@ impl Hierarchy {
 
     /// The cgroup.
     pub fn inside(&self) -> PathBuf {
-        self.0.join("inside")
+        self.0.join(format!("inside-{}", std::process::id()))
+    }
+
+    /// Moves the process into the cgroup.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn enter(&self) -> std::io::Result<()> {
+        std::fs::write(self.inside().join("cgroup.procs"), "0")
+    }
+
+    /// Moves the process out of it.
+    pub fn leave(&self) {
+        let _ = std::fs::write(self.0.join("cgroup.procs"), "0");
     }
 }
 

@@ -22,7 +22,7 @@ id_of() { # LINE of the list
 	rsmc policy list | awk -v n="$1" 'NR == n + 1 { print $1 }'
 }
 
-ktap_plan 37
+ktap_plan 40
 is none_at_first "$(rules)" ""
 check add rsmc policy add allow exe=/usr/bin/redis-server
 check add_more rsmc policy add 'share=10 cgroup=/system.slice/a.service uid=root'
@@ -71,4 +71,8 @@ is user_namespace_alone "$(status nobody unshare -Ur rsmc policy list) $(status 
 is own_namespace "$(nobody unshare -Urn sh -c 'rsmc policy add allow && rsmc policy list | wc -l')" 2
 is own_sysctls "$(nobody unshare -Urn sh -c 'echo 1 >/proc/sys/net/smc/strict && cat /proc/sys/net/smc/strict')" 1
 is ours_are_untouched "$(rules) $(cat /proc/sys/net/smc/strict)" "$(grep -v '^#' saved) 0"
+# What `auto` has learnt, which is nothing yet.
+is nothing_learnt "$(rsmc policy learned | wc -l) $(rsmc policy learned --json | tr -d '[:space:]')" "1 []"
+check forget rsmc policy forget
+is nobody_forgets "$(status nobody rsmc policy forget)" 4
 ktap_exit

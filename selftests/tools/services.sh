@@ -23,9 +23,11 @@ touch "$TMPDIR/begin"
 sleep 0.1
 
 if [ "${1-}" = --none ]; then
-	# This kernel has one, which is hidden from modprobe.
+	# This guest has one, and a line for modprobe that leads to it; both are hidden.
 	[ -n "${HIDDEN-}" ] || HIDDEN=1 exec unshare -m --propagation private "$0" --none
 	mount -t tmpfs tmpfs "/lib/modules/$(uname -r)"
+	mkdir -p /etc/modprobe.d
+	mount -t tmpfs tmpfs /etc/modprobe.d
 	ktap_plan 6
 	is up "$(status rsmc up)" 3
 	is up_is_a_line "$(said rsmc up | wc -l) $(said rsmc up | grep -c "$(uname -r)")" "1 1"
@@ -67,7 +69,7 @@ $rule"
 check sysctl value 2
 check drop_in grep -qx "ExecStartPre=-+$(readlink -f "$(command -v rsmc)") up --unit %n" $drop
 is by_alias "$(rsmc enable -n redis)" ""
-if command -v systemd-analyze >/dev/null; then
+if [ -z "$converts" ] && command -v systemd-analyze >/dev/null; then
 	# It names what it does not like; that of the package is not ours.
 	systemd-analyze verify --man=no $unit >"$TMPDIR/verify" 2>&1
 	is verified "$(grep -c rsmc "$TMPDIR/verify")" 0
@@ -76,8 +78,9 @@ if command -v systemd-analyze >/dev/null; then
 	is verifier_reads_it "$(grep -c '50-rsmc.conf.*ExecStartBefore' "$TMPDIR/verify")" 1
 	sed -i s/ExecStartBefore/ExecStartPre/ $drop
 else
-	skip verified "no systemd-analyze here"
-	skip verifier_reads_it "no systemd-analyze here"
+	# It takes long in an emulator.
+	skip verified "only on uml, with systemd-analyze"
+	skip verifier_reads_it "only on uml, with systemd-analyze"
 fi
 # What the drop-in calls: nothing is changed where the rule is, and it comes back where it is not.
 check up rsmc up --unit $unit

@@ -28,6 +28,17 @@ u64 rsmc_helper_net_cookie(const struct net *net)
 	return net->net_cookie;
 }
 
+#if IS_ENABLED(CONFIG_IPV6)
+#define rsmc_rt_genid_ipv6(net) rt_genid_ipv6(net)
+#else
+#define rsmc_rt_genid_ipv6(net) 0
+#endif
+
+u32 rsmc_helper_routes_generation(const struct net *net)
+{
+	return (u32)rt_genid_ipv4(net) + (u32)rsmc_rt_genid_ipv6(net);
+}
+
 /* linux/netdevice.h, linux/inetdevice.h */
 
 struct net *rsmc_helper_dev_net_rcu(const struct net_device *dev)

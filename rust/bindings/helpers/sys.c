@@ -18,11 +18,6 @@ void rsmc_helper_release_this_module(void)
 	module_put(THIS_MODULE);
 }
 
-bool rsmc_helper_this_module_is_live(void)
-{
-	return module_is_live(THIS_MODULE);
-}
-
 /* linux/sched/signal.h */
 
 bool rsmc_helper_signal_pending_current(void)

@@ -414,6 +414,23 @@ impl GetOption<'_> {
             .write(&change(number))
     }
 
+    /// Reads the beginning of the user's buffer into `bytes`. Returns how much of it the buffer has.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a negative length, `EFAULT` when user memory cannot be used.
+    pub fn read(&self, bytes: &mut [u8]) -> Result<usize> {
+        let len_ptr = UserPtr::from_ptr(self.len.cast());
+        let len: i32 = UserSlice::new(len_ptr, size_of::<i32>()).reader().read()?;
+        let len = usize::try_from(len).map_err(|_| EINVAL)?.min(bytes.len());
+        if let Some(part) = bytes.get_mut(..len) {
+            UserSlice::new(UserPtr::from_ptr(self.value.cast()), len)
+                .reader()
+                .read_slice(part)?;
+        }
+        Ok(len)
+    }
+
     /// Copies as much of `bytes` as fits and tells the user how much that is.
     ///
     /// # Errors

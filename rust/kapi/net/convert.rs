@@ -9,7 +9,7 @@
 use crate::{
     net::{family, netns::Net},
     sys::{
-        module,
+        module::Kept,
         redirect::Redirect, //
     }, //
 };
@@ -29,7 +29,7 @@ pub enum Asked {
 /// The decision which sockets are converted.
 pub trait Convert: 'static {
     /// Returns whether the socket that the current task is making in its namespace becomes one of the
-    /// overlay. Must not sleep.
+    /// overlay.
     fn converts(net: &Net, asked: Asked) -> bool;
 }
 
@@ -54,7 +54,8 @@ impl<T: Convert> Conversion<T> {
     /// off (`sysctl kernel.ftrace_enabled`); `ENOMEM`.
     pub fn new() -> Result<Self> {
         let target: extern "C" fn(_, _, _) -> _ = update_socket_protocol::<T>;
-        // SAFETY: The signature is that of the kernel's function; `T::converts` does not sleep.
+        // SAFETY: The signature is that of the kernel's function. It has a count of the module while it does
+        // what may sleep.
         let redirect = unsafe { Redirect::new(c"update_socket_protocol", target as *const ()) }?;
         Ok(Self {
             _redirect: redirect,
@@ -80,11 +81,16 @@ extern "C" fn update_socket_protocol<T: Convert>(
     if !inet || !stream {
         return protocol;
     }
+    // Unloading waits for tasks that run here, but not for one that has been put to sleep: by a lock on a
+    // real-time kernel, or by freeing what it was the last to use. So the module is kept meanwhile, and what
+    // follows does not sleep. Once it is being unloaded the socket could not be made any more.
+    let Some(_module) = Kept::take() else {
+        return protocol;
+    };
     // SAFETY: A task that makes a socket by a system call has a namespace, and keeps it during the call.
     let net = unsafe { Net::from_raw(bindings::current_net()) };
     match family::converted_protocol() {
-        // Without the module the socket could not be made any more.
-        Some(number) if module::is_live() && T::converts(net, asked) => number.into(),
+        Some(number) if T::converts(net, asked) => number.into(),
         _ => protocol,
     }
 }

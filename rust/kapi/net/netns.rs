@@ -65,6 +65,12 @@ impl Net {
         unsafe { bindings::net_cookie(self.as_ptr()) }
     }
 
+    /// Returns a number that changes with the namespace's routes and addresses.
+    pub fn routes(&self) -> u32 {
+        // SAFETY: The namespace is alive; its counters are atomic.
+        unsafe { bindings::routes_generation(self.as_ptr()) }
+    }
+
     /// Returns whether this is the namespace that the system booted with.
     pub fn is_initial(&self) -> bool {
         ptr::eq(self.as_ptr(), &raw const bindings::init_net)

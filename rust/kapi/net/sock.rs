@@ -4,6 +4,7 @@
 //!
 //! C header: [`include/net/sock.h`](srctree/include/net/sock.h)
 
+mod again;
 mod charge;
 pub(crate) mod claim;
 mod count;
@@ -212,10 +213,13 @@ impl Sock {
 
     /// Returns whether a socket file belongs to it: not when that is closed.
     pub(crate) fn has_file(&self) -> bool {
-        let guard = self.lock();
-        // SAFETY: The sock is valid, and close() clears the pointer under the lock that is held.
+        // SAFETY: The sock is valid; only the pointer's value is used.
         let file = unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_socket) };
-        drop(guard);
+        if file.is_null() {
+            // close() has cleared it under this lock, which those had before who found it there. While there is
+            // a file the lock is not waited for: a program may make its owner sleep for a page of its memory.
+            drop(self.lock());
+        }
         !file.is_null()
     }
 

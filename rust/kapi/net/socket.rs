@@ -96,6 +96,12 @@ impl BsdSocket {
         unsafe { tables::set_variant(self.as_ptr(), variant) };
     }
 
+    /// Returns what [`BsdSocket::set_variant`] has set; `None` once the socket is left to TCP.
+    pub fn variant(&self) -> Option<usize> {
+        // SAFETY: The socket is open.
+        unsafe { tables::variant_of(self.as_ptr()) }
+    }
+
     /// Switches to the table that leaves everything but the end of the socket to TCP.
     ///
     /// Operations already under way finish with the table they began with.

@@ -63,6 +63,8 @@ pub struct Whose {
     pub variant: usize,
     /// The number of its namespace, as [`Net::cookie`](super::netns::Net::cookie).
     pub net: u64,
+    /// Number of times that the SYN was sent again, this one included; 0 for one that listens.
+    pub again: u32,
 }
 
 /// Options to append.
@@ -97,7 +99,7 @@ impl Added {
 }
 
 /// Number of the answers other than no that a [`Policy`] tells apart.
-pub const ANSWERS: usize = 3;
+pub const ANSWERS: usize = 4;
 /// Number of the variants of a socket, see [`Policy`].
 pub const VARIANTS: usize = tables::VARIANTS;
 
@@ -266,10 +268,15 @@ unsafe fn offer<P: Policy, const V6: bool>(
         }
         // SAFETY: The namespace is alive.
         let net = unsafe { bindings::net_cookie(net) };
-        (
-            P::syn(Whose { variant, net }, header.options())?,
-            Fate::Passes,
-        )
+        let tp: *const bindings::tcp_sock = sk.cast();
+        // SAFETY: A full socket on one of the overlay's tables is TCP's. TCP counts before it sends.
+        let again = unsafe { ptr::read_volatile(&raw const (*tp).total_retrans) };
+        let whose = Whose {
+            variant,
+            net,
+            again,
+        };
+        (P::syn(whose, header.options())?, Fate::Passes)
     } else if state == bindings::TCP_NEW_SYN_RECV as u8 {
         let req: *mut bindings::request_sock = sk.cast();
         // SAFETY: A socket in this state is a request socket, and it holds its listener.
@@ -299,7 +306,11 @@ unsafe fn offer<P: Policy, const V6: bool>(
         let syn = options.get(..len)?;
         // SAFETY: The namespace is alive.
         let net = unsafe { bindings::net_cookie(net) };
-        let whose = Whose { variant, net };
+        let whose = Whose {
+            variant,
+            net,
+            again: 0,
+        };
         (P::syn_ack(whose, syn, header.options())?, Fate::Lost)
     } else {
         return None;

@@ -23,7 +23,7 @@ pub(crate) const FAMILIES: usize = 2;
 pub(crate) const ROWS: usize = 2 * FAMILIES;
 
 /// Number of the variants of the active tables.
-pub(crate) const VARIANTS: usize = 8;
+pub(crate) const VARIANTS: usize = 9;
 
 /// Copies of TCP's table for each row. All active ones are alike but for IPv4 and IPv6, and so
 /// are all passive ones: the address of a socket's table tells its row and its variant.

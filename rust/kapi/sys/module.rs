@@ -5,12 +5,6 @@
 use core::mem;
 use smc_bindings as bindings;
 
-/// Returns false once the module is being unloaded: it gets no new sockets then. Any context.
-pub(crate) fn is_live() -> bool {
-    // SAFETY: No preconditions: who calls is code of this module.
-    unsafe { bindings::this_module_is_live() }
-}
-
 /// A count of this module: it is not unloaded meanwhile.
 pub(crate) struct Kept(());
 
@@ -35,7 +29,8 @@ impl Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         // SAFETY: The count was taken in `take`, and is given back once. Whoever drops this runs on behalf
-        // of something else that keeps the module's code: a file, or work that unloading waits for.
+        // of something else that keeps the module's code: a file, or work, or a function without sleep, that
+        // unloading waits for.
         unsafe { bindings::release_this_module() };
     }
 }

@@ -50,8 +50,8 @@ impl Redirect {
     ///
     /// # Safety
     ///
-    /// `target` is the address of a function of this module with the signature of `name`. It does not
-    /// sleep, and may run wherever `name` does.
+    /// `target` is the address of a function of this module with the signature of `name`, which may run
+    /// wherever `name` does. It sleeps only while it has a count of the module.
     #[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
     pub(crate) unsafe fn new(name: &'static CStr, target: *const ()) -> Result<Pin<KBox<Self>>> {
         let mut this = KBox::pin_init(
@@ -130,8 +130,9 @@ unsafe extern "C" fn divert(
 impl PinnedDrop for Redirect {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: What `new` has registered is unregistered, once. For operations outside of the kernel's
-        // own image that waits until no task is in the callback or, since that cannot sleep, in the target
-        // (`synchronize_rcu_tasks_rude`, and `synchronize_rcu_tasks` where tasks are preempted). Freeing
+        // own image that waits until no task is in the callback, or in the target outside of what counts the
+        // module, since it cannot sleep there (`synchronize_rcu_tasks_rude`, and `synchronize_rcu_tasks` where
+        // tasks are preempted). Freeing
         // the filter, which an empty one allows, comes after that.
         unsafe {
             if self.registered {

@@ -90,10 +90,12 @@ macro_rules! member {
 
 /// # Invariants
 ///
-/// The list holds one reference count of each `Arc` whose contents it links.
+/// The list holds one reference count of each `Arc` whose contents it links. `reached` is null or a member.
 struct List<T> {
     first: Option<NonNull<T>>,
     last: Option<NonNull<T>>,
+    /// The last member that a walk has returned: the walk goes on behind it, without a look at those before.
+    reached: Option<NonNull<T>>,
     /// The number of the next member.
     number: u64,
 }
@@ -136,6 +138,7 @@ impl<T: Member> Roster<T> {
                         List {
                             first: None,
                             last: None,
+                            reached: None,
                             number: 1,
                         },
                         "kapi::Roster"
@@ -205,6 +208,9 @@ impl<T: Member> Roster<T> {
             return None;
         }
         node.number = 0;
+        if list.reached == Some(NonNull::from(member)) {
+            list.reached = node.previous;
+        }
         let (next, previous) = (node.next.take(), node.previous.take());
         match previous {
             // SAFETY: On this list, so alive, and the lock is held.
@@ -229,8 +235,14 @@ impl<T: Member> Roster<T> {
             .ok()
             .and_then(|shard| self.0.shards.get(shard))
         {
-            let list = shard.lock();
-            let mut at = list.first;
+            let mut list = shard.lock();
+            // Numbers grow along the list: what is before a member that was passed was passed, too.
+            let reached = list.reached.filter(|reached| {
+                // SAFETY: A member, so alive, and the lock is held.
+                let node = unsafe { &*reached.as_ref().link().node.get() };
+                node.number <= position.number
+            });
+            let mut at = reached.or(list.first);
             while let Some(raw) = at {
                 // SAFETY: On the list, so alive, and the lock is held.
                 let (member, node) = unsafe { (raw.as_ref(), &*raw.as_ref().link().node.get()) };
@@ -245,6 +257,7 @@ impl<T: Member> Roster<T> {
                 // back to the list at once.
                 let held = core::mem::ManuallyDrop::new(unsafe { Arc::from_raw(member) });
                 position.number = node.number;
+                list.reached = Some(raw);
                 *slot = Some((*position, Arc::clone(&held)));
                 found += 1;
             }

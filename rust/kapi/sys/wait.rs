@@ -92,6 +92,24 @@ pub fn until_changed(
     result
 }
 
+/// Sleeps, interruptibly, for `msecs` milliseconds, or as long as `timeout` allows, whatever happens to the
+/// socket meanwhile. Returns what is left of the timeout.
+///
+/// # Errors
+///
+/// As [`until`].
+pub fn a_while(socket: &BsdSocket, msecs: u32, timeout: isize) -> Result<isize> {
+    let pause = isize::try_from(kernel::time::msecs_to_jiffies(msecs)).unwrap_or(isize::MAX);
+    let pause = pause.max(1).min(timeout);
+    match until_changed(socket, Kind::Shared, pause, || false) {
+        Err(err) if err != EAGAIN => Err(Sock::interrupted(timeout)),
+        // A limit that there is not stays.
+        _ if timeout == isize::MAX => Ok(timeout),
+        _ if timeout == pause => Err(EAGAIN),
+        _ => Ok(timeout.saturating_sub(pause)),
+    }
+}
+
 /// Sleeps like [`until_changed`], as one of all who are woken, with fewer steps: who wakes this takes it off the
 /// queue. `condition` is asked while the task is about to sleep, so it must not sleep itself: it may look at
 /// numbers, and take no lock but spinlocks.

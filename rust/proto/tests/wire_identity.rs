@@ -79,3 +79,27 @@ proptest! {
         let _ = scan(&bytes);
     }
 }
+
+#[test]
+fn a_scopes_number_is_siphash() {
+    // The key and message of eight bytes of SipHash's reference implementation.
+    let secret = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];
+    let number = HostId::of(secret, 0x0706_0504_0302_0100);
+    assert_eq!(number.0, [0x62, 0x24, 0x93, 0x9a, 0x79, 0xf5, 0xf5]);
+}
+
+#[test]
+fn numbers_of_one_host_do_not_tell_of_each_other() {
+    let of = |secret: u64, scope| {
+        let [a, b, c, d, e, f, g] = HostId::of([secret, !secret], scope).0;
+        u64::from_le_bytes([a, b, c, d, e, f, g, 0])
+    };
+    // The difference between two scopes is another one for each secret.
+    for (one, other) in [(1, 2), (0, 1), (4096, 4097)] {
+        assert_ne!(of(1, one) ^ of(1, other), of(2, one) ^ of(2, other));
+        assert_ne!(
+            of(1, one).wrapping_sub(of(1, other)),
+            of(2, one).wrapping_sub(of(2, other))
+        );
+    }
+}

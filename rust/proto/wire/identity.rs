@@ -26,6 +26,51 @@ const KNOWN: u8 = ANSWER | STRICT;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostId(pub [u8; 7]);
 
+impl HostId {
+    /// Returns the number of the host whose secret this is, as a `scope` of it uses it: nobody who knows
+    /// numbers of some scopes can tell that of another one, or that they are of one host.
+    ///
+    /// SipHash-2-4 of the scope, without the last byte.
+    #[must_use]
+    pub fn of(secret: [u64; 2], scope: u64) -> Self {
+        let [k0, k1] = secret;
+        let mut v = [
+            k0 ^ 0x736f_6d65_7073_6575,
+            k1 ^ 0x646f_7261_6e64_6f6d,
+            k0 ^ 0x6c79_6765_6e65_7261,
+            k1 ^ 0x7465_6462_7974_6573,
+        ];
+        // The scope; then what ends eight bytes.
+        for word in [scope, 8 << 56] {
+            v[3] ^= word;
+            round(&mut v);
+            round(&mut v);
+            v[0] ^= word;
+        }
+        v[2] ^= 0xff;
+        for _ in 0..4 {
+            round(&mut v);
+        }
+        let [a, b, c, d, e, f, g, _] = (v[0] ^ v[1] ^ v[2] ^ v[3]).to_le_bytes();
+        Self([a, b, c, d, e, f, g])
+    }
+}
+
+/// A round of SipHash.
+#[inline]
+fn round(v: &mut [u64; 4]) {
+    v[0] = v[0].wrapping_add(v[1]);
+    v[2] = v[2].wrapping_add(v[3]);
+    v[1] = v[1].rotate_left(13) ^ v[0];
+    v[3] = v[3].rotate_left(16) ^ v[2];
+    v[0] = v[0].rotate_left(32);
+    v[2] = v[2].wrapping_add(v[1]);
+    v[0] = v[0].wrapping_add(v[3]);
+    v[1] = v[1].rotate_left(17) ^ v[2];
+    v[3] = v[3].rotate_left(21) ^ v[0];
+    v[2] = v[2].rotate_left(32);
+}
+
 /// The content of the option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {

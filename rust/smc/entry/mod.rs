@@ -3,8 +3,10 @@
 //! System calls on sockets, and the part of the family that serves each.
 
 pub(crate) mod overlay;
+mod replacing;
 pub(crate) mod sockopt;
 pub(crate) mod tcp_info;
+mod zerocopy_receive;
 
 /// Address family of SMC (`include/linux/socket.h`).
 pub(crate) const AF_SMC: i32 = 43;

@@ -98,6 +98,10 @@ impl Overlay for Smc {
         }
         let open = connect::undecided(data);
         let mut native = socket.native_poll(poll);
+        // Perhaps refused, and then it may begin anew, or does at this moment.
+        if open && native & (flags::EPOLLERR | flags::EPOLLHUP) != 0 && connect::ends(data) {
+            native = socket.native_poll(poll);
+        }
         if connect::undecided(data) && data.sock.is_established() {
             // TCP is connected, the program is not yet.
             return native & (flags::EPOLLERR | flags::EPOLLHUP);

@@ -3,9 +3,13 @@
 //! Socket options: the family's own, and those of TCP that concern it.
 
 use crate::{
-    entry::tcp_info::{self, Moved},
+    entry::{
+        replacing,
+        tcp_info::{self, Moved},
+        zerocopy_receive, //
+    },
     host::{fallback::Role, stats::Stat},
-    lane::local::Local,
+    lane::{self, local::Local},
     socket::{connect, path, Phase, SmcSock}, //
 };
 
@@ -43,6 +47,7 @@ const TCP_CORK: i32 = 3;
 const TCP_INFO: i32 = 11;
 const TCP_MD5SIG: i32 = 14;
 const TCP_REPAIR: i32 = 19;
+const TCP_REPAIR_ON: i32 = 1;
 const TCP_FASTOPEN: i32 = 23;
 const TCP_SAVE_SYN: i32 = 27;
 const TCP_FASTOPEN_CONNECT: i32 = 30;
@@ -88,8 +93,8 @@ pub(crate) mod state {
 ///
 /// # Errors
 ///
-/// `EOPNOTSUPP` for what an SMC socket cannot do, `ENOPROTOOPT` for unknown SMC options, `EINVAL` for
-/// a switch that is neither 0 nor 1, `EPROTONOSUPPORT` for what strict mode forbids.
+/// `ENOPROTOOPT` for unknown SMC options, `EINVAL` for a switch that is neither 0 nor 1, `EPROTONOSUPPORT` for
+/// what strict mode forbids, `EBUSY` for what needs a stream that is TCP's.
 pub(crate) fn set(
     this: &Arc<SmcSock>,
     socket: &BsdSocket,
@@ -123,16 +128,21 @@ pub(crate) fn set(
         (SOL_SMC, _) => Err(errno::ENOPROTOOPT.into()),
         (
             IPPROTO_TCP,
-            TCP_FASTOPEN
-            | TCP_FASTOPEN_CONNECT
-            | TCP_FASTOPEN_KEY
-            | TCP_FASTOPEN_NO_COOKIE
-            | TCP_REPAIR,
+            TCP_FASTOPEN | TCP_FASTOPEN_CONNECT | TCP_FASTOPEN_KEY | TCP_FASTOPEN_NO_COOKIE,
         ) => {
-            // SMC does not support TCP handshakes changed by these options.
+            // SMC does not support TCP handshakes changed by these options; one that is under way is not.
+            if !connect::undecided(this) {
+                connect::give_up(this, socket, Reason::UnsupportedOption)?;
+            }
+            Ok(Handled::Native)
+        }
+        // It looks at TCP's queues, and sets them.
+        (IPPROTO_TCP, TCP_REPAIR) => {
             connect::give_up(this, socket, Reason::UnsupportedOption)?;
-            if option.name() == TCP_REPAIR && path::may_leave(this) {
-                // It looks at TCP's queues.
+            if this.smc().is_some() && option.int()? == TCP_REPAIR_ON {
+                return Err(EBUSY);
+            }
+            if path::may_leave(this) {
                 path::leave(this, socket)?;
             }
             Ok(Handled::Native)
@@ -180,17 +190,8 @@ pub(crate) fn set(
             }
             Ok(Handled::Native)
         }
-        // Both replace the socket's operations table.
-        (IPPROTO_TCP, TCP_ULP) if path::may_leave(this) => {
-            path::leave(this, socket)?;
-            Ok(Handled::Leave)
-        }
-        (IPPROTO_IPV6, IPV6_ADDRFORM) if path::may_leave(this) => {
-            path::leave(this, socket)?;
-            Ok(Handled::Leave)
-        }
-        (IPPROTO_TCP, TCP_ULP) => Err(errno::EOPNOTSUPP.into()),
-        (IPPROTO_IPV6, IPV6_ADDRFORM) => Err(errno::ENOPROTOOPT.into()),
+        (IPPROTO_TCP, TCP_ULP) => replacing::ulp(this, socket),
+        (IPPROTO_IPV6, IPV6_ADDRFORM) => replacing::addrform(this, socket, option),
         _ => Ok(Handled::Native),
     }
 }
@@ -243,11 +244,15 @@ pub(crate) fn get(
             tcp_info::get(socket, option, Moved::of(this))?;
             Ok(Handled::Done)
         }
-        // It looks for the data in TCP's queue.
-        (IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE)
-            if this.smc().is_some() || this.local().is_some_and(Local::is_moved) =>
-        {
-            Err(errno::EOPNOTSUPP.into())
+        // TCP's looks for the data in its queue.
+        (IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE) => {
+            let unread = match (this.smc(), this.local()) {
+                (Some(conn), _) => lane::unread(conn),
+                (None, Some(local)) if local.is_moved() => lane::local::unread(local),
+                _ => return Ok(Handled::Native),
+            };
+            zerocopy_receive::get(option, unread.0, unread.1)?;
+            Ok(Handled::Done)
         }
         _ => Ok(Handled::Native),
     }

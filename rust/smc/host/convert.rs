@@ -5,32 +5,58 @@
 //! Sockets are converted at their creation, by a redirection of the kernel's own hook for that, which is
 //! there only while a namespace wants it.
 
+use super::last_word::LastWord;
 use kapi::{
     errno,
     net::{
         convert::{Asked, Conversion, Convert},
         netns::Net, //
     },
-    sys::global::Global, //
+    sys::{global::Global, queue}, //
 };
 use kernel::{
+    impl_has_work,
     new_mutex,
+    new_work,
     prelude::*,
-    sync::{Arc, Mutex}, //
+    sync::{
+        atomic::{Atomic, Full, Relaxed},
+        Arc,
+        Mutex, //
+    },
+    workqueue::{Work, WorkItem}, //
 };
 
 /// The conversion, while the module is loaded.
 pub(crate) static CONVERTER: Global<Converter> = Global::new();
 
-/// Decides whether the socket that the current task makes is converted. Must not sleep.
+/// Decides whether the socket that the current task makes is converted.
 pub(crate) type Decide = fn(&Net, Asked) -> bool;
 
 /// Converts sockets while there are namespaces that want it.
 #[pin_data]
 pub(crate) struct Converter {
     decide: Decide,
+    /// When the kernel log had a line about a failure: administrators of any namespace can have one.
+    last_word: LastWord,
     #[pin]
     state: Mutex<State>,
+    /// Number of namespaces that have ended while they wanted it, and were not yet subtracted.
+    ended: Atomic<u32>,
+    #[pin]
+    work: Work<Converter>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Converter { self.work }
+}
+
+impl WorkItem for Converter {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        this.end(this.ended.xchg(0, Full) as usize);
+    }
 }
 
 struct State {
@@ -49,10 +75,13 @@ impl Converter {
         Arc::pin_init(
             pin_init!(Self {
                 decide,
+                last_word: LastWord::new(),
                 state <- new_mutex!(
                     State { users: 0, conversion: None },
                     "rsmc::Converter::state"
                 ),
+                ended: Atomic::new(0),
+                work <- new_work!("rsmc::Converter::work"),
             }),
             GFP_KERNEL,
         )
@@ -61,35 +90,39 @@ impl Converter {
     fn begin(&self) -> Result {
         let mut state = self.state.lock();
         if state.conversion.is_none() {
-            state.conversion = Some(Conversion::new().inspect_err(explain)?);
+            state.conversion = Some(Conversion::new().inspect_err(|err| self.explain(*err))?);
         }
         state.users = state.users.saturating_add(1);
         Ok(())
     }
 
-    fn end(&self) {
+    /// Takes note that so many namespaces do not want it any more.
+    fn end(&self, namespaces: usize) {
         let mut state = self.state.lock();
-        state.users = state.users.saturating_sub(1);
+        state.users = state.users.saturating_sub(namespaces);
         if state.users == 0 {
             state.conversion = None;
         }
     }
-}
 
-/// Says in the kernel's log why sockets cannot be converted.
-fn explain(err: &Error) {
-    if errno::EOPNOTSUPP.is(*err) {
-        pr_err!("tcp2smc needs a kernel with CONFIG_DYNAMIC_FTRACE_WITH_ARGS\n");
-    } else if *err == EBUSY {
-        pr_err!(
-            "tcp2smc: ftrace is off (sysctl kernel.ftrace_enabled), or a live patch or the like has \
-             redirected update_socket_protocol()\n"
-        );
-    } else {
-        pr_err!(
-            "tcp2smc: update_socket_protocol() cannot be redirected: error {}\n",
-            err.to_errno()
-        );
+    /// Says in the kernel's log why sockets cannot be converted, unless it has just done so.
+    fn explain(&self, err: Error) {
+        if self.last_word.may_speak().is_none() {
+            return;
+        }
+        if errno::EOPNOTSUPP.is(err) {
+            pr_err!("tcp2smc needs a kernel with CONFIG_DYNAMIC_FTRACE_WITH_ARGS\n");
+        } else if err == EBUSY {
+            pr_err!(
+                "tcp2smc: ftrace is off (sysctl kernel.ftrace_enabled), or a live patch or the like has \
+                 redirected update_socket_protocol()\n"
+            );
+        } else {
+            pr_err!(
+                "tcp2smc: update_socket_protocol() cannot be redirected: error {}\n",
+                err.to_errno()
+            );
+        }
     }
 }
 
@@ -104,7 +137,7 @@ pub(crate) fn change(old: i32, new: i32) -> Result {
     match (old, new) {
         (0, 1..) => converter.begin(),
         (1.., 0) => {
-            converter.end();
+            converter.end(1);
             Ok(())
         }
         _ => Ok(()),
@@ -112,9 +145,13 @@ pub(crate) fn change(old: i32, new: i32) -> Result {
 }
 
 /// Notes that a namespace ends whose `tcp2smc` has this value.
+///
+/// The last one is not made to wait for the end of the redirection, which takes grace periods: namespaces end
+/// one after the other, those of others, too.
 pub(crate) fn leave(value: i32) {
     if let (1.., Some(converter)) = (value, CONVERTER.get()) {
-        converter.end();
+        converter.ended.fetch_add(1, Relaxed);
+        let _ = queue::enqueue::<_, 0>(converter);
     }
 }
 

@@ -6,6 +6,8 @@ use crate::host::{
     convert,
     counters::Counters,
     eid::Eids,
+    learned::Learned,
+    neighbours::Neighbours,
     pnet::Pnets,
     rules::Rules,
     stats::Stats,
@@ -25,7 +27,7 @@ use kernel::{
         Mutex, //
     }, //
 };
-use smc_proto::time::Span;
+use smc_proto::{neighbour::Event, time::Span};
 
 /// Lengths of a link's work queues, as far as the device allows. By default the peer's receive
 /// queue holds whatever we may send at a time.
@@ -61,6 +63,12 @@ pub(crate) struct Namespace {
     /// Which TCP sockets become SMC's.
     #[pin]
     pub(crate) rules: Rules,
+    /// Lessons of rules with `auto`.
+    #[pin]
+    pub(crate) learned: Learned,
+    /// Peers to which no option is sent.
+    #[pin]
+    pub(crate) neighbours: Neighbours,
 }
 
 impl Namespace {
@@ -78,6 +86,12 @@ impl Namespace {
     pub(crate) fn settle(&self, stats: &Stats) {
         let _settling = self.settling.lock();
         self.counters.stats.absorb(stats);
+    }
+
+    /// Takes note of what has become of the connection of `sock`, which this host has begun. May sleep.
+    pub(crate) fn heard(&self, sock: &Sock, event: Event) {
+        self.neighbours
+            .note(&self.sysctls, sock.namespace(), &sock.peer_addr(), event);
     }
 
     /// Returns the state of the namespace that the system booted with.
@@ -166,6 +180,8 @@ impl PerNet for Namespace {
                 eids <- Eids::new(),
                 pnets <- Pnets::new(),
                 rules <- Rules::new(),
+                learned <- Learned::new(),
+                neighbours <- Neighbours::new(),
             }? Error),
             GFP_KERNEL,
         )

@@ -21,7 +21,7 @@ impl Path {
         let stays = match answer {
             Answer::Local => None,
             Answer::Remote => Some(Reason::PathRemote),
-            Answer::Tcp | Answer::Smc => return None,
+            Answer::Tcp | Answer::Smc | Answer::Echo => return None,
         };
         Some(Self { role, stays })
     }

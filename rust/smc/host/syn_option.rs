@@ -33,25 +33,49 @@ const OPTIONS_MAX: usize = 40;
 
 const OPTION: [u8; 8] = tcp_option::OPTION;
 
-/// The number of this host, random for each load of the module.
-static HOST: SetOnce<u64> = SetOnce::new();
+/// The SYN that is sent for the third time, and later ones, have no option: something on the way may let only such
+/// SYNs pass, and TCP would have connected.
+///
+/// The second one still has it. SYNs are lost on good networks, too, and dropped by servers whose queues are
+/// full; after one such loss the connection would be TCP's for all its life, and the peer blamed. Two in a row are
+/// rare. It costs the first connection to a bad peer a second more (the kernel sends SYNs each second at first), and
+/// is what TCP itself does with the ECN bits of its SYNs.
+///
+/// The two ends agree all the same, because neither goes by the SYNs that were sent. The server answers, and
+/// later judges the connection, by the one SYN that made its request, which it keeps; a further SYN only has it
+/// send the same answer again. The client goes by the SYN-ACK:
+///
+/// * The server got an early SYN, its SYN-ACK was lost, and the third SYN has it sent again: with the option, and
+///   that is the answer of a server that will speak CLC, or move the connection. So it counts, though the last
+///   SYN had none.
+/// * The early SYNs were lost: the third one made the request, and the SYN-ACK has no option. Both are TCP.
+/// * An early SYN arrives behind the third one: it finds the request of the third, and changes nothing.
+/// * A server that has forgotten the request between two SYNs makes another one with another initial sequence number:
+///   whatever the client had believed of the first SYN-ACK, that connection is reset, as in TCP.
+/// * A server that sends options back may answer an early SYN: what only a SYN has is then in the SYN-ACK, as ever.
+///
+/// A connection none of whose SYNs had an option ([`Choice::BARE`]) has nothing to be told.
+pub(crate) const SILENCE: u32 = 2;
 
-/// Draws the number of this host. Called when the module is loaded, before there are sockets.
+/// The secret from which this host's numbers are made, random for each load of the module.
+static HOST: SetOnce<[u64; 2]> = SetOnce::new();
+
+/// Draws the secret of this host. Called when the module is loaded, before there are sockets.
 pub(crate) fn draw_identity() {
-    let mut number = [0; 8];
-    clock::random(&mut number);
-    HOST.populate(u64::from_ne_bytes(number));
+    let secret = [(), ()].map(|()| {
+        let mut word = [0; 8];
+        clock::random(&mut word);
+        u64::from_ne_bytes(word)
+    });
+    HOST.populate(secret);
 }
 
 /// Returns the number by which ends that may share memory know each other: the namespace's, or that of
 /// all namespaces which allow paths to others.
 fn host_id(choice: Choice, net: u64) -> Option<HostId> {
-    let host = HOST.as_ref().copied()?;
-    let scope = if choice.wide { 0 } else { net };
-    // Without an own word for the scope one number would tell the other.
-    let mixed = host ^ scope.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let [a, b, c, d, e, f, g, _] = mixed.to_le_bytes();
-    Some(HostId([a, b, c, d, e, f, g]))
+    let secret = HOST.as_ref().copied()?;
+    // A program may ask for the number of its namespace (`SO_NETNS_COOKIE`), and others are easily guessed.
+    Some(HostId::of(secret, if choice.wide { 0 } else { net }))
 }
 
 /// Time of the last SYN-ACK with SMC's option, in seconds since boot, plus one; 0 for never.
@@ -77,6 +101,8 @@ enum Order {
     Path,
     /// As `Local`, for a client whose program accepts no TCP.
     Strict,
+    /// TCP alone, for a client: neither end says anything.
+    Bare,
 }
 
 /// Choice of a socket, or of its namespace: the variant of its operations table.
@@ -91,6 +117,12 @@ impl Choice {
     /// CLC messages before data.
     pub(crate) const CLC: Self = Self {
         order: Order::Clc,
+        wide: false,
+    };
+
+    /// No option, so the connection is TCP's.
+    pub(crate) const BARE: Self = Self {
+        order: Order::Bare,
         wide: false,
     };
 
@@ -121,6 +153,7 @@ impl Choice {
             Order::Local => 1,
             Order::Path => 2,
             Order::Strict => 3,
+            Order::Bare => 4,
         };
         2 * order + usize::from(self.wide)
     }
@@ -130,6 +163,7 @@ impl Choice {
             1 => Order::Local,
             2 => Order::Path,
             3 => Order::Strict,
+            4 => Order::Bare,
             _ => Order::Clc,
         };
         Self {
@@ -150,6 +184,8 @@ pub(crate) enum Answer {
     Local = 2,
     /// The identity of another host.
     Remote = 3,
+    /// The SYN's own words: TCP, from a peer that sends back what it does not understand.
+    Echo = 4,
 }
 
 impl Answer {
@@ -159,6 +195,7 @@ impl Answer {
             1 => Self::Smc,
             2 => Self::Local,
             3 => Self::Remote,
+            4 => Self::Echo,
             _ => Self::Tcp,
         }
     }
@@ -215,6 +252,9 @@ pub(crate) struct Announce;
 impl syn::Policy for Announce {
     fn syn(whose: Whose, options: &[u8]) -> Option<Added> {
         let choice = Choice::from_variant(whose.variant);
+        if choice == Choice::BARE || whose.again >= SILENCE {
+            return None;
+        }
         let room = room(options)?;
         if choice.order == Order::Clc {
             return with(&CANARY, room);
@@ -232,7 +272,7 @@ impl syn::Policy for Announce {
         // TCP's own options, which are signed only where the SYN's are.
         let room = OPTIONS_MAX.saturating_sub(options.len());
         match answer_to(choice, whose.net, syn) {
-            Answer::Tcp => None,
+            Answer::Tcp | Answer::Echo => None,
             Answer::Smc => {
                 let added = with(&[], room)?;
                 LAST_OFFER.store(clock::seconds().saturating_add(1), Relaxed);
@@ -256,13 +296,16 @@ impl syn::Policy for Announce {
         let scan = tcp_option::scan(options);
         let choice = Choice::from_variant(whose.variant);
         let answer = match scan.identity {
+            // Nothing was offered, so nothing can have been answered.
+            _ if choice == Choice::BARE => Answer::Tcp,
             // What a SYN said has come back.
-            Some(peer) if !peer.answer => Answer::Tcp,
+            Some(peer) if !peer.answer => Answer::Echo,
             // No server sends both.
             Some(_) if scan.smc.is_some() => Answer::Tcp,
             Some(peer) if host_id(choice, whose.net) == Some(peer.host) => Answer::Local,
             Some(_) => Answer::Remote,
-            None if scan.offers() && !echoed(options) => Answer::Smc,
+            None if echoed(options) => Answer::Echo,
+            None if scan.offers() => Answer::Smc,
             None => Answer::Tcp,
         };
         answer as usize

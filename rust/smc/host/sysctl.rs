@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! `/proc/sys/net/smc`: names, defaults and ranges are those of C, but for `strict`, `immediate`,
-//! `hook_idle_ms`, `drain_time`, `max_drains`, `tcp2smc` and those that begin with `path`, which are ours.
+//! `hook_idle_ms`, `drain_time`, `max_drains`, `tcp2smc`, `neighbour_time`, `auto_pause` and those that begin with `path`, which are ours.
 
 use crate::host::convert;
 use kapi::net::{
@@ -57,6 +57,11 @@ pub(crate) enum Sysctl {
     /// TCP sockets that become sockets of the family: 0 none, 1 all, 2 those that the policy allows, 3 all
     /// but those that it denies.
     Tcp2Smc,
+    /// Time for which a peer that does not bear the option is sent none at first, in seconds; 0 for none.
+    NeighbourTime,
+    /// Time for which a service whose connections do not pay is not offered SMC at first by a rule with
+    /// `auto`, in seconds.
+    AutoPause,
     /// For tests: local paths change carriers after so many messages at most; 0 for never.
     PathFlip,
 }
@@ -75,7 +80,7 @@ const MAX_BUF: i32 = i32::MAX / 2;
 const MAX_WR: i32 = 2048;
 
 /// Number of files.
-const COUNT: usize = 20;
+const COUNT: usize = 22;
 
 static ENTRIES: [Entry; COUNT] = [
     Entry {
@@ -106,6 +111,8 @@ static ENTRIES: [Entry; COUNT] = [
         default: 0,
         range: Range::Agreed(0, 3, convert::change),
     },
+    entry(c"neighbour_time", 3600, 0, 7 * 24 * 3600),
+    entry(c"auto_pause", 60, 1, 3600),
     entry(c"path_flip", 0, 0, 1 << 20),
 ];
 

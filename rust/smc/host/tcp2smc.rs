@@ -5,7 +5,8 @@
 //!
 //! A socket is converted, or not, at its creation. Rules about ports and peers can only be judged later:
 //! a socket that may become SMC's by one of them is converted, and listen(), connect() and each incoming
-//! connection ask again.
+//! connection ask again. So with rules that say `auto`: these ask what was learnt of the service, which is the port
+//! of a listener, or address and port of a peer.
 
 use crate::host::{
     namespace::Namespace,
@@ -17,7 +18,11 @@ use kapi::{
     sys::process::Process, //
 };
 use kernel::{prelude::*, sync::Arc};
-use smc_proto::policy::{Facts, Outcome, Verdict};
+use smc_proto::{
+    learn::Service,
+    policy::{Facts, Outcome, Verdict},
+    reason::Reason, //
+};
 
 /// The values of the sysctl.
 mod mode {
@@ -27,7 +32,7 @@ mod mode {
     pub(super) const ALLOWED: i32 = 2;
 }
 
-/// Decides about the socket that the current task makes. Does not sleep.
+/// Decides about the socket that the current task makes.
 pub(crate) fn decide(net: &Net, asked: Asked) -> bool {
     let Some(namespace) = Namespace::at(net) else {
         return false;
@@ -122,36 +127,61 @@ impl Concern {
         }
     }
 
-    /// Returns whether a connection with `peer` may be SMC's.
-    fn allows(&self, process: &Process, port: u16, peer: &SockAddr) -> bool {
+    /// Returns whether a connection with `peer` to the service may be SMC's, or why not.
+    fn allows(
+        &self,
+        namespace: &Namespace,
+        process: &Process,
+        port: u16,
+        peer: &SockAddr,
+        service: &Service,
+    ) -> Result<(), Reason> {
         let Some(rules) = &self.rules else {
-            return self.otherwise;
+            return unless_denied(self.otherwise);
         };
         let outcome = rules.decide(&Facts {
             port: Some(port),
             peer: Some((peer.mapped(), peer.port)),
             ..facts(process)
         });
-        rules.verdict(&outcome, self.otherwise).0
+        unless_denied(rules.verdict(&outcome, self.otherwise).0)?;
+        match is_auto(&outcome) && !namespace.learned.offers(service) {
+            true => Err(Reason::Unpaid),
+            false => Ok(()),
+        }
     }
 }
 
-/// Decides whether the connection to `peer` that the current task begins offers SMC. `converted` says that
-/// the program asked for TCP.
+fn unless_denied(allowed: bool) -> Result<(), Reason> {
+    match allowed {
+        true => Ok(()),
+        false => Err(Reason::Policy),
+    }
+}
+
+/// Returns whether what is learnt decides.
+fn is_auto(outcome: &Outcome) -> bool {
+    outcome.hit.is_some_and(|hit| hit.verdict == Verdict::Auto)
+}
+
+/// Decides whether the connection to `peer` that the current task begins offers SMC, or why not. `converted` says
+/// that the program asked for TCP. May sleep.
 pub(crate) fn connects(
     namespace: &Namespace,
     sock: &Sock,
     converted: bool,
     peer: &SockAddr,
-) -> bool {
+) -> Result<(), Reason> {
     let Some(concern) = Concern::of(namespace, converted) else {
-        return true;
+        return Ok(());
     };
     let Some(rules) = &concern.rules else {
-        return concern.otherwise;
+        return unless_denied(concern.otherwise);
     };
     let process = rules.current(sock.namespace());
-    concern.allows(&process, sock.local_addr().port, peer)
+    let service = Service::Peer(peer.mapped(), peer.port);
+    let port = sock.local_addr().port;
+    concern.allows(namespace, &process, port, peer, &service)
 }
 
 /// What a listener does about the clients that speak SMC.
@@ -190,10 +220,10 @@ pub(crate) fn listens(namespace: &Namespace, sock: &Sock, converted: bool) -> Re
         port: Some(port),
         ..facts(&process)
     });
-    let shared = outcome
+    let each = outcome
         .hit
-        .is_some_and(|hit| matches!(hit.verdict, Verdict::Share(1..100)));
-    if outcome.open || shared {
+        .is_some_and(|hit| matches!(hit.verdict, Verdict::Share(1..100) | Verdict::Auto));
+    if outcome.open || each {
         return Ok(Welcome::Each(Asking {
             process: KBox::new(process, GFP_KERNEL)?,
             port,
@@ -204,9 +234,31 @@ pub(crate) fn listens(namespace: &Namespace, sock: &Sock, converted: bool) -> Re
 }
 
 impl Asking {
-    /// Decides about a connection that has come in.
-    pub(crate) fn accepts(&self, namespace: &Namespace, sock: &Sock) -> bool {
-        Concern::of(namespace, self.converted)
-            .is_none_or(|concern| concern.allows(&self.process, self.port, &sock.peer_addr()))
+    fn service(&self) -> Service {
+        Service::Port(self.port)
+    }
+
+    /// Decides about a connection that has come in: whether it may be SMC's, or why not. May sleep.
+    pub(crate) fn accepts(&self, namespace: &Namespace, sock: &Sock) -> Result<(), Reason> {
+        match Concern::of(namespace, self.converted) {
+            Some(concern) => {
+                let peer = sock.peer_addr();
+                concern.allows(namespace, &self.process, self.port, &peer, &self.service())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns whether no client is to be offered SMC, whoever it is, because they do not pay. May sleep.
+    pub(crate) fn pauses(&self, namespace: &Namespace) -> bool {
+        let concern = Concern::of(namespace, self.converted);
+        let Some(rules) = concern.and_then(|concern| concern.rules) else {
+            return false;
+        };
+        let outcome = rules.decide(&Facts {
+            port: Some(self.port),
+            ..facts(&self.process)
+        });
+        !outcome.open && is_auto(&outcome) && !namespace.learned.offers(&self.service())
     }
 }

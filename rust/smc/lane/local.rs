@@ -10,10 +10,12 @@
 mod breach;
 mod facts;
 mod idle;
+mod leave;
 mod meet;
 mod pair;
 mod put;
 mod quick;
+mod stay;
 mod take;
 mod way;
 
@@ -129,6 +131,13 @@ pub(crate) fn ioctl(local: &Local, command: u32) -> Option<i32> {
         SIOCATMARK => Some(0),
         _ => None,
     }
+}
+
+/// Returns how many bytes can be read, and whether the end of the stream has arrived.
+pub(crate) fn unread(local: &Local) -> (usize, bool) {
+    // In this order: what precedes an end is seen with it.
+    let ended = local.own().has_seen_fin();
+    (local.readable(), ended)
 }
 
 /// Wakes readers if a lower `SO_RCVLOWAT` makes what is there enough.

@@ -15,7 +15,7 @@ mod send;
 
 pub(crate) use self::{
     receive::receive,
-    ring::{has_peer, ioctl, low_water_changed, poll, shutdown},
+    ring::{has_peer, ioctl, low_water_changed, poll, shutdown, unread},
     send::send, //
 };
 
@@ -116,6 +116,8 @@ pub(crate) enum Stop {
     Fault,
     /// There is no memory for the ring just now.
     Hungry,
+    /// TCP has room but no memory just now, and tells nobody when it has.
+    Later,
     /// The device is gone.
     NoDevice,
     /// The sending direction has ended, or was never open.

@@ -122,6 +122,13 @@ pub(crate) fn ioctl(conn: &Arc<SmcConn>, command: u32) -> Result<Option<i32>> {
     })
 }
 
+/// Returns how many bytes can be read, and whether the end of the stream follows them at once.
+pub(crate) fn unread(conn: &Arc<SmcConn>) -> (usize, bool) {
+    let proto = conn.proto.lock();
+    let ended = matches!(proto.recv_state(), RecvState::Eof);
+    (proto.in_queue() as usize, ended)
+}
+
 /// shutdown(); `how` as in the system call.
 ///
 /// # Errors

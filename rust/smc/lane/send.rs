@@ -16,6 +16,9 @@ use kernel::prelude::*;
 use smc_proto::{conn::SendError, cursor::RingSize};
 use smc_trace as trace;
 
+/// Time until TCP is asked again that had no memory; its own sendmsg() waits for some hundredths of a second, too.
+const PAUSE_MS: u32 = 50;
+
 /// sendmsg(): blocking, it takes everything.
 ///
 /// # Errors
@@ -75,9 +78,13 @@ fn send_all(lane: &impl Lane, socket: &BsdSocket, msg: &mut Message<'_>) -> Resu
                     return Ok(sent);
                 }
             }
-            Err(Stop::Full | Stop::Hungry) => {
+            Err(stop @ (Stop::Full | Stop::Hungry | Stop::Later)) => {
                 let patience = timeout.unwrap_or_else(|| lane.sock().send_timeout(nonblock));
-                match wait_for_room(lane, socket, patience) {
+                let waited = match stop {
+                    Stop::Later => wait::a_while(socket, PAUSE_MS, patience),
+                    _ => wait_for_room(lane, socket, patience),
+                };
+                match waited {
                     Ok(left) => timeout = Some(left),
                     Err(_) if sent > 0 => return Ok(sent),
                     Err(err) => return Err(err),
@@ -100,7 +107,7 @@ fn wait_for_room(lane: &impl Lane, socket: &BsdSocket, timeout: isize) -> Result
 fn failed(lane: &impl Lane, stop: Stop, no_signal: bool) -> Error {
     match stop {
         // A caller that finds no room or memory waits.
-        Stop::Full | Stop::Hungry => EAGAIN,
+        Stop::Full | Stop::Hungry | Stop::Later => EAGAIN,
         Stop::Fault => EFAULT,
         // The connection ends with its device.
         Stop::NoDevice => errno::ECONNABORTED.error(),

@@ -11,6 +11,7 @@
 //! * [`pnet`] is `SMC_PNETID`
 //! * [`policy`] is `RSMC_POLICY`, our own
 
+mod learned;
 mod links;
 mod pnet;
 mod policy;

@@ -9,6 +9,7 @@
 
 mod handshake;
 mod leave;
+mod neighbour;
 
 pub(crate) use self::leave::{abandon_ended, give_up, stop_listening};
 
@@ -100,10 +101,16 @@ fn call(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>) -> Result<Call
     }
     let peer = addr.inet().zip(this.namespace());
     let converted = this.converted.get() != 0;
-    if peer.is_some_and(|(peer, namespace)| {
-        !tcp2smc::connects(namespace, &this.sock, converted, &peer)
-    }) {
-        give_up(this, socket, Reason::Policy)?;
+    let ruling = match peer {
+        Some((peer, namespace)) => tcp2smc::connects(namespace, &this.sock, converted, &peer),
+        None => Ok(()),
+    };
+    if let Err(reason) = ruling {
+        give_up(this, socket, reason)?;
+        return Ok(Call::Native);
+    }
+    if neighbour::keeps_off(this, addr) {
+        give_up(this, socket, Reason::Neighbour)?;
         return Ok(Call::Native);
     }
     if this.hook().is_err() {
@@ -155,7 +162,7 @@ fn first(
         }
         return started;
     }
-    match socket.finish_connect(addr, false) {
+    match neighbour::finish(this, socket, addr) {
         Ok(()) => {
             // This program waits.
             this.heavy.store(1, Release);
@@ -223,7 +230,12 @@ fn in_background(this: &Arc<SmcSock>, socket: &BsdSocket) {
         drop(run);
         return;
     }
-    if this.sock.state() != tcp_state::SYN_SENT {
+    let decided = matches!(*this.phase.lock(), Phase::Path(_) | Phase::Fallback(_));
+    if decided {
+        // By another thread, before the watch began; there will be no other attempt. A socket that is given
+        // back to TCP ends without a word to those who watch it.
+        this.stop_watching();
+    } else if this.sock.state() != tcp_state::SYN_SENT {
         // It stood before the watch did.
         SmcSock::kick(this);
     }
@@ -249,6 +261,16 @@ pub(crate) fn settled(this: &Arc<SmcSock>, socket: &BsdSocket, timeout: isize) -
 /// Tells whether a connection attempt is under way.
 fn is_connecting(this: &SmcSock) -> bool {
     matches!(*this.phase.lock(), Phase::Connecting)
+}
+
+/// Goes on with an attempt of which the program is about to hear that it has ended. Returns false if a thread waits
+/// for its end in TCP.
+pub(crate) fn ends(this: &Arc<SmcSock>) -> bool {
+    let watched = this.watch.lock().is_some();
+    if watched {
+        proceed(this);
+    }
+    watched
 }
 
 /// Goes on with a connection attempt for a program that must not wait: steps whose length the peer
@@ -281,6 +303,7 @@ fn go_on(this: &Arc<SmcSock>, mut slot: MutexGuard<'_, Option<KBox<HandshakeRun>
     }
     match this.sock.state() {
         tcp_state::SYN_SENT | tcp_state::SYN_RECV => return,
+        tcp_state::CLOSE if slot.is_none() && neighbour::begin_anew_in_background(this) => return,
         // Refused, reset or timed out, as TCP has reported. Another connect() may follow.
         tcp_state::CLOSE => {
             if slot.is_some() {

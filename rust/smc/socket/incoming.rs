@@ -154,6 +154,8 @@ impl Incoming {
             Err(reason)
         } else if socket.sock().uses_ipsec() {
             Err(Reason::Ipsec)
+        } else if socket.sock().wants_packets() {
+            Err(Reason::UnsupportedOption)
         } else {
             LocalPort::find(&gates.core().devices, socket.sock()).ok_or(Reason::NoDevice)
         };

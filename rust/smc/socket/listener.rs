@@ -110,6 +110,8 @@ pub(crate) struct Listener {
     welcome: Welcome,
     /// True if clients get TCP while handshakes pile up (`SMC_LIMIT_HS`).
     limited: bool,
+    /// 1 while no client is offered SMC because clients do not pay; see [`Welcome::Each`].
+    paused: Atomic<u32>,
     /// 1 once a sockmap has taken a new connection's stream: SMC is not offered any more.
     attached: Atomic<u32>,
     /// `TCP_SAVE_SYN` as the user has set it.
@@ -145,6 +147,7 @@ impl Listener {
                 choice,
                 welcome,
                 limited,
+                paused: Atomic::new(0),
                 attached: Atomic::new(0),
                 keep_saved_syn: Atomic::new(i32::from(keep_saved_syn)),
             }),
@@ -210,18 +213,25 @@ impl Listener {
             syn::drop_saved_syn(&guard);
         }
         drop(guard);
-        let denied = answer != Answer::Tcp && self.denies(&sock);
-        let refuse = refuse.or(denied.then_some(Reason::Policy));
+        let paused = self.is_paused();
+        let denied = match answer {
+            Answer::Tcp => None,
+            _ => self.denies(&sock),
+        };
+        let refuse = refuse.or(denied);
         let verdict = match (answer, Path::new(Role::Server, answer)) {
             (_, Some(path)) => Some(Verdict::Path(Path {
-                stays: path.stays.or(denied.then_some(Reason::Policy)),
+                stays: path.stays.or(denied),
                 ..path
             })),
             (Answer::Smc, _) => None,
-            _ => Some(Verdict::Tcp(Fallback::own(
-                Role::Server,
-                Reason::PeerNotSmc,
-            ))),
+            _ => {
+                let reason = match paused {
+                    true => Reason::Unpaid,
+                    false => Reason::PeerNotSmc,
+                };
+                Some(Verdict::Tcp(Fallback::own(Role::Server, reason)))
+            }
         };
         if let Some(verdict) = verdict {
             return Some(Ready {
@@ -235,12 +245,30 @@ impl Listener {
         None
     }
 
-    /// Tells whether a rule keeps a client that speaks SMC on TCP.
-    fn denies(&self, sock: &Sock) -> bool {
+    /// Returns the reason for which a rule keeps a client that speaks SMC on TCP, if one does.
+    fn denies(&self, sock: &Sock) -> Option<Reason> {
+        let Welcome::Each(asking) = &self.welcome else {
+            return None;
+        };
+        let namespace = Namespace::of(sock)?;
+        asking.accepts(&namespace, sock).err()
+    }
+
+    /// Looks whether clients are not to be offered SMC because they do not pay, and has SYNs answered so from now
+    /// on. Returns whether they were when the latest ones came.
+    fn is_paused(&self) -> bool {
         let Welcome::Each(asking) = &self.welcome else {
             return false;
         };
-        Namespace::of(sock).is_some_and(|namespace| !asking.accepts(&namespace, sock))
+        let Some(namespace) = Namespace::of(&self.sock) else {
+            return false;
+        };
+        let pauses = u32::from(asking.pauses(&namespace));
+        let paused = self.paused.load(Relaxed);
+        if paused != pauses && self.paused.xchg(pauses, Relaxed) != pauses {
+            self.offer();
+        }
+        paused != 0
     }
 
     fn begin(self: &Arc<Self>, sock: OwnedSock, refuse: Option<Reason>) -> Result {
@@ -293,7 +321,8 @@ impl Listener {
             let refused = {
                 let queues = self.queues.lock();
                 queues.overflow.refuses() || self.limited && queues.crowded
-            } || self.attached.load(Relaxed) != 0;
+            } || self.attached.load(Relaxed) != 0
+                || self.paused.load(Relaxed) != 0;
             !refused && !self.sock.migrates_requests() || self.keep_saved_syn.load(Relaxed) != 0
         });
     }

@@ -6,7 +6,10 @@
 //! With the first byte that it sends or wants, an end looks for the other one in this kernel; see
 //! [`crate::lane::local`]. A connection whose other end is on another host stays TCP's.
 
-use super::smc_sock::{hint, Phase, SmcSock};
+use super::{
+    crossing,
+    smc_sock::{hint, Phase, SmcSock}, //
+};
 use crate::{
     host::path::Path,
     lane::local::{self, Local, MEETINGS}, //
@@ -78,7 +81,7 @@ fn stay(this: &SmcSock, path: &mut Path, socket: &BsdSocket, reason: Reason) {
 pub(crate) fn may_leave(this: &SmcSock) -> bool {
     match &*this.phase.lock() {
         Phase::Path(_) => true,
-        Phase::Fallback(fallback) => !fallback.crossing,
+        Phase::Fallback(fallback) => !fallback.crossing || !crossing::is_open(this),
         _ => false,
     }
 }

@@ -18,7 +18,7 @@ use crate::{
         fallback::{Fallback, Role},
         namespace::Namespace,
         path::Path,
-        syn_option::Choice,
+        syn_option::{Choice, SILENCE},
         sysctl::Sysctl,
         waiter::Waiter, //
     },
@@ -54,7 +54,12 @@ use kernel::{
     },
     workqueue::Work, //
 };
-use smc_proto::conn::CloseMode;
+use smc_proto::{
+    conn::CloseMode,
+    learn::{Ended, Service},
+    neighbour::Event,
+    time::Span, //
+};
 use smc_trace as trace;
 
 /// Kind of a socket at present.
@@ -367,6 +372,38 @@ impl SmcSock {
         }
     }
 
+    /// Takes note that the program gives up an attempt which nobody has answered. One that it gave up before
+    /// a second SYN tells nothing, one with a SYN that had no option nothing about options.
+    pub(super) fn abandoned(&self) {
+        let waited = (1..SILENCE).contains(&self.sock.sent_again());
+        if let (true, tcp_state::SYN_SENT, Some(namespace)) =
+            (waited, self.sock.state(), self.namespace())
+        {
+            namespace.heard(&self.sock, Event::Abandoned);
+        }
+    }
+
+    /// Has noted what an SMC connection that ends was good for.
+    fn tell_moved(&self, conn: &SmcConn) {
+        let Some(namespace) = self.namespace() else {
+            return;
+        };
+        let peer = self.sock.peer_addr();
+        // One of the two is what was connected to; the other end's port is nobody's service.
+        let services = [
+            Service::Peer(peer.mapped(), peer.port),
+            Service::Port(self.sock.local_addr().port),
+        ];
+        let at = conn.proto.lock().positions();
+        let ended = Ended {
+            bytes: at.written.saturating_add(at.received),
+            lived: Span::from_secs(clock::seconds().saturating_sub(self.born)),
+        };
+        namespace
+            .learned
+            .ended(&namespace.sysctls, &services, &ended);
+    }
+
     /// Closes the socket: its file is being closed.
     pub(crate) fn close(&self, socket: &BsdSocket) {
         self.left();
@@ -383,8 +420,10 @@ impl SmcSock {
             local.close();
         }
         match old {
+            Phase::Connecting => self.abandoned(),
             Phase::Listening(listener) => listener.close(),
             Phase::Smc(conn) => {
+                self.tell_moved(&conn);
                 let mode = if self.sock.lingers_not() {
                     CloseMode::Abort
                 } else {

@@ -192,7 +192,7 @@ pub struct Found {
 /// Lists the cache's entries.
 pub fn list() -> Result<Vec<Found>> {
     let mut found = Vec::new();
-    for kind in ["sysroot", "packages", "source", "kernel", "root"] {
+    for kind in ["sysroot", "packages", "source", "kernel", "root", "tool"] {
         let Ok(entries) = fs::read_dir(root().join(kind)) else {
             continue;
         };

@@ -18,8 +18,6 @@ pub enum Error {
     Malformed(&'static str),
     /// A test connection became a TCP connection: the line to print.
     BecameTcp(String),
-    /// There is nothing that SMC-R could use: the line to print.
-    Unusable(String),
     /// The arguments make no sense: the line to print; exit code 2.
     Usage(String),
     /// Reading or writing failed.
@@ -35,7 +33,6 @@ impl fmt::Display for Error {
             Error::NotThere(line)
             | Error::Table(line)
             | Error::BecameTcp(line)
-            | Error::Unusable(line)
             | Error::Usage(line) => f.write_str(line),
             Error::Refused(what, Errno::PERM | Errno::ACCESS) => {
                 write!(f, "{what}: not permitted (CAP_NET_ADMIN is needed)")
@@ -68,7 +65,6 @@ impl Error {
             Error::NotThere(_) => Error::NotThere(line),
             Error::Table(_) => Error::Table(line),
             Error::BecameTcp(_) => Error::BecameTcp(line),
-            Error::Unusable(_) => Error::Unusable(line),
             Error::Usage(_) => Error::Usage(line),
             Error::Refused(_, Errno::PERM | Errno::ACCESS) => {
                 Error::Io(io::Error::new(io::ErrorKind::PermissionDenied, line))
@@ -87,7 +83,7 @@ impl Error {
             Error::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => 4,
             Error::Table(_) => 5,
             Error::BecameTcp(_) => 6,
-            Error::Refused(..) | Error::Malformed(_) | Error::Unusable(_) | Error::Io(_) => 1,
+            Error::Refused(..) | Error::Malformed(_) | Error::Io(_) => 1,
         }
     }
 }

@@ -3,7 +3,9 @@
 //!
 //! Text lines: `smc_connections N`, `fallback_client N`, `fallback_server N`, `strict_refused N`,
 //! `drains_lost N`, `tcp_sent_bytes N`, `tcp_received_bytes N`, then
-//! `reason <client|server> CODE N`, then `peer ADDR CODE N` (a table of limited size).
+//! `reason <client|server> CODE N`, then `peer ADDR CODE N` (a table of limited size), then
+//! `neighbour ADDR CAUSE SECONDS N`: a peer that is sent no option for so many seconds more, and how often it was
+//! found to be so.
 
 use crate::absent;
 use crate::error::{Error, Result};
@@ -54,6 +56,21 @@ pub struct Counters {
     pub reasons: Vec<(Role, u32, u64)>,
     /// By peer and reason code.
     pub peers: Vec<(IpAddr, u32, u64)>,
+    /// Peers that are sent no option.
+    pub neighbours: Vec<Neighbour>,
+}
+
+/// A peer that does not bear the SMC option, or the path to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// The peer.
+    pub address: IpAddr,
+    /// The cause: `echo`, `silence`, `reset` or `declines`, or what a newer module knows.
+    pub cause: String,
+    /// Seconds until a connection tries the option again; 0: the next one does.
+    pub left: u64,
+    /// Number of times that it was found to be so.
+    pub times: u64,
 }
 
 impl Counters {
@@ -101,6 +118,17 @@ pub fn parse(text: &str) -> Result<Counters> {
                     .map_err(|_| Error::Malformed("a peer's address"))?;
                 counters.add_peer(plain(peer), code(reason)?, number(count)?);
             }
+            ["neighbour", address, cause, left, times] => {
+                let address: IpAddr = address
+                    .parse()
+                    .map_err(|_| Error::Malformed("a peer's address"))?;
+                counters.neighbours.push(Neighbour {
+                    address: plain(address),
+                    cause: cause.into(),
+                    left: number(left)?,
+                    times: number(times)?,
+                });
+            }
             _ => {}
         }
     }
@@ -142,7 +170,8 @@ mod tests {
 
     const SAMPLE: &str = "smc_connections 3\nfallback_client 12\nfallback_server 1\n\
         strict_refused 4\ntcp_sent_bytes 5\ntcp_received_bytes 6\nreason client 0x03010000 10\nreason client 0x03030000 2\nreason server 0x05000000 1\n\
-        peer 10.0.0.2 0x03010000 10\npeer ::ffff:10.0.0.2 0x03010000 2\npeer fd00::2 0x05000000 1\n";
+        peer 10.0.0.2 0x03010000 10\npeer ::ffff:10.0.0.2 0x03010000 2\npeer fd00::2 0x05000000 1\n\
+        neighbour 10.0.0.9 silence 3512 1\nneighbour ::ffff:10.0.0.8 future 0 2\n";
 
     #[test]
     fn a_sample() {
@@ -159,6 +188,12 @@ mod tests {
         assert_eq!(counters.tcp_received_bytes, Some(6));
         assert_eq!(counters.peers.len(), 2);
         assert_eq!(counters.peers[0].2, 12);
+        assert_eq!(counters.neighbours.len(), 2);
+        assert_eq!(counters.neighbours[0].left, 3512);
+        assert_eq!(
+            counters.neighbours[1].address,
+            "10.0.0.8".parse::<IpAddr>().unwrap()
+        );
     }
 
     #[test]
@@ -176,6 +211,8 @@ mod tests {
             "reason client 0xg 1",
             "reason client 0x123456789 1",
             "peer 10.0.0 0x1 1",
+            "neighbour 10.0.0 echo 1 1",
+            "neighbour 10.0.0.1 echo soon 1",
         ] {
             assert!(parse(broken).is_err(), "{broken}");
         }

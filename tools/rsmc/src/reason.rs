@@ -119,7 +119,8 @@ pub fn advice(code: u32) -> &'static str {
              not do. Update it."
         }
         Reason::UnsupportedOption => {
-            "Switch TCP fast open off in the program (it is the usual cause)."
+            "Switch TCP fast open off in the program (it is the usual cause), or SO_TIMESTAMPING, or the filter \
+             that it attaches. Nothing is wrong: there it is TCP that serves it."
         }
         Reason::Attached => {
             "A BPF program puts the host's sockets into a sockmap when they connect (`bpftool map`, \
@@ -143,6 +144,18 @@ pub fn advice(code: u32) -> &'static str {
         }
         Reason::Policy => {
             "`rsmc policy` lists the rules, and `rsmc policy test` says which one decides about a socket."
+        }
+        Reason::Neighbour => {
+            "`rsmc why` says what was seen of the peer and for how long that counts; `rsmc why --forget` has it \
+             tried again with the next connection."
+        }
+        Reason::OptionLost | Reason::OptionReset => {
+            "A firewall or another box on the way lets no SYN pass that has TCP option 254, or an experimental \
+             one: have it let them pass, and then `rsmc why --forget`. Until then connections to this peer send none."
+        }
+        Reason::Unpaid => {
+            "`rsmc policy learned` shows what was found; SMC is offered again after a while. A rule with `allow` \
+             for this port or peer offers it always."
         }
         Reason::PathBreach => {
             "Something in the kernel beside this module wrote into the TCP connection, or the module has a \

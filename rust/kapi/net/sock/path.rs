@@ -141,10 +141,10 @@ impl Sock {
         low <= 1 && offset < 0 && flags & OTHERS == 0
     }
 
-    /// Returns whether the program wants to be told more of what it receives than the bytes, when they came,
-    /// or has a filter decide what arrives.
+    /// Returns whether the program has asked for something that there is only of packets with its data: stamps
+    /// of those (`SO_TIMESTAMPING`), or a filter that decides which arrive.
     #[inline]
-    pub fn wants_details(&self) -> bool {
+    pub fn wants_packets(&self) -> bool {
         // SAFETY: The sock is valid; read without the lock, and only the pointer's value is used.
         let (stamps, filter) = unsafe {
             (
@@ -152,7 +152,14 @@ impl Sock {
                 ptr::read_volatile((&raw const (*self.as_ptr()).sk_filter).cast::<usize>()),
             )
         };
-        stamps != 0 || filter != 0 || self.wants_stamps()
+        stamps != 0 || filter != 0
+    }
+
+    /// Returns whether the program wants to be told more of what it receives than the bytes, when they came,
+    /// or has a filter decide what arrives.
+    #[inline]
+    pub fn wants_details(&self) -> bool {
+        self.wants_packets() || self.wants_stamps()
     }
 
     /// Returns whether the program wants to be told when its bytes are sent (`SO_TIMESTAMPING`).

@@ -25,7 +25,8 @@ impl Local {
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         let sock = self.own();
-        sock.is_receive_shut() || sock.has_error() || sock.state() == tcp_state::CLOSE
+        let closed = sock.is_receive_shut() || sock.has_error();
+        closed || sock.state() == tcp_state::CLOSE || self.has_left()
     }
 }
 
@@ -128,6 +129,7 @@ impl Lane for Local {
 
     fn is_writable(&self) -> bool {
         match self.writes_ring() {
+            _ if self.has_left() => true,
             true => self.has_room() || self.stays() || !self.own().may_send(),
             false => self.own().is_writable(),
         }

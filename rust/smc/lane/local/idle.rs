@@ -203,7 +203,7 @@ impl Local {
         rings.look_later();
     }
 
-    /// Takes the pair off the list: both ends are closed.
+    /// Takes the pair off the list: neither end makes a ring any more.
     pub(super) fn forget_rings(&self) {
         if let Some(rings) = RINGS.get() {
             rings.list.leave(&self.pair);

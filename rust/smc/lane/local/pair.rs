@@ -2,23 +2,19 @@
 
 //! The two ends of a local path, and one of them as its socket sees it.
 
-use super::{
-    meet::MEETINGS,
-    way::{Way, FIRST}, //
-};
+use super::way::{Way, FIRST};
 use crate::host::{
     fallback::Role,
     namespace::Namespace,
-    stats::{Stat, Stats},
+    stats::Stats,
     sysctl::Sysctl, //
 };
 use kapi::{
     net::sock::Sock,
     sys::{
-        bytes::Ring,
         once::Once,
         roster::Link,
-        word::{full_barrier, Count, Word}, //
+        word::{Count, Word}, //
     }, //
 };
 use kernel::{
@@ -27,8 +23,7 @@ use kernel::{
         aref::ARef,
         atomic::{Atomic, Relaxed},
         Arc, //
-    },
-    time::{delay::fsleep, Delta}, //
+    }, //
 };
 use smc_proto::path::Route;
 
@@ -39,17 +34,17 @@ pub(super) struct End {
     #[pin]
     pub(super) out: Way,
     /// 1 when its file is being closed.
-    gone: Word,
+    pub(super) gone: Word,
     /// 1 when TCP has told a reader of the time of its bytes, and how many are left.
     told: Word,
     /// 1 when its program has asked for `TCP_INQ`.
-    details: Word,
+    pub(super) details: Word,
     /// 1 when it has written into a ring.
     moved: Word,
     /// 1 when its program has dissolved the connection.
-    left: Word,
+    pub(super) left: Word,
     /// 1 when TCP has its connection for good.
-    retired: Word,
+    pub(super) retired: Word,
     /// Number of splice() calls under way.
     splices: Atomic<i32>,
 }
@@ -212,22 +207,6 @@ impl Local {
         self.out().route() != Route::TCP || self.inward().route() != Route::TCP
     }
 
-    /// Tells whether a writer may leave TCP.
-    #[inline]
-    pub(super) fn may_move(&self) -> bool {
-        self.has_met()
-            && !self.stays()
-            // The mark is TCP's: what follows it has to follow it there.
-            && self.peer().is_some_and(|peer| !peer.has_urgent())
-            && !self.is_gone()
-    }
-
-    /// Tells whether the other end's file is being closed.
-    #[inline]
-    pub(super) fn is_gone(&self) -> bool {
-        self.pair.end(!self.active).is_gone()
-    }
-
     /// Runs `f` while no bytes are written: a FIN is to follow the last of them.
     pub(crate) fn without_writers<R>(&self, f: impl FnOnce() -> R) -> R {
         let _writer = self.out().writer.lock();
@@ -249,131 +228,12 @@ impl Local {
         yes
     }
 
-    /// Has the other end write to TCP from now on, which alone tells how many bytes are left (`TCP_INQ`).
-    pub(crate) fn wants_count(&self) {
-        self.pair.end(self.active).details.set(1);
-    }
-
-    /// Has both ends write to TCP from now on: its packets are to carry something of their own.
-    pub(crate) fn bind_to_tcp(&self) {
-        self.pair.client.details.set(1);
-        self.pair.server.details.set(1);
-    }
-
-    /// Takes both directions back to TCP, for good.
-    ///
-    /// # Errors
-    ///
-    /// `EBUSY` while there are bytes in the ring that this end has not read, or the other end writes there.
-    pub(crate) fn retire(&self) -> Result {
-        self.bind_to_tcp();
-        if !self.has_met() {
-            self.give_up();
-        }
-        let way = self.out();
-        way.end(&mut way.writer.lock());
-        let way = self.inward();
-        self.end_of_peer(way)?;
-        let mut reader = way.reader.lock();
-        if way.there() != 0 {
-            return Err(EBUSY);
-        }
-        // Nothing has been put behind the cut, and nobody puts anything there.
-        way.replace_route(way.route(), Route::TCP);
-        *reader = None;
-        if !self.is_retired() {
-            self.pair.end(self.active).retired.set(1);
-            self.settle();
-        }
-        Ok(())
-    }
-
-    /// Has the other end turn back to TCP. It may sleep while it writes, for a page of its program's memory:
-    /// that is not waited for.
-    fn end_of_peer(&self, way: &Way) -> Result {
-        for _ in 0..10 {
-            if let Some(mut writer) = way.writer.try_lock() {
-                way.end(&mut writer);
-                return Ok(());
-            }
-            fsleep(Delta::from_millis(1));
-        }
-        Err(EBUSY)
-    }
-
-    /// Tells whether [`Local::retire`] has been done.
-    pub(crate) fn is_retired(&self) -> bool {
-        self.pair.end(self.active).retired.get() != 0
-    }
-
     /// Takes note that this end writes into a ring; counts the first time.
     pub(super) fn moved(&self) {
         let end = self.pair.end(self.active);
         if end.moved.get() == 0 {
             end.moved.set(1);
             self.namespace.counters.moved(Role::of(self.active));
-        }
-    }
-
-    /// Tells whether nobody will read what is sent: the other end's file is being closed, or its program
-    /// has shut both directions. TCP's answer is a reset then.
-    #[inline]
-    pub(super) fn is_deserted(&self) -> bool {
-        let deaf = || self.peer().is_some_and(Sock::is_receive_shut);
-        self.is_gone() || self.own().is_receive_shut() && deaf()
-    }
-
-    /// Tells whether the connection is to stay on TCP, or to go back there with the next byte.
-    #[inline]
-    pub(super) fn stays(&self) -> bool {
-        self.namespace.sysctls.get(Sysctl::PathLocal) == 0
-    }
-
-    /// Tells whether the program at either end wants of its bytes what TCP alone can do, or somebody wants
-    /// to see the packets.
-    #[inline]
-    pub(super) fn is_bound_to_tcp(&self) -> bool {
-        self.pair.end(!self.active).details.get() != 0
-            || self.own().wants_send_stamps()
-            || self
-                .peer()
-                .is_none_or(|peer| peer.wants_details() || self.own().has_packet_programs(peer))
-    }
-
-    /// Tells whether a test has writers change carriers.
-    #[inline]
-    pub(super) fn is_tested(&self) -> bool {
-        self.namespace.sysctls.get(Sysctl::PathFlip) != 0
-    }
-
-    /// Tells whether a writer has to leave the ring.
-    #[inline]
-    pub(super) fn is_to_leave(&self) -> bool {
-        self.stays() || self.is_deserted() || self.is_bound_to_tcp()
-    }
-
-    /// Tells the same, given the other end.
-    #[inline(always)]
-    pub(super) fn leaves(&self, other: &End) -> bool {
-        let Some(peer) = other.sock() else {
-            return true;
-        };
-        self.stays()
-            || other.is_gone()
-            || other.details.get() != 0
-            || peer.wants_details()
-            || self.own().wants_send_stamps()
-            || self.own().has_packet_programs(peer)
-            || self.own().is_receive_shut() && peer.is_receive_shut()
-    }
-
-    /// Tells whether a writer is to change carriers for the sake of a test (the sysctl `path_flip`): on
-    /// average after half as many messages. The writer holds its lock.
-    #[inline]
-    pub(super) fn flips(&self) -> bool {
-        match self.namespace.sysctls.get(Sysctl::PathFlip) {
-            0 => false,
-            most => self.out().counts_down(most as u32),
         }
     }
 
@@ -440,14 +300,6 @@ impl Local {
         1usize << wanted.max(FIRST).ilog2()
     }
 
-    /// Stops waiting for the other end. Returns whether it has not come.
-    pub(crate) fn give_up(&self) -> bool {
-        let alone = MEETINGS
-            .get()
-            .is_some_and(|meetings| meetings.leave(&self.pair));
-        alone && !self.has_met()
-    }
-
     /// Tells whether the connection was reset because bytes went by TCP behind a cut.
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
@@ -459,84 +311,11 @@ impl Local {
         self.pair.broken.xchg(1, Relaxed) == 0
     }
 
-    /// Closes this end: its file is being closed, and nobody reads or writes here any more.
-    pub(crate) fn close(&self) {
-        if !self.is_retired() {
-            self.settle();
-        }
-        self.let_go();
-        // Asked when nobody puts bytes there any more, but for one who looks whether we are here afterwards.
-        // Who has left may have another connection by now.
-        if self.has_met() && !self.has_left() && self.ring_holds() {
-            // As TCP when bytes have not been read.
-            self.own().abort();
-        }
-    }
-
-    /// Leaves the connection, which is being dissolved: calls under way end.
-    pub(crate) fn leave(&self) {
-        self.pair.end(self.active).left.set(1);
-        self.let_go();
-    }
-
-    /// Tells whether the program has left the connection, which TCP may have made another one by now.
-    #[inline]
-    pub(super) fn has_left(&self) -> bool {
-        self.pair.end(self.active).left.get() != 0
-    }
-
     /// Returns the number of bytes that this end has put into its ring, and of those that the other end has
     /// put into the one to this end.
     pub(crate) fn carried(&self) -> (u64, u64) {
         let [(_, sent), _] = self.out().counts();
         let [(_, received), _] = self.inward().counts();
         (sent, received)
-    }
-
-    /// Adds what has gone through the rings to the namespace's statistics.
-    fn settle(&self) {
-        let [(puts, sent), _] = self.out().counts();
-        let [_, (takes, received)] = self.inward().counts();
-        let stats = self.counts();
-        for (stat, by) in [
-            (Stat::TxCalls, puts),
-            (Stat::TxBytes, sent),
-            (Stat::RxCalls, takes),
-            (Stat::RxBytes, received),
-        ] {
-            stats.add(stat, by);
-        }
-    }
-
-    /// Gives the rings back, and tells the other end that nobody is here.
-    fn let_go(&self) {
-        let pair = &self.pair;
-        pair.end(self.active).gone.set(1);
-        full_barrier();
-        if !self.has_met() {
-            if let Some(meetings) = MEETINGS.get() {
-                meetings.leave(pair);
-            }
-        }
-        let (inward, out) = (self.inward(), self.out());
-        let read: Option<Arc<Ring>> = {
-            let mut reader = inward.reader.lock();
-            let arrived = self.own().arrived_to();
-            self.has_got_astray(inward.route(), arrived);
-            reader.take()
-        };
-        let written = {
-            let mut writer = out.writer.lock();
-            self.has_sent_astray();
-            writer.take()
-        };
-        drop((read, written));
-        if self.is_gone() {
-            self.forget_rings();
-        }
-        if let Some(peer) = self.peer() {
-            // A writer that waits for room.
-            peer.wake_for_room();
-        }
     }
 }

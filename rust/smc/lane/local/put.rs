@@ -30,7 +30,8 @@ type Writer = Option<Arc<Ring>>;
 pub(super) fn put(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(usize, bool), Stop> {
     let way = local.out();
     let mut writer = way.writer.lock();
-    if !local.own().may_send() {
+    // As TCP when connect() has dissolved the connection meanwhile, whatever that has made of it since.
+    if !local.own().may_send() || local.has_left() {
         return Err(Stop::Tcp(errno::EPIPE.into()));
     }
     let leaves = put.urgent || local.is_to_leave() || local.flips();
@@ -97,7 +98,12 @@ fn reset(local: &Local) {
 /// Gives the bytes to TCP, which does not wait.
 #[inline(never)]
 fn by_tcp(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(usize, bool), Stop> {
-    match local.own().send_now(msg, put.wanted) {
+    let mut sent = local.own().send_now(msg, put.wanted);
+    if sent == Err(EAGAIN) && local.own().is_writable() {
+        // Room has come meanwhile, or it is memory that is missing.
+        sent = local.own().send_now(msg, put.wanted);
+    }
+    match sent {
         Ok(taken) => {
             if let Some(peer) = local.peer().filter(|peer| peer.low_water(false, 2) > 1) {
                 // TCP is silent below SO_RCVLOWAT, and does not know of what the ring holds.
@@ -105,6 +111,8 @@ fn by_tcp(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(usize, boo
             }
             Ok((taken, false))
         }
+        // Without this a writer that waits for room would find some, and ask again at once, for ever.
+        Err(err) if err == EAGAIN && local.own().is_writable() => Err(Stop::Later),
         Err(err) if err == EAGAIN => Err(Stop::Full),
         Err(err) if err == EFAULT => Err(Stop::Fault),
         Err(err) => Err(Stop::Tcp(err)),
@@ -132,7 +140,8 @@ fn promote(local: &Local, way: &Way, writer: &mut Writer, wanted: usize) -> bool
     let guard = local.own().lock();
     let cut = guard
         .end_of_sent()
-        .filter(|_| !guard.needs_tcp() && !local.is_bound_to_tcp());
+        // Asked once more: an urgent byte may have arrived since, and its acknowledgement before this lock.
+        .filter(|_| !guard.needs_tcp() && !local.is_bound_to_tcp() && local.may_move());
     let Some((cut, route)) = cut.and_then(|cut| Some((cut, way.route().promoted(cut)?))) else {
         return false;
     };

@@ -149,7 +149,11 @@ impl Way {
     /// Returns whether a writer that found no room should go on: a third of the ring is free. If not, the
     /// reader will say so.
     pub(super) fn has_room(&self) -> bool {
-        let enough = || self.room() >= self.size() / 3;
+        // By one look at the size: without a ring there is nothing to wait for.
+        let enough = || {
+            let size = self.size();
+            size.saturating_sub(self.there()) >= size / 3
+        };
         if enough() {
             return true;
         }

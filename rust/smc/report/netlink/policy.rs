@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The family `RSMC_POLICY`: the rules that say which TCP sockets become SMC's.
+//! The family `RSMC_POLICY`: the rules that say which TCP sockets become SMC's, and the peers that are sent no option.
 //!
 //! All of it is for administrators of the network namespace, and about that namespace alone.
 
-use super::namespace;
+use super::{learned, namespace};
 use crate::host::{
     rules::{self, Label, Rule, Text, MOST},
     tcp2smc, //
@@ -37,6 +37,12 @@ mod commands {
     pub(super) const FLUSH: u8 = 5;
     /// Says which rule decides about a socket with the facts of the request.
     pub(super) const TEST: u8 = 6;
+    /// Forgets a peer to which no option is sent, or all of them.
+    pub(super) const FORGET_PEERS: u8 = 7;
+    /// Lists what rules with `auto` have learnt.
+    pub(super) const LEARNED: u8 = 8;
+    /// Forgets it.
+    pub(super) const FORGET_LEARNED: u8 = 9;
 }
 
 /// Attributes of a request or an answer.
@@ -55,6 +61,10 @@ mod attribute {
     pub(super) const OPEN: u16 = 6;
     /// The sysctl `tcp2smc`; a `u32`.
     pub(super) const MODE: u16 = 7;
+    /// Address of a peer, as IPv6; 16 bytes.
+    pub(super) const ADDRESS: u16 = 8;
+    /// The record of a service: attributes of [`super::learned`], nested.
+    pub(super) const SERVICE: u16 = 9;
 }
 
 /// Attributes of a rule, and of the facts about a socket.
@@ -105,6 +115,9 @@ impl Family for Policy {
         own(commands::DEL, Kind::Act),
         own(commands::FLUSH, Kind::Act),
         own(commands::TEST, Kind::Get),
+        own(commands::FORGET_PEERS, Kind::Act),
+        own(commands::LEARNED, Kind::Dump),
+        own(commands::FORGET_LEARNED, Kind::Act),
     ];
 
     fn act(net: &Net, command: u8, attributes: &Attributes<'_>) -> Result {
@@ -137,6 +150,21 @@ impl Family for Policy {
                 rules.flush();
                 Ok(())
             }
+            commands::FORGET_LEARNED => {
+                namespace.learned.forget();
+                Ok(())
+            }
+            commands::FORGET_PEERS => {
+                let known = &namespace.neighbours;
+                let Some(address) = attributes.get(attribute::ADDRESS)? else {
+                    known.forget_all();
+                    return Ok(());
+                };
+                match known.forget(address.try_into().map_err(|_| EINVAL)?) {
+                    true => Ok(()),
+                    false => Err(ENOENT),
+                }
+            }
             _ => Err(errno::EOPNOTSUPP.into()),
         }
     }
@@ -156,6 +184,10 @@ impl Family for Policy {
                 &Attributes::nested(facts.ok_or(EINVAL)?),
                 answer,
             );
+        }
+        if command == commands::LEARNED {
+            let learned = &namespace.learned;
+            return learned::list(learned, attribute::SERVICE, position, answer);
         }
         let Some(rules) = namespace.rules.get() else {
             return Ok(());

@@ -2,9 +2,12 @@
 
 //! The client's handshake: from an established TCP connection to SMC, TCP, or failure.
 
-use super::super::{
-    path,
-    smc_sock::{hint, Phase, SmcSock}, //
+use super::{
+    super::{
+        path,
+        smc_sock::{hint, Phase, SmcSock}, //
+    },
+    neighbour::{self, Heard}, //
 };
 use crate::{
     carrier::LocalPort,
@@ -39,6 +42,7 @@ use kernel::{
 use smc_proto::{
     conn::CloseMode,
     handshake::{Failure, Outcome},
+    neighbour::Event,
     reason::Reason, //
 };
 
@@ -52,12 +56,14 @@ const SEND: u8 = 2;
 pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<HandshakeRun>>) -> bool {
     let guard = this.sock.lock();
     let answer = Answer::from_number(syn::answered(&guard));
+    let heard = Heard::of(answer, &guard);
     let offered = answer == Answer::Smc;
     if offered {
         // The accept is answered by a confirm.
         guard.delay_acks(true);
     }
     drop(guard);
+    heard.tell(this);
     if let Some(path) = Path::new(Role::Client, answer) {
         let mut phase = this.phase.lock();
         if matches!(*phase, Phase::Connecting) {
@@ -69,7 +75,7 @@ pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<HandshakeRun>>)
     let begun = if offered {
         begin_handshake(this)
     } else {
-        Err(Reason::PeerNotSmc)
+        Err(heard.reason)
     };
     let mut phase = this.phase.lock();
     if !matches!(*phase, Phase::Connecting) {
@@ -122,6 +128,9 @@ fn begin_handshake(this: &Arc<SmcSock>) -> Result<Begun, Reason> {
     if this.sock.uses_ipsec() {
         return Err(Reason::Ipsec);
     }
+    if this.sock.wants_packets() {
+        return Err(Reason::UnsupportedOption);
+    }
     // Before the first CLC message: only the family may read the answer. The end of the attempt
     // gives it back.
     if !this.sock.claim_stream() {
@@ -164,6 +173,7 @@ pub(super) fn drive(
 pub(super) fn conclude(this: &Arc<SmcSock>, run: KBox<HandshakeRun>, outcome: Outcome) {
     match outcome {
         Outcome::Established => {
+            neighbour::tell(this, Event::Succeeded);
             let made = KBox::into_inner(run).commit();
             let mut phase = this.phase.lock();
             match (made, matches!(*phase, Phase::Connecting)) {
@@ -204,6 +214,9 @@ pub(super) fn conclude(this: &Arc<SmcSock>, run: KBox<HandshakeRun>, outcome: Ou
                 run.out_of_sync();
             }
             drop(run);
+            if let Some(peer) = peer {
+                neighbour::tell(this, Event::Declined(peer));
+            }
             let fallback = crossing::fallback(Role::Client, &this.sock, reason, peer, strip);
             let mut phase = this.phase.lock();
             if matches!(*phase, Phase::Connecting) {
@@ -215,6 +228,9 @@ pub(super) fn conclude(this: &Arc<SmcSock>, run: KBox<HandshakeRun>, outcome: Ou
         }
         Outcome::Failed(why) => {
             drop(run);
+            if matches!(why, Failure::TimedOut | Failure::Protocol) {
+                neighbour::tell(this, Event::Failed);
+            }
             let mut phase = this.phase.lock();
             if matches!(*phase, Phase::Connecting) {
                 count_failure(this);

@@ -72,6 +72,9 @@ pub(super) fn disconnect(
     let _ = leave_smc(this, socket);
     // Nobody goes on with the attempt between its end here and TCP's.
     let slot = this.handshake.lock();
+    if matches!(*this.phase.lock(), Phase::Connecting) {
+        this.abandoned();
+    }
     let result = socket.native_connect(addr, flags);
     start_over(this, slot);
     result

@@ -7,7 +7,7 @@
 //! no memory for it. It leaves when its file is closed.
 
 use super::SmcSock;
-use crate::host::{namespace::Namespace, stats::Total};
+use crate::host::{namespace::Namespace, stats::Total, sysctl::Sysctl};
 use kapi::{
     net::{
         netns::{self, Net, PerNet},
@@ -156,5 +156,8 @@ impl PerNet for Registry {
 impl Show for Registry {
     fn show(&self, out: &SeqFile) {
         self.namespace.counters.show(self.tcp_bytes(), out);
+        if self.namespace.sysctls.get(Sysctl::NeighbourTime) != 0 {
+            self.namespace.neighbours.show(out);
+        }
     }
 }

@@ -24,6 +24,10 @@ const OTHERS: &[(&str, Path)] = &[
     ("tcp_fastopen_connect", Path::Tcp),
     ("tcp_fastopen_listen", Path::Tcp),
     ("tcp_md5_key", Path::Tcp),
+    ("replace_ulp_unconnected", Path::Both),
+    ("replace_repair_unconnected", Path::Tcp),
+    ("replace_filter_before", Path::Tcp),
+    ("replace_stamping_before", Path::Tcp),
 ];
 
 /// Where the scenario's connections lead.
@@ -80,12 +84,11 @@ pub const SMC: &[Row] = &[
     ("blocked_recv_disconnect", "recv", "EOF", LEFT),
     ("blocked_recv_disconnect", "recv", "ECONNRESET", LEFT),
     ("tcp_keepalive", "SO_ERROR", "ECONNABORTED", LINK),
-    (
-        "tcp_zerocopy_receive",
-        "zerocopy receive",
-        "EOPNOTSUPP",
-        PAGES,
-    ),
+    ("opts_ipv6_level", "ADDRFORM", "EBUSY", TAKEN),
+    ("opts_ipv6_level", "SO_DOMAIN", "10", TAKEN),
+    ("replace_ulp_connected", "client", "EBUSY", TAKEN),
+    ("replace_ulp_connected", "server", "EBUSY", TAKEN),
+    ("replace_repair_connected", "on", "EBUSY", TAKEN),
 ];
 
 const CLOSED: &str =
@@ -101,7 +104,7 @@ const LEFT: &str =
     "who reads from a connection that another thread dissolves sees an end of file, or its abort, \
     whichever comes first";
 const FAULT: &str = "what fits into the good part of the memory is received, the rest stays";
-const PAGES: &str = "the data is in no page of TCP's";
+const TAKEN: &str = "bytes that go by RDMA cannot become TCP's again";
 const LINK: &str = "the device notices first that its port is down";
 
 /// Differences over a local path.
@@ -120,12 +123,6 @@ pub const LOCAL: &[Row] = &[
     ("data_bad_pointers", "half bad recvmsg", "4", FAULT),
     ("data_bad_pointers", "rest", "5678", FAULT),
     ("linger_full", "linger time", "too early", HERE),
-    (
-        "tcp_zerocopy_receive",
-        "zerocopy receive",
-        "EOPNOTSUPP",
-        PAGES,
-    ),
 ];
 
 const HELD: &str = "a local path holds nothing back: MSG_MORE and TCP_CORK are hints";

@@ -31,29 +31,13 @@ const fn e(
     }
 }
 
-const TABLE: &[Expect] = &[
-    e(
-        "accept_backlog",
-        "some wait",
-        None,
-        "false",
-        "besides TCP's queue the family has one of its own for as many connections again",
-    ),
-    e(
-        "opts_ipv6_level",
-        "ADDRFORM",
-        None,
-        "ENOPROTOOPT",
-        "IPV6_ADDRFORM swaps the operations of a TCP socket, which here belong to the family",
-    ),
-    e(
-        "opts_ipv6_level",
-        "SO_DOMAIN",
-        None,
-        "10",
-        "follows from the refused IPV6_ADDRFORM",
-    ),
-];
+const TABLE: &[Expect] = &[e(
+    "accept_backlog",
+    "some wait",
+    None,
+    "false",
+    "besides TCP's queue the family has one of its own for as many connections again",
+)];
 
 /// The reason why `value` is right at this place, if it is; `over`: the differences of what carries the
 /// bytes.

@@ -19,6 +19,7 @@
 mod accept;
 mod bind;
 mod blocked;
+mod cgroup;
 mod connect;
 mod ctx;
 mod data;
@@ -29,7 +30,9 @@ mod ioctls;
 mod oob;
 mod opts;
 mod poll;
+mod replace;
 mod ring;
+mod seen;
 mod share;
 mod shut;
 mod splice;
@@ -75,6 +78,9 @@ const GROUPS: &[&[Scenario]] = &[
     oob::LIST,
     splice::LIST,
     stamps::LIST,
+    seen::LIST,
+    cgroup::LIST,
+    replace::LIST,
     share::LIST,
     blocked::LIST,
     ring::LIST,

@@ -18,6 +18,8 @@ crate::scenarios!(
     ring_shutdown_close,
     ring_multishot_accept,
     ring_zero_copy_send,
+    ring_socket,
+    ring_options,
 );
 
 /// A ring, or `None` (recorded) where the kernel has none.
@@ -275,4 +277,52 @@ fn ring_zero_copy_send(t: &mut T) {
     t.rec("equal", got.is_ok_and(|g| g == data[..n]));
     let w = wait(&mut r).1;
     t.ok("notification", &w);
+}
+
+/// The sockets themselves are the ring's.
+fn ring_socket(t: &mut T) {
+    let Some(mut r) = ring(t) else { return };
+    let (l, a) = t.listener();
+    let (domain, protocol) = t.family.triple(t.ip);
+    push(
+        &mut r,
+        opcode::Socket::new(domain, libc::SOCK_STREAM, protocol).build(),
+        1,
+    );
+    let made = wait(&mut r).1;
+    t.ok("socket", &made);
+    let c = Fd::new(made.unwrap_or(-1) as i32);
+    t.res("connect", &sys::connect(c.raw(), &a));
+    let s = sys::accept(l.raw()).unwrap();
+    t.prove("client", &c);
+    t.prove("server", &s);
+    t.res("send", &sys::send(c.raw(), b"of the ring", 0));
+    t.bytes("recv", &sys::recv_vec(s.raw(), 16, 0));
+}
+
+/// Options are set by the ring.
+fn ring_options(t: &mut T) {
+    let Some(mut r) = ring(t) else { return };
+    let (c, s) = t.pair();
+    let on = 1i32;
+    for (level, option) in [
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY),
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+        (286, 9999),
+    ] {
+        let e = opcode::SetSockOpt::new(
+            types::Fd(c.raw()),
+            level as u32,
+            option as u32,
+            (&raw const on).cast(),
+            4,
+        );
+        push(&mut r, e.build(), 1);
+        let w = wait(&mut r).1;
+        t.res(&format!("{level}/{option}"), &w);
+    }
+    let read = sys::getopt(c.raw(), libc::IPPROTO_TCP, libc::TCP_NODELAY);
+    t.res("NODELAY", &read);
+    t.res("send", &sys::send(c.raw(), b"x", 0));
+    t.bytes("recv", &sys::recv_vec(s.raw(), 4, 0));
 }

@@ -16,6 +16,7 @@ crate::scenarios!(
     tcp_fastopen_listen,
     tcp_quickack_and_maxseg,
     tcp_zerocopy_receive,
+    tcp_congestion,
     tcp_saved_syn,
     tcp_keepalive,
     tcp_keepalive_silent,
@@ -235,15 +236,31 @@ fn tcp_quickack_and_maxseg(t: &mut T) {
     );
 }
 
+/// Asks to have up to `len` bytes mapped at `place`; how many were, and how many are to be read.
+fn map(fd: i32, place: u64, len: usize) -> st::errno::R<(usize, usize)> {
+    let mut v = [0u8; 64];
+    v[..8].copy_from_slice(&place.to_ne_bytes());
+    v[8..12].copy_from_slice(&(len as u32).to_ne_bytes());
+    let mut size = v.len() as u32;
+    // SAFETY: the kernel maps received pages at that address, which is of no other use.
+    let r = unsafe {
+        let to = v.as_mut_ptr().cast();
+        libc::getsockopt(fd, TCP, libc::TCP_ZEROCOPY_RECEIVE, to, &mut size)
+    };
+    st::errno::cvt(i64::from(r))?;
+    let word = |at: usize| u32::from_ne_bytes(v[at..at + 4].try_into().expect("a word")) as usize;
+    Ok((word(8), word(12)))
+}
+
+/// As programs use it: what was mapped is looked at there, and so many bytes more are read.
 fn tcp_zerocopy_receive(t: &mut T) {
+    const ALL: usize = 16_384;
     let (c, s) = t.pair();
-    sys::send(c.raw(), &[7; 8192], 0).unwrap();
-    sys::sleep_ms(20);
     // SAFETY: asks the kernel for an address range of its own choice.
     let p = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
-            8192,
+            ALL,
             libc::PROT_READ,
             libc::MAP_SHARED,
             s.raw(),
@@ -251,21 +268,53 @@ fn tcp_zerocopy_receive(t: &mut T) {
         )
     };
     t.rec("mmap", p != libc::MAP_FAILED);
-    let mut v = [0u8; 64];
-    v[..8].copy_from_slice(&(p as u64).to_ne_bytes());
-    v[8..12].copy_from_slice(&8192u32.to_ne_bytes());
-    let mut len = 64u32;
-    // SAFETY: the kernel maps received pages into the range above.
-    let r = unsafe {
-        libc::getsockopt(
-            s.raw(),
-            TCP,
-            libc::TCP_ZEROCOPY_RECEIVE,
-            v.as_mut_ptr().cast(),
-            &mut len,
-        )
+    let (l, _) = t.listener();
+    t.res("listener", &map(l.raw(), p as u64, ALL).map(|_| 0));
+    t.res("odd address", &map(s.raw(), p as u64 + 1, ALL).map(|_| 0));
+    t.res("nothing", &map(s.raw(), p as u64, ALL).map(|x| x.0 + x.1));
+    let data = crate::ctx::pattern(ALL, 5);
+    let (mut got, mut sent) = (Vec::new(), 0);
+    while got.len() < ALL {
+        sent += sys::send(c.raw(), &data[sent..], 0).unwrap() as usize;
+        sys::sleep_ms(20);
+        let (mapped, skip) = match map(s.raw(), p as u64, ALL) {
+            Ok(told) => told,
+            Err(e) => return t.rec("zerocopy receive", e),
+        };
+        // SAFETY: so much of the range is mapped now.
+        got.extend(unsafe { std::slice::from_raw_parts(p.cast::<u8>(), mapped) });
+        got.extend(sys::recv_vec(s.raw(), skip, libc::MSG_DONTWAIT).unwrap_or_default());
+        if mapped + skip == 0 {
+            break;
+        }
+    }
+    t.rec("all came", got == data);
+    sys::shutdown(c.raw(), libc::SHUT_WR).unwrap();
+    t.poll_for("end", s.raw(), libc::POLLRDHUP);
+    t.res("at the end", &map(s.raw(), p as u64, ALL).map(|_| 0));
+}
+
+/// A listener's is that of its connections; each may have another.
+fn tcp_congestion(t: &mut T) {
+    let set = |fd: i32, name: &str| sys::setopt_raw(fd, TCP, libc::TCP_CONGESTION, name.as_bytes());
+    let get = |fd: i32| {
+        let name = sys::getopt_raw(fd, TCP, libc::TCP_CONGESTION, 16);
+        name.map(|n| {
+            String::from_utf8_lossy(&n)
+                .trim_end_matches('\0')
+                .to_owned()
+        })
     };
-    t.res("zerocopy receive", &st::errno::cvt(i64::from(r)));
+    let (l, a) = t.listener();
+    t.res("listener", &set(l.raw(), "reno"));
+    let (c, s) = t.pair_on(&l, &a);
+    t.res("client", &get(c.raw()));
+    t.res("server", &get(s.raw()));
+    t.res("client set", &set(c.raw(), "reno"));
+    t.res("client", &get(c.raw()));
+    t.res("unknown", &set(c.raw(), "nonesuch"));
+    t.res("send", &sys::send(c.raw(), b"x", 0));
+    t.bytes("recv", &sys::recv_vec(s.raw(), 4, 0));
 }
 
 fn tcp_saved_syn(t: &mut T) {

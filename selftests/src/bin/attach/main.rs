@@ -57,6 +57,7 @@ const LIST: &[Point] = &[
     point!("ktls.warm", owner::ktls_warm),
     point!("ktls.unread", owner::ktls_unread),
     point!("ktls.unknown", owner::ktls_unknown),
+    point!("ktls.gone", owner::ktls_gone),
     point!("ktls.threads", owner::ktls_threads),
     point!("sockmap", owner::sockmap),
     point!("kcm", owner::kcm),

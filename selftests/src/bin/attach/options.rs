@@ -54,7 +54,7 @@ pub fn cgroup(t: &mut T) {
         return t.say("skip: no programs for packets at control groups");
     };
     let all = st::cgroup::Hierarchy::new().expect("cgroup");
-    std::fs::write(all.inside().join("cgroup.procs"), "0").expect("into the cgroup");
+    all.enter().expect("into the cgroup");
     let group = std::fs::File::open(all.inside()).expect("cgroup");
     let (c, s) = warm(t);
     st::bpf::attach(group.as_raw_fd(), &counter.program, 0).expect("attached");
@@ -64,7 +64,7 @@ pub fn cgroup(t: &mut T) {
     let (c, s) = prepared(t, |_, _| {});
     stays(t, &c, &s);
     t.is("mode", mode(&c), Ok((MODE_FIRST, ATTACHED)));
-    let _ = std::fs::write(all.inside().join("../cgroup.procs"), "0");
+    all.leave();
 }
 
 /// Sets `SO_TIMESTAMPING` to stamps by software of what is received, or sent.

@@ -134,6 +134,54 @@ fn stays_plain(t: &mut T, c: &Fd, s: &Fd) {
     stays(t, c, s);
 }
 
+/// Connections that were given back end with their files: nothing of them is left in the kernel.
+pub fn ktls_gone(t: &mut T) {
+    let count = 96 / st::guest::less().clamp(1, 2) as usize;
+    // Two socks of more than 2 KiB for each connection, at least.
+    let leak = 4 * count as i64;
+    let unreclaimable = || {
+        let all = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let line = all.lines().find_map(|l| l.strip_prefix("SUnreclaim:"));
+        let word = line.and_then(|l| l.split_whitespace().next());
+        word.and_then(|w| w.parse::<i64>().ok()).unwrap_or(0)
+    };
+    let many = |t: &mut T| {
+        let before = smcinfo::references();
+        for at in 0..count {
+            let (c, s) = warm(t);
+            // Either end goes first, alone or not.
+            let (one, other) = if at % 2 == 0 { (c, s) } else { (s, c) };
+            assert_eq!(ulp(&one, "nothing"), Err(Errno(libc::ENOENT)));
+            if at % 4 < 2 {
+                assert_eq!(ulp(&other, "nothing"), Err(Errno(libc::ENOENT)));
+            }
+            // As does the first to be closed.
+            drop(if at % 8 < 4 {
+                (one, other)
+            } else {
+                (other, one)
+            });
+        }
+        let left = smcinfo::settled(before, 15_000 * st::guest::slow());
+        t.is("references", left, Ok(()));
+    };
+    many(t);
+    let before = unreclaimable();
+    many(t);
+    let mut more = 0;
+    for _ in 0..100 {
+        more = unreclaimable() - before;
+        if more < leak / 2 {
+            break;
+        }
+        sys::sleep_ms(50);
+    }
+    t.check(
+        &format!("{more} KiB after {count} connections"),
+        more < leak / 2,
+    );
+}
+
 /// Threads that read, write, poll and set options while the socket is given back, again and again.
 pub fn ktls_threads(t: &mut T) {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

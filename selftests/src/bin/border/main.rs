@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The border between TCP and the ring of a local path.
 //!
-//! `border [--flip N] [--seconds N] [--seed N] [storm|breach|idle|programs]`
+//! `border [--flip N] [--seconds N] [--seed N] [storm|breach|idle|programs|dissolved|hungry]`
 //!
 //! `storm`: eight threads on one connection that changes carriers after at most `--flip` messages, for
 //! `--seconds`: each byte arrives once and in order. `breach`: bytes beyond the cut are seen (needs the module
-//! `intrude`). `idle`: rings are given back. `programs`: BPF programs of a control group see all packets.
+//! `intrude`). `idle`: rings are given back. `programs`: BPF programs of a control group see all packets. `dissolved`: calls
+//! that sleep while another thread connects the socket anew. `hungry`: a sender for which TCP has no memory.
 
 mod breach;
 mod cover;
+mod dissolved;
+mod hungry;
 mod idle;
 mod programs;
 mod storm;
@@ -21,20 +24,31 @@ use st::ktap::Ktap;
 use st::{net, path, sys};
 use std::time::Duration;
 
-/// A connection of sockets that a plain program makes.
-fn pair(ip: Ip) -> Result<(Fd, Fd), String> {
-    let e = |what: &'static str| move |e: st::errno::Errno| format!("{what}: {e}");
+fn e(what: &'static str) -> impl Fn(st::errno::Errno) -> String {
+    move |e| format!("{what}: {e}")
+}
+
+fn socket(ip: Ip) -> Result<Fd, String> {
     let (domain, protocol) = Family::Inet.triple(ip);
-    let socket = || sys::socket(domain, libc::SOCK_STREAM, protocol).map_err(e("socket"));
-    let l = socket()?;
+    sys::socket(domain, libc::SOCK_STREAM, protocol).map_err(e("socket"))
+}
+
+fn listener(ip: Ip) -> Result<Fd, String> {
+    let l = socket(ip)?;
     sys::bind(
         l.raw(),
         &std::net::SocketAddr::new(st::addr::loopback(ip), 0),
     )
     .map_err(e("bind"))?;
     sys::listen(l.raw(), 4).map_err(e("listen"))?;
+    Ok(l)
+}
+
+/// A connection of sockets that a plain program makes.
+fn pair(ip: Ip) -> Result<(Fd, Fd), String> {
+    let l = listener(ip)?;
     let to = sys::sockname(l.raw()).map_err(e("getsockname"))?;
-    let c = socket()?;
+    let c = socket(ip)?;
     sys::connect(c.raw(), &to).map_err(e("connect"))?;
     let s = sys::accept(l.raw()).map_err(e("accept"))?;
     Ok((c, s))
@@ -56,6 +70,7 @@ fn storm(a: &Args, k: &Ktap, ip: Ip) -> Result<(), String> {
 fn main() {
     let a = Args::get();
     let wants = |name: &str| a.words.is_empty() || a.words.iter().any(|w| w == name);
+    let limit = hungry::Limit::open();
     net::private().unwrap_or_else(|e| st::args::bail(&format!("(root needed) {e}")));
     match path::local(1) {
         Ok(true) => {}
@@ -84,6 +99,22 @@ fn main() {
             let result = group.and_then(|group| programs::run(&group, way, || pair(Ip::V4)));
             k.outcome(&format!("programs.{name}"), result);
         }
+    }
+    if wants("dissolved") {
+        for (writes, name) in [(true, "send"), (false, "recv")] {
+            let result = pair(Ip::V4).and_then(|(c, s)| {
+                path::prove_local(&c, &s)?;
+                dissolved::run(writes, &c, &s, &listener(Ip::V4)?)
+            });
+            k.outcome(&format!("dissolved.{name}"), result);
+        }
+    }
+    if wants("hungry") {
+        let result = match &limit {
+            None => Err("no tcp_mem".into()),
+            Some(limit) => pair(Ip::V4).and_then(|(c, s)| hungry::run(limit, &c, &s)),
+        };
+        k.outcome("hungry", result.map(|said| k.diag(&said)));
     }
     std::process::exit(k.finish());
 }

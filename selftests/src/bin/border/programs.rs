@@ -44,15 +44,14 @@ pub struct Group(Hierarchy);
 impl Group {
     pub fn new() -> Result<Group, String> {
         let all = Hierarchy::new()?;
-        std::fs::write(all.inside().join("cgroup.procs"), "0").map_err(|e| e.to_string())?;
+        all.enter().map_err(|e| e.to_string())?;
         Ok(Group(all))
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let root = self.0.inside().join("../cgroup.procs");
-        let _ = std::fs::write(root, "0");
+        self.0.leave();
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! `convert --family tcp [--ip v4,v6] [PREFIX..]`, or `convert unload`
 
+mod auto;
 mod policy;
 mod sockets;
 mod unload;
@@ -52,5 +53,5 @@ fn main() {
     {
         std::process::exit(unload::main());
     }
-    st::point::main(&[sockets::LIST, policy::LIST], 1)
+    st::point::main(&[sockets::LIST, policy::LIST, auto::LIST], 1)
 }

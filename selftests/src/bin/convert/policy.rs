@@ -30,7 +30,7 @@ st::points![
 const POLICY: u32 = 0x0306_0105;
 
 /// `rsmc policy ARGUMENTS`.
-fn policy(arguments: &str) -> String {
+pub fn policy(arguments: &str) -> String {
     let done = Command::new("rsmc")
         .arg("policy")
         .args(arguments.split_whitespace())

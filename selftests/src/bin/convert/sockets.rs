@@ -8,7 +8,9 @@ use st::point::T;
 use st::{addr, guest, net, path, sys};
 use std::net::SocketAddr;
 
-st::points![off, all, others, identity, existing, namespaces, values, refused, bytes, threads];
+st::points![
+    off, all, others, identity, existing, namespaces, values, refused, ring, bytes, threads,
+];
 
 /// Nothing changes by itself.
 fn off(t: &mut T) {
@@ -140,6 +142,36 @@ fn refused(t: &mut T) {
         "and may be off then",
         ftrace("0").is_ok() && ftrace("1").is_ok(),
     );
+}
+
+/// Sockets that io_uring makes do not come by the place where others are converted: they are TCP's, and meet a
+/// listener that is not.
+fn ring(t: &mut T) {
+    use io_uring::{opcode, IoUring};
+    turn(1);
+    let listener = plain(t.ip);
+    sys::bind(listener.raw(), &SocketAddr::new(addr::loopback(t.ip), 0)).expect("bind");
+    sys::listen(listener.raw(), 8).expect("listen");
+    let at = sys::sockname(listener.raw()).expect("name");
+    let Ok(mut ring) = IoUring::new(4) else {
+        return t.say("no io_uring");
+    };
+    let ask = opcode::Socket::new(domain(t.ip), libc::SOCK_STREAM, 0).build();
+    // SAFETY: The entry points to nothing.
+    unsafe { ring.submission().push(&ask).expect("room") };
+    ring.submit_and_wait(1).expect("submit");
+    let made = ring.completion().next().map_or(-1, |done| done.result());
+    t.check(&format!("a socket: {made}"), made >= 0);
+    if made < 0 {
+        return;
+    }
+    let client = Fd::new(made);
+    t.check("it is TCP's", !is_smc(&client));
+    t.is("connect", sys::connect(client.raw(), &at), Ok(0));
+    let server = sys::accept(listener.raw()).expect("accept");
+    t.is("send", sys::send(client.raw(), b"some", 0), Ok(4));
+    let got = sys::recv_vec(server.raw(), 8, 0);
+    t.is("arrives", got, Ok(b"some".to_vec()));
 }
 
 /// A server and a client that know nothing of SMC have a path within the kernel.

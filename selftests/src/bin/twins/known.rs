@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Known differences of SMC-R from TCP, by their names in the table of Documentation/programmer.md
-//! "What a program sees of an SMC-R connection that it would not see of TCP". Anything else fails.
+//! Known differences from TCP, by their names in Documentation/programmer.md: of SMC-R in the table "What a
+//! program sees of an SMC-R connection that it would not see of TCP", of a local path in "What differs on a
+//! local path". Each is asked for on its own carrier alone. Anything else fails, and so do wrong bytes.
 
 use crate::look::Sight;
 use crate::model::Model;
@@ -40,40 +41,51 @@ const OUT: i16 = libc::POLLOUT | libc::POLLWRNORM;
 pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Known> {
     let end = step.end()?;
     let failed = |what: &str| smc.text.starts_with(what);
+    let rdma = !m.local;
     // TCP copies first, and then looks whether there is anybody, or room.
     let takes = tcp.count.is_some_and(|n| n > 0) || tcp.text == "EFAULT";
-    if step.sends() && m.is_deserted(end) && takes && failed("EPIPE") {
+    if rdma && step.sends() && m.is_deserted(end) && takes && failed("EPIPE") {
         return Some((CLOSED, Then::End));
     }
-    if step.sends() && m.is_urgent_waiting(end) && takes && failed("EAGAIN") {
+    if rdma && step.sends() && m.is_urgent_waiting(end) && takes && failed("EAGAIN") {
         return Some((URGENT, Then::End));
     }
-    if m.ends[1 - end].held && step.receives() {
+    let polls = matches!(step, Step::Poll { .. } | Step::Wait { .. });
+    // More or less of it; of a local path that has turned back, TCP may hold some, too, which a reset drops.
+    let lacks = failed("EAGAIN") || m.reset && failed("ECONNRESET");
+    if m.ends[1 - end].held && step.receives() && (rdma || polls || smc.count.is_some() || lacks) {
         return Some((HELD, Then::End));
     }
-    let polls = matches!(step, Step::Poll { .. } | Step::Wait { .. });
-    if polls && m.is_urgent_waiting(end) && without_room(&tcp.text) == without_room(&smc.text) {
+    let room = without_room(&tcp.text) == without_room(&smc.text);
+    if rdma && polls && m.is_urgent_waiting(end) && room {
         return Some((URGENT, Then::On));
     }
-    if m.local && asks_late(m) {
+    let hears = step.sends() || step.receives() || matches!(step, Step::Get { .. });
+    if m.local && asks_late(m) && hears {
         return Some((HELD, Then::End));
     }
     if m.local && m.ends[1 - end].overtaken && step.receives() {
         return Some((OVERTAKEN, Then::End));
     }
     match *step {
-        Step::Wait { end } if m.ends[end].edge && tcp.text == "0" && smc.text.contains("RDHUP") => {
+        Step::Wait { end }
+            if rdma && m.ends[end].edge && tcp.text == "0" && smc.text.contains("RDHUP") =>
+        {
             Some((EDGE, Then::On))
         }
         Step::Recv {
             way: Way::Fault, ..
-        } if tcp.text == "EFAULT" && smc.count.is_some() || tcp.count < smc.count => {
+        } if smc.count.is_some()
+            && (tcp.text == "EFAULT" || tcp.count.is_some() && tcp.count < smc.count) =>
+        {
             Some((HALFWAY, Then::End))
         }
         // TCP's answer depends on how the bytes were cut into packets.
         Step::Recv {
             way: Way::Fault, ..
-        } if m.local && tcp.count > smc.count => Some((HALFWAY, Then::End)),
+        } if m.local && tcp.count > smc.count && (smc.count.is_some() || failed("EFAULT")) => {
+            Some((HALFWAY, Then::End))
+        }
         Step::SpliceOut { .. } if tcp.count > smc.count && smc.count.is_some_and(is_pages) => {
             Some((PAGES, Then::End))
         }
@@ -121,17 +133,18 @@ pub fn sight(m: &Model, end: usize, tcp: &Sight, smc: &Sight) -> Option<Known> {
         // What TCP holds back is lost with the connection.
         return Some((HELD, Then::End));
     }
-    if m.ends[end].inline && m.stands_at_mark(end) && tcp.counts != smc.counts {
+    let rdma = !m.local;
+    if rdma && m.ends[end].inline && m.stands_at_mark(end) && tcp.counts != smc.counts {
         return Some((INLINE, Then::End));
     }
-    if m.is_urgent_waiting(end) && same_but(OUT) && smc.events & OUT == 0 && counts {
+    if rdma && m.is_urgent_waiting(end) && same_but(OUT) && smc.events & OUT == 0 && counts {
         return Some((URGENT, Then::On));
     }
     if m.ends[end].full && same_but(OUT) || m.ends[1 - end].full && same_but(0) {
         return Some((ROOM, Then::On));
     }
     let died = libc::POLLERR | libc::POLLHUP;
-    if asks_late(m) && same_but(died) && tcp.events & died != 0 {
+    if rdma && asks_late(m) && same_but(died) && tcp.events & died != 0 {
         // What was held back is the send that TCP asks with.
         return Some((CLOSED, Then::End));
     }

@@ -6,8 +6,9 @@ use crate::host::{confirm_link, llc, Host, Role};
 use crate::told::{self, ALL};
 use st::fd::Fd;
 use st::point::{Point, T};
-use st::rawpeer::Peer;
+use st::rawpeer::{wire_addr, Peer, Wire};
 use st::{clc, net, sys};
+use std::net::SocketAddr;
 
 /// Points of `rdma.`.
 pub const LIST: &[Point] = &[
@@ -26,6 +27,7 @@ pub const LIST: &[Point] = &[
     point!("rdma.client.eyecatcher", client_eyecatcher),
     point!("rdma.client.broken_link", client_broken_link),
     point!("rdma.client.declined", client_declined),
+    point!("rdma.client.keeps_declining", client_keeps_declining),
     point!("rdma.server.version_1", server_version_1),
     point!("rdma.server.mode", server_mode),
     point!("rdma.server.eid", server_eid),
@@ -300,6 +302,41 @@ fn client_declined(t: &mut T) {
         sockets.push((fd, known));
     }
     told::declined(t, Role::Server, &sockets);
+}
+
+/// A server that declines for a cause that lasts: after the eighth time it is asked no more.
+fn client_keeps_declining(t: &mut T) {
+    const OPTIONLESS: u32 = 0x0306_0106;
+    let (_device, mut h) = set_up(t, Role::Server);
+    net::sysctl("net.smc.neighbour_time", "3600").expect("sysctl");
+    let mut peers = vec![];
+    // A full queue is no such cause.
+    for (name, times) in [("BUSY", 10), ("NOSMCDEV", 8)] {
+        for _ in 0..times {
+            let (mut tcp, fd) = proposed(t, &mut h);
+            tcp.send(&clc::decline(told::code(name), 2));
+            let seen = told::settled(t, &fd);
+            t.is(name, seen, (told::code("PEERDECL"), told::code(name)));
+            peers.push((tcp, fd));
+        }
+    }
+    let wire = Wire::open("vb").expect("packet socket");
+    let fd = t.socket();
+    sys::nonblock(fd.raw(), true);
+    let to = SocketAddr::new(wire_addr(true, t.ip), 7701);
+    let _ = sys::connect(fd.raw(), &to);
+    let mut peer = Peer::wait_syn_at(&wire, to, 4000).expect("no SYN");
+    t.syn("the next one", &peer.syn, 0);
+    t.check("ACK", peer.syn_ack(&[]));
+    let seen = told::settled(t, &fd);
+    t.is("reason", seen, (OPTIONLESS, 0));
+    let said = std::process::Command::new("rsmc").arg("why").output();
+    let said = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let said = said.unwrap_or_default();
+    t.check(
+        &said,
+        said.contains("keeps declining SMC, or handshakes with it fail (found once)"),
+    );
 }
 
 /// The module's server gets this proposal and declines it.

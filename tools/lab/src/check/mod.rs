@@ -10,6 +10,7 @@ mod build;
 mod doc;
 mod examples;
 mod floors;
+mod parity;
 mod style;
 mod wall;
 
@@ -28,7 +29,7 @@ type Complaints = Vec<String>;
 /// Runs all checks, or those whose name contains `only`.
 pub fn main(only: Option<&str>) -> Result<ExitCode> {
     type Check = (&'static str, fn() -> Result<Complaints>);
-    let checks: [Check; 17] = [
+    let checks: [Check; 18] = [
         ("spdx", wall::spdx),
         ("size", wall::size),
         ("places", wall::places),
@@ -46,6 +47,7 @@ pub fn main(only: Option<&str>) -> Result<ExitCode> {
         ("layout-guard", build::layout),
         ("attached", attached::table),
         ("docs", docs),
+        ("parity", parity::table),
     ];
     let chosen: Vec<&Check> = checks
         .iter()

@@ -14,6 +14,7 @@ pub const FILE: &str = "/etc/rsmc/policy.conf";
 /// which must hold:
 ///
 ///   allow | deny | auto | share=PERCENT
+///                   auto: SMC where connections have been found to pay; see `learned`
 ///   exe=PATTERN     path of the program; `*` and `?` as in a shell, and `*` matches `/`, too
 ///   comm=PATTERN    name of the thread, at most 15 bytes
 ///   cgroup=PATH     cgroup (version 2) from the host's root, or one below it
@@ -84,6 +85,18 @@ pub enum PolicyAction {
     Prune,
     /// Say which rule would decide about a socket, and how
     Test(PolicyTest),
+    /// List what rules with `auto` have learnt: which services have connections that pay
+    ///
+    /// A service is a port that listens here, or a port of a peer. It has credits: a connection that lived too briefly
+    /// or moved too little takes one, one that paid gives two back. Without any SMC is not offered for a
+    /// while, which doubles each time, and then with half the credits.
+    Learned {
+        /// Print JSON
+        #[arg(short, long)]
+        json: bool,
+    },
+    /// Forget all that rules with `auto` have learnt
+    Forget,
 }
 
 /// A socket for `rsmc policy test`.

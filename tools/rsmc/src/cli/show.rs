@@ -138,9 +138,12 @@ pub struct DevArgs {
 /// the right interface with an address of the right kind. --probe asks a service there with a SYN
 /// how it answers SMC's TCP option (with CAP_NET_RAW), makes one SMC connection, sends nothing, and
 /// says what it became. With PID the sockets of that process.
+///
+/// Peers that do not bear SMC's TCP option are listed, with what was seen and for how long connections to
+/// them send none; --forget forgets them, or the one with ADDR: the next connection sends it again.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  rsmc why\n  rsmc why 192.0.2.1 --probe 6379\n  rsmc why $(pidof redis-server)"
+    after_help = "Examples:\n  rsmc why\n  rsmc why 192.0.2.1 --probe 6379\n  rsmc why $(pidof redis-server)\n  rsmc why --forget"
 )]
 pub struct WhyArgs {
     /// IPv4 or IPv6 address of a peer, or a process id
@@ -149,6 +152,9 @@ pub struct WhyArgs {
     /// Connect to this port of the peer
     #[arg(long, value_name = "PORT", requires = "target", value_parser = clap::value_parser!(u16).range(1..))]
     pub probe: Option<u16>,
+    /// Forget the peers that do not bear the option, or this one, and show nothing
+    #[arg(long, conflicts_with_all = ["probe", "json"])]
+    pub forget: bool,
     /// Print JSON
     #[arg(short, long)]
     pub json: bool,

@@ -68,16 +68,14 @@ fn lines_of(path: &Path) -> Vec<Rule> {
 }
 
 pub(super) fn lines(rules: &[Rule]) -> String {
-    rules
-        .iter()
-        .map(|rule| {
-            format!(
-                "{} {}\n",
-                rule::verdict_text(rule.verdict),
-                rule::conditions(rule)
-            )
-        })
-        .collect()
+    let mut text = String::new();
+    for rule in rules {
+        text.push_str(&rule::verdict_text(rule.verdict));
+        text.push(' ');
+        text.push_str(&rule::conditions(rule));
+        text.push('\n');
+    }
+    text
 }
 
 /// Enables units.

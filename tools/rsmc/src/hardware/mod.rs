@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::table::{self, Colour};
 use crate::why::checks::{self, Check};
 use serde::Serialize;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
 /// Result for an item.
@@ -118,7 +118,7 @@ pub fn collect() -> Hardware {
 /// Prints the list.
 ///
 /// # Errors
-/// `Unusable` if there is no port that SMC-R can use, and errors of writing.
+/// `Io` if there is no port that SMC-R can use, and errors of writing.
 pub fn run(json: bool, out: &mut dyn Write) -> Result<()> {
     let hardware = collect();
     if json {
@@ -129,9 +129,10 @@ pub fn run(json: bool, out: &mut dyn Write) -> Result<()> {
     }
     match hardware.ports.iter().any(|port| port.usable) {
         true => Ok(()),
-        false => Err(Error::Unusable(
-            "no RDMA port here can be used for SMC-R".into(),
-        )),
+        false => {
+            let line = "no RDMA port here can be used for SMC-R";
+            Err(Error::Io(io::Error::other(line)))
+        }
     }
 }
 

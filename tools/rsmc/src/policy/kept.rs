@@ -48,7 +48,7 @@ pub fn files(root: &Path) -> Result<Vec<PathBuf>> {
 /// The rules of the directory alone.
 ///
 /// # Errors
-/// As [`file`].
+/// As [`file()`].
 pub fn of_directory(root: &Path) -> Result<Vec<Rule>> {
     let mut rules = Vec::new();
     for path in files(root)? {
@@ -60,7 +60,7 @@ pub fn of_directory(root: &Path) -> Result<Vec<Rule>> {
 /// All rules, none twice: the second would never match. `None` without any file.
 ///
 /// # Errors
-/// As [`file`].
+/// As [`file()`].
 pub fn all(root: &Path) -> Result<Option<Vec<Rule>>> {
     let main = root.join(POLICY_FILE.trim_start_matches('/'));
     let main = match main.exists() {

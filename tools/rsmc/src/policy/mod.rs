@@ -2,6 +2,7 @@
 //! `rsmc policy`: the rules that say which TCP sockets become SMC sockets.
 
 pub mod kept;
+mod learned;
 pub mod live;
 pub mod rule;
 pub(crate) mod test;
@@ -38,6 +39,8 @@ pub fn run(args: &PolicyArgs, out: &mut dyn Write) -> Result<()> {
         Some(PolicyAction::Save { file }) => save(file, out),
         Some(PolicyAction::Prune) => crate::run::scope::prune(out),
         Some(PolicyAction::Test(socket)) => test::run(socket, out),
+        Some(PolicyAction::Learned { json }) => learned::list(*json, out),
+        Some(PolicyAction::Forget) => learned::forget(),
     }
 }
 

@@ -15,6 +15,8 @@ pub(super) mod command {
     pub(crate) const DEL: u8 = 4;
     pub(crate) const FLUSH: u8 = 5;
     pub(crate) const TEST: u8 = 6;
+    pub(crate) const LEARNED: u8 = 8;
+    pub(crate) const FORGET_LEARNED: u8 = 9;
 }
 
 /// Attributes of requests and answers.
@@ -26,6 +28,7 @@ pub(super) mod attribute {
     pub(crate) const ALLOWED: u16 = 5;
     pub(crate) const OPEN: u16 = 6;
     pub(crate) const MODE: u16 = 7;
+    pub(crate) const SERVICE: u16 = 9;
 }
 
 /// Attributes of a rule, and of facts.

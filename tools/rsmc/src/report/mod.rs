@@ -170,6 +170,7 @@ fn checklist() -> Result<Vec<u8>> {
 fn reasons() -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let args = WhyArgs {
+        forget: false,
         target: None,
         probe: None,
         json: false,

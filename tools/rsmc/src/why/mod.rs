@@ -3,6 +3,7 @@
 
 pub(crate) mod checks;
 mod declined;
+mod neighbours;
 mod option;
 pub(crate) mod path;
 mod trial;
@@ -16,6 +17,7 @@ use crate::reason::{self, Told};
 use crate::{ss, stats};
 use checks::Check;
 use declined::Declined;
+use neighbours::Neighbour;
 use serde::Serialize;
 use std::io::Write;
 use std::net::IpAddr;
@@ -26,6 +28,9 @@ use trial::Probe;
 /// # Errors
 /// `NotThere` if no SMC module is loaded; `BecameTcp` if a test connection did.
 pub fn run(args: &WhyArgs, out: &mut dyn Write) -> Result<()> {
+    if args.forget {
+        return neighbours::forget(args.target);
+    }
     let peer = match args.target {
         Some(Target::Process(pid)) if args.probe.is_some() => {
             return Err(Error::Usage(format!("--probe needs an address, not {pid}")));
@@ -48,6 +53,7 @@ pub fn run(args: &WhyArgs, out: &mut dyn Write) -> Result<()> {
     if args.json {
         let mut answer = answer(&counters, peer);
         answer.checks = checks;
+        answer.neighbours = neighbours::of(&counters, peer);
         answer.declined = declined;
         answer.probe = probed.as_ref().ok().cloned().flatten();
         serde_json::to_writer_pretty(&mut *out, &answer)?;
@@ -60,6 +66,7 @@ pub fn run(args: &WhyArgs, out: &mut dyn Write) -> Result<()> {
             Some(peer) => tell_peer(&counters, peer, out)?,
             None => tell(&counters, out)?,
         }
+        neighbours::tell(&neighbours::of(&counters, peer), out)?;
         declined::tell(&declined, out)?;
         writeln!(out, "\nWhat SMC needs:")?;
         checks::tell(&checks, out)?;
@@ -126,6 +133,8 @@ struct Answer {
     drains_lost: Option<u64>,
     reasons: Vec<ReasonCount>,
     peers: Vec<PeerCount>,
+    /// Peers to which no option is sent for a while.
+    neighbours: Vec<Neighbour>,
     /// Reasons of peers that declined connections which are still open.
     declined: Vec<Declined>,
     checks: Vec<Check>,
@@ -182,6 +191,7 @@ fn answer(counters: &Counters, peer: Option<IpAddr>) -> Answer {
         drains_lost: counters.drains_lost.filter(|_| peer.is_none()),
         reasons,
         peers,
+        neighbours: Vec::new(),
         declined: Vec::new(),
         checks: Vec::new(),
         probe: None,

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The record of one peer.
+
+use crate::{
+    reason::Reason,
+    time::{Instant, Span},
+};
+
+/// Declines in a row, without a connection that became SMC's, for which a peer is left alone.
+pub const MANY: u8 = 8;
+/// Declines for which a handshake counts that came to nothing.
+const FAILURE: u8 = MANY / 2;
+/// Part of the time, as a power of two, that what is doubtful counts for; and after which new routes count.
+const PART: u8 = 6;
+/// Longest time, unless the first one is longer.
+const LONGEST: Span = Span::from_secs(24 * 3600);
+/// Time in which only one connection tries whether a peer is still bad.
+const TRIAL: Span = Span::from_secs(10);
+
+/// The cause for which a peer is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// It sends any TCP option back.
+    Echo,
+    /// It does not answer SYNs with the option, and answers those without.
+    Silence,
+    /// It resets SYNs with the option, and answers those without.
+    Reset,
+    /// It keeps declining, or handshakes with it fail.
+    Declines,
+}
+
+impl Cause {
+    /// A short stable name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Cause::Echo => "echo",
+            Cause::Silence => "silence",
+            Cause::Reset => "reset",
+            Cause::Declines => "declines",
+        }
+    }
+}
+
+/// Fate of a connection that this host began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The SYN-ACK had what only a SYN has.
+    Echoed,
+    /// SYNs with the option stayed without an answer, and one without it got one.
+    Silent,
+    /// The program has given up after at least two SYNs, all with the option and without an answer. The host
+    /// may as well have been down.
+    Abandoned,
+    /// A SYN with the option was reset, and one without it, at once afterwards, was answered.
+    Reset,
+    /// The peer has declined, for this reason.
+    Declined(Reason),
+    /// The handshake has failed, though TCP went on.
+    Failed,
+    /// A SYN with the option was answered as SYNs are.
+    Answered,
+    /// The connection is SMC's, or may leave TCP.
+    Succeeded,
+}
+
+impl Event {
+    /// Reports whether it shows that the option is borne.
+    pub const fn forgives(self) -> bool {
+        matches!(self, Event::Answered | Event::Succeeded)
+    }
+
+    /// The cause that it is evidence for, and for how many declines it counts; `None` if for nothing that lasts.
+    pub(super) const fn weight(self) -> Option<(Cause, u8)> {
+        match self {
+            Event::Echoed => Some((Cause::Echo, MANY)),
+            Event::Silent | Event::Abandoned => Some((Cause::Silence, MANY)),
+            Event::Reset => Some((Cause::Reset, MANY)),
+            Event::Declined(reason) if lasts(reason) => Some((Cause::Declines, 1)),
+            Event::Failed => Some((Cause::Declines, FAILURE)),
+            Event::Declined(_) | Event::Answered | Event::Succeeded => None,
+        }
+    }
+}
+
+/// Returns whether a peer that declines for this reason will do so again. What is a matter of the moment, or
+/// of one of its programs, does not count.
+const fn lasts(reason: Reason) -> bool {
+    !matches!(
+        reason,
+        Reason::NoMemory
+            | Reason::Busy
+            | Reason::ConfirmLinkTimeout
+            | Reason::AddLinkTimeout
+            | Reason::Attached
+            | Reason::UnsupportedOption
+            | Reason::Policy
+            | Reason::Unpaid
+            | Reason::NoActiveLink
+            | Reason::NoServerLink
+            | Reason::SyncError
+            | Reason::Internal
+            | Reason::RtokenError
+            | Reason::ReadyLinkError
+            | Reason::RegisterBufferError
+            | Reason::Other(0)
+    )
+}
+
+/// Circumstances, which each call tells the table.
+#[derive(Clone, Copy, Debug)]
+pub struct View {
+    /// The present time.
+    pub now: Instant,
+    /// Time for which a peer is left alone at first.
+    pub first: Span,
+    /// A number that changes with the host's routes and addresses.
+    pub routes: u32,
+}
+
+/// State of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It has declined, and not often enough.
+    Watched,
+    /// It is left alone.
+    Off,
+    /// One connection tries.
+    Trial,
+}
+
+/// The record of a peer.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    cause: Cause,
+    state: State,
+    /// Declines in a row.
+    declines: u8,
+    /// The time it gets is the first one, doubled so often, divided by 2 to the [`PART`].
+    level: u8,
+    /// Number of times that it was given a time.
+    times: u32,
+    from: Instant,
+    until: Instant,
+    routes: u32,
+}
+
+impl Entry {
+    pub(super) const fn new(view: &View) -> Self {
+        Self {
+            cause: Cause::Declines,
+            state: State::Watched,
+            declines: 0,
+            level: 0,
+            times: 0,
+            from: view.now,
+            until: view.now,
+            routes: view.routes,
+        }
+    }
+
+    /// The cause for which the peer is remembered; `None` if it is only watched.
+    pub fn cause(&self) -> Option<Cause> {
+        (self.state != State::Watched).then_some(self.cause)
+    }
+
+    /// Number of times that it was found to be bad.
+    pub fn times(&self) -> u32 {
+        self.times
+    }
+
+    /// The time that is left until a connection tries; none if the next one will, or one does.
+    pub fn left(&self, now: Instant) -> Span {
+        match self.state {
+            State::Off => self.until.since(now),
+            State::Watched | State::Trial => Span::ZERO,
+        }
+    }
+
+    /// The loss if it is forgotten: the time that it has still to run.
+    pub(super) fn worth(&self, view: &View) -> u64 {
+        self.left(view.now).0
+    }
+
+    pub(super) fn keeps_off(&mut self, view: &View) -> Option<Cause> {
+        if self.state == State::Watched {
+            return None;
+        }
+        let whole = self.until.since(self.from);
+        let some = Span(whole.0 >> PART);
+        let moved = self.routes != view.routes && view.now.reached(self.from.after(some));
+        if !view.now.reached(self.until) && !moved {
+            return Some(self.cause);
+        }
+        self.state = State::Trial;
+        self.from = view.now;
+        self.until = view.now.after(TRIAL);
+        self.routes = view.routes;
+        None
+    }
+
+    /// Reports whether the peer is forgiven because of `event`, one that forgives. Only SMC shows that somebody who
+    /// declined does not any more.
+    pub(super) fn is_forgiven(&self, event: Event) -> bool {
+        event == Event::Succeeded || self.cause != Cause::Declines
+    }
+
+    pub(super) fn note(&mut self, event: Event, view: &View) {
+        let Some((cause, weight)) = event.weight() else {
+            return;
+        };
+        if self.state == State::Off && !view.now.reached(self.until) {
+            // Another connection that began before this was known: it is no new finding.
+            return;
+        }
+        self.declines = self.declines.saturating_add(weight);
+        if self.declines < MANY && self.state == State::Watched {
+            return;
+        }
+        let least = match event {
+            Event::Abandoned => 0,
+            _ => PART,
+        };
+        self.level = match self.times {
+            0 => least,
+            _ => self.level.saturating_add(1).max(least),
+        };
+        self.times = self.times.saturating_add(1);
+        self.cause = cause;
+        self.state = State::Off;
+        self.declines = 0;
+        self.from = view.now;
+        self.until = view.now.after(self.time(view.first));
+        self.routes = view.routes;
+    }
+
+    fn time(&self, first: Span) -> Span {
+        let factor = 1u64.checked_shl(u32::from(self.level)).unwrap_or(u64::MAX);
+        let time = (first.0 >> PART).max(1).saturating_mul(factor);
+        Span(time.min(first.max(LONGEST).0))
+    }
+}

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Peers that do not bear SMC's option: for how long they are left alone, what forgives them, and that the
+//! table stays what it is whatever happens.
+
+use proptest::prelude::*;
+use smc_proto::{
+    neighbour::{Cause, Event, Neighbours, Slot, View, MANY},
+    reason::Reason,
+    slots::{set_of, Slots, WAYS},
+    time::{Instant, Span},
+};
+
+const HOUR: u64 = 3600;
+const DAY: u64 = 24 * HOUR;
+
+struct Rig {
+    places: Vec<Slot>,
+    now: u64,
+    routes: u32,
+    first: u64,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self {
+            places: vec![Slot::EMPTY; 8 * WAYS],
+            now: 1000,
+            routes: 1,
+            first: HOUR,
+        }
+    }
+
+    fn view(&self) -> View {
+        View {
+            now: Instant(self.now * 1_000_000_000),
+            first: Span::from_secs(self.first),
+            routes: self.routes,
+        }
+    }
+
+    fn table(&mut self) -> Neighbours<'_> {
+        Neighbours::new(Slots::new(&mut self.places, 77))
+    }
+
+    fn asks(&mut self, who: u8) -> Option<Cause> {
+        let view = self.view();
+        self.table().keeps_off(&peer(who), &view)
+    }
+
+    fn note(&mut self, who: u8, event: Event) {
+        let view = self.view();
+        self.table().note(&peer(who), event, &view);
+    }
+
+    /// Seconds until somebody may try; looks every second.
+    fn waits(&mut self, who: u8) -> u64 {
+        let begin = self.now;
+        while self.asks(who).is_some() {
+            self.now += 1;
+        }
+        self.now - begin
+    }
+}
+
+fn peer(number: u8) -> [u8; 16] {
+    let mut address = [0; 16];
+    address[15] = number;
+    address
+}
+
+#[test]
+fn a_stranger_is_offered() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.asks(1), None);
+    rig.note(1, Event::Echoed);
+    assert_eq!(rig.asks(1), Some(Cause::Echo));
+    assert_eq!(rig.asks(2), None);
+}
+
+#[test]
+fn an_hour_and_then_twice_as_long_up_to_a_day() {
+    for (event, cause) in [
+        (Event::Echoed, Cause::Echo),
+        (Event::Silent, Cause::Silence),
+        (Event::Reset, Cause::Reset),
+    ] {
+        let mut rig = Rig::new();
+        for hours in [1, 2, 4, 8, 16, 24, 24] {
+            rig.note(1, event);
+            assert_eq!(rig.asks(1), Some(cause));
+            assert_eq!(rig.waits(1), hours * HOUR, "{cause:?}");
+        }
+    }
+}
+
+#[test]
+fn a_longer_first_time_is_not_cut() {
+    let mut rig = Rig::new();
+    rig.first = 3 * DAY;
+    for _ in 0..3 {
+        rig.note(1, Event::Silent);
+        assert_eq!(rig.waits(1), 3 * DAY);
+    }
+}
+
+#[test]
+fn what_is_doubtful_counts_for_a_minute_at_first() {
+    let mut rig = Rig::new();
+    rig.note(1, Event::Abandoned);
+    assert_eq!(rig.waits(1), 57);
+    rig.note(1, Event::Abandoned);
+    assert_eq!(rig.waits(1), 113);
+    // And then it turns out.
+    rig.note(1, Event::Silent);
+    assert_eq!(rig.waits(1), HOUR);
+}
+
+#[test]
+fn one_tries_and_the_others_go_without() {
+    let mut rig = Rig::new();
+    rig.note(1, Event::Silent);
+    rig.now += HOUR;
+    assert_eq!(rig.asks(1), None);
+    for _ in 0..10 {
+        assert_eq!(rig.asks(1), Some(Cause::Silence));
+        rig.now += 1;
+    }
+    // Nothing was heard of it.
+    assert_eq!(rig.asks(1), None);
+    rig.note(1, Event::Answered);
+    for _ in 0..3 {
+        assert_eq!(rig.asks(1), None);
+    }
+}
+
+#[test]
+fn many_that_find_it_at_once_count_once() {
+    let mut rig = Rig::new();
+    for _ in 0..100 {
+        rig.note(1, Event::Silent);
+    }
+    assert_eq!(rig.waits(1), HOUR);
+}
+
+#[test]
+fn declines_in_a_row() {
+    let mut rig = Rig::new();
+    let declined = Event::Declined(Reason::NoDevice);
+    for _ in 1..MANY {
+        rig.note(1, declined);
+        assert_eq!(rig.asks(1), None);
+    }
+    // It is no answer to who declines that TCP works.
+    rig.note(1, Event::Answered);
+    rig.note(1, declined);
+    assert_eq!(rig.asks(1), Some(Cause::Declines));
+    assert_eq!(rig.waits(1), HOUR);
+    rig.note(1, Event::Answered);
+    assert_eq!(rig.asks(1), Some(Cause::Declines));
+    // Once more is enough.
+    rig.note(1, declined);
+    assert_eq!(rig.waits(1), 2 * HOUR);
+    rig.note(1, Event::Succeeded);
+    for _ in 1..MANY {
+        rig.note(1, declined);
+        assert_eq!(rig.asks(1), None);
+    }
+    // Success in between: from the beginning.
+    rig.note(1, Event::Succeeded);
+    rig.note(1, declined);
+    assert_eq!(rig.asks(1), None);
+}
+
+#[test]
+fn passing_causes_do_not_count() {
+    let mut rig = Rig::new();
+    for reason in [
+        Reason::Busy,
+        Reason::NoMemory,
+        Reason::Policy,
+        Reason::SyncError,
+        Reason::Other(0),
+    ] {
+        for _ in 0..100 {
+            rig.note(1, Event::Declined(reason));
+        }
+    }
+    assert_eq!(rig.asks(1), None);
+    assert!(rig.places.iter().all(|slot| slot.get().is_none()));
+    rig.note(1, Event::Failed);
+    assert_eq!(rig.asks(1), None);
+    rig.note(1, Event::Failed);
+    assert_eq!(rig.asks(1), Some(Cause::Declines));
+}
+
+#[test]
+fn new_routes_let_one_try_after_a_part_of_the_time() {
+    let mut rig = Rig::new();
+    rig.note(1, Event::Silent);
+    rig.routes += 1;
+    assert_eq!(rig.waits(1), 57);
+    rig.note(1, Event::Silent);
+    // Without a further change the whole time, which has doubled.
+    assert_eq!(rig.waits(1), 2 * HOUR);
+}
+
+#[test]
+fn forgotten() {
+    let mut rig = Rig::new();
+    rig.note(1, Event::Reset);
+    assert!(rig.table().forget(&peer(1)));
+    assert!(!rig.table().forget(&peer(1)));
+    assert_eq!(rig.asks(1), None);
+}
+
+#[test]
+fn the_one_with_the_least_time_left_gives_way() {
+    let mut rig = Rig::new();
+    rig.places.truncate(WAYS);
+    for who in 0..WAYS as u8 {
+        rig.note(who, Event::Silent);
+        rig.now += 1;
+    }
+    rig.note(100, Event::Echoed);
+    assert_eq!(rig.asks(0), None);
+    assert_eq!(rig.asks(1), Some(Cause::Silence));
+    assert_eq!(rig.asks(100), Some(Cause::Echo));
+    // One that has only declined once goes before all others.
+    rig.table().forget(&peer(1));
+    rig.note(101, Event::Declined(Reason::NoDevice));
+    rig.note(102, Event::Echoed);
+    for who in [2, 3, 100, 102] {
+        assert!(rig.asks(who).is_some(), "{who}");
+    }
+}
+
+#[test]
+fn no_places_no_memory() {
+    let mut rig = Rig::new();
+    rig.places.clear();
+    rig.note(1, Event::Echoed);
+    assert_eq!(rig.asks(1), None);
+}
+
+/// Addresses in a row, as a network has them, are spread over the sets; and which go together depends on the secret.
+#[test]
+fn sets_are_even_and_secret() {
+    for secret in [0, 1, 0x1234_5678_9abc_def0, u64::MAX] {
+        let mut counts = [0u32; 64];
+        for number in 0..6400u16 {
+            let mut address = [0xfe; 16];
+            address[14..].copy_from_slice(&number.to_be_bytes());
+            counts[set_of(&address, secret, 64)] += 1;
+        }
+        assert!(
+            counts.iter().all(|n| (50..=160).contains(n)),
+            "{secret:x} {counts:?}"
+        );
+    }
+    let together = |secret| {
+        (1..200).filter(move |n| set_of(&peer(*n), secret, 64) == set_of(&peer(0), secret, 64))
+    };
+    assert!(together(5).ne(together(6)));
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        Just(Event::Echoed),
+        Just(Event::Silent),
+        Just(Event::Abandoned),
+        Just(Event::Reset),
+        Just(Event::Declined(Reason::NoDevice)),
+        Just(Event::Declined(Reason::Busy)),
+        Just(Event::Failed),
+        Just(Event::Answered),
+        Just(Event::Succeeded),
+    ]
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Note(u8, Event),
+    Ask(u8),
+    Wait(u32),
+    Move,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (any::<u8>(), event()).prop_map(|(who, event)| Step::Note(who, event)),
+        any::<u8>().prop_map(Step::Ask),
+        any::<u32>().prop_map(|s| Step::Wait(s % 100_000)),
+        Just(Step::Move),
+    ]
+}
+
+proptest! {
+    /// Whatever happens, an address stands once, in its set; success makes it free at once; nobody is left
+    /// alone for longer than a day; and after that somebody may try.
+    #[test]
+    fn bounded(first in 1u64..10 * DAY, steps in prop::collection::vec(step(), 0..300)) {
+        let mut rig = Rig::new();
+        rig.first = first;
+        for step in steps {
+            match step {
+                Step::Note(who, event) => {
+                    rig.note(who, event);
+                    if event == Event::Succeeded {
+                        prop_assert_eq!(rig.asks(who), None);
+                    }
+                }
+                Step::Ask(who) => {
+                    rig.asks(who);
+                }
+                Step::Wait(seconds) => rig.now += u64::from(seconds),
+                Step::Move => rig.routes = rig.routes.wrapping_add(1),
+            }
+            let now = rig.view().now;
+            let mut seen = vec![];
+            for (at, slot) in rig.places.iter().enumerate() {
+                let Some((address, entry)) = slot.get() else { continue };
+                prop_assert!(!seen.contains(address));
+                seen.push(*address);
+                prop_assert_eq!(set_of(address, 77, 8), at / WAYS);
+                prop_assert!(entry.left(now) <= Span::from_secs(first.max(DAY)));
+            }
+        }
+        rig.now += first.max(DAY);
+        for who in 0..=255 {
+            prop_assert_eq!(rig.asks(who), None);
+        }
+    }
+}

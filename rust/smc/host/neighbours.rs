@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Peers of a namespace to which no option is sent for a while.
+//!
+//! [`smc_proto::neighbour`] says what counts and for how long.
+
+use crate::host::{
+    clock::now,
+    places::Places,
+    sysctl::{Sysctl, Sysctls}, //
+};
+use kapi::net::{netns::Net, sockaddr::SockAddr};
+use kernel::{
+    prelude::*,
+    seq_file::SeqFile,
+    seq_print, //
+};
+use smc_proto::{
+    neighbour::{Entry, Event, Neighbours as Table, View},
+    time::Span, //
+};
+
+/// A namespace's memory of its peers.
+#[pin_data]
+pub(crate) struct Neighbours {
+    #[pin]
+    places: Places<[u8; 16], Entry>,
+}
+
+impl Neighbours {
+    /// Remembers nobody.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            places <- Places::new(),
+        })
+    }
+
+    /// Returns whether a connection to `peer` that begins now is to send no option.
+    pub(crate) fn keeps_off(&self, sysctls: &Sysctls, net: &Net, peer: &SockAddr) -> bool {
+        let address = peer.mapped();
+        if !self.places.may_have(&address) {
+            return false;
+        }
+        let Some(view) = view(sysctls, net) else {
+            return false;
+        };
+        self.places.with(&address, |table| {
+            Table::new(table).keeps_off(&address, &view).is_some()
+        })
+    }
+
+    /// Takes note of what has become of a connection to `peer`. May sleep.
+    pub(crate) fn note(&self, sysctls: &Sysctls, net: &Net, peer: &SockAddr, event: Event) {
+        let address = peer.mapped();
+        if event.forgives() && !self.places.may_have(&address) {
+            return;
+        }
+        let Some(view) = view(sysctls, net) else {
+            return;
+        };
+        // Without memory nothing is remembered.
+        if self.places.prepare().is_ok() {
+            self.places.with(&address, |table| {
+                Table::new(table).note(&address, event, &view);
+            });
+        }
+    }
+
+    /// Forgets a peer. Returns whether it was remembered.
+    pub(crate) fn forget(&self, address: &[u8; 16]) -> bool {
+        self.places.forget(address)
+    }
+
+    /// Forgets all.
+    pub(crate) fn forget_all(&self) {
+        self.places.forget_all();
+    }
+
+    /// Writes a line for each peer that is remembered: address, cause, seconds that are left, and how often it
+    /// was found to be so.
+    pub(crate) fn show(&self, out: &SeqFile) {
+        let all = (0..).map_while(|at| self.places.at(at)).flatten();
+        for (address, entry) in all {
+            let Some(cause) = entry.cause() else {
+                continue;
+            };
+            let peer = SockAddr {
+                v6: true,
+                ip: address,
+                port: 0,
+            };
+            let left = entry.left(now()).as_millis_ceil().div_ceil(1000);
+            seq_print!(
+                out,
+                "neighbour {} {} {} {}\n",
+                peer,
+                cause.name(),
+                left,
+                entry.times()
+            );
+        }
+    }
+}
+
+/// Returns what the table is to be told; `None` if nothing is to be remembered.
+fn view(sysctls: &Sysctls, net: &Net) -> Option<View> {
+    let seconds = u64::try_from(sysctls.get(Sysctl::NeighbourTime)).ok()?;
+    (seconds != 0).then(|| View {
+        now: now(),
+        first: Span::from_secs(seconds),
+        routes: net.routes(),
+    })
+}

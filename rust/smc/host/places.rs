@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A namespace's tables of fixed size, of strangers of whom something is remembered.
+//!
+//! The memory is there once there is something to remember. Who asks for a stranger of whom nothing is known reads one
+//! word.
+
+use kapi::sys::clock;
+use kernel::{
+    new_spinlock,
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        SpinLock, //
+    }, //
+};
+use smc_proto::slots::{set_of, Key, Slot, Slots, WAYS};
+
+/// Sets of a table; a bit of [`Places::sets`] for each.
+const SETS: usize = 64;
+/// Places of a table.
+const COUNT: usize = SETS * WAYS;
+
+/// A table, in which each `K` has a `V` or none.
+#[pin_data]
+pub(crate) struct Places<K: Key, V> {
+    /// The sets in which something stands.
+    sets: Atomic<u64>,
+    /// Keeps others from choosing keys that meet in one set.
+    secret: u64,
+    /// Nothing, or [`COUNT`] places.
+    #[pin]
+    places: SpinLock<KVec<Slot<K, V>>>,
+}
+
+impl<K: Key, V: Copy> Places<K, V> {
+    /// Creates an empty table.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        let mut secret = [0; 8];
+        clock::random(&mut secret);
+        pin_init!(Self {
+            sets: Atomic::new(0),
+            secret: u64::from_ne_bytes(secret),
+            places <- new_spinlock!(KVec::new(), "rsmc::Places::places"),
+        })
+    }
+
+    /// Returns whether `key` may have a value: false if it has none.
+    #[inline]
+    pub(crate) fn may_have(&self, key: &K) -> bool {
+        let sets = self.sets.load(Relaxed);
+        sets != 0 && sets & bit(set_of(key, self.secret, SETS)) != 0
+    }
+
+    /// Makes the memory, if there is none. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn prepare(&self) -> Result {
+        if !self.places.lock().is_empty() {
+            return Ok(());
+        }
+        let mut new = KVec::with_capacity(COUNT, GFP_KERNEL_ACCOUNT)?;
+        new.extend_with(COUNT, Slot::EMPTY, GFP_KERNEL_ACCOUNT)?;
+        let mut places = self.places.lock();
+        if places.is_empty() {
+            core::mem::swap(&mut *places, &mut new);
+        }
+        drop(places);
+        Ok(())
+    }
+
+    /// Has `act` look at the table, or change what it has for `key`. Does not sleep.
+    pub(crate) fn with<R>(&self, key: &K, act: impl FnOnce(Slots<'_, K, V>) -> R) -> R {
+        let mut places = self.places.lock();
+        let result = act(Slots::new(&mut places, self.secret));
+        let set = set_of(key, self.secret, SETS);
+        let empty = Slots::new(&mut places, self.secret).is_empty(set);
+        // Written under the lock alone.
+        let sets = self.sets.load(Relaxed);
+        self.sets.store(
+            match empty {
+                true => sets & !bit(set),
+                false => sets | bit(set),
+            },
+            Relaxed,
+        );
+        result
+    }
+
+    /// Forgets a key. Returns whether it had a value.
+    pub(crate) fn forget(&self, key: &K) -> bool {
+        self.may_have(key) && self.with(key, |mut table| table.take(key).is_some())
+    }
+
+    /// Forgets all.
+    pub(crate) fn forget_all(&self) {
+        let mut places = self.places.lock();
+        self.sets.store(0, Relaxed);
+        let old = core::mem::replace(&mut *places, KVec::new());
+        drop(places);
+        drop(old);
+    }
+
+    /// Returns what stands in place number `at`; the outer `None` is beyond the last.
+    pub(crate) fn at(&self, at: usize) -> Option<Option<(K, V)>> {
+        let places = self.places.lock();
+        let slot = places.get(at)?;
+        Some(slot.get().map(|(key, value)| (*key, *value)))
+    }
+}
+
+fn bit(set: usize) -> u64 {
+    1u64.wrapping_shl(set as u32)
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The end of a local path, for one of its programs: the file is closed, the connection is dissolved, or TCP
+//! is to have it for good.
+
+use super::{
+    meet::MEETINGS,
+    pair::Local,
+    way::Way, //
+};
+use crate::host::stats::Stat;
+use kapi::sys::{bytes::Ring, word::full_barrier};
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    time::{delay::fsleep, Delta}, //
+};
+use smc_proto::path::Route;
+
+impl Local {
+    /// Takes both directions back to TCP, for good.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` while there are bytes in the ring that this end has not read, or the other end writes there.
+    pub(crate) fn retire(&self) -> Result {
+        self.bind_to_tcp();
+        if !self.has_met() {
+            self.give_up();
+        }
+        let way = self.out();
+        way.end(&mut way.writer.lock());
+        let way = self.inward();
+        self.end_of_peer(way)?;
+        let mut reader = way.reader.lock();
+        if way.there() != 0 {
+            return Err(EBUSY);
+        }
+        // Nothing has been put behind the cut, and nobody puts anything there.
+        way.replace_route(way.route(), Route::TCP);
+        *reader = None;
+        if !self.is_retired() {
+            self.pair.end(self.active).retired.set(1);
+            full_barrier();
+            self.settle();
+            self.part();
+        }
+        Ok(())
+    }
+
+    /// Has the other end turn back to TCP. It may sleep while it writes, for a page of its program's memory:
+    /// that is not waited for.
+    fn end_of_peer(&self, way: &Way) -> Result {
+        for _ in 0..10 {
+            if let Some(mut writer) = way.writer.try_lock() {
+                way.end(&mut writer);
+                return Ok(());
+            }
+            fsleep(Delta::from_millis(1));
+        }
+        Err(EBUSY)
+    }
+
+    /// Tells whether [`Local::retire`] has been done.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.pair.end(self.active).retired.get() != 0
+    }
+
+    /// Stops waiting for the other end. Returns whether it has not come.
+    pub(crate) fn give_up(&self) -> bool {
+        let alone = MEETINGS
+            .get()
+            .is_some_and(|meetings| meetings.leave(&self.pair));
+        alone && !self.has_met()
+    }
+
+    /// Closes this end: its file is being closed, and nobody reads or writes here any more.
+    pub(crate) fn close(&self) {
+        if !self.is_retired() {
+            self.settle();
+        }
+        self.let_go();
+        // Asked when nobody puts bytes there any more, but for one who looks whether we are here afterwards.
+        // Who has left may have another connection by now.
+        if self.has_met() && !self.has_left() && self.ring_holds() {
+            // As TCP when bytes have not been read.
+            self.own().abort();
+        }
+    }
+
+    /// Leaves the connection, which is being dissolved: calls under way end.
+    pub(crate) fn leave(&self) {
+        self.pair.end(self.active).left.set(1);
+        self.let_go();
+    }
+
+    /// Tells whether the program has left the connection, which TCP may have made another one by now.
+    #[inline]
+    pub(super) fn has_left(&self) -> bool {
+        self.pair.end(self.active).left.get() != 0
+    }
+
+    /// Adds what has gone through the rings to the namespace's statistics.
+    fn settle(&self) {
+        let [(puts, sent), _] = self.out().counts();
+        let [_, (takes, received)] = self.inward().counts();
+        let stats = self.counts();
+        for (stat, by) in [
+            (Stat::TxCalls, puts),
+            (Stat::TxBytes, sent),
+            (Stat::RxCalls, takes),
+            (Stat::RxBytes, received),
+        ] {
+            stats.add(stat, by);
+        }
+    }
+
+    /// Gives the rings back, and tells the other end that nobody is here.
+    fn let_go(&self) {
+        let pair = &self.pair;
+        pair.end(self.active).gone.set(1);
+        full_barrier();
+        if !self.has_met() {
+            if let Some(meetings) = MEETINGS.get() {
+                meetings.leave(pair);
+            }
+        }
+        let (inward, out) = (self.inward(), self.out());
+        let read: Option<Arc<Ring>> = {
+            let mut reader = inward.reader.lock();
+            let arrived = self.own().arrived_to();
+            self.has_got_astray(inward.route(), arrived);
+            reader.take()
+        };
+        let written = {
+            let mut writer = out.writer.lock();
+            self.has_sent_astray();
+            writer.take()
+        };
+        drop((read, written));
+        self.part();
+        if let Some(peer) = self.peer() {
+            // A writer that waits for room.
+            peer.wake_for_room();
+        }
+    }
+
+    /// Takes the pair off the list of those that have had rings, if neither end makes one any more. The caller
+    /// has just said so for this end, and a barrier followed: of two that come together one sees the other.
+    fn part(&self) {
+        let other = self.pair.end(!self.active);
+        // One that was retired is not closed here: it may have been given back to TCP.
+        if other.is_gone() || other.retired.get() != 0 {
+            self.forget_rings();
+        }
+    }
+}

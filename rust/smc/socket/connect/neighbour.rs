@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Peers that do not bear the option, or the path to them: what a connection attempt tells of them, and a second
+//! attempt without the option.
+//!
+//! Silence: the SYNs themselves go on without the option, see [`SILENCE`].
+//!
+//! A reset: nearly always the port is just closed. But it may be the option that was refused, and TCP would have
+//! connected. So the attempt begins anew at once, once and without the option, before the program knows. Only if
+//! that is answered was it the option, and the peer is remembered: the two SYNs are a round trip apart, in
+//! which a program seldom begins to listen. A port that is closed costs a second SYN, which is refused, too, and is the
+//! peer's word then.
+//!
+//! * A blocking connect() has the result of TCP's; it begins again in its place.
+//! * Otherwise TCP has woken the program, which asks poll(), the next connect() or its data. All of these go
+//!   on with the attempt first, or wait for who does: what poll() sees of the socket meanwhile does not count. Who
+//!   asks for `SO_ERROR` first has been told, and nothing is tried.
+//! * While a thread waits in TCP's connect(), nobody else begins the attempt anew: it has no watch then.
+
+use super::super::smc_sock::{Phase, SmcSock};
+use crate::host::{
+    syn_option::{Answer, Choice, SILENCE},
+    sysctl::Sysctl, //
+};
+use kapi::{
+    errno,
+    net::{
+        args::Addr,
+        sock::SockGuard,
+        socket::BsdSocket, //
+    }, //
+};
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+use smc_proto::{
+    neighbour::Event,
+    reason::Reason, //
+};
+
+/// Tells whether a connection to this peer is to send no option. A program that accepts no TCP asks all the same.
+pub(super) fn keeps_off(this: &SmcSock, addr: &Addr<'_>) -> bool {
+    let (Some(peer), Some(namespace)) = (addr.inet(), this.namespace()) else {
+        return false;
+    };
+    let (known, sysctls) = (&namespace.neighbours, &namespace.sysctls);
+    !this.is_strict() && known.keeps_off(sysctls, this.sock.namespace(), &peer)
+}
+
+/// News of the peer that the SYN-ACK brings.
+pub(super) struct Heard {
+    event: Event,
+    /// The reason for which the connection is TCP's, if it is.
+    pub(super) reason: Reason,
+}
+
+impl Heard {
+    /// Draws the conclusion from the answer; the socket is locked, and nothing was sent since.
+    pub(super) fn of(answer: Answer, guard: &SockGuard<'_>) -> Self {
+        let bare = guard.socket().and_then(BsdSocket::variant) == Some(Choice::BARE.variant());
+        let (event, reason) = match answer {
+            Answer::Tcp if bare => (Event::Reset, Reason::OptionReset),
+            Answer::Tcp if guard.sock().sent_again() >= SILENCE => {
+                (Event::Silent, Reason::OptionLost)
+            }
+            Answer::Echo => (Event::Echoed, Reason::PeerNotSmc),
+            Answer::Tcp | Answer::Smc => (Event::Answered, Reason::PeerNotSmc),
+            Answer::Local | Answer::Remote => (Event::Succeeded, Reason::PeerNotSmc),
+        };
+        Self { event, reason }
+    }
+
+    /// Has it remembered. May sleep; without the socket's lock.
+    pub(super) fn tell(&self, this: &SmcSock) {
+        tell(this, self.event);
+    }
+}
+
+/// Takes note of what has become of the connection. May sleep.
+pub(super) fn tell(this: &SmcSock, event: Event) {
+    if let Some(namespace) = this.namespace() {
+        namespace.heard(&this.sock, event);
+    }
+}
+
+/// Tells whether a refused attempt may begin anew.
+fn may_begin_anew(this: &SmcSock) -> bool {
+    let Some(namespace) = this.namespace() else {
+        return false;
+    };
+    namespace.sysctls.get(Sysctl::NeighbourTime) != 0 && !this.is_strict()
+}
+
+/// Waits for TCP's connection, as connect() on a blocking socket does; begins once more, without the option, if the
+/// peer refuses.
+///
+/// # Errors
+///
+/// TCP's.
+pub(super) fn finish(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>) -> Result {
+    match socket.finish_connect(addr, false) {
+        Err(err) if errno::ECONNREFUSED.is(err) && begin_anew(this, socket, addr) => {
+            socket.finish_connect(addr, false)
+        }
+        finished => finished,
+    }
+}
+
+/// Sends a SYN without the option for a connect() that TCP has refused. Returns whether that is out.
+fn begin_anew(this: &SmcSock, socket: &BsdSocket, addr: &Addr<'_>) -> bool {
+    let _handshake = this.handshake.lock();
+    // Another thread may have come first.
+    if !may_begin_anew(this) || !matches!(*this.phase.lock(), Phase::Connecting) {
+        return false;
+    }
+    socket.set_variant(Choice::BARE.variant());
+    let started = socket.start_connect(addr);
+    matches!(started, Err(err) if errno::EINPROGRESS.is(err))
+}
+
+/// Does so for an attempt for which no thread waits in TCP, and of whose refusal the program does not know yet. The
+/// caller holds `handshake`.
+pub(super) fn begin_anew_in_background(this: &SmcSock) -> bool {
+    let refused = this.sock.is_refused() && this.watch.lock().is_some();
+    if !refused || !may_begin_anew(this) || this.sock.sent_again() >= SILENCE {
+        return false;
+    }
+    let guard = this.sock.lock();
+    let bare = Choice::BARE.variant();
+    let first = guard.socket().and_then(BsdSocket::variant) != Some(bare);
+    first && guard.connect_again(bare)
+}

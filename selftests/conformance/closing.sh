@@ -1,0 +1,91 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# closing.sh [--local|--smc|--convert] [CONNECTIONS [SECONDS [ROUNDS]]]
+# wrk with `Connection: close`: as many connections at a time as told, each for one request of nginx, plainly and with
+# SMC sockets by turns. No request fails, and the rate is near TCP's: not near enough for a figure, as other guests share
+# the machine, but far from what a server does that chokes on handshakes. Prints the rates.
+# Fallback and SMC-R between the two namespaces; --local within one.
+. "$RSMC_SELFTESTS/conformance/common.sh"
+need nginx wrk ss
+connections=${1-500}
+seconds=$((${2-3} * ${RSMC_LESS:-1}))
+rounds=${3-2}
+server=b host=10.77.0.2
+[ $MODE != local ] || server=a host=127.0.0.1
+
+mkdir -p "$TMPDIR/www" "$TMPDIR/tmp"
+chmod 755 "$TMPDIR" "$TMPDIR/www"
+head -c 100 /dev/urandom >"$TMPDIR/www/small"
+cat >"$TMPDIR/nginx.conf" <<END
+daemon off;
+worker_processes 1;
+worker_rlimit_nofile 65000;
+user root;
+pid $TMPDIR/nginx.pid;
+error_log $TMPDIR/error.log;
+events { worker_connections 30000; }
+http {
+	access_log off;
+	client_body_temp_path $TMPDIR/tmp/body;
+	proxy_temp_path $TMPDIR/tmp/proxy;
+	fastcgi_temp_path $TMPDIR/tmp/f;
+	uwsgi_temp_path $TMPDIR/tmp/u;
+	scgi_temp_path $TMPDIR/tmp/s;
+	server { listen 8080 backlog=16384; root $TMPDIR/www; }
+}
+END
+ulimit -n 65000
+for ns in a b; do
+	ns $ns sysctl -qw net.core.somaxconn=16384 net.ipv4.tcp_max_syn_backlog=16384 net.ipv4.ip_local_port_range="1024 65000"
+	ip -n $ns link set lo up
+done
+
+count() { # connections of the client's by the wanted carrier, and those that fell back or were refused
+	echo "$(counted a client) $(($(counter a fallback_client) + $(counter a strict_refused)))"
+}
+
+# round KIND: adds to the kind's requests, errors and microseconds
+round() {
+	run $server "$1" nginx -p "$TMPDIR" -c "$TMPDIR/nginx.conf" >"$TMPDIR/log" 2>&1 &
+	round_pid=$!
+	wait_for 20 sh -c "ip netns exec $server ss -ltnH 'sport = :8080' | grep -q ." || sed 's/^/# /' "$TMPDIR/log" "$TMPDIR/error.log"
+	run a "$1" wrk -d ${seconds}s -t 1 --timeout 30s -c "$connections" -H 'Connection: close' http://$host:8080/small >"$TMPDIR/wrk" 2>&1
+	kill "$(cat "$TMPDIR/nginx.pid")"
+	wait $round_pid 2>/dev/null
+	# "N requests in 3.01s", and if there are: "Socket errors: connect N, read N, write N, timeout N", "Non-2xx ...: N"
+	sed 's/,//g' "$TMPDIR/wrk" | awk -v kind="$1" '
+		/requests in/ { n = $1; t = $4; s = t + 0; if (t ~ /[0-9]m$/) s *= 60; if (t ~ /ms$/) s /= 1000 }
+		/Socket errors:/ { e += $4 + $6 + $8 + $10 }
+		/Non-2xx/ { e += $NF }
+		END { printf "%s %.0f %.0f %.0f\n", kind, n, e, s * 1000000 }' >>"$TMPDIR/rounds"
+	sed "s/^/# $1: /" "$TMPDIR/wrk" | grep 'requests in\|errors\|Non-2xx\|unable'
+}
+
+sum() { # KIND COLUMN
+	awk -v kind="$1" -v column="$2" '$1 == kind { n += $column } END { printf "%.0f", n }' "$TMPDIR/rounds"
+}
+
+ktap_plan 5
+for turn in $(seq "$rounds"); do
+	echo "# turn $turn"
+	before=$(count)
+	round plain
+	[ "$(count)" = "$before" ] || echo "# plain programs have used SMC" >>"$TMPDIR/wrong"
+	round smc
+done
+now=$(count)
+check errors.plain test "$(sum plain 3)" = 0
+check errors.smc test "$(sum smc 3)" = 0
+check used_tcp test ! -e "$TMPDIR/wrong"
+# Each of wrk's connections is one of the wanted kind; in the last ones no byte may have moved.
+grown=$((${now% *} - ${before% *})) fell=$((${now#* } - ${before#* }))
+[ $MODE != fallback ] || fell=0
+echo "# $grown connections of the wanted kind and $fell others in the last turn"
+check used_smc test $grown -ge "$connections" -a $fell = 0
+plain=$(($(sum plain 2) * 1000000 / $(sum plain 4))) smc=$(($(sum smc 2) * 1000000 / $(sum smc 4)))
+echo "# $connections connections: TCP $plain requests a second, $MODE $smc: $((smc * 1000 / plain)) per mille"
+# By SMC-R each connection is a handshake more, which soft-RoCE's processor time dominates: any rate will do.
+least=700
+[ $MODE = local ] || least=1
+check rate test $((smc * 1000)) -ge $((plain * least))
+ktap_exit

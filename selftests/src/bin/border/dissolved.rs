@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Calls that sleep on a local path while another thread dissolves the connection and makes a new one with
+//! the same socket: they end, and take or give no byte of the new one.
+
+use st::errno::{Errno, R};
+use st::fd::Fd;
+use st::sys;
+use std::time::{Duration, Instant};
+
+/// Has the calling thread run before all others of its processor.
+fn first(on: bool) -> Result<(), String> {
+    let (policy, priority) = if on {
+        (libc::SCHED_FIFO, 1)
+    } else {
+        (libc::SCHED_OTHER, 0)
+    };
+    let param = libc::sched_param {
+        sched_priority: priority,
+    };
+    // SAFETY: The structure lives during the call.
+    match unsafe { libc::sched_setscheduler(0, policy, &param) } {
+        0 => Ok(()),
+        _ => Err("sched_setscheduler".into()),
+    }
+}
+
+/// Fills the ring, so that another send sleeps.
+fn fill(c: &Fd) {
+    while sys::send(c.raw(), &[1; 4096], libc::MSG_DONTWAIT).is_ok() {}
+}
+
+/// Empties it again.
+fn empty(s: &Fd) {
+    while sys::recv_vec(s.raw(), 1 << 16, libc::MSG_DONTWAIT).is_ok_and(|b| !b.is_empty()) {}
+}
+
+/// A send and a recv that sleep on `c`, whose peer is `s`, while it is connected anew.
+pub fn run(writes: bool, c: &Fd, s: &Fd, other: &Fd) -> Result<(), String> {
+    let e = |what: &'static str| move |e: Errno| format!("{what}: {e}");
+    let to = sys::sockname(other.raw()).map_err(e("getsockname"))?;
+    if writes {
+        fill(c);
+    }
+    let raw = c.raw();
+    let call = std::thread::spawn(move || -> R<i64> {
+        if writes {
+            return sys::send(raw, &[2; 1000], libc::MSG_NOSIGNAL);
+        }
+        sys::recv(raw, &mut [0; 1000], 0)
+    });
+    sys::sleep_ms(200);
+    if call.is_finished() {
+        return Err("the call does not sleep".into());
+    }
+    // The sleeper is woken, but does not run before the new connection stands.
+    first(true)?;
+    let gone = sys::connect_unspec(raw).map_err(e("dissolve"));
+    sys::nonblock(raw, true);
+    let again = sys::connect(raw, &to);
+    sys::nonblock(raw, false);
+    let stands = sys::peername(raw).is_ok();
+    empty(s);
+    first(false)?;
+    gone?;
+    if !stands {
+        return Err(format!("not connected: {again:?}"));
+    }
+    let new = sys::accept(other.raw()).map_err(e("accept"))?;
+    sys::send_all(new.raw(), b"new").map_err(e("send"))?;
+    let end = Instant::now() + Duration::from_millis(3000 * st::guest::slow());
+    while !call.is_finished() {
+        if Instant::now() > end {
+            return Err("the call goes on".into());
+        }
+        sys::sleep_ms(10);
+    }
+    match call.join() {
+        Ok(Err(Errno(libc::EPIPE))) => (),
+        said => return Err(format!("the call: {said:?}")),
+    }
+    let got = sys::recv_all(raw, 3);
+    if got != Ok(b"new".to_vec()) {
+        return Err(format!("the new connection gives {got:?}"));
+    }
+    sys::send_all(raw, b"back").map_err(e("send"))?;
+    match sys::recv_all(new.raw(), 4) {
+        Ok(got) if got == b"back" => Ok(()),
+        got => Err(format!("the new connection takes {got:?}")),
+    }
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Servers of this kernel, on loopback: behind rules of nftables that drop or reset what has the option, behind a
+//! proxy, and behind a translation of addresses.
+
+use super::{is_remembered, is_tcp, kind, remembered, rsmc};
+use super::{NEIGHBOUR, NOSMCDEV, OPTIONLOST, OPTIONRESET, PEERNOSMC};
+use crate::point;
+use st::family::{Family, Ip};
+use st::fd::Fd;
+use st::point::{Point, T};
+use st::{addr, path, sys};
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Points of `real`.
+pub const LIST: &[Point] = &[
+    point!("real.drop", drops),
+    point!("real.reset", resets),
+    point!("real.proxy", proxy),
+    point!("real.dnat", dnat),
+    point!("real.dnat_local", dnat_local),
+    point!("real.many", many),
+];
+
+const PORT: u16 = 8001;
+/// Words of `rsmc why`.
+const SILENT: &str = "does not answer SYNs with the SMC option";
+
+fn at(t: &T, port: u16) -> SocketAddr {
+    SocketAddr::new(addr::loopback(t.ip), port)
+}
+
+/// Loads rules of nftables; false with a word where there are none.
+fn rules(t: &mut T, lines: &str) -> bool {
+    let file = std::env::temp_dir().join(format!("nft.{}", std::process::id()));
+    std::fs::write(&file, lines).expect("rules");
+    let done = Command::new("nft").arg("-f").arg(&file).output();
+    match done {
+        Ok(done) if done.status.success() => true,
+        Ok(done) => {
+            let why = String::from_utf8_lossy(&done.stderr).into_owned();
+            t.check(&format!("nft: {why}"), false);
+            false
+        }
+        Err(e) => {
+            t.say(&format!("skip: nft: {e}"));
+            false
+        }
+    }
+}
+
+/// Has this done to TCP segments of [`PORT`] that have the option.
+fn filter(t: &mut T, verdict: &str) -> bool {
+    rules(
+        t,
+        &format!(
+            "table inet t {{ chain in {{ type filter hook input priority 0;
+             tcp dport {PORT} tcp option 254 exists {verdict};
+             }}; }};
+"
+        ),
+    )
+}
+
+fn listen(t: &T, family: Family, port: u16) -> Fd {
+    let (domain, protocol) = family.triple(t.ip);
+    let fd = sys::socket(domain, libc::SOCK_STREAM, protocol).expect("socket");
+    let _ = sys::setopt(fd.raw(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
+    sys::bind(fd.raw(), &at(t, port)).expect("bind");
+    sys::listen(fd.raw(), 64).expect("listen");
+    fd
+}
+
+/// connect(), and how long it took.
+fn connect(t: &mut T, port: u16) -> (Fd, Duration) {
+    let fd = t.socket();
+    let begin = Instant::now();
+    let done = sys::connect(fd.raw(), &at(t, port));
+    t.is("connect", done, Ok(0));
+    (fd, begin.elapsed())
+}
+
+fn talk(t: &mut T, client: &Fd, server: &Fd) {
+    for (from, to) in [(client, server), (server, client)] {
+        t.is("send", sys::send_all(from.raw(), b"some words"), Ok(()));
+        t.is(
+            "recv",
+            sys::recv_all(to.raw(), 10),
+            Ok(b"some words".to_vec()),
+        );
+    }
+}
+
+/// Ten connections to a server behind such a rule, whatever the server is: all succeed, and only the first is slow.
+fn behind(t: &mut T, family: Family, slow: bool, first: u32) {
+    let listener = listen(t, family, PORT);
+    for n in 0..10 {
+        let (client, took) = connect(t, PORT);
+        let server = sys::accept(listener.raw()).expect("accept");
+        is_tcp(t, &client, if n == 0 { first } else { NEIGHBOUR });
+        talk(t, &client, &server);
+        if kind(&server).is_some() {
+            is_tcp(t, &server, PEERNOSMC);
+        }
+        let limit = 900 * st::guest::slow();
+        let quick = took < Duration::from_millis(limit);
+        t.check(&format!("{n}: {took:?}"), quick || n == 0 && slow);
+    }
+}
+
+fn drops(t: &mut T) {
+    if !filter(t, "drop") {
+        return;
+    }
+    for family in [t.family, Family::Tcp] {
+        behind(t, family, true, OPTIONLOST);
+        is_remembered(t, &at(t, PORT), "silence", 3600, SILENT);
+        t.is("forget", rsmc("why --forget").0, 0);
+    }
+}
+
+fn resets(t: &mut T) {
+    if !filter(t, "reject with tcp reset") {
+        return;
+    }
+    for family in [t.family, Family::Tcp] {
+        behind(t, family, false, OPTIONRESET);
+        let words = "resets SYNs with the SMC option";
+        is_remembered(t, &at(t, PORT), "reset", 3600, words);
+        t.is("forget", rsmc("why --forget").0, 0);
+    }
+}
+
+/// Many at once, of whom none knows yet: all succeed.
+fn many(t: &mut T) {
+    if !filter(t, "drop") {
+        return;
+    }
+    let listener = listen(t, t.family, PORT);
+    let to = at(t, PORT);
+    let clients: Vec<_> = (0..20)
+        .map(|_| {
+            let fd = t.socket();
+            let raw = fd.raw();
+            (fd, std::thread::spawn(move || sys::connect(raw, &to)))
+        })
+        .collect();
+    let mut open = vec![];
+    for (fd, connect) in clients {
+        t.is("connect", connect.join().expect("connect"), Ok(0));
+        let server = sys::accept(listener.raw()).expect("accept");
+        open.push((fd, server));
+    }
+    for (client, _) in &open {
+        is_tcp(t, client, OPTIONLOST);
+    }
+    is_remembered(t, &to, "silence", 3600, SILENT);
+}
+
+/// Moves bytes between two connections with splice() until both have ended.
+fn splice(one: i32, other: i32) {
+    let mut pipe = [0; 2];
+    // SAFETY: an array of two.
+    if unsafe { libc::pipe2(pipe.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        return;
+    }
+    let (out, into) = (Fd::new(pipe[0]), Fd::new(pipe[1]));
+    let null = std::ptr::null_mut();
+    loop {
+        // SAFETY: descriptors of ours, and no positions.
+        let got = unsafe { libc::splice(one, null, into.raw(), null, 65536, 0) };
+        if got <= 0 {
+            let _ = sys::shutdown(other, libc::SHUT_WR);
+            return;
+        }
+        let mut left = got as usize;
+        while left > 0 {
+            // SAFETY: as above.
+            let put = unsafe { libc::splice(out.raw(), null, other, null, left, 0) };
+            if put <= 0 {
+                return;
+            }
+            left -= put as usize;
+        }
+    }
+}
+
+/// A proxy that ends TCP and knows nothing of SMC, before a server that does.
+fn proxy(t: &mut T) {
+    let server = listen(t, t.family, PORT);
+    let proxy = listen(t, Family::Tcp, PORT + 1);
+    for n in 0..3 {
+        let (client, took) = connect(t, PORT + 1);
+        let limit = Duration::from_millis(900 * st::guest::slow());
+        t.check(&format!("{n}: {took:?}"), took < limit);
+        let front = sys::accept(proxy.raw()).expect("accept");
+        let (domain, protocol) = Family::Tcp.triple(t.ip);
+        let back = sys::socket(domain, libc::SOCK_STREAM, protocol).expect("socket");
+        sys::connect(back.raw(), &at(t, PORT)).expect("connect");
+        let behind = sys::accept(server.raw()).expect("accept");
+        let (f, b) = (front.raw(), back.raw());
+        let ways = [(f, b), (b, f)].map(|(a, b)| std::thread::spawn(move || splice(a, b)));
+        is_tcp(t, &client, PEERNOSMC);
+        talk(t, &client, &behind);
+        drop((client, behind));
+        for way in ways {
+            way.join().expect("splice");
+        }
+    }
+    // It is no bad neighbour: it answers SYNs as those do that know no SMC.
+    t.is("remembered", remembered(&at(t, PORT)), None);
+    names(t, "PEERNOSMC");
+}
+
+/// Checks that `rsmc why` names a reason, of all peers and of this one.
+fn names(t: &mut T, reason: &str) {
+    let address = addr::loopback(t.ip).to_canonical();
+    for arguments in ["why".to_owned(), format!("why {address}")] {
+        let (_, said) = rsmc(&arguments);
+        t.check(
+            &format!("{reason} in {arguments}: {said}"),
+            said.contains(reason),
+        );
+    }
+}
+
+/// Another port is translated to that of the server.
+fn translated(t: &mut T) -> bool {
+    let v6 = t.ip == Ip::V6;
+    let (kind, to) = match v6 {
+        true => ("ip6", "[::1]"),
+        false => ("ip", "127.0.0.1"),
+    };
+    let port = PORT + 1;
+    rules(
+        t,
+        &format!(
+            "table {kind} t {{ chain out {{ type nat hook output priority -100;
+             tcp dport {port} dnat to {to}:{PORT};
+             }}; }};
+"
+        ),
+    )
+}
+
+fn dnat(t: &mut T) {
+    if !translated(t) {
+        return;
+    }
+    let listener = listen(t, t.family, PORT);
+    for _ in 0..3 {
+        let (client, took) = connect(t, PORT + 1);
+        let limit = Duration::from_millis(900 * st::guest::slow());
+        t.check(&format!("{took:?}"), took < limit);
+        let server = sys::accept(listener.raw()).expect("accept");
+        // There is no device: both have spoken CLC through the translation.
+        is_tcp(t, &client, NOSMCDEV);
+        talk(t, &client, &server);
+    }
+    t.is("remembered", remembered(&at(t, PORT)), None);
+    names(t, "NOSMCDEV");
+}
+
+/// Sequence numbers are not translated, so the two ends of a local path find each other.
+fn dnat_local(t: &mut T) {
+    if !translated(t) {
+        return;
+    }
+    t.is("path", path::local(1), Ok(true));
+    let listener = listen(t, t.family, PORT);
+    let (client, _) = connect(t, PORT + 1);
+    let server = sys::accept(listener.raw()).expect("accept");
+    t.is("local", path::prove_local(&client, &server), Ok(()));
+}
