@@ -170,7 +170,7 @@ impl Roots {
         let data = Data::get();
         let flavour = data.flavour(&data.default)?;
         let series = data.series.get(&flavour.series).context("unknown series")?;
-        Ok(format!("{}-amd64", series.abi))
+        Ok(format!("{}-{}", series.abi, flavour.variant))
     }
 
     fn root(base: Base) -> Result<Root> {
