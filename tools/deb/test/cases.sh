@@ -202,11 +202,11 @@ undo() {
 }
 
 dkms_full_at_install() {
-	cp -a /var/cache/rsmc-dkms /root/kept
-	undo
-	cp -a /root/kept /var/cache/rsmc-dkms
-	# Room for the sources and not for what is built from them.
-	mount -t tmpfs -o size=9m tmpfs /var/lib/dkms
+	# /var/lib/dkms has room for the sources and not for what is built from them; DKMS has forgotten the module.
+	mv /var/cache/rsmc-dkms /root/kept
+	dpkg --purge rsmc-dkms >/dev/null 2>&1
+	rm -rf "/lib/modules/$release/updates"
+	mv /root/kept /var/cache/rsmc-dkms
 	refused "the disk is full; free"
 }
 

@@ -22,7 +22,7 @@ echo "# tools and module of the running kernel installed in $(($(date +%s) - beg
 if rsmc ss 2>/tmp/err; then fail "rsmc ss works without a module"; fi
 grep -q "modprobe rsmc" /tmp/err || fail "$(cat /tmp/err)"
 
-# talk: a connection on this machine; what `rsmc ss` lists of it.
+# talk: a connection on this machine, until `rsmc ss` lists it as a path within the kernel.
 talk() {
 	"$@" socat -u TCP-LISTEN:7000,reuseaddr OPEN:/tmp/got,creat,trunc &
 	server=$!
@@ -30,26 +30,32 @@ talk() {
 		ss -Hltn 'sport = :7000' | grep -q . && break
 		sleep 0.1
 	done
+	rm -f /tmp/end
 	(
-		sleep 1
-		echo "over there"
-		sleep 2
+		until [ -e /tmp/end ]; do
+			echo "over there"
+			sleep 0.2
+		done
 	) | "$@" socat -u - TCP:127.0.0.1:7000 &
 	client=$!
-	sleep 2.5
-	rsmc ss >/tmp/listed 2>&1 || :
+	for _ in $(seq 100); do
+		rsmc ss >/tmp/listed 2>&1 || :
+		grep "127.0.0.1:7000" /tmp/listed | grep -q "SMC-D" && break
+		sleep 0.2
+	done
+	: >/tmp/end
 	wait "$client" "$server" || fail "the connection broke"
-	[ "$(cat /tmp/got)" = "over there" ] || fail "other bytes arrived"
+	[ "$(sort -u /tmp/got)" = "over there" ] || fail "other bytes arrived"
 }
 
 # The first SMC socket loads the module.
 talk rsmc run --
 grep -q "^rsmc " /proc/modules || fail "no socket loaded the module"
-grep -q "127.0.0.1:7000" /tmp/listed || fail "rsmc run: $(cat /tmp/listed)"
+grep -q "127.0.0.1:7000.*SMC-D" /tmp/listed || fail "rsmc run: $(cat /tmp/listed)"
 grep "127.0.0.1:7000" /tmp/listed | head -n 2 | sed 's/^/# rsmc run: /'
 sysctl -q net.smc.tcp2smc=1
 talk env
-grep -q "127.0.0.1:7000" /tmp/listed || fail "tcp2smc: $(cat /tmp/listed)"
+grep -q "127.0.0.1:7000.*SMC-D" /tmp/listed || fail "tcp2smc: $(cat /tmp/listed)"
 grep "127.0.0.1:7000" /tmp/listed | head -n 2 | sed 's/^/# tcp2smc: /'
 sysctl -q net.smc.tcp2smc=0
 rsmc why >/tmp/why || fail "rsmc why"
@@ -61,8 +67,8 @@ done
 grep -q "^rsmc " /proc/modules && fail "$(cat /tmp/log)"
 
 # Secure Boot as far as it can be had: from here on only signed modules are loaded.
-echo integrity >/sys/kernel/security/lockdown 2>/dev/null || mount -t securityfs none /sys/kernel/security
-echo integrity >/sys/kernel/security/lockdown 2>/dev/null || :
+mount -t securityfs none /sys/kernel/security
+echo integrity >/sys/kernel/security/lockdown
 grep -q '\[integrity\]' /sys/kernel/security/lockdown || fail "no lockdown: $(cat /sys/kernel/security/lockdown)"
 if modprobe rsmc 2>/tmp/err; then fail "loaded in spite of lockdown"; fi
 echo "# modprobe: $(cat /tmp/err)"

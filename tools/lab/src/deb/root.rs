@@ -16,6 +16,7 @@ const SMALL: &[&str] = &[
     "ca-certificates",
     "iproute2",
     "kmod",
+    "mount",
     "openssl",
     "procps",
     "socat",

@@ -93,7 +93,11 @@ const CASES: &[Case] = &[
     case("dkms_no_source", Base::Dkms),
     case("dkms_killed", Base::Dkms),
     offline(case("dkms_built", Base::Built)),
-    offline(case("dkms_full_at_install", Base::Built)),
+    small(
+        offline(case("dkms_full_at_install", Base::Built)),
+        "/var/lib/dkms",
+        9,
+    ),
     offline(case("dkms_broken_source", Base::Built)),
     offline(case("dkms_kernel_removed", Base::Built)),
     case("guest", Base::Guest),
@@ -166,7 +170,7 @@ impl Roots {
         let data = Data::get();
         let flavour = data.flavour(&data.default)?;
         let series = data.series.get(&flavour.series).context("unknown series")?;
-        Ok(format!("{}-amd64", series.abi))
+        Ok(format!("{}-{}", series.abi, flavour.variant))
     }
 
     fn root(base: Base) -> Result<Root> {
