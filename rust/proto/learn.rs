@@ -38,7 +38,7 @@ pub enum Service {
 impl Key for Service {
     fn number(&self) -> u128 {
         match self {
-            Service::Port(port) => u128::from(*port) | 1 << 127,
+            Service::Port(port) => u128::from(*port) | (1 << 127),
             Service::Peer(address, port) => {
                 u128::from_le_bytes(*address).rotate_left(29) ^ u128::from(*port)
             }

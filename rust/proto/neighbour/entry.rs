@@ -11,6 +11,9 @@ use crate::{
 pub const MANY: u8 = 8;
 /// Declines for which a handshake counts that came to nothing.
 const FAILURE: u8 = MANY / 2;
+/// Declines for which a reset counts: the third one is enough. It costs a connection no more than a round trip, and
+/// the program may have begun to listen just between the two SYNs.
+const RESET: u8 = 3;
 /// Part of the time, as a power of two, that what is doubtful counts for; and after which new routes count.
 const PART: u8 = 6;
 /// Longest time, unless the first one is longer.
@@ -53,7 +56,8 @@ pub enum Event {
     /// The program has given up after at least two SYNs, all with the option and without an answer. The host
     /// may as well have been down.
     Abandoned,
-    /// A SYN with the option was reset, and one without it, at once afterwards, was answered.
+    /// A SYN with the option was reset, and one without it, at once afterwards, was answered. The program may
+    /// have begun to listen in between.
     Reset,
     /// The peer has declined, for this reason.
     Declined(Reason),
@@ -76,7 +80,7 @@ impl Event {
         match self {
             Event::Echoed => Some((Cause::Echo, MANY)),
             Event::Silent | Event::Abandoned => Some((Cause::Silence, MANY)),
-            Event::Reset => Some((Cause::Reset, MANY)),
+            Event::Reset => Some((Cause::Reset, RESET)),
             Event::Declined(reason) if lasts(reason) => Some((Cause::Declines, 1)),
             Event::Failed => Some((Cause::Declines, FAILURE)),
             Event::Declined(_) | Event::Answered | Event::Succeeded => None,
@@ -214,6 +218,7 @@ impl Entry {
             // Another connection that began before this was known: it is no new finding.
             return;
         }
+        self.cause = cause;
         self.declines = self.declines.saturating_add(weight);
         if self.declines < MANY && self.state == State::Watched {
             return;
@@ -227,7 +232,6 @@ impl Entry {
             _ => self.level.saturating_add(1).max(least),
         };
         self.times = self.times.saturating_add(1);
-        self.cause = cause;
         self.state = State::Off;
         self.declines = 0;
         self.from = view.now;

@@ -86,6 +86,11 @@ fn an_hour_and_then_twice_as_long_up_to_a_day() {
         (Event::Reset, Cause::Reset),
     ] {
         let mut rig = Rig::new();
+        if event == Event::Reset {
+            rig.note(1, event);
+            rig.note(1, event);
+            assert_eq!(rig.asks(1), None);
+        }
         for hours in [1, 2, 4, 8, 16, 24, 24] {
             rig.note(1, event);
             assert_eq!(rig.asks(1), Some(cause));
@@ -172,6 +177,24 @@ fn declines_in_a_row() {
     assert_eq!(rig.asks(1), None);
 }
 
+/// A program that begins to listen between two SYNs is not blamed, and no peer for two of them with a connection
+/// in between that bore the option.
+#[test]
+fn resets_in_a_row() {
+    let mut rig = Rig::new();
+    for _ in 0..20 {
+        rig.note(1, Event::Reset);
+        rig.note(1, Event::Reset);
+        assert_eq!(rig.asks(1), None);
+        rig.note(1, Event::Answered);
+    }
+    for _ in 0..3 {
+        assert_eq!(rig.asks(1), None);
+        rig.note(1, Event::Reset);
+    }
+    assert_eq!(rig.asks(1), Some(Cause::Reset));
+}
+
 #[test]
 fn passing_causes_do_not_count() {
     let mut rig = Rig::new();
@@ -208,7 +231,7 @@ fn new_routes_let_one_try_after_a_part_of_the_time() {
 #[test]
 fn forgotten() {
     let mut rig = Rig::new();
-    rig.note(1, Event::Reset);
+    rig.note(1, Event::Echoed);
     assert!(rig.table().forget(&peer(1)));
     assert!(!rig.table().forget(&peer(1)));
     assert_eq!(rig.asks(1), None);

@@ -16,13 +16,15 @@ use std::os::unix::fs::MetadataExt;
 const DIR: &str = "/proc/sys/net/smc";
 
 /// Name, default, smallest and greatest value.
-const FILES: [(&str, i64, i64, i64); 20] = [
+const FILES: [(&str, i64, i64, i64); 22] = [
+    ("auto_pause", 60, 1, 3600),
     ("autocorking_size", 65_536, 0, 0xffff_ffff),
     ("drain_time", 60, 1, 3600),
     ("hook_idle_ms", 30_000, 10, 3_600_000),
     ("immediate", 1, 0, 1),
     ("limit_smc_hs", 0, 0, 1),
     ("max_drains", 4096, 0, 1 << 20),
+    ("neighbour_time", 3600, 0, 604_800),
     ("path", 1, 0, 2),
     ("path_flip", 0, 0, 1 << 20),
     ("path_local", 1, 0, 2),

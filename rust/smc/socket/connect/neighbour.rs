@@ -6,9 +6,9 @@
 //! Silence: the SYNs themselves go on without the option, see [`SILENCE`].
 //!
 //! A reset: nearly always the port is just closed. But it may be the option that was refused, and TCP would have
-//! connected. So the attempt begins anew at once, once and without the option, before the program knows. Only if
-//! that is answered was it the option, and the peer is remembered: the two SYNs are a round trip apart, in
-//! which a program seldom begins to listen. A port that is closed costs a second SYN, which is refused, too, and is the
+//! connected. So the attempt begins anew at once, once and without the option, before the program knows. If that is
+//! answered, it was the option, or the peer's program has begun to listen between the two SYNs, which are a round trip
+//! apart; so the peer is remembered only when it happens again and again. A port that is closed costs a second SYN, which is refused, too, and is the
 //! peer's word then.
 //!
 //! * A blocking connect() has the result of TCP's; it begins again in its place.
