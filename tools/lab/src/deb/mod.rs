@@ -3,7 +3,7 @@
 //! `lab deb`: Debian packages, the same bytes from the same commit.
 //!
 //! Builds what goes into them with no path of this machine in it, and leaves the
-//! packing to `tools/deb/pack.sh`. [`version`] says which version it is, [`test`]
+//! packing to `tools/deb/pack.sh`. [`version`] says which version it is, [`mod@test`]
 //! installs them in a [`root`].
 
 pub mod root;
