@@ -21,6 +21,9 @@ files() {
 		-o -path /var/cache/ldconfig -o -path /root \) -prune -o -print | LC_ALL=C sort
 }
 
+# What has to outlast a step that looks at the file system.
+keep=/root
+
 # said LOG TEXT: one line of the log has the text.
 said() {
 	line=$(grep -F "rsmc-dkms: $release: no module: " "$1") || fail "nothing said about $release: $(tail -n 3 "$1" | paste -sd' ')"
@@ -166,20 +169,20 @@ dkms_killed() {
 # The beginning of the cases below; not a case itself.
 dkms_build() {
 	before=$(df -Pk /var/cache | awk 'NR == 2 { print $3 }')
-	files >/root/before
+	files >"$keep"/before
 	begun=$(date +%s)
-	apt install /run/debs/rsmc-dkms_*.deb >/root/log 2>&1 || {
-		cat /root/log
+	apt install /run/debs/rsmc-dkms_*.deb >"$keep"/log 2>&1 || {
+		cat "$keep"/log
 		exit 1
 	}
-	echo "$(($(date +%s) - begun)) $(($(df -Pk /var/cache | awk 'NR == 2 { print $3 }') - before))" >/root/cost
-	cat /root/log
+	echo "$(($(date +%s) - begun)) $(($(df -Pk /var/cache | awk 'NR == 2 { print $3 }') - before))" >"$keep"/cost
+	cat "$keep"/log
 }
 
 dkms_built() {
-	read -r seconds kilobytes </root/cost
+	read -r seconds kilobytes <"$keep"/cost
 	echo "# with DKMS and no metadata: $seconds s, $((kilobytes / 1024)) MB more on the disk afterwards"
-	grep "^rsmc-dkms: " /root/log | sed 's/^/# /'
+	grep "^rsmc-dkms: " "$keep"/log | sed 's/^/# /'
 	[ "$(dkms status | sed 's/^[^:]*: //')" = installed ] || fail "dkms status: $(dkms status)"
 	ko=$(find "/lib/modules/$release/updates/dkms" -name 'rsmc.ko*')
 	[ -n "$ko" ] || fail "no module"
@@ -191,7 +194,7 @@ dkms_built() {
 	grep -q "the module is installed" /tmp/hooks || fail "$(cat /tmp/hooks)"
 	apt purge rsmc-dkms >/tmp/log 2>&1 || fail "$(tail -n 3 /tmp/log)"
 	files | grep -v '^/var/lib/dkms/mok\.' >/tmp/after
-	diff /root/before /tmp/after >/tmp/diff || fail "left behind: $(cat /tmp/diff)"
+	diff "$keep"/before /tmp/after >/tmp/diff || fail "left behind: $(cat /tmp/diff)"
 	echo "# purge left nothing of it; /var/lib/dkms/mok.* is the key of the package dkms"
 }
 
@@ -203,17 +206,17 @@ undo() {
 
 dkms_full_at_install() {
 	# /var/lib/dkms has room for the sources and not for what is built from them; DKMS has forgotten the module.
-	mv /var/cache/rsmc-dkms /root/kept
+	mv /var/cache/rsmc-dkms "$keep"/kept
 	dpkg --purge rsmc-dkms >/dev/null 2>&1
 	rm -rf "/lib/modules/$release/updates"
-	mv /root/kept /var/cache/rsmc-dkms
+	mv "$keep"/kept /var/cache/rsmc-dkms
 	refused "the disk is full; free"
 }
 
 dkms_broken_source() {
-	cp -a /var/cache/rsmc-dkms /root/kept
+	cp -a /var/cache/rsmc-dkms "$keep"/kept
 	undo
-	cp -a /root/kept /var/cache/rsmc-dkms
+	cp -a "$keep"/kept /var/cache/rsmc-dkms
 	replace bindgen '[ "$1" != --version ] || exec /usr/bin/bindgen.real --version
 		echo "error: broken on purpose" >&2
 		exit 1'

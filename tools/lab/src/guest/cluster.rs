@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The one or two guests of a topology: booting them, running a program in
-//! each at the same time, barriers between those, and the verdict of the
-//! consoles.
+//! The one or two guests of a topology: booting them, running a program in each
+//! at the same time, barriers between those, and the verdict of the consoles.
 
 use super::link::Ends;
 use super::pin::Pin;
