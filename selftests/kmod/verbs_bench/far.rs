@@ -28,8 +28,10 @@ const fn number(name: &'static CStr) -> Entry {
     }
 }
 
+const COUNT: usize = 15;
+
 /// Module parameters: an end, what it is told of the other, its progress and its limit.
-static NUMBERS: [Entry; 15] = [
+static NUMBERS: [Entry; COUNT] = [
     number(c"qpn"),
     number(c"psn"),
     number(c"mtu"),
@@ -58,7 +60,7 @@ const TOLD: i32 = 2;
 const CONNECTED: i32 = 3;
 const GO: i32 = 4;
 
-pub(crate) struct Space(Table);
+pub(crate) struct Space(Table<COUNT>);
 
 impl PerNet for Space {
     fn slot() -> &'static Slot {
