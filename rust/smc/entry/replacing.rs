@@ -14,6 +14,8 @@ use kapi::{
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::reason::Reason;
 
+/// Beginning of the name of MPTCP's protocol above TCP.
+const MPTCP: i32 = i32::from_ne_bytes(*b"mptc");
 const AF_INET: i32 = 2;
 const AF_INET6: u16 = 10;
 
@@ -23,7 +25,15 @@ const AF_INET6: u16 = 10;
 ///
 /// `ENOTCONN` while the program knows of no connection; `EBUSY` over SMC-R, or while memory has bytes that the
 /// program has not read.
-pub(super) fn ulp(this: &Arc<SmcSock>, socket: &BsdSocket) -> Result<Handled> {
+pub(super) fn ulp(
+    this: &Arc<SmcSock>,
+    socket: &BsdSocket,
+    option: &SetOption<'_>,
+) -> Result<Handled> {
+    if option.int() == Ok(MPTCP) {
+        // The kernel's own alone: TCP refuses, and touches nothing. Programs ask to learn whether there is MPTCP.
+        return Ok(Handled::Native);
+    }
     let unused = match &*this.phase.lock() {
         Phase::Init => true,
         Phase::Connecting | Phase::Listening(_) | Phase::Closed => {

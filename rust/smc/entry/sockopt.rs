@@ -190,7 +190,7 @@ pub(crate) fn set(
             }
             Ok(Handled::Native)
         }
-        (IPPROTO_TCP, TCP_ULP) => replacing::ulp(this, socket),
+        (IPPROTO_TCP, TCP_ULP) => replacing::ulp(this, socket, option),
         (IPPROTO_IPV6, IPV6_ADDRFORM) => replacing::addrform(this, socket, option),
         _ => Ok(Handled::Native),
     }
