@@ -162,8 +162,8 @@ mod tests {
 
     #[test]
     fn dkms_may_have_another_key() {
-        let text = "# mok_certificate=/a\nmok_certificate=\"/root/my.der\"\n";
-        assert_eq!(configured(text).as_deref(), Some("/root/my.der"));
+        let text = "# mok_certificate=/a\nmok_certificate=\"/etc/keys/my.der\"\n";
+        assert_eq!(configured(text).as_deref(), Some("/etc/keys/my.der"));
         assert_eq!(configured("sign_file=/x\n"), None);
     }
 }
