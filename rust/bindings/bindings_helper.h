@@ -25,6 +25,7 @@
 #include <linux/sock_diag.h>
 #include <linux/socket.h>
 #include <linux/sysctl.h>
+#include <linux/task_work.h>
 #include <linux/tcp.h>
 #include <linux/utsname.h>
 #include <linux/wait.h>

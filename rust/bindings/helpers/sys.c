@@ -18,6 +18,21 @@ void rsmc_helper_release_this_module(void)
 	module_put(THIS_MODULE);
 }
 
+/* linux/task_work.h */
+
+int rsmc_helper_task_work_add_current(struct callback_head *work, task_work_func_t func)
+{
+	init_task_work(work, func);
+	return task_work_add(current, work, TWA_RESUME);
+}
+
+/* linux/rcupdate.h */
+
+void rsmc_helper_wait_for_running_tasks(void)
+{
+	synchronize_rcu_tasks();
+}
+
 /* linux/sched/signal.h */
 
 bool rsmc_helper_signal_pending_current(void)

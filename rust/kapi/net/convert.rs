@@ -82,15 +82,17 @@ extern "C" fn update_socket_protocol<T: Convert>(
         return protocol;
     }
     // Unloading waits for tasks that run here, but not for one that has been put to sleep: by a lock on a
-    // real-time kernel, or by freeing what it was the last to use. So the module is kept meanwhile, and what
-    // follows does not sleep. Once it is being unloaded the socket could not be made any more.
-    let Some(_module) = Kept::take() else {
+    // real-time kernel, or by freeing what it was the last to use. So the module is kept meanwhile. Once it is
+    // being unloaded the socket could not be made any more.
+    let Some(module) = Kept::take() else {
         return protocol;
     };
     // SAFETY: A task that makes a socket by a system call has a namespace, and keeps it during the call.
     let net = unsafe { Net::from_raw(bindings::current_net()) };
     match family::converted_protocol() {
-        Some(number) if T::converts(net, asked) => number.into(),
+        // The kernel goes on to make the socket, and could not if the module began to go now: socket() would fail.
+        // So the module is kept until the program runs again. Without memory for that the socket is TCP's.
+        Some(number) if T::converts(net, asked) && module.until_return().is_ok() => number.into(),
         _ => protocol,
     }
 }

@@ -10,7 +10,8 @@ use crate::{
         sock::claim,
         socket::{self, BsdSocket},
         tables, //
-    }, //
+    },
+    sys::module, //
 };
 use core::{marker::PhantomData, ptr};
 use kernel::{
@@ -349,6 +350,7 @@ impl<T: Overlay> PinnedDrop for Registration<T> {
             }
         }
         NAMES.store(ptr::null_mut(), Release);
+        module::wait_for_returns();
     }
 }
 

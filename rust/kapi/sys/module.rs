@@ -3,7 +3,16 @@
 //! Keeping this module loaded, and whether it stays.
 
 use core::mem;
+use kernel::{
+    error::to_result,
+    prelude::*,
+    sync::atomic::{Atomic, Relaxed},
+    types::Opaque, //
+};
 use smc_bindings as bindings;
+
+/// True once a count was lent to a task.
+static LENT: Atomic<bool> = Atomic::new(false);
 
 /// A count of this module: it is not unloaded meanwhile.
 pub(crate) struct Kept(());
@@ -20,6 +29,27 @@ impl Kept {
         taken.then(|| Self(()))
     }
 
+    /// Gives the count back when the current task returns to user space, and not before. The task is in a
+    /// system call.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, and `ESRCH` for a task that does not return: the count is given back at once.
+    pub(crate) fn until_return(self) -> Result {
+        let work = KBox::new(Opaque::<bindings::callback_head>::uninit(), GFP_KERNEL)?;
+        LENT.store(true, Relaxed);
+        let work = KBox::into_raw(work);
+        // SAFETY: The memory is ours, for one `callback_head`, and stays until the task has run `returned`.
+        let added =
+            to_result(unsafe { bindings::task_work_add_current(work.cast(), Some(returned)) });
+        match added {
+            Ok(()) => mem::forget(self),
+            // SAFETY: It comes from `into_raw`, and nobody has it.
+            Err(_) => drop(unsafe { KBox::from_raw(work) }),
+        }
+        added
+    }
+
     /// Never gives the count back: the module stays until the machine is booted again.
     pub(crate) fn for_ever(self) {
         mem::forget(self);
@@ -30,7 +60,28 @@ impl Drop for Kept {
     fn drop(&mut self) {
         // SAFETY: The count was taken in `take`, and is given back once. Whoever drops this runs on behalf
         // of something else that keeps the module's code: a file, or work, or a function without sleep, that
-        // unloading waits for.
+        // unloading waits for ([`wait_for_returns`]).
         unsafe { bindings::release_this_module() };
+    }
+}
+
+/// Gives back what [`Kept::until_return`] has lent.
+///
+/// # Safety
+///
+/// Called by the kernel alone, with the work that `until_return` has added, once.
+unsafe extern "C" fn returned(work: *mut bindings::callback_head) {
+    // SAFETY: It comes from `into_raw`, and the kernel has no use for it any more.
+    drop(unsafe { KBox::from_raw(work.cast::<Opaque<bindings::callback_head>>()) });
+    drop(Kept(()));
+}
+
+/// Waits until no task is in [`Kept::until_return`]'s last steps, behind the end of its count. Called while the
+/// module is unloaded, when no count is left and none can be had. May sleep.
+pub(crate) fn wait_for_returns() {
+    if LENT.load(Relaxed) {
+        // SAFETY: No preconditions. The steps do not sleep, and whoever is in them has not slept since they began:
+        // such a task is waited for.
+        unsafe { bindings::wait_for_running_tasks() };
     }
 }
