@@ -192,7 +192,8 @@ impl Entry {
             return None;
         }
         let whole = self.until.since(self.from);
-        let some = Span(whole.0 >> PART);
+        // Never sooner than what the shortest time is: routes change all the time where there are containers.
+        let some = Span(whole.max(view.first).0 >> PART);
         let moved = self.routes != view.routes && view.now.reached(self.from.after(some));
         if !view.now.reached(self.until) && !moved {
             return Some(self.cause);

@@ -229,6 +229,14 @@ fn new_routes_let_one_try_after_a_part_of_the_time() {
 }
 
 #[test]
+fn new_routes_do_not_shorten_the_shortest_time() {
+    let mut rig = Rig::new();
+    rig.note(1, Event::Abandoned);
+    rig.routes += 1;
+    assert_eq!(rig.waits(1), 57);
+}
+
+#[test]
 fn forgotten() {
     let mut rig = Rig::new();
     rig.note(1, Event::Echoed);
