@@ -21,6 +21,10 @@ use std::time::{Duration, Instant};
 /// SYN-ACKs, that TCP has come to by then.
 const PATIENCE: u64 = 20;
 
+/// Pause between two clients: they try again so far apart as well, and each finds room, if whoever accepts is
+/// not slower than that. At once they would meet again and again.
+const PAUSE_MS: u64 = 80;
+
 /// Result for the clients of one kind.
 struct Outcome {
     /// Number of clients that got the server's byte.
@@ -83,6 +87,7 @@ fn run(family: Family, ip: Ip, number: usize, late: Duration) -> R<Outcome> {
     let mut clients = Vec::new();
     for _ in 0..number {
         clients.push(begin(family, ip, &to)?);
+        sys::sleep_ms(PAUSE_MS);
     }
     let end = late + Duration::from_secs(PATIENCE);
     let (mut accepted, mut last) = (Vec::new(), Duration::ZERO);
