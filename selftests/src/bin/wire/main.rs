@@ -286,7 +286,11 @@ fn more_than_the_queue_takes(j: &Job) -> Outcome {
     );
     want(got == N && x.bytes == N, &text, &"bytes")?;
     let told = x.immediates + x.cdc;
-    want((SLOTS as u64..N / 2).contains(&told), &text, &"announcements")?;
+    want(
+        (SLOTS as u64..N / 2).contains(&told),
+        &text,
+        &"announcements",
+    )?;
     want(x.bare == 0, &text, &"WRITEs that nothing announces")?;
     Ok(text)
 }
