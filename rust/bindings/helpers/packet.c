@@ -28,9 +28,21 @@ bool rsmc_helper_skb_carries_tcp4(const struct sk_buff *skb)
 	return ip_hdr(skb)->protocol == IPPROTO_TCP;
 }
 
-int rsmc_helper_skb_tailroom(const struct sk_buff *skb)
+int rsmc_helper_skb_cow_head(struct sk_buff *skb, unsigned int room)
 {
-	return skb_tailroom(skb);
+	return skb_cow_head(skb, room);
+}
+
+/* Moves the headers, of `len` bytes from `data` on, to make room behind them. */
+void rsmc_helper_skb_lift_headers(struct sk_buff *skb, unsigned int len, unsigned int room)
+{
+	int transport = skb_transport_offset(skb);
+	void *from = skb->data;
+
+	memmove(skb_push(skb, room), from, len);
+	skb_reset_network_header(skb);
+	skb_set_transport_header(skb, transport);
+	skb->csum_start -= room;
 }
 
 u32 rsmc_helper_skb_headlen(const struct sk_buff *skb)

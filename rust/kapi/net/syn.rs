@@ -342,17 +342,21 @@ unsafe fn append<const V6: bool>(
         let header_bytes = transport.checked_sub(network)?.checked_add(old_len)?;
         // A payload (TCP fast open) would have to move: leave such a SYN alone. So with checksums
         // that TCP has computed already.
-        if (*skb).len as usize != header_bytes || !bindings::skb_checksum_partial(skb) {
+        if (*skb).len as usize != header_bytes
+            || (*skb).data as usize != network
+            || !bindings::skb_checksum_partial(skb)
+        {
             return None;
         }
-        // SYNs are clones that share their memory with the retransmit queue: make a private copy.
-        let room = i32::try_from(bytes.len()).ok()?;
-        let more = room.saturating_sub(bindings::skb_tailroom(skb)).max(0);
-        if bindings::pskb_expand_head(skb, 0, more, bindings::GFP_ATOMIC_RAW) != 0 {
+        let room = u32::try_from(bytes.len()).ok()?;
+        // Headers are a packet's own, also of a SYN, which shares its memory with the retransmit queue: that
+        // has built them in the room before what is shared, where they can grow. Otherwise this copies.
+        if bindings::skb_cow_head(skb, room) != 0 {
             return Some(without);
         }
-        let tail: *mut u8 = bindings::skb_put(skb, bytes.len() as ffi::c_uint).cast();
-        ptr::copy_nonoverlapping(bytes.as_ptr(), tail, bytes.len());
+        bindings::skb_lift_headers(skb, (*skb).len, room);
+        let end: *mut u8 = bindings::skb_network_header(skb).cast();
+        ptr::copy_nonoverlapping(bytes.as_ptr(), end.add(header_bytes), bytes.len());
 
         let tcp: *mut u8 = bindings::skb_transport_header(skb).cast();
         *tcp.add(12) = (*tcp.add(12) & 0x0f) | (((new_len / 4) as u8) << 4);

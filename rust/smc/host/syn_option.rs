@@ -12,7 +12,10 @@
 //! put CLC messages into a stream that the server takes for its own. What only a SYN carries shows an
 //! echo: an identity that is no answer or, where `path` is 0, a canary, an option that says nothing.
 
-use crate::host::sysctl::{Sysctl, Sysctls};
+use crate::host::{
+    host_ids::HostIds,
+    sysctl::{Sysctl, Sysctls}, //
+};
 use kapi::{
     net::syn::{self, Added, Whose},
     sys::clock, //
@@ -60,6 +63,9 @@ pub(crate) const SILENCE: u32 = 2;
 /// The secret from which this host's numbers are made, random for each load of the module.
 static HOST: SetOnce<[u64; 2]> = SetOnce::new();
 
+/// The numbers made lately.
+static KNOWN: HostIds = HostIds::new();
+
 /// Draws the secret of this host. Called when the module is loaded, before there are sockets.
 pub(crate) fn draw_identity() {
     let secret = [(), ()].map(|()| {
@@ -75,7 +81,8 @@ pub(crate) fn draw_identity() {
 fn host_id(choice: Choice, net: u64) -> Option<HostId> {
     let secret = HOST.as_ref().copied()?;
     // A program may ask for the number of its namespace (`SO_NETNS_COOKIE`), and others are easily guessed.
-    Some(HostId::of(secret, if choice.wide { 0 } else { net }))
+    let scope = if choice.wide { 0 } else { net };
+    Some(KNOWN.get(scope, || HostId::of(secret, scope)))
 }
 
 /// Time of the last SYN-ACK with SMC's option, in seconds since boot, plus one; 0 for never.
@@ -205,19 +212,25 @@ impl Answer {
 /// a new connection. (The in-tree module puts SMC's option into signed SYNs, too, and so its answer may
 /// not be.)
 pub(crate) fn answer_to(choice: Choice, net: u64, syn: &[u8]) -> Answer {
+    answer_of(choice, net, syn).0
+}
+
+/// The same, with the number by which this end is known, if the answer has it.
+fn answer_of(choice: Choice, net: u64, syn: &[u8]) -> (Answer, Option<HostId>) {
     let scan = tcp_option::scan(syn);
     let peer = scan.identity.filter(|peer| !peer.answer && !scan.signed);
     if let (Some(peer), false) = (peer, choice.order == Order::Clc) {
-        if host_id(choice, net) == Some(peer.host) {
-            return Answer::Local;
+        let own = host_id(choice, net);
+        if own == Some(peer.host) {
+            return (Answer::Local, own);
         }
         if choice.order == Order::Path && !peer.strict {
-            return Answer::Remote;
+            return (Answer::Remote, own);
         }
     }
     match scan.offers() {
-        true => Answer::Smc,
-        false => Answer::Tcp,
+        true => (Answer::Smc, None),
+        false => (Answer::Tcp, None),
     }
 }
 
@@ -271,7 +284,8 @@ impl syn::Policy for Announce {
         let choice = Choice::from_variant(whose.variant);
         // TCP's own options, which are signed only where the SYN's are.
         let room = OPTIONS_MAX.saturating_sub(options.len());
-        match answer_to(choice, whose.net, syn) {
+        let (answer, own) = answer_of(choice, whose.net, syn);
+        match answer {
             Answer::Tcp | Answer::Echo => None,
             Answer::Smc => {
                 let added = with(&[], room)?;
@@ -282,7 +296,7 @@ impl syn::Policy for Announce {
             // may move, and a client that says CLC would say it to the program.
             Answer::Local | Answer::Remote => {
                 let identity = Identity {
-                    host: host_id(choice, whose.net)?,
+                    host: own?,
                     answer: true,
                     strict: false,
                 };
