@@ -2,8 +2,9 @@
 
 //! Sleeping until something about a socket changes.
 
+use super::word::order;
 use crate::net::{sock::Sock, socket::BsdSocket};
-use core::mem::MaybeUninit;
+use core::{mem::MaybeUninit, ptr};
 use kernel::{ffi, prelude::*};
 use smc_bindings as bindings;
 
@@ -131,7 +132,7 @@ pub fn until_seen(
     let entry = entry.as_mut_ptr();
     // SAFETY: The entry is memory on this stack frame.
     unsafe { bindings::init_wait_entry(entry, 0) };
-    let result = loop {
+    let (result, slept) = loop {
         // The entry is on the queue, and the task's state set, before anything is looked at; a full barrier
         // stands between, as one does where wake-ups look whether somebody waits (`wq_has_sleeper`).
         // SAFETY: The entry was initialised above and leaves the queue before this function returns. The
@@ -140,10 +141,10 @@ pub fn until_seen(
             bindings::prepare_to_wait(head, entry, bindings::TASK_INTERRUPTIBLE as ffi::c_int)
         };
         if condition() {
-            break Ok(timeout);
+            break (Ok(timeout), false);
         }
         if timeout == 0 {
-            break Err(EAGAIN);
+            break (Err(EAGAIN), false);
         }
         if timeout == isize::MAX {
             // SAFETY: The caller may sleep, as for every wait. A signal that is pending ends this at once.
@@ -154,14 +155,38 @@ pub fn until_seen(
         }
         // Most often that was it, and the entry is off the queue already.
         if condition() {
-            break Ok(timeout);
+            break (Ok(timeout), true);
         }
         // SAFETY: Reads a flag of the current task.
         if unsafe { bindings::signal_pending_current() } {
-            break Err(Sock::interrupted(timeout));
+            break (Err(Sock::interrupted(timeout)), true);
         }
     };
-    // SAFETY: The entry was initialised above.
-    unsafe { bindings::finish_wait(head, entry) };
+    // Behind a sleep the task's state is that of one that runs.
+    // SAFETY: The entry was initialised above. Where it is off the queue there is nothing to finish.
+    unsafe {
+        if !(slept && is_off(entry)) {
+            bindings::finish_wait(head, entry);
+        }
+    }
     result
+}
+
+/// Tells whether whoever has woken the task has taken its entry off the queue, and is not at it any more: as
+/// `list_empty_careful()` of C.
+///
+/// # Safety
+///
+/// The entry was initialised, and is on this stack.
+#[inline(always)]
+unsafe fn is_off(entry: *const bindings::wait_queue_entry) -> bool {
+    // SAFETY: By the caller's promise; a waker changes each pointer whole, `prev` before `next`.
+    unsafe {
+        let list = &raw const (*entry).entry;
+        let next = ptr::read_volatile(&raw const (*list).next);
+        // What the waker did before it is seen, too.
+        order();
+        let prev = ptr::read_volatile(&raw const (*list).prev);
+        ptr::eq(next, list) && ptr::eq(prev, next)
+    }
 }

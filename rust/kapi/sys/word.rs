@@ -127,7 +127,7 @@ impl Tally {
 
 /// Keeps loads and stores before this before stores behind it, and loads before it before all behind it.
 #[inline]
-fn order() {
+pub(super) fn order() {
     if cfg!(CONFIG_X86) {
         // The processor keeps this order itself.
         compiler_fence(Ordering::AcqRel);
