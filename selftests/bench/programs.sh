@@ -139,6 +139,24 @@ redis_marked() {
 	done
 }
 
+# Of requests to nginx, as above.
+nginx_marked() { # keep|close
+	short=
+	[ "$1" = keep ] || short=first
+	header="X-Way: $1"
+	[ "$1" = keep ] || header='Connection: close'
+	for part in warm less of; do
+		seconds=1
+		[ $part != of ] || seconds=3
+		before=$(counts $short)
+		[ $part = warm ] || bench mark
+		run a wrk -d ${seconds}s -t 1 -c 8 --timeout 10s -H "$header" http://$host:8080/small >"$dir/out" 2>&1 || die "wrk: $(cat "$dir/out")"
+		[ $part = warm ] || bench mark
+		prove "wrk, $1" 8 "$before" $short
+		[ $part = warm ] || echo "# profile $part $(awk '$2 == "requests" { print $1 }' "$dir/out") operations"
+	done
+}
+
 nginx_wrk() {
 	mkdir -p "$dir/www" "$dir/tmp"
 	chmod 755 "$dir" "$dir/www"
@@ -167,6 +185,7 @@ nginx_wrk() {
 	up 8080
 	for way in keep close; do
 		wants "nginx_$way" || continue
+		[ -z "$mark" ] || { nginx_marked $way && continue; }
 		short=
 		[ $way = keep ] || short=first
 		before=$(counts $short)

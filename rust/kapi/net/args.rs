@@ -213,6 +213,8 @@ pub mod flags {
     pub const MSG_FASTOPEN: u32 = bindings::MSG_FASTOPEN;
     /// Look without taking.
     pub const MSG_PEEK: u32 = bindings::MSG_PEEK;
+    /// The bytes are pages, of which references may be kept.
+    pub const MSG_SPLICE_PAGES: u32 = bindings::MSG_SPLICE_PAGES;
     /// Tell on the error queue when the bytes are no longer needed.
     pub const MSG_ZEROCOPY: u32 = bindings::MSG_ZEROCOPY;
     /// More will follow.

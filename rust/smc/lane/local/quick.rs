@@ -24,12 +24,14 @@ pub(super) const WRITABLE: u32 = flags::EPOLLOUT | flags::EPOLLWRNORM;
 
 /// Flags that change nothing about what is done here, but for the wait.
 const PLAIN: u32 = flags::MSG_DONTWAIT | flags::MSG_NOSIGNAL;
+/// Those of a sender: pages of sendfile() are copied like other bytes.
+const PLAIN_TO_SEND: u32 = PLAIN | flags::MSG_MORE | flags::MSG_SPLICE_PAGES;
 
 /// sendmsg() of a message for which there is room; `None` for any other.
 #[inline(always)]
 pub(super) fn send(local: &Local, msg: &mut Message<'_>) -> Option<Result<usize>> {
     let total = msg.len();
-    if msg.flags() as u32 & !(PLAIN | flags::MSG_MORE) != 0 || total == 0 {
+    if msg.flags() as u32 & !PLAIN_TO_SEND != 0 || total == 0 {
         return None;
     }
     let (own, other) = local.ends();
