@@ -17,7 +17,8 @@ use smc_bindings as bindings;
 /// Context in which completions are handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PollContext {
-    /// In softirq context: quickest, handlers must not sleep.
+    /// In softirq context: quickest, handlers must not sleep. With `PREEMPT_RT` it is
+    /// [`PollContext::Workqueue`]: `SOFTIRQ` says why.
     Softirq,
     /// In a workqueue, on the CPU of the interrupt.
     Workqueue,
@@ -25,10 +26,24 @@ pub enum PollContext {
     UnboundWorkqueue,
 }
 
+/// The kernel's name for softirq context.
+///
+/// With `PREEMPT_RT` and no lock around softirqs (Debian's 7.2 has none) a task that ends a section
+/// without bottom halves runs pending softirqs in the midst of those of a thread that it preempted on
+/// its CPU. `lib/irq_poll.c`, which this context is made of, takes the first queue of a list of the CPU
+/// for its own meanwhile: two poll it at a time, and the list breaks. The workqueue runs one at a time.
+/// Handlers are none the worse for it: they do not sleep, and a spinlock that they share with
+/// softirqs does not spin there, so none of those can wait for the task that it has interrupted.
+const SOFTIRQ: bindings::ib_poll_context = if cfg!(CONFIG_PREEMPT_RT) {
+    bindings::ib_poll_context_IB_POLL_WORKQUEUE
+} else {
+    bindings::ib_poll_context_IB_POLL_SOFTIRQ
+};
+
 impl PollContext {
     fn as_raw(self) -> bindings::ib_poll_context {
         match self {
-            PollContext::Softirq => bindings::ib_poll_context_IB_POLL_SOFTIRQ,
+            PollContext::Softirq => SOFTIRQ,
             PollContext::Workqueue => bindings::ib_poll_context_IB_POLL_WORKQUEUE,
             PollContext::UnboundWorkqueue => bindings::ib_poll_context_IB_POLL_UNBOUND_WORKQUEUE,
         }

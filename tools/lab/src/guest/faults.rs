@@ -18,6 +18,10 @@ const REPORTS: &[&str] = &[
     "Segfault with no mm",
     "scheduling while atomic",
     "sleeping function called",
+    "exited with preempt_count",
+    "exited with irqs disabled",
+    "huh, entered softirq",
+    "NOHZ tick-stop error",
     "KASAN:",
     "KCSAN:",
     "KFENCE:",
@@ -102,6 +106,15 @@ mod tests {
             "[    1.0] INFO: task a:1 blocked for more than 120 seconds.",
             "[    1.0] WARNING: possible circular locking dependency detected",
             "[    1.0] rsmc: 3 sockets leaked",
+            // Of locks that sleep where nothing may, above all with PREEMPT_RT.
+            "[    1.0] BUG: scheduling while atomic: a/1/0x00000002",
+            "[    1.0] BUG: sleeping function called from invalid context at x.c:48",
+            "[    1.0] [ BUG: Invalid wait context ]",
+            "[    1.0] WARNING: kernel/locking/rtmutex.c:1 at x+0x1/0x2",
+            "[    1.0] BUG: workqueue leaked atomic, lock or RCU: kworker/0:1[1]",
+            "[    1.0] softirq: huh, entered softirq 3 NET_RX x with preempt_count 00000100, exited with 00000101?",
+            "[    1.0] NOHZ tick-stop error: local softirq work is pending, handler #08!!!",
+            "[    1.0] note: a[1] exited with preempt_count 1",
         ] {
             assert!(is_report(line), "{line}");
         }
