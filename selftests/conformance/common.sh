@@ -90,6 +90,11 @@ counted() {
 	fi
 }
 
+# moved a|b   ends of connections of a namespace that have left TCP for a local path
+moved() {
+	echo $(($(counter "$1" local_client) + $(counter "$1" local_server)))
+}
+
 # proof NAME KIND BEFORE_CLIENT BEFORE_SERVER AT_LEAST: with SMC at least so many new connections on
 # each side; plainly none at all.
 proof() {

@@ -102,8 +102,17 @@ impl Sysroot {
 
     /// Adds the exact versions of the toolchain's packages to a key.
     pub fn toolchain_key(&self, key: &mut Key) -> Result<()> {
+        self.packages_key(key, &Data::get().sysroot.toolchain)
+    }
+
+    /// Adds the exact versions of installed packages to a key.
+    ///
+    /// # Errors
+    ///
+    /// One of them is not installed.
+    pub fn packages_key(&self, key: &mut Key, names: &[impl AsRef<str>]) -> Result<()> {
         let status = fs::read_to_string(self.path.join("var/lib/dpkg/status"))?;
-        for name in &Data::get().sysroot.toolchain {
+        for name in names.iter().map(AsRef::as_ref) {
             let Some(version) = version(&status, name) else {
                 bail!("the sysroot lacks package {name}: remove it with 'lab cache gc'");
             };

@@ -5,10 +5,10 @@
 use crate::cache::{self, Key, Restart};
 use crate::data::{Data, Series};
 use crate::progress;
-use crate::sysroot;
+use crate::sysroot::{self, Sysroot};
 use anyhow::{Context, Result};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Returns the directory with the source package of a series.
@@ -58,50 +58,50 @@ fn get(name: &str, list: &[String], series: &str) -> Result<PathBuf> {
             let _lock = cache::lock("apt")?;
             fs::create_dir_all(state.join("lists/partial"))?;
             fs::create_dir_all(state.join("archives/partial"))?;
-            let apt = || {
-                let mut command = sysroot.command("apt-get");
-                command
-                    .args([
-                        "-q",
-                        "-o",
-                        "APT::Sandbox::User=root",
-                        "-o",
-                        "Acquire::Retries=3",
-                    ])
-                    .args(["-o", "Acquire::Languages=none"])
-                    .arg("-o")
-                    .arg(format!("Dir::State::Lists={}/lists", state.display()))
-                    .arg("-o")
-                    .arg(format!("Dir::Cache={}", state.display()))
-                    .current_dir(dir);
-                command
-            };
             let what = format!("packages of Linux {name}: reading the archive's index");
-            // An index that could not be fetched is only a warning to apt.
-            let update = ["update", "-o", "APT::Update::Error-Mode=any"];
-            progress::run(&what, apt().args(update), &log)?;
+            progress::run(&what, apt(&sysroot, &state, dir).args(UPDATE), &log)?;
             let what = format!("packages of Linux {name}: downloading");
-            progress::run(&what, apt().arg("download").args(&exact), &log)?;
+            let mut download = apt(&sysroot, &state, dir);
+            progress::run(&what, download.arg("download").args(&exact), &log)?;
         }
-        for entry in fs::read_dir(dir)? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == "deb") {
-                let mut unpack = sysroot.command("dpkg-deb");
-                unpack.arg("-x").arg(&path).arg(dir);
-                progress::run(
-                    &format!("packages of Linux {name}: unpacking"),
-                    &mut unpack,
-                    &log,
-                )?;
-                fs::remove_file(&path)?;
-            }
-        }
-        Ok(())
+        unpack_debs(&sysroot, &format!("packages of Linux {name}"), dir)
     })
 }
 
+/// Arguments that read the archive's index. One that could not be fetched is only a warning to apt otherwise.
+pub const UPDATE: [&str; 3] = ["update", "-o", "APT::Update::Error-Mode=any"];
+
+/// An `apt-get` of the sysroot that works in `dir` and keeps its indexes and packages below `state`.
+pub fn apt(sysroot: &Sysroot, state: &Path, dir: &Path) -> Command {
+    let mut command = sysroot.command("apt-get");
+    command
+        .args(["-q", "-o", "APT::Sandbox::User=root"])
+        .args(["-o", "Acquire::Retries=3"])
+        .args(["-o", "Acquire::Languages=none"])
+        .arg("-o")
+        .arg(format!("Dir::State::Lists={}/lists", state.display()))
+        .arg("-o")
+        .arg(format!("Dir::Cache={}", state.display()))
+        .current_dir(dir);
+    command
+}
+
+/// Unpacks the packages that a directory holds, there, and removes them.
+pub fn unpack_debs(sysroot: &Sysroot, what: &str, dir: &Path) -> Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "deb") {
+            let mut unpack = sysroot.command("dpkg-deb");
+            unpack.arg("-x").arg(&path).arg(dir);
+            progress::run(&format!("{what}: unpacking"), &mut unpack, &dir.join("log"))?;
+            fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
+
 /// `tar` is the sysroot's: the host's may lack xz.
-pub fn unpack(archive: &std::path::Path, into: &std::path::Path) -> Result<Command> {
+pub fn unpack(archive: &Path, into: &Path) -> Result<Command> {
     let mut command = sysroot::get()?.command("tar");
     command
         .arg("-xf")

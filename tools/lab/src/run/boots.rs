@@ -121,6 +121,7 @@ impl<W: Write + Send> Boots<'_, W> {
         let name = format!("{}-{}-{}", group.kind.name(), group.topology, group.session);
         let stage = Stage::new(&name, Some(module), programs)?;
         stage.helpers(kernel, group.tests.iter().flat_map(|test| &test.kmod))?;
+        stage.suites(group.tests.iter().flat_map(|test| &test.suites))?;
         Ok((kernel, stage))
     }
 }

@@ -4,8 +4,8 @@
 //!
 //! [`plan`] reads which test runs where, [`group`] decides which share a boot
 //! and when it starts, from the [`times`] of earlier runs; [`boots`] starts them, [`session`] runs the tests that share
-//! a boot, [`again`] what failed once more, [`reader`] reads what they print, [`host`], [`fuzz`] and [`headers`] those that need no guest, [`user`] and [`stage`] build and
-//! lay out what goes into a guest. How guests are booted is [`crate::guest`].
+//! a boot, [`again`] what failed once more, [`reader`] reads what they print, [`host`], [`fuzz`] and [`headers`] those that need no guest, [`user`], [`foreign`], [`suite`] and
+//! [`stage`] build and lay out what goes into a guest. How guests are booted is [`crate::guest`].
 
 mod again;
 pub mod bench;
@@ -24,6 +24,7 @@ mod reader;
 mod session;
 mod shell;
 pub mod stage;
+mod suite;
 mod test;
 mod times;
 pub mod user;

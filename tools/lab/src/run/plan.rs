@@ -6,6 +6,7 @@
 mod matrix;
 pub mod show;
 
+use super::suite::Suite;
 use crate::cache;
 use crate::data::Data;
 use crate::guest::cluster::Topology;
@@ -165,6 +166,9 @@ pub struct Test {
     /// Modules of `selftests/kmod` that it loads by itself.
     #[serde(default)]
     pub kmod: Vec<String>,
+    /// Other programs' own tests that it runs.
+    #[serde(default)]
+    pub suites: Vec<Suite>,
     #[serde(default = "rsmc")]
     module: String,
     /// True when each end gets a soft-RoCE device.

@@ -4,6 +4,7 @@
 //! `selftests/`, `doc/` and `lab/` (the lab's own scripts). One per running guest
 //! group, removed with it.
 
+use super::suite::Suite;
 use super::{foreign, user};
 use crate::cache;
 use crate::guest::image;
@@ -116,6 +117,16 @@ impl Stage {
         if let Some((module, parameters)) = leakroots::get(kernel)? {
             self.copy(&module, "lab/leakroots.ko")?;
             fs::write(self.path.join("lab/leakroots.args"), parameters)?;
+        }
+        Ok(())
+    }
+
+    /// Lays out other programs' own tests, below `suites/`.
+    pub fn suites<'a>(&self, suites: impl Iterator<Item = &'a Suite>) -> Result<()> {
+        for suite in suites.collect::<BTreeSet<_>>() {
+            if let Some(files) = suite.get()? {
+                self.copy_directory(&files, &format!("suites/{suite}"))?;
+            }
         }
         Ok(())
     }

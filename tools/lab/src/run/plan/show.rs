@@ -46,6 +46,8 @@ impl fmt::Display for Test {
         }
         list(f, "needs", &self.needs)?;
         list(f, "kmod", &self.kmod)?;
+        let suites: Vec<String> = self.suites.iter().map(ToString::to_string).collect();
+        list(f, "suites", &suites)?;
         for (is, word) in [
             (self.rdma, "rdma"),
             (self.private, "private"),

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""pydiff.py PLAIN SMC MODE EXCLUDE.csv [ids]: which tests ended differently. With `ids` only their names."""
+"""outcomes.py PLAIN SMC MODE EXCLUDE.csv [ids]: which tests ended differently. With `ids` only their names.
+
+PLAIN and SMC have lines `id<TAB>outcome`, the last of them `end<TAB>reached`."""
 import csv
 import sys
 
@@ -12,6 +14,11 @@ def read(path):
         if r.get(i) not in ("fail", "error"):
             r[i] = w
     return r
+
+
+def numbers(outcomes):
+    all = [w for i, w in outcomes.items() if i != "end"]
+    return ", ".join(f"{all.count(w)} {w}" for w in sorted(set(all), reverse=True))
 
 
 plain, smc = read(sys.argv[1]), read(sys.argv[2])
@@ -29,6 +36,8 @@ bad = []
 for i in sorted(plain.keys() | smc.keys()):
     a, b = plain.get(i, "not run"), smc.get(i, "not run")
     if a == b:
+        if a in ("fail", "error") and not ids:
+            print(f"fails both ways: {i}")
         continue
     if i in allowed and allowed[i][:2] == [a, b]:
         if not ids:
@@ -37,8 +46,7 @@ for i in sorted(plain.keys() | smc.keys()):
     bad.append(i)
     print(i if ids else f"differs: {i}: plain {a}, smc {b}")
 if not ids:
-    n = {w: sum(1 for x in smc.values() if x == w) for w in set(smc.values())}
-    print(f"{len(smc)} tests with SMC: {n}; {len(bad)} differ")
+    print(f"plainly: {numbers(plain)}; with SMC: {numbers(smc)}; {len(bad)} differ")
     if not reached:
         sys.exit("a run did not reach its end")
 sys.exit(1 if bad and not ids else 0)
