@@ -20,6 +20,8 @@ enum Share {
     HostFs,
     /// QEMU: 9p tags.
     NineP,
+    /// QEMU: disks with ext4, for a kernel without 9p.
+    Disk,
 }
 
 /// Settings from the kernel's command line.
@@ -55,6 +57,16 @@ fn word(cmdline: &str, key: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
+/// The disk of a tag; the lab attaches them in this order.
+fn disk(tag: &str) -> Result<&'static str> {
+    match tag {
+        "root" => Ok("/dev/vda"),
+        "mods" => Ok("/dev/vdb"),
+        "stage" => Ok("/dev/vdc"),
+        _ => Err(Error::other(format!("there is no disk '{tag}'"))),
+    }
+}
+
 fn share(kind: Share, source: &str, target: &str) -> Result<()> {
     let flags = MountFlags::RDONLY;
     match kind {
@@ -63,6 +75,7 @@ fn share(kind: Share, source: &str, target: &str) -> Result<()> {
             let data = "trans=virtio,version=9p2000.L,msize=512000,cache=loose";
             mount_at(source, target, "9p", flags, data)
         }
+        Share::Disk => mount_at(disk(source)?, target, "ext4", flags, ""),
     }
 }
 
@@ -102,6 +115,13 @@ pub fn set_up() -> Result<Kind> {
             share: Share::HostFs,
             control: "/dev/ttyS0",
         },
+        Some("disk") => {
+            mount_at("devtmpfs", "/dev", "devtmpfs", none, "")?;
+            Kind {
+                share: Share::Disk,
+                control: "/dev/ttyS1",
+            }
+        }
         _ => Kind {
             share: Share::NineP,
             control: "/dev/ttyS1",

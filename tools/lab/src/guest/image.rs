@@ -5,6 +5,7 @@
 //! QEMU, a directory for UML. Neither needs privileges.
 
 use super::cpio::Archive;
+use super::disk;
 use crate::kernel::Kernel;
 use anyhow::{Context, Result};
 use std::fs;
@@ -27,6 +28,9 @@ const WANTED: &[&str] = &[
     "veth",
     "dummy",
 ];
+
+/// The same for the disks of a guest without 9p, whose file system is built in.
+const DISKS: &[&str] = &["virtio_blk"];
 
 /// The static program that is process 1; it is built beside this one.
 pub fn init_program() -> Result<PathBuf> {
@@ -64,6 +68,22 @@ pub fn closure(modules_dep: &str, wanted: &[&str]) -> Vec<String> {
     order
 }
 
+/// Tells whether a kernel has the module, or has it built in.
+pub fn has_module(kernel: &Kernel, name: &str) -> bool {
+    let directory = module_dir(kernel);
+    ["modules.dep", "modules.builtin"].iter().any(|list| {
+        let list = fs::read_to_string(directory.join(list)).unwrap_or_default();
+        lists(&list, name)
+    })
+}
+
+/// Tells whether one of the lines begins with the path of the module.
+fn lists(list: &str, name: &str) -> bool {
+    list.lines()
+        .map(|line| line.split(':').next().unwrap_or(line))
+        .any(|path| module_name(path) == name)
+}
+
 fn module_name(path: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     file.split(".ko").next().unwrap_or(file).replace('-', "_")
@@ -84,7 +104,11 @@ pub fn initramfs(kernel: &Kernel, path: &Path) -> Result<()> {
     )?;
     let modules = module_dir(kernel);
     let dep = fs::read_to_string(modules.join("modules.dep")).unwrap_or_default();
-    for (number, name) in closure(&dep, WANTED).iter().enumerate() {
+    let mut wanted = WANTED.to_vec();
+    if disk::wanted(kernel) {
+        wanted.extend(DISKS);
+    }
+    for (number, name) in closure(&dep, &wanted).iter().enumerate() {
         let file = modules.join(name);
         let data = fs::read(&file).with_context(|| file.display().to_string())?;
         let base = name.rsplit('/').next().unwrap_or(name);
@@ -113,6 +137,15 @@ pub fn boot_directory(path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn modules_are_found_by_name() {
+        let dep = "kernel/drivers/infiniband/sw/rxe/rdma_rxe.ko.xz: kernel/net/9p/9p.ko.xz\n";
+        let builtin = "kernel/fs/9p/9p.ko\nkernel/drivers/block/virtio-blk.ko\n";
+        assert!(lists(dep, "rdma_rxe") && !lists(dep, "9p"));
+        assert!(lists(builtin, "9p") && lists(builtin, "virtio_blk"));
+        assert!(!lists(builtin, "rdma_rxe") && !lists("", "9p"));
+    }
 
     #[test]
     fn dependencies_come_first() {

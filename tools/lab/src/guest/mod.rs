@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod console;
 pub mod cost;
 pub mod cpio;
+pub mod disk;
 pub mod faults;
 pub mod image;
 pub mod kvm;
@@ -90,7 +91,8 @@ pub struct Guest {
     pub console: Console,
     child: Child,
     control: File,
-    initramfs: PathBuf,
+    /// What was made for it alone.
+    images: Vec<PathBuf>,
 }
 
 /// A connected pair of stream sockets, not inherited by children.
@@ -138,7 +140,7 @@ impl Guest {
             console,
             child,
             control,
-            initramfs: qemu::initramfs(&spec.name),
+            images: qemu::images(&spec.name),
         })
     }
 
@@ -187,7 +189,9 @@ impl Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         self.kill();
-        let _ = std::fs::remove_file(&self.initramfs);
+        for image in &self.images {
+            let _ = std::fs::remove_file(image);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 //! The command that starts an x86-64 guest under QEMU.
 
-use super::{image, kvm, plain, Spec};
+use super::{disk, image, kvm, plain, Spec};
 use crate::cache;
 use crate::sysroot;
 use anyhow::Result;
@@ -53,10 +53,7 @@ pub fn command(spec: &Spec<'_>, control: &OwnedFd) -> Result<Command> {
 pub fn command_with(spec: &Spec<'_>, control: &OwnedFd, how: Accelerator) -> Result<Command> {
     let initramfs = initramfs(&spec.name);
     image::initramfs(spec.kernel, &initramfs)?;
-    let root = match &spec.root {
-        Some(root) => root.clone(),
-        None => sysroot::get()?.path,
-    };
+    let disks = disk::wanted(spec.kernel);
 
     let mut command = program();
     command.args(how.arguments());
@@ -84,7 +81,8 @@ pub fn command_with(spec: &Spec<'_>, control: &OwnedFd, how: Accelerator) -> Res
         .arg(&spec.kernel.image)
         .arg("-initrd")
         .arg(&initramfs);
-    command.args(["-append", &kernel_arguments(how)]);
+    let by = if disks { "disk" } else { "9p" };
+    command.args(["-append", &kernel_arguments(how, by)]);
     command.args([
         "-chardev",
         "stdio,id=console,signal=off",
@@ -97,9 +95,17 @@ pub fn command_with(spec: &Spec<'_>, control: &OwnedFd, how: Accelerator) -> Res
     let fd = control.as_raw_fd();
     command.args(["-chardev", &format!("socket,id=control,fd={fd}")]);
     command.args(["-serial", "chardev:control"]);
-    share(&mut command, "root", &root)?;
-    share(&mut command, "mods", &image::module_dir(spec.kernel))?;
-    share(&mut command, "stage", &spec.stage)?;
+    if disks {
+        attach(&mut command, spec)?;
+    } else {
+        let root = match &spec.root {
+            Some(root) => root.clone(),
+            None => sysroot::get()?.path,
+        };
+        share(&mut command, "root", &root)?;
+        share(&mut command, "mods", &image::module_dir(spec.kernel))?;
+        share(&mut command, "stage", &spec.stage)?;
+    }
     match &spec.link {
         Some(link) => {
             command.args([
@@ -122,6 +128,12 @@ pub fn initramfs(name: &str) -> PathBuf {
     cache::work().join(format!("initramfs-{name}-{}", std::process::id()))
 }
 
+/// Returns the files that are made for a guest of this run alone.
+pub fn images(name: &str) -> Vec<PathBuf> {
+    let disks = ["root", "mods", "stage"].map(|tag| disk::path(name, tag));
+    std::iter::once(initramfs(name)).chain(disks).collect()
+}
+
 /// QEMU itself. Without root inside a user namespace like the sysroot's, so
 /// that the guest sees the same owners as everything else does.
 fn program() -> Command {
@@ -136,7 +148,7 @@ fn program() -> Command {
     command
 }
 
-fn kernel_arguments(how: Accelerator) -> String {
+fn kernel_arguments(how: Accelerator, share: &str) -> String {
     let mut words = vec![
         "console=ttyS0",
         "panic=-1",
@@ -155,8 +167,36 @@ fn kernel_arguments(how: Accelerator) -> String {
         // `lab-init` starts the others.
         words.push("maxcpus=1");
     }
-    words.push("rsmc.share=9p");
+    let share = format!("rsmc.share={share}");
+    words.push(&share);
     words.join(" ")
+}
+
+/// Gives the guest its directories as disks, in the order in which `lab-init` knows them.
+fn attach(command: &mut Command, spec: &Spec<'_>) -> Result<()> {
+    let log = cache::work().join("disk.log");
+    let own = |tag: &str, directory: &Path| -> Result<PathBuf> {
+        let image = disk::path(&spec.name, tag);
+        disk::make(directory, &image, &log)?;
+        Ok(image)
+    };
+    let root = match &spec.root {
+        Some(root) => own("root", root)?,
+        None => disk::of_sysroot(&sysroot::get()?)?,
+    };
+    let mods = own("mods", &image::module_dir(spec.kernel))?;
+    let stage = own("stage", &spec.stage)?;
+    for (tag, image) in [("root", root), ("mods", mods), ("stage", stage)] {
+        let path = plain(&image)?;
+        command.arg("-drive").arg(format!(
+            "file={path},format=raw,if=none,id={tag},readonly=on"
+        ));
+        command.args([
+            "-device",
+            &format!("virtio-blk-pci,drive={tag},serial={tag}"),
+        ]);
+    }
+    Ok(())
 }
 
 /// Shares a directory read-only under a 9p tag.

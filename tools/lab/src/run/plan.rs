@@ -31,6 +31,8 @@ pub enum Kind {
     DebianNext,
     /// The one with PREEMPT_RT. Only on request; runs what the plan has for debian.
     DebianRt,
+    /// The one for clouds. Only on request; runs what the plan has for debian, but for soft-RoCE.
+    DebianCloud,
     /// x86-64 with lockdep, under QEMU.
     Lockdep,
     /// The same with KASAN. Only on request; runs what the plan has for lockdep.
@@ -39,10 +41,11 @@ pub enum Kind {
 
 impl Kind {
     /// All.
-    pub const ALL: [Kind; 7] = [
+    pub const ALL: [Kind; 8] = [
         Kind::Debian,
         Kind::DebianNext,
         Kind::DebianRt,
+        Kind::DebianCloud,
         Kind::Uml,
         Kind::Lockdep,
         Kind::LockdepKasan,
@@ -57,6 +60,7 @@ impl Kind {
             Kind::Debian => "debian",
             Kind::DebianNext => "debian-next",
             Kind::DebianRt => "debian-rt",
+            Kind::DebianCloud => "debian-cloud",
             Kind::Lockdep => "lockdep",
             Kind::LockdepKasan => "lockdep-kasan",
         }
@@ -66,7 +70,7 @@ impl Kind {
     pub fn slowness(self) -> u32 {
         match self {
             Kind::Uml => 1,
-            Kind::UmlDebug | Kind::Debian | Kind::DebianNext => 4,
+            Kind::UmlDebug | Kind::Debian | Kind::DebianNext | Kind::DebianCloud => 4,
             Kind::DebianRt => 6,
             Kind::Lockdep => 10,
             Kind::LockdepKasan => 20,
@@ -88,7 +92,7 @@ impl Kind {
     pub fn like(self) -> Kind {
         match self {
             Kind::LockdepKasan => Kind::Lockdep,
-            Kind::DebianNext | Kind::DebianRt => Kind::Debian,
+            Kind::DebianNext | Kind::DebianRt | Kind::DebianCloud => Kind::Debian,
             other => other,
         }
     }

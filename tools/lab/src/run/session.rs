@@ -12,6 +12,7 @@ use super::reader::{shown, Reader};
 use super::{environment, left};
 use crate::data::{Data, Flavour};
 use crate::guest::cluster::{slowness, Cluster, Job, Options, Outcome, Topology};
+use crate::guest::image;
 use crate::kernel::Kernel;
 use crate::ktap::report::Shared;
 use crate::ktap::Point;
@@ -278,6 +279,10 @@ impl<'a> Session<'a> {
         if test.wants(Module::Smc) && !flavour.is_ok_and(Flavour::has_smc) {
             let lacks = format!("the kernel {} has no smc.ko", self.kernel.flavour);
             return Tried::before(name, Point::skip("module", lacks));
+        }
+        if test.rdma && !image::has_module(self.kernel, "rdma_rxe") {
+            let lacks = format!("the kernel {} has no soft-RoCE", self.kernel.flavour);
+            return Tried::before(name, Point::skip("rdma", lacks));
         }
         if let Err(error) = self.prepare(test) {
             let mut notes: Vec<String> = format!("{error:#}").lines().map(str::to_owned).collect();

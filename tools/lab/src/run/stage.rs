@@ -171,9 +171,9 @@ fn copy_tree(from: &Path, to: &Path, depth: usize) -> Result<()> {
 }
 
 /// Removes what runs left behind that were killed: their stages, and the
-/// initramfs images beside those. Names end with the run's process id.
+/// images beside those. Names end with the run's process id.
 fn sweep(all: &Path) {
-    let initramfs = all.parent().map(Path::to_owned).unwrap_or_default();
+    let images = all.parent().map(Path::to_owned).unwrap_or_default();
     let own = |directory: &Path, prefix: &str| {
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -189,5 +189,6 @@ fn sweep(all: &Path) {
         }
     };
     own(all, "");
-    own(&initramfs, "initramfs-");
+    own(&images, "initramfs-");
+    own(&images, "disk-");
 }
