@@ -98,7 +98,7 @@ fn redis() -> Result<PathBuf> {
         packages::unpack_debs(&sysroot, WHAT, dir)?;
         let mut unpack = sysroot.command("sh");
         unpack
-            .args(["-ec", "tar -xf redis_*.orig.tar.* --strip-components=1 --wildcards '*/tests' && rm -r redis_* apt"])
+            .args(["-ec", "tar -xf redis_*.orig.tar.* --strip-components=1 --wildcards --no-wildcards-match-slash '*/tests' && rm -r redis_* apt"])
             .current_dir(dir);
         progress::run(&format!("{WHAT}: unpacking"), &mut unpack, &log)
     })
