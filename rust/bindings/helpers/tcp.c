@@ -8,6 +8,15 @@ void rsmc_helper_tcp_delay_acks(struct sock *sk, bool on)
 	on ? inet_csk_enter_pingpong_mode(sk) : inet_csk_exit_pingpong_mode(sk);
 }
 
+/* As the first data does: without it TCP's estimate is 0, and a FIN acknowledged by a timer at once. */
+void rsmc_helper_tcp_delay_first_ack(struct sock *sk)
+{
+	spin_lock_bh(&sk->sk_lock.slock);
+	if (!sock_owned_by_user(sk) && !inet_csk(sk)->icsk_ack.ato)
+		inet_csk(sk)->icsk_ack.ato = TCP_ATO_MIN;
+	spin_unlock_bh(&sk->sk_lock.slock);
+}
+
 bool rsmc_helper_inet_defer_connect(const struct sock *sk)
 {
 	return inet_test_bit(DEFER_CONNECT, sk);

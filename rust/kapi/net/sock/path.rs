@@ -339,6 +339,14 @@ impl Sock {
         self.shutdown_mask() & bindings::RCV_SHUTDOWN as u8 != 0
     }
 
+    /// Has TCP wait a little before it acknowledges a FIN that comes before any data, as it does behind data: a
+    /// program that closes its end meanwhile does it for TCP. For an end whose data come another way; leaves one
+    /// alone whose lock is held.
+    pub fn delay_first_ack(&self) {
+        // SAFETY: The sock is valid and one of TCP; its lock is taken as by a softirq.
+        unsafe { bindings::tcp_delay_first_ack(self.as_ptr()) };
+    }
+
     /// Wakes those who wait for data, as TCP does.
     #[inline]
     pub fn wake_for_data(&self) {

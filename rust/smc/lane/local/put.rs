@@ -151,6 +151,9 @@ fn promote(local: &Local, way: &Way, writer: &mut Writer, wanted: usize) -> bool
     let done = way.replace_route(Route::TCP, route);
     drop(guard);
     if done {
+        if let Some(peer) = local.peer() {
+            peer.delay_first_ack();
+        }
         local.moved();
         local.has_rings();
     }
