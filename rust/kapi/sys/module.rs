@@ -37,11 +37,14 @@ impl Kept {
     /// `ENOMEM`, and `ESRCH` for a task that does not return: the count is given back at once.
     pub(crate) fn until_return(self) -> Result {
         let work = KBox::new(Opaque::<bindings::callback_head>::uninit(), GFP_KERNEL)?;
-        LENT.store(true, Relaxed);
+        // Written once: all CPUs look here.
+        if !LENT.load(Relaxed) {
+            LENT.store(true, Relaxed);
+        }
         let work = KBox::into_raw(work);
         // SAFETY: The memory is ours, for one `callback_head`, and stays until the task has run `returned`.
-        let added =
-            to_result(unsafe { bindings::task_work_add_current(work.cast(), Some(returned)) });
+        let added = unsafe { bindings::task_work_add_current(work.cast(), Some(returned)) };
+        let added = to_result(added);
         match added {
             Ok(()) => mem::forget(self),
             // SAFETY: It comes from `into_raw`, and nobody has it.

@@ -77,9 +77,7 @@ impl Scan {
 #[inline]
 fn usual(options: &[u8]) -> usize {
     match options.first_chunk() {
-        Some(
-            [2, 4, _, _, 4, 2, 8, 10, _, _, _, _, _, _, _, _, KIND_NOP, 3, 3, _],
-        ) => 20,
+        Some([2, 4, _, _, 4, 2, 8, 10, _, _, _, _, _, _, _, _, KIND_NOP, 3, 3, _]) => 20,
         _ => 0,
     }
 }

@@ -17,11 +17,13 @@ struct Place {
 }
 
 impl Place {
-    const EMPTY: Self = Self {
-        version: Atomic::new(0),
-        scope: Atomic::new(0),
-        host: Atomic::new(0),
-    };
+    const fn empty() -> Self {
+        Self {
+            version: Atomic::new(0),
+            scope: Atomic::new(0),
+            host: Atomic::new(0),
+        }
+    }
 
     /// Returns what stands here, unless it is changing.
     fn get(&self) -> Option<(u64, u64)> {
@@ -54,7 +56,7 @@ pub(super) struct HostIds([Place; COUNT]);
 impl HostIds {
     /// Remembers nothing.
     pub(super) const fn new() -> Self {
-        Self([const { Place::EMPTY }; COUNT])
+        Self([const { Place::empty() }; COUNT])
     }
 
     /// Returns the number for `scope`, by `make` if it is not remembered.

@@ -124,9 +124,7 @@ impl Stage {
     /// Lays out other programs' own tests, below `suites/`.
     pub fn suites<'a>(&self, suites: impl Iterator<Item = &'a Suite>) -> Result<()> {
         for suite in suites.collect::<BTreeSet<_>>() {
-            if let Some(files) = suite.get()? {
-                self.copy_directory(&files, &format!("suites/{suite}"))?;
-            }
+            self.copy_directory(&suite.get()?, &format!("suites/{suite}"))?;
         }
         Ok(())
     }

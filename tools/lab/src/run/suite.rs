@@ -7,7 +7,7 @@
 use crate::cache::{self, Key, Restart};
 use crate::kernel::packages;
 use crate::{progress, sysroot};
-use anyhow::{bail, Result};
+use anyhow::Result;
 use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,8 +20,6 @@ pub enum Suite {
     Go,
     /// Redis's, and the Tcl that they are written in.
     Redis,
-    /// nginx's, which no package has: those of the directory `RSMC_NGINX_TESTS`.
-    Nginx,
 }
 
 impl std::fmt::Display for Suite {
@@ -29,23 +27,16 @@ impl std::fmt::Display for Suite {
         f.write_str(match self {
             Suite::Go => "go",
             Suite::Redis => "redis",
-            Suite::Nginx => "nginx",
         })
     }
 }
 
 impl Suite {
-    /// Returns the directory that holds it, made or fetched if need be. `None`: nobody has said where it is.
-    pub fn get(self) -> Result<Option<PathBuf>> {
+    /// Returns the directory that holds it, made or fetched if need be.
+    pub fn get(self) -> Result<PathBuf> {
         match self {
-            Suite::Go => go().map(Some),
-            Suite::Redis => redis().map(Some),
-            Suite::Nginx => match std::env::var_os("RSMC_NGINX_TESTS").map(PathBuf::from) {
-                Some(path) if !path.join("lib/Test/Nginx.pm").exists() => {
-                    bail!("RSMC_NGINX_TESTS: no nginx tests in {}", path.display())
-                }
-                path => Ok(path),
-            },
+            Suite::Go => go(),
+            Suite::Redis => redis(),
         }
     }
 }
