@@ -94,9 +94,42 @@ pub fn is_fatal(line: &str) -> bool {
     line.contains("Kernel panic - not syncing") || line.contains("Attempted to kill init")
 }
 
+/// True if the first fault on a console is the emulator's: a virtual CPU ran into the breakpoint behind which
+/// another one was changing an instruction (ftrace, static keys), and found nobody who knows of it.
+///
+/// A processor cannot: the kernel takes the breakpoint away when all CPUs have answered an interrupt. QEMU can
+/// with more than one thread. The proof is in the report: where the breakpoint was hit there is none any more. A jump
+/// into what compilers fill gaps with shows breakpoints.
+pub fn is_of_patching(console: &str) -> bool {
+    let mut lines = console.lines().skip_while(|line| !is_report(line));
+    if !lines.next().is_some_and(|line| line.contains("Oops: int3")) {
+        return false;
+    }
+    let code = lines.find_map(|line| line.split_once("Code: "));
+    code.and_then(|(_, bytes)| bytes.split_once('<'))
+        .and_then(|(before, _)| before.split_whitespace().next_back())
+        .is_some_and(|byte| byte != "cc")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn patching_is_told_from_a_breakpoint_that_is_there() {
+        let console = |first: &str, code: &str| {
+            format!("[    1.0] x\n[    1.1] {first}: 0000 [#1] SMP\n[    1.2] RIP: 0010:f+0x5/0x10\n[    1.3] Code: 90 {code} 66 90\n")
+        };
+        assert!(is_of_patching(&console("Oops: int3", "d6 0f <1f> 44")));
+        assert!(!is_of_patching(&console("Oops: int3", "c3 cc <cc> cc")));
+        assert!(!is_of_patching(&console(
+            "Oops: general protection fault",
+            "d6 0f <1f>"
+        )));
+        let later = format!("[    1.0] BUG: x\n{}", console("Oops: int3", "d6 0f <1f>"));
+        assert!(!is_of_patching(&later));
+        assert!(!is_of_patching("[    1.0] Oops: int3: 0000 [#1] SMP\n"));
+    }
 
     #[test]
     fn reports_are_found() {

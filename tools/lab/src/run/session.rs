@@ -12,11 +12,12 @@ use super::reader::{shown, Reader};
 use super::{environment, left};
 use crate::data::{Data, Flavour};
 use crate::guest::cluster::{slowness, Cluster, Job, Options, Outcome, Topology};
-use crate::guest::image;
+use crate::guest::{faults, image, kvm};
 use crate::kernel::Kernel;
 use crate::ktap::report::Shared;
 use crate::ktap::Point;
 use anyhow::{anyhow, Result};
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -137,6 +138,12 @@ impl<'a> Session<'a> {
             let note = "tried again in a new guest, because the C module reported of itself";
             tried.point.notes.push(format!("{note}: {fault}"));
         }
+        if let Some(log) = self.emulator_fault().filter(|_| tried.grave) {
+            self.cluster = None;
+            tried = self.test(name, test, report);
+            let note = "tried again in a new guest, because the emulator ran an instruction that was being changed";
+            tried.point.notes.push(format!("{note}: {log}"));
+        }
         let (time, cost) = (start.elapsed(), self.cost().saturating_sub(before));
         let mut point = tried.point;
         point.notes.push(format!(
@@ -159,6 +166,17 @@ impl<'a> Session<'a> {
             output: tried.output,
             consoles: self.consoles.clone(),
         }
+    }
+
+    /// The console's log of a guest that has died of what an emulator does wrong and no processor does.
+    fn emulator_fault(&self) -> Option<String> {
+        let shows = |log: &&PathBuf| {
+            let console = fs::read(log).unwrap_or_default();
+            faults::is_of_patching(&String::from_utf8_lossy(&console))
+        };
+        let log = self.consoles.iter().find(shows)?;
+        let emulated = !kvm::works(self.kernel).unwrap_or(true);
+        emulated.then(|| log.display().to_string())
     }
 
     /// CPU time of the guests there are.
