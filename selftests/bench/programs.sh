@@ -139,21 +139,28 @@ redis_marked() {
 	done
 }
 
-# Of requests to nginx, as above.
-nginx_marked() { # keep|close
+# Requests to nginx for so many seconds; a third argument puts the profiler's marks around them.
+nginx_requests() { # keep|close SECONDS [mark]
 	short=
 	[ "$1" = keep ] || short=first
+	before=$(counts $short)
 	header="X-Way: $1"
 	[ "$1" = keep ] || header='Connection: close'
-	for part in warm less of; do
+	[ -z "${3:-}" ] || bench mark
+	run a wrk -d "$2s" -t 1 -c 8 --timeout 10s -H "$header" http://$host:8080/small >"$dir/out" 2>&1 || die "wrk: $(cat "$dir/out")"
+	[ -z "${3:-}" ] || bench mark
+	! grep 'Socket errors\|Non-2xx' "$dir/out" >&2 || die "wrk: requests failed"
+	prove "wrk, $1" 8 "$before" $short
+}
+
+# For the profiler, as for Redis.
+nginx_marked() { # keep|close
+	nginx_requests "$1" 1
+	for part in less of; do
 		seconds=1
-		[ $part != of ] || seconds=3
-		before=$(counts $short)
-		[ $part = warm ] || bench mark
-		run a wrk -d ${seconds}s -t 1 -c 8 --timeout 10s -H "$header" http://$host:8080/small >"$dir/out" 2>&1 || die "wrk: $(cat "$dir/out")"
-		[ $part = warm ] || bench mark
-		prove "wrk, $1" 8 "$before" $short
-		[ $part = warm ] || echo "# profile $part $(awk '$2 == "requests" { print $1 }' "$dir/out") operations"
+		[ $part = less ] || seconds=3
+		nginx_requests "$1" $seconds mark
+		echo "# profile $part $(awk '$2 == "requests" { print $1 }' "$dir/out") operations"
 	done
 }
 
@@ -185,15 +192,11 @@ nginx_wrk() {
 	up 8080
 	for way in keep close; do
 		wants "nginx_$way" || continue
-		[ -z "$mark" ] || { nginx_marked $way && continue; }
-		short=
-		[ $way = keep ] || short=first
-		before=$(counts $short)
-		header="X-Way: $way"
-		[ $way = keep ] || header='Connection: close'
-		run a wrk -d 1s -t 1 -c 8 --timeout 10s -H "$header" http://$host:8080/small >"$dir/out" 2>&1 || die "wrk: $(cat "$dir/out")"
-		! grep 'Socket errors\|Non-2xx' "$dir/out" >&2 || die "wrk: requests failed"
-		prove "wrk, $way" 8 "$before" $short
+		if [ -n "$mark" ]; then
+			nginx_marked $way
+			continue
+		fi
+		nginx_requests $way 1
 		show "nginx_$way" "$(inverse "$(awk '$1 == "Requests/sec:" { print $2 }' "$dir/out")")"
 	done
 	stop "$server"

@@ -349,8 +349,8 @@ unsafe fn append<const V6: bool>(
             return None;
         }
         let room = u32::try_from(bytes.len()).ok()?;
-        // Headers are a packet's own, also of a SYN, which shares its memory with the retransmit queue: that
-        // has built them in the room before what is shared, where they can grow. Otherwise this copies.
+        // A SYN is a clone and shares its memory with the retransmit queue, but for the headers, which are its own
+        // and can grow into the room before them. Where they are shared, too, or there is no room, this copies.
         if bindings::skb_cow_head(skb, room) != 0 {
             return Some(without);
         }

@@ -32,8 +32,9 @@ pub enum PollContext {
 /// without bottom halves runs pending softirqs in the midst of those of a thread that it preempted on
 /// its CPU. `lib/irq_poll.c`, which this context is made of, takes the first queue of a list of the CPU
 /// for its own meanwhile: two poll it at a time, and the list breaks. The workqueue runs one at a time.
-/// Handlers are none the worse for it: they do not sleep, and a spinlock that they share with
-/// softirqs does not spin there, so none of those can wait for the task that it has interrupted.
+/// Handlers are none the worse for it: they do not sleep, and the locks that they share with softirqs are
+/// taken without bottom halves ([`SpinLockBh`](crate::sys::lock::SpinLockBh)), so no softirq that runs on the worker's
+/// thread can wait for a lock of its.
 const SOFTIRQ: bindings::ib_poll_context = if cfg!(CONFIG_PREEMPT_RT) {
     bindings::ib_poll_context_IB_POLL_WORKQUEUE
 } else {

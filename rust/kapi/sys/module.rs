@@ -29,8 +29,7 @@ impl Kept {
         taken.then(|| Self(()))
     }
 
-    /// Gives the count back when the current task returns to user space, and not before. The task is in a
-    /// system call.
+    /// Gives the count back when the current task returns to user space, and not before. Called in a system call.
     ///
     /// # Errors
     ///
@@ -62,8 +61,9 @@ impl Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         // SAFETY: The count was taken in `take`, and is given back once. Whoever drops this runs on behalf
-        // of something else that keeps the module's code: a file, or work, or a function without sleep, that
-        // unloading waits for ([`wait_for_returns`]).
+        // of something else that keeps the module's code: a file, or work, or a function without sleep that
+        // unloading waits for: by [`wait_for_returns`] for [`returned`], by the end of the redirection for a
+        // redirected call.
         unsafe { bindings::release_this_module() };
     }
 }
@@ -83,8 +83,8 @@ unsafe extern "C" fn returned(work: *mut bindings::callback_head) {
 /// module is unloaded, when no count is left and none can be had. May sleep.
 pub(crate) fn wait_for_returns() {
     if LENT.load(Relaxed) {
-        // SAFETY: No preconditions. The steps do not sleep, and whoever is in them has not slept since they began:
-        // such a task is waited for.
+        // SAFETY: No preconditions. This waits for each task that has not slept since it began, and the steps do not
+        // sleep. (With PREEMPT_RT a probe at the tracepoint `module_put` could, by a lock of its own.)
         unsafe { bindings::wait_for_running_tasks() };
     }
 }

@@ -10,7 +10,6 @@ use crate::sysroot::Sysroot;
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// Size of an image; what is not used of it takes no room.
 const SIZE: &str = "16G";
@@ -35,13 +34,7 @@ pub fn of_sysroot(sysroot: &Sysroot) -> Result<PathBuf> {
 /// Makes the image of a directory.
 pub fn make(directory: &Path, image: &Path, log: &Path) -> Result<()> {
     let _ = fs::remove_file(image);
-    let mut command = if rustix::process::geteuid().is_root() {
-        Command::new("mke2fs")
-    } else {
-        let mut command = Command::new("unshare");
-        command.args(["--user", "--map-root-user", "--map-auto", "mke2fs"]);
-        command
-    };
+    let mut command = super::as_root("mke2fs");
     // Nobody writes to it: it needs no journal and no room for root alone.
     command.args(["-q", "-F", "-t", "ext4", "-O", "^has_journal", "-m", "0"]);
     command.arg("-d").arg(directory).arg(image).arg(SIZE);

@@ -95,6 +95,17 @@ pub struct Guest {
     images: Vec<PathBuf>,
 }
 
+/// A command, without root inside a user namespace like the sysroot's, so that a guest sees the same owners as
+/// everything else does.
+fn as_root(program: &str) -> Command {
+    if rustix::process::geteuid().is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--map-auto", program]);
+    command
+}
+
 /// A connected pair of stream sockets, not inherited by children.
 pub fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
     use rustix::net::{socketpair, AddressFamily, SocketFlags, SocketType};

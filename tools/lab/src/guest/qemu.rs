@@ -134,16 +134,9 @@ pub fn images(name: &str) -> Vec<PathBuf> {
     std::iter::once(initramfs(name)).chain(disks).collect()
 }
 
-/// QEMU itself. Without root inside a user namespace like the sysroot's, so
-/// that the guest sees the same owners as everything else does.
+/// QEMU itself.
 fn program() -> Command {
-    let mut command = if rustix::process::geteuid().is_root() {
-        Command::new("env")
-    } else {
-        let mut command = Command::new("unshare");
-        command.args(["--user", "--map-root-user", "--map-auto", "env"]);
-        command
-    };
+    let mut command = super::as_root("env");
     command.args(super::dies_with_us("qemu-system-x86_64"));
     command
 }

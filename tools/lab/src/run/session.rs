@@ -132,17 +132,12 @@ impl<'a> Session<'a> {
         let (start, before) = (Instant::now(), self.cost());
         let mut tried = self.test(name, test, report);
         if let Some(fault) = self.peer_fault.take().filter(|_| !tried.point.ok) {
-            // Its guest is of no more use, and what we did there is not known to be wrong.
-            self.cluster = None;
-            tried = self.test(name, test, report);
-            let note = "tried again in a new guest, because the C module reported of itself";
-            tried.point.notes.push(format!("{note}: {fault}"));
+            let why = format!("the C module reported of itself: {fault}");
+            tried = self.test_anew(name, test, report, &why);
         }
-        if let Some(log) = self.emulator_fault().filter(|_| tried.grave) {
-            self.cluster = None;
-            tried = self.test(name, test, report);
-            let note = "tried again in a new guest, because the emulator ran an instruction that was being changed";
-            tried.point.notes.push(format!("{note}: {log}"));
+        if let Some(log) = tried.grave.then(|| self.emulator_fault()).flatten() {
+            let why = format!("the emulator ran an instruction that was being changed: {log}");
+            tried = self.test_anew(name, test, report, &why);
         }
         let (time, cost) = (start.elapsed(), self.cost().saturating_sub(before));
         let mut point = tried.point;
@@ -166,6 +161,21 @@ impl<'a> Session<'a> {
             output: tried.output,
             consoles: self.consoles.clone(),
         }
+    }
+
+    /// Runs one test once more: its guest is of no more use, and what we did there is not known to be wrong.
+    fn test_anew<W: Write>(
+        &mut self,
+        name: &str,
+        test: &Test,
+        report: &Shared<W>,
+        why: &str,
+    ) -> Tried {
+        self.cluster = None;
+        let mut tried = self.test(name, test, report);
+        let note = format!("tried again in a new guest, because {why}");
+        tried.point.notes.push(note);
+        tried
     }
 
     /// The console's log of a guest that has died of what an emulator does wrong and no processor does.
