@@ -28,6 +28,16 @@ fn flip(most: u32) -> Result<(), String> {
     }
 }
 
+/// A counter of the current namespace's TCP, of the lines `TcpExt:` in `/proc/net/netstat`.
+pub fn tcp_ext(name: &str) -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/net/netstat").expect("netstat");
+    let mut rows = text.lines().filter(|line| line.starts_with("TcpExt:"));
+    let mut row = || rows.next().expect("TcpExt").split_whitespace();
+    let (names, values) = (row(), row());
+    let found = names.zip(values).find(|both| both.0 == name);
+    found.expect("counter").1.parse().expect("number")
+}
+
 /// Moves the calling thread into a fresh network namespace with loopback up.
 pub fn private() -> R<()> {
     // The RDMA core copies its devices into a new namespace, and fails if one is about to go.

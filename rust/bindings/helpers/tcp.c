@@ -8,12 +8,19 @@ void rsmc_helper_tcp_delay_acks(struct sock *sk, bool on)
 	on ? inet_csk_enter_pingpong_mode(sk) : inet_csk_exit_pingpong_mode(sk);
 }
 
-/* As the first data does: without it TCP's estimate is 0, and a FIN acknowledged by a timer at once. */
-void rsmc_helper_tcp_delay_first_ack(struct sock *sk)
+/*
+ * Sets what the first data sets. Without the estimate a FIN is acknowledged by a
+ * timer at once; with it alone data would not begin with quick acknowledgements.
+ */
+void rsmc_helper_tcp_expect_data(struct sock *sk)
 {
+	struct inet_connection_sock *icsk = inet_csk(sk);
+
 	spin_lock_bh(&sk->sk_lock.slock);
-	if (!sock_owned_by_user(sk) && !inet_csk(sk)->icsk_ack.ato)
-		inet_csk(sk)->icsk_ack.ato = TCP_ATO_MIN;
+	if (!sock_owned_by_user(sk) && !icsk->icsk_ack.ato) {
+		icsk->icsk_ack.quick = TCP_MAX_QUICKACKS;
+		icsk->icsk_ack.ato = TCP_ATO_MIN;
+	}
 	spin_unlock_bh(&sk->sk_lock.slock);
 }
 

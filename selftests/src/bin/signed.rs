@@ -11,7 +11,7 @@ use st::fd::Fd;
 use st::packet::{options, smc_options, Seg, ACK, SYN};
 use st::point::{Point, T};
 use st::rawpeer::Wire;
-use st::{smcinfo, sys};
+use st::{net, smcinfo, sys};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -188,30 +188,18 @@ fn plain_both(t: &mut T, scheme: Scheme) {
     agreed(t, scheme, Family::Tcp, Family::Tcp);
 }
 
-/// A counter of this namespace's `TcpExt`.
-fn counter(name: &str) -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/net/netstat").expect("netstat");
-    let rows: Vec<Vec<&str>> = text
-        .lines()
-        .filter(|line| line.starts_with("TcpExt:"))
-        .map(|line| line.split_whitespace().collect())
-        .collect();
-    let column = rows[0].iter().position(|n| *n == name).expect("counter");
-    rows[1][column].parse().expect("number")
-}
-
 /// Nobody is let in, and the kernel says for which reason.
 fn refused(t: &mut T, caller: &Fd, listener: &Fd, at: &SocketAddr, name: &str) {
-    let before = counter(name);
+    let before = net::tcp_ext(name);
     sys::nonblock(caller.raw(), true);
     let started = sys::connect(caller.raw(), at);
     t.is("connect", started, Err(Errno(libc::EINPROGRESS)));
     let end = Instant::now() + Duration::from_millis(patience());
     // Twice: the option is not to be tried without a signature either.
-    while counter(name) < before + 2 && Instant::now() < end {
+    while net::tcp_ext(name) < before + 2 && Instant::now() < end {
         sys::sleep_ms(10);
     }
-    t.check(&format!("{name} counts"), counter(name) >= before + 2);
+    t.check(&format!("{name} counts"), net::tcp_ext(name) >= before + 2);
     let events = sys::poll1(caller.raw(), libc::POLLOUT, 0);
     t.is("the client still waits", events, Ok(0));
     let events = sys::poll1(listener.raw(), libc::POLLIN, 0);

@@ -339,12 +339,13 @@ impl Sock {
         self.shutdown_mask() & bindings::RCV_SHUTDOWN as u8 != 0
     }
 
-    /// Has TCP wait a little before it acknowledges a FIN that comes before any data, as it does behind data: a
-    /// program that closes its end meanwhile does it for TCP. For an end whose data come another way; leaves one
-    /// alone whose lock is held.
-    pub fn delay_first_ack(&self) {
-        // SAFETY: The sock is valid and one of TCP; its lock is taken as by a softirq.
-        unsafe { bindings::tcp_delay_first_ack(self.as_ptr()) };
+    /// Has TCP acknowledge as if it had received data: a FIN not at once, so that a program which closes its end
+    /// meanwhile does it for TCP, and data that come after all quickly. For an end whose data come another way;
+    /// leaves one alone whose lock is held. Any context in which the sock's lock is not held by the caller.
+    pub fn expect_data(&self) {
+        // SAFETY: The sock is valid and one of TCP, also when it was closed meanwhile. Both numbers are written as
+        // by a softirq: with the spinlock held, and nobody in between who owns the sock.
+        unsafe { bindings::tcp_expect_data(self.as_ptr()) };
     }
 
     /// Wakes those who wait for data, as TCP does.

@@ -152,7 +152,7 @@ fn promote(local: &Local, way: &Way, writer: &mut Writer, wanted: usize) -> bool
     drop(guard);
     if done {
         if let Some(peer) = local.peer() {
-            peer.delay_first_ack();
+            peer.expect_data();
         }
         local.moved();
         local.has_rings();

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The border between TCP and the ring of a local path.
 //!
-//! `border [--flip N] [--seconds N] [--seed N] [storm|breach|idle|programs|dissolved|hungry]`
+//! `border [--flip N] [--seconds N] [--seed N] [storm|breach|idle|programs|dissolved|hungry|returned]`
 //!
 //! `storm`: eight threads on one connection that changes carriers after at most `--flip` messages, for
 //! `--seconds`: each byte arrives once and in order. `breach`: bytes beyond the cut are seen (needs the module
 //! `intrude`). `idle`: rings are given back. `programs`: BPF programs of a control group see all packets. `dissolved`: calls
-//! that sleep while another thread connects the socket anew. `hungry`: a sender for which TCP has no memory.
+//! that sleep while another thread connects the socket anew. `hungry`: a sender for which TCP has no memory. `returned`: a writer
+//! that comes back to TCP early does not wait for acknowledgements.
 
 mod breach;
 mod cover;
@@ -14,6 +15,7 @@ mod dissolved;
 mod hungry;
 mod idle;
 mod programs;
+mod returned;
 mod storm;
 
 use breach::Who;
@@ -115,6 +117,10 @@ fn main() {
             Some(limit) => pair(Ip::V4).and_then(|(c, s)| hungry::run(limit, &c, &s)),
         };
         k.outcome("hungry", result.map(|said| k.diag(&said)));
+    }
+    if wants("returned") {
+        let result = pair(Ip::V4).and_then(|(c, s)| returned::run(&c, &s));
+        k.outcome("returned", result.map(|said| k.diag(&said)));
     }
     std::process::exit(k.finish());
 }

@@ -61,16 +61,6 @@ pub fn half_open(t: &mut T) {
     });
 }
 
-/// SYN-ACKs with cookies that this namespace has sent.
-fn cookies_sent() -> u64 {
-    let all = std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap_or_default();
-    let mut lines = all.lines().filter(|line| line.starts_with("TcpExt:"));
-    let (names, values) = (lines.next().unwrap_or(""), lines.next().unwrap_or(""));
-    let mut both = names.split_whitespace().zip(values.split_whitespace());
-    let sent = both.find(|(name, _)| *name == "SyncookiesSent");
-    sent.and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
-}
-
 /// SYNs that nobody goes on with, more than there is room for, and clients meanwhile.
 fn flooded(t: &mut T, cookies: &str) {
     let ip = t.ip;
@@ -78,7 +68,7 @@ fn flooded(t: &mut T, cookies: &str) {
     compare(t, |t, client, server| {
         let s = Server::new(server, ip, SocketAddr::new(wire_addr(false, ip), 0), 8);
         let mut told = Vec::new();
-        let before = cookies_sent();
+        let before = net::tcp_ext("SyncookiesSent");
         for round in 0..4u16 {
             for number in 0..many(150) as u16 {
                 let from = SocketAddr::new(second_addr(ip), 30_000 + round * 1000 + number);
@@ -86,7 +76,7 @@ fn flooded(t: &mut T, cookies: &str) {
             }
             told.push(clients(client, ip, &s.at, Way::Ask, 10));
         }
-        (told, cookies_sent() > before + 50, s.end())
+        (told, net::tcp_ext("SyncookiesSent") > before + 50, s.end())
     });
 }
 
