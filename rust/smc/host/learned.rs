@@ -31,6 +31,12 @@ impl Learned {
         })
     }
 
+    /// Returns whether no service is watched.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
     /// Returns whether connections to a service are to be SMC's, which `auto` decides about. May sleep. Without
     /// memory they are.
     pub(crate) fn offers(&self, service: &Service) -> bool {

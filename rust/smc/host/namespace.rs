@@ -90,6 +90,9 @@ impl Namespace {
 
     /// Takes note of what has become of the connection of `sock`, which this host has begun. May sleep.
     pub(crate) fn heard(&self, sock: &Sock, event: Event) {
+        if event.forgives() && self.neighbours.is_empty() {
+            return;
+        }
         self.neighbours
             .note(&self.sysctls, sock.namespace(), &sock.peer_addr(), event);
     }

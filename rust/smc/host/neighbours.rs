@@ -35,6 +35,12 @@ impl Neighbours {
         })
     }
 
+    /// Returns whether nobody is remembered.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
     /// Returns whether a connection to `peer` that begins now is to send no option.
     pub(crate) fn keeps_off(&self, sysctls: &Sysctls, net: &Net, peer: &SockAddr) -> bool {
         let address = peer.mapped();

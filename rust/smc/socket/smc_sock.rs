@@ -385,7 +385,7 @@ impl SmcSock {
 
     /// Has noted what an SMC connection that ends was good for.
     fn tell_moved(&self, conn: &SmcConn) {
-        let Some(namespace) = self.namespace() else {
+        let Some(namespace) = self.namespace().filter(|n| !n.learned.is_empty()) else {
             return;
         };
         let peer = self.sock.peer_addr();

@@ -41,11 +41,16 @@ use smc_proto::{
 
 /// Tells whether a connection to this peer is to send no option. A program that accepts no TCP asks all the same.
 pub(super) fn keeps_off(this: &SmcSock, addr: &Addr<'_>) -> bool {
-    let (Some(peer), Some(namespace)) = (addr.inet(), this.namespace()) else {
+    let Some(namespace) = this.namespace() else {
         return false;
     };
     let (known, sysctls) = (&namespace.neighbours, &namespace.sysctls);
-    !this.is_strict() && known.keeps_off(sysctls, this.sock.namespace(), &peer)
+    if known.is_empty() || this.is_strict() {
+        return false;
+    }
+    let net = this.sock.namespace();
+    addr.inet()
+        .is_some_and(|peer| known.keeps_off(sysctls, net, &peer))
 }
 
 /// News of the peer that the SYN-ACK brings.
