@@ -13,7 +13,7 @@ help:
 	@echo 'rsmc: the SMC socket family for Linux, in Rust'
 	@echo
 	@echo '  make demo             Redis by rsmc on Debian'\''s own kernel: within a guest, and between two'
-	@echo '  make test             everything: host tests, builds, guests of every kind'
+	@echo '  make test             host tests, builds, guests of every kind (all there is: ARGS=--thorough)'
 	@echo '  make check            formatting, lints, documentation, the wall around unsafe code'
 	@echo '  make shell            a prompt in a guest with the module loaded'
 	@echo '  make deb              Debian packages, in dist/'

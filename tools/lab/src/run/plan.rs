@@ -157,6 +157,9 @@ pub struct Test {
     args: Vec<String>,
     /// Where it runs.
     pub kernels: BTreeSet<Kind>,
+    /// Those of them where it does not belong to the short list.
+    #[serde(default)]
+    thorough: BTreeSet<Kind>,
     /// With how many guests.
     #[serde(default = "netns")]
     pub topology: Topology,
@@ -220,6 +223,11 @@ impl Test {
     /// Tells whether the plan has it for this kind.
     pub fn is_for(&self, kind: Kind) -> bool {
         self.kernels.contains(&kind) || self.kernels.contains(&kind.like())
+    }
+
+    /// Tells whether it belongs to the short list for this kind, or would but for its `long`.
+    pub fn is_short_for(&self, kind: Kind) -> bool {
+        self.is_for(kind) && !self.thorough.contains(&kind.like())
     }
 
     /// Its time limit on a kernel slower by `slowness` than the fast one.
@@ -288,6 +296,12 @@ pub(super) fn parse(text: &str) -> Result<Vec<Test>> {
                 test.name
             );
         }
+        if !test.thorough.is_subset(&test.kernels) {
+            bail!(
+                "test {}: 'thorough' has a kernel that 'kernels' has not",
+                test.name
+            );
+        }
         if test.kills.is_some() && test.topology != Topology::Pair {
             bail!("test {}: only a guest of a pair can be killed", test.name);
         }
@@ -334,10 +348,26 @@ mod tests {
             "private = true\nrdma = true",
             "private = true\ntopology = \"pair\"",
             "typo = 1",
+            "thorough = [\"debian\"]",
         ] {
             assert!(parse(&entry(extra)).is_err(), "{extra}");
         }
         assert!(parse(&(entry("") + &entry(""))).is_err());
+    }
+
+    #[test]
+    fn the_short_list_is_a_part_of_the_whole_one() {
+        let text = "[[test]]\nname = \"a\"\nprogram = \"x\"\nkernels = [\"uml\", \"debian\"]\nthorough = [\"debian\"]\ntimeout = 1\n";
+        let test = &parse(text).unwrap()[0];
+        for (kind, whole, short) in [
+            (Kind::Uml, true, true),
+            (Kind::Debian, true, false),
+            (Kind::DebianRt, true, false),
+            (Kind::Lockdep, false, false),
+        ] {
+            assert_eq!(test.is_for(kind), whole);
+            assert_eq!(test.is_short_for(kind), short);
+        }
     }
 
     #[test]

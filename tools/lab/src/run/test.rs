@@ -31,12 +31,15 @@ pub struct Arguments {
     /// Only guests with this topology
     #[arg(long, value_parser = ["netns", "pair"])]
     topology: Option<String>,
-    /// Also the tests that take long
-    #[arg(long)]
-    long: bool,
-    /// On every kind of guest also what the plan has for uml only
+    /// The whole list of each kind of guest, not the short one; so does --only
     #[arg(long)]
     thorough: bool,
+    /// Also the tests that take many minutes; implies --thorough
+    #[arg(long)]
+    long: bool,
+    /// On every kind of guest also what the plan has for uml only; implies --thorough
+    #[arg(long)]
+    everywhere: bool,
     /// Leave out the tests that need no guest
     #[arg(long)]
     no_host: bool,
@@ -65,15 +68,24 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// The tests that would run but for the time that they take.
-    fn postponed(&self, plan: &[Test]) -> Vec<String> {
+    /// The tests that would run but for the time that they take, and what would bring them.
+    fn postponed(&self, plan: &[Test]) -> Vec<(String, &'static str)> {
         let mut names = Vec::new();
-        for test in plan.iter().filter(|test| test.long && !self.long) {
+        for test in plan {
             let kinds = Kind::ALL.into_iter();
-            let kinds = kinds.filter(|kind| self.selects(*kind, test));
-            names.extend(kinds.map(|kind| test.full_name(kind)));
+            let kinds = kinds.filter(|kind| self.selects(*kind, test) && !self.wants(*kind, test));
+            let why = match test.long {
+                true => "takes many minutes: --long",
+                false => "not in the short list: --thorough",
+            };
+            names.extend(kinds.map(|kind| (test.full_name(kind), why)));
         }
         names
+    }
+
+    /// Tells whether all of a kind's list is wanted, but for what takes many minutes.
+    fn whole(&self) -> bool {
+        self.thorough || self.long || self.everywhere || !self.only.is_empty()
     }
 
     /// The kinds of guest that only a request brings, in a run of every other.
@@ -86,7 +98,8 @@ impl Arguments {
     }
 
     fn wants(&self, kind: Kind, test: &Test) -> bool {
-        self.selects(kind, test) && (self.long || !test.long)
+        let listed = self.whole() || test.is_short_for(kind);
+        self.selects(kind, test) && listed && (self.long || !test.long)
     }
 
     fn selects(&self, kind: Kind, test: &Test) -> bool {
@@ -99,7 +112,7 @@ impl Arguments {
             .topology
             .as_ref()
             .is_none_or(|name| test.topology.to_string() == *name);
-        let listed = test.is_for(kind) || (self.thorough && test.is_for(Kind::Uml));
+        let listed = test.is_for(kind) || (self.everywhere && test.is_for(Kind::Uml));
         kernel && name && topology && listed
     }
 }
@@ -160,9 +173,9 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let planned = on_host + flavours.len() + 1 + in_guests + postponed.len() + unasked.len();
     let mut report = Report::new(std::io::stdout(), planned);
 
-    for name in postponed {
+    for (name, why) in postponed {
         report.begin(&name);
-        report.end(&Point::skip(name, "takes minutes: --long"));
+        report.end(&Point::skip(name, why));
     }
     for name in unasked {
         report.begin(name);

@@ -38,6 +38,8 @@ impl fmt::Display for Test {
         let kernels: Vec<&str> = self.kernels.iter().map(|kind| kind.name()).collect();
         write!(f, "{}: {}", self.name, kernels.join(","))?;
         write!(f, "; {}; {} s", self.topology, self.timeout)?;
+        let thorough: Vec<String> = self.thorough.iter().map(|k| k.name().to_owned()).collect();
+        list(f, "thorough", &thorough)?;
         if self.module != super::rsmc() {
             write!(f, "; module {}", self.module)?;
         }
