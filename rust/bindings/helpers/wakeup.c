@@ -54,6 +54,21 @@ void rsmc_helper_sk_tell_room(struct sock *sk)
 	rcu_read_unlock();
 }
 
+/*
+ * As sk_wait_data() would be woken, and no poller: epoll, poll() and select() look at the key, sleepers
+ * of recvmsg() do not. TCP never has EPOLLMSG.
+ */
+void rsmc_helper_sk_tell_sleepers(struct sock *sk)
+{
+	struct socket_wq *wq;
+
+	rcu_read_lock();
+	wq = rcu_dereference(sk->sk_wq);
+	if (skwq_has_sleeper(wq))
+		wake_up_interruptible_sync_poll(&wq->wait, EPOLLMSG);
+	rcu_read_unlock();
+}
+
 /* As sock_def_readable(), for bytes that are in another buffer than TCP's. */
 void rsmc_helper_sk_tell_data(struct sock *sk)
 {

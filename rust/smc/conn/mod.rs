@@ -215,6 +215,13 @@ impl<C: Carrier> SmcConn<C> {
         &self.recv
     }
 
+    /// Returns the bytes for which poll() waits: `SO_RCVLOWAT`, at most half of the ring, as more may never be
+    /// there at once.
+    pub(crate) fn low_water(&self) -> usize {
+        let most = self.recv.size() / 2;
+        self.sock.low_water(false, i32::MAX as usize).min(most)
+    }
+
     /// Returns the size of the send ring, in bytes.
     pub(crate) fn send_size(&self) -> usize {
         self.send_size.bytes() as usize

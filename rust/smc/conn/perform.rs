@@ -21,7 +21,7 @@ use kernel::{
     },
     workqueue::WorkItem, //
 };
-use smc_proto::conn::Actions;
+use smc_proto::conn::{Actions, RecvState};
 
 /// Bits of [`SmcConn::todo`], work that is left to the workqueue.
 mod todo {
@@ -45,7 +45,7 @@ impl<C: Carrier> SmcConn<C> {
     pub(crate) fn perform(self: &Arc<Self>, actions: Actions) {
         if actions == Actions::WAKE_READER {
             // Most often.
-            self.sock.wake_readers();
+            self.wake_readers();
         } else if !actions.is_empty() {
             self.perform_all(actions);
         }
@@ -62,11 +62,33 @@ impl<C: Carrier> SmcConn<C> {
             self.perform_rare(rest);
         }
         if actions.has(Actions::WAKE_READER) {
-            self.sock.wake_readers();
+            self.wake_readers();
         }
         if actions.has(Actions::WAKE_WRITER) {
             self.sock.wake_writers();
         }
+    }
+
+    /// Wakes who waits for data. A poller hears of less than `SO_RCVLOWAT` as little as from TCP: it would be an edge,
+    /// with whatever else is ready.
+    #[inline]
+    fn wake_readers(&self) {
+        match self.sock.low_water(false, 2) > 1 && self.has_too_few() {
+            false => self.sock.wake_readers(),
+            true => self.sock.wake_sleepers(),
+        }
+    }
+
+    /// Tells whether more may come, and what is there is less than a poller waits for.
+    #[cold]
+    fn has_too_few(&self) -> bool {
+        let proto = self.proto.lock();
+        // Under the lock: whoever lowers the limit looks at the bytes under it afterwards.
+        let low = self.low_water();
+        let few = |there: u32| (there as usize) < low;
+        let hearing = proto.directions().hearing && !self.is_read_shut();
+        let data = matches!(proto.recv_state(), RecvState::Data(there) if few(there) && few(proto.waiting()));
+        data && hearing && !proto.has_urgent()
     }
 
     #[cold]

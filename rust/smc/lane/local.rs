@@ -27,9 +27,12 @@ pub(crate) use self::{
 };
 
 use crate::lane;
-use kapi::net::{
-    args::{flags, Message, Poll, Splice},
-    socket::BsdSocket, //
+use kapi::{
+    net::{
+        args::{flags, Message, Poll, Splice},
+        socket::BsdSocket, //
+    },
+    sys::word::full_barrier, //
 };
 use kernel::{prelude::*, sync::atomic::Relaxed};
 
@@ -142,6 +145,8 @@ pub(crate) fn unread(local: &Local) -> (usize, bool) {
 
 /// Wakes readers if a lower `SO_RCVLOWAT` makes what is there enough.
 pub(crate) fn low_water_changed(local: &Local) {
+    // Between the new limit and the look at the bytes: a writer looks at them the other way round.
+    full_barrier();
     if local.ring_holds() && local.arrived() >= local.low_water() {
         local.own().wake_readers();
     }

@@ -34,13 +34,6 @@ const SHUT_RD: i32 = 0;
 const SHUT_WR: i32 = 1;
 const SHUT_RDWR: i32 = 2;
 
-/// Returns the bytes for which poll() waits: `SO_RCVLOWAT`, at most half of the ring, as more may never be
-/// there at once.
-fn low_water(conn: &Arc<SmcConn>) -> usize {
-    let most = conn.recv_ring().size() / 2;
-    conn.sock().low_water(false, i32::MAX as usize).min(most)
-}
-
 /// Wakes readers if a lower `SO_RCVLOWAT` makes what is there enough.
 pub(crate) fn low_water_changed(conn: &Arc<SmcConn>) {
     let there = {
@@ -50,7 +43,7 @@ pub(crate) fn low_water_changed(conn: &Arc<SmcConn>) {
             _ => return,
         }
     };
-    if there >= low_water(conn) {
+    if there >= conn.low_water() {
         conn.sock().wake_readers();
     }
 }
@@ -60,7 +53,7 @@ pub(crate) fn poll(conn: &Arc<SmcConn>, socket: &BsdSocket, poll: &Poll<'_>) -> 
     // Registers the poller; of what TCP says only a pending error counts.
     let mut events = socket.native_poll(poll) & flags::EPOLLERR;
     let mut proto = conn.proto.lock();
-    let low = low_water(conn);
+    let low = conn.low_water();
     // A reset of the TCP connection is shown at once, even if nobody has drawn conclusions yet.
     let reset = conn.is_tcp_dead() && !proto.awaits_end();
     let open = proto.directions();

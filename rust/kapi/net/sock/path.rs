@@ -355,6 +355,13 @@ impl Sock {
         unsafe { bindings::sk_tell_data(self.as_ptr()) };
     }
 
+    /// Wakes those who sleep in a call that receives, and nobody who polls: the data that have come are fewer than
+    /// `SO_RCVLOWAT`, and pollers hear nothing of such from TCP.
+    pub fn wake_sleepers(&self) {
+        // SAFETY: The sock is valid; its wait queue is read under RCU, and may have gone.
+        unsafe { bindings::sk_tell_sleepers(self.as_ptr()) };
+    }
+
     /// Wakes those who wait for room to write.
     #[inline]
     pub fn wake_for_room(&self) {

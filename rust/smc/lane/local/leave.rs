@@ -139,8 +139,9 @@ impl Local {
         };
         drop((read, written));
         self.part();
-        if let Some(peer) = self.peer() {
-            // A writer that waits for room.
+        // A writer that waits for room looks whether we are gone after it has said so; to anybody else it would be an
+        // edge that TCP does not have.
+        if let Some(peer) = self.peer().filter(|_| inward.is_starving()) {
             peer.wake_for_room();
         }
     }

@@ -259,21 +259,18 @@ impl Local {
     }
 
     fn with_tcp(&self, unread: impl FnOnce(&Sock) -> usize) -> usize {
-        let way = self.inward();
-        let route = way.route();
-        let there = way.there();
-        if route.is_ring() {
-            return there;
-        }
-        let sock = self.own();
-        let [tcp, ring, behind] = route.readable(sock.position(), unread(sock), there);
-        tcp.saturating_add(ring).saturating_add(behind)
+        in_both(self.inward(), self.own(), unread)
+    }
+
+    /// Tells whether the other end's poller waits for no more than has arrived there.
+    pub(super) fn has_enough(&self, peer: &Sock) -> bool {
+        in_both(self.out(), peer, Sock::arrived_bytes) >= low_water(peer)
     }
 
     /// Returns the bytes for which poll() waits: `SO_RCVLOWAT`, at most half of what a ring may hold, as
     /// more may never be there at once.
     pub(super) fn low_water(&self) -> usize {
-        self.own().low_water(false, FIRST / 2)
+        low_water(self.own())
     }
 
     /// Tells whether this end's bytes go into the ring.
@@ -318,4 +315,21 @@ impl Local {
         let [(_, received), _] = self.inward().counts();
         (sent, received)
     }
+}
+
+/// Returns how many bytes can be read at the reading end of a direction, whose TCP connection is `sock` and has as
+/// many as `unread` says.
+fn in_both(way: &Way, sock: &Sock, unread: impl FnOnce(&Sock) -> usize) -> usize {
+    let route = way.route();
+    let there = way.there();
+    if route.is_ring() {
+        return there;
+    }
+    let [tcp, ring, behind] = route.readable(sock.position(), unread(sock), there);
+    tcp.saturating_add(ring).saturating_add(behind)
+}
+
+/// Returns the bytes for which a poller of `sock` waits.
+fn low_water(sock: &Sock) -> usize {
+    sock.low_water(false, FIRST / 2)
 }

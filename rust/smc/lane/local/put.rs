@@ -9,8 +9,8 @@ use super::{
 use crate::lane::{Put, Stop};
 use kapi::{
     errno,
-    net::args::Message,
-    sys::bytes::Ring, //
+    net::{args::Message, sock::Sock},
+    sys::{bytes::Ring, word::full_barrier}, //
 };
 use kernel::{
     prelude::*,
@@ -80,10 +80,25 @@ pub(super) fn put(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(us
 pub(super) fn told(local: &Local, other: &End) {
     if let Some(peer) = other.sock() {
         // A full barrier in it stands between the bytes and the look at who reads.
-        peer.wake_for_data();
+        match peer.low_water(false, 2) > 1 {
+            false => peer.wake_for_data(),
+            true => wake_for_enough(local, peer),
+        }
     }
     if other.is_gone() {
         reset(local);
+    }
+}
+
+/// Wakes a reader with a `SO_RCVLOWAT` of its own. Pollers hear of less than that as little as from TCP: it would be
+/// an edge, with whatever else is ready.
+#[cold]
+fn wake_for_enough(local: &Local, peer: &Sock) {
+    // Between the bytes and the look at the limit, which the reader may lower: then it looks at the bytes.
+    full_barrier();
+    match local.has_enough(peer) {
+        true => peer.wake_for_data(),
+        false => peer.wake_sleepers(),
     }
 }
 
@@ -107,7 +122,7 @@ fn by_tcp(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(usize, boo
         Ok(taken) => {
             if let Some(peer) = local.peer().filter(|peer| peer.low_water(false, 2) > 1) {
                 // TCP is silent below SO_RCVLOWAT, and does not know of what the ring holds.
-                peer.wake_for_data();
+                wake_for_enough(local, peer);
             }
             Ok((taken, false))
         }

@@ -263,6 +263,13 @@ fn peek(
     let [to_ring, to_rest] = [first, first.saturating_add(held)];
     let mut all = to_rest.saturating_add(behind);
     let mut offset = ask.before.saturating_add(ask.passed);
+    if ask.wanted == 0 {
+        // As TCP: any byte will do, an urgent one, too.
+        return Ok(match offset < all {
+            true => looked(0, 0, false),
+            false => Look::Nothing(state),
+        });
+    }
     let mut passed = 0;
     // The mark is behind the ring: a writer leaves that for an urgent byte, and returns when it was read.
     if let Some(mark) = to_mark.map(|left| left.saturating_add(held)) {
@@ -279,7 +286,6 @@ fn peek(
     if offset >= all {
         return Ok(match all {
             0 => Look::Nothing(state),
-            _ if ask.wanted == 0 => Look::Nothing(state),
             // All of it has been passed.
             _ => looked(0, passed, false),
         });

@@ -163,6 +163,11 @@ impl Way {
         enough()
     }
 
+    /// Tells whether a writer waits for room.
+    pub(super) fn is_starving(&self) -> bool {
+        self.starving.get() != 0
+    }
+
     /// Returns the position of the next byte to write.
     #[inline]
     pub(super) fn head(&self) -> u64 {

@@ -2,6 +2,7 @@
 //! Sending and receiving: calls, vectors, blocking, time limits.
 
 use crate::ctx::{pattern, T};
+use crate::poll::Ep;
 use st::errno::{cvt, R};
 use st::fd::Fd;
 use st::sys;
@@ -15,6 +16,7 @@ crate::scenarios!(
     data_name_ignored,
     data_rcvlowat,
     data_rcvlowat_lowered,
+    data_rcvlowat_edges,
     data_rcvtimeo,
     data_sndtimeo,
     data_interrupted,
@@ -265,6 +267,38 @@ fn data_rcvlowat_lowered(t: &mut T) {
     let woken = th.join().unwrap();
     t.res("woken", &woken.map(|events| events & libc::POLLIN));
     t.rec("soon", t0.elapsed().as_millis() < 1000);
+}
+
+/// Checks that less than `SO_RCVLOWAT` is no event for a poller that is told of edges: it would be told of room to write
+/// once more.
+fn data_rcvlowat_edges(t: &mut T) {
+    let (c, s) = t.pair();
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_RCVLOWAT);
+    let ep = Ep::new();
+    ep.add(s.raw(), libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLET, 1);
+    t.rec("open", ep.wait(0));
+    t.res("set", &sys::setopt(s.raw(), level, name, 100));
+    for _ in 0..5 {
+        sys::send(c.raw(), &[1; 10], 0).unwrap();
+        sys::sleep_ms(20);
+        t.rec("below", ep.wait(0));
+    }
+    sys::send(c.raw(), &[1; 50], 0).unwrap();
+    t.rec("reached", ep.wait(1000));
+    t.bytes("recv", &sys::recv_vec(s.raw(), 256, 0));
+    // A sleeper that wants less is not a poller.
+    let cr = c.raw();
+    let th = std::thread::spawn(move || {
+        sys::sleep_ms(50);
+        sys::send(cr, b"abcde", 0).unwrap();
+        sys::sleep_ms(50);
+        sys::send(cr, &[2; 100], 0).unwrap();
+    });
+    t.bytes(
+        "recv of five",
+        &sys::recv_vec(s.raw(), 5, libc::MSG_WAITALL),
+    );
+    th.join().unwrap();
 }
 
 fn data_rcvtimeo(t: &mut T) {
