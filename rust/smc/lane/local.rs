@@ -104,12 +104,8 @@ pub(crate) fn poll(local: &Local, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
     // Asked first: what it says of an end is true of the ring, too.
     let native = socket.native_events(poll);
     let mut events = native;
-    if local.ring_holds() && !local.is_over() {
-        let low = local.low_water();
-        events &= !READABLE;
-        if local.arrived() >= low {
-            events |= READABLE;
-        }
+    if local.ring_holds() && !local.is_over() && local.has_enough() {
+        events |= READABLE;
     }
     let failed = native & (flags::EPOLLHUP | flags::EPOLLERR) != 0;
     if local.writes_ring() && !failed && poll.wants(WRITABLE) {
@@ -147,7 +143,7 @@ pub(crate) fn unread(local: &Local) -> (usize, bool) {
 pub(crate) fn low_water_changed(local: &Local) {
     // Between the new limit and the look at the bytes: a writer looks at them the other way round.
     full_barrier();
-    if local.ring_holds() && local.arrived() >= local.low_water() {
+    if local.ring_holds() && local.has_enough() {
         local.own().wake_readers();
     }
 }

@@ -262,15 +262,14 @@ impl Local {
         in_both(self.inward(), self.own(), unread)
     }
 
-    /// Tells whether the other end's poller waits for no more than has arrived there.
-    pub(super) fn has_enough(&self, peer: &Sock) -> bool {
-        in_both(self.out(), peer, Sock::arrived_bytes) >= low_water(peer)
+    /// Tells whether enough has arrived for a poller here: `SO_RCVLOWAT`, or all that the writer has room for.
+    pub(super) fn has_enough(&self) -> bool {
+        is_enough(self.inward(), self.own())
     }
 
-    /// Returns the bytes for which poll() waits: `SO_RCVLOWAT`, at most half of what a ring may hold, as
-    /// more may never be there at once.
-    pub(super) fn low_water(&self) -> usize {
-        low_water(self.own())
+    /// Tells the same of the other end.
+    pub(super) fn gave_enough(&self, peer: &Sock) -> bool {
+        is_enough(self.out(), peer)
     }
 
     /// Tells whether this end's bytes go into the ring.
@@ -284,6 +283,10 @@ impl Local {
         let room = self.out().has_room();
         if !room {
             self.own().expect_room();
+            if let Some(peer) = self.peer().filter(|peer| peer.low_water(false, 2) > 1) {
+                // More than this will not be there at once.
+                peer.wake_for_data();
+            }
         }
         room || self.is_deserted()
     }
@@ -329,7 +332,8 @@ fn in_both(way: &Way, sock: &Sock, unread: impl FnOnce(&Sock) -> usize) -> usize
     tcp.saturating_add(ring).saturating_add(behind)
 }
 
-/// Returns the bytes for which a poller of `sock` waits.
-fn low_water(sock: &Sock) -> usize {
-    sock.low_water(false, FIRST / 2)
+/// Tells whether a poller at the reading end of a direction, whose TCP connection is `sock`, is to hear of what is there.
+fn is_enough(way: &Way, sock: &Sock) -> bool {
+    let there = in_both(way, sock, Sock::arrived_bytes);
+    there >= sock.low_water(false, usize::MAX) || there != 0 && way.is_starving()
 }

@@ -96,7 +96,7 @@ pub(super) fn told(local: &Local, other: &End) {
 fn wake_for_enough(local: &Local, peer: &Sock) {
     // Between the bytes and the look at the limit, which the reader may lower: then it looks at the bytes.
     full_barrier();
-    match local.has_enough(peer) {
+    match local.gave_enough(peer) {
         true => peer.wake_for_data(),
         false => peer.wake_sleepers(),
     }

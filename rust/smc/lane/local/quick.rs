@@ -127,7 +127,8 @@ pub(super) fn events(local: &Local, poll: &Poll<'_>) -> Option<u32> {
     }
     let mut events = 0;
     let there = other.out.there();
-    if there != 0 && there >= local.low_water() {
+    let enough = || there >= sock.low_water(false, usize::MAX) || other.out.is_starving();
+    if there != 0 && enough() {
         events |= READABLE;
     }
     if poll.wants(WRITABLE) && local.has_room() {
