@@ -83,7 +83,7 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
         // TCP's answer depends on how the bytes were cut into packets.
         Step::Recv {
             way: Way::Fault, ..
-        } if m.local && tcp.count > smc.count && (smc.count.is_some() || failed("EFAULT")) => {
+        } if m.by_tcp && tcp.count > smc.count && (smc.count.is_some() || failed("EFAULT")) => {
             Some((HALFWAY, Then::End))
         }
         Step::SpliceOut { .. } if tcp.count > smc.count && smc.count.is_some_and(is_pages) => {

@@ -120,6 +120,7 @@ impl Plan<'_> {
             },
             urgent: self.args.opt("urgent").map(|u| u != "off"),
             local: self.mode >= 2,
+            by_tcp: self.mode >= 1,
             show: self.seed.is_some(),
         }
     }

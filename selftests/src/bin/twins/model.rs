@@ -46,6 +46,8 @@ pub struct Model {
     pub urgent: bool,
     /// What is compared with TCP is a local path.
     pub local: bool,
+    /// Its bytes may go by TCP: such a path, and a fallback.
+    pub by_tcp: bool,
     /// A connection was reset.
     pub reset: bool,
     /// Most bytes that may be under way, so that every buffer has room for them.
@@ -59,7 +61,7 @@ pub fn other(end: usize) -> usize {
 
 impl Model {
     /// A fresh connection.
-    pub fn new(urgent: bool, local: bool, most: usize) -> Model {
+    pub fn new(urgent: bool, local: bool, by_tcp: bool, most: usize) -> Model {
         let end = End {
             open: true,
             ..End::default()
@@ -68,6 +70,7 @@ impl Model {
             ends: [end; 2],
             urgent,
             local,
+            by_tcp,
             reset: false,
             most,
         }

@@ -34,6 +34,8 @@ pub struct Run<'a> {
     pub urgent: Option<bool>,
     /// What is compared with TCP is a local path.
     pub local: bool,
+    /// Its bytes may go by TCP.
+    pub by_tcp: bool,
     /// True when the trace is printed.
     pub show: bool,
 }
@@ -50,7 +52,7 @@ impl Run<'_> {
         let urgent = self.urgent.unwrap_or(urgent);
         let steps = r.range(4, self.steps as u64);
         let mut pairs = [self.sources[0].pair()?, self.sources[1].pair()?];
-        let mut m = Model::new(urgent, self.local, 8 << 10);
+        let mut m = Model::new(urgent, self.local, self.by_tcp, 8 << 10);
         let mut trace = vec![format!("seed {} urgent {urgent}", self.seed)];
         // SAFETY: No pointers.
         unsafe { libc::alarm(30 * st::guest::slow() as u32) };
