@@ -21,6 +21,8 @@ one() { # one KIND OUT IDS-OR-MODULES...
 	run a "$one_kind" timeout "$(slow 300)" python3 "$HERE/pyrun.py" "$one_out" "$@" >"$one_out.noise" 2>&1
 }
 
+# Pipes and pairs of AF_UNIX.
+UNCONNECTED="test_select test_selectors test_poll"
 cd "$TMPDIR" || exit 1
 echo "KTAP version 1"
 for m; do
