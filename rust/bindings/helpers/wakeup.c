@@ -55,8 +55,8 @@ void rsmc_helper_sk_tell_room(struct sock *sk)
 }
 
 /*
- * As sk_wait_data() would be woken, and no poller: epoll, poll() and select() look at the key, sleepers
- * of recvmsg() do not. TCP never has EPOLLMSG.
+ * Wakes who sleeps in recvmsg(), and does not look at the key, but no poller: epoll, poll(), select() and io_uring
+ * do, and nobody waits for EPOLLMSG, which TCP never reports.
  */
 void rsmc_helper_sk_tell_sleepers(struct sock *sk)
 {
