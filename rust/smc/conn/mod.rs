@@ -46,7 +46,7 @@ use kernel::{
     workqueue::Work, //
 };
 use smc_proto::{
-    conn::{Conn, Params, Peer},
+    conn::{Conn, Params, Peer, RecvState},
     cursor::RingSize,
     llc::rtoken::rmbe_offset,
     time::Span,
@@ -215,11 +215,14 @@ impl<C: Carrier> SmcConn<C> {
         &self.recv
     }
 
-    /// Returns the bytes for which poll() waits: `SO_RCVLOWAT`, at most half of the ring, as more may never be
-    /// there at once.
-    pub(crate) fn low_water(&self) -> usize {
-        let most = self.recv.size() / 2;
-        self.sock.low_water(false, i32::MAX as usize).min(most)
+    /// Tells whether a poller is to hear of the data that are there: as many as `SO_RCVLOWAT` says, at most half of
+    /// the ring, as more may never be there at once.
+    pub(crate) fn has_enough(&self, proto: &Conn) -> bool {
+        let low = self.sock.low_water(false, self.recv.size() / 2);
+        match proto.recv_state() {
+            RecvState::Data(there) => there.max(proto.waiting()) as usize >= low,
+            _ => false,
+        }
     }
 
     /// Returns the size of the send ring, in bytes.

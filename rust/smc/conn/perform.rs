@@ -73,7 +73,7 @@ impl<C: Carrier> SmcConn<C> {
     /// with whatever else is ready.
     #[inline]
     fn wake_readers(&self) {
-        match self.sock.low_water(false, 2) > 1 && self.has_too_few() {
+        match self.sock.has_low_water() && self.has_too_few() {
             false => self.sock.wake_readers(),
             true => self.sock.wake_sleepers(),
         }
@@ -82,13 +82,11 @@ impl<C: Carrier> SmcConn<C> {
     /// Tells whether more may come, and what is there is less than a poller waits for.
     #[cold]
     fn has_too_few(&self) -> bool {
-        let proto = self.proto.lock();
         // Under the lock: whoever lowers the limit looks at the bytes under it afterwards.
-        let low = self.low_water();
-        let few = |there: u32| (there as usize) < low;
+        let proto = self.proto.lock();
         let hearing = proto.directions().hearing && !self.is_read_shut();
-        let data = matches!(proto.recv_state(), RecvState::Data(there) if few(there) && few(proto.waiting()));
-        data && hearing && !proto.has_urgent()
+        let data = matches!(proto.recv_state(), RecvState::Data(_));
+        data && hearing && !proto.has_urgent() && !self.has_enough(&proto)
     }
 
     #[cold]

@@ -268,7 +268,7 @@ fn not_ready(_: Error) -> Reason {
 /// Returns the time of the next look at the stream, `until` at the latest: TCP does not announce a
 /// message shorter than the program's `SO_RCVLOWAT`, which may be the listener's.
 fn look_again(sock: &Sock, until: Instant) -> Instant {
-    if sock.low_water(false, usize::MAX) > 1 {
+    if sock.has_low_water() {
         until.min(now().after(LOOK_AGAIN))
     } else {
         until

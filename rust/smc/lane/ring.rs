@@ -36,14 +36,8 @@ const SHUT_RDWR: i32 = 2;
 
 /// Wakes readers if a lower `SO_RCVLOWAT` makes what is there enough.
 pub(crate) fn low_water_changed(conn: &Arc<SmcConn>) {
-    let there = {
-        let proto = conn.proto.lock();
-        match proto.recv_state() {
-            RecvState::Data(_) => proto.waiting() as usize,
-            _ => return,
-        }
-    };
-    if there >= conn.low_water() {
+    let enough = conn.has_enough(&conn.proto.lock());
+    if enough {
         conn.sock().wake_readers();
     }
 }
@@ -53,16 +47,12 @@ pub(crate) fn poll(conn: &Arc<SmcConn>, socket: &BsdSocket, poll: &Poll<'_>) -> 
     // Registers the poller; of what TCP says only a pending error counts.
     let mut events = socket.native_poll(poll) & flags::EPOLLERR;
     let mut proto = conn.proto.lock();
-    let low = conn.low_water();
     // A reset of the TCP connection is shown at once, even if nobody has drawn conclusions yet.
     let reset = conn.is_tcp_dead() && !proto.awaits_end();
     let open = proto.directions();
     let hearing = open.hearing && !conn.is_read_shut() && !reset;
     let talking = open.talking && !reset;
-    let readable = match proto.recv_state() {
-        RecvState::Data(there) => there as usize >= low || (proto.waiting() as usize) >= low,
-        _ => false,
-    };
+    let readable = conn.has_enough(&proto);
     if readable || !hearing {
         events |= flags::EPOLLIN | flags::EPOLLRDNORM;
     }

@@ -58,6 +58,12 @@ impl Sock {
         usize::try_from(low).unwrap_or(0).min(len).max(1)
     }
 
+    /// Returns whether pollers are to hear of a certain number of bytes only (`SO_RCVLOWAT`), and not of any.
+    #[inline]
+    pub fn has_low_water(&self) -> bool {
+        self.low_water(false, 2) > 1
+    }
+
     /// Returns the beginning of a peek (`SO_PEEK_OFF`), in bytes behind the next byte to be read.
     #[inline]
     pub fn peek_offset(&self) -> usize {

@@ -283,7 +283,7 @@ impl Local {
         let room = self.out().has_room();
         if !room {
             self.own().expect_room();
-            if let Some(peer) = self.peer().filter(|peer| peer.low_water(false, 2) > 1) {
+            if let Some(peer) = self.peer().filter(|peer| peer.has_low_water()) {
                 // More than this will not be there at once.
                 peer.wake_for_data();
             }
@@ -332,8 +332,12 @@ fn in_both(way: &Way, sock: &Sock, unread: impl FnOnce(&Sock) -> usize) -> usize
     tcp.saturating_add(ring).saturating_add(behind)
 }
 
-/// Tells whether a poller at the reading end of a direction, whose TCP connection is `sock`, is to hear of what is there.
 fn is_enough(way: &Way, sock: &Sock) -> bool {
-    let there = in_both(way, sock, Sock::arrived_bytes);
-    there >= sock.low_water(false, usize::MAX) || there != 0 && way.is_starving()
+    suffices(way, sock, in_both(way, sock, Sock::arrived_bytes))
+}
+
+/// Tells whether a poller at the reading end of a direction, whose TCP connection is `sock`, is to hear of `there` bytes.
+#[inline]
+pub(super) fn suffices(way: &Way, sock: &Sock, there: usize) -> bool {
+    there != 0 && (there >= sock.low_water(false, usize::MAX) || way.is_starving())
 }

@@ -80,7 +80,7 @@ pub(super) fn put(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(us
 pub(super) fn told(local: &Local, other: &End) {
     if let Some(peer) = other.sock() {
         // A full barrier in it stands between the bytes and the look at who reads.
-        match peer.low_water(false, 2) > 1 {
+        match peer.has_low_water() {
             false => peer.wake_for_data(),
             true => wake_for_enough(local, peer),
         }
@@ -120,9 +120,13 @@ fn by_tcp(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(usize, boo
     }
     match sent {
         Ok(taken) => {
-            if let Some(peer) = local.peer().filter(|peer| peer.low_water(false, 2) > 1) {
+            if let Some(peer) = local.peer().filter(|peer| peer.has_low_water()) {
                 // TCP is silent below SO_RCVLOWAT, and does not know of what the ring holds.
-                wake_for_enough(local, peer);
+                match local.own().sent_to() == peer.arrived_to() {
+                    true => wake_for_enough(local, peer),
+                    // On its way, as when the reader has its sock locked: not to be counted yet.
+                    false => peer.wake_for_data(),
+                }
             }
             Ok((taken, false))
         }

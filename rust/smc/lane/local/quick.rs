@@ -5,7 +5,7 @@
 //! poll() where the rings alone decide.
 
 use super::{
-    pair::{End, Local},
+    pair::{suffices, End, Local},
     put, //
 };
 use kapi::{
@@ -127,8 +127,7 @@ pub(super) fn events(local: &Local, poll: &Poll<'_>) -> Option<u32> {
     }
     let mut events = 0;
     let there = other.out.there();
-    let enough = || there >= sock.low_water(false, usize::MAX) || other.out.is_starving();
-    if there != 0 && enough() {
+    if suffices(&other.out, sock, there) {
         events |= READABLE;
     }
     if poll.wants(WRITABLE) && local.has_room() {
