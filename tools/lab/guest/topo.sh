@@ -42,6 +42,11 @@ no_rdma() {
 		echo "$said" >&2
 		exit 1
 	done
+	# That of a namespace which is ending may be in no list any more, and is still there.
+	for _ in $(seq 50); do
+		[ -n "$(ls /sys/class/infiniband 2>/dev/null)" ] || break
+		sleep 0.1
+	done
 }
 
 # What every test of a boot finds, so that none depends on those before it: `up` says it before it does
