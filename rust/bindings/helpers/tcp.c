@@ -129,7 +129,9 @@ spinlock_t *rsmc_helper_reqsk_hash_lockp(struct request_sock *req)
 	return inet_ehash_lockp(tcp_get_hashinfo(req_to_sk(req)), req_to_sk(req)->sk_hash);
 }
 
+/* With the lock above held: without it the answer is no longer true when it is used. */
 bool rsmc_helper_reqsk_is_hashed(struct request_sock *req)
 {
+	lockdep_assert_held(inet_ehash_lockp(tcp_get_hashinfo(req_to_sk(req)), req_to_sk(req)->sk_hash));
 	return sk_hashed(req_to_sk(req));
 }

@@ -189,7 +189,11 @@ impl Ring {
     /// Copies `len` bytes from the place `at` to `iter`, as many as have been written there.
     #[inline(always)]
     fn read_at(&self, at: usize, len: usize, iter: &mut IovIterDest<'_>) -> usize {
-        let len = len.min((self.filled.get() as usize).saturating_sub(at));
+        let filled = self.filled.get() as usize;
+        let len = match at.wrapping_add(len) <= filled {
+            true => len,
+            false => written(filled, at, len),
+        };
         let from = self.start.as_ptr().wrapping_add(at);
         // SAFETY: A place in the memory, of which so much has been written; the iterator is valid as it is
         // borrowed.
@@ -225,4 +229,10 @@ impl Ring {
         // INVARIANT: So much of the beginning is written now.
         to.filled.release(to.filled.get().max(done as u64));
     }
+}
+
+/// Returns how many of `len` bytes from the place `at` are among the first `filled`.
+#[cold]
+fn written(filled: usize, at: usize, len: usize) -> usize {
+    len.min(filled.saturating_sub(at))
 }

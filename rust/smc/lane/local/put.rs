@@ -71,19 +71,20 @@ pub(super) fn put(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(us
     }
     way.wrote(taken);
     drop(writer);
-    told(local, local.ends().1);
+    let (_, other) = local.ends();
+    if let Some(peer) = other.sock() {
+        told(local, other, peer);
+    }
     Ok((taken, taken < wanted))
 }
 
-/// Tells the reader of bytes that were put into the ring.
+/// Tells the reader, `peer`, of bytes that were put into the ring.
 #[inline(always)]
-pub(super) fn told(local: &Local, other: &End) {
-    if let Some(peer) = other.sock() {
-        // A full barrier in it stands between the bytes and the look at who reads.
-        match peer.has_low_water() {
-            false => peer.wake_for_data(),
-            true => wake_for_enough(local, peer),
-        }
+pub(super) fn told(local: &Local, other: &End, peer: &Sock) {
+    // A full barrier in it stands between the bytes and the look at who reads.
+    match peer.has_low_water() {
+        false => peer.wake_for_data(),
+        true => wake_for_enough(local, peer),
     }
     if other.is_gone() {
         reset(local);

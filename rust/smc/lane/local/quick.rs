@@ -37,12 +37,11 @@ pub(super) fn send(local: &Local, msg: &mut Message<'_>) -> Option<Result<usize>
     let (own, other) = local.ends();
     let way = &own.out;
     let writer = way.writer.lock();
-    if !way.route().writes_ring()
-        || total > way.room()
-        || local.leaves(other)
-        || local.is_tested()
-        || !local.own().may_send()
-    {
+    if !way.route().writes_ring() || total > way.room() {
+        return None;
+    }
+    let peer = local.reader(other)?;
+    if local.is_tested() || !local.own().may_send() {
         return None;
     }
     let ring = writer.as_ref()?;
@@ -52,7 +51,7 @@ pub(super) fn send(local: &Local, msg: &mut Message<'_>) -> Option<Result<usize>
     }
     way.wrote(total);
     drop(writer);
-    put::told(local, other);
+    put::told(local, other, peer);
     trace::sent(local.own(), total, name);
     Some(Ok(total))
 }

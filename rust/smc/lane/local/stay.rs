@@ -72,19 +72,18 @@ impl Local {
         self.stays() || self.is_deserted() || self.is_bound_to_tcp()
     }
 
-    /// Tells the same, given the other end.
+    /// Asks the same, given the other end: returns its TCP connection unless the writer has to leave.
     #[inline(always)]
-    pub(super) fn leaves(&self, other: &End) -> bool {
-        let Some(peer) = other.sock() else {
-            return true;
-        };
-        self.stays()
+    pub(super) fn reader<'a>(&self, other: &'a End) -> Option<&'a Sock> {
+        let peer = other.sock()?;
+        let leaves = self.stays()
             || other.is_gone()
             || other.details.get() != 0
             || peer.wants_details()
             || self.own().wants_send_stamps()
             || self.own().has_packet_programs(peer)
-            || self.own().is_receive_shut() && peer.is_receive_shut()
+            || self.own().is_receive_shut() && peer.is_receive_shut();
+        (!leaves).then_some(peer)
     }
 
     /// Tells whether a writer is to change carriers for the sake of a test (the sysctl `path_flip`): on
