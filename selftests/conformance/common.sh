@@ -9,6 +9,8 @@ FAMILY=${RSMC_TEST_FAMILY:-inet}
 # With --local every one begins as TCP, and goes through memory then; with --flip N besides, each direction changes
 # carriers after N messages at most, all the time.
 # With --convert it is the sysctl tcp2smc that turns them into such, and the programs are started as ever.
+# With two guests (pair) the servers, b, are in one of them and the clients, a, in the other: a script that can be
+# run so asks `serves` and `asks`.
 MODE=fallback
 STRICT=
 CONVERT=
@@ -33,9 +35,22 @@ if [ "${1-}" = --smc ]; then
 	shift
 fi
 
-for ns in a b; do
-	[ ! -e /proc/sys/net/smc/path ] || ip netns exec $ns sysctl -qw net.smc.path=$paths net.smc.path_flip="$FLIP" 2>/dev/null || :
+for side in a b; do
+	[ ! -e /proc/sys/net/smc/path ] || ns $side sysctl -qw net.smc.path=$paths net.smc.path_flip="$FLIP" 2>/dev/null || :
 done
+
+# serves, asks   whether the servers, the clients are in this guest
+serves() {
+	[ "$RSMC_ROLE" != client ]
+}
+asks() {
+	[ "$RSMC_ROLE" != server ]
+}
+
+# ask NAME COMMAND...   a point of the clients
+ask() {
+	! asks || check "$@"
+}
 
 need() {
 	for p; do
@@ -66,7 +81,7 @@ convert() {
 	[ "$(ns "$1" sysctl -n net.smc.tcp2smc)" = "$2" ] || ns "$1" sysctl -qw net.smc.tcp2smc="$2"
 }
 if [ -n "$CONVERT" ]; then
-	ip netns exec a sysctl -qw net.smc.tcp2smc=1 || skip_all "this kernel converts no sockets"
+	ns a sysctl -qw net.smc.tcp2smc=1 || skip_all "this kernel converts no sockets"
 fi
 
 # counter a|b NAME   one of the family's counters in a namespace
@@ -129,5 +144,29 @@ explain() {
 
 # up PORT [SECONDS]: something listens on PORT in b
 up() {
-	wait_for "${2:-20}" sh -c "ip netns exec b ss -ltnH 'sport = :$1' | grep -q ."
+	wait_for "${2:-20}" listens "sport = :$1"
+}
+listens() { # FILTER
+	ns b ss -ltnH "$1" | grep -q .
+}
+
+# closed PART   nothing listens to addresses with this part
+closed() {
+	! ns b ss -ltnH | grep -q "$1"
+}
+
+# serve KIND PORT COMMAND...: a server in the background, until it listens; `served` ends them all
+serve() {
+	serve_kind=$1
+	serve_port=$2
+	shift 2
+	serves || return 0
+	run b "$serve_kind" setsid sh -c 'echo $$ >>"$0" && exec "$@"' "$TMPDIR/served" "$@" >"$TMPDIR/server.$serve_port" 2>&1 &
+	up "$serve_port" 60 || tail -n 20 "$TMPDIR/server.$serve_port"
+}
+served() {
+	for served_pid in $(cat "$TMPDIR/served" 2>/dev/null); do
+		pkill -s "$served_pid"
+	done
+	rm -f "$TMPDIR/served"
 }

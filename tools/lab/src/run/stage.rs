@@ -124,7 +124,9 @@ impl Stage {
     /// Lays out other programs' own tests, below `suites/`.
     pub fn suites<'a>(&self, suites: impl Iterator<Item = &'a Suite>) -> Result<()> {
         for suite in suites.collect::<BTreeSet<_>>() {
-            self.copy_directory(&suite.get()?, &format!("suites/{suite}"))?;
+            if let Some(directory) = suite.get()? {
+                self.copy_directory(&directory, &format!("suites/{suite}"))?;
+            }
         }
         Ok(())
     }

@@ -12,12 +12,17 @@ use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Environment variable that names a checkout of nginx's tests.
+const NGINX: &str = "RSMC_NGINX_TESTS";
+
 /// One program's tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Suite {
     /// Go's, of the packages `net` and `net/http`.
     Go,
+    /// nginx's, which are in no archive: those of [`NGINX`].
+    Nginx,
     /// Redis's, and the Tcl that they are written in.
     Redis,
 }
@@ -26,17 +31,20 @@ impl std::fmt::Display for Suite {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Suite::Go => "go",
+            Suite::Nginx => "nginx",
             Suite::Redis => "redis",
         })
     }
 }
 
 impl Suite {
-    /// Returns the directory that holds it, made or fetched if need be.
-    pub fn get(self) -> Result<PathBuf> {
+    /// Returns the directory that holds it, made or fetched if need be; `None` when there is no way to have it, and
+    /// the test is skipped.
+    pub fn get(self) -> Result<Option<PathBuf>> {
         match self {
-            Suite::Go => go(),
-            Suite::Redis => redis(),
+            Suite::Go => go().map(Some),
+            Suite::Nginx => Ok(std::env::var_os(NGINX).map(PathBuf::from)),
+            Suite::Redis => redis().map(Some),
         }
     }
 }
