@@ -35,8 +35,9 @@ if [ "${1-}" = --smc ]; then
 	shift
 fi
 
+# Between two guests the default is what it is without paths.
 for side in a b; do
-	[ ! -e /proc/sys/net/smc/path ] || ns $side sysctl -qw net.smc.path=$paths net.smc.path_flip="$FLIP" 2>/dev/null || :
+	[ ! -e /proc/sys/net/smc/path ] || [ "$RSMC_TOPO" = pair ] || ns $side sysctl -qw net.smc.path=$paths net.smc.path_flip="$FLIP" 2>/dev/null || :
 done
 
 # serves, asks   whether the servers, the clients are in this guest
