@@ -164,7 +164,8 @@ impl Model {
                 } else {
                     0
                 };
-                if flags & (libc::MSG_PEEK | libc::MSG_OOB) == 0 && len > 0 {
+                // Of bad memory alone MSG_TRUNC takes bytes, too.
+                if flags & (libc::MSG_PEEK | libc::MSG_OOB) == 0 && (len > 0 || n > 0) {
                     self.took(end, n, true);
                 }
             }
