@@ -35,16 +35,24 @@ fn gone(cold: i64, until: Duration) -> Result<i64, String> {
     }
 }
 
+/// Uses all of them. When the machine is so slow that the first are idle again before the last are used: once more.
 fn use_all(all: &[(Fd, Fd)], cold: i64) -> Result<i64, String> {
-    for (c, s) in all {
-        path::prove_local(c, s)?;
-        path::prove_local(c, s)?;
+    let mut used = 0;
+    for _ in 0..5 {
+        let begin = Instant::now();
+        for (c, s) in all {
+            path::prove_local(c, s)?;
+            path::prove_local(c, s)?;
+        }
+        used = taken() - cold;
+        if used > RINGS * 3 / 4 {
+            return Ok(used);
+        }
+        if begin.elapsed() < WHILE / 8 {
+            break;
+        }
     }
-    let used = taken() - cold;
-    match used > RINGS * 3 / 4 {
-        true => Ok(used),
-        false => Err(format!("rings take only {used} KiB")),
-    }
+    Err(format!("rings take only {used} KiB"))
 }
 
 /// Uses many connections, leaves them alone, and uses them again.

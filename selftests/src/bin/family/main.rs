@@ -113,7 +113,17 @@ const TABLE: &[(i32, i32, i32, i32, &str)] = &[
     ),
 ];
 
+/// With SCTP, which `ss` loads for instance, IP has sockets of this type, and it is the protocol that is unknown.
+fn by_sctp(d: i32, t: i32, want: i32) -> i32 {
+    let protocols = || std::fs::read_to_string("/proc/net/protocols").unwrap_or_default();
+    match d != AF_SMC && t == libc::SOCK_SEQPACKET && protocols().contains("SCTP") {
+        true => libc::EPROTONOSUPPORT,
+        false => want,
+    }
+}
+
 fn create(d: i32, t: i32, p: i32, want: i32) -> Result<(), String> {
+    let want = by_sctp(d, t, want);
     let r = sys::socket(d, t, p);
     match (&r, want) {
         (Ok(f), 0) => smcinfo::info(f.raw())
