@@ -15,27 +15,10 @@ server=b host=10.77.0.2
 STRICT=
 [ $MODE != local ] || server=a host=127.0.0.1
 
-mkdir -p "$TMPDIR/www" "$TMPDIR/tmp"
-chmod 755 "$TMPDIR" "$TMPDIR/www"
-head -c 100 /dev/urandom >"$TMPDIR/www/small"
-cat >"$TMPDIR/nginx.conf" <<END
-daemon off;
-worker_processes 1;
-worker_rlimit_nofile 65000;
-user root;
-pid $TMPDIR/nginx.pid;
-error_log $TMPDIR/error.log;
-events { worker_connections 30000; }
-http {
-	access_log off;
-	client_body_temp_path $TMPDIR/tmp/body;
-	proxy_temp_path $TMPDIR/tmp/proxy;
-	fastcgi_temp_path $TMPDIR/tmp/f;
-	uwsgi_temp_path $TMPDIR/tmp/u;
-	scgi_temp_path $TMPDIR/tmp/s;
+nginx_conf "worker_processes 1; worker_rlimit_nofile 65000; events { worker_connections 30000; }" <<END
 	server { listen 8080 backlog=16384; root $TMPDIR/www; }
-}
 END
+head -c 100 /dev/urandom >"$TMPDIR/www/small"
 ulimit -n 65000
 for ns in a b; do
 	ns $ns sysctl -qw net.core.somaxconn=16384 net.ipv4.tcp_max_syn_backlog=16384 net.ipv4.ip_local_port_range="1024 65000"

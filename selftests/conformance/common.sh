@@ -156,6 +156,28 @@ closed() {
 	! ns b ss -ltnH | grep -q "$1"
 }
 
+# nginx_conf MAIN   a configuration for nginx, in $TMPDIR: MAIN, and for http what standard input says
+nginx_conf() {
+	mkdir -p "$TMPDIR/www" "$TMPDIR/tmp"
+	chmod 755 "$TMPDIR" "$TMPDIR/www"
+	cat - >"$TMPDIR/http" && cat >"$TMPDIR/nginx.conf" <<END
+daemon off;
+user root;
+pid $TMPDIR/nginx.pid;
+error_log $TMPDIR/error.log;
+$1
+http {
+	access_log off;
+	client_body_temp_path $TMPDIR/tmp/body;
+	proxy_temp_path $TMPDIR/tmp/proxy;
+	fastcgi_temp_path $TMPDIR/tmp/f;
+	uwsgi_temp_path $TMPDIR/tmp/u;
+	scgi_temp_path $TMPDIR/tmp/s;
+	include $TMPDIR/http;
+}
+END
+}
+
 # serve KIND PORT COMMAND...: a server in the background, until it listens; `served` ends them all
 serve() {
 	serve_kind=$1

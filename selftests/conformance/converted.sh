@@ -60,7 +60,7 @@ servers_all() { # KIND
 		busybox httpd -f -p 9006 -h "$TMPDIR/www"
 }
 
-echo "KTAP version 1"
+ktap_plan "$(asks && echo 14 || echo 4)"
 for kind in smc plain; do
 	c0=$(counted a client) s0=$(counted b server)
 	servers_all $kind

@@ -5,36 +5,19 @@
 . "$RSMC_SELFTESTS/conformance/common.sh"
 need nginx wrk curl ss
 
-mkdir -p "$TMPDIR/www" "$TMPDIR/tmp"
-chmod 755 "$TMPDIR" "$TMPDIR/www"
-head -c 100 /dev/urandom >"$TMPDIR/www/small"
-head -c 5000000 /dev/urandom >"$TMPDIR/www/large"
-cat >"$TMPDIR/nginx.conf" <<END
-daemon off;
-master_process on;
-worker_processes 2;
-user root;
-pid $TMPDIR/nginx.pid;
-error_log $TMPDIR/error.log;
-events { worker_connections 512; }
-http {
-	access_log off;
+nginx_conf "master_process on; worker_processes 2; events { worker_connections 512; }" <<END
 	sendfile on;
 	tcp_nopush on;
 	keepalive_requests 50;
-	client_body_temp_path $TMPDIR/tmp/body;
-	proxy_temp_path $TMPDIR/tmp/proxy;
-	fastcgi_temp_path $TMPDIR/tmp/f;
-	uwsgi_temp_path $TMPDIR/tmp/u;
-	scgi_temp_path $TMPDIR/tmp/s;
 	server {
 		listen 8080 deferred reuseport;
 		listen [::]:8080 ipv6only=on reuseport;
 		root $TMPDIR/www;
 		location /proxy/ { proxy_pass http://10.77.0.2:8080/; proxy_buffering off; }
 	}
-}
 END
+head -c 100 /dev/urandom >"$TMPDIR/www/small"
+head -c 5000000 /dev/urandom >"$TMPDIR/www/large"
 
 fetch() { # fetch KIND URL FILE
 	run a "$1" curl -sS --max-time "$(slow 30)" "$2" | cmp - "$TMPDIR/www/$3"

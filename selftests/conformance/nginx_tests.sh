@@ -9,8 +9,8 @@ FILES=/rsmc/suites/nginx
 # They would have nginx load each module that it could, of which none are here.
 cat >"$TMPDIR/nginx" <<'END'
 #!/bin/sh
-[ "$*" != -V ] || exec /usr/sbin/nginx -V 2>&1 | sed 's/ --with-[a-z_]*=dynamic//g'
 [ "$*" = -V ] || exec /usr/sbin/nginx "$@"
+/usr/sbin/nginx -V 2>&1 | sed 's/ --with-[a-z_]*=dynamic//g'
 END
 chmod 755 "$TMPDIR/nginx"
 # Their files are root's alone.
@@ -23,7 +23,7 @@ one() {
 	shift 2
 	: >"$one_out"
 	: >"$one_out.noise"
-	for file in $(printf '%s\n' "$@" | sed 's/:.*//' | sort -u); do
+	for file in $(parents "$@"); do
 		run a "$one_kind" timeout "$(slow 60)" perl "$file.t" >"$one_out.file" 2>&1
 		cat "$one_out.file" >>"$one_out.noise"
 		awk -v file="$file" -v OFS='\t' '

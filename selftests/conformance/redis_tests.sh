@@ -24,7 +24,7 @@ one() {
 	: >"$one_out"
 	: >"$one_out.noise"
 	one_ended=0
-	one_units=$(printf '%s\n' "$@" | sed 's/:.*//' | sort -u)
+	one_units=$(parents "$@")
 	for unit in $one_units; do
 		run a "$one_kind" timeout "$(slow 200)" "$FILES/usr/bin/tclsh8.6" tests/test_helper.tcl --single "$unit" --clients 1 \
 			>"$one_out.unit" 2>&1

@@ -98,7 +98,7 @@ talks() { # KIND COMMAND...: a client that says ok
 	[ "$(run a "$talks_kind" timeout "$(slow 120)" "$@")" = ok ]
 }
 
-echo "KTAP version 1"
+ktap_plan "$(asks && echo 14 || echo 4)"
 # Go's listeners ask for MPTCP.
 ns b rsmc policy add allow mptcp "exe=*/echo-go"
 for kind in smc plain; do
@@ -121,4 +121,5 @@ for kind in smc plain; do
 	check "gone.$kind" wait_for 20 closed :901
 done
 rm -f $THERE
+ns b rsmc policy flush
 ktap_exit

@@ -6,6 +6,11 @@
 . "$RSMC_SELFTESTS/conformance/common.sh"
 HERE=$RSMC_SELFTESTS/conformance
 
+# parents IDS...   what is before the first colon of each, once
+parents() {
+	printf '%s\n' "$@" | sed 's/:.*//' | sort -u
+}
+
 # suite NAME EXCLUDE IDS...   the points same.NAME: the list of tests that end differently is empty but for those in
 # EXCLUDE; and used_smc.NAME: only the second run had sockets of the family, and by a local path ends left TCP. A suite that
 # UNCONNECTED names may have none.

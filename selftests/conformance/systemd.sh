@@ -4,7 +4,7 @@
 # server in a restricted unit is converted, without a change to the unit, and not any more; what stands in the way of
 # that is a line in its log and does not keep it from starting.
 . "$RSMC_SELFTESTS/lib.sh"
-MANAGER=/usr/lib/systemd/systemd
+. "$RSMC_SELFTESTS/conformance/manager.sh"
 for p in $MANAGER busybox ss nsenter; do
 	command -v $p >/dev/null || skip_all "no $p here"
 done
@@ -12,7 +12,7 @@ sysctl -qw net.smc.tcp2smc=2 || skip_all "this kernel converts no sockets"
 sysctl -qw net.smc.tcp2smc=0
 chmod 755 "$TMPDIR"
 cd "$TMPDIR" || exit 1
-mkdir www cgroup
+mkdir www
 chmod 777 www
 echo hello >www/file
 ip link set lo up
@@ -32,33 +32,19 @@ ProtectKernelModules=yes
 ProtectKernelTunables=yes
 StandardError=append:$TMPDIR/log
 END
-printf '[Unit]\nDefaultDependencies=no\n' >$units/rsmc-test.target
 touch log
 
-# Its mounts are its own; /tmp and /etc are everybody's.
-mount -t cgroup2 none cgroup || skip_all "no cgroups of version 2"
-unshare --pid --fork --kill-child --mount --propagation private sh -c "
-	mount -t proc proc /proc && mount -t cgroup2 none /sys/fs/cgroup && mount -t tmpfs tmpfs /run &&
-		exec env -i container=test PATH=\$PATH $MANAGER --system --unit=rsmc-test.target --log-target=console" \
-	>manager 2>&1 &
-launcher=$!
+manage
 leave() {
 	inside rsmc disable rsmc-test
 	rsmc policy flush
 	sysctl -qw net.smc.tcp2smc=0
 	inside systemctl stop rsmc-test.service
-	kill -9 $launcher
-	wait
-	rm -f $units/rsmc-test.*
-	# What systemd has made.
-	wait_for 10 sh -c 'find cgroup -mindepth 1 -depth -type d -exec rmdir {} +; ! ls -d cgroup/*/'
-	umount cgroup
+	unmanage
+	rm -f $units/rsmc-test.service
 	ip link set lo down
 } >/dev/null 2>&1
 trap leave EXIT
-inside() {
-	nsenter -t "$(pgrep -P $launcher)" -p -m "$@"
-}
 listed() { # by the family
 	rsmc ss -l | grep -c ':9021 '
 }

@@ -48,7 +48,7 @@ fn use_all(all: &[(Fd, Fd)], which: &str) -> Result<i64, String> {
             path::prove_local(c, s)?;
         }
         used = taken() - cold;
-        if used > RINGS / 2 {
+        if used > RINGS * 3 / 4 {
             return Ok(used);
         }
         if begin.elapsed() < WHILE / 8 {
