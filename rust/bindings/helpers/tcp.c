@@ -132,6 +132,6 @@ spinlock_t *rsmc_helper_reqsk_hash_lockp(struct request_sock *req)
 /* With the lock above held: without it the answer is no longer true when it is used. */
 bool rsmc_helper_reqsk_is_hashed(struct request_sock *req)
 {
-	lockdep_assert_held(inet_ehash_lockp(tcp_get_hashinfo(req_to_sk(req)), req_to_sk(req)->sk_hash));
+	lockdep_assert_held(rsmc_helper_reqsk_hash_lockp(req));
 	return sk_hashed(req_to_sk(req));
 }

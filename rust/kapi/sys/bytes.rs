@@ -195,8 +195,8 @@ impl Ring {
             false => written(filled, at, len),
         };
         let from = self.start.as_ptr().wrapping_add(at);
-        // SAFETY: A place in the memory, of which so much has been written; the iterator is valid as it is
-        // borrowed.
+        // SAFETY: A place in the memory, of which so much has been written: both numbers are at most the size, so
+        // their sum is what it seems. The iterator is valid as it is borrowed.
         unsafe { bindings::_copy_to_iter(from.cast(), len, iter.as_raw()) }
     }
 
