@@ -67,9 +67,15 @@ impl Column {
 
     /// The program for sockets.
     pub fn bench(&self) -> Vec<&'static str> {
+        let mut words = self.timed();
+        words.push("--counting");
+        words
+    }
+
+    /// The same by the clock.
+    pub fn timed(&self) -> Vec<&'static str> {
         let mut words = vec!["/rsmc/bin/bench"];
         words.extend(self.ends);
-        words.push("--counting");
         words
     }
 

@@ -37,7 +37,7 @@ pub struct Arguments {
     /// Between processes of one host, in one namespace: TCP, AF_UNIX, pipe, shared memory, sockmap
     /// and the local path; on the kernel `bench`, or another
     #[arg(long, value_name = "KERNEL", num_args = 0..=1, require_equals = true, default_missing_value = "bench",
-        conflicts_with_all = ["kernel", "rdma", "pair", "wall", "own"])]
+        conflicts_with_all = ["kernel", "rdma", "pair", "own"])]
     local: Option<String>,
     /// With --local: TCP, sockmap and the local path between two namespaces as well
     #[arg(long, requires = "local")]
@@ -72,8 +72,8 @@ pub struct Arguments {
     /// Make the medians the committed ones
     #[arg(long, conflicts_with_all = ["profile", "scale", "check"])]
     save: bool,
-    /// Take the time between two user-mode guests instead of counting
-    #[arg(long, conflicts_with_all = ["profile", "save", "check"])]
+    /// Take the time instead of counting: between two user-mode guests, or with --local within one guest
+    #[arg(long, conflicts_with_all = ["profile", "save", "check", "converted"])]
     wall: bool,
     /// Only what sockets cost without soft-RoCE, IP and veth, the C module's and ours
     #[arg(long, conflicts_with_all = ["profile", "wall", "plot"], requires = "rdma")]
@@ -97,6 +97,11 @@ impl Arguments {
             (None, true) => Set::Rdma,
             (None, false) => Set::Fallback,
         }
+    }
+
+    /// Which metrics, for the programs that measure.
+    fn metrics(&self) -> Vec<&str> {
+        self.only.iter().flat_map(|only| ["--only", only]).collect()
     }
 
     /// The same with other amounts.
@@ -178,11 +183,11 @@ fn measure(
 
 /// Runs it.
 pub fn main(mut arguments: Arguments) -> Result<ExitCode> {
-    if arguments.wall {
-        return wall::main(arguments);
-    }
     if let Some(kernel) = &arguments.local {
         arguments.which.kernel.clone_from(kernel);
+    }
+    if arguments.wall {
+        return wall::main(arguments);
     }
     let arguments = &arguments;
     let set = arguments.set();
@@ -193,10 +198,7 @@ pub fn main(mut arguments: Arguments) -> Result<ExitCode> {
     }
     let columns = columns::fitting(&arguments.which, set, arguments.column.as_deref())?;
     let mut table = Table::new("instructions", columns.iter().map(|c| c.name).collect());
-    let only: Vec<&str> = match &arguments.only {
-        Some(only) => vec!["--only", only],
-        None => Vec::new(),
-    };
+    let only = arguments.metrics();
     let filter = arguments.only.as_deref().unwrap_or_default();
     let modules: &[&str] = match own::only(arguments) {
         true => &[],
