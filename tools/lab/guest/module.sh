@@ -15,8 +15,22 @@ dependencies() {
 	done
 }
 
+# As a user does: the packages' own scripts make the module known.
+install_packages() {
+	log=/tmp/rsmc-packages.log
+	dpkg -i /rsmc/debs/*.deb >$log 2>&1 && return
+	tail -n 20 $log >&2
+	exit 1
+}
+
 case "$verb $name" in
 "load rsmc")
+	if [ -d /rsmc/debs ]; then
+		[ -e "$ko" ] || install_packages
+		modprobe rsmc
+		loaded rsmc
+		exit
+	fi
 	if [ ! -e "$ko" ]; then
 		echo "module.sh: there is no $ko" >&2
 		exit 1

@@ -4,6 +4,7 @@
 
 use super::again::{Ended, Held, Waiting};
 use super::group::{Group, Queue};
+use super::installed;
 use super::session::Session;
 use super::stage::Stage;
 use super::times::Times;
@@ -22,6 +23,8 @@ use std::time::Duration;
 pub struct Boots<'a, W: Write> {
     /// Kernels and the module for each, by flavour.
     pub built: BTreeMap<String, (Kernel, PathBuf)>,
+    /// Directory of packages that are installed instead of the module and what they have of `bin/`.
+    pub packages: Option<PathBuf>,
     /// Programs that go into `bin/`, if they were built.
     pub programs: Option<Vec<PathBuf>>,
     /// Boots at a time, if that is limited.
@@ -119,7 +122,11 @@ impl<W: Write + Send> Boots<'_, W> {
         let ((kernel, module), programs) =
             parts.context("its kernel, module or programs were not built")?;
         let name = format!("{}-{}-{}", group.kind.name(), group.topology, group.session);
-        let stage = Stage::new(&name, Some(module), programs)?;
+        let module = self.packages.is_none().then_some(module.as_path());
+        let stage = Stage::new(&name, module, programs)?;
+        if let Some(packages) = &self.packages {
+            installed::lay_out(&stage, packages, &kernel.release)?;
+        }
         stage.helpers(kernel, group.tests.iter().flat_map(|test| &test.kmod))?;
         stage.suites(group.tests.iter().flat_map(|test| &test.suites))?;
         Ok((kernel, stage))

@@ -5,7 +5,7 @@
 //! [`plan`] reads which test runs where, [`group`] decides which share a boot
 //! and when it starts, from the [`times`] of earlier runs; [`boots`] starts them, [`session`] runs the tests that share
 //! a boot, [`again`] what failed once more, [`reader`] reads what they print, [`host`], [`fuzz`] and [`headers`] those that need no guest, [`user`], [`foreign`], [`suite`] and
-//! [`stage`] build and lay out what goes into a guest. How guests are booted is [`crate::guest`].
+//! [`stage`] build and lay out what goes into a guest, [`installed`] packages instead of that. How guests are booted is [`crate::guest`].
 
 mod again;
 pub mod bench;
@@ -18,6 +18,7 @@ mod fuzz;
 mod group;
 mod headers;
 mod host;
+mod installed;
 mod left;
 mod plan;
 mod reader;

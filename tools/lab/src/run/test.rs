@@ -62,6 +62,9 @@ pub struct Arguments {
     /// Take this module instead of building one (for one --kernel)
     #[arg(long)]
     ko: Option<PathBuf>,
+    /// Install the packages of this directory (lab deb) in each guest instead of building them
+    #[arg(long, conflicts_with = "ko")]
+    packages: Option<PathBuf>,
     /// Take programs from this directory instead of building them
     #[arg(long)]
     programs: Option<PathBuf>,
@@ -156,7 +159,8 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         true => 0,
         false => host::CRATES.len() + 2,
     };
-    let flavours = if arguments.ko.is_some() {
+    let given = arguments.packages.as_ref().or(arguments.ko.as_ref());
+    let flavours = if given.is_some() {
         Vec::new()
     } else {
         flavours(arguments, &groups)
@@ -189,10 +193,13 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         built.extend(result.map(|result| (flavour.clone(), result)));
         report.end(&point);
     }
-    if let Some(ko) = &arguments.ko {
+    if let Some(given) = given {
         for group in &groups {
             let flavour = group.kind.flavour();
-            built.insert(flavour.into(), (crate::kernel::get(flavour)?, ko.clone()));
+            built.insert(
+                flavour.into(),
+                (crate::kernel::get(flavour)?, given.clone()),
+            );
         }
     }
     let programs = match user::build(arguments.programs.as_deref()) {
@@ -214,6 +221,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     }
     let boots = Boots {
         built,
+        packages: arguments.packages.clone(),
         programs,
         jobs: arguments.jobs,
         report: &shared,
