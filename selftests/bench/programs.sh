@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# programs.sh plain|smc|local|unix [--loopback] [--scale N] [--only METRIC,...] [--mark]
+# programs.sh plain|smc|smcd|local|unix [--loopback] [--scale N] [--only METRIC,...] [--mark]
 # What requests of ordinary programs cost: lines `bench METRIC VALUE UNIT`, in nanoseconds of the guest's clock.
 # The servers are in namespace b, the clients in a; with --loopback both are in a. With smc their sockets are of the family, and every
-# connection of the clients has to have become SMC-R, by the counters of whichever module is loaded; with local every
-# one has to have begun as TCP, and gone through memory unless it was short. With unix Redis is asked by AF_UNIX, and nothing else measured.
+# connection of the clients has to have become SMC-R (with smcd SMC-D), by the counters of whichever module is loaded; with local every
+# one has to have begun as TCP, and gone through memory unless it was short. With unix Redis and PostgreSQL are asked by AF_UNIX, and
+# nothing else is measured. PostgreSQL only if --only names it: to make its files takes most of the time.
 set -eu
 PATH=$PATH:/rsmc/bin:/usr/sbin:/sbin
 kind=$1
@@ -69,7 +70,8 @@ counts() { # [first] connections of the clients by the carrier that is wanted, a
 	fi
 	ip netns exec a rsmc stats --absolute --json | python3 -c 'import json, sys
 it = json.load(sys.stdin)
-print(it["smc_r"]["client_v1"] + it["smc_r"]["client_v2"], it["fallback"]["client"])'
+by = it["smc_d" if sys.argv[1] == "smcd" else "smc_r"]
+print(by["client_v1"] + by["client_v2"], it["fallback"]["client"])' "$kind"
 }
 
 prove() { # WHAT LEAST BEFORE [first]: so many connections more and none that fell back; plainly none at all
@@ -237,6 +239,29 @@ iperf() {
 	show iperf3_per_KiB "$(sort -n "$dir/each" | head -n 1)"
 }
 
+# SELECTs of four clients.
+pgbench_select() {
+	bin=$(echo /usr/lib/postgresql/*/bin)
+	as="setpriv --reuid=postgres --regid=postgres --clear-groups"
+	to="-h $host -p 9012 -U postgres"
+	[ "$kind" != unix ] || to="-h $dir/pg -p 9012 -U postgres"
+	mkdir "$dir/pg"
+	chmod 755 "$dir"
+	chown postgres "$dir/pg"
+	$as "$bin/initdb" -D "$dir/pg/data" -A trust -N --no-instructions >"$dir/log" 2>&1 || die "initdb: $(tail -n 3 "$dir/log")"
+	printf 'fsync = off\nautovacuum = off\n' >>"$dir/pg/data/postgresql.conf"
+	run exec b $as "$bin/postgres" -D "$dir/pg/data" -h $host -p 9012 -k "$dir/pg" >"$dir/log" 2>&1 &
+	server=$!
+	up 9012
+	run a "$bin/pgbench" $to -q -i -s 1 postgres >"$dir/out" 2>&1 || die "pgbench -i: $(tail -n 3 "$dir/out")"
+	before=$(counts)
+	run a "$bin/pgbench" $to -n -c 4 -j 1 -t $((500 / scale)) -S -M prepared postgres >"$dir/out" 2>&1 ||
+		die "pgbench: $(tail -n 3 "$dir/out")"
+	prove pgbench 4 "$before"
+	show pgbench_select "$(inverse "$(awk '$1 == "tps" { print $3 }' "$dir/out")")"
+	stop "$server"
+}
+
 path=0 # SMC-R, not a path of the module's that avoids it
 [ "$kind" != local ] || path=1
 for ns in a b; do
@@ -248,3 +273,4 @@ if [ "$kind" != unix ]; then
 	! wants nginx_ || nginx_wrk
 fi
 ! wants redis_ || redis
+[ -z "$only" ] || ! wants pgbench_ || pgbench_select

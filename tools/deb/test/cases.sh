@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# cases.sh CASE RELEASE
+# cases.sh CASE RELEASE NEXT
 # One case of `lab test-packages`, in a Debian root of its own: the packages are in
-# /run/debs; RELEASE is a kernel whose headers the roots for DKMS have.
+# /run/debs; RELEASE is a kernel whose headers the roots for DKMS have, NEXT a newer one.
 set -eu
-case=$1 release=$2
+case=$1 release=$2 next=$3
 apt() {
 	apt-get -y -o Dpkg::Use-Pty=0 --no-install-recommends "$@"
 }
@@ -184,9 +184,7 @@ dkms_built() {
 	echo "# with DKMS and no metadata: $seconds s, $((kilobytes / 1024)) MB more on the disk afterwards"
 	grep "^rsmc-dkms: " "$keep"/log | sed 's/^/# /'
 	[ "$(dkms status | sed 's/^[^:]*: //')" = installed ] || fail "dkms status: $(dkms status)"
-	ko=$(find "/lib/modules/$release/updates/dkms" -name 'rsmc.ko*')
-	[ -n "$ko" ] || fail "no module"
-	[ "$(modinfo -F vermagic "$ko" | cut -d' ' -f1)" = "$release" ] || fail "$(modinfo "$ko")"
+	built "$release"
 	modinfo -F signer "$ko" | grep -q "DKMS module signing key" || fail "not signed: $(modinfo "$ko")"
 	readelf -S "$ko" 2>/dev/null | grep -q debug_info && fail "not stripped"
 	# Once more: nothing to do, and nothing is done.
@@ -196,6 +194,28 @@ dkms_built() {
 	files | grep -v '^/var/lib/dkms/mok\.' >/tmp/after
 	diff "$keep"/before /tmp/after >/tmp/diff || fail "left behind: $(cat /tmp/diff)"
 	echo "# purge left nothing of it; /var/lib/dkms/mok.* is the key of the package dkms"
+}
+
+# built RELEASE: the module that DKMS has installed for it.
+built() {
+	ko=$(find "/lib/modules/$1/updates/dkms" -name 'rsmc.ko*')
+	[ -n "$ko" ] || fail "no module for $1"
+	[ "$(modinfo -F vermagic "$ko" | cut -d' ' -f1)" = "$1" ] || fail "$(modinfo "$ko")"
+}
+
+dkms_second_kernel() {
+	md5sum "/lib/modules/$release/updates/dkms/"* >/tmp/first
+	apt-get -q update >/dev/null 2>&1
+	begun=$(date +%s)
+	apt install "linux-image-$next" "linux-headers-$next" >/tmp/log 2>&1 || fail "$(tail -n 5 /tmp/log | paste -sd' ')"
+	echo "# $next installed in $(($(date +%s) - begun)) s, with the module"
+	grep "^rsmc-dkms: " /tmp/log | sed 's/^/# /'
+	built "$next"
+	built "$release"
+	md5sum --quiet --check /tmp/first || fail "the first kernel's module was changed"
+	[ "$(dkms status | sed 's/^[^:]*: //' | sort -u)" = installed ] || fail "dkms status: $(dkms status)"
+	[ "$(dkms status | wc -l)" = 2 ] || fail "dkms status: $(dkms status)"
+	dkms status | sed 's/^/# /'
 }
 
 # undo: the module is gone, the metadata is there.

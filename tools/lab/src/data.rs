@@ -82,6 +82,11 @@ impl Flavour {
     pub fn has_smc(&self) -> bool {
         matches!(self.origin, Origin::Custom)
     }
+
+    /// Tells whether the C module has a way within a host, by our fragments.
+    pub fn has_smc_d(&self) -> bool {
+        self.fragments.iter().any(|fragment| fragment == "dibs")
+    }
 }
 
 fn amd64() -> String {

@@ -4,8 +4,9 @@
 //!
 //! Builds what goes into them with no path of this machine in it, and leaves the
 //! packing to `tools/deb/pack.sh`. [`version`] says which version it is, [`mod@test`]
-//! installs them in a [`root`].
+//! installs them in a [`root`], by [`cases`].
 
+mod cases;
 pub mod root;
 pub mod test;
 pub mod version;
@@ -91,6 +92,15 @@ pub fn make(arguments: &Arguments) -> Result<Vec<PathBuf>> {
         }
     }
     sorted(&packer.out)
+}
+
+/// Removes what packages were built from, so that the next ones are built from nothing.
+pub fn forget() -> Result<()> {
+    let work = cache::work();
+    for flavour in debian() {
+        cache::remove(&work.join("deb").join(flavour))?;
+    }
+    cache::remove(&programs_directory())
 }
 
 /// The kernels that modules are packaged for.
@@ -185,8 +195,7 @@ fn programs() -> Result<PathBuf> {
     let Some(mut command) = user::cargo("tools", "build")? else {
         bail!("the checkout has no tools");
     };
-    // A directory of its own: other flags would build everything again, for either.
-    let target = cache::work().join("target/deb");
+    let target = programs_directory();
     command
         .args(["--release", "-p", "rsmc", "-p", "rsmc-preload"])
         .env("CARGO_TARGET_DIR", &target)
@@ -197,6 +206,11 @@ fn programs() -> Result<PathBuf> {
     fs::write(&log, "")?;
     progress::run("programs: building", &mut command, &log)?;
     Ok(target.join("release"))
+}
+
+/// Where they are built: a directory of its own, as other flags would build everything again, for either.
+fn programs_directory() -> PathBuf {
+    cache::work().join("target/deb")
 }
 
 /// Options that put names in the place of this machine's paths.

@@ -6,6 +6,7 @@
 //! A case is a function of `tools/deb/test/cases.sh` or `guest.sh`, run in a layer
 //! of its own; it passes if it exits with 0. Its lines that begin with `#` are shown.
 
+use super::cases::{Base, Case, CASES, SECOND};
 use super::root::{self, Root, Setting};
 use super::{make, Arguments as Deb};
 use crate::cache;
@@ -13,6 +14,7 @@ use crate::data::Data;
 use crate::guest::cluster::{Cluster, Job, Options, Stream, Topology};
 use crate::kernel;
 use crate::progress;
+use crate::run::boot::loads;
 use crate::run::stage::Stage;
 use anyhow::{bail, Context, Result};
 use std::fs;
@@ -33,75 +35,6 @@ pub struct Arguments {
     #[arg(long)]
     packages: Option<PathBuf>,
 }
-
-/// Layer or guest that a case runs in.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Base {
-    Small,
-    Lintian,
-    /// Compilers, DKMS and the headers of the default kernel.
-    Dkms,
-    /// The same, with the module built and its metadata kept.
-    Built,
-    /// A guest with the small root.
-    Guest,
-}
-
-struct Case {
-    name: &'static str,
-    base: Base,
-    setting: Setting,
-    long: bool,
-}
-
-const fn case(name: &'static str, base: Base) -> Case {
-    Case {
-        name,
-        base,
-        setting: Setting {
-            offline: false,
-            small: None,
-        },
-        long: matches!(base, Base::Built),
-    }
-}
-
-const fn offline(mut case: Case) -> Case {
-    case.setting.offline = true;
-    case
-}
-
-const fn small(mut case: Case, path: &'static str, size: u32) -> Case {
-    case.setting.small = Some((path, size));
-    case
-}
-
-const CASES: &[Case] = &[
-    case("lintian", Base::Lintian),
-    case("install", Base::Small),
-    case("upgrade", Base::Small),
-    case("purge", Base::Small),
-    case("dkms_no_headers", Base::Small),
-    offline(case("dkms_no_compiler", Base::Dkms)),
-    offline(case("dkms_wrong_rustc", Base::Dkms)),
-    offline(case("dkms_no_network", Base::Dkms)),
-    small(
-        case("dkms_no_space", Base::Dkms),
-        "/var/cache/rsmc-dkms",
-        100,
-    ),
-    case("dkms_no_source", Base::Dkms),
-    case("dkms_killed", Base::Dkms),
-    offline(case("dkms_built", Base::Built)),
-    small(
-        offline(case("dkms_full_at_install", Base::Built)),
-        "/var/lib/dkms",
-        9,
-    ),
-    offline(case("dkms_broken_source", Base::Built)),
-    offline(case("dkms_kernel_removed", Base::Built)),
-    case("guest", Base::Guest),
-];
 
 /// The layers, each made when a case first needs it.
 struct Roots {
@@ -165,10 +98,10 @@ fn packages(from: &Path, to: &Path) -> Result<()> {
 }
 
 impl Roots {
-    /// The release of the kernel that is booted.
-    fn release() -> Result<String> {
+    /// The release of a kernel of Debian's.
+    fn release(flavour: &str) -> Result<String> {
         let data = Data::get();
-        let flavour = data.flavour(&data.default)?;
+        let flavour = data.flavour(flavour)?;
         let series = data.series.get(&flavour.series).context("unknown series")?;
         Ok(format!("{}-{}", series.abi, flavour.variant))
     }
@@ -177,7 +110,7 @@ impl Roots {
         let small = root::small()?;
         let apt = "apt-get -q update\napt-get -qy install --no-install-recommends";
         match base {
-            Base::Small | Base::Guest => Ok(small),
+            Base::Small | Base::Guest | Base::Again => Ok(small),
             Base::Lintian => small.with("lintian", &format!("{apt} lintian\napt-get clean")),
             Base::Dkms | Base::Built => {
                 let needed = fs::read_to_string(cache::top().join("tools/deb/dkms/depends"))?;
@@ -185,7 +118,7 @@ impl Roots {
                     .split(',')
                     .filter_map(|package| package.split_whitespace().next())
                     .collect();
-                let headers = format!("linux-headers-{}", Self::release()?);
+                let headers = format!("linux-headers-{}", Self::release(Data::default_flavour())?);
                 let needed = needed.join(" ");
                 small.with("dkms", &format!("{apt} {needed} {headers}\napt-get clean"))
             }
@@ -194,8 +127,10 @@ impl Roots {
 
     /// Runs a case; true if it passed, and what it said.
     fn run(&self, case: &Case) -> Result<(bool, Vec<String>)> {
-        if case.base == Base::Guest {
-            return self.guest();
+        match case.base {
+            Base::Guest => return self.guest(),
+            Base::Again => return self.again(),
+            _ => {}
         }
         let root = Self::root(case.base)?;
         let built = self.work.join("built");
@@ -231,11 +166,54 @@ impl Roots {
             .filter(|line| line.starts_with("# "))
             .map(str::to_owned)
             .collect();
+        let done = done.and_then(|()| match case.name {
+            SECOND => self.both_boot(&dir, &mut lines),
+            _ => Ok(()),
+        });
         if let Err(error) = &done {
             lines.push(format!("{error:#}"));
         }
         cache::remove(&dir)?;
         Ok((done.is_ok(), lines))
+    }
+
+    /// Makes all packages again, from nothing, and compares them.
+    fn again(&self) -> Result<(bool, Vec<String>)> {
+        super::forget()?;
+        let out = self.work.join("again");
+        cache::remove(&out)?;
+        let second = make(&Deb {
+            out,
+            ..Deb::default()
+        })?;
+        let (mut fine, mut lines) = (!second.is_empty(), Vec::new());
+        for path in second {
+            let name = path.file_name().unwrap_or_default();
+            let same = fs::read(self.debs.join(name)).ok() == Some(fs::read(&path)?);
+            fine &= same;
+            let verdict = if same { "the same" } else { "other bytes" };
+            lines.push(format!("{}: {verdict}", name.to_string_lossy()));
+        }
+        Ok((fine, lines))
+    }
+
+    /// Boots both kernels with the modules that DKMS has built for them.
+    fn both_boot(&self, dir: &Path, lines: &mut Vec<String>) -> Result<()> {
+        for flavour in [Data::default_flavour(), &Data::get().next] {
+            let release = Self::release(flavour)?;
+            let directory = format!("upper/usr/lib/modules/{release}/updates/dkms");
+            let packed = dir.join(directory).join("rsmc.ko.xz");
+            let module = self.work.join(format!("{flavour}.ko"));
+            let mut unpack = std::process::Command::new("xz");
+            let out = unpack.args(["-dc"]).arg(&packed).output()?;
+            if !out.status.success() {
+                bail!("{}: {}", packed.display(), out.status);
+            }
+            fs::write(&module, out.stdout)?;
+            loads(flavour, &module)?;
+            lines.push(format!("{release} boots, and loads and unloads its module"));
+        }
+        Ok(())
     }
 
     fn shell(
@@ -251,7 +229,8 @@ impl Roots {
         let mut command = root.command(dir, setting, &bound)?;
         command
             .args(["sh", "/run/test/cases.sh", case])
-            .arg(Self::release()?);
+            .arg(Self::release(Data::default_flavour())?)
+            .arg(Self::release(&Data::get().next)?);
         progress::run(&format!("packages.{case}"), &mut command, log)
     }
 

@@ -10,7 +10,7 @@ use crate::guest::cluster::{slowness, Cluster, Job, Options, Outcome, Stream, To
 use crate::kernel::{self, Kernel};
 use crate::{module, progress};
 use anyhow::{bail, Result};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -280,6 +280,21 @@ impl Ready {
         }
         Ok(())
     }
+}
+
+/// Boots a kernel, loads a module that was built for it, and takes it out again.
+pub fn loads(kernel: &str, module: &Path) -> Result<()> {
+    let which = Which {
+        kernel: kernel.to_owned(),
+        pair: false,
+        ko: Some(module.to_owned()),
+        module: "rsmc".into(),
+        rdma: false,
+        bare: true,
+        programs: None,
+        kmod: Vec::new(),
+    };
+    which.boot(Options::default(), None)?.finish()
 }
 
 /// The worst of some outcomes as an exit status; kernel reports count as 1.

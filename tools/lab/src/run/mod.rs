@@ -9,7 +9,7 @@
 
 mod again;
 pub mod bench;
-mod boot;
+pub mod boot;
 mod boots;
 mod demo;
 mod environment;

@@ -43,7 +43,7 @@ impl Column {
 
     /// The one of them that has a metric.
     pub fn program_of(&self, metric: &str) -> Vec<&'static str> {
-        let ordinary = ["redis", "nginx", "iperf3"];
+        let ordinary = ["redis", "nginx", "iperf3", "pgbench"];
         let last = ordinary.iter().any(|program| metric.starts_with(program));
         let mut programs = self.programs().into_iter();
         let found = if last {
@@ -134,6 +134,10 @@ const LOCAL: &[Column] = &[
         column("local", "rsmc", &["inet", "--local=1", PROCESSES, LOOPBACK]),
         &["local", LOOPBACK],
     ),
+    with_programs(
+        column("C SMC-D", "smc", &["inet", "--mode=2", PROCESSES, LOOPBACK]),
+        &["smcd", LOOPBACK],
+    ),
 ];
 /// The same between two, joined by veth.
 const NAMESPACES: &[Column] = &[
@@ -215,7 +219,11 @@ pub fn fitting(which: &Which, set: Set, only: Option<&str>) -> Result<Vec<&'stat
         let names: Vec<&str> = all.iter().map(|c| c.name).collect();
         bail!("no such column; there are: {}", names.join(", "));
     }
-    let in_tree = Data::get().flavour(&which.kernel)?.has_smc();
+    let flavour = Data::get().flavour(&which.kernel)?;
+    let in_tree = match set {
+        Set::Local(_) => flavour.has_smc_d(),
+        _ => flavour.has_smc(),
+    };
     let fits = |c: &&Column| match which.module.as_str() {
         "none" => c.name == "TCP",
         // The default.

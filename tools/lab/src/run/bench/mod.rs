@@ -128,7 +128,7 @@ fn boot(arguments: &Arguments, module: &str, plugin: Option<PathBuf>) -> Result<
         ..Options::default()
     };
     let mut ready = which.boot(options, None)?;
-    if module == "smc" && which.rdma {
+    if module == "smc" && (which.rdma || arguments.local.is_some()) {
         add_ueid(&mut ready)?;
     }
     Ok(ready)

@@ -50,11 +50,12 @@ pub fn main(arguments: Arguments) -> Result<ExitCode> {
 
 /// The columns of `--local` by turns, within one guest.
 fn within(arguments: Arguments) -> Result<ExitCode> {
-    let columns = fitting(
+    let mut columns = fitting(
         &arguments.which,
         arguments.set(),
         arguments.column.as_deref(),
     )?;
+    columns.retain(|column| column.module == arguments.which.module);
     let names: Vec<&str> = columns.iter().map(|column| column.name).collect();
     let mut table = Table::new("nanoseconds", names.clone());
     let only = arguments.metrics();
