@@ -46,6 +46,9 @@ enum Command {
         /// Name from lab.toml
         #[arg(long, default_value = data::Data::default_flavour())]
         kernel: String,
+        /// With the kernel's Rust crates inside: a prototype for kernels that have none
+        #[arg(long)]
+        private: bool,
     },
     /// Judge everything that needs no guest: style, lints, documentation, walls
     Check {
@@ -101,8 +104,13 @@ fn main() -> ExitCode {
 fn dispatch(command: Command) -> Result<ExitCode> {
     match command {
         Command::Kernel { flavour } => kernels(&flavour)?,
-        Command::Module { kernel } => {
-            println!("{}", module::build(&kernel::get(&kernel)?)?.display());
+        Command::Module { kernel, private } => {
+            let kernel = kernel::get(&kernel)?;
+            let module = match private {
+                true => module::private::make(&kernel)?,
+                false => module::build(&kernel)?,
+            };
+            println!("{}", module.display());
         }
         Command::Check { only } => return check::main(only.as_deref()),
         Command::Fmt => return check::format(),

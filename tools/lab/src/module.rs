@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Building `rsmc.ko` for a kernel, without littering the checkout.
+//! Building `rsmc.ko` for a kernel, without littering the checkout; [`private`] is another way.
+
+pub mod private;
 
 use crate::cache;
 use crate::data::Data;
