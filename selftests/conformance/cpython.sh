@@ -18,7 +18,7 @@ one() { # one KIND OUT IDS-OR-MODULES...
 	one_kind=$1
 	one_out=$2
 	shift 2
-	run a "$one_kind" timeout "$(slow 300)" python3 "$HERE/pyrun.py" "$one_out" "$@" >"$one_out.noise" 2>&1
+	run a "$one_kind" timeout "$(slow 500)" python3 "$HERE/pyrun.py" "$one_out" "$@" >"$one_out.noise" 2>&1
 }
 
 # Pipes and pairs of AF_UNIX.
