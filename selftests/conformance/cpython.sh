@@ -23,7 +23,7 @@ one() { # one KIND OUT IDS-OR-MODULES...
 
 # Pipes and pairs of AF_UNIX.
 UNCONNECTED="test_select test_selectors test_poll"
-BRIEF=test_epoll
+BRIEF="test_epoll test_socketserver"
 cd "$TMPDIR" || exit 1
 echo "KTAP version 1"
 for m; do
