@@ -241,6 +241,7 @@ iperf() {
 
 # SELECTs of four clients.
 pgbench_select() {
+	[ -z "$mark" ] || die "there are no marks for the profiler around pgbench"
 	bin=$(echo /usr/lib/postgresql/*/bin)
 	as="setpriv --reuid=postgres --regid=postgres --clear-groups"
 	to="-h $host -p 9012 -U postgres"

@@ -19,7 +19,7 @@ among() {
 # suite NAME EXCLUDE IDS...   the points same.NAME: the list of tests that end differently is empty but for those in
 # EXCLUDE; and used_smc.NAME: only the second run had sockets of the family, and by a local path ends left TCP. A suite that
 # UNCONNECTED names may have none. Of one that BRIEF names no end need have left TCP where carriers are changed: the first
-# message of a direction then stays with TCP, and there is no other.
+# message of a direction then stays with TCP, and there is hardly another.
 suite() {
 	suite_name=$1
 	suite_exclude=$HERE/$2
@@ -61,7 +61,7 @@ suite() {
 		skip "used_smc.$suite_name" "it makes no TCP connection"
 	elif [ "$suite_middle" = "$suite_before" ] && [ "$suite_after" -gt "$suite_middle" ] && [ "$FLIP" != 0 ] &&
 		among "$suite_name" "${BRIEF-}"; then
-		skip "used_smc.$suite_name" "its connections write once"
+		skip "used_smc.$suite_name" "none of its connections left TCP: few write twice"
 	else
 		not_ok "used_smc.$suite_name"
 	fi

@@ -111,7 +111,7 @@ fn debian() -> impl Iterator<Item = &'static str> {
 }
 
 /// The packages in a directory.
-fn sorted(directory: &Path) -> Result<Vec<PathBuf>> {
+pub fn sorted(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
         let path = entry?.path();

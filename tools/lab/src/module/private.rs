@@ -36,10 +36,8 @@ pub fn make(kernel: &Kernel) -> Result<PathBuf> {
     let built = module.parent().context("the module's directory")?;
     let dir = cache::work().join("private").join(&kernel.flavour);
     let (log, tree) = (dir.join("log"), dir.join("tree"));
-    let _lock = {
-        fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
-        cache::lock_file(&dir.join("lock"))?
-    };
+    fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
+    let _lock = cache::lock_file(&dir.join("lock"))?;
     cache::remove(&tree)?;
     fs::create_dir_all(&tree)?;
     fs::write(&log, "")?;

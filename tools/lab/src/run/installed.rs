@@ -5,6 +5,7 @@
 //! module and their programs in `/rsmc` are links to the files that they install.
 
 use super::stage::Stage;
+use crate::deb;
 use crate::sysroot;
 use anyhow::{bail, Context, Result};
 use std::fs;
@@ -30,14 +31,11 @@ pub fn lay_out(stage: &Stage, directory: &Path, release: &str) -> Result<()> {
 
 /// The file of a package; there has to be one version of it.
 fn find(directory: &Path, package: &str) -> Result<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory).with_context(|| directory.display().to_string())? {
-        let path = entry?.path();
+    let mut found = deb::sorted(directory)?;
+    found.retain(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.starts_with(&format!("{package}_")) && name.ends_with(".deb") {
-            found.push(path);
-        }
-    }
+        name.starts_with(&format!("{package}_"))
+    });
     match found.as_slice() {
         [one] => Ok(one.clone()),
         [] => bail!("{} has no {package}_*.deb: lab deb", directory.display()),

@@ -232,7 +232,11 @@ pub fn fitting(which: &Which, set: Set, only: Option<&str>) -> Result<Vec<&'stat
     };
     let found: Vec<&Column> = all.into_iter().filter(named).filter(fits).collect();
     if found.is_empty() {
-        bail!("nothing to measure with the module {}", which.module);
+        bail!(
+            "nothing to measure with the module {} on the kernel {}",
+            which.module,
+            which.kernel
+        );
     }
     Ok(found)
 }
