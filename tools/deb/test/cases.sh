@@ -207,7 +207,9 @@ dkms_second_kernel() {
 	md5sum "/lib/modules/$release/updates/dkms/"* >/tmp/first
 	apt-get -q update >/dev/null 2>&1
 	begun=$(date +%s)
-	apt install "linux-image-$next" "linux-headers-$next" >/tmp/log 2>&1 || fail "$(tail -n 5 /tmp/log | paste -sd' ')"
+	# With what it needs of its suite.
+	suite=$(. /etc/os-release && echo "$VERSION_CODENAME-backports")
+	apt install -t "$suite" "linux-image-$next" "linux-headers-$next" >/tmp/log 2>&1 || fail "$(tail -n 5 /tmp/log | paste -sd' ')"
 	echo "# $next installed in $(($(date +%s) - begun)) s, with the module"
 	grep "^rsmc-dkms: " /tmp/log | sed 's/^/# /'
 	built "$next"
