@@ -112,6 +112,26 @@ impl Root {
         }
     }
 
+    /// One that is there already.
+    pub fn of(directory: PathBuf) -> Root {
+        Root {
+            layers: vec![directory],
+        }
+    }
+
+    /// A command that packs what was changed by one of [`Root::command`] with the same `dir`, but
+    /// for what was removed and what no package has.
+    pub fn pack(dir: &Path, archive: &Path) -> Command {
+        const PACK: &str = r#"
+cd "$1"
+find . \( -path ./run -o -path ./tmp -o -path ./dev -o -path ./var/cache -o -path ./var/log \) -prune \
+	-o \( -type f -o -type l \) -print0 | LC_ALL=C sort -z | tar --null -T - --numeric-owner -cf "$2""#;
+        let mut command = private();
+        command.args(["sh", "-ec", PACK, "sh"]);
+        command.arg(dir.join("upper")).arg(archive);
+        command
+    }
+
     /// Another layer, made by a command in the last one and kept in the cache.
     pub fn with(&self, name: &str, script: &str) -> Result<Root> {
         let mut key = Key::new();

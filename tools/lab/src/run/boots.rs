@@ -21,10 +21,10 @@ use std::time::Duration;
 
 /// Settings common to all boots of a run.
 pub struct Boots<'a, W: Write> {
-    /// Kernels and the module for each, by flavour.
+    /// Kernels by flavour, and for each the module, or where its packages were installed.
     pub built: BTreeMap<String, (Kernel, PathBuf)>,
-    /// Directory of packages that are installed instead of the module and what they have of `bin/`.
-    pub packages: Option<PathBuf>,
+    /// Packages were installed, instead of the module and what they have of `bin/`.
+    pub installed: bool,
     /// Programs that go into `bin/`, if they were built.
     pub programs: Option<Vec<PathBuf>>,
     /// Boots at a time, if that is limited.
@@ -122,10 +122,10 @@ impl<W: Write + Send> Boots<'_, W> {
         let ((kernel, module), programs) =
             parts.context("its kernel, module or programs were not built")?;
         let name = format!("{}-{}-{}", group.kind.name(), group.topology, group.session);
-        let module = self.packages.is_none().then_some(module.as_path());
-        let stage = Stage::new(&name, module, programs)?;
-        if let Some(packages) = &self.packages {
-            installed::lay_out(&stage, packages, &kernel.release)?;
+        let built = (!self.installed).then_some(module.as_path());
+        let stage = Stage::new(&name, built, programs)?;
+        if self.installed {
+            installed::lay_out(&stage, module)?;
         }
         stage.helpers(kernel, group.tests.iter().flat_map(|test| &test.kmod))?;
         stage.suites(group.tests.iter().flat_map(|test| &test.suites))?;

@@ -1,30 +1,79 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Packages in the guests instead of what was built for them. They are laid out in
-//! `/rsmc/debs`, from where `module.sh` installs them before it loads the module; the
-//! module and their programs in `/rsmc` are links to the files that they install.
+//! Packages in the guests instead of what was built for them. dpkg installs them once for a
+//! kernel, on the host, over the sysroot and a copy of the kernel's modules, which takes seconds
+//! there and minutes in an emulated guest. The guests get that copy as their modules, and what
+//! else changed as an archive that `module.sh` unpacks before it loads the module. The module
+//! and their programs in `/rsmc` are links to the files that they installed.
 
 use super::stage::Stage;
-use crate::deb;
+use crate::cache;
+use crate::deb::{self, root::Root, root::Setting};
+use crate::guest::image;
+use crate::kernel::Kernel;
+use crate::progress;
 use crate::sysroot;
 use anyhow::{bail, Context, Result};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-/// Lays out the tools and the module for a kernel's release; `directory` has the packages.
-pub fn lay_out(stage: &Stage, directory: &Path, release: &str) -> Result<()> {
-    fs::create_dir_all(stage.path.join("debs"))?;
+/// Installs in the sysroot what is in `/run/debs`, with the modules in `/run/modules`.
+const INSTALL: &str = r#"
+mkdir -p "/lib/modules/$1"
+mount --bind /run/modules "/lib/modules/$1"
+dpkg -i /run/debs/*.deb
+dpkg -s rsmc-tools "rsmc-modules-$1" | grep -c '^Status: install ok installed$' | grep -qx 2
+"#;
+
+/// Installs the tools and the module for a kernel; `directory` has the packages. Returns the kernel
+/// with its modules as they are then, and a directory for [`lay_out`].
+pub fn install(kernel: &Kernel, directory: &Path) -> Result<(Kernel, PathBuf)> {
+    let release = &kernel.release;
+    // Among the stages, as one of which it is removed when this run has ended.
+    let name = format!("installed-{}-{}", kernel.flavour, std::process::id());
+    let work = cache::work().join("stage").join(name);
+    cache::remove(&work)?;
+    let debs = work.join("debs");
+    fs::create_dir_all(&debs)?;
     for package in ["rsmc-tools".to_owned(), format!("rsmc-modules-{release}")] {
         let file = find(directory, &package)?;
-        let name = file.file_name().unwrap_or_default().to_string_lossy();
-        stage.copy(&file, &format!("debs/{name}"))?;
+        fs::copy(&file, debs.join(file.file_name().unwrap_or_default()))?;
+    }
+    let log = work.join("log");
+    let installed = Kernel {
+        modules: work.join("modules"),
+        ..kernel.clone()
+    };
+    let modules = image::module_dir(&installed);
+    fs::create_dir_all(modules.parent().context("no parent")?)?;
+    let mut copy = Command::new("cp");
+    copy.args(["-a", "--reflink=auto"]);
+    copy.arg(image::module_dir(kernel)).arg(&modules);
+    progress::run(&format!("copying {release}'s modules"), &mut copy, &log)?;
+    let root = Root::of(sysroot::get()?.path);
+    let layer = work.join("layer");
+    let bound: [(&Path, &str); 2] = [(&debs, "/debs"), (&modules, "/modules")];
+    let mut install = root.command(&layer, Setting::default(), &bound)?;
+    install.args(["sh", "-ec", INSTALL, "sh", release]);
+    let what = format!("installing the packages for {release}");
+    progress::run(&what, &mut install, &log)?;
+    let archive = work.join("files.tar");
+    progress::run("packing them", &mut Root::pack(&layer, &archive), &log)?;
+    Ok((installed, work))
+}
+
+/// Lays out what [`install`] has left in `work`.
+pub fn lay_out(stage: &Stage, work: &Path) -> Result<()> {
+    stage.copy(&work.join("files.tar"), "installed.tar")?;
+    for file in deb::sorted(&work.join("debs"))? {
         for path in files(&file)? {
             link(stage, &path)?;
         }
     }
     if !stage.path.join("rsmc.ko").is_symlink() {
-        bail!("the package for {release} has no rsmc.ko");
+        bail!("the packages have no rsmc.ko");
     }
     Ok(())
 }

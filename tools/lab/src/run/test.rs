@@ -7,7 +7,7 @@ use super::boots::Boots;
 use super::group::{self, Group};
 use super::plan::{self, Kind, Test};
 use super::times::Times;
-use super::{fuzz, headers, host, user};
+use super::{fuzz, headers, host, installed, user};
 use crate::data::Data;
 use crate::kernel::Kernel;
 use crate::ktap::report::{Report, Shared};
@@ -194,12 +194,14 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         report.end(&point);
     }
     if let Some(given) = given {
-        for group in &groups {
-            let flavour = group.kind.flavour();
-            built.insert(
-                flavour.into(),
-                (crate::kernel::get(flavour)?, given.clone()),
-            );
+        let flavours: BTreeSet<&str> = groups.iter().map(|group| group.kind.flavour()).collect();
+        for flavour in flavours {
+            let kernel = crate::kernel::get(flavour)?;
+            let ready = match arguments.packages {
+                Some(_) => installed::install(&kernel, given)?,
+                None => (kernel, given.clone()),
+            };
+            built.insert(flavour.into(), ready);
         }
     }
     let programs = match user::build(arguments.programs.as_deref()) {
@@ -221,7 +223,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     }
     let boots = Boots {
         built,
-        packages: arguments.packages.clone(),
+        installed: arguments.packages.is_some(),
         programs,
         jobs: arguments.jobs,
         report: &shared,
