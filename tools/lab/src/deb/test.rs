@@ -19,7 +19,7 @@ use crate::run::stage::Stage;
 use anyhow::{bail, Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 /// Arguments of `lab test-packages`.
@@ -87,6 +87,20 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(failed > 0)))
 }
 
+/// Copies a module that DKMS installed; it compresses them where the kernel's own are.
+fn unpack(from: &Path, to: &Path) -> Result<()> {
+    if from.exists() {
+        fs::copy(from, to)?;
+        return Ok(());
+    }
+    let packed = from.with_extension("ko.xz");
+    let out = Command::new("xz").arg("-dc").arg(&packed).output()?;
+    if !out.status.success() {
+        bail!("{}: {}", packed.display(), out.status);
+    }
+    Ok(fs::write(to, out.stdout)?)
+}
+
 /// Copies packages that are there already.
 fn packages(from: &Path, to: &Path) -> Result<()> {
     cache::remove(to)?;
@@ -149,7 +163,7 @@ impl Roots {
                 )?;
                 fs::write(built.join("done"), "")?;
             }
-            let mut copy = std::process::Command::new("cp");
+            let mut copy = Command::new("cp");
             copy.args(["-a", "--reflink=auto"]).arg(&built).arg(&dir);
             progress::run(
                 "copying what was built",
@@ -202,14 +216,8 @@ impl Roots {
         for flavour in [Data::default_flavour(), &Data::get().next] {
             let release = Self::release(flavour)?;
             let directory = format!("upper/usr/lib/modules/{release}/updates/dkms");
-            let packed = dir.join(directory).join("rsmc.ko.xz");
             let module = self.work.join(format!("{flavour}.ko"));
-            let mut unpack = std::process::Command::new("xz");
-            let out = unpack.args(["-dc"]).arg(&packed).output()?;
-            if !out.status.success() {
-                bail!("{}: {}", packed.display(), out.status);
-            }
-            fs::write(&module, out.stdout)?;
+            unpack(&dir.join(directory).join("rsmc.ko"), &module)?;
             loads(flavour, &module)?;
             lines.push(format!("{release} boots, and loads and unloads its module"));
         }
