@@ -81,6 +81,17 @@ install() {
 	echo "# $(cat /tmp/err)"
 }
 
+install_for_kernel() {
+	modules=/usr/lib/modules/$release
+	begun=$(date +%s)
+	apt install /run/debs/rsmc-tools_*.deb "/run/debs/rsmc-modules-${release}"_*.deb >/tmp/log 2>&1 || fail "$(tail -n 5 /tmp/log)"
+	seconds=$(($(date +%s) - begun))
+	echo "# with $release installed, depmod over its $(wc -l <"$modules/modules.order") modules and all: $seconds s"
+	[ "$seconds" -lt 20 ] || fail "more than 20 s"
+	[ "$(modprobe -S "$release" --show-depends net-pf-43 | tail -n 1)" = "insmod /lib/modules/$release/updates/rsmc.ko " ] ||
+		fail "$(modprobe -S "$release" --show-depends net-pf-43 2>&1)"
+}
+
 upgrade() {
 	# The same under an older version.
 	dpkg-deb -R /run/debs/rsmc-tools_*.deb /tmp/old

@@ -11,6 +11,8 @@ pub enum Base {
     Small,
     /// With lintian.
     Lintian,
+    /// With the default kernel.
+    Kernel,
     /// Compilers, DKMS and the headers of the default kernel.
     Dkms,
     /// The same, with the module built and its metadata kept.
@@ -62,6 +64,7 @@ pub const SECOND: &str = "dkms_second_kernel";
 pub const CASES: &[Case] = &[
     case("lintian", Base::Lintian),
     case("install", Base::Small),
+    case("install_for_kernel", Base::Kernel),
     case("upgrade", Base::Small),
     case("purge", Base::Small),
     case("dkms_no_headers", Base::Small),

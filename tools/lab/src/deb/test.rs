@@ -126,6 +126,12 @@ impl Roots {
         match base {
             Base::Small | Base::Guest | Base::Again => Ok(small),
             Base::Lintian => small.with("lintian", &format!("{apt} lintian\napt-get clean")),
+            Base::Kernel => {
+                let image = format!("linux-image-{}", Self::release(Data::default_flavour())?);
+                // With what it needs of its suite.
+                let suite = &Data::get().sysroot.backports;
+                small.with("kernel", &format!("{apt} -t {suite} {image}\napt-get clean"))
+            }
             Base::Dkms | Base::Built => {
                 let needed = fs::read_to_string(cache::top().join("tools/deb/dkms/depends"))?;
                 let needed: Vec<&str> = needed

@@ -37,11 +37,13 @@ pub enum Kind {
     Lockdep,
     /// The same with KASAN. Only on request; runs what the plan has for lockdep.
     LockdepKasan,
+    /// The same with PREEMPT_RT. Only on request; runs what the plan has for lockdep.
+    LockdepRt,
 }
 
 impl Kind {
     /// All.
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 9] = [
         Kind::Debian,
         Kind::DebianNext,
         Kind::DebianRt,
@@ -49,6 +51,7 @@ impl Kind {
         Kind::Uml,
         Kind::Lockdep,
         Kind::LockdepKasan,
+        Kind::LockdepRt,
         Kind::UmlDebug,
     ];
 
@@ -63,6 +66,7 @@ impl Kind {
             Kind::DebianCloud => "debian-cloud",
             Kind::Lockdep => "lockdep",
             Kind::LockdepKasan => "lockdep-kasan",
+            Kind::LockdepRt => "lockdep-rt",
         }
     }
 
@@ -73,13 +77,13 @@ impl Kind {
             Kind::UmlDebug | Kind::Debian | Kind::DebianNext | Kind::DebianCloud => 4,
             Kind::DebianRt => 6,
             Kind::Lockdep => 10,
-            Kind::LockdepKasan => 20,
+            Kind::LockdepKasan | Kind::LockdepRt => 20,
         }
     }
 
     /// Tells whether its guests check the order of locks.
     pub fn has_lockdep(self) -> bool {
-        matches!(self, Kind::Lockdep | Kind::LockdepKasan)
+        self.like() == Kind::Lockdep
     }
 
     /// Tells whether it is left out unless it is named: it adds too little to the others to
@@ -91,7 +95,7 @@ impl Kind {
     /// The kind whose tests it runs.
     pub fn like(self) -> Kind {
         match self {
-            Kind::LockdepKasan => Kind::Lockdep,
+            Kind::LockdepKasan | Kind::LockdepRt => Kind::Lockdep,
             Kind::DebianNext | Kind::DebianRt | Kind::DebianCloud => Kind::Debian,
             other => other,
         }
