@@ -24,7 +24,7 @@ install_packages() {
 case "$verb $name" in
 "load rsmc")
 	if [ -e /rsmc/installed.tar ]; then
-		[ -e "$ko" ] || install_packages
+		[ -e /var/lib/dpkg/info/rsmc-tools.list ] || install_packages
 		modprobe rsmc
 		loaded rsmc
 		exit
