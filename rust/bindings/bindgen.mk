@@ -29,7 +29,9 @@ else
 rsmc-bg-known = $(filter -nostdinc -isystem -I% -include %.h -D% -U% -std=% -f%wchar \
 	-f%-char -fms-extensions -m64 -Wp$(comma)-MMD%,$(c_flags))
 endif
-rsmc-bg-cflags = $(rsmc-bg-known) -w --target=x86_64-linux-gnu
+# libclang's name of the architecture; UML's is that of its host.
+rsmc-bg-target := $(if $(CONFIG_ARM64),aarch64,x86_64)-linux-gnu
+rsmc-bg-cflags = $(rsmc-bg-known) -w --target=$(rsmc-bg-target)
 endif
 
 ifneq ($(wildcard $(srctree)/rust/bindgen_parameters),)
