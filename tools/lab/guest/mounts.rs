@@ -28,7 +28,7 @@ enum Share {
 pub struct Kind {
     share: Share,
     /// The serial device the lab talks on.
-    pub control: &'static str,
+    pub control: String,
 }
 
 /// Adds what was being done to an error.
@@ -110,23 +110,16 @@ pub fn set_up() -> Result<Kind> {
     let none = MountFlags::empty();
     mount_at("proc", "/proc", "proc", none, "")?;
     let cmdline = fs::read_to_string("/proc/cmdline")?;
-    let kind = match word(&cmdline, "share").as_deref() {
-        Some("hostfs") => Kind {
-            share: Share::HostFs,
-            control: "/dev/ttyS0",
-        },
+    let by = match word(&cmdline, "share").as_deref() {
+        Some("hostfs") => Share::HostFs,
         Some("disk") => {
             mount_at("devtmpfs", "/dev", "devtmpfs", none, "")?;
-            Kind {
-                share: Share::Disk,
-                control: "/dev/ttyS1",
-            }
+            Share::Disk
         }
-        _ => Kind {
-            share: Share::NineP,
-            control: "/dev/ttyS1",
-        },
+        _ => Share::NineP,
     };
+    let control = word(&cmdline, "control").unwrap_or_else(|| "/dev/ttyS0".into());
+    let kind = Kind { share: by, control };
     load_modules()?;
 
     let get = |key: &str| word(&cmdline, key).unwrap_or_else(|| key.to_owned());

@@ -48,7 +48,7 @@ fn raw(fd: impl std::os::fd::AsFd) -> Result<()> {
 
 /// Serves until told to power off.
 pub fn serve(kind: &Kind) -> Result<()> {
-    let mut input = open_control(kind.control)?;
+    let mut input = open_control(&kind.control)?;
     let control = Control(Arc::new(Mutex::new(input.try_clone()?)));
     let barriers = Barriers::default();
     let stop = Arc::new(AtomicBool::new(false));
@@ -84,7 +84,7 @@ pub fn serve(kind: &Kind) -> Result<()> {
             "shell" => {
                 let status = shell(&input, &words)?;
                 // The end of its session has hung the terminal up.
-                input = open_control(kind.control)?;
+                input = open_control(&kind.control)?;
                 reader = BufReader::new(input.try_clone()?);
                 control.replace(input.try_clone()?);
                 control.send(&["exit", arg(1), &status.to_string(), ""]);

@@ -105,6 +105,20 @@ pub struct Compiler {
     pub make: Vec<String>,
 }
 
+/// `[cross.*]`: an architecture that is not this machine's.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cross {
+    /// Rust's name of the target.
+    pub target: String,
+    /// The GNU tools' name of it.
+    pub gnu: String,
+    /// Packages over the sysroot: compilers, and QEMU.
+    pub tools: Vec<String>,
+    /// Packages of the guests, besides the essential ones.
+    pub guest: Vec<String>,
+}
+
 /// The whole file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -121,6 +135,8 @@ pub struct Data {
     pub flavour: BTreeMap<String, Flavour>,
     /// Compilers by name.
     pub compiler: BTreeMap<String, Compiler>,
+    /// Other architectures by Debian's names.
+    pub cross: BTreeMap<String, Cross>,
     /// What makes the documentation a site.
     pub docs: Docs,
 }
@@ -183,6 +199,7 @@ impl Data {
             series: BTreeMap::new(),
             flavour: BTreeMap::new(),
             compiler: BTreeMap::new(),
+            cross: BTreeMap::new(),
             docs: Docs {
                 mdbook: String::new(),
             },

@@ -9,6 +9,7 @@
 
 mod cache;
 mod check;
+mod cross;
 mod data;
 mod deb;
 mod docs;

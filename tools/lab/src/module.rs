@@ -125,7 +125,7 @@ fn compile(kernel: &Kernel, tree: &Path, more: &[String]) -> Result<Command> {
     variables.push(format!("KERNELRELEASE={}", kernel.release));
     variables.push(format!("M={}", tree.display()));
     variables.extend_from_slice(more);
-    let mut command = kbuild::command(&kernel.source, &kernel.build, &variables)?;
+    let mut command = kbuild::command(kernel.arch, &kernel.source, &kernel.build, &variables)?;
     command.arg("modules");
     Ok(command)
 }

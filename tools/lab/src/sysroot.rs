@@ -35,13 +35,18 @@ const PASSED: [&str; 12] = [
 pub struct Sysroot {
     /// Its directory in the cache.
     pub path: PathBuf,
+    /// What programs see over it.
+    pub layer: Option<PathBuf>,
 }
 
 /// Returns the sysroot `tools/bootstrap` made.
 pub fn get() -> Result<Sysroot> {
     match std::env::var_os("RSMC_SYSROOT") {
         Some(path) if Path::new(&path).join("usr/bin").is_dir() => {
-            Ok(Sysroot { path: path.into() })
+            Ok(Sysroot {
+                path: path.into(),
+                layer: None,
+            })
         }
         _ => bail!("no sysroot: start this tool as tools/bootstrap"),
     }
@@ -92,6 +97,7 @@ impl Sysroot {
             .env("CARGO_HOME", cache::root().join("cargo"))
             .env("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt")
             .env("CARGO_HTTP_CAINFO", "/etc/ssl/certs/ca-certificates.crt")
+            .env("RSMC_LAYER", self.layer.as_deref().unwrap_or(Path::new("")))
             .env("RSMC_TOP", cache::top())
             .env("RSMC_CACHE", cache::root());
         if let Some(bundle) = std::env::var_os("SSL_CERT_FILE") {

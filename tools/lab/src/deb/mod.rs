@@ -106,7 +106,8 @@ pub fn forget() -> Result<()> {
 /// The kernels that modules are packaged for.
 fn debian() -> impl Iterator<Item = &'static str> {
     let flavours = Data::get().flavour.iter();
-    let of_debian = flavours.filter(|(_, flavour)| flavour.origin == Origin::Debian);
+    let of_debian = flavours
+        .filter(|(_, flavour)| flavour.origin == Origin::Debian && flavour.arch.foreign().is_none());
     of_debian.map(|(name, _)| name.as_str())
 }
 

@@ -119,6 +119,11 @@ impl Root {
         }
     }
 
+    /// The highest layer.
+    pub fn highest(&self) -> &Path {
+        self.layers.last().map_or(Path::new(""), PathBuf::as_path)
+    }
+
     /// A command that packs what was changed by one of [`Root::command`] with the same `dir`, but
     /// for what was removed and what no package has.
     pub fn pack(dir: &Path, archive: &Path) -> Command {

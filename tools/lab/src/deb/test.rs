@@ -251,7 +251,7 @@ impl Roots {
     /// Installs the packages in a guest with Debian's kernel and uses them.
     fn guest(&self) -> Result<(bool, Vec<String>)> {
         let kernel = kernel::get(Data::default_flavour())?;
-        let stage = Stage::new("packages", None, &[])?;
+        let stage = Stage::new("packages", kernel.arch, None, &[])?;
         stage.copy_directory(&self.debs, "debs")?;
         stage.copy_directory(&cache::top().join("tools/deb/test"), "test")?;
         let options = Options {

@@ -109,7 +109,8 @@ pub fn kernel_slowness(kernel: &Kernel) -> u32 {
         (Arch::Uml, false) => 1,
         (Arch::Uml, true) => 4,
         (Arch::X86, false) => 4,
-        (Arch::X86, true) => 10,
+        (Arch::Arm64, false) => 6,
+        (Arch::X86 | Arch::Arm64, true) => 10,
     }
 }
 
@@ -147,7 +148,7 @@ impl Cluster {
                 (Topology::Pair, true) => 4,
                 _ => 1,
             }),
-            Arch::X86 => None,
+            Arch::X86 | Arch::Arm64 => None,
         };
         // Several clusters of a kind may run at a time.
         static NUMBER: AtomicUsize = AtomicUsize::new(1);

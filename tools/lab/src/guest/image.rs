@@ -6,7 +6,8 @@
 
 use super::cpio::Archive;
 use super::disk;
-use crate::kernel::Kernel;
+use crate::cross;
+use crate::kernel::{Arch, Kernel};
 use anyhow::{Context, Result};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -31,16 +32,6 @@ const WANTED: &[&str] = &[
 
 /// The same for the disks of a guest without 9p, whose file system is built in.
 const DISKS: &[&str] = &["virtio_blk"];
-
-/// The static program that is process 1; it is built beside this one.
-pub fn init_program() -> Result<PathBuf> {
-    let own = std::env::current_exe().context("own path")?;
-    let path = own.with_file_name("lab-init");
-    if !path.exists() {
-        anyhow::bail!("{} is missing; build tools/lab again", path.display());
-    }
-    Ok(path)
-}
 
 /// The directory of a kernel's modules.
 pub fn module_dir(kernel: &Kernel) -> PathBuf {
@@ -97,7 +88,7 @@ pub fn initramfs(kernel: &Kernel, path: &Path) -> Result<()> {
     }
     archive.character_device("dev/console", 5, 1)?;
     archive.character_device("dev/null", 1, 3)?;
-    let init = init_program()?;
+    let init = cross::init(kernel.arch)?;
     archive.file(
         "init",
         &fs::read(&init).with_context(|| init.display().to_string())?,
@@ -126,7 +117,7 @@ pub fn boot_directory(path: &Path) -> Result<()> {
         fs::create_dir_all(path.join(directory))?;
     }
     let init = path.join("init");
-    let program = init_program()?;
+    let program = cross::init(Arch::Uml)?;
     // Replaced, never written to: another run may be executing the old one.
     let fresh = path.join(format!(".init-{}", std::process::id()));
     fs::copy(&program, &fresh).with_context(|| fresh.display().to_string())?;

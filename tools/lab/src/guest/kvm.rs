@@ -25,6 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// True if guests are to be run by KVM. `RSMC_KVM=0` or `=1` overrides.
 pub fn works(kernel: &Kernel) -> Result<bool> {
+    if kernel.arch.foreign().is_some() {
+        return Ok(false);
+    }
     match std::env::var("RSMC_KVM").as_deref() {
         Ok("0") => return Ok(false),
         Ok("1") => return Ok(true),

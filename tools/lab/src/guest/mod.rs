@@ -123,7 +123,7 @@ impl Guest {
         let (ours, theirs) = socket_pair()?;
         let mut command = match spec.kernel.arch {
             Arch::Uml => uml::command(spec, &theirs)?,
-            Arch::X86 => qemu::command(spec, &theirs)?,
+            Arch::X86 | Arch::Arm64 => qemu::command(spec, &theirs)?,
         };
         let (console_read, console_write) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The command that starts an x86-64 guest under QEMU.
+//! The command that starts a guest under QEMU.
 
 use super::{disk, image, kvm, plain, Spec};
 use crate::cache;
+use crate::cross;
+use crate::kernel::Arch;
 use crate::sysroot;
 use anyhow::Result;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -22,7 +24,11 @@ pub enum Accelerator {
 }
 
 impl Accelerator {
-    fn arguments(self) -> &'static [&'static str] {
+    fn arguments(self, arch: Arch) -> &'static [&'static str] {
+        if arch == Arch::Arm64 {
+            // With atomic instructions, and without pointer authentication, which is slow to translate.
+            return &["-accel", "tcg,thread=multi", "-machine", "virt", "-cpu", "neoverse-n1"];
+        }
         match self {
             Accelerator::Kvm => &["-accel", "kvm", "-cpu", "host"],
             // An old processor: what newer ones have makes emulated kernels slower by up to a tenth.
@@ -55,8 +61,9 @@ pub fn command_with(spec: &Spec<'_>, control: &OwnedFd, how: Accelerator) -> Res
     image::initramfs(spec.kernel, &initramfs)?;
     let disks = disk::wanted(spec.kernel);
 
-    let mut command = program();
-    command.args(how.arguments());
+    let arch = spec.kernel.arch;
+    let mut command = program(arch)?;
+    command.args(how.arguments(arch));
     let cpus = if how == Accelerator::Counting {
         1
     } else {
@@ -82,7 +89,7 @@ pub fn command_with(spec: &Spec<'_>, control: &OwnedFd, how: Accelerator) -> Res
         .arg("-initrd")
         .arg(&initramfs);
     let by = if disks { "disk" } else { "9p" };
-    command.args(["-append", &kernel_arguments(how, by)]);
+    command.args(["-append", &kernel_arguments(arch, how, by)]);
     command.args([
         "-chardev",
         "stdio,id=console,signal=off",
@@ -100,7 +107,7 @@ pub fn command_with(spec: &Spec<'_>, control: &OwnedFd, how: Accelerator) -> Res
     } else {
         let root = match &spec.root {
             Some(root) => root.clone(),
-            None => sysroot::get()?.path,
+            None => cross::root(arch)?,
         };
         share(&mut command, "root", &root)?;
         share(&mut command, "mods", &image::module_dir(spec.kernel))?;
@@ -134,16 +141,25 @@ pub fn images(name: &str) -> Vec<PathBuf> {
     std::iter::once(initramfs(name)).chain(disks).collect()
 }
 
-/// QEMU itself.
-fn program() -> Command {
-    let mut command = super::as_root("env");
-    command.args(super::dies_with_us("qemu-system-x86_64"));
-    command
+/// QEMU itself: the host's, or that of the tools for another architecture.
+fn program(arch: Arch) -> Result<Command> {
+    let (mut command, name) = match arch {
+        Arch::Arm64 => (cross::sysroot(arch)?.command("env"), "qemu-system-aarch64"),
+        Arch::Uml | Arch::X86 => (super::as_root("env"), "qemu-system-x86_64"),
+    };
+    command.args(super::dies_with_us(name));
+    Ok(command)
 }
 
-fn kernel_arguments(how: Accelerator, share: &str) -> String {
+fn kernel_arguments(arch: Arch, how: Accelerator, share: &str) -> String {
+    let line = if arch == Arch::Arm64 { "ttyAMA" } else { "ttyS" };
+    let (console, control) = (
+        format!("console={line}0"),
+        format!("rsmc.control=/dev/{line}1"),
+    );
     let mut words = vec![
-        "console=ttyS0",
+        console.as_str(),
+        &control,
         "panic=-1",
         "oops=panic",
         "loglevel=6",

@@ -41,6 +41,7 @@ pub fn get(name: &str, flavour: &Flavour) -> Result<Kernel> {
         image: match flavour.arch {
             Arch::Uml => build.join("linux"),
             Arch::X86 => build.join("arch/x86/boot/bzImage"),
+            Arch::Arm64 => build.join("arch/arm64/boot/Image"),
         },
         modules: dir.join("modules"),
         build,
@@ -74,14 +75,14 @@ fn build(
     let all = dir.join("fragments.config");
     fs::write(&all, fragments)?;
 
-    let mut configure = make::command(source, &build, variables)?;
+    let mut configure = make::command(flavour.arch, source, &build, variables)?;
     configure
         .arg(format!("KCONFIG_ALLCONFIG={}", all.display()))
         .arg("allnoconfig");
     progress::run(&format!("kernel {name}: configuring"), &mut configure, &log)?;
     check(fragments, &fs::read_to_string(build.join(".config"))?)?;
 
-    let mut compile = make::command(source, &build, variables)?;
+    let mut compile = make::command(flavour.arch, source, &build, variables)?;
     if flavour.arch == Arch::X86 {
         compile.args(["bzImage", "modules"]);
     }
@@ -93,7 +94,7 @@ fn build(
 
     let modules = dir.join("modules");
     cache::remove(&modules)?;
-    let mut install = make::command(source, &build, variables)?;
+    let mut install = make::command(flavour.arch, source, &build, variables)?;
     install
         .arg(format!("INSTALL_MOD_PATH={}", modules.display()))
         .arg("modules_install");

@@ -6,8 +6,9 @@
 //! configuration and compilers, by `tools/dkms/metadata`, which also proves that
 //! the result belongs to the shipped kernel.
 
-use super::{make, packages, source, Kernel};
+use super::{make, packages, source, Arch, Kernel};
 use crate::cache::{self, Key, Restart};
+use crate::cross;
 use crate::data::{Data, Flavour};
 use crate::progress;
 use crate::sysroot;
@@ -32,7 +33,7 @@ pub fn get(name: &str, flavour: &Flavour) -> Result<Kernel> {
         .add("package", series.package.as_bytes())
         .add(
             "list",
-            packages::list(series, &flavour.variant)
+            packages::list(series, flavour)
                 .join(" ")
                 .as_bytes(),
         )
@@ -41,8 +42,8 @@ pub fn get(name: &str, flavour: &Flavour) -> Result<Kernel> {
 
     let source = source::get(&flavour.series)?;
     let dir = cache::entry("kernel", name, &key, Restart::Clean, |dir| {
-        let packages = packages::kernel(&flavour.series, &flavour.variant)?;
-        metadata(name, &release, &source, &packages, &variables, dir)?;
+        let packages = packages::kernel(flavour)?;
+        metadata(name, flavour.arch, &release, &source, &packages, &variables, dir)?;
         modules(name, &release, &packages, dir)
     })?;
     Ok(Kernel {
@@ -59,6 +60,7 @@ pub fn get(name: &str, flavour: &Flavour) -> Result<Kernel> {
 
 fn metadata(
     name: &str,
+    arch: Arch,
     release: &str,
     source: &Path,
     packages: &Path,
@@ -67,7 +69,7 @@ fn metadata(
 ) -> Result<()> {
     let build = dir.join("build");
     let headers = packages.join(format!("usr/src/linux-headers-{release}"));
-    let mut make = sysroot::get()?.command("nice");
+    let mut make = cross::sysroot(arch)?.command("nice");
     make.args(["-n", "5"]).arg(script()).arg("make");
     make.arg(source).arg(headers).arg(build).args(variables);
     progress::run(

@@ -28,7 +28,7 @@ pub fn build(kernel: &Kernel, name: &str, sources: &[(String, String)]) -> Resul
     let mut variables = make::variables(Data::get().flavour(&kernel.flavour)?)?;
     variables.push(format!("KERNELRELEASE={}", kernel.release));
     variables.push(format!("M={}", tree.display()));
-    let mut command = make::command(&kernel.source, &kernel.build, &variables)?;
+    let mut command = make::command(kernel.arch, &kernel.source, &kernel.build, &variables)?;
     let what = format!("{name}.ko for {}", kernel.flavour);
     progress::run(&what, command.arg("modules"), &dir.join("log"))?;
     Ok(tree.join(format!("{name}.ko")))

@@ -4,8 +4,8 @@
 
 use super::Arch;
 use crate::cache::{self, Lock};
+use crate::cross;
 use crate::data::{Data, Flavour};
-use crate::sysroot;
 use anyhow::{Context, Result};
 use std::path::Path;
 use std::process::Command;
@@ -17,19 +17,15 @@ pub fn variables(flavour: &Flavour) -> Result<Vec<String>> {
         .compiler
         .get(&flavour.compiler)
         .context("unknown compiler")?;
-    let arch = match flavour.arch {
-        Arch::Uml => "um",
-        Arch::X86 => "x86",
-    };
-    let mut variables = vec![format!("ARCH={arch}")];
+    let mut variables = vec![format!("ARCH={}", flavour.arch.name())];
     variables.extend(compiler.make.iter().cloned());
     Ok(variables)
 }
 
 /// `make` in a source tree for a build directory, at low priority.
-pub fn command(source: &Path, build: &Path, variables: &[String]) -> Result<Command> {
+pub fn command(arch: Arch, source: &Path, build: &Path, variables: &[String]) -> Result<Command> {
     let jobs = std::thread::available_parallelism().map_or(2, usize::from);
-    let mut command = sysroot::get()?.command("nice");
+    let mut command = cross::sysroot(arch)?.command("nice");
     command
         .args(["-n", "5", "make", &format!("-j{jobs}"), "-C"])
         .arg(source)

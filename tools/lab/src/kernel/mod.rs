@@ -21,13 +21,34 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Architecture of a kernel, which decides how it is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arch {
     /// A user-mode Linux program (`ARCH=um`).
     Uml,
     /// An x86-64 image for QEMU.
     X86,
+    /// An arm64 image for QEMU, from another architecture's compilers.
+    Arm64,
+}
+
+impl Arch {
+    /// The kernel's name of it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Arch::Uml => "um",
+            Arch::X86 => "x86",
+            Arch::Arm64 => "arm64",
+        }
+    }
+
+    /// Debian's name of it, where it is not this machine's.
+    pub fn foreign(self) -> Option<&'static str> {
+        match self {
+            Arch::Uml | Arch::X86 => None,
+            Arch::Arm64 => Some("arm64"),
+        }
+    }
 }
 
 /// A kernel that is ready to boot and to build modules against.

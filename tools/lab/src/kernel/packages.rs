@@ -3,7 +3,9 @@
 //! Debian's kernel packages of one version, downloaded and unpacked.
 
 use crate::cache::{self, Key, Restart};
-use crate::data::{Data, Series};
+use crate::cross;
+use crate::data::{Data, Flavour, Series};
+use crate::kernel::Arch;
 use crate::progress;
 use crate::sysroot::{self, Sysroot};
 use anyhow::{Context, Result};
@@ -14,6 +16,7 @@ use std::process::Command;
 /// Returns the directory with the source package of a series.
 pub fn source(series: &str) -> Result<PathBuf> {
     get(
+        Arch::X86,
         &format!("{series}-source"),
         &[format!("linux-source-{series}")],
         series,
@@ -21,21 +24,26 @@ pub fn source(series: &str) -> Result<PathBuf> {
 }
 
 /// Returns the directory with what a kernel of a series consists of: the bootable image, its modules and headers.
-pub fn kernel(series: &str, variant: &str) -> Result<PathBuf> {
-    let list = list(find(series)?, variant);
-    get(&format!("{series}-{variant}"), &list, series)
+pub fn kernel(flavour: &Flavour) -> Result<PathBuf> {
+    let series = &flavour.series;
+    let list = list(find(series)?, flavour);
+    get(flavour.arch, &format!("{series}-{}", flavour.variant), &list, series)
 }
 
 /// Returns the names of a kernel's packages.
-pub fn list(series: &Series, variant: &str) -> Vec<String> {
+pub fn list(series: &Series, flavour: &Flavour) -> Vec<String> {
     let abi = &series.abi;
+    let arch = flavour.arch.foreign();
+    let arch = arch.map_or(String::new(), |name| format!(":{name}"));
+    let own = |part: &str| format!("linux-{part}-{abi}-{}{arch}", flavour.variant);
     vec![
-        format!("linux-headers-{abi}-{variant}"),
+        own("headers"),
         format!("linux-headers-{abi}-common"),
+        // Programs, which run here.
         format!("linux-kbuild-{abi}"),
-        format!("linux-base-{abi}-{variant}"),
-        format!("linux-binary-{abi}-{variant}"),
-        format!("linux-modules-{abi}-{variant}"),
+        own("base"),
+        own("binary"),
+        own("modules"),
     ]
 }
 
@@ -45,15 +53,19 @@ fn find(series: &str) -> Result<&'static Series> {
 
 /// Downloads packages in exactly the series' version with the sysroot's apt
 /// (so signatures are checked) and returns the directory they are unpacked in.
-fn get(name: &str, list: &[String], series: &str) -> Result<PathBuf> {
+fn get(arch: Arch, name: &str, list: &[String], series: &str) -> Result<PathBuf> {
     let version = &find(series)?.package;
     let exact: Vec<String> = list.iter().map(|one| format!("{one}={version}")).collect();
     let mut key = Key::new();
     key.add("list", exact.join(" ").as_bytes());
     cache::entry("packages", name, &key, Restart::Clean, |dir| {
-        let sysroot = sysroot::get()?;
+        let sysroot = cross::sysroot(arch)?;
         let log = dir.join("log");
-        let state = cache::root().join("apt");
+        // Each has its own indexes.
+        let state = cache::root().join(match arch.foreign() {
+            Some(name) => format!("apt-{name}"),
+            None => "apt".into(),
+        });
         {
             let _lock = cache::lock("apt")?;
             fs::create_dir_all(state.join("lists/partial"))?;

@@ -88,7 +88,7 @@ impl Which {
         let programs = if self.bare {
             Vec::new()
         } else {
-            user::build(self.programs.as_deref())?
+            user::build(kernel.arch, self.programs.as_deref())?
         };
         let topology = if self.pair {
             Topology::Pair
@@ -97,6 +97,7 @@ impl Which {
         };
         let stage = Stage::new(
             &format!("{}-{topology}-{}-boot", self.kernel, self.module),
+            kernel.arch,
             module.as_deref(),
             &programs,
         )?;

@@ -8,7 +8,7 @@ use super::installed;
 use super::session::Session;
 use super::stage::Stage;
 use super::times::Times;
-use crate::kernel::Kernel;
+use crate::kernel::{Arch, Kernel};
 use crate::ktap::report::Shared;
 use crate::ktap::Point;
 use crate::progress;
@@ -25,8 +25,8 @@ pub struct Boots<'a, W: Write> {
     pub built: BTreeMap<String, (Kernel, PathBuf)>,
     /// Packages were installed, instead of the module and what they have of `bin/`.
     pub installed: bool,
-    /// Programs that go into `bin/`, if they were built.
-    pub programs: Option<Vec<PathBuf>>,
+    /// Programs that go into `bin/`, for each architecture for which they were built.
+    pub programs: BTreeMap<Arch, Vec<PathBuf>>,
     /// Boots at a time, if that is limited.
     pub jobs: Option<usize>,
     /// Where tests are reported.
@@ -118,12 +118,12 @@ impl<W: Write + Send> Boots<'_, W> {
     /// A group's kernel, and what goes into its guests.
     fn stage(&self, group: &Group) -> Result<(&Kernel, Stage)> {
         let built = self.built.get(group.kind.flavour());
-        let parts = built.zip(self.programs.as_ref());
+        let parts = built.and_then(|built| Some((built, self.programs.get(&built.0.arch)?)));
         let ((kernel, module), programs) =
             parts.context("its kernel, module or programs were not built")?;
         let name = format!("{}-{}-{}", group.kind.name(), group.topology, group.session);
         let built = (!self.installed).then_some(module.as_path());
-        let stage = Stage::new(&name, built, programs)?;
+        let stage = Stage::new(&name, kernel.arch, built, programs)?;
         if self.installed {
             installed::lay_out(&stage, module)?;
         }

@@ -33,6 +33,8 @@ pub enum Kind {
     DebianRt,
     /// The one for clouds. Only on request; runs what the plan has for debian, but for soft-RoCE.
     DebianCloud,
+    /// The one for arm64, translated. Only on request; runs what the plan has for debian.
+    DebianArm64,
     /// x86-64 with lockdep, under QEMU.
     Lockdep,
     /// The same with KASAN. Only on request; runs what the plan has for lockdep.
@@ -43,11 +45,12 @@ pub enum Kind {
 
 impl Kind {
     /// All.
-    pub const ALL: [Kind; 9] = [
+    pub const ALL: [Kind; 10] = [
         Kind::Debian,
         Kind::DebianNext,
         Kind::DebianRt,
         Kind::DebianCloud,
+        Kind::DebianArm64,
         Kind::Uml,
         Kind::Lockdep,
         Kind::LockdepKasan,
@@ -64,6 +67,7 @@ impl Kind {
             Kind::DebianNext => "debian-next",
             Kind::DebianRt => "debian-rt",
             Kind::DebianCloud => "debian-cloud",
+            Kind::DebianArm64 => "debian-arm64",
             Kind::Lockdep => "lockdep",
             Kind::LockdepKasan => "lockdep-kasan",
             Kind::LockdepRt => "lockdep-rt",
@@ -75,7 +79,7 @@ impl Kind {
         match self {
             Kind::Uml => 1,
             Kind::UmlDebug | Kind::Debian | Kind::DebianNext | Kind::DebianCloud => 4,
-            Kind::DebianRt => 6,
+            Kind::DebianRt | Kind::DebianArm64 => 6,
             Kind::Lockdep => 10,
             Kind::LockdepKasan | Kind::LockdepRt => 20,
         }
@@ -96,7 +100,9 @@ impl Kind {
     pub fn like(self) -> Kind {
         match self {
             Kind::LockdepKasan | Kind::LockdepRt => Kind::Lockdep,
-            Kind::DebianNext | Kind::DebianRt | Kind::DebianCloud => Kind::Debian,
+            Kind::DebianNext | Kind::DebianRt | Kind::DebianCloud | Kind::DebianArm64 => {
+                Kind::Debian
+            }
             other => other,
         }
     }

@@ -7,9 +7,8 @@
 use super::suite::Suite;
 use super::{foreign, user};
 use crate::cache;
-use crate::guest::image;
-use crate::kernel::{helper, leakroots, Kernel};
-use crate::sysroot;
+use crate::cross;
+use crate::kernel::{helper, leakroots, Arch, Kernel};
 use anyhow::{bail, Context, Result};
 use std::collections::BTreeSet;
 use std::fs;
@@ -36,7 +35,12 @@ pub struct Stage {
 
 impl Stage {
     /// Makes one. `module` is copied as `rsmc.ko`, `programs` into `bin/`.
-    pub fn new(name: &str, module: Option<&Path>, programs: &[PathBuf]) -> Result<Stage> {
+    pub fn new(
+        name: &str,
+        arch: Arch,
+        module: Option<&Path>,
+        programs: &[PathBuf],
+    ) -> Result<Stage> {
         let all = cache::work().join("stage");
         sweep(&all);
         let path = all.join(format!("{name}-{}", std::process::id()));
@@ -46,13 +50,13 @@ impl Stage {
         }
         let stage = Stage { path };
         if let Some(module) = module {
-            stage.module(module)?;
+            stage.module(arch, module)?;
         }
         for program in programs {
             let name = program.file_name().unwrap_or_default().to_string_lossy();
             stage.copy(program, &format!("bin/{name}"))?;
         }
-        stage.copy(&image::init_program()?, "bin/rsmc-barrier")?;
+        stage.copy(&cross::init(arch)?, "bin/rsmc-barrier")?;
         for (name, text) in SCRIPTS {
             let file = stage.path.join("lab").join(name);
             fs::write(&file, text)?;
@@ -82,11 +86,10 @@ impl Stage {
 
     /// Copies the module without its debug information, most of its size,
     /// which would have to go through 9p.
-    fn module(&self, module: &Path) -> Result<()> {
+    fn module(&self, arch: Arch, module: &Path) -> Result<()> {
         let to = self.path.join("rsmc.ko");
         self.copy(module, "rsmc.ko")?;
-        let status = sysroot::get()?
-            .command("strip")
+        let status = cross::tool(arch, "strip")?
             .arg("--strip-debug")
             .arg(&to)
             .status()?;
@@ -107,10 +110,12 @@ impl Stage {
             fs::create_dir_all(self.path.join("kmod"))?;
             self.copy(&helper::of_tests(kernel, name)?, &format!("kmod/{name}.ko"))?;
         }
-        for program in foreign::build()?
-            .into_iter()
-            .chain(user::of_kernel(kernel)?)
-        {
+        // Their compilers are this machine's alone.
+        let foreign = match kernel.arch.foreign() {
+            Some(_) => Vec::new(),
+            None => foreign::build()?,
+        };
+        for program in foreign.into_iter().chain(user::of_kernel(kernel)?) {
             let name = program.file_name().unwrap_or_default().to_string_lossy();
             self.copy(&program, &format!("bin/{name}"))?;
         }

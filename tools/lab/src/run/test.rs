@@ -9,7 +9,7 @@ use super::plan::{self, Kind, Test};
 use super::times::Times;
 use super::{fuzz, headers, host, installed, user};
 use crate::data::Data;
-use crate::kernel::Kernel;
+use crate::kernel::{Arch, Kernel};
 use crate::ktap::report::{Report, Shared};
 use crate::ktap::Point;
 use anyhow::Result;
@@ -136,6 +136,16 @@ fn flavours(arguments: &Arguments, groups: &[Group]) -> Vec<String> {
     names
 }
 
+/// Builds the programs for the architectures of kernels.
+fn programs(
+    arguments: &Arguments,
+    built: &BTreeMap<String, (Kernel, PathBuf)>,
+) -> Result<BTreeMap<Arch, Vec<PathBuf>>> {
+    let arches: BTreeSet<Arch> = built.values().map(|(kernel, _)| kernel.arch).collect();
+    let build = |arch| Ok((arch, user::build(arch, arguments.programs.as_deref())?));
+    arches.into_iter().map(build).collect()
+}
+
 /// Runs everything that was asked for.
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     let mut plan = plan::read()?;
@@ -204,14 +214,14 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
             built.insert(flavour.into(), ready);
         }
     }
-    let programs = match user::build(arguments.programs.as_deref()) {
+    let programs = match programs(arguments, &built) {
         Ok(programs) => {
             report.end(&Point::pass("build/user-space"));
-            Some(programs)
+            programs
         }
         Err(error) => {
             report.end(&Point::fail("build/user-space", [format!("{error:#}")]));
-            None
+            BTreeMap::new()
         }
     };
     // With one boot at a time the tests of the host come first, else they fill its gaps.

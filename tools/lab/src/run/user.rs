@@ -4,8 +4,8 @@
 //! selftests, and some of the kernel's own. Built in the sysroot, with its
 //! compilers, for its C library.
 
-use crate::kernel::Kernel;
-use crate::{cache, progress, sysroot};
+use crate::kernel::{Arch, Kernel};
+use crate::{cache, cross, progress, sysroot};
 use anyhow::{Context, Result};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -35,9 +35,9 @@ pub fn target(directory: &str) -> PathBuf {
         .join(directory.replace('/', "-"))
 }
 
-/// Builds everything and returns the files that belong into `/rsmc/bin`;
+/// Builds everything for an architecture and returns the files that belong into `/rsmc/bin`;
 /// `ready`: takes them from a directory instead.
-pub fn build(ready: Option<&Path>) -> Result<Vec<PathBuf>> {
+pub fn build(arch: Arch, ready: Option<&Path>) -> Result<Vec<PathBuf>> {
     if let Some(directory) = ready {
         return products(directory);
     }
@@ -56,16 +56,26 @@ pub fn build(ready: Option<&Path>) -> Result<Vec<PathBuf>> {
         ),
         ("selftests", &[]),
     ] {
-        let Some(mut command) = cargo(directory, "build")? else {
+        let path = cache::top().join(directory);
+        if !path.join("Cargo.toml").exists() {
             continue;
-        };
+        }
+        let target = target(&format!("{directory}{}", of(arch)));
+        let mut command = cross::cargo(arch, &target)?;
+        command.current_dir(&path).args(["build", "--locked"]);
         command.arg("--release").args(packages);
         let log = cache::work().join(format!("{directory}.log"));
         fs::write(&log, "").with_context(|| log.display().to_string())?;
         progress::run(&format!("{directory}: building"), &mut command, &log)?;
-        files.extend(products(&target(directory).join("release"))?);
+        files.extend(products(&cross::products(arch, &target, "release")?)?);
     }
     Ok(files)
+}
+
+/// An end of names of what is built for another architecture.
+fn of(arch: Arch) -> String {
+    let name = arch.foreign();
+    name.map_or(String::new(), |name| format!("-{name}"))
 }
 
 /// The C files of a kernel's own selftests that are built for the guests, below
@@ -87,7 +97,7 @@ pub fn of_kernel(kernel: &Kernel) -> Result<Vec<PathBuf>> {
         let program = directory.join(name);
         let (built, log) = (program.with_extension("c"), program.with_extension("log"));
         if !program.exists() || fs::read(&built).ok().as_ref() != Some(&text) {
-            let mut command = sysroot::get()?.command("gcc");
+            let mut command = cross::tool(kernel.arch, "gcc")?;
             command.args(["-O2", "-I"]);
             command.arg(kernel.source.join("tools/include"));
             command.arg("-o").arg(&program).arg(&source);
