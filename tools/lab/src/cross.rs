@@ -66,6 +66,7 @@ pub fn root(arch: Arch) -> Result<PathBuf> {
     let packages = cross.guest.join(",");
     let mut key = Key::new();
     key.add("recipe", FINISH.as_bytes())
+        .add("besides", b"essential")
         .add("suite", suite.as_bytes())
         .add("packages", packages.as_bytes());
     let what = format!("a Debian for {name}");
@@ -80,6 +81,7 @@ pub fn root(arch: Arch) -> Result<PathBuf> {
             // Nothing of it can run here, so its scripts do not.
             command.args(["--variant=extract", "--format=tar"]);
             command.arg(format!("--architectures={name}"));
+            command.arg("--include=?essential");
             command.arg(format!("--include={packages}"));
             command
                 .arg("--keyring=/usr/share/keyrings/debian-archive-keyring.gpg")
