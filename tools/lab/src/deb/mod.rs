@@ -4,9 +4,10 @@
 //!
 //! Builds what goes into them with no path of this machine in it, and leaves the
 //! packing to `tools/deb/pack.sh`. [`version`] says which version it is, [`mod@test`]
-//! installs them in a [`root`], by [`cases`].
+//! installs them in a [`root`] or a [`guest`], by [`cases`].
 
 mod cases;
+mod guest;
 pub mod root;
 pub mod test;
 pub mod version;
