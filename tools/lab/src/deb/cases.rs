@@ -17,6 +17,8 @@ pub enum Base {
     Built,
     /// A guest with the small root.
     Guest,
+    /// Guests with Secure Boot, and the module of [`Base::Built`].
+    SecureBoot,
     /// None: the packages are made once more.
     Again,
 }
@@ -41,7 +43,7 @@ const fn case(name: &'static str, base: Base) -> Case {
             offline: false,
             small: None,
         },
-        long: matches!(base, Base::Built | Base::Again),
+        long: matches!(base, Base::Built | Base::SecureBoot | Base::Again),
     }
 }
 
@@ -85,5 +87,6 @@ pub const CASES: &[Case] = &[
     offline(case("dkms_kernel_removed", Base::Built)),
     case(SECOND, Base::Built),
     case("guest", Base::Guest),
+    case("secure_boot", Base::SecureBoot),
     case("reproducible", Base::Again),
 ];

@@ -9,6 +9,7 @@
 mod cases;
 mod guest;
 pub mod root;
+mod secure_boot;
 pub mod test;
 pub mod version;
 

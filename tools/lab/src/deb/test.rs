@@ -8,7 +8,7 @@
 
 use super::cases::{Base, Case, CASES, SECOND};
 use super::root::{self, Root, Setting};
-use super::{guest, make, Arguments as Deb};
+use super::{guest, make, secure_boot, Arguments as Deb};
 use crate::cache;
 use crate::data::Data;
 use crate::guest::cluster::Options;
@@ -106,7 +106,7 @@ impl Roots {
         let small = root::small()?;
         let apt = "apt-get -q update\napt-get -qy install --no-install-recommends";
         match base {
-            Base::Small | Base::Guest | Base::Again => Ok(small),
+            Base::Small | Base::Guest | Base::SecureBoot | Base::Again => Ok(small),
             Base::Lintian => small.with("lintian", &format!("{apt} lintian\napt-get clean")),
             Base::Dkms | Base::Built => {
                 let needed = fs::read_to_string(cache::top().join("tools/deb/dkms/depends"))?;
@@ -125,6 +125,9 @@ impl Roots {
     fn run(&self, case: &Case) -> Result<(bool, Vec<String>)> {
         match case.base {
             Base::Guest => return self.guest(),
+            Base::SecureBoot => {
+                return secure_boot::run(&self.debs, &self.built(false)?, &self.work)
+            }
             Base::Again => return self.again(),
             _ => {}
         }

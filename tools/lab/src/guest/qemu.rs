@@ -76,13 +76,6 @@ pub fn command_with(spec: &Spec<'_>, control: &OwnedFd, how: Accelerator) -> Res
         "none",
     ]);
     command.args(["-vga", "none", "-device", "virtio-rng-pci"]);
-    command
-        .arg("-kernel")
-        .arg(&spec.kernel.image)
-        .arg("-initrd")
-        .arg(&initramfs);
-    let by = if disks { "disk" } else { "9p" };
-    command.args(["-append", &kernel_arguments(how, by)]);
     command.args([
         "-chardev",
         "stdio,id=console,signal=off",
@@ -105,6 +98,15 @@ pub fn command_with(spec: &Spec<'_>, control: &OwnedFd, how: Accelerator) -> Res
         share(&mut command, "root", &root)?;
         share(&mut command, "mods", &image::module_dir(spec.kernel))?;
         share(&mut command, "stage", &spec.stage)?;
+    }
+    let arguments = kernel_arguments(how, if disks { "disk" } else { "9p" });
+    let image = &spec.kernel.image;
+    if let Some(firmware) = &spec.firmware {
+        firmware.boot(&mut command, image, &initramfs, &arguments)?;
+    } else {
+        command.arg("-kernel").arg(image);
+        command.arg("-initrd").arg(&initramfs);
+        command.args(["-append", &arguments]);
     }
     match &spec.link {
         Some(link) => {
@@ -135,7 +137,7 @@ pub fn images(name: &str) -> Vec<PathBuf> {
 }
 
 /// QEMU itself.
-fn program() -> Command {
+pub fn program() -> Command {
     let mut command = super::as_root("env");
     command.args(super::dies_with_us("qemu-system-x86_64"));
     command
