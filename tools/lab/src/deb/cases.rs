@@ -19,6 +19,8 @@ pub enum Base {
     Guest,
     /// Guests with Secure Boot, and the module of [`Base::Built`].
     SecureBoot,
+    /// A guest for the metrics, and a root with Prometheus for them.
+    Monitoring,
     /// None: the packages are made once more.
     Again,
 }
@@ -88,5 +90,6 @@ pub const CASES: &[Case] = &[
     case(SECOND, Base::Built),
     case("guest", Base::Guest),
     case("secure_boot", Base::SecureBoot),
+    case("monitoring", Base::Monitoring),
     case("reproducible", Base::Again),
 ];

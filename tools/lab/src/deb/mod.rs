@@ -8,6 +8,7 @@
 
 mod cases;
 mod guest;
+mod monitoring;
 pub mod root;
 mod secure_boot;
 pub mod test;

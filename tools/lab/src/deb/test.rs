@@ -8,7 +8,7 @@
 
 use super::cases::{Base, Case, CASES, SECOND};
 use super::root::{self, Root, Setting};
-use super::{guest, make, secure_boot, Arguments as Deb};
+use super::{guest, make, monitoring, secure_boot, Arguments as Deb};
 use crate::cache;
 use crate::data::Data;
 use crate::guest::cluster::Options;
@@ -101,12 +101,18 @@ pub fn release(flavour: &str) -> Result<String> {
     Ok(format!("{}-{}", series.abi, flavour.variant))
 }
 
+/// The lines of a log that are to be shown.
+pub fn said(log: &Path) -> Result<Vec<String>> {
+    let text = fs::read_to_string(log)?;
+    let shown = text.lines().filter(|line| line.starts_with("# "));
+    Ok(shown.map(str::to_owned).collect())
+}
+
 impl Roots {
     fn root(base: Base) -> Result<Root> {
         let small = root::small()?;
         let apt = "apt-get -q update\napt-get -qy install --no-install-recommends";
         match base {
-            Base::Small | Base::Guest | Base::SecureBoot | Base::Again => Ok(small),
             Base::Lintian => small.with("lintian", &format!("{apt} lintian\napt-get clean")),
             Base::Dkms | Base::Built => {
                 let needed = fs::read_to_string(cache::top().join("tools/deb/dkms/depends"))?;
@@ -118,6 +124,7 @@ impl Roots {
                 let needed = needed.join(" ");
                 small.with("dkms", &format!("{apt} {needed} {headers}\napt-get clean"))
             }
+            _ => Ok(small),
         }
     }
 
@@ -128,6 +135,7 @@ impl Roots {
             Base::SecureBoot => {
                 return secure_boot::run(&self.debs, &self.built(false)?, &self.work)
             }
+            Base::Monitoring => return monitoring::run(&self.debs, &self.work),
             Base::Again => return self.again(),
             _ => {}
         }
@@ -148,12 +156,7 @@ impl Roots {
         let log = self.work.join(format!("{}.log", case.name));
         fs::write(&log, "")?;
         let done = self.shell(&root, &dir, case.setting, case.name, &log);
-        let text = fs::read_to_string(&log)?;
-        let mut lines: Vec<String> = text
-            .lines()
-            .filter(|line| line.starts_with("# "))
-            .map(str::to_owned)
-            .collect();
+        let mut lines = said(&log)?;
         let done = done.and_then(|()| match case.name {
             SECOND => guest::both_boot(&dir, &self.work, &mut lines),
             _ => Ok(()),
