@@ -82,7 +82,7 @@ is pnet_is_by_namespace "$(ns b rsmc pnet show --json)" "[]"
 check pnet_del ns a rsmc pnet del NET1
 is pnet_deleted "$(ns a rsmc pnet show --json)" "[]"
 is stats "$(ns a rsmc stats --json | field 'it["fallback"]["client"], it["smc_r"]["client_v2"]')" "(3, 0)"
-is prometheus "$(ns a rsmc stats --prometheus | grep PEERNOSMC)" \
+is prometheus "$(ns a rsmc stats --prometheus | grep 'client.*PEERNOSMC')" \
 	'smc_fallback_reasons_total{role="client",reason="PEERNOSMC",code="0x03010000"} 1'
 # What TCP has carried for the namespace's sockets, open and closed.
 by_tcp() { ns a rsmc stats --absolute --prometheus | sed -n 's/^smc_tcp_bytes_total.* //p' | paste -sd' '; }

@@ -2,12 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # guest.sh: the packages on Debian's own kernel, in a guest that has nothing else of ours.
 set -eu
-release=$(uname -r)
-
-fail() {
-	echo "# $*"
-	exit 1
-}
+. /rsmc/test/lib.sh
 
 ip link set lo up
 if modprobe rsmc 2>/dev/null; then fail "there is an rsmc already"; fi
@@ -21,32 +16,6 @@ apt-get -y install "/rsmc/debs/rsmc-modules-${release}"_*.deb >/tmp/log 2>&1 || 
 echo "# tools and module of the running kernel installed in $(($(date +%s) - begun)) s of the guest's"
 if rsmc ss 2>/tmp/err; then fail "rsmc ss works without a module"; fi
 grep -q "modprobe rsmc" /tmp/err || fail "$(cat /tmp/err)"
-
-# talk: a connection on this machine, until `rsmc ss` lists it as a path within the kernel.
-talk() {
-	"$@" socat -u TCP-LISTEN:7000,reuseaddr OPEN:/tmp/got,creat,trunc &
-	server=$!
-	for _ in $(seq 100); do
-		ss -Hltn 'sport = :7000' | grep -q . && break
-		sleep 0.1
-	done
-	rm -f /tmp/end
-	(
-		until [ -e /tmp/end ]; do
-			echo "over there"
-			sleep 0.2
-		done
-	) | "$@" socat -u - TCP:127.0.0.1:7000 &
-	client=$!
-	for _ in $(seq 100); do
-		rsmc ss >/tmp/listed 2>&1 || :
-		grep "127.0.0.1:7000" /tmp/listed | grep -q "SMC-D" && break
-		sleep 0.2
-	done
-	: >/tmp/end
-	wait "$client" "$server" || fail "the connection broke"
-	[ "$(sort -u /tmp/got)" = "over there" ] || fail "other bytes arrived"
-}
 
 # The first SMC socket loads the module.
 talk rsmc run --

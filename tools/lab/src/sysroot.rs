@@ -42,12 +42,10 @@ pub struct Sysroot {
 /// Returns the sysroot `tools/bootstrap` made.
 pub fn get() -> Result<Sysroot> {
     match std::env::var_os("RSMC_SYSROOT") {
-        Some(path) if Path::new(&path).join("usr/bin").is_dir() => {
-            Ok(Sysroot {
-                path: path.into(),
-                layer: None,
-            })
-        }
+        Some(path) if Path::new(&path).join("usr/bin").is_dir() => Ok(Sysroot {
+            path: path.into(),
+            layer: None,
+        }),
         _ => bail!("no sysroot: start this tool as tools/bootstrap"),
     }
 }

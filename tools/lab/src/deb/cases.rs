@@ -19,6 +19,10 @@ pub enum Base {
     Built,
     /// A guest with the small root.
     Guest,
+    /// Guests with Secure Boot, and the module of [`Base::Built`].
+    SecureBoot,
+    /// A guest for the metrics, and a root with Prometheus for them.
+    Monitoring,
     /// None: the packages are made once more.
     Again,
 }
@@ -43,7 +47,7 @@ const fn case(name: &'static str, base: Base) -> Case {
             offline: false,
             small: None,
         },
-        long: matches!(base, Base::Built | Base::Again),
+        long: matches!(base, Base::Built | Base::SecureBoot | Base::Again),
     }
 }
 
@@ -88,5 +92,7 @@ pub const CASES: &[Case] = &[
     offline(case("dkms_kernel_removed", Base::Built)),
     case(SECOND, Base::Built),
     case("guest", Base::Guest),
+    case("secure_boot", Base::SecureBoot),
+    case("monitoring", Base::Monitoring),
     case("reproducible", Base::Again),
 ];

@@ -4,10 +4,13 @@
 //!
 //! Builds what goes into them with no path of this machine in it, and leaves the
 //! packing to `tools/deb/pack.sh`. [`version`] says which version it is, [`mod@test`]
-//! installs them in a [`root`], by [`cases`].
+//! installs them in a [`root`] or a [`guest`], by [`cases`].
 
 mod cases;
+mod guest;
+mod monitoring;
 pub mod root;
+mod secure_boot;
 pub mod test;
 pub mod version;
 
@@ -106,8 +109,9 @@ pub fn forget() -> Result<()> {
 /// The kernels that modules are packaged for.
 fn debian() -> impl Iterator<Item = &'static str> {
     let flavours = Data::get().flavour.iter();
-    let of_debian = flavours
-        .filter(|(_, flavour)| flavour.origin == Origin::Debian && flavour.arch.foreign().is_none());
+    let of_debian = flavours.filter(|(_, flavour)| {
+        flavour.origin == Origin::Debian && flavour.arch.foreign().is_none()
+    });
     of_debian.map(|(name, _)| name.as_str())
 }
 

@@ -8,19 +8,15 @@
 
 use super::cases::{Base, Case, CASES, SECOND};
 use super::root::{self, Root, Setting};
-use super::{make, Arguments as Deb};
+use super::{guest, make, monitoring, secure_boot, Arguments as Deb};
 use crate::cache;
 use crate::data::Data;
-use crate::guest::cluster::{Cluster, Job, Options, Stream, Topology};
-use crate::kernel;
+use crate::guest::cluster::Options;
 use crate::progress;
-use crate::run::boot::loads;
-use crate::run::stage::Stage;
 use anyhow::{bail, Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
+use std::process::ExitCode;
 
 /// Arguments of `lab test-packages`.
 #[derive(clap::Args, Debug)]
@@ -87,20 +83,6 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(failed > 0)))
 }
 
-/// Copies a module that DKMS installed; it compresses them where the kernel's own are.
-fn unpack(from: &Path, to: &Path) -> Result<()> {
-    if from.exists() {
-        fs::copy(from, to)?;
-        return Ok(());
-    }
-    let packed = from.with_extension("ko.xz");
-    let out = Command::new("xz").arg("-dc").arg(&packed).output()?;
-    if !out.status.success() {
-        bail!("{}: {}", packed.display(), out.status);
-    }
-    Ok(fs::write(to, out.stdout)?)
-}
-
 /// Copies packages that are there already.
 fn packages(from: &Path, to: &Path) -> Result<()> {
     cache::remove(to)?;
@@ -111,26 +93,35 @@ fn packages(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-impl Roots {
-    /// The release of a kernel of Debian's.
-    fn release(flavour: &str) -> Result<String> {
-        let data = Data::get();
-        let flavour = data.flavour(flavour)?;
-        let series = data.series.get(&flavour.series).context("unknown series")?;
-        Ok(format!("{}-{}", series.abi, flavour.variant))
-    }
+/// The release of a kernel of Debian's.
+pub fn release(flavour: &str) -> Result<String> {
+    let data = Data::get();
+    let flavour = data.flavour(flavour)?;
+    let series = data.series.get(&flavour.series).context("unknown series")?;
+    Ok(format!("{}-{}", series.abi, flavour.variant))
+}
 
+/// The lines of a log that are to be shown.
+pub fn said(log: &Path) -> Result<Vec<String>> {
+    let text = fs::read_to_string(log)?;
+    let shown = text.lines().filter(|line| line.starts_with("# "));
+    Ok(shown.map(str::to_owned).collect())
+}
+
+impl Roots {
     fn root(base: Base) -> Result<Root> {
         let small = root::small()?;
         let apt = "apt-get -q update\napt-get -qy install --no-install-recommends";
         match base {
-            Base::Small | Base::Guest | Base::Again => Ok(small),
             Base::Lintian => small.with("lintian", &format!("{apt} lintian\napt-get clean")),
             Base::Kernel => {
-                let image = format!("linux-image-{}", Self::release(Data::default_flavour())?);
+                let image = format!("linux-image-{}", release(Data::default_flavour())?);
                 // With what it needs of its suite.
                 let suite = &Data::get().sysroot.backports;
-                small.with("kernel", &format!("{apt} -t {suite} {image}\napt-get clean"))
+                small.with(
+                    "kernel",
+                    &format!("{apt} -t {suite} {image}\napt-get clean"),
+                )
             }
             Base::Dkms | Base::Built => {
                 let needed = fs::read_to_string(cache::top().join("tools/deb/dkms/depends"))?;
@@ -138,10 +129,11 @@ impl Roots {
                     .split(',')
                     .filter_map(|package| package.split_whitespace().next())
                     .collect();
-                let headers = format!("linux-headers-{}", Self::release(Data::default_flavour())?);
+                let headers = format!("linux-headers-{}", release(Data::default_flavour())?);
                 let needed = needed.join(" ");
                 small.with("dkms", &format!("{apt} {needed} {headers}\napt-get clean"))
             }
+            _ => Ok(small),
         }
     }
 
@@ -149,27 +141,20 @@ impl Roots {
     fn run(&self, case: &Case) -> Result<(bool, Vec<String>)> {
         match case.base {
             Base::Guest => return self.guest(),
+            Base::SecureBoot => {
+                return secure_boot::run(&self.debs, &self.built(false)?, &self.work)
+            }
+            Base::Monitoring => return monitoring::run(&self.debs, &self.work),
             Base::Again => return self.again(),
             _ => {}
         }
         let root = Self::root(case.base)?;
-        let built = self.work.join("built");
         let dir = self.work.join(case.name);
         cache::remove(&dir)?;
         if case.base == Base::Built {
             // Each of these begins where the build ended.
-            if case.name == "dkms_built" || !built.join("done").exists() {
-                cache::remove(&built)?;
-                self.shell(
-                    &root,
-                    &built,
-                    Setting::default(),
-                    "dkms_build",
-                    &built.join("log"),
-                )?;
-                fs::write(built.join("done"), "")?;
-            }
-            let mut copy = Command::new("cp");
+            let built = self.built(case.name == "dkms_built")?;
+            let mut copy = std::process::Command::new("cp");
             copy.args(["-a", "--reflink=auto"]).arg(&built).arg(&dir);
             progress::run(
                 "copying what was built",
@@ -180,14 +165,9 @@ impl Roots {
         let log = self.work.join(format!("{}.log", case.name));
         fs::write(&log, "")?;
         let done = self.shell(&root, &dir, case.setting, case.name, &log);
-        let text = fs::read_to_string(&log)?;
-        let mut lines: Vec<String> = text
-            .lines()
-            .filter(|line| line.starts_with("# "))
-            .map(str::to_owned)
-            .collect();
+        let mut lines = said(&log)?;
         let done = done.and_then(|()| match case.name {
-            SECOND => self.both_boot(&dir, &mut lines),
+            SECOND => guest::both_boot(&dir, &self.work, &mut lines),
             _ => Ok(()),
         });
         if let Err(error) = &done {
@@ -195,6 +175,26 @@ impl Roots {
         }
         cache::remove(&dir)?;
         Ok((done.is_ok(), lines))
+    }
+
+    /// The changes to a root in which DKMS has built the module; kept until one is wanted `anew`.
+    fn built(&self, anew: bool) -> Result<PathBuf> {
+        let built = self.work.join("built");
+        if anew || !built.join("done").exists() {
+            cache::remove(&built)?;
+            let root = Self::root(Base::Built)?;
+            let log = built.join("log");
+            self.shell(&root, &built, Setting::default(), "dkms_build", &log)?;
+            fs::write(built.join("done"), "")?;
+        }
+        Ok(built)
+    }
+
+    /// Installs the packages in a guest with Debian's kernel and uses them.
+    fn guest(&self) -> Result<(bool, Vec<String>)> {
+        let stage = guest::stage(&self.debs)?;
+        let log = self.work.join("guest.log");
+        guest::run(&stage, Options::default(), &["guest.sh"], &log)
     }
 
     /// Makes all packages again, from nothing, and compares them.
@@ -217,19 +217,6 @@ impl Roots {
         Ok((fine, lines))
     }
 
-    /// Boots both kernels with the modules that DKMS has built for them.
-    fn both_boot(&self, dir: &Path, lines: &mut Vec<String>) -> Result<()> {
-        for flavour in [Data::default_flavour(), &Data::get().next] {
-            let release = Self::release(flavour)?;
-            let directory = format!("upper/usr/lib/modules/{release}/updates/dkms");
-            let module = self.work.join(format!("{flavour}.ko"));
-            unpack(&dir.join(directory).join("rsmc.ko"), &module)?;
-            loads(flavour, &module)?;
-            lines.push(format!("{release} boots, and loads and unloads its module"));
-        }
-        Ok(())
-    }
-
     fn shell(
         &self,
         root: &Root,
@@ -243,54 +230,8 @@ impl Roots {
         let mut command = root.command(dir, setting, &bound)?;
         command
             .args(["sh", "/run/test/cases.sh", case])
-            .arg(Self::release(Data::default_flavour())?)
-            .arg(Self::release(&Data::get().next)?);
+            .arg(release(Data::default_flavour())?)
+            .arg(release(&Data::get().next)?);
         progress::run(&format!("packages.{case}"), &mut command, log)
-    }
-
-    /// Installs the packages in a guest with Debian's kernel and uses them.
-    fn guest(&self) -> Result<(bool, Vec<String>)> {
-        let kernel = kernel::get(Data::default_flavour())?;
-        let stage = Stage::new("packages", kernel.arch, None, &[])?;
-        stage.copy_directory(&self.debs, "debs")?;
-        stage.copy_directory(&cache::top().join("tools/deb/test"), "test")?;
-        let options = Options {
-            root: Some(root::small()?.directory()?.to_owned()),
-            ..Options::default()
-        };
-        let begun = Instant::now();
-        let mut cluster = Cluster::boot(&kernel, Topology::Netns, &stage.path, options)?;
-        let mut lines = vec![format!("booted in {} s", begun.elapsed().as_secs())];
-        let job = Job {
-            id: "packages".into(),
-            timeout: Duration::from_secs(400),
-            env: vec![
-                "PATH=/usr/sbin:/usr/bin:/sbin:/bin".into(),
-                "HOME=/root".into(),
-            ],
-            argv: ["sh", "/rsmc/test/guest.sh"].map(str::to_owned).into(),
-        };
-        let mut all = Vec::new();
-        let outcomes = cluster.run(&[Some(job)], &mut |_, stream, line| {
-            let line = match stream {
-                Stream::Out => line.to_owned(),
-                Stream::Err => format!("stderr: {line}"),
-            };
-            all.push(line);
-        })?;
-        cluster.shut_down();
-        let outcome = outcomes.into_iter().next().unwrap_or_default();
-        let fine = outcome.status == 0 && outcome.reports.is_empty();
-        fs::write(self.work.join("guest.log"), all.join("\n"))?;
-        if fine {
-            all.retain(|line| line.starts_with("# "));
-        } else {
-            let from = all.len().saturating_sub(40);
-            all.drain(..from);
-            all.extend(outcome.reports);
-            all.push(format!("exit status {} {}", outcome.status, outcome.why));
-        }
-        lines.extend(all);
-        Ok((fine, lines))
     }
 }

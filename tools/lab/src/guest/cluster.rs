@@ -3,6 +3,7 @@
 //! The one or two guests of a topology: booting them, running a program in each
 //! at the same time, barriers between those, and the verdict of the consoles.
 
+use super::firmware::Firmware;
 use super::link::Ends;
 use super::pin::Pin;
 use super::{pace, Event, Guest, Spec};
@@ -79,6 +80,8 @@ pub struct Options {
     pub plugin: Option<PathBuf>,
     /// The root file system instead of the sysroot (QEMU).
     pub root: Option<PathBuf>,
+    /// Boot by this instead of handing the kernel to QEMU.
+    pub firmware: Option<Firmware>,
 }
 
 /// See the module's description.
@@ -166,6 +169,7 @@ impl Cluster {
                 memory: if kernel.debug { 3072 } else { 1536 },
                 count: options.count,
                 plugin: options.plugin.clone(),
+                firmware: options.firmware.clone(),
                 log: logs.join(format!(
                     "{name}-{topology}-{}.{number}.log",
                     std::process::id()

@@ -93,6 +93,7 @@ fn probe(kernel: &Kernel) -> Result<bool> {
         memory: 512,
         count: false,
         plugin: None,
+        firmware: None,
         log: stage.join("log"),
     };
     let mut command = command_with(&spec, &theirs, Accelerator::Kvm)?;

@@ -6,7 +6,7 @@
 //! two of a topology. A guest is reached over two lines: the console, which is
 //! logged and searched for kernel reports ([`console`], [`faults`]), and a
 //! control line to `lab-init` (`tools/lab/guest`). How a kernel is started is
-//! in [`qemu`] and [`uml`]; what runs in it, and what that means, is not here.
+//! in [`qemu`], [`firmware`] and [`uml`]; what runs in it, and what that means, is not here.
 
 pub mod cluster;
 pub mod console;
@@ -14,6 +14,7 @@ pub mod cost;
 pub mod cpio;
 pub mod disk;
 pub mod faults;
+pub mod firmware;
 pub mod image;
 pub mod kvm;
 pub mod link;
@@ -27,6 +28,7 @@ pub mod wire;
 use crate::kernel::{Arch, Kernel};
 use anyhow::{bail, Context, Result};
 use console::Console;
+use firmware::Firmware;
 use rustix::io::{fcntl_setfd, FdFlags};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -60,6 +62,8 @@ pub struct Spec<'a> {
     pub count: bool,
     /// QEMU's plugin, a file and its arguments.
     pub plugin: Option<PathBuf>,
+    /// Boot by this instead of handing the kernel to QEMU.
+    pub firmware: Option<Firmware>,
     /// Where the console is logged.
     pub log: PathBuf,
 }

@@ -27,7 +27,14 @@ impl Accelerator {
     fn arguments(self, arch: Arch) -> &'static [&'static str] {
         if arch == Arch::Arm64 {
             // With atomic instructions, and without pointer authentication, which is slow to translate.
-            return &["-accel", "tcg,thread=multi", "-machine", "virt", "-cpu", "neoverse-n1"];
+            return &[
+                "-accel",
+                "tcg,thread=multi",
+                "-machine",
+                "virt",
+                "-cpu",
+                "neoverse-n1",
+            ];
         }
         match self {
             Accelerator::Kvm => &["-accel", "kvm", "-cpu", "host"],
@@ -83,13 +90,6 @@ pub fn command_with(spec: &Spec<'_>, control: &OwnedFd, how: Accelerator) -> Res
         "none",
     ]);
     command.args(["-vga", "none", "-device", "virtio-rng-pci"]);
-    command
-        .arg("-kernel")
-        .arg(&spec.kernel.image)
-        .arg("-initrd")
-        .arg(&initramfs);
-    let by = if disks { "disk" } else { "9p" };
-    command.args(["-append", &kernel_arguments(arch, how, by)]);
     command.args([
         "-chardev",
         "stdio,id=console,signal=off",
@@ -112,6 +112,15 @@ pub fn command_with(spec: &Spec<'_>, control: &OwnedFd, how: Accelerator) -> Res
         share(&mut command, "root", &root)?;
         share(&mut command, "mods", &image::module_dir(spec.kernel))?;
         share(&mut command, "stage", &spec.stage)?;
+    }
+    let arguments = kernel_arguments(arch, how, if disks { "disk" } else { "9p" });
+    let image = &spec.kernel.image;
+    if let Some(firmware) = &spec.firmware {
+        firmware.boot(&mut command, image, &initramfs, &arguments)?;
+    } else {
+        command.arg("-kernel").arg(image);
+        command.arg("-initrd").arg(&initramfs);
+        command.args(["-append", &arguments]);
     }
     match &spec.link {
         Some(link) => {
@@ -142,7 +151,7 @@ pub fn images(name: &str) -> Vec<PathBuf> {
 }
 
 /// QEMU itself: the host's, or that of the tools for another architecture.
-fn program(arch: Arch) -> Result<Command> {
+pub fn program(arch: Arch) -> Result<Command> {
     let (mut command, name) = match arch {
         Arch::Arm64 => (cross::sysroot(arch)?.command("env"), "qemu-system-aarch64"),
         Arch::Uml | Arch::X86 => (super::as_root("env"), "qemu-system-x86_64"),
@@ -152,7 +161,11 @@ fn program(arch: Arch) -> Result<Command> {
 }
 
 fn kernel_arguments(arch: Arch, how: Accelerator, share: &str) -> String {
-    let line = if arch == Arch::Arm64 { "ttyAMA" } else { "ttyS" };
+    let line = if arch == Arch::Arm64 {
+        "ttyAMA"
+    } else {
+        "ttyS"
+    };
     let (console, control) = (
         format!("console={line}0"),
         format!("rsmc.control=/dev/{line}1"),

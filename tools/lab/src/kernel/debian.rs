@@ -31,19 +31,22 @@ pub fn get(name: &str, flavour: &Flavour) -> Result<Kernel> {
     let mut key = Key::new();
     key.add("recipe", RECIPE.as_bytes())
         .add("package", series.package.as_bytes())
-        .add(
-            "list",
-            packages::list(series, flavour)
-                .join(" ")
-                .as_bytes(),
-        )
+        .add("list", packages::list(series, flavour).join(" ").as_bytes())
         .add("variables", variables.join(" ").as_bytes());
     sysroot::get()?.toolchain_key(&mut key)?;
 
     let source = source::get(&flavour.series)?;
     let dir = cache::entry("kernel", name, &key, Restart::Clean, |dir| {
         let packages = packages::kernel(flavour)?;
-        metadata(name, flavour.arch, &release, &source, &packages, &variables, dir)?;
+        metadata(
+            name,
+            flavour.arch,
+            &release,
+            &source,
+            &packages,
+            &variables,
+            dir,
+        )?;
         modules(name, &release, &packages, dir)
     })?;
     Ok(Kernel {

@@ -27,7 +27,12 @@ pub fn source(series: &str) -> Result<PathBuf> {
 pub fn kernel(flavour: &Flavour) -> Result<PathBuf> {
     let series = &flavour.series;
     let list = list(find(series)?, flavour);
-    get(flavour.arch, &format!("{series}-{}", flavour.variant), &list, series)
+    get(
+        flavour.arch,
+        &format!("{series}-{}", flavour.variant),
+        &list,
+        series,
+    )
 }
 
 /// Returns the names of a kernel's packages.

@@ -2,8 +2,10 @@
 //! `rsmc stats --prometheus`: the counters in the text format of Prometheus.
 
 use super::tree::Node;
-use super::Statistics;
+use super::{FallbackReason, Statistics};
 use crate::error::{Error, Result};
+use crate::reason::Told;
+use smc_proto::reason::Reason;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -118,6 +120,16 @@ fn own(statistics: &Statistics) -> Vec<Metric> {
             ("code", &entry.reason.code),
         ];
         reasons.add(&labels, entry.count);
+    }
+    // Those that have not occurred, too: a counter that is first seen at 1 has not increased to Prometheus.
+    for role in ["client", "server"] {
+        for reason in Reason::ALL {
+            let Told { code, name, .. } = Told::new(reason.code());
+            let listed = |entry: &FallbackReason| entry.role == role && entry.reason.code == code;
+            if !fallback.reasons.iter().any(listed) {
+                reasons.add(&[("role", role), ("reason", name), ("code", &code)], 0);
+            }
+        }
     }
     let mut refused = Metric::new(
         "strict_refused_total",
@@ -281,6 +293,7 @@ mod tests {
             "# TYPE smc_connections_total counter",
             "smc_connections_total{mode=\"smc_r\",role=\"client\",version=\"2\"} 2",
             "smc_fallback_reasons_total{role=\"client\",reason=\"PEERNOSMC\",code=\"0x03010000\"} 1",
+            "smc_fallback_reasons_total{role=\"server\",reason=\"PEERNOSMC\",code=\"0x03010000\"} 0",
             "smc_strict_refused_total 0",
             "smc_tcp_bytes_total{direction=\"sent\"} 70000",
             "smc_buffer_events_total{mode=\"smc_r\",direction=\"tx\",event=\"full\"} 6",
@@ -293,6 +306,12 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
+        let series = text.lines().map(|line| line.rsplit_once(' ').unwrap().0);
+        let mut series: Vec<&str> = series.filter(|series| series.starts_with("smc_")).collect();
+        let all = series.len();
+        series.sort_unstable();
+        series.dedup();
+        assert_eq!(series.len(), all, "a series is there twice");
         // Each metric is described once, and only described ones are there.
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let name = line.split(['{', ' ']).next().unwrap();
