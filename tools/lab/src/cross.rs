@@ -5,9 +5,9 @@
 
 use crate::cache::{self, Key, Restart};
 use crate::data::{Cross, Data};
-use crate::deb::root::Root;
 use crate::kernel::Arch;
 use crate::progress;
+use crate::root::Root;
 use crate::sysroot::{self, Sysroot};
 use anyhow::{Context, Result};
 use std::path::PathBuf;

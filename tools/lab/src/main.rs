@@ -18,6 +18,7 @@ mod kernel;
 mod ktap;
 mod module;
 mod progress;
+mod root;
 mod run;
 mod space;
 mod sysroot;

@@ -2,7 +2,7 @@
 
 //! The cases of `lab test-packages`, and what each needs.
 
-use super::root::Setting;
+use crate::root::Setting;
 
 /// Layer or guest that a case runs in.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -2,12 +2,12 @@
 
 //! Scripts of `tools/deb/test` in guests with Debian's kernel and the small root.
 
-use super::root;
 use super::test::release;
 use crate::cache;
 use crate::data::Data;
 use crate::guest::cluster::{Cluster, Job, Options, Stream, Topology};
 use crate::kernel::{self, Arch};
+use crate::root;
 use crate::run::boot::loads;
 use crate::run::stage::Stage;
 use anyhow::{bail, Context, Result};

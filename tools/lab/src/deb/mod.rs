@@ -9,7 +9,6 @@
 mod cases;
 mod guest;
 mod monitoring;
-pub mod root;
 mod secure_boot;
 pub mod test;
 pub mod version;

@@ -3,10 +3,10 @@
 //! The case `monitoring`: `tools/monitoring` with Debian's Prometheus, on what `rsmc` writes in a guest.
 
 use super::guest;
-use super::root::{self, Setting};
 use crate::cache;
 use crate::guest::cluster::Options;
 use crate::progress;
+use crate::root::{self, Setting};
 use anyhow::Result;
 use std::fs;
 use std::path::Path;

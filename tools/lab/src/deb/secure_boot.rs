@@ -3,13 +3,14 @@
 //! The case `secure_boot`: the module that DKMS built and signed, in guests that boot
 //! as a machine with Secure Boot does.
 
+use super::guest;
 use super::test::release;
-use super::{guest, root};
 use crate::cache;
 use crate::data::Data;
 use crate::guest::cluster::Options;
 use crate::guest::firmware::{Answer, Firmware};
 use crate::progress;
+use crate::root;
 use anyhow::Result;
 use std::fs;
 use std::path::Path;

@@ -7,12 +7,12 @@
 //! of its own; it passes if it exits with 0. Its lines that begin with `#` are shown.
 
 use super::cases::{Base, Case, CASES, SECOND};
-use super::root::{self, Root, Setting};
 use super::{guest, make, monitoring, secure_boot, Arguments as Deb};
 use crate::cache;
 use crate::data::Data;
 use crate::guest::cluster::Options;
 use crate::progress;
+use crate::root::{self, Root, Setting};
 use anyhow::{bail, Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -8,10 +8,11 @@
 
 use super::stage::Stage;
 use crate::cache;
-use crate::deb::{self, root::Root, root::Setting};
+use crate::deb;
 use crate::guest::image;
 use crate::kernel::Kernel;
 use crate::progress;
+use crate::root::{Root, Setting};
 use crate::sysroot;
 use anyhow::{bail, Context, Result};
 use std::fs;
