@@ -27,7 +27,7 @@ ask() {
 
 # until_is EXPRESSION: waits until a query has a result.
 until_is() {
-	for _ in $(seq 100); do
+	for _ in $(seq 300); do
 		[ "$(ask query "query=$1" | jq '.result | length')" = 0 ] || return 0
 		sleep 0.2
 	done
@@ -39,7 +39,7 @@ firing() {
 	ask alerts | jq -r '.alerts[] | select(.state == "firing").labels.alertname' | sort -u | paste -sd' '
 }
 until_firing() {
-	for _ in $(seq 150); do
+	for _ in $(seq 300); do
 		[ "$(firing)" != "$1" ] || return 0
 		sleep 0.2
 	done
@@ -68,7 +68,7 @@ prometheus --config.file=/tmp/prometheus/prometheus.yml --storage.tsdb.path=/tmp
 	--web.listen-address=127.0.0.1:9090 >/tmp/prometheus.log 2>&1 &
 prometheus=$!
 trap 'kill "$exporter" "$prometheus"' EXIT
-for _ in $(seq 100); do
+for _ in $(seq 300); do
 	! curl -sf "http://127.0.0.1:9090/-/ready" >/dev/null || break
 	sleep 0.2
 done
@@ -85,7 +85,7 @@ ask alerts | jq -r '.alerts[].annotations.summary' | sed 's/^/# fires: /'
 
 # Grafana puts these in the place of the dashboard's variables.
 jq -r '.panels[].targets[]?.expr' /run/monitoring/grafana.json |
-	sed 's/\$__rate_interval/1m/g; s/\$instance/.*/g' >/tmp/queries
+	sed 's/\$__rate_interval/5m/g; s/\$instance/.*/g' >/tmp/queries
 end=$(date +%s)
 while read -r query; do
 	case $query in *'$'*) fail "a variable without a value: $query" ;; esac
