@@ -125,8 +125,9 @@ pub(crate) fn watch_answer(guard: &SockGuard<'_>) {
         None => slot_of(current),
     };
     if let Some(slot) = slot {
-        // SAFETY: As above; readers without the lock get either of two equivalent tables.
-        unsafe { ptr::write_volatile(place, slot.waiting.get()) };
+        // SAFETY: As above; readers without the lock get either of two equivalent tables, and find this one
+        // filled, which may have been done just now.
+        unsafe { Atomic::from_ptr(place.cast::<*mut _>()) }.store(slot.waiting.get(), Release);
     }
 }
 

@@ -24,30 +24,23 @@ pub enum Accelerator {
 }
 
 impl Accelerator {
-    fn arguments(self, arch: Arch) -> &'static [&'static str] {
-        if arch == Arch::Arm64 {
-            // With atomic instructions, and without pointer authentication, which is slow to translate.
-            return &[
-                "-accel",
-                "tcg,thread=multi",
-                "-machine",
-                "virt",
-                "-cpu",
-                "neoverse-n1",
-            ];
-        }
+    fn arguments(self) -> &'static [&'static str] {
         match self {
-            Accelerator::Kvm => &["-accel", "kvm", "-cpu", "host"],
+            Accelerator::Kvm => &["-accel", "kvm"],
+            Accelerator::Tcg => &["-accel", "tcg,thread=multi"],
+            Accelerator::Counting => &["-accel", "tcg", "-icount", "shift=0,sleep=off"],
+        }
+    }
+
+    /// The guest's processor, and its machine where QEMU takes none by itself.
+    fn processor(self, arch: Arch) -> &'static [&'static str] {
+        match (arch, self) {
+            // With atomic instructions, and without pointer authentication, which is slow to translate.
+            (Arch::Arm64, _) => &["-machine", "virt", "-cpu", "neoverse-n1"],
+            (_, Accelerator::Kvm) => &["-cpu", "host"],
             // An old processor: what newer ones have makes emulated kernels slower by up to a tenth.
-            Accelerator::Tcg => &["-accel", "tcg,thread=multi", "-cpu", "qemu64"],
-            Accelerator::Counting => &[
-                "-accel",
-                "tcg",
-                "-icount",
-                "shift=0,sleep=off",
-                "-cpu",
-                "max,-erms,-fsrm",
-            ],
+            (_, Accelerator::Tcg) => &["-cpu", "qemu64"],
+            (_, Accelerator::Counting) => &["-cpu", "max,-erms,-fsrm"],
         }
     }
 }
@@ -70,7 +63,7 @@ pub fn command_with(spec: &Spec<'_>, control: &OwnedFd, how: Accelerator) -> Res
 
     let arch = spec.kernel.arch;
     let mut command = program(arch)?;
-    command.args(how.arguments(arch));
+    command.args(how.arguments()).args(how.processor(arch));
     let cpus = if how == Accelerator::Counting {
         1
     } else {
@@ -179,9 +172,12 @@ fn kernel_arguments(arch: Arch, how: Accelerator, share: &str) -> String {
         "net.ifnames=0",
     ];
     if how != Accelerator::Kvm {
+        words.push("mitigations=off");
+    }
+    if how != Accelerator::Kvm && arch == Arch::X86 {
         // Emulated clocks are slow and jumpy: do not let the kernel spend a
         // second on calibrating them, nor distrust them later.
-        words.extend(["tsc=reliable", "no_timer_check", "mitigations=off"]);
+        words.extend(["tsc=reliable", "no_timer_check"]);
     }
     if how == Accelerator::Tcg {
         // The translator can run an instruction that another virtual CPU is just patching as it is

@@ -39,7 +39,7 @@ fn one(arguments: &Arguments) -> Result<()> {
         ..arguments.which.clone()
     };
     // A clock that counts instructions shows the same on any machine, however busy.
-    let count = kernel::get(&which.kernel)?.arch == Arch::X86;
+    let count = kernel::get(&which.kernel)?.arch != Arch::Uml;
     let options = Options {
         count,
         ..Options::default()
