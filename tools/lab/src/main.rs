@@ -3,7 +3,7 @@
 //! `lab`: the sysroot, kernels and guests rsmc is developed and tested with.
 //!
 //! Started by `tools/bootstrap`, which makes the sysroot and builds this tool in
-//! it. Modules: [`data`] (lab.toml), [`cache`], [`sysroot`], [`progress`],
+//! it. Modules: [`data`] (lab.toml), [`cache`], [`sysroot`], [`root`], [`cross`] (other machines), [`progress`],
 //! [`kernel`], [`module`] (rsmc.ko), [`check`] (style), [`deb`] (packages), [`docs`] (the site),
 //! [`guest`] (booting), [`run`] (what happens in guests), [`ktap`] (results).
 

@@ -4,7 +4,7 @@
 //!
 //! Builds what goes into them with no path of this machine in it, and leaves the
 //! packing to `tools/deb/pack.sh`. [`version`] says which version it is, [`mod@test`]
-//! installs them in a [`root`] or a [`guest`], by [`cases`].
+//! installs them in a [`root`](crate::root) or a [`guest`], by [`cases`].
 
 mod cases;
 mod guest;
