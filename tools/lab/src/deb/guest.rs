@@ -6,6 +6,7 @@ use super::test::release;
 use crate::cache;
 use crate::data::Data;
 use crate::guest::cluster::{Cluster, Job, Options, Stream, Topology};
+use crate::guest::pace;
 use crate::kernel::{self, Arch};
 use crate::root;
 use crate::run::boot::loads;
@@ -43,7 +44,7 @@ pub fn run(
     argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
     let job = Job {
         id: "packages".into(),
-        timeout: Duration::from_secs(400),
+        timeout: Duration::from_secs(400) * pace::factor(),
         env: vec![
             "PATH=/usr/sbin:/usr/bin:/sbin:/bin".into(),
             "HOME=/root".into(),
