@@ -45,6 +45,9 @@ pub fn broken() -> Result<Vec<String>> {
         }
     }
     let chosen = chosen(&pages);
+    for path in twice(&chosen) {
+        found.push(format!("{SUMMARY} names {} twice", path.display()));
+    }
     for path in pages.keys() {
         if path.starts_with("Documentation") && path != Path::new(SUMMARY) && !chosen.contains(path)
         {
@@ -77,6 +80,16 @@ pub fn chosen(pages: &BTreeMap<PathBuf, Page>) -> Vec<PathBuf> {
     files.map(|(file, _)| file).collect()
 }
 
+/// The pages that are named more than once, of which mdBook makes no site.
+fn twice(chosen: &[PathBuf]) -> Vec<&PathBuf> {
+    let before = |at: usize| chosen.iter().take(at);
+    let pages = chosen.iter().enumerate();
+    pages
+        .filter(|(at, path)| before(*at).any(|earlier| earlier == *path))
+        .map(|(_, path)| path)
+        .collect()
+}
+
 /// The file in the checkout that a link of `page` leads to, and the heading; `None` if it leads elsewhere.
 pub fn local(page: &Path, target: &str) -> Option<(PathBuf, Option<String>)> {
     if target.contains("://") || target.starts_with("mailto:") {
@@ -105,6 +118,13 @@ pub fn local(page: &Path, target: &str) -> Option<(PathBuf, Option<String>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_has_one_place() {
+        let pages: Vec<PathBuf> = ["a.md", "b.md", "a.md"].map(PathBuf::from).into();
+        assert_eq!(twice(&pages), [Path::new("a.md")]);
+        assert!(twice(&pages[..2]).is_empty());
+    }
 
     #[test]
     fn targets() {
