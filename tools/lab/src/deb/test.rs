@@ -85,6 +85,10 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Copies packages that are there already.
 fn packages(from: &Path, to: &Path) -> Result<()> {
+    // Those of the last run.
+    if to.exists() && fs::canonicalize(from)? == fs::canonicalize(to)? {
+        return Ok(());
+    }
     cache::remove(to)?;
     fs::create_dir_all(to)?;
     for path in super::sorted(from)? {
