@@ -125,8 +125,10 @@ pub(crate) fn watch_answer(guard: &SockGuard<'_>) {
         None => slot_of(current),
     };
     if let Some(slot) = slot {
-        // SAFETY: As above; readers without the lock get either of two equivalent tables, and find this one
-        // filled, which may have been done just now.
+        // SAFETY: `place` is aligned and lives as long as the sock; a pointer to what is never written is the same
+        // as one to what may be. The socket lock keeps other writers away; getsockopt() and setsockopt(), which read
+        // without it, do so by READ_ONCE() and get either of two equivalent tables. Released, so that they find this
+        // one filled, which may have been done just now.
         unsafe { Atomic::from_ptr(place.cast::<*mut _>()) }.store(slot.waiting.get(), Release);
     }
 }
