@@ -11,4 +11,4 @@ cp /usr/share/OVMF/OVMF_VARS_4M.ms.fd variables
 cp /usr/lib/shim/shimx64.efi.signed partition/EFI/BOOT/BOOTX64.EFI
 cp /usr/lib/shim/mmx64.efi.signed partition/EFI/BOOT/mmx64.efi
 cp /usr/lib/grub/x86_64-efi-signed/grubx64.efi.signed partition/EFI/BOOT/grubx64.efi
-cp -r /root/mokutil .
+cp -r /srv/mokutil .

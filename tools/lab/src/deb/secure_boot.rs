@@ -17,10 +17,10 @@ use std::path::Path;
 
 /// Makes the layer with the firmware and the signed loaders, and mokutil as packages for the guest.
 const LAYER: &str = "\
-mkdir -p /root/mokutil/partial
+mkdir -p /srv/mokutil/partial
 apt-get -q update
-apt-get -qy install --no-install-recommends --download-only -o Dir::Cache::archives=/root/mokutil mokutil
-rm -r /root/mokutil/partial /root/mokutil/lock
+apt-get -qy install --no-install-recommends --download-only -o Dir::Cache::archives=/srv/mokutil mokutil
+rm -r /srv/mokutil/partial /srv/mokutil/lock
 apt-get -qy install --no-install-recommends ovmf shim-signed grub-efi-amd64-signed
 apt-get clean
 ";
