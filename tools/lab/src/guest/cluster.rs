@@ -3,6 +3,7 @@
 //! The one or two guests of a topology: booting them, running a program in each
 //! at the same time, barriers between those, and the verdict of the consoles.
 
+use super::barriers::{Barriers, KILL};
 use super::firmware::Firmware;
 use super::link::Ends;
 use super::pin::Pin;
@@ -11,7 +12,6 @@ use crate::cache;
 use crate::kernel::{Arch, Kernel};
 use crate::progress::Watch;
 use anyhow::{bail, Context, Result};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -421,9 +421,6 @@ impl Cluster {
     }
 }
 
-/// The barrier at which a guest asks for the other one's end.
-pub const KILL: &str = "kill-peer";
-
 /// Console logs kept.
 const LOGS: usize = 200;
 
@@ -470,36 +467,5 @@ impl Volume {
         self.0
             .get(index)
             .is_some_and(|sum| *sum - length <= OUTPUT_CAP)
-    }
-}
-
-/// Which guests wait at which barrier.
-#[derive(Default)]
-struct Barriers(BTreeMap<String, Vec<usize>>);
-
-impl Barriers {
-    fn arrive(&mut self, index: usize, name: String) {
-        self.0.entry(name).or_default().push(index);
-    }
-
-    /// Releases barriers at which all running guests wait, and, as failed,
-    /// those whose missing guest has ended.
-    fn settle(&mut self, running: &[bool], guests: &mut [Guest]) {
-        let all = guests.len();
-        let ended = running.iter().filter(|running| !**running).count();
-        self.0.retain(|name, waiting| {
-            waiting.sort_unstable();
-            waiting.dedup();
-            let met = waiting.len() == all;
-            if !met && waiting.len() + ended < all {
-                return true;
-            }
-            for index in waiting.iter() {
-                if let Some(guest) = guests.get_mut(*index) {
-                    guest.send(&["release", name, if met { "1" } else { "0" }]);
-                }
-            }
-            false
-        });
     }
 }

@@ -8,6 +8,7 @@
 //! control line to `lab-init` (`tools/lab/guest`). How a kernel is started is
 //! in [`qemu`], [`firmware`] and [`uml`]; what runs in it, and what that means, is not here.
 
+mod barriers;
 pub mod cluster;
 pub mod console;
 pub mod cost;
