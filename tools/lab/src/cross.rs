@@ -7,7 +7,7 @@ use crate::cache::{self, Key, Restart};
 use crate::data::{Cross, Data};
 use crate::kernel::Arch;
 use crate::progress;
-use crate::root::Root;
+use crate::root::{mmdebstrap, Root};
 use crate::sysroot::{self, Sysroot};
 use anyhow::{Context, Result};
 use std::path::PathBuf;
@@ -77,17 +77,13 @@ pub fn root(arch: Arch) -> Result<PathBuf> {
         Restart::Clean,
         |dir| {
             let (log, archive) = (dir.join("log"), dir.join("root.tar"));
-            let mut command = Command::new("mmdebstrap");
+            let mut command = mmdebstrap();
             // Nothing of it can run here, so its scripts do not.
             command.args(["--variant=extract", "--format=tar"]);
             command.arg(format!("--architectures={name}"));
             command.arg("--include=?essential");
             command.arg(format!("--include={packages}"));
             command
-                .arg("--keyring=/usr/share/keyrings/debian-archive-keyring.gpg")
-                .args(["--aptopt=APT::Install-Recommends \"false\""])
-                .args(["--aptopt=Acquire::Languages \"none\""])
-                .args(["--aptopt=Acquire::Retries \"3\""])
                 .arg(suite)
                 .arg(&archive)
                 .args(std::env::var("RSMC_MIRROR").ok());

@@ -61,16 +61,10 @@ pub fn small() -> Result<Root> {
              | head -n 1 > etc/apt/sources.list.d/backports.list",
             data.suite, data.backports
         );
-        let mut command = Command::new("mmdebstrap");
+        let mut command = mmdebstrap();
         command
             .args(["--variant=apt", "--architectures=amd64"])
             .arg(format!("--include={}", SMALL.join(",")))
-            .arg("--keyring=/usr/share/keyrings/debian-archive-keyring.gpg")
-            .args(["--aptopt=APT::Install-Recommends \"false\""])
-            .args([
-                "--aptopt=Acquire::Languages \"none\"",
-                "--aptopt=Acquire::Retries \"3\"",
-            ])
             .arg(format!("--customize-hook={hook}"));
         let log = dir.join("log");
         if rustix::process::geteuid().is_root() {
@@ -91,6 +85,20 @@ pub fn small() -> Result<Root> {
     Ok(Root {
         layers: vec![dir.join("tree")],
     })
+}
+
+/// mmdebstrap with what all roots have in common.
+pub fn mmdebstrap() -> Command {
+    let mut command = Command::new("mmdebstrap");
+    command.arg("--keyring=/usr/share/keyrings/debian-archive-keyring.gpg");
+    for option in [
+        "APT::Install-Recommends \"false\"",
+        "Acquire::Languages \"none\"",
+        "Acquire::Retries \"3\"",
+    ] {
+        command.arg(format!("--aptopt={option}"));
+    }
+    command
 }
 
 /// `unshare` as the sysroot has it.

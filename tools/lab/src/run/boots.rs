@@ -8,7 +8,7 @@ use super::installed;
 use super::session::Session;
 use super::stage::Stage;
 use super::times::Times;
-use crate::kernel::{Arch, Kernel};
+use crate::kernel::Kernel;
 use crate::ktap::report::Shared;
 use crate::ktap::Point;
 use crate::progress;
@@ -19,14 +19,17 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+/// Programs for guests, by the architecture they were built for, see [`Arch::foreign`](crate::kernel::Arch::foreign).
+pub type Programs = BTreeMap<Option<&'static str>, Vec<PathBuf>>;
+
 /// Settings common to all boots of a run.
 pub struct Boots<'a, W: Write> {
     /// Kernels by flavour, and for each the module, or where its packages were installed.
     pub built: BTreeMap<String, (Kernel, PathBuf)>,
     /// Packages were installed, instead of the module and what they have of `bin/`.
     pub installed: bool,
-    /// Programs that go into `bin/`, for each architecture for which they were built.
-    pub programs: BTreeMap<Arch, Vec<PathBuf>>,
+    /// Programs that go into `bin/`.
+    pub programs: Programs,
     /// Boots at a time, if that is limited.
     pub jobs: Option<usize>,
     /// Where tests are reported.
@@ -118,7 +121,8 @@ impl<W: Write + Send> Boots<'_, W> {
     /// A group's kernel, and what goes into its guests.
     fn stage(&self, group: &Group) -> Result<(&Kernel, Stage)> {
         let built = self.built.get(group.kind.flavour());
-        let parts = built.and_then(|built| Some((built, self.programs.get(&built.0.arch)?)));
+        let parts =
+            built.and_then(|built| Some((built, self.programs.get(&built.0.arch.foreign())?)));
         let ((kernel, module), programs) =
             parts.context("its kernel, module or programs were not built")?;
         let name = format!("{}-{}-{}", group.kind.name(), group.topology, group.session);

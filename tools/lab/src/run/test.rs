@@ -3,13 +3,13 @@
 //! `lab test`: host tests, builds and guests, as one KTAP stream.
 
 use super::again::{self, Waiting};
-use super::boots::Boots;
+use super::boots::{Boots, Programs};
 use super::group::{self, Group};
 use super::plan::{self, Kind, Test};
 use super::times::Times;
 use super::{fuzz, headers, host, installed, user};
 use crate::data::Data;
-use crate::kernel::{Arch, Kernel};
+use crate::kernel::Kernel;
 use crate::ktap::report::{Report, Shared};
 use crate::ktap::Point;
 use anyhow::Result;
@@ -140,10 +140,16 @@ fn flavours(arguments: &Arguments, groups: &[Group]) -> Vec<String> {
 fn programs(
     arguments: &Arguments,
     built: &BTreeMap<String, (Kernel, PathBuf)>,
-) -> Result<BTreeMap<Arch, Vec<PathBuf>>> {
-    let arches: BTreeSet<Arch> = built.values().map(|(kernel, _)| kernel.arch).collect();
-    let build = |arch| Ok((arch, user::build(arch, arguments.programs.as_deref())?));
-    arches.into_iter().map(build).collect()
+) -> Result<Programs> {
+    let mut programs = Programs::new();
+    for (kernel, _) in built.values() {
+        let foreign = kernel.arch.foreign();
+        if !programs.contains_key(&foreign) {
+            let files = user::build(kernel.arch, arguments.programs.as_deref())?;
+            programs.insert(foreign, files);
+        }
+    }
+    Ok(programs)
 }
 
 /// Runs everything that was asked for.
@@ -221,7 +227,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         }
         Err(error) => {
             report.end(&Point::fail("build/user-space", [format!("{error:#}")]));
-            BTreeMap::new()
+            Programs::new()
         }
     };
     // With one boot at a time the tests of the host come first, else they fill its gaps.

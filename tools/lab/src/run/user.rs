@@ -5,7 +5,7 @@
 //! compilers, for its C library.
 
 use crate::kernel::{Arch, Kernel};
-use crate::{cache, cross, progress, sysroot};
+use crate::{cache, cross, progress};
 use anyhow::{Context, Result};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,16 +15,20 @@ use std::process::Command;
 /// A cargo command in the sysroot, for a directory of the checkout, with its
 /// products in the cache. `None` if the checkout has no such crate.
 pub fn cargo(directory: &str, verb: &str) -> Result<Option<Command>> {
+    cargo_for(Arch::X86, directory, verb)
+}
+
+/// The same for an architecture.
+fn cargo_for(arch: Arch, directory: &str, verb: &str) -> Result<Option<Command>> {
     let path = cache::top().join(directory);
     if !path.join("Cargo.toml").exists() {
         return Ok(None);
     }
-    let mut command = sysroot::get()?.command("cargo");
+    let mut command = cross::cargo(arch, &target_for(arch, directory))?;
     command.current_dir(&path).arg(verb);
     if path.join("Cargo.lock").exists() {
         command.arg("--locked");
     }
-    command.env("CARGO_TARGET_DIR", target(directory));
     Ok(Some(command))
 }
 
@@ -33,6 +37,14 @@ pub fn target(directory: &str) -> PathBuf {
     cache::work()
         .join("target")
         .join(directory.replace('/', "-"))
+}
+
+/// The same for an architecture.
+fn target_for(arch: Arch, directory: &str) -> PathBuf {
+    match arch.foreign() {
+        Some(name) => target(&format!("{directory}-{name}")),
+        None => target(directory),
+    }
 }
 
 /// Builds everything for an architecture and returns the files that belong into `/rsmc/bin`;
@@ -56,26 +68,17 @@ pub fn build(arch: Arch, ready: Option<&Path>) -> Result<Vec<PathBuf>> {
         ),
         ("selftests", &[]),
     ] {
-        let path = cache::top().join(directory);
-        if !path.join("Cargo.toml").exists() {
+        let Some(mut command) = cargo_for(arch, directory, "build")? else {
             continue;
-        }
-        let target = target(&format!("{directory}{}", of(arch)));
-        let mut command = cross::cargo(arch, &target)?;
-        command.current_dir(&path).args(["build", "--locked"]);
+        };
         command.arg("--release").args(packages);
         let log = cache::work().join(format!("{directory}.log"));
         fs::write(&log, "").with_context(|| log.display().to_string())?;
         progress::run(&format!("{directory}: building"), &mut command, &log)?;
+        let target = target_for(arch, directory);
         files.extend(products(&cross::products(arch, &target, "release")?)?);
     }
     Ok(files)
-}
-
-/// An end of names of what is built for another architecture.
-fn of(arch: Arch) -> String {
-    let name = arch.foreign();
-    name.map_or(String::new(), |name| format!("-{name}"))
 }
 
 /// The C files of a kernel's own selftests that are built for the guests, below
