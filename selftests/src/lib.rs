@@ -17,6 +17,7 @@ pub mod family;
 pub mod fd;
 pub mod guest;
 pub mod ktap;
+pub mod memory;
 pub mod net;
 pub mod netlink;
 pub mod packet;

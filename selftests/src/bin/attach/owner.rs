@@ -5,6 +5,7 @@ use crate::{blocked, cold, mode, stays, talks, warm, ATTACHED, MODE_FIRST};
 use st::bpf::{self, Sockhash};
 use st::errno::{Errno, R};
 use st::fd::Fd;
+use st::memory::Memory;
 use st::point::T;
 use st::{smcinfo, sys};
 
@@ -139,12 +140,7 @@ pub fn ktls_gone(t: &mut T) {
     let count = 96 / st::guest::less().clamp(1, 2) as usize;
     // Two socks of more than 2 KiB for each connection, at least.
     let leak = 4 * count as i64;
-    let unreclaimable = || {
-        let all = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let line = all.lines().find_map(|l| l.strip_prefix("SUnreclaim:"));
-        let word = line.and_then(|l| l.split_whitespace().next());
-        word.and_then(|w| w.parse::<i64>().ok()).unwrap_or(0)
-    };
+    let memory = Memory::open().expect("memory");
     let many = |t: &mut T| {
         let before = smcinfo::references();
         for at in 0..count {
@@ -166,11 +162,11 @@ pub fn ktls_gone(t: &mut T) {
         t.is("references", left, Ok(()));
     };
     many(t);
-    let before = unreclaimable();
+    let before = memory.taken();
     many(t);
     let mut more = 0;
     for _ in 0..100 {
-        more = unreclaimable() - before;
+        more = memory.taken() - before;
         if more < leak / 2 {
             break;
         }

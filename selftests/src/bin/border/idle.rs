@@ -2,6 +2,7 @@
 //! Rings that nobody uses are given back: after a while, and at once when memory is short.
 
 use st::fd::Fd;
+use st::memory::Memory;
 use st::{path, sys};
 use std::time::{Duration, Instant};
 
@@ -12,19 +13,11 @@ const RINGS: i64 = 2 * 16 * MANY as i64;
 /// Time after which idle rings go, with the look that finds them.
 const WHILE: Duration = Duration::from_secs(8);
 
-/// Memory of the kernel that it cannot reclaim by itself, in KiB: rings are in it.
-fn taken() -> i64 {
-    let all = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = all.lines().find_map(|l| l.strip_prefix("SUnreclaim:"));
-    let word = line.and_then(|l| l.split_whitespace().next());
-    word.and_then(|w| w.parse().ok()).unwrap_or(0)
-}
-
 /// Waits until the rings are gone: less than a quarter of them is left.
-fn gone(cold: i64, until: Duration) -> Result<i64, String> {
+fn gone(memory: &Memory, cold: i64, until: Duration) -> Result<i64, String> {
     let end = Instant::now() + until;
     loop {
-        let left = taken() - cold;
+        let left = memory.taken() - cold;
         if left < RINGS / 4 {
             return Ok(left);
         }
@@ -38,8 +31,8 @@ fn gone(cold: i64, until: Duration) -> Result<i64, String> {
 /// Uses all of them, which have no rings; returns by how much memory grows. Beside the rings it is the whole kernel's,
 /// so not compared with what it was a while ago. When the machine is so slow that the first are idle again before the
 /// last are used: once more.
-fn use_all(all: &[(Fd, Fd)], which: &str) -> Result<i64, String> {
-    let cold = taken();
+fn use_all(memory: &Memory, all: &[(Fd, Fd)], which: &str) -> Result<i64, String> {
+    let cold = memory.taken();
     let mut used = 0;
     for _ in 0..5 {
         let begin = Instant::now();
@@ -47,7 +40,7 @@ fn use_all(all: &[(Fd, Fd)], which: &str) -> Result<i64, String> {
             path::prove_local(c, s)?;
             path::prove_local(c, s)?;
         }
-        used = taken() - cold;
+        used = memory.taken() - cold;
         if used > RINGS * 3 / 4 {
             return Ok(used);
         }
@@ -60,6 +53,7 @@ fn use_all(all: &[(Fd, Fd)], which: &str) -> Result<i64, String> {
 
 /// Uses many connections, leaves them alone, and uses them again.
 pub fn run(pair: impl Fn() -> Result<(Fd, Fd), String>) -> Result<String, String> {
+    let memory = Memory::open()?;
     let mut all = Vec::new();
     for _ in 0..MANY {
         let (c, s) = pair()?;
@@ -68,18 +62,18 @@ pub fn run(pair: impl Fn() -> Result<(Fd, Fd), String>) -> Result<String, String
         sys::recv_all(s.raw(), 4).map_err(|e| format!("recv: {e}"))?;
         all.push((c, s));
     }
-    let cold = taken();
-    let used = use_all(&all, "at first")?;
+    let cold = memory.taken();
+    let used = use_all(&memory, &all, "at first")?;
     sys::sleep_ms(1500);
-    let kept = taken() - cold;
+    let kept = memory.taken() - cold;
     let begin = Instant::now();
-    let idle = gone(cold, WHILE * st::guest::slow() as u32)?;
+    let idle = gone(&memory, cold, WHILE * st::guest::slow() as u32)?;
     let after = begin.elapsed().as_millis() + 1500;
-    let again = use_all(&all, "again")?;
+    let again = use_all(&memory, &all, "again")?;
     std::fs::write("/proc/sys/vm/drop_caches", "2").map_err(|e| format!("drop_caches: {e}"))?;
     // Before the worker has come round.
-    let short = gone(cold, Duration::from_millis(1500))?;
-    let last = use_all(&all, "at last")?;
+    let short = gone(&memory, cold, Duration::from_millis(1500))?;
+    let last = use_all(&memory, &all, "at last")?;
     if kept < RINGS / 2 {
         return Err(format!("after 1.5 s only {kept} KiB were left: too early"));
     }
