@@ -155,6 +155,13 @@ dkms_wrong_rustc() {
 	refused "here is 'rustc 1.90.0 (1159e78c4 2025-09-14)'; install that version of rustc, then: rsmc-dkms"
 }
 
+dkms_other_architecture() {
+	for file in .config include/config/auto.conf; do
+		sed -i 's/^CONFIG_X86_64=y$/CONFIG_ARM64=y/' "$(readlink -f "/lib/modules/$release/build")/$file"
+	done
+	refused "its headers have no Rust metadata, which is made for x86-64 only; build the module by hand"
+}
+
 dkms_no_network() {
 	refused "no network to fetch linux-source"
 	[ ! -e "/var/cache/rsmc-dkms/$release.tmp" ] || fail "half of it is left"

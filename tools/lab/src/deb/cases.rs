@@ -74,6 +74,7 @@ pub const CASES: &[Case] = &[
     case("dkms_no_headers", Base::Small),
     offline(case("dkms_no_compiler", Base::Dkms)),
     offline(case("dkms_wrong_rustc", Base::Dkms)),
+    offline(case("dkms_other_architecture", Base::Dkms)),
     offline(case("dkms_no_network", Base::Dkms)),
     small(
         case("dkms_no_space", Base::Dkms),
