@@ -141,15 +141,10 @@ fn programs(
     arguments: &Arguments,
     built: &BTreeMap<String, (Kernel, PathBuf)>,
 ) -> Result<Programs> {
-    let mut programs = Programs::new();
-    for (kernel, _) in built.values() {
-        let foreign = kernel.arch.foreign();
-        if !programs.contains_key(&foreign) {
-            let files = user::build(kernel.arch, arguments.programs.as_deref())?;
-            programs.insert(foreign, files);
-        }
-    }
-    Ok(programs)
+    let of = |(kernel, _): &(Kernel, PathBuf)| (kernel.arch.foreign(), kernel.arch);
+    let arches: BTreeMap<_, _> = built.values().map(of).collect();
+    let build = |(foreign, arch)| Ok((foreign, user::build(arch, arguments.programs.as_deref())?));
+    arches.into_iter().map(build).collect()
 }
 
 /// Runs everything that was asked for.
