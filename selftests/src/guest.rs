@@ -91,6 +91,13 @@ pub fn less() -> u64 {
     factor("RSMC_LESS")
 }
 
+/// True where KASAN keeps freed memory for a while: a small amount that is missing means nothing. On `uml-debug` kmemleak
+/// looks at the end of the boot.
+pub fn keeps_freed() -> bool {
+    let kernel = std::env::var("RSMC_KERNEL").unwrap_or_default();
+    matches!(kernel.as_str(), "uml-debug" | "lockdep-kasan")
+}
+
 /// Waits for what nothing can be asked about, so that somebody else comes along: `ms` on a fast
 /// guest, and no more than three times that on a slow one, for this is waited every time.
 pub fn pause(ms: u64) {
