@@ -33,8 +33,11 @@ pub fn run(limit: &Limit, c: &Fd, s: &Fd) -> Result<String, String> {
     path::prove_local(c, s)?;
     // From now on by TCP, but by the calls of a local path.
     sys::setopt(s.raw(), libc::IPPROTO_TCP, 36 /* TCP_INQ */, 1).map_err(|e| format!("{e}"))?;
-    // A size that TCP does not lower when memory is short.
-    sys::setopt(c.raw(), libc::SOL_SOCKET, libc::SO_SNDBUF, 1 << 20).map_err(|e| format!("{e}"))?;
+    // A size that TCP does not lower when memory is short, and more than it takes before it counts: up to a MiB on each
+    // processor, and as much again that has been given back and is not counted yet.
+    let size = 16 << 20;
+    sys::setopt(c.raw(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, size)
+        .map_err(|e| format!("SO_SNDBUFFORCE: {e}"))?;
     // SAFETY: The child only sends, and ends by `_exit` or a signal.
     let child = unsafe { libc::fork() };
     if child == 0 {
