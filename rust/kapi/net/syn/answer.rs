@@ -125,10 +125,10 @@ pub(crate) fn watch_answer(guard: &SockGuard<'_>) {
         None => slot_of(current),
     };
     if let Some(slot) = slot {
-        // SAFETY: `place` is aligned and lives as long as the sock; a pointer to what is never written is the same
-        // as one to what may be. The socket lock keeps other writers away; getsockopt() and setsockopt(), which read
-        // without it, do so by READ_ONCE() and get either of two equivalent tables. Released, so that they find this
-        // one filled, which may have been done just now.
+        // SAFETY: `place` is an aligned pointer of the sock, which the guard keeps; nobody writes through the pointer in
+        // it, so whether that is const is all the same. The socket lock keeps other writers away; getsockopt() and
+        // setsockopt(), which read without it, do so by READ_ONCE() and get either of two equivalent tables.
+        // Released, so that they find this one filled, which may have been done just now.
         unsafe { Atomic::from_ptr(place.cast::<*mut _>()) }.store(slot.waiting.get(), Release);
     }
 }
