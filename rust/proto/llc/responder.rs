@@ -266,12 +266,12 @@ fn delete_rkey<S: BorrowMut<[Entry<LINKS>]>, const LINKS: usize>(
     let mut unknown = 0u8;
     let mut mask = 0u8;
     let mut bit = 0x80u8;
-    for rkey in message.keys() {
-        if !ctx.rtokens.delete(ctx.link, rkey) {
+    ctx.rtokens.delete(ctx.link, message.keys(), |known| {
+        if !known {
             unknown = unknown.saturating_add(1);
             mask |= bit;
         }
         bit = bit.wrapping_shr(1);
-    }
+    });
     Reaction::reply(DeleteRkey::reply(frame, header, unknown, mask))
 }

@@ -16,6 +16,17 @@ fn rtokens<const L: usize>() -> RtokenTable<[Entry<L>; 255], L> {
     RtokenTable::new([Entry::FREE; 255])
 }
 
+/// Deletes one key; whether there was one.
+fn delete<const L: usize>(
+    t: &mut RtokenTable<[Entry<L>; 255], L>,
+    link: usize,
+    rkey: Rkey,
+) -> bool {
+    let mut all = vec![];
+    t.delete(link, [rkey], |known| all.push(known));
+    all == [true]
+}
+
 #[test]
 fn rtokens_fill_up_and_are_shared() {
     let mut t = rtokens::<1>();
@@ -27,9 +38,9 @@ fn rtokens_fill_up_and_are_shared() {
     assert_eq!(t.add(0, region(256)), None);
     assert_eq!(t.len(), 255);
     assert!(t.is_full());
-    assert!(t.delete(0, Rkey(1)));
+    assert!(delete(&mut t, 0, Rkey(1)));
     assert!(!t.is_full());
-    assert!(!t.delete(0, Rkey(1)));
+    assert!(!delete(&mut t, 0, Rkey(1)));
     assert_eq!(t.get(first, 0), None);
     let again = t.add(0, region(300)).unwrap();
     assert_ne!(
@@ -64,8 +75,113 @@ fn rtokens_on_three_links() {
     assert_eq!(t.get(at, 2), Some(region(5)));
     assert_eq!(t.find(2, Rkey(5)), Some(at));
     assert_eq!(t.find(1, Rkey(5)), None);
-    assert!(t.delete(2, Rkey(5)));
+    assert!(delete(&mut t, 2, Rkey(5)));
     assert_eq!(t.get(at, 1), None);
+}
+
+#[test]
+fn rtokens_are_deleted_in_one_go() {
+    let mut t = rtokens::<1>();
+    for n in (1..=100).rev() {
+        assert!(t.add(0, region(n)).is_some());
+    }
+    let mut known = vec![];
+    let keys = [50, 7, 500, 7, 100, 1].map(Rkey);
+    t.delete(0, keys, |is| known.push(is));
+    assert_eq!(known, [true, true, false, false, true, true]);
+    assert_eq!(t.len(), 96);
+    for n in 1..=100 {
+        let is = t.find(0, Rkey(n)).is_some();
+        assert_eq!(is, ![50, 7, 100, 1].contains(&n), "{n}");
+    }
+}
+
+/// The shortest time of some tries.
+fn shortest(mut one: impl FnMut() -> bool) -> std::time::Duration {
+    let one = |_| {
+        let begun = std::time::Instant::now();
+        assert!(std::hint::black_box(one()));
+        begun.elapsed()
+    };
+    (0..300).map(one).min().unwrap()
+}
+
+/// A peer may name 255 unknown keys in a message, and send such messages as fast as it can: nobody walks
+/// through all regions for each of them, as this test does for comparison.
+#[test]
+fn unknown_keys_are_searched() {
+    let mut t = rtokens::<1>();
+    let mut all = vec![];
+    for n in 0..255 {
+        assert!(t.add(0, region(2 * n)).is_some());
+        all.push(Some(region(2 * n)));
+    }
+    let unknown = || (0..255).map(|n| std::hint::black_box(Rkey(2 * n + 1)));
+    let searched = shortest(|| {
+        let mut none = true;
+        t.delete(0, unknown(), |known| none &= !known);
+        none
+    });
+    let walked = shortest(|| {
+        let has = |key| all.iter().any(|e| e.is_some_and(|r| r.rkey == key));
+        !unknown().any(has)
+    });
+    assert!(searched * 3 < walked, "{searched:?}, {walked:?} for walks");
+}
+
+proptest! {
+    /// A table against a list of what it should have.
+    #[test]
+    fn rtokens_are_found_by_their_keys(
+        steps in prop::collection::vec((0..4u8, 0..3usize, 0..12u32, 0..3u64), 1..200)
+    ) {
+        let mut t = rtokens::<3>();
+        let mut all: Vec<(RtokenRef, [Option<Region>; 3])> = vec![];
+        for (what, link, key, addr) in steps {
+            let region = Region { rkey: Rkey(key), addr };
+            let place = |all: &[(RtokenRef, [Option<Region>; 3])]| {
+                all.iter().position(|e| e.1[link].is_some_and(|r| r.rkey == Rkey(key)))
+            };
+            match what {
+                0 | 1 => {
+                    let old = place(&all);
+                    if !old.is_some_and(|at| all[at].1[link] == Some(region)) {
+                        if let Some(at) = old {
+                            all.remove(at);
+                        }
+                        let at = t.add(link, region).unwrap();
+                        let mut on = [None; 3];
+                        on[link] = Some(region);
+                        all.push((at, on));
+                    }
+                }
+                2 => {
+                    // A key is one region's on a link.
+                    if let Some(at) = all.len().checked_sub(1).filter(|_| place(&all).is_none()) {
+                        prop_assert!(t.add_link(all[at].0, link, region));
+                        all[at].1[link] = Some(region);
+                    }
+                }
+                _ => {
+                    let old = place(&all);
+                    prop_assert_eq!(delete(&mut t, link, Rkey(key)), old.is_some());
+                    if let Some(at) = old {
+                        all.remove(at);
+                    }
+                }
+            }
+            prop_assert_eq!(t.len(), all.len());
+            for link in 0..3 {
+                for key in 0..12 {
+                    let has = |e: &&(RtokenRef, [Option<Region>; 3])| {
+                        e.1[link].is_some_and(|r| r.rkey == Rkey(key))
+                    };
+                    let want = all.iter().find(has).map(|e| e.0);
+                    prop_assert_eq!(t.find(link, Rkey(key)), want);
+                }
+            }
+        }
+    }
 }
 
 #[test]
