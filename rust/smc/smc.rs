@@ -108,7 +108,7 @@ impl Rsmc {
         let policy = genl::Registration::new(module)?;
         let namespaces = netns::Registration::new()?;
         let sockets = netns::Registration::new()?;
-        let queue = queue::Registration::new(c"rsmc")?;
+        let queue = queue::Registration::new(c"rsmc", c"rsmc_deadlines")?;
         let hub = Core::new()?;
         let core = CORE.install(hub.clone())?;
         let meetings = MEETINGS.install(Meetings::new()?)?;
