@@ -15,6 +15,7 @@ use super::{
 use core::mem;
 use kernel::{
     ffi::c_void,
+    prelude::*,
     sync::{
         atomic::{Full, Relaxed},
         Arc, //
@@ -57,6 +58,11 @@ impl<H: Handler> Channel<H> {
         } = ended;
         match job {
             Job::Post(token) => {
+                // SAFETY: The caller's promise.
+                unsafe { self.with_handler(|handler| H::sent(handler, self, token, &completion)) };
+            }
+            Job::Key(key) => {
+                let token = KBox::into_inner(key).into_token();
                 // SAFETY: The caller's promise.
                 unsafe { self.with_handler(|handler| H::sent(handler, self, token, &completion)) };
             }

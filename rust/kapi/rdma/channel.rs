@@ -5,6 +5,8 @@
 mod close;
 mod register;
 
+pub use register::{Key, UnpostedKey};
+
 use super::{
     completion::{Completion, Status},
     config::Config,

@@ -58,8 +58,11 @@ pub struct Mr {
     rkey: u32,
     access: Access,
     #[pin]
-    raw: Mutex<Option<Deferred<RawMr>>>,
+    raw: Mutex<Option<Kept>>,
 }
+
+/// The C object of an [`Mr`], which is deregistered when nobody keeps it any more.
+pub(super) type Kept = Arc<Deferred<RawMr>>;
 
 /// # Invariants
 ///
@@ -177,7 +180,7 @@ impl Mr {
             ((*mr.as_ptr()).lkey, (*mr.as_ptr()).rkey)
         };
         let device = pd.device().clone();
-        let raw = Deferred::new(&device, raw)?;
+        let raw = Arc::new(Deferred::new(&device, raw)?, GFP_KERNEL)?;
         Arc::pin_init(
             pin_init!(Self {
                 region,
@@ -214,14 +217,19 @@ impl Mr {
         self.access
     }
 
-    /// Returns the lock around the C object.
-    pub(super) fn raw(&self) -> &Mutex<Option<Deferred<RawMr>>> {
-        &self.raw
+    /// Keeps the C object. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` when the region was revoked.
+    pub(super) fn keep(&self) -> Result<Kept> {
+        self.raw.lock().clone().ok_or(ENODEV)
     }
 
     /// Ends the peer's access and the device's; the bytes stay readable. May sleep.
     ///
-    /// Returns before the device has finished; removing the device waits for that.
+    /// Returns before the device has finished, and before that a request for the key has; removing the
+    /// device waits for that.
     pub fn revoke(&self) {
         let raw = self.raw.lock().take();
         drop(raw);

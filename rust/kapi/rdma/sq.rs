@@ -10,8 +10,10 @@
 mod chain;
 
 use super::{
+    channel::Key,
     completion::{Completion, Status},
     dma::DmaMap,
+    mr::Kept,
     wr::Write, //
 };
 use crate::errno::ENOTCONN;
@@ -23,12 +25,17 @@ use kernel::{
     ffi::c_void,
     prelude::*,
     sync::{
-        atomic::{Atomic, Relaxed},
-        Arc,
-        Completion as Done, //
-    }, //
+        atomic::{Acquire, Atomic, Release},
+        Arc, //
+    },
+    time::{delay::fsleep, Delta}, //
 };
 use smc_bindings as bindings;
+
+/// Time that a [`Waiter`] waits at most, in microseconds.
+const WAIT_US: i64 = 5_000_000;
+/// Time between its looks, in microseconds: at first, and at most.
+const LOOK_US: (i64, i64) = (10, 1_000);
 
 /// The two `ib_cqe`s of a slot. `last` is first, so that both can be found from their address.
 #[repr(C)]
@@ -60,38 +67,55 @@ impl SendSlot {
     }
 }
 
-/// Somebody who sleeps until a request is done.
-#[pin_data]
+/// How far the request of a [`Waiter`] is.
+mod how {
+    pub(super) const UNDER_WAY: u32 = 0;
+    pub(super) const DONE: u32 = 1;
+    pub(super) const FAILED: u32 = 2;
+}
+
+/// Somebody who sleeps until a request is done, which names a memory region.
 pub(super) struct Waiter {
-    #[pin]
-    done: Done,
-    failed: Atomic<i32>,
+    how: Atomic<u32>,
+    /// Stays until the request has ended, however long somebody waits.
+    _kept: Kept,
 }
 
 impl Waiter {
-    pub(super) fn new() -> Result<Arc<Self>> {
-        Arc::pin_init(
-            pin_init!(Self {
-                done <- Done::new(),
-                failed: Atomic::new(0),
-            }),
-            GFP_KERNEL,
-        )
+    pub(super) fn new(kept: Kept) -> Result<Arc<Self>> {
+        let waiter = Self {
+            how: Atomic::new(how::UNDER_WAY),
+            _kept: kept,
+        };
+        Ok(Arc::new(waiter, GFP_KERNEL)?)
     }
 
     pub(super) fn finish(&self, status: Status) {
-        if !status.is_success() {
-            self.failed.store(1, Relaxed);
-        }
-        self.done.complete_all();
+        let how = match status.is_success() {
+            true => how::DONE,
+            false => how::FAILED,
+        };
+        self.how.store(how, Release);
     }
 
+    /// Waits, for 5 seconds at most.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` when the request has failed, `ETIMEDOUT` when it has not ended.
     pub(super) fn wait(&self) -> Result {
-        self.done.wait_for_completion();
-        if self.failed.load(Relaxed) == 0 {
-            Ok(())
-        } else {
-            Err(EIO)
+        // The kernel crate's `Completion` has no timed wait.
+        let (mut look, most) = LOOK_US;
+        let mut left = WAIT_US;
+        loop {
+            match self.how.load(Acquire) {
+                how::DONE => return Ok(()),
+                how::FAILED => return Err(EIO),
+                _ if left <= 0 => return Err(ETIMEDOUT),
+                _ => fsleep(Delta::from_micros(look)),
+            }
+            left = left.saturating_sub(look);
+            look = look.saturating_mul(2).min(most);
         }
     }
 }
@@ -102,6 +126,8 @@ pub(super) enum Job<T> {
     Idle,
     /// The handler, with this token.
     Post(T),
+    /// The handler, with the token of this request for a key.
+    Key(KBox<Key<T>>),
     /// A waiting thread.
     Sync(Arc<Waiter>),
 }

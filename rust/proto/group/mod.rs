@@ -78,6 +78,9 @@ use tokens::{
 pub const IDLE_SERVER: Span = Span::from_secs(600);
 /// Idle time after which a client ends a group; longer, so that the server is first.
 pub const IDLE_CLIENT: Span = Span::from_secs(610);
+/// Longest time until a memory key works that is registered on the link, behind messages that the peer
+/// may not take.
+pub const REGISTRATION: Span = Span::from_secs(5);
 /// Fewest connections per group that a peer may demand (version 2.1).
 pub const MIN_CONNS: u8 = 16;
 
@@ -171,6 +174,8 @@ pub struct Group<R = [Entry<1>; MAX_RTOKENS], T = [u32; MAX_CONNS]> {
     pub requests: Requests,
     tokens: TokenTable<T>,
     progress: Progress,
+    /// End of the wait for a registration under way.
+    registered_by: Option<Instant>,
     conns: u8,
     idle_since: Option<Instant>,
     ended: bool,
@@ -188,6 +193,7 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
             requests: Requests::new(),
             tokens: TokenTable::new(tokens, token_seed),
             progress: Progress::new(terms.test_idle),
+            registered_by: None,
             conns: 0,
             idle_since: None,
             ended: false,
@@ -368,6 +374,7 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
         }
         let d = earliest(self.link.next_deadline(), self.requests.next_deadline());
         let d = earliest(d, self.progress.next_deadline());
+        let d = earliest(d, self.registered_by);
         earliest(d, self.idle_deadline())
     }
 
@@ -387,6 +394,9 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
         if self.idle_deadline().is_some_and(|d| now.reached(d)) {
             return self.end(EndReason::Idle, now);
         }
+        if self.registered_by.is_some_and(|d| now.reached(d)) {
+            return self.end(EndReason::LinkLost, now);
+        }
         if let Some(settled) = self.requests.on_timer(now) {
             return Todo::Settled(settled);
         }
@@ -395,6 +405,17 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
             BeatAction::Send(frame) => Todo::Send(frame),
             BeatAction::Dead => self.end(EndReason::LinkLost, now),
         }
+    }
+
+    /// A memory key is about to be registered on the link. If that has not ended within [`REGISTRATION`]
+    /// the link is lost.
+    pub fn registers(&mut self, now: Instant) {
+        self.registered_by = Some(now.after(REGISTRATION));
+    }
+
+    /// The registration has ended, or is not wanted any more.
+    pub fn registered(&mut self) {
+        self.registered_by = None;
     }
 
     /// Looks whether the peer takes what is under way, see [`Progress::look`]. The first look, when

@@ -78,8 +78,8 @@ pub trait Endpoint {
     fn is_shut(&self) -> bool;
 
     /// Carries out [`Step::Acquire`]. `peer` is the server's end, `None` on a server. `Ok(None)`
-    /// means that another first contact with this peer is under way, which this connection waits
-    /// for: the driver asks again for [`WAIT_FIRST_CONTACT`](super::driver::WAIT_FIRST_CONTACT).
+    /// means that another first contact with this peer is under way, or that the group gets memory for its
+    /// next connections, which this one waits for: the driver asks again for [`WAIT_FIRST_CONTACT`](super::driver::WAIT_FIRST_CONTACT).
     ///
     /// # Errors
     ///

@@ -227,6 +227,29 @@ fn a_peer_that_takes_nothing_is_found_out() {
 }
 
 #[test]
+fn a_registration_that_does_not_end_loses_the_link() {
+    let mut g = active(Role::Server);
+    let beat = g.next_deadline().unwrap();
+    g.registers(T0);
+    assert_eq!(g.next_deadline(), Some(beat.min(T0.after(REGISTRATION))));
+    g.registered();
+    assert_eq!(g.next_deadline(), Some(beat), "it has ended in time");
+    g.registers(T0);
+    let late = T0.after(REGISTRATION);
+    g.heard(late);
+    let early = T0.after(Span(REGISTRATION.0 - 1));
+    assert_eq!(g.on_timer(early), Todo::None);
+    assert!(matches!(
+        g.on_timer(late),
+        Todo::End {
+            reason: EndReason::LinkLost,
+            last: None
+        }
+    ));
+    assert_eq!(g.next_deadline(), None);
+}
+
+#[test]
 fn a_full_key_table_is_no_room() {
     let mut g = active(Role::Server);
     for n in 0..255 {
@@ -234,7 +257,7 @@ fn a_full_key_table_is_no_room() {
         assert!(g.rtokens.add(0, region(n)).is_some());
     }
     assert_eq!(g.candidate().room, 0);
-    assert!(g.rtokens.delete(0, Rkey(3)));
+    g.rtokens.delete(0, [Rkey(3)], |known| assert!(known));
     assert_eq!(g.candidate().room, 16);
 }
 

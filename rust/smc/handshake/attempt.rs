@@ -53,6 +53,8 @@ pub(crate) struct Attempt {
     /// Socket whose control group is charged with the rings, if not the connection's.
     payer: Option<ARef<Sock>>,
     group: Option<Arc<LinkGroup>>,
+    /// Place in the group, held while that gets memory for the connection.
+    place: Option<(AlertToken, u8)>,
     conn: Option<Arc<SmcConn>>,
     /// Next hop to the peer, if this handshake has started the group.
     begun: Option<NextHop>,
@@ -72,6 +74,7 @@ impl Attempt {
             port,
             payer,
             group: None,
+            place: None,
             conn: None,
             begun: None,
             gate: None,
@@ -79,7 +82,8 @@ impl Attempt {
     }
 
     /// Finds or starts the group, and makes our end of the connection in it. Returns `None` if that
-    /// has to wait for another handshake, at whose end the waiter is kicked. Sleeps.
+    /// has to wait for another handshake, or until the group has memory, at whose end the waiter is kicked.
+    /// Sleeps.
     ///
     /// # Errors
     ///
@@ -92,47 +96,20 @@ impl Attempt {
         waiter: &dyn Fn() -> Arc<dyn Waiter>,
     ) -> Result<Option<Acquired>, Reason> {
         let port = self.port.clone().ok_or(Reason::NoDevice)?;
-        let mut tries = 0u32;
-        let origin = Origin::of(sock);
-        let (group, place) = loop {
-            let group = match want.key.role {
-                Role::Server => match self.gates.enter(&want.key, &port, origin, waiter) {
-                    Ok(Entry::Busy) => return Ok(None),
-                    Ok(Entry::Join(group)) => group,
-                    Ok(Entry::First(gate)) => {
-                        self.gate = Some(gate);
-                        self.start_group(want, &port, origin, sock)?
-                    }
-                    Err(_) => return Err(Reason::NoMemory),
-                },
-                Role::Client if want.first_contact == Some(true) => {
-                    self.start_group(want, &port, origin, sock)?
-                }
-                Role::Client => {
-                    let link = want.link.ok_or(Reason::SyncError)?;
-                    self.gates
-                        .core()
-                        .client_group(&want.key, &link, &port, origin)?
-                }
-            };
-            match group.reserve() {
-                Some(place) => break (group, place),
-                // Somebody else has taken the last place since we looked.
-                None if want.key.role == Role::Server
-                    && self.begun.is_none()
-                    && tries < JOIN_TRIES =>
-                {
-                    tries = tries.saturating_add(1);
-                }
-                None => {
-                    self.group = Some(group);
-                    return Err(Reason::Internal);
-                }
-            }
+        let (group, place) = match (self.group.clone(), self.place.take()) {
+            (Some(group), Some(place)) => (group, place),
+            _ => match self.enter(want, &port, sock, waiter)? {
+                Some(entered) => entered,
+                None => return Ok(None),
+            },
         };
         self.group = Some(group.clone());
-        let conn = match self.make_conn(&group, place, sock) {
-            Ok(conn) => conn,
+        let conn = match self.make_conn(&group, place, sock, waiter) {
+            Ok(Some(conn)) => conn,
+            Ok(None) => {
+                self.place = Some(place);
+                return Ok(None);
+            }
             Err(reason) => {
                 if self.conn.is_none() {
                     group.unreserve(place.0);
@@ -171,6 +148,55 @@ impl Attempt {
         }))
     }
 
+    /// Finds or starts the group, and takes a place in it. Returns `None` if that has to wait for another
+    /// handshake. Sleeps.
+    fn enter(
+        &mut self,
+        want: &Want,
+        port: &LocalPort,
+        sock: &ARef<Sock>,
+        waiter: &dyn Fn() -> Arc<dyn Waiter>,
+    ) -> Result<Option<(Arc<LinkGroup>, (AlertToken, u8))>, Reason> {
+        let mut tries = 0u32;
+        let origin = Origin::of(sock);
+        loop {
+            let group = match want.key.role {
+                Role::Server => match self.gates.enter(&want.key, port, origin, waiter) {
+                    Ok(Entry::Busy) => return Ok(None),
+                    Ok(Entry::Join(group)) => group,
+                    Ok(Entry::First(gate)) => {
+                        self.gate = Some(gate);
+                        self.start_group(want, port, origin, sock)?
+                    }
+                    Err(_) => return Err(Reason::NoMemory),
+                },
+                Role::Client if want.first_contact == Some(true) => {
+                    self.start_group(want, port, origin, sock)?
+                }
+                Role::Client => {
+                    let link = want.link.ok_or(Reason::SyncError)?;
+                    self.gates
+                        .core()
+                        .client_group(&want.key, &link, port, origin)?
+                }
+            };
+            match group.reserve() {
+                Some(place) => return Ok(Some((group, place))),
+                // Somebody else has taken the last place since we looked.
+                None if want.key.role == Role::Server
+                    && self.begun.is_none()
+                    && tries < JOIN_TRIES =>
+                {
+                    tries = tries.saturating_add(1);
+                }
+                None => {
+                    self.group = Some(group);
+                    return Err(Reason::Internal);
+                }
+            }
+        }
+    }
+
     fn start_group(
         &mut self,
         want: &Want,
@@ -206,14 +232,15 @@ impl Attempt {
         Ok(group)
     }
 
-    /// Makes the connection that takes a reserved place of the group. Sleeps. On failure the place
-    /// is still taken unless `self.conn` has it.
+    /// Makes the connection that takes a reserved place of the group. Returns `None` while the group gets
+    /// memory for it. Sleeps. On failure the place is still taken unless `self.conn` has it.
     fn make_conn(
         &mut self,
         group: &Arc<LinkGroup>,
         (token, slot): (AlertToken, u8),
         sock: &ARef<Sock>,
-    ) -> Result<Arc<SmcConn>, Reason> {
+        waiter: &dyn Fn() -> Arc<dyn Waiter>,
+    ) -> Result<Option<Arc<SmcConn>>, Reason> {
         let namespace = Namespace::of(sock);
         // It is there as long as its sockets are.
         let namespace = namespace.ok_or(Reason::NoMemory)?;
@@ -224,9 +251,12 @@ impl Attempt {
         let bytes = charged_bytes(recv_size.bytes() as usize, send_size.bytes() as usize);
         let charge = Charge::new(self.payer.as_deref().unwrap_or(sock), bytes)
             .map_err(|_| Reason::NoMemory)?;
-        let mut lease = group
-            .lease(recv_size)
+        let lease = group
+            .lease(recv_size, waiter)
             .map_err(|_| Reason::RegisterBufferError)?;
+        let Some(mut lease) = lease else {
+            return Ok(None);
+        };
         lease.pay(charge);
         let buffer = if lease.is_used() {
             Buffer::Reused
@@ -252,7 +282,7 @@ impl Attempt {
         let known = group.insert_conn(&conn);
         self.conn = Some(conn.clone());
         known.map_err(|_| Reason::NoActiveLink)?;
-        Ok(conn)
+        Ok(Some(conn))
     }
 
     fn meet(&self, conn: &SmcConn, group: &LinkGroup, peer: &RdmaEnd) -> Result<(), Reason> {
@@ -387,6 +417,9 @@ impl Drop for Attempt {
             conn.retire(send);
         }
         if let Some(group) = self.group.take() {
+            if let Some((token, _)) = self.place.take() {
+                group.unreserve(token);
+            }
             if self.begun.is_some() {
                 group.ignore_events();
                 group.end(EndReason::Local);

@@ -9,7 +9,7 @@ use crate::{
     carrier::{Core, LinkGroup, LocalPort},
     host::{
         origin::{shard, Origin, SHARDS},
-        waiter::{is_same, Waiter}, //
+        waiter::{add, Waiter}, //
     }, //
 };
 use kapi::sys::global::Global;
@@ -141,13 +141,6 @@ impl Gates {
             1
         }
     }
-}
-
-fn add(waiters: &mut KVec<Arc<dyn Waiter>>, waiter: Arc<dyn Waiter>) -> Result {
-    if !waiters.iter().any(|other| is_same(other, &waiter)) {
-        waiters.push(waiter, GFP_KERNEL)?;
-    }
-    Ok(())
 }
 
 /// Returns the first contact of the same address to wait for, if a further one may not begin.

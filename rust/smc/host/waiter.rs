@@ -3,7 +3,7 @@
 //! Upward call to the owner of a handshake after an event.
 
 use core::ptr;
-use kernel::sync::Arc;
+use kernel::{prelude::*, sync::Arc};
 
 /// Owner of a handshake, which goes on with it after an event: a client's socket, or a connection
 /// that accept() has not handed out.
@@ -12,8 +12,20 @@ pub(crate) trait Waiter: Send + Sync {
     fn kick(self: Arc<Self>);
 }
 
+/// Adds a waiter to a list, unless it is there.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub(crate) fn add(waiters: &mut KVec<Arc<dyn Waiter>>, waiter: Arc<dyn Waiter>) -> Result {
+    if !waiters.iter().any(|other| is_same(other, &waiter)) {
+        waiters.push(waiter, GFP_KERNEL)?;
+    }
+    Ok(())
+}
+
 /// Tells whether two waiters are the same handshake.
-pub(crate) fn is_same(one: &Arc<dyn Waiter>, other: &Arc<dyn Waiter>) -> bool {
+fn is_same(one: &Arc<dyn Waiter>, other: &Arc<dyn Waiter>) -> bool {
     // The address alone: one type may have several tables of functions.
     ptr::addr_eq(&**one, &**other)
 }

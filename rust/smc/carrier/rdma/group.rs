@@ -128,6 +128,10 @@ struct Resources {
     slabs: KVec<Arc<RmbSlab>>,
     /// Slabs that are out of service; their memory goes when the peer has forgotten their keys.
     leaving: KVec<Arc<RmbSlab>>,
+    /// A slab is being made, or its key registered: one at a time.
+    growing: bool,
+    /// Handshakes that wait for that.
+    waiters: KVec<Arc<dyn Waiter>>,
 }
 
 /// A link group.
@@ -152,6 +156,10 @@ pub(crate) struct LinkGroup {
     #[pin]
     timer: Mutex<Option<Pin<KBox<TimerHook<LinkGroup>>>>>,
     ended: Atomic<u32>,
+    /// 1 when a slab is there for which handshakes wait.
+    made: Atomic<u32>,
+    /// Bytes of all slabs.
+    recv_bytes: Atomic<u64>,
     /// Buffers that cannot be used again.
     spoiled: Atomic<u32>,
     /// 1 when the group is to end if it still has no connection.
@@ -222,11 +230,15 @@ impl LinkGroup {
                         pd: domain,
                         slabs: KVec::new(),
                         leaving: KVec::new(),
+                        growing: false,
+                        waiters: KVec::new(),
                     }),
                     "rsmc::LinkGroup::resources"
                 ),
                 timer <- new_mutex!(None, "rsmc::LinkGroup::timer"),
                 ended: Atomic::new(0),
+                made: Atomic::new(0),
+                recv_bytes: Atomic::new(0),
                 spoiled: Atomic::new(0),
                 retired: Atomic::new(0),
                 work <- new_work!("rsmc::LinkGroup::work"),

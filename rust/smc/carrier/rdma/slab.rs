@@ -22,7 +22,7 @@ use kernel::{
     page::PAGE_SIZE,
     prelude::*,
     sync::{
-        atomic::{Atomic, Full},
+        atomic::{Acquire, Atomic, Relaxed, Release},
         Arc, //
     }, //
 };
@@ -47,8 +47,8 @@ pub(crate) struct RmbSlab {
     mr: Arc<Mr>,
     region: Arc<Region>,
     size: RingSize,
-    /// 1 once [`RmbSlab::key_to_register`] has handed out the memory region.
-    keyed: Atomic<u32>,
+    /// 1 when the peer may be told of the key: it works, or will before the link is used.
+    works: Atomic<u32>,
     #[pin]
     places: SpinLockBh<Places>,
 }
@@ -66,7 +66,8 @@ struct Places {
 
 impl RmbSlab {
     /// Allocates a slab of buffers of `size`, as the successor of `generation` slabs of that size;
-    /// `wanted` buffers are enough unless some get lost.
+    /// `wanted` buffers are enough unless some get lost. Unless its key `works`, nobody gets one before
+    /// [`RmbSlab::key_works`].
     ///
     /// # Errors
     ///
@@ -76,6 +77,7 @@ impl RmbSlab {
         size: RingSize,
         generation: u32,
         wanted: u32,
+        works: bool,
     ) -> Result<Arc<Self>> {
         let pages = pd.device().limits()?.mr_pages;
         let fit = |bytes: u32| bytes.checked_div(size.bytes()).unwrap_or(1);
@@ -100,7 +102,7 @@ impl RmbSlab {
                 mr,
                 region,
                 size,
-                keyed: Atomic::new(0),
+                works: Atomic::new(u32::from(works)),
                 places <- new_spinlock_bh!(
                     Places {
                         index,
@@ -115,10 +117,14 @@ impl RmbSlab {
         )
     }
 
-    /// Returns the memory region to the first caller, which is to register its key; `None` after
-    /// that.
-    pub(crate) fn key_to_register(&self) -> Option<&Arc<Mr>> {
-        (self.keyed.xchg(1, Full) == 0).then_some(&self.mr)
+    /// Returns the memory region.
+    pub(crate) fn mr(&self) -> &Mr {
+        &self.mr
+    }
+
+    /// Notes that the key works. Any context.
+    pub(crate) fn key_works(&self) {
+        self.works.store(1, Release);
     }
 
     /// Returns the size of a buffer.
@@ -146,12 +152,12 @@ impl RmbSlab {
         self.region.len() as u64
     }
 
-    /// Checks whether the slab could be freed: no buffer is in use, and into none of them the peer
-    /// may still write. Returns the number of looks in a row that have found so, this one counted
+    /// Checks whether the slab could be freed: its key works, no buffer is in use, and into none of them the
+    /// peer may still write. Returns the number of looks in a row that have found so, this one counted
     /// `count` times; `None` if the slab has to stay.
     pub(crate) fn look(&self, count: u32) -> Option<u32> {
         let mut places = self.places.lock();
-        if !places.index.is_idle() {
+        if !places.index.is_idle() || self.works.load(Relaxed) == 0 {
             return None;
         }
         places.idle_looks = places.idle_looks.saturating_add(count);
@@ -163,8 +169,11 @@ impl RmbSlab {
         Rkey(self.mr.rkey())
     }
 
-    /// Takes a free buffer, if there is one.
+    /// Takes a free buffer, if there is one whose key works.
     pub(crate) fn lease(self: &Arc<Self>) -> Option<Lease> {
+        if self.works.load(Acquire) == 0 {
+            return None;
+        }
         let mut places = self.places.lock();
         let index = places.index.alloc()?;
         places.idle_looks = 0;

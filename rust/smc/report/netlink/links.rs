@@ -158,9 +158,9 @@ fn write_device(out: &mut Message<'_>, core: &Core, net: &Net, device: &Arc<Devi
         let known = Member::port(text::name(&name), port as u8)
             .ok()
             .and_then(|member| Namespace::initial()?.pnets.of(&member));
-        let active = device
-            .port(port)
-            .is_ok_and(|port| port.state == PortState::Active);
+        // Without asking the driver: all of generic netlink would wait for that.
+        let state = device.known_state(port);
+        let active = state.is_ok_and(|state| state == PortState::Active);
         let here = |index: &u32| device.port_is_netdev(port, net, *index);
         let interface = device.netdev(port).map(|(index, _)| index).filter(here);
         let roce = device.is_roce(port).unwrap_or(false);

@@ -7,6 +7,7 @@ use st::point::T;
 use st::rcpeer::Fate;
 use st::roce::{op, reth};
 use st::{clc, guest, net, sys};
+use std::time::Duration;
 
 crate::both!(
     write_wrong_key,
@@ -242,6 +243,12 @@ fn never_ready(t: &mut T, h: &mut Host) {
         let _ = clc::read(&mut tcp, 3000);
         tcp.send(&clc::agreement_v2(clc::ACCEPT, &me, None));
     }
+    sys::sleep_ms(50);
+    let asked = crate::bystander::longest_dump(500);
+    t.check(
+        &format!("dumps meanwhile: {asked:?}"),
+        asked.is_ok_and(|longest| longest < Duration::from_millis(1000 * guest::slow())),
+    );
     for (i, c) in all.iter().enumerate() {
         c.dead_within(t, &format!("connection {i}"), 8000);
     }

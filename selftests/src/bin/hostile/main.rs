@@ -8,6 +8,7 @@
 //! to run alone. Needs `rdma_rxe` and `/usr/bin/rdma`.
 
 mod attempts;
+mod bystander;
 mod cdc;
 mod confirm;
 mod crowd;

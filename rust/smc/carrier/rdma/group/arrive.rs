@@ -90,15 +90,19 @@ impl Handler for LinkGroup {
     fn sent(this: &Arc<Self>, _: &Arc<Channel<Self>>, token: Token, done: &Completion) {
         // Completions of a queue pair come one after the other.
         this.link.count_done();
-        if let Token::Conn(conn, ticket) = token {
-            // After a failure the connections learn of it when the group ends, but a message that
-            // is not reported would keep its connection for ever.
-            let actions = if done.status.is_success() {
-                conn.proto.lock().on_tx_done(ticket, now())
-            } else {
-                conn.proto.lock().on_tx_failed()
-            };
-            conn.perform(actions);
+        match token {
+            Token::Conn(conn, ticket) => {
+                // After a failure the connections learn of it when the group ends, but a message that
+                // is not reported would keep its connection for ever.
+                let actions = if done.status.is_success() {
+                    conn.proto.lock().on_tx_done(ticket, now())
+                } else {
+                    conn.proto.lock().on_tx_failed()
+                };
+                conn.perform(actions);
+            }
+            Token::Llc => (),
+            Token::Key(slab) => this.key_ended(&slab, done.status.is_success()),
         }
         this.slot_freed();
     }

@@ -4,18 +4,22 @@
 
 use super::{
     super::slab::{Lease, RmbSlab},
+    turns::Token,
     LinkGroup,
     Resources,
     SmcConn,
     SPOILED,
     SPOILED_CLIENT, //
 };
-use crate::host::clock::now;
-use kapi::errno;
+use crate::host::{
+    clock::now,
+    waiter::{add, Waiter}, //
+};
+use kapi::{errno, rdma::pd::Pd};
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Acquire, Relaxed},
+        atomic::{Acquire, Relaxed, Release},
         Arc, //
     }, //
 };
@@ -91,36 +95,115 @@ impl LinkGroup {
         Ok(())
     }
 
-    /// Takes a receive buffer of `size`, from a new slab if need be. Sleeps.
+    /// Takes a receive buffer of `size`, from a new slab if need be. `None` while the group gets one,
+    /// which may take as long as the peer lets its link stand still: `waiter` is kicked at the end of that, and
+    /// has to ask again. Sleeps, but not for the device's queue or the peer.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, `ENODEV`, the driver's.
-    pub(crate) fn lease(self: &Arc<Self>, size: RingSize) -> Result<Lease> {
-        let mut guard = self.resources.lock();
-        let resources: &mut Resources = (*guard).as_mut().ok_or(ENODEV)?;
-        let mut generation = 0u32;
-        let mut there = 0u32;
-        for slab in resources.slabs.iter().filter(|slab| slab.size() == size) {
-            if let Some(lease) = slab.lease() {
-                return Ok(lease);
-            }
-            generation = generation.saturating_add(1);
-            there = there.saturating_add(slab.in_service());
+    /// `ENOMEM`, `ENODEV`, `ENOTCONN` when the link is lost, the driver's.
+    pub(crate) fn lease(
+        self: &Arc<Self>,
+        size: RingSize,
+        waiter: &dyn Fn() -> Arc<dyn Waiter>,
+    ) -> Result<Option<Lease>> {
+        if self.is_lost() {
+            return Err(errno::ENOTCONN.into());
         }
-        resources.slabs.reserve(1, GFP_KERNEL)?;
+        let (pd, generation, there) = {
+            let mut guard = self.resources.lock();
+            let resources: &mut Resources = (*guard).as_mut().ok_or(ENODEV)?;
+            let mut generation = 0u32;
+            let mut there = 0u32;
+            for slab in resources.slabs.iter().filter(|slab| slab.size() == size) {
+                if let Some(lease) = slab.lease() {
+                    return Ok(Some(lease));
+                }
+                generation = generation.saturating_add(1);
+                there = there.saturating_add(slab.in_service());
+            }
+            // The place in the group is held meanwhile, so there are at most 255 who wait.
+            if resources.growing {
+                add(&mut resources.waiters, waiter())?;
+                return Ok(None);
+            }
+            resources.slabs.reserve(1, GFP_KERNEL)?;
+            resources.growing = true;
+            (resources.pd.clone(), generation, there)
+        };
         let most = u32::from(self.state.lock().proto.terms().max_conns);
-        let wanted = most.saturating_sub(there);
-        let slab = RmbSlab::new(&resources.pd, size, generation, wanted)?;
-        // Ending the group breaks the queue pair, which ends the registration; that takes `Link::stage`,
-        // so it is not held here.
-        if let Some(channel) = self.link.sending() {
-            if let Some(mr) = slab.key_to_register() {
-                self.register(&channel, mr)?;
-            }
+        let leased = self.grow(&pd, size, generation, most.saturating_sub(there), waiter);
+        if !matches!(leased, Ok(None)) {
+            self.grown();
         }
-        let lease = slab.lease().ok_or(ENOMEM)?;
-        resources.slabs.push(slab, GFP_KERNEL)?;
-        Ok(lease)
+        leased
+    }
+
+    /// Makes a slab, without locks. Returns a buffer of it, or `None` if its key is registered first. Nobody
+    /// else makes one until [`LinkGroup::grown`].
+    fn grow(
+        self: &Arc<Self>,
+        pd: &Arc<Pd>,
+        size: RingSize,
+        generation: u32,
+        wanted: u32,
+        waiter: &dyn Fn() -> Arc<dyn Waiter>,
+    ) -> Result<Option<Lease>> {
+        // Before the link sends, whoever lets it registers all keys there are.
+        let channel = self.link.sending();
+        let slab = RmbSlab::new(pd, size, generation, wanted, channel.is_none())?;
+        let lease = slab.lease();
+        let key = match &channel {
+            Some(channel) => Some(channel.prepare_key(slab.mr(), Token::Key(slab.clone()))?),
+            None => None,
+        };
+        {
+            let mut guard = self.resources.lock();
+            let resources: &mut Resources = (*guard).as_mut().ok_or(ENODEV)?;
+            if key.is_some() {
+                add(&mut resources.waiters, waiter())?;
+            }
+            // There is room for it.
+            let _ = resources.slabs.push_within_capacity(slab);
+            self.count_slabs(resources);
+        }
+        let Some(key) = key else {
+            return Ok(Some(lease.ok_or(ENOMEM)?));
+        };
+        self.state.lock().proto.registers(now());
+        self.rearm();
+        self.register_later(key);
+        // The end of the group sets its mark before it looks for one.
+        if self.ended.load(Acquire) != 0 {
+            self.drop_key();
+        }
+        Ok(None)
+    }
+
+    /// Has the group's work call [`LinkGroup::grown`]. Any context.
+    pub(super) fn slab_made(self: &Arc<Self>) {
+        self.made.store(1, Release);
+        self.kick();
+    }
+
+    /// The group has got its slab, or has not: those who wait look again. Sleeps.
+    pub(super) fn grown(&self) {
+        self.state.lock().proto.registered();
+        let waiters = match &mut *self.resources.lock() {
+            Some(resources) => {
+                resources.growing = false;
+                core::mem::take(&mut resources.waiters)
+            }
+            None => return,
+        };
+        waiters.into_iter().for_each(Waiter::kick);
+    }
+
+    /// Notes how much memory the slabs have, for who must not wait for `resources`.
+    pub(super) fn count_slabs(&self, resources: &Resources) {
+        let both = [&resources.slabs, &resources.leaving];
+        let slabs = both.into_iter().flatten();
+        let bytes = slabs.fold(0, |sum: u64, slab| sum.saturating_add(slab.bytes()));
+        self.recv_bytes.store(bytes, Relaxed);
     }
 }

@@ -3,7 +3,10 @@
 //! Deadlines of a group, and its end.
 
 use super::LinkGroup;
-use crate::host::clock::{arm, now};
+use crate::host::{
+    clock::{arm, now},
+    waiter::Waiter, //
+};
 use kapi::sys::{hook::Notify, queue};
 use kernel::{
     sync::{
@@ -98,8 +101,11 @@ impl LinkGroup {
         self.drop_spares();
         self.wake_waiter();
         self.link.close();
+        self.drop_key();
         let resources = self.resources.lock().take();
+        self.recv_bytes.store(0, Relaxed);
         if let Some(resources) = resources {
+            resources.waiters.into_iter().for_each(Waiter::kick);
             for slab in resources.slabs.iter().chain(&resources.leaving) {
                 slab.revoke();
             }
@@ -109,7 +115,7 @@ impl LinkGroup {
     }
 
     pub(super) fn kick(self: &Arc<Self>) {
-        let _ = queue::enqueue::<_, 0>(self.clone());
+        let _ = queue::enqueue_deadline::<_, 0>(self.clone());
     }
 
     fn on_deadline(self: &Arc<Self>) {
@@ -152,6 +158,9 @@ impl WorkItem for LinkGroup {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
+        if this.made.load(Relaxed) != 0 && this.made.xchg(0, Full) != 0 {
+            this.grown();
+        }
         if this.link.is_broken() {
             let todo = this.state.lock().proto.end(EndReason::LinkLost, now());
             this.finish(todo);

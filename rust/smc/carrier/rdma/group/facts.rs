@@ -4,6 +4,7 @@
 
 use super::LinkGroup;
 use crate::host::pnet::PnetId;
+use kernel::sync::atomic::Relaxed;
 use smc_proto::{
     group::Terms,
     llc::link::{LinkState, Role},
@@ -108,15 +109,9 @@ impl LinkGroup {
         self.state.lock().proto.terms().extensions
     }
 
-    /// Describes the group at this moment. Sleeps.
+    /// Describes the group at this moment. Waits for nobody: all of generic netlink waits for a dump.
     pub(crate) fn facts(&self) -> GroupFacts {
-        let recv_bytes = match &*self.resources.lock() {
-            Some(resources) => {
-                let slabs = resources.slabs.iter().chain(&resources.leaving);
-                slabs.map(|slab| slab.bytes()).sum()
-            }
-            None => 0,
-        };
+        let recv_bytes = self.recv_bytes.load(Relaxed);
         let (qpn, _) = self.link.queue_pair();
         let send_bytes = self.ring_bytes();
         let state = self.state.lock();

@@ -78,7 +78,7 @@ pub(crate) struct Link {
     failure: SetOnce<Status>,
     /// Chains that have ended.
     done: Word,
-    /// 1 when somebody who has something to send has found no free slot.
+    /// 1 when somebody who has something to send has found no free slot, or the queue not idle.
     starved: Word,
 }
 
@@ -302,6 +302,17 @@ impl Link {
         self.starved.set(1);
         // Again, under the lock under which slots are freed: who frees one from now on finds the mark.
         channel.free_slots() != 0
+    }
+
+    /// Tells whether nothing is under way, which stays so while `turns` is held. If not, the next completion
+    /// goes on ([`Link::take_starved`]).
+    pub(super) fn is_idle(&self, channel: &Channel<LinkGroup>) -> bool {
+        if channel.is_idle() {
+            return true;
+        }
+        self.starved.set(1);
+        // Again, as in `has_slot`.
+        channel.is_idle()
     }
 
     /// Returns whether somebody has found no slot since the last call.

@@ -46,8 +46,9 @@ impl LinkGroup {
             }
             slabs
         };
-        for mr in slabs.iter().filter_map(|slab| slab.key_to_register()) {
-            channel.register(mr)?;
+        // Nothing else is under way, so this waits for the device alone.
+        for slab in &slabs {
+            channel.register(slab.mr())?;
         }
         Ok(())
     }

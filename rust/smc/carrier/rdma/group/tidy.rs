@@ -136,6 +136,7 @@ impl LinkGroup {
             (_, due) => u32::from(due),
         };
         let (mut more, idle) = resources.retire_slabs(count, pressed);
+        self.count_slabs(resources);
         let ask = {
             let mut state = self.state.lock();
             state.tidy.idle_pages = idle;

@@ -6,16 +6,17 @@
 //! slots. Each sends its latest state when its turn comes, so a full queue delays messages, and
 //! makes them fewer, and never breaks anything.
 
-use super::{rings::Rings, LinkGroup, SmcConn};
+use super::{
+    super::slab::RmbSlab,
+    rings::Rings,
+    LinkGroup,
+    SmcConn, //
+};
 use crate::host::clock::now;
 use core::convert::Infallible;
-use kapi::{
-    errno,
-    rdma::{
-        channel::Channel,
-        mr::Mr,
-        wr::{Remote, Source, Write}, //
-    }, //
+use kapi::rdma::{
+    channel::{Channel, Key},
+    wr::{Remote, Source, Write}, //
 };
 use kernel::{
     prelude::*,
@@ -30,9 +31,6 @@ use smc_proto::{
 
 /// LLC messages that wait for a slot.
 const LLC_WAITING: usize = 16;
-/// Time for which a registration on soft-RoCE waits until the queue is empty, in milliseconds. A peer
-/// that is not ready to receive can hold up a chain for ever.
-const IDLE_WAIT_MS: u32 = 5_000;
 /// Time for which the end of a group waits until the peer has been told, in milliseconds. A peer that
 /// is not told notices when it next sends.
 const LAST_WAIT_MS: u32 = 250;
@@ -43,6 +41,8 @@ pub(crate) enum Token {
     Conn(Arc<SmcConn>, Ticket),
     /// An LLC message.
     Llc,
+    /// The registration of a slab's memory key.
+    Key(Arc<RmbSlab>),
 }
 
 /// Messages that wait for a slot, and the send rings that they are in.
@@ -50,19 +50,21 @@ pub(super) struct Turns {
     /// Connections that have something to send.
     due: DueSet,
     llc: KVec<Frame>,
+    /// A memory key that is to be registered.
+    key: Option<KBox<Key<Token>>>,
     held: Held,
     pub(super) rings: Rings,
 }
 
-/// The senders that are held back because memory is about to be registered; on most devices only until
-/// there is a slot for that.
+/// The senders that are held back because memory is to be registered; on most devices only until there is
+/// a slot for that.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Held {
     /// Everybody may.
     Nobody,
     /// Connections; LLC messages go on, so that the link is not taken for dead.
     Conns,
-    /// The registration is under way.
+    /// The registration is under way, on a device where nothing else may be.
     All,
 }
 
@@ -72,12 +74,13 @@ impl Turns {
         Ok(Self {
             due: DueSet::new(),
             llc: KVec::with_capacity(LLC_WAITING, GFP_KERNEL)?,
+            key: None,
             held: Held::Nobody,
             rings: Rings::new()?,
         })
     }
 
-    /// Tells whether nothing waits.
+    /// Tells whether no message waits.
     fn is_empty(&self) -> bool {
         self.due.is_empty() && self.llc.is_empty()
     }
@@ -148,61 +151,57 @@ impl LinkGroup {
         Ok(actions)
     }
 
-    /// Makes the key of `mr` work while the link is in use. Sleeps.
-    ///
-    /// One at a time (lock `resources`). It goes in order among the messages, which do not wait for it.
-    /// The peer may use the key only when it has been told of it, which is later.
-    ///
-    /// # Errors
-    ///
-    /// As [`Channel::register`]; `ETIMEDOUT` also when, on soft-RoCE, the requests before do not end.
-    pub(super) fn register(self: &Arc<Self>, channel: &Arc<Channel<LinkGroup>>, mr: &Mr) -> Result {
-        let result = if self.link.device().repeats_registrations() {
-            self.register_alone(channel, mr)
-        } else {
-            channel.register_in_turn(mr, |post| {
-                let mut turns = self.link.turns.lock();
-                let posted = post();
-                // The next slot that becomes free is for the registration.
-                turns.held = match posted {
-                    Err(error) if error == EAGAIN => Held::Conns,
-                    _ => Held::Nobody,
-                };
-                drop(turns);
-                if posted.is_ok() {
-                    self.send();
-                }
-                posted
-            })
-        };
-        self.link.turns.lock().held = Held::Nobody;
-        self.send();
-        result
+    /// Posts a request for a memory key in order among the messages, which do not wait for it, as soon as
+    /// the link lets it. Its end calls [`LinkGroup::key_ended`]. One at a time. Any context.
+    pub(super) fn register_later(self: &Arc<Self>, key: KBox<Key<Token>>) {
+        self.send_after(|turns| {
+            turns.key = Some(key);
+            turns.held = Held::Conns;
+        });
     }
 
-    /// The same while nothing else is under way: soft-RoCE runs a registration again when it repeats a
-    /// request that was posted before it.
-    ///
-    /// # Errors
-    ///
-    /// `ETIMEDOUT` when the requests before do not end. The caller decides whether that breaks the link: a
-    /// peer that has no receives posted may be given longer.
-    fn register_alone(self: &Arc<Self>, channel: &Arc<Channel<LinkGroup>>, mr: &Mr) -> Result {
-        self.link.turns.lock().held = Held::Conns;
-        let mut waited = 0u32;
-        loop {
-            if self.hold_if_idle(channel) {
-                return channel.register(mr);
-            }
-            if self.is_lost() {
-                return Err(errno::ENOTCONN.into());
-            }
-            if waited == IDLE_WAIT_MS {
-                return Err(errno::ETIMEDOUT.into());
-            }
-            fsleep(Delta::from_millis(1));
-            waited = waited.wrapping_add(1);
+    /// The registration of the key of `slab` has ended: those who were held go on. Any context.
+    pub(super) fn key_ended(self: &Arc<Self>, slab: &RmbSlab, works: bool) {
+        self.link.turns.lock().held = Held::Nobody;
+        if works {
+            slab.key_works();
         }
+        self.slab_made();
+        self.send();
+    }
+
+    /// Drops a key that was never posted.
+    pub(super) fn drop_key(&self) {
+        let key = self.link.turns.lock().key.take();
+        drop(key);
+    }
+
+    /// Tells whether a key may be posted now. On soft-RoCE nothing else may be under way: it runs a
+    /// registration again when it repeats a request that was posted before it. If not, the next completion
+    /// looks again.
+    fn may_register(&self, channel: &Channel<LinkGroup>) -> bool {
+        if self.link.device().repeats_registrations() {
+            self.link.is_idle(channel)
+        } else {
+            self.link.has_slot(channel)
+        }
+    }
+
+    /// Posts the key that is due. Returns whether more may follow.
+    fn post_key(self: &Arc<Self>, channel: &Arc<Channel<LinkGroup>>, turns: &mut Turns) -> bool {
+        let Some(key) = turns.key.take() else {
+            return false;
+        };
+        let alone = self.link.device().repeats_registrations();
+        if let Err(unposted) = channel.post_key(key) {
+            // It may be the last reference to memory, which is not dropped under the lock.
+            turns.key = Some(unposted.key);
+            turns.held = Held::All;
+            self.lose();
+            return false;
+        }
+        turns.held = if alone { Held::All } else { Held::Nobody };
+        !alone && !turns.is_empty()
     }
 
     /// Sends the group's last message and waits until the peer has it, but not for long. Sleeps.
@@ -210,6 +209,8 @@ impl LinkGroup {
         let Some(channel) = self.link.channel() else {
             return;
         };
+        // A key that waits would wait for longer.
+        self.drop_key();
         self.link.turns.lock().held = Held::Conns;
         self.send_llc(frame);
         for _ in 0..LAST_WAIT_MS {
@@ -219,15 +220,6 @@ impl LinkGroup {
             }
             fsleep(Delta::from_millis(1));
         }
-    }
-
-    fn hold_if_idle(&self, channel: &Channel<LinkGroup>) -> bool {
-        let mut turns = self.link.turns.lock();
-        let idle = channel.is_idle();
-        if idle {
-            turns.held = Held::All;
-        }
-        idle
     }
 
     /// A chain has ended: lets those go on who have found no slot. Any context.
@@ -278,6 +270,9 @@ impl LinkGroup {
         turns: &mut Turns,
         after: &mut Option<(Arc<SmcConn>, Sent)>,
     ) -> bool {
+        if turns.held == Held::Conns && turns.key.is_some() && self.may_register(channel) {
+            return self.post_key(channel, turns);
+        }
         if turns.held == Held::All || turns.is_empty() || !self.link.has_slot(channel) {
             // The end of the registration, or the next completion, goes on.
             return false;
