@@ -20,6 +20,7 @@ pub use path::InitialNumbers;
 
 use crate::errno::{self, Errno};
 use crate::net::socket::BsdSocket;
+use crate::sys::word::read_barrier;
 use core::ptr::{self, NonNull};
 use kernel::{
     error::to_result,
@@ -159,16 +160,15 @@ impl Sock {
         let tp: *const bindings::tcp_sock = self.as_ptr().cast();
         // SAFETY: The sock is valid and, as `Sock` promises, one of TCP. The numbers are read without the
         // lock, each at once; those before the barrier are counted after those behind it.
-        let (again, next, all, end, received) = unsafe {
+        let (again, next, all, end) = unsafe {
             let again = ptr::read_volatile(&raw const (*tp).bytes_retrans);
             let next = ptr::read_volatile(&raw const (*tp).snd_nxt);
-            bindings::read_memory_barrier();
+            read_barrier();
             (
                 again,
                 next,
                 ptr::read_volatile(&raw const (*tp).bytes_sent),
                 ptr::read_volatile(&raw const (*tp).write_seq),
-                ptr::read_volatile(&raw const (*tp).bytes_received),
             )
         };
         // Each byte once. A connect() to no address clears both.
@@ -177,11 +177,19 @@ impl Sock {
         let unsent = end.wrapping_sub(next);
         // A dissolved connection leaves the next sequence number far ahead of what was sent.
         let unsent = if self.is_established() { unsent } else { 0 };
-        // TCP counts the peer's FIN.
-        let fin = u64::from(self.has_seen_fin());
+        // TCP counts the peer's FIN, and sets the flag behind that. It does not come back.
+        let (ended, received) = loop {
+            let ended = self.has_seen_fin();
+            // SAFETY: As above.
+            let received = unsafe { ptr::read_volatile(&raw const (*tp).bytes_received) };
+            read_barrier();
+            if self.has_seen_fin() == ended {
+                break (ended, received);
+            }
+        };
         (
             sent.wrapping_add(u64::from(unsent)),
-            received.saturating_sub(fin),
+            received.saturating_sub(u64::from(ended)),
         )
     }
 
@@ -204,11 +212,15 @@ impl Sock {
         self.pending_error() == err.number()
     }
 
-    /// Returns whether the peer's FIN has come (`SOCK_DONE`).
+    /// Returns whether the peer's FIN has come (`SOCK_DONE`). If so, what is read next is from after that.
     #[inline]
     pub fn has_seen_fin(&self) -> bool {
         // SAFETY: The sock is valid; the flag is a bit that is read without the lock.
-        unsafe { bindings::sk_is_done(self.as_ptr()) }
+        let ended = unsafe { bindings::sk_is_done(self.as_ptr()) };
+        if ended {
+            read_barrier();
+        }
+        ended
     }
 
     /// Returns whether a socket file belongs to it: not when that is closed.

@@ -137,6 +137,18 @@ pub(super) fn order() {
     }
 }
 
+/// Keeps loads before this before loads behind it: `smp_rmb()` of C.
+#[inline]
+pub fn read_barrier() {
+    if cfg!(CONFIG_X86) {
+        // The processor keeps this order itself.
+        compiler_fence(Ordering::AcqRel);
+    } else {
+        // SAFETY: No preconditions.
+        unsafe { bindings::read_memory_barrier() };
+    }
+}
+
 /// Keeps all loads and stores before this before all behind it: `smp_mb()` of C.
 #[inline]
 pub fn full_barrier() {

@@ -80,11 +80,12 @@ impl Sock {
         offset >= 0
     }
 
-    /// Moves `SO_PEEK_OFF`, if the program uses it: `len` bytes were peeked at, or read.
-    #[inline]
+    /// Moves `SO_PEEK_OFF`, if the program uses it: `len` bytes were peeked at, or read. Sleeps for the lock.
     pub fn move_peek_offset(&self, peeked: bool, len: usize) {
         let len = len.min(i32::MAX as usize) as ffi::c_int;
-        // SAFETY: The sock is valid; written without the lock as everywhere.
+        // As setsockopt() and TCP's own calls, or what a program sets meanwhile would be lost.
+        let _guard = self.lock();
+        // SAFETY: The sock is valid, and its lock is held.
         unsafe {
             if peeked {
                 bindings::sk_peek_offset_fwd(self.as_ptr(), len);

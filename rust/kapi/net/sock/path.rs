@@ -3,6 +3,7 @@
 //! TCP's stream as one of several carriers of a connection: its position, and calls that never wait.
 
 use super::{tcp_state, Sock, SockGuard};
+use crate::sys::word::read_barrier;
 use crate::{
     errno,
     net::args::{flags, Message}, //
@@ -11,7 +12,8 @@ use core::ptr;
 use kernel::{
     error::to_result,
     ffi,
-    prelude::*, //
+    prelude::*,
+    sync::atomic::{Atomic, Relaxed}, //
 };
 use smc_bindings as bindings;
 
@@ -89,22 +91,28 @@ impl SockGuard<'_> {
 }
 
 impl Sock {
-    /// Returns the position behind the last byte that the program has taken, and the one behind the last
-    /// that has arrived. A FIN counts in neither: TCP takes it with the byte before it. Hints without the
-    /// lock.
+    /// Returns the position behind the last byte that the program has taken, or behind the FIN, which TCP
+    /// takes with the byte before it. A hint without the lock, which never goes back.
     #[inline]
-    fn span(&self) -> (u32, u32) {
+    pub fn position(&self) -> u32 {
         let tp: *const bindings::tcp_sock = self.as_ptr().cast();
         // SAFETY: The sock is TCP's; read without the lock, as TCP does.
-        let (taken, arrived) = unsafe {
-            let taken = ptr::read_volatile(&raw const (*tp).copied_seq);
-            (taken, ptr::read_volatile(&raw const (*tp).rcv_nxt))
-        };
-        if !self.has_seen_fin() {
-            return (taken, arrived);
-        }
-        let end = arrived.wrapping_sub(1);
-        (if taken == arrived { end } else { taken }, end)
+        unsafe { ptr::read_volatile(&raw const (*tp).copied_seq) }
+    }
+
+    /// Returns how many bytes have arrived that nobody has taken, an urgent one among them; the FIN is none.
+    /// A hint without the lock: one that is just arriving may count for a moment.
+    #[inline]
+    pub fn arrived_bytes(&self) -> usize {
+        // In this order: the flag is set behind the last change of what has arrived, and what has arrived
+        // is never less than what was taken before.
+        let ended = self.has_seen_fin();
+        let taken = self.position();
+        read_barrier();
+        let bytes = self.arrived_to().wrapping_sub(taken) as i32;
+        let bytes = bytes.saturating_sub(i32::from(ended));
+        // Nothing when the FIN itself was taken.
+        usize::try_from(bytes).unwrap_or(0)
     }
 
     /// Returns the position behind the last byte, or the FIN, that was given to TCP. A hint without the lock.
@@ -124,7 +132,7 @@ impl Sock {
     }
 
     /// Returns whether nothing about the socket concerns a reader but what there is to read: `SO_RCVLOWAT` is
-    /// 1, and neither a place of peeks, time stamps nor SIGIO are wanted.
+    /// 1, and neither a place of peeks, time stamps nor SIGIO are wanted. Of `TCP_INQ` its option tells.
     #[inline]
     pub fn reads_simply(&self) -> bool {
         let sk = self.as_ptr();
@@ -177,19 +185,6 @@ impl Sock {
         unsafe { bindings::socks_have_packet_programs(self.as_ptr(), other.as_ptr()) }
     }
 
-    /// Returns the position behind the last byte that the program has taken. A hint without the lock.
-    #[inline]
-    pub fn position(&self) -> u32 {
-        self.span().0
-    }
-
-    /// Returns how many bytes have arrived that nobody has taken, an urgent one among them. A hint.
-    #[inline]
-    pub fn arrived_bytes(&self) -> usize {
-        let (taken, arrived) = self.span();
-        arrived.wrapping_sub(taken) as usize
-    }
-
     /// Returns how many bytes have arrived that nobody has taken, up to an urgent byte. A hint.
     #[inline]
     pub fn unread_bytes(&self) -> usize {
@@ -202,9 +197,23 @@ impl Sock {
 
     /// Returns how many bytes are left before an urgent one that the reader has not passed. A hint.
     #[inline]
-    pub fn bytes_to_mark(&self) -> Option<usize> {
-        let left = || self.mark().wrapping_sub(self.span().0) as usize;
+    fn bytes_to_mark(&self) -> Option<usize> {
+        let left = || self.mark().wrapping_sub(self.position()) as usize;
         self.has_urgent().then(left)
+    }
+
+    /// Returns [`Sock::arrived_bytes`], and how many bytes are left before an urgent one that the reader has
+    /// not passed. Sleeps for the lock when there is such a one: TCP says that it has come before it says where.
+    #[inline]
+    pub fn arrived_and_mark(&self) -> (usize, Option<usize>) {
+        let arrived = self.arrived_bytes();
+        // In this order: of a byte that has arrived it is known whether it is urgent.
+        read_barrier();
+        if !self.has_urgent() {
+            return (arrived, None);
+        }
+        let _guard = self.lock();
+        (self.arrived_bytes(), self.bytes_to_mark())
     }
 
     fn mark(&self) -> u32 {
@@ -213,10 +222,15 @@ impl Sock {
         unsafe { ptr::read_volatile(&raw const (*tp).urg_seq) }
     }
 
-    /// Returns whether the next byte to be read is the urgent one.
+    /// Returns whether the next byte to be read is the urgent one. Sleeps for the lock, as in
+    /// [`Sock::arrived_and_mark`].
     #[inline]
     pub fn is_at_mark(&self) -> bool {
-        self.has_urgent() && self.mark() == self.span().0
+        if !self.has_urgent() {
+            return false;
+        }
+        let _guard = self.lock();
+        self.bytes_to_mark() == Some(0)
     }
 
     /// Returns whether the reader has not passed an urgent byte of TCP's stream.
@@ -288,19 +302,24 @@ impl Sock {
             unsafe { (*self.prot()).recvmsg }.ok_or(errno::EOPNOTSUPP)?
         };
         let flags = (extra | flags::MSG_DONTWAIT) as ffi::c_int;
-        // SAFETY: The sock is valid; read and written without the lock, as everywhere.
-        let place = unsafe { &raw mut (*self.as_ptr()).sk_peek_off };
-        // SAFETY: As above.
-        let offset = unsafe { ptr::read_volatile(place) };
+        let peeks = extra & flags::MSG_PEEK != 0;
+        // SAFETY: The sock is valid, and the field an aligned number that is read and written whole everywhere.
+        let place: &Atomic<i32> =
+            unsafe { Atomic::from_ptr(&raw mut (*self.as_ptr()).sk_peek_off) };
+        let offset = place.load(Relaxed);
         // SAFETY: The message is the caller's with room for `len` bytes, the sock is valid, and TCP takes its
         // lock itself.
         let ret = unsafe { receive(self.as_ptr(), msg.as_ptr(), len, flags) };
-        if offset >= 0 {
-            // The caller moves it by all that it has got, from wherever.
-            // SAFETY: As above.
-            unsafe { ptr::write_volatile(place, offset) };
-        }
         to_result(ret)?;
+        if offset >= 0 && ret > 0 {
+            // The caller moves it by all that it has got, from wherever. What TCP has made of it goes; what
+            // setsockopt() has set meanwhile stays.
+            let moved = match peeks {
+                true => offset.wrapping_add(ret),
+                false => offset.saturating_sub(ret).max(0),
+            };
+            let _ = place.cmpxchg(moved, offset, Relaxed);
+        }
         Ok(ret as usize)
     }
 

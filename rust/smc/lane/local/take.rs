@@ -10,7 +10,7 @@ use kapi::{
         args::{flags, Message},
         sock::tcp_state, //
     },
-    sys::bytes::Ring, //
+    sys::{bytes::Ring, word::read_barrier}, //
 };
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
@@ -99,11 +99,12 @@ fn next(
                 return from_ring(local, way, reader.as_deref(), msg, ask, there, room);
             }
             Head::Ring if !route.ends() => return Ok(Look::Nothing(state)),
-            Head::Tcp => return from_tcp(local, msg, ask, state, route),
-            Head::Until(_) if route.left(local.own().position()) != 0 => {
-                return from_tcp(local, msg, ask, state, route);
-            }
-            Head::Until(_) => (),
+            Head::Tcp => return from_tcp(local, msg, ask, state, None),
+            // Asked once: TCP is not to be called for no bytes, as it would take an end that follows them.
+            Head::Until(_) => match route.left(local.own().position()) {
+                0 => (),
+                left => return from_tcp(local, msg, ask, state, Some(left)),
+            },
             Head::Ring => (),
         }
         // The next byte comes by the next carrier.
@@ -122,9 +123,19 @@ fn next(
     }
 }
 
-/// Returns what is to be said to a reader when there are no bytes, in TCP's order.
+/// Returns what is to be said to a reader when there are no bytes, in TCP's order. What is looked at next is from
+/// after that: bytes that precede an end are seen with it.
 #[inline]
 fn state(local: &Local) -> RecvState {
+    let state = state_of_tcp(local);
+    if state != RecvState::Empty {
+        read_barrier();
+    }
+    state
+}
+
+#[inline]
+fn state_of_tcp(local: &Local) -> RecvState {
     let sock = local.own();
     if local.is_broken() {
         RecvState::Reset
@@ -181,7 +192,7 @@ fn receive(local: &Local, msg: &mut Message<'_>, len: usize, extra: u32) -> Resu
     Ok(bytes)
 }
 
-/// Takes bytes from TCP, which does not wait, as far as the next ones of `route` are its. `state` is from
+/// Takes bytes from TCP, which does not wait: at most `left`, behind which is a ring, or any number. `state` is from
 /// before that.
 #[inline(never)]
 fn from_tcp(
@@ -189,7 +200,7 @@ fn from_tcp(
     msg: &mut Message<'_>,
     ask: &Ask,
     state: RecvState,
-    route: Route,
+    left: Option<usize>,
 ) -> Result<Look> {
     let sock = local.own();
     let nothing = sock.arrived_bytes() == 0;
@@ -213,7 +224,7 @@ fn from_tcp(
         }
     }
     let extra = if ask.discard { flags::MSG_TRUNC } else { 0 };
-    let wanted = ask.wanted.min(route.left(sock.position()));
+    let wanted = ask.wanted.min(left.unwrap_or(usize::MAX));
     let bytes = match receive(local, msg, wanted, extra) {
         Ok(0) => return Ok(Look::Nothing(RecvState::Eof)),
         Ok(bytes) => bytes,
@@ -221,7 +232,7 @@ fn from_tcp(
         Err(err) => return Err(err),
     };
     // TCP never reads over the mark in one go. Behind the last byte before a ring it is not the next byte.
-    let stop = route.head() == Head::Tcp && sock.is_at_mark();
+    let stop = left.is_none() && sock.is_at_mark();
     Ok(Look::Took(Took {
         bytes,
         passed: 0,
@@ -242,7 +253,8 @@ fn peek(
     let sock = local.own();
     let state = state(local);
     // In this order, as in `take`; what has come by TCP then may follow the ring.
-    let (arrived, to_mark) = (sock.arrived_bytes(), sock.bytes_to_mark());
+    let (arrived, to_mark) = sock.arrived_and_mark();
+    read_barrier();
     let route = way.route();
     let there = way.there();
     if route.head() == Head::Tcp && ask.before == 0 {
