@@ -176,6 +176,13 @@ impl Total {
         }
     }
 
+    /// Adds `by` to a number.
+    pub(crate) fn count(&mut self, stat: Stat, by: u64) {
+        if let Some(sum) = self.0.get_mut(PLAIN - FIRST_PLAIN + stat as usize) {
+            *sum = sum.wrapping_add(by);
+        }
+    }
+
     /// Writes the attributes of `SMC_NLA_STATS_SMCR_TECH`.
     pub(crate) fn write(&self, out: &mut Message<'_>) -> Result {
         write(out, |slot| self.0.get(slot).copied().unwrap_or(0))

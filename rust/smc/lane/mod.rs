@@ -20,6 +20,7 @@ pub(crate) use self::{
 };
 
 use crate::host::stats::Stats;
+use core::cell::Cell;
 use kapi::net::{args::Message, sock::Sock};
 use kernel::prelude::*;
 use smc_proto::conn::{RecvState, SendError, UrgentError};
@@ -32,11 +33,13 @@ pub(crate) trait Lane {
     /// Returns the TCP connection, whose options, time-outs and wait queue are the stream's.
     fn sock(&self) -> &Sock;
 
-    /// Returns the counters.
-    fn stats(&self) -> &Stats;
+    /// Returns the counters of its bytes and calls; `None` for a lane that counts them itself, since some
+    /// are TCP's.
+    fn stats(&self) -> Option<&Stats>;
 
-    /// Returns the name of the device that carries the bytes, for the tracepoints.
-    fn device(&self) -> [u8; 64];
+    /// Returns the name of the device that has carried a call's bytes, for the tracepoints; empty if that is
+    /// TCP. `carried` is what the lane has made of [`Ask::carried`] or [`Put::carried`].
+    fn device(&self, carried: bool) -> [u8; 64];
 
     /// Tells the program what it wants to know beside the `got` bytes: when the latest ones arrived, and how
     /// many are left (`TCP_INQ`).
@@ -51,7 +54,7 @@ pub(crate) trait Lane {
     /// # Errors
     ///
     /// `EFAULT` when the program's memory cannot be written.
-    fn take(&self, msg: &mut Message<'_>, ask: &Ask) -> Result<Look>;
+    fn take(&self, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look>;
 
     /// Takes the urgent byte, or peeks at it. Returns also whether the receiving direction has ended.
     fn take_urgent(&self, peek: bool) -> (bool, Result<u8, UrgentError>);
@@ -83,7 +86,7 @@ pub(crate) trait Lane {
     /// # Errors
     ///
     /// The reason why nothing was taken.
-    fn put(&self, msg: &mut Message<'_>, put: &Put) -> Result<(usize, bool), Stop>;
+    fn put(&self, msg: &mut Message<'_>, put: &Put<'_>) -> Result<(usize, bool), Stop>;
 
     /// Tells whether a writer has no reason to sleep: there is room, or there will never be any.
     fn is_writable(&self) -> bool;
@@ -99,13 +102,15 @@ pub(crate) trait Lane {
 }
 
 /// The bytes of one put.
-pub(crate) struct Put {
+pub(crate) struct Put<'a> {
     /// Bytes that are left of the call.
     pub(crate) wanted: usize,
     /// The last byte of the call is urgent.
     pub(crate) urgent: bool,
     /// More will follow at once, so that they may be held back.
     pub(crate) more: bool,
+    /// Becomes true when the call's bytes have gone another way than TCP; of a lane that counts itself.
+    pub(crate) carried: &'a Cell<bool>,
 }
 
 /// The reason why nothing was put.
@@ -128,7 +133,7 @@ pub(crate) enum Stop {
 
 /// The purpose of one look at what has arrived.
 #[derive(Clone, Copy)]
-pub(crate) struct Ask {
+pub(crate) struct Ask<'a> {
     /// Most bytes to take.
     pub(crate) wanted: usize,
     /// Bytes that the call has got already.
@@ -139,6 +144,8 @@ pub(crate) struct Ask {
     pub(crate) peek: bool,
     /// The bytes are thrown away.
     pub(crate) discard: bool,
+    /// As [`Put::carried`].
+    pub(crate) carried: &'a Cell<bool>,
 }
 
 /// The bytes that one look has brought.

@@ -4,6 +4,7 @@
 
 use super::{Ask, Lane, Look};
 use crate::host::stats::{Stat, Way};
+use core::cell::Cell;
 use kapi::{
     errno,
     net::{
@@ -26,14 +27,16 @@ pub(crate) fn receive(
     socket: &BsdSocket,
     msg: &mut Message<'_>,
 ) -> Result<usize> {
-    lane.stats().add(Stat::RxCalls, 1);
+    if let Some(stats) = lane.stats() {
+        stats.add(Stat::RxCalls, 1);
+    }
     let got = match msg.has(flags::MSG_OOB) {
         true => receive_urgent(lane, msg)?,
         false => receive_stream(lane, socket, msg)?,
     };
-    if got > 0 {
-        lane.stats().payload(Way::Rx, got);
-        lane.stats().add(Stat::RxBytes, got as u64);
+    if let (Some(stats), 1..) = (lane.stats(), got) {
+        stats.payload(Way::Rx, got);
+        stats.add(Stat::RxBytes, got as u64);
     }
     Ok(got)
 }
@@ -41,7 +44,8 @@ pub(crate) fn receive(
 fn receive_stream(lane: &impl Lane, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
     let peek = msg.has(flags::MSG_PEEK);
     let offset = if peek { lane.sock().peek_offset() } else { 0 };
-    let got = receive_from(lane, socket, msg, offset)?;
+    let carried = Cell::new(false);
+    let got = receive_from(lane, socket, msg, offset, &carried)?;
     // As TCP: splice() is no read to `SO_PEEK_OFF`.
     if lane.sock().has_peek_offset() && !lane.is_spliced(msg) {
         lane.sock().move_peek_offset(peek, got);
@@ -49,16 +53,17 @@ fn receive_stream(lane: &impl Lane, socket: &BsdSocket, msg: &mut Message<'_>) -
     if lane.sock().wants_stamps() || lane.sock().wants_count() {
         lane.tell(msg, got);
     }
-    trace::received(lane.sock(), got, || lane.device());
+    trace::received(lane.sock(), got, || lane.device(carried.get()));
     Ok(got)
 }
 
-/// Reads, or peeks from `offset` on.
+/// Reads, or peeks from `offset` on. For `carried` see [`Ask::carried`].
 fn receive_from(
     lane: &impl Lane,
     socket: &BsdSocket,
     msg: &mut Message<'_>,
     offset: usize,
+    carried: &Cell<bool>,
 ) -> Result<usize> {
     let nonblock = msg.has(flags::MSG_DONTWAIT);
     let peek = msg.has(flags::MSG_PEEK);
@@ -81,6 +86,7 @@ fn receive_from(
             passed,
             peek,
             discard,
+            carried,
         };
         let state = match lane.take(msg, &ask) {
             Ok(Look::Took(took)) => {
@@ -199,7 +205,9 @@ fn receive_urgent(lane: &impl Lane, msg: &mut Message<'_>) -> Result<usize> {
     let (over, byte) = lane.take_urgent(peek);
     match byte {
         Ok(byte) => {
-            lane.stats().add(Stat::Urgent, 1);
+            if let Some(stats) = lane.stats() {
+                stats.add(Stat::Urgent, 1);
+            }
             msg.set_result_flag(flags::MSG_OOB);
             if msg.len() == 0 {
                 msg.set_result_flag(flags::MSG_TRUNC);

@@ -4,6 +4,7 @@
 
 use super::{Lane, Put, Stop};
 use crate::host::stats::{Stat, Way};
+use core::cell::Cell;
 use kapi::{
     errno,
     net::{
@@ -27,18 +28,25 @@ const PAUSE_MS: u32 = 50;
 pub(crate) fn send(lane: &impl Lane, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
     let notification = lane.sock().notification(msg)?;
     let total = msg.len();
-    let sent = send_all(lane, socket, msg)?;
-    if sent > 0 {
-        lane.stats().payload(Way::Tx, total);
+    let carried = Cell::new(false);
+    let sent = send_all(lane, socket, msg, &carried)?;
+    if let (Some(stats), 1..) = (lane.stats(), sent) {
+        stats.payload(Way::Tx, total);
     }
     if let Some(notification) = notification {
         notification.copied();
     }
-    trace::sent(lane.sock(), sent, || lane.device());
+    trace::sent(lane.sock(), sent, || lane.device(carried.get()));
     Ok(sent)
 }
 
-fn send_all(lane: &impl Lane, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
+/// Sends all of it. For `carried` see [`Put::carried`].
+fn send_all(
+    lane: &impl Lane,
+    socket: &BsdSocket,
+    msg: &mut Message<'_>,
+    carried: &Cell<bool>,
+) -> Result<usize> {
     let nonblock = msg.has(flags::MSG_DONTWAIT);
     let urgent = msg.has(flags::MSG_OOB);
     let more = msg.has(flags::MSG_MORE) || lane.sock().is_corked();
@@ -47,9 +55,11 @@ fn send_all(lane: &impl Lane, socket: &BsdSocket, msg: &mut Message<'_>) -> Resu
     let total = msg.len();
     let mut sent = 0usize;
     let stats = lane.stats();
-    stats.add(Stat::TxCalls, 1);
-    if urgent {
-        stats.add(Stat::Urgent, 1);
+    if let Some(stats) = stats {
+        stats.add(Stat::TxCalls, 1);
+        if urgent {
+            stats.add(Stat::Urgent, 1);
+        }
     }
     // No ring is smaller: most calls need not ask.
     let large = total > RingSize::MIN_WIRE.bytes() as usize;
@@ -69,11 +79,14 @@ fn send_all(lane: &impl Lane, socket: &BsdSocket, msg: &mut Message<'_>) -> Resu
             wanted: total.saturating_sub(sent),
             urgent,
             more,
+            carried,
         };
         match lane.put(msg, &put) {
             Ok((taken, faulted)) => {
                 sent = sent.saturating_add(taken);
-                stats.add(Stat::TxBytes, taken as u64);
+                if let Some(stats) = stats {
+                    stats.add(Stat::TxBytes, taken as u64);
+                }
                 if faulted || sent >= total {
                     return Ok(sent);
                 }

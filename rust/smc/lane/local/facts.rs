@@ -39,12 +39,16 @@ impl Lane for Local {
     }
 
     #[inline]
-    fn stats(&self) -> &Stats {
-        self.counts()
+    fn stats(&self) -> Option<&Stats> {
+        // Bytes that go by TCP are counted there; see `Local::carried`.
+        None
     }
 
-    fn device(&self) -> [u8; 64] {
-        quick::name()
+    fn device(&self, carried: bool) -> [u8; 64] {
+        match carried {
+            true => quick::name(),
+            false => [0; 64],
+        }
     }
 
     #[cold]
@@ -73,7 +77,7 @@ impl Lane for Local {
     }
 
     #[inline(always)]
-    fn take(&self, msg: &mut Message<'_>, ask: &Ask) -> Result<Look> {
+    fn take(&self, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
         take::take(self, msg, ask)
     }
 
@@ -123,7 +127,7 @@ impl Lane for Local {
     }
 
     #[inline(always)]
-    fn put(&self, msg: &mut Message<'_>, what: &Put) -> Result<(usize, bool), Stop> {
+    fn put(&self, msg: &mut Message<'_>, what: &Put<'_>) -> Result<(usize, bool), Stop> {
         put::put(self, msg, what)
     }
 

@@ -8,7 +8,7 @@ use super::{
     pair::Local,
     way::Way, //
 };
-use crate::host::stats::Stat;
+use crate::host::stats::{Stat, Total};
 use kapi::sys::{bytes::Ring, word::full_barrier};
 use kernel::{
     prelude::*,
@@ -39,12 +39,13 @@ impl Local {
         // Nothing has been put behind the cut, and nobody puts anything there.
         way.replace_route(way.route(), Route::TCP);
         *reader = None;
+        drop(reader);
         if !self.is_retired() {
             self.pair.end(self.active).retired.set(1);
             full_barrier();
-            self.settle();
             self.part();
         }
+        self.settle();
         Ok(())
     }
 
@@ -76,10 +77,8 @@ impl Local {
 
     /// Closes this end: its file is being closed, and nobody reads or writes here any more.
     pub(crate) fn close(&self) {
-        if !self.is_retired() {
-            self.settle();
-        }
         self.let_go();
+        self.settle();
         // Asked when nobody puts bytes there any more, but for one who looks whether we are here afterwards.
         // Who has left may have another connection by now.
         if self.has_met() && !self.has_left() && self.ring_holds() {
@@ -92,6 +91,8 @@ impl Local {
     pub(crate) fn leave(&self) {
         self.pair.end(self.active).left.set(1);
         self.let_go();
+        // Nothing goes through the rings any more.
+        self.settle();
     }
 
     /// Tells whether the program has left the connection, which TCP may have made another one by now.
@@ -100,18 +101,36 @@ impl Local {
         self.pair.end(self.active).left.get() != 0
     }
 
-    /// Adds what has gone through the rings to the namespace's statistics.
-    fn settle(&self) {
+    /// Returns what this end's programs have put into the rings and taken out.
+    fn counts(&self) -> [(Stat, u64); 4] {
         let [(puts, sent), _] = self.out().counts();
         let [_, (takes, received)] = self.inward().counts();
-        let stats = self.counts();
-        for (stat, by) in [
+        [
             (Stat::TxCalls, puts),
             (Stat::TxBytes, sent),
             (Stat::RxCalls, takes),
             (Stat::RxBytes, received),
-        ] {
-            stats.add(stat, by);
+        ]
+    }
+
+    /// Moves what has gone through the rings to the namespace's statistics, but for what was moved before.
+    fn settle(&self) {
+        let settled = &self.pair.end(self.active).settled;
+        let _settling = self.namespace.settling.lock();
+        for ((stat, all), settled) in self.counts().into_iter().zip(settled) {
+            let new = all.wrapping_sub(settled.get());
+            if new != 0 {
+                self.namespace.counters.stats.add(stat, new);
+                settled.release(all);
+            }
+        }
+    }
+
+    /// Adds what is not in the namespace's statistics yet, whose lock `settling` the caller holds.
+    pub(crate) fn add_to(&self, total: &mut Total) {
+        let settled = &self.pair.end(self.active).settled;
+        for ((stat, all), settled) in self.counts().into_iter().zip(settled) {
+            total.count(stat, all.wrapping_sub(settled.get()));
         }
     }
 

@@ -6,7 +6,6 @@ use super::way::{Way, FIRST};
 use crate::host::{
     fallback::Role,
     namespace::Namespace,
-    stats::Stats,
     sysctl::Sysctl, //
 };
 use kapi::{
@@ -47,6 +46,8 @@ pub(super) struct End {
     pub(super) retired: Word,
     /// Number of splice() calls under way.
     splices: Atomic<i32>,
+    /// What of this end's counts is in the statistics of its namespace, whose lock `settling` protects it.
+    pub(super) settled: [Count; 4],
 }
 
 impl End {
@@ -61,6 +62,7 @@ impl End {
             details: Word::new(0),
             moved: Word::new(0),
             splices: Atomic::new(0),
+            settled: [const { Count::new(0) }; 4],
         })
     }
 }
@@ -190,10 +192,6 @@ impl Local {
 
     pub(super) fn splices(&self) -> &Atomic<i32> {
         &self.pair.end(self.active).splices
-    }
-
-    pub(super) fn counts(&self) -> &Stats {
-        &self.namespace.counters.stats
     }
 
     /// Tells whether the two ends have met.

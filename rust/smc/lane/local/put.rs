@@ -27,7 +27,11 @@ type Writer = Option<Arc<Ring>>;
 
 /// Puts as much as there is room for; see [`Lane::put`](crate::lane::Lane::put).
 #[inline(always)]
-pub(super) fn put(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(usize, bool), Stop> {
+pub(super) fn put(
+    local: &Local,
+    msg: &mut Message<'_>,
+    put: &Put<'_>,
+) -> Result<(usize, bool), Stop> {
     let way = local.out();
     let mut writer = way.writer.lock();
     // As TCP when connect() has dissolved the connection meanwhile, whatever that has made of it since.
@@ -70,6 +74,9 @@ pub(super) fn put(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(us
         return Err(Stop::Fault);
     }
     way.wrote(taken);
+    if !put.carried.replace(true) {
+        way.counts_put();
+    }
     drop(writer);
     let (_, other) = local.ends();
     if let Some(peer) = other.sock() {
@@ -113,7 +120,7 @@ fn reset(local: &Local) {
 
 /// Gives the bytes to TCP, which does not wait.
 #[inline(never)]
-fn by_tcp(local: &Local, msg: &mut Message<'_>, put: &Put) -> Result<(usize, bool), Stop> {
+fn by_tcp(local: &Local, msg: &mut Message<'_>, put: &Put<'_>) -> Result<(usize, bool), Stop> {
     let mut sent = local.own().send_now(msg, put.wanted);
     if sent == Err(EAGAIN) && local.own().is_writable() {
         // Room has come meanwhile, or it is memory that is missing.

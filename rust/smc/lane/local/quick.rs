@@ -50,6 +50,7 @@ pub(super) fn send(local: &Local, msg: &mut Message<'_>) -> Option<Result<usize>
         return (total <= put::PART).then_some(Err(EFAULT));
     }
     way.wrote(total);
+    way.counts_put();
     drop(writer);
     put::told(local, other, peer);
     trace::sent(local.own(), total, name);
@@ -103,6 +104,7 @@ pub(super) fn receive(
             return Some(Err(EFAULT));
         }
         let room = way.took(bytes);
+        way.counts_take();
         drop(reader);
         if room {
             tell_room(other);

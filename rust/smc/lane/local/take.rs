@@ -20,7 +20,7 @@ use smc_proto::{
 
 /// Copies what has arrived to the program; see [`Lane::take`].
 #[inline(always)]
-pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask) -> Result<Look> {
+pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
     let way = local.inward();
     let mut reader = way.reader.lock();
     if local.has_left() {
@@ -37,6 +37,7 @@ pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask) -> Result<Lo
     };
     let mut rest = *ask;
     let mut room = false;
+    let tail = way.tail();
     let control = msg.control();
     // From one carrier after the other: no other reader gets bytes from between them.
     let end = loop {
@@ -67,6 +68,9 @@ pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask) -> Result<Lo
             break None;
         }
     };
+    if way.tail() != tail && !ask.carried.replace(true) {
+        way.counts_take();
+    }
     drop(reader);
     if room {
         if let Some(peer) = local.peer() {
@@ -86,7 +90,7 @@ fn next(
     way: &Way,
     reader: &mut Option<Arc<Ring>>,
     msg: &mut Message<'_>,
-    ask: &Ask,
+    ask: &Ask<'_>,
     room: &mut bool,
 ) -> Result<Look> {
     loop {
@@ -158,7 +162,7 @@ fn from_ring(
     way: &Way,
     reader: Option<&Ring>,
     msg: &mut Message<'_>,
-    ask: &Ask,
+    ask: &Ask<'_>,
     there: usize,
     room: &mut bool,
 ) -> Result<Look> {
@@ -198,7 +202,7 @@ fn receive(local: &Local, msg: &mut Message<'_>, len: usize, extra: u32) -> Resu
 fn from_tcp(
     local: &Local,
     msg: &mut Message<'_>,
-    ask: &Ask,
+    ask: &Ask<'_>,
     state: RecvState,
     left: Option<usize>,
 ) -> Result<Look> {
@@ -248,7 +252,7 @@ fn peek(
     way: &Way,
     ring: &Option<Arc<Ring>>,
     msg: &mut Message<'_>,
-    ask: &Ask,
+    ask: &Ask<'_>,
 ) -> Result<Look> {
     let sock = local.own();
     let state = state(local);
@@ -316,7 +320,10 @@ fn peek(
         match ring {
             Some(ring) if len != 0 => match ring.read(at, len, msg.dest()) {
                 0 => return Err(EFAULT),
-                bytes => bytes,
+                bytes => {
+                    ask.carried.set(true);
+                    bytes
+                }
             },
             _ => 0,
         }

@@ -26,13 +26,13 @@ pub(super) const FIRST: usize = 16 << 10;
 pub(super) struct Way {
     /// Bytes that were ever put into rings. The writer's.
     head: Count,
-    /// Calls that have put bytes there. The writer's.
+    /// Calls that have put bytes there, each counted once. The writer's.
     puts: Count,
     /// Size of the ring. Changes with both locks.
     size: Count,
     /// Bytes that were ever taken out. The reader's.
     tail: Count,
-    /// Calls that have taken bytes out. The reader's.
+    /// Calls that have taken bytes out, each counted once. The reader's.
     takes: Count,
     /// Where the reader finds the next byte: a [`Route`].
     route: Count,
@@ -183,15 +183,25 @@ impl Way {
     /// Lets the reader see `len` more bytes. The writer holds its lock.
     #[inline]
     pub(super) fn wrote(&self, len: usize) {
-        self.puts.release(self.puts.get().wrapping_add(1));
         self.head.release(self.head().wrapping_add(len as u64));
+    }
+
+    /// Counts a call that puts bytes into the ring. The writer holds its lock.
+    #[inline]
+    pub(super) fn counts_put(&self) {
+        self.puts.release(self.puts.get().wrapping_add(1));
+    }
+
+    /// Counts a call that has taken bytes out. The reader holds its lock.
+    #[inline]
+    pub(super) fn counts_take(&self) {
+        self.takes.release(self.takes.get().wrapping_add(1));
     }
 
     /// Gives `len` bytes back to the writer. Returns whether one waits for room, and there is enough now.
     /// The reader holds its lock.
     #[inline(always)]
     pub(super) fn took(&self, len: usize) -> bool {
-        self.takes.release(self.takes.get().wrapping_add(1));
         self.tail.release(self.tail().wrapping_add(len as u64));
         // Between the two; see `has_room`.
         full_barrier();

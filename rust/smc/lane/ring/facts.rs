@@ -21,11 +21,11 @@ impl Lane for Arc<SmcConn> {
     }
 
     #[inline]
-    fn stats(&self) -> &Stats {
-        SmcConn::stats(self)
+    fn stats(&self) -> Option<&Stats> {
+        Some(SmcConn::stats(self))
     }
 
-    fn device(&self) -> [u8; 64] {
+    fn device(&self, _carried: bool) -> [u8; 64] {
         self.group().device().name()
     }
 
@@ -54,7 +54,7 @@ impl Lane for Arc<SmcConn> {
     }
 
     #[inline(always)]
-    fn take(&self, msg: &mut Message<'_>, ask: &Ask) -> Result<Look> {
+    fn take(&self, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
         take::take(self, msg, ask)
     }
 
@@ -99,7 +99,7 @@ impl Lane for Arc<SmcConn> {
     }
 
     #[inline(always)]
-    fn put(&self, msg: &mut Message<'_>, what: &Put) -> Result<(usize, bool), Stop> {
+    fn put(&self, msg: &mut Message<'_>, what: &Put<'_>) -> Result<(usize, bool), Stop> {
         put::put(self, msg, what)
     }
 

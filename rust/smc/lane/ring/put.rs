@@ -28,7 +28,8 @@ pub(super) fn put(
         wanted,
         urgent,
         more,
-    }: &Put,
+        carried: _,
+    }: &Put<'_>,
 ) -> Result<(usize, bool), Stop> {
     let mut writers = conn.writers.lock();
     let (room, view) = {

@@ -14,13 +14,14 @@ use smc_proto::conn::{RecvState, UrgentError};
 /// Copies what is in the ring to the program; see [`Lane::take`](crate::lane::Lane::take).
 // One caller each: as calls the two cost 140 instructions of a 64-byte message.
 #[inline(always)]
-pub(super) fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask) -> Result<Look> {
+pub(super) fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
     let &Ask {
         wanted,
         before,
         passed,
         peek,
         discard,
+        carried: _,
     } = ask;
     let _reader = conn.readers.lock();
     if conn.has_left() {

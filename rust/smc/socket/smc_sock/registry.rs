@@ -67,6 +67,9 @@ impl Registry {
             if let Some(conn) = socket.smc() {
                 total.add(conn.stats());
             }
+            if let Some(local) = socket.local() {
+                local.add_to(&mut total);
+            }
         });
         total
     }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The border between TCP and the ring of a local path.
 //!
-//! `border [--flip N] [--seconds N] [--seed N] [storm|breach|idle|programs|dissolved|hungry|returned]`
+//! `border [--flip N] [--seconds N] [--seed N] [storm|breach|idle|programs|dissolved|hungry|returned|counted]`
 //!
 //! `storm`: eight threads on one connection that changes carriers after at most `--flip` messages, for
 //! `--seconds`: each byte arrives once and in order. `breach`: bytes beyond the cut are seen (needs the module
 //! `intrude`). `idle`: rings are given back. `programs`: BPF programs of a control group see all packets. `dissolved`: calls
 //! that sleep while another thread connects the socket anew. `hungry`: a sender for which TCP has no memory. `returned`: a writer
-//! that comes back to TCP early does not wait for acknowledgements.
+//! that comes back to TCP early does not wait for acknowledgements. `counted`: the statistics have each byte and call once.
 
 mod breach;
+mod counted;
 mod cover;
 mod dissolved;
 mod hungry;
@@ -121,6 +122,12 @@ fn main() {
     if wants("returned") {
         let result = pair(Ip::V4).and_then(|(c, s)| returned::run(&c, &s));
         k.outcome("returned", result.map(|said| k.diag(&said)));
+    }
+    if wants("counted") {
+        let result = pair(Ip::V4).and_then(|(c, s)| counted::by_memory(c, s));
+        k.outcome("counted.memory", result.map(|said| k.diag(&said)));
+        let result = pair(Ip::V4).and_then(|(c, s)| counted::in_turn(c, s));
+        k.outcome("counted.turns", result.map(|said| k.diag(&said)));
     }
     std::process::exit(k.finish());
 }
