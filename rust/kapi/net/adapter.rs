@@ -163,6 +163,13 @@ impl<T: Overlay> Adapter<T> {
             let data = accepted?;
             family::count(new, 1);
             Self::attach(new, data)?;
+            // accept() has a zero here and does not look at it. io_uring has not.
+            // SAFETY: As above.
+            if unsafe { (*arg).is_empty } != 0 {
+                let more = Self::existing(socket).is_some_and(|data| T::accepts_more(&data));
+                // SAFETY: As above.
+                unsafe { (*arg).is_empty = ffi::c_int::from(!more) };
+            }
             Ok(0)
         })
     }

@@ -176,11 +176,33 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Returns whether received bytes go into pages that the kernel has named, as splice() does it.
+    /// Returns whether received bytes go into pages that the kernel has named, as splice() does it. Buffers
+    /// that are registered with io_uring are pages, too, but its recv() asks for what is left.
     pub fn fills_pages(&self) -> bool {
         // SAFETY: By the type invariant.
         let kind = unsafe { (*self.msg).msg_iter.iter_type };
-        u32::from(kind) == bindings::iter_type_ITER_BVEC
+        u32::from(kind) == bindings::iter_type_ITER_BVEC && !self.wants_left()
+    }
+
+    /// Returns whether there are control messages in a `sendmsg`, or room for such in a `recvmsg`.
+    #[inline]
+    pub fn has_control(&self) -> bool {
+        // SAFETY: By the type invariant.
+        unsafe { (*self.msg).msg_controllen != 0 }
+    }
+
+    /// Returns whether the caller of `recvmsg`, io_uring, is to be told how many bytes are left.
+    #[inline]
+    pub fn wants_left(&self) -> bool {
+        // SAFETY: By the type invariant.
+        unsafe { (*self.msg).msg_get_inq() }
+    }
+
+    /// Tells the caller of `recvmsg` how many bytes are left; an end that follows them counts as one.
+    #[inline]
+    pub fn set_left(&mut self, left: u32) {
+        // SAFETY: By the type invariant.
+        unsafe { (*self.msg).msg_inq = ffi::c_int::try_from(left).unwrap_or(ffi::c_int::MAX) };
     }
 
     /// Copies bytes to the receiver.

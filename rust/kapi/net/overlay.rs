@@ -92,6 +92,11 @@ pub enum Handled {
 ///         Ok(data)
 ///     }
 ///
+///     fn accepts_more(_: &Arc<Sent>) -> bool {
+///         // Not known, for brevity: it will ask.
+///         true
+///     }
+///
 ///     fn poll(_: &Arc<Sent>, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
 ///         socket.native_poll(poll)
 ///     }
@@ -185,6 +190,9 @@ pub trait Overlay: Sized + Send + Sync + 'static {
         new: &BsdSocket,
         nonblock: bool,
     ) -> Result<Arc<Self::Data>>;
+
+    /// Tells whether accept() would find a connection now. io_uring asks after each that it gets.
+    fn accepts_more(data: &Arc<Self::Data>) -> bool;
 
     /// Handles poll(): returns the `EPOLL` events that hold now.
     fn poll(data: &Arc<Self::Data>, socket: &BsdSocket, poll: &Poll<'_>) -> u32;

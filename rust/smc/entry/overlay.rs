@@ -82,6 +82,10 @@ impl Overlay for Smc {
         listen::accept(data, socket, new, nonblock)
     }
 
+    fn accepts_more(data: &Arc<SmcSock>) -> bool {
+        listen::accepts_more(data)
+    }
+
     fn poll(data: &Arc<SmcSock>, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
         if let Some(conn) = data.smc() {
             return lane::poll(conn, socket, poll);

@@ -41,6 +41,9 @@ pub(crate) trait Lane {
     /// TCP. `carried` is what the lane has made of [`Ask::carried`] or [`Put::carried`].
     fn device(&self, carried: bool) -> [u8; 64];
 
+    /// Returns how many bytes can be read, as `TCP_INQ` tells: an end that has arrived counts as one.
+    fn left(&self) -> u32;
+
     /// Tells the program what it wants to know beside the `got` bytes: when the latest ones arrived, and how
     /// many are left (`TCP_INQ`).
     fn tell(&self, msg: &mut Message<'_>, got: usize);

@@ -34,6 +34,9 @@ pub(crate) fn receive(
         true => receive_urgent(lane, msg)?,
         false => receive_stream(lane, socket, msg)?,
     };
+    if msg.wants_left() {
+        msg.set_left(lane.left());
+    }
     if let (Some(stats), 1..) = (lane.stats(), got) {
         stats.payload(Way::Rx, got);
         stats.add(Stat::RxBytes, got as u64);

@@ -4,7 +4,7 @@
 
 mod accept;
 
-pub(crate) use self::accept::{accept, poll};
+pub(crate) use self::accept::{accept, accepts_more, poll};
 
 use super::{
     listener::Listener,

@@ -51,6 +51,13 @@ impl Lane for Local {
         }
     }
 
+    fn left(&self) -> u32 {
+        // In this order: what precedes an end is seen with it.
+        let ended = self.own().has_seen_fin();
+        let left = u32::try_from(self.arrived()).unwrap_or(u32::MAX);
+        left.saturating_add(u32::from(ended))
+    }
+
     #[cold]
     fn tell(&self, msg: &mut Message<'_>, got: usize) {
         // TCP tells of its own bytes itself.
@@ -61,12 +68,7 @@ impl Lane for Local {
             self.own().put_stamp(msg, clock::wall_nanos());
         }
         if self.own().wants_count() {
-            let left = match self.arrived() {
-                // As TCP: there is an end to read.
-                0 => u32::from(self.own().has_seen_fin()),
-                left => u32::try_from(left).unwrap_or(u32::MAX),
-            };
-            self.own().put_count(msg, left);
+            self.own().put_count(msg, self.left());
         }
     }
 

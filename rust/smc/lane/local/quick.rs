@@ -8,6 +8,7 @@ use super::{
     pair::{suffices, End, Local},
     put, //
 };
+use crate::lane::Lane;
 use kapi::{
     net::{
         args::{flags, Message, Poll},
@@ -66,10 +67,10 @@ pub(super) fn receive(
 ) -> Option<Result<usize>> {
     let wanted = msg.len();
     let sock = local.own();
-    let (_, other) = local.ends();
+    let (own, other) = local.ends();
     let way = &other.out;
-    if msg.flags() as u32 & !PLAIN != 0 || wanted == 0 || !sock.reads_simply() || way.is_untouched()
-    {
+    let simple = sock.reads_simply() && own.details.get() == 0;
+    if msg.flags() as u32 & !PLAIN != 0 || wanted == 0 || !simple || way.is_untouched() {
         return None;
     }
     let mut timeout = None;
@@ -108,6 +109,9 @@ pub(super) fn receive(
         drop(reader);
         if room {
             tell_room(other);
+        }
+        if msg.wants_left() {
+            msg.set_left(local.left());
         }
         trace::received(sock, bytes, name);
         return Some(Ok(bytes));

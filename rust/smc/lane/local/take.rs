@@ -187,10 +187,20 @@ fn from_ring(
     }))
 }
 
-/// Has TCP receive; it tells of its bytes' time, and how many are left, itself.
-fn receive(local: &Local, msg: &mut Message<'_>, len: usize, extra: u32) -> Result<usize> {
+/// Has TCP receive; it tells of its bytes' time, and how many are left, itself. If a ring follows the bytes it does
+/// not know how many that are.
+fn receive(
+    local: &Local,
+    msg: &mut Message<'_>,
+    len: usize,
+    extra: u32,
+    ring_follows: bool,
+) -> Result<usize> {
+    let control = msg.control();
     let bytes = local.own().receive_now(msg, len, extra)?;
-    if local.own().wants_stamps() || local.own().wants_count() {
+    if local.own().wants_count() && ring_follows {
+        msg.rewind(&control);
+    } else if local.own().wants_stamps() || local.own().wants_count() {
         local.tcp_tells();
     }
     Ok(bytes)
@@ -229,7 +239,7 @@ fn from_tcp(
     }
     let extra = if ask.discard { flags::MSG_TRUNC } else { 0 };
     let wanted = ask.wanted.min(left.unwrap_or(usize::MAX));
-    let bytes = match receive(local, msg, wanted, extra) {
+    let bytes = match receive(local, msg, wanted, extra, left.is_some()) {
         Ok(0) => return Ok(Look::Nothing(RecvState::Eof)),
         Ok(bytes) => bytes,
         Err(err) if err == EAGAIN => return Ok(Look::Nothing(RecvState::Empty)),
@@ -264,7 +274,7 @@ fn peek(
     if route.head() == Head::Tcp && ask.before == 0 {
         // TCP knows of urgent bytes, and of the offset.
         let extra = if ask.discard { flags::MSG_TRUNC } else { 0 };
-        let got = receive(local, msg, ask.wanted, flags::MSG_PEEK | extra);
+        let got = receive(local, msg, ask.wanted, flags::MSG_PEEK | extra, false);
         return match got {
             Ok(0) if ask.wanted != 0 => Ok(Look::Nothing(RecvState::Eof)),
             Ok(bytes) => {

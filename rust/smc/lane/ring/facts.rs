@@ -29,23 +29,18 @@ impl Lane for Arc<SmcConn> {
         self.group().device().name()
     }
 
+    fn left(&self) -> u32 {
+        self.proto.lock().left()
+    }
+
     #[cold]
     fn tell(&self, msg: &mut Message<'_>, got: usize) {
         if got > 0 && self.sock().wants_stamps() {
             self.tell_stamp(msg);
         }
-        if !self.sock().wants_count() {
-            return;
+        if self.sock().wants_count() {
+            self.sock().put_count(msg, self.left());
         }
-        let left = {
-            let proto = self.proto.lock();
-            match proto.recv_state() {
-                // As TCP: there is an end to read.
-                RecvState::Eof => 1,
-                _ => proto.waiting(),
-            }
-        };
-        self.sock().put_count(msg, left);
     }
 
     #[inline]

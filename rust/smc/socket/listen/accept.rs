@@ -91,6 +91,18 @@ pub(crate) fn accept(
     }
 }
 
+/// Tells whether accept() would find a connection now.
+pub(crate) fn accepts_more(this: &SmcSock) -> bool {
+    if this.sock.accept_pending() {
+        return true;
+    }
+    let listener = match &*this.phase.lock() {
+        Phase::Listening(listener) => Some(listener.clone()),
+        _ => None,
+    };
+    listener.is_some_and(|listener| listener.has_ready())
+}
+
 fn hand_out(socket: &BsdSocket, new: &BsdSocket, ready: Ready) -> Result<Arc<SmcSock>> {
     match ready.verdict {
         Verdict::Tcp(fallback) => {

@@ -116,8 +116,6 @@ pub const LOCAL: &[Row] = &[
     ("ioctl_outq", "held, not sent", "0", HELD),
     ("opts_tcp_level_connected", "QUICKACK before", "0", IDLE),
     ("opts_tcp_level_connected", "QUICKACK before", "1", IDLE),
-    ("flags_msgs_out", "inq", "Some(2)", BORDER),
-    ("flags_msgs_out", "inq", "None", BORDER),
     ("stamps_forms", "time", "too late", READ),
     ("stamps_arrival", "time", "too late", READ),
     ("data_bad_pointers", "half bad recvmsg", "4", FAULT),
@@ -126,8 +124,6 @@ pub const LOCAL: &[Row] = &[
 ];
 
 const HELD: &str = "a local path holds nothing back: MSG_MORE and TCP_CORK are hints";
-const BORDER: &str =
-    "TCP_INQ that is set while bytes are under way is told of those that are still TCP's";
 const READ: &str = "bytes that came before the program asked for their times have that of the read";
 const HERE: &str = "what is in the ring has arrived: SO_LINGER does not wait for the reader";
 

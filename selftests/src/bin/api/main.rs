@@ -27,6 +27,7 @@ mod differ;
 mod expect;
 mod flags;
 mod ioctls;
+mod left;
 mod oob;
 mod opts;
 mod poll;
@@ -84,6 +85,7 @@ const GROUPS: &[&[Scenario]] = &[
     share::LIST,
     blocked::LIST,
     ring::LIST,
+    left::LIST,
 ];
 
 /// Differences that are looked at a second time, in each part of a run: more are no accident.
