@@ -27,6 +27,9 @@ const PAUSE_MS: u32 = 50;
 /// `EPIPE`, `ECONNRESET`, `ECONNABORTED`, `ENOTCONN`; `EAGAIN`, `EINTR` when nothing was taken.
 pub(crate) fn send(lane: &impl Lane, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
     let notification = lane.sock().notification(msg)?;
+    if msg.has_control() {
+        lane.sock().check_control(msg)?;
+    }
     let total = msg.len();
     let carried = Cell::new(false);
     let sent = send_all(lane, socket, msg, &carried)?;

@@ -3,8 +3,10 @@
 //! Options that the program has set by setsockopt().
 
 use super::Sock;
+use crate::net::args::Message;
 use core::ptr;
 use kernel::{
+    error::to_result,
     ffi,
     prelude::*, //
 };
@@ -140,6 +142,23 @@ impl Sock {
         // SAFETY: The sock is valid; read without the lock as `inet_release` does.
         let timeout = unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_lingertime) };
         isize::try_from(timeout).unwrap_or(isize::MAX)
+    }
+
+    /// Judges the control messages of a `sendmsg`, as TCP does before it takes bytes.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`, `EPERM`: TCP's.
+    #[cold]
+    pub fn check_control(&self, msg: &mut Message<'_>) -> Result {
+        let mut cookie = bindings::sockcm_cookie {
+            // SAFETY: The sock is valid; read without the lock as TCP does.
+            tsflags: unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_tsflags) },
+            ..Default::default()
+        };
+        // SAFETY: The sock and the message are valid, and the control messages of a `sendmsg` are in the kernel's
+        // memory. What they say goes into `cookie` and nowhere else.
+        to_result(unsafe { bindings::sock_cmsg_send(self.as_ptr(), msg.as_ptr(), &mut cookie) })
     }
 
     /// Returns whether `SO_OOBINLINE` is set.

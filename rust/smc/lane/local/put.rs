@@ -38,7 +38,8 @@ pub(super) fn put(
     if !local.own().may_send() || local.has_left() {
         return Err(Stop::Tcp(errno::EPIPE.into()));
     }
-    let leaves = put.urgent || local.is_to_leave() || local.flips();
+    // What control messages say is for TCP's packets.
+    let leaves = put.urgent || msg.has_control() || local.is_to_leave() || local.flips();
     if !way.route().writes_ring() && (leaves || !promote(local, way, &mut writer, put.wanted)) {
         return by_tcp(local, msg, put);
     }

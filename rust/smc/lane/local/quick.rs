@@ -32,7 +32,7 @@ const PLAIN_TO_SEND: u32 = PLAIN | flags::MSG_MORE | flags::MSG_SPLICE_PAGES;
 #[inline(always)]
 pub(super) fn send(local: &Local, msg: &mut Message<'_>) -> Option<Result<usize>> {
     let total = msg.len();
-    if msg.flags() as u32 & !PLAIN_TO_SEND != 0 || total == 0 {
+    if msg.flags() as u32 & !PLAIN_TO_SEND != 0 || total == 0 || msg.has_control() {
         return None;
     }
     let (own, other) = local.ends();
