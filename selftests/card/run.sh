@@ -1,0 +1,44 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# run.sh [--profile NAME] [--engine NAME] [--no-dma] PROGRAM [ARGUMENT...]
+# Runs a test with a model card (kmod/card) in each of the namespaces a and b
+# instead of soft-RoCE. The points are the program's. It fails besides if the
+# cards have not carried its bytes, or do not go afterwards.
+set -u
+parameters=
+while :; do
+	case $1 in
+	--profile) parameters="$parameters profile=$2"; shift 2 ;;
+	--engine) parameters="$parameters engine=$2"; shift 2 ;;
+	--no-dma) parameters="$parameters dma=0"; shift ;;
+	*) break ;;
+	esac
+done
+
+fail() {
+	echo "card: $*" >&2
+	exit 1
+}
+
+modprobe ib_core || fail "no RDMA in this kernel"
+# shellcheck disable=SC2086
+insmod /rsmc/kmod/card.ko $parameters || fail "card.ko cannot be loaded"
+ip netns exec a rdma link add card_a type card netdev va || fail "no device in a"
+ip netns exec b rdma link add card_b type card netdev vb || fail "no device in b"
+
+program=$1
+shift
+case $program in /*) ;; *) program=/rsmc/$program ;; esac
+"$program" "$@"
+status=$?
+
+stats=$(cat /sys/module/card/parameters/stats)
+printf '%s\n' "$stats" | sed 's/^/# /'
+rdma link delete card_a || fail "card_a cannot be deleted"
+rdma link delete card_b || fail "card_b cannot be deleted"
+rmmod card || fail "card.ko cannot be unloaded"
+case $stats in
+*"card_a doorbells "*" bytes "[1-9]*"card_b "*" bytes "[1-9]*) ;;
+*) fail "no bytes went by the cards" ;;
+esac
+exit "$status"

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The module: `rdma link add NAME type card netdev X` makes a device.
+ *
+ * Parameters, which hold for devices that are made afterwards: `profile`,
+ * `dma` (addresses are those of the DMA API rather than the kernel's), and
+ * `engine` (for all). `trouble` and `stats` are in wire.c.
+ */
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/netdevice.h>
+#include <linux/sizes.h>
+#include <rdma/rdma_netlink.h>
+#include "card.h"
+
+bool real_dma = !IS_ENABLED(CONFIG_UML);
+module_param_named(dma, real_dma, bool, 0644);
+
+bool in_interrupt_engine;
+
+static const char *const engines[] = { "ring", "interrupt" };
+
+static int card_engine_set(const char *text, const struct kernel_param *param)
+{
+	int which = sysfs_match_string(engines, text);
+
+	if (which < 0)
+		return which;
+	in_interrupt_engine = which;
+	return 0;
+}
+
+static int card_engine_get(char *buffer, const struct kernel_param *param)
+{
+	return sysfs_emit(buffer, "%s\n", engines[in_interrupt_engine]);
+}
+
+static const struct kernel_param_ops card_engine_ops = { .set = card_engine_set, .get = card_engine_get };
+module_param_cb(engine, &card_engine_ops, NULL, 0644);
+module_param_cb(trouble, &card_trouble_ops, NULL, 0200);
+module_param_cb(stats, &card_stats_ops, NULL, 0444);
+
+/*
+ * What drivers of Linux 7.2 say of their devices and refuse, as far as a
+ * kernel user of reliable connections meets it. README.md has the sources.
+ */
+static const struct card_profile profiles[] = {
+	{ .name = "ideal", .send_sge = 30, .recv_sge = 30, .queue_wrs = 16384, .inline_bytes = 220,
+	  .region_pages = 65536, .page_sizes = ~(u64)(SZ_4K - 1) },
+	{ .name = "mlx5", .send_sge = 30, .recv_sge = 30, .queue_wrs = 32768, .queue_bytes = SZ_2M,
+	  .inline_bytes = 220, .region_pages = 65536, .page_sizes = ~(u64)(SZ_4K - 1) },
+	{ .name = "bnxt_re", .send_sge = 6, .recv_sge = 6, .queue_wrs = 65535, .inline_bytes = 96,
+	  .region_pages = 512, .page_sizes = SZ_4K | SZ_8K | SZ_64K | SZ_2M | SZ_1G, .reset_fails_modify = true },
+	{ .name = "irdma", .send_sge = 13, .recv_sge = 13, .queue_wrs = 4096, .inline_bytes = 101,
+	  .region_pages = 262144, .page_sizes = SZ_4K | SZ_2M | SZ_1G, .reset_fails_modify = true },
+	{ .name = "erdma", .send_sge = 6, .recv_sge = 1, .queue_wrs = 8192, .inline_bytes = 96,
+	  .region_pages = 512, .page_sizes = ~(u64)(SZ_4K - 1) & (SZ_2G - 1) },
+	{ .name = "ionic", .send_sge = 8, .recv_sge = 8, .queue_wrs = 65535, .inline_bytes = 128,
+	  .region_pages = 65536, .page_sizes = ~(u64)(SZ_4K - 1), .strict_flags = true },
+	{ .name = "hns", .send_sge = 8, .recv_sge = 8, .queue_wrs = 32768, .inline_bytes = 32,
+	  .region_pages = 512, .page_sizes = ~(u64)(SZ_4K - 1), .reset_fails_post = true },
+	{ .name = "mana", .send_sge = 30, .recv_sge = 15, .queue_wrs = 16384, .inline_bytes = 0,
+	  .region_pages = 0, .page_sizes = SZ_4K, .no_registration = true },
+	{ .name = "no_local_key", .send_sge = 30, .recv_sge = 30, .queue_wrs = 16384, .inline_bytes = 220,
+	  .region_pages = 512, .page_sizes = ~(u64)(SZ_4K - 1), .no_local_key = true },
+};
+
+static int profile;
+
+static int card_profile_set(const char *text, const struct kernel_param *param)
+{
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(profiles); i++)
+		if (sysfs_streq(text, profiles[i].name)) {
+			profile = i;
+			return 0;
+		}
+	return -EINVAL;
+}
+
+static int card_profile_get(char *buffer, const struct kernel_param *param)
+{
+	return sysfs_emit(buffer, "%s\n", profiles[profile].name);
+}
+
+static const struct kernel_param_ops card_profile_ops = { .set = card_profile_set, .get = card_profile_get };
+module_param_cb(profile, &card_profile_ops, NULL, 0644);
+
+/* All devices. */
+static DEFINE_MUTEX(devices_lock);
+static LIST_HEAD(devices);
+
+void card_remember(struct card_device *device)
+{
+	mutex_lock(&devices_lock);
+	list_add_tail(&device->all, &devices);
+	mutex_unlock(&devices_lock);
+}
+
+void card_forget(struct card_device *device)
+{
+	mutex_lock(&devices_lock);
+	list_del_init(&device->all);
+	mutex_unlock(&devices_lock);
+}
+
+struct card_device *card_find(const char *name)
+{
+	struct card_device *device;
+
+	mutex_lock(&devices_lock);
+	list_for_each_entry(device, &devices, all)
+		if (!strcmp(dev_name(&device->ib.dev), name) && ib_device_try_get(&device->ib))
+			goto unlock;
+	device = NULL;
+unlock:
+	mutex_unlock(&devices_lock);
+	return device;
+}
+
+void card_for_each(void (*call)(struct card_device *device, void *context), void *context)
+{
+	struct card_device *device;
+
+	mutex_lock(&devices_lock);
+	list_for_each_entry(device, &devices, all)
+		call(device, context);
+	mutex_unlock(&devices_lock);
+}
+
+static int card_newlink(const char *name, struct net_device *netdev)
+{
+	return card_device_add(name, netdev, &profiles[profile]);
+}
+
+static struct rdma_link_ops card_link_ops = { .type = "card", .newlink = card_newlink };
+MODULE_ALIAS_RDMA_LINK("card");
+
+/* The network device goes: so does ours. */
+static int card_netdev_event(struct notifier_block *block, unsigned long event, void *info)
+{
+	struct net_device *netdev = netdev_notifier_info_to_dev(info), *own;
+	struct card_device *device;
+
+	if (event != NETDEV_UNREGISTER)
+		return NOTIFY_OK;
+	mutex_lock(&devices_lock);
+	list_for_each_entry(device, &devices, all) {
+		if (!ib_device_try_get(&device->ib))
+			continue;
+		own = ib_device_get_netdev(&device->ib, CARD_PORT);
+		if (own == netdev)
+			ib_unregister_device_queued(&device->ib);
+		dev_put(own);
+		ib_device_put(&device->ib);
+	}
+	mutex_unlock(&devices_lock);
+	return NOTIFY_OK;
+}
+
+static struct notifier_block card_netdev_block = { .notifier_call = card_netdev_event };
+
+static int __init card_init(void)
+{
+	int error = register_netdevice_notifier(&card_netdev_block);
+
+	if (error)
+		return error;
+	rdma_link_register(&card_link_ops);
+	return 0;
+}
+
+static void card_unregister_one(void)
+{
+	struct card_device *device;
+
+	mutex_lock(&devices_lock);
+	list_for_each_entry(device, &devices, all)
+		if (ib_device_try_get(&device->ib))
+			goto found;
+	device = NULL;
+found:
+	mutex_unlock(&devices_lock);
+	if (device)
+		ib_unregister_device_and_put(&device->ib);
+}
+
+static void __exit card_exit(void)
+{
+	rdma_link_unregister(&card_link_ops);
+	unregister_netdevice_notifier(&card_netdev_block);
+	/* Those that are being unregistered already leave the list by themselves. */
+	while (!list_empty(&devices)) {
+		card_unregister_one();
+		cond_resched();
+	}
+}
+
+module_init(card_init);
+module_exit(card_exit);
+MODULE_DESCRIPTION("An ideal RDMA card within one kernel, for tests");
+MODULE_LICENSE("GPL");

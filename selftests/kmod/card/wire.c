@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0
+/* What can be wrong with the wire and with a device, and what devices count; module parameters of both. */
+#include <linux/moduleparam.h>
+#include <linux/string.h>
+#include "card.h"
+
+/* Whether a packet gets through between two devices. Under hw_wire. */
+bool hw_passes(struct card_device *from, struct card_device *to, u32 packet)
+{
+	u64 now = 0;
+
+	if (from->trouble.down_until || to->trouble.down_until)
+		now = ktime_get_ns();
+	if (now < from->trouble.down_until || now < to->trouble.down_until)
+		return false;
+	if (from->trouble.black_hole || to->trouble.black_hole || from->trouble.dead || to->trouble.dead)
+		return false;
+	return (!from->trouble.mtu || packet <= from->trouble.mtu) && (!to->trouble.mtu || packet <= to->trouble.mtu);
+}
+
+enum card_trouble { DOWN, BLACK_HOLE, MTU, LATENCY, DEAD, PORT_ERROR, PORT_ACTIVE, RESET, FATAL };
+
+static const char *const troubles[] = {
+	[DOWN] = "down",
+	[BLACK_HOLE] = "black_hole",
+	[MTU] = "mtu",
+	[LATENCY] = "latency",
+	[DEAD] = "dead",
+	[PORT_ERROR] = "port_error",
+	[PORT_ACTIVE] = "port_active",
+	[RESET] = "reset",
+	[FATAL] = "fatal",
+};
+
+/* "DEVICE TROUBLE VALUE"; see README.md. */
+static int card_trouble_set(const char *text, const struct kernel_param *param)
+{
+	char name[IB_DEVICE_NAME_MAX], word[16];
+	struct card_device *device;
+	unsigned long flags;
+	int what, error = 0;
+	u32 value;
+
+	if (sscanf(text, "%63s %15s %u", name, word, &value) != 3)
+		return -EINVAL;
+	what = match_string(troubles, ARRAY_SIZE(troubles), word);
+	if (what < 0)
+		return -EINVAL;
+	device = card_find(name);
+	if (!device)
+		return -ENODEV;
+	raw_spin_lock_irqsave(&hw_wire, flags);
+	switch (what) {
+	case DOWN:
+		device->trouble.down_until = ktime_get_ns() + (u64)value * NSEC_PER_MSEC;
+		break;
+	case BLACK_HOLE:
+		device->trouble.black_hole = value;
+		break;
+	case MTU:
+		device->trouble.mtu = value;
+		break;
+	case LATENCY:
+		device->trouble.latency = value;
+		break;
+	case DEAD:
+		device->trouble.dead = value;
+		break;
+	case RESET:
+		device->resetting = value;
+		break;
+	default:
+		break;
+	}
+	raw_spin_unlock_irqrestore(&hw_wire, flags);
+	if (what == PORT_ERROR)
+		card_event(device, IB_EVENT_PORT_ERR);
+	else if (what == PORT_ACTIVE)
+		card_event(device, IB_EVENT_PORT_ACTIVE);
+	else if (what == FATAL)
+		card_event(device, IB_EVENT_DEVICE_FATAL);
+	ib_device_put(&device->ib);
+	return error;
+}
+
+const struct kernel_param_ops card_trouble_ops = { .set = card_trouble_set };
+
+static const char *const counted[CARD_COUNTS] = {
+	[DOORBELLS] = "doorbells",
+	[RECEIVE_DOORBELLS] = "receive_doorbells",
+	[ARMS] = "arms",
+	[INTERRUPTS] = "interrupts",
+	[EVENTS] = "events",
+	[COMPLETIONS] = "completions",
+	[UNSIGNALLED] = "unsignalled",
+	[SENDS] = "sends",
+	[WRITES] = "writes",
+	[IMMEDIATES] = "immediates",
+	[NOT_READY] = "not_ready",
+	[REPEATS] = "repeats",
+	[LOST] = "lost",
+	[BYTES] = "bytes",
+};
+
+struct card_text {
+	char *buffer;
+	int length;
+};
+
+static void card_stats_line(struct card_device *device, void *context)
+{
+	struct card_text *text = context;
+	int i;
+
+#define add(...) (text->length += scnprintf(text->buffer + text->length, PAGE_SIZE - text->length, __VA_ARGS__))
+	add("%s", dev_name(&device->ib.dev));
+	for (i = 0; i < CARD_COUNTS; i++)
+		add(" %s %lu", counted[i], READ_ONCE(device->counts[i]));
+	add("\n");
+#undef add
+}
+
+/* One line for each device: its name, then names and values. */
+static int card_stats_get(char *buffer, const struct kernel_param *param)
+{
+	struct card_text text = { .buffer = buffer };
+
+	card_for_each(card_stats_line, &text);
+	return text.length;
+}
+
+const struct kernel_param_ops card_stats_ops = { .get = card_stats_get };
