@@ -40,5 +40,6 @@ pub mod top;
 pub mod ueid;
 pub mod unload;
 pub mod up;
+pub mod visible;
 pub mod watch;
 pub mod why;

@@ -5,12 +5,13 @@
 use clap::Parser;
 use rsmc::cli::{Cli, Command};
 use rsmc::error::Error;
+use rsmc::visible::{complain, Output};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut out = Output::stdout();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     if let Some(tool) = arguments.first().and_then(|name| rsmc::compat::tool(name)) {
         let code = tool(&arguments, &mut out);
@@ -21,7 +22,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(args) => {
             let failure = rsmc::run::run(&args);
-            eprintln!("rsmc: {}", failure.message);
+            complain("rsmc", &failure.message);
             return ExitCode::from(failure.code);
         }
         Command::Ss(args) => rsmc::ss::run(&args, &mut out),
@@ -49,7 +50,7 @@ fn main() -> ExitCode {
         // The reader of a pipe had enough (`rsmc ss | head`): no fault of anyone.
         Err(Error::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("rsmc: {error}");
+            complain("rsmc", &error);
             ExitCode::from(error.exit_code())
         }
     }

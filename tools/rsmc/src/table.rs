@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Columns of text, colours on terminals, and numbers for people.
 
+use crate::visible;
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 
@@ -70,14 +72,19 @@ impl Table {
         self
     }
 
-    /// Adds a row.
+    /// Adds a row. Its cells may be strangers' text.
     pub fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(Row::Cells(cells));
+        let shown = |cell: String| match visible::text(&cell) {
+            Cow::Borrowed(_) => cell,
+            Cow::Owned(shown) => shown,
+        };
+        self.rows
+            .push(Row::Cells(cells.into_iter().map(shown).collect()));
     }
 
     /// Adds an indented line below the last row, of any length.
     pub fn note(&mut self, text: String) {
-        self.rows.push(Row::Note(text));
+        self.rows.push(Row::Note(visible::text(&text).into_owned()));
     }
 
     /// Prints it.
@@ -174,6 +181,17 @@ mod tests {
         let mut table = table.coloured(|_, cell| (cell == "a").then_some(Colour::Red));
         table.coloured = true;
         assert!(text(&table).contains("\n\x1b[31ma\x1b[0m     bb\n"));
+    }
+
+    #[test]
+    fn cells_tell_a_terminal_nothing() {
+        let mut table = Table::new(&["Host", "Y"]);
+        table.row(vec!["a\x1b[2J\nLISTEN".into(), "b".into()]);
+        table.note("\x1b]0;x\x07\r".into());
+        assert_eq!(
+            text(&table),
+            "Host                    Y\na\\u001b[2J\\u000aLISTEN  b\n    \\u001b]0;x\\u0007\\u000d\n"
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use crate::diag;
 use crate::error::{Error, Result};
 use crate::procs::{self, Process};
+use crate::visible;
 use rustix::io::Errno;
 use rustix::thread::{move_into_link_name_space, LinkNameSpaceType};
 use std::collections::{BTreeMap, HashSet};
@@ -66,7 +67,7 @@ fn in_use(holders: &[Process], references: &str, converts: bool) -> String {
     let mut named: Vec<String> = sockets
         .iter()
         .take(NAMED)
-        .map(|((pid, comm), count)| format!("{comm} ({pid}, sockets: {count})"))
+        .map(|((pid, comm), count)| format!("{} ({pid}, sockets: {count})", visible::text(comm)))
         .collect();
     if sockets.len() > NAMED {
         named.push(format!("{} more processes", sockets.len() - NAMED));
@@ -110,6 +111,8 @@ mod tests {
         );
         let many: Vec<Process> = (1..=20).map(|pid| holder(pid, "p", 1)).collect();
         assert!(in_use(&many, "20", false).ends_with("p (8, sockets: 1), 12 more processes"));
+        let escape = [holder(1, "\x1b[2J\n", 1)];
+        assert!(in_use(&escape, "1", false).ends_with(r" by \u001b[2J\u000a (1, sockets: 1)"));
         assert!(in_use(&[], "1", false).contains("no process that this user can see"));
     }
 }

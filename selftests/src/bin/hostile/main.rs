@@ -12,6 +12,7 @@ mod bystander;
 mod cdc;
 mod confirm;
 mod crowd;
+mod escapes;
 mod groups;
 mod handshake;
 mod honest;
@@ -75,6 +76,7 @@ fn main() {
             attempts::LIST,
             terms::LIST,
             worlds::LIST,
+            escapes::LIST,
         ],
         4,
     );

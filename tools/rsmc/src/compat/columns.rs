@@ -2,6 +2,7 @@
 //! Columns and short numbers as smc-tools print them: a column has its place, whatever is in it,
 //! for scripts that cut lines by position.
 
+use crate::visible;
 use std::io::{self, Write};
 
 /// A column of a table.
@@ -48,7 +49,7 @@ pub fn print(out: &mut dyn Write, columns: &[Column], rows: &[Vec<String>]) -> i
     for row in rows {
         let mut line = String::new();
         for (column, cell) in columns.iter().zip(row) {
-            let width = column.width;
+            let (width, cell) = (column.width, visible::text(cell));
             match column.right {
                 true => line.push_str(&format!("{cell:>width$}")),
                 false => line.push_str(&format!("{cell:width$}")),
@@ -94,6 +95,9 @@ mod tests {
         print(&mut out, &columns, &rows).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text, "A   Long C\nx    1 z\nwide 12\n\n");
+        let mut out = Vec::new();
+        print(&mut out, &columns, &[row(&["\x1b[2J\n"])]).unwrap();
+        assert!(out.ends_with(b"\n\\u001b[2J\\u000a\n"));
     }
 
     #[test]

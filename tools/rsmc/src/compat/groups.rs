@@ -8,6 +8,7 @@ use super::smcd::smcd_groups;
 use crate::error::Result;
 use crate::link::{self, Group};
 use crate::system::interface;
+use crate::visible;
 use std::io::Write;
 
 /// `linkgroup`.
@@ -121,7 +122,8 @@ pub fn bytes(bytes: Option<u64>) -> String {
 /// Errors of writing to `out`.
 pub fn block(pairs: &[(&str, String)], out: &mut dyn Write) -> Result<()> {
     for (name, value) in pairs {
-        writeln!(out, "{}", format!("{name:<9}: {value}").trim_end())?;
+        let line = format!("{name:<9}: {}", visible::text(value));
+        writeln!(out, "{}", line.trim_end())?;
     }
     Ok(())
 }

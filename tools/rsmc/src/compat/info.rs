@@ -5,7 +5,7 @@ use super::{or_na, smcd::smcd_devices};
 use crate::error::Result;
 use crate::netlink::wire::{NLM_F_ACK, NLM_F_DUMP};
 use crate::system::{self, System};
-use crate::{dev, gid};
+use crate::{dev, gid, visible};
 use std::fs;
 use std::io::Write;
 
@@ -36,7 +36,7 @@ fn versions(second: bool) -> &'static str {
 
 fn tell(system: &System, ism: &str, roce: &str, out: &mut dyn Write) -> Result<()> {
     let line = |out: &mut dyn Write, name: &str, value: &str| {
-        writeln!(out, "{:<18}{value}", format!("{name}:"))
+        writeln!(out, "{:<18}{}", format!("{name}:"), visible::text(value))
     };
     writeln!(out, "Kernel Capabilities")?;
     line(

@@ -22,6 +22,7 @@ mod socket;
 mod stats;
 
 use crate::error::Error;
+use crate::visible::complain;
 use clap::error::ErrorKind;
 use clap::{Command, Parser};
 use std::ffi::{OsStr, OsString};
@@ -115,7 +116,7 @@ fn finish(name: &str, done: Result<(), Error>, code: u8) -> u8 {
         Ok(()) => 0,
         Err(Error::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => 0,
         Err(error) => {
-            eprintln!("{name}: {error}");
+            complain(name, &error);
             code
         }
     }

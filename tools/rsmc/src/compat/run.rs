@@ -3,6 +3,7 @@
 
 use super::parse;
 use crate::cli::RunArgs;
+use crate::visible::complain;
 use clap::{Command, CommandFactory, Parser};
 use std::ffi::OsString;
 use std::fs;
@@ -60,7 +61,7 @@ pub fn main(arguments: &[OsString], _: &mut dyn Write) -> u8 {
         library: None,
         command: options.command,
     });
-    eprintln!("smc_run: {}", failure.message);
+    complain("smc_run", &failure.message);
     failure.code
 }
 

@@ -5,6 +5,7 @@ use super::{devices, finish, groups, info, stats};
 use crate::cli::{UeidAction, UeidArgs};
 use crate::error::{Error, Result};
 use crate::ueid;
+use crate::visible::complain;
 use std::ffi::OsString;
 use std::io::Write;
 
@@ -61,7 +62,7 @@ fn main(technology: Technology, arguments: &[OsString], out: &mut dyn Write) -> 
         .collect();
     match run(technology, &words, out) {
         Err(Error::Usage(line)) => {
-            eprintln!("{}: {line}", technology.tool());
+            complain(technology.tool(), &line);
             WRONG
         }
         done => finish(technology.tool(), done, FAILED),

@@ -14,6 +14,7 @@ mod units;
 
 use crate::cli::{DisableArgs, EnableArgs, Services};
 use crate::error::{Error, Result};
+use crate::visible;
 use files::{below, look, Change, Found};
 use place::Place;
 use std::io::Write;
@@ -41,7 +42,7 @@ impl<'a> System<'a> {
     }
 
     fn say(&mut self, line: &str) -> Result<()> {
-        Ok(writeln!(self.out, "{line}")?)
+        Ok(writeln!(self.out, "{}", visible::text(line))?)
     }
 
     /// Whether systemd runs it.

@@ -12,6 +12,7 @@ pub mod pfc;
 
 use crate::error::{Error, Result};
 use crate::table::{self, Colour};
+use crate::visible;
 use crate::why::checks::{self, Check};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -173,9 +174,10 @@ fn items(items: &[Item], out: &mut dyn Write) -> Result<()> {
             true => colour.paint(word),
             false => word.into(),
         };
-        writeln!(out, "  {word}  {:<12}  {}", item.name, item.found)?;
+        let found = visible::text(&item.found);
+        writeln!(out, "  {word}  {:<12}  {found}", item.name)?;
         if let Some(advice) = &item.advice {
-            writeln!(out, "{:22}{advice}", "")?;
+            writeln!(out, "{:22}{}", "", visible::text(advice))?;
         }
     }
     Ok(())

@@ -12,11 +12,11 @@ use crate::cli::{PolicyAction, PolicyArgs, POLICY_FILE};
 use crate::error::{Error, Result};
 use crate::netlink::genl::Family;
 use crate::netlink::wire::{NLM_F_ACK, NLM_F_DUMP};
-use crate::{absent, diag, table};
+use crate::{absent, diag, table, visible};
 use rule::Rule;
 use rustix::io::Errno;
 use serde::Serialize;
-use std::io::{Read, Write};
+use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
 use wire::{attribute, command, Listed};
 
@@ -179,7 +179,11 @@ fn save(file: &Path, out: &mut dyn Write) -> Result<()> {
         text.push('\n');
     }
     if file == Path::new("-") {
-        return Ok(out.write_all(text.as_bytes())?);
+        // For a file or a program they are as they will be read again.
+        return Ok(match std::io::stdout().is_terminal() {
+            true => out.write_all(text.as_bytes())?,
+            false => visible::write_raw(text.as_bytes())?,
+        });
     }
     // A reader finds the old rules or the new ones, never half of them.
     let new = file.with_extension("new");

@@ -7,6 +7,7 @@ use super::{collect, family};
 use crate::cli::PolicyTest;
 use crate::error::{Error, Result};
 use crate::netlink::wire::{Attributes, NLM_F_ACK};
+use crate::visible;
 use rustix::io::Errno;
 use serde::Serialize;
 use smc_proto::policy::{Network, Range};
@@ -44,7 +45,7 @@ pub(super) fn run(socket: &PolicyTest, out: &mut dyn Write) -> Result<()> {
         serde_json::to_writer_pretty(&mut *out, &answer)?;
         writeln!(out)?;
     } else {
-        writeln!(out, "{}", answer.text)?;
+        writeln!(out, "{}", visible::text(&answer.text))?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ mod files;
 
 use crate::cli::{ReportArgs, SsArgs, WhyArgs};
 use crate::error::{Error, Result};
-use crate::{clock, dev, fallback, hardware, link, pnet, ss, stats, system, ueid, why};
+use crate::{clock, dev, fallback, hardware, link, pnet, ss, stats, system, ueid, visible, why};
 use serde::Serialize;
 use std::fs::OpenOptions;
 use std::io::{self, IsTerminal, Write};
@@ -60,7 +60,7 @@ pub fn run(args: &ReportArgs, out: &mut dyn Write) -> Result<()> {
         if io::stdout().is_terminal() {
             return Err(Error::Usage("an archive is nothing for a terminal".into()));
         }
-        return Ok(out.write_all(&bytes)?);
+        return Ok(visible::write_raw(&bytes)?);
     }
     let path = match &args.output {
         Some(path) => path.clone(),
@@ -93,7 +93,16 @@ fn archive(name: &str, now: u64) -> io::Result<Vec<u8>> {
     let mut notes = Vec::new();
     for (file, make) in PARTS {
         match make() {
-            Ok(content) => add(&mut archive, &format!("{name}/{file}"), now, &content)?,
+            Ok(content) => {
+                let text = String::from_utf8_lossy(&content);
+                let shown = visible::lines(&text);
+                add(
+                    &mut archive,
+                    &format!("{name}/{file}"),
+                    now,
+                    shown.as_bytes(),
+                )?;
+            }
             Err(error) => notes.push(format!("{file}: {error}")),
         }
     }
@@ -102,7 +111,7 @@ fn archive(name: &str, now: u64) -> io::Result<Vec<u8>> {
         &mut archive,
         &format!("{name}/README.txt"),
         now,
-        readme.as_bytes(),
+        visible::lines(&readme).as_bytes(),
     )?;
     archive.into_inner()
 }

@@ -11,6 +11,7 @@ pub mod reach;
 pub mod scope;
 
 use crate::cli::{Family, RunArgs};
+use crate::visible::complain;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -64,7 +65,7 @@ fn prepare(args: &RunArgs) -> Result<Command, Failure> {
     };
     let path = which(program, std::env::var_os("PATH").as_deref())?;
     for remark in reach::check(&path, &library)? {
-        eprintln!("rsmc: warning: {remark}");
+        complain("rsmc: warning", &remark);
     }
 
     let mut command = Command::new(program);

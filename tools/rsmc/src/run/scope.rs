@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::module;
 use crate::policy::rule::Rule;
 use crate::policy::{self, live};
+use crate::visible::{self, complain};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use smc_proto::policy::Verdict;
@@ -117,7 +118,7 @@ impl Scope {
             ..PolicyTest::default()
         })?;
         if !answer.smc {
-            eprintln!("rsmc: warning: another rule comes first: {}", answer.text);
+            complain("rsmc: warning: another rule comes first", &answer.text);
         }
         let mut watcher = Command::new(std::env::current_exe()?);
         watcher.args(["scope-end", "--detach"]);
@@ -256,7 +257,8 @@ pub fn prune(out: &mut dyn Write) -> Result<()> {
     for cgroup in &ended {
         writeln!(
             out,
-            "{cgroup}: the command has ended, its rules are removed"
+            "{}: the command has ended, its rules are removed",
+            visible::text(cgroup)
         )?;
     }
     Ok(())

@@ -5,6 +5,7 @@ use super::tree::Node;
 use super::{FallbackReason, Statistics};
 use crate::error::{Error, Result};
 use crate::reason::Told;
+use crate::visible;
 use smc_proto::reason::Reason;
 use std::fs;
 use std::io::Write;
@@ -51,9 +52,15 @@ fn braces(labels: &[(&str, &str)]) -> String {
     }
     let labels: Vec<String> = labels
         .iter()
-        .map(|(name, value)| format!("{name}=\"{value}\""))
+        .map(|(name, value)| format!("{name}=\"{}\"", label(value)))
         .collect();
     format!("{{{}}}", labels.join(","))
+}
+
+/// A label's value: one line, and what the format itself means by a character before it.
+fn label(value: &str) -> String {
+    let shown = visible::text(value);
+    shown.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
 /// Writes all of them. Nothing is left out because it is zero.
@@ -282,6 +289,13 @@ mod tests {
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 2);
         fs::remove_dir_all(&directory).unwrap();
         assert!(replace(&sample(), &file).is_err());
+    }
+
+    #[test]
+    fn a_label_cannot_end_its_line() {
+        let value = "a\"} 1\nb\\c\x1b[2J";
+        let shown = r#"{l="a\"} 1\\u000ab\\c\\u001b[2J"}"#;
+        assert_eq!(braces(&[("l", value)]), shown);
     }
 
     #[test]

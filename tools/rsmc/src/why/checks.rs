@@ -5,7 +5,7 @@ use super::{option, path, way};
 use crate::dev::{self, Port};
 use crate::error::{Error, Result};
 use crate::table::Colour;
-use crate::{pnet, ueid};
+use crate::{pnet, ueid, visible};
 use serde::Serialize;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -64,8 +64,10 @@ pub fn tell(checks: &[Check], out: &mut dyn Write) -> Result<()> {
             true => colour.paint(word),
             false => word.into(),
         };
-        writeln!(out, "  {word}  {:<7}  {}", check.name, check.found)?;
+        let found = visible::text(&check.found);
+        writeln!(out, "  {word}  {:<7}  {found}", check.name)?;
         if let Some(advice) = &check.advice {
+            let advice = visible::text(advice);
             writeln!(out, "{:17}What to do: {advice}", "")?;
         }
     }
