@@ -31,6 +31,7 @@ pub mod procs;
 pub mod reason;
 pub mod report;
 pub mod run;
+pub mod settings;
 pub mod ss;
 pub mod stats;
 pub mod system;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The module: loads it where it is missing.
+//! The module: loads it where it is missing, and gives it its settings.
 
 use crate::diag;
 use crate::error::{Error, Result};
+use crate::settings;
 use std::io::{self, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,7 +14,8 @@ pub const TCP2SMC: &str = "/proc/sys/net/smc/tcp2smc";
 /// Time that modprobe(8) may take: a service may be waiting to start.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Loads the module unless it is there.
+/// Loads the module unless it is there. One that was loaded has the settings of the files then, but for
+/// `tcp2smc`.
 ///
 /// # Errors
 /// `NotThere` with the cure.
@@ -28,7 +30,11 @@ pub fn ensure() -> Result<()> {
         );
     }
     let said = match modprobe() {
-        Ok(None) if Path::new(TCP2SMC).exists() => return Ok(()),
+        Ok(None) if Path::new(TCP2SMC).exists() => {
+            // What cannot be set has been said, and stands in nobody's way.
+            let _ = settings::apply();
+            return Ok(());
+        }
         Ok(None) => "modprobe rsmc did nothing: a line in /etc/modprobe.d forbids it?".into(),
         Ok(Some(said)) => said,
         Err(error) => format!("modprobe: {error}"),

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::module;
 use crate::policy::rule::Rule;
 use crate::policy::{self, kept, live};
+use crate::settings;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// `NotThere` without the module, `Usage` for files that are wrong, or the kernel's.
 pub fn run(args: &UpArgs, out: &mut dyn Write) -> Result<()> {
     let done = match &args.unit {
-        None => bring(&[]),
+        None => everything(),
         Some(name) => unit_rules(name)
             .and_then(|rules| bring(&rules))
             .map_err(|error| error.before(&format!("{name} starts over TCP"))),
@@ -43,6 +44,19 @@ fn unit_rules(name: &str) -> Result<Vec<Rule>> {
             "there is no {}",
             rule_file(&unit.name)
         ))),
+    }
+}
+
+/// Puts in place all that is configured, also where the module was there: a boot may have loaded it before.
+fn everything() -> Result<String> {
+    module::ensure()?;
+    let fine = settings::apply();
+    let done = bring(&[])?;
+    match fine {
+        true => Ok(done),
+        false => Err(Error::Io(std::io::Error::other(format!(
+            "{done}; not all settings of sysctl.d could be set"
+        )))),
     }
 }
 

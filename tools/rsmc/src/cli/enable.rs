@@ -72,9 +72,10 @@ pub struct Services {
     pub root: Option<PathBuf>,
 }
 
-/// Load the module, and put in place what is configured: rules and net.smc.tcp2smc
+/// Load the module, and put in place what is configured: settings, rules and net.smc.tcp2smc
 ///
-/// For the boot (rsmc.service) and the drop-ins of `rsmc enable`. Where the network namespace has no rules, those of
+/// For the boot (rsmc.service) and the drop-ins of `rsmc enable`. The settings net.smc.* get their values of
+/// /etc/sysctl.d and the other directories of sysctl.d(5); with --unit only if this has loaded the module. Where the network namespace has no rules, those of
 /// /etc/rsmc/policy.conf and /etc/rsmc/policy.d are loaded, and net.smc.tcp2smc gets its value of /etc/sysctl.d if
 /// it is 0. Where there are rules, only that of --unit is added if it is missing: `rsmc policy load` replaces all.
 #[derive(Args, Debug)]

@@ -4,7 +4,7 @@
 use super::files::{self, MARK};
 use crate::error::{Error, Result};
 use crate::module::TCP2SMC;
-use std::collections::BTreeMap;
+use crate::settings;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -14,15 +14,6 @@ pub const FILE: &str = "/etc/sysctl.d/50-rsmc.conf";
 pub const RULES: i32 = 2;
 /// Value for all sockets.
 pub const ALL: i32 = 1;
-
-/// Directories of settings, those that count most first.
-const DIRECTORIES: [&str; 5] = [
-    "/etc/sysctl.d",
-    "/run/sysctl.d",
-    "/usr/local/lib/sysctl.d",
-    "/usr/lib/sysctl.d",
-    "/lib/sysctl.d",
-];
 
 /// A value that a file gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,39 +32,15 @@ impl Configured {
     }
 }
 
-/// The value that the files below `root` give it, as sysctl(8) `--system` reads them.
+/// The value that the files below `root` give it; see [`settings::configured`].
 pub fn configured(root: &Path) -> Option<Configured> {
-    let at = |path: &str| root.join(path.trim_start_matches('/'));
-    let mut by_name: BTreeMap<std::ffi::OsString, PathBuf> = BTreeMap::new();
-    for directory in DIRECTORIES {
-        let entries = fs::read_dir(at(directory)).ok().into_iter().flatten();
-        for entry in entries.flatten() {
-            let (name, path) = (entry.file_name(), entry.path());
-            let hidden = name.to_string_lossy().starts_with('.');
-            if !hidden && path.extension().is_some_and(|kind| kind == "conf") {
-                by_name.entry(name).or_insert(path);
-            }
-        }
-    }
-    let last = at("/etc/sysctl.conf");
-    let mut found = None;
-    for file in by_name.into_values().chain([last]) {
-        let text = fs::read_to_string(&file).unwrap_or_default();
-        if let Some(value) = text.lines().filter_map(assigned).next_back() {
-            found = Some(Configured { value, file });
-        }
-    }
-    found
-}
-
-/// The value in a line of such a file.
-fn assigned(line: &str) -> Option<i32> {
-    let (key, value) = line.split_once('=')?;
-    let key = key.trim().trim_start_matches('-').trim();
-    if key.replace('/', ".") != "net.smc.tcp2smc" {
-        return None;
-    }
-    value.trim().parse().ok()
+    let mut all = settings::configured(root).into_iter();
+    let found = all.find(|setting| setting.name == "tcp2smc")?;
+    let value = found.value.parse().ok()?;
+    Some(Configured {
+        value,
+        file: found.file,
+    })
 }
 
 /// The contents of [`FILE`].
@@ -107,27 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines() {
-        for (line, value) in [
-            ("net.smc.tcp2smc=1", Some(1)),
-            (" - net/smc/tcp2smc = 2 ", Some(2)),
-            ("-net.smc.tcp2smc = 3", Some(3)),
-            ("# net.smc.tcp2smc = 3", None),
-            (";net.smc.tcp2smc = 3", None),
-            ("net.smc.tcp2smc = x", None),
-            ("net.smc.wmem = 3", None),
-            ("net.smc.tcp2smc", None),
-        ] {
-            assert_eq!(assigned(line), value, "{line}");
-        }
-        assert_eq!(
-            contents(2).lines().filter_map(assigned).next_back(),
-            Some(2)
-        );
-    }
-
-    #[test]
-    fn the_last_file_counts_and_a_name_counts_once() {
+    fn whose_it_is() {
         let root = std::env::temp_dir().join(format!("rsmc-mode-{}", std::process::id()));
         let _ = fs::remove_dir_all(&root);
         let write = |path: &str, text: &str| {
@@ -147,6 +94,8 @@ mod tests {
         assert_eq!(value(), Some((2, false)));
         write("etc/sysctl.conf", "net.smc.tcp2smc=3\nnet.smc.tcp2smc=0\n");
         assert_eq!(value(), Some((0, false)));
+        write("etc/sysctl.conf", "net.smc.tcp2smc=x\n");
+        assert_eq!(value(), None);
         fs::remove_dir_all(root).unwrap();
     }
 }
