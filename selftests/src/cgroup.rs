@@ -33,6 +33,15 @@ impl Hierarchy {
         self.0.join(format!("inside-{}", std::process::id()))
     }
 
+    /// Has the kernel count the memory of the cgroup.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn count_memory(&self) -> std::io::Result<()> {
+        std::fs::write(self.0.join("cgroup.subtree_control"), "+memory")
+    }
+
     /// Moves the process into the cgroup.
     ///
     /// # Errors

@@ -1,84 +1,172 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Rings that nobody uses are given back: after a while, and at once when memory is short.
+//!
+//! Both ends say by `RSMC_INFO` whether they are on TCP, and the control group of the test what their rings take.
 
 use st::fd::Fd;
 use st::memory::Memory;
-use st::{path, sys};
+use st::{path, smcinfo, sys};
 use std::time::{Duration, Instant};
 
 /// Connections.
-const MANY: usize = 200;
-/// What their rings take at least, in KiB: one of 16 KiB in each direction.
-const RINGS: i64 = 2 * 16 * MANY as i64;
-/// Time after which idle rings go, with the look that finds them.
-const WHILE: Duration = Duration::from_secs(8);
+const MANY: usize = 48;
+/// Bytes of a message, to which a ring grows.
+const MESSAGE: usize = 128 << 10;
+/// What the rings of a connection take, in KiB: one in each direction.
+const RINGS: i64 = 2 * (MESSAGE >> 10) as i64;
+/// Time in which a silent direction keeps its ring at least: four looks, a second apart.
+const KEPT: Duration = Duration::from_secs(3);
+/// Rounds in which a slow machine may use all connections within that time.
+const ROUNDS: usize = 20;
 
-/// Waits until the rings are gone: less than a quarter of them is left.
-fn gone(memory: &Memory, cold: i64, until: Duration) -> Result<i64, String> {
-    let end = Instant::now() + until;
-    loop {
-        let left = memory.taken() - cold;
-        if left < RINGS / 4 {
-            return Ok(left);
+/// A connection, and when its last use began.
+struct Connection {
+    ends: [Fd; 2],
+    used: Instant,
+}
+
+impl Connection {
+    /// Sends as much each way as makes the rings grow.
+    fn talk(&mut self) -> Result<(), String> {
+        self.used = Instant::now();
+        let [c, s] = &self.ends;
+        path::prove_local(c, s)?;
+        let text = vec![7; MESSAGE];
+        for (from, to) in [(c, s), (s, c)] {
+            let mut sent = 0;
+            while sent < MESSAGE {
+                let n = sys::send(from.raw(), &text[sent..], libc::MSG_DONTWAIT)
+                    .map_err(|e| format!("send: {e}"))?;
+                sys::recv_all(to.raw(), n as usize).map_err(|e| format!("recv: {e}"))?;
+                sent += n as usize;
+            }
         }
-        if Instant::now() > end {
-            return Err(format!("{left} KiB more than cold connections are left"));
+        Ok(())
+    }
+
+    /// Tells whether an end is not on TCP.
+    fn has_rings(&self) -> Result<bool, String> {
+        for end in &self.ends {
+            let seen = smcinfo::info(end.raw()).map_err(|e| format!("RSMC_INFO: {e}"))?;
+            if seen.mode == path::MODE_LOCAL {
+                return Ok(true);
+            }
         }
-        sys::sleep_ms(20);
+        Ok(false)
     }
 }
 
-/// Uses all of them, which have no rings; returns by how much memory grows. Beside the rings it is the whole kernel's,
-/// so not compared with what it was a while ago. When the machine is so slow that the first are idle again before the
-/// last are used: once more.
-fn use_all(memory: &Memory, all: &[(Fd, Fd)], which: &str) -> Result<i64, String> {
-    let cold = memory.taken();
-    let mut used = 0;
-    for _ in 0..5 {
-        let begin = Instant::now();
-        for (c, s) in all {
-            path::prove_local(c, s)?;
-            path::prove_local(c, s)?;
+/// All connections, and what memory they took before their first rings.
+struct All {
+    connections: Vec<Connection>,
+    memory: Memory,
+    cold: i64,
+}
+
+impl All {
+    /// Returns how many have rings. Those that have none must have had them for long enough, if `early` is not allowed.
+    fn with_rings(&self, early: bool) -> Result<usize, String> {
+        let mut count = 0;
+        for connection in &self.connections {
+            if connection.has_rings()? {
+                count += 1;
+                continue;
+            }
+            let after = connection.used.elapsed();
+            if !early && after < KEPT {
+                return Err(format!("rings went {after:?} after they were used"));
+            }
         }
-        used = memory.taken() - cold;
-        if used > RINGS * 3 / 4 {
-            return Ok(used);
-        }
-        if begin.elapsed() < WHILE / 8 {
-            break;
-        }
+        Ok(count)
     }
-    Err(format!("rings take only {used} KiB when used {which}"))
+
+    fn taken(&self) -> i64 {
+        self.memory.taken() - self.cold
+    }
+
+    /// Uses all of them, and compares their memory with the rings that they have; returns both. When the machine is so slow
+    /// that the first are idle again before the last are used, once more.
+    fn talk(&mut self, which: &str) -> Result<(usize, i64), String> {
+        let mut seen = (0, 0);
+        for _ in 0..ROUNDS {
+            for connection in &mut self.connections {
+                connection.talk()?;
+            }
+            let taken = self.taken();
+            // Those had theirs before, too.
+            let count = self.with_rings(false)?;
+            seen = (count, taken);
+            if count >= MANY / 2 && taken > count as i64 * RINGS * 3 / 4 {
+                return Ok(seen);
+            }
+        }
+        let (count, taken) = seen;
+        Err(format!(
+            "{which}: {count} with rings, which take {taken} KiB"
+        ))
+    }
+
+    /// Tells whether the rings are gone, and their memory.
+    fn are_idle(&self, early: bool) -> Result<bool, String> {
+        Ok(self.with_rings(early)? == 0 && self.taken() < MANY as i64 * RINGS / 4)
+    }
+
+    /// Waits for that, as long as it takes on a slow machine.
+    fn wait(&self, early: bool, seconds: u64) -> Result<(), String> {
+        let end = Instant::now() + Duration::from_secs(seconds * st::guest::slow());
+        while !self.are_idle(early)? {
+            if Instant::now() > end {
+                let (count, taken) = (self.with_rings(true)?, self.taken());
+                return Err(format!("{count} still have rings; {taken} KiB are left"));
+            }
+            sys::sleep_ms(20);
+        }
+        Ok(())
+    }
 }
 
 /// Uses many connections, leaves them alone, and uses them again.
 pub fn run(pair: impl Fn() -> Result<(Fd, Fd), String>) -> Result<String, String> {
     let memory = Memory::open()?;
-    let mut all = Vec::new();
+    let mut connections = Vec::new();
     for _ in 0..MANY {
         let (c, s) = pair()?;
         // Bytes by TCP, in one direction: cold connections that have been looked at.
         sys::send_all(c.raw(), b"cold").map_err(|e| format!("send: {e}"))?;
         sys::recv_all(s.raw(), 4).map_err(|e| format!("recv: {e}"))?;
-        all.push((c, s));
+        let (ends, used) = ([c, s], Instant::now());
+        connections.push(Connection { ends, used });
     }
     let cold = memory.taken();
-    let used = use_all(&memory, &all, "at first")?;
-    sys::sleep_ms(1500);
-    let kept = memory.taken() - cold;
+    let mut all = All {
+        connections,
+        memory,
+        cold,
+    };
+    let (count, used) = all.talk("at first")?;
     let begin = Instant::now();
-    let idle = gone(&memory, cold, WHILE * st::guest::slow() as u32)?;
-    let after = begin.elapsed().as_millis() + 1500;
-    let again = use_all(&memory, &all, "again")?;
-    std::fs::write("/proc/sys/vm/drop_caches", "2").map_err(|e| format!("drop_caches: {e}"))?;
-    // Before the worker has come round.
-    let short = gone(&memory, cold, Duration::from_millis(1500))?;
-    let last = use_all(&memory, &all, "at last")?;
-    if kept < RINGS / 2 {
-        return Err(format!("after 1.5 s only {kept} KiB were left: too early"));
+    all.wait(false, 30)?;
+    let (after, idle) = (begin.elapsed().as_millis(), all.taken());
+
+    let mut short = None;
+    for _ in 0..ROUNDS {
+        let begin = Instant::now();
+        all.talk("again")?;
+        std::fs::write("/proc/sys/vm/drop_caches", "2").map_err(|e| format!("drop_caches: {e}"))?;
+        let left = all.with_rings(true)?;
+        // Else it may have been their time.
+        if begin.elapsed() < KEPT {
+            if left != 0 {
+                return Err(format!("{left} have rings although memory is short"));
+            }
+            all.wait(true, 5)?;
+            short = Some(all.taken());
+            break;
+        }
     }
+    let (_, last) = all.talk("at last")?;
     Ok(format!(
-        "KiB more than {MANY} cold connections: used {used}, idle {idle} after {after} ms, used {again}, \
-         drop_caches {short}, used {last}"
+        "KiB more than {MANY} cold connections: used {used} by {count}, idle {idle} after {after} ms, drop_caches {short:?}, \
+         used {last}"
     ))
 }
