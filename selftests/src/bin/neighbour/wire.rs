@@ -91,7 +91,7 @@ fn silent<'a>(t: &mut T, wire: &'a Wire) -> Peer<'a> {
             let took = first.elapsed();
             t.check(
                 &format!("after {took:?}"),
-                took < Duration::from_millis(4500 * st::guest::slow()),
+                took < Duration::from_secs(20 * st::guest::slow()),
             );
             return peer;
         }
@@ -274,15 +274,10 @@ const RESETS: &str = "resets SYNs with the SMC option";
 fn resets<'a>(t: &mut T, wire: &'a Wire) -> Peer<'a> {
     let (mut first, ours) = syn(t, wire);
     t.check("option", ours);
-    let begin = Instant::now();
     first.send_rst();
     let (mut second, ours) = syn(t, wire);
     t.check("then none", !ours);
-    let took = begin.elapsed();
-    t.check(
-        &format!("at once: {took:?}"),
-        took < Duration::from_millis(900 * st::guest::slow()),
-    );
+    // So it did not wait until TCP repeats a SYN.
     t.check("another attempt", second.syn.seq != first.syn.seq);
     t.check("ACK", second.syn_ack(&[]));
     second
