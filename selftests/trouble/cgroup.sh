@@ -23,7 +23,7 @@ told() { echo "$result" | sed -n "s/^$1 //p"; }
 all=$(told connections)
 smc=$(told smc)
 echo "$result" | sed 's/^/# /'
-# 64 MiB, what the group's queue pairs and sockets take, and free buffers of slabs.
+# 64 MiB, and free buffers of slabs.
 check host_keeps_its_memory test "$(told taken_kib)" -lt $((64 * 1024 + 24 * 1024))
 check some_are_smc test "${smc:-0}" -ge 20
 # Memory that is refused: SMC_CLC_DECL_MEM.
