@@ -12,5 +12,5 @@ mod plain;
 mod server;
 
 fn main() {
-    st::point::main(&[client::LIST, server::LIST, plain::LIST, paths::LIST], 4);
+    st::point::main(&[client::LIST, server::LIST, plain::LIST, paths::LIST], 8);
 }

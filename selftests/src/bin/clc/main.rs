@@ -11,5 +11,5 @@ mod listener;
 mod server;
 
 fn main() {
-    st::point::main(&[client::LIST, server::LIST, listener::LIST], 4);
+    st::point::main(&[client::LIST, server::LIST, listener::LIST], 8);
 }

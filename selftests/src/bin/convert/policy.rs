@@ -68,7 +68,9 @@ fn elsewhere(t: &T) -> bool {
         smcinfo::SOL_SMC,
         smcinfo::RSMC_INFO
     );
-    let done = Command::new("python3").args(["-c", &script]).output();
+    let done = Command::new("python3")
+        .args(["-I", "-S", "-c", &script])
+        .output();
     let done = done.expect("python3");
     assert!(
         done.status.success(),

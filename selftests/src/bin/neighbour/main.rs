@@ -108,5 +108,5 @@ fn is_tcp(t: &mut T, fd: &Fd, reason: u32) {
 }
 
 fn main() {
-    st::point::main(&[wire::LIST, real::LIST], 4);
+    st::point::main(&[wire::LIST, real::LIST], 8);
 }
