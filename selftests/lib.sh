@@ -13,7 +13,7 @@
 #   ns a|b COMMAND...     runs a command in a namespace (netns), or plainly (pair)
 #   barrier NAME          meets the other guest's program (pair)
 #   slow N                N stretched by RSMC_SLOW, for timeouts
-#   wait_for SECONDS COMMAND...   until the command succeeds
+#   wait_for SECONDS COMMAND...   until the command succeeds, within so many seconds on a quiet machine
 #   ktap_exit             ends the test with the right status
 
 ktap_number=0
@@ -108,7 +108,8 @@ less() {
 }
 
 wait_for() {
-	ktap_tries=$(($(slow "$1") * 10))
+	# On a loaded one they may be five times as many.
+	ktap_tries=$(($(slow "$1") * 10 * 5))
 	shift
 	while ! "$@" >/dev/null 2>&1; do
 		ktap_tries=$((ktap_tries - 1))

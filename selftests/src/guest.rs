@@ -6,6 +6,7 @@ use crate::family::Ip;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// Which part of a test this process plays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,6 +84,21 @@ pub fn has_netns() -> bool {
 /// Factor for timeouts on slow guests and slow machines.
 pub fn slow() -> u64 {
     factor("RSMC_SLOW")
+}
+
+/// Returns how many milliseconds to wait for an event. A second or more is a limit for what is sure to come, and on a loaded
+/// machine may take many times as long: it costs nothing to wait longer. Less than a second is a pause, which is waited
+/// every time.
+pub fn limit(ms: u64) -> u64 {
+    match ms {
+        1000.. => ms * 10,
+        _ => ms,
+    }
+}
+
+/// Returns when such a wait that begins now is over, on this kernel.
+pub fn until(ms: u64) -> Instant {
+    Instant::now() + Duration::from_millis(limit(ms) * slow())
 }
 
 /// By how much slower this kernel is than the fast one: where a test does many of a kind, it does

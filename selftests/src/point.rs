@@ -54,7 +54,7 @@ impl T<'_> {
         if self.ip == Ip::Mapped {
             let _ = sys::setopt(s.raw(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 0);
         }
-        let _ = sys::set_timeo(s.raw(), libc::SO_RCVTIMEO, 5000);
+        let _ = sys::set_timeo(s.raw(), libc::SO_RCVTIMEO, 30_000);
         s
     }
 

@@ -6,6 +6,7 @@
 use crate::errno::{cvt, R};
 use crate::family::Ip;
 use crate::fd::Fd;
+use crate::guest::limit;
 use crate::net::{A4, A6, B4, B6, MAC_A, MAC_B};
 use crate::packet::{self, Seg, Sums, ACK, FIN, PSH, RST, SYN};
 use crate::sys;
@@ -35,9 +36,13 @@ impl Wire {
         Ok(Wire(s))
     }
 
-    /// The next TCP segment within `ms` that `want` accepts.
+    /// The next TCP segment within `ms` ([`limit`]) that `want` accepts.
     pub fn next(&self, ms: u64, want: impl Fn(&Seg) -> bool) -> Option<Seg> {
-        let end = Instant::now() + Duration::from_millis(ms);
+        self.next_until(Instant::now() + Duration::from_millis(limit(ms)), want)
+    }
+
+    /// The same until `end`.
+    pub fn next_until(&self, end: Instant, want: impl Fn(&Seg) -> bool) -> Option<Seg> {
         let mut b = vec![0u8; 1 << 17];
         loop {
             let left = end.saturating_duration_since(Instant::now()).as_millis() as i32;
@@ -281,19 +286,19 @@ impl<'a> Peer<'a> {
         !s.data.is_empty() || s.flags & FIN != 0
     }
 
-    /// Receives until `done` or `ms` are over; acknowledges what comes.
+    /// Receives until `done` or `ms` ([`limit`]) are over; acknowledges what comes.
     pub fn pump(&mut self, ms: u64, done: impl Fn(&Peer) -> bool) -> bool {
-        let end = Instant::now() + Duration::from_millis(ms);
+        self.pump_until(Instant::now() + Duration::from_millis(limit(ms)), done)
+    }
+
+    /// The same until `end`.
+    pub fn pump_until(&mut self, end: Instant, done: impl Fn(&Peer) -> bool) -> bool {
         while !done(self) {
-            let left = end.saturating_duration_since(Instant::now()).as_millis() as u64;
-            if left == 0 {
-                return false;
-            }
             let (me, other) = (self.me, self.other);
-            if let Some(s) = self.wire.next(left, |s| s.dst == me && s.src == other) {
-                if self.take(&s) {
-                    self.put(ACK, &[]);
-                }
+            match self.wire.next_until(end, |s| s.dst == me && s.src == other) {
+                Some(s) if self.take(&s) => self.put(ACK, &[]),
+                Some(_) => {}
+                None => return done(self),
             }
         }
         true

@@ -407,7 +407,11 @@ impl Rc {
 
     /// The next thing that arrived.
     pub fn next(&self, ms: u64) -> Option<Arrived> {
-        let end = Instant::now() + Duration::from_millis(ms * crate::guest::slow());
+        self.next_until(crate::guest::until(ms))
+    }
+
+    /// The same until then.
+    pub fn next_until(&self, end: Instant) -> Option<Arrived> {
         let mut s = self.shared.lock();
         loop {
             if let Some(a) = s.arrived.pop_front() {

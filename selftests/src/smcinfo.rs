@@ -69,7 +69,8 @@ pub fn references() -> Option<i64> {
 
 /// Waits until no more than `before` references are left.
 pub fn settled(before: Option<i64>, ms: u64) -> Result<(), String> {
-    let end = std::time::Instant::now() + std::time::Duration::from_millis(ms);
+    let wait = std::time::Duration::from_millis(crate::guest::limit(ms));
+    let end = std::time::Instant::now() + wait;
     loop {
         let now = references();
         if now <= before {

@@ -260,13 +260,12 @@ fn data_rcvlowat_lowered(t: &mut T) {
     sys::send(c.raw(), &[1; 100], 0).unwrap();
     sys::sleep_ms(20);
     let raw = s.raw();
-    let th = std::thread::spawn(move || sys::poll1(raw, libc::POLLIN, 3000));
+    // Longer than the test may take.
+    let th = std::thread::spawn(move || sys::poll1(raw, libc::POLLIN, -1));
     sys::sleep_ms(100);
     t.res("lower", &sys::setopt(s.raw(), level, name, 1));
-    let t0 = Instant::now();
     let woken = th.join().unwrap();
     t.res("woken", &woken.map(|events| events & libc::POLLIN));
-    t.rec("soon", t0.elapsed().as_millis() < 1000);
 }
 
 /// Checks that less than `SO_RCVLOWAT` is no event for a poller that is told of edges: it would be told of room to write

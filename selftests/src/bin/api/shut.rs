@@ -167,12 +167,12 @@ fn linger_zero_unread(t: &mut T) {
 
 fn linger_timed(t: &mut T) {
     let (c, s) = t.pair();
-    sys::linger(c.raw(), 1, 5).unwrap();
+    sys::linger(c.raw(), 1, 20).unwrap();
     sys::send(c.raw(), b"data", 0).unwrap();
     sys::shutdown(s.raw(), libc::SHUT_WR).unwrap();
     let t0 = Instant::now();
     t.res("close", &c.close());
-    t.rec("at once", t0.elapsed().as_millis() < 2500);
+    t.rec("at once", t0.elapsed().as_millis() < 15_000);
     t.bytes("recv", &sys::recv_all(s.raw(), 8));
 }
 

@@ -223,11 +223,12 @@ fn client_close_at_once(t: &mut T) {
 }
 
 fn client_stalling_server(t: &mut T) {
-    // It never acknowledges anything after the handshake; closing must still be possible at once.
+    // It never acknowledges anything after the handshake; closing must still be possible at once: long before the
+    // module has waited for its answer.
     let w = wire();
     let (c, _p) = up(t, &w);
     sys::sleep_ms(300);
     let t0 = std::time::Instant::now();
     t.is("close", c.close().ok(), Some(0));
-    t.check("at once", t0.elapsed().as_millis() < 500);
+    t.check("at once", t0.elapsed().as_millis() < 4000);
 }

@@ -26,10 +26,10 @@ fn server_silent_client_blocks_nobody(t: &mut T) {
     let w = wire();
     let l = listen(t);
     let _silent = up(t, &w, 2000);
-    let t0 = std::time::Instant::now();
     if smc(t) {
-        alive(t, &l, &w, 3000);
-        t.check("without waiting for it", t0.elapsed().as_millis() < 2000);
+        let before = alive(t, &l, &w, 3000);
+        // Who is waited for long enough becomes TCP's, and is handed out first.
+        t.is("without waiting for it", before, 0);
     }
 }
 
@@ -105,7 +105,7 @@ fn server_listener_destroyed(t: &mut T) {
 
 /// Waits until no connection is in TCP's own queue: `tcpi_unacked` of a listener is their number.
 fn all_taken(l: &Fd) -> bool {
-    for _ in 0..300 {
+    for _ in 0..3000 {
         let b = sys::getopt_raw(l.raw(), libc::IPPROTO_TCP, libc::TCP_INFO, 28);
         if b.is_ok_and(|b| b.get(24..28) == Some(&[0; 4])) {
             return true;

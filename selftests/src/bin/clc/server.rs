@@ -108,7 +108,7 @@ pub fn program_behind(t: &mut T, l: &Fd, p: &mut Peer, want: &[u8]) -> usize {
 }
 
 fn talk(t: &mut T, s: Fd, p: &mut Peer, want: &[u8]) {
-    let _ = sys::set_timeo(s.raw(), libc::SO_RCVTIMEO, 4000);
+    let _ = sys::set_timeo(s.raw(), libc::SO_RCVTIMEO, 30_000);
     t.is(
         "program hears",
         sys::recv_all(s.raw(), want.len()).ok(),
@@ -142,30 +142,31 @@ fn talk(t: &mut T, s: Fd, p: &mut Peer, want: &[u8]) {
     drop(s);
 }
 
-/// The listener still takes an ordinary connection. Others may be in its queue.
-pub fn alive(t: &mut T, l: &Fd, w: &Wire, from: u16) {
+/// The listener still takes an ordinary connection. Others may be in its queue: returns how many were handed out before.
+pub fn alive(t: &mut T, l: &Fd, w: &Wire, from: u16) -> usize {
     let mut p = Peer::connect(w, t.ip, from, PORT, &[]).expect("no SYN-ACK");
     p.send(b"alive?");
     let me = p.me.port();
-    for _ in 0..200 {
+    for before in 0..200 {
         match sys::accept(l.raw()) {
             Ok(s) if sys::peername(s.raw()).is_ok_and(|a| a.port() == me) => {
-                let _ = sys::set_timeo(s.raw(), libc::SO_RCVTIMEO, 4000);
+                let _ = sys::set_timeo(s.raw(), libc::SO_RCVTIMEO, 30_000);
                 t.is(
                     "alive",
                     sys::recv_all(s.raw(), 6).ok(),
                     Some(b"alive?".to_vec()),
                 );
-                return;
+                return before;
             }
             Ok(_) => {}
             Err(e) => {
                 t.check(&format!("accept: {e}"), false);
-                return;
+                return before;
             }
         }
     }
     t.check("alive", false);
+    200
 }
 
 fn server_proposal(t: &mut T) {

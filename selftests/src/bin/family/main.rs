@@ -275,7 +275,7 @@ fn connect_alone() -> Result<(), String> {
 
 /// Waits until a row is as before: files are closed a little later than close() says.
 fn settled(n: &str, before: i64) -> Result<(), String> {
-    for _ in 0..250 {
+    for _ in 0..1500 {
         if row(n) == Some(before) {
             return Ok(());
         }

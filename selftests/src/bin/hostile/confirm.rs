@@ -83,7 +83,7 @@ fn never_confirms(t: &mut T, h: &mut Host) {
     let Some(u) = unconfirmed(t, h) else { return };
     falls_back(t, h, u, "silence");
     let s = t0.elapsed().as_secs();
-    t.check(&format!("took {s} s"), s < 8 * st::guest::slow());
+    t.check(&format!("took {s} s"), s < 30 * st::guest::slow());
     works(t, h);
 }
 

@@ -280,10 +280,9 @@ impl Host {
 
 /// The next LLC message of this type (with 0x80: its response) that arrives; others are dropped.
 pub fn next_llc(rc: &Rc, ty: u8, ms: u64) -> Option<[u8; 44]> {
-    let end = std::time::Instant::now() + std::time::Duration::from_millis(ms * st::guest::slow());
+    let end = st::guest::until(ms);
     loop {
-        let left = end.saturating_duration_since(std::time::Instant::now());
-        match rc.next(left.as_millis() as u64)? {
+        match rc.next_until(end)? {
             Arrived::Message(m) if m.len() >= 44 => {
                 if m[0] != 0xfe && m[0] & 15 == ty & 15 && m[3] & 0x80 == ty & 0x80 {
                     return m[..44].try_into().ok();
@@ -389,9 +388,9 @@ impl Conn<'_> {
 
     /// As [`Conn::dead`], in that many milliseconds. What had come before may be read first.
     pub fn dead_within(&self, t: &mut T, what: &str, ms: u64) {
-        let t0 = std::time::Instant::now();
+        let late = st::guest::until(ms);
         let mut end = End::Lives;
-        while end == End::Lives && t0.elapsed().as_millis() < u128::from(ms * st::guest::slow()) {
+        while end == End::Lives && std::time::Instant::now() < late {
             end = self.ended(100);
         }
         self.was_error(t, what, end);

@@ -59,15 +59,11 @@ fn falls_silent(t: &mut T, h: &mut Host) {
             all.push((format!("{step:?}, after {part} bytes"), u, part));
         }
     }
-    let t0 = std::time::Instant::now();
     for (what, mut u, part) in all {
-        let left = 9000_u64
-            .saturating_sub(t0.elapsed().as_millis() as u64)
-            .max(200);
-        let ends = u.tcp.pump(left * st::guest::slow(), |p| p.rst || p.fin);
         // A server whose client has not said a whole header may hand the connection out as TCP.
         let tcp = h.role == Role::Client && part < 8 && what.starts_with("Begin");
-        t.check(&format!("{what}: the connection ends"), ends || tcp);
+        let ends = tcp || u.tcp.pump(9000, |p| p.rst || p.fin);
+        t.check(&format!("{what}: the connection ends"), ends);
         over(t, h, u, &what);
     }
     works(t, h);
@@ -162,7 +158,7 @@ fn many_at_once(t: &mut T, h: &mut Host) {
     let ms = t0.elapsed().as_millis();
     t.check(
         &format!("took {ms} ms"),
-        ms < 2000 * u128::from(st::guest::slow()),
+        ms < 5000 * u128::from(st::guest::slow()),
     );
     for u in all {
         over(t, h, u, "standing still");

@@ -35,9 +35,9 @@ pub fn failed(e: Errno) -> String {
     e.to_string()
 }
 
-/// Retries for some seconds; the last error.
+/// Retries for half a minute; the last error.
 pub fn soon<T>(mut what: impl FnMut() -> Result<T, String>) -> Result<T, String> {
-    let end = Instant::now() + Duration::from_secs(5 * guest::slow());
+    let end = Instant::now() + Duration::from_secs(30 * guest::slow());
     loop {
         match what() {
             Err(_) if Instant::now() < end => sys::sleep_ms(10),

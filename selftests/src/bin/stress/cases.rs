@@ -258,12 +258,12 @@ fn aborted_by_client(c: &Context) -> Outcome {
 
 fn linger_with_time(c: &Context) -> Outcome {
     let s = ask(c, server::ECHO)?;
-    sys::linger(s.raw(), 1, 10).map_err(e("SO_LINGER"))?;
+    sys::linger(s.raw(), 1, 60).map_err(e("SO_LINGER"))?;
     sys::send_all(s.raw(), &[1; 20_000]).map_err(e("send"))?;
     let _ = sys::recv_all(s.raw(), 20_000).map_err(e("recv"))?;
     let t0 = Instant::now();
     drop(s);
-    if t0.elapsed() > Duration::from_secs(9) {
+    if t0.elapsed() > Duration::from_secs(30) {
         return Err(format!("close() took {:?}", t0.elapsed()));
     }
     alone(c).map(drop)
@@ -400,7 +400,7 @@ fn server_killed(c: &Context) -> Outcome {
             }
         };
         println!("# {}: {end} after {:?}", what as char, t0.elapsed());
-        if t0.elapsed() > Duration::from_secs(10 * guest::slow()) {
+        if t0.elapsed() > Duration::from_secs(25 * guest::slow()) {
             return Err("it took too long to notice".into());
         }
         sys::recv_all(control.raw(), 1).map_err(e("killed"))?;

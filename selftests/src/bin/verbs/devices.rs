@@ -50,7 +50,7 @@ pub fn interrupt() -> Result<(), String> {
 }
 
 fn wait_for(what: &str, mut done: impl FnMut() -> Result<bool, String>) -> Result<(), String> {
-    let end = Instant::now() + Duration::from_secs(10 * guest::slow());
+    let end = Instant::now() + Duration::from_secs(30 * guest::slow());
     while !done()? {
         if Instant::now() > end {
             return Err(format!("waited in vain for {what}"));
