@@ -22,6 +22,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+/// By how much longer than on a quiet machine a test may take: its limit is to tell a hang from a loaded machine.
+const LOADED: u32 = 3;
+
 /// Runner of the tests that share a boot.
 pub struct Session<'a> {
     kind: Kind,
@@ -323,7 +326,7 @@ impl<'a> Session<'a> {
             self.cluster = None;
             return Tried::before(name, Point::fail("prepare", notes));
         }
-        let limit = test.limit(slowness(self.kernel));
+        let limit = test.limit(slowness(self.kernel)) * LOADED;
         let jobs: Vec<Option<Job>> = (0..self.guests())
             .map(|index| {
                 let mut argv = vec!["/rsmc/lab/test.sh".to_owned(), test.needs.join(" ")];
