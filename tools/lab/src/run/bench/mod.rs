@@ -45,7 +45,8 @@ pub struct Arguments {
     /// Programs that ask for TCP, by `net.smc.tcp2smc` and rules
     #[arg(long, conflicts_with_all = ["local", "rdma", "pair", "wall", "own", "save", "check"])]
     converted: bool,
-    /// Times each measurement is taken; the median is shown [default: 3, local 1, of the wall clock 5]
+    /// Times each measurement is taken; the median is shown [default: 3, local 1 but with --check and --save, of the wall
+    /// clock 5]
     #[arg(long)]
     runs: Option<u32>,
     /// Divide the amounts, for a quick look
@@ -191,6 +192,7 @@ pub fn main(mut arguments: Arguments) -> Result<ExitCode> {
     }
     let arguments = &arguments;
     let set = arguments.set();
+    let held = arguments.check || arguments.save;
     if let Some(metric) = &arguments.profile {
         let name = arguments.column.as_deref().unwrap_or(set.ours());
         let columns = columns::fitting(&arguments.which, set, Some(name))?;
@@ -211,7 +213,7 @@ pub fn main(mut arguments: Arguments) -> Result<ExitCode> {
             continue;
         }
         let mut ready = boot(arguments, module, None)?;
-        for run in 0..arguments.runs.unwrap_or(set.runs()) {
+        for run in 0..arguments.runs.unwrap_or(set.runs(held)) {
             for column in mine() {
                 for program in column.programs() {
                     measure(&mut ready, arguments, &program, &only, &mut |line| {
