@@ -29,5 +29,6 @@ pub mod rawpeer;
 pub mod rcpeer;
 pub mod rng;
 pub mod roce;
+pub mod slow_page;
 pub mod smcinfo;
 pub mod sys;
