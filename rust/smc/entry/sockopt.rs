@@ -244,11 +244,17 @@ pub(crate) fn get(
             tcp_info::get(socket, option, Moved::of(this))?;
             Ok(Handled::Done)
         }
-        // TCP's looks for the data in its queue.
+        // TCP's looks for the data in its queue. On a local path none gets past what that call has seen.
         (IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE) => {
             let unread = match (this.smc(), this.local()) {
                 (Some(conn), _) => lane::unread(conn),
-                (None, Some(local)) if local.is_moved() => lane::local::unread(local),
+                (None, Some(local)) => {
+                    let by_tcp = || option.native(socket);
+                    match local.while_reading_tcp(by_tcp) {
+                        Some(answer) => return answer.map(|()| Handled::Done),
+                        None => lane::local::unread(local),
+                    }
+                }
                 _ => return Ok(Handled::Native),
             };
             zerocopy_receive::get(option, unread.0, unread.1)?;

@@ -91,6 +91,20 @@ impl SockGuard<'_> {
 }
 
 impl Sock {
+    /// Returns whether a look without the lock finds TCP's stream where it could be left: what
+    /// [`SockGuard::end_of_sent`] and [`SockGuard::needs_tcp`] would say. A hint.
+    pub fn seems_movable(&self) -> bool {
+        let tp: *const bindings::tcp_sock = self.as_ptr().cast();
+        // SAFETY: The sock is TCP's. All are numbers, bits, and pointers of which only the value is used; read without
+        // the lock, as TCP's poll and `tcp_get_info()` do.
+        let (sent, bound) = unsafe {
+            let sent = ptr::read_volatile(&raw const (*tp).snd_nxt)
+                == ptr::read_volatile(&raw const (*tp).write_seq);
+            (sent, bindings::tcp_is_bound_to_stream(self.as_ptr()))
+        };
+        sent && !bound && self.may_send()
+    }
+
     /// Returns the position behind the last byte that the program has taken, or behind the FIN, which TCP
     /// takes with the byte before it. A hint without the lock, which never goes back.
     #[inline]

@@ -34,12 +34,16 @@ impl Local {
         self.end_of_peer(way)?;
         let mut reader = way.reader.lock();
         if way.there() != 0 {
+            drop(reader);
+            self.let_reader_go();
             return Err(EBUSY);
         }
         // Nothing has been put behind the cut, and nobody puts anything there.
         way.replace_route(way.route(), Route::TCP);
-        *reader = None;
+        let ring = reader.take();
         drop(reader);
+        drop(ring);
+        self.let_reader_go();
         if !self.is_retired() {
             self.pair.end(self.active).retired.set(1);
             full_barrier();
@@ -47,6 +51,27 @@ impl Local {
         }
         self.settle();
         Ok(())
+    }
+
+    /// Wakes a writer at the other end that has waited for room, or for the lock that was let go just now.
+    #[inline]
+    pub(super) fn let_reader_go(&self) {
+        if self.inward().tells() {
+            if let Some(peer) = self.peer() {
+                peer.wake_for_room();
+            }
+        }
+    }
+
+    /// Runs `f` if TCP has all that this end has not read yet, and while that stays so: the other end's bytes are
+    /// TCP's as long. `None` if some are in the ring, or may be.
+    pub(crate) fn while_reading_tcp<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
+        let way = self.inward();
+        let reader = way.reader.lock();
+        let result = (way.route() == Route::TCP).then(f);
+        drop(reader);
+        self.let_reader_go();
+        result
     }
 
     /// Has the other end turn back to TCP. It may sleep while it writes, for a page of its program's memory:

@@ -26,6 +26,9 @@ use kernel::{
 };
 use smc_proto::path::Route;
 
+/// Bytes that TCP's receiver takes at first that nobody reads.
+const WINDOW: usize = 64 << 10;
+
 /// An end: its sock, and the direction in which it writes.
 #[pin_data]
 pub(super) struct End {
@@ -276,11 +279,18 @@ impl Local {
         self.out().route().writes_ring()
     }
 
-    /// Tells whether the ring has room for a writer; if not, one is woken when it has.
+    /// Tells whether the ring has room for a writer, or will have; if not, one is woken when it has.
+    #[inline]
     pub(super) fn has_room(&self) -> bool {
-        let room = self.out().has_room();
+        self.out().has_room(|| self.most()) || self.awaits_room()
+    }
+
+    #[inline(never)]
+    fn awaits_room(&self) -> bool {
+        // Before the look that counts, as TCP's poll does: who makes room after that sends SIGIO.
+        self.own().expect_room();
+        let room = self.out().awaits_room(|| self.most());
         if !room {
-            self.own().expect_room();
             if let Some(peer) = self.peer().filter(|peer| peer.has_low_water()) {
                 // More than this will not be there at once.
                 peer.wake_for_data();
@@ -289,11 +299,13 @@ impl Local {
         room || self.is_deserted()
     }
 
-    /// Returns the size up to which rings grow.
+    /// Returns the size up to which rings grow: `path_ring`, or what TCP would take of a program that has set
+    /// `SO_SNDBUF`, which is as much and what is on its way to the reader.
     pub(super) fn most(&self) -> usize {
         let most = self.namespace.sysctls.get(Sysctl::PathRing);
         let most = usize::try_from(most).unwrap_or(FIRST);
-        let wanted = self.own().wanted_send_buffer().unwrap_or(most).min(most);
+        let own = self.own().wanted_send_buffer();
+        let wanted = own.map_or(most, |own| own.saturating_add(WINDOW).min(most));
         // Down to a power of two.
         1usize << wanted.max(FIRST).ilog2()
     }

@@ -44,18 +44,16 @@ pub(super) fn put(
         return by_tcp(local, msg, put);
     }
     if leaves {
-        if local.has_sent_astray() {
-            return Err(Stop::Tcp(errno::EPIPE.into()));
-        }
-        way.end(&mut writer);
-        return by_tcp(local, msg, put);
+        return leave(local, msg, put, &mut writer);
     }
     let mut room = way.room();
-    if room == 0 || way.is_cramped() {
+    if room == 0 || way.is_cramped() || way.is_small() && room < put.wanted {
         match grow(local, way, &mut writer, put.wanted) {
-            Some(larger) => room = larger,
-            None if room == 0 => return Err(Stop::Full),
-            None => (),
+            Growth::Room(larger) => room = larger,
+            _ if room != 0 => (),
+            Growth::Stays => return Err(Stop::Full),
+            // There would have been room, as poll() says: TCP has some.
+            Growth::NoMemory => return leave(local, msg, put, &mut writer),
         }
     }
     let Some(ring) = &*writer else {
@@ -86,6 +84,21 @@ pub(super) fn put(
     Ok((taken, taken < wanted))
 }
 
+/// Turns back to TCP, with these bytes.
+#[cold]
+fn leave(
+    local: &Local,
+    msg: &mut Message<'_>,
+    put: &Put<'_>,
+    writer: &mut Writer,
+) -> Result<(usize, bool), Stop> {
+    if local.has_sent_astray() {
+        return Err(Stop::Tcp(errno::EPIPE.into()));
+    }
+    local.out().end(writer);
+    by_tcp(local, msg, put)
+}
+
 /// Tells the reader, `peer`, of bytes that were put into the ring.
 #[inline(always)]
 pub(super) fn told(local: &Local, other: &End, peer: &Sock) {
@@ -114,6 +127,11 @@ fn wake_for_enough(local: &Local, peer: &Sock) {
 /// Ends a connection whose other end was closed while bytes were put into the ring: TCP's answer to such.
 #[cold]
 fn reset(local: &Local) {
+    // Who dissolves the connection takes this after he has said so, and before TCP makes another one.
+    let _writer = local.out().writer.lock();
+    if local.has_left() {
+        return;
+    }
     let sock = local.own();
     sock.set_error(errno::ECONNRESET);
     sock.abort();
@@ -148,58 +166,94 @@ fn by_tcp(local: &Local, msg: &mut Message<'_>, put: &Put<'_>) -> Result<(usize,
 }
 
 /// Turns from TCP to the ring, if that is possible now. Returns whether it was.
+///
+/// The reader's lock is only tried, and with it held nothing is waited for: the memory is there before, and so is this
+/// end's sock, whose owner may sleep for a page of its program's memory.
 #[inline(never)]
 fn promote(local: &Local, way: &Way, writer: &mut Writer, wanted: usize) -> bool {
-    if !local.may_move() {
+    // Looked at first, so that no ring is made in vain.
+    if !may_turn(local) || !local.own().seems_movable() || way.reader.try_lock().is_none() {
         return false;
     }
+    let size = wanted.next_power_of_two().clamp(FIRST, local.most());
+    let ring = Ring::new(size, way.head()).or_else(|_| Ring::new(FIRST, way.head()));
+    let Ok(ring) = ring.and_then(|ring| Ok(Arc::new(ring, GFP_KERNEL)?)) else {
+        return false;
+    };
+    let guard = local.own().lock();
     let Some(mut reader) = way.reader.try_lock() else {
         // It may sleep there, for a page of its program's memory.
         return false;
     };
-    if reader.is_none() {
-        let size = wanted.next_power_of_two().clamp(FIRST, local.most());
-        let ring = Ring::new(size, way.head()).or_else(|_| Ring::new(FIRST, way.head()));
-        let Ok(ring) = ring.and_then(|ring| Ok(Arc::new(ring, GFP_KERNEL)?)) else {
-            return false;
-        };
-        *reader = Some(ring);
-    }
-    let guard = local.own().lock();
-    let cut = guard
-        .end_of_sent()
-        // Asked once more: an urgent byte may have arrived since, and its acknowledgement before this lock.
-        .filter(|_| !guard.needs_tcp() && !local.is_bound_to_tcp() && local.may_move());
-    let Some((cut, route)) = cut.and_then(|cut| Some((cut, way.route().promoted(cut)?))) else {
+    // Asked once more: an urgent byte may have arrived since, and its acknowledgement before this lock.
+    let may = may_turn(local) && !guard.needs_tcp();
+    let Some(cut) = guard.end_of_sent().filter(|_| may) else {
+        return false;
+    };
+    let Some(route) = way.route().promoted(cut) else {
         return false;
     };
     way.cuts(cut);
-    writer.clone_from(&reader);
-    way.has_ring(reader.as_ref().map_or(0, |ring| ring.size()));
-    let done = way.replace_route(Route::TCP, route);
-    drop(guard);
-    if done {
-        if let Some(peer) = local.peer() {
-            peer.expect_data();
-        }
-        local.moved();
-        local.has_rings();
+    if !way.replace_route(Route::TCP, route) {
+        return false;
     }
-    done
+    way.has_ring(ring.size());
+    *reader = Some(ring.clone());
+    *writer = Some(ring);
+    drop(reader);
+    drop(guard);
+    if let Some(peer) = local.peer() {
+        peer.expect_data();
+    }
+    local.moved();
+    local.has_rings();
+    true
+}
+
+/// Tells whether both programs may leave TCP, as far as can be seen without a lock.
+#[inline]
+fn may_turn(local: &Local) -> bool {
+    local.may_move() && !local.is_bound_to_tcp()
+}
+
+/// The outcome of an attempt to make a ring larger.
+enum Growth {
+    /// There is so much room now.
+    Room(usize),
+    /// It is not to be larger now, or the reader is at it.
+    Stays,
+    /// There is no memory.
+    NoMemory,
 }
 
 /// Makes the ring larger for a writer that has found no room, or did so before, if that is worth it now.
-/// Returns the room then.
 #[inline(never)]
-fn grow(local: &Local, way: &Way, writer: &mut Writer, wanted: usize) -> Option<usize> {
-    let size = way.larger(wanted, local.most())?;
-    let mut ring = UniqueArc::new(Ring::new(size, way.tail()).ok()?, GFP_KERNEL).ok()?;
-    let mut reader = way.reader.try_lock()?;
+fn grow(local: &Local, way: &Way, writer: &mut Writer, wanted: usize) -> Growth {
+    let Some(size) = way.larger(wanted, local.most()) else {
+        return Growth::Stays;
+    };
+    // Looked at first, so that no ring is made in vain.
+    if way.try_reader().is_none() {
+        return Growth::Stays;
+    }
+    let ring = Ring::new(size, way.tail());
+    let ring = ring.and_then(|ring| Ok(UniqueArc::new(ring, GFP_KERNEL)?));
+    let Ok(mut ring) = ring else {
+        return Growth::NoMemory;
+    };
+    let (Some(mut reader), Some(old)) = (way.try_reader(), &*writer) else {
+        return Growth::Stays;
+    };
     // From where the reader was a moment ago.
-    writer.as_ref()?.move_to(way.head(), &mut ring);
+    old.move_to(way.head(), &mut ring);
     let ring: Arc<Ring> = ring.into();
-    *reader = Some(ring.clone());
-    *writer = Some(ring);
     way.has_ring(size);
-    Some(way.room()).filter(|room| *room != 0)
+    // Freed when the lock is released.
+    let old = (reader.replace(ring.clone()), writer.replace(ring));
+    drop(reader);
+    drop(old);
+    match way.room() {
+        0 => Growth::Stays,
+        room => Growth::Room(room),
+    }
 }

@@ -101,14 +101,16 @@ pub(super) fn receive(
         }
         let len = there.min(wanted);
         let bytes = reader.as_ref()?.read(way.tail(), len, msg.dest());
+        if bytes != 0 {
+            way.took(bytes);
+            way.counts_take();
+        }
+        drop(reader);
+        if way.tells() {
+            tell_room(other);
+        }
         if bytes == 0 {
             return Some(Err(EFAULT));
-        }
-        let room = way.took(bytes);
-        way.counts_take();
-        drop(reader);
-        if room {
-            tell_room(other);
         }
         if msg.wants_left() {
             msg.set_left(local.left());

@@ -36,7 +36,6 @@ pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask<'_>) -> Resul
         stop: false,
     };
     let mut rest = *ask;
-    let mut room = false;
     let tail = way.tail();
     let control = msg.control();
     // From one carrier after the other: no other reader gets bytes from between them.
@@ -44,7 +43,7 @@ pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask<'_>) -> Resul
         let told = all.bytes != 0 && local.is_told();
         let look = match ask.peek {
             true => peek(local, way, &reader, msg, &rest),
-            false => next(local, way, &mut reader, msg, &rest, &mut room),
+            false => next(local, way, &mut reader, msg, &rest),
         };
         if told {
             let more = matches!(&look, Ok(Look::Took(took)) if took.bytes != 0);
@@ -72,18 +71,14 @@ pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask<'_>) -> Resul
         way.counts_take();
     }
     drop(reader);
-    if room {
-        if let Some(peer) = local.peer() {
-            peer.wake_for_room();
-        }
-    }
+    local.let_reader_go();
     match end {
         Some(end) if all.bytes == 0 && all.passed == 0 => end,
         _ => Ok(Look::Took(all)),
     }
 }
 
-/// Takes from the carrier of the next byte. `room` becomes true when a writer that waits has room.
+/// Takes from the carrier of the next byte.
 #[inline(always)]
 fn next(
     local: &Local,
@@ -91,7 +86,6 @@ fn next(
     reader: &mut Option<Arc<Ring>>,
     msg: &mut Message<'_>,
     ask: &Ask<'_>,
-    room: &mut bool,
 ) -> Result<Look> {
     loop {
         // In this order: what precedes an end, or a writer's turn back to TCP, is in the ring when that is seen.
@@ -100,7 +94,7 @@ fn next(
         let there = way.there();
         match route.head() {
             Head::Ring if there != 0 => {
-                return from_ring(local, way, reader.as_deref(), msg, ask, there, room);
+                return from_ring(local, way, reader.as_deref(), msg, ask, there);
             }
             Head::Ring if !route.ends() => return Ok(Look::Nothing(state)),
             Head::Tcp => return from_tcp(local, msg, ask, state, None),
@@ -164,7 +158,6 @@ fn from_ring(
     msg: &mut Message<'_>,
     ask: &Ask<'_>,
     there: usize,
-    room: &mut bool,
 ) -> Result<Look> {
     let Some(ring) = reader else {
         return Ok(STOP);
@@ -178,7 +171,7 @@ fn from_ring(
     if bytes == 0 && len != 0 {
         return Err(EFAULT);
     }
-    *room |= way.took(bytes);
+    way.took(bytes);
     Ok(Look::Took(Took {
         bytes,
         passed: 0,

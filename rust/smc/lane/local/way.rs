@@ -10,7 +10,11 @@ use kapi::sys::{
 use kernel::{
     new_mutex,
     prelude::*,
-    sync::{Arc, Mutex}, //
+    sync::{
+        lock::{mutex::MutexBackend, Guard},
+        Arc,
+        Mutex, //
+    }, //
 };
 use smc_proto::path::Route;
 
@@ -20,6 +24,14 @@ const PATIENT: usize = 256 << 10;
 
 /// Size with which a ring begins, in bytes.
 pub(super) const FIRST: usize = 16 << 10;
+
+/// Values of `starving`: a writer waits for room; or for the reader's lock, without which the ring could not be made
+/// larger.
+const ROOM: u32 = 1;
+const LOCK: u32 = 2;
+
+/// The reader's ring, with its lock held.
+pub(super) type Reader<'a> = Guard<'a, Option<Arc<Ring>>, MutexBackend>;
 
 /// A direction, from its writer to its reader.
 #[pin_data]
@@ -38,7 +50,7 @@ pub(super) struct Way {
     route: Count,
     /// Position S of TCP's stream at which the writer has left it last. Changes with both locks.
     cut: Word,
-    /// 1 when a writer waits for room.
+    /// What a writer waits for, [`ROOM`] or [`LOCK`]; or 0.
     starving: Word,
     /// Value of `tail` when the ring grew last. The writer's.
     grown_at: Count,
@@ -146,21 +158,49 @@ impl Way {
         self.size().saturating_sub(there)
     }
 
-    /// Returns whether a writer that found no room should go on: a third of the ring is free. If not, the
-    /// reader will say so.
-    pub(super) fn has_room(&self) -> bool {
+    /// Returns whether a writer should go on: a third of the ring is free, or it will be made larger, of which `most`
+    /// tells the limit. A call that follows takes at least a byte.
+    #[inline]
+    pub(super) fn has_room(&self, most: impl FnOnce() -> usize) -> bool {
         // By one look at the size: without a ring there is nothing to wait for.
-        let enough = || {
-            let size = self.size();
-            size.saturating_sub(self.there()) >= size / 3
-        };
-        if enough() {
-            return true;
+        let size = self.size();
+        size.saturating_sub(self.there()) >= size / 3
+            || size < PATIENT && self.starving.get() != LOCK && size < most()
+    }
+
+    /// Returns the same for a writer that has found no room and is going to sleep. If there is none, the reader will
+    /// say so when there is.
+    pub(super) fn awaits_room(&self, most: impl Fn() -> usize) -> bool {
+        loop {
+            if self.starving.get() == 0 {
+                self.starving.set(ROOM);
+            }
+            // A reader that does not see this has made its room visible, and let its lock go, before; see `tells`.
+            full_barrier();
+            if self.has_room(&most) {
+                return true;
+            }
+            // If a reader has seen this and woken whoever slept then: once more.
+            if self.starving.get() != 0 {
+                return false;
+            }
         }
-        // A reader that does not see this has made its room visible before.
-        self.starving.set(1);
-        full_barrier();
-        enough()
+    }
+
+    /// Takes the reader's lock for a change of the ring, if it is free. If not, and there is no room in this one, the
+    /// reader will tell when it is. The writer holds its lock.
+    pub(super) fn try_reader(&self) -> Option<Reader<'_>> {
+        self.reader.try_lock().or_else(|| {
+            if self.room() != 0 {
+                return None;
+            }
+            self.starving.set(LOCK);
+            // A reader that does not see this has let its lock go before.
+            full_barrier();
+            let reader = self.reader.try_lock()?;
+            self.starving.set(ROOM);
+            Some(reader)
+        })
     }
 
     /// Tells whether a writer waits for room.
@@ -198,18 +238,32 @@ impl Way {
         self.takes.release(self.takes.get().wrapping_add(1));
     }
 
-    /// Gives `len` bytes back to the writer. Returns whether one waits for room, and there is enough now.
-    /// The reader holds its lock.
+    /// Gives `len` bytes back to the writer. The reader holds its lock, and looks at [`Way::tells`] when it has let
+    /// it go.
     #[inline(always)]
-    pub(super) fn took(&self, len: usize) -> bool {
+    pub(super) fn took(&self, len: usize) {
         self.tail.release(self.tail().wrapping_add(len as u64));
-        // Between the two; see `has_room`.
+    }
+
+    /// Returns whether the reader, who has let its lock go just now, is to wake a writer: one that waits for room, and
+    /// there is enough; or one that waits for the lock.
+    #[inline(always)]
+    pub(super) fn tells(&self) -> bool {
+        // Behind the room, and the lock; see `awaits_room` and `try_reader`.
         full_barrier();
-        let tell = self.starving.get() != 0 && self.room() >= self.size() / 3;
+        let starving = self.starving.get();
+        let tell = starving != 0 && (starving == LOCK || self.room() >= self.size() / 3);
         if tell {
+            // Who says so anew in between is woken all the same.
             self.starving.set(0);
         }
         tell
+    }
+
+    /// Tells whether the ring grows whatever the reader does.
+    #[inline]
+    pub(super) fn is_small(&self) -> bool {
+        self.size() < PATIENT
     }
 
     /// Tells whether the writer is to have a larger ring once that is cheap.
@@ -219,7 +273,7 @@ impl Way {
     }
 
     /// Returns the size, at most `most`, of the larger ring that a writer should have now, who has `wanted` bytes
-    /// to write and finds no room, or has found none before; `None` when it is to go on with this one.
+    /// to write and finds too little room, or has found none before; `None` when it is to go on with this one.
     ///
     /// What a ring holds moves to its successor, so for a reader that takes what there is the change waits
     /// until there is little.
@@ -230,8 +284,9 @@ impl Way {
             return None;
         }
         let double = size.saturating_mul(2);
-        let larger = wanted.next_power_of_two().clamp(double, most.max(double));
-        if size < PATIENT && self.room() == 0 {
+        let needed = self.there().saturating_add(wanted);
+        let larger = needed.next_power_of_two().clamp(double, most.max(double));
+        if size < PATIENT && needed > size {
             return Some(larger);
         }
         let taken = self.tail().wrapping_sub(self.grown_at.get());
@@ -292,8 +347,11 @@ impl Way {
         taken: impl FnOnce() -> u32,
         is_at: impl FnOnce(u32) -> bool,
     ) -> usize {
-        let (Some(mut writer), Some(mut reader)) = (self.writer.try_lock(), self.reader.try_lock())
-        else {
+        // In this order: a writer that is there is never the one who finds the reader's lock taken by this.
+        let Some(mut writer) = self.writer.try_lock() else {
+            return 0;
+        };
+        let Some(mut reader) = self.reader.try_lock() else {
             return 0;
         };
         let route = self.route();

@@ -88,3 +88,47 @@ pub fn run(writes: bool, c: &Fd, s: &Fd, other: &Fd) -> Result<(), String> {
         got => Err(format!("the new connection takes {got:?}")),
     }
 }
+
+/// Has the calling thread run on the first processor alone.
+fn here() -> Result<(), String> {
+    // SAFETY: An all-zero set is a set; it lives during the call.
+    let ret = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(0, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
+    };
+    match ret {
+        0 => Ok(()),
+        _ => Err("sched_setaffinity".into()),
+    }
+}
+
+/// A send on `c` whose reader closes its end `s`, and connects `c` anew, before the send has looked whether somebody is
+/// there: the reader runs as soon as it is woken, on kernels that are preempted. The new connection stands.
+pub fn late(c: &Fd, s: Fd, other: &Fd) -> Result<(), String> {
+    let e = |what: &'static str| move |e: Errno| format!("{what}: {e}");
+    let to = sys::sockname(other.raw()).map_err(e("getsockname"))?;
+    let raw = c.raw();
+    let reader = std::thread::spawn(move || {
+        here()?;
+        first(true)?;
+        let got = sys::recv_vec(s.raw(), 1, 0);
+        s.close().map_err(e("close"))?;
+        sys::connect_unspec(raw).map_err(e("dissolve"))?;
+        sys::connect(raw, &to).map_err(e("connect"))?;
+        got.map_err(e("recv"))
+    });
+    sys::sleep_ms(200);
+    here()?;
+    let sent = sys::send(raw, b"x", libc::MSG_NOSIGNAL);
+    let got = reader.join().map_err(|_| "panic")??;
+    if sent != Ok(1) || got != b"x" {
+        return Err(format!("sent {sent:?}, got {got:?}"));
+    }
+    let new = sys::accept(other.raw()).map_err(e("accept"))?;
+    sys::send_all(new.raw(), b"new").map_err(e("send"))?;
+    match sys::recv_all(raw, 3) {
+        Ok(got) if got == b"new" => Ok(()),
+        got => Err(format!("the new connection gives {got:?}")),
+    }
+}

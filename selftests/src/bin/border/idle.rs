@@ -170,3 +170,45 @@ pub fn run(pair: impl Fn() -> Result<(Fd, Fd), String>) -> Result<String, String
          used {last}"
     ))
 }
+
+/// Sends large messages on connections whose client cannot leave TCP: it has asked for `TCP_INQ` itself, after the
+/// ends have met. No ring is left behind.
+pub fn kept(pair: impl Fn() -> Result<(Fd, Fd), String>) -> Result<String, String> {
+    const CONNECTIONS: usize = 32;
+    const MESSAGE: usize = 256 << 10;
+    let e = |what: &'static str| move |e: st::errno::Errno| format!("{what}: {e}");
+    let memory = Memory::open()?;
+    let mut all = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let (c, s) = pair()?;
+        sys::send_all(s.raw(), b"meet").map_err(e("send"))?;
+        sys::recv_all(c.raw(), 4).map_err(e("recv"))?;
+        sys::setopt(c.raw(), libc::IPPROTO_TCP, 36 /* TCP_INQ */, 1).map_err(e("TCP_INQ"))?;
+        all.push((c, s));
+    }
+    let before = memory.taken();
+    for (c, s) in &all {
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| sys::recv_all(s.raw(), MESSAGE));
+            let sent = sys::send_all(c.raw(), &vec![1; MESSAGE]).map_err(e("send"));
+            sent.and(reader.join().map_err(|_| "panic")?.map_err(e("recv")))
+        })?;
+    }
+    std::fs::write("/proc/sys/vm/drop_caches", "2").map_err(|e| format!("drop_caches: {e}"))?;
+    let rings = (CONNECTIONS * MESSAGE) as i64 / 1024;
+    let end = Instant::now() + Duration::from_secs(2);
+    loop {
+        let left = memory.taken() - before;
+        if left < rings / 4 {
+            return Ok(format!(
+                "{left} KiB left of {CONNECTIONS} connections, rings would be {rings}"
+            ));
+        }
+        if Instant::now() > end {
+            return Err(format!(
+                "{left} KiB left of {CONNECTIONS} connections that have no ring"
+            ));
+        }
+        sys::sleep_ms(20);
+    }
+}

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The border between TCP and the ring of a local path.
 //!
-//! `border [--flip N] [--seconds N] [--seed N] [storm|breach|idle|programs|dissolved|hungry|returned|counted]`
+//! `border [--flip N] [--seconds N] [--seed N] [storm|breach|idle|programs|dissolved|hungry|returned|counted|frozen
+//! |charged|zerocopy|polled|peeked|kept]`
 //!
 //! `storm`: eight threads on one connection that changes carriers after at most `--flip` messages, for
 //! `--seconds`: each byte arrives once and in order. `breach`: bytes beyond the cut are seen (needs the module
 //! `intrude`). `idle`: rings are given back. `programs`: BPF programs of a control group see all packets. `dissolved`: calls
 //! that sleep while another thread connects the socket anew. `hungry`: a sender for which TCP has no memory. `returned`: a writer
 //! that comes back to TCP early does not wait for acknowledgements. `counted`: the statistics have each byte and call once.
+//! `frozen`, `charged`: an end that sleeps in a call keeps the
+//! other one waiting for nothing. `zerocopy`: bytes of TCP_ZEROCOPY_RECEIVE are in order. `polled`, `peeked`: room to write is
+//! told where TCP tells of it, and a call finds it. `kept`: a direction that cannot leave TCP keeps no ring.
 
 mod breach;
 mod counted;
@@ -15,9 +19,11 @@ mod cover;
 mod dissolved;
 mod hungry;
 mod idle;
+mod polls;
 mod programs;
 mod returned;
 mod storm;
+mod stranger;
 
 use breach::Who;
 use st::args::Args;
@@ -74,6 +80,9 @@ fn main() {
     let a = Args::get();
     let wants = |name: &str| a.words.is_empty() || a.words.iter().any(|w| w == name);
     let limit = hungry::Limit::open();
+    let ring = std::fs::File::options()
+        .write(true)
+        .open("/proc/sys/net/smc/path_ring");
     net::private().unwrap_or_else(|e| st::args::bail(&format!("(root needed) {e}")));
     match path::local(1) {
         Ok(true) => {}
@@ -112,6 +121,13 @@ fn main() {
             k.outcome(&format!("dissolved.{name}"), result);
         }
     }
+    if wants("dissolved") {
+        let result = pair(Ip::V4).and_then(|(c, s)| {
+            path::prove_local(&c, &s)?;
+            dissolved::late(&c, s, &listener(Ip::V4)?)
+        });
+        k.outcome("dissolved.late", result);
+    }
     if wants("hungry") {
         let result = match &limit {
             None => Err("no tcp_mem".into()),
@@ -128,6 +144,32 @@ fn main() {
         k.outcome("counted.memory", result.map(|said| k.diag(&said)));
         let result = pair(Ip::V4).and_then(|(c, s)| counted::in_turn(c, s));
         k.outcome("counted.turns", result.map(|said| k.diag(&said)));
+    }
+    if wants("frozen") {
+        let result = pair(Ip::V4).and_then(|(c, s)| stranger::frozen(c, s));
+        k.outcome("frozen", result);
+    }
+    if wants("charged") {
+        let result = pair(Ip::V4).and_then(|(c, s)| stranger::charged(ring.as_ref().ok(), &c, &s));
+        k.outcome("charged", result.map(|said| k.diag(&said)));
+    }
+    if wants("zerocopy") {
+        let result = pair(Ip::V4).and_then(|(c, s)| stranger::zerocopy(&c, &s));
+        k.outcome("zerocopy", result);
+    }
+    if wants("polled") {
+        for (name, size, count) in polls::SIZES {
+            let result = polls::polled(*size, *count, || pair(Ip::V4));
+            k.outcome(&format!("polled.{name}"), result.map(|said| k.diag(&said)));
+        }
+    }
+    if wants("peeked") {
+        let result = pair(Ip::V4).and_then(|(c, s)| polls::peeked(&c, &s));
+        k.outcome("peeked", result);
+    }
+    if wants("kept") {
+        let result = idle::kept(|| pair(Ip::V4)).map(|said| k.diag(&said));
+        k.outcome("kept", result);
     }
     std::process::exit(k.finish());
 }

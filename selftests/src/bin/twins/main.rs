@@ -3,12 +3,12 @@
 //! errors, bytes, signals, and after each step what poll() and the ioctls show of both ends.
 //!
 //! `twins --family inet|smc[,..] --ip v4|v6[,..] [--mode 0|1|2|3] [--flip N] [--count N] [--from SEED] [--seed N]
-//! [--points N]`
+//! [--points N] [--polls]`
 //!
 //! `--mode 0`: over SMC-R, on a soft-RoCE device of its own; `1` (default): a fallback; `3`: over a local
 //! path that begins with the sequence; `2`: over one on which bytes have gone both ways. Of each family
 //! and address family `--count` sequences are played, in `--points` parts side by side. A sequence
-//! follows from its seed; no two have the same one; `--seed N` plays one alone and shows it. What is
+//! follows from its seed; with `--polls` each end asks poll() before it writes, and much more is under way unread; no two have the same one; `--seed N` plays one alone and shows it. What is
 //! known to differ is in `known.rs` and in Documentation/programmer.md by the same names. A difference
 //! is looked at twice more, with longer waits: it counts if it comes again, and if it does not it may
 //! have been the machine that was late; of those there may be few.
@@ -54,12 +54,16 @@ fn signals() {
     }
 }
 
-fn place(mode: u32) -> Result<(), String> {
+fn place(mode: u32, polls: bool) -> Result<(), String> {
     let rdma = mode == 0;
     net::private().map_err(|e| format!("(root needed) {e}"))?;
     // What fills a buffer should not take long.
+    let sizes = match polls {
+        true => "4096 524288 1048576",
+        false => "4096 131072 262144",
+    };
     for name in ["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"] {
-        net::sysctl(name, "4096 131072 262144")?;
+        net::sysctl(name, sizes)?;
     }
     // Who has closed first keeps its state, however many have: otherwise TCP answers with a reset.
     net::sysctl("net.ipv4.tcp_max_tw_buckets", "262144")?;
@@ -121,6 +125,7 @@ impl Plan<'_> {
             urgent: self.args.opt("urgent").map(|u| u != "off"),
             local: self.mode >= 2,
             by_tcp: self.mode >= 1,
+            polls: self.args.opt("polls").is_some(),
             show: self.seed.is_some(),
         }
     }
@@ -141,7 +146,7 @@ fn main() {
         if plan.mode >= 2 {
             net::local_paths(&args);
         }
-        place(plan.mode).unwrap_or_else(|e| st::args::bail(&e));
+        place(plan.mode, args.opt("polls").is_some()).unwrap_or_else(|e| st::args::bail(&e));
     }
     let part = st::parts::part(&args, plan.points, all.len());
     let mine: Vec<&Point> = all

@@ -83,6 +83,14 @@ impl Model {
             .saturating_sub(self.ends[end].read) as usize
     }
 
+    /// Returns the length of the longest step.
+    pub fn longest(&self) -> usize {
+        match self.most {
+            0..=0x2000 => 3000,
+            most => most / 4,
+        }
+    }
+
     /// Returns the number of bytes that `end` may send without filling a buffer.
     pub fn room(&self, end: usize) -> usize {
         self.most.saturating_sub(self.unread(other(end)))

@@ -232,6 +232,11 @@ impl Pair {
         self.fd[end].as_ref().map_or(-1, Fd::raw)
     }
 
+    /// Tells whether poll() says that an end may write.
+    pub fn has_room(&self, end: usize) -> bool {
+        sys::poll1(self.raw(end), libc::POLLOUT, 0).is_ok_and(|events| events != 0)
+    }
+
     /// Carries out a step.
     pub fn act(&mut self, step: &Step, m: &Model, seed: u64) -> Answer {
         let before = PIPES.load(Ordering::SeqCst);

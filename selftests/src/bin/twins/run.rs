@@ -36,6 +36,8 @@ pub struct Run<'a> {
     pub local: bool,
     /// Its bytes may go by TCP.
     pub by_tcp: bool,
+    /// Before each step that sends, poll() is asked whether there is room; without it nothing is sent.
+    pub polls: bool,
     /// True when the trace is printed.
     pub show: bool,
 }
@@ -52,11 +54,11 @@ impl Run<'_> {
         let urgent = self.urgent.unwrap_or(urgent);
         let steps = r.range(4, self.steps as u64);
         let mut pairs = [self.sources[0].pair()?, self.sources[1].pair()?];
-        let mut m = Model::new(urgent, self.local, self.by_tcp, 8 << 10);
+        let mut m = Model::new(urgent, self.local, self.by_tcp, self.most());
         let mut trace = vec![format!("seed {} urgent {urgent}", self.seed)];
         // SAFETY: No pointers.
         unsafe { libc::alarm(30 * st::guest::slow() as u32) };
-        for i in 0..steps {
+        'steps: for i in 0..steps {
             let last = steps - i <= 2;
             let step = match last {
                 // What is left at the end is compared, too.
@@ -69,11 +71,19 @@ impl Run<'_> {
                 },
                 false => step::draw(&mut r, &m),
             };
-            if let Some(then) = self.step(&mut pairs, &mut m, &step, &mut trace, seen) {
-                match then {
-                    Ok(Then::On) => {}
-                    Ok(Then::End) => break,
-                    Err(()) => return Ok(End::Differs(i as usize, trace)),
+            let asks = step.end().filter(|_| self.polls && step.sends());
+            let poll = asks.map(|end| Step::Poll {
+                end,
+                events: libc::POLLOUT,
+            });
+            for step in poll.into_iter().chain([step]) {
+                if step.sends() && asks.is_some_and(|end| !pairs[0].has_room(end)) {
+                    continue;
+                }
+                match self.step(&mut pairs, &mut m, &step, &mut trace, seen) {
+                    None | Some(Ok(Then::On)) => {}
+                    Some(Ok(Then::End)) => break 'steps,
+                    Some(Err(())) => return Ok(End::Differs(i as usize, trace)),
                 }
             }
         }
@@ -83,6 +93,15 @@ impl Run<'_> {
             }
         }
         Ok(End::Same)
+    }
+
+    /// Returns how many bytes may be under way that nobody has read. Of those that poll first there may be as many as a
+    /// ring takes that grows, and has a third of it free.
+    fn most(&self) -> usize {
+        match self.polls {
+            true => 120 << 10,
+            false => 8 << 10,
+        }
     }
 
     fn step(

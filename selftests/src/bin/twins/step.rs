@@ -142,7 +142,7 @@ fn length(r: &mut Rng, most: usize) -> usize {
 }
 
 fn send(r: &mut Rng, m: &Model, end: usize) -> Step {
-    let most = m.room(end).min(3000);
+    let most = m.room(end).min(m.longest());
     let len = length(r, most).min(most);
     match r.draw() % 16 {
         0 => Step::SpliceIn {
@@ -161,6 +161,11 @@ fn send(r: &mut Rng, m: &Model, end: usize) -> Step {
                 3 => Way::Vector,
                 4 => Way::Fault,
                 _ => Way::Msg,
+            };
+            // How much of more TCP takes depends on how it cuts that into packets.
+            let len = match way {
+                Way::Fault => len.min(3000),
+                _ => len,
             };
             let mut flags = 0;
             if matches!(way, Way::Msg | Way::Fault) {
