@@ -64,6 +64,30 @@ u32 rsmc_helper_current_euid_in(struct net *net)
 	return from_kuid_munged(net->user_ns, current_euid());
 }
 
+/*
+ * Who answers for what the current task takes: its real user. Within user namespaces the one who has made the outermost,
+ * who may give it any number of users; one of root's, who makes them for others, counts by itself.
+ */
+u64 rsmc_helper_current_account(void)
+{
+	const struct user_namespace *ns = current_user_ns(), *outermost = NULL;
+
+	for (; ns->parent; ns = ns->parent)
+		outermost = ns;
+	if (!outermost)
+		return __kuid_val(current_uid());
+	if (!uid_eq(outermost->owner, GLOBAL_ROOT_UID))
+		return __kuid_val(outermost->owner);
+	return (u64)outermost->ns.inum << 32;
+}
+
+/* linux/mm.h */
+
+unsigned long rsmc_helper_memory_pages(void)
+{
+	return totalram_pages();
+}
+
 /* linux/fs.h, linux/mm_types.h */
 
 struct file *rsmc_helper_current_exe_file(void)

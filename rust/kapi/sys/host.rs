@@ -8,6 +8,13 @@ use smc_bindings as bindings;
 /// Longest host name that is kept, in bytes.
 const MAX: usize = 64;
 
+/// Returns how many pages of memory the machine has.
+#[must_use]
+pub fn memory_pages() -> usize {
+    // SAFETY: No preconditions.
+    unsafe { bindings::memory_pages() as usize }
+}
+
 /// The host's name.
 #[derive(Clone, Copy)]
 pub struct Name([u8; MAX + 1]);

@@ -14,12 +14,16 @@ use crate::host::{
     syn_hooks::SynHooks,
     sysctl::{Sysctl, Sysctls}, //
 };
-use kapi::net::{
-    netns::{self, Net, PerNet},
-    sock::Sock, //
+use kapi::{
+    net::{
+        netns::{self, Net, PerNet},
+        sock::Sock, //
+    },
+    sys::host::memory_pages, //
 };
 use kernel::{
     new_mutex,
+    page::PAGE_SIZE,
     prelude::*,
     sync::{
         atomic::{Atomic, Relaxed},
@@ -55,6 +59,8 @@ pub(crate) struct Namespace {
     /// Total number of drains begun, which numbers the next one.
     drains_begun: Atomic<u64>,
     pub(crate) sysctls: Sysctls,
+    /// The initial namespace, if this is another one.
+    outer: Option<Arc<Namespace>>,
     /// The UEIDs, of which only those of the initial namespace are used.
     #[pin]
     pub(crate) eids: Eids,
@@ -95,6 +101,32 @@ impl Namespace {
         }
         self.neighbours
             .note(&self.sysctls, sock.namespace(), &sock.peer_addr(), event);
+    }
+
+    /// Returns the size up to which rings of local paths grow, in bytes: `path_ring`. Who may set that of this namespace
+    /// alone can only lower it.
+    pub(crate) fn ring_limit(&self) -> usize {
+        usize::try_from(self.lowest(Sysctl::PathRing)).unwrap_or(0)
+    }
+
+    /// Returns how many bytes of rings on local paths one user may have: `path_user_pages`, as above.
+    pub(crate) fn user_limit(&self) -> u64 {
+        let of = |namespace: &Self| match namespace.sysctls.get(Sysctl::PathUserPages) {
+            0 => memory_pages() / 16,
+            pages => usize::try_from(pages).unwrap_or(0),
+        };
+        let pages = self
+            .outer
+            .iter()
+            .map(|outer| of(outer))
+            .fold(of(self), usize::min);
+        pages.saturating_mul(PAGE_SIZE) as u64
+    }
+
+    fn lowest(&self, which: Sysctl) -> i32 {
+        let own = self.sysctls.get(which);
+        let outer = self.outer.as_ref();
+        outer.map_or(own, |outer| own.min(outer.sysctls.get(which)))
     }
 
     /// Returns the state of the namespace that the system booted with.
@@ -180,6 +212,8 @@ impl PerNet for Namespace {
                 draining: Atomic::new(0),
                 drains_begun: Atomic::new(0),
                 sysctls: Sysctls::new(net)?,
+                // The first of all has none yet.
+                outer: Self::initial(),
                 eids <- Eids::new(),
                 pnets <- Pnets::new(),
                 rules <- Rules::new(),

@@ -54,6 +54,8 @@ pub(crate) enum Sysctl {
     PathLocal,
     /// Size up to which a local path's rings grow, in bytes.
     PathRing,
+    /// Most memory of one user's rings on local paths, in pages; 0 for a sixteenth of the machine's.
+    PathUserPages,
     /// TCP sockets that become sockets of the family: 0 none, 1 all, 2 those that the policy allows, 3 all
     /// but those that it denies.
     Tcp2Smc,
@@ -80,7 +82,7 @@ const MAX_BUF: i32 = i32::MAX / 2;
 const MAX_WR: i32 = 2048;
 
 /// Number of files.
-const COUNT: usize = 22;
+const COUNT: usize = 23;
 
 static ENTRIES: [Entry; COUNT] = [
     Entry {
@@ -106,6 +108,7 @@ static ENTRIES: [Entry; COUNT] = [
     entry(c"path", 1, 0, 2),
     entry(c"path_local", 1, 0, 2),
     entry(c"path_ring", 1 << 20, 1 << 14, 1 << 24),
+    entry(c"path_user_pages", 0, 0, i32::MAX),
     Entry {
         name: c"tcp2smc",
         default: 0,

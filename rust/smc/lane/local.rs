@@ -11,6 +11,7 @@ mod breach;
 mod facts;
 mod idle;
 mod leave;
+mod limit;
 mod meet;
 mod pair;
 mod put;

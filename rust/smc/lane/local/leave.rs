@@ -4,12 +4,13 @@
 //! is to have it for good.
 
 use super::{
+    limit::CountedRing,
     meet::MEETINGS,
     pair::Local,
     way::Way, //
 };
 use crate::host::stats::{Stat, Total};
-use kapi::sys::{bytes::Ring, word::full_barrier};
+use kapi::sys::word::full_barrier;
 use kernel::{
     prelude::*,
     sync::Arc,
@@ -170,7 +171,7 @@ impl Local {
             }
         }
         let (inward, out) = (self.inward(), self.out());
-        let read: Option<Arc<Ring>> = {
+        let read: Option<Arc<CountedRing>> = {
             let mut reader = inward.reader.lock();
             let arrived = self.own().arrived_to();
             self.has_got_astray(inward.route(), arrived);

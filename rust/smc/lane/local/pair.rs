@@ -2,12 +2,11 @@
 
 //! The two ends of a local path, and one of them as its socket sees it.
 
-use super::way::{Way, FIRST};
-use crate::host::{
-    fallback::Role,
-    namespace::Namespace,
-    sysctl::Sysctl, //
+use super::{
+    limit::CountedRing,
+    way::{Way, FIRST}, //
 };
+use crate::host::{fallback::Role, namespace::Namespace};
 use kapi::{
     net::sock::Sock,
     sys::{
@@ -302,12 +301,20 @@ impl Local {
     /// Returns the size up to which rings grow: `path_ring`, or what TCP would take of a program that has set
     /// `SO_SNDBUF`, which is as much and what is on its way to the reader.
     pub(super) fn most(&self) -> usize {
-        let most = self.namespace.sysctls.get(Sysctl::PathRing);
-        let most = usize::try_from(most).unwrap_or(FIRST);
+        let most = self.namespace.ring_limit();
         let own = self.own().wanted_send_buffer();
         let wanted = own.map_or(most, |own| own.saturating_add(WINDOW).min(most));
         // Down to a power of two.
         1usize << wanted.max(FIRST).ilog2()
+    }
+
+    /// Makes a ring for bytes of this end, the first of which is at position `first`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, also when the user has as many as he may.
+    pub(super) fn ring(&self, size: usize, first: u64) -> Result<CountedRing> {
+        CountedRing::new(size, first, self.namespace.user_limit())
     }
 
     /// Tells whether the connection was reset because bytes went by TCP behind a cut.

@@ -3,6 +3,7 @@
 //! From the program into the ring, or into TCP.
 
 use super::{
+    limit::CountedRing,
     pair::{End, Local},
     way::{Way, FIRST}, //
 };
@@ -10,7 +11,7 @@ use crate::lane::{Put, Stop};
 use kapi::{
     errno,
     net::{args::Message, sock::Sock},
-    sys::{bytes::Ring, word::full_barrier}, //
+    sys::word::full_barrier, //
 };
 use kernel::{
     prelude::*,
@@ -23,7 +24,7 @@ use smc_proto::path::Route;
 pub(super) const PART: usize = 32 << 10;
 
 /// The writer's ring, with its lock held.
-type Writer = Option<Arc<Ring>>;
+type Writer = Option<Arc<CountedRing>>;
 
 /// Puts as much as there is room for; see [`Lane::put`](crate::lane::Lane::put).
 #[inline(always)]
@@ -176,7 +177,8 @@ fn promote(local: &Local, way: &Way, writer: &mut Writer, wanted: usize) -> bool
         return false;
     }
     let size = wanted.next_power_of_two().clamp(FIRST, local.most());
-    let ring = Ring::new(size, way.head()).or_else(|_| Ring::new(FIRST, way.head()));
+    let ring = local.ring(size, way.head());
+    let ring = ring.or_else(|_| local.ring(FIRST, way.head()));
     let Ok(ring) = ring.and_then(|ring| Ok(Arc::new(ring, GFP_KERNEL)?)) else {
         return false;
     };
@@ -236,7 +238,7 @@ fn grow(local: &Local, way: &Way, writer: &mut Writer, wanted: usize) -> Growth 
     if way.try_reader().is_none() {
         return Growth::Stays;
     }
-    let ring = Ring::new(size, way.tail());
+    let ring = local.ring(size, way.tail());
     let ring = ring.and_then(|ring| Ok(UniqueArc::new(ring, GFP_KERNEL)?));
     let Ok(mut ring) = ring else {
         return Growth::NoMemory;
@@ -245,8 +247,8 @@ fn grow(local: &Local, way: &Way, writer: &mut Writer, wanted: usize) -> Growth 
         return Growth::Stays;
     };
     // From where the reader was a moment ago.
-    old.move_to(way.head(), &mut ring);
-    let ring: Arc<Ring> = ring.into();
+    old.move_to(way.head(), ring.ring_mut());
+    let ring: Arc<CountedRing> = ring.into();
     way.has_ring(size);
     // Freed when the lock is released.
     let old = (reader.replace(ring.clone()), writer.replace(ring));

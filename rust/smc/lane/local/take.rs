@@ -2,7 +2,7 @@
 
 //! Out of TCP and the ring to the program.
 
-use super::{pair::Local, way::Way};
+use super::{limit::CountedRing, pair::Local, way::Way};
 use crate::lane::{Ask, Lane, Look, Took, STOP};
 use kapi::{
     errno,
@@ -83,7 +83,7 @@ pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask<'_>) -> Resul
 fn next(
     local: &Local,
     way: &Way,
-    reader: &mut Option<Arc<Ring>>,
+    reader: &mut Option<Arc<CountedRing>>,
     msg: &mut Message<'_>,
     ask: &Ask<'_>,
 ) -> Result<Look> {
@@ -94,7 +94,14 @@ fn next(
         let there = way.there();
         match route.head() {
             Head::Ring if there != 0 => {
-                return from_ring(local, way, reader.as_deref(), msg, ask, there);
+                return from_ring(
+                    local,
+                    way,
+                    reader.as_deref().map(|ring| &**ring),
+                    msg,
+                    ask,
+                    there,
+                );
             }
             Head::Ring if !route.ends() => return Ok(Look::Nothing(state)),
             Head::Tcp => return from_tcp(local, msg, ask, state, None),
@@ -253,7 +260,7 @@ fn from_tcp(
 fn peek(
     local: &Local,
     way: &Way,
-    ring: &Option<Arc<Ring>>,
+    ring: &Option<Arc<CountedRing>>,
     msg: &mut Message<'_>,
     ask: &Ask<'_>,
 ) -> Result<Look> {

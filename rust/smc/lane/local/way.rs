@@ -2,8 +2,8 @@
 
 //! One direction of a local path: the ring, and the route of its reader.
 
+use super::limit::CountedRing;
 use kapi::sys::{
-    bytes::Ring,
     clock,
     word::{full_barrier, Count, Word}, //
 };
@@ -31,7 +31,7 @@ const ROOM: u32 = 1;
 const LOCK: u32 = 2;
 
 /// The reader's ring, with its lock held.
-pub(super) type Reader<'a> = Guard<'a, Option<Arc<Ring>>, MutexBackend>;
+pub(super) type Reader<'a> = Guard<'a, Option<Arc<CountedRing>>, MutexBackend>;
 
 /// A direction, from its writer to its reader.
 #[pin_data]
@@ -63,10 +63,10 @@ pub(super) struct Way {
     countdown: Word,
     /// Held by the one who writes, into TCP or the ring. With it held `reader` is only tried.
     #[pin]
-    pub(super) writer: Mutex<Option<Arc<Ring>>>,
+    pub(super) writer: Mutex<Option<Arc<CountedRing>>>,
     /// Held by the one who reads.
     #[pin]
-    pub(super) reader: Mutex<Option<Arc<Ring>>>,
+    pub(super) reader: Mutex<Option<Arc<CountedRing>>>,
 }
 
 impl Way {
@@ -103,7 +103,7 @@ impl Way {
 
     /// Turns back to TCP: what is in the ring will be read first. `writer` is what its lock protects.
     #[inline(never)]
-    pub(super) fn end(&self, writer: &mut Option<Arc<Ring>>) {
+    pub(super) fn end(&self, writer: &mut Option<Arc<CountedRing>>) {
         loop {
             let route = self.route();
             if self.replace_route(route, route.ended()) {

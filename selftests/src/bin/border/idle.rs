@@ -212,3 +212,67 @@ pub fn kept(pair: impl Fn() -> Result<(Fd, Fd), String>) -> Result<String, Strin
         sys::sleep_ms(20);
     }
 }
+
+/// Moves connections as long as the user's limit allows: not one more, the others work by TCP, a ring that has to grow
+/// beyond it goes on by TCP, too, and what is given back can be had again.
+pub fn limit(pair: impl Fn() -> Result<(Fd, Fd), String>) -> Result<(), String> {
+    const PAGES: usize = 32;
+    /// Rings of 16 KiB that are as many pages.
+    const RINGS: usize = PAGES / 4;
+    let e = |what: &'static str| move |e: st::errno::Errno| format!("{what}: {e}");
+    st::net::sysctl("net.smc.path_user_pages", &PAGES.to_string())?;
+    let mut all = Vec::new();
+    let moved = |all: &[(Fd, Fd)]| {
+        let info = |fd: &Fd| st::smcinfo::info(fd.raw()).is_ok_and(|i| i.mode == path::MODE_LOCAL);
+        all.iter().filter(|(c, _)| info(c)).count()
+    };
+    let message = |(c, s): &(Fd, Fd), bytes: usize| {
+        sys::send_all(c.raw(), &vec![5; bytes]).map_err(e("send"))?;
+        let got = sys::recv_all(s.raw(), bytes).map_err(e("recv"))?;
+        match got == vec![5; bytes] {
+            true => Ok(()),
+            false => Err("other bytes".to_owned()),
+        }
+    };
+    for _ in 0..2 * RINGS {
+        let (c, s) = pair()?;
+        sys::send_all(s.raw(), b"meet").map_err(e("send"))?;
+        sys::recv_all(c.raw(), 4).map_err(e("recv"))?;
+        all.push((c, s));
+        for _ in 0..3 {
+            message(all.last().ok_or("none")?, 100)?;
+        }
+    }
+    if moved(&all) != RINGS {
+        return Err(format!(
+            "{} connections have a ring, wanted {RINGS}",
+            moved(&all)
+        ));
+    }
+    // One that is full, and may not be larger: the rest goes by TCP.
+    let (c, s) = &all[0];
+    let mut sent = 0;
+    while sent < 48 << 10 {
+        if sys::poll1(c.raw(), libc::POLLOUT, 0) != Ok(libc::POLLOUT) {
+            return Err(format!("no room after {sent} bytes, where TCP has some"));
+        }
+        sent += sys::send(c.raw(), &[6; 4096], libc::MSG_DONTWAIT).map_err(e("send"))? as usize;
+    }
+    let got = sys::recv_all(s.raw(), sent).map_err(e("recv"))?;
+    if got != vec![6; sent] {
+        return Err("other bytes".into());
+    }
+    all.truncate(RINGS / 2);
+    for _ in 0..RINGS / 2 {
+        all.push(pair()?);
+        for _ in 0..3 {
+            message(all.last().ok_or("none")?, 100)?;
+        }
+    }
+    let others = moved(&all[RINGS / 2..]);
+    st::net::sysctl("net.smc.path_user_pages", "0")?;
+    match others {
+        0 => Err("no ring after some were given back".into()),
+        _ => Ok(()),
+    }
+}

@@ -2,7 +2,7 @@
 //! The border between TCP and the ring of a local path.
 //!
 //! `border [--flip N] [--seconds N] [--seed N] [storm|breach|idle|programs|dissolved|hungry|returned|counted|frozen
-//! |charged|zerocopy|polled|peeked|kept]`
+//! |charged|zerocopy|polled|peeked|kept|limit]`
 //!
 //! `storm`: eight threads on one connection that changes carriers after at most `--flip` messages, for
 //! `--seconds`: each byte arrives once and in order. `breach`: bytes beyond the cut are seen (needs the module
@@ -11,7 +11,8 @@
 //! that comes back to TCP early does not wait for acknowledgements. `counted`: the statistics have each byte and call once.
 //! `frozen`, `charged`: an end that sleeps in a call keeps the
 //! other one waiting for nothing. `zerocopy`: bytes of TCP_ZEROCOPY_RECEIVE are in order. `polled`, `peeked`: room to write is
-//! told where TCP tells of it, and a call finds it. `kept`: a direction that cannot leave TCP keeps no ring.
+//! told where TCP tells of it, and a call finds it. `kept`: a direction that cannot leave TCP keeps no ring. `limit`: one
+//! user has so much memory of rings and no more.
 
 mod breach;
 mod counted;
@@ -170,6 +171,10 @@ fn main() {
     if wants("kept") {
         let result = idle::kept(|| pair(Ip::V4)).map(|said| k.diag(&said));
         k.outcome("kept", result);
+    }
+    if wants("limit") {
+        let result = idle::limit(|| pair(Ip::V4));
+        k.outcome("limit", result);
     }
     std::process::exit(k.finish());
 }
