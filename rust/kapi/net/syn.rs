@@ -24,7 +24,7 @@ pub use self::{
 use self::{
     answer::DECIDE,
     header::{carries_tcp6, Header, FIXED, FLAG_ACK, FLAG_RST, FLAG_SYN, OPTIONS_MAX},
-    saved::copy_offered, //
+    saved::{answer_request, draw_notes}, //
 };
 use crate::net::{
     sock::Sock,
@@ -48,7 +48,8 @@ pub trait Policy: 'static {
     /// most 40 in all, and a multiple of four.
     fn syn(whose: Whose, options: &[u8]) -> Option<Added>;
 
-    /// Returns the bytes to append to the SYN-ACK that answers a SYN with the options `syn`.
+    /// Returns the bytes to append to the SYN-ACK that answers a SYN with the options `syn`. Asked with a lock of
+    /// TCP's hash held.
     fn syn_ack(whose: Whose, syn: &[u8], options: &[u8]) -> Option<Added>;
 
     /// Returns what a SYN-ACK with these options answers to the client's offer: 0 for no, else at most
@@ -63,8 +64,11 @@ pub struct Whose {
     pub variant: usize,
     /// The number of its namespace, as [`Net::cookie`](super::netns::Net::cookie).
     pub net: u64,
-    /// Number of times that the SYN was sent again, this one included; 0 for one that listens.
+    /// Number of times that the SYN was sent again, this one included; of one that listens, 1 if an earlier SYN-ACK
+    /// for the same SYN had an option, else 0.
     pub again: u32,
+    /// Address of the peer, as IPv6.
+    pub peer: [u8; 16],
 }
 
 /// Options to append.
@@ -126,6 +130,7 @@ impl Hooks {
     /// `ENOMEM`; what netfilter returns.
     pub fn new<P: Policy>(sock: &Sock) -> Result<Self> {
         let net = sock.net();
+        draw_notes();
         let decide: fn(Whose, &[u8]) -> usize = P::answer;
         DECIDE.store(decide as usize, Release);
         let ops = KBox::new(
@@ -275,6 +280,8 @@ unsafe fn offer<P: Policy, const V6: bool>(
             variant,
             net,
             again,
+            // SAFETY: As above.
+            peer: unsafe { peer_of(sk) },
         };
         (P::syn(whose, header.options())?, Fate::Passes)
     } else if state == bindings::TCP_NEW_SYN_RECV as u8 {
@@ -289,34 +296,65 @@ unsafe fn offer<P: Policy, const V6: bool>(
         let socket = unsafe { ptr::read_volatile(&raw const (*listener).sk_socket) };
         // SAFETY: As above.
         let variant = unsafe { tables::variant_of(socket) }?;
-        // The next listener may be one of TCP's, whose program would read our messages. (Asked here,
-        // too, since it may have been switched on after listen().)
-        // SAFETY: As above: a listener is a full socket.
-        if unsafe { bindings::tcp_migrates_requests(listener) } {
-            return None;
-        }
         // SAFETY: As above.
         let header = unsafe { Header::of(skb) }?;
         if header.flags() & (FLAG_SYN | FLAG_ACK) != FLAG_SYN | FLAG_ACK {
             return None;
         }
-        let mut options = [0; OPTIONS_MAX];
-        // SAFETY: The request is alive, as long as the packet. TCP sends none with a bucket locked.
-        let len = unsafe { copy_offered(req, &mut options) }?;
-        let syn = options.get(..len)?;
-        // SAFETY: The namespace is alive.
-        let net = unsafe { bindings::net_cookie(net) };
-        let whose = Whose {
-            variant,
-            net,
-            again: 0,
+        // The next listener may be one of TCP's, whose program would read our messages. (Asked here,
+        // since it may have been switched on after listen().)
+        // SAFETY: As above: a listener is a full socket. The packet is TCP's.
+        let silent = unsafe { bindings::tcp_migrates_requests(listener) || !is_bare(skb, &header) };
+        let answer = |syn: &[u8], again: bool| {
+            if silent {
+                return None;
+            }
+            let whose = Whose {
+                variant,
+                // SAFETY: The namespace is alive.
+                net: unsafe { bindings::net_cookie(net) },
+                again: u32::from(again),
+                // SAFETY: The request is alive, as long as the packet.
+                peer: unsafe { peer_of(req.cast()) },
+            };
+            P::syn_ack(whose, syn, header.options())
         };
-        (P::syn_ack(whose, syn, header.options())?, Fate::Lost)
+        // SAFETY: As above. TCP sends no packet with a bucket locked.
+        (unsafe { answer_request(req, answer) }?, Fate::Lost)
     } else {
         return None;
     };
     // SAFETY: As this function's.
     unsafe { append::<V6>(skb, added.bytes(), without) }
+}
+
+/// Returns the address of the peer, as IPv6.
+///
+/// # Safety
+///
+/// `sk` is a socket of TCP, or a request, that is alive and has a peer.
+unsafe fn peer_of(sk: *const bindings::sock) -> [u8; 16] {
+    // SAFETY: The address lies in what all these begin with. TCP has set it before it sends a packet, that of IPv4 as a
+    // mapped one (`sk_daddr_set()`).
+    unsafe { bindings::sk_v6_daddr(sk).cast::<[u8; 16]>().read_volatile() }
+}
+
+/// Returns whether a TCP packet is one to which options can be added: without payload (TCP fast open), which would
+/// have to move, and with a checksum that is still to be computed.
+///
+/// # Safety
+///
+/// As [`offer`]; `header` is the packet's.
+unsafe fn is_bare(skb: *mut bindings::sk_buff, header: &Header) -> bool {
+    // SAFETY: Headers are set and linear.
+    unsafe {
+        let network = bindings::skb_network_header(skb) as usize;
+        let transport = bindings::skb_transport_header(skb) as usize;
+        let length = transport.wrapping_sub(network).wrapping_add(header.len);
+        (*skb).len as usize == length
+            && (*skb).data as usize == network
+            && bindings::skb_checksum_partial(skb)
+    }
 }
 
 /// Appends option bytes to a TCP packet without payload, if it is one that can take them; `without` is
@@ -332,22 +370,15 @@ unsafe fn append<const V6: bool>(
 ) -> Option<Fate> {
     // SAFETY: As `offer`: headers are set and linear.
     unsafe {
-        let old_len = Header::of(skb)?.len;
+        let header = Header::of(skb)?;
+        let old_len = header.len;
         let new_len = old_len.checked_add(bytes.len())?;
-        if new_len > FIXED + OPTIONS_MAX || bytes.len() % 4 != 0 {
+        if new_len > FIXED + OPTIONS_MAX || bytes.len() % 4 != 0 || !is_bare(skb, &header) {
             return None;
         }
         let network = bindings::skb_network_header(skb) as usize;
         let transport = bindings::skb_transport_header(skb) as usize;
         let header_bytes = transport.checked_sub(network)?.checked_add(old_len)?;
-        // A payload (TCP fast open) would have to move: leave such a SYN alone. So with checksums
-        // that TCP has computed already.
-        if (*skb).len as usize != header_bytes
-            || (*skb).data as usize != network
-            || !bindings::skb_checksum_partial(skb)
-        {
-            return None;
-        }
         let room = u32::try_from(bytes.len()).ok()?;
         // A SYN is a clone and shares its memory with the retransmit queue, but for the headers, which are its own
         // and can grow into the room before them. Where they are shared, too, or there is no room, this copies.

@@ -1,11 +1,54 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The server's side: what the SYN said, from the copy that `TCP_SAVE_SYN` keeps.
+//!
+//! What was answered is noted in that copy, which goes from the request to the connection: in the acknowledgment
+//! number, which has no meaning in a SYN (RFC 9293, section 3.1). So the connection is judged by what its client
+//! was told, whatever has changed since; and a further SYN-ACK says what the first one did.
 
-use super::header::{FIXED, OPTIONS_MAX};
-use crate::net::sock::{Sock, SockGuard};
+use super::{
+    header::{FIXED, OPTIONS_MAX},
+    Added, //
+};
+use crate::{
+    net::sock::{Sock, SockGuard},
+    sys::clock, //
+};
 use core::{ptr, slice};
+use kernel::sync::atomic::{Atomic, Relaxed};
 use smc_bindings as bindings;
+
+/// Offset of the acknowledgment number in a TCP header.
+const ACK_SEQ: usize = 8;
+
+/// The note that an option was sent; the other one differs in the lowest bit. Random, so that no peer can write it;
+/// 0 until it is drawn.
+static ANSWERED: Atomic<u32> = Atomic::new(0);
+
+/// Draws the notes. Called before there are hooks.
+pub(super) fn draw_notes() {
+    if ANSWERED.load(Relaxed) == 0 {
+        let mut word = [0; 4];
+        clock::random(&mut word);
+        // If another CPU was first, its notes are as good.
+        let _ = ANSWERED.cmpxchg(0, u32::from_ne_bytes(word) | 1, Relaxed);
+    }
+}
+
+/// Returns the note of an answer with an option, or without.
+fn note(answered: bool) -> [u8; 4] {
+    let yes = ANSWERED.load(Relaxed);
+    if answered { yes } else { yes ^ 1 }.to_ne_bytes()
+}
+
+/// Returns whether the SYN was answered with an option, if it says so.
+fn noted(ack_seq: [u8; 4]) -> Option<bool> {
+    match ack_seq {
+        _ if ack_seq == note(true) => Some(true),
+        _ if ack_seq == note(false) => Some(false),
+        _ => None,
+    }
+}
 
 /// Keeps the SYNs of future connections of a listener, if they are `wanted`, which is asked with the
 /// socket locked. One whose SYN was not kept gets no option in its SYN-ACK, either.
@@ -21,14 +64,21 @@ pub fn keep_syns(sock: &Sock, wanted: impl FnOnce() -> bool) {
     }
 }
 
-/// Looks at the options of the SYN that a connection came from.
+/// Looks at the options of the SYN that a connection came from, and is told whether it was answered with an option
+/// of ours. The note of that is gone afterwards.
 ///
 /// Returns `None` when the SYN was not kept: on a connection made with SYN cookies, for instance.
-pub fn with_saved_syn<R>(guard: &SockGuard<'_>, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
+pub fn with_saved_syn<R>(guard: &SockGuard<'_>, look: impl FnOnce(&[u8], bool) -> R) -> Option<R> {
     // SAFETY: The socket is valid, and the copy is changed only under its lock.
     let saved = unsafe { bindings::tcp_saved_syn(guard.sock().as_ptr()) };
-    // SAFETY: As above; null or a copy that lives while the lock is held.
-    unsafe { saved_options(saved) }.map(look)
+    // SAFETY: As above; null or a copy that lives while the lock is held, and that nobody else writes.
+    let (ack_seq, options) = unsafe { saved_parts(saved) }?;
+    let answered = noted(*ack_seq);
+    if answered.is_some() {
+        // A program may ask for it.
+        *ack_seq = [0; 4];
+    }
+    Some(look(options, answered == Some(true)))
 }
 
 /// Frees the copy of the SYN, for a user who did not ask for it.
@@ -42,27 +92,33 @@ pub fn drop_saved_syn(guard: &SockGuard<'_>) {
     }
 }
 
+/// Returns acknowledgment number and options of a saved SYN.
+///
 /// # Safety
 ///
-/// `saved` is null, or points to a saved SYN that lives during `'a`.
-unsafe fn saved_options<'a>(saved: *const bindings::saved_syn) -> Option<&'a [u8]> {
+/// `saved` is null, or points to a saved SYN that lives during `'a`, in which nobody else writes.
+unsafe fn saved_parts<'a>(saved: *mut bindings::saved_syn) -> Option<(&'a mut [u8; 4], &'a [u8])> {
     if saved.is_null() {
         return None;
     }
-    // SAFETY: The lengths are those with which TCP filled `data`.
+    // SAFETY: The lengths are those with which TCP filled `data`. The two parts do not overlap.
     unsafe {
         let skip = ((*saved).mac_hdrlen as usize).checked_add((*saved).network_hdrlen as usize)?;
         let len = (*saved).tcp_hdrlen as usize;
         if !(FIXED..=FIXED + OPTIONS_MAX).contains(&len) {
             return None;
         }
-        let tcp = (*saved).data.as_ptr().add(skip);
-        Some(slice::from_raw_parts(tcp.add(FIXED), len - FIXED))
+        let data: *mut u8 = (&raw mut (*saved).data).cast();
+        let tcp = data.add(skip);
+        Some((
+            &mut *tcp.add(ACK_SEQ).cast(),
+            slice::from_raw_parts(tcp.add(FIXED), len - FIXED),
+        ))
     }
 }
 
-/// Copies the options of the SYN that a request came from, as long as the request is one; returns how
-/// many bytes that is.
+/// Asks what to add to the SYN-ACK of a request, and notes that, as long as the request is one. `answer` gets the
+/// options of its SYN, and whether an earlier SYN-ACK had an option; it is not asked if one had none.
 ///
 /// A SYN-ACK may be repeated (for a second SYN) while another CPU makes the request a connection, which
 /// takes the copy of the SYN over, and a third closes the listener, which frees it at once. The
@@ -73,10 +129,10 @@ unsafe fn saved_options<'a>(saved: *const bindings::saved_syn) -> Option<&'a [u8
 /// # Safety
 ///
 /// `req` is a TCP request that lives during the call, and the caller holds no lock of the hash.
-pub(super) unsafe fn copy_offered(
+pub(super) unsafe fn answer_request(
     req: *mut bindings::request_sock,
-    to: &mut [u8; OPTIONS_MAX],
-) -> Option<usize> {
+    answer: impl FnOnce(&[u8], bool) -> Option<Added>,
+) -> Option<Added> {
     // SAFETY: The request is alive. What takes one out of the hash does so under this lock.
     let lock = unsafe {
         let lock = bindings::reqsk_hash_lockp(req);
@@ -84,18 +140,22 @@ pub(super) unsafe fn copy_offered(
         lock
     };
     // SAFETY: As above. A request that is in the hash owns its copy of the SYN, if it has one, until it
-    // leaves the hash, for which the lock is needed that is held.
-    let copied = unsafe {
-        if bindings::reqsk_is_hashed(req) {
-            saved_options((*req).saved_syn).and_then(|options| {
-                to.get_mut(..options.len())?.copy_from_slice(options);
-                Some(options.len())
-            })
-        } else {
-            None
-        }
+    // leaves the hash, for which the lock is needed that is held; and only who holds it writes there.
+    let parts = unsafe {
+        bindings::reqsk_is_hashed(req)
+            .then(|| saved_parts((*req).saved_syn))
+            .flatten()
     };
+    let added = parts.and_then(|(ack_seq, options)| match noted(*ack_seq) {
+        Some(false) => None,
+        Some(true) => answer(options, true),
+        None => {
+            let added = answer(options, false);
+            *ack_seq = note(added.is_some());
+            added
+        }
+    });
     // SAFETY: Taken above.
     unsafe { bindings::spin_unlock_bh(lock) };
-    copied
+    added
 }

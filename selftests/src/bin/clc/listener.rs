@@ -10,7 +10,7 @@ use st::fd::Fd;
 use st::packet::{ACK, PSH, SMC_OPTION};
 use st::point::T;
 use st::rawpeer::{Peer, Wire};
-use st::{clc, net, sys};
+use st::{clc, net, smcinfo, sys};
 
 st::points!(
     server_silent_client_blocks_nobody,
@@ -20,6 +20,8 @@ st::points!(
     server_full_of_silent_clients,
     server_limited,
     server_owner_of_the_unaccepted,
+    server_migrates_requests_later,
+    server_saved_syn,
 );
 
 fn server_silent_client_blocks_nobody(t: &mut T) {
@@ -222,4 +224,73 @@ fn server_owner_of_the_unaccepted(t: &mut T) {
         .filter_map(|f| f[7].parse().ok())
         .collect();
     t.is("owner", owners, vec![OWNER]);
+}
+
+/// Waits for one connection; returns it and how long that took.
+fn timed_accept(t: &mut T, l: &Fd) -> (Option<Fd>, u128) {
+    let start = std::time::Instant::now();
+    let _ = sys::set_timeo(
+        l.raw(),
+        libc::SO_RCVTIMEO,
+        15_000 * st::guest::slow() as i64,
+    );
+    let fd = sys::accept(l.raw());
+    t.is("accept", fd.as_ref().err(), None);
+    (fd.ok(), start.elapsed().as_millis())
+}
+
+fn server_migrates_requests_later(t: &mut T) {
+    // A listener whose half-open connections may become another listener's does not answer the option. Where that is
+    // switched on after listen() the SYN has been kept all the same; the client, who was told nothing, waits for the
+    // program, and must not be waited for.
+    let w = wire();
+    let s = t.socket();
+    let _ = sys::setopt(s.raw(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1);
+    let l = listen_on(t, s, 8);
+    let r = net::sysctl("net.ipv4.tcp_migrate_req", "1");
+    t.is("sysctl", r, Ok(()));
+    let mut p = up(t, &w, 2000);
+    let (fd, ms) = timed_accept(t, &l);
+    t.syn("SYN-ACK", &p.syn.clone(), 0);
+    t.check(
+        &format!("accept() took {ms} ms"),
+        ms < 100 * u128::from(st::guest::slow()),
+    );
+    let Some(fd) = fd else { return };
+    t.is("greeting", sys::send(fd.raw(), b"hello", 0).ok(), Some(5));
+    t.is("heard", p.recv(5, 3000).as_deref(), Some(&b"hello"[..]));
+    if smc(t) {
+        let mode = smcinfo::info(fd.raw()).ok().map(|i| i.mode);
+        t.is("mode", mode, Some(1));
+    }
+}
+
+fn server_saved_syn(t: &mut T) {
+    // The module uses the copy of the SYN; a program that asks for it must see what came.
+    const TCP_SAVE_SYN: i32 = 27;
+    const TCP_SAVED_SYN: i32 = 28;
+    let w = wire();
+    let s = t.socket();
+    t.is(
+        "ask",
+        sys::setopt(s.raw(), libc::IPPROTO_TCP, TCP_SAVE_SYN, 1).err(),
+        None,
+    );
+    let l = listen_on(t, s, 8);
+    let mut p = up(t, &w, 2000);
+    send_declined(t, &mut p);
+    let Some(fd) = timed_accept(t, &l).0 else {
+        return;
+    };
+    let saved = sys::getopt_raw(fd.raw(), libc::IPPROTO_TCP, TCP_SAVED_SYN, 200);
+    let network = if t.ip == Ip::V6 { 40 } else { 20 };
+    let tcp = saved
+        .ok()
+        .and_then(|b| b.get(network..).map(<[u8]>::to_vec));
+    let tcp = tcp.unwrap_or_default();
+    t.is("number", tcp.get(8..12), Some(&[0; 4][..]));
+    t.check(
+        "option",
+        tcp.windows(SMC_OPTION.len()).any(|w| w == SMC_OPTION),
+    );
 }
