@@ -43,6 +43,7 @@ pub mod llc;
 pub mod neighbour;
 pub mod path;
 pub mod policy;
+pub mod rate;
 pub mod reason;
 pub mod ring;
 pub mod slots;

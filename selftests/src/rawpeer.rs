@@ -111,6 +111,22 @@ pub fn other_addr(ip: Ip, last: u8) -> IpAddr {
     }
 }
 
+/// An address of network number `n` behind the packet end: another one for IPv4, another prefix of 64 bits for
+/// IPv6. The kernel's end has to be told the way and the MAC address.
+pub fn network_addr(ip: Ip, n: u8) -> IpAddr {
+    match wire_addr(true, ip) {
+        IpAddr::V4(a) => {
+            let [a, ..] = a.octets();
+            [a, 200, n, 1].into()
+        }
+        IpAddr::V6(a) => {
+            let mut octets = a.octets();
+            octets[6..8].copy_from_slice(&[0x20, n]);
+            octets.into()
+        }
+    }
+}
+
 /// One connection of the packet end.
 pub struct Peer<'a> {
     wire: &'a Wire,

@@ -95,7 +95,7 @@ impl Gates {
     }
 
     fn list(&self, origin: Origin) -> &Mutex<KVec<FirstContact>> {
-        shard(&self.lists, origin.number())
+        shard(&self.lists, origin.network().number())
     }
 
     /// Counts one more first contact; returns false at the limit.

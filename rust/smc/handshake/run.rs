@@ -127,6 +127,11 @@ impl HandshakeRun {
         self.driver.has_begun()
     }
 
+    /// Tells whether the peer's next message is waited for, and nothing else.
+    pub(crate) fn awaits_peer(&self) -> bool {
+        self.driver.awaits_peer()
+    }
+
     /// Goes on as far as possible. May sleep if `patient`, but not for the peer's CLC messages.
     pub(crate) fn advance(
         &mut self,

@@ -21,6 +21,7 @@ pub(crate) mod pnet;
 pub(crate) mod policy;
 pub(crate) mod read_mostly;
 pub(crate) mod rules;
+pub(crate) mod silent;
 pub(crate) mod stats;
 pub(crate) mod syn_hooks;
 pub(crate) mod syn_option;

@@ -14,6 +14,8 @@
 
 use crate::host::{
     host_ids::HostIds,
+    origin::Origin,
+    silent,
     sysctl::{Sysctl, Sysctls}, //
 };
 use kapi::{
@@ -108,7 +110,7 @@ enum Order {
     Path,
     /// As `Local`, for a client whose program accepts no TCP.
     Strict,
-    /// TCP alone, for a client: neither end says anything.
+    /// TCP alone: neither end says anything.
     Bare,
 }
 
@@ -127,7 +129,7 @@ impl Choice {
         wide: false,
     };
 
-    /// No option, so the connection is TCP's.
+    /// No option, so the connection is TCP's: of a client, or of a listener that does not offer SMC at present.
     pub(crate) const BARE: Self = Self {
         order: Order::Bare,
         wide: false,
@@ -208,14 +210,14 @@ impl Answer {
     }
 }
 
-/// Returns how a listener of the namespace `net` with this choice answers a SYN, or has answered the one of
-/// a new connection. (The in-tree module puts SMC's option into signed SYNs, too, and so its answer may
-/// not be.)
+/// Returns what a listener of the namespace `net` with this choice has answered to the SYN of a new connection, if
+/// it has.
 pub(crate) fn answer_to(choice: Choice, net: u64, syn: &[u8]) -> Answer {
     answer_of(choice, net, syn).0
 }
 
-/// The same, with the number by which this end is known, if the answer has it.
+/// Returns how a listener answers a SYN, with the number by which this end is known if the answer has it. (The
+/// in-tree module puts SMC's option into signed SYNs, too, and so its answer may not be.)
 fn answer_of(choice: Choice, net: u64, syn: &[u8]) -> (Answer, Option<HostId>) {
     let scan = tcp_option::scan(syn);
     let peer = scan.identity.filter(|peer| !peer.answer && !scan.signed);
@@ -282,11 +284,24 @@ impl syn::Policy for Announce {
 
     fn syn_ack(whose: Whose, syn: &[u8], options: &[u8]) -> Option<Added> {
         let choice = Choice::from_variant(whose.variant);
+        if choice == Choice::BARE {
+            return None;
+        }
         // TCP's own options, which are signed only where the SYN's are.
         let room = OPTIONS_MAX.saturating_sub(options.len());
         let (answer, own) = answer_of(choice, whose.net, syn);
         match answer {
             Answer::Tcp | Answer::Echo => None,
+            // What was answered once is so again.
+            Answer::Smc
+                if whose.again == 0
+                    && silent::refuses(&Origin {
+                        address: whose.peer,
+                        namespace: whose.net,
+                    }) =>
+            {
+                None
+            }
             Answer::Smc => {
                 let added = with(&[], room)?;
                 LAST_OFFER.store(clock::seconds().saturating_add(1), Relaxed);

@@ -15,11 +15,13 @@ use crate::{
         Progress, //
     },
     host::{
-        clock::arm,
+        clock::{arm, now},
         fallback::{Fallback, Role},
         namespace::Namespace,
+        origin::Origin,
         path::Path,
         policy::policy,
+        silent,
         waiter::Waiter, //
     }, //
 };
@@ -50,7 +52,8 @@ use kernel::{
 use smc_proto::{
     conn::CloseMode,
     handshake::{Failure, Outcome},
-    reason::Reason, //
+    reason::Reason,
+    time::{Instant, Span}, //
 };
 
 /// A connection that accept() may hand out, with the result of its handshake.
@@ -87,6 +90,9 @@ pub(crate) trait ParentListener: Send + Sync {
     /// Returns the listening socket.
     fn sock(&self) -> ARef<Sock>;
 
+    /// Returns whether too many handshakes are under way.
+    fn is_crowded(&self) -> bool;
+
     /// Handles that a sockmap has taken the stream of a new connection from its beginning.
     fn attached(&self);
 
@@ -102,13 +108,21 @@ struct IncomingState {
     timer: Option<Pin<KBox<TimerHook<Incoming>>>>,
     /// True once the listener has the handshake in its list. A result before that would be lost.
     listed: bool,
+    /// True once the client has been found silent.
+    counted: bool,
 }
+
+/// Time after which a client that is waited for counts as silent: long enough for TCP to have sent the proposal
+/// again, more than once on most ways.
+const PATIENCE: Span = Span::from_millis(2000);
 
 /// An incoming connection and its handshake.
 #[pin_data]
 pub(crate) struct Incoming {
     listener: Arc<dyn ParentListener>,
     id: u64,
+    /// When a client that is still waited for counts as silent.
+    due: Instant,
     /// Held while the handshake goes on, until its result is in the listener's queue: the next to
     /// hold it finds the result there.
     #[pin]
@@ -168,6 +182,7 @@ impl Incoming {
             pin_init!(Self {
                 listener,
                 id,
+                due: now().after(PATIENCE),
                 turn <- new_mutex!((), "rsmc::Incoming::turn"),
                 heavy: Atomic::new(0),
                 state <- new_mutex!(
@@ -177,6 +192,7 @@ impl Incoming {
                         watch: None,
                         timer: None,
                         listed: false,
+                        counted: false,
                     },
                     "rsmc::Incoming::state"
                 ),
@@ -255,6 +271,7 @@ impl Incoming {
                 run,
                 timer,
                 listed: true,
+                counted,
                 ..
             } = &mut *state
             else {
@@ -263,13 +280,29 @@ impl Incoming {
             let (Some(socket), Some(run)) = (socket, run) else {
                 return;
             };
-            let sock = socket.sock().into();
+            let sock: ARef<Sock> = socket.sock().into();
             match run.advance(&sock, &|| this.clone(), patient) {
                 Progress::Pending(until) => {
-                    if let Some(timer) = timer {
-                        arm(timer, until);
+                    let now = now();
+                    if !now.reached(this.due) {
+                        if let Some(timer) = timer {
+                            arm(timer, until.min(this.due));
+                        }
+                        return;
                     }
-                    return;
+                    if run.awaits_peer() && !*counted {
+                        *counted = true;
+                        silent::count(&Origin::of(&sock));
+                    }
+                    // Something waits behind it, so it does not wait until the time is over. If the client speaks
+                    // later after all, the program reads that; as it would then.
+                    if run.has_begun() || !this.listener.is_crowded() {
+                        if let Some(timer) = timer {
+                            arm(timer, until);
+                        }
+                        return;
+                    }
+                    Outcome::Failed(Failure::TimedOut)
                 }
                 Progress::Heavy => {
                     this.heavy.store(1, Release);

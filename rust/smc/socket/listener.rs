@@ -2,14 +2,19 @@
 
 //! The connections of a listener that have not been accepted.
 //!
-//! TCP's accept queue gets each connection when its three-way handshake ends. Those whose SYN had
-//! no SMC option go straight to accept(). The others are taken out of the queue, do their CLC
+//! TCP's accept queue gets each connection when its three-way handshake ends. Those that were not
+//! offered SMC go straight to accept(). The others are taken out of the queue, do their CLC
 //! handshake as [`Incoming`], and wait in the ready queue when that has ended; a worker takes them
 //! out if the program calls neither accept() nor poll() meanwhile, so that no client waits for it.
 //!
 //! Connections taken out of TCP's queue are not counted there any more. So no more than the backlog
-//! of listen() allows are held here, and the others wait in TCP's queue, which has the same limit;
+//! of listen() allows become ready here, and the others wait in TCP's queue, which has the same limit;
 //! `overflow.rs` limits the time that they wait.
+//!
+//! Handshakes keep nobody waiting, whatever their clients do: as long as there is room for one that is ready,
+//! connections are taken out of TCP's queue. If too many are under way, SMC is not offered any more; those that it
+//! was offered to are then in TCP's queues, which hold no more than twice the backlog. The clients of a network that
+//! lets many handshakes lie are not offered SMC either ([`crate::host::silent`]).
 
 mod overflow;
 
@@ -54,7 +59,7 @@ struct Queues {
     pending_count: usize,
     next_id: u64,
     closed: bool,
-    /// True while so many handshakes are under way that no more are to begin, if that is limited.
+    /// True while so many handshakes are under way that SMC is not to be offered.
     crowded: bool,
     overflow: Overflow,
 }
@@ -72,22 +77,18 @@ impl Queues {
         id
     }
 
-    /// Determines whether handshakes pile up, where `backlog` connections may wait. Returns whether
+    /// Determines whether handshakes pile up, where up to `most` may be under way. Returns whether
     /// that has changed.
-    fn judge(&mut self, backlog: usize) -> bool {
-        let most = if self.crowded {
-            backlog / 4
-        } else {
-            backlog / 2
-        };
+    fn judge(&mut self, most: usize) -> bool {
+        let most = if self.crowded { most / 2 } else { most };
         let crowded = self.pending_count > most;
         core::mem::replace(&mut self.crowded, crowded) != crowded
     }
-
-    fn held(&self) -> usize {
-        self.ready.len().saturating_add(self.pending_count)
-    }
 }
+
+/// Number of handshakes that a listener may have under way whatever its backlog is: a client who speaks is
+/// through soon, and a short queue says nothing about how many come at a time.
+const UNDER_WAY: usize = 64;
 
 /// The SMC side of a listening socket.
 #[pin_data]
@@ -108,7 +109,7 @@ pub(crate) struct Listener {
     choice: Choice,
     /// What the rules say about clients that speak SMC.
     welcome: Welcome,
-    /// True if clients get TCP while handshakes pile up (`SMC_LIMIT_HS`).
+    /// True if fewer handshakes may be under way (`SMC_LIMIT_HS`).
     limited: bool,
     /// 1 while no client is offered SMC because clients do not pay; see [`Welcome::Each`].
     paused: Atomic<u32>,
@@ -170,9 +171,19 @@ impl Listener {
         queues.ready.len() == 0 && queues.pending_count == 0
     }
 
-    /// Tells whether one more connection may be taken out of TCP's queue.
+    /// Tells whether one more connection may be taken out of TCP's queue. If not, accept() finds one that is ready.
     pub(super) fn has_room(&self) -> bool {
-        self.queues.lock().held() <= self.sock.backlog()
+        self.queues.lock().ready.len() <= self.sock.backlog()
+    }
+
+    /// Returns the number of handshakes under way beyond which SMC is not offered.
+    fn most(&self) -> usize {
+        let backlog = self.sock.backlog();
+        if self.limited {
+            backlog / 2
+        } else {
+            backlog.max(UNDER_WAY)
+        }
     }
 
     /// Takes a connection out of TCP's queue.
@@ -195,7 +206,18 @@ impl Listener {
                 self.push_ready(ready);
             }
         }
+        self.hasten();
         self.look_at_overflow();
+    }
+
+    /// Has the oldest handshakes looked at while too many are under way: those whose clients have been silent for
+    /// long give their places to others.
+    fn hasten(&self) {
+        if self.is_crowded() {
+            for incoming in self.oldest::<16>(|_| true).iter().flatten() {
+                Incoming::kick(incoming);
+            }
+        }
     }
 
     /// Begins the handshake of a new connection that speaks SMC; it only declines if there is a
@@ -303,32 +325,29 @@ impl Listener {
                 .pending
                 .insert(node.into_node(incoming.id(), incoming.clone()));
             queues.pending_count = queues.pending_count.saturating_add(1);
-            queues.judge(self.sock.backlog())
+            queues.judge(self.most())
         };
-        self.limit(changed);
+        if changed {
+            self.offer();
+        }
         Incoming::begin(&incoming);
         Ok(())
     }
 
-    /// Has SYNs answered without the option while handshakes pile up, if the listener is limited:
-    /// their connections are TCP's, and need no room here.
-    fn limit(&self, changed: bool) {
-        if changed && self.limited {
-            self.offer();
-        }
-    }
-
-    /// Has SYNs answered with the option, or without it while SMC is not to be offered.
+    /// Has SYNs answered with the option, or without it while SMC is not to be offered: such connections are TCP's,
+    /// and need no room here.
     fn offer(&self) {
         // Decided with the socket locked, by the queues as they are then.
-        syn::keep_syns(&self.sock, || {
-            let refused = {
-                let queues = self.queues.lock();
-                queues.overflow.refuses() || self.limited && queues.crowded
-            } || self.attached.load(Relaxed) != 0
-                || self.paused.load(Relaxed) != 0;
-            !refused && !self.sock.migrates_requests() || self.keep_saved_syn.load(Relaxed) != 0
-        });
+        let guard = self.sock.lock();
+        let refused = {
+            let queues = self.queues.lock();
+            queues.overflow.refuses() || queues.crowded
+        } || self.attached.load(Relaxed) != 0
+            || self.paused.load(Relaxed) != 0;
+        let choice = if refused { Choice::BARE } else { self.choice };
+        if let Some(socket) = guard.socket() {
+            socket.set_variant(choice.variant());
+        }
     }
 
     /// Goes on with handshakes whose client may have sent its message already, so that accept() and
@@ -349,19 +368,24 @@ impl Listener {
     }
 
     fn hurry_first<const AT_ONCE: usize>(&self, wanted: impl Fn(&Queues) -> bool) {
-        let mut handshakes: [Option<Arc<Incoming>>; AT_ONCE] = [const { None }; AT_ONCE];
-        {
-            let queues = self.queues.lock();
-            if !wanted(&queues) {
-                return;
-            }
+        for incoming in self.oldest::<AT_ONCE>(wanted).iter().flatten() {
+            Incoming::hurry(incoming);
+        }
+    }
+
+    /// Returns the oldest handshakes under way, if they are `wanted`.
+    fn oldest<const MOST: usize>(
+        &self,
+        wanted: impl Fn(&Queues) -> bool,
+    ) -> [Option<Arc<Incoming>>; MOST] {
+        let mut handshakes: [Option<Arc<Incoming>>; MOST] = [const { None }; MOST];
+        let queues = self.queues.lock();
+        if wanted(&queues) {
             for (place, (_, incoming)) in handshakes.iter_mut().zip(queues.pending.iter()) {
                 *place = Some(incoming.clone());
             }
         }
-        for incoming in handshakes.into_iter().flatten() {
-            Incoming::hurry(&incoming);
-        }
+        handshakes
     }
 
     fn push_ready(&self, mut ready: Ready) {
@@ -383,7 +407,7 @@ impl Listener {
     /// in TCP's queue because there was no room.
     pub(super) fn pop_ready(&self) -> Option<(Ready, bool)> {
         let mut queues = self.queues.lock();
-        let full = queues.held() > self.sock.backlog();
+        let full = queues.ready.len() > self.sock.backlog();
         Some((queues.ready.pop()?, full))
     }
 
@@ -416,6 +440,10 @@ impl ParentListener for Listener {
         self.sock.clone()
     }
 
+    fn is_crowded(&self) -> bool {
+        self.queues.lock().crowded
+    }
+
     /// Ends the offer of SMC: a sockmap has the streams of new connections from their beginning.
     fn attached(&self) {
         if self.attached.xchg(1, Relaxed) == 0 {
@@ -431,7 +459,7 @@ impl ParentListener for Listener {
         let mut changed = false;
         if incoming.is_some() {
             queues.pending_count = queues.pending_count.saturating_sub(1);
-            changed = queues.judge(self.sock.backlog());
+            changed = queues.judge(self.most());
             rejected = match rejected {
                 Some(ready) => queues.ready.push_by_key(ready, |ready| ready.id).err(),
                 None => None,
@@ -439,7 +467,9 @@ impl ParentListener for Listener {
         }
         drop(queues);
         drop(incoming);
-        self.limit(changed);
+        if changed {
+            self.offer();
+        }
         match rejected {
             Some(rejected) => rejected.discard(),
             None => self.sock.wake_readers(),

@@ -142,6 +142,12 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Driver<B> {
         self.begun
     }
 
+    /// Reports whether the peer's next message is waited for, and nothing else.
+    #[must_use]
+    pub fn awaits_peer(&self) -> bool {
+        matches!(self.step, Step::Await { .. })
+    }
+
     /// Returns the peer's end, once known.
     #[must_use]
     pub fn peer_end(&self) -> Option<&RdmaEnd> {

@@ -120,7 +120,7 @@ impl Listener {
             if !waiting && queues.overflow == Overflow::None || queues.closed {
                 return;
             }
-            let room = queues.held() <= self.sock.backlog();
+            let room = queues.ready.len() <= self.sock.backlog();
             let now = now();
             let action = queues.overflow.look(waiting && !room, room, now);
             (action, queues.overflow.next(now))

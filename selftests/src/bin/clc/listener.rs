@@ -118,8 +118,8 @@ fn all_taken(l: &Fd) -> bool {
 }
 
 fn server_full_of_silent_clients(t: &mut T) {
-    // More connections than may wait for accept() together: the last one has its turn when those
-    // before it have gone, and nobody calls accept() or poll() meanwhile.
+    // More connections than may wait for accept() together: those whose clients say nothing keep no place, so the last
+    // one finds it, though nobody calls accept() or poll() meanwhile.
     let wires: Vec<Wire> = (0..3).map(|_| wire()).collect();
     let l = listen_for(t, 1);
     if !smc(t) {
@@ -130,13 +130,14 @@ fn server_full_of_silent_clients(t: &mut T) {
     t.check("TCP's queue is empty", all_taken(&l));
     let mut last = up(t, &wires[2], 2002);
     let want = send_declined(t, &mut last);
+    t.check("TCP's queue is empty again", all_taken(&l));
+    program(t, &l, &mut last, &want);
     for p in &mut v {
         p.send_rst();
     }
     for _ in &v {
         t.check("gone", sys::accept(l.raw()).is_ok());
     }
-    program(t, &l, &mut last, &want);
 }
 
 fn server_limited(t: &mut T) {

@@ -21,6 +21,7 @@ mod immediate;
 mod link;
 mod llc;
 mod setup;
+mod silent;
 mod spoilt;
 mod terms;
 mod worlds;
@@ -74,6 +75,7 @@ fn main() {
             spoilt::LIST,
             confirm::LIST,
             attempts::LIST,
+            silent::LIST,
             terms::LIST,
             worlds::LIST,
             escapes::LIST,
