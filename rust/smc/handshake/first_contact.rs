@@ -1,44 +1,78 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Limits on the link groups of one peer address.
+//! Limits on the link groups of one peer address, and of one network.
 //!
 //! A group costs nearly a megabyte before the peer has proved anything, and a peer chooses the IDs
 //! that tell it from others. So the groups that one TCP address may begin at a time, and may keep,
-//! are limited; a peer beyond the limit waits or gets plain TCP, and the groups of others stay.
+//! are limited; a peer beyond the limit waits or gets plain TCP, and the groups of others stay. A host with IPv6 has as
+//! many addresses as it likes, so its network is limited, too, with room for the hosts of a cluster.
 
 use crate::{
-    carrier::Core,
+    carrier::{Core, LinkGroup},
     host::origin::Origin, //
 };
 use smc_proto::time::Instant;
 
-/// Most groups without a connection that are kept for one address.
-const IDLE: u32 = 8;
-/// Most groups of one address.
-const GROUPS: u32 = 256;
+/// Numbers of groups.
+struct Most {
+    /// Without a connection, which are kept.
+    idle: u32,
+    all: u32,
+}
 
-/// Tells whether one more group with this peer is allowed. If the peer has many without a
-/// connection, ends the one that has had none for longest, soon.
-pub(super) fn admits(core: &Core, origin: Origin) -> bool {
-    let (mut all, mut idle) = (0u32, 0u32);
-    let mut longest: Option<(Instant, u32)> = None;
-    core.each_group(|group| {
-        if group.origin != origin {
-            return;
-        }
-        all = all.saturating_add(1);
+/// Of one address.
+const OF_ADDRESS: Most = Most { idle: 8, all: 256 };
+/// Of one network.
+const OF_NETWORK: Most = Most {
+    idle: 64,
+    all: 1024,
+};
+
+/// The groups of an address or a network.
+#[derive(Default)]
+struct Groups {
+    idle: u32,
+    all: u32,
+    /// The one that has been without a connection for longest.
+    longest: Option<(Instant, u32)>,
+}
+
+impl Groups {
+    fn count(&mut self, group: &LinkGroup) {
+        self.all = self.all.saturating_add(1);
         let Some(since) = group.idle_since() else {
             return;
         };
-        idle = idle.saturating_add(1);
-        if longest.as_ref().is_none_or(|(first, _)| since < *first) {
-            longest = Some((since, group.id));
-        }
-    });
-    if let Some((_, id)) = longest.filter(|_| idle > IDLE) {
-        if let Some(group) = core.group(id) {
-            group.retire();
+        self.idle = self.idle.saturating_add(1);
+        if self.longest.is_none_or(|(first, _)| since < first) {
+            self.longest = Some((since, group.id));
         }
     }
-    all < GROUPS
+
+    /// Tells whether one more is allowed. If many have no connection, ends one of those, soon.
+    fn admit(&self, core: &Core, most: &Most) -> bool {
+        if let Some((_, id)) = self.longest.filter(|_| self.idle > most.idle) {
+            if let Some(group) = core.group(id) {
+                group.retire();
+            }
+        }
+        self.all < most.all
+    }
+}
+
+/// Tells whether one more group with this peer is allowed. If the peer, or its network, has many without a
+/// connection, ends the one that has had none for longest, soon.
+pub(super) fn admits(core: &Core, origin: Origin) -> bool {
+    let network = origin.network();
+    let (mut own, mut all) = (Groups::default(), Groups::default());
+    core.each_group(|group| {
+        if group.origin == origin {
+            own.count(group);
+        }
+        if group.origin.network() == network {
+            all.count(group);
+        }
+    });
+    let admitted = own.admit(core, &OF_ADDRESS);
+    all.admit(core, &OF_NETWORK) && admitted
 }

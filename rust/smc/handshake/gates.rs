@@ -2,13 +2,13 @@
 
 //! First contacts as server that are under way.
 //!
-//! The gates are in lists by the peer's address, so that different peers seldom contend for a lock.
-//! They share one count, and a list of the handshakes that wait while the count is at its limit.
+//! The gates are in lists by the peer's network, so that different peers seldom contend for a lock.
+//! They share the count of those under way, and a list of the handshakes that wait for a place in it.
 
 use crate::{
     carrier::{Core, LinkGroup, LocalPort},
     host::{
-        origin::{shard, Origin, SHARDS},
+        origin::{shard, Network, Origin, SHARDS},
         waiter::{add, Waiter}, //
     }, //
 };
@@ -17,7 +17,6 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        atomic::{Atomic, Relaxed},
         Arc,
         Mutex, //
     }, //
@@ -28,7 +27,11 @@ use smc_proto::group::choice::Key;
 const AT_ONCE: usize = 8;
 /// Most first contacts under way in all. Once half of them are, each address may have one: a few
 /// addresses that let theirs stall do not block all others.
-const AT_ONCE_IN_ALL: u32 = 64;
+///
+/// No namespace of ours has more than it leaves free: half if it is alone, a third if there are two. And no network of
+/// a peer has more than is left to its namespace then. So there is always a place for somebody else, however
+/// many addresses or containers let theirs stall.
+const AT_ONCE_IN_ALL: usize = 64;
 
 /// A first contact that is under way, and the handshakes that wait for its end.
 struct FirstContact {
@@ -58,17 +61,40 @@ pub(crate) enum Entry {
     Busy,
 }
 
+/// The first contacts under way by whom limits count, and who waits for a place among them.
+struct Places {
+    /// At most [`AT_ONCE_IN_ALL`], for which there is room.
+    taken: KVec<Network>,
+    waiting: KVec<Arc<dyn Waiter>>,
+}
+
+impl Places {
+    /// Takes one more place, if there is one for this network.
+    fn take(&mut self, network: Network) -> bool {
+        let free = AT_ONCE_IN_ALL.saturating_sub(self.taken.len());
+        let of_namespace = |of: &&Network| of.namespace == network.namespace;
+        let left = free.saturating_sub(self.taken.iter().filter(of_namespace).count());
+        let own = self.taken.iter().filter(|of| **of == network).count();
+        own < left && self.taken.push_within_capacity(network).is_ok()
+    }
+
+    /// Gives a place back. Returns who waits for one.
+    fn give_back(&mut self, network: Network) -> KVec<Arc<dyn Waiter>> {
+        if let Some(at) = self.taken.iter().position(|of| *of == network) {
+            let _ = self.taken.remove(at);
+        }
+        core::mem::take(&mut self.waiting)
+    }
+}
+
 /// All first contacts that are under way.
 #[pin_data]
 pub(crate) struct Gates {
     core: Arc<Core>,
     #[pin]
     lists: [Mutex<KVec<FirstContact>>; SHARDS],
-    /// Number of first contacts under way, at most [`AT_ONCE_IN_ALL`].
-    under_way: Atomic<u32>,
-    /// Handshakes that wait because that limit is reached. Locked only then.
     #[pin]
-    crowd: Mutex<KVec<Arc<dyn Waiter>>>,
+    places: Mutex<Places>,
 }
 
 impl Gates {
@@ -78,13 +104,19 @@ impl Gates {
     ///
     /// `ENOMEM`.
     pub(crate) fn new(core: Arc<Core>) -> Result<Arc<Self>> {
+        let taken = KVec::with_capacity(AT_ONCE_IN_ALL, GFP_KERNEL)?;
         let gates = pin_init!(Self {
             core,
             lists <- pin_init::pin_init_array_from_fn(|_| {
                 new_mutex!(KVec::new(), "rsmc::Gates::lists")
             }),
-            under_way: Atomic::new(0),
-            crowd <- new_mutex!(KVec::new(), "rsmc::Gates::crowd"),
+            places <- new_mutex!(
+                Places {
+                    taken,
+                    waiting: KVec::new(),
+                },
+                "rsmc::Gates::places"
+            ),
         });
         Arc::pin_init(gates, GFP_KERNEL)
     }
@@ -98,44 +130,25 @@ impl Gates {
         shard(&self.lists, origin.network().number())
     }
 
-    /// Counts one more first contact; returns false at the limit.
-    fn count(&self) -> bool {
-        let mut seen = self.under_way.load(Relaxed);
-        while seen < AT_ONCE_IN_ALL {
-            match self.under_way.cmpxchg(seen, seen.wrapping_add(1), Relaxed) {
-                Ok(_) => return true,
-                Err(now) => seen = now,
-            }
+    /// Takes a place, or keeps `waiter` until somebody gives one back. Returns whether it was taken.
+    fn take_or_wait(&self, network: Network, waiter: &dyn Fn() -> Arc<dyn Waiter>) -> Result<bool> {
+        let mut places = self.places.lock();
+        let taken = places.take(network);
+        if !taken {
+            add(&mut places.waiting, waiter())?;
         }
-        false
+        Ok(taken)
     }
 
-    /// Counts one more first contact, or keeps `waiter` until there is room. Returns whether it was
-    /// counted.
-    fn count_or_wait(&self, waiter: &dyn Fn() -> Arc<dyn Waiter>) -> Result<bool> {
-        if self.count() {
-            return Ok(true);
-        }
-        let mut crowd = self.crowd.lock();
-        // Again, under the lock: whoever makes room from now on finds the waiter.
-        if self.count() {
-            return Ok(true);
-        }
-        add(&mut crowd, waiter())?;
-        Ok(false)
-    }
-
-    /// Counts one first contact less, and kicks the waiters if the limit was reached.
-    fn discount(&self) {
-        if self.under_way.fetch_sub(1, Relaxed) == AT_ONCE_IN_ALL {
-            let crowd = core::mem::take(&mut *self.crowd.lock());
-            crowd.into_iter().for_each(Waiter::kick);
-        }
+    /// Gives a place back, and has those look again who wait for one.
+    fn give_back(&self, network: Network) {
+        let waiting = self.places.lock().give_back(network);
+        waiting.into_iter().for_each(Waiter::kick);
     }
 
     /// Returns the number of first contacts that an address may have under way at present.
     fn most(&self) -> usize {
-        if self.under_way.load(Relaxed) < AT_ONCE_IN_ALL / 2 {
+        if self.places.lock().taken.len() < AT_ONCE_IN_ALL / 2 {
             AT_ONCE
         } else {
             1
@@ -179,7 +192,7 @@ impl Drop for Gate {
                 .position(|busy| busy.is(&self.key, &self.port, self.origin));
             at.and_then(|at| list.remove(at).ok())
         };
-        gates.discount();
+        gates.give_back(self.origin.network());
         if let Some(left) = left {
             left.waiters.into_iter().for_each(Waiter::kick);
         }
@@ -214,7 +227,7 @@ impl Gates {
             return Ok(Entry::Busy);
         }
         list.reserve(1, GFP_KERNEL)?;
-        if !self.count_or_wait(waiter)? {
+        if !self.take_or_wait(origin.network(), waiter)? {
             return Ok(Entry::Busy);
         }
         let busy = FirstContact {
@@ -223,7 +236,7 @@ impl Gates {
             origin,
             waiters: KVec::new(),
         };
-        // There is room, so nothing is left counted.
+        // There is room, so no place is left taken.
         let _ = list.push_within_capacity(busy);
         Ok(Entry::First(Gate {
             gates: self.clone(),

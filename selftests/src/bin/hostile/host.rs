@@ -30,7 +30,7 @@ const RKEY: u32 = 0x0077_0042;
 const SIZE: u8 = 2;
 
 /// The GID of an address.
-fn gid(a: IpAddr) -> [u8; 16] {
+pub fn gid(a: IpAddr) -> [u8; 16] {
     match a {
         IpAddr::V4(a) => a.to_ipv6_mapped().octets(),
         IpAddr::V6(a) => a.octets(),

@@ -4,7 +4,7 @@
 
 use crate::host::{Host, Role, LISTENER};
 use st::errno::R;
-use st::family::Family;
+use st::family::{Family, Ip};
 use st::fd::Fd;
 use st::packet::{smc_options, SMC_OPTION};
 use st::point::{Point, T};
@@ -39,17 +39,18 @@ const MOST: u128 = 200;
 const COUNTED: Duration = Duration::from_millis(2500);
 
 /// A program that accepts at once, and says a byte to everybody.
-struct Server {
+pub struct Server {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<usize>,
 }
 
 impl Server {
-    fn start(t: &T) -> Server {
+    /// Listens on this port.
+    pub fn start(t: &T, port: u16, backlog: i32) -> Server {
         let listener = t.socket();
-        let here = SocketAddr::new(wire_addr(false, t.ip), PORT);
+        let here = SocketAddr::new(wire_addr(false, t.ip), port);
         sys::bind(listener.raw(), &here).expect("bind");
-        sys::listen(listener.raw(), BACKLOG).expect("listen");
+        sys::listen(listener.raw(), backlog).expect("listen");
         sys::nonblock(listener.raw(), true);
         let stop = Arc::new(AtomicBool::new(false));
         let end = stop.clone();
@@ -68,7 +69,7 @@ impl Server {
     }
 
     /// Returns how many it has accepted.
-    fn finish(self) -> usize {
+    pub fn finish(self) -> usize {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("the server")
     }
@@ -76,16 +77,17 @@ impl Server {
 
 /// What clients of a kind have met.
 #[derive(Default)]
-struct Waits {
-    number: usize,
+pub struct Waits {
+    /// How many clients there were.
+    pub number: usize,
     /// How many connections were SMC.
-    smc: usize,
+    pub smc: usize,
     /// The longest time from connect() to the server's byte, in milliseconds.
     longest: u128,
     failed: Vec<String>,
 }
 
-fn visit(family: Family, ip: st::family::Ip, to: &SocketAddr) -> R<bool> {
+fn visit(family: Family, ip: Ip, to: &SocketAddr) -> R<bool> {
     let (domain, protocol) = family.triple(ip);
     let fd: Fd = sys::socket(domain, libc::SOCK_STREAM, protocol)?;
     let patience = 10_000 * guest::slow() as i64;
@@ -97,8 +99,8 @@ fn visit(family: Family, ip: st::family::Ip, to: &SocketAddr) -> R<bool> {
 }
 
 /// Connects as a client of this family again and again.
-fn visits(family: Family, ip: st::family::Ip, pause: u64, span: Duration) -> Waits {
-    let to = SocketAddr::new(wire_addr(false, ip), PORT);
+fn visits(family: Family, to: SocketAddr, pause: u64, span: Duration) -> Waits {
+    let ip = if to.is_ipv4() { Ip::V4 } else { Ip::V6 };
     let mut waits = Waits::default();
     let start = Instant::now();
     while start.elapsed() < span {
@@ -116,10 +118,11 @@ fn visits(family: Family, ip: st::family::Ip, pause: u64, span: Duration) -> Wai
 
 /// Lets a plain TCP client come ten times a second for a while, and one of the family twice; nobody may wait
 /// for long. Returns what the latter has met.
-fn others_do_not_wait(t: &mut T, span: Duration) -> Waits {
-    let (family, ip) = (t.family, t.ip);
-    let own = std::thread::spawn(move || visits(family, ip, 500, span));
-    let tcp = visits(Family::Tcp, ip, 100, span);
+pub fn others_do_not_wait(t: &mut T, port: u16, span: Duration) -> Waits {
+    let to = SocketAddr::new(wire_addr(false, t.ip), port);
+    let family = t.family;
+    let own = std::thread::spawn(move || visits(family, to, 500, span));
+    let tcp = visits(Family::Tcp, to, 100, span);
     let own = own.join().expect("a thread");
     for (name, waits) in [("TCP", &tcp), (family.name(), &own)] {
         t.is(&format!("{name} fails"), waits.failed.first(), None);
@@ -138,7 +141,7 @@ fn others_do_not_wait(t: &mut T, span: Duration) -> Waits {
 /// More silent clients than the backlog allows come from one address. The others are accepted at once, and
 /// speak SMC; who comes from that address is not offered SMC any more.
 fn of_one_address(t: &mut T, _: &mut Host) {
-    let server = Server::start(t);
+    let server = Server::start(t, PORT, BACKLOG);
     let module = SocketAddr::new(wire_addr(false, t.ip), PORT);
     let wire = Wire::open("vb").expect("packet socket");
     // As many as the backlog may be in TCP's own queue at once, and more SYNs are dropped then, as with TCP.
@@ -152,7 +155,7 @@ fn of_one_address(t: &mut T, _: &mut Host) {
     for client in &silent {
         t.is("offered SMC", smc_options(&client.syn.opts), 1);
     }
-    let own = others_do_not_wait(t, COUNTED.max(WHILE));
+    let own = others_do_not_wait(t, PORT, COUNTED.max(WHILE));
     t.is("all of the family speak SMC", own.smc, own.number);
     let from = SocketAddr::new(wire_addr(true, t.ip), 32000);
     let next = Peer::connect_from(&wire, from, module, &SMC_OPTION);
@@ -178,7 +181,7 @@ fn of_many_addresses(t: &mut T, _: &mut Host) {
         })
         .collect();
     t.is("neighbours", net::ip(&known.join("\n")), Ok(()));
-    let server = Server::start(t);
+    let server = Server::start(t, PORT, BACKLOG);
     let module = SocketAddr::new(wire_addr(false, ip), PORT);
     let wire = Wire::open("vb").expect("packet socket");
     let mut silent = vec![];
@@ -194,9 +197,9 @@ fn of_many_addresses(t: &mut T, _: &mut Host) {
     ));
     t.check("more than may be under way", offered >= ENOUGH);
     guest::pause(300);
-    others_do_not_wait(t, COUNTED);
+    others_do_not_wait(t, PORT, COUNTED);
     // Whoever comes now is one behind whom the silent ones are handed on.
-    let own = others_do_not_wait(t, WHILE);
+    let own = others_do_not_wait(t, PORT, WHILE);
     t.check("SMC is offered again", own.smc > 0);
     let accepted = server.finish();
     t.check(

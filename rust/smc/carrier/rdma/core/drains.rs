@@ -3,19 +3,55 @@
 //! Closed connections that still have data for their peers, when there are too many of them.
 //!
 //! As with TCP's orphans there may be so many and no more. But here a peer decides how long they stay, so
-//! it is not the newest that goes: the oldest of the peer that has most gives its place to it. Then a peer
-//! that takes nothing cannot keep the others from theirs, whatever it has.
+//! it is not the newest that goes: the oldest of the peer that has most, in the network that has most, gives its place
+//! to it. Then a peer that takes nothing cannot keep the others from theirs, whatever addresses it has.
 
 use super::{super::group::Drains, Core};
+use crate::host::origin::Network;
 use kernel::prelude::*;
+
+/// The drains of a namespace, added up.
+#[derive(Default)]
+struct Sums {
+    peers: KVec<Drains>,
+    networks: KVec<(Network, u32)>,
+}
+
+impl Sums {
+    fn add(&mut self, drains: Drains) -> Result {
+        let network = drains.origin.network();
+        match self.networks.iter_mut().find(|(of, _)| *of == network) {
+            Some((_, count)) => *count = count.saturating_add(drains.count),
+            None => self.networks.push((network, drains.count), GFP_KERNEL)?,
+        }
+        let same = |peer: &&mut Drains| peer.origin == drains.origin;
+        match self.peers.iter_mut().find(same) {
+            Some(peer) => peer.add(drains),
+            None => self.peers.push(drains, GFP_KERNEL)?,
+        }
+        Ok(())
+    }
+
+    /// Returns group, place there and number of the oldest drain of the peer that has most.
+    fn chosen(&self) -> Option<(u32, usize, u64)> {
+        let (network, _) = self.networks.iter().max_by_key(|(_, count)| *count)?;
+        let there = |peer: &&Drains| peer.origin.network() == *network;
+        let most = self
+            .peers
+            .iter()
+            .filter(there)
+            .max_by_key(|peer| peer.count)?;
+        Some((most.group, most.slot, most.oldest))
+    }
+}
 
 impl Core {
     /// Ends the oldest drain, in a namespace, of the peer that has most; false if none was found. Sleeps.
     pub(super) fn shed(&self, namespace: u64) -> bool {
-        let Ok(peers) = self.drains(namespace) else {
+        let Ok(sums) = self.drains(namespace) else {
             return false;
         };
-        let Some((group, slot, number)) = chosen(&peers) else {
+        let Some((group, slot, number)) = sums.chosen() else {
             return false;
         };
         // If it has ended meanwhile, or even its group, it has made room itself.
@@ -25,32 +61,22 @@ impl Core {
         true
     }
 
-    /// Adds up those of the groups of a namespace, by peer.
+    /// Adds up those of the groups of a namespace.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    fn drains(&self, namespace: u64) -> Result<KVec<Drains>> {
-        let mut peers: KVec<Drains> = KVec::new();
+    fn drains(&self, namespace: u64) -> Result<Sums> {
+        let mut sums = Sums::default();
         let mut result = Ok(());
         self.each_group(|group| {
             if group.origin.namespace != namespace {
                 return;
             }
-            let Some(drains) = group.drains() else {
-                return;
-            };
-            match peers.iter_mut().find(|peer| peer.origin == drains.origin) {
-                Some(peer) => peer.add(drains),
-                None => result = result.and(peers.push(drains, GFP_KERNEL).map_err(Error::from)),
+            if let Some(drains) = group.drains() {
+                result = result.and(sums.add(drains));
             }
         });
-        result.map(|()| peers)
+        result.map(|()| sums)
     }
-}
-
-/// Returns group, place there and number of the oldest drain of the peer that has most.
-fn chosen(peers: &[Drains]) -> Option<(u32, usize, u64)> {
-    let most = peers.iter().max_by_key(|peer| peer.count)?;
-    Some((most.group, most.slot, most.oldest))
 }
