@@ -16,7 +16,7 @@
  *
  * The parameters send_sges, queue_wrs and mr_pages make devices smaller than
  * they are: that is what they say of themselves, and what would take more than
- * they have fails. Reading qps gives the queue pairs made since then, send_wr
+ * they have fails. As with ionic, no request may be solicited that takes no receive. Reading qps gives the queue pairs made since then, send_wr
  * and recv_wr the lengths that were asked for the last one's queues.
  *
  * With pci=1 devices are children of a PCI device, as those of real cards are.
@@ -244,6 +244,19 @@ static int fault_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
 	return result;
 }
 
+/* Of a chain the first request that is solicited and takes no receive of the peer's. */
+static const struct ib_send_wr *wrongly_solicited(const struct ib_send_wr *wr)
+{
+	for (; wr; wr = wr->next)
+		if (wr->send_flags & IB_SEND_SOLICITED &&
+		    wr->opcode != IB_WR_SEND &&
+		    wr->opcode != IB_WR_SEND_WITH_IMM &&
+		    wr->opcode != IB_WR_SEND_WITH_INV &&
+		    wr->opcode != IB_WR_RDMA_WRITE_WITH_IMM)
+			break;
+	return wr;
+}
+
 static int fault_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 			   const struct ib_send_wr **bad)
 {
@@ -257,6 +270,10 @@ static int fault_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 		WRITE_ONCE(regs, READ_ONCE(regs) + 1);
 	if (qp->qp_type != IB_QPT_RC || is_send_drain(wr)) {
 		result = driver.post_send(qp, wr, bad);
+	} else if (wrongly_solicited(wr)) {
+		/* What is before it would be posted. */
+		*bad = wr;
+		result = -EINVAL;
 	} else if (fails(qp->device, POST_SEND)) {
 		*bad = wr;
 		result = -ENOMEM;

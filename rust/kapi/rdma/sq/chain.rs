@@ -144,7 +144,8 @@ impl<T> Sq<T> {
         Ok(())
     }
 
-    /// Adds the last request at `at`; returns the number of requests.
+    /// Adds the last request at `at`; returns the number of requests. Only what takes a receive of the
+    /// peer is solicited: ionic refuses others that say so.
     #[inline]
     fn add_last(&mut self, at: usize, slot: u16, last: &Last<'_>) -> Result<usize> {
         match *last {
@@ -157,6 +158,7 @@ impl<T> Sq<T> {
                 } else {
                     (addr, 0)
                 };
+                let flags = flags | bindings::ib_send_flags_IB_SEND_SOLICITED;
                 let lkey = self.lkey;
                 self.set_sge(at, 0, addr, u32::try_from(bytes.len())?, lkey)?;
                 self.set_send(at, bindings::ib_wr_opcode_IB_WR_SEND, 1, flags)?;
@@ -166,6 +168,8 @@ impl<T> Sq<T> {
                 let wr = self.wr.get_mut(write).ok_or(EINVAL)?;
                 wr.send.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
                 wr.send.ex.imm_data = number.to_be();
+                // SAFETY: All members begin with the generic request, whose flags have been set.
+                unsafe { wr.send.send_flags |= bindings::ib_send_flags_IB_SEND_SOLICITED };
                 return Ok(at);
             }
             Last::Register(mr, key, access) => {
@@ -218,8 +222,7 @@ impl<T> Sq<T> {
         unsafe {
             last.send.__bindgen_anon_1.wr_cqe = cqes.0;
             last.send.next = ptr::null_mut();
-            last.send.send_flags |= bindings::ib_send_flags_IB_SEND_SIGNALED
-                | bindings::ib_send_flags_IB_SEND_SOLICITED;
+            last.send.send_flags |= bindings::ib_send_flags_IB_SEND_SIGNALED;
         }
         for (i, wr) in before.iter_mut().enumerate() {
             // SAFETY: As above; the next one is inside the vector.
