@@ -5,8 +5,11 @@
 //! C header: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h)
 
 mod ports;
+mod unfit;
 
 pub use ports::{PortInfo, PortState};
+pub(super) use unfit::page_size;
+pub use unfit::Unfit;
 
 use super::{
     gid::GidRef,
@@ -16,6 +19,7 @@ use super::{
 use crate::{new_spinlock_bh, sys::clock};
 use core::{ffi::CStr, ops::Deref, ptr::NonNull};
 use kernel::{
+    page::PAGE_SIZE,
     prelude::*,
     sync::{
         atomic::{Acquire, Atomic, Full, Relaxed, Release},
@@ -116,6 +120,8 @@ pub struct Device {
     serial: u32,
     added_as: [u8; 64],
     repeats_registrations: bool,
+    software: bool,
+    unfit: Option<Unfit>,
     /// Reports of the first ports since the last event.
     #[pin]
     ports: SpinLockBh<[Option<PortInfo>; ports::PORTS]>,
@@ -153,10 +159,8 @@ pub struct Limits {
     pub recv_sges: u32,
     /// Entries of one completion queue.
     pub cq_entries: u32,
-    /// Pages of one fast-registration memory region.
+    /// Pages of the kernel in one fast-registration memory region.
     pub mr_pages: u32,
-    /// True if fast registration and local invalidation exist.
-    pub fast_registration: bool,
 }
 
 /// # Safety
@@ -194,6 +198,10 @@ impl Device {
                 // SAFETY: As above.
                 repeats_registrations: unsafe { (*raw.as_ptr()).ops.driver_id }
                     == bindings::rdma_driver_id_RDMA_DRIVER_RXE,
+                // SAFETY: As above.
+                software: unsafe { bindings::ib_uses_virt_dma(raw.as_ptr()) },
+                // SAFETY: As above.
+                unfit: unsafe { unfit::examine(raw.as_ptr()) },
                 ports <- new_spinlock_bh!([None; ports::PORTS], "kapi::rdma::ports"),
                 events: Atomic::new(0),
                 idle <- Completion::new(),
@@ -324,9 +332,13 @@ impl Device {
     }
 
     /// Returns whether the device has no DMA device and moves data by CPU (rxe, siw).
-    pub fn is_software(&self) -> Result<bool> {
-        // SAFETY: The device is registered.
-        self.with(|raw| Ok(unsafe { bindings::ib_uses_virt_dma(raw) }))
+    pub fn is_software(&self) -> bool {
+        self.software
+    }
+
+    /// Returns what the device lacks to carry queue pairs and memory regions of ours, as found when it came.
+    pub fn unfit(&self) -> Option<Unfit> {
+        self.unfit
     }
 
     /// Tells whether the device registers memory again when it repeats a request that was posted before
@@ -357,22 +369,39 @@ impl Device {
     }
 
     /// Returns the limits of the device.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`, `EINVAL` for one that is [`Unfit::PageSize`].
     pub fn limits(&self) -> Result<Limits> {
         self.with(|raw| {
             // SAFETY: The device is registered; its attributes do not change.
             let attrs = unsafe { &(*raw).attrs };
-            let flags = u64::from(
-                bindings::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS as u32, //
-            );
+            let size = page_size(attrs.page_size_cap).ok_or(EINVAL)?;
+            let each = (PAGE_SIZE as u32).checked_div(size).unwrap_or(1);
             Ok(Limits {
                 queue_wrs: u32::try_from(attrs.max_qp_wr).unwrap_or(0),
                 send_sges: u32::try_from(attrs.max_send_sge).unwrap_or(0),
                 recv_sges: u32::try_from(attrs.max_recv_sge).unwrap_or(0),
                 cq_entries: u32::try_from(attrs.max_cqe).unwrap_or(0),
-                mr_pages: attrs.max_fast_reg_page_list_len,
-                fast_registration: attrs.device_cap_flags & flags != 0,
+                mr_pages: attrs
+                    .max_fast_reg_page_list_len
+                    .checked_div(each)
+                    .unwrap_or(0),
             })
         })
+    }
+
+    /// Returns the size of pages by which the kernel's are registered, in bytes: that of the kernel's, or
+    /// a part of it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::limits`].
+    pub(super) fn page_size(&self) -> Result<u32> {
+        // SAFETY: The device is registered; its attributes do not change.
+        let capability = self.with(|raw| Ok(unsafe { (*raw).attrs.page_size_cap }))?;
+        page_size(capability).ok_or(EINVAL)
     }
 
     /// Returns the entry `index` of the GID table of `port`, if it is in use.

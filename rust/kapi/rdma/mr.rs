@@ -120,6 +120,10 @@ impl Mr {
         if pages > pd.device().limits()?.mr_pages {
             return Err(EINVAL);
         }
+        // The core cuts elements of the table into pages of this size.
+        let size = pd.device().page_size()?;
+        let each = (PAGE_SIZE as u32).checked_div(size).ok_or(EINVAL)?;
+        let entries = pages.checked_mul(each).ok_or(EINVAL)?;
         let mut table: KVVec<MaybeUninit<bindings::scatterlist>> =
             KVVec::with_capacity(count, GFP_KERNEL)?;
         for _ in 0..count {
@@ -142,7 +146,7 @@ impl Mr {
 
         // SAFETY: The domain is alive.
         let mr = from_err_ptr(unsafe {
-            bindings::ib_alloc_mr(pd.raw(), bindings::ib_mr_type_IB_MR_TYPE_MEM_REG, pages)
+            bindings::ib_alloc_mr(pd.raw(), bindings::ib_mr_type_IB_MR_TYPE_MEM_REG, entries)
         })?;
         let mr = NonNull::new(mr).ok_or(ENOMEM)?;
         // Deregisters when something below fails.
@@ -158,7 +162,7 @@ impl Mr {
                 table,
                 i32::try_from(pages)?,
                 ptr::null_mut(),
-                PAGE_SIZE as u32,
+                size,
             )
         };
         // INVARIANT: Covers exactly the mapping.

@@ -158,8 +158,8 @@ fn devices(device: &Arc<Device>) -> Result {
     let port = device.port(1)?;
     check(port.state == PortState::Active && (1..=5).contains(&port.active_mtu))?;
     let limits = device.limits()?;
-    check(limits.fast_registration && limits.mr_pages >= 272 && limits.send_sges >= 1)?;
-    check(device.is_software()? && device.ports()? == 1 && device.node_type()? == 1)?;
+    check(device.unfit().is_none() && limits.mr_pages >= 272 && limits.send_sges >= 1)?;
+    check(device.is_software() && device.ports()? == 1 && device.node_type()? == 1)?;
     check(device.port(2).is_err() && device.gid(1, u16::MAX).is_none())?;
     let gid = device.find_gid(1, |gid| gid.ipv4().is_some())?;
     check(gid.kind() == GidKind::RoceV2 && gid.port() == 1)?;

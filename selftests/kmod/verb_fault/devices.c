@@ -45,6 +45,10 @@ int adopt(struct ib_device *dev)
 		lower(&attrs->max_qp_wr, queue_wrs);
 		if (exceeds(attrs->max_fast_reg_page_list_len, mr_pages))
 			attrs->max_fast_reg_page_list_len = mr_pages;
+		if (no_frmr)
+			attrs->device_cap_flags &= ~IB_DEVICE_MEM_MGT_EXTENSIONS;
+		if (page_sizes)
+			attrs->page_size_cap = page_sizes;
 		result = 0;
 	}
 	mutex_unlock(&lock);

@@ -10,6 +10,9 @@ struct pci_dev;
 extern struct ib_device_ops driver;
 /* What devices have at most, unless 0. */
 extern int send_sges, queue_wrs, mr_pages;
+/* Whether they have no fast registration; sizes of their pages, unless 0. */
+extern bool no_frmr;
+extern ulong page_sizes;
 /* The parent that they get, if any. */
 extern struct pci_dev *card;
 

@@ -16,7 +16,10 @@
  *
  * The parameters send_sges, queue_wrs and mr_pages make devices smaller than
  * they are: that is what they say of themselves, and what would take more than
- * they have fails. As with ionic, no request may be solicited that takes no receive. Reading qps gives the queue pairs made since then, send_wr
+ * they have fails. With no_frmr=1 devices say that they have no fast registration, with
+ * page_sizes that their memory regions have pages of these sizes, and with no_rc=1 they refuse
+ * reliable connected queue pairs to the kernel. As with ionic, no request may be solicited that
+ * takes no receive. Reading qps gives the queue pairs made since then, send_wr
  * and recv_wr the lengths that were asked for the last one's queues.
  *
  * With pci=1 devices are children of a PCI device, as those of real cards are.
@@ -88,6 +91,17 @@ MODULE_PARM_DESC(queue_wrs, "Requests of a queue, at most");
 MODULE_PARM_DESC(mr_pages, "Pages of a memory region, at most");
 MODULE_PARM_DESC(sq_wrs, "Requests of a send queue, at most; nobody is told, as with mlx5");
 
+bool no_frmr;
+ulong page_sizes;
+module_param(no_frmr, bool, 0400);
+module_param(page_sizes, ulong, 0400);
+MODULE_PARM_DESC(no_frmr, "Whether devices say that they have no fast registration");
+MODULE_PARM_DESC(page_sizes, "Sizes of pages of memory regions, as a mask");
+
+static bool no_rc;
+module_param(no_rc, bool, 0400);
+MODULE_PARM_DESC(no_rc, "Whether devices refuse reliable connected queue pairs");
+
 static bool pci;
 module_param(pci, bool, 0400);
 MODULE_PARM_DESC(pci, "Whether devices are children of a PCI device");
@@ -97,7 +111,9 @@ static bool patient;
 module_param(patient, bool, 0400);
 MODULE_PARM_DESC(patient, "Whether queue pairs wait for ever for an acknowledgement");
 
-static int qps, send_wr, recv_wr, regs;
+static int qps, send_wr, recv_wr, regs, refused;
+module_param(refused, int, 0400);
+MODULE_PARM_DESC(refused, "Queue pairs refused for no_rc");
 module_param(regs, int, 0400);
 MODULE_PARM_DESC(regs, "Registrations of memory posted");
 module_param(qps, int, 0400);
@@ -198,7 +214,10 @@ static int fault_create_qp(struct ib_qp *qp, struct ib_qp_init_attr *attr,
 	int result;
 
 	atomic_inc(&inside);
-	if (exceeds(cap->max_send_sge, send_sges) ||
+	if (no_rc && attr->qp_type == IB_QPT_RC)
+		WRITE_ONCE(refused, READ_ONCE(refused) + 1);
+	if ((no_rc && attr->qp_type == IB_QPT_RC) ||
+	    exceeds(cap->max_send_sge, send_sges) ||
 	    exceeds(cap->max_send_wr, queue_wrs) ||
 	    exceeds(cap->max_recv_wr, queue_wrs))
 		result = -EINVAL;

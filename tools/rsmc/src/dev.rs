@@ -17,6 +17,8 @@ const GEN_DEV_SMCR: u16 = 6;
 /// Attributes `SMC_NLA_DEV_PORT` and `SMC_NLA_DEV_PORT2`.
 const PORTS: [u16; 2] = [8, 9];
 const IB_NAME: u16 = 10;
+/// Attribute of our module alone: the number of what a device lacks.
+const UNFIT: u16 = 64;
 
 /// A port as `--json` prints it. The names are an interface: fields are added, never renamed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -43,6 +45,9 @@ pub struct Port {
     pub usable: bool,
     /// Why not.
     pub fault: Option<&'static str>,
+    /// Number of what the device lacks, 0 for nothing that the module says.
+    #[serde(skip)]
+    pub lack: u64,
     /// PCI function, channel, vendor, device number and address.
     pub pci: Pci,
 }
@@ -57,7 +62,20 @@ impl Port {
 
     /// Why SMC cannot use the port, as far as can be seen without a connection.
     pub fn fault(&self) -> Option<&'static str> {
-        fault(self.roce, self.ifindex, self.active, self.gids().as_deref())
+        let port = || fault(self.roce, self.ifindex, self.active, self.gids().as_deref());
+        lack(self.lack).or_else(port)
+    }
+}
+
+/// What the device lacks, by its number.
+fn lack(number: u64) -> Option<&'static str> {
+    match number {
+        0 => None,
+        1 => Some("the device has no fast registration of memory"),
+        2 => Some("the device registers no pages of this kernel's size"),
+        3 => Some("the device's driver cannot register memory at an address of our choice"),
+        4 => Some("the device refuses queue pairs to the kernel"),
+        _ => Some("the device lacks something that SMC needs"),
     }
 }
 
@@ -146,6 +164,7 @@ fn take(attributes: &[Attribute<'_>], ports: &mut Vec<Port>) -> Result<()> {
             device: name.clone(),
             port: index,
             critical: number(2) != 0,
+            lack: number(UNFIT),
             pci: pci.clone(),
             // Who does not say so has no others.
             roce: true,
@@ -233,5 +252,9 @@ mod tests {
         assert_eq!(none, "the port has no RoCE v2 address");
         assert_eq!(told(false, 5, true, None), "the port does not speak RoCE");
         assert!(told(true, 0, true, None).starts_with("no interface"));
+        assert_eq!(
+            (lack(0), lack(1).is_some(), lack(99).is_some()),
+            (None, true, true)
+        );
     }
 }

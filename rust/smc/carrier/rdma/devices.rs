@@ -35,23 +35,27 @@ impl Devices {
         self.list.retain(|other| !Arc::ptr_eq(other, device));
     }
 
-    /// Calls `f` for each device, in the order of registration, until it returns something, which
-    /// is returned.
+    /// Calls `f` for each device that can carry connections until it returns something, which is returned:
+    /// first for cards, then for those that move data by CPU, each in the order of registration.
     pub(crate) fn find<R>(&self, mut f: impl FnMut(&Arc<Device>) -> Option<R>) -> Option<R> {
-        let mut last = None;
-        loop {
-            // Others may go meanwhile, so a position in the list would not do.
-            let device = self
-                .list
-                .read()
-                .iter()
-                .find(|device| last.is_none_or(|last| device.serial() > last))
-                .cloned()?;
-            if let Some(found) = f(&device) {
-                return Some(found);
+        let mut among = |software| {
+            let mut last = None;
+            loop {
+                // Others may go meanwhile, so a position in the list would not do.
+                let device = self
+                    .list
+                    .read()
+                    .iter()
+                    .filter(|device| device.is_software() == software && device.unfit().is_none())
+                    .find(|device| last.is_none_or(|last| device.serial() > last))
+                    .cloned()?;
+                if let Some(found) = f(&device) {
+                    return Some(found);
+                }
+                last = Some(device.serial());
             }
-            last = Some(device.serial());
-        }
+        };
+        among(false).or_else(|| among(true))
     }
 
     /// Returns the device with the lowest number from `from` on.

@@ -21,7 +21,7 @@ use kapi::{
         netlink::{Answer, Message, Position},
         netns::Net, //
     },
-    rdma::device::{Device, PortState}, //
+    rdma::device::{Device, PortState, Unfit}, //
 };
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
@@ -30,6 +30,9 @@ use smc_proto::{
 
 /// `SMC_LGR_SINGLE`: one link, without a redundant second one.
 const SINGLE: u8 = 1;
+/// Attribute of a device that the module cannot use, with the number of the reason; the in-tree module has
+/// none so high.
+const UNFIT: u16 = 64;
 /// Ports of a device that the interface has room for.
 const PORTS: u32 = 2;
 
@@ -154,6 +157,15 @@ fn write_device(out: &mut Message<'_>, core: &Core, net: &Net, device: &Arc<Devi
         out.put_string(7, text::name(&pci.address))?;
     }
     out.put_string(10, text::name(&name))?;
+    if let Some(lack) = device.unfit() {
+        let number = match lack {
+            Unfit::FastRegistration => 1u8,
+            Unfit::PageSize => 2,
+            Unfit::FirstByte => 3,
+            Unfit::QueuePairs => 4,
+        };
+        out.put(UNFIT, &[number])?;
+    }
     for port in 1..=ports {
         let known = Member::port(text::name(&name), port as u8)
             .ok()
