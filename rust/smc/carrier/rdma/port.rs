@@ -98,52 +98,66 @@ impl LocalPort {
         if !device.accessible_from(sock) {
             return Ok(None);
         }
-        for port in 1..=device.ports()? {
-            if !device.is_roce(port)? || !wanted(port) {
-                continue;
-            }
-            let info = device.port(port)?;
-            if info.state != PortState::Active {
-                continue;
-            }
-            let mut best: Option<(u8, GidRef)> = None;
-            let entries = if all {
-                info.gid_table_len
-            } else {
-                info.gids_used
-            };
-            for index in 0..entries {
-                let Some(gid) = device.gid(port, index) else {
-                    continue;
-                };
-                if gid.kind() != GidKind::RoceV2 {
-                    continue;
-                }
-                match rank(&gid) {
-                    Some(rank) if best.as_ref().is_none_or(|(least, _)| rank < *least) => {
-                        best = Some((rank, gid));
-                        if rank == 0 {
-                            break;
-                        }
-                    }
-                    _ => (),
-                }
-            }
-            let Some((_, gid)) = best else { continue };
-            let (mac, vlan) = gid.link_address()?;
-            return Ok(Some(Self {
-                device: device.clone(),
-                port,
-                gid_index: gid.index(),
-                gid: Gid(gid.gid()),
-                mac: Mac(mac),
-                mtu: Mtu::from_code(info.active_mtu.min(gid.mtu())),
-                ifindex: gid.ifindex().ok_or(ENODEV)?,
-                vlan,
-                pnet: None,
-            }));
+        let found = (1..=device.ports()?)
+            .filter(|port| wanted(*port))
+            // What is wrong with one port says nothing of the next.
+            .find_map(|port| Self::at(device, port, all, &rank).ok().flatten());
+        Ok(found)
+    }
+
+    /// Returns this port of `device` if it is an active RoCE port and has a GID with a rank; of its GIDs the
+    /// one with the lowest rank.
+    fn at(
+        device: &Arc<Device>,
+        port: u32,
+        all: bool,
+        rank: &impl Fn(&GidRef) -> Option<u8>,
+    ) -> Result<Option<Self>> {
+        if !device.is_roce(port)? {
+            return Ok(None);
         }
-        Ok(None)
+        let info = device.port(port)?;
+        if info.state != PortState::Active {
+            return Ok(None);
+        }
+        let mut best: Option<(u8, GidRef)> = None;
+        let entries = if all {
+            info.gid_table_len
+        } else {
+            info.gids_used
+        };
+        for index in 0..entries {
+            let Some(gid) = device.gid(port, index) else {
+                continue;
+            };
+            if gid.kind() != GidKind::RoceV2 {
+                continue;
+            }
+            match rank(&gid) {
+                Some(rank) if best.as_ref().is_none_or(|(least, _)| rank < *least) => {
+                    best = Some((rank, gid));
+                    if rank == 0 {
+                        break;
+                    }
+                }
+                _ => (),
+            }
+        }
+        let Some((_, gid)) = best else {
+            return Ok(None);
+        };
+        let (mac, vlan) = gid.link_address()?;
+        Ok(Some(Self {
+            device: device.clone(),
+            port,
+            gid_index: gid.index(),
+            gid: Gid(gid.gid()),
+            mac: Mac(mac),
+            mtu: Mtu::from_code(info.active_mtu.min(gid.mtu())),
+            ifindex: gid.ifindex().ok_or(ENODEV)?,
+            vlan,
+            pnet: None,
+        }))
     }
 
     /// Tells whether both are the same port, GID and net device.
