@@ -78,6 +78,10 @@ impl<H: Handler> Channel<H> {
         let ended = {
             let mut sq = self.sq.lock();
             let ended = sq.completed(index, completion, last);
+            if sq.has_refused() {
+                let again = sq.retry();
+                self.try_again(&sq, again);
+            }
             self.count_free(&sq);
             ended
         };

@@ -16,7 +16,7 @@ use super::{
     pd::Pd,
     region::Region,
     rq::{Layout, RecvSlot, Rq},
-    sq::{Job, Last, Refused, SendSlot, Sq},
+    sq::{Again, Job, Last, Refused, SendSlot, Sq},
     wr::{Received, Unsent, Write}, //
 };
 use crate::sys::word::Word;
@@ -290,9 +290,11 @@ impl<H: Handler> Channel<H> {
             Ok(()) => Ok(()),
             Err(Refused::Clean(job, error)) => Err((job, error)),
             Err(Refused::Torn) => {
-                if sq.qp.is_some() {
-                    self.enqueue_fail();
-                }
+                self.try_again(&sq, Again::Broken);
+                Ok(())
+            }
+            Err(Refused::Later(again)) => {
+                self.try_again(&sq, again);
                 Ok(())
             }
         }
@@ -332,6 +334,15 @@ impl<H: Handler> Channel<H> {
         let mut sq = self.sq.lock();
         sq.sendable = false;
         if sq.qp.is_some() {
+            self.enqueue_fail();
+        }
+    }
+
+    /// Has the work of [`Channel::fail`] go on with a chain that the device has refused, or break the queue
+    /// pair. Called with the send lock held.
+    #[cold]
+    pub(super) fn try_again(self: &Arc<Self>, sq: &Sq<H::Token>, again: Again) {
+        if matches!(again, Again::Worker | Again::Broken) && sq.qp.is_some() {
             self.enqueue_fail();
         }
     }

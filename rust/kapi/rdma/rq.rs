@@ -177,7 +177,12 @@ impl Rq {
         Ok(())
     }
 
-    /// Takes the buffer of slot `index` back, to be posted again.
+    /// Takes the buffer of slot `index` back, to be posted again: with those that come next, if the device
+    /// refuses it for now.
+    ///
+    /// # Errors
+    ///
+    /// The driver's, when none is posted: nothing would come next.
     pub(super) fn recycle(&mut self, index: u16) -> Result {
         self.ended();
         // There is room for all of them.
@@ -186,7 +191,10 @@ impl Rq {
             .map_err(|_| EINVAL)?;
         let few = self.wrs.len() / 4;
         if self.pending.len() >= BATCH.min(few.max(1)) {
-            self.flush()?;
+            let flushed = self.flush();
+            if self.posted == 0 {
+                return flushed;
+            }
         }
         Ok(())
     }
@@ -197,6 +205,10 @@ impl Rq {
     }
 
     /// Posts all buffers that are to be posted, in one call.
+    ///
+    /// # Errors
+    ///
+    /// The driver's; those that it has not taken are still to be posted.
     pub(super) fn flush(&mut self) -> Result {
         let Some(qp) = self.qp else {
             return Ok(());
@@ -225,8 +237,15 @@ impl Rq {
             } else {
                 bad
             };
+            let base = self.wrs.as_ptr().addr();
             while !wr.is_null() {
                 lost = lost.saturating_add(1);
+                // Its number is that of its slot.
+                let index = wr.addr().wrapping_sub(base) / size_of::<bindings::ib_recv_wr>();
+                if let Ok(index) = u16::try_from(index) {
+                    // There is room for all of them.
+                    let _ = self.pending.push_within_capacity(index);
+                }
                 // SAFETY: An element of our own chain.
                 wr = unsafe { (*wr).next };
             }

@@ -7,7 +7,10 @@
 //! another `ib_cqe` of the same slot; requests of a queue pair complete in order, so nothing comes
 //! after the last. Slots live in the channel, which is freed only after the queue was drained.
 
+mod again;
 mod chain;
+
+pub(super) use again::Again;
 
 use super::{
     channel::Key,
@@ -144,7 +147,7 @@ struct Entry<T> {
     wrs: u32,
     failed: Option<Completion>,
     keep: Option<Arc<DmaMap>>,
-    /// Posted in part: no completion of the last request will come.
+    /// Posted in part, or not yet: no completion of the last request will come.
     lost: bool,
 }
 
@@ -173,6 +176,18 @@ pub(super) enum Refused<T> {
     Clean(Job<T>, Error),
     /// Some of it was; the slot stays busy until the queue is drained, and the job with it.
     Torn,
+    /// The device takes nothing for now. The slot is busy, and nothing else is posted before this; who
+    /// tries again is as of [`Again`].
+    Later(Again),
+}
+
+/// What became of a chain.
+enum Put {
+    Posted,
+    /// Nothing was posted.
+    Clean(Error),
+    /// Some of it was.
+    Torn,
 }
 
 /// The part of a channel behind its send lock.
@@ -196,6 +211,12 @@ pub(super) struct Sq<T> {
     sges_per_wr: usize,
     free_wrs: u32,
     free: KVec<u16>,
+    /// The slot of a chain that the device has refused for now, and that is in `wr` still.
+    refused: Option<u16>,
+    /// Its inline bytes.
+    inline_kept: KVec<KVec<u8>>,
+    /// Slots that are free but for that.
+    parked: KVec<u16>,
     entries: KVec<Entry<T>>,
     wr: KVec<AnyWr>,
     sge: KVec<bindings::ib_sge>,
@@ -227,6 +248,9 @@ impl<T> Sq<T> {
             sges_per_wr,
             free_wrs: depth,
             free: KVec::with_capacity(n, GFP_KERNEL)?,
+            refused: None,
+            inline_kept: KVec::new(),
+            parked: KVec::with_capacity(n, GFP_KERNEL)?,
             entries: KVec::with_capacity(n, GFP_KERNEL)?,
             wr: KVec::with_capacity(chain, GFP_KERNEL)?,
             sge: KVec::new(),
@@ -296,32 +320,71 @@ impl<T> Sq<T> {
             keep,
             lost: false,
         };
+        self.free.pop();
+        self.free_wrs = self.free_wrs.wrapping_sub(count);
+        match self.put(qp, count) {
+            Put::Posted => return Ok(()),
+            Put::Torn => self.tear(slot),
+            Put::Clean(error) if again::is_transient(error) && self.keep_inline(count).is_ok() => {
+                self.refused = Some(slot);
+                mem::swap(&mut self.free, &mut self.parked);
+                if let Some(entry) = self.entries.get_mut(usize::from(slot)) {
+                    entry.lost = true;
+                }
+                return Err(Refused::Later(self.again(slot)));
+            }
+            Put::Clean(error) => {
+                self.free_wrs = self.free_wrs.wrapping_add(count);
+                // It was there just now.
+                let _ = self.free.push_within_capacity(slot);
+                if let Some(entry) = self.entries.get_mut(usize::from(slot)) {
+                    entry.keep = None;
+                    let job = mem::replace(&mut entry.job, Job::Idle);
+                    return Err(Refused::Clean(job, error));
+                }
+            }
+        }
+        Err(Refused::Torn)
+    }
+
+    /// Posts the chain that was built.
+    #[inline]
+    fn put(&mut self, qp: NonNull<bindings::ib_qp>, count: u32) -> Put {
         let first = self.wr.as_ptr().cast::<bindings::ib_send_wr>();
         let mut bad = ptr::null();
         // SAFETY:
         // - The queue pair is alive: closing clears `qp` under this lock before it destroys it.
-        // - The chain was built above; drivers do not keep pointers to requests or elements.
+        // - The chain was built by `build`, and nothing else since; drivers do not keep pointers to
+        //   requests or elements.
         // - What the elements name stays: message memory and `keep`, mapped for this device, until
-        //   the slot is free; inline bytes are copied now; a registered region is guarded by its
-        //   key. Where the driver may have taken a part of the chain, the slot stays busy.
+        //   the slot is free; inline bytes, the caller's or `inline_kept`, are copied now; a registered region is kept by the job of
+        //   its slot. Where the driver may have taken a part of the chain, the slot stays busy.
         // - `free_wrs` sees to it that the queue is not overrun.
         let ret = unsafe { bindings::ib_post_send(qp.as_ptr(), first, &raw mut bad) };
+        if ret == 0 {
+            return Put::Posted;
+        }
         // Of a single request nothing is posted, whatever the driver says is bad. Of several, eRDMA
         // names the first also when it has run out of memory in the middle.
         let none = ptr::eq(bad, first) && ret != ENOMEM.to_errno();
-        if ret != 0 && (count == 1 || none) {
-            entry.keep = None;
-            let job = mem::replace(&mut entry.job, Job::Idle);
-            return Err(Refused::Clean(job, Error::from_errno(ret)));
+        if count == 1 || none {
+            return Put::Clean(Error::from_errno(ret));
         }
-        self.free.pop();
-        self.free_wrs = self.free_wrs.wrapping_sub(count);
-        if ret != 0 {
+        Put::Torn
+    }
+
+    /// Notes that the chain of slot `slot` is posted in part.
+    fn tear(&mut self, slot: u16) {
+        if let Some(entry) = self.entries.get_mut(usize::from(slot)) {
             entry.lost = true;
-            self.sendable = false;
-            return Err(Refused::Torn);
         }
-        Ok(())
+        self.sendable = false;
+    }
+
+    /// Tells whether a chain waits to be posted again.
+    #[inline]
+    pub(super) fn has_refused(&self) -> bool {
+        self.refused.is_some()
     }
 
     /// Takes note that a request of slot `index` has ended, the last one or one before it.

@@ -4,7 +4,7 @@
 
 use super::{modify, new_attr, Channel, Handler, Resources};
 use crate::{
-    rdma::{completion::Status, device::Nag},
+    rdma::{completion::Status, device::Nag, sq::Again},
     sys::module::Kept, //
 };
 use core::{mem, ptr};
@@ -17,6 +17,9 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
+/// Times that a chain is posted again that the device refuses, and the time between two, in milliseconds.
+const TRIES: u32 = 50;
+const TRY_AGAIN_MS: i64 = 1;
 /// Time between requests to a device that does not let go of a queue pair, in milliseconds.
 const ASK_AGAIN_MS: i64 = 100;
 
@@ -49,6 +52,9 @@ impl<H: Handler> WorkItem<1> for Channel<H> {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
+        if this.post_refused() {
+            return;
+        }
         let guard = this.resources.lock();
         let Some(resources) = &*guard else { return };
         this.sq.lock().sendable = false;
@@ -63,6 +69,29 @@ impl<H: Handler> WorkItem<1> for Channel<H> {
 }
 
 impl<H: Handler> Channel<H> {
+    /// Posts a chain that the device has refused when nothing else was under way: nothing is until then, so
+    /// it is there unless that was not what the work was queued for. Returns whether the queue pair goes on.
+    /// Sleeps.
+    fn post_refused(&self) -> bool {
+        for _ in 0..TRIES {
+            {
+                let mut sq = self.sq.lock();
+                if !sq.sendable || !sq.has_refused() {
+                    return false;
+                }
+                let again = sq.retry();
+                self.count_free(&sq);
+                match again {
+                    Again::Never | Again::Completion => return true,
+                    Again::Worker => (),
+                    Again::Broken => return false,
+                }
+            }
+            fsleep(Delta::from_millis(TRY_AGAIN_MS));
+        }
+        false
+    }
+
     /// Drains and destroys the queue pair; then lets go of device and handler. Sleeps.
     pub(in crate::rdma) fn close(this: &Arc<Self>) {
         // Nobody posts after these two.

@@ -15,7 +15,7 @@ use smc_bindings as bindings;
 impl<T> Sq<T> {
     /// Returns the element `n` of request `wr`.
     #[inline]
-    fn sge(&mut self, wr: usize, n: usize) -> Option<&mut bindings::ib_sge> {
+    pub(super) fn sge(&mut self, wr: usize, n: usize) -> Option<&mut bindings::ib_sge> {
         // By the invariant this is inside, or beyond the last.
         let index = wr.wrapping_mul(self.sges_per_wr).wrapping_add(n);
         self.sge.get_mut(index)
