@@ -20,7 +20,5 @@ use crate::time::Span;
 
 /// Longest wait for an answer.
 pub const WAIT_ANSWER: Span = Span::from_secs(2);
-/// Longest wait for the first answer on a new link.
-pub const WAIT_FIRST: Span = Span::from_secs(5);
 /// Longest wait of a client for the server's CONFIRM_LINK.
 pub const WAIT_CONFIRM_LINK: Span = Span::from_secs(4);

@@ -159,5 +159,7 @@ impl Bystanders {
                 Err(error) => t.check(&format!("{name}: {error}"), false),
             }
         }
+        // It may be there or not.
+        let _ = net::sh(&format!("modprobe -r {MODULE}"));
     }
 }
