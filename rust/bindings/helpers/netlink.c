@@ -44,6 +44,11 @@ u32 rsmc_helper_netlink_portid(const struct sk_buff *skb)
 	return NETLINK_CB(skb).portid;
 }
 
+bool rsmc_helper_netlink_asks_as_admin(const struct sk_buff *skb)
+{
+	return netlink_capable(skb, CAP_NET_ADMIN);
+}
+
 /* net/genetlink.h */
 
 int rsmc_helper_genlmsg_reply(struct sk_buff *skb, struct genl_info *info)
@@ -74,4 +79,9 @@ u32 rsmc_helper_sk_uid_for(const struct sock *sk, const struct sk_buff *request)
 struct proc_dir_entry *rsmc_helper_proc_net_dir(struct net *net)
 {
 	return net->proc_net;
+}
+
+bool rsmc_helper_seq_opened_by_admin(const struct seq_file *seq, const struct net *net)
+{
+	return file_ns_capable(seq->file, net->user_ns, CAP_NET_ADMIN);
 }

@@ -195,3 +195,10 @@ void rsmc_helper_host_name(char *buf, size_t size)
 {
 	strscpy(buf, init_utsname()->nodename, size);
 }
+
+void rsmc_helper_task_host_name(char *buf, size_t size)
+{
+	struct nsproxy *spaces = current->nsproxy;
+
+	strscpy(buf, spaces ? spaces->uts_ns->name.nodename : "", size);
+}

@@ -194,6 +194,13 @@ impl Answer<'_> {
         unsafe { bindings::sk_uid_for(sock.as_ptr(), self.request) }
     }
 
+    /// Returns whether the asker has `CAP_NET_ADMIN` in the initial user namespace, and had it when it opened the
+    /// netlink socket.
+    pub fn is_for_admin(&self) -> bool {
+        // SAFETY: As in `uid`; process context, in the task that asks.
+        unsafe { bindings::netlink_asks_as_admin(self.request) }
+    }
+
     pub(crate) fn is_used(&self) -> bool {
         self.used
     }

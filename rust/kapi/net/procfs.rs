@@ -11,8 +11,9 @@ use smc_bindings as bindings;
 
 /// The text of a file.
 pub trait Show: PerNet {
-    /// Writes the whole text. Called again for each reader, in process context.
-    fn show(&self, out: &SeqFile);
+    /// Writes the whole text. Called again for each reader, in process context. `admin` says that the file was opened
+    /// with `CAP_NET_ADMIN` in the user namespace that the network namespace belongs to.
+    fn show(&self, out: &SeqFile, admin: bool);
 }
 
 /// A file in `/proc/net` of a namespace; dropping it removes it, after the last reader has left.
@@ -70,8 +71,10 @@ impl<T: Show> File<T> {
         // SAFETY: `single_open_net` keeps a counted reference to the namespace there.
         let net: &Net = unsafe { Net::from_raw((*seq).private.cast()) };
         if let Some(state) = netns::Registration::<T>::at(net) {
+            // SAFETY: `seq` is of an open file, and the namespace is alive.
+            let admin = unsafe { bindings::seq_opened_by_admin(seq, net.as_ptr()) };
             // SAFETY: The file's lock is held during `show`.
-            state.show(unsafe { SeqFile::from_raw(seq) });
+            state.show(unsafe { SeqFile::from_raw(seq) }, admin);
         }
         0
     }

@@ -27,12 +27,27 @@ impl Name {
     }
 }
 
+impl Name {
+    /// No name.
+    pub const NONE: Self = Self([0; MAX + 1]);
+
+    /// Has `read` write the name; it gets the buffer and its size.
+    fn read(read: unsafe extern "C" fn(*mut ffi::c_char, usize)) -> Self {
+        let mut this = Self::NONE;
+        // SAFETY: There is room for as many bytes as told, and the name always ends within its array.
+        unsafe { read(this.0.as_mut_ptr().cast(), this.0.len()) };
+        this
+    }
+}
+
 /// Returns the name of the machine, that of the initial UTS namespace.
 ///
 /// While it is being changed the result may have some of the old and some of the new name.
 pub fn name() -> Name {
-    let mut bytes = [0; MAX + 1];
-    // SAFETY: There is room for as many bytes as told, and the name always ends within its array.
-    unsafe { bindings::host_name(bytes.as_mut_ptr().cast::<ffi::c_char>(), bytes.len()) };
-    Name(bytes)
+    Name::read(bindings::host_name)
+}
+
+/// Returns the name of the machine as the current task knows it, that of its UTS namespace. As [`name`].
+pub fn name_for_task() -> Name {
+    Name::read(bindings::task_host_name)
 }

@@ -266,8 +266,8 @@ impl Counters {
         ]
     }
 
-    /// Writes `/proc/net/smc_fallback`; the format is an interface. `tcp_bytes` are the bytes that
-    /// TCP has sent and received.
+    /// Writes what everybody may know in `/proc/net/smc_fallback`; the format is an interface. `tcp_bytes` are the
+    /// bytes that TCP has sent and received.
     pub(crate) fn show(&self, tcp_bytes: [u64; 2], out: &SeqFile) {
         let smc = self
             .smc_connections(Role::Client)
@@ -293,6 +293,10 @@ impl Counters {
                 seq_print!(out, "reason {} {:#010x} {}\n", name, code, count);
             }
         }
+    }
+
+    /// Writes the lines about peers, which are for administrators.
+    pub(crate) fn show_peers(&self, out: &SeqFile) {
         for at in 0..PEERS {
             let peer = self.peers.lock().table.get(at).copied();
             let Some(peer) = peer else {

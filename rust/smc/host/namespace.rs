@@ -19,16 +19,18 @@ use kapi::{
         netns::{self, Net, PerNet},
         sock::Sock, //
     },
-    sys::host::memory_pages, //
+    sys::host::{self, memory_pages}, //
 };
 use kernel::{
     new_mutex,
+    new_spinlock,
     page::PAGE_SIZE,
     prelude::*,
     sync::{
         atomic::{Atomic, Relaxed},
         Arc,
-        Mutex, //
+        Mutex,
+        SpinLock, //
     }, //
 };
 use smc_proto::{neighbour::Event, time::Span};
@@ -75,6 +77,11 @@ pub(crate) struct Namespace {
     /// Peers to which no option is sent.
     #[pin]
     pub(crate) neighbours: Neighbours,
+    /// True for the namespace that the system booted with.
+    initial: bool,
+    /// In another one: the machine's name as the last task knew it that connected or listened.
+    #[pin]
+    name: SpinLock<host::Name>,
 }
 
 impl Namespace {
@@ -167,7 +174,19 @@ impl Namespace {
     ///
     /// `ENOMEM`; what netfilter returns.
     pub(crate) fn hook(&self, sock: &Sock, first: bool) -> Result {
+        if first && !self.initial {
+            let name = host::name_for_task();
+            *self.name.lock() = name;
+        }
         self.hooks.hook(sock, first)
+    }
+
+    /// Returns the machine's name, as peers of the namespace's sockets may know it: a container's own, if it has one.
+    pub(crate) fn host_name(&self) -> host::Name {
+        if self.initial {
+            return host::name();
+        }
+        *self.name.lock()
     }
 
     /// Takes back the count of [`Namespace::hook`], at the end of a socket.
@@ -219,6 +238,8 @@ impl PerNet for Namespace {
                 rules <- Rules::new(),
                 learned <- Learned::new(),
                 neighbours <- Neighbours::new(),
+                initial: net.is_initial(),
+                name <- new_spinlock!(host::Name::NONE, "rsmc::Namespace::name"),
             }? Error),
             GFP_KERNEL,
         )

@@ -17,14 +17,18 @@ use smc_proto::{
 
 /// Returns the terms that this host offers and accepts in a handshake over `sock`.
 pub(crate) fn policy(peer_id: PeerId, sock: &Sock) -> Policy {
-    let mut policy = Policy::new(peer_id, host::name().text());
+    let namespace = Namespace::of(sock);
+    let name = namespace
+        .as_ref()
+        .map_or(host::Name::NONE, |here| here.host_name());
+    let mut policy = Policy::new(peer_id, name.text());
     if let Some(initial) = Namespace::initial() {
         let eids = initial.eids.of_user();
         if !eids.is_empty() {
             policy.set_eids(&eids);
         }
     }
-    if let Some(namespace) = Namespace::of(sock) {
+    if let Some(namespace) = namespace {
         let most = namespace.sysctls.get(Sysctl::MaxConns);
         policy.max_conns = u8::try_from(most).unwrap_or(u8::MAX);
         if namespace.sysctls.get(Sysctl::Immediate) == 0 {

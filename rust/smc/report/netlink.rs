@@ -149,6 +149,10 @@ impl Family for General {
             }
             general::FALLBACKS => return list_fallbacks(&*namespace(net)?, position, answer),
             general::DUMP_UEID => {
+                // They are the host's: who administers it sees them everywhere, others in the initial namespace.
+                if !net.is_initial() && !answer.is_for_admin() {
+                    return Ok(());
+                }
                 let initial = Namespace::initial().ok_or(ENOENT)?;
                 return list_eids(&initial.eids, position, answer);
             }
@@ -197,7 +201,7 @@ fn list_eids(eids: &Eids, position: &mut Position, answer: &mut Answer<'_>) -> R
 }
 
 fn write_system(answer: &mut Answer<'_>) -> Result {
-    let name = host::name();
+    let name = host::name_for_task();
     let mut message = answer.message(&[])?;
     // SMC_GEN_SYS_INFO
     message.nest(1, |out| {

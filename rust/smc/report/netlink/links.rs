@@ -2,7 +2,8 @@
 
 //! Link groups, links and RDMA devices, as `smcr` and `rsmc` ask for them.
 //!
-//! A dump has the groups of the asker's network namespace, and from the initial one all of them.
+//! A dump has the groups of the asker's network namespace, and in the initial one, for who has `CAP_NET_ADMIN`, all of
+//! them.
 //! Groups and devices come in the order of their numbers, which are never used again: whatever
 //! comes or goes between the pieces of a dump, nothing is listed twice and nothing else is left
 //! out.
@@ -44,10 +45,11 @@ pub(super) fn list_groups(
     position: &mut Position,
     answer: &mut Answer<'_>,
 ) -> Result {
+    let all = net.is_initial() && answer.is_for_admin();
     let [last, told, ..] = position;
     while let Some(group) = core.group_after(*last) {
         let facts = group.facts();
-        if facts.active && (net.is_initial() || facts.cookie == net.cookie()) {
+        if facts.active && (all || facts.cookie == net.cookie()) {
             // The one before may have ended after its header.
             if *told != u64::from(facts.id) {
                 answer.answers(general::GROUPS);

@@ -157,8 +157,13 @@ impl PerNet for Registry {
 }
 
 impl Show for Registry {
-    fn show(&self, out: &SeqFile) {
+    fn show(&self, out: &SeqFile, admin: bool) {
         self.namespace.counters.show(self.tcp_bytes(), out);
+        if !admin {
+            // Who has talked to whom is nobody else's business once the sockets are gone.
+            return;
+        }
+        self.namespace.counters.show_peers(out);
         if self.namespace.sysctls.get(Sysctl::NeighbourTime) != 0 {
             self.namespace.neighbours.show(out);
         }

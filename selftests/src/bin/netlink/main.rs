@@ -7,7 +7,7 @@
 //! each asks its own module. `netlink --dump`: dumps while sockets come and go. Between the namespaces
 //! of one guest, what the answers mean: `netlink --states`, of sockets that are closed; `netlink
 //! --values`, after known traffic. `netlink --groups`: dumps while groups come and go. `netlink --fuzz ROUNDS
-//! [--seed N]`: random requests to the family of the policy.
+//! [--seed N]`: random requests to the family of the policy. `netlink --strangers`: what others hear.
 
 mod asks;
 mod buffers;
@@ -23,6 +23,7 @@ mod judge;
 mod shape;
 mod sockets;
 mod states;
+mod strangers;
 
 use st::args::Args;
 use st::errno::R;
@@ -147,6 +148,10 @@ fn main() {
     let mut k = Ktap::open();
     if args.opt("states").is_some() {
         states::run(&mut k);
+        std::process::exit(k.finish());
+    }
+    if args.opt("strangers").is_some() {
+        strangers::run(&mut k);
         std::process::exit(k.finish());
     }
     if args.opt("values").is_some() {
