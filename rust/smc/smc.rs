@@ -40,7 +40,7 @@ use carrier::{rdma::core::Hotplug, Core, CORE};
 use entry::{overlay::Smc, AF_SMC};
 use handshake::gates::{Gates, GATES};
 use host::{
-    convert::{Converter, CONVERTER},
+    convert::{self, Terms},
     namespace::Namespace,
     syn_option, tcp2smc,
 };
@@ -83,7 +83,7 @@ static NAMES: family::Names = family::Names {
 /// State of the loaded module. Fields are dropped in this order: first no more sockets can be made,
 /// then the work of those that existed ends, then the namespaces are left.
 struct Rsmc {
-    _converter: global::Guard<Converter>,
+    _converter: convert::Registration,
     _family: Pin<KBox<family::Registration<Smc>>>,
     _shrinker: shrinker::Registration<Core>,
     _netlink: Pin<KBox<genl::Registration<netlink::General>>>,
@@ -119,11 +119,14 @@ impl Rsmc {
         let devices = Client::register(c"rsmc", devices)?;
         let diag = diag::Registration::new(module)?;
         let shrinker = shrinker::Registration::new(c"rsmc", hub)?;
-        let converter = Converter::new(tcp2smc::decide)?;
+        let mut converter = convert::Registration::new(Terms {
+            decide: tcp2smc::decide,
+            idle: tcp2smc::idle,
+        })?;
         // The last step that can fail: a socket made before a later one fails would hold a reference to
         // the module, which is not waited for.
         let family = family::Registration::new(module, &NAMES)?;
-        let converter = CONVERTER.install(converter)?;
+        converter.install()?;
         Ok(Self {
             _converter: converter,
             _family: family,

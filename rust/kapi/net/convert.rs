@@ -33,34 +33,48 @@ pub trait Convert: 'static {
     fn converts(net: &Net, asked: Asked) -> bool;
 }
 
-/// Converts sockets for as long as it lives.
+/// Converts sockets while it is on, and at most for as long as it lives.
 pub struct Conversion<T: Convert> {
-    _redirect: Pin<KBox<Redirect>>,
+    redirect: Pin<KBox<Redirect>>,
     _type: PhantomData<T>,
 }
 
-// SAFETY: Dropping is the only operation, and nothing of the type `T` is kept.
+// SAFETY: A redirection may be used on any thread, and nothing of the type `T` is kept.
 unsafe impl<T: Convert> Send for Conversion<T> {}
 // SAFETY: There is nothing to do with a shared reference.
 unsafe impl<T: Convert> Sync for Conversion<T> {}
 
 impl<T: Convert> Conversion<T> {
-    /// Begins to convert sockets. The overlay's family must be registered until after the end of it.
+    /// Prepares to convert sockets. The overlay's family must be registered until after the end of it.
     ///
     /// # Errors
     ///
     /// `EOPNOTSUPP` on a kernel that cannot redirect calls (`CONFIG_DYNAMIC_FTRACE_WITH_ARGS`), `EINVAL`
-    /// on one without the function, `EBUSY` when somebody else has redirected it, or while ftrace is turned
-    /// off (`sysctl kernel.ftrace_enabled`); `ENOMEM`.
+    /// on one without the function; `ENOMEM`.
     pub fn new() -> Result<Self> {
         let target: extern "C" fn(_, _, _) -> _ = update_socket_protocol::<T>;
         // SAFETY: The signature is that of the kernel's function. It has a count of the module while it does
         // what may sleep.
         let redirect = unsafe { Redirect::new(c"update_socket_protocol", target as *const ()) }?;
         Ok(Self {
-            _redirect: redirect,
+            redirect,
             _type: PhantomData,
         })
+    }
+
+    /// Begins to convert sockets. May sleep, also for others who use ftrace.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` when somebody else has redirected the kernel's function, or while ftrace is turned off (`sysctl
+    /// kernel.ftrace_enabled`); `ENOMEM`.
+    pub fn on(&mut self) -> Result {
+        self.redirect.as_mut().on()
+    }
+
+    /// Ends that. May sleep for long, and others who use ftrace wait as long.
+    pub fn off(&mut self) {
+        self.redirect.as_mut().off();
     }
 }
 

@@ -30,23 +30,48 @@ pub enum Range {
     Int(i32, i32),
     /// Any `u32`; [`Table::get`] returns its bits.
     Unsigned,
-    /// As `Int`, but a change takes place only if the function agrees, which is told of the present value
-    /// and the new one. The writer gets its error. A writer who was not the first of two hears `EAGAIN`,
-    /// and the function is told of the way back.
-    Agreed(i32, i32, fn(i32, i32) -> Result),
+    /// As `Int`, but the function makes the change that a writer wants, or refuses it with an error. It may be
+    /// called by several writers at once. While it waits, the namespace's end waits, too, unless it heeds
+    /// [`Switch::is_closing`].
+    Switched(i32, i32, fn(&Switch<'_>, i32) -> Result),
+}
+
+/// A number of [`Range::Switched`], in the hands of the function that changes it.
+pub struct Switch<'a> {
+    value: &'a Atomic<i32>,
+    closing: &'a Atomic<i32>,
+}
+
+impl Switch<'_> {
+    /// Returns the value.
+    pub fn get(&self) -> i32 {
+        self.value.load(Relaxed)
+    }
+
+    /// Sets the value. The caller holds the lock under which it has decided that.
+    pub fn set(&self, to: i32) {
+        self.value.store(to, Relaxed);
+    }
+
+    /// Tells whether the files are being removed ([`Table::close`]): that waits for the writer.
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Relaxed) != 0
+    }
 }
 
 /// A directory of `N` numbers; dropping it removes the files.
 ///
 /// # Invariants
 ///
-/// `header` is null, or what the registration of `entries` returned; `entries` points into `values`,
-/// whose memory does not move.
+/// `header` is null, or what the registration of `entries` returned; `entries` points into `values` and to
+/// `closing`, whose memory does not move.
 pub struct Table<const N: usize> {
     header: Atomic<*mut bindings::ctl_table_header>,
     /// Freed after `header` is gone.
     _entries: KVec<bindings::ctl_table>,
     values: KBox<[Atomic<i32>; N]>,
+    /// 1 once the files are about to be removed.
+    closing: KBox<Atomic<i32>>,
 }
 
 // SAFETY: The values are atomic, the header is taken out atomically, and nobody but the core uses
@@ -63,6 +88,7 @@ impl<const N: usize> Table<N> {
     /// `ENOMEM`, also when the files exist.
     pub fn new(net: &Net, path: &'static CStr, entries: &'static [Entry; N]) -> Result<Self> {
         let values = KBox::new([const { Atomic::new(0) }; N], GFP_KERNEL)?;
+        let closing = KBox::new(Atomic::new(0), GFP_KERNEL)?;
         for (value, entry) in values.iter().zip(entries) {
             value.store(entry.default, Relaxed);
         }
@@ -82,9 +108,10 @@ impl<const N: usize> Table<N> {
                     line.extra2 = ptr::from_ref(max).cast_mut().cast();
                 }
                 Range::Unsigned => line.proc_handler = Some(bindings::proc_douintvec),
-                Range::Agreed(..) => {
-                    line.proc_handler = Some(agreed);
+                Range::Switched(..) => {
+                    line.proc_handler = Some(switched);
                     line.extra1 = ptr::from_ref(entry).cast_mut().cast();
+                    line.extra2 = closing.as_ptr().cast();
                 }
             }
             table.push(line, GFP_KERNEL)?;
@@ -108,6 +135,7 @@ impl<const N: usize> Table<N> {
             header: Atomic::new(header),
             _entries: table,
             values,
+            closing,
         })
     }
 
@@ -128,6 +156,12 @@ impl<const N: usize> Table<N> {
         }
     }
 
+    /// Has [`Switch::is_closing`] say so. Whoever then wakes the writers who wait has [`Table::remove`] wait for
+    /// none of them.
+    pub fn close(&self) {
+        self.closing.store(1, Relaxed);
+    }
+
     /// Removes the files, after their last user has left. Must happen before the namespace ends.
     pub fn remove(&self) {
         let header = self.header.xchg(ptr::null_mut(), Full);
@@ -138,12 +172,12 @@ impl<const N: usize> Table<N> {
     }
 }
 
-/// Reads or changes a number of [`Range::Agreed`] (`proc_handler`).
+/// Reads or changes a number of [`Range::Switched`] (`proc_handler`).
 ///
 /// # Safety
 ///
 /// Only called by the kernel, with the arguments that such a callback gets, for entries of a [`Table`].
-unsafe extern "C" fn agreed(
+unsafe extern "C" fn switched(
     line: *const bindings::ctl_table,
     write: ffi::c_int,
     buffer: *mut ffi::c_void,
@@ -151,19 +185,21 @@ unsafe extern "C" fn agreed(
     pos: *mut bindings::loff_t,
 ) -> ffi::c_int {
     from_result(|| {
-        // SAFETY: `Table::new` has put a `&'static Entry` and a value of the table there, which stay
-        // until the files are removed.
-        let (entry, value) = unsafe {
+        // SAFETY: `Table::new` has put a `&'static Entry`, a value of the table and its `closing` there, which
+        // stay until the files are removed; that waits for this function.
+        let (entry, switch) = unsafe {
             (
                 &*(*line).extra1.cast::<Entry>(),
-                &*(*line).data.cast::<Atomic<i32>>(),
+                Switch {
+                    value: &*(*line).data.cast::<Atomic<i32>>(),
+                    closing: &*(*line).extra2.cast::<Atomic<i32>>(),
+                },
             )
         };
-        let Range::Agreed(min, max, agree) = &entry.range else {
+        let Range::Switched(min, max, change) = &entry.range else {
             return Err(EINVAL);
         };
-        let old = value.load(Relaxed);
-        let mut new = old;
+        let mut new = switch.get();
         let copy = bindings::ctl_table {
             data: (&raw mut new).cast(),
             maxlen: size_of::<i32>() as i32,
@@ -174,12 +210,8 @@ unsafe extern "C" fn agreed(
         // SAFETY: The caller's arguments, and a line whose number and limits live during the call.
         let ret = unsafe { bindings::proc_dointvec_minmax(&copy, write, buffer, len, pos) };
         to_result(ret)?;
-        if write != 0 && new != old {
-            agree(old, new)?;
-            if value.cmpxchg(old, new, Full).is_err() {
-                agree(new, old)?;
-                return Err(EAGAIN);
-            }
+        if write != 0 {
+            change(&switch, new)?;
         }
         Ok(ret)
     })

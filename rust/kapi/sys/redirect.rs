@@ -18,13 +18,17 @@ use smc_bindings as bindings;
 const FLAGS: ffi::c_ulong =
     (bindings::FTRACE_OPS_FL_IPMODIFY | bindings::FTRACE_OPS_FL_PERMANENT) as ffi::c_ulong;
 
-/// Sends all calls of a function elsewhere for as long as it lives.
+/// Sends all calls of a function elsewhere while it is on, and at most for as long as it lives.
+///
+/// Who turns it on or off takes `ftrace_lock`, on which loading of modules, tracing and BPF programs depend. Off
+/// waits with that lock held until no task is preempted in the function (`synchronize_rcu_tasks`), which takes
+/// tenths of a second and more. So callers limit how often they do it.
 #[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
 #[pin_data(PinnedDrop)]
 pub(crate) struct Redirect {
     #[pin]
     ops: Opaque<bindings::ftrace_ops>,
-    /// True once `ops` are registered.
+    /// True while `ops` are registered.
     registered: bool,
 }
 
@@ -40,13 +44,12 @@ unsafe impl Send for Redirect {}
 unsafe impl Sync for Redirect {}
 
 impl Redirect {
-    /// Redirects the calls of the function `name` to `target`.
+    /// Prepares to redirect the calls of the function `name` to `target`.
     ///
     /// # Errors
     ///
     /// `EOPNOTSUPP` on a kernel without ftrace for functions and their arguments, `EINVAL` when it knows
-    /// no such function, `EBUSY` when somebody else has redirected it, or while ftrace is turned off
-    /// (`sysctl kernel.ftrace_enabled`); `ENOMEM`.
+    /// no such function; `ENOMEM`.
     ///
     /// # Safety
     ///
@@ -54,7 +57,7 @@ impl Redirect {
     /// wherever `name` does. It sleeps only while it has a count of the module.
     #[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
     pub(crate) unsafe fn new(name: &'static CStr, target: *const ()) -> Result<Pin<KBox<Self>>> {
-        let mut this = KBox::pin_init(
+        let this = KBox::pin_init(
             pin_init!(Self {
                 registered: false,
                 ops <- Opaque::new(bindings::ftrace_ops {
@@ -73,20 +76,57 @@ impl Redirect {
             .copy_from_slice(bytes);
         let ops = this.ops.get();
         // SAFETY: The structure is pinned and known to us alone; the text may be changed, as the
-        // function's parser does. What the first call has allocated `drop` frees, whether or not the
-        // second succeeds.
-        unsafe {
-            to_result(bindings::ftrace_set_filter(
-                ops,
-                text.as_mut_ptr().cast(),
-                bytes.len() as ffi::c_int,
-                0,
-            ))?;
-            to_result(bindings::register_ftrace_function(ops))?;
-        }
-        // SAFETY: Nothing is moved.
-        unsafe { this.as_mut().get_unchecked_mut() }.registered = true;
+        // function's parser does. What the call allocates `drop` frees.
+        to_result(unsafe {
+            bindings::ftrace_set_filter(ops, text.as_mut_ptr().cast(), bytes.len() as ffi::c_int, 0)
+        })?;
         Ok(this)
+    }
+
+    /// Begins to redirect, if it does not yet. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` when somebody else has redirected the function, or while ftrace is turned off (`sysctl
+    /// kernel.ftrace_enabled`); `ENOMEM`.
+    #[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
+    pub(crate) fn on(self: Pin<&mut Self>) -> Result {
+        // SAFETY: Nothing is moved.
+        let this = unsafe { self.get_unchecked_mut() };
+        if !this.registered {
+            // SAFETY: The operations are pinned, filled in and not registered; `off` or `drop` ends that.
+            to_result(unsafe { bindings::register_ftrace_function(this.ops.get()) })?;
+            this.registered = true;
+        }
+        Ok(())
+    }
+
+    /// Ends the redirection, and returns when no task is in the callback, or in the target outside of what counts
+    /// the module. May sleep, for long.
+    #[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
+    pub(crate) fn off(self: Pin<&mut Self>) {
+        // SAFETY: Nothing is moved.
+        let this = unsafe { self.get_unchecked_mut() };
+        if this.registered {
+            // SAFETY: What `on` has registered is unregistered, once. For operations outside of the kernel's
+            // own image that waits until no task is in the callback, or in the target outside of what counts the
+            // module, since it cannot sleep there (`synchronize_rcu_tasks_rude`, and `synchronize_rcu_tasks` where
+            // tasks are preempted).
+            unsafe { bindings::unregister_ftrace_function(this.ops.get()) };
+            this.registered = false;
+        }
+    }
+
+    /// Never called: there is none.
+    #[cfg(not(CONFIG_DYNAMIC_FTRACE_WITH_ARGS))]
+    pub(crate) fn on(self: Pin<&mut Self>) -> Result {
+        match self.0 {}
+    }
+
+    /// Never called: there is none.
+    #[cfg(not(CONFIG_DYNAMIC_FTRACE_WITH_ARGS))]
+    pub(crate) fn off(self: Pin<&mut Self>) {
+        match self.0 {}
     }
 
     /// Says that this kernel cannot.
@@ -128,17 +168,9 @@ unsafe extern "C" fn divert(
 #[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
 #[pinned_drop]
 impl PinnedDrop for Redirect {
-    fn drop(self: Pin<&mut Self>) {
-        // SAFETY: What `new` has registered is unregistered, once. For operations outside of the kernel's
-        // own image that waits until no task is in the callback, or in the target outside of what counts the
-        // module, since it cannot sleep there (`synchronize_rcu_tasks_rude`, and `synchronize_rcu_tasks` where
-        // tasks are preempted). Freeing
-        // the filter, which an empty one allows, comes after that.
-        unsafe {
-            if self.registered {
-                bindings::unregister_ftrace_function(self.ops.get());
-            }
-            bindings::ftrace_free_filter(self.ops.get());
-        }
+    fn drop(mut self: Pin<&mut Self>) {
+        self.as_mut().off();
+        // SAFETY: The operations are not registered any more. An empty filter may be freed, too.
+        unsafe { bindings::ftrace_free_filter(self.ops.get()) };
     }
 }

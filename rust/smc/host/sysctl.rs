@@ -112,7 +112,7 @@ static ENTRIES: [Entry; COUNT] = [
     Entry {
         name: c"tcp2smc",
         default: 0,
-        range: Range::Agreed(0, 3, convert::change),
+        range: Range::Switched(0, 3, convert::change),
     },
     entry(c"neighbour_time", 3600, 0, 7 * 24 * 3600),
     entry(c"auto_pause", 60, 1, 3600),
@@ -143,8 +143,10 @@ impl Sysctls {
         self.0.set(which as usize, i32::from(on));
     }
 
-    /// Removes the files; the values stay.
+    /// Removes the files; the values stay. Waits for no writer who waits for something else.
     pub(crate) fn remove(&self) {
+        self.0.close();
+        convert::wake_writers();
         self.0.remove();
     }
 }

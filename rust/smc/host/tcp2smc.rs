@@ -21,7 +21,8 @@ use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
     learn::Service,
     policy::{Facts, Outcome, Verdict},
-    reason::Reason, //
+    reason::Reason,
+    time::Span, //
 };
 
 /// The values of the sysctl.
@@ -53,6 +54,14 @@ pub(crate) fn decide(net: &Net, asked: Asked) -> bool {
             converts(&outcome, otherwise(mode, tcp))
         }
     }
+}
+
+/// Returns the time that the redirection stays when nobody wants it any more: the initial namespace's, which the
+/// users of others cannot change.
+pub(crate) fn idle() -> Span {
+    let initial = Namespace::initial();
+    let ms = initial.map_or(0, |initial| initial.sysctls.get(Sysctl::HookIdle));
+    Span::from_millis(u64::try_from(ms).unwrap_or(0))
 }
 
 /// Returns whether sockets are converted where no rule is asked.

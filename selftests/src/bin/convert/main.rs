@@ -7,6 +7,7 @@ mod auto;
 mod policy;
 mod sockets;
 mod unload;
+mod writers;
 
 use st::errno::Errno;
 use st::family::Ip;
@@ -53,5 +54,5 @@ fn main() {
     {
         std::process::exit(unload::main());
     }
-    st::point::main(&[sockets::LIST, policy::LIST, auto::LIST], 1)
+    st::point::main(&[sockets::LIST, policy::LIST, auto::LIST, writers::LIST], 1)
 }
