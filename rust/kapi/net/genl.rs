@@ -49,7 +49,9 @@ impl Command {
     }
 }
 
-/// A generic netlink family. All functions are called in process context; no two at once.
+/// A generic netlink family. All functions are called in process context, by several tasks at once: the lock of all
+/// families (`genl_mutex`) is not held, since they allocate memory that the asker's control group is charged with,
+/// and that may make it sleep for long.
 pub trait Family: 'static {
     /// The name, at most 15 bytes.
     const NAME: &'static CStr;
@@ -140,6 +142,7 @@ impl<T: Family> Registration<T> {
             ..Default::default()
         };
         family.set_netnsok(1);
+        family.set_parallel_ops(1);
         for (to, from) in family.name.iter_mut().zip(T::NAME.to_bytes()) {
             *to = *from as ffi::c_char;
         }
