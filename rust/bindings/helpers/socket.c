@@ -287,3 +287,12 @@ bool rsmc_helper_dst_uses_xfrm(const struct dst_entry *dst)
 {
 	return dst_xfrm(dst);
 }
+bool rsmc_helper_sk_has_psp(const struct sock *sk)
+{
+#if IS_ENABLED(CONFIG_INET_PSP)
+	return rcu_access_pointer(sk->psp_assoc);
+#else
+	return false;
+#endif
+}
+

@@ -99,7 +99,7 @@ bool rsmc_helper_tcp_is_bound_to_stream(const struct sock *sk)
 
 	return tp->repair || tp->urg_data || tp->syn_data || tp->recvmsg_inq ||
 	       rsmc_ip_options(sk) || rcu_access_pointer(sk->sk_filter) || READ_ONCE(sk->sk_tsflags) ||
-	       sock_flag(sk, SOCK_RCVTSTAMP) || rsmc_tcp_signed(tp);
+	       sock_flag(sk, SOCK_RCVTSTAMP) || rsmc_tcp_signed(tp) || rsmc_helper_sk_has_psp(sk);
 }
 
 bool rsmc_helper_tcp_wants_count(const struct sock *sk)

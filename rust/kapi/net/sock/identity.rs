@@ -59,13 +59,14 @@ impl Sock {
         index as u32
     }
 
-    /// Returns whether IPsec protects the connection.
+    /// Returns whether IPsec, or PSP, protects the connection.
     pub fn uses_ipsec(&self) -> bool {
         let _rcu = rcu::read_lock();
         // SAFETY: The sock is valid. A route that it has lives until the end of the RCU section.
         unsafe {
             let dst = bindings::sk_dst_rcu(self.as_ptr());
             bindings::sk_has_xfrm_policy(self.as_ptr())
+                || bindings::sk_has_psp(self.as_ptr())
                 || (!dst.is_null() && bindings::dst_uses_xfrm(dst))
         }
     }
