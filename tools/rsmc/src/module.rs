@@ -43,6 +43,35 @@ pub fn ensure() -> Result<()> {
     missing(explain(&said, &release.release().to_string_lossy()))
 }
 
+/// Loads the module before a program's first socket has the kernel look for one, where it could take the in-tree
+/// module instead. Returns what to warn of.
+pub fn before_first_socket() -> Option<String> {
+    if Path::new("/sys/module/rsmc").exists() || diag::has_smc_protocol() {
+        return None;
+    }
+    let release = rustix::system::uname();
+    let release = release.release().to_string_lossy();
+    let list = std::fs::read_to_string(format!("/lib/modules/{release}/modules.dep")).ok()?;
+    if !has_both(&list) || matches!(modprobe(), Ok(None)) {
+        return None;
+    }
+    Some(
+        "rsmc is not loaded, and cannot be by this user: the first socket may load the in-tree module smc, \
+         and rsmc then waits for `modprobe -r smc`. Before: `modprobe rsmc` as root"
+            .into(),
+    )
+}
+
+/// Whether a list of modules (`modules.dep`) has this one and the in-tree one.
+fn has_both(list: &str) -> bool {
+    let has = |name: &str| {
+        list.lines()
+            .filter_map(|line| line.split(':').next()?.rsplit('/').next())
+            .any(|file| file.split('.').next() == Some(name))
+    };
+    has("rsmc") && has("smc")
+}
+
 /// The line about a module that could not be loaded.
 fn explain(said: &str, release: &str) -> String {
     let last = said.trim().lines().last().unwrap_or("modprobe failed");
@@ -103,5 +132,13 @@ mod tests {
         let said = "modprobe: ERROR: could not insert 'rsmc': Key was rejected by service\n";
         assert!(explain(said, "6.1").ends_with("Key was rejected by service"));
         assert!(explain("", "6.1").ends_with("modprobe failed"));
+    }
+
+    #[test]
+    fn lists_of_modules() {
+        let ours = "updates/dkms/rsmc.ko.xz: kernel/drivers/infiniband/core/ib_core.ko.xz\n";
+        let other = "kernel/net/smc/smc_diag.ko: kernel/net/smc/smc.ko\nkernel/net/smc/smc.ko:\n";
+        assert!(!has_both(ours) && !has_both(other));
+        assert!(has_both(&format!("{ours}{other}")));
     }
 }

@@ -68,6 +68,9 @@ fn prepare(args: &RunArgs) -> Result<Command, Failure> {
         complain("rsmc: warning", &remark);
     }
 
+    if let Some(remark) = crate::module::before_first_socket() {
+        eprintln!("rsmc: warning: {remark}");
+    }
     let mut command = Command::new(program);
     command.args(rest);
     let preload = library::preload_list(std::env::var_os("LD_PRELOAD").as_deref(), &library);
