@@ -39,6 +39,11 @@ void rsmc_helper_socket_support_zerocopy(struct socket *sock)
 	set_bit(SOCK_SUPPORT_ZC, &sock->flags);
 }
 
+bool rsmc_helper_sk_has_wait_queue(const struct sock *sk)
+{
+	return rcu_access_pointer(sk->sk_wq);
+}
+
 void rsmc_helper_wake_up_pollfree(struct socket *sock)
 {
 	wake_up_pollfree(&sock->wq.wait);
@@ -283,10 +288,6 @@ bool rsmc_helper_sk_has_xfrm_policy(const struct sock *sk)
 #endif
 }
 
-bool rsmc_helper_dst_uses_xfrm(const struct dst_entry *dst)
-{
-	return dst_xfrm(dst);
-}
 bool rsmc_helper_sk_has_psp(const struct sock *sk)
 {
 #if IS_ENABLED(CONFIG_INET_PSP)
@@ -296,3 +297,7 @@ bool rsmc_helper_sk_has_psp(const struct sock *sk)
 #endif
 }
 
+bool rsmc_helper_dst_uses_xfrm(const struct dst_entry *dst)
+{
+	return dst_xfrm(dst);
+}

@@ -6,6 +6,8 @@ mod data;
 mod leave;
 mod readers;
 
+pub use leave::reclaim;
+
 use data::{closing, Slot};
 
 use crate::{
@@ -13,7 +15,7 @@ use crate::{
     net::{
         args::{Addr, GetOption, Message, Poll, SetOption, Splice},
         family,
-        overlay::{Handled, Overlay},
+        overlay::{Handled, HasTied, Overlay},
         socket::BsdSocket,
         syn,
         tables, //
@@ -53,6 +55,8 @@ impl<T: Overlay> Adapter<T> {
         let raw = unsafe { bindings::socket_private_xchg(sock, closing()) };
         // SAFETY: Taken out just now.
         if let Slot::Filled(data) = unsafe { Self::interpret(raw) } {
+            // `reclaim` leaves it alone from now on.
+            data.tied().end();
             T::release(Arc::clone(&data), socket);
         } else {
             family::disown(socket);
@@ -357,7 +361,7 @@ impl<T: Overlay> Adapter<T> {
             match T::set_option(&*Self::data(socket)?, socket, &option)? {
                 Handled::Done => return Ok(0),
                 Handled::Native => (),
-                Handled::Leave => Self::give_back(socket)?,
+                Handled::Leave => Self::give_back(socket),
             }
             let native = tables::native(socket.sock().family())
                 .setsockopt

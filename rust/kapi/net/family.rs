@@ -7,7 +7,7 @@ use crate::{
     net::{
         adapter::Adapter,
         overlay::Overlay,
-        sock::claim,
+        sock::{claim, Sock},
         socket::{self, BsdSocket},
         tables, //
     },
@@ -162,14 +162,14 @@ static ROWS: Atomic<*mut bindings::proto> = Atomic::new(ptr::null_mut());
 pub(crate) fn count(socket: &BsdSocket, by: i32) {
     // SAFETY: The socket is open.
     if let Some(row) = unsafe { tables::row_of(socket.as_ptr()) } {
-        count_in(socket, row, by);
+        count_in(socket.sock(), row, by);
     }
 }
 
-/// Does [`count`] for a socket that was in `row`.
-pub(crate) fn count_in(socket: &BsdSocket, row: usize, by: i32) {
-    // SAFETY: The socket keeps its namespace.
-    unsafe { add_to_row(socket.sock().net(), row, by) };
+/// Does [`count`] for a sock whose socket was in `row`.
+pub(crate) fn count_in(sock: &Sock, row: usize, by: i32) {
+    // SAFETY: The sock keeps its namespace.
+    unsafe { add_to_row(sock.net(), row, by) };
 }
 
 /// # Safety

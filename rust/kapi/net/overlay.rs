@@ -9,6 +9,11 @@
 //! A socket that gives the overlay up becomes an ordinary TCP socket: [`BsdSocket::become_native`]
 //! switches to a table that holds TCP's own functions.
 
+mod tied;
+
+pub use crate::net::adapter::reclaim;
+pub use tied::{HasTied, Tied};
+
 use crate::net::{
     args::{Addr, GetOption, Message, Poll, SetOption, Splice},
     socket::BsdSocket, //
@@ -33,7 +38,7 @@ pub enum Handled {
 /// Callers keep to these, so that implementations may rely on them:
 ///
 /// * `socket` is open, and `data` is the data that [`Overlay::attached`] was told of with it.
-/// * [`Overlay::attached`] comes first for a socket, [`Overlay::release`] last, each once.
+/// * [`Overlay::attached`] comes first for a socket, [`Overlay::release`] last, each once; but see [`reclaim`].
 /// * For a socket that has [become native](BsdSocket::become_native) only [`Overlay::release`] is
 ///   called, besides the functions that were under way.
 ///
@@ -42,7 +47,7 @@ pub enum Handled {
 /// ```
 /// use kapi::net::{
 ///     args::{Addr, GetOption, Message, Poll, SetOption, Splice},
-///     overlay::{Handled, Overlay},
+///     overlay::{Handled, Overlay, Tied},
 ///     socket::BsdSocket, //
 /// };
 /// use kernel::{
@@ -56,19 +61,30 @@ pub enum Handled {
 /// /// Counts the bytes that a program sends, and leaves everything to TCP.
 /// struct Counting;
 ///
-/// type Sent = Atomic<u64>;
+/// struct Sent {
+///     sock: Tied,
+///     bytes: Atomic<u64>,
+/// }
+///
+/// kapi::tied! {
+///     impl HasTied for Sent { self.sock }
+/// }
 ///
 /// impl Overlay for Counting {
 ///     type Data = Sent;
 ///
-///     fn create(_: &BsdSocket) -> Result<Arc<Sent>> {
-///         Ok(Arc::new(Atomic::new(0), GFP_KERNEL)?)
+///     fn create(socket: &BsdSocket) -> Result<Arc<Sent>> {
+///         let sent = Sent {
+///             sock: Tied::new(socket.sock().into()),
+///             bytes: Atomic::new(0),
+///         };
+///         Ok(Arc::new(sent, GFP_KERNEL)?)
 ///     }
 ///
 ///     fn attached(_: &Arc<Sent>, _: &BsdSocket) {}
 ///
 ///     fn release(data: Arc<Sent>, _: &BsdSocket) {
-///         pr_info!("{} bytes\n", data.load(Relaxed));
+///         pr_info!("{} bytes\n", data.bytes.load(Relaxed));
 ///     }
 ///
 ///     fn connect(_: &Arc<Sent>, socket: &BsdSocket, addr: &Addr<'_>, flags: i32) -> Result {
@@ -87,9 +103,8 @@ pub enum Handled {
 ///     ) -> Result<Arc<Sent>> {
 ///         // Never waits, for brevity.
 ///         let child = socket.sock().accept()?;
-///         let data = Self::create(new)?;
 ///         new.adopt(socket, child);
-///         Ok(data)
+///         Self::create(new)
 ///     }
 ///
 ///     fn accepts_more(_: &Arc<Sent>) -> bool {
@@ -115,7 +130,7 @@ pub enum Handled {
 ///
 ///     fn sendmsg(data: &Arc<Sent>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
 ///         let sent = socket.native_sendmsg(msg)?;
-///         data.fetch_add(sent as u64, Relaxed);
+///         data.bytes.fetch_add(sent as u64, Relaxed);
 ///         Ok(sent)
 ///     }
 ///
@@ -144,7 +159,7 @@ pub enum Handled {
 /// ```
 pub trait Overlay: Sized + Send + Sync + 'static {
     /// The overlay's state of a socket.
-    type Data: Send + Sync + 'static;
+    type Data: HasTied;
 
     /// Makes the data of a socket that is used for the first time.
     ///

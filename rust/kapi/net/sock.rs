@@ -235,6 +235,13 @@ impl Sock {
         !file.is_null()
     }
 
+    /// Returns whether the sock has a wait queue: from the time that a socket has it until that is being closed. Within an
+    /// RCU section the queue lives until the end of that, then.
+    pub(crate) fn has_wait_queue(&self) -> bool {
+        // SAFETY: The sock is valid; only the pointer's value is used.
+        unsafe { bindings::sk_has_wait_queue(self.as_ptr()) }
+    }
+
     /// Returns `AF_INET` or `AF_INET6`.
     #[inline]
     pub fn family(&self) -> u16 {

@@ -426,8 +426,9 @@ impl OwnedBsdSocket {
         // `wake_up_pollfree` removes.
         unsafe {
             let sk: *mut bindings::sock = (*socket).sk.cast();
-            ungraft(socket);
+            // In this order, on which `WaitHook` relies.
             bindings::wake_up_pollfree(socket);
+            ungraft(socket);
             (*socket).sk = ptr::null_mut();
             OwnedSock::from_raw(sk)
         }

@@ -128,7 +128,7 @@ pub(crate) fn set_native(socket: *mut bindings::socket) {
     if let Some(tables) = get() {
         // SAFETY: `socket` is open (callers are methods of `BsdSocket`); both tables have the same owner
         // and the same `release`, so module accounting does not change.
-        unsafe { replace(socket, |row| &tables.passive[row]) };
+        let _ = unsafe { replace(socket, |row| &tables.passive[row]) };
     }
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn set_native(socket: *mut bindings::socket) {
 unsafe fn replace(
     socket: *mut bindings::socket,
     new: impl Fn(usize) -> *const bindings::proto_ops,
-) -> Option<(usize, *const bindings::proto_ops)> {
+) -> Option<usize> {
     loop {
         // SAFETY: By the caller's promise.
         let (row, before) = unsafe {
@@ -149,19 +149,17 @@ unsafe fn replace(
         };
         // SAFETY: As above.
         if unsafe { bindings::socket_replace_ops(socket, before, new(row)) } {
-            return Some((row, before));
+            return Some(row);
         }
     }
 }
 
-/// Gives a socket TCP's own table, if it has one of the overlay's. Returns the row then, and the module to which
-/// the socket has a reference, which the caller gives back.
-pub(crate) fn give_back(socket: &BsdSocket) -> Option<(usize, *mut bindings::module)> {
+/// Gives a socket TCP's own table, if it has one of the overlay's. Returns the row then. The socket's reference to the
+/// module is the caller's from then on.
+pub(crate) fn give_back(socket: &BsdSocket) -> Option<usize> {
     let native = ptr::from_ref(native(socket.sock().family()));
     // SAFETY: The socket is open; the caller deals with its end.
-    let (row, before) = unsafe { replace(socket.as_ptr(), |_| native) }?;
-    // SAFETY: One of the overlay's, which are constant.
-    Some((row, unsafe { (*before).owner }))
+    unsafe { replace(socket.as_ptr(), |_| native) }
 }
 
 /// Switches a socket that runs on an active table to another variant of it.

@@ -5,12 +5,13 @@
 //! Both hooks own an `Arc` of their target, so the target cannot vanish under them; the owner
 //! breaks the cycle by dropping the hook when it has heard enough.
 
-use crate::net::socket::BsdSocket;
+use crate::net::{sock::Sock, socket::BsdSocket};
 use core::{marker::PhantomPinned, ptr};
 use kernel::{
     ffi,
     prelude::*,
     sync::{
+        aref::ARef,
         atomic::{Acquire, Atomic, Release},
         rcu,
         Arc,
@@ -30,13 +31,15 @@ pub trait Notify: Send + Sync + 'static {
 ///
 /// # Invariants
 ///
-/// `entry` is on the wait queue `head` unless `head` is null. The memory of the queue is freed an
-/// RCU grace period after `POLLFREE` was sent to it, and `POLLFREE` makes `head` null.
+/// `entry` is on the wait queue `head` unless `head` is null. The memory of the queue is freed an RCU grace period after
+/// it has left the sock, or later. `POLLFREE` makes `head` null; it is sent before that, but for a socket whose
+/// table somebody else has replaced.
 #[pin_data(PinnedDrop)]
 pub struct WaitHook<T: Notify> {
     #[pin]
     entry: Opaque<bindings::wait_queue_entry>,
     head: Atomic<*mut bindings::wait_queue_head>,
+    sock: ARef<Sock>,
     target: Arc<T>,
     #[pin]
     _pin: PhantomPinned,
@@ -62,6 +65,7 @@ impl<T: Notify> WaitHook<T> {
                     unsafe { bindings::init_wait_func(entry, Some(Self::wake)) };
                 }),
                 head: Atomic::new(head),
+                sock: socket.sock().into(),
                 target,
                 _pin: PhantomPinned,
             }),
@@ -101,14 +105,23 @@ impl<T: Notify> WaitHook<T> {
 #[pinned_drop]
 impl<T: Notify> PinnedDrop for WaitHook<T> {
     fn drop(self: Pin<&mut Self>) {
-        let _rcu = rcu::read_lock();
+        let rcu = rcu::read_lock();
         let head = self.head.load(Acquire);
-        if !head.is_null() {
-            // SAFETY: `POLLFREE` has not reached the entry when `head` was read, so the queue's
-            // memory lives at least until this RCU section ends. Should it reach the entry in
+        if head.is_null() {
+            return;
+        }
+        if self.sock.has_wait_queue() {
+            // SAFETY: The sock had a wait queue, and `POLLFREE` has not reached the entry when `head` was read, so
+            // the queue's memory lives at least until this RCU section ends. Should it reach the entry in
             // between, the entry is an empty list, which may be deleted again.
             unsafe { bindings::remove_wait_queue(head, self.entry.get()) };
+            return;
         }
+        drop(rcu);
+        // The queue has left the sock and may be gone, so the entry cannot be taken out. Whoever goes along the queue
+        // has found it by the sock, under RCU.
+        // SAFETY: Process context; hooks are dropped without spinlocks.
+        unsafe { bindings::synchronize_rcu() };
     }
 }
 

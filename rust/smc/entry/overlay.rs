@@ -58,11 +58,11 @@ impl Overlay for Smc {
     }
 
     fn left(data: &Arc<SmcSock>) {
-        data.left();
+        data.given_back();
     }
 
     fn release(data: Arc<SmcSock>, socket: &BsdSocket) {
-        data.close(socket);
+        data.close(Some(socket));
     }
 
     fn connect(data: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, flags: i32) -> Result {

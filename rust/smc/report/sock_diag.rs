@@ -77,7 +77,10 @@ fn list(sockets: &Roster, wanted: u8, position: &mut Position, answer: &mut Answ
         }
         // No lock is held while messages are written.
         for (place, socket) in members.iter_mut().map_while(Option::take) {
-            write(&socket, wanted, answer)?;
+            // Otherwise it is TCP's.
+            if !socket.sock.is_given_back() {
+                write(&socket, wanted, answer)?;
+            }
             (*shard, *number) = (place.shard, place.number);
         }
         (*shard, *number) = (after.shard, after.number);

@@ -61,7 +61,13 @@ pub(crate) fn listen(this: &Arc<SmcSock>, socket: &BsdSocket, backlog: i32) -> R
     let user_save_syn = this.user_save_syn.load(Relaxed) != 0;
     let limited = this.limit_hs.load(Relaxed) != 0;
     let choice = this.choice();
-    let listener = Listener::new(this.sock.clone(), choice, welcome, limited, user_save_syn)?;
+    let listener = Listener::new(
+        this.sock.sock().clone(),
+        choice,
+        welcome,
+        limited,
+        user_save_syn,
+    )?;
     socket.set_variant(choice.variant());
     // Without a saved SYN the option is not answered, and no client sends a proposal in vain.
     syn::keep_syns(&this.sock, || {

@@ -58,7 +58,9 @@ fn look<'a>(this: &'a Arc<SmcSock>, socket: &BsdSocket) -> Option<&'a Local> {
     if path.stays.is_none() && this.local().is_none() {
         let meetings = MEETINGS.get();
         let come = match (&meetings, this.namespace()) {
-            (Some(meetings), Some(namespace)) => meetings.come(&this.sock, path.role, namespace),
+            (Some(meetings), Some(namespace)) => {
+                meetings.come(this.sock.sock(), path.role, namespace)
+            }
             _ => Err(Reason::PathOff),
         };
         match come {

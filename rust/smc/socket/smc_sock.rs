@@ -27,6 +27,7 @@ use crate::{
 use kapi::{
     errno::{self, Errno},
     net::{
+        overlay::Tied,
         sock::{tcp_state, Sock},
         socket::BsdSocket,
         syn, //
@@ -84,7 +85,7 @@ pub(crate) enum Phase {
 #[pin_data]
 pub(crate) struct SmcSock {
     /// The TCP connection; kept until the file is closed.
-    pub(crate) sock: ARef<Sock>,
+    pub(crate) sock: Tied,
     /// The sockets of its namespace; `None` only while the module is being unloaded.
     sockets: Option<Arc<Registry>>,
     /// Time when the program first used the socket or accepted it, in seconds since boot.
@@ -164,6 +165,10 @@ impl_has_work! {
     impl HasWork<Self> for SmcSock { self.work }
 }
 
+kapi::tied! {
+    impl HasTied for SmcSock { self.sock }
+}
+
 impl SmcSock {
     /// Creates the family's part of a socket over `sock`.
     ///
@@ -179,6 +184,7 @@ impl SmcSock {
         }
         let setting = |which| namespace.map_or(0, |n| n.sysctls.get(which));
         let conn = Once::new();
+        let sock = Tied::new(sock);
         let first_hint = match &phase {
             Phase::Smc(smc) => {
                 conn.set(smc.clone());
@@ -364,9 +370,16 @@ impl SmcSock {
         let _ = queue::enqueue::<_, 0>(this.clone());
     }
 
-    /// Forgets the socket, which TCP has: nobody tells of its end.
-    pub(crate) fn left(&self) {
-        self.detached();
+    /// Shows the socket no more: TCP has it.
+    pub(crate) fn given_back(&self) {
+        self.settled();
+        self.unhook();
+        if let Some(sockets) = &self.sockets {
+            sockets.look_soon();
+        }
+    }
+
+    fn unhook(&self) {
         if let (1, Some(namespace)) = (self.hooked.xchg(0, Relaxed), self.namespace()) {
             namespace.unhook();
         }
@@ -404,9 +417,10 @@ impl SmcSock {
             .ended(&namespace.sysctls, &services, &ended);
     }
 
-    /// Closes the socket: its file is being closed.
-    pub(crate) fn close(&self, socket: &BsdSocket) {
-        self.left();
+    /// Closes the socket: its file is being closed, or has been without us and is not here.
+    pub(crate) fn close(&self, socket: Option<&BsdSocket>) {
+        self.detached();
+        self.unhook();
         let old = {
             let mut phase = self.phase.lock();
             core::mem::replace(&mut *phase, Phase::Closed)
@@ -431,7 +445,7 @@ impl SmcSock {
                 };
                 conn.close(mode);
                 let timeout = self.sock.linger_timeout();
-                if timeout != 0 {
+                if let (Some(socket), 1..) = (socket, timeout) {
                     // SO_LINGER: what the time did not suffice for goes on in the background.
                     let _ =
                         wait::until(socket, wait::Kind::Shared, timeout, || !conn.is_draining());

@@ -6,7 +6,12 @@
 use super::Adapter;
 use crate::{
     errno,
-    net::{family, overlay::Overlay, socket::BsdSocket}, //
+    net::{
+        family,
+        overlay::{HasTied, Overlay},
+        socket::BsdSocket,
+        tables, //
+    }, //
 };
 use core::{
     mem::ManuallyDrop,
@@ -117,8 +122,13 @@ impl<T: Overlay> Adapter<T> {
     ///
     /// # Errors
     ///
-    /// `ENOTCONN` when the socket is being closed.
+    /// `ENOTCONN` when the socket is being closed, `EINVAL` for data of another socket.
     pub(super) fn attach(socket: &BsdSocket, data: Arc<T::Data>) -> Result<Held<T::Data>> {
+        // SAFETY: The socket is open.
+        let row = unsafe { tables::row_of(socket.as_ptr()) }.unwrap_or(tables::ROWS);
+        if !data.tied().attach(socket.sock(), row) {
+            return Err(EINVAL);
+        }
         let raw = data.clone().into_foreign();
         // SAFETY: As in `slot`.
         let old =
@@ -132,6 +142,7 @@ impl<T: Overlay> Adapter<T> {
             let held = unsafe { <Arc<T::Data> as ForeignOwnable>::from_foreign(raw) };
             return Ok(Held(ManuallyDrop::new(held)));
         }
+        data.tied().end();
         // SAFETY: `raw` was made above and nobody else has it.
         drop(unsafe { <Arc<T::Data> as ForeignOwnable>::from_foreign(raw) });
         // SAFETY: Read just now, in an operation.

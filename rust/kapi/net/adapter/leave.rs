@@ -1,128 +1,71 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Giving an open socket back to TCP: it has TCP's own table from then on.
+//! Sockets whose end nobody tells of: their table is not the overlay's any more.
 //!
-//! Two of TCP's options replace a socket's table: `TCP_ULP` (kernel TLS) and `IPV6_ADDRFORM`. Kernel TLS makes its
-//! tables, once for the whole system, as copies of what the first such socket has. So they are only set on
-//! a socket that has TCP's. What the overlay has of it stays until its file is closed, for calls that were
-//! under way, and the module with it. Of that end nobody tells, so a timer looks for it.
+//! * Two of TCP's options replace a socket's table: `TCP_ULP` (kernel TLS) and `IPV6_ADDRFORM`. Kernel TLS makes its
+//!   tables, once for the whole system, as copies of what the first such socket has. So they are only set on
+//!   a socket that has been *given back*: it has TCP's table.
+//! * Others in the kernel replace the table of a socket that a program hands them (`ovpn`), without a word. Such a
+//!   socket has been *taken*; if they let go of it in time, it has the overlay's table again.
+//!
+//! In both cases the file's end calls another release than the overlay's. What the overlay has of the socket stays
+//! until then, for calls that were under way, and the module with it. So somebody has to look, from time to time:
+//! [`reclaim`].
 
 use super::Adapter;
-use crate::{
-    net::{family, overlay::Overlay, sock::Sock, socket::BsdSocket, syn, tables},
-    sys::{
-        hook::{Notify, TimerHook},
-        module::Kept,
-        queue, //
-    }, //
+use crate::net::{
+    family,
+    overlay::{HasTied, Overlay},
+    socket::BsdSocket,
+    syn,
+    tables, //
 };
-use kernel::{
-    impl_has_work,
-    new_mutex,
-    new_work,
-    prelude::*,
-    sync::{
-        aref::ARef,
-        atomic::{Atomic, Relaxed},
-        Arc,
-        ArcBorrow,
-        Mutex, //
-    },
-    types::ForeignOwnable,
-    workqueue::{Work, WorkItem}, //
-};
+use kernel::sync::Arc;
 use smc_bindings as bindings;
-
-/// Milliseconds to the first look whether the file is closed, and between two looks at most.
-const LOOK: [u32; 2] = [250, 4000];
-
-type Timer<D> = Pin<KBox<TimerHook<Rest<D>>>>;
-
-/// What the overlay has of a socket that it has given back.
-#[pin_data]
-struct Rest<D: Send + Sync + 'static> {
-    sock: ARef<Sock>,
-    /// The data, whose count is that of the socket's private pointer, and the module.
-    #[pin]
-    kept: Mutex<Option<(Arc<D>, Kept)>>,
-    #[pin]
-    timer: Mutex<Option<Timer<D>>>,
-    wait: Atomic<u32>,
-    #[pin]
-    work: Work<Rest<D>>,
-}
-
-impl_has_work! {
-    impl{D: Send + Sync + 'static} HasWork<Rest<D>> for Rest<D> { self.work }
-}
-
-impl<D: Send + Sync + 'static> Notify for Rest<D> {
-    fn notify(this: ArcBorrow<'_, Self>) {
-        let _ = queue::enqueue::<_, 0>(Arc::<Self>::from(this));
-    }
-}
-
-impl<D: Send + Sync + 'static> WorkItem for Rest<D> {
-    type Pointer = Arc<Self>;
-
-    fn run(this: Arc<Self>) {
-        // No call has come by the overlay's table since it was given back, and one that was under way then
-        // keeps the file open.
-        if this.sock.has_file() {
-            let wait = this.wait.load(Relaxed);
-            this.wait
-                .store(wait.saturating_mul(2).min(LOOK[1]), Relaxed);
-            if let Some(timer) = &*this.timer.lock() {
-                timer.arm(wait);
-            }
-            return;
-        }
-        let timer = this.timer.lock().take();
-        drop(timer);
-        let kept = this.kept.lock().take();
-        // Unloading waits for this work.
-        drop(kept);
-    }
-}
 
 impl<T: Overlay> Adapter<T> {
     /// Gives the socket back to TCP for good.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`, or `ENODEV` while the module is being unloaded: nothing has changed then.
-    pub(super) fn give_back(socket: &BsdSocket) -> Result {
-        let rest = Arc::pin_init(
-            pin_init!(Rest {
-                sock: socket.sock().into(),
-                kept <- new_mutex!(None, "kapi::Rest::kept"),
-                timer <- new_mutex!(None, "kapi::Rest::timer"),
-                wait: Atomic::new(LOOK[0]),
-                work <- new_work!("kapi::Rest::work"),
-            }),
-            GFP_KERNEL,
-        )?;
-        let timer = TimerHook::new(rest.clone())?;
-        let module = Kept::take().ok_or(ENODEV)?;
+    pub(super) fn give_back(socket: &BsdSocket) {
         syn::forget(&socket.sock().lock());
-        let Some((row, owner)) = tables::give_back(socket) else {
+        let Some(row) = tables::give_back(socket) else {
             // Another thread has.
-            return Ok(());
+            return;
         };
-        family::count_in(socket, row, -1);
+        family::count_in(socket.sock(), row, -1);
         socket.sock().release_stream();
-        let raw = Self::raw(socket);
-        // SAFETY: It is the data of this operation on the socket, so `attach` put it there, and the count stays
-        // with the pointer until `release` takes it. That is not called any more: the table has TCP's, and only
-        // one who replaces the overlay's table comes here.
-        let data = unsafe { <Arc<T::Data> as ForeignOwnable>::from_foreign(raw) };
-        T::left(&data);
-        *rest.kept.lock() = Some((data, module));
-        let mut slot = rest.timer.lock();
-        slot.insert(timer).arm(LOOK[0]);
-        drop(slot);
-        // SAFETY: The count is what the socket had by the table that was replaced; the new one has no owner.
-        unsafe { bindings::module_put(owner) };
-        Ok(())
+        // The reference to the module that came with the table stays: TCP's has no owner.
+        if let Some(data) = Self::existing(socket) {
+            data.tied().give_back();
+            T::left(&data);
+        }
     }
+}
+
+/// Gives back what the overlay still has of a socket whose file has been closed by another release than its own;
+/// tells whether this was one. If it was not given back to TCP before, `lost` gives it up as [`Overlay::release`]
+/// would have, but without a file. To be called now and then for sockets that live, and in a worker. May sleep.
+pub fn reclaim<D: HasTied>(data: &Arc<D>, lost: impl FnOnce()) -> bool {
+    let tied = data.tied();
+    if tied.is_ended() || tied.has_file() {
+        return false;
+    }
+    // The file is gone. The overlay's release notes the end before TCP's takes the file from the sock, so if it was
+    // called that is seen here.
+    let Some(row) = tied.end() else {
+        return false;
+    };
+    if let Some(row) = row {
+        lost();
+        syn::forget(&tied.lock());
+        tied.release_stream();
+        family::count_in(tied, row, -1);
+    }
+    // SAFETY: `attach` has put a count into the private pointer, and `end` has found that it was not taken from
+    // there. No operation runs any more that has it from there: they have a file, and TCP is done with the
+    // socket.
+    drop(unsafe { Arc::from_raw(Arc::as_ptr(data)) });
+    // SAFETY: The count came with the overlay's table, of whose end nobody was told. Who calls is the module's own work,
+    // which unloading waits for.
+    unsafe { bindings::release_this_module() };
+    true
 }

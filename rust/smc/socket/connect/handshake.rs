@@ -152,7 +152,7 @@ pub(super) fn drive(
     patient: bool,
 ) -> Option<Outcome> {
     let run = slot.as_mut()?;
-    match run.advance(&this.sock, &|| this.clone(), patient) {
+    match run.advance(this.sock.sock(), &|| this.clone(), patient) {
         Progress::Heavy => {
             this.heavy.store(1, Release);
             SmcSock::kick(this);

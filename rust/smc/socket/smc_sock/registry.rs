@@ -4,29 +4,54 @@
 //!
 //! A socket joins when it is used for the first time (bind, connect, listen, an option, data, accept):
 //! until then it differs from a TCP socket in nothing but its operations table, and the family has
-//! no memory for it. It leaves when its file is closed.
+//! no memory for it. It leaves when its file is closed, and is hidden once TCP has it back.
+//!
+//! Nobody tells the family of the end of a socket that TCP has back, or that somebody else in the kernel has taken
+//! (see [`reclaim`]). So a worker looks through the list: a quarter of a second after a socket was given back and
+//! then less and less often, as long as there are such sockets, and every `hook_idle_ms` for the others. It rests for much
+//! longer than it takes.
 
 use super::SmcSock;
-use crate::host::{namespace::Namespace, stats::Total, sysctl::Sysctl};
+use crate::host::{
+    clock::now,
+    namespace::Namespace,
+    stats::Total,
+    sysctl::Sysctl, //
+};
 use kapi::{
     net::{
         netns::{self, Net, PerNet},
+        overlay::reclaim,
         procfs::{File, Show},
         sock::Sock,
         socket::BsdSocket, //
     },
-    sys::roster, //
+    sys::{
+        hook::{Notify, TimerHook},
+        queue,
+        roster, //
+    }, //
 };
 use kernel::{
+    impl_has_work,
     new_mutex,
+    new_work,
     prelude::*,
     seq_file::SeqFile,
     sync::{
-        atomic::Relaxed,
+        atomic::{Atomic, Full, Relaxed},
         Arc,
+        ArcBorrow,
         Mutex, //
-    }, //
+    },
+    workqueue::{Work, WorkItem}, //
 };
+
+/// Milliseconds from a socket's return to TCP to the first look whether it has ended, and between two looks at most
+/// while there are such sockets.
+const SOON: [u32; 2] = [250, 4000];
+/// The worker rests for so many times what a look has taken.
+const REST: u64 = 256;
 
 /// The list of a namespace's sockets.
 pub(crate) type Roster = roster::Roster<SmcSock>;
@@ -45,6 +70,60 @@ pub(crate) struct Registry {
     /// `/proc/net/smc_fallback`, until the namespace ends.
     #[pin]
     proc: Mutex<Option<File<Registry>>>,
+    /// Queues the next look, until the namespace ends.
+    #[pin]
+    timer: Mutex<Option<Pin<KBox<TimerHook<Registry>>>>>,
+    /// 1 while the timer runs, or the work that it has queued.
+    looking: Atomic<u32>,
+    /// Milliseconds to the next look but one.
+    pause: Atomic<u32>,
+    #[pin]
+    work: Work<Registry>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Registry { self.work }
+}
+
+impl Notify for Registry {
+    fn notify(this: ArcBorrow<'_, Self>) {
+        let _ = queue::enqueue::<_, 0>(Arc::<Self>::from(this));
+    }
+}
+
+impl WorkItem for Registry {
+    type Pointer = Arc<Self>;
+
+    /// Looks for sockets whose files are gone without the family.
+    fn run(this: Arc<Self>) {
+        let begun = now();
+        this.looking.xchg(0, Full);
+        let (mut all, mut given_back) = (0u32, 0u32);
+        this.each(|socket| {
+            if reclaim(socket, || socket.close(None)) {
+                this.list.leave(socket);
+                return;
+            }
+            all = all.saturating_add(1);
+            if socket.sock.is_given_back() {
+                given_back = given_back.saturating_add(1);
+            }
+        });
+        if all == 0 {
+            // The next one begins anew.
+            return;
+        }
+        let pause = this.pause.load(Relaxed);
+        this.pause
+            .store(pause.saturating_mul(2).min(SOON[1]), Relaxed);
+        let usual = match given_back {
+            0 => this.rarely(),
+            _ => pause.min(this.rarely()),
+        };
+        let took = now().since(begun).as_millis_ceil();
+        let rest = took.saturating_sub(1).saturating_mul(REST);
+        this.look_in(usual.max(u32::try_from(rest).unwrap_or(u32::MAX)));
+    }
 }
 
 impl Registry {
@@ -74,8 +153,36 @@ impl Registry {
         total
     }
 
-    /// Calls `f` for every socket on the list, outside of its locks.
+    /// Has the worker look soon: a socket was given back.
+    pub(super) fn look_soon(&self) {
+        self.pause.store(SOON[0], Relaxed);
+        self.look_in(SOON[0]);
+    }
+
+    /// Returns the milliseconds between two looks at sockets that somebody may have taken.
+    fn rarely(&self) -> u32 {
+        let ms = self.namespace.sysctls.get(Sysctl::HookIdle);
+        u32::try_from(ms).unwrap_or(u32::MAX)
+    }
+
+    fn look_in(&self, ms: u32) {
+        if let Some(timer) = &*self.timer.lock() {
+            self.looking.store(1, Relaxed);
+            timer.arm(ms);
+        }
+    }
+
+    /// Calls `f` for every socket on the list that is the family's, outside of its locks.
     fn each_socket(&self, mut f: impl FnMut(&SmcSock)) {
+        self.each(|socket| {
+            if !socket.sock.is_given_back() {
+                f(socket);
+            }
+        });
+    }
+
+    /// Calls `f` for everything on the list, outside of its locks.
+    fn each(&self, mut f: impl FnMut(&Arc<SmcSock>)) {
         let mut position = roster::Position::default();
         let mut members: roster::Members<SmcSock> = [const { None }; roster::BATCH];
         while self.list.next(&mut position, &mut members) != 0 {
@@ -98,17 +205,17 @@ impl Registry {
         bytes
     }
 
-    /// Takes a socket off the list, and adds its connection's statistics to the namespace's: a sum
+    /// Takes a socket off the list with `leave`, and adds its connection's statistics to the namespace's: a sum
     /// finds them in one of the two places.
-    fn part(&self, socket: &SmcSock) {
+    fn part(&self, socket: &SmcSock, leave: impl FnOnce()) {
         let counters = &self.namespace.counters;
         // The usual case of a fallback.
         let Some(conn) = socket.smc() else {
-            self.list.leave(socket);
+            leave();
             return counters.add_tcp_bytes(socket.sock.stream_bytes());
         };
         let _settling = self.namespace.settling.lock();
-        self.list.leave(socket);
+        leave();
         counters.stats.absorb(conn.stats());
     }
 }
@@ -120,13 +227,23 @@ impl SmcSock {
             .store(u32::from(file.is_own_family()), Relaxed);
         if let Some(sockets) = &self.sockets {
             sockets.list.join(self);
+            if sockets.looking.load(Relaxed) == 0 {
+                sockets.look_in(sockets.rarely());
+            }
         }
     }
 
     /// Takes the socket off the list: its file is being closed.
-    pub(crate) fn detached(&self) {
+    pub(super) fn detached(&self) {
         if let Some(sockets) = &self.sockets {
-            sockets.part(self);
+            sockets.part(self, || sockets.list.leave(self));
+        }
+    }
+
+    /// Takes note that the socket was given back: it stays on the list, hidden.
+    pub(super) fn settled(&self) {
+        if let Some(sockets) = &self.sockets {
+            sockets.part(self, || ());
         }
     }
 }
@@ -140,17 +257,26 @@ impl PerNet for Registry {
     fn new(net: &Net) -> Result<Arc<Self>> {
         // It was registered before.
         let namespace = Namespace::at(net).ok_or(ENODEV)?;
-        Arc::pin_init(
+        let this = Arc::pin_init(
             try_pin_init!(Self {
                 namespace,
                 list: Roster::new()?,
                 proc <- new_mutex!(Some(File::new(net, c"smc_fallback")?), "rsmc::Registry::proc"),
+                timer <- new_mutex!(None, "rsmc::Registry::timer"),
+                looking: Atomic::new(0),
+                pause: Atomic::new(SOON[0]),
+                work <- new_work!("rsmc::Registry::work"),
             }? Error),
             GFP_KERNEL,
-        )
+        )?;
+        let timer = TimerHook::new(this.clone())?;
+        *this.timer.lock() = Some(timer);
+        Ok(this)
     }
 
     fn exit(this: &Arc<Self>) {
+        let timer = this.timer.lock().take();
+        drop(timer);
         let proc = this.proc.lock().take();
         drop(proc);
     }

@@ -1,19 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Checks a socket that others have to do with, or that memory was short for: a sockmap that wants its
-//! stream, a kernel's own accept(), a listener without hooks, a connect() that follows one that failed.
+//! stream, a kernel's own accept(), a listener without hooks, a connect() that follows one that failed, one whose
+//! operations somebody replaces (`table.`; needs `intrude`).
 //!
 //! `taken [--family inet,smc] [--ip v4,v6] [PREFIX..]`; `faults.` needs CONFIG_FAULT_INJECTION.
-
-mod faults;
-
-use st::bpf::Sockhash;
-use st::errno::Errno;
-use st::family::{Family, Ip};
-use st::fd::Fd;
-use st::point::{Point, T};
-use st::{addr, net, smcinfo, sys};
-use std::net::SocketAddr;
-use std::time::Instant;
 
 macro_rules! point {
     ($name:literal, $run:expr) => {
@@ -23,6 +13,18 @@ macro_rules! point {
         }
     };
 }
+
+mod faults;
+mod table;
+
+use st::bpf::Sockhash;
+use st::errno::Errno;
+use st::family::{Family, Ip};
+use st::fd::Fd;
+use st::point::{Point, T};
+use st::{addr, net, smcinfo, sys};
+use std::net::SocketAddr;
+use std::time::Instant;
 
 const LIST: &[Point] = &[
     point!("sockmap.smc", sockmap_smc),
@@ -34,7 +36,7 @@ const LIST: &[Point] = &[
 ];
 
 fn main() {
-    st::point::main(&[LIST], 1);
+    st::point::main(&[LIST, table::LIST], 1);
 }
 
 /// A listener on the loopback device.
