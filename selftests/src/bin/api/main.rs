@@ -196,8 +196,10 @@ fn main() {
     let total = picked.len() * fams.len() * ips.len();
     let part = st::parts::part(
         &a,
-        if st::guest::less() > 1 {
+        if st::guest::less() > 4 {
             3
+        } else if st::guest::less() > 1 {
+            5
         } else if mode == "0" {
             4
         } else {
