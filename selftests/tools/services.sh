@@ -43,7 +43,8 @@ leave() {
 	rsmc disable redis-server
 	rsmc disable nginx
 	rsmc policy flush
-	rm -f /etc/rsmc/policy.conf
+	rm -f /etc/rsmc/policy.conf /etc/sysctl.d/60-test.conf
+	sysctl -qw net.smc.strict=0
 	[ -z "$converts" ] || sysctl -qw net.smc.tcp2smc=0
 } >/dev/null 2>&1
 trap leave EXIT
@@ -58,9 +59,16 @@ rules() {
 	rsmc policy save | grep -v '^#'
 }
 
-ktap_plan 29
+ktap_plan 34
 rsmc policy add deny port=1
 before=$(files)
+# A program that others can change is none for root to run at each start of a service.
+mkdir -m 755 "$TMPDIR/theirs"
+chmod 755 "$TMPDIR"
+cp "$(command -v rsmc)" "$TMPDIR/theirs/rsmc"
+chown nobody "$TMPDIR/theirs"
+is anothers_program "$(status "$TMPDIR/theirs/rsmc" enable redis-server) $(files)" "2 $before"
+is it_is_said_whose "$(said "$TMPDIR/theirs/rsmc" enable redis-server | grep -c "others than root can change $TMPDIR")" 1
 is dry_run "$(rsmc enable -n redis-server | grep -c 'would be written') $(files)" "3 $before"
 rsmc enable redis-server >"$TMPDIR/said" 2>&1
 is enable $? "$([ -n "$converts" ] && echo 0 || echo 1)"
@@ -109,6 +117,17 @@ is load_is_all "$(rules | wc -l) $(rules | grep -c hand)" "4 0"
 is off_stays_off "$(rsmc up --unit $unit) $(cat /proc/sys/net/smc/tcp2smc)" \
 	"rules: 4, net.smc.tcp2smc: 0, so that sockets stay TCP; somebody has changed it (/etc/sysctl.d/50-rsmc.conf has 2) 0"
 [ -z "$converts" ] || sysctl -qw net.smc.tcp2smc=2
+# The settings of files have their values when that is asked, whoever has changed them; a service that starts leaves them.
+mkdir -p /etc/sysctl.d
+printf 'net.smc.strict = 1\n-net.smc.not_there = 1\n' >/etc/sysctl.d/60-test.conf
+rsmc up --unit $unit >/dev/null
+is start_leaves_settings "$(cat /proc/sys/net/smc/strict)" 0
+rsmc up >/dev/null
+is up_sets_settings "$(cat /proc/sys/net/smc/strict)" 1
+printf 'net.smc.strict = 0\nnet.smc.path_local = 17\n' >/etc/sysctl.d/60-test.conf
+is bad_setting_is_said "$(status rsmc up) $(said rsmc up | head -n 1) $(cat /proc/sys/net/smc/strict)" \
+	"1 rsmc: warning: /etc/sysctl.d/60-test.conf: net.smc.path_local = 17: Invalid argument (os error 22) 0"
+rm /etc/sysctl.d/60-test.conf
 echo nonsense >>/etc/rsmc/policy.conf
 is bad_file "$(rsmc policy flush && said rsmc up --unit $unit)" \
 	"rsmc: $unit starts over TCP: /etc/rsmc/policy.conf:3: 'nonsense' is no verdict: allow, deny, auto or share=PERCENT"

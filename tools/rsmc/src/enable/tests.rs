@@ -116,6 +116,17 @@ fn a_unit_and_back() {
 }
 
 #[test]
+fn what_others_can_change_is_not_for_root_to_run() {
+    let root = Root::new("owner");
+    root.write("usr/bin/rsmc", "");
+    let file = root.0.join("usr/bin/rsmc");
+    // Whoever runs this test, the directory of temporary files is everybody's.
+    assert!(units::only_roots(&file).unwrap().is_some());
+    assert_eq!(units::only_roots(Path::new("/usr/bin/env")).unwrap(), None);
+    assert!(units::only_roots(&root.0.join("usr/bin/none")).is_err());
+}
+
+#[test]
 fn a_dry_run_changes_nothing() {
     let root = Root::new("dry");
     let before = root.files();

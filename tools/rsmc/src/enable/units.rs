@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::policy::rule::{self, Rule};
 use crate::policy::{self, kept, live};
 use crate::{cgroup, module, up};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 fn drop_in_file(name: &str) -> String {
@@ -30,14 +31,34 @@ fn program(system: &System<'_>) -> Result<String> {
         let there = |place: &&&str| below(&system.root, place).is_ok_and(|path| path.exists());
         return Ok(places.iter().find(there).unwrap_or(&places[0]).to_string());
     }
-    let path = std::env::current_exe()?.display().to_string();
+    let program = std::env::current_exe()?;
+    let path = program.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._+-".contains(c);
-    match path.chars().all(plain) {
-        true => Ok(path),
-        false => Err(Error::Usage(format!(
+    if !path.chars().all(plain) {
+        return Err(Error::Usage(format!(
             "{path}: a path that systemd would not take as it is; install rsmc in /usr/local/bin"
+        )));
+    }
+    // systemd is to run it as root at each start of a service.
+    match only_roots(&program)? {
+        None => Ok(path),
+        Some(at) => Err(Error::Usage(format!(
+            "{path}: others than root can change {}, and services would run it as root; install rsmc in /usr/local/bin",
+            at.display()
         ))),
     }
+}
+
+/// Returns what others than root can change of a file and the directories above it, if anything: what belongs to
+/// another user, or its group or everybody may write. A mode bit of the group stands for access control lists, too.
+pub(super) fn only_roots(file: &Path) -> Result<Option<PathBuf>> {
+    for at in file.ancestors() {
+        let facts = std::fs::symlink_metadata(at).map_err(|error| Error::at(at, error))?;
+        if facts.uid() != 0 || facts.mode() & 0o022 != 0 {
+            return Ok(Some(at.into()));
+        }
+    }
+    Ok(None)
 }
 
 /// The rules of a unit.
