@@ -118,19 +118,48 @@ purge() {
 	grep -h . /usr/lib/modules/"$release"/modules.alias >/tmp/alias.before || :
 	apt install /run/debs/rsmc-tools_*.deb "/run/debs/rsmc-modules-${release}"_*.deb >/tmp/log 2>&1
 	grep -q "net-pf-43 rsmc" "/usr/lib/modules/$release/modules.alias" || fail "depmod did not run"
-	# As `rsmc enable` leaves them.
-	mkdir -p /etc/rsmc/policy.d /etc/systemd/system/redis-server.service.d
+	# As `rsmc enable` leaves them, and files of others.
+	mkdir -p /etc/rsmc/policy.d /etc/systemd/system/redis-server.service.d /etc/systemd/system/other.service.d
+	theirs="/etc/modules-load.d/rsmc.conf /etc/systemd/system/other.service.d/50-rsmc.conf"
+	for file in $theirs; do echo rsmc >"$file"; done
 	for file in /etc/rsmc/policy.new /etc/rsmc/policy.d/redis-server.service.conf /etc/sysctl.d/50-rsmc.conf \
-		/etc/modules-load.d/rsmc.conf /etc/systemd/system/redis-server.service.d/50-rsmc.conf; do
-		: >"$file"
+		/etc/systemd/system/redis-server.service.d/50-rsmc.conf; do
+		printf '# Made by \140rsmc enable\140; \140rsmc disable\140 takes it back.\n' >"$file"
 	done
 	apt purge 'rsmc-*' >/tmp/log 2>&1
+	for file in $theirs; do [ "$(cat "$file")" = rsmc ] || fail "$file is gone, which rsmc enable did not make"; done
+	rm -r /etc/modules-load.d/rsmc.conf /etc/systemd/system/other.service.d
 	files >/tmp/after
 	diff /tmp/before /tmp/after >/tmp/diff || fail "left behind: $(cat /tmp/diff)"
 	grep -h . /usr/lib/modules/"$release"/modules.alias >/tmp/alias.after || :
 	cmp /tmp/alias.before /tmp/alias.after || fail "an alias is left"
 	[ -z "$(dpkg-query -W 'rsmc-*' 2>/dev/null)" ] || fail "dpkg knows of it"
 	echo "# $(wc -l </tmp/before) files before and after, the same aliases"
+}
+
+dkms_interrupted() {
+	# Nothing of the toolchain: what is looked at is the package's own scripts.
+	apt-get -q update >/dev/null 2>&1
+	apt install dkms >/tmp/log 2>&1
+	# Configuration dies while the module is being built, as at a power cut; then again, as `dpkg --configure -a` has it.
+	dpkg --unpack /run/debs/rsmc-dkms_*.deb >/tmp/log 2>&1 || fail "$(tail -n 3 /tmp/log)"
+	mv /usr/sbin/rsmc-dkms /tmp/rsmc-dkms
+	printf '#!/bin/sh\n[ "${1-}" != --hook ] || kill -9 $PPID\n' >/usr/sbin/rsmc-dkms
+	chmod +x /usr/sbin/rsmc-dkms
+	if dpkg --force-depends --configure -a >/tmp/log 2>&1; then fail "it was not interrupted"; fi
+	echo "# interrupted: $(dpkg-query -W -f '${Status}' rsmc-dkms); $(dkms status)"
+	[ "$(dkms status | sed 's/^[^:]*: //')" = added ] || fail "dkms status: $(dkms status)"
+	cp /tmp/rsmc-dkms /usr/sbin/rsmc-dkms
+	dpkg --force-depends --configure -a >/tmp/log 2>&1 || fail "not configured a second time: $(tail -n 3 /tmp/log | paste -sd' ')"
+	echo "# once more: $(dpkg-query -W -f '${Status}' rsmc-dkms); $(dkms status)"
+	# What dkms cannot take back keeps neither an upgrade nor the removal from happening.
+	dkms=$(command -v dkms)
+	mv "$dkms" "$dkms.real"
+	printf '#!/bin/sh\n[ "$1" != remove ] || exit 5\nexec %s.real "$@"\n' "$dkms" >"$dkms"
+	chmod +x "$dkms"
+	dpkg --purge rsmc-dkms >/tmp/log 2>&1 || fail "not removed: $(tail -n 3 /tmp/log | paste -sd' ')"
+	grep "^rsmc-dkms: dkms remove failed" /tmp/log | sed 's/^/# /'
+	[ -z "$("$dkms.real" status)" ] || fail "dkms status: $("$dkms.real" status)"
 }
 
 dkms_no_headers() {

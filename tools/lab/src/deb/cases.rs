@@ -71,6 +71,7 @@ pub const CASES: &[Case] = &[
     case("install_for_kernel", Base::Kernel),
     case("upgrade", Base::Small),
     case("purge", Base::Small),
+    case("dkms_interrupted", Base::Small),
     case("dkms_no_headers", Base::Small),
     offline(case("dkms_no_compiler", Base::Dkms)),
     offline(case("dkms_wrong_rustc", Base::Dkms)),
