@@ -15,8 +15,9 @@ set -eu
 umask 022
 export LC_ALL=C.UTF-8 TZ=UTC SOURCE_DATE_EPOCH
 here=$TOP/tools/deb
-# The project has no address of its own; SECURITY.md and CONTRIBUTING.md say where to turn.
-ADDRESS=nobody@rsmc.invalid
+# The project has no mail address of its own, so the domain is one that RFC 2606 reserves; SECURITY.md and
+# CONTRIBUTING.md say where to turn. Whoever publishes packages sets RSMC_MAINTAINER.
+MAINTAINER=${RSMC_MAINTAINER:-rsmc developers <rsmc-developers@example.org>}
 
 # begin PACKAGE: an empty tree for it.
 begin() {
@@ -55,7 +56,7 @@ finish() {
 		echo
 		echo "  * Built from the sources of this version."
 		echo
-		echo " -- The rsmc project <$ADDRESS>  $(date -u -R -d "@$SOURCE_DATE_EPOCH")"
+		echo " -- $MAINTAINER  $(date -u -R -d "@$SOURCE_DATE_EPOCH")"
 	} | gzip -9n >"$doc/changelog.gz"
 	if [ -d "$tree/etc" ]; then
 		(cd "$tree" && find etc -type f | LC_ALL=C sort | sed 's|^|/|') >"$tree/DEBIAN/conffiles"
@@ -68,7 +69,7 @@ finish() {
 		echo "Source: rsmc"
 		echo "Version: $VERSION"
 		echo "Architecture: $2"
-		echo "Maintainer: The rsmc project <$ADDRESS>"
+		echo "Maintainer: $MAINTAINER"
 		echo "Installed-Size: $size"
 		[ -z "$3" ] || echo "Depends: $3"
 		fill "$1"

@@ -161,6 +161,9 @@ impl Packer<'_> {
             .env("WORK", &self.work)
             .env("VERSION", &self.version.text)
             .env("SOURCE_DATE_EPOCH", self.version.time.to_string());
+        if let Some(name) = std::env::var_os("RSMC_MAINTAINER") {
+            command.env("RSMC_MAINTAINER", name);
+        }
         for (name, path) in [
             ("SIGN_KEY", &self.arguments.sign_key),
             ("SIGN_CERT", &self.arguments.sign_cert),
