@@ -41,7 +41,7 @@ pub fn svg() -> Result<String> {
             shown.insert(format!("{words}, {what}"), cells.collect());
         }
     }
-    plot::svg("Instructions", &[TCP, OURS, OTHER], &shown)
+    plot::svg("Instructions", &[TCP, OURS, OTHER], &[OURS], &shown)
 }
 
 #[cfg(test)]

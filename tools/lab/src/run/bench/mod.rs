@@ -252,7 +252,7 @@ fn conclude(
         fs::write(file, baseline::json(&sets)).with_context(|| file.display().to_string())?;
     }
     if let Some(file) = &arguments.plot {
-        let drawing = plot::svg(&name, columns, figures)?;
+        let drawing = plot::svg(&name, columns, ours, figures)?;
         fs::write(file, drawing).with_context(|| file.display().to_string())?;
     }
     if arguments.save {

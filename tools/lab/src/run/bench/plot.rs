@@ -11,22 +11,27 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 /// In pixels: room for the names of the rows, for the bars, and for what is above and below them.
 const LABEL: u32 = 190;
 const ROOM: u32 = 460;
-const AROUND: u32 = 80;
+const AROUND: u32 = 98;
 /// Height of a bar, and of the gap between rows, in pixels.
 const BAR: usize = 12;
 const GAP: usize = 10;
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(0x8a, 0x8a, 0x8a),
+/// Those of the columns that are ours, and of the others.
+const OURS: [RGBColor; 4] = [
     RGBColor(0x2f, 0x6f, 0x9f),
-    RGBColor(0xc2, 0x70, 0x3d),
     RGBColor(0x3f, 0x8f, 0x5f),
     RGBColor(0x7d, 0x5f, 0xa0),
-    RGBColor(0xb0, 0x4a, 0x5a),
+    RGBColor(0xc2, 0x70, 0x3d),
+];
+const OTHERS: [RGBColor; 4] = [
+    RGBColor(0x9a, 0x9a, 0x9a),
+    RGBColor(0xbc, 0xbc, 0xbc),
+    RGBColor(0x78, 0x78, 0x78),
+    RGBColor(0xd4, 0xd4, 0xd4),
 ];
 
 /// As SVG. Rows whose first column is empty or not above zero have nothing to be compared with
-/// and are left out.
-pub fn svg(title: &str, columns: &[&str], figures: &Figures) -> Result<String> {
+/// and are left out. The columns of `ours` are coloured, all others are grey.
+pub fn svg(title: &str, columns: &[&str], ours: &[&str], figures: &Figures) -> Result<String> {
     let first = columns.first().copied().unwrap_or_default();
     let rows: Vec<(String, Vec<Option<f64>>)> = figures
         .iter()
@@ -54,7 +59,7 @@ pub fn svg(title: &str, columns: &[&str], figures: &Figures) -> Result<String> {
         .caption(format!("{title}: multiples of {first}"), ("sans-serif", 17))
         .margin_right(60)
         .set_label_area_size(LabelAreaPosition::Left, LABEL)
-        .set_label_area_size(LabelAreaPosition::Bottom, 54)
+        .set_label_area_size(LabelAreaPosition::Bottom, 72)
         // In pixels from the top.
         .build_cartesian_2d((low..high).log_scale().base(2.0), f64::from(height)..0.0)?;
     let mesh = &mut chart.configure_mesh();
@@ -63,12 +68,27 @@ pub fn svg(title: &str, columns: &[&str], figures: &Figures) -> Result<String> {
         .label_style(words.clone())
         .draw()?;
 
+    // Below the scale: which way is good.
+    let (one, end) = chart.backend_coord(&(1.0, f64::from(height)));
+    for (x, anchor, said) in [(-6, &right, "better: fewer"), (6, &left, "more: worse")] {
+        root.draw(&Text::new(said, (one + x, end + 34), anchor.clone()))?;
+    }
+
     let top = |row: usize| (pitch * row + GAP / 2) as f64;
     chart.draw_series(rows.iter().enumerate().map(|(row, (metric, _))| {
         let middle = top(row) + (pitch - GAP) as f64 / 2.0;
         EmptyElement::at((low, middle)) + Text::new(metric.clone(), (-8, 0), right.clone())
     }))?;
-    for (place, (column, colour)) in columns.iter().skip(1).zip(COLOURS).enumerate() {
+    let (mut own, mut other) = (OURS.iter().cycle(), OTHERS.iter().cycle());
+    for (place, column) in columns.iter().skip(1).enumerate() {
+        let colours = if ours.contains(column) {
+            &mut own
+        } else {
+            &mut other
+        };
+        let Some(colour) = colours.next() else {
+            continue;
+        };
         let bars = rows.iter().enumerate().filter_map(|(row, (_, ratios))| {
             let ratio = (*ratios.get(place)?)?;
             Some((top(row) + (BAR * place) as f64, ratio))
@@ -107,14 +127,14 @@ mod tests {
         figures.insert("ping".into(), row.into_iter().collect());
         let lonely = [cell("ours", 20.0)];
         figures.insert("alone".into(), lonely.into_iter().collect());
-        let drawing = svg("test", &["TCP", "C", "ours"], &figures).unwrap();
+        let drawing = svg("test", &["TCP", "C", "ours"], &["ours"], &figures).unwrap();
         // Four times is the whole scale, twice is half of it.
         let width = |colour: &str| {
             let bar = drawing.lines().find(|line| line.contains(colour))?;
             let width = bar.split("width=\"").nth(1)?.split('"').next()?;
             width.parse::<u32>().ok()
         };
-        let (whole, half) = (width("#8A8A8A").unwrap(), width("#2F6F9F").unwrap());
+        let (whole, half) = (width("#9A9A9A").unwrap(), width("#2F6F9F").unwrap());
         assert!(whole.abs_diff(ROOM) <= 1, "{drawing}");
         assert!(half.abs_diff(ROOM / 2) <= 1, "{drawing}");
         assert!(
@@ -122,6 +142,7 @@ mod tests {
             "{drawing}"
         );
         assert!(!drawing.contains("alone"), "{drawing}");
+        assert!(drawing.contains("better: fewer"), "{drawing}");
         assert!(drawing.ends_with("</svg>\n"));
     }
 }
