@@ -92,11 +92,10 @@ pub fn entry(
     restart: Restart,
     make: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<PathBuf> {
-    let name = format!("{name}-{}", key.short());
-    let dir = root().join(kind).join(&name);
+    let dir = place(kind, name, key);
     let done = dir.join(COMPLETE);
     if !done.exists() {
-        let _lock = lock(&format!("{kind}-{name}"))?;
+        let _lock = lock(&format!("{kind}-{name}-{}", key.short()))?;
         if !done.exists() {
             if restart == Restart::Clean {
                 remove(&dir)?;
@@ -112,6 +111,17 @@ pub fn entry(
         file.set_modified(SystemTime::now()).ok();
     }
     Ok(dir)
+}
+
+/// The directory of an entry.
+fn place(kind: &str, name: &str, key: &Key) -> PathBuf {
+    let name = format!("{name}-{}", key.short());
+    root().join(kind).join(name)
+}
+
+/// Whether an entry is there and need not be made.
+pub fn is_complete(kind: &str, name: &str, key: &Key) -> bool {
+    place(kind, name, key).join(COMPLETE).exists()
 }
 
 /// An advisory lock of the cache, held until dropped.

@@ -9,7 +9,7 @@
 
 use crate::space;
 use anyhow::{bail, Context, Result};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{IsTerminal, Read, Seek, SeekFrom};
@@ -17,10 +17,14 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{channel, RecvTimeoutError};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 const SILENT: Duration = Duration::from_secs(5);
 const PERIOD: Duration = Duration::from_secs(15);
+
+/// What is shown on a terminal, a line for each of what runs side by side.
+static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
 /// Number of things being watched.
 static WATCHED: AtomicUsize = AtomicUsize::new(0);
@@ -37,7 +41,7 @@ impl Watch {
     /// Starts the clock. `what` is a short phrase like "kernel uml: building".
     pub fn new(what: &str) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new_spinner();
+            let bar = BARS.add(ProgressBar::new_spinner());
             if let Ok(style) =
                 ProgressStyle::with_template("{spinner} {prefix} {elapsed} {wide_msg}")
             {
@@ -91,7 +95,7 @@ impl Watch {
     /// Prints a line without disturbing the display.
     pub fn say(&self, line: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{line}")),
+            Some(_) => BARS.suspend(|| eprintln!("{line}")),
             None => eprintln!("{line}"),
         }
     }

@@ -35,7 +35,16 @@ pub fn get(name: &str, flavour: &Flavour) -> Result<Kernel> {
         .add("variables", variables.join(" ").as_bytes());
     sysroot::get()?.toolchain_key(&mut key)?;
 
-    let source = source::get(&flavour.series)?;
+    let source = match cache::is_complete("kernel", name, &key) {
+        true => source::get(&flavour.series)?,
+        // Its packages are downloaded and unpacked while the source is.
+        false => std::thread::scope(|scope| {
+            let packages = scope.spawn(|| packages::kernel(flavour));
+            let source = source::get(&flavour.series);
+            packages.join().expect("a download does not panic")?;
+            source
+        })?,
+    };
     let dir = cache::entry("kernel", name, &key, Restart::Clean, |dir| {
         let packages = packages::kernel(flavour)?;
         metadata(

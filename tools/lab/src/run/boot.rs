@@ -41,6 +41,9 @@ pub struct Which {
     /// Modules of `selftests/kmod` to lay out.
     #[arg(skip)]
     pub kmod: Vec<String>,
+    /// Of the programs only `rsmc` and its library.
+    #[arg(skip)]
+    pub tools_only: bool,
 }
 
 /// Arguments of `lab boot`.
@@ -79,17 +82,7 @@ pub struct Ready {
 impl Which {
     /// Builds what is missing, boots, loads and configures.
     pub fn boot(&self, options: Options, extra: Option<&PathBuf>) -> Result<Ready> {
-        let kernel = kernel::get(&self.kernel)?;
-        let module = match (&self.ko, self.module.as_str()) {
-            (Some(path), _) => Some(path.clone()),
-            (None, "rsmc") => Some(module::build(&kernel)?),
-            (None, _) => None,
-        };
-        let programs = if self.bare {
-            Vec::new()
-        } else {
-            user::build(kernel.arch, self.programs.as_deref())?
-        };
+        let (kernel, module, programs) = self.build()?;
         let topology = if self.pair {
             Topology::Pair
         } else {
@@ -101,7 +94,9 @@ impl Which {
             module.as_deref(),
             &programs,
         )?;
-        stage.helpers(&kernel, self.kmod.iter())?;
+        if !self.tools_only {
+            stage.helpers(&kernel, self.kmod.iter())?;
+        }
         if let Some(extra) = extra {
             stage.copy_directory(extra, "extra")?;
         }
@@ -122,6 +117,29 @@ impl Which {
         };
         progress::during("preparing the guests", || self.prepare(&mut ready))?;
         Ok(ready)
+    }
+
+    /// Builds the kernel, the module and the programs. The programs are built beside the others, as
+    /// downloads and much of a kernel's build leave a processor idle.
+    fn build(&self) -> Result<(Kernel, Option<PathBuf>, Vec<PathBuf>)> {
+        let arch = Data::get()
+            .flavour(Data::get().versioned(&self.kernel))?
+            .arch;
+        std::thread::scope(|scope| {
+            let programs = scope.spawn(|| match (self.bare, self.tools_only) {
+                (true, _) => Ok(Vec::new()),
+                (false, true) => user::tools(arch, self.programs.as_deref()),
+                (false, false) => user::build(arch, self.programs.as_deref()),
+            });
+            let kernel = kernel::get(&self.kernel)?;
+            let module = match (&self.ko, self.module.as_str()) {
+                (Some(path), _) => Some(path.clone()),
+                (None, "rsmc") => Some(module::build(&kernel)?),
+                (None, _) => None,
+            };
+            let programs = programs.join().expect("a build does not panic")?;
+            Ok((kernel, module, programs))
+        })
     }
 
     /// Sets up the network and loads the module.
@@ -294,6 +312,7 @@ pub fn loads(kernel: &str, module: &Path) -> Result<()> {
         bare: true,
         programs: None,
         kmod: Vec::new(),
+        tools_only: false,
     };
     which.boot(Options::default(), None)?.finish()
 }

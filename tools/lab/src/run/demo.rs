@@ -36,6 +36,7 @@ fn one(arguments: &Arguments) -> Result<()> {
     let which = Which {
         pair: false,
         rdma: false,
+        tools_only: true,
         ..arguments.which.clone()
     };
     // A clock that counts instructions shows the same on any machine, however busy.
@@ -60,6 +61,7 @@ fn two(arguments: Arguments) -> Result<()> {
     let which = Which {
         pair: true,
         rdma: true,
+        tools_only: true,
         ..arguments.which
     };
     let ready = which.boot(Options::default(), None)?;

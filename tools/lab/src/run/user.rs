@@ -6,7 +6,7 @@
 
 use crate::kernel::{Arch, Kernel};
 use crate::{cache, cross, progress};
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -79,6 +79,39 @@ pub fn build(arch: Arch, ready: Option<&Path>) -> Result<Vec<PathBuf>> {
         files.extend(products(&cross::products(arch, &target, "release")?)?);
     }
     Ok(files)
+}
+
+/// Builds what a demonstration runs, `rsmc` and its library, and returns the files. Quick to build: as
+/// this tool is built, and beside it, so that what both depend on is there already.
+pub fn tools(arch: Arch, ready: Option<&Path>) -> Result<Vec<PathBuf>> {
+    if ready.is_some() || arch.foreign().is_some() {
+        return build(arch, ready);
+    }
+    let own = std::env::current_exe().context("own path")?;
+    let [Some(products), Some(triple), Some(beside)] =
+        [1, 2, 3].map(|levels| own.ancestors().nth(levels))
+    else {
+        bail!("{} is not where cargo puts it", own.display());
+    };
+    let log = cache::work().join("tools-lab.log");
+    let mut rsmc = cross::cargo(arch, beside)?;
+    rsmc.arg("build").arg("--target");
+    rsmc.arg(triple.file_name().unwrap_or_default());
+    rsmc.args(["--package", "rsmc"]);
+    rsmc.env("RUSTFLAGS", "-C target-feature=+crt-static");
+    // It is loaded into programs with a C library of their own.
+    let dynamic = target("tools");
+    let mut library = cross::cargo(arch, &dynamic)?;
+    library.args(["build", "--package", "rsmc-preload"]);
+    for command in [&mut rsmc, &mut library] {
+        command.current_dir(cache::top().join("tools"));
+        command.args(["--locked", "--profile", "lab"]);
+        progress::run("tools: building rsmc", command, &log)?;
+    }
+    Ok(vec![
+        products.join("rsmc"),
+        dynamic.join("lab/librsmc_preload.so"),
+    ])
 }
 
 /// The C files of a kernel's own selftests that are built for the guests, below
