@@ -45,6 +45,12 @@ impl Instant {
         Instant(self.0.saturating_add(span.0))
     }
 
+    /// The instant `span` earlier, saturating at the origin.
+    #[must_use]
+    pub const fn before(self, span: Span) -> Instant {
+        Instant(self.0.saturating_sub(span.0))
+    }
+
     /// Time passed since `earlier`; zero if `earlier` lies in the future.
     #[inline]
     #[must_use]

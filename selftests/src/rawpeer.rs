@@ -235,10 +235,20 @@ impl<'a> Peer<'a> {
             data: vec![],
             sums: Sums::Good,
         };
-        wire.put(&s);
-        let a = wire.next(2000, |s| {
-            s.dst == me && s.src == other && s.flags & SYN != 0
-        })?;
+        // As TCP does, for a SYN is dropped while the accept queue is full.
+        let end = Instant::now() + Duration::from_millis(limit(2000));
+        let again = Duration::from_millis(limit(50));
+        let a = loop {
+            wire.put(&s);
+            let answer = wire.next_until(end.min(Instant::now() + again), |s| {
+                s.dst == me && s.src == other && s.flags & SYN != 0
+            });
+            match answer {
+                Some(answer) => break answer,
+                None if Instant::now() < end => (),
+                None => return None,
+            }
+        };
         s.flags = ACK;
         let mut p = Peer::new(wire, me, a);
         p.snd = s.seq.wrapping_add(1);

@@ -244,6 +244,32 @@ fn a_server_takes_its_steps_in_order() {
     );
 }
 
+/// What a server does meanwhile is not held against its client.
+#[test]
+fn a_client_is_silent_while_it_is_its_turn() {
+    let span = Span::from_secs(2);
+    let [proposal, _, confirm] = messages();
+    let (mut d, mut s) = server();
+    assert!(matches!(d.advance(&mut s), Progress::Awaiting(_)));
+    assert_eq!(d.silent_for(span), Some(T0.after(span)));
+    s.now = T0.after(Span::from_secs(1));
+    s.arrive(&proposal);
+    let acquired = s.acquired.take();
+    assert!(matches!(d.advance(&mut s), Progress::Queued(_)));
+    assert_eq!(d.silent_for(span), None);
+    s.now = T0.after(Span::from_secs(4));
+    s.acquired = acquired;
+    assert!(matches!(d.advance(&mut s), Progress::Awaiting(_)));
+    assert_eq!(d.silent_for(span), Some(s.now.after(span)));
+    s.arrive(&confirm);
+    assert!(matches!(d.advance(&mut s), Progress::Awaiting(_)));
+    assert_eq!(d.silent_for(span), None);
+    // Now for a decline.
+    s.now = s.now.after(WAIT_SERVER_LLC);
+    assert!(matches!(d.advance(&mut s), Progress::Awaiting(_)));
+    assert_eq!(d.silent_for(span), None);
+}
+
 #[test]
 fn a_client_takes_its_steps_in_order() {
     let (mut d, mut s) = client();

@@ -127,9 +127,9 @@ impl HandshakeRun {
         self.driver.has_begun()
     }
 
-    /// Tells whether the peer's next message is waited for, and nothing else.
-    pub(crate) fn awaits_peer(&self) -> bool {
-        self.driver.awaits_peer()
+    /// Returns when a client whose turn it is to send a CLC message will have been silent for this span.
+    pub(crate) fn silent_for(&self, span: Span) -> Option<Instant> {
+        self.driver.silent_for(span)
     }
 
     /// Goes on as far as possible. May sleep if `patient`, but not for the peer's CLC messages.

@@ -53,7 +53,7 @@ use smc_proto::{
     conn::CloseMode,
     handshake::{Failure, Outcome},
     reason::Reason,
-    time::{Instant, Span}, //
+    time::Span, //
 };
 
 /// A connection that accept() may hand out, with the result of its handshake.
@@ -121,8 +121,6 @@ const PATIENCE: Span = Span::from_millis(2000);
 pub(crate) struct Incoming {
     listener: Arc<dyn ParentListener>,
     id: u64,
-    /// When a client that is still waited for counts as silent.
-    due: Instant,
     /// Held while the handshake goes on, until its result is in the listener's queue: the next to
     /// hold it finds the result there.
     #[pin]
@@ -182,7 +180,6 @@ impl Incoming {
             pin_init!(Self {
                 listener,
                 id,
-                due: now().after(PATIENCE),
                 turn <- new_mutex!((), "rsmc::Incoming::turn"),
                 heavy: Atomic::new(0),
                 state <- new_mutex!(
@@ -283,22 +280,21 @@ impl Incoming {
             let sock: ARef<Sock> = socket.sock().into();
             match run.advance(&sock, &|| this.clone(), patient) {
                 Progress::Pending(until) => {
-                    let now = now();
-                    if !now.reached(this.due) {
-                        if let Some(timer) = timer {
-                            arm(timer, until.min(this.due));
-                        }
-                        return;
-                    }
-                    if run.awaits_peer() && !*counted {
+                    let due = run.silent_for(PATIENCE);
+                    let silent = due.is_some_and(|due| now().reached(due));
+                    if silent && !*counted {
                         *counted = true;
                         silent::count(&Origin::of(&sock));
                     }
                     // Something waits behind it, so it does not wait until the time is over. If the client speaks
                     // later after all, the program reads that; as it would then.
-                    if run.has_begun() || !this.listener.is_crowded() {
+                    if !silent || run.has_begun() || !this.listener.is_crowded() {
+                        let look = match due {
+                            Some(due) if !silent => until.min(due),
+                            _ => until,
+                        };
                         if let Some(timer) = timer {
-                            arm(timer, until);
+                            arm(timer, look);
                         }
                         return;
                     }

@@ -21,7 +21,8 @@ use super::{
     Outcome,
     Port,
     Step,
-    Want, //
+    Want,
+    WAIT_CLC, //
 };
 use crate::error::EmitError;
 use crate::reason::Reason;
@@ -39,7 +40,7 @@ use crate::wire::clc::{
 mod stream;
 
 /// Longest wait of a server for another first contact with the same client, whose group it joins
-/// then. A client waits a little longer for the accept ([`WAIT_CLC`](super::WAIT_CLC)).
+/// then. A client waits a little longer for the accept ([`WAIT_CLC`]).
 pub const WAIT_FIRST_CONTACT: Span = Span::from_secs(5);
 
 /// Tells how far a handshake has come.
@@ -142,10 +143,19 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Driver<B> {
         self.begun
     }
 
-    /// Reports whether the peer's next message is waited for, and nothing else.
+    /// Returns when the client of a server's handshake will have been silent for this span, if it is its turn
+    /// to send a message of CLC. What we have taken before does not count, nor does the wait for the link, or
+    /// for a decline that says why that did not come.
     #[must_use]
-    pub fn awaits_peer(&self) -> bool {
-        matches!(self.step, Step::Await { .. })
+    pub fn silent_for(&self, span: Span) -> Option<Instant> {
+        match self.step {
+            Step::Await {
+                clc: MsgType::Proposal | MsgType::Confirm,
+                llc: false,
+                until,
+            } => Some(until.before(WAIT_CLC).after(span)),
+            _ => None,
+        }
     }
 
     /// Returns the peer's end, once known.
