@@ -101,6 +101,13 @@ pub fn until(ms: u64) -> Instant {
     Instant::now() + Duration::from_millis(limit(ms) * slow())
 }
 
+/// Returns from how many milliseconds on a wait of a program that has nothing to do with a test is a fault of the
+/// module. On a quiet machine such waits are below 200 ms, and the tests print them; on a loaded one a program may stand
+/// still for some hundreds. The faults that the tests are about make others wait for two seconds and more.
+pub fn noticed() -> u64 {
+    1000 * slow()
+}
+
 /// By how much slower this kernel is than the fast one: where a test does many of a kind, it does
 /// so much less here.
 pub fn less() -> u64 {

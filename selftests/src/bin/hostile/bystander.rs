@@ -143,9 +143,9 @@ impl Bystanders {
         Ok(Self { stop, all })
     }
 
-    /// Ends them. None has waited for more than `most` milliseconds.
-    pub fn finish(self, t: &mut T, most: u64) {
-        let most = Duration::from_millis(most * guest::slow());
+    /// Ends them. None has waited for the hostile peer.
+    pub fn finish(self, t: &mut T) {
+        let most = Duration::from_millis(guest::noticed());
         self.stop.store(true, Ordering::Relaxed);
         for (name, thread) in self.all {
             match thread.join().unwrap_or_else(|_| Err("panic".into())) {

@@ -44,8 +44,6 @@ const TURN: Duration = Duration::from_secs(5);
 
 /// More than a workqueue works on at a time.
 const JOINERS: u16 = 1100;
-/// Milliseconds that a program waits at most which has nothing to do with any of that.
-const UNNOTICED: u64 = 200;
 
 /// A peer without receives, and as many connections of it as the module would have workers, all of which
 /// want to join its group, which has to register memory first: nobody else waits for that.
@@ -88,7 +86,7 @@ fn many_join(t: &mut T, h: &mut Host) {
     for (i, c) in all.iter().enumerate() {
         c.dead_within(t, &format!("connection {i}"), 12_000);
     }
-    others.finish(t, UNNOTICED);
+    others.finish(t);
     drop((waiting, listener));
 }
 
@@ -170,8 +168,6 @@ fn many_begin(t: &mut T, h: &mut Host) {
 
 /// The diagnosis of a decline for want of a device.
 const NO_DEVICE: u32 = 0x0303_0000;
-/// How long the first contact of somebody else may wait, in milliseconds.
-const MOST: u128 = 200;
 
 /// First contacts of 64 addresses, none of which goes on. Of IPv6 one host may have them all: a first contact from
 /// another network is answered at once. So is one in another namespace, whoever they are.
@@ -187,7 +183,7 @@ fn of_one_network(t: &mut T, h: &mut Host) {
     let all = begin(&wire, h, module, &addresses);
     // Until the module has come to all of them.
     guest::pause(300);
-    let most = MOST * u128::from(guest::slow());
+    let most = u128::from(guest::noticed());
     let mut answered = |what: &str, mut tcp: Peer, me: &clc::End| {
         let start = Instant::now();
         tcp.send(&clc::proposal_v2(me, 1));

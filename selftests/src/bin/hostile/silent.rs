@@ -33,8 +33,6 @@ const PORT: u16 = LISTENER + 200;
 const BACKLOG: i32 = 5;
 /// The module waits for a client's message for 6 s; a little longer.
 const WHILE: Duration = Duration::from_millis(7500);
-/// Longest time that a connection of somebody else may take.
-const MOST: u128 = 200;
 /// After this time without a word a client counts as silent; a little longer.
 const COUNTED: Duration = Duration::from_millis(2500);
 
@@ -132,7 +130,7 @@ pub fn others_do_not_wait(t: &mut T, port: u16, span: Duration) -> Waits {
         ));
         t.check(
             &format!("a client of {name} waits for {ms} ms"),
-            ms < MOST * u128::from(guest::slow()),
+            ms < u128::from(guest::noticed()),
         );
     }
     own
