@@ -152,7 +152,7 @@ pub fn zerocopy(client: &Fd, server: &Fd) -> Result<(), String> {
         let mut len = SIZE as libc::socklen_t;
         // SAFETY: A structure and its length; the buffer is the one that it names.
         let (r, copied) = unsafe {
-            libc::alarm(10 * st::guest::slow() as u32);
+            libc::alarm(60 * st::guest::slow() as u32);
             let level = libc::IPPROTO_TCP;
             let r = libc::getsockopt(s, level, ZEROCOPY, page.at(0).cast(), &raw mut len);
             (
@@ -164,12 +164,11 @@ pub fn zerocopy(client: &Fd, server: &Fd) -> Result<(), String> {
         if r != 0 {
             return 100;
         }
-        sys::poll_until(s, libc::POLLIN, 1000);
-        while let Ok(b) = sys::recv_vec(s, 64, libc::MSG_DONTWAIT) {
-            if b.is_empty() {
-                break;
+        while all.len() < b"Xabc".len() && sys::poll_until(s, libc::POLLIN, 1000) != 0 {
+            match sys::recv_vec(s, 64, libc::MSG_DONTWAIT) {
+                Ok(b) if !b.is_empty() => all.extend(b),
+                _ => break,
             }
-            all.extend(b);
         }
         i32::from(all != b"Xabc") + 2 * i32::from(all == b"abcX")
     });
