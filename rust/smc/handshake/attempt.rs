@@ -46,6 +46,9 @@ use smc_proto::{
 /// taken.
 const JOIN_TRIES: u32 = 10;
 
+/// A place in a group: the group, and the connection's token and number there.
+type Place = (Arc<LinkGroup>, (AlertToken, u8));
+
 /// The resources of one connection that is being made.
 pub(crate) struct Attempt {
     gates: Arc<Gates>,
@@ -156,7 +159,7 @@ impl Attempt {
         port: &LocalPort,
         sock: &ARef<Sock>,
         waiter: &dyn Fn() -> Arc<dyn Waiter>,
-    ) -> Result<Option<(Arc<LinkGroup>, (AlertToken, u8))>, Reason> {
+    ) -> Result<Option<Place>, Reason> {
         let mut tries = 0u32;
         let origin = Origin::of(sock);
         loop {

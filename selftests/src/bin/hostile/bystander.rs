@@ -23,10 +23,13 @@ const MODULE: &str = "tcp_bbr";
 /// What a program does again and again.
 type Turn = Box<dyn FnMut() -> Result<(), String> + Send>;
 
+/// How often one of them came through, and the longest wait.
+type Waited = Result<(u32, Duration), String>;
+
 /// The programs, while they run.
 pub struct Bystanders {
     stop: Arc<AtomicBool>,
-    all: Vec<(&'static str, JoinHandle<Result<(u32, Duration), String>>)>,
+    all: Vec<(&'static str, JoinHandle<Waited>)>,
 }
 
 /// A connection with somebody who listens at `port` of the kernel's end of the wire, and a byte over it.

@@ -212,7 +212,7 @@ fn of_one_network(t: &mut T, h: &mut Host) {
     }
     // Of this namespace: clients of TCP, and of a host whose group there is.
     others_do_not_wait(t, PORT, Duration::from_secs(2));
-    drop(server.finish());
+    let _ = server.finish();
     drop(all);
 }
 

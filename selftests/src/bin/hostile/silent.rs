@@ -159,7 +159,7 @@ fn of_one_address(t: &mut T, _: &mut Host) {
     let next = Peer::connect_from(&wire, from, module, &SMC_OPTION);
     let offered = next.map(|next| smc_options(&next.syn.opts));
     t.is("offered to the next one of that address", offered, Some(0));
-    drop(server.finish());
+    let _ = server.finish();
 }
 
 /// So many silent clients, each of another network, that SMC is not offered to anybody for a while. Then
