@@ -22,7 +22,7 @@ id_of() { # LINE of the list
 	rsmc policy list | awk -v n="$1" 'NR == n + 1 { print $1 }'
 }
 
-ktap_plan 40
+ktap_plan 45
 is none_at_first "$(rules)" ""
 check add rsmc policy add allow exe=/usr/bin/redis-server
 check add_more rsmc policy add 'share=10 cgroup=/system.slice/a.service uid=root'
@@ -52,7 +52,15 @@ is load_missing "$(status rsmc policy load nowhere)" 1
 seq 1 4096 | sed 's/.*/deny port=& exe=\/opt\/a\/quite\/long\/path\/to\/a\/program\/that\/is\/number-&/' >many
 check load_many rsmc policy load many
 is many "$(rules | wc -l)" 4096
-is too_many "$(said rsmc policy add allow)" "rsmc: adding a rule: a namespace has at most 4096 rules"
+is too_many "$(said rsmc policy add allow)" "rsmc: adding a rule: a namespace has at most 4096 rules, whose patterns for programs have at most 4112 bytes with something behind a star"
+# Patterns that may begin anew at each byte of a path: as many as a millisecond suffices for. A star at the end is none.
+tail=$(printf '%0240d' 0)
+seq 1 16 | sed "s/.*/deny exe=\/*\/$tail-&/" >costly
+check load_costly rsmc policy load costly
+is too_costly "$(said rsmc policy add "deny exe=/*/$tail")" "$(said rsmc policy add "deny exe=/opt/*/$tail")"
+is too_costly_status "$(status rsmc policy add "deny exe=/*/$tail")" 5
+check cheap rsmc policy add "deny exe=/opt/$tail*"
+is costly "$(rules | wc -l)" 17
 # Another namespace, and who is nobody there: no command, and no sysctl.
 rsmc policy load saved
 nobody() {

@@ -30,6 +30,19 @@ pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
+/// Returns the most steps that [`glob`] takes with a pattern and a text of `text` bytes: the product of both lengths if
+/// something comes behind a star, as each byte of the text may begin a match.
+pub(super) fn cost(pattern: &[u8], text: usize) -> usize {
+    let tries_again = match pattern.iter().position(|byte| *byte == b'*') {
+        Some(at) => at.saturating_add(1) < pattern.len(),
+        None => false,
+    };
+    match tries_again {
+        true => pattern.len().saturating_mul(text),
+        false => pattern.len(),
+    }
+}
+
 /// Tells whether a pattern for [`glob`] stands for no text but itself.
 pub(super) fn is_literal(pattern: &[u8]) -> bool {
     !pattern.iter().any(|byte| matches!(byte, b'*' | b'?'))

@@ -2,7 +2,12 @@
 
 //! A rule, and what is known about a socket.
 
-use super::pattern::{glob, is_below, Network, Range};
+use super::pattern::{cost, glob, is_below, Network, Range};
+
+/// Longest path of a program that is known, in bytes.
+const PATH: usize = 255;
+/// Longest name of a thread.
+const NAME: usize = 15;
 
 /// What a rule says about the sockets that match it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +96,12 @@ impl<S: AsRef<[u8]>> Rule<S> {
             peer_port: None,
             mptcp: false,
         }
+    }
+
+    /// Returns the most steps that its patterns take.
+    pub fn cost(&self) -> usize {
+        let of = |text: &Option<S>, len| text.as_ref().map_or(0, |text| cost(text.as_ref(), len));
+        of(&self.exe, PATH).saturating_add(of(&self.comm, NAME))
     }
 
     /// Compares the conditions with what is known.

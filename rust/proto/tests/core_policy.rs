@@ -117,6 +117,27 @@ fn patterns() {
     }
 }
 
+/// What follows a star may begin at each byte of a path, which has 255, or of a name, which has 15.
+#[test]
+fn costs() {
+    for (exe, comm, steps) in [
+        ("/usr/bin/nginx", "", 14),
+        ("/opt/*", "", 6),
+        ("*", "", 1),
+        ("", "redis*", 6),
+        ("/opt/*/x", "", 8 * 255),
+        ("*?", "a*b", 2 * 255 + 3 * 15),
+    ] {
+        let text = |text: &str| (!text.is_empty()).then(|| Text::from(text));
+        let rule = Rule {
+            exe: text(exe),
+            comm: text(comm),
+            ..rule(Verdict::Deny)
+        };
+        assert_eq!(rule.cost(), steps, "{exe} {comm}");
+    }
+}
+
 #[test]
 fn networks() {
     let ten = Network::new(v4(10, 1, 2, 3), 96 + 8).unwrap();

@@ -14,7 +14,7 @@ use kernel::{
     new_spinlock,
     prelude::*,
     sync::{
-        atomic::{Atomic, Relaxed},
+        atomic::{Acquire, Atomic, Relaxed, Release},
         Arc,
         Mutex,
         SpinLock, //
@@ -24,6 +24,10 @@ use smc_proto::policy::{self, Entry, Facts, Index, Outcome, Table, Verdict};
 
 /// Most rules of a namespace.
 pub(crate) const MOST: usize = 4096;
+
+/// Most steps that the patterns of all rules may take together: connections are judged by a worker, whose time nobody
+/// is charged for. About a millisecond.
+const STEPS: usize = 1 << 20;
 
 /// Longest text of a condition, in bytes.
 pub(crate) const TEXT: usize = 255;
@@ -69,10 +73,16 @@ pub(crate) struct RuleSet {
     entries: KVVec<Entry>,
     index: Index,
     wanted: Wanted,
+    /// Whether some ask what was learnt.
+    pub(crate) learns: bool,
 }
 
 impl RuleSet {
     fn new(rules: KVVec<Rule>, labels: KVVec<Label>) -> Result<Self> {
+        let steps = rules.iter().map(Rule::cost);
+        if steps.fold(0, usize::saturating_add) > STEPS {
+            return Err(E2BIG);
+        }
         let mut index = Index::new();
         let mut entries = KVVec::with_capacity(rules.len(), GFP_KERNEL_ACCOUNT)?;
         for (number, rule) in (0..).zip(&rules) {
@@ -83,12 +93,14 @@ impl RuleSet {
             exe: rules.iter().any(|rule| rule.exe.is_some()),
             cgroup: rules.iter().any(|rule| rule.cgroup.is_some()),
         };
+        let learns = rules.iter().any(|rule| rule.verdict == Verdict::Auto);
         Ok(Self {
             rules,
             labels,
             entries,
             index,
             wanted,
+            learns,
         })
     }
 
@@ -150,6 +162,8 @@ pub(crate) fn facts(process: &Process) -> Facts<'_> {
 pub(crate) struct Rules {
     #[pin]
     current: SpinLock<Option<Arc<RuleSet>>>,
+    /// Number of changes.
+    changes: Atomic<u64>,
     /// Held for a change; the number of the next rule.
     #[pin]
     changing: Mutex<u32>,
@@ -160,6 +174,7 @@ impl Rules {
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             current <- new_spinlock!(None, "rsmc::Rules::current"),
+            changes: Atomic::new(0),
             changing <- new_mutex!(1, "rsmc::Rules::changing"),
         })
     }
@@ -169,11 +184,17 @@ impl Rules {
         self.current.lock().clone()
     }
 
+    /// Returns a number that is another one after each change of the rules. What was decided by rules that were read
+    /// later than the number holds as long as it does not change.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Acquire)
+    }
+
     /// Replaces all rules at once.
     ///
     /// # Errors
     ///
-    /// `E2BIG` for more than [`MOST`] of them, `ENOMEM`. The rules are as before then.
+    /// `E2BIG` for more than [`MOST`] of them, or for patterns that take more than [`STEPS`] steps; `ENOMEM`. The rules are as before then.
     pub(crate) fn replace(&self, rules: KVVec<Rule>) -> Result {
         let mut next = self.changing.lock();
         let mut labels = KVVec::with_capacity(rules.len(), GFP_KERNEL_ACCOUNT)?;
@@ -223,7 +244,14 @@ impl Rules {
     /// Removes all rules.
     pub(crate) fn flush(&self) {
         let _changing = self.changing.lock();
-        let old = self.current.lock().take();
+        self.exchange(None);
+    }
+
+    fn exchange(&self, new: Option<Arc<RuleSet>>) {
+        let old = core::mem::replace(&mut *self.current.lock(), new);
+        // Who sees the number finds the new rules.
+        self.changes.fetch_add(1, Release);
+        // Outside of the lock.
         drop(old);
     }
 
@@ -249,9 +277,7 @@ impl Rules {
             true => None,
             false => Some(Arc::new(RuleSet::new(rules, labels)?, GFP_KERNEL_ACCOUNT)?),
         };
-        let old = core::mem::replace(&mut *self.current.lock(), new);
-        // Outside of the lock.
-        drop(old);
+        self.exchange(new);
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use crate::host::{
 };
 use kapi::{
     net::{convert::Asked, netns::Net, sock::Sock, sockaddr::SockAddr},
-    sys::process::Process, //
+    sys::process::{Process, Wanted}, //
 };
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
@@ -193,53 +193,61 @@ pub(crate) fn connects(
     concern.allows(namespace, &process, port, peer, &service)
 }
 
-/// What a listener does about the clients that speak SMC.
-pub(crate) enum Welcome {
-    /// Takes all.
-    All,
-    /// Takes none: it is TCP's.
-    None,
-    /// Asks for each; see [`Asking`].
-    Each(Asking),
-}
-
-/// The facts about a listener whose rules ask for the peer.
+/// The facts about a listener, for the rules that hold when a client comes: its clients that speak SMC are judged by
+/// these, not by those that held when it began to listen.
 pub(crate) struct Asking {
+    namespace: Arc<Namespace>,
     process: KBox<Process>,
     port: u16,
     converted: bool,
+    /// When listen() found that all clients are welcome: the sysctl and the number of the rules' changes for which
+    /// that holds.
+    all: Option<(i32, u64)>,
 }
 
-/// Decides about a socket that the current task is going to listen on.
+/// Decides about a socket that the current task is going to listen on. Returns `None` if it takes no client that speaks
+/// SMC: then it is TCP's, for good.
 ///
 /// # Errors
 ///
 /// `ENOMEM`.
-pub(crate) fn listens(namespace: &Namespace, sock: &Sock, converted: bool) -> Result<Welcome> {
+pub(crate) fn listens(
+    namespace: &Arc<Namespace>,
+    sock: &Sock,
+    converted: bool,
+) -> Result<Option<Asking>> {
+    // Before the rules are read.
+    let state = (
+        namespace.sysctls.get(Sysctl::Tcp2Smc),
+        namespace.rules.changes(),
+    );
+    let all = Wanted {
+        exe: true,
+        cgroup: true,
+    };
+    let mut asking = Asking {
+        namespace: namespace.clone(),
+        process: KBox::new(Process::current(sock.namespace(), all), GFP_KERNEL_ACCOUNT)?,
+        port: sock.local_addr().port,
+        converted,
+        all: Some(state),
+    };
     let Some(concern) = Concern::of(namespace, converted) else {
-        return Ok(Welcome::All);
+        return Ok(Some(asking));
     };
-    let welcome = |all| if all { Welcome::All } else { Welcome::None };
     let Some(rules) = &concern.rules else {
-        return Ok(welcome(concern.otherwise));
+        return Ok(concern.otherwise.then_some(asking));
     };
-    let process = rules.current(sock.namespace());
-    let port = sock.local_addr().port;
-    let outcome = rules.decide(&Facts {
-        port: Some(port),
-        ..facts(&process)
-    });
+    let outcome = rules.decide(&asking.facts());
     let each = outcome
         .hit
         .is_some_and(|hit| matches!(hit.verdict, Verdict::Share(1..100) | Verdict::Auto));
     if outcome.open || each {
-        return Ok(Welcome::Each(Asking {
-            process: KBox::new(process, GFP_KERNEL)?,
-            port,
-            converted,
-        }));
+        asking.all = None;
+        return Ok(Some(asking));
     }
-    Ok(welcome(rules.verdict(&outcome, concern.otherwise).0))
+    let welcome = rules.verdict(&outcome, concern.otherwise).0;
+    Ok(welcome.then_some(asking))
 }
 
 impl Asking {
@@ -247,8 +255,21 @@ impl Asking {
         Service::Port(self.port)
     }
 
+    /// Returns what is known before a client comes.
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            port: Some(self.port),
+            ..facts(&self.process)
+        }
+    }
+
     /// Decides about a connection that has come in: whether it may be SMC's, or why not. May sleep.
-    pub(crate) fn accepts(&self, namespace: &Namespace, sock: &Sock) -> Result<(), Reason> {
+    pub(crate) fn accepts(&self, sock: &Sock) -> Result<(), Reason> {
+        let namespace = &*self.namespace;
+        let mode = namespace.sysctls.get(Sysctl::Tcp2Smc);
+        if self.all == Some((mode, namespace.rules.changes())) {
+            return Ok(());
+        }
         match Concern::of(namespace, self.converted) {
             Some(concern) => {
                 let peer = sock.peer_addr();
@@ -259,15 +280,17 @@ impl Asking {
     }
 
     /// Returns whether no client is to be offered SMC, whoever it is, because they do not pay. May sleep.
-    pub(crate) fn pauses(&self, namespace: &Namespace) -> bool {
+    pub(crate) fn pauses(&self) -> bool {
+        let namespace = &*self.namespace;
+        if namespace.learned.is_empty() {
+            return false;
+        }
         let concern = Concern::of(namespace, self.converted);
-        let Some(rules) = concern.and_then(|concern| concern.rules) else {
+        let rules = concern.and_then(|concern| concern.rules);
+        let Some(rules) = rules.filter(|rules| rules.learns) else {
             return false;
         };
-        let outcome = rules.decide(&Facts {
-            port: Some(self.port),
-            ..facts(&self.process)
-        });
+        let outcome = rules.decide(&self.facts());
         !outcome.open && is_auto(&outcome) && !namespace.learned.offers(&self.service())
     }
 }

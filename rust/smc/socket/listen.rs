@@ -12,7 +12,7 @@ use super::{
 };
 use crate::host::{
     fallback::{Fallback, Role},
-    tcp2smc::{self, Welcome}, //
+    tcp2smc, //
 };
 use kapi::net::{
     socket::BsdSocket,
@@ -42,12 +42,12 @@ pub(crate) fn listen(this: &Arc<SmcSock>, socket: &BsdSocket, backlog: i32) -> R
         return socket.native_listen(backlog);
     }
     let converted = this.converted.get() != 0;
-    let welcome = match this.namespace() {
+    let asking = match this.namespace() {
         Some(namespace) => tcp2smc::listens(namespace, &this.sock, converted)?,
-        None => Welcome::All,
+        None => None,
     };
-    let plain = match &welcome {
-        Welcome::None => Some(Reason::Policy),
+    let plain = match &asking {
+        None if this.namespace().is_some() => Some(Reason::Policy),
         // Others may bring the hooks later: they must find a socket of TCP's then.
         _ if this.hook().is_err() => Some(Reason::NoMemory),
         _ => None,
@@ -64,7 +64,7 @@ pub(crate) fn listen(this: &Arc<SmcSock>, socket: &BsdSocket, backlog: i32) -> R
     let listener = Listener::new(
         this.sock.sock().clone(),
         choice,
-        welcome,
+        asking,
         limited,
         user_save_syn,
     )?;

@@ -25,10 +25,9 @@ use super::{
 };
 use crate::host::{
     fallback::{Fallback, Role},
-    namespace::Namespace,
     path::Path,
     syn_option::{self as option, Answer, Choice}, //
-    tcp2smc::Welcome,
+    tcp2smc::Asking,
 };
 use kapi::{
     net::{
@@ -107,11 +106,11 @@ pub(crate) struct Listener {
     work: Work<Listener>,
     /// Answer to SYNs, which the socket's table tells the SYN hooks, too.
     choice: Choice,
-    /// What the rules say about clients that speak SMC.
-    welcome: Welcome,
+    /// Asks the rules about clients that speak SMC; `None` only while the module is being unloaded.
+    asking: Option<Asking>,
     /// True if fewer handshakes may be under way (`SMC_LIMIT_HS`).
     limited: bool,
-    /// 1 while no client is offered SMC because clients do not pay; see [`Welcome::Each`].
+    /// 1 while no client is offered SMC because clients do not pay; see [`Asking::pauses`].
     paused: Atomic<u32>,
     /// 1 once a sockmap has taken a new connection's stream: SMC is not offered any more.
     attached: Atomic<u32>,
@@ -123,7 +122,7 @@ impl Listener {
     pub(super) fn new(
         sock: ARef<Sock>,
         choice: Choice,
-        welcome: Welcome,
+        asking: Option<Asking>,
         limited: bool,
         keep_saved_syn: bool,
     ) -> Result<Arc<Self>> {
@@ -146,7 +145,7 @@ impl Listener {
                 timer <- new_mutex!(None, "rsmc::Listener::timer"),
                 work <- new_work!("rsmc::Listener::work"),
                 choice,
-                welcome,
+                asking,
                 limited,
                 paused: Atomic::new(0),
                 attached: Atomic::new(0),
@@ -273,23 +272,16 @@ impl Listener {
 
     /// Returns the reason for which a rule keeps a client that speaks SMC on TCP, if one does.
     fn denies(&self, sock: &Sock) -> Option<Reason> {
-        let Welcome::Each(asking) = &self.welcome else {
-            return None;
-        };
-        let namespace = Namespace::of(sock)?;
-        asking.accepts(&namespace, sock).err()
+        self.asking.as_ref()?.accepts(sock).err()
     }
 
     /// Looks whether clients are not to be offered SMC because they do not pay, and has SYNs answered so from now
     /// on. Returns whether they were when the latest ones came.
     fn is_paused(&self) -> bool {
-        let Welcome::Each(asking) = &self.welcome else {
+        let Some(asking) = &self.asking else {
             return false;
         };
-        let Some(namespace) = Namespace::of(&self.sock) else {
-            return false;
-        };
-        let pauses = u32::from(asking.pauses(&namespace));
+        let pauses = u32::from(asking.pauses());
         let paused = self.paused.load(Relaxed);
         if paused != pauses && self.paused.xchg(pauses, Relaxed) != pauses {
             self.offer();

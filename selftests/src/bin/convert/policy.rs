@@ -19,6 +19,7 @@ st::points![
     by_port,
     by_peer,
     by_client,
+    later_rules,
     shares,
     mptcp,
     explicit,
@@ -244,6 +245,55 @@ fn by_client(t: &mut T) {
             Ok(b"by client".to_vec()),
         );
     }
+}
+
+/// Rules that come when a server listens already, as they come to one that has just begun.
+fn later_rules(t: &mut T) {
+    turn(1);
+    t.is("path", path::local(1), Ok(true));
+    rules(&[]);
+    let at = SocketAddr::new(addr::loopback(t.ip), 7007);
+    let listener = plain(t.ip);
+    sys::bind(listener.raw(), &at).expect("bind");
+    sys::listen(listener.raw(), 100).expect("listen");
+    let reason = |fd: &Fd| smcinfo::info(fd.raw()).map(|info| info.reason);
+    let ip = t.ip;
+    let pair = || {
+        let client = plain(ip);
+        sys::connect(client.raw(), &at).expect("connect");
+        (client, sys::accept(listener.raw()).expect("accept"))
+    };
+    let (client, server) = pair();
+    t.is("before", path::prove_local(&client, &server), Ok(()));
+    // The client connects to 7007 by the first rule; the second one is about the server, whoever comes.
+    for denies in [
+        format!("deny port=7007 peer={}", at.ip()),
+        "deny port=7007".to_owned(),
+        format!("deny port=7007 exe={}", me()),
+    ] {
+        rules(&["allow peer-port=7007", &denies]);
+        turn(3);
+        let (client, server) = pair();
+        t.is(&denies, reason(&server), Ok(POLICY));
+        t.check("not the client's", reason(&client) != Ok(POLICY));
+        t.is("send", sys::send_all(client.raw(), b"later"), Ok(()));
+        t.is(
+            "recv",
+            sys::recv_all(server.raw(), 5),
+            Ok(b"later".to_vec()),
+        );
+        turn(1);
+        let (client, server) = pair();
+        t.is("without rules", path::prove_local(&client, &server), Ok(()));
+    }
+    rules(&["allow peer-port=7007", "allow port=7007"]);
+    turn(2);
+    let (client, server) = pair();
+    t.is("allowed", path::prove_local(&client, &server), Ok(()));
+    policy("flush");
+    // Nothing allows it now: the client is TCP from the beginning.
+    let (_client, server) = pair();
+    t.check("none", reason(&server) != Ok(0));
 }
 
 fn shares(t: &mut T) {

@@ -116,7 +116,8 @@ fn add(at: Option<u32>, words: &[String]) -> Result<()> {
 fn full(done: Result<()>) -> Result<()> {
     match done {
         Err(Error::Refused(what, Errno::TOOBIG)) => Err(Error::Table(format!(
-            "{what}: a namespace has at most 4096 rules"
+            "{what}: a namespace has at most 4096 rules, whose patterns for programs have at most 4112 bytes with \
+             something behind a star"
         ))),
         other => other,
     }
@@ -180,10 +181,11 @@ fn save(file: &Path, out: &mut dyn Write) -> Result<()> {
     }
     if file == Path::new("-") {
         // For a file or a program they are as they will be read again.
-        return Ok(match std::io::stdout().is_terminal() {
+        match std::io::stdout().is_terminal() {
             true => out.write_all(text.as_bytes())?,
             false => visible::write_raw(text.as_bytes())?,
-        });
+        }
+        return Ok(());
     }
     // A reader finds the old rules or the new ones, never half of them.
     let new = file.with_extension("new");
