@@ -99,6 +99,18 @@ impl<'a, K: Key, V> Slots<'a, K, V> {
         slot.0.take().map(|(_, value)| value)
     }
 
+    /// Takes out all whose key is not to stay. Returns whether there were any.
+    pub fn retain(&mut self, stays: impl Fn(&K) -> bool) -> bool {
+        let mut any = false;
+        for slot in self.places.iter_mut() {
+            if matches!(&slot.0, Some((key, _)) if !stays(key)) {
+                slot.0 = None;
+                any = true;
+            }
+        }
+        any
+    }
+
     /// Returns the value of a key, and gives it `new` if it has none: in an empty place, or that of the value for
     /// which `worth` is least. `None` only without any places.
     pub fn find_or_put(

@@ -51,7 +51,8 @@ impl Cause {
 pub enum Event {
     /// The SYN-ACK had what only a SYN has.
     Echoed,
-    /// SYNs with the option stayed without an answer, and one without it got one.
+    /// SYNs with the option stayed without an answer, and one without it got one. The option may have been the cause,
+    /// or a queue of connections that was full.
     Silent,
     /// The program has given up after at least two SYNs, all with the option and without an answer. The host
     /// may as well have been down.
@@ -73,6 +74,12 @@ impl Event {
     /// Reports whether it shows that the option is borne.
     pub const fn forgives(self) -> bool {
         matches!(self, Event::Answered | Event::Succeeded)
+    }
+
+    /// Reports whether it tells of a port, and of the address only together with another port: a service that is
+    /// stopped, or that begins, looks the same, and somebody else's program decides about it.
+    pub(super) const fn is_of_a_port(self) -> bool {
+        matches!(self, Event::Silent | Event::Abandoned | Event::Reset)
     }
 
     /// The cause that it is evidence for, and for how many declines it counts; `None` if for nothing that lasts.
@@ -148,6 +155,8 @@ pub struct Entry {
     from: Instant,
     until: Instant,
     routes: u32,
+    /// In the record of an address that is only watched: the port that was found to be bad, until `until`; or 0.
+    witness: u16,
 }
 
 impl Entry {
@@ -161,6 +170,7 @@ impl Entry {
             from: view.now,
             until: view.now,
             routes: view.routes,
+            witness: 0,
         }
     }
 
@@ -211,23 +221,55 @@ impl Entry {
         event == Event::Succeeded || self.cause != Cause::Declines
     }
 
-    pub(super) fn note(&mut self, event: Event, view: &View) {
-        let Some((cause, weight)) = event.weight() else {
-            return;
-        };
-        if self.state == State::Off && !view.now.reached(self.until) {
+    /// Takes note of an event. Returns the cause if the peer is left alone from now on because of it.
+    pub(super) fn note(&mut self, event: Event, view: &View) -> Option<Cause> {
+        let (cause, weight) = event.weight()?;
+        if self.is_off(view.now) {
             // Another connection that began before this was known: it is no new finding.
-            return;
+            return None;
         }
         self.cause = cause;
         self.declines = self.declines.saturating_add(weight);
         if self.declines < MANY && self.state == State::Watched {
+            return None;
+        }
+        // The connection that tries tells a queue that was full once from an option that is dropped.
+        let doubtful = match event {
+            Event::Silent => self.times == 0,
+            event => event == Event::Abandoned,
+        };
+        self.leave_alone(if doubtful { 0 } else { PART }, view);
+        Some(cause)
+    }
+
+    /// Takes note, in the record of an address, that one of its ports is left alone from now on, for `cause`.
+    /// A second port makes it the address's matter.
+    pub(super) fn confirm(&mut self, port: u16, cause: Cause, view: &View) {
+        if self.is_off(view.now) {
             return;
         }
-        let least = match event {
-            Event::Abandoned => 0,
-            _ => PART,
-        };
+        let second = ![0, port].contains(&self.witness) && !view.now.reached(self.until);
+        if self.state == State::Watched && !second {
+            self.witness = port;
+            self.until = view.now.after(view.first);
+            return;
+        }
+        self.cause = cause;
+        self.witness = 0;
+        self.leave_alone(PART, view);
+    }
+
+    fn is_off(&self, now: Instant) -> bool {
+        self.state == State::Off && !now.reached(self.until)
+    }
+
+    /// Takes note that a port of the address answers SYNs with the option.
+    pub(super) fn is_answered(&mut self) {
+        self.witness = 0;
+    }
+
+    /// Leaves the peer alone for a time whose level is the next one, and `least` at least.
+    fn leave_alone(&mut self, least: u8, view: &View) {
         self.level = match self.times {
             0 => least,
             _ => self.level.saturating_add(1).max(least),

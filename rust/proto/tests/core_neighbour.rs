@@ -5,7 +5,7 @@
 
 use proptest::prelude::*;
 use smc_proto::{
-    neighbour::{Cause, Event, Neighbours, Slot, View, MANY},
+    neighbour::{Cause, Event, Neighbours, Peer, Slot, View, MANY},
     reason::Reason,
     slots::{set_of, Slots, WAYS},
     time::{Instant, Span},
@@ -13,6 +13,9 @@ use smc_proto::{
 
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
+/// A 64th of an hour, in seconds that have begun.
+const PART: u64 = 57;
+const PORT: u16 = 443;
 
 struct Rig {
     places: Vec<Slot>,
@@ -43,14 +46,22 @@ impl Rig {
         Neighbours::new(Slots::new(&mut self.places, 77))
     }
 
-    fn asks(&mut self, who: u8) -> Option<Cause> {
+    fn asks_at(&mut self, who: u8, port: u16) -> Option<Cause> {
         let view = self.view();
-        self.table().keeps_off(&peer(who), &view)
+        self.table().keeps_off(&peer(who, port), &view)
+    }
+
+    fn note_at(&mut self, who: u8, port: u16, event: Event) {
+        let view = self.view();
+        self.table().note(&peer(who, port), event, &view);
+    }
+
+    fn asks(&mut self, who: u8) -> Option<Cause> {
+        self.asks_at(who, PORT)
     }
 
     fn note(&mut self, who: u8, event: Event) {
-        let view = self.view();
-        self.table().note(&peer(who), event, &view);
+        self.note_at(who, PORT, event);
     }
 
     /// Seconds until somebody may try; looks every second.
@@ -63,10 +74,17 @@ impl Rig {
     }
 }
 
-fn peer(number: u8) -> [u8; 16] {
+fn address(number: u8) -> [u8; 16] {
     let mut address = [0; 16];
     address[15] = number;
     address
+}
+
+fn peer(number: u8, port: u16) -> Peer {
+    Peer {
+        address: address(number),
+        port,
+    }
 }
 
 #[test]
@@ -86,10 +104,19 @@ fn an_hour_and_then_twice_as_long_up_to_a_day() {
         (Event::Reset, Cause::Reset),
     ] {
         let mut rig = Rig::new();
-        if event == Event::Reset {
-            rig.note(1, event);
-            rig.note(1, event);
-            assert_eq!(rig.asks(1), None);
+        match event {
+            Event::Reset => {
+                rig.note(1, event);
+                rig.note(1, event);
+                assert_eq!(rig.asks(1), None);
+            }
+            Event::Silent => {
+                // A queue may have been full.
+                rig.note(1, event);
+                assert_eq!(rig.asks(1), Some(cause));
+                assert_eq!(rig.waits(1), PART);
+            }
+            _ => (),
         }
         for hours in [1, 2, 4, 8, 16, 24, 24] {
             rig.note(1, event);
@@ -104,7 +131,7 @@ fn a_longer_first_time_is_not_cut() {
     let mut rig = Rig::new();
     rig.first = 3 * DAY;
     for _ in 0..3 {
-        rig.note(1, Event::Silent);
+        rig.note(1, Event::Echoed);
         assert_eq!(rig.waits(1), 3 * DAY);
     }
 }
@@ -113,7 +140,7 @@ fn a_longer_first_time_is_not_cut() {
 fn what_is_doubtful_counts_for_a_minute_at_first() {
     let mut rig = Rig::new();
     rig.note(1, Event::Abandoned);
-    assert_eq!(rig.waits(1), 57);
+    assert_eq!(rig.waits(1), PART);
     rig.note(1, Event::Abandoned);
     assert_eq!(rig.waits(1), 113);
     // And then it turns out.
@@ -125,7 +152,7 @@ fn what_is_doubtful_counts_for_a_minute_at_first() {
 fn one_tries_and_the_others_go_without() {
     let mut rig = Rig::new();
     rig.note(1, Event::Silent);
-    rig.now += HOUR;
+    rig.now += PART;
     assert_eq!(rig.asks(1), None);
     for _ in 0..10 {
         assert_eq!(rig.asks(1), Some(Cause::Silence));
@@ -145,7 +172,7 @@ fn many_that_find_it_at_once_count_once() {
     for _ in 0..100 {
         rig.note(1, Event::Silent);
     }
-    assert_eq!(rig.waits(1), HOUR);
+    assert_eq!(rig.waits(1), PART);
 }
 
 #[test]
@@ -220,10 +247,10 @@ fn passing_causes_do_not_count() {
 #[test]
 fn new_routes_let_one_try_after_a_part_of_the_time() {
     let mut rig = Rig::new();
-    rig.note(1, Event::Silent);
+    rig.note(1, Event::Echoed);
     rig.routes += 1;
-    assert_eq!(rig.waits(1), 57);
-    rig.note(1, Event::Silent);
+    assert_eq!(rig.waits(1), PART);
+    rig.note(1, Event::Echoed);
     // Without a further change the whole time, which has doubled.
     assert_eq!(rig.waits(1), 2 * HOUR);
 }
@@ -233,16 +260,82 @@ fn new_routes_do_not_shorten_the_shortest_time() {
     let mut rig = Rig::new();
     rig.note(1, Event::Abandoned);
     rig.routes += 1;
-    assert_eq!(rig.waits(1), 57);
+    assert_eq!(rig.waits(1), PART);
 }
 
 #[test]
 fn forgotten() {
     let mut rig = Rig::new();
     rig.note(1, Event::Echoed);
-    assert!(rig.table().forget(&peer(1)));
-    assert!(!rig.table().forget(&peer(1)));
+    rig.note_at(1, 80, Event::Silent);
+    assert!(rig.table().forget(&address(1)));
+    assert!(!rig.table().forget(&address(1)));
     assert_eq!(rig.asks(1), None);
+    assert_eq!(rig.asks_at(1, 80), None);
+}
+
+/// A queue that is full, or a program that gives up, tells of its port; a second port that is silent, of the address.
+#[test]
+fn a_second_port_makes_it_the_address() {
+    for (event, times) in [(Event::Silent, 1), (Event::Reset, 3)] {
+        let mut rig = Rig::new();
+        let bad = |rig: &mut Rig, port| {
+            for _ in 0..times {
+                rig.note_at(1, port, event);
+            }
+        };
+        bad(&mut rig, 80);
+        assert!(rig.asks_at(1, 80).is_some());
+        assert_eq!(rig.asks_at(1, 443), None);
+        bad(&mut rig, 80);
+        assert_eq!(rig.asks_at(1, 443), None);
+        // A port that is answered speaks for the address.
+        rig.note_at(1, 443, Event::Answered);
+        bad(&mut rig, 8080);
+        assert_eq!(rig.asks_at(1, 443), None);
+        bad(&mut rig, 443);
+        for port in [80, 443, 8080, 9999] {
+            assert!(rig.asks_at(1, port).is_some(), "{event:?} {port}");
+        }
+        assert_eq!(rig.asks_at(2, 80), None);
+        // Two ports are no chance: an hour, then twice as long.
+        let begin = rig.now;
+        while rig.asks_at(1, 9999).is_some() {
+            rig.now += 1;
+        }
+        assert_eq!(rig.now - begin, HOUR);
+        bad(&mut rig, 9999);
+        assert!(rig.asks_at(1, 10000).is_some());
+        rig.now += 2 * HOUR - 1;
+        assert!(rig.asks_at(1, 10000).is_some());
+        rig.now += 1;
+        assert_eq!(rig.asks_at(1, 10000), None);
+        rig.note_at(1, 10000, Event::Answered);
+        assert_eq!(rig.asks_at(1, 10001), None);
+    }
+}
+
+/// Two ports long after each other are two chances.
+#[test]
+fn ports_of_two_days_are_not_together() {
+    let mut rig = Rig::new();
+    rig.note_at(1, 80, Event::Silent);
+    rig.now += HOUR;
+    rig.note_at(1, 443, Event::Silent);
+    assert_eq!(rig.asks_at(1, 22), None);
+    rig.now += HOUR - 1;
+    rig.note_at(1, 80, Event::Silent);
+    assert!(rig.asks_at(1, 22).is_some());
+}
+
+/// Anybody may give up, at any port.
+#[test]
+fn programs_that_give_up_never_tell_of_more_than_a_port() {
+    let mut rig = Rig::new();
+    for port in 1..100 {
+        rig.note_at(1, port, Event::Abandoned);
+    }
+    assert_eq!(rig.asks_at(1, 443), None);
 }
 
 #[test]
@@ -250,15 +343,15 @@ fn the_one_with_the_least_time_left_gives_way() {
     let mut rig = Rig::new();
     rig.places.truncate(WAYS);
     for who in 0..WAYS as u8 {
-        rig.note(who, Event::Silent);
+        rig.note(who, Event::Echoed);
         rig.now += 1;
     }
     rig.note(100, Event::Echoed);
     assert_eq!(rig.asks(0), None);
-    assert_eq!(rig.asks(1), Some(Cause::Silence));
+    assert_eq!(rig.asks(1), Some(Cause::Echo));
     assert_eq!(rig.asks(100), Some(Cause::Echo));
     // One that has only declined once goes before all others.
-    rig.table().forget(&peer(1));
+    rig.table().forget(&address(1));
     rig.note(101, Event::Declined(Reason::NoDevice));
     rig.note(102, Event::Echoed);
     for who in [2, 3, 100, 102] {
@@ -280,9 +373,9 @@ fn sets_are_even_and_secret() {
     for secret in [0, 1, 0x1234_5678_9abc_def0, u64::MAX] {
         let mut counts = [0u32; 64];
         for number in 0..6400u16 {
-            let mut address = [0xfe; 16];
-            address[14..].copy_from_slice(&number.to_be_bytes());
-            counts[set_of(&address, secret, 64)] += 1;
+            let mut whom = peer(0, PORT);
+            whom.address[14..].copy_from_slice(&number.to_be_bytes());
+            counts[set_of(&whom, secret, 64)] += 1;
         }
         assert!(
             counts.iter().all(|n| (50..=160).contains(n)),
@@ -290,7 +383,9 @@ fn sets_are_even_and_secret() {
         );
     }
     let together = |secret| {
-        (1..200).filter(move |n| set_of(&peer(*n), secret, 64) == set_of(&peer(0), secret, 64))
+        (1..200).filter(move |n| {
+            set_of(&peer(*n, PORT), secret, 64) == set_of(&peer(0, PORT), secret, 64)
+        })
     };
     assert!(together(5).ne(together(6)));
 }
@@ -311,16 +406,16 @@ fn event() -> impl Strategy<Value = Event> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Note(u8, Event),
-    Ask(u8),
+    Note(u8, u16, Event),
+    Ask(u8, u16),
     Wait(u32),
     Move,
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        (any::<u8>(), event()).prop_map(|(who, event)| Step::Note(who, event)),
-        any::<u8>().prop_map(Step::Ask),
+        (any::<u8>(), 1u16..4, event()).prop_map(|(who, port, event)| Step::Note(who, port, event)),
+        (any::<u8>(), 1u16..4).prop_map(|(who, port)| Step::Ask(who, port)),
         any::<u32>().prop_map(|s| Step::Wait(s % 100_000)),
         Just(Step::Move),
     ]
@@ -335,14 +430,14 @@ proptest! {
         rig.first = first;
         for step in steps {
             match step {
-                Step::Note(who, event) => {
-                    rig.note(who, event);
+                Step::Note(who, port, event) => {
+                    rig.note_at(who, port, event);
                     if event == Event::Succeeded {
-                        prop_assert_eq!(rig.asks(who), None);
+                        prop_assert_eq!(rig.asks_at(who, port), None);
                     }
                 }
-                Step::Ask(who) => {
-                    rig.asks(who);
+                Step::Ask(who, port) => {
+                    rig.asks_at(who, port);
                 }
                 Step::Wait(seconds) => rig.now += u64::from(seconds),
                 Step::Move => rig.routes = rig.routes.wrapping_add(1),
@@ -358,8 +453,12 @@ proptest! {
             }
         }
         rig.now += first.max(DAY);
+        // Each attempt is one for its port and its address.
         for who in 0..=255 {
-            prop_assert_eq!(rig.asks(who), None);
+            for port in 1..4 {
+                rig.now += DAY;
+                prop_assert_eq!(rig.asks_at(who, port), None);
+            }
         }
     }
 }

@@ -41,9 +41,9 @@ impl Learned {
     /// memory they are.
     pub(crate) fn offers(&self, service: &Service) -> bool {
         self.places.prepare().is_err()
-            || self
-                .places
-                .with(service, |table| Table::new(table).offers(service, now()))
+            || self.places.with(&[*service], |table| {
+                Table::new(table).offers(service, now())
+            })
     }
 
     /// Takes note of the end of an SMC connection, which was to one of these services.
@@ -52,7 +52,7 @@ impl Learned {
         let pause = Span::from_secs(seconds);
         for service in services {
             if self.places.may_have(service) {
-                self.places.with(service, |table| {
+                self.places.with(&[*service], |table| {
                     Table::new(table).ended(service, ended, now(), pause);
                 });
             }

@@ -102,8 +102,11 @@ impl Namespace {
     }
 
     /// Takes note of what has become of the connection of `sock`, which this host has begun. May sleep.
+    ///
+    /// Nothing is learned of this machine's own addresses: its kernel bears the option, and any of its users could
+    /// make it seem otherwise.
     pub(crate) fn heard(&self, sock: &Sock, event: Event) {
-        if event.forgives() && self.neighbours.is_empty() {
+        if event.forgives() && self.neighbours.is_empty() || sock.is_of_this_machine() {
             return;
         }
         self.neighbours

@@ -16,7 +16,7 @@ use kernel::{
     seq_print, //
 };
 use smc_proto::{
-    neighbour::{Entry, Event, Neighbours as Table, View},
+    neighbour::{Entry, Event, Neighbours as Table, Peer, View},
     time::Span, //
 };
 
@@ -24,7 +24,7 @@ use smc_proto::{
 #[pin_data]
 pub(crate) struct Neighbours {
     #[pin]
-    places: Places<[u8; 16], Entry>,
+    places: Places<Peer, Entry>,
 }
 
 impl Neighbours {
@@ -43,22 +43,26 @@ impl Neighbours {
 
     /// Returns whether a connection to `peer` that begins now is to send no option.
     pub(crate) fn keeps_off(&self, sysctls: &Sysctls, net: &Net, peer: &SockAddr) -> bool {
-        let address = peer.mapped();
-        if !self.places.may_have(&address) {
+        let peer = key(peer);
+        if !self.may_have(&peer) {
             return false;
         }
         let Some(view) = view(sysctls, net) else {
             return false;
         };
-        self.places.with(&address, |table| {
-            Table::new(table).keeps_off(&address, &view).is_some()
+        self.places.with(&[peer, peer.host()], |table| {
+            Table::new(table).keeps_off(&peer, &view).is_some()
         })
+    }
+
+    fn may_have(&self, peer: &Peer) -> bool {
+        self.places.may_have(peer) || self.places.may_have(&peer.host())
     }
 
     /// Takes note of what has become of a connection to `peer`. May sleep.
     pub(crate) fn note(&self, sysctls: &Sysctls, net: &Net, peer: &SockAddr, event: Event) {
-        let address = peer.mapped();
-        if event.forgives() && !self.places.may_have(&address) {
+        let peer = key(peer);
+        if event.forgives() && !self.may_have(&peer) {
             return;
         }
         let Some(view) = view(sysctls, net) else {
@@ -66,15 +70,18 @@ impl Neighbours {
         };
         // Without memory nothing is remembered.
         if self.places.prepare().is_ok() {
-            self.places.with(&address, |table| {
-                Table::new(table).note(&address, event, &view);
+            self.places.with(&[peer, peer.host()], |table| {
+                Table::new(table).note(&peer, event, &view);
             });
         }
     }
 
-    /// Forgets a peer. Returns whether it was remembered.
+    /// Forgets all of an address. Returns whether anything of it was remembered.
     pub(crate) fn forget(&self, address: &[u8; 16]) -> bool {
-        self.places.forget(address)
+        !self.is_empty()
+            && self
+                .places
+                .with_all(|table| Table::new(table).forget(address))
     }
 
     /// Forgets all.
@@ -82,29 +89,41 @@ impl Neighbours {
         self.places.forget_all();
     }
 
-    /// Writes a line for each peer that is remembered: address, cause, seconds that are left, and how often it
-    /// was found to be so.
+    /// Writes a line for each peer that is remembered: address, cause, seconds that are left, how often it was found
+    /// to be so, and the port, or `*` if it is the whole address.
     pub(crate) fn show(&self, out: &SeqFile) {
         let all = (0..).map_while(|at| self.places.at(at)).flatten();
-        for (address, entry) in all {
+        for (key, entry) in all {
             let Some(cause) = entry.cause() else {
                 continue;
             };
             let peer = SockAddr {
                 v6: true,
-                ip: address,
+                ip: key.address,
                 port: 0,
             };
             let left = entry.left(now()).as_millis_ceil().div_ceil(1000);
             seq_print!(
                 out,
-                "neighbour {} {} {} {}\n",
+                "neighbour {} {} {} {}",
                 peer,
                 cause.name(),
                 left,
                 entry.times()
             );
+            match key.port {
+                0 => seq_print!(out, " *\n"),
+                port => seq_print!(out, " {}\n", port),
+            }
         }
+    }
+}
+
+/// Returns whom the table knows a connection's peer by.
+fn key(peer: &SockAddr) -> Peer {
+    Peer {
+        address: peer.mapped(),
+        port: peer.port,
     }
 }
 

@@ -77,12 +77,19 @@ impl<K: Key, V: Copy> Places<K, V> {
         Ok(())
     }
 
-    /// Has `act` look at the table, or change what it has for `key`. Does not sleep.
-    pub(crate) fn with<R>(&self, key: &K, act: impl FnOnce(Slots<'_, K, V>) -> R) -> R {
+    /// Has `act` look at the table, or change what it has for these keys. Does not sleep.
+    pub(crate) fn with<R>(&self, keys: &[K], act: impl FnOnce(Slots<'_, K, V>) -> R) -> R {
         let mut places = self.places.lock();
         let result = act(Slots::new(&mut places, self.secret));
-        let set = set_of(key, self.secret, SETS);
-        let empty = Slots::new(&mut places, self.secret).is_empty(set);
+        for key in keys {
+            self.look_at(&mut places, set_of(key, self.secret, SETS));
+        }
+        result
+    }
+
+    /// Takes note whether anything stands in a set. The caller holds the lock.
+    fn look_at(&self, places: &mut [Slot<K, V>], set: usize) {
+        let empty = Slots::new(places, self.secret).is_empty(set);
         // Written under the lock alone.
         let sets = self.sets.load(Relaxed);
         self.sets.store(
@@ -92,12 +99,16 @@ impl<K: Key, V: Copy> Places<K, V> {
             },
             Relaxed,
         );
-        result
     }
 
-    /// Forgets a key. Returns whether it had a value.
-    pub(crate) fn forget(&self, key: &K) -> bool {
-        self.may_have(key) && self.with(key, |mut table| table.take(key).is_some())
+    /// Has `act` look at the table, or change all of it. Does not sleep.
+    pub(crate) fn with_all<R>(&self, act: impl FnOnce(Slots<'_, K, V>) -> R) -> R {
+        let mut places = self.places.lock();
+        let result = act(Slots::new(&mut places, self.secret));
+        for set in 0..SETS {
+            self.look_at(&mut places, set);
+        }
+        result
     }
 
     /// Forgets all.

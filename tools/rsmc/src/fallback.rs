@@ -4,7 +4,7 @@
 //! Text lines: `smc_connections N`, `fallback_client N`, `fallback_server N`, `strict_refused N`,
 //! `drains_lost N`, `tcp_sent_bytes N`, `tcp_received_bytes N`, then
 //! `reason <client|server> CODE N`, then `peer ADDR CODE N` (a table of limited size), then
-//! `neighbour ADDR CAUSE SECONDS N`: a peer that is sent no option for so many seconds more, and how often it was
+//! `neighbour ADDR CAUSE SECONDS N PORT`: a peer that is sent no option for so many seconds more, and how often it was
 //! found to be so.
 
 use crate::absent;
@@ -71,6 +71,8 @@ pub struct Neighbour {
     pub left: u64,
     /// Number of times that it was found to be so.
     pub times: u64,
+    /// The port that this is about; `None` if it is the whole address.
+    pub port: Option<u16>,
 }
 
 impl Counters {
@@ -118,7 +120,7 @@ pub fn parse(text: &str) -> Result<Counters> {
                     .map_err(|_| Error::Malformed("a peer's address"))?;
                 counters.add_peer(plain(peer), code(reason)?, number(count)?);
             }
-            ["neighbour", address, cause, left, times] => {
+            ["neighbour", address, cause, left, times, ref port @ ..] if port.len() <= 1 => {
                 let address: IpAddr = address
                     .parse()
                     .map_err(|_| Error::Malformed("a peer's address"))?;
@@ -127,6 +129,13 @@ pub fn parse(text: &str) -> Result<Counters> {
                     cause: cause.into(),
                     left: number(left)?,
                     times: number(times)?,
+                    port: match port {
+                        [] | ["*"] => None,
+                        [port, ..] => {
+                            let port = port.parse();
+                            Some(port.map_err(|_| Error::Malformed("a peer's port"))?)
+                        }
+                    },
                 });
             }
             _ => {}
@@ -171,7 +180,7 @@ mod tests {
     const SAMPLE: &str = "smc_connections 3\nfallback_client 12\nfallback_server 1\n\
         strict_refused 4\ntcp_sent_bytes 5\ntcp_received_bytes 6\nreason client 0x03010000 10\nreason client 0x03030000 2\nreason server 0x05000000 1\n\
         peer 10.0.0.2 0x03010000 10\npeer ::ffff:10.0.0.2 0x03010000 2\npeer fd00::2 0x05000000 1\n\
-        neighbour 10.0.0.9 silence 3512 1\nneighbour ::ffff:10.0.0.8 future 0 2\n";
+        neighbour 10.0.0.9 silence 3512 1 443\nneighbour ::ffff:10.0.0.8 future 0 2 *\nneighbour 10.0.0.7 echo 1 1\n";
 
     #[test]
     fn a_sample() {
@@ -188,7 +197,8 @@ mod tests {
         assert_eq!(counters.tcp_received_bytes, Some(6));
         assert_eq!(counters.peers.len(), 2);
         assert_eq!(counters.peers[0].2, 12);
-        assert_eq!(counters.neighbours.len(), 2);
+        let ports: Vec<_> = counters.neighbours.iter().map(|known| known.port).collect();
+        assert_eq!(ports, [Some(443), None, None]);
         assert_eq!(counters.neighbours[0].left, 3512);
         assert_eq!(
             counters.neighbours[1].address,
@@ -213,6 +223,7 @@ mod tests {
             "peer 10.0.0 0x1 1",
             "neighbour 10.0.0 echo 1 1",
             "neighbour 10.0.0.1 echo soon 1",
+            "neighbour 10.0.0.1 echo 1 1 70000",
         ] {
             assert!(parse(broken).is_err(), "{broken}");
         }

@@ -85,4 +85,11 @@ impl Sock {
         };
         u32::try_from(index).ok().filter(|index| *index != 0)
     }
+
+    /// Returns whether the peer's address is one of this machine's, in this network namespace, as far as is known.
+    pub fn is_of_this_machine(&self) -> bool {
+        let (local, peer) = (self.local_addr().mapped(), self.peer_addr().mapped());
+        // A namespace's loopback device is always the first; routes to own addresses lead there.
+        local == peer || self.route_interface() == Some(bindings::LOOPBACK_IFINDEX)
+    }
 }

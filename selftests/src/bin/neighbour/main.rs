@@ -49,34 +49,62 @@ fn rsmc(arguments: &str) -> (i32, String) {
     (done.status.code().unwrap_or(-1), text)
 }
 
-/// The record of a peer, as `/proc/net/smc_fallback` has it: cause, seconds, times.
-fn remembered(peer: &SocketAddr) -> Option<(String, u64, u64)> {
+/// A record, as `/proc/net/smc_fallback` has it.
+#[derive(Debug, PartialEq, Eq)]
+struct Record {
+    cause: String,
+    seconds: u64,
+    times: u64,
+    /// `None` for the whole address.
+    port: Option<u16>,
+}
+
+/// The record of a peer: of its port, or else of its whole address.
+fn remembered(peer: &SocketAddr) -> Option<Record> {
     let file = std::fs::read_to_string("/proc/thread-self/net/smc_fallback").expect("counters");
-    let peer = peer.ip().to_canonical().to_string();
-    file.lines().find_map(|line| {
+    let address = peer.ip().to_canonical().to_string();
+    let records = file.lines().filter_map(|line| {
         let words: Vec<_> = line.split_whitespace().collect();
         match words[..] {
-            ["neighbour", address, cause, left, times] if address == peer => {
-                Some((cause.into(), left.parse().ok()?, times.parse().ok()?))
-            }
+            ["neighbour", seen, cause, seconds, times, port] if seen == address => Some(Record {
+                cause: cause.into(),
+                seconds: seconds.parse().expect("seconds"),
+                times: times.parse().expect("times"),
+                port: (port != "*").then(|| port.parse().expect("a port")),
+            }),
             _ => None,
         }
-    })
+    });
+    records
+        .filter(|record| record.port.is_none_or(|port| port == peer.port()))
+        .max_by_key(|record| record.port.is_some())
+}
+
+/// What a record is of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Port,
+    Address,
 }
 
 /// Checks that a peer is remembered for this cause, for `seconds` at most and not much less, and that `rsmc why`
 /// tells it, in words, of all peers and of this one, and of no other.
-fn is_remembered(t: &mut T, peer: &SocketAddr, cause: &str, seconds: u64, words: &str) {
-    let Some((seen, left, times)) = remembered(peer) else {
+fn is_remembered(t: &mut T, peer: &SocketAddr, of: Of, cause: &str, seconds: u64, words: &str) {
+    let Some(seen) = remembered(peer) else {
         return t.check(&format!("{peer} is remembered"), false);
     };
-    t.is("cause", (seen.as_str(), times), (cause, 1));
+    t.is("cause", (seen.cause.as_str(), seen.times), (cause, 1));
+    t.is("port", seen.port.is_some(), of == Of::Port);
     t.check(
-        &format!("{left} s of {seconds}"),
-        (seconds.saturating_sub(30 * st::guest::slow())..=seconds).contains(&left),
+        &format!("{} s of {seconds}", seen.seconds),
+        (seconds.saturating_sub(30 * st::guest::slow())..=seconds).contains(&seen.seconds),
     );
     let address = peer.ip().to_canonical();
-    let line = format!("{address} {words} (found once)");
+    let whom = match of {
+        Of::Port => SocketAddr::new(address, peer.port()).to_string(),
+        Of::Address => address.to_string(),
+    };
+    let line = format!("{whom} {words} (found once)");
     for arguments in ["why".to_owned(), format!("why {address}")] {
         let (status, said) = rsmc(&arguments);
         t.is(&arguments, status, 0);

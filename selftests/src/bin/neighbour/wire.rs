@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A peer made of packets, that answers SYNs as the test says.
 
-use super::{is_remembered, is_tcp, remembered, rsmc, time};
+use super::{is_remembered, is_tcp, remembered, rsmc, time, Of};
 use super::{NEIGHBOUR, NOSMCDEV, OPTIONLOST, OPTIONRESET, PATHREMOTE, PEERNOSMC};
 use crate::point;
 use st::errno::Errno;
@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 pub const LIST: &[Point] = &[
     point!("wire.silence", silence),
     point!("wire.silence_blocking", silence_blocking),
+    point!("wire.silence_again", silence_again),
+    point!("wire.two_ports", two_ports),
     point!("wire.late_answer", late_answer),
     point!("wire.late_identity", late_identity),
     point!("wire.lost_syns", lost_syns),
@@ -50,17 +52,25 @@ fn wire() -> Wire {
     Wire::open("vb").expect("packet socket")
 }
 
-fn start(t: &T) -> Fd {
+fn start_at(t: &T, port: u16) -> Fd {
     let fd = t.socket();
     sys::nonblock(fd.raw(), true);
-    let done = sys::connect(fd.raw(), &peer(t));
+    let done = sys::connect(fd.raw(), &SocketAddr::new(peer(t).ip(), port));
     assert_eq!(done, Err(Errno(libc::EINPROGRESS)));
     fd
 }
 
+fn start(t: &T) -> Fd {
+    start_at(t, PORT)
+}
+
 /// The next SYN, and whether it has an option of ours.
 fn syn<'a>(t: &mut T, wire: &'a Wire) -> (Peer<'a>, bool) {
-    let peer = Peer::wait_syn(wire, t.ip, PORT, 5000 * st::guest::slow()).expect("no SYN");
+    syn_at(t, wire, PORT)
+}
+
+fn syn_at<'a>(t: &mut T, wire: &'a Wire, port: u16) -> (Peer<'a>, bool) {
+    let peer = Peer::wait_syn(wire, t.ip, port, 5000 * st::guest::slow()).expect("no SYN");
     t.check("sums", peer.syn.sums != packet::Sums::Bad);
     let options = packet::options(&peer.syn.opts).unwrap_or_default();
     let ours = options.iter().filter(|option| option.0 >= 253).count();
@@ -80,10 +90,14 @@ fn offered<'a>(t: &mut T, wire: &'a Wire, what: &str) -> Peer<'a> {
 
 /// The SYNs up to the one without an option; none of them is answered.
 fn silent<'a>(t: &mut T, wire: &'a Wire) -> Peer<'a> {
+    silent_at(t, wire, PORT)
+}
+
+fn silent_at<'a>(t: &mut T, wire: &'a Wire, port: u16) -> Peer<'a> {
     let first = Instant::now();
     let mut seen = vec![];
     loop {
-        let (peer, ours) = syn(t, wire);
+        let (peer, ours) = syn_at(t, wire, port);
         seen.push((ours, peer.syn.seq));
         if !ours || seen.len() > 4 {
             let wanted: Vec<_> = [true, true, false].map(|ours| (ours, peer.syn.seq)).into();
@@ -160,7 +174,7 @@ fn silence(t: &mut T) {
     t.check("ACK", other.syn_ack(&[]));
     is_tcp(t, &fd, OPTIONLOST);
     talk(t, &fd, &mut other);
-    is_remembered(t, &peer(t), "silence", 3600, SILENT);
+    is_remembered(t, &peer(t), Of::Port, "silence", 57, SILENT);
     next_goes_without(t, &wire);
     forgotten_is_tried(t, &wire);
 }
@@ -186,8 +200,50 @@ fn silence_blocking(t: &mut T) {
     t.is("connect", done, Ok(0));
     is_tcp(t, &fd, OPTIONLOST);
     talk(t, &fd, &mut other.expect("a peer"));
-    is_remembered(t, &peer(t), "silence", 3600, SILENT);
+    is_remembered(t, &peer(t), Of::Port, "silence", 57, SILENT);
     next_goes_without(t, &wire);
+}
+
+/// A queue of connections may have been full. The connection that tries when a 64th of the time is over finds the
+/// same: so it is the option.
+fn silence_again(t: &mut T) {
+    time(64);
+    let wire = wire();
+    for seconds in [1, 64] {
+        let fd = start(t);
+        let mut other = silent(t, &wire);
+        t.check("ACK", other.syn_ack(&[]));
+        is_tcp(t, &fd, OPTIONLOST);
+        let left = remembered(&peer(t)).map_or(0, |record| record.seconds);
+        let least = if seconds == 1 { 0 } else { 2 };
+        t.check(
+            &format!("{left} s of {seconds}"),
+            (least..=seconds).contains(&left),
+        );
+        sys::sleep_ms(1100);
+    }
+    next_goes_without(t, &wire);
+}
+
+/// A second port that is silent, too, makes it the address; before that all others are sent the option.
+fn two_ports(t: &mut T) {
+    let wire = wire();
+    let mut fds = vec![];
+    for port in [PORT, PORT + 1] {
+        let fd = start_at(t, port);
+        let mut other = silent_at(t, &wire, port);
+        t.check("ACK", other.syn_ack(&[]));
+        is_tcp(t, &fd, OPTIONLOST);
+        fds.push(fd);
+    }
+    let third = SocketAddr::new(peer(t).ip(), PORT + 2);
+    is_remembered(t, &third, Of::Address, "silence", 3600, SILENT);
+    let fd = start_at(t, third.port());
+    let (mut other, ours) = syn_at(t, &wire, third.port());
+    t.check("no option", !ours);
+    t.check("ACK", other.syn_ack(&[]));
+    is_tcp(t, &fd, NEIGHBOUR);
+    forgotten_is_tried(t, &wire);
 }
 
 /// The peer has got the first SYN, and its SYN-ACK was lost; it says SMC when the third one comes.
@@ -250,8 +306,12 @@ fn given_up(t: &mut T) {
     offered(t, &wire, "first again");
     offered(t, &wire, "second");
     drop(fd);
-    is_remembered(t, &peer(t), "silence", 57, SILENT);
+    is_remembered(t, &peer(t), Of::Port, "silence", 57, SILENT);
     next_goes_without(t, &wire);
+    // Whoever gives up decides about no other service of the host.
+    let _fd = start_at(t, PORT + 1);
+    let (_, ours) = syn_at(t, &wire, PORT + 1);
+    t.check("another port", ours);
 }
 
 fn echo(t: &mut T) {
@@ -263,7 +323,14 @@ fn echo(t: &mut T) {
     t.check("ACK", other.syn_ack(&back));
     is_tcp(t, &fd, PEERNOSMC);
     talk(t, &fd, &mut other);
-    is_remembered(t, &peer(t), "echo", 3600, "sends any TCP option back");
+    is_remembered(
+        t,
+        &peer(t),
+        Of::Address,
+        "echo",
+        3600,
+        "sends any TCP option back",
+    );
     next_goes_without(t, &wire);
     forgotten_is_tried(t, &wire);
 }
@@ -293,7 +360,7 @@ fn reset(t: &mut T) {
         is_tcp(t, &fd, OPTIONRESET);
         talk(t, &fd, &mut other);
     }
-    is_remembered(t, &peer(t), "reset", 3600, RESETS);
+    is_remembered(t, &peer(t), Of::Port, "reset", 3600, RESETS);
     next_goes_without(t, &wire);
     forgotten_is_tried(t, &wire);
 }
@@ -307,7 +374,7 @@ fn reset_blocking(t: &mut T) {
         is_tcp(t, &fd, OPTIONRESET);
         talk(t, &fd, &mut other.expect("a peer"));
     }
-    is_remembered(t, &peer(t), "reset", 3600, RESETS);
+    is_remembered(t, &peer(t), Of::Port, "reset", 3600, RESETS);
     next_goes_without(t, &wire);
 }
 
@@ -395,7 +462,7 @@ fn one_tries(t: &mut T) {
     t.check("ACK", other.syn_ack(&back));
     // Seconds, rounded up, and the work of the connection that is left.
     sys::sleep_ms(2500);
-    let left = remembered(&peer(t)).map(|(_, left, _)| left);
+    let left = remembered(&peer(t)).map(|record| record.seconds);
     t.is("left", left, Some(0));
     let mut fds = vec![];
     for wanted in [true, false, false] {

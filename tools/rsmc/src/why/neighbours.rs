@@ -11,7 +11,7 @@ use crate::netlink::wire::NLM_F_ACK;
 use rustix::io::Errno;
 use serde::Serialize;
 use std::io::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// The command of `RSMC_POLICY` that forgets, and its attribute with the address.
 const FORGET_PEERS: u8 = 7;
@@ -21,6 +21,8 @@ const ADDRESS: u16 = 8;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Neighbour {
     address: IpAddr,
+    /// `None` if it is the whole address.
+    port: Option<u16>,
     /// `echo`, `silence`, `reset`, `declines`.
     cause: String,
     text: &'static str,
@@ -45,6 +47,7 @@ pub fn of(counters: &Counters, peer: Option<IpAddr>) -> Vec<Neighbour> {
     all.filter(|known| peer.is_none_or(|peer| peer == known.address))
         .map(|known| Neighbour {
             address: known.address,
+            port: known.port,
             cause: known.cause.clone(),
             text: text(&known.cause),
             seconds_left: known.left,
@@ -74,8 +77,12 @@ pub fn tell(neighbours: &[Neighbour], out: &mut dyn Write) -> Result<()> {
             0 => "the next connection tries it again".into(),
             left => format!("another {}", time(left)),
         };
-        let (address, text) = (known.address, known.text);
-        writeln!(out, "  {address} {text} (found {times}): {left}")?;
+        let whom = match known.port {
+            Some(port) => SocketAddr::new(known.address, port).to_string(),
+            None => known.address.to_string(),
+        };
+        let text = known.text;
+        writeln!(out, "  {whom} {text} (found {times}): {left}")?;
     }
     Ok(())
 }
@@ -132,7 +139,8 @@ mod tests {
     fn told() {
         let counters = fallback::parse(
             "smc_connections 0\nneighbour 10.0.0.1 silence 3600 1\nneighbour fd00::1 echo 75 2\n\
-             neighbour ::ffff:10.0.0.3 declines 0 1\nneighbour 10.0.0.4 new 9 1\n",
+             neighbour ::ffff:10.0.0.3 declines 0 1\nneighbour 10.0.0.4 new 9 1\n\
+             neighbour fd00::2 silence 56 1 443\n",
         )
         .unwrap();
         let mut out = Vec::new();
@@ -143,6 +151,7 @@ mod tests {
             "fd00::1 sends any TCP option back (found 2 times): another 1 min 15 s",
             "10.0.0.3 keeps declining SMC, or handshakes with it fail (found once): the next connection tries",
             "10.0.0.4 does not bear",
+            "[fd00::2]:443 does not answer SYNs with the SMC option (found once): another 56 s",
         ] {
             assert!(told.contains(line), "{told}");
         }
