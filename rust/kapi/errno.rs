@@ -25,6 +25,12 @@ impl Errno {
         self.0
     }
 
+    /// Returns what an error number of the kernel's stands for; `None` for 0.
+    #[inline]
+    pub(crate) fn pending(number: i32) -> Option<Self> {
+        (number != 0).then_some(Self(number))
+    }
+
     /// Returns the number of an [`Error`].
     #[inline]
     pub fn of(err: Error) -> Self {
@@ -56,6 +62,7 @@ macro_rules! declare {
 }
 
 declare! {
+    EACCES: "Permission denied.",
     EADDRINUSE: "Address already in use.",
     EADDRNOTAVAIL: "Cannot assign requested address.",
     EAFNOSUPPORT: "Address family not supported by protocol.",
@@ -63,10 +70,14 @@ declare! {
     ECONNABORTED: "Software caused connection abort.",
     ECONNREFUSED: "Connection refused.",
     ECONNRESET: "Connection reset by peer.",
+    EHOSTDOWN: "Host is down.",
+    EHOSTUNREACH: "No route to host.",
+    ENETUNREACH: "Network is unreachable.",
     ENOBUFS: "No buffer space available.",
     EISCONN: "Transport endpoint is already connected.",
     EINPROGRESS: "Operation now in progress.",
     ENOIOCTLCMD: "No such ioctl command.",
+    ENONET: "Machine is not on the network.",
     ENOMEM: "Out of memory.",
     ENOPROTOOPT: "Protocol not available.",
     ENOTCONN: "Transport endpoint is not connected.",

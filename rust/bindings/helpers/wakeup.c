@@ -82,3 +82,8 @@ void rsmc_helper_sk_tell_data(struct sock *sk)
 	sk_wake_async_rcu(sk, SOCK_WAKE_WAITD, POLL_IN);
 	rcu_read_unlock();
 }
+
+bool rsmc_helper_waitqueue_active_helper(struct wait_queue_head *head)
+{
+	return waitqueue_active(head);
+}

@@ -206,6 +206,11 @@ impl Sock {
         self.pending_error() != 0
     }
 
+    /// Returns the asynchronous error that waits to be fetched.
+    pub fn error(&self) -> Option<errno::Errno> {
+        errno::Errno::pending(self.pending_error())
+    }
+
     /// Returns whether the asynchronous error that waits to be fetched is `err`.
     #[inline]
     pub fn has_the_error(&self, err: errno::Errno) -> bool {

@@ -64,6 +64,12 @@ impl BsdSocket {
         unsafe { Sock::from_raw((*self.as_ptr()).sk.cast()) }
     }
 
+    /// Returns whether somebody waits for the socket, or watches it. Who begins to at this moment may be missed.
+    pub fn has_waiters(&self) -> bool {
+        // SAFETY: The socket is valid, and its wait queue a part of it.
+        unsafe { bindings::waitqueue_active_helper(self.wait_head()) }
+    }
+
     pub(crate) fn wait_head(&self) -> *mut bindings::wait_queue_head {
         // SAFETY: Only an address is computed.
         unsafe { &raw mut (*self.as_ptr()).wq.wait }

@@ -25,6 +25,12 @@ use smc_bindings as bindings;
 pub trait Notify: Send + Sync + 'static {
     /// Acts when the hook fires. Must not sleep, and must not drop the hook.
     fn notify(this: ArcBorrow<'_, Self>);
+
+    /// Returns whether the others that wait for the socket are to hear nothing of this wake-up, which [`Notify::notify`]
+    /// has heard of. As that, must not sleep.
+    fn hushes(_this: ArcBorrow<'_, Self>) -> bool {
+        false
+    }
 }
 
 /// Calls [`Notify::notify`] whenever a socket wakes its waiters.
@@ -72,9 +78,10 @@ impl<T: Notify> WaitHook<T> {
             GFP_KERNEL,
         )?;
         // INVARIANT: The entry is on the queue from here on.
+        // Before all others, so that it may keep a wake-up from them.
         // SAFETY: The queue belongs to `socket`, which lives during this call; the entry is
         // initialised and pinned, and leaves the queue before it is freed (`drop`, `wake`).
-        unsafe { bindings::add_wait_queue(head, hook.entry.get()) };
+        unsafe { bindings::add_wait_queue_priority(head, hook.entry.get()) };
         Ok(hook)
     }
 
@@ -96,9 +103,10 @@ impl<T: Notify> WaitHook<T> {
             hook.head.store(ptr::null_mut(), Release);
             return 0;
         }
+        let hushes = T::hushes(hook.target.as_arc_borrow());
         T::notify(hook.target.as_arc_borrow());
-        // Does not count as an exclusive waiter.
-        0
+        // A negative number ends the wake-up here. Otherwise: does not count as an exclusive waiter.
+        -ffi::c_int::from(hushes)
     }
 }
 

@@ -11,13 +11,16 @@ mod handshake;
 mod leave;
 mod neighbour;
 
-pub(crate) use self::leave::{abandon_ended, give_up, stop_listening};
+pub(crate) use self::{
+    leave::{abandon_ended, give_up, stop_listening},
+    neighbour::hushes, //
+};
 
 use self::{
     handshake::{conclude, count_failure, decide, drive, fail},
     leave::{disconnect, leave_smc, reset}, //
 };
-use super::smc_sock::{hint, Phase, SmcSock};
+use super::smc_sock::{attempt, hint, Phase, SmcSock};
 use crate::{
     handshake::HandshakeRun,
     host::{syn_option::Answer, tcp2smc}, //
@@ -67,7 +70,7 @@ pub(crate) fn connect(
     if addr.is_unspec() {
         return disconnect(this, socket, addr, flags);
     }
-    match call(this, socket, addr)? {
+    match call(this, socket, addr, nonblock)? {
         Call::First(started) => first(this, socket, addr, nonblock, started),
         Call::Repeated => {
             proceed(this);
@@ -88,7 +91,7 @@ pub(crate) fn connect(
 }
 
 /// Determines the kind of a call, and sends the SYN if it is the first.
-fn call(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>) -> Result<Call> {
+fn call(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: bool) -> Result<Call> {
     let left = match &*this.phase.lock() {
         Phase::Init => false,
         Phase::Connecting => return Ok(Call::Repeated),
@@ -133,6 +136,11 @@ fn call(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>) -> Result<Call
         this.hint.store(hint::CONNECTING, Release);
     }
     socket.set_variant(this.choice().variant());
+    neighbour::begins(this);
+    if nonblock && socket.has_waiters() {
+        // A peer of this host may refuse within the call. Without memory they hear of it.
+        let _ = this.start_watching(socket);
+    }
     let started = socket.start_connect(addr);
     if !matches!(started, Err(err) if errno::EINPROGRESS.is(err)) {
         reset(this);
@@ -321,9 +329,16 @@ fn go_on(this: &Arc<SmcSock>, mut slot: MutexGuard<'_, Option<KBox<HandshakeRun>
         }
         _ => (),
     }
+    let hushed = this.attempt.xchg(attempt::PLAIN, Relaxed) == attempt::HUSHED;
+    let ended = this.sock.state() == tcp_state::CLOSE;
     let run = slot.take();
     drop(slot);
     drop(run);
     // Programs that waited for the decision find a TCP socket now.
-    this.sock.wake_connected();
+    if ended && !hushed {
+        // TCP has told those who poll: once.
+        this.sock.wake_sleepers();
+    } else {
+        this.sock.wake_connected();
+    }
 }

@@ -117,6 +117,10 @@ pub(crate) struct SmcSock {
     /// One of [`hint`], to be read without the lock of `phase`. A reader that sees a value sees the
     /// state of the socket that came with it, too.
     pub(crate) hint: Atomic<u32>,
+    /// One of [`attempt`].
+    pub(crate) attempt: Atomic<u32>,
+    /// When connect() was called, in nanoseconds.
+    pub(crate) began: Atomic<u64>,
     /// 1 if the program has asked for TCP; see `tcp2smc`.
     pub(crate) converted: Word,
     /// 1 if the socket is of `AF_SMC`; see `registry`.
@@ -159,6 +163,18 @@ pub(crate) mod hint {
             Some(_) => NONE,
         }
     }
+}
+
+/// Values of [`SmcSock::attempt`]: what the end of a connection attempt in TCP means, and who hears of it.
+pub(crate) mod attempt {
+    /// It is the attempt's end, and all hear of it.
+    pub(crate) const PLAIN: u32 = 0;
+    /// An answer to the SYN's option: the attempt begins anew, and nobody hears of it.
+    pub(crate) const OFFERED: u32 = 1;
+    /// That has come, and nobody has heard of it.
+    pub(crate) const HUSHED: u32 = 2;
+    /// It begins anew at this moment, and nobody hears what TCP says of that.
+    pub(crate) const ANEW: u32 = 3;
 }
 
 impl_has_work! {
@@ -222,6 +238,8 @@ impl SmcSock {
                 timer <- new_mutex!(None, "rsmc::SmcSock::timer"),
                 user_save_syn: Atomic::new(0),
                 hint: Atomic::new(first_hint),
+                attempt: Atomic::new(attempt::PLAIN),
+                began: Atomic::new(0),
                 converted: Word::new(0),
                 own_family: Atomic::new(0),
                 strict: Atomic::new(strict),

@@ -33,6 +33,10 @@ impl Notify for SmcSock {
             let _ = queue::enqueue::<_, 0>(Arc::<Self>::from(this));
         }
     }
+
+    fn hushes(this: ArcBorrow<'_, Self>) -> bool {
+        this.hint.load(Acquire) == hint::CONNECTING && connect::hushes(&this)
+    }
 }
 
 impl WorkItem for SmcSock {

@@ -4,7 +4,7 @@
 
 use super::{tcp_state, Sock, SockGuard};
 use crate::{
-    errno,
+    errno::Errno,
     net::{socket::BsdSocket, syn}, //
 };
 use core::{
@@ -27,18 +27,18 @@ impl Sock {
         unsafe { ptr::read_volatile(&raw const (*tp).total_retrans) }
     }
 
-    /// Returns whether the peer has refused a connection attempt that the program waits for by poll(), and the
-    /// program does not know yet.
-    pub fn is_refused(&self) -> bool {
-        self.state() == tcp_state::CLOSE && self.has_the_error(errno::ECONNREFUSED)
+    /// Returns the error with which TCP has ended a connection attempt, if the program does not know it yet.
+    pub fn unheard_end(&self) -> Option<Errno> {
+        let ended = self.state() == tcp_state::CLOSE;
+        ended.then(|| self.error()).flatten()
     }
 }
 
 impl SockGuard<'_> {
-    /// Begins an attempt anew that the peer has refused, with what `variant` says; see
+    /// Begins an attempt anew that TCP has ended, with what `variant` says; see
     /// [`BsdSocket::set_variant`]. It must be one of a connect() that has returned, and the program must not
-    /// know of the refusal yet. Returns false if there is none; an attempt that cannot begin leaves it as
-    /// it was.
+    /// know of its end yet. Returns false if there is none; an attempt that cannot begin leaves it as
+    /// it was. Those who wait for the socket are woken meanwhile, as TCP resets it.
     ///
     /// BPF programs that a control group has for connect() see the address that they have left, in whatever task this
     /// is. The flow label that a program has given with an IPv6 address is not asked for again.
@@ -49,7 +49,10 @@ impl SockGuard<'_> {
         let sk = self.sock().as_ptr();
         // SAFETY: The socket is open, and its state changes under the lock that is held.
         let state = unsafe { (*socket.as_ptr()).state };
-        if !self.sock().is_refused() || state != bindings::socket_state_SS_CONNECTING {
+        let Some(error) = self.sock().unheard_end() else {
+            return false;
+        };
+        if state != bindings::socket_state_SS_CONNECTING {
             return false;
         }
         let (mut address, len) = self.peer_address();
@@ -70,7 +73,7 @@ impl SockGuard<'_> {
         if !begun {
             // SAFETY: As above: as TCP had left it.
             unsafe { (*socket.as_ptr()).state = bindings::socket_state_SS_CONNECTING };
-            self.sock().set_error(errno::ECONNREFUSED);
+            self.sock().set_error(error);
         }
         begun
     }

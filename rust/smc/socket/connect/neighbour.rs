@@ -5,25 +5,26 @@
 //!
 //! Silence: the SYNs themselves go on without the option, see [`SILENCE`].
 //!
-//! A reset: nearly always the port is just closed. But it may be the option that was refused, and TCP would have
+//! A refusal, which is a reset or an ICMP error as firewalls send it: nearly always the port is just closed. But it may be the option that was refused, and TCP would have
 //! connected. So the attempt begins anew at once, once and without the option, before the program knows. If that is
 //! answered, it was the option, or the peer's program has begun to listen between the two SYNs, which are a round trip
 //! apart; so the peer is remembered only when it happens again and again. A port that is closed costs a second SYN, which is refused, too, and is the
 //! peer's word then.
 //!
 //! * A blocking connect() has the result of TCP's; it begins again in its place.
-//! * Otherwise TCP has woken the program, which asks poll(), the next connect() or its data. All of these go
-//!   on with the attempt first, or wait for who does: what poll() sees of the socket meanwhile does not count. Who
-//!   asks for `SO_ERROR` first has been told, and nothing is tried.
+//! * Otherwise those who wait do not hear of it ([`hushes`]). A program that looks by itself asks poll(), the next
+//!   connect() or its data. All of these go on with the attempt first, or wait for who does. Who asks for `SO_ERROR`
+//!   first has been told, and nothing is tried.
 //! * While a thread waits in TCP's connect(), nobody else begins the attempt anew: it has no watch then.
 
-use super::super::smc_sock::{Phase, SmcSock};
+use super::super::smc_sock::{attempt, Phase, SmcSock};
 use crate::host::{
+    clock::now,
     syn_option::{Answer, Choice, SILENCE},
     sysctl::Sysctl, //
 };
 use kapi::{
-    errno,
+    errno::{self, Errno},
     net::{
         args::Addr,
         sock::SockGuard,
@@ -32,11 +33,15 @@ use kapi::{
 };
 use kernel::{
     prelude::*,
-    sync::Arc, //
+    sync::{
+        atomic::Relaxed,
+        Arc, //
+    }, //
 };
 use smc_proto::{
     neighbour::Event,
-    reason::Reason, //
+    reason::Reason,
+    time::{Instant, Span}, //
 };
 
 /// Tells whether a connection to this peer is to send no option. A program that accepts no TCP asks all the same.
@@ -89,6 +94,61 @@ pub(super) fn tell(this: &SmcSock, event: Event) {
     }
 }
 
+/// Time in which an ICMP error is an answer to the SYN. One that comes later is none: a host that is down is reported by
+/// the last router, which has asked for it for three seconds.
+const PROMPT: Span = Span::from_millis(2000);
+
+/// Tells whether an attempt that ends with this error was refused by the peer, or by somebody on the way.
+fn is_refusal(this: &SmcSock, error: Errno) -> bool {
+    let icmp = [
+        errno::EACCES,
+        errno::EHOSTDOWN,
+        errno::EHOSTUNREACH,
+        errno::ENETUNREACH,
+        errno::ENONET,
+        errno::ENOPROTOOPT,
+        errno::EOPNOTSUPP,
+        errno::EPROTO,
+    ];
+    let prompt = now().since(Instant(this.began.load(Relaxed))) < PROMPT;
+    error == errno::ECONNREFUSED || prompt && icmp.contains(&error)
+}
+
+/// Takes note that an attempt begins, whose SYN has the option.
+pub(super) fn begins(this: &SmcSock) {
+    let kind = match may_begin_anew(this) {
+        true => attempt::OFFERED,
+        false => attempt::PLAIN,
+    };
+    this.began.store(now().0, Relaxed);
+    this.attempt.store(kind, Relaxed);
+}
+
+/// Tells whether what TCP tells those who wait for a connect() is to be kept from them: the attempt is refused, and
+/// begins anew. In softirq context.
+pub(crate) fn hushes(this: &SmcSock) -> bool {
+    match this.attempt.load(Relaxed) {
+        attempt::ANEW => true,
+        before @ (attempt::OFFERED | attempt::HUSHED) => {
+            let refused = is_refused(this);
+            if refused && before == attempt::OFFERED {
+                // Who ends the attempt has looked at it, or will: TCP has ended before.
+                let _ = this
+                    .attempt
+                    .cmpxchg(attempt::OFFERED, attempt::HUSHED, Relaxed);
+            }
+            refused
+        }
+        _ => false,
+    }
+}
+
+/// Tells whether TCP has ended an attempt because it was refused, and the program does not know yet.
+fn is_refused(this: &SmcSock) -> bool {
+    let refused = this.sock.unheard_end().is_some_and(|e| is_refusal(this, e));
+    refused && this.sock.sent_again() < SILENCE
+}
+
 /// Tells whether a refused attempt may begin anew.
 fn may_begin_anew(this: &SmcSock) -> bool {
     let Some(namespace) = this.namespace() else {
@@ -105,7 +165,7 @@ fn may_begin_anew(this: &SmcSock) -> bool {
 /// TCP's.
 pub(super) fn finish(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>) -> Result {
     match socket.finish_connect(addr, false) {
-        Err(err) if errno::ECONNREFUSED.is(err) && begin_anew(this, socket, addr) => {
+        Err(err) if is_refusal(this, Errno::of(err)) && begin_anew(this, socket, addr) => {
             socket.finish_connect(addr, false)
         }
         finished => finished,
@@ -120,6 +180,7 @@ fn begin_anew(this: &SmcSock, socket: &BsdSocket, addr: &Addr<'_>) -> bool {
         return false;
     }
     socket.set_variant(Choice::BARE.variant());
+    this.attempt.store(attempt::PLAIN, Relaxed);
     let started = socket.start_connect(addr);
     matches!(started, Err(err) if errno::EINPROGRESS.is(err))
 }
@@ -127,12 +188,16 @@ fn begin_anew(this: &SmcSock, socket: &BsdSocket, addr: &Addr<'_>) -> bool {
 /// Does so for an attempt for which no thread waits in TCP, and of whose refusal the program does not know yet. The
 /// caller holds `handshake`.
 pub(super) fn begin_anew_in_background(this: &SmcSock) -> bool {
-    let refused = this.sock.is_refused() && this.watch.lock().is_some();
-    if !refused || !may_begin_anew(this) || this.sock.sent_again() >= SILENCE {
+    let before = this.attempt.load(Relaxed);
+    let offered = matches!(before, attempt::OFFERED | attempt::HUSHED);
+    if !offered || !is_refused(this) || this.watch.lock().is_none() {
         return false;
     }
     let guard = this.sock.lock();
-    let bare = Choice::BARE.variant();
-    let first = guard.socket().and_then(BsdSocket::variant) != Some(bare);
-    first && guard.connect_again(bare)
+    this.attempt.store(attempt::ANEW, Relaxed);
+    let begun = guard.connect_again(Choice::BARE.variant());
+    // Before the lock is free, and with it the answer comes.
+    let after = if begun { attempt::PLAIN } else { before };
+    this.attempt.store(after, Relaxed);
+    begun
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Servers of this kernel, on loopback: behind rules of nftables that drop or reset what has the option, behind a
-//! proxy, and behind a translation of addresses.
+//! Servers of this kernel, on loopback: behind rules of nftables that drop or reset what has the option, with a full
+//! queue, behind a proxy, and behind a translation of addresses. Of its own addresses a machine learns nothing.
 
-use super::{is_remembered, is_tcp, kind, remembered, rsmc};
-use super::{NEIGHBOUR, NOSMCDEV, OPTIONLOST, OPTIONRESET, PEERNOSMC};
+use super::{is_tcp, kind, remembered, rsmc};
+use super::{NOSMCDEV, OPTIONLOST, OPTIONRESET, PEERNOSMC};
 use crate::point;
 use st::family::{Family, Ip};
 use st::fd::Fd;
@@ -16,6 +16,8 @@ use std::process::Command;
 pub const LIST: &[Point] = &[
     point!("real.drop", drops),
     point!("real.reset", resets),
+    point!("real.full", full),
+    point!("real.refused_once", refused_once),
     point!("real.proxy", proxy),
     point!("real.dnat", dnat),
     point!("real.dnat_local", dnat_local),
@@ -23,8 +25,6 @@ pub const LIST: &[Point] = &[
 ];
 
 const PORT: u16 = 8001;
-/// Words of `rsmc why`.
-const SILENT: &str = "does not answer SYNs with the SMC option";
 
 fn at(t: &T, port: u16) -> SocketAddr {
     SocketAddr::new(addr::loopback(t.ip), port)
@@ -91,23 +91,21 @@ fn talk(t: &mut T, client: &Fd, server: &Fd) {
     }
 }
 
-/// Ten connections to a server behind such a rule, whatever the server is: all succeed, only the first is slow, and
-/// only the first few have this reason.
-fn behind(t: &mut T, family: Family, slow: bool, (few, first): (u32, u32)) {
+/// Connections to a server behind such a rule, whatever the server is: all succeed for this reason, and nothing is
+/// remembered.
+fn behind(t: &mut T, family: Family, (times, slow): (u32, bool), reason: u32) {
     let listener = listen(t, family, PORT);
-    for n in 0..10 {
+    for n in 0..times {
         let (client, repeated) = connect(t, PORT);
         let server = sys::accept(listener.raw()).expect("accept");
-        is_tcp(t, &client, if n < few { first } else { NEIGHBOUR });
+        is_tcp(t, &client, reason);
         talk(t, &client, &server);
         if kind(&server).is_some() {
             is_tcp(t, &server, PEERNOSMC);
         }
-        t.check(
-            &format!("{n}: {repeated} repeated"),
-            repeated == 0 || n == 0 && slow,
-        );
+        t.is(&format!("{n}: slow"), repeated != 0, slow);
     }
+    t.is("remembered", remembered(&at(t, PORT)), None);
 }
 
 fn drops(t: &mut T) {
@@ -115,9 +113,7 @@ fn drops(t: &mut T) {
         return;
     }
     for family in [t.family, Family::Tcp] {
-        behind(t, family, true, (1, OPTIONLOST));
-        is_remembered(t, &at(t, PORT), "silence", 3600, SILENT);
-        t.is("forget", rsmc("why --forget").0, 0);
+        behind(t, family, (2, true), OPTIONLOST);
     }
 }
 
@@ -126,14 +122,11 @@ fn resets(t: &mut T) {
         return;
     }
     for family in [t.family, Family::Tcp] {
-        behind(t, family, false, (3, OPTIONRESET));
-        let words = "resets SYNs with the SMC option";
-        is_remembered(t, &at(t, PORT), "reset", 3600, words);
-        t.is("forget", rsmc("why --forget").0, 0);
+        behind(t, family, (10, false), OPTIONRESET);
     }
 }
 
-/// Many at once, of whom none knows yet: all succeed.
+/// Many at once: all succeed.
 fn many(t: &mut T) {
     if !filter(t, "drop") {
         return;
@@ -156,7 +149,94 @@ fn many(t: &mut T) {
     for (client, _) in &open {
         is_tcp(t, client, OPTIONLOST);
     }
-    is_remembered(t, &to, "silence", 3600, SILENT);
+    t.is("remembered", remembered(&to), None);
+}
+
+/// A queue of connections that stays full for longer than two SYNs: its clients are TCP's when they come through, and
+/// nobody else is.
+fn full(t: &mut T) {
+    let listener = listen(t, Family::Tcp, PORT);
+    sys::listen(listener.raw(), 0).expect("listen");
+    let to = at(t, PORT);
+    // One is in the queue; the next one's SYNs are dropped until it is taken out.
+    let (first, _) = connect(t, PORT);
+    let late = t.socket();
+    sys::nonblock(late.raw(), true);
+    let before = net::tcp_ext("TCPSynRetrans");
+    let _ = sys::connect(late.raw(), &to);
+    for _ in 0..100 * st::guest::slow() {
+        if net::tcp_ext("TCPSynRetrans") - before >= 2 {
+            break;
+        }
+        sys::sleep_ms(100);
+    }
+    let mut taken = vec![sys::accept(listener.raw()).expect("accept")];
+    let seen = sys::poll_until(late.raw(), libc::POLLOUT, 10_000 * st::guest::slow());
+    t.check("it comes through", seen & libc::POLLOUT != 0);
+    taken.push(sys::accept(listener.raw()).expect("accept"));
+    is_tcp(t, &late, OPTIONLOST);
+    t.is("remembered", remembered(&to), None);
+    // Not only is nothing told: other servers of the address get the option.
+    t.is("path", path::local(1), Ok(true));
+    let other = listen(t, t.family, PORT + 1);
+    let (client, _) = connect(t, PORT + 1);
+    let server = sys::accept(other.raw()).expect("accept");
+    t.is("local", path::prove_local(&client, &server), Ok(()));
+    drop(first);
+}
+
+/// What an edge-triggered poller hears of a connect() to a closed port until nothing comes any more: the events, each
+/// with the error that it finds. `early` watches before connect().
+fn hears(t: &T, family: Family, early: bool) -> Vec<(u32, i64)> {
+    let (domain, protocol) = family.triple(t.ip);
+    let fd = sys::socket(domain, libc::SOCK_STREAM, protocol).expect("socket");
+    sys::nonblock(fd.raw(), true);
+    // SAFETY: no pointers.
+    let epoll = Fd::new(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) });
+    let mut event = libc::epoll_event {
+        events: (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) as u32,
+        u64: 0,
+    };
+    let mut watch = || {
+        // SAFETY: one event of ours.
+        unsafe { libc::epoll_ctl(epoll.raw(), libc::EPOLL_CTL_ADD, fd.raw(), &mut event) }
+    };
+    let next = |ms| {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: one event of ours.
+        match unsafe { libc::epoll_wait(epoll.raw(), &mut event, 1, ms) } {
+            1 => Some(event.events),
+            _ => None,
+        }
+    };
+    if early {
+        assert_eq!(watch(), 0);
+        // Of a socket that does nothing yet.
+        next(0);
+    }
+    let _ = sys::connect(fd.raw(), &at(t, PORT));
+    if !early {
+        assert_eq!(watch(), 0);
+    }
+    let mut heard = vec![];
+    while let Some(events) = next(if heard.is_empty() { 20_000 } else { 300 }) {
+        let error = sys::getopt(fd.raw(), libc::SOL_SOCKET, libc::SO_ERROR);
+        heard.push((events, error.map_or(-1, i64::from)));
+    }
+    heard
+}
+
+/// A refusal is told once, with its error, though a second SYN follows the first.
+fn refused_once(t: &mut T) {
+    for early in [false, true] {
+        let tcp = hears(t, Family::Tcp, early);
+        let refused = i64::from(libc::ECONNREFUSED);
+        t.is("TCP's errors", tcp.first().map(|told| told.1), Some(refused));
+        for _ in 0..20 {
+            let ours = hears(t, t.family, early);
+            t.is(&format!("early {early}"), ours, tcp.clone());
+        }
+    }
 }
 
 /// Moves bytes between two connections with splice() until both have ended.
