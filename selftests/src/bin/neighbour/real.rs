@@ -231,7 +231,11 @@ fn refused_once(t: &mut T) {
     for early in [false, true] {
         let tcp = hears(t, Family::Tcp, early);
         let refused = i64::from(libc::ECONNREFUSED);
-        t.is("TCP's errors", tcp.first().map(|told| told.1), Some(refused));
+        t.is(
+            "TCP's errors",
+            tcp.first().map(|told| told.1),
+            Some(refused),
+        );
         for _ in 0..20 {
             let ours = hears(t, t.family, early);
             t.is(&format!("early {early}"), ours, tcp.clone());
