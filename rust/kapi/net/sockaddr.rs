@@ -87,6 +87,29 @@ impl SockAddr {
         (0xffff << 32 | v4).to_be_bytes()
     }
 
+    /// Returns the address that TCP connects to if a program names this one, on a socket bound to `local`: no address
+    /// at all stands for the socket's own, or for loopback (`ip_route_output_key_hash_rcu()`, `tcp_v6_connect()`).
+    #[must_use]
+    pub fn connected_from(self, local: &Self) -> Self {
+        const LOOPBACK: [u8; 4] = [127, 0, 0, 1];
+        const NONE: Option<[u8; 4]> = Some([0; 4]);
+        let mut to = self;
+        let of_local = local.v4().filter(|ip| *ip != [0; 4]);
+        if self.v4() == NONE {
+            let ip = of_local.unwrap_or(LOOPBACK);
+            let at = if self.v6 { 12 } else { 0 };
+            if let Some(place) = to.ip.get_mut(at..at + ip.len()) {
+                place.copy_from_slice(&ip);
+            }
+        } else if self.v6 && self.ip == [0; 16] {
+            to.ip = 1u128.to_be_bytes();
+            if of_local.is_some() {
+                to.ip = (0xffff << 32 | u128::from(u32::from_be_bytes(LOOPBACK))).to_be_bytes();
+            }
+        }
+        to
+    }
+
     /// Returns the IPv4 address, if this is one, mapped ones included.
     pub fn v4(&self) -> Option<[u8; 4]> {
         let m = self.mapped();

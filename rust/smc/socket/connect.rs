@@ -102,7 +102,11 @@ fn call(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: bool
         leave_smc(this, socket)?;
         return Ok(Call::Native);
     }
-    let peer = addr.inet().zip(this.namespace());
+    // As TCP will have it, not as the program says it.
+    let peer = addr
+        .inet()
+        .map(|peer| peer.connected_from(&this.sock.local_addr()))
+        .zip(this.namespace());
     let converted = this.converted.get() != 0;
     let ruling = match peer {
         Some((peer, namespace)) => tcp2smc::connects(namespace, &this.sock, converted, &peer),
