@@ -113,7 +113,7 @@ impl Rsmc {
         let core = CORE.install(hub.clone())?;
         let meetings = MEETINGS.install(Meetings::new()?)?;
         let rings = lane::local::Registration::new()?;
-        syn_option::draw_identity();
+        syn_option::draw_secret();
         let gates = GATES.install(Gates::new(hub.clone())?)?;
         let devices = Arc::new(Hotplug(hub.clone()), GFP_KERNEL)?;
         let devices = Client::register(c"rsmc", devices)?;

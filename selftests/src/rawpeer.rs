@@ -223,11 +223,22 @@ impl<'a> Peer<'a> {
         other: SocketAddr,
         opts: &[u8],
     ) -> Option<Peer<'a>> {
+        Peer::connect_numbered(wire, me, other, 0x1100_0000, opts)
+    }
+
+    /// The same with this initial sequence number.
+    pub fn connect_numbered(
+        wire: &'a Wire,
+        me: SocketAddr,
+        other: SocketAddr,
+        number: u32,
+        opts: &[u8],
+    ) -> Option<Peer<'a>> {
         let o = [&MSS[..], opts].concat();
         let mut s = Seg {
             src: me,
             dst: other,
-            seq: 0x1100_0000,
+            seq: number,
             ack: 0,
             flags: SYN,
             win: 0xfff0,

@@ -44,17 +44,33 @@ use smc_bindings as bindings;
 ///
 /// `options` are always the option bytes of a TCP header, without its fixed 20 bytes.
 pub trait Policy: 'static {
-    /// Returns the bytes to append to the options of a SYN that an overlay socket sends, if any. At
-    /// most 40 in all, and a multiple of four.
-    fn syn(whose: Whose, options: &[u8]) -> Option<Added>;
+    /// Returns the bytes to append to a SYN that an overlay socket sends, if any. At most 40 in all, and a multiple
+    /// of four.
+    fn syn(whose: Whose, syn: Syn<'_>) -> Option<Added>;
 
-    /// Returns the bytes to append to the SYN-ACK that answers a SYN with the options `syn`. Asked with a lock of
-    /// TCP's hash held.
-    fn syn_ack(whose: Whose, syn: &[u8], options: &[u8]) -> Option<Added>;
+    /// Returns the bytes to append to the SYN-ACK that answers a SYN. Asked with a lock of TCP's hash held.
+    fn syn_ack(whose: Whose, syn: Syn<'_>, syn_ack: SynAck<'_>) -> Option<Added>;
 
-    /// Returns what a SYN-ACK with these options answers to the client's offer: 0 for no, else at most
-    /// [`ANSWERS`].
-    fn answer(whose: Whose, options: &[u8]) -> usize;
+    /// Returns what a SYN-ACK answers to the client's offer: 0 for no, else at most [`ANSWERS`].
+    fn answer(whose: Whose, syn_ack: SynAck<'_>) -> usize;
+}
+
+/// What a SYN says.
+#[derive(Clone, Copy, Debug)]
+pub struct Syn<'a> {
+    /// The client's initial sequence number.
+    pub number: u32,
+    /// The options.
+    pub options: &'a [u8],
+}
+
+/// What a SYN-ACK says.
+#[derive(Clone, Copy, Debug)]
+pub struct SynAck<'a> {
+    /// The initial sequence numbers: the client's, and the server's.
+    pub numbers: (u32, u32),
+    /// The options.
+    pub options: &'a [u8],
 }
 
 /// The socket that connects or listens, as far as a hook may look at it.
@@ -131,7 +147,7 @@ impl Hooks {
     pub fn new<P: Policy>(sock: &Sock) -> Result<Self> {
         let net = sock.net();
         draw_notes();
-        let decide: fn(Whose, &[u8]) -> usize = P::answer;
+        let decide: fn(Whose, SynAck<'_>) -> usize = P::answer;
         DECIDE.store(decide as usize, Release);
         let ops = KBox::new(
             [
@@ -283,7 +299,11 @@ unsafe fn offer<P: Policy, const V6: bool>(
             // SAFETY: As above.
             peer: unsafe { peer_of(sk) },
         };
-        (P::syn(whose, header.options())?, Fate::Passes)
+        let syn = Syn {
+            number: header.seq(),
+            options: header.options(),
+        };
+        (P::syn(whose, syn)?, Fate::Passes)
     } else if state == bindings::TCP_NEW_SYN_RECV as u8 {
         let req: *mut bindings::request_sock = sk.cast();
         // SAFETY: A socket in this state is a request socket, and it holds its listener.
@@ -305,7 +325,7 @@ unsafe fn offer<P: Policy, const V6: bool>(
         // since it may have been switched on after listen().)
         // SAFETY: As above: a listener is a full socket. The packet is TCP's.
         let silent = unsafe { bindings::tcp_migrates_requests(listener) || !is_bare(skb, &header) };
-        let answer = |syn: &[u8], again: bool| {
+        let answer = |syn: Syn<'_>, again: bool| {
             if silent {
                 return None;
             }
@@ -317,7 +337,7 @@ unsafe fn offer<P: Policy, const V6: bool>(
                 // SAFETY: The request is alive, as long as the packet.
                 peer: unsafe { peer_of(req.cast()) },
             };
-            P::syn_ack(whose, syn, header.options())
+            P::syn_ack(whose, syn, header.syn_ack())
         };
         // SAFETY: As above. TCP sends no packet with a bucket locked.
         (unsafe { answer_request(req, answer) }?, Fate::Lost)

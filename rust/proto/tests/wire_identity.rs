@@ -4,16 +4,16 @@
 
 use proptest::prelude::*;
 use smc_proto::wire::{
-    identity::{HostId, Identity, LEN},
+    identity::{Identity, Numbers, Proof, LEN},
     tcp_option::{scan, OPTION},
 };
 
-const HOST: HostId = HostId([1, 2, 3, 4, 5, 6, 7]);
+const PROOF: Proof = Proof([1, 2, 3, 4, 5, 6, 7]);
 
 #[test]
 fn the_bytes() {
     let identity = Identity {
-        host: HOST,
+        proof: PROOF,
         answer: true,
         strict: false,
     };
@@ -32,7 +32,7 @@ fn fills_the_header_together_with_the_usual_options() {
     let mut options = usual.to_vec();
     options.extend(OPTION);
     let syn = Identity {
-        host: HOST,
+        proof: PROOF,
         answer: false,
         strict: true,
     };
@@ -46,7 +46,7 @@ fn fills_the_header_together_with_the_usual_options() {
 #[test]
 fn others_are_none() {
     let good = Identity {
-        host: HOST,
+        proof: PROOF,
         answer: false,
         strict: false,
     }
@@ -68,8 +68,8 @@ fn others_are_none() {
 
 proptest! {
     #[test]
-    fn comes_back(host: [u8; 7], answer: bool, strict: bool) {
-        let identity = Identity { host: HostId(host), answer, strict };
+    fn comes_back(proof: [u8; 7], answer: bool, strict: bool) {
+        let identity = Identity { proof: Proof(proof), answer, strict };
         prop_assert_eq!(Identity::parse(&identity.bytes()), Some(identity));
     }
 
@@ -81,25 +81,45 @@ proptest! {
 }
 
 #[test]
-fn a_scopes_number_is_siphash() {
-    // The key and message of eight bytes of SipHash's reference implementation.
+fn a_proof_is_siphash() {
+    // Key and message of SipHash's reference implementation, 16 bytes and then the kind: hashed by another program.
     let secret = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];
-    let number = HostId::of(secret, 0x0706_0504_0302_0100);
-    assert_eq!(number.0, [0x62, 0x24, 0x93, 0x9a, 0x79, 0xf5, 0xf5]);
+    let numbers = Numbers::SynAck(0x0b0a_0908, 0x0f0e_0d0c);
+    let proof = Proof::of(secret, 0x0706_0504_0302_0100, numbers);
+    assert_eq!(proof.0, [0x2e, 0xba, 0x04, 0xf5, 0x70, 0x6f, 0x74]);
+}
+
+fn bits(secret: u64, scope: u64, numbers: Numbers) -> u64 {
+    let [a, b, c, d, e, f, g] = Proof::of([secret, !secret], scope, numbers).0;
+    u64::from_le_bytes([a, b, c, d, e, f, g, 0])
 }
 
 #[test]
-fn numbers_of_one_host_do_not_tell_of_each_other() {
-    let of = |secret: u64, scope| {
-        let [a, b, c, d, e, f, g] = HostId::of([secret, !secret], scope).0;
-        u64::from_le_bytes([a, b, c, d, e, f, g, 0])
-    };
-    // The difference between two scopes is another one for each secret.
-    for (one, other) in [(1, 2), (0, 1), (4096, 4097)] {
+fn proofs_of_one_host_do_not_tell_of_each_other() {
+    // The difference between two scopes, or two connections, is another one for each secret.
+    let differ = |one: (u64, u32), other: (u64, u32)| {
+        let of = |secret, (scope, number)| bits(secret, scope, Numbers::Syn(number));
         assert_ne!(of(1, one) ^ of(1, other), of(2, one) ^ of(2, other));
         assert_ne!(
             of(1, one).wrapping_sub(of(1, other)),
             of(2, one).wrapping_sub(of(2, other))
         );
+    };
+    for (one, other) in [(1, 2), (0, 1), (4096, 4097)] {
+        differ((one, 7), (other, 7));
+        differ((7, one as u32), (7, other as u32));
     }
+}
+
+#[test]
+fn an_answer_is_no_syn() {
+    // Not even where the server's number is 0.
+    assert_ne!(
+        bits(1, 2, Numbers::Syn(3)),
+        bits(1, 2, Numbers::SynAck(3, 0))
+    );
+    assert_ne!(
+        bits(1, 2, Numbers::SynAck(3, 4)),
+        bits(1, 2, Numbers::SynAck(4, 3))
+    );
 }

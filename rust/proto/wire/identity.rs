@@ -3,8 +3,8 @@
 //! The TCP option by which two kernels with this module know each other.
 //!
 //! Kind 253 ("RFC 3692-style experiment 1"), length 12, two bytes of experiment id, one byte of
-//! version and flags, and a host's number: 56 random bits, drawn anew each time the module is loaded.
-//! It stands in SYN and SYN-ACK only. One flag is set in a SYN-ACK and clear in a SYN, so a
+//! version and flags, and a proof: 56 bits that only the kernel which made them can make again. It
+//! stands in SYN and SYN-ACK only. One flag is set in a SYN-ACK and clear in a SYN, so a
 //! peer that returns what it does not understand shows itself.
 
 /// Length of the option, a multiple of four.
@@ -22,38 +22,56 @@ const STRICT: u8 = 2;
 /// The flags that have a meaning; others are for later versions of the same layout.
 const KNOWN: u8 = ANSWER | STRICT;
 
-/// The number of a host.
+/// What a kernel says of one connection, and recognises: to all others 56 random bits, different for each
+/// connection. So nobody can tell that two connections are of one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostId(pub [u8; 7]);
+pub struct Proof(pub [u8; 7]);
 
-impl HostId {
-    /// Returns the number of the host whose secret this is, as a `scope` of it uses it: nobody who knows
-    /// numbers of some scopes can tell that of another one, or that they are of one host.
+/// The initial sequence numbers of a connection, as far as they are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbers {
+    /// The client's, in its SYN.
+    Syn(u32),
+    /// The client's and the server's, in a SYN-ACK.
+    SynAck(u32, u32),
+}
+
+impl Proof {
+    /// Returns the proof of the kernel whose secret this is, in a `scope` of it, for a connection with these numbers.
     ///
-    /// SipHash-2-4 of the scope, without the last byte.
+    /// SipHash-2-4 of scope, numbers and a byte that tells the two kinds apart, without the last byte.
     #[must_use]
-    pub fn of(secret: [u64; 2], scope: u64) -> Self {
-        let [k0, k1] = secret;
-        let mut v = [
-            k0 ^ 0x736f_6d65_7073_6575,
-            k1 ^ 0x646f_7261_6e64_6f6d,
-            k0 ^ 0x6c79_6765_6e65_7261,
-            k1 ^ 0x7465_6462_7974_6573,
-        ];
-        // The scope; then what ends eight bytes.
-        for word in [scope, 8 << 56] {
-            v[3] ^= word;
-            round(&mut v);
-            round(&mut v);
-            v[0] ^= word;
-        }
-        v[2] ^= 0xff;
-        for _ in 0..4 {
-            round(&mut v);
-        }
-        let [a, b, c, d, e, f, g, _] = (v[0] ^ v[1] ^ v[2] ^ v[3]).to_le_bytes();
+    pub fn of(secret: [u64; 2], scope: u64, numbers: Numbers) -> Self {
+        const LENGTH: u64 = 17 << 56;
+        let (numbers, kind) = match numbers {
+            Numbers::Syn(client) => (u64::from(client), 0),
+            Numbers::SynAck(client, server) => (u64::from(server) << 32 | u64::from(client), 1),
+        };
+        let [a, b, c, d, e, f, g, _] = siphash(secret, [scope, numbers, LENGTH | kind]).to_le_bytes();
         Self([a, b, c, d, e, f, g])
     }
+}
+
+/// Returns SipHash-2-4 of these words, the last of which has the rest of the message and its length.
+fn siphash(key: [u64; 2], words: [u64; 3]) -> u64 {
+    let [k0, k1] = key;
+    let mut v = [
+        k0 ^ 0x736f_6d65_7073_6575,
+        k1 ^ 0x646f_7261_6e64_6f6d,
+        k0 ^ 0x6c79_6765_6e65_7261,
+        k1 ^ 0x7465_6462_7974_6573,
+    ];
+    for word in words {
+        v[3] ^= word;
+        round(&mut v);
+        round(&mut v);
+        v[0] ^= word;
+    }
+    v[2] ^= 0xff;
+    for _ in 0..4 {
+        round(&mut v);
+    }
+    v[0] ^ v[1] ^ v[2] ^ v[3]
 }
 
 /// A round of SipHash.
@@ -74,8 +92,8 @@ fn round(v: &mut [u64; 4]) {
 /// The content of the option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The host that has sent it.
-    pub host: HostId,
+    /// By this its own kernel recognises it.
+    pub proof: Proof,
     /// It answers a SYN.
     pub answer: bool,
     /// The client's program accepts nothing but SMC or a local path.
@@ -86,7 +104,7 @@ impl Identity {
     /// Returns the option's bytes.
     #[must_use]
     pub const fn bytes(&self) -> [u8; LEN] {
-        let [a, b, c, d, e, f, g] = self.host.0;
+        let [a, b, c, d, e, f, g] = self.proof.0;
         let [x, y] = EXPERIMENT;
         let mut flags = VERSION;
         if self.answer {
@@ -112,7 +130,7 @@ impl Identity {
             return None;
         }
         Some(Self {
-            host: HostId([a, b, c, d, e, f, g]),
+            proof: Proof([a, b, c, d, e, f, g]),
             answer: flags & ANSWER != 0,
             strict: flags & STRICT != 0,
         })

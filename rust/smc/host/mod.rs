@@ -9,7 +9,6 @@ pub(crate) mod convert;
 pub(crate) mod counters;
 pub(crate) mod eid;
 pub(crate) mod fallback;
-mod host_ids;
 pub(crate) mod last_word;
 pub(crate) mod learned;
 pub(crate) mod namespace;

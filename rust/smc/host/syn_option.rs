@@ -3,7 +3,7 @@
 //! The TCP options by which two ends find out what they have in common.
 //!
 //! One says that a host speaks SMC (RFC 7609, section 3.1). The other, [`Identity`], says that it has
-//! this module, and which host it is. A SYN carries both, as far as there is room. The SYN-ACK has one
+//! this module, in a way by which it knows itself. A SYN carries both, as far as there is room. The SYN-ACK has one
 //! of the two: SMC's, and CLC messages precede the program's bytes; or the identity alone, and the
 //! connection is TCP's until something moves it. With both in it, a box that strips one of them would
 //! make the client say CLC to a program.
@@ -13,13 +13,12 @@
 //! echo: an identity that is no answer or, where `path` is 0, a canary, an option that says nothing.
 
 use crate::host::{
-    host_ids::HostIds,
     origin::Origin,
     silent,
     sysctl::{Sysctl, Sysctls}, //
 };
 use kapi::{
-    net::syn::{self, Added, Whose},
+    net::syn::{self, Added, Syn, SynAck, Whose},
     sys::clock, //
 };
 use kernel::sync::{
@@ -27,7 +26,7 @@ use kernel::sync::{
     SetOnce, //
 };
 use smc_proto::wire::{
-    identity::{HostId, Identity},
+    identity::{Identity, Numbers, Proof},
     tcp_option, //
 };
 
@@ -62,14 +61,11 @@ const OPTION: [u8; 8] = tcp_option::OPTION;
 /// A connection none of whose SYNs had an option ([`Choice::BARE`]) has nothing to be told.
 pub(crate) const SILENCE: u32 = 2;
 
-/// The secret from which this host's numbers are made, random for each load of the module.
+/// The secret by which this kernel recognises its own SYNs and SYN-ACKs, random for each load of the module.
 static HOST: SetOnce<[u64; 2]> = SetOnce::new();
 
-/// The numbers made lately.
-static KNOWN: HostIds = HostIds::new();
-
-/// Draws the secret of this host. Called when the module is loaded, before there are sockets.
-pub(crate) fn draw_identity() {
+/// Draws the secret of this kernel. Called when the module is loaded, before there are sockets.
+pub(crate) fn draw_secret() {
     let secret = [(), ()].map(|()| {
         let mut word = [0; 8];
         clock::random(&mut word);
@@ -78,13 +74,18 @@ pub(crate) fn draw_identity() {
     HOST.populate(secret);
 }
 
-/// Returns the number by which ends that may share memory know each other: the namespace's, or that of
-/// all namespaces which allow paths to others.
-fn host_id(choice: Choice, net: u64) -> Option<HostId> {
+/// Returns what shows an end that may share memory with this one that the connection is within this kernel.
+fn proof(choice: Choice, net: u64, numbers: Numbers) -> Option<Proof> {
     let secret = HOST.as_ref().copied()?;
-    // A program may ask for the number of its namespace (`SO_NETNS_COOKIE`), and others are easily guessed.
+    // The namespace's, or that of all namespaces which allow paths to others.
     let scope = if choice.wide { 0 } else { net };
-    Some(KNOWN.get(scope, || HostId::of(secret, scope)))
+    Some(Proof::of(secret, scope, numbers))
+}
+
+/// The same, of a SYN-ACK.
+fn proof_of_answer(choice: Choice, net: u64, syn_ack: &SynAck<'_>) -> Option<Proof> {
+    let (client, server) = syn_ack.numbers;
+    proof(choice, net, Numbers::SynAck(client, server))
 }
 
 /// Time of the last SYN-ACK with SMC's option, in seconds since boot, plus one; 0 for never.
@@ -210,29 +211,22 @@ impl Answer {
     }
 }
 
-/// Returns what a listener of the namespace `net` with this choice has answered to the SYN of a new connection, if
-/// it has.
-pub(crate) fn answer_to(choice: Choice, net: u64, syn: &[u8]) -> Answer {
-    answer_of(choice, net, syn).0
-}
-
-/// Returns how a listener answers a SYN, with the number by which this end is known if the answer has it. (The
-/// in-tree module puts SMC's option into signed SYNs, too, and so its answer may not be.)
-fn answer_of(choice: Choice, net: u64, syn: &[u8]) -> (Answer, Option<HostId>) {
-    let scan = tcp_option::scan(syn);
+/// Returns how a listener of the namespace `net` with this choice answers a SYN. (The in-tree module puts SMC's option
+/// into signed SYNs, too, and so its answer may not be.)
+pub(crate) fn answer_to(choice: Choice, net: u64, syn: &Syn<'_>) -> Answer {
+    let scan = tcp_option::scan(syn.options);
     let peer = scan.identity.filter(|peer| !peer.answer && !scan.signed);
     if let (Some(peer), false) = (peer, choice.order == Order::Clc) {
-        let own = host_id(choice, net);
-        if own == Some(peer.host) {
-            return (Answer::Local, own);
+        if proof(choice, net, Numbers::Syn(syn.number)) == Some(peer.proof) {
+            return Answer::Local;
         }
         if choice.order == Order::Path && !peer.strict {
-            return (Answer::Remote, own);
+            return Answer::Remote;
         }
     }
     match scan.offers() {
-        true => (Answer::Smc, None),
-        false => (Answer::Tcp, None),
+        true => Answer::Smc,
+        false => Answer::Tcp,
     }
 }
 
@@ -265,32 +259,31 @@ fn with(companion: &[u8], room: usize) -> Option<Added> {
 pub(crate) struct Announce;
 
 impl syn::Policy for Announce {
-    fn syn(whose: Whose, options: &[u8]) -> Option<Added> {
+    fn syn(whose: Whose, syn: Syn<'_>) -> Option<Added> {
         let choice = Choice::from_variant(whose.variant);
         if choice == Choice::BARE || whose.again >= SILENCE {
             return None;
         }
-        let room = room(options)?;
+        let room = room(syn.options)?;
         if choice.order == Order::Clc {
             return with(&CANARY, room);
         }
         let identity = Identity {
-            host: host_id(choice, whose.net)?,
+            proof: proof(choice, whose.net, Numbers::Syn(syn.number))?,
             answer: false,
             strict: choice.order == Order::Strict,
         };
         with(&identity.bytes(), room)
     }
 
-    fn syn_ack(whose: Whose, syn: &[u8], options: &[u8]) -> Option<Added> {
+    fn syn_ack(whose: Whose, syn: Syn<'_>, syn_ack: SynAck<'_>) -> Option<Added> {
         let choice = Choice::from_variant(whose.variant);
         if choice == Choice::BARE {
             return None;
         }
         // TCP's own options, which are signed only where the SYN's are.
-        let room = OPTIONS_MAX.saturating_sub(options.len());
-        let (answer, own) = answer_of(choice, whose.net, syn);
-        match answer {
+        let room = OPTIONS_MAX.saturating_sub(syn_ack.options.len());
+        match answer_to(choice, whose.net, &syn) {
             Answer::Tcp | Answer::Echo => None,
             // What was answered once is so again.
             Answer::Smc
@@ -311,7 +304,7 @@ impl syn::Policy for Announce {
             // may move, and a client that says CLC would say it to the program.
             Answer::Local | Answer::Remote => {
                 let identity = Identity {
-                    host: own?,
+                    proof: proof_of_answer(choice, whose.net, &syn_ack)?,
                     answer: true,
                     strict: false,
                 };
@@ -321,9 +314,10 @@ impl syn::Policy for Announce {
         }
     }
 
-    fn answer(whose: Whose, options: &[u8]) -> usize {
-        let scan = tcp_option::scan(options);
+    fn answer(whose: Whose, syn_ack: SynAck<'_>) -> usize {
+        let scan = tcp_option::scan(syn_ack.options);
         let choice = Choice::from_variant(whose.variant);
+        let own = || proof_of_answer(choice, whose.net, &syn_ack);
         let answer = match scan.identity {
             // Nothing was offered, so nothing can have been answered.
             _ if choice == Choice::BARE => Answer::Tcp,
@@ -331,9 +325,9 @@ impl syn::Policy for Announce {
             Some(peer) if !peer.answer => Answer::Echo,
             // No server sends both.
             Some(_) if scan.smc.is_some() => Answer::Tcp,
-            Some(peer) if host_id(choice, whose.net) == Some(peer.host) => Answer::Local,
+            Some(peer) if own() == Some(peer.proof) => Answer::Local,
             Some(_) => Answer::Remote,
-            None if echoed(options) => Answer::Echo,
+            None if echoed(syn_ack.options) => Answer::Echo,
             None if scan.offers() => Answer::Smc,
             None => Answer::Tcp,
         };

@@ -230,7 +230,7 @@ impl Listener {
         let net = sock.net_cookie();
         // By what the client was told, not by what it would be told now.
         let answer = syn::with_saved_syn(&guard, |syn, answered| match answered {
-            true => option::answer_to(self.choice, net, syn),
+            true => option::answer_to(self.choice, net, &syn),
             false => Answer::Tcp,
         });
         let answer = answer.unwrap_or(Answer::Tcp);

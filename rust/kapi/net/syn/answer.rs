@@ -7,6 +7,7 @@
 
 use super::{
     header::{Header, FLAG_ACK, FLAG_SYN},
+    SynAck,
     Whose,
     ANSWERS, //
 };
@@ -192,8 +193,8 @@ unsafe extern "C" fn answer_arrived(sk: *mut bindings::sock, skb: *const binding
         };
         // SAFETY: A nonzero `DECIDE` is a function pointer of this type stored by `Hooks::new`,
         // and the module that holds the function is alive while one of its sockets is.
-        let decide: fn(Whose, &[u8]) -> usize = unsafe { core::mem::transmute(decide) };
-        decide(whose, header.options())
+        let decide: fn(Whose, SynAck<'_>) -> usize = unsafe { core::mem::transmute(decide) };
+        decide(whose, header.syn_ack())
     });
     let next: *const bindings::inet_connection_sock_af_ops = match answer {
         1..=ANSWERS => {

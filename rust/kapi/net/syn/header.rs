@@ -2,6 +2,7 @@
 
 //! The TCP header of a packet, as far as its options go.
 
+use super::SynAck;
 use core::{mem::size_of, slice};
 use kernel::ffi;
 use smc_bindings as bindings;
@@ -10,6 +11,10 @@ use smc_bindings as bindings;
 pub(super) const FIXED: usize = 20;
 /// Room for options, in bytes.
 pub(super) const OPTIONS_MAX: usize = 40;
+/// Offset of the sequence number.
+pub(super) const SEQ: usize = 4;
+/// Offset of the acknowledgment number.
+pub(super) const ACK_SEQ: usize = 8;
 pub(super) const FLAG_SYN: u8 = 0x02;
 pub(super) const FLAG_ACK: u8 = 0x10;
 pub(super) const FLAG_RST: u8 = 0x04;
@@ -44,6 +49,24 @@ impl Header {
             }
             Some(Self { tcp, len })
         }
+    }
+
+    /// Returns what this header says, if it is a SYN-ACK's.
+    pub(super) fn syn_ack(&self) -> SynAck<'_> {
+        SynAck {
+            numbers: (self.word(ACK_SEQ).wrapping_sub(1), self.seq()),
+            options: self.options(),
+        }
+    }
+
+    /// Returns the sequence number.
+    pub(super) fn seq(&self) -> u32 {
+        self.word(SEQ)
+    }
+
+    fn word(&self, at: usize) -> u32 {
+        // SAFETY: `of` checked the length, and the fixed part has both words.
+        u32::from_be_bytes(unsafe { self.tcp.add(at).cast::<[u8; 4]>().read() })
     }
 
     pub(super) fn flags(&self) -> u8 {

@@ -7,8 +7,9 @@
 //! was told, whatever has changed since; and a further SYN-ACK says what the first one did.
 
 use super::{
-    header::{FIXED, OPTIONS_MAX},
-    Added, //
+    header::{ACK_SEQ, FIXED, OPTIONS_MAX, SEQ},
+    Added,
+    Syn, //
 };
 use crate::{
     net::sock::{Sock, SockGuard},
@@ -17,9 +18,6 @@ use crate::{
 use core::{ptr, slice};
 use kernel::sync::atomic::{Atomic, Relaxed};
 use smc_bindings as bindings;
-
-/// Offset of the acknowledgment number in a TCP header.
-const ACK_SEQ: usize = 8;
 
 /// The note that an option was sent; the other one differs in the lowest bit. Random, so that no peer can write it;
 /// 0 until it is drawn.
@@ -64,21 +62,24 @@ pub fn keep_syns(sock: &Sock, wanted: impl FnOnce() -> bool) {
     }
 }
 
-/// Looks at the options of the SYN that a connection came from, and is told whether it was answered with an option
-/// of ours. The note of that is gone afterwards.
+/// Looks at the SYN that a connection came from, its sequence number and its options, and is told whether it was
+/// answered with an option of ours. The note of that is gone afterwards.
 ///
 /// Returns `None` when the SYN was not kept: on a connection made with SYN cookies, for instance.
-pub fn with_saved_syn<R>(guard: &SockGuard<'_>, look: impl FnOnce(&[u8], bool) -> R) -> Option<R> {
+pub fn with_saved_syn<R>(
+    guard: &SockGuard<'_>,
+    look: impl FnOnce(Syn<'_>, bool) -> R,
+) -> Option<R> {
     // SAFETY: The socket is valid, and the copy is changed only under its lock.
     let saved = unsafe { bindings::tcp_saved_syn(guard.sock().as_ptr()) };
     // SAFETY: As above; null or a copy that lives while the lock is held, and that nobody else writes.
-    let (ack_seq, options) = unsafe { saved_parts(saved) }?;
+    let (ack_seq, syn) = unsafe { saved_parts(saved) }?;
     let answered = noted(*ack_seq);
     if answered.is_some() {
         // A program may ask for it.
         *ack_seq = [0; 4];
     }
-    Some(look(options, answered == Some(true)))
+    Some(look(syn, answered == Some(true)))
 }
 
 /// Frees the copy of the SYN, for a user who did not ask for it.
@@ -92,12 +93,12 @@ pub fn drop_saved_syn(guard: &SockGuard<'_>) {
     }
 }
 
-/// Returns acknowledgment number and options of a saved SYN.
+/// Returns the place of a saved SYN's acknowledgment number, and what it says.
 ///
 /// # Safety
 ///
 /// `saved` is null, or points to a saved SYN that lives during `'a`, in which nobody else writes.
-unsafe fn saved_parts<'a>(saved: *mut bindings::saved_syn) -> Option<(&'a mut [u8; 4], &'a [u8])> {
+unsafe fn saved_parts<'a>(saved: *mut bindings::saved_syn) -> Option<(&'a mut [u8; 4], Syn<'a>)> {
     if saved.is_null() {
         return None;
     }
@@ -110,15 +111,16 @@ unsafe fn saved_parts<'a>(saved: *mut bindings::saved_syn) -> Option<(&'a mut [u
         }
         let data: *mut u8 = (&raw mut (*saved).data).cast();
         let tcp = data.add(skip);
-        Some((
-            &mut *tcp.add(ACK_SEQ).cast(),
-            slice::from_raw_parts(tcp.add(FIXED), len - FIXED),
-        ))
+        let syn = Syn {
+            number: u32::from_be_bytes(tcp.add(SEQ).cast::<[u8; 4]>().read()),
+            options: slice::from_raw_parts(tcp.add(FIXED), len - FIXED),
+        };
+        Some((&mut *tcp.add(ACK_SEQ).cast(), syn))
     }
 }
 
-/// Asks what to add to the SYN-ACK of a request, and notes that, as long as the request is one. `answer` gets the
-/// options of its SYN, and whether an earlier SYN-ACK had an option; it is not asked if one had none.
+/// Asks what to add to the SYN-ACK of a request, and notes that, as long as the request is one. `answer` gets
+/// its SYN, and whether an earlier SYN-ACK had an option; it is not asked if one had none.
 ///
 /// A SYN-ACK may be repeated (for a second SYN) while another CPU makes the request a connection, which
 /// takes the copy of the SYN over, and a third closes the listener, which frees it at once. The
@@ -131,7 +133,7 @@ unsafe fn saved_parts<'a>(saved: *mut bindings::saved_syn) -> Option<(&'a mut [u
 /// `req` is a TCP request that lives during the call, and the caller holds no lock of the hash.
 pub(super) unsafe fn answer_request(
     req: *mut bindings::request_sock,
-    answer: impl FnOnce(&[u8], bool) -> Option<Added>,
+    answer: impl FnOnce(Syn<'_>, bool) -> Option<Added>,
 ) -> Option<Added> {
     // SAFETY: The request is alive. What takes one out of the hash does so under this lock.
     let lock = unsafe {
@@ -146,11 +148,11 @@ pub(super) unsafe fn answer_request(
             .then(|| saved_parts((*req).saved_syn))
             .flatten()
     };
-    let added = parts.and_then(|(ack_seq, options)| match noted(*ack_seq) {
+    let added = parts.and_then(|(ack_seq, syn)| match noted(*ack_seq) {
         Some(false) => None,
-        Some(true) => answer(options, true),
+        Some(true) => answer(syn, true),
         None => {
-            let added = answer(options, false);
+            let added = answer(syn, false);
             *ack_seq = note(added.is_some());
             added
         }

@@ -2,9 +2,11 @@
 
 //! The place where the two ends of a connection find each other in this kernel.
 //!
-//! They do so by the initial sequence numbers of both directions, which nobody but the two ends of the
-//! same TCP connection has: not by addresses, which may be translated on the way, and not by a proxy's
-//! two connections. An end comes here with its first byte to send or receive. So if bytes arrive and
+//! They do so by the initial sequence numbers of both directions, which a proxy's two connections do not share. Whoever
+//! ends two connections with packets of his own can give them the same numbers, so one of the ends has to have the
+//! other's address for its peer's, too. Not both: one of the two addresses may have been translated on the way.
+//!
+//! An end comes here with its first byte to send or receive. So if bytes arrive and
 //! nobody has been here, the other end is not one of ours.
 
 use super::pair::{Local, Pair};
@@ -125,11 +127,15 @@ impl Meetings {
         let wide = |sock: &Sock| {
             Namespace::of(sock).is_some_and(|n| n.sysctls.get(Sysctl::PathLocal) == 2)
         };
-        let allowed = there.end(!active).sock.get().is_some_and(|other| {
+        let other = there.end(!active).sock.get();
+        let allowed = other.is_some_and(|other| {
             other.net_cookie() == sock.net_cookie() || wide(other) && wide(sock)
         });
         if !allowed {
             return Err(Reason::PathOff);
+        }
+        if !other.is_some_and(|other| is_peer(sock, other)) {
+            return Err(Reason::PathElsewhere);
         }
         let Some(node) = waiting.remove_node(&key) else {
             return Ok(None);
@@ -156,4 +162,16 @@ impl Meetings {
         drop(node);
         mine
     }
+}
+
+/// Tells whether one of two ends has the other's address for that of its peer.
+///
+/// Nobody can bring that about who is not on the way between them: a packet to an own address of this machine does not
+/// leave it, nor does one from there come in.
+fn is_peer(one: &Sock, other: &Sock) -> bool {
+    let has = |one: &Sock, other: &Sock| {
+        let (peer, own) = (one.peer_addr(), other.local_addr());
+        (peer.mapped(), peer.port) == (own.mapped(), own.port)
+    };
+    has(one, other) || has(other, one)
 }

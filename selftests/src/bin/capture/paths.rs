@@ -7,12 +7,13 @@ use st::fd::Fd;
 use st::packet::{Seg, SMC_OPTION};
 use st::point::T;
 use st::rawpeer::{wire_addr, Peer, Wire};
-use st::{addr, clc, net, sys};
+use st::{addr, clc, net, smcinfo, sys};
 use std::net::SocketAddr;
 
 st::points!(
     path_syn_exact,
     path_syn_host,
+    path_mirror,
     path_synack_exact,
     path_proposal_same,
 );
@@ -25,6 +26,8 @@ const IDENTITY: [u8; 4] = [253, 12, b'r', b's'];
 const IN_SYN: u8 = 0x10;
 const IN_SYN_ACK: u8 = 0x11;
 const IN_STRICT_SYN: u8 = 0x12;
+/// The reason of an end whose other end is not of this kernel.
+const PATHELSEWHERE: u32 = 0x0306_0102;
 
 fn set(name: &str, value: u32) {
     net::sysctl(&format!("net.smc.{name}"), &value.to_string()).expect("sysctl");
@@ -111,30 +114,100 @@ fn path_syn_exact(t: &mut T) {
     exact(t, "strict", &seen, &wanted);
 }
 
-/// The host's bits: the same for each connection of a namespace; not told to those who ask in another.
+/// The host's bits differ from one connection to the next, so that nobody can tell that two are of one host.
 fn path_syn_host(t: &mut T) {
     if t.family == Family::Tcp {
         return;
     }
-    let host = |t: &T| -> Vec<u8> {
-        let options = syn(t, t.family, |_| {}).opts;
-        options
-            .get(options.len() - 7..)
-            .unwrap_or_default()
-            .to_vec()
-    };
-    let of = |t: &T, local| {
+    let mut seen: Vec<Vec<u8>> = vec![];
+    for local in [1, 1, 2, 2] {
         set("path", 1);
         set("path_local", local);
-        host(t)
+        let options = syn(t, t.family, |_| {}).opts;
+        let bits = options.get(options.len() - 7..).unwrap_or_default();
+        seen.push(bits.to_vec());
+    }
+    for (at, one) in seen.iter().enumerate() {
+        let others = seen.iter().skip(at + 1);
+        let far = |other: &&Vec<u8>| {
+            let differ = one.iter().zip(*other).map(|(a, b)| (a ^ b).count_ones());
+            // Of 56, of which half do on average.
+            differ.sum::<u32>() >= 8
+        };
+        t.check(
+            &format!("{one:02x?} is like no other"),
+            others.clone().all(|other| far(&other)),
+        );
+    }
+}
+
+/// Somebody in between ends a connection of a program here with packets of his own, and begins one to another program
+/// here with the same numbers. The two programs have not met.
+fn path_mirror(t: &mut T) {
+    if t.family == Family::Tcp {
+        return;
+    }
+    set("path", 1);
+    set("path_local", 1);
+    let wire = Wire::open("vb").expect("packet socket");
+    let (d, p) = t.family.triple(t.ip);
+    let l = sys::socket(d, libc::SOCK_STREAM, p).expect("socket");
+    sys::bind(l.raw(), &SocketAddr::new(addr::any(t.ip), PORT + 9)).expect("bind");
+    sys::listen(l.raw(), 4).expect("listen");
+    let client = t.socket();
+    sys::nonblock(client.raw(), true);
+    let v4 = t.ip != Ip::V6;
+    let ip = if v4 { Ip::V4 } else { Ip::V6 };
+    let to = match t.ip {
+        Ip::Mapped => addr::v4(t.ip, net::B4),
+        ip => wire_addr(true, ip),
     };
-    let (own, again, wide) = (of(t, 1), host(t), of(t, 2));
-    t.is("the same", &again, &own);
-    t.check("random", own.iter().any(|b| *b != 0) && own != wide);
-    net::private().expect("another namespace");
-    net::wire().expect("wire");
-    t.check("others in another", of(t, 1) != own);
-    t.is("but for those that may share", &of(t, 2), &wide);
+    let _ = sys::connect(client.raw(), &SocketAddr::new(to, PORT));
+    let mut left = Peer::wait_syn(&wire, t.ip, PORT, 4000).expect("no SYN");
+    let said = left.syn.opts.get(left.syn.opts.len() - 20..);
+    let said = said.unwrap_or_default().to_vec();
+    let right = Peer::connect_numbered(
+        &wire,
+        SocketAddr::new(wire_addr(true, ip), left.other.port()),
+        SocketAddr::new(wire_addr(false, ip), PORT + 9),
+        left.syn.seq,
+        &said,
+    );
+    let mut right = right.expect("no SYN-ACK");
+    // The server takes the client for one of this kernel, as it is.
+    let answer = right.syn.opts.windows(5);
+    let wanted = [&IDENTITY[..], &[IN_SYN_ACK]].concat();
+    let answer = answer.into_iter().position(|five| five == wanted);
+    let Some(at) = answer else {
+        return t.check("an identity in the SYN-ACK", false);
+    };
+    left.snd = right.syn.seq;
+    let options = right.syn.opts[at..at + 12].to_vec();
+    t.check("ACK", left.syn_ack(&options));
+    let server = sys::accept(l.raw()).expect("accept");
+    for fd in [&client, &server] {
+        sys::nonblock(fd.raw(), true);
+    }
+    let mut buf = [0; 64];
+    // Each comes to where ends meet, by its first byte.
+    for round in 0..4 {
+        for (from, far, to) in [(&client, &mut left, &server), (&server, &mut right, &client)] {
+            let what = format!("round {round}");
+            t.is(&what, sys::send(from.raw(), b"alone", 0).ok(), Some(5));
+            let heard = far.recv(5, 3000);
+            t.is("its peer hears", heard.as_deref(), Some(&b"alone"[..]));
+            let got = sys::recv(to.raw(), &mut buf, 0).ok();
+            t.is("the other program hears", got, None);
+        }
+    }
+    // The server has been refused; the client has waited for one that would come before its bytes.
+    left.send(b"other");
+    sys::nonblock(client.raw(), false);
+    t.is("bytes", sys::recv(client.raw(), &mut buf, 0).ok(), Some(5));
+    for fd in [&client, &server] {
+        let reason = smcinfo::info(fd.raw()).map(|info| info.reason).ok();
+        t.is("reason", reason, Some(PATHELSEWHERE));
+    }
 }
 
 /// Answers to SYNs of another host.

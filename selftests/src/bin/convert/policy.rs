@@ -217,16 +217,11 @@ fn by_peer(t: &mut T) {
     t.is("path", path::local(1), Ok(true));
     let loopback = addr::loopback(t.ip);
     rules(&[&format!("deny peer={loopback} peer-port=7003")]);
-    let (_l, client, server) = connected(t, 7003);
+    let (denied, client, server) = connected(t, 7003);
     t.is("denied", kinds([&client, &server])[0], Some(POLICY));
     let (_l, client, server) = connected(t, 7004);
     t.is("another port", path::prove_local(&client, &server), Ok(()));
     // No address at all is this machine's loopback.
-    let listener = plain(t.ip);
-    let at = SocketAddr::new(loopback, 7003);
-    sys::setopt(listener.raw(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1).expect("reuse");
-    sys::bind(listener.raw(), &at).expect("bind");
-    sys::listen(listener.raw(), 1).expect("listen");
     let none: IpAddr = match loopback {
         IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
@@ -234,7 +229,7 @@ fn by_peer(t: &mut T) {
     let client = plain(t.ip);
     let done = sys::connect(client.raw(), &SocketAddr::new(none, 7003));
     t.is("connect to no address", done, Ok(0));
-    let server = sys::accept(listener.raw()).expect("accept");
+    let server = sys::accept(denied.raw()).expect("accept");
     t.is("denied, too", kinds([&client, &server])[0], Some(POLICY));
 }
 
