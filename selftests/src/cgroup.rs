@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A control group of the test's own.
 
+use crate::bpf::{self, insn};
 use crate::errno::cvt;
 use std::ffi::CString;
+use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
 /// A mounted hierarchy with one cgroup in it; both go when it is dropped. Several processes may have one.
@@ -65,5 +68,41 @@ impl Drop for Hierarchy {
             unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
             let _ = std::fs::remove_dir(&self.0);
         }
+    }
+}
+
+/// This process in a cgroup whose connections over IPv4 go to another address than they name, until it is dropped.
+#[derive(Debug)]
+pub struct Rewriting(Hierarchy);
+
+impl Rewriting {
+    /// Begins; they go to `address`, and the port that they name.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn to(address: Ipv4Addr) -> Result<Self, String> {
+        const SOCK_ADDR: u32 = 18;
+        const INET4_CONNECT: u32 = 10;
+        let code = [
+            // user_ip4 = address
+            insn(0xb7, 2, 0, 0, i32::from_ne_bytes(address.octets())),
+            insn(0x63, 1, 2, 4, 0),
+            insn(0xb7, 0, 0, 0, 1),
+            insn(0x95, 0, 0, 0, 0),
+        ];
+        let all = Hierarchy::new()?;
+        let group = std::fs::File::open(all.inside()).map_err(|e| e.to_string())?;
+        bpf::load(SOCK_ADDR, INET4_CONNECT, &code)
+            .and_then(|program| bpf::attach(group.as_raw_fd(), &program, INET4_CONNECT))
+            .map_err(|e| format!("program: {e:?}"))?;
+        all.enter().map_err(|e| e.to_string())?;
+        Ok(Self(all))
+    }
+}
+
+impl Drop for Rewriting {
+    fn drop(&mut self) {
+        self.0.leave();
     }
 }

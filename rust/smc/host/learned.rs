@@ -47,7 +47,7 @@ impl Learned {
     }
 
     /// Takes note of the end of an SMC connection, which was to one of these services.
-    pub(crate) fn ended(&self, sysctls: &Sysctls, services: &[Service; 2], ended: &Ended) {
+    pub(crate) fn ended(&self, sysctls: &Sysctls, services: &[Service], ended: &Ended) {
         let seconds = u64::try_from(sysctls.get(Sysctl::AutoPause)).unwrap_or(0);
         let pause = Span::from_secs(seconds);
         for service in services {

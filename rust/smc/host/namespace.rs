@@ -17,7 +17,8 @@ use crate::host::{
 use kapi::{
     net::{
         netns::{self, Net, PerNet},
-        sock::Sock, //
+        sock::Sock,
+        sockaddr::SockAddr, //
     },
     sys::host::{self, memory_pages}, //
 };
@@ -101,16 +102,19 @@ impl Namespace {
         self.counters.stats.absorb(stats);
     }
 
-    /// Takes note of what has become of the connection of `sock`, which this host has begun. May sleep.
+    /// Takes note of what has become of the connection of `sock`, which this host has begun; of the address that its
+    /// program has `named`, too, if that is another one. May sleep.
     ///
     /// Nothing is learned of this machine's own addresses: its kernel bears the option, and any of its users could
     /// make it seem otherwise.
-    pub(crate) fn heard(&self, sock: &Sock, event: Event) {
+    pub(crate) fn heard(&self, sock: &Sock, named: Option<SockAddr>, event: Event) {
         if event.forgives() && self.neighbours.is_empty() || sock.is_of_this_machine() {
             return;
         }
-        self.neighbours
-            .note(&self.sysctls, sock.namespace(), &sock.peer_addr(), event);
+        for peer in [Some(sock.peer_addr()), named].into_iter().flatten() {
+            self.neighbours
+                .note(&self.sysctls, sock.namespace(), &peer, event);
+        }
     }
 
     /// Returns the size up to which rings of local paths grow, in bytes: `path_ring`. Who may set that of this namespace

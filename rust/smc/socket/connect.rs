@@ -146,6 +146,9 @@ fn call(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: bool
         let _ = this.start_watching(socket);
     }
     let started = socket.start_connect(addr);
+    if let Some((named, _)) = &peer {
+        this.look_at_rewritten(named);
+    }
     if !matches!(started, Err(err) if errno::EINPROGRESS.is(err)) {
         reset(this);
     }

@@ -10,6 +10,7 @@ mod incoming;
 pub(crate) mod listen;
 mod listener;
 pub(crate) mod path;
+mod rewritten;
 mod smc_sock;
 mod strict;
 mod work;

@@ -10,7 +10,7 @@ mod registry;
 
 pub(crate) use registry::{Registry, Roster};
 
-use super::listener::Listener;
+use super::{listener::Listener, rewritten::Rewritten};
 use crate::{
     carrier::SmcConn,
     handshake::HandshakeRun,
@@ -121,6 +121,8 @@ pub(crate) struct SmcSock {
     pub(crate) attempt: Atomic<u32>,
     /// When connect() was called, in nanoseconds.
     pub(crate) began: Atomic<u64>,
+    /// What connect() has named, if TCP's peer is another one.
+    pub(super) rewritten: Rewritten,
     /// 1 if the program has asked for TCP; see `tcp2smc`.
     pub(crate) converted: Word,
     /// 1 if the socket is of `AF_SMC`; see `registry`.
@@ -240,6 +242,7 @@ impl SmcSock {
                 hint: Atomic::new(first_hint),
                 attempt: Atomic::new(attempt::PLAIN),
                 began: Atomic::new(0),
+                rewritten: Rewritten::new(),
                 converted: Word::new(0),
                 own_family: Atomic::new(0),
                 strict: Atomic::new(strict),
@@ -403,14 +406,19 @@ impl SmcSock {
         }
     }
 
+    /// Takes note of what has become of the connection that this socket has begun. May sleep.
+    pub(super) fn heard(&self, event: Event) {
+        if let Some(namespace) = self.namespace() {
+            namespace.heard(&self.sock, self.rewritten.named(), event);
+        }
+    }
+
     /// Takes note that the program gives up an attempt which nobody has answered. One that it gave up before
     /// a second SYN tells nothing, one with a SYN that had no option nothing about options.
     pub(super) fn abandoned(&self) {
         let waited = (1..SILENCE).contains(&self.sock.sent_again());
-        if let (true, tcp_state::SYN_SENT, Some(namespace)) =
-            (waited, self.sock.state(), self.namespace())
-        {
-            namespace.heard(&self.sock, Event::Abandoned);
+        if let (true, tcp_state::SYN_SENT) = (waited, self.sock.state()) {
+            self.heard(Event::Abandoned);
         }
     }
 
@@ -420,11 +428,17 @@ impl SmcSock {
             return;
         };
         let peer = self.sock.peer_addr();
-        // One of the two is what was connected to; the other end's port is nobody's service.
+        let named = self.rewritten.named().unwrap_or(peer);
+        // One of them is what was connected to; the other end's port is nobody's service.
         let services = [
             Service::Peer(peer.mapped(), peer.port),
             Service::Port(self.sock.local_addr().port),
+            Service::Peer(named.mapped(), named.port),
         ];
+        let services = match named == peer {
+            true => &services[..2],
+            false => &services[..],
+        };
         let at = conn.proto.lock().positions();
         let ended = Ended {
             bytes: at.written.saturating_add(at.received),
@@ -432,7 +446,7 @@ impl SmcSock {
         };
         namespace
             .learned
-            .ended(&namespace.sysctls, &services, &ended);
+            .ended(&namespace.sysctls, services, &ended);
     }
 
     /// Closes the socket: its file is being closed, or has been without us and is not here.

@@ -7,7 +7,7 @@ use super::{
         path,
         smc_sock::{hint, Phase, SmcSock}, //
     },
-    neighbour::{self, Heard}, //
+    neighbour::Heard, //
 };
 use crate::{
     carrier::LocalPort,
@@ -64,7 +64,12 @@ pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<HandshakeRun>>)
     }
     drop(guard);
     heard.tell(this);
+    let denied = this.rewritten.denied();
     if let Some(path) = Path::new(Role::Client, answer) {
+        let path = Path {
+            stays: path.stays.or(denied),
+            ..path
+        };
         let mut phase = this.phase.lock();
         if matches!(*phase, Phase::Connecting) {
             this.stop_watching();
@@ -72,10 +77,10 @@ pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<HandshakeRun>>)
         }
         return false;
     }
-    let begun = if offered {
-        begin_handshake(this)
-    } else {
-        Err(heard.reason)
+    let begun = match denied {
+        _ if !offered => Err(heard.reason),
+        Some(reason) => Err(reason),
+        None => begin_handshake(this),
     };
     let mut phase = this.phase.lock();
     if !matches!(*phase, Phase::Connecting) {
@@ -173,7 +178,7 @@ pub(super) fn drive(
 pub(super) fn conclude(this: &Arc<SmcSock>, run: KBox<HandshakeRun>, outcome: Outcome) {
     match outcome {
         Outcome::Established => {
-            neighbour::tell(this, Event::Succeeded);
+            this.heard(Event::Succeeded);
             let made = KBox::into_inner(run).commit();
             let mut phase = this.phase.lock();
             match (made, matches!(*phase, Phase::Connecting)) {
@@ -215,7 +220,7 @@ pub(super) fn conclude(this: &Arc<SmcSock>, run: KBox<HandshakeRun>, outcome: Ou
             }
             drop(run);
             if let Some(peer) = peer {
-                neighbour::tell(this, Event::Declined(peer));
+                this.heard(Event::Declined(peer));
             }
             let fallback = crossing::fallback(Role::Client, &this.sock, reason, peer, strip);
             let mut phase = this.phase.lock();
@@ -229,7 +234,7 @@ pub(super) fn conclude(this: &Arc<SmcSock>, run: KBox<HandshakeRun>, outcome: Ou
         Outcome::Failed(why) => {
             drop(run);
             if matches!(why, Failure::TimedOut | Failure::Protocol) {
-                neighbour::tell(this, Event::Failed);
+                this.heard(Event::Failed);
             }
             let mut phase = this.phase.lock();
             if matches!(*phase, Phase::Connecting) {

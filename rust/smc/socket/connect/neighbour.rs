@@ -83,14 +83,7 @@ impl Heard {
 
     /// Has it remembered. May sleep; without the socket's lock.
     pub(super) fn tell(&self, this: &SmcSock) {
-        tell(this, self.event);
-    }
-}
-
-/// Takes note of what has become of the connection. May sleep.
-pub(super) fn tell(this: &SmcSock, event: Event) {
-    if let Some(namespace) = this.namespace() {
-        namespace.heard(&this.sock, event);
+        this.heard(self.event);
     }
 }
 

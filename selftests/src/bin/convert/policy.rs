@@ -2,6 +2,7 @@
 //! Rules: which of several processes, users, ports and peers get SMC.
 
 use super::{is_smc, plain, turn};
+use st::family::Ip;
 use st::fd::Fd;
 use st::point::T;
 use st::{addr, path, smcinfo, sys};
@@ -18,6 +19,7 @@ st::points![
     unless_denied,
     by_port,
     by_peer,
+    by_rewritten,
     by_client,
     later_rules,
     shares,
@@ -221,16 +223,52 @@ fn by_peer(t: &mut T) {
     t.is("denied", kinds([&client, &server])[0], Some(POLICY));
     let (_l, client, server) = connected(t, 7004);
     t.is("another port", path::prove_local(&client, &server), Ok(()));
-    // No address at all is this machine's loopback.
-    let none: IpAddr = match loopback {
-        IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    // No address at all is this machine's loopback, and an IPv6 socket's is that of IPv6.
+    let none: IpAddr = match t.ip {
+        Ip::V4 => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        Ip::V6 => std::net::Ipv6Addr::UNSPECIFIED.into(),
+        Ip::Mapped => return,
     };
     let client = plain(t.ip);
     let done = sys::connect(client.raw(), &SocketAddr::new(none, 7003));
     t.is("connect to no address", done, Ok(0));
     let server = sys::accept(denied.raw()).expect("accept");
     t.is("denied, too", kinds([&client, &server])[0], Some(POLICY));
+}
+
+/// A BPF program sends connections to another address, which a rule denies.
+fn by_rewritten(t: &mut T) {
+    if t.ip != Ip::V4 {
+        return;
+    }
+    turn(3);
+    t.is("path", path::local(1), Ok(true));
+    rules(&["deny peer=127.0.0.2 peer-port=7005"]);
+    for (first, port) in [(1, 7005), (0, 7005), (1, 7006)] {
+        t.is("path", st::net::sysctl("net.smc.path", &first.to_string()).is_ok(), true);
+        let listener = plain(t.ip);
+        let _ = sys::setopt(listener.raw(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
+        let at = SocketAddr::new([127, 0, 0, 2].into(), port);
+        sys::bind(listener.raw(), &at).expect("bind");
+        sys::listen(listener.raw(), 4).expect("listen");
+        let rewriting = match st::cgroup::Rewriting::to([127, 0, 0, 2].into()) {
+            Ok(rewriting) => rewriting,
+            Err(e) => return t.say(&format!("skip: {e}")),
+        };
+        let client = plain(t.ip);
+        let named = SocketAddr::new([127, 0, 0, 1].into(), port);
+        t.is("connect", sys::connect(client.raw(), &named), Ok(0));
+        drop(rewriting);
+        let server = sys::accept(listener.raw()).expect("accept");
+        let what = format!("path {first}, port {port}");
+        if port == 7005 {
+            let reason = smcinfo::info(client.raw()).map(|info| info.reason);
+            t.is(&what, reason.ok(), Some(POLICY));
+            t.check(&what, path::prove_local(&client, &server).is_err());
+        } else {
+            t.is(&what, path::prove_local(&client, &server), Ok(()));
+        }
+    }
 }
 
 /// A listener that takes some of its clients only.

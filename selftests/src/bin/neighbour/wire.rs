@@ -35,6 +35,7 @@ pub const LIST: &[Point] = &[
     point!("wire.strict", strict),
     point!("wire.off", off),
     point!("wire.whose", whose),
+    point!("wire.rewritten", rewritten),
 ];
 
 /// Port of the packet end.
@@ -244,6 +245,41 @@ fn two_ports(t: &mut T) {
     t.check("ACK", other.syn_ack(&[]));
     is_tcp(t, &fd, NEIGHBOUR);
     forgotten_is_tried(t, &wire);
+}
+
+/// A BPF program sends the connections to a service's address to the peer, which is silent: remembered for both, so
+/// the next one does not wait.
+fn rewritten(t: &mut T) {
+    const SERVICE: [u8; 4] = [203, 0, 113, 9];
+    if t.ip != Ip::V4 {
+        return;
+    }
+    let _rewriting = match st::cgroup::Rewriting::to(net::B4.into()) {
+        Ok(rewriting) => rewriting,
+        Err(e) => return t.say(&format!("skip: {e}")),
+    };
+    let wire = wire();
+    let service = SocketAddr::new(SERVICE.into(), PORT);
+    let begin = |t: &T| {
+        let fd = t.socket();
+        sys::nonblock(fd.raw(), true);
+        let done = sys::connect(fd.raw(), &service);
+        assert_eq!(done, Err(Errno(libc::EINPROGRESS)));
+        fd
+    };
+    let fd = begin(t);
+    let mut other = silent(t, &wire);
+    t.check("ACK", other.syn_ack(&[]));
+    is_tcp(t, &fd, OPTIONLOST);
+    talk(t, &fd, &mut other);
+    is_remembered(t, &peer(t), Of::Port, "silence", 57, SILENT);
+    is_remembered(t, &service, Of::Port, "silence", 57, SILENT);
+    let fd = begin(t);
+    let (mut other, ours) = syn(t, &wire);
+    t.check("no option any more", !ours);
+    t.check("ACK", other.syn_ack(&[]));
+    is_tcp(t, &fd, NEIGHBOUR);
+    talk(t, &fd, &mut other);
 }
 
 /// The peer has got the first SYN, and its SYN-ACK was lost; it says SMC when the third one comes.

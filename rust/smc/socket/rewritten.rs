@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A connect() whose address was rewritten: a BPF program of the control group (`BPF_CGROUP_INET4_CONNECT` and
+//! `_INET6_CONNECT`) has put another one in its place, as balancers do for services.
+//!
+//! The program knows the address that it named, TCP the one that it connects to. Rules are asked about both, and what
+//! is learned of the peer is remembered for both: the next connect() names the first again, and is asked about that
+//! before TCP, and the BPF program, have seen it.
+
+use super::smc_sock::SmcSock;
+use crate::host::tcp2smc;
+use kapi::net::sockaddr::SockAddr;
+use kernel::sync::atomic::{Atomic, Relaxed};
+use smc_proto::reason::Reason;
+
+/// The address that was named, and what the rules say of the other one. Set before the SYN is answered, with
+/// `handshake` locked.
+pub(crate) struct Rewritten {
+    /// The named address as IPv6.
+    ip: [Atomic<u64>; 2],
+    /// Its port; 0 if nothing was rewritten.
+    port: Atomic<u32>,
+    /// Code of the reason for which the rules keep the connection on TCP; 0 for none.
+    denied: Atomic<u32>,
+}
+
+impl Rewritten {
+    pub(super) fn new() -> Self {
+        Self {
+            ip: [const { Atomic::new(0) }; 2],
+            port: Atomic::new(0),
+            denied: Atomic::new(0),
+        }
+    }
+
+    /// Returns the address that the program has named, if TCP's is another one.
+    #[inline]
+    pub(super) fn named(&self) -> Option<SockAddr> {
+        let port = self.port.load(Relaxed) as u16;
+        let [high, low] = [&self.ip[0], &self.ip[1]].map(|half| half.load(Relaxed));
+        (port != 0).then(|| SockAddr {
+            v6: true,
+            ip: (u128::from(high) << 64 | u128::from(low)).to_be_bytes(),
+            port,
+        })
+    }
+
+    /// Returns the reason for which the rules keep the connection on TCP: what they say of TCP's address.
+    #[inline]
+    pub(super) fn denied(&self) -> Option<Reason> {
+        match self.denied.load(Relaxed) {
+            0 => None,
+            code => Some(Reason::from_code(code)),
+        }
+    }
+
+    fn set(&self, named: Option<&SockAddr>, denied: Option<Reason>) {
+        let ip = named.map_or(0, |named| u128::from_be_bytes(named.mapped()));
+        for (half, shift) in self.ip.iter().zip([64, 0]) {
+            half.store((ip >> shift) as u64, Relaxed);
+        }
+        let port = named.map_or(0, |named| named.port);
+        self.port.store(u32::from(port), Relaxed);
+        self.denied
+            .store(denied.map_or(0, Reason::code), Relaxed);
+    }
+}
+
+impl SmcSock {
+    /// Looks whether TCP connects to another address than `named`, and asks the rules about it. In the program's call,
+    /// when the SYN is out.
+    pub(super) fn look_at_rewritten(&self, named: &SockAddr) {
+        let actual = self.sock.peer_addr();
+        let same = actual.port == named.port && actual.mapped() == named.mapped();
+        if same {
+            if self.rewritten.named().is_some() {
+                self.rewritten.set(None, None);
+            }
+            return;
+        }
+        let converted = self.converted.get() != 0;
+        let denied = self
+            .namespace()
+            .and_then(|n| tcp2smc::connects(n, &self.sock, converted, &actual).err());
+        self.rewritten.set(Some(named), denied);
+    }
+}
