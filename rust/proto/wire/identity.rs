@@ -45,9 +45,10 @@ impl Proof {
         const LENGTH: u64 = 17 << 56;
         let (numbers, kind) = match numbers {
             Numbers::Syn(client) => (u64::from(client), 0),
-            Numbers::SynAck(client, server) => (u64::from(server) << 32 | u64::from(client), 1),
+            Numbers::SynAck(client, server) => ((u64::from(server) << 32) | u64::from(client), 1),
         };
-        let [a, b, c, d, e, f, g, _] = siphash(secret, [scope, numbers, LENGTH | kind]).to_le_bytes();
+        let [a, b, c, d, e, f, g, _] =
+            siphash(secret, [scope, numbers, LENGTH | kind]).to_le_bytes();
         Self([a, b, c, d, e, f, g])
     }
 }

@@ -30,6 +30,7 @@ use kapi::{
     net::{
         args::Addr,
         sock::tcp_state,
+        sockaddr::SockAddr,
         socket::BsdSocket,
         syn, //
     },
@@ -147,12 +148,27 @@ fn call(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: bool
     }
     let started = socket.start_connect(addr);
     if let Some((named, _)) = &peer {
-        this.look_at_rewritten(named);
+        look_at_rewritten(this, named, converted);
     }
     if !matches!(started, Err(err) if errno::EINPROGRESS.is(err)) {
         reset(this);
     }
     Ok(Call::First(started))
+}
+
+/// Looks whether TCP connects to another address than `named`, and asks the rules about it.
+fn look_at_rewritten(this: &SmcSock, named: &SockAddr, converted: bool) {
+    let actual = this.sock.peer_addr();
+    if actual.port == named.port && actual.mapped() == named.mapped() {
+        if this.rewritten.named().is_some() {
+            this.rewritten.set(None, None);
+        }
+        return;
+    }
+    let denied = this
+        .namespace()
+        .and_then(|n| tcp2smc::connects(n, &this.sock, converted, &actual).err());
+    this.rewritten.set(Some(named), denied);
 }
 
 fn first(

@@ -7,8 +7,6 @@
 //! is learned of the peer is remembered for both: the next connect() names the first again, and is asked about that
 //! before TCP, and the BPF program, have seen it.
 
-use super::smc_sock::SmcSock;
-use crate::host::tcp2smc;
 use kapi::net::sockaddr::SockAddr;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use smc_proto::reason::Reason;
@@ -54,34 +52,14 @@ impl Rewritten {
         }
     }
 
-    fn set(&self, named: Option<&SockAddr>, denied: Option<Reason>) {
+    /// Takes note of both, or that nothing was rewritten.
+    pub(super) fn set(&self, named: Option<&SockAddr>, denied: Option<Reason>) {
         let ip = named.map_or(0, |named| u128::from_be_bytes(named.mapped()));
         for (half, shift) in self.ip.iter().zip([64, 0]) {
             half.store((ip >> shift) as u64, Relaxed);
         }
         let port = named.map_or(0, |named| named.port);
         self.port.store(u32::from(port), Relaxed);
-        self.denied
-            .store(denied.map_or(0, Reason::code), Relaxed);
-    }
-}
-
-impl SmcSock {
-    /// Looks whether TCP connects to another address than `named`, and asks the rules about it. In the program's call,
-    /// when the SYN is out.
-    pub(super) fn look_at_rewritten(&self, named: &SockAddr) {
-        let actual = self.sock.peer_addr();
-        let same = actual.port == named.port && actual.mapped() == named.mapped();
-        if same {
-            if self.rewritten.named().is_some() {
-                self.rewritten.set(None, None);
-            }
-            return;
-        }
-        let converted = self.converted.get() != 0;
-        let denied = self
-            .namespace()
-            .and_then(|n| tcp2smc::connects(n, &self.sock, converted, &actual).err());
-        self.rewritten.set(Some(named), denied);
+        self.denied.store(denied.map_or(0, Reason::code), Relaxed);
     }
 }

@@ -191,7 +191,10 @@ fn path_mirror(t: &mut T) {
     let mut buf = [0; 64];
     // Each comes to where ends meet, by its first byte.
     for round in 0..4 {
-        for (from, far, to) in [(&client, &mut left, &server), (&server, &mut right, &client)] {
+        for (from, far, to) in [
+            (&client, &mut left, &server),
+            (&server, &mut right, &client),
+        ] {
             let what = format!("round {round}");
             t.is(&what, sys::send(from.raw(), b"alone", 0).ok(), Some(5));
             let heard = far.recv(5, 3000);

@@ -245,7 +245,11 @@ fn by_rewritten(t: &mut T) {
     t.is("path", path::local(1), Ok(true));
     rules(&["deny peer=127.0.0.2 peer-port=7005"]);
     for (first, port) in [(1, 7005), (0, 7005), (1, 7006)] {
-        t.is("path", st::net::sysctl("net.smc.path", &first.to_string()).is_ok(), true);
+        t.is(
+            "path",
+            st::net::sysctl("net.smc.path", &first.to_string()).is_ok(),
+            true,
+        );
         let listener = plain(t.ip);
         let _ = sys::setopt(listener.raw(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
         let at = SocketAddr::new([127, 0, 0, 2].into(), port);
