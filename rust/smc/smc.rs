@@ -12,7 +12,7 @@
 #![forbid(unsafe_code)]
 
 use kapi::{
-    net::{diag, family, genl, netns},
+    net::{diag, family, genl, netns, sock::GivenBack},
     rdma::client::Client,
     sys::{global, queue, shrinker}, //
 };
@@ -98,6 +98,7 @@ struct Rsmc {
     _queue: queue::Registration,
     _sockets: Pin<KBox<netns::Registration<Registry>>>,
     _namespaces: Pin<KBox<netns::Registration<Namespace>>>,
+    _socks: GivenBack,
 }
 
 impl Rsmc {
@@ -143,6 +144,7 @@ impl Rsmc {
             _queue: queue,
             _sockets: sockets,
             _namespaces: namespaces,
+            _socks: GivenBack::new(),
         })
     }
 }

@@ -11,12 +11,14 @@ mod count;
 mod identity;
 mod options;
 mod path;
+mod shared;
 mod stamp;
 mod stream;
 mod wake;
 
 pub use charge::Charge;
 pub use path::InitialNumbers;
+pub use shared::{GivenBack, Shareable, SharedSock};
 
 use crate::errno::{self, Errno};
 use crate::net::socket::BsdSocket;

@@ -8,15 +8,19 @@
 //! are empty without waiting.
 
 use super::{
+    leave::is_quiet,
     pair::{Local, Pair},
     way::Way, //
 };
-use kapi::sys::{
-    global::{Global, Guard},
-    hook::{Notify, TimerHook},
-    queue,
-    roster::{self, Roster},
-    shrinker, //
+use kapi::{
+    net::sock::Sock,
+    sys::{
+        global::{Global, Guard},
+        hook::{Notify, TimerHook},
+        queue,
+        roster::{self, Roster},
+        shrinker, //
+    }, //
 };
 use kernel::{
     impl_has_work,
@@ -178,17 +182,18 @@ impl shrinker::Spare for Rings {
 
 /// Gives the ring of a direction back, if that is empty and nobody is at it. Returns its size.
 fn give_back(pair: &Pair, active: bool) -> usize {
-    let sock = |active: bool| pair.end(active).sock.get().map(|sock| &**sock);
-    let (Some(writer), Some(reader)) = (sock(active), sock(!active)) else {
+    if !pair.has_met() {
         return 0;
-    };
-    let way = &pair.end(active).out;
+    }
+    let (writer, reader) = (pair.end(active), pair.end(!active));
+    let way = &writer.out;
+    // An end that has left holds neither lock any more, and what it said before that is seen with the lock.
     way.give_back(
-        || reader.position(),
-        // But for a FIN.
-        |cut| match writer.sent_to().wrapping_sub(cut) {
-            0 => true,
-            beyond => beyond == 1 && !writer.may_send(),
+        // One that has left reads nothing: all before the cut is taken for read.
+        || reader.sock.with(Sock::position).unwrap_or(way.cut()),
+        |cut| {
+            let quiet = writer.sock.with(|writer| is_quiet(writer, cut));
+            quiet.unwrap_or_else(|| writer.quiet.get() != 0)
         },
     )
 }

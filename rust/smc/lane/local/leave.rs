@@ -10,7 +10,7 @@ use super::{
     way::Way, //
 };
 use crate::host::stats::{Stat, Total};
-use kapi::sys::word::full_barrier;
+use kapi::{net::sock::Sock, sys::word::full_barrier};
 use kernel::{
     prelude::*,
     sync::Arc,
@@ -58,9 +58,7 @@ impl Local {
     #[inline]
     pub(super) fn let_reader_go(&self) {
         if self.inward().tells() {
-            if let Some(peer) = self.peer() {
-                peer.wake_for_room();
-            }
+            self.with_peer(Sock::wake_for_room);
         }
     }
 
@@ -180,15 +178,20 @@ impl Local {
         let written = {
             let mut writer = out.writer.lock();
             self.has_sent_astray();
+            // Nobody writes here any more, but for TCP's FIN.
+            let quiet = is_quiet(self.own(), out.cut());
+            self.pair.end(self.active).quiet.set(u32::from(quiet));
             writer.take()
         };
         drop((read, written));
         self.part();
         // A writer that waits for room looks whether we are gone after it has said so; to anybody else it would be an
         // edge that TCP does not have.
-        if let Some(peer) = self.peer().filter(|_| inward.is_starving()) {
-            peer.wake_for_room();
+        if inward.is_starving() {
+            self.with_peer(Sock::wake_for_room);
         }
+        // The other end may be another user's, in a namespace of its own, and stay open for as long as that likes.
+        pair.end(self.active).sock.give_back();
     }
 
     /// Takes the pair off the list of those that have had rings, if neither end makes one any more. The caller
@@ -199,5 +202,13 @@ impl Local {
         if other.is_gone() || other.retired.get() != 0 {
             self.forget_rings();
         }
+    }
+}
+
+/// Tells whether TCP has nothing behind `cut` of what `writer` has sent, but for a FIN.
+pub(super) fn is_quiet(writer: &Sock, cut: u32) -> bool {
+    match writer.sent_to().wrapping_sub(cut) {
+        0 => true,
+        beyond => beyond == 1 && !writer.may_send(),
     }
 }

@@ -17,7 +17,7 @@ use crate::host::{
     sysctl::Sysctl, //
 };
 use kapi::{
-    net::sock::Sock,
+    net::sock::{Shareable, Sock},
     sys::global::Global, //
 };
 use kernel::{
@@ -97,54 +97,53 @@ impl Meetings {
     }
 
     fn meet(&self, key: u64, active: bool, sock: &ARef<Sock>) -> Result<Arc<Pair>, Reason> {
-        if let Some(pair) = self.find(key, active, sock)? {
-            return Ok(pair);
-        }
         let none = |_| Reason::NoMemory;
-        let pair = Pair::new(key).map_err(none)?;
-        pair.end(active).sock.set(sock.clone());
-        let node = RBTreeNode::new(key, pair.clone(), GFP_KERNEL).map_err(none)?;
-        let mut waiting = self.waiting.lock();
-        if waiting.get(&key).is_none() {
-            waiting.insert(node);
-            return Ok(pair);
+        let shared = Shareable::new(sock.clone()).map_err(none)?;
+        let mut found = self.find(key, active, sock)?;
+        if found.is_none() {
+            let pair = Pair::new(key).map_err(none)?;
+            let node = RBTreeNode::new(key, pair.clone(), GFP_KERNEL).map_err(none)?;
+            let mut waiting = self.waiting.lock();
+            if waiting.get(&key).is_none() {
+                pair.end(active).sock.set(shared);
+                waiting.insert(node);
+                return Ok(pair);
+            }
+            drop(waiting);
+            // It has come meanwhile.
+            found = self.find(key, active, sock)?;
         }
-        drop(waiting);
-        // It has come meanwhile.
-        self.find(key, active, sock)?.ok_or(Reason::PathElsewhere)
+        let pair = found.ok_or(Reason::PathElsewhere)?;
+        pair.join(active, shared);
+        Ok(pair)
     }
 
     /// Takes the pair in which the other end waits out.
-    fn find(&self, key: u64, active: bool, sock: &ARef<Sock>) -> Result<Option<Arc<Pair>>, Reason> {
+    fn find(&self, key: u64, active: bool, sock: &Sock) -> Result<Option<Arc<Pair>>, Reason> {
         let mut waiting = self.waiting.lock();
         let Some(there) = waiting.get(&key) else {
             return Ok(None);
         };
-        // An end of the same kind with the same numbers: chance, or somebody who tries.
-        if there.end(active).sock.get().is_some() {
-            return Err(Reason::PathElsewhere);
-        }
-        let wide = |sock: &Sock| {
-            Namespace::of(sock).is_some_and(|n| n.sysctls.get(Sysctl::PathLocal) == 2)
-        };
-        let other = there.end(!active).sock.get();
-        let allowed = other.is_some_and(|other| {
-            other.net_cookie() == sock.net_cookie() || wide(other) && wide(sock)
+        // None is an end of the same kind with the same numbers: chance, or somebody who tries.
+        let other = there.end(!active).sock.with(|other| {
+            let near = other.net_cookie() == sock.net_cookie();
+            (near, Namespace::of(other), is_peer(sock, other))
         });
-        if !allowed {
+        let Some((near, place, peers)) = other else {
+            return Err(Reason::PathElsewhere);
+        };
+        let narrow = |place: Option<Arc<Namespace>>| {
+            place.is_none_or(|place| place.sysctls.get(Sysctl::PathLocal) != 2)
+        };
+        if !near && (narrow(place) || narrow(Namespace::of(sock))) {
             return Err(Reason::PathOff);
         }
-        if !other.is_some_and(|other| is_peer(sock, other)) {
+        if !peers {
             return Err(Reason::PathElsewhere);
         }
-        let Some(node) = waiting.remove_node(&key) else {
-            return Ok(None);
-        };
+        let node = waiting.remove_node(&key);
         drop(waiting);
-        let (_, pair) = node.to_key_value();
-        pair.end(active).sock.set(sock.clone());
-        pair.join();
-        Ok(Some(pair))
+        Ok(node.map(|node| node.to_key_value().1))
     }
 
     /// Takes a pair out in which one end has waited in vain. Returns whether it was still there.

@@ -8,9 +8,8 @@ use super::{
 };
 use crate::host::{fallback::Role, namespace::Namespace};
 use kapi::{
-    net::sock::Sock,
+    net::sock::{Shareable, SharedSock, Sock},
     sys::{
-        once::Once,
         roster::Link,
         word::{Count, Word}, //
     }, //
@@ -31,11 +30,14 @@ const WINDOW: usize = 64 << 10;
 /// An end: its sock, and the direction in which it writes.
 #[pin_data]
 pub(super) struct End {
-    pub(super) sock: Once<ARef<Sock>>,
+    /// Its TCP connection, from when it comes until it leaves. The other end looks at it, and keeps it no longer.
+    pub(super) sock: SharedSock,
     #[pin]
     pub(super) out: Way,
     /// 1 when its file is being closed.
     pub(super) gone: Word,
+    /// 1 when it has left with none of its bytes in TCP behind the cut.
+    pub(super) quiet: Word,
     /// 1 when TCP has told a reader of the time of its bytes, and how many are left.
     told: Word,
     /// 1 when its program has asked for `TCP_INQ`.
@@ -55,9 +57,10 @@ pub(super) struct End {
 impl End {
     fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            sock: Once::new(),
+            sock: SharedSock::new(),
             out <- Way::new(),
             gone: Word::new(0),
+            quiet: Word::new(0),
             left: Word::new(0),
             retired: Word::new(0),
             told: Word::new(0),
@@ -70,12 +73,6 @@ impl End {
 }
 
 impl End {
-    /// Returns its TCP connection, once that is known.
-    #[inline]
-    pub(super) fn sock(&self) -> Option<&Sock> {
-        self.sock.get().map(|sock| &**sock)
-    }
-
     /// Tells whether its file is being closed.
     #[inline]
     pub(super) fn is_gone(&self) -> bool {
@@ -128,9 +125,16 @@ impl Pair {
         self.client.out.has_size() || self.server.out.has_size()
     }
 
-    /// Makes the pair complete.
-    pub(super) fn join(&self) {
+    /// Puts the second end here, which makes the pair complete.
+    pub(super) fn join(&self, active: bool, sock: Shareable) {
+        self.end(active).sock.set(sock);
         self.joined.release(1);
+    }
+
+    /// Tells whether the two ends have met.
+    #[inline]
+    pub(super) fn has_met(&self) -> bool {
+        self.joined.acquire() != 0
     }
 }
 
@@ -186,10 +190,10 @@ impl Local {
         &self.pair.end(!self.active).out
     }
 
-    /// Returns the other end's TCP connection, once that is known.
+    /// Runs `f`, which does not sleep, with the other end's TCP connection; `None` when that has not come, or has left.
     #[inline]
-    pub(super) fn peer(&self) -> Option<&Sock> {
-        self.pair.end(!self.active).sock()
+    pub(super) fn with_peer<R>(&self, f: impl FnOnce(&Sock) -> R) -> Option<R> {
+        self.pair.end(!self.active).sock.with(f)
     }
 
     pub(super) fn splices(&self) -> &Atomic<i32> {
@@ -199,7 +203,7 @@ impl Local {
     /// Tells whether the two ends have met.
     #[inline]
     pub(crate) fn has_met(&self) -> bool {
-        self.pair.joined.acquire() != 0
+        self.pair.has_met()
     }
 
     /// Tells whether bytes go through a ring in either direction.
@@ -290,10 +294,12 @@ impl Local {
         self.own().expect_room();
         let room = self.out().awaits_room(|| self.most());
         if !room {
-            if let Some(peer) = self.peer().filter(|peer| peer.has_low_water()) {
-                // More than this will not be there at once.
-                peer.wake_for_data();
-            }
+            self.with_peer(|peer| {
+                if peer.has_low_water() {
+                    // More than this will not be there at once.
+                    peer.wake_for_data();
+                }
+            });
         }
         room || self.is_deserted()
     }
@@ -334,6 +340,13 @@ impl Local {
         let [(_, sent), _] = self.out().counts();
         let [(_, received), _] = self.inward().counts();
         (sent, received)
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        // Also of an end that was never closed: the other one is not to keep it.
+        self.pair.end(self.active).sock.give_back();
     }
 }
 

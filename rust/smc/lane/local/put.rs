@@ -79,9 +79,7 @@ pub(super) fn put(
     }
     drop(writer);
     let (_, other) = local.ends();
-    if let Some(peer) = other.sock() {
-        told(local, other, peer);
-    }
+    told(local, other);
     Ok((taken, taken < wanted))
 }
 
@@ -100,14 +98,14 @@ fn leave(
     by_tcp(local, msg, put)
 }
 
-/// Tells the reader, `peer`, of bytes that were put into the ring.
+/// Tells the reader at the `other` end of bytes that were put into the ring.
 #[inline(always)]
-pub(super) fn told(local: &Local, other: &End, peer: &Sock) {
+pub(super) fn told(local: &Local, other: &End) {
     // A full barrier in it stands between the bytes and the look at who reads.
-    match peer.has_low_water() {
+    other.sock.with(|peer| match peer.has_low_water() {
         false => peer.wake_for_data(),
         true => wake_for_enough(local, peer),
-    }
+    });
     if other.is_gone() {
         reset(local);
     }
@@ -148,14 +146,15 @@ fn by_tcp(local: &Local, msg: &mut Message<'_>, put: &Put<'_>) -> Result<(usize,
     }
     match sent {
         Ok(taken) => {
-            if let Some(peer) = local.peer().filter(|peer| peer.has_low_water()) {
+            local.with_peer(|peer| {
                 // TCP is silent below SO_RCVLOWAT, and does not know of what the ring holds.
                 match local.own().sent_to() == peer.arrived_to() {
+                    _ if !peer.has_low_water() => (),
                     true => wake_for_enough(local, peer),
                     // On its way, as when the reader has its sock locked: not to be counted yet.
                     false => peer.wake_for_data(),
                 }
-            }
+            });
             Ok((taken, false))
         }
         // Without this a writer that waits for room would find some, and ask again at once, for ever.
@@ -204,9 +203,7 @@ fn promote(local: &Local, way: &Way, writer: &mut Writer, wanted: usize) -> bool
     *writer = Some(ring);
     drop(reader);
     drop(guard);
-    if let Some(peer) = local.peer() {
-        peer.expect_data();
-    }
+    local.with_peer(Sock::expect_data);
     local.moved();
     local.has_rings();
     true

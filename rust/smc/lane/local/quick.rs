@@ -12,6 +12,7 @@ use crate::lane::Lane;
 use kapi::{
     net::{
         args::{flags, Message, Poll},
+        sock::Sock,
         socket::BsdSocket, //
     },
     sys::wait, //
@@ -41,8 +42,7 @@ pub(super) fn send(local: &Local, msg: &mut Message<'_>) -> Option<Result<usize>
     if !way.route().writes_ring() || total > way.room() {
         return None;
     }
-    let peer = local.reader(other)?;
-    if local.is_tested() || !local.own().may_send() {
+    if local.leaves_to(other) || local.is_tested() || !local.own().may_send() {
         return None;
     }
     let ring = writer.as_ref()?;
@@ -53,7 +53,7 @@ pub(super) fn send(local: &Local, msg: &mut Message<'_>) -> Option<Result<usize>
     way.wrote(total);
     way.counts_put();
     drop(writer);
-    put::told(local, other, peer);
+    put::told(local, other);
     trace::sent(local.own(), total, name);
     Some(Ok(total))
 }
@@ -146,9 +146,7 @@ pub(super) fn events(local: &Local, poll: &Poll<'_>) -> Option<u32> {
 /// Wakes a writer that waits for room.
 #[inline(never)]
 fn tell_room(other: &End) {
-    if let Some(peer) = other.sock() {
-        peer.wake_for_room();
-    }
+    other.sock.with(Sock::wake_for_room);
 }
 
 /// Returns the name of the carrier, for the tracepoints.

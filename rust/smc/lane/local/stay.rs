@@ -14,7 +14,7 @@ impl Local {
         self.has_met()
             && !self.stays()
             // The mark is TCP's: what follows it has to follow it there.
-            && self.peer().is_some_and(|peer| !peer.has_urgent())
+            && self.with_peer(|peer| !peer.has_urgent()) == Some(true)
             && !self.is_gone()
     }
 
@@ -39,7 +39,7 @@ impl Local {
     /// has shut both directions. TCP's answer is a reset then.
     #[inline]
     pub(super) fn is_deserted(&self) -> bool {
-        let deaf = || self.peer().is_some_and(Sock::is_receive_shut);
+        let deaf = || self.with_peer(Sock::is_receive_shut) == Some(true);
         self.is_gone() || self.own().is_receive_shut() && deaf()
     }
 
@@ -53,11 +53,10 @@ impl Local {
     /// to see the packets.
     #[inline]
     pub(super) fn is_bound_to_tcp(&self) -> bool {
+        let wants = |peer: &Sock| peer.wants_details() || self.own().has_packet_programs(peer);
         self.pair.end(!self.active).details.get() != 0
             || self.own().wants_send_stamps()
-            || self
-                .peer()
-                .is_none_or(|peer| peer.wants_details() || self.own().has_packet_programs(peer))
+            || self.with_peer(wants) != Some(false)
     }
 
     /// Tells whether a test has writers change carriers.
@@ -72,18 +71,20 @@ impl Local {
         self.stays() || self.is_deserted() || self.is_bound_to_tcp()
     }
 
-    /// Asks the same, given the other end: returns its TCP connection unless the writer has to leave.
+    /// Asks the same, given the other end.
     #[inline(always)]
-    pub(super) fn reader<'a>(&self, other: &'a End) -> Option<&'a Sock> {
-        let peer = other.sock()?;
-        let leaves = self.stays()
+    pub(super) fn leaves_to(&self, other: &End) -> bool {
+        let own = self.own();
+        let wants = |peer: &Sock| {
+            peer.wants_details()
+                || own.has_packet_programs(peer)
+                || own.is_receive_shut() && peer.is_receive_shut()
+        };
+        self.stays()
             || other.is_gone()
             || other.details.get() != 0
-            || peer.wants_details()
-            || self.own().wants_send_stamps()
-            || self.own().has_packet_programs(peer)
-            || self.own().is_receive_shut() && peer.is_receive_shut();
-        (!leaves).then_some(peer)
+            || own.wants_send_stamps()
+            || other.sock.with(wants) != Some(false)
     }
 
     /// Tells whether a writer is to change carriers for the sake of a test (the sysctl `path_flip`): on

@@ -2,7 +2,7 @@
 //! The border between TCP and the ring of a local path.
 //!
 //! `border [--flip N] [--seconds N] [--seed N] [storm|breach|idle|programs|dissolved|hungry|returned|counted|frozen
-//! |charged|zerocopy|polled|peeked|kept|limit]`
+//! |charged|zerocopy|polled|peeked|kept|limit|departed]`
 //!
 //! `storm`: eight threads on one connection that changes carriers after at most `--flip` messages, for
 //! `--seconds`: each byte arrives once and in order. `breach`: bytes beyond the cut are seen (needs the module
@@ -12,11 +12,12 @@
 //! `frozen`, `charged`: an end that sleeps in a call keeps the
 //! other one waiting for nothing. `zerocopy`: bytes of TCP_ZEROCOPY_RECEIVE are in order. `polled`, `peeked`: room to write is
 //! told where TCP tells of it, and a call finds it. `kept`: a direction that cannot leave TCP keeps no ring. `limit`: one
-//! user has so much memory of rings and no more.
+//! user has so much memory of rings and no more. `departed`: a closed end's namespace goes, though the other end is open.
 
 mod breach;
 mod counted;
 mod cover;
+mod departed;
 mod dissolved;
 mod hungry;
 mod idle;
@@ -175,6 +176,11 @@ fn main() {
     if wants("limit") {
         let result = idle::limit(|| pair(Ip::V4));
         k.outcome("limit", result);
+    }
+    if wants("departed") {
+        for (plain, name) in [(true, "tcp"), (false, "local")] {
+            k.outcome(&format!("departed.{name}"), departed::run(plain));
+        }
     }
     std::process::exit(k.finish());
 }
