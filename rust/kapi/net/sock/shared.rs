@@ -18,7 +18,7 @@ use smc_bindings as bindings;
 /// A counted reference to a sock, and what RCU needs to give it up later.
 #[repr(C)]
 struct Node {
-    /// First: RCU hands its address to [`put`].
+    /// First: RCU hands its address to `put`.
     head: Opaque<bindings::callback_head>,
     sock: ARef<Sock>,
 }
@@ -46,7 +46,7 @@ impl Shareable {
 /// # Invariants
 ///
 /// `node` is null, or what `KBox::into_raw` gave and nobody else owns. A node that was taken out of here is freed only
-/// by [`put`], an RCU grace period later, unless `self` is borrowed exclusively.
+/// by `put`, an RCU grace period later, unless `self` is borrowed exclusively.
 ///
 /// # Examples
 ///
@@ -155,7 +155,7 @@ fn give_up(node: *mut Node) {
 ///
 /// # Safety
 ///
-/// Called by RCU alone, once for each `call_rcu` in [`give_up`], in a softirq or a kernel thread, after all sections have
+/// Called by RCU alone, once for each `call_rcu` in `give_up`, in a softirq or a kernel thread, after all sections have
 /// ended that began before it.
 unsafe extern "C" fn put(head: *mut bindings::callback_head) {
     // SAFETY:
