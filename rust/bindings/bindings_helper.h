@@ -5,6 +5,7 @@
  */
 #include <linux/cgroup.h>
 #include <linux/cred.h>
+#include <linux/errqueue.h>
 #include <linux/fs.h>
 #include <linux/ftrace.h>
 #include <linux/in.h>

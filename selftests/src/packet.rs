@@ -65,7 +65,7 @@ fn sum(acc: u32, b: &[u8]) -> u32 {
     a as u32
 }
 
-fn pseudo(src: &IpAddr, dst: &IpAddr, len: usize) -> u32 {
+fn pseudo(src: &IpAddr, dst: &IpAddr, protocol: u8, len: usize) -> u32 {
     let mut v = Vec::new();
     for a in [src, dst] {
         match a {
@@ -73,7 +73,7 @@ fn pseudo(src: &IpAddr, dst: &IpAddr, len: usize) -> u32 {
             IpAddr::V6(a) => v.extend(a.octets()),
         }
     }
-    v.extend([0, 6]);
+    v.extend([0, protocol]);
     v.extend((len as u32).to_be_bytes());
     sum(0, &v)
 }
@@ -119,7 +119,7 @@ pub fn parse(f: &[u8]) -> Option<Seg> {
         _ => return None,
     };
     let off = usize::from(tcp.get(12)? >> 4) * 4;
-    let ps = pseudo(&src, &dst, tcp.len());
+    let ps = pseudo(&src, &dst, TCP, tcp.len());
     let sums = if !ip_ok {
         Sums::Bad
     } else if sum(ps, tcp) == 0xffff {
@@ -160,17 +160,57 @@ pub fn build(mac_src: [u8; 6], mac_dst: [u8; 6], s: &Seg) -> Vec<u8> {
     tcp.extend((urgent as u16).to_be_bytes());
     tcp.extend(&opts);
     tcp.extend(&s.data);
-    let c = !sum(pseudo(&s.src.ip(), &s.dst.ip(), tcp.len()), &tcp) as u16;
+    let c = !sum(pseudo(&s.src.ip(), &s.dst.ip(), TCP, tcp.len()), &tcp) as u16;
     tcp[16..18].copy_from_slice(&c.to_be_bytes());
+    frame(mac_src, mac_dst, (s.src.ip(), s.dst.ip()), TCP, &tcp)
+}
+
+/// Builds the frame in which the destination of a segment says that it is unreachable, by ICMP or ICMPv6, with this code
+/// of its type "destination unreachable".
+pub fn unreachable(mac_src: [u8; 6], mac_dst: [u8; 6], s: &Seg, code: u8) -> Vec<u8> {
+    let refused = build(mac_dst, mac_src, s);
+    // The IP header and what ICMP has to quote of TCP's, which has both ports and the sequence number.
+    let head = if s.src.is_ipv4() { 20 } else { 40 };
+    let quoted = refused.get(14..14 + head + 8).unwrap_or_default();
+    let (kind, protocol) = if s.src.is_ipv4() {
+        (3, ICMP)
+    } else {
+        (1, ICMPV6)
+    };
+    let mut icmp = vec![kind, code, 0, 0, 0, 0, 0, 0];
+    icmp.extend(quoted);
+    let (from, to) = (s.dst.ip(), s.src.ip());
+    let start = match protocol {
+        ICMP => 0,
+        _ => pseudo(&from, &to, protocol, icmp.len()),
+    };
+    let c = !sum(start, &icmp) as u16;
+    icmp[2..4].copy_from_slice(&c.to_be_bytes());
+    frame(mac_src, mac_dst, (from, to), protocol, &icmp)
+}
+
+/// Protocol numbers of IP.
+const ICMP: u8 = 1;
+const TCP: u8 = 6;
+const ICMPV6: u8 = 58;
+
+/// Builds the frame of an IP packet.
+fn frame(
+    mac_src: [u8; 6],
+    mac_dst: [u8; 6],
+    (from, to): (IpAddr, IpAddr),
+    protocol: u8,
+    body: &[u8],
+) -> Vec<u8> {
     let mut f = Vec::new();
     f.extend(mac_dst);
     f.extend(mac_src);
-    match (s.src.ip(), s.dst.ip()) {
+    match (from, to) {
         (IpAddr::V4(a), IpAddr::V4(b)) => {
             f.extend([8, 0]);
             let mut ip = vec![0x45, 0];
-            ip.extend((20 + tcp.len() as u16).to_be_bytes());
-            ip.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
+            ip.extend((20 + body.len() as u16).to_be_bytes());
+            ip.extend([0, 0, 0x40, 0, 64, protocol, 0, 0]);
             ip.extend(a.octets());
             ip.extend(b.octets());
             let c = !sum(0, &ip) as u16;
@@ -179,14 +219,14 @@ pub fn build(mac_src: [u8; 6], mac_dst: [u8; 6], s: &Seg) -> Vec<u8> {
         }
         (IpAddr::V6(a), IpAddr::V6(b)) => {
             f.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
-            f.extend((tcp.len() as u16).to_be_bytes());
-            f.extend([6, 64]);
+            f.extend((body.len() as u16).to_be_bytes());
+            f.extend([protocol, 64]);
             f.extend(a.octets());
             f.extend(b.octets());
         }
         _ => panic!("mixed address kinds"),
     }
-    f.extend(tcp);
+    f.extend(body);
     f
 }
 

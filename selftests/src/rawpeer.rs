@@ -303,6 +303,12 @@ impl<'a> Peer<'a> {
         self.put(RST | ACK, &[]);
     }
 
+    /// Answers the SYN by ICMP or ICMPv6, "destination unreachable" with this code.
+    pub fn send_unreachable(&self, code: u8) {
+        let frame = packet::unreachable(MAC_B, MAC_A, &self.syn, code);
+        self.wire.put_frame(&frame);
+    }
+
     /// Files a received segment; true if something new needs an ACK.
     fn take(&mut self, s: &Seg) -> bool {
         if s.flags & RST != 0 {

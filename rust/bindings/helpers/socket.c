@@ -272,6 +272,30 @@ void rsmc_helper_sk_purge_received(struct sock *sk)
 	__skb_queue_purge(&sk->sk_receive_queue);
 }
 
+/* linux/errqueue.h */
+
+/* Frees what ICMP has said that waits in the error queue. */
+void rsmc_helper_sk_drop_icmp_errors(struct sock *sk)
+{
+	struct sk_buff_head *queue = &sk->sk_error_queue;
+	struct sk_buff_head dropped;
+	struct sk_buff *skb, *next;
+	unsigned long flags;
+
+	__skb_queue_head_init(&dropped);
+	spin_lock_irqsave(&queue->lock, flags);
+	skb_queue_walk_safe(queue, skb, next) {
+		u8 origin = SKB_EXT_ERR(skb)->ee.ee_origin;
+
+		if (origin == SO_EE_ORIGIN_ICMP || origin == SO_EE_ORIGIN_ICMP6) {
+			__skb_unlink(skb, queue);
+			__skb_queue_tail(&dropped, skb);
+		}
+	}
+	spin_unlock_irqrestore(&queue->lock, flags);
+	__skb_queue_purge(&dropped);
+}
+
 /* net/sock.h, net/xfrm.h: the route */
 
 const struct dst_entry *rsmc_helper_sk_dst_rcu(const struct sock *sk)

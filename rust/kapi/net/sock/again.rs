@@ -32,6 +32,13 @@ impl Sock {
         let ended = self.state() == tcp_state::CLOSE;
         ended.then(|| self.error()).flatten()
     }
+
+    /// Forgets what ICMP has said of an attempt that is to begin anew. TCP queues that for IPv4 whether the program has
+    /// asked for it (`IP_RECVERR`) or not, and poll() says `EPOLLERR` for as long as it is there.
+    pub fn forget_icmp(&self) {
+        // SAFETY: The sock is valid; the helper takes the queue's lock.
+        unsafe { bindings::sk_drop_icmp_errors(self.as_ptr()) };
+    }
 }
 
 impl SockGuard<'_> {
@@ -56,6 +63,7 @@ impl SockGuard<'_> {
             return false;
         }
         let (mut address, len) = self.peer_address();
+        self.sock().forget_icmp();
         // SAFETY: The lock is held, and the table is live. This is what TCP does when the program asks for the
         // result of the attempt; the error is what it would have been told.
         let begun = unsafe {

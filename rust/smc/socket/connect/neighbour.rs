@@ -174,6 +174,7 @@ fn begin_anew(this: &SmcSock, socket: &BsdSocket, addr: &Addr<'_>) -> bool {
     }
     socket.set_variant(Choice::BARE.variant());
     this.attempt.store(attempt::PLAIN, Relaxed);
+    this.sock.forget_icmp();
     let started = socket.start_connect(addr);
     matches!(started, Err(err) if errno::EINPROGRESS.is(err))
 }

@@ -28,6 +28,9 @@ pub const LIST: &[Point] = &[
     point!("wire.reset", reset),
     point!("wire.reset_blocking", reset_blocking),
     point!("wire.reset_told", reset_told),
+    point!("wire.icmp", icmp),
+    point!("wire.icmp_blocking", icmp_blocking),
+    point!("wire.icmp_refused", icmp_refused),
     point!("wire.closed", closed),
     point!("wire.closed_blocking", closed_blocking),
     point!("wire.one_tries", one_tries),
@@ -441,6 +444,90 @@ fn reset_told(t: &mut T) {
     t.is("events", events, libc::EPOLLOUT as u32);
     is_tcp(t, &fd, OPTIONRESET);
     talk(t, &fd, &mut other);
+}
+
+/// Codes of "destination unreachable" that mean network, host, port and what a firewall forbids, and TCP's error.
+fn unreachable(t: &T) -> &'static [(u8, i32)] {
+    match t.ip {
+        Ip::V6 => &[
+            (0, libc::ENETUNREACH),
+            (1, libc::EACCES),
+            (3, libc::EHOSTUNREACH),
+            (4, libc::ECONNREFUSED),
+            (5, libc::EACCES),
+        ],
+        _ => &[
+            (0, libc::ENETUNREACH),
+            (1, libc::EHOSTUNREACH),
+            (3, libc::ECONNREFUSED),
+            (10, libc::EHOSTUNREACH),
+            (13, libc::EHOSTUNREACH),
+        ],
+    }
+}
+
+/// Answers a SYN with the option by ICMP, and the one that comes then by a SYN-ACK.
+fn forbids<'a>(t: &mut T, wire: &'a Wire, code: u8) -> Peer<'a> {
+    let (first, ours) = syn(t, wire);
+    t.check("option", ours);
+    first.send_unreachable(code);
+    let (mut second, ours) = syn(t, wire);
+    t.check("then none", !ours);
+    t.check("another attempt", second.syn.seq != first.syn.seq);
+    t.check("ACK", second.syn_ack(&[]));
+    second
+}
+
+/// A firewall answers SYNs with the option by ICMP: an answer to the option, as a reset is.
+fn icmp(t: &mut T) {
+    let wire = wire();
+    for (n, &(code, _)) in unreachable(t).iter().enumerate() {
+        t.is(&format!("{code}: remembered"), remembered(&peer(t)), None);
+        let fd = start(t);
+        let mut other = forbids(t, &wire, code);
+        is_tcp(t, &fd, OPTIONRESET);
+        talk(t, &fd, &mut other);
+        if n == 2 {
+            is_remembered(t, &peer(t), Of::Port, "reset", 3600, RESETS);
+            next_goes_without(t, &wire);
+            forgotten_is_tried(t, &wire);
+        }
+    }
+}
+
+fn icmp_blocking(t: &mut T) {
+    let wire = wire();
+    let (code, _) = unreachable(t)[1];
+    let mut other = None;
+    let (fd, done) = blocking(t, |t| other = Some(forbids(t, &wire, code)));
+    t.is("connect", done, Ok(0));
+    is_tcp(t, &fd, OPTIONRESET);
+    talk(t, &fd, &mut other.expect("a peer"));
+}
+
+/// Both SYNs are answered so: the program has TCP's error, once, and nothing is remembered.
+fn icmp_refused(t: &mut T) {
+    let wire = wire();
+    for &(code, error) in unreachable(t) {
+        let fd = start(t);
+        for wanted in [true, false] {
+            let (other, ours) = syn(t, &wire);
+            t.is(&format!("{code}: option"), ours, wanted);
+            other.send_unreachable(code);
+        }
+        let events = sys::poll_until(fd.raw(), libc::POLLERR, 4000 * st::guest::slow());
+        t.check(
+            &format!("{code}: events {}", sys::events(events.into())),
+            events & libc::POLLERR != 0 && events & libc::POLLHUP != 0,
+        );
+        for wanted in [error, 0] {
+            let seen = sys::getopt(fd.raw(), libc::SOL_SOCKET, libc::SO_ERROR);
+            t.is(&format!("{code}: SO_ERROR"), seen, Ok(wanted));
+        }
+        t.is(&format!("{code}: remembered"), remembered(&peer(t)), None);
+        let again = wire.next(300, |s| s.dst.port() == PORT);
+        t.check("no third SYN", again.is_none());
+    }
 }
 
 /// Refuses both SYNs, with the option and without.
