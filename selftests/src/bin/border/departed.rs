@@ -5,7 +5,7 @@
 use st::errno::Errno;
 use st::family::Ip;
 use st::fd::Fd;
-use st::{guest, net, path, sys};
+use st::{guest, net, path, smcinfo, sys};
 use std::fs::File;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
@@ -57,6 +57,47 @@ fn connection(plain: bool) -> Result<(Fd, Fd, File), String> {
     Ok((c, s, there))
 }
 
+/// A namespace says that its connections may leave TCP within it alone, and the other one more than that: between the two
+/// they stay TCP's.
+pub fn apart(narrow: bool) -> Result<(), String> {
+    const PATHOFF: u32 = 0x0306_0100;
+    let (c, s, there) = connection(false)?;
+    let here = current()?;
+    if narrow {
+        path::local(1)?;
+    } else {
+        guest::enter_file(&there).map_err(e("setns"))?;
+        let set = path::local(1);
+        guest::enter_file(&here).map_err(e("setns"))?;
+        set?;
+    }
+    let said = path::prove_local(&c, &s);
+    let reasons = [&c, &s].map(|end| smcinfo::info(end.raw()).map(|seen| (seen.mode, seen.reason)));
+    drop((s, there));
+    soon_gone()?;
+    match reasons {
+        [Ok(c), Ok(s)]
+            if [c, s].iter().all(|end| end.0 != path::MODE_LOCAL)
+                && [c, s].iter().any(|end| end.1 == PATHOFF) =>
+        {
+            Ok(())
+        }
+        reasons => Err(format!("mode, reason {reasons:x?}; {said:?}")),
+    }
+}
+
+/// Waits until the wire between the two is gone, with the namespace at its other end.
+fn soon_gone() -> Result<(), String> {
+    let end = guest::until(10_000);
+    while net::has("v0") {
+        if std::time::Instant::now() > end {
+            return Err("the namespace of a closed end is kept while the other one is open".into());
+        }
+        sys::sleep_ms(10);
+    }
+    Ok(())
+}
+
 /// The namespace of the server's end goes with that, while the client's end stays open.
 pub fn run(plain: bool) -> Result<(), String> {
     let (c, s, there) = connection(plain)?;
@@ -66,19 +107,12 @@ pub fn run(plain: bool) -> Result<(), String> {
         sys::send_all(s.raw(), b"last").map_err(e("send"))?;
     }
     drop((s, there));
-    let end = guest::until(10_000);
-    while net::has("v0") && std::time::Instant::now() < end {
-        sys::sleep_ms(10);
-    }
-    let kept = net::has("v0");
+    soon_gone()?;
     let wanted: &[u8] = if plain { b"" } else { b"last" };
     let got = sys::recv_all(c.raw(), wanted.len()).map_err(e("recv"))?;
     let over = sys::recv_vec(c.raw(), 1, libc::MSG_DONTWAIT).map(|b| b.len());
-    match (kept, over) {
-        (true, _) => {
-            Err("the namespace of a closed end is kept while the other one is open".into())
-        }
-        (false, Ok(0)) if got == wanted => Ok(()),
-        (false, over) => Err(format!("received {got:?}, then {over:?}")),
+    match over {
+        Ok(0) if got == wanted => Ok(()),
+        over => Err(format!("received {got:?}, then {over:?}")),
     }
 }

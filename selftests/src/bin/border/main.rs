@@ -12,7 +12,8 @@
 //! `frozen`, `charged`: an end that sleeps in a call keeps the
 //! other one waiting for nothing. `zerocopy`: bytes of TCP_ZEROCOPY_RECEIVE are in order. `polled`, `peeked`: room to write is
 //! told where TCP tells of it, and a call finds it. `kept`: a direction that cannot leave TCP keeps no ring. `limit`: one
-//! user has so much memory of rings and no more. `departed`: a closed end's namespace goes, though the other end is open.
+//! user has so much memory of rings and no more. `departed`: a closed end's namespace goes, though the other end is open;
+//! and two namespaces of which one says no have no local path between them.
 
 mod breach;
 mod counted;
@@ -180,6 +181,9 @@ fn main() {
     if wants("departed") {
         for (plain, name) in [(true, "tcp"), (false, "local")] {
             k.outcome(&format!("departed.{name}"), departed::run(plain));
+        }
+        for (narrow, name) in [(true, "here"), (false, "there")] {
+            k.outcome(&format!("departed.apart_{name}"), departed::apart(narrow));
         }
     }
     std::process::exit(k.finish());

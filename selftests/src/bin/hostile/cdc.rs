@@ -19,6 +19,7 @@ crate::both!(
     never_consumes,
     ends_without_room,
     spoils_buffers,
+    hears_nothing_old,
     program_goes,
 );
 
@@ -258,6 +259,32 @@ fn overrun(t: &mut T, h: &mut Host) {
     c.write(&h.rc, b"one too many");
     let _ = h.rc.flush(1000);
     c.dead(t, "overrun");
+}
+
+/// A buffer that had another connection's bytes, and a peer that says it has written and has not: the program reads
+/// zeros.
+fn hears_nothing_old(t: &mut T, h: &mut Host) {
+    const OLD: &[u8] = b"another connection's secret";
+    let heard = |c: &Conn<'_>| {
+        sys::poll_until(c.fd.raw(), libc::POLLIN, 3000 * st::guest::slow());
+        sys::recv_vec(c.fd.raw(), 64, libc::MSG_DONTWAIT)
+    };
+    let mut before = vec![];
+    for _ in 0..8 {
+        let Some(mut c) = h.open(t) else { return };
+        if before.contains(&c.they.start()) {
+            c.prod += OLD.len() as u64;
+            let m = c.cdc();
+            h.rc.send(&m);
+            return t.is("zeros", heard(&c), Ok(vec![0; OLD.len()]));
+        }
+        c.write(&h.rc, OLD);
+        t.is("old bytes", heard(&c), Ok(OLD.to_vec()));
+        c.close(&h.rc);
+        t.is("end", c.ended(3000), crate::host::End::Eof);
+        before.push(c.they.start());
+    }
+    t.check("a buffer is used again", false);
 }
 
 /// A peer that never says that it has read: the program's writes wait, but closing works, and a
