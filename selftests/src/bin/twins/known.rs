@@ -24,6 +24,7 @@ const CLOSED: &str = "first send after the peer has closed its socket";
 const URGENT: &str = "send after an urgent byte that the peer has not read";
 const EDGE: &str = "edge-triggered epoll at the peer's close";
 const HALFWAY: &str = "recvmsg() into memory that ends halfway";
+const FROM: &str = "sendmsg() from memory that ends halfway";
 const ROOM: &str = "bytes under way that nobody reads";
 
 const PAGES: &str = "splice() of more than a page";
@@ -85,6 +86,12 @@ pub fn answer(m: &Model, step: &Step, tcp: &Answer, smc: &Answer) -> Option<Know
             way: Way::Fault, ..
         } if m.by_tcp && tcp.count > smc.count && (smc.count.is_some() || failed("EFAULT")) => {
             Some((HALFWAY, Then::End))
+        }
+        // TCP has taken what filled up a block of its memory, of 32 KiB, which is the thread's and not the socket's.
+        Step::Send {
+            way: Way::Fault, ..
+        } if m.local && tcp.count.is_some_and(|n| n > 0) && failed("EFAULT") => {
+            Some((FROM, Then::End))
         }
         Step::SpliceOut { .. } if tcp.count > smc.count && smc.count.is_some_and(is_pages) => {
             Some((PAGES, Then::End))
