@@ -9,7 +9,7 @@ use crate::{
     carrier::{Core, LinkGroup, LocalPort},
     host::{
         origin::{shard, Network, Origin, SHARDS},
-        waiter::{add, Waiter}, //
+        waiter::{has_room, Room, Seat, Waiter, Waiters}, //
     }, //
 };
 use kapi::sys::global::Global;
@@ -39,7 +39,7 @@ struct FirstContact {
     /// Local port: a peer with the same addresses in another namespace is another peer.
     port: LocalPort,
     origin: Origin,
-    waiters: KVec<Arc<dyn Waiter>>,
+    waiters: Waiters,
 }
 
 impl FirstContact {
@@ -65,7 +65,7 @@ pub(crate) enum Entry {
 struct Places {
     /// At most [`AT_ONCE_IN_ALL`], for which there is room.
     taken: KVec<Network>,
-    waiting: KVec<Arc<dyn Waiter>>,
+    waiting: Waiters,
 }
 
 impl Places {
@@ -79,7 +79,7 @@ impl Places {
     }
 
     /// Gives a place back. Returns who waits for one.
-    fn give_back(&mut self, network: Network) -> KVec<Arc<dyn Waiter>> {
+    fn give_back(&mut self, network: Network) -> Waiters {
         if let Some(at) = self.taken.iter().position(|of| *of == network) {
             let _ = self.taken.remove(at);
         }
@@ -113,7 +113,7 @@ impl Gates {
             places <- new_mutex!(
                 Places {
                     taken,
-                    waiting: KVec::new(),
+                    waiting: Waiters::new(),
                 },
                 "rsmc::Gates::places"
             ),
@@ -130,20 +130,20 @@ impl Gates {
         shard(&self.lists, origin.network().number())
     }
 
-    /// Takes a place, or keeps `waiter` until somebody gives one back. Returns whether it was taken.
-    fn take_or_wait(&self, network: Network, waiter: &dyn Fn() -> Arc<dyn Waiter>) -> Result<bool> {
+    /// Takes a place, or keeps the waiter until somebody gives one back. Returns whether it was taken, and the memory
+    /// that is left.
+    fn take_or_wait(&self, network: Network, seat: Seat) -> (bool, Option<Seat>) {
         let mut places = self.places.lock();
-        let taken = places.take(network);
-        if !taken {
-            add(&mut places.waiting, waiter())?;
+        match places.take(network) {
+            true => (true, Some(seat)),
+            false => (false, places.waiting.add(seat)),
         }
-        Ok(taken)
     }
 
     /// Gives a place back, and has those look again who wait for one.
     fn give_back(&self, network: Network) {
         let waiting = self.places.lock().give_back(network);
-        waiting.into_iter().for_each(Waiter::kick);
+        waiting.kick();
     }
 
     /// Returns the number of first contacts that an address may have under way at present.
@@ -194,7 +194,7 @@ impl Drop for Gate {
         };
         gates.give_back(self.origin.network());
         if let Some(left) = left {
-            left.waiters.into_iter().for_each(Waiter::kick);
+            left.waiters.kick();
         }
     }
 }
@@ -217,27 +217,48 @@ impl Gates {
         if let Some(group) = known() {
             return Ok(Entry::Join(group));
         }
-        let mut list = self.list(origin).lock();
+        // Memory first: others wait for the locks.
+        let seat = Seat::new(waiter())?;
+        let mut room: Option<Room<FirstContact>> = None;
+        let mut list = loop {
+            let len = {
+                let mut list = self.list(origin).lock();
+                if let Some(room) = &mut room {
+                    room.take(&mut list);
+                }
+                if has_room(&list) {
+                    break list;
+                }
+                list.len()
+            };
+            room = Some(Room::beyond(len)?);
+        };
         // Again, now that nobody can leave the gate.
         if let Some(group) = known() {
             return Ok(Entry::Join(group));
         }
         if let Some(busy) = before(&mut list, key, port, origin, self.most()) {
-            add(&mut busy.waiters, waiter())?;
+            let left = busy.waiters.add(seat);
+            drop(list);
+            drop(left);
             return Ok(Entry::Busy);
         }
-        list.reserve(1, GFP_KERNEL)?;
-        if !self.take_or_wait(origin.network(), waiter)? {
+        let (taken, left) = self.take_or_wait(origin.network(), seat);
+        if taken {
+            let busy = FirstContact {
+                key: *key,
+                port: port.clone(),
+                origin,
+                waiters: Waiters::new(),
+            };
+            // There is room, so no place is left taken.
+            let _ = list.push_within_capacity(busy);
+        }
+        drop(list);
+        drop((left, room));
+        if !taken {
             return Ok(Entry::Busy);
         }
-        let busy = FirstContact {
-            key: *key,
-            port: port.clone(),
-            origin,
-            waiters: KVec::new(),
-        };
-        // There is room, so no place is left taken.
-        let _ = list.push_within_capacity(busy);
         Ok(Entry::First(Gate {
             gates: self.clone(),
             key: *key,

@@ -7,6 +7,7 @@
 //! handshakes on different CPUs do not contend. A change is made to one copy after the other: a
 //! reader may see it before another does.
 
+use super::waiter::Room;
 use kernel::{
     cpu::CpuId,
     new_mutex,
@@ -55,8 +56,11 @@ impl<T: Clone> ReadMostly<T> {
     pub(crate) fn add(&self, item: T, check: impl FnOnce(&[T]) -> Result) -> Result {
         let _changing = self.changing.lock();
         check(&self.read())?;
+        // Nobody else makes a copy longer meanwhile.
         for copy in &self.copies {
-            copy.lock().reserve(1, GFP_KERNEL)?;
+            let len = copy.lock().len();
+            let mut room = Room::beyond(len)?;
+            room.take(&mut copy.lock());
         }
         for copy in &self.copies {
             copy.lock().push_within_capacity(item.clone())?;

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Upward call to the owner of a handshake after an event.
+//! Upward call to the owner of a handshake after an event; and lists that take no memory with their lock held.
+//!
+//! Locks that programs share which have nothing to do with each other are held over no allocation: where memory is
+//! short, that waits for others. So memory for a longer list is there before the lock is taken.
 
-use core::ptr;
-use kernel::{prelude::*, sync::Arc};
+use core::{mem, ptr};
+use kernel::{
+    prelude::*,
+    sync::{Arc, Mutex}, //
+};
 
 /// Owner of a handshake, which goes on with it after an event: a client's socket, or a connection
 /// that accept() has not handed out.
@@ -12,20 +18,138 @@ pub(crate) trait Waiter: Send + Sync {
     fn kick(self: Arc<Self>);
 }
 
-/// Adds a waiter to a list, unless it is there.
-///
-/// # Errors
-///
-/// `ENOMEM`.
-pub(crate) fn add(waiters: &mut KVec<Arc<dyn Waiter>>, waiter: Arc<dyn Waiter>) -> Result {
-    if !waiters.iter().any(|other| is_same(other, &waiter)) {
-        waiters.push(waiter, GFP_KERNEL)?;
+/// A waiter, and the memory that a list takes for it.
+pub(crate) struct Seat(KBox<Node>);
+
+struct Node {
+    waiter: Arc<dyn Waiter>,
+    next: Option<KBox<Node>>,
+}
+
+impl Seat {
+    /// Prepares a waiter for a list.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(waiter: Arc<dyn Waiter>) -> Result<Self> {
+        let node = Node { waiter, next: None };
+        Ok(Self(KBox::new(node, GFP_KERNEL)?))
     }
-    Ok(())
+}
+
+/// Those who wait for an event.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    /// The last one that has come.
+    last: Option<KBox<Node>>,
+}
+
+impl Waiters {
+    /// Nobody yet.
+    pub(crate) const fn new() -> Self {
+        Self { last: None }
+    }
+
+    /// Adds a waiter, unless it is there. Returns memory that was not needed, to be freed without the lock.
+    pub(crate) fn add(&mut self, seat: Seat) -> Option<Seat> {
+        let mut at = self.last.as_deref();
+        while let Some(node) = at {
+            if is_same(&node.waiter, &seat.0.waiter) {
+                return Some(seat);
+            }
+            at = node.next.as_deref();
+        }
+        let mut node = seat.0;
+        node.next = self.last.take();
+        self.last = Some(node);
+        None
+    }
+
+    fn pop(&mut self) -> Option<KBox<Node>> {
+        let mut node = self.last.take()?;
+        self.last = node.next.take();
+        Some(node)
+    }
+
+    /// Kicks all of them, in the order in which they have come. Without locks.
+    pub(crate) fn kick(mut self) {
+        let mut turned = Self::new();
+        while let Some(mut node) = self.pop() {
+            node.next = turned.last.take();
+            turned.last = Some(node);
+        }
+        while let Some(node) = turned.pop() {
+            KBox::into_inner(node).waiter.kick();
+        }
+    }
+}
+
+impl Drop for Waiters {
+    fn drop(&mut self) {
+        // One after the other: each would drop the next within its own.
+        while let Some(node) = self.pop() {
+            drop(node);
+        }
+    }
 }
 
 /// Tells whether two waiters are the same handshake.
 fn is_same(one: &Arc<dyn Waiter>, other: &Arc<dyn Waiter>) -> bool {
     // The address alone: one type may have several tables of functions.
     ptr::addr_eq(&**one, &**other)
+}
+
+/// Memory for a list that is to be longer.
+pub(crate) struct Room<T>(KVec<T>);
+
+impl<T> Room<T> {
+    /// Allocates memory for a list that has `len` items, and is to have one more.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn beyond(len: usize) -> Result<Self> {
+        let wanted = len.saturating_add(1).next_power_of_two().max(4);
+        Ok(Self(KVec::with_capacity(wanted, GFP_KERNEL)?))
+    }
+
+    /// Moves a list here, if it gets longer by that. What is left is to be dropped without the list's lock.
+    pub(crate) fn take(&mut self, list: &mut KVec<T>) {
+        if self.0.capacity() <= list.capacity() {
+            return;
+        }
+        for item in list.drain_all() {
+            let _ = self.0.push_within_capacity(item);
+        }
+        mem::swap(&mut self.0, list);
+    }
+}
+
+/// Tells whether a list has room for one more item.
+pub(crate) fn has_room<T>(list: &KVec<T>) -> bool {
+    list.len() < list.capacity()
+}
+
+/// Adds an item to a list.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub(crate) fn push<T>(list: &Mutex<KVec<T>>, item: T) -> Result {
+    let mut room: Option<Room<T>> = None;
+    loop {
+        let len = {
+            let mut list = list.lock();
+            if let Some(room) = &mut room {
+                room.take(&mut list);
+            }
+            if has_room(&list) {
+                list.push_within_capacity(item)?;
+                return Ok(());
+            }
+            list.len()
+        };
+        room = Some(Room::beyond(len)?);
+    }
 }

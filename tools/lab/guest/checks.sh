@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# checks.sh lockdep | leaks-clear | leaks-scan
+# checks.sh lockdep | held | leaks-clear | leaks-scan
 # Asks the debug kernels. Exit 0: fine, 1: not (said on stderr), 4: this kernel
 # cannot tell.
 set -u
@@ -13,6 +13,70 @@ lockdep)
 		echo "lockdep has switched itself off" >&2
 		exit 1
 	fi
+	;;
+held)
+	# What the module's locks were held over while its tests ran, from lockdep's own record: a fault in a program's
+	# memory (mmap_lock), an allocation (fs_reclaim), a socket that a program may have locked (sk_lock). For a lock that
+	# programs of several users wait for that is none of these, by way of other locks of ours neither.
+	[ -r /proc/lockdep ] || exit 4
+	awk '
+		function names(text, into,   all, n, i) {
+			n = split(text, all)
+			for (i = 1; i <= n; i++) into[all[i]] = 1
+		}
+		function reaches(class, from,   all, n, i) {
+			if ((from, class) in seen) return
+			seen[from, class] = 1
+			n = split(after[class], all, "\n")
+			for (i = 1; i <= n; i++) {
+				if (all[i] ~ /mmap_lock|fs_reclaim|^sk_lock-/ && all[i] !~ /RDMA-RXE/)
+					wrong(from " is waited for by strangers, and held over " all[i] (from == class ? "" : " in " class))
+				if (all[i] in after) reaches(all[i], from)
+			}
+		}
+		function wrong(text) {
+			if (!(text in told)) print text
+			told[text] = bad = 1
+		}
+		BEGIN {
+			names("Gates::lists Gates::places Core::groups ReadMostly::copies Meetings::waiting Places::places " \
+				"Converter::state Counters::peers Rules::current Namespace::settling Namespace::name LinkGroup::resources " \
+				"LinkGroup::state LinkGroup::timer Link::turns RmbSlab::places Roster rdma::sq rdma::rq " \
+				"rdma::region rdma::ports", shared)
+			# Of one socket, connection or listener, of a namespace whose settings its owner changes, of a queue
+			# pair that is being made or ended; and works, which lockdep shows as locks.
+			names("SmcSock::handshake SmcSock::phase SmcSock::watch SmcSock::timer Incoming::turn Incoming::state " \
+				"Listener::moving Listener::queues Listener::timer SmcConn::writers SmcConn::readers SmcConn::timer " \
+				"SmcConn::lease SmcConn::proto Way::writer Way::reader Registry::timer Registry::proc Rings::timer " \
+				"SynHooks::installed ReadMostly::changing Rules::changing Converter::conversion Converter::turned " \
+				"Link::stage rdma::channel rdma::mr rdma::fail rdma::reap rdma::close", own)
+			names("Way::writer Way::reader SmcConn::writers SmcConn::readers", faults)
+		}
+		/ FD: +[0-9]+ BD: / {
+			class = $0
+			sub(/.* BD: +[0-9]+ [^ ]+ /, "", class)
+			sub(/#[0-9]+$/, "", class)
+			sub(/\/[0-9]+$/, "", class)
+			ours = class ~ /^(rsmc|kapi)::/
+			if (ours && !(class in after)) after[class] = ""
+		}
+		/^ -> \[/ && ours {
+			held = $0
+			sub(/^ -> \[[^]]*\] /, "", held)
+			after[class] = after[class] "\n" held
+		}
+		END {
+			for (class in after) {
+				name = class
+				sub(/^(rsmc|kapi)::/, "", name)
+				if (name in shared) reaches(class, class)
+				else if (!(name in own) && name !~ /::(work|worker)$/)
+					wrong(class ": a lock of which tools/lab/guest/checks.sh does not say who waits for it")
+				if (!(name in faults) && after[class] ~ /mmap_lock/)
+					wrong(class " is held over a fault in the memory of a program")
+			}
+			exit bad
+		}' /proc/lockdep >&2 || exit 1
 	;;
 leaks-clear)
 	[ -e "$leaks" ] || exit 4
@@ -36,7 +100,7 @@ leaks-scan)
 	exit 1
 	;;
 *)
-	echo "usage: checks.sh lockdep|leaks-clear|leaks-scan" >&2
+	echo "usage: checks.sh lockdep|held|leaks-clear|leaks-scan" >&2
 	exit 2
 	;;
 esac

@@ -11,7 +11,8 @@ use super::{
 };
 use crate::host::{
     last_word::LastWord,
-    origin::{shard, Origin, SHARDS}, //
+    origin::{shard, Origin, SHARDS},
+    waiter, //
 };
 use kapi::{
     rdma::{
@@ -84,7 +85,11 @@ impl Core {
 
     /// Locks the list that has the groups with `peer`, and some with other peers.
     fn groups(&self, peer: &PeerId) -> MutexGuard<'_, KVec<Arc<LinkGroup>>> {
-        shard(&self.groups, u64::from_ne_bytes(peer.0)).lock()
+        self.list(peer).lock()
+    }
+
+    fn list(&self, peer: &PeerId) -> &Mutex<KVec<Arc<LinkGroup>>> {
+        shard(&self.groups, u64::from_ne_bytes(peer.0))
     }
 
     /// Returns the group that a server's new connection joins. The key is only what the client
@@ -149,9 +154,7 @@ impl Core {
     ///
     /// `ENOMEM`.
     pub(crate) fn add_group(&self, group: &Arc<LinkGroup>) -> Result {
-        self.groups(&group.peer_id)
-            .push(group.clone(), GFP_KERNEL)?;
-        Ok(())
+        waiter::push(self.list(&group.peer_id), group.clone())
     }
 
     /// Returns the group with the lowest number above `last`.

@@ -46,7 +46,7 @@ use crate::host::{
     last_word::LastWord,
     namespace::Queues,
     origin::Origin,
-    waiter::Waiter, //
+    waiter::{Waiter, Waiters}, //
 };
 use kapi::{
     new_spinlock_bh,
@@ -85,7 +85,7 @@ use smc_proto::{
     wire::ids::PeerId, //
 };
 use spares::Spares;
-use tidy::Tidy;
+use tidy::{Tidy, MOST_LEAVING};
 
 type ProtoGroup = Group<KVec<Entry<1>>, KVec<u32>>;
 
@@ -131,7 +131,7 @@ struct Resources {
     /// A slab is being made, or its key registered: one at a time.
     growing: bool,
     /// Handshakes that wait for that.
-    waiters: KVec<Arc<dyn Waiter>>,
+    waiters: Waiters,
 }
 
 /// A link group.
@@ -229,9 +229,9 @@ impl LinkGroup {
                     Some(Resources {
                         pd: domain,
                         slabs: KVec::new(),
-                        leaving: KVec::new(),
+                        leaving: KVec::with_capacity(MOST_LEAVING, GFP_KERNEL)?,
                         growing: false,
-                        waiters: KVec::new(),
+                        waiters: Waiters::new(),
                     }),
                     "rsmc::LinkGroup::resources"
                 ),

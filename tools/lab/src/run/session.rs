@@ -447,6 +447,11 @@ impl<'a> Session<'a> {
             }
             return;
         }
+        let ours = |index: usize| self.loaded[index].word() == "rsmc";
+        if self.kind.has_lockdep() && self.living().into_iter().all(ours) {
+            // Before the module goes, and lockdep forgets its locks.
+            self.check("locks_held", "held");
+        }
         for index in self.living() {
             let word = self.loaded[index].word();
             let name = format!("unload.{word}.{}", ["a", "b"][index]);

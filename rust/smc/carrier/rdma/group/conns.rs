@@ -13,7 +13,7 @@ use super::{
 };
 use crate::host::{
     clock::now,
-    waiter::{add, Waiter}, //
+    waiter::{has_room, Room, Seat, Waiter}, //
 };
 use kapi::{errno, rdma::pd::Pd};
 use kernel::{
@@ -110,9 +110,14 @@ impl LinkGroup {
         if self.is_lost() {
             return Err(errno::ENOTCONN.into());
         }
-        let (pd, generation, there) = {
+        // Memory that is missing is allocated without the lock, which others wait for, and then all is asked again.
+        let (mut seat, mut room): (Option<Seat>, Option<Room<Arc<RmbSlab>>>) = (None, None);
+        let (pd, generation, there) = loop {
             let mut guard = self.resources.lock();
             let resources: &mut Resources = (*guard).as_mut().ok_or(ENODEV)?;
+            if let Some(room) = &mut room {
+                room.take(&mut resources.slabs);
+            }
             let mut generation = 0u32;
             let mut there = 0u32;
             for slab in resources.slabs.iter().filter(|slab| slab.size() == size) {
@@ -124,12 +129,24 @@ impl LinkGroup {
             }
             // The place in the group is held meanwhile, so there are at most 255 who wait.
             if resources.growing {
-                add(&mut resources.waiters, waiter())?;
+                let Some(own) = seat.take() else {
+                    drop(guard);
+                    seat = Some(Seat::new(waiter())?);
+                    continue;
+                };
+                let left = resources.waiters.add(own);
+                drop(guard);
+                drop(left);
                 return Ok(None);
             }
-            resources.slabs.reserve(1, GFP_KERNEL)?;
+            if !has_room(&resources.slabs) {
+                let len = resources.slabs.len();
+                drop(guard);
+                room = Some(Room::beyond(len)?);
+                continue;
+            }
             resources.growing = true;
-            (resources.pd.clone(), generation, there)
+            break (resources.pd.clone(), generation, there);
         };
         let most = u32::from(self.state.lock().proto.terms().max_conns);
         let leased = self.grow(&pd, size, generation, most.saturating_sub(there), waiter);
@@ -157,11 +174,16 @@ impl LinkGroup {
             Some(channel) => Some(channel.prepare_key(slab.mr(), Token::Key(slab.clone()))?),
             None => None,
         };
+        let seat = match key {
+            Some(_) => Some(Seat::new(waiter())?),
+            None => None,
+        };
         {
             let mut guard = self.resources.lock();
             let resources: &mut Resources = (*guard).as_mut().ok_or(ENODEV)?;
-            if key.is_some() {
-                add(&mut resources.waiters, waiter())?;
+            if let Some(seat) = seat {
+                // Nobody has waited for this slab yet, but it may be the same handshake that asks again.
+                let _ = resources.waiters.add(seat);
             }
             // There is room for it.
             let _ = resources.slabs.push_within_capacity(slab);
@@ -196,7 +218,7 @@ impl LinkGroup {
             }
             None => return,
         };
-        waiters.into_iter().for_each(Waiter::kick);
+        waiters.kick();
     }
 
     /// Notes how much memory the slabs have, for who must not wait for `resources`.

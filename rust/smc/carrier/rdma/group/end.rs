@@ -3,10 +3,7 @@
 //! Deadlines of a group, and its end.
 
 use super::LinkGroup;
-use crate::host::{
-    clock::{arm, now},
-    waiter::Waiter, //
-};
+use crate::host::clock::{arm, now};
 use kapi::sys::{hook::Notify, queue};
 use kernel::{
     sync::{
@@ -105,7 +102,7 @@ impl LinkGroup {
         let resources = self.resources.lock().take();
         self.recv_bytes.store(0, Relaxed);
         if let Some(resources) = resources {
-            resources.waiters.into_iter().for_each(Waiter::kick);
+            resources.waiters.kick();
             for slab in resources.slabs.iter().chain(&resources.leaving) {
                 slab.revoke();
             }

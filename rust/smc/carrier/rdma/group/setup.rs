@@ -37,15 +37,21 @@ impl LinkGroup {
     pub(crate) fn send_to(&self) -> Result {
         let channel = self.link.send_to()?;
         self.step(LinkEvent::ToRts);
-        let slabs = {
-            let guard = self.resources.lock();
-            let resources = guard.as_ref().ok_or(ENODEV)?;
-            let mut slabs = KVec::with_capacity(resources.slabs.len(), GFP_KERNEL)?;
-            for slab in &resources.slabs {
-                slabs.push(slab.clone(), GFP_KERNEL)?;
-            }
-            slabs
-        };
+        let mut slabs = KVec::new();
+        loop {
+            let len = {
+                let guard = self.resources.lock();
+                let resources = guard.as_ref().ok_or(ENODEV)?;
+                if resources.slabs.len() <= slabs.capacity() {
+                    for slab in &resources.slabs {
+                        slabs.push_within_capacity(slab.clone())?;
+                    }
+                    break;
+                }
+                resources.slabs.len()
+            };
+            slabs = KVec::with_capacity(len, GFP_KERNEL)?;
+        }
         // Nothing else is under way, so this waits for the device alone.
         for slab in &slabs {
             channel.register(slab.mr())?;

@@ -10,7 +10,6 @@ use super::{super::slab::RmbSlab, LinkGroup, Resources};
 use crate::host::clock::now;
 use kernel::{
     page::PAGE_SIZE,
-    prelude::*,
     sync::Arc, //
 };
 use smc_proto::{
@@ -26,7 +25,7 @@ const LOOK: Span = Span::from_millis(500);
 const PATIENCE: u32 = 4;
 /// Slabs that may wait for the peer to forget their keys. A peer that never answers keeps so many; with
 /// more, connections that come and go would have it keep ever more.
-const MOST_LEAVING: usize = 8;
+pub(super) const MOST_LEAVING: usize = 8;
 /// Bytes of the largest slab that stays in any case, so that the next connection needs none: four
 /// buffers of 64 KiB. There is one in a group.
 const HANDFUL: u64 = 256 << 10;
@@ -205,10 +204,7 @@ impl Resources {
             };
             let stays = !kept && slab.bytes() <= HANDFUL;
             kept |= stays;
-            let goes = !stays
-                && looks >= PATIENCE
-                && self.leaving.len() < MOST_LEAVING
-                && self.leaving.reserve(1, GFP_KERNEL).is_ok();
+            let goes = !stays && looks >= PATIENCE && self.leaving.len() < MOST_LEAVING;
             if !goes {
                 more |= !stays;
                 idle = idle.saturating_add(slab.bytes());
