@@ -4,6 +4,7 @@
 //! Each command has a module of its name; `netlink` talks to the kernel, `diag` and `fallback`
 //! understand what it says. Everything that parses takes bytes or text and knows no files or
 //! sockets, so that it is tested without a kernel. There is no unsafe code here.
+#![cfg_attr(test, allow(clippy::disallowed_macros))]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -3,7 +3,7 @@
 
 use crate::visible;
 use std::borrow::Cow;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::sync::OnceLock;
 
 /// The colours used, by what they say.
@@ -35,7 +35,7 @@ pub fn has_colours() -> bool {
     *ANSWER.get_or_init(|| {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        !unwanted && !dumb && io::stdout().is_terminal()
+        !unwanted && !dumb && visible::is_terminal()
     })
 }
 

@@ -4,6 +4,12 @@
 //! characters that hide or turn round what is beside them. They are shown as JSON writes them
 //! (`\u001b`), so that output in JSON keeps its meaning.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "all of it is filtered here"
+)]
+
 use std::borrow::Cow;
 use std::fmt::{Display, Write as _};
 use std::io::{self, IsTerminal, Write};
@@ -75,6 +81,12 @@ pub fn complain(program: &str, what: &dyn Display) {
     eprintln!("{program}: {}", lines(&what.to_string()));
 }
 
+/// Tells whether standard output is a terminal.
+#[must_use]
+pub fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
 /// Writes bytes that are no text for people to standard output, as they are.
 ///
 /// # Errors
@@ -98,8 +110,7 @@ pub struct Output<W: Write> {
 impl Output<io::StdoutLock<'static>> {
     /// That of this process.
     pub fn stdout() -> Self {
-        let terminal = io::stdout().is_terminal();
-        Self::new(io::stdout().lock(), terminal)
+        Self::new(io::stdout().lock(), is_terminal())
     }
 }
 

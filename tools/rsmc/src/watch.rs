@@ -3,7 +3,8 @@
 
 use crate::cli::Repeat;
 use crate::error::Result;
-use std::io::{self, IsTerminal, Write};
+use crate::visible;
+use std::io::Write;
 
 /// Clears a terminal and goes to its upper left corner.
 pub const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
@@ -22,7 +23,7 @@ pub fn repeat(
     let Some(interval) = repeat.watch else {
         return show(out);
     };
-    let clear = !lines && io::stdout().is_terminal();
+    let clear = !lines && visible::is_terminal();
     let mut shown = 0;
     loop {
         // Whole before the old picture goes.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The commands that ask the kernel: exit codes and messages, on kernels with and without SMC.
 
+#![allow(clippy::disallowed_macros)]
+
 use std::process::{Command, Output};
 
 fn rsmc(arguments: &[&str]) -> Output {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! systemd has nothing against the units that come with this program.
 
+#![allow(clippy::disallowed_macros)]
+
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;

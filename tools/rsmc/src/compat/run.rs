@@ -74,7 +74,8 @@ fn raise(limit: &str, size: Option<u32>) {
         return;
     };
     if size > now && fs::write(&path, size.to_string()).is_err() {
-        eprintln!("smc_run: warning: net.core.{limit} is {now} and cannot be raised to {size}");
+        let why = format!("net.core.{limit} is {now} and cannot be raised to {size}");
+        complain("smc_run: warning", &why);
     }
 }
 

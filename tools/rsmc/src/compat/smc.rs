@@ -93,6 +93,7 @@ fn run(technology: Technology, words: &[String], out: &mut dyn Write) -> Result<
         }
     }
     let Some((object, rest)) = rest.split_first() else {
+        #[expect(clippy::disallowed_methods, reason = "a text of ours")]
         usage(technology, &mut std::io::stderr())?;
         return Err(Error::Usage("no object given".into()));
     };

@@ -16,7 +16,7 @@ use crate::{absent, diag, table, visible};
 use rule::Rule;
 use rustix::io::Errno;
 use serde::Serialize;
-use std::io::{IsTerminal, Read, Write};
+use std::io::{Read, Write};
 use std::path::Path;
 use wire::{attribute, command, Listed};
 
@@ -181,7 +181,7 @@ fn save(file: &Path, out: &mut dyn Write) -> Result<()> {
     }
     if file == Path::new("-") {
         // For a file or a program they are as they will be read again.
-        match std::io::stdout().is_terminal() {
+        match visible::is_terminal() {
             true => out.write_all(text.as_bytes())?,
             false => visible::write_raw(text.as_bytes())?,
         }

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::{clock, dev, fallback, hardware, link, pnet, ss, stats, system, ueid, visible, why};
 use serde::Serialize;
 use std::fs::OpenOptions;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
@@ -57,7 +57,7 @@ pub fn run(args: &ReportArgs, out: &mut dyn Write) -> Result<()> {
         .as_ref()
         .is_some_and(|path| path.as_os_str() == "-")
     {
-        if io::stdout().is_terminal() {
+        if visible::is_terminal() {
             return Err(Error::Usage("an archive is nothing for a terminal".into()));
         }
         return Ok(visible::write_raw(&bytes)?);

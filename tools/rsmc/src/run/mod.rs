@@ -69,7 +69,7 @@ fn prepare(args: &RunArgs) -> Result<Command, Failure> {
     }
 
     if let Some(remark) = crate::module::before_first_socket() {
-        eprintln!("rsmc: warning: {remark}");
+        complain("rsmc: warning", &remark);
     }
     let mut command = Command::new(program);
     command.args(rest);

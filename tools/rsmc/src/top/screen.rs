@@ -2,12 +2,13 @@
 //! The terminal of `rsmc top`: a second screen, keys as they are pressed, and all as it was at the
 //! end, also when a signal is the end.
 
+use crate::visible;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::termios::{self, LocalModes, OptionalActions, SpecialCodeIndex, Termios};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -33,7 +34,7 @@ impl Screen {
     /// # Errors
     /// The terminal's.
     pub fn enter() -> io::Result<Option<Self>> {
-        if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        if !io::stdin().is_terminal() || !visible::is_terminal() {
             return Ok(None);
         }
         let stdin = io::stdin();
@@ -55,12 +56,12 @@ impl Screen {
             signal,
             signalled,
         };
-        io::stdout().write_all(ENTER)?;
-        io::stdout().flush()?;
+        visible::write_raw(ENTER)?;
         Ok(Some(screen))
     }
 
     /// Columns and lines.
+    #[expect(clippy::disallowed_methods, reason = "nothing is written")]
     pub fn size(&self) -> (usize, usize) {
         match termios::tcgetwinsize(io::stdout().as_fd()) {
             Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
@@ -119,8 +120,7 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         // Nothing more can be done where this fails.
-        let _ = io::stdout().write_all(LEAVE);
-        let _ = io::stdout().flush();
+        let _ = visible::write_raw(LEAVE);
         let _ = termios::tcsetattr(io::stdin().as_fd(), OptionalActions::Now, &self.before);
     }
 }
