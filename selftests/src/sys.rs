@@ -272,7 +272,12 @@ pub fn events(e: i32) -> String {
 
 /// Polls until all of `want` is there or `ms` are over; the last events seen.
 pub fn poll_until(fd: i32, want: i16, ms: u64) -> i16 {
-    let end = Instant::now() + Duration::from_millis(crate::guest::limit(ms));
+    poll_within(fd, want, crate::guest::limit(ms))
+}
+
+/// The same for events that may not come at all, so that the whole time is waited.
+pub fn poll_within(fd: i32, want: i16, ms: u64) -> i16 {
+    let end = Instant::now() + Duration::from_millis(ms);
     loop {
         let e = poll1(fd, POLL_ALL, 0).unwrap_or(0);
         if e & want == want || Instant::now() > end {
