@@ -123,12 +123,13 @@ fn wake_for_enough(local: &Local, peer: &Sock) {
     }
 }
 
-/// Ends a connection whose other end was closed while bytes were put into the ring: TCP's answer to such.
+/// Ends a connection whose other end was closed while bytes were put into the ring, if it has not read them: TCP's
+/// answer to such.
 #[cold]
 fn reset(local: &Local) {
     // Who dissolves the connection takes this after he has said so, and before TCP makes another one.
     let _writer = local.out().writer.lock();
-    if local.has_left() {
+    if local.has_left() || local.out().there() == 0 {
         return;
     }
     let sock = local.own();

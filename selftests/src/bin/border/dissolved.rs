@@ -42,6 +42,8 @@ pub fn run(writes: bool, c: &Fd, s: &Fd, other: &Fd) -> Result<(), String> {
         fill(c);
     }
     let raw = c.raw();
+    // And the sleeper with it: on another processor it would run between the old connection's end and the new one.
+    here()?;
     let call = std::thread::spawn(move || -> R<i64> {
         if writes {
             return sys::send(raw, &[2; 1000], libc::MSG_NOSIGNAL);
@@ -100,6 +102,34 @@ fn here() -> Result<(), String> {
     match ret {
         0 => Ok(()),
         _ => Err("sched_setaffinity".into()),
+    }
+}
+
+/// A send on `c` whose reader takes the byte and closes its end `s` before the send has looked whether somebody is
+/// there; see [`late`]. As with TCP that is the end of the stream, and no reset.
+pub fn closed(c: &Fd, s: Fd) -> Result<(), String> {
+    let e = |what: &'static str| move |e: Errno| format!("{what}: {e}");
+    let reader = std::thread::spawn(move || {
+        here()?;
+        first(true)?;
+        let got = sys::recv_vec(s.raw(), 1, 0);
+        s.close().map_err(e("close"))?;
+        got.map_err(e("recv"))
+    });
+    sys::sleep_ms(200);
+    here()?;
+    let sent = sys::send(c.raw(), b"x", libc::MSG_NOSIGNAL);
+    let got = reader.join().map_err(|_| "panic")??;
+    let next = sys::recv_vec(c.raw(), 1, 0);
+    let error = sys::getopt(c.raw(), libc::SOL_SOCKET, libc::SO_ERROR);
+    let events = sys::poll1(c.raw(), sys::POLL_ALL, 0).map_err(e("poll"))?;
+    let whole = events & (libc::POLLERR | libc::POLLHUP) == 0 && error == Ok(0);
+    match sent == Ok(1) && got == b"x" && next == Ok(vec![]) && whole {
+        true => Ok(()),
+        false => Err(format!(
+            "sent {sent:?}, got {got:?}, then received {next:?}, error {error:?}, {}",
+            sys::events(events.into())
+        )),
     }
 }
 

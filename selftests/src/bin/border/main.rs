@@ -130,6 +130,11 @@ fn main() {
             dissolved::late(&c, s, &listener(Ip::V4)?)
         });
         k.outcome("dissolved.late", result);
+        let result = pair(Ip::V4).and_then(|(c, s)| {
+            path::prove_local(&c, &s)?;
+            dissolved::closed(&c, s)
+        });
+        k.outcome("dissolved.closed", result);
     }
     if wants("hungry") {
         let result = match &limit {
