@@ -12,7 +12,7 @@ use kapi::{
         args::Message,
         sock::{tcp_state, Sock}, //
     },
-    sys::clock, //
+    sys::{clock, word::read_barrier}, //
 };
 use kernel::{prelude::*, sync::atomic::Relaxed};
 use smc_proto::{
@@ -26,7 +26,12 @@ impl Local {
     pub(super) fn is_over(&self) -> bool {
         let sock = self.own();
         let closed = sock.is_receive_shut() || sock.has_error();
-        closed || sock.state() == tcp_state::CLOSE || self.has_left()
+        let over = closed || sock.state() == tcp_state::CLOSE || self.has_left();
+        if over {
+            // What has come before the end is seen by who asks for it after this.
+            read_barrier();
+        }
+        over
     }
 }
 
