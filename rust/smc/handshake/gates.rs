@@ -9,7 +9,7 @@ use crate::{
     carrier::{Core, LinkGroup, LocalPort},
     host::{
         origin::{shard, Network, Origin, SHARDS},
-        waiter::{has_room, Room, Seat, Waiter, Waiters}, //
+        waiter::{with_room, Seat, Waiter, Waiters}, //
     }, //
 };
 use kapi::sys::global::Global;
@@ -219,20 +219,7 @@ impl Gates {
         }
         // Memory first: others wait for the locks.
         let seat = Seat::new(waiter())?;
-        let mut room: Option<Room<FirstContact>> = None;
-        let mut list = loop {
-            let len = {
-                let mut list = self.list(origin).lock();
-                if let Some(room) = &mut room {
-                    room.take(&mut list);
-                }
-                if has_room(&list) {
-                    break list;
-                }
-                list.len()
-            };
-            room = Some(Room::beyond(len)?);
-        };
+        let (room, mut list) = with_room(self.list(origin))?;
         // Again, now that nobody can leave the gate.
         if let Some(group) = known() {
             return Ok(Entry::Join(group));

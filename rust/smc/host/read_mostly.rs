@@ -7,7 +7,7 @@
 //! handshakes on different CPUs do not contend. A change is made to one copy after the other: a
 //! reader may see it before another does.
 
-use super::waiter::Room;
+use super::waiter::with_room;
 use kernel::{
     cpu::CpuId,
     new_mutex,
@@ -58,9 +58,9 @@ impl<T: Clone> ReadMostly<T> {
         check(&self.read())?;
         // Nobody else makes a copy longer meanwhile.
         for copy in &self.copies {
-            let len = copy.lock().len();
-            let mut room = Room::beyond(len)?;
-            room.take(&mut copy.lock());
+            let (left, copy) = with_room(copy)?;
+            drop(copy);
+            drop(left);
         }
         for copy in &self.copies {
             copy.lock().push_within_capacity(item.clone())?;

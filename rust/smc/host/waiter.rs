@@ -8,7 +8,11 @@
 use core::{mem, ptr};
 use kernel::{
     prelude::*,
-    sync::{Arc, Mutex}, //
+    sync::{
+        lock::{mutex::MutexBackend, Guard},
+        Arc,
+        Mutex, //
+    }, //
 };
 
 /// Owner of a handshake, which goes on with it after an event: a client's socket, or a connection
@@ -100,6 +104,9 @@ fn is_same(one: &Arc<dyn Waiter>, other: &Arc<dyn Waiter>) -> bool {
     ptr::addr_eq(&**one, &**other)
 }
 
+/// A list, with its lock held.
+pub(crate) type Locked<'a, T> = Guard<'a, KVec<T>, MutexBackend>;
+
 /// Memory for a list that is to be longer.
 pub(crate) struct Room<T>(KVec<T>);
 
@@ -131,12 +138,12 @@ pub(crate) fn has_room<T>(list: &KVec<T>) -> bool {
     list.len() < list.capacity()
 }
 
-/// Adds an item to a list.
+/// Locks a list that has room for one more item. Returns also what is to be dropped after the lock.
 ///
 /// # Errors
 ///
 /// `ENOMEM`.
-pub(crate) fn push<T>(list: &Mutex<KVec<T>>, item: T) -> Result {
+pub(crate) fn with_room<T>(list: &Mutex<KVec<T>>) -> Result<(Option<Room<T>>, Locked<'_, T>)> {
     let mut room: Option<Room<T>> = None;
     loop {
         let len = {
@@ -145,11 +152,22 @@ pub(crate) fn push<T>(list: &Mutex<KVec<T>>, item: T) -> Result {
                 room.take(&mut list);
             }
             if has_room(&list) {
-                list.push_within_capacity(item)?;
-                return Ok(());
+                return Ok((room, list));
             }
             list.len()
         };
         room = Some(Room::beyond(len)?);
     }
+}
+
+/// Adds an item to a list.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub(crate) fn push<T>(list: &Mutex<KVec<T>>, item: T) -> Result {
+    // In this order: what is bound last is dropped first.
+    let (_left, mut list) = with_room(list)?;
+    list.push_within_capacity(item)?;
+    Ok(())
 }

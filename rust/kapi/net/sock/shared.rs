@@ -116,7 +116,8 @@ impl SharedSock {
         }
         // SAFETY:
         // - By the type invariant a node that was here in this RCU section is freed after it, or when nobody borrows
-        //   `self`.
+        //   `self`: a close on another CPU takes it out of its place and leaves the rest to RCU.
+        // - `f` does not sleep, as nothing may in such a section (lockdep, and klint where it is run, say if it does).
         // - It does not change while it is here but for `head`, which is not looked at.
         // - `f` cannot keep the reference.
         let sock = unsafe { &(*node).sock };

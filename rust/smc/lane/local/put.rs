@@ -102,11 +102,12 @@ fn leave(
 #[inline(always)]
 pub(super) fn told(local: &Local, other: &End) {
     // A full barrier in it stands between the bytes and the look at who reads.
-    other.sock.with(|peer| match peer.has_low_water() {
+    let told = other.sock.with(|peer| match peer.has_low_water() {
         false => peer.wake_for_data(),
         true => wake_for_enough(local, peer),
     });
-    if other.is_gone() {
+    // Who has given its sock back is gone, whether that is seen already or not.
+    if told.is_none() || other.is_gone() {
         reset(local);
     }
 }
@@ -148,9 +149,11 @@ fn by_tcp(local: &Local, msg: &mut Message<'_>, put: &Put<'_>) -> Result<(usize,
     match sent {
         Ok(taken) => {
             local.with_peer(|peer| {
+                if !peer.has_low_water() {
+                    return;
+                }
                 // TCP is silent below SO_RCVLOWAT, and does not know of what the ring holds.
                 match local.own().sent_to() == peer.arrived_to() {
-                    _ if !peer.has_low_water() => (),
                     true => wake_for_enough(local, peer),
                     // On its way, as when the reader has its sock locked: not to be counted yet.
                     false => peer.wake_for_data(),

@@ -376,17 +376,21 @@ fn echo(t: &mut T) {
 
 const RESETS: &str = "resets SYNs with the SMC option";
 
-/// Resets a SYN with the option, and answers the one that comes then.
-fn resets<'a>(t: &mut T, wire: &'a Wire) -> Peer<'a> {
+/// Refuses a SYN with the option, as `refuse` does, and answers the one that comes then.
+fn refuses_option<'a>(t: &mut T, wire: &'a Wire, refuse: impl FnOnce(&mut Peer<'a>)) -> Peer<'a> {
     let (mut first, ours) = syn(t, wire);
     t.check("option", ours);
-    first.send_rst();
+    refuse(&mut first);
     let (mut second, ours) = syn(t, wire);
     t.check("then none", !ours);
     // So it did not wait until TCP repeats a SYN.
     t.check("another attempt", second.syn.seq != first.syn.seq);
     t.check("ACK", second.syn_ack(&[]));
     second
+}
+
+fn resets<'a>(t: &mut T, wire: &'a Wire) -> Peer<'a> {
+    refuses_option(t, wire, Peer::send_rst)
 }
 
 fn reset(t: &mut T) {
@@ -466,16 +470,8 @@ fn unreachable(t: &T) -> &'static [(u8, i32)] {
     }
 }
 
-/// Answers a SYN with the option by ICMP, and the one that comes then by a SYN-ACK.
 fn forbids<'a>(t: &mut T, wire: &'a Wire, code: u8) -> Peer<'a> {
-    let (first, ours) = syn(t, wire);
-    t.check("option", ours);
-    first.send_unreachable(code);
-    let (mut second, ours) = syn(t, wire);
-    t.check("then none", !ours);
-    t.check("another attempt", second.syn.seq != first.syn.seq);
-    t.check("ACK", second.syn_ack(&[]));
-    second
+    refuses_option(t, wire, |first| first.send_unreachable(code))
 }
 
 /// A firewall answers SYNs with the option by ICMP: an answer to the option, as a reset is.
