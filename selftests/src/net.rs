@@ -41,10 +41,13 @@ pub fn tcp_ext(name: &str) -> u64 {
 /// Moves the calling thread into a fresh network namespace with loopback up.
 pub fn private() -> R<()> {
     // The RDMA core copies its devices into a new namespace, and fails if one is about to go.
-    for _ in 0..100 {
+    let end = crate::guest::until(10_000);
+    loop {
         // SAFETY: no pointers.
         match cvt(i64::from(unsafe { libc::unshare(libc::CLONE_NEWNET) })) {
-            Err(e) if e.0 == libc::ENODEV => crate::sys::sleep_ms(10),
+            Err(e) if e.0 == libc::ENODEV && std::time::Instant::now() < end => {
+                crate::sys::sleep_ms(10);
+            }
             Err(e) => return Err(e),
             Ok(_) => {
                 let _ = crate::path::set(PATH.load(Relaxed));
@@ -53,7 +56,6 @@ pub fn private() -> R<()> {
             }
         }
     }
-    Err(crate::errno::Errno(libc::ENODEV))
 }
 
 /// Sends a byte in each direction, and another one back: both ends of a connection that may leave TCP

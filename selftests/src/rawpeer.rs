@@ -17,6 +17,38 @@ use std::time::{Duration, Instant};
 /// A packet socket on a device.
 pub struct Wire(Fd);
 
+/// Frames taken by one call; what is longer than [`Frames::SIZE`] is cut off.
+pub struct Frames {
+    bytes: Vec<[u8; Frames::SIZE]>,
+    lens: [usize; Frames::MOST],
+    taken: usize,
+}
+
+impl Default for Frames {
+    fn default() -> Self {
+        Frames {
+            bytes: vec![[0; Frames::SIZE]; Frames::MOST],
+            lens: [0; Frames::MOST],
+            taken: 0,
+        }
+    }
+}
+
+impl Frames {
+    /// Frames a call takes at most.
+    pub const MOST: usize = 32;
+    /// Bytes of a frame.
+    pub const SIZE: usize = 2048;
+
+    /// The frames of the last call.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let frames = self.bytes.iter().zip(self.lens);
+        frames
+            .take(self.taken)
+            .map(|(b, n)| &b[..n.min(Frames::SIZE)])
+    }
+}
+
 impl Wire {
     /// On `dev` of the current namespace; sees every frame in both directions.
     pub fn open(dev: &str) -> R<Wire> {
@@ -67,6 +99,38 @@ impl Wire {
         }
         let n = sys::recv(self.0.raw(), buf, 0).ok()?;
         buf.get(..n as usize)
+    }
+
+    /// All frames that wait, at most [`Frames::MOST`], after at most `ms` for the first.
+    pub fn next_frames(&self, frames: &mut Frames, ms: u64) {
+        frames.taken = 0;
+        if sys::poll1(self.0.raw(), libc::POLLIN, ms as i32).unwrap_or(0) == 0 {
+            return;
+        }
+        let mut iov: [libc::iovec; Frames::MOST] = std::array::from_fn(|i| libc::iovec {
+            iov_base: frames.bytes[i].as_mut_ptr().cast(),
+            iov_len: Frames::SIZE,
+        });
+        // SAFETY: `mmsghdr` is plain data.
+        let mut heads: [libc::mmsghdr; Frames::MOST] = unsafe { std::mem::zeroed() };
+        for (head, iov) in heads.iter_mut().zip(&mut iov) {
+            head.msg_hdr.msg_iov = iov;
+            head.msg_hdr.msg_iovlen = 1;
+        }
+        // SAFETY: each of the messages names one buffer of its own, which outlives the call.
+        let n = unsafe {
+            libc::recvmmsg(
+                self.0.raw(),
+                heads.as_mut_ptr(),
+                Frames::MOST as u32,
+                libc::MSG_DONTWAIT as _,
+                std::ptr::null_mut(),
+            )
+        };
+        frames.taken = usize::try_from(n).unwrap_or(0);
+        for (len, head) in frames.lens.iter_mut().zip(&heads) {
+            *len = head.msg_len as usize;
+        }
     }
 
     /// Sends a frame.

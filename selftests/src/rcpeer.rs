@@ -5,7 +5,7 @@
 
 use crate::family::Ip;
 use crate::net::{MAC_A, MAC_B};
-use crate::rawpeer::{wire_addr, Wire};
+use crate::rawpeer::{wire_addr, Frames, Wire};
 use crate::roce::{self, op, reth, Packet};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -66,6 +66,8 @@ struct State {
     arrived: VecDeque<Arrived>,
     answers: bool,
     busy: bool,
+    // The answer to the frames of this look; a later one stands for those before it.
+    owed: Option<Packet>,
     stop: bool,
 }
 
@@ -150,7 +152,7 @@ impl Shared {
         }
         if s.busy {
             // Receiver not ready, to be asked again after 0.01 ms.
-            self.answer(qpn, s.expected, 0x21, s.messages);
+            self.answer(s, qpn, s.expected, 0x21);
             return;
         }
         let ahead = p.psn.wrapping_sub(s.expected) & PSN;
@@ -161,7 +163,7 @@ impl Shared {
             } else {
                 (s.expected, 0x60)
             };
-            self.answer(qpn, psn, syndrome, s.messages);
+            self.answer(s, qpn, psn, syndrome);
             return;
         }
         s.expected = (s.expected + 1) & PSN;
@@ -196,15 +198,16 @@ impl Shared {
             });
         }
         if p.ask || p.is_last() {
-            self.answer(qpn, p.psn, 0x1f, s.messages);
+            self.answer(s, qpn, p.psn, 0x1f);
         }
     }
 
-    fn answer(&self, qpn: u32, psn: u32, syndrome: u8, messages: u32) {
-        let body = (messages | (u32::from(syndrome) << 24))
+    /// Notes an acknowledgement of everything before or through `psn`.
+    fn answer(&self, s: &mut State, qpn: u32, psn: u32, syndrome: u8) {
+        let body = (s.messages | (u32::from(syndrome) << 24))
             .to_be_bytes()
             .to_vec();
-        self.put(&self.packet(qpn, psn, op::ACK, false, body));
+        s.owed = Some(self.packet(qpn, psn, op::ACK, false, body));
     }
 
     fn tick(&self, s: &mut State) {
@@ -220,20 +223,23 @@ impl Shared {
     }
 
     fn run(&self) {
-        let (me, mut buf) = (wire_addr(true, self.ip), vec![0; 1 << 17]);
+        let (me, mut frames) = (wire_addr(true, self.ip), Frames::default());
         loop {
-            let frame = self.wire.next_frame(&mut buf, 2);
-            let packet = frame.and_then(roce::parse);
+            // All frames that wait in one call, with one answer: where each call costs a stalled
+            // machine's patience, the other end's retries would run out in the queue.
+            self.wire.next_frames(&mut frames, 2);
             let mut s = self.lock();
             if s.stop {
                 return;
             }
-            match packet {
-                Some(p) if p.qpn == self.qpn && p.dst == me => {
+            for p in frames.iter().filter_map(roce::parse) {
+                if p.qpn == self.qpn && p.dst == me {
                     self.take(&mut s, p);
                     self.news.notify_all();
                 }
-                _ => (),
+            }
+            if let Some(p) = s.owed.take() {
+                self.put(&p);
             }
             self.tick(&mut s);
         }
@@ -262,6 +268,7 @@ impl Rc {
                 arrived: VecDeque::new(),
                 answers: true,
                 busy: false,
+                owed: None,
                 stop: false,
             }),
             news: Condvar::new(),

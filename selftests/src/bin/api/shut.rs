@@ -107,11 +107,12 @@ fn shut_wr_keeps_receiving(t: &mut T) {
     let th = std::thread::spawn(move || {
         let r = sys::send_all(s.raw(), &d2);
         drop(s);
-        r.is_ok()
+        r
     });
     let got = sys::recv_all(c.raw(), 4 << 20);
+    t.res("got", &got.as_ref().map(Vec::len).map_err(|e| *e));
     t.rec("equal", got.as_ref().is_ok_and(|g| *g == data));
-    t.rec("sender", th.join().unwrap());
+    t.ok("sender", &th.join().unwrap());
 }
 
 fn shut_with_unread_data(t: &mut T) {

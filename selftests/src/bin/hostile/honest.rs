@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 /// Where it listens.
 pub const PORT: u16 = 9900;
@@ -28,17 +29,24 @@ fn pair(t: &T) -> Result<(Fd, Fd, Fd), String> {
     let _ = sys::setopt(l.raw(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
     sys::bind(l.raw(), &a).map_err(|e| format!("bind: {e}"))?;
     sys::listen(l.raw(), 4).map_err(|e| format!("listen: {e}"))?;
-    for _ in 0..50 {
+    // The device's GIDs come after the device, when a work of the kernel's has had the processor.
+    let end = st::guest::until(10_000);
+    loop {
         let c = t.socket();
         sys::connect(c.raw(), &a).map_err(|e| format!("connect: {e}"))?;
         let s = sys::accept(l.raw()).map_err(|e| format!("accept: {e}"))?;
-        // The device's GIDs may come a moment after the device.
-        match smcinfo::info(c.raw()) {
-            Ok(i) if i.mode == 0 => return Ok((c, s, l)),
-            _ => sys::sleep_ms(20),
+        let i = smcinfo::info(c.raw()).map_err(|e| format!("RSMC_INFO: {e}"))?;
+        if i.mode == 0 {
+            return Ok((c, s, l));
         }
+        if Instant::now() > end {
+            let (mode, reason) = (i.mode, i.reason);
+            return Err(format!(
+                "the honest connection has mode {mode}, reason {reason:#x}"
+            ));
+        }
+        sys::sleep_ms(20);
     }
-    Err("the honest connection is not SMC-R".into())
 }
 
 impl Honest {

@@ -70,7 +70,11 @@ fn wrong_lengths(t: &mut T, h: &mut Host) {
 fn noise(t: &mut T, h: &mut Host) {
     let Some(mut c) = h.open(t) else { return };
     let mut r = Rng::new(u64::from(c.they.psn) + 1);
-    for _ in 0..3000 {
+    for i in 0..3000 {
+        if i % 100 == 99 {
+            t.is("taken", h.rc.flush(60_000), Fate::Acked);
+            h.rc.drain();
+        }
         let n = r.range(0, 119) as usize;
         let mut m = vec![0u8; n];
         m.iter_mut().for_each(|b| *b = r.draw() as u8);

@@ -628,10 +628,8 @@ fn strict(t: &mut T) {
     let (mut other, _) = syn(t, &wire);
     let back = other.syn.opts[MSS.len()..].to_vec();
     t.check("ACK", other.syn_ack(&back));
-    for _ in 0..100 {
-        if remembered(&peer(t)).is_some() {
-            break;
-        }
+    let end = st::guest::until(1000);
+    while remembered(&peer(t)).is_none() && std::time::Instant::now() < end {
         sys::sleep_ms(10);
     }
     net::sysctl("net.smc.strict", "1").expect("sysctl");
