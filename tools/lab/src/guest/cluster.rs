@@ -74,8 +74,8 @@ pub enum Stream {
 /// Options of a boot.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Count instructions (QEMU, one CPU).
-    pub count: bool,
+    /// Count instructions (QEMU), with so many virtual CPUs by turns.
+    pub count: Option<u32>,
     /// Give QEMU this plugin, a file and its arguments.
     pub plugin: Option<PathBuf>,
     /// The root file system instead of the sysroot (QEMU).
@@ -119,7 +119,7 @@ pub fn kernel_slowness(kernel: &Kernel) -> u32 {
 
 /// Returns the time limit of a boot, on a busy machine.
 fn boot_limit(kernel: &Kernel, options: &Options) -> Duration {
-    let factor = if options.count { 3 } else { 1 };
+    let factor = if options.count.is_some() { 3 } else { 1 };
     Duration::from_secs(factor * (20 + 25 * u64::from(slowness(kernel))))
 }
 
@@ -164,10 +164,10 @@ impl Cluster {
                 stage: stage.to_owned(),
                 root: options.root.clone(),
                 link: link.take(),
-                cpus: 2,
+                cpus: options.count.unwrap_or(2),
                 pin: pin.as_ref().map(Pin::number),
                 memory: if kernel.debug { 3072 } else { 1536 },
-                count: options.count,
+                count: options.count.is_some(),
                 plugin: options.plugin.clone(),
                 firmware: options.firmware.clone(),
                 log: logs.join(format!(
@@ -182,7 +182,7 @@ impl Cluster {
             dead: vec![false; guests.len()],
             victim: None,
             ends,
-            count: options.count,
+            count: options.count.is_some(),
             _pin: pin,
             guests,
             events,

@@ -64,14 +64,9 @@ pub fn command_with(spec: &Spec<'_>, control: &OwnedFd, how: Accelerator) -> Res
     let arch = spec.kernel.arch;
     let mut command = program(arch)?;
     command.args(how.arguments()).args(how.processor(arch));
-    let cpus = if how == Accelerator::Counting {
-        1
-    } else {
-        spec.cpus
-    };
     command.args([
         "-smp",
-        &cpus.to_string(),
+        &spec.cpus.to_string(),
         "-m",
         &format!("{}M", spec.memory),
     ]);

@@ -60,6 +60,9 @@ pub struct Arguments {
     /// Copy this directory to /rsmc/extra
     #[arg(long)]
     extra: Option<PathBuf>,
+    /// Let the guest's clock count instructions, a nanosecond each, of this many virtual CPUs by turns (QEMU)
+    #[arg(long, value_name = "CPUS")]
+    count: Option<u32>,
     /// Command for guest a (and b of a pair: RSMC_ROLE tells them apart)
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     command: Vec<String>,
@@ -335,9 +338,11 @@ pub fn exit_status(outcomes: &[Outcome]) -> u8 {
 
 /// Runs `lab boot`.
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
-    let mut ready = arguments
-        .which
-        .boot(Options::default(), arguments.extra.as_ref())?;
+    let options = Options {
+        count: arguments.count,
+        ..Options::default()
+    };
+    let mut ready = arguments.which.boot(options, arguments.extra.as_ref())?;
     let commands = vec![arguments.command.clone(); ready.cluster.guests.len()];
     let outcomes = ready.run(&commands, Duration::from_secs(arguments.timeout))?;
     let status = exit_status(&outcomes);

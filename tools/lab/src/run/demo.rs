@@ -42,7 +42,7 @@ fn one(arguments: &Arguments) -> Result<()> {
     // A clock that counts instructions shows the same on any machine, however busy.
     let count = kernel::get(&which.kernel)?.arch != Arch::Uml;
     let options = Options {
-        count,
+        count: count.then_some(1),
         ..Options::default()
     };
     let ready = which.boot(options, None)?;

@@ -124,7 +124,7 @@ fn boot(arguments: &Arguments, module: &str, plugin: Option<PathBuf>) -> Result<
         which.kmod = vec!["verbs_bench".into()];
     }
     let options = Options {
-        count: true,
+        count: Some(1),
         plugin,
         ..Options::default()
     };
