@@ -5,6 +5,8 @@
 # SMC sockets by turns. No request fails. Prints the rates, which are no verdict: what else the machine does moves them
 # more than the module; performance.md has the cost of such a request in instructions (`nginx_close`).
 # Fallback and SMC-R between the two namespaces; --local within one.
+# With a clock that counts instructions (`lab boot --count 2`) a rate is no matter of time: 1e9 divided by it are the
+# instructions that both processors execute for a request.
 . "$RSMC_SELFTESTS/conformance/common.sh"
 need nginx wrk ss
 connections=${1-500}
@@ -31,12 +33,25 @@ count() { # connections of the client's by the wanted carrier, and those that fe
 	echo "$(counted a client) $(($(counter a fallback_client) + $(counter a strict_refused)))"
 }
 
+# crossings   context switches, interrupts that one processor sends another, packets by loopback and softirqs for
+# received ones since the boot. A user-mode kernel has no such interrupts.
+crossings() {
+	awk '
+		FILENAME ~ /stat$/ && $1 == "ctxt" { switches = $2 }
+		FILENAME ~ /interrupts$/ && $1 ~ /^(RES|CAL|TLB):$/ { for (i = 2; i <= NF && $i ~ /^[0-9]+$/; i++) ipis += $i }
+		FILENAME ~ /softirqs$/ && $1 == "NET_RX:" { for (i = 2; i <= NF; i++) softirqs += $i }
+		END { printf "%d %d %d", switches, ipis, softirqs }' /proc/stat /proc/interrupts /proc/softirqs
+	echo " $(ns $server cat /sys/class/net/lo/statistics/rx_packets)"
+}
+
 # round KIND: adds to the kind's requests, errors and microseconds
 round() {
 	run $server "$1" nginx -p "$TMPDIR" -c "$TMPDIR/nginx.conf" >"$TMPDIR/log" 2>&1 &
 	round_pid=$!
 	wait_for 20 sh -c "ip netns exec $server ss -ltnH 'sport = :8080' | grep -q ." || sed 's/^/# /' "$TMPDIR/log" "$TMPDIR/error.log"
+	was=$(crossings)
 	run a "$1" wrk -d ${seconds}s -t 1 --timeout 30s -c "$connections" -H 'Connection: close' http://$host:8080/small >"$TMPDIR/wrk" 2>&1
+	is=$(crossings)
 	kill "$(cat "$TMPDIR/nginx.pid")"
 	wait $round_pid 2>/dev/null
 	# "N requests in 3.01s", and if there are: "Socket errors: connect N, read N, write N, timeout N", "Non-2xx ...: N"
@@ -47,6 +62,11 @@ round() {
 		END { printf "%s %.0f %.0f %.0f\n", kind, n, e, s * 1000000 }' >>"$TMPDIR/rounds"
 	if grep -q 'requests in' "$TMPDIR/wrk"; then
 		sed "s/^/# $1: /" "$TMPDIR/wrk" | grep 'requests in\|errors\|Non-2xx'
+		tail -n 1 "$TMPDIR/rounds" | awk -v was="$was" -v is="$is" '{
+			split(was, w); split(is, n); r = $2 ? $2 : 1
+			printf "# %s: a request: %.2f context switches, %.3f interrupts between processors, %.2f softirqs for packets, %.2f packets\n",
+				$1, (n[1] - w[1]) / r, (n[2] - w[2]) / r, (n[3] - w[3]) / r, (n[4] - w[4]) / r
+		}'
 	else
 		sed "s/^/# $1: /" "$TMPDIR/wrk" "$TMPDIR/log" "$TMPDIR/error.log" | tail -n 20
 		echo "$1: wrk has failed" >>"$TMPDIR/failed"
