@@ -113,6 +113,20 @@ fn shut_wr_keeps_receiving(t: &mut T) {
     t.res("got", &got.as_ref().map(Vec::len).map_err(|e| *e));
     t.rec("equal", got.as_ref().is_ok_and(|g| *g == data));
     t.ok("sender", &th.join().unwrap());
+    if got.is_err() {
+        // Which of TCP's own rules has ended the connection.
+        t.rec("counted", aborts());
+    }
+}
+
+/// The counters of connections that TCP has aborted in this namespace, as `/proc/net/netstat` has them.
+fn aborts() -> String {
+    let text = std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap_or_default();
+    let mut lines = text.lines().filter(|l| l.starts_with("TcpExt:"));
+    let (names, values) = (lines.next().unwrap_or(""), lines.next().unwrap_or(""));
+    let counted = names.split(' ').zip(values.split(' '));
+    let aborts = counted.filter(|(n, v)| n.contains("Abort") && *v != "0");
+    aborts.map(|(n, v)| format!("{n} {v} ")).collect()
 }
 
 fn shut_with_unread_data(t: &mut T) {

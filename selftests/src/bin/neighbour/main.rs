@@ -34,7 +34,7 @@ macro_rules! point {
 }
 
 /// Sets the first time for which a peer is left alone, in seconds.
-fn time(seconds: u32) {
+fn time(seconds: u64) {
     net::sysctl("net.smc.neighbour_time", &seconds.to_string()).expect("sysctl");
 }
 

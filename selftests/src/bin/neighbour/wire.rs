@@ -52,7 +52,14 @@ fn peer(t: &T) -> SocketAddr {
     SocketAddr::new(ip, PORT)
 }
 
+/// Seconds for which peers are remembered in these tests, ten times the default: on a loaded machine more than a minute
+/// may pass before the next connection.
+const LONG: u64 = 36_000;
+/// The same after the first silence, a 64th.
+const FIRST: u64 = LONG.div_ceil(64);
+
 fn wire() -> Wire {
+    time(LONG);
     Wire::open("vb").expect("packet socket")
 }
 
@@ -178,7 +185,7 @@ fn silence(t: &mut T) {
     t.check("ACK", other.syn_ack(&[]));
     is_tcp(t, &fd, OPTIONLOST);
     talk(t, &fd, &mut other);
-    is_remembered(t, &peer(t), Of::Port, "silence", 57, SILENT);
+    is_remembered(t, &peer(t), Of::Port, "silence", FIRST, SILENT);
     next_goes_without(t, &wire);
     forgotten_is_tried(t, &wire);
 }
@@ -204,15 +211,15 @@ fn silence_blocking(t: &mut T) {
     t.is("connect", done, Ok(0));
     is_tcp(t, &fd, OPTIONLOST);
     talk(t, &fd, &mut other.expect("a peer"));
-    is_remembered(t, &peer(t), Of::Port, "silence", 57, SILENT);
+    is_remembered(t, &peer(t), Of::Port, "silence", FIRST, SILENT);
     next_goes_without(t, &wire);
 }
 
 /// A queue of connections may have been full. The connection that tries when a 64th of the time is over finds the
 /// same: so it is the option.
 fn silence_again(t: &mut T) {
-    time(64);
     let wire = wire();
+    time(64);
     for seconds in [1, 64] {
         let fd = start(t);
         let mut other = silent(t, &wire);
@@ -241,7 +248,7 @@ fn two_ports(t: &mut T) {
         fds.push(fd);
     }
     let third = SocketAddr::new(peer(t).ip(), PORT + 2);
-    is_remembered(t, &third, Of::Address, "silence", 3600, SILENT);
+    is_remembered(t, &third, Of::Address, "silence", LONG, SILENT);
     let fd = start_at(t, third.port());
     let (mut other, ours) = syn_at(t, &wire, third.port());
     t.check("no option", !ours);
@@ -275,8 +282,8 @@ fn rewritten(t: &mut T) {
     t.check("ACK", other.syn_ack(&[]));
     is_tcp(t, &fd, OPTIONLOST);
     talk(t, &fd, &mut other);
-    is_remembered(t, &peer(t), Of::Port, "silence", 57, SILENT);
-    is_remembered(t, &service, Of::Port, "silence", 57, SILENT);
+    is_remembered(t, &peer(t), Of::Port, "silence", FIRST, SILENT);
+    is_remembered(t, &service, Of::Port, "silence", FIRST, SILENT);
     let fd = begin(t);
     let (mut other, ours) = syn(t, &wire);
     t.check("no option any more", !ours);
@@ -345,7 +352,7 @@ fn given_up(t: &mut T) {
     offered(t, &wire, "first again");
     offered(t, &wire, "second");
     drop(fd);
-    is_remembered(t, &peer(t), Of::Port, "silence", 57, SILENT);
+    is_remembered(t, &peer(t), Of::Port, "silence", FIRST, SILENT);
     next_goes_without(t, &wire);
     // Whoever gives up decides about no other service of the host.
     let _fd = start_at(t, PORT + 1);
@@ -367,7 +374,7 @@ fn echo(t: &mut T) {
         &peer(t),
         Of::Address,
         "echo",
-        3600,
+        LONG,
         "sends any TCP option back",
     );
     next_goes_without(t, &wire);
@@ -403,7 +410,7 @@ fn reset(t: &mut T) {
         is_tcp(t, &fd, OPTIONRESET);
         talk(t, &fd, &mut other);
     }
-    is_remembered(t, &peer(t), Of::Port, "reset", 3600, RESETS);
+    is_remembered(t, &peer(t), Of::Port, "reset", LONG, RESETS);
     next_goes_without(t, &wire);
     forgotten_is_tried(t, &wire);
 }
@@ -417,7 +424,7 @@ fn reset_blocking(t: &mut T) {
         is_tcp(t, &fd, OPTIONRESET);
         talk(t, &fd, &mut other.expect("a peer"));
     }
-    is_remembered(t, &peer(t), Of::Port, "reset", 3600, RESETS);
+    is_remembered(t, &peer(t), Of::Port, "reset", LONG, RESETS);
     next_goes_without(t, &wire);
 }
 
@@ -484,7 +491,7 @@ fn icmp(t: &mut T) {
         is_tcp(t, &fd, OPTIONRESET);
         talk(t, &fd, &mut other);
         if n == 2 {
-            is_remembered(t, &peer(t), Of::Port, "reset", 3600, RESETS);
+            is_remembered(t, &peer(t), Of::Port, "reset", LONG, RESETS);
             next_goes_without(t, &wire);
             forgotten_is_tried(t, &wire);
         }
@@ -573,8 +580,8 @@ fn closed_blocking(t: &mut T) {
 
 /// When the time is over one connection tries, and those that begin meanwhile do not.
 fn one_tries(t: &mut T) {
-    time(2);
     let wire = wire();
+    time(2);
     let _fd = start(t);
     let (mut other, _) = syn(t, &wire);
     let back = other.syn.opts[MSS.len()..].to_vec();
@@ -602,10 +609,10 @@ fn one_tries(t: &mut T) {
 
 /// New routes: one may try after a 64th of the time.
 fn routes(t: &mut T) {
+    let wire = wire();
     time(128);
     // The devices' own addresses are routes, too, and come with a delay.
     sys::sleep_ms(4000);
-    let wire = wire();
     let _fd = start(t);
     let (mut other, _) = syn(t, &wire);
     let back = other.syn.opts[MSS.len()..].to_vec();
@@ -645,8 +652,8 @@ fn strict(t: &mut T) {
 
 /// Nothing is remembered, and a refusal is one; the third SYN is sent without the option all the same.
 fn off(t: &mut T) {
-    time(0);
     let wire = wire();
+    time(0);
     let _fd = start(t);
     let (mut other, _) = syn(t, &wire);
     let back = other.syn.opts[MSS.len()..].to_vec();
