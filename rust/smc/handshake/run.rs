@@ -132,19 +132,19 @@ impl HandshakeRun {
         self.driver.silent_for(span)
     }
 
-    /// Goes on as far as possible. May sleep if `patient`, but not for the peer's CLC messages.
+    /// Goes on as far as possible. May sleep if `may_block`, but not for the peer's CLC messages.
     pub(crate) fn advance(
         &mut self,
         sock: &ARef<Sock>,
         waiter: &dyn Fn() -> Arc<dyn Waiter>,
-        patient: bool,
+        may_block: bool,
     ) -> Progress {
         let mut endpoint = RunEndpoint {
             attempt: &mut self.attempt,
             peer: &mut self.peer,
             sock,
             waiter,
-            patient,
+            may_block,
         };
         match self.driver.advance(&mut endpoint) {
             driver::Progress::Awaiting(until) => Progress::Pending(look_again(sock, until)),
@@ -178,7 +178,7 @@ struct RunEndpoint<'a> {
     peer: &'a mut PeerFacts,
     sock: &'a ARef<Sock>,
     waiter: &'a dyn Fn() -> Arc<dyn Waiter>,
-    patient: bool,
+    may_block: bool,
 }
 
 impl Endpoint for RunEndpoint<'_> {
@@ -199,7 +199,7 @@ impl Endpoint for RunEndpoint<'_> {
     }
 
     fn admits(&mut self, step: &Step) -> bool {
-        self.patient || !(matches!(step, Step::Acquire(_)) || self.attempt.holds_group())
+        self.may_block || !(matches!(step, Step::Acquire(_)) || self.attempt.holds_group())
     }
 
     fn send(&mut self, message: &[u8]) -> bool {

@@ -137,7 +137,7 @@ fn call(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: bool
         }
         *phase = Phase::Connecting;
         this.refusal.store(0, Relaxed);
-        this.heavy.store(0, Release);
+        this.worker_only.store(0, Release);
         this.hint.store(hint::CONNECTING, Release);
     }
     socket.set_variant(this.choice().variant());
@@ -196,7 +196,7 @@ fn first(
     match neighbour::finish(this, socket, addr) {
         Ok(()) => {
             // This program waits.
-            this.heavy.store(1, Release);
+            this.worker_only.store(1, Release);
             work(this);
             let waits = undecided(this);
             if waits {
@@ -307,12 +307,12 @@ pub(crate) fn ends(this: &Arc<SmcSock>) -> bool {
 /// Goes on with a connection attempt for a program that must not wait: steps whose length the peer
 /// determines are left to the worker.
 pub(crate) fn proceed(this: &Arc<SmcSock>) {
-    if this.heavy.load(Acquire) != 0 {
+    if this.worker_only.load(Acquire) != 0 {
         return;
     }
     let slot = this.handshake.lock();
     // The worker may have come so far meanwhile; it has released the handshake then.
-    if this.heavy.load(Acquire) == 0 {
+    if this.worker_only.load(Acquire) == 0 {
         go_on(this, slot, false);
     }
 }
@@ -320,15 +320,19 @@ pub(crate) fn proceed(this: &Arc<SmcSock>) {
 /// Goes on with a connection attempt. Sleeps, but not for the peer's CLC messages.
 pub(crate) fn work(this: &Arc<SmcSock>) {
     let slot = this.handshake.lock();
-    let patient = this.heavy.load(Acquire) != 0;
-    go_on(this, slot, patient);
+    let may_block = this.worker_only.load(Acquire) != 0;
+    go_on(this, slot, may_block);
 }
 
 /// Goes on with a connection attempt as far as it can without waiting for the peer.
 ///
 /// All but close() hold `handshake` while they end an attempt, so the result here is that of the
 /// same attempt, not of the program's next one.
-fn go_on(this: &Arc<SmcSock>, mut slot: MutexGuard<'_, Option<KBox<HandshakeRun>>>, patient: bool) {
+fn go_on(
+    this: &Arc<SmcSock>,
+    mut slot: MutexGuard<'_, Option<KBox<HandshakeRun>>>,
+    may_block: bool,
+) {
     if !is_connecting(this) {
         return;
     }
@@ -343,7 +347,7 @@ fn go_on(this: &Arc<SmcSock>, mut slot: MutexGuard<'_, Option<KBox<HandshakeRun>
             reset(this);
         }
         _ if slot.is_some() || decide(this, &mut slot) => {
-            if let Some(outcome) = drive(this, &mut slot, patient) {
+            if let Some(outcome) = drive(this, &mut slot, may_block) {
                 if let Some(run) = slot.take() {
                     conclude(this, run, outcome);
                 }

@@ -126,7 +126,7 @@ pub(crate) struct Incoming {
     #[pin]
     turn: Mutex<()>,
     /// 1 when only the worker may go on.
-    heavy: Atomic<u32>,
+    worker_only: Atomic<u32>,
     #[pin]
     state: Mutex<IncomingState>,
     #[pin]
@@ -181,7 +181,7 @@ impl Incoming {
                 listener,
                 id,
                 turn <- new_mutex!((), "rsmc::Incoming::turn"),
-                heavy: Atomic::new(0),
+                worker_only: Atomic::new(0),
                 state <- new_mutex!(
                     IncomingState {
                         socket: None,
@@ -247,20 +247,20 @@ impl Incoming {
     }
 
     /// Goes on with the handshake for a program that must not wait for the peer.
-    pub(crate) fn hurry(this: &Arc<Self>) {
-        if this.heavy.load(Acquire) != 0 {
+    pub(crate) fn advance_pending(this: &Arc<Self>) {
+        if this.worker_only.load(Acquire) != 0 {
             return;
         }
         let _turn = this.turn.lock();
         // The worker may have come so far meanwhile; it has released the turn then.
-        if this.heavy.load(Acquire) == 0 {
+        if this.worker_only.load(Acquire) == 0 {
             Self::step(this, false);
         }
     }
 
     /// Goes on with the handshake, and hands the connection over when it has ended. The caller has
     /// the turn.
-    fn step(this: &Arc<Self>, patient: bool) {
+    fn step(this: &Arc<Self>, may_block: bool) {
         let outcome = {
             let mut state = this.state.lock();
             let IncomingState {
@@ -278,7 +278,7 @@ impl Incoming {
                 return;
             };
             let sock: ARef<Sock> = socket.sock().into();
-            match run.advance(&sock, &|| this.clone(), patient) {
+            match run.advance(&sock, &|| this.clone(), may_block) {
                 Progress::Pending(until) => {
                     let due = run.silent_for(PATIENCE);
                     let silent = due.is_some_and(|due| now().reached(due));
@@ -301,7 +301,7 @@ impl Incoming {
                     Outcome::Failed(Failure::TimedOut)
                 }
                 Progress::Heavy => {
-                    this.heavy.store(1, Release);
+                    this.worker_only.store(1, Release);
                     Self::kick(this);
                     return;
                 }
@@ -382,6 +382,6 @@ impl WorkItem for Incoming {
 
     fn run(this: Arc<Self>) {
         let _turn = this.turn.lock();
-        Incoming::step(&this, this.heavy.load(Acquire) != 0);
+        Incoming::step(&this, this.worker_only.load(Acquire) != 0);
     }
 }

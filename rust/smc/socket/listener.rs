@@ -345,7 +345,7 @@ impl Listener {
     /// Goes on with handshakes whose client may have sent its message already, so that accept() and
     /// poll() find results that the worker has not come to yet. A few at a time: the worker does
     /// the others.
-    pub(super) fn hurry(&self) {
+    pub(super) fn advance_pending(&self) {
         self.hurry_first::<16>(|_| true);
     }
 
@@ -361,7 +361,7 @@ impl Listener {
 
     fn hurry_first<const AT_ONCE: usize>(&self, wanted: impl Fn(&Queues) -> bool) {
         for incoming in self.oldest::<AT_ONCE>(wanted).iter().flatten() {
-            Incoming::hurry(incoming);
+            Incoming::advance_pending(incoming);
         }
     }
 

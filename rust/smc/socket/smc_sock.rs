@@ -110,7 +110,7 @@ pub(crate) struct SmcSock {
     #[pin]
     pub(crate) handshake: Mutex<Option<KBox<HandshakeRun>>>,
     /// 1 when only callers that may sleep go on with the handshake.
-    pub(crate) heavy: Atomic<u32>,
+    pub(crate) worker_only: Atomic<u32>,
     /// Fires at the handshake's deadlines.
     #[pin]
     pub(crate) timer: Mutex<Option<Pin<KBox<TimerHook<SmcSock>>>>>,
@@ -236,7 +236,7 @@ impl SmcSock {
                 local: Once::new(),
                 path: Atomic::new(-1),
                 handshake <- new_mutex!(None, "rsmc::SmcSock::handshake"),
-                heavy: Atomic::new(0),
+                worker_only: Atomic::new(0),
                 timer <- new_mutex!(None, "rsmc::SmcSock::timer"),
                 user_save_syn: Atomic::new(0),
                 hint: Atomic::new(first_hint),

@@ -154,12 +154,12 @@ fn begin_handshake(this: &Arc<SmcSock>) -> Result<Begun, Reason> {
 pub(super) fn drive(
     this: &Arc<SmcSock>,
     slot: &mut Option<KBox<HandshakeRun>>,
-    patient: bool,
+    may_block: bool,
 ) -> Option<Outcome> {
     let run = slot.as_mut()?;
-    match run.advance(this.sock.sock(), &|| this.clone(), patient) {
+    match run.advance(this.sock.sock(), &|| this.clone(), may_block) {
         Progress::Heavy => {
-            this.heavy.store(1, Release);
+            this.worker_only.store(1, Release);
             SmcSock::kick(this);
             None
         }

@@ -73,7 +73,7 @@ pub(crate) fn accept(
             Err(err) if err != EAGAIN => return Err(err),
             Err(err) => {
                 if let Some(listener) = &listener {
-                    listener.hurry();
+                    listener.advance_pending();
                     if listener.has_ready() {
                         continue;
                     }
@@ -143,7 +143,7 @@ pub(crate) fn poll(listener: &Arc<Listener>, socket: &BsdSocket, poll: &Poll<'_>
     }
     listener.pump();
     if !listener.has_ready() {
-        listener.hurry();
+        listener.advance_pending();
     }
     let readable = flags::EPOLLIN | flags::EPOLLRDNORM;
     if listener.has_ready() {
