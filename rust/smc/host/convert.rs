@@ -14,7 +14,7 @@
 
 use super::{
     clock::{self, now},
-    last_word::LastWord, //
+    rate_limit::RateLimit, //
 };
 use kapi::{
     errno,
@@ -66,7 +66,7 @@ pub(crate) struct Terms {
 pub(crate) struct Converter {
     terms: Terms,
     /// When the kernel log had a line about a failure: administrators of any namespace can have one.
-    last_word: LastWord,
+    rate_limit: RateLimit,
     #[pin]
     state: SpinLock<State>,
     /// Woken when the redirection has been turned on, or could not be, and when writers are to give up.
@@ -208,7 +208,7 @@ impl Converter {
         Arc::pin_init(
             pin_init!(Self {
                 terms,
-                last_word: LastWord::new(),
+                rate_limit: RateLimit::new(),
                 state <- new_spinlock!(
                     State {
                         users: 0,
@@ -317,7 +317,7 @@ impl Converter {
 
     /// Says in the kernel's log why sockets cannot be converted, unless it has just done so.
     fn explain(&self, err: Error) {
-        if self.last_word.may_speak().is_none() {
+        if self.rate_limit.allow().is_none() {
             return;
         }
         if errno::EOPNOTSUPP.is(err) {

@@ -10,8 +10,8 @@ use super::{
     port::LocalPort, //
 };
 use crate::host::{
-    last_word::LastWord,
     origin::{shard, Origin, SHARDS},
+    rate_limit::RateLimit,
     waiter, //
 };
 use kapi::{
@@ -57,7 +57,7 @@ pub(crate) struct Core {
     groups: [Mutex<KVec<Arc<LinkGroup>>>; SHARDS],
     /// Number of the newest group.
     last_id: Atomic<u32>,
-    last_word: LastWord,
+    rate_limit: RateLimit,
 }
 
 impl Core {
@@ -77,7 +77,7 @@ impl Core {
                     new_mutex!(KVec::new(), "rsmc::Core::groups")
                 }),
                 last_id: Atomic::new(0),
-                last_word: LastWord::new(),
+                rate_limit: RateLimit::new(),
             }),
             GFP_KERNEL,
         )
@@ -255,8 +255,8 @@ impl Owner for Core {
         self.shed(namespace)
     }
 
-    fn last_word(&self) -> &LastWord {
-        &self.last_word
+    fn rate_limit(&self) -> &RateLimit {
+        &self.rate_limit
     }
 }
 

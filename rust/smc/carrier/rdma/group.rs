@@ -16,7 +16,7 @@
 //! * [`turns`]: who sends next
 //! * [`rings`], [`spares`]: send rings in use, and those that are not
 //! * [`tidy`]: gives unused memory back
-//! * [`loss`]: lines in the kernel log
+//! * [`log`]: lines in the kernel log
 //! * [`facts`]: the group as netlink shows it
 
 mod arrive;
@@ -26,7 +26,7 @@ mod drains;
 mod end;
 mod facts;
 mod link;
-mod loss;
+mod log;
 mod rings;
 mod setup;
 mod spares;
@@ -43,9 +43,9 @@ use super::{
     slab::RmbSlab, //
 };
 use crate::host::{
-    last_word::LastWord,
     namespace::Queues,
     origin::Origin,
+    rate_limit::RateLimit,
     waiter::{Waiter, Waiters}, //
 };
 use kapi::{
@@ -119,7 +119,7 @@ pub(crate) trait Owner: Send + Sync {
     fn shed_drain(&self, namespace: u64) -> bool;
 
     /// Returns when there was a line in the kernel log about a group.
-    fn last_word(&self) -> &LastWord;
+    fn rate_limit(&self) -> &RateLimit;
 }
 
 /// The device's resources; given back when the group ends.

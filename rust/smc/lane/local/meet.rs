@@ -12,8 +12,8 @@
 use super::pair::{Local, Pair};
 use crate::host::{
     fallback::Role,
-    last_word::LastWord,
     namespace::Namespace,
+    rate_limit::RateLimit,
     sysctl::Sysctl, //
 };
 use kapi::{
@@ -36,7 +36,7 @@ use smc_proto::reason::Reason;
 #[pin_data]
 pub(crate) struct Meetings {
     /// When the kernel log had a line about a connection.
-    pub(super) last_word: LastWord,
+    pub(super) rate_limit: RateLimit,
     #[pin]
     waiting: Mutex<RBTree<u64, Arc<Pair>>>,
 }
@@ -53,7 +53,7 @@ impl Meetings {
     pub(crate) fn new() -> Result<Arc<Self>> {
         Arc::pin_init(
             pin_init!(Self {
-                last_word: LastWord::new(),
+                rate_limit: RateLimit::new(),
                 waiting <- new_mutex!(RBTree::new(), "rsmc::Meetings::waiting"),
             }),
             GFP_KERNEL,

@@ -9,14 +9,14 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 const PAUSE_MS: u32 = 1000;
 
 /// When there was a line, so that the next one can wait.
-pub(crate) struct LastWord {
+pub(crate) struct RateLimit {
     /// Milliseconds; those of some 49 days.
     at: Atomic<u32>,
     /// Events without a line since.
     silent: Atomic<u32>,
 }
 
-impl LastWord {
+impl RateLimit {
     /// Nothing was said yet.
     pub(crate) fn new() -> Self {
         Self {
@@ -26,7 +26,7 @@ impl LastWord {
     }
 
     /// Returns the number of events without a line if there may be one now.
-    pub(crate) fn may_speak(&self) -> Option<u32> {
+    pub(crate) fn allow(&self) -> Option<u32> {
         let (last, time) = (self.at.load(Relaxed), clock());
         let early = time.wrapping_sub(last) < PAUSE_MS;
         if early || self.at.cmpxchg(last, time, Relaxed).is_err() {

@@ -37,7 +37,7 @@ impl LinkGroup {
     }
 
     fn say(&self, what: fmt::Arguments<'_>) {
-        let Some(silent) = self.owner.last_word().may_speak() else {
+        let Some(silent) = self.owner.rate_limit().allow() else {
             return;
         };
         let (_, _, peer) = self.link_facts();
