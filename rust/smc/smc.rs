@@ -44,7 +44,7 @@ use host::{
     namespace::Namespace,
     syn_option, tcp2smc,
 };
-use lane::local::{Meetings, MEETINGS};
+use lane::local::{Rendezvous, RENDEZVOUS};
 use report::{netlink, sock_diag::Diag};
 use socket::Registry;
 
@@ -93,7 +93,7 @@ struct Rsmc {
     _devices: Client,
     _gates: global::Guard<Gates>,
     _core: global::Guard<Core>,
-    _meetings: global::Guard<Meetings>,
+    _rendezvous: global::Guard<Rendezvous>,
     _rings: lane::local::Registration,
     _queue: queue::Registration,
     _sockets: Pin<KBox<netns::Registration<Registry>>>,
@@ -112,7 +112,7 @@ impl Rsmc {
         let queue = queue::Registration::new(c"rsmc", c"rsmc_deadlines")?;
         let hub = Core::new()?;
         let core = CORE.install(hub.clone())?;
-        let meetings = MEETINGS.install(Meetings::new()?)?;
+        let rendezvous = RENDEZVOUS.install(Rendezvous::new()?)?;
         let rings = lane::local::Registration::new()?;
         syn_option::draw_secret();
         let gates = GATES.install(Gates::new(hub.clone())?)?;
@@ -139,7 +139,7 @@ impl Rsmc {
             _devices: devices,
             _gates: gates,
             _core: core,
-            _meetings: meetings,
+            _rendezvous: rendezvous,
             _rings: rings,
             _queue: queue,
             _sockets: sockets,

@@ -121,7 +121,7 @@ impl Attempt {
             }
         };
         if let Some(peer) = peer {
-            self.meet(&conn, &group, peer)?;
+            self.set_peer(&conn, &group, peer)?;
             if let Some(hop) = self.begun {
                 let near = want.key.role == Role::Client && !hop.gateway;
                 if near && !want.direct {
@@ -288,7 +288,7 @@ impl Attempt {
         Ok(Some(conn))
     }
 
-    fn meet(&self, conn: &SmcConn, group: &LinkGroup, peer: &RdmaEnd) -> Result<(), Reason> {
+    fn set_peer(&self, conn: &SmcConn, group: &LinkGroup, peer: &RdmaEnd) -> Result<(), Reason> {
         if !group.add_peer_region(region(peer)) {
             return Err(Reason::RtokenError);
         }
@@ -317,7 +317,7 @@ impl Attempt {
         let (Some(conn), Some(group), Some(port)) = (&self.conn, &self.group, &self.port) else {
             return Err(EINVAL);
         };
-        self.meet(conn, group, peer).map_err(|_| EINVAL)?;
+        self.set_peer(conn, group, peer).map_err(|_| EINVAL)?;
         if first {
             let hop = port.hop_to(sock, &peer.gid)?;
             group.receive_from(end_of(peer), peer.psn.get(), mtu, &hop)?;

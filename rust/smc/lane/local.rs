@@ -2,7 +2,7 @@
 
 //! The lane of a connection whose two ends are in this kernel.
 //!
-//! It begins as plain TCP. When both ends have met ([`meet`]) each direction may leave TCP for a ring in
+//! It begins as plain TCP. When both ends have met ([`rendezvous`]) each direction may leave TCP for a ring in
 //! memory (`way.rs`) and come back, at a position of TCP's stream that both know. A byte is copied into
 //! the ring (`put.rs`) and out of it (`take.rs`), by the two programs themselves. Connection, errors, end
 //! and options stay TCP's: a FIN follows the last byte of the ring, and a reset ends both.
@@ -12,10 +12,10 @@ mod facts;
 mod idle;
 mod leave;
 mod limit;
-mod meet;
 mod pair;
 mod put;
 mod quick;
+mod rendezvous;
 mod stay;
 mod take;
 mod way;
@@ -23,8 +23,8 @@ mod way;
 use self::quick::{READABLE, WRITABLE};
 pub(crate) use self::{
     idle::Registration,
-    meet::{Meetings, MEETINGS},
     pair::Local, //
+    rendezvous::{Rendezvous, RENDEZVOUS},
 };
 
 use crate::lane;

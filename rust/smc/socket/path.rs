@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     host::path::Path,
-    lane::local::{self, Local, MEETINGS}, //
+    lane::local::{self, Local, RENDEZVOUS}, //
 };
 use kapi::net::{args::Message, socket::BsdSocket};
 use kernel::{
@@ -56,10 +56,10 @@ fn look<'a>(this: &'a Arc<SmcSock>, socket: &BsdSocket) -> Option<&'a Local> {
         return None;
     };
     if path.stays.is_none() && this.local().is_none() {
-        let meetings = MEETINGS.get();
-        let come = match (&meetings, this.namespace()) {
-            (Some(meetings), Some(namespace)) => {
-                meetings.come(this.sock.sock(), path.role, namespace)
+        let rendezvous = RENDEZVOUS.get();
+        let come = match (&rendezvous, this.namespace()) {
+            (Some(rendezvous), Some(namespace)) => {
+                rendezvous.come(this.sock.sock(), path.role, namespace)
             }
             _ => Err(Reason::PathOff),
         };

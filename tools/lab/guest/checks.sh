@@ -39,7 +39,7 @@ held)
 			told[text] = bad = 1
 		}
 		BEGIN {
-			names("Gates::lists Gates::places Core::groups ReadMostly::copies Meetings::waiting Places::places " \
+			names("Gates::lists Gates::places Core::groups ReadMostly::copies Rendezvous::waiting Places::places " \
 				"Converter::state Counters::peers Rules::current Namespace::settling Namespace::name LinkGroup::resources " \
 				"LinkGroup::state LinkGroup::timer Link::turns RmbSlab::places Roster rdma::sq rdma::rq " \
 				"rdma::region rdma::ports", shared)

@@ -7,8 +7,8 @@
 //! connection is reset.
 
 use super::{
-    meet::{Meetings, MEETINGS},
     pair::Local, //
+    rendezvous::{Rendezvous, RENDEZVOUS},
 };
 use crate::host::fallback::{Fallback, Role};
 use kapi::errno;
@@ -64,8 +64,8 @@ impl Local {
             let fallback = Fallback::own(Role::of(self.active), Reason::PathBreach);
             let counters = &self.namespace.counters;
             counters.broken(&fallback, &self.own().peer_addr());
-            let allow = |all: &Meetings| all.rate_limit.allow();
-            if let Some(silent) = MEETINGS.get().and_then(|all| allow(&all)) {
+            let allow = |all: &Rendezvous| all.rate_limit.allow();
+            if let Some(silent) = RENDEZVOUS.get().and_then(|all| allow(&all)) {
                 pr_err!(
                     "a connection within this kernel was reset: {bytes} bytes went by TCP where it \
                      had left that ({silent} such lines left out)\n"

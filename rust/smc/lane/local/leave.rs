@@ -5,8 +5,8 @@
 
 use super::{
     limit::CountedRing,
-    meet::MEETINGS,
     pair::Local,
+    rendezvous::RENDEZVOUS,
     way::Way, //
 };
 use crate::host::stats::{Stat, Total};
@@ -93,9 +93,9 @@ impl Local {
 
     /// Stops waiting for the other end. Returns whether it has not come.
     pub(crate) fn give_up(&self) -> bool {
-        let alone = MEETINGS
+        let alone = RENDEZVOUS
             .get()
-            .is_some_and(|meetings| meetings.leave(&self.pair));
+            .is_some_and(|rendezvous| rendezvous.leave(&self.pair));
         alone && !self.has_met()
     }
 
@@ -164,8 +164,8 @@ impl Local {
         pair.end(self.active).gone.set(1);
         full_barrier();
         if !self.has_met() {
-            if let Some(meetings) = MEETINGS.get() {
-                meetings.leave(pair);
+            if let Some(rendezvous) = RENDEZVOUS.get() {
+                rendezvous.leave(pair);
             }
         }
         let (inward, out) = (self.inward(), self.out());

@@ -34,17 +34,17 @@ use smc_proto::reason::Reason;
 
 /// Ends that wait for the other one.
 #[pin_data]
-pub(crate) struct Meetings {
+pub(crate) struct Rendezvous {
     /// When the kernel log had a line about a connection.
     pub(super) rate_limit: RateLimit,
     #[pin]
     waiting: Mutex<RBTree<u64, Arc<Pair>>>,
 }
 
-/// The one [`Meetings`], while the module is loaded.
-pub(crate) static MEETINGS: Global<Meetings> = Global::new();
+/// The one [`Rendezvous`], while the module is loaded.
+pub(crate) static RENDEZVOUS: Global<Rendezvous> = Global::new();
 
-impl Meetings {
+impl Rendezvous {
     /// Creates the place.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl Meetings {
         Arc::pin_init(
             pin_init!(Self {
                 rate_limit: RateLimit::new(),
-                waiting <- new_mutex!(RBTree::new(), "rsmc::Meetings::waiting"),
+                waiting <- new_mutex!(RBTree::new(), "rsmc::Rendezvous::waiting"),
             }),
             GFP_KERNEL,
         )
@@ -92,11 +92,11 @@ impl Meetings {
         };
         let key = u64::from(first) << 32 | u64::from(second);
         // Who gets none gives the socket to TCP, and the stream with it.
-        let pair = self.meet(key, active, sock)?;
+        let pair = self.join(key, active, sock)?;
         Ok(Local::new(pair, active, sock.clone(), namespace.clone()))
     }
 
-    fn meet(&self, key: u64, active: bool, sock: &ARef<Sock>) -> Result<Arc<Pair>, Reason> {
+    fn join(&self, key: u64, active: bool, sock: &ARef<Sock>) -> Result<Arc<Pair>, Reason> {
         let none = |_| Reason::NoMemory;
         let shared = Shareable::new(sock.clone()).map_err(none)?;
         let mut found = self.find(key, active, sock)?;
