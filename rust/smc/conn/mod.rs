@@ -87,7 +87,7 @@ pub(crate) struct SmcConn<C: Carrier> {
     pub(crate) news: Word,
     stamp: stamp::Stamp,
     /// 1 while a send that has found no memory for its ring is not to try again.
-    hungry: Word,
+    ring_enomem: Word,
     /// Number of splice() calls from the socket under way.
     splices: Atomic<i32>,
     /// 1 when the program has left the connection but kept the socket, to which errors are not
@@ -176,7 +176,7 @@ impl<C: Carrier> SmcConn<C> {
                 stamp: stamp::Stamp::new(),
                 drains: Atomic::new(0),
                 fin_sent: Word::new(0),
-                hungry: Word::new(0),
+                ring_enomem: Word::new(0),
                 splices: Atomic::new(0),
                 left: Atomic::new(0),
                 lease <- new_mutex!(Some(lease), "rsmc::SmcConn::lease"),

@@ -73,11 +73,11 @@ impl<C: Carrier> SmcConn<C> {
         let short = matches!(&made, Err(error) if *error == ENOMEM);
         if short {
             // Before the group is told: it looks for the mark.
-            self.hungry.set(1);
+            self.ring_enomem.set(1);
             self.sock.expect_room();
             self.group.feed_later();
         } else {
-            self.hungry.set(0);
+            self.ring_enomem.set(0);
         }
         made
     }
@@ -117,13 +117,13 @@ impl<C: Carrier> SmcConn<C> {
     /// Tells whether the last send has found no memory for its ring and is not to try again yet.
     #[inline]
     pub(crate) fn is_hungry(&self) -> bool {
-        self.hungry.get() != 0
+        self.ring_enomem.get() != 0
     }
 
     /// Lets a send that has found no memory try again.
-    pub(crate) fn feed(&self) {
+    pub(crate) fn retry_ring(&self) {
         if self.is_hungry() {
-            self.hungry.set(0);
+            self.ring_enomem.set(0);
             self.sock.wake_writers();
         }
     }

@@ -7,7 +7,7 @@
 //! the ring (`put.rs`) and out of it (`take.rs`), by the two programs themselves. Connection, errors, end
 //! and options stay TCP's: a FIN follows the last byte of the ring, and a reset ends both.
 
-mod breach;
+mod cut_check;
 mod facts;
 mod idle;
 mod leave;

@@ -25,7 +25,7 @@ const PATIENT: usize = 256 << 10;
 /// Size with which a ring begins, in bytes.
 pub(super) const FIRST: usize = 16 << 10;
 
-/// Values of `starving`: a writer waits for room; or for the reader's lock, without which the ring could not be made
+/// Values of `waits_for_room`: a writer waits for room; or for the reader's lock, without which the ring could not be made
 /// larger.
 const ROOM: u32 = 1;
 const LOCK: u32 = 2;
@@ -51,11 +51,11 @@ pub(super) struct Way {
     /// Position S of TCP's stream at which the writer has left it last. Changes with both locks.
     cut: Word,
     /// What a writer waits for, [`ROOM`] or [`LOCK`]; or 0.
-    starving: Word,
+    waits_for_room: Word,
     /// Value of `tail` when the ring grew last. The writer's.
     grown_at: Count,
     /// 1 when the writer has starved, though its reader takes what there is. The writer's.
-    cramped: Word,
+    wants_larger: Word,
     /// Value of `head` at the last look for what is silent, and the looks since it changed. The worker's.
     seen: Count,
     silent: Word,
@@ -79,9 +79,9 @@ impl Way {
             takes: Count::new(0),
             route: Count::new(Route::TCP.word()),
             cut: Word::new(0),
-            starving: Word::new(0),
+            waits_for_room: Word::new(0),
             grown_at: Count::new(0),
-            cramped: Word::new(0),
+            wants_larger: Word::new(0),
             seen: Count::new(0),
             silent: Word::new(0),
             countdown: Word::new(1),
@@ -165,15 +165,15 @@ impl Way {
         // By one look at the size: without a ring there is nothing to wait for.
         let size = self.size();
         size.saturating_sub(self.there()) >= size / 3
-            || size < PATIENT && self.starving.get() != LOCK && size < most()
+            || size < PATIENT && self.waits_for_room.get() != LOCK && size < most()
     }
 
     /// Returns the same for a writer that has found no room and is going to sleep. If there is none, the reader will
     /// say so when there is.
     pub(super) fn awaits_room(&self, most: impl Fn() -> usize) -> bool {
         loop {
-            if self.starving.get() == 0 {
-                self.starving.set(ROOM);
+            if self.waits_for_room.get() == 0 {
+                self.waits_for_room.set(ROOM);
             }
             // A reader that does not see this has made its room visible, and let its lock go, before; see `tells`.
             full_barrier();
@@ -181,7 +181,7 @@ impl Way {
                 return true;
             }
             // If a reader has seen this and woken whoever slept then: once more.
-            if self.starving.get() != 0 {
+            if self.waits_for_room.get() != 0 {
                 return false;
             }
         }
@@ -194,18 +194,18 @@ impl Way {
             if self.room() != 0 {
                 return None;
             }
-            self.starving.set(LOCK);
+            self.waits_for_room.set(LOCK);
             // A reader that does not see this has let its lock go before.
             full_barrier();
             let reader = self.reader.try_lock()?;
-            self.starving.set(ROOM);
+            self.waits_for_room.set(ROOM);
             Some(reader)
         })
     }
 
     /// Tells whether a writer waits for room.
     pub(super) fn is_starving(&self) -> bool {
-        self.starving.get() != 0
+        self.waits_for_room.get() != 0
     }
 
     /// Returns the position of the next byte to write.
@@ -251,11 +251,12 @@ impl Way {
     pub(super) fn tells(&self) -> bool {
         // Behind the room, and the lock; see `awaits_room` and `try_reader`.
         full_barrier();
-        let starving = self.starving.get();
-        let tell = starving != 0 && (starving == LOCK || self.room() >= self.size() / 3);
+        let waits_for_room = self.waits_for_room.get();
+        let tell =
+            waits_for_room != 0 && (waits_for_room == LOCK || self.room() >= self.size() / 3);
         if tell {
             // Who says so anew in between is woken all the same.
-            self.starving.set(0);
+            self.waits_for_room.set(0);
         }
         tell
     }
@@ -269,7 +270,7 @@ impl Way {
     /// Tells whether the writer is to have a larger ring once that is cheap.
     #[inline]
     pub(super) fn is_cramped(&self) -> bool {
-        self.cramped.get() != 0
+        self.wants_larger.get() != 0
     }
 
     /// Returns the size, at most `most`, of the larger ring that a writer should have now, who has `wanted` bytes
@@ -280,7 +281,7 @@ impl Way {
     pub(super) fn larger(&self, wanted: usize, most: usize) -> Option<usize> {
         let size = self.size();
         if size >= most {
-            self.cramped.set(0);
+            self.wants_larger.set(0);
             return None;
         }
         let double = size.saturating_mul(2);
@@ -293,7 +294,7 @@ impl Way {
         if (taken as usize) < size {
             return None;
         }
-        self.cramped.set(1);
+        self.wants_larger.set(1);
         (self.there() <= size / 4).then_some(larger)
     }
 
@@ -375,6 +376,6 @@ impl Way {
     pub(super) fn has_ring(&self, size: usize) {
         self.size.release(size as u64);
         self.grown_at.release(self.tail());
-        self.cramped.set(0);
+        self.wants_larger.set(0);
     }
 }

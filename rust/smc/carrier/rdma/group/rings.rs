@@ -142,19 +142,19 @@ impl LinkGroup {
 
     /// Lets sends that have found no memory try again, after a while. Sleeps.
     pub(crate) fn feed_later(&self) {
-        self.state.lock().tidy.hungry = true;
+        self.state.lock().tidy.ring_enomem = true;
         self.look_later();
     }
 
     /// Lets them try.
-    pub(super) fn feed(&self) {
+    pub(super) fn retry_ring(&self) {
         for slot in 0..MAX_CONNS {
             let conn = {
                 let state = self.state.lock();
                 state.conns.get(slot).cloned().flatten()
             };
             if let Some(conn) = conn {
-                conn.feed();
+                conn.retry_ring();
             }
         }
     }

@@ -34,7 +34,7 @@ const HANDFUL: u64 = 256 << 10;
 pub(super) struct Tidy {
     next: Option<Instant>,
     /// A send has found no memory.
-    pub(super) hungry: bool,
+    pub(super) ring_enomem: bool,
     /// Memory is short: nothing unused may stay.
     pressed: bool,
     /// The peer's answer to a request to forget a key.
@@ -48,7 +48,7 @@ impl Tidy {
     pub(super) const fn new() -> Self {
         Self {
             next: None,
-            hungry: false,
+            ring_enomem: false,
             pressed: false,
             answered: None,
             idle_pages: 0,
@@ -89,20 +89,20 @@ impl LinkGroup {
 
     /// Looks, if it is time for that or there is something to do at once. Sleeps.
     pub(super) fn tidy(self: &Arc<Self>) {
-        let (due, hungry, slabs) = {
+        let (due, ring_enomem, slabs) = {
             let tidy = &mut self.state.lock().tidy;
             let due = tidy.next.is_some_and(|at| now().reached(at));
             if due {
                 tidy.next = None;
             }
             let slabs = due || tidy.pressed || tidy.answered.is_some();
-            let hungry = due && core::mem::take(&mut tidy.hungry);
-            (due, hungry, slabs)
+            let ring_enomem = due && core::mem::take(&mut tidy.ring_enomem);
+            (due, ring_enomem, slabs)
         };
         let mut more = false;
         if due {
-            if hungry {
-                self.feed();
+            if ring_enomem {
+                self.retry_ring();
             }
             more |= self.look_at_rings();
             more |= self.look_at_spares();
