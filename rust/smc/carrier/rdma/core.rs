@@ -279,7 +279,7 @@ impl shrinker::Spare for Core {
                 if left == 0 {
                     return freed;
                 }
-                freed = freed.saturating_add(group.squeeze(left));
+                freed = freed.saturating_add(group.shrink(left));
             }
         }
         freed

@@ -15,7 +15,7 @@
 //! * [`arrive`]: what comes on the link
 //! * [`turns`]: who sends next
 //! * [`rings`], [`spares`]: send rings in use, and those that are not
-//! * [`tidy`]: gives unused memory back
+//! * [`reclaim`]: gives unused memory back
 //! * [`log`]: lines in the kernel log
 //! * [`facts`]: the group as netlink shows it
 
@@ -27,10 +27,10 @@ mod end;
 mod facts;
 mod link;
 mod log;
+mod reclaim;
 mod rings;
 mod setup;
 mod spares;
-mod tidy;
 mod turns;
 
 pub(crate) use drains::Drains;
@@ -70,6 +70,7 @@ use kernel::{
     },
     workqueue::Work, //
 };
+use reclaim::{Reclaim, MOST_LEAVING};
 use smc_proto::{
     group::{
         choice::Candidate,
@@ -85,7 +86,6 @@ use smc_proto::{
     wire::ids::PeerId, //
 };
 use spares::Spares;
-use tidy::{Tidy, MOST_LEAVING};
 
 type ProtoGroup = Group<KVec<Entry<1>>, KVec<u32>>;
 
@@ -104,7 +104,7 @@ struct GroupState {
     event: Option<LlcEvent>,
     waiter: Option<Arc<dyn Waiter>>,
     spares: Spares,
-    tidy: Tidy,
+    reclaim: Reclaim,
 }
 
 /// An SMC-R connection over a link group.
@@ -221,7 +221,7 @@ impl LinkGroup {
                         event: None,
                         waiter: None,
                         spares,
-                        tidy: Tidy::new(),
+                        reclaim: Reclaim::new(),
                     },
                     "rsmc::LinkGroup::state"
                 ),

@@ -40,7 +40,7 @@ impl LinkGroup {
         let timer = self.timer.lock();
         let deadline = {
             let state = self.state.lock();
-            earliest(state.proto.next_deadline(), state.tidy.next_deadline())
+            earliest(state.proto.next_deadline(), state.reclaim.next_deadline())
         };
         if let (Some(deadline), Some(timer)) = (deadline, &*timer) {
             arm(timer, deadline);
@@ -134,7 +134,7 @@ impl LinkGroup {
                 Todo::Handshake(_) => (),
             }
         }
-        self.tidy();
+        self.reclaim();
         self.rearm();
     }
 

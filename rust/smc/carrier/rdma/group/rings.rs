@@ -142,7 +142,7 @@ impl LinkGroup {
 
     /// Lets sends that have found no memory try again, after a while. Sleeps.
     pub(crate) fn feed_later(&self) {
-        self.state.lock().tidy.ring_enomem = true;
+        self.state.lock().reclaim.ring_enomem = true;
         self.look_later();
     }
 

@@ -31,7 +31,7 @@ pub(super) const MOST_LEAVING: usize = 8;
 const HANDFUL: u64 = 256 << 10;
 
 /// When to look, and what has happened since the last look.
-pub(super) struct Tidy {
+pub(super) struct Reclaim {
     next: Option<Instant>,
     /// A send has found no memory.
     pub(super) ring_enomem: bool,
@@ -43,7 +43,7 @@ pub(super) struct Tidy {
     idle_pages: usize,
 }
 
-impl Tidy {
+impl Reclaim {
     /// Nothing to look for.
     pub(super) const fn new() -> Self {
         Self {
@@ -71,10 +71,10 @@ impl LinkGroup {
 
     /// Plans a look. Returns whether none was planned before.
     fn plan_look(&self) -> bool {
-        let tidy = &mut self.state.lock().tidy;
-        let first = tidy.next.is_none();
+        let reclaim = &mut self.state.lock().reclaim;
+        let first = reclaim.next.is_none();
         if first {
-            tidy.next = Some(now().after(LOOK));
+            reclaim.next = Some(now().after(LOOK));
         }
         first
     }
@@ -82,21 +82,21 @@ impl LinkGroup {
     /// Takes note of the answer to a request. Any context.
     pub(super) fn note_answer(self: &Arc<Self>, settled: Settled) {
         if settled.ask == Ask::Delete {
-            self.state.lock().tidy.answered = Some((settled.rkey, settled.answer));
+            self.state.lock().reclaim.answered = Some((settled.rkey, settled.answer));
             self.kick();
         }
     }
 
     /// Looks, if it is time for that or there is something to do at once. Sleeps.
-    pub(super) fn tidy(self: &Arc<Self>) {
+    pub(super) fn reclaim(self: &Arc<Self>) {
         let (due, ring_enomem, slabs) = {
-            let tidy = &mut self.state.lock().tidy;
-            let due = tidy.next.is_some_and(|at| now().reached(at));
+            let reclaim = &mut self.state.lock().reclaim;
+            let due = reclaim.next.is_some_and(|at| now().reached(at));
             if due {
-                tidy.next = None;
+                reclaim.next = None;
             }
-            let slabs = due || tidy.pressed || tidy.answered.is_some();
-            let ring_enomem = due && core::mem::take(&mut tidy.ring_enomem);
+            let slabs = due || reclaim.pressed || reclaim.answered.is_some();
+            let ring_enomem = due && core::mem::take(&mut reclaim.ring_enomem);
             (due, ring_enomem, slabs)
         };
         let mut more = false;
@@ -126,8 +126,11 @@ impl LinkGroup {
             return false;
         };
         let (pressed, answered) = {
-            let tidy = &mut self.state.lock().tidy;
-            (core::mem::take(&mut tidy.pressed), tidy.answered.take())
+            let reclaim = &mut self.state.lock().reclaim;
+            (
+                core::mem::take(&mut reclaim.pressed),
+                reclaim.answered.take(),
+            )
         };
         let gone = resources.forgotten(answered);
         let count = match (pressed, due) {
@@ -138,7 +141,7 @@ impl LinkGroup {
         self.count_slabs(resources);
         let ask = {
             let mut state = self.state.lock();
-            state.tidy.idle_pages = idle;
+            state.reclaim.idle_pages = idle;
             let next = resources.leaving.first();
             more |= next.is_some();
             next.and_then(|slab| state.proto.forget(slab.rkey(), now()))
@@ -157,17 +160,20 @@ impl LinkGroup {
     /// the shrinker.
     pub(crate) fn spare_pages(&self) -> usize {
         let state = self.state.lock();
-        state.spares.pages().saturating_add(state.tidy.idle_pages)
+        state
+            .spares
+            .pages()
+            .saturating_add(state.reclaim.idle_pages)
     }
 
     /// Gives about so many pages back, slabs in a while. Returns how many. Callable from the shrinker.
-    pub(crate) fn squeeze(self: &Arc<Self>, wanted: usize) -> usize {
+    pub(crate) fn shrink(self: &Arc<Self>, wanted: usize) -> usize {
         let mut freed = self.free_spares(wanted);
         if freed < wanted {
             let idle = {
-                let tidy = &mut self.state.lock().tidy;
-                tidy.pressed |= tidy.idle_pages > 0;
-                core::mem::take(&mut tidy.idle_pages)
+                let reclaim = &mut self.state.lock().reclaim;
+                reclaim.pressed |= reclaim.idle_pages > 0;
+                core::mem::take(&mut reclaim.idle_pages)
             };
             if idle > 0 {
                 self.kick();
