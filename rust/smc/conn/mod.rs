@@ -3,7 +3,7 @@
 //! An SMC-R connection: its protocol state, its two rings, and the wake-ups of the program.
 //!
 //! Locks, in the order in which they are taken: `writers` or `readers` (process context, around
-//! copies from and to programs), the link's `turns`, then [`SmcConn::proto`] (softirq).
+//! copies from and to programs), the link's `scheduler`, then [`SmcConn::proto`] (softirq).
 //! Documentation/locking.md has the whole order.
 
 mod carrier;

@@ -12,14 +12,13 @@
 //! * [`end`]: deadlines, and the end
 //! * [`link`]: its link, a queue pair on a port
 //! * [`setup`]: first contact
-//! * [`arrive`]: what comes on the link
-//! * [`turns`]: who sends next
+//! * [`rx`]: what comes on the link
+//! * [`tx_scheduler`]: who sends next
 //! * [`rings`], [`spares`]: send rings in use, and those that are not
 //! * [`reclaim`]: gives unused memory back
 //! * [`log`]: lines in the kernel log
 //! * [`facts`]: the group as netlink shows it
 
-mod arrive;
 mod carrier;
 mod conns;
 mod drains;
@@ -29,9 +28,10 @@ mod link;
 mod log;
 mod reclaim;
 mod rings;
+mod rx;
 mod setup;
 mod spares;
-mod turns;
+mod tx_scheduler;
 
 pub(crate) use drains::Drains;
 pub(crate) use facts::{GroupFacts, PeerFacts};

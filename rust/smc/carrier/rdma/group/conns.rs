@@ -4,7 +4,7 @@
 
 use super::{
     super::slab::{Lease, RmbSlab},
-    turns::Token,
+    tx_scheduler::Token,
     LinkGroup,
     Resources,
     SmcConn,

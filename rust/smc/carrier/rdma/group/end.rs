@@ -36,7 +36,7 @@ impl LinkGroup {
     }
 
     pub(super) fn rearm(&self) {
-        // Held until the timer is set, or who has found a later deadline might come last.
+        // Held until the timer is set: a task that found a later deadline must not set it last.
         let timer = self.timer.lock();
         let deadline = {
             let state = self.state.lock();

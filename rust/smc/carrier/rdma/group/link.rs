@@ -7,7 +7,7 @@
 
 use super::{
     super::port::LocalPort,
-    turns::Turns,
+    tx_scheduler::TxScheduler,
     LinkGroup, //
 };
 use crate::{
@@ -68,7 +68,7 @@ pub(crate) struct Link {
     gateway: Atomic<u32>,
     /// Messages that wait for a slot, and send rings.
     #[pin]
-    pub(super) turns: SpinLockBh<Turns>,
+    pub(super) scheduler: SpinLockBh<TxScheduler>,
     channel: SetOnce<Arc<Channel<LinkGroup>>>,
     #[pin]
     stage: Mutex<Stage>,
@@ -100,7 +100,7 @@ impl Link {
         try_pin_init!(Self {
             at,
             gateway: Atomic::new(0),
-            turns <- new_spinlock_bh!(Turns::new()?, "rsmc::Link::turns"),
+            scheduler <- new_spinlock_bh!(TxScheduler::new()?, "rsmc::Link::scheduler"),
             channel: SetOnce::new(),
             stage <- new_mutex!(Stage::None, "rsmc::Link::stage"),
             broken: Atomic::new(0),
@@ -292,7 +292,7 @@ impl Link {
         }
     }
 
-    /// Tells whether there is a slot for one more chain, which stays free while `turns` is held. If not,
+    /// Tells whether there is a slot for one more chain, which stays free while `scheduler` is held. If not,
     /// the next completion goes on ([`Link::take_starved`]).
     #[inline]
     pub(super) fn has_slot(&self, channel: &Channel<LinkGroup>) -> bool {
@@ -304,7 +304,7 @@ impl Link {
         channel.free_slots() != 0
     }
 
-    /// Tells whether nothing is under way, which stays so while `turns` is held. If not, the next completion
+    /// Tells whether nothing is under way, which stays so while `scheduler` is held. If not, the next completion
     /// goes on ([`Link::take_starved`]).
     pub(super) fn is_idle(&self, channel: &Channel<LinkGroup>) -> bool {
         if channel.is_idle() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The send rings of a group's connections, for who posts: by the connection's number, under `turns`.
+//! The send rings of a group's connections, for who posts: by the connection's number, under `scheduler`.
 
 use super::{filled, GroupState, LinkGroup, SmcConn};
 use crate::host::{clock::now, stats::Way};
@@ -44,36 +44,36 @@ impl LinkGroup {
     /// Makes a connection's send ring known, unless the connection or the group is over. Returns
     /// whether it has. The end of either will find the ring.
     pub(crate) fn install_ring(&self, conn: &SmcConn, ring: &Arc<Region>) -> bool {
-        let mut turns = self.link.turns.lock();
+        let mut scheduler = self.link.scheduler.lock();
         // The group's end sets its mark before it takes these locks to look for rings, and a
         // connection is out of the list before its number is free.
         let lives = self.state.lock().holds(conn) && self.ended.load(Relaxed) == 0;
-        let place = turns.rings.0.get_mut(usize::from(conn.slot()));
+        let place = scheduler.rings.0.get_mut(usize::from(conn.slot()));
         let Some(place) = place.filter(|_| lives) else {
             return false;
         };
         *place = Some(ring.clone());
         // With the ring, so that nobody settles the one without the other.
         conn.stats().usage(Way::Tx, ring.len() as i64);
-        drop(turns);
+        drop(scheduler);
         self.look_later();
         true
     }
 
     /// Takes the send ring of a connection that is one of the group.
     pub(crate) fn remove_ring(&self, conn: &SmcConn) -> Option<Arc<Region>> {
-        let mut turns = self.link.turns.lock();
+        let mut scheduler = self.link.scheduler.lock();
         if !self.state.lock().holds(conn) {
             return None;
         }
-        let ring = turns.rings.take(conn.slot())?;
+        let ring = scheduler.rings.take(conn.slot())?;
         conn.stats().usage(Way::Tx, -(ring.len() as i64));
         Some(ring)
     }
 
     /// Forgets a connection. Returns its send ring.
     pub(crate) fn remove_conn(self: &Arc<Self>, conn: &Arc<SmcConn>) -> Option<Arc<Region>> {
-        let mut turns = self.link.turns.lock();
+        let mut scheduler = self.link.scheduler.lock();
         let mut state = self.state.lock();
         let removed = if state.proto.remove_conn(conn.token(), now()) {
             state
@@ -85,13 +85,13 @@ impl LinkGroup {
         };
         drop(state);
         let ring = match &removed {
-            Some(_) => turns.rings.take(conn.slot()),
+            Some(_) => scheduler.rings.take(conn.slot()),
             None => None,
         };
         if let Some(ring) = &ring {
             conn.stats().usage(Way::Tx, -(ring.len() as i64));
         }
-        drop(turns);
+        drop(scheduler);
         drop(removed);
         if self.is_spoiled() {
             self.kick();
@@ -103,7 +103,7 @@ impl LinkGroup {
     /// The group has ended: takes the rings from the device.
     pub(super) fn revoke_rings(&self) {
         for slot in 0..=u8::MAX {
-            let ring = self.link.turns.lock().rings.get(slot).cloned();
+            let ring = self.link.scheduler.lock().rings.get(slot).cloned();
             // A program may keep its socket for ever; the device must not wait for that.
             if let Some(ring) = ring {
                 ring.revoke();
@@ -113,8 +113,8 @@ impl LinkGroup {
 
     /// Bytes of all send rings.
     pub(super) fn ring_bytes(&self) -> u64 {
-        let turns = self.link.turns.lock();
-        let rings = turns.rings.0.iter().flatten();
+        let scheduler = self.link.scheduler.lock();
+        let rings = scheduler.rings.0.iter().flatten();
         rings.fold(0, |sum: u64, ring| sum.saturating_add(ring.len() as u64))
     }
 
@@ -128,13 +128,19 @@ impl LinkGroup {
             }
             from = at.saturating_add(1);
         }
-        self.link.turns.lock().rings.0.iter().any(Option::is_some)
+        self.link
+            .scheduler
+            .lock()
+            .rings
+            .0
+            .iter()
+            .any(Option::is_some)
     }
 
     /// The first ring from number `from` on, and its connection.
     fn ring_from(&self, from: usize) -> Option<(usize, Option<Arc<SmcConn>>)> {
-        let turns = self.link.turns.lock();
-        let ahead = turns.rings.0.get(from..)?;
+        let scheduler = self.link.scheduler.lock();
+        let ahead = scheduler.rings.0.get(from..)?;
         let at = ahead.iter().position(Option::is_some)?.saturating_add(from);
         let state = self.state.lock();
         Some((at, state.conns.get(at).cloned().flatten()))

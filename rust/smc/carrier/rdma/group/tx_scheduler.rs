@@ -46,20 +46,20 @@ pub(crate) enum Token {
 }
 
 /// Messages that wait for a slot, and the send rings that they are in.
-pub(super) struct Turns {
+pub(super) struct TxScheduler {
     /// Connections that have something to send.
     due: DueSet,
     llc: KVec<Frame>,
     /// A memory key that is to be registered.
     key: Option<KBox<Key<Token>>>,
-    held: Held,
+    held: TxGate,
     pub(super) rings: Rings,
 }
 
 /// The senders that are held back because memory is to be registered; on most devices only until there is
 /// a slot for that.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Held {
+enum TxGate {
     /// Everybody may.
     Nobody,
     /// Connections; LLC messages go on, so that the link is not taken for dead.
@@ -68,14 +68,14 @@ enum Held {
     All,
 }
 
-impl Turns {
+impl TxScheduler {
     /// Nothing waits.
     pub(super) fn new() -> Result<Self> {
         Ok(Self {
             due: DueSet::new(),
             llc: KVec::with_capacity(LLC_WAITING, GFP_KERNEL)?,
             key: None,
-            held: Held::Nobody,
+            held: TxGate::Nobody,
             rings: Rings::new()?,
         })
     }
@@ -87,16 +87,16 @@ impl Turns {
 
     /// Tells whether nothing waits, nor has to.
     fn is_quiet(&self) -> bool {
-        self.held == Held::Nobody && self.is_empty()
+        self.held == TxGate::Nobody && self.is_empty()
     }
 }
 
 impl LinkGroup {
     /// Sends an LLC message as soon as there is a slot. Any context.
     pub(crate) fn send_llc(self: &Arc<Self>, frame: Frame) {
-        self.send_after(|turns| {
+        self.send_after(|scheduler| {
             // A peer that asks faster than we can answer is not answered.
-            let _ = turns.llc.push_within_capacity(frame);
+            let _ = scheduler.llc.push_within_capacity(frame);
         });
     }
 
@@ -121,7 +121,7 @@ impl LinkGroup {
         conn: &Arc<SmcConn>,
         change: impl FnOnce(&mut Conn) -> core::result::Result<Actions, E>,
     ) -> core::result::Result<Actions, E> {
-        let mut turns = self.link.turns.lock();
+        let mut scheduler = self.link.scheduler.lock();
         let mut proto = conn.proto.lock();
         let actions = change(&mut proto)?;
         if !actions.has(Actions::TX_DUE) {
@@ -129,12 +129,12 @@ impl LinkGroup {
         }
         let mut actions = actions.without(Actions::TX_DUE);
         match self.link.channel() {
-            Some(channel) if turns.is_quiet() && self.link.has_slot(channel) => {
-                let sent = self.send_state(channel, &mut turns, conn, &mut proto);
+            Some(channel) if scheduler.is_quiet() && self.link.has_slot(channel) => {
+                let sent = self.send_state(channel, &mut scheduler, conn, &mut proto);
                 actions |= sent.actions;
                 drop(proto);
-                let more = sent.posted && !turns.is_quiet();
-                drop(turns);
+                let more = sent.posted && !scheduler.is_quiet();
+                drop(scheduler);
                 if !sent.posted {
                     self.lose();
                 } else if more {
@@ -143,8 +143,8 @@ impl LinkGroup {
             }
             _ => {
                 drop(proto);
-                turns.due.insert(conn.slot());
-                drop(turns);
+                scheduler.due.insert(conn.slot());
+                drop(scheduler);
                 self.send();
             }
         }
@@ -154,15 +154,15 @@ impl LinkGroup {
     /// Posts a request for a memory key in order among the messages, which do not wait for it, as soon as
     /// the link lets it. Its end calls [`LinkGroup::key_ended`]. One at a time. Any context.
     pub(super) fn register_later(self: &Arc<Self>, key: KBox<Key<Token>>) {
-        self.send_after(|turns| {
-            turns.key = Some(key);
-            turns.held = Held::Conns;
+        self.send_after(|scheduler| {
+            scheduler.key = Some(key);
+            scheduler.held = TxGate::Conns;
         });
     }
 
     /// The registration of the key of `slab` has ended: those who were held go on. Any context.
     pub(super) fn key_ended(self: &Arc<Self>, slab: &RmbSlab, works: bool) {
-        self.link.turns.lock().held = Held::Nobody;
+        self.link.scheduler.lock().held = TxGate::Nobody;
         if works {
             slab.key_works();
         }
@@ -172,7 +172,7 @@ impl LinkGroup {
 
     /// Drops a key that was never posted.
     pub(super) fn drop_key(&self) {
-        let key = self.link.turns.lock().key.take();
+        let key = self.link.scheduler.lock().key.take();
         drop(key);
     }
 
@@ -188,20 +188,24 @@ impl LinkGroup {
     }
 
     /// Posts the key that is due. Returns whether more may follow.
-    fn post_key(self: &Arc<Self>, channel: &Arc<Channel<LinkGroup>>, turns: &mut Turns) -> bool {
-        let Some(key) = turns.key.take() else {
+    fn post_key(
+        self: &Arc<Self>,
+        channel: &Arc<Channel<LinkGroup>>,
+        scheduler: &mut TxScheduler,
+    ) -> bool {
+        let Some(key) = scheduler.key.take() else {
             return false;
         };
         let alone = self.link.device().repeats_registrations();
         if let Err(unposted) = channel.post_key(key) {
             // It may be the last reference to memory, which is not dropped under the lock.
-            turns.key = Some(unposted.key);
-            turns.held = Held::All;
+            scheduler.key = Some(unposted.key);
+            scheduler.held = TxGate::All;
             self.lose();
             return false;
         }
-        turns.held = if alone { Held::All } else { Held::Nobody };
-        !alone && !turns.is_empty()
+        scheduler.held = if alone { TxGate::All } else { TxGate::Nobody };
+        !alone && !scheduler.is_empty()
     }
 
     /// Sends the group's last message and waits until the peer has it, but not for long. Sleeps.
@@ -211,10 +215,10 @@ impl LinkGroup {
         };
         // A key that waits would wait for longer.
         self.drop_key();
-        self.link.turns.lock().held = Held::Conns;
+        self.link.scheduler.lock().held = TxGate::Conns;
         self.send_llc(frame);
         for _ in 0..LAST_WAIT_MS {
-            let waits = !self.link.turns.lock().llc.is_empty();
+            let waits = !self.link.scheduler.lock().llc.is_empty();
             if (!waits && channel.is_idle()) || self.link.is_broken() {
                 return;
             }
@@ -235,17 +239,17 @@ impl LinkGroup {
     }
 
     /// The same, after `enter` has said that there is something to send.
-    fn send_after(self: &Arc<Self>, enter: impl FnOnce(&mut Turns)) {
-        let mut turns = self.link.turns.lock();
-        enter(&mut turns);
+    fn send_after(self: &Arc<Self>, enter: impl FnOnce(&mut TxScheduler)) {
+        let mut scheduler = self.link.scheduler.lock();
+        enter(&mut scheduler);
         let Some(channel) = self.link.channel() else {
             return;
         };
         loop {
             let mut after = None;
-            let more = self.one_turn(channel, &mut turns, &mut after);
+            let more = self.send_next(channel, &mut scheduler, &mut after);
             if let Some((conn, sent)) = after {
-                drop(turns);
+                drop(scheduler);
                 if !sent.posted {
                     // The state that was taken cannot be put back: the link is of no more use.
                     self.lose();
@@ -256,7 +260,7 @@ impl LinkGroup {
                 if !more {
                     return;
                 }
-                turns = self.link.turns.lock();
+                scheduler = self.link.scheduler.lock();
             } else if !more {
                 return;
             }
@@ -264,32 +268,33 @@ impl LinkGroup {
     }
 
     /// Posts one chain. Returns whether more may follow.
-    fn one_turn(
+    fn send_next(
         self: &Arc<Self>,
         channel: &Arc<Channel<LinkGroup>>,
-        turns: &mut Turns,
+        scheduler: &mut TxScheduler,
         after: &mut Option<(Arc<SmcConn>, Sent)>,
     ) -> bool {
-        if turns.held == Held::Conns && turns.key.is_some() && self.may_register(channel) {
-            return self.post_key(channel, turns);
+        if scheduler.held == TxGate::Conns && scheduler.key.is_some() && self.may_register(channel)
+        {
+            return self.post_key(channel, scheduler);
         }
-        if turns.held == Held::All || turns.is_empty() || !self.link.has_slot(channel) {
+        if scheduler.held == TxGate::All || scheduler.is_empty() || !self.link.has_slot(channel) {
             // The end of the registration, or the next completion, goes on.
             return false;
         }
-        if let Some(frame) = turns.llc.first().copied() {
-            let _ = turns.llc.remove(0);
+        if let Some(frame) = scheduler.llc.first().copied() {
+            let _ = scheduler.llc.remove(0);
             let posted = channel.post(Token::Llc, [], &frame).is_ok();
             if !posted {
                 // It may be the one for which the peer waits.
                 self.lose();
             }
-            return posted && !turns.is_empty();
+            return posted && !scheduler.is_empty();
         }
-        if turns.held == Held::Conns {
+        if scheduler.held == TxGate::Conns {
             return false;
         }
-        let Some(slot) = turns.due.pop() else {
+        let Some(slot) = scheduler.due.pop() else {
             return false;
         };
         let conn = {
@@ -301,9 +306,9 @@ impl LinkGroup {
         };
         let sent = {
             let mut proto = conn.proto.lock();
-            self.send_state(channel, turns, &conn, &mut proto)
+            self.send_state(channel, scheduler, &conn, &mut proto)
         };
-        let more = sent.posted && !turns.is_empty();
+        let more = sent.posted && !scheduler.is_empty();
         *after = Some((conn, sent));
         more
     }
@@ -313,7 +318,7 @@ impl LinkGroup {
     fn send_state(
         &self,
         channel: &Arc<Channel<LinkGroup>>,
-        turns: &mut Turns,
+        scheduler: &mut TxScheduler,
         conn: &Arc<SmcConn>,
         proto: &mut Conn,
     ) -> Sent {
@@ -324,7 +329,7 @@ impl LinkGroup {
             return Sent::NOTHING;
         };
         let token = Token::Conn(conn.clone(), tx.ticket);
-        let posted = match turns.rings.get(conn.slot()) {
+        let posted = match scheduler.rings.get(conn.slot()) {
             Some(ring) => {
                 let writes = tx.plan.iter().map(|write| Write {
                     from: Source::Region(ring),
@@ -345,7 +350,7 @@ impl LinkGroup {
             actions |= proto.on_tx_failed();
         }
         if proto.wants_tx() {
-            turns.due.insert(conn.slot());
+            scheduler.due.insert(conn.slot());
         }
         Sent { posted, actions }
     }

@@ -3,7 +3,7 @@
 //! Arrivals on the link: CDC messages and immediates for connections, LLC messages for the group, and
 //! completions of what was sent.
 
-use super::{turns::Token, LinkGroup};
+use super::{tx_scheduler::Token, LinkGroup};
 use crate::host::clock::now;
 use kapi::rdma::{
     channel::{Channel, Handler},
