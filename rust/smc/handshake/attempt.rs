@@ -11,7 +11,7 @@ use crate::{
     conn::{charged_bytes, Parts, RING_MAX},
     host::{
         namespace::Namespace,
-        origin::Origin,
+        peer_addr::PeerAddr,
         stats::{Buffer, Way},
         waiter::Waiter, //
     }, //
@@ -161,26 +161,26 @@ impl Attempt {
         waiter: &dyn Fn() -> Arc<dyn Waiter>,
     ) -> Result<Option<Place>, Reason> {
         let mut tries = 0u32;
-        let origin = Origin::of(sock);
+        let peer_addr = PeerAddr::of(sock);
         loop {
             let group = match want.key.role {
-                Role::Server => match self.gates.enter(&want.key, port, origin, waiter) {
+                Role::Server => match self.gates.enter(&want.key, port, peer_addr, waiter) {
                     Ok(Entry::Busy) => return Ok(None),
                     Ok(Entry::Join(group)) => group,
                     Ok(Entry::First(gate)) => {
                         self.gate = Some(gate);
-                        self.start_group(want, port, origin, sock)?
+                        self.start_group(want, port, peer_addr, sock)?
                     }
                     Err(_) => return Err(Reason::NoMemory),
                 },
                 Role::Client if want.first_contact == Some(true) => {
-                    self.start_group(want, port, origin, sock)?
+                    self.start_group(want, port, peer_addr, sock)?
                 }
                 Role::Client => {
                     let link = want.link.ok_or(Reason::SyncError)?;
                     self.gates
                         .core()
-                        .client_group(&want.key, &link, port, origin)?
+                        .client_group(&want.key, &link, port, peer_addr)?
                 }
             };
             match group.reserve() {
@@ -204,10 +204,10 @@ impl Attempt {
         &mut self,
         want: &Want,
         port: &LocalPort,
-        origin: Origin,
+        peer_addr: PeerAddr,
         sock: &Sock,
     ) -> Result<Arc<LinkGroup>, Reason> {
-        if !admits(self.gates.core(), origin) {
+        if !admits(self.gates.core(), peer_addr) {
             return Err(Reason::NoMemory);
         }
         let hop = port
@@ -225,7 +225,7 @@ impl Attempt {
         };
         let core = self.gates.core();
         let id = core.next_group_id();
-        let group = LinkGroup::new(core.clone(), id, port, origin, terms, namespace.queues())
+        let group = LinkGroup::new(core.clone(), id, port, peer_addr, terms, namespace.queues())
             .map_err(|_| Reason::NoMemory)?;
         self.begun = Some(hop);
         if core.add_group(&group).is_err() {

@@ -9,7 +9,7 @@
 
 use crate::{
     carrier::{Core, LinkGroup},
-    host::origin::Origin, //
+    host::peer_addr::PeerAddr, //
 };
 use smc_proto::time::Instant;
 
@@ -62,14 +62,14 @@ impl Groups {
 
 /// Tells whether one more group with this peer is allowed. If the peer, or its network, has many without a
 /// connection, ends the one that has had none for longest, soon.
-pub(super) fn admits(core: &Core, origin: Origin) -> bool {
-    let network = origin.network();
+pub(super) fn admits(core: &Core, peer_addr: PeerAddr) -> bool {
+    let network = peer_addr.network();
     let (mut own, mut all) = (Groups::default(), Groups::default());
     core.each_group(|group| {
-        if group.origin == origin {
+        if group.peer_addr == peer_addr {
             own.count(group);
         }
-        if group.origin.network() == network {
+        if group.peer_addr.network() == network {
             all.count(group);
         }
     });

@@ -8,7 +8,7 @@
 use crate::{
     carrier::{Core, LinkGroup, LocalPort},
     host::{
-        origin::{shard, Network, Origin, SHARDS},
+        peer_addr::{shard, Network, PeerAddr, SHARDS},
         waiter::{with_room, Seat, Waiter, Waiters}, //
     }, //
 };
@@ -38,13 +38,13 @@ struct FirstContact {
     key: Key,
     /// Local port: a peer with the same addresses in another namespace is another peer.
     port: LocalPort,
-    origin: Origin,
+    peer_addr: PeerAddr,
     waiters: Waiters,
 }
 
 impl FirstContact {
-    fn is(&self, key: &Key, port: &LocalPort, origin: Origin) -> bool {
-        self.key == *key && self.port.is(port) && self.origin == origin
+    fn is(&self, key: &Key, port: &LocalPort, peer_addr: PeerAddr) -> bool {
+        self.key == *key && self.port.is(port) && self.peer_addr == peer_addr
     }
 }
 
@@ -126,8 +126,8 @@ impl Gates {
         &self.core
     }
 
-    fn list(&self, origin: Origin) -> &Mutex<KVec<FirstContact>> {
-        shard(&self.lists, origin.network().number())
+    fn list(&self, peer_addr: PeerAddr) -> &Mutex<KVec<FirstContact>> {
+        shard(&self.lists, peer_addr.network().number())
     }
 
     /// Takes a place, or keeps the waiter until somebody gives one back. Returns whether it was taken, and the memory
@@ -161,11 +161,11 @@ fn before<'a>(
     list: &'a mut [FirstContact],
     key: &Key,
     port: &LocalPort,
-    origin: Origin,
+    peer_addr: PeerAddr,
     most: usize,
 ) -> Option<&'a mut FirstContact> {
-    let same = |busy: &FirstContact| busy.is(key, port, origin);
-    let own = |busy: &FirstContact| busy.origin == origin;
+    let same = |busy: &FirstContact| busy.is(key, port, peer_addr);
+    let own = |busy: &FirstContact| busy.peer_addr == peer_addr;
     let at = match list.iter().position(same) {
         Some(at) => at,
         None if list.iter().filter(|busy| own(busy)).count() < most => return None,
@@ -179,20 +179,20 @@ pub(crate) struct Gate {
     gates: Arc<Gates>,
     key: Key,
     port: LocalPort,
-    origin: Origin,
+    peer_addr: PeerAddr,
 }
 
 impl Drop for Gate {
     fn drop(&mut self) {
         let gates = &self.gates;
         let left = {
-            let mut list = gates.list(self.origin).lock();
+            let mut list = gates.list(self.peer_addr).lock();
             let at = list
                 .iter()
-                .position(|busy| busy.is(&self.key, &self.port, self.origin));
+                .position(|busy| busy.is(&self.key, &self.port, self.peer_addr));
             at.and_then(|at| list.remove(at).ok())
         };
-        gates.give_back(self.origin.network());
+        gates.give_back(self.peer_addr.network());
         if let Some(left) = left {
             left.waiters.kick();
         }
@@ -210,32 +210,32 @@ impl Gates {
         self: &Arc<Self>,
         key: &Key,
         port: &LocalPort,
-        origin: Origin,
+        peer_addr: PeerAddr,
         waiter: &dyn Fn() -> Arc<dyn Waiter>,
     ) -> Result<Entry> {
-        let known = || self.core.server_group(key, port, origin);
+        let known = || self.core.server_group(key, port, peer_addr);
         if let Some(group) = known() {
             return Ok(Entry::Join(group));
         }
         // Memory first: others wait for the locks.
         let seat = Seat::new(waiter())?;
-        let (room, mut list) = with_room(self.list(origin))?;
+        let (room, mut list) = with_room(self.list(peer_addr))?;
         // Again, now that nobody can leave the gate.
         if let Some(group) = known() {
             return Ok(Entry::Join(group));
         }
-        if let Some(busy) = before(&mut list, key, port, origin, self.most()) {
+        if let Some(busy) = before(&mut list, key, port, peer_addr, self.most()) {
             let left = busy.waiters.add(seat);
             drop(list);
             drop(left);
             return Ok(Entry::Busy);
         }
-        let (taken, left) = self.take_or_wait(origin.network(), seat);
+        let (taken, left) = self.take_or_wait(peer_addr.network(), seat);
         if taken {
             let busy = FirstContact {
                 key: *key,
                 port: port.clone(),
-                origin,
+                peer_addr,
                 waiters: Waiters::new(),
             };
             // There is room, so no place is left taken.
@@ -250,7 +250,7 @@ impl Gates {
             gates: self.clone(),
             key: *key,
             port: port.clone(),
-            origin,
+            peer_addr,
         }))
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::host::{
     clock::now,
-    places::Places,
+    lossy_map::LossyMap,
     sysctl::{Sysctl, Sysctls}, //
 };
 use kernel::prelude::*;
@@ -20,14 +20,14 @@ use smc_proto::{
 #[pin_data]
 pub(crate) struct Learned {
     #[pin]
-    places: Places<Service, Record>,
+    places: LossyMap<Service, Record>,
 }
 
 impl Learned {
     /// Knows nothing.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            places <- Places::new(),
+            places <- LossyMap::new(),
         })
     }
 

@@ -6,7 +6,7 @@
 
 use crate::host::{
     clock::now,
-    places::Places,
+    lossy_map::LossyMap,
     sysctl::{Sysctl, Sysctls}, //
 };
 use kapi::net::{netns::Net, sockaddr::SockAddr};
@@ -24,14 +24,14 @@ use smc_proto::{
 #[pin_data]
 pub(crate) struct Neighbours {
     #[pin]
-    places: Places<Peer, Entry>,
+    places: LossyMap<Peer, Entry>,
 }
 
 impl Neighbours {
     /// Remembers nobody.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
-            places <- Places::new(),
+            places <- LossyMap::new(),
         })
     }
 

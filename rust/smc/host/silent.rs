@@ -4,11 +4,11 @@
 //!
 //! A connection that was offered SMC reaches its program only when the handshake has ended, and waits for
 //! seconds if the client keeps silent. Each time that one has been waited for too long is counted for its address
-//! and for its [`Network`](super::origin::Network), in a table of fixed size. As long as there are too many of one, its clients are not
+//! and for its [`Network`](super::peer_addr::Network), in a table of fixed size. As long as there are too many of one, its clients are not
 //! offered SMC: their connections are TCP's, and nobody waits for them. Addresses that share a place by chance share
 //! that; which ones do is a secret of this host.
 
-use crate::host::{clock::now, origin::Origin};
+use crate::host::{clock::now, peer_addr::PeerAddr};
 use kapi::sys::clock;
 use kernel::sync::atomic::{Atomic, Relaxed};
 use smc_proto::{
@@ -40,7 +40,7 @@ static STATES: [Atomic<u64>; PLACES] = [const { Atomic::new(0) }; PLACES];
 static SECRET: Atomic<u64> = Atomic::new(0);
 
 /// Returns what is counted of a peer: the limits, and the places of their states.
-fn limits(peer: &Origin, secret: u64) -> impl Iterator<Item = (Rate, &'static Atomic<u64>)> {
+fn limits(peer: &PeerAddr, secret: u64) -> impl Iterator<Item = (Rate, &'static Atomic<u64>)> {
     let place = |rate, hash: u64| Some((rate, STATES.get(hash as usize & (PLACES - 1))?));
     let network = peer.network();
     let both = [
@@ -54,7 +54,7 @@ fn limits(peer: &Origin, secret: u64) -> impl Iterator<Item = (Rate, &'static At
 }
 
 /// Counts a connection whose client has been silent for too long.
-pub(crate) fn count(peer: &Origin) {
+pub(crate) fn count(peer: &PeerAddr) {
     if SECRET.load(Relaxed) == 0 {
         let mut word = [0; 8];
         clock::random(&mut word);
@@ -71,7 +71,7 @@ pub(crate) fn count(peer: &Origin) {
 
 /// Returns whether a client is not to be offered SMC. Any context.
 #[inline]
-pub(crate) fn refuses(peer: &Origin) -> bool {
+pub(crate) fn refuses(peer: &PeerAddr) -> bool {
     let secret = SECRET.load(Relaxed);
     // The usual case: nobody has been counted.
     secret != 0

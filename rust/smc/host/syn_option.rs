@@ -13,7 +13,7 @@
 //! echo: an identity that is no answer or, where `path` is 0, a canary, an option that says nothing.
 
 use crate::host::{
-    origin::Origin,
+    peer_addr::PeerAddr,
     silent,
     sysctl::{Sysctl, Sysctls}, //
 };
@@ -288,7 +288,7 @@ impl syn::Policy for Announce {
             // What was answered once is so again.
             Answer::Smc
                 if whose.again == 0
-                    && silent::refuses(&Origin {
+                    && silent::refuses(&PeerAddr {
                         address: whose.peer,
                         namespace: whose.net,
                     }) =>

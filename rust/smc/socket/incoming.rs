@@ -18,8 +18,8 @@ use crate::{
         clock::{arm, now},
         fallback::{Fallback, Role},
         namespace::Namespace,
-        origin::Origin,
         path::Path,
+        peer_addr::PeerAddr,
         policy::policy,
         silent,
         waiter::Waiter, //
@@ -284,7 +284,7 @@ impl Incoming {
                     let silent = due.is_some_and(|due| now().reached(due));
                     if silent && !*counted {
                         *counted = true;
-                        silent::count(&Origin::of(&sock));
+                        silent::count(&PeerAddr::of(&sock));
                     }
                     // Something waits behind it, so it does not wait until the time is over. If the client speaks
                     // later after all, the program reads that; as it would then.

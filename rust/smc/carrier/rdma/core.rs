@@ -10,7 +10,7 @@ use super::{
     port::LocalPort, //
 };
 use crate::host::{
-    origin::{shard, Origin, SHARDS},
+    peer_addr::{shard, PeerAddr, SHARDS},
     rate_limit::RateLimit,
     waiter, //
 };
@@ -93,18 +93,18 @@ impl Core {
     }
 
     /// Returns the group that a server's new connection joins. The key is only what the client
-    /// claims, so the group must also have been begun from the same address (`origin`): only that
+    /// claims, so the group must also have been begun from the same address (`peer_addr`): only that
     /// host may use, and end, what belongs to the peer.
     pub(crate) fn server_group(
         &self,
         key: &Key,
         port: &LocalPort,
-        origin: Origin,
+        peer_addr: PeerAddr,
     ) -> Option<Arc<LinkGroup>> {
         self.groups(&key.peer_id)
             .iter()
             .find(|group| {
-                group.origin == origin
+                group.peer_addr == peer_addr
                     && group.link.is_on(port)
                     && !group.is_lost()
                     && server_joins(key, &group.candidate())
@@ -124,7 +124,7 @@ impl Core {
         key: &Key,
         wanted: &LinkEnd,
         port: &LocalPort,
-        origin: Origin,
+        peer_addr: PeerAddr,
     ) -> Result<Arc<LinkGroup>, Reason> {
         let groups = self.groups(&key.peer_id);
         let mut reason = Reason::SyncError;
@@ -132,7 +132,7 @@ impl Core {
             group.link.is_on(port) && !group.is_lost() && group.candidate().key == *key
         };
         for group in groups.iter().filter(known) {
-            if group.origin != origin {
+            if group.peer_addr != peer_addr {
                 // It says nothing against the group, which a decline out of sync would end if this
                 // is another address of the same host.
                 reason = Reason::NoServerLink;

@@ -44,7 +44,7 @@ use super::{
 };
 use crate::host::{
     namespace::Queues,
-    origin::Origin,
+    peer_addr::PeerAddr,
     rate_limit::RateLimit,
     waiter::{Waiter, Waiters}, //
 };
@@ -144,7 +144,7 @@ pub(crate) struct LinkGroup {
     /// The number of the group, which no other group of this load of the module has.
     pub(crate) id: u32,
     /// The peer of the TCP connection of first contact.
-    pub(crate) origin: Origin,
+    pub(crate) peer_addr: PeerAddr,
     /// The peer id, in the peer's words.
     pub(crate) peer_id: PeerId,
     /// Set when first contact has succeeded.
@@ -187,7 +187,7 @@ impl LinkGroup {
         owner: Arc<dyn Owner>,
         id: u32,
         local: &LocalPort,
-        origin: Origin,
+        peer_addr: PeerAddr,
         terms: Terms,
         queues: Queues,
     ) -> Result<Arc<Self>> {
@@ -211,7 +211,7 @@ impl LinkGroup {
                 owner,
                 link <- Link::new(local.clone()),
                 id,
-                origin,
+                peer_addr,
                 peer_id: terms.key.peer_id,
                 peer: SetOnce::new(),
                 state <- new_spinlock_bh!(

@@ -7,7 +7,7 @@
 //! to it. Then a peer that takes nothing cannot keep the others from theirs, whatever addresses it has.
 
 use super::{super::group::Drains, Core};
-use crate::host::origin::Network;
+use crate::host::peer_addr::Network;
 use kernel::prelude::*;
 
 /// The drains of a namespace, added up.
@@ -19,12 +19,12 @@ struct Sums {
 
 impl Sums {
     fn add(&mut self, drains: Drains) -> Result {
-        let network = drains.origin.network();
+        let network = drains.peer_addr.network();
         match self.networks.iter_mut().find(|(of, _)| *of == network) {
             Some((_, count)) => *count = count.saturating_add(drains.count),
             None => self.networks.push((network, drains.count), GFP_KERNEL)?,
         }
-        let same = |peer: &&mut Drains| peer.origin == drains.origin;
+        let same = |peer: &&mut Drains| peer.peer_addr == drains.peer_addr;
         match self.peers.iter_mut().find(same) {
             Some(peer) => peer.add(drains),
             None => self.peers.push(drains, GFP_KERNEL)?,
@@ -35,7 +35,7 @@ impl Sums {
     /// Returns group, place there and number of the oldest drain of the peer that has most.
     fn chosen(&self) -> Option<(u32, usize, u64)> {
         let (network, _) = self.networks.iter().max_by_key(|(_, count)| *count)?;
-        let there = |peer: &&Drains| peer.origin.network() == *network;
+        let there = |peer: &&Drains| peer.peer_addr.network() == *network;
         let most = self
             .peers
             .iter()
@@ -70,7 +70,7 @@ impl Core {
         let mut sums = Sums::default();
         let mut result = Ok(());
         self.each_group(|group| {
-            if group.origin.namespace != namespace {
+            if group.peer_addr.namespace != namespace {
                 return;
             }
             if let Some(drains) = group.drains() {

@@ -59,7 +59,7 @@ impl Carrier for LinkGroup {
     }
 
     fn shed_drain(&self) -> bool {
-        self.owner.shed_drain(self.origin.namespace)
+        self.owner.shed_drain(self.peer_addr.namespace)
     }
 
     fn spoil(self: &Arc<Self>) {

@@ -3,11 +3,11 @@
 //! Drains: closed connections of a group that still have data for their peer.
 
 use super::LinkGroup;
-use crate::host::origin::Origin;
+use crate::host::peer_addr::PeerAddr;
 
 /// The drains of a group.
 pub(crate) struct Drains {
-    pub(crate) origin: Origin,
+    pub(crate) peer_addr: PeerAddr,
     pub(crate) count: u32,
     /// The number of the oldest one.
     pub(crate) oldest: u64,
@@ -48,7 +48,7 @@ impl LinkGroup {
                 continue;
             };
             let drains = found.get_or_insert(Drains {
-                origin: self.origin,
+                peer_addr: self.peer_addr,
                 count: 0,
                 oldest: number,
                 group: self.id,

@@ -74,7 +74,7 @@ impl LinkGroup {
         if !matches!(reason, Some(EndReason::Idle)) {
             trace::link_down(
                 &**self,
-                self.origin.namespace,
+                self.peer_addr.namespace,
                 LINK_ACTIVE,
                 &self.link.device().name(),
             );

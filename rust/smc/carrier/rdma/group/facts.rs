@@ -117,7 +117,7 @@ impl LinkGroup {
         let state = self.state.lock();
         GroupFacts {
             id: self.id,
-            cookie: self.origin.namespace,
+            cookie: self.peer_addr.namespace,
             ifindex: self.link.at.ifindex,
             vlan: self.link.at.vlan,
             pnet: self.link.at.pnet,

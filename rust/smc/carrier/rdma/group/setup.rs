@@ -73,7 +73,7 @@ impl LinkGroup {
     pub(crate) fn leads_to(&self, group: &LinkGroup, peer: &LinkEnd) -> bool {
         let (here, there) = (&self.link.at, &group.link.at);
         Arc::ptr_eq(&here.device, &there.device)
-            && self.origin.namespace == group.origin.namespace
+            && self.peer_addr.namespace == group.peer_addr.namespace
             && here.port == there.port
             && here.gid == there.gid
             && self.state.lock().proto.link.peer.as_ref() == Some(peer)

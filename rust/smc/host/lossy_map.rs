@@ -16,14 +16,14 @@ use kernel::{
 };
 use smc_proto::slots::{set_of, Key, Slot, Slots, WAYS};
 
-/// Sets of a table; a bit of [`Places::sets`] for each.
+/// Sets of a table; a bit of [`LossyMap::sets`] for each.
 const SETS: usize = 64;
-/// Places of a table.
+/// Entries of a table.
 const COUNT: usize = SETS * WAYS;
 
 /// A table, in which each `K` has a `V` or none.
 #[pin_data]
-pub(crate) struct Places<K: Key, V> {
+pub(crate) struct LossyMap<K: Key, V> {
     /// The sets in which something stands.
     sets: Atomic<u64>,
     /// Keeps others from choosing keys that meet in one set.
@@ -33,7 +33,7 @@ pub(crate) struct Places<K: Key, V> {
     places: SpinLock<KVec<Slot<K, V>>>,
 }
 
-impl<K: Key, V: Copy> Places<K, V> {
+impl<K: Key, V: Copy> LossyMap<K, V> {
     /// Creates an empty table.
     pub(crate) fn new() -> impl PinInit<Self> {
         let mut secret = [0; 8];
@@ -41,7 +41,7 @@ impl<K: Key, V: Copy> Places<K, V> {
         pin_init!(Self {
             sets: Atomic::new(0),
             secret: u64::from_ne_bytes(secret),
-            places <- new_spinlock!(KVec::new(), "rsmc::Places::places"),
+            places <- new_spinlock!(KVec::new(), "rsmc::LossyMap::places"),
         })
     }
 

@@ -6,14 +6,14 @@ use kapi::net::sock::Sock;
 
 /// The peer of a TCP connection: its address, in our network namespace.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Origin {
+pub(crate) struct PeerAddr {
     /// Address of the peer, as IPv6.
     pub(crate) address: [u8; 16],
     /// Cookie of our network namespace.
     pub(crate) namespace: u64,
 }
 
-impl Origin {
+impl PeerAddr {
     /// Returns the peer of a connection.
     pub(crate) fn of(sock: &Sock) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl Network {
     }
 
     /// Returns whether it is a single address, this peer's.
-    pub(crate) fn is_one(&self, peer: &Origin) -> bool {
+    pub(crate) fn is_one(&self, peer: &PeerAddr) -> bool {
         self.address == u128::from_be_bytes(peer.address)
     }
 
