@@ -9,7 +9,7 @@
 use crate::{
     net::{family, netns::Net},
     sys::{
-        module::Kept,
+        module::ModuleRef,
         redirect::Redirect, //
     }, //
 };
@@ -98,7 +98,7 @@ extern "C" fn update_socket_protocol<T: Convert>(
     // Unloading waits for tasks that run here, but not for one that has been put to sleep: by a lock on a
     // real-time kernel, or by freeing what it was the last to use. So the module is kept meanwhile. Once it is
     // being unloaded the socket could not be made any more.
-    let Some(module) = Kept::take() else {
+    let Some(module) = ModuleRef::take() else {
         return protocol;
     };
     // SAFETY: A task that makes a socket by a system call has a namespace, and keeps it during the call.

@@ -4,13 +4,13 @@
 //!
 //! C header: [`include/net/sock.h`](srctree/include/net/sock.h)
 
-mod again;
 mod charge;
 pub(crate) mod claim;
 mod count;
 mod identity;
 mod options;
 mod path;
+mod reconnect;
 mod shared;
 mod stamp;
 mod stream;

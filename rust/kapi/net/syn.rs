@@ -46,13 +46,13 @@ use smc_bindings as bindings;
 pub trait Policy: 'static {
     /// Returns the bytes to append to a SYN that an overlay socket sends, if any. At most 40 in all, and a multiple
     /// of four.
-    fn syn(whose: Whose, syn: Syn<'_>) -> Option<Added>;
+    fn syn(context: SynContext, syn: Syn<'_>) -> Option<OptionBytes>;
 
     /// Returns the bytes to append to the SYN-ACK that answers a SYN. Asked with a lock of TCP's hash held.
-    fn syn_ack(whose: Whose, syn: Syn<'_>, syn_ack: SynAck<'_>) -> Option<Added>;
+    fn syn_ack(context: SynContext, syn: Syn<'_>, syn_ack: SynAck<'_>) -> Option<OptionBytes>;
 
     /// Returns what a SYN-ACK answers to the client's offer: 0 for no, else at most [`ANSWERS`].
-    fn answer(whose: Whose, syn_ack: SynAck<'_>) -> usize;
+    fn answer(context: SynContext, syn_ack: SynAck<'_>) -> usize;
 }
 
 /// What a SYN says.
@@ -75,7 +75,7 @@ pub struct SynAck<'a> {
 
 /// The socket that connects or listens, as far as a hook may look at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Whose {
+pub struct SynContext {
     /// The variant that [`BsdSocket::set_variant`](super::socket::BsdSocket::set_variant) has set.
     pub variant: usize,
     /// The number of its namespace, as [`Net::cookie`](super::netns::Net::cookie).
@@ -89,12 +89,12 @@ pub struct Whose {
 
 /// Options to append.
 #[derive(Clone, Copy, Debug)]
-pub struct Added {
+pub struct OptionBytes {
     bytes: [u8; OPTIONS_MAX],
     len: usize,
 }
 
-impl Added {
+impl OptionBytes {
     /// Makes options of these pieces, one behind the other; no piece that reaches beyond 40 bytes.
     #[inline]
     pub fn new(pieces: &[&[u8]]) -> Self {
@@ -147,7 +147,7 @@ impl Hooks {
     pub fn new<P: Policy>(sock: &Sock) -> Result<Self> {
         let net = sock.net();
         draw_notes();
-        let decide: fn(Whose, SynAck<'_>) -> usize = P::answer;
+        let decide: fn(SynContext, SynAck<'_>) -> usize = P::answer;
         DECIDE.store(decide as usize, Release);
         let ops = KBox::new(
             [
@@ -292,7 +292,7 @@ unsafe fn offer<P: Policy, const V6: bool>(
         let tp: *const bindings::tcp_sock = sk.cast();
         // SAFETY: A full socket on one of the overlay's tables is TCP's. TCP counts before it sends.
         let again = unsafe { ptr::read_volatile(&raw const (*tp).total_retrans) };
-        let whose = Whose {
+        let context = SynContext {
             variant,
             net,
             again,
@@ -303,7 +303,7 @@ unsafe fn offer<P: Policy, const V6: bool>(
             number: header.seq(),
             options: header.options(),
         };
-        (P::syn(whose, syn)?, Fate::Passes)
+        (P::syn(context, syn)?, Fate::Passes)
     } else if state == bindings::TCP_NEW_SYN_RECV as u8 {
         let req: *mut bindings::request_sock = sk.cast();
         // SAFETY: A socket in this state is a request socket, and it holds its listener.
@@ -329,7 +329,7 @@ unsafe fn offer<P: Policy, const V6: bool>(
             if silent {
                 return None;
             }
-            let whose = Whose {
+            let context = SynContext {
                 variant,
                 // SAFETY: The namespace is alive.
                 net: unsafe { bindings::net_cookie(net) },
@@ -337,7 +337,7 @@ unsafe fn offer<P: Policy, const V6: bool>(
                 // SAFETY: The request is alive, as long as the packet.
                 peer: unsafe { peer_of(req.cast()) },
             };
-            P::syn_ack(whose, syn, header.syn_ack())
+            P::syn_ack(context, syn, header.syn_ack())
         };
         // SAFETY: As above. TCP sends no packet with a bucket locked.
         (unsafe { answer_request(req, answer) }?, Fate::Lost)

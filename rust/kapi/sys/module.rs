@@ -15,9 +15,9 @@ use smc_bindings as bindings;
 static LENT: Atomic<bool> = Atomic::new(false);
 
 /// A count of this module: it is not unloaded meanwhile.
-pub(crate) struct Kept(());
+pub(crate) struct ModuleRef(());
 
-impl Kept {
+impl ModuleRef {
     /// Takes a count, unless the module is being unloaded. Any context.
     ///
     /// Both are decided by one atomic operation of `delete_module`: with a count it refuses, and after
@@ -58,7 +58,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for ModuleRef {
     fn drop(&mut self) {
         // SAFETY: The count was taken in `take`, and is given back once. Whoever drops this runs on behalf
         // of something else that keeps the module's code: a file, or work, or a function without sleep that
@@ -68,7 +68,7 @@ impl Drop for Kept {
     }
 }
 
-/// Gives back what [`Kept::until_return`] has lent.
+/// Gives back what [`ModuleRef::until_return`] has lent.
 ///
 /// # Safety
 ///
@@ -76,10 +76,10 @@ impl Drop for Kept {
 unsafe extern "C" fn returned(work: *mut bindings::callback_head) {
     // SAFETY: It comes from `into_raw`, and the kernel has no use for it any more.
     drop(unsafe { KBox::from_raw(work.cast::<Opaque<bindings::callback_head>>()) });
-    drop(Kept(()));
+    drop(ModuleRef(()));
 }
 
-/// Waits until no task is in [`Kept::until_return`]'s last steps, behind the end of its count. Called while the
+/// Waits until no task is in [`ModuleRef::until_return`]'s last steps, behind the end of its count. Called while the
 /// module is unloaded, when no count is left and none can be had. May sleep.
 pub(crate) fn wait_for_returns() {
     if LENT.load(Relaxed) {

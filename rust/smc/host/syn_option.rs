@@ -18,7 +18,7 @@ use crate::host::{
     sysctl::{Sysctl, Sysctls}, //
 };
 use kapi::{
-    net::syn::{self, Added, Syn, SynAck, Whose},
+    net::syn::{self, OptionBytes, Syn, SynAck, SynContext},
     sys::clock, //
 };
 use kernel::sync::{
@@ -247,11 +247,11 @@ fn room(options: &[u8]) -> Option<usize> {
 }
 
 /// Returns SMC's option and `companion`, or without it if there is no room for both.
-fn with(companion: &[u8], room: usize) -> Option<Added> {
+fn with(companion: &[u8], room: usize) -> Option<OptionBytes> {
     if room >= OPTION.len().saturating_add(companion.len()) {
-        Some(Added::new(&[&OPTION, companion]))
+        Some(OptionBytes::new(&[&OPTION, companion]))
     } else {
-        (room >= OPTION.len()).then(|| Added::new(&[&OPTION]))
+        (room >= OPTION.len()).then(|| OptionBytes::new(&[&OPTION]))
     }
 }
 
@@ -259,9 +259,9 @@ fn with(companion: &[u8], room: usize) -> Option<Added> {
 pub(crate) struct Announce;
 
 impl syn::Policy for Announce {
-    fn syn(whose: Whose, syn: Syn<'_>) -> Option<Added> {
-        let choice = Choice::from_variant(whose.variant);
-        if choice == Choice::BARE || whose.again >= SILENCE {
+    fn syn(context: SynContext, syn: Syn<'_>) -> Option<OptionBytes> {
+        let choice = Choice::from_variant(context.variant);
+        if choice == Choice::BARE || context.again >= SILENCE {
             return None;
         }
         let room = room(syn.options)?;
@@ -269,28 +269,28 @@ impl syn::Policy for Announce {
             return with(&CANARY, room);
         }
         let identity = Identity {
-            proof: proof(choice, whose.net, Numbers::Syn(syn.number))?,
+            proof: proof(choice, context.net, Numbers::Syn(syn.number))?,
             answer: false,
             strict: choice.order == Order::Strict,
         };
         with(&identity.bytes(), room)
     }
 
-    fn syn_ack(whose: Whose, syn: Syn<'_>, syn_ack: SynAck<'_>) -> Option<Added> {
-        let choice = Choice::from_variant(whose.variant);
+    fn syn_ack(context: SynContext, syn: Syn<'_>, syn_ack: SynAck<'_>) -> Option<OptionBytes> {
+        let choice = Choice::from_variant(context.variant);
         if choice == Choice::BARE {
             return None;
         }
         // TCP's own options, which are signed only where the SYN's are.
         let room = OPTIONS_MAX.saturating_sub(syn_ack.options.len());
-        match answer_to(choice, whose.net, &syn) {
+        match answer_to(choice, context.net, &syn) {
             Answer::Tcp | Answer::Echo => None,
             // What was answered once is so again.
             Answer::Smc
-                if whose.again == 0
+                if context.again == 0
                     && silent::refuses(&PeerAddr {
-                        address: whose.peer,
-                        namespace: whose.net,
+                        address: context.peer,
+                        namespace: context.net,
                     }) =>
             {
                 None
@@ -304,20 +304,20 @@ impl syn::Policy for Announce {
             // may move, and a client that says CLC would say it to the program.
             Answer::Local | Answer::Remote => {
                 let identity = Identity {
-                    proof: proof_of_answer(choice, whose.net, &syn_ack)?,
+                    proof: proof_of_answer(choice, context.net, &syn_ack)?,
                     answer: true,
                     strict: false,
                 };
                 let bytes = identity.bytes();
-                (room >= bytes.len()).then(|| Added::new(&[&bytes]))
+                (room >= bytes.len()).then(|| OptionBytes::new(&[&bytes]))
             }
         }
     }
 
-    fn answer(whose: Whose, syn_ack: SynAck<'_>) -> usize {
+    fn answer(context: SynContext, syn_ack: SynAck<'_>) -> usize {
         let scan = tcp_option::scan(syn_ack.options);
-        let choice = Choice::from_variant(whose.variant);
-        let own = || proof_of_answer(choice, whose.net, &syn_ack);
+        let choice = Choice::from_variant(context.variant);
+        let own = || proof_of_answer(choice, context.net, &syn_ack);
         let answer = match scan.identity {
             // Nothing was offered, so nothing can have been answered.
             _ if choice == Choice::BARE => Answer::Tcp,

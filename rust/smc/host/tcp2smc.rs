@@ -195,7 +195,7 @@ pub(crate) fn connects(
 
 /// The facts about a listener, for the rules that hold when a client comes: its clients that speak SMC are judged by
 /// these, not by those that held when it began to listen.
-pub(crate) struct Asking {
+pub(crate) struct PerClient {
     namespace: Arc<Namespace>,
     process: KBox<Process>,
     port: u16,
@@ -215,7 +215,7 @@ pub(crate) fn listens(
     namespace: &Arc<Namespace>,
     sock: &Sock,
     converted: bool,
-) -> Result<Option<Asking>> {
+) -> Result<Option<PerClient>> {
     // Before the rules are read.
     let state = (
         namespace.sysctls.get(Sysctl::Tcp2Smc),
@@ -225,7 +225,7 @@ pub(crate) fn listens(
         exe: true,
         cgroup: true,
     };
-    let mut asking = Asking {
+    let mut asking = PerClient {
         namespace: namespace.clone(),
         process: KBox::new(Process::current(sock.namespace(), all), GFP_KERNEL_ACCOUNT)?,
         port: sock.local_addr().port,
@@ -250,7 +250,7 @@ pub(crate) fn listens(
     Ok(welcome.then_some(asking))
 }
 
-impl Asking {
+impl PerClient {
     fn service(&self) -> Service {
         Service::Port(self.port)
     }

@@ -27,7 +27,7 @@ use crate::host::{
     fallback::{Fallback, Role},
     path::Path,
     syn_option::{self as option, Answer, Choice}, //
-    tcp2smc::Asking,
+    tcp2smc::PerClient,
 };
 use kapi::{
     net::{
@@ -107,10 +107,10 @@ pub(crate) struct Listener {
     /// Answer to SYNs, which the socket's table tells the SYN hooks, too.
     choice: Choice,
     /// Asks the rules about clients that speak SMC; `None` only while the module is being unloaded.
-    asking: Option<Asking>,
+    asking: Option<PerClient>,
     /// True if fewer handshakes may be under way (`SMC_LIMIT_HS`).
     limited: bool,
-    /// 1 while no client is offered SMC because clients do not pay; see [`Asking::pauses`].
+    /// 1 while no client is offered SMC because clients do not pay; see [`PerClient::pauses`].
     paused: Atomic<u32>,
     /// 1 once a sockmap has taken a new connection's stream: SMC is not offered any more.
     attached: Atomic<u32>,
@@ -122,7 +122,7 @@ impl Listener {
     pub(super) fn new(
         sock: ARef<Sock>,
         choice: Choice,
-        asking: Option<Asking>,
+        asking: Option<PerClient>,
         limited: bool,
         keep_saved_syn: bool,
     ) -> Result<Arc<Self>> {

@@ -8,7 +8,7 @@
 use super::{
     header::{Header, FLAG_ACK, FLAG_SYN},
     SynAck,
-    Whose,
+    SynContext,
     ANSWERS, //
 };
 use crate::net::{
@@ -184,7 +184,7 @@ unsafe extern "C" fn answer_arrived(sk: *mut bindings::sock, skb: *const binding
         if !syn_ack || decide == 0 {
             return 0;
         }
-        let whose = Whose {
+        let context = SynContext {
             // SAFETY: The socket is locked, so its `struct socket` lives if the sock still has one.
             variant: unsafe { tables::variant_of((*sk).sk_socket) }.unwrap_or(0),
             net: sock.net_cookie(),
@@ -193,8 +193,8 @@ unsafe extern "C" fn answer_arrived(sk: *mut bindings::sock, skb: *const binding
         };
         // SAFETY: A nonzero `DECIDE` is a function pointer of this type stored by `Hooks::new`,
         // and the module that holds the function is alive while one of its sockets is.
-        let decide: fn(Whose, SynAck<'_>) -> usize = unsafe { core::mem::transmute(decide) };
-        decide(whose, header.syn_ack())
+        let decide: fn(SynContext, SynAck<'_>) -> usize = unsafe { core::mem::transmute(decide) };
+        decide(context, header.syn_ack())
     });
     let next: *const bindings::inet_connection_sock_af_ops = match answer {
         1..=ANSWERS => {

@@ -8,7 +8,7 @@
 
 use super::{
     header::{ACK_SEQ, FIXED, OPTIONS_MAX, SEQ},
-    Added,
+    OptionBytes,
     Syn, //
 };
 use crate::{
@@ -133,8 +133,8 @@ unsafe fn saved_parts<'a>(saved: *mut bindings::saved_syn) -> Option<(&'a mut [u
 /// `req` is a TCP request that lives during the call, and the caller holds no lock of the hash.
 pub(super) unsafe fn answer_request(
     req: *mut bindings::request_sock,
-    answer: impl FnOnce(Syn<'_>, bool) -> Option<Added>,
-) -> Option<Added> {
+    answer: impl FnOnce(Syn<'_>, bool) -> Option<OptionBytes>,
+) -> Option<OptionBytes> {
     // SAFETY: The request is alive. What takes one out of the hash does so under this lock.
     let lock = unsafe {
         let lock = bindings::reqsk_hash_lockp(req);

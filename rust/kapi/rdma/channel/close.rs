@@ -5,7 +5,7 @@
 use super::{modify, new_attr, Channel, Handler, Resources};
 use crate::{
     rdma::{completion::Status, device::Nag, sq::Again},
-    sys::module::Kept, //
+    sys::module::ModuleRef, //
 };
 use core::{mem, ptr};
 use kernel::{
@@ -30,7 +30,7 @@ enum Drain {
     /// There are none.
     Unused,
     /// The device keeps them; so the module stays, whose code they call.
-    Refused(Kept),
+    Refused(ModuleRef),
 }
 
 impl_has_work! {
@@ -131,7 +131,7 @@ impl<H: Handler> Channel<H> {
             mem::forget(this.clone());
             let kept = match drain {
                 Drain::Refused(kept) => Some(kept),
-                _ => Kept::take(),
+                _ => ModuleRef::take(),
             };
             match kept {
                 Some(kept) if destroyed => {
@@ -179,7 +179,7 @@ impl<H: Handler> Channel<H> {
                 unsafe { bindings::ib_drain_qp(resources.qp.as_ptr()) };
                 return Drain::Done;
             };
-            if let Some(kept) = Kept::take() {
+            if let Some(kept) = ModuleRef::take() {
                 return Drain::Refused(kept);
             }
             nag.due(resources.device.device(), |device| {
