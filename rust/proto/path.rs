@@ -85,7 +85,7 @@ impl Route {
         self.0 & ENDS != 0
     }
 
-    /// Returns the route after the writer has turned to an empty ring, with `sent` as the position behind
+    /// Returns the route after the writer has turned to an empty ring, with `sent` as the position after
     /// its last byte in TCP. `None` while the reader has not passed the last cut.
     #[inline]
     #[must_use]
@@ -137,8 +137,8 @@ impl Route {
         }
     }
 
-    /// Returns how many bytes of TCP, of which `unread` have arrived behind the position `taken`, and how
-    /// many of the ring's `there`, a reader finds one behind the other; and the bytes of TCP behind those.
+    /// Returns how many bytes of TCP, of which `unread` have arrived after the position `taken`, and how
+    /// many of the ring's `there`, a reader finds one after the other; and the bytes of TCP after those.
     #[inline]
     #[must_use]
     pub fn readable(self, taken: u32, unread: usize, there: usize) -> [usize; 3] {

@@ -36,7 +36,7 @@ impl<K, V> Slot<K, V> {
     }
 }
 
-/// Returns the number of the set, of so many, in which a key stands.
+/// Returns the number of the set, below `sets`, to which a key belongs.
 ///
 /// `secret` is random and the table's own. `sets` is not 0.
 pub fn set_of<K: Key>(key: &K, secret: u64, sets: usize) -> usize {

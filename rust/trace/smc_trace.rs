@@ -21,8 +21,8 @@ mod raw {
     include!(concat!(env!("RSMC_OBJ"), "/rust/trace/trace_generated.rs"));
 }
 
-/// The keys of two tracepoints, read in place: what C makes of a look is code that changes, and a call from
-/// here.
+/// The static keys of two tracepoints. Their counts are read in place, since C's test of a key is patched code, which
+/// Rust could only reach by a call for each message.
 #[cfg(CONFIG_TRACEPOINTS)]
 mod key {
     use core::ptr;

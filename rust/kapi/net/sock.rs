@@ -161,7 +161,8 @@ impl Sock {
     pub fn stream_bytes(&self) -> (u64, u64) {
         let tp: *const bindings::tcp_sock = self.as_ptr().cast();
         // SAFETY: The sock is valid and, as `Sock` promises, one of TCP. The numbers are read without the
-        // lock, each at once; those before the barrier are counted after those behind it.
+        // lock, each at once; TCP counts the ones that are read before the barrier
+        // after the others.
         let (again, next, all, end) = unsafe {
             let again = ptr::read_volatile(&raw const (*tp).bytes_retrans);
             let next = ptr::read_volatile(&raw const (*tp).snd_nxt);
@@ -179,7 +180,7 @@ impl Sock {
         let unsent = end.wrapping_sub(next);
         // A dissolved connection leaves the next sequence number far ahead of what was sent.
         let unsent = if self.is_established() { unsent } else { 0 };
-        // TCP counts the peer's FIN, and sets the flag behind that. It does not come back.
+        // TCP counts the peer's FIN, and sets the flag after that. It does not come back.
         let (ended, received) = loop {
             let ended = self.has_seen_fin();
             // SAFETY: As above.

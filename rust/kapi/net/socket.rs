@@ -151,7 +151,7 @@ impl BsdSocket {
         unsafe {
             let mut error = ptr::replace(&raw mut (*sk).sk_err, 0);
             if error == bindings::EPIPE as ffi::c_int {
-                // A reset behind a FIN is one to who has sent nothing.
+                // A reset after a FIN sets EPIPE; a program that has sent nothing expects ECONNRESET.
                 error = bindings::ECONNRESET as ffi::c_int;
             }
             (*self.as_ptr()).state = bindings::socket_state_SS_UNCONNECTED;

@@ -95,7 +95,7 @@ pub struct OptionBytes {
 }
 
 impl OptionBytes {
-    /// Makes options of these pieces, one behind the other; no piece that reaches beyond 40 bytes.
+    /// Makes options of these pieces, one after the other; no piece that reaches beyond 40 bytes.
     #[inline]
     pub fn new(pieces: &[&[u8]]) -> Self {
         let mut added = Self {

@@ -124,7 +124,7 @@ impl Ring {
         let done = if len <= first {
             self.write_at(at, len, iter)
         } else if is_empty() {
-            // Who learns of bytes behind this position sees this, too.
+            // A reader that learns of bytes after this position sees this store, too.
             self.first.release(position);
             self.write_at(0, len, iter)
         } else {
@@ -149,7 +149,7 @@ impl Ring {
     fn write_at(&self, at: usize, len: usize, iter: &mut IovIterSource<'_>) -> usize {
         let len = len.min(self.size().wrapping_sub(at));
         let to = self.start.as_ptr().wrapping_add(at);
-        // SAFETY: A place in the memory, with so much behind it; the iterator is valid as it is borrowed.
+        // SAFETY: A place in the memory, with so much after it; the iterator is valid as it is borrowed.
         let done = unsafe { bindings::_copy_from_iter(to.cast(), len, iter.as_raw()) };
         let filled = self.filled.get() as usize;
         if filled < self.size() && at <= filled {

@@ -79,7 +79,7 @@ unsafe extern "C" fn returned(work: *mut bindings::callback_head) {
     drop(ModuleRef(()));
 }
 
-/// Waits until no task is in [`ModuleRef::until_return`]'s last steps, behind the end of its count. Called while the
+/// Waits until no task is in [`ModuleRef::until_return`]'s last steps, after the end of its count. Called while the
 /// module is unloaded, when no count is left and none can be had. May sleep.
 pub(crate) fn wait_for_returns() {
     if LENT.load(Relaxed) {

@@ -20,9 +20,9 @@ const FLAGS: ffi::c_ulong =
 
 /// Sends all calls of a function elsewhere while it is on, and at most for as long as it lives.
 ///
-/// Who turns it on or off takes `ftrace_lock`, on which loading of modules, tracing and BPF programs depend. Off
-/// waits with that lock held until no task is preempted in the function (`synchronize_rcu_tasks`), which takes
-/// tenths of a second and more. So callers limit how often they do it.
+/// Turning it on or off takes `ftrace_lock`, on which loading of modules, tracing and BPF programs depend. Turning it
+/// off holds that lock until no task is preempted in the function (`synchronize_rcu_tasks`), which takes tenths of a
+/// second and more. So callers limit how often they do it.
 #[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
 #[pin_data(PinnedDrop)]
 pub(crate) struct Redirect {

@@ -94,7 +94,7 @@ macro_rules! member {
 struct List<T> {
     first: Option<NonNull<T>>,
     last: Option<NonNull<T>>,
-    /// The last member that a walk has returned: the walk goes on behind it, without a look at those before.
+    /// The last member that a walk has returned: the walk goes on after it, without a look at those before.
     reached: Option<NonNull<T>>,
     /// The number of the next member.
     number: u64,
@@ -121,7 +121,7 @@ pub struct Position {
 /// A roster. It holds a reference to each member, so a member must leave at the end of its life.
 pub struct Roster<T: Member>(Pin<KBox<Shards<T>>>);
 
-/// The members that [`Roster::next`] returns, each with the position that is right behind it.
+/// The members that [`Roster::next`] returns, each with the position that is right after it.
 pub type Members<T> = [Option<(Position, Arc<T>)>; BATCH];
 
 impl<T: Member> Roster<T> {

@@ -162,7 +162,7 @@ pub fn until_seen(
             break (Err(Sock::interrupted(timeout)), true);
         }
     };
-    // Behind a sleep the task's state is that of one that runs.
+    // After a sleep the task's state is that of one that runs.
     // SAFETY: The entry was initialised above. Where it is off the queue there is nothing to finish.
     unsafe {
         if !(slept && is_off(entry)) {

@@ -125,7 +125,8 @@ impl Tally {
     }
 }
 
-/// Keeps loads and stores before this before stores behind it, and loads before it before all behind it.
+/// Orders earlier loads before all later accesses, and earlier stores before later stores, as
+/// `smp_load_acquire()` and `smp_store_release()` do.
 #[inline]
 pub(super) fn order() {
     if cfg!(CONFIG_X86) {
@@ -137,7 +138,7 @@ pub(super) fn order() {
     }
 }
 
-/// Keeps loads before this before loads behind it: `smp_rmb()` of C.
+/// Orders earlier loads before later loads, as `smp_rmb()` does.
 #[inline]
 pub fn read_barrier() {
     if cfg!(CONFIG_X86) {
@@ -149,7 +150,7 @@ pub fn read_barrier() {
     }
 }
 
-/// Keeps all loads and stores before this before all behind it: `smp_mb()` of C.
+/// Keeps all loads and stores before this before all after it: `smp_mb()` of C.
 #[inline]
 pub fn full_barrier() {
     // SAFETY: No preconditions.

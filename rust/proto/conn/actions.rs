@@ -32,7 +32,7 @@ impl Actions {
     pub const TX_DUE: Actions = Actions(0x0010);
     /// The peer aborted: user error ECONNRESET.
     pub const ERR_RESET: Actions = Actions(0x0020);
-    /// The peer aborted after it had ended its stream: user error EPIPE, as TCP's of a reset behind a
+    /// The peer aborted after it had ended its stream: user error EPIPE, as TCP's of a reset after a
     /// FIN.
     pub const ERR_PIPE: Actions = Actions(0x2000);
     /// Our stream has ended, and the peer has all of it: send a FIN on the idle TCP connection. Raised

@@ -40,7 +40,7 @@ impl Conn {
             return RecvState::Data(n);
         }
         if self.has_got_all() {
-            // As with TCP what comes behind the end changes nothing for who reads.
+            // As with tcp_recvmsg(), an event after the end of the stream changes nothing for the reader.
             return RecvState::Eof;
         }
         if self.life.killed {

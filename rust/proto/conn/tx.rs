@@ -55,7 +55,7 @@ pub struct Ticket {
 /// Ways in which the peer learns of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// By a CDC message behind the WRITEs.
+    /// By a CDC message after the WRITEs.
     Cdc(Cdc),
     /// By the last WRITE itself, of which there is at least one.
     Immediate(Immediate),
@@ -245,7 +245,7 @@ impl Conn {
             actions |= self.settle_pending();
         }
         if self.life.sent.any(StateFlags::ANY_END) {
-            // Who has ended writes no more: nothing is left, or nobody to read it.
+            // After its end the stream has no more writes: nothing is left to send, or nobody reads it.
             flags = flags.without(ProdFlags::WRITE_BLOCKED);
         }
         if urgent_now {

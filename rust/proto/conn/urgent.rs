@@ -46,7 +46,7 @@ impl RxUrgent {
         }
     }
 
-    /// The peer has announced one; whether that is news. Behind a mark that has not been passed it is
+    /// The peer has announced one; whether that is news. After a mark that has not been passed it is
     /// none before it comes.
     #[inline]
     pub(super) fn announced(&mut self) -> bool {

@@ -78,7 +78,7 @@ use tokens::{
 pub const IDLE_SERVER: Span = Span::from_secs(600);
 /// Idle time after which a client ends a group; longer, so that the server is first.
 pub const IDLE_CLIENT: Span = Span::from_secs(610);
-/// Longest time until a memory key works that is registered on the link, behind messages that the peer
+/// Longest time until a memory key works that is registered on the link, after messages that the peer
 /// may not take.
 pub const REGISTRATION: Span = Span::from_secs(5);
 /// Fewest connections per group that a peer may demand (version 2.1).

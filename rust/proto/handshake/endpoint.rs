@@ -74,7 +74,7 @@ pub trait Endpoint {
     /// [`StreamError`] if there is none.
     fn peek(&mut self, buf: &mut [u8]) -> Result<usize, StreamError>;
 
-    /// Reports whether the peer's FIN has arrived, behind bytes that may still be unread.
+    /// Reports whether the peer's FIN has arrived, after bytes that may still be unread.
     fn is_shut(&self) -> bool;
 
     /// Carries out [`Step::Acquire`]. `peer` is the server's end, `None` on a server. `Ok(None)`

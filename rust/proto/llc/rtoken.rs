@@ -94,7 +94,7 @@ impl<S: BorrowMut<[Entry<LINKS>]>, const LINKS: usize> RtokenTable<S, LINKS> {
         })
     }
 
-    /// The place and the key of element `rank` of the list of `link`; `None` behind its end.
+    /// The place and the key of element `rank` of the list of `link`; `None` after its end.
     fn element(&self, link: usize, rank: usize) -> Option<(usize, Rkey)> {
         if rank >= usize::from(*self.listed.get(link)?) {
             return None;

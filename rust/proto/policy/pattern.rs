@@ -7,7 +7,7 @@
 /// Takes at most as many steps as the product of both lengths.
 pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (pattern, text);
-    // Where to go on if it does not match as it is: behind the last star, one byte later.
+    // Where to go on if it does not match as it is: after the last star, one byte later.
     let mut star: Option<(&[u8], &[u8])> = None;
     loop {
         match (p.split_first(), t.split_first()) {
@@ -31,7 +31,7 @@ pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
 }
 
 /// Returns the most steps that [`glob`] takes with a pattern and a text of `text` bytes: the product of both lengths if
-/// something comes behind a star, as each byte of the text may begin a match.
+/// something comes after a star, as each byte of the text may begin a match.
 pub(super) fn cost(pattern: &[u8], text: usize) -> usize {
     let tries_again = match pattern.iter().position(|byte| *byte == b'*') {
         Some(at) => at.saturating_add(1) < pattern.len(),

@@ -22,7 +22,7 @@ struct Script {
     now: Instant,
     /// Bytes that have arrived.
     stream: VecDeque<u8>,
-    /// The peer's FIN is behind them.
+    /// The peer's FIN is after them.
     shut: bool,
     tcp_failed: bool,
     /// Steps are put off.
@@ -284,7 +284,7 @@ fn a_client_takes_its_steps_in_order() {
     assert_eq!(d.link().number, 7);
 }
 
-/// Whatever the segmentation, a message is taken whole, and nothing behind it.
+/// Whatever the segmentation, a message is taken whole, and nothing after it.
 #[test]
 fn not_a_byte_too_many_is_taken() {
     let [proposal, _, _] = messages();

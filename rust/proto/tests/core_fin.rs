@@ -227,7 +227,7 @@ fn a_full_ring_and_the_end_say_nothing_of_a_rest() {
 fn a_full_ring_may_be_all_there_is() {
     let ring = RingSize::MIN_WIRE;
     for end in [StateFlags::CLOSED, StateFlags::DONE_WRITING] {
-        // Who has not read has nothing to wait for.
+        // An end that has not read has nothing to wait for.
         let mut conn = ended_without_room(end);
         assert_eq!(conn.next_deadline(), None);
         let _ = conn.read_done(ring.bytes()).unwrap();
@@ -290,7 +290,7 @@ fn whoever_has_closed_is_not_told() {
     assert!(!conn.rmbe_reusable());
 }
 
-/// An abort behind the peer's end: what it is to the program depends on what the peer has of it.
+/// An abort after the peer's end: what it is to the program depends on what the peer has of it.
 #[test]
 fn an_abort_behind_the_end() {
     // The program could still have spoken.

@@ -150,7 +150,7 @@ fn the_next_cut_waits_for_the_last() {
 
 #[test]
 fn a_byte_that_tcp_drops_is_none_before_the_ring() {
-    // Two urgent bytes behind the ring's: the second makes TCP drop the first, which stands at the cut.
+    // Two urgent bytes after the ring's: the second makes TCP drop the first, which stands at the cut.
     let route = Route::TCP.promoted(u32::MAX).unwrap().ended();
     assert_eq!(route.left(u32::MAX - 3), 3);
     assert_eq!(route.left(0), 0);

@@ -67,7 +67,7 @@ fn receive<'a>(
     Ok(stream)
 }
 
-/// Every way to cut a decline and the data behind it into three pieces.
+/// Every way to cut a decline and the data after it into three pieces.
 #[test]
 fn every_cut_of_a_decline() {
     let mut stream = decline();
@@ -223,7 +223,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
 
     /// Any message, any segmentation, any buffer, either interface: the reader
-    /// takes the message and leaves everything behind it.
+    /// takes the message and leaves everything after it.
     #[test]
     fn any_segmentation(
         (kind, bytes) in message(),

@@ -135,7 +135,7 @@ fn a_failed_parse_leaves_nothing_behind() {
     assert_eq!(p, Proposal::EMPTY);
 }
 
-const R_V2: &str = "00..64 00..32 00..8"; // behind the header, one too long by 8
+const R_V2: &str = "00..64 00..32 00..8"; // after the header, one too long by 8
 
 fn accept_r(length: &str, bits: &str, tail: &str) -> Result<Agreement, ParseError> {
     let body = R_V2.replace("00..64", "00..56");
@@ -146,7 +146,7 @@ fn accept_r(length: &str, bits: &str, tail: &str) -> Result<Agreement, ParseErro
 #[test]
 fn accept_rules() {
     assert!(accept_r("006c", "20", "").is_ok());
-    // Unknown bytes behind what is known.
+    // Unknown bytes after what is known.
     assert!(accept_r("0074", "20", "ff..8").is_ok());
     // First contact needs its extension, release 1 needs the long form.
     assert_eq!(accept_r("006c", "28", ""), Err(ParseError::Truncated));
@@ -193,7 +193,7 @@ fn confirm_gid_list() {
     assert!(confirm("00a4", "00 000000").unwrap().gids.is_empty());
     let many = format!("09 000000 {}", "11..16 ".repeat(9));
     assert_eq!(confirm("0134", &many).unwrap().gids.len(), 8);
-    // Bytes behind it.
+    // Bytes after it.
     assert!(confirm("00ac", "00 000000 ff..8").is_ok());
     // Longer than the message.
     assert_eq!(

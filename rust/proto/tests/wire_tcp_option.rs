@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use smc_proto::wire::tcp_option::*;
 use wire_common::hex;
 
-/// A header with these option bytes and flags, behind it `data`.
+/// A header with these option bytes and flags, after it `data`.
 fn tcp(flags: u8, options: &[u8], data: &[u8]) -> Vec<u8> {
     assert!(options.len() % 4 == 0);
     let mut h = hex("d431 0050 11223344 00000000 00 00 faf0 0000 0000");
@@ -52,7 +52,7 @@ fn c_rules_of_validity() {
     assert_eq!(found("fe04 e2d4"), None);
     // Another experiment (fast open) first.
     assert_eq!(found("fe04 f989 fe06 e2d4c3d9"), Some((4, 6)));
-    // Behind the end of options, cut off, behind an impossible length.
+    // After the end of options, cut off, after an impossible length.
     assert_eq!(found("00 fe06 e2d4c3d9"), None);
     assert_eq!(found("fe06 e2d4c3"), None);
     assert_eq!(found("0300 fe06 e2d4c3d9"), None);
@@ -115,7 +115,7 @@ fn the_edit() {
     );
     assert!(announces_smc(&out));
     assert_eq!(edit(&out), Err(Refusal::Present));
-    // Data of fast open stays behind the header.
+    // Data of fast open stays after the header.
     let syn = tcp(0x02, &[], b"GET /");
     let out = apply(&edit(&syn).unwrap(), &syn);
     assert_eq!((out[12], &out[28..]), (0x70, &b"GET /"[..]));
@@ -164,7 +164,7 @@ fn no_edit() {
     bad[12] = 0x40;
     assert_eq!(edit(&bad), Err(Refusal::Malformed));
     assert_eq!(options(&bad), None);
-    // Options ended early: NOPs and option behind an end marker would not be
+    // Options ended early: NOPs and option after an end marker would not be
     // seen by anybody.
     assert_eq!(
         edit(&tcp(2, &hex("020405b4 00..4"), &[])),

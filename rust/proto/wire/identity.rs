@@ -12,7 +12,7 @@ pub const LEN: usize = 12;
 
 pub(super) const KIND: u8 = 253;
 const EXPERIMENT: [u8; 2] = *b"rs";
-/// Version in the upper half of the byte behind the experiment id.
+/// Version in the upper half of the byte after the experiment id.
 const VERSION: u8 = 0x10;
 const VERSION_MASK: u8 = 0xf0;
 /// The option stands in a SYN-ACK.

@@ -12,7 +12,7 @@ use super::ids::AlertToken;
 /// Most bytes that an immediate can announce.
 pub const MAX_BYTES: u32 = 1 << 16;
 
-/// "So many bytes were written behind those that you know of, and there is no flag."
+/// "So many bytes were written after those that you know of, and there is no flag."
 ///
 /// On the wire the upper half is the lower half of the alert token, the lower half the number of
 /// bytes less one.

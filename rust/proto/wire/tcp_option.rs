@@ -82,7 +82,7 @@ fn usual(options: &[u8]) -> usize {
     }
 }
 
-/// Walks over the option bytes of a TCP header (those behind its first 20
+/// Walks over the option bytes of a TCP header (those after its first 20
 /// bytes, up to its data offset) as Linux does: an impossible length ends it.
 pub fn scan(options: &[u8]) -> Scan {
     let mut seen = Scan::default();
@@ -192,7 +192,7 @@ pub enum Refusal {
     /// An MD5 or AO signature covers the header.
     Signed,
     /// The options are closed by an end-of-options byte: nobody would look at an
-    /// option behind it. (Linux pads with NOPs and never gets here.)
+    /// option after it. (Linux pads with NOPs and never gets here.)
     Ended,
 }
 
@@ -202,7 +202,7 @@ pub enum Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edit {
     /// Offset to insert at, from the start of the TCP header: its end. Data
-    /// behind it (fast open) moves.
+    /// after it (fast open) moves.
     pub insert_at: usize,
     /// Bytes to insert.
     pub bytes: [u8; 8],
@@ -265,7 +265,7 @@ fn fold(mut sum: u32) -> u16 {
 }
 
 /// States the edit that adds the option to the TCP header that starts at `tcp`
-/// (the whole header must be there, data behind it does not matter).
+/// (the whole header must be there, data after it does not matter).
 pub fn edit(tcp: &[u8]) -> Result<Edit, Refusal> {
     let (Some(&doff_byte), Some(&flags)) = (tcp.get(OFF_DOFF), tcp.get(OFF_FLAGS)) else {
         return Err(Refusal::Malformed);

@@ -53,7 +53,7 @@ impl Overlay for Smc {
     }
 
     fn is_plain(data: &Arc<SmcSock>) -> bool {
-        // Who has the stream's name on it came before the first byte; see `Sock::claim_stream`.
+        // The stream was claimed before its first byte; see `Sock::claim_stream`.
         data.is_cold_path()
     }
 

@@ -42,7 +42,7 @@ pub(super) fn ulp(
         _ => false,
     };
     if unused {
-        // What there is, and what it says of such a socket, TCP knows.
+        // TCP validates the name of the ULP, and decides whether this socket may have it.
         connect::give_up(this, socket, Reason::UnsupportedOption)?;
     }
     give_back(this, socket)

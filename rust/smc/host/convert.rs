@@ -259,7 +259,7 @@ impl Converter {
         match result {
             Ok(()) => {
                 state.on = true;
-                // Who wanted it may have given up meanwhile.
+                // The task that asked for it may have given up by now.
                 state.not_before = now().after(idle);
             }
             Err(err) => {
@@ -301,7 +301,7 @@ impl Converter {
         result
     }
 
-    /// Takes back so many counts of [`Converter::take`].
+    /// Takes back that many counts of [`Converter::take`].
     fn give(&self, users: usize) {
         let idle = (self.terms.idle)();
         let mut state = self.state.lock();
@@ -361,7 +361,7 @@ pub(crate) fn change(switch: &Switch<'_>, new: i32) -> Result {
 /// Has writers look whether their namespace ends ([`Switch::is_closing`]).
 pub(crate) fn wake_writers() {
     if let Some(converter) = CONVERTER.get() {
-        // Who has looked before holds the lock until it sleeps.
+        // A task that has checked already holds the lock until it sleeps.
         drop(converter.state.lock());
         converter.turned.notify_all();
     }

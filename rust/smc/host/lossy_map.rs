@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A namespace's tables of fixed size, of strangers of whom something is remembered.
+//! A map of fixed size from a peer or a service to what was learnt about it; one per namespace and subject.
 //!
-//! The memory is there once there is something to remember. Who asks for a stranger of whom nothing is known reads one
-//! word.
+//! When the map is full a new entry replaces an old one of the same set. Memory is allocated with the first entry.
+//! Looking up a key whose set is empty reads one word.
 
 use kapi::sys::clock;
 use kernel::{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Lines in the kernel log about what may happen often.
+//! A limit of lines in the kernel log about what may happen often.
 
 use super::clock::now;
 use kernel::sync::atomic::{Atomic, Relaxed};
@@ -8,16 +8,16 @@ use kernel::sync::atomic::{Atomic, Relaxed};
 /// At most one line in this time: a peer that breaks its links by itself must not fill the log.
 const PAUSE_MS: u32 = 1000;
 
-/// When there was a line, so that the next one can wait.
+/// Allows one line in [`PAUSE_MS`].
 pub(crate) struct RateLimit {
-    /// Milliseconds; those of some 49 days.
+    /// Time of the last line, in milliseconds that wrap after 49 days.
     at: Atomic<u32>,
-    /// Events without a line since.
+    /// Events without a line since then.
     silent: Atomic<u32>,
 }
 
 impl RateLimit {
-    /// Nothing was said yet.
+    /// Creates a limit that allows a line at once.
     pub(crate) fn new() -> Self {
         Self {
             at: Atomic::new(clock().wrapping_sub(PAUSE_MS)),
@@ -25,7 +25,7 @@ impl RateLimit {
         }
     }
 
-    /// Returns the number of events without a line if there may be one now.
+    /// Returns the number of events since the last line if a line may be written now, and counts this event if not.
     pub(crate) fn allow(&self) -> Option<u32> {
         let (last, time) = (self.at.load(Relaxed), clock());
         let early = time.wrapping_sub(last) < PAUSE_MS;

@@ -249,13 +249,13 @@ impl Rules {
 
     fn exchange(&self, new: Option<Arc<RuleSet>>) {
         let old = core::mem::replace(&mut *self.current.lock(), new);
-        // Who sees the number finds the new rules.
+        // A reader that sees the new number also sees the new rules.
         self.changes.fetch_add(1, Release);
         // Outside of the lock.
         drop(old);
     }
 
-    /// Returns copies of what there is, with room for so many more.
+    /// Returns copies of all rules, with room for `more` new ones.
     fn copies(&self, more: usize) -> Result<(KVVec<Rule>, KVVec<Label>)> {
         let now = self.get();
         let len = now.as_ref().map_or(0, |now| now.rules.len());

@@ -53,7 +53,7 @@ const OPTION: [u8; 8] = tcp_option::OPTION;
 ///   that is the answer of a server that will speak CLC, or move the connection. So it counts, though the last
 ///   SYN had none.
 /// * The early SYNs were lost: the third one made the request, and the SYN-ACK has no option. Both are TCP.
-/// * An early SYN arrives behind the third one: it finds the request of the third, and changes nothing.
+/// * An early SYN arrives after the third one: it finds the request of the third, and changes nothing.
 /// * A server that has forgotten the request between two SYNs makes another one with another initial sequence number:
 ///   whatever the client had believed of the first SYN-ACK, that connection is reset, as in TCP.
 /// * A server that sends options back may answer an early SYN: what only a SYN has is then in the SYN-ACK, as ever.

@@ -5,8 +5,8 @@
 //!
 //! A socket is converted, or not, at its creation. Rules about ports and peers can only be judged later:
 //! a socket that may become SMC's by one of them is converted, and listen(), connect() and each incoming
-//! connection ask again. So with rules that say `auto`: these ask what was learnt of the service, which is the port
-//! of a listener, or address and port of a peer.
+//! connection ask again. `auto` rules also consult the history of the service, which is the port of a listener, or
+//! the address and port of a peer.
 
 use crate::host::{
     namespace::Namespace,

@@ -102,7 +102,7 @@ pub(crate) fn poll(local: &Local, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
     if let Some(events) = quick::events(local, poll) {
         return events;
     }
-    // Asked first: what it says of an end is true of the ring, too.
+    // TCP is asked first: if it reports the end of the stream, the ring is already complete.
     let native = socket.native_events(poll);
     let mut events = native;
     if local.ring_holds() && !local.is_over() && local.has_enough() {

@@ -27,7 +27,7 @@ use smc_proto::conn::{RecvState, SendError, UrgentError};
 
 /// A way for a stream's bytes.
 pub(crate) trait Lane {
-    /// Whether the bytes that it counts are without an urgent one that is next.
+    /// True if the lane's count of unread bytes excludes an urgent byte at the head of the stream.
     const HIDES_URGENT: bool;
 
     /// Returns the TCP connection, whose options, time-outs and wait queue are the stream's.
@@ -141,7 +141,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) wanted: usize,
     /// Bytes that the call has got already.
     pub(crate) before: usize,
-    /// Of a peek: others that lie before those.
+    /// For `MSG_PEEK`: bytes before this position that the call skips.
     pub(crate) passed: usize,
     /// The bytes stay.
     pub(crate) peek: bool,

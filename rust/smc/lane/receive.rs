@@ -148,7 +148,7 @@ fn receive_from(
         };
         let patience = timeout.unwrap_or_else(|| lane.sock().receive_timeout(nonblock));
         match sleep(lane, socket, patience, seen) {
-            // As TCP: who wants nothing has waited, and does not look again.
+            // As tcp_recvmsg(): a call for 0 bytes waits once, and returns without a second check.
             _ if wanted == 0 && patience != 0 => return Ok(0),
             Ok(left) => timeout = Some(left),
             Err(_) if got > 0 => return Ok(got),
@@ -157,8 +157,8 @@ fn receive_from(
     }
 }
 
-/// Returns the bytes, as `lane` counts them, before those that a peek from `offset` on has got, of which
-/// `passed` lie before them.
+/// Returns the position of a peek in the units in which `lane` counts: `offset` includes an urgent byte, `passed`
+/// does not.
 #[inline]
 fn before<L: Lane>(_lane: &L, offset: usize, passed: usize) -> usize {
     match L::HIDES_URGENT {
@@ -222,7 +222,7 @@ fn receive_urgent(lane: &impl Lane, msg: &mut Message<'_>) -> Result<usize> {
             msg.put(&[byte])?;
             Ok(1)
         }
-        // As TCP: who will not get it any more is at the end.
+        // As tcp_recv_urg(): the end of the stream, if the urgent byte can no longer come.
         Err(UrgentError::NotYet) if lane.is_read_shut() || over => Ok(0),
         Err(UrgentError::NotYet) => Err(EAGAIN),
         Err(UrgentError::None) => Err(EINVAL),

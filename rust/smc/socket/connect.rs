@@ -294,8 +294,8 @@ fn is_connecting(this: &SmcSock) -> bool {
     matches!(*this.phase.lock(), Phase::Connecting)
 }
 
-/// Goes on with an attempt of which the program is about to hear that it has ended. Returns false if a thread waits
-/// for its end in TCP.
+/// Advances a connection attempt that has ended, before the program hears of it. Returns false if a thread waits in
+/// TCP for the end of the attempt.
 pub(crate) fn ends(this: &Arc<SmcSock>) -> bool {
     let watched = this.watch.lock().is_some();
     if watched {

@@ -286,7 +286,7 @@ impl Incoming {
                         *counted = true;
                         silent::count(&PeerAddr::of(&sock));
                     }
-                    // Something waits behind it, so it does not wait until the time is over. If the client speaks
+                    // Something waits after it, so it does not wait until the time is over. If the client speaks
                     // later after all, the program reads that; as it would then.
                     if !silent || run.has_begun() || !this.listener.is_crowded() {
                         let look = match due {

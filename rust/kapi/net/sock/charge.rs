@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that is somebody's because it serves a socket of theirs.
+//! Charges ring memory to the memory cgroup of the socket that it serves.
 //!
 //! A control group counts a socket's own buffers through the socket (`sk_memcg`). What the module
 //! allocates for a connection is counted in the same way, so it is in `memory.current`, under `sock` in
@@ -87,7 +87,7 @@ impl Charge {
         }
     }
 
-    /// Takes so many bytes back, whole pages that were charged.
+    /// Uncharges `bytes`, whole pages that were charged.
     fn take_back(&self, bytes: ffi::c_int) {
         let guard = self.sock.lock();
         forward(&guard, bytes);

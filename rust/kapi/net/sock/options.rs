@@ -66,7 +66,7 @@ impl Sock {
         self.low_water(false, 2) > 1
     }
 
-    /// Returns the beginning of a peek (`SO_PEEK_OFF`), in bytes behind the next byte to be read.
+    /// Returns the beginning of a peek (`SO_PEEK_OFF`), in bytes after the next byte to be read.
     #[inline]
     pub fn peek_offset(&self) -> usize {
         // SAFETY: The sock is valid; read without the lock as TCP does.

@@ -49,7 +49,7 @@ impl SockGuard<'_> {
         }
     }
 
-    /// Returns the position behind the last byte given to TCP, if it has sent them all and neither urgent
+    /// Returns the position after the last byte given to TCP, if it has sent them all and neither urgent
     /// data nor an end is under way, and may send more.
     pub fn end_of_sent(&self) -> Option<u32> {
         let tp = self.tp();
@@ -105,7 +105,7 @@ impl Sock {
         sent && !bound && self.may_send()
     }
 
-    /// Returns the position behind the last byte that the program has taken, or behind the FIN, which TCP
+    /// Returns the position after the last byte that the program has taken, or after the FIN, which TCP
     /// takes with the byte before it. A hint without the lock, which never goes back.
     #[inline]
     pub fn position(&self) -> u32 {
@@ -118,7 +118,7 @@ impl Sock {
     /// A hint without the lock: one that is just arriving may count for a moment.
     #[inline]
     pub fn arrived_bytes(&self) -> usize {
-        // In this order: the flag is set behind the last change of what has arrived, and what has arrived
+        // In this order: the flag is set after the last change of what has arrived, and what has arrived
         // is never less than what was taken before.
         let ended = self.has_seen_fin();
         let taken = self.position();
@@ -129,7 +129,7 @@ impl Sock {
         usize::try_from(bytes).unwrap_or(0)
     }
 
-    /// Returns the position behind the last byte, or the FIN, that was given to TCP. A hint without the lock.
+    /// Returns the position after the last byte, or the FIN, that was given to TCP. A hint without the lock.
     #[inline]
     pub fn sent_to(&self) -> u32 {
         let tp: *const bindings::tcp_sock = self.as_ptr().cast();
@@ -137,7 +137,7 @@ impl Sock {
         unsafe { ptr::read_volatile(&raw const (*tp).write_seq) }
     }
 
-    /// Returns the position behind the last byte, or the FIN, that has arrived. A hint without the lock.
+    /// Returns the position after the last byte, or the FIN, that has arrived. A hint without the lock.
     #[inline]
     pub fn arrived_to(&self) -> u32 {
         let tp: *const bindings::tcp_sock = self.as_ptr().cast();
@@ -337,7 +337,7 @@ impl Sock {
         Ok(ret as usize)
     }
 
-    /// Copies up to `len` bytes of TCP's stream to `msg`, beginning `offset` bytes behind the next one to be
+    /// Copies up to `len` bytes of TCP's stream to `msg`, beginning `offset` bytes after the next one to be
     /// read, and leaves them there. Returns how many.
     ///
     /// # Errors
@@ -372,9 +372,9 @@ impl Sock {
         self.shutdown_mask() & bindings::RCV_SHUTDOWN as u8 != 0
     }
 
-    /// Has TCP acknowledge as if it had received data: a FIN not at once, so that a program which closes its end
-    /// meanwhile does it for TCP, and data that come after all quickly. For an end whose data come another way;
-    /// leaves one alone whose lock is held. Any context in which the sock's lock is not held by the caller.
+    /// Sets TCP's delayed-ACK state as if data had just been received (`struct inet_connection_sock.icsk_ack`), for an
+    /// end whose data come another way. A FIN is not acknowledged by a packet of its own then, if the program closes
+    /// soon. Does nothing if the sock's lock is held. Any context; the caller must not hold the sock's lock.
     pub fn expect_data(&self) {
         // SAFETY: The sock is valid and one of TCP, also when it was closed meanwhile. Both numbers are written as
         // by a softirq: with the spinlock held, and nobody in between who owns the sock.

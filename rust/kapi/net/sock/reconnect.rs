@@ -47,8 +47,8 @@ impl SockGuard<'_> {
     /// know of its end yet. Returns false if there is none; an attempt that cannot begin leaves it as
     /// it was. Those who wait for the socket are woken meanwhile, as TCP resets it.
     ///
-    /// BPF programs that a control group has for connect() see the address that they have left, in whatever task this
-    /// is. The flow label that a program has given with an IPv6 address is not asked for again.
+    /// BPF programs that a control group has for connect() see the address as the first attempt's programs have
+    /// rewritten it, and `current` may be a worker. A flow label given with an IPv6 address is not looked up again.
     pub fn connect_again(&self, variant: usize) -> bool {
         let Some(socket) = self.socket() else {
             return false;

@@ -132,7 +132,7 @@ unsafe extern "C" fn take(
     offset: ffi::c_uint,
     len: usize,
 ) -> ffi::c_int {
-    // SAFETY: `data` points to a buffer with room for `count` bytes behind the first `written` ones,
+    // SAFETY: `data` points to a buffer with room for `count` bytes after the first `written` ones,
     // and the segment has `len` bytes from `offset` on.
     unsafe {
         let part = len.min((*desc).count).min(i32::MAX as usize);

@@ -2,7 +2,7 @@
 
 //! Takes the messages of CLC from the TCP stream, and events from the new link.
 //!
-//! Two rules decide which bytes are taken from the stream, as those of the program stand behind
+//! Two rules decide which bytes are taken from the stream, as those of the program stand after
 //! the messages of CLC:
 //!
 //! * A server takes nothing before a whole CLC header is there: the first bytes may be a program's,
@@ -168,7 +168,7 @@ fn probe<E: Endpoint>(endpoint: &mut E) -> Heard {
     let mut reader = ClcReader::new([0; HEADER_LEN], MsgType::Proposal);
     match reader.feed(seen) {
         Err(ReadError::NotClc) => Heard::Broken(ReadError::NotClc),
-        // An eyecatcher with nonsense behind it is taken, too, and fails then.
+        // An eyecatcher with nonsense after it is taken, too, and fails then.
         Ok(_) | Err(_) if seen.len() == HEADER_LEN => Heard::Message,
         Ok(_) | Err(_) => Heard::Nothing,
     }

@@ -33,7 +33,7 @@ pub struct Config {
 pub enum Slip {
     /// The reader stores the route that follows, whatever it is by then.
     PassesBlindly,
-    /// The reader looks for the FIN behind the ring, not before.
+    /// The reader looks for the FIN after the ring, not before.
     LooksForTheEndLast,
     /// The reader looks into the ring before it reads the route.
     LooksBeforeTheRoute,

@@ -167,7 +167,7 @@ pub(super) fn body_of<'a>(raw: &RawMessage<'a>, kind: MsgType) -> Result<&'a [u8
     }
 }
 
-/// Parses what lies between header and trailer. Also returns what lies behind
+/// Parses what lies between header and trailer. Also returns what lies after
 /// the first contact extension.
 pub(super) fn parse_body<'a>(
     header: &Header,

@@ -85,7 +85,7 @@ fn has_list(a: &Agreement) -> bool {
     a.fce.is_some() && matches!(a.end, End::R(_))
 }
 
-/// Parses the list behind the first contact extension. `cut` says that the end
+/// Parses the list after the first contact extension. `cut` says that the end
 /// of the message is missing, and then that of the list may be, too.
 fn parse_gids(a: &Agreement, rest: &[u8], cut: bool) -> Result<List<Gid, MAX_GIDS>, ParseError> {
     let mut gids = List::new();

@@ -2,7 +2,7 @@
 
 //! DECLINE: "let us stay with TCP", with a reason.
 //!
-//! A decline is never answered. Behind its last byte the stream belongs to the
+//! A decline is never answered. After its last byte the stream belongs to the
 //! programs at both ends.
 
 use super::header::{

@@ -70,7 +70,7 @@ impl FirstContact {
     }
 
     /// Parses the extension at the start of `bytes`, which reach to the trailer
-    /// and may hold other things behind it. `gid_list` says that a GID list
+    /// and may hold other things after it. `gid_list` says that a GID list
     /// follows, which helps to tell the two forms apart in release 0.
     pub(super) fn parse(bytes: &[u8], gid_list: bool) -> Result<FirstContact, ParseError> {
         let mut r = Reader::new(bytes);
@@ -133,7 +133,7 @@ impl FirstContact {
 /// Reports whether a release 0 extension at the start of `bytes` has the short form.
 ///
 /// The message does not say. It is short if there is no room for the long form,
-/// or if a GID list right behind the short form fills the message exactly: in
+/// or if a GID list right after the short form fills the message exactly: in
 /// the long form of release 0 the byte that would be its count is zero, and no
 /// list would be shorter than the long form.
 fn is_short(bytes: &[u8], gid_list: bool) -> bool {

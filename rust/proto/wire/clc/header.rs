@@ -158,10 +158,10 @@ impl Path {
     }
 }
 
-/// Plan for taking the bytes behind a header from the stream.
+/// Plan for taking the bytes after a header from the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadPlan {
-    /// Bytes to keep, behind the header.
+    /// Bytes to keep, after the header.
     pub keep: usize,
     /// Bytes to take and throw away after that.
     pub drain: usize,

@@ -68,9 +68,9 @@ const BASE_LEN: usize = 40;
 const AREA_LEN: usize = 40;
 /// The version 2 offset counts from here.
 const V2_OFFSET_FROM: usize = 52;
-/// The largest valid version 2 offset: behind a full prefix block.
+/// The largest valid version 2 offset: after a full prefix block.
 const MAX_V2_OFFSET: u16 = 172;
-/// The largest valid SMC-D version 2 offset: behind all EIDs.
+/// The largest valid SMC-D version 2 offset: after all EIDs.
 const MAX_ISM_V2_OFFSET: u16 = 288;
 /// Offset of the IP area in all proposals that have the SMC-D area.
 const IP_OFFSET: u16 = 40;
@@ -184,7 +184,7 @@ impl Proposal {
     /// after an error.
     ///
     /// The rules are C's with these differences: what an offset points to must lie
-    /// inside the message (C reads zeroes behind it); with SMC-D version 1 an IP area
+    /// inside the message (C reads zeroes after it); with SMC-D version 1 an IP area
     /// at another offset than 40 is an error, and so is an impossible offset of the
     /// SMC-D version 2 extension (C goes on without SMC-D); a prefix block that no
     /// path needs is not looked at (C takes a byte of the ISM GID for its count).

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Nothing beyond the cut: a direction that has left TCP at S gives TCP no byte behind S until it is back.
+//! Checks an invariant: after a direction has left TCP at sequence number S, no byte after S enters TCP until the
+//! direction returns.
 //!
-//! A byte that did go there, past this module, would be lost or come too early. So whoever turns back,
-//! reads by the slow way, or closes looks at TCP's own count, in all builds. Where it is wrong the
-//! connection is reset.
+//! A byte that another part of the kernel sends by TCP meanwhile would be lost or read too early. So each return to
+//! TCP, each read by the slow path and each close compares S with TCP's own count, in all builds, and resets the
+//! connection if they differ.
 
 use super::{
     pair::Local, //
@@ -16,7 +17,7 @@ use kernel::prelude::*;
 use smc_proto::{path::Route, reason::Reason};
 
 impl Local {
-    /// Looks for bytes that the writer of this end's direction has given to TCP behind the cut; if there
+    /// Looks for bytes that the writer of this end's direction has given to TCP after the cut; if there
     /// are some the connection is over. The caller keeps writers out.
     #[inline]
     pub(super) fn has_sent_astray(&self) -> bool {
@@ -30,7 +31,8 @@ impl Local {
         self.judge(bytes)
     }
 
-    /// Tells whether there may be bytes behind the cut on the way to this end: a hint for who sleeps there.
+    /// Tells whether there may be bytes after the cut on the way to this end: a hint for a reader that
+    /// sleeps in TCP.
     #[inline]
     pub(super) fn seems_astray(&self) -> bool {
         let arrived = self.own().arrived_to();
@@ -38,7 +40,7 @@ impl Local {
         way.route().is_ring() && arrived != way.cut() && !self.is_broken()
     }
 
-    /// Looks for bytes that have come to this end by TCP behind the cut. `arrived` is TCP's position from
+    /// Looks for bytes that have come to this end by TCP after the cut. `arrived` is TCP's position from
     /// before `route` was read. The caller keeps readers out.
     #[inline]
     pub(super) fn has_got_astray(&self, route: Route, arrived: u32) -> bool {

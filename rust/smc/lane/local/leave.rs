@@ -39,7 +39,7 @@ impl Local {
             self.let_reader_go();
             return Err(EBUSY);
         }
-        // Nothing has been put behind the cut, and nobody puts anything there.
+        // Nothing has been put after the cut, and nobody puts anything there.
         way.replace_route(way.route(), Route::TCP);
         let ring = reader.take();
         drop(reader);
@@ -103,8 +103,8 @@ impl Local {
     pub(crate) fn close(&self) {
         self.let_go();
         self.settle();
-        // Asked when nobody puts bytes there any more, but for one who looks whether we are here afterwards.
-        // Who has left may have another connection by now.
+        // Checked when no writer puts bytes there any more, except one that checks for this end afterwards.
+        // The sock of an end that has left may have another connection by now.
         if self.has_met() && !self.has_left() && self.ring_holds() {
             // As TCP when bytes have not been read.
             self.own().abort();
@@ -205,7 +205,7 @@ impl Local {
     }
 }
 
-/// Tells whether TCP has nothing behind `cut` of what `writer` has sent, but for a FIN.
+/// Tells whether TCP has nothing after `cut` of what `writer` has sent, but for a FIN.
 pub(super) fn is_quiet(writer: &Sock, cut: u32) -> bool {
     match writer.sent_to().wrapping_sub(cut) {
         0 => true,

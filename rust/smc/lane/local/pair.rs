@@ -36,7 +36,7 @@ pub(super) struct End {
     pub(super) out: Way,
     /// 1 when its file is being closed.
     pub(super) gone: Word,
-    /// 1 when it has left with none of its bytes in TCP behind the cut.
+    /// 1 when it has left with none of its bytes in TCP after the cut.
     pub(super) quiet: Word,
     /// 1 when TCP has told a reader of the time of its bytes, and how many are left.
     told: Word,
@@ -87,7 +87,7 @@ pub(crate) struct Pair {
     pub(super) key: u64,
     /// 1 once both ends are here.
     joined: Count,
-    /// 1 when bytes went by TCP behind a cut.
+    /// 1 when bytes went by TCP after a cut.
     broken: Atomic<u32>,
     /// Link in the list of those that have had rings; see [`super::idle`].
     pub(super) link: Link<Pair>,
@@ -256,7 +256,7 @@ impl Local {
         self.with_tcp(Sock::arrived_bytes)
     }
 
-    /// Tells whether there is a byte behind the first `seen`. A call that begins at the urgent one passes it.
+    /// Tells whether there is a byte after the first `seen`. A call that begins at the urgent one passes it.
     pub(super) fn is_behind(&self, seen: usize) -> bool {
         let to_mark = self.readable();
         to_mark > seen || self.arrived() > seen.saturating_add(usize::from(seen == to_mark))
@@ -323,7 +323,7 @@ impl Local {
         CountedRing::new(size, first, self.namespace.user_limit())
     }
 
-    /// Tells whether the connection was reset because bytes went by TCP behind a cut.
+    /// Tells whether the connection was reset because bytes went by TCP after a cut.
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
         self.pair.broken.load(Relaxed) != 0

@@ -19,8 +19,8 @@ use kernel::{
 };
 use smc_proto::path::Route;
 
-/// The program's memory is copied in parts of so many bytes; of one that cannot be read to its end
-/// nothing is sent. TCP's are at most as large.
+/// The program's memory is copied in chunks of this size. Nothing of a chunk that faults is sent; TCP's chunks are
+/// at most as large.
 pub(super) const PART: usize = 32 << 10;
 
 /// The writer's ring, with its lock held.
@@ -106,7 +106,7 @@ pub(super) fn told(local: &Local, other: &End) {
         false => peer.wake_for_data(),
         true => wake_for_enough(local, peer),
     });
-    // Who has given its sock back is gone, whether that is seen already or not.
+    // An end that has given its sock back is gone, even if its mark is not visible yet.
     if told.is_none() || other.is_gone() {
         reset(local);
     }
@@ -128,7 +128,7 @@ fn wake_for_enough(local: &Local, peer: &Sock) {
 /// answer to such.
 #[cold]
 fn reset(local: &Local) {
-    // Who dissolves the connection takes this after he has said so, and before TCP makes another one.
+    // connect() that dissolves the connection takes this lock after it has set its mark, before TCP makes a new one.
     let _writer = local.out().writer.lock();
     if local.has_left() || local.out().there() == 0 {
         return;

@@ -91,7 +91,7 @@ impl Rendezvous {
             (numbers.peer, numbers.own)
         };
         let key = u64::from(first) << 32 | u64::from(second);
-        // Who gets none gives the socket to TCP, and the stream with it.
+        // On an error the caller gives socket and stream back to TCP.
         let pair = self.join(key, active, sock)?;
         Ok(Local::new(pair, active, sock.clone(), namespace.clone()))
     }

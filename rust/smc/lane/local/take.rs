@@ -206,7 +206,7 @@ fn receive(
     Ok(bytes)
 }
 
-/// Takes bytes from TCP, which does not wait: at most `left`, behind which is a ring, or any number. `state` is from
+/// Takes bytes from TCP, which does not wait: at most `left`, after which is a ring, or any number. `state` is from
 /// before that.
 #[inline(never)]
 fn from_tcp(
@@ -245,7 +245,7 @@ fn from_tcp(
         Err(err) if err == EAGAIN => return Ok(Look::Nothing(RecvState::Empty)),
         Err(err) => return Err(err),
     };
-    // TCP never reads over the mark in one go. Behind the last byte before a ring it is not the next byte.
+    // TCP never reads over the mark in one go. After the last byte before a ring it is not the next byte.
     let stop = left.is_none() && sock.is_at_mark();
     Ok(Look::Took(Took {
         bytes,
@@ -297,7 +297,7 @@ fn peek(
         });
     }
     let mut passed = 0;
-    // The mark is behind the ring: a writer leaves that for an urgent byte, and returns when it was read.
+    // The mark is after the ring: a writer leaves that for an urgent byte, and returns when it was read.
     if let Some(mark) = to_mark.map(|left| left.saturating_add(held)) {
         if offset < mark {
             all = all.min(mark);

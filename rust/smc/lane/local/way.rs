@@ -249,13 +249,13 @@ impl Way {
     /// there is enough; or one that waits for the lock.
     #[inline(always)]
     pub(super) fn tells(&self) -> bool {
-        // Behind the room, and the lock; see `awaits_room` and `try_reader`.
+        // After the stores to the position and to the lock; see `awaits_room` and `try_reader`.
         full_barrier();
         let waits_for_room = self.waits_for_room.get();
         let tell =
             waits_for_room != 0 && (waits_for_room == LOCK || self.room() >= self.size() / 3);
         if tell {
-            // Who says so anew in between is woken all the same.
+            // A writer that sets it again before this store is woken as well.
             self.waits_for_room.set(0);
         }
         tell
@@ -326,8 +326,8 @@ impl Way {
         }
     }
 
-    /// Looks for bytes since the last look. Returns whether there were none at so many in a row, and there
-    /// is a ring.
+    /// Checks for bytes since the last call. Returns true after `looks` calls in a row without any, if there is a
+    /// ring.
     pub(super) fn is_silent(&self, looks: u32) -> bool {
         let head = self.head();
         if self.seen.get() != head || self.there() != 0 {

@@ -14,8 +14,8 @@ use kapi::net::args::Message;
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::conn::{Conn, SendError, SendHint};
 
-/// The program's memory is copied in parts of so many bytes; of one that cannot be read to its end
-/// nothing is sent. TCP's are at most as large.
+/// The program's memory is copied in chunks of this size. Nothing of a chunk that faults is sent; TCP's chunks are
+/// at most as large.
 const PART: usize = 32 << 10;
 
 /// Puts as much as fits into the send ring; see [`Lane::put`](crate::lane::Lane::put).

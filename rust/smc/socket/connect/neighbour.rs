@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Peers that do not bear the option, or the path to them: what a connection attempt tells of them, and a second
-//! attempt without the option.
+//! Detects peers, and paths to them, that fail a SYN because of our option, and connects without the option then.
 //!
-//! Silence: the SYNs themselves go on without the option, see [`SILENCE`].
+//! Silence: TCP's repeated SYNs leave the option out, see [`SILENCE`].
 //!
-//! A refusal, which is a reset or an ICMP error as firewalls send it: nearly always the port is just closed. But it may be the option that was refused, and TCP would have
-//! connected. So the attempt begins anew at once, once and without the option, before the program knows. If that is
-//! answered, it was the option, or the peer's program has begun to listen between the two SYNs, which are a round trip
-//! apart; so the peer is remembered only when it happens again and again. A port that is closed costs a second SYN, which is refused, too, and is the
-//! peer's word then.
+//! A refusal is a reset, or an ICMP error as firewalls send it. Nearly always the port is just closed; but the option
+//! may be the reason, and plain TCP would have connected. So the attempt is repeated at once, one time and without the
+//! option, before the program hears of the refusal. If the second SYN is answered, either the option was the reason,
+//! or the server began to listen in the round trip between the two SYNs; so the peer is remembered only after this
+//! has happened several times. If the second SYN is refused as well, the program gets that refusal.
 //!
 //! * A blocking connect() has the result of TCP's; it begins again in its place.
 //! * Otherwise those who wait do not hear of it ([`hushes`]). A program that looks by itself asks poll(), the next
@@ -125,7 +124,7 @@ pub(crate) fn hushes(this: &SmcSock) -> bool {
         before @ (attempt::OFFERED | attempt::HUSHED) => {
             let refused = is_refused(this);
             if refused && before == attempt::OFFERED {
-                // Who ends the attempt has looked at it, or will: TCP has ended before.
+                // The task that ends the attempt has checked this already, or will: TCP ended it before.
                 let _ = this
                     .attempt
                     .cmpxchg(attempt::OFFERED, attempt::HUSHED, Relaxed);

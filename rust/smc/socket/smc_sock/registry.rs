@@ -50,7 +50,7 @@ use kernel::{
 /// Milliseconds from a socket's return to TCP to the first look whether it has ended, and between two looks at most
 /// while there are such sockets.
 const SOON: [u32; 2] = [250, 4000];
-/// The worker rests for so many times what a look has taken.
+/// The worker rests this many times as long as its last scan took.
 const REST: u64 = 256;
 
 /// The list of a namespace's sockets.
@@ -286,7 +286,7 @@ impl Show for Registry {
     fn show(&self, out: &SeqFile, admin: bool) {
         self.namespace.counters.show(self.tcp_bytes(), out);
         if !admin {
-            // Who has talked to whom is nobody else's business once the sockets are gone.
+            // Peers of closed sockets are shown to administrators only.
             return;
         }
         self.namespace.counters.show_peers(out);

@@ -16,7 +16,7 @@ impl LinkGroup {
         if conns == 0 {
             return;
         }
-        // First, as what was under way has failed for that, too.
+        // The port is checked first: when it goes down, requests under way fail as well.
         let why = match self.link.failure() {
             _ if !self.link.has_port() => "the port is down or has lost its address",
             Some(status) => status.text(),

@@ -118,7 +118,7 @@ impl LinkGroup {
     /// Retires slabs that nobody uses, and frees those whose key the peer has deleted. `due`: this is a
     /// regular look, which counts. Returns whether there may be more.
     fn look_at_slabs(self: &Arc<Self>, due: bool) -> bool {
-        // Who has the lock may wait for the device.
+        // The owner of the lock may be waiting for the device.
         let Some(mut guard) = self.resources.try_lock() else {
             return true;
         };
@@ -166,7 +166,8 @@ impl LinkGroup {
             .saturating_add(state.reclaim.idle_pages)
     }
 
-    /// Gives about so many pages back, slabs in a while. Returns how many. Callable from the shrinker.
+    /// Frees about `wanted` pages: spare buffers at once, slabs later by the worker. Returns the number of pages. The
+    /// shrinker may call it.
     pub(crate) fn shrink(self: &Arc<Self>, wanted: usize) -> usize {
         let mut freed = self.free_spares(wanted);
         if freed < wanted {
