@@ -97,7 +97,8 @@ pub struct Sock(Opaque<bindings::sock>);
 // SAFETY: `struct sock` is made to be used from several CPUs; all methods here take the locks that
 // the fields they touch need.
 unsafe impl Send for Sock {}
-// SAFETY: As above.
+// SAFETY: Methods of `&Sock` take the locks of the fields that they touch, or read single words that the kernel, too,
+// reads without a lock.
 unsafe impl Sync for Sock {}
 
 // SAFETY: `sock_hold` and `sock_put` count `sk_refcnt`, and the sock lives while it is above zero.
@@ -442,7 +443,7 @@ pub struct OwnedSock(NonNull<bindings::sock>);
 
 // SAFETY: It is a counted reference to an object that may be used from any CPU, see `Sock`.
 unsafe impl Send for OwnedSock {}
-// SAFETY: As above.
+// SAFETY: A shared reference only gives out a `&Sock`, which is `Sync`.
 unsafe impl Sync for OwnedSock {}
 
 impl OwnedSock {

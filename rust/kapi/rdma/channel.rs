@@ -191,7 +191,7 @@ pub struct Channel<H: Handler> {
 // SAFETY: Everything is behind locks or atomic, except `handler`, which is written at one point
 // only, when nobody reads it (see the invariant), and which is `Send` and `Sync`.
 unsafe impl<H: Handler> Send for Channel<H> {}
-// SAFETY: As above.
+// SAFETY: Shared references reach the fields by locks and atomics; `handler` is only read while the channel is shared.
 unsafe impl<H: Handler> Sync for Channel<H> {}
 
 pub(super) fn new_attr() -> bindings::ib_qp_attr {

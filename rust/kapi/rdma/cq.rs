@@ -64,7 +64,8 @@ pub struct Cq {
 
 // SAFETY: Verbs objects may be used by any thread.
 unsafe impl Send for Cq {}
-// SAFETY: As above.
+// SAFETY: The verbs of one object may be called from several threads at a time: drivers have to be reentrant
+// (Documentation/infiniband/core_locking.rst).
 unsafe impl Sync for Cq {}
 
 impl Cq {

@@ -134,7 +134,8 @@ pub struct Device {
 // SAFETY: `raw` and `queue` are used with functions that any thread may call, and only while
 // `users` keeps them valid.
 unsafe impl Send for Device {}
-// SAFETY: As above; the rest are atomics and a completion.
+// SAFETY: Shared references pass `raw` and `queue` to functions that any thread may call, only while `users` keeps them
+// valid; the other fields are atomics and a completion.
 unsafe impl Sync for Device {}
 
 /// A function of the PCI bus.

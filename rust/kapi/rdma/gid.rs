@@ -39,7 +39,7 @@ pub struct GidRef {
 
 // SAFETY: Entries are reference counted across threads and their fixed part is never written.
 unsafe impl Send for GidRef {}
-// SAFETY: As above.
+// SAFETY: Shared references only read the part of an entry that is never written.
 unsafe impl Sync for GidRef {}
 
 impl GidRef {

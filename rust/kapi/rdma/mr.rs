@@ -76,7 +76,8 @@ pub(super) struct RawMr {
 
 // SAFETY: Verbs objects may be used by any thread.
 unsafe impl Send for RawMr {}
-// SAFETY: As above.
+// SAFETY: The verbs of one object may be called from several threads at a time: drivers have to be reentrant
+// (Documentation/infiniband/core_locking.rst).
 unsafe impl Sync for RawMr {}
 
 impl RawMr {

@@ -28,7 +28,8 @@ struct RawPd {
 
 // SAFETY: Verbs objects may be used by any thread.
 unsafe impl Send for RawPd {}
-// SAFETY: As above.
+// SAFETY: The verbs of one object may be called from several threads at a time: drivers have to be reentrant
+// (Documentation/infiniband/core_locking.rst).
 unsafe impl Sync for RawPd {}
 
 impl Drop for RawPd {

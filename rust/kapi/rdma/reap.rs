@@ -37,7 +37,7 @@ struct Node<T: Send + Sync + 'static> {
 // SAFETY: The value is shared as `&T` and destroyed on another thread: `T` is `Send` and `Sync`.
 // The queue pointer is only used with thread-safe functions.
 unsafe impl<T: Send + Sync + 'static> Send for Node<T> {}
-// SAFETY: As above.
+// SAFETY: Shared references give out a `&T`, and `T` is `Sync`.
 unsafe impl<T: Send + Sync + 'static> Sync for Node<T> {}
 
 impl_has_work! {

@@ -32,7 +32,7 @@ pub(super) struct RecvSlot {
 
 // SAFETY: Written before the queue pair exists and only read afterwards.
 unsafe impl Send for RecvSlot {}
-// SAFETY: As above.
+// SAFETY: Shared references only read what was written before, and `owner` is atomic.
 unsafe impl Sync for RecvSlot {}
 
 impl RecvSlot {

@@ -52,7 +52,7 @@ pub(super) struct SendSlot {
 
 // SAFETY: Written before the queue pair exists and only read afterwards.
 unsafe impl Send for SendSlot {}
-// SAFETY: As above.
+// SAFETY: Shared references only read what was written before, and `owner` is atomic.
 unsafe impl Sync for SendSlot {}
 
 impl SendSlot {
