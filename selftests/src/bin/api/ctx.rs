@@ -232,6 +232,8 @@ impl<'a> T<'a> {
     pub fn black_hole(&mut self) -> SocketAddr {
         if !st::net::has("va") {
             st::net::wire().expect("veth pair");
+            // Other scenarios run here, too: a closed end whose reader is slow must not be given up by TCP.
+            st::net::sysctl("net.ipv4.tcp_orphan_retries", "0").expect("sysctl");
         }
         let ip = match self.ip {
             Ip::V6 => std::net::IpAddr::from(st::net::B6),
