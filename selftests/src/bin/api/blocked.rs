@@ -25,7 +25,7 @@ crate::scenarios!(
 );
 
 /// A thread in a call, once it sleeps in it or has ended.
-fn go<V: Send + 'static>(f: impl FnOnce() -> V + Send + 'static) -> JoinHandle<V> {
+pub fn go<V: Send + 'static>(f: impl FnOnce() -> V + Send + 'static) -> JoinHandle<V> {
     let (tell, told) = mpsc::channel();
     let h = thread::spawn(move || {
         // SAFETY: no pointers.

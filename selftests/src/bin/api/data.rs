@@ -236,15 +236,14 @@ fn data_rcvlowat(t: &mut T) {
     sys::send(c.raw(), b"67890", 0).unwrap();
     t.poll_for("reached", s.raw(), libc::POLLIN);
     t.bytes("recv", &sys::recv_vec(s.raw(), 64, 0));
-    let cr = c.raw();
-    let th = std::thread::spawn(move || {
-        for _ in 0..4 {
-            sys::sleep_ms(30);
-            sys::send(cr, b"abc", 0).unwrap();
-        }
-    });
-    t.bytes("recv waits for it", &sys::recv_vec(s.raw(), 64, 0));
-    th.join().unwrap();
+    // It sleeps before the first byte comes: of a reader that has taken some, TCP waits for ten others.
+    let sr = s.raw();
+    let reader = crate::blocked::go(move || sys::recv_vec(sr, 64, 0));
+    for _ in 0..4 {
+        sys::send(c.raw(), b"abc", 0).unwrap();
+        sys::sleep_ms(30);
+    }
+    t.bytes("recv waits for it", &reader.join().unwrap());
     sys::send(c.raw(), b"z", 0).unwrap();
     drop(c);
     sys::sleep_ms(20);
