@@ -126,7 +126,8 @@ fn aborts() -> String {
     let (names, values) = (lines.next().unwrap_or(""), lines.next().unwrap_or(""));
     let counted = names.split(' ').zip(values.split(' '));
     let aborts = counted.filter(|(n, v)| n.contains("Abort") && *v != "0");
-    aborts.map(|(n, v)| format!("{n} {v} ")).collect()
+    let aborts: Vec<_> = aborts.map(|(n, v)| format!("{n} {v}")).collect();
+    aborts.join(" ")
 }
 
 fn shut_with_unread_data(t: &mut T) {
