@@ -5,8 +5,8 @@
 # SMC sockets by turns. No request fails. Prints the rates, which are no verdict: what else the machine does moves them
 # more than the module; performance.md has the cost of such a request in instructions (`nginx_close`).
 # Fallback and SMC-R between the two namespaces; --local within one.
-# With a clock that counts instructions (`lab boot --count 2`) a rate is no matter of time: 1e9 divided by it are the
-# instructions that both processors execute for a request.
+# With a clock that counts instructions (`lab boot --count 2`) 1e9 divided by a rate are the instructions that both
+# processors execute for a request.
 . "$RSMC_SELFTESTS/conformance/common.sh"
 need nginx wrk ss
 connections=${1-500}
@@ -33,8 +33,8 @@ count() { # connections of the client's by the wanted carrier, and those that fe
 	echo "$(counted a client) $(($(counter a fallback_client) + $(counter a strict_refused)))"
 }
 
-# crossings   context switches, interrupts that one processor sends another, packets by loopback and softirqs for
-# received ones since the boot. A user-mode kernel has no such interrupts.
+# crossings   since the boot: context switches, interrupts that one processor sends another (a user-mode kernel has
+# none), softirqs for received packets, and packets on loopback
 crossings() {
 	awk '
 		FILENAME ~ /stat$/ && $1 == "ctxt" { switches = $2 }

@@ -41,7 +41,7 @@ pub fn tcp_ext(name: &str) -> u64 {
 /// Moves the calling thread into a fresh network namespace with loopback up.
 pub fn private() -> R<()> {
     // The RDMA core copies its devices into a new namespace, and fails if one is about to go.
-    let end = crate::guest::until(10_000);
+    let end = crate::guest::until(1000);
     loop {
         // SAFETY: no pointers.
         match cvt(i64::from(unsafe { libc::unshare(libc::CLONE_NEWNET) })) {

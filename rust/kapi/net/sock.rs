@@ -162,8 +162,7 @@ impl Sock {
     pub fn stream_bytes(&self) -> (u64, u64) {
         let tp: *const bindings::tcp_sock = self.as_ptr().cast();
         // SAFETY: The sock is valid and, as `Sock` promises, one of TCP. The numbers are read without the
-        // lock, each at once; TCP counts the ones that are read before the barrier
-        // after the others.
+        // lock, each at once; TCP counts the ones that are read before the barrier after the others.
         let (again, next, all, end) = unsafe {
             let again = ptr::read_volatile(&raw const (*tp).bytes_retrans);
             let next = ptr::read_volatile(&raw const (*tp).snd_nxt);

@@ -77,7 +77,8 @@ pub struct Table<const N: usize> {
 // SAFETY: The values are atomic, the header is taken out atomically, and nobody but the core uses
 // the entries.
 unsafe impl<const N: usize> Send for Table<N> {}
-// SAFETY: A shared reference reads and writes the values atomically, and nothing else.
+// SAFETY: A shared reference reads and writes the values by single accesses, and takes the header out by an atomic
+// exchange, so that one caller alone unregisters it.
 unsafe impl<const N: usize> Sync for Table<N> {}
 
 impl<const N: usize> Table<N> {

@@ -191,7 +191,10 @@ pub struct Channel<H: Handler> {
 // SAFETY: Everything is behind locks or atomic, except `handler`, which is written at one point
 // only, when nobody reads it (see the invariant), and which is `Send` and `Sync`.
 unsafe impl<H: Handler> Send for Channel<H> {}
-// SAFETY: Shared references reach the fields by locks and atomics; `handler` is only read while the channel is shared.
+// SAFETY:
+// * Shared references reach the fields by locks and atomics, or read what never changes.
+// * `handler` is read by callbacks alone. It is taken out through a shared reference, by the one task that got the
+//   resources, when no callback runs or will run (see the invariant). It is `Send` and `Sync`.
 unsafe impl<H: Handler> Sync for Channel<H> {}
 
 pub(super) fn new_attr() -> bindings::ib_qp_attr {

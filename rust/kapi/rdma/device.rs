@@ -135,7 +135,7 @@ pub struct Device {
 // `users` keeps them valid.
 unsafe impl Send for Device {}
 // SAFETY: Shared references pass `raw` and `queue` to functions that any thread may call, only while `users` keeps them
-// valid; the other fields are atomics and a completion.
+// valid; the other fields never change, or are atomics, a completion, and numbers behind a lock.
 unsafe impl Sync for Device {}
 
 /// A function of the PCI bus.

@@ -76,8 +76,8 @@ pub(super) struct RawMr {
 
 // SAFETY: Verbs objects may be used by any thread.
 unsafe impl Send for RawMr {}
-// SAFETY: The verbs of one object may be called from several threads at a time: drivers have to be reentrant
-// (Documentation/infiniband/core_locking.rst).
+// SAFETY: A shared reference only gives out the pointer and counted references. The region is mapped before it is
+// shared, and afterwards nobody changes it but `drop`: requests only name its keys.
 unsafe impl Sync for RawMr {}
 
 impl RawMr {

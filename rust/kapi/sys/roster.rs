@@ -44,7 +44,7 @@ struct Node<T> {
 // SAFETY: `node` is only touched under the lock of the shard, which is the same one for all users of
 // a member because it follows from `home` and the member's address.
 unsafe impl<T: Send + Sync> Send for Link<T> {}
-// SAFETY: A shared reference reaches `node` and `number` with the shard's lock only.
+// SAFETY: A shared reference reaches `node` with the shard's lock only, and `home` is atomic.
 unsafe impl<T: Send + Sync> Sync for Link<T> {}
 
 impl<T> Link<T> {

@@ -2,7 +2,7 @@
 
 //! A map of fixed size from a peer or a service to what was learnt about it; one per namespace and subject.
 //!
-//! When the map is full a new entry replaces an old one of the same set. Memory is allocated with the first entry.
+//! When a set of the map is full a new entry replaces an old one. Memory is allocated with the first entry.
 //! Looking up a key whose set is empty reads one word.
 
 use kapi::sys::clock;

@@ -141,7 +141,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) wanted: usize,
     /// Bytes that the call has got already.
     pub(crate) before: usize,
-    /// For `MSG_PEEK`: bytes before this position that the call skips.
+    /// For `MSG_PEEK`: bytes before those, which the call skips.
     pub(crate) passed: usize,
     /// The bytes stay.
     pub(crate) peek: bool,

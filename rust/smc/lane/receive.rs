@@ -157,8 +157,8 @@ fn receive_from(
     }
 }
 
-/// Returns the position of a peek in the units in which `lane` counts: `offset` includes an urgent byte, `passed`
-/// does not.
+/// Returns the position of a peek in the units in which `lane` counts: `passed` includes an urgent byte that the peek
+/// has stepped over, `offset` does not.
 #[inline]
 fn before<L: Lane>(_lane: &L, offset: usize, passed: usize) -> usize {
     match L::HIDES_URGENT {

@@ -30,7 +30,7 @@ fn pair(t: &T) -> Result<(Fd, Fd, Fd), String> {
     sys::bind(l.raw(), &a).map_err(|e| format!("bind: {e}"))?;
     sys::listen(l.raw(), 4).map_err(|e| format!("listen: {e}"))?;
     // The device's GIDs come after the device, when a work of the kernel's has had the processor.
-    let end = st::guest::until(10_000);
+    let end = st::guest::until(1000);
     loop {
         let c = t.socket();
         sys::connect(c.raw(), &a).map_err(|e| format!("connect: {e}"))?;

@@ -72,7 +72,10 @@ fn noise(t: &mut T, h: &mut Host) {
     let mut r = Rng::new(u64::from(c.they.psn) + 1);
     for i in 0..3000 {
         if i % 100 == 99 {
-            t.is("taken", h.rc.flush(60_000), Fate::Acked);
+            let fate = h.rc.flush(60_000);
+            if fate != Fate::Acked {
+                return t.is("taken", fate, Fate::Acked);
+            }
             h.rc.drain();
         }
         let n = r.range(0, 119) as usize;

@@ -74,7 +74,7 @@ pub enum Stream {
 /// Options of a boot.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Count instructions (QEMU), with so many virtual CPUs by turns.
+    /// Count instructions (QEMU), with this number of virtual CPUs, which take turns.
     pub count: Option<u32>,
     /// Give QEMU this plugin, a file and its arguments.
     pub plugin: Option<PathBuf>,

@@ -7,7 +7,7 @@ use super::stage::Stage;
 use super::{environment, user};
 use crate::data::Data;
 use crate::guest::cluster::{slowness, Cluster, Job, Options, Outcome, Stream, Topology};
-use crate::kernel::{self, Kernel};
+use crate::kernel::{self, Arch, Kernel};
 use crate::{module, progress};
 use anyhow::{bail, Result};
 use std::path::{Path, PathBuf};
@@ -60,8 +60,8 @@ pub struct Arguments {
     /// Copy this directory to /rsmc/extra
     #[arg(long)]
     extra: Option<PathBuf>,
-    /// Let the guest's clock count instructions, a nanosecond each, of this many virtual CPUs by turns (QEMU)
-    #[arg(long, value_name = "CPUS")]
+    /// Let the guest's clock count instructions, a nanosecond each, of this many virtual CPUs, which take turns (QEMU)
+    #[arg(long, value_name = "CPUS", value_parser = clap::value_parser!(u32).range(1..=16))]
     count: Option<u32>,
     /// Command for guest a (and b of a pair: RSMC_ROLE tells them apart)
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
@@ -338,6 +338,10 @@ pub fn exit_status(outcomes: &[Outcome]) -> u8 {
 
 /// Runs `lab boot`.
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    let flavour = Data::get().flavour(Data::get().versioned(&arguments.which.kernel))?;
+    if arguments.count.is_some() && flavour.arch == Arch::Uml {
+        bail!("--count needs QEMU: a user-mode kernel's clock is the host's");
+    }
     let options = Options {
         count: arguments.count,
         ..Options::default()

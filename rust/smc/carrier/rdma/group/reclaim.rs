@@ -166,8 +166,8 @@ impl LinkGroup {
             .saturating_add(state.reclaim.idle_pages)
     }
 
-    /// Frees about `wanted` pages: spare buffers at once, slabs later by the worker. Returns the number of pages. The
-    /// shrinker may call it.
+    /// Frees about `wanted` pages: spare send rings at once, slabs later by the worker. Returns the number of pages.
+    /// The shrinker may call it.
     pub(crate) fn shrink(self: &Arc<Self>, wanted: usize) -> usize {
         let mut freed = self.free_spares(wanted);
         if freed < wanted {
