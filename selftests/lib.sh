@@ -13,7 +13,7 @@
 #   ns a|b COMMAND...     runs a command in a namespace (netns), or plainly (pair)
 #   barrier NAME          meets the other guest's program (pair)
 #   slow N                N stretched by RSMC_SLOW, for timeouts
-#   wait_for SECONDS COMMAND...   until the command succeeds, within so many seconds on a quiet machine
+#   wait_for SECONDS COMMAND...   until the command succeeds, within SECONDS on a quiet machine
 #   ktap_exit             ends the test with the right status
 
 ktap_number=0

@@ -153,7 +153,7 @@ impl Cursor {
 pub enum Step {
     /// Not ahead of what is known: ignored (stale or repeated).
     Stale,
-    /// Ahead by so many bytes, inside the allowed window.
+    /// Ahead by this number of bytes, inside the allowed window.
     Ahead {
         /// Bytes between the known and the new position; never zero.
         bytes: u64,

@@ -74,7 +74,7 @@ by = it["smc_d" if sys.argv[1] == "smcd" else "smc_r"]
 print(by["client_v1"] + by["client_v2"], it["fallback"]["client"])' "$kind"
 }
 
-prove() { # WHAT LEAST BEFORE [first]: so many connections more and none that fell back; plainly none at all
+prove() { # WHAT LEAST BEFORE [first]: at least LEAST connections more and none that fell back; plainly none at all
 	now=$(counts "${4:-}")
 	smc=$((${now% *} - ${3% *})) back=$((${now#* } - ${3#* }))
 	echo "# $1: $smc connections by SMC ($kind), $back fallbacks" >&2
@@ -141,7 +141,7 @@ redis_marked() {
 	done
 }
 
-# Requests to nginx for so many seconds; a third argument puts the profiler's marks around them.
+# Requests to nginx for the given seconds; a third argument puts the profiler's marks around them.
 nginx_requests() { # keep|close SECONDS [mark]
 	short=
 	[ "$1" = keep ] || short=first

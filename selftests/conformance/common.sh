@@ -111,7 +111,7 @@ moved() {
 	echo $(($(counter "$1" local_client) + $(counter "$1" local_server)))
 }
 
-# proof NAME KIND BEFORE_CLIENT BEFORE_SERVER AT_LEAST: with SMC at least so many new connections on
+# proof NAME KIND BEFORE_CLIENT BEFORE_SERVER AT_LEAST: with SMC at least AT_LEAST new connections on
 # each side; plainly none at all.
 proof() {
 	proof_c=$(($(counted a client) - $3))

@@ -39,7 +39,7 @@ mtu() {
 	check "$name" traffic
 }
 
-# queues SEND RECV: groups that begin now have queues of so many messages.
+# queues SEND RECV: groups that begin now have queues of this number of messages.
 queues() {
 	for end in a b; do
 		ns "$end" sysctl -qw net.smc.smcr_max_send_wr="$1" net.smc.smcr_max_recv_wr="$2"

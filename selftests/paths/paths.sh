@@ -127,7 +127,7 @@ for space in a b; do
 	ip netns exec $space rdma link add rxe_x$space type rxe netdev x$space
 done
 ip netns exec r sysctl -qw net.ipv4.ip_forward=1
-# And so many connections share a group, the next begins another.
+# A group takes this number of connections; the next one begins another group.
 for space in a b; do
 	ip netns exec $space sysctl -qw net.smc.smcr_max_conns_per_lgr=16
 done

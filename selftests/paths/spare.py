@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-# spare.py COUNT: makes so many connections between the namespaces a and b and does with them what
+# spare.py COUNT: makes COUNT connections between the namespaces a and b and does with them what
 # its standard input says, a word a line, each answered by a line: `talk` sends 4 bytes each way on each,
 # `bulk` 40,000, `busy` some on one until the next word, `quiet` none, `gaps` small messages with pauses in which a send ring may just be given back,
 # `close` closes all, `open` makes others.

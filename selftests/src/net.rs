@@ -14,7 +14,7 @@ static PATH: AtomicU32 = AtomicU32::new(0);
 static FLIP: AtomicU32 = AtomicU32::new(0);
 
 /// Has connections within each namespace that [`private`] makes begin as TCP and leave it. With `--flip
-/// N` they change carriers after at most so many messages, again and again.
+/// N` they change carriers after at most N messages, again and again.
 pub fn local_paths(a: &crate::args::Args) {
     PATH.store(1, Relaxed);
     FLIP.store(a.num("flip", 0) as u32, Relaxed);

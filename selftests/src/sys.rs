@@ -290,7 +290,7 @@ pub fn poll_within(fd: i32, want: i16, ms: u64) -> i16 {
 /// By how much longer [`sleep_ms`] sleeps than it was asked to.
 static PATIENCE: AtomicU64 = AtomicU64::new(1);
 
-/// Makes [`sleep_ms`] sleep so many times longer, in this process and its children: for a second look
+/// Makes [`sleep_ms`] sleep `times` times longer, in this process and its children: for a second look
 /// at what may only have been late.
 pub fn patience(times: u64) {
     PATIENCE.store(times, Ordering::Relaxed);

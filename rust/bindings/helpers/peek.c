@@ -33,7 +33,7 @@ int rsmc_helper_tcp_peek(struct sock *sk, void *buf, int len)
 	return copied;
 }
 
-/* As above from @offset on, to a message of recvmsg(). */
+/* Copies bytes from @offset on, as above, to a message of recvmsg(). */
 int rsmc_helper_tcp_peek_at(struct sock *sk, u32 offset, struct msghdr *msg, int len)
 {
 	u32 seq = tcp_sk(sk)->copied_seq + offset;

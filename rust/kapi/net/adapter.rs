@@ -149,10 +149,11 @@ impl<T: Overlay> Adapter<T> {
             // `kernel_accept` gives the new socket its table only afterwards; what it is shows before. On
             // an error it must find none: with one it would give back a reference to the module that
             // it has not taken.
-            // SAFETY: As above.
+            // SAFETY: The new socket is open, and until `accept` below nobody but this call has it.
             let lent = unsafe { (*new.as_ptr()).ops.is_null() };
             if lent {
-                // SAFETY: As above. The listener keeps the module that the table is in.
+                // SAFETY: Both sockets are open, and nobody else has the new one. The listener's table lies in a
+                // module that the listener keeps loaded.
                 unsafe {
                     let ops = ptr::read_volatile(&raw const (*sock).ops);
                     bindings::socket_set_ops(new.as_ptr(), ops);
@@ -161,17 +162,17 @@ impl<T: Overlay> Adapter<T> {
             let accepted =
                 Self::data(socket).and_then(|data| T::accept(&data, socket, new, nonblock));
             if lent && accepted.is_err() {
-                // SAFETY: As above. Without a connection nobody else has seen the new socket.
+                // SAFETY: The new socket is open. Without a connection nobody else has seen it.
                 unsafe { bindings::socket_set_ops(new.as_ptr(), ptr::null()) };
             }
             let data = accepted?;
             family::count(new, 1);
             Self::attach(new, data)?;
             // accept() has a zero here and does not look at it. io_uring has not.
-            // SAFETY: As above.
+            // SAFETY: The core's argument stays valid, and is this call's alone, until the call returns.
             if unsafe { (*arg).is_empty } != 0 {
                 let more = Self::existing(socket).is_some_and(|data| T::accepts_more(&data));
-                // SAFETY: As above.
+                // SAFETY: The core's argument stays valid, and is this call's alone, until the call returns.
                 unsafe { (*arg).is_empty = ffi::c_int::from(!more) };
             }
             Ok(0)

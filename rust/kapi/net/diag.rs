@@ -101,8 +101,8 @@ impl<T: Sockets> Registration<T> {
                 min_dump_alloc: bindings::DUMP_ALLOC,
                 ..Default::default()
             };
-            // SAFETY: As above; the netlink core takes a reference to this module for as long as
-            // the dump is under way. It copies what it needs of `control`.
+            // SAFETY: `skb` and `nlh` are the request that the core passed. The netlink core takes a reference to
+            // this module for as long as the dump is under way, and copies what it needs of `control`.
             Ok(unsafe { bindings::diag_dump_start(skb, nlh, &mut control) })
         })
     }

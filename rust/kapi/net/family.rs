@@ -66,8 +66,9 @@ pub(crate) fn disown(socket: &BsdSocket) {
             // SAFETY: The sock is valid. So far nothing but `watch_end` has changed the field.
             unsafe { (*sk).sk_destruct = Some(native) };
         }
-        // SAFETY: As above. The reference is the one that `sk_prot_alloc` took for the creator; the
-        // socket holds another, by its operations table, until after its release.
+        // SAFETY: The sock is valid, and its creator changes only here. The reference is the one that
+        // `sk_prot_alloc` took for the creator; the socket holds another, by its operations table, until
+        // after its release.
         unsafe {
             let owner = (*current).owner;
             ptr::write_volatile(&raw mut (*sk).sk_prot_creator, tcp_prot(family != 0));

@@ -217,7 +217,7 @@ impl<T: Family> Registration<T> {
             // Twice as large, and so on, until all of it fits.
             let mut factor = 1;
             let reply = loop {
-                // SAFETY: As above; the request is the caller's during the call.
+                // SAFETY: `skb` is the request, which the core keeps during the call.
                 match unsafe { Self::reply(skb, nlh, net, command, &attributes, factor) } {
                     Err(err) if err == EMSGSIZE && factor < MAX_FACTOR => {
                         factor = factor.saturating_mul(2);

@@ -178,7 +178,7 @@ impl Answer<'_> {
         // SAFETY: `len` bytes of payload follow the header, which is a multiple of 4 long.
         let mut to = unsafe { nlh.add(1).cast::<u8>() };
         for part in parts {
-            // SAFETY: As above; the parts are `len` bytes together.
+            // SAFETY: There is room for `len` bytes, and the parts are `len` bytes together.
             unsafe {
                 ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
                 to = to.add(part.len());

@@ -183,7 +183,7 @@ impl Sock {
         // TCP counts the peer's FIN, and sets the flag after that. It does not come back.
         let (ended, received) = loop {
             let ended = self.has_seen_fin();
-            // SAFETY: As above.
+            // SAFETY: The sock is TCP's and valid. TCP writes the field under its lock; it is read at once.
             let received = unsafe { ptr::read_volatile(&raw const (*tp).bytes_received) };
             read_barrier();
             if self.has_seen_fin() == ended {

@@ -248,7 +248,8 @@ impl BsdSocket {
     /// Calls TCP's `poll` for somebody whom [`Self::register`] has registered.
     pub fn native_events(&self, poll: &Poll<'_>) -> u32 {
         match self.native().poll {
-            // SAFETY: As above. Without a table TCP registers nobody and leaves nothing out.
+            // SAFETY: The socket is open, and `poll` holds what the caller of poll was given. Without a table TCP
+            // registers nobody and leaves nothing out.
             Some(op) => unsafe { op(poll.file(), self.as_ptr(), ptr::null_mut()) },
             None => 0,
         }
@@ -340,7 +341,7 @@ impl BsdSocket {
         if file.is_null() {
             return Err(EINVAL);
         }
-        // SAFETY: As above; the other arguments are what the caller of splice_read was given.
+        // SAFETY: The file lives during the splice; the other arguments are what the caller of splice_read was given.
         let ret = unsafe {
             bindings::copy_splice_read(
                 file,

@@ -296,7 +296,7 @@ unsafe fn offer<P: Policy, const V6: bool>(
             variant,
             net,
             again,
-            // SAFETY: As above.
+            // SAFETY: A full socket, whose addresses are set before it sends a SYN.
             peer: unsafe { peer_of(sk) },
         };
         let syn = Syn {
@@ -314,16 +314,16 @@ unsafe fn offer<P: Policy, const V6: bool>(
         let listener: *mut bindings::sock = listener.cast();
         // SAFETY: The listener is a full socket.
         let socket = unsafe { ptr::read_volatile(&raw const (*listener).sk_socket) };
-        // SAFETY: As above.
+        // SAFETY: A `struct socket` is freed an RCU grace period after it was orphaned.
         let variant = unsafe { tables::variant_of(socket) }?;
-        // SAFETY: As above.
+        // SAFETY: TCP sent the packet, so its header is linear.
         let header = unsafe { Header::of(skb) }?;
         if header.flags() & (FLAG_SYN | FLAG_ACK) != FLAG_SYN | FLAG_ACK {
             return None;
         }
         // The next listener may be one of TCP's, whose program would read our messages. (Asked here,
         // since it may have been switched on after listen().)
-        // SAFETY: As above: a listener is a full socket. The packet is TCP's.
+        // SAFETY: A listener is a full socket. The packet is TCP's.
         let silent = unsafe { bindings::tcp_migrates_requests(listener) || !is_bare(skb, &header) };
         let answer = |syn: Syn<'_>, again: bool| {
             if silent {
@@ -339,7 +339,7 @@ unsafe fn offer<P: Policy, const V6: bool>(
             };
             P::syn_ack(context, syn, header.syn_ack())
         };
-        // SAFETY: As above. TCP sends no packet with a bucket locked.
+        // SAFETY: The request is alive, as long as the packet. TCP sends no packet with a bucket locked.
         (unsafe { answer_request(req, answer) }?, Fate::Lost)
     } else {
         return None;

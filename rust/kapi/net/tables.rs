@@ -48,7 +48,7 @@ pub(crate) fn native(family: u16) -> &'static bindings::proto_ops {
         // SAFETY: A constant table of the kernel.
         unsafe { &bindings::inet6_stream_ops }
     } else {
-        // SAFETY: As above.
+        // SAFETY: A constant table of the kernel.
         unsafe { &bindings::inet_stream_ops }
     }
 }
@@ -72,7 +72,7 @@ pub(crate) unsafe fn fill(
         // SAFETY: A place in the store, and the caller promises that nobody reads.
         unsafe { (&raw mut (*tables).passive[row]).write(passive(family)) };
         for variant in 0..VARIANTS {
-            // SAFETY: As above.
+            // SAFETY: A place in the store, and the caller promises that nobody reads.
             unsafe { (&raw mut (*tables).active[variant][row]).write(active(family)) };
         }
     }
@@ -147,7 +147,7 @@ unsafe fn replace(
             let before = ptr::read_volatile(&raw const (*socket).ops);
             (row_with(before)?, before)
         };
-        // SAFETY: As above.
+        // SAFETY: By the caller's promise: the socket is open, and this table may replace the other one.
         if unsafe { bindings::socket_replace_ops(socket, before, new(row)) } {
             return Some(row);
         }
@@ -173,8 +173,10 @@ pub(crate) unsafe fn set_variant(socket: *mut bindings::socket, variant: usize) 
     let active = variant_with(before).is_some();
     if let (Some(tables), Some(row), true) = (get(), row_with(before), active) {
         if let Some(table) = tables.active.get(variant) {
-            // SAFETY: As above; all variants have the same owner and the same `release`. Who has made it
-            // something else meanwhile is right.
+            // SAFETY:
+            // - The socket is open by the caller's promise.
+            // - All variants have the same owner and the same `release`.
+            // - A table that another task has set since `before` was read stays.
             unsafe { bindings::socket_replace_ops(socket, before, &table[row]) };
         }
     }

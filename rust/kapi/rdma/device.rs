@@ -196,12 +196,12 @@ impl Device {
                 serial,
                 // SAFETY: `raw` is registered: its client is just being told of it.
                 added_as: unsafe { read_name(raw.as_ptr()) },
-                // SAFETY: As above.
+                // SAFETY: `raw` is registered: its client is just being told of it.
                 repeats_registrations: unsafe { (*raw.as_ptr()).ops.driver_id }
                     == bindings::rdma_driver_id_RDMA_DRIVER_RXE,
-                // SAFETY: As above.
+                // SAFETY: `raw` is registered: its client is just being told of it.
                 software: unsafe { bindings::ib_uses_virt_dma(raw.as_ptr()) },
-                // SAFETY: As above.
+                // SAFETY: `raw` is registered: its client is just being told of it.
                 unfit: unsafe { unfit::examine(raw.as_ptr()) },
                 ports <- new_spinlock_bh!([None; ports::PORTS], "kapi::rdma::ports"),
                 events: Atomic::new(0),

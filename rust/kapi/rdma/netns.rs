@@ -131,7 +131,7 @@ pub fn base_ifindex(net: &impl NetNs, ifindex: u32) -> Option<u32> {
         }
         dev = lower;
     }
-    // SAFETY: As above.
+    // SAFETY: `dev` stays valid until the end of the RCU read section.
     u32::try_from(unsafe { (*dev).ifindex }).ok()
 }
 

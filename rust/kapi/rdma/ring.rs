@@ -23,9 +23,10 @@ const ORDER: u32 = 3;
 ///
 /// # Invariants
 ///
-/// Each element of `pages` is an order-0 page that this object owns; `addrs[i]` is where the kernel
-/// has `pages[i]` mapped, and so many bytes follow there: pages of this object, too. The memory is only
-/// accessed by devices and by functions of C.
+/// - Each element of `pages` is an order-0 page that this object owns.
+/// - `addrs[i].0` is where the kernel has `pages[i]` mapped. The `addrs[i].1` bytes from there on lie in pages of
+///   this object.
+/// - The memory is only accessed by devices and by functions of C.
 pub struct Pages {
     addrs: KVec<(NonNull<u8>, usize)>,
     pages: KVec<NonNull<bindings::page>>,
@@ -79,7 +80,7 @@ impl Pages {
             unsafe { bindings::split_page(first.as_ptr(), order) };
         }
         for i in 0..1usize << order {
-            // SAFETY: The group has so many pages, and their descriptors are neighbours.
+            // SAFETY: The group has this number of pages, and their descriptors lie one after another.
             let page = unsafe { first.add(i) };
             // SAFETY: The page is valid. It is not from high memory, so it has an address, which
             // is not null.

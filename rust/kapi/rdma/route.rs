@@ -85,7 +85,7 @@ impl Route {
         // SAFETY: The reference that was given keeps the entry alive. There always is one; where there is
         // no way to the destination it holds the error.
         to_result(i32::from(unsafe { (*dst).error }))?;
-        // SAFETY: As above; it is an entry of IPv6.
+        // SAFETY: The reference that was given keeps the entry alive, which is one of IPv6.
         route.gateway = unsafe { bindings::rt6_uses_gateway(dst) };
         Ok(route)
     }

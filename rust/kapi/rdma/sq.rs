@@ -273,7 +273,7 @@ impl<T> Sq<T> {
             this.wr.push(unsafe { mem::zeroed() }, GFP_KERNEL)?;
         }
         for _ in 0..chain.checked_mul(sges_per_wr).ok_or(EINVAL)? {
-            // SAFETY: As above.
+            // SAFETY: Zero is a valid value of plain C structs.
             this.sge.push(unsafe { mem::zeroed() }, GFP_KERNEL)?;
         }
         Ok(this)

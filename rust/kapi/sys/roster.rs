@@ -218,7 +218,7 @@ impl<T: Member> Roster<T> {
             None => list.first = next,
         }
         match next {
-            // SAFETY: As above.
+            // SAFETY: On this list, so alive, and the lock is held.
             Some(next) => unsafe { (*next.as_ref().link().node.get()).previous = previous },
             None => list.last = previous,
         }

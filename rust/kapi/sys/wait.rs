@@ -150,7 +150,7 @@ pub fn until_seen(
             // SAFETY: The caller may sleep, as for every wait. A signal that is pending ends this at once.
             unsafe { bindings::schedule() };
         } else {
-            // SAFETY: As above.
+            // SAFETY: The caller may sleep, as for every wait. A signal that is pending ends this at once.
             timeout = unsafe { bindings::schedule_timeout(timeout as ffi::c_long) as isize };
         }
         // Most often that was it, and the entry is off the queue already.

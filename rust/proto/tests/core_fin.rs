@@ -29,7 +29,7 @@ fn active() -> Conn {
     conn
 }
 
-/// The peer's message number `seq`: so many bytes in all, and these flags.
+/// The peer's message number `seq`, with the number of bytes written in all, and flags.
 fn says(conn: &mut Conn, seq: u16, bytes: u64, flags: StateFlags, now: Instant) -> Actions {
     let cdc = Cdc {
         seq,

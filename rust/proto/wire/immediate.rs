@@ -2,7 +2,7 @@
 
 //! The 32 bits of an RDMA WRITE with immediate that stand for a CDC message.
 //!
-//! Most CDC messages only say "here are so many bytes more". Two hosts with this module agree at
+//! Most CDC messages only say "N more bytes are here". Two hosts with this module agree at
 //! first contact (see [`Extensions`](super::clc::Extensions)) to let the WRITE that carries the
 //! bytes say that itself, which halves the packets of a short message. Everything else, cursors of
 //! the receiving side and flags, still goes by CDC, and to other peers all of it does.

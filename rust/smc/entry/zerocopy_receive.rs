@@ -2,7 +2,7 @@
 
 //! `TCP_ZEROCOPY_RECEIVE` on a socket whose bytes are in no page of TCP's.
 //!
-//! The answer is the one that TCP gives when what is next cannot be mapped: nothing was, and so many bytes are
+//! The answer is the one that TCP gives when what is next cannot be mapped: nothing was, and this number of bytes is
 //! to be read by recvmsg(). Programs have to expect it, as bytes come in pages only by luck.
 
 use kapi::net::args::GetOption;

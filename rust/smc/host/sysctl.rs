@@ -64,7 +64,7 @@ pub(crate) enum Sysctl {
     /// Time for which a service whose connections do not pay is not offered SMC at first by a rule with
     /// `auto`, in seconds.
     AutoPause,
-    /// For tests: local paths change carriers after so many messages at most; 0 for never.
+    /// For tests: local paths change carriers after this number of messages at most; 0 for never.
     PathFlip,
 }
 

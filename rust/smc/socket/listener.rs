@@ -58,7 +58,7 @@ struct Queues {
     pending_count: usize,
     next_id: u64,
     closed: bool,
-    /// True while so many handshakes are under way that SMC is not to be offered.
+    /// True while too many handshakes are under way for SMC to be offered.
     crowded: bool,
     overflow: Overflow,
 }

@@ -143,7 +143,7 @@ struct card_cq {
 	/* Under hw_wire from here. */
 	struct list_head event;
 	bool armed, solicited_only, overrun, dead;
-	/* Moderation: an event waits for so many completions or so long. */
+	/* Moderation: an event waits for this number of completions, or for this time. */
 	u16 count, period;
 	u16 since;
 	struct hrtimer moderation;

@@ -219,7 +219,7 @@ impl End {
         }
     }
 
-    /// A message has arrived, which is to be answered with so many bytes or not at all.
+    /// A message has arrived, which is to be answered with this number of bytes, or not at all.
     fn arrived(&self, channel: &Arc<Channel<Self>>, answer: bool, bytes: u32, immediate: bool) {
         let shared = &self.shared;
         if shared.here == Here::Second {

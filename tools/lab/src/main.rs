@@ -84,7 +84,7 @@ enum CacheCommand {
     List,
     /// Remove entries that are incomplete or long unused
     Gc {
-        /// Keep what was used within so many days
+        /// Keep what was used within the last DAYS days
         #[arg(long, default_value_t = 30)]
         days: u64,
     },

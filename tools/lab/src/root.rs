@@ -33,7 +33,7 @@ pub struct Root {
 pub struct Setting {
     /// No network.
     pub offline: bool,
-    /// Directory of so many MB, when it matters.
+    /// Size of the directory in MB, where it matters.
     pub small: Option<(&'static str, u32)>,
 }
 

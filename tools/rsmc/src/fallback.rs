@@ -4,7 +4,7 @@
 //! Text lines: `smc_connections N`, `fallback_client N`, `fallback_server N`, `strict_refused N`,
 //! `drains_lost N`, `tcp_sent_bytes N`, `tcp_received_bytes N`, then
 //! `reason <client|server> CODE N`, then `peer ADDR CODE N` (a table of limited size), then
-//! `neighbour ADDR CAUSE SECONDS N PORT`: a peer that is sent no option for so many seconds more, and how often it was
+//! `neighbour ADDR CAUSE SECONDS N PORT`: a peer that is sent no option for SECONDS more, and how often (N) it was
 //! found to be so.
 
 use crate::absent;

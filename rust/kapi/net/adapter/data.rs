@@ -113,7 +113,7 @@ impl<T: Overlay> Adapter<T> {
         // reference back when TCP's release has returned, thus after this operation; it is not dropped
         // here.
         let data = unsafe { <Arc<T::Data> as ForeignOwnable>::from_foreign(raw) };
-        // INVARIANT: As above.
+        // INVARIANT: The count that `release` gives back outlives this operation, and with it the value.
         Slot::Filled(Held(ManuallyDrop::new(data)))
     }
 

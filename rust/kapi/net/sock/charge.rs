@@ -142,7 +142,7 @@ fn alone<R>(guard: &SockGuard<'_>, f: impl FnOnce() -> R) -> R {
         before
     };
     let result = f();
-    // SAFETY: As above; the lock was not let go of.
+    // SAFETY: The sock is valid, and still locked: `f` has no means to unlock it.
     unsafe { bindings::sk_set_bypass_prot_mem(sk, before) };
     result
 }

@@ -106,7 +106,7 @@ impl Sock {
 
     /// Returns the size of the send buffer that the user asked for, in bytes, if he did.
     pub fn wanted_send_buffer(&self) -> Option<usize> {
-        // SAFETY: As above.
+        // SAFETY: The sock is valid; read without the lock as TCP does.
         let locked = unsafe { bindings::sk_sndbuf_locked(self.as_ptr()) };
         (locked > 0).then_some(locked as usize)
     }

@@ -79,7 +79,8 @@ impl SockGuard<'_> {
             }
         };
         if !begun {
-            // SAFETY: As above: as TCP had left it.
+            // SAFETY: The socket is open, and the lock under which its state changes is held. This is the state in
+            // which TCP had left it.
             unsafe { (*socket.as_ptr()).state = bindings::socket_state_SS_CONNECTING };
             self.sock().set_error(error);
         }

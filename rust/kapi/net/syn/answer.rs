@@ -153,7 +153,8 @@ pub(crate) fn forget(guard: &SockGuard<'_>) -> usize {
     let current = unsafe { ptr::read_volatile(place) };
     match find(current) {
         Some((slot, answer)) => {
-            // SAFETY: As above.
+            // SAFETY: The socket lock is held, under which the field changes. The original lives as long as the
+            // kernel.
             unsafe { ptr::write_volatile(place, slot.original.load(Acquire)) };
             answer
         }

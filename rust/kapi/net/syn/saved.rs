@@ -72,7 +72,7 @@ pub fn with_saved_syn<R>(
 ) -> Option<R> {
     // SAFETY: The socket is valid, and the copy is changed only under its lock.
     let saved = unsafe { bindings::tcp_saved_syn(guard.sock().as_ptr()) };
-    // SAFETY: As above; null or a copy that lives while the lock is held, and that nobody else writes.
+    // SAFETY: Null, or a copy that lives while the socket's lock is held, and that nobody else writes.
     let (ack_seq, syn) = unsafe { saved_parts(saved) }?;
     let answered = noted(*ack_seq);
     if answered.is_some() {
@@ -141,8 +141,10 @@ pub(super) unsafe fn answer_request(
         bindings::spin_lock_bh(lock);
         lock
     };
-    // SAFETY: As above. A request that is in the hash owns its copy of the SYN, if it has one, until it
-    // leaves the hash, for which the lock is needed that is held; and only who holds it writes there.
+    // SAFETY:
+    // - The request is alive.
+    // - While it is in the hash it owns its copy of the SYN, if it has one.
+    // - Taking it out of the hash, and writing to the copy, need the lock that is held.
     let parts = unsafe {
         bindings::reqsk_is_hashed(req)
             .then(|| saved_parts((*req).saved_syn))

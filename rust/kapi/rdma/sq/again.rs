@@ -46,7 +46,7 @@ impl<T> Sq<T> {
             let len = usize::try_from(sge.length)?;
             let mut bytes = KVec::with_capacity(len, GFP_ATOMIC)?;
             for i in 0..len {
-                // SAFETY: `build` has put the address of so many bytes there, which stay until `post` returns.
+                // SAFETY: `build` has put the address of `length` bytes there, which stay until `post` returns.
                 let byte = unsafe { (sge.addr as *const u8).add(i).read_volatile() };
                 bytes.push(byte, GFP_ATOMIC)?;
             }

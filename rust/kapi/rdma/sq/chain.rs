@@ -225,7 +225,7 @@ impl<T> Sq<T> {
             last.send.send_flags |= bindings::ib_send_flags_IB_SEND_SIGNALED;
         }
         for (i, wr) in before.iter_mut().enumerate() {
-            // SAFETY: As above; the next one is inside the vector.
+            // SAFETY: `send` is the common beginning of all members, and initialised. The next one is inside the vector.
             unsafe {
                 wr.send.__bindgen_anon_1.wr_cqe = cqes.1;
                 wr.send.next = base.add(i.wrapping_add(1)).cast();

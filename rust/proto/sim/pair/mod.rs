@@ -33,13 +33,13 @@ pub mod program;
 /// Operations of a program, or of fate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Write up to so many bytes.
+    /// Write at most this number of bytes.
     Write(u16),
     /// Write with MSG_MORE.
     WriteMore(u16),
     /// Write with MSG_OOB.
     WriteUrgent(u16),
-    /// Read up to so many bytes.
+    /// Read at most this number of bytes.
     Read(u16),
     /// recv(MSG_OOB).
     ReadUrgent,

@@ -97,7 +97,7 @@ impl Rig {
         self.note(a)
     }
 
-    /// The peer says, at `now`, that it has read `n` bytes more, if there are so many.
+    /// The peer says, at `now`, that it has read `n` bytes more, or all that there are.
     pub fn peer_reads(&mut self, n: u64, now: Instant) -> Actions {
         self.said.seq = self.said.seq.wrapping_add(1);
         let at = self.conn.positions();

@@ -202,8 +202,8 @@ impl V2Ext {
         Ok((ism_gids, ism_offset))
     }
 
-    /// Writes the extension; `ism_gids` is there if an SMC-D version 2 extension
-    /// with so many entries follows.
+    /// Writes the extension; `ism_gids` is the number of entries of the SMC-D version 2 extension that follows, if
+    /// one does.
     pub(super) fn emit(&self, w: &mut Writer<'_>, ism_gids: Option<u8>) -> Result<(), EmitError> {
         if self.release > 15 {
             return Err(EmitError::Invalid);

@@ -133,7 +133,7 @@ fn count_room(conn: &SmcConn, there: usize, wanted: usize) {
     }
 }
 
-/// Tells whether a peek that has seen so many bytes need not wait for more: what it has seen stays in the
+/// Returns whether a peek that has seen `seen` bytes need not wait for more: what it has seen stays in the
 /// ring and hides that nothing follows.
 pub(super) fn is_all(conn: &Arc<SmcConn>, seen: usize) -> bool {
     let proto = conn.proto.lock();

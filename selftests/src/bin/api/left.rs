@@ -68,7 +68,7 @@ fn note(t: &mut T, label: &str, (result, left, more): (R<i32>, bool, bool)) {
     t.rec(label, said);
 }
 
-/// Waits until so many bytes are there: by RDMA they come, and on loopback they are there.
+/// Waits until `bytes` bytes are there: by RDMA they come, and on loopback they are there.
 fn there(fd: i32, bytes: i32) {
     for _ in 0..300 {
         if sys::ioctl_get(fd, libc::FIONREAD) == Ok(bytes) {
@@ -151,7 +151,7 @@ fn provide(r: &IoUring) -> Result<(), String> {
     Ok(())
 }
 
-/// Collects completions until there are so many bytes, or one ends it.
+/// Collects completions until there are `bytes` bytes, or one ends it.
 fn collect(t: &mut T, r: &mut IoUring, bytes: i32) {
     let mut got = 0;
     while got < bytes {

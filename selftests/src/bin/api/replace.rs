@@ -115,7 +115,7 @@ fn replace_repair_connected(t: &mut T) {
     talk(t, &c, &s);
 }
 
-/// A filter "so many bytes of each packet".
+/// A filter that lets the first bytes of each packet pass.
 fn filter(fd: &Fd, bytes: u32) -> R<i64> {
     let code = [0x06u64 | (u64::from(bytes) << 32)];
     let mut program = [0u8; 16];

@@ -252,7 +252,7 @@ fn map(fd: i32, place: u64, len: usize) -> st::errno::R<(usize, usize)> {
     Ok((word(8), word(12)))
 }
 
-/// As programs use it: what was mapped is looked at there, and so many bytes more are read.
+/// As programs use it: what was mapped is looked at there, and the rest is read.
 fn tcp_zerocopy_receive(t: &mut T) {
     const ALL: usize = 16_384;
     let (c, s) = t.pair();

@@ -14,7 +14,7 @@ const SO_ATTACH_FILTER: i32 = 26;
 const SO_DETACH_FILTER: i32 = 27;
 const TCP: i32 = libc::IPPROTO_TCP;
 
-/// Gives a socket the filter "so many bytes of each packet".
+/// Gives a socket a filter that lets the first bytes of each packet pass.
 fn filter(fd: &Fd, bytes: u32) -> R<i64> {
     // BPF_RET | BPF_K
     let code = [0x06u64 | (u64::from(bytes) << 32)];

@@ -131,7 +131,7 @@ impl Place {
         }
     }
 
-    /// The same with receive buffers of so many bytes.
+    /// The same with receive buffers of the given size, in bytes.
     pub fn with_rcvbuf(&self, bytes: Option<i32>) -> Place {
         Place {
             rcvbuf: bytes,

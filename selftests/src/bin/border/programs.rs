@@ -14,7 +14,7 @@ const REASON: u32 = 0x0306_0101;
 const MESSAGE: usize = 1000;
 const MESSAGES: u64 = 100;
 
-/// Sends so many messages from one end to the other.
+/// Sends a number of messages from one end to the other.
 fn send(from: &Fd, to: &Fd) -> Result<(), String> {
     let e = |e: Errno| format!("data: {e}");
     for _ in 0..MESSAGES {

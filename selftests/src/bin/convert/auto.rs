@@ -61,7 +61,7 @@ fn kind(fd: &Fd) -> (u32, u32) {
     info.map_or((9, 9), |info| (info.mode, info.reason))
 }
 
-/// A connection that moves so many bytes from the client to the server, and what its ends are.
+/// A connection that moves `bytes` bytes from the client to the server, and what its ends are.
 fn connection(t: &mut T, listener: &Fd, bytes: usize) -> [(u32, u32); 2] {
     let client = plain(t.ip);
     let to = sys::sockname(listener.raw()).expect("getsockname");

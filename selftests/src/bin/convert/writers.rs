@@ -30,7 +30,7 @@ const SAMPLES: usize = 200;
 struct Stays;
 
 impl Stays {
-    /// For so many milliseconds.
+    /// For how long, in milliseconds.
     fn for_ms(ms: u64) -> Self {
         let here = std::fs::File::open("/proc/thread-self/ns/net").expect("namespace");
         let first = std::fs::File::open("/proc/1/ns/net").expect("the initial namespace");

@@ -95,7 +95,7 @@ fn module() -> Turn {
     })
 }
 
-/// Asks for links and for families, in turn, for so many milliseconds. Returns how long the longest
+/// Asks for links and for families, in turn, for the given number of milliseconds. Returns how long the longest
 /// answer took.
 pub fn longest_dump(ms: u64) -> Result<Duration, String> {
     let (mut links, mut families) = (links(), families());

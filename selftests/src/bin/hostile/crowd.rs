@@ -130,7 +130,7 @@ fn listen(t: &T) -> (Fd, SocketAddr) {
     (listener, module)
 }
 
-/// First contacts none of which goes on, from so many networks that each may begin one alone, and
+/// First contacts none of which goes on, from networks enough for each to begin one alone, and
 /// some have to wait for those of others; an honest one that comes when they have gone is served.
 fn many_begin(t: &mut T, h: &mut Host) {
     let ip = t.ip;

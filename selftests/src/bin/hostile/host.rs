@@ -453,7 +453,7 @@ impl Conn<'_> {
         rc.send(&m);
     }
 
-    /// The immediate that announces so many bytes on the connection with this token.
+    /// The immediate that announces a number of bytes on the connection with this token.
     pub fn immediate(token: u32, bytes: u32) -> u32 {
         (token << 16) | (bytes - 1)
     }

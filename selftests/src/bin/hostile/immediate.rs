@@ -53,7 +53,7 @@ fn too_much(t: &mut T, h: &mut Host) {
     };
     for room in [0u32, 1, 40_000] {
         let Some(mut c) = h.open(t) else { return };
-        // All but so many bytes of the ring are announced and not read.
+        // All but a number of bytes of the ring are announced and not read.
         let size = c.they.bytes() as u32;
         if room < size {
             let imm = Conn::immediate(c.they.token, size - room);

@@ -66,7 +66,7 @@ fn wrong_length(t: &mut T, h: &mut Host) {
         spoilt(t, h, &format!("length {n}"), &mut |m| {
             m[5..7].copy_from_slice(&n.to_be_bytes());
         });
-        spoilt(t, h, &format!("length {n} and so many"), &mut |m| {
+        spoilt(t, h, &format!("length {n} and as long"), &mut |m| {
             m[5..7].copy_from_slice(&n.to_be_bytes());
             m.resize(usize::from(n).max(8), 0x5a);
         });

@@ -89,17 +89,17 @@ fn call(bytes: u16, calls: u16, histogram: u16, len: usize) -> Vec<(u16, u64)> {
     vec![(bytes, len as u64), (calls, 1), (class(histogram, len), 1)]
 }
 
-/// Returns the counts of a send of so many bytes in one call.
+/// Returns the counts of a send of `len` bytes in one call.
 pub fn sent(len: usize) -> Vec<(u16, u64)> {
     call(TX_BYTES, TX_CALLS, TX_SIZES, len)
 }
 
-/// Returns the counts of a receive of so many bytes in one call.
+/// Returns the counts of a receive of `len` bytes in one call.
 pub fn received(len: usize) -> Vec<(u16, u64)> {
     call(RX_BYTES, RX_CALLS, RX_SIZES, len)
 }
 
-/// Sends so many bytes in one call and waits until they are there.
+/// Sends `len` bytes in one call and waits until they are there.
 pub fn carry(from: &Fd, to: &Fd, len: usize) -> Result<(), String> {
     same(
         "sent",

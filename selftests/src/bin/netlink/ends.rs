@@ -114,7 +114,7 @@ pub fn pair(listener: &Fd) -> Result<[Fd; 2], String> {
     Ok(both)
 }
 
-/// Waits until so many bytes can be read.
+/// Waits until `bytes` bytes can be read.
 pub fn waiting(fd: &Fd, bytes: usize) -> Result<(), String> {
     soon(|| match sys::ioctl_get(fd.raw(), WAITING) {
         Ok(n) if n as usize == bytes => Ok(()),

@@ -52,7 +52,7 @@ fn gone(t: &mut T, make: impl FnOnce(&mut T) -> Vec<Fd>) {
     gone_but(t, 0, take, make);
 }
 
-/// As [`gone`], but for so many sockets that live on.
+/// As [`gone`], but for a number of sockets that live on.
 fn gone_but(
     t: &mut T,
     living: u64,

@@ -31,7 +31,7 @@ use st::net;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// The sequences of a kind of connection are shared out among so many points.
+/// The sequences of a kind of connection are shared out among this number of points.
 const POINTS: u64 = 8;
 /// A sequence that takes longer is worth a line.
 const LONG: Duration = Duration::from_secs(3);

@@ -31,7 +31,7 @@ pub struct Kind {
 pub enum Stop {
     /// A call failed.
     Error(&'static str, Errno),
-    /// The stream ended where it must not, after so many bytes.
+    /// The stream ended where it must not, after this number of bytes.
     Cut(usize),
     /// A wrong byte at this position.
     Wrong(u64),

@@ -79,11 +79,11 @@ pub struct SsArgs {
 /// Repetition of the output.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct Repeat {
-    /// Show again every so many seconds, until interrupted; with --json a line each time
+    /// Show again every SECONDS seconds, until interrupted; with --json a line each time
     #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
           default_missing_value = "2", value_parser = seconds)]
     pub watch: Option<Duration>,
-    /// End after so many times
+    /// End after N times
     #[arg(long, value_name = "N", requires = "watch", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
 }
@@ -198,7 +198,7 @@ pub struct TopArgs {
     /// Time between two pictures
     #[arg(short, long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     pub interval: Duration,
-    /// End after so many pictures [default: 1 where the output is no terminal, or JSON]
+    /// End after N pictures [default: 1 where the output is no terminal, or JSON]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
     /// Print JSON, a line for each picture

@@ -42,10 +42,10 @@ pub struct StatsArgs {
     /// Draw the same bars into an SVG file
     #[arg(long, value_name = "FILE.svg", conflicts_with_all = ["json", "interval"])]
     pub plot: Option<PathBuf>,
-    /// Print rates, a line every so many seconds, until interrupted
+    /// Print rates, a line every SECONDS seconds, until interrupted
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     pub interval: Option<Duration>,
-    /// End after so many lines of rates
+    /// End after N lines of rates
     #[arg(long, value_name = "N", requires = "interval", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
 }

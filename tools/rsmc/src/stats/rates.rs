@@ -25,7 +25,7 @@ const COLUMNS: [Column; 8] = [
     ("Send/s", &[".tx_requests"]),
     ("Full/s", &["_buffers.full", "_buffers.peer_full"]),
 ];
-/// The head is printed again after so many lines.
+/// The head is printed again after this number of lines.
 const PAGE: u64 = 20;
 
 /// Prints rates until `count` lines are printed or for ever.

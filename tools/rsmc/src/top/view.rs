@@ -57,7 +57,7 @@ impl View {
         }
     }
 
-    /// The picture of what happened since the last look, with at most so many connections.
+    /// The picture of what happened since the last look, with at most this number of connections.
     pub fn picture(&mut self, now: Sample, most: usize) -> String {
         let mut text = head(&now);
         text.push_str(&self.words(&now));

@@ -2,7 +2,7 @@
 
 //! Closed connections that still have data for their peers, when there are too many of them.
 //!
-//! As with TCP's orphans there may be so many and no more. But here a peer decides how long they stay, so
+//! Their number has a limit, as that of TCP's orphans has. But here a peer decides how long they stay, so
 //! it is not the newest that goes: the oldest of the peer that has most, in the network that has most, gives its place
 //! to it. Then a peer that takes nothing cannot keep the others from theirs, whatever addresses it has.
 

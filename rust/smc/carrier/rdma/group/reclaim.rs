@@ -23,7 +23,7 @@ use smc_proto::{
 const LOOK: Span = Span::from_millis(500);
 /// Looks in a row after which a slab goes that nobody has used: two seconds.
 const PATIENCE: u32 = 4;
-/// Slabs that may wait for the peer to forget their keys. A peer that never answers keeps so many; with
+/// Slabs that may wait for the peer to forget their keys. A peer that never answers keeps this number; with
 /// more, connections that come and go would have it keep ever more.
 pub(super) const MOST_LEAVING: usize = 8;
 /// Bytes of the largest slab that stays in any case, so that the next connection needs none: four
