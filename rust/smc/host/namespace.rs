@@ -7,7 +7,7 @@ use crate::host::{
     counters::Counters,
     eid::Eids,
     learned::Learned,
-    neighbours::Neighbours,
+    peer_cache::PeerCache,
     pnet::Pnets,
     rules::Rules,
     stats::Stats,
@@ -34,7 +34,7 @@ use kernel::{
         SpinLock, //
     }, //
 };
-use smc_proto::{neighbour::Event, time::Span};
+use smc_proto::{peer_cache::Event, time::Span};
 
 /// Lengths of a link's work queues, as far as the device allows. By default the peer's receive
 /// queue holds whatever we may send at a time.
@@ -77,7 +77,7 @@ pub(crate) struct Namespace {
     pub(crate) learned: Learned,
     /// Peers to which no option is sent.
     #[pin]
-    pub(crate) neighbours: Neighbours,
+    pub(crate) peer_cache: PeerCache,
     /// True for the namespace that the system booted with.
     initial: bool,
     /// In another one: the machine's name as the last task knew it that connected or listened.
@@ -108,11 +108,11 @@ impl Namespace {
     /// Nothing is learned of this machine's own addresses: its kernel bears the option, and any of its users could
     /// make it seem otherwise.
     pub(crate) fn heard(&self, sock: &Sock, named: Option<SockAddr>, event: Event) {
-        if event.forgives() && self.neighbours.is_empty() || sock.is_of_this_machine() {
+        if event.forgives() && self.peer_cache.is_empty() || sock.is_of_this_machine() {
             return;
         }
         for peer in [Some(sock.peer_addr()), named].into_iter().flatten() {
-            self.neighbours
+            self.peer_cache
                 .note(&self.sysctls, sock.namespace(), &peer, event);
         }
     }
@@ -244,7 +244,7 @@ impl PerNet for Namespace {
                 pnets <- Pnets::new(),
                 rules <- Rules::new(),
                 learned <- Learned::new(),
-                neighbours <- Neighbours::new(),
+                peer_cache <- PeerCache::new(),
                 initial: net.is_initial(),
                 name <- new_spinlock!(host::Name::NONE, "rsmc::Namespace::name"),
             }? Error),

@@ -9,11 +9,11 @@
 
 mod handshake;
 mod leave;
-mod neighbour;
+mod without_option;
 
 pub(crate) use self::{
     leave::{abandon_ended, give_up, stop_listening},
-    neighbour::hushes, //
+    without_option::hushes, //
 };
 
 use self::{
@@ -117,7 +117,7 @@ fn call(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: bool
         give_up(this, socket, reason)?;
         return Ok(Call::Native);
     }
-    if neighbour::keeps_off(this, addr) {
+    if without_option::keeps_off(this, addr) {
         give_up(this, socket, Reason::Neighbour)?;
         return Ok(Call::Native);
     }
@@ -141,7 +141,7 @@ fn call(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: bool
         this.hint.store(hint::CONNECTING, Release);
     }
     socket.set_variant(this.choice().variant());
-    neighbour::begins(this);
+    without_option::begins(this);
     if nonblock && socket.has_waiters() {
         // A peer of this host may refuse within the call. Without memory they hear of it.
         let _ = this.start_watching(socket);
@@ -193,7 +193,7 @@ fn first(
         }
         return started;
     }
-    match neighbour::finish(this, socket, addr) {
+    match without_option::finish(this, socket, addr) {
         Ok(()) => {
             // This program waits.
             this.worker_only.store(1, Release);
@@ -338,7 +338,9 @@ fn go_on(
     }
     match this.sock.state() {
         tcp_state::SYN_SENT | tcp_state::SYN_RECV => return,
-        tcp_state::CLOSE if slot.is_none() && neighbour::begin_anew_in_background(this) => return,
+        tcp_state::CLOSE if slot.is_none() && without_option::begin_anew_in_background(this) => {
+            return
+        }
         // Refused, reset or timed out, as TCP has reported. Another connect() may follow.
         tcp_state::CLOSE => {
             if slot.is_some() {

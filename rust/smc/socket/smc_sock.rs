@@ -58,7 +58,7 @@ use kernel::{
 use smc_proto::{
     conn::CloseMode,
     learn::{Ended, Service},
-    neighbour::Event,
+    peer_cache::Event,
     time::Span, //
 };
 use smc_trace as trace;

@@ -57,12 +57,12 @@ pub struct Counters {
     /// By peer and reason code.
     pub peers: Vec<(IpAddr, u32, u64)>,
     /// Peers that are sent no option.
-    pub neighbours: Vec<Neighbour>,
+    pub neighbours: Vec<KnownPeer>,
 }
 
 /// A peer that does not bear the SMC option, or the path to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Neighbour {
+pub struct KnownPeer {
     /// The peer.
     pub address: IpAddr,
     /// The cause: `echo`, `silence`, `reset` or `declines`, or what a newer module knows.
@@ -124,7 +124,7 @@ pub fn parse(text: &str) -> Result<Counters> {
                 let address: IpAddr = address
                     .parse()
                     .map_err(|_| Error::Malformed("a peer's address"))?;
-                counters.neighbours.push(Neighbour {
+                counters.neighbours.push(KnownPeer {
                     address: plain(address),
                     cause: cause.into(),
                     left: number(left)?,

@@ -28,7 +28,7 @@ use smc_proto::{
 };
 
 /// Longest wait for the next hop's MAC address, in milliseconds.
-const NEIGHBOUR_WAIT: u32 = 300;
+const NEIGH_WAIT: u32 = 300;
 
 /// A port of an RDMA device, as the local end of a link.
 #[derive(Clone)]
@@ -184,7 +184,7 @@ impl LocalPort {
     /// `EHOSTUNREACH`, `ENETUNREACH`; also when one of the two GIDs is an IPv4 address and the
     /// other is not.
     pub(crate) fn hop_to(&self, sock: &Sock, peer: &Gid) -> Result<NextHop> {
-        route::resolve(sock, &self.gid.0, &peer.0, self.ifindex, NEIGHBOUR_WAIT)
+        route::resolve(sock, &self.gid.0, &peer.0, self.ifindex, NEIGH_WAIT)
     }
 }
 

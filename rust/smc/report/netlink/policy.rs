@@ -155,7 +155,7 @@ impl Family for Policy {
                 Ok(())
             }
             commands::FORGET_PEERS => {
-                let known = &namespace.neighbours;
+                let known = &namespace.peer_cache;
                 let Some(address) = attributes.get(attribute::ADDRESS)? else {
                     known.forget_all();
                     return Ok(());

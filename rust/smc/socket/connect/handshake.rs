@@ -7,7 +7,7 @@ use super::{
         path,
         smc_sock::{hint, Phase, SmcSock}, //
     },
-    neighbour::Heard, //
+    without_option::Heard, //
 };
 use crate::{
     carrier::LocalPort,
@@ -42,7 +42,7 @@ use kernel::{
 use smc_proto::{
     conn::CloseMode,
     handshake::{Failure, Outcome},
-    neighbour::Event,
+    peer_cache::Event,
     reason::Reason, //
 };
 

@@ -291,7 +291,7 @@ impl Show for Registry {
         }
         self.namespace.counters.show_peers(out);
         if self.namespace.sysctls.get(Sysctl::NeighbourTime) != 0 {
-            self.namespace.neighbours.show(out);
+            self.namespace.peer_cache.show(out);
         }
     }
 }

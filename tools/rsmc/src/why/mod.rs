@@ -3,9 +3,9 @@
 
 pub(crate) mod checks;
 mod declined;
-mod neighbours;
 mod option;
 pub(crate) mod path;
+mod peers;
 mod trial;
 mod way;
 
@@ -17,7 +17,7 @@ use crate::reason::{self, Told};
 use crate::{ss, stats};
 use checks::Check;
 use declined::Declined;
-use neighbours::Neighbour;
+use peers::KnownPeer;
 use serde::Serialize;
 use std::io::Write;
 use std::net::IpAddr;
@@ -29,7 +29,7 @@ use trial::Probe;
 /// `NotThere` if no SMC module is loaded; `BecameTcp` if a test connection did.
 pub fn run(args: &WhyArgs, out: &mut dyn Write) -> Result<()> {
     if args.forget {
-        return neighbours::forget(args.target);
+        return peers::forget(args.target);
     }
     let peer = match args.target {
         Some(Target::Process(pid)) if args.probe.is_some() => {
@@ -53,7 +53,7 @@ pub fn run(args: &WhyArgs, out: &mut dyn Write) -> Result<()> {
     if args.json {
         let mut answer = answer(&counters, peer);
         answer.checks = checks;
-        answer.neighbours = neighbours::of(&counters, peer);
+        answer.neighbours = peers::of(&counters, peer);
         answer.declined = declined;
         answer.probe = probed.as_ref().ok().cloned().flatten();
         serde_json::to_writer_pretty(&mut *out, &answer)?;
@@ -66,7 +66,7 @@ pub fn run(args: &WhyArgs, out: &mut dyn Write) -> Result<()> {
             Some(peer) => tell_peer(&counters, peer, out)?,
             None => tell(&counters, out)?,
         }
-        neighbours::tell(&neighbours::of(&counters, peer), out)?;
+        peers::tell(&peers::of(&counters, peer), out)?;
         declined::tell(&declined, out)?;
         writeln!(out, "\nWhat SMC needs:")?;
         checks::tell(&checks, out)?;
@@ -134,7 +134,7 @@ struct Answer {
     reasons: Vec<ReasonCount>,
     peers: Vec<PeerCount>,
     /// Peers to which no option is sent for a while.
-    neighbours: Vec<Neighbour>,
+    neighbours: Vec<KnownPeer>,
     /// Reasons of peers that declined connections which are still open.
     declined: Vec<Declined>,
     checks: Vec<Check>,

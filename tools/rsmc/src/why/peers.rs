@@ -19,7 +19,7 @@ const ADDRESS: u16 = 8;
 
 /// A peer as `--json` prints it. The names are an interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Neighbour {
+pub struct KnownPeer {
     address: IpAddr,
     /// `None` if it is the whole address.
     port: Option<u16>,
@@ -42,10 +42,10 @@ fn text(cause: &str) -> &'static str {
 }
 
 /// The peers that are remembered, or the one.
-pub fn of(counters: &Counters, peer: Option<IpAddr>) -> Vec<Neighbour> {
+pub fn of(counters: &Counters, peer: Option<IpAddr>) -> Vec<KnownPeer> {
     let all = counters.neighbours.iter();
     all.filter(|known| peer.is_none_or(|peer| peer == known.address))
-        .map(|known| Neighbour {
+        .map(|known| KnownPeer {
             address: known.address,
             port: known.port,
             cause: known.cause.clone(),
@@ -60,7 +60,7 @@ pub fn of(counters: &Counters, peer: Option<IpAddr>) -> Vec<Neighbour> {
 ///
 /// # Errors
 /// Errors of writing to `out`.
-pub fn tell(neighbours: &[Neighbour], out: &mut dyn Write) -> Result<()> {
+pub fn tell(neighbours: &[KnownPeer], out: &mut dyn Write) -> Result<()> {
     if neighbours.is_empty() {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 //! Peers of a namespace to which no option is sent for a while.
 //!
-//! [`smc_proto::neighbour`] says what counts and for how long.
+//! [`smc_proto::peer_cache`] says what counts and for how long.
 
 use crate::host::{
     clock::now,
@@ -16,18 +16,18 @@ use kernel::{
     seq_print, //
 };
 use smc_proto::{
-    neighbour::{Entry, Event, Neighbours as Table, Peer, View},
+    peer_cache::{Entry, Event, Peer, PeerCache as Table, View},
     time::Span, //
 };
 
 /// A namespace's memory of its peers.
 #[pin_data]
-pub(crate) struct Neighbours {
+pub(crate) struct PeerCache {
     #[pin]
     places: LossyMap<Peer, Entry>,
 }
 
-impl Neighbours {
+impl PeerCache {
     /// Remembers nobody.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {

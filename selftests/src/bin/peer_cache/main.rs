@@ -2,7 +2,7 @@
 //! Peers that do not bear the SMC option: connections succeed, one is slow at most, later ones send none, and
 //! `rsmc why` says so.
 //!
-//! `neighbour [--family inet] [--ip v4] [PREFIX..]`: points `wire` meet a peer made of packets, points `real` servers
+//! `peer_cache [--family inet] [--ip v4] [PREFIX..]`: points `wire` meet a peer made of packets, points `real` servers
 //! of this kernel behind rules of nftables and a proxy.
 
 mod real;

@@ -48,9 +48,9 @@ pub type Slot = slots::Slot<Peer, Entry>;
 
 /// The records.
 #[derive(Debug)]
-pub struct Neighbours<'a>(Slots<'a, Peer, Entry>);
+pub struct PeerCache<'a>(Slots<'a, Peer, Entry>);
 
-impl<'a> Neighbours<'a> {
+impl<'a> PeerCache<'a> {
     /// Uses this table, with what is in it.
     pub fn new(table: Slots<'a, Peer, Entry>) -> Self {
         Self(table)

@@ -38,7 +38,7 @@ use kernel::{
     }, //
 };
 use smc_proto::{
-    neighbour::Event,
+    peer_cache::Event,
     reason::Reason,
     time::{Instant, Span}, //
 };
@@ -48,7 +48,7 @@ pub(super) fn keeps_off(this: &SmcSock, addr: &Addr<'_>) -> bool {
     let Some(namespace) = this.namespace() else {
         return false;
     };
-    let (known, sysctls) = (&namespace.neighbours, &namespace.sysctls);
+    let (known, sysctls) = (&namespace.peer_cache, &namespace.sysctls);
     if known.is_empty() || this.is_strict() {
         return false;
     }

@@ -5,7 +5,7 @@
 
 use proptest::prelude::*;
 use smc_proto::{
-    neighbour::{Cause, Event, Neighbours, Peer, Slot, View, MANY},
+    peer_cache::{Cause, Event, Peer, PeerCache, Slot, View, MANY},
     reason::Reason,
     slots::{set_of, Slots, WAYS},
     time::{Instant, Span},
@@ -42,8 +42,8 @@ impl Rig {
         }
     }
 
-    fn table(&mut self) -> Neighbours<'_> {
-        Neighbours::new(Slots::new(&mut self.places, 77))
+    fn table(&mut self) -> PeerCache<'_> {
+        PeerCache::new(Slots::new(&mut self.places, 77))
     }
 
     fn asks_at(&mut self, who: u8, port: u16) -> Option<Cause> {
