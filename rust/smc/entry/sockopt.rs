@@ -323,7 +323,7 @@ fn info(this: &SmcSock) -> [u32; 4] {
             let broken = this.local().is_some_and(Local::is_broken);
             let reason = match broken {
                 true => Reason::PathBreach.code(),
-                false => path.stays.map_or(0, |reason| reason.code()),
+                false => path.tcp_only.map_or(0, |reason| reason.code()),
             };
             [mode, reason, 0, state::ACTIVE]
         }

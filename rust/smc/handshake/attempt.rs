@@ -12,7 +12,7 @@ use crate::{
     host::{
         namespace::Namespace,
         peer_addr::PeerAddr,
-        stats::{Buffer, Way},
+        stats::{Buffer, Direction},
         waiter::Waiter, //
     }, //
 };
@@ -279,9 +279,9 @@ impl Attempt {
         });
         let conn = conn.map_err(|_| Reason::NoMemory)?;
         let stats = conn.stats();
-        stats.buffer_size(Way::Rx, recv_size.bytes() as usize);
-        stats.usage(Way::Rx, i64::from(recv_size.bytes()));
-        stats.buffer(Way::Rx, buffer);
+        stats.buffer_size(Direction::Rx, recv_size.bytes() as usize);
+        stats.usage(Direction::Rx, i64::from(recv_size.bytes()));
+        stats.buffer(Direction::Rx, buffer);
         let known = group.insert_conn(&conn);
         self.conn = Some(conn.clone());
         known.map_err(|_| Reason::NoActiveLink)?;

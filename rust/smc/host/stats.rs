@@ -58,7 +58,7 @@ pub(crate) enum Buffer {
 
 /// Direction of data.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     /// To the peer.
     Tx,
     /// From the peer.
@@ -118,27 +118,30 @@ impl Stats {
     }
 
     /// Counts an event of a buffer.
-    pub(crate) fn buffer(&self, way: Way, what: Buffer) {
-        self.bump(EVENTS + way as usize * BUFFERS + what as usize - 1, 1);
+    pub(crate) fn buffer(&self, direction: Direction, what: Buffer) {
+        self.bump(EVENTS + direction as usize * BUFFERS + what as usize - 1, 1);
     }
 
     /// Counts the size of a new buffer, in bytes.
-    pub(crate) fn buffer_size(&self, way: Way, size: usize) {
-        self.bump(HISTOGRAMS + way as usize * CLASSES + class(size), 1);
+    pub(crate) fn buffer_size(&self, direction: Direction, size: usize) {
+        self.bump(HISTOGRAMS + direction as usize * CLASSES + class(size), 1);
     }
 
     /// Counts a call by the bytes that it was to send, or has received; calls that moved nothing
     /// are not to be counted.
-    pub(crate) fn payload(&self, way: Way, len: usize) {
-        self.bump(HISTOGRAMS + (2 + way as usize) * CLASSES + class(len), 1);
+    pub(crate) fn payload(&self, direction: Direction, len: usize) {
+        self.bump(
+            HISTOGRAMS + (2 + direction as usize) * CLASSES + class(len),
+            1,
+        );
     }
 
     /// Adds to the memory in use for buffers, in bytes; a negative number takes away.
-    pub(crate) fn usage(&self, way: Way, by: i64) {
+    pub(crate) fn usage(&self, direction: Direction, by: i64) {
         // A negative number wraps the sum around to the difference.
-        let slot = match way {
-            Way::Rx => USAGE,
-            Way::Tx => USAGE + 1,
+        let slot = match direction {
+            Direction::Rx => USAGE,
+            Direction::Tx => USAGE + 1,
         };
         self.bump(slot, by as u64);
     }

@@ -3,24 +3,24 @@
 //! The lane of a connection whose two ends are in this kernel.
 //!
 //! It begins as plain TCP. When both ends have met ([`rendezvous`]) each direction may leave TCP for a ring in
-//! memory (`way.rs`) and come back, at a position of TCP's stream that both know. A byte is copied into
+//! memory (`direction.rs`) and come back, at a position of TCP's stream that both know. A byte is copied into
 //! the ring (`put.rs`) and out of it (`take.rs`), by the two programs themselves. Connection, errors, end
 //! and options stay TCP's: a FIN follows the last byte of the ring, and a reset ends both.
 
 mod cut_check;
+mod direction;
 mod facts;
+mod fast_path;
 mod idle;
 mod leave;
 mod limit;
 mod pair;
 mod put;
-mod quick;
 mod rendezvous;
 mod stay;
 mod take;
-mod way;
 
-use self::quick::{READABLE, WRITABLE};
+use self::fast_path::{READABLE, WRITABLE};
 pub(crate) use self::{
     idle::Registration,
     pair::Local, //
@@ -44,7 +44,7 @@ use kernel::{prelude::*, sync::atomic::Relaxed};
 /// TCP's.
 #[inline(always)]
 pub(crate) fn send_quickly(local: &Local, msg: &mut Message<'_>) -> Option<Result<usize>> {
-    quick::send(local, msg)
+    fast_path::send(local, msg)
 }
 
 /// sendmsg().
@@ -67,7 +67,7 @@ pub(crate) fn receive_quickly(
     socket: &BsdSocket,
     msg: &mut Message<'_>,
 ) -> Option<Result<usize>> {
-    quick::receive(local, socket, msg)
+    fast_path::receive(local, socket, msg)
 }
 
 /// recvmsg().
@@ -99,7 +99,7 @@ pub(crate) fn splice(local: &Local, socket: &BsdSocket, splice: &mut Splice<'_>)
 pub(crate) fn poll(local: &Local, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
     // What is looked at from here on, and changes later, wakes the poller.
     socket.register(poll);
-    if let Some(events) = quick::events(local, poll) {
+    if let Some(events) = fast_path::events(local, poll) {
         return events;
     }
     // TCP is asked first: if it reports the end of the stream, the ring is already complete.

@@ -124,7 +124,7 @@ pub(crate) struct Incoming {
     /// Held while the handshake goes on, until its result is in the listener's queue: the next to
     /// hold it finds the result there.
     #[pin]
-    turn: Mutex<()>,
+    progress_lock: Mutex<()>,
     /// 1 when only the worker may go on.
     worker_only: Atomic<u32>,
     #[pin]
@@ -180,7 +180,7 @@ impl Incoming {
             pin_init!(Self {
                 listener,
                 id,
-                turn <- new_mutex!((), "rsmc::Incoming::turn"),
+                progress_lock <- new_mutex!((), "rsmc::Incoming::progress_lock"),
                 worker_only: Atomic::new(0),
                 state <- new_mutex!(
                     IncomingState {
@@ -251,15 +251,15 @@ impl Incoming {
         if this.worker_only.load(Acquire) != 0 {
             return;
         }
-        let _turn = this.turn.lock();
-        // The worker may have come so far meanwhile; it has released the turn then.
+        let _progress = this.progress_lock.lock();
+        // The worker may have come so far meanwhile; it has released the lock then.
         if this.worker_only.load(Acquire) == 0 {
             Self::step(this, false);
         }
     }
 
     /// Goes on with the handshake, and hands the connection over when it has ended. The caller has
-    /// the turn.
+    /// `progress_lock`.
     fn step(this: &Arc<Self>, may_block: bool) {
         let outcome = {
             let mut state = this.state.lock();
@@ -381,7 +381,7 @@ impl WorkItem for Incoming {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let _turn = this.turn.lock();
+        let _progress = this.progress_lock.lock();
         Incoming::step(&this, this.worker_only.load(Acquire) != 0);
     }
 }

@@ -246,7 +246,7 @@ impl Listener {
         let refuse = refuse.or(denied);
         let verdict = match (answer, Path::new(Role::Server, answer)) {
             (_, Some(path)) => Some(Verdict::Path(Path {
-                stays: path.stays.or(denied),
+                tcp_only: path.tcp_only.or(denied),
                 ..path
             })),
             (Answer::Smc, _) => None,

@@ -28,7 +28,7 @@ use smc_proto::reason::Reason;
 pub(super) fn become_path(this: &SmcSock, phase: &mut Phase, path: Path) {
     *phase = Phase::Path(path);
     let guard = this.sock.lock();
-    if let (Some(socket), Some(_)) = (guard.socket(), path.stays) {
+    if let (Some(socket), Some(_)) = (guard.socket(), path.tcp_only) {
         socket.become_native();
     }
     drop(guard);
@@ -55,7 +55,7 @@ fn look<'a>(this: &'a Arc<SmcSock>, socket: &BsdSocket) -> Option<&'a Local> {
     let Phase::Path(path) = &mut *phase else {
         return None;
     };
-    if path.stays.is_none() && this.local().is_none() {
+    if path.tcp_only.is_none() && this.local().is_none() {
         let rendezvous = RENDEZVOUS.get();
         let come = match (&rendezvous, this.namespace()) {
             (Some(rendezvous), Some(namespace)) => {
@@ -74,7 +74,7 @@ fn look<'a>(this: &'a Arc<SmcSock>, socket: &BsdSocket) -> Option<&'a Local> {
 }
 
 fn stay(this: &SmcSock, path: &mut Path, socket: &BsdSocket, reason: Reason) {
-    path.stays = Some(reason);
+    path.tcp_only = Some(reason);
     this.hint.store(hint::NONE, Release);
     socket.become_native();
 }
@@ -103,7 +103,7 @@ pub(crate) fn leave(this: &SmcSock, socket: &BsdSocket) -> Result {
         let Phase::Path(path) = &mut *phase else {
             return Ok(());
         };
-        match (path.stays, this.local()) {
+        match (path.tcp_only, this.local()) {
             (None, Some(local)) if !local.is_retired() => continue,
             (None, _) => stay(this, path, socket, Reason::PathAttached),
             (Some(_), _) => (),
@@ -138,7 +138,7 @@ fn alone(this: &Arc<SmcSock>, socket: &BsdSocket) {
     let (Phase::Path(path), Some(local)) = (&mut *phase, this.local()) else {
         return;
     };
-    if path.stays.is_none() && local.give_up() {
+    if path.tcp_only.is_none() && local.give_up() {
         stay(this, path, socket, Reason::PathElsewhere);
     }
 }

@@ -160,7 +160,7 @@ pub(crate) mod hint {
 
     /// Returns the value for a connection that began as TCP.
     pub(crate) fn of(path: &super::Path) -> u32 {
-        match path.stays {
+        match path.tcp_only {
             None => PATH,
             Some(_) => NONE,
         }

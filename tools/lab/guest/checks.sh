@@ -45,12 +45,12 @@ held)
 				"rdma::region rdma::ports", shared)
 			# Of one socket, connection or listener, of a namespace whose settings its owner changes, of a queue
 			# pair that is being made or ended; and works, which lockdep shows as locks.
-			names("SmcSock::handshake SmcSock::phase SmcSock::watch SmcSock::timer Incoming::turn Incoming::state " \
+			names("SmcSock::handshake SmcSock::phase SmcSock::watch SmcSock::timer Incoming::progress_lock Incoming::state " \
 				"Listener::moving Listener::queues Listener::timer SmcConn::writers SmcConn::readers SmcConn::timer " \
-				"SmcConn::lease SmcConn::proto Way::writer Way::reader Registry::timer Registry::proc Rings::timer " \
+				"SmcConn::lease SmcConn::proto LocalDirection::writer LocalDirection::reader Registry::timer Registry::proc Rings::timer " \
 				"SynHooks::installed ReadMostly::changing Rules::changing Converter::conversion Converter::turned " \
 				"Link::stage rdma::channel rdma::mr rdma::fail rdma::reap rdma::close", own)
-			names("Way::writer Way::reader SmcConn::writers SmcConn::readers", faults)
+			names("LocalDirection::writer LocalDirection::reader SmcConn::writers SmcConn::readers", faults)
 		}
 		/ FD: +[0-9]+ BD: / {
 			class = $0

@@ -21,9 +21,9 @@ impl Local {
     /// are some the connection is over. The caller keeps writers out.
     #[inline]
     pub(super) fn has_sent_astray(&self) -> bool {
-        let way = self.out();
-        let cut = way.cut();
-        if !way.route().writes_ring() || self.own().sent_to() == cut || self.has_left() {
+        let direction = self.out();
+        let cut = direction.cut();
+        if !direction.route().writes_ring() || self.own().sent_to() == cut || self.has_left() {
             return false;
         }
         // A FIN, or a breach.
@@ -36,8 +36,8 @@ impl Local {
     #[inline]
     pub(super) fn seems_astray(&self) -> bool {
         let arrived = self.own().arrived_to();
-        let way = self.inward();
-        way.route().is_ring() && arrived != way.cut() && !self.is_broken()
+        let direction = self.inward();
+        direction.route().is_ring() && arrived != direction.cut() && !self.is_broken()
     }
 
     /// Looks for bytes that have come to this end by TCP after the cut. `arrived` is TCP's position from

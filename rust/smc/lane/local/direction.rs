@@ -35,7 +35,7 @@ pub(super) type Reader<'a> = Guard<'a, Option<Arc<CountedRing>>, MutexBackend>;
 
 /// A direction, from its writer to its reader.
 #[pin_data]
-pub(super) struct Way {
+pub(super) struct LocalDirection {
     /// Bytes that were ever put into rings. The writer's.
     head: Count,
     /// Calls that have put bytes there, each counted once. The writer's.
@@ -69,7 +69,7 @@ pub(super) struct Way {
     pub(super) reader: Mutex<Option<Arc<CountedRing>>>,
 }
 
-impl Way {
+impl LocalDirection {
     pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             head: Count::new(0),
@@ -85,8 +85,8 @@ impl Way {
             seen: Count::new(0),
             silent: Word::new(0),
             countdown: Word::new(1),
-            writer <- new_mutex!(None, "rsmc::Way::writer"),
-            reader <- new_mutex!(None, "rsmc::Way::reader"),
+            writer <- new_mutex!(None, "rsmc::LocalDirection::writer"),
+            reader <- new_mutex!(None, "rsmc::LocalDirection::reader"),
         })
     }
 
@@ -238,7 +238,7 @@ impl Way {
         self.takes.release(self.takes.get().wrapping_add(1));
     }
 
-    /// Gives `len` bytes back to the writer. The reader holds its lock, and looks at [`Way::tells`] when it has let
+    /// Gives `len` bytes back to the writer. The reader holds its lock, and looks at [`LocalDirection::tells`] when it has let
     /// it go.
     #[inline(always)]
     pub(super) fn took(&self, len: usize) {

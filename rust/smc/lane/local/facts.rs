@@ -2,7 +2,7 @@
 
 //! A local path as the loops of sendmsg() and recvmsg() see it.
 
-use super::{pair::Local, put, quick, take};
+use super::{fast_path, pair::Local, put, take};
 use crate::{
     host::stats::Stats,
     lane::{Ask, Lane, Look, Put, Stop}, //
@@ -51,7 +51,7 @@ impl Lane for Local {
 
     fn device(&self, carried: bool) -> [u8; 64] {
         match carried {
-            true => quick::name(),
+            true => fast_path::name(),
             false => [0; 64],
         }
     }
@@ -95,10 +95,10 @@ impl Lane for Local {
 
     #[inline]
     fn is_quiet(&self) -> bool {
-        let way = self.inward();
-        let route = way.route();
+        let direction = self.inward();
+        let route = direction.route();
         let nothing = match route.head() {
-            Head::Ring => way.there() == 0 && !route.ends() && !self.seems_astray(),
+            Head::Ring => direction.there() == 0 && !route.ends() && !self.seems_astray(),
             Head::Tcp => !self.own().has_unread(),
             Head::Until(_) => false,
         };

@@ -37,21 +37,23 @@ pub(super) fn send(local: &Local, msg: &mut Message<'_>) -> Option<Result<usize>
         return None;
     }
     let (own, other) = local.ends();
-    let way = &own.out;
-    let writer = way.writer.lock();
-    if !way.route().writes_ring() || total > way.room() {
+    let direction = &own.out;
+    let writer = direction.writer.lock();
+    if !direction.route().writes_ring() || total > direction.room() {
         return None;
     }
     if local.leaves_to(other) || local.is_tested() || !local.own().may_send() {
         return None;
     }
     let ring = writer.as_ref()?;
-    if !ring.write_all(way.head(), total, msg.source(), || way.there() == 0) {
+    if !ring.write_all(direction.head(), total, msg.source(), || {
+        direction.there() == 0
+    }) {
         // Of more than a part the beginning is sent, elsewhere.
         return (total <= put::PART).then_some(Err(EFAULT));
     }
-    way.wrote(total);
-    way.counts_put();
+    direction.wrote(total);
+    direction.counts_put();
     drop(writer);
     put::told(local, other);
     trace::sent(local.own(), total, name);
@@ -68,45 +70,45 @@ pub(super) fn receive(
     let wanted = msg.len();
     let sock = local.own();
     let (own, other) = local.ends();
-    let way = &other.out;
+    let direction = &other.out;
     let simple = sock.reads_simply() && own.details.get() == 0;
-    if msg.flags() as u32 & !PLAIN != 0 || wanted == 0 || !simple || way.is_untouched() {
+    if msg.flags() as u32 & !PLAIN != 0 || wanted == 0 || !simple || direction.is_untouched() {
         return None;
     }
     let mut timeout = None;
     loop {
-        if way.there() == 0 {
+        if direction.there() == 0 {
             let patience = match timeout {
                 None => sock.receive_timeout(msg.has(flags::MSG_DONTWAIT)),
                 Some(left) => left,
             };
-            let ends = || !way.route().is_ring() || local.is_over() || local.seems_astray();
+            let ends = || !direction.route().is_ring() || local.is_over() || local.seems_astray();
             // A first wait would see this, too.
             if (patience == 0 || timeout.is_some()) && ends() {
                 return None;
             }
-            let waited = wait::until_seen(socket, patience, || way.there() != 0 || ends());
+            let waited = wait::until_seen(socket, patience, || direction.there() != 0 || ends());
             match waited {
                 Ok(left) => timeout = Some(left),
                 Err(err) => return Some(Err(err)),
             }
         }
-        let reader = way.reader.lock();
-        let there = way.there();
-        if !way.route().is_ring() {
+        let reader = direction.reader.lock();
+        let there = direction.there();
+        if !direction.route().is_ring() {
             return None;
         }
         if there == 0 {
             continue;
         }
         let len = there.min(wanted);
-        let bytes = reader.as_ref()?.read(way.tail(), len, msg.dest());
+        let bytes = reader.as_ref()?.read(direction.tail(), len, msg.dest());
         if bytes != 0 {
-            way.took(bytes);
-            way.counts_take();
+            direction.took(bytes);
+            direction.counts_take();
         }
         drop(reader);
-        if way.tells() {
+        if direction.tells() {
             tell_room(other);
         }
         if bytes == 0 {

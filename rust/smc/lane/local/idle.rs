@@ -8,9 +8,9 @@
 //! are empty without waiting.
 
 use super::{
+    direction::LocalDirection, //
     leave::is_quiet,
     pair::{Local, Pair},
-    way::Way, //
 };
 use kapi::{
     net::sock::Sock,
@@ -160,8 +160,8 @@ impl shrinker::Spare for Rings {
     fn count(&self) -> usize {
         let mut pages = 0usize;
         self.each(|pair| {
-            let ways = [&pair.client.out, &pair.server.out];
-            let bytes = ways.map(Way::idle_bytes);
+            let directions = [&pair.client.out, &pair.server.out];
+            let bytes = directions.map(LocalDirection::idle_bytes);
             pages = pages.saturating_add(bytes[0].saturating_add(bytes[1]) / PAGE_SIZE);
             true
         });
@@ -186,11 +186,11 @@ fn give_back(pair: &Pair, active: bool) -> usize {
         return 0;
     }
     let (writer, reader) = (pair.end(active), pair.end(!active));
-    let way = &writer.out;
+    let direction = &writer.out;
     // An end that has left holds neither lock any more, and what it said before that is seen with the lock.
-    way.give_back(
+    direction.give_back(
         // One that has left reads nothing: all before the cut is taken for read.
-        || reader.sock.with(Sock::position).unwrap_or(way.cut()),
+        || reader.sock.with(Sock::position).unwrap_or(direction.cut()),
         |cut| {
             let quiet = writer.sock.with(|writer| is_quiet(writer, cut));
             quiet.unwrap_or_else(|| writer.quiet.get() != 0)

@@ -4,10 +4,10 @@
 //! is to have it for good.
 
 use super::{
+    direction::LocalDirection, //
     limit::CountedRing,
     pair::Local,
     rendezvous::RENDEZVOUS,
-    way::Way, //
 };
 use crate::host::stats::{Stat, Total};
 use kapi::{net::sock::Sock, sys::word::full_barrier};
@@ -29,18 +29,18 @@ impl Local {
         if !self.has_met() {
             self.give_up();
         }
-        let way = self.out();
-        way.end(&mut way.writer.lock());
-        let way = self.inward();
-        self.end_of_peer(way)?;
-        let mut reader = way.reader.lock();
-        if way.there() != 0 {
+        let direction = self.out();
+        direction.end(&mut direction.writer.lock());
+        let direction = self.inward();
+        self.end_of_peer(direction)?;
+        let mut reader = direction.reader.lock();
+        if direction.there() != 0 {
             drop(reader);
             self.let_reader_go();
             return Err(EBUSY);
         }
         // Nothing has been put after the cut, and nobody puts anything there.
-        way.replace_route(way.route(), Route::TCP);
+        direction.replace_route(direction.route(), Route::TCP);
         let ring = reader.take();
         drop(reader);
         drop(ring);
@@ -65,9 +65,9 @@ impl Local {
     /// Runs `f` if TCP has all that this end has not read yet, and while that stays so: the other end's bytes are
     /// TCP's as long. `None` if some are in the ring, or may be.
     pub(crate) fn while_reading_tcp<R>(&self, f: impl FnOnce() -> R) -> Option<R> {
-        let way = self.inward();
-        let reader = way.reader.lock();
-        let result = (way.route() == Route::TCP).then(f);
+        let direction = self.inward();
+        let reader = direction.reader.lock();
+        let result = (direction.route() == Route::TCP).then(f);
         drop(reader);
         self.let_reader_go();
         result
@@ -75,10 +75,10 @@ impl Local {
 
     /// Has the other end turn back to TCP. It may sleep while it writes, for a page of its program's memory:
     /// that is not waited for.
-    fn end_of_peer(&self, way: &Way) -> Result {
+    fn end_of_peer(&self, direction: &LocalDirection) -> Result {
         for _ in 0..10 {
-            if let Some(mut writer) = way.writer.try_lock() {
-                way.end(&mut writer);
+            if let Some(mut writer) = direction.writer.try_lock() {
+                direction.end(&mut writer);
                 return Ok(());
             }
             fsleep(Delta::from_millis(1));

@@ -3,8 +3,8 @@
 //! The two ends of a local path, and one of them as its socket sees it.
 
 use super::{
+    direction::{LocalDirection, FIRST}, //
     limit::CountedRing,
-    way::{Way, FIRST}, //
 };
 use crate::host::{fallback::Role, namespace::Namespace};
 use kapi::{
@@ -33,7 +33,7 @@ pub(super) struct End {
     /// Its TCP connection, from when it comes until it leaves. The other end looks at it, and keeps it no longer.
     pub(super) sock: SharedSock,
     #[pin]
-    pub(super) out: Way,
+    pub(super) out: LocalDirection,
     /// 1 when its file is being closed.
     pub(super) gone: Word,
     /// 1 when it has left with none of its bytes in TCP after the cut.
@@ -58,7 +58,7 @@ impl End {
     fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             sock: SharedSock::new(),
-            out <- Way::new(),
+            out <- LocalDirection::new(),
             gone: Word::new(0),
             quiet: Word::new(0),
             left: Word::new(0),
@@ -180,13 +180,13 @@ impl Local {
 
     /// Returns the direction in which this end writes.
     #[inline]
-    pub(super) fn out(&self) -> &Way {
+    pub(super) fn out(&self) -> &LocalDirection {
         &self.pair.end(self.active).out
     }
 
     /// Returns the direction from which this end reads.
     #[inline]
-    pub(super) fn inward(&self) -> &Way {
+    pub(super) fn inward(&self) -> &LocalDirection {
         &self.pair.end(!self.active).out
     }
 
@@ -352,9 +352,9 @@ impl Drop for Local {
 
 /// Returns how many bytes can be read at the reading end of a direction, whose TCP connection is `sock` and has as
 /// many as `unread` says.
-fn in_both(way: &Way, sock: &Sock, unread: impl FnOnce(&Sock) -> usize) -> usize {
-    let route = way.route();
-    let there = way.there();
+fn in_both(direction: &LocalDirection, sock: &Sock, unread: impl FnOnce(&Sock) -> usize) -> usize {
+    let route = direction.route();
+    let there = direction.there();
     if route.is_ring() {
         return there;
     }
@@ -362,12 +362,16 @@ fn in_both(way: &Way, sock: &Sock, unread: impl FnOnce(&Sock) -> usize) -> usize
     tcp.saturating_add(ring).saturating_add(behind)
 }
 
-fn is_enough(way: &Way, sock: &Sock) -> bool {
-    suffices(way, sock, in_both(way, sock, Sock::arrived_bytes))
+fn is_enough(direction: &LocalDirection, sock: &Sock) -> bool {
+    suffices(
+        direction,
+        sock,
+        in_both(direction, sock, Sock::arrived_bytes),
+    )
 }
 
 /// Tells whether a poller at the reading end of a direction, whose TCP connection is `sock`, is to hear of `there` bytes.
 #[inline]
-pub(super) fn suffices(way: &Way, sock: &Sock, there: usize) -> bool {
-    there != 0 && (there >= sock.low_water(false, usize::MAX) || way.is_starving())
+pub(super) fn suffices(direction: &LocalDirection, sock: &Sock, there: usize) -> bool {
+    there != 0 && (there >= sock.low_water(false, usize::MAX) || direction.is_starving())
 }

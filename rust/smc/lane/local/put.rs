@@ -3,9 +3,9 @@
 //! From the program into the ring, or into TCP.
 
 use super::{
+    direction::{LocalDirection, FIRST}, //
     limit::CountedRing,
     pair::{End, Local},
-    way::{Way, FIRST}, //
 };
 use crate::lane::{Put, Stop};
 use kapi::{
@@ -33,23 +33,25 @@ pub(super) fn put(
     msg: &mut Message<'_>,
     put: &Put<'_>,
 ) -> Result<(usize, bool), Stop> {
-    let way = local.out();
-    let mut writer = way.writer.lock();
+    let direction = local.out();
+    let mut writer = direction.writer.lock();
     // As TCP when connect() has dissolved the connection meanwhile, whatever that has made of it since.
     if !local.own().may_send() || local.has_left() {
         return Err(Stop::Tcp(errno::EPIPE.into()));
     }
     // What control messages say is for TCP's packets.
     let leaves = put.urgent || msg.has_control() || local.is_to_leave() || local.flips();
-    if !way.route().writes_ring() && (leaves || !promote(local, way, &mut writer, put.wanted)) {
+    if !direction.route().writes_ring()
+        && (leaves || !promote(local, direction, &mut writer, put.wanted))
+    {
         return by_tcp(local, msg, put);
     }
     if leaves {
         return leave(local, msg, put, &mut writer);
     }
-    let mut room = way.room();
-    if room == 0 || way.is_cramped() || way.is_small() && room < put.wanted {
-        match grow(local, way, &mut writer, put.wanted) {
+    let mut room = direction.room();
+    if room == 0 || direction.is_cramped() || direction.is_small() && room < put.wanted {
+        match grow(local, direction, &mut writer, put.wanted) {
             Growth::Room(larger) => room = larger,
             _ if room != 0 => (),
             Growth::Stays => return Err(Stop::Full),
@@ -64,7 +66,7 @@ pub(super) fn put(
     let mut taken = 0usize;
     while taken < wanted {
         let len = wanted.wrapping_sub(taken).min(PART);
-        let at = way.head().wrapping_add(taken as u64);
+        let at = direction.head().wrapping_add(taken as u64);
         if ring.write(at, len, msg.source()) < len {
             break;
         }
@@ -73,9 +75,9 @@ pub(super) fn put(
     if taken == 0 {
         return Err(Stop::Fault);
     }
-    way.wrote(taken);
+    direction.wrote(taken);
     if !put.carried.replace(true) {
-        way.counts_put();
+        direction.counts_put();
     }
     drop(writer);
     let (_, other) = local.ends();
@@ -174,19 +176,19 @@ fn by_tcp(local: &Local, msg: &mut Message<'_>, put: &Put<'_>) -> Result<(usize,
 /// The reader's lock is only tried, and with it held nothing is waited for: the memory is there before, and so is this
 /// end's sock, whose owner may sleep for a page of its program's memory.
 #[inline(never)]
-fn promote(local: &Local, way: &Way, writer: &mut Writer, wanted: usize) -> bool {
+fn promote(local: &Local, direction: &LocalDirection, writer: &mut Writer, wanted: usize) -> bool {
     // Looked at first, so that no ring is made in vain.
-    if !may_turn(local) || !local.own().seems_movable() || way.reader.try_lock().is_none() {
+    if !may_turn(local) || !local.own().seems_movable() || direction.reader.try_lock().is_none() {
         return false;
     }
     let size = wanted.next_power_of_two().clamp(FIRST, local.most());
-    let ring = local.ring(size, way.head());
-    let ring = ring.or_else(|_| local.ring(FIRST, way.head()));
+    let ring = local.ring(size, direction.head());
+    let ring = ring.or_else(|_| local.ring(FIRST, direction.head()));
     let Ok(ring) = ring.and_then(|ring| Ok(Arc::new(ring, GFP_KERNEL)?)) else {
         return false;
     };
     let guard = local.own().lock();
-    let Some(mut reader) = way.reader.try_lock() else {
+    let Some(mut reader) = direction.reader.try_lock() else {
         // It may sleep there, for a page of its program's memory.
         return false;
     };
@@ -195,14 +197,14 @@ fn promote(local: &Local, way: &Way, writer: &mut Writer, wanted: usize) -> bool
     let Some(cut) = guard.end_of_sent().filter(|_| may) else {
         return false;
     };
-    let Some(route) = way.route().promoted(cut) else {
+    let Some(route) = direction.route().promoted(cut) else {
         return false;
     };
-    way.cuts(cut);
-    if !way.replace_route(Route::TCP, route) {
+    direction.cuts(cut);
+    if !direction.replace_route(Route::TCP, route) {
         return false;
     }
-    way.has_ring(ring.size());
+    direction.has_ring(ring.size());
     *reader = Some(ring.clone());
     *writer = Some(ring);
     drop(reader);
@@ -231,31 +233,31 @@ enum Growth {
 
 /// Makes the ring larger for a writer that has found no room, or did so before, if that is worth it now.
 #[inline(never)]
-fn grow(local: &Local, way: &Way, writer: &mut Writer, wanted: usize) -> Growth {
-    let Some(size) = way.larger(wanted, local.most()) else {
+fn grow(local: &Local, direction: &LocalDirection, writer: &mut Writer, wanted: usize) -> Growth {
+    let Some(size) = direction.larger(wanted, local.most()) else {
         return Growth::Stays;
     };
     // Looked at first, so that no ring is made in vain.
-    if way.try_reader().is_none() {
+    if direction.try_reader().is_none() {
         return Growth::Stays;
     }
-    let ring = local.ring(size, way.tail());
+    let ring = local.ring(size, direction.tail());
     let ring = ring.and_then(|ring| Ok(UniqueArc::new(ring, GFP_KERNEL)?));
     let Ok(mut ring) = ring else {
         return Growth::NoMemory;
     };
-    let (Some(mut reader), Some(old)) = (way.try_reader(), &*writer) else {
+    let (Some(mut reader), Some(old)) = (direction.try_reader(), &*writer) else {
         return Growth::Stays;
     };
     // From where the reader was a moment ago.
-    old.move_to(way.head(), ring.ring_mut());
+    old.move_to(direction.head(), ring.ring_mut());
     let ring: Arc<CountedRing> = ring.into();
-    way.has_ring(size);
+    direction.has_ring(size);
     // Freed when the lock is released.
     let old = (reader.replace(ring.clone()), writer.replace(ring));
     drop(reader);
     drop(old);
-    match way.room() {
+    match direction.room() {
         0 => Growth::Stays,
         room => Growth::Room(room),
     }

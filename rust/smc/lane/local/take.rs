@@ -2,7 +2,7 @@
 
 //! Out of TCP and the ring to the program.
 
-use super::{limit::CountedRing, pair::Local, way::Way};
+use super::{direction::LocalDirection, limit::CountedRing, pair::Local};
 use crate::lane::{Ask, Lane, Look, Took, STOP};
 use kapi::{
     errno,
@@ -21,14 +21,14 @@ use smc_proto::{
 /// Copies what has arrived to the program; see [`Lane::take`].
 #[inline(always)]
 pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
-    let way = local.inward();
-    let mut reader = way.reader.lock();
+    let direction = local.inward();
+    let mut reader = direction.reader.lock();
     if local.has_left() {
         // As TCP when connect() has dissolved the connection meanwhile.
         return Err(errno::EPIPE.into());
     }
     let arrived = local.own().arrived_to();
-    local.has_got_astray(way.route(), arrived);
+    local.has_got_astray(direction.route(), arrived);
     let mut all = Took {
         bytes: 0,
         passed: 0,
@@ -36,14 +36,14 @@ pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask<'_>) -> Resul
         stop: false,
     };
     let mut rest = *ask;
-    let tail = way.tail();
+    let tail = direction.tail();
     let control = msg.control();
     // From one carrier after the other: no other reader gets bytes from between them.
     let end = loop {
         let told = all.bytes != 0 && local.is_told();
         let look = match ask.peek {
-            true => peek(local, way, &reader, msg, &rest),
-            false => next(local, way, &mut reader, msg, &rest),
+            true => peek(local, direction, &reader, msg, &rest),
+            false => next(local, direction, &mut reader, msg, &rest),
         };
         if told {
             let more = matches!(&look, Ok(Look::Took(took)) if took.bytes != 0);
@@ -67,8 +67,8 @@ pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask<'_>) -> Resul
             break None;
         }
     };
-    if way.tail() != tail && !ask.carried.replace(true) {
-        way.counts_take();
+    if direction.tail() != tail && !ask.carried.replace(true) {
+        direction.counts_take();
     }
     drop(reader);
     local.let_reader_go();
@@ -82,7 +82,7 @@ pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask<'_>) -> Resul
 #[inline(always)]
 fn next(
     local: &Local,
-    way: &Way,
+    direction: &LocalDirection,
     reader: &mut Option<Arc<CountedRing>>,
     msg: &mut Message<'_>,
     ask: &Ask<'_>,
@@ -90,13 +90,13 @@ fn next(
     loop {
         // In this order: what precedes an end, or a writer's turn back to TCP, is in the ring when that is seen.
         let state = state(local);
-        let route = way.route();
-        let there = way.there();
+        let route = direction.route();
+        let there = direction.there();
         match route.head() {
             Head::Ring if there != 0 => {
                 return from_ring(
                     local,
-                    way,
+                    direction,
                     reader.as_deref().map(|ring| &**ring),
                     msg,
                     ask,
@@ -117,7 +117,7 @@ fn next(
         if passed == route {
             return Ok(Look::Nothing(state));
         }
-        if !way.replace_route(route, passed) {
+        if !direction.replace_route(route, passed) {
             // The writer has turned back meanwhile.
             continue;
         }
@@ -160,7 +160,7 @@ fn state_of_tcp(local: &Local) -> RecvState {
 #[inline(always)]
 fn from_ring(
     local: &Local,
-    way: &Way,
+    direction: &LocalDirection,
     reader: Option<&Ring>,
     msg: &mut Message<'_>,
     ask: &Ask<'_>,
@@ -173,12 +173,12 @@ fn from_ring(
     let bytes = if ask.discard {
         len
     } else {
-        ring.read(way.tail(), len, msg.dest())
+        ring.read(direction.tail(), len, msg.dest())
     };
     if bytes == 0 && len != 0 {
         return Err(EFAULT);
     }
-    way.took(bytes);
+    direction.took(bytes);
     Ok(Look::Took(Took {
         bytes,
         passed: 0,
@@ -259,7 +259,7 @@ fn from_tcp(
 #[inline(never)]
 fn peek(
     local: &Local,
-    way: &Way,
+    direction: &LocalDirection,
     ring: &Option<Arc<CountedRing>>,
     msg: &mut Message<'_>,
     ask: &Ask<'_>,
@@ -269,8 +269,8 @@ fn peek(
     // In this order, as in `take`; what has come by TCP then may follow the ring.
     let (arrived, to_mark) = sock.arrived_and_mark();
     read_barrier();
-    let route = way.route();
-    let there = way.there();
+    let route = direction.route();
+    let there = direction.there();
     if route.head() == Head::Tcp && ask.before == 0 {
         // TCP knows of urgent bytes, and of the offset.
         let extra = if ask.discard { flags::MSG_TRUNC } else { 0 };
@@ -326,7 +326,7 @@ fn peek(
     } else if offset < to_rest {
         let skip = offset.wrapping_sub(to_ring);
         let len = ask.wanted.min(left).min(held.wrapping_sub(skip));
-        let at = way.tail().wrapping_add(skip as u64);
+        let at = direction.tail().wrapping_add(skip as u64);
         match ring {
             Some(ring) if len != 0 => match ring.read(at, len, msg.dest()) {
                 0 => return Err(EFAULT),

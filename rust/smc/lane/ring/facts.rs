@@ -5,7 +5,7 @@
 use super::{put, take};
 use crate::{
     carrier::SmcConn,
-    host::stats::{Buffer, Stats, Way},
+    host::stats::{Buffer, Direction, Stats},
     lane::{Ask, Lane, Look, Put, Stop}, //
 };
 use kapi::net::{args::Message, sock::Sock};
@@ -117,10 +117,10 @@ impl Lane for Arc<SmcConn> {
     fn count_full(&self) {
         let stats = SmcConn::stats(self);
         if !self.is_hungry() {
-            stats.buffer(Way::Tx, Buffer::Full);
+            stats.buffer(Direction::Tx, Buffer::Full);
         }
         if self.proto.lock().is_peer_full() {
-            stats.buffer(Way::Tx, Buffer::PeerFull);
+            stats.buffer(Direction::Tx, Buffer::PeerFull);
         }
     }
 }

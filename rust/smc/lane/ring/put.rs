@@ -6,7 +6,7 @@ use crate::{
     carrier::SmcConn,
     host::{
         clock::now,
-        stats::{Buffer, Way}, //
+        stats::{Buffer, Direction}, //
     },
     lane::{Put, Stop}, //
 };
@@ -101,9 +101,9 @@ fn no_ring(conn: &SmcConn, error: Error) -> Stop {
 #[inline(never)]
 pub(super) fn count_size(conn: &SmcConn, total: usize) {
     if total > conn.send_size() {
-        conn.stats().buffer(Way::Tx, Buffer::TooSmall);
+        conn.stats().buffer(Direction::Tx, Buffer::TooSmall);
     }
     if conn.peer_size().is_some_and(|size| total > size) {
-        conn.stats().buffer(Way::Tx, Buffer::PeerTooSmall);
+        conn.stats().buffer(Direction::Tx, Buffer::PeerTooSmall);
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::{
     carrier::SmcConn,
-    host::stats::{Buffer, Way},
+    host::stats::{Buffer, Direction},
     lane::{Ask, Look, Took, STOP}, //
 };
 use kapi::net::args::Message;
@@ -126,10 +126,10 @@ fn count_room(conn: &SmcConn, there: usize, wanted: usize) {
         return;
     }
     if there >= conn.recv_ring().size() {
-        conn.stats().buffer(Way::Rx, Buffer::Full);
+        conn.stats().buffer(Direction::Rx, Buffer::Full);
     }
     if wanted < there {
-        conn.stats().buffer(Way::Rx, Buffer::TooSmall);
+        conn.stats().buffer(Direction::Rx, Buffer::TooSmall);
     }
 }
 

@@ -67,7 +67,7 @@ pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<HandshakeRun>>)
     let denied = this.rewritten.denied();
     if let Some(path) = Path::new(Role::Client, answer) {
         let path = Path {
-            stays: path.stays.or(denied),
+            tcp_only: path.tcp_only.or(denied),
             ..path
         };
         let mut phase = this.phase.lock();

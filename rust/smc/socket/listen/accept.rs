@@ -116,7 +116,7 @@ fn hand_out(socket: &BsdSocket, new: &BsdSocket, ready: Ready) -> Result<Arc<Smc
         Verdict::Path(path) => {
             let data = SmcSock::new(ready.sock.sock(), Phase::Path(path))?;
             new.adopt(socket, ready.sock);
-            if path.stays.is_some() {
+            if path.tcp_only.is_some() {
                 new.become_native();
             }
             Ok(data)
