@@ -30,13 +30,12 @@ mod handshake;
 
 mod lane;
 
-mod carrier;
+mod smcr;
 
 mod conn;
 
 mod host;
 
-use carrier::{rdma::core::Hotplug, Core, CORE};
 use entry::{overlay::Smc, AF_SMC};
 use handshake::gates::{Gates, GATES};
 use host::{
@@ -46,6 +45,7 @@ use host::{
 };
 use lane::local::{Rendezvous, RENDEZVOUS};
 use report::{netlink, sock_diag::Diag};
+use smcr::{registry::Hotplug, SmcrRegistry, SMCR};
 use socket::Registry;
 
 module! {
@@ -85,14 +85,14 @@ static NAMES: family::Names = family::Names {
 struct Rsmc {
     _converter: convert::Registration,
     _family: Pin<KBox<family::Registration<Smc>>>,
-    _shrinker: shrinker::Registration<Core>,
+    _shrinker: shrinker::Registration<SmcrRegistry>,
     _netlink: Pin<KBox<genl::Registration<netlink::General>>>,
     _pnet: Pin<KBox<genl::Registration<netlink::Pnet>>>,
     _policy: Pin<KBox<genl::Registration<netlink::Policy>>>,
     _diag: Pin<KBox<diag::Registration<Diag>>>,
     _devices: Client,
     _gates: global::Guard<Gates>,
-    _core: global::Guard<Core>,
+    _registry: global::Guard<SmcrRegistry>,
     _rendezvous: global::Guard<Rendezvous>,
     _rings: lane::local::Registration,
     _queue: queue::Registration,
@@ -110,16 +110,16 @@ impl Rsmc {
         let namespaces = netns::Registration::new()?;
         let sockets = netns::Registration::new()?;
         let queue = queue::Registration::new(c"rsmc", c"rsmc_deadlines")?;
-        let hub = Core::new()?;
-        let core = CORE.install(hub.clone())?;
+        let registry = SmcrRegistry::new()?;
+        let installed = SMCR.install(registry.clone())?;
         let rendezvous = RENDEZVOUS.install(Rendezvous::new()?)?;
         let rings = lane::local::Registration::new()?;
         syn_option::draw_secret();
-        let gates = GATES.install(Gates::new(hub.clone())?)?;
-        let devices = Arc::new(Hotplug(hub.clone()), GFP_KERNEL)?;
+        let gates = GATES.install(Gates::new(registry.clone())?)?;
+        let devices = Arc::new(Hotplug(registry.clone()), GFP_KERNEL)?;
         let devices = Client::register(c"rsmc", devices)?;
         let diag = diag::Registration::new(module)?;
-        let shrinker = shrinker::Registration::new(c"rsmc", hub)?;
+        let shrinker = shrinker::Registration::new(c"rsmc", registry)?;
         let mut converter = convert::Registration::new(Terms {
             decide: tcp2smc::decide,
             idle: tcp2smc::idle,
@@ -138,7 +138,7 @@ impl Rsmc {
             _diag: diag,
             _devices: devices,
             _gates: gates,
-            _core: core,
+            _registry: installed,
             _rendezvous: rendezvous,
             _rings: rings,
             _queue: queue,

@@ -6,7 +6,7 @@ use super::{Carrier, Lease, SmcConn};
 use crate::host::{
     clock::{arm, now},
     namespace::Namespace,
-    stats::Direction, //
+    stats::TrafficDirection, //
 };
 use kapi::{
     errno,
@@ -174,7 +174,8 @@ impl<C: Carrier> SmcConn<C> {
     /// ring that it has returned ([`Carrier::remove_conn`]).
     pub(crate) fn retire(&self, send: Option<Arc<Region>>) {
         let _ = self.end_drain();
-        self.stats.usage(Direction::Rx, -(self.recv.size() as i64));
+        self.stats
+            .usage(TrafficDirection::Rx, -(self.recv.size() as i64));
         self.settle_stats();
         let (reusable, received) = {
             let proto = self.proto.lock();

@@ -6,7 +6,7 @@
 //! under the group's `scheduler` ([`Carrier::install_ring`]).
 
 use super::{Carrier, Lease, SmcConn};
-use crate::host::stats::{Buffer, Direction};
+use crate::host::stats::{Buffer, TrafficDirection};
 use kapi::{
     errno,
     rdma::{
@@ -106,10 +106,10 @@ impl<C: Carrier> SmcConn<C> {
         }
         writers.ring = Some(ring);
         writers.silent_at = None;
-        self.stats.buffer(Direction::Tx, kind);
+        self.stats.buffer(TrafficDirection::Tx, kind);
         if !writers.counted {
             writers.counted = true;
-            self.stats.buffer_size(Direction::Tx, size);
+            self.stats.buffer_size(TrafficDirection::Tx, size);
         }
         Ok(())
     }

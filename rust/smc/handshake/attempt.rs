@@ -7,14 +7,14 @@ use super::{
     gates::{Entry, Gate, Gates}, //
 };
 use crate::{
-    carrier::{LinkGroup, LocalPort, PeerFacts, SmcConn},
     conn::{charged_bytes, Parts, RING_MAX},
     host::{
         namespace::Namespace,
         peer_addr::PeerAddr,
-        stats::{Buffer, Direction},
+        stats::{Buffer, TrafficDirection},
         waiter::Waiter, //
     }, //
+    smcr::{LinkGroup, LocalPort, PeerFacts, SmcConn},
 };
 use kapi::{
     net::sock::{Charge, Sock},
@@ -138,7 +138,7 @@ impl Attempt {
         let announced = conn.announce().ok_or(Reason::Internal)?;
         Ok(Some(Acquired {
             end: RdmaEnd {
-                peer_id: self.gates.core().peer_id,
+                peer_id: self.gates.registry().peer_id,
                 gid: port.gid,
                 mac: port.mac,
                 qpn: Qpn::new(qpn),
@@ -179,7 +179,7 @@ impl Attempt {
                 Role::Client => {
                     let link = want.link.ok_or(Reason::SyncError)?;
                     self.gates
-                        .core()
+                        .registry()
                         .client_group(&want.key, &link, port, peer_addr)?
                 }
             };
@@ -207,7 +207,7 @@ impl Attempt {
         peer_addr: PeerAddr,
         sock: &Sock,
     ) -> Result<Arc<LinkGroup>, Reason> {
-        if !admits(self.gates.core(), peer_addr) {
+        if !admits(self.gates.registry(), peer_addr) {
             return Err(Reason::NoMemory);
         }
         let hop = port
@@ -223,12 +223,19 @@ impl Attempt {
             test_idle: Span::from_secs(namespace.testlink_seconds()),
             extensions: want.extensions,
         };
-        let core = self.gates.core();
-        let id = core.next_group_id();
-        let group = LinkGroup::new(core.clone(), id, port, peer_addr, terms, namespace.queues())
-            .map_err(|_| Reason::NoMemory)?;
+        let registry = self.gates.registry();
+        let id = registry.next_group_id();
+        let group = LinkGroup::new(
+            registry.clone(),
+            id,
+            port,
+            peer_addr,
+            terms,
+            namespace.queues(),
+        )
+        .map_err(|_| Reason::NoMemory)?;
         self.begun = Some(hop);
-        if core.add_group(&group).is_err() {
+        if registry.add_group(&group).is_err() {
             group.end(EndReason::Local);
             return Err(Reason::NoMemory);
         }
@@ -279,9 +286,9 @@ impl Attempt {
         });
         let conn = conn.map_err(|_| Reason::NoMemory)?;
         let stats = conn.stats();
-        stats.buffer_size(Direction::Rx, recv_size.bytes() as usize);
-        stats.usage(Direction::Rx, i64::from(recv_size.bytes()));
-        stats.buffer(Direction::Rx, buffer);
+        stats.buffer_size(TrafficDirection::Rx, recv_size.bytes() as usize);
+        stats.usage(TrafficDirection::Rx, i64::from(recv_size.bytes()));
+        stats.buffer(TrafficDirection::Rx, buffer);
         let known = group.insert_conn(&conn);
         self.conn = Some(conn.clone());
         known.map_err(|_| Reason::NoActiveLink)?;
@@ -350,7 +357,7 @@ impl Attempt {
         let group = self.group.as_ref().ok_or(EINVAL)?;
         if !group.is_server() {
             // The peer has asked over the link for the answer that is sent now.
-            self.gates.core().supersede(group);
+            self.gates.registry().supersede(group);
         }
         group.send_to()
     }
@@ -401,7 +408,7 @@ impl Attempt {
             if let Some(group) = &self.group {
                 group.ignore_events();
                 if group.is_server() {
-                    self.gates.core().supersede(group);
+                    self.gates.registry().supersede(group);
                 }
                 group.confirmed(link, peer);
             }

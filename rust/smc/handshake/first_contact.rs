@@ -8,8 +8,8 @@
 //! many addresses as it likes, so its network is limited, too, with room for the hosts of a cluster.
 
 use crate::{
-    carrier::{Core, LinkGroup},
     host::peer_addr::PeerAddr, //
+    smcr::{LinkGroup, SmcrRegistry},
 };
 use smc_proto::time::Instant;
 
@@ -50,9 +50,9 @@ impl Groups {
     }
 
     /// Tells whether one more is allowed. If many have no connection, ends one of those, soon.
-    fn admit(&self, core: &Core, most: &Most) -> bool {
+    fn admit(&self, registry: &SmcrRegistry, most: &Most) -> bool {
         if let Some((_, id)) = self.longest.filter(|_| self.idle > most.idle) {
-            if let Some(group) = core.group(id) {
+            if let Some(group) = registry.group(id) {
                 group.retire();
             }
         }
@@ -62,10 +62,10 @@ impl Groups {
 
 /// Tells whether one more group with this peer is allowed. If the peer, or its network, has many without a
 /// connection, ends the one that has had none for longest, soon.
-pub(super) fn admits(core: &Core, peer_addr: PeerAddr) -> bool {
+pub(super) fn admits(registry: &SmcrRegistry, peer_addr: PeerAddr) -> bool {
     let network = peer_addr.network();
     let (mut own, mut all) = (Groups::default(), Groups::default());
-    core.each_group(|group| {
+    registry.each_group(|group| {
         if group.peer_addr == peer_addr {
             own.count(group);
         }
@@ -73,6 +73,6 @@ pub(super) fn admits(core: &Core, peer_addr: PeerAddr) -> bool {
             all.count(group);
         }
     });
-    let admitted = own.admit(core, &OF_ADDRESS);
-    all.admit(core, &OF_NETWORK) && admitted
+    let admitted = own.admit(registry, &OF_ADDRESS);
+    all.admit(registry, &OF_NETWORK) && admitted
 }

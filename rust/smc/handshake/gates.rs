@@ -6,11 +6,11 @@
 //! They share the count of those under way, and a list of the handshakes that wait for a place in it.
 
 use crate::{
-    carrier::{Core, LinkGroup, LocalPort},
     host::{
         peer_addr::{shard, Network, PeerAddr, SHARDS},
         waiter::{with_room, Seat, Waiter, Waiters}, //
     }, //
+    smcr::{LinkGroup, LocalPort, SmcrRegistry},
 };
 use kapi::sys::global::Global;
 use kernel::{
@@ -90,7 +90,7 @@ impl Places {
 /// All first contacts that are under way.
 #[pin_data]
 pub(crate) struct Gates {
-    core: Arc<Core>,
+    registry: Arc<SmcrRegistry>,
     #[pin]
     lists: [Mutex<KVec<FirstContact>>; SHARDS],
     #[pin]
@@ -103,10 +103,10 @@ impl Gates {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(core: Arc<Core>) -> Result<Arc<Self>> {
+    pub(crate) fn new(registry: Arc<SmcrRegistry>) -> Result<Arc<Self>> {
         let taken = KVec::with_capacity(AT_ONCE_IN_ALL, GFP_KERNEL)?;
         let gates = pin_init!(Self {
-            core,
+            registry,
             lists <- pin_init::pin_init_array_from_fn(|_| {
                 new_mutex!(KVec::new(), "rsmc::Gates::lists")
             }),
@@ -122,8 +122,8 @@ impl Gates {
     }
 
     /// Returns the groups that a handshake may join.
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.core
+    pub(crate) fn registry(&self) -> &Arc<SmcrRegistry> {
+        &self.registry
     }
 
     fn list(&self, peer_addr: PeerAddr) -> &Mutex<KVec<FirstContact>> {
@@ -213,7 +213,7 @@ impl Gates {
         peer_addr: PeerAddr,
         waiter: &dyn Fn() -> Arc<dyn Waiter>,
     ) -> Result<Entry> {
-        let known = || self.core.server_group(key, port, peer_addr);
+        let known = || self.registry.server_group(key, port, peer_addr);
         if let Some(group) = known() {
             return Ok(Entry::Join(group));
         }

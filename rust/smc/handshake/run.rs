@@ -12,8 +12,8 @@ use super::{
     gates::Gates, //
 };
 use crate::{
-    carrier::{LocalPort, PeerFacts, SmcConn},
     host::{clock::now, waiter::Waiter}, //
+    smcr::{LocalPort, PeerFacts, SmcConn},
 };
 use kapi::net::sock::Sock;
 use kernel::{

@@ -56,9 +56,9 @@ pub(crate) enum Buffer {
     // 7 would be a buffer that is smaller than wanted for lack of memory; there are none.
 }
 
-/// Direction of data.
+/// TrafficDirection of data.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub(crate) enum TrafficDirection {
     /// To the peer.
     Tx,
     /// From the peer.
@@ -118,18 +118,18 @@ impl Stats {
     }
 
     /// Counts an event of a buffer.
-    pub(crate) fn buffer(&self, direction: Direction, what: Buffer) {
+    pub(crate) fn buffer(&self, direction: TrafficDirection, what: Buffer) {
         self.bump(EVENTS + direction as usize * BUFFERS + what as usize - 1, 1);
     }
 
     /// Counts the size of a new buffer, in bytes.
-    pub(crate) fn buffer_size(&self, direction: Direction, size: usize) {
+    pub(crate) fn buffer_size(&self, direction: TrafficDirection, size: usize) {
         self.bump(HISTOGRAMS + direction as usize * CLASSES + class(size), 1);
     }
 
     /// Counts a call by the bytes that it was to send, or has received; calls that moved nothing
     /// are not to be counted.
-    pub(crate) fn payload(&self, direction: Direction, len: usize) {
+    pub(crate) fn payload(&self, direction: TrafficDirection, len: usize) {
         self.bump(
             HISTOGRAMS + (2 + direction as usize) * CLASSES + class(len),
             1,
@@ -137,11 +137,11 @@ impl Stats {
     }
 
     /// Adds to the memory in use for buffers, in bytes; a negative number takes away.
-    pub(crate) fn usage(&self, direction: Direction, by: i64) {
+    pub(crate) fn usage(&self, direction: TrafficDirection, by: i64) {
         // A negative number wraps the sum around to the difference.
         let slot = match direction {
-            Direction::Rx => USAGE,
-            Direction::Tx => USAGE + 1,
+            TrafficDirection::Rx => USAGE,
+            TrafficDirection::Tx => USAGE + 1,
         };
         self.bump(slot, by as u64);
     }

@@ -3,7 +3,7 @@
 //! recvmsg(): from a lane to the program.
 
 use super::{Ask, Lane, Look};
-use crate::host::stats::{Direction, Stat};
+use crate::host::stats::{Stat, TrafficDirection};
 use core::cell::Cell;
 use kapi::{
     errno,
@@ -38,7 +38,7 @@ pub(crate) fn receive(
         msg.set_left(lane.left());
     }
     if let (Some(stats), 1..) = (lane.stats(), got) {
-        stats.payload(Direction::Rx, got);
+        stats.payload(TrafficDirection::Rx, got);
         stats.add(Stat::RxBytes, got as u64);
     }
     Ok(got)

@@ -3,7 +3,7 @@
 //! The lane of an SMC-R connection: its send ring and its receive ring.
 //!
 //! A byte that is sent goes from the program into the send ring (`put.rs`), from there by an RDMA WRITE
-//! into the peer's ring ([`crate::carrier::rdma::group`]), and is announced by a CDC message or an
+//! into the peer's ring ([`crate::smcr::group`]), and is announced by a CDC message or an
 //! immediate; that wakes the peer's reader, who copies it out of the ring (`take.rs`).
 
 mod facts;
@@ -11,8 +11,8 @@ mod put;
 mod take;
 
 use crate::{
-    carrier::SmcConn,
     host::clock::now, //
+    smcr::SmcConn,
 };
 use kapi::{
     errno,

@@ -3,7 +3,7 @@
 //! sendmsg(): from the program into a lane.
 
 use super::{Lane, Put, Stop};
-use crate::host::stats::{Direction, Stat};
+use crate::host::stats::{Stat, TrafficDirection};
 use core::cell::Cell;
 use kapi::{
     errno,
@@ -34,7 +34,7 @@ pub(crate) fn send(lane: &impl Lane, socket: &BsdSocket, msg: &mut Message<'_>) 
     let carried = Cell::new(false);
     let sent = send_all(lane, socket, msg, &carried)?;
     if let (Some(stats), 1..) = (lane.stats(), sent) {
-        stats.payload(Direction::Tx, total);
+        stats.payload(TrafficDirection::Tx, total);
     }
     if let Some(notification) = notification {
         notification.copied();

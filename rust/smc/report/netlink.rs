@@ -17,7 +17,6 @@ mod pnet;
 mod policy;
 
 use crate::{
-    carrier::CORE,
     host::{
         counters::REASONS,
         eid::Eids,
@@ -26,6 +25,7 @@ use crate::{
         stats,
         sysctl::Sysctl, //
     },
+    smcr::SMCR,
     socket::Registry, //
 };
 use kapi::{
@@ -139,13 +139,13 @@ impl Family for General {
     ) -> Result {
         match command {
             general::GROUPS | general::LINKS => {
-                let core = CORE.get().ok_or(ENOENT)?;
+                let registry = SMCR.get().ok_or(ENOENT)?;
                 let with_links = command == general::LINKS;
-                return links::list_groups(&core, net, with_links, position, answer);
+                return links::list_groups(&registry, net, with_links, position, answer);
             }
             general::DEVICES => {
-                let core = CORE.get().ok_or(ENOENT)?;
-                return links::list_devices(&core, net, position, answer);
+                let registry = SMCR.get().ok_or(ENOENT)?;
+                return links::list_devices(&registry, net, position, answer);
             }
             general::FALLBACKS => return list_fallbacks(&*namespace(net)?, position, answer),
             general::DUMP_UEID => {

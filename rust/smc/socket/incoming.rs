@@ -7,7 +7,6 @@
 //! only up to a step that may sleep, whose length the peer determines.
 
 use crate::{
-    carrier::{LocalPort, SmcConn},
     handshake::{
         crossing,
         gates::GATES,
@@ -24,6 +23,7 @@ use crate::{
         silent,
         waiter::Waiter, //
     }, //
+    smcr::{LocalPort, SmcConn},
 };
 use kapi::{
     net::{
@@ -169,9 +169,9 @@ impl Incoming {
         } else if socket.sock().wants_packets() {
             Err(Reason::UnsupportedOption)
         } else {
-            LocalPort::find(&gates.core().devices, socket.sock()).ok_or(Reason::NoDevice)
+            LocalPort::find(&gates.registry().devices, socket.sock()).ok_or(Reason::NoDevice)
         };
-        let policy = policy(gates.core().peer_id, socket.sock());
+        let policy = policy(gates.registry().peer_id, socket.sock());
         let run = KBox::new(
             HandshakeRun::server(&gates, &policy, port, listener.sock())?,
             GFP_KERNEL,

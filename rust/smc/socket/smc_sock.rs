@@ -12,7 +12,6 @@ pub(crate) use registry::{Registry, Roster};
 
 use super::{listener::Listener, rewritten::Rewritten};
 use crate::{
-    carrier::SmcConn,
     handshake::HandshakeRun,
     host::{
         fallback::{Fallback, Role},
@@ -23,6 +22,7 @@ use crate::{
         waiter::Waiter, //
     },
     lane::local::Local, //
+    smcr::SmcConn,
 };
 use kapi::{
     errno::{self, Errno},

@@ -4,9 +4,9 @@
 
 use super::{put, take};
 use crate::{
-    carrier::SmcConn,
-    host::stats::{Buffer, Direction, Stats},
+    host::stats::{Buffer, Stats, TrafficDirection},
     lane::{Ask, Lane, Look, Put, Stop}, //
+    smcr::SmcConn,
 };
 use kapi::net::{args::Message, sock::Sock};
 use kernel::{prelude::*, sync::Arc};
@@ -117,10 +117,10 @@ impl Lane for Arc<SmcConn> {
     fn count_full(&self) {
         let stats = SmcConn::stats(self);
         if !self.is_hungry() {
-            stats.buffer(Direction::Tx, Buffer::Full);
+            stats.buffer(TrafficDirection::Tx, Buffer::Full);
         }
         if self.proto.lock().is_peer_full() {
-            stats.buffer(Direction::Tx, Buffer::PeerFull);
+            stats.buffer(TrafficDirection::Tx, Buffer::PeerFull);
         }
     }
 }

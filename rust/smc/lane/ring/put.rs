@@ -3,12 +3,12 @@
 //! From the program into the send ring.
 
 use crate::{
-    carrier::SmcConn,
     host::{
         clock::now,
-        stats::{Buffer, Direction}, //
+        stats::{Buffer, TrafficDirection}, //
     },
     lane::{Put, Stop}, //
+    smcr::SmcConn,
 };
 use kapi::net::args::Message;
 use kernel::{prelude::*, sync::Arc};
@@ -101,9 +101,10 @@ fn no_ring(conn: &SmcConn, error: Error) -> Stop {
 #[inline(never)]
 pub(super) fn count_size(conn: &SmcConn, total: usize) {
     if total > conn.send_size() {
-        conn.stats().buffer(Direction::Tx, Buffer::TooSmall);
+        conn.stats().buffer(TrafficDirection::Tx, Buffer::TooSmall);
     }
     if conn.peer_size().is_some_and(|size| total > size) {
-        conn.stats().buffer(Direction::Tx, Buffer::PeerTooSmall);
+        conn.stats()
+            .buffer(TrafficDirection::Tx, Buffer::PeerTooSmall);
     }
 }

@@ -3,9 +3,9 @@
 //! Out of the receive ring to the program.
 
 use crate::{
-    carrier::SmcConn,
-    host::stats::{Buffer, Direction},
+    host::stats::{Buffer, TrafficDirection},
     lane::{Ask, Look, Took, STOP}, //
+    smcr::SmcConn,
 };
 use kapi::net::args::Message;
 use kernel::{prelude::*, sync::Arc};
@@ -126,10 +126,10 @@ fn count_room(conn: &SmcConn, there: usize, wanted: usize) {
         return;
     }
     if there >= conn.recv_ring().size() {
-        conn.stats().buffer(Direction::Rx, Buffer::Full);
+        conn.stats().buffer(TrafficDirection::Rx, Buffer::Full);
     }
     if wanted < there {
-        conn.stats().buffer(Direction::Rx, Buffer::TooSmall);
+        conn.stats().buffer(TrafficDirection::Rx, Buffer::TooSmall);
     }
 }
 

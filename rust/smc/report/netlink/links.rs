@@ -10,12 +10,12 @@
 
 use super::general;
 use crate::{
-    carrier::{rdma::group::GroupFacts, Core, LinkGroup},
     host::{
         namespace::Namespace,
         pnet::Member,
         text::{self, GidText},
     }, //
+    smcr::{group::GroupFacts, LinkGroup, SmcrRegistry},
 };
 use kapi::{
     net::{
@@ -39,7 +39,7 @@ const PORTS: u32 = 2;
 
 /// Lists the link groups, one message for each; `with_links` adds one for its link.
 pub(super) fn list_groups(
-    core: &Core,
+    registry: &SmcrRegistry,
     net: &Net,
     with_links: bool,
     position: &mut Position,
@@ -47,7 +47,7 @@ pub(super) fn list_groups(
 ) -> Result {
     let all = net.is_initial() && answer.is_for_admin();
     let [last, told, ..] = position;
-    while let Some(group) = core.group_after(*last) {
+    while let Some(group) = registry.group_after(*last) {
         let facts = group.facts();
         if facts.active && (all || facts.cookie == net.cookie()) {
             // The one before may have ended after its header.
@@ -125,16 +125,16 @@ fn write_link(out: &mut Message<'_>, group: &LinkGroup, facts: &GroupFacts) -> R
 
 /// Lists the RDMA devices, one message for each.
 pub(super) fn list_devices(
-    core: &Core,
+    registry: &SmcrRegistry,
     net: &Net,
     position: &mut Position,
     answer: &mut Answer<'_>,
 ) -> Result {
     let [last, ..] = position;
-    while let Some(device) = core.devices.after(*last) {
+    while let Some(device) = registry.devices.after(*last) {
         if device.accessible_from(net) {
             let mut message = answer.message(&[])?;
-            message.nest(6, |out| write_device(out, core, net, &device))?;
+            message.nest(6, |out| write_device(out, registry, net, &device))?;
             message.end();
         }
         *last = u64::from(device.serial()).saturating_add(1);
@@ -143,9 +143,14 @@ pub(super) fn list_devices(
 }
 
 /// Writes `SMC_GEN_DEV_SMCR` for the namespace `net`: an interface index means nothing elsewhere.
-fn write_device(out: &mut Message<'_>, core: &Core, net: &Net, device: &Arc<Device>) -> Result {
+fn write_device(
+    out: &mut Message<'_>,
+    registry: &SmcrRegistry,
+    net: &Net,
+    device: &Arc<Device>,
+) -> Result {
     let name = device.name();
-    let links = |port| core.links_on(device, port);
+    let links = |port| registry.links_on(device, port);
     let ports = device.ports().unwrap_or(0).min(PORTS);
     let used = (1..=ports).any(|port| links(port) != 0);
     // Critical: something would be lost with it. A group has no link on another device.

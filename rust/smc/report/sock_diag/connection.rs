@@ -4,8 +4,8 @@
 
 use super::Fixed;
 use crate::{
-    carrier::{LinkGroup, SmcConn},
     host::text::GidText, //
+    smcr::{LinkGroup, SmcConn},
 };
 use smc_proto::{
     cursor::{Cursor, RingSize},

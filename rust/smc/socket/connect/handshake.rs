@@ -10,7 +10,6 @@ use super::{
     without_option::Heard, //
 };
 use crate::{
-    carrier::LocalPort,
     handshake::{
         crossing,
         decline,
@@ -26,6 +25,7 @@ use crate::{
         syn_option::Answer, //
     },
     lane, //
+    smcr::LocalPort,
 };
 use kapi::{
     errno::{self, Errno},
@@ -142,8 +142,8 @@ fn begin_handshake(this: &Arc<SmcSock>) -> Result<Begun, Reason> {
         return Err(Reason::Attached);
     }
     let gates = GATES.get().ok_or(Reason::NoDevice)?;
-    let port = LocalPort::find(&gates.core().devices, &this.sock).ok_or(Reason::NoDevice)?;
-    let policy = policy(gates.core().peer_id, &this.sock);
+    let port = LocalPort::find(&gates.registry().devices, &this.sock).ok_or(Reason::NoDevice)?;
+    let policy = policy(gates.registry().peer_id, &this.sock);
     let run = HandshakeRun::client(&gates, &policy, port).map_err(|_| Reason::NoMemory)?;
     let run = KBox::new(run, GFP_KERNEL).map_err(|_| Reason::NoMemory)?;
     let timer = TimerHook::new(this.clone()).map_err(|_| Reason::NoMemory)?;

@@ -6,7 +6,7 @@
 //! it is not the newest that goes: the oldest of the peer that has most, in the network that has most, gives its place
 //! to it. Then a peer that takes nothing cannot keep the others from theirs, whatever addresses it has.
 
-use super::{super::group::Drains, Core};
+use super::{super::group::Drains, SmcrRegistry};
 use crate::host::peer_addr::Network;
 use kernel::prelude::*;
 
@@ -45,7 +45,7 @@ impl Sums {
     }
 }
 
-impl Core {
+impl SmcrRegistry {
     /// Ends the oldest drain, in a namespace, of the peer that has most; false if none was found. Sleeps.
     pub(super) fn shed(&self, namespace: u64) -> bool {
         let Ok(sums) = self.drains(namespace) else {

@@ -41,12 +41,12 @@ use smc_proto::{
     wire::ids::PeerId, //
 };
 
-/// The one [`Core`], while the module is loaded.
-pub(crate) static CORE: Global<Core> = Global::new();
+/// The one [`SmcrRegistry`], while the module is loaded.
+pub(crate) static SMCR: Global<SmcrRegistry> = Global::new();
 
 /// The module's devices and link groups.
 #[pin_data]
-pub(crate) struct Core {
+pub(crate) struct SmcrRegistry {
     /// Peer ID of this load of the module, random, by which peers tell it apart.
     pub(crate) peer_id: PeerId,
     #[pin]
@@ -60,7 +60,7 @@ pub(crate) struct Core {
     rate_limit: RateLimit,
 }
 
-impl Core {
+impl SmcrRegistry {
     /// Creates a core without devices or groups.
     ///
     /// # Errors
@@ -239,7 +239,7 @@ impl Core {
     }
 }
 
-impl Owner for Core {
+impl Owner for SmcrRegistry {
     fn forget(&self, group: &LinkGroup) {
         let removed = {
             let mut groups = self.groups(&group.peer_id);
@@ -262,7 +262,7 @@ impl Owner for Core {
 
 /// Only tries the locks of the lists, since the allocation that runs the shrinker may hold one:
 /// groups of a locked list keep their spare memory.
-impl shrinker::Spare for Core {
+impl shrinker::Spare for SmcrRegistry {
     fn count(&self) -> usize {
         let lists = self.groups.iter().filter_map(|groups| groups.try_lock());
         lists.fold(0, |sum: usize, groups| {
@@ -287,7 +287,7 @@ impl shrinker::Spare for Core {
 }
 
 /// Handler of the RDMA core's device events.
-pub(crate) struct Hotplug(pub(crate) Arc<Core>);
+pub(crate) struct Hotplug(pub(crate) Arc<SmcrRegistry>);
 
 impl ClientOps for Hotplug {
     fn add(&self, device: &Arc<Device>) -> Result {

@@ -3,7 +3,7 @@
 //! The send rings of a group's connections, for who posts: by the connection's number, under `scheduler`.
 
 use super::{filled, GroupState, LinkGroup, SmcConn};
-use crate::host::{clock::now, stats::Direction};
+use crate::host::{clock::now, stats::TrafficDirection};
 use kapi::rdma::region::Region;
 use kernel::{
     prelude::*,
@@ -54,7 +54,7 @@ impl LinkGroup {
         };
         *place = Some(ring.clone());
         // With the ring, so that nobody settles the one without the other.
-        conn.stats().usage(Direction::Tx, ring.len() as i64);
+        conn.stats().usage(TrafficDirection::Tx, ring.len() as i64);
         drop(scheduler);
         self.look_later();
         true
@@ -67,7 +67,8 @@ impl LinkGroup {
             return None;
         }
         let ring = scheduler.rings.take(conn.slot())?;
-        conn.stats().usage(Direction::Tx, -(ring.len() as i64));
+        conn.stats()
+            .usage(TrafficDirection::Tx, -(ring.len() as i64));
         Some(ring)
     }
 
@@ -89,7 +90,8 @@ impl LinkGroup {
             None => None,
         };
         if let Some(ring) = &ring {
-            conn.stats().usage(Direction::Tx, -(ring.len() as i64));
+            conn.stats()
+                .usage(TrafficDirection::Tx, -(ring.len() as i64));
         }
         drop(scheduler);
         drop(removed);
