@@ -93,7 +93,7 @@ impl Overlay for Smc {
         if let Some(local) = data.local() {
             return local::poll(local, socket, poll);
         }
-        let listener = match &*data.phase.lock() {
+        let listener = match &*data.state.lock() {
             Phase::Listening(listener) => Some(listener.clone()),
             _ => None,
         };

@@ -34,7 +34,7 @@ pub(super) fn ulp(
         // The kernel's own alone: TCP refuses, and touches nothing. Programs ask to learn whether there is MPTCP.
         return Ok(Handled::Native);
     }
-    let unused = match &*this.phase.lock() {
+    let unused = match &*this.state.lock() {
         Phase::Init => true,
         Phase::Connecting | Phase::Listening(_) | Phase::Closed => {
             return Err(errno::ENOTCONN.into())

@@ -107,8 +107,8 @@ pub(crate) fn set(
         }
         (SOL_SMC, RSMC_STRICT) => {
             let strict = switch(option)?;
-            let phase = this.phase.lock();
-            if let (1, Phase::Fallback(fallback)) = (strict, &*phase) {
+            let state = this.state.lock();
+            if let (1, Phase::Fallback(fallback)) = (strict, &*state) {
                 if fallback.role == Role::Client {
                     // It is too late.
                     return Err(errno::EPROTONOSUPPORT.into());
@@ -153,7 +153,7 @@ pub(crate) fn set(
                 return Err(EINVAL);
             }
             this.user_save_syn.store(value, Relaxed);
-            if let Phase::Listening(listener) = &*this.phase.lock() {
+            if let Phase::Listening(listener) = &*this.state.lock() {
                 listener.keep_saved_syn.store(value, Relaxed);
                 if value == 0 {
                     // The family still needs it.
@@ -291,7 +291,7 @@ impl Info {
 
 /// Returns the words of [`RSMC_INFO`]: mode, reason, the peer's diagnosis, state.
 fn info(this: &SmcSock) -> [u32; 4] {
-    match &*this.phase.lock() {
+    match &*this.state.lock() {
         Phase::Init | Phase::Connecting => {
             // Reason for which strict mode ended the last connect().
             let reason = this.refusal.load(Relaxed);
@@ -299,7 +299,7 @@ fn info(this: &SmcSock) -> [u32; 4] {
         }
         Phase::Listening(_) => [mode::UNDECIDED, 0, 0, state::LISTEN],
         // The protocol's states have the numbers that `sock_diag` shows.
-        Phase::Smc(conn) => [mode::SMC, 0, 0, conn.state_number()],
+        Phase::Smc(conn) | Phase::Dissolved(conn) => [mode::SMC, 0, 0, conn.state_number()],
         Phase::Fallback(fallback) => {
             let state = if this.sock.state() == tcp::LISTEN {
                 state::LISTEN

@@ -20,7 +20,10 @@ use self::{
     handshake::{conclude, count_failure, decide, drive, fail},
     leave::{disconnect, leave_smc, reset}, //
 };
-use super::smc_sock::{attempt, hint, Phase, SmcSock};
+use super::{
+    smc_sock::{attempt, SmcSock},
+    state::{Kind, Phase}, //
+};
 use crate::{
     handshake::HandshakeRun,
     host::{syn_option::Answer, tcp2smc}, //
@@ -93,10 +96,10 @@ pub(crate) fn connect(
 
 /// Determines the kind of a call, and sends the SYN if it is the first.
 fn call(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: bool) -> Result<Call> {
-    let left = match &*this.phase.lock() {
+    let left = match &*this.state.lock() {
         Phase::Init => false,
         Phase::Connecting => return Ok(Call::Repeated),
-        Phase::Smc(_) | Phase::Path(_) if socket.is_unconnected() => true,
+        Phase::Smc(_) | Phase::Dissolved(_) | Phase::Path(_) if socket.is_unconnected() => true,
         _ => return Ok(Call::Native),
     };
     if left {
@@ -129,16 +132,15 @@ fn call(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: bool
     // Until the SYN is out nobody may look at the attempt: it would seem to have failed.
     let _handshake = this.handshake.lock();
     {
-        let mut phase = this.phase.lock();
-        match &*phase {
+        let mut state = this.state.lock();
+        match &*state {
             Phase::Init => (),
             Phase::Connecting => return Ok(Call::Repeated),
             _ => return Ok(Call::Native),
         }
-        *phase = Phase::Connecting;
         this.refusal.store(0, Relaxed);
         this.worker_only.store(0, Release);
-        this.hint.store(hint::CONNECTING, Release);
+        state.set(Phase::Connecting);
     }
     socket.set_variant(this.choice().variant());
     without_option::begins(this);
@@ -216,7 +218,7 @@ fn first(
                 // Decided at once: nobody watches yet.
                 this.watch_smc(socket);
             }
-            if matches!(*this.phase.lock(), Phase::Init) {
+            if matches!(*this.state.lock(), Phase::Init) {
                 return Err(socket.fail_connect());
             }
             if waits {
@@ -251,17 +253,17 @@ fn in_background(this: &Arc<SmcSock>, socket: &BsdSocket) {
     if this.start_watching(socket).is_err() {
         // Without a watch the connection would be established unnoticed, or is already.
         let mut slot = this.handshake.lock();
-        let mut phase = this.phase.lock();
-        if matches!(*phase, Phase::Connecting) {
-            fail(this, &mut phase, errno::ENOMEM);
+        let mut state = this.state.lock();
+        if matches!(*state, Phase::Connecting) {
+            fail(this, &mut state, errno::ENOMEM);
         }
-        drop(phase);
+        drop(state);
         let run = slot.take();
         drop(slot);
         drop(run);
         return;
     }
-    let decided = matches!(*this.phase.lock(), Phase::Path(_) | Phase::Fallback(_));
+    let decided = matches!(*this.state.lock(), Phase::Path(_) | Phase::Fallback(_));
     if decided {
         // By another thread, before the watch began; there will be no other attempt. A socket that is given
         // back to TCP ends without a word to those who watch it.
@@ -274,7 +276,7 @@ fn in_background(this: &Arc<SmcSock>, socket: &BsdSocket) {
 
 /// Tells whether connect() is not decided yet.
 pub(crate) fn undecided(this: &SmcSock) -> bool {
-    this.hint.load(Acquire) == hint::CONNECTING
+    this.state.is(Kind::Connecting)
 }
 
 /// Waits until connect() is decided, at most `timeout` jiffies.
@@ -291,7 +293,7 @@ pub(crate) fn settled(this: &Arc<SmcSock>, socket: &BsdSocket, timeout: isize) -
 
 /// Tells whether a connection attempt is under way.
 fn is_connecting(this: &SmcSock) -> bool {
-    matches!(*this.phase.lock(), Phase::Connecting)
+    matches!(*this.state.lock(), Phase::Connecting)
 }
 
 /// Advances a connection attempt that has ended, before the program hears of it. Returns false if a thread waits in

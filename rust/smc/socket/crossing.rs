@@ -3,21 +3,24 @@
 //! Waits until it is known whether the stream of a socket that fell back begins with a decline that
 //! crossed ours; see [`crate::handshake::crossing`].
 
-use super::smc_sock::{hint, SmcSock};
-use crate::handshake::crossing::{look, Head, RECEIVE};
+use super::{
+    smc_sock::SmcSock,
+    state::{Kind, Phase}, //
+};
+use crate::{
+    handshake::crossing::{look, Head, RECEIVE},
+    host::fallback::Fallback, //
+};
 use kapi::{net::socket::BsdSocket, sys::wait};
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::{Acquire, Release},
-        Arc, //
-    }, //
+    sync::Arc, //
 };
 
 /// Tells whether the head of the stream is not known yet.
 #[inline]
 pub(crate) fn is_open(this: &SmcSock) -> bool {
-    this.hint.load(Acquire) == hint::CROSSING
+    this.state.is(Kind::Crossing)
 }
 
 /// Leaves the socket to TCP if the head of the stream is known by now. Returns whether it is not.
@@ -31,14 +34,18 @@ fn open_after(this: &SmcSock, socket: &BsdSocket) -> Option<usize> {
         return None;
     }
     // One at a time: the second would take a decline out of the program's own data.
-    let _phase = this.phase.lock();
-    if !is_open(this) {
-        return None;
-    }
+    let mut state = this.state.lock();
+    let fallback = match &*state {
+        Phase::Fallback(fallback) if fallback.crossing => *fallback,
+        _ => return None,
+    };
     if let Head::Open(seen) = look(&this.sock) {
         return Some(seen);
     }
-    this.hint.store(hint::NONE, Release);
+    state.set(Phase::Fallback(Fallback {
+        crossing: false,
+        ..fallback
+    }));
     socket.become_native();
     None
 }

@@ -8,7 +8,8 @@ pub(crate) use self::accept::{accept, accepts_more, poll};
 
 use super::{
     listener::Listener,
-    smc_sock::{hint, Phase, SmcSock}, //
+    smc_sock::SmcSock,
+    state::Phase, //
 };
 use crate::host::{
     fallback::{Fallback, Role},
@@ -21,7 +22,7 @@ use kapi::net::{
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Relaxed, Release},
+        atomic::Relaxed,
         Arc, //
     }, //
 };
@@ -33,12 +34,12 @@ use smc_proto::reason::Reason;
 ///
 /// TCP's.
 pub(crate) fn listen(this: &Arc<SmcSock>, socket: &BsdSocket, backlog: i32) -> Result {
-    let mut phase = this.phase.lock();
-    if matches!(*phase, Phase::Smc(_)) {
+    let mut state = this.state.lock();
+    if matches!(*state, Phase::Smc(_) | Phase::Dissolved(_)) {
         return Err(EINVAL);
     }
-    if !matches!(*phase, Phase::Init) {
-        drop(phase);
+    if !matches!(*state, Phase::Init) {
+        drop(state);
         return socket.native_listen(backlog);
     }
     let converted = this.converted.get() != 0;
@@ -53,9 +54,9 @@ pub(crate) fn listen(this: &Arc<SmcSock>, socket: &BsdSocket, backlog: i32) -> R
         _ => None,
     };
     if let Some(reason) = plain {
-        this.set_fallback(&mut phase, Fallback::own(Role::Server, reason));
+        this.set_fallback(&mut state, Fallback::own(Role::Server, reason));
         socket.become_native();
-        drop(phase);
+        drop(state);
         return socket.native_listen(backlog);
     }
     let user_save_syn = this.user_save_syn.load(Relaxed) != 0;
@@ -74,9 +75,8 @@ pub(crate) fn listen(this: &Arc<SmcSock>, socket: &BsdSocket, backlog: i32) -> R
         user_save_syn || !this.sock.migrates_requests()
     });
     socket.native_listen(backlog)?;
-    *phase = Phase::Listening(listener);
-    this.hint.store(hint::LISTENING, Release);
-    drop(phase);
+    state.set(Phase::Listening(listener));
+    drop(state);
     let watching = this.start_watching(socket);
     if this.sock.accept_pending() {
         // They have come before the watch.

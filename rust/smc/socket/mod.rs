@@ -12,7 +12,9 @@ mod listener;
 pub(crate) mod path;
 mod rewritten;
 mod smc_sock;
+mod state;
 mod strict;
 mod work;
 
-pub(crate) use smc_sock::{Phase, Registry, Roster, SmcSock};
+pub(crate) use smc_sock::{Registry, Roster, SmcSock};
+pub(crate) use state::Phase;

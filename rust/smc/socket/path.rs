@@ -7,8 +7,8 @@
 //! [`crate::lane::local`]. A connection whose other end is on another host stays TCP's.
 
 use super::{
-    crossing,
-    smc_sock::{hint, Phase, SmcSock}, //
+    smc_sock::SmcSock,
+    state::{Kind, Phase, StateGuard}, //
 };
 use crate::{
     host::path::Path,
@@ -17,16 +17,12 @@ use crate::{
 use kapi::net::{args::Message, socket::BsdSocket};
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::{Acquire, Release},
-        Arc, //
-    }, //
+    sync::Arc, //
 };
 use smc_proto::reason::Reason;
 
-/// Makes the connecting socket a connection that has begun as TCP. The caller holds the lock of `phase`.
-pub(super) fn become_path(this: &SmcSock, phase: &mut Phase, path: Path) {
-    *phase = Phase::Path(path);
+/// Makes the connecting socket a connection that has begun as TCP.
+pub(super) fn become_path(this: &SmcSock, state: &mut StateGuard<'_>, path: Path) {
     let guard = this.sock.lock();
     if let (Some(socket), Some(_)) = (guard.socket(), path.tcp_only) {
         socket.become_native();
@@ -35,7 +31,7 @@ pub(super) fn become_path(this: &SmcSock, phase: &mut Phase, path: Path) {
     if let Some(namespace) = this.namespace() {
         namespace.counters.began_as_tcp(path.role);
     }
-    this.hint.store(hint::of(&path), Release);
+    state.set(Phase::Path(path));
 }
 
 /// Returns the end of the local path that the connection is or may become; the first byte to send or to
@@ -44,15 +40,15 @@ pub(super) fn become_path(this: &SmcSock, phase: &mut Phase, path: Path) {
 pub(crate) fn local<'a>(this: &'a Arc<SmcSock>, socket: &BsdSocket) -> Option<&'a Local> {
     match this.local() {
         Some(local) => Some(local),
-        None if this.hint.load(Acquire) == hint::PATH => look(this, socket),
+        None if this.state.is(Kind::Path) => look(this, socket),
         None => None,
     }
 }
 
 #[inline(never)]
 fn look<'a>(this: &'a Arc<SmcSock>, socket: &BsdSocket) -> Option<&'a Local> {
-    let mut phase = this.phase.lock();
-    let Phase::Path(path) = &mut *phase else {
+    let mut state = this.state.lock();
+    let Phase::Path(path) = *state else {
         return None;
     };
     if path.tcp_only.is_none() && this.local().is_none() {
@@ -65,25 +61,27 @@ fn look<'a>(this: &'a Arc<SmcSock>, socket: &BsdSocket) -> Option<&'a Local> {
         };
         match come {
             Ok(local) => {
-                this.local.set(local);
+                state.found(local);
             }
-            Err(reason) => stay(this, path, socket, reason),
+            Err(reason) => stay(&mut state, path, socket, reason),
         }
     }
     this.local()
 }
 
-fn stay(this: &SmcSock, path: &mut Path, socket: &BsdSocket, reason: Reason) {
-    path.tcp_only = Some(reason);
-    this.hint.store(hint::NONE, Release);
+fn stay(state: &mut StateGuard<'_>, path: Path, socket: &BsdSocket, reason: Reason) {
+    state.set(Phase::Path(Path {
+        tcp_only: Some(reason),
+        ..path
+    }));
     socket.become_native();
 }
 
 /// Tells whether the connection may be left to TCP for good: it began as TCP, or is TCP's.
 pub(crate) fn may_leave(this: &SmcSock) -> bool {
-    match &*this.phase.lock() {
+    match &*this.state.lock() {
         Phase::Path(_) => true,
-        Phase::Fallback(fallback) => !fallback.crossing || !crossing::is_open(this),
+        Phase::Fallback(fallback) => !fallback.crossing,
         _ => false,
     }
 }
@@ -95,17 +93,17 @@ pub(crate) fn may_leave(this: &SmcSock) -> bool {
 /// `EBUSY` while bytes are in memory that the program has not read, or another thread writes there.
 pub(crate) fn leave(this: &SmcSock, socket: &BsdSocket) -> Result {
     loop {
-        // Outside of the lock of `phase`: a writer may sleep for a page of its program's memory.
+        // Outside of the state's lock: a writer may sleep for a page of its program's memory.
         if let Some(local) = this.local() {
             local.retire()?;
         }
-        let mut phase = this.phase.lock();
-        let Phase::Path(path) = &mut *phase else {
+        let mut state = this.state.lock();
+        let Phase::Path(path) = *state else {
             return Ok(());
         };
         match (path.tcp_only, this.local()) {
             (None, Some(local)) if !local.is_retired() => continue,
-            (None, _) => stay(this, path, socket, Reason::PathAttached),
+            (None, _) => stay(&mut state, path, socket, Reason::PathAttached),
             (Some(_), _) => (),
         }
         return Ok(());
@@ -134,11 +132,11 @@ pub(crate) fn receive(
 /// Draws the conclusion of bytes that have arrived before the other end has come: it never will.
 #[inline(never)]
 fn alone(this: &Arc<SmcSock>, socket: &BsdSocket) {
-    let mut phase = this.phase.lock();
-    let (Phase::Path(path), Some(local)) = (&mut *phase, this.local()) else {
+    let mut state = this.state.lock();
+    let (&Phase::Path(path), Some(local)) = (&*state, this.local()) else {
         return;
     };
     if path.tcp_only.is_none() && local.give_up() {
-        stay(this, path, socket, Reason::PathElsewhere);
+        stay(&mut state, path, socket, Reason::PathElsewhere);
     }
 }

@@ -2,21 +2,21 @@
 
 //! State that the family keeps beside each TCP socket.
 //!
-//! A socket begins as [`Phase::Init`], which a connect() or listen() ends. [`Phase`] is the one
-//! place that says what a socket is; it is read and changed under [`SmcSock::phase`], a mutex that
-//! is taken before the socket lock and never while it is held.
+//! A socket begins as [`Phase::Init`], which a connect() or listen() ends; [`State`] says what it is.
 
 mod registry;
 
 pub(crate) use registry::{Registry, Roster};
 
-use super::{listener::Listener, rewritten::Rewritten};
+use super::{
+    rewritten::Rewritten,
+    state::{Kind, Phase, State, StateGuard}, //
+};
 use crate::{
     handshake::HandshakeRun,
     host::{
         fallback::{Fallback, Role},
         namespace::Namespace,
-        path::Path,
         syn_option::{Choice, SILENCE},
         sysctl::Sysctl,
         waiter::Waiter, //
@@ -35,7 +35,6 @@ use kapi::{
     sys::{
         clock,
         hook::{TimerHook, WaitHook},
-        once::Once,
         queue,
         roster::Link,
         wait,
@@ -49,7 +48,7 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{Acquire, Atomic, Relaxed, Release},
+        atomic::{Atomic, Relaxed},
         Arc,
         Mutex, //
     },
@@ -63,24 +62,6 @@ use smc_proto::{
 };
 use smc_trace as trace;
 
-/// Kind of a socket at present.
-pub(crate) enum Phase {
-    /// Neither connecting nor listening; SMC is still possible.
-    Init,
-    /// connect() was called, and it is not decided yet between SMC and TCP.
-    Connecting,
-    /// A listening socket.
-    Listening(Arc<Listener>),
-    /// An SMC connection.
-    Smc(Arc<SmcConn>),
-    /// A TCP connection for good, or a socket that will be one.
-    Fallback(Fallback),
-    /// A connection that began as TCP; see [`super::path`].
-    Path(Path),
-    /// close() was called.
-    Closed,
-}
-
 /// The family's part of a socket.
 #[pin_data]
 pub(crate) struct SmcSock {
@@ -90,8 +71,9 @@ pub(crate) struct SmcSock {
     sockets: Option<Arc<Registry>>,
     /// Time when the program first used the socket or accepted it, in seconds since boot.
     pub(crate) born: u64,
+    /// What the socket is.
     #[pin]
-    pub(crate) phase: Mutex<Phase>,
+    pub(crate) state: State,
     /// Queues the work at wake-ups of the socket: for a connect() in the background, new
     /// connections of a listener, the end of TCP beneath an SMC connection.
     #[pin]
@@ -101,10 +83,6 @@ pub(crate) struct SmcSock {
     /// 1 when the peer's FIN on the TCP connection beneath an SMC connection has been handled:
     /// nothing can follow it.
     pub(super) fin_noted: Word,
-    /// The SMC connection, once there is one; it stays, so that it can be found without a lock.
-    pub(crate) conn: Once<Arc<SmcConn>>,
-    /// The end of a local path, from the first byte of a connection that may be one.
-    pub(super) local: Once<Local>,
     /// The client's handshake while it is under way. Locked to begin, go on with or end a
     /// connection attempt.
     #[pin]
@@ -114,9 +92,6 @@ pub(crate) struct SmcSock {
     /// Fires at the handshake's deadlines.
     #[pin]
     pub(crate) timer: Mutex<Option<Pin<KBox<TimerHook<SmcSock>>>>>,
-    /// One of [`hint`], to be read without the lock of `phase`. A reader that sees a value sees the
-    /// state of the socket that came with it, too.
-    pub(crate) hint: Atomic<u32>,
     /// One of [`attempt`].
     pub(crate) attempt: Atomic<u32>,
     /// When connect() was called, in nanoseconds.
@@ -141,30 +116,6 @@ pub(crate) struct SmcSock {
     pub(crate) link: Link<SmcSock>,
     #[pin]
     work: Work<SmcSock>,
-}
-
-/// Values of [`SmcSock::hint`].
-pub(crate) mod hint {
-    /// Nothing special.
-    pub(crate) const NONE: u32 = 0;
-    /// connect() is undecided.
-    pub(crate) const CONNECTING: u32 = 1;
-    /// A listener.
-    pub(crate) const LISTENING: u32 = 2;
-    /// An SMC connection.
-    pub(crate) const SMC: u32 = 3;
-    /// TCP, but the head of the stream may be a decline; see [`crate::socket::crossing`].
-    pub(crate) const CROSSING: u32 = 4;
-    /// A connection that began as TCP and may leave it; see [`crate::socket::path`].
-    pub(crate) const PATH: u32 = 5;
-
-    /// Returns the value for a connection that began as TCP.
-    pub(crate) fn of(path: &super::Path) -> u32 {
-        match path.tcp_only {
-            None => PATH,
-            Some(_) => NONE,
-        }
-    }
 }
 
 /// Values of [`SmcSock::attempt`]: what the end of a connection attempt in TCP means, and who hears of it.
@@ -201,27 +152,15 @@ impl SmcSock {
             trace::fallback(&sock, fallback.reason.code());
         }
         let setting = |which| namespace.map_or(0, |n| n.sysctls.get(which));
-        let conn = Once::new();
         let sock = Tied::new(sock);
-        let first_hint = match &phase {
-            Phase::Smc(smc) => {
-                conn.set(smc.clone());
-                if let Some(namespace) = namespace {
-                    // A connection that accept() hands out.
-                    namespace.counters.connected(Role::Server);
-                }
-                hint::SMC
+        if let Some(namespace) = namespace {
+            // One that accept() hands out.
+            match &phase {
+                Phase::Smc(_) => namespace.counters.connected(Role::Server),
+                Phase::Path(path) => namespace.counters.began_as_tcp(path.role),
+                _ => (),
             }
-            Phase::Fallback(fallback) if fallback.crossing => hint::CROSSING,
-            Phase::Path(path) => {
-                if let Some(namespace) = namespace {
-                    // One that accept() hands out.
-                    namespace.counters.began_as_tcp(path.role);
-                }
-                hint::of(path)
-            }
-            _ => hint::NONE,
-        };
+        }
         let strict = setting(Sysctl::Strict);
         let limit_hs = setting(Sysctl::LimitHs);
         Arc::pin_init(
@@ -229,17 +168,14 @@ impl SmcSock {
                 sock,
                 sockets,
                 born: clock::seconds(),
-                phase <- new_mutex!(phase, "rsmc::SmcSock::phase"),
+                state <- State::new(phase),
                 watch <- new_mutex!(None, "rsmc::SmcSock::watch"),
                 fin_noted: Word::new(0),
-                conn,
-                local: Once::new(),
                 path: Atomic::new(-1),
                 handshake <- new_mutex!(None, "rsmc::SmcSock::handshake"),
                 worker_only: Atomic::new(0),
                 timer <- new_mutex!(None, "rsmc::SmcSock::timer"),
                 user_save_syn: Atomic::new(0),
-                hint: Atomic::new(first_hint),
                 attempt: Atomic::new(attempt::PLAIN),
                 began: Atomic::new(0),
                 rewritten: Rewritten::new(),
@@ -261,28 +197,23 @@ impl SmcSock {
         self.sockets.as_ref().map(|sockets| &sockets.namespace)
     }
 
-    /// Makes `phase` a fallback. The caller holds the lock, and switches the operations table.
-    pub(crate) fn set_fallback(&self, phase: &mut Phase, fallback: Fallback) {
+    /// Makes the socket one that falls back. The caller switches the operations table.
+    pub(crate) fn set_fallback(&self, state: &mut StateGuard<'_>, fallback: Fallback) {
         if let Some(namespace) = self.namespace() {
             namespace
                 .counters
                 .fell_back(&fallback, &self.sock.peer_addr());
         }
         trace::fallback(&self.sock, fallback.reason.code());
-        let crossing = fallback.crossing;
-        *phase = Phase::Fallback(fallback);
-        let hint = if crossing { hint::CROSSING } else { hint::NONE };
-        self.hint.store(hint, Release);
+        state.set(Phase::Fallback(fallback));
     }
 
-    /// Makes `phase` an SMC connection. The caller holds the lock.
-    pub(crate) fn become_smc(&self, phase: &mut Phase, conn: Arc<SmcConn>, role: Role) {
+    /// Makes the socket an SMC connection.
+    pub(crate) fn become_smc(&self, state: &mut StateGuard<'_>, conn: Arc<SmcConn>, role: Role) {
         if let Some(namespace) = self.namespace() {
             namespace.counters.connected(role);
         }
-        self.conn.set(conn.clone());
-        *phase = Phase::Smc(conn);
-        self.hint.store(hint::SMC, Release);
+        state.set(Phase::Smc(conn));
     }
 
     /// Undoes the changes of an attempt to the TCP socket, so that the next one begins without
@@ -308,18 +239,18 @@ impl SmcSock {
     /// Returns the SMC connection, if this is one.
     #[inline]
     pub(crate) fn smc(&self) -> Option<&Arc<SmcConn>> {
-        self.conn.get()
+        self.state.smc()
     }
 
     /// Returns the end of a local path, if this is one; it may be on TCP still.
     #[inline]
     pub(crate) fn local(&self) -> Option<&Local> {
-        self.local.get()
+        self.state.local()
     }
 
     /// Tells whether this is a connection that began as TCP, and has not looked for its other end.
     pub(crate) fn is_cold_path(&self) -> bool {
-        self.hint.load(Acquire) == hint::PATH && self.local().is_none()
+        self.state.is(Kind::Path) && self.local().is_none()
     }
 
     /// Returns what the socket's SYN, or its answers to SYNs, are to offer.
@@ -453,11 +384,7 @@ impl SmcSock {
     pub(crate) fn close(&self, socket: Option<&BsdSocket>) {
         self.detached();
         self.unhook();
-        let old = {
-            let mut phase = self.phase.lock();
-            core::mem::replace(&mut *phase, Phase::Closed)
-        };
-        self.hint.store(hint::NONE, Release);
+        let old = self.state.lock().set(Phase::Closed);
         self.stop_watching();
         // A handshake under way gives back what it has taken.
         let run = self.handshake.lock().take();
@@ -468,7 +395,7 @@ impl SmcSock {
         match old {
             Phase::Connecting => self.abandoned(),
             Phase::Listening(listener) => listener.close(),
-            Phase::Smc(conn) => {
+            Phase::Smc(conn) | Phase::Dissolved(conn) => {
                 self.tell_moved(&conn);
                 let mode = if self.sock.lingers_not() {
                     CloseMode::Abort

@@ -7,12 +7,15 @@
 //! connect() fails with `EPROTONOSUPPORT`; a non-blocking one says so by `EPOLLERR` and `SO_ERROR`.
 //! The reason is counted and is in `RSMC_INFO`. Servers accept whatever comes.
 
-use super::smc_sock::{hint, Phase, SmcSock};
+use super::{
+    smc_sock::SmcSock,
+    state::{Phase, StateGuard}, //
+};
 use crate::host::fallback::{Fallback, Role};
 use kapi::errno;
 use kernel::{
     prelude::*,
-    sync::atomic::{Relaxed, Release}, //
+    sync::atomic::Relaxed, //
 };
 
 impl SmcSock {
@@ -21,14 +24,14 @@ impl SmcSock {
         self.strict.load(Relaxed) != 0
     }
 
-    /// Checks whether the connection may fall back; if not, ends it and sets `phase` back to that
-    /// before connect(). The caller holds the lock of `phase`.
+    /// Checks whether the connection may fall back; if not, ends it and sets the state back to that
+    /// before connect().
     ///
     /// # Errors
     ///
     /// `EPROTONOSUPPORT` when it may not, which is also the error with which a connection under way
     /// ends.
-    pub(crate) fn may_fall_back(&self, phase: &mut Phase, fallback: &Fallback) -> Result {
+    pub(crate) fn may_fall_back(&self, state: &mut StateGuard<'_>, fallback: &Fallback) -> Result {
         if fallback.role != Role::Client || !self.is_strict() {
             return Ok(());
         }
@@ -37,11 +40,8 @@ impl SmcSock {
             namespace.counters.refused(fallback, &self.sock.peer_addr());
         }
         self.refusal.store(fallback.reason.code(), Relaxed);
-        let attempt = matches!(*phase, Phase::Connecting);
-        *phase = Phase::Init;
         // Before the abort wakes those who look at it.
-        self.hint.store(hint::NONE, Release);
-        if attempt {
+        if let Phase::Connecting = state.set(Phase::Init) {
             self.end_attempt(error);
         }
         Err(error.into())

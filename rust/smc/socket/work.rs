@@ -5,7 +5,8 @@
 
 use super::{
     connect,
-    smc_sock::{hint, Phase, SmcSock}, //
+    smc_sock::SmcSock,
+    state::{Kind, Phase}, //
 };
 use crate::{handshake::crossing::RECEIVE, host::syn_option::offers_outstanding};
 use kapi::{
@@ -14,7 +15,6 @@ use kapi::{
 };
 use kernel::{
     sync::{
-        atomic::{Acquire, Release},
         Arc,
         ArcBorrow, //
     },
@@ -23,11 +23,11 @@ use kernel::{
 
 impl Notify for SmcSock {
     fn notify(this: ArcBorrow<'_, Self>) {
-        let wanted = match this.hint.load(Acquire) {
-            hint::CONNECTING => true,
-            hint::LISTENING => offers_outstanding() || this.sock.state() != tcp_state::LISTEN,
-            hint::SMC => this.tcp_has_spoken(),
-            _ => false,
+        let wanted = match this.state.kind() {
+            Kind::Connecting => true,
+            Kind::Listening => offers_outstanding() || this.sock.state() != tcp_state::LISTEN,
+            Kind::Smc => this.tcp_has_spoken(),
+            Kind::Crossing | Kind::Path | Kind::Other => false,
         };
         if wanted {
             let _ = queue::enqueue::<_, 0>(Arc::<Self>::from(this));
@@ -35,7 +35,7 @@ impl Notify for SmcSock {
     }
 
     fn hushes(this: ArcBorrow<'_, Self>) -> bool {
-        this.hint.load(Acquire) == hint::CONNECTING && connect::hushes(&this)
+        this.state.is(Kind::Connecting) && connect::hushes(&this)
     }
 }
 
@@ -43,25 +43,24 @@ impl WorkItem for SmcSock {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let mut phase = this.phase.lock();
-        match &*phase {
+        let mut state = this.state.lock();
+        match &*state {
             Phase::Listening(listener) => {
                 let listener = listener.clone();
                 if this.sock.state() == tcp_state::LISTEN {
-                    drop(phase);
+                    drop(state);
                     listener.pump();
                     return;
                 }
                 // Somebody else has ended it (SOCK_DESTROY); what waits for accept() ends, too, and
                 // another listen() may follow.
-                *phase = Phase::Init;
-                this.hint.store(hint::NONE, Release);
-                drop(phase);
+                state.set(Phase::Init);
+                drop(state);
                 listener.close();
             }
             Phase::Smc(conn) => {
                 let conn = conn.clone();
-                drop(phase);
+                drop(state);
                 if conn.is_tcp_dead() {
                     conn.on_tcp_dead();
                 } else if matches!(this.sock.peek(&mut [0]), Ok(1..)) {
@@ -72,7 +71,7 @@ impl WorkItem for SmcSock {
                 }
             }
             _ => {
-                drop(phase);
+                drop(state);
                 connect::work(&this);
             }
         }

@@ -5,7 +5,8 @@
 use super::{
     super::{
         path,
-        smc_sock::{hint, Phase, SmcSock}, //
+        smc_sock::SmcSock,
+        state::{Phase, StateGuard}, //
     },
     without_option::Heard, //
 };
@@ -70,10 +71,10 @@ pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<HandshakeRun>>)
             tcp_only: path.tcp_only.or(denied),
             ..path
         };
-        let mut phase = this.phase.lock();
-        if matches!(*phase, Phase::Connecting) {
+        let mut state = this.state.lock();
+        if matches!(*state, Phase::Connecting) {
             this.stop_watching();
-            path::become_path(this, &mut phase, path);
+            path::become_path(this, &mut state, path);
         }
         return false;
     }
@@ -82,8 +83,8 @@ pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<HandshakeRun>>)
         Some(reason) => Err(reason),
         None => begin_handshake(this),
     };
-    let mut phase = this.phase.lock();
-    if !matches!(*phase, Phase::Connecting) {
+    let mut state = this.state.lock();
+    if !matches!(*state, Phase::Connecting) {
         return false;
     }
     let reason = match begun {
@@ -97,7 +98,7 @@ pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<HandshakeRun>>)
     };
     this.stop_watching();
     let fallback = Fallback::own(Role::Client, reason);
-    if this.may_fall_back(&mut phase, &fallback).is_err() {
+    if this.may_fall_back(&mut state, &fallback).is_err() {
         return false;
     }
     if offered {
@@ -109,12 +110,12 @@ pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<HandshakeRun>>)
             }
         }
     }
-    become_tcp(this, &mut phase, fallback);
+    become_tcp(this, &mut state, fallback);
     false
 }
 
-fn become_tcp(this: &SmcSock, phase: &mut Phase, fallback: Fallback) {
-    this.set_fallback(phase, fallback);
+fn become_tcp(this: &SmcSock, state: &mut StateGuard<'_>, fallback: Fallback) {
+    this.set_fallback(state, fallback);
     let guard = this.sock.lock();
     guard.delay_acks(false);
     if fallback.crossing {
@@ -174,16 +175,16 @@ pub(super) fn drive(
 }
 
 /// Turns the socket into what the handshake has come to. Called with `handshake` locked; what may
-/// sleep is done before `phase` is locked.
+/// sleep is done before the state is locked.
 pub(super) fn conclude(this: &Arc<SmcSock>, run: KBox<HandshakeRun>, outcome: Outcome) {
     match outcome {
         Outcome::Established => {
             this.heard(Event::Succeeded);
             let made = KBox::into_inner(run).commit();
-            let mut phase = this.phase.lock();
-            match (made, matches!(*phase, Phase::Connecting)) {
+            let mut state = this.state.lock();
+            match (made, matches!(*state, Phase::Connecting)) {
                 (Ok(conn), true) => {
-                    this.become_smc(&mut phase, conn.clone(), Role::Client);
+                    this.become_smc(&mut state, conn.clone(), Role::Client);
                     // A shutdown() that does not find the connection yet has told TCP before this.
                     let guard = this.sock.lock();
                     guard.delay_acks(false);
@@ -197,14 +198,14 @@ pub(super) fn conclude(this: &Arc<SmcSock>, run: KBox<HandshakeRun>, outcome: Ou
                     drop(timer);
                 }
                 (Ok(conn), false) => {
-                    drop(phase);
+                    drop(state);
                     // close() came in the midst of the last step: the peer's end stands and has
                     // to be told.
                     conn.close(CloseMode::Abort);
                 }
                 (Err(_), true) => {
                     count_failure(this);
-                    fail(this, &mut phase, errno::ECONNABORTED);
+                    fail(this, &mut state, errno::ECONNABORTED);
                 }
                 (Err(_), false) => (),
             }
@@ -223,11 +224,11 @@ pub(super) fn conclude(this: &Arc<SmcSock>, run: KBox<HandshakeRun>, outcome: Ou
                 this.heard(Event::Declined(peer));
             }
             let fallback = crossing::fallback(Role::Client, &this.sock, reason, peer, strip);
-            let mut phase = this.phase.lock();
-            if matches!(*phase, Phase::Connecting) {
+            let mut state = this.state.lock();
+            if matches!(*state, Phase::Connecting) {
                 this.stop_watching();
-                if this.may_fall_back(&mut phase, &fallback).is_ok() {
-                    become_tcp(this, &mut phase, fallback);
+                if this.may_fall_back(&mut state, &fallback).is_ok() {
+                    become_tcp(this, &mut state, fallback);
                 }
             }
         }
@@ -236,10 +237,10 @@ pub(super) fn conclude(this: &Arc<SmcSock>, run: KBox<HandshakeRun>, outcome: Ou
             if matches!(why, Failure::TimedOut | Failure::Protocol) {
                 this.heard(Event::Failed);
             }
-            let mut phase = this.phase.lock();
-            if matches!(*phase, Phase::Connecting) {
+            let mut state = this.state.lock();
+            if matches!(*state, Phase::Connecting) {
                 count_failure(this);
-                fail(this, &mut phase, errno_of(why));
+                fail(this, &mut state, errno_of(why));
             }
         }
     }
@@ -253,12 +254,11 @@ pub(super) fn count_failure(this: &SmcSock) {
 }
 
 /// Fails the connection attempt for good, and ends the TCP connection.
-pub(super) fn fail(this: &SmcSock, phase: &mut Phase, error: Errno) {
+pub(super) fn fail(this: &SmcSock, state: &mut StateGuard<'_>, error: Errno) {
     // Before another connect() can begin one of its own.
     this.stop_watching();
-    *phase = Phase::Init;
     // Before the abort wakes those who look at it.
-    this.hint.store(hint::NONE, Release);
+    state.set(Phase::Init);
     this.end_attempt(error);
 }
 

@@ -5,7 +5,8 @@
 
 use super::super::{
     listener::Listener,
-    smc_sock::{hint, Phase, SmcSock}, //
+    smc_sock::SmcSock,
+    state::Phase, //
 };
 use crate::{
     handshake::HandshakeRun,
@@ -22,7 +23,6 @@ use kapi::{
 use kernel::{
     prelude::*,
     sync::{
-        atomic::Release,
         Arc,
         MutexGuard, //
     }, //
@@ -35,12 +35,12 @@ use smc_proto::reason::Reason;
 ///
 /// `EALREADY` when it is connecting: the peer has been told of SMC. `EPROTONOSUPPORT` in strict mode.
 pub(crate) fn give_up(this: &Arc<SmcSock>, socket: &BsdSocket, reason: Reason) -> Result {
-    let mut phase = this.phase.lock();
-    match &*phase {
+    let mut state = this.state.lock();
+    match &*state {
         Phase::Init => {
             let fallback = Fallback::own(Role::Client, reason);
-            this.may_fall_back(&mut phase, &fallback)?;
-            this.set_fallback(&mut phase, fallback);
+            this.may_fall_back(&mut state, &fallback)?;
+            this.set_fallback(&mut state, fallback);
             socket.become_native();
             Ok(())
         }
@@ -51,7 +51,7 @@ pub(crate) fn give_up(this: &Arc<SmcSock>, socket: &BsdSocket, reason: Reason) -
 
 /// Closes the connections that a listener about to end has not handed out, while TCP still listens.
 pub(crate) fn stop_listening(this: &SmcSock) {
-    let listener = match &*this.phase.lock() {
+    let listener = match &*this.state.lock() {
         Phase::Listening(listener) => Some(listener.clone()),
         _ => None,
     };
@@ -72,7 +72,7 @@ pub(super) fn disconnect(
     let _ = leave_smc(this, socket);
     // Nobody goes on with the attempt between its end here and TCP's.
     let slot = this.handshake.lock();
-    if matches!(*this.phase.lock(), Phase::Connecting) {
+    if matches!(*this.state.lock(), Phase::Connecting) {
         this.abandoned();
     }
     let result = socket.native_connect(addr, flags);
@@ -87,31 +87,37 @@ pub(super) fn disconnect(
 ///
 /// `EPROTONOSUPPORT` in strict mode; the connection has ended all the same.
 pub(super) fn leave_smc(this: &Arc<SmcSock>, socket: &BsdSocket) -> Result {
-    let mut phase = this.phase.lock();
-    let conn = match &*phase {
-        Phase::Smc(conn) => Some(conn.clone()),
-        Phase::Path(_) => {
-            this.set_fallback(
-                &mut phase,
-                Fallback::own(Role::Client, Reason::UnsupportedOption),
-            );
-            None
-        }
-        Phase::Fallback(_) => None,
+    let mut state = this.state.lock();
+    let conn = match &*state {
+        Phase::Smc(conn) | Phase::Dissolved(conn) => Some(conn.clone()),
+        Phase::Path(_) | Phase::Fallback(_) => None,
         _ => return Ok(()),
     };
-    let strict = conn.is_some() && this.is_strict();
-    if !strict {
-        if conn.is_some() {
-            let fallback = Fallback::own(Role::Client, Reason::UnsupportedOption);
-            this.set_fallback(&mut phase, fallback);
+    // The end of the TCP connection is not to be reported from now on.
+    let strict = match (&*state, &conn) {
+        (_, Some(conn)) if this.is_strict() => {
+            state.set(Phase::Dissolved(conn.clone()));
+            true
         }
+        (Phase::Fallback(fallback), _) => {
+            let fallback = Fallback {
+                crossing: false,
+                ..*fallback
+            };
+            state.set(Phase::Fallback(fallback));
+            false
+        }
+        _ => {
+            let fallback = Fallback::own(Role::Client, Reason::UnsupportedOption);
+            this.set_fallback(&mut state, fallback);
+            false
+        }
+    };
+    if !strict {
         socket.become_native();
     }
-    // The end of the TCP connection is not to be reported from now on.
-    this.hint.store(hint::NONE, Release);
     this.stop_watching();
-    drop(phase);
+    drop(state);
     if let Some(local) = this.local() {
         local.leave();
     }
@@ -129,24 +135,23 @@ pub(super) fn leave_smc(this: &Arc<SmcSock>, socket: &BsdSocket) -> Result {
 
 /// Ends a failed connection attempt. Called with `handshake` locked.
 pub(super) fn reset(this: &SmcSock) {
-    let mut phase = this.phase.lock();
-    if matches!(*phase, Phase::Connecting) {
+    let mut state = this.state.lock();
+    if matches!(*state, Phase::Connecting) {
         // Before another connect() can begin one of its own.
         this.stop_watching();
-        *phase = Phase::Init;
-        this.hint.store(hint::NONE, Release);
+        state.set(Phase::Init);
     }
+    drop(state);
     this.forget_attempt();
 }
 
 /// Does [`reset`], or takes a listener that TCP has ended out of the socket and returns it.
 fn undo(this: &SmcSock) -> Option<Arc<Listener>> {
     {
-        let mut phase = this.phase.lock();
-        if matches!(*phase, Phase::Listening(_)) && this.sock.state() != tcp_state::LISTEN {
+        let mut state = this.state.lock();
+        if matches!(*state, Phase::Listening(_)) && this.sock.state() != tcp_state::LISTEN {
             this.stop_watching();
-            this.hint.store(hint::NONE, Release);
-            if let Phase::Listening(listener) = core::mem::replace(&mut *phase, Phase::Init) {
+            if let Phase::Listening(listener) = state.set(Phase::Init) {
                 return Some(listener);
             }
         }

@@ -16,7 +16,10 @@
 //!   first has been told, and nothing is tried.
 //! * While a thread waits in TCP's connect(), nobody else begins the attempt anew: it has no watch then.
 
-use super::super::smc_sock::{attempt, Phase, SmcSock};
+use super::super::{
+    smc_sock::{attempt, SmcSock},
+    state::Phase, //
+};
 use crate::host::{
     clock::now,
     syn_option::{Answer, Choice, SILENCE},
@@ -168,7 +171,7 @@ pub(super) fn finish(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>) -
 fn begin_anew(this: &SmcSock, socket: &BsdSocket, addr: &Addr<'_>) -> bool {
     let _handshake = this.handshake.lock();
     // Another thread may have come first.
-    if !may_begin_anew(this) || !matches!(*this.phase.lock(), Phase::Connecting) {
+    if !may_begin_anew(this) || !matches!(*this.state.lock(), Phase::Connecting) {
         return false;
     }
     socket.set_variant(Choice::BARE.variant());

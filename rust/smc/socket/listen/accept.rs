@@ -30,7 +30,7 @@ pub(crate) fn accept(
     new: &BsdSocket,
     nonblock: bool,
 ) -> Result<Arc<SmcSock>> {
-    let (listener, inherited) = match &*this.phase.lock() {
+    let (listener, inherited) = match &*this.state.lock() {
         Phase::Listening(listener) => (Some(listener.clone()), None),
         Phase::Fallback(fallback) => (None, Some(*fallback)),
         _ => (None, None),
@@ -96,7 +96,7 @@ pub(crate) fn accepts_more(this: &SmcSock) -> bool {
     if this.sock.accept_pending() {
         return true;
     }
-    let listener = match &*this.phase.lock() {
+    let listener = match &*this.state.lock() {
         Phase::Listening(listener) => Some(listener.clone()),
         _ => None,
     };

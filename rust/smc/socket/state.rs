@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What a socket of the family is at present.
+//!
+//! [`Phase`] says it, and lies under a mutex that is taken before the socket lock and never while that is held. Calls
+//! that must not wait read [`State::kind`] or the connection, which [`StateGuard::set`] derives from the phase: nothing
+//! else writes them.
+
+use super::listener::Listener;
+use crate::{
+    host::{fallback::Fallback, path::Path},
+    lane::local::Local,
+    smcr::SmcConn, //
+};
+use core::{mem, ops::Deref};
+use kapi::sys::once::Once;
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{
+        atomic::{Acquire, Atomic, Release},
+        Arc,
+        Mutex,
+        MutexGuard, //
+    }, //
+};
+
+/// Kind of a socket at present.
+pub(crate) enum Phase {
+    /// Neither connecting nor listening; SMC is still possible.
+    Init,
+    /// connect() was called, and it is not decided yet between SMC and TCP.
+    Connecting,
+    /// A listening socket.
+    Listening(Arc<Listener>),
+    /// An SMC connection.
+    Smc(Arc<SmcConn>),
+    /// An SMC connection of a strict socket that has dissolved it by connect(): the end of TCP is not reported.
+    Dissolved(Arc<SmcConn>),
+    /// A TCP connection for good, or a socket that will be one.
+    Fallback(Fallback),
+    /// A connection that began as TCP; see [`super::path`].
+    Path(Path),
+    /// close() was called.
+    Closed,
+}
+
+/// What the phase means for those who do not lock it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Kind {
+    /// Nothing special.
+    Other,
+    /// connect() is undecided.
+    Connecting,
+    /// A listener.
+    Listening,
+    /// An SMC connection.
+    Smc,
+    /// TCP, but the head of the stream may be a decline; see [`super::crossing`].
+    Crossing,
+    /// A connection that began as TCP and may leave it; see [`super::path`].
+    Path,
+}
+
+impl Kind {
+    const ALL: [Self; 6] = [
+        Self::Other,
+        Self::Connecting,
+        Self::Listening,
+        Self::Smc,
+        Self::Crossing,
+        Self::Path,
+    ];
+
+    fn of(phase: &Phase) -> Self {
+        match phase {
+            Phase::Connecting => Self::Connecting,
+            Phase::Listening(_) => Self::Listening,
+            Phase::Smc(_) => Self::Smc,
+            Phase::Fallback(fallback) if fallback.crossing => Self::Crossing,
+            Phase::Path(path) if path.tcp_only.is_none() => Self::Path,
+            Phase::Init
+            | Phase::Dissolved(_)
+            | Phase::Fallback(_)
+            | Phase::Path(_)
+            | Phase::Closed => Self::Other,
+        }
+    }
+}
+
+/// State of a socket.
+#[pin_data]
+pub(crate) struct State {
+    #[pin]
+    phase: Mutex<Phase>,
+    /// A [`Kind`]. A reader that sees a value sees the state of the socket that came with it, too.
+    kind: Atomic<u32>,
+    /// The SMC connection, once there is one; it stays, so that it can be found without a lock.
+    conn: Once<Arc<SmcConn>>,
+    /// The end of a local path, from the first byte of a connection that may be one.
+    local: Once<Local>,
+}
+
+impl State {
+    pub(super) fn new(phase: Phase) -> impl PinInit<Self> {
+        let conn = Once::new();
+        if let Phase::Smc(smc) = &phase {
+            conn.set(smc.clone());
+        }
+        let kind = Kind::of(&phase) as u32;
+        pin_init!(Self {
+            phase <- new_mutex!(phase, "rsmc::State::phase"),
+            kind: Atomic::new(kind),
+            conn,
+            local: Once::new(),
+        })
+    }
+
+    /// Locks the phase.
+    pub(crate) fn lock(&self) -> StateGuard<'_> {
+        StateGuard {
+            state: self,
+            phase: self.phase.lock(),
+        }
+    }
+
+    /// Tells whether the socket is of this kind, without a lock.
+    #[inline]
+    pub(crate) fn is(&self, kind: Kind) -> bool {
+        self.kind.load(Acquire) == kind as u32
+    }
+
+    /// Returns what the socket is, without a lock.
+    pub(crate) fn kind(&self) -> Kind {
+        let kind = self.kind.load(Acquire) as usize;
+        Kind::ALL.get(kind).copied().unwrap_or(Kind::Other)
+    }
+
+    /// Returns the SMC connection, if this is one.
+    #[inline]
+    pub(crate) fn smc(&self) -> Option<&Arc<SmcConn>> {
+        self.conn.get()
+    }
+
+    /// Returns the end of a local path, if this is one; it may be on TCP still.
+    #[inline]
+    pub(crate) fn local(&self) -> Option<&Local> {
+        self.local.get()
+    }
+}
+
+/// The locked phase.
+pub(crate) struct StateGuard<'a> {
+    state: &'a State,
+    phase: MutexGuard<'a, Phase>,
+}
+
+impl StateGuard<'_> {
+    /// Makes `phase` the socket's, and returns what it was.
+    pub(crate) fn set(&mut self, phase: Phase) -> Phase {
+        if let Phase::Smc(conn) = &phase {
+            self.state.conn.set(conn.clone());
+        }
+        let kind = Kind::of(&phase) as u32;
+        let old = mem::replace(&mut *self.phase, phase);
+        self.state.kind.store(kind, Release);
+        old
+    }
+
+    /// Has found the other end of a connection that began as TCP.
+    pub(super) fn found(&mut self, local: Local) {
+        self.state.local.set(local);
+    }
+}
+
+impl Deref for StateGuard<'_> {
+    type Target = Phase;
+
+    fn deref(&self) -> &Phase {
+        &self.phase
+    }
+}
