@@ -28,7 +28,7 @@ mod socket;
 
 mod handshake;
 
-mod lane;
+mod stream;
 
 mod smcr;
 
@@ -43,10 +43,10 @@ use host::{
     namespace::Namespace,
     syn_option, tcp2smc,
 };
-use lane::local::{Rendezvous, RENDEZVOUS};
 use report::{netlink, sock_diag::Diag};
 use smcr::{registry::Hotplug, SmcrRegistry, SMCR};
 use socket::Registry;
+use stream::local::{Rendezvous, RENDEZVOUS};
 
 module! {
     type: Rsmc,
@@ -94,7 +94,7 @@ struct Rsmc {
     _gates: global::Guard<Gates>,
     _registry: global::Guard<SmcrRegistry>,
     _rendezvous: global::Guard<Rendezvous>,
-    _rings: lane::local::Registration,
+    _rings: stream::local::Registration,
     _queue: queue::Registration,
     _sockets: Pin<KBox<netns::Registration<Registry>>>,
     _namespaces: Pin<KBox<netns::Registration<Namespace>>>,
@@ -113,7 +113,7 @@ impl Rsmc {
         let registry = SmcrRegistry::new()?;
         let installed = SMCR.install(registry.clone())?;
         let rendezvous = RENDEZVOUS.install(Rendezvous::new()?)?;
-        let rings = lane::local::Registration::new()?;
+        let rings = stream::local::Registration::new()?;
         syn_option::draw_secret();
         let gates = GATES.install(Gates::new(registry.clone())?)?;
         let devices = Arc::new(Hotplug(registry.clone()), GFP_KERNEL)?;

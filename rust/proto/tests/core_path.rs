@@ -55,7 +55,7 @@ impl Model {
             .sum()
     }
 
-    /// Takes at most `len` bytes, as the lane does.
+    /// Takes at most `len` bytes, as a stream does.
     fn read(&mut self, len: usize) -> usize {
         let mut got = 0;
         while got < len {

@@ -3,7 +3,7 @@
 //! All interleavings of a direction's writer, its reader, TCP's delivery and whoever takes a ring back, for a few
 //! bytes: every byte once and in order, every cut passed, no end before the last byte, nobody asleep for good.
 //!
-//! The steps are those of `rust/smc/lane/local`: `put.rs`, `take.rs`, `direction.rs`, `idle.rs` and `retire()`, with
+//! The steps are those of `rust/smc/stream/local`: `put.rs`, `take.rs`, `direction.rs`, `idle.rs` and `retire()`, with
 //! their locks, and the waits of `kapi/sys/wait.rs`. What each step does to a route is [`Route`]'s own code. Plain
 //! stores go through a store buffer for each thread, as on x86; locks, compare-and-exchange and barriers empty it.
 //!

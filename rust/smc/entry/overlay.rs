@@ -5,8 +5,11 @@
 use crate::{
     entry::sockopt,
     handshake::crossing::RECEIVE,
-    lane::{self, local},
     socket::{connect, crossing, listen, path, Phase, SmcSock}, //
+    stream::{
+        local::{receive_quickly, send_quickly},
+        Stream, //
+    },
 };
 use kapi::net::{
     args::{flags, Addr, GetOption, Message, Poll, SetOption, Splice},
@@ -87,11 +90,8 @@ impl Overlay for Smc {
     }
 
     fn poll(data: &Arc<SmcSock>, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
-        if let Some(conn) = data.smc() {
-            return lane::poll(conn, socket, poll);
-        }
-        if let Some(local) = data.local() {
-            return local::poll(local, socket, poll);
+        if let Some(stream) = data.stream() {
+            return stream.poll(socket, poll);
         }
         let listener = match &*data.state.lock() {
             Phase::Listening(listener) => Some(listener.clone()),
@@ -112,8 +112,8 @@ impl Overlay for Smc {
         }
         if open {
             // It has been decided between the two; what lay in TCP's queue was the handshake's.
-            if let Some(conn) = data.smc() {
-                return lane::poll(conn, socket, poll);
+            if let Some(stream) = data.stream() {
+                return stream.poll(socket, poll);
             }
             native = socket.native_poll(poll);
         }
@@ -127,45 +127,36 @@ impl Overlay for Smc {
     }
 
     fn has_peer(data: &Arc<SmcSock>) -> bool {
-        data.smc().is_none_or(lane::has_peer)
+        data.stream().is_none_or(Stream::has_peer)
     }
 
     fn shutdown(data: &Arc<SmcSock>, socket: &BsdSocket, how: i32) -> Result {
         if connect::undecided(data) {
             connect::proceed(data);
         }
-        if let Some(conn) = data.smc() {
-            return lane::shutdown(conn, how);
-        }
-        if let Some(local) = data.local() {
-            return local.without_writers(|| socket.native_shutdown(how));
+        if let Some(stream) = data.stream() {
+            return stream.shutdown(socket, how);
         }
         if matches!(how, SHUT_RD | SHUT_RDWR) {
             connect::stop_listening(data);
         }
         let result = socket.native_shutdown(how);
         connect::abandon_ended(data);
-        match (&result, data.smc()) {
+        match (&result, data.stream()) {
             // It has become one meanwhile; see `connect::conclude`.
-            (Ok(()), Some(conn)) => lane::shutdown(conn, how),
+            (Ok(()), Some(stream @ Stream::Smcr(_))) => stream.shutdown(socket, how),
             _ => result,
         }
     }
 
     fn ioctl(data: &Arc<SmcSock>, socket: &BsdSocket, command: u32) -> Result<Option<i32>> {
         crossing::is_still_open(data, socket);
-        match (data.smc(), data.local()) {
-            (Some(conn), _) => lane::ioctl(conn, command),
-            (None, Some(local)) => Ok(local::ioctl(local, command)),
-            (None, None) => Ok(None),
-        }
+        Ok(data.stream().and_then(|stream| stream.ioctl(command)))
     }
 
     #[inline]
     fn sendmsg(data: &Arc<SmcSock>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
-        let sent = data
-            .local()
-            .and_then(|local| local::send_quickly(local, msg));
+        let sent = data.local().and_then(|local| send_quickly(local, msg));
         sent.unwrap_or_else(|| send(data, socket, msg))
     }
 
@@ -173,7 +164,7 @@ impl Overlay for Smc {
     fn recvmsg(data: &Arc<SmcSock>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
         let got = data
             .local()
-            .and_then(|local| local::receive_quickly(local, socket, msg));
+            .and_then(|local| receive_quickly(local, socket, msg));
         got.unwrap_or_else(|| receive(data, socket, msg))
     }
 
@@ -182,13 +173,10 @@ impl Overlay for Smc {
         let nonblock = socket.is_nonblocking();
         Self::settle(data, socket, data.sock.receive_timeout(nonblock))?;
         crossing::settle(data, socket, data.sock.receive_timeout(nonblock))?;
-        if let Some(conn) = data.smc() {
-            return conn.splice(socket, splice);
+        match path::stream(data, socket) {
+            Some(stream) => stream.splice(socket, splice),
+            None => socket.native_splice(splice),
         }
-        if let Some(local) = path::local(data, socket) {
-            return local::splice(local, socket, splice);
-        }
-        socket.native_splice(splice)
     }
 
     fn splice_ended(data: &Arc<SmcSock>) -> bool {
@@ -201,11 +189,8 @@ impl Overlay for Smc {
     }
 
     fn low_water_changed(data: &Arc<SmcSock>) {
-        if let Some(conn) = data.smc() {
-            lane::low_water_changed(conn);
-        }
-        if let Some(local) = data.local() {
-            local::low_water_changed(local);
+        if let Some(stream) = data.stream() {
+            stream.low_water_changed();
         }
     }
 
@@ -232,18 +217,14 @@ fn send(data: &Arc<SmcSock>, socket: &BsdSocket, msg: &mut Message<'_>) -> Resul
     if msg.has(flags::MSG_FASTOPEN) {
         connect::give_up(data, socket, Reason::UnsupportedOption)?;
     }
-    if let Some(conn) = data.smc() {
-        return lane::send(conn, socket, msg);
-    }
-    if let Some(local) = data.local() {
-        return local::send(local, socket, msg);
+    if let Some(stream) = data.stream() {
+        return stream.send(socket, msg);
     }
     let nonblock = msg.has(flags::MSG_DONTWAIT);
     Smc::settle(data, socket, data.sock.send_timeout(nonblock))?;
-    match (data.smc(), path::local(data, socket)) {
-        (Some(conn), _) => lane::send(conn, socket, msg),
-        (None, Some(local)) => local::send(local, socket, msg),
-        (None, None) => socket.native_sendmsg(msg),
+    match path::stream(data, socket) {
+        Some(stream) => stream.send(socket, msg),
+        None => socket.native_sendmsg(msg),
     }
 }
 
@@ -254,18 +235,14 @@ fn receive(data: &Arc<SmcSock>, socket: &BsdSocket, msg: &mut Message<'_>) -> Re
         // Not the stream: ICMP errors, completions.
         return socket.native_recvmsg(msg);
     }
-    if let Some(conn) = data.smc() {
-        return lane::receive(conn, socket, msg);
-    }
-    if let Some(local) = data.local() {
-        return path::receive(data, local, socket, msg);
+    if let Some(stream) = data.stream() {
+        return path::receive(data, stream, socket, msg);
     }
     let nonblock = msg.has(flags::MSG_DONTWAIT);
     Smc::settle(data, socket, data.sock.receive_timeout(nonblock))?;
     crossing::settle(data, socket, data.sock.receive_timeout(nonblock))?;
-    match (data.smc(), path::local(data, socket)) {
-        (Some(conn), _) => lane::receive(conn, socket, msg),
-        (None, Some(local)) => path::receive(data, local, socket, msg),
-        (None, None) => socket.native_recvmsg(msg),
+    match path::stream(data, socket) {
+        Some(stream) => path::receive(data, stream, socket, msg),
+        None => socket.native_recvmsg(msg),
     }
 }

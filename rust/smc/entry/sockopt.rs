@@ -9,8 +9,8 @@ use crate::{
         zerocopy_receive, //
     },
     host::{fallback::Role, stats::Stat},
-    lane::{self, local::Local},
     socket::{connect, path, Phase, SmcSock}, //
+    stream::{local::Local, Stream},
 };
 
 use kapi::{
@@ -246,18 +246,17 @@ pub(crate) fn get(
         }
         // TCP's looks for the data in its queue. On a local path none gets past what that call has seen.
         (IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE) => {
-            let unread = match (this.smc(), this.local()) {
-                (Some(conn), _) => lane::unread(conn),
-                (None, Some(local)) => {
-                    let by_tcp = || option.native(socket);
-                    match local.while_reading_tcp(by_tcp) {
-                        Some(answer) => return answer.map(|()| Handled::Done),
-                        None => lane::local::unread(local),
-                    }
-                }
-                _ => return Ok(Handled::Native),
+            let Some(stream) = this.stream() else {
+                return Ok(Handled::Native);
             };
-            zerocopy_receive::get(option, unread.0, unread.1)?;
+            if let Stream::Local(local) = stream {
+                let by_tcp = || option.native(socket);
+                if let Some(answer) = local.while_reading_tcp(by_tcp) {
+                    return answer.map(|()| Handled::Done);
+                }
+            }
+            let (unread, ended) = stream.unread();
+            zerocopy_receive::get(option, unread, ended)?;
             Ok(Handled::Done)
         }
         _ => Ok(Handled::Native),

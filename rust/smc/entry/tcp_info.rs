@@ -4,7 +4,7 @@
 //!
 //! The other counters are about packets, and there are none.
 
-use crate::{lane::local::Local, socket::SmcSock};
+use crate::{socket::SmcSock, stream::local::Local};
 use kapi::net::{args::GetOption, socket::BsdSocket};
 use kernel::prelude::*;
 use smc_proto::conn::Positions;

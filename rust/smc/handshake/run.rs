@@ -12,10 +12,15 @@ use super::{
     gates::Gates, //
 };
 use crate::{
-    host::{clock::now, waiter::Waiter}, //
+    host::{
+        clock::now,
+        namespace::Namespace,
+        sysctl::Sysctl,
+        waiter::Waiter, //
+    },
     smcr::{LocalPort, PeerFacts, SmcConn},
 };
-use kapi::net::sock::Sock;
+use kapi::{net::sock::Sock, sys::host};
 use kernel::{
     prelude::*,
     sync::{aref::ARef, Arc}, //
@@ -35,7 +40,7 @@ use smc_proto::{
     reason::Reason,
     time::{Instant, Span},
     wire::{
-        clc::{self, Agreement, Proposal, RdmaEnd},
+        clc::{self, Agreement, Extensions, Proposal, RdmaEnd},
         ids::Mtu,
         llc::Frame, //
     }, //
@@ -83,14 +88,14 @@ impl HandshakeRun {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn client(gates: &Arc<Gates>, policy: &Policy, port: LocalPort) -> Result<Self> {
+    pub(crate) fn client(gates: &Arc<Gates>, sock: &Sock, port: LocalPort) -> Result<Self> {
         let eligibility = Eligibility {
             option: true,
             refuse: None,
         };
         Ok(Self {
             driver: KBox::new(
-                Driver::client(policy, port.facts(), &eligibility, now()),
+                Driver::client(&policy(gates, sock), port.facts(), &eligibility, now()),
                 GFP_KERNEL,
             )?,
             attempt: Attempt::new(gates.clone(), Some(port), None),
@@ -107,7 +112,7 @@ impl HandshakeRun {
     /// `ENOMEM`.
     pub(crate) fn server(
         gates: &Arc<Gates>,
-        policy: &Policy,
+        sock: &Sock,
         port: Result<LocalPort, Reason>,
         payer: ARef<Sock>,
     ) -> Result<Self> {
@@ -116,7 +121,10 @@ impl HandshakeRun {
             refuse: port.as_ref().err().copied(),
         };
         Ok(Self {
-            driver: KBox::new(Driver::server(policy, &eligibility, now()), GFP_KERNEL)?,
+            driver: KBox::new(
+                Driver::server(&policy(gates, sock), &eligibility, now()),
+                GFP_KERNEL,
+            )?,
             attempt: Attempt::new(gates.clone(), port.ok(), Some(payer)),
             peer: PeerFacts::UNKNOWN,
         })
@@ -256,6 +264,29 @@ impl Endpoint for RunEndpoint<'_> {
     fn declined(&mut self) {
         self.attempt.declined();
     }
+}
+
+/// Returns the terms that this host offers and accepts in a handshake over `sock`.
+fn policy(gates: &Gates, sock: &Sock) -> Policy {
+    let namespace = Namespace::of(sock);
+    let name = namespace
+        .as_ref()
+        .map_or(host::Name::NONE, |here| here.host_name());
+    let mut policy = Policy::new(gates.registry().peer_id, name.text());
+    if let Some(initial) = Namespace::initial() {
+        let eids = initial.eids.of_user();
+        if !eids.is_empty() {
+            policy.set_eids(&eids);
+        }
+    }
+    if let Some(namespace) = namespace {
+        let most = namespace.sysctls.get(Sysctl::MaxConns);
+        policy.max_conns = u8::try_from(most).unwrap_or(u8::MAX);
+        if namespace.sysctls.get(Sysctl::Immediate) == 0 {
+            policy.extensions = Extensions::NONE;
+        }
+    }
+    policy
 }
 
 fn stream_error(err: Error) -> StreamError {

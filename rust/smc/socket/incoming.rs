@@ -6,6 +6,7 @@
 //! queue the same work, which goes on as far as it can. accept() and poll() go on with it, too, but
 //! only up to a step that may sleep, whose length the peer determines.
 
+use super::path::Path;
 use crate::{
     handshake::{
         crossing,
@@ -17,9 +18,7 @@ use crate::{
         clock::{arm, now},
         fallback::{Fallback, Role},
         namespace::Namespace,
-        path::Path,
         peer_addr::PeerAddr,
-        policy::policy,
         silent,
         waiter::Waiter, //
     }, //
@@ -171,9 +170,8 @@ impl Incoming {
         } else {
             LocalPort::find(&gates.registry().devices, socket.sock()).ok_or(Reason::NoDevice)
         };
-        let policy = policy(gates.registry().peer_id, socket.sock());
         let run = KBox::new(
-            HandshakeRun::server(&gates, &policy, port, listener.sock())?,
+            HandshakeRun::server(&gates, socket.sock(), port, listener.sock())?,
             GFP_KERNEL,
         )?;
         let incoming = Arc::pin_init(

@@ -21,11 +21,11 @@ mod overflow;
 use self::overflow::Overflow;
 use super::{
     fifo::Fifo,
-    incoming::{Incoming, ParentListener, Ready, Verdict}, //
+    incoming::{Incoming, ParentListener, Ready, Verdict},
+    path::Path, //
 };
 use crate::host::{
     fallback::{Fallback, Role},
-    path::Path,
     syn_option::{self as option, Answer, Choice}, //
     tcp2smc::PerClient,
 };

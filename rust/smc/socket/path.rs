@@ -4,15 +4,18 @@
 //! before them.
 //!
 //! With the first byte that it sends or wants, an end looks for the other one in this kernel; see
-//! [`crate::lane::local`]. A connection whose other end is on another host stays TCP's.
+//! [`crate::stream::local`]. A connection whose other end is on another host stays TCP's.
 
 use super::{
     smc_sock::SmcSock,
     state::{Kind, Phase, StateGuard}, //
 };
 use crate::{
-    host::path::Path,
-    lane::local::{self, Local, RENDEZVOUS}, //
+    host::{fallback::Role, syn_option::Answer},
+    stream::{
+        local::{Local, RENDEZVOUS},
+        Stream, //
+    },
 };
 use kapi::net::{args::Message, socket::BsdSocket};
 use kernel::{
@@ -20,6 +23,28 @@ use kernel::{
     sync::Arc, //
 };
 use smc_proto::reason::Reason;
+
+/// A connection that began as TCP.
+#[derive(Clone, Copy)]
+pub(crate) struct Path {
+    /// Our end of it.
+    pub(crate) role: Role,
+    /// The reason why it stays TCP's, if it does.
+    pub(crate) tcp_only: Option<Reason>,
+}
+
+impl Path {
+    /// Returns the state of a new connection on which the two ends have agreed by `answer`; `None` for an
+    /// answer that means something else.
+    pub(crate) fn new(role: Role, answer: Answer) -> Option<Self> {
+        let tcp_only = match answer {
+            Answer::Local => None,
+            Answer::Remote => Some(Reason::PathRemote),
+            Answer::Tcp | Answer::Smc | Answer::Echo => return None,
+        };
+        Some(Self { role, tcp_only })
+    }
+}
 
 /// Makes the connecting socket a connection that has begun as TCP.
 pub(super) fn become_path(this: &SmcSock, state: &mut StateGuard<'_>, path: Path) {
@@ -34,13 +59,13 @@ pub(super) fn become_path(this: &SmcSock, state: &mut StateGuard<'_>, path: Path
     state.set(Phase::Path(path));
 }
 
-/// Returns the end of the local path that the connection is or may become; the first byte to send or to
-/// receive makes it look for the other end. `None` for other sockets.
+/// Returns the stream of a socket that is to move data; `None` leaves them to TCP. The first byte to send or to receive
+/// makes a connection that began as TCP look for its other end.
 #[inline]
-pub(crate) fn local<'a>(this: &'a Arc<SmcSock>, socket: &BsdSocket) -> Option<&'a Local> {
-    match this.local() {
-        Some(local) => Some(local),
-        None if this.state.is(Kind::Path) => look(this, socket),
+pub(crate) fn stream<'a>(this: &'a Arc<SmcSock>, socket: &BsdSocket) -> Option<Stream<'a>> {
+    match this.stream() {
+        Some(stream) => Some(stream),
+        None if this.state.is(Kind::Path) => look(this, socket).map(Stream::Local),
         None => None,
     }
 }
@@ -110,21 +135,23 @@ pub(crate) fn leave(this: &SmcSock, socket: &BsdSocket) -> Result {
     }
 }
 
-/// recvmsg() of a connection that may become a local path, or is one.
+/// recvmsg() of a stream.
 ///
 /// # Errors
 ///
-/// TCP's.
+/// Those of `tcp_recvmsg()`.
 #[inline]
 pub(crate) fn receive(
     this: &Arc<SmcSock>,
-    local: &Local,
+    stream: Stream<'_>,
     socket: &BsdSocket,
     msg: &mut Message<'_>,
 ) -> Result<usize> {
-    let got = local::receive(local, socket, msg)?;
-    if got != 0 && !local.has_met() {
-        alone(this, socket);
+    let got = stream.receive(socket, msg)?;
+    if let (1.., Stream::Local(local)) = (got, stream) {
+        if !local.has_met() {
+            alone(this, socket);
+        }
     }
     Ok(got)
 }

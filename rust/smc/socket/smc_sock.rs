@@ -21,8 +21,8 @@ use crate::{
         sysctl::Sysctl,
         waiter::Waiter, //
     },
-    lane::local::Local, //
     smcr::SmcConn,
+    stream::{local::Local, Stream}, //
 };
 use kapi::{
     errno::{self, Errno},
@@ -246,6 +246,15 @@ impl SmcSock {
     #[inline]
     pub(crate) fn local(&self) -> Option<&Local> {
         self.state.local()
+    }
+
+    /// Returns the stream, if this is an SMC-R connection or a connection within this kernel.
+    #[inline]
+    pub(crate) fn stream(&self) -> Option<Stream<'_>> {
+        match self.smc() {
+            Some(conn) => Some(Stream::Smcr(conn)),
+            None => self.local().map(Stream::Local),
+        }
     }
 
     /// Tells whether this is a connection that began as TCP, and has not looked for its other end.

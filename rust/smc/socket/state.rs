@@ -6,11 +6,11 @@
 //! that must not wait read [`State::kind`] or the connection, which [`StateGuard::set`] derives from the phase: nothing
 //! else writes them.
 
-use super::listener::Listener;
+use super::{listener::Listener, path::Path};
 use crate::{
-    host::{fallback::Fallback, path::Path},
-    lane::local::Local,
+    host::fallback::Fallback,
     smcr::SmcConn, //
+    stream::local::Local,
 };
 use core::{mem, ops::Deref};
 use kapi::sys::once::Once;

@@ -4,7 +4,7 @@
 
 use super::{
     super::{
-        path,
+        path::{self, Path},
         smc_sock::SmcSock,
         state::{Phase, StateGuard}, //
     },
@@ -21,12 +21,10 @@ use crate::{
     host::{
         clock::arm,
         fallback::{Fallback, Role},
-        path::Path,
-        policy::policy,
         syn_option::Answer, //
     },
-    lane, //
     smcr::LocalPort,
+    stream::shut_down,
 };
 use kapi::{
     errno::{self, Errno},
@@ -144,8 +142,7 @@ fn begin_handshake(this: &Arc<SmcSock>) -> Result<Begun, Reason> {
     }
     let gates = GATES.get().ok_or(Reason::NoDevice)?;
     let port = LocalPort::find(&gates.registry().devices, &this.sock).ok_or(Reason::NoDevice)?;
-    let policy = policy(gates.registry().peer_id, &this.sock);
-    let run = HandshakeRun::client(&gates, &policy, port).map_err(|_| Reason::NoMemory)?;
+    let run = HandshakeRun::client(&gates, &this.sock, port).map_err(|_| Reason::NoMemory)?;
     let run = KBox::new(run, GFP_KERNEL).map_err(|_| Reason::NoMemory)?;
     let timer = TimerHook::new(this.clone()).map_err(|_| Reason::NoMemory)?;
     Ok((run, timer))
@@ -191,7 +188,7 @@ pub(super) fn conclude(this: &Arc<SmcSock>, run: KBox<HandshakeRun>, outcome: Ou
                     let shut = this.sock.shutdown_mask();
                     drop(guard);
                     if shut & SEND != 0 {
-                        let _ = lane::shutdown(&conn, SHUT_WR);
+                        let _ = shut_down(&conn, SHUT_WR);
                     }
                     // The watch stays.
                     let timer = this.timer.lock().take();

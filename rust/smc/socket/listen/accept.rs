@@ -5,7 +5,8 @@
 use super::super::{
     incoming::{Ready, Verdict},
     listener::Listener,
-    smc_sock::{Phase, SmcSock}, //
+    smc_sock::SmcSock,
+    state::Phase, //
 };
 use crate::host::fallback::{Fallback, Role};
 use kapi::{

@@ -7,7 +7,7 @@ use super::{
     limit::CountedRing,
     pair::{End, Local},
 };
-use crate::lane::{Put, Stop};
+use crate::stream::{Put, Stop};
 use kapi::{
     errno,
     net::{args::Message, sock::Sock},
@@ -26,7 +26,7 @@ pub(super) const PART: usize = 32 << 10;
 /// The writer's ring, with its lock held.
 type Writer = Option<Arc<CountedRing>>;
 
-/// Puts as much as there is room for; see [`Lane::put`](crate::lane::Lane::put).
+/// Puts as much as there is room for; see [`StreamIo::put`](crate::stream::StreamIo::put).
 #[inline(always)]
 pub(super) fn put(
     local: &Local,

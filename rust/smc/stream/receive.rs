@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! recvmsg(): from a lane to the program.
+//! recvmsg(): from a stream to the program.
 
-use super::{Ask, Lane, Look};
+use super::{Ask, Look, StreamIo};
 use crate::host::stats::{Stat, TrafficDirection};
 use core::cell::Cell;
 use kapi::{
@@ -23,46 +23,50 @@ use smc_trace as trace;
 ///
 /// `ECONNRESET`, `ECONNABORTED` (once), `ENOTCONN`; `EAGAIN`, `EINTR` when nothing was read.
 pub(crate) fn receive(
-    lane: &impl Lane,
+    stream: &impl StreamIo,
     socket: &BsdSocket,
     msg: &mut Message<'_>,
 ) -> Result<usize> {
-    if let Some(stats) = lane.stats() {
+    if let Some(stats) = stream.stats() {
         stats.add(Stat::RxCalls, 1);
     }
     let got = match msg.has(flags::MSG_OOB) {
-        true => receive_urgent(lane, msg)?,
-        false => receive_stream(lane, socket, msg)?,
+        true => receive_urgent(stream, msg)?,
+        false => receive_stream(stream, socket, msg)?,
     };
     if msg.wants_left() {
-        msg.set_left(lane.left());
+        msg.set_left(stream.left());
     }
-    if let (Some(stats), 1..) = (lane.stats(), got) {
+    if let (Some(stats), 1..) = (stream.stats(), got) {
         stats.payload(TrafficDirection::Rx, got);
         stats.add(Stat::RxBytes, got as u64);
     }
     Ok(got)
 }
 
-fn receive_stream(lane: &impl Lane, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
+fn receive_stream(
+    stream: &impl StreamIo,
+    socket: &BsdSocket,
+    msg: &mut Message<'_>,
+) -> Result<usize> {
     let peek = msg.has(flags::MSG_PEEK);
-    let offset = if peek { lane.sock().peek_offset() } else { 0 };
+    let offset = if peek { stream.sock().peek_offset() } else { 0 };
     let carried = Cell::new(false);
-    let got = receive_from(lane, socket, msg, offset, &carried)?;
+    let got = receive_from(stream, socket, msg, offset, &carried)?;
     // As TCP: splice() is no read to `SO_PEEK_OFF`.
-    if lane.sock().has_peek_offset() && !lane.is_spliced(msg) {
-        lane.sock().move_peek_offset(peek, got);
+    if stream.sock().has_peek_offset() && !stream.is_spliced(msg) {
+        stream.sock().move_peek_offset(peek, got);
     }
-    if lane.sock().wants_stamps() || lane.sock().wants_count() {
-        lane.tell(msg, got);
+    if stream.sock().wants_stamps() || stream.sock().wants_count() {
+        stream.tell(msg, got);
     }
-    trace::received(lane.sock(), got, || lane.device(carried.get()));
+    trace::received(stream.sock(), got, || stream.device(carried.get()));
     Ok(got)
 }
 
 /// Reads, or peeks from `offset` on. For `carried` see [`Ask::carried`].
 fn receive_from(
-    lane: &impl Lane,
+    stream: &impl StreamIo,
     socket: &BsdSocket,
     msg: &mut Message<'_>,
     offset: usize,
@@ -72,15 +76,15 @@ fn receive_from(
     let peek = msg.has(flags::MSG_PEEK);
     let discard = msg.has(flags::MSG_TRUNC);
     let wanted = msg.len();
-    let target = lane.sock().low_water(msg.has(flags::MSG_WAITALL), wanted);
+    let target = stream.sock().low_water(msg.has(flags::MSG_WAITALL), wanted);
     let mut timeout = None;
     let mut got = 0usize;
     // Of a peek: the bytes that lie before those it has got, urgent ones among them.
     let mut passed = offset;
-    if !nonblock && wanted > 0 && lane.is_quiet() {
+    if !nonblock && wanted > 0 && stream.is_quiet() {
         // The usual case of a program that waits for an answer: there is nothing to look at.
-        let patience = lane.sock().receive_timeout(nonblock);
-        timeout = Some(sleep(lane, socket, patience, 0)?);
+        let patience = stream.sock().receive_timeout(nonblock);
+        timeout = Some(sleep(stream, socket, patience, 0)?);
     }
     loop {
         let ask = Ask {
@@ -91,7 +95,7 @@ fn receive_from(
             discard,
             carried,
         };
-        let state = match lane.take(msg, &ask) {
+        let state = match stream.take(msg, &ask) {
             Ok(Look::Took(took)) => {
                 got = got.saturating_add(took.bytes);
                 passed = passed.saturating_add(took.passed);
@@ -104,16 +108,16 @@ fn receive_from(
                 if took.more {
                     continue;
                 }
-                if peek && lane.is_all(got.saturating_add(before(lane, offset, passed))) {
-                    return end(lane, got);
+                if peek && stream.is_all(got.saturating_add(before(stream, offset, passed))) {
+                    return end(stream, got);
                 }
-                if got > 0 && lane.is_spliced(msg) {
+                if got > 0 && stream.is_spliced(msg) {
                     // As TCP: splice() takes what is there, whatever `SO_RCVLOWAT` says.
                     return Ok(got);
                 }
                 None
             }
-            Ok(Look::Mark) => return stay_at_mark(lane, nonblock),
+            Ok(Look::Mark) => return stay_at_mark(stream, nonblock),
             Ok(Look::Nothing(state)) => Some(state),
             // What was copied before has left the ring.
             Err(_) if got > 0 => return Ok(got),
@@ -125,29 +129,31 @@ fn receive_from(
             Some(RecvState::NotConnected) if got == 0 => return Err(errno::ENOTCONN.into()),
             Some(RecvState::Reset | RecvState::Aborted | RecvState::NotConnected) => {
                 if got == 0 {
-                    lane.sock().take_error()?;
+                    stream.sock().take_error()?;
                 }
                 return Ok(got);
             }
-            Some(RecvState::Empty) if lane.notice_dead() => continue,
-            Some(RecvState::Empty) if lane.is_read_shut() => {
+            Some(RecvState::Empty) if stream.notice_dead() => continue,
+            Some(RecvState::Empty) if stream.is_read_shut() => {
                 if got == 0 {
-                    lane.sock().take_error()?;
+                    stream.sock().take_error()?;
                 }
                 return Ok(got);
             }
-            Some(RecvState::Empty) if offset > 0 && lane.is_all(offset) => return end(lane, got),
+            Some(RecvState::Empty) if offset > 0 && stream.is_all(offset) => {
+                return end(stream, got)
+            }
             Some(RecvState::Empty) => (),
         }
         if got >= target && got > 0 {
             return Ok(got);
         }
         let seen = match peek {
-            true => got.saturating_add(before(lane, offset, passed)),
+            true => got.saturating_add(before(stream, offset, passed)),
             false => 0,
         };
-        let patience = timeout.unwrap_or_else(|| lane.sock().receive_timeout(nonblock));
-        match sleep(lane, socket, patience, seen) {
+        let patience = timeout.unwrap_or_else(|| stream.sock().receive_timeout(nonblock));
+        match sleep(stream, socket, patience, seen) {
             // As tcp_recvmsg(): a call for 0 bytes waits once, and returns without a second check.
             _ if wanted == 0 && patience != 0 => return Ok(0),
             Ok(left) => timeout = Some(left),
@@ -157,10 +163,10 @@ fn receive_from(
     }
 }
 
-/// Returns the position of a peek in the units in which `lane` counts: `passed` includes an urgent byte that the peek
+/// Returns the position of a peek in the units in which `stream` counts: `passed` includes an urgent byte that the peek
 /// has stepped over, `offset` does not.
 #[inline]
-fn before<L: Lane>(_lane: &L, offset: usize, passed: usize) -> usize {
+fn before<L: StreamIo>(_lane: &L, offset: usize, passed: usize) -> usize {
     match L::HIDES_URGENT {
         true => offset,
         false => passed,
@@ -169,46 +175,46 @@ fn before<L: Lane>(_lane: &L, offset: usize, passed: usize) -> usize {
 
 /// Sleeps until there are more than `seen` bytes, or there is no reason to wait for them; at most
 /// `timeout` jiffies. Returns what is left of those.
-fn sleep(lane: &impl Lane, socket: &BsdSocket, timeout: isize, seen: usize) -> Result<isize> {
-    lane.sock().sleep_for_data(true);
+fn sleep(stream: &impl StreamIo, socket: &BsdSocket, timeout: isize, seen: usize) -> Result<isize> {
+    stream.sock().sleep_for_data(true);
     let waited = wait::until_changed(socket, wait::Kind::Shared, timeout, || {
-        lane.is_readable(seen)
+        stream.is_readable(seen)
     });
-    lane.sock().sleep_for_data(false);
+    stream.sock().sleep_for_data(false);
     waited
 }
 
 /// Ends a peek that has seen all: as with TCP that returns the error of a reset, unless the stream had
 /// ended before that.
 #[cold]
-fn end(lane: &impl Lane, got: usize) -> Result<usize> {
-    lane.notice_dead();
-    if got == 0 && lane.is_cut() {
-        lane.sock().take_error()?;
+fn end(stream: &impl StreamIo, got: usize) -> Result<usize> {
+    stream.notice_dead();
+    if got == 0 && stream.is_cut() {
+        stream.sock().take_error()?;
     }
     Ok(got)
 }
 
 /// Ends a splice() at the urgent mark: as TCP's it neither passes that nor waits.
 #[cold]
-fn stay_at_mark(lane: &impl Lane, nonblock: bool) -> Result<usize> {
-    let hearing = lane.is_hearing();
+fn stay_at_mark(stream: &impl StreamIo, nonblock: bool) -> Result<usize> {
+    let hearing = stream.is_hearing();
     if !hearing {
-        lane.sock().take_error()?;
-    } else if nonblock && !lane.is_read_shut() {
+        stream.sock().take_error()?;
+    } else if nonblock && !stream.is_read_shut() {
         return Err(EAGAIN);
     }
     Ok(0)
 }
 
 #[cold]
-fn receive_urgent(lane: &impl Lane, msg: &mut Message<'_>) -> Result<usize> {
-    lane.notice_dead();
+fn receive_urgent(stream: &impl StreamIo, msg: &mut Message<'_>) -> Result<usize> {
+    stream.notice_dead();
     let peek = msg.has(flags::MSG_PEEK);
-    let (over, byte) = lane.take_urgent(peek);
+    let (over, byte) = stream.take_urgent(peek);
     match byte {
         Ok(byte) => {
-            if let Some(stats) = lane.stats() {
+            if let Some(stats) = stream.stats() {
                 stats.add(Stat::Urgent, 1);
             }
             msg.set_result_flag(flags::MSG_OOB);
@@ -223,7 +229,7 @@ fn receive_urgent(lane: &impl Lane, msg: &mut Message<'_>) -> Result<usize> {
             Ok(1)
         }
         // As tcp_recv_urg(): the end of the stream, if the urgent byte can no longer come.
-        Err(UrgentError::NotYet) if lane.is_read_shut() || over => Ok(0),
+        Err(UrgentError::NotYet) if stream.is_read_shut() || over => Ok(0),
         Err(UrgentError::NotYet) => Err(EAGAIN),
         Err(UrgentError::None) => Err(EINVAL),
         Err(UrgentError::Cut) => Err(errno::ENOTCONN.into()),

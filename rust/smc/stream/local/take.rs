@@ -3,7 +3,7 @@
 //! Out of TCP and the ring to the program.
 
 use super::{direction::LocalDirection, limit::CountedRing, pair::Local};
-use crate::lane::{Ask, Lane, Look, Took, STOP};
+use crate::stream::{Ask, Look, StreamIo, Took, STOP};
 use kapi::{
     errno,
     net::{
@@ -18,7 +18,7 @@ use smc_proto::{
     path::{Head, Route}, //
 };
 
-/// Copies what has arrived to the program; see [`Lane::take`].
+/// Copies what has arrived to the program; see [`StreamIo::take`].
 #[inline(always)]
 pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
     let direction = local.inward();

@@ -2,17 +2,26 @@
 
 //! A local path as the loops of sendmsg() and recvmsg() see it.
 
-use super::{fast_path, pair::Local, put, take};
+use super::{
+    fast_path::{self, READABLE, WRITABLE},
+    pair::Local,
+    put,
+    take, //
+};
 use crate::{
     host::stats::Stats,
-    lane::{Ask, Lane, Look, Put, Stop}, //
+    stream::{Ask, Look, Put, Stop, StreamIo, SIOCATMARK, SIOCINQ}, //
 };
 use kapi::{
     net::{
-        args::Message,
-        sock::{tcp_state, Sock}, //
+        args::{flags, Message, Poll, Splice},
+        sock::{tcp_state, Sock},
+        socket::BsdSocket, //
     },
-    sys::{clock, word::read_barrier}, //
+    sys::{
+        clock,
+        word::{full_barrier, read_barrier}, //
+    }, //
 };
 use kernel::{prelude::*, sync::atomic::Relaxed};
 use smc_proto::{
@@ -35,8 +44,73 @@ impl Local {
     }
 }
 
-impl Lane for Local {
+impl StreamIo for Local {
     const HIDES_URGENT: bool = false;
+
+    fn splice(&self, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize> {
+        self.splices().add(1, Relaxed);
+        let moved = socket.copy_splice(splice);
+        self.splices().add(-1, Relaxed);
+        moved
+    }
+
+    /// TCP's events, but for what the rings hold.
+    fn poll(&self, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
+        // What is looked at from here on, and changes later, wakes the poller.
+        socket.register(poll);
+        if let Some(events) = fast_path::events(self, poll) {
+            return events;
+        }
+        // TCP is asked first: if it reports the end of the stream, the ring is already complete.
+        let native = socket.native_events(poll);
+        let mut events = native;
+        if self.ring_holds() && !self.is_over() && self.has_enough() {
+            events |= READABLE;
+        }
+        let failed = native & (flags::EPOLLHUP | flags::EPOLLERR) != 0;
+        if self.writes_ring() && !failed && poll.wants(WRITABLE) {
+            events &= !WRITABLE;
+            if self.has_room() {
+                events |= WRITABLE;
+            }
+        }
+        events
+    }
+
+    fn shutdown(&self, socket: &BsdSocket, how: i32) -> Result {
+        self.without_writers(|| socket.native_shutdown(how))
+    }
+
+    fn ioctl(&self, command: u32) -> Option<i32> {
+        if !self.ring_holds() {
+            return None;
+        }
+        match command {
+            SIOCINQ => Some(i32::try_from(self.readable()).unwrap_or(i32::MAX)),
+            // The mark is in TCP's stream.
+            SIOCATMARK => Some(0),
+            _ => None,
+        }
+    }
+
+    fn unread(&self) -> (usize, bool) {
+        // In this order: what precedes an end is seen with it.
+        let ended = self.own().has_seen_fin();
+        (self.readable(), ended)
+    }
+
+    fn has_peer(&self) -> bool {
+        // TCP decides.
+        true
+    }
+
+    fn low_water_changed(&self) {
+        // Between the new limit and the look at the bytes: a writer looks at them the other way round.
+        full_barrier();
+        if self.ring_holds() && self.has_enough() {
+            self.own().wake_readers();
+        }
+    }
 
     #[inline]
     fn sock(&self) -> &Sock {
@@ -89,7 +163,7 @@ impl Lane for Local {
     }
 
     fn take_urgent(&self, _peek: bool) -> (bool, Result<u8, UrgentError>) {
-        // TCP's; see `super::receive`.
+        // TCP's; see [`crate::stream::Stream::receive`].
         (false, Err(UrgentError::None))
     }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! sendmsg(): from the program into a lane.
+//! sendmsg(): from the program into a stream.
 
-use super::{Lane, Put, Stop};
+use super::{Put, Stop, StreamIo};
 use crate::host::stats::{Stat, TrafficDirection};
 use core::cell::Cell;
 use kapi::{
@@ -25,39 +25,43 @@ const PAUSE_MS: u32 = 50;
 /// # Errors
 ///
 /// `EPIPE`, `ECONNRESET`, `ECONNABORTED`, `ENOTCONN`; `EAGAIN`, `EINTR` when nothing was taken.
-pub(crate) fn send(lane: &impl Lane, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
-    let notification = lane.sock().notification(msg)?;
+pub(crate) fn send(
+    stream: &impl StreamIo,
+    socket: &BsdSocket,
+    msg: &mut Message<'_>,
+) -> Result<usize> {
+    let notification = stream.sock().notification(msg)?;
     if msg.has_control() {
-        lane.sock().check_control(msg)?;
+        stream.sock().check_control(msg)?;
     }
     let total = msg.len();
     let carried = Cell::new(false);
-    let sent = send_all(lane, socket, msg, &carried)?;
-    if let (Some(stats), 1..) = (lane.stats(), sent) {
+    let sent = send_all(stream, socket, msg, &carried)?;
+    if let (Some(stats), 1..) = (stream.stats(), sent) {
         stats.payload(TrafficDirection::Tx, total);
     }
     if let Some(notification) = notification {
         notification.copied();
     }
-    trace::sent(lane.sock(), sent, || lane.device(carried.get()));
+    trace::sent(stream.sock(), sent, || stream.device(carried.get()));
     Ok(sent)
 }
 
 /// Sends all of it. For `carried` see [`Put::carried`].
 fn send_all(
-    lane: &impl Lane,
+    stream: &impl StreamIo,
     socket: &BsdSocket,
     msg: &mut Message<'_>,
     carried: &Cell<bool>,
 ) -> Result<usize> {
     let nonblock = msg.has(flags::MSG_DONTWAIT);
     let urgent = msg.has(flags::MSG_OOB);
-    let more = msg.has(flags::MSG_MORE) || lane.sock().is_corked();
+    let more = msg.has(flags::MSG_MORE) || stream.sock().is_corked();
     let no_signal = msg.has(flags::MSG_NOSIGNAL);
     let mut timeout = None;
     let total = msg.len();
     let mut sent = 0usize;
-    let stats = lane.stats();
+    let stats = stream.stats();
     if let Some(stats) = stats {
         stats.add(Stat::TxCalls, 1);
         if urgent {
@@ -67,14 +71,14 @@ fn send_all(
     // No ring is smaller: most calls need not ask.
     let large = total > RingSize::MIN_WIRE.bytes() as usize;
     if large {
-        lane.count_size(total);
+        stream.count_size(total);
     }
-    lane.notice_dead();
+    stream.notice_dead();
     if total == 0 {
         // As with TCP nothing needs no room, and nobody to read it; but the way must be open.
-        return match lane.is_talking() {
+        return match stream.is_talking() {
             true => Ok(0),
-            false => Err(lane.sock().stream_error(no_signal)),
+            false => Err(stream.sock().stream_error(no_signal)),
         };
     }
     loop {
@@ -84,7 +88,7 @@ fn send_all(
             more,
             carried,
         };
-        match lane.put(msg, &put) {
+        match stream.put(msg, &put) {
             Ok((taken, faulted)) => {
                 sent = sent.saturating_add(taken);
                 if let Some(stats) = stats {
@@ -95,10 +99,10 @@ fn send_all(
                 }
             }
             Err(stop @ (Stop::Full | Stop::Hungry | Stop::Later)) => {
-                let patience = timeout.unwrap_or_else(|| lane.sock().send_timeout(nonblock));
+                let patience = timeout.unwrap_or_else(|| stream.sock().send_timeout(nonblock));
                 let waited = match stop {
                     Stop::Later => wait::a_while(socket, PAUSE_MS, patience),
-                    _ => wait_for_room(lane, socket, patience),
+                    _ => wait_for_room(stream, socket, patience),
                 };
                 match waited {
                     Ok(left) => timeout = Some(left),
@@ -107,20 +111,20 @@ fn send_all(
                 }
             }
             Err(_) if sent > 0 => return Ok(sent),
-            Err(stop) => return Err(failed(lane, stop, no_signal)),
+            Err(stop) => return Err(failed(stream, stop, no_signal)),
         }
     }
 }
 
 /// Sleeps until there is room to write, or memory for that, at most `timeout` jiffies; returns what is left of those.
 #[inline(never)]
-fn wait_for_room(lane: &impl Lane, socket: &BsdSocket, timeout: isize) -> Result<isize> {
-    lane.count_full();
-    wait::until(socket, wait::Kind::Shared, timeout, || lane.is_writable())
+fn wait_for_room(stream: &impl StreamIo, socket: &BsdSocket, timeout: isize) -> Result<isize> {
+    stream.count_full();
+    wait::until(socket, wait::Kind::Shared, timeout, || stream.is_writable())
 }
 
 #[cold]
-fn failed(lane: &impl Lane, stop: Stop, no_signal: bool) -> Error {
+fn failed(stream: &impl StreamIo, stop: Stop, no_signal: bool) -> Error {
     match stop {
         // A caller that finds no room or memory waits.
         Stop::Full | Stop::Hungry | Stop::Later => EAGAIN,
@@ -129,6 +133,6 @@ fn failed(lane: &impl Lane, stop: Stop, no_signal: bool) -> Error {
         Stop::NoDevice => errno::ECONNABORTED.error(),
         Stop::Gone(SendError::NotConnected) => errno::ENOTCONN.error(),
         Stop::Tcp(err) if !errno::EPIPE.is(err) => err,
-        Stop::Gone(_) | Stop::Tcp(_) => lane.sock().stream_error(no_signal),
+        Stop::Gone(_) | Stop::Tcp(_) => stream.sock().stream_error(no_signal),
     }
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The usual message on a connection that has left TCP: it fits into the ring, or is all that is wanted of
-//! it. Everything else goes the way of all lanes; a call is here for as long as nothing else happens. And
+//! it. Everything else goes the way of all streams; a call is here for as long as nothing else happens. And
 //! poll() where the rings alone decide.
 
 use super::{
     pair::{suffices, End, Local},
     put, //
 };
-use crate::lane::Lane;
+use crate::stream::StreamIo;
 use kapi::{
     net::{
         args::{flags, Message, Poll},
@@ -29,9 +29,14 @@ const PLAIN: u32 = flags::MSG_DONTWAIT | flags::MSG_NOSIGNAL;
 /// Those of a sender: pages of sendfile() are copied like other bytes.
 const PLAIN_TO_SEND: u32 = PLAIN | flags::MSG_MORE | flags::MSG_SPLICE_PAGES;
 
-/// sendmsg() of a message for which there is room; `None` for any other.
+/// Handles sendmsg() of a message for which there is room; `None` for any other, which
+/// [`Stream::send`](crate::stream::Stream::send) sends.
+///
+/// # Errors
+///
+/// `EFAULT`.
 #[inline(always)]
-pub(super) fn send(local: &Local, msg: &mut Message<'_>) -> Option<Result<usize>> {
+pub(crate) fn send_quickly(local: &Local, msg: &mut Message<'_>) -> Option<Result<usize>> {
     let total = msg.len();
     if msg.flags() as u32 & !PLAIN_TO_SEND != 0 || total == 0 || msg.has_control() {
         return None;
@@ -60,9 +65,14 @@ pub(super) fn send(local: &Local, msg: &mut Message<'_>) -> Option<Result<usize>
     Some(Ok(total))
 }
 
-/// recvmsg() of whatever the ring holds, once it holds something; `None` when there is more to it.
+/// Handles recvmsg() of whatever the ring holds, once it holds something; `None` when there is more to it, which
+/// [`Stream::receive`](crate::stream::Stream::receive) does.
+///
+/// # Errors
+///
+/// Those of a wait: `EAGAIN`, `EINTR`, `ERESTARTSYS`; `EFAULT`.
 #[inline(always)]
-pub(super) fn receive(
+pub(crate) fn receive_quickly(
     local: &Local,
     socket: &BsdSocket,
     msg: &mut Message<'_>,

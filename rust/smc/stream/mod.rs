@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What moves a socket's bytes between the program and its peer: an SMC-R connection with its two rings
+//! (`ring.rs`), or a connection within this kernel (`local.rs`), whose bytes go by TCP or through memory.
+//!
+//! [`StreamIo`] has all operations of a stream, and [`Stream`] is the one place that tells the two apart. recvmsg()
+//! and sendmsg() wait, peek, time out and fail in `receive.rs` and `send.rs`, once for both: a stream says what has
+//! arrived and what there is room for, and copies. The calls of a socket that fell back are TCP's own functions and do
+//! not come here.
+
+pub(crate) mod local;
+mod receive;
+mod ring;
+mod send;
+
+pub(crate) use self::ring::shut_down;
+
+use self::local::Local;
+use crate::{host::stats::Stats, smcr::SmcConn};
+use core::cell::Cell;
+use kapi::net::{
+    args::{flags, Message, Poll, Splice},
+    sock::Sock,
+    socket::BsdSocket, //
+};
+use kernel::{prelude::*, sync::Arc};
+use smc_proto::conn::{RecvState, SendError, UrgentError};
+
+// From the kernel's uapi headers `asm/sockios.h` and `linux/sockios.h`.
+const SIOCATMARK: u32 = 0x8905;
+const SIOCINQ: u32 = 0x541b;
+const SIOCOUTQ: u32 = 0x5411;
+const SIOCOUTQNSD: u32 = 0x894b;
+
+/// The stream of a socket that has left TCP's functions.
+#[derive(Clone, Copy)]
+pub(crate) enum Stream<'a> {
+    /// An SMC-R connection.
+    Smcr(&'a Arc<SmcConn>),
+    /// A connection within this kernel.
+    Local(&'a Local),
+}
+
+impl Stream<'_> {
+    /// Handles sendmsg().
+    ///
+    /// # Errors
+    ///
+    /// Those of `tcp_sendmsg()`.
+    pub(crate) fn send(self, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
+        match self {
+            Self::Smcr(conn) => send::send(conn, socket, msg),
+            Self::Local(local) => send::send(local, socket, msg),
+        }
+    }
+
+    /// Handles recvmsg().
+    ///
+    /// # Errors
+    ///
+    /// Those of `tcp_recvmsg()`.
+    pub(crate) fn receive(self, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
+        match self {
+            Self::Smcr(conn) => receive::receive(conn, socket, msg),
+            // Urgent bytes go by TCP, and nobody waits for them there.
+            Self::Local(_) if msg.has(flags::MSG_OOB) => socket.native_recvmsg(msg),
+            Self::Local(local) => receive::receive(local, socket, msg),
+        }
+    }
+
+    /// Handles splice() from the socket.
+    ///
+    /// # Errors
+    ///
+    /// Those of `tcp_splice_read()`.
+    pub(crate) fn splice(self, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize> {
+        match self {
+            Self::Smcr(conn) => conn.splice(socket, splice),
+            Self::Local(local) => local.splice(socket, splice),
+        }
+    }
+
+    /// Handles poll(): registers the poller and returns the events.
+    pub(crate) fn poll(self, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
+        match self {
+            Self::Smcr(conn) => conn.poll(socket, poll),
+            Self::Local(local) => local.poll(socket, poll),
+        }
+    }
+
+    /// Handles shutdown(); `how` as in the system call.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a `how` that is none, `ENOTCONN` when the connection has ended.
+    pub(crate) fn shutdown(self, socket: &BsdSocket, how: i32) -> Result {
+        match self {
+            Self::Smcr(conn) => conn.shutdown(socket, how),
+            Self::Local(local) => local.shutdown(socket, how),
+        }
+    }
+
+    /// Answers an ioctl(); `None` leaves it to TCP.
+    pub(crate) fn ioctl(self, command: u32) -> Option<i32> {
+        match self {
+            Self::Smcr(conn) => conn.ioctl(command),
+            Self::Local(local) => local.ioctl(command),
+        }
+    }
+
+    /// Returns how many bytes can be read, and whether the end of the stream has arrived.
+    pub(crate) fn unread(self) -> (usize, bool) {
+        match self {
+            Self::Smcr(conn) => conn.unread(),
+            Self::Local(local) => local.unread(),
+        }
+    }
+
+    /// Tells whether getpeername() has a peer to name.
+    pub(crate) fn has_peer(self) -> bool {
+        match self {
+            Self::Smcr(conn) => conn.has_peer(),
+            Self::Local(local) => local.has_peer(),
+        }
+    }
+
+    /// Wakes readers if a lower `SO_RCVLOWAT` makes what is there enough.
+    pub(crate) fn low_water_changed(self) {
+        match self {
+            Self::Smcr(conn) => conn.low_water_changed(),
+            Self::Local(local) => local.low_water_changed(),
+        }
+    }
+}
+
+/// A stream of bytes between the program and its peer.
+pub(crate) trait StreamIo {
+    /// True if the count of unread bytes excludes an urgent byte at the head of the stream.
+    const HIDES_URGENT: bool;
+
+    /// See [`Stream::splice`].
+    ///
+    /// # Errors
+    ///
+    /// Those of `tcp_splice_read()`.
+    fn splice(&self, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize>;
+
+    /// See [`Stream::poll`].
+    fn poll(&self, socket: &BsdSocket, poll: &Poll<'_>) -> u32;
+
+    /// See [`Stream::shutdown`].
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for a `how` that is none, `ENOTCONN` when the connection has ended.
+    fn shutdown(&self, socket: &BsdSocket, how: i32) -> Result;
+
+    /// See [`Stream::ioctl`].
+    fn ioctl(&self, command: u32) -> Option<i32>;
+
+    /// See [`Stream::unread`].
+    fn unread(&self) -> (usize, bool);
+
+    /// See [`Stream::has_peer`].
+    fn has_peer(&self) -> bool;
+
+    /// See [`Stream::low_water_changed`].
+    fn low_water_changed(&self);
+
+    /// Returns the TCP connection, whose options, time-outs and wait queue are the stream's.
+    fn sock(&self) -> &Sock;
+
+    /// Returns the counters of its bytes and calls; `None` for a stream that counts them itself, since some
+    /// are TCP's.
+    fn stats(&self) -> Option<&Stats>;
+
+    /// Returns the name of the device that has carried a call's bytes, for the tracepoints; empty if that is
+    /// TCP. `carried` is what the stream has made of [`Ask::carried`] or [`Put::carried`].
+    fn device(&self, carried: bool) -> [u8; 64];
+
+    /// Returns how many bytes can be read, as `TCP_INQ` tells: an end that has arrived counts as one.
+    fn left(&self) -> u32;
+
+    /// Tells the program what it wants to know beside the `got` bytes: when the latest ones arrived, and how
+    /// many are left (`TCP_INQ`).
+    fn tell(&self, msg: &mut Message<'_>, got: usize);
+
+    /// Notes the end of the TCP connection if nobody has done so yet. Returns whether that has changed
+    /// what there is to read or write.
+    fn notice_dead(&self) -> bool;
+
+    /// Copies what has arrived to the program.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` when the program's memory cannot be written.
+    fn take(&self, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look>;
+
+    /// Takes the urgent byte, or peeks at it. Returns also whether the receiving direction has ended.
+    fn take_urgent(&self, peek: bool) -> (bool, Result<u8, UrgentError>);
+
+    /// Tells whether nothing has arrived since a read took all there was: a hint, without a lock.
+    fn is_quiet(&self) -> bool;
+
+    /// Tells whether a reader has no reason to sleep: there are more than `seen` bytes, or none will come.
+    fn is_readable(&self, seen: usize) -> bool;
+
+    /// Tells whether no bytes will follow the first `seen`.
+    fn is_all(&self, seen: usize) -> bool;
+
+    /// Tells whether the peer may still send.
+    fn is_hearing(&self) -> bool;
+
+    /// Tells whether the program has shut the receiving direction.
+    fn is_read_shut(&self) -> bool;
+
+    /// Tells whether the stream was reset before its end had arrived.
+    fn is_cut(&self) -> bool;
+
+    /// Tells whether this is the recvmsg() of a splice().
+    fn is_spliced(&self, msg: &Message<'_>) -> bool;
+
+    /// Takes as much from the program as there is room for. Returns how much that was, and whether the
+    /// program's memory could not be read beyond it.
+    ///
+    /// # Errors
+    ///
+    /// The reason why nothing was taken.
+    fn put(&self, msg: &mut Message<'_>, put: &Put<'_>) -> Result<(usize, bool), Stop>;
+
+    /// Tells whether a writer has no reason to sleep: there is room, or there will never be any.
+    fn is_writable(&self) -> bool;
+
+    /// Tells whether the program may still send.
+    fn is_talking(&self) -> bool;
+
+    /// Counts a send of `total` bytes for which a buffer is too small.
+    fn count_size(&self, total: usize);
+
+    /// Counts a send that has to wait for room.
+    fn count_full(&self);
+}
+
+/// The bytes of one put.
+pub(crate) struct Put<'a> {
+    /// Bytes that are left of the call.
+    pub(crate) wanted: usize,
+    /// The last byte of the call is urgent.
+    pub(crate) urgent: bool,
+    /// More will follow at once, so that they may be held back.
+    pub(crate) more: bool,
+    /// Becomes true when the call's bytes have gone another way than TCP; of a stream that counts itself.
+    pub(crate) carried: &'a Cell<bool>,
+}
+
+/// The reason why nothing was put.
+pub(crate) enum Stop {
+    /// There is no room.
+    Full,
+    /// The program's memory cannot be read.
+    Fault,
+    /// There is no memory for the ring just now.
+    Hungry,
+    /// TCP has room but no memory just now, and tells nobody when it has.
+    Later,
+    /// The device is gone.
+    NoDevice,
+    /// The sending direction has ended, or was never open.
+    Gone(SendError),
+    /// TCP, to which the bytes were given, refuses them.
+    Tcp(Error),
+}
+
+/// The purpose of one look at what has arrived.
+#[derive(Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    /// Most bytes to take.
+    pub(crate) wanted: usize,
+    /// Bytes that the call has got already.
+    pub(crate) before: usize,
+    /// For `MSG_PEEK`: bytes before those, which the call skips.
+    pub(crate) passed: usize,
+    /// The bytes stay.
+    pub(crate) peek: bool,
+    /// The bytes are thrown away.
+    pub(crate) discard: bool,
+    /// As [`Put::carried`].
+    pub(crate) carried: &'a Cell<bool>,
+}
+
+/// The bytes that one look has brought.
+pub(crate) struct Took {
+    /// Their number.
+    pub(crate) bytes: usize,
+    /// Of a peek: urgent bytes before those.
+    pub(crate) passed: usize,
+    /// There is more to read.
+    pub(crate) more: bool,
+    /// The read ends here: at the urgent mark.
+    pub(crate) stop: bool,
+}
+
+/// The result of one look.
+pub(crate) enum Look {
+    /// Bytes.
+    Took(Took),
+    /// No bytes; this is why.
+    Nothing(RecvState),
+    /// No bytes: the urgent mark, which is not to be passed.
+    Mark,
+}
+
+/// The end of a read that takes nothing more.
+pub(crate) const STOP: Look = Look::Took(Took {
+    bytes: 0,
+    passed: 0,
+    more: false,
+    stop: true,
+});

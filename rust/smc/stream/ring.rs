@@ -1,0 +1,540 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The stream of an SMC-R connection: its send ring and its receive ring.
+//!
+//! A byte that is sent goes from the program into the send ring ([`put`]), from there by an RDMA WRITE into the peer's
+//! ring ([`crate::smcr::group`]), and is announced by a CDC message or an immediate; that wakes the peer's reader, who
+//! copies it out of the ring ([`take`]).
+
+use super::{
+    Ask,
+    Look,
+    Put,
+    Stop,
+    StreamIo,
+    Took,
+    SIOCATMARK,
+    SIOCINQ,
+    SIOCOUTQ,
+    SIOCOUTQNSD,
+    STOP, //
+};
+use crate::{
+    host::{
+        clock::now,
+        stats::{Buffer, Stats, TrafficDirection}, //
+    },
+    smcr::SmcConn, //
+};
+use kapi::{
+    errno,
+    net::{
+        args::{flags, Message, Poll, Splice},
+        sock::Sock,
+        socket::BsdSocket, //
+    }, //
+};
+use kernel::{prelude::*, sync::Arc};
+use smc_proto::conn::{
+    Actions,
+    Conn,
+    ConnState,
+    RecvState,
+    SendError,
+    SendHint,
+    UrgentError, //
+};
+
+/// The program's memory is copied in chunks of this size. Nothing of a chunk that faults is sent; TCP's chunks are
+/// at most as large.
+const PART: usize = 32 << 10;
+
+/// `how` of shutdown().
+const SHUT_RD: i32 = 0;
+const SHUT_WR: i32 = 1;
+const SHUT_RDWR: i32 = 2;
+
+impl StreamIo for Arc<SmcConn> {
+    const HIDES_URGENT: bool = true;
+
+    fn splice(&self, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize> {
+        SmcConn::splice(self, socket, splice)
+    }
+
+    fn low_water_changed(&self) {
+        let enough = self.has_enough(&self.proto.lock());
+        if enough {
+            self.sock().wake_readers();
+        }
+    }
+
+    fn poll(&self, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
+        // Registers the poller; of what TCP says only a pending error counts.
+        let mut events = socket.native_poll(poll) & flags::EPOLLERR;
+        let mut proto = self.proto.lock();
+        // A reset of the TCP connection is shown at once, even if nobody has drawn conclusions yet.
+        let reset = self.is_tcp_dead() && !proto.awaits_end();
+        let open = proto.directions();
+        let hearing = open.hearing && !self.is_read_shut() && !reset;
+        let talking = open.talking && !reset;
+        let readable = self.has_enough(&proto);
+        if readable || !hearing {
+            events |= flags::EPOLLIN | flags::EPOLLRDNORM;
+        }
+        if !hearing {
+            events |= flags::EPOLLRDHUP;
+        }
+        if !hearing && !talking {
+            events |= flags::EPOLLHUP;
+        }
+        if proto.has_urgent() {
+            events |= flags::EPOLLPRI;
+        }
+        // Asked first: who finds no room is told when there is some.
+        let room = match proto.send_room() {
+            Err(SendError::Full | SendError::NotConnected) => false,
+            Ok(_) => !self.is_hungry(),
+            Err(_) => true,
+        };
+        if !room {
+            self.sock().expect_room();
+        }
+        if room || !talking {
+            events |= flags::EPOLLOUT | flags::EPOLLWRNORM;
+        }
+        events
+    }
+
+    /// As with TCP there is none after a reset, or when both ends have sent all; TCP beneath ends only after that.
+    fn has_peer(&self) -> bool {
+        let proto = self.proto.lock();
+        let open = proto.directions();
+        open.hearing || open.talking || proto.is_draining()
+    }
+
+    fn ioctl(&self, command: u32) -> Option<i32> {
+        let proto = self.proto.lock();
+        let count = |bytes: u64| i32::try_from(bytes).unwrap_or(i32::MAX);
+        match command {
+            SIOCINQ => Some(count(u64::from(proto.in_queue()))),
+            SIOCOUTQ => Some(count(proto.out_queue())),
+            SIOCOUTQNSD => Some(count(proto.out_queue_unsent())),
+            SIOCATMARK => Some(i32::from(proto.at_mark())),
+            _ => None,
+        }
+    }
+
+    fn unread(&self) -> (usize, bool) {
+        let proto = self.proto.lock();
+        let ended = matches!(proto.recv_state(), RecvState::Eof);
+        (proto.in_queue() as usize, ended)
+    }
+
+    fn shutdown(&self, _socket: &BsdSocket, how: i32) -> Result {
+        shut_down(self, how)
+    }
+
+    #[inline]
+    fn sock(&self) -> &Sock {
+        SmcConn::sock(self)
+    }
+
+    #[inline]
+    fn stats(&self) -> Option<&Stats> {
+        Some(SmcConn::stats(self))
+    }
+
+    fn device(&self, _carried: bool) -> [u8; 64] {
+        self.group().device().name()
+    }
+
+    fn left(&self) -> u32 {
+        self.proto.lock().left()
+    }
+
+    #[cold]
+    fn tell(&self, msg: &mut Message<'_>, got: usize) {
+        if got > 0 && self.sock().wants_stamps() {
+            self.tell_stamp(msg);
+        }
+        if self.sock().wants_count() {
+            self.sock().put_count(msg, self.left());
+        }
+    }
+
+    #[inline]
+    fn notice_dead(&self) -> bool {
+        self.notice_tcp_dead()
+    }
+
+    #[inline(always)]
+    fn take(&self, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
+        take(self, msg, ask)
+    }
+
+    fn take_urgent(&self, peek: bool) -> (bool, Result<u8, UrgentError>) {
+        take_urgent(self, peek)
+    }
+
+    #[inline]
+    fn is_quiet(&self) -> bool {
+        self.news.get() == 0 && !self.is_tcp_dead()
+    }
+
+    #[inline]
+    fn is_readable(&self, seen: usize) -> bool {
+        let proto = self.proto.lock();
+        match proto.recv_state() {
+            RecvState::Data(there) if there as usize > seen => true,
+            RecvState::Data(_) => SmcConn::is_read_shut(self) || !proto.directions().hearing,
+            RecvState::Empty => SmcConn::is_read_shut(self),
+            _ => true,
+        }
+    }
+
+    fn is_all(&self, seen: usize) -> bool {
+        is_all(self, seen)
+    }
+
+    fn is_hearing(&self) -> bool {
+        self.proto.lock().directions().hearing
+    }
+
+    fn is_read_shut(&self) -> bool {
+        SmcConn::is_read_shut(self)
+    }
+
+    fn is_cut(&self) -> bool {
+        self.proto.lock().is_cut()
+    }
+
+    fn is_spliced(&self, msg: &Message<'_>) -> bool {
+        SmcConn::is_spliced(self, msg)
+    }
+
+    #[inline(always)]
+    fn put(&self, msg: &mut Message<'_>, what: &Put<'_>) -> Result<(usize, bool), Stop> {
+        put(self, msg, what)
+    }
+
+    fn is_writable(&self) -> bool {
+        match self.proto.lock().send_room() {
+            Err(SendError::Full) => false,
+            Ok(_) => !self.is_hungry(),
+            Err(_) => true,
+        }
+    }
+
+    fn is_talking(&self) -> bool {
+        self.proto.lock().directions().talking
+    }
+
+    fn count_size(&self, total: usize) {
+        count_size(self, total);
+    }
+
+    fn count_full(&self) {
+        let stats = SmcConn::stats(self);
+        if !self.is_hungry() {
+            stats.buffer(TrafficDirection::Tx, Buffer::Full);
+        }
+        if self.proto.lock().is_peer_full() {
+            stats.buffer(TrafficDirection::Tx, Buffer::PeerFull);
+        }
+    }
+}
+
+/// Handles shutdown(); `how` as in the system call.
+///
+/// # Errors
+///
+/// `EINVAL` for a `how` that is none, `ENOTCONN` when the connection has ended.
+pub(crate) fn shut_down(conn: &Arc<SmcConn>, how: i32) -> Result {
+    let (send, receive) = match how {
+        SHUT_RD => (false, true),
+        SHUT_WR => (true, false),
+        SHUT_RDWR => (true, true),
+        _ => return Err(EINVAL),
+    };
+    let mut ended = false;
+    conn.notice_tcp_dead();
+    let actions = {
+        let mut proto = conn.proto.lock();
+        let open = proto.directions();
+        // That it is reset TCP may tell before the peer's message does.
+        let reset = conn.is_tcp_dead() && !proto.awaits_end();
+        let over = reset || !open.hearing && !open.talking && !proto.is_draining();
+        match (proto.state(), send, receive) {
+            (ConnState::Closed, ..) => {
+                ended = true;
+                Actions::NONE
+            }
+            // As with TCP, for which both ends have said so. The peer still hears of the close.
+            (state, true, true) if over && state.may_close() => {
+                ended = true;
+                proto.shutdown_both(now())
+            }
+            _ if over => {
+                ended = true;
+                Actions::NONE
+            }
+            (_, true, true) => proto.shutdown_both(now()),
+            // The second of the two ways: nobody will read, and the peer is told so.
+            (_, true, false) if conn.is_read_shut() => proto.shutdown_both(now()),
+            (_, false, true) if !open.talking => proto.shutdown_both(now()),
+            (_, true, false) => proto.shutdown_write(now()),
+            _ => Actions::NONE,
+        }
+    };
+    if receive {
+        conn.shut_read();
+    }
+    conn.perform(actions);
+    // As TCP, in any case: somebody may wait for nothing else.
+    conn.sock().wake_state();
+    match ended {
+        true => Err(errno::ENOTCONN.into()),
+        false => Ok(()),
+    }
+}
+
+/// Puts as much as fits into the send ring; see [`StreamIo::put`].
+// One caller each: as calls the two cost 140 instructions of a 64-byte message.
+#[inline(always)]
+fn put(
+    conn: &Arc<SmcConn>,
+    msg: &mut Message<'_>,
+    &Put {
+        wanted,
+        urgent,
+        more,
+        carried: _,
+    }: &Put<'_>,
+) -> Result<(usize, bool), Stop> {
+    let mut writers = conn.writers.lock();
+    let (room, view) = {
+        let mut proto = conn.proto.lock();
+        match proto.send_room() {
+            Ok(room) => (room as usize, proto.send_view()),
+            Err(SendError::Full) => {
+                conn.sock().expect_room();
+                return Err(Stop::Full);
+            }
+            Err(error) => return Err(Stop::Gone(error)),
+        }
+    };
+    let ring = conn
+        .send_ring(&mut writers)
+        .map_err(|error| no_ring(conn, error))?;
+    let wanted_now = wanted.min(room);
+    let mut taken = 0usize;
+    let mut faulted = false;
+    'copy: for piece in view.iter() {
+        let mut done = 0usize;
+        loop {
+            let left = (piece.len as usize).saturating_sub(done);
+            let len = left.min(wanted_now.saturating_sub(taken)).min(PART);
+            if len == 0 {
+                break;
+            }
+            let at = (piece.offset as usize).saturating_add(done);
+            if ring.write(at, len, msg.source()) < len {
+                faulted = true;
+                break 'copy;
+            }
+            done = done.saturating_add(len);
+            taken = taken.saturating_add(len);
+        }
+    }
+    if taken == 0 {
+        return Err(Stop::Fault);
+    }
+    let last = taken == wanted;
+    let hint = SendHint {
+        more,
+        urgent: urgent && last,
+        push: false,
+    };
+    let len = u32::try_from(taken).map_err(|_| Stop::Fault)?;
+    let written = |proto: &mut Conn| proto.written(len, hint, now());
+    // shutdown() has come in between: the caller asks for room again, and hears of it.
+    let actions = conn
+        .group()
+        .change_and_send(conn, written)
+        .map_err(|_| Stop::Full)?;
+    conn.perform(actions);
+    Ok((taken, faulted))
+}
+
+/// Returns why there is no ring. As TCP does when memory is short, a send waits and tries again.
+#[cold]
+fn no_ring(conn: &SmcConn, error: Error) -> Stop {
+    match conn.proto.lock().send_room() {
+        // It has ended since there was room.
+        Err(over) if over != SendError::Full => Stop::Gone(over),
+        _ if error == ENOMEM => Stop::Hungry,
+        _ => Stop::NoDevice,
+    }
+}
+
+/// Counts rings that are too small for what a call sends.
+#[inline(never)]
+fn count_size(conn: &SmcConn, total: usize) {
+    if total > conn.send_size() {
+        conn.stats().buffer(TrafficDirection::Tx, Buffer::TooSmall);
+    }
+    if conn.peer_size().is_some_and(|size| total > size) {
+        conn.stats()
+            .buffer(TrafficDirection::Tx, Buffer::PeerTooSmall);
+    }
+}
+
+/// Copies what is in the ring to the program; see [`StreamIo::take`].
+// One caller each: as calls the two cost 140 instructions of a 64-byte message.
+#[inline(always)]
+fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
+    let &Ask {
+        wanted,
+        before,
+        passed,
+        peek,
+        discard,
+        carried: _,
+    } = ask;
+    let _reader = conn.readers.lock();
+    if conn.has_left() {
+        return Ok(STOP);
+    }
+    let peeked = if peek {
+        u32::try_from(before.saturating_add(passed))?
+    } else {
+        0
+    };
+    let (settings, state, view) = {
+        let mut proto = conn.proto.lock();
+        let settings = conn.sync_settings(&mut proto);
+        (settings, proto.recv_state(), proto.recv_view(peeked))
+    };
+    conn.perform(settings);
+    if view.at_mark {
+        if before > 0 {
+            return Ok(STOP);
+        }
+        if conn.is_spliced(msg) {
+            return Ok(Look::Mark);
+        }
+        if wanted == 0 && view.skip > 0 {
+            // As TCP: the urgent byte is there, and nothing of it was wanted.
+            return Ok(STOP);
+        }
+    }
+    let RecvState::Data(readable) = state else {
+        if view.skip > 0 && !peek {
+            // As TCP: a read that finds nothing but the urgent byte steps over it, and waits.
+            let stepped = conn.proto.lock().read_from(view.from, view.skip);
+            conn.perform(stepped.map_err(|_| EINVAL)?);
+        }
+        return Ok(Look::Nothing(state));
+    };
+    if before == 0 {
+        count_room(conn, readable as usize, wanted);
+    }
+    let there = view.pieces.len() as usize;
+    let mut bytes = 0usize;
+    for piece in view.pieces.iter() {
+        let len = (piece.len as usize).min(wanted.saturating_sub(bytes));
+        if len == 0 {
+            break;
+        }
+        let copied = if discard {
+            len
+        } else {
+            conn.recv_ring()
+                .read(piece.offset as usize, len, msg.dest())
+        };
+        bytes = bytes.saturating_add(copied);
+        if copied < len {
+            break;
+        }
+    }
+    if bytes == 0 {
+        if there > 0 && wanted > 0 {
+            if view.skip > 0 && !peek {
+                // As TCP, which has stepped over the urgent byte by then.
+                let stepped = conn.proto.lock().read_from(view.from, view.skip);
+                conn.perform(stepped.map_err(|_| EINVAL)?);
+            }
+            return Err(EFAULT);
+        }
+        if there == 0 && wanted == 0 {
+            // A peek that has seen all there is.
+            return Ok(Look::Nothing(RecvState::Empty));
+        }
+    }
+    if peek {
+        return Ok(Look::Took(Took {
+            bytes,
+            passed: view.skip as usize,
+            more: false,
+            stop: false,
+        }));
+    }
+    let done = u32::try_from(bytes)?.saturating_add(view.skip);
+    let (actions, more) = {
+        let mut proto = conn.proto.lock();
+        let actions = proto.read_from(view.from, done).map_err(|_| EINVAL)?;
+        let more = matches!(proto.recv_state(), RecvState::Data(_));
+        // A reader that stands at the urgent byte steps over it before it sleeps.
+        conn.news.set(u32::from(more || proto.at_mark()));
+        (actions, more)
+    };
+    conn.perform(actions);
+    Ok(Look::Took(Took {
+        bytes,
+        passed: 0,
+        more: more && bytes < wanted,
+        stop: false,
+    }))
+}
+
+/// Counts a ring that was full, and a call that could not take all that was there.
+#[inline]
+fn count_room(conn: &SmcConn, there: usize, wanted: usize) {
+    if there < conn.recv_ring().size() && wanted >= there {
+        return;
+    }
+    if there >= conn.recv_ring().size() {
+        conn.stats().buffer(TrafficDirection::Rx, Buffer::Full);
+    }
+    if wanted < there {
+        conn.stats().buffer(TrafficDirection::Rx, Buffer::TooSmall);
+    }
+}
+
+/// Returns whether a peek that has seen `seen` bytes need not wait for more: what it has seen stays in the
+/// ring and hides that nothing follows.
+fn is_all(conn: &Arc<SmcConn>, seen: usize) -> bool {
+    let proto = conn.proto.lock();
+    let over = conn.is_read_shut() || !proto.directions().hearing;
+    over && !matches!(proto.recv_state(), RecvState::Data(there) if there as usize > seen)
+}
+
+/// Takes the urgent byte, or peeks at it. Returns also whether the receiving direction has ended.
+#[cold]
+fn take_urgent(conn: &Arc<SmcConn>, peek: bool) -> (bool, Result<u8, UrgentError>) {
+    let (settings, over, byte) = {
+        let mut proto = conn.proto.lock();
+        let settings = conn.sync_settings(&mut proto);
+        let over = !proto.directions().hearing;
+        let byte = match proto.is_cut() {
+            true => match proto.take_urgent(true) {
+                Err(UrgentError::None) => Err(UrgentError::None),
+                _ => Err(UrgentError::Cut),
+            },
+            false => proto.take_urgent(peek),
+        };
+        (settings, over, byte)
+    };
+    conn.perform(settings);
+    (over, byte)
+}
