@@ -9,6 +9,8 @@ pub(crate) mod crossing;
 pub(crate) mod decline;
 mod first_contact;
 pub(crate) mod gates;
+mod negotiation;
 mod run;
 
-pub(crate) use run::{HandshakeRun, Progress};
+pub(crate) use negotiation::{Conclusion, Negotiation, Pace};
+pub(crate) use run::Progress;

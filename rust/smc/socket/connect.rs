@@ -25,7 +25,7 @@ use super::{
     state::{Kind, Phase}, //
 };
 use crate::{
-    handshake::HandshakeRun,
+    handshake::Negotiation,
     host::{syn_option::Answer, tcp2smc}, //
 };
 use kapi::{
@@ -42,7 +42,7 @@ use kapi::{
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Acquire, Relaxed, Release},
+        atomic::Relaxed,
         Arc,
         MutexGuard, //
     }, //
@@ -139,7 +139,7 @@ fn call(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: bool
             _ => return Ok(Call::Native),
         }
         this.refusal.store(0, Relaxed);
-        this.worker_only.store(0, Release);
+        this.pace.reset();
         state.set(Phase::Connecting);
     }
     socket.set_variant(this.choice().variant());
@@ -198,7 +198,7 @@ fn first(
     match without_option::finish(this, socket, addr) {
         Ok(()) => {
             // This program waits.
-            this.worker_only.store(1, Release);
+            this.pace.leave_to_worker();
             work(this);
             let waits = undecided(this);
             if waits {
@@ -258,9 +258,9 @@ fn in_background(this: &Arc<SmcSock>, socket: &BsdSocket) {
             fail(this, &mut state, errno::ENOMEM);
         }
         drop(state);
-        let run = slot.take();
+        let negotiation = slot.take();
         drop(slot);
-        drop(run);
+        drop(negotiation);
         return;
     }
     let decided = matches!(*this.state.lock(), Phase::Path(_) | Phase::Fallback(_));
@@ -309,12 +309,12 @@ pub(crate) fn ends(this: &Arc<SmcSock>) -> bool {
 /// Goes on with a connection attempt for a program that must not wait: steps whose length the peer
 /// determines are left to the worker.
 pub(crate) fn proceed(this: &Arc<SmcSock>) {
-    if this.worker_only.load(Acquire) != 0 {
+    if this.pace.is_worker_only() {
         return;
     }
     let slot = this.handshake.lock();
     // The worker may have come so far meanwhile; it has released the handshake then.
-    if this.worker_only.load(Acquire) == 0 {
+    if !this.pace.is_worker_only() {
         go_on(this, slot, false);
     }
 }
@@ -322,7 +322,7 @@ pub(crate) fn proceed(this: &Arc<SmcSock>) {
 /// Goes on with a connection attempt. Sleeps, but not for the peer's CLC messages.
 pub(crate) fn work(this: &Arc<SmcSock>) {
     let slot = this.handshake.lock();
-    let may_block = this.worker_only.load(Acquire) != 0;
+    let may_block = this.pace.is_worker_only();
     go_on(this, slot, may_block);
 }
 
@@ -332,7 +332,7 @@ pub(crate) fn work(this: &Arc<SmcSock>) {
 /// same attempt, not of the program's next one.
 fn go_on(
     this: &Arc<SmcSock>,
-    mut slot: MutexGuard<'_, Option<KBox<HandshakeRun>>>,
+    mut slot: MutexGuard<'_, Option<Negotiation<SmcSock>>>,
     may_block: bool,
 ) {
     if !is_connecting(this) {
@@ -352,8 +352,8 @@ fn go_on(
         }
         _ if slot.is_some() || decide(this, &mut slot) => {
             if let Some(outcome) = drive(this, &mut slot, may_block) {
-                if let Some(run) = slot.take() {
-                    conclude(this, run, outcome);
+                if let Some(negotiation) = slot.take() {
+                    conclude(this, negotiation, outcome);
                 }
             }
             return;
@@ -362,9 +362,9 @@ fn go_on(
     }
     let hushed = this.attempt.xchg(attempt::PLAIN, Relaxed) == attempt::HUSHED;
     let ended = this.sock.state() == tcp_state::CLOSE;
-    let run = slot.take();
+    let negotiation = slot.take();
     drop(slot);
-    drop(run);
+    drop(negotiation);
     // Programs that waited for the decision find a TCP socket now.
     if ended && !hushed {
         // TCP has told those who poll: once.

@@ -9,13 +9,14 @@
 use super::path::Path;
 use crate::{
     handshake::{
-        crossing,
         gates::GATES,
-        HandshakeRun,
+        Conclusion,
+        Negotiation,
+        Pace,
         Progress, //
     },
     host::{
-        clock::{arm, now},
+        clock::now,
         fallback::{Fallback, Role},
         namespace::Namespace,
         peer_addr::PeerAddr,
@@ -30,7 +31,7 @@ use kapi::{
         socket::OwnedBsdSocket, //
     },
     sys::{
-        hook::{Notify, TimerHook, WaitHook},
+        hook::{Notify, WaitHook},
         queue, //
     }, //
 };
@@ -41,7 +42,6 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{Acquire, Atomic, Release},
         Arc,
         ArcBorrow,
         Mutex, //
@@ -102,9 +102,8 @@ pub(crate) trait ParentListener: Send + Sync {
 struct IncomingState {
     /// The connection; taken out when the handshake ends.
     socket: Option<OwnedBsdSocket>,
-    run: Option<KBox<HandshakeRun>>,
+    negotiation: Option<Negotiation<Incoming>>,
     watch: Option<Pin<KBox<WaitHook<Incoming>>>>,
-    timer: Option<Pin<KBox<TimerHook<Incoming>>>>,
     /// True once the listener has the handshake in its list. A result before that would be lost.
     listed: bool,
     /// True once the client has been found silent.
@@ -124,8 +123,8 @@ pub(crate) struct Incoming {
     /// hold it finds the result there.
     #[pin]
     progress_lock: Mutex<()>,
-    /// 1 when only the worker may go on.
-    worker_only: Atomic<u32>,
+    /// Who may go on.
+    pace: Pace,
     #[pin]
     state: Mutex<IncomingState>,
     #[pin]
@@ -170,22 +169,17 @@ impl Incoming {
         } else {
             LocalPort::find(&gates.registry().devices, socket.sock()).ok_or(Reason::NoDevice)
         };
-        let run = KBox::new(
-            HandshakeRun::server(&gates, socket.sock(), port, listener.sock())?,
-            GFP_KERNEL,
-        )?;
         let incoming = Arc::pin_init(
             pin_init!(Self {
                 listener,
                 id,
                 progress_lock <- new_mutex!((), "rsmc::Incoming::progress_lock"),
-                worker_only: Atomic::new(0),
+                pace: Pace::new(),
                 state <- new_mutex!(
                     IncomingState {
                         socket: None,
-                        run: Some(run),
+                        negotiation: None,
                         watch: None,
-                        timer: None,
                         listed: false,
                         counted: false,
                     },
@@ -195,13 +189,14 @@ impl Incoming {
             }),
             GFP_KERNEL,
         )?;
-        let timer = TimerHook::new(incoming.clone())?;
+        let payer = incoming.listener.sock();
+        let negotiation = Negotiation::server(&incoming, &gates, socket.sock(), port, payer)?;
         let watch = WaitHook::new(&socket, incoming.clone())?;
         {
             let mut state = incoming.state.lock();
             state.socket = Some(socket);
             state.watch = Some(watch);
-            state.timer = Some(timer);
+            state.negotiation = Some(negotiation);
         }
         Ok(incoming)
     }
@@ -227,31 +222,29 @@ impl Incoming {
         drop(self.end());
     }
 
-    /// Takes the connection and its handshake, and ends the watch and the timer.
-    fn end(&self) -> (Option<OwnedBsdSocket>, Option<KBox<HandshakeRun>>) {
-        let (socket, run, watch, timer) = {
+    /// Takes the connection and its handshake, and ends the watch.
+    fn end(&self) -> (Option<OwnedBsdSocket>, Option<Negotiation<Self>>) {
+        let (socket, negotiation, watch) = {
             let mut state = self.state.lock();
             (
                 state.socket.take(),
-                state.run.take(),
+                state.negotiation.take(),
                 state.watch.take(),
-                state.timer.take(),
             )
         };
-        // The hooks hold references to `self`; the caller has one, too.
+        // The hook holds a reference to `self`; the caller has one, too.
         drop(watch);
-        drop(timer);
-        (socket, run)
+        (socket, negotiation)
     }
 
     /// Goes on with the handshake for a program that must not wait for the peer.
     pub(crate) fn advance_pending(this: &Arc<Self>) {
-        if this.worker_only.load(Acquire) != 0 {
+        if this.pace.is_worker_only() {
             return;
         }
         let _progress = this.progress_lock.lock();
         // The worker may have come so far meanwhile; it has released the lock then.
-        if this.worker_only.load(Acquire) == 0 {
+        if !this.pace.is_worker_only() {
             Self::step(this, false);
         }
     }
@@ -263,8 +256,7 @@ impl Incoming {
             let mut state = this.state.lock();
             let IncomingState {
                 socket,
-                run,
-                timer,
+                negotiation,
                 listed: true,
                 counted,
                 ..
@@ -272,13 +264,13 @@ impl Incoming {
             else {
                 return;
             };
-            let (Some(socket), Some(run)) = (socket, run) else {
+            let (Some(socket), Some(negotiation)) = (socket, negotiation) else {
                 return;
             };
             let sock: ARef<Sock> = socket.sock().into();
-            match run.advance(&sock, &|| this.clone(), may_block) {
+            match negotiation.advance(this, &this.pace, &sock, may_block) {
                 Progress::Pending(until) => {
-                    let due = run.silent_for(PATIENCE);
+                    let due = negotiation.silent_for(PATIENCE);
                     let silent = due.is_some_and(|due| now().reached(due));
                     if silent && !*counted {
                         *counted = true;
@@ -286,30 +278,25 @@ impl Incoming {
                     }
                     // Something waits after it, so it does not wait until the time is over. If the client speaks
                     // later after all, the program reads that; as it would then.
-                    if !silent || run.has_begun() || !this.listener.is_crowded() {
+                    if !silent || negotiation.has_begun() || !this.listener.is_crowded() {
                         let look = match due {
                             Some(due) if !silent => until.min(due),
                             _ => until,
                         };
-                        if let Some(timer) = timer {
-                            arm(timer, look);
-                        }
+                        negotiation.wait_until(look);
                         return;
                     }
                     Outcome::Failed(Failure::TimedOut)
                 }
-                Progress::Heavy => {
-                    this.worker_only.store(1, Release);
-                    Self::kick(this);
-                    return;
-                }
+                Progress::Heavy => return,
                 Progress::Done(outcome) => outcome,
             }
         };
-        let (Some(socket), Some(run)) = this.end() else {
+        let (Some(socket), Some(negotiation)) = this.end() else {
             return;
         };
-        let verdict = conclude(&socket, run, outcome);
+        let conclusion = negotiation.conclude(Role::Server, socket.sock(), outcome);
+        let verdict = verdict(&socket, conclusion);
         let ready = verdict.map(|verdict| Ready {
             id: this.id,
             sock: socket.into_sock(),
@@ -321,36 +308,20 @@ impl Incoming {
 
 /// Returns the protocol of the connection after its handshake; `None` when its stream cannot be
 /// handed to a program any more.
-fn conclude(socket: &OwnedBsdSocket, run: KBox<HandshakeRun>, outcome: Outcome) -> Option<Verdict> {
-    let own = |reason| Some(Verdict::Tcp(Fallback::own(Role::Server, reason)));
-    match outcome {
-        Outcome::Established => {
-            let made: Result<Arc<SmcConn>> = KBox::into_inner(run).commit();
-            if made.is_err() {
-                failed(socket);
-            }
-            Some(Verdict::Smc(made.ok()?))
-        }
-        Outcome::Fallback {
-            reason,
-            peer,
-            out_of_sync,
-            strip,
-        } => {
-            if out_of_sync {
-                run.out_of_sync();
-            }
-            drop(run);
-            let sock = socket.sock();
-            let fallback = crossing::fallback(Role::Server, sock, reason, peer, strip);
-            Some(Verdict::Tcp(fallback))
-        }
+fn verdict(socket: &OwnedBsdSocket, conclusion: Conclusion) -> Option<Verdict> {
+    match conclusion {
+        Conclusion::Smc(conn) => Some(Verdict::Smc(conn)),
+        Conclusion::Tcp { fallback, .. } => Some(Verdict::Tcp(fallback)),
         // Nothing was taken from the stream. Perhaps a middlebox has kept our option from the
         // client, who now waits for the program to speak, or the client has gone again.
-        Outcome::Failed(Failure::TimedOut | Failure::Tcp) if !run.has_begun() => {
-            own(Reason::PeerNotSmc)
-        }
-        Outcome::Failed(_) => {
+        Conclusion::Failed {
+            why: Failure::TimedOut | Failure::Tcp,
+            begun: false,
+        } => Some(Verdict::Tcp(Fallback::own(
+            Role::Server,
+            Reason::PeerNotSmc,
+        ))),
+        Conclusion::Lost | Conclusion::Failed { .. } => {
             failed(socket);
             None
         }
@@ -380,6 +351,6 @@ impl WorkItem for Incoming {
 
     fn run(this: Arc<Self>) {
         let _progress = this.progress_lock.lock();
-        Incoming::step(&this, this.worker_only.load(Acquire) != 0);
+        Incoming::step(&this, this.pace.is_worker_only());
     }
 }

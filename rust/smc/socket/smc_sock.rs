@@ -13,7 +13,7 @@ use super::{
     state::{Kind, Phase, State, StateGuard}, //
 };
 use crate::{
-    handshake::HandshakeRun,
+    handshake::{Negotiation, Pace},
     host::{
         fallback::{Fallback, Role},
         namespace::Namespace,
@@ -34,7 +34,7 @@ use kapi::{
     },
     sys::{
         clock,
-        hook::{TimerHook, WaitHook},
+        hook::WaitHook,
         queue,
         roster::Link,
         wait,
@@ -86,12 +86,9 @@ pub(crate) struct SmcSock {
     /// The client's handshake while it is under way. Locked to begin, go on with or end a
     /// connection attempt.
     #[pin]
-    pub(crate) handshake: Mutex<Option<KBox<HandshakeRun>>>,
-    /// 1 when only callers that may sleep go on with the handshake.
-    pub(crate) worker_only: Atomic<u32>,
-    /// Fires at the handshake's deadlines.
-    #[pin]
-    pub(crate) timer: Mutex<Option<Pin<KBox<TimerHook<SmcSock>>>>>,
+    pub(crate) handshake: Mutex<Option<Negotiation<SmcSock>>>,
+    /// Who may go on with the handshake.
+    pub(crate) pace: Pace,
     /// One of [`attempt`].
     pub(crate) attempt: Atomic<u32>,
     /// When connect() was called, in nanoseconds.
@@ -173,8 +170,7 @@ impl SmcSock {
                 fin_noted: Word::new(0),
                 path: Atomic::new(-1),
                 handshake <- new_mutex!(None, "rsmc::SmcSock::handshake"),
-                worker_only: Atomic::new(0),
-                timer <- new_mutex!(None, "rsmc::SmcSock::timer"),
+                pace: Pace::new(),
                 user_save_syn: Atomic::new(0),
                 attempt: Atomic::new(attempt::PLAIN),
                 began: Atomic::new(0),
@@ -300,12 +296,10 @@ impl SmcSock {
         Ok(())
     }
 
-    /// Ends the watch of [`SmcSock::start_watching`], and the timer.
+    /// Ends the watch of [`SmcSock::start_watching`].
     pub(crate) fn stop_watching(&self) {
         let watch = self.watch.lock().take();
         drop(watch);
-        let timer = self.timer.lock().take();
-        drop(timer);
     }
 
     /// Tells whether the TCP connection beneath an SMC connection, on which nothing should happen
@@ -396,8 +390,8 @@ impl SmcSock {
         let old = self.state.lock().set(Phase::Closed);
         self.stop_watching();
         // A handshake under way gives back what it has taken.
-        let run = self.handshake.lock().take();
-        drop(run);
+        let negotiation = self.handshake.lock().take();
+        drop(negotiation);
         if let Some(local) = self.local() {
             local.close();
         }

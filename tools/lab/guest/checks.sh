@@ -45,7 +45,7 @@ held)
 				"rdma::region rdma::ports", shared)
 			# Of one socket, connection or listener, of a namespace whose settings its owner changes, of a queue
 			# pair that is being made or ended; and works, which lockdep shows as locks.
-			names("SmcSock::handshake State::phase SmcSock::watch SmcSock::timer Incoming::progress_lock Incoming::state " \
+			names("SmcSock::handshake State::phase SmcSock::watch Incoming::progress_lock Incoming::state " \
 				"Listener::moving Listener::queues Listener::timer SmcConn::writers SmcConn::readers SmcConn::timer " \
 				"SmcConn::lease SmcConn::proto LocalDirection::writer LocalDirection::reader Registry::timer Registry::proc Rings::timer " \
 				"SynHooks::installed ReadMostly::changing Rules::changing Converter::conversion Converter::turned " \

@@ -12,14 +12,13 @@ use super::{
 };
 use crate::{
     handshake::{
-        crossing,
         decline,
         gates::GATES,
-        HandshakeRun,
+        Conclusion,
+        Negotiation,
         Progress, //
     },
     host::{
-        clock::arm,
         fallback::{Fallback, Role},
         syn_option::Answer, //
     },
@@ -28,15 +27,11 @@ use crate::{
 };
 use kapi::{
     errno::{self, Errno},
-    net::syn,
-    sys::hook::TimerHook, //
+    net::syn, //
 };
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::Release,
-        Arc, //
-    }, //
+    sync::Arc, //
 };
 use smc_proto::{
     conn::CloseMode,
@@ -52,7 +47,7 @@ const SEND: u8 = 2;
 
 /// Begins the handshake on the established TCP connection, or falls back. Returns whether a
 /// handshake has begun. `slot` is the content of `handshake`, which is locked.
-pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<HandshakeRun>>) -> bool {
+pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<Negotiation<SmcSock>>) -> bool {
     let guard = this.sock.lock();
     let answer = Answer::from_number(syn::answered(&guard));
     let heard = Heard::of(answer, &guard);
@@ -86,10 +81,9 @@ pub(super) fn decide(this: &Arc<SmcSock>, slot: &mut Option<KBox<HandshakeRun>>)
         return false;
     }
     let reason = match begun {
-        Ok((run, timer)) => {
-            *slot = Some(run);
+        Ok(negotiation) => {
             // close() takes it back.
-            *this.timer.lock() = Some(timer);
+            *slot = Some(negotiation);
             return true;
         }
         Err(reason) => reason,
@@ -124,11 +118,8 @@ fn become_tcp(this: &SmcSock, state: &mut StateGuard<'_>, fallback: Fallback) {
     }
 }
 
-/// A handshake, and its timer.
-type Begun = (KBox<HandshakeRun>, Pin<KBox<TimerHook<SmcSock>>>);
-
 /// Begins the handshake, if there is an RDMA port for it.
-fn begin_handshake(this: &Arc<SmcSock>) -> Result<Begun, Reason> {
+fn begin_handshake(this: &Arc<SmcSock>) -> Result<Negotiation<SmcSock>, Reason> {
     if this.sock.uses_ipsec() {
         return Err(Reason::Ipsec);
     }
@@ -142,29 +133,20 @@ fn begin_handshake(this: &Arc<SmcSock>) -> Result<Begun, Reason> {
     }
     let gates = GATES.get().ok_or(Reason::NoDevice)?;
     let port = LocalPort::find(&gates.registry().devices, &this.sock).ok_or(Reason::NoDevice)?;
-    let run = HandshakeRun::client(&gates, &this.sock, port).map_err(|_| Reason::NoMemory)?;
-    let run = KBox::new(run, GFP_KERNEL).map_err(|_| Reason::NoMemory)?;
-    let timer = TimerHook::new(this.clone()).map_err(|_| Reason::NoMemory)?;
-    Ok((run, timer))
+    Negotiation::client(this, &gates, &this.sock, port).map_err(|_| Reason::NoMemory)
 }
 
 /// Goes on with the handshake. Returns its outcome if it has ended.
 pub(super) fn drive(
     this: &Arc<SmcSock>,
-    slot: &mut Option<KBox<HandshakeRun>>,
+    slot: &mut Option<Negotiation<SmcSock>>,
     may_block: bool,
 ) -> Option<Outcome> {
-    let run = slot.as_mut()?;
-    match run.advance(this.sock.sock(), &|| this.clone(), may_block) {
-        Progress::Heavy => {
-            this.worker_only.store(1, Release);
-            SmcSock::kick(this);
-            None
-        }
+    let negotiation = slot.as_mut()?;
+    match negotiation.advance(this, &this.pace, this.sock.sock(), may_block) {
+        Progress::Heavy => None,
         Progress::Pending(until) => {
-            if let Some(timer) = &*this.timer.lock() {
-                arm(timer, until);
-            }
+            negotiation.wait_until(until);
             None
         }
         Progress::Done(outcome) => Some(outcome),
@@ -173,73 +155,56 @@ pub(super) fn drive(
 
 /// Turns the socket into what the handshake has come to. Called with `handshake` locked; what may
 /// sleep is done before the state is locked.
-pub(super) fn conclude(this: &Arc<SmcSock>, run: KBox<HandshakeRun>, outcome: Outcome) {
-    match outcome {
-        Outcome::Established => {
-            this.heard(Event::Succeeded);
-            let made = KBox::into_inner(run).commit();
-            let mut state = this.state.lock();
-            match (made, matches!(*state, Phase::Connecting)) {
-                (Ok(conn), true) => {
-                    this.become_smc(&mut state, conn.clone(), Role::Client);
-                    // A shutdown() that does not find the connection yet has told TCP before this.
-                    let guard = this.sock.lock();
-                    guard.delay_acks(false);
-                    let shut = this.sock.shutdown_mask();
-                    drop(guard);
-                    if shut & SEND != 0 {
-                        let _ = shut_down(&conn, SHUT_WR);
-                    }
-                    // The watch stays.
-                    let timer = this.timer.lock().take();
-                    drop(timer);
-                }
-                (Ok(conn), false) => {
-                    drop(state);
-                    // close() came in the midst of the last step: the peer's end stands and has
-                    // to be told.
-                    conn.close(CloseMode::Abort);
-                }
-                (Err(_), true) => {
-                    count_failure(this);
-                    fail(this, &mut state, errno::ECONNABORTED);
-                }
-                (Err(_), false) => (),
-            }
-        }
-        Outcome::Fallback {
-            reason,
-            peer,
-            out_of_sync,
-            strip,
-        } => {
-            if out_of_sync {
-                run.out_of_sync();
-            }
-            drop(run);
-            if let Some(peer) = peer {
+pub(super) fn conclude(this: &Arc<SmcSock>, negotiation: Negotiation<SmcSock>, outcome: Outcome) {
+    let conclusion = negotiation.conclude(Role::Client, &this.sock, outcome);
+    match &conclusion {
+        Conclusion::Smc(_) | Conclusion::Lost => this.heard(Event::Succeeded),
+        Conclusion::Tcp { declined, .. } => {
+            if let Some(peer) = *declined {
                 this.heard(Event::Declined(peer));
             }
-            let fallback = crossing::fallback(Role::Client, &this.sock, reason, peer, strip);
-            let mut state = this.state.lock();
-            if matches!(*state, Phase::Connecting) {
-                this.stop_watching();
-                if this.may_fall_back(&mut state, &fallback).is_ok() {
-                    become_tcp(this, &mut state, fallback);
-                }
-            }
         }
-        Outcome::Failed(why) => {
-            drop(run);
+        Conclusion::Failed { why, .. } => {
             if matches!(why, Failure::TimedOut | Failure::Protocol) {
                 this.heard(Event::Failed);
             }
-            let mut state = this.state.lock();
-            if matches!(*state, Phase::Connecting) {
-                count_failure(this);
-                fail(this, &mut state, errno_of(why));
+        }
+    }
+    let mut state = this.state.lock();
+    match (conclusion, matches!(*state, Phase::Connecting)) {
+        (Conclusion::Smc(conn), true) => {
+            this.become_smc(&mut state, conn.clone(), Role::Client);
+            // A shutdown() that does not find the connection yet has told TCP before this.
+            let guard = this.sock.lock();
+            guard.delay_acks(false);
+            let shut = this.sock.shutdown_mask();
+            drop(guard);
+            if shut & SEND != 0 {
+                let _ = shut_down(&conn, SHUT_WR);
+            }
+            // The watch stays.
+        }
+        (Conclusion::Smc(conn), false) => {
+            drop(state);
+            // close() came in the midst of the last step: the peer's end stands and has
+            // to be told.
+            conn.close(CloseMode::Abort);
+        }
+        (Conclusion::Tcp { fallback, .. }, true) => {
+            this.stop_watching();
+            if this.may_fall_back(&mut state, &fallback).is_ok() {
+                become_tcp(this, &mut state, fallback);
             }
         }
+        (Conclusion::Lost, true) => {
+            count_failure(this);
+            fail(this, &mut state, errno::ECONNABORTED);
+        }
+        (Conclusion::Failed { why, .. }, true) => {
+            count_failure(this);
+            fail(this, &mut state, errno_of(why));
+        }
+        (Conclusion::Tcp { .. } | Conclusion::Lost | Conclusion::Failed { .. }, false) => (),
     }
     this.sock.wake_connected();
 }

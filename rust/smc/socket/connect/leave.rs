@@ -9,7 +9,7 @@ use super::super::{
     state::Phase, //
 };
 use crate::{
-    handshake::HandshakeRun,
+    handshake::Negotiation,
     host::fallback::{Fallback, Role}, //
 };
 use kapi::{
@@ -170,11 +170,11 @@ pub(crate) fn abandon_ended(this: &Arc<SmcSock>) {
 }
 
 /// Ends the attempt or the listener, which TCP has ended already; `slot` is the locked `handshake`.
-fn start_over(this: &SmcSock, mut slot: MutexGuard<'_, Option<KBox<HandshakeRun>>>) {
+fn start_over(this: &SmcSock, mut slot: MutexGuard<'_, Option<Negotiation<SmcSock>>>) {
     let listener = undo(this);
-    let run = slot.take();
+    let negotiation = slot.take();
     drop(slot);
-    drop(run);
+    drop(negotiation);
     if let Some(listener) = listener {
         listener.close();
     }

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A handshake as the socket owns it: the run with its deadlines, the question of who may go on with it, and what it
+//! comes to. A connecting socket and an incoming connection each own one.
+
+use super::{crossing, gates::Gates, run::HandshakeRun, Progress};
+use crate::{
+    host::{
+        clock::arm,
+        fallback::{Fallback, Role},
+        waiter::Waiter, //
+    },
+    smcr::{LocalPort, SmcConn}, //
+};
+use kapi::{
+    net::sock::Sock,
+    sys::hook::{Notify, TimerHook}, //
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::{Acquire, Atomic, Release},
+        Arc, //
+    }, //
+};
+use smc_proto::{
+    handshake::{Failure, Outcome},
+    reason::Reason,
+    time::{Instant, Span}, //
+};
+
+/// Says who may go on with a handshake: whoever asks, or only the worker, since the next step may sleep for as long as
+/// the peer likes.
+pub(crate) struct Pace {
+    /// 1 when only the worker may go on.
+    worker_only: Atomic<u32>,
+}
+
+impl Pace {
+    /// Anybody may go on.
+    pub(crate) fn new() -> Self {
+        Self {
+            worker_only: Atomic::new(0),
+        }
+    }
+
+    /// Has another attempt begin, with which anybody may go on.
+    pub(crate) fn reset(&self) {
+        self.worker_only.store(0, Release);
+    }
+
+    /// Leaves the handshake to those who may sleep.
+    pub(crate) fn leave_to_worker(&self) {
+        self.worker_only.store(1, Release);
+    }
+
+    /// Tells whether only those may go on who may sleep.
+    pub(crate) fn is_worker_only(&self) -> bool {
+        self.worker_only.load(Acquire) != 0
+    }
+}
+
+/// A handshake under way.
+pub(crate) struct Negotiation<T: Notify> {
+    run: KBox<HandshakeRun>,
+    /// Fires at the handshake's deadlines.
+    timer: Pin<KBox<TimerHook<T>>>,
+}
+
+/// What a handshake has come to.
+pub(crate) enum Conclusion {
+    /// A connection; the end of the TCP connection beneath it is to be watched.
+    Smc(Arc<SmcConn>),
+    /// The link was lost with the last step, or memory was short. The peer believes in a connection, so TCP ends.
+    Lost,
+    /// The connection goes on as TCP.
+    Tcp {
+        /// As the socket keeps it.
+        fallback: Fallback,
+        /// The diagnosis of the peer's decline.
+        declined: Option<Reason>,
+    },
+    /// The stream cannot be handed to a program any more, unless nothing was taken from it.
+    Failed {
+        /// The cause.
+        why: Failure,
+        /// True if a byte was taken.
+        begun: bool,
+    },
+}
+
+impl<T: Notify + Waiter + 'static> Negotiation<T> {
+    /// Begins a client's handshake; see [`HandshakeRun::client`].
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn client(
+        owner: &Arc<T>,
+        gates: &Arc<Gates>,
+        sock: &Sock,
+        port: LocalPort,
+    ) -> Result<Self> {
+        Ok(Self {
+            run: KBox::new(HandshakeRun::client(gates, sock, port)?, GFP_KERNEL)?,
+            timer: TimerHook::new(owner.clone())?,
+        })
+    }
+
+    /// Begins a server's handshake; see [`HandshakeRun::server`].
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn server(
+        owner: &Arc<T>,
+        gates: &Arc<Gates>,
+        sock: &Sock,
+        port: Result<LocalPort, Reason>,
+        payer: ARef<Sock>,
+    ) -> Result<Self> {
+        Ok(Self {
+            run: KBox::new(HandshakeRun::server(gates, sock, port, payer)?, GFP_KERNEL)?,
+            timer: TimerHook::new(owner.clone())?,
+        })
+    }
+
+    /// Goes on as far as possible. May sleep if `may_block`, but not for the peer's CLC messages. A step that may
+    /// sleep is left to the worker otherwise.
+    pub(crate) fn advance(
+        &mut self,
+        owner: &Arc<T>,
+        pace: &Pace,
+        sock: &ARef<Sock>,
+        may_block: bool,
+    ) -> Progress {
+        let progress = self.run.advance(sock, &|| owner.clone(), may_block);
+        if let Progress::Heavy = progress {
+            pace.leave_to_worker();
+            owner.clone().kick();
+        }
+        progress
+    }
+
+    /// Has the owner told when this time has come, if nothing else happens before.
+    pub(crate) fn wait_until(&self, until: Instant) {
+        arm(&self.timer, until);
+    }
+
+    /// Tells whether a byte of the stream has been taken.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.run.has_begun()
+    }
+
+    /// Returns when a client whose turn it is to send a CLC message will have been silent for this span.
+    pub(crate) fn silent_for(&self, span: Span) -> Option<Instant> {
+        self.run.silent_for(span)
+    }
+
+    /// Draws the conclusion from the outcome of [`Negotiation::advance`]. May sleep.
+    pub(crate) fn conclude(self, role: Role, sock: &Sock, outcome: Outcome) -> Conclusion {
+        let Self { run, timer } = self;
+        drop(timer);
+        match outcome {
+            Outcome::Established => match KBox::into_inner(run).commit() {
+                Ok(conn) => Conclusion::Smc(conn),
+                Err(_) => Conclusion::Lost,
+            },
+            Outcome::Fallback {
+                reason,
+                peer,
+                out_of_sync,
+                strip,
+            } => {
+                if out_of_sync {
+                    run.out_of_sync();
+                }
+                drop(run);
+                Conclusion::Tcp {
+                    fallback: crossing::fallback(role, sock, reason, peer, strip),
+                    declined: peer,
+                }
+            }
+            Outcome::Failed(why) => Conclusion::Failed {
+                why,
+                begun: run.has_begun(),
+            },
+        }
+    }
+}
