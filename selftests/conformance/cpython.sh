@@ -9,8 +9,8 @@ need python3
 # A kernel on which Python takes minutes per module gets those that come closest to the sockets.
 [ "${RSMC_LESS:-1}" -lt 10 ] || set -- test_socket test_epoll test_asyncio.test_sock_lowlevel
 [ $# -gt 0 ] || set -- test_socket test_epoll test_socketserver test_asyncio.test_sock_lowlevel \
-	test_asyncio.test_sendfile test_asyncio.test_streams test_asyncio.test_server test_asyncio.test_events \
-	test_asyncio.test_buffered_proto test_asyncio.test_ssl
+	test_asyncio.test_sendfile test_asyncio.test_streams test_asyncio.test_server test_asyncio.test_buffered_proto \
+	test_asyncio.test_ssl
 python3 -c 'import test.test_socket' 2>/dev/null || skip_all "no libpython3-testsuite here"
 [ $MODE != smc ] || ns a rdma link add rxe_lo type rxe netdev lo || exit 1
 
