@@ -8,10 +8,13 @@
 
 #![warn(missing_docs)]
 
+// First, for its macros.
+#[macro_use]
+pub mod sys;
+
 pub mod errno;
 pub mod net;
 pub mod rdma;
-pub mod sys;
 
 /// Prefix of the messages of this crate; the `pr_*!` macros look it up by this name.
 const __LOG_PREFIX: &[u8] = b"rsmc\0";

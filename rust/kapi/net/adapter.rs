@@ -14,7 +14,7 @@ use crate::{
     errno,
     net::{
         args::{Addr, GetOption, Message, Poll, SetOption, Splice},
-        family,
+        creators,
         overlay::{Handled, HasTied, Overlay},
         socket::BsdSocket,
         syn,
@@ -59,9 +59,9 @@ impl<T: Overlay> Adapter<T> {
             data.tied().end();
             T::release(Arc::clone(&data), socket);
         } else {
-            family::disown(socket);
+            creators::disown(socket);
         }
-        family::count(socket, -1);
+        creators::count(socket, -1);
         syn::forget(&socket.sock().lock());
         socket.sock().release_stream();
         // SAFETY: The wait queue ends with the socket; hooks on it must leave.
@@ -166,7 +166,7 @@ impl<T: Overlay> Adapter<T> {
                 unsafe { bindings::socket_set_ops(new.as_ptr(), ptr::null()) };
             }
             let data = accepted?;
-            family::count(new, 1);
+            creators::count(new, 1);
             Self::attach(new, data)?;
             // accept() has a zero here and does not look at it. io_uring has not.
             // SAFETY: The core's argument stays valid, and is this call's alone, until the call returns.
@@ -394,7 +394,7 @@ impl<T: Overlay> Adapter<T> {
             };
             match T::get_option(&*Self::data(socket)?, socket, &option)? {
                 Handled::Done => (),
-                Handled::Native | Handled::Leave => option.native(socket)?,
+                Handled::Native | Handled::Leave => socket.native_getsockopt(&option)?,
             }
             Ok(0)
         })

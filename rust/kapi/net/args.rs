@@ -2,14 +2,9 @@
 
 //! The arguments of socket operations, as their callers passed them.
 
-use crate::net::{
-    sockaddr::SockAddr,
-    socket::BsdSocket,
-    tables, //
-};
+use crate::net::sockaddr::SockAddr;
 use core::{marker::PhantomData, mem::size_of};
 use kernel::{
-    error::to_result,
     ffi,
     iov::{IovIterDest, IovIterSource},
     prelude::*,
@@ -404,19 +399,6 @@ impl GetOption<'_> {
     /// Returns the option's number within its level.
     pub fn name(&self) -> i32 {
         self.name
-    }
-
-    /// Has TCP answer.
-    ///
-    /// # Errors
-    ///
-    /// TCP's.
-    pub fn native(&self, socket: &BsdSocket) -> Result {
-        let op = tables::native(socket.sock().family())
-            .getsockopt
-            .ok_or(EINVAL)?;
-        // SAFETY: TCP's function with the arguments that the user has given for this socket.
-        to_result(unsafe { op(socket.as_ptr(), self.level, self.name, self.value, self.len) })
     }
 
     /// Changes a number of 64 bits at an offset of the answer, if the answer is that long.

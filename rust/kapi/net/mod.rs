@@ -9,12 +9,14 @@
 mod adapter;
 pub mod args;
 pub mod convert;
+mod creators;
 pub mod diag;
 pub mod family;
 pub mod genl;
 pub mod netlink;
 pub mod netns;
 pub mod overlay;
+pub mod process;
 pub mod procfs;
 pub mod sock;
 pub mod sockaddr;
@@ -22,4 +24,8 @@ pub mod socket;
 pub mod syn;
 pub mod sysctl;
 mod tables;
+pub mod wait;
+pub mod wait_hook;
 pub mod zerocopy;
+
+pub use adapter::reclaim;

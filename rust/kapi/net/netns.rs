@@ -4,7 +4,6 @@
 //!
 //! C header: [`include/net/net_namespace.h`](srctree/include/net/net_namespace.h)
 
-use crate::net::sock::Sock;
 use core::{
     any::TypeId,
     hash::{Hash, Hasher},
@@ -283,13 +282,6 @@ fn kind<T: 'static>() -> u64 {
 }
 
 impl<T: PerNet> Registration<T> {
-    /// Returns the state of the namespace that `sock` is in.
-    pub fn of(sock: &Sock) -> Option<Arc<T>> {
-        // SAFETY: The socket keeps its namespace alive (an orphaned one at least until it is
-        // destroyed).
-        of_net(unsafe { Net::from_raw(sock.net()) })
-    }
-
     /// Returns the state of a namespace.
     pub fn at(net: &Net) -> Option<Arc<T>> {
         of_net(net)

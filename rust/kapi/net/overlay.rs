@@ -11,7 +11,6 @@
 
 mod tied;
 
-pub use crate::net::adapter::reclaim;
 pub use tied::{HasTied, Tied};
 
 use crate::net::{
@@ -38,7 +37,7 @@ pub enum Handled {
 /// Callers keep to these, so that implementations may rely on them:
 ///
 /// * `socket` is open, and `data` is the data that [`Overlay::attached`] was told of with it.
-/// * [`Overlay::attached`] comes first for a socket, [`Overlay::release`] last, each once; but see [`reclaim`].
+/// * [`Overlay::attached`] comes first for a socket, [`Overlay::release`] last, each once; but see [`reclaim`](super::reclaim).
 /// * For a socket that has [become native](BsdSocket::become_native) only [`Overlay::release`] is
 ///   called, besides the functions that were under way.
 ///

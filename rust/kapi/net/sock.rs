@@ -10,7 +10,6 @@ mod count;
 mod identity;
 mod options;
 mod path;
-mod reconnect;
 mod shared;
 mod stamp;
 mod stream;
@@ -21,7 +20,6 @@ pub use path::InitialNumbers;
 pub use shared::{GivenBack, Shareable, SharedSock};
 
 use crate::errno::{self, Errno};
-use crate::net::socket::BsdSocket;
 use crate::sys::word::read_barrier;
 use core::ptr::{self, NonNull};
 use kernel::{
@@ -406,19 +404,6 @@ impl SockGuard<'_> {
     pub fn delay_acks(&self, on: bool) {
         // SAFETY: The sock is TCP's, and its lock is held.
         unsafe { bindings::tcp_delay_acks(self.0.as_ptr(), on) };
-    }
-
-    /// Returns the file side, while it is open.
-    #[inline]
-    pub fn socket(&self) -> Option<&BsdSocket> {
-        // SAFETY: The sock is valid.
-        let socket = unsafe { (*self.0.as_ptr()).sk_socket };
-        if socket.is_null() {
-            return None;
-        }
-        // SAFETY: TCP orphans a sock (sets the pointer to null) under the lock that is held here,
-        // before its `struct socket` is freed.
-        Some(unsafe { BsdSocket::from_raw(socket) })
     }
 }
 

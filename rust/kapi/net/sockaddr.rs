@@ -2,7 +2,6 @@
 
 //! Addresses of a connection's two ends.
 
-use crate::net::sock::Sock;
 use core::fmt;
 use smc_bindings as bindings;
 
@@ -18,33 +17,6 @@ pub struct SockAddr {
 }
 
 impl SockAddr {
-    pub(crate) fn local_of(sock: &Sock) -> Self {
-        let sk = sock.as_ptr();
-        // SAFETY: The sock is valid; these are plain fields that are read without the lock, as
-        // `inet_diag` does. A torn IPv6 address can be seen while connect() sets it.
-        unsafe {
-            let port = bindings::sk_num(sk);
-            if i32::from(sock.family()) == bindings::AF_INET6 as i32 {
-                Self::from_v6(bindings::sk_v6_rcv_saddr(sk), port)
-            } else {
-                Self::from_v4(bindings::sk_rcv_saddr(sk), port)
-            }
-        }
-    }
-
-    pub(crate) fn peer_of(sock: &Sock) -> Self {
-        let sk = sock.as_ptr();
-        // SAFETY: As in `local_of`.
-        unsafe {
-            let port = u16::from_be(bindings::sk_dport(sk));
-            if i32::from(sock.family()) == bindings::AF_INET6 as i32 {
-                Self::from_v6(bindings::sk_v6_daddr(sk), port)
-            } else {
-                Self::from_v4(bindings::sk_daddr(sk), port)
-            }
-        }
-    }
-
     pub(crate) fn from_in(addr: &bindings::sockaddr_in) -> Self {
         Self::from_v4(addr.sin_addr.s_addr, u16::from_be(addr.sin_port))
     }
@@ -54,7 +26,7 @@ impl SockAddr {
         unsafe { Self::from_v6(&raw const addr.sin6_addr, u16::from_be(addr.sin6_port)) }
     }
 
-    fn from_v4(addr: u32, port: u16) -> Self {
+    pub(crate) fn from_v4(addr: u32, port: u16) -> Self {
         let [a, b, c, d] = addr.to_ne_bytes();
         let mut ip = [0; 16];
         ip[0] = a;
@@ -71,7 +43,7 @@ impl SockAddr {
     /// # Safety
     ///
     /// `addr` points to an address that can be read.
-    unsafe fn from_v6(addr: *const bindings::in6_addr, port: u16) -> Self {
+    pub(crate) unsafe fn from_v6(addr: *const bindings::in6_addr, port: u16) -> Self {
         // SAFETY: An `in6_addr` is 16 bytes; the rest is the caller's promise.
         let ip = unsafe { addr.cast::<[u8; 16]>().read_volatile() };
         Self { v6: true, ip, port }

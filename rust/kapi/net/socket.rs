@@ -4,11 +4,13 @@
 //!
 //! C header: [`include/linux/net.h`](srctree/include/linux/net.h)
 
+mod reconnect;
+
 use crate::{
     errno,
     net::{
-        args::{Addr, Message, Poll, Splice},
-        sock::{OwnedSock, Sock},
+        args::{Addr, GetOption, Message, Poll, Splice},
+        sock::{OwnedSock, Sock, SockGuard},
         syn,
         tables, //
     },
@@ -34,12 +36,6 @@ pub struct BsdSocket(Opaque<bindings::socket>);
 unsafe impl Sync for BsdSocket {}
 
 impl BsdSocket {
-    /// Tells whether the program of a socket that has not been used yet asked for TCP; see
-    /// [`super::convert`].
-    pub fn is_converted(&self) -> bool {
-        super::family::is_converted(self)
-    }
-
     /// Wraps a C pointer.
     ///
     /// # Safety
@@ -225,6 +221,25 @@ impl BsdSocket {
         to_result(unsafe { op(self.as_ptr(), backlog) })
     }
 
+    /// Calls TCP's `getsockopt`.
+    ///
+    /// # Errors
+    ///
+    /// TCP's.
+    pub fn native_getsockopt(&self, option: &GetOption<'_>) -> Result {
+        let op = self.native().getsockopt.ok_or(EINVAL)?;
+        // SAFETY: TCP's function with the arguments that the user has given for this socket.
+        to_result(unsafe {
+            op(
+                self.as_ptr(),
+                option.level,
+                option.name,
+                option.value,
+                option.len,
+            )
+        })
+    }
+
     /// Calls TCP's `shutdown`.
     ///
     /// # Errors
@@ -369,6 +384,21 @@ impl BsdSocket {
             bindings::__inet_accept(listener.as_ptr(), self.as_ptr(), sk);
             bindings::release_sock(sk);
         }
+    }
+}
+
+impl SockGuard<'_> {
+    /// Returns the file side, while it is open.
+    #[inline]
+    pub fn socket(&self) -> Option<&BsdSocket> {
+        // SAFETY: The sock is valid.
+        let socket = unsafe { (*self.sock().as_ptr()).sk_socket };
+        if socket.is_null() {
+            return None;
+        }
+        // SAFETY: TCP orphans a sock (sets the pointer to null) under the lock that is held here,
+        // before its `struct socket` is freed.
+        Some(unsafe { BsdSocket::from_raw(socket) })
     }
 }
 

@@ -10,7 +10,6 @@
 //! The tables are copies of TCP's with entries replaced, so operations that a later kernel adds
 //! work as they do in TCP.
 
-use super::socket::BsdSocket;
 use core::{cell::UnsafeCell, mem::MaybeUninit, ptr};
 use kernel::sync::atomic::{Acquire, Atomic, Release};
 use smc_bindings as bindings;
@@ -156,10 +155,14 @@ unsafe fn replace(
 
 /// Gives a socket TCP's own table, if it has one of the overlay's. Returns the row then. The socket's reference to the
 /// module is the caller's from then on.
-pub(crate) fn give_back(socket: &BsdSocket) -> Option<usize> {
-    let native = ptr::from_ref(native(socket.sock().family()));
-    // SAFETY: The socket is open; the caller deals with its end.
-    unsafe { replace(socket.as_ptr(), |_| native) }
+///
+/// # Safety
+///
+/// `socket` is open, and `family` that of its sock.
+pub(crate) unsafe fn give_back(socket: *mut bindings::socket, family: u16) -> Option<usize> {
+    let native = ptr::from_ref(native(family));
+    // SAFETY: By the caller's promise; the caller deals with the socket's end.
+    unsafe { replace(socket, |_| native) }
 }
 
 /// Switches a socket that runs on an active table to another variant of it.

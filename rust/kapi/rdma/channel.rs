@@ -5,21 +5,20 @@
 mod close;
 mod register;
 
-pub use register::{Key, UnpostedKey};
+pub use register::UnpostedKey;
 
 use super::{
     completion::{Completion, Status},
     config::Config,
     cq::Cq,
     device::{Device, DeviceUse},
-    lock::SpinLockBh,
     pd::Pd,
     region::Region,
     rq::{Layout, RecvSlot, Rq},
     sq::{Again, Job, Last, Refused, SendSlot, Sq},
     wr::{Received, Unsent, Write}, //
 };
-use crate::sys::word::Word;
+use crate::sys::{lock::SpinLockBh, word::Word};
 use core::{
     cell::UnsafeCell,
     mem,

@@ -11,12 +11,10 @@ pub use ports::{PortInfo, PortState};
 pub(super) use unfit::page_size;
 pub use unfit::Unfit;
 
-use super::{
-    gid::GidRef,
-    lock::SpinLockBh,
-    netns::NetNs, //
+use super::netns::NetNs;
+use crate::{
+    sys::{clock, lock::SpinLockBh}, //
 };
-use crate::{new_spinlock_bh, sys::clock};
 use core::{ffi::CStr, ops::Deref, ptr::NonNull};
 use kernel::{
     page::PAGE_SIZE,
@@ -403,31 +401,6 @@ impl Device {
         // SAFETY: The device is registered; its attributes do not change.
         let capability = self.with(|raw| Ok(unsafe { (*raw).attrs.page_size_cap }))?;
         page_size(capability).ok_or(EINVAL)
-    }
-
-    /// Returns the entry `index` of the GID table of `port`, if it is in use.
-    pub fn gid(self: &Arc<Self>, port: u32, index: u16) -> Option<GidRef> {
-        GidRef::get(self.hold().ok()?, port, index)
-    }
-
-    /// Returns the first entry of the GID table of `port` for which `pick` is true.
-    ///
-    /// # Errors
-    ///
-    /// `ENOENT` when there is none, else as [`Device::port`].
-    pub fn find_gid(
-        self: &Arc<Self>,
-        port: u32,
-        mut pick: impl FnMut(&GidRef) -> bool,
-    ) -> Result<GidRef> {
-        for index in 0..self.port(port)?.gid_table_len {
-            if let Some(gid) = self.gid(port, index) {
-                if pick(&gid) {
-                    return Ok(gid);
-                }
-            }
-        }
-        Err(ENOENT)
     }
 }
 

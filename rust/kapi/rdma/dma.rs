@@ -7,7 +7,7 @@
 
 use super::{
     device::{Device, DeviceUse},
-    ring::Pages, //
+    pages::Pages, //
 };
 use core::ops::Range;
 use kernel::{

@@ -5,13 +5,13 @@
 //! C header: [`include/rdma/ib_cache.h`](srctree/include/rdma/ib_cache.h)
 
 use super::{
-    device::DeviceUse,
+    device::{Device, DeviceUse},
     netns::{is_netdev, NetNs, NetRef}, //
 };
 use core::ptr::NonNull;
 use kernel::{
     prelude::*,
-    sync::rcu, //
+    sync::{rcu, Arc}, //
 };
 use smc_bindings as bindings;
 
@@ -176,5 +176,32 @@ impl Drop for GidRef {
     fn drop(&mut self) {
         // SAFETY: Gives back the owned reference; any context will do.
         unsafe { bindings::rdma_put_gid_attr(self.attr.as_ptr()) };
+    }
+}
+
+impl Device {
+    /// Returns the entry `index` of the GID table of `port`, if it is in use.
+    pub fn gid(self: &Arc<Self>, port: u32, index: u16) -> Option<GidRef> {
+        GidRef::get(self.hold().ok()?, port, index)
+    }
+
+    /// Returns the first entry of the GID table of `port` for which `pick` is true.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` when there is none, else as [`Device::port`].
+    pub fn find_gid(
+        self: &Arc<Self>,
+        port: u32,
+        mut pick: impl FnMut(&GidRef) -> bool,
+    ) -> Result<GidRef> {
+        for index in 0..self.port(port)?.gid_table_len {
+            if let Some(gid) = self.gid(port, index) {
+                if pick(&gid) {
+                    return Ok(gid);
+                }
+            }
+        }
+        Err(ENOENT)
     }
 }

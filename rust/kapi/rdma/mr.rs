@@ -241,3 +241,21 @@ impl Mr {
         self.region.revoke();
     }
 }
+
+/// A request that makes a memory key work, to be posted in any context. The memory region stays
+/// registered with the device at least until the request has ended.
+pub struct Key<T> {
+    /// The channel that it is for, as a number.
+    pub(super) channel: usize,
+    pub(super) rkey: u32,
+    pub(super) access: i32,
+    pub(super) kept: Kept,
+    pub(super) token: T,
+}
+
+impl<T> Key<T> {
+    /// Lets go of the memory region; the request has ended.
+    pub(super) fn into_token(self) -> T {
+        self.token
+    }
+}

@@ -5,10 +5,9 @@
 use super::{
     device::Device,
     dma::{Direction, DmaMap},
-    lock::SpinLockBh,
-    ring::Pages, //
+    pages::Pages, //
 };
-use crate::new_spinlock_bh;
+use crate::sys::lock::SpinLockBh;
 use core::ops::Range;
 use kernel::{
     iov::{IovIterDest, IovIterSource},

@@ -13,10 +13,9 @@ mod chain;
 pub(super) use again::Again;
 
 use super::{
-    channel::Key,
     completion::{Completion, Status},
     dma::DmaMap,
-    mr::Kept,
+    mr::{Kept, Key},
     wr::Write, //
 };
 use crate::errno::ENOTCONN;

@@ -1,22 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Being told, in atomic context, that a socket woke its waiters or that time has passed.
+//! Being told, in atomic context, that time has passed; [`crate::net::wait_hook`] tells of a socket.
 //!
-//! Both hooks own an `Arc` of their target, so the target cannot vanish under them; the owner
-//! breaks the cycle by dropping the hook when it has heard enough.
+//! A hook owns an `Arc` of its target, so the target cannot vanish under it; the owner breaks the cycle by dropping the
+//! hook when it has heard enough.
 
-use crate::net::{sock::Sock, socket::BsdSocket};
-use core::{marker::PhantomPinned, ptr};
+use core::marker::PhantomPinned;
 use kernel::{
-    ffi,
     prelude::*,
-    sync::{
-        aref::ARef,
-        atomic::{Acquire, Atomic, Release},
-        rcu,
-        Arc,
-        ArcBorrow, //
-    },
+    sync::{Arc, ArcBorrow},
     types::Opaque, //
 };
 use smc_bindings as bindings;
@@ -30,106 +22,6 @@ pub trait Notify: Send + Sync + 'static {
     /// has heard of. As that, must not sleep.
     fn hushes(_this: ArcBorrow<'_, Self>) -> bool {
         false
-    }
-}
-
-/// Calls [`Notify::notify`] whenever a socket wakes its waiters.
-///
-/// # Invariants
-///
-/// `entry` is on the wait queue `head` unless `head` is null. The memory of the queue is freed an RCU grace period after
-/// it has left the sock, or later. `POLLFREE` makes `head` null; it is sent before that, but for a socket whose
-/// table somebody else has replaced.
-#[pin_data(PinnedDrop)]
-pub struct WaitHook<T: Notify> {
-    #[pin]
-    entry: Opaque<bindings::wait_queue_entry>,
-    head: Atomic<*mut bindings::wait_queue_head>,
-    sock: ARef<Sock>,
-    target: Arc<T>,
-    #[pin]
-    _pin: PhantomPinned,
-}
-
-// SAFETY: The entry is protected by the lock of the queue it is on; the rest is `Send`.
-unsafe impl<T: Notify> Send for WaitHook<T> {}
-// SAFETY: There is nothing to do with a shared reference.
-unsafe impl<T: Notify> Sync for WaitHook<T> {}
-
-impl<T: Notify> WaitHook<T> {
-    /// Hooks `target` onto `socket`.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub fn new(socket: &BsdSocket, target: Arc<T>) -> Result<Pin<KBox<Self>>> {
-        let head = socket.wait_head();
-        let hook = KBox::pin_init(
-            pin_init!(Self {
-                entry <- Opaque::ffi_init(|entry| {
-                    // SAFETY: `entry` is memory for a wait queue entry.
-                    unsafe { bindings::init_wait_func(entry, Some(Self::wake)) };
-                }),
-                head: Atomic::new(head),
-                sock: socket.sock().into(),
-                target,
-                _pin: PhantomPinned,
-            }),
-            GFP_KERNEL,
-        )?;
-        // INVARIANT: The entry is on the queue from here on.
-        // Before all others, so that it may keep a wake-up from them.
-        // SAFETY: The queue belongs to `socket`, which lives during this call; the entry is
-        // initialised and pinned, and leaves the queue before it is freed (`drop`, `wake`).
-        unsafe { bindings::add_wait_queue_priority(head, hook.entry.get()) };
-        Ok(hook)
-    }
-
-    /// # Safety
-    ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
-    unsafe extern "C" fn wake(
-        entry: *mut bindings::wait_queue_entry,
-        _mode: ffi::c_uint,
-        _flags: ffi::c_int,
-        key: *mut ffi::c_void,
-    ) -> ffi::c_int {
-        // SAFETY: `entry` is the first field's address of a `WaitHook<T>`, which is alive: it leaves
-        // the queue under the lock that is held here before it is freed.
-        let hook = unsafe { &*kernel::container_of!(Opaque::cast_from(entry), Self, entry) };
-        if key as usize & bindings::POLLFREE_RAW as usize != 0 {
-            // SAFETY: The queue's lock is held, and the queue ends with this wake-up.
-            unsafe { bindings::list_del_init_helper(&mut (*entry).entry) };
-            hook.head.store(ptr::null_mut(), Release);
-            return 0;
-        }
-        let hushes = T::hushes(hook.target.as_arc_borrow());
-        T::notify(hook.target.as_arc_borrow());
-        // A negative number ends the wake-up here. Otherwise: does not count as an exclusive waiter.
-        -ffi::c_int::from(hushes)
-    }
-}
-
-#[pinned_drop]
-impl<T: Notify> PinnedDrop for WaitHook<T> {
-    fn drop(self: Pin<&mut Self>) {
-        let rcu = rcu::read_lock();
-        let head = self.head.load(Acquire);
-        if head.is_null() {
-            return;
-        }
-        if self.sock.has_wait_queue() {
-            // SAFETY: The sock had a wait queue, and `POLLFREE` has not reached the entry when `head` was read, so
-            // the queue's memory lives at least until this RCU section ends. Should it reach the entry in
-            // between, the entry is an empty list, which may be deleted again.
-            unsafe { bindings::remove_wait_queue(head, self.entry.get()) };
-            return;
-        }
-        drop(rcu);
-        // The queue has left the sock and may be gone, so the entry cannot be taken out. Whoever goes along the queue
-        // has found it by the sock, under RCU.
-        // SAFETY: Process context; hooks are dropped without spinlocks.
-        unsafe { bindings::synchronize_rcu() };
     }
 }
 

@@ -10,13 +10,12 @@ pub mod clock;
 pub mod global;
 pub mod hook;
 pub mod host;
+#[macro_use]
 pub mod lock;
 pub(crate) mod module;
 pub mod once;
-pub mod process;
 pub mod queue;
 pub(crate) mod redirect;
 pub mod roster;
 pub mod shrinker;
-pub mod wait;
 pub mod word;

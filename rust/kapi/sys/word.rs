@@ -128,7 +128,7 @@ impl Tally {
 /// Orders earlier loads before all later accesses, and earlier stores before later stores, as
 /// `smp_load_acquire()` and `smp_store_release()` do.
 #[inline]
-pub(super) fn order() {
+pub(crate) fn order() {
     if cfg!(CONFIG_X86) {
         // The processor keeps this order itself.
         compiler_fence(Ordering::AcqRel);

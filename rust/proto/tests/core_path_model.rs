@@ -4,7 +4,7 @@
 //! bytes: every byte once and in order, every cut passed, no end before the last byte, nobody asleep for good.
 //!
 //! The steps are those of `rust/smc/stream/local`: `put.rs`, `take.rs`, `direction.rs`, `idle.rs` and `retire()`, with
-//! their locks, and the waits of `kapi/sys/wait.rs`. What each step does to a route is [`Route`]'s own code. Plain
+//! their locks, and the waits of `kapi/net/wait.rs`. What each step does to a route is [`Route`]'s own code. Plain
 //! stores go through a store buffer for each thread, as on x86; locks, compare-and-exchange and barriers empty it.
 //!
 //! Sizes are small: a ring has one byte, and two after it has grown, so "a third of it is free" is one byte. A

@@ -250,7 +250,7 @@ pub(crate) fn get(
                 return Ok(Handled::Native);
             };
             if let Stream::Local(local) = stream {
-                let by_tcp = || option.native(socket);
+                let by_tcp = || socket.native_getsockopt(option);
                 if let Some(answer) = local.while_reading_tcp(by_tcp) {
                     return answer.map(|()| Handled::Done);
                 }

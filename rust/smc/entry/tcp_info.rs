@@ -62,7 +62,7 @@ impl Moved {
 ///
 /// TCP's; `EFAULT` when user memory cannot be used.
 pub(crate) fn get(socket: &BsdSocket, option: &GetOption<'_>, moved: Moved) -> Result {
-    option.native(socket)?;
+    socket.native_getsockopt(option)?;
     if moved.is_none() {
         return Ok(());
     }

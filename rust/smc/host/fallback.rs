@@ -2,8 +2,10 @@
 
 //! Fallback: the connection goes on as the TCP connection it already is.
 //!
-//! No fallback is silent: each has a reason, which the socket keeps and the namespace counts.
+//! No fallback is silent: each has a reason, which the socket keeps and the namespace counts. A connection that begins as
+//! TCP and may leave it ([`Path`]) has one as soon as it is to stay there.
 
+use super::syn_option::Answer;
 use smc_proto::reason::Reason;
 
 /// End of a connection.
@@ -67,5 +69,27 @@ impl Fallback {
             peer_diagnosis,
             crossing: false,
         }
+    }
+}
+
+/// A connection that began as TCP.
+#[derive(Clone, Copy)]
+pub(crate) struct Path {
+    /// Our end of it.
+    pub(crate) role: Role,
+    /// The reason why it stays TCP's, if it does.
+    pub(crate) tcp_only: Option<Reason>,
+}
+
+impl Path {
+    /// Returns the state of a new connection on which the two ends have agreed by `answer`; `None` for an
+    /// answer that means something else.
+    pub(crate) fn new(role: Role, answer: Answer) -> Option<Self> {
+        let tcp_only = match answer {
+            Answer::Local => None,
+            Answer::Remote => Some(Reason::PathRemote),
+            Answer::Tcp | Answer::Smc | Answer::Echo => return None,
+        };
+        Some(Self { role, tcp_only })
     }
 }

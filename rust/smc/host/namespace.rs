@@ -88,7 +88,7 @@ pub(crate) struct Namespace {
 impl Namespace {
     /// Returns the state of the namespace that `sock` is in.
     pub(crate) fn of(sock: &Sock) -> Option<Arc<Self>> {
-        netns::Registration::<Self>::of(sock)
+        netns::Registration::<Self>::at(sock.namespace())
     }
 
     /// Returns the state of `net`.

@@ -5,9 +5,9 @@
 //! A change makes new rules beside the old ones and puts them in their place at once. A look-up holds the
 //! rules that it has found for as long as it takes.
 
-use kapi::{
-    net::netns::Net,
-    sys::process::{self, Process, Wanted}, //
+use kapi::net::{
+    netns::Net,
+    process::{self, Process, Wanted}, //
 };
 use kernel::{
     new_mutex,

@@ -13,9 +13,12 @@ use crate::host::{
     rules::{facts, RuleSet},
     sysctl::Sysctl, //
 };
-use kapi::{
-    net::{convert::Asked, netns::Net, sock::Sock, sockaddr::SockAddr},
-    sys::process::{Process, Wanted}, //
+use kapi::net::{
+    convert::Asked,
+    netns::Net,
+    process::{Process, Wanted}, //
+    sock::Sock,
+    sockaddr::SockAddr,
 };
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{

@@ -35,9 +35,9 @@ use kapi::{
         sock::tcp_state,
         sockaddr::SockAddr,
         socket::BsdSocket,
-        syn, //
+        syn,
+        wait, //
     },
-    sys::wait, //
 };
 use kernel::{
     prelude::*,

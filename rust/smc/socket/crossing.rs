@@ -11,7 +11,7 @@ use crate::{
     handshake::crossing::{look, Head, RECEIVE},
     host::fallback::Fallback, //
 };
-use kapi::{net::socket::BsdSocket, sys::wait};
+use kapi::net::{socket::BsdSocket, wait};
 use kernel::{
     prelude::*,
     sync::Arc, //

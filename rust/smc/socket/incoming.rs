@@ -6,7 +6,6 @@
 //! queue the same work, which goes on as far as it can. accept() and poll() go on with it, too, but
 //! only up to a step that may sleep, whose length the peer determines.
 
-use super::path::Path;
 use crate::{
     handshake::{
         gates::GATES,
@@ -17,7 +16,7 @@ use crate::{
     },
     host::{
         clock::now,
-        fallback::{Fallback, Role},
+        fallback::{Fallback, Path, Role},
         namespace::Namespace,
         peer_addr::PeerAddr,
         silent,
@@ -28,10 +27,11 @@ use crate::{
 use kapi::{
     net::{
         sock::{OwnedSock, Sock},
-        socket::OwnedBsdSocket, //
+        socket::OwnedBsdSocket,
+        wait_hook::WaitHook, //
     },
     sys::{
-        hook::{Notify, WaitHook},
+        hook::Notify,
         queue, //
     }, //
 };

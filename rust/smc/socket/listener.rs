@@ -21,11 +21,10 @@ mod overflow;
 use self::overflow::Overflow;
 use super::{
     fifo::Fifo,
-    incoming::{Incoming, ParentListener, Ready, Verdict},
-    path::Path, //
+    incoming::{Incoming, ParentListener, Ready, Verdict}, //
 };
 use crate::host::{
-    fallback::{Fallback, Role},
+    fallback::{Fallback, Path, Role},
     syn_option::{self as option, Answer, Choice}, //
     tcp2smc::PerClient,
 };

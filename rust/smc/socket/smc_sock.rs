@@ -30,14 +30,14 @@ use kapi::{
         overlay::Tied,
         sock::{tcp_state, Sock},
         socket::BsdSocket,
-        syn, //
+        syn,
+        wait,
+        wait_hook::WaitHook, //
     },
     sys::{
         clock,
-        hook::WaitHook,
         queue,
         roster::Link,
-        wait,
         word::Word, //
     }, //
 };

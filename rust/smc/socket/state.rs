@@ -6,9 +6,9 @@
 //! that must not wait read [`State::kind`] or the connection, which [`StateGuard::set`] derives from the phase: nothing
 //! else writes them.
 
-use super::{listener::Listener, path::Path};
+use super::listener::Listener;
 use crate::{
-    host::fallback::Fallback,
+    host::fallback::{Fallback, Path},
     smcr::SmcConn, //
     stream::local::Local,
 };

@@ -9,9 +9,9 @@ use kapi::{
     errno,
     net::{
         args::{flags, Message},
-        socket::BsdSocket, //
+        socket::BsdSocket,
+        wait, //
     },
-    sys::wait, //
 };
 use kernel::prelude::*;
 use smc_proto::conn::{RecvState, UrgentError};
@@ -166,7 +166,7 @@ fn receive_from(
 /// Returns the position of a peek in the units in which `stream` counts: `passed` includes an urgent byte that the peek
 /// has stepped over, `offset` does not.
 #[inline]
-fn before<L: StreamIo>(_lane: &L, offset: usize, passed: usize) -> usize {
+fn before<L: StreamIo>(_stream: &L, offset: usize, passed: usize) -> usize {
     match L::HIDES_URGENT {
         true => offset,
         false => passed,

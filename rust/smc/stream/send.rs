@@ -9,9 +9,9 @@ use kapi::{
     errno,
     net::{
         args::{flags, Message},
-        socket::BsdSocket, //
+        socket::BsdSocket,
+        wait, //
     },
-    sys::wait, //
 };
 use kernel::prelude::*;
 use smc_proto::{conn::SendError, cursor::RingSize};

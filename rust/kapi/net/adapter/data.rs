@@ -7,7 +7,7 @@ use super::Adapter;
 use crate::{
     errno,
     net::{
-        family,
+        creators,
         overlay::{HasTied, Overlay},
         socket::BsdSocket,
         tables, //
@@ -134,7 +134,7 @@ impl<T: Overlay> Adapter<T> {
         let old =
             unsafe { bindings::socket_private_cmpxchg(socket.as_ptr(), ptr::null_mut(), raw) };
         if old.is_null() {
-            family::disown(socket);
+            creators::disown(socket);
             T::attached(&data, socket);
             // INVARIANT: `raw` has a count, and is in the private pointer now.
             // SAFETY: The count of `data` itself is given back when this function returns; the one that

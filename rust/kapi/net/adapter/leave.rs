@@ -14,7 +14,7 @@
 
 use super::Adapter;
 use crate::net::{
-    family,
+    creators,
     overlay::{HasTied, Overlay},
     socket::BsdSocket,
     syn,
@@ -27,11 +27,13 @@ impl<T: Overlay> Adapter<T> {
     /// Gives the socket back to TCP for good.
     pub(super) fn give_back(socket: &BsdSocket) {
         syn::forget(&socket.sock().lock());
-        let Some(row) = tables::give_back(socket) else {
+        let family = socket.sock().family();
+        // SAFETY: The socket is open, and this is the family of its sock.
+        let Some(row) = (unsafe { tables::give_back(socket.as_ptr(), family) }) else {
             // Another thread has.
             return;
         };
-        family::count_in(socket.sock(), row, -1);
+        creators::count_in(socket.sock(), row, -1);
         socket.sock().release_stream();
         // The reference to the module that came with the table stays: TCP's has no owner.
         if let Some(data) = Self::existing(socket) {
@@ -58,7 +60,7 @@ pub fn reclaim<D: HasTied>(data: &Arc<D>, lost: impl FnOnce()) -> bool {
         lost();
         syn::forget(&tied.lock());
         tied.release_stream();
-        family::count_in(tied, row, -1);
+        creators::count_in(tied, row, -1);
     }
     // SAFETY: `attach` has put a count into the private pointer, and `end` has found that it was not taken from
     // there. No operation runs any more that has it from there: they have a file, and TCP is done with the

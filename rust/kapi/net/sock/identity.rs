@@ -11,12 +11,31 @@ use smc_bindings as bindings;
 impl Sock {
     /// Returns the local address.
     pub fn local_addr(&self) -> SockAddr {
-        SockAddr::local_of(self)
+        let sk = self.as_ptr();
+        // SAFETY: The sock is valid; these are plain fields that are read without the lock, as
+        // `inet_diag` does. A torn IPv6 address can be seen while connect() sets it.
+        unsafe {
+            let port = bindings::sk_num(sk);
+            if i32::from(self.family()) == bindings::AF_INET6 as i32 {
+                SockAddr::from_v6(bindings::sk_v6_rcv_saddr(sk), port)
+            } else {
+                SockAddr::from_v4(bindings::sk_rcv_saddr(sk), port)
+            }
+        }
     }
 
     /// Returns the peer's address; unspecified when not connected.
     pub fn peer_addr(&self) -> SockAddr {
-        SockAddr::peer_of(self)
+        let sk = self.as_ptr();
+        // SAFETY: As in `local_addr`.
+        unsafe {
+            let port = u16::from_be(bindings::sk_dport(sk));
+            if i32::from(self.family()) == bindings::AF_INET6 as i32 {
+                SockAddr::from_v6(bindings::sk_v6_daddr(sk), port)
+            } else {
+                SockAddr::from_v4(bindings::sk_daddr(sk), port)
+            }
+        }
     }
 
     /// Returns the user id of the owner, in the initial user namespace.

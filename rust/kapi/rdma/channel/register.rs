@@ -8,7 +8,7 @@
 
 use super::{Channel, Handler};
 use crate::rdma::{
-    mr::{Kept, Mr},
+    mr::{Kept, Key, Mr},
     sq::{Job, Last, Waiter}, //
 };
 use kernel::{
@@ -20,30 +20,12 @@ use kernel::{
 /// Time that [`Channel::register`] waits for a free slot, in milliseconds.
 const SLOT_WAIT_MS: u32 = 5_000;
 
-/// A request that makes a memory key work, to be posted in any context. The memory region stays
-/// registered with the device at least until the request has ended.
-pub struct Key<T> {
-    /// The channel that it is for, as a number.
-    channel: usize,
-    rkey: u32,
-    access: i32,
-    kept: Kept,
-    token: T,
-}
-
 /// A request for a key that was not posted; nothing of it has reached the device.
 pub struct UnpostedKey<T> {
     /// The request.
     pub key: KBox<Key<T>>,
     /// `EINVAL` when it was prepared for another channel, else as of [`Unsent`](crate::rdma::wr::Unsent).
     pub error: Error,
-}
-
-impl<T> Key<T> {
-    /// Lets go of the memory region; the request has ended.
-    pub(in crate::rdma) fn into_token(self) -> T {
-        self.token
-    }
 }
 
 impl<H: Handler> Channel<H> {

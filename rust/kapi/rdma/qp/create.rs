@@ -4,7 +4,6 @@
 
 use super::{Owner, Qp, Reset};
 use crate::{
-    new_spinlock_bh,
     rdma::{
         callback::{qp_event, recv_done, send_last, send_member},
         channel::{Channel, Handler, Resources},

@@ -15,7 +15,8 @@ use super::{
 use crate::host::clock::now;
 use core::convert::Infallible;
 use kapi::rdma::{
-    channel::{Channel, Key},
+    channel::Channel,
+    mr::Key,
     wr::{Remote, Source, Write}, //
 };
 use kernel::{

@@ -4,7 +4,7 @@
 
 use super::{
     super::{
-        path::{self, Path},
+        path,
         smc_sock::SmcSock,
         state::{Phase, StateGuard}, //
     },
@@ -19,7 +19,7 @@ use crate::{
         Progress, //
     },
     host::{
-        fallback::{Fallback, Role},
+        fallback::{Fallback, Path, Role},
         syn_option::Answer, //
     },
     smcr::LocalPort,

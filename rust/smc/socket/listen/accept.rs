@@ -9,13 +9,11 @@ use super::super::{
     state::Phase, //
 };
 use crate::host::fallback::{Fallback, Role};
-use kapi::{
-    net::{
-        args::{flags, Poll},
-        sock::tcp_state,
-        socket::BsdSocket, //
-    },
-    sys::wait, //
+use kapi::net::{
+    args::{flags, Poll},
+    sock::tcp_state,
+    socket::BsdSocket,
+    wait, //
 };
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{conn::CloseMode, reason::Reason};

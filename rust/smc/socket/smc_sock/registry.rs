@@ -21,8 +21,8 @@ use crate::host::{
 use kapi::{
     net::{
         netns::{self, Net, PerNet},
-        overlay::reclaim,
         procfs::{File, Show},
+        reclaim,
         sock::Sock,
         socket::BsdSocket, //
     },
@@ -129,7 +129,7 @@ impl WorkItem for Registry {
 impl Registry {
     /// Returns the registry of the namespace that `sock` is in.
     pub(crate) fn of(sock: &Sock) -> Option<Arc<Self>> {
-        netns::Registration::<Self>::of(sock)
+        netns::Registration::<Self>::at(sock.namespace())
     }
 
     /// Returns the registry of `net`.

@@ -9,13 +9,11 @@ use super::{
     put, //
 };
 use crate::stream::StreamIo;
-use kapi::{
-    net::{
-        args::{flags, Message, Poll},
-        sock::Sock,
-        socket::BsdSocket, //
-    },
-    sys::wait, //
+use kapi::net::{
+    args::{flags, Message, Poll},
+    sock::Sock,
+    socket::BsdSocket,
+    wait, //
 };
 use kernel::prelude::*;
 use smc_trace as trace;

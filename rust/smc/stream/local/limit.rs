@@ -11,7 +11,10 @@
 //! is looked up, allocated or locked for a ring. Two users whose numbers have the same place share a limit, which with
 //! a hundred of them happens to one in forty.
 
-use kapi::sys::{bytes::Ring, clock, process};
+use kapi::{
+    net::process,
+    sys::{bytes::Ring, clock}, //
+};
 use kernel::{
     prelude::*,
     sync::atomic::{Atomic, Relaxed}, //

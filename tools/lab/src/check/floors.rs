@@ -19,7 +19,11 @@ use syn::{Item, UseTree};
 type Place = Vec<String>;
 
 /// The crates that have floors: their folder and their root file.
-const CRATES: [(&str, &str); 2] = [("rust/smc", "smc.rs"), ("rust/proto", "smc_proto.rs")];
+const CRATES: [(&str, &str); 3] = [
+    ("rust/kapi", "kapi.rs"),
+    ("rust/smc", "smc.rs"),
+    ("rust/proto", "smc_proto.rs"),
+];
 
 /// No module imports from a higher floor, and none in a circle.
 pub fn floors() -> Result<Complaints> {

@@ -2,10 +2,13 @@
 
 //! Attempts to connect that begin anew.
 
-use super::{tcp_state, Sock, SockGuard};
+use super::BsdSocket;
 use crate::{
     errno::Errno,
-    net::{socket::BsdSocket, syn}, //
+    net::{
+        sock::{tcp_state, Sock, SockGuard},
+        syn, //
+    }, //
 };
 use core::{
     mem::size_of,

@@ -2,8 +2,8 @@
 
 //! Sleeping until something about a socket changes.
 
-use super::word::order;
-use crate::net::{sock::Sock, socket::BsdSocket};
+use super::{sock::Sock, socket::BsdSocket};
+use crate::sys::word::order;
 use core::{mem::MaybeUninit, ptr};
 use kernel::{ffi, prelude::*};
 use smc_bindings as bindings;
