@@ -116,13 +116,13 @@ impl<C: Carrier> SmcConn<C> {
 
     /// Tells whether the last send has found no memory for its ring and is not to try again yet.
     #[inline]
-    pub(crate) fn is_hungry(&self) -> bool {
+    pub(crate) fn is_ring_enomem(&self) -> bool {
         self.ring_enomem.get() != 0
     }
 
     /// Lets a send that has found no memory try again.
     pub(crate) fn retry_ring(&self) {
-        if self.is_hungry() {
+        if self.is_ring_enomem() {
             self.ring_enomem.set(0);
             self.sock.wake_writers();
         }

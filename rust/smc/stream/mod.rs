@@ -260,7 +260,7 @@ pub(crate) enum Stop {
     /// The program's memory cannot be read.
     Fault,
     /// There is no memory for the ring just now.
-    Hungry,
+    NoRing,
     /// TCP has room but no memory just now, and tells nobody when it has.
     Later,
     /// The device is gone.

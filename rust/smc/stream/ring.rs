@@ -93,7 +93,7 @@ impl StreamIo for Arc<SmcConn> {
         // Asked first: who finds no room is told when there is some.
         let room = match proto.send_room() {
             Err(SendError::Full | SendError::NotConnected) => false,
-            Ok(_) => !self.is_hungry(),
+            Ok(_) => !self.is_ring_enomem(),
             Err(_) => true,
         };
         if !room {
@@ -220,7 +220,7 @@ impl StreamIo for Arc<SmcConn> {
     fn is_writable(&self) -> bool {
         match self.proto.lock().send_room() {
             Err(SendError::Full) => false,
-            Ok(_) => !self.is_hungry(),
+            Ok(_) => !self.is_ring_enomem(),
             Err(_) => true,
         }
     }
@@ -235,7 +235,7 @@ impl StreamIo for Arc<SmcConn> {
 
     fn count_full(&self) {
         let stats = SmcConn::stats(self);
-        if !self.is_hungry() {
+        if !self.is_ring_enomem() {
             stats.buffer(TrafficDirection::Tx, Buffer::Full);
         }
         if self.proto.lock().is_peer_full() {
@@ -372,7 +372,7 @@ fn no_ring(conn: &SmcConn, error: Error) -> Stop {
     match conn.proto.lock().send_room() {
         // It has ended since there was room.
         Err(over) if over != SendError::Full => Stop::Gone(over),
-        _ if error == ENOMEM => Stop::Hungry,
+        _ if error == ENOMEM => Stop::NoRing,
         _ => Stop::NoDevice,
     }
 }

@@ -98,7 +98,7 @@ fn send_all(
                     return Ok(sent);
                 }
             }
-            Err(stop @ (Stop::Full | Stop::Hungry | Stop::Later)) => {
+            Err(stop @ (Stop::Full | Stop::NoRing | Stop::Later)) => {
                 let patience = timeout.unwrap_or_else(|| stream.sock().send_timeout(nonblock));
                 let waited = match stop {
                     Stop::Later => wait::a_while(socket, PAUSE_MS, patience),
@@ -127,7 +127,7 @@ fn wait_for_room(stream: &impl StreamIo, socket: &BsdSocket, timeout: isize) -> 
 fn failed(stream: &impl StreamIo, stop: Stop, no_signal: bool) -> Error {
     match stop {
         // A caller that finds no room or memory waits.
-        Stop::Full | Stop::Hungry | Stop::Later => EAGAIN,
+        Stop::Full | Stop::NoRing | Stop::Later => EAGAIN,
         Stop::Fault => EFAULT,
         // The connection ends with its device.
         Stop::NoDevice => errno::ECONNABORTED.error(),

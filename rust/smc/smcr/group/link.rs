@@ -79,7 +79,7 @@ pub(crate) struct Link {
     /// Chains that have ended.
     done: Word,
     /// 1 when somebody who has something to send has found no free slot, or the queue not idle.
-    starved: Word,
+    waiting: Word,
 }
 
 /// Requests of the longest chain where each takes `pages` pages: a ring that wraps on both sides is
@@ -106,7 +106,7 @@ impl Link {
             broken: Atomic::new(0),
             failure: SetOnce::new(),
             done: Word::new(0),
-            starved: Word::new(0),
+            waiting: Word::new(0),
         }? Error)
     }
 
@@ -293,36 +293,36 @@ impl Link {
     }
 
     /// Tells whether there is a slot for one more chain, which stays free while `scheduler` is held. If not,
-    /// the next completion goes on ([`Link::take_starved`]).
+    /// the next completion goes on ([`Link::take_waiting`]).
     #[inline]
     pub(super) fn has_slot(&self, channel: &Channel<LinkGroup>) -> bool {
         if channel.has_free_slot() {
             return true;
         }
-        self.starved.set(1);
+        self.waiting.set(1);
         // Again, under the lock under which slots are freed: who frees one from now on finds the mark.
         channel.free_slots() != 0
     }
 
     /// Tells whether nothing is under way, which stays so while `scheduler` is held. If not, the next completion
-    /// goes on ([`Link::take_starved`]).
+    /// goes on ([`Link::take_waiting`]).
     pub(super) fn is_idle(&self, channel: &Channel<LinkGroup>) -> bool {
         if channel.is_idle() {
             return true;
         }
-        self.starved.set(1);
+        self.waiting.set(1);
         // Again, as in `has_slot`.
         channel.is_idle()
     }
 
     /// Returns whether somebody has found no slot since the last call.
     #[inline]
-    pub(super) fn take_starved(&self) -> bool {
-        let starved = self.starved.get() != 0;
-        if starved {
-            self.starved.set(0);
+    pub(super) fn take_waiting(&self) -> bool {
+        let waiting = self.waiting.get() != 0;
+        if waiting {
+            self.waiting.set(0);
         }
-        starved
+        waiting
     }
 
     /// Counts a chain that has ended. Completions of a queue pair come one after the other.

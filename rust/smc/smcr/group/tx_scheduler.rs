@@ -229,7 +229,7 @@ impl LinkGroup {
 
     /// A chain has ended: lets those go on who have found no slot. Any context.
     pub(super) fn slot_freed(self: &Arc<Self>) {
-        if self.link.take_starved() {
+        if self.link.take_waiting() {
             self.send();
         }
     }

@@ -54,7 +54,7 @@ pub(super) struct LocalDirection {
     waits_for_room: Word,
     /// Value of `tail` when the ring grew last. The writer's.
     grown_at: Count,
-    /// 1 when the writer has starved, though its reader takes what there is. The writer's.
+    /// 1 when the writer has found no room, though its reader takes what there is. The writer's.
     wants_larger: Word,
     /// Value of `head` at the last look for what is silent, and the looks since it changed. The worker's.
     seen: Count,
@@ -204,7 +204,7 @@ impl LocalDirection {
     }
 
     /// Tells whether a writer waits for room.
-    pub(super) fn is_starving(&self) -> bool {
+    pub(super) fn waits_for_room(&self) -> bool {
         self.waits_for_room.get() != 0
     }
 
@@ -269,7 +269,7 @@ impl LocalDirection {
 
     /// Tells whether the writer is to have a larger ring once that is cheap.
     #[inline]
-    pub(super) fn is_cramped(&self) -> bool {
+    pub(super) fn wants_larger(&self) -> bool {
         self.wants_larger.get() != 0
     }
 

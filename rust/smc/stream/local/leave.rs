@@ -187,7 +187,7 @@ impl Local {
         self.part();
         // A writer that waits for room looks whether we are gone after it has said so; to anybody else it would be an
         // edge that TCP does not have.
-        if inward.is_starving() {
+        if inward.waits_for_room() {
             self.with_peer(Sock::wake_for_room);
         }
         // The other end may be another user's, in a namespace of its own, and stay open for as long as that likes.

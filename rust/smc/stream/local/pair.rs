@@ -373,5 +373,5 @@ fn is_enough(direction: &LocalDirection, sock: &Sock) -> bool {
 /// Tells whether a poller at the reading end of a direction, whose TCP connection is `sock`, is to hear of `there` bytes.
 #[inline]
 pub(super) fn suffices(direction: &LocalDirection, sock: &Sock, there: usize) -> bool {
-    there != 0 && (there >= sock.low_water(false, usize::MAX) || direction.is_starving())
+    there != 0 && (there >= sock.low_water(false, usize::MAX) || direction.waits_for_room())
 }

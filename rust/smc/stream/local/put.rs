@@ -50,7 +50,7 @@ pub(super) fn put(
         return leave(local, msg, put, &mut writer);
     }
     let mut room = direction.room();
-    if room == 0 || direction.is_cramped() || direction.is_small() && room < put.wanted {
+    if room == 0 || direction.wants_larger() || direction.is_small() && room < put.wanted {
         match grow(local, direction, &mut writer, put.wanted) {
             Growth::Room(larger) => room = larger,
             _ if room != 0 => (),
@@ -60,7 +60,7 @@ pub(super) fn put(
         }
     }
     let Some(ring) = &*writer else {
-        return Err(Stop::Hungry);
+        return Err(Stop::NoRing);
     };
     let wanted = put.wanted.min(room);
     let mut taken = 0usize;
