@@ -160,7 +160,7 @@ fn first_contact(j: &Job) -> Outcome {
     Ok(text)
 }
 
-/// Connections one after another and all open at once: not one message about keys, far fewer keys
+/// Connections one after another and all open at once: no key is made known for any, far fewer keys
 /// than connections, and who confirms acknowledges the accept by that.
 fn keys(j: &Job) -> Outcome {
     const N: usize = 200;
@@ -190,7 +190,13 @@ fn keys(j: &Job) -> Outcome {
         &"accepts and confirms",
     )?;
     let asked: u64 = [6, 0x86, 9, 0x89].map(|ty| seen.llc(ty)).iter().sum();
-    want(asked == 0, &text, &"messages about keys")?;
+    // None for each connection. Memory that an earlier point has left may be given back meanwhile.
+    let made = seen.llc(6) + seen.llc(0x86);
+    want(
+        made == 0 && asked < N as u64 / 4,
+        &text,
+        &"messages about keys",
+    )?;
     // Slabs of 4, 8, 16 and then 20 buffers of 64 KiB: twelve for 200 connections, on each side.
     want(seen.named.len() <= 28, &text, &"keys named")?;
     want(used <= 14, &text, &"keys used")?;
