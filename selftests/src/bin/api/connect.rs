@@ -210,7 +210,7 @@ extern "C" fn on_alarm(_: i32) {
     }
     // The second alarm must not restart the call.
     install(0);
-    alarm(50);
+    alarm(50, 0);
 }
 
 fn install(flags: i32) {
@@ -223,11 +223,11 @@ fn install(flags: i32) {
     }
 }
 
-fn alarm(ms: i64) {
+fn alarm(ms: i64, again: i64) {
     let it = libc::itimerval {
         it_interval: libc::timeval {
-            tv_sec: 0,
-            tv_usec: 0,
+            tv_sec: again / 1000,
+            tv_usec: (again % 1000) * 1000,
         },
         it_value: libc::timeval {
             tv_sec: ms / 1000,
@@ -238,17 +238,28 @@ fn alarm(ms: i64) {
     unsafe { libc::setitimer(libc::ITIMER_REAL, &it, std::ptr::null_mut()) };
 }
 
-/// SIGALRM in `ms`, with or without `SA_RESTART`. The handler counts; a restarting call is
+/// SIGALRM in `ms`, with `SA_RESTART`. The handler counts; a restarting call is
 /// interrupted for good by [`alarm_twice`].
-pub fn alarm_once(ms: i64, restart: bool) {
+pub fn alarm_once(ms: i64) {
     ALARMS.store(0, Ordering::SeqCst);
-    install(if restart { libc::SA_RESTART } else { 0 });
-    alarm(ms);
+    install(libc::SA_RESTART);
+    alarm(ms, 0);
+}
+
+/// Makes a call that a signal interrupts after `ms`. Should that come before the call sleeps, as where the machine
+/// stands still meanwhile, another one does a second later.
+pub fn interrupted<R>(ms: i64, call: impl FnOnce() -> R) -> R {
+    ALARMS.store(0, Ordering::SeqCst);
+    install(0);
+    alarm(ms, 1000);
+    let result = call();
+    alarm(0, 0);
+    result
 }
 
 /// Two alarms with `SA_RESTART`; the third, 50 ms after the second, without.
 pub fn alarm_twice(ms: i64) {
-    alarm_once(ms, true);
+    alarm_once(ms);
     let it = libc::itimerval {
         it_interval: libc::timeval {
             tv_sec: 0,
@@ -267,11 +278,9 @@ fn connect_interrupted(t: &mut T) {
     let a = t.black_hole();
     let s = t.socket();
     let t0 = Instant::now();
-    alarm_once(100, false);
-    t.res("connect", &sys::connect(s.raw(), &a));
+    t.res("connect", &interrupted(100, || sys::connect(s.raw(), &a)));
     t.took("time", t0, 100);
-    alarm_once(100, false);
-    t.res("again", &sys::connect(s.raw(), &a));
+    t.res("again", &interrupted(100, || sys::connect(s.raw(), &a)));
     sys::nonblock(s.raw(), true);
     t.res("non-blocking", &sys::connect(s.raw(), &a));
     t.polled("poll", s.raw());
