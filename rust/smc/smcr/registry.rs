@@ -74,7 +74,7 @@ impl SmcrRegistry {
                 peer_id: PeerId(id),
                 devices <- Devices::new(),
                 groups <- pin_init::pin_init_array_from_fn(|_| {
-                    new_mutex!(KVec::new(), "rsmc::Core::groups")
+                    new_mutex!(KVec::new(), "rsmc::SmcrRegistry::groups")
                 }),
                 last_id: Atomic::new(0),
                 rate_limit: RateLimit::new(),
