@@ -32,9 +32,9 @@ impl Smc {
     /// Waits until connect() is decided between SMC and TCP, at most `timeout` jiffies: data cannot
     /// be moved before.
     fn settle(data: &Arc<SmcSock>, socket: &BsdSocket, timeout: isize) -> Result {
-        if connect::undecided(data) {
-            connect::proceed(data);
-            connect::settled(data, socket, timeout)?;
+        if connect::is_undecided(data) {
+            connect::advance_pending(data);
+            connect::wait_decided(data, socket, timeout)?;
         }
         Ok(())
     }
@@ -100,13 +100,14 @@ impl Overlay for Smc {
         if let Some(listener) = listener {
             return listen::poll(&listener, socket, poll);
         }
-        let open = connect::undecided(data);
+        let open = connect::is_undecided(data);
         let mut native = socket.native_poll(poll);
         // Perhaps refused, and then it may begin anew, or does at this moment.
-        if open && native & (flags::EPOLLERR | flags::EPOLLHUP) != 0 && connect::ends(data) {
+        if open && native & (flags::EPOLLERR | flags::EPOLLHUP) != 0 && connect::advance_ended(data)
+        {
             native = socket.native_poll(poll);
         }
-        if connect::undecided(data) && data.sock.is_established() {
+        if connect::is_undecided(data) && data.sock.is_established() {
             // TCP is connected, the program is not yet.
             return native & (flags::EPOLLERR | flags::EPOLLHUP);
         }
@@ -131,8 +132,8 @@ impl Overlay for Smc {
     }
 
     fn shutdown(data: &Arc<SmcSock>, socket: &BsdSocket, how: i32) -> Result {
-        if connect::undecided(data) {
-            connect::proceed(data);
+        if connect::is_undecided(data) {
+            connect::advance_pending(data);
         }
         if let Some(stream) = data.stream() {
             return stream.shutdown(socket, how);

@@ -63,7 +63,7 @@ pub(super) fn addrform(
         // Nothing that TCP would do.
         return Ok(Handled::Native);
     }
-    if connect::undecided(this) || !sock.is_established() {
+    if connect::is_undecided(this) || !sock.is_established() {
         return Err(errno::ENOTCONN.into());
     }
     if sock.peer_addr().v4().is_none() {

@@ -131,7 +131,7 @@ pub(crate) fn set(
             TCP_FASTOPEN | TCP_FASTOPEN_CONNECT | TCP_FASTOPEN_KEY | TCP_FASTOPEN_NO_COOKIE,
         ) => {
             // SMC does not support TCP handshakes changed by these options; one that is under way is not.
-            if !connect::undecided(this) {
+            if !connect::is_undecided(this) {
                 connect::give_up(this, socket, Reason::UnsupportedOption)?;
             }
             Ok(Handled::Native)

@@ -61,7 +61,7 @@ pub(crate) struct SmcrRegistry {
 }
 
 impl SmcrRegistry {
-    /// Creates a core without devices or groups.
+    /// Creates a registry without devices or groups.
     ///
     /// # Errors
     ///

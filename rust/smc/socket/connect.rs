@@ -74,14 +74,14 @@ pub(crate) fn connect(
     if addr.is_unspec() {
         return disconnect(this, socket, addr, flags);
     }
-    match call(this, socket, addr, nonblock)? {
-        Call::First(started) => first(this, socket, addr, nonblock, started),
+    match begin(this, socket, addr, nonblock)? {
+        Call::First(started) => finish_first(this, socket, addr, nonblock, started),
         Call::Repeated => {
-            proceed(this);
-            if nonblock && undecided(this) {
+            advance_pending(this);
+            if nonblock && is_undecided(this) {
                 return Err(errno::EALREADY.into());
             }
-            settled(this, socket, this.sock.send_timeout(nonblock)).map_err(|err| {
+            wait_decided(this, socket, this.sock.send_timeout(nonblock)).map_err(|err| {
                 if err == EAGAIN {
                     errno::EALREADY.into()
                 } else {
@@ -95,7 +95,7 @@ pub(crate) fn connect(
 }
 
 /// Determines the kind of a call, and sends the SYN if it is the first.
-fn call(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: bool) -> Result<Call> {
+fn begin(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: bool) -> Result<Call> {
     let left = match &*this.state.lock() {
         Phase::Init => false,
         Phase::Connecting => return Ok(Call::Repeated),
@@ -173,7 +173,7 @@ fn look_at_rewritten(this: &SmcSock, named: &SockAddr, converted: bool) {
     this.rewritten.set(Some(named), denied);
 }
 
-fn first(
+fn finish_first(
     this: &Arc<SmcSock>,
     socket: &BsdSocket,
     addr: &Addr<'_>,
@@ -189,8 +189,8 @@ fn first(
             return started;
         }
         // A peer of this host has answered while the SYN was sent. As with TCP the program is told later.
-        proceed(this);
-        if undecided(this) {
+        advance_pending(this);
+        if is_undecided(this) {
             in_background(this, socket);
         }
         return started;
@@ -199,15 +199,15 @@ fn first(
         Ok(()) => {
             // This program waits.
             this.pace.leave_to_worker();
-            work(this);
-            let waits = undecided(this);
+            advance_in_worker(this);
+            let waits = is_undecided(this);
             if waits {
                 // The peer is to speak: sleep until it has been decided. A signal may end that;
                 // then another connect() goes on, and is to find what TCP's would.
                 socket.go_on_connecting();
                 in_background(this, socket);
                 let timeout = this.sock.send_timeout(false);
-                settled(this, socket, timeout).map_err(|err| {
+                wait_decided(this, socket, timeout).map_err(|err| {
                     if err == EAGAIN {
                         errno::EINPROGRESS.into()
                     } else {
@@ -275,7 +275,7 @@ fn in_background(this: &Arc<SmcSock>, socket: &BsdSocket) {
 }
 
 /// Tells whether connect() is not decided yet.
-pub(crate) fn undecided(this: &SmcSock) -> bool {
+pub(crate) fn is_undecided(this: &SmcSock) -> bool {
     this.state.is(Kind::Connecting)
 }
 
@@ -284,9 +284,9 @@ pub(crate) fn undecided(this: &SmcSock) -> bool {
 /// # Errors
 ///
 /// `EAGAIN` when the time is over; `EINTR`, `ERESTARTSYS`.
-pub(crate) fn settled(this: &Arc<SmcSock>, socket: &BsdSocket, timeout: isize) -> Result {
-    if undecided(this) {
-        wait::until(socket, wait::Kind::Shared, timeout, || !undecided(this))?;
+pub(crate) fn wait_decided(this: &Arc<SmcSock>, socket: &BsdSocket, timeout: isize) -> Result {
+    if is_undecided(this) {
+        wait::until(socket, wait::Kind::Shared, timeout, || !is_undecided(this))?;
     }
     Ok(())
 }
@@ -298,39 +298,39 @@ fn is_connecting(this: &SmcSock) -> bool {
 
 /// Advances a connection attempt that has ended, before the program hears of it. Returns false if a thread waits in
 /// TCP for the end of the attempt.
-pub(crate) fn ends(this: &Arc<SmcSock>) -> bool {
+pub(crate) fn advance_ended(this: &Arc<SmcSock>) -> bool {
     let watched = this.watch.lock().is_some();
     if watched {
-        proceed(this);
+        advance_pending(this);
     }
     watched
 }
 
 /// Goes on with a connection attempt for a program that must not wait: steps whose length the peer
 /// determines are left to the worker.
-pub(crate) fn proceed(this: &Arc<SmcSock>) {
+pub(crate) fn advance_pending(this: &Arc<SmcSock>) {
     if this.pace.is_worker_only() {
         return;
     }
     let slot = this.handshake.lock();
     // The worker may have come so far meanwhile; it has released the handshake then.
     if !this.pace.is_worker_only() {
-        go_on(this, slot, false);
+        advance(this, slot, false);
     }
 }
 
 /// Goes on with a connection attempt. Sleeps, but not for the peer's CLC messages.
-pub(crate) fn work(this: &Arc<SmcSock>) {
+pub(crate) fn advance_in_worker(this: &Arc<SmcSock>) {
     let slot = this.handshake.lock();
     let may_block = this.pace.is_worker_only();
-    go_on(this, slot, may_block);
+    advance(this, slot, may_block);
 }
 
 /// Goes on with a connection attempt as far as it can without waiting for the peer.
 ///
 /// All but close() hold `handshake` while they end an attempt, so the result here is that of the
 /// same attempt, not of the program's next one.
-fn go_on(
+fn advance(
     this: &Arc<SmcSock>,
     mut slot: MutexGuard<'_, Option<Negotiation<SmcSock>>>,
     may_block: bool,

@@ -72,7 +72,7 @@ impl WorkItem for SmcSock {
             }
             _ => {
                 drop(state);
-                connect::work(&this);
+                connect::advance_in_worker(&this);
             }
         }
     }
