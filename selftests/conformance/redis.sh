@@ -21,16 +21,16 @@ values() { # values KIND: random values of several sizes, written and read back
 }
 
 # Requests of each command: a kernel under an emulator gets a quarter.
-plain=$(less 400)
-[ "$plain" -ge 100 ] || plain=100
+requests=$(less 400)
+[ "$requests" -ge 100 ] || requests=100
 ktap_plan 9
 for kind in plain smc; do
 	c0=$(counted a client) s0=$(counted b server)
 	run b $kind redis-server --bind 0.0.0.0 :: --port 6400 --protected-mode no --save '' --dir "$TMPDIR" >"$TMPDIR/log" 2>&1 &
 	srv=$!
 	up 6400
-	bench $kind -n "$plain" -c 20 -d 512 >"$TMPDIR/plain_list.$kind"
-	bench $kind -n "$((5 * plain))" -c 20 -P 16 -t set,get,incr,lpush,lrange_100,mset >"$TMPDIR/pipe_list.$kind"
+	bench $kind -n "$requests" -c 20 -d 512 >"$TMPDIR/plain_list.$kind"
+	bench $kind -n "$((5 * requests))" -c 20 -P 16 -t set,get,incr,lpush,lrange_100,mset >"$TMPDIR/pipe_list.$kind"
 	check "many_commands.$kind" test "$(wc -l <"$TMPDIR/plain_list.$kind")" -ge 15
 	check "pipelined.$kind" test "$(wc -l <"$TMPDIR/pipe_list.$kind")" -ge 5
 	check "values.$kind" values $kind

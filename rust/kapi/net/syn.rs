@@ -296,7 +296,8 @@ unsafe fn offer<P: Policy, const V6: bool>(
             variant,
             net,
             again,
-            // SAFETY: A full socket, whose addresses are set before it sends a SYN.
+            // SAFETY: A full socket, alive as long as its packet. Its addresses are set before it sends a SYN; what
+            // another CPU does to them meanwhile makes them others, or zero.
             peer: unsafe { peer_of(sk) },
         };
         let syn = Syn {

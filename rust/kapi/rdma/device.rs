@@ -12,9 +12,7 @@ pub(super) use unfit::page_size;
 pub use unfit::Unfit;
 
 use super::netns::NetNs;
-use crate::{
-    sys::{clock, lock::SpinLockBh}, //
-};
+use crate::sys::{clock, lock::SpinLockBh};
 use core::{ffi::CStr, ops::Deref, ptr::NonNull};
 use kernel::{
     page::PAGE_SIZE,

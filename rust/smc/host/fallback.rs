@@ -61,6 +61,14 @@ impl Fallback {
         }
     }
 
+    /// Returns the same fallback once no decline of the peer can cross it any more.
+    pub(crate) fn settled(self) -> Self {
+        Self {
+            crossing: false,
+            ..self
+        }
+    }
+
     /// Returns a fallback because the peer declined.
     pub(crate) fn declined(role: Role, peer_diagnosis: u32) -> Self {
         Self {

@@ -7,10 +7,7 @@ use super::{
     smc_sock::SmcSock,
     state::{Kind, Phase}, //
 };
-use crate::{
-    handshake::crossing::{look, Head, RECEIVE},
-    host::fallback::Fallback, //
-};
+use crate::handshake::crossing::{look, Head, RECEIVE};
 use kapi::net::{socket::BsdSocket, wait};
 use kernel::{
     prelude::*,
@@ -42,10 +39,7 @@ fn open_after(this: &SmcSock, socket: &BsdSocket) -> Option<usize> {
     if let Head::Open(seen) = look(&this.sock) {
         return Some(seen);
     }
-    state.set(Phase::Fallback(Fallback {
-        crossing: false,
-        ..fallback
-    }));
+    state.set(Phase::Fallback(fallback.settled()));
     socket.become_native();
     None
 }

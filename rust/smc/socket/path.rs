@@ -18,10 +18,7 @@ use crate::{
     },
 };
 use kapi::net::{args::Message, socket::BsdSocket};
-use kernel::{
-    prelude::*,
-    sync::Arc, //
-};
+use kernel::{prelude::*, sync::Arc};
 use smc_proto::reason::Reason;
 
 /// Makes the connecting socket a connection that has begun as TCP.

@@ -153,8 +153,8 @@ pub(crate) fn forget(guard: &SockGuard<'_>) -> usize {
     let current = unsafe { ptr::read_volatile(place) };
     match find(current) {
         Some((slot, answer)) => {
-            // SAFETY: The socket lock is held, under which the field changes. The original lives as long as the
-            // kernel.
+            // SAFETY: The socket lock is held, under which the field changes. The original is the table that the
+            // sock had before.
             unsafe { ptr::write_volatile(place, slot.original.load(Acquire)) };
             answer
         }

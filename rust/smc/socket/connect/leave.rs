@@ -100,11 +100,8 @@ pub(super) fn leave_smc(this: &Arc<SmcSock>, socket: &BsdSocket) -> Result {
             true
         }
         (Phase::Fallback(fallback), _) => {
-            let fallback = Fallback {
-                crossing: false,
-                ..*fallback
-            };
-            state.set(Phase::Fallback(fallback));
+            let settled = fallback.settled();
+            state.set(Phase::Fallback(settled));
             false
         }
         _ => {
