@@ -5,7 +5,7 @@
 use super::again::{Ended, Held, Waiting};
 use super::group::{Group, Queue};
 use super::installed;
-use super::session::Session;
+use super::session::{Session, OVER};
 use super::stage::Stage;
 use super::times::Times;
 use crate::kernel::Kernel;
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Programs for guests, by the architecture they were built for, see [`Arch::foreign`](crate::kernel::Arch::foreign).
 pub type Programs = BTreeMap<Option<&'static str>, Vec<PathBuf>>;
@@ -32,6 +32,8 @@ pub struct Boots<'a, W: Write> {
     pub programs: Programs,
     /// Boots at a time, if that is limited.
     pub jobs: Option<usize>,
+    /// When the last test may begin, if that is limited.
+    pub until: Option<Instant>,
     /// Where tests are reported.
     pub report: &'a Shared<W>,
 }
@@ -47,9 +49,16 @@ impl<W: Write + Send> Boots<'_, W> {
     ) -> Vec<(String, Duration)> {
         let times = Mutex::new(Vec::new());
         self.each("guests", groups, aside, |group| match self.stage(group) {
+            Ok(_) if self.is_over() => left_out(group, self.report),
             Ok((kernel, stage)) => {
                 let session = Session::new(group.kind, kernel, group.topology, &stage.path);
-                let new = session.run(&group.tests, &group.session, self.report, waiting);
+                let new = session.run(
+                    &group.tests,
+                    &group.session,
+                    self.until,
+                    self.report,
+                    waiting,
+                );
                 let mut times = times.lock().unwrap_or_else(PoisonError::into_inner);
                 times.extend(new);
             }
@@ -93,6 +102,11 @@ impl<W: Write + Send> Boots<'_, W> {
         all.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Tells whether no test may begin any more.
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
     /// Hands out groups as there is room for them.
     fn each(
         &self,
@@ -134,6 +148,16 @@ impl<W: Write + Send> Boots<'_, W> {
         stage.helpers(kernel, group.tests.iter().flat_map(|test| &test.kmod))?;
         stage.suites(group.tests.iter().flat_map(|test| &test.suites))?;
         Ok((kernel, stage))
+    }
+}
+
+/// Tests for which there was no time are skipped, and so are the checks of the boot that they would have shared.
+fn left_out<W: Write>(group: &Group, report: &Shared<W>) {
+    let names = group.tests.iter().map(|test| &test.name);
+    for name in names.chain([&group.session]) {
+        let name = format!("{}.{}/{name}", group.kind.name(), group.topology);
+        report.begin(&name);
+        report.end(&Point::skip(name, OVER));
     }
 }
 

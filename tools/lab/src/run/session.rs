@@ -25,6 +25,9 @@ use std::time::{Duration, Instant};
 /// By how much longer than on a quiet machine a test may take: its limit is to tell a hang from a loaded machine.
 const LOADED: u32 = 3;
 
+/// Why a test was left out that had its turn too late.
+pub const OVER: &str = "not run: the time that --within gives was over";
+
 /// Runner of the tests that share a boot.
 pub struct Session<'a> {
     kind: Kind,
@@ -92,11 +95,12 @@ impl<'a> Session<'a> {
 
     /// Runs the tests and then the session's own checks (as the test `own`), reporting each, but
     /// for those that failed and are `waiting` for another run. Returns how long the tests took
-    /// that passed.
+    /// that passed. Skips what would begin after `until`.
     pub fn run<W: Write>(
         mut self,
         tests: &[Test],
         own: &str,
+        until: Option<Instant>,
         report: &Shared<W>,
         waiting: Option<&Waiting>,
     ) -> Vec<(String, Duration)> {
@@ -105,6 +109,10 @@ impl<'a> Session<'a> {
         for test in tests {
             let name = test.full_name(self.kind);
             report.begin(&name);
+            if until.is_some_and(|until| Instant::now() >= until) {
+                report.end(&Point::skip(name, OVER));
+                continue;
+            }
             let ended = self.one(&name, test, report);
             if ended.end == End::Passed {
                 times.push((name, ended.time));

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Stdout;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 /// Arguments of `test`.
 #[derive(clap::Args, Debug)]
@@ -52,6 +53,9 @@ pub struct Arguments {
     /// selftests/flaky.md has it
     #[arg(long)]
     again: bool,
+    /// Begin no test in a guest after this many minutes: those that are left are skipped, each by name
+    #[arg(long, value_name = "MINUTES")]
+    within: Option<u64>,
     /// In another order and in other boots, a different one for each number: no test may depend on
     /// those before it
     #[arg(long, value_name = "NUMBER")]
@@ -149,6 +153,9 @@ fn programs(
 
 /// Runs everything that was asked for.
 pub fn main(arguments: &Arguments) -> Result<ExitCode> {
+    let until = arguments
+        .within
+        .map(|minutes| Instant::now() + Duration::from_secs(minutes.saturating_mul(60)));
     let mut plan = plan::read()?;
     // Where a test takes as long as others, the order decides on its boot, too.
     let times = match arguments.shuffle {
@@ -237,6 +244,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         installed: arguments.packages.is_some(),
         programs,
         jobs: arguments.jobs,
+        until,
         report: &shared,
     };
     let new = boots.run(&groups, waiting.as_ref(), || {
