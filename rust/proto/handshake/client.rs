@@ -60,26 +60,6 @@ use crate::wire::llc::{
     LEN, //
 };
 
-/// Progress of a client through the handshake.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum ClientState {
-    Proposing,
-    AwaitAccept,
-    Acquiring,
-    Confirming,
-    AwaitConfirmLink,
-    /// CONFIRM_LINK did not come, or the link failed: look for a decline, then decline.
-    Grace(Reason),
-    ToRts,
-    Answering,
-    /// Our decline is being sent.
-    Declining {
-        reason: Reason,
-        strip: bool,
-    },
-    Over,
-}
-
 /// The server's accept, as far as it is needed later.
 #[derive(Clone, Copy, Debug)]
 struct Accepted {
@@ -90,40 +70,65 @@ struct Accepted {
     eid: crate::wire::clc::Eid,
 }
 
+/// Both ends of the connection.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    accepted: Accepted,
+    own: Acquired,
+}
+
+/// Progress of a client through the handshake, each state with what is known by then.
+#[derive(Clone, Copy, Debug)]
+enum ClientState {
+    Proposing,
+    AwaitAccept,
+    Acquiring(Accepted),
+    Confirming(Ends),
+    AwaitConfirmLink {
+        ends: Ends,
+        until: Instant,
+    },
+    /// The server asked for the link with this message.
+    ToRts(Ends, ConfirmLink),
+    Answering(Ends, ConfirmLink),
+    /// CONFIRM_LINK did not come, or the link failed: look for a decline, then decline.
+    Grace {
+        reason: Reason,
+        version: u8,
+        until: Instant,
+    },
+    /// Our decline is being sent.
+    Declining {
+        reason: Reason,
+        version: u8,
+        strip: bool,
+    },
+    /// Of a first contact with the message that named the link.
+    Established(Accepted, Option<ConfirmLink>),
+    Over,
+}
+
 /// A client's handshake.
 #[derive(Debug)]
 pub struct Client {
     policy: Policy,
     port: Port,
     state: ClientState,
-    accepted: Option<Accepted>,
-    own: Option<Acquired>,
-    link: ConfirmLink,
-    until: Instant,
 }
 
 impl Client {
     /// Begins a handshake over a TCP connection that was just established.
-    pub fn start(
-        policy: &Policy,
-        port: Port,
-        eligibility: &Eligibility,
-        now: Instant,
-    ) -> (Client, Step) {
+    pub fn start(policy: &Policy, port: Port, eligibility: &Eligibility) -> (Client, Step) {
         let mut client = Client {
             policy: *policy,
             port,
             state: ClientState::Proposing,
-            accepted: None,
-            own: None,
-            link: ConfirmLink::default(),
-            until: now,
         };
         let step = if !eligibility.option {
             client.state = ClientState::Over;
             fallback(Reason::PeerNotSmc, false)
         } else if let Some(reason) = eligibility.refuse {
-            client.decline(reason, false)
+            client.decline(V1, reason, false)
         } else {
             Step::Send
         };
@@ -133,19 +138,31 @@ impl Client {
     /// The server's end, once known: for the queue pair, the rtoken table and `Conn::set_peer`.
     #[must_use]
     pub fn peer_end(&self) -> Option<&RdmaEnd> {
-        self.accepted.as_ref().map(|a| &a.end)
+        match &self.state {
+            ClientState::Acquiring(accepted) | ClientState::Established(accepted, _) => {
+                Some(&accepted.end)
+            }
+            ClientState::Confirming(ends)
+            | ClientState::AwaitConfirmLink { ends, .. }
+            | ClientState::ToRts(ends, _)
+            | ClientState::Answering(ends, _) => Some(&ends.accepted.end),
+            _ => None,
+        }
     }
 
-    /// The number that the server gave the new link, and its identifier there.
+    /// The number that the server gave the new link, and its identifier there; zeros without a new link.
     #[must_use]
     pub fn link(&self) -> (u8, [u8; 4]) {
-        (self.link.link_num, self.link.link_uid)
+        match self.state {
+            ClientState::Established(_, Some(link)) => (link.link_num, link.link_uid),
+            _ => (0, [0; 4]),
+        }
     }
 
     /// Goes on with `input`; what does not fit the last step fails the handshake.
     pub fn step(&mut self, input: Input<'_>, now: Instant) -> Step {
         match (&input, self.state) {
-            (_, ClientState::Over) => failed(Failure::Aborted),
+            (_, ClientState::Established(..) | ClientState::Over) => failed(Failure::Aborted),
             (Input::Cancel, _) => self.finish(failed(Failure::Cancelled)),
             (Input::TcpError, _) => self.finish(failed(Failure::Tcp)),
             (Input::Broken(e), _) => self.finish(broken(*e)),
@@ -158,38 +175,51 @@ impl Client {
             (Input::Timer, ClientState::AwaitAccept) => self.finish(failed(Failure::TimedOut)),
             (Input::Accept(a), ClientState::AwaitAccept) => self.on_accept(a),
 
-            (Input::Acquired(own), ClientState::Acquiring) => {
-                self.own = Some(**own);
-                self.state = ClientState::Confirming;
+            (Input::Acquired(own), ClientState::Acquiring(accepted)) => {
+                self.state = ClientState::Confirming(Ends {
+                    accepted,
+                    own: **own,
+                });
                 Step::Send
             }
-            (Input::Failed(reason), ClientState::Acquiring) => self.decline(*reason, false),
-
-            (Input::Sent, ClientState::Confirming) => self.on_confirm_sent(now),
-
-            (Input::Llc(event), ClientState::AwaitConfirmLink) => self.on_llc(event),
-            (Input::Timer, ClientState::AwaitConfirmLink) => {
-                self.grace(Reason::ConfirmLinkTimeout, now)
-            }
-            (Input::LinkLost, ClientState::AwaitConfirmLink) => {
-                self.grace(Reason::ReadyLinkError, now)
+            (Input::Failed(reason), ClientState::Acquiring(accepted)) => {
+                self.decline(accepted.version, *reason, false)
             }
 
-            (Input::Done, ClientState::ToRts) => self.answer(),
-            (Input::Failed(reason), ClientState::ToRts) => self.decline(*reason, true),
-            (Input::Done, ClientState::Answering) => {
-                self.finish(Step::Finish(Outcome::Established))
+            (Input::Sent, ClientState::Confirming(ends)) => self.on_confirm_sent(ends, now),
+
+            (Input::Llc(event), ClientState::AwaitConfirmLink { ends, until }) => {
+                self.on_llc(event, ends, until)
             }
-            (Input::Failed(_), ClientState::Answering) => {
-                self.grace(Reason::ConfirmLinkTimeout, now)
+            (Input::Timer, ClientState::AwaitConfirmLink { ends, .. }) => {
+                self.grace(&ends, Reason::ConfirmLinkTimeout, now)
+            }
+            (Input::LinkLost, ClientState::AwaitConfirmLink { ends, .. }) => {
+                self.grace(&ends, Reason::ReadyLinkError, now)
             }
 
-            (Input::Timer, ClientState::Grace(reason)) => self.decline(reason, true),
-            (Input::Llc(_) | Input::LinkLost, ClientState::Grace(_)) => {
-                await_clc(MsgType::Decline, self.until)
+            (Input::Done, ClientState::ToRts(ends, link)) => self.answer(ends, link),
+            (Input::Failed(reason), ClientState::ToRts(ends, _)) => {
+                self.decline(ends.accepted.version, *reason, true)
+            }
+            (Input::Done, ClientState::Answering(ends, link)) => {
+                self.establish(ends.accepted, Some(link))
+            }
+            (Input::Failed(_), ClientState::Answering(ends, _)) => {
+                self.grace(&ends, Reason::ConfirmLinkTimeout, now)
             }
 
-            (Input::Sent, ClientState::Declining { reason, strip }) => {
+            (
+                Input::Timer,
+                ClientState::Grace {
+                    reason, version, ..
+                },
+            ) => self.decline(version, reason, true),
+            (Input::Llc(_) | Input::LinkLost, ClientState::Grace { until, .. }) => {
+                await_clc(MsgType::Decline, until)
+            }
+
+            (Input::Sent, ClientState::Declining { reason, strip, .. }) => {
                 self.finish(fallback(reason, strip))
             }
             _ => self.finish(failed(Failure::Protocol)),
@@ -201,27 +231,39 @@ impl Client {
         step
     }
 
-    fn decline(&mut self, reason: Reason, strip: bool) -> Step {
-        self.state = ClientState::Declining { reason, strip };
+    fn establish(&mut self, accepted: Accepted, link: Option<ConfirmLink>) -> Step {
+        self.state = ClientState::Established(accepted, link);
+        Step::Finish(Outcome::Established)
+    }
+
+    fn decline(&mut self, version: u8, reason: Reason, strip: bool) -> Step {
+        self.state = ClientState::Declining {
+            reason,
+            version,
+            strip,
+        };
         Step::Send
     }
 
-    fn grace(&mut self, reason: Reason, now: Instant) -> Step {
-        self.state = ClientState::Grace(reason);
-        self.until = now.after(WAIT_DECLINE);
-        await_clc(MsgType::Decline, self.until)
+    fn grace(&mut self, ends: &Ends, reason: Reason, now: Instant) -> Step {
+        let until = now.after(WAIT_DECLINE);
+        self.state = ClientState::Grace {
+            reason,
+            version: ends.accepted.version,
+            until,
+        };
+        await_clc(MsgType::Decline, until)
     }
 
     fn on_accept(&mut self, accept: &Agreement) -> Step {
         let accepted = match self.check_accept(accept) {
             Ok(accepted) => accepted,
             Err(Some(reason)) => {
-                return self.decline(reason, false);
+                return self.decline(V1, reason, false);
             }
             Err(None) => return self.finish(failed(Failure::Protocol)),
         };
-        self.accepted = Some(accepted);
-        self.state = ClientState::Acquiring;
+        self.state = ClientState::Acquiring(accepted);
         Step::Acquire(Want {
             key: Key {
                 role: Role::Client,
@@ -299,40 +341,39 @@ impl Client {
         })
     }
 
-    fn on_confirm_sent(&mut self, now: Instant) -> Step {
-        if !self.accepted.is_some_and(|a| a.first_contact) {
-            return self.finish(Step::Finish(Outcome::Established));
+    fn on_confirm_sent(&mut self, ends: Ends, now: Instant) -> Step {
+        if !ends.accepted.first_contact {
+            return self.establish(ends.accepted, None);
         }
-        self.state = ClientState::AwaitConfirmLink;
-        self.until = now.after(WAIT_CONFIRM_LINK);
-        await_link(self.until)
+        let until = now.after(WAIT_CONFIRM_LINK);
+        self.state = ClientState::AwaitConfirmLink { ends, until };
+        await_link(until)
     }
 
-    fn on_llc(&mut self, event: &LlcEvent) -> Step {
+    fn on_llc(&mut self, event: &LlcEvent, ends: Ends, until: Instant) -> Step {
         match event {
             LlcEvent::ConfirmLink {
                 message,
                 no_eyecatcher: true,
             } => {
-                self.link = *message;
-                self.state = ClientState::ToRts;
+                self.state = ClientState::ToRts(ends, *message);
                 Step::ToRts
             }
-            LlcEvent::ConfirmLink { .. } => self.decline(Reason::RmbeEyecatcher, true),
-            _ => await_link(self.until),
+            LlcEvent::ConfirmLink { .. } => {
+                self.decline(ends.accepted.version, Reason::RmbeEyecatcher, true)
+            }
+            _ => await_link(until),
         }
     }
 
-    fn answer(&mut self) -> Step {
-        self.state = ClientState::Answering;
-        let (Some(own), Some(accepted)) = (self.own, self.accepted) else {
-            return self.finish(failed(Failure::Protocol));
-        };
+    fn answer(&mut self, ends: Ends, link: ConfirmLink) -> Step {
+        self.state = ClientState::Answering(ends, link);
+        let Ends { accepted, own } = ends;
         let response = ConfirmLink {
             mac: self.port.mac,
             gid: own.end.gid,
             qpn: own.end.qpn,
-            link_num: self.link.link_num,
+            link_num: link.link_num,
             link_uid: link_uid(&own),
             max_links: accepted.agreed.max_links,
             max_conns: 0,
@@ -351,13 +392,12 @@ impl Client {
     ///
     /// [`EmitError`] if the buffer is too small or nothing is to be sent.
     pub fn emit(&self, buf: &mut [u8]) -> Result<usize, EmitError> {
-        match self.state {
+        match &self.state {
             ClientState::Proposing => self.emit_proposal(buf),
-            ClientState::Confirming => self.emit_confirm(buf),
-            ClientState::Declining { reason, .. } => {
-                let version = self.accepted.map_or(V1, |a| a.version);
-                Decline::new(version, reason, self.policy.peer_id).emit(buf)
-            }
+            ClientState::Confirming(ends) => self.emit_confirm(ends, buf),
+            &ClientState::Declining {
+                reason, version, ..
+            } => Decline::new(version, reason, self.policy.peer_id).emit(buf),
             _ => Err(EmitError::Invalid),
         }
     }
@@ -379,10 +419,8 @@ impl Client {
         p.emit(buf)
     }
 
-    fn emit_confirm(&self, buf: &mut [u8]) -> Result<usize, EmitError> {
-        let (Some(own), Some(accepted)) = (&self.own, &self.accepted) else {
-            return Err(EmitError::Invalid);
-        };
+    fn emit_confirm(&self, ends: &Ends, buf: &mut [u8]) -> Result<usize, EmitError> {
+        let Ends { accepted, own } = ends;
         let mut gids = List::new();
         let mut fce = None;
         if accepted.first_contact {

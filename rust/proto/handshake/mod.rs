@@ -31,7 +31,7 @@
 //! let policy = Policy::new(PeerId([1; 8]), b"myhost");
 //! let port = Port { gid: Gid::ZERO, mac: Mac::ZERO };
 //! let eligibility = Eligibility { option: true, refuse: Some(Reason::NoRdmaDevice) };
-//! let (mut client, mut step) = Client::start(&policy, port, &eligibility, now);
+//! let (mut client, mut step) = Client::start(&policy, port, &eligibility);
 //! let outcome = loop {
 //!     step = match step {
 //!         Step::Send => {

@@ -53,7 +53,6 @@ use crate::wire::clc::{
     MsgType,
     Proposal,
     RdmaEnd,
-    V1,
     V2, //
 };
 use crate::wire::ids::Mac;
@@ -69,24 +68,57 @@ use crate::wire::llc::{
 /// Number of the first link of a group.
 pub const FIRST_LINK: u8 = 1;
 
-/// Progress of a server through the handshake.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What was chosen from the client's proposal.
+#[derive(Clone, Copy, Debug)]
+struct Chosen {
+    /// Version of the proposal.
+    version: u8,
+    eid: Eid,
+    agreed: Agreed,
+}
+
+/// Both ends of the connection.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    chosen: Chosen,
+    own: Acquired,
+    peer: RdmaEnd,
+}
+
+/// Progress of a server through the handshake, each state with what is known by then.
+#[derive(Clone, Copy, Debug)]
 enum ServerState {
     AwaitProposal,
-    Acquiring,
-    Accepting,
-    AwaitConfirm,
-    Adopting,
-    Asking,
-    AwaitConfirmLink,
+    Acquiring(Chosen),
+    Accepting(Chosen, Acquired),
+    AwaitConfirm(Chosen, Acquired),
+    Adopting(Ends),
+    Asking(Ends),
+    AwaitConfirmLink {
+        ends: Ends,
+        until: Instant,
+    },
     /// Telling a release 0 client that there will be no second link.
-    Refusing,
+    Refusing {
+        peer: RdmaEnd,
+        link_uid: [u8; 4],
+    },
     /// CONFIRM_LINK was not answered, or the link failed: look for a decline, then decline.
-    Grace(Reason),
+    Grace {
+        reason: Reason,
+        version: u8,
+        until: Instant,
+    },
     /// Our decline is being sent.
     Declining {
         reason: Reason,
+        version: u8,
         strip: bool,
+    },
+    /// The identifier is zero without a new link.
+    Established {
+        peer: RdmaEnd,
+        link_uid: [u8; 4],
     },
     Over,
 }
@@ -97,14 +129,6 @@ pub struct Server {
     policy: Policy,
     refuse: Option<Reason>,
     state: ServerState,
-    /// Version of the client's proposal.
-    version: u8,
-    eid: Eid,
-    agreed: Agreed,
-    own: Option<Acquired>,
-    peer: Option<RdmaEnd>,
-    link_uid: [u8; 4],
-    until: Instant,
 }
 
 impl Server {
@@ -114,13 +138,6 @@ impl Server {
             policy: *policy,
             refuse: eligibility.refuse,
             state: ServerState::AwaitProposal,
-            version: V1,
-            eid: Eid::NONE,
-            agreed: Agreed::release_0(),
-            own: None,
-            peer: None,
-            link_uid: [0; 4],
-            until: now,
         };
         let step = if eligibility.option {
             await_clc(MsgType::Proposal, now.after(WAIT_CLC))
@@ -133,23 +150,30 @@ impl Server {
     /// The client's end, once known: for the queue pair, the rtoken table and `Conn::set_peer`.
     #[must_use]
     pub fn peer_end(&self) -> Option<&RdmaEnd> {
-        self.peer.as_ref()
+        match &self.state {
+            ServerState::Adopting(ends)
+            | ServerState::Asking(ends)
+            | ServerState::AwaitConfirmLink { ends, .. } => Some(&ends.peer),
+            ServerState::Refusing { peer, .. } | ServerState::Established { peer, .. } => {
+                Some(peer)
+            }
+            _ => None,
+        }
     }
 
-    /// The client's identifier of the new link.
+    /// The client's identifier of the new link; zero without one.
     #[must_use]
     pub fn peer_link_uid(&self) -> [u8; 4] {
-        self.link_uid
-    }
-
-    fn first_contact(&self) -> bool {
-        self.own.is_some_and(|o| o.first_contact)
+        match self.state {
+            ServerState::Established { link_uid, .. } => link_uid,
+            _ => [0; 4],
+        }
     }
 
     /// Goes on with `input`; what does not fit the last step fails the handshake.
     pub fn step(&mut self, input: Input<'_>, now: Instant) -> Step {
         match (&input, self.state) {
-            (_, ServerState::Over) => failed(Failure::Aborted),
+            (_, ServerState::Established { .. } | ServerState::Over) => failed(Failure::Aborted),
             (Input::Cancel, _) => self.finish(failed(Failure::Cancelled)),
             (Input::TcpError, _) => self.finish(failed(Failure::Tcp)),
             // The option was merely echoed by something on the way: the bytes are the program's.
@@ -159,55 +183,69 @@ impl Server {
             (Input::Broken(e), _) => self.finish(broken(*e)),
             (Input::Decline(d), _) => self.finish(declined(d)),
 
-            (Input::Timer, ServerState::AwaitProposal | ServerState::AwaitConfirm) => {
+            (Input::Timer, ServerState::AwaitProposal | ServerState::AwaitConfirm(..)) => {
                 self.finish(failed(Failure::TimedOut))
             }
             (Input::Proposal(p), ServerState::AwaitProposal) => self.on_proposal(p),
 
-            (Input::Acquired(own), ServerState::Acquiring) => {
-                self.own = Some(**own);
-                self.state = ServerState::Accepting;
+            (Input::Acquired(own), ServerState::Acquiring(chosen)) => {
+                self.state = ServerState::Accepting(chosen, **own);
                 Step::Send
             }
-            (Input::Failed(reason), ServerState::Acquiring) => self.decline(*reason, false),
+            (Input::Failed(reason), ServerState::Acquiring(chosen)) => {
+                self.decline(chosen.version, *reason, false)
+            }
 
-            (Input::Sent, ServerState::Accepting) => {
-                self.state = ServerState::AwaitConfirm;
+            (Input::Sent, ServerState::Accepting(chosen, own)) => {
+                self.state = ServerState::AwaitConfirm(chosen, own);
                 await_clc(MsgType::Confirm, now.after(WAIT_CLC))
             }
-            (Input::LinkLost, ServerState::AwaitConfirm) if self.first_contact() => {
-                self.decline(Reason::ReadyLinkError, false)
+            (Input::LinkLost, ServerState::AwaitConfirm(chosen, own)) => match own.first_contact {
+                true => self.decline(chosen.version, Reason::ReadyLinkError, false),
+                false => self.finish(failed(Failure::Aborted)),
+            },
+            (Input::Confirm(c), ServerState::AwaitConfirm(chosen, own)) => {
+                self.on_confirm(c, chosen, own)
             }
-            (Input::LinkLost, ServerState::AwaitConfirm) => self.finish(failed(Failure::Aborted)),
-            (Input::Confirm(c), ServerState::AwaitConfirm) => self.on_confirm(c),
 
-            (Input::Done, ServerState::Adopting) => self.on_adopted(),
-            (Input::Failed(reason), ServerState::Adopting) => self.too_late(*reason),
+            (Input::Done, ServerState::Adopting(ends)) => self.on_adopted(ends),
+            (Input::Failed(reason), ServerState::Adopting(ends)) => {
+                self.too_late(&ends.chosen, &ends.own, *reason)
+            }
 
-            (Input::Done, ServerState::Asking) => {
-                self.state = ServerState::AwaitConfirmLink;
-                self.until = now.after(WAIT_SERVER_LLC);
-                await_link(self.until)
+            (Input::Done, ServerState::Asking(ends)) => {
+                let until = now.after(WAIT_SERVER_LLC);
+                self.state = ServerState::AwaitConfirmLink { ends, until };
+                await_link(until)
             }
-            (Input::Failed(_), ServerState::Asking) => self.grace(Reason::ConfirmLinkTimeout, now),
-            (Input::Llc(event), ServerState::AwaitConfirmLink) => self.on_llc(event),
-            (Input::Timer, ServerState::AwaitConfirmLink) => {
-                self.grace(Reason::ConfirmLinkTimeout, now)
+            (Input::Failed(_), ServerState::Asking(ends)) => {
+                self.grace(&ends, Reason::ConfirmLinkTimeout, now)
             }
-            (Input::LinkLost, ServerState::AwaitConfirmLink) => {
-                self.grace(Reason::ReadyLinkError, now)
+            (Input::Llc(event), ServerState::AwaitConfirmLink { ends, until }) => {
+                self.on_llc(event, &ends, until)
+            }
+            (Input::Timer, ServerState::AwaitConfirmLink { ends, .. }) => {
+                self.grace(&ends, Reason::ConfirmLinkTimeout, now)
+            }
+            (Input::LinkLost, ServerState::AwaitConfirmLink { ends, .. }) => {
+                self.grace(&ends, Reason::ReadyLinkError, now)
             }
             // Whether the message could be sent or not: the link is up.
-            (Input::Done | Input::Failed(_), ServerState::Refusing) => {
-                self.finish(Step::Finish(Outcome::Established))
+            (Input::Done | Input::Failed(_), ServerState::Refusing { peer, link_uid }) => {
+                self.establish(peer, link_uid)
             }
 
-            (Input::Timer, ServerState::Grace(reason)) => self.decline(reason, true),
-            (Input::Llc(_) | Input::LinkLost, ServerState::Grace(_)) => {
-                await_clc(MsgType::Decline, self.until)
+            (
+                Input::Timer,
+                ServerState::Grace {
+                    reason, version, ..
+                },
+            ) => self.decline(version, reason, true),
+            (Input::Llc(_) | Input::LinkLost, ServerState::Grace { until, .. }) => {
+                await_clc(MsgType::Decline, until)
             }
 
-            (Input::Sent, ServerState::Declining { reason, strip }) => {
+            (Input::Sent, ServerState::Declining { reason, strip, .. }) => {
                 self.finish(fallback(reason, strip))
             }
             _ => self.finish(failed(Failure::Protocol)),
@@ -219,67 +257,80 @@ impl Server {
         step
     }
 
-    fn decline(&mut self, reason: Reason, strip: bool) -> Step {
-        self.state = ServerState::Declining { reason, strip };
+    fn establish(&mut self, peer: RdmaEnd, link_uid: [u8; 4]) -> Step {
+        self.state = ServerState::Established { peer, link_uid };
+        Step::Finish(Outcome::Established)
+    }
+
+    fn decline(&mut self, version: u8, reason: Reason, strip: bool) -> Step {
+        self.state = ServerState::Declining {
+            reason,
+            version,
+            strip,
+        };
         Step::Send
     }
 
-    fn grace(&mut self, reason: Reason, now: Instant) -> Step {
-        self.state = ServerState::Grace(reason);
-        self.until = now.after(WAIT_DECLINE);
-        await_clc(MsgType::Decline, self.until)
+    fn grace(&mut self, ends: &Ends, reason: Reason, now: Instant) -> Step {
+        let until = now.after(WAIT_DECLINE);
+        self.state = ServerState::Grace {
+            reason,
+            version: ends.chosen.version,
+            until,
+        };
+        await_clc(MsgType::Decline, until)
     }
 
     /// A failure after the client's confirm: on a group that existed the client already speaks
     /// SMC, so there is no way back to TCP.
-    fn too_late(&mut self, reason: Reason) -> Step {
-        if self.first_contact() {
-            self.decline(reason, true)
+    fn too_late(&mut self, chosen: &Chosen, own: &Acquired, reason: Reason) -> Step {
+        if own.first_contact {
+            self.decline(chosen.version, reason, true)
         } else {
             self.finish(failed(Failure::Aborted))
         }
     }
 
     fn on_proposal(&mut self, p: &Proposal) -> Step {
-        self.version = p.version;
         if let Some(reason) = self.refuse {
-            return self.decline(reason, false);
+            return self.decline(p.version, reason, false);
         }
         match self.check_proposal(p) {
-            Ok(want) => {
-                self.state = ServerState::Acquiring;
+            Ok((chosen, want)) => {
+                self.state = ServerState::Acquiring(chosen);
                 Step::Acquire(want)
             }
-            Err(reason) => self.decline(reason, false),
+            Err(reason) => self.decline(p.version, reason, false),
         }
     }
 
-    fn check_proposal(&mut self, p: &Proposal) -> Result<Want, Reason> {
+    fn check_proposal(&self, p: &Proposal) -> Result<(Chosen, Want), Reason> {
         let v2 = p.v2().ok_or(Reason::NoV2Extension)?;
         if !p.path_v2.has_r() || v2.roce_gid.is_zero() {
             return Err(Reason::ModeMismatch);
         }
-        self.eid = self
+        let eid = self
             .policy
             .match_eid(v2.eids.as_slice())
             .ok_or(Reason::NoUserEid)?;
+        let mut agreed = Agreed::release_0();
         if v2.release > 0 {
             let [a, b, c, d, ..] = p.vendor;
-            self.agreed = Agreed {
+            agreed = Agreed {
                 release: v2.release.min(RELEASE),
                 max_conns: v2.max_conns.min(self.policy.max_conns),
                 max_links: v2.max_links.min(self.policy.max_links),
                 features: v2.features & self.policy.features(),
                 extensions: Extensions::from_wire([a, b, c, d]).common(self.policy.extensions),
             };
-            if self.agreed.max_conns < MIN_CONNS {
+            if agreed.max_conns < MIN_CONNS {
                 return Err(Reason::MaxConnections);
             }
-            if self.agreed.max_links == 0 {
+            if agreed.max_links == 0 {
                 return Err(Reason::MaxLinks);
             }
         }
-        Ok(Want {
+        let want = Want {
             key: Key {
                 role: Role::Server,
                 version: V2,
@@ -291,17 +342,20 @@ impl Server {
             first_contact: None,
             link: None,
             direct: true,
-            max_conns: self.agreed.max_conns,
-            max_links: self.agreed.max_links,
-            release: self.agreed.release,
-            extensions: self.agreed.extensions,
-        })
+            max_conns: agreed.max_conns,
+            max_links: agreed.max_links,
+            release: agreed.release,
+            extensions: agreed.extensions,
+        };
+        let chosen = Chosen {
+            version: p.version,
+            eid,
+            agreed,
+        };
+        Ok((chosen, want))
     }
 
-    fn on_confirm(&mut self, confirm: &Confirm) -> Step {
-        let Some(own) = self.own else {
-            return self.finish(failed(Failure::Protocol));
-        };
+    fn on_confirm(&mut self, confirm: &Confirm, chosen: Chosen, own: Acquired) -> Step {
         let a = &confirm.agreement;
         let end = match a.end {
             End::R(end) if is_sane(&end) => end,
@@ -310,54 +364,33 @@ impl Server {
         if a.version != V2 || a.first_contact != own.first_contact {
             return self.finish(failed(Failure::Protocol));
         }
-        self.peer = Some(end);
-        if let Err(reason) = self.check_echo(a) {
-            return self.too_late(reason);
+        if let Err(reason) = check_echo(&chosen.agreed, a) {
+            return self.too_late(&chosen, &own, reason);
         }
-        self.state = ServerState::Adopting;
+        self.state = ServerState::Adopting(Ends {
+            chosen,
+            own,
+            peer: end,
+        });
         Step::Adopt {
             first_contact: own.first_contact,
             mtu: own.end.mtu.min(end.mtu),
         }
     }
 
-    /// The client must repeat release and limits.
-    fn check_echo(&self, a: &Agreement) -> Result<(), Reason> {
-        if !a.first_contact {
-            return Ok(());
-        }
-        let fce = a.fce.ok_or(Reason::Release)?;
-        if fce.release != self.agreed.release {
-            return Err(Reason::Release);
-        }
-        if fce.release == 0 {
-            return Ok(());
-        }
-        let limits = fce.limits.ok_or(Reason::Release)?;
-        if limits.max_conns != self.agreed.max_conns {
-            return Err(Reason::MaxConnections);
-        }
-        if limits.max_links != self.agreed.max_links {
-            return Err(Reason::MaxLinks);
-        }
-        Ok(())
-    }
-
-    fn on_adopted(&mut self) -> Step {
-        let Some(own) = self.own else {
-            return self.finish(failed(Failure::Protocol));
-        };
+    fn on_adopted(&mut self, ends: Ends) -> Step {
+        let own = &ends.own;
         if !own.first_contact {
-            return self.finish(Step::Finish(Outcome::Established));
+            return self.establish(ends.peer, [0; 4]);
         }
-        self.state = ServerState::Asking;
+        self.state = ServerState::Asking(ends);
         let request = ConfirmLink {
             mac: own.end.mac,
             gid: own.end.gid,
             qpn: own.end.qpn,
             link_num: FIRST_LINK,
-            link_uid: link_uid(&own),
-            max_links: self.agreed.max_links,
+            link_uid: link_uid(own),
+            max_links: ends.chosen.agreed.max_links,
             max_conns: 0,
         };
         let mut frame = [0; LEN];
@@ -367,37 +400,37 @@ impl Server {
         }
     }
 
-    fn on_llc(&mut self, event: &LlcEvent) -> Step {
+    fn on_llc(&mut self, event: &LlcEvent, ends: &Ends, until: Instant) -> Step {
         match event {
             LlcEvent::ConfirmLink {
                 message,
                 no_eyecatcher: true,
-            } => {
-                self.link_uid = message.link_uid;
-                self.refuse_second_link()
+            } => self.refuse_second_link(ends, message.link_uid),
+            LlcEvent::ConfirmLink { .. } => {
+                self.decline(ends.chosen.version, Reason::RmbeEyecatcher, true)
             }
-            LlcEvent::ConfirmLink { .. } => self.decline(Reason::RmbeEyecatcher, true),
-            _ => await_link(self.until),
+            _ => await_link(until),
         }
     }
 
     /// A client with which two links were agreed waits 3 s for ADD_LINK. One that cannot be
     /// accepted (MTU 0, but not all zero) ends its wait at once.
-    fn refuse_second_link(&mut self) -> Step {
-        if self.agreed.max_links < 2 {
-            return self.finish(Step::Finish(Outcome::Established));
+    fn refuse_second_link(&mut self, ends: &Ends, link_uid: [u8; 4]) -> Step {
+        let peer = ends.peer;
+        if ends.chosen.agreed.max_links < 2 {
+            return self.establish(peer, link_uid);
         }
-        self.state = ServerState::Refusing;
+        self.state = ServerState::Refusing { peer, link_uid };
         let offer = AddLink {
-            gid: self.own.map(|o| o.end.gid).unwrap_or_default(),
-            mac: self.own.map(|o| o.end.mac).unwrap_or_default(),
+            gid: ends.own.end.gid,
+            mac: ends.own.end.mac,
             link_num: FIRST_LINK.wrapping_add(1),
             ..AddLink::default()
         };
         let mut frame = [0; LEN];
         match offer.emit(Version::V2, &[], &mut frame) {
             Ok(_) => Step::SendLlc(frame),
-            Err(_) => self.finish(Step::Finish(Outcome::Established)),
+            Err(_) => self.establish(peer, link_uid),
         }
     }
 
@@ -408,11 +441,11 @@ impl Server {
     ///
     /// [`EmitError`] if the buffer is too small or nothing is to be sent.
     pub fn emit(&self, buf: &mut [u8]) -> Result<usize, EmitError> {
-        match (self.state, &self.own) {
-            (ServerState::Accepting, Some(own)) => {
+        match &self.state {
+            ServerState::Accepting(chosen, own) => {
                 let fce = own
                     .first_contact
-                    .then(|| self.policy.first_contact(&self.agreed, own.direct));
+                    .then(|| self.policy.first_contact(&chosen.agreed, own.direct));
                 let accept = Agreement {
                     version: V2,
                     first_contact: own.first_contact,
@@ -420,15 +453,37 @@ impl Server {
                         peer_id: self.policy.peer_id,
                         ..own.end
                     }),
-                    eid: self.eid,
+                    eid: chosen.eid,
                     fce,
                 };
                 accept.emit_accept(buf)
             }
-            (ServerState::Declining { reason, .. }, _) => {
-                Decline::new(self.version, reason, self.policy.peer_id).emit(buf)
-            }
+            &ServerState::Declining {
+                reason, version, ..
+            } => Decline::new(version, reason, self.policy.peer_id).emit(buf),
             _ => Err(EmitError::Invalid),
         }
     }
+}
+
+/// The client must repeat release and limits.
+fn check_echo(agreed: &Agreed, a: &Agreement) -> Result<(), Reason> {
+    if !a.first_contact {
+        return Ok(());
+    }
+    let fce = a.fce.ok_or(Reason::Release)?;
+    if fce.release != agreed.release {
+        return Err(Reason::Release);
+    }
+    if fce.release == 0 {
+        return Ok(());
+    }
+    let limits = fce.limits.ok_or(Reason::Release)?;
+    if limits.max_conns != agreed.max_conns {
+        return Err(Reason::MaxConnections);
+    }
+    if limits.max_links != agreed.max_links {
+        return Err(Reason::MaxLinks);
+    }
+    Ok(())
 }

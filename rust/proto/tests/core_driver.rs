@@ -188,7 +188,7 @@ fn client() -> (Driver<[u8; MAX_LEN]>, Script) {
         gid: Gid::from_ipv4([10, 0, 0, 1]),
         mac: Mac([2; 6]),
     };
-    (Driver::client(&policy, port, &ELIGIBLE, T0), script())
+    (Driver::client(&policy, port, &ELIGIBLE), script())
 }
 
 fn decline() -> Vec<u8> {

@@ -30,7 +30,7 @@ fn a_server_that_never_answers() {
         refuse: None,
     };
     let t0 = smc_proto::time::Instant(5);
-    let start = || Client::start(&policy, port, &eligibility, t0);
+    let start = || Client::start(&policy, port, &eligibility);
     let (mut c, step) = start();
     assert_eq!(step, Step::Send);
     assert!(matches!(c.step(Input::Sent, t0), Step::Await { .. }));
@@ -73,7 +73,7 @@ fn waiting_client() -> (Client, Agreement) {
         option: true,
         refuse: None,
     };
-    let (mut c, _) = Client::start(&policy, port, &eligibility, T0);
+    let (mut c, _) = Client::start(&policy, port, &eligibility);
     let _ = c.step(Input::Sent, T0);
     let r = Net::new(1).run(&Weather::fine(1));
     (c, accept_of(&r))

@@ -95,7 +95,7 @@ impl HandshakeRun {
         };
         Ok(Self {
             driver: KBox::new(
-                Driver::client(&policy(gates, sock), port.facts(), &eligibility, now()),
+                Driver::client(&policy(gates, sock), port.facts(), &eligibility),
                 GFP_KERNEL,
             )?,
             attempt: Attempt::new(gates.clone(), Some(port), None),

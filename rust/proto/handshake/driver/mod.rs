@@ -113,8 +113,8 @@ pub struct Driver<B> {
 impl<B: AsRef<[u8]> + AsMut<[u8]>> Driver<B> {
     /// Begins a client's handshake over a TCP connection that was just established.
     #[must_use]
-    pub fn client(policy: &Policy, port: Port, eligibility: &Eligibility, now: Instant) -> Self {
-        let (client, step) = Client::start(policy, port, eligibility, now);
+    pub fn client(policy: &Policy, port: Port, eligibility: &Eligibility) -> Self {
+        let (client, step) = Client::start(policy, port, eligibility);
         Driver::new(Machine::Client(client), step, MsgType::Accept, true)
     }
 

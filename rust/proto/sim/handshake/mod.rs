@@ -145,7 +145,7 @@ impl Net {
         };
         let [client, server] = &self.host;
         let mut drivers = [
-            Driver::client(&client.policy, port, &client.eligibility, start),
+            Driver::client(&client.policy, port, &client.eligibility),
             Driver::server(&server.policy, &server.eligibility, start),
         ];
         let mut sides = [Side::default(), Side::default()];
