@@ -174,11 +174,13 @@ void rsmc_helper_kfree_after_rcu(void *memory)
 
 void rsmc_helper_full_memory_barrier(void)
 {
+	/* The caller in Rust says what it pairs with. */
 	smp_mb();
 }
 
 void rsmc_helper_read_memory_barrier(void)
 {
+	/* The caller in Rust says what it pairs with. */
 	smp_rmb();
 }
 

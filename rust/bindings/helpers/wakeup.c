@@ -85,5 +85,6 @@ void rsmc_helper_sk_tell_data(struct sock *sk)
 
 bool rsmc_helper_waitqueue_active_helper(struct wait_queue_head *head)
 {
+	/* A hint: who begins to wait at this moment may be missed. */
 	return waitqueue_active(head);
 }

@@ -283,8 +283,10 @@ static void hw_received(struct card_qp *qp, enum ib_wc_status status, const stru
 /* Ends all requests of a queue pair in error. Under hw_wire. */
 void hw_flush(struct card_qp *qp)
 {
+	/* With the store in card_post_send(): the requests before the head are written. */
 	while (qp->send_next != smp_load_acquire(&qp->send_head))
 		hw_sent(qp, IB_WC_WR_FLUSH_ERR);
+	/* With the store in card_post_recv(). */
 	while (qp->receive_next != smp_load_acquire(&qp->receive_head))
 		hw_received(qp, IB_WC_WR_FLUSH_ERR, NULL);
 }
@@ -545,6 +547,7 @@ static enum hw_outcome hw_execute(struct card_qp *qp)
 	}
 	qp->repeats = 0;
 	if (takes_receive) {
+		/* With the store in card_post_recv(). */
 		if (peer->receive_next == smp_load_acquire(&peer->receive_head))
 			return hw_not_ready(qp, peer);
 		receive = &peer->receive[peer->receive_next & (peer->receive_size - 1)];
@@ -607,6 +610,7 @@ static void hw_run(struct card_qp *qp)
 		hw_flush(qp);
 		return;
 	}
+	/* With the store in card_post_send(). */
 	while (!qp->waiting && qp->state == IB_QPS_RTS && qp->send_next != smp_load_acquire(&qp->send_head))
 		if (hw_execute(qp) != HW_DONE)
 			return;

@@ -281,6 +281,7 @@ int card_post_recv(struct ib_qp *ib, const struct ib_recv_wr *wr, const struct i
 			to->sge[i] = wr->sg_list[i];
 		head++;
 	}
+	/* The engine reads the requests after the head that says that they are there. */
 	smp_store_release(&qp->receive_head, head);
 	hw_count(qp->device, RECEIVE_DOORBELLS);
 	spin_unlock_irqrestore(&qp->receive_lock, flags);
@@ -383,5 +384,6 @@ int card_req_notify_cq(struct ib_cq *ib, enum ib_cq_notify_flags flags)
 	hw_arm(cq, (flags & IB_CQ_SOLICITED_MASK) == IB_CQ_SOLICITED);
 	if (!(flags & IB_CQ_REPORT_MISSED_EVENTS))
 		return 0;
+	/* After the arming above: a completion that comes now raises an interrupt, or is seen here. */
 	return smp_load_acquire(&cq->head) != READ_ONCE(cq->tail);
 }

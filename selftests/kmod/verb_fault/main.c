@@ -135,6 +135,7 @@ static bool fails(const struct ib_device *dev, enum verb verb)
 {
 	int call;
 
+	/* With the store in arm(): the counts are those of this arming. */
 	if (smp_load_acquire(&armed) != verb ||
 	    strcmp(dev_name(&dev->dev), device))
 		return false;
@@ -446,6 +447,7 @@ static int arm(const char *text, const struct kernel_param *param)
 	times = m;
 	atomic_set(&calls, 0);
 	atomic_set(&hits, 0);
+	/* The counts first: whoever sees the verb counts with them. */
 	smp_store_release(&armed, which);
 	return 0;
 }

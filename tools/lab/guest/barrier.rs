@@ -22,7 +22,7 @@ const SOCKET: &str = "/run/rsmc-barrier";
 pub struct Barriers(Arc<Mutex<HashMap<String, Vec<Sender<bool>>>>>);
 
 impl Barriers {
-    /// Lets everybody go who waits at `name`; `met` says whether the other
+    /// Releases all programs that wait at `name`; `met` says whether the other
     /// side has come.
     pub fn release(&self, name: &str, met: bool) {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -139,6 +139,16 @@ pub struct Data {
     pub cross: BTreeMap<String, Cross>,
     /// What makes the documentation a site.
     pub docs: Docs,
+    /// What `lab check` needs besides.
+    pub check: Check,
+}
+
+/// What `lab check` needs besides.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Check {
+    /// Debian packages.
+    pub packages: Vec<String>,
 }
 
 /// What makes the documentation a site.
@@ -202,6 +212,9 @@ impl Data {
             cross: BTreeMap::new(),
             docs: Docs {
                 mdbook: String::new(),
+            },
+            check: Check {
+                packages: Vec::new(),
             },
         })
     }

@@ -10,6 +10,7 @@ mod build;
 mod doc;
 mod examples;
 mod floors;
+mod linters;
 mod parity;
 mod style;
 mod wall;
@@ -29,7 +30,7 @@ type Complaints = Vec<String>;
 /// Runs all checks, or those whose name contains `only`.
 pub fn main(only: Option<&str>) -> Result<ExitCode> {
     type Check = (&'static str, fn() -> Result<Complaints>);
-    let checks: [Check; 18] = [
+    let checks: [Check; 20] = [
         ("spdx", wall::spdx),
         ("size", wall::size),
         ("places", wall::places),
@@ -37,6 +38,8 @@ pub fn main(only: Option<&str>) -> Result<ExitCode> {
         ("unsafe-reasons", wall::reasons),
         ("floors", floors::floors),
         ("rustfmt", style::rustfmt),
+        ("checkpatch", linters::checkpatch),
+        ("spelling", linters::spelling),
         ("clippy-module", style::clippy_module),
         ("clippy-proto", || style::clippy("rust/proto")),
         ("clippy-tools", || style::clippy("tools")),

@@ -70,6 +70,7 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
 pub fn wrong() -> Result<Vec<String>> {
     let mut found = links::broken()?;
     found.extend(drawings::stale()?);
+    found.extend(pages::wide()?);
     found.extend(pages::unmarked()?);
     found.extend(pages::manuals()?);
     found.extend(pages::alerts());

@@ -18,6 +18,33 @@ const WALKED: [&str; 3] = [
 /// Hosts that a block may be for.
 const HOSTS: [&str; 3] = ["server", "client", "both"];
 
+/// Complaints about lines of prose of more than 100 characters: not code, tables, or links.
+pub fn wide() -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for path in check::files()? {
+        if path.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        let mut code = false;
+        for (number, line) in check::read(&path)?.lines().enumerate() {
+            let text = line.trim_start();
+            if text.starts_with("```") {
+                code = !code;
+            }
+            let whole = code
+                || line.starts_with("    ")
+                || text.starts_with('|')
+                || line.contains('`')
+                || line.contains("](");
+            if !whole && line.chars().count() > 100 {
+                let place = format!("{}:{}", path.display(), number + 1);
+                found.push(format!("{place}: more than 100 characters"));
+            }
+        }
+    }
+    Ok(found)
+}
+
 /// Complaints about blocks of code in those pages that neither are run nor say why not.
 pub fn unmarked() -> Result<Vec<String>> {
     let mut found = Vec::new();
@@ -25,7 +52,7 @@ pub fn unmarked() -> Result<Vec<String>> {
         let page = markdown::read(&check::read(Path::new(name))?);
         for line in page.indented {
             found.push(format!(
-                "{name}:{line}: code without a fence: nobody knows whether it is to be run"
+                "{name}:{line}: code without a fence: it does not say whether a test runs it"
             ));
         }
         let mut run = 0;

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Checks that other projects' programs make: the kernel's checkpatch.pl, and codespell.
+
+use super::{complaints, files, source, Complaints};
+use crate::cache;
+use crate::data::Data;
+use crate::root::Root;
+use crate::sysroot::{self, Sysroot};
+use anyhow::Result;
+use std::path::{Path, PathBuf};
+
+/// The C of the module and of the test modules has the kernel's style.
+pub fn checkpatch() -> Result<Complaints> {
+    // What it takes for faults: a macro that makes a function, and operations of a device that others copy and change.
+    const IGNORED: &str = "COMPLEX_MACRO,LEADING_SPACE,CONST_STRUCT";
+    let of_kernel = |path: &PathBuf| {
+        let c = path
+            .extension()
+            .is_some_and(|extension| extension == "c" || extension == "h");
+        let kernel = ["rust", "selftests/kmod", "tools/lab/kmod"];
+        c && kernel.iter().any(|folder| path.starts_with(folder))
+    };
+    let mut command = sysroot::get()?.command("perl");
+    command
+        .current_dir(cache::top())
+        .arg(source()?.join("scripts/checkpatch.pl"))
+        .args(["--no-tree", "--terse", "--show-types", "--color=never"])
+        .args(["--ignore", IGNORED, "-f"])
+        .args(files()?.into_iter().filter(of_kernel));
+    complaints(&mut command, |_| false)
+}
+
+/// No file has a word that codespell knows as a mistake.
+pub fn spelling() -> Result<Complaints> {
+    let written = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default();
+        let extension = path.extension().unwrap_or_default();
+        let made = ["svg", "ico", "proptest-regressions"];
+        name != "Cargo.lock"
+            && !made.iter().any(|made| extension == *made)
+            && !path.starts_with(Path::new("rust/proto/fuzz/corpus"))
+    };
+    let mut command = linters()?.command("codespell");
+    command
+        .current_dir(cache::top())
+        .args(files()?.into_iter().filter(written));
+    complaints(&mut command, |_| false)
+}
+
+/// The sysroot with what `[check]` of `lab.toml` names.
+fn linters() -> Result<Sysroot> {
+    let plain = sysroot::get()?;
+    let script = format!(
+        "apt-get -q -o APT::Update::Error-Mode=any update
+        apt-get -qy install --no-install-recommends {}
+        apt-get clean",
+        Data::get().check.packages.join(" ")
+    );
+    let layer = Root::of(plain.path.clone()).with("linters", &script)?;
+    Ok(Sysroot {
+        layer: Some(layer.highest().to_owned()),
+        ..plain
+    })
+}
