@@ -3,6 +3,7 @@
  * Headers which rsmc needs beyond the kernel crate's own list, sorted, and the
  * constants that bindgen cannot evaluate by itself.
  */
+#include <asm/ioctls.h>
 #include <linux/cgroup.h>
 #include <linux/cred.h>
 #include <linux/errqueue.h>
@@ -22,9 +23,11 @@
 #include <linux/seq_file.h>
 #include <linux/shrinker.h>
 #include <linux/skbuff.h>
+#include <linux/smc.h>
 #include <linux/smc_diag.h>
 #include <linux/sock_diag.h>
 #include <linux/socket.h>
+#include <linux/sockios.h>
 #include <linux/sysctl.h>
 #include <linux/task_work.h>
 #include <linux/tcp.h>
@@ -58,6 +61,8 @@ const size_t RUST_CONST_HELPER_SOCKET_PRIVATE =
 	offsetof(struct socket_alloc, socket);
 const size_t RUST_CONST_HELPER_SIZEOF_SOCKADDR_STORAGE = sizeof(struct sockaddr_storage);
 const unsigned int RUST_CONST_HELPER_DUMP_ALLOC = SKB_WITH_OVERHEAD(32768);
+const unsigned int RUST_CONST_HELPER_SIOCINQ_RAW = SIOCINQ;
+const unsigned int RUST_CONST_HELPER_SIOCOUTQ_RAW = SIOCOUTQ;
 const unsigned int RUST_CONST_HELPER_POLLFREE_RAW = (__force unsigned int)POLLFREE;
 const unsigned int RUST_CONST_HELPER_EPOLLIN_RAW = (__force unsigned int)EPOLLIN;
 const unsigned int RUST_CONST_HELPER_EPOLLRDNORM_RAW = (__force unsigned int)EPOLLRDNORM;

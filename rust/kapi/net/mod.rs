@@ -24,6 +24,7 @@ pub mod socket;
 pub mod syn;
 pub mod sysctl;
 mod tables;
+pub mod uapi;
 pub mod wait;
 pub mod wait_hook;
 pub mod zerocopy;

@@ -7,6 +7,3 @@ mod replacing;
 pub(crate) mod sockopt;
 pub(crate) mod tcp_info;
 mod zerocopy_receive;
-
-/// Address family of SMC (`include/linux/socket.h`).
-pub(crate) const AF_SMC: i32 = 43;

@@ -14,16 +14,11 @@ use crate::{
 use kapi::net::{
     args::{flags, Addr, GetOption, Message, Poll, SetOption, Splice},
     overlay::{Handled, Overlay},
-    socket::BsdSocket, //
+    socket::BsdSocket,
+    uapi::{O_NONBLOCK, SHUT_RD, SHUT_RDWR}, //
 };
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::reason::Reason;
-
-/// `O_NONBLOCK` among the flags of connect().
-const O_NONBLOCK: i32 = 0o4000;
-/// Values of `how` with which shutdown() ends a listener.
-const SHUT_RD: i32 = 0;
-const SHUT_RDWR: i32 = 2;
 
 /// The SMC family.
 pub(crate) struct Smc;

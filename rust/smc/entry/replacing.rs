@@ -9,15 +9,18 @@
 use crate::socket::{connect, crossing, path, Phase, SmcSock};
 use kapi::{
     errno,
-    net::{args::SetOption, overlay::Handled, socket::BsdSocket}, //
+    net::{
+        args::SetOption,
+        overlay::Handled,
+        socket::BsdSocket,
+        uapi::{AF_INET, AF_INET6}, //
+    }, //
 };
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::reason::Reason;
 
 /// Beginning of the name of MPTCP's protocol above TCP.
 const MPTCP: i32 = i32::from_ne_bytes(*b"mptc");
-const AF_INET: i32 = 2;
-const AF_INET6: u16 = 10;
 
 /// Handles `TCP_ULP`.
 ///
@@ -59,7 +62,7 @@ pub(super) fn addrform(
     option: &SetOption<'_>,
 ) -> Result<Handled> {
     let sock = socket.sock();
-    if sock.family() != AF_INET6 || option.int()? != AF_INET {
+    if i32::from(sock.family()) != AF_INET6 || option.int()? != AF_INET {
         // Nothing that TCP would do.
         return Ok(Handled::Native);
     }

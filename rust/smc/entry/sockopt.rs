@@ -19,7 +19,34 @@ use kapi::{
         args::{GetOption, SetOption},
         overlay::Handled,
         sock::tcp_state as tcp,
-        socket::BsdSocket, //
+        socket::BsdSocket,
+        uapi::{
+            IPPROTO_IP,
+            IPPROTO_IPV6,
+            IPPROTO_TCP,
+            IPV6_2292HOPOPTS,
+            IPV6_ADDRFORM,
+            IPV6_HOPOPTS,
+            IP_OPTIONS,
+            SMC_LIMIT_HS,
+            SOL_SMC,
+            TCP_AO_ADD_KEY,
+            TCP_CORK,
+            TCP_FASTOPEN,
+            TCP_FASTOPEN_CONNECT,
+            TCP_FASTOPEN_KEY,
+            TCP_FASTOPEN_NO_COOKIE,
+            TCP_INFO,
+            TCP_INQ,
+            TCP_MD5SIG,
+            TCP_MD5SIG_EXT,
+            TCP_NODELAY,
+            TCP_REPAIR,
+            TCP_REPAIR_ON,
+            TCP_SAVE_SYN,
+            TCP_ULP,
+            TCP_ZEROCOPY_RECEIVE, //
+        }, //
     }, //
 };
 use kernel::{
@@ -28,41 +55,12 @@ use kernel::{
 };
 use smc_proto::reason::Reason;
 
-/// Level of the options that belong to SMC (`linux/socket.h`).
-const SOL_SMC: i32 = 286;
 /// Mode of the connection and reason of its fallback, see [`Info`]; our own extension.
 const RSMC_INFO: i32 = 100;
 /// Strict mode, see `socket/strict.rs`; our own extension.
 const RSMC_STRICT: i32 = 101;
 /// Order of TCP and SMC: a value of the sysctl `path`, or -1 for the namespace's; our own extension.
 const RSMC_PATH: i32 = 102;
-/// Switch of a listener: no SMC while handshakes pile up (`linux/smc.h`).
-const SMC_LIMIT_HS: i32 = 1;
-
-const IPPROTO_IP: i32 = 0;
-const IPPROTO_TCP: i32 = 6;
-const IPPROTO_IPV6: i32 = 41;
-const TCP_NODELAY: i32 = 1;
-const TCP_CORK: i32 = 3;
-const TCP_INFO: i32 = 11;
-const TCP_MD5SIG: i32 = 14;
-const TCP_REPAIR: i32 = 19;
-const TCP_REPAIR_ON: i32 = 1;
-const TCP_FASTOPEN: i32 = 23;
-const TCP_SAVE_SYN: i32 = 27;
-const TCP_FASTOPEN_CONNECT: i32 = 30;
-const TCP_ULP: i32 = 31;
-const TCP_INQ: i32 = 36;
-const TCP_ZEROCOPY_RECEIVE: i32 = 35;
-const TCP_FASTOPEN_KEY: i32 = 33;
-const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
-const TCP_MD5SIG_EXT: i32 = 32;
-const TCP_AO_ADD_KEY: i32 = 38;
-const IP_OPTIONS: i32 = 4;
-const IPV6_2292HOPOPTS: i32 = 3;
-const IPV6_HOPOPTS: i32 = 54;
-const IPV6_ADDRFORM: i32 = 1;
-
 /// Values of the first word of [`RSMC_INFO`].
 pub(crate) mod mode {
     /// SMC-R.

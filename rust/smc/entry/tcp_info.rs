@@ -5,14 +5,13 @@
 //! The other counters are about packets, and there are none.
 
 use crate::{socket::SmcSock, stream::local::Local};
-use kapi::net::{args::GetOption, socket::BsdSocket};
+use kapi::net::{
+    args::GetOption,
+    socket::BsdSocket,
+    uapi::tcp_info::{BYTES_ACKED, BYTES_RECEIVED, BYTES_SENT}, //
+};
 use kernel::prelude::*;
 use smc_proto::conn::Positions;
-
-/// Offsets in `struct tcp_info` (`linux/tcp.h`).
-const BYTES_ACKED: usize = 120;
-const BYTES_RECEIVED: usize = 128;
-const BYTES_SENT: usize = 200;
 
 /// Bytes that have not gone by TCP.
 #[derive(Clone, Copy)]

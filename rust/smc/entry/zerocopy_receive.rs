@@ -5,20 +5,19 @@
 //! The answer is the one that TCP gives when what is next cannot be mapped: nothing was, and this number of bytes is
 //! to be read by recvmsg(). Programs have to expect it, as bytes come in pages only by luck.
 
-use kapi::net::args::GetOption;
+use kapi::net::{
+    args::GetOption,
+    uapi::tcp_zerocopy_receive::{
+        COPYBUF_LEN,
+        ERR,
+        INQ,
+        LENGTH,
+        MSG_FLAGS,
+        SIZE,
+        SKIP_HINT, //
+    }, //
+};
 use kernel::{page::PAGE_SIZE, prelude::*};
-
-/// Size of `struct tcp_zerocopy_receive` (`linux/tcp.h`), and the end of its oldest form.
-const SIZE: usize = 64;
-const OLDEST: usize = 12;
-/// Fields that are written: the length that was mapped, the number of bytes to be read, those that there are,
-/// the error, the length that was copied, and the flags of a control message.
-const LENGTH: usize = 8;
-const SKIP_HINT: usize = 12;
-const INQ: usize = 16;
-const ERR: usize = 20;
-const COPYBUF_LEN: usize = 32;
-const MSG_FLAGS: usize = 56;
 
 /// Answers that `there` bytes can be read; `ended` says that no others will follow.
 ///
@@ -28,7 +27,8 @@ const MSG_FLAGS: usize = 56;
 /// stream; `EFAULT`.
 pub(super) fn get(option: &GetOption<'_>, there: usize, ended: bool) -> Result {
     let mut fields = [0; SIZE];
-    if option.read(&mut fields)? < OLDEST {
+    // The oldest form ends with the hint.
+    if option.read(&mut fields)? < SKIP_HINT {
         return Err(EINVAL);
     }
     // The address comes first.

@@ -11,7 +11,7 @@
 mod connection;
 
 use crate::{
-    entry::{sockopt, AF_SMC},
+    entry::sockopt,
     socket::{Registry, Roster, SmcSock}, //
 };
 use kapi::{
@@ -19,29 +19,27 @@ use kapi::{
         diag::Sockets,
         netlink::{Answer, Position},
         netns::Net,
-        sockaddr::SockAddr, //
+        sockaddr::SockAddr,
+        uapi::{
+            AF_SMC,
+            SMC_DIAG_CONNINFO,
+            SMC_DIAG_FALLBACK,
+            SMC_DIAG_LGRINFO,
+            SMC_DIAG_MODE_FALLBACK_TCP,
+            SMC_DIAG_MODE_SMCR,
+            SMC_DIAG_SHUTDOWN, //
+        }, //
     },
     sys::{clock, roster}, //
 };
 use kernel::{prelude::*, sync::atomic::Relaxed};
 
-/// `SMC_DIAG_CONNINFO`: rings and cursors of a connection.
-const CONNECTION: u16 = 1;
-/// `SMC_DIAG_LGRINFO`: the link that it uses.
-const GROUP: u16 = 2;
-/// `SMC_DIAG_SHUTDOWN`: a byte, 1 receive and 2 send.
-const SHUTDOWN: u16 = 3;
-/// `SMC_DIAG_FALLBACK`: reason and the peer's diagnosis, 32 bits each.
-const FALLBACK: u16 = 5;
-
 /// Our own extension: time since the program first used the socket or accepted it, in seconds, 64
 /// bits.
 const AGE: u16 = 8;
 
-/// `SMC_DIAG_MODE_SMCR`, also the mode of a socket without a connection.
-const MODE_NONE: u8 = 0;
-/// `SMC_DIAG_MODE_FALLBACK_TCP`.
-const MODE_FALLBACK: u8 = 1;
+/// The mode of a socket without a connection.
+const MODE_NONE: u8 = SMC_DIAG_MODE_SMCR;
 
 /// `sizeof(struct smc_diag_msg)`.
 const MESSAGE: usize = 64;
@@ -120,25 +118,25 @@ fn write(socket: &SmcSock, wanted: u8, answer: &mut Answer<'_>) -> Result {
     out.put(&sock.inode().to_ne_bytes());
 
     let mut message = answer.message(&out.bytes)?;
-    message.put(SHUTDOWN, &[shutdown])?;
+    message.put(SMC_DIAG_SHUTDOWN, &[shutdown])?;
     let mut fallback = [0; 8];
-    if mode == MODE_FALLBACK || info.reason != 0 {
+    if mode == SMC_DIAG_MODE_FALLBACK_TCP || info.reason != 0 {
         let [a, b, c, d] = info.reason.to_ne_bytes();
         let [e, f, g, h] = info.peer_diagnosis.to_ne_bytes();
         fallback = [a, b, c, d, e, f, g, h];
     }
-    message.put(FALLBACK, &fallback)?;
+    message.put(SMC_DIAG_FALLBACK, &fallback)?;
     let asked = |attribute: u16| wanted & (1 << (attribute - 1)) != 0;
     if asked(AGE) {
         let age = clock::seconds().saturating_sub(socket.born);
         message.put(AGE, &age.to_ne_bytes())?;
     }
     if let Some(conn) = socket.smc() {
-        if asked(CONNECTION) {
-            message.put(CONNECTION, &connection::cursors(conn).bytes)?;
+        if asked(SMC_DIAG_CONNINFO) {
+            message.put(SMC_DIAG_CONNINFO, &connection::cursors(conn).bytes)?;
         }
-        if asked(GROUP) && !conn.group().is_lost() {
-            message.put(GROUP, &connection::link(conn.group()).bytes)?;
+        if asked(SMC_DIAG_LGRINFO) && !conn.group().is_lost() {
+            message.put(SMC_DIAG_LGRINFO, &connection::link(conn.group()).bytes)?;
         }
     }
     message.end();

@@ -26,12 +26,6 @@ use kapi::net::{
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::conn::{RecvState, SendError, UrgentError};
 
-// From the kernel's uapi headers `asm/sockios.h` and `linux/sockios.h`.
-const SIOCATMARK: u32 = 0x8905;
-const SIOCINQ: u32 = 0x541b;
-const SIOCOUTQ: u32 = 0x5411;
-const SIOCOUTQNSD: u32 = 0x894b;
-
 /// The stream of a socket that has left TCP's functions.
 #[derive(Clone, Copy)]
 pub(crate) enum Stream<'a> {

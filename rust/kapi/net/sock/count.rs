@@ -8,9 +8,6 @@ use core::{mem::size_of, ptr};
 use kernel::ffi;
 use smc_bindings as bindings;
 
-/// `TCP_CM_INQ` (`linux/tcp.h`).
-const TCP_CM_INQ: ffi::c_int = 36;
-
 impl Sock {
     /// Tells whether the program wants to know how many bytes are left.
     #[inline]
@@ -29,7 +26,7 @@ impl Sock {
             bindings::put_cmsg(
                 msg.as_ptr(),
                 bindings::SOL_TCP as ffi::c_int,
-                TCP_CM_INQ,
+                bindings::TCP_CM_INQ as ffi::c_int,
                 size_of::<ffi::c_int>() as ffi::c_int,
                 ptr::from_mut(&mut left).cast(),
             );
