@@ -41,7 +41,8 @@ pub(crate) struct Adapter<T: Overlay>(PhantomData<T>);
 impl<T: Overlay> Adapter<T> {
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. The core calls it once for a socket, when its last reference has
+    /// gone; no other operation runs or begins then.
     unsafe extern "C" fn release(sock: *mut bindings::socket) -> ffi::c_int {
         // SAFETY: The core calls release once, on a socket whose last file reference has gone.
         let socket = unsafe { BsdSocket::from_raw(sock) };
@@ -82,7 +83,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `sock` is an open socket with this operations table, and `addr`
+    /// a kernel copy of `len` bytes.
     unsafe extern "C" fn connect(
         sock: *mut bindings::socket,
         addr: *mut bindings::sockaddr_unsized,
@@ -101,7 +103,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `sock` is an open socket with this operations table, and `addr`
+    /// a kernel copy of `len` bytes.
     unsafe extern "C" fn bind(
         sock: *mut bindings::socket,
         addr: *mut bindings::sockaddr_unsized,
@@ -121,7 +124,7 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `sock` is an open socket with this operations table.
     unsafe extern "C" fn listen(sock: *mut bindings::socket, backlog: ffi::c_int) -> ffi::c_int {
         from_result(|| {
             // SAFETY: The socket is open during an operation.
@@ -133,7 +136,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `sock` is an open socket with this operations table, `new` one
+    /// that the caller has just allocated and that has no `sk`, and `arg` is valid.
     unsafe extern "C" fn accept(
         sock: *mut bindings::socket,
         new: *mut bindings::socket,
@@ -181,7 +185,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `sock` is an open socket with this operations table; `file` is
+    /// its file or null, `table` is null or the caller's.
     unsafe extern "C" fn poll(
         file: *mut bindings::file,
         sock: *mut bindings::socket,
@@ -200,7 +205,7 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `sock` is an open socket with this operations table.
     unsafe extern "C" fn shutdown(sock: *mut bindings::socket, how: ffi::c_int) -> ffi::c_int {
         from_result(|| {
             // SAFETY: The socket is open during an operation.
@@ -215,7 +220,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `sock` is an open socket with this operations table; `arg` is
+    /// the program's.
     unsafe extern "C" fn ioctl(
         sock: *mut bindings::socket,
         command: ffi::c_uint,
@@ -240,7 +246,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `sock` is an open socket with this operations table, and `msg` a
+    /// message of `len` bytes that is the caller's for this call.
     unsafe extern "C" fn sendmsg(
         sock: *mut bindings::socket,
         msg: *mut bindings::msghdr,
@@ -258,7 +265,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `sock` is an open socket with this operations table, and `msg` a
+    /// message of `len` bytes that is the caller's for this call.
     unsafe extern "C" fn recvmsg(
         sock: *mut bindings::socket,
         msg: *mut bindings::msghdr,
@@ -277,7 +285,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `sock` is an open socket with this operations table, and `name`
+    /// has room for a `sockaddr_storage`.
     unsafe extern "C" fn getname(
         sock: *mut bindings::socket,
         name: *mut bindings::sockaddr,
@@ -300,7 +309,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `sock` is an open socket with this operations table; `pos` and
+    /// `pipe` are the caller's.
     unsafe extern "C" fn splice_read(
         sock: *mut bindings::socket,
         pos: *mut bindings::loff_t,
@@ -326,7 +336,7 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `sock` is an open socket with this operations table.
     unsafe extern "C" fn splice_eof(sock: *mut bindings::socket) {
         // SAFETY: The socket is open during an operation.
         let socket = unsafe { BsdSocket::from_raw(sock) };
@@ -341,7 +351,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `sock` is an open socket with this operations table, and `value`
+    /// has `len` bytes, of the program or of the kernel as it says itself.
     unsafe extern "C" fn setsockopt(
         sock: *mut bindings::socket,
         level: ffi::c_int,
@@ -374,7 +385,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `sock` is an open socket with this operations table; `value` and
+    /// `len` are the program's.
     unsafe extern "C" fn getsockopt(
         sock: *mut bindings::socket,
         level: ffi::c_int,
@@ -402,7 +414,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `sk` is locked and belongs to an open socket with this
+    /// operations table.
     unsafe extern "C" fn set_rcvlowat(
         sk: *mut kernel::bindings::sock,
         value: ffi::c_int,

@@ -143,7 +143,8 @@ impl<'a> Message<'a> {
     /// Returns the place of received bytes. Only for a message of `recvmsg`.
     #[inline]
     pub fn dest(&mut self) -> &mut IovIterDest<'a> {
-        // SAFETY: As in `source`.
+        // SAFETY: The iterator of a message is valid while the message is, and `from_raw` checks
+        // its direction.
         unsafe { IovIterDest::from_raw(&raw mut (*self.msg).msg_iter) }
     }
 
@@ -296,7 +297,8 @@ impl Poll<'_> {
     /// Returns whether the caller is to be woken, and not only told what is there.
     #[inline]
     pub(crate) fn registers(&self) -> bool {
-        // SAFETY: As in `wants`. Without a function there is nothing to register by.
+        // SAFETY: If not null, the caller's table lives during the operation. Without a function there
+        // is nothing to register by.
         !self.table.is_null() && unsafe { (*self.table)._qproc.is_some() }
     }
 

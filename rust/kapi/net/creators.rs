@@ -109,7 +109,8 @@ pub(super) unsafe fn watch_end<const V6: bool>(sk: *mut bindings::sock) {
 ///
 /// # Safety
 ///
-/// Only called by the kernel, with the arguments that such a callback gets.
+/// Called by the kernel alone. The core calls it once, when the last reference to `sk` has gone;
+/// the sock and its namespace are valid until it returns.
 unsafe extern "C" fn uncount<const V6: bool>(sk: *mut bindings::sock) {
     // SAFETY: The sock is valid here, and keeps its namespace until afterwards; its creator keeps
     // the module.

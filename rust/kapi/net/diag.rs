@@ -84,7 +84,8 @@ impl<T: Sockets> Registration<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `skb` is a request of `sock_diag` with the header `nlh`, which
+    /// is at least as long as a request of this family.
     unsafe extern "C" fn handle(
         skb: *mut bindings::sk_buff,
         nlh: *mut bindings::nlmsghdr,
@@ -109,7 +110,8 @@ impl<T: Sockets> Registration<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `cb` is a dump under way that `handle` began, and `skb` the
+    /// message to fill.
     unsafe extern "C" fn dump(
         skb: *mut bindings::sk_buff,
         cb: *mut bindings::netlink_callback,

@@ -224,7 +224,8 @@ impl<T: Overlay> PinnedDrop for Registration<T> {
 ///
 /// # Safety
 ///
-/// Only called by the kernel, with the arguments that such a callback gets.
+/// Called by the kernel alone. `inet_create` calls it with a new sock of this creator that nobody
+/// else knows.
 unsafe extern "C" fn init<const V6: bool>(sk: *mut bindings::sock) -> ffi::c_int {
     let prot = tcp_prot(V6);
     // SAFETY: `inet_create` calls this with a new sock that nobody else knows. The creator is a
@@ -250,7 +251,8 @@ unsafe extern "C" fn init<const V6: bool>(sk: *mut bindings::sock) -> ffi::c_int
 ///
 /// # Safety
 ///
-/// Only called by the kernel, with the arguments that such a callback gets.
+/// Called by the kernel alone. `sock` is a new socket without operations, and `net` a living
+/// namespace.
 unsafe extern "C" fn create(
     net: *mut kernel::bindings::net,
     sock: *mut bindings::socket,

@@ -178,7 +178,8 @@ impl<T: Family> Registration<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `info` is a checked request of this family, whose namespace is
+    /// alive.
     unsafe extern "C" fn act(
         _skb: *mut bindings::sk_buff,
         info: *mut bindings::genl_info,
@@ -199,13 +200,14 @@ impl<T: Family> Registration<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `skb` and `info` are a checked request of this family, whose
+    /// namespace is alive.
     unsafe extern "C" fn get(
         skb: *mut bindings::sk_buff,
         info: *mut bindings::genl_info,
     ) -> ffi::c_int {
         from_result(|| {
-            // SAFETY: As in `act`.
+            // SAFETY: The core passes a request with its headers, and holds the namespace.
             let (net, command, attributes, nlh) = unsafe {
                 (
                     Net::from_raw(bindings::genl_info_net(info)),
@@ -266,7 +268,8 @@ impl<T: Family> Registration<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `cb` is a dump under way of this family, and `skb` the message
+    /// to fill.
     unsafe extern "C" fn dump(
         skb: *mut bindings::sk_buff,
         cb: *mut bindings::netlink_callback,

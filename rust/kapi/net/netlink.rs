@@ -197,7 +197,8 @@ impl Answer<'_> {
     /// Returns whether the asker has `CAP_NET_ADMIN` in the initial user namespace, and had it when it opened the
     /// netlink socket.
     pub fn is_for_admin(&self) -> bool {
-        // SAFETY: As in `uid`; process context, in the task that asks.
+        // SAFETY: The request is a message from a netlink socket and lives while it is answered; this
+        // is process context, in the task that asks.
         unsafe { bindings::netlink_asks_as_admin(self.request) }
     }
 
@@ -291,7 +292,8 @@ impl Message<'_> {
     ///
     /// `EMSGSIZE` when it does not fit any more.
     pub fn put_u64(&mut self, kind: u16, number: u64, pad: u16) -> Result {
-        // SAFETY: As in `put`.
+        // SAFETY: The buffer can be written to; the function checks that there is room, and reads the
+        // eight bytes of `number`.
         to_result(unsafe {
             bindings::nla_put_64bit(
                 self.skb,
@@ -321,7 +323,7 @@ impl Message<'_> {
     ///
     /// `EMSGSIZE`; those of `fill`. The message is then of no use any more.
     pub fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Self) -> Result) -> Result {
-        // SAFETY: As in `put`.
+        // SAFETY: The buffer can be written to; the function checks that there is room.
         let start = unsafe { bindings::nla_nest_start(self.skb, ffi::c_int::from(kind)) };
         if start.is_null() {
             return Err(EMSGSIZE);

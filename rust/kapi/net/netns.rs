@@ -160,7 +160,8 @@ impl<T: PerNet> Registration<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `net` is a namespace that begins, or one that is there at
+    /// registration; nobody uses this slot of it yet.
     unsafe extern "C" fn init(net: *mut bindings::net) -> ffi::c_int {
         from_result(|| {
             let here = T::slot();
@@ -184,7 +185,8 @@ impl<T: PerNet> Registration<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `net` is a namespace that ends and is still valid, after an
+    /// `init` that succeeded.
     unsafe extern "C" fn pre_exit(net: *mut bindings::net) {
         // SAFETY: The namespace is alive.
         if let Some(state) = of_net::<T>(unsafe { Net::from_raw(net) }) {
@@ -194,11 +196,12 @@ impl<T: PerNet> Registration<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `net` is a namespace that ends, after its `pre_exit` and a grace
+    /// period.
     unsafe extern "C" fn exit(net: *mut bindings::net) {
         let here = T::slot();
         let id = here.id.load(Acquire);
-        // As in `init`.
+        // Not registered, or by a build of another type: the slot is not this one's.
         if id == 0 || here.kind.load(Relaxed) != kind::<T>() {
             return;
         }

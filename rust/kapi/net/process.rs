@@ -14,8 +14,9 @@ const COMM: usize = 16;
 /// What the kernel appends to the path of a file that has been removed or replaced.
 const DELETED: &[u8] = b" (deleted)";
 
-/// Returns a number that stands for the user who answers for what the calling task takes: its real user, or who has
-/// made the outermost user namespace that it is in; if that was root, the namespace itself.
+/// Returns a number that stands for the user to whom the calling task's resources are counted: its real
+/// user; within user namespaces the user that made the outermost of them, or that namespace itself
+/// if root made it.
 #[must_use]
 pub fn account() -> u64 {
     // SAFETY: No preconditions: the task has credentials, and they hold its user namespace with all those around it.

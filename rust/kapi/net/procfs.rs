@@ -63,7 +63,7 @@ impl<T: Show> File<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `seq` is of a file opened by `single_open_net`, and locked.
     unsafe extern "C" fn show(
         seq: *mut bindings::seq_file,
         _token: *mut ffi::c_void,

@@ -59,8 +59,9 @@ impl SockAddr {
         (0xffff << 32 | v4).to_be_bytes()
     }
 
-    /// Returns the address that TCP connects to if a program names this one, on a socket bound to `local`: no address
-    /// at all stands for the socket's own, or for loopback (`ip_route_output_key_hash_rcu()`, `tcp_v6_connect()`).
+    /// Returns the address to which TCP connects when a program names this one on a socket bound to
+    /// `local`. The unspecified address stands for that of `local`, or for loopback if that is
+    /// unspecified, too (`ip_route_output_key_hash_rcu()`, `tcp_v6_connect()`).
     #[must_use]
     pub fn connected_from(self, local: &Self) -> Self {
         const LOOPBACK: [u8; 4] = [127, 0, 0, 1];

@@ -185,7 +185,8 @@ impl BsdSocket {
     pub fn finish_connect(&self, addr: &Addr<'_>, nonblock: bool) -> Result {
         let guard = self.sock().lock();
         let flags = if nonblock { bindings::O_NONBLOCK } else { 0 };
-        // SAFETY: As in `start_connect`. The function may release the lock while it waits.
+        // SAFETY: The socket lock is held, as the function wants, which may release it while it waits;
+        // `addr` is a kernel copy of an address of the length given.
         let ret = to_result(unsafe {
             bindings::__inet_stream_connect(
                 self.as_ptr(),
@@ -305,7 +306,7 @@ impl BsdSocket {
     #[inline]
     pub fn native_recvmsg(&self, msg: &mut Message<'_>) -> Result<usize> {
         let op = self.native().recvmsg.ok_or(EINVAL)?;
-        // SAFETY: As in `native_sendmsg`.
+        // SAFETY: The socket is open, and `msg` is what the caller of recvmsg was given.
         let ret = unsafe { op(self.as_ptr(), msg.as_ptr(), msg.len(), msg.flags()) };
         to_result(ret)?;
         Ok(ret as usize)

@@ -219,7 +219,8 @@ enum Fate {
 ///
 /// # Safety
 ///
-/// Only called by the kernel, with the arguments that such a callback gets.
+/// Called by the kernel alone. Netfilter calls it in an RCU section with a packet on its way
+/// through LOCAL_OUT, whose headers are set, and the state of that hook.
 unsafe extern "C" fn local_out<P: Policy, const V6: bool>(
     _priv: *mut ffi::c_void,
     skb: *mut bindings::sk_buff,

@@ -177,7 +177,8 @@ impl<const N: usize> Table<N> {
 ///
 /// # Safety
 ///
-/// Only called by the kernel, with the arguments that such a callback gets, for entries of a [`Table`].
+/// Called by the kernel alone. `line` is an entry of a [`Table`] that is registered; `buffer` is
+/// the kernel's and has `*len` bytes.
 unsafe extern "C" fn switched(
     line: *const bindings::ctl_table,
     write: ffi::c_int,

@@ -72,7 +72,8 @@ impl<T: Notify> WaitHook<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. A wait queue calls it with its lock held, for an entry that
+    /// [`WaitHook::new`] has put in.
     unsafe extern "C" fn wake(
         entry: *mut bindings::wait_queue_entry,
         _mode: ffi::c_uint,

@@ -183,7 +183,8 @@ pub(super) unsafe extern "C" fn send_member<H: Handler>(
     _cq: *mut bindings::ib_cq,
     wc: *mut bindings::ib_wc,
 ) {
-    // SAFETY: As in `send_last`, with the other field.
+    // SAFETY: The completion is valid; its `ib_cqe` is the field `member` of a slot that lives until
+    // the queue is drained, and the drain waits for this call.
     unsafe {
         let cqe = (*wc).__bindgen_anon_1.wr_cqe;
         let slot = &*kernel::container_of!(cqe, SendSlot, member);
@@ -199,7 +200,8 @@ pub(super) unsafe extern "C" fn recv_done<H: Handler>(
     _cq: *mut bindings::ib_cq,
     wc: *mut bindings::ib_wc,
 ) {
-    // SAFETY: As in `send_last`, for a receive slot.
+    // SAFETY: The completion is valid; its `ib_cqe` is the first field of a receive slot that lives
+    // until the queue is drained, and the drain waits for this call.
     unsafe {
         let slot = &*(*wc).__bindgen_anon_1.wr_cqe.cast::<RecvSlot>();
         let channel = channel_of::<H>(slot.owner.load(Relaxed));

@@ -25,7 +25,7 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-/// Seconds between complaints of somebody who waits for a device.
+/// Seconds between lines in the kernel log while an end of a connection waits for a device.
 const NAG_SECONDS: u64 = 10;
 
 /// Lines in the kernel log while somebody waits for a device, so that the administrator learns which.

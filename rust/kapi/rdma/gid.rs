@@ -63,19 +63,19 @@ impl GidRef {
 
     /// Returns the position in the table, as address handles want it.
     pub fn index(&self) -> u16 {
-        // SAFETY: As in `gid`.
+        // SAFETY: The entry is alive, and all but `ndev` of it does not change.
         unsafe { (*self.attr.as_ptr()).index }
     }
 
     /// Returns the port.
     pub fn port(&self) -> u32 {
-        // SAFETY: As in `gid`.
+        // SAFETY: The entry is alive, and all but `ndev` of it does not change.
         unsafe { (*self.attr.as_ptr()).port_num }
     }
 
     /// Returns the encapsulation.
     pub fn kind(&self) -> GidKind {
-        // SAFETY: As in `gid`.
+        // SAFETY: The entry is alive, and all but `ndev` of it does not change.
         match unsafe { (*self.attr.as_ptr()).gid_type } {
             bindings::ib_gid_type_IB_GID_TYPE_ROCE => GidKind::RoceV1,
             bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP => GidKind::RoceV2,

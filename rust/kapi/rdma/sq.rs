@@ -76,10 +76,10 @@ mod how {
     pub(super) const FAILED: u32 = 2;
 }
 
-/// Somebody who sleeps until a request is done, which names a memory region.
+/// A thread that sleeps until a request, which names a memory region, is done.
 pub(super) struct Waiter {
     how: Atomic<u32>,
-    /// Stays until the request has ended, however long somebody waits.
+    /// Stays until the request has ended, even if the thread has given up before.
     _kept: Kept,
 }
 

@@ -74,7 +74,8 @@ impl<T: Notify> TimerHook<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. The timer that [`TimerHook::new`] has set up has expired;
+    /// softirq.
     unsafe extern "C" fn fire(timer: *mut bindings::timer_list) {
         // SAFETY: `timer` is a field of a `TimerHook<T>`, which is alive: `drop` waits for this
         // function before the memory goes.

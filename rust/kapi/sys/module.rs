@@ -23,7 +23,7 @@ impl ModuleRef {
     /// Both are decided by one atomic operation of `delete_module`: with a count it refuses, and after
     /// its decision no count can be had.
     pub(crate) fn take() -> Option<Self> {
-        // SAFETY: No preconditions: who calls is code of this module.
+        // SAFETY: No preconditions: the caller is code of this module.
         let taken = unsafe { bindings::keep_this_module() };
         // Made only if taken: dropping one gives a count back.
         taken.then(|| Self(()))

@@ -148,7 +148,8 @@ impl Redirect {
 ///
 /// # Safety
 ///
-/// Only called by the kernel, with the arguments that such a callback gets.
+/// Called by the kernel alone. Ftrace calls it at the entry of the function of `ops`, whose registers
+/// `regs` are and may be changed.
 #[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
 unsafe extern "C" fn divert(
     _ip: ffi::c_ulong,

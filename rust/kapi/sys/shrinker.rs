@@ -87,12 +87,13 @@ impl<T: Spare> Registration<T> {
 
     /// # Safety
     ///
-    /// As [`Self::count`].
+    /// Only called by the kernel, with a registered shrinker of this type.
     unsafe extern "C" fn scan(
         shrinker: *mut bindings::shrinker,
         control: *mut bindings::shrink_control,
     ) -> ffi::c_ulong {
-        // SAFETY: As in `count`; the kernel passes a valid `control`.
+        // SAFETY: `private_data` is what was registered, and lives as long as the registration, whose
+        // drop waits for this function; the kernel passes a valid `control`.
         let (spare, wanted) = unsafe {
             (
                 &*(*shrinker).private_data.cast::<T>(),

@@ -30,14 +30,16 @@ impl Word {
     /// Reads the number.
     #[inline]
     pub fn get(&self) -> u32 {
-        // SAFETY: The place is valid, and nobody has a reference into it. See `Sync`.
+        // SAFETY: The place is valid and aligned, nobody has a reference into it, and all accesses are
+        // of the whole word.
         unsafe { ptr::read_volatile(self.0.get()) }
     }
 
     /// Writes the number.
     #[inline]
     pub fn set(&self, value: u32) {
-        // SAFETY: As in `get`.
+        // SAFETY: The place is valid and aligned, nobody has a reference into it, and all accesses are
+        // of the whole word.
         unsafe { ptr::write_volatile(self.0.get(), value) };
     }
 }
@@ -46,7 +48,8 @@ impl Word {
 /// the number was written: `smp_store_release()` and `smp_load_acquire()` of C.
 pub struct Count(UnsafeCell<u64>);
 
-// SAFETY: As for `Word`; a u64 is one machine word where the module is built.
+// SAFETY: All accesses are volatile or atomic, and of one aligned machine word, as a u64 is where the
+// module is built.
 unsafe impl Sync for Count {}
 
 impl Count {
@@ -58,7 +61,8 @@ impl Count {
     /// Reads the number, without any order.
     #[inline]
     pub fn get(&self) -> u64 {
-        // SAFETY: The place is valid, and nobody has a reference into it. See `Sync`.
+        // SAFETY: The place is valid and aligned, nobody has a reference into it, and all accesses are
+        // of the whole word.
         unsafe { ptr::read_volatile(self.0.get()) }
     }
 
@@ -74,7 +78,8 @@ impl Count {
     #[inline]
     pub fn release(&self, value: u64) {
         order();
-        // SAFETY: As in `get`.
+        // SAFETY: The place is valid and aligned, nobody has a reference into it, and all accesses are
+        // of the whole word.
         unsafe { ptr::write_volatile(self.0.get(), value) };
     }
 
@@ -90,7 +95,8 @@ impl Count {
 /// may look at many of which few have changed.
 pub struct Tally(UnsafeCell<u64>);
 
-// SAFETY: As for `Count`: plain accesses are volatile and whole, all others are the processor's atomic ones.
+// SAFETY: Plain accesses are volatile and of one aligned machine word; all others are the processor's
+// atomic ones.
 unsafe impl Sync for Tally {}
 
 impl Tally {
@@ -102,7 +108,8 @@ impl Tally {
     /// Reads the number.
     #[inline]
     pub fn get(&self) -> u64 {
-        // SAFETY: The place is valid, and nobody has a reference into it. See `Sync`.
+        // SAFETY: The place is valid and aligned, nobody has a reference into it, and all accesses are
+        // of the whole word.
         unsafe { ptr::read_volatile(self.0.get()) }
     }
 

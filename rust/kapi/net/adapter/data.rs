@@ -130,7 +130,8 @@ impl<T: Overlay> Adapter<T> {
             return Err(EINVAL);
         }
         let raw = data.clone().into_foreign();
-        // SAFETY: As in `slot`.
+        // SAFETY: The socket is open, so its private pointer is there; `raw` was made above, and its
+        // count goes with it.
         let old =
             unsafe { bindings::socket_private_cmpxchg(socket.as_ptr(), ptr::null_mut(), raw) };
         if old.is_null() {

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sockets whose end nobody tells of: their table is not the overlay's any more.
+//! Sockets that leave the overlay's operations table before they are closed, so that the overlay is
+//! not told of their end.
 //!
-//! * Two of TCP's options replace a socket's table: `TCP_ULP` (kernel TLS) and `IPV6_ADDRFORM`. Kernel TLS makes its
-//!   tables, once for the whole system, as copies of what the first such socket has. So they are only set on
-//!   a socket that has been *given back*: it has TCP's table.
-//! * Others in the kernel replace the table of a socket that a program hands them (`ovpn`), without a word. Such a
-//!   socket has been *taken*; if they let go of it in time, it has the overlay's table again.
+//! * Two of TCP's options replace a socket's table: `TCP_ULP` (kernel TLS) and `IPV6_ADDRFORM`. Kernel
+//!   TLS copies the table of the first such socket, for all later ones. So these options are only
+//!   set on a socket that has been *given back*: it has TCP's table.
+//! * Other modules (`ovpn`) replace the table of a socket that a program hands to them. Such a socket
+//!   has been *taken*; it gets the overlay's table again when they let go of it.
 //!
-//! In both cases the file's end calls another release than the overlay's. What the overlay has of the socket stays
-//! until then, for calls that were under way, and the module with it. So somebody has to look, from time to time:
-//! [`reclaim`].
+//! In both cases close() calls another `release` than the overlay's. Until then the overlay keeps its
+//! data of the socket, for calls that are under way, and the module stays loaded. A worker calls
+//! [`reclaim`] from time to time to find the sockets that have been closed.
 
 use super::Adapter;
 use crate::net::{
@@ -30,12 +31,13 @@ impl<T: Overlay> Adapter<T> {
         let family = socket.sock().family();
         // SAFETY: The socket is open, and this is the family of its sock.
         let Some(row) = (unsafe { tables::give_back(socket.as_ptr(), family) }) else {
-            // Another thread has.
+            // Another thread has given it back.
             return;
         };
         creators::count_in(socket.sock(), row, -1);
         socket.sock().release_stream();
-        // The reference to the module that came with the table stays: TCP's has no owner.
+        // The reference to the module that came with the table stays until `reclaim`: at close() the core
+        // drops that of the table's owner, and TCP's table has none.
         if let Some(data) = Self::existing(socket) {
             data.tied().give_back();
             T::left(&data);
@@ -43,16 +45,16 @@ impl<T: Overlay> Adapter<T> {
     }
 }
 
-/// Gives back what the overlay still has of a socket whose file has been closed by another release than its own;
-/// tells whether this was one. If it was not given back to TCP before, `lost` gives it up as [`Overlay::release`]
-/// would have, but without a file. To be called now and then for sockets that live, and in a worker. May sleep.
+/// Drops the overlay's data of a socket that was closed by another `release` than the overlay's.
+/// Returns whether it was such a socket. `lost` is called if the socket was taken, to do what
+/// [`Overlay::release`] does, without a file. To be called from a worker, from time to time. Sleeps.
 pub fn reclaim<D: HasTied>(data: &Arc<D>, lost: impl FnOnce()) -> bool {
     let tied = data.tied();
     if tied.is_ended() || tied.has_file() {
         return false;
     }
-    // The file is gone. The overlay's release notes the end before TCP's takes the file from the sock, so if it was
-    // called that is seen here.
+    // The file is gone. The overlay's release notes the end before TCP's takes the file from the sock, so
+    // that call is seen here.
     let Some(row) = tied.end() else {
         return false;
     };
@@ -66,8 +68,8 @@ pub fn reclaim<D: HasTied>(data: &Arc<D>, lost: impl FnOnce()) -> bool {
     // there. No operation runs any more that has it from there: they have a file, and TCP is done with the
     // socket.
     drop(unsafe { Arc::from_raw(Arc::as_ptr(data)) });
-    // SAFETY: The count came with the overlay's table, of whose end nobody was told. Who calls is the module's own work,
-    // which unloading waits for.
+    // SAFETY: The count came with the overlay's table, and the core has not dropped it. The caller is a
+    // work item of the module, for which unloading waits.
     unsafe { bindings::release_this_module() };
     true
 }

@@ -22,7 +22,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `sk` is locked and belongs to a socket with this operations
+    /// table; `desc` and `actor` are the caller's.
     pub(super) unsafe extern "C" fn read_sock(
         sk: *mut kernel::bindings::sock,
         desc: *mut kernel::bindings::read_descriptor_t,
@@ -40,13 +41,14 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Only called by the kernel, with the arguments that such a callback gets.
+    /// Called by the kernel alone. `sk` is locked and belongs to a socket with this operations
+    /// table; `actor` is the caller's.
     pub(super) unsafe extern "C" fn read_skb(
         sk: *mut kernel::bindings::sock,
         actor: kernel::bindings::skb_read_actor_t,
     ) -> ffi::c_int {
         let full: *mut bindings::sock = sk.cast();
-        // SAFETY: As in `read_sock`.
+        // SAFETY: The caller has the socket locked and found this function by its `struct socket`.
         let (plain, family) = unsafe { (Self::is_plain(full), (*full).__sk_common.skc_family) };
         match tables::native(family).read_skb {
             // SAFETY: TCP's function with the arguments it would have had.

@@ -87,7 +87,8 @@ impl Sock {
             return;
         }
         let sk = self.as_ptr();
-        // SAFETY: As in `claim_stream`.
+        // SAFETY: The sock is valid and TCP's. Under this lock those who want the stream look whether
+        // somebody has it, and write their name.
         unsafe {
             bindings::sk_callback_write_lock(sk);
             if self.owner() == name() {

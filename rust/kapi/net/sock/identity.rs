@@ -27,7 +27,8 @@ impl Sock {
     /// Returns the peer's address; unspecified when not connected.
     pub fn peer_addr(&self) -> SockAddr {
         let sk = self.as_ptr();
-        // SAFETY: As in `local_addr`.
+        // SAFETY: The sock is valid; these are plain fields that are read without the lock, as
+        // `inet_diag` does. A torn IPv6 address can be seen while connect() sets it.
         unsafe {
             let port = u16::from_be(bindings::sk_dport(sk));
             if i32::from(self.family()) == bindings::AF_INET6 as i32 {

@@ -57,7 +57,7 @@ impl SockGuard<'_> {
         if !sock.may_send() {
             return None;
         }
-        // SAFETY: As in `initial_numbers`.
+        // SAFETY: The sock is TCP's and locked, under which these change.
         unsafe {
             let quiet = (*tp).snd_nxt == (*tp).write_seq && (*tp).snd_una == (*tp).snd_up;
             quiet.then_some((*tp).write_seq)

@@ -80,7 +80,8 @@ pub struct SharedSock {
 
 // SAFETY: It owns a counted reference to a sock, which may be used and given up by any thread.
 unsafe impl Send for SharedSock {}
-// SAFETY: As for `Send`; threads that share it get shared references to the sock.
+// SAFETY: Threads that share it get shared references to the sock, which any thread may use; the count
+// that it owns is atomic.
 unsafe impl Sync for SharedSock {}
 
 impl Default for SharedSock {

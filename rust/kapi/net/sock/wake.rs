@@ -33,7 +33,8 @@ impl Sock {
     #[inline]
     pub fn sleep_for_data(&self, sleeps: bool) {
         if self.has_flag(bindings::sock_flags_SOCK_FASYNC) {
-            // SAFETY: As in `expect_room`.
+            // SAFETY: The sock is valid. Its wait queue is touched only while somebody has asked for
+            // SIGIO, which ends before the file does; a program is in a call on that.
             unsafe { bindings::sk_sleep_for_data(self.as_ptr(), sleeps) };
         }
     }
@@ -41,20 +42,23 @@ impl Sock {
     /// Wakes those who wait for data or, on a listener, for connections.
     #[inline]
     pub fn wake_readers(&self) {
-        // SAFETY: As in `wake_state`.
+        // SAFETY: The sock is valid; the helper holds `sk_callback_lock`, under which the
+        // callbacks and `sk_wq` are stable.
         unsafe { bindings::sk_data_ready(self.as_ptr()) };
     }
 
     /// Wakes those who wait for room to write, if there is room.
     pub fn wake_writers(&self) {
-        // SAFETY: As in `wake_state`.
+        // SAFETY: The sock is valid; the helper holds `sk_callback_lock`, under which the
+        // callbacks and `sk_wq` are stable.
         unsafe { bindings::sk_write_space(self.as_ptr()) };
     }
 
     /// Wakes everybody who watches for errors.
     #[inline]
     pub fn wake_error(&self) {
-        // SAFETY: As in `wake_state`.
+        // SAFETY: The sock is valid; the helper holds `sk_callback_lock`, under which the
+        // callbacks and `sk_wq` are stable.
         unsafe { bindings::sk_report_error(self.as_ptr()) };
     }
 

@@ -166,7 +166,8 @@ pub(crate) fn forget(guard: &SockGuard<'_>) -> usize {
 ///
 /// # Safety
 ///
-/// Only called by the kernel, with the arguments that such a callback gets.
+/// Called by the kernel alone. TCP calls it with the socket locked, and with a segment of its peer
+/// that it has checked.
 unsafe extern "C" fn answer_arrived(sk: *mut bindings::sock, skb: *const bindings::sk_buff) {
     // SAFETY: TCP calls this with the socket locked and an incoming segment.
     let sock = unsafe { Sock::from_raw(sk) };

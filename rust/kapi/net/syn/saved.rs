@@ -85,8 +85,8 @@ pub fn with_saved_syn<R>(
 /// Frees the copy of the SYN, for a user who did not ask for it.
 pub fn drop_saved_syn(guard: &SockGuard<'_>) {
     let tp: *mut bindings::tcp_sock = guard.sock().as_ptr().cast();
-    // SAFETY: The socket is valid, TCP's and locked, so the copy is taken away once. Who looks at it without
-    // the lock does so in an RCU section, after which it is freed.
+    // SAFETY: The socket is valid, TCP's and locked, so the copy is taken away once.
+    // Readers without the lock are in an RCU section, after which it is freed.
     unsafe {
         let saved = ptr::replace(&raw mut (*tp).saved_syn, ptr::null_mut());
         bindings::kfree_after_rcu(saved.cast());
