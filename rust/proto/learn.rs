@@ -98,7 +98,7 @@ impl Record {
         (self.paid, self.unpaid)
     }
 
-    /// The time until it is offered SMC again; none if it is, or will be to the next one who asks.
+    /// Returns the time until the service is offered SMC again; zero if it is, or will be at the next call of `offers`.
     pub fn left(&self, now: Instant) -> Span {
         self.until.map_or(Span::ZERO, |until| until.since(now))
     }
@@ -163,8 +163,8 @@ impl<'a> Learned<'a> {
         Self(table)
     }
 
-    /// Returns whether connections to the service are to be SMC's. It is watched from now on, if there is a place; one in a
-    /// pause gives its place to nobody who is in none.
+    /// Returns whether connections to the service are to be offered SMC. The service is watched from now on,
+    /// if the table has a free place or one of a service that is in no pause.
     pub fn offers(&mut self, service: &Service, now: Instant) -> bool {
         let worth = |record: &Record| record.left(now).0;
         let found = self.0.find_or_put(service, Record::new, worth);

@@ -12,7 +12,7 @@
 #![forbid(unsafe_code)]
 
 use kapi::{
-    net::{diag, family, genl, netns, sock::GivenBack},
+    net::{diag, family, genl, netns, sock::GivenBack, uapi::AF_SMC},
     rdma::client::Client,
     sys::{global, queue, shrinker}, //
 };
@@ -32,11 +32,9 @@ mod stream;
 
 mod smcr;
 
-mod conn;
-
 mod host;
 
-use entry::{overlay::Smc, AF_SMC};
+use entry::overlay::Smc;
 use handshake::gates::{Gates, GATES};
 use host::{
     convert::{self, Terms},

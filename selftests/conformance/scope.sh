@@ -74,7 +74,7 @@ chmod +x broken
 is no_interpreter "$(status rsmc run --scope -- ./broken)" 127
 is not_executable "$(status rsmc run --scope -- ./www)" 126
 check clean_again wait_for 10 clean
-# Who asks for MPTCP, as Go does (262), gets what looks like TCP; and there is no child that it has not made.
+# A program that asks for MPTCP, as Go does (262), gets what looks like TCP, and has no child that it did not make.
 is mptcp "$(rsmc run --scope -- python3 -c 'import os, socket
 print(socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262).getsockopt(socket.SOL_SOCKET, socket.SO_PROTOCOL))
 try: os.waitpid(-1, os.WNOHANG)

@@ -23,7 +23,7 @@ is counted_too "$(lost)" 2
 check none_is_left slow_reader -- $one $one
 is not_counted "$(lost)" 2
 ns b sysctl -q net.smc.max_drains=4
-# Who comes last finds all places taken by one peer, and gets half of them.
+# The last peer finds all places taken by another one, and gets half of them.
 check a_peer_does_not_keep_all slow_reader xx--x-- $one $one $one $one $other $other $other
 is counted_for_both "$(lost)" 5
 ns b sysctl -q net.smc.max_drains=0

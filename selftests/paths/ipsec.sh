@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# Connections that IPsec protects stay TCP's: RDMA would pass it by, and the bytes be in the clear. RoCE
-# itself is left out of the policies, so what keeps SMC away is the module.
+# Connections that IPsec protects stay on TCP: RDMA would bypass IPsec and send the bytes in the clear. The
+# policies do not cover RoCE's packets, so it is the module that keeps SMC away.
 . "$RSMC_SELFTESTS/lib.sh"
 
 A=10.77.0.1 B=10.77.0.2
@@ -26,8 +26,8 @@ policy() {
 
 transfers() { stress --mode "$1" --bulk 1 --short 3 short bulk; }
 
-# fell_back END PACKETS: every connection did, this end says that it was for IPsec and what to do, and as
-# many ways as that have seen protected packets.
+# fell_back END DIRECTIONS: all connections fell back, END names IPsec as the reason and says what to do, and
+# DIRECTIONS directions have carried protected packets.
 fell_back() {
 	case $1 in
 	a) name=client ;;

@@ -86,7 +86,7 @@ impl SlowPage {
         Ok(())
     }
 
-    /// Lets all who sleep there go, and everybody who comes later.
+    /// Releases all threads that sleep there, and later ones.
     pub fn let_go(&self) {
         // Any number that is not every file's; 1 is FIBMAP.
         // SAFETY: No pointers.

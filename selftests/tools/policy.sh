@@ -61,7 +61,7 @@ is too_costly "$(said rsmc policy add "deny exe=/*/$tail")" "$(said rsmc policy 
 is too_costly_status "$(status rsmc policy add "deny exe=/*/$tail")" 5
 check cheap rsmc policy add "deny exe=/opt/$tail*"
 is costly "$(rules | wc -l)" 17
-# Another namespace, and who is nobody there: no command, and no sysctl.
+# A user without rights in another namespace can use no command there, and no sysctl.
 rsmc policy load saved
 nobody() {
 	setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all "$@"
@@ -73,7 +73,7 @@ for command in list 'add allow' "del $(id_of 1)" flush 'load saved' save 'test -
 	is "nobody_${command%% *}" "$(status nobody rsmc policy $command </dev/null)" 4
 done
 is nobody_sets_nothing "$(status nobody sh -c 'echo 1 >/proc/sys/net/smc/strict') $(cat /proc/sys/net/smc/strict)" "2 0"
-# An administrator of a user namespace who is in this network namespace is nobody here.
+# An administrator of a user namespace has no rights in this network namespace.
 is user_namespace_alone "$(status nobody unshare -Ur rsmc policy list) $(status nobody unshare -Ur rsmc policy flush)" "4 4"
 # A container's administrator: its own rules and sysctls, and not ours.
 is own_namespace "$(nobody unshare -Urn sh -c 'rsmc policy add allow && rsmc policy list | wc -l')" 2

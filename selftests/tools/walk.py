@@ -89,7 +89,7 @@ def run(shell, command):
             if command.rstrip().endswith("&") or "--daemonize" in command:
                 time.sleep(SLOW)
             return None
-        # Who looks at something that is only just beginning looks again.
+        # A command that looks at something which is only beginning is tried again.
         if status != 0 or time.monotonic() > end:
             break
         time.sleep(1)

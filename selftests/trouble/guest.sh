@@ -46,7 +46,7 @@ check storm wait_for 10 stormy
 rsmc-barrier kill-peer 2>/dev/null
 ended "${RSMC_ROLE}_noticed" "${client:-$server}" "$TMPDIR/log" 6
 sed 's/^/# /' "$TMPDIR/log"
-# Who is in connect() when the peer dies waits as long as TCP does.
+# A connect() under way when the peer dies waits as long as TCP's does.
 [ -z "$storm" ] || kill -9 $storm 2>/dev/null
 check nothing_left wait_for 5 sh -c '! rsmc ss | grep SMC-R'
 ktap_exit

@@ -48,12 +48,43 @@ impl Actions {
     pub const TCP_ABORT: Actions = Actions(0x0200);
     /// `Conn::next_deadline` may have changed.
     pub const TIMER: Actions = Actions(0x0400);
+    /// `Conn::next_deadline` has passed: call `Conn::on_timer`. Never raised by the connection; for a
+    /// caller that keeps it with the actions it has put off.
+    pub const DEADLINE: Actions = Actions(0x0100);
+    /// Those for which the caller may have to sleep.
+    pub const SLEEPING: Actions = Actions(
+        Self::FREE.0
+            | Self::TCP_ABORT.0
+            | Self::TCP_END.0
+            | Self::TCP_OVER.0
+            | Self::TIMER.0
+            | Self::DEADLINE.0,
+    );
     /// Data that a closed connection had left for its peer is lost: the peer took it too slowly, or not
     /// at all. Only for the record.
     pub const DRAIN_LOST: Actions = Actions(0x1000);
     /// Everything is over: drop the connection's reference to itself and give its token and, if
     /// `Conn::rmbe_reusable`, its ring back. Raised exactly once.
     pub const FREE: Actions = Actions(0x0800);
+
+    /// Returns the set as bits, to be kept in an atomic.
+    #[inline]
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Returns the set that [`bits`](Self::bits) gave.
+    #[inline]
+    pub const fn from_bits(bits: u32) -> Actions {
+        Actions(bits as u16)
+    }
+
+    /// Returns those that are in both sets.
+    #[inline]
+    pub const fn among(self, other: Actions) -> Actions {
+        Actions(self.0 & other.0)
+    }
 
     /// Reports whether all of `other` are in the set.
     #[inline]

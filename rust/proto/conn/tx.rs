@@ -342,7 +342,7 @@ impl Conn {
         if moved {
             self.life.progress(now);
         }
-        // As with TCP only who has found no room is woken, and not for every little of it.
+        // As with TCP a writer is woken only if it has found no room, and only when a third of the ring is free.
         let space = u64::from(self.tx.space());
         let enough =
             space.saturating_mul(3) >= self.tx.ring.len() || space > 0 && self.tx.in_flight == 0;

@@ -12,10 +12,10 @@
 //! * [`client`], [`server`]: the two machines. [`policy`]: EIDs and limits of this host.
 //! * [`strip`]: removes a decline that crossed ours from the start of the user's data.
 //!
-//! Three rules keep protocol bytes away from programs. Whoever has sent its last word of the TCP
-//! part on a group that exists already never falls back afterwards. After a missing LLC answer
-//! each side waits one second for the other's decline before it sends its own. And if both
-//! declined all the same, [`strip`] takes the other's decline out of the stream.
+//! Three rules keep protocol bytes away from programs. An end that joins a group which exists never
+//! falls back after its last CLC message. After a missing LLC answer each end waits one second for
+//! the other's decline before it sends its own. If both have declined all the same, [`strip`] takes
+//! the other's decline out of the stream.
 //!
 //! # Examples
 //!
@@ -112,7 +112,7 @@ pub enum Failure {
     Tcp,
     /// The caller gave up: a signal, or the socket was closed (EINTR, none).
     Cancelled,
-    /// Something failed when falling back was no longer possible (ECONNABORTED).
+    /// Something failed when it was too late to fall back (ECONNABORTED).
     Aborted,
 }
 

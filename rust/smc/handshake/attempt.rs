@@ -7,14 +7,19 @@ use super::{
     gates::{Entry, Gate, Gates}, //
 };
 use crate::{
-    conn::{charged_bytes, Parts, RING_MAX},
     host::{
         namespace::Namespace,
         peer_addr::PeerAddr,
         stats::{Buffer, TrafficDirection},
         waiter::Waiter, //
     }, //
-    smcr::{LinkGroup, LocalPort, PeerFacts, SmcConn},
+    smcr::{
+        group::{charged_bytes, Parts, RING_MAX},
+        LinkGroup,
+        LocalPort,
+        PeerFacts,
+        SmcConn, //
+    }, //
 };
 use kapi::{
     net::sock::{Charge, Sock},

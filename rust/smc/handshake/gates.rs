@@ -61,7 +61,7 @@ pub(crate) enum Entry {
     Busy,
 }
 
-/// The first contacts under way by whom limits count, and who waits for a place among them.
+/// The networks of the peers of all first contacts under way, and the handshakes that wait for a place.
 struct Places {
     /// At most [`AT_ONCE_IN_ALL`], for which there is room.
     taken: KVec<Network>,
@@ -78,7 +78,7 @@ impl Places {
         own < left && self.taken.push_within_capacity(network).is_ok()
     }
 
-    /// Gives a place back. Returns who waits for one.
+    /// Gives a place back. Returns the handshakes that wait for one.
     fn give_back(&mut self, network: Network) -> Waiters {
         if let Some(at) = self.taken.iter().position(|of| *of == network) {
             let _ = self.taken.remove(at);

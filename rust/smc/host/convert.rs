@@ -229,8 +229,8 @@ impl Converter {
         )
     }
 
-    /// Returns what is to be done now, and notes that the redirection goes before it does: who wants it
-    /// meanwhile waits until it is back.
+    /// Returns what is to be done now, and notes that the redirection goes before it does: a
+    /// namespace that wants it meanwhile waits until it is back.
     fn next_turn(&self) -> Turn {
         let mut state = self.state.lock();
         let wanted = state.users != 0;
@@ -272,7 +272,7 @@ impl Converter {
         self.turned.notify_all();
     }
 
-    /// Counts one more who wants the redirection, and waits until it is on.
+    /// Counts one more user of the redirection, and waits until it is on.
     fn take(self: &Arc<Self>, switch: &Switch<'_>) -> Result {
         let mut state = self.state.lock();
         state.users = state.users.saturating_add(1);

@@ -16,7 +16,8 @@ use smc_proto::{
     time::{Instant, Span}, //
 };
 
-/// Limit of an address: eight at once and ten a minute. Who has had any number is offered SMC again after a minute.
+/// Limit of an address: eight at once and ten a minute. At most sixteen count, so SMC is offered again after a
+/// minute without one.
 const OF_ADDRESS: Rate = Rate {
     burst: 8,
     each: Span::from_secs(6),

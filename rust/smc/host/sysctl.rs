@@ -143,7 +143,7 @@ impl Sysctls {
         self.0.set(which as usize, i32::from(on));
     }
 
-    /// Removes the files; the values stay. Waits for no writer who waits for something else.
+    /// Removes the files; the values stay. Does not wait for writers that wait for the redirection.
     pub(crate) fn remove(&self) {
         self.0.close();
         convert::wake_writers();

@@ -6,7 +6,7 @@
 //! and the group's own LLC messages go.
 //!
 //! * here: what it is made of
-//! * [`carrier`]: what its connections see of it
+//! * [`conn`]: a connection
 //! * [`conns`]: its connections, and the buffers they have of it
 //! * [`drains`]: which closed connection goes when there are too many
 //! * [`end`]: deadlines, and the end
@@ -19,7 +19,7 @@
 //! * [`log`]: lines in the kernel log
 //! * [`facts`]: the group as netlink shows it
 
-mod carrier;
+mod conn;
 mod conns;
 mod drains;
 mod end;
@@ -33,6 +33,7 @@ mod setup;
 mod spares;
 mod tx_scheduler;
 
+pub(crate) use conn::{charged_bytes, Parts, SmcConn, RING_MAX};
 pub(crate) use drains::Drains;
 pub(crate) use facts::{GroupFacts, PeerFacts};
 
@@ -106,9 +107,6 @@ struct GroupState {
     spares: Spares,
     reclaim: Reclaim,
 }
-
-/// An SMC-R connection over a link group.
-pub(crate) type SmcConn = crate::conn::SmcConn<LinkGroup>;
 
 /// Owner of the list of all groups.
 pub(crate) trait Owner: Send + Sync {

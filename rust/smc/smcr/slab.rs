@@ -5,7 +5,6 @@
 //! One memory region holds many buffers of one size (the wire calls them RMBEs and numbers them
 //! from 1), so a connection needs no registration and no key exchange of its own.
 
-use crate::conn;
 use kapi::{
     net::sock::Charge,
     new_spinlock_bh,
@@ -215,23 +214,32 @@ impl Lease {
     pub(crate) fn is_used(&self) -> bool {
         self.used
     }
-}
 
-impl conn::Lease for Lease {
-    fn charge_to(&mut self, bytes: usize) -> Result {
+    /// Raises the charge to the connection's control group to `bytes` in all.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn charge_to(&mut self, bytes: usize) -> Result {
         match &mut self.charge {
             Some(charge) => charge.grow_to(bytes),
             None => Ok(()),
         }
     }
 
-    fn reduce_to(&mut self, bytes: usize) {
+    /// Lowers the charge to `bytes`. Sleeps.
+    pub(crate) fn reduce_to(&mut self, bytes: usize) {
         if let Some(charge) = &mut self.charge {
             charge.reduce_to(bytes);
         }
     }
 
-    fn ring(&self) -> Result<Ring> {
+    /// Returns the buffer's bytes.
+    ///
+    /// # Errors
+    ///
+    /// None in practice: a lease is inside its slab.
+    pub(crate) fn ring(&self) -> Result<Ring> {
         let size = self.slab.size.bytes() as usize;
         let base = usize::from(self.index.before())
             .checked_mul(size)
@@ -239,7 +247,9 @@ impl conn::Lease for Lease {
         Ring::new(self.slab.region.clone(), base, size)
     }
 
-    fn announce(&self) -> (Rkey, u64, u8) {
+    /// Returns memory key and address of the slab and the number of the buffer in it, as CLC
+    /// messages announce them.
+    pub(crate) fn announce(&self) -> (Rkey, u64, u8) {
         (
             Rkey(self.slab.mr.rkey()),
             self.slab.mr.addr(),
@@ -247,7 +257,8 @@ impl conn::Lease for Lease {
         )
     }
 
-    fn quarantine(&mut self) {
+    /// Keeps the buffer from reuse while the link lives: the peer may still write into it.
+    pub(crate) fn quarantine(&mut self) {
         self.reusable = false;
     }
 }

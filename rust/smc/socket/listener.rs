@@ -16,13 +16,13 @@
 //! was offered to are then in TCP's queues, which hold no more than twice the backlog. The clients of a network that
 //! lets many handshakes lie are not offered SMC either ([`crate::host::silent`]).
 
+mod incoming;
 mod overflow;
 
-use self::overflow::Overflow;
-use super::{
-    fifo::Fifo,
-    incoming::{Incoming, ParentListener, Ready, Verdict}, //
-};
+pub(super) use incoming::{Ready, Verdict};
+
+use self::{incoming::Incoming, overflow::Overflow};
+use super::fifo::Fifo;
 use crate::host::{
     fallback::{Fallback, Path, Role},
     syn_option::{self as option, Answer, Choice}, //
@@ -426,11 +426,14 @@ impl Listener {
     }
 }
 
-impl ParentListener for Listener {
+/// For the handshakes.
+impl Listener {
+    /// Returns the listening socket.
     fn sock(&self) -> ARef<Sock> {
         self.sock.clone()
     }
 
+    /// Tells whether too many handshakes are under way.
     fn is_crowded(&self) -> bool {
         self.queues.lock().crowded
     }
@@ -442,6 +445,7 @@ impl ParentListener for Listener {
         }
     }
 
+    /// Takes back a handshake that has ended, with its connection if that lives on.
     fn finish(&self, id: u64, ready: Option<Ready>) {
         let mut queues = self.queues.lock();
         // Not there: close() has taken it.

@@ -6,7 +6,6 @@
 pub(crate) mod connect;
 pub(crate) mod crossing;
 mod fifo;
-mod incoming;
 pub(crate) mod listen;
 mod listener;
 pub(crate) mod path;

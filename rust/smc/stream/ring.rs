@@ -13,10 +13,6 @@ use super::{
     Stop,
     StreamIo,
     Took,
-    SIOCATMARK,
-    SIOCINQ,
-    SIOCOUTQ,
-    SIOCOUTQNSD,
     STOP, //
 };
 use crate::{
@@ -31,7 +27,8 @@ use kapi::{
     net::{
         args::{flags, Message, Poll, Splice},
         sock::Sock,
-        socket::BsdSocket, //
+        socket::BsdSocket,
+        uapi::{SHUT_RD, SHUT_RDWR, SHUT_WR, SIOCATMARK, SIOCINQ, SIOCOUTQ, SIOCOUTQNSD}, //
     }, //
 };
 use kernel::{prelude::*, sync::Arc};
@@ -48,11 +45,6 @@ use smc_proto::conn::{
 /// The program's memory is copied in chunks of this size. Nothing of a chunk that faults is sent; TCP's chunks are
 /// at most as large.
 const PART: usize = 32 << 10;
-
-/// `how` of shutdown().
-const SHUT_RD: i32 = 0;
-const SHUT_WR: i32 = 1;
-const SHUT_RDWR: i32 = 2;
 
 impl StreamIo for Arc<SmcConn> {
     const HIDES_URGENT: bool = true;

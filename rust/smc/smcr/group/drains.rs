@@ -39,6 +39,12 @@ impl LinkGroup {
         }
     }
 
+    /// Ends the oldest drain, in the group's namespace, of the peer that has most; false if none was
+    /// found. Sleeps.
+    pub(super) fn shed_drain(&self) -> bool {
+        self.owner.shed_drain(self.peer_addr.namespace)
+    }
+
     /// Returns the drains, if there are any.
     pub(crate) fn drains(&self) -> Option<Drains> {
         let state = self.state.lock();

@@ -7,13 +7,11 @@
 
 use super::{
     super::port::LocalPort,
+    conn::RING_MAX,
     tx_scheduler::TxScheduler,
     LinkGroup, //
 };
-use crate::{
-    conn::RING_MAX,
-    host::namespace::Queues, //
-};
+use crate::host::namespace::Queues;
 use kapi::{
     new_spinlock_bh,
     rdma::{
@@ -78,7 +76,7 @@ pub(crate) struct Link {
     failure: SetOnce<Status>,
     /// Chains that have ended.
     done: Word,
-    /// 1 when somebody who has something to send has found no free slot, or the queue not idle.
+    /// 1 when a sender has found no free slot, or the queue not idle.
     waiting: Word,
 }
 

@@ -3,8 +3,8 @@
 //! accept() and poll() of a listener.
 
 use super::super::{
-    incoming::{Ready, Verdict},
     listener::Listener,
+    listener::{Ready, Verdict},
     smc_sock::SmcSock,
     state::Phase, //
 };

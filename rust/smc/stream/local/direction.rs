@@ -61,10 +61,10 @@ pub(super) struct LocalDirection {
     silent: Word,
     /// Messages until the next change of carriers that a test wants. The writer's.
     countdown: Word,
-    /// Held by the one who writes, into TCP or the ring. With it held `reader` is only tried.
+    /// Held by the writer, into TCP or the ring. With it held `reader` is only tried.
     #[pin]
     pub(super) writer: Mutex<Option<Arc<CountedRing>>>,
-    /// Held by the one who reads.
+    /// Held by the reader.
     #[pin]
     pub(super) reader: Mutex<Option<Arc<CountedRing>>>,
 }
@@ -245,8 +245,8 @@ impl LocalDirection {
         self.tail.release(self.tail().wrapping_add(len as u64));
     }
 
-    /// Returns whether the reader, who has let its lock go just now, is to wake a writer: one that waits for room, and
-    /// there is enough; or one that waits for the lock.
+    /// Returns whether the reader, which has just released its lock, is to wake the writer: it waits for that
+    /// lock, or for room, of which there is enough now.
     #[inline(always)]
     pub(super) fn tells(&self) -> bool {
         // After the stores to the position and to the lock; see `awaits_room` and `try_reader`.
@@ -273,8 +273,8 @@ impl LocalDirection {
         self.wants_larger.get() != 0
     }
 
-    /// Returns the size, at most `most`, of the larger ring that a writer should have now, who has `wanted` bytes
-    /// to write and finds too little room, or has found none before; `None` when it is to go on with this one.
+    /// Returns the size, at most `most`, of the larger ring for a writer that has `wanted` bytes and finds too
+    /// little room for them, or has found none before; `None` if it keeps this ring.
     ///
     /// What a ring holds moves to its successor, so for a reader that takes what there is the change waits
     /// until there is little.

@@ -10,13 +10,14 @@ use super::{
 };
 use crate::{
     host::stats::Stats,
-    stream::{Ask, Look, Put, Stop, StreamIo, SIOCATMARK, SIOCINQ}, //
+    stream::{Ask, Look, Put, Stop, StreamIo}, //
 };
 use kapi::{
     net::{
         args::{flags, Message, Poll, Splice},
         sock::{tcp_state, Sock},
-        socket::BsdSocket, //
+        socket::BsdSocket,
+        uapi::{SIOCATMARK, SIOCINQ}, //
     },
     sys::{
         clock,
@@ -37,7 +38,7 @@ impl Local {
         let closed = sock.is_receive_shut() || sock.has_error();
         let over = closed || sock.state() == tcp_state::CLOSE || self.has_left();
         if over {
-            // What has come before the end is seen by who asks for it after this.
+            // A caller that looks for bytes after this sees all that came before the end.
             read_barrier();
         }
         over

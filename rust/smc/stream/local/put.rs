@@ -103,7 +103,7 @@ fn leave(
 /// Tells the reader at the `other` end of bytes that were put into the ring.
 #[inline(always)]
 pub(super) fn told(local: &Local, other: &End) {
-    // A full barrier in it stands between the bytes and the look at who reads.
+    // It has a full barrier between the bytes and the look for sleeping readers.
     let told = other.sock.with(|peer| match peer.has_low_water() {
         false => peer.wake_for_data(),
         true => wake_for_enough(local, peer),

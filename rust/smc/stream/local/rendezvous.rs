@@ -165,8 +165,8 @@ impl Rendezvous {
 
 /// Tells whether one of two ends has the other's address for that of its peer.
 ///
-/// Nobody can bring that about who is not on the way between them: a packet to an own address of this machine does not
-/// leave it, nor does one from there come in.
+/// Only a host on the path between the two could forge that: packets to an address of this machine do not
+/// leave it, and packets from such an address are not let in.
 fn is_peer(one: &Sock, other: &Sock) -> bool {
     let has = |one: &Sock, other: &Sock| {
         let (peer, own) = (one.peer_addr(), other.local_addr());

@@ -226,7 +226,7 @@ fn accept_low_water(t: &mut T) {
         t.res("client", &sys::setopt(c.raw(), level, name, ours));
         t.res("connect", &sys::connect(c.raw(), &a));
         let k = sys::accept(l.raw()).unwrap();
-        // Who is not woken for the other's message gives SMC up, and takes it for one that does not answer.
+        // An end that is not woken for the other's message gives SMC up: it takes the other for silent.
         let unheard = [PEERNOSMC, TIMEOUT_CL];
         let reason = |fd: &Fd| st::smcinfo::info(fd.raw()).map_or(0, |info| info.reason);
         let any = [&c, &k].iter().any(|end| unheard.contains(&reason(end)));

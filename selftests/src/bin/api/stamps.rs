@@ -33,7 +33,7 @@ fn now() -> Duration {
         .expect("a clock after 1970")
 }
 
-/// Notes a recvmsg() of at most `len` bytes with so much room for control messages: a line
+/// Calls recvmsg() for at most `len` bytes, with `room` bytes for control messages. Returns a line
 /// without times, and the stamp.
 fn take(fd: i32, len: usize, room: usize, flags: i32) -> (String, Option<Duration>) {
     let mut bytes = vec![0u8; len];
@@ -110,7 +110,7 @@ fn stamps_forms(t: &mut T) {
     }
 }
 
-/// Checks that news of the reader and the end do not change the time of the bytes before them.
+/// Checks that the peer's window updates and its end do not change the time of the bytes before them.
 fn stamps_arrival(t: &mut T) {
     let (c, s) = t.pair();
     set(t, s.raw(), NS, 1);

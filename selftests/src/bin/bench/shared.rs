@@ -16,7 +16,7 @@ const SIZE: usize = 64 << 10;
 struct Count {
     /// Bytes so far; wraps.
     value: AtomicU32,
-    /// Set by the one who waits for the next change.
+    /// Set by the process that waits for the next change.
     awaited: AtomicU32,
 }
 
@@ -45,7 +45,7 @@ impl Count {
         }
     }
 
-    /// Adds, and wakes the one who waits for it.
+    /// Adds, and wakes the process that waits for it.
     fn add(&self, n: usize) {
         self.value.fetch_add(n as u32, Ordering::SeqCst);
         if self.awaited.load(Ordering::SeqCst) != 0 {

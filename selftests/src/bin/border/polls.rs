@@ -141,7 +141,7 @@ fn beside_peek(c: &Fd, page: &SlowPage) -> Result<(), String> {
         let again = sys::send(c.raw(), &[2; 1024], libc::MSG_DONTWAIT);
         return Err(format!("poll() says OUT, send() {again:?}"));
     }
-    // Who waits is woken by the end of the peek.
+    // A waiter is woken by the end of the peek.
     std::thread::scope(|scope| {
         let raw = c.raw();
         let poller = scope.spawn(move || sys::poll1(raw, libc::POLLOUT, 3000));

@@ -30,7 +30,7 @@ fn server_silent_client_blocks_nobody(t: &mut T) {
     let _silent = up(t, &w, 2000);
     if smc(t) {
         let before = alive(t, &l, &w, 3000);
-        // Who is waited for long enough becomes TCP's, and is handed out first.
+        // A client that was waited for too long becomes TCP's, and is handed out first.
         t.is("without waiting for it", before, 0);
     }
 }
@@ -51,7 +51,7 @@ fn server_many_stalling(t: &mut T) {
 
 fn server_close_listener_midway(t: &mut T) {
     let (w, m) = (wire(), clc::proposal_v1());
-    // Who waits for his own segments throws the others' away: a wire for each.
+    // A reader of one wire throws away the segments of other connections: each has a wire of its own.
     let wires: Vec<Wire> = (0..10).map(|_| wire()).collect();
     let l = listen(t);
     let mut v = Vec::new();
@@ -141,7 +141,7 @@ fn server_full_of_silent_clients(t: &mut T) {
 }
 
 fn server_limited(t: &mut T) {
-    // With SMC_LIMIT_HS half of the backlog may be handshakes under way; who comes then is TCP's at once,
+    // With SMC_LIMIT_HS half of the backlog may be handshakes under way; a later client is TCP's at once,
     // and once they have gone SMC is offered again.
     const SOL_SMC: i32 = 286;
     const SMC_LIMIT_HS: i32 = 1;

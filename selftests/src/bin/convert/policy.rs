@@ -385,7 +385,7 @@ fn mptcp(t: &mut T) {
     }
 }
 
-/// Who asks for SMC gets it, unless that is denied.
+/// A program that asks for SMC gets it, unless a rule denies it.
 fn explicit(t: &mut T) {
     turn(2);
     t.is("path", path::local(1), Ok(true));

@@ -214,7 +214,7 @@ fn writers_leave_nothing(t: &mut T) {
     t.check("and goes", has_gone());
 }
 
-/// A namespace ends at once although a writer who has left it waits: here for the next attempt, since the last one
+/// A namespace ends at once although a writer that has left it waits: here for the next attempt, since the last one
 /// has failed.
 fn writers_end(t: &mut T) {
     let ftrace = |value: &str| std::fs::write("/proc/sys/kernel/ftrace_enabled", value);

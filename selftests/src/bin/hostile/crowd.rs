@@ -34,7 +34,7 @@ const ALL: u8 = 70;
 /// Half of all first contacts: a namespace leaves as many to others.
 const AT_ONCE: usize = 32;
 const PORT: u16 = LISTENER + 100;
-/// Nobody has given up before: the module waits for 6 s, and who waits his turn for 5 s.
+/// Nobody has given up before: the module waits for 6 s, and a handshake that waits for its turn for 5 s.
 const PATIENCE: Duration = Duration::from_secs(3);
 const SILENCE: Duration = Duration::from_millis(500);
 /// A slow guest takes its time to end first contacts.

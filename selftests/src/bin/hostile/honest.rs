@@ -14,7 +14,7 @@ use std::time::Instant;
 /// Where it listens.
 pub const PORT: u16 = 9900;
 
-/// The connection and who uses it.
+/// The connection, and the process that uses it.
 pub struct Honest {
     rounds: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,

@@ -137,7 +137,7 @@ pub fn others_do_not_wait(t: &mut T, port: u16, span: Duration) -> Waits {
 }
 
 /// More silent clients than the backlog allows come from one address. The others are accepted at once, and
-/// speak SMC; who comes from that address is not offered SMC any more.
+/// speak SMC; clients of that address are not offered SMC any more.
 fn of_one_address(t: &mut T, _: &mut Host) {
     let server = Server::start(t, PORT, BACKLOG);
     let module = SocketAddr::new(wire_addr(false, t.ip), PORT);

@@ -85,7 +85,7 @@ pub fn serve(f: Family, ip: Ip, l: &Fd, proof: &Proof) -> ! {
         seen.note(number, 0);
         let of = seen.clone();
         std::thread::spawn(move || {
-            // Who has gone before he said anything was not decided for SMC, and need not be.
+            // A client that left before it said anything was not decided for SMC, and need not be.
             let used = wrong.is_none()
                 || sys::recv(s.raw(), &mut [0], libc::MSG_PEEK).is_ok_and(|n| n > 0);
             if let (Some(e), true) = (&wrong, used) {

@@ -65,7 +65,7 @@ fn place(mode: u32, polls: bool) -> Result<(), String> {
     for name in ["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"] {
         net::sysctl(name, sizes)?;
     }
-    // Who has closed first keeps its state, however many have: otherwise TCP answers with a reset.
+    // The end that closed first keeps its state, however many there are: otherwise TCP answers with a reset.
     net::sysctl("net.ipv4.tcp_max_tw_buckets", "262144")?;
     if rdma {
         net::roce_on_loopback()?;

@@ -78,7 +78,7 @@ fn answer(peer: &mut Peer<'_>) -> u32 {
 }
 
 /// A listener's program does nothing for a while: its queue overflows. Who was offered SMC and found
-/// no room is told in time, who comes later is not offered it, and nobody's connection ends. Once
+/// no room is told in time, later clients are not offered it, and no connection ends. Once
 /// there is room, it is offered again.
 fn server_busy(t: &mut T) {
     const BACKLOG: usize = 1;
@@ -246,7 +246,7 @@ fn server_not_clc(t: &mut T) {
     told::own(t, Role::Client, &accepted(&listener), "PEERNOSMC");
 }
 
-/// Something on the way has kept the option of the SYN-ACK from the client, who waits.
+/// Something on the way has kept the option of the SYN-ACK from the client, which waits.
 fn server_silence(t: &mut T) {
     let listener = listen(t);
     let _peer = calls(t, wire(), 2000, &SMC_OPTION);

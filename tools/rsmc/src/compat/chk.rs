@@ -151,7 +151,7 @@ fn serve(options: &Options, out: &mut dyn Write) -> Result<()> {
             (_, Some(reasons)) => format!("TCP, {}", reason::text(reasons.reason)),
             _ => "TCP".to_string(),
         };
-        // None of one who has gone again.
+        // None of a client that has gone again.
         let peer = net::getpeername(&connection).ok().flatten();
         let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
         let peer = peer.map_or_else(|| "unknown".into(), |peer| peer.to_string());

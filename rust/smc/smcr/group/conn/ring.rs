@@ -3,9 +3,9 @@
 //! The send ring: made when the program sends, given back when the connection has been silent.
 //!
 //! Writers have it under the lock `writers`; the sending side finds it by the connection's number
-//! under the group's `scheduler` ([`Carrier::install_ring`]).
+//! under the group's `scheduler` ([`LinkGroup::install_ring`]).
 
-use super::{Carrier, Lease, SmcConn};
+use super::SmcConn;
 use crate::host::stats::{Buffer, TrafficDirection};
 use kapi::{
     errno,
@@ -52,7 +52,7 @@ pub(crate) fn charged_bytes(recv: usize, send: usize) -> usize {
     recv.saturating_add(send).saturating_add(PAGE_SIZE)
 }
 
-impl<C: Carrier> SmcConn<C> {
+impl SmcConn {
     /// Returns the send ring, and makes it if need be, which sleeps.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl<C: Carrier> SmcConn<C> {
         let size = self.send_size();
         if !writers.charged {
             let mut guard = self.lease.lock();
-            let lease: &mut Option<C::Lease> = &mut guard;
+            let lease: &mut Option<super::Lease> = &mut guard;
             // Without one the connection is over.
             let lease = lease.as_mut().ok_or(errno::ECONNABORTED.error())?;
             lease.charge_to(charged_bytes(self.recv.size(), size))?;

@@ -6,6 +6,7 @@
 //! queue the same work, which goes on as far as it can. accept() and poll() go on with it, too, but
 //! only up to a step that may sleep, whose length the peer determines.
 
+use super::Listener;
 use crate::{
     handshake::{
         gates::GATES,
@@ -77,26 +78,11 @@ pub(crate) enum Verdict {
 
 impl Ready {
     /// Ends a connection that nobody accepted.
-    pub(super) fn discard(self) {
+    pub(in crate::socket) fn discard(self) {
         if let Verdict::Smc(conn) = &self.verdict {
             conn.close(CloseMode::Abort);
         }
     }
-}
-
-/// The listener of an incoming connection, as its handshake sees it.
-pub(crate) trait ParentListener: Send + Sync {
-    /// Returns the listening socket.
-    fn sock(&self) -> ARef<Sock>;
-
-    /// Returns whether too many handshakes are under way.
-    fn is_crowded(&self) -> bool;
-
-    /// Handles that a sockmap has taken the stream of a new connection from its beginning.
-    fn attached(&self);
-
-    /// Takes back a handshake that has ended, with its connection if that lives on.
-    fn finish(&self, id: u64, ready: Option<Ready>);
 }
 
 struct IncomingState {
@@ -117,7 +103,7 @@ const PATIENCE: Span = Span::from_millis(2000);
 /// An incoming connection and its handshake.
 #[pin_data]
 pub(crate) struct Incoming {
-    listener: Arc<dyn ParentListener>,
+    listener: Arc<Listener>,
     id: u64,
     /// Held while the handshake goes on, until its result is in the listener's queue: the next to
     /// hold it finds the result there.
@@ -143,7 +129,7 @@ impl Incoming {
     ///
     /// `ENOMEM`, `ENFILE`; the connection is then closed.
     pub(crate) fn new(
-        listener: Arc<dyn ParentListener>,
+        listener: Arc<Listener>,
         id: u64,
         sock: OwnedSock,
         refuse: Option<Reason>,

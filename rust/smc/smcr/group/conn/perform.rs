@@ -2,7 +2,7 @@
 
 //! Actions that the protocol state asks for, and the end of a connection.
 
-use super::{Carrier, Lease, SmcConn};
+use super::SmcConn;
 use crate::host::{
     clock::{arm, now},
     namespace::Namespace,
@@ -23,23 +23,7 @@ use kernel::{
 };
 use smc_proto::conn::{Actions, RecvState};
 
-/// Bits of [`SmcConn::todo`], work that is left to the workqueue.
-mod todo {
-    /// The connection is over.
-    pub(super) const FREE: u32 = 1;
-    /// The TCP connection is to be reset.
-    pub(super) const TCP_ABORT: u32 = 2;
-    /// The protocol's deadline has passed.
-    pub(super) const DEADLINE: u32 = 4;
-    /// The protocol's deadline has changed.
-    pub(super) const TIMER: u32 = 8;
-    /// The TCP connection is to end in good order.
-    pub(super) const TCP_END: u32 = 16;
-    /// The TCP connection is to be reset unless the program has closed it.
-    pub(super) const TCP_OVER: u32 = 32;
-}
-
-impl<C: Carrier> SmcConn<C> {
+impl SmcConn {
     /// Performs the protocol's actions. Any context; no lock of the connection held.
     #[inline]
     pub(crate) fn perform(self: &Arc<Self>, actions: Actions) {
@@ -69,8 +53,8 @@ impl<C: Carrier> SmcConn<C> {
         }
     }
 
-    /// Wakes who waits for data. A poller hears of less than `SO_RCVLOWAT` as little as from TCP: it would be an edge,
-    /// with whatever else is ready.
+    /// Wakes readers. As with TCP a poller is not woken for less than `SO_RCVLOWAT` bytes: an
+    /// edge-triggered one would take that for an event.
     #[inline]
     fn wake_readers(&self) {
         match self.sock.has_low_water() && self.has_too_few() {
@@ -105,19 +89,8 @@ impl<C: Carrier> SmcConn<C> {
                 namespace.counters.drain_lost();
             }
         }
-        let mut later = 0;
-        for (action, bit) in [
-            (Actions::FREE, todo::FREE),
-            (Actions::TCP_ABORT, todo::TCP_ABORT),
-            (Actions::TCP_END, todo::TCP_END),
-            (Actions::TCP_OVER, todo::TCP_OVER),
-            (Actions::TIMER, todo::TIMER),
-        ] {
-            if actions.has(action) {
-                later |= bit;
-            }
-        }
-        if later != 0 {
+        let later = actions.among(Actions::SLEEPING);
+        if !later.is_empty() {
             self.later(later);
         }
     }
@@ -155,7 +128,9 @@ impl<C: Carrier> SmcConn<C> {
             || self.is_tcp_dead() && !self.sock.has_seen_fin()
     }
 
-    fn later(self: &Arc<Self>, bits: u32) {
+    /// Leaves actions to the workqueue.
+    fn later(self: &Arc<Self>, actions: Actions) {
+        let bits = actions.bits();
         let mut old = self.todo.load(Relaxed);
         while let Err(now) = self.todo.cmpxchg(old, old | bits, Full) {
             old = now;
@@ -171,7 +146,7 @@ impl<C: Carrier> SmcConn<C> {
     }
 
     /// Gives the buffers back. The group does not know the connection any more; `send` is the send
-    /// ring that it has returned ([`Carrier::remove_conn`]).
+    /// ring that it has returned ([`LinkGroup::remove_conn`]).
     pub(crate) fn retire(&self, send: Option<Arc<Region>>) {
         let _ = self.end_drain();
         self.stats
@@ -203,32 +178,32 @@ impl<C: Carrier> SmcConn<C> {
     }
 }
 
-impl<C: Carrier> Notify for SmcConn<C> {
+impl Notify for SmcConn {
     fn notify(this: ArcBorrow<'_, Self>) {
-        Arc::<Self>::from(this).later(todo::DEADLINE);
+        Arc::<Self>::from(this).later(Actions::DEADLINE);
     }
 }
 
-impl<C: Carrier> WorkItem for SmcConn<C> {
+impl WorkItem for SmcConn {
     type Pointer = Arc<Self>;
 
     fn run(this: Arc<Self>) {
-        let todo = this.todo.xchg(0, Full);
-        if todo & todo::DEADLINE != 0 {
+        let todo = Actions::from_bits(this.todo.xchg(0, Full));
+        if todo.has(Actions::DEADLINE) {
             this.change(|proto| proto.on_timer(now()));
         }
-        let over = todo & todo::TCP_OVER != 0 && !this.proto.lock().is_released();
-        if (over || todo & todo::TCP_ABORT != 0) && this.left.load(Acquire) == 0 {
+        let over = todo.has(Actions::TCP_OVER) && !this.proto.lock().is_released();
+        if (over || todo.has(Actions::TCP_ABORT)) && this.left.load(Acquire) == 0 {
             this.sock.abort();
         }
-        if todo & todo::TCP_END != 0 && this.left.load(Acquire) == 0 {
+        if todo.has(Actions::TCP_END) && this.left.load(Acquire) == 0 {
             this.fin_sent.set(1);
             this.sock.end_stream();
         }
-        if todo & (todo::TIMER | todo::DEADLINE) != 0 {
+        if todo.has_any(Actions::TIMER | Actions::DEADLINE) {
             this.arm();
         }
-        if todo & todo::FREE != 0 {
+        if todo.has(Actions::FREE) {
             let send = this.group.remove_conn(&this);
             this.retire(send);
         }

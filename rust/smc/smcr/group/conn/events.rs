@@ -2,7 +2,7 @@
 
 //! Events of a connection: messages of the peer, calls of the program, the end of TCP.
 
-use super::{Carrier, SmcConn};
+use super::SmcConn;
 use crate::host::{
     clock::now,
     namespace::Namespace,
@@ -25,7 +25,7 @@ use smc_proto::{
     wire::{cdc::Cdc, immediate::Immediate}, //
 };
 
-impl<C: Carrier> SmcConn<C> {
+impl SmcConn {
     /// Handles a CDC message for this connection. Softirq.
     pub(crate) fn on_cdc(self: &Arc<Self>, cdc: &Cdc) {
         self.on_notice(|proto| proto.on_cdc(cdc, now()));

@@ -6,15 +6,14 @@
 //! copies from and to programs), the link's `scheduler`, then [`SmcConn::proto`] (softirq).
 //! Documentation/locking.md has the whole order.
 
-mod carrier;
 mod events;
 mod perform;
 mod ring;
 mod stamp;
 
-pub(crate) use carrier::{Carrier, Lease};
 pub(crate) use ring::{charged_bytes, Writers};
 
+use super::{super::slab::Lease, LinkGroup};
 use crate::host::{
     clock::now,
     namespace::Namespace,
@@ -57,12 +56,12 @@ use smc_proto::{
 pub(crate) const RING_MAX: u32 = 1 << 20;
 
 /// The timer of a connection.
-type Timer<C> = Pin<KBox<TimerHook<SmcConn<C>>>>;
+type Timer = Pin<KBox<TimerHook<SmcConn>>>;
 
 /// An SMC-R connection.
 #[pin_data]
-pub(crate) struct SmcConn<C: Carrier> {
-    group: Arc<C>,
+pub(crate) struct SmcConn {
+    group: Arc<LinkGroup>,
     number: u8,
     token: AlertToken,
     /// The TCP connection beneath; its wait queue is the program's.
@@ -94,7 +93,7 @@ pub(crate) struct SmcConn<C: Carrier> {
     /// reported any more.
     left: Atomic<u32>,
     #[pin]
-    lease: Mutex<Option<C::Lease>>,
+    lease: Mutex<Option<Lease>>,
     /// Serialises sendmsg().
     #[pin]
     pub(crate) writers: Mutex<Writers>,
@@ -102,20 +101,21 @@ pub(crate) struct SmcConn<C: Carrier> {
     #[pin]
     pub(crate) readers: Mutex<()>,
     #[pin]
-    timer: Mutex<Option<Timer<C>>>,
+    timer: Mutex<Option<Timer>>,
+    /// The [`Actions`](smc_proto::conn::Actions) that are left to the workqueue.
     todo: Atomic<u32>,
     #[pin]
-    work: Work<SmcConn<C>>,
+    work: Work<SmcConn>,
 }
 
 impl_has_work! {
-    impl{C: Carrier} HasWork<Self> for SmcConn<C> { self.work }
+    impl HasWork<Self> for SmcConn { self.work }
 }
 
 /// Parameters of a new connection.
-pub(crate) struct Parts<C: Carrier> {
+pub(crate) struct Parts {
     /// The link group.
-    pub(crate) group: Arc<C>,
+    pub(crate) group: Arc<LinkGroup>,
     /// Number of the connection in its group.
     pub(crate) slot: u8,
     /// Alert token, the connection's name on the wire.
@@ -123,7 +123,7 @@ pub(crate) struct Parts<C: Carrier> {
     /// The TCP connection.
     pub(crate) sock: ARef<Sock>,
     /// The receive buffer.
-    pub(crate) lease: C::Lease,
+    pub(crate) lease: Lease,
     /// Size of the receive buffer.
     pub(crate) recv_size: RingSize,
     /// Size of the send ring.
@@ -134,13 +134,13 @@ pub(crate) struct Parts<C: Carrier> {
     pub(crate) drain_idle: Span,
 }
 
-impl<C: Carrier> SmcConn<C> {
+impl SmcConn {
     /// Creates a connection whose handshake is under way.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn new(parts: Parts<C>) -> Result<Arc<Self>> {
+    pub(crate) fn new(parts: Parts) -> Result<Arc<Self>> {
         let recv = parts.lease.ring()?;
         let conn = Conn::new(Params {
             token: parts.token,
@@ -191,7 +191,7 @@ impl<C: Carrier> SmcConn<C> {
     }
 
     /// Returns the link group that carries the connection.
-    pub(crate) fn group(&self) -> &Arc<C> {
+    pub(crate) fn group(&self) -> &Arc<LinkGroup> {
         &self.group
     }
 

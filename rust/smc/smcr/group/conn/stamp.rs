@@ -2,7 +2,7 @@
 
 //! Arrival times of bytes, for `SO_TIMESTAMP`.
 
-use super::{Carrier, SmcConn};
+use super::SmcConn;
 use kapi::{net::args::Message, sys::clock};
 use kernel::sync::atomic::{Atomic, Relaxed};
 use smc_proto::conn::Conn;
@@ -25,7 +25,7 @@ impl Stamp {
     }
 }
 
-impl<C: Carrier> SmcConn<C> {
+impl SmcConn {
     /// Notes the time if a message has announced bytes beyond the `before` received until then.
     /// Softirq.
     #[cold]
