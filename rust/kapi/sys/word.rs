@@ -2,8 +2,10 @@
 
 //! Numbers that are only read and written whole.
 //!
-//! An `Atomic` of the kernel crate calls a function for each access, as it has to for what needs an
-//! order or changes a value in place. A mark that is on the way of every message needs neither.
+//! Where the kernel is built without `RUST_INLINE_HELPERS`, as Debian's is, each access to an `Atomic`
+//! of the kernel crate is a call of a C function. On the way of every message that is too dear: 64
+//! bytes there and back on a local path take 4,907 instructions with the types below and 5,223 with
+//! `Atomic` in `Word` and `Count`; 16 KiB take 9,067 and 9,303 (`lab bench --local`, x86-64).
 
 use core::{
     cell::UnsafeCell,
@@ -74,7 +76,7 @@ impl Count {
         value
     }
 
-    /// Writes the number; who acquires it sees what was done before.
+    /// Writes the number; a thread that acquires it sees what was done before.
     #[inline]
     pub fn release(&self, value: u64) {
         order();

@@ -140,13 +140,15 @@ pub struct Data {
     /// What makes the documentation a site.
     pub docs: Docs,
     /// What `lab check` needs besides.
-    pub check: Check,
+    pub check: Layer,
+    /// What `lab deb` needs besides.
+    pub packaging: Layer,
 }
 
-/// What `lab check` needs besides.
-#[derive(Debug, Deserialize)]
+/// What is laid over the sysroot.
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Check {
+pub struct Layer {
     /// Debian packages.
     pub packages: Vec<String>,
 }
@@ -213,9 +215,8 @@ impl Data {
             docs: Docs {
                 mdbook: String::new(),
             },
-            check: Check {
-                packages: Vec::new(),
-            },
+            check: Layer::default(),
+            packaging: Layer::default(),
         })
     }
 

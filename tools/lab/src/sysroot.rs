@@ -8,6 +8,7 @@
 
 use crate::cache::{self, Key};
 use crate::data::{self, Data};
+use crate::root::Root;
 use anyhow::{bail, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -48,6 +49,22 @@ pub fn get() -> Result<Sysroot> {
         }),
         _ => bail!("no sysroot: start this tool as tools/bootstrap"),
     }
+}
+
+/// The sysroot with further packages of Debian, which are a layer over it.
+pub fn with(name: &str, packages: &[String]) -> Result<Sysroot> {
+    let plain = get()?;
+    let script = format!(
+        "apt-get -q -o APT::Update::Error-Mode=any update
+        apt-get -qy install --no-install-recommends {}
+        apt-get clean",
+        packages.join(" ")
+    );
+    let layer = Root::of(plain.path.clone()).with(name, &script)?;
+    Ok(Sysroot {
+        layer: Some(layer.highest().to_owned()),
+        ..plain
+    })
 }
 
 impl Sysroot {

@@ -5,8 +5,7 @@
 use super::{complaints, files, source, Complaints};
 use crate::cache;
 use crate::data::Data;
-use crate::root::Root;
-use crate::sysroot::{self, Sysroot};
+use crate::sysroot;
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 
@@ -41,25 +40,10 @@ pub fn spelling() -> Result<Complaints> {
             && !made.iter().any(|made| extension == *made)
             && !path.starts_with(Path::new("rust/proto/fuzz/corpus"))
     };
-    let mut command = linters()?.command("codespell");
+    let linters = sysroot::with("linters", &Data::get().check.packages)?;
+    let mut command = linters.command("codespell");
     command
         .current_dir(cache::top())
         .args(files()?.into_iter().filter(written));
     complaints(&mut command, |_| false)
-}
-
-/// The sysroot with what `[check]` of `lab.toml` names.
-fn linters() -> Result<Sysroot> {
-    let plain = sysroot::get()?;
-    let script = format!(
-        "apt-get -q -o APT::Update::Error-Mode=any update
-        apt-get -qy install --no-install-recommends {}
-        apt-get clean",
-        Data::get().check.packages.join(" ")
-    );
-    let layer = Root::of(plain.path.clone()).with("linters", &script)?;
-    Ok(Sysroot {
-        layer: Some(layer.highest().to_owned()),
-        ..plain
-    })
 }

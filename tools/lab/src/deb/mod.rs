@@ -3,7 +3,7 @@
 //! `lab deb`: Debian packages, the same bytes from the same commit.
 //!
 //! Builds what goes into them with no path of this machine in it, and leaves the
-//! packing to `tools/deb/pack.sh`. [`version`] says which version it is, [`mod@test`]
+//! packing to `tools/deb/build.sh` and debhelper. [`version`] says which version it is, [`mod@test`]
 //! installs them in a [`root`](crate::root) or a [`guest`], by [`cases`].
 
 mod cases;
@@ -86,7 +86,7 @@ pub fn make(arguments: &Arguments) -> Result<Vec<PathBuf>> {
         packer.tools()?;
     }
     if arguments.wants(&["dkms"]) {
-        packer.pack(&["dkms"])?;
+        packer.pack("rsmc-dkms", &[])?;
     }
     for flavour in debian() {
         if arguments.wants(&["modules", flavour]) {
@@ -151,11 +151,14 @@ impl Packer<'_> {
         self.work.join("log")
     }
 
-    fn pack(&self, words: &[&str]) -> Result<()> {
-        let mut command = sysroot::get()?.command("sh");
-        command.arg(cache::top().join("tools/deb/pack.sh"));
-        command.args(words);
+    /// Has debhelper make a package; `given` are further variables of `debian/rules`.
+    fn pack(&self, package: &str, given: &[(&str, &Path)]) -> Result<()> {
+        let layer = sysroot::with("packaging", &Data::get().packaging.packages)?;
+        let mut command = layer.command("sh");
         command
+            .arg(cache::top().join("tools/deb/build.sh"))
+            .env("PACKAGE", package)
+            .envs(given.iter().copied())
             .env("TOP", cache::top())
             .env("OUT", &self.out)
             .env("WORK", &self.work)
@@ -173,27 +176,27 @@ impl Packer<'_> {
                 command.env(name, path);
             }
         }
-        let what = format!("package {}", words[..words.len().min(2)].join(" "));
-        progress::run(&what, &mut command, &self.log())
+        progress::run(&format!("package {package}"), &mut command, &self.log())
     }
 
     /// Programs, with the list of what they contain.
     fn tools(&self) -> Result<()> {
         let built = programs()?;
-        fs::write(self.work.join("crates"), crates()?)?;
-        self.pack(&["tools", &built.display().to_string()])
+        let list = self.work.join("crates");
+        fs::write(&list, crates()?)?;
+        self.pack("rsmc-tools", &[("PROGRAMS", &built), ("CRATES", &list)])
     }
 
     fn modules(&self, flavour: &str) -> Result<()> {
         let kernel = kernel::get(flavour)?;
         let module = module(&kernel)?;
         let sign = kernel.build.join("scripts/sign-file");
-        self.pack(&[
-            "modules",
-            &kernel.release,
-            &module.display().to_string(),
-            &sign.display().to_string(),
-        ])
+        let given: [(&str, &Path); 3] = [
+            ("RELEASE", Path::new(&kernel.release)),
+            ("MODULE", &module),
+            ("SIGN_FILE", &sign),
+        ];
+        self.pack(&format!("rsmc-modules-{}", kernel.release), &given)
     }
 }
 

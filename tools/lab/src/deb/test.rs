@@ -128,7 +128,7 @@ impl Roots {
                 )
             }
             Base::Dkms | Base::Built => {
-                let needed = fs::read_to_string(cache::top().join("tools/deb/dkms/depends"))?;
+                let needed = fs::read_to_string(cache::top().join("debian/rsmc-dkms.depends"))?;
                 let needed: Vec<&str> = needed
                     .split(',')
                     .filter_map(|package| package.split_whitespace().next())
