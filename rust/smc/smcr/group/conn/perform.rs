@@ -146,7 +146,7 @@ impl SmcConn {
     }
 
     /// Gives the buffers back. The group does not know the connection any more; `send` is the send
-    /// ring that it has returned ([`LinkGroup::remove_conn`]).
+    /// ring that it has returned ([`remove_conn`](super::super::LinkGroup::remove_conn)).
     pub(crate) fn retire(&self, send: Option<Arc<Region>>) {
         let _ = self.end_drain();
         self.stats

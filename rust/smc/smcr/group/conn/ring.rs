@@ -3,7 +3,7 @@
 //! The send ring: made when the program sends, given back when the connection has been silent.
 //!
 //! Writers have it under the lock `writers`; the sending side finds it by the connection's number
-//! under the group's `scheduler` ([`LinkGroup::install_ring`]).
+//! under the group's `scheduler` ([`install_ring`](super::super::LinkGroup::install_ring)).
 
 use super::SmcConn;
 use crate::host::stats::{Buffer, TrafficDirection};
