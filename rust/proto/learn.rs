@@ -103,7 +103,7 @@ impl Record {
         self.until.map_or(Span::ZERO, |until| until.since(now))
     }
 
-    /// Reports whether the service is in a pause that nobody has ended yet.
+    /// Reports whether the service is in a pause.
     pub fn pauses(&self) -> bool {
         self.until.is_some()
     }

@@ -14,7 +14,7 @@
 /// The carrier of the next byte to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
-    /// TCP, for as long as nobody says otherwise.
+    /// TCP, the default.
     Tcp,
     /// TCP up to this position of its stream, then the ring.
     Until(u32),

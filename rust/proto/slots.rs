@@ -4,7 +4,7 @@
 //!
 //! The number of a key leads to a set of [`WAYS`] places, and it stands in one of these or nowhere; so
 //! nothing is ever searched for. A new key in a full set takes the place of the value that is worth
-//! least. The numbers are mixed with a secret, so that nobody chooses keys that meet in one set.
+//! least. The numbers are mixed with a secret, so that a peer cannot choose keys that fall into one set.
 
 /// Places of a set.
 pub const WAYS: usize = 4;

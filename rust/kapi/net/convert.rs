@@ -66,7 +66,7 @@ impl<T: Convert> Conversion<T> {
     ///
     /// # Errors
     ///
-    /// `EBUSY` when somebody else has redirected the kernel's function, or while ftrace is turned off (`sysctl
+    /// `EBUSY` when another module has redirected the kernel's function, or while ftrace is turned off (`sysctl
     /// kernel.ftrace_enabled`); `ENOMEM`.
     pub fn on(&mut self) -> Result {
         self.redirect.as_mut().on()

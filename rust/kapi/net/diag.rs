@@ -28,7 +28,7 @@ pub trait Sockets: 'static {
     /// Writes messages about the sockets of a namespace, from `position` on.
     ///
     /// `request` is what follows the netlink header of the request, as it came from user space;
-    /// it has at least two bytes. Anybody may ask.
+    /// it has at least two bytes. Every user may ask.
     ///
     /// # Errors
     ///
@@ -55,7 +55,7 @@ impl<T: Sockets> Registration<T> {
     ///
     /// # Errors
     ///
-    /// `EBUSY` when somebody else answers for the family.
+    /// `EBUSY` when another module answers for the family.
     pub fn new(module: &'static ThisModule) -> Result<Pin<KBox<Self>>> {
         let this = KBox::pin_init(
             pin_init!(Self {
@@ -134,7 +134,7 @@ impl<T: Sockets> Registration<T> {
 #[pinned_drop]
 impl<T: Sockets> PinnedDrop for Registration<T> {
     fn drop(self: Pin<&mut Self>) {
-        // SAFETY: Registered by `new`; it waits until nobody runs `handle` any more.
+        // SAFETY: Registered by `new`; it waits until no `handle` runs any more.
         unsafe { bindings::sock_diag_unregister(self.handler.get()) };
     }
 }

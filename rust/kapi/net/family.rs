@@ -53,7 +53,7 @@ pub struct Registration<T: Overlay> {
     steps: u32,
     #[pin]
     family: Opaque<bindings::net_proto_family>,
-    /// Copies of TCP's `struct proto` whose sockets become TCP sockets before anybody sees them.
+    /// Copies of TCP's `struct proto` whose sockets become TCP sockets before they are visible.
     #[pin]
     creators: Opaque<[bindings::proto; CREATORS_LEN]>,
     /// One for each creator.
@@ -75,7 +75,7 @@ impl<T: Overlay> Registration<T> {
     ///
     /// # Errors
     ///
-    /// `EEXIST` when somebody else has the address family, `EBUSY` for a second registration.
+    /// `EEXIST` when another module has the address family, `EBUSY` for a second registration.
     pub fn new(module: &'static ThisModule, names: &'static Names) -> Result<Pin<KBox<Self>>> {
         if !NAMES.load(Acquire).is_null() {
             return Err(EBUSY);

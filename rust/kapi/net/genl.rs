@@ -20,9 +20,9 @@ use smc_bindings as bindings;
 /// Kind of a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It lists something; anybody may ask.
+    /// It lists something; every user may ask.
     Dump,
-    /// It lists something, all of it or what the request's attributes choose; anybody may ask.
+    /// It lists something, all of it or what the request's attributes choose; every user may ask.
     Get,
     /// It does something; needs `CAP_NET_ADMIN` in the initial user namespace.
     Act,
@@ -259,7 +259,7 @@ impl<T: Family> Registration<T> {
         let listed = T::list(net, command, Some(attributes), &mut position, &mut answer)
             .and_then(|()| answer.done());
         if let Err(err) = listed {
-            // SAFETY: The message is ours and nobody else has it.
+            // SAFETY: The message is ours alone.
             unsafe { bindings::nlmsg_discard(reply) };
             return Err(err);
         }

@@ -32,7 +32,7 @@ unsafe impl<T: Show> Send for File<T> {}
 unsafe impl<T: Show> Sync for File<T> {}
 
 impl<T: Show> File<T> {
-    /// Makes a file that everybody may read. It is empty until the namespace has its state.
+    /// Makes a file that every user may read. It is empty until the namespace has its state.
     ///
     /// # Errors
     ///

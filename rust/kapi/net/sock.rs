@@ -304,7 +304,7 @@ impl Sock {
         most as usize
     }
 
-    /// Sets the error that the next call, or `SO_ERROR`, reports, and wakes everybody.
+    /// Sets the error that the next call, or `SO_ERROR`, reports, and wakes all waiters and pollers.
     pub fn report_error(&self, err: errno::Errno) {
         self.set_error(err);
         self.wake_error();
@@ -341,14 +341,14 @@ impl Sock {
         })
     }
 
-    /// Returns whether something has arrived in TCP's stream that nobody has taken; the end counts.
+    /// Returns whether something has arrived in TCP's stream and was not read; the end counts.
     #[inline]
     pub fn has_unread(&self) -> bool {
         // SAFETY: The sock is valid; the queue's head is read with READ_ONCE.
         unsafe { bindings::sk_has_unread(self.as_ptr()) }
     }
 
-    /// Returns about how many bytes of TCP's stream nobody has taken; the end counts as one.
+    /// Returns about how many bytes of TCP's stream were not read; the end counts as one.
     pub fn unread(&self) -> usize {
         // SAFETY: The sock is valid; both numbers are read with READ_ONCE.
         unsafe { bindings::sk_unread(self.as_ptr()) as usize }

@@ -60,7 +60,7 @@ impl BsdSocket {
         unsafe { Sock::from_raw((*self.as_ptr()).sk.cast()) }
     }
 
-    /// Returns whether somebody waits for the socket, or watches it. Who begins to at this moment may be missed.
+    /// Returns whether a thread waits for the socket or polls it. One that begins at this moment may be missed.
     pub fn has_waiters(&self) -> bool {
         // SAFETY: The socket is valid, and its wait queue a part of it.
         unsafe { bindings::waitqueue_active_helper(self.wait_head()) }
@@ -109,7 +109,7 @@ impl BsdSocket {
     /// Operations already under way finish with the table they began with.
     pub fn become_native(&self) {
         tables::set_native(self.as_ptr());
-        // Whoever takes the stream from now on finds TCP's functions.
+        // A module that takes the stream from now on finds TCP's functions.
         self.sock().release_stream();
     }
 
@@ -261,7 +261,7 @@ impl BsdSocket {
         }
     }
 
-    /// Calls TCP's `poll` for somebody whom [`Self::register`] has registered.
+    /// Calls TCP's `poll` for a poller that [`Self::register`] has registered.
     pub fn native_events(&self, poll: &Poll<'_>) -> u32 {
         match self.native().poll {
             // SAFETY: The socket is open, and `poll` holds what the caller of poll was given. Without a table TCP

@@ -308,7 +308,7 @@ impl<H: Handler> Channel<H> {
     }
 
     /// Returns whether a chain can be posted, without the lock: another one may have ended
-    /// meanwhile, and if somebody else posts, too, the slot may be his.
+    /// meanwhile, and if another thread posts, too, that may get the slot.
     #[inline]
     pub fn has_free_slot(&self) -> bool {
         self.free.get() != 0

@@ -28,7 +28,7 @@ use smc_bindings as bindings;
 /// Seconds between lines in the kernel log while an end of a connection waits for a device.
 const NAG_SECONDS: u64 = 10;
 
-/// Lines in the kernel log while somebody waits for a device, so that the administrator learns which.
+/// Lines in the kernel log while a thread waits for a device, so that the administrator learns which.
 pub(super) struct Nag(u64);
 
 impl Nag {
@@ -256,7 +256,7 @@ impl Device {
         self.revoked.store(1, Release);
     }
 
-    /// Gives the registration's count back and waits for everybody else's.
+    /// Gives the registration's count back and waits for all others.
     pub(super) fn wait_unused(&self) {
         self.leave();
         // `Completion` has no timed wait; asking the count between sleeps gives the same.

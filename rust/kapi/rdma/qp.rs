@@ -3,7 +3,7 @@
 //! Reliable connected queue pairs.
 //!
 //! [`Qp`] is the one owner; its type says in which state the queue pair is, and each step consumes
-//! it. [`Channel`] is what everybody else holds: it posts, and refuses to once the owner is gone.
+//! it. [`Channel`] is what all others hold: it posts, and refuses to once the owner is gone.
 //!
 //! Closing (by [`Qp::close`], or in the background when the owner is dropped) drains both queues,
 //! destroys the queue pair and then lets go of the handler. So a handler may hold the channel: the

@@ -124,7 +124,7 @@ impl Waiter {
 
 /// Listener to the end of a chain.
 pub(super) enum Job<T> {
-    /// Nobody; the slot is free.
+    /// None; the slot is free.
     Idle,
     /// The handler, with this token.
     Post(T),

@@ -15,7 +15,7 @@ const SET: u64 = 2;
 ///
 /// # Invariants
 ///
-/// `state` only grows: from `EMPTY` to `BUSY` by one thread alone, who then writes `value` and sets it to
+/// `state` only grows: from `EMPTY` to `BUSY` by one thread alone, which then writes `value` and sets it to
 /// `SET`. From then on `value` is initialised and does not change until this is dropped.
 ///
 /// # Examples
@@ -26,7 +26,7 @@ const SET: u64 = 2;
 /// static ANSWER: Once<u32> = Once::new();
 ///
 /// fn answer() -> u32 {
-///     // Whoever comes first; what a later one sets is dropped.
+///     // The first value stays; later ones are dropped.
 ///     ANSWER.set(42);
 ///     ANSWER.get().copied().unwrap_or(0)
 /// }
@@ -69,7 +69,7 @@ impl<T> Once<T> {
         }
     }
 
-    /// Sets the value. Returns false, and drops it, if there is one already or somebody is just setting it.
+    /// Sets the value. Returns false, and drops it, if there is one already or another thread is setting it.
     pub fn set(&self, value: T) -> bool {
         if !self.state.replace(EMPTY, BUSY) {
             return false;

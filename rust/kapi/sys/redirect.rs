@@ -87,7 +87,7 @@ impl Redirect {
     ///
     /// # Errors
     ///
-    /// `EBUSY` when somebody else has redirected the function, or while ftrace is turned off (`sysctl
+    /// `EBUSY` when another module has redirected the function, or while ftrace is turned off (`sysctl
     /// kernel.ftrace_enabled`); `ENOMEM`.
     #[cfg(CONFIG_DYNAMIC_FTRACE_WITH_ARGS)]
     pub(crate) fn on(self: Pin<&mut Self>) -> Result {

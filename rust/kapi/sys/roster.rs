@@ -228,7 +228,7 @@ impl<T: Member> Roster<T> {
 
     /// Fills `members` with the next ones after `position`, and moves that along. Returns how many.
     ///
-    /// Whoever is on the roster during the whole of a walk is met exactly once.
+    /// A member that is on the roster during the whole walk is met exactly once.
     pub fn next(&self, position: &mut Position, members: &mut Members<T>) -> usize {
         let mut found = 0;
         while let Some(shard) = usize::try_from(position.shard)

@@ -29,7 +29,7 @@ pub trait Spare: Send + Sync + 'static {
     fn give_back(&self, wanted: usize) -> usize;
 }
 
-/// Has the kernel ask for spare memory; dropping it waits until nobody asks any more.
+/// Has the kernel ask for spare memory; dropping it waits for calls under way.
 ///
 /// # Invariants
 ///

@@ -26,7 +26,7 @@ impl Actions {
     /// The peer has announced urgent data, which may be under way yet: signal the owner. As TCP's, once
     /// for each.
     pub const URGENT_NEWS: Actions = Actions(0x0080);
-    /// The state changed: wake everybody who watches it.
+    /// The state changed: wake all that watch it.
     pub const STATE: Actions = Actions(0x0008);
     /// Put the connection on its link's list of senders; `Conn::take_tx` has something to give.
     pub const TX_DUE: Actions = Actions(0x0010);
@@ -107,7 +107,7 @@ impl Actions {
         self.0 == 0
     }
 
-    /// This set without those that wake somebody.
+    /// This set without those that wake.
     #[inline]
     pub const fn quietly(self) -> Actions {
         Actions(self.0 & !(Self::WAKE_READER.0 | Self::WAKE_WRITER.0 | Self::STATE.0))

@@ -98,7 +98,7 @@ pub(super) struct TxSide {
     pub(super) urgent_end: Option<Pos>,
     /// Time at which the peer is asked whether it has, and the wait after that.
     pub(super) urgent_probe: Option<(Instant, Span)>,
-    /// Somebody has found no room and is to be woken when there is some.
+    /// A writer has found no room and is to be woken when there is some.
     pub(super) starved: bool,
     pub(super) cork_until: Option<Instant>,
     pub(super) last_flags: ProdFlags,
@@ -186,7 +186,7 @@ impl Conn {
     #[inline]
     fn sendable(&self) -> u64 {
         let ended = self.life.sent.with(self.life.received);
-        // After either side's close the peer's ring may belong to somebody else.
+        // After either side's close the peer's ring may belong to another connection.
         if self.tx.hold != Hold::None || ended.any(StateFlags::ANY_CLOSE) {
             return 0;
         }

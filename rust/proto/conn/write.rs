@@ -31,7 +31,7 @@ pub struct SendHint {
 
 impl Conn {
     /// Returns the number of bytes that the program can write now, at least 1.
-    /// A caller that finds none is told by [`Actions::WAKE_WRITER`]; nobody else is.
+    /// Only a caller that finds none gets [`Actions::WAKE_WRITER`] later.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ pub struct DueSet {
 }
 
 impl DueSet {
-    /// Nobody wants to send.
+    /// No connection wants to send.
     #[must_use]
     pub const fn new() -> DueSet {
         DueSet {
@@ -86,7 +86,7 @@ impl DueSet {
         None
     }
 
-    /// Reports whether nobody wants to send.
+    /// Reports whether no connection wants to send.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {

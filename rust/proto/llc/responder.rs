@@ -165,7 +165,7 @@ fn on_response<S, const LINKS: usize>(
         }),
         Body::ConfirmRkey(_) | Body::DeleteRkey(_) => Reaction::event(LlcEvent::RkeyAnswer),
         Body::DeleteLink(_) => Reaction::event(LlcEvent::DeleteAnswered),
-        // Whoever asked has heard something, which is all that a heartbeat wants.
+        // The link has answered, which is all that a heartbeat wants.
         Body::TestLink(_) => Reaction::event(LlcEvent::None),
         _ => Reaction::DROP,
     }

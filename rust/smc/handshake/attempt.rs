@@ -190,7 +190,7 @@ impl Attempt {
             };
             match group.reserve() {
                 Some(place) => return Ok(Some((group, place))),
-                // Somebody else has taken the last place since we looked.
+                // Another handshake has taken the last place since the check.
                 None if want.key.role == Role::Server
                     && self.begun.is_none()
                     && tries < JOIN_TRIES =>

@@ -30,7 +30,7 @@ use smc_proto::{
     time::{Instant, Span}, //
 };
 
-/// Says who may go on with a handshake: whoever asks, or only the worker, since the next step may sleep for as long as
+/// Says which threads may go on with a handshake: all, or only the worker, since the next step may sleep for as long as
 /// the peer likes.
 pub(crate) struct Pace {
     /// 1 when only the worker may go on.
@@ -38,14 +38,14 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Anybody may go on.
+    /// All threads may go on.
     pub(crate) fn new() -> Self {
         Self {
             worker_only: Atomic::new(0),
         }
     }
 
-    /// Has another attempt begin, with which anybody may go on.
+    /// Has another attempt begin, with which all threads may go on.
     pub(crate) fn reset(&self) {
         self.worker_only.store(0, Release);
     }

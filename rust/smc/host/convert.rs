@@ -57,7 +57,7 @@ pub(crate) static CONVERTER: Global<Converter> = Global::new();
 pub(crate) struct Terms {
     /// Decides whether the socket that the current task makes is converted.
     pub(crate) decide: fn(&Net, Asked) -> bool,
-    /// Returns the time that the redirection stays when nobody wants it any more.
+    /// Returns the time that the redirection stays after its last user.
     pub(crate) idle: fn() -> Span,
 }
 
@@ -161,7 +161,7 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Makes the converter, which nobody finds yet.
+    /// Makes the converter, which is not published yet.
     ///
     /// # Errors
     ///

@@ -266,7 +266,7 @@ impl Counters {
         ]
     }
 
-    /// Writes what everybody may know in `/proc/net/smc_fallback`; the format is an interface. `tcp_bytes` are the
+    /// Writes what every user may know in `/proc/net/smc_fallback`; the format is an interface. `tcp_bytes` are the
     /// bytes that TCP has sent and received.
     pub(crate) fn show(&self, tcp_bytes: [u64; 2], out: &SeqFile) {
         let smc = self

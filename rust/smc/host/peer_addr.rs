@@ -22,7 +22,7 @@ impl PeerAddr {
         }
     }
 
-    /// Returns a number that nobody can foretell who does not know the secret.
+    /// Returns a number that cannot be predicted without the secret.
     pub(crate) fn hash(&self, secret: u64) -> u64 {
         hash(u128::from_be_bytes(self.address), self.namespace, secret)
     }
@@ -67,7 +67,7 @@ impl Network {
         self.address == u128::from_be_bytes(peer.address)
     }
 
-    /// Returns a number that nobody can foretell who does not know the secret.
+    /// Returns a number that cannot be predicted without the secret.
     pub(crate) fn hash(&self, secret: u64) -> u64 {
         hash(self.address, self.namespace, secret)
     }

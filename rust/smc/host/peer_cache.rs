@@ -28,14 +28,14 @@ pub(crate) struct PeerCache {
 }
 
 impl PeerCache {
-    /// Remembers nobody.
+    /// Creates an empty cache.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             places <- LossyMap::new(),
         })
     }
 
-    /// Returns whether nobody is remembered.
+    /// Returns whether the cache is empty.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.places.is_empty()

@@ -56,7 +56,7 @@ impl<T: Clone> ReadMostly<T> {
     pub(crate) fn add(&self, item: T, check: impl FnOnce(&[T]) -> Result) -> Result {
         let _changing = self.changing.lock();
         check(&self.read())?;
-        // Nobody else makes a copy longer meanwhile.
+        // No other thread makes a copy longer meanwhile.
         for copy in &self.copies {
             let (left, copy) = with_room(copy)?;
             drop(copy);

@@ -74,7 +74,7 @@ pub(crate) fn count(peer: &PeerAddr) {
 #[inline]
 pub(crate) fn refuses(peer: &PeerAddr) -> bool {
     let secret = SECRET.load(Relaxed);
-    // The usual case: nobody has been counted.
+    // The usual case: the table is empty.
     secret != 0
         && limits(peer, secret)
             .any(|(rate, state)| rate.is_reached(Instant(state.load(Relaxed)), now()))

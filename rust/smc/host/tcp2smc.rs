@@ -59,7 +59,7 @@ pub(crate) fn decide(net: &Net, asked: Asked) -> bool {
     }
 }
 
-/// Returns the time that the redirection stays when nobody wants it any more: the initial namespace's, which the
+/// Returns the time that the redirection stays after its last user: the initial namespace's, which the
 /// users of others cannot change.
 pub(crate) fn idle() -> Span {
     let initial = Namespace::initial();

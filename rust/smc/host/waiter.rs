@@ -50,7 +50,7 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
-    /// Nobody yet.
+    /// Creates an empty list.
     pub(crate) const fn new() -> Self {
         Self { last: None }
     }

@@ -129,7 +129,7 @@ fn begin(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: boo
         give_up(this, socket, Reason::NoMemory)?;
         return Ok(Call::Native);
     }
-    // Until the SYN is out nobody may look at the attempt: it would seem to have failed.
+    // Until the SYN is sent no other thread may look at the attempt: it would seem to have failed.
     let _handshake = this.handshake.lock();
     {
         let mut state = this.state.lock();
@@ -215,7 +215,7 @@ fn finish_first(
                     }
                 })?;
             } else if this.smc().is_some() {
-                // Decided at once: nobody watches yet.
+                // Decided at once: there is no watch yet.
                 this.watch_smc(socket);
             }
             if matches!(*this.state.lock(), Phase::Init) {

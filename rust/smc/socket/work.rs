@@ -52,7 +52,7 @@ impl WorkItem for SmcSock {
                     listener.pump();
                     return;
                 }
-                // Somebody else has ended it (SOCK_DESTROY); what waits for accept() ends, too, and
+                // Another process has ended it (SOCK_DESTROY); what waits for accept() ends, too, and
                 // another listen() may follow.
                 state.set(Phase::Init);
                 drop(state);

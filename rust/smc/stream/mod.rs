@@ -56,7 +56,7 @@ impl Stream<'_> {
     pub(crate) fn receive(self, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
         match self {
             Self::Smcr(conn) => receive::receive(conn, socket, msg),
-            // Urgent bytes go by TCP, and nobody waits for them there.
+            // Urgent bytes go by TCP, where a read does not wait for them.
             Self::Local(_) if msg.has(flags::MSG_OOB) => socket.native_recvmsg(msg),
             Self::Local(local) => receive::receive(local, socket, msg),
         }
@@ -179,8 +179,8 @@ pub(crate) trait StreamIo {
     /// many are left (`TCP_INQ`).
     fn tell(&self, msg: &mut Message<'_>, got: usize);
 
-    /// Notes the end of the TCP connection if nobody has done so yet. Returns whether that has changed
-    /// what there is to read or write.
+    /// Notes the end of the TCP connection if that was not noted yet. Returns whether that changes
+    /// what can be read or written.
     fn notice_dead(&self) -> bool;
 
     /// Copies what has arrived to the program.
@@ -243,7 +243,7 @@ pub(crate) struct Put<'a> {
     pub(crate) urgent: bool,
     /// More will follow at once, so that they may be held back.
     pub(crate) more: bool,
-    /// Becomes true when the call's bytes have gone another way than TCP; of a stream that counts itself.
+    /// Becomes true when bytes of the call have not gone by TCP; for a stream that counts itself.
     pub(crate) carried: &'a Cell<bool>,
 }
 
@@ -255,7 +255,7 @@ pub(crate) enum Stop {
     Fault,
     /// There is no memory for the ring just now.
     NoRing,
-    /// TCP has room but no memory just now, and tells nobody when it has.
+    /// TCP has room but no memory just now, and does not wake the writer when it has.
     Later,
     /// The device is gone.
     NoDevice,

@@ -82,7 +82,7 @@ fn receive_from(
     // Of a peek: the bytes that lie before those it has got, urgent ones among them.
     let mut passed = offset;
     if !nonblock && wanted > 0 && stream.is_quiet() {
-        // The usual case of a program that waits for an answer: there is nothing to look at.
+        // A program that waits for an answer, usually: no bytes have come yet.
         let patience = stream.sock().receive_timeout(nonblock);
         timeout = Some(sleep(stream, socket, patience, 0)?);
     }

@@ -3,7 +3,7 @@
 //! The stream of an SMC-R connection: its send ring and its receive ring.
 //!
 //! A byte that is sent goes from the program into the send ring ([`put`]), from there by an RDMA WRITE into the peer's
-//! ring ([`crate::smcr::group`]), and is announced by a CDC message or an immediate; that wakes the peer's reader, who
+//! ring ([`crate::smcr::group`]), and is announced by a CDC message or an immediate; that wakes the peer's reader, which
 //! copies it out of the ring ([`take`]).
 
 use super::{
@@ -64,7 +64,7 @@ impl StreamIo for Arc<SmcConn> {
         // Registers the poller; of what TCP says only a pending error counts.
         let mut events = socket.native_poll(poll) & flags::EPOLLERR;
         let mut proto = self.proto.lock();
-        // A reset of the TCP connection is shown at once, even if nobody has drawn conclusions yet.
+        // A reset of the TCP connection is shown at once, also before the connection has noted it.
         let reset = self.is_tcp_dead() && !proto.awaits_end();
         let open = proto.directions();
         let hearing = open.hearing && !self.is_read_shut() && !reset;
@@ -82,7 +82,7 @@ impl StreamIo for Arc<SmcConn> {
         if proto.has_urgent() {
             events |= flags::EPOLLPRI;
         }
-        // Asked first: who finds no room is told when there is some.
+        // Asked first: a poller that finds no room is woken when there is some.
         let room = match proto.send_room() {
             Err(SendError::Full | SendError::NotConnected) => false,
             Ok(_) => !self.is_ring_enomem(),
@@ -253,7 +253,7 @@ pub(crate) fn shut_down(conn: &Arc<SmcConn>, how: i32) -> Result {
     let actions = {
         let mut proto = conn.proto.lock();
         let open = proto.directions();
-        // That it is reset TCP may tell before the peer's message does.
+        // TCP may show the reset before the peer's message does.
         let reset = conn.is_tcp_dead() && !proto.awaits_end();
         let over = reset || !open.hearing && !open.talking && !proto.is_draining();
         match (proto.state(), send, receive) {
@@ -271,7 +271,7 @@ pub(crate) fn shut_down(conn: &Arc<SmcConn>, how: i32) -> Result {
                 Actions::NONE
             }
             (_, true, true) => proto.shutdown_both(now()),
-            // The second of the two ways: nobody will read, and the peer is told so.
+            // The second direction: nothing will be read, and the peer is told so.
             (_, true, false) if conn.is_read_shut() => proto.shutdown_both(now()),
             (_, false, true) if !open.talking => proto.shutdown_both(now()),
             (_, true, false) => proto.shutdown_write(now()),
@@ -282,7 +282,7 @@ pub(crate) fn shut_down(conn: &Arc<SmcConn>, how: i32) -> Result {
         conn.shut_read();
     }
     conn.perform(actions);
-    // As TCP, in any case: somebody may wait for nothing else.
+    // As TCP, in any case: a poller may wait for this event alone.
     conn.sock().wake_state();
     match ended {
         true => Err(errno::ENOTCONN.into()),
@@ -349,7 +349,7 @@ fn put(
     };
     let len = u32::try_from(taken).map_err(|_| Stop::Fault)?;
     let written = |proto: &mut Conn| proto.written(len, hint, now());
-    // shutdown() has come in between: the caller asks for room again, and hears of it.
+    // shutdown() has come in between: the caller asks for room again, and finds that.
     let actions = conn
         .group()
         .change_and_send(conn, written)

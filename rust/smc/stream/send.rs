@@ -17,7 +17,7 @@ use kernel::prelude::*;
 use smc_proto::{conn::SendError, cursor::RingSize};
 use smc_trace as trace;
 
-/// Time until TCP is asked again that had no memory; its own sendmsg() waits for some hundredths of a second, too.
+/// Time until TCP, which had no memory, is asked again; its own sendmsg() waits for some hundredths of a second, too.
 const PAUSE_MS: u32 = 50;
 
 /// sendmsg(): blocking, it takes everything.
@@ -75,7 +75,7 @@ fn send_all(
     }
     stream.notice_dead();
     if total == 0 {
-        // As with TCP nothing needs no room, and nobody to read it; but the way must be open.
+        // As with TCP a call for 0 bytes needs neither room nor a reader; but the direction must be open.
         return match stream.is_talking() {
             true => Ok(0),
             false => Err(stream.sock().stream_error(no_signal)),

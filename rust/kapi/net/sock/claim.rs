@@ -21,7 +21,7 @@ const NOT_COPIED: usize = 1;
 /// The owner is a sockmap (`SK_USER_DATA_PSOCK`).
 const SOCKMAP: usize = 4;
 
-/// `sk_data_ready` of a socket in which nobody has changed it; 0 before the first socket.
+/// `sk_data_ready` of a socket in which it is unchanged; 0 before the first socket.
 static DATA_READY: Atomic<usize> = Atomic::new(0);
 
 fn name() -> *mut ffi::c_void {
@@ -57,8 +57,8 @@ impl Sock {
         ready.map_or(0, |ready| ready as usize) == DATA_READY.load(Acquire)
     }
 
-    /// Makes the stream ours, so that nobody else can take it over, until [`Sock::release_stream`];
-    /// whether it is. It is not when somebody has it already.
+    /// Makes the stream ours, so that no other module can take it over, until [`Sock::release_stream`];
+    /// whether it is. It is not when another module has it already.
     pub fn claim_stream(&self) -> bool {
         let sk = self.as_ptr();
         let icsk: *mut bindings::inet_connection_sock = sk.cast();
@@ -98,7 +98,7 @@ impl Sock {
         }
     }
 
-    /// Returns whether a sockmap takes what arrives from TCP at once, so that nobody can read it there.
+    /// Returns whether a sockmap takes what arrives from TCP at once, so that it cannot be read there.
     pub fn is_drained(&self) -> bool {
         self.owner().addr() & SOCKMAP != 0 && !self.arrives_natively()
     }

@@ -114,7 +114,7 @@ impl Sock {
         unsafe { ptr::read_volatile(&raw const (*tp).copied_seq) }
     }
 
-    /// Returns how many bytes have arrived that nobody has taken, an urgent one among them; the FIN is none.
+    /// Returns how many bytes have arrived and were not read, an urgent one among them; the FIN is none.
     /// A hint without the lock: one that is just arriving may count for a moment.
     #[inline]
     pub fn arrived_bytes(&self) -> usize {
@@ -199,7 +199,7 @@ impl Sock {
         unsafe { bindings::socks_have_packet_programs(self.as_ptr(), other.as_ptr()) }
     }
 
-    /// Returns how many bytes have arrived that nobody has taken, up to an urgent byte. A hint.
+    /// Returns how many bytes have arrived and were not read, up to an urgent byte. A hint.
     #[inline]
     pub fn unread_bytes(&self) -> usize {
         let all = self.arrived_bytes();
@@ -388,7 +388,7 @@ impl Sock {
         unsafe { bindings::sk_tell_data(self.as_ptr()) };
     }
 
-    /// Wakes those who sleep in a call that receives, and nobody who polls: the data that have come are fewer than
+    /// Wakes threads that sleep in a receiving call, but no poller: the data that have come are fewer than
     /// `SO_RCVLOWAT`, and pollers hear nothing of such from TCP.
     pub fn wake_sleepers(&self) {
         // SAFETY: The sock is valid; its wait queue is read under RCU, and may have gone.

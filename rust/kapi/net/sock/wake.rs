@@ -6,14 +6,14 @@ use super::Sock;
 use smc_bindings as bindings;
 
 impl Sock {
-    /// Wakes everybody who waits for a change of the connection's state, SIGIO included.
+    /// Wakes all that wait for a change of the connection's state, SIGIO included.
     pub fn wake_state(&self) {
         // SAFETY: The sock is valid; the helper holds `sk_callback_lock`, under which the
         // callbacks and `sk_wq` are stable.
         unsafe { bindings::sk_state_change(self.as_ptr()) };
     }
 
-    /// Wakes everybody: the socket is connected. SIGIO says that it can be written to.
+    /// Wakes all waiters and pollers: the socket is connected. SIGIO says that it can be written to.
     pub fn wake_connected(&self) {
         self.wake_state();
         // SAFETY: The sock is valid; its wait queue is read under RCU, and may have gone.
@@ -54,7 +54,7 @@ impl Sock {
         unsafe { bindings::sk_write_space(self.as_ptr()) };
     }
 
-    /// Wakes everybody who watches for errors.
+    /// Wakes all that watch for errors.
     #[inline]
     pub fn wake_error(&self) {
         // SAFETY: The sock is valid; the helper holds `sk_callback_lock`, under which the

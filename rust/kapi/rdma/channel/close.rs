@@ -60,7 +60,7 @@ impl<H: Handler> WorkItem<1> for Channel<H> {
         this.sq.lock().sendable = false;
         let mut attr = new_attr();
         if modify(resources.qp, &mut attr, bindings::ib_qp_state_IB_QPS_ERR, 0).is_err() {
-            // A device that does not answer flushes nothing, so nobody else tells the handler.
+            // A device that does not answer flushes nothing, so the handler hears of it here alone.
             // SAFETY: `close` takes the resources, under the lock that is held, before it takes
             // the handler.
             unsafe { this.note_failure(Status::Flushed) };
@@ -94,7 +94,7 @@ impl<H: Handler> Channel<H> {
 
     /// Drains and destroys the queue pair; then lets go of device and handler. Sleeps.
     pub(in crate::rdma) fn close(this: &Arc<Self>) {
-        // Nobody posts after these two.
+        // No thread posts after these two.
         {
             let mut sq = this.sq.lock();
             sq.sendable = false;

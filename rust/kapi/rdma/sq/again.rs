@@ -10,13 +10,13 @@ use smc_bindings as bindings;
 /// The next to try to post a chain that the device has refused for now.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::rdma) enum Again {
-    /// Nobody: it is posted.
+    /// None: it is posted.
     Never,
     /// The completion of another chain.
     Completion,
     /// A worker, as no other chain is under way.
     Worker,
-    /// Nobody: the queue pair is of no more use.
+    /// None: the queue pair cannot be used any more.
     Broken,
 }
 

@@ -79,7 +79,7 @@ impl LinkGroup {
     ///
     /// # Errors
     ///
-    /// `ECONNABORTED` when the group has ended meanwhile; nobody will tell the connection.
+    /// `ECONNABORTED` when the group has ended meanwhile, of which the connection will not hear otherwise.
     pub(crate) fn insert_conn(&self, conn: &Arc<SmcConn>) -> Result {
         let mut state = self.state.lock();
         let old = match state.conns.get_mut(usize::from(conn.slot())) {

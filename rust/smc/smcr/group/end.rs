@@ -63,7 +63,7 @@ impl LinkGroup {
         if self.ended.xchg(1, Full) != 0 {
             return;
         }
-        // Without one, somebody else is ending it for a reason of theirs.
+        // Without one, another thread is ending it for another reason.
         let reason = match todo {
             Todo::End { reason, .. } => Some(reason),
             _ => None,

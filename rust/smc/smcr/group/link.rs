@@ -313,7 +313,7 @@ impl Link {
         channel.is_idle()
     }
 
-    /// Returns whether somebody has found no slot since the last call.
+    /// Returns whether a sender has found no slot since the last call.
     #[inline]
     pub(super) fn take_waiting(&self) -> bool {
         let waiting = self.waiting.get() != 0;

@@ -10,7 +10,7 @@ use kernel::prelude::*;
 use smc_proto::conn::ProtoError;
 
 impl LinkGroup {
-    /// Says that the link is lost, and why, if anybody had it.
+    /// Says that the link is lost, and why, if it had connections.
     pub(super) fn tell_loss(&self) {
         let conns = self.state.lock().proto.conns();
         if conns == 0 {

@@ -21,7 +21,7 @@ use smc_proto::{
 /// Time between two looks. A send ring is given back at the second look in a row that
 /// finds it unused.
 const LOOK: Span = Span::from_millis(500);
-/// Looks in a row after which a slab goes that nobody has used: two seconds.
+/// Looks in a row after which an unused slab goes: two seconds.
 const PATIENCE: u32 = 4;
 /// Slabs that may wait for the peer to forget their keys. A peer that never answers keeps this number; with
 /// more, connections that come and go would have it keep ever more.
@@ -39,7 +39,7 @@ pub(super) struct Reclaim {
     pressed: bool,
     /// The peer's answer to a request to forget a key.
     answered: Option<(Rkey, Answer)>,
-    /// Pages of slabs that nobody used at the last look.
+    /// Pages of slabs that were unused at the last look.
     idle_pages: usize,
 }
 
@@ -62,7 +62,7 @@ impl Reclaim {
 }
 
 impl LinkGroup {
-    /// Has the group look for what nobody uses. Sleeps.
+    /// Has the group look for unused memory. Sleeps.
     pub(crate) fn look_later(&self) {
         if self.plan_look() {
             self.rearm();
@@ -115,7 +115,7 @@ impl LinkGroup {
         }
     }
 
-    /// Retires slabs that nobody uses, and frees those whose key the peer has deleted. `due`: this is a
+    /// Retires unused slabs, and frees those whose key the peer has deleted. `due`: this is a
     /// regular look, which counts. Returns whether there may be more.
     fn look_at_slabs(self: &Arc<Self>, due: bool) -> bool {
         // The owner of the lock may be waiting for the device.

@@ -53,7 +53,7 @@ impl LinkGroup {
             return false;
         };
         *place = Some(ring.clone());
-        // With the ring, so that nobody settles the one without the other.
+        // With the ring, so that no thread settles the one without the other.
         conn.stats().usage(TrafficDirection::Tx, ring.len() as i64);
         drop(scheduler);
         self.look_later();
@@ -120,7 +120,7 @@ impl LinkGroup {
         rings.fold(0, |sum: u64, ring| sum.saturating_add(ring.len() as u64))
     }
 
-    /// Gives rings back that nobody has used since the last look. Returns whether there are others.
+    /// Gives rings back that were not used since the last look. Returns whether there are others.
     /// Sleeps.
     pub(super) fn look_at_rings(&self) -> bool {
         let mut from = 0usize;

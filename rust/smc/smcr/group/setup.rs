@@ -106,7 +106,7 @@ impl LinkGroup {
         drop(old);
     }
 
-    /// Nobody waits for LLC events any more.
+    /// Ends the wait for LLC events.
     pub(crate) fn ignore_events(&self) {
         let old = self.state.lock().waiter.take();
         drop(old);

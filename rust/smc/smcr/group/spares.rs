@@ -20,7 +20,7 @@ const MOST: usize = 4;
 /// Looks after which a spare ring goes: half a second to a second. It is quickly made.
 const PATIENCE: u32 = 2;
 
-/// A send ring that nobody uses.
+/// An unused send ring.
 struct Spare {
     ring: Arc<Region>,
     /// Looks that have found it here.
@@ -66,7 +66,7 @@ impl LinkGroup {
         Some(spare.ring)
     }
 
-    /// Keeps a ring that no request under way names and nobody will write into again, in place of one
+    /// Keeps a ring that no request under way names and no program writes into any more, in place of one
     /// of another size if need be. For a while: a look is to be planned.
     pub(crate) fn keep_spare(&self, ring: &Arc<Region>) {
         let surplus = {

@@ -61,7 +61,7 @@ pub(super) struct TxScheduler {
 /// a slot for that.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TxGate {
-    /// Everybody may.
+    /// All connections may.
     Nobody,
     /// Connections; LLC messages go on, so that the link is not taken for dead.
     Conns,
@@ -111,7 +111,7 @@ impl LinkGroup {
         }
     }
 
-    /// Changes the state of `conn`, and sends what is due by that: at once where nobody else waits for
+    /// Changes the state of `conn`, and sends what is due by that: at once where no other connection waits for
     /// a turn. Returns what else is to be done. Any context.
     ///
     /// # Errors

@@ -70,7 +70,7 @@ pub(super) fn disconnect(
     stop_listening(this);
     // In strict mode the next connect() fails.
     let _ = leave_smc(this, socket);
-    // Nobody goes on with the attempt between its end here and TCP's.
+    // No thread goes on with the attempt between its end here and TCP's.
     let slot = this.handshake.lock();
     if matches!(*this.state.lock(), Phase::Connecting) {
         this.abandoned();

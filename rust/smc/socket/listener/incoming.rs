@@ -77,7 +77,7 @@ pub(crate) enum Verdict {
 }
 
 impl Ready {
-    /// Ends a connection that nobody accepted.
+    /// Ends a connection that was not accepted.
     pub(in crate::socket) fn discard(self) {
         if let Verdict::Smc(conn) = &self.verdict {
             conn.close(CloseMode::Abort);
@@ -140,7 +140,7 @@ impl Incoming {
             refuse => refuse,
         };
         if socket.sock().is_drained() {
-            // The client's messages go where nobody can take them out again.
+            // The client's messages go to the sockmap, and cannot be read here.
             failed(&socket);
             listener.attached();
             return Err(EBUSY);

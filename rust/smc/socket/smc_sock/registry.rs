@@ -159,7 +159,7 @@ impl Registry {
         self.look_in(SOON[0]);
     }
 
-    /// Returns the milliseconds between two looks at sockets that somebody may have taken.
+    /// Returns the milliseconds between two looks for sockets that another module has taken.
     fn rarely(&self) -> u32 {
         let ms = self.namespace.sysctls.get(Sysctl::HookIdle);
         u32::try_from(ms).unwrap_or(u32::MAX)

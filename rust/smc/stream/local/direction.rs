@@ -18,15 +18,15 @@ use kernel::{
 };
 use smc_proto::path::Route;
 
-/// Size up to which a ring grows for a reader that takes nothing, in bytes: programs at both ends may write
-/// so much before they read.
+/// Size in bytes up to which a ring grows although its reader takes nothing: the programs at both ends may
+/// write that much before they read.
 const PATIENT: usize = 256 << 10;
 
 /// Size with which a ring begins, in bytes.
 pub(super) const FIRST: usize = 16 << 10;
 
-/// Values of `waits_for_room`: a writer waits for room; or for the reader's lock, without which the ring could not be made
-/// larger.
+/// Values of `waits_for_room`: the writer waits for room, or for the reader's lock, which it needs to make the
+/// ring larger.
 const ROOM: u32 = 1;
 const LOCK: u32 = 2;
 
@@ -36,30 +36,30 @@ pub(super) type Reader<'a> = Guard<'a, Option<Arc<CountedRing>>, MutexBackend>;
 /// A direction, from its writer to its reader.
 #[pin_data]
 pub(super) struct LocalDirection {
-    /// Bytes that were ever put into rings. The writer's.
+    /// Number of bytes that were put into rings. Only the writer changes it.
     head: Count,
-    /// Calls that have put bytes there, each counted once. The writer's.
+    /// Number of calls that have put bytes there. Only the writer changes it.
     puts: Count,
-    /// Size of the ring. Changes with both locks.
+    /// Size of the ring. Changes with both locks held.
     size: Count,
-    /// Bytes that were ever taken out. The reader's.
+    /// Number of bytes that were taken out. Only the reader changes it.
     tail: Count,
-    /// Calls that have taken bytes out, each counted once. The reader's.
+    /// Number of calls that have taken bytes out. Only the reader changes it.
     takes: Count,
     /// Where the reader finds the next byte: a [`Route`].
     route: Count,
-    /// Position S of TCP's stream at which the writer has left it last. Changes with both locks.
+    /// Position in TCP's stream at which the writer left TCP last. Changes with both locks held.
     cut: Word,
     /// What a writer waits for, [`ROOM`] or [`LOCK`]; or 0.
     waits_for_room: Word,
-    /// Value of `tail` when the ring grew last. The writer's.
+    /// Value of `tail` when the ring grew last. Only the writer uses it.
     grown_at: Count,
-    /// 1 when the writer has found no room, though its reader takes what there is. The writer's.
+    /// 1 when the writer has found no room although its reader reads. Only the writer uses it.
     wants_larger: Word,
-    /// Value of `head` at the last look for what is silent, and the looks since it changed. The worker's.
+    /// Value of `head` when the worker looked last, and the number of its looks since that changed.
     seen: Count,
     silent: Word,
-    /// Messages until the next change of carriers that a test wants. The writer's.
+    /// Messages until the next change of carriers (sysctl `path_flip`, for tests). Only the writer uses it.
     countdown: Word,
     /// Held by the writer, into TCP or the ring. With it held `reader` is only tried.
     #[pin]
@@ -158,44 +158,44 @@ impl LocalDirection {
         self.size().saturating_sub(there)
     }
 
-    /// Returns whether a writer should go on: a third of the ring is free, or it will be made larger, of which `most`
-    /// tells the limit. A call that follows takes at least a byte.
+    /// Returns whether a writer should go on: a third of the ring is free, or it will be made larger, up to `most`
+    /// bytes. A call that follows takes at least a byte.
     #[inline]
     pub(super) fn has_room(&self, most: impl FnOnce() -> usize) -> bool {
-        // By one look at the size: without a ring there is nothing to wait for.
+        // The size is loaded once: it is 0 without a ring, and then there is nothing to wait for.
         let size = self.size();
         size.saturating_sub(self.there()) >= size / 3
             || size < PATIENT && self.waits_for_room.get() != LOCK && size < most()
     }
 
-    /// Returns the same for a writer that has found no room and is going to sleep. If there is none, the reader will
-    /// say so when there is.
+    /// Returns the same for a writer that has found no room and is going to sleep. If it returns false, the reader
+    /// will wake the writer.
     pub(super) fn awaits_room(&self, most: impl Fn() -> usize) -> bool {
         loop {
             if self.waits_for_room.get() == 0 {
                 self.waits_for_room.set(ROOM);
             }
-            // A reader that does not see this has made its room visible, and let its lock go, before; see `tells`.
+            // A reader that does not see this has stored its position and released its lock before; see `tells`.
             full_barrier();
             if self.has_room(&most) {
                 return true;
             }
-            // If a reader has seen this and woken whoever slept then: once more.
+            // A reader has seen the mark, and woken sleepers, before the caller sleeps: set it once more.
             if self.waits_for_room.get() != 0 {
                 return false;
             }
         }
     }
 
-    /// Takes the reader's lock for a change of the ring, if it is free. If not, and there is no room in this one, the
-    /// reader will tell when it is. The writer holds its lock.
+    /// Takes the reader's lock to change the ring, if it is free. If it is not, and the ring is full, the reader
+    /// will wake the writer when it has released it. The writer holds its own lock.
     pub(super) fn try_reader(&self) -> Option<Reader<'_>> {
         self.reader.try_lock().or_else(|| {
             if self.room() != 0 {
                 return None;
             }
             self.waits_for_room.set(LOCK);
-            // A reader that does not see this has let its lock go before.
+            // A reader that does not see this has released its lock before.
             full_barrier();
             let reader = self.reader.try_lock()?;
             self.waits_for_room.set(ROOM);
@@ -238,8 +238,8 @@ impl LocalDirection {
         self.takes.release(self.takes.get().wrapping_add(1));
     }
 
-    /// Gives `len` bytes back to the writer. The reader holds its lock, and looks at [`LocalDirection::tells`] when it has let
-    /// it go.
+    /// Gives room for `len` bytes back to the writer. The reader holds its lock, and asks [`LocalDirection::tells`]
+    /// when it has released it.
     #[inline(always)]
     pub(super) fn took(&self, len: usize) {
         self.tail.release(self.tail().wrapping_add(len as u64));
@@ -313,7 +313,7 @@ impl LocalDirection {
         true
     }
 
-    /// Tells whether there is a ring, or was one at the last look of whoever may take it.
+    /// Tells whether there is a ring; without the locks it may have been given back just now.
     pub(super) fn has_size(&self) -> bool {
         self.size() != 0
     }
@@ -340,15 +340,15 @@ impl LocalDirection {
         silent >= looks && self.has_size()
     }
 
-    /// Goes back to TCP and gives the ring back, if that is empty and nobody is at it; returns its size.
-    /// `taken` tells TCP's position of the reader, and `is_at` whether its position of the writer is still
-    /// that of the cut. Waits for nobody.
+    /// Goes back to TCP and gives the ring back, if it is empty and both locks are free. Returns the ring's size,
+    /// or 0. `taken` returns the position up to which the reader has read TCP's stream, `is_at` whether TCP's
+    /// write position is still that of the cut. Does not sleep.
     pub(super) fn give_back(
         &self,
         taken: impl FnOnce() -> u32,
         is_at: impl FnOnce(u32) -> bool,
     ) -> usize {
-        // In this order: a writer that is there is never the one who finds the reader's lock taken by this.
+        // The writer's lock first: then no writer finds the reader's lock held by this function.
         let Some(mut writer) = self.writer.try_lock() else {
             return 0;
         };

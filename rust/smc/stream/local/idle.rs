@@ -2,7 +2,7 @@
 
 //! Gives the rings of silent directions back: they are empty, and TCP's until the next byte.
 //!
-//! Pairs that have had rings are on a list. A worker looks at it once a second as long as somebody has some. A
+//! Pairs that have had rings are on a list. A worker looks at it once a second as long as there are rings. A
 //! direction in which nothing has moved for [`PATIENCE`] looks goes back to TCP, both of its locks held, so
 //! that its rings can go at once; the next byte moves it again. The kernel's shrinker takes those that
 //! are empty without waiting.
@@ -155,7 +155,7 @@ impl WorkItem for Rings {
     }
 }
 
-/// Only tries locks: whoever allocates memory may hold any.
+/// Only tries locks: a thread that allocates memory may hold any of them.
 impl shrinker::Spare for Rings {
     fn count(&self) -> usize {
         let mut pages = 0usize;
@@ -180,7 +180,7 @@ impl shrinker::Spare for Rings {
     }
 }
 
-/// Gives the ring of a direction back, if that is empty and nobody is at it. Returns its size.
+/// Gives the ring of a direction back, if it is empty and both locks are free. Returns its size.
 fn give_back(pair: &Pair, active: bool) -> usize {
     if !pair.has_met() {
         return 0;

@@ -39,7 +39,7 @@ impl Local {
             self.let_reader_go();
             return Err(EBUSY);
         }
-        // Nothing has been put after the cut, and nobody puts anything there.
+        // Nothing has been put after the cut, and nothing will be.
         direction.replace_route(direction.route(), Route::TCP);
         let ring = reader.take();
         drop(reader);
@@ -99,7 +99,7 @@ impl Local {
         alone && !self.has_met()
     }
 
-    /// Closes this end: its file is being closed, and nobody reads or writes here any more.
+    /// Closes this end: its file is being closed, and no call reads or writes here any more.
     pub(crate) fn close(&self) {
         self.let_go();
         self.settle();
@@ -158,7 +158,7 @@ impl Local {
         }
     }
 
-    /// Gives the rings back, and tells the other end that nobody is here.
+    /// Gives the rings back, and tells the other end that this one is gone.
     fn let_go(&self) {
         let pair = &self.pair;
         pair.end(self.active).gone.set(1);
@@ -178,19 +178,19 @@ impl Local {
         let written = {
             let mut writer = out.writer.lock();
             self.has_sent_astray();
-            // Nobody writes here any more, but for TCP's FIN.
+            // Nothing is written here any more, but for TCP's FIN.
             let quiet = is_quiet(self.own(), out.cut());
             self.pair.end(self.active).quiet.set(u32::from(quiet));
             writer.take()
         };
         drop((read, written));
         self.part();
-        // A writer that waits for room looks whether we are gone after it has said so; to anybody else it would be an
-        // edge that TCP does not have.
+        // A writer that waits for room checks after its mark whether this end is gone. A wake-up without a waiter
+        // would be an edge that TCP does not have.
         if inward.waits_for_room() {
             self.with_peer(Sock::wake_for_room);
         }
-        // The other end may be another user's, in a namespace of its own, and stay open for as long as that likes.
+        // The other end may belong to another user and namespace, and stay open for long.
         pair.end(self.active).sock.give_back();
     }
 

@@ -2,14 +2,15 @@
 
 //! The memory of rings, counted for each user.
 //!
-//! Nothing but this limits it for programs whose control group has no limit: TCP's own (`tcp_mem`) does not concern
-//! rings, and one that holds unread bytes is not given back. The user is the one who writes, whom the ring's memory is
-//! charged to, too; within a user namespace the one who has made that, however many users it has. Who is at the limit
-//! is refused, and goes on by TCP.
+//! For programs whose control group has no limit this is the only one: TCP's (`tcp_mem`) does not count
+//! rings, and a ring that holds unread bytes is not given back. A ring counts for the user of the
+//! writing program, to whose control group its memory is charged, too; within a user namespace for
+//! the user that made it, however many users it has. A program whose user is at the limit gets no
+//! ring, and its bytes go by TCP.
 //!
-//! The counts are in a table of fixed size, in which a user's place follows from his number and a random one: nothing
-//! is looked up, allocated or locked for a ring. Two users whose numbers have the same place share a limit, which with
-//! a hundred of them happens to one in forty.
+//! The counts are in a table of fixed size. A hash of the user's number and of a random one is the
+//! index, so a ring needs no search, allocation or lock. Users with the same index share a limit; of
+//! a hundred users one in forty shares its own.
 
 use kapi::{
     net::process,
@@ -43,7 +44,7 @@ fn salt() -> u64 {
 
 /// Returns the count of the calling program's user.
 fn count() -> &'static Atomic<i64> {
-    // All bits of the number decide about the upper ones of the product, by which the place is chosen.
+    // Mixed twice, so that all bits of the number count for the upper bits of the product, the index.
     let mixed = (process::account() ^ salt()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let place = (mixed ^ mixed >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52;
     COUNTS.get(place as usize).unwrap_or(&COUNTS[0])

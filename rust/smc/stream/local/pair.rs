@@ -24,13 +24,13 @@ use kernel::{
 };
 use smc_proto::path::Route;
 
-/// Bytes that TCP's receiver takes at first that nobody reads.
+/// Bytes that TCP's receiver takes at first if its program reads nothing.
 const WINDOW: usize = 64 << 10;
 
 /// An end: its sock, and the direction in which it writes.
 #[pin_data]
 pub(super) struct End {
-    /// Its TCP connection, from when it comes until it leaves. The other end looks at it, and keeps it no longer.
+    /// Its TCP connection, while it is here. The other end uses it, but does not keep it alive.
     pub(super) sock: SharedSock,
     #[pin]
     pub(super) out: LocalDirection,
@@ -50,7 +50,7 @@ pub(super) struct End {
     pub(super) retired: Word,
     /// Number of splice() calls under way.
     splices: Atomic<i32>,
-    /// What of this end's counts is in the statistics of its namespace, whose lock `settling` protects it.
+    /// The part of this end's counts that is in the statistics of its namespace; under its lock `settling`.
     pub(super) settled: [Count; 4],
 }
 
@@ -282,7 +282,7 @@ impl Local {
         self.out().route().writes_ring()
     }
 
-    /// Tells whether the ring has room for a writer, or will have; if not, one is woken when it has.
+    /// Tells whether the ring has room for a writer, or will be made larger. If not, the reader will wake the writer.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         self.out().has_room(|| self.most()) || self.awaits_room()
@@ -290,13 +290,13 @@ impl Local {
 
     #[inline(never)]
     fn awaits_room(&self) -> bool {
-        // Before the look that counts, as TCP's poll does: who makes room after that sends SIGIO.
+        // Before the last check, as in TCP's poll: a reader that makes room after this sends SIGIO.
         self.own().expect_room();
         let room = self.out().awaits_room(|| self.most());
         if !room {
             self.with_peer(|peer| {
                 if peer.has_low_water() {
-                    // More than this will not be there at once.
+                    // The ring is full, so the reader will never find more at once.
                     peer.wake_for_data();
                 }
             });
@@ -304,8 +304,8 @@ impl Local {
         room || self.is_deserted()
     }
 
-    /// Returns the size up to which rings grow: `path_ring`, or what TCP would take of a program that has set
-    /// `SO_SNDBUF`, which is as much and what is on its way to the reader.
+    /// Returns the size up to which rings grow: `path_ring`, or, if the program has set `SO_SNDBUF` to less, as much
+    /// as TCP would take then: the send buffer and the receiver's window.
     pub(super) fn most(&self) -> usize {
         let most = self.namespace.ring_limit();
         let own = self.own().wanted_send_buffer();
@@ -318,7 +318,7 @@ impl Local {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, also when the user has as many as he may.
+    /// `ENOMEM`, also when the user is at the limit.
     pub(super) fn ring(&self, size: usize, first: u64) -> Result<CountedRing> {
         CountedRing::new(size, first, self.namespace.user_limit())
     }

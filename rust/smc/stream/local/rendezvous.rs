@@ -2,12 +2,13 @@
 
 //! The place where the two ends of a connection find each other in this kernel.
 //!
-//! They do so by the initial sequence numbers of both directions, which a proxy's two connections do not share. Whoever
-//! ends two connections with packets of his own can give them the same numbers, so one of the ends has to have the
-//! other's address for its peer's, too. Not both: one of the two addresses may have been translated on the way.
+//! They are matched by the initial sequence numbers of both directions, which differ between the two
+//! connections of a proxy. A host that ends two connections with forged packets could give them the
+//! same numbers. So one of the two ends must also have the other's address as its peer's; not both,
+//! since one address may have been translated on the way.
 //!
-//! An end comes here with its first byte to send or receive. So if bytes arrive and
-//! nobody has been here, the other end is not one of ours.
+//! An end comes here with its first byte to send or receive. So if bytes arrive and no other end has
+//! been here, the peer is not a socket of ours.
 
 use super::pair::{Local, Pair};
 use crate::host::{
@@ -91,7 +92,7 @@ impl Rendezvous {
             (numbers.peer, numbers.own)
         };
         let key = u64::from(first) << 32 | u64::from(second);
-        // On an error the caller gives socket and stream back to TCP.
+        // On an error the caller gives the socket back to TCP.
         let pair = self.join(key, active, sock)?;
         Ok(Local::new(pair, active, sock.clone(), namespace.clone()))
     }
@@ -124,7 +125,7 @@ impl Rendezvous {
         let Some(there) = waiting.get(&key) else {
             return Ok(None);
         };
-        // None is an end of the same kind with the same numbers: chance, or somebody who tries.
+        // Two clients, or two servers, with the same numbers are no pair: chance, or an attack.
         let other = there.end(!active).sock.with(|other| {
             let near = other.net_cookie() == sock.net_cookie();
             (near, Namespace::of(other), is_peer(sock, other))
@@ -146,7 +147,7 @@ impl Rendezvous {
         Ok(node.map(|node| node.to_key_value().1))
     }
 
-    /// Takes a pair out in which one end has waited in vain. Returns whether it was still there.
+    /// Removes a pair whose second end has not come. Returns whether it was still there.
     pub(crate) fn leave(&self, pair: &Arc<Pair>) -> bool {
         let mut waiting = self.waiting.lock();
         let mine = waiting

@@ -35,7 +35,7 @@ impl Local {
         self.pair.server.details.set(1);
     }
 
-    /// Tells whether nobody will read what is sent: the other end's file is being closed, or its program
+    /// Tells whether what is sent will not be read: the other end's file is being closed, or its program
     /// has shut both directions. TCP's answer is a reset then.
     #[inline]
     pub(super) fn is_deserted(&self) -> bool {

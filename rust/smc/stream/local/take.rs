@@ -38,7 +38,7 @@ pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask<'_>) -> Resul
     let mut rest = *ask;
     let tail = direction.tail();
     let control = msg.control();
-    // From one carrier after the other: no other reader gets bytes from between them.
+    // With the lock held over all carriers: no other reader gets bytes in between.
     let end = loop {
         let told = all.bytes != 0 && local.is_told();
         let look = match ask.peek {
@@ -48,7 +48,7 @@ pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask<'_>) -> Resul
         if told {
             let more = matches!(&look, Ok(Look::Took(took)) if took.bytes != 0);
             if more && !local.is_told() {
-                // The last bytes' time counts, and these have come by the ring.
+                // The time of the last bytes counts, and those came by the ring.
                 msg.rewind(&control);
             } else {
                 local.tcp_tells();
@@ -88,7 +88,7 @@ fn next(
     ask: &Ask<'_>,
 ) -> Result<Look> {
     loop {
-        // In this order: what precedes an end, or a writer's turn back to TCP, is in the ring when that is seen.
+        // In this order: a thread that sees the end, or the writer's return to TCP, sees all bytes of the ring before it.
         let state = state(local);
         let route = direction.route();
         let there = direction.there();
@@ -105,7 +105,7 @@ fn next(
             }
             Head::Ring if !route.ends() => return Ok(Look::Nothing(state)),
             Head::Tcp => return from_tcp(local, msg, ask, state, None),
-            // Asked once: TCP is not to be called for no bytes, as it would take an end that follows them.
+            // Asked once: TCP must not be called for 0 bytes, as it would consume an end that follows.
             Head::Until(_) => match route.left(local.own().position()) {
                 0 => (),
                 left => return from_tcp(local, msg, ask, state, Some(left)),
@@ -128,8 +128,8 @@ fn next(
     }
 }
 
-/// Returns what is to be said to a reader when there are no bytes, in TCP's order. What is looked at next is from
-/// after that: bytes that precede an end are seen with it.
+/// Returns why a reader gets no bytes: error, end or nothing yet, in TCP's order. Bytes that came before an end
+/// are visible to loads after this call.
 #[inline]
 fn state(local: &Local) -> RecvState {
     let state = state_of_tcp(local);
@@ -187,8 +187,8 @@ fn from_ring(
     }))
 }
 
-/// Has TCP receive; it tells of its bytes' time, and how many are left, itself. If a ring follows the bytes it does
-/// not know how many that are.
+/// Has TCP receive, which adds the control messages for time and bytes left itself. It does not know of bytes in
+/// a ring that follows.
 fn receive(
     local: &Local,
     msg: &mut Message<'_>,
@@ -222,7 +222,7 @@ fn from_tcp(
         return Ok(if nothing { Look::Nothing(state) } else { STOP });
     }
     if nothing && ask.before != 0 {
-        // TCP does not know of what the call has got, and would take the error for its answer.
+        // TCP does not know what the call has got already, and would consume the error.
         return Ok(Look::Nothing(state));
     }
     if sock.is_at_mark() {
@@ -245,7 +245,7 @@ fn from_tcp(
         Err(err) if err == EAGAIN => return Ok(Look::Nothing(RecvState::Empty)),
         Err(err) => return Err(err),
     };
-    // TCP never reads over the mark in one go. After the last byte before a ring it is not the next byte.
+    // TCP never reads past the urgent mark in one call. After the last byte before a ring the mark is not next.
     let stop = left.is_none() && sock.is_at_mark();
     Ok(Look::Took(Took {
         bytes,
@@ -266,7 +266,7 @@ fn peek(
 ) -> Result<Look> {
     let sock = local.own();
     let state = state(local);
-    // In this order, as in `take`; what has come by TCP then may follow the ring.
+    // The ring first, as in `take`: bytes that have come by TCP then may follow those of the ring.
     let (arrived, to_mark) = sock.arrived_and_mark();
     read_barrier();
     let route = direction.route();
