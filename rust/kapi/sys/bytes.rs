@@ -60,7 +60,7 @@ impl Ring {
         let flags = GFP_KERNEL_ACCOUNT | __GFP_NOWARN;
         let mut memory = KVVec::<u8>::with_capacity(size, flags)?;
         let start = NonNull::new(memory.as_mut_ptr()).ok_or(ENOMEM)?;
-        // INVARIANT: The vector has so much room, and never moves.
+        // INVARIANT: The vector has that many bytes, and never moves.
         Ok(Self {
             start,
             mask: size.wrapping_sub(1),
@@ -133,7 +133,7 @@ impl Ring {
         if done == len {
             return true;
         }
-        // SAFETY: It was advanced by so much just now.
+        // SAFETY: It was advanced by that many bytes just now.
         unsafe { iter.revert(done) };
         false
     }
@@ -149,7 +149,7 @@ impl Ring {
     fn write_at(&self, at: usize, len: usize, iter: &mut IovIterSource<'_>) -> usize {
         let len = len.min(self.size().wrapping_sub(at));
         let to = self.start.as_ptr().wrapping_add(at);
-        // SAFETY: A place in the memory, with so much after it; the iterator is valid as it is borrowed.
+        // SAFETY: A place in the memory, with that many bytes after it; the iterator is valid as it is borrowed.
         let done = unsafe { bindings::_copy_from_iter(to.cast(), len, iter.as_raw()) };
         let filled = self.filled.get() as usize;
         if filled < self.size() && at <= filled {
@@ -195,7 +195,7 @@ impl Ring {
             false => written(filled, at, len),
         };
         let from = self.start.as_ptr().wrapping_add(at);
-        // SAFETY: A place in the memory, of which so much has been written: both numbers are at most the size, so
+        // SAFETY: A place in the memory, of which that many bytes have been written: both numbers are at most the size, so
         // their sum is what it seems. The iterator is valid as it is borrowed.
         unsafe { bindings::_copy_to_iter(from.cast(), len, iter.as_raw()) }
     }

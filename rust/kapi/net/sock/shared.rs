@@ -167,7 +167,8 @@ unsafe extern "C" fn put(head: *mut bindings::callback_head) {
     drop(unsafe { KBox::from_raw(head.cast::<Node>()) });
 }
 
-/// Waits, when it is dropped, until all socks that were given back are let go: the code that does so is this module's.
+/// Waits, when it is dropped, until all socks that were given back are freed: the callback that does so is code of
+/// this module.
 /// To be dropped after everything that may give one back.
 pub struct GivenBack(());
 

@@ -114,8 +114,8 @@ pub(super) fn told(local: &Local, other: &End) {
     }
 }
 
-/// Wakes a reader with a `SO_RCVLOWAT` of its own. Pollers hear of less than that as little as from TCP: it would be
-/// an edge, with whatever else is ready.
+/// Wakes a reader with a `SO_RCVLOWAT` of its own. As with TCP a poller is not woken for fewer bytes: an
+/// edge-triggered one would take that for an event.
 #[cold]
 fn wake_for_enough(local: &Local, peer: &Sock) {
     // Between the bytes and the look at the limit, which the reader may lower: then it looks at the bytes.
@@ -223,7 +223,7 @@ fn may_turn(local: &Local) -> bool {
 
 /// The outcome of an attempt to make a ring larger.
 enum Growth {
-    /// There is so much room now.
+    /// There is this much room now.
     Room(usize),
     /// It is not to be larger now, or the reader is at it.
     Stays,
