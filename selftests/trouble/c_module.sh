@@ -115,7 +115,8 @@ client_module_client() {
 	modprobe smc
 	check id_back rsmc ueid add RSMC-DEFAULT
 	barrier back
-	check smc_again stressed --mode 0 --bulk 1 --short 5 at_once short bulk
+	# Not by `stressed`: what it prints says which connection was not SMC-R.
+	now smc_again --info off --mode 0
 }
 
 # The in-tree module's guest.
