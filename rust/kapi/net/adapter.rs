@@ -41,8 +41,9 @@ pub(crate) struct Adapter<T: Overlay>(PhantomData<T>);
 impl<T: Overlay> Adapter<T> {
     /// # Safety
     ///
-    /// Called by the kernel alone. The core calls it once for a socket, when its last reference has
-    /// gone; no other operation runs or begins then.
+    /// Called by the kernel alone. The core calls it once for a socket, when its last file has
+    /// gone: no system call runs on it any more. What finds the socket by its locked sock may run
+    /// until TCP's release has taken it from there.
     unsafe extern "C" fn release(sock: *mut bindings::socket) -> ffi::c_int {
         // SAFETY: The core calls release once, on a socket whose last file reference has gone.
         let socket = unsafe { BsdSocket::from_raw(sock) };
@@ -83,8 +84,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Called by the kernel alone. `sock` is an open socket with this operations table, and `addr`
-    /// a kernel copy of `len` bytes.
+    /// Called by the kernel alone. `sock` is an open socket that had this operations table when the
+    /// call began, and `addr` a kernel copy of `len` bytes.
     unsafe extern "C" fn connect(
         sock: *mut bindings::socket,
         addr: *mut bindings::sockaddr_unsized,
@@ -103,8 +104,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Called by the kernel alone. `sock` is an open socket with this operations table, and `addr`
-    /// a kernel copy of `len` bytes.
+    /// Called by the kernel alone. `sock` is an open socket that had this operations table when the
+    /// call began, and `addr` a kernel copy of `len` bytes.
     unsafe extern "C" fn bind(
         sock: *mut bindings::socket,
         addr: *mut bindings::sockaddr_unsized,
@@ -124,7 +125,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Called by the kernel alone. `sock` is an open socket with this operations table.
+    /// Called by the kernel alone. `sock` is an open socket that had this operations table when the
+    /// call began.
     unsafe extern "C" fn listen(sock: *mut bindings::socket, backlog: ffi::c_int) -> ffi::c_int {
         from_result(|| {
             // SAFETY: The socket is open during an operation.
@@ -136,8 +138,9 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Called by the kernel alone. `sock` is an open socket with this operations table, `new` one
-    /// that the caller has just allocated and that has no `sk`, and `arg` is valid.
+    /// Called by the kernel alone. `sock` is an open socket that had this operations table when the
+    /// call began, `new` one that the caller has just allocated and that has no `sk`, and `arg` is
+    /// valid.
     unsafe extern "C" fn accept(
         sock: *mut bindings::socket,
         new: *mut bindings::socket,
@@ -185,8 +188,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Called by the kernel alone. `sock` is an open socket with this operations table; `file` is
-    /// its file or null, `table` is null or the caller's.
+    /// Called by the kernel alone. `sock` is an open socket that had this operations table when the
+    /// call began; `file` is its file or null, `table` is null or the caller's.
     unsafe extern "C" fn poll(
         file: *mut bindings::file,
         sock: *mut bindings::socket,
@@ -205,7 +208,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Called by the kernel alone. `sock` is an open socket with this operations table.
+    /// Called by the kernel alone. `sock` is an open socket that had this operations table when the
+    /// call began.
     unsafe extern "C" fn shutdown(sock: *mut bindings::socket, how: ffi::c_int) -> ffi::c_int {
         from_result(|| {
             // SAFETY: The socket is open during an operation.
@@ -220,8 +224,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Called by the kernel alone. `sock` is an open socket with this operations table; `arg` is
-    /// the program's.
+    /// Called by the kernel alone. `sock` is an open socket that had this operations table when the
+    /// call began; `arg` is the program's.
     unsafe extern "C" fn ioctl(
         sock: *mut bindings::socket,
         command: ffi::c_uint,
@@ -246,8 +250,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Called by the kernel alone. `sock` is an open socket with this operations table, and `msg` a
-    /// message of `len` bytes that is the caller's for this call.
+    /// Called by the kernel alone. `sock` is an open socket that had this operations table when the
+    /// call began, and `msg` a message of `len` bytes that is the caller's for this call.
     unsafe extern "C" fn sendmsg(
         sock: *mut bindings::socket,
         msg: *mut bindings::msghdr,
@@ -265,8 +269,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Called by the kernel alone. `sock` is an open socket with this operations table, and `msg` a
-    /// message of `len` bytes that is the caller's for this call.
+    /// Called by the kernel alone. `sock` is an open socket that had this operations table when the
+    /// call began, and `msg` a message of `len` bytes that is the caller's for this call.
     unsafe extern "C" fn recvmsg(
         sock: *mut bindings::socket,
         msg: *mut bindings::msghdr,
@@ -285,8 +289,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Called by the kernel alone. `sock` is an open socket with this operations table, and `name`
-    /// has room for a `sockaddr_storage`.
+    /// Called by the kernel alone. `sock` is an open socket that had this operations table when the
+    /// call began, and `name` has room for a `sockaddr_storage`.
     unsafe extern "C" fn getname(
         sock: *mut bindings::socket,
         name: *mut bindings::sockaddr,
@@ -309,8 +313,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Called by the kernel alone. `sock` is an open socket with this operations table; `pos` and
-    /// `pipe` are the caller's.
+    /// Called by the kernel alone. `sock` is an open socket that had this operations table when the
+    /// call began; `pos` and `pipe` are the caller's.
     unsafe extern "C" fn splice_read(
         sock: *mut bindings::socket,
         pos: *mut bindings::loff_t,
@@ -336,7 +340,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Called by the kernel alone. `sock` is an open socket with this operations table.
+    /// Called by the kernel alone. `sock` is an open socket that had this operations table when the
+    /// call began.
     unsafe extern "C" fn splice_eof(sock: *mut bindings::socket) {
         // SAFETY: The socket is open during an operation.
         let socket = unsafe { BsdSocket::from_raw(sock) };
@@ -351,8 +356,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Called by the kernel alone. `sock` is an open socket with this operations table, and `value`
-    /// has `len` bytes, of the program or of the kernel as it says itself.
+    /// Called by the kernel alone. `sock` is an open socket that had this operations table when the
+    /// call began, and `value` has `len` bytes, of the program or of the kernel as it says itself.
     unsafe extern "C" fn setsockopt(
         sock: *mut bindings::socket,
         level: ffi::c_int,
@@ -385,8 +390,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Called by the kernel alone. `sock` is an open socket with this operations table; `value` and
-    /// `len` are the program's.
+    /// Called by the kernel alone. `sock` is an open socket that had this operations table when the
+    /// call began; `value` and `len` are the program's.
     unsafe extern "C" fn getsockopt(
         sock: *mut bindings::socket,
         level: ffi::c_int,
@@ -414,8 +419,8 @@ impl<T: Overlay> Adapter<T> {
 
     /// # Safety
     ///
-    /// Called by the kernel alone. `sk` is locked and belongs to an open socket with this
-    /// operations table.
+    /// Called by the kernel alone. `sk` is locked, and its `struct socket`, by which this function
+    /// was found, has not been taken from it.
     unsafe extern "C" fn set_rcvlowat(
         sk: *mut kernel::bindings::sock,
         value: ffi::c_int,

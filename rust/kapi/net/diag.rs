@@ -84,8 +84,8 @@ impl<T: Sockets> Registration<T> {
 
     /// # Safety
     ///
-    /// Called by the kernel alone. `skb` is a request of `sock_diag` with the header `nlh`, which
-    /// is at least as long as a request of this family.
+    /// Called by the kernel alone. `skb` is a request of `sock_diag` with the header `nlh`. No more
+    /// than the two bytes of a `struct sock_diag_req` are certain to follow that.
     unsafe extern "C" fn handle(
         skb: *mut bindings::sk_buff,
         nlh: *mut bindings::nlmsghdr,

@@ -428,11 +428,6 @@ impl Listener {
 
 /// For the handshakes.
 impl Listener {
-    /// Returns the listening socket.
-    fn sock(&self) -> ARef<Sock> {
-        self.sock.clone()
-    }
-
     /// Tells whether too many handshakes are under way.
     fn is_crowded(&self) -> bool {
         self.queues.lock().crowded

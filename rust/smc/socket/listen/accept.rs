@@ -3,8 +3,7 @@
 //! accept() and poll() of a listener.
 
 use super::super::{
-    listener::Listener,
-    listener::{Ready, Verdict},
+    listener::{Listener, Ready, Verdict},
     smc_sock::SmcSock,
     state::Phase, //
 };

@@ -175,7 +175,7 @@ impl Incoming {
             }),
             GFP_KERNEL,
         )?;
-        let payer = incoming.listener.sock();
+        let payer = incoming.listener.sock.clone();
         let negotiation = Negotiation::server(&incoming, &gates, socket.sock(), port, payer)?;
         let watch = WaitHook::new(&socket, incoming.clone())?;
         {
