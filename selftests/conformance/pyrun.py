@@ -57,6 +57,9 @@ LEFT_OUT = {
     "about multiprocessing, 10 s each": ("new_process",),
     "sockets that are neither TCP nor anything TCP's tests depend on": (
         "UDPLITE", "CAN", "RDS", "VSOCK", "Bluetooth", "Qipcrtr", "HyperV", "ISOTP", "J1939"),
+    # The signal is to end a send() on a pair of AF_UNIX. On a stalled machine it comes while Python makes the 16 MB to
+    # send, and is noted; then nothing ends the send().
+    "hang if a signal comes a moment early": ("sendall_interrupted",),
 }
 left_out = {}
 

@@ -10,7 +10,7 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{Acquire, Atomic, Release},
+        atomic::{Acquire, Atomic, Relaxed, Release},
         rcu,
         Arc, //
     },
@@ -89,10 +89,32 @@ impl<T: Notify> WaitHook<T> {
             hook.head.store(ptr::null_mut(), Release);
             return 0;
         }
-        let hushes = T::hushes(hook.target.as_arc_borrow());
+        // SAFETY: The queue's lock is held, and the entry is on the queue.
+        let of_state = key.is_null() && !unsafe { Self::has_exclusive(entry) };
+        let hushes = T::hushes(hook.target.as_arc_borrow(), of_state);
         T::notify(hook.target.as_arc_borrow());
         // A negative number ends the wake-up here. Otherwise: does not count as an exclusive waiter.
         -ffi::c_int::from(hushes)
+    }
+
+    /// Tells whether a waiter of the queue is exclusive, so that a wake-up with a key wakes only the first of those.
+    ///
+    /// # Safety
+    ///
+    /// `entry` is the one of a `WaitHook<T>`, on a queue whose lock is held.
+    unsafe fn has_exclusive(entry: *mut bindings::wait_queue_entry) -> bool {
+        // SAFETY: The hook is alive while its entry is on the queue.
+        let hook = unsafe { &*kernel::container_of!(Opaque::cast_from(entry), Self, entry) };
+        let head = hook.head.load(Relaxed);
+        // SAFETY:
+        // - The entry is on the queue `head`, by the invariant, so the list is not empty, and all of it are entries.
+        // - The queue's lock is held, so the list does not change.
+        // - Exclusive waiters are at its end (`add_wait_queue_exclusive()`).
+        unsafe {
+            let last = (*head).head.prev;
+            let last = kernel::container_of!(last, bindings::wait_queue_entry, entry);
+            (*last).flags & bindings::WQ_FLAG_EXCLUSIVE != 0
+        }
     }
 }
 

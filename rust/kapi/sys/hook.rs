@@ -20,7 +20,9 @@ pub trait Notify: Send + Sync + 'static {
 
     /// Returns whether the others that wait for the socket are to hear nothing of this wake-up, which [`Notify::notify`]
     /// has heard of. As that, must not sleep.
-    fn hushes(_this: ArcBorrow<'_, Self>) -> bool {
+    ///
+    /// `of_state`: it is `sk_state_change()`'s, and one by `sk_error_report()` would wake the same waiters.
+    fn hushes(_this: ArcBorrow<'_, Self>, _of_state: bool) -> bool {
         false
     }
 }

@@ -34,8 +34,8 @@ impl Notify for SmcSock {
         }
     }
 
-    fn hushes(this: ArcBorrow<'_, Self>) -> bool {
-        this.state.is(Kind::Connecting) && connect::hushes(&this)
+    fn hushes(this: ArcBorrow<'_, Self>, of_state: bool) -> bool {
+        this.state.is(Kind::Connecting) && connect::hushes(&this, of_state)
     }
 }
 

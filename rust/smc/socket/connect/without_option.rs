@@ -119,10 +119,14 @@ pub(super) fn begins(this: &SmcSock) {
     this.attempt.store(kind, Relaxed);
 }
 
-/// Tells whether what TCP tells those who wait for a connect() is to be kept from them: the attempt is refused, and
-/// begins anew. In softirq context.
-pub(crate) fn hushes(this: &SmcSock) -> bool {
-    match this.attempt.load(Relaxed) {
+/// Tells whether a wake-up by TCP is to be kept from the threads that wait for a connect(): the attempt is refused,
+/// and begins anew; or it is the first of two. In softirq context, or where the socket's lock is released.
+///
+/// TCP tells of an end with an error twice: by `sk_state_change()`, here `of_state`, and at once by
+/// `sk_error_report()`. As both come in a softirq of the waiter's processor, it hears one. But the answer to a second
+/// SYN is handled when the worker releases the socket's lock, and the waiter may run between the two.
+pub(crate) fn hushes(this: &SmcSock, of_state: bool) -> bool {
+    let of_attempt = match this.attempt.load(Relaxed) {
         attempt::ANEW => true,
         before @ (attempt::OFFERED | attempt::HUSHED) => {
             let refused = is_refused(this);
@@ -135,7 +139,8 @@ pub(crate) fn hushes(this: &SmcSock) -> bool {
             refused
         }
         _ => false,
-    }
+    };
+    of_attempt || of_state && this.sock.unheard_end().is_some()
 }
 
 /// Tells whether TCP has ended an attempt because it was refused, and the program does not know yet.

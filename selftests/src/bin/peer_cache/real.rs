@@ -229,13 +229,11 @@ fn hears(t: &T, family: Family, early: bool) -> Vec<(u32, i64)> {
 /// A refusal is told once, with its error, though a second SYN follows the first.
 fn refused_once(t: &mut T) {
     for early in [false, true] {
-        let tcp = hears(t, Family::Tcp, early);
+        // On two processors TCP's may come twice, too: it wakes for the new state, then for the error.
+        let mut tcp = hears(t, Family::Tcp, early);
+        tcp.truncate(1);
         let refused = i64::from(libc::ECONNREFUSED);
-        t.is(
-            "TCP's errors",
-            tcp.first().map(|told| told.1),
-            Some(refused),
-        );
+        t.is("TCP's error", tcp.first().map(|told| told.1), Some(refused));
         for _ in 0..20 {
             let ours = hears(t, t.family, early);
             t.is(&format!("early {early}"), ours, tcp.clone());

@@ -12,6 +12,7 @@ use st::point::{Point, T};
 use st::rawpeer::{wire_addr, Peer, Wire, MSS};
 use st::{addr, clc, net, sys};
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 /// Points of `wire`.
@@ -191,11 +192,11 @@ fn silence(t: &mut T) {
 }
 
 /// connect() of a blocking socket, in another thread; `meet` plays the peer.
-fn blocking(t: &mut T, meet: impl FnOnce(&mut T)) -> (Fd, Result<i64, Errno>) {
+fn blocking(t: &mut T, meet: impl FnOnce(&mut T, RawFd)) -> (Fd, Result<i64, Errno>) {
     let fd = t.socket();
     let (raw, to) = (fd.raw(), peer(t));
     let waits = std::thread::spawn(move || sys::connect(raw, &to));
-    meet(t);
+    meet(t, raw);
     let done = waits.join().expect("connect");
     (fd, done)
 }
@@ -203,7 +204,7 @@ fn blocking(t: &mut T, meet: impl FnOnce(&mut T)) -> (Fd, Result<i64, Errno>) {
 fn silence_blocking(t: &mut T) {
     let wire = wire();
     let mut other = None;
-    let (fd, done) = blocking(t, |t| {
+    let (fd, done) = blocking(t, |t, _| {
         let mut met = silent(t, &wire);
         t.check("ACK", met.syn_ack(&[]));
         other = Some(met);
@@ -419,7 +420,7 @@ fn reset_blocking(t: &mut T) {
     let wire = wire();
     for _ in 0..3 {
         let mut other = None;
-        let (fd, done) = blocking(t, |t| other = Some(resets(t, &wire)));
+        let (fd, done) = blocking(t, |t, _| other = Some(resets(t, &wire)));
         t.is("connect", done, Ok(0));
         is_tcp(t, &fd, OPTIONRESET);
         talk(t, &fd, &mut other.expect("a peer"));
@@ -477,8 +478,16 @@ fn unreachable(t: &T) -> &'static [(u8, i32)] {
     }
 }
 
-fn forbids<'a>(t: &mut T, wire: &'a Wire, code: u8) -> Peer<'a> {
-    refuses_option(t, wire, |first| first.send_unreachable(code))
+/// Answers a SYN of `fd` by ICMP when no thread has the socket's lock. TCP passes over an error that comes earlier, and
+/// sends the SYN again; a peer that answers at once would come so early.
+fn forbid(fd: RawFd, syn: &Peer, code: u8) {
+    // Waits for the lock.
+    sys::setopt(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 0).expect("SO_KEEPALIVE");
+    syn.send_unreachable(code);
+}
+
+fn forbids<'a>(t: &mut T, wire: &'a Wire, fd: RawFd, code: u8) -> Peer<'a> {
+    refuses_option(t, wire, |first| forbid(fd, first, code))
 }
 
 /// A firewall answers SYNs with the option by ICMP: an answer to the option, as a reset is.
@@ -487,7 +496,7 @@ fn icmp(t: &mut T) {
     for (n, &(code, _)) in unreachable(t).iter().enumerate() {
         t.is(&format!("{code}: remembered"), remembered(&peer(t)), None);
         let fd = start(t);
-        let mut other = forbids(t, &wire, code);
+        let mut other = forbids(t, &wire, fd.raw(), code);
         is_tcp(t, &fd, OPTIONRESET);
         talk(t, &fd, &mut other);
         if n == 2 {
@@ -502,7 +511,7 @@ fn icmp_blocking(t: &mut T) {
     let wire = wire();
     let (code, _) = unreachable(t)[1];
     let mut other = None;
-    let (fd, done) = blocking(t, |t| other = Some(forbids(t, &wire, code)));
+    let (fd, done) = blocking(t, |t, fd| other = Some(forbids(t, &wire, fd, code)));
     t.is("connect", done, Ok(0));
     is_tcp(t, &fd, OPTIONRESET);
     talk(t, &fd, &mut other.expect("a peer"));
@@ -516,7 +525,7 @@ fn icmp_refused(t: &mut T) {
         for wanted in [true, false] {
             let (other, ours) = syn(t, &wire);
             t.is(&format!("{code}: option"), ours, wanted);
-            other.send_unreachable(code);
+            forbid(fd.raw(), &other, code);
         }
         let events = sys::poll_until(fd.raw(), libc::POLLERR, 4000 * st::guest::slow());
         t.check(
@@ -570,7 +579,7 @@ fn closed(t: &mut T) {
 
 fn closed_blocking(t: &mut T) {
     let wire = wire();
-    let (fd, done) = blocking(t, |t| refuses(t, &wire));
+    let (fd, done) = blocking(t, |t, _| refuses(t, &wire));
     t.is("connect", done, Err(Errno(libc::ECONNREFUSED)));
     t.is("remembered", remembered(&peer(t)), None);
     drop(fd);
