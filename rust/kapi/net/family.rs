@@ -143,7 +143,7 @@ impl<T: Overlay> Registration<T> {
                             names.converted_protocol
                         },
                         prot: creators.add(index),
-                        ops: &tables.active[0][tables::FAMILIES + family],
+                        ops: &tables.active[tables::FAMILIES + family],
                         flags: bindings::INET_PROTOSW_ICSK as u8,
                         ..Default::default()
                     });
@@ -297,7 +297,7 @@ unsafe extern "C" fn create(
             socket::ungraft(inner);
             (*inner).sk = ptr::null_mut();
             bindings::sock_graft(sk, sock);
-            (*sock).ops = &tables.active[0][tables::row(true, family as u16)];
+            (*sock).ops = &tables.active[tables::row(true, family as u16)];
             (*sock).state = bindings::socket_state_SS_UNCONNECTED;
             if bindings::socket_supports_zerocopy(inner) {
                 bindings::socket_support_zerocopy(sock);

@@ -91,17 +91,17 @@ impl BsdSocket {
         unsafe { tables::row_of(self.as_ptr()) }.is_some_and(|row| row < tables::FAMILIES)
     }
 
-    /// Says which of the options of [`syn::Policy`] the socket's SYN, or its SYN-ACKs, carry: below
-    /// [`syn::VARIANTS`]. A new socket has 0, an accepted one its listener's.
-    pub fn set_variant(&self, variant: usize) {
+    /// Says which of the options of [`syn::Policy`] the socket's SYN, or its SYN-ACKs, carry: at most
+    /// [`syn::CHOICE_MAX`]. A new socket has 0, as an accepted one.
+    pub fn set_choice(&self, choice: u8) {
         // SAFETY: The socket is open.
-        unsafe { tables::set_variant(self.as_ptr(), variant) };
+        unsafe { syn::choose(self.as_ptr(), choice) };
     }
 
-    /// Returns what [`BsdSocket::set_variant`] has set; `None` once the socket is left to TCP.
-    pub fn variant(&self) -> Option<usize> {
+    /// Returns what [`BsdSocket::set_choice`] has set; `None` once the socket is left to TCP.
+    pub fn choice(&self) -> Option<u8> {
         // SAFETY: The socket is open.
-        unsafe { tables::variant_of(self.as_ptr()) }
+        unsafe { syn::choice_of(self.as_ptr()) }
     }
 
     /// Switches to the table that leaves everything but the end of the socket to TCP.

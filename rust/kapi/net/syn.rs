@@ -6,19 +6,24 @@
 //!   appends the option to SYNs and SYN-ACKs of overlay sockets, retransmits included.
 //! * The client learns the SYN-ACK's options from `sk_rx_dst_set`, which TCP calls with that packet:
 //!   for the time of the handshake the connection has a copy of its `icsk_af_ops` with that one
-//!   function replaced. Which of several copies it has *is* the answer, so nothing is allocated.
+//!   function replaced.
 //! * The server learns the SYN's options from the copy that `TCP_SAVE_SYN` keeps.
 //!
 //! Packets of other sockets are never changed, and a namespace without hooks pays nothing.
 
 mod answer;
+mod fields;
 mod header;
 mod saved;
 
-pub(crate) use self::answer::{forget, watch_answer};
 pub use self::{
     answer::{answer, answered},
+    fields::{ANSWER_MAX, CHOICE_MAX},
     saved::{drop_saved_syn, keep_syns, with_saved_syn}, //
+};
+pub(crate) use self::{
+    answer::{forget, watch_answer},
+    fields::{choice_of, choose}, //
 };
 
 use self::{
@@ -26,10 +31,7 @@ use self::{
     header::{carries_tcp6, Header, FIXED, FLAG_ACK, FLAG_RST, FLAG_SYN, OPTIONS_MAX},
     saved::{answer_request, draw_notes}, //
 };
-use crate::net::{
-    sock::Sock,
-    tables, //
-};
+use crate::net::sock::Sock;
 use core::ptr::{self, NonNull};
 use kernel::{
     error::to_result,
@@ -51,8 +53,8 @@ pub trait Policy: 'static {
     /// Returns the bytes to append to the SYN-ACK that answers a SYN. Asked with a lock of TCP's hash held.
     fn syn_ack(context: SynContext, syn: Syn<'_>, syn_ack: SynAck<'_>) -> Option<OptionBytes>;
 
-    /// Returns what a SYN-ACK answers to the client's offer: 0 for no, else at most [`ANSWERS`].
-    fn answer(context: SynContext, syn_ack: SynAck<'_>) -> usize;
+    /// Returns what a SYN-ACK answers to the client's offer: 0 for no, else at most [`ANSWER_MAX`].
+    fn answer(context: SynContext, syn_ack: SynAck<'_>) -> u8;
 }
 
 /// What a SYN says.
@@ -76,8 +78,8 @@ pub struct SynAck<'a> {
 /// The socket that connects or listens, as far as a hook may look at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SynContext {
-    /// The variant that [`BsdSocket::set_variant`](super::socket::BsdSocket::set_variant) has set.
-    pub variant: usize,
+    /// What [`BsdSocket::set_choice`](super::socket::BsdSocket::set_choice) has set.
+    pub choice: u8,
     /// The number of its namespace, as [`Net::cookie`](super::netns::Net::cookie).
     pub net: u64,
     /// Number of times that the SYN was sent again, this one included; of one that listens, 1 if an earlier SYN-ACK
@@ -118,11 +120,6 @@ impl OptionBytes {
     }
 }
 
-/// Number of the answers other than no that a [`Policy`] tells apart.
-pub const ANSWERS: usize = 4;
-/// Number of the variants of a socket, see [`Policy`].
-pub const VARIANTS: usize = tables::VARIANTS;
-
 /// The hooks of one network namespace; dropping it removes them. Process context.
 ///
 /// # Invariants
@@ -147,7 +144,7 @@ impl Hooks {
     pub fn new<P: Policy>(sock: &Sock) -> Result<Self> {
         let net = sock.net();
         draw_notes();
-        let decide: fn(SynContext, SynAck<'_>) -> usize = P::answer;
+        let decide: fn(SynContext, SynAck<'_>) -> u8 = P::answer;
         DECIDE.store(decide as usize, Release);
         let ops = KBox::new(
             [
@@ -282,7 +279,7 @@ unsafe fn offer<P: Policy, const V6: bool>(
         // protocol perhaps; then its `struct socket` does not run on our tables.)
         let socket = unsafe { ptr::read_volatile(&raw const (*sk).sk_socket) };
         // SAFETY: A `struct socket` is freed an RCU grace period after it was orphaned.
-        let variant = unsafe { tables::variant_of(socket) }?;
+        let choice = unsafe { choice_of(socket) }?;
         // SAFETY: TCP sent the packet, so its header is linear.
         let header = unsafe { Header::of(skb) }?;
         if header.flags() & (FLAG_SYN | FLAG_ACK | FLAG_RST) != FLAG_SYN {
@@ -294,7 +291,7 @@ unsafe fn offer<P: Policy, const V6: bool>(
         // SAFETY: A full socket on one of the overlay's tables is TCP's. TCP counts before it sends.
         let again = unsafe { ptr::read_volatile(&raw const (*tp).total_retrans) };
         let context = SynContext {
-            variant,
+            choice,
             net,
             again,
             // SAFETY: A full socket, alive as long as its packet. Its addresses are set before it sends a SYN; what
@@ -317,7 +314,7 @@ unsafe fn offer<P: Policy, const V6: bool>(
         // SAFETY: The listener is a full socket.
         let socket = unsafe { ptr::read_volatile(&raw const (*listener).sk_socket) };
         // SAFETY: A `struct socket` is freed an RCU grace period after it was orphaned.
-        let variant = unsafe { tables::variant_of(socket) }?;
+        let choice = unsafe { choice_of(socket) }?;
         // SAFETY: TCP sent the packet, so its header is linear.
         let header = unsafe { Header::of(skb) }?;
         if header.flags() & (FLAG_SYN | FLAG_ACK) != FLAG_SYN | FLAG_ACK {
@@ -332,7 +329,7 @@ unsafe fn offer<P: Policy, const V6: bool>(
                 return None;
             }
             let context = SynContext {
-                variant,
+                choice,
                 // SAFETY: The namespace is alive.
                 net: unsafe { bindings::net_cookie(net) },
                 again: u32::from(again),

@@ -2,9 +2,7 @@
 
 //! The operations tables: TCP's own, and those that the overlay family adds for each [`row`].
 //!
-//! * *active*: the overlay's adapter sees every call that its protocol could care about. There are
-//!   [`VARIANTS`] of it, which differ in nothing but their address: it tells the SYN hooks, who may look
-//!   at nothing else of a socket, which options its program has chosen;
+//! * *active*: the overlay's adapter sees every call that its protocol could care about;
 //! * *passive*: every call but the end of the socket and a few options is TCP's own function.
 //!
 //! The tables are copies of TCP's with entries replaced, so operations that a later kernel adds
@@ -21,14 +19,11 @@ pub(crate) const FAMILIES: usize = 2;
 /// of `AF_INET[6]`; each for IPv4 and IPv6. See [`row`].
 pub(crate) const ROWS: usize = 2 * FAMILIES;
 
-/// Number of the variants of the active tables.
-pub(crate) const VARIANTS: usize = 9;
-
 /// Copies of TCP's table for each row. All active ones are alike but for IPv4 and IPv6, and so
-/// are all passive ones: the address of a socket's table tells its row and its variant.
+/// are all passive ones: the address of a socket's table tells its row.
 #[repr(C)]
 pub(crate) struct Tables {
-    pub(crate) active: [[bindings::proto_ops; ROWS]; VARIANTS],
+    pub(crate) active: [bindings::proto_ops; ROWS],
     pub(crate) passive: [bindings::proto_ops; ROWS],
 }
 
@@ -70,10 +65,8 @@ pub(crate) unsafe fn fill(
         // One at a time: all together are more than a stack takes.
         // SAFETY: A place in the store, and the caller promises that nobody reads.
         unsafe { (&raw mut (*tables).passive[row]).write(passive(family)) };
-        for variant in 0..VARIANTS {
-            // SAFETY: A place in the store, and the caller promises that nobody reads.
-            unsafe { (&raw mut (*tables).active[variant][row]).write(active(family)) };
-        }
+        // SAFETY: A place in the store, and the caller promises that nobody reads.
+        unsafe { (&raw mut (*tables).active[row]).write(active(family)) };
     }
     FILLED.store(1, Release);
 }
@@ -165,46 +158,21 @@ pub(crate) unsafe fn give_back(socket: *mut bindings::socket, family: u16) -> Op
     unsafe { replace(socket, |_| native) }
 }
 
-/// Switches a socket that runs on an active table to another variant of it.
-///
-/// # Safety
-///
-/// `socket` is open.
-pub(crate) unsafe fn set_variant(socket: *mut bindings::socket, variant: usize) {
-    // SAFETY: By the caller's promise.
-    let before = unsafe { ptr::read_volatile(&raw const (*socket).ops) };
-    let active = variant_with(before).is_some();
-    if let (Some(tables), Some(row), true) = (get(), row_with(before), active) {
-        if let Some(table) = tables.active.get(variant) {
-            // SAFETY:
-            // - The socket is open by the caller's promise.
-            // - All variants have the same owner and the same `release`.
-            // - A table that another task has set since `before` was read stays.
-            unsafe { bindings::socket_replace_ops(socket, before, &table[row]) };
-        }
-    }
-}
-
-/// Returns the variant of the active table that a socket runs on, if it does. `socket` may be null.
+/// Tells whether a socket runs on an active table. `socket` may be null.
 ///
 /// # Safety
 ///
 /// If not null, `socket` is memory of a `struct socket` at least until the end of the RCU section
 /// that the caller is in, or it is open.
 #[inline]
-pub(crate) unsafe fn variant_of(socket: *const bindings::socket) -> Option<usize> {
+pub(crate) unsafe fn is_active(socket: *const bindings::socket) -> bool {
     if socket.is_null() {
-        return None;
+        return false;
     }
     // SAFETY: Readable by the caller's promise; only the pointer's value is used.
-    variant_with(unsafe { ptr::read_volatile(&raw const (*socket).ops) })
-}
-
-/// Returns the variant of a table, if it is an active one.
-#[inline]
-fn variant_with(ops: *const bindings::proto_ops) -> Option<usize> {
-    let first = ptr::from_ref(&get()?.active) as usize;
-    let offset = (ops as usize).wrapping_sub(first);
-    let variant = offset / size_of::<[bindings::proto_ops; ROWS]>();
-    (variant < VARIANTS).then_some(variant)
+    let ops = unsafe { ptr::read_volatile(&raw const (*socket).ops) };
+    get().is_some_and(|tables| {
+        let offset = (ops as usize).wrapping_sub(ptr::from_ref(&tables.active) as usize);
+        offset < size_of_val(&tables.active)
+    })
 }

@@ -115,7 +115,7 @@ enum Order {
     Bare,
 }
 
-/// Choice of a socket, or of its namespace: the variant of its operations table.
+/// Choice of a socket, or of its namespace: what its SYN or SYN-ACK says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
     order: Order,
@@ -156,8 +156,8 @@ impl Choice {
         }
     }
 
-    /// Returns the variant that stands for this choice.
-    pub(crate) fn variant(self) -> usize {
+    /// Returns the number that stands for this choice in [`SynContext`].
+    pub(crate) fn number(self) -> u8 {
         let order = match self.order {
             Order::Clc => 0,
             Order::Local => 1,
@@ -165,11 +165,11 @@ impl Choice {
             Order::Strict => 3,
             Order::Bare => 4,
         };
-        2 * order + usize::from(self.wide)
+        2 * order + u8::from(self.wide)
     }
 
-    fn from_variant(variant: usize) -> Self {
-        let order = match variant / 2 {
+    fn from_number(number: u8) -> Self {
+        let order = match number / 2 {
             1 => Order::Local,
             2 => Order::Path,
             3 => Order::Strict,
@@ -178,7 +178,7 @@ impl Choice {
         };
         Self {
             order,
-            wide: variant % 2 != 0,
+            wide: number % 2 != 0,
         }
     }
 }
@@ -200,7 +200,7 @@ pub(crate) enum Answer {
 
 impl Answer {
     /// Returns the answer that `syn::answered` tells of.
-    pub(crate) fn from_number(number: usize) -> Self {
+    pub(crate) fn from_number(number: u8) -> Self {
         match number {
             1 => Self::Smc,
             2 => Self::Local,
@@ -260,7 +260,7 @@ pub(crate) struct Announce;
 
 impl syn::Policy for Announce {
     fn syn(context: SynContext, syn: Syn<'_>) -> Option<OptionBytes> {
-        let choice = Choice::from_variant(context.variant);
+        let choice = Choice::from_number(context.choice);
         if choice == Choice::BARE || context.again >= SILENCE {
             return None;
         }
@@ -277,7 +277,7 @@ impl syn::Policy for Announce {
     }
 
     fn syn_ack(context: SynContext, syn: Syn<'_>, syn_ack: SynAck<'_>) -> Option<OptionBytes> {
-        let choice = Choice::from_variant(context.variant);
+        let choice = Choice::from_number(context.choice);
         if choice == Choice::BARE {
             return None;
         }
@@ -314,9 +314,9 @@ impl syn::Policy for Announce {
         }
     }
 
-    fn answer(context: SynContext, syn_ack: SynAck<'_>) -> usize {
+    fn answer(context: SynContext, syn_ack: SynAck<'_>) -> u8 {
         let scan = tcp_option::scan(syn_ack.options);
-        let choice = Choice::from_variant(context.variant);
+        let choice = Choice::from_number(context.choice);
         let own = || proof_of_answer(choice, context.net, &syn_ack);
         let answer = match scan.identity {
             // Nothing was offered, so nothing can have been answered.
@@ -331,6 +331,6 @@ impl syn::Policy for Announce {
             None if scan.offers() => Answer::Smc,
             None => Answer::Tcp,
         };
-        answer as usize
+        answer as u8
     }
 }

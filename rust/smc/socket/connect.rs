@@ -142,7 +142,7 @@ fn begin(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: boo
         this.pace.reset();
         state.set(Phase::Connecting);
     }
-    socket.set_variant(this.choice().variant());
+    socket.set_choice(this.choice().number());
     without_option::begins(this);
     if nonblock && socket.has_waiters() {
         // A peer of this host may refuse within the call. Without memory they hear of it.

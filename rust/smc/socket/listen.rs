@@ -69,7 +69,7 @@ pub(crate) fn listen(this: &Arc<SmcSock>, socket: &BsdSocket, backlog: i32) -> R
         limited,
         user_save_syn,
     )?;
-    socket.set_variant(choice.variant());
+    socket.set_choice(choice.number());
     // Without a saved SYN the option is not answered, and no client sends a proposal in vain.
     syn::keep_syns(&this.sock, || {
         user_save_syn || !this.sock.migrates_requests()

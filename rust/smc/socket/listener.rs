@@ -337,7 +337,7 @@ impl Listener {
             || self.paused.load(Relaxed) != 0;
         let choice = if refused { Choice::BARE } else { self.choice };
         if let Some(socket) = guard.socket() {
-            socket.set_variant(choice.variant());
+            socket.set_choice(choice.number());
         }
     }
 

@@ -45,14 +45,14 @@ impl Sock {
 }
 
 impl SockGuard<'_> {
-    /// Begins an attempt anew that TCP has ended, with what `variant` says; see
-    /// [`BsdSocket::set_variant`]. It must be one of a connect() that has returned, and the program must not
+    /// Begins an attempt anew that TCP has ended, with what `choice` says; see
+    /// [`BsdSocket::set_choice`]. It must be one of a connect() that has returned, and the program must not
     /// know of its end yet. Returns false if there is none; an attempt that cannot begin leaves it as
     /// it was. Those who wait for the socket are woken meanwhile, as TCP resets it.
     ///
     /// BPF programs that a control group has for connect() see the address as the first attempt's programs have
     /// rewritten it, and `current` may be a worker. A flow label given with an IPv6 address is not looked up again.
-    pub fn connect_again(&self, variant: usize) -> bool {
+    pub fn connect_again(&self, choice: u8) -> bool {
         let Some(socket) = self.socket() else {
             return false;
         };
@@ -75,7 +75,7 @@ impl SockGuard<'_> {
             (*sk).sk_disconnects = (*sk).sk_disconnects.wrapping_add(1);
             match (*self.sock().prot()).disconnect {
                 Some(disconnect) if disconnect(sk, 0) == 0 => {
-                    socket.set_variant(variant);
+                    socket.set_choice(choice);
                     self.begin(socket, &mut address, len)
                 }
                 _ => false,

@@ -6,15 +6,12 @@
 //! copy of its `icsk_af_ops` with that one function replaced.
 
 use super::{
+    fields::{answer_of, choice_of, note_answer},
     header::{Header, FLAG_ACK, FLAG_SYN},
     SynAck,
-    SynContext,
-    ANSWERS, //
+    SynContext, //
 };
-use crate::net::{
-    sock::{Sock, SockGuard},
-    tables, //
-};
+use crate::net::sock::{Sock, SockGuard};
 use core::{
     cell::UnsafeCell,
     ptr, //
@@ -25,17 +22,14 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-/// Copies of one address family's operations.
+/// A copy of one address family's operations, which is installed while the answer is awaited.
 struct AnswerOps {
     /// The table that was copied; null while the slot is free.
     original: Atomic<*mut bindings::inet_connection_sock_af_ops>,
-    /// Installed while the answer is awaited.
     waiting: UnsafeCell<bindings::inet_connection_sock_af_ops>,
-    /// Installed when an answer other than no has come, one for each; they work like the original.
-    answered: UnsafeCell<[bindings::inet_connection_sock_af_ops; ANSWERS]>,
 }
 
-// SAFETY: The copies are written once, under `SLOTS_LOCK`, before `original` is set.
+// SAFETY: The copy is written once, with `FILLING` taken, before `original` is set.
 unsafe impl Sync for AnswerOps {}
 
 impl AnswerOps {
@@ -45,7 +39,6 @@ impl AnswerOps {
         Self {
             original: Atomic::new(ptr::null_mut()),
             waiting: UnsafeCell::new(zero),
-            answered: UnsafeCell::new([zero; ANSWERS]),
         }
     }
 }
@@ -86,14 +79,12 @@ fn slot_of(original: *const bindings::inet_connection_sock_af_ops) -> Option<&'s
             .iter()
             .find(|slot| slot.original.load(Acquire).is_null())?;
         // SAFETY: `original` is a live constant table of TCP's. The slot is free, so nobody reads
-        // its copies, and `FILLING` keeps other writers away.
+        // its copy, and `FILLING` keeps other writers away.
         unsafe {
-            let copy = ptr::read(original);
             *slot.waiting.get() = bindings::inet_connection_sock_af_ops {
                 sk_rx_dst_set: Some(answer_arrived),
-                ..copy
+                ..ptr::read(original)
             };
-            *slot.answered.get() = [copy; ANSWERS];
         }
         slot.original.store(original.cast_mut(), Release);
         Some(slot)
@@ -102,17 +93,9 @@ fn slot_of(original: *const bindings::inet_connection_sock_af_ops) -> Option<&'s
     slot
 }
 
-/// Returns the slot whose copy `ops` is, and the answer that the copy means: 0 for none yet.
-fn find(ops: *const bindings::inet_connection_sock_af_ops) -> Option<(&'static AnswerOps, usize)> {
-    SLOTS.iter().find_map(|slot| {
-        if ptr::eq(slot.waiting.get(), ops) {
-            return Some((slot, 0));
-        }
-        let first = slot.answered.get() as usize;
-        let offset = (ops as usize).wrapping_sub(first);
-        let at = offset / size_of::<bindings::inet_connection_sock_af_ops>();
-        (at < ANSWERS).then(|| (slot, at.wrapping_add(1)))
-    })
+/// Returns the slot whose copy `ops` is.
+fn find(ops: *const bindings::inet_connection_sock_af_ops) -> Option<&'static AnswerOps> {
+    SLOTS.iter().find(|slot| ptr::eq(slot.waiting.get(), ops))
 }
 
 /// Watches for the SYN-ACK of a connection whose SYN has just been sent. What an earlier attempt was
@@ -121,11 +104,9 @@ pub(crate) fn watch_answer(guard: &SockGuard<'_>) {
     let place = af_ops(guard.sock());
     // SAFETY: The socket lock is held, under which the field changes.
     let current = unsafe { ptr::read_volatile(place) };
-    let slot = match find(current) {
-        Some((slot, _)) => Some(slot),
-        None => slot_of(current),
-    };
-    if let Some(slot) = slot {
+    // SAFETY: The sock is locked.
+    unsafe { note_answer(socket_of(guard.sock()), 0) };
+    if let Some(slot) = find(current).or_else(|| slot_of(current)) {
         // SAFETY: `place` is an aligned pointer of the sock, which the guard keeps; nobody writes through the pointer in
         // it, so whether that is const is all the same. The socket lock keeps other writers away; getsockopt() and
         // setsockopt(), which read without it, do so by READ_ONCE() and get either of two equivalent tables.
@@ -134,31 +115,35 @@ pub(crate) fn watch_answer(guard: &SockGuard<'_>) {
     }
 }
 
+/// Returns the `struct socket` of a sock; null if it has none.
+fn socket_of(sock: &Sock) -> *mut bindings::socket {
+    // SAFETY: The sock is valid; only the pointer's value is used.
+    unsafe { ptr::read_volatile(&raw const (*sock.as_ptr()).sk_socket) }
+}
+
 /// Returns what the SYN-ACK answered, see [`Policy::answer`](super::Policy::answer). Ends the watching.
-pub fn answered(guard: &SockGuard<'_>) -> usize {
-    forget(guard)
+pub fn answered(guard: &SockGuard<'_>) -> u8 {
+    let answer = answer(guard);
+    forget(guard);
+    answer
 }
 
 /// Returns what the SYN-ACK answered, as [`answered`] does, and leaves everything as it is.
-pub fn answer(guard: &SockGuard<'_>) -> usize {
-    // SAFETY: The socket lock is held, under which the field changes.
-    let current = unsafe { ptr::read_volatile(af_ops(guard.sock())) };
-    find(current).map_or(0, |(_, answer)| answer)
+pub fn answer(guard: &SockGuard<'_>) -> u8 {
+    // SAFETY: The sock is locked.
+    unsafe { answer_of(socket_of(guard.sock())) }
 }
 
-/// Gives a connection its own operations back; returns the answer, 0 for no.
-pub(crate) fn forget(guard: &SockGuard<'_>) -> usize {
+/// Gives a connection its own operations back, and forgets the answer.
+pub(crate) fn forget(guard: &SockGuard<'_>) {
     let place = af_ops(guard.sock());
-    // SAFETY: The socket lock is held, under which the field changes.
-    let current = unsafe { ptr::read_volatile(place) };
-    match find(current) {
-        Some((slot, answer)) => {
-            // SAFETY: The socket lock is held, under which the field changes. The original is the table that the
-            // sock had before.
-            unsafe { ptr::write_volatile(place, slot.original.load(Acquire)) };
-            answer
+    // SAFETY: The sock is locked; its socket's number and its table change under that lock. The original is the table
+    // that the sock had before.
+    unsafe {
+        note_answer(socket_of(guard.sock()), 0);
+        if let Some(slot) = find(ptr::read_volatile(place)) {
+            ptr::write_volatile(place, slot.original.load(Acquire));
         }
-        None => 0,
     }
 }
 
@@ -174,7 +159,7 @@ unsafe extern "C" fn answer_arrived(sk: *mut bindings::sock, skb: *const binding
     let place = af_ops(sock);
     // SAFETY: The socket is locked.
     let current = unsafe { ptr::read_volatile(place) };
-    let Some((slot, _)) = find(current) else {
+    let Some(slot) = find(current) else {
         return;
     };
     let original = slot.original.load(Acquire);
@@ -188,25 +173,21 @@ unsafe extern "C" fn answer_arrived(sk: *mut bindings::sock, skb: *const binding
         }
         let context = SynContext {
             // SAFETY: The socket is locked, so its `struct socket` lives if the sock still has one.
-            variant: unsafe { tables::variant_of((*sk).sk_socket) }.unwrap_or(0),
+            choice: unsafe { choice_of(socket_of(sock)) }.unwrap_or(0),
             net: sock.net_cookie(),
             again: sock.sent_again(),
             peer: sock.peer_addr().mapped(),
         };
         // SAFETY: A nonzero `DECIDE` is a function pointer of this type stored by `Hooks::new`,
         // and the module that holds the function is alive while one of its sockets is.
-        let decide: fn(SynContext, SynAck<'_>) -> usize = unsafe { core::mem::transmute(decide) };
+        let decide: fn(SynContext, SynAck<'_>) -> u8 = unsafe { core::mem::transmute(decide) };
         decide(context, header.syn_ack())
     });
-    let next: *const bindings::inet_connection_sock_af_ops = match answer {
-        1..=ANSWERS => {
-            let first: *const bindings::inet_connection_sock_af_ops = slot.answered.get().cast();
-            first.wrapping_add(answer.wrapping_sub(1))
-        }
-        _ => original,
-    };
-    // SAFETY: The socket is locked; `next` is TCP's own table or one of its copies.
-    unsafe { ptr::write_volatile(place, next) };
+    // SAFETY: The socket is locked, and the table is TCP's own.
+    unsafe {
+        note_answer(socket_of(sock), answer);
+        ptr::write_volatile(place, original);
+    }
     // SAFETY: A constant table of TCP's.
     if let Some(native) = unsafe { (*original).sk_rx_dst_set } {
         // SAFETY: The same arguments in the same context.

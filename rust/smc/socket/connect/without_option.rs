@@ -70,7 +70,7 @@ pub(super) struct Heard {
 impl Heard {
     /// Draws the conclusion from the answer; the socket is locked, and nothing was sent since.
     pub(super) fn of(answer: Answer, guard: &SockGuard<'_>) -> Self {
-        let bare = guard.socket().and_then(BsdSocket::variant) == Some(Choice::BARE.variant());
+        let bare = guard.socket().and_then(BsdSocket::choice) == Some(Choice::BARE.number());
         let (event, reason) = match answer {
             Answer::Tcp if bare => (Event::Reset, Reason::OptionReset),
             Answer::Tcp if guard.sock().sent_again() >= SILENCE => {
@@ -179,7 +179,7 @@ fn begin_anew(this: &SmcSock, socket: &BsdSocket, addr: &Addr<'_>) -> bool {
     if !may_begin_anew(this) || !matches!(*this.state.lock(), Phase::Connecting) {
         return false;
     }
-    socket.set_variant(Choice::BARE.variant());
+    socket.set_choice(Choice::BARE.number());
     this.attempt.store(attempt::PLAIN, Relaxed);
     this.sock.forget_icmp();
     let started = socket.start_connect(addr);
@@ -196,7 +196,7 @@ pub(super) fn begin_anew_in_background(this: &SmcSock) -> bool {
     }
     let guard = this.sock.lock();
     this.attempt.store(attempt::ANEW, Relaxed);
-    let begun = guard.connect_again(Choice::BARE.variant());
+    let begun = guard.connect_again(Choice::BARE.number());
     // Before the lock is free, and with it the answer comes.
     let after = if begun { attempt::PLAIN } else { before };
     this.attempt.store(after, Relaxed);
