@@ -3,10 +3,7 @@
 //! The C side of [`Overlay`]: one trampoline for each operation.
 
 mod data;
-mod leave;
 mod readers;
-
-pub use leave::reclaim;
 
 use data::{closing, Slot};
 
@@ -14,11 +11,9 @@ use crate::{
     errno,
     net::{
         args::{Addr, GetOption, Message, Poll, SetOption, Splice},
-        creators,
         overlay::{Handled, HasTied, Overlay},
         socket::BsdSocket,
-        syn,
-        tables, //
+        stock::{creators, syn, tables}, //
     }, //
 };
 use core::{marker::PhantomData, ptr};

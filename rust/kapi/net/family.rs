@@ -6,11 +6,13 @@ use crate::{
     errno,
     net::{
         adapter::Adapter,
-        creators::{add_to_row, count, tcp_prot, watch_end, CREATORS, CREATORS_LEN, ROWS},
         overlay::Overlay,
-        sock::claim,
         socket::{self, BsdSocket},
-        tables, //
+        stock::{
+            claim,
+            creators::{add_to_row, count, tcp_prot, watch_end, CREATORS, CREATORS_LEN, ROWS},
+            tables, //
+        }, //
     },
     sys::module, //
 };
@@ -32,7 +34,7 @@ pub struct Names {
     pub family_protocols: [i32; 2],
     /// The protocol number within `AF_INET` and `AF_INET6`.
     pub inet_protocol: u16,
-    /// Another one, for sockets whose programs have asked for TCP; see [`super::convert`].
+    /// Another one, for sockets whose programs have asked for TCP; see [`convert`](super::stock::convert).
     pub converted_protocol: u16,
     /// Row names of `/proc/net/protocols`: the family's for IPv4 and IPv6, then the inet ones.
     pub rows: [&'static CStr; 4],
@@ -219,7 +221,7 @@ impl<T: Overlay> PinnedDrop for Registration<T> {
 
 /// Initialises the sock of a creator (`init`): makes the new sock TCP's in every respect but one,
 /// then lets TCP initialise it. Its creator stays the overlay's, with the reference to the module,
-/// until the socket has one by its operations table, which it gets after this; [`super::creators::disown`] ends
+/// until the socket has one by its operations table, which it gets after this; [`creators::disown`](super::stock::creators::disown) ends
 /// that.
 ///
 /// # Safety

@@ -8,8 +8,6 @@
 
 mod adapter;
 pub mod args;
-pub mod convert;
-mod creators;
 pub mod diag;
 pub mod family;
 pub mod genl;
@@ -21,12 +19,11 @@ pub mod procfs;
 pub mod sock;
 pub mod sockaddr;
 pub mod socket;
-pub mod syn;
+pub mod stock;
 pub mod sysctl;
-mod tables;
 pub mod uapi;
 pub mod wait;
 pub mod wait_hook;
 pub mod zerocopy;
 
-pub use adapter::reclaim;
+pub use stock::reclaim;

@@ -5,7 +5,6 @@
 //! C header: [`include/net/sock.h`](srctree/include/net/sock.h)
 
 mod charge;
-pub(crate) mod claim;
 mod count;
 mod identity;
 mod options;

@@ -4,15 +4,12 @@
 //!
 //! C header: [`include/linux/net.h`](srctree/include/linux/net.h)
 
-mod reconnect;
-
 use crate::{
     errno,
     net::{
         args::{Addr, GetOption, Message, Poll, Splice},
         sock::{OwnedSock, Sock, SockGuard},
-        syn,
-        tables, //
+        stock::{syn, tables}, //
     },
     sys::word::full_barrier, //
 };

@@ -19,8 +19,8 @@ use super::{
 use kapi::{
     errno,
     net::{
-        convert::{Asked, Conversion, Convert},
         netns::Net,
+        stock::convert::{Asked, Conversion, Convert},
         sysctl::Switch, //
     },
     sys::{

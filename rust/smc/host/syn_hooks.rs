@@ -18,7 +18,7 @@
 
 use crate::host::syn_option::Announce;
 use kapi::{
-    net::{sock::Sock, syn::Hooks},
+    net::{sock::Sock, stock::syn::Hooks},
     sys::{
         hook::{Notify, TimerHook},
         queue, //

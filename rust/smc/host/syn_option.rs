@@ -18,7 +18,7 @@ use crate::host::{
     sysctl::{Sysctl, Sysctls}, //
 };
 use kapi::{
-    net::syn::{self, OptionBytes, Syn, SynAck, SynContext},
+    net::stock::syn::{self, OptionBytes, Syn, SynAck, SynContext},
     sys::clock, //
 };
 use kernel::sync::{

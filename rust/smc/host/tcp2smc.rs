@@ -14,11 +14,11 @@ use crate::host::{
     sysctl::Sysctl, //
 };
 use kapi::net::{
-    convert::Asked,
     netns::Net,
     process::{Process, Wanted}, //
     sock::Sock,
     sockaddr::SockAddr,
+    stock::convert::Asked,
 };
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{

@@ -35,7 +35,7 @@ use kapi::{
         sock::tcp_state,
         sockaddr::SockAddr,
         socket::BsdSocket,
-        syn,
+        stock::syn,
         wait, //
     },
 };

@@ -17,7 +17,7 @@ use crate::host::{
 };
 use kapi::net::{
     socket::BsdSocket,
-    syn, //
+    stock::syn, //
 };
 use kernel::{
     prelude::*,

@@ -31,7 +31,7 @@ use crate::host::{
 use kapi::{
     net::{
         sock::{tcp_state, OwnedSock, Sock},
-        syn, //
+        stock::syn, //
     },
     sys::hook::TimerHook, //
 };

@@ -30,7 +30,7 @@ use kapi::{
         overlay::Tied,
         sock::{tcp_state, Sock},
         socket::BsdSocket,
-        syn,
+        stock::syn,
         wait,
         wait_hook::WaitHook, //
     },

@@ -7,10 +7,9 @@ use super::Adapter;
 use crate::{
     errno,
     net::{
-        creators,
         overlay::{HasTied, Overlay},
         socket::BsdSocket,
-        tables, //
+        stock::{creators, tables}, //
     }, //
 };
 use core::{
@@ -38,7 +37,7 @@ pub(super) fn closing() -> *mut ffi::c_void {
 /// # Invariants
 ///
 /// The count is the private pointer's, and stays there until the operation has ended.
-pub(super) struct Held<D: Send + Sync + 'static>(ManuallyDrop<Arc<D>>);
+pub(in crate::net) struct Held<D: Send + Sync + 'static>(ManuallyDrop<Arc<D>>);
 
 impl<D: Send + Sync + 'static> Deref for Held<D> {
     type Target = Arc<D>;
@@ -76,7 +75,7 @@ impl<T: Overlay> Adapter<T> {
 
     /// Returns the data of a socket, if it has any.
     #[inline]
-    pub(super) fn existing(socket: &BsdSocket) -> Option<Held<T::Data>> {
+    pub(in crate::net) fn existing(socket: &BsdSocket) -> Option<Held<T::Data>> {
         match Self::slot(socket) {
             Slot::Filled(data) => Some(data),
             Slot::Empty | Slot::Closing => None,

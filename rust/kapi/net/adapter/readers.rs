@@ -4,7 +4,7 @@
 //! (`read_sock`). They may while the stream is TCP's alone.
 
 use super::Adapter;
-use crate::net::{overlay::Overlay, socket::BsdSocket, tables};
+use crate::net::{overlay::Overlay, socket::BsdSocket, stock::tables};
 use kernel::{ffi, prelude::*};
 use smc_bindings as bindings;
 

@@ -27,7 +27,7 @@ use crate::{
 };
 use kapi::{
     errno::{self, Errno},
-    net::syn, //
+    net::stock::syn, //
 };
 use kernel::{
     prelude::*,

@@ -78,9 +78,9 @@ pub struct SynAck<'a> {
 /// The socket that connects or listens, as far as a hook may look at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SynContext {
-    /// What [`BsdSocket::set_choice`](super::socket::BsdSocket::set_choice) has set.
+    /// What [`BsdSocket::set_choice`](crate::net::socket::BsdSocket::set_choice) has set.
     pub choice: u8,
-    /// The number of its namespace, as [`Net::cookie`](super::netns::Net::cookie).
+    /// The number of its namespace, as [`Net::cookie`](crate::net::netns::Net::cookie).
     pub net: u64,
     /// Number of times that the SYN was sent again, this one included; of one that listens, 1 if an earlier SYN-ACK
     /// for the same SYN had an option, else 0.

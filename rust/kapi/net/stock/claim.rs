@@ -6,7 +6,7 @@
 //! arrives, in callbacks that rely on the socket lock, and sockmap takes what is sent. A stream has one
 //! such owner at most, whom `sk_user_data` names; who finds it taken is refused (`EBUSY`, `EALREADY`).
 
-use super::Sock;
+use crate::net::sock::Sock;
 use core::ptr;
 use kernel::{
     ffi,

@@ -2,12 +2,12 @@
 
 //! Attempts to connect that begin anew.
 
-use super::BsdSocket;
+use super::syn;
 use crate::{
     errno::Errno,
     net::{
         sock::{tcp_state, Sock, SockGuard},
-        syn, //
+        socket::BsdSocket, //
     }, //
 };
 use core::{

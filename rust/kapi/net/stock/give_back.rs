@@ -13,20 +13,18 @@
 //! data of the socket, for calls that are under way, and the module stays loaded. A worker calls
 //! [`reclaim`] from time to time to find the sockets that have been closed.
 
-use super::Adapter;
+use super::{creators, syn, tables};
 use crate::net::{
-    creators,
+    adapter::Adapter,
     overlay::{HasTied, Overlay},
-    socket::BsdSocket,
-    syn,
-    tables, //
+    socket::BsdSocket, //
 };
 use kernel::sync::Arc;
 use smc_bindings as bindings;
 
 impl<T: Overlay> Adapter<T> {
     /// Gives the socket back to TCP for good.
-    pub(super) fn give_back(socket: &BsdSocket) {
+    pub(in crate::net) fn give_back(socket: &BsdSocket) {
         syn::forget(&socket.sock().lock());
         let family = socket.sock().family();
         // SAFETY: The socket is open, and this is the family of its sock.

@@ -7,7 +7,7 @@
 //! after it. `struct socket` is, and in its `flags` the kernel uses the bits below 24 alone, all of TCP's by set_bit()
 //! and clear_bit().
 
-use crate::net::tables;
+use crate::net::stock::tables;
 use kernel::{
     ffi,
     sync::atomic::{Atomic, Relaxed},

@@ -3,10 +3,10 @@
 //! The creators of an overlay's socks: copies of TCP's `struct proto` that a sock has until its socket is used. And the
 //! rows of `/proc/net/protocols` in which the sockets count.
 
+use super::tables;
 use crate::net::{
     sock::Sock,
-    socket::BsdSocket,
-    tables, //
+    socket::BsdSocket, //
 };
 use core::ptr;
 use kernel::sync::atomic::{Acquire, Atomic, Release};
@@ -14,13 +14,13 @@ use smc_bindings as bindings;
 
 /// Number of creators: one for each family, for sockets that programs have asked for, then for those
 /// that have been converted.
-pub(super) const CREATORS_LEN: usize = 2 * tables::FAMILIES;
+pub(in crate::net) const CREATORS_LEN: usize = 2 * tables::FAMILIES;
 
 /// The creators of the registration, an array of [`CREATORS_LEN`].
-pub(super) static CREATORS: Atomic<*mut bindings::proto> = Atomic::new(ptr::null_mut());
+pub(in crate::net) static CREATORS: Atomic<*mut bindings::proto> = Atomic::new(ptr::null_mut());
 
 /// Returns TCP's `struct proto` of an address family's index.
-pub(super) fn tcp_prot(v6: bool) -> *mut bindings::proto {
+pub(in crate::net) fn tcp_prot(v6: bool) -> *mut bindings::proto {
     if v6 {
         &raw mut bindings::tcpv6_prot
     } else {
@@ -29,7 +29,7 @@ pub(super) fn tcp_prot(v6: bool) -> *mut bindings::proto {
 }
 
 /// Makes TCP the creator of a socket's sock, if the overlay's own still is, and its destructor the
-/// sock's; see `init` in [`super::family`].
+/// sock's; see `init` in [`family`](crate::net::family).
 ///
 /// Called when a socket is used for the first time, or closed, whatever comes first, and only once.
 /// Before that it is neither connected nor listening, so nothing has copied the pointer.
@@ -96,7 +96,7 @@ fn destructor(index: usize) -> Option<Destructor> {
 /// # Safety
 ///
 /// `sk` is a new sock of TCP's that nobody else knows.
-pub(super) unsafe fn watch_end<const V6: bool>(sk: *mut bindings::sock) {
+pub(in crate::net) unsafe fn watch_end<const V6: bool>(sk: *mut bindings::sock) {
     // SAFETY: By the caller's promise.
     let place = unsafe { &mut (*sk).sk_destruct };
     if let (Some(native), Some(known)) = (*place, DESTRUCTORS.get(usize::from(V6))) {
@@ -127,7 +127,7 @@ unsafe extern "C" fn uncount<const V6: bool>(sk: *mut bindings::sock) {
 }
 
 /// The rows of `/proc/net/protocols` while they are registered: `tables::ROWS` of them.
-pub(super) static ROWS: Atomic<*mut bindings::proto> = Atomic::new(ptr::null_mut());
+pub(in crate::net) static ROWS: Atomic<*mut bindings::proto> = Atomic::new(ptr::null_mut());
 
 /// Counts a socket in its row of `/proc/net/protocols`: from its creation, or from accept(), until it
 /// is closed.
@@ -147,7 +147,7 @@ pub(crate) fn count_in(sock: &Sock, row: usize, by: i32) {
 /// # Safety
 ///
 /// `net` is alive, and there is a sock of the overlay's, which keeps the module.
-pub(super) unsafe fn add_to_row(net: *mut bindings::net, row: usize, by: i32) {
+pub(in crate::net) unsafe fn add_to_row(net: *mut bindings::net, row: usize, by: i32) {
     let rows = ROWS.load(Acquire);
     if !rows.is_null() && row < tables::ROWS {
         // SAFETY: `row` is within the registered rows, which stay while the module does.
