@@ -13,7 +13,6 @@ pub mod host;
 #[macro_use]
 pub mod lock;
 pub(crate) mod module;
-pub mod once;
 pub mod queue;
 pub(crate) mod redirect;
 pub mod roster;

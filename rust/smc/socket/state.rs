@@ -9,11 +9,10 @@
 use super::listener::Listener;
 use crate::{
     host::fallback::{Fallback, Path},
-    smcr::SmcConn, //
-    stream::local::Local,
+    smcr::SmcConn,
+    stream::local::Local, //
 };
 use core::{mem, ops::Deref};
-use kapi::sys::once::Once;
 use kernel::{
     new_mutex,
     prelude::*,
@@ -21,7 +20,8 @@ use kernel::{
         atomic::{Acquire, Atomic, Release},
         Arc,
         Mutex,
-        MutexGuard, //
+        MutexGuard,
+        SetOnce, //
     }, //
 };
 
@@ -97,23 +97,23 @@ pub(crate) struct State {
     /// A [`Kind`]. A reader that sees a value sees the state of the socket that came with it, too.
     kind: Atomic<u32>,
     /// The SMC connection, once there is one; it stays, so that it can be found without a lock.
-    conn: Once<Arc<SmcConn>>,
+    conn: SetOnce<Arc<SmcConn>>,
     /// The end of a local path, from the first byte of a connection that may be one.
-    local: Once<Local>,
+    local: SetOnce<Local>,
 }
 
 impl State {
     pub(super) fn new(phase: Phase) -> impl PinInit<Self> {
-        let conn = Once::new();
+        let conn = SetOnce::new();
         if let Phase::Smc(smc) = &phase {
-            conn.set(smc.clone());
+            conn.populate(smc.clone());
         }
         let kind = Kind::of(&phase) as u32;
         pin_init!(Self {
             phase <- new_mutex!(phase, "rsmc::State::phase"),
             kind: Atomic::new(kind),
             conn,
-            local: Once::new(),
+            local: SetOnce::new(),
         })
     }
 
@@ -140,13 +140,13 @@ impl State {
     /// Returns the SMC connection, if this is one.
     #[inline]
     pub(crate) fn smc(&self) -> Option<&Arc<SmcConn>> {
-        self.conn.get()
+        self.conn.as_ref()
     }
 
     /// Returns the end of a local path, if this is one; it may be on TCP still.
     #[inline]
     pub(crate) fn local(&self) -> Option<&Local> {
-        self.local.get()
+        self.local.as_ref()
     }
 }
 
@@ -160,7 +160,7 @@ impl StateGuard<'_> {
     /// Makes `phase` the socket's, and returns what it was.
     pub(crate) fn set(&mut self, phase: Phase) -> Phase {
         if let Phase::Smc(conn) = &phase {
-            self.state.conn.set(conn.clone());
+            self.state.conn.populate(conn.clone());
         }
         let kind = Kind::of(&phase) as u32;
         let old = mem::replace(&mut *self.phase, phase);
@@ -170,7 +170,7 @@ impl StateGuard<'_> {
 
     /// Has found the other end of a connection that began as TCP.
     pub(super) fn found(&mut self, local: Local) {
-        self.state.local.set(local);
+        self.state.local.populate(local);
     }
 }
 
