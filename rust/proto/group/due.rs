@@ -2,15 +2,15 @@
 
 //! Keeps the connections of a link that want to send, in turn.
 //!
-//! A connection that raised `TX_DUE` is entered by its slot, once however often it asks. Whenever
+//! A connection that raised `TX_DUE` is entered by its index, once however often it asks. Whenever
 //! the link has a free send slot, the next one in turn is taken out and gives its latest state.
 //! The turn goes round, so none starves.
 
-/// A set of slots 0 to 254, taken in turn.
+/// A set of indices 0 to 254, taken in turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DueSet {
     bits: [u64; 4],
-    /// Slot at which the next search begins.
+    /// Index at which the next search begins.
     turn: u8,
 }
 
@@ -25,14 +25,14 @@ impl DueSet {
     }
 
     #[inline]
-    fn split(slot: u8) -> (usize, u32) {
-        (usize::from(slot.wrapping_shr(6)), u32::from(slot & 63))
+    fn split(index: u8) -> (usize, u32) {
+        (usize::from(index.wrapping_shr(6)), u32::from(index & 63))
     }
 
-    /// Enters a slot; whether it was not there yet.
+    /// Enters an index; whether it was not there yet.
     #[inline]
-    pub fn insert(&mut self, slot: u8) -> bool {
-        let (word, bit) = DueSet::split(slot);
+    pub fn insert(&mut self, index: u8) -> bool {
+        let (word, bit) = DueSet::split(index);
         let mask = 1u64.wrapping_shl(bit);
         match self.bits.get_mut(word) {
             Some(w) if *w & mask == 0 => {
@@ -43,10 +43,10 @@ impl DueSet {
         }
     }
 
-    /// Takes a slot out, for instance because its connection has ended; whether it was there.
+    /// Takes an index out, for instance because its connection has ended; whether it was there.
     #[inline]
-    pub fn remove(&mut self, slot: u8) -> bool {
-        let (word, bit) = DueSet::split(slot);
+    pub fn remove(&mut self, index: u8) -> bool {
+        let (word, bit) = DueSet::split(index);
         let mask = 1u64.wrapping_shl(bit);
         match self.bits.get_mut(word) {
             Some(w) if *w & mask != 0 => {
@@ -57,18 +57,18 @@ impl DueSet {
         }
     }
 
-    /// Takes the next slot in turn out.
+    /// Takes the next index in turn out.
     #[inline]
     pub fn pop(&mut self) -> Option<u8> {
-        let slot = self
+        let index = self
             .at_or_after(self.turn)
             .or_else(|| self.at_or_after(0))?;
-        self.remove(slot);
-        self.turn = slot.wrapping_add(1);
-        Some(slot)
+        self.remove(index);
+        self.turn = index.wrapping_add(1);
+        Some(index)
     }
 
-    /// The first slot from `from` on.
+    /// The first index from `from` on.
     #[inline]
     fn at_or_after(&self, from: u8) -> Option<u8> {
         let (first, bit) = DueSet::split(from);

@@ -268,7 +268,7 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
         self.link.peer.filter(|_| answered || self.is_usable())
     }
 
-    /// Adds a connection: its token and slot. `None` if the group is full or ending. The first
+    /// Adds a connection: its token and index. `None` if the group is full or ending. The first
     /// contact's own connection is added before the link is active.
     pub fn add_conn(&mut self) -> Option<(AlertToken, u8)> {
         if self.ended || self.conns >= self.terms.max_conns {
@@ -292,24 +292,24 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
         true
     }
 
-    /// Slot of the connection that a CDC message names.
+    /// Index of the connection that a CDC message names.
     #[inline]
     #[must_use]
-    pub fn slot(&self, token: AlertToken) -> Option<u8> {
-        self.tokens.slot(token)
+    pub fn index(&self, token: AlertToken) -> Option<u8> {
+        self.tokens.index(token)
     }
 
-    /// Slot of the connection that an [`Immediate`] names, if there is one.
+    /// Index of the connection that an [`Immediate`] names, if there is one.
     ///
     /// # Errors
     ///
     /// [`NotAgreed`]: in this group nobody may send one.
     #[inline]
-    pub fn slot_of(&self, immediate: Immediate) -> Result<Option<u8>, NotAgreed> {
+    pub fn index_of(&self, immediate: Immediate) -> Result<Option<u8>, NotAgreed> {
         if !self.terms.extensions.has(Extensions::IMMEDIATE) {
             return Err(NotAgreed);
         }
-        Ok(self.tokens.slot_by_hint(immediate.hint()))
+        Ok(self.tokens.index_by_hint(immediate.hint()))
     }
 
     /// Number of connections.

@@ -76,10 +76,10 @@ proptest! {
         let mut set = DueSet::new();
         let mut model = std::collections::BTreeSet::new();
         let mut turn = 0u8;
-        for (op, slot) in ops {
+        for (op, index) in ops {
             match op {
-                0 | 1 => prop_assert_eq!(set.insert(slot), model.insert(slot)),
-                2 => prop_assert_eq!(set.remove(slot), model.remove(&slot)),
+                0 | 1 => prop_assert_eq!(set.insert(index), model.insert(index)),
+                2 => prop_assert_eq!(set.remove(index), model.remove(&index)),
                 _ => {
                     let next = model.range(turn..).next().or(model.iter().next()).copied();
                     prop_assert_eq!(set.pop(), next);
@@ -98,15 +98,15 @@ proptest! {
 fn nobody_starves() {
     let mut set = DueSet::new();
     let mut waits: VecDeque<u32> = vec![0; 255].into();
-    for slot in 0..255 {
-        set.insert(slot);
+    for index in 0..255 {
+        set.insert(index);
     }
     for _ in 0..10_000 {
-        let slot = set.pop().unwrap();
+        let index = set.pop().unwrap();
         // Greedy connections ask again at once.
-        set.insert(slot);
+        set.insert(index);
         for (i, w) in waits.iter_mut().enumerate() {
-            *w = if i == usize::from(slot) { 0 } else { *w + 1 };
+            *w = if i == usize::from(index) { 0 } else { *w + 1 };
             assert!(*w <= 255);
         }
     }

@@ -196,35 +196,35 @@ fn tokens_are_never_zero_nor_repeated_soon() {
     let mut t = TokenTable::new([0u32; 255], u32::MAX - 3);
     let mut live = Vec::new();
     for n in 0..255u8 {
-        let (token, slot) = t.alloc().unwrap();
-        assert_eq!(slot, n);
+        let (token, index) = t.alloc().unwrap();
+        assert_eq!(index, n);
         assert_ne!(token.0, 0);
-        assert_eq!(t.slot(token), Some(slot));
+        assert_eq!(t.index(token), Some(index));
         live.push(token);
     }
     assert_eq!(t.alloc(), None);
     let gone = live[254];
     assert!(t.free(gone));
     assert!(!t.free(gone));
-    let (token, slot) = t.alloc().unwrap();
-    assert_eq!(slot, 254);
+    let (token, index) = t.alloc().unwrap();
+    assert_eq!(index, 254);
     assert_ne!(token, gone);
-    assert_eq!(t.slot(gone), None, "a late message finds nobody");
-    assert_eq!(t.slot(AlertToken(0)), None);
+    assert_eq!(t.index(gone), None, "a late message finds nobody");
+    assert_eq!(t.index(AlertToken(0)), None);
 }
 
-/// A message for an earlier user of a slot must not reach the present one.
+/// A message for an earlier user of an index must not reach the present one.
 #[test]
 fn half_a_token_comes_back_late() {
     let mut t = TokenTable::new([0; 255], 0);
     let mut seen = std::collections::HashSet::new();
     for _ in 0..255 * 250 {
-        let (token, slot) = t.alloc().unwrap();
+        let (token, index) = t.alloc().unwrap();
         let imm = Immediate::new(token, 1).unwrap();
-        assert_eq!(t.slot_by_hint(imm.hint()), Some(slot));
+        assert_eq!(t.index_by_hint(imm.hint()), Some(index));
         assert!(seen.insert(imm.hint()), "{token:?}");
         assert!(t.free(token));
-        assert_eq!(t.slot_by_hint(imm.hint()), None);
+        assert_eq!(t.index_by_hint(imm.hint()), None);
     }
 }
 
@@ -255,8 +255,8 @@ proptest! {
                 prop_assert!(t.free(token));
             }
             prop_assert_eq!(t.len(), live.len());
-            for (token, slot) in &live {
-                prop_assert_eq!(t.slot(*token), Some(*slot));
+            for (token, index) in &live {
+                prop_assert_eq!(t.index(*token), Some(*index));
             }
         }
     }

@@ -51,7 +51,7 @@ use smc_proto::{
 /// taken.
 const JOIN_TRIES: u32 = 10;
 
-/// A place in a group: the group, and the connection's token and number there.
+/// A place in a group: the group, and the connection's token and index there.
 type Place = (Arc<LinkGroup>, (AlertToken, u8));
 
 /// The resources of one connection that is being made.
@@ -252,7 +252,7 @@ impl Attempt {
     fn make_conn(
         &mut self,
         group: &Arc<LinkGroup>,
-        (token, slot): (AlertToken, u8),
+        (token, index): (AlertToken, u8),
         sock: &ARef<Sock>,
         waiter: &dyn Fn() -> Arc<dyn Waiter>,
     ) -> Result<Option<Arc<SmcConn>>, Reason> {
@@ -280,7 +280,7 @@ impl Attempt {
         };
         let conn = SmcConn::new(Parts {
             group: group.clone(),
-            slot,
+            index,
             token,
             sock: sock.clone(),
             lease,

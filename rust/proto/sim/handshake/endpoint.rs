@@ -180,13 +180,13 @@ impl Endpoint for SimEndpoint<'_> {
         if let Some(end) = peer {
             g.rtokens.add(0, region(end)).ok_or(Reason::RtokenError)?;
         }
-        let (token, slot) = g.add_conn().ok_or(Reason::NoActiveLink)?;
+        let (token, index) = g.add_conn().ok_or(Reason::NoActiveLink)?;
         let end = RdmaEnd {
             gid: gid(me),
             mac: mac(me),
             qpn: Qpn::new(host.qpn),
             rkey: Rkey(host.qpn << 4),
-            rmbe_idx: slot + 1,
+            rmbe_idx: index + 1,
             token,
             size: BufSize::from_code(2),
             mtu: Mtu::from_code(5 - me as u8),

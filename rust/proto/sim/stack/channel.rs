@@ -16,17 +16,17 @@ impl Stack {
     pub(super) fn pump(&mut self, me: usize) {
         while self.host[me].free_slots > 0 && !self.host[me].dead {
             let h = &mut self.host[me];
-            let Some(slot) = h.due.pop() else {
+            let Some(index) = h.due.pop() else {
                 return;
             };
-            let Some(end) = h.ends[usize::from(slot)].as_mut() else {
+            let Some(end) = h.ends[usize::from(index)].as_mut() else {
                 continue;
             };
             let Some(tx) = end.conn.take_tx(self.now) else {
                 continue;
             };
             if end.conn.wants_tx() {
-                h.due.insert(slot);
+                h.due.insert(index);
             }
             let (at, idx) = end.remote.unwrap();
             let region = h.group.rtokens.get(at, 0).expect("not deleted");
@@ -37,13 +37,13 @@ impl Stack {
                 plan: tx.plan,
                 to,
                 notice: tx.notice,
-                slot,
+                index,
                 token,
                 ticket: tx.ticket,
             };
             self.send(me, payload);
             if !tx.actions.is_empty() {
-                self.act(me, usize::from(slot), tx.actions);
+                self.act(me, usize::from(index), tx.actions);
             }
         }
     }
@@ -65,16 +65,16 @@ impl Stack {
                 plan,
                 to,
                 notice,
-                slot,
+                index,
                 token,
                 ticket,
             } => {
                 let done = self.now.after(Span(self.rng.below(20_000)));
                 let h = &mut self.host[from];
                 let done = h.completing.back().map_or(done, |c| c.0.max(done));
-                h.completing.push_back((done, slot, token, ticket));
+                h.completing.push_back((done, index, token, ticket));
                 if self.link_up {
-                    self.place(from, slot, token, &plan, to);
+                    self.place(from, index, token, &plan, to);
                     match notice {
                         Notice::Cdc(cdc) => self.on_message(to_host, &cdc.encode()),
                         Notice::Immediate(imm) => self.on_immediate(to_host, imm),
@@ -94,7 +94,7 @@ impl Stack {
     pub(super) fn place(
         &mut self,
         from: usize,
-        slot: u8,
+        index: u8,
         token: AlertToken,
         plan: &WritePlan,
         to: u64,
@@ -104,7 +104,7 @@ impl Stack {
         if plan.is_empty() {
             return;
         }
-        let end = src.ends[usize::from(slot)]
+        let end = src.ends[usize::from(index)]
             .as_ref()
             .expect("until completion");
         assert_eq!(end.conn.token(), token);
@@ -129,12 +129,12 @@ impl Stack {
             h.group.heard(now);
             let cdc = Cdc::parse(bytes).unwrap();
             // A connection that is gone: its peer's last word came late.
-            let Some(slot) = h.group.slot(cdc.token).map(usize::from) else {
+            let Some(index) = h.group.index(cdc.token).map(usize::from) else {
                 return;
             };
-            let end = h.ends[slot].as_mut().expect("a live token");
+            let end = h.ends[index].as_mut().expect("a live token");
             let a = end.conn.on_cdc(&cdc, now).expect("a correct peer");
-            self.act(me, slot, a);
+            self.act(me, index, a);
             return;
         }
         let (reply, todo) = h.group.on_llc(bytes, now);
@@ -151,27 +151,27 @@ impl Stack {
             return;
         }
         h.group.heard(now);
-        let slot = h.group.slot_of(imm).expect("agreed");
-        let Some(slot) = slot.map(usize::from) else {
+        let index = h.group.index_of(imm).expect("agreed");
+        let Some(index) = index.map(usize::from) else {
             return;
         };
-        let end = h.ends[slot].as_mut().expect("a live token");
+        let end = h.ends[index].as_mut().expect("a live token");
         let a = end.conn.on_immediate(imm, now).expect("a correct peer");
-        self.act(me, slot, a);
+        self.act(me, index, a);
     }
 
     pub(super) fn complete(&mut self, me: usize) {
         let h = &mut self.host[me];
-        let (_, slot, token, ticket) = h.completing.pop_front().unwrap();
+        let (_, index, token, ticket) = h.completing.pop_front().unwrap();
         h.free_slots += 1;
-        // The slot keeps its connection until the completion.
-        let end = h.ends[usize::from(slot)].as_mut().expect("still there");
+        // The connection keeps its index until the completion.
+        let end = h.ends[usize::from(index)].as_mut().expect("still there");
         assert_eq!(end.conn.token(), token);
         let a = if h.dead {
             end.conn.on_tx_failed()
         } else {
             end.conn.on_tx_done(ticket, self.now)
         };
-        self.act(me, usize::from(slot), a);
+        self.act(me, usize::from(index), a);
     }
 }

@@ -56,7 +56,7 @@ enum Payload {
         plan: WritePlan,
         to: u64,
         notice: Notice,
-        slot: u8,
+        index: u8,
         token: AlertToken,
         ticket: Ticket,
     },
@@ -174,14 +174,14 @@ impl Stack {
         let size = RingSize::new(RING).unwrap();
         let mut made = [None, None];
         for (h, place) in self.host.iter_mut().zip(&mut made) {
-            let (token, slot) = h.group.add_conn()?;
+            let (token, index) = h.group.add_conn()?;
             let rmbe = h.slab.alloc().expect("looked before");
             let old = h.owner[usize::from(rmbe.before())].replace(id);
             assert_eq!(old, None, "an RMBE in use was given out");
-            *place = Some((token, slot, rmbe));
+            *place = Some((token, index, rmbe));
         }
         for me in 0..2 {
-            let (token, slot, rmbe) = made[me].unwrap();
+            let (token, index, rmbe) = made[me].unwrap();
             let (peer_token, _, peer_rmbe) = made[1 - me].unwrap();
             let h = &mut self.host[me];
             let region = Region {
@@ -203,7 +203,7 @@ impl Stack {
             });
             conn.expose();
             let _ = conn.establish(self.now).unwrap();
-            h.ends[usize::from(slot)] = Some(End {
+            h.ends[usize::from(index)] = Some(End {
                 id,
                 conn,
                 rmbe,
@@ -217,31 +217,31 @@ impl Stack {
         Some(id)
     }
 
-    fn slot_of(&self, me: usize, id: usize) -> Option<usize> {
+    fn index_of(&self, me: usize, id: usize) -> Option<usize> {
         let same = |e: &Option<End>| e.as_ref().is_some_and(|e| e.id == id);
         self.host[me].ends.iter().position(same)
     }
 
     /// Does what a connection asks for; the connection may be gone afterwards.
-    fn act(&mut self, me: usize, slot: usize, a: Actions) {
+    fn act(&mut self, me: usize, index: usize, a: Actions) {
         let h = &mut self.host[me];
-        let end = h.ends[slot].as_ref().expect("a connection");
+        let end = h.ends[index].as_ref().expect("a connection");
         assert!(end.conn.is_consistent());
         if a.has(Actions::TX_DUE) {
-            h.due.insert(slot as u8);
+            h.due.insert(index as u8);
         }
         if a.has(Actions::ERR_RESET) || a.has(Actions::ERR_ABORTED) {
             self.streams[end.id].aborted = true;
         }
         if a.has(Actions::FREE) {
-            let end = h.ends[slot].take().unwrap();
+            let end = h.ends[index].take().unwrap();
             let reusable = end.conn.rmbe_reusable();
             assert!(h.slab.free(end.rmbe, reusable));
             if reusable {
                 h.owner[usize::from(end.rmbe.before())] = None;
             }
             assert!(h.group.remove_conn(end.conn.token(), self.now));
-            h.due.remove(slot as u8);
+            h.due.remove(index as u8);
             self.finished += 1;
         }
         self.pump(me);
@@ -264,23 +264,23 @@ impl Stack {
     /// The link is gone for this host: every connection ends, every request is flushed.
     fn kill_all(&mut self, me: usize) {
         self.host[me].dead = true;
-        for slot in 0..255 {
-            if let Some(end) = self.host[me].ends[slot].as_mut() {
+        for index in 0..255 {
+            if let Some(end) = self.host[me].ends[index].as_mut() {
                 let a = end.conn.kill();
-                self.act(me, slot, a);
+                self.act(me, index, a);
             }
         }
         let air = std::mem::take(&mut self.host[me].air);
         for (at, payload) in air {
             match payload {
                 Payload::Cdc {
-                    slot,
+                    index,
                     token,
                     ticket,
                     ..
                 } => self.host[me]
                     .completing
-                    .push_back((self.now, slot, token, ticket)),
+                    .push_back((self.now, index, token, ticket)),
                 // The last DELETE_LINK still goes out before the queue pair is flushed.
                 llc => self.host[me].air.push_back((at, llc)),
             }
@@ -342,10 +342,10 @@ impl Stack {
             }
             self.todo(me, todo);
         }
-        for slot in 0..255 {
-            if let Some(end) = self.host[me].ends[slot].as_mut() {
+        for index in 0..255 {
+            if let Some(end) = self.host[me].ends[index].as_mut() {
                 let a = end.conn.on_timer(now);
-                self.act(me, slot, a);
+                self.act(me, index, a);
             }
         }
     }

@@ -9,10 +9,10 @@ use smc_proto::time::Span;
 impl Stack {
     /// A program writes up to `n` bytes.
     pub fn write(&mut self, me: usize, id: usize, n: u32) {
-        let Some(slot) = self.slot_of(me, id) else {
+        let Some(index) = self.index_of(me, id) else {
             return;
         };
-        let end = self.host[me].ends[slot].as_mut().unwrap();
+        let end = self.host[me].ends[index].as_mut().unwrap();
         let n = end.conn.send_room().unwrap_or(0).min(n);
         if end.closed || n == 0 {
             return;
@@ -28,16 +28,16 @@ impl Stack {
         }
         self.streams[id].written[me] = pos;
         let a = end.conn.written(n, SendHint::default(), self.now).unwrap();
-        self.act(me, slot, a);
+        self.act(me, index, a);
     }
 
     /// A program reads all there is; how much that was.
     pub fn read(&mut self, me: usize, id: usize) -> u32 {
-        let Some(slot) = self.slot_of(me, id) else {
+        let Some(index) = self.index_of(me, id) else {
             return 0;
         };
         let h = &mut self.host[me];
-        let end = h.ends[slot].as_mut().unwrap();
+        let end = h.ends[index].as_mut().unwrap();
         if end.closed {
             return 0;
         }
@@ -55,7 +55,7 @@ impl Stack {
         let n = view.pieces.len();
         if n > 0 {
             let a = end.conn.read_done(n).unwrap();
-            self.act(me, slot, a);
+            self.act(me, index, a);
         } else if end.conn.recv_state() == RecvState::Eof && !self.streams[id].aborted {
             assert_eq!(pos, self.streams[id].written[1 - me], "early end of file");
         }
@@ -64,10 +64,10 @@ impl Stack {
 
     /// A program closes.
     pub fn close(&mut self, me: usize, id: usize) {
-        let Some(slot) = self.slot_of(me, id) else {
+        let Some(index) = self.index_of(me, id) else {
             return;
         };
-        let end = self.host[me].ends[slot].as_mut().unwrap();
+        let end = self.host[me].ends[index].as_mut().unwrap();
         if !end.closed {
             end.closed = true;
             // Unread data makes it an abort, after which the peer's bytes may be lost.
@@ -75,7 +75,7 @@ impl Stack {
                 self.streams[id].aborted = true;
             }
             let a = end.conn.close(CloseMode::Graceful, self.now);
-            self.act(me, slot, a);
+            self.act(me, index, a);
         }
     }
 

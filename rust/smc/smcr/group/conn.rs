@@ -62,7 +62,8 @@ type Timer = Pin<KBox<TimerHook<SmcConn>>>;
 #[pin_data]
 pub(crate) struct SmcConn {
     group: Arc<LinkGroup>,
-    number: u8,
+    /// Index of the connection in its group.
+    index: u8,
     token: AlertToken,
     /// The TCP connection beneath; its wait queue is the program's.
     sock: ARef<Sock>,
@@ -116,8 +117,8 @@ impl_has_work! {
 pub(crate) struct Parts {
     /// The link group.
     pub(crate) group: Arc<LinkGroup>,
-    /// Number of the connection in its group.
-    pub(crate) slot: u8,
+    /// Index of the connection in its group.
+    pub(crate) index: u8,
     /// Alert token, the connection's name on the wire.
     pub(crate) token: AlertToken,
     /// The TCP connection.
@@ -151,7 +152,7 @@ impl SmcConn {
         });
         let Parts {
             group,
-            slot: number,
+            index,
             token,
             sock,
             lease,
@@ -162,7 +163,7 @@ impl SmcConn {
         Arc::pin_init(
             pin_init!(Self {
                 group,
-                number,
+                index,
                 token,
                 sock,
                 proto <- new_spinlock_bh!(conn, "rsmc::SmcConn::proto"),
@@ -195,9 +196,9 @@ impl SmcConn {
         &self.group
     }
 
-    /// Returns the number of the connection in its group.
-    pub(crate) fn slot(&self) -> u8 {
-        self.number
+    /// Returns the index of the connection in its group.
+    pub(crate) fn index(&self) -> u8 {
+        self.index
     }
 
     /// Returns the alert token, the connection's name on the wire.

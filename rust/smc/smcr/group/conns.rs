@@ -55,7 +55,7 @@ impl LinkGroup {
         self.kick();
     }
 
-    /// Takes a slot and a token for a new connection; `None` if the group is full or ending.
+    /// Takes an index and a token for a new connection; `None` if the group is full or ending.
     pub(crate) fn reserve(&self) -> Option<(AlertToken, u8)> {
         let mut state = self.state.lock();
         let spoiled = self.spoiled.load(Relaxed);
@@ -69,7 +69,7 @@ impl LinkGroup {
         state.proto.add_conn()
     }
 
-    /// Gives a slot back that no connection has come to use.
+    /// Gives an index back that no connection has come to use.
     pub(crate) fn unreserve(&self, token: AlertToken) {
         self.state.lock().proto.remove_conn(token, now());
         self.rearm();
@@ -82,7 +82,7 @@ impl LinkGroup {
     /// `ECONNABORTED` when the group has ended meanwhile, of which the connection will not hear otherwise.
     pub(crate) fn insert_conn(&self, conn: &Arc<SmcConn>) -> Result {
         let mut state = self.state.lock();
-        let old = match state.conns.get_mut(usize::from(conn.slot())) {
+        let old = match state.conns.get_mut(usize::from(conn.index())) {
             Some(place) => place.replace(conn.clone()),
             None => None,
         };

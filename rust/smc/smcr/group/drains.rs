@@ -12,7 +12,7 @@ pub(crate) struct Drains {
     /// The number of the oldest one.
     pub(crate) oldest: u64,
     pub(crate) group: u32,
-    pub(crate) slot: usize,
+    pub(crate) index: usize,
 }
 
 impl Drains {
@@ -29,10 +29,10 @@ impl Drains {
 impl LinkGroup {
     /// Gives up what a connection has left for its peer, if the number is still that of its drain.
     /// Sleeps.
-    pub(crate) fn lose_drain(&self, slot: usize, number: u64) {
+    pub(crate) fn lose_drain(&self, index: usize, number: u64) {
         let conn = {
             let state = self.state.lock();
-            state.conns.get(slot).cloned().flatten()
+            state.conns.get(index).cloned().flatten()
         };
         if let Some(conn) = conn.filter(|conn| conn.drain_number() == Some(number)) {
             conn.lose_drain();
@@ -49,7 +49,7 @@ impl LinkGroup {
     pub(crate) fn drains(&self) -> Option<Drains> {
         let state = self.state.lock();
         let mut found: Option<Drains> = None;
-        for (slot, conn) in state.conns.iter().enumerate() {
+        for (index, conn) in state.conns.iter().enumerate() {
             let Some(number) = conn.as_ref().and_then(|conn| conn.drain_number()) else {
                 continue;
             };
@@ -58,11 +58,11 @@ impl LinkGroup {
                 count: 0,
                 oldest: number,
                 group: self.id,
-                slot,
+                index,
             });
             drains.count = drains.count.saturating_add(1);
             if number < drains.oldest {
-                (drains.oldest, drains.slot) = (number, slot);
+                (drains.oldest, drains.index) = (number, index);
             }
         }
         found

@@ -80,11 +80,11 @@ impl LinkGroup {
             );
         }
         self.owner.forget(self);
-        let mut slot = 0usize;
+        let mut index = 0usize;
         loop {
             let conn = {
                 let state = self.state.lock();
-                match state.conns.get(slot) {
+                match state.conns.get(index) {
                     Some(conn) => conn.clone(),
                     None => break,
                 }
@@ -92,7 +92,7 @@ impl LinkGroup {
             if let Some(conn) = conn {
                 conn.kill();
             }
-            slot = slot.saturating_add(1);
+            index = index.saturating_add(1);
         }
         self.revoke_rings();
         self.drop_spares();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The send rings of a group's connections, for who posts: by the connection's number, under `scheduler`.
+//! The send rings of a group's connections, for who posts: by the connection's index, under `scheduler`.
 
 use super::{filled, GroupState, LinkGroup, SmcConn};
 use crate::host::{clock::now, stats::TrafficDirection};
@@ -20,21 +20,21 @@ impl Rings {
         Ok(Self(filled(None, MAX_CONNS)?))
     }
 
-    /// Returns the ring of connection number `slot`.
+    /// Returns the ring of the connection with this index.
     #[inline]
-    pub(super) fn get(&self, slot: u8) -> Option<&Arc<Region>> {
-        self.0.get(usize::from(slot))?.as_ref()
+    pub(super) fn get(&self, index: u8) -> Option<&Arc<Region>> {
+        self.0.get(usize::from(index))?.as_ref()
     }
 
-    fn take(&mut self, slot: u8) -> Option<Arc<Region>> {
-        self.0.get_mut(usize::from(slot))?.take()
+    fn take(&mut self, index: u8) -> Option<Arc<Region>> {
+        self.0.get_mut(usize::from(index))?.take()
     }
 }
 
 impl GroupState {
-    /// Tells whether the connection's number is still its own.
+    /// Tells whether the connection's index is still its own.
     fn holds(&self, conn: &SmcConn) -> bool {
-        let place = self.conns.get(usize::from(conn.slot()));
+        let place = self.conns.get(usize::from(conn.index()));
         let other = place.and_then(|place| place.as_deref());
         other.is_some_and(|other| core::ptr::eq(other, conn))
     }
@@ -46,9 +46,9 @@ impl LinkGroup {
     pub(crate) fn install_ring(&self, conn: &SmcConn, ring: &Arc<Region>) -> bool {
         let mut scheduler = self.link.scheduler.lock();
         // The group's end sets its mark before it takes these locks to look for rings, and a
-        // connection is out of the list before its number is free.
+        // connection is out of the list before its index is free.
         let lives = self.state.lock().holds(conn) && self.ended.load(Relaxed) == 0;
-        let place = scheduler.rings.0.get_mut(usize::from(conn.slot()));
+        let place = scheduler.rings.0.get_mut(usize::from(conn.index()));
         let Some(place) = place.filter(|_| lives) else {
             return false;
         };
@@ -66,7 +66,7 @@ impl LinkGroup {
         if !self.state.lock().holds(conn) {
             return None;
         }
-        let ring = scheduler.rings.take(conn.slot())?;
+        let ring = scheduler.rings.take(conn.index())?;
         conn.stats()
             .usage(TrafficDirection::Tx, -(ring.len() as i64));
         Some(ring)
@@ -79,14 +79,14 @@ impl LinkGroup {
         let removed = if state.proto.remove_conn(conn.token(), now()) {
             state
                 .conns
-                .get_mut(usize::from(conn.slot()))
+                .get_mut(usize::from(conn.index()))
                 .and_then(Option::take)
         } else {
             None
         };
         drop(state);
         let ring = match &removed {
-            Some(_) => scheduler.rings.take(conn.slot()),
+            Some(_) => scheduler.rings.take(conn.index()),
             None => None,
         };
         if let Some(ring) = &ring {
@@ -104,8 +104,8 @@ impl LinkGroup {
 
     /// The group has ended: takes the rings from the device.
     pub(super) fn revoke_rings(&self) {
-        for slot in 0..=u8::MAX {
-            let ring = self.link.scheduler.lock().rings.get(slot).cloned();
+        for index in 0..=u8::MAX {
+            let ring = self.link.scheduler.lock().rings.get(index).cloned();
             // A program may keep its socket for ever; the device must not wait for that.
             if let Some(ring) = ring {
                 ring.revoke();
@@ -139,7 +139,7 @@ impl LinkGroup {
             .any(Option::is_some)
     }
 
-    /// The first ring from number `from` on, and its connection.
+    /// The first ring from index `from` on, and its connection.
     fn ring_from(&self, from: usize) -> Option<(usize, Option<Arc<SmcConn>>)> {
         let scheduler = self.link.scheduler.lock();
         let ahead = scheduler.rings.0.get(from..)?;
@@ -156,10 +156,10 @@ impl LinkGroup {
 
     /// Lets them try.
     pub(super) fn retry_ring(&self) {
-        for slot in 0..MAX_CONNS {
+        for index in 0..MAX_CONNS {
             let conn = {
                 let state = self.state.lock();
-                state.conns.get(slot).cloned().flatten()
+                state.conns.get(index).cloned().flatten()
             };
             if let Some(conn) = conn {
                 conn.retry_ring();

@@ -30,8 +30,8 @@ impl LinkGroup {
             state.proto.heard(now());
             state
                 .proto
-                .slot(cdc.token)
-                .and_then(|slot| state.conns.get(usize::from(slot)).cloned().flatten())
+                .index(cdc.token)
+                .and_then(|index| state.conns.get(usize::from(index)).cloned().flatten())
         };
         if let Some(conn) = conn {
             conn.on_cdc(&cdc);
@@ -41,9 +41,9 @@ impl LinkGroup {
     fn on_immediate(&self, immediate: Immediate) -> core::result::Result<(), NotAgreed> {
         let conn = {
             let mut state = self.state.lock();
-            let slot = state.proto.slot_of(immediate)?;
+            let index = state.proto.index_of(immediate)?;
             state.proto.heard(now());
-            slot.and_then(|slot| state.conns.get(usize::from(slot)).cloned().flatten())
+            index.and_then(|index| state.conns.get(usize::from(index)).cloned().flatten())
         };
         if let Some(conn) = conn {
             conn.on_immediate(immediate);

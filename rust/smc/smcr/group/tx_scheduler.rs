@@ -144,7 +144,7 @@ impl LinkGroup {
             }
             _ => {
                 drop(proto);
-                scheduler.due.insert(conn.slot());
+                scheduler.due.insert(conn.index());
                 drop(scheduler);
                 self.send();
             }
@@ -295,12 +295,12 @@ impl LinkGroup {
         if scheduler.held == TxGate::Conns {
             return false;
         }
-        let Some(slot) = scheduler.due.pop() else {
+        let Some(index) = scheduler.due.pop() else {
             return false;
         };
         let conn = {
             let state = self.state.lock();
-            state.conns.get(usize::from(slot)).cloned().flatten()
+            state.conns.get(usize::from(index)).cloned().flatten()
         };
         let Some(conn) = conn else {
             return true;
@@ -330,7 +330,7 @@ impl LinkGroup {
             return Sent::NOTHING;
         };
         let token = Token::Conn(conn.clone(), tx.ticket);
-        let posted = match scheduler.rings.get(conn.slot()) {
+        let posted = match scheduler.rings.get(conn.index()) {
             Some(ring) => {
                 let writes = tx.plan.iter().map(|write| Write {
                     from: Source::Region(ring),
@@ -351,7 +351,7 @@ impl LinkGroup {
             actions |= proto.on_tx_failed();
         }
         if proto.wants_tx() {
-            scheduler.due.insert(conn.slot());
+            scheduler.due.insert(conn.index());
         }
         Sent { posted, actions }
     }

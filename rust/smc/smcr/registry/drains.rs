@@ -32,7 +32,7 @@ impl Sums {
         Ok(())
     }
 
-    /// Returns group, place there and number of the oldest drain of the peer that has most.
+    /// Returns group, index there and number of the oldest drain of the peer that has most.
     fn chosen(&self) -> Option<(u32, usize, u64)> {
         let (network, _) = self.networks.iter().max_by_key(|(_, count)| *count)?;
         let there = |peer: &&Drains| peer.peer_addr.network() == *network;
@@ -41,7 +41,7 @@ impl Sums {
             .iter()
             .filter(there)
             .max_by_key(|peer| peer.count)?;
-        Some((most.group, most.slot, most.oldest))
+        Some((most.group, most.index, most.oldest))
     }
 }
 

@@ -2,7 +2,7 @@
 
 //! The send ring: made when the program sends, given back when the connection has been silent.
 //!
-//! Writers have it under the lock `writers`; the sending side finds it by the connection's number
+//! Writers have it under the lock `writers`; the sending side finds it by the connection's index
 //! under the group's `scheduler` ([`install_ring`](super::super::LinkGroup::install_ring)).
 
 use super::SmcConn;
