@@ -53,20 +53,19 @@ pub(super) struct TxScheduler {
     llc: KVec<Frame>,
     /// A memory key that is to be registered.
     key: Option<KBox<Key<Token>>>,
-    held: TxGate,
+    paused: Paused,
     pub(super) rings: Rings,
 }
 
-/// The senders that are held back because memory is to be registered; on most devices only until there is
-/// a slot for that.
+/// What is not sent because memory is to be registered; on most devices only until there is a slot for that.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum TxGate {
-    /// All connections may.
-    Nobody,
-    /// Connections; LLC messages go on, so that the link is not taken for dead.
-    Conns,
+enum Paused {
+    /// Everything is sent.
+    Nothing,
+    /// Messages of connections, and their data. LLC messages go on, so that the link is not taken for dead.
+    ConnData,
     /// The registration is under way, on a device where nothing else may be.
-    All,
+    Everything,
 }
 
 impl TxScheduler {
@@ -76,7 +75,7 @@ impl TxScheduler {
             due: DueSet::new(),
             llc: KVec::with_capacity(LLC_WAITING, GFP_KERNEL)?,
             key: None,
-            held: TxGate::Nobody,
+            paused: Paused::Nothing,
             rings: Rings::new()?,
         })
     }
@@ -88,7 +87,7 @@ impl TxScheduler {
 
     /// Tells whether nothing waits, nor has to.
     fn is_quiet(&self) -> bool {
-        self.held == TxGate::Nobody && self.is_empty()
+        self.paused == Paused::Nothing && self.is_empty()
     }
 }
 
@@ -157,13 +156,13 @@ impl LinkGroup {
     pub(super) fn register_later(self: &Arc<Self>, key: KBox<Key<Token>>) {
         self.send_after(|scheduler| {
             scheduler.key = Some(key);
-            scheduler.held = TxGate::Conns;
+            scheduler.paused = Paused::ConnData;
         });
     }
 
     /// The registration of the key of `slab` has ended: those who were held go on. Any context.
     pub(super) fn key_ended(self: &Arc<Self>, slab: &RmbSlab, works: bool) {
-        self.link.scheduler.lock().held = TxGate::Nobody;
+        self.link.scheduler.lock().paused = Paused::Nothing;
         if works {
             slab.key_works();
         }
@@ -201,11 +200,11 @@ impl LinkGroup {
         if let Err(unposted) = channel.post_key(key) {
             // It may be the last reference to memory, which is not dropped under the lock.
             scheduler.key = Some(unposted.key);
-            scheduler.held = TxGate::All;
+            scheduler.paused = Paused::Everything;
             self.lose();
             return false;
         }
-        scheduler.held = if alone { TxGate::All } else { TxGate::Nobody };
+        scheduler.paused = if alone { Paused::Everything } else { Paused::Nothing };
         !alone && !scheduler.is_empty()
     }
 
@@ -216,7 +215,7 @@ impl LinkGroup {
         };
         // A key that waits would wait for longer.
         self.drop_key();
-        self.link.scheduler.lock().held = TxGate::Conns;
+        self.link.scheduler.lock().paused = Paused::ConnData;
         self.send_llc(frame);
         for _ in 0..LAST_WAIT_MS {
             let waits = !self.link.scheduler.lock().llc.is_empty();
@@ -275,11 +274,11 @@ impl LinkGroup {
         scheduler: &mut TxScheduler,
         after: &mut Option<(Arc<SmcConn>, Sent)>,
     ) -> bool {
-        if scheduler.held == TxGate::Conns && scheduler.key.is_some() && self.may_register(channel)
+        if scheduler.paused == Paused::ConnData && scheduler.key.is_some() && self.may_register(channel)
         {
             return self.post_key(channel, scheduler);
         }
-        if scheduler.held == TxGate::All || scheduler.is_empty() || !self.link.has_slot(channel) {
+        if scheduler.paused == Paused::Everything || scheduler.is_empty() || !self.link.has_slot(channel) {
             // The end of the registration, or the next completion, goes on.
             return false;
         }
@@ -292,7 +291,7 @@ impl LinkGroup {
             }
             return posted && !scheduler.is_empty();
         }
-        if scheduler.held == TxGate::Conns {
+        if scheduler.paused == Paused::ConnData {
             return false;
         }
         let Some(index) = scheduler.due.pop() else {
