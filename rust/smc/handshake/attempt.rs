@@ -134,7 +134,7 @@ impl Attempt {
                 }
                 let mtu = port.mtu.min(peer.mtu);
                 group
-                    .receive_from(end_of(peer), peer.psn.get(), mtu, &hop)
+                    .to_rtr(end_of(peer), peer.psn.get(), mtu, &hop)
                     .map_err(|_| Reason::ReadyLinkError)?;
                 group.await_events(waiter(), 0);
             }
@@ -332,9 +332,9 @@ impl Attempt {
         self.set_peer(conn, group, peer).map_err(|_| EINVAL)?;
         if first {
             let hop = port.hop_to(sock, &peer.gid)?;
-            group.receive_from(end_of(peer), peer.psn.get(), mtu, &hop)?;
+            group.to_rtr(end_of(peer), peer.psn.get(), mtu, &hop)?;
             group.await_events(waiter(), server::FIRST_LINK);
-            group.send_to()?;
+            group.to_rts()?;
         }
         Ok(())
     }
@@ -358,13 +358,13 @@ impl Attempt {
     /// # Errors
     ///
     /// The driver's.
-    pub(crate) fn send_to(&self) -> Result {
+    pub(crate) fn to_rts(&self) -> Result {
         let group = self.group.as_ref().ok_or(EINVAL)?;
         if !group.is_server() {
             // The peer has asked over the link for the answer that is sent now.
             self.gates.registry().supersede(group);
         }
-        group.send_to()
+        group.to_rts()
     }
 
     /// Sends an LLC message of the handshake.

@@ -238,7 +238,7 @@ impl Endpoint for RunEndpoint<'_> {
     }
 
     fn to_rts(&mut self) -> Result<(), Reason> {
-        self.attempt.send_to().map_err(not_ready)
+        self.attempt.to_rts().map_err(not_ready)
     }
 
     fn send_llc(&mut self, frame: &Frame) -> Result<(), Reason> {

@@ -219,12 +219,12 @@ impl Link {
         self.gateway.load(Relaxed) != 0
     }
 
-    /// Connects the queue pair so that it receives. Sleeps. Calls `initialised` on the way.
+    /// Connects the queue pair so that it receives (RTR). Sleeps. Calls `initialised` on the way.
     ///
     /// # Errors
     ///
     /// The driver's; the queue pair is then gone.
-    pub(super) fn receive_from(
+    pub(super) fn to_rtr(
         &self,
         peer: &LinkEnd,
         psn: u32,
@@ -263,12 +263,12 @@ impl Link {
         Ok(())
     }
 
-    /// Allows the queue pair to send. Sleeps.
+    /// Allows the queue pair to send (RTS). Sleeps.
     ///
     /// # Errors
     ///
     /// The driver's; the queue pair is then gone.
-    pub(super) fn send_to(&self) -> Result<Arc<Channel<LinkGroup>>> {
+    pub(super) fn to_rts(&self) -> Result<Arc<Channel<LinkGroup>>> {
         let mut stage = self.stage.lock();
         let sending = match core::mem::replace(&mut *stage, Stage::None) {
             Stage::Receiving(qp) => qp.ready_to_send()?,

@@ -15,27 +15,27 @@ use smc_proto::{
 };
 
 impl LinkGroup {
-    /// Connects the queue pair so that it receives. Sleeps.
+    /// Connects the queue pair so that it receives (RTR). Sleeps.
     ///
     /// # Errors
     ///
     /// The driver's; the queue pair is then gone.
-    pub(crate) fn receive_from(&self, peer: LinkEnd, psn: u32, mtu: Mtu, hop: &NextHop) -> Result {
+    pub(crate) fn to_rtr(&self, peer: LinkEnd, psn: u32, mtu: Mtu, hop: &NextHop) -> Result {
         let initialised = || self.step(LinkEvent::ToInit);
-        self.link.receive_from(&peer, psn, mtu, hop, initialised)?;
+        self.link.to_rtr(&peer, psn, mtu, hop, initialised)?;
         let mut state = self.state.lock();
         state.proto.link.peer = Some(peer);
         state.proto.link.step(LinkEvent::ToRtr, now());
         Ok(())
     }
 
-    /// Allows the queue pair to send, and makes the memory keys work. Sleeps.
+    /// Allows the queue pair to send (RTS), and makes the memory keys work. Sleeps.
     ///
     /// # Errors
     ///
     /// The driver's; the queue pair is then gone.
-    pub(crate) fn send_to(&self) -> Result {
-        let channel = self.link.send_to()?;
+    pub(crate) fn to_rts(&self) -> Result {
+        let channel = self.link.to_rts()?;
         self.step(LinkEvent::ToRts);
         let mut slabs = KVec::new();
         loop {
