@@ -41,9 +41,9 @@ pub enum CloseMode {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Directions {
     /// The peer may send more.
-    pub hearing: bool,
+    pub can_receive: bool,
     /// The program may send more.
-    pub talking: bool,
+    pub can_send: bool,
 }
 
 impl Conn {
@@ -228,9 +228,9 @@ impl Conn {
     pub fn directions(&self) -> Directions {
         let aborted = self.life.killed || self.life.received.has(StateFlags::ABORT);
         Directions {
-            hearing: !aborted
+            can_receive: !aborted
                 && (!self.life.received.any(StateFlags::ANY_END) || self.expects_tail()),
-            talking: !aborted && !self.life.write_shut,
+            can_send: !aborted && !self.life.write_shut,
         }
     }
 

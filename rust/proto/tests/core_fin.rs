@@ -195,12 +195,12 @@ fn a_peer_that_ended_without_room_is_heard_out() {
         assert_eq!(tx.notice.cdc().unwrap().cons, Cursor::at(ring.len(), ring));
         let _ = conn.on_tx_done(tx.ticket, T0);
         assert_eq!(conn.recv_state(), RecvState::Empty);
-        assert!(conn.directions().hearing);
+        assert!(conn.directions().can_receive);
         assert!(conn.on_timer(T0).has(Actions::TIMER));
         let a = says(&mut conn, 3, ring.len() + 9, end, T0);
         assert!(a.has(Actions::WAKE_READER));
         assert_eq!(conn.recv_state(), RecvState::Data(9));
-        assert!(!conn.directions().hearing);
+        assert!(!conn.directions().can_receive);
         let _ = conn.read_done(9).unwrap();
         assert_eq!(conn.recv_state(), RecvState::Eof);
         assert_eq!(conn.next_deadline(), None);
@@ -241,7 +241,7 @@ fn a_full_ring_may_be_all_there_is() {
             .on_timer(over)
             .has(Actions::WAKE_READER | Actions::STATE));
         assert_eq!(conn.recv_state(), RecvState::Eof);
-        assert!(!conn.directions().hearing);
+        assert!(!conn.directions().can_receive);
         assert_eq!(conn.next_deadline(), None);
         // An abort is one at any time, and a program that has closed does not wait.
         let mut conn = ended_without_room(end);

@@ -203,7 +203,7 @@ pub(crate) trait StreamIo {
     fn is_all(&self, seen: usize) -> bool;
 
     /// Tells whether the peer may still send.
-    fn is_hearing(&self) -> bool;
+    fn can_receive(&self) -> bool;
 
     /// Tells whether the program has shut the receiving direction.
     fn is_read_shut(&self) -> bool;
@@ -226,7 +226,7 @@ pub(crate) trait StreamIo {
     fn is_writable(&self) -> bool;
 
     /// Tells whether the program may still send.
-    fn is_talking(&self) -> bool;
+    fn can_send(&self) -> bool;
 
     /// Counts a send of `total` bytes for which a buffer is too small.
     fn count_size(&self, total: usize);

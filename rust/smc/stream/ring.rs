@@ -67,16 +67,16 @@ impl StreamIo for Arc<SmcConn> {
         // A reset of the TCP connection is shown at once, also before the connection has noted it.
         let reset = self.is_tcp_dead() && !proto.awaits_end();
         let open = proto.directions();
-        let hearing = open.hearing && !self.is_read_shut() && !reset;
-        let talking = open.talking && !reset;
+        let can_receive = open.can_receive && !self.is_read_shut() && !reset;
+        let can_send = open.can_send && !reset;
         let readable = self.has_enough(&proto);
-        if readable || !hearing {
+        if readable || !can_receive {
             events |= flags::EPOLLIN | flags::EPOLLRDNORM;
         }
-        if !hearing {
+        if !can_receive {
             events |= flags::EPOLLRDHUP;
         }
-        if !hearing && !talking {
+        if !can_receive && !can_send {
             events |= flags::EPOLLHUP;
         }
         if proto.has_urgent() {
@@ -91,7 +91,7 @@ impl StreamIo for Arc<SmcConn> {
         if !room {
             self.sock().expect_room();
         }
-        if room || !talking {
+        if room || !can_send {
             events |= flags::EPOLLOUT | flags::EPOLLWRNORM;
         }
         events
@@ -101,7 +101,7 @@ impl StreamIo for Arc<SmcConn> {
     fn has_peer(&self) -> bool {
         let proto = self.proto.lock();
         let open = proto.directions();
-        open.hearing || open.talking || proto.is_draining()
+        open.can_receive || open.can_send || proto.is_draining()
     }
 
     fn ioctl(&self, command: u32) -> Option<i32> {
@@ -178,7 +178,7 @@ impl StreamIo for Arc<SmcConn> {
         let proto = self.proto.lock();
         match proto.recv_state() {
             RecvState::Data(there) if there as usize > seen => true,
-            RecvState::Data(_) => SmcConn::is_read_shut(self) || !proto.directions().hearing,
+            RecvState::Data(_) => SmcConn::is_read_shut(self) || !proto.directions().can_receive,
             RecvState::Empty => SmcConn::is_read_shut(self),
             _ => true,
         }
@@ -188,8 +188,8 @@ impl StreamIo for Arc<SmcConn> {
         is_all(self, seen)
     }
 
-    fn is_hearing(&self) -> bool {
-        self.proto.lock().directions().hearing
+    fn can_receive(&self) -> bool {
+        self.proto.lock().directions().can_receive
     }
 
     fn is_read_shut(&self) -> bool {
@@ -217,8 +217,8 @@ impl StreamIo for Arc<SmcConn> {
         }
     }
 
-    fn is_talking(&self) -> bool {
-        self.proto.lock().directions().talking
+    fn can_send(&self) -> bool {
+        self.proto.lock().directions().can_send
     }
 
     fn count_size(&self, total: usize) {
@@ -255,7 +255,7 @@ pub(crate) fn shut_down(conn: &Arc<SmcConn>, how: i32) -> Result {
         let open = proto.directions();
         // TCP may show the reset before the peer's message does.
         let reset = conn.is_tcp_dead() && !proto.awaits_end();
-        let over = reset || !open.hearing && !open.talking && !proto.is_draining();
+        let over = reset || !open.can_receive && !open.can_send && !proto.is_draining();
         match (proto.state(), send, receive) {
             (ConnState::Closed, ..) => {
                 ended = true;
@@ -273,7 +273,7 @@ pub(crate) fn shut_down(conn: &Arc<SmcConn>, how: i32) -> Result {
             (_, true, true) => proto.shutdown_both(now()),
             // The second direction: nothing will be read, and the peer is told so.
             (_, true, false) if conn.is_read_shut() => proto.shutdown_both(now()),
-            (_, false, true) if !open.talking => proto.shutdown_both(now()),
+            (_, false, true) if !open.can_send => proto.shutdown_both(now()),
             (_, true, false) => proto.shutdown_write(now()),
             _ => Actions::NONE,
         }
@@ -507,7 +507,7 @@ fn count_room(conn: &SmcConn, there: usize, wanted: usize) {
 /// ring and hides that nothing follows.
 fn is_all(conn: &Arc<SmcConn>, seen: usize) -> bool {
     let proto = conn.proto.lock();
-    let over = conn.is_read_shut() || !proto.directions().hearing;
+    let over = conn.is_read_shut() || !proto.directions().can_receive;
     over && !matches!(proto.recv_state(), RecvState::Data(there) if there as usize > seen)
 }
 
@@ -517,7 +517,7 @@ fn take_urgent(conn: &Arc<SmcConn>, peek: bool) -> (bool, Result<u8, UrgentError
     let (settings, over, byte) = {
         let mut proto = conn.proto.lock();
         let settings = conn.sync_settings(&mut proto);
-        let over = !proto.directions().hearing;
+        let over = !proto.directions().can_receive;
         let byte = match proto.is_cut() {
             true => match proto.take_urgent(true) {
                 Err(UrgentError::None) => Err(UrgentError::None),

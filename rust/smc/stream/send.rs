@@ -76,7 +76,7 @@ fn send_all(
     stream.notice_dead();
     if total == 0 {
         // As with TCP a call for 0 bytes needs neither room nor a reader; but the direction must be open.
-        return match stream.is_talking() {
+        return match stream.can_send() {
             true => Ok(0),
             false => Err(stream.sock().stream_error(no_signal)),
         };

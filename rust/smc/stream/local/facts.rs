@@ -192,7 +192,7 @@ impl StreamIo for Local {
         over && !self.is_behind(seen)
     }
 
-    fn is_hearing(&self) -> bool {
+    fn can_receive(&self) -> bool {
         !self.is_over()
     }
 
@@ -221,7 +221,7 @@ impl StreamIo for Local {
         }
     }
 
-    fn is_talking(&self) -> bool {
+    fn can_send(&self) -> bool {
         self.own().may_send()
     }
 

@@ -68,9 +68,9 @@ impl SmcConn {
     fn has_too_few(&self) -> bool {
         // Under the lock: whoever lowers the limit looks at the bytes under it afterwards.
         let proto = self.proto.lock();
-        let hearing = proto.directions().hearing && !self.is_read_shut();
+        let can_receive = proto.directions().can_receive && !self.is_read_shut();
         let data = matches!(proto.recv_state(), RecvState::Data(_));
-        data && hearing && !proto.has_urgent() && !self.has_enough(&proto)
+        data && can_receive && !proto.has_urgent() && !self.has_enough(&proto)
     }
 
     #[cold]
