@@ -92,7 +92,7 @@ impl Conn {
 
     /// Bytes that a read leaves behind, as `TCP_INQ` tells: an end that has arrived counts as one.
     #[must_use]
-    pub fn left(&self) -> u32 {
+    pub fn inq_bytes(&self) -> u32 {
         let ended = self.has_got_all() || matches!(self.recv_state(), RecvState::Eof);
         self.waiting().saturating_add(u32::from(ended))
     }

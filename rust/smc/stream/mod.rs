@@ -173,7 +173,7 @@ pub(crate) trait StreamIo {
     fn device(&self, carried: bool) -> [u8; 64];
 
     /// Returns how many bytes can be read, as `TCP_INQ` tells: an end that has arrived counts as one.
-    fn left(&self) -> u32;
+    fn inq_bytes(&self) -> u32;
 
     /// Tells the program what it wants to know beside the `got` bytes: when the latest ones arrived, and how
     /// many are left (`TCP_INQ`).

@@ -35,7 +35,7 @@ pub(crate) fn receive(
         false => receive_stream(stream, socket, msg)?,
     };
     if msg.wants_left() {
-        msg.set_left(stream.left());
+        msg.set_left(stream.inq_bytes());
     }
     if let (Some(stats), 1..) = (stream.stats(), got) {
         stats.payload(TrafficDirection::Rx, got);

@@ -140,8 +140,8 @@ impl StreamIo for Arc<SmcConn> {
         self.group().device().name()
     }
 
-    fn left(&self) -> u32 {
-        self.proto.lock().left()
+    fn inq_bytes(&self) -> u32 {
+        self.proto.lock().inq_bytes()
     }
 
     #[cold]
@@ -150,7 +150,7 @@ impl StreamIo for Arc<SmcConn> {
             self.tell_stamp(msg);
         }
         if self.sock().wants_count() {
-            self.sock().put_count(msg, self.left());
+            self.sock().put_count(msg, self.inq_bytes());
         }
     }
 
@@ -394,7 +394,7 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
         carried: _,
     } = ask;
     let _reader = conn.readers.lock();
-    if conn.has_left() {
+    if conn.is_dissolved() {
         return Ok(STOP);
     }
     let peeked = if peek {

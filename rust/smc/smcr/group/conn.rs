@@ -90,9 +90,9 @@ pub(crate) struct SmcConn {
     ring_enomem: Word,
     /// Number of splice() calls from the socket under way.
     splices: Atomic<i32>,
-    /// 1 when the program has left the connection but kept the socket, to which errors are not
+    /// 1 when connect() has dissolved the connection: the program has kept the socket, to which errors are not
     /// reported any more.
-    left: Atomic<u32>,
+    dissolved: Atomic<u32>,
     #[pin]
     lease: Mutex<Option<Lease>>,
     /// Serialises sendmsg().
@@ -179,7 +179,7 @@ impl SmcConn {
                 fin_sent: Word::new(0),
                 ring_enomem: Word::new(0),
                 splices: Atomic::new(0),
-                left: Atomic::new(0),
+                dissolved: Atomic::new(0),
                 lease <- new_mutex!(Some(lease), "rsmc::SmcConn::lease"),
                 writers <- new_mutex!(Writers::new(), "rsmc::SmcConn::writers"),
                 readers <- new_mutex!((), "rsmc::SmcConn::readers"),

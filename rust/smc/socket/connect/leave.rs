@@ -116,12 +116,12 @@ pub(super) fn leave_smc(this: &Arc<SmcSock>, socket: &BsdSocket) -> Result {
     this.stop_watching();
     drop(state);
     if let Some(local) = this.local() {
-        local.leave();
+        local.dissolve();
     }
     if let Some(conn) = conn {
         // Readers see the end of the stream, writers EPIPE.
         conn.shut_read();
-        conn.leave();
+        conn.dissolve();
         this.sock.wake_state();
     }
     if strict {

@@ -23,7 +23,7 @@ impl Local {
     pub(super) fn has_sent_astray(&self) -> bool {
         let direction = self.out();
         let cut = direction.cut();
-        if !direction.route().writes_ring() || self.own().sent_to() == cut || self.has_left() {
+        if !direction.route().writes_ring() || self.own().sent_to() == cut || self.is_dissolved() {
             return false;
         }
         // A FIN, or a breach.
@@ -46,7 +46,7 @@ impl Local {
     pub(super) fn has_got_astray(&self, route: Route, arrived: u32) -> bool {
         let cut = self.inward().cut();
         let beyond = arrived.wrapping_sub(cut) as i32;
-        if !route.writes_ring() || beyond <= 0 || self.has_left() {
+        if !route.writes_ring() || beyond <= 0 || self.is_dissolved() {
             return false;
         }
         let guard = self.own().lock();

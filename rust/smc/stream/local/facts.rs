@@ -36,7 +36,7 @@ impl Local {
     pub(super) fn is_over(&self) -> bool {
         let sock = self.own();
         let closed = sock.is_receive_shut() || sock.has_error();
-        let over = closed || sock.state() == tcp_state::CLOSE || self.has_left();
+        let over = closed || sock.state() == tcp_state::CLOSE || self.is_dissolved();
         if over {
             // A caller that looks for bytes after this sees all that came before the end.
             read_barrier();
@@ -131,7 +131,7 @@ impl StreamIo for Local {
         }
     }
 
-    fn left(&self) -> u32 {
+    fn inq_bytes(&self) -> u32 {
         // In this order: what precedes an end is seen with it.
         let ended = self.own().has_seen_fin();
         let left = u32::try_from(self.arrived()).unwrap_or(u32::MAX);
@@ -148,7 +148,7 @@ impl StreamIo for Local {
             self.own().put_stamp(msg, clock::wall_nanos());
         }
         if self.own().wants_count() {
-            self.own().put_count(msg, self.left());
+            self.own().put_count(msg, self.inq_bytes());
         }
     }
 
@@ -215,7 +215,7 @@ impl StreamIo for Local {
 
     fn is_writable(&self) -> bool {
         match self.writes_ring() {
-            _ if self.has_left() => true,
+            _ if self.is_dissolved() => true,
             true => self.has_room() || self.stays() || !self.own().may_send(),
             false => self.own().is_writable(),
         }

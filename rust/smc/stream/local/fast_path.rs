@@ -123,7 +123,7 @@ pub(crate) fn receive_quickly(
             return Some(Err(EFAULT));
         }
         if msg.wants_left() {
-            msg.set_left(local.left());
+            msg.set_left(local.inq_bytes());
         }
         trace::received(sock, bytes, name);
         return Some(Ok(bytes));

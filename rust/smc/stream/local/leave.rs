@@ -104,25 +104,25 @@ impl Local {
         self.let_go();
         self.settle();
         // Checked when no writer puts bytes there any more, except one that checks for this end afterwards.
-        // The sock of an end that has left may have another connection by now.
-        if self.has_met() && !self.has_left() && self.ring_holds() {
+        // The sock of an end that is dissolved may have another connection by now.
+        if self.has_met() && !self.is_dissolved() && self.ring_holds() {
             // As TCP when bytes have not been read.
             self.own().abort();
         }
     }
 
-    /// Leaves the connection, which is being dissolved: calls under way end.
-    pub(crate) fn leave(&self) {
-        self.pair.end(self.active).left.set(1);
+    /// Dissolves the connection, for connect(): calls under way end.
+    pub(crate) fn dissolve(&self) {
+        self.pair.end(self.active).dissolved.set(1);
         self.let_go();
         // Nothing goes through the rings any more.
         self.settle();
     }
 
-    /// Tells whether the program has left the connection, which TCP may have made another one by now.
+    /// Tells whether the program has dissolved the connection, which TCP may have made another one by now.
     #[inline]
-    pub(super) fn has_left(&self) -> bool {
-        self.pair.end(self.active).left.get() != 0
+    pub(super) fn is_dissolved(&self) -> bool {
+        self.pair.end(self.active).dissolved.get() != 0
     }
 
     /// Returns what this end's programs have put into the rings and taken out.

@@ -45,7 +45,7 @@ pub(super) struct End {
     /// 1 when it has written into a ring.
     moved: Word,
     /// 1 when its program has dissolved the connection.
-    pub(super) left: Word,
+    pub(super) dissolved: Word,
     /// 1 when TCP has its connection for good.
     pub(super) retired: Word,
     /// Number of splice() calls under way.
@@ -61,7 +61,7 @@ impl End {
             out <- LocalDirection::new(),
             gone: Word::new(0),
             quiet: Word::new(0),
-            left: Word::new(0),
+            dissolved: Word::new(0),
             retired: Word::new(0),
             told: Word::new(0),
             details: Word::new(0),

@@ -36,7 +36,7 @@ pub(super) fn put(
     let direction = local.out();
     let mut writer = direction.writer.lock();
     // As TCP when connect() has dissolved the connection meanwhile, whatever that has made of it since.
-    if !local.own().may_send() || local.has_left() {
+    if !local.own().may_send() || local.is_dissolved() {
         return Err(Stop::Tcp(errno::EPIPE.into()));
     }
     // What control messages say is for TCP's packets.
@@ -132,7 +132,7 @@ fn wake_for_enough(local: &Local, peer: &Sock) {
 fn reset(local: &Local) {
     // connect() that dissolves the connection takes this lock after it has set its mark, before TCP makes a new one.
     let _writer = local.out().writer.lock();
-    if local.has_left() || local.out().there() == 0 {
+    if local.is_dissolved() || local.out().there() == 0 {
         return;
     }
     let sock = local.own();

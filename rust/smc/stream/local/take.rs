@@ -23,7 +23,7 @@ use smc_proto::{
 pub(super) fn take(local: &Local, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
     let direction = local.inward();
     let mut reader = direction.reader.lock();
-    if local.has_left() {
+    if local.is_dissolved() {
         // As TCP when connect() has dissolved the connection meanwhile.
         return Err(errno::EPIPE.into());
     }

@@ -146,10 +146,10 @@ impl SmcConn {
         msg.fills_pages() && self.splices.load(Relaxed) != 0
     }
 
-    /// Tells whether the program has left the connection, whose receive buffer may be another's by
+    /// Tells whether the program has dissolved the connection, whose receive buffer may be another's by
     /// now.
-    pub(crate) fn has_left(&self) -> bool {
-        self.left.load(Acquire) != 0
+    pub(crate) fn is_dissolved(&self) -> bool {
+        self.dissolved.load(Acquire) != 0
     }
 
     /// Tells whether close() or shutdown() still waits for unsent bytes.
@@ -201,8 +201,8 @@ impl SmcConn {
     }
 
     /// Aborts the connection while the program keeps the socket, perhaps for another connection.
-    pub(crate) fn leave(self: &Arc<Self>) {
-        self.left.store(1, Release);
+    pub(crate) fn dissolve(self: &Arc<Self>) {
+        self.dissolved.store(1, Release);
         self.close(CloseMode::Abort);
     }
 

@@ -75,7 +75,7 @@ impl SmcConn {
 
     #[cold]
     fn perform_rare(self: &Arc<Self>, actions: Actions) {
-        if actions.has_any(Actions::ERRORS) && self.left.load(Acquire) == 0 {
+        if actions.has_any(Actions::ERRORS) && self.dissolved.load(Acquire) == 0 {
             self.sock.wake_error();
         }
         if actions.has(Actions::STATE) {
@@ -105,7 +105,7 @@ impl SmcConn {
     }
 
     fn tell_error(&self, actions: Actions) {
-        if self.left.load(Acquire) != 0 {
+        if self.dissolved.load(Acquire) != 0 {
             return;
         }
         if actions.has(Actions::ERR_RESET) && !self.has_tcp_told() {
@@ -160,7 +160,7 @@ impl SmcConn {
         let timer = self.timer.lock().take();
         drop(timer);
         // A reader that still copies out of the buffer keeps it from reuse; a later one finds that
-        // the program has left.
+        // the connection is dissolved.
         let reader = self.readers.try_lock();
         let lease = self.lease.lock().take();
         if let Some(mut lease) = lease {
@@ -193,10 +193,10 @@ impl WorkItem for SmcConn {
             this.change(|proto| proto.on_timer(now()));
         }
         let over = todo.has(Actions::TCP_OVER) && !this.proto.lock().is_released();
-        if (over || todo.has(Actions::TCP_ABORT)) && this.left.load(Acquire) == 0 {
+        if (over || todo.has(Actions::TCP_ABORT)) && this.dissolved.load(Acquire) == 0 {
             this.sock.abort();
         }
-        if todo.has(Actions::TCP_END) && this.left.load(Acquire) == 0 {
+        if todo.has(Actions::TCP_END) && this.dissolved.load(Acquire) == 0 {
             this.fin_sent.set(1);
             this.sock.end_stream();
         }
