@@ -180,8 +180,9 @@ pub struct Consumption {
     pub received: Pos,
     /// The peer has more than the ring has room for.
     pub blocked: bool,
-    /// The peer is one to which data goes without our cursor ([`Immediate`](crate::wire::immediate)).
-    pub terse: bool,
+    /// The peer has agreed to immediates, which do not carry our cursor; see
+    /// [`Immediate`](crate::wire::immediate::Immediate).
+    pub peer_takes_immediates: bool,
 }
 
 impl Consumption {
@@ -205,7 +206,7 @@ impl Consumption {
         let limit = (size / 10).max(MIN_UPDATE).min(size / 2);
         let used = self.received.saturating_sub(self.announced);
         let free = self.ring.len().saturating_sub(used);
-        let scarce = if self.terse { size / 4 } else { size / 2 };
+        let scarce = if self.peer_takes_immediates { size / 4 } else { size / 2 };
         unconfirmed > u64::from(limit) && (self.blocked || free <= u64::from(scarce))
     }
 
@@ -298,7 +299,7 @@ mod tests {
             for announced in 0..2 * size {
                 for released in announced..=announced + size {
                     for received in released..=announced + size {
-                        for (blocked, terse) in
+                        for (blocked, peer_takes_immediates) in
                             [(false, false), (true, false), (false, true), (true, true)]
                         {
                             let c = Consumption {
@@ -307,12 +308,12 @@ mod tests {
                                 released,
                                 received,
                                 blocked,
-                                terse,
+                                peer_takes_immediates,
                             };
                             let news = released - announced;
                             let free = size - (received - announced);
                             let empty = released == received;
-                            let scarce = if terse { size / 4 } else { size / 2 };
+                            let scarce = if peer_takes_immediates { size / 4 } else { size / 2 };
                             let want = news > 0
                                 && (blocked && empty
                                     || news > limit && (blocked || free <= scarce));
@@ -338,7 +339,7 @@ mod tests {
                 released: 1000 + released,
                 received: 1000 + u64::from(bytes),
                 blocked: false,
-                terse: false,
+                peer_takes_immediates: false,
             };
             assert!(!at(limit).update_due());
             assert!(at(limit + 1).update_due());

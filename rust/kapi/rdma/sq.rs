@@ -225,7 +225,7 @@ pub(super) struct Sq<T> {
 unsafe impl<T: Send> Send for Sq<T> {}
 
 impl<T> Sq<T> {
-    /// Makes a queue of `depth` requests and `slots` chains of at most `chain` requests each, on
+    /// Makes a queue of `depth` requests and `count` chains of at most `chain` requests each, on
     /// the device with this number.
     pub(super) fn new(
         slots: NonNull<SendSlot>,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The end of a connection: shutdown, close, abort, loss of the link, and the drain before them.
+//! The ends that the program asks for: shutdown and close, also by an abort, and the drain before
+//! them. The others are in `abort`.
 //!
 //! shutdown and close first let everything written so far reach the peer's ring. That never
 //! blocks here: a pending end is settled when the last byte goes out, in the same message. A
@@ -37,10 +38,10 @@ pub enum CloseMode {
 }
 
 /// Directions of a connection that are still open, as TCP would count it: what is in the ring can
-/// be read all the same, and that the peer has closed does not end what the program may try to say.
+/// be read all the same, and the program may try to send after the peer has closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Directions {
-    /// The peer may send more.
+    /// The peer may send more, and the program receive it.
     pub can_receive: bool,
     /// The program may send more.
     pub can_send: bool,
@@ -222,7 +223,7 @@ impl Conn {
         self.end_locally() | self.settle_end()
     }
 
-    /// Returns the directions in which the program can still hear from the peer, and speak to it.
+    /// Returns the directions in which the peer and the program may still send.
     #[inline]
     #[must_use]
     pub fn directions(&self) -> Directions {

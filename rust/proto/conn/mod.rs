@@ -7,10 +7,13 @@
 //! the [`Actions`] it gets back. Sending is pulled: an action says that something is due, and
 //! when the link has a free slot the caller takes the latest state with [`Conn::take_tx`].
 //!
-//! * [`state`]: states and transitions. `close`: shutdown, close, abort, link loss, drain.
-//! * `write`, `read`: the program's part of the rings, corking. `tx`: the peer's window, what goes
-//!   out next. `rx`: CDC messages, the receive
-//!   ring, when the peer learns that it has room. `urgent`: the urgent byte, both ways.
+//! * `write`, `tx`: sending. The program's bytes in the send ring, and what is held back (`write`);
+//!   the peer's window, and the next message (`tx`).
+//! * `rx`, `read`: receiving. The peer's messages, and when it learns that it has room (`rx`); the
+//!   program's view of the receive ring (`read`). `urgent`: the urgent byte.
+//! * [`state`]: states and transitions. `close`: shutdown, close and the drain before the end.
+//!   `abort`: the ends that no program asks for, as the loss of the link. `tail`: data that a peer
+//!   sends after its end. `life`: what is known about the end, with its deadlines.
 //! * [`actions`], [`error`]: what comes out.
 //!
 //! Ring memory, keys, addresses, locks and wake-ups are the caller's.
@@ -192,7 +195,7 @@ impl Conn {
     pub fn set_peer(&mut self, peer: Peer) {
         if self.peer.is_none() {
             self.peer = Some(peer);
-            self.rx.terse = peer.immediate;
+            self.rx.peer_takes_immediates = peer.immediate;
         }
     }
 

@@ -38,10 +38,11 @@ pub(super) struct RxSide {
     pub(super) peer_flags: ProdFlags,
     pub(super) urgent: RxUrgent,
     pub(super) inline: bool,
-    /// The peer takes immediates.
-    pub(super) terse: bool,
+    /// The peer has agreed to immediates; see [`Peer`](super::Peer).
+    pub(super) peer_takes_immediates: bool,
     last_seq: u16,
-    /// Until when the rest of a peer that has ended without room may come; see [`TAIL_PATIENCE`](super::TAIL_PATIENCE).
+    /// The wait, with its deadline, for data that did not fit into our ring when the peer sent its end
+    /// flag; see [`TAIL_PATIENCE`](super::TAIL_PATIENCE).
     pub(super) tail: Tail,
 }
 
@@ -55,7 +56,7 @@ impl RxSide {
             peer_flags: ProdFlags::NONE,
             urgent: RxUrgent::None,
             inline: false,
-            terse: false,
+            peer_takes_immediates: false,
             last_seq: 0,
             tail: Tail::Open,
         }
@@ -97,7 +98,7 @@ impl RxSide {
             released: self.released(),
             received: self.prod,
             blocked: self.peer_flags.has(ProdFlags::WRITE_BLOCKED),
-            terse: self.terse,
+            peer_takes_immediates: self.peer_takes_immediates,
         }
     }
 

@@ -306,7 +306,8 @@ impl Conn {
         let used = t.sent.saturating_sub(t.peer_cons);
         let window = peer.ring.len().saturating_sub(used);
         let unsent = t.unsent();
-        // With less room than that the peer is told so; with less told, too.
+        // A CDC message is needed where the bytes fill the window, since the peer must be told so
+        // (WRITE_BLOCKED), and where the consumer cursor that the peer knows is far behind.
         if unsent >= window || self.rx.consumption().worth_saying() {
             return None;
         }

@@ -170,7 +170,7 @@ impl StreamIo for Arc<SmcConn> {
 
     #[inline]
     fn is_quiet(&self) -> bool {
-        self.news.get() == 0 && !self.is_tcp_dead()
+        self.maybe_readable.get() == 0 && !self.is_tcp_dead()
     }
 
     #[inline]
@@ -477,7 +477,7 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
         let actions = proto.read_from(view.from, done).map_err(|_| EINVAL)?;
         let more = matches!(proto.recv_state(), RecvState::Data(_));
         // A reader that stands at the urgent byte steps over it before it sleeps.
-        conn.news.set(u32::from(more || proto.at_mark()));
+        conn.maybe_readable.set(u32::from(more || proto.at_mark()));
         (actions, more)
     };
     conn.perform(actions);

@@ -84,7 +84,7 @@ pub(crate) struct SmcConn {
     /// Not 0 while the connection counts among those that drain; see [`Namespace::begin_drain`].
     drains: Atomic<u64>,
     /// 1 when there may be bytes to read; a hint, written under the lock of `proto`.
-    pub(crate) news: Word,
+    pub(crate) maybe_readable: Word,
     stamp: stamp::Stamp,
     /// 1 while a send that has found no memory for its ring is not to try again.
     ring_enomem: Word,
@@ -173,7 +173,7 @@ impl SmcConn {
                 remote: SetOnce::new(),
                 stats: Stats::new(),
                 read_shut: Word::new(0),
-                news: Word::new(0),
+                maybe_readable: Word::new(0),
                 stamp: stamp::Stamp::new(),
                 drains: Atomic::new(0),
                 fin_sent: Word::new(0),

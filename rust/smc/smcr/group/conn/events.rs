@@ -43,7 +43,7 @@ impl SmcConn {
         let mut breach = None;
         self.change(|proto| {
             let settings = self.sync_settings(proto);
-            self.news.set(1);
+            self.maybe_readable.set(1);
             let before = self.sock.wants_stamps().then(|| proto.received());
             let taken = take(proto);
             if let Some(before) = before {
