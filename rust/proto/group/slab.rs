@@ -101,7 +101,7 @@ impl Slab {
         self.in_use
     }
 
-    /// RMBEs that are lost until the link is gone.
+    /// RMBEs that are quarantined until the link is gone.
     #[must_use]
     pub const fn quarantined(&self) -> u8 {
         self.quarantined

@@ -265,7 +265,7 @@ proptest! {
     fn slab_gives_each_index_once(cap in 1u8..=255, ops in prop::collection::vec((0u8..4, any::<u8>()), 0..800)) {
         let mut s = Slab::new(cap).unwrap();
         let mut live: Vec<RmbeIdx> = Vec::new();
-        let mut lost = 0;
+        let mut quarantined = 0;
         for (op, n) in ops {
             if op < 2 {
                 match s.alloc() {
@@ -273,17 +273,17 @@ proptest! {
                         prop_assert!(!live.contains(&i) && i.get() >= 1 && i.get() <= cap);
                         live.push(i);
                     }
-                    None => prop_assert_eq!(live.len() + lost, usize::from(cap)),
+                    None => prop_assert_eq!(live.len() + quarantined, usize::from(cap)),
                 }
             } else if !live.is_empty() {
                 let i = live.swap_remove(usize::from(n) % live.len());
                 let reusable = op == 2 || n % 8 != 0;
-                lost += usize::from(!reusable);
+                quarantined += usize::from(!reusable);
                 prop_assert!(s.free(i, reusable));
             }
             prop_assert_eq!(usize::from(s.in_use()), live.len());
-            prop_assert_eq!(usize::from(s.quarantined()), lost);
-            prop_assert_eq!(usize::from(s.available()), usize::from(cap) - live.len() - lost);
+            prop_assert_eq!(usize::from(s.quarantined()), quarantined);
+            prop_assert_eq!(usize::from(s.available()), usize::from(cap) - live.len() - quarantined);
         }
     }
 }

@@ -90,12 +90,12 @@ use spares::Spares;
 
 type ProtoGroup = Group<KVec<Entry<1>>, KVec<u32>>;
 
-/// Buffers that peers may still write to although their connection has ended. A group that has so
+/// Most buffers in quarantine: peers may still write to them although their connection has ended. A group that has so
 /// many ends with its last connection: then its memory comes back. A server's takes no more
 /// connections before that, since each of them may still have its place at the peer.
-const SPOILED: u32 = 255;
+const QUARANTINE_MAX: u32 = 255;
 /// The same of a client, which cannot choose: the server names the group.
-const SPOILED_CLIENT: u32 = 4 * SPOILED;
+const QUARANTINE_MAX_CLIENT: u32 = 4 * QUARANTINE_MAX;
 
 /// Everything that messages of the peer may change.
 struct GroupState {
@@ -158,8 +158,8 @@ pub(crate) struct LinkGroup {
     made: Atomic<u32>,
     /// Bytes of all slabs.
     recv_bytes: Atomic<u64>,
-    /// Buffers that cannot be used again.
-    spoiled: Atomic<u32>,
+    /// Buffers in quarantine: kept from reuse while the link lives.
+    quarantined: Atomic<u32>,
     /// 1 when the group is to end if it still has no connection.
     retired: Atomic<u32>,
     #[pin]
@@ -237,7 +237,7 @@ impl LinkGroup {
                 ended: Atomic::new(0),
                 made: Atomic::new(0),
                 recv_bytes: Atomic::new(0),
-                spoiled: Atomic::new(0),
+                quarantined: Atomic::new(0),
                 retired: Atomic::new(0),
                 work <- new_work!("rsmc::LinkGroup::work"),
             }? Error),
@@ -253,9 +253,9 @@ impl LinkGroup {
     /// the peer has not, still have their places at the peer.
     pub(crate) fn candidate(&self) -> Candidate {
         let candidate = self.state.lock().proto.candidate();
-        let given_up = u8::try_from(self.spoiled.load(Relaxed)).unwrap_or(u8::MAX);
+        let quarantined = u8::try_from(self.quarantined.load(Relaxed)).unwrap_or(u8::MAX);
         Candidate {
-            room: candidate.room.saturating_sub(given_up),
+            room: candidate.room.saturating_sub(quarantined),
             ..candidate
         }
     }

@@ -57,15 +57,15 @@ struct Places {
     index: Index,
     /// Highest number of a buffer that has ever been in use.
     highest: u8,
-    /// Memory charges of buffers that are lost until the link is gone; has room for all.
-    lost: KVec<Charge>,
+    /// Memory charges of buffers that are quarantined until the link is gone; has room for all.
+    quarantined: KVec<Charge>,
     /// Number of looks in a row that have found no buffer in use.
     idle_looks: u32,
 }
 
 impl RmbSlab {
     /// Allocates a slab of buffers of `size`, as the successor of `generation` slabs of that size;
-    /// `wanted` buffers are enough unless some get lost. Unless its key `works`, nobody gets one before
+    /// `wanted` buffers are enough unless some are quarantined. Unless its key `works`, nobody gets one before
     /// [`RmbSlab::key_works`].
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl RmbSlab {
         let region = Region::new(pd.device(), bytes as usize, Direction::Bidirectional)?;
         let mr = Mr::new(pd, region.clone(), Access::RemoteWrite)?;
         let index = Index::new(capacity).ok_or(EINVAL)?;
-        let lost = KVec::with_capacity(usize::from(capacity), GFP_KERNEL)?;
+        let quarantined = KVec::with_capacity(usize::from(capacity), GFP_KERNEL)?;
         Arc::pin_init(
             pin_init!(Self {
                 mr,
@@ -106,7 +106,7 @@ impl RmbSlab {
                     Places {
                         index,
                         highest: 0,
-                        lost,
+                        quarantined,
                         idle_looks: 0,
                     },
                     "rsmc::RmbSlab::places"
@@ -140,10 +140,10 @@ impl RmbSlab {
             .unwrap_or(0)
     }
 
-    /// Returns the number of buffers that are not lost.
+    /// Returns the number of buffers that are not quarantined.
     pub(crate) fn in_service(&self) -> u32 {
-        let lost = self.places.lock().index.quarantined();
-        self.buffers().saturating_sub(u32::from(lost))
+        let quarantined = self.places.lock().index.quarantined();
+        self.buffers().saturating_sub(u32::from(quarantined))
     }
 
     /// Returns the size of all buffers together, in bytes.
@@ -257,7 +257,7 @@ impl Lease {
         )
     }
 
-    /// Keeps the buffer from reuse while the link lives: the peer may still write into it.
+    /// Quarantines the buffer, which keeps it from reuse while the link lives: the peer may still write into it.
     pub(crate) fn quarantine(&mut self) {
         self.reusable = false;
     }
@@ -272,8 +272,8 @@ impl Drop for Lease {
         let mut places = self.slab.places.lock();
         places.index.free(self.index, self.reusable);
         if let Some(charge) = charge.take_if(|_| !self.reusable) {
-            // The memory is taken still. Each place is lost once, and the list has room for all.
-            let _ = places.lost.push_within_capacity(charge);
+            // The memory is taken still. Each place is quarantined once, and the list has room for all.
+            let _ = places.quarantined.push_within_capacity(charge);
         }
         drop(places);
         drop(charge);

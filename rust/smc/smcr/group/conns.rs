@@ -8,8 +8,8 @@ use super::{
     LinkGroup,
     Resources,
     SmcConn,
-    SPOILED,
-    SPOILED_CLIENT, //
+    QUARANTINE_MAX,
+    QUARANTINE_MAX_CLIENT, //
 };
 use crate::host::{
     clock::now,
@@ -31,14 +31,15 @@ use smc_proto::{
 };
 
 impl LinkGroup {
-    pub(super) fn is_spoiled(&self) -> bool {
-        self.spoiled.load(Relaxed) >= SPOILED
+    /// Tells whether the group has so many buffers in quarantine that it is to end.
+    pub(super) fn is_quarantine_full(&self) -> bool {
+        self.quarantined.load(Relaxed) >= QUARANTINE_MAX
     }
 
-    /// Counts a buffer that cannot be used again.
-    pub(crate) fn spoil(self: &Arc<Self>) {
-        self.spoiled.fetch_add(1, Relaxed);
-        if self.is_spoiled() {
+    /// Counts a buffer that was quarantined ([`Lease::quarantine`]).
+    pub(crate) fn count_quarantined(self: &Arc<Self>) {
+        self.quarantined.fetch_add(1, Relaxed);
+        if self.is_quarantine_full() {
             self.kick();
         }
     }
@@ -58,12 +59,12 @@ impl LinkGroup {
     /// Takes an index and a token for a new connection; `None` if the group is full or ending.
     pub(crate) fn reserve(&self) -> Option<(AlertToken, u8)> {
         let mut state = self.state.lock();
-        let spoiled = self.spoiled.load(Relaxed);
+        let quarantined = self.quarantined.load(Relaxed);
         let room = match state.proto.terms().key.role {
             Role::Server => u32::from(state.proto.candidate().room),
-            Role::Client => SPOILED_CLIENT,
+            Role::Client => QUARANTINE_MAX_CLIENT,
         };
-        if spoiled >= room {
+        if quarantined >= room {
             return None;
         }
         state.proto.add_conn()

@@ -161,7 +161,7 @@ impl WorkItem for LinkGroup {
         if this.link.is_broken() {
             let todo = this.state.lock().proto.end(EndReason::LinkLost, now());
             this.finish(todo);
-        } else if this.retired.load(Relaxed) != 0 || this.is_spoiled() {
+        } else if this.retired.load(Relaxed) != 0 || this.is_quarantine_full() {
             // A client's group may get a connection at any time: looking and ending are one.
             let todo = this.state.lock().proto.end_if_idle(now());
             // Not before: whoever looks for the one that is idle for longest would retire it again.

@@ -95,7 +95,7 @@ impl LinkGroup {
         }
         drop(scheduler);
         drop(removed);
-        if self.is_spoiled() {
+        if self.is_quarantine_full() {
             self.kick();
         }
         self.rearm();

@@ -171,7 +171,7 @@ impl SmcConn {
                     .clear(usize::try_from(received).unwrap_or(usize::MAX));
             } else {
                 lease.quarantine();
-                self.group.spoil();
+                self.group.count_quarantined();
             }
         }
         self.group.look_later();
