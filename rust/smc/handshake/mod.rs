@@ -12,5 +12,5 @@ pub(crate) mod gates;
 mod negotiation;
 mod run;
 
-pub(crate) use negotiation::{Conclusion, Negotiation, Pace};
+pub(crate) use negotiation::{Conclusion, Negotiation, SleepRule};
 pub(crate) use run::Progress;

@@ -30,34 +30,34 @@ use smc_proto::{
     time::{Instant, Span}, //
 };
 
-/// Says which threads may go on with a handshake: all, or only the worker, since the next step may sleep for as long as
-/// the peer likes.
-pub(crate) struct Pace {
-    /// 1 when only the worker may go on.
-    worker_only: Atomic<u32>,
+/// Says which threads may go on with a handshake: all; or only those that may sleep, since the next step may do so for as
+/// long as the peer likes. Those are the worker, and a program that waits in connect().
+pub(crate) struct SleepRule {
+    /// 1 when only those may go on that may sleep.
+    next_step_sleeps: Atomic<u32>,
 }
 
-impl Pace {
+impl SleepRule {
     /// All threads may go on.
     pub(crate) fn new() -> Self {
         Self {
-            worker_only: Atomic::new(0),
+            next_step_sleeps: Atomic::new(0),
         }
     }
 
     /// Has another attempt begin, with which all threads may go on.
     pub(crate) fn reset(&self) {
-        self.worker_only.store(0, Release);
+        self.next_step_sleeps.store(0, Release);
     }
 
-    /// Leaves the handshake to those who may sleep.
-    pub(crate) fn leave_to_worker(&self) {
-        self.worker_only.store(1, Release);
+    /// Leaves the handshake to those that may sleep.
+    pub(crate) fn set_next_step_sleeps(&self) {
+        self.next_step_sleeps.store(1, Release);
     }
 
-    /// Tells whether only those may go on who may sleep.
-    pub(crate) fn is_worker_only(&self) -> bool {
-        self.worker_only.load(Acquire) != 0
+    /// Tells whether the next step may sleep: only those that may do so may take it.
+    pub(crate) fn next_step_sleeps(&self) -> bool {
+        self.next_step_sleeps.load(Acquire) != 0
     }
 }
 
@@ -131,13 +131,13 @@ impl<T: Notify + Waiter + 'static> Negotiation<T> {
     pub(crate) fn advance(
         &mut self,
         owner: &Arc<T>,
-        pace: &Pace,
+        sleep_rule: &SleepRule,
         sock: &ARef<Sock>,
         may_block: bool,
     ) -> Progress {
         let progress = self.run.advance(sock, &|| owner.clone(), may_block);
         if let Progress::Heavy = progress {
-            pace.leave_to_worker();
+            sleep_rule.set_next_step_sleeps();
             owner.clone().kick();
         }
         progress

@@ -139,7 +139,7 @@ fn begin(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: boo
             _ => return Ok(Call::Native),
         }
         this.refusal.store(0, Relaxed);
-        this.pace.reset();
+        this.sleep_rule.reset();
         state.set(Phase::Connecting);
     }
     socket.set_choice(this.choice().number());
@@ -197,9 +197,9 @@ fn finish_first(
     }
     match without_option::finish(this, socket, addr) {
         Ok(()) => {
-            // This program waits.
-            this.pace.leave_to_worker();
-            advance_in_worker(this);
+            // Steps that sleep are allowed from now on: the thread is the program's own, whose connect() waits.
+            this.sleep_rule.set_next_step_sleeps();
+            advance_blocking(this);
             let waits = is_undecided(this);
             if waits {
                 // The peer is to speak: sleep until it has been decided. A signal may end that;
@@ -309,20 +309,21 @@ pub(crate) fn advance_ended(this: &Arc<SmcSock>) -> bool {
 /// Goes on with a connection attempt for a program that must not wait: steps whose length the peer
 /// determines are left to the worker.
 pub(crate) fn advance_pending(this: &Arc<SmcSock>) {
-    if this.pace.is_worker_only() {
+    if this.sleep_rule.next_step_sleeps() {
         return;
     }
     let slot = this.handshake.lock();
     // The worker may have come so far meanwhile; it has released the handshake then.
-    if !this.pace.is_worker_only() {
+    if !this.sleep_rule.next_step_sleeps() {
         advance(this, slot, false);
     }
 }
 
-/// Goes on with a connection attempt. Sleeps, but not for the peer's CLC messages.
-pub(crate) fn advance_in_worker(this: &Arc<SmcSock>) {
+/// Goes on with a connection attempt, in the worker or for a program that waits. Sleeps, but not for the peer's CLC
+/// messages.
+pub(crate) fn advance_blocking(this: &Arc<SmcSock>) {
     let slot = this.handshake.lock();
-    let may_block = this.pace.is_worker_only();
+    let may_block = this.sleep_rule.next_step_sleeps();
     advance(this, slot, may_block);
 }
 

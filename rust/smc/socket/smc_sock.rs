@@ -13,7 +13,7 @@ use super::{
     state::{Kind, Phase, State, StateGuard}, //
 };
 use crate::{
-    handshake::{Negotiation, Pace},
+    handshake::{Negotiation, SleepRule},
     host::{
         fallback::{Fallback, Role},
         namespace::Namespace,
@@ -88,7 +88,7 @@ pub(crate) struct SmcSock {
     #[pin]
     pub(crate) handshake: Mutex<Option<Negotiation<SmcSock>>>,
     /// Who may go on with the handshake.
-    pub(crate) pace: Pace,
+    pub(crate) sleep_rule: SleepRule,
     /// One of [`attempt`].
     pub(crate) attempt: Atomic<u32>,
     /// When connect() was called, in nanoseconds.
@@ -170,7 +170,7 @@ impl SmcSock {
                 fin_noted: Word::new(0),
                 path: Atomic::new(-1),
                 handshake <- new_mutex!(None, "rsmc::SmcSock::handshake"),
-                pace: Pace::new(),
+                sleep_rule: SleepRule::new(),
                 user_save_syn: Atomic::new(0),
                 attempt: Atomic::new(attempt::PLAIN),
                 began: Atomic::new(0),

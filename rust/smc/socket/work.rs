@@ -72,7 +72,7 @@ impl WorkItem for SmcSock {
             }
             _ => {
                 drop(state);
-                connect::advance_in_worker(&this);
+                connect::advance_blocking(&this);
             }
         }
     }

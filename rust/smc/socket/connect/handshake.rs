@@ -143,7 +143,7 @@ pub(super) fn drive(
     may_block: bool,
 ) -> Option<Outcome> {
     let negotiation = slot.as_mut()?;
-    match negotiation.advance(this, &this.pace, this.sock.sock(), may_block) {
+    match negotiation.advance(this, &this.sleep_rule, this.sock.sock(), may_block) {
         Progress::Heavy => None,
         Progress::Pending(until) => {
             negotiation.wait_until(until);

@@ -12,7 +12,7 @@ use crate::{
         gates::GATES,
         Conclusion,
         Negotiation,
-        Pace,
+        SleepRule,
         Progress, //
     },
     host::{
@@ -110,7 +110,7 @@ pub(crate) struct Incoming {
     #[pin]
     progress_lock: Mutex<()>,
     /// Who may go on.
-    pace: Pace,
+    sleep_rule: SleepRule,
     #[pin]
     state: Mutex<IncomingState>,
     #[pin]
@@ -160,7 +160,7 @@ impl Incoming {
                 listener,
                 id,
                 progress_lock <- new_mutex!((), "rsmc::Incoming::progress_lock"),
-                pace: Pace::new(),
+                sleep_rule: SleepRule::new(),
                 state <- new_mutex!(
                     IncomingState {
                         socket: None,
@@ -225,12 +225,12 @@ impl Incoming {
 
     /// Goes on with the handshake for a program that must not wait for the peer.
     pub(crate) fn advance_pending(this: &Arc<Self>) {
-        if this.pace.is_worker_only() {
+        if this.sleep_rule.next_step_sleeps() {
             return;
         }
         let _progress = this.progress_lock.lock();
         // The worker may have come so far meanwhile; it has released the lock then.
-        if !this.pace.is_worker_only() {
+        if !this.sleep_rule.next_step_sleeps() {
             Self::step(this, false);
         }
     }
@@ -254,7 +254,7 @@ impl Incoming {
                 return;
             };
             let sock: ARef<Sock> = socket.sock().into();
-            match negotiation.advance(this, &this.pace, &sock, may_block) {
+            match negotiation.advance(this, &this.sleep_rule, &sock, may_block) {
                 Progress::Pending(until) => {
                     let due = negotiation.silent_for(PATIENCE);
                     let silent = due.is_some_and(|due| now().reached(due));
@@ -337,6 +337,6 @@ impl WorkItem for Incoming {
 
     fn run(this: Arc<Self>) {
         let _progress = this.progress_lock.lock();
-        Incoming::step(&this, this.pace.is_worker_only());
+        Incoming::step(&this, this.sleep_rule.next_step_sleeps());
     }
 }
