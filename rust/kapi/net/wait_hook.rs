@@ -91,10 +91,10 @@ impl<T: Notify> WaitHook<T> {
         }
         // SAFETY: The queue's lock is held, and the entry is on the queue.
         let of_state = key.is_null() && !unsafe { Self::has_exclusive(entry) };
-        let hushes = T::hushes(hook.target.as_arc_borrow(), of_state);
+        let suppressed = T::suppresses_wakeup(hook.target.as_arc_borrow(), of_state);
         T::notify(hook.target.as_arc_borrow());
         // A negative number ends the wake-up here. Otherwise: does not count as an exclusive waiter.
-        -ffi::c_int::from(hushes)
+        -ffi::c_int::from(suppressed)
     }
 
     /// Tells whether a waiter of the queue is exclusive, so that a wake-up with a key wakes only the first of those.

@@ -18,11 +18,11 @@ pub trait Notify: Send + Sync + 'static {
     /// Acts when the hook fires. Must not sleep, and must not drop the hook.
     fn notify(this: ArcBorrow<'_, Self>);
 
-    /// Returns whether the others that wait for the socket are to hear nothing of this wake-up, which [`Notify::notify`]
-    /// has heard of. As that, must not sleep.
+    /// Returns whether this wake-up, of which [`Notify::notify`] is told, is suppressed for the others that wait for
+    /// the socket. As that, must not sleep.
     ///
     /// `of_state`: it is `sk_state_change()`'s, and one by `sk_error_report()` would wake the same waiters.
-    fn hushes(_this: ArcBorrow<'_, Self>, _of_state: bool) -> bool {
+    fn suppresses_wakeup(_this: ArcBorrow<'_, Self>, _of_state: bool) -> bool {
         false
     }
 }

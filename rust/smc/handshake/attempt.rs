@@ -272,7 +272,7 @@ impl Attempt {
         let Some(mut lease) = lease else {
             return Ok(None);
         };
-        lease.pay(charge);
+        lease.keep_charge(charge);
         let buffer = if lease.is_used() {
             Buffer::Reused
         } else {

@@ -206,7 +206,7 @@ pub(crate) struct Lease {
 
 impl Lease {
     /// Keeps the memory charge for the connection's rings until the buffer is given back.
-    pub(crate) fn pay(&mut self, charge: Option<Charge>) {
+    pub(crate) fn keep_charge(&mut self, charge: Option<Charge>) {
         self.charge = charge;
     }
 

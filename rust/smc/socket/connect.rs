@@ -13,7 +13,7 @@ mod without_option;
 
 pub(crate) use self::{
     leave::{abandon_ended, give_up, stop_listening},
-    without_option::hushes, //
+    without_option::suppresses_wakeup, //
 };
 
 use self::{
@@ -361,13 +361,13 @@ fn advance(
         }
         _ => (),
     }
-    let hushed = this.attempt.xchg(attempt::PLAIN, Relaxed) == attempt::HUSHED;
+    let suppressed = this.attempt.xchg(attempt::PLAIN, Relaxed) == attempt::SUPPRESSED;
     let ended = this.sock.state() == tcp_state::CLOSE;
     let negotiation = slot.take();
     drop(slot);
     drop(negotiation);
     // Programs that waited for the decision find a TCP socket now.
-    if ended && !hushed {
+    if ended && !suppressed {
         // TCP has told those who poll: once.
         this.sock.wake_sleepers();
     } else {

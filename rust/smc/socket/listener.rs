@@ -109,7 +109,7 @@ pub(crate) struct Listener {
     asking: Option<PerClient>,
     /// True if fewer handshakes may be under way (`SMC_LIMIT_HS`).
     limited: bool,
-    /// 1 while no client is offered SMC because clients do not pay; see [`PerClient::pauses`].
+    /// 1 while no client is offered SMC because SMC brought earlier clients no gain; see [`PerClient::pauses`].
     paused: Atomic<u32>,
     /// 1 once a sockmap has taken a new connection's stream: SMC is not offered any more.
     attached: Atomic<u32>,
@@ -274,8 +274,8 @@ impl Listener {
         self.asking.as_ref()?.accepts(sock).err()
     }
 
-    /// Looks whether clients are not to be offered SMC because they do not pay, and has SYNs answered so from now
-    /// on. Returns whether they were when the latest ones came.
+    /// Looks whether clients are not to be offered SMC because it brought earlier ones no gain, and has SYNs answered
+    /// so from now on. Returns whether they were when the latest ones came.
     fn is_paused(&self) -> bool {
         let Some(asking) = &self.asking else {
             return false;

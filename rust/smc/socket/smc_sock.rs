@@ -115,15 +115,16 @@ pub(crate) struct SmcSock {
     work: Work<SmcSock>,
 }
 
-/// Values of [`SmcSock::attempt`]: what the end of a connection attempt in TCP means, and who hears of it.
+/// Values of [`SmcSock::attempt`]: what it means when TCP ends a connection attempt, and whether that wakes those who
+/// wait for the socket.
 pub(crate) mod attempt {
-    /// It is the attempt's end, and all hear of it.
+    /// The attempt is over, and they are woken.
     pub(crate) const PLAIN: u32 = 0;
-    /// An answer to the SYN's option: the attempt begins anew, and nobody hears of it.
+    /// The SYN has an option. If it is refused, the attempt begins anew, and the refusal's wake-ups are suppressed.
     pub(crate) const OFFERED: u32 = 1;
-    /// That has come, and nobody has heard of it.
-    pub(crate) const HUSHED: u32 = 2;
-    /// It begins anew at this moment, and nobody hears what TCP says of that.
+    /// The refusal has come, and its wake-ups were suppressed.
+    pub(crate) const SUPPRESSED: u32 = 2;
+    /// The attempt begins anew at this moment, and all wake-ups by TCP are suppressed.
     pub(crate) const ANEW: u32 = 3;
 }
 

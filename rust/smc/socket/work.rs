@@ -34,8 +34,8 @@ impl Notify for SmcSock {
         }
     }
 
-    fn hushes(this: ArcBorrow<'_, Self>, of_state: bool) -> bool {
-        this.state.is(Kind::Connecting) && connect::hushes(&this, of_state)
+    fn suppresses_wakeup(this: ArcBorrow<'_, Self>, of_state: bool) -> bool {
+        this.state.is(Kind::Connecting) && connect::suppresses_wakeup(&this, of_state)
     }
 }
 

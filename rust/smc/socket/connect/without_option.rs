@@ -11,9 +11,9 @@
 //! has happened several times. If the second SYN is refused as well, the program gets that refusal.
 //!
 //! * A blocking connect() has the result of TCP's; it begins again in its place.
-//! * Otherwise those who wait do not hear of it ([`hushes`]). A program that looks by itself asks poll(), the next
-//!   connect() or its data. All of these go on with the attempt first, or wait for who does. Who asks for `SO_ERROR`
-//!   first has been told, and nothing is tried.
+//! * Otherwise those who wait are not woken by it ([`suppresses_wakeup`]). A program that looks by itself asks poll(),
+//!   the next connect() or its data. All of these go on with the attempt first, or wait for who does. Who asks for
+//!   `SO_ERROR` first has been told, and nothing is tried.
 //! * While a thread waits in TCP's connect(), nobody else begins the attempt anew: it has no watch then.
 
 use super::super::{
@@ -119,22 +119,22 @@ pub(super) fn begins(this: &SmcSock) {
     this.attempt.store(kind, Relaxed);
 }
 
-/// Tells whether a wake-up by TCP is to be kept from the threads that wait for a connect(): the attempt is refused,
-/// and begins anew; or it is the first of two. In softirq context, or where the socket's lock is released.
+/// Tells whether a wake-up by TCP is suppressed for the threads that wait for a connect(): the attempt is refused,
+/// and begins anew; or it is the first of two wake-ups. In softirq context, or where the socket's lock is released.
 ///
 /// TCP tells of an end with an error twice: by `sk_state_change()`, here `of_state`, and at once by
 /// `sk_error_report()`. As both come in a softirq of the waiter's processor, it hears one. But the answer to a second
 /// SYN is handled when the worker releases the socket's lock, and the waiter may run between the two.
-pub(crate) fn hushes(this: &SmcSock, of_state: bool) -> bool {
+pub(crate) fn suppresses_wakeup(this: &SmcSock, of_state: bool) -> bool {
     let of_attempt = match this.attempt.load(Relaxed) {
         attempt::ANEW => true,
-        before @ (attempt::OFFERED | attempt::HUSHED) => {
+        before @ (attempt::OFFERED | attempt::SUPPRESSED) => {
             let refused = is_refused(this);
             if refused && before == attempt::OFFERED {
                 // The task that ends the attempt has checked this already, or will: TCP ended it before.
                 let _ = this
                     .attempt
-                    .cmpxchg(attempt::OFFERED, attempt::HUSHED, Relaxed);
+                    .cmpxchg(attempt::OFFERED, attempt::SUPPRESSED, Relaxed);
             }
             refused
         }
@@ -190,7 +190,7 @@ fn begin_anew(this: &SmcSock, socket: &BsdSocket, addr: &Addr<'_>) -> bool {
 /// caller holds `handshake`.
 pub(super) fn begin_anew_in_background(this: &SmcSock) -> bool {
     let before = this.attempt.load(Relaxed);
-    let offered = matches!(before, attempt::OFFERED | attempt::HUSHED);
+    let offered = matches!(before, attempt::OFFERED | attempt::SUPPRESSED);
     if !offered || !is_refused(this) || this.watch.lock().is_none() {
         return false;
     }
