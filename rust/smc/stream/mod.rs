@@ -3,7 +3,7 @@
 //! What moves a socket's bytes between the program and its peer: an SMC-R connection with its two rings
 //! (`ring.rs`), or a connection within this kernel (`local.rs`), whose bytes go by TCP or through memory.
 //!
-//! [`StreamIo`] has all operations of a stream, and [`Stream`] is the one place that tells the two apart. recvmsg()
+//! [`StreamIo`] has all operations of a stream, and [`Stream`] is the one type that tells the two apart. recvmsg()
 //! and sendmsg() wait, peek, time out and fail in `receive.rs` and `send.rs`, once for both: a stream says what has
 //! arrived and what there is room for, and copies. The calls of a socket that fell back are TCP's own functions and do
 //! not come here.
@@ -15,18 +15,21 @@ mod send;
 
 pub(crate) use self::ring::shut_down;
 
-use self::local::Local;
+use self::{
+    local::Local,
+    receive::{Ask, Look, Took, STOP},
+    send::{Put, Stop}, //
+};
 use crate::{host::stats::Stats, smcr::SmcConn};
-use core::cell::Cell;
 use kapi::net::{
-    args::{flags, Message, Poll, Splice},
+    args::{Message, Poll, Splice},
     sock::Sock,
     socket::BsdSocket, //
 };
 use kernel::{prelude::*, sync::Arc};
-use smc_proto::conn::{RecvState, SendError, UrgentError};
+use smc_proto::conn::UrgentError;
 
-/// The stream of a socket that has left TCP's functions.
+/// The stream of a socket that has left TCP's functions. Its `send` and `receive` are in the files of these names.
 #[derive(Clone, Copy)]
 pub(crate) enum Stream<'a> {
     /// An SMC-R connection.
@@ -36,32 +39,6 @@ pub(crate) enum Stream<'a> {
 }
 
 impl Stream<'_> {
-    /// Handles sendmsg().
-    ///
-    /// # Errors
-    ///
-    /// Those of `tcp_sendmsg()`.
-    pub(crate) fn send(self, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
-        match self {
-            Self::Smcr(conn) => send::send(conn, socket, msg),
-            Self::Local(local) => send::send(local, socket, msg),
-        }
-    }
-
-    /// Handles recvmsg().
-    ///
-    /// # Errors
-    ///
-    /// Those of `tcp_recvmsg()`.
-    pub(crate) fn receive(self, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
-        match self {
-            Self::Smcr(conn) => receive::receive(conn, socket, msg),
-            // Urgent bytes go by TCP, where a read does not wait for them.
-            Self::Local(_) if msg.has(flags::MSG_OOB) => socket.native_recvmsg(msg),
-            Self::Local(local) => receive::receive(local, socket, msg),
-        }
-    }
-
     /// Handles splice() from the socket.
     ///
     /// # Errors
@@ -234,80 +211,3 @@ pub(crate) trait StreamIo {
     /// Counts a send that has to wait for room.
     fn count_full(&self);
 }
-
-/// The bytes of one put.
-pub(crate) struct Put<'a> {
-    /// Bytes that are left of the call.
-    pub(crate) wanted: usize,
-    /// The last byte of the call is urgent.
-    pub(crate) urgent: bool,
-    /// More will follow at once, so that they may be held back.
-    pub(crate) more: bool,
-    /// Becomes true when bytes of the call have not gone by TCP; for a stream that counts itself.
-    pub(crate) carried: &'a Cell<bool>,
-}
-
-/// The reason why nothing was put.
-pub(crate) enum Stop {
-    /// There is no room.
-    Full,
-    /// The program's memory cannot be read.
-    Fault,
-    /// There is no memory for the ring just now.
-    NoRing,
-    /// TCP has room but no memory just now, and does not wake the writer when it has.
-    Later,
-    /// The device is gone.
-    NoDevice,
-    /// The sending direction has ended, or was never open.
-    Gone(SendError),
-    /// TCP, to which the bytes were given, refuses them.
-    Tcp(Error),
-}
-
-/// The purpose of one look at what has arrived.
-#[derive(Clone, Copy)]
-pub(crate) struct Ask<'a> {
-    /// Most bytes to take.
-    pub(crate) wanted: usize,
-    /// Bytes that the call has got already.
-    pub(crate) before: usize,
-    /// For `MSG_PEEK`: bytes before those, which the call skips.
-    pub(crate) passed: usize,
-    /// The bytes stay.
-    pub(crate) peek: bool,
-    /// The bytes are thrown away.
-    pub(crate) discard: bool,
-    /// As [`Put::carried`].
-    pub(crate) carried: &'a Cell<bool>,
-}
-
-/// The bytes that one look has brought.
-pub(crate) struct Took {
-    /// Their number.
-    pub(crate) bytes: usize,
-    /// Of a peek: urgent bytes before those.
-    pub(crate) passed: usize,
-    /// There is more to read.
-    pub(crate) more: bool,
-    /// The read ends here: at the urgent mark.
-    pub(crate) stop: bool,
-}
-
-/// The result of one look.
-pub(crate) enum Look {
-    /// Bytes.
-    Took(Took),
-    /// No bytes; this is why.
-    Nothing(RecvState),
-    /// No bytes: the urgent mark, which is not to be passed.
-    Mark,
-}
-
-/// The end of a read that takes nothing more.
-pub(crate) const STOP: Look = Look::Took(Took {
-    bytes: 0,
-    passed: 0,
-    more: false,
-    stop: true,
-});

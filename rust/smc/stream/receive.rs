@@ -2,7 +2,7 @@
 
 //! recvmsg(): from a stream to the program.
 
-use super::{Ask, Look, StreamIo};
+use super::{Stream, StreamIo};
 use crate::host::stats::{Stat, TrafficDirection};
 use core::cell::Cell;
 use kapi::{
@@ -17,16 +17,75 @@ use kernel::prelude::*;
 use smc_proto::conn::{RecvState, UrgentError};
 use smc_trace as trace;
 
+/// The purpose of one look at what has arrived.
+#[derive(Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    /// Most bytes to take.
+    pub(crate) wanted: usize,
+    /// Bytes that the call has got already.
+    pub(crate) before: usize,
+    /// For `MSG_PEEK`: bytes before those, which the call skips.
+    pub(crate) passed: usize,
+    /// The bytes stay.
+    pub(crate) peek: bool,
+    /// The bytes are thrown away.
+    pub(crate) discard: bool,
+    /// Becomes true when bytes of the call have not gone by TCP; for a stream that counts itself.
+    pub(crate) carried: &'a Cell<bool>,
+}
+
+/// The bytes that one look has brought.
+pub(crate) struct Took {
+    /// Their number.
+    pub(crate) bytes: usize,
+    /// Of a peek: urgent bytes before those.
+    pub(crate) passed: usize,
+    /// There is more to read.
+    pub(crate) more: bool,
+    /// The read ends here: at the urgent mark.
+    pub(crate) stop: bool,
+}
+
+/// The result of one look.
+pub(crate) enum Look {
+    /// Bytes.
+    Took(Took),
+    /// No bytes; this is why.
+    Nothing(RecvState),
+    /// No bytes: the urgent mark, which is not to be passed.
+    Mark,
+}
+
+/// The end of a read that takes nothing more.
+pub(crate) const STOP: Look = Look::Took(Took {
+    bytes: 0,
+    passed: 0,
+    more: false,
+    stop: true,
+});
+
+impl Stream<'_> {
+    /// Handles recvmsg().
+    ///
+    /// # Errors
+    ///
+    /// Those of `tcp_recvmsg()`.
+    pub(crate) fn receive(self, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
+        match self {
+            Self::Smcr(conn) => receive(conn, socket, msg),
+            // Urgent bytes go by TCP, where a read does not wait for them.
+            Self::Local(_) if msg.has(flags::MSG_OOB) => socket.native_recvmsg(msg),
+            Self::Local(local) => receive(local, socket, msg),
+        }
+    }
+}
+
 /// recvmsg().
 ///
 /// # Errors
 ///
 /// `ECONNRESET`, `ECONNABORTED` (once), `ENOTCONN`; `EAGAIN`, `EINTR` when nothing was read.
-pub(crate) fn receive(
-    stream: &impl StreamIo,
-    socket: &BsdSocket,
-    msg: &mut Message<'_>,
-) -> Result<usize> {
+fn receive(stream: &impl StreamIo, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
     if let Some(stats) = stream.stats() {
         stats.add(Stat::RxCalls, 1);
     }

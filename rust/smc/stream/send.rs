@@ -2,7 +2,7 @@
 
 //! sendmsg(): from the program into a stream.
 
-use super::{Put, Stop, StreamIo};
+use super::{Stream, StreamIo};
 use crate::host::stats::{Stat, TrafficDirection};
 use core::cell::Cell;
 use kapi::{
@@ -20,16 +20,56 @@ use smc_trace as trace;
 /// Time until TCP, which had no memory, is asked again; its own sendmsg() waits for some hundredths of a second, too.
 const PAUSE_MS: u32 = 50;
 
+/// The bytes of one put.
+pub(crate) struct Put<'a> {
+    /// Bytes that are left of the call.
+    pub(crate) wanted: usize,
+    /// The last byte of the call is urgent.
+    pub(crate) urgent: bool,
+    /// More will follow at once, so that they may be held back.
+    pub(crate) more: bool,
+    /// Becomes true when bytes of the call have not gone by TCP; for a stream that counts itself.
+    pub(crate) carried: &'a Cell<bool>,
+}
+
+/// The reason why nothing was put.
+pub(crate) enum Stop {
+    /// There is no room.
+    Full,
+    /// The program's memory cannot be read.
+    Fault,
+    /// There is no memory for the ring just now.
+    NoRing,
+    /// TCP has room but no memory just now, and does not wake the writer when it has.
+    Later,
+    /// The device is gone.
+    NoDevice,
+    /// The sending direction has ended, or was never open.
+    Gone(SendError),
+    /// TCP, to which the bytes were given, refuses them.
+    Tcp(Error),
+}
+
+impl Stream<'_> {
+    /// Handles sendmsg().
+    ///
+    /// # Errors
+    ///
+    /// Those of `tcp_sendmsg()`.
+    pub(crate) fn send(self, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
+        match self {
+            Self::Smcr(conn) => send(conn, socket, msg),
+            Self::Local(local) => send(local, socket, msg),
+        }
+    }
+}
+
 /// sendmsg(): blocking, it takes everything.
 ///
 /// # Errors
 ///
 /// `EPIPE`, `ECONNRESET`, `ECONNABORTED`, `ENOTCONN`; `EAGAIN`, `EINTR` when nothing was taken.
-pub(crate) fn send(
-    stream: &impl StreamIo,
-    socket: &BsdSocket,
-    msg: &mut Message<'_>,
-) -> Result<usize> {
+fn send(stream: &impl StreamIo, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
     let notification = stream.sock().notification(msg)?;
     if msg.has_control() {
         stream.sock().check_control(msg)?;
