@@ -5,7 +5,7 @@
 use crate::{
     entry::sockopt,
     handshake::crossing::RECEIVE,
-    socket::{connect, crossing, listen, path, Phase, SmcSock}, //
+    socket::{accept, connect, crossing, listen, path, Phase, SmcSock}, //
     stream::{
         local::{receive_quickly, send_quickly},
         Stream, //
@@ -77,11 +77,11 @@ impl Overlay for Smc {
         new: &BsdSocket,
         nonblock: bool,
     ) -> Result<Arc<SmcSock>> {
-        listen::accept(data, socket, new, nonblock)
+        accept::accept(data, socket, new, nonblock)
     }
 
     fn accepts_more(data: &Arc<SmcSock>) -> bool {
-        listen::accepts_more(data)
+        accept::accepts_more(data)
     }
 
     fn poll(data: &Arc<SmcSock>, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
@@ -93,7 +93,7 @@ impl Overlay for Smc {
             _ => None,
         };
         if let Some(listener) = listener {
-            return listen::poll(&listener, socket, poll);
+            return accept::poll(&listener, socket, poll);
         }
         let open = connect::is_undecided(data);
         let mut native = socket.native_poll(poll);

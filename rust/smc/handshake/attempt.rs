@@ -3,8 +3,8 @@
 //! Resources that a handshake has taken for its connection; dropping them gives everything back.
 
 use super::{
-    first_contact::admits,
-    gates::{Entry, Gate, Gates}, //
+    gates::{Entry, Gate, Gates},
+    group_limits::admits, //
 };
 use crate::{
     host::{

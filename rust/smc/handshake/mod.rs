@@ -7,8 +7,8 @@
 mod attempt;
 pub(crate) mod crossing;
 pub(crate) mod decline;
-mod first_contact;
 pub(crate) mod gates;
+mod group_limits;
 mod negotiation;
 mod run;
 

@@ -30,8 +30,8 @@ use smc_proto::{
     time::{Instant, Span}, //
 };
 
-/// Says which threads may go on with a handshake: all; or only those that may sleep, since the next step may do so for as
-/// long as the peer likes. Those are the worker, and a program that waits in connect().
+/// Says which threads may go on with a handshake: all; or only those that may sleep, since the next step may do so for
+/// as long as the peer likes. Those are the worker, and a program that waits in connect().
 pub(crate) struct SleepRule {
     /// 1 when only those may go on that may sleep.
     next_step_sleeps: Atomic<u32>,

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The server: from listen() to connections that accept() can hand out.
-
-mod accept;
-
-pub(crate) use self::accept::{accept, accepts_more, poll};
+//! listen(): a socket begins to listen, and its SYN-ACKs to answer SMC's option.
 
 use super::{
     listener::Listener,

@@ -3,6 +3,7 @@
 //! A socket of the family from socket() to close(): its state, and its changes by connect(),
 //! listen() and accept().
 
+pub(crate) mod accept;
 pub(crate) mod connect;
 pub(crate) mod crossing;
 mod fifo;

@@ -2,7 +2,7 @@
 
 //! accept() and poll() of a listener.
 
-use super::super::{
+use super::{
     listener::{Listener, Ready, Verdict},
     smc_sock::SmcSock,
     state::Phase, //
