@@ -206,7 +206,11 @@ impl Consumption {
         let limit = (size / 10).max(MIN_UPDATE).min(size / 2);
         let used = self.received.saturating_sub(self.announced);
         let free = self.ring.len().saturating_sub(used);
-        let scarce = if self.peer_takes_immediates { size / 4 } else { size / 2 };
+        let scarce = if self.peer_takes_immediates {
+            size / 4
+        } else {
+            size / 2
+        };
         unconfirmed > u64::from(limit) && (self.blocked || free <= u64::from(scarce))
     }
 
@@ -313,7 +317,11 @@ mod tests {
                             let news = released - announced;
                             let free = size - (received - announced);
                             let empty = released == received;
-                            let scarce = if peer_takes_immediates { size / 4 } else { size / 2 };
+                            let scarce = if peer_takes_immediates {
+                                size / 4
+                            } else {
+                                size / 2
+                            };
                             let want = news > 0
                                 && (blocked && empty
                                     || news > limit && (blocked || free <= scarce));

@@ -12,8 +12,8 @@ use crate::{
         gates::GATES,
         Conclusion,
         Negotiation,
-        SleepRule,
         Progress, //
+        SleepRule,
     },
     host::{
         clock::now,
