@@ -121,6 +121,7 @@ fn begin(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: boo
         return Ok(Call::Native);
     }
     if without_option::keeps_off(this, addr) {
+        // The peer, or the way to it, has not borne the option before.
         give_up(this, socket, Reason::Neighbour)?;
         return Ok(Call::Native);
     }

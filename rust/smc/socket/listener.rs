@@ -103,7 +103,7 @@ pub(crate) struct Listener {
     timer: Mutex<Option<Pin<KBox<TimerHook<Listener>>>>>,
     #[pin]
     work: Work<Listener>,
-    /// Answer to SYNs, which the socket's table tells the SYN hooks, too.
+    /// What SYNs are answered with. The hooks find it in the `struct socket`, where [`Listener::offer`] keeps it.
     choice: Choice,
     /// Asks the rules about clients that speak SMC; `None` only while the module is being unloaded.
     asking: Option<PerClient>,

@@ -3,6 +3,9 @@
 //! Connections that begin as TCP: no message precedes the program's bytes, and nothing is allocated
 //! before them.
 //!
+//! [`stream()`] and [`receive`] stand on the way of SMC-R connections, too, as their callers do not tell the
+//! two kinds apart: they pass such a stream on as it is.
+//!
 //! With the first byte that it sends or wants, an end looks for the other one in this kernel; see
 //! [`crate::stream::local`]. A connection whose other end is on another host stays TCP's.
 
@@ -110,7 +113,8 @@ pub(crate) fn leave(this: &SmcSock, socket: &BsdSocket) -> Result {
     }
 }
 
-/// recvmsg() of a stream.
+/// recvmsg() of a stream of either kind. On a local path, bytes that arrive before the other end has come tell that it
+/// never will.
 ///
 /// # Errors
 ///

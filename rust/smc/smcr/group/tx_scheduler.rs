@@ -2,9 +2,15 @@
 
 //! Schedules what is sent on a group's queue pair.
 //!
-//! Connections with something to send are marked, and take turns as long as the queue pair has free
-//! slots. Each sends its latest state when its turn comes, so a full queue delays messages, and
-//! makes them fewer, and never breaks anything.
+//! A connection whose state has changed sends what is due by that at once, if there is a free slot and
+//! nobody waits for one ([`LinkGroup::change_and_send`]). Otherwise it is marked, and those that are take
+//! turns as long as there are free slots. Each sends its latest state when its turn comes, so a full queue
+//! delays messages, and makes them fewer, and never breaks anything.
+//!
+//! Bytes that are held back, or for which the peer's ring has no room, are not due, and mark nothing: what
+//! changes that raises [`Actions::TX_DUE`], which leads to [`LinkGroup::send_due`].
+//!
+//! A slot is one of the send queue's. The place of a connection in its group is its index.
 
 use super::{
     super::slab::RmbSlab,
@@ -100,7 +106,7 @@ impl LinkGroup {
         });
     }
 
-    /// Sends the latest state of a connection that has something to say as soon as it is its turn.
+    /// Sends the latest state of a connection that has raised [`Actions::TX_DUE`], at once or when it is its turn.
     /// Returns what else is to be done. Any context.
     pub(crate) fn send_due(self: &Arc<Self>, conn: &Arc<SmcConn>) -> Actions {
         let due = |_: &mut Conn| Ok::<_, Infallible>(Actions::TX_DUE);
@@ -110,8 +116,9 @@ impl LinkGroup {
         }
     }
 
-    /// Changes the state of `conn`, and sends what is due by that: at once where no other connection waits for
-    /// a turn. Returns what else is to be done. Any context.
+    /// Changes the state of `conn` by `change`, with the scheduler and the connection locked, and sends what is due
+    /// by that: nothing, if `change` does not return [`Actions::TX_DUE`]; at once, if there is a free slot and nobody
+    /// waits; else when it is the connection's turn. Returns what else is to be done. Any context.
     ///
     /// # Errors
     ///
@@ -160,7 +167,7 @@ impl LinkGroup {
         });
     }
 
-    /// The registration of the key of `slab` has ended: those who were held go on. Any context.
+    /// The registration of the key of `slab` has ended: what was paused goes on. Any context.
     pub(super) fn key_ended(self: &Arc<Self>, slab: &RmbSlab, works: bool) {
         self.link.scheduler.lock().paused = Paused::Nothing;
         if works {
@@ -204,7 +211,11 @@ impl LinkGroup {
             self.lose();
             return false;
         }
-        scheduler.paused = if alone { Paused::Everything } else { Paused::Nothing };
+        scheduler.paused = if alone {
+            Paused::Everything
+        } else {
+            Paused::Nothing
+        };
         !alone && !scheduler.is_empty()
     }
 
@@ -274,11 +285,16 @@ impl LinkGroup {
         scheduler: &mut TxScheduler,
         after: &mut Option<(Arc<SmcConn>, Sent)>,
     ) -> bool {
-        if scheduler.paused == Paused::ConnData && scheduler.key.is_some() && self.may_register(channel)
+        if scheduler.paused == Paused::ConnData
+            && scheduler.key.is_some()
+            && self.may_register(channel)
         {
             return self.post_key(channel, scheduler);
         }
-        if scheduler.paused == Paused::Everything || scheduler.is_empty() || !self.link.has_slot(channel) {
+        if scheduler.paused == Paused::Everything
+            || scheduler.is_empty()
+            || !self.link.has_slot(channel)
+        {
             // The end of the registration, or the next completion, goes on.
             return false;
         }

@@ -63,7 +63,8 @@ pub fn keep_syns(sock: &Sock, wanted: impl FnOnce() -> bool) {
 }
 
 /// Looks at the SYN that a connection came from, its sequence number and its options, and is told whether it was
-/// answered with an option of ours. The note of that is gone afterwards.
+/// answered with an option of ours. `answer_request` has noted that in the acknowledgment number of the saved SYN.
+/// That is 0 afterwards, as a program may ask for the SYN: so only the first look is told.
 ///
 /// Returns `None` when the SYN was not kept: on a connection made with SYN cookies, for instance.
 pub fn with_saved_syn<R>(
