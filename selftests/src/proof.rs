@@ -40,6 +40,16 @@ impl Proof {
         }
     }
 
+    /// Demands this mode, with any reason that fits it.
+    pub fn of_mode(mode: u32) -> Proof {
+        Proof {
+            mode: Some(mode),
+            reason: None,
+            ask: true,
+            foreign: foreign(),
+        }
+    }
+
     /// Returns whether the module under test is ours, and may be asked.
     pub fn is_ours(&self) -> bool {
         self.ask && !self.foreign

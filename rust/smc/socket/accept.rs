@@ -54,19 +54,20 @@ pub(crate) fn accept(
             Ok(sock) => {
                 let ready = match &listener {
                     Some(listener) => listener.admit(sock, None),
-                    None => Some(Ready {
-                        id: 0,
-                        sock,
-                        verdict: Verdict::Tcp(Fallback {
+                    None => {
+                        let fallback = Fallback {
                             role: Role::Server,
                             ..inherited.unwrap_or(Fallback::own(Role::Server, Reason::PeerNotSmc))
-                        }),
-                    }),
+                        };
+                        Some(Ready::new(0, sock, Verdict::Tcp(fallback)))
+                    }
                 };
-                match ready {
-                    Some(ready) => return hand_out(socket, new, ready),
-                    None => continue,
+                match (ready, listener.as_ref().filter(|l| l.has_queue())) {
+                    (Some(ready), Some(listener)) => listener.push_ready(ready),
+                    (Some(ready), None) => return hand_out(socket, new, ready),
+                    (None, _) => (),
                 }
+                continue;
             }
             Err(err) if err != EAGAIN => return Err(err),
             Err(err) => {

@@ -24,6 +24,7 @@ pub(super) use incoming::{Ready, Verdict};
 use self::{incoming::Incoming, overflow::Overflow};
 use super::fifo::Fifo;
 use crate::host::{
+    clock::now,
     fallback::{Fallback, Path, Role},
     syn_option::{self as option, Answer, Choice}, //
     tcp2smc::PerClient,
@@ -48,10 +49,25 @@ use kernel::{
     },
     workqueue::Work, //
 };
-use smc_proto::reason::Reason;
+use smc_proto::{
+    reason::Reason,
+    time::{Instant, Span}, //
+};
+
+/// Longest time for which a connection that is ready waits for an older one, so that accept() gives connections in their
+/// order. A client that connects twice has sent its last message of the first handshake before the second connection
+/// begins, so the first one's end is up to this host alone. A device may be at fault; then the order is.
+const HOLD: Span = Span::from_millis(500);
+/// Number of older connections that are looked at. More under way are of clients that say nothing.
+const OLDER: usize = 64;
 
 struct Queues {
+    /// Sorted by number.
     ready: Fifo<Ready>,
+    /// Number of the last connection of which poll() said that it is there.
+    shown: u64,
+    /// True if a thread has found a connection kept back, and `ready` has not been empty since.
+    turned_away: bool,
     /// Handshakes under way.
     pending: RBTree<u64, Arc<Incoming>>,
     pending_count: usize,
@@ -67,6 +83,17 @@ impl Queues {
     fn reserve(&mut self) -> Result {
         let more = self.pending_count.saturating_add(1);
         self.ready.reserve(more, GFP_KERNEL)
+    }
+
+    /// Returns until when the first connection that is ready is kept back, if it is: an older one is about to be ready.
+    fn held(&self) -> Option<Instant> {
+        let first = self.ready.first()?;
+        let until = first.since.after(HOLD);
+        let older = self.pending.iter().take(OLDER);
+        let busy = older
+            .take_while(|(id, _)| **id < first.id)
+            .any(|(_, incoming)| incoming.is_busy());
+        (busy && first.id != self.shown && !now().reached(until)).then_some(until)
     }
 
     fn take_id(&mut self) -> u64 {
@@ -132,6 +159,8 @@ impl Listener {
                 queues <- new_mutex!(
                     Queues {
                         ready: Fifo::new(),
+                        shown: 0,
+                        turned_away: false,
                         pending: RBTree::new(),
                         pending_count: 0,
                         next_id: 1,
@@ -154,8 +183,32 @@ impl Listener {
         )
     }
 
-    pub(super) fn has_ready(&self) -> bool {
+    /// Tells whether accept() finds a connection, without a look into TCP's queue. If one is kept back, those who wait
+    /// are woken when it no longer is.
+    pub(super) fn has_ready(self: &Arc<Self>) -> bool {
         let _moving = self.moving.lock();
+        let held = {
+            let mut queues = self.queues.lock();
+            let Some(first) = queues.ready.first().map(|ready| ready.id) else {
+                return false;
+            };
+            match queues.held() {
+                Some(until) => {
+                    queues.turned_away = true;
+                    until
+                }
+                None => {
+                    queues.shown = first;
+                    return true;
+                }
+            }
+        };
+        self.look_again(held);
+        false
+    }
+
+    /// Tells whether a connection is ready, kept back or not: what comes later waits after it.
+    pub(super) fn has_queue(&self) -> bool {
         self.queues.lock().ready.len() != 0
     }
 
@@ -258,11 +311,7 @@ impl Listener {
             }
         };
         if let Some(verdict) = verdict {
-            return Some(Ready {
-                id: 0,
-                sock,
-                verdict,
-            });
+            return Some(Ready::new(0, sock, verdict));
         }
         // On failure the connection is closed: TCP's answer to a lack of memory, too.
         let _ = self.begin(sock, refuse);
@@ -379,7 +428,8 @@ impl Listener {
         handshakes
     }
 
-    fn push_ready(&self, mut ready: Ready) {
+    /// Appends a connection that needs no handshake.
+    pub(super) fn push_ready(&self, mut ready: Ready) {
         let mut queues = self.queues.lock();
         let rejected = if queues.closed || queues.reserve().is_err() {
             Some(ready)
@@ -394,12 +444,25 @@ impl Listener {
         }
     }
 
-    /// Takes the connection to hand out next. Also returns whether connections may have been left
-    /// in TCP's queue because there was no room.
+    /// Takes the connection to hand out next, unless it is kept back. Also returns whether connections may have been
+    /// left in TCP's queue because there was no room.
     pub(super) fn pop_ready(&self) -> Option<(Ready, bool)> {
         let mut queues = self.queues.lock();
+        if queues.held().is_some() {
+            queues.turned_away = true;
+            return None;
+        }
         let full = queues.ready.len() > self.sock.backlog();
-        Some((queues.ready.pop()?, full))
+        let ready = queues.ready.pop()?;
+        let left = queues.ready.len() != 0;
+        queues.turned_away &= left;
+        let wakes = queues.turned_away;
+        drop(queues);
+        if wakes {
+            // Another thread was woken for one of them, and sleeps again.
+            self.sock.wake_readers();
+        }
+        Some((ready, full))
     }
 
     /// Closes everything that accept() has not handed out.
@@ -428,6 +491,15 @@ impl Listener {
 
 /// For the handshakes.
 impl Listener {
+    /// Wakes those who wait for a connection that was kept back for the handshake with this number, which goes on no more
+    /// for the present.
+    fn settled(&self, id: u64) {
+        let first = self.queues.lock().ready.first().map(|ready| ready.id);
+        if first.is_some_and(|first| first > id) {
+            self.sock.wake_readers();
+        }
+    }
+
     /// Tells whether too many handshakes are under way.
     fn is_crowded(&self) -> bool {
         self.queues.lock().crowded

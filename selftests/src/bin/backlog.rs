@@ -2,18 +2,22 @@
 //! Clients that say nothing against a listener with a short backlog that accepts late: what becomes of
 //! them is what becomes of TCP's.
 //!
-//! `backlog --family inet|smc[,..] --ip v4|v6[,..] [--clients N] [--late SECONDS]`
+//! `backlog --family inet|smc[,..] --ip v4|v6[,..] [--clients N] [--late SECONDS] [--rounds N]`
 //!
 //! All kinds run side by side, plain TCP among them, on a soft-RoCE device of their own. No connect()
 //! may fail; whoever is accepted gets a byte. TCP's clients that say nothing are connected when there is
 //! no room for them, too, and are never told (with SYN cookies the server knows nothing of them). So some may be
 //! left, but none of whom the server's TCP has a connection.
+//!
+//! Then clients that connect one after the other: accept() gives them in this order, whatever keeps a handshake's end
+//! waiting.
 
 use st::args::Args;
 use st::errno::{Errno, R};
 use st::family::{Family, Ip};
 use st::fd::Fd;
 use st::ktap::Ktap;
+use st::proof::Proof;
 use st::{net, sys};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -150,6 +154,55 @@ fn run(family: Family, ip: Ip, number: usize, late: Duration) -> R<Outcome> {
     })
 }
 
+/// Connects three clients one after the other, `rounds` times; returns in which ones accept() gave them otherwise, and
+/// how many of the connections were not SMC's.
+fn order(family: Family, ip: Ip, rounds: usize) -> Result<(Vec<String>, usize), String> {
+    let (domain, protocol) = family.triple(ip);
+    let socket = || sys::socket(domain, libc::SOCK_STREAM, protocol);
+    let proof = Proof::of_mode(0);
+    let go = || -> R<(Vec<String>, usize)> {
+        let listener = socket()?;
+        sys::bind(listener.raw(), &SocketAddr::new(st::addr::loopback(ip), 0))?;
+        sys::listen(listener.raw(), 8)?;
+        let to = sys::sockname(listener.raw())?;
+        let (mut wrong, mut others) = (vec![], 0);
+        let mut last = (vec![], vec![]);
+        for round in 0..rounds {
+            let mut clients = vec![];
+            for _ in 0..3 {
+                let client = socket()?;
+                sys::connect(client.raw(), &to)?;
+                clients.push(client);
+            }
+            let mut servers = vec![];
+            for _ in 0..3 {
+                sys::poll1(listener.raw(), libc::POLLIN, 10_000)?;
+                servers.push(sys::accept(listener.raw())?);
+            }
+            let ports = |ends: &[Fd], name: fn(i32) -> R<SocketAddr>| -> R<Vec<u16>> {
+                ends.iter().map(|fd| Ok(name(fd.raw())?.port())).collect()
+            };
+            let (made, given) = (
+                ports(&clients, sys::sockname)?,
+                ports(&servers, sys::peername)?,
+            );
+            if made != given {
+                wrong.push(format!("{round}: made {made:?}, given {given:?}"));
+            }
+            let not_smc = |fd: &&Fd| proof.check(family, fd.raw()).is_err();
+            others += clients.iter().filter(not_smc).count();
+            // Their ends are under way while the next ones begin.
+            for end in clients.iter().chain(&servers) {
+                sys::send(end.raw(), b"!", 0)?;
+            }
+            last = (clients, servers);
+        }
+        drop(last);
+        Ok((wrong, others))
+    };
+    go().map_err(|e| e.to_string())
+}
+
 fn main() {
     let a = Args::get();
     let number = a.num("clients", 32) as usize;
@@ -159,7 +212,8 @@ fn main() {
         all.push((Family::Tcp, ip));
         all.extend(a.families().into_iter().map(|family| (family, ip)));
     }
-    let mut k = Ktap::plan(all.len());
+    let rounds = a.num("rounds", 100) as usize;
+    let mut k = Ktap::plan(2 * all.len());
     net::private()
         .map_err(|e| format!("(root needed) {e}"))
         .and_then(|()| net::roce_on_loopback().map(drop))
@@ -198,6 +252,20 @@ fn main() {
             &format!("none_fails.{}.{}", family.name(), ip.name()),
             result.and_then(judge),
         );
+    }
+    // So that handshakes are by CLC.
+    let _ = st::path::set(0);
+    for &(family, ip) in &all {
+        let result = order(family, ip, rounds).and_then(|(wrong, others)| {
+            if others != 0 {
+                return Err(format!("{others} connections are not SMC-R"));
+            }
+            match wrong.len() {
+                0 => Ok(()),
+                n => Err(format!("{n} of {rounds}: {}", wrong[..n.min(4)].join("; "))),
+            }
+        });
+        k.outcome(&format!("order.{}.{}", family.name(), ip.name()), result);
     }
     std::process::exit(k.finish());
 }

@@ -43,6 +43,7 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
+        atomic::{Acquire, AtomicFlag, Relaxed, Release},
         Arc,
         ArcBorrow,
         Mutex, //
@@ -53,13 +54,15 @@ use smc_proto::{
     conn::CloseMode,
     handshake::{Failure, Outcome},
     reason::Reason,
-    time::Span, //
+    time::{Instant, Span}, //
 };
 
 /// A connection that accept() may hand out, with the result of its handshake.
 pub(crate) struct Ready {
     /// Number of the connection in the order of arrival.
     pub(crate) id: u64,
+    /// When it became ready.
+    pub(super) since: Instant,
     /// The connection.
     pub(crate) sock: OwnedSock,
     /// Result of the handshake.
@@ -77,6 +80,17 @@ pub(crate) enum Verdict {
 }
 
 impl Ready {
+    /// Creates one that is ready from now on.
+    pub(in crate::socket) fn new(id: u64, sock: OwnedSock, verdict: Verdict) -> Self {
+        let since = now();
+        Self {
+            id,
+            since,
+            sock,
+            verdict,
+        }
+    }
+
     /// Ends a connection that was not accepted.
     pub(in crate::socket) fn discard(self) {
         if let Verdict::Smc(conn) = &self.verdict {
@@ -111,6 +125,10 @@ pub(crate) struct Incoming {
     progress_lock: Mutex<()>,
     /// Who may go on.
     sleep_rule: SleepRule,
+    /// True from the moment that something is to be looked at until that begins.
+    kicked: AtomicFlag,
+    /// True while a thread goes on with the handshake.
+    in_step: AtomicFlag,
     #[pin]
     state: Mutex<IncomingState>,
     #[pin]
@@ -161,6 +179,8 @@ impl Incoming {
                 id,
                 progress_lock <- new_mutex!((), "rsmc::Incoming::progress_lock"),
                 sleep_rule: SleepRule::new(),
+                kicked: AtomicFlag::new(false),
+                in_step: AtomicFlag::new(false),
                 state <- new_mutex!(
                     IncomingState {
                         socket: None,
@@ -200,6 +220,7 @@ impl Incoming {
 
     /// Queues the work.
     pub(crate) fn kick(this: &Arc<Self>) {
+        this.kicked.store(true, Release);
         let _ = queue::enqueue::<_, 0>(this.clone());
     }
 
@@ -235,9 +256,23 @@ impl Incoming {
         }
     }
 
+    /// Tells whether a thread goes on with the handshake, or is about to: then it does not wait for the client.
+    pub(super) fn is_busy(&self) -> bool {
+        // In the order opposite to that of `step`.
+        self.kicked.load(Acquire) || self.in_step.load(Acquire)
+    }
+
     /// Goes on with the handshake, and hands the connection over when it has ended. The caller has
     /// `progress_lock`.
     fn step(this: &Arc<Self>, may_block: bool) {
+        this.in_step.store(true, Relaxed);
+        this.kicked.store(false, Release);
+        Self::go_on(this, may_block);
+        this.in_step.store(false, Release);
+        this.listener.settled(this.id);
+    }
+
+    fn go_on(this: &Arc<Self>, may_block: bool) {
         let outcome = {
             let mut state = this.state.lock();
             let IncomingState {
@@ -283,11 +318,7 @@ impl Incoming {
         };
         let conclusion = negotiation.conclude(Role::Server, socket.sock(), outcome);
         let verdict = verdict(&socket, conclusion);
-        let ready = verdict.map(|verdict| Ready {
-            id: this.id,
-            sock: socket.into_sock(),
-            verdict,
-        });
+        let ready = verdict.map(|verdict| Ready::new(this.id, socket.into_sock(), verdict));
         this.listener.finish(this.id, ready);
     }
 }
@@ -328,7 +359,7 @@ impl Waiter for Incoming {
 
 impl Notify for Incoming {
     fn notify(this: ArcBorrow<'_, Self>) {
-        let _ = queue::enqueue::<_, 0>(Arc::<Self>::from(this));
+        Self::kick(&Arc::from(this));
     }
 }
 

@@ -148,7 +148,8 @@ impl Listener {
         }
     }
 
-    fn look_again(self: &Arc<Self>, at: Instant) {
+    /// Has the worker look at the connections at this time, or earlier.
+    pub(super) fn look_again(self: &Arc<Self>, at: Instant) {
         let mut timer = self.timer.lock();
         // close() takes the timer after it has set `closed`.
         if self.queues.lock().closed {
@@ -176,6 +177,10 @@ impl WorkItem for Listener {
     fn run(this: Arc<Self>) {
         if this.sock.state() == tcp_state::LISTEN {
             this.pump();
+            // One that was kept back has waited long enough.
+            if this.has_ready() {
+                this.sock.wake_readers();
+            }
         }
     }
 }
