@@ -46,6 +46,7 @@ pub enum Handled {
 /// ```
 /// use kapi::net::{
 ///     args::{Addr, GetOption, Message, Poll, SetOption, Splice},
+///     family::{Names, Registration},
 ///     overlay::{Handled, Overlay, Tied},
 ///     socket::BsdSocket, //
 /// };
@@ -84,6 +85,7 @@ pub enum Handled {
 ///
 ///     fn release(data: Arc<Sent>, _: &BsdSocket) {
 ///         pr_info!("{} bytes\n", data.bytes.load(Relaxed));
+/// #         TOTAL.fetch_add(data.bytes.load(Relaxed), Relaxed);
 ///     }
 ///
 ///     fn connect(_: &Arc<Sent>, socket: &BsdSocket, addr: &Addr<'_>, flags: i32) -> Result {
@@ -155,6 +157,35 @@ pub enum Handled {
 ///         Ok(Handled::Native)
 ///     }
 /// }
+///
+/// // Numbers that nobody uses.
+/// static NAMES: Names = Names {
+///     family: 18,
+///     family_protocols: [0, 1],
+///     inet_protocol: 260,
+///     converted_protocol: 261,
+///     rows: [c"COUNT", c"COUNT6", c"INET_COUNT", c"INET6_COUNT"],
+/// };
+/// # static TOTAL: Atomic<u64> = Atomic::new(0);
+/// # let module = crate::this_module()?;
+///
+/// // While it is registered, socket(18, SOCK_STREAM, 0) makes such sockets.
+/// let family = Registration::<Counting>::new(module, &NAMES)?;
+/// #
+/// # let listening = crate::tcp::Socket::listening()?;
+/// # let socket = crate::tcp::Socket::new(NAMES.family)?;
+/// # let peer = socket.connect(&listening)?;
+/// # assert_eq!(socket.send(b"bytes")?, 5);
+/// # crate::wait(|| peer.unread() >= 5)?;
+/// # let mut bytes = [0; 5];
+/// # assert_eq!(peer.receive(&mut bytes)?, 5);
+/// # assert_eq!(&bytes, b"bytes");
+/// # assert_eq!(TOTAL.load(Relaxed), 0);
+/// # drop(socket);
+/// # assert_eq!(TOTAL.load(Relaxed), 5);
+/// drop(family);
+/// # assert!(crate::tcp::Socket::new(NAMES.family).is_err());
+/// # Ok::<(), Error>(())
 /// ```
 pub trait Overlay: Sized + Send + Sync + 'static {
     /// The overlay's state of a socket.

@@ -87,6 +87,18 @@ pub mod tcp_state {
 ///         f(guard.sock())
 ///     }
 /// }
+/// # use kernel::prelude::*;
+/// # let pair = crate::tcp::Pair::new()?;
+/// # let (sock, peer) = (pair.client(), pair.server());
+///
+/// let watched = Watched::new(sock).ok_or(errno::ENOTCONN)?;
+/// assert!(watched.alone(|sock| sock.is_established()));
+///
+/// watched.end();
+/// assert!(Watched::new(sock).is_none());
+/// # crate::wait(|| !peer.is_established())?;
+/// # assert!(peer.has_the_error(errno::ECONNRESET));
+/// # Ok::<(), Error>(())
 /// ```
 #[repr(transparent)]
 pub struct Sock(Opaque<bindings::sock>);

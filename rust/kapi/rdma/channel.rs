@@ -114,22 +114,26 @@ unsafe impl Send for Resources {}
 ///     }, //
 /// };
 ///
-/// /// Counts the chains that are under way.
-/// struct Counting(Atomic<i32>);
+/// /// Counts the chains that are under way, and the messages that arrived.
+/// struct Counting {
+///     under_way: Atomic<i32>,
+///     arrived: Atomic<i32>,
+/// }
 ///
 /// impl Handler for Counting {
 ///     type Token = u16;
 ///
 ///     fn sent(this: &Arc<Self>, channel: &Arc<Channel<Self>>, token: u16, done: &Completion) {
-///         this.0.fetch_sub(1, Relaxed);
+///         this.under_way.fetch_sub(1, Relaxed);
 ///         if !done.status.is_success() {
 ///             pr_info!("chain {}: {}\n", token, done.status.text());
 ///             channel.fail();
 ///         }
 ///     }
 ///
-///     fn received(_this: &Arc<Self>, _channel: &Arc<Channel<Self>>, message: &Received<'_>) {
-///         pr_info!("{} bytes\n", message.len());
+///     fn received(this: &Arc<Self>, _channel: &Arc<Channel<Self>>, message: &Received<'_>) {
+///         assert_eq!(message.head(), b"done");
+///         this.arrived.fetch_add(1, Relaxed);
 ///     }
 ///
 ///     fn failed(_this: &Arc<Self>, channel: &Arc<Channel<Self>>, _status: Status) {
@@ -147,13 +151,33 @@ unsafe impl Send for Resources {}
 /// ) -> Result {
 ///     let write = Write { from: Source::Region(from), offset: 0, len, to };
 ///     // Before the chain is posted: it may end at once, on another CPU.
-///     this.0.fetch_add(1, Relaxed);
+///     this.under_way.fetch_add(1, Relaxed);
 ///     channel.post(7, [write], b"done").map_err(|unsent| {
 ///         // The token is back, and `sent` is not called.
-///         this.0.fetch_sub(1, Relaxed);
+///         this.under_way.fetch_sub(1, Relaxed);
 ///         unsent.error
 ///     })
 /// }
+/// #
+/// # let devices = crate::verbs::Devices::new()?;
+/// # let counting = || Counting { under_way: Atomic::new(0), arrived: Atomic::new(0) };
+/// # let this = Arc::new(counting(), GFP_KERNEL)?;
+/// # let peer = Arc::new(counting(), GFP_KERNEL)?;
+/// # let pair = crate::verbs::Pair::new(&devices, this.clone(), peer.clone())?;
+/// # let from = Region::new(&devices.get(0)?, 5, kapi::rdma::dma::Direction::ToDevice)?;
+/// # assert_eq!(from.write_slice(0, b"bytes"), 5);
+/// # write(&this, pair.channel(), &from, 5, pair.remote())?;
+/// # crate::wait(|| peer.arrived.load(Relaxed) == 1)?;
+/// # crate::wait(|| this.under_way.load(Relaxed) == 0)?;
+/// # let mut bytes = [0; 5];
+/// # assert_eq!(pair.memory().read_slice(0, &mut bytes), 5);
+/// # assert_eq!(&bytes, b"bytes");
+/// # let channel = pair.channel().clone();
+/// # pair.close();
+/// # // The chain is refused.
+/// # assert!(write(&this, &channel, &from, 5, Remote { addr: 0, rkey: 0 }).is_err());
+/// # assert_eq!(this.under_way.load(Relaxed), 0);
+/// # Ok::<(), Error>(())
 /// ```
 #[pin_data]
 pub struct Channel<H: Handler> {

@@ -63,7 +63,7 @@ impl Nag {
 ///
 /// ```
 /// use kapi::rdma::{
-///     client::ClientOps,
+///     client::{Client, ClientOps},
 ///     device::{Device, DeviceUse},
 ///     gid::GidKind, //
 /// };
@@ -106,6 +106,15 @@ impl Nag {
 ///         assert!(device.hold().is_err());
 ///     }
 /// }
+///
+/// let first = First::new()?;
+/// let client = Client::register(c"first", first.clone())?;
+/// assert!(first.device.lock().is_some());
+///
+/// // To a client that ends, all devices go.
+/// drop(client);
+/// assert!(first.device.lock().is_none());
+/// # Ok::<(), Error>(())
 /// ```
 #[pin_data]
 pub struct Device {

@@ -48,6 +48,10 @@ use kernel::{
 ///     assert_eq!(&bytes, b"abc");
 ///     Ok(())
 /// }
+/// #
+/// # let devices = crate::verbs::Devices::new()?;
+/// # keep(&devices.get(0)?)?;
+/// # Ok::<(), Error>(())
 /// ```
 #[pin_data]
 pub struct Region {

@@ -44,6 +44,10 @@ use kernel::{
 ///     assert!(Ring::new(ring.region().clone(), 4 * SIZE - 1, 2).is_err());
 ///     Ok(())
 /// }
+/// #
+/// # let devices = crate::verbs::Devices::new()?;
+/// # wrap(&devices.get(0)?)?;
+/// # Ok::<(), Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Ring {

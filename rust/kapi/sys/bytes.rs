@@ -24,12 +24,32 @@ use smc_bindings as bindings;
 ///
 /// ```
 /// use kapi::sys::bytes::Ring;
-/// use kernel::prelude::*;
+/// use kernel::{
+///     iov::{IovIterDest, IovIterSource},
+///     prelude::*, //
+/// };
 ///
 /// fn largest(wanted: usize) -> Result<Ring> {
 ///     // Less when there is not that much.
 ///     Ring::new(wanted.next_power_of_two(), 0).or_else(|_| Ring::new(1 << 14, 0))
 /// }
+///
+/// /// Has ten bytes go through a ring of eight.
+/// fn wrap(ring: &Ring, from: &mut IovIterSource<'_>, to: &mut IovIterDest<'_>) {
+///     assert_eq!(ring.write(0, 6, from), 6);
+///     // What was never written is not read.
+///     assert_eq!(ring.read(0, 8, to), 6);
+///     // Two bytes go to the end of the memory, two to its beginning.
+///     assert_eq!(ring.write(6, 4, from), 4);
+///     assert_eq!(ring.read(6, 4, to), 4);
+/// }
+///
+/// let ring = largest(5)?;
+/// assert_eq!(ring.size(), 8);
+/// # let mut bytes = [0; 10];
+/// # crate::iov::with(b"0123456789", &mut bytes, |from, to| wrap(&ring, from, to));
+/// # assert_eq!(&bytes, b"0123456789");
+/// # Ok::<(), Error>(())
 /// ```
 pub struct Ring {
     start: NonNull<u8>,

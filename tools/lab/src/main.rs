@@ -5,7 +5,7 @@
 //! Started by `tools/bootstrap`, which makes the sysroot and builds this tool in
 //! it. Modules: [`data`] (lab.toml), [`cache`], [`sysroot`], [`root`], [`cross`] (other machines), [`progress`],
 //! [`kernel`], [`module`] (rsmc.ko), [`check`] (style), [`deb`] (packages), [`docs`] (the site),
-//! [`guest`] (booting), [`run`] (what happens in guests), [`ktap`] (results).
+//! [`examples`] (of kapi's documentation), [`guest`] (booting), [`run`] (what happens in guests), [`ktap`] (results).
 
 mod cache;
 mod check;
@@ -13,6 +13,7 @@ mod cross;
 mod data;
 mod deb;
 mod docs;
+mod examples;
 mod guest;
 mod kernel;
 mod ktap;

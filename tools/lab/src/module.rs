@@ -6,6 +6,7 @@ pub mod private;
 
 use crate::cache;
 use crate::data::Data;
+use crate::examples;
 use crate::kernel::{make as kbuild, Kernel};
 use crate::progress;
 use crate::sysroot;
@@ -140,6 +141,9 @@ pub fn of_tests(kernel: &Kernel, name: &str) -> Result<PathBuf> {
     fs::write(&log, "")?;
     let all = cache::top().join("selftests/kmod").join(name).join("");
     rsync(&tree, &log, &["--copy-links"], &[all])?;
+    if name == examples::MODULE {
+        examples::write(&tree)?;
+    }
     let what = format!("{name}.ko for {}", kernel.flavour);
     progress::run(&what, &mut compile(kernel, &tree, &[])?, &log)?;
     Ok(tree.join(format!("{name}.ko")))

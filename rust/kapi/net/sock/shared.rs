@@ -73,6 +73,16 @@ impl Shareable {
 ///         assert!(self.0.with(|_| ()).is_none());
 ///     }
 /// }
+/// # let pair = crate::tcp::Pair::new()?;
+/// # let sock = pair.client();
+///
+/// let end = End(SharedSock::new());
+/// end.open(sock.into())?;
+/// assert_eq!(end.0.with(|shared| core::ptr::eq(shared, sock)), Some(true));
+/// end.wake();
+/// end.close();
+/// end.wake();
+/// # Ok::<(), Error>(())
 /// ```
 pub struct SharedSock {
     node: Atomic<*mut Node>,

@@ -143,7 +143,7 @@ pub fn files() -> Result<Vec<PathBuf>> {
 }
 
 /// Rust files among them below a directory.
-fn rust_files(below: &[&str]) -> Result<Vec<PathBuf>> {
+pub fn rust_files(below: &[&str]) -> Result<Vec<PathBuf>> {
     let chosen = |path: &PathBuf| {
         path.extension().is_some_and(|extension| extension == "rs")
             && below.iter().any(|dir| path.starts_with(dir))
