@@ -11,6 +11,9 @@
 //! of listen() allows become ready here, and the others wait in TCP's queue, which has the same limit;
 //! `overflow.rs` limits the time that they wait.
 //!
+//! accept() gives connections in the order in which TCP made them, as far as clients can tell: one that is ready waits
+//! while an older one's handshake goes on without waiting for its client, for [`HOLD`] at most.
+//!
 //! Handshakes do not keep other clients waiting, whatever their own clients do: as long as there is room for one that is ready,
 //! connections are taken out of TCP's queue. If too many are under way, SMC is not offered any more; those that it
 //! was offered to are then in TCP's queues, which hold no more than twice the backlog. The clients of a network that

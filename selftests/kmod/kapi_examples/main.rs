@@ -10,10 +10,13 @@ mod iov;
 mod tcp;
 mod verbs;
 
-use kapi::{net::sock::GivenBack, sys::once::Once};
+use kapi::net::sock::GivenBack;
 use kernel::{
     prelude::*,
-    sync::atomic::{Acquire, Atomic, Full, Relaxed},
+    sync::{
+        atomic::{Acquire, Atomic, Full, Relaxed},
+        SetOnce, //
+    },
     time::{delay::fsleep, Delta}, //
 };
 
@@ -31,11 +34,11 @@ type Example = (&'static str, fn() -> Result);
 /// Assertions of the present example that failed, in whichever thread.
 static FAILED: Atomic<u32> = Atomic::new(0);
 
-static MODULE: Once<&'static ThisModule> = Once::new();
+static MODULE: SetOnce<&'static ThisModule> = SetOnce::new();
 
 /// Returns this module, for registrations.
 fn this_module() -> Result<&'static ThisModule> {
-    MODULE.get().copied().ok_or(ENODEV)
+    MODULE.copy().ok_or(ENODEV)
 }
 
 /// Notes an assertion and goes on: a panic would stop the kernel.
@@ -104,7 +107,7 @@ struct KapiExamples;
 
 impl kernel::Module for KapiExamples {
     fn init(module: &'static ThisModule) -> Result<Self> {
-        MODULE.set(module);
+        MODULE.populate(module);
         run().map(|()| Self)
     }
 }
