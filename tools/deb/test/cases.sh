@@ -64,6 +64,18 @@ lintian_() {
 	echo "# $(grep -c '^W:' /tmp/log || :) warnings, no errors"
 }
 
+# The tests of debian/tests, by Debian's runner, in this root.
+autopkgtest_() {
+	mkdir -p /tmp/source
+	cp -r /run/debian /tmp/source/
+	version=$(dpkg-deb -f /run/debs/rsmc-tools_*.deb Version)
+	printf 'rsmc (%s) unstable; urgency=medium\n\n  * Tested.\n\n -- rsmc <rsmc@example.org>  Thu, 01 Jan 2026 00:00:00 +0000\n' \
+		"$version" >/tmp/source/debian/changelog
+	autopkgtest --no-built-binaries /run/debs/rsmc-tools_*.deb /tmp/source/ -- null >/tmp/log 2>&1 || fail "$(tail -n 15 /tmp/log)"
+	grep -q "^tools *PASS" /tmp/log || fail "$(tail -n 5 /tmp/log)"
+	echo "# $(grep "^tools *PASS" /tmp/log)"
+}
+
 install() {
 	begun=$(date +%s)
 	apt install /run/debs/rsmc-tools_*.deb /run/debs/rsmc-modules-*.deb >/tmp/log 2>&1 || fail "$(tail -n 5 /tmp/log)"
@@ -301,6 +313,6 @@ dkms_kernel_removed() {
 }
 
 case $case in
-lintian) lintian_ ;;
+lintian | autopkgtest) "${case}_" ;;
 *) "$case" ;;
 esac

@@ -11,6 +11,8 @@ pub enum Base {
     Small,
     /// With lintian.
     Lintian,
+    /// With autopkgtest.
+    Autopkgtest,
     /// With the default kernel.
     Kernel,
     /// Compilers, DKMS and the headers of the default kernel.
@@ -67,6 +69,7 @@ pub const SECOND: &str = "dkms_second_kernel";
 /// All of them, in order.
 pub const CASES: &[Case] = &[
     case("lintian", Base::Lintian),
+    case("autopkgtest", Base::Autopkgtest),
     case("install", Base::Small),
     case("install_for_kernel", Base::Kernel),
     case("upgrade", Base::Small),

@@ -118,6 +118,10 @@ impl Roots {
         let apt = "apt-get -q update\napt-get -qy install --no-install-recommends";
         match base {
             Base::Lintian => small.with("lintian", &format!("{apt} lintian\napt-get clean")),
+            Base::Autopkgtest => {
+                let packages = "autopkgtest dpkg-dev python3-debian";
+                small.with("autopkgtest", &format!("{apt} {packages}\napt-get clean"))
+            }
             Base::Kernel => {
                 let image = format!("linux-image-{}", release(Data::default_flavour())?);
                 // With what it needs of its suite.
@@ -230,7 +234,12 @@ impl Roots {
         log: &Path,
     ) -> Result<()> {
         let tests = cache::top().join("tools/deb/test");
-        let bound: [(&Path, &str); 2] = [(&self.debs, "/debs"), (&tests, "/test")];
+        let debian = cache::top().join("debian");
+        let bound: [(&Path, &str); 3] = [
+            (&self.debs, "/debs"),
+            (&tests, "/test"),
+            (&debian, "/debian"),
+        ];
         let mut command = root.command(dir, setting, &bound)?;
         command
             .args(["sh", "/run/test/cases.sh", case])
