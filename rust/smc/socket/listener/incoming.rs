@@ -43,7 +43,7 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{Acquire, AtomicFlag, Relaxed, Release},
+        atomic::{Acquire, Atomic, AtomicFlag, Relaxed, Release},
         Arc,
         ArcBorrow,
         Mutex, //
@@ -114,6 +114,9 @@ struct IncomingState {
 /// again, more than once on most ways.
 const PATIENCE: Span = Span::from_millis(2000);
 
+/// Number of steps of a handshake for whose end later connections wait. With a first contact there are about ten.
+const STEPS: u32 = 32;
+
 /// An incoming connection and its handshake.
 #[pin_data]
 pub(crate) struct Incoming {
@@ -129,6 +132,8 @@ pub(crate) struct Incoming {
     kicked: AtomicFlag,
     /// True while a thread goes on with the handshake.
     in_step: AtomicFlag,
+    /// How often one has.
+    steps: Atomic<u32>,
     #[pin]
     state: Mutex<IncomingState>,
     #[pin]
@@ -181,6 +186,7 @@ impl Incoming {
                 sleep_rule: SleepRule::new(),
                 kicked: AtomicFlag::new(false),
                 in_step: AtomicFlag::new(false),
+                steps: Atomic::new(0),
                 state <- new_mutex!(
                     IncomingState {
                         socket: None,
@@ -256,16 +262,21 @@ impl Incoming {
         }
     }
 
-    /// Tells whether a thread goes on with the handshake, or is about to: then it does not wait for the client.
+    /// Tells whether a thread goes on with the handshake, or is about to: then it does not wait for the client. Not of
+    /// one that has had more than its share of steps: its client sends a message in many pieces, and others would wait
+    /// for it.
     pub(super) fn is_busy(&self) -> bool {
         // In the order opposite to that of `step`.
-        self.kicked.load(Acquire) || self.in_step.load(Acquire)
+        (self.kicked.load(Acquire) || self.in_step.load(Acquire))
+            && self.steps.load(Relaxed) < STEPS
     }
 
     /// Goes on with the handshake, and hands the connection over when it has ended. The caller has
     /// `progress_lock`.
     fn step(this: &Arc<Self>, may_block: bool) {
         this.in_step.store(true, Relaxed);
+        let steps = this.steps.load(Relaxed);
+        this.steps.store(steps.saturating_add(1), Relaxed);
         this.kicked.store(false, Release);
         Self::go_on(this, may_block);
         this.in_step.store(false, Release);

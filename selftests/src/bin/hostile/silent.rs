@@ -9,7 +9,7 @@ use st::fd::Fd;
 use st::packet::{smc_options, SMC_OPTION};
 use st::point::{Point, T};
 use st::rawpeer::{network_addr, wire_addr, Peer, Wire};
-use st::{guest, net, smcinfo, sys};
+use st::{clc, guest, net, smcinfo, sys};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -25,6 +25,10 @@ pub const LIST: &[Point] = &[
     Point {
         name: "silent.of_many_addresses",
         run: |t| crate::with(t, Role::Client, of_many_addresses),
+    },
+    Point {
+        name: "silent.trickling",
+        run: |t| crate::with(t, Role::Client, trickling),
     },
 ];
 
@@ -204,4 +208,35 @@ fn of_many_addresses(t: &mut T, _: &mut Host) {
         &format!("the program has {accepted}"),
         accepted > silent.len(),
     );
+}
+
+/// Clients that send their proposals byte by byte, so that their handshakes always have something to do. Those that are
+/// ready do not wait for them.
+fn trickling(t: &mut T, _: &mut Host) {
+    const CLIENTS: u16 = 8;
+    let server = Server::start(t, PORT, BACKLOG);
+    let ip = t.ip;
+    let trickle = std::thread::spawn(move || {
+        let wire = Wire::open("vb").expect("packet socket");
+        let connect = |n| {
+            guest::pause(30);
+            Peer::connect(&wire, ip, n, PORT, &SMC_OPTION)
+        };
+        let mut clients: Vec<_> = (33000..33000 + CLIENTS).filter_map(connect).collect();
+        let message = clc::message(clc::EYE_R, clc::PROPOSAL, 0x10, &[0; 600]);
+        let offered = clients.iter().filter(|c| smc_options(&c.syn.opts) == 1);
+        let offered = offered.count();
+        for byte in message {
+            for client in &mut clients {
+                client.send(&[byte]);
+            }
+            sys::sleep_ms(4);
+        }
+        offered
+    });
+    let own = others_do_not_wait(t, PORT, COUNTED);
+    let offered = trickle.join().expect("a thread");
+    t.is("offered SMC", offered, usize::from(CLIENTS));
+    t.is("all of the family speak SMC", own.smc, own.number);
+    let _ = server.finish();
 }
