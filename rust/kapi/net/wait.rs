@@ -69,6 +69,7 @@ pub fn until_changed(
     // (`wq_has_sleeper`); this is the other one.
     // SAFETY: No preconditions.
     unsafe { bindings::full_memory_barrier() };
+    let mut passes_on = false;
     let result = loop {
         // Asked first, so that a caller whose condition holds while it finds nothing can be killed.
         // SAFETY: Reads a flag of the current task.
@@ -80,6 +81,8 @@ pub fn until_changed(
             break Err(EAGAIN);
         }
         if signal {
+            // It may have been woken alone, for what another one is to find then.
+            passes_on = kind == Kind::Exclusive && condition();
             break Err(Sock::interrupted(timeout));
         }
         // SAFETY: The entry is on a queue and was initialised for `wait_woken`.
@@ -90,6 +93,9 @@ pub fn until_changed(
     };
     // SAFETY: The entry was added above.
     unsafe { bindings::remove_wait_queue(head, entry) };
+    if passes_on {
+        socket.sock().wake_readers();
+    }
     result
 }
 

@@ -64,14 +64,14 @@ impl<T: Notify> TimerHook<T> {
 
     /// Lets the timer fire in `msecs` milliseconds, whatever it was set to before.
     pub fn arm(&self, msecs: u32) {
-        let delay = kernel::time::msecs_to_jiffies(msecs);
-        // SAFETY: The timer is set up and pinned. Jiffies wrap by design.
-        unsafe {
-            bindings::mod_timer(
-                self.timer.get(),
-                bindings::jiffies_now().wrapping_add(delay),
-            );
-        }
+        // SAFETY: The timer is set up and pinned.
+        unsafe { bindings::mod_timer(self.timer.get(), jiffies_in(msecs)) };
+    }
+
+    /// Lets the timer fire in `msecs` milliseconds, or when it was to fire before, if that is earlier.
+    pub fn arm_by(&self, msecs: u32) {
+        // SAFETY: The timer is set up and pinned.
+        unsafe { bindings::timer_reduce(self.timer.get(), jiffies_in(msecs)) };
     }
 
     /// # Safety
@@ -84,6 +84,13 @@ impl<T: Notify> TimerHook<T> {
         let hook = unsafe { &*kernel::container_of!(Opaque::cast_from(timer), Self, timer) };
         T::notify(hook.target.as_arc_borrow());
     }
+}
+
+/// Returns the jiffies in `msecs` milliseconds. They wrap by design.
+fn jiffies_in(msecs: u32) -> usize {
+    let delay = kernel::time::msecs_to_jiffies(msecs);
+    // SAFETY: No preconditions.
+    unsafe { bindings::jiffies_now() }.wrapping_add(delay)
 }
 
 #[pinned_drop]

@@ -307,6 +307,11 @@ impl Attempt {
         conn.set_peer(peer).map_err(|_| Reason::Internal)
     }
 
+    /// Tells whether this handshake has started the group.
+    pub(crate) fn is_first_contact(&self) -> bool {
+        self.begun.is_some()
+    }
+
     /// Tells whether there is a group to be given back, so that dropping this may sleep.
     pub(crate) fn holds_group(&self) -> bool {
         self.group.is_some() || self.gate.is_some()

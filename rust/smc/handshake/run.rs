@@ -211,6 +211,10 @@ impl Endpoint for RunEndpoint<'_> {
     }
 
     fn send(&mut self, message: &[u8]) -> bool {
+        // After first contact the peer waits for the link, too.
+        if !self.attempt.is_first_contact() {
+            (self.waiter)().answers();
+        }
         // The unused send buffer of a new connection takes a message whole.
         self.sock.send(message) == Ok(message.len())
     }

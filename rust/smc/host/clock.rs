@@ -15,6 +15,15 @@ pub(crate) fn now() -> Instant {
 
 /// Has a timer fire once `deadline` has passed.
 pub(crate) fn arm<T: Notify>(timer: &TimerHook<T>, deadline: Instant) {
+    timer.arm(millis_until(deadline));
+}
+
+/// Has a timer fire once `deadline` has passed, or when it was to fire before, if that is earlier.
+pub(crate) fn arm_by<T: Notify>(timer: &TimerHook<T>, deadline: Instant) {
+    timer.arm_by(millis_until(deadline));
+}
+
+fn millis_until(deadline: Instant) -> u32 {
     let wait = deadline.since(now()).as_millis_ceil();
-    timer.arm(u32::try_from(wait).unwrap_or(u32::MAX).saturating_add(1));
+    u32::try_from(wait).unwrap_or(u32::MAX).saturating_add(1)
 }

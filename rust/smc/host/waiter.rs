@@ -20,6 +20,9 @@ use kernel::{
 pub(crate) trait Waiter: Send + Sync {
     /// Queues the work that goes on with the handshake. Any context.
     fn kick(self: Arc<Self>);
+
+    /// Takes note that a message goes out after which the peer may take the connection for made.
+    fn answers(&self) {}
 }
 
 /// A waiter, and the memory that a list takes for it.

@@ -69,6 +69,12 @@ impl<T> Fifo<T> {
         self.items.get(self.head)?.as_ref()
     }
 
+    /// Returns all items, the oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        let items = self.items.get(self.head..).unwrap_or(&[]);
+        items.iter().flatten()
+    }
+
     /// Takes the oldest item.
     pub(crate) fn pop(&mut self) -> Option<T> {
         let item = self.items.get_mut(self.head)?.take();

@@ -12,7 +12,7 @@
 //! `overflow.rs` limits the time that they wait.
 //!
 //! accept() gives connections in the order in which TCP made them, as far as clients can tell: one that is ready waits
-//! while an older one's handshake goes on without waiting for its client, for [`HOLD`] at most.
+//! while an older one is about to end, for [`HOLD`] at most.
 //!
 //! Handshakes do not keep other clients waiting, whatever their own clients do: as long as there is room for one that is ready,
 //! connections are taken out of TCP's queue. If too many are under way, SMC is not offered any more; those that it
@@ -69,6 +69,8 @@ struct Queues {
     ready: Fifo<Ready>,
     /// Number of the last connection of which poll() said that it is there.
     shown: u64,
+    /// True if a thread has found a connection kept back, and has not been woken for it.
+    awaited: bool,
     /// True if a thread has found a connection kept back, and `ready` has not been empty since.
     turned_away: bool,
     /// Handshakes under way.
@@ -88,15 +90,34 @@ impl Queues {
         self.ready.reserve(more, GFP_KERNEL)
     }
 
+    /// Tells whether a handshake older than this connection is about to end.
+    fn is_preceded(&self, id: u64) -> bool {
+        let older = self.pending.iter().take(OLDER);
+        older
+            .take_while(|(older, _)| **older < id)
+            .any(|(_, incoming)| incoming.is_about_to_end())
+    }
+
     /// Returns until when the first connection that is ready is kept back, if it is: an older one is about to be ready.
     fn held(&self) -> Option<Instant> {
         let first = self.ready.first()?;
-        let until = first.since.after(HOLD);
-        let older = self.pending.iter().take(OLDER);
-        let busy = older
-            .take_while(|(id, _)| **id < first.id)
-            .any(|(_, incoming)| incoming.is_busy());
-        (busy && first.id != self.shown && !now().reached(until)).then_some(until)
+        if first.id <= self.shown || !self.is_preceded(first.id) {
+            return None;
+        }
+        // Of all, so that one that comes to the first place later does not begin the time anew.
+        let since = self.ready.iter().take(OLDER).map(|ready| ready.since);
+        let until = since.min()?.after(HOLD);
+        (!now().reached(until)).then_some(until)
+    }
+
+    /// As [`Queues::held`], for a thread that goes without the connection then.
+    fn turn_away(&mut self) -> Option<Instant> {
+        let held = self.held();
+        if held.is_some() {
+            self.awaited = true;
+            self.turned_away = true;
+        }
+        held
     }
 
     fn take_id(&mut self) -> u64 {
@@ -163,6 +184,7 @@ impl Listener {
                     Queues {
                         ready: Fifo::new(),
                         shown: 0,
+                        awaited: false,
                         turned_away: false,
                         pending: RBTree::new(),
                         pending_count: 0,
@@ -195,13 +217,10 @@ impl Listener {
             let Some(first) = queues.ready.first().map(|ready| ready.id) else {
                 return false;
             };
-            match queues.held() {
-                Some(until) => {
-                    queues.turned_away = true;
-                    until
-                }
+            match queues.turn_away() {
+                Some(until) => until,
                 None => {
-                    queues.shown = first;
+                    queues.shown = queues.shown.max(first);
                     return true;
                 }
             }
@@ -210,9 +229,10 @@ impl Listener {
         false
     }
 
-    /// Tells whether a connection is ready, kept back or not: what comes later waits after it.
+    /// Tells whether a connection that comes now waits after others: one is ready, kept back or not, or about to be.
     pub(super) fn has_queue(&self) -> bool {
-        self.queues.lock().ready.len() != 0
+        let queues = self.queues.lock();
+        queues.ready.len() != 0 || queues.is_preceded(u64::MAX)
     }
 
     /// Tells whether TCP's queue alone determines what accept() finds.
@@ -255,6 +275,10 @@ impl Listener {
     /// Moves connections from TCP's queue to where they belong, as long as there is room.
     pub(crate) fn pump(self: &Arc<Self>) {
         let _moving = self.moving.lock();
+        if self.queues.lock().closed {
+            // The socket may listen again, and its connections are another listener's.
+            return;
+        }
         while let Ok(sock) = self.take() {
             if let Some(ready) = self.admit(sock, None) {
                 self.push_ready(ready);
@@ -451,8 +475,7 @@ impl Listener {
     /// left in TCP's queue because there was no room.
     pub(super) fn pop_ready(&self) -> Option<(Ready, bool)> {
         let mut queues = self.queues.lock();
-        if queues.held().is_some() {
-            queues.turned_away = true;
+        if queues.turn_away().is_some() {
             return None;
         }
         let full = queues.ready.len() > self.sock.backlog();
@@ -471,6 +494,7 @@ impl Listener {
     /// Closes everything that accept() has not handed out.
     pub(crate) fn close(&self) {
         let (mut ready, mut pending) = {
+            let _moving = self.moving.lock();
             let mut queues = self.queues.lock();
             queues.closed = true;
             queues.pending_count = 0;
@@ -494,11 +518,16 @@ impl Listener {
 
 /// For the handshakes.
 impl Listener {
-    /// Wakes those who wait for a connection that was kept back for the handshake with this number, which goes on no more
-    /// for the present.
-    fn settled(&self, id: u64) {
-        let first = self.queues.lock().ready.first().map(|ready| ready.id);
-        if first.is_some_and(|first| first > id) {
+    /// Wakes a thread that was turned away, if the connection is not kept back any more: a handshake goes on no more for
+    /// the present.
+    fn settled(&self) {
+        let wakes = {
+            let mut queues = self.queues.lock();
+            let wakes = queues.awaited && queues.ready.len() != 0 && queues.held().is_none();
+            queues.awaited &= !wakes;
+            wakes
+        };
+        if wakes {
             self.sock.wake_readers();
         }
     }

@@ -114,8 +114,8 @@ struct IncomingState {
 /// again, more than once on most ways.
 const PATIENCE: Span = Span::from_millis(2000);
 
-/// Number of steps of a handshake for whose end later connections wait. With a first contact there are about ten.
-const STEPS: u32 = 32;
+/// Number of arrivals at a handshake for which later connections wait. A usual client's are about four.
+const ARRIVALS: u32 = 32;
 
 /// An incoming connection and its handshake.
 #[pin_data]
@@ -132,8 +132,10 @@ pub(crate) struct Incoming {
     kicked: AtomicFlag,
     /// True while a thread goes on with the handshake.
     in_step: AtomicFlag,
-    /// How often one has.
-    steps: Atomic<u32>,
+    /// True once the client may take the connection for made.
+    answered: AtomicFlag,
+    /// How often TCP has told of something.
+    arrivals: Atomic<u32>,
     #[pin]
     state: Mutex<IncomingState>,
     #[pin]
@@ -186,7 +188,8 @@ impl Incoming {
                 sleep_rule: SleepRule::new(),
                 kicked: AtomicFlag::new(false),
                 in_step: AtomicFlag::new(false),
-                steps: Atomic::new(0),
+                answered: AtomicFlag::new(false),
+                arrivals: Atomic::new(0),
                 state <- new_mutex!(
                     IncomingState {
                         socket: None,
@@ -262,25 +265,24 @@ impl Incoming {
         }
     }
 
-    /// Tells whether a thread goes on with the handshake, or is about to: then it does not wait for the client. Not of
-    /// one that has had more than its share of steps: its client sends a message in many pieces, and others would wait
-    /// for it.
-    pub(super) fn is_busy(&self) -> bool {
-        // In the order opposite to that of `step`.
-        (self.kicked.load(Acquire) || self.in_step.load(Acquire))
-            && self.steps.load(Relaxed) < STEPS
+    /// Tells whether the client may take the connection for made, and a thread goes on with the handshake or is about
+    /// to, so that it does not wait for the client. Not if the client sends its message in many pieces: others would
+    /// wait for it.
+    pub(super) fn is_about_to_end(&self) -> bool {
+        // `kicked` and `in_step` in the order opposite to that of `step`.
+        self.answered.load(Acquire)
+            && (self.kicked.load(Acquire) || self.in_step.load(Acquire))
+            && self.arrivals.load(Relaxed) < ARRIVALS
     }
 
     /// Goes on with the handshake, and hands the connection over when it has ended. The caller has
     /// `progress_lock`.
     fn step(this: &Arc<Self>, may_block: bool) {
         this.in_step.store(true, Relaxed);
-        let steps = this.steps.load(Relaxed);
-        this.steps.store(steps.saturating_add(1), Relaxed);
         this.kicked.store(false, Release);
         Self::go_on(this, may_block);
         this.in_step.store(false, Release);
-        this.listener.settled(this.id);
+        this.listener.settled();
     }
 
     fn go_on(this: &Arc<Self>, may_block: bool) {
@@ -324,6 +326,8 @@ impl Incoming {
                 Progress::Done(outcome) => outcome,
             }
         };
+        // After first contact no message of CLC was the last one.
+        this.answered.store(true, Release);
         let (Some(socket), Some(negotiation)) = this.end() else {
             return;
         };
@@ -366,10 +370,15 @@ impl Waiter for Incoming {
     fn kick(self: Arc<Self>) {
         Incoming::kick(&self);
     }
+
+    fn answers(&self) {
+        self.answered.store(true, Release);
+    }
 }
 
 impl Notify for Incoming {
     fn notify(this: ArcBorrow<'_, Self>) {
+        this.arrivals.fetch_add(1, Relaxed);
         Self::kick(&Arc::from(this));
     }
 }

@@ -11,7 +11,7 @@
 //! is room again.
 
 use super::Listener;
-use crate::host::clock::{arm, now};
+use crate::host::clock::{arm_by, now};
 use kapi::{
     net::sock::tcp_state,
     sys::{
@@ -160,7 +160,7 @@ impl Listener {
             *timer = TimerHook::new(self.clone()).ok();
         }
         if let Some(timer) = &*timer {
-            arm(timer, at);
+            arm_by(timer, at);
         }
     }
 }
@@ -178,9 +178,7 @@ impl WorkItem for Listener {
         if this.sock.state() == tcp_state::LISTEN {
             this.pump();
             // One that was kept back has waited long enough.
-            if this.has_ready() {
-                this.sock.wake_readers();
-            }
+            this.settled();
         }
     }
 }
