@@ -67,10 +67,11 @@ release:
 
 # What is named, or else all sets.
 bench:
-	$(if $(ARGS),$(LAB) bench $(ARGS),$(LAB) bench && $(LAB) bench --kernel bench --rdma && $(LAB) bench --local --namespaces)
+	$(if $(ARGS),$(LAB) bench $(ARGS),$(LAB) bench && $(LAB) bench --kernel bench --rdma && $(LAB) bench --card && $(LAB) bench --local --namespaces)
 
-# On Debian's kernel, then over RDMA on one that has the C module as well, then within a host; all are always run.
+# On Debian's kernel, then over soft-RoCE and over model cards on one that has the C module as well, then within a host;
+# all are always run.
 bench-check bench-save:
-	@status=0; for set in '' '--kernel bench --rdma' '--local --namespaces'; do \
+	@status=0; for set in '' '--kernel bench --rdma' --card '--local --namespaces'; do \
 		$(LAB) bench $(@:bench-%=--%) $$set $(ARGS) || status=1; \
 	done; exit $$status

@@ -121,22 +121,25 @@ redis() {
 			show "redis_$(echo $test | tr SETG setg)_$clients" "$(inverse "$rate")"
 		done
 	done
-	[ -z "$mark" ] || redis_marked
+	for clients in 1 20 64; do
+		[ -n "$mark" ] || break
+		! wants "redis_set_$clients" || redis_marked $clients
+	done
 	stop "$server"
 }
 
-# Of SET with 20 clients, for the profiler. What redis-benchmark does to begin and to end is in both
+# Of SET, for the profiler. What redis-benchmark does to begin and to end is in both
 # parts: the second less the first is requests alone. A run before them, unmarked, has read the files.
-redis_marked() {
+redis_marked() { # CLIENTS
 	for part in warm less of; do
 		n=$((5000 / scale))
 		[ $part = of ] || n=$((n / 5))
 		before=$(counts)
 		[ $part = warm ] || bench mark
-		run a redis-benchmark $to -c 20 -n $n -t set --csv >"$dir/out" 2>"$dir/err" ||
+		run a redis-benchmark $to -c $1 -n $n -t set --csv >"$dir/out" 2>"$dir/err" ||
 			die "redis-benchmark: $(cat "$dir/err")"
 		[ $part = warm ] || bench mark
-		prove "redis-benchmark -c 20 -n $n" 20 "$before"
+		prove "redis-benchmark -c $1 -n $n" "$1" "$before"
 		[ $part = warm ] || echo "# profile $part $n operations"
 	done
 }

@@ -42,6 +42,10 @@ module! {
             default: 0,
             description: "1: one WRITE with immediate for each message",
         },
+        only: i32 {
+            default: 0,
+            description: "1: 64 bytes, 2: 16 KiB, 3: bulk, instead of all",
+        },
         far: i32 {
             default: 0,
             description: "1: the end that begins, 2: the other one, is in another guest",
@@ -89,7 +93,7 @@ fn show(metric: &str, total: u64, parts: u64) {
     pr_info!("bench {} {}.{} ns\n", metric, tenths / 10, tenths % 10);
 }
 
-fn measure(ops: &Ops, scale: u32, imm: bool, far: i32) -> Result {
+fn measure(ops: &Ops, work: Work, far: i32) -> Result {
     let (a, b) = {
         let devices = ops.devices.lock();
         (devices.first().cloned(), devices.get(1).cloned())
@@ -98,13 +102,13 @@ fn measure(ops: &Ops, scale: u32, imm: bool, far: i32) -> Result {
     match far {
         0 => {
             let pair = Pair::connect(&a, &b.ok_or(ENODEV)?)?;
-            measure_all(&pair, scale, imm)?;
+            measure_all(&pair, work)?;
             pair.close();
         }
         first => {
             let (pair, _numbers) = far::connect(&a, first == 1)?;
             if first == 1 {
-                measure_all(&pair, scale, imm)?;
+                measure_all(&pair, work)?;
             }
             pair.close();
         }
@@ -112,22 +116,49 @@ fn measure(ops: &Ops, scale: u32, imm: bool, far: i32) -> Result {
     Ok(())
 }
 
-fn measure_all(pair: &Pair, scale: u32, imm: bool) -> Result {
+/// What to measure.
+#[derive(Clone, Copy)]
+struct Work {
+    scale: u32,
+    imm: bool,
+    /// The metric's number; 0: all.
+    only: i32,
+}
+
+/// Says how many operations a run had: all that were executed, those that are not timed as well.
+fn tell(operations: u32) {
+    pr_info!("operations {}\n", operations);
+}
+
+fn measure_all(pair: &Pair, work: Work) -> Result {
+    let Work { scale, imm, only } = work;
     let as_asked = |plan: Plan| if imm { plan.by_immediate() } else { plan };
-    for (metric, bytes, amount) in [("pingpong_64", 64, 5000), ("pingpong_16384", 16_384, 1000)] {
+    for (number, metric, bytes, amount) in [
+        (1, "pingpong_64", 64, 5000),
+        (2, "pingpong_16384", 16_384, 1000),
+    ] {
+        if ![0, number].contains(&only) {
+            continue;
+        }
         let trips = (amount / scale).max(1);
         for turns in [trips / 10 + 1, trips] {
             let plan = Plan::ping_pong(bytes, turns.saturating_mul(2));
             let ns = run(pair, as_asked(plan))?;
+            tell(turns.saturating_mul(2));
             if turns == trips {
                 show(metric, ns, u64::from(trips).saturating_mul(2));
             }
         }
     }
+    if ![0, 3].contains(&only) {
+        return Ok(());
+    }
     let mb = (16 / scale).max(1);
     let chains = mb.saturating_mul(16);
-    run(pair, as_asked(Plan::one_way(65_536, chains / 4 + 1)))?;
+    let before = chains / 4 + 1;
+    run(pair, as_asked(Plan::one_way(65_536, before)))?;
     let ns = run(pair, as_asked(Plan::one_way(65_536, chains)))?;
+    tell(before.saturating_add(chains).saturating_mul(64));
     show("bulk_per_KiB", ns, u64::from(chains).saturating_mul(64));
     Ok(())
 }
@@ -146,8 +177,12 @@ impl kernel::Module for VerbsBench {
         )?;
         let client = Client::register(c"verbs_bench", ops.clone())?;
         let scale = u32::try_from(*module_parameters::scale.value()).unwrap_or(1);
-        let imm = *module_parameters::imm.value() != 0;
-        measure(&ops, scale.max(1), imm, *module_parameters::far.value())?;
+        let work = Work {
+            scale: scale.max(1),
+            imm: *module_parameters::imm.value() != 0,
+            only: *module_parameters::only.value(),
+        };
+        measure(&ops, work, *module_parameters::far.value())?;
         Ok(Self { _client: client })
     }
 }

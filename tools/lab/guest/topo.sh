@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# topo.sh up private | up netns | up pair SIDE | rdma netns | rdma pair | down netns | down pair | device pair
+# topo.sh up private | up netns | up pair SIDE | rdma netns | rdma pair | card netns | down netns | down pair | device pair
 # Namespaces, devices and addresses of the topologies (see selftests/README.md);
-# `rdma` puts a soft-RoCE device on each end. `up` and `down` print what tests must leave as it was.
+# `rdma` puts a soft-RoCE device on each end, `card` a model card (selftests/kmod/card). `up` and `down` print what tests must leave as it was.
 set -eu
 
 # The one device of a pair's link: vec0 in UML, eth0 under QEMU.
@@ -31,7 +31,7 @@ keep_time_stamps() {
 }
 
 no_rdma() {
-	[ -e /sys/module/rdma_rxe ] || return 0
+	[ -e /sys/module/rdma_rxe ] || [ -e /sys/module/card ] || return 0
 	rdma link show | sed -n 's/^link \([^/ ]*\).*/\1/p' | while read -r dev; do
 		# That of a namespace which is ending goes by itself. And `rdma` looks a name up in a list of all, which
 		# leaves one out when another goes meanwhile: ask again.
@@ -47,6 +47,7 @@ no_rdma() {
 		[ -n "$(ls /sys/class/infiniband 2>/dev/null)" ] || break
 		sleep 0.1
 	done
+	[ ! -e /sys/module/card ] || rmmod card
 }
 
 # What every test of a boot finds, so that none depends on those before it: `up` says it before it does
@@ -104,6 +105,12 @@ case "$1 $2" in
 	modprobe rdma_rxe
 	rdma link add rxe0 type rxe netdev "$(link_device)"
 	;;
+"card netns")
+	modprobe ib_core
+	insmod /rsmc/kmod/card.ko engine=ring
+	ip netns exec a rdma link add card_a type card netdev va
+	ip netns exec b rdma link add card_b type card netdev vb
+	;;
 "down netns")
 	no_rdma
 	for ns in $(ip netns list | cut -d' ' -f1); do
@@ -118,7 +125,7 @@ case "$1 $2" in
 	link_device
 	;;
 *)
-	echo "usage: topo.sh up|rdma|down|device private|netns|pair [SIDE]" >&2
+	echo "usage: topo.sh up|rdma|card|down|device private|netns|pair [SIDE]" >&2
 	exit 2
 	;;
 esac

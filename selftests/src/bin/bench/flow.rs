@@ -52,13 +52,12 @@ pub fn bulk(p: &Place, m: &Meter) {
         return;
     }
     let mb = m.amount(16);
-    let rounds = if m.mark { 1 } else { 5 };
     let round = |_| match p.client {
         End::Pipe => one_way(p, m, mb, pipes()),
         End::Shared => one_way(p, m, mb, shared::halves()),
         _ => one_way(p, m, mb, p.pair()),
     };
-    let mut v: Vec<f64> = (0..rounds).map(round).collect();
+    let mut v: Vec<f64> = (0..5).map(round).collect();
     v.sort_by(f64::total_cmp);
     show("bulk_per_KiB", v[v.len() / 2] / (mb << 10) as f64, "ns");
 }

@@ -44,6 +44,9 @@ pub struct Which {
     /// Of the programs only `rsmc` and its library.
     #[arg(skip)]
     pub tools_only: bool,
+    /// Put a model card (`selftests/kmod/card`) on each end of the link.
+    #[arg(skip)]
+    pub card: bool,
 }
 
 /// Arguments of `lab boot`.
@@ -98,7 +101,8 @@ impl Which {
             &programs,
         )?;
         if !self.tools_only {
-            stage.helpers(&kernel, self.kmod.iter())?;
+            let card = self.card.then(|| "card".to_owned());
+            stage.helpers(&kernel, self.kmod.iter().chain(card.iter()))?;
         }
         if let Some(extra) = extra {
             stage.copy_directory(extra, "extra")?;
@@ -158,6 +162,9 @@ impl Which {
             ready.script(index, &["topo.sh", "up", &topology, side])?;
             if self.rdma {
                 ready.script(index, &["topo.sh", "rdma", &topology])?;
+            }
+            if self.card {
+                ready.script(index, &["topo.sh", "card", &topology])?;
             }
             ready.script(index, &["module.sh", "load", &self.module])?;
         }
@@ -316,6 +323,7 @@ pub fn loads(kernel: &str, module: &Path) -> Result<()> {
         programs: None,
         kmod: Vec::new(),
         tools_only: false,
+        card: false,
     };
     which.boot(Options::default(), None)?.finish()
 }

@@ -37,6 +37,7 @@ fn one(arguments: &Arguments) -> Result<()> {
         pair: false,
         rdma: false,
         tools_only: true,
+        card: false,
         ..arguments.which.clone()
     };
     // A clock that counts instructions shows the same on any machine, however busy.
@@ -62,6 +63,7 @@ fn two(arguments: Arguments) -> Result<()> {
         pair: true,
         rdma: true,
         tools_only: true,
+        card: false,
         ..arguments.which
     };
     let ready = which.boot(Options::default(), None)?;

@@ -65,6 +65,11 @@ impl Column {
         !self.is_verbs() || only.split(',').any(some)
     }
 
+    /// Tells whether its sockets are of the family.
+    pub fn is_smc(&self) -> bool {
+        self.ends.iter().any(|end| ["inet", "smc"].contains(end))
+    }
+
     /// The program for sockets.
     pub fn bench(&self) -> Vec<&'static str> {
         let mut words = self.timed();
@@ -81,7 +86,7 @@ impl Column {
 
     /// Tells whether the figures are rsmc's, which the baseline is about.
     pub fn is_ours(&self) -> bool {
-        self.module == "rsmc" && self.ends.iter().any(|end| ["inet", "smc"].contains(end))
+        self.module == "rsmc" && self.is_smc()
     }
 }
 
@@ -111,6 +116,15 @@ const FALLBACK: &[Column] = &[
 const RDMA: &[Column] = &[
     with_programs(column("TCP", "rsmc", &["tcp"]), &["plain"]),
     column("AF_UNIX", "rsmc", &["unix"]),
+    column("verbs", "none", &[]),
+    column(VERBS_IMM, "none", &[]),
+    with_programs(column("C SMC-R", "smc", &["inet", "--mode", "0"]), &["smc"]),
+    with_programs(column("SMC-R", "rsmc", &["inet", "--mode", "0"]), &["smc"]),
+];
+
+/// The same over model cards.
+const CARD: &[Column] = &[
+    with_programs(column("TCP", "rsmc", &["tcp"]), &["plain"]),
     column("verbs", "none", &[]),
     column(VERBS_IMM, "none", &[]),
     with_programs(column("C SMC-R", "smc", &["inet", "--mode", "0"]), &["smc"]),
@@ -166,6 +180,7 @@ pub enum Set {
     /// And, if true, between namespaces.
     Local(bool),
     Converted,
+    Card,
 }
 
 impl Set {
@@ -176,6 +191,7 @@ impl Set {
             Set::Rdma => "SMC-R",
             Set::Local(_) => "local",
             Set::Converted => "converted",
+            Set::Card => "card",
         }
     }
 
@@ -183,7 +199,7 @@ impl Set {
     /// processor without a wire hardly differ; but what is `held` is a median.
     pub fn runs(self, held: bool) -> u32 {
         match self {
-            Set::Local(_) | Set::Converted if !held => 1,
+            Set::Local(_) | Set::Converted | Set::Card if !held => 1,
             _ => 3,
         }
     }
@@ -203,9 +219,16 @@ impl Set {
             Set::Rdma => RDMA.iter().collect(),
             Set::Local(false) => LOCAL.iter().collect(),
             Set::Converted => CONVERTED.iter().collect(),
+            Set::Card => CARD.iter().collect(),
             Set::Local(true) => LOCAL.iter().chain(NAMESPACES).collect(),
         }
     }
+}
+
+/// All columns of a set.
+#[cfg(test)]
+pub fn fitting_set(set: Set) -> Vec<&'static Column> {
+    set.columns()
 }
 
 /// The columns that make sense on this kernel; `only` some, by their names, separated by commas.

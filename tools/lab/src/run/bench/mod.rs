@@ -7,6 +7,7 @@
 //! percent on any machine, however busy.
 
 mod baseline;
+mod card;
 mod columns;
 mod figures;
 mod own;
@@ -42,6 +43,11 @@ pub struct Arguments {
     /// With --local: TCP, sockmap and the local path between two namespaces as well
     #[arg(long, requires = "local")]
     namespaces: bool,
+    /// SMC-R over model cards (selftests/kmod/card) in place of soft-RoCE, less what the card itself executes; on the
+    /// kernel `bench`, or another
+    #[arg(long, value_name = "KERNEL", num_args = 0..=1, require_equals = true, default_missing_value = "bench",
+        conflicts_with_all = ["kernel", "local", "rdma", "pair", "own", "wall", "converted"])]
+    card: Option<String>,
     /// Programs that ask for TCP, by `net.smc.tcp2smc` and rules
     #[arg(long, conflicts_with_all = ["local", "rdma", "pair", "wall", "own", "save", "check"])]
     converted: bool,
@@ -94,6 +100,7 @@ impl Arguments {
     fn set(&self) -> Set {
         match (&self.local, self.which.rdma) {
             _ if self.converted => Set::Converted,
+            _ if self.card.is_some() => Set::Card,
             (Some(_), _) => Set::Local(self.namespaces),
             (None, true) => Set::Rdma,
             (None, false) => Set::Fallback,
@@ -129,7 +136,7 @@ fn boot(arguments: &Arguments, module: &str, plugin: Option<PathBuf>) -> Result<
         ..Options::default()
     };
     let mut ready = which.boot(options, None)?;
-    if module == "smc" && (which.rdma || arguments.local.is_some()) {
+    if module == "smc" && (which.rdma || which.card || arguments.local.is_some()) {
         add_ueid(&mut ready)?;
     }
     Ok(ready)
@@ -187,6 +194,10 @@ pub fn main(mut arguments: Arguments) -> Result<ExitCode> {
     if let Some(kernel) = &arguments.local {
         arguments.which.kernel.clone_from(kernel);
     }
+    if let Some(kernel) = &arguments.card {
+        arguments.which.kernel.clone_from(kernel);
+        arguments.which.card = true;
+    }
     if arguments.wall {
         return wall::main(arguments);
     }
@@ -199,6 +210,13 @@ pub fn main(mut arguments: Arguments) -> Result<ExitCode> {
         return profile::main(arguments, metric, &columns);
     }
     let columns = columns::fitting(&arguments.which, set, arguments.column.as_deref())?;
+    let names: Vec<&str> = columns.iter().map(|c| c.name).collect();
+    let ours = columns.iter().filter(|c| c.is_ours());
+    let ours: Vec<&str> = ours.map(|c| c.name).collect();
+    if set == Set::Card {
+        let figures = card::measure(arguments, &columns)?;
+        return conclude(arguments, set.name(), &figures, &names, &ours);
+    }
     let mut table = Table::new("instructions", columns.iter().map(|c| c.name).collect());
     let only = arguments.metrics();
     let filter = arguments.only.as_deref().unwrap_or_default();
@@ -232,9 +250,6 @@ pub fn main(mut arguments: Arguments) -> Result<ExitCode> {
     if arguments.which.rdma {
         figures.extend(own::measure(arguments, &columns)?);
     }
-    let names: Vec<&str> = columns.iter().map(|c| c.name).collect();
-    let ours = columns.iter().filter(|c| c.is_ours());
-    let ours: Vec<&str> = ours.map(|c| c.name).collect();
     conclude(arguments, set.name(), &figures, &names, &ours)
 }
 
@@ -263,7 +278,10 @@ fn conclude(
             return Ok(ExitCode::FAILURE);
         }
     }
-    let wanted = |metric: &str| own::asked(arguments, metric);
+    let wanted = |metric: &str| match arguments.set() {
+        Set::Card => card::asked(arguments, metric),
+        _ => own::asked(arguments, metric),
+    };
     if arguments.check && !baseline::check(&name, figures, ours, &wanted)? {
         return Ok(ExitCode::FAILURE);
     }

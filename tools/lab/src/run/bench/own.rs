@@ -127,10 +127,10 @@ pub fn measure(arguments: &Arguments, columns: &[&Column]) -> Result<Figures> {
     for (side, column) in [c, ours].into_iter().enumerate() {
         let mut profiler = Profiler::boot(&less, column)?;
         for metric in &metrics {
-            let (found, ops) = profiler.measure(amounts(metric), column, metric)?;
-            judge(metric, &found)?;
+            let found = profiler.measure(amounts(metric), column, metric)?;
+            judge(metric, &found.functions)?;
             if let Some(cell) = rows.entry(metric).or_default().get_mut(side) {
-                *cell = row(&found, ops, column.module);
+                *cell = row(&found.functions, found.ops, column.module);
             }
         }
         profiler.finish()?;

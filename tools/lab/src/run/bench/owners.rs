@@ -2,10 +2,12 @@
 
 //! Functions that change the owner of instructions: the socket, or the wire. What such a
 //! function calls has its owner, too, until it returns or calls one that changes the owner again.
+//! Over the model card (`selftests/kmod/card`) the card itself is the wire, and nothing else.
 
 /// Modules of the wire, and of sockets.
 const WIRE_MODULES: [&str; 4] = ["[rdma_rxe]", "[veth]", "[udp_tunnel]", "[ip6_udp_tunnel]"];
 const OWN_MODULES: [&str; 2] = ["[rsmc]", "[smc]"];
+const CARD: &str = "[card]";
 
 /// Beginnings of names, without underscores in front: IP, UDP, veth and what carries packets
 /// between them.
@@ -47,14 +49,47 @@ const OWN: [&str; 6] = [
     "ib_cq_completion_",
 ];
 
+/// Functions by which the host goes on where the card was: interrupts, which come when hardware
+/// lets the processor go, and handlers of completions.
+const HOST: [&str; 3] = ["sysvec_", "common_interrupt", "ib_cq_completion_"];
+
+/// Returns whether a function, `NAME [MODULE]`, is what a card does by itself.
+pub fn is_card(symbol: &str) -> bool {
+    symbol.starts_with("hw_") && symbol.ends_with(CARD)
+}
+
+/// The letter for a symbol where a model card is the wire.
+pub fn role_over_card(symbol: &str) -> Option<char> {
+    let (name, module) = symbol.rsplit_once(' ').unwrap_or((symbol, ""));
+    if is_card(symbol) {
+        return Some('w');
+    }
+    // What a driver does on the host's processor stays the host's.
+    if module == CARD || OWN_MODULES.contains(&module) {
+        return Some('o');
+    }
+    let bare = name.trim_start_matches('_');
+    if HOST.iter().any(|prefix| bare.starts_with(prefix)) {
+        return Some('o');
+    }
+    stacks(name)
+}
+
+/// The letter of what changes the stack or begins there.
+fn stacks(name: &str) -> Option<char> {
+    Some(match name {
+        "__switch_to" => 's',
+        "ret_from_fork" => 'f',
+        "process_one_work" => 'k',
+        _ => return None,
+    })
+}
+
 /// The letter by which the plugin knows what a function, `NAME [MODULE]`, does; none for most.
 pub fn role(symbol: &str) -> Option<char> {
     let (name, module) = symbol.rsplit_once(' ').unwrap_or((symbol, ""));
-    match name {
-        "__switch_to" => return Some('s'),
-        "ret_from_fork" => return Some('f'),
-        "process_one_work" => return Some('k'),
-        _ => (),
+    if let Some(letter) = stacks(name) {
+        return Some(letter);
     }
     if OWN_MODULES.contains(&module) {
         return Some('o');
@@ -84,5 +119,16 @@ mod tests {
         assert_eq!(role("tcp_v4_rcv "), Some('o'));
         assert_eq!(role("memcpy "), None);
         assert_eq!(role("__switch_to "), Some('s'));
+    }
+
+    #[test]
+    fn roles_over_a_card() {
+        assert_eq!(role_over_card("hw_execute.isra.0 [card]"), Some('w'));
+        assert_eq!(role_over_card("hw_protection_reboot "), None);
+        assert_eq!(role_over_card("card_post_send [card]"), Some('o'));
+        assert_eq!(role_over_card("smc_sendmsg [smc]"), Some('o'));
+        assert_eq!(role_over_card("sysvec_irq_work "), Some('o'));
+        assert_eq!(role_over_card("ip_queue_xmit "), None);
+        assert_eq!(role_over_card("__switch_to "), Some('s'));
     }
 }

@@ -5,7 +5,7 @@
 //! A QEMU plugin of ours (`tools/profile`) counts them exactly, between marks
 //! that the measuring program sets; the guest tells the names of its symbols.
 
-use super::columns::Column;
+use super::columns::{Column, Set};
 use super::{boot, exit_status, measure, owners, Arguments};
 use crate::guest::cluster::Stream;
 use crate::run::boot::Ready;
@@ -100,6 +100,16 @@ fn add(found: &mut Functions, counted: &str, symbols: &Symbols, sign: i64) {
     }
 }
 
+/// Result of a measurement.
+pub struct Measured {
+    /// What functions have spent.
+    pub functions: Functions,
+    /// In this number of operations.
+    pub ops: u64,
+    /// The figure that the program itself has found, by the guest's clock.
+    pub shown: Option<f64>,
+}
+
 /// A guest whose instructions are counted.
 pub struct Profiler {
     ready: Ready,
@@ -123,6 +133,10 @@ impl Profiler {
             roles.display()
         );
         let mut ready = boot(arguments, column.module, Some(argument.into()))?;
+        let role = match arguments.set() {
+            Set::Card => owners::role_over_card,
+            _ => owners::role,
+        };
         let mut symbols = Symbols::new();
         let mut text = String::new();
         let outcomes = ready.collect(
@@ -130,7 +144,7 @@ impl Profiler {
             Duration::from_secs(120),
             &mut |stream, line| {
                 if let (Stream::Out, Some((at, name))) = (stream, symbol(line)) {
-                    if let Some(role) = owners::role(&name) {
+                    if let Some(role) = role(&name) {
                         text.push_str(&format!("{at:x} {role}\n"));
                     }
                     symbols.insert(at, name);
@@ -150,15 +164,16 @@ impl Profiler {
         })
     }
 
-    /// Measures one metric: what its functions have spent, and in how many operations.
+    /// Measures one metric.
     pub fn measure(
         &mut self,
         arguments: &Arguments,
         column: &Column,
         metric: &str,
-    ) -> Result<(Functions, u64)> {
+    ) -> Result<Measured> {
         let program = column.program_of(metric);
         let mut parts: Vec<(i64, u64)> = Vec::new();
+        let mut shown = None;
         measure(
             &mut self.ready,
             arguments,
@@ -169,6 +184,11 @@ impl Profiler {
                 if let ["#", "profile", sign @ ("of" | "less"), n, ..] = words[..] {
                     let sign = if sign == "of" { 1 } else { -1 };
                     parts.push((sign, n.parse().unwrap_or(0)));
+                }
+                if let ["bench", name, value, ..] = words[..] {
+                    if name == metric {
+                        shown = value.parse().ok();
+                    }
                 }
             },
         )?;
@@ -186,7 +206,11 @@ impl Profiler {
         if ops <= 0 {
             bail!("no metric {metric} that can be profiled");
         }
-        Ok((found, ops.unsigned_abs()))
+        Ok(Measured {
+            functions: found,
+            ops: ops.unsigned_abs(),
+            shown,
+        })
     }
 
     /// Ends the guest.
@@ -229,9 +253,12 @@ pub fn main(arguments: &Arguments, metric: &str, columns: &[&Column]) -> Result<
         .find(|c| !c.is_verbs())
         .context("no column that can be profiled")?;
     let mut profiler = Profiler::boot(arguments, column)?;
-    let (found, ops) = profiler.measure(arguments, column, metric)?;
+    let found = profiler.measure(arguments, column, metric)?;
     profiler.finish()?;
-    print!("{}", render(&found, ops, arguments.lines));
+    print!(
+        "{}",
+        render(&found.functions, found.ops, arguments.lines)
+    );
     Ok(ExitCode::SUCCESS)
 }
 

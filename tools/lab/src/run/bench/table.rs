@@ -33,7 +33,8 @@ fn parse(line: &str) -> Option<(&str, f64, &str)> {
     ))
 }
 
-fn median(values: &[f64]) -> f64 {
+/// The middle one.
+pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `lab bench --card`: what sockets cost over a card. A model card (`selftests/kmod/card`) is in
+//! place of soft-RoCE; what it executes itself, hardware does, and is taken off.
+
+use super::baseline::Figures;
+use super::columns::Column;
+use super::owners;
+use super::profile::{Functions, Measured, Profiler, PROGRAMS};
+use super::table::median;
+use super::Arguments;
+use anyhow::{bail, Context, Result};
+use std::collections::BTreeMap;
+
+/// Metrics that are measured.
+const METRICS: [&str; 12] = [
+    "pingpong_64",
+    "pingpong_16384",
+    "bulk_per_KiB",
+    "request_0001",
+    "request_0016",
+    "request_0256",
+    "connect_close",
+    "connect_request_close",
+    "redis_set_1",
+    "redis_set_20",
+    "redis_set_64",
+    "nginx_keep",
+];
+
+/// Beginnings of names of figures: the card's part as well; less what the programs execute; the
+/// module's functions alone.
+pub const WITH_CARD: &str = "with_card_";
+pub const KERNEL: &str = "kernel_";
+const MODULE: &str = "module_";
+
+const YARDSTICK: &str = "C SMC-R";
+const OURS: &str = "SMC-R";
+
+/// Width of a figure.
+const WIDTH: usize = 10;
+
+/// Instructions for each operation.
+#[derive(Clone, Copy, Default, Debug, PartialEq)]
+struct Row {
+    /// All, the card's as well.
+    all: f64,
+    /// What the card does by itself.
+    card: f64,
+    /// Of the rest, the programs'.
+    programs: f64,
+    /// In functions of the module.
+    module: f64,
+}
+
+impl Row {
+    /// What the host executes.
+    fn host(&self) -> f64 {
+        self.all - self.card
+    }
+
+    fn kernel(&self) -> f64 {
+        self.host() - self.programs
+    }
+}
+
+/// Returns whether the programs that are measured do something themselves, a share that moves with
+/// how many events one wake-up finds.
+fn is_of_programs(metric: &str) -> bool {
+    metric.starts_with("redis") || metric.starts_with("nginx")
+}
+
+/// Adds up. The guest's clock tells all instructions as in the other sets, where the program says
+/// what it has found by it; else it is what was counted.
+fn row(found: &Measured, module: &str) -> Row {
+    let per = |n: i64| n as f64 / found.ops.max(1) as f64;
+    let module = format!(" [{module}]");
+    let sum = |of: &dyn Fn(&str) -> bool| {
+        let some = found.functions.iter().filter(|(name, _)| of(name));
+        per(some.map(|(_, n)| n.own).sum())
+    };
+    let card = per(found.functions.values().map(|n| n.wire).sum());
+    Row {
+        all: found.shown.unwrap_or_else(|| sum(&|_| true) + card),
+        card,
+        programs: sum(&|name| name == PROGRAMS),
+        module: sum(&|name| name.ends_with(&module)),
+    }
+}
+
+/// Fails if the card's instructions are not told from the host's: a function of the hardware is
+/// always the card's, and one of the driver or of a module never.
+fn judge(metric: &str, column: &Column, found: &Functions) -> Result<()> {
+    let sum = |of: &dyn Fn(&str) -> bool| {
+        let some = found.iter().filter(|(name, _)| of(name));
+        some.fold((0i64, 0i64), |(own, card), (_, n)| {
+            (own.saturating_add(n.own), card.saturating_add(n.wire))
+        })
+    };
+    let (strayed, card) = sum(&owners::is_card);
+    let (own, astray) = sum(&|name| {
+        let host = ["[rsmc]", "[smc]", "[card]"].iter().any(|m| name.ends_with(m));
+        host && !owners::is_card(name)
+    });
+    if strayed.saturating_mul(100) > card || astray.saturating_mul(100) > own {
+        bail!("{metric}: {astray} of {own} instructions of modules are the card's, {strayed} of {card} of the card the host's");
+    }
+    let (_, all) = sum(&|_| true);
+    let plain = !column.is_verbs() && !column.is_smc();
+    if plain != (all == 0) {
+        bail!("{metric}, {}: the card has executed {all}", column.name);
+    }
+    Ok(())
+}
+
+/// The metric that a figure of the baseline is about.
+fn metric_of(name: &str) -> &str {
+    let prefixes = [WITH_CARD, KERNEL, MODULE];
+    let without = prefixes.iter().find_map(|p| name.strip_prefix(p));
+    without.unwrap_or(name)
+}
+
+/// Returns whether a figure, by its name in the baseline, is asked for.
+pub fn asked(arguments: &Arguments, name: &str) -> bool {
+    let only = arguments.only.as_deref().unwrap_or_default();
+    only.split(',').any(|one| metric_of(name).starts_with(one))
+}
+
+type Rows = BTreeMap<&'static str, BTreeMap<&'static str, Vec<Row>>>;
+
+/// Measures, prints the table and returns the medians.
+pub fn measure(arguments: &Arguments, columns: &[&'static Column]) -> Result<Figures> {
+    let metrics: Vec<_> = METRICS.into_iter().filter(|m| asked(arguments, m)).collect();
+    if metrics.is_empty() {
+        bail!("no such metric over a card; there are: {}", METRICS.join(", "));
+    }
+    let held = arguments.check || arguments.save;
+    let runs = arguments.runs.unwrap_or(arguments.set().runs(held));
+    let mut rows = Rows::new();
+    for module in ["rsmc", "smc", "none"] {
+        let mut profiler = None;
+        for column in columns.iter().filter(|c| c.module == module) {
+            for metric in metrics.iter().filter(|metric| column.has(metric)) {
+                for run in 0..runs {
+                    let what = || format!("{metric}, column {}, run {run}", column.name);
+                    let profiler = match &mut profiler {
+                        Some(profiler) => profiler,
+                        none => none.insert(Profiler::boot(arguments, column)?),
+                    };
+                    let found = profiler.measure(arguments, column, metric).with_context(what)?;
+                    judge(metric, column, &found.functions)?;
+                    let row = row(&found, column.module);
+                    let cells = rows.entry(metric).or_default();
+                    cells.entry(column.name).or_default().push(row);
+                }
+            }
+        }
+        if let Some(profiler) = profiler {
+            profiler.finish()?;
+        }
+    }
+    let names: Vec<_> = columns.iter().map(|c| c.name).collect();
+    print!("{}", render(&names, &metrics, &rows));
+    Ok(figures(&rows))
+}
+
+/// The median of a part of all runs.
+fn middle(rows: &[Row], of: impl Fn(&Row) -> f64) -> f64 {
+    median(&rows.iter().map(of).collect::<Vec<f64>>())
+}
+
+/// Parts of a row: how the table calls it, the beginning of its name in the baseline, where it is shown.
+type Part = (&'static str, &'static str, fn(&Row) -> f64, fn(&str, &str) -> bool);
+const PARTS: [Part; 5] = [
+    ("host", "", Row::host, |_, _| true),
+    ("+ card", "", |r| r.card, |_, column| column != "TCP"),
+    ("= all", WITH_CARD, |r| r.all, |_, column| column != "TCP"),
+    ("less programs", KERNEL, Row::kernel, |metric, _| is_of_programs(metric)),
+    ("module alone", MODULE, |r| r.module, |_, column| {
+        [YARDSTICK, OURS].contains(&column)
+    }),
+];
+
+/// As text: a line for each part.
+fn render(columns: &[&'static str], metrics: &[&'static str], rows: &Rows) -> String {
+    let mut text = format!("{:<22} {:<14}", "instructions", "part");
+    for name in columns {
+        text.push_str(&format!(" {name:>WIDTH$}"));
+    }
+    text.push_str("  of TCP   of C\n");
+    for metric in metrics {
+        let Some(cells) = rows.get(metric) else {
+            continue;
+        };
+        for (part, _, of, shown) in PARTS {
+            let value = |column: &str| {
+                let rows = cells.get(column).filter(|_| shown(metric, column))?;
+                Some(middle(rows, of))
+            };
+            if columns.iter().all(|column| value(column).is_none()) {
+                continue;
+            }
+            text.push_str(&format!("{metric:<22} {part:<14}"));
+            for column in columns {
+                match value(column) {
+                    Some(n) => text.push_str(&format!(" {n:>WIDTH$.0}")),
+                    None => text.push_str(&format!(" {:>WIDTH$}", "-")),
+                }
+            }
+            for base in ["TCP", YARDSTICK] {
+                match (value(OURS), value(base)) {
+                    (Some(n), Some(base)) if part != "+ card" => {
+                        text.push_str(&format!(" {:>7.3}", n / base));
+                    }
+                    _ => text.push_str("        "),
+                }
+            }
+            text.truncate(text.trim_end().len());
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// For the baseline.
+fn figures(rows: &Rows) -> Figures {
+    let mut figures = Figures::new();
+    for (metric, cells) in rows {
+        for (part, prefix, of, shown) in PARTS {
+            if part == "+ card" {
+                continue;
+            }
+            for (column, rows) in cells.iter().filter(|(column, _)| shown(metric, column)) {
+                let row = figures.entry(format!("{prefix}{metric}")).or_default();
+                row.insert((*column).to_owned(), middle(rows, of));
+            }
+        }
+    }
+    figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::columns::{fitting_set, Set};
+    use super::super::profile::Spent;
+    use super::*;
+
+    fn column(name: &str) -> &'static Column {
+        let all = fitting_set(Set::Card);
+        all.into_iter().find(|c| c.name == name).unwrap()
+    }
+
+    fn measured(cells: &[(&str, i64, i64)], shown: Option<f64>) -> Measured {
+        let cell = |(name, own, wire): &(&str, i64, i64)| {
+            let (own, wire) = (*own, *wire);
+            ((*name).to_owned(), Spent { own, wire })
+        };
+        Measured {
+            functions: cells.iter().map(cell).collect(),
+            ops: 2,
+            shown,
+        }
+    }
+
+    const CELLS: [(&str, i64, i64); 5] = [
+        ("smc_sendmsg [smc]", 100, 0),
+        ("card_post_send [card]", 20, 0),
+        ("hw_execute [card]", 0, 50),
+        ("memcpy ", 10, 30),
+        (PROGRAMS, 8, 0),
+    ];
+
+    #[test]
+    fn parts() {
+        let counted = row(&measured(&CELLS, None), "smc");
+        let all = Row {
+            all: 109.0,
+            card: 40.0,
+            programs: 4.0,
+            module: 50.0,
+        };
+        assert_eq!(counted, all);
+        assert_eq!([all.host(), all.kernel()], [69.0, 65.0]);
+        let shown = row(&measured(&CELLS, Some(100.0)), "smc");
+        assert_eq!([shown.host(), shown.card], [60.0, 40.0]);
+    }
+
+    #[test]
+    fn judged() {
+        let all = measured(&CELLS, None).functions;
+        assert!(judge("m", column("C SMC-R"), &all).is_ok());
+        assert!(judge("m", column("TCP"), &all).is_err());
+        let mut strayed = all.clone();
+        strayed.insert("hw_ring [card]".into(), Spent { own: 9, wire: 0 });
+        assert!(judge("m", column("C SMC-R"), &strayed).is_err());
+        let mut astray = all;
+        astray.insert("card_poll_cq [card]".into(), Spent { own: 0, wire: 9 });
+        assert!(judge("m", column("C SMC-R"), &astray).is_err());
+        let none = measured(&CELLS[..2], None).functions;
+        assert!(judge("m", column("C SMC-R"), &none).is_err());
+        assert!(judge("m", column("TCP"), &none).is_ok());
+    }
+
+    #[test]
+    fn table_and_figures() {
+        let one = row(&measured(&CELLS, None), "smc");
+        let twice = Row { all: 178.0, ..one };
+        let cells = [("TCP", vec![one]), ("C SMC-R", vec![one]), ("SMC-R", vec![twice])];
+        let rows: Rows = [("redis_set_1", cells.into_iter().collect())].into();
+        let text = render(&["TCP", "C SMC-R", "SMC-R"], &["redis_set_1"], &rows);
+        assert!(text.contains("host                   69         69        138   2.000   2.000\n"), "{text}");
+        assert!(text.contains("+ card                  -         40         40\n"), "{text}");
+        let figures = figures(&rows);
+        assert_eq!(figures["redis_set_1"]["SMC-R"], 138.0);
+        assert_eq!(figures["with_card_redis_set_1"]["SMC-R"], 178.0);
+        assert_eq!(figures["kernel_redis_set_1"]["TCP"], 65.0);
+        assert_eq!(figures["with_card_redis_set_1"].get("TCP"), None);
+        assert_eq!(metric_of("with_card_redis_set_1"), "redis_set_1");
+    }
+}
