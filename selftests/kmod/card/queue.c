@@ -43,6 +43,7 @@ int card_create_qp(struct ib_qp *ib, struct ib_qp_init_attr *attr, struct ib_uda
 		goto free;
 	qp->state = IB_QPS_RESET;
 	qp->attr.qp_state = IB_QPS_RESET;
+	qp->attr.cap = attr->cap;
 	error = hw_qp_add(qp);
 	if (error)
 		goto free;
@@ -124,6 +125,7 @@ int card_query_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct ib
 	attr->qp_state = qp->state;
 	attr->cur_qp_state = qp->state;
 	raw_spin_unlock_irqrestore(&hw_wire, flags);
+	init->cap = attr->cap;
 	init->send_cq = ib->send_cq;
 	init->recv_cq = ib->recv_cq;
 	init->qp_type = ib->qp_type;
