@@ -161,7 +161,9 @@ pub fn check(
 /// packets meet, and programs are timed to the millisecond.
 fn repeats(metric: &str) -> f64 {
     let over_card = [card::WITH_CARD, card::KERNEL];
-    let without = over_card.iter().find_map(|prefix| metric.strip_prefix(prefix));
+    let without = over_card
+        .iter()
+        .find_map(|prefix| metric.strip_prefix(prefix));
     match without.unwrap_or(metric) {
         // About one trip in a hundred has a timer's tick in it: the percentile is one with or one without.
         m if m.ends_with("_p99") => 20.0,

@@ -34,6 +34,7 @@ pub const WITH_CARD: &str = "with_card_";
 pub const KERNEL: &str = "kernel_";
 const MODULE: &str = "module_";
 
+const TCP: &str = "TCP";
 const YARDSTICK: &str = "C SMC-R";
 const OURS: &str = "SMC-R";
 
@@ -99,7 +100,9 @@ fn judge(metric: &str, column: &Column, found: &Functions) -> Result<()> {
     };
     let (strayed, card) = sum(&owners::is_card);
     let (own, astray) = sum(&|name| {
-        let host = ["[rsmc]", "[smc]", "[card]"].iter().any(|m| name.ends_with(m));
+        let host = ["[rsmc]", "[smc]", "[card]"]
+            .iter()
+            .any(|m| name.ends_with(m));
         host && !owners::is_card(name)
     });
     if strayed.saturating_mul(100) > card || astray.saturating_mul(100) > own {
@@ -130,9 +133,17 @@ type Rows = BTreeMap<&'static str, BTreeMap<&'static str, Vec<Row>>>;
 
 /// Measures, prints the table and returns the medians.
 pub fn measure(arguments: &Arguments, columns: &[&'static Column]) -> Result<Figures> {
-    let metrics: Vec<_> = METRICS.into_iter().filter(|m| asked(arguments, m)).collect();
+    let metrics: Vec<_> = METRICS
+        .into_iter()
+        .filter(|metric| asked(arguments, metric))
+        // They take most of the time, so only if they are named.
+        .filter(|metric| arguments.only.is_some() || !is_of_programs(metric))
+        .collect();
     if metrics.is_empty() {
-        bail!("no such metric over a card; there are: {}", METRICS.join(", "));
+        bail!(
+            "no such metric over a card; there are: {}",
+            METRICS.join(", ")
+        );
     }
     let held = arguments.check || arguments.save;
     let runs = arguments.runs.unwrap_or(arguments.set().runs(held));
@@ -147,7 +158,9 @@ pub fn measure(arguments: &Arguments, columns: &[&'static Column]) -> Result<Fig
                         Some(profiler) => profiler,
                         none => none.insert(Profiler::boot(arguments, column)?),
                     };
-                    let found = profiler.measure(arguments, column, metric).with_context(what)?;
+                    let found = profiler
+                        .measure(arguments, column, metric)
+                        .with_context(what)?;
                     judge(metric, column, &found.functions)?;
                     let row = row(&found, column.module);
                     let cells = rows.entry(metric).or_default();
@@ -169,16 +182,48 @@ fn middle(rows: &[Row], of: impl Fn(&Row) -> f64) -> f64 {
     median(&rows.iter().map(of).collect::<Vec<f64>>())
 }
 
-/// Parts of a row: how the table calls it, the beginning of its name in the baseline, where it is shown.
-type Part = (&'static str, &'static str, fn(&Row) -> f64, fn(&str, &str) -> bool);
+/// A part of a row.
+struct Part {
+    /// What the table calls it.
+    name: &'static str,
+    /// The beginning of its name in the baseline; none if that does not hold it.
+    prefix: Option<&'static str>,
+    of: fn(&Row) -> f64,
+    /// Whether it says something of a metric and a column.
+    shown: fn(&str, &str) -> bool,
+}
+
 const PARTS: [Part; 5] = [
-    ("host", "", Row::host, |_, _| true),
-    ("+ card", "", |r| r.card, |_, column| column != "TCP"),
-    ("= all", WITH_CARD, |r| r.all, |_, column| column != "TCP"),
-    ("less programs", KERNEL, Row::kernel, |metric, _| is_of_programs(metric)),
-    ("module alone", MODULE, |r| r.module, |_, column| {
-        [YARDSTICK, OURS].contains(&column)
-    }),
+    Part {
+        name: "host",
+        prefix: Some(""),
+        of: Row::host,
+        shown: |_, _| true,
+    },
+    Part {
+        name: "+ card",
+        prefix: None,
+        of: |row| row.card,
+        shown: |_, column| column != TCP,
+    },
+    Part {
+        name: "= all",
+        prefix: Some(WITH_CARD),
+        of: |row| row.all,
+        shown: |_, column| column != TCP,
+    },
+    Part {
+        name: "less programs",
+        prefix: Some(KERNEL),
+        of: Row::kernel,
+        shown: |metric, _| is_of_programs(metric),
+    },
+    Part {
+        name: "module alone",
+        prefix: Some(MODULE),
+        of: |row| row.module,
+        shown: |_, column| [YARDSTICK, OURS].contains(&column),
+    },
 ];
 
 /// As text: a line for each part.
@@ -192,24 +237,24 @@ fn render(columns: &[&'static str], metrics: &[&'static str], rows: &Rows) -> St
         let Some(cells) = rows.get(metric) else {
             continue;
         };
-        for (part, _, of, shown) in PARTS {
+        for part in PARTS {
             let value = |column: &str| {
-                let rows = cells.get(column).filter(|_| shown(metric, column))?;
-                Some(middle(rows, of))
+                let rows = cells.get(column).filter(|_| (part.shown)(metric, column))?;
+                Some(middle(rows, part.of))
             };
             if columns.iter().all(|column| value(column).is_none()) {
                 continue;
             }
-            text.push_str(&format!("{metric:<22} {part:<14}"));
+            text.push_str(&format!("{metric:<22} {:<14}", part.name));
             for column in columns {
                 match value(column) {
                     Some(n) => text.push_str(&format!(" {n:>WIDTH$.0}")),
                     None => text.push_str(&format!(" {:>WIDTH$}", "-")),
                 }
             }
-            for base in ["TCP", YARDSTICK] {
+            for base in [TCP, YARDSTICK] {
                 match (value(OURS), value(base)) {
-                    (Some(n), Some(base)) if part != "+ card" => {
+                    (Some(n), Some(base)) if part.prefix.is_some() => {
                         text.push_str(&format!(" {:>7.3}", n / base));
                     }
                     _ => text.push_str("        "),
@@ -226,13 +271,12 @@ fn render(columns: &[&'static str], metrics: &[&'static str], rows: &Rows) -> St
 fn figures(rows: &Rows) -> Figures {
     let mut figures = Figures::new();
     for (metric, cells) in rows {
-        for (part, prefix, of, shown) in PARTS {
-            if part == "+ card" {
-                continue;
-            }
-            for (column, rows) in cells.iter().filter(|(column, _)| shown(metric, column)) {
+        for part in PARTS {
+            let Some(prefix) = part.prefix else { continue };
+            let shown = |column: &str| (part.shown)(metric, column);
+            for (column, rows) in cells.iter().filter(|(column, _)| shown(column)) {
                 let row = figures.entry(format!("{prefix}{metric}")).or_default();
-                row.insert((*column).to_owned(), middle(rows, of));
+                row.insert((*column).to_owned(), middle(rows, part.of));
             }
         }
     }
@@ -305,11 +349,21 @@ mod tests {
     fn table_and_figures() {
         let one = row(&measured(&CELLS, None), "smc");
         let twice = Row { all: 178.0, ..one };
-        let cells = [("TCP", vec![one]), ("C SMC-R", vec![one]), ("SMC-R", vec![twice])];
+        let cells = [
+            ("TCP", vec![one]),
+            ("C SMC-R", vec![one]),
+            ("SMC-R", vec![twice]),
+        ];
         let rows: Rows = [("redis_set_1", cells.into_iter().collect())].into();
         let text = render(&["TCP", "C SMC-R", "SMC-R"], &["redis_set_1"], &rows);
-        assert!(text.contains("host                   69         69        138   2.000   2.000\n"), "{text}");
-        assert!(text.contains("+ card                  -         40         40\n"), "{text}");
+        assert!(
+            text.contains("host                   69         69        138   2.000   2.000\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("+ card                  -         40         40\n"),
+            "{text}"
+        );
         let figures = figures(&rows);
         assert_eq!(figures["redis_set_1"]["SMC-R"], 138.0);
         assert_eq!(figures["with_card_redis_set_1"]["SMC-R"], 178.0);

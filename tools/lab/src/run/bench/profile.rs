@@ -255,10 +255,7 @@ pub fn main(arguments: &Arguments, metric: &str, columns: &[&Column]) -> Result<
     let mut profiler = Profiler::boot(arguments, column)?;
     let found = profiler.measure(arguments, column, metric)?;
     profiler.finish()?;
-    print!(
-        "{}",
-        render(&found.functions, found.ops, arguments.lines)
-    );
+    print!("{}", render(&found.functions, found.ops, arguments.lines));
     Ok(ExitCode::SUCCESS)
 }
 
