@@ -221,8 +221,8 @@ impl<T: Overlay> PinnedDrop for Registration<T> {
 
 /// Initialises the sock of a creator (`init`): makes the new sock TCP's in every respect but one,
 /// then lets TCP initialise it. Its creator stays the overlay's, with the reference to the module,
-/// until the socket has one by its operations table, which it gets after this; [`creators::disown`](super::stock::creators::disown) ends
-/// that.
+/// until the socket has one by its operations table, which it gets after this;
+/// [`disown`](super::stock::creators::disown) ends that.
 ///
 /// # Safety
 ///

@@ -90,7 +90,7 @@ impl<T: Notify> WaitHook<T> {
             return 0;
         }
         // SAFETY: The queue's lock is held, and the entry is on the queue.
-        let of_state = key.is_null() && !unsafe { Self::has_exclusive(entry) };
+        let of_state = key.is_null() && !unsafe { hook.has_exclusive() };
         let suppressed = T::suppresses_wakeup(hook.target.as_arc_borrow(), of_state);
         T::notify(hook.target.as_arc_borrow());
         // A negative number ends the wake-up here. Otherwise: does not count as an exclusive waiter.
@@ -101,11 +101,9 @@ impl<T: Notify> WaitHook<T> {
     ///
     /// # Safety
     ///
-    /// `entry` is the one of a `WaitHook<T>`, on a queue whose lock is held.
-    unsafe fn has_exclusive(entry: *mut bindings::wait_queue_entry) -> bool {
-        // SAFETY: The hook is alive while its entry is on the queue.
-        let hook = unsafe { &*kernel::container_of!(Opaque::cast_from(entry), Self, entry) };
-        let head = hook.head.load(Relaxed);
+    /// The entry is on the queue, whose lock is held.
+    unsafe fn has_exclusive(&self) -> bool {
+        let head = self.head.load(Relaxed);
         // SAFETY:
         // - The entry is on the queue `head`, by the invariant, so the list is not empty, and all of it are entries.
         // - The queue's lock is held, so the list does not change.

@@ -62,10 +62,12 @@ pub(crate) fn accept(
                         Some(Ready::new(0, sock, Verdict::Tcp(fallback)))
                     }
                 };
-                match (ready, listener.as_ref().filter(|l| l.has_queue())) {
-                    (Some(ready), Some(listener)) => listener.push_ready(ready),
-                    (Some(ready), None) => return hand_out(socket, new, ready),
-                    (None, _) => (),
+                let Some(ready) = ready else {
+                    continue;
+                };
+                match listener.as_ref().filter(|l| l.has_queue()) {
+                    Some(listener) => listener.push_ready(ready),
+                    None => return hand_out(socket, new, ready),
                 }
                 continue;
             }
