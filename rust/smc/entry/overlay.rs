@@ -97,16 +97,20 @@ impl Overlay for Smc {
         }
         let open = connect::is_undecided(data);
         let mut native = socket.native_poll(poll);
-        // Perhaps refused, and then it may begin anew, or does at this moment.
-        if open && native & (flags::EPOLLERR | flags::EPOLLHUP) != 0 && connect::advance_ended(data)
-        {
+        // Perhaps refused, and then it may begin anew, or does at this moment, and be refused again. An edge-triggered
+        // poller must not see such an end before TCP has told all those who wait: it would hear of it twice.
+        for _ in 0..2 {
+            let ended = native & (flags::EPOLLERR | flags::EPOLLHUP) != 0;
+            if !(ended && connect::is_undecided(data) && connect::advance_ended(data)) {
+                break;
+            }
             native = socket.native_poll(poll);
         }
         if connect::is_undecided(data) && data.sock.is_established() {
             // TCP is connected, the program is not yet.
             return native & (flags::EPOLLERR | flags::EPOLLHUP);
         }
-        if open {
+        if open && !connect::is_undecided(data) {
             // It has been decided between the two; what lay in TCP's queue was the handshake's.
             if let Some(stream) = data.stream() {
                 return stream.poll(socket, poll);
