@@ -73,7 +73,7 @@ ifndef RSMC_BREAK_LAYOUT
 rsmc-bg-opaque := --opaque-type net --opaque-type ns_common
 endif
 rsmc-bg-opaque += --opaque-type 'ib_mad_notice_attr.*' --opaque-type ib_user_mad_reg_req \
-	--opaque-type socket_lock_t --opaque-type inet6_dev --opaque-type task_struct --opaque-type '.*_namespace' \
+	--opaque-type socket_lock_t --opaque-type inet6_dev --opaque-type task_struct --opaque-type napi_struct --opaque-type '.*_namespace' \
 	--opaque-type 'socket_lock_t__bindgen_ty.*'
 
 $(rsmc-b)/bindings_generated.rs: private rsmc-bg-flags = $(rsmc-bg-params) $(rsmc-bg-opaque) \

@@ -22,6 +22,7 @@
 #include "helpers/tcp.c"
 
 /* More than that; each says why it is not in Rust. */
+#include "helpers/napi.c"
 #include "helpers/peek.c"
 #include "helpers/wakeup.c"
 #include "helpers/woken.c"

@@ -15,6 +15,36 @@ int rsmc_helper_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr,
 	return ib_post_recv(qp, wr, bad);
 }
 
+/* rdma/ib_verbs.h: completion queues */
+
+int rsmc_helper_ib_poll_cq(struct ib_cq *cq, int count, struct ib_wc *wcs)
+{
+	return ib_poll_cq(cq, count, wcs);
+}
+
+int rsmc_helper_ib_arm_cq(struct ib_cq *cq)
+{
+	return ib_req_notify_cq(cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS);
+}
+
+/* linux/netdevice.h: NAPI */
+
+void rsmc_helper_netif_napi_add(struct net_device *dev, struct napi_struct *napi,
+				int (*poll)(struct napi_struct *napi, int budget))
+{
+	netif_napi_add(dev, napi, poll);
+}
+
+void rsmc_helper_netif_napi_del(struct napi_struct *napi)
+{
+	netif_napi_del(napi);
+}
+
+bool rsmc_helper_timer_is_pending(const struct timer_list *timer)
+{
+	return timer_pending(timer);
+}
+
 /* rdma/ib_verbs.h: mapping */
 
 bool rsmc_helper_ib_uses_virt_dma(struct ib_device *dev)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Entry points from the RDMA core: completions and events of a queue pair.
+//! Entry points: completions and events of a queue pair.
 //!
-//! Holds the only functions that C calls with a channel behind them. All of them end
-//! before the queue pair has been drained and destroyed, and the channel lives longer than that.
+//! Holds the only functions that C calls with a channel behind them. All of them end before the poller
+//! has been stopped and the queue pair destroyed, and the channel lives longer than that.
 
 use super::{
     channel::{Channel, Handler},
@@ -30,7 +30,7 @@ impl<H: Handler> Channel<H> {
     ///
     /// Only from callbacks of the queue pair, or from `close`.
     pub(super) unsafe fn with_handler(&self, f: impl FnOnce(&Arc<H>)) {
-        // SAFETY: Callbacks come only before the queue is drained, and it is written after that.
+        // SAFETY: Callbacks come only before the poller is stopped, and it is written after that.
         if let Some(handler) = unsafe { &*self.handler.get() } {
             f(handler);
         }
@@ -82,7 +82,7 @@ impl<H: Handler> Channel<H> {
                 let again = sq.retry();
                 self.try_again(&sq, again);
             }
-            self.count_free(&sq);
+            self.note_counts(&sq);
             ended
         };
         if !completion.status.is_success() {
@@ -153,7 +153,7 @@ impl<H: Handler> Channel<H> {
 ///
 /// # Safety
 ///
-/// `owner` must be from a slot of a channel of handlers `H` whose queue pair is not yet drained.
+/// `owner` must be from a slot of a channel of handlers `H` whose poller is not yet stopped.
 unsafe fn channel_of<H: Handler>(owner: *mut c_void) -> mem::ManuallyDrop<Arc<Channel<H>>> {
     // SAFETY: The number was `Arc::as_ptr` of the channel, which is alive as its queue pair is.
     // The count is not ours, hence `ManuallyDrop`.
@@ -162,13 +162,13 @@ unsafe fn channel_of<H: Handler>(owner: *mut c_void) -> mem::ManuallyDrop<Arc<Ch
 
 /// # Safety
 ///
-/// Called by the RDMA core for a request whose `ib_cqe` is [`SendSlot::last`].
+/// Called by the poller for a request whose `ib_cqe` is [`SendSlot::last`].
 pub(super) unsafe extern "C" fn send_last<H: Handler>(
     _cq: *mut bindings::ib_cq,
     wc: *mut bindings::ib_wc,
 ) {
     // SAFETY: The completion is valid; its `ib_cqe` is the first field of a slot that lives until
-    // the queue is drained, and the drain waits for this call.
+    // the poller is stopped, which waits for this call.
     unsafe {
         let slot = &*(*wc).__bindgen_anon_1.wr_cqe.cast::<SendSlot>();
         let channel = channel_of::<H>(slot.owner.load(Relaxed));
@@ -178,13 +178,13 @@ pub(super) unsafe extern "C" fn send_last<H: Handler>(
 
 /// # Safety
 ///
-/// Called by the RDMA core for a request whose `ib_cqe` is [`SendSlot::member`].
+/// Called by the poller for a request whose `ib_cqe` is [`SendSlot::member`].
 pub(super) unsafe extern "C" fn send_member<H: Handler>(
     _cq: *mut bindings::ib_cq,
     wc: *mut bindings::ib_wc,
 ) {
     // SAFETY: The completion is valid; its `ib_cqe` is the field `member` of a slot that lives until
-    // the queue is drained, and the drain waits for this call.
+    // the poller is stopped, which waits for this call.
     unsafe {
         let cqe = (*wc).__bindgen_anon_1.wr_cqe;
         let slot = &*kernel::container_of!(cqe, SendSlot, member);
@@ -195,13 +195,13 @@ pub(super) unsafe extern "C" fn send_member<H: Handler>(
 
 /// # Safety
 ///
-/// Called by the RDMA core for a request whose `ib_cqe` is [`RecvSlot::cqe`].
+/// Called by the poller for a request whose `ib_cqe` is [`RecvSlot::cqe`].
 pub(super) unsafe extern "C" fn recv_done<H: Handler>(
     _cq: *mut bindings::ib_cq,
     wc: *mut bindings::ib_wc,
 ) {
     // SAFETY: The completion is valid; its `ib_cqe` is the first field of a receive slot that lives
-    // until the queue is drained, and the drain waits for this call.
+    // until the poller is stopped, which waits for this call.
     unsafe {
         let slot = &*(*wc).__bindgen_anon_1.wr_cqe.cast::<RecvSlot>();
         let channel = channel_of::<H>(slot.owner.load(Relaxed));

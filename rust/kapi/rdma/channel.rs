@@ -10,7 +10,7 @@ pub use register::UnpostedKey;
 use super::{
     completion::{Completion, Status},
     config::Config,
-    cq::Cq,
+    cq::{Poller, Queues},
     device::{Device, DeviceUse},
     pd::Pd,
     region::Region,
@@ -38,8 +38,9 @@ use smc_bindings as bindings;
 
 /// Callbacks for the ends of a queue pair's work.
 ///
-/// All methods are called from the context of the completion queue, one at a time for each queue
-/// pair except [`Handler::failed`]; with [`PollContext::Softirq`](super::cq::PollContext::Softirq) they must not sleep.
+/// All methods are called in softirq context, one at a time for each queue pair except [`Handler::failed`]; they must not
+/// sleep. The end of a chain is handled when the next message has arrived, or some milliseconds after it was posted,
+/// unless somebody expects it ([`Channel::expect_ends`]).
 pub trait Handler: Send + Sync + 'static {
     /// The value that a chain carries to its completion, for example a counted reference of a
     /// connection.
@@ -77,10 +78,10 @@ pub trait Handler: Send + Sync + 'static {
 ///
 /// # Invariants
 ///
-/// `qp` is alive. It is in `pd` and uses `cq`.
+/// `qp` is alive. It is in `pd` and uses `queues`, which the channel's poller polls.
 pub(super) struct Resources {
     pub(super) qp: NonNull<bindings::ib_qp>,
-    pub(super) cq: Cq,
+    pub(super) queues: Queues,
     pub(super) pd: Arc<Pd>,
     pub(super) device: DeviceUse,
 }
@@ -187,6 +188,8 @@ pub struct Channel<H: Handler> {
     pub(super) rq: SpinLockBh<Rq>,
     pub(super) send_slots: KVec<SendSlot>,
     pub(super) recv_slots: KVec<RecvSlot>,
+    #[pin]
+    pub(super) poller: Poller,
     pub(super) send_memory: Arc<Region>,
     pub(super) recv_memory: Arc<Region>,
     pub(super) send_stride: usize,
@@ -302,6 +305,7 @@ impl<H: Handler> Channel<H> {
         writes: impl IntoIterator<Item = Write<'a>>,
         last: Last<'_>,
     ) -> Result<(), (Job<H::Token>, Error)> {
+        let awaited = !matches!(job, Job::Post(_));
         let mut sq = self.sq.lock();
         let result = sq.post(job, writes, last, |slot, bytes| {
             let at = usize::from(slot).saturating_mul(self.send_stride);
@@ -311,9 +315,16 @@ impl<H: Handler> Channel<H> {
                 Err(EINVAL)
             }
         });
-        self.count_free(&sq);
+        let kick = awaited && result.is_ok() && sq.expect();
+        self.note_counts(&sq);
         match result {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.poller.poll_later();
+                if kick {
+                    self.poller.kick();
+                }
+                Ok(())
+            }
             Err(Refused::Clean(job, error)) => Err((job, error)),
             Err(Refused::Torn) => {
                 self.try_again(&sq, Again::Broken);
@@ -338,9 +349,24 @@ impl<H: Handler> Channel<H> {
         self.free.get() != 0
     }
 
-    /// Takes note of the number of free slots, which has changed.
-    pub(super) fn count_free(&self, sq: &Sq<H::Token>) {
+    /// Takes note of how many slots are free and how many chains under way, which has changed.
+    #[inline]
+    pub(super) fn note_counts(&self, sq: &Sq<H::Token>) {
         self.free.set(sq.free_slots() as u32);
+        let (under_way, expected) = sq.counts();
+        self.poller.set_counts(under_way, expected);
+    }
+
+    /// Has the ends of all chains posted until now handled as soon as they come. Any context but hard interrupts.
+    pub fn expect_ends(&self) {
+        let mut sq = self.sq.lock();
+        // After that the poller is stopped.
+        if sq.qp.is_none() || !sq.expect() {
+            return;
+        }
+        self.note_counts(&sq);
+        // Under the lock: closing takes it before it stops the poller. Softirqs run when it is free.
+        self.poller.kick();
     }
 
     /// Returns whether nothing is under way.

@@ -88,6 +88,8 @@ struct Shared {
     raw: Opaque<bindings::ib_client>,
     ops: Arc<dyn ClientOps>,
     queue: NonNull<bindings::workqueue_struct>,
+    /// Is no device of the network; NAPI contexts have to belong to one.
+    netdev: NonNull<bindings::net_device>,
     serial: Atomic<u32>,
 }
 
@@ -126,6 +128,12 @@ impl Client {
         // SAFETY: The string is static; the helper passes it as the argument of "%s".
         let queue = unsafe { bindings::alloc_workqueue_unbound(name.as_char_ptr()) };
         let queue = NonNull::new(queue).ok_or(ENOMEM)?;
+        // SAFETY: No preconditions.
+        let Some(netdev) = NonNull::new(unsafe { bindings::alloc_netdev_dummy(0) }) else {
+            // SAFETY: Nothing uses the queue.
+            unsafe { bindings::destroy_workqueue(queue.as_ptr()) };
+            return Err(ENOMEM);
+        };
         let shared = KBox::pin_init(
             pin_init!(Shared {
                 raw <- Opaque::ffi_init(|slot: *mut bindings::ib_client| {
@@ -139,6 +147,7 @@ impl Client {
                 }),
                 ops,
                 queue,
+                netdev,
                 serial: Atomic::new(0),
             }),
             GFP_KERNEL,
@@ -158,8 +167,11 @@ impl Client {
             Ok(Self(shared))
         });
         if registered.is_err() {
-            // SAFETY: No client was registered, so nothing uses the queue.
-            unsafe { bindings::destroy_workqueue(queue.as_ptr()) };
+            // SAFETY: No client was registered, so nothing uses the queue or the network device.
+            unsafe {
+                bindings::destroy_workqueue(queue.as_ptr());
+                bindings::free_netdev(netdev.as_ptr());
+            }
         }
         registered
     }
@@ -174,6 +186,8 @@ impl Drop for Client {
         // SAFETY: Only objects with a use of a device queue work. What still runs (the end of the
         // work that gave back the last use) is waited for here.
         unsafe { bindings::destroy_workqueue(self.0.queue.as_ptr()) };
+        // SAFETY: NAPI contexts were of objects of a device, and have left it.
+        unsafe { bindings::free_netdev(self.0.netdev.as_ptr()) };
     }
 }
 
@@ -187,7 +201,7 @@ unsafe extern "C" fn add(ibdev: *mut bindings::ib_device) -> c_int {
     kernel::error::from_result(|| {
         let raw = NonNull::new(ibdev).ok_or(EINVAL)?;
         let serial = shared.serial.fetch_add(1, Relaxed);
-        let device = Device::new(raw, shared.queue, serial)?;
+        let device = Device::new(raw, shared.queue, shared.netdev, serial)?;
         let held = device.clone();
         let registered = KBox::pin_init(
             pin_init!(Registered {

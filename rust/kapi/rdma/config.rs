@@ -2,7 +2,7 @@
 
 //! The sizes of a queue pair, and the way to its peer.
 
-use super::{cq::PollContext, wr::HEAD};
+use super::wr::HEAD;
 
 /// The size of a queue pair and the timers of its protocol.
 #[derive(Clone, Copy, Debug)]
@@ -25,8 +25,6 @@ pub struct Config {
     pub recv_first: u16,
     /// Further bytes that a message may have.
     pub recv_spill: u16,
-    /// Context in which completions are handled.
-    pub poll: PollContext,
     /// The interrupt vector; without it they are taken in turn.
     pub vector: Option<u16>,
     /// Local ACK timeout: 4.096 us times 2 to this power.
@@ -51,7 +49,6 @@ impl Default for Config {
             recv_slots: 64,
             recv_first: HEAD as u16,
             recv_spill: 0,
-            poll: PollContext::Softirq,
             vector: None,
             ack_timeout: 15,
             retries: 7,

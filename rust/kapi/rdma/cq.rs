@@ -1,114 +1,360 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Completion queues, shared through the device's pool.
+//! Completion queues of a queue pair, and the NAPI context that polls them.
 //!
-//! The RDMA core polls them and calls the `ib_cqe` of each work request. One queue serves many
-//! queue pairs, so a link costs entries, not interrupts.
+//! A queue pair has two completion queues of its own. The queue of receives is always armed: an arrival raises an
+//! interrupt, which has the NAPI context poll both queues until they are empty.
+//!
+//! The queue of sends is not armed as a rule. The end of a send matters only when its slot or its bytes are wanted, and
+//! by then an arrival has nearly always had the queue polled. So a send causes no interrupt. Where a thread or a
+//! connection does wait for the end of what was posted, [`Poller::kick`] has the queue polled, and armed until that many
+//! chains have ended. Whatever nobody waits for is handled [`LATEST_MS`] after it was posted at the latest.
+//!
+//! NAPI polls in softirq context, on the CPU of the interrupt; one at a time for each context, also with `PREEMPT_RT`.
+//! Sockets can poll it themselves (`SO_BUSY_POLL`), as that of a network card.
+//!
+//! C headers: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h),
+//! [`include/linux/netdevice.h`](srctree/include/linux/netdevice.h)
 
 use super::device::{Device, DeviceUse};
-use core::ptr::NonNull;
+use crate::sys::{hook::jiffies_in, word::Word};
+use core::{
+    cell::UnsafeCell,
+    marker::PhantomPinned,
+    mem,
+    ptr::{self, NonNull}, //
+};
 use kernel::{
-    error::from_err_ptr,
+    error::{from_err_ptr, to_result},
+    ffi::{c_int, c_void},
     prelude::*,
-    sync::Arc, //
+    sync::{
+        atomic::{Acquire, Atomic, Relaxed, Release},
+        Arc, //
+    },
+    types::Opaque, //
 };
 use smc_bindings as bindings;
 
-/// Context in which completions are handled.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PollContext {
-    /// In softirq context: quickest, handlers must not sleep. With `PREEMPT_RT` it is
-    /// [`PollContext::Workqueue`]: `SOFTIRQ` says why.
-    Softirq,
-    /// In a workqueue, on the CPU of the interrupt.
-    Workqueue,
-    /// In an unbound workqueue.
-    UnboundWorkqueue,
-}
+/// Completions taken from a queue at a time.
+const BATCH: usize = 16;
 
-/// The kernel's name for softirq context.
-///
-/// With `PREEMPT_RT` and no lock around softirqs (Debian's 7.2 has none) a task that ends a section
-/// without bottom halves runs pending softirqs in the midst of those of a thread that it preempted on
-/// its CPU. `lib/irq_poll.c`, which this context is made of, takes the first queue of a list of the CPU
-/// for its own meanwhile: two poll it at a time, and the list breaks. The workqueue runs one at a time.
-/// Handlers are none the worse for it: they do not sleep, and the locks that they share with softirqs are
-/// taken without bottom halves ([`SpinLockBh`](crate::sys::lock::SpinLockBh)), so no softirq that runs on the worker's
-/// thread can wait for a lock of its.
-const SOFTIRQ: bindings::ib_poll_context = if cfg!(CONFIG_PREEMPT_RT) {
-    bindings::ib_poll_context_IB_POLL_WORKQUEUE
-} else {
-    bindings::ib_poll_context_IB_POLL_SOFTIRQ
-};
+/// Time after which the end of a send is handled at the latest if nobody waits for it, in milliseconds.
+const LATEST_MS: u32 = 10;
 
-impl PollContext {
-    fn as_raw(self) -> bindings::ib_poll_context {
-        match self {
-            PollContext::Softirq => SOFTIRQ,
-            PollContext::Workqueue => bindings::ib_poll_context_IB_POLL_WORKQUEUE,
-            PollContext::UnboundWorkqueue => bindings::ib_poll_context_IB_POLL_UNBOUND_WORKQUEUE,
-        }
-    }
-}
+/// Counts queue pairs, to spread them over the interrupt vectors of their devices.
+static NEXT_VECTOR: Atomic<u32> = Atomic::new(0);
 
-/// A share of a completion queue.
+/// The completion queues of a queue pair.
 ///
 /// # Invariants
 ///
-/// `entries` entries of `cq`, a pooled queue of `device`, are claimed for this object.
-pub struct Cq {
-    cq: NonNull<bindings::ib_cq>,
-    entries: u32,
+/// Both are alive, of the device that is used.
+pub(super) struct Queues {
+    send: NonNull<bindings::ib_cq>,
+    recv: NonNull<bindings::ib_cq>,
     _device: DeviceUse,
 }
 
 // SAFETY: Verbs objects may be used by any thread.
-unsafe impl Send for Cq {}
-// SAFETY: The verbs of one object may be called from several threads at a time: drivers have to be reentrant
-// (Documentation/infiniband/core_locking.rst).
-unsafe impl Sync for Cq {}
+unsafe impl Send for Queues {}
 
-impl Cq {
-    /// Claims room for `entries` completions. May sleep.
+impl Queues {
+    /// Makes queues with room for this many completions, which `poller` polls. May sleep.
     ///
     /// `vector` chooses the interrupt vector; without it they are taken in turn.
     ///
     /// # Errors
     ///
     /// `ENODEV`, `EINVAL` for more entries than a queue has, `ENOMEM`, or the driver's error.
-    pub fn get(
+    ///
+    /// # Safety
+    ///
+    /// `poller` stays where it is until both queues have been destroyed.
+    pub(super) unsafe fn new(
         device: &Arc<Device>,
-        entries: u32,
+        sends: u32,
+        receives: u32,
         vector: Option<u16>,
-        context: PollContext,
+        poller: &Poller,
     ) -> Result<Self> {
         let limit = device.limits()?.cq_entries;
-        if entries == 0 || entries > limit {
+        if sends > limit || receives > limit {
             return Err(EINVAL);
         }
         let device = device.hold()?;
-        let hint = vector.map_or(-1, i32::from);
-        // SAFETY: The device is registered while `device` lives; we are its client, and the
-        // context is one that pools have.
-        let cq = from_err_ptr(unsafe {
-            bindings::ib_cq_pool_get(device.raw(), entries, hint, context.as_raw())
-        })?;
-        // INVARIANT: Claimed just now.
-        Ok(Self {
-            cq: NonNull::new(cq).ok_or(ENOMEM)?,
-            entries,
-            _device: device,
-        })
+        let chosen = vector.map_or_else(|| NEXT_VECTOR.fetch_add(1, Relaxed), u32::from);
+        // SAFETY: The device is registered while `device` lives; the field does not change.
+        let vectors = unsafe { (*device.raw()).num_comp_vectors };
+        let vectors = u32::try_from(vectors).unwrap_or(1).max(1);
+        let attr = |entries| bindings::ib_cq_init_attr {
+            cqe: entries,
+            comp_vector: chosen.checked_rem(vectors).unwrap_or(0),
+            flags: 0,
+        };
+        let make = |entries| {
+            // SAFETY:
+            // - The device is registered while `device` lives.
+            // - `completed` takes a NAPI context, which stays where it is until the queue is destroyed, as the caller
+            //   promises.
+            let cq = from_err_ptr(unsafe {
+                bindings::__ib_create_cq(
+                    device.raw(),
+                    Some(completed),
+                    None,
+                    poller.napi.get().cast(),
+                    &attr(entries),
+                    bindings::module_name(),
+                )
+            })?;
+            NonNull::new(cq).ok_or(ENOMEM)
+        };
+        let recv = make(receives)?;
+        match make(sends) {
+            // INVARIANT: Both have just been made.
+            Ok(send) => Ok(Self {
+                send,
+                recv,
+                _device: device,
+            }),
+            Err(error) => {
+                // SAFETY: Made just now, and nothing uses it.
+                unsafe { bindings::ib_destroy_cq_user(recv.as_ptr(), ptr::null_mut()) };
+                Err(error)
+            }
+        }
     }
 
-    pub(super) fn raw(&self) -> *mut bindings::ib_cq {
-        self.cq.as_ptr()
+    /// Returns the queue for completions of sends.
+    pub(super) fn send(&self) -> *mut bindings::ib_cq {
+        self.send.as_ptr()
+    }
+
+    /// Returns the queue for completions of receives.
+    pub(super) fn recv(&self) -> *mut bindings::ib_cq {
+        self.recv.as_ptr()
+    }
+
+    /// Destroys the queues, whose queue pair is gone. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// The driver's: the device may still tell of completions.
+    pub(super) fn destroy(self) -> Result {
+        for cq in [self.send, self.recv] {
+            // SAFETY: Alive by the invariant, and `self` is not used again.
+            to_result(unsafe { bindings::ib_destroy_cq_user(cq.as_ptr(), ptr::null_mut()) })?;
+        }
+        Ok(())
     }
 }
 
-impl Drop for Cq {
-    fn drop(&mut self) {
-        // SAFETY: Gives back what was claimed. The pool lives as long as the device.
-        unsafe { bindings::ib_cq_pool_put(self.cq.as_ptr(), self.entries) };
+/// Has the queues polled of which the device tells.
+///
+/// # Safety
+///
+/// Called by the driver, in any context, with what [`Queues::new`] has given it: a NAPI context that stays until the
+/// queue is destroyed. No call comes after that.
+unsafe extern "C" fn completed(_cq: *mut bindings::ib_cq, context: *mut c_void) {
+    // SAFETY: The NAPI context is initialised before a queue is armed for the first time, see `Poller::start`.
+    unsafe { bindings::napi_schedule_anywhere(context.cast()) };
+}
+
+/// Polls the completion queues of a queue pair, and calls the `ib_cqe` of each request.
+///
+/// # Invariants
+///
+/// * From [`Poller::start`] to [`Poller::stop`] `napi` is enabled, and `send` and `recv` are queues that live that long.
+/// * `wcs` is used by [`Poller::poll`] alone, which NAPI calls one at a time.
+#[pin_data]
+pub(super) struct Poller {
+    #[pin]
+    napi: Opaque<bindings::napi_struct>,
+    #[pin]
+    timer: Opaque<bindings::timer_list>,
+    send: Atomic<*mut bindings::ib_cq>,
+    recv: Atomic<*mut bindings::ib_cq>,
+    wcs: UnsafeCell<[bindings::ib_wc; BATCH]>,
+    /// Number of chains that are posted and have not ended. Written under the send lock.
+    under_way: Word,
+    /// Number of those, from the oldest on, for whose end somebody waits. Written under the send lock.
+    expected: Word,
+    #[pin]
+    _pin: PhantomPinned,
+}
+
+// SAFETY: A NAPI context and a timer may be used by any thread; for `wcs` see the invariant.
+unsafe impl Send for Poller {}
+// SAFETY: Shared references reach functions that have their own locking, atomics and words; for `wcs` see the invariant.
+unsafe impl Sync for Poller {}
+
+impl Poller {
+    /// Makes a poller that does not run yet.
+    pub(super) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            // SAFETY: `napi` is memory for a NAPI context, and zero is what a driver's has before it is added.
+            napi <- Opaque::ffi_init(|napi: *mut bindings::napi_struct| unsafe { napi.write_bytes(0, 1) }),
+            timer <- Opaque::ffi_init(|timer| {
+                // SAFETY: `timer` is memory for a timer.
+                unsafe { bindings::timer_setup(timer, Some(Self::fire)) };
+            }),
+            send: Atomic::new(ptr::null_mut()),
+            recv: Atomic::new(ptr::null_mut()),
+            // SAFETY: Zero is a valid value of a plain C struct.
+            wcs: UnsafeCell::new(unsafe { mem::zeroed() }),
+            under_way: Word::new(0),
+            expected: Word::new(0),
+            _pin: PhantomPinned,
+        })
+    }
+
+    /// Begins to poll `queues`. Sleeps.
+    ///
+    /// # Safety
+    ///
+    /// * Called once, and [`Poller::stop`] is called before the queues are destroyed and before `self` goes.
+    /// * All requests whose completions reach the queues have an `ib_cqe`, which may be called until then.
+    pub(super) unsafe fn start(&self, device: &Device, queues: &Queues) {
+        self.send.store(queues.send(), Relaxed);
+        self.recv.store(queues.recv(), Release);
+        // SAFETY:
+        // - The client's network device lives as long as a use of a device, which `queues` has.
+        // - The context is zeroed memory that stays where it is until `stop`, and was not added before.
+        // - The queue of receives is alive. What it tells of finds an enabled context.
+        unsafe {
+            bindings::netif_napi_add(
+                device.napi_netdev().as_ptr(),
+                self.napi.get(),
+                Some(Self::poll),
+            );
+            bindings::napi_enable(self.napi.get());
+            bindings::ib_arm_cq(queues.recv());
+        }
+    }
+
+    /// Ends polling. On return no `ib_cqe` is being called, and none will be. Sleeps.
+    ///
+    /// # Safety
+    ///
+    /// Called once, after [`Poller::start`], and not from a callback.
+    pub(super) unsafe fn stop(&self) {
+        // SAFETY: The timer is set up, and the context enabled. Both wait for a callback that is running. A call of
+        // `completed` that comes later finds a context that is disabled, and does nothing. `netif_napi_del` waits for
+        // those who have found the context by its number.
+        unsafe {
+            bindings::timer_shutdown_sync(self.timer.get());
+            bindings::napi_disable(self.napi.get());
+            bindings::netif_napi_del(self.napi.get());
+        }
+    }
+
+    /// Takes note of how many chains are under way, and for the end of how many somebody waits. Called under the send
+    /// lock.
+    #[inline]
+    pub(super) fn set_counts(&self, under_way: u32, expected: u32) {
+        self.under_way.set(under_way);
+        self.expected.set(expected);
+    }
+
+    /// Has the queues polled now. To be called between [`Poller::start`] and [`Poller::stop`], in any context.
+    pub(super) fn kick(&self) {
+        // SAFETY: The context was added.
+        unsafe { bindings::napi_schedule_anywhere(self.napi.get()) };
+    }
+
+    /// Has the queues polled some time after a chain was posted, whatever happens.
+    #[inline]
+    pub(super) fn poll_later(&self) {
+        // SAFETY: The timer is set up and pinned; after `stop` this does nothing.
+        unsafe {
+            if !bindings::timer_is_pending(self.timer.get()) {
+                bindings::mod_timer(self.timer.get(), jiffies_in(LATEST_MS));
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by the kernel alone: the timer of [`Poller::poll_later`] has expired. [`Poller::stop`] waits for the call.
+    unsafe extern "C" fn fire(timer: *mut bindings::timer_list) {
+        // SAFETY: `timer` is a field of a `Poller`, which is alive until `stop` has returned.
+        let this = unsafe { &*kernel::container_of!(Opaque::cast_from(timer), Self, timer) };
+        if this.under_way.get() != 0 {
+            this.kick();
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Called by NAPI alone, for a context that [`Poller::start`] has added, one at a time, in softirq context or from a
+    /// thread that polls it. [`Poller::stop`] waits for the call.
+    unsafe extern "C" fn poll(napi: *mut bindings::napi_struct, budget: c_int) -> c_int {
+        // SAFETY: `napi` is a field of a `Poller`, which is alive until `stop` has returned.
+        let this = unsafe { &*kernel::container_of!(Opaque::cast_from(napi), Self, napi) };
+        let recv = this.recv.load(Acquire);
+        let send = this.send.load(Relaxed);
+        // First, so that what answers an arrival finds free slots.
+        if this.under_way.get() != 0 {
+            // SAFETY: This is the one call, and the queue is alive by the invariant.
+            unsafe { this.process(send, usize::MAX) };
+        }
+        let most = usize::try_from(budget).unwrap_or(0);
+        // SAFETY: As before.
+        let received = unsafe { this.process(recv, most) };
+        // At most the budget, so it fits.
+        let done = received as c_int;
+        if received >= most {
+            return done;
+        }
+        // SAFETY: NAPI has called us, and not all of the budget is used. After that both queues may be armed: what
+        // arrives then schedules the context again.
+        unsafe {
+            if bindings::napi_complete_done(napi, done) {
+                let mut missed = bindings::ib_arm_cq(recv) > 0;
+                if this.expected.get() != 0 {
+                    missed |= bindings::ib_arm_cq(send) > 0;
+                }
+                if missed {
+                    bindings::napi_schedule_anywhere(napi);
+                }
+            }
+        }
+        if this.under_way.get() != 0 {
+            this.poll_later();
+        }
+        done
+    }
+
+    /// Handles at most `most` completions of `cq`; returns how many there were.
+    ///
+    /// # Safety
+    ///
+    /// From [`Poller::poll`] alone; `cq` is one of its queues.
+    #[inline]
+    unsafe fn process(&self, cq: *mut bindings::ib_cq, most: usize) -> usize {
+        let wcs = self.wcs.get().cast::<bindings::ib_wc>();
+        let mut total = 0usize;
+        while total < most {
+            let room = most.wrapping_sub(total).min(BATCH);
+            // SAFETY: The queue is alive, and there is room for as many completions, which nobody else uses.
+            let got = unsafe { bindings::ib_poll_cq(cq, room as c_int, wcs) };
+            // An error of the driver is no completion.
+            let got = usize::try_from(got).unwrap_or(0).min(room);
+            for at in 0..got {
+                // SAFETY: The driver has filled in as many. All requests have an `ib_cqe`, which may be called.
+                unsafe {
+                    let wc = wcs.add(at);
+                    let cqe = (*wc).__bindgen_anon_1.wr_cqe;
+                    if let Some(done) = (*cqe).done {
+                        done(cq, wc);
+                    }
+                }
+            }
+            total = total.wrapping_add(got);
+            if got < room {
+                break;
+            }
+        }
+        total
     }
 }

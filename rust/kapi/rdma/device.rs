@@ -57,7 +57,7 @@ impl Nag {
 ///
 /// * `users` counts the [`DeviceUse`]s plus one for the registration. Once zero it stays zero.
 /// * While it is not zero `raw` is a registered device with its client data in place, and `queue`
-///   is the client's workqueue.
+///   and `netdev` are the client's workqueue and network device.
 ///
 /// # Examples
 ///
@@ -120,6 +120,7 @@ impl Nag {
 pub struct Device {
     raw: NonNull<bindings::ib_device>,
     queue: NonNull<bindings::workqueue_struct>,
+    netdev: NonNull<bindings::net_device>,
     users: Atomic<i32>,
     revoked: Atomic<i32>,
     serial: u32,
@@ -136,10 +137,10 @@ pub struct Device {
     idle: Completion,
 }
 
-// SAFETY: `raw` and `queue` are used with functions that any thread may call, and only while
+// SAFETY: `raw`, `queue` and `netdev` are used with functions that any thread may call, and only while
 // `users` keeps them valid.
 unsafe impl Send for Device {}
-// SAFETY: Shared references pass `raw` and `queue` to functions that any thread may call, only while `users` keeps them
+// SAFETY: Shared references pass `raw`, `queue` and `netdev` to functions that any thread may call, only while `users` keeps them
 // valid; the other fields never change, or are atomics, a completion, and numbers behind a lock.
 unsafe impl Sync for Device {}
 
@@ -189,6 +190,7 @@ impl Device {
     pub(super) fn new(
         raw: NonNull<bindings::ib_device>,
         queue: NonNull<bindings::workqueue_struct>,
+        netdev: NonNull<bindings::net_device>,
         serial: u32,
     ) -> Result<Arc<Self>> {
         // INVARIANT: The registration is the one user.
@@ -196,6 +198,7 @@ impl Device {
             pin_init!(Self {
                 raw,
                 queue,
+                netdev,
                 users: Atomic::new(1),
                 revoked: Atomic::new(0),
                 serial,
@@ -218,6 +221,11 @@ impl Device {
 
     pub(super) fn queue(&self) -> NonNull<bindings::workqueue_struct> {
         self.queue
+    }
+
+    /// Returns the network device to which NAPI contexts of queue pairs belong. Valid as long as a use of the device.
+    pub(super) fn napi_netdev(&self) -> NonNull<bindings::net_device> {
+        self.netdev
     }
 
     /// Takes a count that keeps the device registered.

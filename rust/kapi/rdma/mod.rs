@@ -8,7 +8,7 @@
 //! Ownership (an arrow is an `Arc` or a count, so what it points at dies later):
 //!
 //! ```text
-//! Qp -> Channel -> { Cq, Pd, message buffers } -> Device
+//! Qp -> Channel -> { Queues, Pd, message buffers } -> Device
 //! Mr -> { Pd, Region }                         -> Device
 //! Region -> { pages, DmaMap -> Device }
 //! ```
@@ -50,7 +50,7 @@ pub mod channel;
 pub mod client;
 pub mod completion;
 pub mod config;
-pub mod cq;
+mod cq;
 pub mod device;
 pub mod dma;
 pub mod gid;

@@ -227,7 +227,7 @@ impl Rq {
         }
         let mut bad = ptr::null();
         // SAFETY: The queue pair is alive: closing clears `qp` under this lock before it destroys
-        // it. The requests are built by `arm`; buffers and `ib_cqe`s live until it is drained.
+        // it. The requests are built by `arm`; buffers and `ib_cqe`s live until it is destroyed.
         // Each slot is in the queue at most once, so the queue is not overrun.
         let ret = unsafe { bindings::ib_post_recv(qp.as_ptr(), first, &raw mut bad) };
         let mut lost = 0usize;

@@ -5,7 +5,7 @@
 //! A slot belongs to one chain from posting to the completion of the chain's last request, the
 //! only one that is signaled. A request in the middle completes only with an error, and then by
 //! another `ib_cqe` of the same slot; requests of a queue pair complete in order, so nothing comes
-//! after the last. Slots live in the channel, which is freed only after the queue was drained.
+//! after the last. Slots live in the channel, which is freed only after the poller was stopped.
 
 mod again;
 mod chain;
@@ -173,7 +173,7 @@ pub(super) enum Last<'a> {
 pub(super) enum Refused<T> {
     /// Nothing was posted.
     Clean(Job<T>, Error),
-    /// Some of it was; the slot stays busy until the queue is drained, and the job with it.
+    /// Some of it was; the slot stays busy until the queue pair is destroyed, and the job with it.
     Torn,
     /// The device takes nothing for now. The slot is busy, and nothing else is posted before this; who
     /// tries again is as of [`Again`].
@@ -209,6 +209,10 @@ pub(super) struct Sq<T> {
     pub(super) inline: usize,
     sges_per_wr: usize,
     free_wrs: u32,
+    /// Number of chains that are posted and have not ended, without one that was posted in part.
+    under_way: u32,
+    /// Number of those, from the oldest on, for whose end somebody waits.
+    expected: u32,
     free: KVec<u16>,
     /// The slot of a chain that the device has refused for now, and that is in `wr` still.
     refused: Option<u16>,
@@ -246,6 +250,8 @@ impl<T> Sq<T> {
             inline: 0,
             sges_per_wr,
             free_wrs: depth,
+            under_way: 0,
+            expected: 0,
             free: KVec::with_capacity(n, GFP_KERNEL)?,
             refused: None,
             inline_kept: KVec::new(),
@@ -280,6 +286,18 @@ impl<T> Sq<T> {
 
     pub(super) fn free_slots(&self) -> usize {
         self.free.len()
+    }
+
+    /// Returns the number of chains that are posted and have not ended, and that of those whose end is expected.
+    pub(super) fn counts(&self) -> (u32, u32) {
+        (self.under_way, self.expected)
+    }
+
+    /// Takes note that somebody waits for the end of all chains posted until now. Returns whether that is new.
+    pub(super) fn expect(&mut self) -> bool {
+        let new = self.expected != self.under_way;
+        self.expected = self.under_way;
+        new
     }
 
     /// Builds and posts a chain in the next free slot. `write_message` puts the message into the
@@ -361,6 +379,7 @@ impl<T> Sq<T> {
         // - `free_wrs` sees to it that the queue is not overrun.
         let ret = unsafe { bindings::ib_post_send(qp.as_ptr(), first, &raw mut bad) };
         if ret == 0 {
+            self.under_way = self.under_way.wrapping_add(1);
             return Put::Posted;
         }
         // Of a single request nothing is posted, whatever the driver says is bad. Of several, eRDMA
@@ -408,6 +427,10 @@ impl<T> Sq<T> {
             completion: entry.failed.take().unwrap_or(completion),
             _keep: entry.keep.take(),
         };
+        if !entry.lost {
+            self.under_way = self.under_way.saturating_sub(1);
+            self.expected = self.expected.saturating_sub(1);
+        }
         self.free_wrs = self.free_wrs.wrapping_add(entry.wrs);
         // There is room for all of them.
         let _ = self.free.push_within_capacity(index);
@@ -422,7 +445,7 @@ impl<T> Sq<T> {
             .any(|entry| !matches!(entry.job, Job::Idle) && (torn || !entry.lost))
     }
 
-    /// Takes a chain that was posted in part. Only after the queue was drained and destroyed.
+    /// Takes a chain that has not ended. Only after the queue pair was destroyed and the poller stopped.
     pub(super) fn reclaim(&mut self) -> Option<Ended<T>> {
         let index = self
             .entries

@@ -87,7 +87,7 @@ impl<T: Notify> TimerHook<T> {
 }
 
 /// Returns the jiffies in `msecs` milliseconds. They wrap by design.
-fn jiffies_in(msecs: u32) -> usize {
+pub(crate) fn jiffies_in(msecs: u32) -> usize {
     let delay = kernel::time::msecs_to_jiffies(msecs);
     // SAFETY: No preconditions.
     unsafe { bindings::jiffies_now() }.wrapping_add(delay)

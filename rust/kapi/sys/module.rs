@@ -51,11 +51,6 @@ impl ModuleRef {
         }
         added
     }
-
-    /// Never gives the count back: the module stays until the machine is booted again.
-    pub(crate) fn for_ever(self) {
-        mem::forget(self);
-    }
 }
 
 impl Drop for ModuleRef {

@@ -330,6 +330,17 @@ impl Conn {
         })
     }
 
+    /// Reports whether something waits for the completion of a message that is outstanding: a writer or poller that has
+    /// found no room, bytes that are held back until then, or an end. Otherwise [`Conn::on_tx_done`] may come late.
+    #[inline]
+    #[must_use]
+    pub fn awaits_completion(&self) -> bool {
+        let t = &self.tx;
+        let l = &self.life;
+        let ends = l.sent.with(l.received) != StateFlags::NONE || l.pending.is_some();
+        t.in_flight > 0 && (t.starved || t.hold == Hold::Auto || ends || l.killed || l.released)
+    }
+
     /// A message has completed; its data is in the peer's ring, its part of the send ring free.
     #[inline]
     pub fn on_tx_done(&mut self, ticket: Ticket, now: Instant) -> Actions {

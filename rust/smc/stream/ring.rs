@@ -90,6 +90,7 @@ impl StreamIo for Arc<SmcConn> {
         };
         if !room {
             self.sock().expect_room();
+            self.group().expect_ends();
         }
         if room || !can_send {
             events |= flags::EPOLLOUT | flags::EPOLLWRNORM;
@@ -310,6 +311,7 @@ fn put(
             Ok(room) => (room as usize, proto.send_view()),
             Err(SendError::Full) => {
                 conn.sock().expect_room();
+                conn.group().expect_ends();
                 return Err(Stop::Full);
             }
             Err(error) => return Err(Stop::Gone(error)),

@@ -45,8 +45,8 @@ while :; do
 done
 echo "# $tried failures injected, $loads of them after the module was loaded; stopped at $n"
 log | grep 'rdma_test: quick:' | sed 's/.*rdma_test: //' | sort | uniq -c | sed 's/^/# /'
-log | grep -E 'BUG|WARNING:|Oops|could not be drained' | head | sed 's/^/# /'
-[ "$(log | grep -cE 'BUG|WARNING:|Oops|could not be drained')" = 0 ] || failed=1
+log | grep -E 'BUG|WARNING:|Oops|could not be destroyed' | head | sed 's/^/# /'
+[ "$(log | grep -cE 'BUG|WARNING:|Oops|could not be destroyed')" = 0 ] || failed=1
 if [ -e /sys/kernel/debug/kmemleak ]; then
 	sleep 6
 	echo scan >/sys/kernel/debug/kmemleak

@@ -13,7 +13,6 @@ use kapi::rdma::{
     client::{Client, ClientOps, Event},
     completion::Status,
     config::Config,
-    cq::PollContext,
     device::{Device, PortState},
     gid::GidKind, //
 };
@@ -140,7 +139,7 @@ fn wait(done: impl Fn() -> bool) -> Result {
     Err(ETIMEDOUT)
 }
 
-fn config(poll: PollContext) -> Config {
+fn config() -> Config {
     Config {
         send_slots: 16,
         send_wrs: 128,
@@ -149,7 +148,6 @@ fn config(poll: PollContext) -> Config {
         recv_first: 44,
         recv_spill: 4108,
         recv_slots: 48,
-        poll,
         ..Config::default()
     }
 }
@@ -200,8 +198,8 @@ fn refusals(pair: &Pair) -> Result {
     pair.long_message()
 }
 
-fn bad_key(a: &Arc<Device>, b: &Arc<Device>, poll: PollContext) -> Result {
-    let pair = Pair::connect(a, b, config(poll))?;
+fn bad_key(a: &Arc<Device>, b: &Arc<Device>) -> Result {
+    let pair = Pair::connect(a, b, config())?;
     pair.transfer(5000, 0, 0, false)?;
     let status = pair.bad_key()?;
     pr_info!("write with a bad key: {:?}\n", status);
@@ -211,8 +209,8 @@ fn bad_key(a: &Arc<Device>, b: &Arc<Device>, poll: PollContext) -> Result {
     Ok(())
 }
 
-fn revoked_key(a: &Arc<Device>, b: &Arc<Device>, poll: PollContext) -> Result {
-    let pair = Pair::connect(a, b, config(poll))?;
+fn revoked_key(a: &Arc<Device>, b: &Arc<Device>) -> Result {
+    let pair = Pair::connect(a, b, config())?;
     pair.transfer(70_000, 0, 0, false)?;
     pair.right.channel().invalidate(&pair.right.mr)?;
     let status = pair.good_key()?;
@@ -223,11 +221,11 @@ fn revoked_key(a: &Arc<Device>, b: &Arc<Device>, poll: PollContext) -> Result {
 }
 
 /// The peer vanishes: the chain must end with an error by itself.
-fn lost_peer(a: &Arc<Device>, b: &Arc<Device>, poll: PollContext) -> Result {
+fn lost_peer(a: &Arc<Device>, b: &Arc<Device>) -> Result {
     // rxe takes 7 for "for ever", other devices for seven.
     let config = Config {
         retries: 2,
-        ..config(poll)
+        ..config()
     };
     let Pair { left, right } = Pair::connect(a, b, config)?;
     right.close();
@@ -239,10 +237,10 @@ fn lost_peer(a: &Arc<Device>, b: &Arc<Device>, poll: PollContext) -> Result {
 }
 
 /// Six threads post while the queue pairs break, close or are dropped, or lose their memory.
-fn races(a: &Arc<Device>, b: &Arc<Device>, poll: PollContext) -> Result {
+fn races(a: &Arc<Device>, b: &Arc<Device>) -> Result {
     let before = side::posted();
     for round in 0..20 {
-        let Pair { left, right } = Pair::connect(a, b, config(poll))?;
+        let Pair { left, right } = Pair::connect(a, b, config())?;
         for number in 0..3 {
             left.poster(&right, number)?;
             right.poster(&left, number)?;
@@ -281,20 +279,20 @@ fn races(a: &Arc<Device>, b: &Arc<Device>, poll: PollContext) -> Result {
     check(side::posted().wrapping_sub(before) > 200)
 }
 
-fn cases(a: &Arc<Device>, b: &Arc<Device>, poll: PollContext) -> Result {
-    let pair = Pair::connect(a, b, config(poll));
+fn cases(a: &Arc<Device>, b: &Arc<Device>) -> Result {
+    let pair = Pair::connect(a, b, config());
     report("connect", pair.as_ref().map(|_| ()).map_err(|e| *e));
     let pair = pair?;
     report("write by address, 1 byte to 1 MiB", sizes(&pair, false));
     report("write by key, 1 byte to 1 MiB", sizes(&pair, true));
     report("refusals, full queue, long message", refusals(&pair));
     pair.close();
-    report("bad key", bad_key(a, b, poll));
-    report("revoked key", revoked_key(a, b, poll));
-    report("lost peer", lost_peer(a, b, poll));
+    report("bad key", bad_key(a, b));
+    report("revoked key", revoked_key(a, b));
+    report("lost peer", lost_peer(a, b));
     // Dropped without closing, in every state.
-    report("drop unconnected", link::abandon(a, config(poll)));
-    report("races", races(a, b, poll));
+    report("drop unconnected", link::abandon(a, config()));
+    report("races", races(a, b));
     report("tokens", wait(side::no_tokens));
     Ok(())
 }
@@ -307,7 +305,7 @@ fn quick(ops: &Ops) -> Result {
         send_wrs: 32,
         chain_wrs: 12,
         recv_slots: 8,
-        ..config(PollContext::Softirq)
+        ..config()
     };
     let pair = Pair::connect_small(&a, &b, config, 16384)?;
     pair.transfer(5000, 3, 4000, true)?;
@@ -331,15 +329,8 @@ fn run(ops: &Ops) -> Result {
     let (a, b) = ops.pair()?;
     report("device a", devices(&a));
     report("device b", devices(&b));
-    for poll in [
-        PollContext::Softirq,
-        PollContext::Workqueue,
-        PollContext::UnboundWorkqueue,
-    ] {
-        pr_info!("completions in {:?}\n", poll);
-        cases(&a, &b, poll)?;
-    }
-    let Pair { left, right } = Pair::connect(&a, &b, config(PollContext::Softirq))?;
+    cases(&a, &b)?;
+    let Pair { left, right } = Pair::connect(&a, &b, config())?;
     left.pump(&right)?;
     right.pump(&left)?;
     let mut links = ops.links.lock();

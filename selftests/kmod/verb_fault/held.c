@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Completion queues that a device does not let anybody see for a while. */
 #include <linux/atomic.h>
-#include <linux/bottom_half.h>
-#include <linux/kallsyms.h>
-#include <linux/sprintf.h>
-#include <linux/string.h>
+#include <linux/spinlock.h>
 #include <rdma/ib_verbs.h>
 #include "held.h"
 
-/* They stay as long as their devices. */
+/* Each until its owner, or its device, takes it away. */
 static struct ib_cq *held[16];
-/* Completions to look at: those that come after they were kept back. */
-static atomic_t late;
+/* Against a queue that goes while its owner has a look. */
+static DEFINE_SPINLOCK(looks);
 
 void note_held(struct ib_cq *cq)
 {
@@ -30,14 +27,12 @@ void release_held(void)
 	struct ib_cq *cq;
 	int i;
 
-	atomic_set(&late, 64);
 	for (i = 0; i < ARRAY_SIZE(held); i++) {
+		spin_lock_bh(&looks);
 		cq = xchg(&held[i], NULL);
-		if (cq && cq->comp_handler) {
-			local_bh_disable();
+		if (cq && cq->comp_handler)
 			cq->comp_handler(cq, cq->cq_context);
-			local_bh_enable();
-		}
+		spin_unlock_bh(&looks);
 	}
 }
 
@@ -46,19 +41,21 @@ void forget_held(const struct ib_device *dev)
 	struct ib_cq *cq;
 	int i;
 
+	spin_lock_bh(&looks);
 	for (i = 0; i < ARRAY_SIZE(held); i++) {
-		cq = READ_ONCE(held[i]);
+		cq = held[i];
 		if (cq && cq->device == dev)
 			cmpxchg(&held[i], cq, NULL);
 	}
+	spin_unlock_bh(&looks);
 }
 
-bool is_orphan(const struct ib_cq *cq, const struct ib_wc *wc)
+void forget_held_cq(struct ib_cq *cq)
 {
-	char name[KSYM_SYMBOL_LEN];
+	int i;
 
-	if (cq->poll_ctx == IB_POLL_DIRECT || atomic_dec_if_positive(&late) < 0)
-		return false;
-	snprintf(name, sizeof(name), "%ps", wc->wr_cqe->done);
-	return !strncmp(name, "0x", 2);
+	spin_lock_bh(&looks);
+	for (i = 0; i < ARRAY_SIZE(held); i++)
+		cmpxchg(&held[i], cq, NULL);
+	spin_unlock_bh(&looks);
 }

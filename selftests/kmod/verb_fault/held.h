@@ -12,5 +12,5 @@ void note_held(struct ib_cq *cq);
 void release_held(void);
 /* Forgets those of a device that goes. */
 void forget_held(const struct ib_device *dev);
-/* Whether whoever is to hear of a completion has gone: its code has no name any more. */
-bool is_orphan(const struct ib_cq *cq, const struct ib_wc *wc);
+/* Forgets one that goes. Nobody looks at it on return. */
+void forget_held_cq(struct ib_cq *cq);

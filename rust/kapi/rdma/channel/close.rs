@@ -3,10 +3,7 @@
 //! The end of a queue pair: what breaks it, and what takes it away.
 
 use super::{modify, new_attr, Channel, Handler, Resources};
-use crate::{
-    rdma::{completion::Status, device::Nag, sq::Again},
-    sys::module::ModuleRef, //
-};
+use crate::rdma::{completion::Status, sq::Again};
 use core::{mem, ptr};
 use kernel::{
     impl_has_work,
@@ -20,18 +17,8 @@ use smc_bindings as bindings;
 /// Times that a chain is posted again that the device refuses, and the time between two, in milliseconds.
 const TRIES: u32 = 50;
 const TRY_AGAIN_MS: i64 = 1;
-/// Time between requests to a device that does not let go of a queue pair, in milliseconds.
-const ASK_AGAIN_MS: i64 = 100;
-
-/// State of the requests of a queue pair that ends.
-enum Drain {
-    /// All have completed, and the callbacks have returned.
-    Done,
-    /// There are none.
-    Unused,
-    /// The device keeps them; so the module stays, whose code they call.
-    Refused(ModuleRef),
-}
+/// Time that the end of a queue pair waits for the device to flush it, in milliseconds.
+const FLUSH_MS: u32 = 2_000;
 
 impl_has_work! {
     impl{H: Handler} HasWork<Channel<H>, 0> for Channel<H> { self.close_work }
@@ -80,7 +67,7 @@ impl<H: Handler> Channel<H> {
                     return false;
                 }
                 let again = sq.retry();
-                self.count_free(&sq);
+                self.note_counts(&sq);
                 match again {
                     Again::Never | Again::Completion => return true,
                     Again::Worker => (),
@@ -92,7 +79,11 @@ impl<H: Handler> Channel<H> {
         false
     }
 
-    /// Drains and destroys the queue pair; then lets go of device and handler. Sleeps.
+    /// Flushes and destroys the queue pair; then lets go of device and handler. Sleeps.
+    ///
+    /// Nothing here depends on a device that flushes: a driver that is recovering its device refuses to, and one whose
+    /// device is gone may keep completions for ever. Once the queue pair is destroyed the device uses neither queues nor
+    /// buffers, and once polling has stopped no callback runs or will run, whatever is left in the completion queues.
     pub(in crate::rdma) fn close(this: &Arc<Self>) {
         // No thread posts after these two.
         {
@@ -105,16 +96,18 @@ impl<H: Handler> Channel<H> {
         let Some(resources) = this.resources.lock().take() else {
             return;
         };
-        let drain = this.drain(&resources);
-        let flushed = matches!(drain, Drain::Done);
+        this.flush(&resources);
+        let Resources {
+            qp,
+            queues,
+            pd,
+            device,
+        } = resources;
         // SAFETY: Taken from `resources`, so alive, and we are its only user now. If it succeeds, the
         // device uses neither queues nor buffers after this.
-        let ret = unsafe { bindings::ib_destroy_qp_user(resources.qp.as_ptr(), ptr::null_mut()) };
-        let destroyed = ret == 0;
-
-        // After a drain every request has completed, except chains that were posted in part, of
-        // which nothing is left in the queue. Without one, nothing may have been posted at all.
-        let busy = this.sq.lock().is_busy(!flushed) || this.rq.lock().is_busy();
+        let destroyed = unsafe { bindings::ib_destroy_qp_user(qp.as_ptr(), ptr::null_mut()) } == 0;
+        // SAFETY: Started when the queue pair was made; only one thread gets the resources, and it is no callback.
+        unsafe { this.poller.stop() };
         loop {
             let ended = this.sq.lock().reclaim();
             let Some(ended) = ended else { break };
@@ -123,73 +116,43 @@ impl<H: Handler> Channel<H> {
         }
         // SAFETY: This is `close`.
         unsafe { this.note_failure(Status::Flushed) };
-        if busy || !destroyed {
-            // A leak that is seen, instead of a use after free.
-            pr_err!("RDMA queue pair {} could not be drained\n", this.qpn());
-            // Some completion may still be in the queue, which is the device's and outlives us: it
-            // names our slots and the handler, and calls our code.
-            mem::forget(this.clone());
-            let kept = match drain {
-                Drain::Refused(kept) => Some(kept),
-                _ => ModuleRef::take(),
-            };
-            match kept {
-                Some(kept) if destroyed => {
-                    kept.for_ever();
-                    // A device that has broken down can be removed all the same.
-                    this.send_memory.revoke();
-                    this.recv_memory.revoke();
-                    drop(resources);
-                }
-                // The device may still use everything. Its removal, and the end of the module, wait
-                // for the resources for ever.
-                _ => mem::forget(resources),
-            }
+        if destroyed && queues.destroy().is_ok() {
+            this.send_memory.revoke();
+            this.recv_memory.revoke();
+            // SAFETY: Polling has stopped and the queue pair is destroyed: no callback runs or will run. `close` got the
+            // resources, so it is the only one here.
+            let handler = unsafe { (*this.handler.get()).take() };
+            drop(handler);
+            drop(pd);
+            drop(device);
             return;
         }
-        this.send_memory.revoke();
-        this.recv_memory.revoke();
-        // SAFETY: Drained and destroyed: no callback runs or will run. `close` got the resources,
-        // so it is the only one here.
-        let handler = unsafe { (*this.handler.get()).take() };
-        drop(handler);
-        let Resources { cq, pd, device, .. } = resources;
-        drop(cq);
-        drop(pd);
-        drop(device);
+        // A leak that is seen, instead of a use after free: the device may still use everything, and tell of it. Its
+        // removal, and the end of the module, wait for the use of the device for ever.
+        pr_err!("RDMA queue pair {} could not be destroyed\n", this.qpn());
+        mem::forget(this.clone());
+        mem::forget((pd, device));
     }
 
-    /// Flushes both queues and waits until every callback has returned. Sleeps.
+    /// Moves the queue pair to the error state and waits until all requests have completed, but not for ever. Sleeps.
     ///
-    /// A device that refuses to flush is asked again only while the module is being unloaded. Nothing
-    /// else would do then: a count of the module comes too late, and completions that are left behind in
-    /// a queue of the device's pool would call code that is gone.
-    fn drain(&self, resources: &Resources) -> Drain {
+    /// What has arrived before is handled then, and those who posted learn how that ended.
+    fn flush(&self, resources: &Resources) {
         if self.begun.load(Acquire) == 0 {
-            return Drain::Unused;
+            // There are none.
+            return;
         }
-        let mut nag = Nag::new();
-        loop {
-            let mut attr = new_attr();
-            let state = bindings::ib_qp_state_IB_QPS_ERR;
-            let Err(error) = modify(resources.qp, &mut attr, state, 0) else {
-                // SAFETY: The queue pair is alive, and nobody posts any more. Both queues have room for
-                // the drain's own request. On return the callbacks of all completions before that one
-                // have returned.
-                unsafe { bindings::ib_drain_qp(resources.qp.as_ptr()) };
-                return Drain::Done;
-            };
-            if let Some(kept) = ModuleRef::take() {
-                return Drain::Refused(kept);
+        let mut attr = new_attr();
+        let state = bindings::ib_qp_state_IB_QPS_ERR;
+        if modify(resources.qp, &mut attr, state, 0).is_err() {
+            return;
+        }
+        for _ in 0..FLUSH_MS {
+            self.poller.kick();
+            if !self.sq.lock().is_busy(false) && !self.rq.lock().is_busy() {
+                return;
             }
-            nag.due(resources.device.device(), |device| {
-                pr_warn!(
-                    "RDMA device {device}: unloading waits for queue pair {}, which the device does not flush ({})\n",
-                    self.qpn(),
-                    error.to_errno()
-                );
-            });
-            fsleep(Delta::from_millis(ASK_AGAIN_MS));
+            fsleep(Delta::from_millis(1));
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::{
         callback::{qp_event, recv_done, send_last, send_member},
         channel::{Channel, Handler, Resources},
         config::Config,
-        cq::Cq,
+        cq::{Poller, Queues},
         dma::Direction,
         pd::Pd,
         region::Region,
@@ -57,8 +57,7 @@ impl<H: Handler> Qp<H, Reset> {
         let device = pd.device();
         let limits = device.limits()?;
         let mut config = config;
-        // One request more for the drain.
-        config.send_wrs = config.send_wrs.min(limits.queue_wrs.saturating_sub(1));
+        config.send_wrs = config.send_wrs.min(limits.queue_wrs);
         config.send_sges = config.send_sges.min(limits.send_sges);
         if config.send_slots == 0
             || config.recv_slots == 0
@@ -67,7 +66,7 @@ impl<H: Handler> Qp<H, Reset> {
             || config.message == 0
             || config.send_wrs < u32::from(config.chain_wrs)
             || usize::from(config.message) > PAGE_SIZE
-            || u32::from(config.recv_slots) >= limits.queue_wrs
+            || u32::from(config.recv_slots) > limits.queue_wrs
         {
             return Err(EINVAL);
         }
@@ -84,12 +83,6 @@ impl<H: Handler> Qp<H, Reset> {
             .ok_or(EINVAL)?;
         let send_memory = Region::new(device, send_bytes, Direction::ToDevice)?;
         let recv_memory = Region::new(device, layout.bytes(), Direction::FromDevice)?;
-        let entries = config
-            .send_wrs
-            .checked_add(u32::from(config.recv_slots))
-            .and_then(|n| n.checked_add(2))
-            .ok_or(EINVAL)?;
-        let cq = Cq::get(device, entries, config.vector, config.poll)?;
         let device_use = device.hold()?;
 
         let send_slots = slots(config.send_slots, |index| {
@@ -127,6 +120,7 @@ impl<H: Handler> Qp<H, Reset> {
                 rq <- new_spinlock_bh!(rq, "kapi::rdma::rq"),
                 send_slots,
                 recv_slots,
+                poller <- Poller::new(),
                 send_memory,
                 recv_memory,
                 send_stride,
@@ -164,11 +158,37 @@ impl<H: Handler> Qp<H, Reset> {
             )?;
         }
 
+        // Every request has a completion if the queue pair breaks.
+        let receives = u32::from(config.recv_slots);
+        // SAFETY: The channel stays where it is. It owns itself until the queues are destroyed, below or by `close`.
+        let queues = unsafe {
+            Queues::new(
+                device,
+                config.send_wrs,
+                receives,
+                config.vector,
+                &channel.poller,
+            )
+        }?;
+        // SAFETY: `stop` is called below or by `close`, before the queues are destroyed. All requests have an `ib_cqe` of
+        // the slots, which stay until the channel goes.
+        unsafe { channel.poller.start(device, &queues) };
         // Not every driver likes to be asked for inline data.
-        let (qp, inline) = match Self::create(&channel, pd, &cq, me, config.inline) {
+        let created = match Self::create(&channel, pd, &queues, me, config.inline) {
+            Err(_) if config.inline > 0 => Self::create(&channel, pd, &queues, me, 0),
+            created => created,
+        };
+        let (qp, inline) = match created {
             Ok(created) => created,
-            Err(_) if config.inline > 0 => Self::create(&channel, pd, &cq, me, 0)?,
-            Err(error) => return Err(error),
+            Err(error) => {
+                // SAFETY: Started above; this is no callback.
+                unsafe { channel.poller.stop() };
+                if queues.destroy().is_err() {
+                    // The device may tell of them.
+                    mem::forget(channel.clone());
+                }
+                return Err(error);
+            }
         };
         // SAFETY: Just created.
         channel.qpn.store(unsafe { (*qp.as_ptr()).qp_num }, Relaxed);
@@ -176,7 +196,7 @@ impl<H: Handler> Qp<H, Reset> {
         // INVARIANT: From here the owner below keeps the channel until it is closed.
         *channel.resources.lock() = Some(Resources {
             qp,
-            cq,
+            queues,
             pd: pd.clone(),
             device: device_use,
         });
@@ -195,7 +215,7 @@ impl<H: Handler> Qp<H, Reset> {
     fn create(
         channel: &Channel<H>,
         pd: &Pd,
-        cq: &Cq,
+        queues: &Queues,
         context: *mut c_void,
         inline: u32,
     ) -> Result<(NonNull<bindings::ib_qp>, u32)> {
@@ -204,17 +224,16 @@ impl<H: Handler> Qp<H, Reset> {
         let mut init: bindings::ib_qp_init_attr = unsafe { mem::zeroed() };
         init.event_handler = Some(qp_event::<H>);
         init.qp_context = context;
-        init.send_cq = cq.raw();
-        init.recv_cq = cq.raw();
-        // One request more in each queue for the drain.
-        init.cap.max_send_wr = config.send_wrs.saturating_add(1);
-        init.cap.max_recv_wr = u32::from(config.recv_slots).saturating_add(1);
+        init.send_cq = queues.send();
+        init.recv_cq = queues.recv();
+        init.cap.max_send_wr = config.send_wrs;
+        init.cap.max_recv_wr = u32::from(config.recv_slots);
         init.cap.max_send_sge = config.send_sges;
         init.cap.max_recv_sge = u32::try_from(channel.layout.sges)?;
         init.cap.max_inline_data = inline;
         init.sq_sig_type = bindings::ib_sig_type_IB_SIGNAL_REQ_WR;
         init.qp_type = bindings::ib_qp_type_IB_QPT_RC;
-        // SAFETY: Domain and completion queue are alive. The context is a channel that outlives
+        // SAFETY: Domain and completion queues are alive. The context is a channel that outlives
         // the queue pair: its owner closes it first.
         let qp = from_err_ptr(unsafe {
             bindings::ib_create_qp_kernel(pd.raw(), &mut init, bindings::module_name())

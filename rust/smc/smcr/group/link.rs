@@ -298,6 +298,7 @@ impl Link {
             return true;
         }
         self.waiting.set(1);
+        channel.expect_ends();
         // Again, under the lock under which slots are freed: who frees one from now on finds the mark.
         channel.free_slots() != 0
     }
@@ -309,6 +310,7 @@ impl Link {
             return true;
         }
         self.waiting.set(1);
+        channel.expect_ends();
         // Again, as in `has_slot`.
         channel.is_idle()
     }

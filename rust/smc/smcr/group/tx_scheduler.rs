@@ -132,6 +132,9 @@ impl LinkGroup {
         let mut proto = conn.proto.lock();
         let actions = change(&mut proto)?;
         if !actions.has(Actions::TX_DUE) {
+            if proto.awaits_completion() {
+                self.expect_ends();
+            }
             return Ok(actions);
         }
         let mut actions = actions.without(Actions::TX_DUE);
@@ -156,6 +159,13 @@ impl LinkGroup {
             }
         }
         Ok(actions)
+    }
+
+    /// Has the ends of all chains posted until now handled as soon as they come: somebody waits for them. Any context.
+    pub(crate) fn expect_ends(&self) {
+        if let Some(channel) = self.link.channel() {
+            channel.expect_ends();
+        }
     }
 
     /// Posts a request for a memory key in order among the messages, which do not wait for it, as soon as
@@ -305,6 +315,8 @@ impl LinkGroup {
                 // It may be the one for which the peer waits.
                 self.lose();
             }
+            // The end of a group waits for that, and the heartbeat's is a sign of life.
+            channel.expect_ends();
             return posted && !scheduler.is_empty();
         }
         if scheduler.paused == Paused::ConnData {
@@ -367,6 +379,9 @@ impl LinkGroup {
         }
         if proto.wants_tx() {
             scheduler.due.insert(conn.index());
+        }
+        if proto.awaits_completion() {
+            channel.expect_ends();
         }
         Sent { posted, actions }
     }
