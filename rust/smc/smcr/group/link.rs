@@ -118,8 +118,7 @@ impl Link {
         // put back.
         let limits = self.at.device.limits()?;
         let chain = longest_chain(limits.send_sges.min(PAGES));
-        // One request is the drain's.
-        let wrs = limits.queue_wrs.saturating_sub(1);
+        let wrs = limits.queue_wrs;
         let most = wrs.checked_div(u32::from(chain)).unwrap_or(0);
         let slots = u16::try_from(most)
             .unwrap_or(u16::MAX)
