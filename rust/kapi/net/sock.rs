@@ -4,6 +4,7 @@
 //!
 //! C header: [`include/net/sock.h`](srctree/include/net/sock.h)
 
+mod busy_poll;
 mod charge;
 mod count;
 mod identity;

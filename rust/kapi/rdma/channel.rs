@@ -420,6 +420,12 @@ impl<H: Handler> Channel<H> {
         self.psn
     }
 
+    /// Returns the number of the NAPI context that handles what arrives, for sockets that poll it themselves; 0 if they
+    /// cannot. No other context gets the number as long as this one lives.
+    pub fn napi_id(&self) -> u32 {
+        self.poller.id()
+    }
+
     /// Returns how many bytes the device takes inline.
     pub fn inline(&self) -> u32 {
         self.inline.load(Relaxed)

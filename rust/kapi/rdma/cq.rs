@@ -232,6 +232,12 @@ impl Poller {
         }
     }
 
+    /// Returns the number by which others may have the NAPI context polled; 0 if they may not.
+    pub(super) fn id(&self) -> u32 {
+        // SAFETY: The context was added. Enabling it has set the number, which stays.
+        unsafe { bindings::napi_id_of(self.napi.get()) }
+    }
+
     /// Ends polling. On return no `ib_cqe` is being called, and none will be. Sleeps.
     ///
     /// # Safety

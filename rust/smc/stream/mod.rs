@@ -173,6 +173,9 @@ pub(crate) trait StreamIo {
     /// Tells whether nothing has arrived since a read took all there was: a hint, without a lock.
     fn is_quiet(&self) -> bool;
 
+    /// Polls what data arrive by, if the program wants that, before a read that finds the stream quiet sleeps or fails.
+    fn busy_poll(&self, _nonblock: bool) {}
+
     /// Tells whether a reader has no reason to sleep: there are more than `seen` bytes, or none will come.
     fn is_readable(&self, seen: usize) -> bool;
 

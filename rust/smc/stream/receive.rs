@@ -140,6 +140,9 @@ fn receive_from(
     let mut got = 0usize;
     // Of a peek: the bytes that lie before those it has got, urgent ones among them.
     let mut passed = offset;
+    if wanted > 0 && stream.is_quiet() {
+        stream.busy_poll(nonblock);
+    }
     if !nonblock && wanted > 0 && stream.is_quiet() {
         // A program that waits for an answer, usually: no bytes have come yet.
         let patience = stream.sock().receive_timeout(nonblock);

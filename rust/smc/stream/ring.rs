@@ -175,6 +175,11 @@ impl StreamIo for Arc<SmcConn> {
     }
 
     #[inline]
+    fn busy_poll(&self, nonblock: bool) {
+        SmcConn::busy_poll(self, nonblock);
+    }
+
+    #[inline]
     fn is_readable(&self, seen: usize) -> bool {
         let proto = self.proto.lock();
         match proto.recv_state() {

@@ -73,6 +73,8 @@ pub(crate) struct SmcConn {
     recv_size: RingSize,
     send_size: RingSize,
     remote: SetOnce<Remote>,
+    /// The number of the NAPI context by which data arrive, for programs that poll it themselves.
+    napi_id: u32,
     /// Counts that have not been added to the namespace's yet.
     stats: Stats,
     /// 1 after shutdown(SHUT_RD). TCP's own bit does not serve: the peer's FIN sets it, too, and
@@ -160,9 +162,11 @@ impl SmcConn {
             send_size,
             ..
         } = parts;
+        let napi_id = group.link.napi_id();
         Arc::pin_init(
             pin_init!(Self {
                 group,
+                napi_id,
                 index,
                 token,
                 sock,
@@ -291,6 +295,7 @@ impl SmcConn {
     /// `ECONNABORTED` when the link was lost meanwhile; `ENOMEM`.
     pub(crate) fn establish(self: &Arc<Self>) -> Result {
         *self.timer.lock() = Some(TimerHook::new(self.clone())?);
+        self.set_napi();
         let actions = self
             .proto
             .lock()
@@ -300,6 +305,22 @@ impl SmcConn {
         // io_uring, which asks no poll(), would call connect() again and find it undecided.
         self.perform(actions.quietly());
         Ok(())
+    }
+
+    /// Says where data for the socket come from.
+    #[inline]
+    fn set_napi(&self) {
+        self.sock.set_napi(self.napi_id);
+    }
+
+    /// Polls the card for data, as long as `SO_BUSY_POLL` says; once if `nonblock`.
+    #[inline]
+    pub(crate) fn busy_poll(&self, nonblock: bool) {
+        if self.sock.busy_poll_micros() == 0 {
+            return;
+        }
+        let has_ended = || self.maybe_readable.get() != 0;
+        self.sock.busy_poll(self.napi_id, nonblock, has_ended);
     }
 
     /// Returns the counts that have not been added to the namespace's yet.

@@ -160,6 +160,11 @@ impl Link {
         self.channel.as_ref()
     }
 
+    /// Returns the number of the NAPI context by which data of connections arrive.
+    pub(super) fn napi_id(&self) -> u32 {
+        self.channel().map_or(0, |channel| channel.napi_id())
+    }
+
     /// Returns number and first sequence number of our queue pair.
     pub(crate) fn queue_pair(&self) -> (u32, u32) {
         self.channel()

@@ -44,6 +44,7 @@ impl SmcConn {
         self.change(|proto| {
             let settings = self.sync_settings(proto);
             self.maybe_readable.set(1);
+            self.set_napi();
             let before = self.sock.wants_stamps().then(|| proto.received());
             let taken = take(proto);
             if let Some(before) = before {
