@@ -272,13 +272,24 @@ impl BsdSocket {
     /// looks for somebody to wake, finds him.
     #[inline]
     pub fn register(&self, poll: &Poll<'_>) {
-        if poll.registers() {
-            // SAFETY: The socket is open, and `poll` holds what the caller of poll was given.
-            unsafe { bindings::socket_poll_wait(poll.file(), self.as_ptr(), poll.table()) };
-        } else {
+        if !self.enlist(poll) {
             // He is on the queue already, or does not wait.
             full_barrier();
         }
+    }
+
+    /// Registers the poller, if he is to be, as TCP's `poll` does; returns whether he was. If so, a full barrier stands
+    /// between that and what is looked at next. If not, he is on the queue already, and whoever wakes finds him there,
+    /// or he does not wait: then no barrier is needed, as epoll and poll() order the wake-ups and the calls of this
+    /// themselves.
+    #[inline]
+    pub fn enlist(&self, poll: &Poll<'_>) -> bool {
+        let registers = poll.registers();
+        if registers {
+            // SAFETY: The socket is open, and `poll` holds what the caller of poll was given.
+            unsafe { bindings::socket_poll_wait(poll.file(), self.as_ptr(), poll.table()) };
+        }
+        registers
     }
 
     /// Calls TCP's `sendmsg`.

@@ -61,8 +61,9 @@ impl StreamIo for Arc<SmcConn> {
     }
 
     fn poll(&self, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
-        // Registers the poller; of what TCP says only a pending error counts.
-        let mut events = socket.native_poll(poll) & flags::EPOLLERR;
+        // What is looked at from here on, and changes later, wakes the poller.
+        socket.enlist(poll);
+        let mut events = 0;
         let mut proto = self.proto.lock();
         // A reset of the TCP connection is shown at once, also before the connection has noted it.
         let reset = self.is_tcp_dead() && !proto.awaits_end();
@@ -94,6 +95,10 @@ impl StreamIo for Arc<SmcConn> {
         }
         if room || !can_send {
             events |= flags::EPOLLOUT | flags::EPOLLWRNORM;
+        }
+        // Last, as with TCP, and under the lock: where the end is seen, its error is.
+        if self.sock().polls_error() {
+            events |= flags::EPOLLERR;
         }
         events
     }

@@ -259,19 +259,33 @@ impl Sock {
     /// there is no end, error, completion or urgent byte.
     #[inline]
     pub fn is_plainly_open(&self) -> bool {
-        let sk = self.as_ptr();
-        // SAFETY: The sock is valid; all is read without the lock, as TCP's poll does. A queue whose first
-        // element is itself is empty.
-        let completions = unsafe {
-            let queue = &raw const (*sk).sk_error_queue;
-            let first = &raw const (*queue).__bindgen_anon_1.__bindgen_anon_1.next;
-            ptr::read_volatile(first).cast_const().cast() != queue
-        };
         self.state() == tcp_state::ESTABLISHED
             && self.shutdown_mask() == 0
             && !self.has_error()
             && !self.has_urgent()
-            && !completions
+            && !self.has_queued_errors()
+    }
+
+    /// Returns whether poll() is to say `EPOLLERR`: an error waits to be fetched, or something is in the error queue.
+    /// As in TCP's poll, what was looked at before is at least as old: who finds the connection ended finds why.
+    #[inline]
+    pub fn polls_error(&self) -> bool {
+        // The other barrier is that of `tcp_done_with_error()`, which sets the error first.
+        read_barrier();
+        self.has_error() || self.has_queued_errors()
+    }
+
+    /// Returns whether something is in the error queue: a completion, or what ICMP has said.
+    #[inline]
+    fn has_queued_errors(&self) -> bool {
+        let sk = self.as_ptr();
+        // SAFETY: The sock is valid, and its queue a part of it. The first pointer is read whole and without the
+        // queue's lock, as TCP's poll does; nothing is read through it. In an empty queue it is the queue itself.
+        unsafe {
+            let queue = &raw const (*sk).sk_error_queue;
+            let first = &raw const (*queue).__bindgen_anon_1.__bindgen_anon_1.next;
+            ptr::read_volatile(first).cast_const().cast() != queue
+        }
     }
 
     /// Returns whether TCP takes more bytes, or an error instead.
