@@ -10,6 +10,8 @@
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DueSet {
     bits: [u64; 4],
+    /// Number of indices in the set. Kept, as each message asks twice whether there is one.
+    len: u16,
     /// Index at which the next search begins.
     turn: u8,
 }
@@ -20,6 +22,7 @@ impl DueSet {
     pub const fn new() -> DueSet {
         DueSet {
             bits: [0; 4],
+            len: 0,
             turn: 0,
         }
     }
@@ -37,6 +40,7 @@ impl DueSet {
         match self.bits.get_mut(word) {
             Some(w) if *w & mask == 0 => {
                 *w |= mask;
+                self.len = self.len.wrapping_add(1);
                 true
             }
             _ => false,
@@ -51,6 +55,7 @@ impl DueSet {
         match self.bits.get_mut(word) {
             Some(w) if *w & mask != 0 => {
                 *w &= !mask;
+                self.len = self.len.wrapping_sub(1);
                 true
             }
             _ => false,
@@ -90,6 +95,6 @@ impl DueSet {
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.bits == [0; 4]
+        self.len == 0
     }
 }
