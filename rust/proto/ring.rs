@@ -199,19 +199,26 @@ impl Consumption {
         if unconfirmed == 0 {
             return false;
         }
-        if self.blocked && self.released >= self.received {
-            return true;
-        }
         let size = self.ring.bytes();
-        let limit = (size / 10).max(MIN_UPDATE).min(size / 2);
-        let used = self.received.saturating_sub(self.announced);
-        let free = self.ring.len().saturating_sub(used);
-        let scarce = if self.peer_takes_immediates {
-            size / 4
+        if self.blocked {
+            if self.released >= self.received {
+                return true;
+            }
         } else {
-            size / 2
-        };
-        unconfirmed > u64::from(limit) && (self.blocked || free <= u64::from(scarce))
+            let used = self.received.saturating_sub(self.announced);
+            let free = self.ring.len().saturating_sub(used);
+            let scarce = if self.peer_takes_immediates {
+                size / 4
+            } else {
+                size / 2
+            };
+            if free > u64::from(scarce) {
+                // Most often.
+                return false;
+            }
+        }
+        let limit = (size / 10).max(MIN_UPDATE).min(size / 2);
+        unconfirmed > u64::from(limit)
     }
 
     /// Reports whether data that goes to the peer anyhow should bring the cursor along, where that

@@ -157,6 +157,12 @@ impl TxSide {
         self.ring.len().saturating_sub(used) as u32
     }
 
+    /// Reports whether a third of the send ring is free, or some of it and nothing is under way.
+    fn has_much_room(&self) -> bool {
+        let space = u64::from(self.space());
+        space.saturating_mul(3) >= self.ring.len() || space > 0 && self.in_flight == 0
+    }
+
     /// Reports whether an urgent byte was sent and the peer has not consumed everything yet.
     #[inline]
     fn urgent_in_flight(&self) -> bool {
@@ -185,12 +191,17 @@ impl Conn {
     /// Bytes that the next message will carry.
     #[inline]
     fn sendable(&self) -> u64 {
+        let unsent = self.tx.unsent();
+        if unsent == 0 {
+            // Most often, where it was not the program that wrote.
+            return 0;
+        }
         let ended = self.life.sent.with(self.life.received);
         // After either side's close the peer's ring may belong to another connection.
         if self.tx.hold != Hold::None || ended.any(StateFlags::ANY_CLOSE) {
             return 0;
         }
-        self.tx.unsent().min(self.window())
+        unsent.min(self.window())
     }
 
     /// Reports whether [`Conn::take_tx`] would give a message.
@@ -355,10 +366,7 @@ impl Conn {
             self.life.progress(now);
         }
         // As with TCP a writer is woken only if it has found no room, and only when a third of the ring is free.
-        let space = u64::from(self.tx.space());
-        let enough =
-            space.saturating_mul(3) >= self.tx.ring.len() || space > 0 && self.tx.in_flight == 0;
-        let wake = enough && self.tx.starved && self.tx.urgent_end.is_none();
+        let wake = self.tx.starved && self.tx.urgent_end.is_none() && self.tx.has_much_room();
         self.tx.starved &= !wake;
         self.tx_due().with_if(Actions::WAKE_WRITER, wake) | self.settle_end()
     }
