@@ -84,46 +84,12 @@ impl Overlay for Smc {
         accept::accepts_more(data)
     }
 
+    #[inline]
     fn poll(data: &Arc<SmcSock>, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
-        if let Some(stream) = data.stream() {
-            return stream.poll(socket, poll);
+        match data.stream() {
+            Some(stream) => stream.poll(socket, poll),
+            None => poll_without_stream(data, socket, poll),
         }
-        let listener = match &*data.state.lock() {
-            Phase::Listening(listener) => Some(listener.clone()),
-            _ => None,
-        };
-        if let Some(listener) = listener {
-            return accept::poll(&listener, socket, poll);
-        }
-        let open = connect::is_undecided(data);
-        let mut native = socket.native_poll(poll);
-        // Perhaps refused, and then it may begin anew, or does at this moment, and be refused again. An edge-triggered
-        // poller must not see such an end before TCP has told all those who wait: it would hear of it twice.
-        for _ in 0..2 {
-            let ended = native & (flags::EPOLLERR | flags::EPOLLHUP) != 0;
-            if !(ended && connect::is_undecided(data) && connect::advance_ended(data)) {
-                break;
-            }
-            native = socket.native_poll(poll);
-        }
-        if connect::is_undecided(data) && data.sock.is_established() {
-            // TCP is connected, the program is not yet.
-            return native & (flags::EPOLLERR | flags::EPOLLHUP);
-        }
-        if open && !connect::is_undecided(data) {
-            // It has been decided between the two; what lay in TCP's queue was the handshake's.
-            if let Some(stream) = data.stream() {
-                return stream.poll(socket, poll);
-            }
-            native = socket.native_poll(poll);
-        }
-        if crossing::is_open(data) {
-            let hidden = crossing::is_still_open(data, socket);
-            if hidden || !data.sock.has_unread() && data.sock.shutdown_mask() & RECEIVE == 0 {
-                return native & !(flags::EPOLLIN | flags::EPOLLRDNORM);
-            }
-        }
-        native
     }
 
     fn has_peer(data: &Arc<SmcSock>) -> bool {
@@ -209,6 +175,47 @@ impl Overlay for Smc {
     ) -> Result<Handled> {
         sockopt::get(data, socket, option)
     }
+}
+
+/// poll() of a socket that is not a stream: undecided, TCP's, or a listener.
+#[inline(never)]
+fn poll_without_stream(data: &Arc<SmcSock>, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
+    let listener = match &*data.state.lock() {
+        Phase::Listening(listener) => Some(listener.clone()),
+        _ => None,
+    };
+    if let Some(listener) = listener {
+        return accept::poll(&listener, socket, poll);
+    }
+    let open = connect::is_undecided(data);
+    let mut native = socket.native_poll(poll);
+    // Perhaps refused, and then it may begin anew, or does at this moment, and be refused again. An edge-triggered
+    // poller must not see such an end before TCP has told all those who wait: it would hear of it twice.
+    for _ in 0..2 {
+        let ended = native & (flags::EPOLLERR | flags::EPOLLHUP) != 0;
+        if !(ended && connect::is_undecided(data) && connect::advance_ended(data)) {
+            break;
+        }
+        native = socket.native_poll(poll);
+    }
+    if connect::is_undecided(data) && data.sock.is_established() {
+        // TCP is connected, the program is not yet.
+        return native & (flags::EPOLLERR | flags::EPOLLHUP);
+    }
+    if open && !connect::is_undecided(data) {
+        // It has been decided between the two; what lay in TCP's queue was the handshake's.
+        if let Some(stream) = data.stream() {
+            return stream.poll(socket, poll);
+        }
+        native = socket.native_poll(poll);
+    }
+    if crossing::is_open(data) {
+        let hidden = crossing::is_still_open(data, socket);
+        if hidden || !data.sock.has_unread() && data.sock.shutdown_mask() & RECEIVE == 0 {
+            return native & !(flags::EPOLLIN | flags::EPOLLRDNORM);
+        }
+    }
+    native
 }
 
 /// sendmsg(), but for the usual message of a local path.

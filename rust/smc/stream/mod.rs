@@ -52,6 +52,7 @@ impl Stream<'_> {
     }
 
     /// Handles poll(): registers the poller and returns the events.
+    #[inline]
     pub(crate) fn poll(self, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
         match self {
             Self::Smcr(conn) => conn.poll(socket, poll),
