@@ -27,7 +27,7 @@ use kapi::{
     sys::{
         hook::TimerHook,
         lock::SpinLockBh,
-        word::Word, //
+        word::{Count, Word}, //
     }, //
 };
 use kernel::{
@@ -94,7 +94,7 @@ pub(crate) struct SmcConn {
     splices: Atomic<i32>,
     /// 1 when connect() has dissolved the connection: the program has kept the socket, to which errors are not
     /// reported any more.
-    dissolved: Atomic<u32>,
+    dissolved: Count,
     #[pin]
     lease: Mutex<Option<Lease>>,
     /// Serialises sendmsg().
@@ -183,7 +183,7 @@ impl SmcConn {
                 fin_sent: Word::new(0),
                 ring_enomem: Word::new(0),
                 splices: Atomic::new(0),
-                dissolved: Atomic::new(0),
+                dissolved: Count::new(0),
                 lease <- new_mutex!(Some(lease), "rsmc::SmcConn::lease"),
                 writers <- new_mutex!(Writers::new(), "rsmc::SmcConn::writers"),
                 readers <- new_mutex!((), "rsmc::SmcConn::readers"),
@@ -225,7 +225,7 @@ impl SmcConn {
     pub(crate) fn has_enough(&self, proto: &Conn) -> bool {
         let low = self.sock.low_water(false, self.recv.size() / 2);
         match proto.recv_state() {
-            RecvState::Data(there) => there.max(proto.waiting()) as usize >= low,
+            RecvState::Data(there) => there as usize >= low || proto.waiting() as usize >= low,
             _ => false,
         }
     }

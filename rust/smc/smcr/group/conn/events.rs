@@ -15,10 +15,7 @@ use kapi::net::{
 };
 use kernel::{
     prelude::*,
-    sync::{
-        atomic::{Acquire, Relaxed, Release},
-        Arc, //
-    }, //
+    sync::{atomic::Relaxed, Arc}, //
 };
 use smc_proto::{
     conn::{Actions, CloseMode, Conn, ProtoError},
@@ -149,8 +146,9 @@ impl SmcConn {
 
     /// Tells whether the program has dissolved the connection, whose receive buffer may be another's by
     /// now.
+    #[inline]
     pub(crate) fn is_dissolved(&self) -> bool {
-        self.dissolved.load(Acquire) != 0
+        self.dissolved.acquire() != 0
     }
 
     /// Tells whether close() or shutdown() still waits for unsent bytes.
@@ -203,7 +201,7 @@ impl SmcConn {
 
     /// Aborts the connection while the program keeps the socket, perhaps for another connection.
     pub(crate) fn dissolve(self: &Arc<Self>) {
-        self.dissolved.store(1, Release);
+        self.dissolved.release(1);
         self.close(CloseMode::Abort);
     }
 

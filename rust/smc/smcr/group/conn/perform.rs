@@ -15,7 +15,7 @@ use kapi::{
 };
 use kernel::{
     sync::{
-        atomic::{Acquire, Full, Relaxed},
+        atomic::{Full, Relaxed},
         Arc,
         ArcBorrow, //
     },
@@ -75,7 +75,7 @@ impl SmcConn {
 
     #[cold]
     fn perform_rare(self: &Arc<Self>, actions: Actions) {
-        if actions.has_any(Actions::ERRORS) && self.dissolved.load(Acquire) == 0 {
+        if actions.has_any(Actions::ERRORS) && !self.is_dissolved() {
             self.sock.wake_error();
         }
         if actions.has(Actions::STATE) {
@@ -105,7 +105,7 @@ impl SmcConn {
     }
 
     fn tell_error(&self, actions: Actions) {
-        if self.dissolved.load(Acquire) != 0 {
+        if self.is_dissolved() {
             return;
         }
         if actions.has(Actions::ERR_RESET) && !self.has_tcp_told() {
@@ -193,10 +193,10 @@ impl WorkItem for SmcConn {
             this.change(|proto| proto.on_timer(now()));
         }
         let over = todo.has(Actions::TCP_OVER) && !this.proto.lock().is_released();
-        if (over || todo.has(Actions::TCP_ABORT)) && this.dissolved.load(Acquire) == 0 {
+        if (over || todo.has(Actions::TCP_ABORT)) && !this.is_dissolved() {
             this.sock.abort();
         }
-        if todo.has(Actions::TCP_END) && this.dissolved.load(Acquire) == 0 {
+        if todo.has(Actions::TCP_END) && !this.is_dissolved() {
             this.fin_sent.set(1);
             this.sock.end_stream();
         }
