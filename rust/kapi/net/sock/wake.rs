@@ -3,6 +3,7 @@
 //! Wake-ups and signals of those who wait for a socket.
 
 use super::Sock;
+use crate::sys::word::full_barrier;
 use smc_bindings as bindings;
 
 impl Sock {
@@ -42,9 +43,18 @@ impl Sock {
     /// Wakes those who wait for data or, on a listener, for connections.
     #[inline]
     pub fn wake_readers(&self) {
-        // SAFETY: The sock is valid; the helper holds `sk_callback_lock`, under which the
-        // callbacks and `sk_wq` are stable.
-        unsafe { bindings::sk_data_ready(self.as_ptr()) };
+        // Who replaces the callback looks for data after that. With this either he finds what the caller has brought,
+        // or the callback is found to be his.
+        full_barrier();
+        match self.native_data_ready() {
+            // SAFETY:
+            // * The sock is valid, and the function the kernel's own, `sock_def_readable()`.
+            // * That reads `sk_wq` under RCU and needs no lock: TCP does not hold `sk_callback_lock` either.
+            Some(ready) => unsafe { ready(self.as_ptr()) },
+            // SAFETY: The sock is valid; the helper holds `sk_callback_lock`, under which the
+            // callbacks and `sk_wq` are stable.
+            None => unsafe { bindings::sk_data_ready(self.as_ptr()) },
+        }
     }
 
     /// Wakes those who wait for room to write, if there is room.

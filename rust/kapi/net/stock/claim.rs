@@ -6,12 +6,9 @@
 //! arrives, in callbacks that rely on the socket lock, and sockmap takes what is sent. A stream has one
 //! such owner at most, whom `sk_user_data` names; who finds it taken is refused (`EBUSY`, `EALREADY`).
 
-use crate::net::sock::Sock;
+use crate::{net::sock::Sock, sys::word::Count};
 use core::ptr;
-use kernel::{
-    ffi,
-    sync::atomic::{Acquire, Atomic, Release}, //
-};
+use kernel::ffi;
 use smc_bindings as bindings;
 
 /// Its address is our name. Aligned, since the low bits are flags.
@@ -21,8 +18,11 @@ const NOT_COPIED: usize = 1;
 /// The owner is a sockmap (`SK_USER_DATA_PSOCK`).
 const SOCKMAP: usize = 4;
 
+/// A function that a socket's `sk_data_ready` may name.
+type DataReady = unsafe extern "C" fn(*mut bindings::sock);
+
 /// `sk_data_ready` of a socket in which it is unchanged; 0 before the first socket.
-static DATA_READY: Atomic<usize> = Atomic::new(0);
+static DATA_READY: Count = Count::new(0);
 
 fn name() -> *mut ffi::c_void {
     ptr::from_ref(&CLAIM)
@@ -37,10 +37,11 @@ fn name() -> *mut ffi::c_void {
 ///
 /// `sk` is a new TCP sock that nobody else knows.
 pub(crate) unsafe fn learn(sk: *mut bindings::sock) {
-    if DATA_READY.load(Acquire) == 0 {
+    if DATA_READY.get() == 0 {
         // SAFETY: By the caller's promise.
         let ready = unsafe { (*sk).sk_data_ready };
-        DATA_READY.store(ready.map_or(0, |ready| ready as usize), Release);
+        // The same number, whichever thread is the first.
+        DATA_READY.release(ready.map_or(0, |ready| ready as usize as u64));
     }
 }
 
@@ -52,9 +53,15 @@ impl Sock {
 
     /// Returns whether what arrives goes where TCP puts it.
     fn arrives_natively(&self) -> bool {
+        self.native_data_ready().is_some()
+    }
+
+    /// Returns what TCP itself calls when data arrives, a function of the kernel, unless it was replaced in this socket.
+    #[inline]
+    pub(in crate::net) fn native_data_ready(&self) -> Option<DataReady> {
         // SAFETY: The sock is valid, and the field a function pointer that is read without a lock.
         let ready = unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_data_ready) };
-        ready.map_or(0, |ready| ready as usize) == DATA_READY.load(Acquire)
+        ready.filter(|ready| *ready as usize as u64 == DATA_READY.get())
     }
 
     /// Makes the stream ours, so that no other module can take it over, until [`Sock::release_stream`];
