@@ -109,6 +109,8 @@ impl Stream<'_> {
 pub(crate) trait StreamIo {
     /// True if the count of unread bytes excludes an urgent byte at the head of the stream.
     const HIDES_URGENT: bool;
+    /// True if [`StreamIo::is_readable`] takes no lock but spinlocks, so that a task which is about to sleep may ask.
+    const NEVER_SLEEPS_TO_LOOK: bool;
 
     /// See [`Stream::splice`].
     ///

@@ -146,7 +146,7 @@ fn receive_from(
     if !nonblock && wanted > 0 && stream.is_quiet() {
         // A program that waits for an answer, usually: no bytes have come yet.
         let patience = stream.sock().receive_timeout(nonblock);
-        timeout = Some(sleep(stream, socket, patience, 0)?);
+        timeout = Some(sleep_first(stream, socket, patience)?);
     }
     loop {
         let ask = Ask {
@@ -242,6 +242,18 @@ fn sleep(stream: &impl StreamIo, socket: &BsdSocket, timeout: isize, seen: usize
     let waited = wait::until_changed(socket, wait::Kind::Shared, timeout, || {
         stream.is_readable(seen)
     });
+    stream.sock().sleep_for_data(false);
+    waited
+}
+
+/// Sleeps like [`sleep`] until there is anything, with fewer steps where the stream allows that. Once for a call: it
+/// does not look for signals where the stream is readable, so a loop of this could not be ended.
+fn sleep_first<L: StreamIo>(stream: &L, socket: &BsdSocket, timeout: isize) -> Result<isize> {
+    if !L::NEVER_SLEEPS_TO_LOOK {
+        return sleep(stream, socket, timeout, 0);
+    }
+    stream.sock().sleep_for_data(true);
+    let waited = wait::until_seen(socket, timeout, || stream.is_readable(0));
     stream.sock().sleep_for_data(false);
     waited
 }

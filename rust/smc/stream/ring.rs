@@ -48,6 +48,7 @@ const PART: usize = 32 << 10;
 
 impl StreamIo for Arc<SmcConn> {
     const HIDES_URGENT: bool = true;
+    const NEVER_SLEEPS_TO_LOOK: bool = true;
 
     fn splice(&self, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize> {
         SmcConn::splice(self, socket, splice)

@@ -47,6 +47,8 @@ impl Local {
 
 impl StreamIo for Local {
     const HIDES_URGENT: bool = false;
+    // How much TCP holds is asked under its lock.
+    const NEVER_SLEEPS_TO_LOOK: bool = false;
 
     fn splice(&self, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize> {
         self.splices().add(1, Relaxed);
