@@ -121,38 +121,42 @@ redis() {
 			show "redis_$(echo $test | tr SETG setg)_$clients" "$(inverse "$rate")"
 		done
 	done
-	for clients in 1 20 64; do
-		[ -n "$mark" ] || break
-		! wants "redis_set_$clients" || redis_marked $clients
+	for load in 1 20 64 512 20_P16; do
+		[ -z "$mark" ] || [ "$only" != "redis_set_$load" ] || redis_marked $load
 	done
 	stop "$server"
 }
 
 # Of SET, for the profiler. What redis-benchmark does to begin and to end is in both
 # parts: the second less the first is requests alone. A run before them, unmarked, has read the files.
-redis_marked() { # CLIENTS
+redis_marked() { # CLIENTS[_PPIPELINED]
+	clients=${1%_P*} deep=1
+	[ "$1" = "$clients" ] || deep=${1#*_P}
 	for part in warm less of; do
-		n=$((5000 / scale))
+		n=$((5000 * deep * (1 + clients / 100) / scale))
 		[ $part = of ] || n=$((n / 5))
 		before=$(counts)
 		[ $part = warm ] || bench mark
-		run a redis-benchmark $to -c $1 -n $n -t set --csv >"$dir/out" 2>"$dir/err" ||
+		run a redis-benchmark $to -c $clients -P $deep -n $n -t set --csv >"$dir/out" 2>"$dir/err" ||
 			die "redis-benchmark: $(cat "$dir/err")"
 		[ $part = warm ] || bench mark
-		prove "redis-benchmark -c $1 -n $n" "$1" "$before"
+		prove "redis-benchmark -c $clients -P $deep -n $n" "$clients" "$before"
 		[ $part = warm ] || echo "# profile $part $n operations"
 	done
 }
 
 # Requests to nginx for the given seconds; a third argument puts the profiler's marks around them.
+# wrk counts whole seconds, each 1e9 instructions, of which the profiler's guest executes a few million in
+# a second: a signal ends it earlier.
 nginx_requests() { # keep|close SECONDS [mark]
-	short=
+	short= ended= seconds=$2
+	case $2 in *.*) ended="timeout --preserve-status -s INT $2" seconds=60 ;; esac
 	[ "$1" = keep ] || short=first
 	before=$(counts $short)
 	header="X-Way: $1"
 	[ "$1" = keep ] || header='Connection: close'
 	[ -z "${3:-}" ] || bench mark
-	run a wrk -d "$2s" -t 1 -c 8 --timeout 10s -H "$header" http://$host:8080/small >"$dir/out" 2>&1 || die "wrk: $(cat "$dir/out")"
+	run a $ended wrk -d "${seconds}s" -t 1 -c 8 --timeout 10s -H "$header" http://$host:8080/small >"$dir/out" 2>&1 || die "wrk: $(cat "$dir/out")"
 	[ -z "${3:-}" ] || bench mark
 	! grep 'Socket errors\|Non-2xx' "$dir/out" >&2 || die "wrk: requests failed"
 	prove "wrk, $1" 8 "$before" $short
@@ -160,11 +164,11 @@ nginx_requests() { # keep|close SECONDS [mark]
 
 # For the profiler, as for Redis.
 nginx_marked() { # keep|close
-	nginx_requests "$1" 1
+	nginx_requests "$1" 0.1
 	for part in less of; do
-		seconds=1
-		[ $part = less ] || seconds=3
-		nginx_requests "$1" $seconds mark
+		[ $part = less ] || long=0.5
+		[ $part = of ] || long=0.1
+		nginx_requests "$1" $long mark
 		echo "# profile $part $(awk '$2 == "requests" { print $1 }' "$dir/out") operations"
 	done
 }
