@@ -13,7 +13,7 @@ use anyhow::{bail, Context, Result};
 use std::collections::BTreeMap;
 
 /// Metrics that are measured.
-const METRICS: [&str; 12] = [
+const METRICS: [&str; 14] = [
     "pingpong_64",
     "pingpong_16384",
     "bulk_per_KiB",
@@ -25,6 +25,8 @@ const METRICS: [&str; 12] = [
     "redis_set_1",
     "redis_set_20",
     "redis_set_64",
+    "redis_set_512",
+    "redis_set_20_P16",
     "nginx_keep",
 ];
 
@@ -125,8 +127,15 @@ fn metric_of(name: &str) -> &str {
 
 /// Returns whether a figure, by its name in the baseline, is asked for.
 pub fn asked(arguments: &Arguments, name: &str) -> bool {
-    let only = arguments.only.as_deref().unwrap_or_default();
-    only.split(',').any(|one| metric_of(name).starts_with(one))
+    asks(arguments.only.as_deref(), metric_of(name))
+}
+
+/// Programs take most of the time, so only if they are named.
+fn asks(only: Option<&str>, metric: &str) -> bool {
+    match only {
+        Some(only) => only.split(',').any(|one| metric.starts_with(one)),
+        None => !is_of_programs(metric),
+    }
 }
 
 type Rows = BTreeMap<&'static str, BTreeMap<&'static str, Vec<Row>>>;
@@ -136,8 +145,6 @@ pub fn measure(arguments: &Arguments, columns: &[&'static Column]) -> Result<Fig
     let metrics: Vec<_> = METRICS
         .into_iter()
         .filter(|metric| asked(arguments, metric))
-        // They take most of the time, so only if they are named.
-        .filter(|metric| arguments.only.is_some() || !is_of_programs(metric))
         .collect();
     if metrics.is_empty() {
         bail!(
@@ -343,6 +350,37 @@ mod tests {
         let none = measured(&CELLS[..2], None).functions;
         assert!(judge("m", column("C SMC-R"), &none).is_err());
         assert!(judge("m", column("TCP"), &none).is_ok());
+    }
+
+    #[test]
+    fn what_is_asked_for() {
+        let of = |only, name| asks(only, metric_of(name));
+        assert!(of(None, "with_card_pingpong_64") && of(None, "module_connect_close"));
+        assert!(!of(None, "kernel_redis_set_1") && !of(None, "nginx_keep"));
+        assert!(of(Some("ping,redis"), "kernel_redis_set_1"));
+        assert!(!of(Some("ping,redis"), "module_bulk_per_KiB"));
+    }
+
+    #[test]
+    fn medians() {
+        let run = |all, card| Row {
+            all,
+            card,
+            ..Row::default()
+        };
+        let runs = vec![run(100.0, 10.0), run(120.0, 50.0), run(90.0, 10.0)];
+        let rows: Rows = [("bulk_per_KiB", [(OURS, runs)].into_iter().collect())].into();
+        let figures = figures(&rows);
+        assert_eq!(figures["bulk_per_KiB"][OURS], 80.0);
+        assert_eq!(figures["with_card_bulk_per_KiB"][OURS], 100.0);
+        // It is no program's, and TCP was not measured.
+        assert_eq!(figures.get("kernel_bulk_per_KiB"), None);
+        let text = render(&[TCP, OURS], &["bulk_per_KiB", "connect_close"], &rows);
+        assert!(
+            text.contains("host                    -         80\n"),
+            "{text}"
+        );
+        assert!(!text.contains("connect_close"), "{text}");
     }
 
     #[test]

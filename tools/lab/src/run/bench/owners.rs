@@ -128,6 +128,15 @@ mod tests {
         assert_eq!(role_over_card("card_post_send [card]"), Some('o'));
         assert_eq!(role_over_card("smc_sendmsg [smc]"), Some('o'));
         assert_eq!(role_over_card("sysvec_irq_work "), Some('o'));
+        // Only the card has functions of hardware, and all entries of interrupts are the host's.
+        assert_eq!(role_over_card("__sysvec_irq_work "), Some('o'));
+        assert_eq!(role_over_card("hw_execute [other]"), None);
+        assert_eq!(
+            role_over_card("<smc::conn::SmcConn>::send [rsmc]"),
+            Some('o')
+        );
+        assert_eq!(role_over_card("memcpy "), None);
+        assert!(is_card("hw_execute.isra.0 [card]") && !is_card("card_poll_cq [card]"));
         assert_eq!(role_over_card("ip_queue_xmit "), None);
         assert_eq!(role_over_card("__switch_to "), Some('s'));
     }
