@@ -80,6 +80,8 @@ impl<H: Handler> Channel<H> {
             let ended = sq.completed(index, completion, last);
             if sq.has_refused() {
                 let again = sq.retry();
+                // The poller, which calls this, arms the queue for them at its end.
+                sq.expect();
                 self.try_again(&sq, again);
             }
             self.note_counts(&sq);

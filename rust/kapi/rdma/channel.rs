@@ -315,14 +315,19 @@ impl<H: Handler> Channel<H> {
                 Err(EINVAL)
             }
         });
-        let kick = awaited && result.is_ok() && sq.expect();
+        // A chain that the device has refused for now is posted again when another one has ended.
+        let waits = match &result {
+            Ok(()) => awaited,
+            Err(refused) => matches!(refused, Refused::Later(_)),
+        };
+        let kick = waits && sq.expect();
         self.note_counts(&sq);
+        if kick {
+            self.poller.kick();
+        }
         match result {
             Ok(()) => {
                 self.poller.poll_later();
-                if kick {
-                    self.poller.kick();
-                }
                 Ok(())
             }
             Err(Refused::Clean(job, error)) => Err((job, error)),

@@ -67,7 +67,11 @@ impl<H: Handler> Channel<H> {
                     return false;
                 }
                 let again = sq.retry();
+                let kick = again == Again::Never && sq.expect();
                 self.note_counts(&sq);
+                if kick {
+                    self.poller.kick();
+                }
                 match again {
                     Again::Never | Again::Completion => return true,
                     Again::Worker => (),
