@@ -38,9 +38,10 @@ use smc_bindings as bindings;
 
 /// Callbacks for the ends of a queue pair's work.
 ///
-/// All methods are called in softirq context, one at a time for each queue pair except [`Handler::failed`]; they must not
-/// sleep. The end of a chain is handled when the next message has arrived, or some milliseconds after it was posted,
-/// unless somebody expects it ([`Channel::expect_ends`]).
+/// All methods are called in softirq context, or with bottom halves off in a thread that busy-polls, one at a
+/// time for each queue pair except [`Handler::failed`]; they must not sleep. The end of a chain is handled when
+/// the next message has arrived, or some milliseconds after it was posted, unless somebody expects it
+/// ([`Channel::expect_ends`]).
 pub trait Handler: Send + Sync + 'static {
     /// The value that a chain carries to its completion, for example a counted reference of a
     /// connection.
@@ -206,7 +207,7 @@ pub struct Channel<H: Handler> {
     pub(super) free: Word,
     pub(super) failed: Atomic<i32>,
     pub(super) closing: Atomic<i32>,
-    /// 1 once the queue pair has left `Reset`: before, there is nothing to drain.
+    /// 1 once the queue pair has left `Reset`: before, there is nothing to flush.
     pub(super) begun: Atomic<i32>,
     pub(super) qpn: Atomic<u32>,
     pub(super) inline: Atomic<u32>,
@@ -407,9 +408,9 @@ impl<H: Handler> Channel<H> {
     /// Queues [`Channel::fail`]. To be called with the send lock held and `qp` set, or from a
     /// callback of the queue pair. Any context, hard interrupts too.
     pub(super) fn enqueue_fail(self: &Arc<Self>) {
-        // SAFETY: Closing clears `qp` under the lock that is held, and destroys the queue pair, which
-        // waits for its callbacks, before it lets go of the device. The queue is destroyed after
-        // that, running what is queued.
+        // SAFETY: Closing clears `qp` under the lock that is held, and destroys the queue pair and stops
+        // its poller, which wait for their callbacks, before it lets go of the device. The queue is
+        // destroyed after that, running what is queued.
         let queue = unsafe { Queue::from_raw(self.queue.as_ptr().cast()) };
         // Already queued is fine.
         let _ = queue.enqueue::<_, 1>(self.clone());

@@ -25,10 +25,10 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-/// Seconds between lines in the kernel log while an end of a connection waits for a device.
+/// Seconds between lines in the kernel log while the removal of a device waits.
 const NAG_SECONDS: u64 = 10;
 
-/// Lines in the kernel log while a thread waits for a device, so that the administrator learns which.
+/// Lines in the kernel log while the removal of a device waits, so that the administrator learns of which one.
 pub(super) struct Nag(u64);
 
 impl Nag {

@@ -40,7 +40,8 @@
 //!
 //! Locks, outer first: `Mr::raw` (mutex), `Channel::resources` (mutex); apart from these
 //! `Channel::sq`, `Region::map` (spinlocks, bottom halves off), and `Channel::rq`. Handlers are
-//! called without any of them. [`client::ClientOps`] are called with locks of the RDMA core held.
+//! called by NAPI (`cq`), without any of them. [`client::ClientOps`] are called with locks of the
+//! RDMA core held.
 //!
 //! C headers: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h),
 //! [`include/rdma/ib_cache.h`](srctree/include/rdma/ib_cache.h)

@@ -5,9 +5,9 @@
 //! [`Qp`] is the one owner; its type says in which state the queue pair is, and each step consumes
 //! it. [`Channel`] is what all others hold: it posts, and refuses to once the owner is gone.
 //!
-//! Closing (by [`Qp::close`], or in the background when the owner is dropped) drains both queues,
-//! destroys the queue pair and then lets go of the handler. So a handler may hold the channel: the
-//! circle is broken when the link ends.
+//! Closing (by [`Qp::close`], or in the background when the owner is dropped) has the device flush
+//! both queues, as far as it does so in time, destroys the queue pair, stops its poller and then
+//! lets go of the handler. So a handler may hold the channel: the circle is broken when the link ends.
 //!
 //! ```text
 //! Reset --init--> Init --ready_to_receive--> ReadyToReceive --ready_to_send--> ReadyToSend
@@ -113,7 +113,8 @@ impl<H: Handler, S> Qp<H, S> {
         self.step(bindings::ib_qp_state_IB_QPS_ERR, 0, |_, _| Ok(()))
     }
 
-    /// Flushes everything, waits for all callbacks and destroys the queue pair. Sleeps.
+    /// Flushes everything, waits for that for a limited time, and destroys the queue pair; on return
+    /// no callback runs. Sleeps.
     ///
     /// Not from a callback: it would wait for itself.
     pub fn close(self) {
@@ -176,7 +177,7 @@ impl<H: Handler> Qp<H, Init> {
                 attr.dest_qp_num = path.qpn;
                 attr.rq_psn = path.psn;
                 // The peer only writes. Soft-RoCE would allocate for more, and when that fails it
-                // never flushes the receive queue, so that closing would wait for ever.
+                // never flushes the receive queue, for which closing would wait in vain.
                 attr.max_dest_rd_atomic = 0;
                 attr.min_rnr_timer = rnr_timer;
                 let ah = &mut attr.ah_attr;

@@ -39,8 +39,8 @@ impl Sock {
         micros
     }
 
-    /// Polls the NAPI context of this number until `has_ended` or the time of `SO_BUSY_POLL` is over, once if `nonblock`; at once if a signal is
-    /// pending. `has_ended` must not sleep.
+    /// Polls the NAPI context of this number until `has_ended` or the time of `SO_BUSY_POLL` is over; once if
+    /// `nonblock`, and not at all if a signal is pending. `has_ended` must not sleep.
     #[cold]
     pub fn busy_poll(&self, napi_id: u32, nonblock: bool, has_ended: impl Fn() -> bool) {
         fn function<F: Fn() -> bool>(

@@ -369,7 +369,7 @@ impl Link {
         }
     }
 
-    /// Ends the queue pair, and waits for the requests under way. Sleeps.
+    /// Ends the queue pair, and waits for the requests under way, for two seconds at most. Sleeps.
     pub(super) fn close(&self) {
         self.break_off();
         let stage = core::mem::replace(&mut *self.stage.lock(), Stage::None);
