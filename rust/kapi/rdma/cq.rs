@@ -5,10 +5,10 @@
 //! A queue pair has two completion queues of its own. The queue of receives is always armed: an arrival raises an
 //! interrupt, which has the NAPI context poll both queues until they are empty.
 //!
-//! The queue of sends is not armed as a rule. The end of a send matters only when its slot or its bytes are wanted, and
-//! by then an arrival has nearly always had the queue polled. So a send causes no interrupt. Where a thread or a
-//! connection does wait for the end of what was posted, [`Poller::kick`] has the queue polled, and armed until that many
-//! chains have ended. Whatever nobody waits for is handled [`LATEST_MS`] after it was posted at the latest.
+//! The queue of sends is not armed as a rule. The end of a send matters only when its slot or its bytes are wanted,
+//! and by then an arrival has nearly always had the queue polled. So a send causes no interrupt. Where a thread or a
+//! connection does wait for the end of what was posted, [`Poller::kick`] has the queue polled, and armed until that
+//! many chains have ended. Whatever nobody waits for is handled [`LATEST_MS`] after it was posted at the latest.
 //!
 //! NAPI polls in softirq context, on the CPU of the interrupt; one at a time for each context, also with `PREEMPT_RT`.
 //! Sockets can poll it themselves (`SO_BUSY_POLL`), as that of a network card.
@@ -53,7 +53,7 @@ static NEXT_VECTOR: Atomic<u32> = Atomic::new(0);
 pub(super) struct Queues {
     send: NonNull<bindings::ib_cq>,
     recv: NonNull<bindings::ib_cq>,
-    _device: DeviceUse,
+    device: DeviceUse,
 }
 
 // SAFETY: Verbs objects may be used by any thread.
@@ -112,11 +112,7 @@ impl Queues {
         let recv = make(receives)?;
         match make(sends) {
             // INVARIANT: Both have just been made.
-            Ok(send) => Ok(Self {
-                send,
-                recv,
-                _device: device,
-            }),
+            Ok(send) => Ok(Self { send, recv, device }),
             Err(error) => {
                 // SAFETY: Made just now, and nothing uses it.
                 unsafe { bindings::ib_destroy_cq_user(recv.as_ptr(), ptr::null_mut()) };
@@ -139,13 +135,18 @@ impl Queues {
     ///
     /// # Errors
     ///
-    /// The driver's: the device may still tell of completions.
+    /// The driver's: the device may still tell of completions. Its removal waits for ever.
     pub(super) fn destroy(self) -> Result {
+        let mut result = Ok(());
         for cq in [self.send, self.recv] {
             // SAFETY: Alive by the invariant, and `self` is not used again.
-            to_result(unsafe { bindings::ib_destroy_cq_user(cq.as_ptr(), ptr::null_mut()) })?;
+            let ret = unsafe { bindings::ib_destroy_cq_user(cq.as_ptr(), ptr::null_mut()) };
+            result = result.and(to_result(ret));
         }
-        Ok(())
+        if result.is_err() {
+            mem::forget(self.device);
+        }
+        result
     }
 }
 
@@ -164,7 +165,8 @@ unsafe extern "C" fn completed(_cq: *mut bindings::ib_cq, context: *mut c_void) 
 ///
 /// # Invariants
 ///
-/// * From [`Poller::start`] to [`Poller::stop`] `napi` is enabled, and `send` and `recv` are queues that live that long.
+/// * From [`Poller::start`] to [`Poller::stop`] `napi` is enabled, and `send` and `recv` are queues that live that
+///   long.
 /// * `wcs` is used by [`Poller::poll`] alone, which NAPI calls one at a time.
 #[pin_data]
 pub(super) struct Poller {
@@ -185,7 +187,8 @@ pub(super) struct Poller {
 
 // SAFETY: A NAPI context and a timer may be used by any thread; for `wcs` see the invariant.
 unsafe impl Send for Poller {}
-// SAFETY: Shared references reach functions that have their own locking, atomics and words; for `wcs` see the invariant.
+// SAFETY: Shared references reach functions that have their own locking, atomics and words; for `wcs` see the
+// invariant.
 unsafe impl Sync for Poller {}
 
 impl Poller {
@@ -281,7 +284,8 @@ impl Poller {
 
     /// # Safety
     ///
-    /// Called by the kernel alone: the timer of [`Poller::poll_later`] has expired. [`Poller::stop`] waits for the call.
+    /// Called by the kernel alone: the timer of [`Poller::poll_later`] has expired. [`Poller::stop`] waits for the
+    /// call.
     unsafe extern "C" fn fire(timer: *mut bindings::timer_list) {
         // SAFETY: `timer` is a field of a `Poller`, which is alive until `stop` has returned.
         let this = unsafe { &*kernel::container_of!(Opaque::cast_from(timer), Self, timer) };
@@ -292,8 +296,8 @@ impl Poller {
 
     /// # Safety
     ///
-    /// Called by NAPI alone, for a context that [`Poller::start`] has added, one at a time, in softirq context or from a
-    /// thread that polls it. [`Poller::stop`] waits for the call.
+    /// Called by NAPI alone, for a context that [`Poller::start`] has added, one at a time, in softirq context or from
+    /// a thread that polls it. [`Poller::stop`] waits for the call.
     unsafe extern "C" fn poll(napi: *mut bindings::napi_struct, budget: c_int) -> c_int {
         // SAFETY: `napi` is a field of a `Poller`, which is alive until `stop` has returned.
         let this = unsafe { &*kernel::container_of!(Opaque::cast_from(napi), Self, napi) };

@@ -25,7 +25,7 @@
  * With pci=1 devices are children of a PCI device, as those of real cards are.
  *
  * Verbs that destroy never fail, nor do the requests that drain a queue before
- * that: their callers may rely on them. So is req_notify_cq, whose errors the RDMA core does not look at.
+ * that: their callers may rely on them. Nor does req_notify_cq, at whose errors the RDMA core does not look.
  */
 #include <linux/atomic.h>
 #include <linux/delay.h>

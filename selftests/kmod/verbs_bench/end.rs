@@ -217,6 +217,10 @@ impl End {
         if posted.is_err() {
             self.shared.breaks();
         }
+        if !answer {
+            // Its end has the next one sent.
+            channel.expect_ends();
+        }
     }
 
     /// A message has arrived, which is to be answered with this number of bytes, or not at all.

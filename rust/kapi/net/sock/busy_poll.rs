@@ -64,8 +64,8 @@ impl Sock {
         }
     }
 
-    /// Says that data for the socket come by the NAPI context of this number, so that epoll and io_uring poll that. Each
-    /// segment of TCP says otherwise, so this is to be said again with the data.
+    /// Says that data for the socket come by the NAPI context of this number, so that epoll and io_uring poll that.
+    /// Each segment of TCP says otherwise, so this is to be said again with the data.
     #[inline]
     pub fn set_napi(&self, napi_id: u32) {
         #[cfg(CONFIG_NET_RX_BUSY_POLL)]

@@ -86,8 +86,9 @@ impl<H: Handler> Channel<H> {
     /// Flushes and destroys the queue pair; then lets go of device and handler. Sleeps.
     ///
     /// Nothing here depends on a device that flushes: a driver that is recovering its device refuses to, and one whose
-    /// device is gone may keep completions for ever. Once the queue pair is destroyed the device uses neither queues nor
-    /// buffers, and once polling has stopped no callback runs or will run, whatever is left in the completion queues.
+    /// device is gone may keep completions for ever. Once the queue pair is destroyed the device uses neither queues
+    /// nor buffers, and once polling has stopped no callback runs or will run, whatever is left in the completion
+    /// queues.
     pub(in crate::rdma) fn close(this: &Arc<Self>) {
         // No thread posts after these two.
         {
@@ -123,8 +124,8 @@ impl<H: Handler> Channel<H> {
         if destroyed && queues.destroy().is_ok() {
             this.send_memory.revoke();
             this.recv_memory.revoke();
-            // SAFETY: Polling has stopped and the queue pair is destroyed: no callback runs or will run. `close` got the
-            // resources, so it is the only one here.
+            // SAFETY: Polling has stopped and the queue pair is destroyed: no callback runs or will run. `close` got
+            // the resources, so it is the only one here.
             let handler = unsafe { (*this.handler.get()).take() };
             drop(handler);
             drop(pd);

@@ -170,8 +170,8 @@ impl<H: Handler> Qp<H, Reset> {
                 &channel.poller,
             )
         }?;
-        // SAFETY: `stop` is called below or by `close`, before the queues are destroyed. All requests have an `ib_cqe` of
-        // the slots, which stay until the channel goes.
+        // SAFETY: `stop` is called below or by `close`, before the queues are destroyed. All requests have an `ib_cqe`
+        // of the slots, which stay until the channel goes.
         unsafe { channel.poller.start(device, &queues) };
         // Not every driver likes to be asked for inline data.
         let created = match Self::create(&channel, pd, &queues, me, config.inline) {
