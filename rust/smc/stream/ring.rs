@@ -112,6 +112,10 @@ impl StreamIo for Arc<SmcConn> {
     }
 
     fn ioctl(&self, command: u32) -> Option<i32> {
+        if command == SIOCOUTQ {
+            // Who asks repeatedly waits for the number to fall.
+            self.group().expect_ends();
+        }
         let proto = self.proto.lock();
         let count = |bytes: u64| i32::try_from(bytes).unwrap_or(i32::MAX);
         match command {
