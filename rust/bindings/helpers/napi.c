@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /* In C, because the context and the kernel's options decide which of inline functions and macros are called. */
 
-/*
- * Has a NAPI context polled soon. From any context: a device's interrupt, a timer, a thread (soft-RoCE tells of
- * completions in its worker). A thread has to run the softirq itself, which nothing else would do before the next
- * interrupt.
- */
-void rsmc_helper_napi_schedule_anywhere(struct napi_struct *napi)
+/* From any context. A device may call this with locks held that its poll takes, so no softirq may run here. */
+bool rsmc_helper_napi_schedule(struct napi_struct *napi)
 {
-	if (in_hardirq() || irqs_disabled()) {
-		napi_schedule(napi);
-		return;
-	}
+	return napi_schedule(napi);
+}
+
+/*
+ * Has a NAPI context polled on behalf of a thread that waits for it, before it goes on: at once, or when the last lock
+ * that keeps bottom halves off is free. Not with a lock that does not, and that a poll takes.
+ */
+void rsmc_helper_napi_schedule_now(struct napi_struct *napi)
+{
 	local_bh_disable();
 	napi_schedule(napi);
 	local_bh_enable();

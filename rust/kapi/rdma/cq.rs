@@ -17,7 +17,10 @@
 //! [`include/linux/netdevice.h`](srctree/include/linux/netdevice.h)
 
 use super::device::{Device, DeviceUse};
-use crate::sys::{hook::jiffies_in, word::Word};
+use crate::sys::{
+    hook::jiffies_in,
+    word::{full_barrier, Word}, //
+};
 use core::{
     cell::UnsafeCell,
     marker::PhantomPinned,
@@ -38,6 +41,9 @@ use smc_bindings as bindings;
 
 /// Completions taken from a queue at a time.
 const BATCH: usize = 16;
+
+/// Completions of sends that are handled in one poll, beside the budget.
+const SENDS: usize = 64;
 
 /// Time after which the end of a send is handled at the latest if nobody waits for it, in milliseconds.
 const LATEST_MS: u32 = 10;
@@ -158,7 +164,7 @@ impl Queues {
 /// queue is destroyed. No call comes after that.
 unsafe extern "C" fn completed(_cq: *mut bindings::ib_cq, context: *mut c_void) {
     // SAFETY: The NAPI context is initialised before a queue is armed for the first time, see `Poller::start`.
-    unsafe { bindings::napi_schedule_anywhere(context.cast()) };
+    unsafe { bindings::napi_schedule(context.cast()) };
 }
 
 /// Polls the completion queues of a queue pair, and calls the `ib_cqe` of each request.
@@ -247,9 +253,12 @@ impl Poller {
     ///
     /// Called once, after [`Poller::start`], and not from a callback.
     pub(super) unsafe fn stop(&self) {
-        // SAFETY: The timer is set up, and the context enabled. Both wait for a callback that is running. A call of
-        // `completed` that comes later finds a context that is disabled, and does nothing. `netif_napi_del` waits for
-        // those who have found the context by its number.
+        // SAFETY:
+        // - The timer is set up, and `timer_shutdown_sync` waits for `fire`.
+        // - The context is enabled. `napi_disable` waits until no poll is under way but for its last steps, after
+        //   `napi_complete_done`. Those run with bottom halves off or under RCU, and `netif_napi_del` waits for a grace
+        //   period, as for those who have found the context by its number.
+        // - A call of `completed` that comes later finds a context that is disabled, and does nothing.
         unsafe {
             bindings::timer_shutdown_sync(self.timer.get());
             bindings::napi_disable(self.napi.get());
@@ -265,15 +274,18 @@ impl Poller {
         self.expected.set(expected);
     }
 
-    /// Has the queues polled now. To be called between [`Poller::start`] and [`Poller::stop`], in any context.
+    /// Has the queues polled now. To be called between [`Poller::start`] and [`Poller::stop`], not in hard
+    /// interrupts, and with no lock held but such as keep bottom halves off.
     pub(super) fn kick(&self) {
         // SAFETY: The context was added.
-        unsafe { bindings::napi_schedule_anywhere(self.napi.get()) };
+        unsafe { bindings::napi_schedule_now(self.napi.get()) };
     }
 
     /// Has the queues polled some time after a chain was posted, whatever happens.
     #[inline]
     pub(super) fn poll_later(&self) {
+        // Either this finds a timer that is still to fire, or `fire` finds the chain.
+        full_barrier();
         // SAFETY: The timer is set up and pinned; after `stop` this does nothing.
         unsafe {
             if !bindings::timer_is_pending(self.timer.get()) {
@@ -289,6 +301,8 @@ impl Poller {
     unsafe extern "C" fn fire(timer: *mut bindings::timer_list) {
         // SAFETY: `timer` is a field of a `Poller`, which is alive until `stop` has returned.
         let this = unsafe { &*kernel::container_of!(Opaque::cast_from(timer), Self, timer) };
+        // With the one in `poll_later`: the timer is not pending any more.
+        full_barrier();
         if this.under_way.get() != 0 {
             this.kick();
         }
@@ -304,17 +318,19 @@ impl Poller {
         let recv = this.recv.load(Acquire);
         let send = this.send.load(Relaxed);
         // First, so that what answers an arrival finds free slots.
+        let mut sent = 0;
         if this.under_way.get() != 0 {
             // SAFETY: This is the one call, and the queue is alive by the invariant.
-            unsafe { this.process(send, usize::MAX) };
+            sent = unsafe { this.process(send, SENDS) };
         }
         let most = usize::try_from(budget).unwrap_or(0);
         // SAFETY: As before.
         let received = unsafe { this.process(recv, most) };
         // At most the budget, so it fits.
         let done = received as c_int;
-        if received >= most {
-            return done;
+        if received >= most || sent >= SENDS {
+            // There may be more, so NAPI calls again.
+            return budget;
         }
         // SAFETY: NAPI has called us, and not all of the budget is used. After that both queues may be armed: what
         // arrives then schedules the context again.
@@ -325,7 +341,7 @@ impl Poller {
                     missed |= bindings::ib_arm_cq(send) > 0;
                 }
                 if missed {
-                    bindings::napi_schedule_anywhere(napi);
+                    bindings::napi_schedule(napi);
                 }
             }
         }

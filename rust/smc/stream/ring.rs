@@ -226,8 +226,13 @@ impl StreamIo for Arc<SmcConn> {
     }
 
     fn is_writable(&self) -> bool {
-        match self.proto.lock().send_room() {
-            Err(SendError::Full) => false,
+        let mut proto = self.proto.lock();
+        match proto.send_room() {
+            Err(SendError::Full) => {
+                // Others may have sent since the call found no room.
+                self.group().expect_ends();
+                false
+            }
             Ok(_) => !self.is_ring_enomem(),
             Err(_) => true,
         }
@@ -492,9 +497,11 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
     let (actions, more) = {
         let mut proto = conn.proto.lock();
         let actions = proto.read_from(view.from, done).map_err(|_| EINVAL)?;
-        let more = matches!(proto.recv_state(), RecvState::Data(_));
-        // A reader that stands at the urgent byte steps over it before it sleeps.
-        conn.maybe_readable.set(u32::from(more || proto.at_mark()));
+        let state = proto.recv_state();
+        let more = matches!(state, RecvState::Data(_));
+        // A reader that stands at the urgent byte steps over it before it sleeps, and none waits at an end.
+        let quiet = matches!(state, RecvState::Empty) && !proto.at_mark();
+        conn.maybe_readable.set(u32::from(!quiet));
         (actions, more)
     };
     conn.perform(actions);

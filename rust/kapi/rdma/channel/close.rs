@@ -51,6 +51,10 @@ impl<H: Handler> WorkItem<1> for Channel<H> {
             // SAFETY: `close` takes the resources, under the lock that is held, before it takes
             // the handler.
             unsafe { this.note_failure(Status::Flushed) };
+        } else {
+            // Some drivers (bnxt_re) flush when they are polled. Under the lock: `close` takes it before it stops the
+            // poller.
+            this.poller.kick();
         }
     }
 }
@@ -115,7 +119,11 @@ impl<H: Handler> Channel<H> {
         unsafe { this.poller.stop() };
         loop {
             let ended = this.sq.lock().reclaim();
-            let Some(ended) = ended else { break };
+            let Some(mut ended) = ended else { break };
+            if !destroyed {
+                // The device may still read what is mapped.
+                mem::forget(ended._keep.take());
+            }
             // SAFETY: This is `close`.
             unsafe { this.finish(ended) };
         }

@@ -109,6 +109,7 @@ impl<H: Handler> Channel<H> {
             match posted.map_err(|(_, error)| error) {
                 Ok(()) => break,
                 Err(error) if error == EAGAIN && waited < SLOT_WAIT_MS => {
+                    self.expect_ends();
                     fsleep(Delta::from_millis(1));
                     waited = waited.wrapping_add(1);
                 }
