@@ -126,6 +126,7 @@ pub use tx::{
     Notice,
     Ticket,
     Tx, //
+    LONGEST_TX,
 };
 pub use write::SendHint;
 

@@ -35,6 +35,9 @@ use crate::wire::immediate::Immediate;
 const URGENT_PROBE: Span = Span::from_millis(20);
 const URGENT_PROBE_MAX: Span = Span::from_secs(5);
 
+/// Most bytes of one message: who posts it has room for so many requests. A larger window takes several.
+pub const LONGEST_TX: u32 = 256 << 10;
+
 /// Reasons to hold prepared data back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Hold {
@@ -188,7 +191,7 @@ impl Conn {
         self.window() == 0
     }
 
-    /// Bytes that the next message will carry.
+    /// Bytes that the next message will carry, at most [`LONGEST_TX`].
     #[inline]
     fn sendable(&self) -> u64 {
         let unsent = self.tx.unsent();
@@ -201,7 +204,7 @@ impl Conn {
         if self.tx.hold != Hold::None || ended.any(StateFlags::ANY_CLOSE) {
             return 0;
         }
-        unsent.min(self.window())
+        unsent.min(self.window()).min(u64::from(LONGEST_TX))
     }
 
     /// Reports whether [`Conn::take_tx`] would give a message.
@@ -237,7 +240,7 @@ impl Conn {
         }
         let window = self.window();
         let unsent = self.tx.unsent();
-        // Both are at most a ring size.
+        // At most the longest.
         let len = self.sendable() as u32;
         let plan = WritePlan::new(self.tx.ring, self.tx.sent, peer.ring, self.tx.sent, len);
         self.tx.sent = self.tx.sent.wrapping_add(u64::from(len));
@@ -319,10 +322,13 @@ impl Conn {
         let unsent = t.unsent();
         // A CDC message is needed where the bytes fill the window, since the peer must be told so
         // (WRITE_BLOCKED), and where the consumer cursor that the peer knows is far behind.
-        if unsent >= window || self.rx.consumption().worth_saying() {
+        if unsent >= window
+            || unsent > u64::from(LONGEST_TX)
+            || self.rx.consumption().worth_saying()
+        {
             return None;
         }
-        // Below a ring's size.
+        // At most the longest.
         let len = unsent as u32;
         let number = Immediate::new(peer.token, len)?;
         let plan = WritePlan::new(t.ring, t.sent, peer.ring, t.sent, len);

@@ -341,3 +341,47 @@ fn conn_stays_small() {
     assert!(core::mem::size_of::<Conn>() <= 272);
     assert!(core::mem::size_of::<Tx>() <= 128);
 }
+
+/// A window that is larger than a message may be is filled by several, one after the other.
+#[test]
+fn a_message_has_a_longest_length() {
+    const RING: u32 = 1 << 20;
+    for immediate in [false, true] {
+        let ring = RingSize::new(RING).unwrap();
+        let mut conn = Conn::new(Params {
+            token: AlertToken(7),
+            recv: ring,
+            send: ring,
+            autocork: 0,
+            drain_idle: Span::from_secs(60),
+        });
+        conn.set_peer(Peer {
+            token: AlertToken(8),
+            ring,
+            immediate,
+        });
+        conn.expose();
+        conn.establish(T0).unwrap();
+        let mut sent = 0;
+        for len in [RING, RING - 1] {
+            conn.written(len, SendHint::default(), T0).unwrap();
+            let end = sent + len;
+            while conn.wants_tx() {
+                let tx = conn.take_tx(T0).unwrap();
+                assert!(tx.plan.len() <= LONGEST_TX, "{}", tx.plan.len());
+                sent += tx.plan.len();
+                conn.on_tx_done(tx.ticket, T0);
+            }
+            assert_eq!(sent, end);
+            let cons = Cursor::at(u64::from(sent), ring);
+            let seq = conn.positions().sent as u16;
+            let cdc = Cdc {
+                seq,
+                token: AlertToken(7),
+                cons,
+                ..Cdc::default()
+            };
+            conn.on_cdc(&cdc, T0).unwrap();
+        }
+    }
+}

@@ -7,7 +7,6 @@
 
 use super::{
     super::port::LocalPort,
-    conn::RING_MAX,
     tx_scheduler::TxScheduler,
     LinkGroup, //
 };
@@ -38,6 +37,7 @@ use kernel::{
     }, //
 };
 use smc_proto::{
+    conn::LONGEST_TX,
     llc::link::LinkEnd,
     wire::ids::{Gid, Mtu}, //
 };
@@ -80,11 +80,11 @@ pub(crate) struct Link {
     waiting: Word,
 }
 
-/// Requests of the longest chain where each takes `pages` pages: a ring that wraps on both sides is
+/// Requests of the longest chain where each takes `pages` pages: where the rings wrap the bytes are
 /// sent in four pieces, none of whose pages need be adjacent for the device, and the message follows.
 fn longest_chain(pages: u32) -> u16 {
-    let ring = RING_MAX.div_ceil(PAGE_SIZE as u32);
-    let requests = ring.div_ceil(pages.max(1)).saturating_add(4 + 1);
+    let bytes = LONGEST_TX.div_ceil(PAGE_SIZE as u32);
+    let requests = bytes.div_ceil(pages.max(1)).saturating_add(4 + 1);
     u16::try_from(requests).unwrap_or(u16::MAX)
 }
 
