@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# topo.sh up private | up netns | up pair SIDE | rdma netns | rdma pair | card netns | down netns | down pair | device pair
+# topo.sh up private | up netns | up pair SIDE | rdma netns | rdma pair | card netns [PROFILE] | down netns | down pair | device pair
 # Namespaces, devices and addresses of the topologies (see selftests/README.md);
 # `rdma` puts a soft-RoCE device on each end, `card` a model card (selftests/kmod/card). `up` and `down` print what tests must leave as it was.
 set -eu
@@ -107,9 +107,11 @@ case "$1 $2" in
 	;;
 "card netns")
 	modprobe ib_core
-	insmod /rsmc/kmod/card.ko engine=ring
-	ip netns exec a rdma link add card_a type card netdev va
-	ip netns exec b rdma link add card_b type card netdev vb
+	insmod /rsmc/kmod/card.ko engine=ring profile="${3:-ideal}"
+	# In place of soft-RoCE, under the names by which tests know that.
+	name=${3:+rxe}
+	ip netns exec a rdma link add "${name:-card}_a" type card netdev va
+	ip netns exec b rdma link add "${name:-card}_b" type card netdev vb
 	;;
 "down netns")
 	no_rdma

@@ -191,6 +191,12 @@ pub struct Test {
     /// True when each end gets a soft-RoCE device.
     #[serde(default)]
     pub rdma: bool,
+    /// True when no other RDMA device will do, because it looks at packets or counters of soft-RoCE.
+    #[serde(default)]
+    pub soft_roce: bool,
+    /// The kind of model card that each end gets instead of soft-RoCE, if a run asks for one.
+    #[serde(skip)]
+    pub card: Option<String>,
     /// True when its program makes its namespaces and devices itself, and finds none.
     #[serde(default)]
     pub private: bool,
@@ -251,6 +257,20 @@ impl Test {
             Side::Client => 0,
             Side::Server => 1,
         })
+    }
+
+    /// Has the ends get model cards of this kind instead of soft-RoCE. Returns whether they can: they need one kernel
+    /// for both, and a test that makes its own devices has no use for them.
+    pub fn use_card(&mut self, profile: &str) -> bool {
+        let can = self.rdma
+            && !self.soft_roce
+            && self.topology == Topology::Netns
+            && self.kmod.is_empty();
+        if can {
+            self.card = Some(profile.to_owned());
+            self.kmod.push("card".to_owned());
+        }
+        can
     }
 
     /// Tells whether this module is loaded in one of the guests.

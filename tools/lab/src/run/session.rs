@@ -297,8 +297,14 @@ impl<'a> Session<'a> {
             let wanted = if test.private { "private" } else { &topology };
             let state = self.must(index, &["topo.sh", "up", wanted, side])?;
             self.before.push(state);
-            if test.rdma {
-                self.must(index, &["topo.sh", "rdma", &topology])?;
+            match &test.card {
+                Some(profile) => {
+                    self.must(index, &["topo.sh", "card", &topology, profile])?;
+                }
+                None if test.rdma => {
+                    self.must(index, &["topo.sh", "rdma", &topology])?;
+                }
+                None => {}
             }
         }
         Ok(())
@@ -323,7 +329,7 @@ impl<'a> Session<'a> {
             let lacks = format!("the kernel {} has no smc.ko", self.kernel.flavour);
             return Tried::before(name, Point::skip("module", lacks));
         }
-        if test.rdma && !image::has_module(self.kernel, "rdma_rxe") {
+        if test.rdma && test.card.is_none() && !image::has_module(self.kernel, "rdma_rxe") {
             let lacks = format!("the kernel {} has no soft-RoCE", self.kernel.flavour);
             return Tried::before(name, Point::skip("rdma", lacks));
         }

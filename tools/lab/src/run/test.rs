@@ -60,6 +60,10 @@ pub struct Arguments {
     /// those before it
     #[arg(long, value_name = "NUMBER")]
     shuffle: Option<u64>,
+    /// Give the ends model cards (selftests/kmod/card) of this kind instead of soft-RoCE, in the tests that have RDMA
+    /// within one guest; no others run
+    #[arg(long, value_name = "PROFILE")]
+    card: Option<String>,
     /// List what would run
     #[arg(long)]
     list: bool,
@@ -92,7 +96,11 @@ impl Arguments {
 
     /// Tells whether all of a kind's list is wanted, but for what takes many minutes.
     fn whole(&self) -> bool {
-        self.thorough || self.long || self.everywhere || !self.only.is_empty()
+        self.thorough
+            || self.long
+            || self.everywhere
+            || self.card.is_some()
+            || !self.only.is_empty()
     }
 
     /// The kinds of guest that only a request brings, in a run of every other.
@@ -157,6 +165,9 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         .within
         .map(|minutes| Instant::now() + Duration::from_secs(minutes.saturating_mul(60)));
     let mut plan = plan::read()?;
+    if let Some(profile) = &arguments.card {
+        plan.retain_mut(|test| test.use_card(profile));
+    }
     // Where a test takes as long as others, the order decides on its boot, too.
     let times = match arguments.shuffle {
         Some(seed) => {

@@ -52,6 +52,7 @@ impl fmt::Display for Test {
         list(f, "suites", &suites)?;
         for (is, word) in [
             (self.rdma, "rdma"),
+            (self.soft_roce, "soft_roce"),
             (self.private, "private"),
             (self.reload, "reload"),
             (self.long, "long"),
