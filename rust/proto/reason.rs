@@ -130,6 +130,8 @@ reasons! {
         "A SYN with the SMC option was reset, and one without it was answered";
     Unpaid = 0x0306_0109, "AUTO",
         "Connections to this service live too briefly, or move too little, to pay, as a rule with `auto` has found";
+    LinkFailed = 0x0306_010a, "LINKFAILED",
+        "RDMA did not get through to this peer before, or broke soon, so no link to it is begun for a while";
     PrefixMismatch = 0x0307_0000, "DIFFPREFIX",
         "The sides are not in the same IP subnet, which SMC version 1 needs";
     VlanLookup = 0x0308_0000, "GETVLANERR",
@@ -202,7 +204,7 @@ mod tests {
             assert!(r.is_known());
             assert!(!r.name().is_empty() && !r.explain().ends_with('.'));
         }
-        assert_eq!(Reason::ALL.len(), 48);
+        assert_eq!(Reason::ALL.len(), 49);
         assert_eq!(Reason::from_code(0x1234_5678), Reason::Other(0x1234_5678));
         assert_eq!(Reason::Other(7).code(), 7);
         assert_eq!(Reason::NoDevice.to_string(), "0x03030000 NOSMCDEV");

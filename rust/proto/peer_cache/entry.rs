@@ -20,6 +20,10 @@ const PART: u8 = 6;
 const LONGEST: Span = Span::from_secs(24 * 3600);
 /// Time in which only one connection tries whether a peer is still bad.
 const TRIAL: Span = Span::from_secs(10);
+/// Age of a link below which its failure counts: twice the longest that a device repeats before it gives up (7 times 4
+/// times 268 ms), since programs begin with their data at once. When an older one fails the path was good, and the
+/// peer is gone.
+pub const YOUNG: Span = Span::from_secs(16);
 
 /// The cause for which a peer is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +36,8 @@ pub enum Cause {
     Reset,
     /// It keeps declining, or handshakes with it fail.
     Declines,
+    /// Links to it fail: RDMA does not get through, though TCP does.
+    Link,
 }
 
 impl Cause {
@@ -42,11 +48,12 @@ impl Cause {
             Cause::Silence => "silence",
             Cause::Reset => "reset",
             Cause::Declines => "declines",
+            Cause::Link => "link",
         }
     }
 }
 
-/// Fate of a connection that this host began.
+/// Fate of a connection that this host began; of links the fate of those that the peer began, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The SYN-ACK had what only a SYN has.
@@ -66,14 +73,37 @@ pub enum Event {
     Failed,
     /// A SYN with the option was answered as SYNs are.
     Answered,
-    /// The connection is SMC's, or may leave TCP.
+    /// The connection is SMC's, or may leave TCP. It says nothing of links.
     Succeeded,
+    /// A new link was not confirmed, or broke within [`YOUNG`] because the peer's device did not answer.
+    LinkFailed,
+    /// A link carries the connection.
+    LinkConfirmed,
 }
 
 impl Event {
-    /// Reports whether it shows that the option is borne.
+    /// Returns the event that the end of a first contact is in TCP, given our own reason and the peer's if it was the one
+    /// to decline. `None` if it tells nothing of the link: the decline has come before there was one, or for another
+    /// reason. What is wrong with our own memory says nothing of the path; what is wrong with the peer's costs as much
+    /// each time as a path that is bad.
+    pub const fn of_first_contact(own: Reason, peer: Option<Reason>) -> Option<Event> {
+        let reason = match peer {
+            Some(Reason::RegisterBufferError) => return Some(Event::LinkFailed),
+            Some(peer) => peer,
+            None => own,
+        };
+        match reason {
+            Reason::ConfirmLinkTimeout | Reason::ReadyLinkError => Some(Event::LinkFailed),
+            _ => None,
+        }
+    }
+
+    /// Reports whether it shows that something gets through.
     pub const fn forgives(self) -> bool {
-        matches!(self, Event::Answered | Event::Succeeded)
+        matches!(
+            self,
+            Event::Answered | Event::Succeeded | Event::LinkConfirmed
+        )
     }
 
     /// Reports whether it tells of a port, and of the address only together with another port: a service that is
@@ -90,7 +120,8 @@ impl Event {
             Event::Reset => Some((Cause::Reset, RESET)),
             Event::Declined(reason) if lasts(reason) => Some((Cause::Declines, 1)),
             Event::Failed => Some((Cause::Declines, FAILURE)),
-            Event::Declined(_) | Event::Answered | Event::Succeeded => None,
+            Event::LinkFailed => Some((Cause::Link, MANY)),
+            Event::Declined(_) | Event::Answered | Event::Succeeded | Event::LinkConfirmed => None,
         }
     }
 }
@@ -115,6 +146,7 @@ const fn lasts(reason: Reason) -> bool {
             | Reason::RtokenError
             | Reason::ReadyLinkError
             | Reason::RegisterBufferError
+            | Reason::LinkFailed
             | Reason::Other(0)
     )
 }
@@ -133,7 +165,8 @@ pub struct View {
 /// State of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It has declined, and not often enough.
+    /// It has declined, and not often enough. Or a link was confirmed after others had failed: until `until` one more
+    /// failure counts as before, as a path that drops large packets alone lets links be confirmed.
     Watched,
     /// It is left alone.
     Off,
@@ -215,10 +248,22 @@ impl Entry {
         None
     }
 
-    /// Reports whether the peer is forgiven because of `event`, one that forgives. Only SMC shows that somebody who
-    /// declined does not any more.
+    /// Reports whether the peer is forgiven because of `event`, one that tells of the option. Only SMC shows that
+    /// somebody who declined does not any more, and only a link that another one does not fail.
     pub(super) fn is_forgiven(&self, event: Event) -> bool {
-        event == Event::Succeeded || self.cause != Cause::Declines
+        match self.cause {
+            Cause::Link => false,
+            Cause::Declines => event == Event::Succeeded,
+            Cause::Echo | Cause::Silence | Cause::Reset => true,
+        }
+    }
+
+    /// Takes note that a link to the peer was confirmed.
+    pub(super) fn is_confirmed(&mut self, view: &View) {
+        if self.cause() == Some(Cause::Link) {
+            self.state = State::Watched;
+            self.until = view.now.after(self.time(view.first));
+        }
     }
 
     /// Takes note of an event. Returns the cause if the peer is left alone from now on because of it.
@@ -228,14 +273,18 @@ impl Entry {
             // Another connection that began before this was known: it is no new finding.
             return None;
         }
+        if self.state == State::Watched && self.times != 0 && view.now.reached(self.until) {
+            *self = Self::new(view);
+        }
         self.cause = cause;
         self.declines = self.declines.saturating_add(weight);
         if self.declines < MANY && self.state == State::Watched {
             return None;
         }
-        // The connection that tries tells a queue that was full once from an option that is dropped.
+        // The connection that tries tells a queue that was full once from an option that is dropped, and a peer that
+        // stood still from a path that is bad.
         let doubtful = match event {
-            Event::Silent => self.times == 0,
+            Event::Silent | Event::LinkFailed => self.times == 0,
             event => event == Event::Abandoned,
         };
         self.leave_alone(if doubtful { 0 } else { PART }, view);

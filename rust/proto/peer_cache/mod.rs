@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Peers that do not bear SMC's TCP option, or the path to them does not.
+//! Peers that do not bear SMC's TCP option, or the path to them does not; and those to which RDMA does not get through.
 //!
 //! A peer that echoes options, does not answer SYNs that have ours or resets them, or keeps declining, is left alone
 //! for a while: connections to it send no option. What was seen without a doubt counts for the whole time that
@@ -11,13 +11,18 @@
 //! yet look the same, and who runs the service decides about that. When a second port does the same within the time
 //! that the administrator has set, it is the address. What programs give up early never counts for more than its port.
 //!
+//! Where a link is not confirmed, or breaks soon after, RDMA may be dropped on the way, or its large packets alone. That
+//! is remembered of the address, by both ends: connections to it send no option, and a first contact that it begins is
+//! declined. One failure may have had another cause. A link that is confirmed ends it, but one more failure soon after
+//! that counts as one in a row.
+//!
 //! When the time is over one connection tries, while others still go without: so a peer that is still bad
 //! slows down one connection. When the host's routes have changed since, the way may be another: then one may try
 //! after a 64th of the time, as addresses come and go all the time where there are containers.
 
 mod entry;
 
-pub use entry::{Cause, Entry, Event, View, MANY};
+pub use entry::{Cause, Entry, Event, View, MANY, YOUNG};
 
 use crate::slots::{self, Key, Slots};
 
@@ -62,8 +67,22 @@ impl<'a> PeerCache<'a> {
         of(*peer).or_else(|| of(peer.host()))
     }
 
+    /// Reports whether no link to `peer` is to be begun now, for one of its own connections.
+    pub fn keeps_links_off(&mut self, peer: &Peer, view: &View) -> bool {
+        let found = self.0.find(&peer.host());
+        found.is_some_and(|entry| {
+            entry.cause() == Some(Cause::Link) && entry.keeps_off(view).is_some()
+        })
+    }
+
     /// Takes note of what has become of a connection to `peer`.
     pub fn note(&mut self, peer: &Peer, event: Event, view: &View) {
+        if event == Event::LinkConfirmed {
+            if let Some(entry) = self.0.find(&peer.host()) {
+                entry.is_confirmed(view);
+            }
+            return;
+        }
         if event.forgives() {
             for whom in [*peer, peer.host()] {
                 self.forgive(&whom, event);

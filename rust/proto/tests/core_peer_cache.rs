@@ -64,6 +64,11 @@ impl Rig {
         self.note_at(who, PORT, event);
     }
 
+    fn keeps_links_off(&mut self, who: u8) -> bool {
+        let view = self.view();
+        self.table().keeps_links_off(&peer(who, PORT), &view)
+    }
+
     /// Seconds until somebody may try; looks every second.
     fn waits(&mut self, who: u8) -> u64 {
         let begin = self.now;
@@ -390,6 +395,104 @@ fn sets_are_even_and_secret() {
     assert!(together(5).ne(together(6)));
 }
 
+/// The first failure may have been the moment's: a 64th. Then an hour, then twice as long, up to a day. It is the
+/// address's matter, and counts for both who begins the connection.
+#[test]
+fn a_path_without_rdma_is_left_alone() {
+    let mut rig = Rig::new();
+    rig.note(1, Event::LinkFailed);
+    assert_eq!(rig.asks_at(1, 80), Some(Cause::Link));
+    assert!(rig.keeps_links_off(1));
+    assert!(!rig.keeps_links_off(2));
+    assert_eq!(rig.waits(1), PART);
+    for hours in [1, 2, 4, 8, 16, 24, 24] {
+        rig.note(1, Event::LinkFailed);
+        assert_eq!(rig.waits(1), hours * HOUR);
+        // That one tries, others still do not, whoever begins them.
+        assert!(rig.keeps_links_off(1));
+        assert!(rig.asks(1).is_some());
+    }
+}
+
+/// The server's memory alone: one connection of the peer tries when the time is over.
+#[test]
+fn one_link_of_the_peer_tries() {
+    let mut rig = Rig::new();
+    rig.note(1, Event::LinkFailed);
+    rig.now += PART;
+    assert!(!rig.keeps_links_off(1));
+    assert!(rig.keeps_links_off(1));
+    rig.note(1, Event::LinkConfirmed);
+    assert!(!rig.keeps_links_off(1));
+    assert_eq!(rig.asks(1), None);
+}
+
+/// What says that the option is borne says nothing of links, and the other way round.
+#[test]
+fn options_and_links_are_two_matters() {
+    for event in [Event::Answered, Event::Succeeded] {
+        let mut rig = Rig::new();
+        rig.note(1, Event::LinkFailed);
+        rig.note(1, event);
+        assert_eq!(rig.asks(1), Some(Cause::Link), "{event:?}");
+    }
+    for event in [Event::Echoed, Event::Silent] {
+        let mut rig = Rig::new();
+        rig.note(1, event);
+        rig.note(1, Event::LinkConfirmed);
+        assert!(rig.asks(1).is_some(), "{event:?}");
+        // A server declines no link because of it.
+        assert!(!rig.keeps_links_off(1));
+    }
+}
+
+/// A path that drops large packets alone lets each link be confirmed: it breaks soon after.
+#[test]
+fn links_that_are_confirmed_and_break_count_in_a_row() {
+    let mut rig = Rig::new();
+    let breaks = |rig: &mut Rig| {
+        rig.note(1, Event::LinkConfirmed);
+        assert_eq!(rig.asks(1), None);
+        rig.now += 2;
+        rig.note(1, Event::LinkFailed);
+    };
+    for seconds in [PART, HOUR, 2 * HOUR, 4 * HOUR] {
+        breaks(&mut rig);
+        assert_eq!(rig.waits(1), seconds);
+    }
+    // One that holds for as long as the last time was ends that.
+    rig.note(1, Event::LinkConfirmed);
+    rig.now += 4 * HOUR;
+    rig.note(1, Event::LinkFailed);
+    assert_eq!(rig.waits(1), PART);
+}
+
+#[test]
+fn which_ends_of_a_first_contact_tell_of_the_link() {
+    use Reason::*;
+    let failed = Some(Event::LinkFailed);
+    for reason in [ConfirmLinkTimeout, ReadyLinkError] {
+        assert_eq!(Event::of_first_contact(reason, None), failed);
+        assert_eq!(Event::of_first_contact(PeerDeclined, Some(reason)), failed);
+    }
+    assert_eq!(
+        Event::of_first_contact(PeerDeclined, Some(RegisterBufferError)),
+        failed
+    );
+    // Our own memory; the peer's; its memory of us.
+    assert_eq!(Event::of_first_contact(RegisterBufferError, None), None);
+    for reason in [NoMemory, LinkFailed, Busy, SyncError] {
+        assert_eq!(Event::of_first_contact(PeerDeclined, Some(reason)), None);
+        assert_eq!(Event::Declined(reason).forgives(), false);
+    }
+    // A server that remembers costs its client little: that begins as ever.
+    let mut rig = Rig::new();
+    for _ in 0..2 * MANY {
+        rig.note(1, Event::Declined(LinkFailed));
+    }
+    assert_eq!(rig.asks(1), None);
+}
+
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         Just(Event::Echoed),
@@ -401,6 +504,8 @@ fn event() -> impl Strategy<Value = Event> {
         Just(Event::Failed),
         Just(Event::Answered),
         Just(Event::Succeeded),
+        Just(Event::LinkFailed),
+        Just(Event::LinkConfirmed),
     ]
 }
 
@@ -433,6 +538,7 @@ proptest! {
                 Step::Note(who, port, event) => {
                     rig.note_at(who, port, event);
                     if event == Event::Succeeded {
+                        rig.note_at(who, port, Event::LinkConfirmed);
                         prop_assert_eq!(rig.asks_at(who, port), None);
                     }
                 }

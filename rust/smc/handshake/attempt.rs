@@ -169,6 +169,9 @@ impl Attempt {
         let peer_addr = PeerAddr::of(sock);
         loop {
             let group = match want.key.role {
+                Role::Server if self.is_kept_off(want, port, peer_addr, sock) => {
+                    return Err(Reason::LinkFailed)
+                }
                 Role::Server => match self.gates.enter(&want.key, port, peer_addr, waiter) {
                     Ok(Entry::Busy) => return Ok(None),
                     Ok(Entry::Join(group)) => group,
@@ -203,6 +206,17 @@ impl Attempt {
                 }
             }
         }
+    }
+
+    /// Tells whether a server's connection would begin a link with a peer to which those failed before. A group that is
+    /// there shows that RDMA gets through, so it is joined.
+    fn is_kept_off(&self, want: &Want, port: &LocalPort, peer_addr: PeerAddr, sock: &Sock) -> bool {
+        let registry = self.gates.registry();
+        Namespace::of(sock).is_some_and(|namespace| {
+            !namespace.peer_cache.is_empty()
+                && registry.server_group(&want.key, port, peer_addr).is_none()
+                && namespace.keeps_links_off(sock)
+        })
     }
 
     fn start_group(

@@ -26,6 +26,7 @@ use kernel::{
 };
 use smc_proto::{
     handshake::{Failure, Outcome},
+    peer_cache::Event,
     reason::Reason,
     time::{Instant, Span}, //
 };
@@ -158,8 +159,29 @@ impl<T: Notify + Waiter + 'static> Negotiation<T> {
         self.run.silent_for(span)
     }
 
-    /// Draws the conclusion from the outcome of [`Negotiation::advance`]. May sleep.
-    pub(crate) fn conclude(self, role: Role, sock: &Sock, outcome: Outcome) -> Conclusion {
+    /// Draws the conclusion from the outcome of [`Negotiation::advance`], and says what it shows of links to the peer,
+    /// if anything. May sleep.
+    pub(crate) fn conclude(
+        self,
+        role: Role,
+        sock: &Sock,
+        outcome: Outcome,
+    ) -> (Conclusion, Option<Event>) {
+        let link = match outcome {
+            Outcome::Fallback { reason, peer, .. } if self.run.is_first_contact() => {
+                Event::of_first_contact(reason, peer)
+            }
+            _ => None,
+        };
+        let conclusion = self.end(role, sock, outcome);
+        let link = match conclusion {
+            Conclusion::Smc(_) => Some(Event::LinkConfirmed),
+            _ => link,
+        };
+        (conclusion, link)
+    }
+
+    fn end(self, role: Role, sock: &Sock, outcome: Outcome) -> Conclusion {
         let Self { run, timer } = self;
         drop(timer);
         match outcome {

@@ -174,6 +174,11 @@ impl HandshakeRun {
         self.attempt.commit(link.number, peer)
     }
 
+    /// Tells whether this handshake has begun a link.
+    pub(crate) fn is_first_contact(&self) -> bool {
+        self.attempt.is_first_contact()
+    }
+
     /// Ends the group, which the peer does not know.
     pub(crate) fn out_of_sync(&self) {
         self.attempt.out_of_sync();

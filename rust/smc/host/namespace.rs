@@ -75,7 +75,7 @@ pub(crate) struct Namespace {
     /// Lessons of rules with `auto`.
     #[pin]
     pub(crate) learned: Learned,
-    /// Peers to which no option is sent.
+    /// Peers to which no option is sent, or with which no link is begun.
     #[pin]
     pub(crate) peer_cache: PeerCache,
     /// True for the namespace that the system booted with.
@@ -102,8 +102,8 @@ impl Namespace {
         self.counters.stats.absorb(stats);
     }
 
-    /// Takes note of what has become of the connection of `sock`, which this host has begun; of the address that its
-    /// program has `named`, too, if that is another one. May sleep.
+    /// Takes note of what has become of the connection of `sock`, which this host has begun, or of its link, whoever has;
+    /// of the address that its program has `named`, too, if that is another one. May sleep.
     ///
     /// Nothing is learned of this machine's own addresses: its kernel bears the option, and any of its users could
     /// make it seem otherwise.
@@ -115,6 +115,13 @@ impl Namespace {
             self.peer_cache
                 .note(&self.sysctls, sock.namespace(), &peer, event);
         }
+    }
+
+    /// Returns whether no link is to be begun now for the connection of `sock`, which the peer has begun.
+    pub(crate) fn keeps_links_off(&self, sock: &Sock) -> bool {
+        let peer = sock.peer_addr();
+        self.peer_cache
+            .keeps_links_off(&self.sysctls, sock.namespace(), &peer)
     }
 
     /// Returns the size up to which rings of local paths grow, in bytes: `path_ring`. Who may set that of this namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Peers of a namespace to which no option is sent for a while.
+//! Peers of a namespace to which no option is sent for a while, or with which no link is begun.
 //!
 //! [`smc_proto::peer_cache`] says what counts and for how long.
 
@@ -52,6 +52,20 @@ impl PeerCache {
         };
         self.places.with(&[peer, peer.host()], |table| {
             Table::new(table).keeps_off(&peer, &view).is_some()
+        })
+    }
+
+    /// Returns whether no link is to be begun now for a connection that `peer` has begun.
+    pub(crate) fn keeps_links_off(&self, sysctls: &Sysctls, net: &Net, peer: &SockAddr) -> bool {
+        let peer = key(peer).host();
+        if !self.places.may_have(&peer) {
+            return false;
+        }
+        let Some(view) = view(sysctls, net) else {
+            return false;
+        };
+        self.places.with(&[peer], |table| {
+            Table::new(table).keeps_links_off(&peer, &view)
         })
     }
 

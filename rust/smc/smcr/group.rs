@@ -84,6 +84,7 @@ use smc_proto::{
         responder::LlcEvent,
         rtoken::{Entry, Region as PeerRegion, MAX_RTOKENS}, //
     },
+    time::Instant,
     wire::ids::PeerId, //
 };
 use spares::Spares;
@@ -147,6 +148,8 @@ pub(crate) struct LinkGroup {
     pub(crate) peer_id: PeerId,
     /// Set when first contact has succeeded.
     peer: SetOnce<PeerFacts>,
+    /// When that was.
+    confirmed_at: SetOnce<Instant>,
     #[pin]
     state: SpinLockBh<GroupState>,
     #[pin]
@@ -212,6 +215,7 @@ impl LinkGroup {
                 peer_addr,
                 peer_id: terms.key.peer_id,
                 peer: SetOnce::new(),
+                confirmed_at: SetOnce::new(),
                 state <- new_spinlock_bh!(
                     GroupState {
                         proto,

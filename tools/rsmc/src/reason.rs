@@ -149,6 +149,10 @@ pub fn advice(code: u32) -> &'static str {
             "`rsmc why` says what was seen of the peer and for how long that counts; `rsmc why --forget` has it \
              tried again with the next connection."
         }
+        Reason::LinkFailed => {
+            "TCP gets through to this peer and RDMA does not, or its large packets alone do not: let UDP port 4791 pass \
+             on the way, in packets as large as the RDMA port's MTU, and then `rsmc why --forget` on both hosts."
+        }
         Reason::OptionLost | Reason::OptionReset => {
             "A firewall or another box on the way lets no SYN pass that has TCP option 254, or an experimental \
              one: have it let them pass, and then `rsmc why --forget`. Until then connections to this peer send none."

@@ -3,8 +3,14 @@
 //! Deadlines of a group, and its end.
 
 use super::LinkGroup;
-use crate::host::clock::{arm, now};
-use kapi::sys::{hook::Notify, queue};
+use crate::host::{
+    clock::{arm, now},
+    namespace::Namespace, //
+};
+use kapi::{
+    rdma::completion::Status,
+    sys::{hook::Notify, queue}, //
+};
 use kernel::{
     sync::{
         atomic::{Full, Relaxed},
@@ -15,7 +21,8 @@ use kernel::{
 };
 use smc_proto::{
     group::{EndReason, Todo},
-    time::earliest, //
+    peer_cache::{Event, YOUNG},
+    time::{earliest, Instant}, //
 };
 use smc_trace as trace;
 
@@ -70,6 +77,7 @@ impl LinkGroup {
         };
         if matches!(reason, Some(EndReason::LinkLost)) {
             self.tell_loss();
+            self.note_bad_path();
         }
         if !matches!(reason, Some(EndReason::Idle)) {
             trace::link_down(
@@ -109,6 +117,26 @@ impl LinkGroup {
         }
         let timer = self.timer.lock().take();
         drop(timer);
+    }
+
+    /// Has it remembered that the peer's device has not answered, if the link is young: large packets may not get through,
+    /// where the small ones did by which it was confirmed. What has gone by our own port says nothing of the path. Of a
+    /// link without connections nothing is remembered. May sleep.
+    fn note_bad_path(&self) {
+        let young = |since: &Instant| now().since(*since) < YOUNG;
+        if self.link.failure() != Some(&Status::Timeout)
+            || !self.confirmed_at.as_ref().is_some_and(young)
+            || !self.link.has_port()
+        {
+            return;
+        }
+        let conn = self.state.lock().conns.iter().flatten().next().cloned();
+        let Some(conn) = conn else {
+            return;
+        };
+        if let Some(namespace) = Namespace::of(conn.sock()) {
+            namespace.heard(conn.sock(), None, Event::LinkFailed);
+        }
     }
 
     pub(super) fn kick(self: &Arc<Self>) {

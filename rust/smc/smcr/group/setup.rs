@@ -85,6 +85,7 @@ impl LinkGroup {
 
     /// The link is confirmed: the group carries connections from now on. Sleeps.
     pub(crate) fn confirmed(&self, number: u8, peer: PeerFacts) {
+        self.confirmed_at.populate(now());
         self.peer.populate(peer);
         {
             let mut state = self.state.lock();

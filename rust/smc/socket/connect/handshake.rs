@@ -156,7 +156,10 @@ pub(super) fn drive(
 /// Turns the socket into what the handshake has come to. Called with `handshake` locked; what may
 /// sleep is done before the state is locked.
 pub(super) fn conclude(this: &Arc<SmcSock>, negotiation: Negotiation<SmcSock>, outcome: Outcome) {
-    let conclusion = negotiation.conclude(Role::Client, &this.sock, outcome);
+    let (conclusion, link) = negotiation.conclude(Role::Client, &this.sock, outcome);
+    if let Some(event) = link {
+        this.heard(event);
+    }
     match &conclusion {
         Conclusion::Smc(_) | Conclusion::Lost => this.heard(Event::Succeeded),
         Conclusion::Tcp { declined, .. } => {

@@ -331,7 +331,10 @@ impl Incoming {
         let (Some(socket), Some(negotiation)) = this.end() else {
             return;
         };
-        let conclusion = negotiation.conclude(Role::Server, socket.sock(), outcome);
+        let (conclusion, link) = negotiation.conclude(Role::Server, socket.sock(), outcome);
+        if let (Some(event), Some(namespace)) = (link, Namespace::of(socket.sock())) {
+            namespace.heard(socket.sock(), None, event);
+        }
         let verdict = verdict(&socket, conclusion);
         let ready = verdict.map(|verdict| Ready::new(this.id, socket.into_sock(), verdict));
         this.listener.finish(this.id, ready);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Peers that do not bear SMC's TCP option, or the paths to them, to which connections send none for a while.
+//! Peers that do not bear SMC's TCP option, or the paths to them, and peers that RDMA does not reach: connections to them
+//! send no option for a while.
 
 use crate::absent;
 use crate::cli::Target;
@@ -23,7 +24,7 @@ pub struct KnownPeer {
     address: IpAddr,
     /// `None` if it is the whole address.
     port: Option<u16>,
-    /// `echo`, `silence`, `reset`, `declines`.
+    /// `echo`, `silence`, `reset`, `declines`, `link`.
     cause: String,
     text: &'static str,
     seconds_left: u64,
@@ -37,6 +38,7 @@ fn text(cause: &str) -> &'static str {
         "silence" => "does not answer SYNs with the SMC option",
         "reset" => "resets SYNs with the SMC option",
         "declines" => "keeps declining SMC, or handshakes with it fail",
+        "link" => "is not reached by RDMA, or links to it break soon",
         _ => "does not bear the SMC option, for a cause that this version does not know",
     }
 }
@@ -66,7 +68,7 @@ pub fn tell(neighbours: &[KnownPeer], out: &mut dyn Write) -> Result<()> {
     }
     writeln!(
         out,
-        "\nPeers that are sent no SMC option for a while (`rsmc why --forget` ends that):"
+        "\nPeers that are left to TCP for a while (`rsmc why --forget` ends that):"
     )?;
     for known in neighbours {
         let times = match known.times {

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Paths on which RDMA does not get through, or not everything of it, though TCP does: with model cards
+//! (`kmod/card`) in the namespaces `a` and `b`, that lose what they are told to lose. One connection is slow or lost, and
+//! both ends remember the path.
+//!
+//! `cardpath [POINT...]`
+
+use st::args::Args;
+use st::fd::Fd;
+use st::ktap::Ktap;
+use st::smcinfo::{self, Info, MODE_TCP};
+use st::{guest, net, sys};
+use std::net::SocketAddr;
+use std::process::Command;
+
+/// Reasons of connections.
+const NEIGHBOUR: u32 = 0x0306_0106;
+const LINKFAILED: u32 = 0x0306_010a;
+const PEERDECL: u32 = 0x0500_0000;
+/// Ends of a first contact whose link is not confirmed, in either end's words.
+const UNCONFIRMED: [u32; 2] = [0x0201_0000, 0x0999_0002];
+
+const TRANSFER: usize = 100 << 10;
+
+type Outcome = Result<(), String>;
+
+/// The points, by name.
+const POINTS: [(&str, fn() -> Outcome); 4] = [
+    ("black_hole", black_hole),
+    ("server_remembers", server_remembers),
+    // The links of these two are new ones; the last one's stays.
+    ("small_mtu", small_mtu),
+    ("forgotten", forgotten),
+];
+
+/// Does something in a namespace.
+fn within<R: Send + 'static>(ns: &'static str, act: impl FnOnce() -> R + Send + 'static) -> R {
+    let thread = std::thread::spawn(move || {
+        guest::enter(ns).expect("namespace");
+        act()
+    });
+    thread.join().expect("a thread of the namespace")
+}
+
+/// Has the card of `a` be in trouble.
+fn trouble(word: &str, number: u32) {
+    let order = format!("card_a {word} {number}");
+    std::fs::write("/sys/module/card/parameters/trouble", order).expect("trouble");
+}
+
+fn rsmc(ns: &'static str, words: &'static str) -> String {
+    within(ns, move || {
+        let done = Command::new("rsmc").args(words.split(' ')).output();
+        let done = done.expect("rsmc");
+        String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned()
+    })
+}
+
+/// Has both ends begin anew, with a path on which all gets through.
+fn begin() {
+    for word in ["black_hole", "mtu"] {
+        trouble(word, 0);
+    }
+    for ns in ["a", "b"] {
+        rsmc(ns, "why --forget");
+    }
+}
+
+/// A connection from `a` to `b`: its ends.
+struct Pair {
+    client: Fd,
+    server: Fd,
+}
+
+impl Pair {
+    fn new() -> Result<Pair, String> {
+        let listener = within("b", || {
+            let fd = socket();
+            sys::bind(fd.raw(), &guest::sockaddr(true, st::family::Ip::V4, 0)).expect("bind");
+            sys::listen(fd.raw(), 8).expect("listen");
+            fd
+        });
+        let to: SocketAddr = sys::sockname(listener.raw()).expect("name");
+        let client = within("a", move || {
+            let fd = socket();
+            sys::connect(fd.raw(), &to)
+                .map(|_| fd)
+                .map_err(|e| format!("connect: {e}"))
+        })?;
+        let server = sys::accept(listener.raw()).map_err(|e| format!("accept: {e}"))?;
+        Ok(Pair { client, server })
+    }
+
+    fn info(&self) -> (Info, Info) {
+        let of = |fd: &Fd| smcinfo::info(fd.raw()).expect("info");
+        (of(&self.client), of(&self.server))
+    }
+
+    /// Moves [`TRANSFER`] bytes from `a` to `b`.
+    fn transfer(&self) -> Outcome {
+        let bytes: Vec<u8> = (0..TRANSFER).map(|at| (at % 251) as u8).collect();
+        let got = std::thread::scope(|threads| {
+            let sender = threads.spawn(|| sys::send_all(self.client.raw(), &bytes));
+            let got = sys::recv_all(self.server.raw(), TRANSFER);
+            let sent = sender.join().expect("the sender");
+            sent.and(got)
+        });
+        match got {
+            Ok(got) if got == bytes => Ok(()),
+            Ok(_) => Err("other bytes".into()),
+            Err(error) => Err(format!("transfer: {error}")),
+        }
+    }
+}
+
+fn socket() -> Fd {
+    let (domain, protocol) = st::family::Family::Inet.triple(st::family::Ip::V4);
+    let fd = sys::socket(domain, libc::SOCK_STREAM, protocol).expect("socket");
+    for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+        let _ = sys::set_timeo(fd.raw(), name, 60_000 * guest::slow() as i64);
+    }
+    fd
+}
+
+fn wanted(what: &str, good: bool, seen: impl std::fmt::Debug) -> Outcome {
+    match good {
+        true => Ok(()),
+        false => Err(format!("{what}: {seen:x?}")),
+    }
+}
+
+/// Checks that the next connection is TCP's from the beginning, and works.
+fn goes_without() -> Outcome {
+    let pair = Pair::new()?;
+    let (client, _) = pair.info();
+    let good = (client.mode, client.reason) == (MODE_TCP, NEIGHBOUR);
+    wanted("a connection after that", good, client)?;
+    pair.transfer()
+}
+
+/// Checks that the next connection is SMC's, and works.
+fn is_smc() -> Outcome {
+    let pair = Pair::new()?;
+    let (client, server) = pair.info();
+    let good = (client.mode, server.mode) == (0, 0);
+    wanted("SMC", good, (client, server))?;
+    pair.transfer()
+}
+
+/// Whether an end remembers the other one for this cause, and says it in words.
+fn remembers(ns: &'static str, peer: &str) -> Outcome {
+    let file = within(ns, || {
+        std::fs::read_to_string("/proc/thread-self/net/smc_fallback").expect("counters")
+    });
+    let line = format!("neighbour {peer} link ");
+    wanted(ns, file.contains(&line) && file.contains(" *\n"), &file)?;
+    let said = rsmc(ns, "why");
+    let words = format!("{peer} is not reached by RDMA, or links to it break soon (found once)");
+    wanted("rsmc why", said.contains(&words), &said)
+}
+
+/// The first connect() finds out, and all after it send no option.
+fn black_hole() -> Outcome {
+    begin();
+    trouble("black_hole", 1);
+    let first = Pair::new()?;
+    let (client, server) = first.info();
+    let own = [client.reason, client.peer_diagnosis];
+    let good = client.mode == MODE_TCP && own.iter().any(|reason| UNCONFIRMED.contains(reason));
+    wanted("the first", good && server.mode == MODE_TCP, (client, server))?;
+    first.transfer()?;
+    for _ in 0..5 {
+        goes_without()?;
+    }
+    remembers("a", "10.77.0.2")?;
+    remembers("b", "10.77.0.1")
+}
+
+/// A client that knows nothing is declined at once by a server that does, and learns nothing by that.
+fn server_remembers() -> Outcome {
+    begin();
+    trouble("black_hole", 1);
+    drop(Pair::new()?);
+    rsmc("a", "why --forget");
+    for _ in 0..20 {
+        let pair = Pair::new()?;
+        let (client, server) = pair.info();
+        let told = (client.mode, client.reason, client.peer_diagnosis);
+        wanted("client", told == (MODE_TCP, PEERDECL, LINKFAILED), client)?;
+        let own = (server.mode, server.reason);
+        wanted("server", own == (MODE_TCP, LINKFAILED), server)?;
+    }
+    Pair::new()?.transfer()
+}
+
+/// Whoever runs the hosts has both forget it, and they look again.
+fn forgotten() -> Outcome {
+    begin();
+    trouble("black_hole", 1);
+    drop(Pair::new()?);
+    goes_without()?;
+    begin();
+    is_smc()?;
+    is_smc()
+}
+
+/// Small packets get through, so the link is confirmed; the first large one is lost, and one connection with it.
+fn small_mtu() -> Outcome {
+    begin();
+    trouble("mtu", 600);
+    let first = Pair::new()?;
+    let (client, server) = first.info();
+    wanted("the first", (client.mode, server.mode) == (0, 0), (client, server))?;
+    let lost = first.transfer();
+    wanted("the first is lost", lost.is_err(), lost)?;
+    drop(first);
+    for _ in 0..3 {
+        goes_without()?;
+    }
+    remembers("a", "10.77.0.2")
+}
+
+fn main() {
+    let args = Args::get();
+    let picked = |name: &str| args.words.is_empty() || args.words.iter().any(|word| word == name);
+    let points: Vec<_> = POINTS.iter().filter(|point| picked(point.0)).collect();
+    let mut ktap = Ktap::plan(points.len());
+    for ns in ["a", "b"] {
+        // Long enough for no connection to try again meanwhile.
+        within(ns, || net::sysctl("net.smc.neighbour_time", "36000")).expect("sysctl");
+    }
+    for (name, run) in points {
+        ktap.outcome(name, run());
+    }
+    begin();
+    std::process::exit(ktap.finish());
+}
