@@ -65,13 +65,13 @@ gone peer_removed 6 ns b rdma link del rxe_b
 ns b rdma link add rxe_b type rxe netdev vb
 again peer_removed.smc_again
 
-gone link_down 6 ns a ip link set va down
+gone link_down 12 ns a ip link set va down
 ns a ip link set va up
 ns a ip -6 addr add fd77::1/64 dev va nodad 2>/dev/null
 again link_down.smc_again
 
-# The port stays; what goes is the GID from which the link sends.
-gone gid_lost 9 ns a ip addr del 10.77.0.1/24 dev va
+# The port stays; what goes is the GID from which the link sends. It may be back soon, so the group is held for 8 s.
+gone gid_lost 16 ns a ip addr del 10.77.0.1/24 dev va
 ns a ip addr add 10.77.0.1/24 dev va
 again gid_lost.smc_again
 ktap_exit

@@ -6,7 +6,7 @@
 //! which of the peer's memory we may write, which connections there are, what the peer's LLC
 //! messages mean, and when the group ends. Queue pairs, memory regions and lists are the caller's.
 //!
-//! * [`choice`]: which group a connection joins; first contact.
+//! * [`choice`]: which group a connection joins; first contact. [`hold`]: a port that fails for a moment.
 //! * [`tokens`]: names of our connections. [`slab`]: which RMBEs are in use. [`due`]: who wants to
 //!   send.
 
@@ -62,12 +62,17 @@ use crate::wire::llc::{
 
 pub mod choice;
 pub mod due;
+pub mod hold;
 pub mod slab;
 pub mod tokens;
 
 use choice::{
     Candidate,
     Key, //
+};
+use hold::{
+    Hold,
+    PortCheck, //
 };
 use tokens::{
     TokenTable,
@@ -130,6 +135,8 @@ pub enum Todo {
     Settled(Settled),
     /// A CONFIRM_LINK or ADD_LINK answer for the handshake that holds the group.
     Handshake(LlcEvent),
+    /// Look at the port, and say by [`Group::port_checked`] what has become of it.
+    CheckPort,
     /// The group ends now: send the message, if any, kill all connections, flush the queue pair,
     /// free everything. Raised once.
     End {
@@ -178,6 +185,7 @@ pub struct Group<R = [Entry<1>; MAX_RTOKENS], T = [u32; MAX_CONNS]> {
     registered_by: Option<Instant>,
     conns: u8,
     idle_since: Option<Instant>,
+    hold: Hold,
     ended: bool,
 }
 
@@ -196,6 +204,7 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
             registered_by: None,
             conns: 0,
             idle_since: None,
+            hold: Hold::No,
             ended: false,
         }
     }
@@ -239,7 +248,7 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
         };
         Candidate {
             key: self.terms.key,
-            usable: self.is_usable(),
+            usable: self.is_usable() && !self.is_held(),
             room,
         }
     }
@@ -265,7 +274,54 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
         let answered = !self.ended
             && self.terms.key.role == Role::Client
             && self.link.state() == LinkState::Activating;
-        self.link.peer.filter(|_| answered || self.is_usable())
+        let waiting = self.hold.is_waiting();
+        let usable = answered || self.is_usable();
+        self.link.peer.filter(|_| usable && !waiting)
+    }
+
+    /// Reports whether new connections are kept from it because of its port. A client joins one that is held for good
+    /// if the server says so, which knows nothing of it.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.hold != Hold::No
+    }
+
+    /// The port has failed: holds the group, see [`hold`].
+    pub fn hold(&mut self, now: Instant) {
+        if !self.ended {
+            self.hold.begin(now);
+        }
+    }
+
+    /// The port is back: what waits for the peer begins to wait again. Nothing if the group was held for good.
+    pub fn release(&mut self, now: Instant) {
+        if self.hold.is_waiting() {
+            self.hold = Hold::No;
+            self.wait_again(now);
+        }
+    }
+
+    /// Tells what [`Todo::CheckPort`] has found.
+    pub fn port_checked(&mut self, found: PortCheck, now: Instant) -> Todo {
+        if self.ended || !self.hold.is_waiting() {
+            return Todo::None;
+        }
+        match found {
+            PortCheck::Back => self.release(now),
+            PortCheck::Moved => {
+                self.hold = Hold::ForGood;
+                self.wait_again(now);
+            }
+            PortCheck::Gone => return self.end(EndReason::LinkLost, now),
+        }
+        Todo::None
+    }
+
+    fn wait_again(&mut self, now: Instant) {
+        self.link.heard(now);
+        if self.registered_by.is_some() {
+            self.registers(now);
+        }
     }
 
     /// Adds a connection: its token and index. `None` if the group is full or ending. The first
@@ -372,10 +428,12 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
         if self.ended {
             return None;
         }
-        let d = earliest(self.link.next_deadline(), self.requests.next_deadline());
-        let d = earliest(d, self.progress.next_deadline());
-        let d = earliest(d, self.registered_by);
-        earliest(d, self.idle_deadline())
+        let d = earliest(self.progress.next_deadline(), self.requests.next_deadline());
+        let d = earliest(d, self.idle_deadline());
+        if self.hold.is_waiting() {
+            return earliest(d, self.hold.deadline());
+        }
+        earliest(earliest(d, self.registered_by), self.link.next_deadline())
     }
 
     fn idle_deadline(&self) -> Option<Instant> {
@@ -394,11 +452,20 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
         if self.idle_deadline().is_some_and(|d| now.reached(d)) {
             return self.end(EndReason::Idle, now);
         }
-        if self.registered_by.is_some_and(|d| now.reached(d)) {
-            return self.end(EndReason::LinkLost, now);
-        }
         if let Some(settled) = self.requests.on_timer(now) {
             return Todo::Settled(settled);
+        }
+        if self.hold.is_waiting() {
+            return match self.hold.deadline() {
+                Some(at) if now.reached(at) => {
+                    self.hold = Hold::Checking;
+                    Todo::CheckPort
+                }
+                _ => Todo::None,
+            };
+        }
+        if self.registered_by.is_some_and(|d| now.reached(d)) {
+            return self.end(EndReason::LinkLost, now);
         }
         match self.link.on_timer(self.llc_version(), now) {
             BeatAction::None => Todo::None,

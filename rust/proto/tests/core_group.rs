@@ -294,3 +294,90 @@ fn a_server_names_the_link_before_the_client_has_noted_it() {
         }
     }
 }
+
+fn seconds(after: u64) -> smc_proto::time::Instant {
+    T0.after(Span::from_secs(after))
+}
+
+const LOST: Todo = Todo::End {
+    reason: EndReason::LinkLost,
+    last: None,
+};
+
+/// A port that is back in time: connections go on, and new ones choose the group again.
+#[test]
+fn a_port_that_flaps_costs_nothing() {
+    for role in [Role::Server, Role::Client] {
+        let mut g = active(role);
+        g.hold(T0);
+        assert!(g.is_held() && !g.candidate().usable && g.link_end().is_none());
+        // The connection that runs goes on; a second failure does not begin anew.
+        assert!(g.is_usable());
+        g.hold(seconds(1));
+        assert_eq!(g.next_deadline(), Some(T0.after(hold::PATIENCE)));
+        g.release(seconds(2));
+        assert!(!g.is_held() && g.candidate().usable);
+        assert_eq!(g.link_end(), Some(END));
+        assert_eq!(g.next_deadline(), Some(seconds(2).after(TEST_IDLE)));
+        assert_eq!(g.on_timer(seconds(20)), Todo::None);
+    }
+}
+
+#[test]
+fn a_port_that_stays_down_loses_the_link() {
+    let mut g = active(Role::Server);
+    g.hold(T0);
+    assert_eq!(g.on_timer(seconds(7)), Todo::None);
+    assert_eq!(g.on_timer(seconds(8)), Todo::CheckPort);
+    // Once.
+    assert_eq!(g.on_timer(seconds(9)), Todo::None);
+    assert_eq!(g.port_checked(hold::PortCheck::Gone, seconds(9)), LOST);
+    assert_eq!(
+        g.port_checked(hold::PortCheck::Gone, seconds(9)),
+        Todo::None
+    );
+}
+
+/// An event that was lost: the port is found to be back.
+#[test]
+fn a_port_is_looked_at_before_the_link_is_lost() {
+    let mut g = active(Role::Server);
+    g.hold(T0);
+    assert_eq!(g.on_timer(seconds(8)), Todo::CheckPort);
+    assert_eq!(
+        g.port_checked(hold::PortCheck::Back, seconds(8)),
+        Todo::None
+    );
+    assert!(g.candidate().usable);
+    // An address that has come back in another place: what runs goes on, and a server gives it nothing new.
+    g.hold(seconds(10));
+    assert_eq!(g.on_timer(seconds(18)), Todo::CheckPort);
+    assert_eq!(
+        g.port_checked(hold::PortCheck::Moved, seconds(18)),
+        Todo::None
+    );
+    g.release(seconds(19));
+    assert!(g.is_held() && !g.candidate().usable);
+    assert_eq!(g.link_end(), Some(END));
+    assert_eq!(g.on_timer(seconds(30)), Todo::None);
+}
+
+/// What waits for the peer waits for longer while the port is down: the device repeats.
+#[test]
+fn no_answer_is_overdue_while_the_port_is_down() {
+    let mut g = active(Role::Server);
+    let asked = T0.after(TEST_IDLE);
+    assert!(matches!(g.on_timer(asked), Todo::Send(_)));
+    g.registers(asked);
+    g.hold(asked);
+    let late = asked.after(Span::from_secs(7));
+    assert_eq!(g.on_timer(late), Todo::None);
+    g.release(late);
+    assert_eq!(g.on_timer(late), Todo::None);
+    assert_eq!(g.next_deadline(), Some(late.after(REGISTRATION)));
+    g.registered();
+    assert_eq!(g.next_deadline(), Some(late.after(TEST_IDLE)));
+    // Held twice in a row, as a port that flaps does: each time anew.
+    g.hold(late);
+    assert_eq!(g.next_deadline(), Some(late.after(hold::PATIENCE)));
+}

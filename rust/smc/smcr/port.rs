@@ -160,12 +160,12 @@ impl LocalPort {
         }))
     }
 
-    /// Tells whether both are the same port, GID and net device.
+    /// Tells whether both are the same port, GID and net device. The GID's place in the table does not matter: one that
+    /// was gone for a moment comes back in another.
     pub(crate) fn is(&self, other: &LocalPort) -> bool {
         Arc::ptr_eq(&self.device, &other.device)
             && self.port == other.port
             && self.gid == other.gid
-            && self.gid_index == other.gid_index
             && self.ifindex == other.ifindex
     }
 

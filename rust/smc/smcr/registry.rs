@@ -191,6 +191,13 @@ impl SmcrRegistry {
         links
     }
 
+    /// Tells whether a group with this peer is held because of its port, which may be back soon.
+    pub(crate) fn holds_group_of(&self, peer_addr: PeerAddr) -> bool {
+        let mut held = false;
+        self.each_group(|group| held |= group.peer_addr == peer_addr && group.is_held());
+        held
+    }
+
     /// Returns a number for a new group, from 1.
     pub(crate) fn next_group_id(&self) -> u32 {
         self.last_id.fetch_add(1, Relaxed).wrapping_add(1)
@@ -300,20 +307,26 @@ impl ClientOps for Hotplug {
             .end_groups(|group| group.link.uses(device), EndReason::LinkLost);
     }
 
-    /// Stops all sending by a port that is gone. Ending its groups takes long, and the RDMA core,
-    /// which holds the lock of its GID table meanwhile, has other clients to call: each group ends
-    /// by itself later.
+    /// Holds the groups of a port that has failed, perhaps for a moment, and releases them when it is back. Those of a
+    /// device that has failed send nothing any more. Ending groups takes long, and the RDMA core, which holds the lock
+    /// of its GID table meanwhile, has other clients to call: each group ends by itself later.
     fn event(&self, device: &Arc<Device>, event: Event) {
-        let gone = |group: &LinkGroup| match event {
-            // The event comes late: the port may be active again, and the group newer than that.
-            Event::PortError(port) => group.link.port() == port && !group.link.has_active_port(),
-            Event::GidChange(port) => group.link.port() == port && !group.link.has_gid(),
-            Event::DeviceFatal => true,
-            Event::PortActive(_) | Event::Other(_) => false,
+        let act = |group: &Arc<LinkGroup>| match event {
+            Event::DeviceFatal => group.lose(),
+            Event::PortError(port) | Event::PortActive(port) | Event::GidChange(port)
+                if group.link.port() == port =>
+            {
+                // The event comes late: the port may be another than it says, and the group newer than that.
+                match group.link.has_active_port() && group.link.has_gid() {
+                    true => group.release(),
+                    false => group.hold(),
+                }
+            }
+            _ => (),
         };
         self.0.each_group(|group| {
-            if group.link.uses(device) && gone(group) {
-                group.lose();
+            if group.link.uses(device) {
+                act(group);
             }
         });
     }

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Paths on which RDMA does not get through, or not everything of it, though TCP does: with model cards
-//! (`kmod/card`) in the namespaces `a` and `b`, that lose what they are told to lose. One connection is slow or lost, and
-//! both ends remember the path.
+//! Paths on which RDMA does not get through, or not everything of it, though TCP does, and ports that fail for a
+//! moment: with model cards (`kmod/card`) in the namespaces `a` and `b`, that lose what they are told to lose. Of a bad
+//! path one connection is slow or lost, and both ends remember it. A port that is back in time costs nothing.
 //!
 //! `cardpath [POINT...]`
 
 use st::args::Args;
+use st::errno::Errno;
 use st::fd::Fd;
 use st::ktap::Ktap;
 use st::smcinfo::{self, Info, MODE_TCP};
-use st::{guest, net, sys};
+use st::{guest, net, rng, sys};
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 
 /// Reasons of connections.
 const NEIGHBOUR: u32 = 0x0306_0106;
@@ -25,12 +29,14 @@ const TRANSFER: usize = 100 << 10;
 type Outcome = Result<(), String>;
 
 /// The points, by name.
-const POINTS: [(&str, fn() -> Outcome); 4] = [
+const POINTS: [(&str, fn() -> Outcome); 7] = [
     ("black_hole", black_hole),
     ("server_remembers", server_remembers),
-    // The links of these two are new ones; the last one's stays.
     ("small_mtu", small_mtu),
     ("forgotten", forgotten),
+    ("flap", flap),
+    ("wire_down", wire_down),
+    ("stays_down", stays_down),
 ];
 
 /// Does something in a namespace.
@@ -64,6 +70,27 @@ fn begin() {
     for ns in ["a", "b"] {
         rsmc(ns, "why --forget");
     }
+}
+
+/// The same without a link group: the cards go and come back.
+fn begin_anew() {
+    for (ns, words) in [
+        ("a", "link delete card_a"),
+        ("b", "link delete card_b"),
+        ("a", "link add card_a type card netdev va"),
+        ("b", "link add card_b type card netdev vb"),
+    ] {
+        run(ns, "rdma", words);
+    }
+    begin();
+}
+
+/// Runs a program in a namespace.
+fn run(ns: &'static str, program: &'static str, words: &'static str) {
+    let done = within(ns, move || {
+        Command::new(program).args(words.split(' ')).status()
+    });
+    assert!(done.is_ok_and(|done| done.success()), "{program} {words}");
 }
 
 /// A connection from `a` to `b`: its ends.
@@ -161,13 +188,17 @@ fn remembers(ns: &'static str, peer: &str) -> Outcome {
 
 /// The first connect() finds out, and all after it send no option.
 fn black_hole() -> Outcome {
-    begin();
+    begin_anew();
     trouble("black_hole", 1);
     let first = Pair::new()?;
     let (client, server) = first.info();
     let own = [client.reason, client.peer_diagnosis];
     let good = client.mode == MODE_TCP && own.iter().any(|reason| UNCONFIRMED.contains(reason));
-    wanted("the first", good && server.mode == MODE_TCP, (client, server))?;
+    wanted(
+        "the first",
+        good && server.mode == MODE_TCP,
+        (client, server),
+    )?;
     first.transfer()?;
     for _ in 0..5 {
         goes_without()?;
@@ -178,7 +209,7 @@ fn black_hole() -> Outcome {
 
 /// A client that knows nothing is declined at once by a server that does, and learns nothing by that.
 fn server_remembers() -> Outcome {
-    begin();
+    begin_anew();
     trouble("black_hole", 1);
     drop(Pair::new()?);
     rsmc("a", "why --forget");
@@ -195,7 +226,7 @@ fn server_remembers() -> Outcome {
 
 /// Whoever runs the hosts has both forget it, and they look again.
 fn forgotten() -> Outcome {
-    begin();
+    begin_anew();
     trouble("black_hole", 1);
     drop(Pair::new()?);
     goes_without()?;
@@ -206,11 +237,15 @@ fn forgotten() -> Outcome {
 
 /// Small packets get through, so the link is confirmed; the first large one is lost, and one connection with it.
 fn small_mtu() -> Outcome {
-    begin();
+    begin_anew();
     trouble("mtu", 600);
     let first = Pair::new()?;
     let (client, server) = first.info();
-    wanted("the first", (client.mode, server.mode) == (0, 0), (client, server))?;
+    wanted(
+        "the first",
+        (client.mode, server.mode) == (0, 0),
+        (client, server),
+    )?;
     let lost = first.transfer();
     wanted("the first is lost", lost.is_err(), lost)?;
     drop(first);
@@ -218,6 +253,171 @@ fn small_mtu() -> Outcome {
         goes_without()?;
     }
     remembers("a", "10.77.0.2")
+}
+
+/// Connections whose four ends all send and receive until they are told to stop.
+struct Load {
+    pairs: Vec<Pair>,
+    stop: AtomicBool,
+    /// Bytes that each end has received.
+    received: Vec<AtomicU64>,
+}
+
+impl Load {
+    const CONNECTIONS: usize = 4;
+
+    fn new() -> Result<Load, String> {
+        let pairs: Result<Vec<_>, _> = (0..Load::CONNECTIONS).map(|_| Pair::new()).collect();
+        let pairs = pairs?;
+        for pair in &pairs {
+            let (client, server) = pair.info();
+            wanted(
+                "SMC",
+                (client.mode, server.mode) == (0, 0),
+                (client, server),
+            )?;
+        }
+        Ok(Load {
+            received: (0..2 * pairs.len()).map(|_| AtomicU64::new(0)).collect(),
+            stop: AtomicBool::new(false),
+            pairs,
+        })
+    }
+
+    fn send(&self, fd: RawFd, seed: u64) -> Outcome {
+        let (mut at, mut bytes) = (0, vec![0; 16 << 10]);
+        while !self.stop.load(Relaxed) {
+            rng::fill(seed, at, &mut bytes);
+            sys::send_all(fd, &bytes).map_err(|e| format!("send: {e}"))?;
+            at += bytes.len() as u64;
+            // On one processor the others need a turn.
+            sys::sleep_ms(1);
+        }
+        sys::shutdown(fd, libc::SHUT_WR).map_err(|e| format!("shutdown: {e}"))?;
+        Ok(())
+    }
+
+    fn receive(&self, fd: RawFd, seed: u64, count: &AtomicU64) -> Outcome {
+        let mut bytes = vec![0; 16 << 10];
+        loop {
+            let got = sys::recv(fd, &mut bytes, 0).map_err(|e| format!("recv: {e}"))?;
+            let (at, got) = (count.load(Relaxed), got as usize);
+            if got == 0 {
+                return Ok(());
+            }
+            rng::check(seed, at, &bytes[..got]).map_err(|at| format!("wrong byte at {at}"))?;
+            count.store(at + got as u64, Relaxed);
+        }
+    }
+
+    /// Has all others end after one that has failed.
+    fn ended(&self, end: Outcome) -> Outcome {
+        if end.is_err() {
+            self.stop.store(true, Relaxed);
+            for pair in &self.pairs {
+                let _ = sys::shutdown(pair.client.raw(), libc::SHUT_RDWR);
+                let _ = sys::shutdown(pair.server.raw(), libc::SHUT_RDWR);
+            }
+        }
+        end
+    }
+
+    /// Waits until each end has received some more.
+    fn goes_on(&self) -> Outcome {
+        let before: Vec<_> = self.received.iter().map(|n| n.load(Relaxed)).collect();
+        let until = guest::until(30_000);
+        let more = |(count, before): (&AtomicU64, &u64)| count.load(Relaxed) > before + (64 << 10);
+        while !self.received.iter().zip(&before).all(more) {
+            if self.stop.load(Relaxed) {
+                return Err("a connection is lost".into());
+            }
+            if Instant::now() > until {
+                return Err(format!("stands still: {before:?}, {:?}", self.received));
+            }
+            sys::sleep_ms(10);
+        }
+        Ok(())
+    }
+
+    /// Has all go on while `act` is done, and checks that no connection is lost and no byte wrong.
+    fn during(&self, act: impl FnOnce() -> Outcome) -> Outcome {
+        std::thread::scope(|threads| {
+            let mut tasks = vec![];
+            for (at, pair) in self.pairs.iter().enumerate() {
+                let (one, other) = (pair.client.raw(), pair.server.raw());
+                let seed = 2 * at as u64;
+                let [here, there] = [2 * at, 2 * at + 1].map(|end| &self.received[end]);
+                let send = |fd, seed| threads.spawn(move || self.ended(self.send(fd, seed)));
+                let receive = |fd, seed, count| {
+                    threads.spawn(move || self.ended(self.receive(fd, seed, count)))
+                };
+                tasks.extend([send(one, seed), send(other, seed + 1)]);
+                tasks.extend([receive(other, seed, here), receive(one, seed + 1, there)]);
+            }
+            let done = self
+                .goes_on()
+                .and_then(|()| act())
+                .and_then(|()| self.goes_on());
+            self.stop.store(true, Relaxed);
+            let ends = tasks.into_iter().map(|task| task.join().expect("a task"));
+            // The first error says more than that there was one.
+            ends.fold(Ok(()), |first: Outcome, end| first.and(end))
+                .and(done)
+        })
+    }
+}
+
+/// Takes the port of `a` down or up; its card says so.
+fn port(up: bool) {
+    let (word, event) = match up {
+        true => ("link set va up", "port_active"),
+        false => ("link set va down", "port_error"),
+    };
+    run("a", "ip", word);
+    trouble(event, 0);
+}
+
+/// 200 ms without a port, and with a wire that loses everything: the card repeats, and no connection is lost. Both ends'
+/// ports are down, as they share the wire. New connections are SMC's afterwards.
+fn flap() -> Outcome {
+    begin();
+    is_smc()?;
+    let load = Load::new()?;
+    load.during(|| {
+        for _ in 0..3 {
+            trouble("down", 200);
+            port(false);
+            sys::sleep_ms(200);
+            port(true);
+            load.goes_on()?;
+        }
+        Ok(())
+    })?;
+    is_smc()
+}
+
+/// The same without an event of the port.
+fn wire_down() -> Outcome {
+    begin();
+    let load = Load::new()?;
+    load.during(|| {
+        trouble("down", 200);
+        sys::sleep_ms(200);
+        Ok(())
+    })?;
+    is_smc()
+}
+
+/// A port that is not back in time: programs learn it that only wait for the peer.
+fn stays_down() -> Outcome {
+    begin();
+    let pair = Pair::new()?;
+    pair.transfer()?;
+    port(false);
+    let end = sys::recv(pair.client.raw(), &mut [0], 0);
+    port(true);
+    let lost = end == Err(Errno(libc::ECONNABORTED)) || end == Err(Errno(libc::ECONNRESET));
+    wanted("the end", lost, end)
 }
 
 fn main() {

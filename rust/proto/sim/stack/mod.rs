@@ -249,7 +249,7 @@ impl Stack {
 
     fn todo(&mut self, me: usize, todo: Todo) {
         match todo {
-            Todo::None | Todo::Settled(_) => {}
+            Todo::None | Todo::Settled(_) | Todo::CheckPort => {}
             Todo::Send(frame) => self.send(me, Payload::Llc(frame)),
             Todo::Handshake(_) => panic!("no handshake here"),
             Todo::End { last, .. } => {

@@ -42,6 +42,24 @@ impl LinkGroup {
         self.kick();
     }
 
+    /// Takes note that the port has failed: no new connection chooses the group until it is released, and it ends if the
+    /// port is not back in time. Any context.
+    pub(crate) fn hold(self: &Arc<Self>) {
+        self.state.lock().proto.hold(now());
+        self.kick();
+    }
+
+    /// Takes note that the port of a group that is held is back. Any context.
+    pub(crate) fn release(self: &Arc<Self>) {
+        self.state.lock().proto.release(now());
+        self.kick();
+    }
+
+    /// Tells whether the group is kept from new connections because of its port.
+    pub(crate) fn is_held(&self) -> bool {
+        self.state.lock().proto.is_held()
+    }
+
     pub(super) fn rearm(&self) {
         // Held until the timer is set: a task that found a later deadline must not set it last.
         let timer = self.timer.lock();
@@ -160,6 +178,14 @@ impl LinkGroup {
                 }
                 Todo::Settled(settled) => self.note_answer(settled),
                 Todo::Handshake(_) => (),
+                Todo::CheckPort => {
+                    let found = self.link.check_port();
+                    let todo = self.state.lock().proto.port_checked(found, now());
+                    if let Todo::End { .. } = todo {
+                        self.finish(todo);
+                        return;
+                    }
+                }
             }
         }
         self.reclaim();

@@ -18,7 +18,7 @@ use kapi::{
         completion::Status,
         config::{Config, Path},
         device::{Device, PortInfo, PortState},
-        gid::GidRef,
+        gid::{GidKind, GidRef},
         pd::Pd,
         qp::{Qp, ReadyToReceive, ReadyToSend, Reset},
         route::NextHop, //
@@ -38,6 +38,7 @@ use kernel::{
 };
 use smc_proto::{
     conn::LONGEST_TX,
+    group::hold::PortCheck,
     llc::link::LinkEnd,
     wire::ids::{Gid, Mtu}, //
 };
@@ -190,12 +191,33 @@ impl Link {
 
     /// Tells whether the port still has the GID from which the link sends.
     pub(crate) fn has_gid(&self) -> bool {
-        let same =
-            |gid: GidRef| gid.gid() == self.at.gid.0 && gid.ifindex() == Some(self.at.ifindex);
-        self.at
-            .device
-            .gid(self.at.port, self.at.gid_index)
-            .is_some_and(same)
+        let gid = self.at.device.gid(self.at.port, self.at.gid_index);
+        gid.is_some_and(|gid| self.is_ours(&gid))
+    }
+
+    /// Looks what has become of a port that has failed. Sleeps.
+    pub(super) fn check_port(&self) -> PortCheck {
+        if self.has_port() {
+            return PortCheck::Back;
+        }
+        // The queue pair keeps the place of its GID, so one that comes back gets another.
+        let info = self.at.device.port(self.at.port);
+        let len = match info {
+            Ok(info) if info.state == PortState::Active => info.gid_table_len,
+            _ => return PortCheck::Gone,
+        };
+        let found = (0..len).any(|index| {
+            let gid = self.at.device.gid(self.at.port, index);
+            gid.is_some_and(|gid| gid.kind() == GidKind::RoceV2 && self.is_ours(&gid))
+        });
+        match found {
+            true => PortCheck::Moved,
+            false => PortCheck::Gone,
+        }
+    }
+
+    fn is_ours(&self, gid: &GidRef) -> bool {
+        gid.gid() == self.at.gid.0 && gid.ifindex() == Some(self.at.ifindex)
     }
 
     /// Tells whether the link is on this device.

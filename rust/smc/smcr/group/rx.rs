@@ -79,7 +79,8 @@ impl LinkGroup {
             }
             Todo::Send(frame) => self.send_llc(frame),
             Todo::Settled(settled) => self.note_answer(settled),
-            Todo::None => (),
+            // That comes of the timer alone.
+            Todo::None | Todo::CheckPort => (),
         }
     }
 }

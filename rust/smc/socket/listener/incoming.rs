@@ -178,7 +178,14 @@ impl Incoming {
         } else if socket.sock().wants_packets() {
             Err(Reason::UnsupportedOption)
         } else {
-            LocalPort::find(&gates.registry().devices, socket.sock()).ok_or(Reason::NoDevice)
+            let registry = gates.registry();
+            // A client does not remember a failure that may be over in a moment.
+            LocalPort::find(&registry.devices, socket.sock()).ok_or_else(|| {
+                match registry.holds_group_of(PeerAddr::of(socket.sock())) {
+                    true => Reason::NoActiveLink,
+                    false => Reason::NoDevice,
+                }
+            })
         };
         let incoming = Arc::pin_init(
             pin_init!(Self {
