@@ -108,6 +108,11 @@ u8 rsmc_helper_netdev_ib_mtu(const struct net_device *dev)
 	return iboe_get_mtu(READ_ONCE(dev->mtu));
 }
 
+u8 rsmc_helper_dst_ib_mtu(const struct dst_entry *dst)
+{
+	return iboe_get_mtu(min_t(u32, dst_mtu(dst), INT_MAX));
+}
+
 /* linux/pci.h */
 
 const struct pci_dev *rsmc_helper_ib_pci_dev(const struct ib_device *dev)

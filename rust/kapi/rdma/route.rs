@@ -35,6 +35,8 @@ pub struct NextHop {
     pub gateway: bool,
     /// The number of the net device that packets leave by.
     pub ifindex: u32,
+    /// Code (`enum ib_mtu`) of the largest path MTU whose packets the route takes as far as is known.
+    pub mtu: u8,
 }
 
 fn unreachable() -> Error {
@@ -96,6 +98,15 @@ impl Route {
         let found =
             unsafe { bindings::dst_neigh_lookup(self.dst.as_ptr(), destination.as_ptr().cast()) };
         NonNull::new(found).map(Neighbour)
+    }
+
+    /// Returns the code of the largest path MTU whose packets the route takes.
+    fn mtu(&self) -> Result<u8> {
+        // SAFETY: The entry is alive.
+        match unsafe { bindings::dst_ib_mtu(self.dst.as_ptr()) } {
+            0 => Err(unreachable()),
+            code => Ok(code),
+        }
     }
 
     fn ifindex(&self) -> Result<u32> {
@@ -166,8 +177,8 @@ fn mapped(addr: &[u8; 16]) -> Option<[u8; 4]> {
 ///
 /// # Errors
 ///
-/// `EHOSTUNREACH` when the next hop did not answer or the addresses are of different kinds, else
-/// the error of the routing table, such as `ENETUNREACH`.
+/// `EHOSTUNREACH` when the next hop did not answer, the addresses are of different kinds, or no packet
+/// of RDMA is small enough for the route, else the error of the routing table, such as `ENETUNREACH`.
 pub fn resolve(
     net: &impl NetNs,
     source: &[u8; 16],
@@ -204,5 +215,6 @@ pub fn resolve(
         mac: neighbour.mac(),
         gateway: route.gateway,
         ifindex: route.ifindex()?,
+        mtu: route.mtu()?,
     })
 }

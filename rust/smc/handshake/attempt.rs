@@ -132,7 +132,7 @@ impl Attempt {
                 if near && !want.direct {
                     return Err(Reason::NoIndirect);
                 }
-                let mtu = port.mtu.min(peer.mtu);
+                let mtu = port.mtu.min(hop_mtu(&hop)).min(peer.mtu);
                 group
                     .to_rtr(end_of(peer), peer.psn.get(), mtu, &hop)
                     .map_err(|_| Reason::ReadyLinkError)?;
@@ -148,7 +148,9 @@ impl Attempt {
                 mac: port.mac,
                 qpn: Qpn::new(qpn),
                 psn: Psn::new(psn),
-                mtu: port.mtu,
+                mtu: self
+                    .begun
+                    .map_or(port.mtu, |hop| port.mtu.min(hop_mtu(&hop))),
                 ..announced
             },
             first_contact: self.begun.is_some(),
@@ -351,6 +353,7 @@ impl Attempt {
         self.set_peer(conn, group, peer).map_err(|_| EINVAL)?;
         if first {
             let hop = port.hop_to(sock, &peer.gid)?;
+            let mtu = mtu.min(hop_mtu(&hop));
             group.to_rtr(end_of(peer), peer.psn.get(), mtu, &hop)?;
             group.await_events(waiter(), server::FIRST_LINK);
             group.to_rts()?;
@@ -460,6 +463,11 @@ impl Drop for Attempt {
             }
         }
     }
+}
+
+/// Returns the largest path MTU that the route to the peer allows.
+fn hop_mtu(hop: &NextHop) -> Mtu {
+    Mtu::from_code(hop.mtu)
 }
 
 fn end_of(peer: &RdmaEnd) -> LinkEnd {

@@ -29,7 +29,8 @@ const TRANSFER: usize = 100 << 10;
 type Outcome = Result<(), String>;
 
 /// The points, by name.
-const POINTS: [(&str, fn() -> Outcome); 7] = [
+const POINTS: [(&str, fn() -> Outcome); 8] = [
+    ("route_mtu", route_mtu),
     ("black_hole", black_hole),
     ("server_remembers", server_remembers),
     ("small_mtu", small_mtu),
@@ -184,6 +185,23 @@ fn remembers(ns: &'static str, peer: &str) -> Outcome {
     let said = rsmc(ns, "why");
     let words = format!("{peer} is not reached by RDMA, or links to it break soon (found once)");
     wanted("rsmc why", said.contains(&words), &said)
+}
+
+/// The way is narrower than the ports, and the routes of one end say so, as they do once TCP has found out: packets are
+/// as small.
+fn route_mtu() -> Outcome {
+    for (ns, words) in [
+        ("a", "route add 10.77.0.2/32 dev va mtu 700"),
+        ("b", "route add 10.77.0.1/32 dev vb mtu 700"),
+    ] {
+        begin_anew();
+        trouble("mtu", 700);
+        run(ns, "ip", words);
+        let done = is_smc();
+        run(ns, "ip", &*words.replace("add", "del").leak());
+        done?;
+    }
+    Ok(())
 }
 
 /// The first connect() finds out, and all after it send no option.

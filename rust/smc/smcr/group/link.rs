@@ -43,8 +43,8 @@ use smc_proto::{
     wire::ids::{Gid, Mtu}, //
 };
 
-/// Hop limit of packets that pass a gateway.
-const FAR: u8 = 64;
+/// Hop limit, as TCP has it. C has 1 where no gateway is known of; but a fabric may route within a subnet.
+const HOP_LIMIT: u8 = 64;
 /// Scatter-gather entries of a request, at most; a device may support fewer.
 const PAGES: u32 = 16;
 /// Bytes of a long LLC message beyond the first 44; such messages name all memory keys at once.
@@ -283,7 +283,7 @@ impl Link {
             sgid_index: self.at.gid_index,
             dgid: peer.gid.0,
             dmac,
-            hop_limit: if hop.gateway { FAR } else { 1 },
+            hop_limit: HOP_LIMIT,
         })?;
         *stage = Stage::Receiving(receiving);
         Ok(())
