@@ -43,9 +43,10 @@ pub(super) enum Hold {
 }
 
 impl Hold {
-    /// Begins, unless it has. Further failures do not begin it again.
+    /// Begins, unless it has. Further failures do not begin it again, except for one that comes while the port is looked
+    /// at: what the look finds may be older than that.
     pub(super) fn begin(&mut self, now: Instant) {
-        if *self == Hold::No {
+        if matches!(self, Hold::No | Hold::Checking) {
             *self = Hold::Until(now.after(PATIENCE));
         }
     }

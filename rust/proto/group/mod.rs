@@ -186,6 +186,8 @@ pub struct Group<R = [Entry<1>; MAX_RTOKENS], T = [u32; MAX_CONNS]> {
     conns: u8,
     idle_since: Option<Instant>,
     hold: Hold,
+    /// True once the port has failed.
+    has_been_held: bool,
     ended: bool,
 }
 
@@ -205,6 +207,7 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
             conns: 0,
             idle_since: None,
             hold: Hold::No,
+            has_been_held: false,
             ended: false,
         }
     }
@@ -289,25 +292,37 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
     /// The port has failed: holds the group, see [`hold`].
     pub fn hold(&mut self, now: Instant) {
         if !self.ended {
+            self.has_been_held = true;
             self.hold.begin(now);
         }
     }
 
-    /// The port is back: what waits for the peer begins to wait again. Nothing if the group was held for good.
-    pub fn release(&mut self, now: Instant) {
-        if self.hold.is_waiting() {
+    /// Reports whether the port has ever failed: then what was lost says nothing of the path.
+    #[must_use]
+    pub fn has_been_held(&self) -> bool {
+        self.has_been_held
+    }
+
+    /// The port is back: what waits for the peer begins to wait again. Reports whether the group has waited for that;
+    /// one that is held for good has not.
+    pub fn release(&mut self, now: Instant) -> bool {
+        let waited = self.hold.is_waiting();
+        if waited {
             self.hold = Hold::No;
             self.wait_again(now);
         }
+        waited
     }
 
-    /// Tells what [`Todo::CheckPort`] has found.
+    /// Tells what [`Todo::CheckPort`] has found. Nothing if an event of the port has come meanwhile, which is newer.
     pub fn port_checked(&mut self, found: PortCheck, now: Instant) -> Todo {
-        if self.ended || !self.hold.is_waiting() {
+        if self.ended || self.hold != Hold::Checking {
             return Todo::None;
         }
         match found {
-            PortCheck::Back => self.release(now),
+            PortCheck::Back => {
+                self.release(now);
+            }
             PortCheck::Moved => {
                 self.hold = Hold::ForGood;
                 self.wait_again(now);

@@ -84,11 +84,9 @@ pub enum Event {
 impl Event {
     /// Returns the event that the end of a first contact is in TCP, given our own reason and the peer's if it was the one
     /// to decline. `None` if it tells nothing of the link: the decline has come before there was one, or for another
-    /// reason. What is wrong with our own memory says nothing of the path; what is wrong with the peer's costs as much
-    /// each time as a path that is bad.
+    /// reason. Memory that is short, at either end, says nothing of the path, and is a matter of the moment.
     pub const fn of_first_contact(own: Reason, peer: Option<Reason>) -> Option<Event> {
         let reason = match peer {
-            Some(Reason::RegisterBufferError) => return Some(Event::LinkFailed),
             Some(peer) => peer,
             None => own,
         };

@@ -309,6 +309,7 @@ const LOST: Todo = Todo::End {
 fn a_port_that_flaps_costs_nothing() {
     for role in [Role::Server, Role::Client] {
         let mut g = active(role);
+        assert!(!g.has_been_held());
         g.hold(T0);
         assert!(g.is_held() && !g.candidate().usable && g.link_end().is_none());
         // The connection that runs goes on; a second failure does not begin anew.
@@ -316,7 +317,7 @@ fn a_port_that_flaps_costs_nothing() {
         g.hold(seconds(1));
         assert_eq!(g.next_deadline(), Some(T0.after(hold::PATIENCE)));
         g.release(seconds(2));
-        assert!(!g.is_held() && g.candidate().usable);
+        assert!(!g.is_held() && g.candidate().usable && g.has_been_held());
         assert_eq!(g.link_end(), Some(END));
         assert_eq!(g.next_deadline(), Some(seconds(2).after(TEST_IDLE)));
         assert_eq!(g.on_timer(seconds(20)), Todo::None);
@@ -360,6 +361,36 @@ fn a_port_is_looked_at_before_the_link_is_lost() {
     assert!(g.is_held() && !g.candidate().usable);
     assert_eq!(g.link_end(), Some(END));
     assert_eq!(g.on_timer(seconds(30)), Todo::None);
+}
+
+/// What a look finds is older than an event that has come meanwhile.
+#[test]
+fn an_event_of_the_port_overrides_a_look() {
+    use hold::PortCheck::{Back, Gone, Moved};
+    let checking = || {
+        let mut g = active(Role::Server);
+        g.hold(T0);
+        assert_eq!(g.on_timer(seconds(8)), Todo::CheckPort);
+        g
+    };
+    // It has failed once more: the group waits anew.
+    for found in [Back, Moved, Gone] {
+        let mut g = checking();
+        g.hold(seconds(8));
+        assert_eq!(g.port_checked(found, seconds(8)), Todo::None);
+        assert!(!g.candidate().usable && g.link_end().is_none());
+        assert_eq!(g.next_deadline(), Some(seconds(16)));
+    }
+    // It is back, whatever comes after that.
+    for found in [Back, Moved, Gone] {
+        let mut g = checking();
+        assert!(g.release(seconds(8)));
+        assert_eq!(g.port_checked(found, seconds(8)), Todo::None);
+        assert!(g.candidate().usable && !g.release(seconds(9)));
+        g.hold(seconds(10));
+        assert_eq!(g.port_checked(found, seconds(10)), Todo::None);
+        assert_eq!(g.next_deadline(), Some(seconds(18)));
+    }
 }
 
 /// What waits for the peer waits for longer while the port is down: the device repeats.

@@ -328,6 +328,13 @@ impl Attempt {
         self.begun.is_some()
     }
 
+    /// Tells whether the port has failed since the group was begun. Sleeps.
+    pub(crate) fn has_port_failed(&self) -> bool {
+        self.group
+            .as_ref()
+            .is_some_and(|group| group.has_port_failed())
+    }
+
     /// Tells whether there is a group to be given back, so that dropping this may sleep.
     pub(crate) fn holds_group(&self) -> bool {
         self.group.is_some() || self.gate.is_some()

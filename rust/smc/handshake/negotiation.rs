@@ -169,7 +169,7 @@ impl<T: Notify + Waiter + 'static> Negotiation<T> {
     ) -> (Conclusion, Option<Event>) {
         let link = match outcome {
             Outcome::Fallback { reason, peer, .. } if self.run.is_first_contact() => {
-                Event::of_first_contact(reason, peer)
+                Event::of_first_contact(reason, peer).filter(|_| !self.run.has_port_failed())
             }
             _ => None,
         };

@@ -179,6 +179,11 @@ impl HandshakeRun {
         self.attempt.is_first_contact()
     }
 
+    /// Tells whether the port has failed since this handshake has its group. Sleeps.
+    pub(crate) fn has_port_failed(&self) -> bool {
+        self.attempt.has_port_failed()
+    }
+
     /// Ends the group, which the peer does not know.
     pub(crate) fn out_of_sync(&self) {
         self.attempt.out_of_sync();

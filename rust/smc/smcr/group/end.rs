@@ -8,6 +8,7 @@ use crate::host::{
     namespace::Namespace, //
 };
 use kapi::{
+    net::sock::tcp_state,
     rdma::completion::Status,
     sys::{hook::Notify, queue}, //
 };
@@ -51,8 +52,10 @@ impl LinkGroup {
 
     /// Takes note that the port of a group that is held is back. Any context.
     pub(crate) fn release(self: &Arc<Self>) {
-        self.state.lock().proto.release(now());
-        self.kick();
+        let waited = self.state.lock().proto.release(now());
+        if waited {
+            self.kick();
+        }
     }
 
     /// Tells whether the group is kept from new connections because of its port.
@@ -137,18 +140,29 @@ impl LinkGroup {
         drop(timer);
     }
 
+    /// Tells whether the port has failed since the group was begun: then what was lost says nothing of the path.
+    /// Sleeps.
+    pub(crate) fn has_port_failed(&self) -> bool {
+        self.state.lock().proto.has_been_held() || !self.link.has_port()
+    }
+
     /// Has it remembered that the peer's device has not answered, if the link is young: large packets may not get through,
-    /// where the small ones did by which it was confirmed. What has gone by our own port says nothing of the path. Of a
-    /// link without connections nothing is remembered. May sleep.
+    /// where the small ones did by which it was confirmed. A peer whose device is taken away, or that ends, says so by
+    /// TCP, so nothing is remembered unless TCP lives in one of the connections. May sleep.
     fn note_bad_path(&self) {
         let young = |since: &Instant| now().since(*since) < YOUNG;
         if self.link.failure() != Some(&Status::Timeout)
             || !self.confirmed_at.as_ref().is_some_and(young)
-            || !self.link.has_port()
+            || self.has_port_failed()
         {
             return;
         }
-        let conn = self.state.lock().conns.iter().flatten().next().cloned();
+        let conn = {
+            let state = self.state.lock();
+            let mut conns = state.conns.iter().flatten();
+            let conn = conns.find(|conn| conn.sock().state() != tcp_state::CLOSE);
+            conn.cloned()
+        };
         let Some(conn) = conn else {
             return;
         };
