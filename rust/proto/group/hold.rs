@@ -7,15 +7,17 @@
 //! what runs goes on, and no answer of the peer is overdue. If the port is back it is released. The link is lost when
 //! the device gives up, or when the port is still down after [`PATIENCE`].
 
-use crate::time::{
-    Instant,
-    Span, //
+use crate::{
+    llc::DEVICE_PATIENCE,
+    time::{
+        Instant,
+        Span, //
+    }, //
 };
 
-/// Time for which a port may be down: the longest that a device repeats before it gives up, seven times up to four times
-/// 268 ms (IBTA 9.7.6.1.3). By then everything that was sent when the port went down is lost anyway; what waits longer
-/// are connections that send nothing, whose programs would not learn it otherwise.
-pub const PATIENCE: Span = Span::from_secs(8);
+/// Time for which a port may be down. By then everything that was sent when it went down is lost anyway; what waits
+/// longer are connections that send nothing, whose programs would not learn it otherwise.
+pub const PATIENCE: Span = DEVICE_PATIENCE;
 
 /// What has become of the port of a group that is held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

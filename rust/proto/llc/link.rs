@@ -2,7 +2,7 @@
 
 //! One link: the steps of its queue pair, its life, its heartbeat.
 
-use super::WAIT_ANSWER;
+use super::DEVICE_PATIENCE;
 use crate::time::{
     Instant,
     Span, //
@@ -184,7 +184,8 @@ impl Link {
         match self.beat {
             Beat::Off => None,
             Beat::Heard(at) => Some(at.after(self.test_idle)),
-            Beat::Asked(at) => Some(at.after(WAIT_ANSWER)),
+            // What the device repeats is not lost. If it gives up the link is lost before.
+            Beat::Asked(at) => Some(at.after(DEVICE_PATIENCE)),
         }
     }
 

@@ -20,5 +20,8 @@ use crate::time::Span;
 
 /// Longest wait for an answer.
 pub const WAIT_ANSWER: Span = Span::from_secs(2);
+/// Longest time for which a device repeats what is not acknowledged, before it gives up and breaks the queue pair: seven
+/// times up to four times 268 ms (IBTA 9.7.6.1.3).
+pub const DEVICE_PATIENCE: Span = Span::from_secs(8);
 /// Longest wait of a client for the server's CONFIRM_LINK.
 pub const WAIT_CONFIRM_LINK: Span = Span::from_secs(4);

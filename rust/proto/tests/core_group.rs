@@ -92,7 +92,9 @@ fn heartbeat() {
     // No answer.
     let t3 = t2.after(Span(1)).after(TEST_IDLE);
     assert!(matches!(g.on_timer(t3), Todo::Send(_)));
-    let t4 = t3.after(WAIT_ANSWER);
+    // For as long as the device may repeat the question.
+    assert_eq!(g.on_timer(t3.after(Span::from_secs(7))), Todo::None);
+    let t4 = t3.after(DEVICE_PATIENCE);
     let dead = Todo::End {
         reason: EndReason::LinkLost,
         last: None,
