@@ -73,6 +73,11 @@ int rsmc_helper_dst_ifindex_rcu(const struct dst_entry *dst)
 	return dst_dev_rcu(dst)->ifindex;
 }
 
+bool rsmc_helper_dst_is_loopback_rcu(const struct dst_entry *dst)
+{
+	return dst_dev_rcu(dst)->flags & IFF_LOOPBACK;
+}
+
 bool rsmc_helper_rt_uses_gateway(const struct rtable *rt)
 {
 	return rt->rt_uses_gateway;

@@ -29,7 +29,7 @@
 //! let qp = Qp::new(&pd, handler, Config::default())?.init(1)?; // receives are posted now
 //! let slab = Region::new(&device, 1 << 19, Direction::FromDevice)?;
 //! let mr = Mr::new(&pd, slab, Access::RemoteWrite)?; // tell the peer mr.addr(), mr.rkey()
-//! let hop = route::resolve(net, &gid.gid(), &peer_gid, gid.ifindex()?, 1000)?;
+//! let hop = route::resolve(net, &gid.gid(), &peer_gid, Via { ifindex, mark: 0 }, 1000)?;
 //! let qp = qp.ready_to_receive(&Path { dmac: hop.mac, .. })?;
 //! let qp = qp.ready_to_send()?;
 //! qp.channel().register(&mr)?; // the key works from here

@@ -33,14 +33,21 @@ pub struct NextHop {
     pub mac: [u8; 6],
     /// True if a gateway is used: the peer is in another subnet.
     pub gateway: bool,
-    /// The number of the net device that packets leave by.
-    pub ifindex: u32,
     /// Code (`enum ib_mtu`) of the largest path MTU whose packets the route takes as far as is known.
     pub mtu: u8,
 }
 
 fn unreachable() -> Error {
     Error::from_errno(-(bindings::EHOSTUNREACH as i32))
+}
+
+/// What a route is asked with besides the addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Via {
+    /// The number of the net device from which the queue pair sends, whatever the routes say; with it comes its VRF.
+    pub ifindex: u32,
+    /// The mark of the connection's packets (`SO_MARK`), by which rules may choose the table.
+    pub mark: u32,
 }
 
 /// A route; owns a reference of its destination entry.
@@ -50,9 +57,11 @@ struct Route {
 }
 
 impl Route {
-    fn v4(net: &impl NetNs, source: u32, destination: u32) -> Result<Self> {
+    fn v4(net: &impl NetNs, source: u32, destination: u32, via: Via) -> Result<Self> {
         // SAFETY: Zero is a valid value of a plain C struct.
         let mut flow: bindings::flowi4 = unsafe { mem::zeroed() };
+        flow.__fl_common.flowic_oif = ffi::c_int::try_from(via.ifindex)?;
+        flow.__fl_common.flowic_mark = via.mark;
         flow.saddr = source;
         flow.daddr = destination;
         // SAFETY: `net` is alive by its contract, `flow` is valid, and no socket is given.
@@ -67,15 +76,11 @@ impl Route {
         })
     }
 
-    fn v6(
-        net: &impl NetNs,
-        source: &[u8; 16],
-        destination: &[u8; 16],
-        ifindex: u32,
-    ) -> Result<Self> {
+    fn v6(net: &impl NetNs, source: &[u8; 16], destination: &[u8; 16], via: Via) -> Result<Self> {
         // SAFETY: Zero is a valid value of a plain C struct.
         let mut flow: bindings::flowi6 = unsafe { mem::zeroed() };
-        flow.__fl_common.flowic_oif = ffi::c_int::try_from(ifindex)?;
+        flow.__fl_common.flowic_oif = ffi::c_int::try_from(via.ifindex)?;
+        flow.__fl_common.flowic_mark = via.mark;
         flow.saddr.in6_u.u6_addr8 = *source;
         flow.daddr.in6_u.u6_addr8 = *destination;
         // SAFETY: `net` is alive by its contract, and `flow` is valid.
@@ -109,12 +114,17 @@ impl Route {
         }
     }
 
-    fn ifindex(&self) -> Result<u32> {
+    /// Reports whether packets leave by this net device, or stay in the host.
+    fn leaves_by(&self, ifindex: u32) -> bool {
         let _rcu = rcu::read_lock();
         // SAFETY: The entry is alive; its device is protected by RCU.
-        Ok(u32::try_from(unsafe {
-            bindings::dst_ifindex_rcu(self.dst.as_ptr())
-        })?)
+        let (is_loopback, found) = unsafe {
+            (
+                bindings::dst_is_loopback_rcu(self.dst.as_ptr()),
+                bindings::dst_ifindex_rcu(self.dst.as_ptr()),
+            )
+        };
+        is_loopback || u32::try_from(found) == Ok(ifindex)
     }
 }
 
@@ -172,35 +182,37 @@ fn mapped(addr: &[u8; 16]) -> Option<[u8; 4]> {
 /// Finds the route from `source` to `destination` in `net` and resolves its next hop, for at most
 /// `timeout_ms` milliseconds. Sleeps.
 ///
-/// Both addresses are IPv6 ones, or both are IPv4-mapped; RoCEv2 GIDs are just that. `ifindex` is
-/// the net device for link-local addresses.
+/// Both addresses are IPv6 ones, or both are IPv4-mapped; RoCEv2 GIDs are just that. Without a route for an IPv4 address
+/// the next hop is looked for on the link itself, as the kernel does for sockets that are bound to a device.
 ///
 /// # Errors
 ///
-/// `EHOSTUNREACH` when the next hop did not answer, the addresses are of different kinds, or no packet
-/// of RDMA is small enough for the route, else the error of the routing table, such as `ENETUNREACH`.
+/// `EHOSTUNREACH` when the next hop did not answer, the addresses are of different kinds, the way leads by another net
+/// device, or no packet of RDMA is small enough for the route, else the error of the routing table, such as
+/// `ENETUNREACH`.
 pub fn resolve(
     net: &impl NetNs,
     source: &[u8; 16],
     destination: &[u8; 16],
-    ifindex: u32,
+    via: Via,
     timeout_ms: u32,
 ) -> Result<NextHop> {
     let (route, neighbour) = match (mapped(source), mapped(destination)) {
         (Some(from), Some(to)) => {
-            let route = Route::v4(net, u32::from_ne_bytes(from), u32::from_ne_bytes(to))?;
+            let route = Route::v4(net, u32::from_ne_bytes(from), u32::from_ne_bytes(to), via)?;
             let neighbour = route.neighbour(&to);
             (route, neighbour)
         }
         (None, None) => {
-            let link_local = matches!(destination, [0xfe, 0x80..=0xbf, ..]);
-            let scope = if link_local { ifindex } else { 0 };
-            let route = Route::v6(net, source, destination, scope)?;
+            let route = Route::v6(net, source, destination, via)?;
             let neighbour = route.neighbour(destination);
             (route, neighbour)
         }
         _ => return Err(unreachable()),
     };
+    if !route.leaves_by(via.ifindex) {
+        return Err(unreachable());
+    }
     let neighbour = neighbour.ok_or(unreachable())?;
     let mut waited = 0u32;
     while neighbour.state() & VALID == 0 {
@@ -214,7 +226,6 @@ pub fn resolve(
     Ok(NextHop {
         mac: neighbour.mac(),
         gateway: route.gateway,
-        ifindex: route.ifindex()?,
         mtu: route.mtu()?,
     })
 }

@@ -18,7 +18,7 @@ use kapi::{
         device::{Device, PortState},
         gid::{GidKind, GidRef},
         netns::{base_ifindex, interface_name},
-        route::{self, NextHop}, //
+        route::{self, NextHop, Via}, //
     }, //
 };
 use kernel::{prelude::*, sync::Arc};
@@ -177,14 +177,19 @@ impl LocalPort {
         }
     }
 
-    /// Resolves the next hop on the route to `peer`. Sleeps until its MAC address is known.
+    /// Resolves the next hop on the route by this port to `peer`, for packets as those of `sock`. Sleeps until its MAC
+    /// address is known.
     ///
     /// # Errors
     ///
     /// `EHOSTUNREACH`, `ENETUNREACH`; also when one of the two GIDs is an IPv4 address and the
-    /// other is not.
+    /// other is not, and when the route leads by another port.
     pub(crate) fn hop_to(&self, sock: &Sock, peer: &Gid) -> Result<NextHop> {
-        route::resolve(sock, &self.gid.0, &peer.0, self.ifindex, NEIGH_WAIT)
+        let via = Via {
+            ifindex: self.ifindex,
+            mark: sock.packet_mark(),
+        };
+        route::resolve(sock, &self.gid.0, &peer.0, via, NEIGH_WAIT)
     }
 }
 

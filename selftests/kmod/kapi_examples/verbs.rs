@@ -92,7 +92,8 @@ impl<H: Handler> Half<H> {
     fn path(&self, peer: &Self) -> Result<Path> {
         let net = self.gid.net().ok_or(ENODEV)?;
         let ifindex = self.gid.ifindex().ok_or(ENODEV)?;
-        let hop = route::resolve(&net, &self.gid.gid(), &peer.gid.gid(), ifindex, 2000)?;
+        let via = route::Via { ifindex, mark: 0 };
+        let hop = route::resolve(&net, &self.gid.gid(), &peer.gid.gid(), via, 2000)?;
         Ok(Path {
             mtu: self.mtu.min(peer.mtu),
             qpn: peer.qp.channel().qpn(),
@@ -101,7 +102,7 @@ impl<H: Handler> Half<H> {
             sgid_index: self.gid.index(),
             dgid: peer.gid.gid(),
             dmac: hop.mac,
-            hop_limit: 1,
+            hop_limit: 64,
         })
     }
 

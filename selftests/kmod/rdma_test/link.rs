@@ -68,9 +68,10 @@ fn local_gid(device: &Arc<Device>) -> Result<GidRef> {
 fn path(from: &GidRef, to: &GidRef, peer: &Channel<Side>, mtu: u8) -> Result<Path> {
     let net = from.net().ok_or(ENODEV)?;
     let ifindex = from.ifindex().ok_or(ENODEV)?;
-    let hop = route::resolve(&net, &from.gid(), &to.gid(), ifindex, 2000)?;
+    let via = route::Via { ifindex, mark: 0 };
+    let hop = route::resolve(&net, &from.gid(), &to.gid(), via, 2000)?;
     let (mac, _) = to.link_address()?;
-    check(hop.mac == mac && !hop.gateway && Some(hop.ifindex) == from.ifindex())?;
+    check(hop.mac == mac && !hop.gateway && hop.mtu >= mtu)?;
     Ok(Path {
         mtu,
         qpn: peer.qpn(),
@@ -79,7 +80,7 @@ fn path(from: &GidRef, to: &GidRef, peer: &Channel<Side>, mtu: u8) -> Result<Pat
         sgid_index: from.index(),
         dgid: to.gid(),
         dmac: hop.mac,
-        hop_limit: 1,
+        hop_limit: 64,
     })
 }
 

@@ -86,7 +86,8 @@ impl Half {
     fn path(&self, peer: &Peer) -> Result<Path> {
         let net = self.gid.net().ok_or(ENODEV)?;
         let ifindex = self.gid.ifindex().ok_or(ENODEV)?;
-        let hop = route::resolve(&net, &self.gid.gid(), &peer.gid, ifindex, 2000)?;
+        let via = route::Via { ifindex, mark: 0 };
+        let hop = route::resolve(&net, &self.gid.gid(), &peer.gid, via, 2000)?;
         Ok(Path {
             mtu: self.mtu.min(peer.mtu),
             qpn: peer.qpn,
@@ -95,7 +96,7 @@ impl Half {
             sgid_index: self.gid.index(),
             dgid: peer.gid,
             dmac: hop.mac,
-            hop_limit: 1,
+            hop_limit: 64,
         })
     }
 

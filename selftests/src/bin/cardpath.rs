@@ -20,6 +20,7 @@ use std::time::Instant;
 /// Reasons of connections.
 const NEIGHBOUR: u32 = 0x0306_0106;
 const LINKFAILED: u32 = 0x0306_010a;
+const NOROUTE: u32 = 0x030e_0000;
 const PEERDECL: u32 = 0x0500_0000;
 /// Ends of a first contact whose link is not confirmed, in either end's words.
 const UNCONFIRMED: [u32; 2] = [0x0201_0000, 0x0999_0002];
@@ -29,12 +30,16 @@ const TRANSFER: usize = 100 << 10;
 type Outcome = Result<(), String>;
 
 /// The points, by name.
-const POINTS: [(&str, fn() -> Outcome); 8] = [
+const POINTS: [(&str, fn() -> Outcome); 12] = [
     ("route_mtu", route_mtu),
+    ("route_of_the_port", route_of_the_port),
+    ("route_of_the_mark", route_of_the_mark),
     ("black_hole", black_hole),
     ("server_remembers", server_remembers),
     ("small_mtu", small_mtu),
     ("forgotten", forgotten),
+    ("own_port", own_port),
+    ("peer_device", peer_device),
     ("flap", flap),
     ("wire_down", wire_down),
     ("stays_down", stays_down),
@@ -51,7 +56,11 @@ fn within<R: Send + 'static>(ns: &'static str, act: impl FnOnce() -> R + Send + 
 
 /// Has the card of `a` be in trouble.
 fn trouble(word: &str, number: u32) {
-    let order = format!("card_a {word} {number}");
+    trouble_of("card_a", word, number);
+}
+
+fn trouble_of(card: &str, word: &str, number: u32) {
+    let order = format!("{card} {word} {number}");
     std::fs::write("/sys/module/card/parameters/trouble", order).expect("trouble");
 }
 
@@ -102,6 +111,11 @@ struct Pair {
 
 impl Pair {
     fn new() -> Result<Pair, String> {
+        Self::marked(0)
+    }
+
+    /// The packets of the client have this mark.
+    fn marked(mark: i32) -> Result<Pair, String> {
         let listener = within("b", || {
             let fd = socket();
             sys::bind(fd.raw(), &guest::sockaddr(true, st::family::Ip::V4, 0)).expect("bind");
@@ -111,6 +125,7 @@ impl Pair {
         let to: SocketAddr = sys::sockname(listener.raw()).expect("name");
         let client = within("a", move || {
             let fd = socket();
+            sys::setopt(fd.raw(), libc::SOL_SOCKET, libc::SO_MARK, mark).expect("mark");
             sys::connect(fd.raw(), &to)
                 .map(|_| fd)
                 .map_err(|e| format!("connect: {e}"))
@@ -204,19 +219,81 @@ fn route_mtu() -> Outcome {
     Ok(())
 }
 
-/// The first connect() finds out, and all after it send no option.
-fn black_hole() -> Outcome {
+/// Where routes lead elsewhere than the port, as between hosts with two ports in one subnet, the way is the port's own.
+/// Here TCP alone is led to the peer.
+fn route_of_the_port() -> Outcome {
     begin_anew();
-    trouble("black_hole", 1);
-    let first = Pair::new()?;
-    let (client, server) = first.info();
+    let words = [
+        "link add elsewhere type dummy",
+        "link set elsewhere up",
+        "route add 10.77.0.2/32 dev elsewhere mtu 300",
+        "route add 10.77.0.2/32 dev va table 77",
+        "rule add ipproto tcp table 77",
+    ];
+    for word in words {
+        run("a", "ip", word);
+    }
+    let done = is_smc();
+    for word in [
+        "rule del ipproto tcp table 77",
+        "link del elsewhere",
+        "route flush table 77",
+    ] {
+        run("a", "ip", word);
+    }
+    done
+}
+
+/// Routes that are for packets with a mark are those of RDMA, too, where the connection has it.
+fn route_of_the_mark() -> Outcome {
+    begin_anew();
+    let words = [
+        // Too small for any packet of RDMA.
+        "route add 10.77.0.2/32 dev va mtu 300",
+        "route add 10.77.0.2/32 dev va table 77",
+        "rule add fwmark 7 table 77",
+    ];
+    for word in words {
+        run("a", "ip", word);
+    }
+    let done = Pair::new().and_then(|pair| {
+        let (client, _) = pair.info();
+        let good = (client.mode, client.reason) == (MODE_TCP, NOROUTE);
+        wanted("a connection without the mark", good, client)?;
+        let pair = Pair::marked(7)?;
+        let (client, server) = pair.info();
+        let good = (client.mode, server.mode) == (0, 0);
+        wanted("SMC with the mark", good, (client, server))?;
+        pair.transfer()
+    });
+    for word in [
+        "rule del fwmark 7 table 77",
+        "route flush table 77",
+        "route del 10.77.0.2/32",
+    ] {
+        run("a", "ip", word);
+    }
+    done
+}
+
+/// Checks that a connection's link was not confirmed.
+fn is_unconfirmed(pair: &Pair) -> Outcome {
+    let (client, server) = pair.info();
     let own = [client.reason, client.peer_diagnosis];
     let good = client.mode == MODE_TCP && own.iter().any(|reason| UNCONFIRMED.contains(reason));
     wanted(
         "the first",
         good && server.mode == MODE_TCP,
         (client, server),
-    )?;
+    )
+}
+
+/// The first connect() finds out, and all after it send no option.
+fn black_hole() -> Outcome {
+    begin_anew();
+    trouble("black_hole", 1);
+    let first = Pair::new()?;
+    is_unconfirmed(&first)?;
     first.transfer()?;
     for _ in 0..5 {
         goes_without()?;
@@ -250,6 +327,41 @@ fn forgotten() -> Outcome {
     goes_without()?;
     begin();
     is_smc()?;
+    is_smc()
+}
+
+/// The ports of both ends fail while a link is begun, and are back before it is given up: that says nothing of the path.
+fn own_port() -> Outcome {
+    begin_anew();
+    trouble("black_hole", 1);
+    let first = std::thread::scope(|threads| {
+        let first = threads.spawn(Pair::new);
+        sys::sleep_ms(500);
+        port(false);
+        port(true);
+        first.join().expect("a connection")
+    })?;
+    is_unconfirmed(&first)?;
+    trouble("black_hole", 0);
+    is_smc()
+}
+
+/// The peer's device is taken away while data are under way, which TCP says: nor does that.
+fn peer_device() -> Outcome {
+    begin_anew();
+    let pair = Pair::new()?;
+    let (client, server) = pair.info();
+    let good = (client.mode, server.mode) == (0, 0);
+    wanted("SMC", good, (client, server))?;
+    trouble("black_hole", 1);
+    sys::send_all(pair.client.raw(), &[0; 100]).map_err(|e| format!("send: {e}"))?;
+    run("b", "rdma", "link delete card_b");
+    let end = sys::recv(pair.client.raw(), &mut [0], 0);
+    wanted("the end", end == Err(Errno(libc::ECONNRESET)), end)?;
+    // Until the device of `a` has given up, which keeps what it has to send.
+    sys::sleep_ms(4000);
+    trouble("black_hole", 0);
+    run("b", "rdma", "link add card_b type card netdev vb");
     is_smc()
 }
 
@@ -385,14 +497,16 @@ impl Load {
     }
 }
 
-/// Takes the port of `a` down or up; its card says so.
+/// Takes the wire down or up; the cards of both ends say so.
 fn port(up: bool) {
     let (word, event) = match up {
         true => ("link set va up", "port_active"),
         false => ("link set va down", "port_error"),
     };
     run("a", "ip", word);
-    trouble(event, 0);
+    for card in ["card_a", "card_b"] {
+        trouble_of(card, event, 0);
+    }
 }
 
 /// 200 ms without a port, and with a wire that loses everything: the card repeats, and no connection is lost. Both ends'

@@ -79,6 +79,12 @@ impl Sock {
         index as u32
     }
 
+    /// Returns the mark of its packets (`SO_MARK`).
+    pub fn packet_mark(&self) -> u32 {
+        // SAFETY: The sock is valid; read without the lock, as TCP does.
+        unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_mark) }
+    }
+
     /// Returns whether IPsec, or PSP, protects the connection.
     pub fn uses_ipsec(&self) -> bool {
         let _rcu = rcu::read_lock();
