@@ -25,6 +25,10 @@ const TRIAL: Span = Span::from_secs(10);
 /// peer is gone.
 pub const YOUNG: Span = Span::from_secs(16);
 
+/// Time after which the end of a first contact counts: less than any device repeats before it gives up, and than any end
+/// waits for the other.
+pub const SLOW: Span = Span::from_secs(1);
+
 /// The cause for which a peer is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
@@ -83,9 +87,13 @@ pub enum Event {
 
 impl Event {
     /// Returns the event that the end of a first contact is in TCP, given our own reason and the peer's if it was the one
-    /// to decline. `None` if it tells nothing of the link: the decline has come before there was one, or for another
-    /// reason. Memory that is short, at either end, says nothing of the path, and is a matter of the moment.
-    pub const fn of_first_contact(own: Reason, peer: Option<Reason>) -> Option<Event> {
+    /// to decline, and how long there has been a link. `None` if it tells nothing of the path: the decline has come before
+    /// there was a link, or for another reason, such as memory that is short; or so soon that nobody can have waited for
+    /// the other, as where a device refuses something.
+    pub fn of_first_contact(own: Reason, peer: Option<Reason>, took: Span) -> Option<Event> {
+        if took < SLOW {
+            return None;
+        }
         let reason = match peer {
             Some(peer) => peer,
             None => own,

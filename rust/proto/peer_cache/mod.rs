@@ -22,7 +22,7 @@
 
 mod entry;
 
-pub use entry::{Cause, Entry, Event, View, MANY, YOUNG};
+pub use entry::{Cause, Entry, Event, View, MANY, SLOW, YOUNG};
 
 use crate::slots::{self, Key, Slots};
 

@@ -5,7 +5,7 @@
 
 use proptest::prelude::*;
 use smc_proto::{
-    peer_cache::{Cause, Event, Peer, PeerCache, Slot, View, MANY},
+    peer_cache::{Cause, Event, Peer, PeerCache, Slot, View, MANY, SLOW},
     reason::Reason,
     slots::{set_of, Slots, WAYS},
     time::{Instant, Span},
@@ -471,14 +471,23 @@ fn links_that_are_confirmed_and_break_count_in_a_row() {
 fn which_ends_of_a_first_contact_tell_of_the_link() {
     use Reason::*;
     let failed = Some(Event::LinkFailed);
+    let soon = Span(SLOW.0 - 1);
     for reason in [ConfirmLinkTimeout, ReadyLinkError] {
-        assert_eq!(Event::of_first_contact(reason, None), failed);
-        assert_eq!(Event::of_first_contact(PeerDeclined, Some(reason)), failed);
+        for (own, peer) in [(reason, None), (PeerDeclined, Some(reason))] {
+            assert_eq!(Event::of_first_contact(own, peer, SLOW), failed);
+            assert_eq!(Event::of_first_contact(own, peer, soon), None);
+        }
     }
     // Our own memory; the peer's; its memory of us.
-    assert_eq!(Event::of_first_contact(RegisterBufferError, None), None);
+    assert_eq!(
+        Event::of_first_contact(RegisterBufferError, None, SLOW),
+        None
+    );
     for reason in [RegisterBufferError, NoMemory, LinkFailed, Busy, SyncError] {
-        assert_eq!(Event::of_first_contact(PeerDeclined, Some(reason)), None);
+        assert_eq!(
+            Event::of_first_contact(PeerDeclined, Some(reason), SLOW),
+            None
+        );
         assert!(!Event::Declined(reason).forgives());
     }
     // A server that remembers costs its client little: that begins as ever.

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     host::{
+        clock::now,
         namespace::Namespace,
         peer_addr::PeerAddr,
         stats::{Buffer, TrafficDirection},
@@ -38,7 +39,7 @@ use smc_proto::{
         responder::LlcEvent, //
     },
     reason::Reason,
-    time::Span,
+    time::{Instant, Span},
     wire::{
         bufsize::BufSize,
         clc::RdmaEnd,
@@ -66,6 +67,8 @@ pub(crate) struct Attempt {
     conn: Option<Arc<SmcConn>>,
     /// Next hop to the peer, if this handshake has started the group.
     begun: Option<NextHop>,
+    /// When it has.
+    begun_at: Option<Instant>,
     // Dropped last: the handshakes that wait for it look for a finished group.
     gate: Option<Gate>,
 }
@@ -85,6 +88,7 @@ impl Attempt {
             place: None,
             conn: None,
             begun: None,
+            begun_at: None,
             gate: None,
         }
     }
@@ -256,6 +260,7 @@ impl Attempt {
         )
         .map_err(|_| Reason::NoMemory)?;
         self.begun = Some(hop);
+        self.begun_at = Some(now());
         if registry.add_group(&group).is_err() {
             group.end(EndReason::Local);
             return Err(Reason::NoMemory);
@@ -326,6 +331,11 @@ impl Attempt {
     /// Tells whether this handshake has started the group.
     pub(crate) fn is_first_contact(&self) -> bool {
         self.begun.is_some()
+    }
+
+    /// Returns for how long there has been the group that this handshake has started, if it has.
+    pub(crate) fn first_contact_took(&self) -> Option<Span> {
+        self.begun_at.map(|at| now().since(at))
     }
 
     /// Tells whether the port has failed since the group was begun. Sleeps.

@@ -168,9 +168,11 @@ impl<T: Notify + Waiter + 'static> Negotiation<T> {
         outcome: Outcome,
     ) -> (Conclusion, Option<Event>) {
         let link = match outcome {
-            Outcome::Fallback { reason, peer, .. } if self.run.is_first_contact() => {
-                Event::of_first_contact(reason, peer).filter(|_| !self.run.has_port_failed())
-            }
+            Outcome::Fallback { reason, peer, .. } => self
+                .run
+                .first_contact_took()
+                .and_then(|took| Event::of_first_contact(reason, peer, took))
+                .filter(|_| !self.run.has_port_failed()),
             _ => None,
         };
         let conclusion = self.end(role, sock, outcome);

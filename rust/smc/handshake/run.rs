@@ -174,9 +174,9 @@ impl HandshakeRun {
         self.attempt.commit(link.number, peer)
     }
 
-    /// Tells whether this handshake has begun a link.
-    pub(crate) fn is_first_contact(&self) -> bool {
-        self.attempt.is_first_contact()
+    /// Returns for how long there has been the link that this handshake has begun, if it has.
+    pub(crate) fn first_contact_took(&self) -> Option<Span> {
+        self.attempt.first_contact_took()
     }
 
     /// Tells whether the port has failed since this handshake has its group. Sleeps.
