@@ -60,14 +60,6 @@ state() {
 		/proc/sys/kernel/modprobe /proc/sys/kernel/dmesg_restrict | grep -v tcp_available || :
 }
 
-# Tests of two namespaces take devices away and have links fail, and look whether the next connection is SMC's. Those of
-# what is remembered set the time themselves.
-forget() {
-	for side in a b; do
-		ip netns exec $side sh -c "[ ! -e $neighbours ] || echo 0 >$neighbours"
-	done
-}
-
 # Programs in two guests connect until the other one's listens, and may meet the moment in which it begins to, between
 # a refused SYN and the one without the option. Namespaces that tests make have the default.
 neighbours=/proc/sys/net/smc/neighbour_time
@@ -93,7 +85,6 @@ case "$1 $2" in
 	END
 	{ echo "link set lo up"; addresses va 1; } | ip -netns a -batch -
 	{ echo "link set lo up"; addresses vb 2; } | ip -netns b -batch -
-	forget
 	keep_time_stamps
 	;;
 "up pair")

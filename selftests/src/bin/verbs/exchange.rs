@@ -142,6 +142,7 @@ pub fn run(kind: &Kind, port: u16) -> Story {
     std::thread::scope(|scope| {
         let serving = scope.spawn(|| {
             guest::enter("b").expect("namespace b");
+            net::sysctl("net.smc.neighbour_time", "0").expect("sysctl");
             let mut info = None;
             let listening = socket(kind).and_then(|l| {
                 let _ = sys::setopt(l.raw(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1);
@@ -159,6 +160,8 @@ pub fn run(kind: &Kind, port: u16) -> Story {
             guest::enter("a").expect("namespace a");
             let agree = if kind.immediate { "1" } else { "0" };
             net::sysctl("net.smc.immediate", agree).expect("sysctl");
+            // A completion that fails has the other end wait in vain, which both remember as a bad path.
+            net::sysctl("net.smc.neighbour_time", "0").expect("sysctl");
             let _ = rx.recv();
             let mut info = None;
             let end = client(kind, to, &mut info);
