@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 /// Reasons of connections.
@@ -29,8 +30,10 @@ const TRANSFER: usize = 100 << 10;
 
 type Outcome = Result<(), String>;
 
+type Point = (&'static str, fn() -> Outcome);
+
 /// The points, by name.
-const POINTS: [(&str, fn() -> Outcome); 12] = [
+const POINTS: [Point; 12] = [
     ("route_mtu", route_mtu),
     ("route_of_the_port", route_of_the_port),
     ("route_of_the_mark", route_of_the_mark),
@@ -391,6 +394,8 @@ struct Load {
     stop: AtomicBool,
     /// Bytes that each end has received.
     received: Vec<AtomicU64>,
+    /// What went wrong first; the rest follows from that.
+    error: OnceLock<String>,
 }
 
 impl Load {
@@ -410,6 +415,7 @@ impl Load {
         Ok(Load {
             received: (0..2 * pairs.len()).map(|_| AtomicU64::new(0)).collect(),
             stop: AtomicBool::new(false),
+            error: OnceLock::new(),
             pairs,
         })
     }
@@ -441,15 +447,15 @@ impl Load {
     }
 
     /// Has all others end after one that has failed.
-    fn ended(&self, end: Outcome) -> Outcome {
-        if end.is_err() {
+    fn ended(&self, end: Outcome) {
+        if let Err(error) = end {
+            let _ = self.error.set(error);
             self.stop.store(true, Relaxed);
             for pair in &self.pairs {
                 let _ = sys::shutdown(pair.client.raw(), libc::SHUT_RDWR);
                 let _ = sys::shutdown(pair.server.raw(), libc::SHUT_RDWR);
             }
         }
-        end
     }
 
     /// Waits until each end has received some more.
@@ -489,10 +495,11 @@ impl Load {
                 .and_then(|()| act())
                 .and_then(|()| self.goes_on());
             self.stop.store(true, Relaxed);
-            let ends = tasks.into_iter().map(|task| task.join().expect("a task"));
-            // The first error says more than that there was one.
-            ends.fold(Ok(()), |first: Outcome, end| first.and(end))
-                .and(done)
+            for task in tasks {
+                task.join().expect("a task");
+            }
+            // That says more than that there was one.
+            self.error.get().map_or(done, |error| Err(error.clone()))
         })
     }
 }
