@@ -52,21 +52,24 @@ bool rsmc_helper_ib_uses_virt_dma(struct ib_device *dev)
 	return ib_uses_virt_dma(dev);
 }
 
-u64 rsmc_helper_ib_dma_map_page(struct ib_device *dev, struct page *page, size_t size,
-				int dir)
+/* The largest piece of memory that can be mapped at once. */
+size_t rsmc_helper_ib_dma_max_piece(struct ib_device *dev)
 {
-	return ib_dma_map_page(dev, page, 0, size, dir);
+	if (ib_uses_virt_dma(dev))
+		return SIZE_MAX;
+	return min_t(size_t, dma_get_max_seg_size(dev->dma_device),
+		     dma_max_mapping_size(dev->dma_device));
 }
 
-void rsmc_helper_ib_dma_unmap_page(struct ib_device *dev, u64 addr, size_t size,
-				   int dir)
+int rsmc_helper_ib_dma_map_sg(struct ib_device *dev, struct scatterlist *sg, int count, int dir,
+			      bool silent)
 {
-	ib_dma_unmap_page(dev, addr, size, dir);
+	return ib_dma_map_sg_attrs(dev, sg, count, dir, silent ? DMA_ATTR_NO_WARN : 0);
 }
 
-int rsmc_helper_ib_dma_mapping_error(struct ib_device *dev, u64 addr)
+void rsmc_helper_ib_dma_unmap_sg(struct ib_device *dev, struct scatterlist *sg, int count, int dir)
 {
-	return ib_dma_mapping_error(dev, addr);
+	ib_dma_unmap_sg(dev, sg, count, dir);
 }
 
 void rsmc_helper_ib_dma_sync_for_cpu(struct ib_device *dev, u64 addr, size_t size,
@@ -84,6 +87,11 @@ void rsmc_helper_ib_dma_sync_for_device(struct ib_device *dev, u64 addr, size_t 
 bool rsmc_helper_ib_dma_need_sync(struct ib_device *dev, u64 addr)
 {
 	return !ib_uses_virt_dma(dev) && dma_need_sync(dev->dma_device, addr);
+}
+
+int rsmc_helper_ibdev_to_node(struct ib_device *dev)
+{
+	return ibdev_to_node(dev);
 }
 
 /* rdma/ib_verbs.h, rdma/ib_addr.h: ports */
@@ -127,14 +135,16 @@ const char *rsmc_helper_pci_name_of(const struct pci_dev *pdev)
 
 /* linux/mm.h */
 
-struct page *rsmc_helper_alloc_zeroed_page(void)
+/* Single pages are waited for, larger blocks are taken where they are there. */
+struct page *rsmc_helper_alloc_zeroed_pages(int node, unsigned int order)
 {
-	return alloc_page(GFP_KERNEL | __GFP_ZERO);
-}
+	gfp_t gfp = GFP_KERNEL | __GFP_ZERO;
 
-struct page *rsmc_helper_try_alloc_zeroed_pages(unsigned int order)
-{
-	return alloc_pages(GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN | __GFP_NORETRY, order);
+	if (order)
+		gfp |= __GFP_COMP | __GFP_NOWARN | __GFP_NORETRY;
+	if (order > PAGE_ALLOC_COSTLY_ORDER)
+		gfp &= ~__GFP_DIRECT_RECLAIM;
+	return alloc_pages_node(node, gfp, order);
 }
 
 void *rsmc_helper_page_address(const struct page *page)
@@ -147,14 +157,4 @@ void *rsmc_helper_page_address(const struct page *page)
 void rsmc_helper_sg_set_page(struct scatterlist *sg, struct page *page, unsigned int len)
 {
 	sg_set_page(sg, page, len, 0);
-}
-
-void rsmc_helper_sg_set_dma_address(struct scatterlist *sg, u64 addr)
-{
-	sg_dma_address(sg) = addr;
-}
-
-void rsmc_helper_sg_set_dma_len(struct scatterlist *sg, unsigned int len)
-{
-	sg_dma_len(sg) = len;
 }

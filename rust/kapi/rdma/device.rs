@@ -8,7 +8,7 @@ mod ports;
 mod unfit;
 
 pub use ports::{PortInfo, PortState};
-pub(super) use unfit::page_size;
+pub(super) use unfit::PageSizes;
 pub use unfit::Unfit;
 
 use super::netns::NetNs;
@@ -391,8 +391,8 @@ impl Device {
         self.with(|raw| {
             // SAFETY: The device is registered; its attributes do not change.
             let attrs = unsafe { &(*raw).attrs };
-            let size = page_size(attrs.page_size_cap).ok_or(EINVAL)?;
-            let each = (PAGE_SIZE as u32).checked_div(size).unwrap_or(1);
+            let sizes = PageSizes::new(attrs.page_size_cap).ok_or(EINVAL)?;
+            let each = (PAGE_SIZE as u32).checked_div(sizes.least()).unwrap_or(1);
             Ok(Limits {
                 queue_wrs: u32::try_from(attrs.max_qp_wr).unwrap_or(0),
                 send_sges: u32::try_from(attrs.max_send_sge).unwrap_or(0),
@@ -406,16 +406,24 @@ impl Device {
         })
     }
 
-    /// Returns the size of pages by which the kernel's are registered, in bytes: that of the kernel's, or
-    /// a part of it.
+    /// Returns the sizes of pages by which memory may be registered, and how many pages a region may have.
     ///
     /// # Errors
     ///
     /// As [`Device::limits`].
-    pub(super) fn page_size(&self) -> Result<u32> {
+    pub(super) fn page_sizes(&self) -> Result<(PageSizes, u32)> {
         // SAFETY: The device is registered; its attributes do not change.
-        let capability = self.with(|raw| Ok(unsafe { (*raw).attrs.page_size_cap }))?;
-        page_size(capability).ok_or(EINVAL)
+        self.with(|raw| unsafe {
+            let attrs = &(*raw).attrs;
+            let sizes = PageSizes::of(attrs.page_size_cap, (*raw).ops.driver_id);
+            Ok((sizes.ok_or(EINVAL)?, attrs.max_fast_reg_page_list_len))
+        })
+    }
+
+    /// Returns the NUMA node that is near, negative if none is.
+    pub(super) fn node(&self) -> Result<i32> {
+        // SAFETY: The device is registered.
+        self.with(|raw| Ok(unsafe { bindings::ibdev_to_node(raw) }))
     }
 }
 

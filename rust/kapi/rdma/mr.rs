@@ -9,18 +9,20 @@ use super::{
     region::Region, //
 };
 use core::{
-    mem::{self, MaybeUninit},
+    mem,
     ptr::{self, NonNull}, //
 };
 use kernel::{
-    alloc::kvec::KVVec,
     error::from_err_ptr,
     new_mutex,
-    page::{PAGE_SHIFT, PAGE_SIZE},
+    page::PAGE_SHIFT,
     prelude::*,
     sync::{Arc, Mutex}, //
 };
 use smc_bindings as bindings;
+
+/// The largest page that is asked for, in bytes.
+const PAGE_MOST: u64 = 2 << 20;
 
 /// Access that a key allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +51,7 @@ impl Access {
 /// The key and the address are final from the beginning and may be told to the peer at once; they
 /// work after [`super::channel::Channel::register`].
 ///
-/// The address is a page-aligned random number. It says nothing about where the memory is.
+/// The address is a random number at which a page begins. It says nothing about where the memory is.
 #[pin_data]
 pub struct Mr {
     region: Arc<Region>,
@@ -69,6 +71,8 @@ pub(super) type Kept = Arc<Deferred<RawMr>>;
 /// `mr` is a memory region in `pd` that covers `map` and nothing else.
 pub(super) struct RawMr {
     mr: NonNull<bindings::ib_mr>,
+    /// The size of its pages.
+    page: u32,
     // Dropped after `drop` has ended the device's access.
     map: Arc<DmaMap>,
     pd: Arc<Pd>,
@@ -80,7 +84,57 @@ unsafe impl Send for RawMr {}
 // shared, and afterwards nobody changes it but `drop`: requests only name its keys.
 unsafe impl Sync for RawMr {}
 
+/// Returns the largest page size, a power of two, of which all segments of `map` begin with whole pages and all but
+/// the last end so; at most the one page that would hold all.
+fn common_page(map: &DmaMap) -> u32 {
+    let (mut bits, mut sum) = (0u64, 0u64);
+    for (addr, len) in map.segments() {
+        // The end of the one before counts, as there is one more.
+        bits |= addr | sum;
+        sum = sum.wrapping_add(len);
+    }
+    let most = sum.next_power_of_two().min(PAGE_MOST);
+    1 << bits.trailing_zeros().min(most.trailing_zeros())
+}
+
 impl RawMr {
+    /// Makes a region of all of `map`, in pages of `size`, of which the device takes `most`.
+    fn new(pd: &Arc<Pd>, map: Arc<DmaMap>, size: u32, most: u32) -> Result<Self> {
+        let mut pages = 0u64;
+        for (_, len) in map.segments() {
+            pages = pages.wrapping_add(len.div_ceil(u64::from(size.max(1))));
+        }
+        let pages = u32::try_from(pages)?;
+        if pages > most {
+            return Err(EINVAL);
+        }
+        // SAFETY: The domain is alive.
+        let mr = from_err_ptr(unsafe {
+            bindings::ib_alloc_mr(pd.raw(), bindings::ib_mr_type_IB_MR_TYPE_MEM_REG, pages)
+        })?;
+        let mr = NonNull::new(mr).ok_or(ENOMEM)?;
+        let (table, count) = map.table();
+        // Deregisters when something below fails.
+        let raw = Self {
+            mr,
+            page: size,
+            map,
+            pd: pd.clone(),
+        };
+        // SAFETY: The region and the list are valid; the list has `count` mapped elements, which are one mapping
+        // for the device of the domain, and is only read.
+        let mapped = unsafe {
+            let mr = raw.mr.as_ptr();
+            bindings::ib_map_mr_sg(mr, table, count, ptr::null_mut(), size)
+        };
+        // INVARIANT: Covers exactly the mapping.
+        match mapped == count {
+            true => Ok(raw),
+            false if mapped < 0 => Err(Error::from_errno(mapped)),
+            false => Err(EINVAL),
+        }
+    }
+
     pub(super) fn raw(&self) -> *mut bindings::ib_mr {
         self.mr.as_ptr()
     }
@@ -116,69 +170,21 @@ impl Mr {
         if map.device() != pd.device().serial() {
             return Err(EINVAL);
         }
-        let count = map.addrs().len();
-        let pages = u32::try_from(count)?;
-        if pages > pd.device().limits()?.mr_pages {
-            return Err(EINVAL);
-        }
-        // The core cuts elements of the table into pages of this size.
-        let size = pd.device().page_size()?;
-        let each = (PAGE_SIZE as u32).checked_div(size).ok_or(EINVAL)?;
-        let entries = pages.checked_mul(each).ok_or(EINVAL)?;
-        let mut table: KVVec<MaybeUninit<bindings::scatterlist>> =
-            KVVec::with_capacity(count, GFP_KERNEL)?;
-        for _ in 0..count {
-            table.push(MaybeUninit::zeroed(), GFP_KERNEL)?;
-        }
-        let table = table.as_mut_ptr().cast::<bindings::scatterlist>();
-        // SAFETY: `table` has `count` elements.
-        unsafe { bindings::sg_init_table(table, pages) };
-        for (i, addr) in map.addrs().iter().enumerate() {
-            let page = map.pages().page(i).ok_or(EINVAL)?;
-            // SAFETY: `i` is inside the table; page and address belong to `map`, which is one for
-            // the device of the domain.
-            unsafe {
-                let entry = table.add(i);
-                bindings::sg_set_page(entry, page, PAGE_SIZE as u32);
-                bindings::sg_set_dma_address(entry, *addr);
-                bindings::sg_set_dma_len(entry, PAGE_SIZE as u32);
-            }
-        }
-
-        // SAFETY: The domain is alive.
-        let mr = from_err_ptr(unsafe {
-            bindings::ib_alloc_mr(pd.raw(), bindings::ib_mr_type_IB_MR_TYPE_MEM_REG, entries)
-        })?;
-        let mr = NonNull::new(mr).ok_or(ENOMEM)?;
-        // Deregisters when something below fails.
-        let raw = RawMr {
-            mr,
-            map,
-            pd: pd.clone(),
-        };
-        // SAFETY: The region and the table are valid; the table has `pages` mapped elements.
-        let mapped = unsafe {
-            bindings::ib_map_mr_sg(
-                mr.as_ptr(),
-                table,
-                i32::try_from(pages)?,
-                ptr::null_mut(),
-                size,
-            )
-        };
-        // INVARIANT: Covers exactly the mapping.
-        if usize::try_from(mapped) != Ok(count) {
-            return Err(if mapped < 0 {
-                Error::from_errno(mapped)
-            } else {
-                EINVAL
-            });
-        }
+        let (sizes, most) = pd.device().page_sizes()?;
+        let size = sizes.largest(common_page(&map));
+        let raw = match RawMr::new(pd, map.clone(), size, most) {
+            // The driver knows best.
+            Err(_) if size > sizes.least() => RawMr::new(pd, map, sizes.least(), most),
+            made => made,
+        }?;
         // The core proposes the DMA address as the address of the first byte, for software devices
-        // a kernel address; no peer shall learn that. At most 2^44, so the end cannot overflow.
+        // a kernel address; no peer shall learn that. It begins a page, as the memory does. At most 2^53, as no page
+        // is larger than a region, so the end cannot overflow.
         // SAFETY: No preconditions.
         let random = unsafe { bindings::get_random_u32() };
-        let iova = (u64::from(random).wrapping_add(1)) << PAGE_SHIFT;
+        let shift = raw.page.trailing_zeros().clamp(PAGE_SHIFT as u32, 21);
+        let iova = (u64::from(random).wrapping_add(1)) << shift;
+        let mr = raw.mr;
         // SAFETY: The region is ours alone until it is registered.
         let (lkey, rkey) = unsafe {
             (*mr.as_ptr()).iova = iova;

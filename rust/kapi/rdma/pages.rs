@@ -14,21 +14,46 @@ use kernel::{
 };
 use smc_bindings as bindings;
 
-/// Pages are taken in groups of up to two to this power when that is easy, because neighbours
-/// need only one element of a work request.
-const ORDER: u32 = 3;
+/// Bytes of the largest block: the largest ring then is one.
+const BLOCK: usize = 1 << 20;
 
-/// Zeroed order-0 pages, seen as one range of bytes.
+/// Neighbouring pages, as many as a power of two.
 ///
 /// # Invariants
 ///
-/// - Each element of `pages` is an order-0 page that this object owns.
-/// - `addrs[i].0` is where the kernel has `pages[i]` mapped. The `addrs[i].1` bytes from there on lie in pages of
-///   this object.
+/// `first` is the first page of an allocation of `order`, and `addr` the kernel's address of its first byte.
+struct Block {
+    first: NonNull<bindings::page>,
+    addr: NonNull<u8>,
+    /// The end of the block in the range of all.
+    end: usize,
+    order: u32,
+}
+
+impl Block {
+    /// Returns its size in bytes.
+    #[inline]
+    fn len(&self) -> usize {
+        PAGE_SIZE << self.order
+    }
+}
+
+/// A part of a block, for a scatter list.
+#[derive(Clone, Copy)]
+pub(super) struct Piece {
+    pub(super) page: *mut bindings::page,
+    pub(super) len: usize,
+}
+
+/// Zeroed memory in blocks of pages, seen as one range of bytes.
+///
+/// # Invariants
+///
+/// - This object owns the blocks. They follow each other in the range: each `end` is that of the block before plus
+///   the block's size.
 /// - The memory is only accessed by devices and by functions of C.
 pub struct Pages {
-    addrs: KVec<(NonNull<u8>, usize)>,
-    pages: KVec<NonNull<bindings::page>>,
+    blocks: KVec<Block>,
 }
 
 // SAFETY: Raw memory without a thread.
@@ -37,86 +62,88 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Allocates enough pages for `len` bytes. May sleep.
+    /// Allocates enough pages for `len` bytes, on NUMA node `node` if there are some, in as few blocks as is easy.
+    /// May sleep.
     ///
     /// # Errors
     ///
     /// `EINVAL` for zero bytes, `ENOMEM`.
-    pub(super) fn new(len: usize) -> Result<Arc<Self>> {
+    pub(super) fn new(len: usize, node: i32) -> Result<Arc<Self>> {
         if len == 0 {
             return Err(EINVAL);
         }
-        let count = len.div_ceil(PAGE_SIZE);
+        let mut left = len.div_ceil(PAGE_SIZE);
         let mut this = Self {
-            addrs: KVec::with_capacity(count, GFP_KERNEL)?,
-            pages: KVec::with_capacity(count, GFP_KERNEL)?,
+            blocks: KVec::new(),
         };
-        while this.pages.len() < count {
-            this.grow(count.wrapping_sub(this.pages.len()))?;
+        let mut most = (BLOCK / PAGE_SIZE).checked_ilog2().unwrap_or(0);
+        while left > 0 {
+            // What could not be had is not asked for again.
+            most = this.grow(node, most.min(left.ilog2()))?;
+            left = left.wrapping_sub(1 << most);
         }
         Ok(Arc::new(this, GFP_KERNEL)?)
     }
 
-    /// Adds between one and `wanted` pages. The lists have room for them.
-    fn grow(&mut self, wanted: usize) -> Result {
-        let mut order = wanted.checked_ilog2().unwrap_or(0).min(ORDER);
+    /// Adds a block of at most `order`; returns of which.
+    fn grow(&mut self, node: i32, mut order: u32) -> Result<u32> {
+        self.blocks.reserve(1, GFP_KERNEL)?;
         let first = loop {
-            // SAFETY: No preconditions.
-            let page = unsafe {
-                match order {
-                    0 => bindings::alloc_zeroed_page(),
-                    _ => bindings::try_alloc_zeroed_pages(order),
-                }
-            };
+            // SAFETY: The node is that of a device, or none.
+            let page = unsafe { bindings::alloc_zeroed_pages(node, order) };
             match NonNull::new(page) {
                 Some(page) => break page,
-                None if order == 0 => return Err(ENOMEM),
-                None => order = order.wrapping_sub(1),
+                None => order = order.checked_sub(1).ok_or(ENOMEM)?,
             }
         };
-        if order > 0 {
-            // SAFETY: Just allocated with this order, not compound, and nobody else knows it.
-            unsafe { bindings::split_page(first.as_ptr(), order) };
-        }
-        for i in 0..1usize << order {
-            // SAFETY: The group has this number of pages, and their descriptors lie one after another.
-            let page = unsafe { first.add(i) };
-            // SAFETY: The page is valid. It is not from high memory, so it has an address, which
-            // is not null.
-            let addr = unsafe { NonNull::new_unchecked(bindings::page_address(page.as_ptr())) };
-            // INVARIANT: An order-0 page since the split, owned by us, and its address. Neither
-            // push allocates.
-            let follow = (1usize << order).wrapping_sub(i).wrapping_mul(PAGE_SIZE);
-            self.addrs.push((addr.cast(), follow), GFP_KERNEL)?;
-            self.pages.push(page, GFP_KERNEL)?;
-        }
-        Ok(())
-    }
-
-    /// Returns the number of pages.
-    pub(super) fn count(&self) -> usize {
-        self.pages.len()
+        // SAFETY: The page is valid. It is not from high memory, so it has an address, which is not null.
+        let addr = unsafe { NonNull::new_unchecked(bindings::page_address(first.as_ptr())) };
+        let mut block = Block {
+            first,
+            addr: addr.cast(),
+            end: 0,
+            order,
+        };
+        block.end = self.len().wrapping_add(block.len());
+        // INVARIANT: Ours, of this order, behind the last one. There is room for it.
+        self.blocks.push(block, GFP_KERNEL)?;
+        Ok(order)
     }
 
     /// Returns the number of bytes.
     #[inline]
     pub(super) fn len(&self) -> usize {
-        self.pages.len().saturating_mul(PAGE_SIZE)
+        self.blocks.last().map_or(0, |block| block.end)
     }
 
-    pub(super) fn page(&self, index: usize) -> Option<*mut bindings::page> {
-        self.pages.get(index).map(|page| page.as_ptr())
+    /// Returns the number of [`Pages::pieces`].
+    pub(super) fn count(&self, most: usize) -> usize {
+        let count = |block: &Block| block.len().div_ceil(most.max(1));
+        self.blocks.iter().map(count).sum()
+    }
+
+    /// Returns the blocks in pieces of `most` bytes, which is a power of two of at least a page.
+    pub(super) fn pieces(&self, most: usize) -> impl Iterator<Item = Piece> + '_ {
+        self.blocks.iter().flat_map(move |block| {
+            let len = block.len().min(most);
+            (0..block.len()).step_by(len).map(move |at| Piece {
+                // SAFETY: `at` is inside the block, whose descriptors lie one after another.
+                page: unsafe { block.first.add(at / PAGE_SIZE) }.as_ptr(),
+                len,
+            })
+        })
     }
 
     /// Returns the kernel's address of the byte at `offset`, and how many bytes there are from
     /// there on without a gap.
     #[inline]
     pub(super) fn at(&self, offset: usize) -> Option<(NonNull<u8>, usize)> {
-        let (base, follow) = *self.addrs.get(offset / PAGE_SIZE)?;
-        let within = offset % PAGE_SIZE;
-        // SAFETY: Inside the page.
-        let addr = unsafe { base.add(within) };
-        Some((addr, follow.wrapping_sub(within)))
+        let index = self.blocks.partition_point(|block| block.end <= offset);
+        let block = self.blocks.get(index)?;
+        let left = block.end.wrapping_sub(offset);
+        // SAFETY: Inside the block: the one before, if there is one, ends at or before `offset`.
+        let addr = unsafe { block.addr.add(block.len().wrapping_sub(left)) };
+        Some((addr, left))
     }
 
     /// Calls `f(pointer, length, done before)` piece by piece, until it does less than asked.
@@ -202,10 +229,10 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        for page in &self.pages {
-            // SAFETY: Owned by the invariant. Every mapping of the page owns an `Arc` of this
+        for block in &self.blocks {
+            // SAFETY: Owned by the invariant, of this order. Every mapping of the block owns an `Arc` of this
             // object, so no device uses it. Any context will do.
-            unsafe { bindings::__free_pages(page.as_ptr(), 0) };
+            unsafe { bindings::__free_pages(block.first.as_ptr(), block.order) };
         }
     }
 }

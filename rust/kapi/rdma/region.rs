@@ -15,7 +15,7 @@ use kernel::{
     sync::Arc, //
 };
 
-/// Memory for rings: order-0 pages, mapped for a device.
+/// Memory for rings: blocks of pages on the device's NUMA node, mapped for the device at once.
 ///
 /// After [`Region::revoke`] the device is out of reach, but the bytes can still be read: what a
 /// peer wrote before its link died is still there for the application.
@@ -68,7 +68,7 @@ impl Region {
     ///
     /// `EINVAL` for zero bytes, `ENODEV` when the device is going away, `ENOMEM`.
     pub fn new(device: &Arc<Device>, len: usize, direction: Direction) -> Result<Arc<Self>> {
-        let pages = Pages::new(len)?;
+        let pages = Pages::new(len, device.node()?)?;
         let map = DmaMap::new(device, pages.clone(), direction)?;
         let sync = map.needs_sync();
         // INVARIANT: `Pages::new` makes no empty list, and `map` is of these pages.

@@ -35,8 +35,12 @@ struct card_profile {
 	/* Pages of a memory region, and their sizes as a mask. */
 	u32 region_pages;
 	u64 page_sizes;
+	/* The number that the driver has. */
+	enum rdma_driver_id driver;
 	/* Has no fast registration. */
 	bool no_registration;
+	/* A registration does not tell the size of pages: the device takes them for the smallest. */
+	bool no_page_size;
 	/* Refuses SOLICITED on requests that cause no event at the peer. */
 	bool strict_flags;
 	/* While the device is reset: modify_qp fails, posts fail. */
@@ -72,11 +76,15 @@ enum card_count {
 	UNSIGNALLED,
 	SENDS,
 	WRITES,
+	ELEMENTS,
 	IMMEDIATES,
 	NOT_READY,
 	REPEATS,
 	LOST,
 	BYTES,
+	REGIONS,
+	REGION_BYTES,
+	REGION_PAGES,
 	CARD_COUNTS
 };
 

@@ -194,6 +194,7 @@ int card_device_add(const char *name, struct net_device *netdev, const struct ca
 	addrconf_addr_eui48((u8 *)&ib->node_guid, netdev->dev_addr);
 	ib_mark_name_assigned_by_user(ib);
 	ib_set_device_ops(ib, &card_ops);
+	ib->ops.driver_id = profile->driver;
 	error = ib_device_set_netdev(ib, netdev, CARD_PORT);
 	if (error)
 		goto free;

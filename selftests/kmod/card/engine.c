@@ -493,8 +493,11 @@ static enum hw_outcome hw_local(struct card_qp *qp, const struct card_send *requ
 		region->access = request->access;
 		region->iova = request->iova;
 		region->length = region->ib.length;
-		region->page_size = region->ib.page_size;
+		region->page_size = qp->device->profile.no_page_size ? SZ_4K : region->ib.page_size;
 		region->valid = true;
+		hw_count(qp->device, REGIONS);
+		qp->device->counts[REGION_BYTES] += region->length;
+		qp->device->counts[REGION_PAGES] += region->pages;
 	} else {
 		region = hw_region(qp->device, request->ex);
 		if (!region || region->ib.pd != qp->ib.pd)
@@ -592,6 +595,8 @@ static enum hw_outcome hw_execute(struct card_qp *qp)
 		region->valid = false;
 	}
 	hw_count(qp->device, writes ? WRITES : SENDS);
+	if (writes)
+		qp->device->counts[ELEMENTS] += request->sges;
 	if (request->opcode == IB_WR_RDMA_WRITE_WITH_IMM)
 		hw_count(qp->device, IMMEDIATES);
 	qp->device->counts[BYTES] += request->length;

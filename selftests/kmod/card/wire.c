@@ -95,11 +95,15 @@ static const char *const counted[CARD_COUNTS] = {
 	[UNSIGNALLED] = "unsignalled",
 	[SENDS] = "sends",
 	[WRITES] = "writes",
+	[ELEMENTS] = "elements",
 	[IMMEDIATES] = "immediates",
 	[NOT_READY] = "not_ready",
 	[REPEATS] = "repeats",
 	[LOST] = "lost",
 	[BYTES] = "bytes",
+	[REGIONS] = "regions",
+	[REGION_BYTES] = "region_bytes",
+	[REGION_PAGES] = "region_pages",
 };
 
 struct card_text {

@@ -28,17 +28,54 @@ pub enum Unfit {
     QueuePairs,
 }
 
-/// Returns the page size by which a device with this capability registers the kernel's pages.
+/// Drivers whose registration request tells the device the size of pages. Those of erdma and pvrdma do not, and
+/// irdma's has no size between 4 KiB and 2 MiB.
+const TELLS_SIZE: [bindings::rdma_driver_id; 4] = [
+    bindings::rdma_driver_id_RDMA_DRIVER_MLX5,
+    bindings::rdma_driver_id_RDMA_DRIVER_MLX4,
+    bindings::rdma_driver_id_RDMA_DRIVER_BNXT_RE,
+    bindings::rdma_driver_id_RDMA_DRIVER_HNS,
+];
+
+/// Sizes of pages by which a device registers memory, one bit for each.
 ///
 /// Drivers take a size that they do not know for another one (irdma for 4 KiB), and so pages for
-/// pieces of others. A driver that tells no size is believed to know the kernel's.
-pub(in crate::rdma) const fn page_size(capability: u64) -> Option<u32> {
-    if capability == 0 || capability & PAGE_SIZE as u64 != 0 {
-        Some(PAGE_SIZE as u32)
-    } else if capability & SMALL as u64 != 0 {
-        Some(SMALL as u32)
-    } else {
-        None
+/// pieces of others.
+#[derive(Clone, Copy)]
+pub(in crate::rdma) struct PageSizes(u64);
+
+impl PageSizes {
+    /// Returns the one size by which any device with this capability registers the kernel's pages. A driver that
+    /// tells no size is believed to know the kernel's.
+    pub(super) const fn new(capability: u64) -> Option<Self> {
+        if capability == 0 || capability & PAGE_SIZE as u64 != 0 {
+            Some(Self(PAGE_SIZE as u64))
+        } else if capability & SMALL as u64 != 0 {
+            Some(Self(SMALL as u64))
+        } else {
+            None
+        }
+    }
+
+    /// Returns that size, and larger ones if devices of this driver can do with them.
+    pub(super) fn of(capability: u64, driver: bindings::rdma_driver_id) -> Option<Self> {
+        let Self(least) = Self::new(capability)?;
+        let larger = match TELLS_SIZE.contains(&driver) {
+            true => capability & !(least.wrapping_sub(1)),
+            false => 0,
+        };
+        Some(Self(least | larger))
+    }
+
+    /// Returns the smallest one, in bytes: that of the kernel's pages, or a part of it.
+    pub(in crate::rdma) fn least(self) -> u32 {
+        1 << self.0.trailing_zeros().min(31)
+    }
+
+    /// Returns the largest one that is at most `most` bytes, or else the smallest.
+    pub(in crate::rdma) fn largest(self, most: u32) -> u32 {
+        let fit = self.0 & u64::from(most | most.wrapping_sub(1));
+        fit.checked_ilog2().map_or(self.least(), |log| 1 << log)
     }
 }
 
@@ -55,7 +92,7 @@ pub(super) unsafe fn examine(raw: *mut bindings::ib_device) -> Option<Unfit> {
     if attrs.device_cap_flags & flags == 0 {
         return Some(Unfit::FastRegistration);
     }
-    if page_size(attrs.page_size_cap).is_none() {
+    if PageSizes::new(attrs.page_size_cap).is_none() {
         return Some(Unfit::PageSize);
     }
     if driver == bindings::rdma_driver_id_RDMA_DRIVER_OCRDMA {
