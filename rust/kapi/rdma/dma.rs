@@ -43,6 +43,7 @@ impl Direction {
 }
 
 /// A range of memory that is contiguous for the device.
+#[derive(Clone, Copy)]
 struct Segment {
     /// Its end in the memory, in bytes.
     end: usize,
@@ -56,8 +57,10 @@ struct Segment {
 ///
 /// * `table` is a scatter list of `count` elements, the pieces of `pages` of at most `piece` bytes, which is a
 ///   power of two. It is mapped for `device`, by the first `mapped` elements, unless `mapped` is zero.
-/// * `segments` are the addresses of that, in order and without a gap: all of the memory.
+/// * `segments` are the addresses of that, in order and without a gap: all of the memory. `first` is the first, which
+///   most often is all.
 pub struct DmaMap {
+    first: Segment,
     segments: KVec<Segment>,
     direction: Direction,
     sync: bool,
@@ -90,6 +93,7 @@ impl DmaMap {
         let limit = unsafe { bindings::ib_dma_max_piece(device.raw()) };
         let piece = 1usize << limit.max(PAGE_SIZE).ilog2();
         let mut map = Self {
+            first: Segment { end: 0, base: 0 },
             segments: KVec::new(),
             direction,
             sync: false,
@@ -161,6 +165,7 @@ impl DmaMap {
                 _ => self.segments.push(Segment { end, base }, GFP_KERNEL)?,
             }
         }
+        self.first = *self.segments.first().ok_or(EINVAL)?;
         // INVARIANT: They are all of the memory.
         match end == self.pages.len() {
             true => Ok(()),
@@ -196,11 +201,18 @@ impl DmaMap {
 
     /// Returns the segment with the byte at `offset`.
     #[inline]
-    fn segment(&self, offset: usize) -> Option<&Segment> {
-        let index = self
-            .segments
-            .partition_point(|segment| segment.end <= offset);
-        self.segments.get(index)
+    fn segment(&self, offset: usize) -> Option<Segment> {
+        match offset < self.first.end {
+            true => Some(self.first),
+            false => self.far_segment(offset),
+        }
+    }
+
+    #[inline(never)]
+    fn far_segment(&self, offset: usize) -> Option<Segment> {
+        let all = &self.segments;
+        let index = all.partition_point(|segment| segment.end <= offset);
+        all.get(index).copied()
     }
 
     /// Returns the address of the byte at `offset`.

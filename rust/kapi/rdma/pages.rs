@@ -51,8 +51,11 @@ pub(super) struct Piece {
 ///
 /// - This object owns the blocks. They follow each other in the range: each `end` is that of the block before plus
 ///   the block's size.
+/// - `start` is the address of the first block, and `near` its size: most often that is all.
 /// - The memory is only accessed by devices and by functions of C.
 pub struct Pages {
+    start: NonNull<u8>,
+    near: usize,
     blocks: KVec<Block>,
 }
 
@@ -74,6 +77,8 @@ impl Pages {
         }
         let mut left = len.div_ceil(PAGE_SIZE);
         let mut this = Self {
+            start: NonNull::dangling(),
+            near: 0,
             blocks: KVec::new(),
         };
         let mut most = (BLOCK / PAGE_SIZE).checked_ilog2().unwrap_or(0);
@@ -82,6 +87,9 @@ impl Pages {
             most = this.grow(node, most.min(left.ilog2()))?;
             left = left.wrapping_sub(1 << most);
         }
+        let first = this.blocks.first().ok_or(ENOMEM)?;
+        // INVARIANT: The first block.
+        (this.start, this.near) = (first.addr, first.len());
         Ok(Arc::new(this, GFP_KERNEL)?)
     }
 
@@ -138,6 +146,16 @@ impl Pages {
     /// there on without a gap.
     #[inline]
     pub(super) fn at(&self, offset: usize) -> Option<(NonNull<u8>, usize)> {
+        if offset >= self.near {
+            return self.at_far(offset);
+        }
+        // SAFETY: Inside the first block.
+        let addr = unsafe { self.start.add(offset) };
+        Some((addr, self.near.wrapping_sub(offset)))
+    }
+
+    #[inline(never)]
+    fn at_far(&self, offset: usize) -> Option<(NonNull<u8>, usize)> {
         let index = self.blocks.partition_point(|block| block.end <= offset);
         let block = self.blocks.get(index)?;
         let left = block.end.wrapping_sub(offset);
