@@ -316,10 +316,11 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
 
     /// Tells what [`Todo::CheckPort`] has found. Nothing if an event of the port has come meanwhile, which is newer.
     pub fn port_checked(&mut self, found: PortCheck, now: Instant) -> Todo {
-        if self.ended || self.hold != Hold::Checking {
+        let Hold::Looking { lost } = self.hold else {
             return Todo::None;
-        }
+        };
         match found {
+            _ if self.ended => (),
             PortCheck::Back => {
                 self.release(now);
             }
@@ -327,7 +328,8 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
                 self.hold = Hold::ForGood;
                 self.wait_again(now);
             }
-            PortCheck::Gone => return self.end(EndReason::LinkLost, now),
+            PortCheck::Gone if now.reached(lost) => return self.end(EndReason::LinkLost, now),
+            PortCheck::Gone => self.hold.wait(lost, now),
         }
         Todo::None
     }
@@ -471,12 +473,9 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
             return Todo::Settled(settled);
         }
         if self.hold.is_waiting() {
-            return match self.hold.deadline() {
-                Some(at) if now.reached(at) => {
-                    self.hold = Hold::Checking;
-                    Todo::CheckPort
-                }
-                _ => Todo::None,
+            return match self.hold.looks(now) {
+                true => Todo::CheckPort,
+                false => Todo::None,
             };
         }
         if self.registered_by.is_some_and(|d| now.reached(d)) {
