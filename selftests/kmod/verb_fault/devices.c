@@ -70,10 +70,10 @@ void abandon(struct ib_device *dev)
 	mutex_unlock(&lock);
 }
 
-int port_error(const char *name)
+int tell_event(const char *name, enum ib_event_type type)
 {
 	struct ib_event event = {
-		.event = IB_EVENT_PORT_ERR,
+		.event = type,
 		.element.port_num = 1,
 	};
 	int result = -ENODEV;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* The devices that verb_fault stands before, and what they are made to say of themselves. */
 #include <linux/types.h>
+#include <rdma/ib_verbs.h>
 
 struct ib_device;
 struct ib_device_ops;
@@ -21,5 +22,5 @@ bool exceeds(u32 value, int most);
 int adopt(struct ib_device *dev);
 /* Gives it back what it was. */
 void abandon(struct ib_device *dev);
-/* Tells the device of this name that its port has an error. */
-int port_error(const char *name);
+/* Tells clients of an event of the device of this name, or of its port. */
+int tell_event(const char *name, enum ib_event_type type);

@@ -8,7 +8,8 @@
  * then the NTH fails, and TIMES - 1 after it; they do not reach the driver.
  * "off" disarms. Reading "arm" gives "CALLS HITS" since it was armed.
  * "port_error DEVICE" says, once, that port 1 has become unusable, which is not
- * true: so the event comes that is only told when the port is back.
+ * true: so the event comes that is only told when the port is back. "device_fatal
+ * DEVICE" says that the device has failed, which ends what runs on it.
  * "stuck DEVICE 1 TIMES" is a device whose firmware stands still until "off".
  * With patient=1 queue pairs never repeat a request by themselves. What is written
  * to "driver" is the driver's number that devices tell, 0 for their own: clients may
@@ -440,7 +441,9 @@ static int arm(const char *text, const struct kernel_param *param)
 	if (sscanf(text, "%15s %63s %d %d", verb, dev, &n, &m) < 1)
 		return -EINVAL;
 	if (!strcmp(verb, "port_error"))
-		return port_error(dev);
+		return tell_event(dev, IB_EVENT_PORT_ERR);
+	if (!strcmp(verb, "device_fatal"))
+		return tell_event(dev, IB_EVENT_DEVICE_FATAL);
 	which = match_string(names, ARRAY_SIZE(names), verb);
 	if (which < 0)
 		return which;
@@ -471,7 +474,7 @@ static int show(char *out, const struct kernel_param *param)
 
 static const struct kernel_param_ops arm_ops = { .set = arm, .get = show };
 module_param_cb(arm, &arm_ops, NULL, 0600);
-MODULE_PARM_DESC(arm, "VERB DEVICE NTH [TIMES], port_error DEVICE, or off; read: CALLS HITS");
+MODULE_PARM_DESC(arm, "VERB DEVICE NTH [TIMES], port_error or device_fatal DEVICE, or off; read: CALLS HITS");
 
 static int __init verb_fault_init(void)
 {

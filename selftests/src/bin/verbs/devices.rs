@@ -2,13 +2,12 @@
 //! The soft-RoCE devices, and the failures of their verbs.
 
 use st::netlink::{attribute, attributes, Attribute, Netlink};
-use st::{errno, guest, net};
+use st::{errno, guest};
 use std::fs;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Namespace, device and network device of the client's and of the server's end.
-const ENDS: [(&str, &str, &str); 2] = [("a", "rxe_a", "va"), ("b", "rxe_b", "vb")];
+/// The devices of the client's and of the server's end.
+const ENDS: [&str; 2] = ["rxe_a", "rxe_b"];
 
 const ARM: &str = "/sys/module/verb_fault/parameters/arm";
 
@@ -24,29 +23,13 @@ pub fn hits() -> u32 {
     hits.and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-/// Makes both devices anew: no group, no memory and no queue is left of what was before.
-pub fn renew() -> Result<(), String> {
-    for (ns, device, netdev) in ENDS {
-        run_in(ns, "rdma", &["link", "delete", device])?;
-        let words = ["link", "add", device, "type", "rxe", "netdev", netdev];
-        run_in(ns, "rdma", &words)?;
-    }
-    wait_for("active ports with GIDs", || Ok(is_up()))
-}
-
-/// Takes the link away for a moment: no group is left. Cheaper than [`renew`]; no process is started, which on a
-/// kernel with KASAN would be most of what a failure costs.
+/// Has both devices say that they have failed, which is not true: no group is left, no memory and no queue.
 pub fn interrupt() -> Result<(), String> {
-    in_namespace("a", || net::link("va", false))?;
-    // A port that is down ends its groups in the background.
-    wait_for("the end of all groups", || Ok(!has_queue_pairs()?))?;
-    in_namespace("a", || net::link("va", true))?;
-    for (ns, _, netdev) in ENDS {
-        wait_for("devices that take packets", || {
-            in_namespace(ns, || net::runs(netdev))
-        })?;
+    for device in ENDS {
+        arm(&format!("device_fatal {device}"))?;
     }
-    wait_for("active ports with GIDs", || Ok(is_up()))
+    // The groups end in the background.
+    wait_for("the end of all groups", || Ok(!has_queue_pairs()?))
 }
 
 fn wait_for(what: &str, mut done: impl FnMut() -> Result<bool, String>) -> Result<(), String> {
@@ -58,26 +41,6 @@ fn wait_for(what: &str, mut done: impl FnMut() -> Result<bool, String>) -> Resul
         st::sys::sleep_ms(2);
     }
     Ok(())
-}
-
-/// Does something where only a thread of its own can be.
-fn in_namespace<T: Send>(
-    ns: &str,
-    act: impl FnOnce() -> Result<T, errno::Errno> + Send,
-) -> Result<T, String> {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| guest::enter(ns).and_then(|()| act()));
-        let done = thread.join().map_err(|_| "panic".to_owned())?;
-        done.map_err(|e| format!("in namespace {ns}: {e}"))
-    })
-}
-
-fn run_in(ns: &str, program: &str, words: &[&str]) -> Result<(), String> {
-    let run = || Ok(Command::new(program).args(words).status());
-    match in_namespace(ns, run)? {
-        Ok(status) if status.success() => Ok(()),
-        other => Err(format!("{program} {}: {other:?}", words.join(" "))),
-    }
 }
 
 /// Numbers of `<rdma/rdma_netlink.h>`: the protocol, its client NLDEV, and of that.
@@ -117,16 +80,4 @@ fn has_queue_pairs() -> Result<bool, String> {
         Ok(false)
     };
     look().map_err(|e| format!("queue pairs: {e}"))
-}
-
-/// Returns whether both ports are active, and their tables, which are filled in the background, have the
-/// GIDs of their IPv4 addresses.
-fn is_up() -> bool {
-    let read = |file: String| fs::read_to_string(file).unwrap_or_default();
-    ["1", "2"].iter().zip(ENDS).all(|(host, (_, device, _))| {
-        let port = format!("/sys/class/infiniband/{device}/ports/1");
-        let gid = format!("0000:0000:0000:0000:0000:ffff:0a4d:000{host}");
-        read(format!("{port}/state")).contains("ACTIVE")
-            && (0..16).any(|i| read(format!("{port}/gids/{i}")).trim() == gid)
-    })
 }

@@ -96,12 +96,7 @@ impl Test {
 
     /// One connection with failures from the `nth` on, one or all; its story, and how many came.
     fn faulty(&mut self, what: What, nth: u32, always: bool) -> Result<(Story, u32), String> {
-        if matches!(what, What::Verb("create_cq", _)) {
-            // Queues stay with a device for its next group.
-            devices::renew()?;
-        } else {
-            devices::interrupt()?;
-        }
+        devices::interrupt()?;
         let mut kind = self.kind;
         if self.join {
             // As many bytes as will follow: how far the receive queue has come depends on them.
