@@ -2,12 +2,12 @@
 //! The soft-RoCE devices, and the failures of their verbs.
 
 use st::netlink::{attribute, attributes, Attribute, Netlink};
-use st::{errno, guest};
+use st::{errno, guest, net};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// The devices of the client's and of the server's end.
-const ENDS: [&str; 2] = ["rxe_a", "rxe_b"];
+/// Namespace, device and network device of the client's and of the server's end.
+const ENDS: [(&str, &str, &str); 2] = [("a", "rxe_a", "va"), ("b", "rxe_b", "vb")];
 
 const ARM: &str = "/sys/module/verb_fault/parameters/arm";
 
@@ -23,13 +23,23 @@ pub fn hits() -> u32 {
     hits.and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-/// Has both devices say that they have failed, which is not true: no group is left, no memory and no queue.
+/// Has both devices say that they have failed, which is not true, and takes the link away for a moment: no group is
+/// left, and nothing that is known of the ports. No process is started, which on a kernel with KASAN would be most of
+/// what a failure costs.
 pub fn interrupt() -> Result<(), String> {
-    for device in ENDS {
+    for (_, device, _) in ENDS {
         arm(&format!("device_fatal {device}"))?;
     }
-    // The groups end in the background.
-    wait_for("the end of all groups", || Ok(!has_queue_pairs()?))
+    // The groups end in the background. One whose port is down alone would be given time.
+    wait_for("the end of all groups", || Ok(!has_queue_pairs()?))?;
+    in_namespace("a", || net::link("va", false))?;
+    in_namespace("a", || net::link("va", true))?;
+    for (ns, _, netdev) in ENDS {
+        wait_for("devices that take packets", || {
+            in_namespace(ns, || net::runs(netdev))
+        })?;
+    }
+    wait_for("active ports with GIDs", || Ok(is_up()))
 }
 
 fn wait_for(what: &str, mut done: impl FnMut() -> Result<bool, String>) -> Result<(), String> {
@@ -41,6 +51,18 @@ fn wait_for(what: &str, mut done: impl FnMut() -> Result<bool, String>) -> Resul
         st::sys::sleep_ms(2);
     }
     Ok(())
+}
+
+/// Does something where only a thread of its own can be.
+fn in_namespace<T: Send>(
+    ns: &str,
+    act: impl FnOnce() -> Result<T, errno::Errno> + Send,
+) -> Result<T, String> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| guest::enter(ns).and_then(|()| act()));
+        let done = thread.join().map_err(|_| "panic".to_owned())?;
+        done.map_err(|e| format!("in namespace {ns}: {e}"))
+    })
 }
 
 /// Numbers of `<rdma/rdma_netlink.h>`: the protocol, its client NLDEV, and of that.
@@ -80,4 +102,16 @@ fn has_queue_pairs() -> Result<bool, String> {
         Ok(false)
     };
     look().map_err(|e| format!("queue pairs: {e}"))
+}
+
+/// Returns whether both ports are active, and their tables, which are filled in the background, have the
+/// GIDs of their IPv4 addresses.
+fn is_up() -> bool {
+    let read = |file: String| fs::read_to_string(file).unwrap_or_default();
+    ["1", "2"].iter().zip(ENDS).all(|(host, (_, device, _))| {
+        let port = format!("/sys/class/infiniband/{device}/ports/1");
+        let gid = format!("0000:0000:0000:0000:0000:ffff:0a4d:000{host}");
+        read(format!("{port}/state")).contains("ACTIVE")
+            && (0..16).any(|i| read(format!("{port}/gids/{i}")).trim() == gid)
+    })
 }
