@@ -5,7 +5,8 @@
 //! An event of the port says that it is down, or that it has lost an address; it does not say for how long. The device
 //! repeats what is not acknowledged, so a short failure loses nothing. The group is held: no new connection chooses it,
 //! what runs goes on, and no answer of the peer is overdue. If the port is back it is released. The link is lost when
-//! the device gives up, or when the port was found down at each look for [`PATIENCE`].
+//! the device gives up, or when the port was found down at each look for [`PATIENCE`] and nothing
+//! was heard of the peer meanwhile.
 
 use crate::{
     llc::DEVICE_PATIENCE,

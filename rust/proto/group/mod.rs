@@ -319,6 +319,11 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
         let Hold::Looking { lost } = self.hold else {
             return Todo::None;
         };
+        // What was heard has come by the port: it was up since, between two looks.
+        let lost = match self.link.heard_at() {
+            Some(heard) => lost.max(heard.after(hold::PATIENCE)),
+            None => lost,
+        };
         match found {
             _ if self.ended => (),
             PortCheck::Back => {

@@ -178,6 +178,15 @@ impl Link {
         }
     }
 
+    /// Returns when something was heard of the peer last; `None` without a heartbeat, or while it waits for an answer.
+    #[must_use]
+    pub const fn heard_at(&self) -> Option<Instant> {
+        match self.beat {
+            Beat::Heard(at) => Some(at),
+            Beat::Off | Beat::Asked(_) => None,
+        }
+    }
+
     /// Returns the time of the next [`Link::on_timer`].
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {

@@ -368,6 +368,20 @@ fn a_port_is_looked_at_before_the_link_is_lost() {
     assert_eq!(g.on_timer(seconds(20)), Todo::None);
 }
 
+/// A port that is up between two looks alone: the peer was heard.
+#[test]
+fn a_port_that_brings_messages_is_not_down() {
+    let mut g = active(Role::Server);
+    g.hold(T0);
+    g.heard(seconds(5));
+    for second in 1..13 {
+        assert_eq!(g.on_timer(seconds(second)), Todo::CheckPort);
+        assert_eq!(g.port_checked(Gone, seconds(second)), Todo::None);
+    }
+    assert_eq!(g.on_timer(seconds(13)), Todo::CheckPort);
+    assert_eq!(g.port_checked(Gone, seconds(13)), LOST);
+}
+
 /// What a look finds is older than an event that has come meanwhile.
 #[test]
 fn an_event_of_the_port_overrides_a_look() {

@@ -499,9 +499,24 @@ impl Load {
                 task.join().expect("a task");
             }
             // That says more than that there was one.
-            self.error.get().map_or(done, |error| Err(error.clone()))
+            let error = self
+                .error
+                .get()
+                .map(|error| format!("{error}; {}", losses()));
+            error.map_or(done, Err)
         })
     }
+}
+
+/// What the kernel says of the links that were lost last, and when.
+fn losses() -> String {
+    let log = Command::new("dmesg").output().expect("dmesg").stdout;
+    let log = String::from_utf8_lossy(&log).into_owned();
+    let lines: Vec<_> = log
+        .lines()
+        .filter(|line| line.contains("link group"))
+        .collect();
+    lines[lines.len().saturating_sub(3)..].join("; ")
 }
 
 /// Takes the wire down or up; the cards of both ends say so.
