@@ -211,6 +211,8 @@ pub struct Channel<H: Handler> {
     pub(super) begun: Atomic<i32>,
     pub(super) qpn: Atomic<u32>,
     pub(super) inline: Atomic<u32>,
+    /// Bytes of a full packet, once the path is known.
+    pub(super) path_mtu: Atomic<u32>,
     pub(super) psn: u32,
     pub(super) config: Config,
 }
@@ -265,6 +267,30 @@ impl<H: Handler> Channel<H> {
             });
         }
         self.post_token(token, writes, Last::Message(message))
+    }
+
+    /// Posts `message` in a packet as long as the path MTU, filled up with bytes that mean nothing. So its
+    /// arrival shows that such packets get through.
+    ///
+    /// As [`Channel::post`] otherwise. The peer's receives must have room for it.
+    ///
+    /// # Errors
+    ///
+    /// See [`Unsent`]; `EINVAL` also where the path is not known yet, and where the device has one element for
+    /// each request.
+    pub fn post_full_packet(
+        self: &Arc<Self>,
+        token: H::Token,
+        message: &[u8],
+    ) -> Result<(), Unsent<H::Token>> {
+        if message.len() > usize::from(self.config.message) {
+            return Err(Unsent {
+                token,
+                error: EINVAL,
+            });
+        }
+        let len = self.path_mtu.load(Relaxed) as usize;
+        self.post_token(token, [], Last::Padded(message, len))
     }
 
     /// Posts `writes`, of which the last carries `number` to the peer's [`Handler::immediate`].

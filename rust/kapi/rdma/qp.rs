@@ -206,6 +206,9 @@ impl<H: Handler> Qp<H, Init> {
         if used != Some(path.sgid) {
             return Err(ENODEV);
         }
+        // IB_MTU_256 is 1, and each further one twice that.
+        let bytes = 128u32 << path.mtu;
+        next.channel().path_mtu.store(bytes, Relaxed);
         Ok(next)
     }
 }

@@ -161,6 +161,8 @@ union AnyWr {
 pub(super) enum Last<'a> {
     /// A SEND of these bytes.
     Message(&'a [u8]),
+    /// A SEND of these bytes and of others, this many in all, at most a page.
+    Padded(&'a [u8], usize),
     /// This number with the last write.
     Immediate(u32),
     /// The registration of this memory region under this key, with this access.
@@ -321,7 +323,7 @@ impl<T> Sq<T> {
             Ok(count) => count,
             Err(error) => return Err(Refused::Clean(job, error)),
         };
-        if let Last::Message(bytes) = last {
+        if let Last::Message(bytes) | Last::Padded(bytes, _) = last {
             if let Err(error) = write_message(slot, bytes) {
                 return Err(Refused::Clean(job, error));
             }

@@ -380,7 +380,10 @@ impl Client {
         };
         let mut frame = [0; LEN];
         match response.emit(Version::V2, true, &mut frame) {
-            Ok(_) => Step::SendLlc(frame),
+            Ok(_) => Step::SendLlc {
+                frame,
+                full: accepted.agreed.extensions.has(Extensions::FULL_PACKET),
+            },
             Err(_) => self.finish(failed(Failure::Protocol)),
         }
     }

@@ -100,12 +100,12 @@ pub trait Endpoint {
     /// The reason to decline.
     fn to_rts(&mut self) -> Result<(), Reason>;
 
-    /// Posts an LLC message on the new link.
+    /// Posts an LLC message on the new link, with `full` in a packet of the path MTU.
     ///
     /// # Errors
     ///
     /// The reason to decline.
-    fn send_llc(&mut self, frame: &Frame) -> Result<(), Reason>;
+    fn send_llc(&mut self, frame: &Frame, full: bool) -> Result<(), Reason>;
 
     /// Takes the LLC event that has come on the new link, if any.
     fn take_llc(&mut self) -> Option<LlcEvent>;

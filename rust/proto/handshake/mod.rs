@@ -202,7 +202,13 @@ pub enum Step {
     /// [`Input::Failed`].
     ToRts,
     /// Send this LLC message on the new link; then [`Input::Done`] or [`Input::Failed`].
-    SendLlc(Frame),
+    SendLlc {
+        /// The message.
+        frame: Frame,
+        /// Whether zeros follow it until the packet is as long as the path MTU
+        /// ([`Extensions::FULL_PACKET`]).
+        full: bool,
+    },
     /// The handshake is over.
     Finish(Outcome),
 }

@@ -394,8 +394,12 @@ impl Server {
             max_conns: 0,
         };
         let mut frame = [0; LEN];
+        let extensions = ends.chosen.agreed.extensions;
         match request.emit(Version::V2, false, &mut frame) {
-            Ok(_) => Step::SendLlc(frame),
+            Ok(_) => Step::SendLlc {
+                frame,
+                full: extensions.has(Extensions::FULL_PACKET),
+            },
             Err(_) => self.finish(failed(Failure::Protocol)),
         }
     }
@@ -429,7 +433,7 @@ impl Server {
         };
         let mut frame = [0; LEN];
         match offer.emit(Version::V2, &[], &mut frame) {
-            Ok(_) => Step::SendLlc(frame),
+            Ok(_) => Step::SendLlc { frame, full: false },
             Err(_) => self.establish(peer, link_uid),
         }
     }

@@ -101,7 +101,7 @@ impl Endpoint for Script {
         Ok(())
     }
 
-    fn send_llc(&mut self, _: &Frame) -> Result<(), Reason> {
+    fn send_llc(&mut self, _: &Frame, _: bool) -> Result<(), Reason> {
         self.calls.push("send_llc");
         Ok(())
     }

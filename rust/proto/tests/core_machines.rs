@@ -196,7 +196,7 @@ fn a_release_0_client_is_told_that_there_is_no_second_link() {
         s.step(Input::Confirm(&confirm), T0),
         Step::Adopt { .. }
     ));
-    assert!(matches!(s.step(Input::Done, T0), Step::SendLlc(_)));
+    assert!(matches!(s.step(Input::Done, T0), Step::SendLlc { .. }));
     assert!(matches!(
         s.step(Input::Done, T0),
         Step::Await { llc: true, .. }
@@ -205,7 +205,7 @@ fn a_release_0_client_is_told_that_there_is_no_second_link() {
         message: Default::default(),
         no_eyecatcher: true,
     };
-    let Step::SendLlc(frame) = s.step(Input::Llc(event), T0) else {
+    let Step::SendLlc { frame, .. } = s.step(Input::Llc(event), T0) else {
         panic!()
     };
     assert_eq!((frame[0], frame[32]), (0x22, 0), "ADD_LINK with MTU 0");

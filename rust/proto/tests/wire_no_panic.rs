@@ -107,7 +107,7 @@ impl<'a> Endpoint for ScriptEnd<'a> {
     fn acquire(&mut self, _: &Want, _: Option<&RdmaEnd>) -> Result<Option<Acquired>, Reason> { self.0.group() }
     fn adopt(&mut self, _: bool, _: Mtu, _: &RdmaEnd) -> Result<(), Reason> { self.0.link() }
     fn to_rts(&mut self) -> Result<(), Reason> { self.0.link() }
-    fn send_llc(&mut self, _: &Frame) -> Result<(), Reason> { self.0.link() }
+    fn send_llc(&mut self, _: &Frame, _: bool) -> Result<(), Reason> { self.0.link() }
     fn take_llc(&mut self) -> Option<LlcEvent> { self.0.event() }
     fn is_link_lost(&self) -> bool { self.0.is() }
     fn expose(&mut self) {}

@@ -55,6 +55,16 @@ const JOIN_TRIES: u32 = 10;
 /// A place in a group: the group, and the connection's token and index there.
 type Place = (Arc<LinkGroup>, (AlertToken, u8));
 
+/// The first link of a group, as it is begun.
+#[derive(Clone, Copy)]
+struct Begun {
+    at: Instant,
+    /// Next hop to the peer.
+    hop: NextHop,
+    /// The largest path MTU that our port and the route to the peer allow.
+    mtu: Mtu,
+}
+
 /// The resources of one connection that is being made.
 pub(crate) struct Attempt {
     gates: Arc<Gates>,
@@ -65,10 +75,8 @@ pub(crate) struct Attempt {
     /// Place in the group, held while that gets memory for the connection.
     place: Option<(AlertToken, u8)>,
     conn: Option<Arc<SmcConn>>,
-    /// Next hop to the peer, if this handshake has started the group.
-    begun: Option<NextHop>,
-    /// When it has.
-    begun_at: Option<Instant>,
+    /// The link that this handshake has begun, if it has started the group.
+    begun: Option<Begun>,
     // Dropped last: the handshakes that wait for it look for a finished group.
     gate: Option<Gate>,
 }
@@ -88,7 +96,6 @@ impl Attempt {
             place: None,
             conn: None,
             begun: None,
-            begun_at: None,
             gate: None,
         }
     }
@@ -131,14 +138,14 @@ impl Attempt {
         };
         if let Some(peer) = peer {
             self.set_peer(&conn, &group, peer)?;
-            if let Some(hop) = self.begun {
-                let near = want.key.role == Role::Client && !hop.gateway;
+            if let Some(begun) = &self.begun {
+                let near = want.key.role == Role::Client && !begun.hop.gateway;
                 if near && !want.direct {
                     return Err(Reason::NoIndirect);
                 }
-                let mtu = port.mtu.min(hop_mtu(&hop)).min(peer.mtu);
+                let mtu = begun.mtu.min(peer.mtu);
                 group
-                    .to_rtr(end_of(peer), peer.psn.get(), mtu, &hop)
+                    .to_rtr(end_of(peer), peer.psn.get(), mtu, &begun.hop)
                     .map_err(|_| Reason::ReadyLinkError)?;
                 group.await_events(waiter(), 0);
             }
@@ -152,13 +159,11 @@ impl Attempt {
                 mac: port.mac,
                 qpn: Qpn::new(qpn),
                 psn: Psn::new(psn),
-                mtu: self
-                    .begun
-                    .map_or(port.mtu, |hop| port.mtu.min(hop_mtu(&hop))),
+                mtu: self.begun.map_or(port.mtu, |begun| begun.mtu),
                 ..announced
             },
             first_contact: self.begun.is_some(),
-            direct: self.begun.is_some_and(|hop| !hop.gateway),
+            direct: self.begun.is_some_and(|begun| !begun.hop.gateway),
         }))
     }
 
@@ -259,8 +264,11 @@ impl Attempt {
             namespace.queues(),
         )
         .map_err(|_| Reason::NoMemory)?;
-        self.begun = Some(hop);
-        self.begun_at = Some(now());
+        self.begun = Some(Begun {
+            at: now(),
+            hop,
+            mtu: port.mtu.min(hop_mtu(&hop)),
+        });
         if registry.add_group(&group).is_err() {
             group.end(EndReason::Local);
             return Err(Reason::NoMemory);
@@ -335,7 +343,7 @@ impl Attempt {
 
     /// Returns for how long there has been the group that this handshake has started, if it has.
     pub(crate) fn first_contact_took(&self) -> Option<Span> {
-        self.begun_at.map(|at| now().since(at))
+        self.begun.map(|begun| now().since(begun.at))
     }
 
     /// Tells whether the port has failed since the group was begun. Sleeps.
@@ -406,17 +414,20 @@ impl Attempt {
         group.to_rts()
     }
 
-    /// Sends an LLC message of the handshake.
+    /// Sends an LLC message of the handshake, with `full` in a packet of the path MTU.
     ///
     /// # Errors
     ///
     /// `ENOTCONN` when the link is lost.
-    pub(crate) fn send_llc(&self, frame: Frame) -> Result {
+    pub(crate) fn send_llc(&self, frame: Frame, full: bool) -> Result {
         let group = self.group.as_ref().ok_or(EINVAL)?;
         if group.is_lost() {
             return Err(kapi::errno::ENOTCONN.into());
         }
-        group.send_llc(frame);
+        match full {
+            true => group.send_full_llc(frame),
+            false => group.send_llc(frame),
+        }
         if group.is_lost() {
             return Err(kapi::errno::ENOTCONN.into());
         }

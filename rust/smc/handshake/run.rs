@@ -255,8 +255,8 @@ impl Endpoint for RunEndpoint<'_> {
         self.attempt.to_rts().map_err(not_ready)
     }
 
-    fn send_llc(&mut self, frame: &Frame) -> Result<(), Reason> {
-        self.attempt.send_llc(*frame).map_err(not_ready)
+    fn send_llc(&mut self, frame: &Frame, full: bool) -> Result<(), Reason> {
+        self.attempt.send_llc(*frame, full).map_err(not_ready)
     }
 
     fn take_llc(&mut self) -> Option<LlcEvent> {
@@ -297,7 +297,7 @@ fn policy(gates: &Gates, sock: &Sock) -> Policy {
         let most = namespace.sysctls.get(Sysctl::MaxConns);
         policy.max_conns = u8::try_from(most).unwrap_or(u8::MAX);
         if namespace.sysctls.get(Sysctl::Immediate) == 0 {
-            policy.extensions = Extensions::NONE;
+            policy.extensions = policy.extensions.without(Extensions::IMMEDIATE);
         }
     }
     policy

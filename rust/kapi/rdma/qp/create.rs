@@ -136,6 +136,7 @@ impl<H: Handler> Qp<H, Reset> {
                 begun: Atomic::new(0),
                 qpn: Atomic::new(0),
                 inline: Atomic::new(0),
+                path_mtu: Atomic::new(0),
                 psn,
                 config,
             }),

@@ -9,7 +9,7 @@ use crate::rdma::{
     wr::{Source, Write}, //
 };
 use core::ptr;
-use kernel::{prelude::*, sync::Arc};
+use kernel::{page::PAGE_SIZE, prelude::*, sync::Arc};
 use smc_bindings as bindings;
 
 impl<T> Sq<T> {
@@ -162,6 +162,20 @@ impl<T> Sq<T> {
                 let lkey = self.lkey;
                 self.set_sge(at, 0, addr, u32::try_from(bytes.len())?, lkey)?;
                 self.set_send(at, bindings::ib_wr_opcode_IB_WR_SEND, 1, flags)?;
+            }
+            Last::Padded(bytes, len) => {
+                let (addr, _) = *self.message.get(usize::from(slot)).ok_or(EINVAL)?;
+                // The messages' memory begins with a page, which has zeros or what the peer has been sent.
+                let (page, _) = *self.message.first().ok_or(EINVAL)?;
+                let rest = len.checked_sub(bytes.len()).ok_or(EINVAL)?;
+                if bytes.is_empty() || rest == 0 || len > PAGE_SIZE {
+                    return Err(EINVAL);
+                }
+                let lkey = self.lkey;
+                self.set_sge(at, 0, addr, u32::try_from(bytes.len())?, lkey)?;
+                self.set_sge(at, 1, page, u32::try_from(rest)?, lkey)?;
+                let solicited = bindings::ib_send_flags_IB_SEND_SOLICITED;
+                self.set_send(at, bindings::ib_wr_opcode_IB_WR_SEND, 2, solicited)?;
             }
             Last::Immediate(number) => {
                 let write = at.checked_sub(1).ok_or(EINVAL)?;

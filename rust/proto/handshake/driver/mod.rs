@@ -206,8 +206,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Driver<B> {
                     let done = endpoint.to_rts();
                     self.settle(endpoint, done)
                 }
-                Step::SendLlc(frame) => {
-                    let done = endpoint.send_llc(&frame);
+                Step::SendLlc { frame, full } => {
+                    let done = endpoint.send_llc(&frame, full);
                     self.settle(endpoint, done)
                 }
             };

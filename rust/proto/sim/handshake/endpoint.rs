@@ -235,10 +235,13 @@ impl Endpoint for SimEndpoint<'_> {
         Ok(())
     }
 
-    fn send_llc(&mut self, frame: &Frame) -> Result<(), Reason> {
+    fn send_llc(&mut self, frame: &Frame, full: bool) -> Result<(), Reason> {
         self.side().moved = true;
         if self.fails() || !self.net.link_up {
             return Err(Reason::ReadyLinkError);
+        }
+        if full && self.weather.narrow[self.me] {
+            return Ok(());
         }
         self.net.post_llc(self.weather, self.sides, self.me, *frame);
         Ok(())

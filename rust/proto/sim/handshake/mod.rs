@@ -50,6 +50,8 @@ pub struct Weather {
     pub lose_link_one_in: u64,
     /// One LLC message in this many is not delivered for this many seconds.
     pub late_llc: Option<(u64, u64)>,
+    /// Whether packets of the path MTU from client and server are lost.
+    pub narrow: [bool; 2],
 }
 
 impl Weather {
@@ -62,6 +64,7 @@ impl Weather {
             queue_one_in: 0,
             lose_link_one_in: 0,
             late_llc: None,
+            narrow: [false; 2],
         }
     }
 }

@@ -19,8 +19,11 @@ impl Extensions {
     pub const NONE: Extensions = Extensions(0);
     /// A WRITE may announce itself by an [`Immediate`](crate::wire::immediate::Immediate).
     pub const IMMEDIATE: Extensions = Extensions(1);
+    /// CONFIRM_LINK and its answer fill a packet of the path MTU, so that a link is confirmed only if such
+    /// packets get through in both directions.
+    pub const FULL_PACKET: Extensions = Extensions(2);
     /// All that this version knows.
-    pub const ALL: Extensions = Extensions::IMMEDIATE;
+    pub const ALL: Extensions = Extensions(Extensions::IMMEDIATE.0 | Extensions::FULL_PACKET.0);
 
     /// Returns the extensions in a vendor field that this version knows, if the field is ours.
     #[must_use]
@@ -51,6 +54,12 @@ impl Extensions {
         Extensions(self.0 & other.0)
     }
 
+    /// Returns the extensions of this set that are not in `other`.
+    #[must_use]
+    pub const fn without(self, other: Extensions) -> Extensions {
+        Extensions(self.0 & !other.0)
+    }
+
     /// Reports whether all of `other` are in the set.
     #[must_use]
     pub const fn has(self, other: Extensions) -> bool {
@@ -69,6 +78,9 @@ mod tests {
         assert_eq!(Extensions::from_wire(*b"RSN\x01"), Extensions::NONE);
         assert_eq!(Extensions::from_wire([0, 0, 0, 1]), Extensions::NONE);
         assert_eq!(Extensions::IMMEDIATE.to_wire(), *b"RSM\x01");
+        assert_eq!(Extensions::ALL.to_wire(), *b"RSM\x03");
         assert_eq!(Extensions::NONE.to_wire(), [0; 4]);
+        let rest = Extensions::ALL.without(Extensions::IMMEDIATE);
+        assert_eq!(rest, Extensions::FULL_PACKET);
     }
 }

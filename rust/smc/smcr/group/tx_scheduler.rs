@@ -56,7 +56,7 @@ pub(crate) enum Token {
 pub(super) struct TxScheduler {
     /// Connections that have something to send.
     due: DueSet,
-    llc: KVec<Frame>,
+    llc: KVec<LlcMessage>,
     /// A memory key that is to be registered.
     key: Option<KBox<Key<Token>>>,
     paused: Paused,
@@ -72,6 +72,13 @@ enum Paused {
     ConnData,
     /// The registration is under way, on a device where nothing else may be.
     Everything,
+}
+
+/// An LLC message that is to be sent.
+struct LlcMessage {
+    frame: Frame,
+    /// Whether it fills a packet, see [`Channel::post_full_packet`].
+    full: bool,
 }
 
 impl TxScheduler {
@@ -100,9 +107,18 @@ impl TxScheduler {
 impl LinkGroup {
     /// Sends an LLC message as soon as there is a slot. Any context.
     pub(crate) fn send_llc(self: &Arc<Self>, frame: Frame) {
+        self.send_llc_message(LlcMessage { frame, full: false });
+    }
+
+    /// Sends an LLC message in a packet of the path MTU, as soon as there is a slot. Any context.
+    pub(crate) fn send_full_llc(self: &Arc<Self>, frame: Frame) {
+        self.send_llc_message(LlcMessage { frame, full: true });
+    }
+
+    fn send_llc_message(self: &Arc<Self>, message: LlcMessage) {
         self.send_after(|scheduler| {
             // A peer that asks faster than we can answer is not answered.
-            let _ = scheduler.llc.push_within_capacity(frame);
+            let _ = scheduler.llc.push_within_capacity(message);
         });
     }
 
@@ -308,9 +324,11 @@ impl LinkGroup {
             // The end of the registration, or the next completion, goes on.
             return false;
         }
-        if let Some(frame) = scheduler.llc.first().copied() {
-            let _ = scheduler.llc.remove(0);
-            let posted = channel.post(Token::Llc, [], &frame).is_ok();
+        if let Ok(LlcMessage { frame, full }) = scheduler.llc.remove(0) {
+            let posted = match full {
+                true => channel.post_full_packet(Token::Llc, &frame).is_ok(),
+                false => channel.post(Token::Llc, [], &frame).is_ok(),
+            };
             if !posted {
                 // It may be the one for which the peer waits.
                 self.lose();
