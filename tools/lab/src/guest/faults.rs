@@ -78,6 +78,10 @@ const HARMLESS: &[&str] = &[
     "module verification failed",
     // UML's PCI bus, which INFINIBAND needs to exist, has no devices.
     "arch/um/drivers/virtio_pcidev.c",
+    // What dma-debug says of itself at boot, and when its tables grow.
+    "DMA-API: preallocated",
+    "DMA-API: debugging enabled by kernel config",
+    "DMA-API: dma_debug_entry pool grown",
     // A boot parameter echoed.
     "Kernel command line:",
     "Command line:",
@@ -139,6 +143,7 @@ mod tests {
             "[    1.0] INFO: task a:1 blocked for more than 120 seconds.",
             "[    1.0] WARNING: possible circular locking dependency detected",
             "[    1.0] rsmc: 3 sockets leaked",
+            "[    1.0] DMA-API: model-card card0: device driver maps memory from stack",
             // Of locks that sleep where nothing may, above all with PREEMPT_RT.
             "[    1.0] BUG: scheduling while atomic: a/1/0x00000002",
             "[    1.0] BUG: sleeping function called from invalid context at x.c:48",
@@ -160,6 +165,7 @@ mod tests {
             "[    1.0] rsmc-lab: begin leaked.BUG: test",
             "[    1.0] Warning: unable to open an initial console.",
             "[    1.0] Kernel command line: oops=panic",
+            "[    1.0] DMA-API: debugging enabled by kernel config",
         ] {
             assert!(!is_report(line), "{line}");
         }
