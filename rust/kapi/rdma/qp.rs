@@ -25,7 +25,7 @@ use core::{marker::PhantomData, ptr::NonNull};
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Acquire, Full, Release},
+        atomic::{Acquire, Full, Relaxed, Release},
         Arc, //
     },
     workqueue::Queue, //
