@@ -347,10 +347,10 @@ impl<H: Handler> Channel<H> {
             Ok(()) => awaited,
             Err(refused) => matches!(refused, Refused::Later(_)),
         };
-        let kick = waits && sq.expect();
+        let new = waits && sq.expect();
         self.note_counts(&sq);
-        if kick {
-            self.poller.kick();
+        if new {
+            self.poller.expect();
         }
         match result {
             Ok(()) => {
@@ -397,8 +397,8 @@ impl<H: Handler> Channel<H> {
             return;
         }
         self.note_counts(&sq);
-        // Under the lock: closing takes it before it stops the poller. Softirqs run when it is free.
-        self.poller.kick();
+        // Under the lock: closing takes it before it stops the poller.
+        self.poller.expect();
     }
 
     /// Returns whether nothing is under way.

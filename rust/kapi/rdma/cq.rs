@@ -7,8 +7,8 @@
 //!
 //! The queue of sends is not armed as a rule. The end of a send matters only when its slot or its bytes are wanted,
 //! and by then an arrival has nearly always had the queue polled. So a send causes no interrupt. Where a thread or a
-//! connection does wait for the end of what was posted, [`Poller::kick`] has the queue polled, and armed until that
-//! many chains have ended. Whatever nobody waits for is handled [`LATEST_MS`] after it was posted at the latest.
+//! connection does wait for the end of what was posted, [`Poller::expect`] arms the queue, and each poll arms it again
+//! until that many chains have ended. Whatever nobody waits for is handled [`LATEST_MS`] after it was posted at the latest.
 //!
 //! NAPI polls in softirq context, on the CPU of the interrupt; one at a time for each context, also with `PREEMPT_RT`.
 //! Sockets can poll it themselves (`SO_BUSY_POLL`), as that of a network card.
@@ -272,6 +272,17 @@ impl Poller {
     pub(super) fn set_counts(&self, under_way: u32, expected: u32) {
         self.under_way.set(under_way);
         self.expected.set(expected);
+    }
+
+    /// Has the queue of sends tell of its next completion, or the queues polled if there is one. As
+    /// [`Poller::kick`], with the send lock held.
+    #[inline]
+    pub(super) fn expect(&self) {
+        // SAFETY: The queue is alive by the invariant.
+        let missed = unsafe { bindings::ib_arm_cq(self.send.load(Relaxed)) > 0 };
+        if missed {
+            self.kick();
+        }
     }
 
     /// Has the queues polled now. To be called between [`Poller::start`] and [`Poller::stop`], not in hard

@@ -71,10 +71,10 @@ impl<H: Handler> Channel<H> {
                     return false;
                 }
                 let again = sq.retry();
-                let kick = again == Again::Never && sq.expect();
+                let new = again == Again::Never && sq.expect();
                 self.note_counts(&sq);
-                if kick {
-                    self.poller.kick();
+                if new {
+                    self.poller.expect();
                 }
                 match again {
                     Again::Never | Again::Completion => return true,
