@@ -292,9 +292,11 @@ impl Drop for DmaMap {
             return;
         }
         let table = self.table.as_mut_ptr().cast();
-        // SAFETY: By the invariant a mapping made with these arguments. Whoever lets the device use it (a work
-        // request until it has completed or its queue pair is destroyed, a memory region until it is
-        // deregistered) owns a count of this object. Any context will do.
+        // SAFETY:
+        // - By the invariant the mapping was made with these arguments.
+        // - Whoever lets the device use it (a work request until it has completed or its queue pair is destroyed, a
+        //   memory region until it is deregistered) owns a count of this object.
+        // - Unmapping does not sleep, and may be done in softirqs; so may freeing `table` after it (kvfree()).
         unsafe {
             let dir = self.direction.as_raw();
             bindings::ib_dma_unmap_sg(self.device.raw(), table, self.count, dir)
