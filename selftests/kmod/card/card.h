@@ -62,8 +62,23 @@ struct hw_interrupt {
 
 struct card_vector {
 	struct hw_interrupt interrupt;
-	/* Under hw_wire: completion queues that have an event to tell. */
+	/* Under hw_wire: sources that have an event to tell. */
 	struct list_head events;
+	/* Of the device or port. */
+	unsigned long *counts;
+};
+
+/* What a driver hears of by interrupts: a completion queue, a queue of an Ethernet port. Under hw_wire. */
+struct hw_source {
+	struct list_head event;
+	struct card_vector *vector;
+	/* Runs in hard interrupt context. */
+	void (*tell)(struct hw_source *source);
+	bool armed, dead;
+	/* Moderation: an event waits for this number of happenings, or for this time in microseconds. */
+	u32 count, period;
+	u32 since;
+	struct hrtimer moderation;
 };
 
 enum card_count {
@@ -72,6 +87,7 @@ enum card_count {
 	ARMS,
 	INTERRUPTS,
 	EVENTS,
+	DELAYED,
 	COMPLETIONS,
 	UNSIGNALLED,
 	SENDS,
@@ -102,21 +118,27 @@ struct hw_trouble {
 	bool dead;
 };
 
+/* What a device or a port is for the wire and for its driver's counters. */
+struct hw_end {
+	struct hw_trouble trouble;
+	struct card_vector vectors[CARD_VECTORS];
+	unsigned long counts[CARD_COUNTS];
+	/* The parent for the DMA API, if addresses are its. */
+	struct platform_device *platform;
+};
+
 struct card_device {
 	struct ib_device ib;
+	struct hw_end end;
 	struct list_head all;
 	struct card_profile profile;
-	struct platform_device *platform;
 	struct xarray regions;
 	u32 next_region;
-	struct card_vector vectors[CARD_VECTORS];
 	/* Queue pairs whose doorbell was rung, for the engine in interrupt context; under hw_wire. */
 	struct hw_interrupt doorbell;
 	struct list_head rung;
-	struct hw_trouble trouble;
 	/* The driver is recovering the device. */
 	bool resetting;
-	unsigned long counts[CARD_COUNTS];
 };
 
 struct card_pd {
@@ -149,13 +171,8 @@ struct card_cq {
 	struct hw_completion *ring;
 	u32 size, head, tail;
 	/* Under hw_wire from here. */
-	struct list_head event;
-	bool armed, solicited_only, overrun, dead;
-	/* Moderation: an event waits for this number of completions, or for this time. */
-	u16 count, period;
-	u16 since;
-	struct hrtimer moderation;
-	struct card_vector *vector;
+	struct hw_source source;
+	bool solicited_only, overrun;
 };
 
 /* A request as the driver writes it into a send queue. */
@@ -252,6 +269,7 @@ struct card_device *card_find(const char *name);
 void card_for_each(void (*call)(struct card_device *device, void *context), void *context);
 
 /* device.c */
+int card_make_parent(struct hw_end *end);
 int card_device_add(const char *name, struct net_device *netdev, const struct card_profile *profile);
 void card_event(struct card_device *device, enum ib_event_type type);
 
@@ -283,16 +301,28 @@ void hw_timer_setup(struct card_qp *qp);
 int hw_qp_add(struct card_qp *qp);
 void hw_qp_remove(struct card_qp *qp);
 void hw_arm(struct card_cq *cq, bool solicited_only);
-void hw_cq_setup(struct card_cq *cq);
-void hw_cq_remove(struct card_cq *cq);
+void hw_cq_setup(struct card_cq *cq, struct card_vector *vector);
 void hw_forget(struct card_cq *cq, struct card_qp *qp);
 void hw_device_setup(struct card_device *device);
 void hw_device_stop(struct card_device *device);
+void *hw_memory(const struct hw_end *end, u64 address);
+
+/* interrupt.c: the hardware's interrupts. */
+void hw_interrupt_setup(struct hw_interrupt *interrupt, int cpu, void (*handler)(struct hw_interrupt *));
+void hw_interrupt_raise(struct hw_interrupt *interrupt);
+void hw_interrupt_stop(struct hw_interrupt *interrupt);
+void hw_source_setup(struct hw_source *source, struct card_vector *vector, void (*tell)(struct hw_source *));
+void hw_source_remove(struct hw_source *source);
+void hw_source_arm(struct hw_source *source);
+void hw_source_happened(struct hw_source *source, bool wanted);
+void hw_source_moderate(struct hw_source *source, u32 count, u32 period);
+void hw_end_setup(struct hw_end *end);
+void hw_end_stop(struct hw_end *end);
 
 /* wire.c: what can be wrong with it, and what is counted. */
-bool hw_passes(struct card_device *from, struct card_device *to, u32 packet);
+bool hw_passes(const struct hw_end *from, const struct hw_end *to, u32 packet, bool rdma);
 extern const struct kernel_param_ops card_trouble_ops, card_stats_ops;
 
-#define hw_count(device, what) ((device)->counts[what]++)
+#define hw_count(of, what) ((of)->end.counts[what]++)
 
 #endif

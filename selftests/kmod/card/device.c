@@ -114,8 +114,8 @@ static void card_dealloc(struct ib_device *ib)
 	card_forget(device);
 	hw_device_stop(device);
 	xa_destroy(&device->regions);
-	if (device->platform)
-		platform_device_unregister(device->platform);
+	if (device->end.platform)
+		platform_device_unregister(device->end.platform);
 }
 
 static const struct ib_device_ops card_ops = {
@@ -155,7 +155,7 @@ static const struct ib_device_ops card_ops = {
 };
 
 /* The parent by which the DMA API maps memory for the device, as a PCI function is for a real one. */
-static int card_make_parent(struct card_device *device)
+int card_make_parent(struct hw_end *end)
 {
 	struct platform_device *platform;
 	int error;
@@ -169,7 +169,7 @@ static int card_make_parent(struct card_device *device)
 		return error;
 	}
 	dma_set_max_seg_size(&platform->dev, UINT_MAX);
-	device->platform = platform;
+	end->platform = platform;
 	return 0;
 }
 
@@ -199,13 +199,13 @@ int card_device_add(const char *name, struct net_device *netdev, const struct ca
 	if (error)
 		goto free;
 	if (real_dma) {
-		error = card_make_parent(device);
+		error = card_make_parent(&device->end);
 		if (error)
 			goto free;
 	}
 	card_remember(device);
 	/* Events of addresses come from here on. */
-	error = ib_register_device(ib, name, device->platform ? &device->platform->dev : NULL);
+	error = ib_register_device(ib, name, device->end.platform ? &device->end.platform->dev : NULL);
 	if (error)
 		goto free;
 	return 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The hardware: executes requests, moves bytes between the memory of two ends,
- * writes completions and raises interrupts.
+ * The hardware: executes requests, moves bytes between the memory of two ends
+ * and writes completions.
  *
  * There are two engines. "ring" executes a request within its doorbell, as an
  * infinitely fast card would; only completions cause interrupts. It is what
@@ -19,137 +19,19 @@ DEFINE_RAW_SPINLOCK(hw_wire);
 static struct card_qp *hw_qps[1 << 12];
 static u32 hw_last_qp = 1;
 
-/* --- interrupts ----------------------------------------------------------- */
-
-static void hw_interrupt_run(struct hw_interrupt *interrupt)
-{
-	unsigned long flags;
-
-	raw_spin_lock_irqsave(&hw_wire, flags);
-	interrupt->raised = false;
-	raw_spin_unlock_irqrestore(&hw_wire, flags);
-	interrupt->handler(interrupt);
-}
-
-static void hw_interrupt_work(struct irq_work *work)
-{
-	hw_interrupt_run(container_of(work, struct hw_interrupt, work));
-}
-
-static void hw_interrupt_remote(void *interrupt)
-{
-	hw_interrupt_run(interrupt);
-}
-
-static enum hrtimer_restart hw_interrupt_timer(struct hrtimer *timer)
-{
-	hw_interrupt_run(container_of(timer, struct hw_interrupt, timer));
-	return HRTIMER_NORESTART;
-}
-
-static void hw_interrupt_setup(struct hw_interrupt *interrupt, int cpu, void (*handler)(struct hw_interrupt *))
-{
-	interrupt->cpu = cpu;
-	interrupt->handler = handler;
-	interrupt->work = IRQ_WORK_INIT_HARD(hw_interrupt_work);
-	INIT_CSD(&interrupt->remote, hw_interrupt_remote, interrupt);
-	hrtimer_setup(&interrupt->timer, hw_interrupt_timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
-}
-
-/* Under hw_wire. */
-static void hw_interrupt_raise(struct hw_interrupt *interrupt)
-{
-	if (interrupt->raised)
-		return;
-	interrupt->raised = true;
-	/* Where work for interrupts waits for the next tick, a timer is quicker. */
-	if (!arch_irq_work_has_interrupt())
-		hrtimer_start(&interrupt->timer, 0, HRTIMER_MODE_REL_PINNED_HARD);
-	else if (interrupt->cpu == smp_processor_id() || !cpu_online(interrupt->cpu))
-		irq_work_queue(&interrupt->work);
-	else
-		smp_call_function_single_async(interrupt->cpu, &interrupt->remote);
-}
-
-static void hw_interrupt_stop(struct hw_interrupt *interrupt)
-{
-	while (READ_ONCE(interrupt->raised))
-		cpu_relax();
-	hrtimer_cancel(&interrupt->timer);
-	irq_work_sync(&interrupt->work);
-	/* The handler may still be on its way out on another CPU. */
-	synchronize_rcu();
-}
-
 /* --- completions ---------------------------------------------------------- */
 
-/* Under hw_wire. */
-static void hw_event(struct card_cq *cq)
+/* The interrupt's word to a completion queue. */
+static void hw_tell_cq(struct hw_source *source)
 {
-	cq->armed = false;
-	cq->since = 0;
-	if (list_empty(&cq->event))
-		list_add_tail(&cq->event, &cq->vector->events);
-	hw_interrupt_raise(&cq->vector->interrupt);
+	struct card_cq *cq = container_of(source, struct card_cq, source);
+
+	cq->ib.comp_handler(&cq->ib, cq->ib.cq_context);
 }
 
-/* The handler of a vector: tells each queue that has an event. */
-static void hw_vector_interrupt(struct hw_interrupt *interrupt)
+void hw_cq_setup(struct card_cq *cq, struct card_vector *vector)
 {
-	struct card_vector *vector = container_of(interrupt, struct card_vector, interrupt);
-	struct card_device *device = NULL;
-	struct card_cq *cq;
-	unsigned long flags;
-
-	for (;;) {
-		raw_spin_lock_irqsave(&hw_wire, flags);
-		cq = list_first_entry_or_null(&vector->events, struct card_cq, event);
-		if (cq) {
-			if (!device) {
-				device = to_device(cq->ib.device);
-				hw_count(device, INTERRUPTS);
-			}
-			list_del_init(&cq->event);
-			hw_count(device, EVENTS);
-		}
-		raw_spin_unlock_irqrestore(&hw_wire, flags);
-		if (!cq)
-			return;
-		/* Interrupts are off here, and whoever removes the queue waits for that to end. */
-		cq->ib.comp_handler(&cq->ib, cq->ib.cq_context);
-	}
-}
-
-static enum hrtimer_restart hw_moderation_over(struct hrtimer *timer)
-{
-	struct card_cq *cq = container_of(timer, struct card_cq, moderation);
-	unsigned long flags;
-
-	raw_spin_lock_irqsave(&hw_wire, flags);
-	if (cq->armed && !cq->dead && cq->since)
-		hw_event(cq);
-	raw_spin_unlock_irqrestore(&hw_wire, flags);
-	return HRTIMER_NORESTART;
-}
-
-void hw_cq_setup(struct card_cq *cq)
-{
-	INIT_LIST_HEAD(&cq->event);
-	hrtimer_setup(&cq->moderation, hw_moderation_over, CLOCK_MONOTONIC, HRTIMER_MODE_REL_HARD);
-}
-
-void hw_cq_remove(struct card_cq *cq)
-{
-	unsigned long flags;
-
-	raw_spin_lock_irqsave(&hw_wire, flags);
-	cq->dead = true;
-	cq->armed = false;
-	list_del_init(&cq->event);
-	raw_spin_unlock_irqrestore(&hw_wire, flags);
-	hrtimer_cancel(&cq->moderation);
-	/* A handler that had the queue ran with interrupts off, which a grace period waits for. */
-	synchronize_rcu();
+	hw_source_setup(&cq->source, vector, hw_tell_cq);
 }
 
 void hw_arm(struct card_cq *cq, bool solicited_only)
@@ -158,9 +40,8 @@ void hw_arm(struct card_cq *cq, bool solicited_only)
 
 	raw_spin_lock_irqsave(&hw_wire, flags);
 	/* Asking for more is not taken back by asking for less. */
-	cq->solicited_only = solicited_only && (!cq->armed || cq->solicited_only);
-	cq->armed = true;
-	hw_count(to_device(cq->ib.device), ARMS);
+	cq->solicited_only = solicited_only && (!cq->source.armed || cq->solicited_only);
+	hw_source_arm(&cq->source);
 	raw_spin_unlock_irqrestore(&hw_wire, flags);
 }
 
@@ -169,7 +50,7 @@ static void hw_complete(struct card_cq *cq, const struct hw_completion *completi
 {
 	u32 head = cq->head;
 
-	if (cq->dead)
+	if (cq->source.dead)
 		return;
 	/* What was read is free. */
 	if (head - smp_load_acquire(&cq->tail) >= cq->size) {
@@ -182,15 +63,7 @@ static void hw_complete(struct card_cq *cq, const struct hw_completion *completi
 	/* The driver reads the completion after the head. */
 	smp_store_release(&cq->head, head + 1);
 	hw_count(to_device(cq->ib.device), COMPLETIONS);
-	cq->since++;
-	if (!cq->armed || (cq->solicited_only && !solicited && completion->status == IB_WC_SUCCESS))
-		return;
-	if (cq->period && cq->since < cq->count) {
-		if (!hrtimer_active(&cq->moderation))
-			hrtimer_start(&cq->moderation, us_to_ktime(cq->period), HRTIMER_MODE_REL_HARD);
-		return;
-	}
-	hw_event(cq);
+	hw_source_happened(&cq->source, !cq->solicited_only || solicited || completion->status != IB_WC_SUCCESS);
 }
 
 /* Completions of a queue pair that goes are nobody's. */
@@ -300,11 +173,11 @@ static void hw_break(struct card_qp *qp)
 /* --- memory --------------------------------------------------------------- */
 
 /* What a device's address stands for in this kernel. */
-static void *hw_memory(struct card_device *device, u64 address)
+void *hw_memory(const struct hw_end *end, u64 address)
 {
-	if (!device->platform)
+	if (!end->platform)
 		return (void *)(uintptr_t)address;
-	return phys_to_virt(dma_to_phys(&device->platform->dev, address));
+	return phys_to_virt(dma_to_phys(&end->platform->dev, address));
 }
 
 static struct card_region *hw_region(struct card_device *device, u32 key)
@@ -333,7 +206,7 @@ static u32 hw_piece(struct card_device *device, const struct card_region *region
 	u32 within;
 
 	if (region->everything) {
-		*at = hw_memory(device, address);
+		*at = hw_memory(&device->end, address);
 		return length;
 	}
 	if (address < region->iova || address - region->iova > region->length ||
@@ -345,7 +218,7 @@ static u32 hw_piece(struct card_device *device, const struct card_region *region
 	within = from % region->page_size;
 	if (page >= region->pages)
 		return 0;
-	*at = hw_memory(device, region->page[page]) + within;
+	*at = hw_memory(&device->end, region->page[page]) + within;
 	return min(length, region->page_size - within);
 }
 
@@ -376,7 +249,7 @@ static u32 hw_next(struct hw_cursor *cursor, u32 length, int access, void **at)
 	sge = cursor->sge;
 	length = min(length, sge->length - cursor->offset);
 	if (sge->lkey == CARD_LOCAL_KEY && !cursor->device->profile.no_local_key) {
-		*at = hw_memory(cursor->device, sge->addr + cursor->offset);
+		*at = hw_memory(&cursor->device->end, sge->addr + cursor->offset);
 		piece = length;
 	} else {
 		region = hw_region(cursor->device, sge->lkey);
@@ -429,7 +302,7 @@ static struct card_qp *hw_peer(struct card_qp *qp, u32 length)
 
 	if (!peer || peer->state < IB_QPS_RTR || peer->state == IB_QPS_ERR)
 		return NULL;
-	if (!hw_passes(qp->device, peer->device, packet))
+	if (!hw_passes(&qp->device->end, &peer->device->end, packet, true))
 		return NULL;
 	if (peer->attr.dest_qp_num != qp->ib.qp_num || memcmp(&peer->own_gid, &qp->peer_gid, sizeof(qp->peer_gid)) ||
 	    memcmp(&peer->peer_gid, &qp->own_gid, sizeof(qp->own_gid)))
@@ -496,8 +369,8 @@ static enum hw_outcome hw_local(struct card_qp *qp, const struct card_send *requ
 		region->page_size = qp->device->profile.no_page_size ? SZ_4K : region->ib.page_size;
 		region->valid = true;
 		hw_count(qp->device, REGIONS);
-		qp->device->counts[REGION_BYTES] += region->length;
-		qp->device->counts[REGION_PAGES] += region->pages;
+		qp->device->end.counts[REGION_BYTES] += region->length;
+		qp->device->end.counts[REGION_PAGES] += region->pages;
 	} else {
 		region = hw_region(qp->device, request->ex);
 		if (!region || region->ib.pd != qp->ib.pd)
@@ -596,10 +469,10 @@ static enum hw_outcome hw_execute(struct card_qp *qp)
 	}
 	hw_count(qp->device, writes ? WRITES : SENDS);
 	if (writes)
-		qp->device->counts[ELEMENTS] += request->sges;
+		qp->device->end.counts[ELEMENTS] += request->sges;
 	if (request->opcode == IB_WR_RDMA_WRITE_WITH_IMM)
 		hw_count(qp->device, IMMEDIATES);
-	qp->device->counts[BYTES] += request->length;
+	qp->device->end.counts[BYTES] += request->length;
 	if (takes_receive)
 		hw_received(peer, IB_WC_SUCCESS, request);
 	hw_sent(qp, IB_WC_SUCCESS);
@@ -609,7 +482,7 @@ static enum hw_outcome hw_execute(struct card_qp *qp)
 /* Executes what is there until something has to be waited for. Under hw_wire. */
 static void hw_run(struct card_qp *qp)
 {
-	if (qp->device->trouble.dead)
+	if (qp->device->end.trouble.dead)
 		return;
 	if (qp->state == IB_QPS_ERR) {
 		hw_flush(qp);
@@ -641,9 +514,9 @@ void hw_ring(struct card_qp *qp)
 
 	raw_spin_lock_irqsave(&hw_wire, flags);
 	hw_count(device, DOORBELLS);
-	if (device->trouble.latency && qp->state == IB_QPS_RTS) {
+	if (device->end.trouble.latency && qp->state == IB_QPS_RTS) {
 		if (!qp->waiting)
-			hw_wait(qp, device->trouble.latency);
+			hw_wait(qp, device->end.trouble.latency);
 	} else if (in_interrupt_engine) {
 		if (list_empty(&qp->rung))
 			list_add_tail(&qp->rung, &device->rung);
@@ -715,22 +588,14 @@ void hw_qp_remove(struct card_qp *qp)
 
 void hw_device_setup(struct card_device *device)
 {
-	int i;
-
 	INIT_LIST_HEAD(&device->rung);
 	hw_interrupt_setup(&device->doorbell, 0, hw_doorbell);
-	for (i = 0; i < CARD_VECTORS; i++) {
-		INIT_LIST_HEAD(&device->vectors[i].events);
-		hw_interrupt_setup(&device->vectors[i].interrupt, i % nr_cpu_ids, hw_vector_interrupt);
-	}
+	hw_end_setup(&device->end);
 }
 
 /* Waits for interrupts that were raised. */
 void hw_device_stop(struct card_device *device)
 {
-	int i;
-
 	hw_interrupt_stop(&device->doorbell);
-	for (i = 0; i < CARD_VECTORS; i++)
-		hw_interrupt_stop(&device->vectors[i].interrupt);
+	hw_end_stop(&device->end);
 }

@@ -307,9 +307,8 @@ int card_create_cq(struct ib_cq *ib, const struct ib_cq_init_attr *attr, struct 
 	cq->ring = kvcalloc(cq->size, sizeof(*cq->ring), GFP_KERNEL);
 	if (!cq->ring)
 		return -ENOMEM;
-	cq->vector = &device->vectors[attr->comp_vector];
 	spin_lock_init(&cq->lock);
-	hw_cq_setup(cq);
+	hw_cq_setup(cq, &device->end.vectors[attr->comp_vector]);
 	ib->cqe = attr->cqe;
 	return 0;
 }
@@ -318,20 +317,14 @@ int card_destroy_cq(struct ib_cq *ib, struct ib_udata *udata)
 {
 	struct card_cq *cq = to_cq(ib);
 
-	hw_cq_remove(cq);
+	hw_source_remove(&cq->source);
 	kvfree(cq->ring);
 	return 0;
 }
 
 int card_modify_cq(struct ib_cq *ib, u16 count, u16 period)
 {
-	struct card_cq *cq = to_cq(ib);
-	unsigned long flags;
-
-	raw_spin_lock_irqsave(&hw_wire, flags);
-	cq->count = count;
-	cq->period = period;
-	raw_spin_unlock_irqrestore(&hw_wire, flags);
+	hw_source_moderate(&to_cq(ib)->source, count, period);
 	return 0;
 }
 

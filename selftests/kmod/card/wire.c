@@ -4,8 +4,8 @@
 #include <linux/string.h>
 #include "card.h"
 
-/* Whether a packet gets through between two devices. Under hw_wire. */
-bool hw_passes(struct card_device *from, struct card_device *to, u32 packet)
+/* Whether a packet gets through between two ends. Under hw_wire. */
+bool hw_passes(const struct hw_end *from, const struct hw_end *to, u32 packet, bool rdma)
 {
 	u64 now = 0;
 
@@ -13,7 +13,7 @@ bool hw_passes(struct card_device *from, struct card_device *to, u32 packet)
 		now = ktime_get_ns();
 	if (now < from->trouble.down_until || now < to->trouble.down_until)
 		return false;
-	if (from->trouble.black_hole || to->trouble.black_hole || from->trouble.dead || to->trouble.dead)
+	if (from->trouble.dead || to->trouble.dead || (rdma && (from->trouble.black_hole || to->trouble.black_hole)))
 		return false;
 	return (!from->trouble.mtu || packet <= from->trouble.mtu) && (!to->trouble.mtu || packet <= to->trouble.mtu);
 }
@@ -52,19 +52,19 @@ static int card_trouble_set(const char *text, const struct kernel_param *param)
 	raw_spin_lock_irqsave(&hw_wire, flags);
 	switch (what) {
 	case DOWN:
-		device->trouble.down_until = ktime_get_ns() + (u64)value * NSEC_PER_MSEC;
+		device->end.trouble.down_until = ktime_get_ns() + (u64)value * NSEC_PER_MSEC;
 		break;
 	case BLACK_HOLE:
-		device->trouble.black_hole = value;
+		device->end.trouble.black_hole = value;
 		break;
 	case MTU:
-		device->trouble.mtu = value;
+		device->end.trouble.mtu = value;
 		break;
 	case LATENCY:
-		device->trouble.latency = value;
+		device->end.trouble.latency = value;
 		break;
 	case DEAD:
-		device->trouble.dead = value;
+		device->end.trouble.dead = value;
 		break;
 	case RESET:
 		device->resetting = value;
@@ -91,6 +91,7 @@ static const char *const counted[CARD_COUNTS] = {
 	[ARMS] = "arms",
 	[INTERRUPTS] = "interrupts",
 	[EVENTS] = "events",
+	[DELAYED] = "delayed",
 	[COMPLETIONS] = "completions",
 	[UNSIGNALLED] = "unsignalled",
 	[SENDS] = "sends",
@@ -119,7 +120,7 @@ static void card_stats_line(struct card_device *device, void *context)
 #define add(...) (text->length += scnprintf(text->buffer + text->length, PAGE_SIZE - text->length, __VA_ARGS__))
 	add("%s", dev_name(&device->ib.dev));
 	for (i = 0; i < CARD_COUNTS; i++)
-		add(" %s %lu", counted[i], READ_ONCE(device->counts[i]));
+		add(" %s %lu", counted[i], READ_ONCE(device->end.counts[i]));
 	add("\n");
 #undef add
 }
