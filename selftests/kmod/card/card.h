@@ -74,7 +74,8 @@ struct hw_source {
 	struct card_vector *vector;
 	/* Runs in hard interrupt context. */
 	void (*tell)(struct hw_source *source);
-	bool armed, dead;
+	/* Timed: the moderation's time runs. */
+	bool armed, dead, timed;
 	/* Moderation: an event waits for this number of happenings, or for this time in microseconds. */
 	u32 count, period;
 	u32 since;
@@ -101,6 +102,13 @@ enum card_count {
 	REGIONS,
 	REGION_BYTES,
 	REGION_PAGES,
+	/* Of Ethernet ports. */
+	FRAMES,
+	PACKETS,
+	ARRIVED,
+	NO_BUFFER,
+	REFUSED,
+	LATE,
 	CARD_COUNTS
 };
 
@@ -266,7 +274,9 @@ void card_remember(struct card_device *device);
 void card_forget(struct card_device *device);
 /* With a reference to the device, which ib_device_put() gives back. */
 struct card_device *card_find(const char *name);
-void card_for_each(void (*call)(struct card_device *device, void *context), void *context);
+void card_for_each(void (*call)(const char *name, struct hw_end *end, void *context), void *context);
+/* Calls for the device or port of that name, and for whatever is on the same port. False if there is none. */
+bool card_for_named(const char *name, void (*call)(struct hw_end *end, void *context), void *context);
 
 /* device.c */
 int card_make_parent(struct hw_end *end);

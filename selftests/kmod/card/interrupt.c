@@ -73,11 +73,20 @@ void hw_interrupt_stop(struct hw_interrupt *interrupt)
 
 /* --- vectors and sources -------------------------------------------------- */
 
+/* Under hw_wire. Nothing waits for an interrupt any more. */
+static void hw_source_begin(struct hw_source *source)
+{
+	source->since = 0;
+	/* One whose function waits for hw_wire says itself that it is over. */
+	if (source->timed && hrtimer_try_to_cancel(&source->moderation) >= 0)
+		source->timed = false;
+}
+
 /* Under hw_wire. */
 static void hw_source_raise(struct hw_source *source)
 {
 	source->armed = false;
-	source->since = 0;
+	hw_source_begin(source);
 	if (list_empty(&source->event))
 		list_add_tail(&source->event, &source->vector->events);
 	hw_interrupt_raise(&source->vector->interrupt);
@@ -115,6 +124,7 @@ static enum hrtimer_restart hw_moderation_over(struct hrtimer *timer)
 	unsigned long flags;
 
 	raw_spin_lock_irqsave(&hw_wire, flags);
+	source->timed = false;
 	if (source->armed && !source->dead && source->since) {
 		source->vector->counts[DELAYED]++;
 		hw_source_raise(source);
@@ -128,7 +138,7 @@ void hw_source_setup(struct hw_source *source, struct card_vector *vector, void 
 	INIT_LIST_HEAD(&source->event);
 	source->vector = vector;
 	source->tell = tell;
-	source->armed = source->dead = false;
+	source->armed = source->dead = source->timed = false;
 	source->since = 0;
 	hrtimer_setup(&source->moderation, hw_moderation_over, CLOCK_MONOTONIC, HRTIMER_MODE_REL_HARD);
 }
@@ -153,12 +163,8 @@ void hw_source_arm(struct hw_source *source)
 {
 	source->armed = true;
 	source->vector->counts[ARMS]++;
-	if (!source->since)
-		return;
-	source->since = 0;
-	/* One that runs already finds that nothing happened. */
-	if (hrtimer_active(&source->moderation))
-		hrtimer_try_to_cancel(&source->moderation);
+	if (source->since)
+		hw_source_begin(source);
 }
 
 /* Under hw_wire: something happened that the driver wants to hear of, or that it counts at least. */
@@ -168,8 +174,9 @@ void hw_source_happened(struct hw_source *source, bool wanted)
 	if (!source->armed || !wanted)
 		return;
 	if (source->period && source->since < source->count) {
-		if (!hrtimer_active(&source->moderation))
+		if (!source->timed)
 			hrtimer_start(&source->moderation, us_to_ktime(source->period), HRTIMER_MODE_REL_HARD);
+		source->timed = true;
 		return;
 	}
 	hw_source_raise(source);
@@ -182,6 +189,9 @@ void hw_source_moderate(struct hw_source *source, u32 count, u32 period)
 	raw_spin_lock_irqsave(&hw_wire, flags);
 	source->count = count;
 	source->period = period;
+	/* What waits by the old numbers is told at once. */
+	if (source->armed && source->since)
+		hw_source_raise(source);
 	raw_spin_unlock_irqrestore(&hw_wire, flags);
 }
 

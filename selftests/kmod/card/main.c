@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The module: `rdma link add NAME type card netdev X` makes a device.
+ * The module: `rdma link add NAME type card netdev X` makes a device, and
+ * `ip link add NAME type card` an Ethernet port, which X may be.
  *
  * Parameters, which hold for devices that are made afterwards: `profile`,
  * `dma` (addresses are those of the DMA API rather than the kernel's), and
@@ -11,7 +12,8 @@
 #include <linux/netdevice.h>
 #include <linux/sizes.h>
 #include <rdma/rdma_netlink.h>
-#include "card.h"
+#include <net/rtnetlink.h>
+#include "port.h"
 
 bool real_dma = !IS_ENABLED(CONFIG_UML);
 module_param_named(dma, real_dma, bool, 0644);
@@ -94,9 +96,10 @@ static int card_profile_get(char *buffer, const struct kernel_param *param)
 static const struct kernel_param_ops card_profile_ops = { .set = card_profile_set, .get = card_profile_get };
 module_param_cb(profile, &card_profile_ops, NULL, 0644);
 
-/* All devices. */
+/* All devices and ports. */
 static DEFINE_MUTEX(devices_lock);
 static LIST_HEAD(devices);
+static LIST_HEAD(ports);
 
 void card_remember(struct card_device *device)
 {
@@ -126,14 +129,77 @@ unlock:
 	return device;
 }
 
-void card_for_each(void (*call)(struct card_device *device, void *context), void *context)
+void card_port_remember(struct card_port *port)
+{
+	mutex_lock(&devices_lock);
+	list_add_tail(&port->all, &ports);
+	mutex_unlock(&devices_lock);
+}
+
+void card_port_forget(struct card_port *port)
+{
+	mutex_lock(&devices_lock);
+	list_del_init(&port->all);
+	mutex_unlock(&devices_lock);
+}
+
+void card_for_each(void (*call)(const char *name, struct hw_end *end, void *context), void *context)
 {
 	struct card_device *device;
+	struct card_port *port;
 
 	mutex_lock(&devices_lock);
 	list_for_each_entry(device, &devices, all)
-		call(device, context);
+		call(dev_name(&device->ib.dev), &device->end, context);
+	list_for_each_entry(port, &ports, all)
+		call(port->netdev->name, &port->end, context);
 	mutex_unlock(&devices_lock);
+}
+
+/* The port that a device is on, if it is one of ours. It stays while devices_lock is held. */
+static struct card_port *card_port_below(struct card_device *device)
+{
+	struct net_device *netdev = NULL;
+	struct card_port *port;
+
+	if (ib_device_try_get(&device->ib)) {
+		netdev = ib_device_get_netdev(&device->ib, CARD_PORT);
+		ib_device_put(&device->ib);
+	}
+	port = card_port_of(netdev);
+	dev_put(netdev);
+	return port;
+}
+
+bool card_for_named(const char *name, void (*call)(struct hw_end *end, void *context), void *context)
+{
+	struct card_device *device;
+	struct card_port *port, *named = NULL;
+	bool found = false;
+
+	mutex_lock(&devices_lock);
+	list_for_each_entry(port, &ports, all)
+		if (!strcmp(port->netdev->name, name))
+			named = port;
+	list_for_each_entry(device, &devices, all) {
+		if (strcmp(dev_name(&device->ib.dev), name))
+			continue;
+		named = card_port_below(device);
+		if (!named) {
+			call(&device->end, context);
+			found = true;
+		}
+	}
+	/* The port and all that is on it are one card. */
+	if (named) {
+		call(&named->end, context);
+		found = true;
+		list_for_each_entry(device, &devices, all)
+			if (card_port_below(device) == named)
+				call(&device->end, context);
+	}
+	mutex_unlock(&devices_lock);
+	return found;
 }
 
 static int card_newlink(const char *name, struct net_device *netdev)
@@ -174,6 +240,11 @@ static int __init card_init(void)
 
 	if (error)
 		return error;
+	error = rtnl_link_register(&card_port_link_ops);
+	if (error) {
+		unregister_netdevice_notifier(&card_netdev_block);
+		return error;
+	}
 	rdma_link_register(&card_link_ops);
 	return 0;
 }
@@ -202,6 +273,8 @@ static void __exit card_exit(void)
 		card_unregister_one();
 		cond_resched();
 	}
+	/* With all ports. */
+	rtnl_link_unregister(&card_port_link_ops);
 }
 
 module_init(card_init);

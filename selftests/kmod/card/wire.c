@@ -32,55 +32,83 @@ static const char *const troubles[] = {
 	[FATAL] = "fatal",
 };
 
-/* "DEVICE TROUBLE VALUE"; see README.md. */
-static int card_trouble_set(const char *text, const struct kernel_param *param)
-{
-	char name[IB_DEVICE_NAME_MAX], word[16];
-	struct card_device *device;
-	unsigned long flags;
-	int what, error = 0;
+struct card_order {
+	enum card_trouble what;
 	u32 value;
+};
 
-	if (sscanf(text, "%63s %15s %u", name, word, &value) != 3)
-		return -EINVAL;
-	what = match_string(troubles, ARRAY_SIZE(troubles), word);
-	if (what < 0)
-		return -EINVAL;
-	device = card_find(name);
-	if (!device)
-		return -ENODEV;
+static void card_order_end(struct hw_end *end, void *context)
+{
+	const struct card_order *order = context;
+	struct hw_trouble *trouble = &end->trouble;
+	unsigned long flags;
+
 	raw_spin_lock_irqsave(&hw_wire, flags);
-	switch (what) {
+	switch (order->what) {
 	case DOWN:
-		device->end.trouble.down_until = ktime_get_ns() + (u64)value * NSEC_PER_MSEC;
+		trouble->down_until = ktime_get_ns() + (u64)order->value * NSEC_PER_MSEC;
 		break;
 	case BLACK_HOLE:
-		device->end.trouble.black_hole = value;
+		trouble->black_hole = order->value;
 		break;
 	case MTU:
-		device->end.trouble.mtu = value;
+		trouble->mtu = order->value;
 		break;
 	case LATENCY:
-		device->end.trouble.latency = value;
+		trouble->latency = order->value;
 		break;
 	case DEAD:
-		device->end.trouble.dead = value;
-		break;
-	case RESET:
-		device->resetting = value;
+		trouble->dead = order->value;
 		break;
 	default:
 		break;
 	}
 	raw_spin_unlock_irqrestore(&hw_wire, flags);
-	if (what == PORT_ERROR)
+}
+
+/* What a driver of RDMA does or says. */
+static int card_order_device(const char *name, const struct card_order *order)
+{
+	struct card_device *device = card_find(name);
+
+	if (!device)
+		return -ENODEV;
+	switch (order->what) {
+	case RESET:
+		device->resetting = order->value;
+		break;
+	case PORT_ERROR:
 		card_event(device, IB_EVENT_PORT_ERR);
-	else if (what == PORT_ACTIVE)
+		break;
+	case PORT_ACTIVE:
 		card_event(device, IB_EVENT_PORT_ACTIVE);
-	else if (what == FATAL)
+		break;
+	case FATAL:
 		card_event(device, IB_EVENT_DEVICE_FATAL);
+		break;
+	default:
+		break;
+	}
 	ib_device_put(&device->ib);
-	return error;
+	return 0;
+}
+
+/* "DEVICE TROUBLE VALUE"; see README.md. */
+static int card_trouble_set(const char *text, const struct kernel_param *param)
+{
+	char name[IB_DEVICE_NAME_MAX], word[16];
+	struct card_order order;
+	int what;
+
+	if (sscanf(text, "%63s %15s %u", name, word, &order.value) != 3)
+		return -EINVAL;
+	what = match_string(troubles, ARRAY_SIZE(troubles), word);
+	if (what < 0)
+		return -EINVAL;
+	order.what = what;
+	if (what > DEAD)
+		return card_order_device(name, &order);
+	return card_for_named(name, card_order_end, &order) ? 0 : -ENODEV;
 }
 
 const struct kernel_param_ops card_trouble_ops = { .set = card_trouble_set };
@@ -105,6 +133,12 @@ static const char *const counted[CARD_COUNTS] = {
 	[REGIONS] = "regions",
 	[REGION_BYTES] = "region_bytes",
 	[REGION_PAGES] = "region_pages",
+	[FRAMES] = "frames",
+	[PACKETS] = "packets",
+	[ARRIVED] = "arrived",
+	[NO_BUFFER] = "no_buffer",
+	[REFUSED] = "refused",
+	[LATE] = "late",
 };
 
 struct card_text {
@@ -112,20 +146,20 @@ struct card_text {
 	int length;
 };
 
-static void card_stats_line(struct card_device *device, void *context)
+static void card_stats_line(const char *name, struct hw_end *end, void *context)
 {
 	struct card_text *text = context;
 	int i;
 
 #define add(...) (text->length += scnprintf(text->buffer + text->length, PAGE_SIZE - text->length, __VA_ARGS__))
-	add("%s", dev_name(&device->ib.dev));
+	add("%s", name);
 	for (i = 0; i < CARD_COUNTS; i++)
-		add(" %s %lu", counted[i], READ_ONCE(device->end.counts[i]));
+		add(" %s %lu", counted[i], READ_ONCE(end->counts[i]));
 	add("\n");
 #undef add
 }
 
-/* One line for each device: its name, then names and values. */
+/* One line for each device and port: its name, then names and values. */
 static int card_stats_get(char *buffer, const struct kernel_param *param)
 {
 	struct card_text text = { .buffer = buffer };
