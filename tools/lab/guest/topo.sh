@@ -1,8 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# topo.sh up private | up netns | up pair SIDE | rdma netns | rdma pair | card netns [PROFILE] | down netns | down pair | device pair
+# topo.sh up private | up netns | up pair SIDE | rdma netns | rdma pair | port netns | veth netns | card netns [PROFILE] |
+#	down netns | down pair | device pair
 # Namespaces, devices and addresses of the topologies (see selftests/README.md);
-# `rdma` puts a soft-RoCE device on each end, `card` a model card (selftests/kmod/card). `up` and `down` print what tests must leave as it was.
+# `rdma` puts a soft-RoCE device on each end, `card` a model card (selftests/kmod/card). `port` joins the namespaces by
+# Ethernet ports of such cards instead, `veth` by veth again. `up` and `down` print what tests must leave as it was.
 set -eu
 
 # The one device of a pair's link: vec0 in UML, eth0 under QEMU.
@@ -28,6 +30,27 @@ addresses() { # DEVICE NUMBER
 keep_time_stamps() {
 	grep -qs QEMU /sys/class/dmi/id/sys_vendor || return 0
 	ping -q -i 3600 127.0.0.1 >/dev/null 2>&1 </dev/null &
+}
+
+# va in a and vb in b have the usual addresses.
+joined() {
+	{ echo "link set lo up"; addresses va 1; } | ip -netns a -batch -
+	{ echo "link set lo up"; addresses vb 2; } | ip -netns b -batch -
+}
+
+by_veth() {
+	ip link add va netns a type veth peer name vb netns b
+}
+
+by_ports() {
+	ip -netns a link add va type card
+	ip -netns b link add vb type card
+}
+
+card_module() { # [PROFILE]
+	[ ! -e /sys/module/card ] || return 0
+	modprobe ib_core
+	insmod /rsmc/kmod/card.ko engine=ring profile="${1:-ideal}"
 }
 
 no_rdma() {
@@ -81,10 +104,9 @@ case "$1 $2" in
 		netns add b
 		link add dummy0 netns b type dummy
 		link add dummy1 netns b type dummy
-		link add va netns a type veth peer name vb netns b
 	END
-	{ echo "link set lo up"; addresses va 1; } | ip -netns a -batch -
-	{ echo "link set lo up"; addresses vb 2; } | ip -netns b -batch -
+	by_veth
+	joined
 	keep_time_stamps
 	;;
 "up pair")
@@ -105,9 +127,20 @@ case "$1 $2" in
 	modprobe rdma_rxe
 	rdma link add rxe0 type rxe netdev "$(link_device)"
 	;;
+"port netns")
+	card_module
+	ip -netns a link delete va
+	by_ports
+	joined
+	;;
+"veth netns")
+	ip -netns a link delete va
+	ip -netns b link delete vb
+	by_veth
+	joined
+	;;
 "card netns")
-	modprobe ib_core
-	insmod /rsmc/kmod/card.ko engine=ring profile="${3:-ideal}"
+	card_module "${3:-}"
 	# In place of soft-RoCE, under the names by which tests know that.
 	name=${3:+rxe}
 	ip netns exec a rdma link add "${name:-card}_a" type card netdev va
@@ -127,7 +160,7 @@ case "$1 $2" in
 	link_device
 	;;
 *)
-	echo "usage: topo.sh up|rdma|card|down|device private|netns|pair [SIDE]" >&2
+	echo "usage: topo.sh up|rdma|port|veth|card|down|device private|netns|pair [SIDE]" >&2
 	exit 2
 	;;
 esac
