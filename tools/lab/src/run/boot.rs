@@ -47,6 +47,9 @@ pub struct Which {
     /// Put a model card (`selftests/kmod/card`) on each end of the link.
     #[arg(skip)]
     pub card: bool,
+    /// Let the link be Ethernet ports of model cards instead of veth.
+    #[arg(skip)]
+    pub port: bool,
 }
 
 /// Arguments of `lab boot`.
@@ -60,6 +63,9 @@ pub struct Arguments {
     /// Show the guest's kernel log of the run at the end
     #[arg(long)]
     log: bool,
+    /// Build this module of selftests/kmod and lay it out as /rsmc/kmod/NAME.ko
+    #[arg(long, value_name = "NAME")]
+    kmod: Vec<String>,
     /// Copy this directory to /rsmc/extra
     #[arg(long)]
     extra: Option<PathBuf>,
@@ -101,7 +107,7 @@ impl Which {
             &programs,
         )?;
         if !self.tools_only {
-            let card = self.card.then(|| "card".to_owned());
+            let card = (self.card || self.port).then(|| "card".to_owned());
             stage.helpers(&kernel, self.kmod.iter().chain(card.iter()))?;
         }
         if let Some(extra) = extra {
@@ -162,6 +168,9 @@ impl Which {
             ready.script(index, &["topo.sh", "up", &topology, side])?;
             if self.rdma {
                 ready.script(index, &["topo.sh", "rdma", &topology])?;
+            }
+            if self.port {
+                ready.script(index, &["topo.sh", "port", &topology])?;
             }
             if self.card {
                 ready.script(index, &["topo.sh", "card", &topology])?;
@@ -324,6 +333,7 @@ pub fn loads(kernel: &str, module: &Path) -> Result<()> {
         kmod: Vec::new(),
         tools_only: false,
         card: false,
+        port: false,
     };
     which.boot(Options::default(), None)?.finish()
 }
@@ -354,7 +364,11 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
         count: arguments.count,
         ..Options::default()
     };
-    let mut ready = arguments.which.boot(options, arguments.extra.as_ref())?;
+    let which = Which {
+        kmod: arguments.kmod.clone(),
+        ..arguments.which.clone()
+    };
+    let mut ready = which.boot(options, arguments.extra.as_ref())?;
     let commands = vec![arguments.command.clone(); ready.cluster.guests.len()];
     let outcomes = ready.run(&commands, Duration::from_secs(arguments.timeout))?;
     let status = exit_status(&outcomes);

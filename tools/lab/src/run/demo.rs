@@ -38,6 +38,7 @@ fn one(arguments: &Arguments) -> Result<()> {
         rdma: false,
         tools_only: true,
         card: false,
+        port: false,
         ..arguments.which.clone()
     };
     // A clock that counts instructions shows the same on any machine, however busy.
@@ -64,6 +65,7 @@ fn two(arguments: Arguments) -> Result<()> {
         rdma: true,
         tools_only: true,
         card: false,
+        port: false,
         ..arguments.which
     };
     let ready = which.boot(Options::default(), None)?;

@@ -4,7 +4,7 @@
 //! place of soft-RoCE; what it executes itself, hardware does, and is taken off.
 
 use super::baseline::Figures;
-use super::columns::Column;
+use super::columns::{Column, OVER_VETH};
 use super::owners;
 use super::profile::{Functions, Measured, Profiler, PROGRAMS};
 use super::table::median;
@@ -13,7 +13,7 @@ use anyhow::{bail, Context, Result};
 use std::collections::BTreeMap;
 
 /// Metrics that are measured.
-const METRICS: [&str; 14] = [
+const METRICS: [&str; 15] = [
     "pingpong_64",
     "pingpong_16384",
     "bulk_per_KiB",
@@ -28,6 +28,7 @@ const METRICS: [&str; 14] = [
     "redis_set_512",
     "redis_set_20_P16",
     "nginx_keep",
+    "nginx_close",
 ];
 
 /// Beginnings of names of figures: the card's part as well; less what the programs execute; the
@@ -111,8 +112,8 @@ fn judge(metric: &str, column: &Column, found: &Functions) -> Result<()> {
         bail!("{metric}: {astray} of {own} instructions of modules are the card's, {strayed} of {card} of the card the host's");
     }
     let (_, all) = sum(&|_| true);
-    let plain = !column.is_verbs() && !column.is_smc();
-    if plain != (all == 0) {
+    let without = column.name == OVER_VETH;
+    if without != (all == 0) {
         bail!("{metric}, {}: the card has executed {all}", column.name);
     }
     Ok(())
@@ -155,9 +156,12 @@ pub fn measure(arguments: &Arguments, columns: &[&'static Column]) -> Result<Fig
     let held = arguments.check || arguments.save;
     let runs = arguments.runs.unwrap_or(arguments.set().runs(held));
     let mut rows = Rows::new();
-    for module in ["rsmc", "smc", "none"] {
+    // Each is a boot.
+    let modules = ["rsmc", "smc", "none"].into_iter();
+    for (module, over_port) in modules.flat_map(|module| [(module, true), (module, false)]) {
         let mut profiler = None;
-        for column in columns.iter().filter(|c| c.module == module) {
+        let here = |c: &&&Column| c.module == module && c.is_over_port() == over_port;
+        for column in columns.iter().filter(here) {
             for metric in metrics.iter().filter(|metric| column.has(metric)) {
                 for run in 0..runs {
                     let what = || format!("{metric}, column {}, run {run}", column.name);
@@ -211,13 +215,13 @@ const PARTS: [Part; 5] = [
         name: "+ card",
         prefix: None,
         of: |row| row.card,
-        shown: |_, column| column != TCP,
+        shown: |_, column| column != OVER_VETH,
     },
     Part {
         name: "= all",
         prefix: Some(WITH_CARD),
         of: |row| row.all,
-        shown: |_, column| column != TCP,
+        shown: |_, column| column != OVER_VETH,
     },
     Part {
         name: "less programs",
@@ -340,7 +344,8 @@ mod tests {
     fn judged() {
         let all = measured(&CELLS, None).functions;
         assert!(judge("m", column("C SMC-R"), &all).is_ok());
-        assert!(judge("m", column("TCP"), &all).is_err());
+        assert!(judge("m", column("TCP"), &all).is_ok());
+        assert!(judge("m", column(OVER_VETH), &all).is_err());
         let mut strayed = all.clone();
         strayed.insert("hw_ring [card]".into(), Spent { own: 9, wire: 0 });
         assert!(judge("m", column("C SMC-R"), &strayed).is_err());
@@ -349,7 +354,8 @@ mod tests {
         assert!(judge("m", column("C SMC-R"), &astray).is_err());
         let none = measured(&CELLS[..2], None).functions;
         assert!(judge("m", column("C SMC-R"), &none).is_err());
-        assert!(judge("m", column("TCP"), &none).is_ok());
+        assert!(judge("m", column("TCP"), &none).is_err());
+        assert!(judge("m", column(OVER_VETH), &none).is_ok());
     }
 
     #[test]
@@ -389,24 +395,28 @@ mod tests {
         let twice = Row { all: 178.0, ..one };
         let cells = [
             ("TCP", vec![one]),
+            (OVER_VETH, vec![one]),
             ("C SMC-R", vec![one]),
             ("SMC-R", vec![twice]),
         ];
         let rows: Rows = [("redis_set_1", cells.into_iter().collect())].into();
-        let text = render(&["TCP", "C SMC-R", "SMC-R"], &["redis_set_1"], &rows);
+        let columns = ["TCP", OVER_VETH, "C SMC-R", "SMC-R"];
+        let text = render(&columns, &["redis_set_1"], &rows);
         assert!(
-            text.contains("host                   69         69        138   2.000   2.000\n"),
+            text.contains(
+                "host                   69         69         69        138   2.000   2.000\n"
+            ),
             "{text}"
         );
         assert!(
-            text.contains("+ card                  -         40         40\n"),
+            text.contains("+ card                 40          -         40         40\n"),
             "{text}"
         );
         let figures = figures(&rows);
         assert_eq!(figures["redis_set_1"]["SMC-R"], 138.0);
         assert_eq!(figures["with_card_redis_set_1"]["SMC-R"], 178.0);
         assert_eq!(figures["kernel_redis_set_1"]["TCP"], 65.0);
-        assert_eq!(figures["with_card_redis_set_1"].get("TCP"), None);
+        assert_eq!(figures["with_card_redis_set_1"].get(OVER_VETH), None);
         assert_eq!(metric_of("with_card_redis_set_1"), "redis_set_1");
     }
 }

@@ -12,6 +12,9 @@ const VERBS: [&str; 3] = ["bulk_per_KiB", "pingpong_16384", "pingpong_64"];
 /// The verbs with one WRITE with immediate for each message.
 pub const VERBS_IMM: &str = "verbs imm";
 
+/// TCP over veth, where the other columns are over a card.
+pub const OVER_VETH: &str = "TCP veth";
+
 /// Column of a table: the module and the programs at both ends.
 pub struct Column {
     /// Its heading.
@@ -22,9 +25,16 @@ pub struct Column {
     ends: &'static [&'static str],
     /// Way of running ordinary programs, the arguments of `programs.sh`; none if they are not measured.
     ordinary: &'static [&'static str],
+    /// Whether the ends are joined by Ethernet ports of model cards.
+    over_port: bool,
 }
 
 impl Column {
+    /// Tells whether the ends are joined by Ethernet ports of model cards, not by veth.
+    pub fn is_over_port(&self) -> bool {
+        self.over_port
+    }
+
     /// Programs that measure, with their arguments.
     pub fn programs(&self) -> Vec<Vec<&'static str>> {
         if self.is_verbs() {
@@ -96,11 +106,19 @@ const fn column(name: &'static str, module: &'static str, ends: &'static [&'stat
         module,
         ends,
         ordinary: &[],
+        over_port: false,
     }
 }
 
 const fn with_programs(column: Column, ordinary: &'static [&'static str]) -> Column {
     Column { ordinary, ..column }
+}
+
+const fn over_port(column: Column) -> Column {
+    Column {
+        over_port: true,
+        ..column
+    }
 }
 
 /// Without RDMA devices every connection falls back. The second and third have
@@ -122,13 +140,21 @@ const RDMA: &[Column] = &[
     with_programs(column("SMC-R", "rsmc", &["inet", "--mode", "0"]), &["smc"]),
 ];
 
-/// The same over model cards.
+/// The same over model cards and their Ethernet ports, which carry TCP and its handshakes; and TCP over veth, which has no
+/// hardware to drive.
 const CARD: &[Column] = &[
-    with_programs(column("TCP", "rsmc", &["tcp"]), &["plain"]),
-    column("verbs", "none", &[]),
-    column(VERBS_IMM, "none", &[]),
-    with_programs(column("C SMC-R", "smc", &["inet", "--mode", "0"]), &["smc"]),
-    with_programs(column("SMC-R", "rsmc", &["inet", "--mode", "0"]), &["smc"]),
+    over_port(with_programs(column("TCP", "rsmc", &["tcp"]), &["plain"])),
+    with_programs(column(OVER_VETH, "rsmc", &["tcp"]), &["plain"]),
+    over_port(column("verbs", "none", &[])),
+    over_port(column(VERBS_IMM, "none", &[])),
+    over_port(with_programs(
+        column("C SMC-R", "smc", &["inet", "--mode", "0"]),
+        &["smc"],
+    )),
+    over_port(with_programs(
+        column("SMC-R", "rsmc", &["inet", "--mode", "0"]),
+        &["smc"],
+    )),
 ];
 
 /// Two processes on one host, without RDMA devices: in one namespace.

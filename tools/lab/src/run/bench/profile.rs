@@ -132,7 +132,9 @@ impl Profiler {
             out.display(),
             roles.display()
         );
-        let mut ready = boot(arguments, column.module, Some(argument.into()))?;
+        let mut with_link = arguments.clone();
+        with_link.which.port = column.is_over_port();
+        let mut ready = boot(&with_link, column.module, Some(argument.into()))?;
         let role = match arguments.set() {
             Set::Card => owners::role_over_card,
             _ => owners::role,
@@ -141,7 +143,7 @@ impl Profiler {
         let mut text = String::new();
         let outcomes = ready.collect(
             vec!["cat".into(), "/proc/kallsyms".into()],
-            Duration::from_secs(120),
+            Duration::from_secs(600),
             &mut |stream, line| {
                 if let (Stream::Out, Some((at, name))) = (stream, symbol(line)) {
                     if let Some(role) = role(&name) {
