@@ -10,9 +10,11 @@
 //! one in a process of its own; `--local` sets `net.smc.path_local` and fails unless the local path is
 //! taken. `--converted WORD` sets `net.smc.tcp2smc` and rules for TCP sockets: beside (0, while another
 //! namespace has 1), rules (500, none of which is about this program), all, or last (500, the last of
-//! which allows this program). `bench mark` sets a mark for the profiler and does nothing else.
+//! which allows this program). `bench mark` sets a mark for the profiler and does nothing else; `bench counts` prints
+//! what `counts` lines have, as it is now.
 
 mod converted;
+mod counts;
 mod ends;
 mod flow;
 mod many;
@@ -31,6 +33,9 @@ fn main() {
     let a = Args::get();
     if a.words.first().is_some_and(|word| word == "mark") {
         return meter::mark();
+    }
+    if a.words.first().is_some_and(|word| word == "counts") {
+        return println!("{}", counts::Counts::now());
     }
     let p = Place::from_args(&a);
     if !p.choose_path() {
@@ -63,6 +68,9 @@ fn main() {
     flow::bulk(&p, &m);
     for n in [1, 16, 256, 1024] {
         many::requests(&p, &m, n);
+    }
+    for n in [1, 16, 64] {
+        many::in_flight(&p, &m, n);
     }
     setup::memory(&p, &m);
 }
