@@ -116,6 +116,27 @@ u8 rsmc_helper_netdev_ib_mtu(const struct net_device *dev)
 	return iboe_get_mtu(READ_ONCE(dev->mtu));
 }
 
+/*
+ * The service level of packets of this priority: in which class the device
+ * queues them, or the priority in the tag of the first VLAN on the way down,
+ * as the kernel's connection manager for RDMA has it. In an RCU section.
+ */
+u8 rsmc_helper_netdev_service_level(const struct net_device *netdev, u32 priority)
+{
+	struct net_device *dev = (struct net_device *)netdev, *real;
+	struct list_head *next = &dev->adj_list.lower;
+
+	if (!is_vlan_dev(dev))
+		dev = netdev_next_lower_dev_rcu(dev, &next) ?: dev;
+	if (is_vlan_dev(dev)) {
+		real = vlan_dev_real_dev(dev);
+		if (!real->num_tc)
+			return (vlan_dev_get_egress_qos_mask(dev, priority) & VLAN_PRIO_MASK) >> VLAN_PRIO_SHIFT;
+		dev = real;
+	}
+	return dev->num_tc ? netdev_get_prio_tc_map(dev, priority) & 7 : 0;
+}
+
 u8 rsmc_helper_dst_ib_mtu(const struct dst_entry *dst)
 {
 	return iboe_get_mtu(min_t(u32, dst_mtu(dst), INT_MAX));

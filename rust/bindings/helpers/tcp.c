@@ -24,6 +24,20 @@ void rsmc_helper_tcp_expect_data(struct sock *sk)
 	spin_unlock_bh(&sk->sk_lock.slock);
 }
 
+u8 rsmc_helper_sk_traffic_class(const struct sock *sk)
+{
+#if IS_ENABLED(CONFIG_IPV6)
+	if (sk->sk_family == AF_INET6 && !ipv6_addr_v4mapped(&sk->sk_v6_daddr))
+		return READ_ONCE(inet6_sk(sk)->tclass);
+#endif
+	return READ_ONCE(inet_sk(sk)->tos);
+}
+
+u8 rsmc_helper_tos_priority(u8 tos)
+{
+	return rt_tos2priority(tos);
+}
+
 bool rsmc_helper_inet_defer_connect(const struct sock *sk)
 {
 	return inet_test_bit(DEFER_CONNECT, sk);

@@ -16,6 +16,7 @@ mod stream;
 mod wake;
 
 pub use charge::Charge;
+pub use identity::priority_of;
 pub use path::InitialNumbers;
 pub use shared::{GivenBack, Shareable, SharedSock};
 

@@ -77,4 +77,8 @@ pub struct Path {
     pub dmac: [u8; 6],
     /// The hop limit; 1 stays in the subnet.
     pub hop_limit: u8,
+    /// The byte of the packets' IP header that says how routers treat them: DSCP and ECN.
+    pub traffic_class: u8,
+    /// In which class the device queues them, 0 to 7; on a VLAN also the priority in their tag.
+    pub service_level: u8,
 }

@@ -131,6 +131,13 @@ impl GidRef {
             .unwrap_or(0)
     }
 
+    /// Returns the service level of packets of this priority that leave by the net device.
+    pub fn service_level(&self, priority: u32) -> u8 {
+        // SAFETY: Inside the RCU read section the device is valid.
+        self.with_netdev(|ndev| unsafe { bindings::netdev_service_level(ndev, priority) })
+            .unwrap_or(0)
+    }
+
     /// Returns the namespace of the net device.
     pub fn net(&self) -> Option<NetRef> {
         // SAFETY: Inside the RCU read section the device and its namespace are valid.

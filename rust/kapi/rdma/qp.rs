@@ -187,6 +187,8 @@ impl<H: Handler> Qp<H, Init> {
                 ah.port_num = port;
                 ah.grh.sgid_index = sgid_index;
                 ah.grh.hop_limit = path.hop_limit;
+                ah.grh.traffic_class = path.traffic_class;
+                ah.sl = path.service_level;
                 ah.grh.dgid.raw = path.dgid;
                 if ah.type_ == bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE {
                     ah.__bindgen_anon_1.roce.dmac = path.dmac;

@@ -12,6 +12,7 @@ use crate::llc::link::{
     Role, //
 };
 use crate::reason::Reason;
+use crate::wire::clc::Class;
 use crate::wire::ids::{
     Gid,
     Mac,
@@ -33,6 +34,29 @@ pub struct Key {
     pub peer_mac: Mac,
     /// VLAN id of the group, zero without.
     pub vlan: u16,
+    /// Classes of its packets.
+    pub classes: Classes,
+}
+
+impl Key {
+    /// Reports whether both are of the same role and peer, whatever the classes: the server has chosen by those.
+    #[must_use]
+    pub fn is_same_peer(&self, other: &Key) -> bool {
+        let other = Key {
+            classes: self.classes,
+            ..*other
+        };
+        *self == other
+    }
+}
+
+/// Classes of the packets of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub struct Classes {
+    /// Of those that this host sends.
+    pub own: Class,
+    /// Of those that the client sends, as it has told the server.
+    pub peer: Option<Class>,
 }
 
 /// State of a group that the server may choose.

@@ -30,7 +30,10 @@ use super::{
     WAIT_DECLINE, //
 };
 use crate::error::EmitError;
-use crate::group::choice::Key;
+use crate::group::choice::{
+    Classes,
+    Key, //
+};
 use crate::llc::link::{
     LinkEnd,
     Role, //
@@ -40,6 +43,7 @@ use crate::llc::WAIT_CONFIRM_LINK;
 use crate::reason::Reason;
 use crate::time::Instant;
 use crate::wire::clc::{
+    vendor,
     Agreement,
     Confirm,
     Decline,
@@ -272,6 +276,10 @@ impl Client {
                 peer_gid: accepted.end.gid,
                 peer_mac: Mac::ZERO,
                 vlan: 0,
+                classes: Classes {
+                    own: self.policy.class,
+                    peer: None,
+                },
             },
             first_contact: Some(accepted.first_contact),
             link: Some(LinkEnd {
@@ -416,8 +424,7 @@ impl Client {
         p.v2_ext.max_conns = self.policy.max_conns;
         p.v2_ext.max_links = self.policy.max_links;
         p.v2_ext.features = self.policy.features();
-        let [a, b, c, d] = self.policy.extensions.to_wire();
-        p.vendor = [a, b, c, d, 0, 0, 0, 0];
+        p.vendor = vendor::to_proposal(self.policy.extensions, self.policy.class);
         p.v2_ext.eids = *self.policy.eids();
         p.emit(buf)
     }

@@ -2,6 +2,7 @@
 
 //! Terms that this host offers and accepts in a handshake.
 
+use crate::group::choice::Classes;
 use crate::wire::clc::fce::{
     FirstContact,
     Limits,
@@ -12,6 +13,7 @@ use crate::wire::clc::proposal::{
     MAX_EIDS, //
 };
 use crate::wire::clc::{
+    Class,
     Eid,
     Extensions,
     Os, //
@@ -45,6 +47,10 @@ pub struct Policy {
     pub max_links: u8,
     /// Extensions of this module on offer.
     pub extensions: Extensions,
+    /// Class of this end's packets, as its socket or the administrator wants it.
+    pub class: Class,
+    /// Whether the administrator wants it. Else a server's packets are of the client's class, if it tells one.
+    pub class_is_fixed: bool,
     eids: List<Eid, MAX_EIDS>,
 }
 
@@ -60,6 +66,8 @@ impl Policy {
             max_conns: MAX_CONNS,
             max_links: 1,
             extensions: Extensions::ALL,
+            class: Class::default(),
+            class_is_fixed: false,
             eids,
         }
     }
@@ -98,6 +106,15 @@ impl Policy {
             .iter()
             .find(|e| e.is_some() && self.has_eid(e))
             .copied()
+    }
+
+    /// The classes of a server's group with a client that says this of its own packets.
+    pub(super) fn classes(&self, peer: Option<Class>) -> Classes {
+        let own = match peer {
+            Some(told) if !self.class_is_fixed => told,
+            _ => self.class,
+        };
+        Classes { own, peer }
     }
 
     /// Features we know.

@@ -44,6 +44,7 @@ use crate::llc::responder::LlcEvent;
 use crate::reason::Reason;
 use crate::time::Instant;
 use crate::wire::clc::{
+    vendor,
     Agreement,
     Confirm,
     Decline,
@@ -314,14 +315,16 @@ impl Server {
             .match_eid(v2.eids.as_slice())
             .ok_or(Reason::NoUserEid)?;
         let mut agreed = Agreed::release_0();
+        let mut class = None;
         if v2.release > 0 {
-            let [a, b, c, d, ..] = p.vendor;
+            let (extensions, told) = vendor::from_proposal(p.vendor);
+            class = told;
             agreed = Agreed {
                 release: v2.release.min(RELEASE),
                 max_conns: v2.max_conns.min(self.policy.max_conns),
                 max_links: v2.max_links.min(self.policy.max_links),
                 features: v2.features & self.policy.features(),
-                extensions: Extensions::from_wire([a, b, c, d]).common(self.policy.extensions),
+                extensions: extensions.common(self.policy.extensions),
             };
             if agreed.max_conns < MIN_CONNS {
                 return Err(Reason::MaxConnections);
@@ -338,6 +341,7 @@ impl Server {
                 peer_gid: v2.roce_gid,
                 peer_mac: Mac::ZERO,
                 vlan: 0,
+                classes: self.policy.classes(class),
             },
             first_contact: None,
             link: None,

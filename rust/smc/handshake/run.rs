@@ -20,7 +20,10 @@ use crate::{
     },
     smcr::{LocalPort, PeerFacts, SmcConn},
 };
-use kapi::{net::sock::Sock, sys::host};
+use kapi::{
+    net::sock::{priority_of, Sock},
+    sys::host, //
+};
 use kernel::{
     prelude::*,
     sync::{aref::ARef, Arc}, //
@@ -40,7 +43,7 @@ use smc_proto::{
     reason::Reason,
     time::{Instant, Span},
     wire::{
-        clc::{self, Agreement, Extensions, Proposal, RdmaEnd},
+        clc::{self, Agreement, Class, Extensions, Proposal, RdmaEnd},
         ids::Mtu,
         llc::Frame, //
     }, //
@@ -293,7 +296,19 @@ fn policy(gates: &Gates, sock: &Sock) -> Policy {
             policy.set_eids(&eids);
         }
     }
+    policy.class = Class {
+        traffic: sock.traffic_class(),
+        priority: u8::try_from(sock.packet_priority()).unwrap_or(0),
+    };
     if let Some(namespace) = namespace {
+        // The administrator's, unless it is -1.
+        if let Ok(traffic) = u8::try_from(namespace.sysctls.get(Sysctl::TrafficClass)) {
+            policy.class = Class {
+                traffic,
+                priority: priority_of(traffic),
+            };
+            policy.class_is_fixed = true;
+        }
         let most = namespace.sysctls.get(Sysctl::MaxConns);
         policy.max_conns = u8::try_from(most).unwrap_or(u8::MAX);
         if namespace.sysctls.get(Sysctl::Immediate) == 0 {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! `/proc/sys/net/smc`: names, defaults and ranges are those of C, but for `strict`, `immediate`,
-//! `hook_idle_ms`, `drain_time`, `max_drains`, `tcp2smc`, `neighbour_time`, `auto_pause` and those that begin with `path`, which are ours.
+//! `hook_idle_ms`, `drain_time`, `max_drains`, `tcp2smc`, `neighbour_time`, `auto_pause`, `traffic_class` and those that begin with
+//! `path`, which are ours.
 
 use crate::host::convert;
 use kapi::net::{
@@ -64,6 +65,9 @@ pub(crate) enum Sysctl {
     /// Time for which a service whose connections do not pay is not offered SMC at first by a rule with
     /// `auto`, in seconds.
     AutoPause,
+    /// The byte of the IP header of RDMA packets that says how they are treated on the way; -1 for that of the
+    /// connection's socket.
+    TrafficClass,
     /// For tests: local paths change carriers after this number of messages at most; 0 for never.
     PathFlip,
 }
@@ -82,7 +86,7 @@ const MAX_BUF: i32 = i32::MAX / 2;
 const MAX_WR: i32 = 2048;
 
 /// Number of files.
-const COUNT: usize = 23;
+const COUNT: usize = 24;
 
 static ENTRIES: [Entry; COUNT] = [
     Entry {
@@ -116,6 +120,7 @@ static ENTRIES: [Entry; COUNT] = [
     },
     entry(c"neighbour_time", 3600, 0, 7 * 24 * 3600),
     entry(c"auto_pause", 60, 1, 3600),
+    entry(c"traffic_class", -1, -1, 255),
     entry(c"path_flip", 0, 0, 1 << 20),
 ];
 

@@ -24,7 +24,10 @@ use kapi::{
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
     handshake::Port,
-    wire::ids::{Gid, Mac, Mtu}, //
+    wire::{
+        clc::Class,
+        ids::{Gid, Mac, Mtu}, //
+    }, //
 };
 
 /// Longest wait for the next hop's MAC address, in milliseconds.
@@ -175,6 +178,12 @@ impl LocalPort {
             gid: self.gid,
             mac: self.mac,
         }
+    }
+
+    /// Returns the service level of packets of this class.
+    pub(crate) fn service_level(&self, class: Class) -> u8 {
+        let gid = self.device.gid(self.port, self.gid_index);
+        gid.map_or(0, |gid| gid.service_level(u32::from(class.priority)))
     }
 
     /// Resolves the next hop on the route by this port to `peer`, for packets as those of `sock`. Sleeps until its MAC

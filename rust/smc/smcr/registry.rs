@@ -129,7 +129,7 @@ impl SmcrRegistry {
         let groups = self.groups(&key.peer_id);
         let mut reason = Reason::SyncError;
         let known = |group: &&Arc<LinkGroup>| {
-            group.link.is_on(port) && !group.is_lost() && group.candidate().key == *key
+            group.link.is_on(port) && !group.is_lost() && group.candidate().key.is_same_peer(key)
         };
         for group in groups.iter().filter(known) {
             if group.peer_addr != peer_addr {

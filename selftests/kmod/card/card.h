@@ -62,6 +62,8 @@ struct hw_interrupt {
 
 struct card_vector {
 	struct hw_interrupt interrupt;
+	/* How often it was handled, and how often of that on another CPU than its own. */
+	unsigned long interrupts, elsewhere;
 	/* Under hw_wire: sources that have an event to tell. */
 	struct list_head events;
 	/* Of the device or port. */
@@ -240,6 +242,8 @@ struct card_qp {
 	u8 repeats, not_ready;
 	struct ib_qp_attr attr;
 	union ib_gid own_gid, peer_gid;
+	/* Of the packets that it sends. */
+	u8 traffic_class, service_level;
 	/* The peer has taken its first packet, so it expects our sequence number. */
 	bool in_sequence;
 };
@@ -315,6 +319,8 @@ void hw_cq_setup(struct card_cq *cq, struct card_vector *vector);
 void hw_forget(struct card_cq *cq, struct card_qp *qp);
 void hw_device_setup(struct card_device *device);
 void hw_device_stop(struct card_device *device);
+/* Writes a line for each queue pair that is connected; returns their length. */
+int hw_show_links(char *buffer, int size);
 void *hw_memory(const struct hw_end *end, u64 address);
 
 /* interrupt.c: the hardware's interrupts. */
@@ -331,7 +337,7 @@ void hw_end_stop(struct hw_end *end);
 
 /* wire.c: what can be wrong with it, and what is counted. */
 bool hw_passes(const struct hw_end *from, const struct hw_end *to, u32 packet, bool rdma);
-extern const struct kernel_param_ops card_trouble_ops, card_stats_ops;
+extern const struct kernel_param_ops card_trouble_ops, card_stats_ops, card_links_ops;
 
 #define hw_count(of, what) ((of)->end.counts[what]++)
 

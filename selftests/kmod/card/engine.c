@@ -586,6 +586,29 @@ void hw_qp_remove(struct card_qp *qp)
 	hrtimer_cancel(&qp->timer);
 }
 
+int hw_show_links(char *buffer, int size)
+{
+	unsigned long flags;
+	int i, length = 0;
+
+	raw_spin_lock_irqsave(&hw_wire, flags);
+	for (i = 0; i < ARRAY_SIZE(hw_qps); i++) {
+		const struct card_qp *qp = hw_qps[i];
+		const struct card_vector *vector;
+
+		if (!qp || (qp->state != IB_QPS_RTR && qp->state != IB_QPS_RTS))
+			continue;
+		vector = to_cq(qp->ib.recv_cq)->source.vector;
+		length += scnprintf(buffer + length, size - length,
+				    "%s qp %d peer %u class %u level %u vector %d cpu %d interrupts %lu elsewhere %lu\n",
+				    dev_name(&qp->device->ib.dev), i, qp->attr.dest_qp_num, qp->traffic_class,
+				    qp->service_level, (int)(vector - qp->device->end.vectors), vector->interrupt.cpu,
+				    vector->interrupts, vector->elsewhere);
+	}
+	raw_spin_unlock_irqrestore(&hw_wire, flags);
+	return length;
+}
+
 void hw_device_setup(struct card_device *device)
 {
 	INIT_LIST_HEAD(&device->rung);

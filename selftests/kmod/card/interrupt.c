@@ -104,8 +104,11 @@ static void hw_vector_interrupt(struct hw_interrupt *interrupt)
 		raw_spin_lock_irqsave(&hw_wire, flags);
 		source = list_first_entry_or_null(&vector->events, struct hw_source, event);
 		if (source) {
-			if (first)
+			if (first) {
 				vector->counts[INTERRUPTS]++;
+				vector->interrupts++;
+				vector->elsewhere += smp_processor_id() != interrupt->cpu;
+			}
 			first = false;
 			list_del_init(&source->event);
 			vector->counts[EVENTS]++;

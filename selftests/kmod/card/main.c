@@ -5,7 +5,7 @@
  *
  * Parameters, which hold for devices that are made afterwards: `profile`,
  * `dma` (addresses are those of the DMA API rather than the kernel's), and
- * `engine` (for all). `trouble` and `stats` are in wire.c.
+ * `engine` (for all). `trouble`, `stats` and `links` are in wire.c.
  */
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -41,6 +41,7 @@ static const struct kernel_param_ops card_engine_ops = { .set = card_engine_set,
 module_param_cb(engine, &card_engine_ops, NULL, 0644);
 module_param_cb(trouble, &card_trouble_ops, NULL, 0200);
 module_param_cb(stats, &card_stats_ops, NULL, 0444);
+module_param_cb(links, &card_links_ops, NULL, 0444);
 
 /*
  * What drivers of Linux 7.2 say of their devices and refuse, as far as a

@@ -78,6 +78,8 @@ static void card_take_attributes(struct card_qp *qp, const struct ib_qp_attr *at
 		const struct ib_global_route *route = rdma_ah_read_grh(&attr->ah_attr);
 
 		qp->peer_gid = route->dgid;
+		qp->traffic_class = route->traffic_class;
+		qp->service_level = rdma_ah_get_sl(&attr->ah_attr);
 		if (route->sgid_attr)
 			qp->own_gid = route->sgid_attr->gid;
 	}

@@ -169,3 +169,10 @@ static int card_stats_get(char *buffer, const struct kernel_param *param)
 }
 
 const struct kernel_param_ops card_stats_ops = { .get = card_stats_get };
+
+static int card_links_get(char *buffer, const struct kernel_param *param)
+{
+	return hw_show_links(buffer, PAGE_SIZE);
+}
+
+const struct kernel_param_ops card_links_ops = { .get = card_links_get };

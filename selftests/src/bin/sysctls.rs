@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 const DIR: &str = "/proc/sys/net/smc";
 
 /// Name, default, smallest and greatest value.
-const FILES: [(&str, i64, i64, i64); 23] = [
+const FILES: [(&str, i64, i64, i64); 24] = [
     ("auto_pause", 60, 1, 3600),
     ("autocorking_size", 65_536, 0, 0xffff_ffff),
     ("drain_time", 60, 1, 3600),
@@ -39,6 +39,7 @@ const FILES: [(&str, i64, i64, i64); 23] = [
     ("smcr_testlink_time", 30, 0, 2_147_483),
     ("strict", 0, 0, 1),
     ("tcp2smc", 0, 0, 3),
+    ("traffic_class", -1, -1, 255),
     ("wmem", 65_536, 16_384, 0x3fff_ffff),
 ];
 

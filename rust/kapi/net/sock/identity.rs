@@ -8,6 +8,15 @@ use core::ptr;
 use kernel::sync::rcu;
 use smc_bindings as bindings;
 
+/// The bits of that byte with which congestion is told.
+const ECN: u8 = 3;
+
+/// Returns the priority of packets with this byte in their IP header, as `IP_TOS` sets it.
+pub fn priority_of(traffic_class: u8) -> u8 {
+    // SAFETY: It has no preconditions.
+    unsafe { bindings::tos_priority(traffic_class) }
+}
+
 impl Sock {
     /// Returns the local address.
     pub fn local_addr(&self) -> SockAddr {
@@ -83,6 +92,19 @@ impl Sock {
     pub fn packet_mark(&self) -> u32 {
         // SAFETY: The sock is valid; read without the lock, as TCP does.
         unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_mark) }
+    }
+
+    /// Returns the byte of its packets' IP header that says how routers treat them (`IP_TOS`, `IPV6_TCLASS`), without ECN.
+    pub fn traffic_class(&self) -> u8 {
+        // SAFETY: The sock is valid; read without the lock, as TCP does.
+        let class = unsafe { bindings::sk_traffic_class(self.as_ptr()) };
+        class & !ECN
+    }
+
+    /// Returns the priority of its packets (`SO_PRIORITY`).
+    pub fn packet_priority(&self) -> u32 {
+        // SAFETY: The sock is valid; read without the lock, as TCP does.
+        unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_priority) }
     }
 
     /// Returns whether IPsec, or PSP, protects the connection.

@@ -35,6 +35,7 @@ fuzz_target!(|data: &[u8]| {
             peer_gid: Gid([2; 16]),
             peer_mac: Mac([3; 6]),
             vlan: 0,
+            classes: Default::default(),
         },
         release: 1,
         max_conns: 255,

@@ -118,6 +118,7 @@ impl Stack {
                     peer_gid: Gid::from_ipv4([10, 0, 0, 2 - me as u8]),
                     peer_mac: Mac::ZERO,
                     vlan: 0,
+                    classes: Default::default(),
                 },
                 release: 1,
                 max_conns: 255,

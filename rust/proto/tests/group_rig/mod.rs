@@ -4,12 +4,12 @@
 
 #![allow(dead_code)] // each test file uses a part of it
 
-use smc_proto::group::choice::Key;
+use smc_proto::group::choice::{Classes, Key};
 use smc_proto::group::{Group, Terms};
 use smc_proto::llc::link::*;
 use smc_proto::llc::rtoken::{Entry, Region};
 use smc_proto::time::Instant;
-use smc_proto::wire::clc::Extensions;
+use smc_proto::wire::clc::{Class, Extensions};
 use smc_proto::wire::ids::*;
 use smc_proto::wire::llc::Frame;
 
@@ -29,6 +29,13 @@ pub const KEY: Key = Key {
     peer_gid: Gid([2; 16]),
     peer_mac: Mac([0; 6]),
     vlan: 0,
+    classes: Classes {
+        own: Class {
+            traffic: 0,
+            priority: 0,
+        },
+        peer: None,
+    },
 };
 
 pub fn terms(role: Role) -> Terms {

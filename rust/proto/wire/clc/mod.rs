@@ -51,7 +51,10 @@ pub use reader::{
     ClcReader,
     RawMessage, //
 };
-pub use vendor::Extensions;
+pub use vendor::{
+    Class,
+    Extensions, //
+};
 
 use crate::error::ParseError;
 

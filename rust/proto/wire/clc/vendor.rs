@@ -4,7 +4,8 @@
 //!
 //! Proposals and first contact extensions of version 2.1 have a field for a vendor's experimental
 //! options; others ignore it. A client offers its extensions there and the server answers with
-//! those that both know. They hold for the link group.
+//! those that both know. They hold for the link group. The field of a proposal is longer; there the class of the
+//! client's packets follows ([`Class`]).
 
 /// Says whose options these are: an identifier with the "locally administered" bit, which is
 /// never assigned to anybody.
@@ -22,8 +23,11 @@ impl Extensions {
     /// CONFIRM_LINK and its answer fill a packet of the path MTU, so that a link is confirmed only if such
     /// packets get through in both directions.
     pub const FULL_PACKET: Extensions = Extensions(2);
+    /// The proposal says of which class the client's packets are, so that the server's can be of the same.
+    pub const CLASS: Extensions = Extensions(4);
     /// All that this version knows.
-    pub const ALL: Extensions = Extensions(Extensions::IMMEDIATE.0 | Extensions::FULL_PACKET.0);
+    pub const ALL: Extensions =
+        Extensions(Extensions::IMMEDIATE.0 | Extensions::FULL_PACKET.0 | Extensions::CLASS.0);
 
     /// Returns the extensions in a vendor field that this version knows, if the field is ours.
     #[must_use]
@@ -67,9 +71,56 @@ impl Extensions {
     }
 }
 
+/// The class of packets: where they are queued on the way, and whether they may be dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub struct Class {
+    /// The byte of their IP header: DSCP and, in the lowest two bits, ECN.
+    pub traffic: u8,
+    /// Linux' priority (`SO_PRIORITY`), from which each host takes that of a VLAN's tag by its own table.
+    pub priority: u8,
+}
+
+/// Writes a proposal's field: the extensions, and the class of the client's packets if that is one of them.
+#[must_use]
+pub const fn to_proposal(extensions: Extensions, class: Class) -> [u8; 8] {
+    let [a, b, c, bits] = extensions.to_wire();
+    match extensions.has(Extensions::CLASS) {
+        true => [a, b, c, bits, class.traffic, class.priority, 0, 0],
+        false => [a, b, c, bits, 0, 0, 0, 0],
+    }
+}
+
+/// Reads a proposal's field: the extensions in it that this version knows, and the class of the client's packets if it
+/// says so.
+#[must_use]
+pub const fn from_proposal(field: [u8; 8]) -> (Extensions, Option<Class>) {
+    let [a, b, c, bits, traffic, priority, ..] = field;
+    let extensions = Extensions::from_wire([a, b, c, bits]);
+    let class = match extensions.has(Extensions::CLASS) {
+        true => Some(Class { traffic, priority }),
+        false => None,
+    };
+    (extensions, class)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_class_follows_its_bit() {
+        let class = Class {
+            traffic: 0x68,
+            priority: 3,
+        };
+        let field = to_proposal(Extensions::ALL, class);
+        assert_eq!(&field, b"RSM\x07\x68\x03\0\0");
+        assert_eq!(from_proposal(field), (Extensions::ALL, Some(class)));
+        let rest = Extensions::ALL.without(Extensions::CLASS);
+        assert_eq!(&to_proposal(rest, class), b"RSM\x03\0\0\0\0");
+        assert_eq!(from_proposal(*b"RSM\x03\x68\x03\0\0"), (rest, None));
+        assert_eq!(from_proposal(*b"XYZ\x07\x68\x03\0\0").1, None);
+    }
 
     #[test]
     fn only_our_own_field_counts() {
@@ -78,9 +129,9 @@ mod tests {
         assert_eq!(Extensions::from_wire(*b"RSN\x01"), Extensions::NONE);
         assert_eq!(Extensions::from_wire([0, 0, 0, 1]), Extensions::NONE);
         assert_eq!(Extensions::IMMEDIATE.to_wire(), *b"RSM\x01");
-        assert_eq!(Extensions::ALL.to_wire(), *b"RSM\x03");
+        assert_eq!(Extensions::ALL.to_wire(), *b"RSM\x07");
         assert_eq!(Extensions::NONE.to_wire(), [0; 4]);
         let rest = Extensions::ALL.without(Extensions::IMMEDIATE);
-        assert_eq!(rest, Extensions::FULL_PACKET);
+        assert!(rest.has(Extensions::FULL_PACKET) && !rest.has(Extensions::IMMEDIATE));
     }
 }

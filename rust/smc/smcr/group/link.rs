@@ -40,7 +40,10 @@ use smc_proto::{
     conn::LONGEST_TX,
     group::hold::PortCheck,
     llc::link::LinkEnd,
-    wire::ids::{Gid, Mtu}, //
+    wire::{
+        clc::Class,
+        ids::{Gid, Mtu}, //
+    }, //
 };
 
 /// Hop limit, as TCP has it. C has 1 where no gateway is known of; but a fabric may route within a subnet.
@@ -256,6 +259,7 @@ impl Link {
         psn: u32,
         mtu: Mtu,
         hop: &NextHop,
+        class: Class,
         initialised: impl FnOnce(),
     ) -> Result {
         let mut stage = self.stage.lock();
@@ -284,6 +288,8 @@ impl Link {
             dgid: peer.gid.0,
             dmac,
             hop_limit: HOP_LIMIT,
+            traffic_class: class.traffic,
+            service_level: self.at.service_level(class),
         })?;
         *stage = Stage::Receiving(receiving);
         Ok(())

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Which link a connection gets: with model cards (`kmod/card`) in the namespaces `a` and `b`, which tell of each
+//! queue pair what it was set up with. Packets have the class that the program or the administrator wants, at both ends.
+//!
+//! `cardlinks [POINT...]`
+
+use st::args::Args;
+use st::family::{Family, Ip};
+use st::fd::Fd;
+use st::ktap::Ktap;
+use st::{guest, net, smcinfo, sys};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::Command;
+
+type Outcome = Result<(), String>;
+
+type Point = (&'static str, fn() -> Outcome);
+
+/// The points, by name.
+const POINTS: [Point; 5] = [
+    ("class.none", class_none),
+    ("class.socket", class_socket),
+    ("class.priority", class_priority),
+    ("class.sysctl", class_sysctl),
+    ("class.server", class_server),
+];
+
+/// A value of `IP_TOS`: DSCP 26, which networks often give to RoCE.
+const TOS: i32 = 0x68;
+
+/// Does something in a namespace.
+fn within<R: Send + 'static>(ns: &'static str, act: impl FnOnce() -> R + Send + 'static) -> R {
+    let thread = std::thread::spawn(move || {
+        guest::enter(ns).expect("namespace");
+        act()
+    });
+    thread.join().expect("a thread of the namespace")
+}
+
+/// Runs a program in a namespace.
+fn run(ns: &'static str, program: &'static str, words: &'static str) {
+    let done = within(ns, move || {
+        Command::new(program).args(words.split(' ')).status()
+    });
+    assert!(done.is_ok_and(|done| done.success()), "{program} {words}");
+}
+
+fn set_class(ns: &'static str, value: &'static str) {
+    within(ns, move || net::sysctl("net.smc.traffic_class", value)).expect("sysctl");
+}
+
+/// Has both ends begin anew, without link groups: the cards go and come back.
+fn begin() {
+    for (ns, words) in [
+        ("a", "link delete card_a"),
+        ("b", "link delete card_b"),
+        ("a", "link add card_a type card netdev va"),
+        ("b", "link add card_b type card netdev vb"),
+    ] {
+        run(ns, "rdma", words);
+    }
+    for ns in ["a", "b"] {
+        set_class(ns, "-1");
+    }
+}
+
+/// A connected queue pair, as its card tells of it.
+#[derive(Clone, Debug)]
+struct Link(BTreeMap<String, u64>);
+
+impl Link {
+    fn get(&self, name: &str) -> u64 {
+        *self.0.get(name).expect("a number of the card")
+    }
+}
+
+/// The queue pairs of a card that are connected, by their numbers.
+fn links(card: &str) -> BTreeMap<u64, Link> {
+    let text = std::fs::read_to_string("/sys/module/card/parameters/links").expect("links");
+    let mut found = BTreeMap::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        if words[0] != card {
+            continue;
+        }
+        let numbers = words[1..].chunks(2);
+        let link = Link(
+            numbers
+                .map(|pair| (pair[0].to_owned(), pair[1].parse().expect("a number")))
+                .collect(),
+        );
+        found.insert(link.get("qp"), link);
+    }
+    found
+}
+
+/// What a program wants of a socket.
+#[derive(Clone, Copy, Default)]
+struct Wants {
+    tos: Option<i32>,
+    priority: Option<i32>,
+    server_tos: Option<i32>,
+    /// Whether it uses the addresses of the VLAN.
+    vlan: bool,
+}
+
+fn address(peer: bool, wants: Wants) -> SocketAddr {
+    match wants.vlan {
+        true => SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 78, 0, 2)), 0),
+        false => guest::sockaddr(peer, Ip::V4, 0),
+    }
+}
+
+fn socket() -> Fd {
+    let (domain, protocol) = Family::Inet.triple(Ip::V4);
+    let fd = sys::socket(domain, libc::SOCK_STREAM, protocol).expect("socket");
+    for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+        let _ = sys::set_timeo(fd.raw(), name, 60_000 * guest::slow() as i64);
+    }
+    fd
+}
+
+/// A connection from `a` to `b` over SMC-R: its ends.
+struct Pair {
+    client: Fd,
+    server: Fd,
+}
+
+impl Pair {
+    fn new(wants: Wants) -> Result<Pair, String> {
+        let listener = within("b", move || {
+            let fd = socket();
+            if let Some(tos) = wants.server_tos {
+                sys::setopt(fd.raw(), libc::IPPROTO_IP, libc::IP_TOS, tos).expect("IP_TOS");
+            }
+            sys::bind(fd.raw(), &address(true, wants)).expect("bind");
+            sys::listen(fd.raw(), 8).expect("listen");
+            fd
+        });
+        let to: SocketAddr = sys::sockname(listener.raw()).expect("name");
+        let client = within("a", move || {
+            let fd = socket();
+            if let Some(tos) = wants.tos {
+                sys::setopt(fd.raw(), libc::IPPROTO_IP, libc::IP_TOS, tos).expect("IP_TOS");
+            }
+            if let Some(priority) = wants.priority {
+                let name = libc::SO_PRIORITY;
+                sys::setopt(fd.raw(), libc::SOL_SOCKET, name, priority).expect("SO_PRIORITY");
+            }
+            sys::connect(fd.raw(), &to)
+                .map(|_| fd)
+                .map_err(|e| format!("connect: {e}"))
+        })?;
+        let server = sys::accept(listener.raw()).map_err(|e| format!("accept: {e}"))?;
+        let pair = Pair { client, server };
+        for fd in [&pair.client, &pair.server] {
+            let info = smcinfo::info(fd.raw()).expect("info");
+            wanted("SMC", info.mode == 0, info)?;
+        }
+        pair.ping()?;
+        Ok(pair)
+    }
+
+    /// Sends a few bytes there and back.
+    fn ping(&self) -> Outcome {
+        for (from, to) in [(&self.client, &self.server), (&self.server, &self.client)] {
+            sys::send_all(from.raw(), b"ping").map_err(|e| format!("send: {e}"))?;
+            let got = sys::recv_all(to.raw(), 4).map_err(|e| format!("receive: {e}"))?;
+            wanted("bytes", got == b"ping", got)?;
+        }
+        Ok(())
+    }
+}
+
+fn wanted(what: &str, good: bool, seen: impl std::fmt::Debug) -> Outcome {
+    match good {
+        true => Ok(()),
+        false => Err(format!("{what}: {seen:x?}")),
+    }
+}
+
+/// Class and level of each link of `a` and of `b`.
+type Seen = (Vec<(u64, u64)>, Vec<(u64, u64)>);
+
+/// Checks that these are the classes and levels of the links, at the ends `a` and `b`.
+fn classes(a: &[(u64, u64)], b: &[(u64, u64)]) -> Outcome {
+    let of = |card| {
+        let mut all: Vec<_> = links(card)
+            .values()
+            .map(|link| (link.get("class"), link.get("level")))
+            .collect();
+        all.sort();
+        all
+    };
+    let seen: Seen = (of("card_a"), of("card_b"));
+    wanted("class and level", seen == (a.to_vec(), b.to_vec()), &seen)
+}
+
+/// A program that asks for nothing.
+fn class_none() -> Outcome {
+    begin();
+    let _pair = Pair::new(Wants::default())?;
+    classes(&[(0, 0)], &[(0, 0)])
+}
+
+/// The class that a program sets is that of both ends' packets; connections of one class share a link, and those of
+/// another have another.
+fn class_socket() -> Outcome {
+    begin();
+    let class = TOS as u64;
+    let wants = Wants {
+        tos: Some(TOS),
+        ..Wants::default()
+    };
+    let _first = Pair::new(wants)?;
+    let _second = Pair::new(wants)?;
+    classes(&[(class, 0)], &[(class, 0)])?;
+    let plain = Pair::new(Wants::default())?;
+    classes(&[(0, 0), (class, 0)], &[(0, 0), (class, 0)])?;
+    drop(plain);
+    let _joins = (Pair::new(Wants::default())?, Pair::new(wants)?);
+    classes(&[(0, 0), (class, 0)], &[(0, 0), (class, 0)])
+}
+
+/// On a VLAN the priority decides what is in the tag, by each end's own table.
+fn class_priority() -> Outcome {
+    for (ns, words) in [
+        (
+            "a",
+            "link add link va name va5 type vlan id 5 egress-qos-map 3:5",
+        ),
+        (
+            "b",
+            "link add link vb name vb5 type vlan id 5 egress-qos-map 3:6",
+        ),
+        ("a", "addr add 10.78.0.1/24 dev va5"),
+        ("b", "addr add 10.78.0.2/24 dev vb5"),
+        ("a", "link set va5 up"),
+        ("b", "link set vb5 up"),
+    ] {
+        run(ns, "ip", words);
+    }
+    begin();
+    let wants = Wants {
+        priority: Some(3),
+        vlan: true,
+        ..Wants::default()
+    };
+    let done = Pair::new(wants).and_then(|_pair| {
+        let _plain = Pair::new(Wants {
+            vlan: true,
+            ..Wants::default()
+        })?;
+        classes(&[(0, 0), (0, 5)], &[(0, 0), (0, 6)])
+    });
+    for (ns, words) in [("a", "link del va5"), ("b", "link del vb5")] {
+        run(ns, "ip", words);
+    }
+    done
+}
+
+/// The administrator's value counts for all sockets of the namespace, at its own end and, if the client has it, at a
+/// server's that has none.
+fn class_sysctl() -> Outcome {
+    begin();
+    set_class("a", "106");
+    let _pair = Pair::new(Wants::default())?;
+    let _other = Pair::new(Wants {
+        tos: Some(TOS),
+        ..Wants::default()
+    })?;
+    classes(&[(106, 0)], &[(106, 0)])?;
+    set_class("b", "96");
+    let _third = Pair::new(Wants::default())?;
+    classes(&[(106, 0), (106, 0)], &[(96, 0), (106, 0)])
+}
+
+/// What the program of the server wants does not matter where the client says what it wants.
+fn class_server() -> Outcome {
+    begin();
+    let _pair = Pair::new(Wants {
+        server_tos: Some(TOS),
+        ..Wants::default()
+    })?;
+    classes(&[(0, 0)], &[(0, 0)])
+}
+
+fn main() {
+    let args = Args::get();
+    let picked = |name: &str| args.words.is_empty() || args.words.iter().any(|word| word == name);
+    let points: Vec<_> = POINTS.iter().filter(|point| picked(point.0)).collect();
+    let mut ktap = Ktap::plan(points.len());
+    for (name, run) in points {
+        ktap.outcome(name, run());
+    }
+    // The cards stay: they have counted.
+    for ns in ["a", "b"] {
+        set_class(ns, "-1");
+    }
+    std::process::exit(ktap.finish());
+}
