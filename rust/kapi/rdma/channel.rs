@@ -4,8 +4,10 @@
 
 mod close;
 mod register;
+mod slot;
 
 pub use register::UnpostedKey;
+pub use slot::Slot;
 
 use super::{
     completion::{Completion, Status},
@@ -15,7 +17,7 @@ use super::{
     pd::Pd,
     region::Region,
     rq::{Layout, RecvSlot, Rq},
-    sq::{Again, Job, Last, Refused, SendSlot, Sq},
+    sq::{Again, SendSlot, Sq},
     wr::{Received, Unsent, Write}, //
 };
 use crate::sys::{lock::SpinLockBh, word::Word};
@@ -260,13 +262,7 @@ impl<H: Handler> Channel<H> {
         writes: impl IntoIterator<Item = Write<'a>>,
         message: &[u8],
     ) -> Result<(), Unsent<H::Token>> {
-        if message.len() > usize::from(self.config.message) {
-            return Err(Unsent {
-                token,
-                error: EINVAL,
-            });
-        }
-        self.post_token(token, writes, Last::Message(message))
+        self.lock_slots().post(token, writes, message)
     }
 
     /// Posts `message` in a packet as long as the path MTU, filled up with bytes that mean nothing. So its
@@ -283,14 +279,7 @@ impl<H: Handler> Channel<H> {
         token: H::Token,
         message: &[u8],
     ) -> Result<(), Unsent<H::Token>> {
-        if message.len() > usize::from(self.config.message) {
-            return Err(Unsent {
-                token,
-                error: EINVAL,
-            });
-        }
-        let len = self.path_mtu.load(Relaxed) as usize;
-        self.post_token(token, [], Last::Padded(message, len))
+        self.lock_slots().post_full_packet(token, message)
     }
 
     /// Posts `writes`, of which the last carries `number` to the peer's [`Handler::immediate`].
@@ -307,66 +296,7 @@ impl<H: Handler> Channel<H> {
         writes: impl IntoIterator<Item = Write<'a>>,
         number: u32,
     ) -> Result<(), Unsent<H::Token>> {
-        self.post_token(token, writes, Last::Immediate(number))
-    }
-
-    #[inline]
-    fn post_token<'a>(
-        self: &Arc<Self>,
-        token: H::Token,
-        writes: impl IntoIterator<Item = Write<'a>>,
-        last: Last<'_>,
-    ) -> Result<(), Unsent<H::Token>> {
-        match self.post_job(Job::Post(token), writes, last) {
-            Ok(()) => Ok(()),
-            Err((Job::Post(token), error)) => Err(Unsent { token, error }),
-            // The job comes back as it was given.
-            Err(_) => Ok(()),
-        }
-    }
-
-    #[inline]
-    fn post_job<'a>(
-        self: &Arc<Self>,
-        job: Job<H::Token>,
-        writes: impl IntoIterator<Item = Write<'a>>,
-        last: Last<'_>,
-    ) -> Result<(), (Job<H::Token>, Error)> {
-        let awaited = !matches!(job, Job::Post(_));
-        let mut sq = self.sq.lock();
-        let result = sq.post(job, writes, last, |slot, bytes| {
-            let at = usize::from(slot).saturating_mul(self.send_stride);
-            if self.send_memory.write_slice(at, bytes) == bytes.len() {
-                Ok(())
-            } else {
-                Err(EINVAL)
-            }
-        });
-        // A chain that the device has refused for now is posted again when another one has ended.
-        let waits = match &result {
-            Ok(()) => awaited,
-            Err(refused) => matches!(refused, Refused::Later(_)),
-        };
-        let new = waits && sq.expect();
-        self.note_counts(&sq);
-        if new {
-            self.poller.expect();
-        }
-        match result {
-            Ok(()) => {
-                self.poller.poll_later();
-                Ok(())
-            }
-            Err(Refused::Clean(job, error)) => Err((job, error)),
-            Err(Refused::Torn) => {
-                self.try_again(&sq, Again::Broken);
-                Ok(())
-            }
-            Err(Refused::Later(again)) => {
-                self.try_again(&sq, again);
-                Ok(())
-            }
-        }
+        self.lock_slots().post_immediate(token, writes, number)
     }
 
     /// Returns the number of chains that can be posted before one must end.
@@ -391,12 +321,15 @@ impl<H: Handler> Channel<H> {
 
     /// Has the ends of all chains posted until now handled as soon as they come. Any context but hard interrupts.
     pub fn expect_ends(&self) {
-        let mut sq = self.sq.lock();
+        self.expect_locked(&mut self.sq.lock());
+    }
+
+    pub(super) fn expect_locked(&self, sq: &mut Sq<H::Token>) {
         // After that the poller is stopped.
         if sq.qp.is_none() || !sq.expect() {
             return;
         }
-        self.note_counts(&sq);
+        self.note_counts(sq);
         // Under the lock: closing takes it before it stops the poller.
         self.poller.expect();
     }

@@ -438,10 +438,11 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
         settled.map_or(Todo::None, Todo::Settled)
     }
 
-    /// Something other than an LLC message was received on the link.
+    /// Something other than an LLC message was received on the link at this time, the latest of its kind. To be told
+    /// before anything that depends on it: [`Group::next_deadline`], [`Group::on_timer`], [`Group::port_checked`].
     #[inline]
-    pub fn heard(&mut self, now: Instant) {
-        self.link.heard(now);
+    pub fn heard(&mut self, at: Instant) {
+        self.link.heard_before(at);
     }
 
     /// The one deadline of the group.

@@ -16,6 +16,13 @@ use crate::wire::ids::AlertToken;
 /// Most connections in a group.
 pub const MAX_CONNS: usize = 255;
 
+/// The index of the connection whose token has this low byte; `None` if there is no such token.
+#[inline]
+#[must_use]
+pub const fn place(low: u8) -> Option<u8> {
+    low.checked_sub(1)
+}
+
 /// The tokens of a group's connections, in memory `S`: a mutable list of numbers, of which the
 /// first [`MAX_CONNS`] are used. Of a free index the low byte is zero, the rest as it was.
 #[derive(Debug)]
@@ -80,7 +87,7 @@ impl<S: BorrowMut<[u32]>> TokenTable<S> {
     #[inline]
     #[must_use]
     pub fn index(&self, token: AlertToken) -> Option<u8> {
-        let index = (token.0 as u8).checked_sub(1)?;
+        let index = place(token.0 as u8)?;
         let held = *self.tokens().get(usize::from(index))?;
         (held == token.0).then_some(index)
     }
@@ -89,7 +96,7 @@ impl<S: BorrowMut<[u32]>> TokenTable<S> {
     #[inline]
     #[must_use]
     pub fn index_by_hint(&self, hint: u16) -> Option<u8> {
-        let index = (hint as u8).checked_sub(1)?;
+        let index = place(hint as u8)?;
         let held = *self.tokens().get(usize::from(index))?;
         (held as u16 == hint).then_some(index)
     }

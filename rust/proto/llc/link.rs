@@ -178,6 +178,14 @@ impl Link {
         }
     }
 
+    /// Something was received on the link at this time, which may be before what is known already.
+    pub fn heard_before(&mut self, at: Instant) {
+        match self.beat {
+            Beat::Heard(known) | Beat::Asked(known) if at > known => self.beat = Beat::Heard(at),
+            _ => (),
+        }
+    }
+
     /// Returns when something was heard of the peer last; `None` without a heartbeat, or while it waits for an answer.
     #[must_use]
     pub const fn heard_at(&self) -> Option<Instant> {

@@ -8,6 +8,7 @@
 //! * here: what it is made of
 //! * [`conn`]: a connection
 //! * [`conns`]: its connections, and the buffers they have of it
+//! * [`conn_table`]: finds a connection
 //! * [`drains`]: which closed connection goes when there are too many
 //! * [`end`]: deadlines, and the end
 //! * [`link`]: its link, a queue pair on a port
@@ -20,6 +21,7 @@
 //! * [`facts`]: the group as netlink shows it
 
 mod conn;
+mod conn_table;
 mod conns;
 mod drains;
 mod end;
@@ -37,6 +39,7 @@ pub(crate) use conn::{charged_bytes, Parts, SmcConn, RING_MAX};
 pub(crate) use drains::Drains;
 pub(crate) use facts::{GroupFacts, PeerFacts};
 
+use conn_table::ConnTable;
 use link::Link;
 
 use super::{
@@ -55,7 +58,8 @@ use kapi::{
     sys::{
         clock,
         hook::TimerHook,
-        lock::SpinLockBh, //
+        lock::SpinLockBh,
+        word::Count, //
     }, //
 };
 use kernel::{
@@ -85,7 +89,7 @@ use smc_proto::{
         rtoken::{Entry, Region as PeerRegion, MAX_RTOKENS}, //
     },
     time::Instant,
-    wire::ids::PeerId, //
+    wire::{clc::Extensions, ids::PeerId}, //
 };
 use spares::Spares;
 
@@ -101,7 +105,6 @@ const QUARANTINE_MAX_CLIENT: u32 = 4 * QUARANTINE_MAX;
 /// Everything that messages of the peer may change.
 struct GroupState {
     proto: ProtoGroup,
-    conns: KVec<Option<Arc<SmcConn>>>,
     /// An answer for the handshake that sets the link up, and that handshake.
     event: Option<LlcEvent>,
     waiter: Option<Arc<dyn Waiter>>,
@@ -150,6 +153,12 @@ pub(crate) struct LinkGroup {
     peer: SetOnce<PeerFacts>,
     /// When that was.
     confirmed_at: SetOnce<Instant>,
+    #[pin]
+    conns: ConnTable,
+    /// Whether immediates were agreed on.
+    takes_immediates: bool,
+    /// When a message for a connection came last, as an [`Instant`].
+    heard: Count,
     #[pin]
     state: SpinLockBh<GroupState>,
     #[pin]
@@ -200,10 +209,6 @@ impl LinkGroup {
             filled(Entry::<1>::FREE, MAX_RTOKENS)?,
             filled(0u32, MAX_CONNS)?,
         );
-        let mut conns = KVec::with_capacity(MAX_CONNS, GFP_KERNEL)?;
-        for _ in 0..MAX_CONNS {
-            conns.push(None, GFP_KERNEL)?;
-        }
         let spares = Spares::new()?;
         let pd = Pd::new(&local.device)?;
         let domain = pd.clone();
@@ -216,10 +221,12 @@ impl LinkGroup {
                 peer_id: terms.key.peer_id,
                 peer: SetOnce::new(),
                 confirmed_at: SetOnce::new(),
+                conns <- ConnTable::new(),
+                takes_immediates: terms.extensions.has(Extensions::IMMEDIATE),
+                heard: Count::new(0),
                 state <- new_spinlock_bh!(
                     GroupState {
                         proto,
-                        conns,
                         event: None,
                         waiter: None,
                         spares,

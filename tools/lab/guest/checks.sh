@@ -41,7 +41,7 @@ held)
 		BEGIN {
 			names("Gates::lists Gates::places SmcrRegistry::groups ReadMostly::copies Rendezvous::waiting LossyMap::places " \
 				"Converter::state Counters::peers Rules::current Namespace::settling Namespace::name LinkGroup::resources " \
-				"LinkGroup::state LinkGroup::timer Link::scheduler RmbSlab::places Roster rdma::sq rdma::rq " \
+				"LinkGroup::state LinkGroup::timer Link::scheduler ConnTable::places RmbSlab::places Roster rdma::sq rdma::rq " \
 				"rdma::region rdma::ports", shared)
 			# Of one socket, connection or listener, of a namespace whose settings its owner changes, of a queue
 			# pair that is being made or ended; and works, which lockdep shows as locks.

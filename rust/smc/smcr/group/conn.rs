@@ -3,7 +3,7 @@
 //! An SMC-R connection: its protocol state, its two rings, and the wake-ups of the program.
 //!
 //! Locks, in the order in which they are taken: `writers` or `readers` (process context, around
-//! copies from and to programs), the link's `scheduler`, then [`SmcConn::proto`] (softirq).
+//! copies from and to programs), then [`SmcConn::proto`] (softirq).
 //! Documentation/locking.md has the whole order.
 
 mod events;
@@ -14,6 +14,7 @@ mod stamp;
 pub(crate) use ring::{charged_bytes, Writers};
 
 use super::{super::slab::Lease, LinkGroup};
+use core::ops::{Deref, DerefMut};
 use crate::host::{
     clock::now,
     namespace::Namespace,
@@ -23,7 +24,7 @@ use kapi::{
     errno,
     net::sock::Sock,
     new_spinlock_bh,
-    rdma::{ring::Ring, wr::Remote},
+    rdma::{region::Region, ring::Ring, wr::Remote},
     sys::{
         hook::TimerHook,
         lock::SpinLockBh,
@@ -58,6 +59,31 @@ pub(crate) const RING_MAX: u32 = 1 << 20;
 /// The timer of a connection.
 type Timer = Pin<KBox<TimerHook<SmcConn>>>;
 
+/// What sends and arrivals change: the protocol's state, and the send ring as it is posted from.
+pub(crate) struct Locked {
+    pub(super) conn: Conn,
+    /// The send ring, while there is one.
+    pub(super) ring: Option<Arc<Region>>,
+    /// True once the group has forgotten the connection, which then gets no ring any more.
+    pub(super) forgotten: bool,
+}
+
+impl Deref for Locked {
+    type Target = Conn;
+
+    #[inline]
+    fn deref(&self) -> &Conn {
+        &self.conn
+    }
+}
+
+impl DerefMut for Locked {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Conn {
+        &mut self.conn
+    }
+}
+
 /// An SMC-R connection.
 #[pin_data]
 pub(crate) struct SmcConn {
@@ -68,7 +94,7 @@ pub(crate) struct SmcConn {
     /// The TCP connection beneath; its wait queue is the program's.
     sock: ARef<Sock>,
     #[pin]
-    pub(crate) proto: SpinLockBh<Conn>,
+    pub(crate) proto: SpinLockBh<Locked>,
     recv: Ring,
     recv_size: RingSize,
     send_size: RingSize,
@@ -170,7 +196,10 @@ impl SmcConn {
                 index,
                 token,
                 sock,
-                proto <- new_spinlock_bh!(conn, "rsmc::SmcConn::proto"),
+                proto <- new_spinlock_bh!(
+                    Locked { conn, ring: None, forgotten: false },
+                    "rsmc::SmcConn::proto"
+                ),
                 recv,
                 recv_size,
                 send_size,

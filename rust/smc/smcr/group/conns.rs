@@ -82,13 +82,7 @@ impl LinkGroup {
     ///
     /// `ECONNABORTED` when the group has ended meanwhile, of which the connection will not hear otherwise.
     pub(crate) fn insert_conn(&self, conn: &Arc<SmcConn>) -> Result {
-        let mut state = self.state.lock();
-        let old = match state.conns.get_mut(usize::from(conn.index())) {
-            Some(place) => place.replace(conn.clone()),
-            None => None,
-        };
-        drop(state);
-        drop(old);
+        self.conns.insert(conn);
         // `finish` sets the mark before it looks for connections.
         if self.ended.load(Acquire) != 0 {
             return Err(errno::ECONNABORTED.into());

@@ -12,7 +12,7 @@ pub(crate) struct Drains {
     /// The number of the oldest one.
     pub(crate) oldest: u64,
     pub(crate) group: u32,
-    pub(crate) index: usize,
+    pub(crate) index: u8,
 }
 
 impl Drains {
@@ -29,11 +29,8 @@ impl Drains {
 impl LinkGroup {
     /// Gives up what a connection has left for its peer, if the number is still that of its drain.
     /// Sleeps.
-    pub(crate) fn lose_drain(&self, index: usize, number: u64) {
-        let conn = {
-            let state = self.state.lock();
-            state.conns.get(index).cloned().flatten()
-        };
+    pub(crate) fn lose_drain(&self, index: u8, number: u64) {
+        let conn = self.conns.get(index);
         if let Some(conn) = conn.filter(|conn| conn.drain_number() == Some(number)) {
             conn.lose_drain();
         }
@@ -47,12 +44,12 @@ impl LinkGroup {
 
     /// Returns the drains, if there are any.
     pub(crate) fn drains(&self) -> Option<Drains> {
-        let state = self.state.lock();
         let mut found: Option<Drains> = None;
-        for (index, conn) in state.conns.iter().enumerate() {
-            let Some(number) = conn.as_ref().and_then(|conn| conn.drain_number()) else {
+        for conn in self.conns.iter() {
+            let Some(number) = conn.drain_number() else {
                 continue;
             };
+            let index = conn.index();
             let drains = found.get_or_insert(Drains {
                 peer_addr: self.peer_addr,
                 count: 0,

@@ -2,7 +2,7 @@
 
 //! Deadlines of a group, and its end.
 
-use super::LinkGroup;
+use super::{GroupState, LinkGroup};
 use crate::host::{
     clock::{arm, now},
     namespace::Namespace, //
@@ -10,11 +10,12 @@ use crate::host::{
 use kapi::{
     net::sock::tcp_state,
     rdma::completion::Status,
-    sys::{hook::Notify, queue}, //
+    sys::{hook::Notify, lock::SpinLockBhBackend, queue}, //
 };
 use kernel::{
     sync::{
         atomic::{Full, Relaxed},
+        lock::Guard,
         Arc,
         ArcBorrow, //
     },
@@ -63,11 +64,18 @@ impl LinkGroup {
         self.state.lock().proto.is_held()
     }
 
+    /// Locks the state, which then knows when the peer was heard last.
+    fn state_as_heard(&self) -> Guard<'_, GroupState, SpinLockBhBackend> {
+        let mut state = self.state.lock();
+        state.proto.heard(Instant(self.heard.acquire()));
+        state
+    }
+
     pub(super) fn rearm(&self) {
         // Held until the timer is set: a task that found a later deadline must not set it last.
         let timer = self.timer.lock();
         let deadline = {
-            let state = self.state.lock();
+            let state = self.state_as_heard();
             earliest(state.proto.next_deadline(), state.reclaim.next_deadline())
         };
         if let (Some(deadline), Some(timer)) = (deadline, &*timer) {
@@ -109,19 +117,8 @@ impl LinkGroup {
             );
         }
         self.owner.forget(self);
-        let mut index = 0usize;
-        loop {
-            let conn = {
-                let state = self.state.lock();
-                match state.conns.get(index) {
-                    Some(conn) => conn.clone(),
-                    None => break,
-                }
-            };
-            if let Some(conn) = conn {
-                conn.kill();
-            }
-            index = index.saturating_add(1);
+        for conn in self.conns.iter() {
+            conn.kill();
         }
         self.revoke_rings();
         self.drop_spares();
@@ -157,13 +154,8 @@ impl LinkGroup {
         {
             return;
         }
-        let conn = {
-            let state = self.state.lock();
-            let mut conns = state.conns.iter().flatten();
-            let conn = conns.find(|conn| conn.sock().state() != tcp_state::CLOSE);
-            conn.cloned()
-        };
-        let Some(conn) = conn else {
+        let mut conns = self.conns.iter();
+        let Some(conn) = conns.find(|conn| conn.sock().state() != tcp_state::CLOSE) else {
             return;
         };
         if let Some(namespace) = Namespace::of(conn.sock()) {
@@ -182,7 +174,7 @@ impl LinkGroup {
             return;
         }
         loop {
-            let todo = self.state.lock().proto.on_timer(now());
+            let todo = self.state_as_heard().proto.on_timer(now());
             match todo {
                 Todo::None => break,
                 Todo::Send(frame) => self.send_llc(frame),
@@ -194,7 +186,7 @@ impl LinkGroup {
                 Todo::Handshake(_) => (),
                 Todo::CheckPort => {
                     let found = self.link.check_port();
-                    let todo = self.state.lock().proto.port_checked(found, now());
+                    let todo = self.state_as_heard().proto.port_checked(found, now());
                     if let Todo::End { .. } = todo {
                         self.finish(todo);
                         return;

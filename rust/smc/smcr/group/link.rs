@@ -7,14 +7,14 @@
 
 use super::{
     super::port::LocalPort,
-    tx_scheduler::TxScheduler,
+    tx_scheduler::{posting, Turns, TxScheduler},
     LinkGroup, //
 };
 use crate::host::namespace::Queues;
 use kapi::{
     new_spinlock_bh,
     rdma::{
-        channel::Channel,
+        channel::{Channel, Slot},
         completion::Status,
         config::{Config, Path},
         device::{Device, PortInfo, PortState},
@@ -68,9 +68,11 @@ pub(crate) struct Link {
     pub(super) at: LocalPort,
     /// 1 when packets to the peer pass a gateway.
     gateway: Atomic<u32>,
-    /// Messages that wait for a slot, and send rings.
+    /// What waits for a slot.
     #[pin]
-    pub(super) scheduler: SpinLockBh<TxScheduler>,
+    scheduler: SpinLockBh<TxScheduler>,
+    /// Which connections may post, one of [`posting`].
+    posting: Word,
     channel: SetOnce<Arc<Channel<LinkGroup>>>,
     #[pin]
     stage: Mutex<Stage>,
@@ -103,6 +105,7 @@ impl Link {
             at,
             gateway: Atomic::new(0),
             scheduler <- new_spinlock_bh!(TxScheduler::new()?, "rsmc::Link::scheduler"),
+            posting: Word::new(posting::ALL),
             channel: SetOnce::new(),
             stage <- new_mutex!(Stage::None, "rsmc::Link::stage"),
             broken: Atomic::new(0),
@@ -322,8 +325,30 @@ impl Link {
         }
     }
 
-    /// Tells whether there is a slot for one more chain, which stays free while `scheduler` is held. If not,
-    /// the next completion goes on ([`Link::take_waiting`]).
+    /// Locks the scheduler.
+    pub(super) fn turns(&self) -> Turns<'_> {
+        Turns {
+            posting: &self.posting,
+            scheduler: self.scheduler.lock(),
+        }
+    }
+
+    /// Returns which connections may post.
+    #[inline]
+    pub(super) fn posting(&self) -> u32 {
+        self.posting.get()
+    }
+
+    /// Takes a slot for one more chain. If there is none, the next completion goes on ([`Link::take_waiting`]).
+    #[inline]
+    pub(super) fn slot<'a>(
+        &self,
+        channel: &'a Arc<Channel<LinkGroup>>,
+    ) -> Option<Slot<'a, LinkGroup>> {
+        channel.slot(|| self.waiting.set(1))
+    }
+
+    /// Tells whether there is a slot for one more chain. If not, the next completion goes on ([`Link::take_waiting`]).
     #[inline]
     pub(super) fn has_slot(&self, channel: &Channel<LinkGroup>) -> bool {
         if channel.has_free_slot() {
@@ -335,8 +360,8 @@ impl Link {
         channel.free_slots() != 0
     }
 
-    /// Tells whether nothing is under way, which stays so while `scheduler` is held. If not, the next completion
-    /// goes on ([`Link::take_waiting`]).
+    /// Tells whether nothing is under way, which stays so while the scheduler is locked and no connection may post. If
+    /// not, the next completion goes on ([`Link::take_waiting`]).
     pub(super) fn is_idle(&self, channel: &Channel<LinkGroup>) -> bool {
         if channel.is_idle() {
             return true;

@@ -12,7 +12,8 @@ use kapi::rdma::{
 };
 use kernel::sync::Arc;
 use smc_proto::{
-    group::{NotAgreed, Todo},
+    group::Todo,
+    time::Instant,
     wire::{
         cdc::{self, Cdc},
         immediate::Immediate, //
@@ -23,32 +24,27 @@ use smc_proto::{
 const LONGEST_LLC: usize = 8 + 255 * 4;
 
 impl LinkGroup {
+    /// Notes that the peer has sent something; messages come one after the other.
+    #[inline]
+    fn note_heard(&self) -> Instant {
+        let now = now();
+        self.heard.release(now.0);
+        now
+    }
+
     fn on_cdc(&self, bytes: &[u8]) {
         let Ok(cdc) = Cdc::parse(bytes) else { return };
-        let conn = {
-            let mut state = self.state.lock();
-            state.proto.heard(now());
-            state
-                .proto
-                .index(cdc.token)
-                .and_then(|index| state.conns.get(usize::from(index)).cloned().flatten())
-        };
-        if let Some(conn) = conn {
-            conn.on_cdc(&cdc);
+        let now = self.note_heard();
+        if let Some(conn) = self.conns.named_by(cdc.token) {
+            conn.on_cdc(&cdc, now);
         }
     }
 
-    fn on_immediate(&self, immediate: Immediate) -> core::result::Result<(), NotAgreed> {
-        let conn = {
-            let mut state = self.state.lock();
-            let index = state.proto.index_of(immediate)?;
-            state.proto.heard(now());
-            index.and_then(|index| state.conns.get(usize::from(index)).cloned().flatten())
-        };
-        if let Some(conn) = conn {
-            conn.on_immediate(immediate);
+    fn on_immediate(&self, immediate: Immediate) {
+        let now = self.note_heard();
+        if let Some(conn) = self.conns.named_by_immediate(immediate) {
+            conn.on_immediate(immediate, now);
         }
-        Ok(())
     }
 
     /// A message with a tail: a DELETE_RKEY of version 2 names up to 255 keys. What follows in others
@@ -119,8 +115,9 @@ impl Handler for LinkGroup {
     }
 
     fn immediate(this: &Arc<Self>, channel: &Arc<Channel<Self>>, number: u32) {
-        if this.on_immediate(Immediate::from_wire(number)).is_err() {
-            channel.fail();
+        match this.takes_immediates {
+            true => this.on_immediate(Immediate::from_wire(number)),
+            false => channel.fail(),
         }
     }
 

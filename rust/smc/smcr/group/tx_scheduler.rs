@@ -2,10 +2,11 @@
 
 //! Schedules what is sent on a group's queue pair.
 //!
-//! A connection whose state has changed sends what is due by that at once, if there is a free slot and
-//! nobody waits for one ([`LinkGroup::change_and_send`]). Otherwise it is marked, and those that are take
-//! turns as long as there are free slots. Each sends its latest state when its turn comes, so a full queue
-//! delays messages, and makes them fewer, and never breaks anything.
+//! A connection whose state has changed sends what is due by that at once, if there is a free slot and nobody waits
+//! for one ([`LinkGroup::change_and_send`]). That takes the lock of the connection and that of the send queue, and
+//! none of the group's: [`posting`] tells whether somebody waits. Otherwise the connection is marked, and those that are
+//! take turns as long as there are free slots ([`LinkGroup::post_next`]). Each sends its latest state when its turn
+//! comes, so a full queue delays messages, and makes them fewer, and never breaks anything.
 //!
 //! Bytes that are held back, or for which the peer's ring has no room, are not due, and mark nothing: what
 //! changes that raises [`Actions::TX_DUE`], which leads to [`LinkGroup::send_due`].
@@ -14,20 +15,26 @@
 
 use super::{
     super::slab::RmbSlab,
-    rings::Rings,
+    conn::Locked,
     LinkGroup,
     SmcConn, //
 };
 use crate::host::clock::now;
-use core::convert::Infallible;
-use kapi::rdma::{
-    channel::Channel,
-    mr::Key,
-    wr::{Remote, Source, Write}, //
+use core::{
+    convert::Infallible,
+    ops::{Deref, DerefMut}, //
+};
+use kapi::{
+    rdma::{
+        channel::{Channel, Slot},
+        mr::Key,
+        wr::{Remote, Source, Write}, //
+    },
+    sys::{lock::SpinLockBhBackend, word::Word}, //
 };
 use kernel::{
     prelude::*,
-    sync::Arc,
+    sync::{lock::Guard, Arc},
     time::{delay::fsleep, Delta}, //
 };
 use smc_proto::{
@@ -52,7 +59,7 @@ pub(crate) enum Token {
     Key(Arc<RmbSlab>),
 }
 
-/// Messages that wait for a slot, and the send rings that they are in.
+/// What waits for a slot.
 pub(super) struct TxScheduler {
     /// Connections that have something to send.
     due: DueSet,
@@ -60,7 +67,6 @@ pub(super) struct TxScheduler {
     /// A memory key that is to be registered.
     key: Option<KBox<Key<Token>>>,
     paused: Paused,
-    pub(super) rings: Rings,
 }
 
 /// What is not sent because memory is to be registered; on most devices only until there is a slot for that.
@@ -89,7 +95,6 @@ impl TxScheduler {
             llc: KVec::with_capacity(LLC_WAITING, GFP_KERNEL)?,
             key: None,
             paused: Paused::Nothing,
-            rings: Rings::new()?,
         })
     }
 
@@ -98,10 +103,69 @@ impl TxScheduler {
         self.due.is_empty() && self.llc.is_empty()
     }
 
-    /// Tells whether nothing waits, nor has to.
-    fn is_quiet(&self) -> bool {
-        self.paused == Paused::Nothing && self.is_empty()
+    /// Returns which connections may post.
+    fn posting(&self) -> u32 {
+        match self.paused {
+            Paused::Nothing if self.is_empty() => posting::ALL,
+            Paused::Nothing => posting::IN_TURN,
+            Paused::ConnData | Paused::Everything => posting::NONE,
+        }
     }
+}
+
+/// Which connections may post: written with the scheduler locked, read with the send queue locked. So who has written
+/// [`posting::NONE`], and then finds with that lock that nothing is under way, knows that nothing will be.
+pub(super) mod posting {
+    /// All.
+    pub(crate) const ALL: u32 = 0;
+    /// Those whose turn it is.
+    pub(crate) const IN_TURN: u32 = 1;
+    /// None.
+    pub(crate) const NONE: u32 = 2;
+}
+
+/// The scheduler, locked; which connections may post is settled when it is unlocked.
+pub(super) struct Turns<'a> {
+    pub(super) posting: &'a Word,
+    pub(super) scheduler: Guard<'a, TxScheduler, SpinLockBhBackend>,
+}
+
+impl Turns<'_> {
+    /// Lets no connection post that has not begun to, until a key is registered.
+    fn pause(&mut self) {
+        self.scheduler.paused = Paused::ConnData;
+        self.posting.set(posting::NONE);
+    }
+}
+
+impl Deref for Turns<'_> {
+    type Target = TxScheduler;
+
+    fn deref(&self) -> &TxScheduler {
+        &self.scheduler
+    }
+}
+
+impl DerefMut for Turns<'_> {
+    fn deref_mut(&mut self) -> &mut TxScheduler {
+        &mut self.scheduler
+    }
+}
+
+impl Drop for Turns<'_> {
+    fn drop(&mut self) {
+        self.posting.set(self.scheduler.posting());
+    }
+}
+
+/// What is next.
+enum Next {
+    /// The connection with this index.
+    Conn(u8),
+    /// Something was posted; perhaps there is more.
+    Again,
+    /// Nothing, or nothing may be sent now.
+    Nothing,
 }
 
 impl LinkGroup {
@@ -116,9 +180,9 @@ impl LinkGroup {
     }
 
     fn send_llc_message(self: &Arc<Self>, message: LlcMessage) {
-        self.send_after(|scheduler| {
+        self.send_after(|turns| {
             // A peer that asks faster than we can answer is not answered.
-            let _ = scheduler.llc.push_within_capacity(message);
+            let _ = turns.llc.push_within_capacity(message);
         });
     }
 
@@ -132,9 +196,9 @@ impl LinkGroup {
         }
     }
 
-    /// Changes the state of `conn` by `change`, with the scheduler and the connection locked, and sends what is due
-    /// by that: nothing, if `change` does not return [`Actions::TX_DUE`]; at once, if there is a free slot and nobody
-    /// waits; else when it is the connection's turn. Returns what else is to be done. Any context.
+    /// Changes the state of `conn` by `change`, with the connection locked, and sends what is due by that: nothing, if
+    /// `change` does not return [`Actions::TX_DUE`]; at once, if there is a free slot and nobody waits; else when it is
+    /// the connection's turn. Returns what else is to be done. Any context.
     ///
     /// # Errors
     ///
@@ -144,37 +208,43 @@ impl LinkGroup {
         conn: &Arc<SmcConn>,
         change: impl FnOnce(&mut Conn) -> core::result::Result<Actions, E>,
     ) -> core::result::Result<Actions, E> {
-        let mut scheduler = self.link.scheduler.lock();
-        let mut proto = conn.proto.lock();
-        let actions = change(&mut proto)?;
+        let mut state = conn.proto.lock();
+        let actions = change(&mut state)?;
         if !actions.has(Actions::TX_DUE) {
-            if proto.awaits_completion() {
+            if state.awaits_completion() {
                 self.expect_ends();
             }
             return Ok(actions);
         }
-        let mut actions = actions.without(Actions::TX_DUE);
-        match self.link.channel() {
-            Some(channel) if scheduler.is_quiet() && self.link.has_slot(channel) => {
-                let sent = self.send_state(channel, &mut scheduler, conn, &mut proto);
-                actions |= sent.actions;
-                drop(proto);
-                let more = sent.posted && !scheduler.is_quiet();
-                drop(scheduler);
-                if !sent.posted {
-                    self.lose();
-                } else if more {
-                    self.send();
-                }
+        let actions = actions.without(Actions::TX_DUE);
+        let sent = match self.link.channel() {
+            Some(channel) => self.send_state(channel, conn, &mut state, posting::ALL),
+            None => None,
+        };
+        drop(state);
+        Ok(match sent {
+            Some(sent) => actions | self.after(conn, sent),
+            None => {
+                self.send_after(|turns| {
+                    turns.due.insert(conn.index());
+                });
+                actions
             }
-            _ => {
-                drop(proto);
-                scheduler.due.insert(conn.index());
-                drop(scheduler);
-                self.send();
-            }
+        })
+    }
+
+    /// Does what a post has left, with no lock held, but for the actions that it returns.
+    #[inline]
+    fn after(self: &Arc<Self>, conn: &SmcConn, sent: Sent) -> Actions {
+        if !sent.posted {
+            // The state that was taken cannot be put back: the link is of no more use.
+            self.lose();
+        } else if sent.more {
+            self.send_after(|turns| {
+                turns.due.insert(conn.index());
+            });
         }
-        Ok(actions)
+        sent.actions
     }
 
     /// Has the ends of all chains posted until now handled as soon as they come: somebody waits for them. Any context.
@@ -187,15 +257,15 @@ impl LinkGroup {
     /// Posts a request for a memory key in order among the messages, which do not wait for it, as soon as
     /// the link lets it. Its end calls [`LinkGroup::key_ended`]. One at a time. Any context.
     pub(super) fn register_later(self: &Arc<Self>, key: KBox<Key<Token>>) {
-        self.send_after(|scheduler| {
-            scheduler.key = Some(key);
-            scheduler.paused = Paused::ConnData;
+        self.send_after(|turns| {
+            turns.key = Some(key);
+            turns.pause();
         });
     }
 
     /// The registration of the key of `slab` has ended: what was paused goes on. Any context.
     pub(super) fn key_ended(self: &Arc<Self>, slab: &RmbSlab, works: bool) {
-        self.link.scheduler.lock().paused = Paused::Nothing;
+        self.link.turns().paused = Paused::Nothing;
         if works {
             slab.key_works();
         }
@@ -205,7 +275,7 @@ impl LinkGroup {
 
     /// Drops a key that was never posted.
     pub(super) fn drop_key(&self) {
-        let key = self.link.scheduler.lock().key.take();
+        let key = self.link.turns().key.take();
         drop(key);
     }
 
@@ -252,10 +322,10 @@ impl LinkGroup {
         };
         // A key that waits would wait for longer.
         self.drop_key();
-        self.link.scheduler.lock().paused = Paused::ConnData;
+        self.link.turns().pause();
         self.send_llc(frame);
         for _ in 0..LAST_WAIT_MS {
-            let waits = !self.link.scheduler.lock().llc.is_empty();
+            let waits = !self.link.turns().llc.is_empty();
             if (!waits && channel.is_idle()) || self.link.is_broken() {
                 return;
             }
@@ -276,106 +346,130 @@ impl LinkGroup {
     }
 
     /// The same, after `enter` has said that there is something to send.
-    fn send_after(self: &Arc<Self>, enter: impl FnOnce(&mut TxScheduler)) {
-        let mut scheduler = self.link.scheduler.lock();
-        enter(&mut scheduler);
+    fn send_after(self: &Arc<Self>, enter: impl FnOnce(&mut Turns<'_>)) {
+        let mut turns = self.link.turns();
+        enter(&mut turns);
         let Some(channel) = self.link.channel() else {
             return;
         };
         loop {
-            let mut after = None;
-            let more = self.send_next(channel, &mut scheduler, &mut after);
-            if let Some((conn, sent)) = after {
-                drop(scheduler);
-                if !sent.posted {
-                    // The state that was taken cannot be put back: the link is of no more use.
-                    self.lose();
+            match self.next(channel, &mut turns) {
+                Next::Again => (),
+                Next::Nothing => return,
+                Next::Conn(index) => {
+                    drop(turns);
+                    if !self.post_next(channel, index) {
+                        return;
+                    }
+                    turns = self.link.turns();
                 }
-                conn.perform(sent.actions);
-                // It may have been the last reference, which is not dropped under the lock.
-                drop(conn);
-                if !more {
-                    return;
-                }
-                scheduler = self.link.scheduler.lock();
-            } else if !more {
-                return;
             }
         }
     }
 
-    /// Posts one chain. Returns whether more may follow.
-    fn send_next(
+    /// Returns the connection whose turn it is; LLC messages and a key, which come before, are posted at once.
+    fn next(self: &Arc<Self>, channel: &Arc<Channel<LinkGroup>>, turns: &mut TxScheduler) -> Next {
+        if turns.paused == Paused::ConnData && turns.key.is_some() && self.may_register(channel) {
+            return match self.post_key(channel, turns) {
+                true => Next::Again,
+                false => Next::Nothing,
+            };
+        }
+        // The end of the registration, or the next completion, goes on.
+        if turns.paused == Paused::Everything || turns.is_empty() {
+            return Next::Nothing;
+        }
+        if !turns.llc.is_empty() {
+            return self.post_llc(channel, turns);
+        }
+        if turns.paused == Paused::ConnData || !self.link.has_slot(channel) {
+            return Next::Nothing;
+        }
+        turns.due.pop().map_or(Next::Nothing, Next::Conn)
+    }
+
+    /// Posts the oldest LLC message.
+    fn post_llc(
         self: &Arc<Self>,
         channel: &Arc<Channel<LinkGroup>>,
-        scheduler: &mut TxScheduler,
-        after: &mut Option<(Arc<SmcConn>, Sent)>,
-    ) -> bool {
-        if scheduler.paused == Paused::ConnData
-            && scheduler.key.is_some()
-            && self.may_register(channel)
-        {
-            return self.post_key(channel, scheduler);
-        }
-        if scheduler.paused == Paused::Everything
-            || scheduler.is_empty()
-            || !self.link.has_slot(channel)
-        {
-            // The end of the registration, or the next completion, goes on.
-            return false;
-        }
-        if let Ok(LlcMessage { frame, full }) = scheduler.llc.remove(0) {
-            let posted = match full {
-                true => channel.post_full_packet(Token::Llc, &frame).is_ok(),
-                false => channel.post(Token::Llc, [], &frame).is_ok(),
-            };
-            if !posted {
-                // It may be the one for which the peer waits.
-                self.lose();
-            }
-            // The end of a group waits for that, and the heartbeat's is a sign of life.
-            channel.expect_ends();
-            return posted && !scheduler.is_empty();
-        }
-        if scheduler.paused == Paused::ConnData {
-            return false;
-        }
-        let Some(index) = scheduler.due.pop() else {
-            return false;
+        turns: &mut TxScheduler,
+    ) -> Next {
+        let Some(mut slot) = self.link.slot(channel) else {
+            return Next::Nothing;
         };
-        let conn = {
-            let state = self.state.lock();
-            state.conns.get(usize::from(index)).cloned().flatten()
+        let Ok(LlcMessage { frame, full }) = turns.llc.remove(0) else {
+            return Next::Nothing;
         };
-        let Some(conn) = conn else {
+        let posted = match full {
+            true => slot.post_full_packet(Token::Llc, &frame).is_ok(),
+            false => slot.post(Token::Llc, [], &frame).is_ok(),
+        };
+        // The end of a group waits for that, and the heartbeat's is a sign of life.
+        slot.expect_ends();
+        drop(slot);
+        if !posted {
+            // It may be the one for which the peer waits.
+            self.lose();
+            return Next::Nothing;
+        }
+        Next::Again
+    }
+
+    /// Posts the latest state of the connection whose turn it is, with the scheduler unlocked. Returns whether others
+    /// may follow.
+    fn post_next(self: &Arc<Self>, channel: &Arc<Channel<LinkGroup>>, index: u8) -> bool {
+        let Some(conn) = self.conns.get(index) else {
             return true;
         };
         let sent = {
-            let mut proto = conn.proto.lock();
-            self.send_state(channel, scheduler, &conn, &mut proto)
+            let mut state = conn.proto.lock();
+            self.send_state(channel, &conn, &mut state, posting::IN_TURN)
         };
-        let more = sent.posted && !scheduler.is_empty();
-        *after = Some((conn, sent));
-        more
+        let Some(sent) = sent else {
+            // Another one has had the slot, or a registration has begun. Whichever end lets it go on may have come
+            // meanwhile.
+            self.link.turns().due.insert(index);
+            return self.link.has_slot(channel);
+        };
+        if sent.more && sent.posted {
+            self.link.turns().due.insert(index);
+        }
+        if !sent.posted {
+            // As in `after`.
+            self.lose();
+        }
+        conn.perform(sent.actions);
+        sent.posted
     }
 
-    /// Posts the latest state of a connection, if there is anything to say. The caller has seen a free
-    /// slot.
+    /// Posts the latest state of a connection, if there is anything to say. `None` if there is no free slot, or if
+    /// more than `as_one_of` is needed to post.
     fn send_state(
         &self,
         channel: &Arc<Channel<LinkGroup>>,
-        scheduler: &mut TxScheduler,
         conn: &Arc<SmcConn>,
-        proto: &mut Conn,
-    ) -> Sent {
+        state: &mut Locked,
+        as_one_of: u32,
+    ) -> Option<Sent> {
         let Some(remote) = conn.remote() else {
-            return Sent::NOTHING;
+            return Some(Sent::NOTHING);
         };
-        let Some(tx) = proto.take_tx(now()) else {
-            return Sent::NOTHING;
+        if self.link.posting() > as_one_of {
+            return None;
+        }
+        let now = now();
+        let mut slot = self.link.slot(channel)?;
+        if self.link.posting() > as_one_of {
+            return None;
+        }
+        let Locked {
+            conn: proto, ring, ..
+        } = state;
+        let Some(tx) = proto.take_tx(now) else {
+            return Some(Sent::NOTHING);
         };
         let token = Token::Conn(conn.clone(), tx.ticket);
-        let posted = match scheduler.rings.get(conn.index()) {
+        let posted = match ring {
             Some(ring) => {
                 let writes = tx.plan.iter().map(|write| Write {
                     from: Source::Region(ring),
@@ -386,22 +480,23 @@ impl LinkGroup {
                         rkey: remote.rkey,
                     },
                 });
-                post(channel, token, writes, &tx.notice)
+                post(&mut slot, token, writes, &tx.notice)
             }
             // What was written and not sent is in a ring.
-            None => tx.plan.is_empty() && post(channel, token, [], &tx.notice),
+            None => tx.plan.is_empty() && post(&mut slot, token, [], &tx.notice),
         };
         let mut actions = tx.actions;
         if !posted {
             actions |= proto.on_tx_failed();
         }
-        if proto.wants_tx() {
-            scheduler.due.insert(conn.index());
-        }
         if proto.awaits_completion() {
-            channel.expect_ends();
+            slot.expect_ends();
         }
-        Sent { posted, actions }
+        Some(Sent {
+            posted,
+            more: proto.wants_tx(),
+            actions,
+        })
     }
 }
 
@@ -409,6 +504,8 @@ impl LinkGroup {
 struct Sent {
     /// Unless the link is of no more use.
     posted: bool,
+    /// Whether the connection has more to say.
+    more: bool,
     /// Actions for when the locks are free.
     actions: Actions,
 }
@@ -417,6 +514,7 @@ impl Sent {
     /// There was nothing to say.
     const NOTHING: Self = Self {
         posted: true,
+        more: false,
         actions: Actions::NONE,
     };
 }
@@ -424,16 +522,16 @@ impl Sent {
 /// Posts `writes`, and what announces them. Whether that worked.
 #[inline]
 fn post<'a>(
-    channel: &Arc<Channel<LinkGroup>>,
+    slot: &mut Slot<'_, LinkGroup>,
     token: Token,
     writes: impl IntoIterator<Item = Write<'a>>,
     notice: &Notice,
 ) -> bool {
     match notice {
-        Notice::Cdc(cdc) => channel.post(token, writes, &cdc.encode()).is_ok(),
+        Notice::Cdc(cdc) => slot.post(token, writes, &cdc.encode()).is_ok(),
         Notice::Immediate(number) => {
             let number = number.to_wire();
-            channel.post_immediate(token, writes, number).is_ok()
+            slot.post_immediate(token, writes, number).is_ok()
         }
     }
 }

@@ -33,7 +33,7 @@ impl Sums {
     }
 
     /// Returns group, index there and number of the oldest drain of the peer that has most.
-    fn chosen(&self) -> Option<(u32, usize, u64)> {
+    fn chosen(&self) -> Option<(u32, u8, u64)> {
         let (network, _) = self.networks.iter().max_by_key(|(_, count)| *count)?;
         let there = |peer: &&Drains| peer.peer_addr.network() == *network;
         let most = self

@@ -19,18 +19,19 @@ use kernel::{
 };
 use smc_proto::{
     conn::{Actions, CloseMode, Conn, ProtoError},
+    time::Instant,
     wire::{cdc::Cdc, immediate::Immediate}, //
 };
 
 impl SmcConn {
     /// Handles a CDC message for this connection. Softirq.
-    pub(crate) fn on_cdc(self: &Arc<Self>, cdc: &Cdc) {
-        self.on_notice(|proto| proto.on_cdc(cdc, now()));
+    pub(crate) fn on_cdc(self: &Arc<Self>, cdc: &Cdc, now: Instant) {
+        self.on_notice(|proto| proto.on_cdc(cdc, now));
     }
 
     /// Handles an RDMA WRITE with immediate, which announces its own bytes. Softirq.
-    pub(crate) fn on_immediate(self: &Arc<Self>, immediate: Immediate) {
-        self.on_notice(|proto| proto.on_immediate(immediate, now()));
+    pub(crate) fn on_immediate(self: &Arc<Self>, immediate: Immediate, now: Instant) {
+        self.on_notice(|proto| proto.on_immediate(immediate, now));
     }
 
     fn on_notice(

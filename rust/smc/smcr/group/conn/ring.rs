@@ -2,8 +2,8 @@
 
 //! The send ring: made when the program sends, given back when the connection has been silent.
 //!
-//! Writers have it under the lock `writers`; the sending side finds it by the connection's index
-//! under the group's `scheduler` ([`install_ring`](super::super::LinkGroup::install_ring)).
+//! Writers have it under the lock `writers`; who posts finds it in [`super::Locked`]
+//! ([`install_ring`](super::super::LinkGroup::install_ring)).
 
 use super::SmcConn;
 use crate::host::stats::{Buffer, TrafficDirection};

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Posting: under the lock of the send queue, which protects nothing else.
+
+use super::{Channel, Handler};
+use crate::{
+    rdma::{
+        sq::{Again, Job, Last, Refused, Sq},
+        wr::{Unsent, Write}, //
+    },
+    sys::lock::SpinLockBhBackend, //
+};
+use kernel::{
+    prelude::*,
+    sync::{atomic::Relaxed, lock::Guard, Arc}, //
+};
+
+/// The slots of a send queue, which is locked as long as this lives. One is free if [`Channel::slot`] has returned this.
+pub struct Slot<'a, H: Handler> {
+    channel: &'a Arc<Channel<H>>,
+    sq: Guard<'a, Sq<H::Token>, SpinLockBhBackend>,
+}
+
+impl<H: Handler> Slot<'_, H> {
+    /// Posts `writes` and then a message, as [`Channel::post`].
+    ///
+    /// # Errors
+    ///
+    /// See [`Unsent`].
+    #[inline]
+    pub fn post<'w>(
+        &mut self,
+        token: H::Token,
+        writes: impl IntoIterator<Item = Write<'w>>,
+        message: &[u8],
+    ) -> Result<(), Unsent<H::Token>> {
+        if message.len() > usize::from(self.channel.config.message) {
+            let error = EINVAL;
+            return Err(Unsent { token, error });
+        }
+        self.post_last(token, writes, Last::Message(message))
+    }
+
+    /// Posts `message` in a packet as long as the path MTU, as [`Channel::post_full_packet`].
+    ///
+    /// # Errors
+    ///
+    /// See there.
+    pub fn post_full_packet(
+        &mut self,
+        token: H::Token,
+        message: &[u8],
+    ) -> Result<(), Unsent<H::Token>> {
+        if message.len() > usize::from(self.channel.config.message) {
+            let error = EINVAL;
+            return Err(Unsent { token, error });
+        }
+        let len = self.channel.path_mtu.load(Relaxed) as usize;
+        self.post_last(token, [], Last::Padded(message, len))
+    }
+
+    /// Posts `writes`, of which the last carries `number`, as [`Channel::post_immediate`].
+    ///
+    /// # Errors
+    ///
+    /// See [`Unsent`].
+    #[inline]
+    pub fn post_immediate<'w>(
+        &mut self,
+        token: H::Token,
+        writes: impl IntoIterator<Item = Write<'w>>,
+        number: u32,
+    ) -> Result<(), Unsent<H::Token>> {
+        self.post_last(token, writes, Last::Immediate(number))
+    }
+
+    #[inline]
+    fn post_last<'w>(
+        &mut self,
+        token: H::Token,
+        writes: impl IntoIterator<Item = Write<'w>>,
+        last: Last<'_>,
+    ) -> Result<(), Unsent<H::Token>> {
+        let posted = self
+            .channel
+            .post_locked(&mut self.sq, Job::Post(token), writes, last);
+        match posted {
+            Ok(()) => Ok(()),
+            Err((Job::Post(token), error)) => Err(Unsent { token, error }),
+            // The job comes back as it was given.
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Has the ends of all chains posted until now handled as soon as they come.
+    pub fn expect_ends(&mut self) {
+        self.channel.expect_locked(&mut self.sq);
+    }
+}
+
+impl<H: Handler> Channel<H> {
+    /// Takes a slot for a chain, which stays free for it while the send queue is locked; `None` if none is free. Then
+    /// `none` was called, with the queue locked: who frees a slot from now on sees what that did, and ends are handled
+    /// as soon as they come.
+    #[inline]
+    pub fn slot<'a>(self: &'a Arc<Self>, none: impl FnOnce()) -> Option<Slot<'a, H>> {
+        let mut sq = self.sq.lock();
+        if sq.free_slots() == 0 {
+            none();
+            self.expect_locked(&mut sq);
+            return None;
+        }
+        Some(Slot { channel: self, sq })
+    }
+
+    /// Locks the slots, of which perhaps none is free.
+    #[inline]
+    pub(super) fn lock_slots(self: &Arc<Self>) -> Slot<'_, H> {
+        Slot {
+            channel: self,
+            sq: self.sq.lock(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn post_job<'a>(
+        self: &Arc<Self>,
+        job: Job<H::Token>,
+        writes: impl IntoIterator<Item = Write<'a>>,
+        last: Last<'_>,
+    ) -> Result<(), (Job<H::Token>, Error)> {
+        self.post_locked(&mut self.sq.lock(), job, writes, last)
+    }
+
+    /// Posts with the send lock held.
+    #[inline]
+    fn post_locked<'a>(
+        self: &Arc<Self>,
+        sq: &mut Sq<H::Token>,
+        job: Job<H::Token>,
+        writes: impl IntoIterator<Item = Write<'a>>,
+        last: Last<'_>,
+    ) -> Result<(), (Job<H::Token>, Error)> {
+        let awaited = !matches!(job, Job::Post(_));
+        let result = sq.post(job, writes, last, |slot, bytes| {
+            let at = usize::from(slot).saturating_mul(self.send_stride);
+            if self.send_memory.write_slice(at, bytes) == bytes.len() {
+                Ok(())
+            } else {
+                Err(EINVAL)
+            }
+        });
+        // A chain that the device has refused for now is posted again when another one has ended.
+        let waits = match &result {
+            Ok(()) => awaited,
+            Err(refused) => matches!(refused, Refused::Later(_)),
+        };
+        let new = waits && sq.expect();
+        self.note_counts(sq);
+        if new {
+            self.poller.expect();
+        }
+        match result {
+            Ok(()) => {
+                self.poller.poll_later();
+                Ok(())
+            }
+            Err(Refused::Clean(job, error)) => Err((job, error)),
+            Err(Refused::Torn) => {
+                self.try_again(sq, Again::Broken);
+                Ok(())
+            }
+            Err(Refused::Later(again)) => {
+                self.try_again(sq, again);
+                Ok(())
+            }
+        }
+    }
+}
