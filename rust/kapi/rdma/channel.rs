@@ -268,12 +268,12 @@ impl<H: Handler> Channel<H> {
     /// Posts `message` in a packet as long as the path MTU, filled up with bytes that mean nothing. So its
     /// arrival shows that such packets get through.
     ///
-    /// As [`Channel::post`] otherwise. The peer's receives must have room for it.
+    /// As [`Channel::post`] otherwise, also where the device has one element for each request, which cannot be filled up.
+    /// The peer's receives must have room for it.
     ///
     /// # Errors
     ///
-    /// See [`Unsent`]; `EINVAL` also where the path is not known yet, and where the device has one element for
-    /// each request.
+    /// See [`Unsent`]; `EINVAL` also where the path is not known yet.
     pub fn post_full_packet(
         self: &Arc<Self>,
         token: H::Token,

@@ -286,6 +286,11 @@ impl<T> Sq<T> {
         Ok(this)
     }
 
+    /// Tells whether a message can be filled up, which takes two elements.
+    pub(super) fn pads(&self) -> bool {
+        self.sges_per_wr > 1
+    }
+
     pub(super) fn free_slots(&self) -> usize {
         self.free.len()
     }

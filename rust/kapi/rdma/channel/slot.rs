@@ -55,6 +55,9 @@ impl<H: Handler> Slot<'_, H> {
             let error = EINVAL;
             return Err(Unsent { token, error });
         }
+        if !self.sq.pads() {
+            return self.post(token, [], message);
+        }
         let len = self.channel.path_mtu.load(Relaxed) as usize;
         self.post_last(token, [], Last::Padded(message, len))
     }
