@@ -184,6 +184,18 @@ void rsmc_helper_read_memory_barrier(void)
 	smp_rmb();
 }
 
+/* linux/smp.h, linux/cpumask.h */
+
+unsigned int rsmc_helper_some_cpu(void)
+{
+	return raw_smp_processor_id();
+}
+
+unsigned int rsmc_helper_online_cpus(void)
+{
+	return num_online_cpus();
+}
+
 /* linux/sockptr.h */
 
 int rsmc_helper_copy_from_sockptr(void *dst, sockptr_t src, size_t size)

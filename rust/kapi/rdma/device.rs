@@ -298,6 +298,14 @@ impl Device {
         self.serial
     }
 
+    /// Returns how many interrupt vectors its completion queues may have, at least 1.
+    pub fn vectors(&self) -> u32 {
+        // SAFETY: The device is registered while the closure runs.
+        let vectors = self.with(|raw| Ok(unsafe { (*raw).num_comp_vectors }));
+        let vectors = vectors.ok().and_then(|count| u32::try_from(count).ok());
+        vectors.unwrap_or(1).max(1)
+    }
+
     /// Returns the name, such as `rxe0`, padded with zeros. Of a device that is gone, the one that
     /// it had when it came.
     pub fn name(&self) -> [u8; 64] {

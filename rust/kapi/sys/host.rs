@@ -15,6 +15,18 @@ pub fn memory_pages() -> usize {
     unsafe { bindings::memory_pages() as usize }
 }
 
+/// Returns the number of the CPU on which the caller runs, or has just run.
+pub fn current_cpu() -> u32 {
+    // SAFETY: No preconditions.
+    unsafe { bindings::some_cpu() }
+}
+
+/// Returns how many CPUs run.
+pub fn online_cpus() -> u32 {
+    // SAFETY: No preconditions.
+    unsafe { bindings::online_cpus() }
+}
+
 /// The host's name.
 #[derive(Clone, Copy)]
 pub struct Name([u8; MAX + 1]);

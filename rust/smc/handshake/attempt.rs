@@ -16,6 +16,7 @@ use crate::{
     }, //
     smcr::{
         group::{charged_bytes, Parts, RING_MAX},
+        Lane,
         LinkGroup,
         LocalPort,
         PeerFacts,
@@ -71,6 +72,8 @@ pub(crate) struct Attempt {
     port: Option<LocalPort>,
     /// Socket whose control group is charged with the rings, if not the connection's.
     payer: Option<ARef<Sock>>,
+    /// At a client: the lane that it has chosen.
+    lane: Option<Lane>,
     group: Option<Arc<LinkGroup>>,
     /// Place in the group, held while that gets memory for the connection.
     place: Option<(AlertToken, u8)>,
@@ -87,11 +90,13 @@ impl Attempt {
         gates: Arc<Gates>,
         port: Option<LocalPort>,
         payer: Option<ARef<Sock>>,
+        lane: Option<Lane>,
     ) -> Self {
         Self {
             gates,
             port,
             payer,
+            lane,
             group: None,
             place: None,
             conn: None,
@@ -257,7 +262,7 @@ impl Attempt {
         let id = registry.next_group_id();
         let group = LinkGroup::new(
             registry.clone(),
-            id,
+            (id, self.lane),
             port,
             peer_addr,
             terms,

@@ -102,9 +102,10 @@ impl<T: Notify + Waiter + 'static> Negotiation<T> {
         gates: &Arc<Gates>,
         sock: &Sock,
         port: LocalPort,
+        cpu: u32,
     ) -> Result<Self> {
         Ok(Self {
-            run: KBox::new(HandshakeRun::client(gates, sock, port)?, GFP_KERNEL)?,
+            run: KBox::new(HandshakeRun::client(gates, sock, port, cpu)?, GFP_KERNEL)?,
             timer: TimerHook::new(owner.clone())?,
         })
     }

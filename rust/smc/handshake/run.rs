@@ -15,10 +15,11 @@ use crate::{
     host::{
         clock::now,
         namespace::Namespace,
+        peer_addr::PeerAddr,
         sysctl::Sysctl,
         waiter::Waiter, //
     },
-    smcr::{LocalPort, PeerFacts, SmcConn},
+    smcr::{LaneWanted, LocalPort, PeerFacts, SmcConn},
 };
 use kapi::{
     net::sock::{priority_of, Sock},
@@ -86,22 +87,38 @@ pub(crate) struct HandshakeRun {
 }
 
 impl HandshakeRun {
-    /// Begins a client's handshake over a connection whose SYN-ACK had the option.
+    /// Begins a client's handshake over a connection whose SYN-ACK had the option. The program has called connect() on
+    /// `cpu`.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn client(gates: &Arc<Gates>, sock: &Sock, port: LocalPort) -> Result<Self> {
+    pub(crate) fn client(
+        gates: &Arc<Gates>,
+        sock: &Sock,
+        port: LocalPort,
+        cpu: u32,
+    ) -> Result<Self> {
         let eligibility = Eligibility {
             option: true,
             refuse: None,
         };
+        let mut policy = policy(gates, sock);
+        let registry = gates.registry();
+        let lane = registry.choose_lane(&LaneWanted {
+            port: &port,
+            peer_addr: PeerAddr::of(sock),
+            class: policy.class,
+            cpu,
+            most: most_lanes(sock, &port),
+        });
+        policy.peer_id = lane.peer_id(registry.peer_id);
         Ok(Self {
             driver: KBox::new(
-                Driver::client(&policy(gates, sock), port.facts(), &eligibility),
+                Driver::client(&policy, port.facts(), &eligibility),
                 GFP_KERNEL,
             )?,
-            attempt: Attempt::new(gates.clone(), Some(port), None),
+            attempt: Attempt::new(gates.clone(), Some(port), None, Some(lane)),
             peer: PeerFacts::UNKNOWN,
         })
     }
@@ -128,7 +145,7 @@ impl HandshakeRun {
                 Driver::server(&policy(gates, sock), &eligibility, now()),
                 GFP_KERNEL,
             )?,
-            attempt: Attempt::new(gates.clone(), port.ok(), Some(payer)),
+            attempt: Attempt::new(gates.clone(), port.ok(), Some(payer), None),
             peer: PeerFacts::UNKNOWN,
         })
     }
@@ -281,6 +298,14 @@ impl Endpoint for RunEndpoint<'_> {
     fn declined(&mut self) {
         self.attempt.declined();
     }
+}
+
+/// Returns over how many lanes connections as that of `sock` may be spread: one for each CPU that can have completions
+/// of its own, at most as many as the administrator says.
+fn most_lanes(sock: &Sock, port: &LocalPort) -> u32 {
+    let most = Namespace::of(sock).map_or(1, |here| here.sysctls.get(Sysctl::PeerGroups));
+    let useful = host::online_cpus().min(port.device.vectors());
+    useful.min(u32::try_from(most).unwrap_or(1))
 }
 
 /// Returns the terms that this host offers and accepts in a handshake over `sock`.

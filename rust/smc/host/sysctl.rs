@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! `/proc/sys/net/smc`: names, defaults and ranges are those of C, but for `strict`, `immediate`,
-//! `hook_idle_ms`, `drain_time`, `max_drains`, `tcp2smc`, `neighbour_time`, `auto_pause`, `traffic_class` and those that begin with
+//! `hook_idle_ms`, `drain_time`, `max_drains`, `tcp2smc`, `neighbour_time`, `auto_pause`, `peer_groups`, `traffic_class` and those that begin with
 //! `path`, which are ours.
 
 use crate::host::convert;
@@ -68,6 +68,8 @@ pub(crate) enum Sysctl {
     /// The byte of the IP header of RDMA packets that says how they are treated on the way; -1 for that of the
     /// connection's socket.
     TrafficClass,
+    /// Most link groups that connections of this host to one peer are spread over.
+    PeerGroups,
     /// For tests: local paths change carriers after this number of messages at most; 0 for never.
     PathFlip,
 }
@@ -86,7 +88,7 @@ const MAX_BUF: i32 = i32::MAX / 2;
 const MAX_WR: i32 = 2048;
 
 /// Number of files.
-const COUNT: usize = 24;
+const COUNT: usize = 25;
 
 static ENTRIES: [Entry; COUNT] = [
     Entry {
@@ -121,6 +123,7 @@ static ENTRIES: [Entry; COUNT] = [
     entry(c"neighbour_time", 3600, 0, 7 * 24 * 3600),
     entry(c"auto_pause", 60, 1, 3600),
     entry(c"traffic_class", -1, -1, 255),
+    entry(c"peer_groups", 8, 1, 8),
     entry(c"path_flip", 0, 0, 1 << 20),
 ];
 

@@ -43,6 +43,7 @@ use conn_table::ConnTable;
 use link::Link;
 
 use super::{
+    lane::Lane,
     port::LocalPort,
     slab::RmbSlab, //
 };
@@ -89,7 +90,10 @@ use smc_proto::{
         rtoken::{Entry, Region as PeerRegion, MAX_RTOKENS}, //
     },
     time::Instant,
-    wire::{clc::Extensions, ids::PeerId}, //
+    wire::{
+        clc::{Class, Extensions},
+        ids::PeerId, //
+    }, //
 };
 use spares::Spares;
 
@@ -145,6 +149,8 @@ pub(crate) struct LinkGroup {
     pub(crate) link: Link,
     /// The number of the group, which no other group of this load of the module has.
     pub(crate) id: u32,
+    /// At a client: its lane.
+    pub(crate) lane: Option<Lane>,
     /// The peer of the TCP connection of first contact.
     pub(crate) peer_addr: PeerAddr,
     /// The peer id, in the peer's words.
@@ -195,7 +201,7 @@ impl LinkGroup {
     /// `ENOMEM`, `ENODEV`, the driver's.
     pub(crate) fn new(
         owner: Arc<dyn Owner>,
-        id: u32,
+        (id, lane): (u32, Option<Lane>),
         local: &LocalPort,
         peer_addr: PeerAddr,
         terms: Terms,
@@ -217,6 +223,7 @@ impl LinkGroup {
                 owner,
                 link <- Link::new(local.clone()),
                 id,
+                lane,
                 peer_addr,
                 peer_id: terms.key.peer_id,
                 peer: SetOnce::new(),
@@ -255,7 +262,9 @@ impl LinkGroup {
             GFP_KERNEL,
         )?;
         let timer = TimerHook::new(group.clone())?;
-        group.link.make(&pd, &group, queues)?;
+        group
+            .link
+            .make(&pd, &group, queues, lane.map(|lane| lane.cpu))?;
         *group.timer.lock() = Some(timer);
         Ok(group)
     }
@@ -269,6 +278,16 @@ impl LinkGroup {
             room: candidate.room.saturating_sub(quarantined),
             ..candidate
         }
+    }
+
+    /// Returns the class and the number of connections of a group that carries connections by this port, or will.
+    pub(crate) fn lane_load(&self, port: &LocalPort) -> Option<(Class, u8)> {
+        if !self.link.is_on(port) || self.is_lost() {
+            return None;
+        }
+        let state = self.state.lock();
+        let class = state.proto.terms().key.classes.own;
+        (!state.proto.is_held()).then(|| (class, state.proto.conns()))
     }
 
     /// The active link.

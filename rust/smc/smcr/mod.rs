@@ -4,12 +4,14 @@
 
 pub(crate) mod devices;
 pub(crate) mod group;
+pub(crate) mod lane;
 pub(crate) mod port;
 pub(crate) mod registry;
 pub(crate) mod slab;
 
 pub(crate) use self::{
     group::{LinkGroup, PeerFacts, SmcConn},
+    lane::{Lane, LaneWanted},
     port::LocalPort,
     registry::{SmcrRegistry, SMCR}, //
 };

@@ -3,6 +3,7 @@
 //! The module's singleton: its peer ID, the RDMA devices, and the link groups over them.
 
 mod drains;
+mod lanes;
 
 use super::{
     devices::Devices,

@@ -38,6 +38,7 @@ use kapi::{
         stock::syn,
         wait, //
     },
+    sys::host,
 };
 use kernel::{
     prelude::*,
@@ -149,6 +150,7 @@ fn begin(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: boo
         // A peer of this host may refuse within the call. Without memory they hear of it.
         let _ = this.start_watching(socket);
     }
+    this.connects_on.set(host::current_cpu());
     let started = socket.start_connect(addr);
     if let Some((named, _)) = &peer {
         look_at_rewritten(this, named, converted);

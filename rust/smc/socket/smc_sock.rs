@@ -105,6 +105,8 @@ pub(crate) struct SmcSock {
     pub(crate) strict: Atomic<i32>,
     /// Code of the reason for which strict mode has ended the last connect(); 0 if it has not.
     pub(crate) refusal: Atomic<u32>,
+    /// The CPU on which the program has called connect().
+    pub(crate) connects_on: Word,
     /// `SMC_LIMIT_HS`.
     pub(crate) limit_hs: Atomic<i32>,
     /// 1 when the socket counts among those that need the SYN hooks; see [`SmcSock::hook`].
@@ -180,6 +182,7 @@ impl SmcSock {
                 own_family: Atomic::new(0),
                 strict: Atomic::new(strict),
                 refusal: Atomic::new(0),
+                connects_on: Word::new(0),
                 limit_hs: Atomic::new(limit_hs),
                 hooked: Atomic::new(0),
                 link: Link::new(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Which link a connection gets: with model cards (`kmod/card`) in the namespaces `a` and `b`, which tell of each
-//! queue pair what it was set up with. Packets have the class that the program or the administrator wants, at both ends.
+//! queue pair what it was set up with. Packets have the class that the program or the administrator wants, at both ends;
+//! connections from two processors have two links, each with its interrupts on its processor.
 //!
 //! `cardlinks [POINT...]`
 
@@ -18,13 +19,19 @@ type Outcome = Result<(), String>;
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 5] = [
+const POINTS: [Point; 8] = [
     ("class.none", class_none),
     ("class.socket", class_socket),
     ("class.priority", class_priority),
     ("class.sysctl", class_sysctl),
     ("class.server", class_server),
+    ("by_processor.own", processor_own),
+    ("by_processor.unused", processor_unused),
+    ("by_processor.limit", processor_limit),
 ];
+
+/// Messages there and back.
+const PINGS: u64 = 50;
 
 /// A value of `IP_TOS`: DSCP 26, which networks often give to RoCE.
 const TOS: i32 = 0x68;
@@ -62,7 +69,24 @@ fn begin() {
     }
     for ns in ["a", "b"] {
         set_class(ns, "-1");
+        within(ns, || net::sysctl("net.smc.peer_groups", "8")).expect("sysctl");
     }
+}
+
+/// Whether there are two processors.
+fn has_two() -> bool {
+    std::thread::available_parallelism().is_ok_and(|count| count.get() > 1)
+}
+
+/// Has the calling thread run on a processor alone.
+fn stay_on(cpu: usize) {
+    // SAFETY: A set of processors is plain bits, of which the kernel reads as many as it is told.
+    let done = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, std::mem::size_of_val(&set), &set)
+    };
+    assert_eq!(done, 0, "processor {cpu}");
 }
 
 /// A connected queue pair, as its card tells of it.
@@ -101,6 +125,8 @@ struct Wants {
     tos: Option<i32>,
     priority: Option<i32>,
     server_tos: Option<i32>,
+    /// The processor from which it connects.
+    cpu: Option<usize>,
     /// Whether it uses the addresses of the VLAN.
     vlan: bool,
 }
@@ -140,6 +166,9 @@ impl Pair {
         });
         let to: SocketAddr = sys::sockname(listener.raw()).expect("name");
         let client = within("a", move || {
+            if let Some(cpu) = wants.cpu {
+                stay_on(cpu);
+            }
             let fd = socket();
             if let Some(tos) = wants.tos {
                 sys::setopt(fd.raw(), libc::IPPROTO_IP, libc::IP_TOS, tos).expect("IP_TOS");
@@ -171,6 +200,13 @@ impl Pair {
         }
         Ok(())
     }
+}
+
+fn from(cpu: usize) -> Result<Pair, String> {
+    Pair::new(Wants {
+        cpu: Some(cpu),
+        ..Wants::default()
+    })
 }
 
 fn wanted(what: &str, good: bool, seen: impl std::fmt::Debug) -> Outcome {
@@ -286,17 +322,104 @@ fn class_server() -> Outcome {
     classes(&[(0, 0)], &[(0, 0)])
 }
 
+/// The processors of the vectors of the links of `a`.
+fn processors() -> Vec<u64> {
+    let mut all: Vec<_> = links("card_a")
+        .values()
+        .map(|link| link.get("cpu"))
+        .collect();
+    all.sort();
+    all
+}
+
+/// A link for each processor from which programs connect, as soon as the first one is in use; what arrives for a
+/// connection interrupts its own.
+fn processor_own() -> Outcome {
+    begin();
+    let pairs = [from(0)?, from(1)?];
+    wanted("links", processors() == [0, 1], links("card_a"))?;
+    let _joins = (from(1)?, from(0)?, from(1)?);
+    wanted("links", processors() == [0, 1], links("card_a"))?;
+    for (own, pair) in pairs.iter().enumerate() {
+        let told = || -> BTreeMap<u64, (u64, u64)> {
+            let all = links("card_a").into_values();
+            all.map(|link| {
+                (
+                    link.get("cpu"),
+                    (link.get("interrupts"), link.get("elsewhere")),
+                )
+            })
+            .collect()
+        };
+        let before = told();
+        for _ in 0..PINGS {
+            pair.ping()?;
+        }
+        let after = told();
+        let more = |cpu: usize| after[&(cpu as u64)].0 - before[&(cpu as u64)].0;
+        // Some are found without an interrupt.
+        let good = more(own) > PINGS / 5 && more(1 - own) < more(own) / 4;
+        wanted("interrupts on its processor", good, (&before, &after))?;
+        wanted("elsewhere", after.values().all(|told| told.1 == 0), &after)?;
+    }
+    Ok(())
+}
+
+/// Waits until no group of `a` has a connection.
+fn wait_unused() -> Outcome {
+    let until = guest::until(20_000);
+    loop {
+        let done = within("a", || {
+            Command::new("rsmc").args(["link", "--json"]).output()
+        });
+        let text = String::from_utf8_lossy(&done.expect("rsmc").stdout).into_owned();
+        let of_groups = text.matches("\"connections\"").count();
+        if of_groups > 0 && text.matches("\"connections\":0").count() == of_groups {
+            return Ok(());
+        }
+        wanted(
+            "the end of a connection",
+            std::time::Instant::now() < until,
+            &text,
+        )?;
+        sys::sleep_ms(20);
+    }
+}
+
+/// Short connections, one after the other, stay in one link, wherever they come from: a first contact is dear.
+fn processor_unused() -> Outcome {
+    begin();
+    for cpu in [0, 1, 0, 1] {
+        drop(from(cpu)?);
+        wanted("links", processors() == [0], links("card_a"))?;
+        wait_unused()?;
+    }
+    Ok(())
+}
+
+/// No more links than the administrator wants.
+fn processor_limit() -> Outcome {
+    begin();
+    within("a", || net::sysctl("net.smc.peer_groups", "1")).expect("sysctl");
+    let _pairs = (from(0)?, from(1)?, from(1)?);
+    wanted("links", processors().len() == 1, links("card_a"))
+}
+
 fn main() {
     let args = Args::get();
     let picked = |name: &str| args.words.is_empty() || args.words.iter().any(|word| word == name);
     let points: Vec<_> = POINTS.iter().filter(|point| picked(point.0)).collect();
     let mut ktap = Ktap::plan(points.len());
     for (name, run) in points {
-        ktap.outcome(name, run());
+        match name.starts_with("by_processor") && !has_two() {
+            true => ktap.skip(name, "needs two processors"),
+            false => ktap.outcome(name, run()),
+        }
     }
     // The cards stay: they have counted.
     for ns in ["a", "b"] {
         set_class(ns, "-1");
+        within(ns, || net::sysctl("net.smc.peer_groups", "8")).expect("sysctl");
     }
     std::process::exit(ktap.finish());
 }

@@ -115,12 +115,19 @@ impl Link {
         }? Error)
     }
 
-    /// Makes the queue pair, whose arrivals are `group`'s. Sleeps.
+    /// Makes the queue pair, whose arrivals are `group`'s, and are handled on `cpu` if the device has a vector there;
+    /// without one the device's vectors are taken in turn. Sleeps.
     ///
     /// # Errors
     ///
     /// `ENOMEM`, `ENODEV`, the driver's.
-    pub(super) fn make(&self, pd: &Arc<Pd>, group: &Arc<LinkGroup>, queues: Queues) -> Result {
+    pub(super) fn make(
+        &self,
+        pd: &Arc<Pd>,
+        group: &Arc<LinkGroup>,
+        queues: Queues,
+        cpu: Option<u32>,
+    ) -> Result {
         // A free slot must guarantee that a chain can be posted: then nothing that was taken has to be
         // put back.
         let limits = self.at.device.limits()?;
@@ -144,6 +151,7 @@ impl Link {
             // retries as infinite.
             ack_timeout: 16,
             retries: 6,
+            vector: cpu.map(|cpu| u16::try_from(cpu).unwrap_or(0)),
             ..Config::default()
         };
         let qp = loop {

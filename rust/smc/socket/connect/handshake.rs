@@ -133,7 +133,8 @@ fn begin_handshake(this: &Arc<SmcSock>) -> Result<Negotiation<SmcSock>, Reason> 
     }
     let gates = GATES.get().ok_or(Reason::NoDevice)?;
     let port = LocalPort::find(&gates.registry().devices, &this.sock).ok_or(Reason::NoDevice)?;
-    Negotiation::client(this, &gates, &this.sock, port).map_err(|_| Reason::NoMemory)
+    let cpu = this.connects_on.get();
+    Negotiation::client(this, &gates, &this.sock, port, cpu).map_err(|_| Reason::NoMemory)
 }
 
 /// Goes on with the handshake. Returns its outcome if it has ended.

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Lanes: several link groups with one server, over which a client spreads its connections by CPU.
+//!
+//! One group is one queue pair, whose completions are handled on one CPU. How a connection gets its lane, see
+//! [`SmcrRegistry::choose_lane`](super::registry::SmcrRegistry::choose_lane). A server knows its peers by their ids, so
+//! each lane has a peer id of its own.
+
+use super::port::LocalPort;
+use crate::host::peer_addr::PeerAddr;
+use smc_proto::wire::{clc::Class, ids::PeerId};
+
+/// How many lanes there may be.
+pub(crate) const NUMBERS: u8 = 32;
+
+/// The lane of a client's connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Lane {
+    /// Tells the lanes with one peer apart.
+    pub(crate) number: u8,
+    /// The CPU for which it was begun. If the device has a vector there, the completions of its queue pair are handled
+    /// on this one.
+    pub(crate) cpu: u32,
+}
+
+impl Lane {
+    /// Returns the peer id that this host has in the lane.
+    pub(crate) fn peer_id(self, own: PeerId) -> PeerId {
+        let mut id = own;
+        let [.., last] = &mut id.0;
+        *last ^= self.number;
+        id
+    }
+}
+
+/// What a connection wants of its lane.
+pub(crate) struct LaneWanted<'a> {
+    /// The port by which it leaves.
+    pub(crate) port: &'a LocalPort,
+    /// Its peer.
+    pub(crate) peer_addr: PeerAddr,
+    /// The class of its packets.
+    pub(crate) class: Class,
+    /// The CPU on which the program has called connect().
+    pub(crate) cpu: u32,
+    /// Most lanes with one peer.
+    pub(crate) most: u32,
+}
