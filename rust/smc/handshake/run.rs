@@ -99,10 +99,6 @@ impl HandshakeRun {
         port: LocalPort,
         cpu: u32,
     ) -> Result<Self> {
-        let eligibility = Eligibility {
-            option: true,
-            refuse: None,
-        };
         let mut policy = policy(gates, sock);
         let registry = gates.registry();
         let lane = registry.choose_lane(&LaneWanted {
@@ -112,13 +108,19 @@ impl HandshakeRun {
             cpu,
             most: most_lanes(sock, &port),
         });
-        policy.peer_id = lane.peer_id(registry.peer_id);
+        if let Some(lane) = lane {
+            policy.peer_id = lane.peer_id(registry.peer_id);
+        }
+        let eligibility = Eligibility {
+            option: true,
+            refuse: lane.is_none().then_some(Reason::NoMemory),
+        };
         Ok(Self {
             driver: KBox::new(
                 Driver::client(&policy, port.facts(), &eligibility),
                 GFP_KERNEL,
             )?,
-            attempt: Attempt::new(gates.clone(), Some(port), None, Some(lane)),
+            attempt: Attempt::new(gates.clone(), Some(port), None, lane),
             peer: PeerFacts::UNKNOWN,
         })
     }

@@ -280,6 +280,11 @@ impl LinkGroup {
         }
     }
 
+    /// Returns the class of our packets.
+    pub(crate) fn class(&self) -> Class {
+        self.state.lock().proto.terms().key.classes.own
+    }
+
     /// Returns the class and the number of connections of a group that carries connections by this port, or will.
     pub(crate) fn lane_load(&self, port: &LocalPort) -> Option<(Class, u8)> {
         if !self.link.is_on(port) || self.is_lost() {

@@ -4,7 +4,7 @@
 //!
 //! One group is one queue pair, whose completions are handled on one CPU. How a connection gets its lane, see
 //! [`SmcrRegistry::choose_lane`](super::registry::SmcrRegistry::choose_lane). A server knows its peers by their ids, so
-//! each lane has a peer id of its own.
+//! each lane has a peer id of its own: with another instance ID, the first two bytes (RFC 7609).
 
 use super::port::LocalPort;
 use crate::host::peer_addr::PeerAddr;
@@ -12,6 +12,9 @@ use smc_proto::wire::{clc::Class, ids::PeerId};
 
 /// How many lanes there may be.
 pub(crate) const NUMBERS: u8 = 32;
+/// How many classes of packets the groups with one peer may have: any program may choose a class, and a group takes
+/// near a megabyte.
+pub(crate) const MOST_CLASSES: usize = 8;
 
 /// The lane of a client's connection.
 #[derive(Clone, Copy)]
@@ -27,8 +30,8 @@ impl Lane {
     /// Returns the peer id that this host has in the lane.
     pub(crate) fn peer_id(self, own: PeerId) -> PeerId {
         let mut id = own;
-        let [.., last] = &mut id.0;
-        *last ^= self.number;
+        let [_, instance, ..] = &mut id.0;
+        *instance ^= self.number;
         id
     }
 }

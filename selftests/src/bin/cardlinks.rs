@@ -19,12 +19,13 @@ type Outcome = Result<(), String>;
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 8] = [
+const POINTS: [Point; 9] = [
     ("class.none", class_none),
     ("class.socket", class_socket),
     ("class.priority", class_priority),
     ("class.sysctl", class_sysctl),
     ("class.server", class_server),
+    ("class.limit", class_limit),
     ("by_processor.own", processor_own),
     ("by_processor.unused", processor_unused),
     ("by_processor.limit", processor_limit),
@@ -32,6 +33,9 @@ const POINTS: [Point; 8] = [
 
 /// Messages there and back.
 const PINGS: u64 = 50;
+
+/// The reason of a connection that falls back for want of memory.
+const NO_MEMORY: u32 = 0x0101_0000;
 
 /// A value of `IP_TOS`: DSCP 26, which networks often give to RoCE.
 const TOS: i32 = 0x68;
@@ -155,6 +159,17 @@ struct Pair {
 
 impl Pair {
     fn new(wants: Wants) -> Result<Pair, String> {
+        let pair = Self::connect(wants)?;
+        for fd in [&pair.client, &pair.server] {
+            let info = smcinfo::info(fd.raw()).expect("info");
+            wanted("SMC", info.mode == 0, info)?;
+        }
+        pair.ping()?;
+        Ok(pair)
+    }
+
+    /// The same, whatever carries it.
+    fn connect(wants: Wants) -> Result<Pair, String> {
         let listener = within("b", move || {
             let fd = socket();
             if let Some(tos) = wants.server_tos {
@@ -182,13 +197,7 @@ impl Pair {
                 .map_err(|e| format!("connect: {e}"))
         })?;
         let server = sys::accept(listener.raw()).map_err(|e| format!("accept: {e}"))?;
-        let pair = Pair { client, server };
-        for fd in [&pair.client, &pair.server] {
-            let info = smcinfo::info(fd.raw()).expect("info");
-            wanted("SMC", info.mode == 0, info)?;
-        }
-        pair.ping()?;
-        Ok(pair)
+        Ok(Pair { client, server })
     }
 
     /// Sends a few bytes there and back.
@@ -320,6 +329,27 @@ fn class_server() -> Outcome {
         ..Wants::default()
     })?;
     classes(&[(0, 0)], &[(0, 0)])
+}
+
+/// Programs cannot have links of more than eight classes made; what comes then is carried by TCP, or by a link that is
+/// there.
+fn class_limit() -> Outcome {
+    begin();
+    let of = |class: i32| Wants {
+        tos: Some(class * 4),
+        ..Wants::default()
+    };
+    let mut pairs = Vec::new();
+    for class in 1..=8 {
+        pairs.push(Pair::new(of(class))?);
+    }
+    let ninth = Pair::connect(of(9))?;
+    let info = smcinfo::info(ninth.client.raw()).expect("info");
+    let good = info.mode == smcinfo::MODE_TCP && info.reason == NO_MEMORY;
+    wanted("the ninth by TCP", good, info)?;
+    ninth.ping()?;
+    pairs.push(Pair::new(of(3))?);
+    wanted("links", links("card_a").len() == 8, links("card_a"))
 }
 
 /// The processors of the vectors of the links of `a`.

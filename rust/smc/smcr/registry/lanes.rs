@@ -15,7 +15,8 @@
 //! does not know; the C module does so, too.
 
 use super::SmcrRegistry;
-use crate::smcr::lane::{Lane, LaneWanted, NUMBERS};
+use crate::smcr::lane::{Lane, LaneWanted, MOST_CLASSES, NUMBERS};
+use smc_proto::wire::clc::Class;
 
 /// The lanes that there are, of those that serve.
 #[derive(Default)]
@@ -27,11 +28,32 @@ struct Found {
     count: u32,
     /// Numbers in use, also by lanes that do not serve, as bits.
     taken: u32,
+    /// Classes of all lanes with the peer, and their number.
+    classes: [Class; MOST_CLASSES],
+    class_count: usize,
+}
+
+impl Found {
+    /// Returns the classes, each once.
+    fn classes(&self) -> &[Class] {
+        self.classes.get(..self.class_count).unwrap_or(&[])
+    }
+
+    fn note_class(&mut self, class: Class) {
+        if self.classes().contains(&class) {
+            return;
+        }
+        if let Some(free) = self.classes.get_mut(self.class_count) {
+            *free = class;
+            self.class_count = self.class_count.saturating_add(1);
+        }
+    }
 }
 
 impl SmcrRegistry {
-    /// Chooses the lane of a connection that begins.
-    pub(crate) fn choose_lane(&self, wanted: &LaneWanted<'_>) -> Lane {
+    /// Chooses the lane of a connection that begins. Returns `None` where lanes with the peer have as many classes as
+    /// they may, and the connection's is not among those.
+    pub(crate) fn choose_lane(&self, wanted: &LaneWanted<'_>) -> Option<Lane> {
         let most = wanted.most.max(1);
         let index = |cpu: u32| cpu.checked_rem(most).unwrap_or(0);
         let mut found = Found::default();
@@ -40,6 +62,7 @@ impl SmcrRegistry {
                 return;
             };
             found.taken |= 1u32.wrapping_shl(u32::from(lane.number));
+            found.note_class(group.class());
             let Some((class, conns)) = group.lane_load(wanted.port) else {
                 return;
             };
@@ -57,16 +80,20 @@ impl SmcrRegistry {
                 found.least = Some((lane.number, conns));
             }
         });
+        let classes = found.classes();
+        if classes.len() == MOST_CLASSES && !classes.contains(&wanted.class) {
+            return None;
+        }
         let least = found.least.map(|(number, _)| number);
         let number = found
             .own
             .or(found.unused)
             .or_else(|| free_number(&found, index(wanted.cpu), most))
             .or(least);
-        Lane {
+        Some(Lane {
             number: number.unwrap_or(0),
             cpu: wanted.cpu,
-        }
+        })
     }
 }
 
