@@ -285,6 +285,7 @@ proptest! {
                 queue_one_in: queue,
                 lose_link_one_in: lose,
                 late_llc: late,
+                narrow: [false; 2],
             });
         }
     }
