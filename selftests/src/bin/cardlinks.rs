@@ -130,7 +130,7 @@ struct Wants {
     priority: Option<i32>,
     server_tos: Option<i32>,
     /// The processor from which it connects.
-    cpu: Option<usize>,
+    cpu: usize,
     /// Whether it uses the addresses of the VLAN.
     vlan: bool,
 }
@@ -181,9 +181,7 @@ impl Pair {
         });
         let to: SocketAddr = sys::sockname(listener.raw()).expect("name");
         let client = within("a", move || {
-            if let Some(cpu) = wants.cpu {
-                stay_on(cpu);
-            }
+            stay_on(wants.cpu);
             let fd = socket();
             if let Some(tos) = wants.tos {
                 sys::setopt(fd.raw(), libc::IPPROTO_IP, libc::IP_TOS, tos).expect("IP_TOS");
@@ -213,7 +211,7 @@ impl Pair {
 
 fn from(cpu: usize) -> Result<Pair, String> {
     Pair::new(Wants {
-        cpu: Some(cpu),
+        cpu,
         ..Wants::default()
     })
 }
@@ -404,7 +402,7 @@ fn wait_unused() -> Outcome {
         });
         let text = String::from_utf8_lossy(&done.expect("rsmc").stdout).into_owned();
         let of_groups = text.matches("\"connections\"").count();
-        if of_groups > 0 && text.matches("\"connections\":0").count() == of_groups {
+        if of_groups > 0 && text.matches("\"connections\": 0,").count() == of_groups {
             return Ok(());
         }
         wanted(
