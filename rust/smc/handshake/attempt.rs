@@ -262,7 +262,8 @@ impl Attempt {
         let id = registry.next_group_id();
         let group = LinkGroup::new(
             registry.clone(),
-            (id, self.lane),
+            id,
+            self.lane,
             port,
             peer_addr,
             terms,

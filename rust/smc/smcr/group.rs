@@ -201,7 +201,8 @@ impl LinkGroup {
     /// `ENOMEM`, `ENODEV`, the driver's.
     pub(crate) fn new(
         owner: Arc<dyn Owner>,
-        (id, lane): (u32, Option<Lane>),
+        id: u32,
+        lane: Option<Lane>,
         local: &LocalPort,
         peer_addr: PeerAddr,
         terms: Terms,

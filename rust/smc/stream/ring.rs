@@ -370,7 +370,7 @@ fn put(
         push: false,
     };
     let len = u32::try_from(taken).map_err(|_| Stop::Fault)?;
-    let written = |proto: &mut Conn| proto.written(len, hint, now());
+    let written = |proto: &mut Conn, now| proto.written(len, hint, now);
     // shutdown() has come in between: the caller asks for room again, and finds that.
     let actions = conn
         .group()

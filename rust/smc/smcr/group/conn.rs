@@ -14,12 +14,12 @@ mod stamp;
 pub(crate) use ring::{charged_bytes, Writers};
 
 use super::{super::slab::Lease, LinkGroup};
-use core::ops::{Deref, DerefMut};
 use crate::host::{
     clock::now,
     namespace::Namespace,
     stats::Stats, //
 };
+use core::ops::{Deref, DerefMut};
 use kapi::{
     errno,
     net::sock::Sock,

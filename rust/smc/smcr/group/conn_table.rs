@@ -44,7 +44,9 @@ impl ConnTable {
     #[inline]
     pub(super) fn named_by_immediate(&self, immediate: Immediate) -> Option<Arc<SmcConn>> {
         let hint = immediate.hint();
-        self.find(tokens::place(hint as u8)?, |conn| conn.token().0 as u16 == hint)
+        self.find(tokens::place(hint as u8)?, |conn| {
+            conn.token().0 as u16 == hint
+        })
     }
 
     #[inline]

@@ -40,6 +40,7 @@ use kernel::{
 use smc_proto::{
     conn::{Actions, Conn, Notice, Ticket},
     group::due::DueSet,
+    time::Instant,
     wire::llc::Frame, //
 };
 
@@ -189,7 +190,7 @@ impl LinkGroup {
     /// Sends the latest state of a connection that has raised [`Actions::TX_DUE`], at once or when it is its turn.
     /// Returns what else is to be done. Any context.
     pub(crate) fn send_due(self: &Arc<Self>, conn: &Arc<SmcConn>) -> Actions {
-        let due = |_: &mut Conn| Ok::<_, Infallible>(Actions::TX_DUE);
+        let due = |_: &mut Conn, _| Ok::<_, Infallible>(Actions::TX_DUE);
         match self.change_and_send(conn, due) {
             Ok(actions) => actions,
             Err(never) => match never {},
@@ -206,10 +207,11 @@ impl LinkGroup {
     pub(crate) fn change_and_send<E>(
         self: &Arc<Self>,
         conn: &Arc<SmcConn>,
-        change: impl FnOnce(&mut Conn) -> core::result::Result<Actions, E>,
+        change: impl FnOnce(&mut Conn, Instant) -> core::result::Result<Actions, E>,
     ) -> core::result::Result<Actions, E> {
+        let now = now();
         let mut state = conn.proto.lock();
-        let actions = change(&mut state)?;
+        let actions = change(&mut state, now)?;
         if !actions.has(Actions::TX_DUE) {
             if state.awaits_completion() {
                 self.expect_ends();
@@ -218,7 +220,7 @@ impl LinkGroup {
         }
         let actions = actions.without(Actions::TX_DUE);
         let sent = match self.link.channel() {
-            Some(channel) => self.send_state(channel, conn, &mut state, posting::ALL),
+            Some(channel) => self.send_state(channel, conn, &mut state, now, posting::ALL),
             None => None,
         };
         drop(state);
@@ -421,9 +423,10 @@ impl LinkGroup {
         let Some(conn) = self.conns.get(index) else {
             return true;
         };
+        let now = now();
         let sent = {
             let mut state = conn.proto.lock();
-            self.send_state(channel, &conn, &mut state, posting::IN_TURN)
+            self.send_state(channel, &conn, &mut state, now, posting::IN_TURN)
         };
         let Some(sent) = sent else {
             // Another one has had the slot, or a registration has begun. Whichever end lets it go on may have come
@@ -449,6 +452,7 @@ impl LinkGroup {
         channel: &Arc<Channel<LinkGroup>>,
         conn: &Arc<SmcConn>,
         state: &mut Locked,
+        now: Instant,
         as_one_of: u32,
     ) -> Option<Sent> {
         let Some(remote) = conn.remote() else {
@@ -457,7 +461,6 @@ impl LinkGroup {
         if self.link.posting() > as_one_of {
             return None;
         }
-        let now = now();
         let mut slot = self.link.slot(channel)?;
         if self.link.posting() > as_one_of {
             return None;
