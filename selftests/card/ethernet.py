@@ -2,6 +2,7 @@
 """The points of ethernet.sh. All are judged by what arrives and by what the ports have counted, none by the clock: where
 something must not happen, all that could bring it about has happened."""
 
+import contextlib
 import ctypes
 import hashlib
 import os
@@ -85,10 +86,32 @@ def more(before, after, port, *names):
     return counts[0] if len(names) == 1 else counts
 
 
+@contextlib.contextmanager
+def moderated(side, way, usecs, frames, after=("0", "0")):
+    """The interrupts of a port wait."""
+    ethtool(side, "-C", way + "-usecs", str(usecs), way + "-frames", str(frames))
+    try:
+        yield
+    finally:
+        ethtool(side, "-C", way + "-usecs", after[0], way + "-frames", after[1])
+
+
+@contextlib.contextmanager
+def troubled(name, word, number):
+    """Something is wrong with a port."""
+    trouble(name, word, number)
+    try:
+        yield
+    finally:
+        trouble(name, word, 0)
+
+
 class Raw:
-    """Frames of a kind of their own, from a to b, without IP beside them."""
+    """Frames of a kind of their own, from a to b, without IP beside them, and all in one queue."""
 
     def __init__(self):
+        self.processors = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {0})
         self.ends = {}
         for ns in "ab":
             enter(ns)
@@ -118,7 +141,11 @@ class Raw:
         finally:
             self.ends["b"].settimeout(PATIENCE)
 
-    def close(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.sched_setaffinity(0, self.processors)
         for s in self.ends.values():
             s.close()
 
@@ -207,139 +234,123 @@ def addresses():
 
 def frames():
     """A frame arrives, with one interrupt at each end; nothing else does anything."""
-    raw = Raw()
-    before = settled()
-    sent = raw.send()
-    assert raw.receive() == sent
-    wait_until("sent", lambda: more(before, stats(), "pa", "interrupts") == 1)
-    after = settled()
-    assert more(before, after, "pa", "doorbells", "frames", "packets", "completions") == [1, 1, 1, 1], after
-    assert more(before, after, "pb", "arrived", "interrupts", "frames") == [1, 1, 0], after
-    raw.close()
+    with Raw() as raw:
+        before = settled()
+        sent = raw.send()
+        assert raw.receive() == sent
+        wait_until("sent", lambda: more(before, stats(), "pa", "interrupts") == 1)
+        after = settled()
+        assert more(before, after, "pa", "doorbells", "frames", "packets", "completions") == [1, 1, 1, 1], after
+        assert more(before, after, "pb", "arrived", "interrupts", "frames") == [1, 1, 0], after
 
 
 def moderated_by_number():
     """Seven frames raise no interrupt, the eighth raises one for all of them."""
-    raw = Raw()
-    ethtool("b", "-C", "rx-usecs", str(FOREVER), "rx-frames", "8")
-    before = settled()
-    for n in range(7):
+    with Raw() as raw, moderated("b", "rx", FOREVER, 8):
+        before = settled()
+        for _ in range(7):
+            raw.send()
+        after = settled()
+        assert more(before, after, "pb", "arrived", "interrupts") == [7, 0], after
+        assert raw.nothing()
         raw.send()
-    after = settled()
-    assert more(before, after, "pb", "arrived", "interrupts") == [7, 0], after
-    assert raw.nothing()
-    raw.send()
-    for n in range(8):
-        assert raw.receive() == n + 1
-    after = settled()
-    assert more(before, after, "pb", "arrived", "interrupts", "delayed") == [8, 1, 0], after
-    ethtool("b", "-C", "rx-usecs", "0", "rx-frames", "0")
-    raw.close()
+        for n in range(8):
+            assert raw.receive() == n + 1
+        after = settled()
+        assert more(before, after, "pb", "arrived", "interrupts", "delayed") == [8, 1, 0], after
 
 
 def moderated_by_time():
     """One frame of very many that an interrupt waits for: the time tells of it."""
-    raw = Raw()
-    ethtool("b", "-C", "rx-usecs", "1000", "rx-frames", "10000")
-    before = settled()
-    sent = raw.send()
-    assert raw.receive() == sent
-    after = settled()
-    assert more(before, after, "pb", "arrived", "interrupts", "delayed") == [1, 1, 1], after
-    ethtool("b", "-C", "rx-usecs", "0", "rx-frames", "0")
-    raw.close()
+    with Raw() as raw, moderated("b", "rx", 1000, 10000):
+        before = settled()
+        sent = raw.send()
+        assert raw.receive() == sent
+        after = settled()
+        assert more(before, after, "pb", "arrived", "interrupts", "delayed") == [1, 1, 1], after
 
 
 def moderated_sending():
     """What was sent raises an interrupt for four frames together."""
-    raw = Raw()
-    ethtool("a", "-C", "tx-usecs", str(FOREVER), "tx-frames", "4")
-    before = settled()
-    for _ in range(3):
+    with Raw() as raw, moderated("a", "tx", FOREVER, 4, ("256", "32")):
+        before = settled()
+        for _ in range(3):
+            raw.send()
+        after = settled()
+        assert more(before, after, "pa", "completions", "interrupts") == [3, 0], after
         raw.send()
-    after = settled()
-    assert more(before, after, "pa", "completions", "interrupts") == [3, 0], after
-    raw.send()
-    wait_until("sent", lambda: more(before, stats(), "pa", "interrupts") >= 1)
-    after = settled()
-    assert more(before, after, "pa", "completions", "interrupts", "delayed") == [4, 1, 0], after
-    ethtool("a", "-C", "tx-usecs", "256", "tx-frames", "32")
-    for _ in range(4):
-        raw.receive()
-    raw.close()
+        wait_until("sent", lambda: more(before, stats(), "pa", "interrupts") >= 1)
+        after = settled()
+        assert more(before, after, "pa", "completions", "interrupts", "delayed") == [4, 1, 0], after
 
 
 def not_moderated():
     """Frames that come one by one raise an interrupt each."""
-    raw = Raw()
-    first = before = settled()
-    for _ in range(8):
-        sent = raw.send()
-        assert raw.receive() == sent
-        # The driver has asked for the next one.
-        wait_until("armed", lambda: more(before, stats(), "pb", "arms") >= 2)
-        before = settled()
-    assert more(first, before, "pb", "arrived", "interrupts", "delayed") == [8, 8, 0], before
-    raw.close()
+    with Raw() as raw:
+        first = before = settled()
+        for _ in range(8):
+            sent = raw.send()
+            assert raw.receive() == sent
+            # The driver has asked for the next one.
+            wait_until("armed", lambda: more(before, stats(), "pb", "arms") >= 2)
+            before = settled()
+        assert more(first, before, "pb", "arrived", "interrupts", "delayed") == [8, 8, 0], before
 
 
 def late():
     """With a latency frames are sent by a timer of the hardware, all the same."""
-    raw = Raw()
-    trouble("pa", "latency", 1000000)
-    before = settled()
-    sent = [raw.send() for _ in range(3)]
-    assert [raw.receive() for _ in sent] == sent
-    trouble("pa", "latency", 0)
-    after = settled()
-    # As many timers as there were waits for one.
-    assert more(before, after, "pa", "late") >= 1, after
-    sent = raw.send()
-    assert raw.receive() == sent
-    assert more(after, settled(), "pa", "late") == 0
-    raw.close()
+    with Raw() as raw:
+        before = settled()
+        with troubled("pa", "latency", 1000000):
+            sent = [raw.send() for _ in range(3)]
+            assert [raw.receive() for _ in sent] == sent
+        after = settled()
+        # As many timers as there were waits for one.
+        assert more(before, after, "pa", "late") >= 1, after
+        sent = raw.send()
+        assert raw.receive() == sent
+        assert more(after, settled(), "pa", "late") == 0
 
 
 def small_mtu():
     """A wire that loses large packets loses these and no others."""
-    raw = Raw()
-    trouble("pb", "mtu", 1000)
-    before = settled()
-    raw.send(1001)
-    kept = raw.send(1000)
-    assert raw.receive() == kept
-    trouble("pb", "mtu", 0)
-    kept = raw.send(1001)
-    assert raw.receive() == kept
-    assert more(before, settled(), "pa", "lost") == 1
-    raw.close()
+    with Raw() as raw:
+        before = settled()
+        with troubled("pb", "mtu", 1000):
+            raw.send(1001)
+            kept = raw.send(1000)
+            assert raw.receive() == kept
+        kept = raw.send(1001)
+        assert raw.receive() == kept
+        assert more(before, settled(), "pa", "lost") == 1
 
 
 def wire_down():
     """All frames are lost while the wire is down, none afterwards. The sender hears nothing of it."""
-    raw = Raw()
-    trouble("pa", "down", FOREVER)
-    before = settled()
-    for _ in range(5):
-        raw.send()
-    after = settled()
-    assert more(before, after, "pa", "frames", "lost", "completions") == [5, 5, 5], after
-    assert raw.nothing()
-    trouble("pa", "down", 0)
-    sent = [raw.send() for _ in range(5)]
-    assert [raw.receive() for _ in sent] == sent
-    assert more(after, settled(), "pa", "lost") == 0
-    raw.close()
+    with Raw() as raw:
+        before = settled()
+        with troubled("pa", "down", FOREVER):
+            for _ in range(5):
+                raw.send()
+            wait_until("sent", lambda: more(before, stats(), "pa", "frames") == 5)
+            after = settled()
+            assert more(before, after, "pa", "frames", "lost", "completions") == [5, 5, 5], after
+            assert raw.nothing()
+        sent = [raw.send() for _ in range(5)]
+        assert [raw.receive() for _ in sent] == sent
+        assert more(after, settled(), "pa", "lost") == 0
 
 
 def whole(changes, judge):
     """Bytes arrive whole, and went as they should."""
-    offloads(**changes)
-    before = settled()
-    bad = bad_checksums()
-    carry(2 * MIB)
-    after = settled()
-    offloads()
+    try:
+        offloads(**changes)
+        before = settled()
+        bad = bad_checksums()
+        carry(2 * MIB)
+        after = settled()
+    finally:
+        offloads()
     assert bad_checksums() == bad, "wrong checksums"
     for port, other in (("pa", "pb"), ("pb", "pa")):
         frames, packets, lost, refused = more(before, after, port, "frames", "packets", "lost", "refused")
@@ -383,15 +394,14 @@ def tcp_wire_down():
     client, server = pair()
     with client, server:
         assert exchange(client, server, os.urandom(MIB))
-        trouble("pb", "down", FOREVER)
-        before = settled()
         data = os.urandom(MIB)
         done = []
         reader = threading.Thread(target=lambda: done.append(exchange(client, server, data)))
-        reader.start()
-        wait_until("lost", lambda: more(before, stats(), "pa", "lost") >= 2)
-        assert not done
-        trouble("pb", "down", 0)
+        with troubled("pb", "down", FOREVER):
+            before = settled()
+            reader.start()
+            wait_until("lost", lambda: more(before, stats(), "pa", "lost") >= 2)
+            assert not done
         reader.join()
         assert done == [True]
 
@@ -400,10 +410,9 @@ def large_mtu():
     """Frames of 9000 bytes, where both ports take them."""
     for side in "ab":
         run("ip", "-n", side, "link", "set", "p" + side, "mtu", "9000")
-    raw = Raw()
-    sent = raw.send(9014)
-    assert raw.receive() == sent
-    raw.close()
+    with Raw() as raw:
+        sent = raw.send(9014)
+        assert raw.receive() == sent
     carry(2 * MIB)
     for side in "ab":
         run("ip", "-n", side, "link", "set", "p" + side, "mtu", "1500")
