@@ -4,10 +4,12 @@
 # context switches, of both ends together, for TCP over the cards' Ethernet ports, C and rsmc over their RDMA. In one
 # boot, by turns, with 1, 16 and 64 requests of 64 bytes in flight, and as many clients of Redis:
 #
-#   tools/bootstrap boot --kernel bench --module rsmc --kmod card -- /rsmc/selftests/bench/counts.sh
+#   tools/bootstrap boot --kernel bench --count 2 --module rsmc --kmod card --timeout 1800 -- \
+#	/rsmc/selftests/bench/counts.sh
 #
-# Without the C module in the kernel (Debian's) it leaves C out. How requests meet depends on the machine's load: the
-# median of the rounds is shown, with the smallest and the largest.
+# With --count the clock counts instructions; else timers that moderate interrupts are early where the guest is slow.
+# Without the C module in the kernel (Debian's) it leaves C out. The median of the rounds is shown, with the smallest and
+# the largest.
 set -eu
 PATH=$PATH:/rsmc/bin
 rounds=${1:-3}
