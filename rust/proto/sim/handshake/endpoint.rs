@@ -168,6 +168,8 @@ impl Endpoint for SimEndpoint<'_> {
             return Err(Reason::NoMemory);
         }
         if want.key.role == Role::Server && self.net.one_in(self.weather.queue_one_in) {
+            // It asks again later, and not at once.
+            self.side().moved = false;
             return Ok(None);
         }
         let join = self.joins(want)?;
