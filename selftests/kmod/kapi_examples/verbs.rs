@@ -103,6 +103,8 @@ impl<H: Handler> Half<H> {
             dgid: peer.gid.gid(),
             dmac: hop.mac,
             hop_limit: 64,
+            traffic_class: 0,
+            service_level: 0,
         })
     }
 

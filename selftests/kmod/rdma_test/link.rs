@@ -81,6 +81,8 @@ fn path(from: &GidRef, to: &GidRef, peer: &Channel<Side>, mtu: u8) -> Result<Pat
         dgid: to.gid(),
         dmac: hop.mac,
         hop_limit: 64,
+        traffic_class: 0,
+        service_level: 0,
     })
 }
 

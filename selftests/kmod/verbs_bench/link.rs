@@ -97,6 +97,8 @@ impl Half {
             dgid: peer.gid,
             dmac: hop.mac,
             hop_limit: 64,
+            traffic_class: 0,
+            service_level: 0,
         })
     }
 
