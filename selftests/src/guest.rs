@@ -67,6 +67,23 @@ pub fn enter(ns: &str) -> R<()> {
     enter_file(&f)
 }
 
+/// Does something in the named namespace, in a thread of its own. Panics if there is none.
+pub fn within<R: Send + 'static>(ns: &'static str, act: impl FnOnce() -> R + Send + 'static) -> R {
+    let thread = std::thread::spawn(move || {
+        enter(ns).expect("namespace");
+        act()
+    });
+    thread.join().expect("a thread of the namespace")
+}
+
+/// Runs a program in the named namespace. Panics if it fails.
+pub fn run(ns: &'static str, program: &'static str, words: &'static str) {
+    let done = within(ns, move || {
+        Command::new(program).args(words.split(' ')).status()
+    });
+    assert!(done.is_ok_and(|done| done.success()), "{program} {words}");
+}
+
 /// Moves the calling thread into the namespace of an open file below `/proc` or `/run/netns`.
 pub fn enter_file(ns: &std::fs::File) -> R<()> {
     // SAFETY: no pointers.

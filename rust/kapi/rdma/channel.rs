@@ -265,23 +265,6 @@ impl<H: Handler> Channel<H> {
         self.lock_slots().post(token, writes, message)
     }
 
-    /// Posts `message` in a packet as long as the path MTU, filled up with bytes that mean nothing. So its
-    /// arrival shows that such packets get through.
-    ///
-    /// As [`Channel::post`] otherwise, also where the device has one element for each request, which cannot be filled up.
-    /// The peer's receives must have room for it.
-    ///
-    /// # Errors
-    ///
-    /// See [`Unsent`]; `EINVAL` also where the path is not known yet.
-    pub fn post_full_packet(
-        self: &Arc<Self>,
-        token: H::Token,
-        message: &[u8],
-    ) -> Result<(), Unsent<H::Token>> {
-        self.lock_slots().post_full_packet(token, message)
-    }
-
     /// Posts `writes`, of which the last carries `number` to the peer's [`Handler::immediate`].
     ///
     /// As [`Channel::post`] otherwise. The peer must have a receive posted, as for a message.

@@ -275,10 +275,13 @@ impl Poller {
     }
 
     /// Has the queue of sends tell of its next completion, or the queues polled if there is one. As
-    /// [`Poller::kick`], with the send lock held.
+    /// [`Poller::kick`], with the send lock held and the queue pair not closed.
     #[inline]
     pub(super) fn expect(&self) {
-        // SAFETY: The queue is alive by the invariant.
+        // SAFETY:
+        // - `start` has set the queue, which lives until `stop` by the invariant.
+        // - Closing takes the send lock, which the caller holds, before it stops the poller.
+        // - Arming takes locks of the device alone, and runs no callback.
         let missed = unsafe { bindings::ib_arm_cq(self.send.load(Relaxed)) > 0 };
         if missed {
             self.kick();

@@ -151,6 +151,8 @@ pub(crate) struct LinkGroup {
     pub(crate) id: u32,
     /// At a client: its lane.
     pub(crate) lane: Option<Lane>,
+    /// The class of our packets.
+    pub(crate) class: Class,
     /// The peer of the TCP connection of first contact.
     pub(crate) peer_addr: PeerAddr,
     /// The peer id, in the peer's words.
@@ -225,6 +227,7 @@ impl LinkGroup {
                 link <- Link::new(local.clone()),
                 id,
                 lane,
+                class: terms.key.classes.own,
                 peer_addr,
                 peer_id: terms.key.peer_id,
                 peer: SetOnce::new(),
@@ -281,19 +284,13 @@ impl LinkGroup {
         }
     }
 
-    /// Returns the class of our packets.
-    pub(crate) fn class(&self) -> Class {
-        self.state.lock().proto.terms().key.classes.own
-    }
-
-    /// Returns the class and the number of connections of a group that carries connections by this port, or will.
-    pub(crate) fn lane_load(&self, port: &LocalPort) -> Option<(Class, u8)> {
+    /// Returns the number of connections of a group that carries connections by this port, or will.
+    pub(crate) fn lane_load(&self, port: &LocalPort) -> Option<u8> {
         if !self.link.is_on(port) || self.is_lost() {
             return None;
         }
         let state = self.state.lock();
-        let class = state.proto.terms().key.classes.own;
-        (!state.proto.is_held()).then(|| (class, state.proto.conns()))
+        (!state.proto.is_held()).then(|| state.proto.conns())
     }
 
     /// The active link.

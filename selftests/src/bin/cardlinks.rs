@@ -8,6 +8,7 @@
 use st::args::Args;
 use st::family::{Family, Ip};
 use st::fd::Fd;
+use st::guest::{run, within};
 use st::ktap::Ktap;
 use st::{guest, net, smcinfo, sys};
 use std::collections::BTreeMap;
@@ -39,23 +40,6 @@ const NO_MEMORY: u32 = 0x0101_0000;
 
 /// A value of `IP_TOS`: DSCP 26, which networks often give to RoCE.
 const TOS: i32 = 0x68;
-
-/// Does something in a namespace.
-fn within<R: Send + 'static>(ns: &'static str, act: impl FnOnce() -> R + Send + 'static) -> R {
-    let thread = std::thread::spawn(move || {
-        guest::enter(ns).expect("namespace");
-        act()
-    });
-    thread.join().expect("a thread of the namespace")
-}
-
-/// Runs a program in a namespace.
-fn run(ns: &'static str, program: &'static str, words: &'static str) {
-    let done = within(ns, move || {
-        Command::new(program).args(words.split(' ')).status()
-    });
-    assert!(done.is_ok_and(|done| done.success()), "{program} {words}");
-}
 
 fn set_class(ns: &'static str, value: &'static str) {
     within(ns, move || net::sysctl("net.smc.traffic_class", value)).expect("sysctl");

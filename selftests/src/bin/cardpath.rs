@@ -8,6 +8,7 @@
 use st::args::Args;
 use st::errno::Errno;
 use st::fd::Fd;
+use st::guest::{run, within};
 use st::ktap::Ktap;
 use st::smcinfo::{self, Info, MODE_TCP};
 use st::{guest, net, rng, sys};
@@ -48,15 +49,6 @@ const POINTS: [Point; 12] = [
     ("stays_down", stays_down),
 ];
 
-/// Does something in a namespace.
-fn within<R: Send + 'static>(ns: &'static str, act: impl FnOnce() -> R + Send + 'static) -> R {
-    let thread = std::thread::spawn(move || {
-        guest::enter(ns).expect("namespace");
-        act()
-    });
-    thread.join().expect("a thread of the namespace")
-}
-
 /// Has the card of `a` be in trouble.
 fn trouble(word: &str, number: u32) {
     trouble_of("card_a", word, number);
@@ -96,14 +88,6 @@ fn begin_anew() {
         run(ns, "rdma", words);
     }
     begin();
-}
-
-/// Runs a program in a namespace.
-fn run(ns: &'static str, program: &'static str, words: &'static str) {
-    let done = within(ns, move || {
-        Command::new(program).args(words.split(' ')).status()
-    });
-    assert!(done.is_ok_and(|done| done.success()), "{program} {words}");
 }
 
 /// A connection from `a` to `b`: its ends.

@@ -8,7 +8,7 @@ use core::ptr;
 use kernel::sync::rcu;
 use smc_bindings as bindings;
 
-/// The bits of that byte with which congestion is told.
+/// The bits of the IP header's traffic class in which routers tell of congestion.
 const ECN: u8 = 3;
 
 /// Returns the priority of packets with this byte in their IP header, as `IP_TOS` sets it.

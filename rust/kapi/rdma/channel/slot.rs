@@ -41,11 +41,15 @@ impl<H: Handler> Slot<'_, H> {
         self.post_last(token, writes, Last::Message(message))
     }
 
-    /// Posts `message` in a packet as long as the path MTU, as [`Channel::post_full_packet`].
+    /// Posts `message` in a packet as long as the path MTU, filled up with bytes that mean nothing. So its
+    /// arrival shows that such packets get through.
+    ///
+    /// As [`Slot::post`] otherwise, also where the device has one element for each request, which cannot be filled up.
+    /// The peer's receives must have room for it.
     ///
     /// # Errors
     ///
-    /// See there.
+    /// See [`Unsent`]; `EINVAL` also where the path is not known yet.
     pub fn post_full_packet(
         &mut self,
         token: H::Token,

@@ -21,9 +21,9 @@ impl LinkGroup {
     ///
     /// The driver's; the queue pair is then gone.
     pub(crate) fn to_rtr(&self, peer: LinkEnd, psn: u32, mtu: Mtu, hop: &NextHop) -> Result {
-        let class = self.state.lock().proto.terms().key.classes.own;
         let initialised = || self.step(LinkEvent::ToInit);
-        self.link.to_rtr(&peer, psn, mtu, hop, class, initialised)?;
+        self.link
+            .to_rtr(&peer, psn, mtu, hop, self.class, initialised)?;
         let mut state = self.state.lock();
         state.proto.link.peer = Some(peer);
         state.proto.link.step(LinkEvent::ToRtr, now());

@@ -84,7 +84,7 @@ enum Paused {
 /// An LLC message that is to be sent.
 struct LlcMessage {
     frame: Frame,
-    /// Whether it fills a packet, see [`Channel::post_full_packet`].
+    /// Whether it fills a packet, see [`Slot::post_full_packet`].
     full: bool,
 }
 

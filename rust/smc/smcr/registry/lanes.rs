@@ -62,13 +62,13 @@ impl SmcrRegistry {
                 return;
             };
             found.taken |= 1u32.wrapping_shl(u32::from(lane.number));
-            found.note_class(group.class());
-            let Some((class, conns)) = group.lane_load(wanted.port) else {
-                return;
-            };
-            if class != wanted.class {
+            found.note_class(group.class);
+            if group.class != wanted.class {
                 return;
             }
+            let Some(conns) = group.lane_load(wanted.port) else {
+                return;
+            };
             found.count = found.count.saturating_add(1);
             if index(lane.cpu) == index(wanted.cpu) {
                 found.own = Some(lane.number);
