@@ -8,6 +8,7 @@
 pub mod addr;
 pub mod args;
 pub mod bpf;
+pub mod card;
 pub mod cgroup;
 pub mod child;
 pub mod clc;

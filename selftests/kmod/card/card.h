@@ -20,7 +20,7 @@
 #define CARD_MAX_SGE 32
 #define CARD_MAX_INLINE 256
 #define CARD_VECTORS 8
-#define CARD_PORT 1
+#define CARD_PORTS 2
 /* The key that stands for all memory of the host. */
 #define CARD_LOCAL_KEY 0x100
 
@@ -114,7 +114,7 @@ enum card_count {
 	CARD_COUNTS
 };
 
-/* What is wrong with a device's wire, under hw_wire. */
+/* What is wrong with a port and its wire, under hw_wire. */
 struct hw_trouble {
 	/* Packets are lost until then, in nanoseconds of ktime_get(). */
 	u64 down_until;
@@ -124,13 +124,14 @@ struct hw_trouble {
 	u32 mtu;
 	/* How long a request is on its way, in nanoseconds. */
 	u32 latency;
-	/* The device has stopped: nothing is executed. */
+	/* It has stopped: nothing is executed. */
 	bool dead;
 };
 
 /* What a device or a port is for the wire and for its driver's counters. */
 struct hw_end {
-	struct hw_trouble trouble;
+	/* By the number of the port less one; an Ethernet port has one. */
+	struct hw_trouble trouble[CARD_PORTS];
 	struct card_vector vectors[CARD_VECTORS];
 	unsigned long counts[CARD_COUNTS];
 	/* The parent for the DMA API, if addresses are its. */
@@ -268,6 +269,12 @@ struct card_region {
 #define to_cq(c) container_of(c, struct card_cq, ib)
 #define to_region(m) container_of(m, struct card_region, ib)
 
+/* What is wrong with the port of a queue pair. It has one once it is initialised. */
+static inline struct hw_trouble *hw_qp_trouble(struct card_qp *qp)
+{
+	return &qp->device->end.trouble[qp->attr.port_num ? qp->attr.port_num - 1 : 0];
+}
+
 /* One wire joins all devices. Interrupts are off while it is held; it is never held over a call to a consumer. */
 extern raw_spinlock_t hw_wire;
 
@@ -279,13 +286,19 @@ void card_forget(struct card_device *device);
 /* With a reference to the device, which ib_device_put() gives back. */
 struct card_device *card_find(const char *name);
 void card_for_each(void (*call)(const char *name, struct hw_end *end, void *context), void *context);
-/* Calls for the device or port of that name, and for whatever is on the same port. False if there is none. */
-bool card_for_named(const char *name, void (*call)(struct hw_end *end, void *context), void *context);
+/*
+ * Calls for the ports of the device (all, or the one of that number), or for the Ethernet port of that name, and for
+ * whatever is on the same Ethernet port. False if there is none.
+ */
+bool card_for_named(const char *name, u32 number, void (*call)(struct hw_trouble *trouble, void *context),
+		    void *context);
 
 /* device.c */
 int card_make_parent(struct hw_end *end);
-int card_device_add(const char *name, struct net_device *netdev, const struct card_profile *profile);
-void card_event(struct card_device *device, enum ib_event_type type);
+int card_device_add(const char *name, struct net_device *netdev, u32 ports, const struct card_profile *profile);
+/* Gives the network device to the first port that has none. */
+int card_device_join(struct card_device *device, struct net_device *netdev);
+void card_event(struct card_device *device, enum ib_event_type type, u32 port);
 
 /* queue.c */
 int card_create_qp(struct ib_qp *qp, struct ib_qp_init_attr *attr, struct ib_udata *udata);
@@ -336,7 +349,7 @@ void hw_end_setup(struct hw_end *end);
 void hw_end_stop(struct hw_end *end);
 
 /* wire.c: what can be wrong with it, and what is counted. */
-bool hw_passes(const struct hw_end *from, const struct hw_end *to, u32 packet, bool rdma);
+bool hw_passes(const struct hw_trouble *from, const struct hw_trouble *to, u32 packet, bool rdma);
 extern const struct kernel_param_ops card_trouble_ops, card_stats_ops, card_links_ops;
 
 #define hw_count(of, what) ((of)->end.counts[what]++)

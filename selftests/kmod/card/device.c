@@ -41,16 +41,15 @@ static int card_query_port(struct ib_device *ib, u32 port, struct ib_port_attr *
 {
 	struct net_device *netdev = ib_device_get_netdev(ib, port);
 
-	if (!netdev)
-		return -ENODEV;
 	attr->gid_tbl_len = 32;
 	attr->max_msg_sz = 1U << 31;
 	attr->pkey_tbl_len = 1;
 	attr->ip_gids = true;
-	attr->state = ib_get_curr_port_state(netdev);
+	/* Without a network device there is no cable. */
+	attr->state = netdev ? ib_get_curr_port_state(netdev) : IB_PORT_DOWN;
 	attr->phys_state = attr->state == IB_PORT_ACTIVE ? IB_PORT_PHYS_STATE_LINK_UP : IB_PORT_PHYS_STATE_DISABLED;
 	attr->max_mtu = IB_MTU_4096;
-	attr->active_mtu = iboe_get_mtu(netdev->mtu);
+	attr->active_mtu = netdev ? iboe_get_mtu(netdev->mtu) : IB_MTU_1024;
 	attr->active_speed = IB_SPEED_EDR;
 	attr->active_width = IB_WIDTH_4X;
 	dev_put(netdev);
@@ -99,9 +98,9 @@ static int card_dealloc_pd(struct ib_pd *pd, struct ib_udata *udata)
 	return 0;
 }
 
-void card_event(struct card_device *device, enum ib_event_type type)
+void card_event(struct card_device *device, enum ib_event_type type, u32 port)
 {
-	struct ib_event event = { .device = &device->ib, .event = type, .element.port_num = CARD_PORT };
+	struct ib_event event = { .device = &device->ib, .event = type, .element.port_num = port };
 
 	ib_dispatch_event(&event);
 }
@@ -173,7 +172,7 @@ int card_make_parent(struct hw_end *end)
 	return 0;
 }
 
-int card_device_add(const char *name, struct net_device *netdev, const struct card_profile *profile)
+int card_device_add(const char *name, struct net_device *netdev, u32 ports, const struct card_profile *profile)
 {
 	struct card_device *device = ib_alloc_device(card_device, ib);
 	struct ib_device *ib;
@@ -188,14 +187,14 @@ int card_device_add(const char *name, struct net_device *netdev, const struct ca
 	hw_device_setup(device);
 	strscpy(ib->node_desc, profile->name, sizeof(ib->node_desc));
 	ib->node_type = RDMA_NODE_IB_CA;
-	ib->phys_port_cnt = 1;
+	ib->phys_port_cnt = ports;
 	ib->num_comp_vectors = min_t(int, CARD_VECTORS, num_possible_cpus());
 	ib->local_dma_lkey = CARD_LOCAL_KEY;
 	addrconf_addr_eui48((u8 *)&ib->node_guid, netdev->dev_addr);
 	ib_mark_name_assigned_by_user(ib);
 	ib_set_device_ops(ib, &card_ops);
 	ib->ops.driver_id = profile->driver;
-	error = ib_device_set_netdev(ib, netdev, CARD_PORT);
+	error = ib_device_set_netdev(ib, netdev, 1);
 	if (error)
 		goto free;
 	if (real_dma) {
@@ -213,4 +212,27 @@ free:
 	/* It calls card_dealloc(). */
 	ib_dealloc_device(ib);
 	return error;
+}
+
+int card_device_join(struct card_device *device, struct net_device *netdev)
+{
+	struct ib_device *ib = &device->ib;
+	struct net_device *own;
+	int error;
+	u32 port;
+
+	rdma_for_each_port(ib, port) {
+		own = ib_device_get_netdev(ib, port);
+		dev_put(own);
+		if (own)
+			continue;
+		error = ib_device_set_netdev(ib, netdev, port);
+		if (error)
+			return error;
+		/* Its addresses have come before; then its state is asked for again. */
+		rdma_roce_rescan_port(ib, port);
+		ib_dispatch_port_state_event(ib, netdev);
+		return 0;
+	}
+	return -EEXIST;
 }

@@ -302,7 +302,7 @@ static struct card_qp *hw_peer(struct card_qp *qp, u32 length)
 
 	if (!peer || peer->state < IB_QPS_RTR || peer->state == IB_QPS_ERR)
 		return NULL;
-	if (!hw_passes(&qp->device->end, &peer->device->end, packet, true))
+	if (!hw_passes(hw_qp_trouble(qp), hw_qp_trouble(peer), packet, true))
 		return NULL;
 	if (peer->attr.dest_qp_num != qp->ib.qp_num || memcmp(&peer->own_gid, &qp->peer_gid, sizeof(qp->peer_gid)) ||
 	    memcmp(&peer->peer_gid, &qp->own_gid, sizeof(qp->own_gid)))
@@ -482,7 +482,7 @@ static enum hw_outcome hw_execute(struct card_qp *qp)
 /* Executes what is there until something has to be waited for. Under hw_wire. */
 static void hw_run(struct card_qp *qp)
 {
-	if (qp->device->end.trouble.dead)
+	if (hw_qp_trouble(qp)->dead)
 		return;
 	if (qp->state == IB_QPS_ERR) {
 		hw_flush(qp);
@@ -514,9 +514,9 @@ void hw_ring(struct card_qp *qp)
 
 	raw_spin_lock_irqsave(&hw_wire, flags);
 	hw_count(device, DOORBELLS);
-	if (device->end.trouble.latency && qp->state == IB_QPS_RTS) {
+	if (hw_qp_trouble(qp)->latency && qp->state == IB_QPS_RTS) {
 		if (!qp->waiting)
-			hw_wait(qp, device->end.trouble.latency);
+			hw_wait(qp, hw_qp_trouble(qp)->latency);
 	} else if (in_interrupt_engine) {
 		if (list_empty(&qp->rung))
 			list_add_tail(&qp->rung, &device->rung);

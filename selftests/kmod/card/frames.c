@@ -358,7 +358,7 @@ static void hw_send(struct card_port *port, const struct card_frame *from)
 	list_for_each_entry(to, &hw_ports, on_wire) {
 		if (to == port || !hw_takes(to, frame->head))
 			continue;
-		if (!hw_passes(&port->end, &to->end, packet, false))
+		if (!hw_passes(port->end.trouble, to->end.trouble, packet, false))
 			hw_count(port, LOST);
 		else if (from->gso_size && !to->setup.merges)
 			hw_deliver_cut(to, frame);
@@ -374,7 +374,7 @@ static void hw_frames_run(struct card_channel *channel)
 	struct card_tx *tx = &channel->tx;
 
 	/* With the store in card_start_xmit(). */
-	while (!port->end.trouble.dead && tx->next != smp_load_acquire(&tx->head)) {
+	while (!port->end.trouble->dead && tx->next != smp_load_acquire(&tx->head)) {
 		hw_send(port, &tx->ring[tx->next & (CARD_RING - 1)]);
 		/* What was sent may be freed. */
 		smp_store_release(&tx->next, tx->next + 1);
@@ -393,9 +393,9 @@ void hw_frames_ring(struct card_channel *channel)
 
 	raw_spin_lock_irqsave(&hw_wire, flags);
 	hw_count(port, DOORBELLS);
-	if (port->end.trouble.latency) {
+	if (port->end.trouble->latency) {
 		if (!channel->waiting)
-			hrtimer_start(&channel->timer, ns_to_ktime(port->end.trouble.latency), HRTIMER_MODE_REL_HARD);
+			hrtimer_start(&channel->timer, ns_to_ktime(port->end.trouble->latency), HRTIMER_MODE_REL_HARD);
 		channel->waiting = true;
 	} else if (in_interrupt_engine) {
 		hw_interrupt_raise(&channel->doorbell);

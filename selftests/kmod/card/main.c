@@ -4,7 +4,7 @@
  * `ip link add NAME type card` an Ethernet port, which X may be.
  *
  * Parameters, which hold for devices that are made afterwards: `profile`,
- * `dma` (addresses are those of the DMA API rather than the kernel's), and
+ * `ports`, `dma` (addresses are those of the DMA API rather than the kernel's), and
  * `engine` (for all). `trouble`, `stats` and `links` are in wire.c.
  */
 #include <linux/module.h>
@@ -17,6 +17,9 @@
 
 bool real_dma = !IS_ENABLED(CONFIG_UML);
 module_param_named(dma, real_dma, bool, 0644);
+
+static uint ports_of_device = 1;
+module_param_named(ports, ports_of_device, uint, 0644);
 
 bool in_interrupt_engine;
 
@@ -157,14 +160,14 @@ void card_for_each(void (*call)(const char *name, struct hw_end *end, void *cont
 	mutex_unlock(&devices_lock);
 }
 
-/* The port that a device is on, if it is one of ours. It stays while devices_lock is held. */
-static struct card_port *card_port_below(struct card_device *device)
+/* The Ethernet port that a device's port is on, if it is one of ours. It stays while devices_lock is held. */
+static struct card_port *card_port_below(struct card_device *device, u32 number)
 {
 	struct net_device *netdev = NULL;
 	struct card_port *port;
 
 	if (ib_device_try_get(&device->ib)) {
-		netdev = ib_device_get_netdev(&device->ib, CARD_PORT);
+		netdev = ib_device_get_netdev(&device->ib, number);
 		ib_device_put(&device->ib);
 	}
 	port = card_port_of(netdev);
@@ -172,32 +175,48 @@ static struct card_port *card_port_below(struct card_device *device)
 	return port;
 }
 
-bool card_for_named(const char *name, void (*call)(struct hw_end *end, void *context), void *context)
+static void card_for_port(struct card_port *port, void (*call)(struct hw_trouble *trouble, void *context),
+			  void *context)
 {
 	struct card_device *device;
-	struct card_port *port, *named = NULL;
+	u32 number;
+
+	call(port->end.trouble, context);
+	list_for_each_entry(device, &devices, all)
+		rdma_for_each_port(&device->ib, number)
+			if (card_port_below(device, number) == port)
+				call(&device->end.trouble[number - 1], context);
+}
+
+bool card_for_named(const char *name, u32 number, void (*call)(struct hw_trouble *trouble, void *context),
+		    void *context)
+{
+	struct card_device *device;
+	struct card_port *port;
 	bool found = false;
+	u32 each;
 
 	mutex_lock(&devices_lock);
-	list_for_each_entry(port, &ports, all)
-		if (!strcmp(port->netdev->name, name))
-			named = port;
+	list_for_each_entry(port, &ports, all) {
+		if (number || strcmp(port->netdev->name, name))
+			continue;
+		card_for_port(port, call, context);
+		found = true;
+	}
 	list_for_each_entry(device, &devices, all) {
 		if (strcmp(dev_name(&device->ib.dev), name))
 			continue;
-		named = card_port_below(device);
-		if (!named) {
-			call(&device->end, context);
+		rdma_for_each_port(&device->ib, each) {
+			if (number && each != number)
+				continue;
+			/* The port and all that is on it are one card. */
+			port = card_port_below(device, each);
+			if (port)
+				card_for_port(port, call, context);
+			else
+				call(&device->end.trouble[each - 1], context);
 			found = true;
 		}
-	}
-	/* The port and all that is on it are one card. */
-	if (named) {
-		call(&named->end, context);
-		found = true;
-		list_for_each_entry(device, &devices, all)
-			if (card_port_below(device) == named)
-				call(&device->end, context);
 	}
 	mutex_unlock(&devices_lock);
 	return found;
@@ -205,16 +224,42 @@ bool card_for_named(const char *name, void (*call)(struct hw_end *end, void *con
 
 static int card_newlink(const char *name, struct net_device *netdev)
 {
-	return card_device_add(name, netdev, &profiles[profile]);
+	struct card_device *device = card_find(name);
+	int error;
+
+	if (!device)
+		return card_device_add(name, netdev, clamp(ports_of_device, 1, CARD_PORTS), &profiles[profile]);
+	error = card_device_join(device, netdev);
+	ib_device_put(&device->ib);
+	return error;
 }
 
 static struct rdma_link_ops card_link_ops = { .type = "card", .newlink = card_newlink };
 MODULE_ALIAS_RDMA_LINK("card");
 
-/* The network device goes: so does ours. */
+/* The network device of the first port goes, and so does ours; without the one of another port that one is down. */
+static void card_without(struct card_device *device, struct net_device *netdev)
+{
+	struct net_device *own;
+	u32 port;
+
+	rdma_for_each_port(&device->ib, port) {
+		own = ib_device_get_netdev(&device->ib, port);
+		dev_put(own);
+		if (own != netdev)
+			continue;
+		if (port == 1) {
+			ib_unregister_device_queued(&device->ib);
+			return;
+		}
+		ib_dispatch_port_state_event(&device->ib, netdev);
+		ib_device_set_netdev(&device->ib, NULL, port);
+	}
+}
+
 static int card_netdev_event(struct notifier_block *block, unsigned long event, void *info)
 {
-	struct net_device *netdev = netdev_notifier_info_to_dev(info), *own;
+	struct net_device *netdev = netdev_notifier_info_to_dev(info);
 	struct card_device *device;
 
 	if (event != NETDEV_UNREGISTER)
@@ -223,10 +268,7 @@ static int card_netdev_event(struct notifier_block *block, unsigned long event, 
 	list_for_each_entry(device, &devices, all) {
 		if (!ib_device_try_get(&device->ib))
 			continue;
-		own = ib_device_get_netdev(&device->ib, CARD_PORT);
-		if (own == netdev)
-			ib_unregister_device_queued(&device->ib);
-		dev_put(own);
+		card_without(device, netdev);
 		ib_device_put(&device->ib);
 	}
 	mutex_unlock(&devices_lock);

@@ -364,7 +364,7 @@ int card_poll_cq(struct ib_cq *ib, int entries, struct ib_wc *wc)
 		wc->ex.invalidate_rkey = from->ex;
 		wc->src_qp = from->qp->attr.dest_qp_num;
 		wc->wc_flags = from->flags;
-		wc->port_num = CARD_PORT;
+		wc->port_num = from->qp->attr.port_num;
 		wc++;
 		n++;
 	}

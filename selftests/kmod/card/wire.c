@@ -4,18 +4,18 @@
 #include <linux/string.h>
 #include "card.h"
 
-/* Whether a packet gets through between two ends. Under hw_wire. */
-bool hw_passes(const struct hw_end *from, const struct hw_end *to, u32 packet, bool rdma)
+/* Whether a packet gets through between two ports. Under hw_wire. */
+bool hw_passes(const struct hw_trouble *from, const struct hw_trouble *to, u32 packet, bool rdma)
 {
 	u64 now = 0;
 
-	if (from->trouble.down_until || to->trouble.down_until)
+	if (from->down_until || to->down_until)
 		now = ktime_get_ns();
-	if (now < from->trouble.down_until || now < to->trouble.down_until)
+	if (now < from->down_until || now < to->down_until)
 		return false;
-	if (from->trouble.dead || to->trouble.dead || (rdma && (from->trouble.black_hole || to->trouble.black_hole)))
+	if (from->dead || to->dead || (rdma && (from->black_hole || to->black_hole)))
 		return false;
-	return (!from->trouble.mtu || packet <= from->trouble.mtu) && (!to->trouble.mtu || packet <= to->trouble.mtu);
+	return (!from->mtu || packet <= from->mtu) && (!to->mtu || packet <= to->mtu);
 }
 
 enum card_trouble { DOWN, BLACK_HOLE, MTU, LATENCY, DEAD, PORT_ERROR, PORT_ACTIVE, RESET, FATAL };
@@ -37,10 +37,9 @@ struct card_order {
 	u32 value;
 };
 
-static void card_order_end(struct hw_end *end, void *context)
+static void card_order_port(struct hw_trouble *trouble, void *context)
 {
 	const struct card_order *order = context;
-	struct hw_trouble *trouble = &end->trouble;
 	unsigned long flags;
 
 	raw_spin_lock_irqsave(&hw_wire, flags);
@@ -67,24 +66,28 @@ static void card_order_end(struct hw_end *end, void *context)
 }
 
 /* What a driver of RDMA does or says. */
-static int card_order_device(const char *name, const struct card_order *order)
+static int card_order_device(const char *name, u32 port, const struct card_order *order)
 {
 	struct card_device *device = card_find(name);
 
 	if (!device)
 		return -ENODEV;
+	if (!rdma_is_port_valid(&device->ib, port)) {
+		ib_device_put(&device->ib);
+		return -ENODEV;
+	}
 	switch (order->what) {
 	case RESET:
 		device->resetting = order->value;
 		break;
 	case PORT_ERROR:
-		card_event(device, IB_EVENT_PORT_ERR);
+		card_event(device, IB_EVENT_PORT_ERR, port);
 		break;
 	case PORT_ACTIVE:
-		card_event(device, IB_EVENT_PORT_ACTIVE);
+		card_event(device, IB_EVENT_PORT_ACTIVE, port);
 		break;
 	case FATAL:
-		card_event(device, IB_EVENT_DEVICE_FATAL);
+		card_event(device, IB_EVENT_DEVICE_FATAL, port);
 		break;
 	default:
 		break;
@@ -93,22 +96,29 @@ static int card_order_device(const char *name, const struct card_order *order)
 	return 0;
 }
 
-/* "DEVICE TROUBLE VALUE"; see README.md. */
+/* "DEVICE[/PORT] TROUBLE VALUE"; see README.md. */
 static int card_trouble_set(const char *text, const struct kernel_param *param)
 {
-	char name[IB_DEVICE_NAME_MAX], word[16];
+	char name[IB_DEVICE_NAME_MAX], word[16], *slash;
 	struct card_order order;
+	u32 port = 0;
 	int what;
 
 	if (sscanf(text, "%63s %15s %u", name, word, &order.value) != 3)
 		return -EINVAL;
+	slash = strchr(name, '/');
+	if (slash) {
+		*slash = 0;
+		if (kstrtou32(slash + 1, 10, &port) || !port)
+			return -EINVAL;
+	}
 	what = match_string(troubles, ARRAY_SIZE(troubles), word);
 	if (what < 0)
 		return -EINVAL;
 	order.what = what;
 	if (what > DEAD)
-		return card_order_device(name, &order);
-	return card_for_named(name, card_order_end, &order) ? 0 : -ENODEV;
+		return card_order_device(name, max(port, 1U), &order);
+	return card_for_named(name, port, card_order_port, &order) ? 0 : -ENODEV;
 }
 
 const struct kernel_param_ops card_trouble_ops = { .set = card_trouble_set };

@@ -6,16 +6,14 @@
 //! `cardlinks [POINT...]`
 
 use st::args::Args;
-use st::family::{Family, Ip};
-use st::fd::Fd;
+use st::card::{self, wanted, Outcome, Pair};
+use st::family::Ip;
 use st::guest::{run, within};
 use st::ktap::Ktap;
 use st::{guest, net, smcinfo, sys};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
-
-type Outcome = Result<(), String>;
 
 type Point = (&'static str, fn() -> Outcome);
 
@@ -47,14 +45,7 @@ fn set_class(ns: &'static str, value: &'static str) {
 
 /// Has both ends begin anew, without link groups: the cards go and come back.
 fn begin() {
-    for (ns, words) in [
-        ("a", "link delete card_a"),
-        ("b", "link delete card_b"),
-        ("a", "link add card_a type card netdev va"),
-        ("b", "link add card_b type card netdev vb"),
-    ] {
-        run(ns, "rdma", words);
-    }
+    card::begin_anew();
     for ns in ["a", "b"] {
         set_class(ns, "-1");
         within(ns, || net::sysctl("net.smc.peer_groups", "8")).expect("sysctl");
@@ -119,92 +110,50 @@ struct Wants {
     vlan: bool,
 }
 
-fn address(peer: bool, wants: Wants) -> SocketAddr {
-    match wants.vlan {
+/// A connection over SMC-R.
+fn smc(wants: Wants) -> Result<Pair, String> {
+    let pair = connect(wants)?;
+    pair.is_smc()?;
+    ping(&pair)?;
+    Ok(pair)
+}
+
+/// The same, whatever carries it.
+fn connect(wants: Wants) -> Result<Pair, String> {
+    let to = match wants.vlan {
         true => SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 78, 0, 2)), 0),
-        false => guest::sockaddr(peer, Ip::V4, 0),
-    }
-}
-
-fn socket() -> Fd {
-    let (domain, protocol) = Family::Inet.triple(Ip::V4);
-    let fd = sys::socket(domain, libc::SOCK_STREAM, protocol).expect("socket");
-    for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
-        let _ = sys::set_timeo(fd.raw(), name, 60_000 * guest::slow() as i64);
-    }
-    fd
-}
-
-/// A connection from `a` to `b` over SMC-R: its ends.
-struct Pair {
-    client: Fd,
-    server: Fd,
-}
-
-impl Pair {
-    fn new(wants: Wants) -> Result<Pair, String> {
-        let pair = Self::connect(wants)?;
-        for fd in [&pair.client, &pair.server] {
-            let info = smcinfo::info(fd.raw()).expect("info");
-            wanted("SMC", info.mode == 0, info)?;
-        }
-        pair.ping()?;
-        Ok(pair)
-    }
-
-    /// The same, whatever carries it.
-    fn connect(wants: Wants) -> Result<Pair, String> {
-        let listener = within("b", move || {
-            let fd = socket();
-            if let Some(tos) = wants.server_tos {
-                sys::setopt(fd.raw(), libc::IPPROTO_IP, libc::IP_TOS, tos).expect("IP_TOS");
-            }
-            sys::bind(fd.raw(), &address(true, wants)).expect("bind");
-            sys::listen(fd.raw(), 8).expect("listen");
-            fd
-        });
-        let to: SocketAddr = sys::sockname(listener.raw()).expect("name");
-        let client = within("a", move || {
+        false => guest::sockaddr(true, Ip::V4, 0),
+    };
+    Pair::connect(to, move |fd, server| {
+        if !server {
             stay_on(wants.cpu);
-            let fd = socket();
-            if let Some(tos) = wants.tos {
-                sys::setopt(fd.raw(), libc::IPPROTO_IP, libc::IP_TOS, tos).expect("IP_TOS");
-            }
-            if let Some(priority) = wants.priority {
-                let name = libc::SO_PRIORITY;
-                sys::setopt(fd.raw(), libc::SOL_SOCKET, name, priority).expect("SO_PRIORITY");
-            }
-            sys::connect(fd.raw(), &to)
-                .map(|_| fd)
-                .map_err(|e| format!("connect: {e}"))
-        })?;
-        let server = sys::accept(listener.raw()).map_err(|e| format!("accept: {e}"))?;
-        Ok(Pair { client, server })
-    }
-
-    /// Sends a few bytes there and back.
-    fn ping(&self) -> Outcome {
-        for (from, to) in [(&self.client, &self.server), (&self.server, &self.client)] {
-            sys::send_all(from.raw(), b"ping").map_err(|e| format!("send: {e}"))?;
-            let got = sys::recv_all(to.raw(), 4).map_err(|e| format!("receive: {e}"))?;
-            wanted("bytes", got == b"ping", got)?;
         }
-        Ok(())
-    }
-}
-
-fn from(cpu: usize) -> Result<Pair, String> {
-    Pair::new(Wants {
-        cpu,
-        ..Wants::default()
+        let tos = if server { wants.server_tos } else { wants.tos };
+        if let Some(tos) = tos {
+            sys::setopt(fd.raw(), libc::IPPROTO_IP, libc::IP_TOS, tos).expect("IP_TOS");
+        }
+        if let (Some(priority), false) = (wants.priority, server) {
+            let name = libc::SO_PRIORITY;
+            sys::setopt(fd.raw(), libc::SOL_SOCKET, name, priority).expect("SO_PRIORITY");
+        }
     })
 }
 
-fn wanted(what: &str, good: bool, seen: impl std::fmt::Debug) -> Outcome {
-    match good {
-        true => Ok(()),
-        false => Err(format!("{what}: {seen:x?}")),
+/// Sends a few bytes there and back.
+fn ping(pair: &Pair) -> Outcome {
+    for (from, to) in [(&pair.client, &pair.server), (&pair.server, &pair.client)] {
+        sys::send_all(from.raw(), b"ping").map_err(|e| format!("send: {e}"))?;
+        let got = sys::recv_all(to.raw(), 4).map_err(|e| format!("receive: {e}"))?;
+        wanted("bytes", got == b"ping", got)?;
     }
+    Ok(())
+}
+
+fn from(cpu: usize) -> Result<Pair, String> {
+    smc(Wants {
+        cpu,
+        ..Wants::default()
+    })
 }
 
 /// Class and level of each link of `a` and of `b`.
@@ -227,7 +176,7 @@ fn classes(a: &[(u64, u64)], b: &[(u64, u64)]) -> Outcome {
 /// A program that asks for nothing.
 fn class_none() -> Outcome {
     begin();
-    let _pair = Pair::new(Wants::default())?;
+    let _pair = smc(Wants::default())?;
     classes(&[(0, 0)], &[(0, 0)])
 }
 
@@ -240,13 +189,13 @@ fn class_socket() -> Outcome {
         tos: Some(TOS),
         ..Wants::default()
     };
-    let _first = Pair::new(wants)?;
-    let _second = Pair::new(wants)?;
+    let _first = smc(wants)?;
+    let _second = smc(wants)?;
     classes(&[(class, 0)], &[(class, 0)])?;
-    let plain = Pair::new(Wants::default())?;
+    let plain = smc(Wants::default())?;
     classes(&[(0, 0), (class, 0)], &[(0, 0), (class, 0)])?;
     drop(plain);
-    let _joins = (Pair::new(Wants::default())?, Pair::new(wants)?);
+    let _joins = (smc(Wants::default())?, smc(wants)?);
     classes(&[(0, 0), (class, 0)], &[(0, 0), (class, 0)])
 }
 
@@ -274,8 +223,8 @@ fn class_priority() -> Outcome {
         vlan: true,
         ..Wants::default()
     };
-    let done = Pair::new(wants).and_then(|_pair| {
-        let _plain = Pair::new(Wants {
+    let done = smc(wants).and_then(|_pair| {
+        let _plain = smc(Wants {
             vlan: true,
             ..Wants::default()
         })?;
@@ -292,21 +241,21 @@ fn class_priority() -> Outcome {
 fn class_sysctl() -> Outcome {
     begin();
     set_class("a", "106");
-    let _pair = Pair::new(Wants::default())?;
-    let _other = Pair::new(Wants {
+    let _pair = smc(Wants::default())?;
+    let _other = smc(Wants {
         tos: Some(TOS),
         ..Wants::default()
     })?;
     classes(&[(106, 0)], &[(106, 0)])?;
     set_class("b", "96");
-    let _third = Pair::new(Wants::default())?;
+    let _third = smc(Wants::default())?;
     classes(&[(106, 0), (106, 0)], &[(96, 0), (106, 0)])
 }
 
 /// What the program of the server wants does not matter where the client says what it wants.
 fn class_server() -> Outcome {
     begin();
-    let _pair = Pair::new(Wants {
+    let _pair = smc(Wants {
         server_tos: Some(TOS),
         ..Wants::default()
     })?;
@@ -323,14 +272,14 @@ fn class_limit() -> Outcome {
     };
     let mut pairs = Vec::new();
     for class in 1..=8 {
-        pairs.push(Pair::new(of(class))?);
+        pairs.push(smc(of(class))?);
     }
-    let ninth = Pair::connect(of(9))?;
+    let ninth = connect(of(9))?;
     let info = smcinfo::info(ninth.client.raw()).expect("info");
     let good = info.mode == smcinfo::MODE_TCP && info.reason == NO_MEMORY;
     wanted("the ninth by TCP", good, info)?;
-    ninth.ping()?;
-    pairs.push(Pair::new(of(3))?);
+    ping(&ninth)?;
+    pairs.push(smc(of(3))?);
     wanted("links", links("card_a").len() == 8, links("card_a"))
 }
 
@@ -365,7 +314,7 @@ fn processor_own() -> Outcome {
         };
         let before = told();
         for _ in 0..PINGS {
-            pair.ping()?;
+            ping(pair)?;
         }
         let after = told();
         let more = |cpu: usize| after[&(cpu as u64)].0 - before[&(cpu as u64)].0;

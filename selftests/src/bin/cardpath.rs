@@ -6,13 +6,12 @@
 //! `cardpath [POINT...]`
 
 use st::args::Args;
+use st::card::{self, rsmc, wanted, Outcome, Pair};
 use st::errno::Errno;
-use st::fd::Fd;
 use st::guest::{run, within};
 use st::ktap::Ktap;
-use st::smcinfo::{self, Info, MODE_TCP};
+use st::smcinfo::MODE_TCP;
 use st::{guest, net, rng, sys};
-use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -28,8 +27,6 @@ const PEERDECL: u32 = 0x0500_0000;
 const UNCONFIRMED: [u32; 2] = [0x0201_0000, 0x0999_0002];
 
 const TRANSFER: usize = 100 << 10;
-
-type Outcome = Result<(), String>;
 
 type Point = (&'static str, fn() -> Outcome);
 
@@ -51,20 +48,7 @@ const POINTS: [Point; 12] = [
 
 /// Has the card of `a` be in trouble.
 fn trouble(word: &str, number: u32) {
-    trouble_of("card_a", word, number);
-}
-
-fn trouble_of(card: &str, word: &str, number: u32) {
-    let order = format!("{card} {word} {number}");
-    std::fs::write("/sys/module/card/parameters/trouble", order).expect("trouble");
-}
-
-fn rsmc(ns: &'static str, words: &'static str) -> String {
-    within(ns, move || {
-        let done = Command::new("rsmc").args(words.split(' ')).output();
-        let done = done.expect("rsmc");
-        String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned()
-    })
+    card::trouble("card_a", word, number);
 }
 
 /// Has both ends begin anew, with a path on which all gets through.
@@ -77,86 +61,10 @@ fn begin() {
     }
 }
 
-/// The same without a link group: the cards go and come back.
+/// The same without a link group.
 fn begin_anew() {
-    for (ns, words) in [
-        ("a", "link delete card_a"),
-        ("b", "link delete card_b"),
-        ("a", "link add card_a type card netdev va"),
-        ("b", "link add card_b type card netdev vb"),
-    ] {
-        run(ns, "rdma", words);
-    }
+    card::begin_anew();
     begin();
-}
-
-/// A connection from `a` to `b`: its ends.
-struct Pair {
-    client: Fd,
-    server: Fd,
-}
-
-impl Pair {
-    fn new() -> Result<Pair, String> {
-        Self::marked(0)
-    }
-
-    /// The packets of the client have this mark.
-    fn marked(mark: i32) -> Result<Pair, String> {
-        let listener = within("b", || {
-            let fd = socket();
-            sys::bind(fd.raw(), &guest::sockaddr(true, st::family::Ip::V4, 0)).expect("bind");
-            sys::listen(fd.raw(), 8).expect("listen");
-            fd
-        });
-        let to: SocketAddr = sys::sockname(listener.raw()).expect("name");
-        let client = within("a", move || {
-            let fd = socket();
-            sys::setopt(fd.raw(), libc::SOL_SOCKET, libc::SO_MARK, mark).expect("mark");
-            sys::connect(fd.raw(), &to)
-                .map(|_| fd)
-                .map_err(|e| format!("connect: {e}"))
-        })?;
-        let server = sys::accept(listener.raw()).map_err(|e| format!("accept: {e}"))?;
-        Ok(Pair { client, server })
-    }
-
-    fn info(&self) -> (Info, Info) {
-        let of = |fd: &Fd| smcinfo::info(fd.raw()).expect("info");
-        (of(&self.client), of(&self.server))
-    }
-
-    /// Moves [`TRANSFER`] bytes from `a` to `b`.
-    fn transfer(&self) -> Outcome {
-        let bytes: Vec<u8> = (0..TRANSFER).map(|at| (at % 251) as u8).collect();
-        let got = std::thread::scope(|threads| {
-            let sender = threads.spawn(|| sys::send_all(self.client.raw(), &bytes));
-            let got = sys::recv_all(self.server.raw(), TRANSFER);
-            let sent = sender.join().expect("the sender");
-            sent.and(got)
-        });
-        match got {
-            Ok(got) if got == bytes => Ok(()),
-            Ok(_) => Err("other bytes".into()),
-            Err(error) => Err(format!("transfer: {error}")),
-        }
-    }
-}
-
-fn socket() -> Fd {
-    let (domain, protocol) = st::family::Family::Inet.triple(st::family::Ip::V4);
-    let fd = sys::socket(domain, libc::SOCK_STREAM, protocol).expect("socket");
-    for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
-        let _ = sys::set_timeo(fd.raw(), name, 60_000 * guest::slow() as i64);
-    }
-    fd
-}
-
-fn wanted(what: &str, good: bool, seen: impl std::fmt::Debug) -> Outcome {
-    match good {
-        true => Ok(()),
-        false => Err(format!("{what}: {seen:x?}")),
-    }
 }
 
 /// Checks that the next connection is TCP's from the beginning, and works.
@@ -165,16 +73,14 @@ fn goes_without() -> Outcome {
     let (client, _) = pair.info();
     let good = (client.mode, client.reason) == (MODE_TCP, NEIGHBOUR);
     wanted("a connection after that", good, client)?;
-    pair.transfer()
+    pair.transfer(TRANSFER)
 }
 
 /// Checks that the next connection is SMC's, and works.
 fn is_smc() -> Outcome {
     let pair = Pair::new()?;
-    let (client, server) = pair.info();
-    let good = (client.mode, server.mode) == (0, 0);
-    wanted("SMC", good, (client, server))?;
-    pair.transfer()
+    pair.is_smc()?;
+    pair.transfer(TRANSFER)
 }
 
 /// Whether an end remembers the other one for this cause, and says it in words.
@@ -247,11 +153,13 @@ fn route_of_the_mark() -> Outcome {
         let (client, _) = pair.info();
         let good = (client.mode, client.reason) == (MODE_TCP, NOROUTE);
         wanted("a connection without the mark", good, client)?;
-        let pair = Pair::marked(7)?;
-        let (client, server) = pair.info();
-        let good = (client.mode, server.mode) == (0, 0);
-        wanted("SMC with the mark", good, (client, server))?;
-        pair.transfer()
+        let to = guest::sockaddr(true, st::family::Ip::V4, 0);
+        let pair = Pair::connect(to, |fd, server| {
+            let mark = if server { 0 } else { 7 };
+            sys::setopt(fd.raw(), libc::SOL_SOCKET, libc::SO_MARK, mark).expect("mark");
+        })?;
+        pair.is_smc()?;
+        pair.transfer(TRANSFER)
     });
     for word in [
         "rule del fwmark 7 table 77",
@@ -281,7 +189,7 @@ fn black_hole() -> Outcome {
     trouble("black_hole", 1);
     let first = Pair::new()?;
     is_unconfirmed(&first)?;
-    first.transfer()?;
+    first.transfer(TRANSFER)?;
     for _ in 0..5 {
         goes_without()?;
     }
@@ -303,7 +211,7 @@ fn server_remembers() -> Outcome {
         let own = (server.mode, server.reason);
         wanted("server", own == (MODE_TCP, LINKFAILED), server)?;
     }
-    Pair::new()?.transfer()
+    Pair::new()?.transfer(TRANSFER)
 }
 
 /// Whoever runs the hosts has both forget it, and they look again.
@@ -337,9 +245,7 @@ fn own_port() -> Outcome {
 fn peer_device() -> Outcome {
     begin_anew();
     let pair = Pair::new()?;
-    let (client, server) = pair.info();
-    let good = (client.mode, server.mode) == (0, 0);
-    wanted("SMC", good, (client, server))?;
+    pair.is_smc()?;
     trouble("black_hole", 1);
     sys::send_all(pair.client.raw(), &[0; 100]).map_err(|e| format!("send: {e}"))?;
     run("b", "rdma", "link delete card_b");
@@ -359,7 +265,7 @@ fn small_mtu() -> Outcome {
     trouble("mtu", 600);
     let first = Pair::new()?;
     is_unconfirmed(&first)?;
-    first.transfer()?;
+    first.transfer(TRANSFER)?;
     drop(first);
     for _ in 0..3 {
         goes_without()?;
@@ -384,12 +290,7 @@ impl Load {
         let pairs: Result<Vec<_>, _> = (0..Load::CONNECTIONS).map(|_| Pair::new()).collect();
         let pairs = pairs?;
         for pair in &pairs {
-            let (client, server) = pair.info();
-            wanted(
-                "SMC",
-                (client.mode, server.mode) == (0, 0),
-                (client, server),
-            )?;
+            pair.is_smc()?;
         }
         Ok(Load {
             received: (0..2 * pairs.len()).map(|_| AtomicU64::new(0)).collect(),
@@ -506,7 +407,7 @@ fn port(up: bool) {
     };
     run("a", "ip", word);
     for card in ["card_a", "card_b"] {
-        trouble_of(card, event, 0);
+        card::trouble(card, event, 0);
     }
 }
 
@@ -545,12 +446,11 @@ fn wire_down() -> Outcome {
 fn stays_down() -> Outcome {
     begin();
     let pair = Pair::new()?;
-    pair.transfer()?;
+    pair.transfer(TRANSFER)?;
     port(false);
     let end = sys::recv(pair.client.raw(), &mut [0], 0);
     port(true);
-    let lost = end == Err(Errno(libc::ECONNABORTED)) || end == Err(Errno(libc::ECONNRESET));
-    wanted("the end", lost, end)
+    card::lost("the end", end)
 }
 
 fn main() {

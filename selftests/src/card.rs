@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Connections between the namespaces `a` and `b`, each with a model card (`kmod/card`), and what can be wrong with
+//! these.
+
+use crate::errno::Errno;
+use crate::fd::Fd;
+use crate::guest::{run, within};
+use crate::smcinfo::{self, Info};
+use crate::{family, guest, sys};
+use std::net::SocketAddr;
+use std::process::Command;
+
+/// What a point has to say.
+pub type Outcome = Result<(), String>;
+
+/// Has a card, `card_a`, or one of its ports, `card_a/2`, be in trouble.
+pub fn trouble(card: &str, word: &str, number: u32) {
+    let order = format!("{card} {word} {number}");
+    std::fs::write("/sys/module/card/parameters/trouble", order).expect("trouble");
+}
+
+/// What `rsmc` says in a namespace.
+pub fn rsmc(ns: &'static str, words: &'static str) -> String {
+    within(ns, move || {
+        let done = Command::new("rsmc").args(words.split(' ')).output();
+        let done = done.expect("rsmc");
+        String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned()
+    })
+}
+
+/// Has both ends begin without a link group: the cards go and come back.
+pub fn begin_anew() {
+    for (ns, words) in [
+        ("a", "link delete card_a"),
+        ("b", "link delete card_b"),
+        ("a", "link add card_a type card netdev va"),
+        ("b", "link add card_b type card netdev vb"),
+    ] {
+        run(ns, "rdma", words);
+    }
+}
+
+/// An error where something is not as it should be.
+///
+/// # Errors
+/// What was seen.
+pub fn wanted(what: &str, good: bool, seen: impl std::fmt::Debug) -> Outcome {
+    match good {
+        true => Ok(()),
+        false => Err(format!("{what}: {seen:x?}")),
+    }
+}
+
+/// A socket whose calls end some time.
+pub fn socket() -> Fd {
+    let (domain, protocol) = family::Family::Inet.triple(family::Ip::V4);
+    let fd = sys::socket(domain, libc::SOCK_STREAM, protocol).expect("socket");
+    for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+        let _ = sys::set_timeo(fd.raw(), name, 60_000 * guest::slow() as i64);
+    }
+    fd
+}
+
+/// A connection from `a` to `b`: its ends.
+pub struct Pair {
+    /// In `a`.
+    pub client: Fd,
+    /// In `b`.
+    pub server: Fd,
+}
+
+impl Pair {
+    /// Connects to an address of `b`, after `prepare` was done with the client's and the server's socket.
+    ///
+    /// # Errors
+    /// Why it could not.
+    pub fn connect(
+        to: SocketAddr,
+        prepare: impl Fn(&Fd, bool) + Copy + Send + 'static,
+    ) -> Result<Pair, String> {
+        let listener = within("b", move || {
+            let fd = socket();
+            prepare(&fd, true);
+            sys::bind(fd.raw(), &to).expect("bind");
+            sys::listen(fd.raw(), 8).expect("listen");
+            fd
+        });
+        let to: SocketAddr = sys::sockname(listener.raw()).expect("name");
+        let client = within("a", move || {
+            let fd = socket();
+            prepare(&fd, false);
+            sys::connect(fd.raw(), &to)
+                .map(|_| fd)
+                .map_err(|e| format!("connect: {e}"))
+        })?;
+        let server = sys::accept(listener.raw()).map_err(|e| format!("accept: {e}"))?;
+        Ok(Pair { client, server })
+    }
+
+    /// Connects by the usual addresses.
+    ///
+    /// # Errors
+    /// Why it could not.
+    pub fn new() -> Result<Pair, String> {
+        Self::connect(guest::sockaddr(true, family::Ip::V4, 0), |_, _| ())
+    }
+
+    /// What carries both ends.
+    pub fn info(&self) -> (Info, Info) {
+        let of = |fd: &Fd| smcinfo::info(fd.raw()).expect("info");
+        (of(&self.client), of(&self.server))
+    }
+
+    /// Checks that SMC-R carries both ends.
+    ///
+    /// # Errors
+    /// What does.
+    pub fn is_smc(&self) -> Outcome {
+        let (client, server) = self.info();
+        let good = (client.mode, server.mode) == (0, 0);
+        wanted("SMC", good, (client, server))
+    }
+
+    /// Moves bytes from `a` to `b`.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn transfer(&self, count: usize) -> Outcome {
+        let bytes: Vec<u8> = (0..count).map(|at| (at % 251) as u8).collect();
+        let got = std::thread::scope(|threads| {
+            let sender = threads.spawn(|| sys::send_all(self.client.raw(), &bytes));
+            let got = sys::recv_all(self.server.raw(), count);
+            let sent = sender.join().expect("the sender");
+            sent.and(got)
+        });
+        match got {
+            Ok(got) if got == bytes => Ok(()),
+            Ok(_) => Err("other bytes".into()),
+            Err(error) => Err(format!("transfer: {error}")),
+        }
+    }
+}
+
+/// Checks that a call has failed because its connection is lost.
+///
+/// # Errors
+/// What it said.
+pub fn lost<T: std::fmt::Debug>(what: &str, end: Result<T, Errno>) -> Outcome {
+    let lost = [libc::ECONNABORTED, libc::ECONNRESET, libc::EPIPE];
+    let good = matches!(&end, Err(Errno(error)) if lost.contains(error));
+    wanted(what, good, end)
+}
