@@ -3,7 +3,8 @@
 //! The client's side of the handshake.
 //!
 //! PROPOSAL, wait for ACCEPT, join or start the group, CONFIRM; on first contact then wait for
-//! CONFIRM_LINK, bring the link up and answer. A group that exists is ready with the CONFIRM.
+//! CONFIRM_LINK, bring the link up and answer; where the answer is a full packet, wait until it has
+//! been delivered. A group that exists is ready with the CONFIRM.
 
 use super::policy::{
     Agreed,
@@ -27,7 +28,8 @@ use super::{
     Step,
     Want,
     WAIT_CLC,
-    WAIT_DECLINE, //
+    WAIT_DECLINE,
+    WAIT_DELIVERED, //
 };
 use crate::error::EmitError;
 use crate::group::choice::{
@@ -74,6 +76,12 @@ struct Accepted {
     eid: crate::wire::clc::Eid,
 }
 
+impl Accepted {
+    fn sends_full_packets(&self) -> bool {
+        self.agreed.extensions.has(Extensions::FULL_PACKET)
+    }
+}
+
 /// Both ends of the connection.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
@@ -95,6 +103,12 @@ enum ClientState {
     /// The server asked for the link with this message.
     ToRts(Ends, ConfirmLink),
     Answering(Ends, ConfirmLink),
+    /// The answer is a packet of the path MTU: it shows that such packets get through.
+    Answered {
+        ends: Ends,
+        link: ConfirmLink,
+        until: Instant,
+    },
     /// CONFIRM_LINK did not come, or the link failed: look for a decline, then decline.
     Grace {
         reason: Reason,
@@ -149,9 +163,17 @@ impl Client {
             ClientState::Confirming(ends)
             | ClientState::AwaitConfirmLink { ends, .. }
             | ClientState::ToRts(ends, _)
-            | ClientState::Answering(ends, _) => Some(&ends.accepted.end),
+            | ClientState::Answering(ends, _)
+            | ClientState::Answered { ends, .. } => Some(&ends.accepted.end),
             _ => None,
         }
+    }
+
+    /// Tells whether the server may have taken the link for confirmed by our answer, so that its connection, which we do
+    /// not have yet, may have come to its end.
+    #[must_use]
+    pub(super) fn has_answered(&self) -> bool {
+        matches!(self.state, ClientState::Answered { .. })
     }
 
     /// The number that the server gave the new link, and its identifier there; zeros without a new link.
@@ -206,11 +228,19 @@ impl Client {
             (Input::Failed(reason), ClientState::ToRts(ends, _)) => {
                 self.decline(ends.accepted.version, *reason, true)
             }
-            (Input::Done, ClientState::Answering(ends, link)) => {
-                self.establish(ends.accepted, Some(link))
-            }
+            (Input::Done, ClientState::Answering(ends, link)) => self.on_answered(ends, link, now),
             (Input::Failed(_), ClientState::Answering(ends, _)) => {
                 self.grace(&ends, Reason::ConfirmLinkTimeout, now)
+            }
+            (Input::Llc(LlcEvent::Delivered), ClientState::Answered { ends, link, .. }) => {
+                self.establish(ends.accepted, Some(link))
+            }
+            (Input::Llc(_), ClientState::Answered { until, .. }) => await_link(until),
+            (Input::Timer, ClientState::Answered { ends, .. }) => {
+                self.grace(&ends, Reason::ConfirmLinkTimeout, now)
+            }
+            (Input::LinkLost, ClientState::Answered { ends, .. }) => {
+                self.grace(&ends, Reason::ReadyLinkError, now)
             }
 
             (
@@ -374,6 +404,15 @@ impl Client {
         }
     }
 
+    fn on_answered(&mut self, ends: Ends, link: ConfirmLink, now: Instant) -> Step {
+        if !ends.accepted.sends_full_packets() {
+            return self.establish(ends.accepted, Some(link));
+        }
+        let until = now.after(WAIT_DELIVERED);
+        self.state = ClientState::Answered { ends, link, until };
+        await_link(until)
+    }
+
     fn answer(&mut self, ends: Ends, link: ConfirmLink) -> Step {
         self.state = ClientState::Answering(ends, link);
         let Ends { accepted, own } = ends;
@@ -390,7 +429,7 @@ impl Client {
         match response.emit(Version::V2, true, &mut frame) {
             Ok(_) => Step::SendLlc {
                 frame,
-                full: accepted.agreed.extensions.has(Extensions::FULL_PACKET),
+                full: accepted.sends_full_packets(),
             },
             Err(_) => self.finish(failed(Failure::Protocol)),
         }

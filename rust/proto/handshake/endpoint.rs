@@ -100,7 +100,8 @@ pub trait Endpoint {
     /// The reason to decline.
     fn to_rts(&mut self) -> Result<(), Reason>;
 
-    /// Posts an LLC message on the new link, with `full` in a packet of the path MTU.
+    /// Posts an LLC message on the new link, with `full` in a packet of the path MTU: a client's is reported by
+    /// [`LlcEvent::Delivered`] when it has been delivered.
     ///
     /// # Errors
     ///

@@ -100,6 +100,9 @@ pub const WAIT_CLC: Span = Span::from_secs(6);
 pub const WAIT_DECLINE: Span = Span::from_secs(1);
 /// Longest wait of a server for the CONFIRM_LINK response.
 pub const WAIT_SERVER_LLC: Span = Span::from_secs(2);
+/// Longest wait of a client until its CONFIRM_LINK response is delivered. A server that does not get it has declined by
+/// then: after [`WAIT_SERVER_LLC`] and [`WAIT_DECLINE`].
+pub const WAIT_DELIVERED: Span = Span::from_secs(4);
 
 /// Reasons for a failure without fallback.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

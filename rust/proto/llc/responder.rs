@@ -57,6 +57,9 @@ pub enum LlcEvent {
         /// The peer uses RMBEs without eyecatcher, the only ones we know.
         no_eyecatcher: bool,
     },
+    /// Our response to CONFIRM_LINK, in a packet of the path MTU, has reached the server's device: comes of no message,
+    /// but of a completion. Goes to the client's handshake.
+    Delivered,
     /// The peer answered our ADD_LINK.
     AddLinkAnswer {
         /// It rejected the link.

@@ -279,9 +279,63 @@ fn a_client_takes_its_steps_in_order() {
     assert!(matches!(d.advance(&mut s), Progress::Awaiting(_)));
     assert_eq!(s.calls(), ["agreed", "acquire", "expose", "send"]);
     s.event = Some(confirm_link());
-    assert_eq!(d.advance(&mut s), Progress::Done(Outcome::Established));
+    assert_eq!(
+        d.advance(&mut s),
+        Progress::Awaiting(T0.after(WAIT_DELIVERED))
+    );
     assert_eq!(s.calls(), ["to_rts", "send_llc"]);
+    s.event = Some(LlcEvent::Delivered);
+    assert_eq!(d.advance(&mut s), Progress::Done(Outcome::Established));
     assert_eq!(d.link().number, 7);
+}
+
+/// A client whose answer is on its way.
+fn answered_client() -> (Driver<[u8; MAX_LEN]>, Script) {
+    let (mut d, mut s) = client();
+    assert!(matches!(d.advance(&mut s), Progress::Awaiting(_)));
+    s.arrive(&messages()[1]);
+    assert!(matches!(d.advance(&mut s), Progress::Awaiting(_)));
+    s.event = Some(confirm_link());
+    assert!(matches!(d.advance(&mut s), Progress::Awaiting(_)));
+    (d, s)
+}
+
+/// A server that has the answer may be done with its connection before the client knows of that.
+#[test]
+fn a_client_waits_for_its_answer_beyond_the_end_of_the_stream() {
+    let (mut d, mut s) = answered_client();
+    s.shut = true;
+    assert!(matches!(d.advance(&mut s), Progress::Awaiting(_)));
+    s.event = Some(LlcEvent::Delivered);
+    assert_eq!(d.advance(&mut s), Progress::Done(Outcome::Established));
+
+    let (mut d, mut s) = answered_client();
+    s.shut = true;
+    s.wait(WAIT_DELIVERED);
+    let failed = Progress::Done(Outcome::Failed(Failure::Tcp));
+    assert_eq!(d.advance(&mut s), failed);
+}
+
+/// An answer that does not get through leads to TCP, at the server's word or, in time, without one.
+#[test]
+fn an_answer_that_is_not_delivered_is_no_connection() {
+    let (mut d, mut s) = answered_client();
+    s.arrive(&decline());
+    assert_eq!(fell_back(d.advance(&mut s)).0, Reason::PeerDeclined);
+    for (lost, reason) in [
+        (false, Reason::ConfirmLinkTimeout),
+        (true, Reason::ReadyLinkError),
+    ] {
+        let (mut d, mut s) = answered_client();
+        s.link_lost = lost;
+        if !lost {
+            s.wait(WAIT_DELIVERED);
+        }
+        let until = s.now.after(WAIT_DECLINE);
+        assert_eq!(d.advance(&mut s), Progress::Awaiting(until));
+        s.wait(WAIT_DECLINE);
+        assert_eq!(fell_back(d.advance(&mut s)), (reason, true));
+    }
 }
 
 /// Whatever the segmentation, a message is taken whole, and nothing after it.

@@ -88,6 +88,14 @@ impl Machine {
         }
     }
 
+    /// Tells whether the peer may have its connection while we wait for the link.
+    fn may_be_connected(&self) -> bool {
+        match self {
+            Machine::Client(client) => client.has_answered(),
+            Machine::Server(_) => true,
+        }
+    }
+
     fn peer_end(&self) -> Option<&RdmaEnd> {
         match self {
             Machine::Client(client) => client.peer_end(),

@@ -11,8 +11,7 @@
 //!   its rest arrives, which [`strip`](crate::handshake::strip) then finds in one piece.
 
 use super::{
-    Driver,
-    Machine, //
+    Driver, //
 };
 use crate::error::ReadError;
 use crate::handshake::endpoint::{
@@ -69,12 +68,11 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Driver<B> {
         }
         match self.read(endpoint) {
             Heard::Message => Some(self.digest(endpoint)),
-            // A client is connected once it has answered on the link; the end of its stream may
-            // come before that answer, which takes another way.
+            // A client is connected once it has answered on the link, a server once it has the
+            // answer; the end of the stream may come before the answer, or before we know that it
+            // was delivered, which take another way.
             Heard::Broken(ReadError::Closed) | Heard::TcpError
-                if llc
-                    && matches!(self.machine, Machine::Server(_))
-                    && !endpoint.now().reached(until) =>
+                if llc && self.machine.may_be_connected() && !endpoint.now().reached(until) =>
             {
                 None
             }

@@ -245,12 +245,23 @@ impl Endpoint for SimEndpoint<'_> {
         if full && self.weather.narrow[self.me] {
             return Ok(());
         }
-        self.net.post_llc(self.weather, self.sides, self.me, *frame);
+        let arrives = self
+            .net
+            .post_llc(self.weather, self.sides, self.me, *frame);
+        // Of the hosts the first is the client.
+        if full && self.me == 0 {
+            let told = arrives.after(self.net.delay(self.weather));
+            self.side().delivered = Some(told);
+        }
         Ok(())
     }
 
     fn take_llc(&mut self) -> Option<LlcEvent> {
-        let event = self.side().event.take();
+        let now = self.net.now;
+        let side = self.side();
+        let delivered = side.delivered.take_if(|told| now.reached(*told));
+        let delivered = delivered.map(|_| LlcEvent::Delivered);
+        let event = delivered.or_else(|| side.event.take());
         self.side().moved |= event.is_some();
         event
     }

@@ -226,7 +226,14 @@ impl Net {
         }
     }
 
-    fn post_llc(&mut self, w: &Weather, sides: &mut [Side; 2], me: usize, frame: Frame) {
+    /// Puts a message on the link; returns when it arrives.
+    fn post_llc(
+        &mut self,
+        w: &Weather,
+        sides: &mut [Side; 2],
+        me: usize,
+        frame: Frame,
+    ) -> Instant {
         let mut d = self.delay(w);
         if let Some((one_in, secs)) = w.late_llc {
             if self.rng.one_in(one_in) {
@@ -234,9 +241,9 @@ impl Net {
             }
         }
         let last = sides[1 - me].frames.back().map_or(self.now, |m| m.0);
-        sides[1 - me]
-            .frames
-            .push_back((last.max(self.now).after(d), frame));
+        let arrives = last.max(self.now).after(d);
+        sides[1 - me].frames.push_back((arrives, frame));
+        arrives
     }
 
     /// Gives LLC messages that have arrived to the group; true if there was one.

@@ -26,6 +26,8 @@ pub(super) struct Side {
     pub(super) frames: VecDeque<(Instant, Frame)>,
     /// LLC event that the driver has not taken.
     pub(super) event: Option<LlcEvent>,
+    /// When the side hears that its full packet has been delivered.
+    pub(super) delivered: Option<Instant>,
     /// Our end of the connection, once acquired.
     pub(super) own: Option<RdmaEnd>,
     /// The peer may write to our RMBE.
@@ -67,6 +69,7 @@ impl Side {
             self.wake_at,
             self.segments.front().map(|s| s.0),
             self.frames.front().map(|f| f.0),
+            self.delivered,
         ];
         times.into_iter().flatten().filter(|t| *t > now).min()
     }

@@ -62,13 +62,7 @@ impl LinkGroup {
             self.send_llc(frame);
         }
         match todo {
-            Todo::Handshake(event) => {
-                let mut state = self.state.lock();
-                state.event = Some(event);
-                if let Some(waiter) = &state.waiter {
-                    waiter.clone().kick();
-                }
-            }
+            Todo::Handshake(event) => self.tell_handshake(event),
             Todo::End { .. } => {
                 self.link.mark_broken();
                 self.kick();
@@ -98,7 +92,8 @@ impl Handler for LinkGroup {
                 };
                 conn.perform(actions);
             }
-            Token::Llc => (),
+            Token::FullLlc if done.status.is_success() => this.delivered(),
+            Token::Llc | Token::FullLlc => (),
             Token::Key(slab) => this.key_ended(&slab, done.status.is_success()),
         }
         this.slot_freed();

@@ -114,6 +114,22 @@ impl LinkGroup {
         drop(old);
     }
 
+    /// Has the handshake that waits for the link hear of an event. Any context.
+    pub(super) fn tell_handshake(&self, event: LlcEvent) {
+        let mut state = self.state.lock();
+        state.event = Some(event);
+        if let Some(waiter) = &state.waiter {
+            waiter.clone().kick();
+        }
+    }
+
+    /// A message in a full packet has been delivered, which a client waits for. A server waits for the answer to it.
+    pub(super) fn delivered(&self) {
+        if !self.is_server() {
+            self.tell_handshake(LlcEvent::Delivered);
+        }
+    }
+
     /// An LLC event that has come for the handshake.
     pub(crate) fn take_event(&self) -> Option<LlcEvent> {
         self.state.lock().event.take()

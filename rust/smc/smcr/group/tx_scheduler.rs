@@ -56,6 +56,8 @@ pub(crate) enum Token {
     Conn(Arc<SmcConn>, Ticket),
     /// An LLC message.
     Llc,
+    /// One that fills a packet: a client's handshake hears when it has been delivered.
+    FullLlc,
     /// The registration of a slab's memory key.
     Key(Arc<RmbSlab>),
 }
@@ -403,7 +405,7 @@ impl LinkGroup {
             return Next::Nothing;
         };
         let posted = match full {
-            true => slot.post_full_packet(Token::Llc, &frame).is_ok(),
+            true => slot.post_full_packet(Token::FullLlc, &frame).is_ok(),
             false => slot.post(Token::Llc, [], &frame).is_ok(),
         };
         // The end of a group waits for that, and the heartbeat's is a sign of life.
