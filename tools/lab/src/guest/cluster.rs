@@ -82,6 +82,8 @@ pub struct Options {
     pub root: Option<PathBuf>,
     /// Boot by this instead of handing the kernel to QEMU.
     pub firmware: Option<Firmware>,
+    /// Further words for the kernel's command line (QEMU).
+    pub cmdline: Vec<String>,
 }
 
 /// See the module's description.
@@ -170,6 +172,7 @@ impl Cluster {
                 count: options.count.is_some(),
                 plugin: options.plugin.clone(),
                 firmware: options.firmware.clone(),
+                cmdline: options.cmdline.clone(),
                 log: logs.join(format!(
                     "{name}-{topology}-{}.{number}.log",
                     std::process::id()

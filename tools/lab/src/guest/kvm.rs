@@ -94,6 +94,7 @@ fn probe(kernel: &Kernel) -> Result<bool> {
         count: false,
         plugin: None,
         firmware: None,
+        cmdline: Vec::new(),
         log: stage.join("log"),
     };
     let mut command = command_with(&spec, &theirs, Accelerator::Kvm)?;

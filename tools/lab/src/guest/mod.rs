@@ -65,6 +65,8 @@ pub struct Spec<'a> {
     pub plugin: Option<PathBuf>,
     /// Boot by this instead of handing the kernel to QEMU.
     pub firmware: Option<Firmware>,
+    /// Further words for the kernel's command line (QEMU only).
+    pub cmdline: Vec<String>,
     /// Where the console is logged.
     pub log: PathBuf,
 }

@@ -101,7 +101,8 @@ pub fn command_with(spec: &Spec<'_>, control: &OwnedFd, how: Accelerator) -> Res
         share(&mut command, "mods", &image::module_dir(spec.kernel))?;
         share(&mut command, "stage", &spec.stage)?;
     }
-    let arguments = kernel_arguments(arch, how, if disks { "disk" } else { "9p" });
+    let share = if disks { "disk" } else { "9p" };
+    let arguments = kernel_arguments(arch, how, share, &spec.cmdline);
     let image = &spec.kernel.image;
     if let Some(firmware) = &spec.firmware {
         firmware.boot(&mut command, image, &initramfs, &arguments)?;
@@ -148,7 +149,7 @@ pub fn program(arch: Arch) -> Result<Command> {
     Ok(command)
 }
 
-fn kernel_arguments(arch: Arch, how: Accelerator, share: &str) -> String {
+fn kernel_arguments(arch: Arch, how: Accelerator, share: &str, further: &[String]) -> String {
     let line = if arch == Arch::Arm64 {
         "ttyAMA"
     } else {
@@ -182,6 +183,7 @@ fn kernel_arguments(arch: Arch, how: Accelerator, share: &str) -> String {
     }
     let share = format!("rsmc.share={share}");
     words.push(&share);
+    words.extend(further.iter().map(String::as_str));
     words.join(" ")
 }
 

@@ -51,7 +51,7 @@ impl<W: Write + Send> Boots<'_, W> {
         self.each("guests", groups, aside, |group| match self.stage(group) {
             Ok(_) if self.is_over() => left_out(group, self.report),
             Ok((kernel, stage)) => {
-                let session = Session::new(group.kind, kernel, group.topology, &stage.path);
+                let session = Session::new(group, kernel, &stage.path);
                 let new = session.run(
                     &group.tests,
                     &group.session,
@@ -89,8 +89,7 @@ impl<W: Write + Send> Boots<'_, W> {
                 self.report.begin(&name);
                 let ended = match self.stage(group) {
                     Ok((kernel, stage)) => {
-                        Session::new(group.kind, kernel, group.topology, &stage.path)
-                            .alone(test, self.report)
+                        Session::new(group, kernel, &stage.path).alone(test, self.report)
                     }
                     Err(error) => Ended::not_at_all(&name, format!("{error:#}")),
                 };

@@ -40,6 +40,11 @@ impl Group {
         }
     }
 
+    /// What the kernel's command line has besides: the same for all tests of a boot.
+    pub fn cmdline(&self) -> &[String] {
+        self.tests.first().map_or(&[], |test| &test.cmdline)
+    }
+
     /// Tells whether it is a guest of QEMU, of which there is one at a time.
     fn is_qemu(&self) -> bool {
         !matches!(self.kind, Kind::Uml | Kind::UmlDebug)

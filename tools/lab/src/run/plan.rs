@@ -176,6 +176,9 @@ pub struct Test {
     /// Name of the boot it takes part in, among those of its kernel and topology.
     #[serde(default)]
     pub boot: String,
+    /// Words for the command line of its boot's kernel.
+    #[serde(default)]
+    pub cmdline: Vec<String>,
     timeout: u64,
     /// Programs and modules without which it is skipped.
     #[serde(default)]
@@ -343,6 +346,18 @@ pub(super) fn parse(text: &str) -> Result<Vec<Test>> {
         }
         test.modules()
             .with_context(|| format!("test {}", test.name))?;
+        let uml = |kind: &Kind| matches!(kind, Kind::Uml | Kind::UmlDebug);
+        if !test.cmdline.is_empty() && test.kernels.iter().any(uml) {
+            bail!("test {}: only QEMU takes words for the kernel", test.name);
+        }
+        let other = |with: &&Test| with.boot == test.boot && with.cmdline != test.cmdline;
+        if let Some(other) = tests.iter().find(other) {
+            bail!(
+                "tests {} and {} have one boot and two command lines",
+                test.name,
+                other.name
+            );
+        }
     }
     Ok(tests)
 }
@@ -379,10 +394,26 @@ mod tests {
             "private = true\ntopology = \"pair\"",
             "typo = 1",
             "thorough = [\"debian\"]",
+            "cmdline = [\"quiet\"]",
         ] {
             assert!(parse(&entry(extra)).is_err(), "{extra}");
         }
         assert!(parse(&(entry("") + &entry(""))).is_err());
+    }
+
+    #[test]
+    fn a_boot_has_one_command_line() {
+        let entry = |name: &str, extra: &str| {
+            format!("[[test]]\nname = \"{name}\"\nprogram = \"x\"\nkernels = [\"debian\"]\ntimeout = 1\n{extra}\n")
+        };
+        let quiet = "boot = \"quiet\"\ncmdline = [\"quiet\"]";
+        let plain = entry("a", "");
+        let tests = parse(&(plain.clone() + &entry("b", quiet) + &entry("c", quiet))).unwrap();
+        assert_eq!(tests[1].cmdline, ["quiet"]);
+        for wrong in ["cmdline = [\"quiet\"]", "boot = \"quiet\""] {
+            let text = plain.clone() + &entry("b", quiet) + &entry("c", wrong);
+            assert!(parse(&text).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod scripts;
 
 use super::again::{End, Ended, Waiting};
+use super::group::Group;
 use super::plan::{Kind, Module, Test};
 use super::reader::{shown, Reader};
 use super::{environment, left};
@@ -33,6 +34,8 @@ pub struct Session<'a> {
     kind: Kind,
     kernel: &'a Kernel,
     topology: Topology,
+    /// Words for the kernel's command line.
+    cmdline: Vec<String>,
     stage: &'a Path,
     cluster: Option<Cluster>,
     loaded: [Module; 2],
@@ -75,11 +78,12 @@ impl Tried {
 
 impl<'a> Session<'a> {
     /// A session that has not booted yet.
-    pub fn new(kind: Kind, kernel: &'a Kernel, topology: Topology, stage: &'a Path) -> Session<'a> {
+    pub fn new(group: &Group, kernel: &'a Kernel, stage: &'a Path) -> Session<'a> {
         Session {
-            kind,
+            kind: group.kind,
             kernel,
-            topology,
+            topology: group.topology,
+            cmdline: group.cmdline().to_vec(),
             stage,
             cluster: None,
             loaded: [Module::None; 2],
@@ -225,7 +229,11 @@ impl<'a> Session<'a> {
         if number > 5 {
             return Err(anyhow!("guests died too often"));
         }
-        match Cluster::boot(self.kernel, self.topology, self.stage, Options::default()) {
+        let options = Options {
+            cmdline: self.cmdline.clone(),
+            ..Options::default()
+        };
+        match Cluster::boot(self.kernel, self.topology, self.stage, options) {
             Ok(cluster) => {
                 let mut point = Point::fail(name, shown(&cluster.boot_reports));
                 point.ok = cluster.boot_reports.is_empty();

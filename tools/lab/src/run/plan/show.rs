@@ -46,6 +46,7 @@ impl fmt::Display for Test {
         if !self.boot.is_empty() {
             write!(f, "; boot {}", self.boot)?;
         }
+        list(f, "cmdline", &self.cmdline)?;
         list(f, "needs", &self.needs)?;
         list(f, "kmod", &self.kmod)?;
         let suites: Vec<String> = self.suites.iter().map(ToString::to_string).collect();
