@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# run.sh [--profile NAME] [--engine NAME] [--ports NUMBER] [--no-dma] [--port] PROGRAM [ARGUMENT...]
+# run.sh [--profile NAME] [--engine NAME] [--ports NUMBER] [--granule BYTES] [--no-dma] [--port] PROGRAM [ARGUMENT...]
 # Runs a test with a model card (kmod/card) in each of the namespaces a and b
 # instead of soft-RoCE; with --port their Ethernet ports join the namespaces, in place of veth. The points are the
 # program's. It fails besides if the cards have not carried its bytes, or do not go afterwards.
@@ -10,6 +10,7 @@ while :; do
 	case $1 in
 	--profile) parameters="$parameters profile=$2"; shift 2 ;;
 	--engine) parameters="$parameters engine=$2"; shift 2 ;;
+	--granule) parameters="$parameters granule=$2"; shift 2 ;;
 	--ports) parameters="$parameters ports=$2"; shift 2 ;;
 	--no-dma) parameters="$parameters dma=0"; shift ;;
 	--port) port=1; shift ;;

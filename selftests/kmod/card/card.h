@@ -100,6 +100,8 @@ enum card_count {
 	NOT_READY,
 	REPEATS,
 	LOST,
+	FORGOTTEN,
+	OUTSIDE,
 	BYTES,
 	REGIONS,
 	REGION_BYTES,
@@ -120,12 +122,14 @@ struct hw_trouble {
 	u64 down_until;
 	/* RDMA alone is lost. */
 	bool black_hole;
-	/* Largest packet that gets through; 0: any. */
-	u32 mtu;
+	/* Largest packet that gets through either way, and of those that it sends; 0: any. */
+	u32 mtu, sent_mtu;
 	/* How long a request is on its way, in nanoseconds. */
 	u32 latency;
 	/* It has stopped: nothing is executed. */
 	bool dead;
+	/* It is dying: what arrives is acknowledged, and reaches no memory; nor does it execute anything. */
+	bool forgets;
 };
 
 /* What a device or a port is for the wire and for its driver's counters. */
@@ -136,6 +140,8 @@ struct hw_end {
 	unsigned long counts[CARD_COUNTS];
 	/* The parent for the DMA API, if addresses are its. */
 	struct platform_device *platform;
+	/* Each piece of memory of 2 to this power bytes has addresses of its own; 0: all is one. */
+	u32 granule_shift;
 };
 
 struct card_device {
@@ -245,6 +251,8 @@ struct card_qp {
 	union ib_gid own_gid, peer_gid;
 	/* Of the packets that it sends. */
 	u8 traffic_class, service_level;
+	/* A packet for it was acknowledged, and forgotten. */
+	bool has_forgotten;
 	/* The peer has taken its first packet, so it expects our sequence number. */
 	bool in_sequence;
 };
@@ -281,6 +289,8 @@ extern raw_spinlock_t hw_wire;
 /* main.c: how devices are made. */
 extern bool in_interrupt_engine;
 extern bool real_dma;
+/* Bytes of memory that have neighbouring addresses, for devices made afterwards; 0: all have. */
+extern uint granule;
 void card_remember(struct card_device *device);
 void card_forget(struct card_device *device);
 /* With a reference to the device, which ib_device_put() gives back. */
@@ -295,6 +305,7 @@ bool card_for_named(const char *name, u32 number, void (*call)(struct hw_trouble
 
 /* device.c */
 int card_make_parent(struct hw_end *end);
+void card_end_parent(struct hw_end *end);
 int card_device_add(const char *name, struct net_device *netdev, u32 ports, const struct card_profile *profile);
 /* Gives the network device to the first port that has none. */
 int card_device_join(struct card_device *device, struct net_device *netdev);
@@ -334,7 +345,12 @@ void hw_device_setup(struct card_device *device);
 void hw_device_stop(struct card_device *device);
 /* Writes a line for each queue pair that is connected; returns their length. */
 int hw_show_links(char *buffer, int size);
-void *hw_memory(const struct hw_end *end, u64 address);
+/* What a device's address stands for in this kernel; NULL if nothing. `length` is cut where the next byte is elsewhere. */
+void *hw_memory(const struct hw_end *end, u64 address, u32 *length);
+/* The device of this port has been recovered: queue pairs whose packets it has forgotten are broken. Under hw_wire. */
+void hw_recovered(const struct hw_trouble *trouble);
+/* Where addresses of pieces begin. Behind each is a hole as large as it. */
+#define HW_SCATTERED (1ULL << 44)
 
 /* interrupt.c: the hardware's interrupts. */
 void hw_interrupt_setup(struct hw_interrupt *interrupt, int cpu, void (*handler)(struct hw_interrupt *));

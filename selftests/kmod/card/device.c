@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* A device as the RDMA core sees it: its port, its limits, its life. */
+#include <linux/dma-direct.h>
 #include <linux/dma-mapping.h>
+#include <linux/log2.h>
 #include <linux/module.h>
 #include <linux/netdevice.h>
 #include <linux/platform_device.h>
@@ -113,8 +115,7 @@ static void card_dealloc(struct ib_device *ib)
 	card_forget(device);
 	hw_device_stop(device);
 	xa_destroy(&device->regions);
-	if (device->end.platform)
-		platform_device_unregister(device->end.platform);
+	card_end_parent(&device->end);
 }
 
 static const struct ib_device_ops card_ops = {
@@ -152,6 +153,42 @@ static const struct ib_device_ops card_ops = {
 	INIT_RDMA_OBJ_SIZE(ib_pd, card_pd, ib),
 	INIT_RDMA_OBJ_SIZE(ib_qp, card_qp, ib),
 };
+
+/*
+ * Gives each piece of memory of `granule` bytes addresses that follow upon those of no other, as an IOMMU may. Mappings
+ * that are longer would leave their piece, so the consumer is told of none that is.
+ */
+static int card_scatter(struct hw_end *end)
+{
+	struct device *dev = &end->platform->dev;
+	u64 pieces = DIV_ROUND_UP_ULL(virt_to_phys(high_memory - 1) + 1, granule), i;
+	struct bus_dma_region *map = kvcalloc(pieces + 1, sizeof(*map), GFP_KERNEL);
+
+	if (!map)
+		return -ENOMEM;
+	end->granule_shift = ilog2(granule);
+	for (i = 0; i < pieces; i++) {
+		map[i].cpu_start = i * granule;
+		map[i].dma_start = HW_SCATTERED + 2 * i * granule;
+		map[i].size = granule;
+	}
+	dev->dma_range_map = map;
+	dma_set_max_seg_size(dev, granule);
+	return 0;
+}
+
+void card_end_parent(struct hw_end *end)
+{
+	const struct bus_dma_region *map;
+
+	if (!end->platform)
+		return;
+	/* It may be too large for the core to free it. */
+	map = end->platform->dev.dma_range_map;
+	end->platform->dev.dma_range_map = NULL;
+	platform_device_unregister(end->platform);
+	kvfree(map);
+}
 
 /* The parent by which the DMA API maps memory for the device, as a PCI function is for a real one. */
 int card_make_parent(struct hw_end *end)
@@ -199,6 +236,8 @@ int card_device_add(const char *name, struct net_device *netdev, u32 ports, cons
 		goto free;
 	if (real_dma) {
 		error = card_make_parent(&device->end);
+		if (!error && granule)
+			error = card_scatter(&device->end);
 		if (error)
 			goto free;
 	}

@@ -170,14 +170,42 @@ static void hw_break(struct card_qp *qp)
 	hw_flush(qp);
 }
 
+void hw_recovered(const struct hw_trouble *trouble)
+{
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(hw_qps); i++)
+		if (hw_qps[i] && hw_qps[i]->has_forgotten && hw_qp_trouble(hw_qps[i]) == trouble)
+			hw_break(hw_qps[i]);
+}
+
 /* --- memory --------------------------------------------------------------- */
 
-/* What a device's address stands for in this kernel. */
-void *hw_memory(const struct hw_end *end, u64 address)
+void *hw_memory(const struct hw_end *end, u64 address, u32 *length)
 {
+	u64 size, piece, within;
+
 	if (!end->platform)
 		return (void *)(uintptr_t)address;
-	return phys_to_virt(dma_to_phys(&end->platform->dev, address));
+	if (!end->granule_shift)
+		return phys_to_virt(dma_to_phys(&end->platform->dev, address));
+	size = 1ULL << end->granule_shift;
+	piece = (address - HW_SCATTERED) >> (end->granule_shift + 1);
+	within = address & (2 * size - 1);
+	if (address < HW_SCATTERED || within >= size)
+		return NULL;
+	*length = min_t(u64, *length, size - within);
+	return phys_to_virt((piece << end->granule_shift) + within);
+}
+
+/* The same for a request of the device: an address that is none ends it. */
+static u32 hw_bytes(struct card_device *device, u64 address, u32 length, void **at)
+{
+	*at = hw_memory(&device->end, address, &length);
+	if (*at)
+		return length;
+	hw_count(device, OUTSIDE);
+	return 0;
 }
 
 static struct card_region *hw_region(struct card_device *device, u32 key)
@@ -205,10 +233,8 @@ static u32 hw_piece(struct card_device *device, const struct card_region *region
 	u64 from, page;
 	u32 within;
 
-	if (region->everything) {
-		*at = hw_memory(&device->end, address);
-		return length;
-	}
+	if (region->everything)
+		return hw_bytes(device, address, length, at);
 	if (address < region->iova || address - region->iova > region->length ||
 	    region->length - (address - region->iova) < length)
 		return 0;
@@ -218,8 +244,7 @@ static u32 hw_piece(struct card_device *device, const struct card_region *region
 	within = from % region->page_size;
 	if (page >= region->pages)
 		return 0;
-	*at = hw_memory(&device->end, region->page[page]) + within;
-	return min(length, region->page_size - within);
+	return hw_bytes(device, region->page[page] + within, min(length, region->page_size - within), at);
 }
 
 /* The next piece of at most `length` bytes; 0 if there is none or it may not be used. */
@@ -249,8 +274,7 @@ static u32 hw_next(struct hw_cursor *cursor, u32 length, int access, void **at)
 	sge = cursor->sge;
 	length = min(length, sge->length - cursor->offset);
 	if (sge->lkey == CARD_LOCAL_KEY && !cursor->device->profile.no_local_key) {
-		*at = hw_memory(&cursor->device->end, sge->addr + cursor->offset);
-		piece = length;
+		piece = hw_bytes(cursor->device, sge->addr + cursor->offset, length, at);
 	} else {
 		region = hw_region(cursor->device, sge->lkey);
 		if (!region || region->ib.pd != cursor->pd || (access & ~region->access))
@@ -444,6 +468,15 @@ static enum hw_outcome hw_execute(struct card_qp *qp)
 		other.sge = receive->sge;
 		other.sges = receive->sges;
 	}
+	if (hw_qp_trouble(peer)->forgets) {
+		/* What is read has to be told. */
+		if (reads)
+			return hw_unanswered(qp) ? HW_WAITS : hw_fail(qp, IB_WC_RETRY_EXC_ERR);
+		peer->has_forgotten = true;
+		hw_count(peer->device, FORGOTTEN);
+		hw_sent(qp, IB_WC_SUCCESS);
+		return HW_DONE;
+	}
 	if (reads) {
 		bad = hw_move(&own, &other, request->length);
 		if (bad)
@@ -482,7 +515,7 @@ static enum hw_outcome hw_execute(struct card_qp *qp)
 /* Executes what is there until something has to be waited for. Under hw_wire. */
 static void hw_run(struct card_qp *qp)
 {
-	if (hw_qp_trouble(qp)->dead)
+	if (hw_qp_trouble(qp)->dead || hw_qp_trouble(qp)->forgets)
 		return;
 	if (qp->state == IB_QPS_ERR) {
 		hw_flush(qp);

@@ -60,7 +60,7 @@ static u32 hw_read_piece(struct hw_reader *reader, u32 length, const void **at)
 		piece++;
 	}
 	length = min(length, piece->length - reader->offset);
-	*at = hw_memory(reader->end, piece->address) + reader->offset;
+	*at = hw_port_memory(reader->end, piece->address) + reader->offset;
 	reader->offset += length;
 	return length;
 }
@@ -237,7 +237,7 @@ static void hw_deliver(struct card_port *to, const u8 *head, u32 headed, struct 
 	room = CARD_FIRST;
 	offset = CARD_HEADROOM;
 	for (; left; left -= arrival.length) {
-		at = hw_memory(&to->end, rx->address[next & (CARD_RING - 1)]) + offset;
+		at = hw_port_memory(&to->end, rx->address[next & (CARD_RING - 1)]) + offset;
 		arrival.length = min(left, room);
 		arrival.last = left == arrival.length;
 		n = min(headed, arrival.length);

@@ -4,7 +4,7 @@
  * `ip link add NAME type card` an Ethernet port, which X may be.
  *
  * Parameters, which hold for devices that are made afterwards: `profile`,
- * `ports`, `dma` (addresses are those of the DMA API rather than the kernel's), and
+ * `ports`, `dma` (addresses are those of the DMA API rather than the kernel's), `granule`, and
  * `engine` (for all). `trouble`, `stats` and `links` are in wire.c.
  */
 #include <linux/module.h>
@@ -17,6 +17,21 @@
 
 bool real_dma = !IS_ENABLED(CONFIG_UML);
 module_param_named(dma, real_dma, bool, 0644);
+
+uint granule;
+
+static int card_granule_set(const char *text, const struct kernel_param *param)
+{
+	uint value;
+
+	if (kstrtouint(text, 0, &value) || (value && (value < SZ_4K || value > SZ_1G || !is_power_of_2(value))))
+		return -EINVAL;
+	granule = value;
+	return 0;
+}
+
+static const struct kernel_param_ops card_granule_ops = { .set = card_granule_set, .get = param_get_uint };
+module_param_cb(granule, &card_granule_ops, &granule, 0644);
 
 static uint ports_of_device = 1;
 module_param_named(ports, ports_of_device, uint, 0644);

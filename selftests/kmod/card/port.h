@@ -97,6 +97,14 @@ struct card_port {
 	struct card_channel channel[CARD_VECTORS];
 };
 
+/* The driver maps what is longer than a piece of `granule` bytes: ports have neighbouring addresses. */
+static inline void *hw_port_memory(const struct hw_end *end, u64 address)
+{
+	u32 length = 0;
+
+	return hw_memory(end, address, &length);
+}
+
 /* main.c */
 void card_port_remember(struct card_port *port);
 void card_port_forget(struct card_port *port);

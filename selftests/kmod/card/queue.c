@@ -108,6 +108,7 @@ int card_modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct i
 		qp->send_head = qp->send_tail = qp->send_next = 0;
 		qp->receive_head = qp->receive_tail = qp->receive_next = 0;
 		qp->in_sequence = false;
+		qp->has_forgotten = false;
 		qp->repeats = qp->not_ready = 0;
 	} else if (to == IB_QPS_ERR) {
 		hw_flush(qp);

@@ -15,17 +15,21 @@ bool hw_passes(const struct hw_trouble *from, const struct hw_trouble *to, u32 p
 		return false;
 	if (from->dead || to->dead || (rdma && (from->black_hole || to->black_hole)))
 		return false;
+	if (from->sent_mtu && packet > from->sent_mtu)
+		return false;
 	return (!from->mtu || packet <= from->mtu) && (!to->mtu || packet <= to->mtu);
 }
 
-enum card_trouble { DOWN, BLACK_HOLE, MTU, LATENCY, DEAD, PORT_ERROR, PORT_ACTIVE, RESET, FATAL };
+enum card_trouble { DOWN, BLACK_HOLE, MTU, SENT_MTU, LATENCY, DEAD, FORGETS, PORT_ERROR, PORT_ACTIVE, RESET, FATAL };
 
 static const char *const troubles[] = {
 	[DOWN] = "down",
 	[BLACK_HOLE] = "black_hole",
 	[MTU] = "mtu",
+	[SENT_MTU] = "sent_mtu",
 	[LATENCY] = "latency",
 	[DEAD] = "dead",
+	[FORGETS] = "forgets",
 	[PORT_ERROR] = "port_error",
 	[PORT_ACTIVE] = "port_active",
 	[RESET] = "reset",
@@ -53,11 +57,19 @@ static void card_order_port(struct hw_trouble *trouble, void *context)
 	case MTU:
 		trouble->mtu = order->value;
 		break;
+	case SENT_MTU:
+		trouble->sent_mtu = order->value;
+		break;
 	case LATENCY:
 		trouble->latency = order->value;
 		break;
 	case DEAD:
 		trouble->dead = order->value;
+		break;
+	case FORGETS:
+		trouble->forgets = order->value;
+		if (!order->value)
+			hw_recovered(trouble);
 		break;
 	default:
 		break;
@@ -116,7 +128,7 @@ static int card_trouble_set(const char *text, const struct kernel_param *param)
 	if (what < 0)
 		return -EINVAL;
 	order.what = what;
-	if (what > DEAD)
+	if (what > FORGETS)
 		return card_order_device(name, max(port, 1U), &order);
 	return card_for_named(name, port, card_order_port, &order) ? 0 : -ENODEV;
 }
@@ -139,6 +151,8 @@ static const char *const counted[CARD_COUNTS] = {
 	[NOT_READY] = "not_ready",
 	[REPEATS] = "repeats",
 	[LOST] = "lost",
+	[FORGOTTEN] = "forgotten",
+	[OUTSIDE] = "outside",
 	[BYTES] = "bytes",
 	[REGIONS] = "regions",
 	[REGION_BYTES] = "region_bytes",

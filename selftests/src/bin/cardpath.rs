@@ -31,19 +31,22 @@ const TRANSFER: usize = 100 << 10;
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 12] = [
+const POINTS: [Point; 15] = [
     ("route_mtu", route_mtu),
     ("route_of_the_port", route_of_the_port),
     ("route_of_the_mark", route_of_the_mark),
     ("black_hole", black_hole),
     ("server_remembers", server_remembers),
     ("small_mtu", small_mtu),
+    ("small_mtu_towards_server", small_mtu_towards_server),
     ("forgotten", forgotten),
     ("own_port", own_port),
     ("peer_device", peer_device),
     ("flap", flap),
     ("wire_down", wire_down),
     ("stays_down", stays_down),
+    ("acknowledged_removed", acknowledged_removed),
+    ("acknowledged_reset", acknowledged_reset),
 ];
 
 /// Has the card of `a` be in trouble.
@@ -53,7 +56,7 @@ fn trouble(word: &str, number: u32) {
 
 /// Has both ends begin anew, with a path on which all gets through.
 fn begin() {
-    for word in ["black_hole", "mtu"] {
+    for word in ["black_hole", "mtu", "sent_mtu"] {
         trouble(word, 0);
     }
     for ns in ["a", "b"] {
@@ -271,6 +274,77 @@ fn small_mtu() -> Outcome {
         goes_without()?;
     }
     remembers("a", "10.77.0.2")
+}
+
+/// The same where only what the client sends is too large: its answer, which it waits for.
+fn small_mtu_towards_server() -> Outcome {
+    begin_anew();
+    trouble("sent_mtu", 600);
+    let first = Pair::new()?;
+    is_unconfirmed(&first)?;
+    first.transfer(TRANSFER)?;
+    drop(first);
+    for _ in 0..3 {
+        goes_without()?;
+    }
+    remembers("a", "10.77.0.2")?;
+    remembers("b", "10.77.0.1")
+}
+
+/// What a card has counted.
+fn counted(card: &str, name: &str) -> u64 {
+    let text = std::fs::read_to_string("/sys/module/card/parameters/stats").expect("stats");
+    let line = text.lines().find(|line| line.starts_with(card));
+    let words: Vec<_> = line.map_or(vec![], |line| line.split(' ').collect());
+    let at = words.iter().position(|word| *word == name).expect(name);
+    words[at + 1].parse().expect("a number")
+}
+
+/// The card of `b` acknowledges bytes that never reach memory, and dies, as `ending` says. Its program reads what did
+/// arrive, not one byte else, and then learns that the connection is lost; so does the other one.
+fn acknowledged(ending: impl Fn()) -> Outcome {
+    const ARRIVED: usize = 5000;
+    begin_anew();
+    let pair = Pair::new()?;
+    pair.is_smc()?;
+    let mut bytes = vec![0; ARRIVED + TRANSFER / 4];
+    rng::fill(1, 0, &mut bytes);
+    let send = |part: &[u8]| sys::send_all(pair.client.raw(), part).map_err(|e| format!("send: {e}"));
+    send(&bytes[..ARRIVED])?;
+    let got = sys::recv_all(pair.server.raw(), 1).map_err(|e| format!("receive: {e}"))?;
+    let before = counted("card_b", "forgotten");
+    card::trouble("card_b", "forgets", 1);
+    send(&bytes[ARRIVED..])?;
+    let until = guest::until(10_000);
+    while counted("card_b", "forgotten") == before {
+        wanted("acknowledged", Instant::now() < until, before)?;
+        sys::sleep_ms(10);
+    }
+    ending();
+    let rest = sys::recv_all(pair.server.raw(), ARRIVED - 1).map_err(|e| format!("rest: {e}"))?;
+    let good = [got, rest].concat() == bytes[..ARRIVED];
+    wanted("what did arrive", good, ())?;
+    card::lost("the server's end", sys::recv(pair.server.raw(), &mut [0; 9], 0))?;
+    card::lost("the client's end", sys::recv(pair.client.raw(), &mut [0; 9], 0))
+}
+
+/// The device goes.
+fn acknowledged_removed() -> Outcome {
+    let done = acknowledged(|| run("b", "rdma", "link delete card_b"));
+    run("b", "rdma", "link add card_b type card netdev vb");
+    done.and_then(|()| is_smc())
+}
+
+/// The device says that it is broken, and its driver recovers it.
+fn acknowledged_reset() -> Outcome {
+    let done = acknowledged(|| {
+        card::trouble("card_b", "fatal", 1);
+        card::trouble("card_b", "forgets", 0);
+    });
+    card::trouble("card_b", "forgets", 0);
+    done?;
+    begin_anew();
+    is_smc()
 }
 
 /// Connections whose four ends all send and receive until they are told to stop.
