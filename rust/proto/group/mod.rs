@@ -47,7 +47,6 @@ use crate::wire::ids::{
     AlertToken,
     Rkey, //
 };
-use crate::wire::immediate::Immediate;
 use crate::wire::llc::link::{
     DeleteLink,
     DeleteReason, //
@@ -146,10 +145,6 @@ pub enum Todo {
         last: Option<Frame>,
     },
 }
-
-/// The peer uses an extension that was not agreed on: its link must end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NotAgreed;
 
 /// Terms of a group, agreed in first contact.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -368,26 +363,6 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
             self.idle_since = Some(now);
         }
         true
-    }
-
-    /// Index of the connection that a CDC message names.
-    #[inline]
-    #[must_use]
-    pub fn index(&self, token: AlertToken) -> Option<u8> {
-        self.tokens.index(token)
-    }
-
-    /// Index of the connection that an [`Immediate`] names, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// [`NotAgreed`]: in this group nobody may send one.
-    #[inline]
-    pub fn index_of(&self, immediate: Immediate) -> Result<Option<u8>, NotAgreed> {
-        if !self.terms.extensions.has(Extensions::IMMEDIATE) {
-            return Err(NotAgreed);
-        }
-        Ok(self.tokens.index_by_hint(immediate.hint()))
     }
 
     /// Number of connections.

@@ -12,15 +12,53 @@
 use core::borrow::BorrowMut;
 
 use crate::wire::ids::AlertToken;
+use crate::wire::immediate::Immediate;
 
 /// Most connections in a group.
 pub const MAX_CONNS: usize = 255;
 
-/// The index of the connection whose token has this low byte; `None` if there is no such token.
-#[inline]
-#[must_use]
-pub const fn place(low: u8) -> Option<u8> {
-    low.checked_sub(1)
+/// A connection as what arrives for it names it, by a token or the lower half of one. Whoever has the connections by
+/// index looks at one place, and compares.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Name {
+    bits: u32,
+    mask: u32,
+}
+
+impl Name {
+    /// The name in a CDC message.
+    #[inline]
+    #[must_use]
+    pub const fn of(token: AlertToken) -> Name {
+        Name {
+            bits: token.0,
+            mask: u32::MAX,
+        }
+    }
+
+    /// The name in an immediate.
+    #[inline]
+    #[must_use]
+    pub const fn of_immediate(immediate: Immediate) -> Name {
+        Name {
+            bits: immediate.hint() as u32,
+            mask: 0xffff,
+        }
+    }
+
+    /// The one index at which the connection may be; `None` if no token is so named.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> Option<u8> {
+        (self.bits as u8).checked_sub(1)
+    }
+
+    /// Reports whether the connection with this token is meant.
+    #[inline]
+    #[must_use]
+    pub const fn is(self, token: AlertToken) -> bool {
+        token.0 & self.mask == self.bits
+    }
 }
 
 /// The tokens of a group's connections, in memory `S`: a mutable list of numbers, of which the
@@ -83,27 +121,17 @@ impl<S: BorrowMut<[u32]>> TokenTable<S> {
         Some((AlertToken(token), number))
     }
 
-    /// The index of a live token.
-    #[inline]
+    /// The index of the live token that is so named.
     #[must_use]
-    pub fn index(&self, token: AlertToken) -> Option<u8> {
-        let index = place(token.0 as u8)?;
+    pub fn index(&self, name: Name) -> Option<u8> {
+        let index = name.index()?;
         let held = *self.tokens().get(usize::from(index))?;
-        (held == token.0).then_some(index)
-    }
-
-    /// The index of the live token whose lower half this is.
-    #[inline]
-    #[must_use]
-    pub fn index_by_hint(&self, hint: u16) -> Option<u8> {
-        let index = place(hint as u8)?;
-        let held = *self.tokens().get(usize::from(index))?;
-        (held as u16 == hint).then_some(index)
+        name.is(AlertToken(held)).then_some(index)
     }
 
     /// Gives a token up; whether it was live.
     pub fn free(&mut self, token: AlertToken) -> bool {
-        let Some(index) = self.index(token) else {
+        let Some(index) = self.index(Name::of(token)) else {
             return false;
         };
         if let Some(t) = self.memory.borrow_mut().get_mut(usize::from(index)) {

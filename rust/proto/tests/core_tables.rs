@@ -199,7 +199,7 @@ fn tokens_are_never_zero_nor_repeated_soon() {
         let (token, index) = t.alloc().unwrap();
         assert_eq!(index, n);
         assert_ne!(token.0, 0);
-        assert_eq!(t.index(token), Some(index));
+        assert_eq!(t.index(Name::of(token)), Some(index));
         live.push(token);
     }
     assert_eq!(t.alloc(), None);
@@ -209,8 +209,8 @@ fn tokens_are_never_zero_nor_repeated_soon() {
     let (token, index) = t.alloc().unwrap();
     assert_eq!(index, 254);
     assert_ne!(token, gone);
-    assert_eq!(t.index(gone), None, "a late message finds nobody");
-    assert_eq!(t.index(AlertToken(0)), None);
+    assert_eq!(t.index(Name::of(gone)), None, "a late message finds nobody");
+    assert_eq!(t.index(Name::of(AlertToken(0))), None);
 }
 
 /// A message for an earlier user of an index must not reach the present one.
@@ -221,10 +221,10 @@ fn half_a_token_comes_back_late() {
     for _ in 0..255 * 250 {
         let (token, index) = t.alloc().unwrap();
         let imm = Immediate::new(token, 1).unwrap();
-        assert_eq!(t.index_by_hint(imm.hint()), Some(index));
+        assert_eq!(t.index(Name::of_immediate(imm)), Some(index));
         assert!(seen.insert(imm.hint()), "{token:?}");
         assert!(t.free(token));
-        assert_eq!(t.index_by_hint(imm.hint()), None);
+        assert_eq!(t.index(Name::of_immediate(imm)), None);
     }
 }
 
@@ -256,7 +256,7 @@ proptest! {
             }
             prop_assert_eq!(t.len(), live.len());
             for (token, index) in &live {
-                prop_assert_eq!(t.index(*token), Some(*index));
+                prop_assert_eq!(t.index(Name::of(*token)), Some(*index));
             }
         }
     }

@@ -4,10 +4,12 @@
 
 use super::{Payload, Stack, RING, SLAB_ADDR};
 use smc_proto::conn::Notice;
+use smc_proto::group::tokens::Name;
 use smc_proto::llc::rtoken::rmbe_offset;
 use smc_proto::ring::WritePlan;
 use smc_proto::time::Span;
 use smc_proto::wire::cdc::{Cdc, TYPE};
+use smc_proto::wire::clc::Extensions;
 use smc_proto::wire::ids::AlertToken;
 use smc_proto::wire::immediate::Immediate;
 
@@ -129,10 +131,9 @@ impl Stack {
             h.group.heard(now);
             let cdc = Cdc::parse(bytes).unwrap();
             // A connection that is gone: its peer's last word came late.
-            let Some(index) = h.group.index(cdc.token).map(usize::from) else {
+            let Some((index, end)) = h.named_by(Name::of(cdc.token)) else {
                 return;
             };
-            let end = h.ends[index].as_mut().expect("a live token");
             let a = end.conn.on_cdc(&cdc, now).expect("a correct peer");
             self.act(me, index, a);
             return;
@@ -151,11 +152,10 @@ impl Stack {
             return;
         }
         h.group.heard(now);
-        let index = h.group.index_of(imm).expect("agreed");
-        let Some(index) = index.map(usize::from) else {
+        assert!(h.group.terms().extensions.has(Extensions::IMMEDIATE));
+        let Some((index, end)) = h.named_by(Name::of_immediate(imm)) else {
             return;
         };
-        let end = h.ends[index].as_mut().expect("a live token");
         let a = end.conn.on_immediate(imm, now).expect("a correct peer");
         self.act(me, index, a);
     }

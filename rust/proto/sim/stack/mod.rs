@@ -16,6 +16,7 @@ use smc_proto::cursor::RingSize;
 use smc_proto::group::choice::Key;
 use smc_proto::group::due::DueSet;
 use smc_proto::group::slab::{RmbeIdx, Slab};
+use smc_proto::group::tokens::Name;
 use smc_proto::group::{EndReason, Group, Terms, Todo};
 use smc_proto::llc::link::{LinkEvent, Role, TEST_IDLE};
 use smc_proto::llc::rtoken::{Entry, Region, RtokenRef};
@@ -76,6 +77,15 @@ struct Host {
     air: VecDeque<(Instant, Payload)>,
     completing: VecDeque<(Instant, u8, AlertToken, Ticket)>,
     dead: bool,
+}
+
+impl Host {
+    /// The connection that an arrival names, as the kernel finds it.
+    fn named_by(&mut self, name: Name) -> Option<(usize, &mut End)> {
+        let index = usize::from(name.index()?);
+        let end = self.ends[index].as_mut()?;
+        name.is(end.conn.token()).then_some((index, end))
+    }
 }
 
 /// Both hosts.

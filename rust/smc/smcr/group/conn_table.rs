@@ -7,10 +7,7 @@ use super::SmcConn;
 use core::ptr;
 use kapi::{new_spinlock_bh, sys::lock::SpinLockBh};
 use kernel::{prelude::*, sync::Arc};
-use smc_proto::{
-    group::tokens::{self, MAX_CONNS},
-    wire::{ids::AlertToken, immediate::Immediate}, //
-};
+use smc_proto::group::tokens::{Name, MAX_CONNS};
 
 /// The connections of a group.
 #[pin_data]
@@ -34,25 +31,11 @@ impl ConnTable {
         self.places.get(usize::from(index))?.lock().clone()
     }
 
-    /// Returns the connection that a CDC message names.
+    /// Returns the connection that an arrival names.
     #[inline]
-    pub(super) fn named_by(&self, token: AlertToken) -> Option<Arc<SmcConn>> {
-        self.find(tokens::place(token.0 as u8)?, |conn| conn.token() == token)
-    }
-
-    /// Returns the connection that an immediate names by a part of its token.
-    #[inline]
-    pub(super) fn named_by_immediate(&self, immediate: Immediate) -> Option<Arc<SmcConn>> {
-        let hint = immediate.hint();
-        self.find(tokens::place(hint as u8)?, |conn| {
-            conn.token().0 as u16 == hint
-        })
-    }
-
-    #[inline]
-    fn find(&self, index: u8, is: impl FnOnce(&SmcConn) -> bool) -> Option<Arc<SmcConn>> {
-        let place = self.places.get(usize::from(index))?.lock();
-        place.as_ref().filter(|conn| is(conn)).cloned()
+    pub(super) fn named_by(&self, name: Name) -> Option<Arc<SmcConn>> {
+        let place = self.places.get(usize::from(name.index()?))?.lock();
+        place.as_ref().filter(|conn| name.is(conn.token())).cloned()
     }
 
     /// Makes a connection known.

@@ -12,7 +12,7 @@ use kapi::rdma::{
 };
 use kernel::sync::Arc;
 use smc_proto::{
-    group::Todo,
+    group::{tokens::Name, Todo},
     time::Instant,
     wire::{
         cdc::{self, Cdc},
@@ -35,14 +35,14 @@ impl LinkGroup {
     fn on_cdc(&self, bytes: &[u8]) {
         let Ok(cdc) = Cdc::parse(bytes) else { return };
         let now = self.note_heard();
-        if let Some(conn) = self.conns.named_by(cdc.token) {
+        if let Some(conn) = self.conns.named_by(Name::of(cdc.token)) {
             conn.on_cdc(&cdc, now);
         }
     }
 
     fn on_immediate(&self, immediate: Immediate) {
         let now = self.note_heard();
-        if let Some(conn) = self.conns.named_by_immediate(immediate) {
+        if let Some(conn) = self.conns.named_by(Name::of_immediate(immediate)) {
             conn.on_immediate(immediate, now);
         }
     }
