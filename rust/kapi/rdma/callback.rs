@@ -9,10 +9,11 @@ use super::{
     channel::{Channel, Handler},
     completion::{Completion, Opcode, Status},
     rq::RecvSlot,
-    sq::{Ended, Job, SendSlot},
+    cq::Poller,
+    sq::{Done, Job, SendSlot},
     wr::{Received, HEAD}, //
 };
-use core::mem;
+use core::{mem, ptr};
 use kernel::{
     ffi::c_void,
     prelude::*,
@@ -41,7 +42,7 @@ impl<H: Handler> Channel<H> {
     /// As for [`Channel::with_handler`].
     pub(super) unsafe fn note_failure(self: &Arc<Self>, status: Status) {
         if self.failed.xchg(1, Full) == 0 {
-            self.sq.lock().sendable = false;
+            self.stop_sending(&mut self.sq.lock());
             // SAFETY: The caller's promise.
             unsafe { self.with_handler(|handler| H::failed(handler, self, status)) };
         }
@@ -50,24 +51,20 @@ impl<H: Handler> Channel<H> {
     /// # Safety
     ///
     /// As for [`Channel::with_handler`].
-    pub(super) unsafe fn finish(self: &Arc<Self>, ended: Ended<H::Token>) {
-        let Ended {
-            job,
-            completion,
-            _keep,
-        } = ended;
-        match job {
+    #[inline]
+    pub(super) unsafe fn finish(self: &Arc<Self>, done: Done<H::Token>, completion: &Completion) {
+        match done.job {
             Job::Post(token) => {
                 // SAFETY: The caller's promise.
-                unsafe { self.with_handler(|handler| H::sent(handler, self, token, &completion)) };
+                unsafe { self.with_handler(|handler| H::sent(handler, self, token, completion)) };
             }
             Job::Key(key) => {
                 let token = KBox::into_inner(key).into_token();
                 // SAFETY: The caller's promise.
-                unsafe { self.with_handler(|handler| H::sent(handler, self, token, &completion)) };
+                unsafe { self.with_handler(|handler| H::sent(handler, self, token, completion)) };
             }
             Job::Sync(waiter) => waiter.finish(completion.status),
-            Job::Idle => {}
+            Job::Idle | Job::Flush => {}
         }
     }
 
@@ -75,25 +72,33 @@ impl<H: Handler> Channel<H> {
     ///
     /// Only from callbacks of the queue pair.
     pub(super) unsafe fn on_send(self: &Arc<Self>, index: u16, completion: Completion, last: bool) {
-        let ended = {
-            let mut sq = self.sq.lock();
-            let ended = sq.completed(index, completion, last);
-            if sq.has_refused() {
-                let again = sq.retry();
-                // The poller, which calls this, arms the queue for them at its end.
-                sq.expect();
-                self.try_again(&sq, again);
+        loop {
+            let ended = {
+                let mut sq = self.sq.lock();
+                let ended = sq.completed(index, completion, last);
+                if sq.has_refused() {
+                    let again = sq.retry();
+                    self.expect_locked(&mut sq);
+                    self.try_again(&sq, again);
+                }
+                self.note_counts(&sq);
+                ended
+            };
+            if !completion.status.is_success() {
+                // SAFETY: The caller's promise.
+                unsafe { self.note_failure(completion.status) };
             }
-            self.note_counts(&sq);
-            ended
-        };
-        if !completion.status.is_success() {
-            // SAFETY: The caller's promise.
-            unsafe { self.note_failure(completion.status) };
-        }
-        if let Some(ended) = ended {
-            // SAFETY: The caller's promise.
-            unsafe { self.finish(ended) };
+            for done in ended.silent.into_iter().flatten() {
+                // SAFETY: The caller's promise.
+                unsafe { self.finish(done, &Completion::silent()) };
+            }
+            if let Some((done, completion)) = ended.last {
+                // SAFETY: The caller's promise.
+                unsafe { self.finish(done, &completion) };
+            }
+            if !ended.more {
+                break;
+            }
         }
     }
 
@@ -160,6 +165,23 @@ unsafe fn channel_of<H: Handler>(owner: *mut c_void) -> mem::ManuallyDrop<Arc<Ch
     // SAFETY: The number was `Arc::as_ptr` of the channel, which is alive as its queue pair is.
     // The count is not ours, hence `ManuallyDrop`.
     mem::ManuallyDrop::new(unsafe { Arc::from_raw(owner.cast::<Channel<H>>()) })
+}
+
+/// Has the device tell of the end of chains that nobody has waited for, and that have been under way for a while.
+///
+/// # Safety
+///
+/// Called by the timer of `poller`, which is that of a channel of handlers `H` and not yet stopped.
+pub(super) unsafe fn overdue<H: Handler>(poller: &Poller) {
+    // SAFETY: The caller's promise. The channel is in an `Arc`, and stays until the poller is stopped, which waits for
+    // this call. The count is not ours, hence `ManuallyDrop`.
+    let channel = unsafe {
+        let channel = kernel::container_of!(ptr::from_ref(poller), Channel<H>, poller);
+        mem::ManuallyDrop::new(Arc::from_raw(channel))
+    };
+    let mut sq = channel.sq.lock();
+    channel.flush_locked(&mut sq);
+    channel.note_counts(&sq);
 }
 
 /// # Safety

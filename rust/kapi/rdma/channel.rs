@@ -17,8 +17,8 @@ use super::{
     pd::Pd,
     region::Region,
     rq::{Layout, RecvSlot, Rq},
-    sq::{Again, SendSlot, Sq},
-    wr::{Received, Unsent, Write}, //
+    sq::{Again, Refused, SendSlot, Sq},
+    wr::{Received, Signal, Unsent, Write}, //
 };
 use crate::sys::{lock::SpinLockBh, word::Word};
 use core::{
@@ -262,7 +262,8 @@ impl<H: Handler> Channel<H> {
         writes: impl IntoIterator<Item = Write<'a>>,
         message: &[u8],
     ) -> Result<(), Unsent<H::Token>> {
-        self.lock_slots().post(token, writes, message)
+        self.lock_slots()
+            .post(token, Signal::Always, writes, message)
     }
 
     /// Posts `writes`, of which the last carries `number` to the peer's [`Handler::immediate`].
@@ -279,7 +280,8 @@ impl<H: Handler> Channel<H> {
         writes: impl IntoIterator<Item = Write<'a>>,
         number: u32,
     ) -> Result<(), Unsent<H::Token>> {
-        self.lock_slots().post_immediate(token, writes, number)
+        self.lock_slots()
+            .post_immediate(token, Signal::Always, writes, number)
     }
 
     /// Returns the number of chains that can be posted before one must end.
@@ -298,23 +300,51 @@ impl<H: Handler> Channel<H> {
     #[inline]
     pub(super) fn note_counts(&self, sq: &Sq<H::Token>) {
         self.free.set(sq.free_slots() as u32);
-        let (under_way, expected) = sq.counts();
-        self.poller.set_counts(under_way, expected);
+        self.poller.set_counts(sq.counts());
     }
 
     /// Has the ends of all chains posted until now handled as soon as they come. Any context but hard interrupts.
-    pub fn expect_ends(&self) {
+    pub fn expect_ends(self: &Arc<Self>) {
         self.expect_locked(&mut self.sq.lock());
     }
 
-    pub(super) fn expect_locked(&self, sq: &mut Sq<H::Token>) {
+    #[inline]
+    pub(super) fn expect_locked(self: &Arc<Self>, sq: &mut Sq<H::Token>) {
+        if sq.expect() {
+            self.expect_newly(sq);
+        }
+    }
+
+    fn expect_newly(self: &Arc<Self>, sq: &mut Sq<H::Token>) {
         // After that the poller is stopped.
-        if sq.qp.is_none() || !sq.expect() {
+        if sq.qp.is_none() {
             return;
         }
+        self.flush_locked(sq);
+        sq.expect();
         self.note_counts(sq);
         // Under the lock: closing takes it before it stops the poller.
         self.poller.expect();
+    }
+
+    /// Sees to it that the device tells of the end of all chains posted until now.
+    pub(super) fn flush_locked(self: &Arc<Self>, sq: &mut Sq<H::Token>) {
+        let Some(qp) = sq.qp.filter(|_| sq.sendable && sq.is_silent()) else {
+            return;
+        };
+        match sq.post_flush(qp) {
+            Ok(()) => (),
+            // A chain that the device has refused holds the slots, and is tried again.
+            Err(Refused::Clean(_, error)) if error == EAGAIN => (),
+            Err(Refused::Clean(..) | Refused::Torn) => self.try_again(sq, Again::Broken),
+            Err(Refused::Later(again)) => self.try_again(sq, again),
+        }
+    }
+
+    /// Has nothing more sent.
+    pub(super) fn stop_sending(&self, sq: &mut Sq<H::Token>) {
+        sq.sendable = false;
+        self.note_counts(sq);
     }
 
     /// Returns whether nothing is under way.
@@ -332,7 +362,7 @@ impl<H: Handler> Channel<H> {
     /// Any context but hard interrupts; the work is done in the background.
     pub fn fail(self: &Arc<Self>) {
         let mut sq = self.sq.lock();
-        sq.sendable = false;
+        self.stop_sending(&mut sq);
         if sq.qp.is_some() {
             self.enqueue_fail();
         }

@@ -87,7 +87,7 @@ pub enum Opcode {
     Receive,
     /// The peer has written to our memory and sent this number with it.
     Immediate(u32),
-    /// Unknown, always so when the status is not a success.
+    /// Unknown, always so when the status is not a success, and where the device did not tell of the end.
     Unknown,
 }
 
@@ -105,6 +105,17 @@ pub struct Completion {
 }
 
 impl Completion {
+    /// Returns that of a chain of whose end the device does not tell, when one has ended that was posted later.
+    #[inline]
+    pub(super) const fn silent() -> Self {
+        Self {
+            status: Status::Success,
+            opcode: Opcode::Unknown,
+            byte_len: 0,
+            vendor_error: 0,
+        }
+    }
+
     /// # Safety
     ///
     /// `wc` must be a valid work completion.

@@ -5,10 +5,11 @@
 //! A queue pair has two completion queues of its own. The queue of receives is always armed: an arrival raises an
 //! interrupt, which has the NAPI context poll both queues until they are empty.
 //!
-//! The queue of sends is not armed as a rule. The end of a send matters only when its slot or its bytes are wanted,
-//! and by then an arrival has nearly always had the queue polled. So a send causes no interrupt. Where a thread or a
-//! connection does wait for the end of what was posted, [`Poller::expect`] arms the queue, and each poll arms it again
-//! until that many chains have ended. Whatever nobody waits for is handled [`LATEST_MS`] after it was posted at the latest.
+//! The queue of sends is not armed as a rule, and most sends have no completion (`sq.rs`). The end of a send matters only
+//! when its slot or its bytes are wanted, and by then an arrival has nearly always had the queue polled. So a send causes
+//! no interrupt. Where a thread or a connection does wait for the end of what was posted, [`Poller::expect`] arms the
+//! queue, and each poll arms it again until that many chains have ended. Whatever nobody waits for is seen to
+//! [`LATEST_MS`] after it was posted.
 //!
 //! NAPI polls in softirq context, on the CPU of the interrupt; one at a time for each context, also with `PREEMPT_RT`.
 //! Sockets can poll it themselves (`SO_BUSY_POLL`), as that of a network card.
@@ -16,7 +17,10 @@
 //! C headers: [`include/rdma/ib_verbs.h`](srctree/include/rdma/ib_verbs.h),
 //! [`include/linux/netdevice.h`](srctree/include/linux/netdevice.h)
 
-use super::device::{Device, DeviceUse};
+use super::{
+    device::{Device, DeviceUse},
+    sq::Counts, //
+};
 use crate::sys::{
     hook::jiffies_in,
     word::{full_barrier, Word}, //
@@ -45,7 +49,8 @@ const BATCH: usize = 16;
 /// Completions of sends that are handled in one poll, beside the budget.
 const SENDS: usize = 64;
 
-/// Time after which the end of a send is handled at the latest if nobody waits for it, in milliseconds.
+/// Time after which the device is to tell of the end of a send if nobody waits for it, or its end is handled, in
+/// milliseconds.
 const LATEST_MS: u32 = 10;
 
 /// Counts queue pairs, to spread them over the interrupt vectors of their devices.
@@ -183,8 +188,12 @@ pub(super) struct Poller {
     send: Atomic<*mut bindings::ib_cq>,
     recv: Atomic<*mut bindings::ib_cq>,
     wcs: UnsafeCell<[bindings::ib_wc; BATCH]>,
+    /// Has the device tell of chains of whose end it does not, called by the timer.
+    overdue: unsafe fn(&Self),
     /// Number of chains that are posted and have not ended. Written under the send lock.
     under_way: Word,
+    /// Number of those of whose end the device tells. Written under the send lock.
+    told: Word,
     /// Number of those, from the oldest on, for whose end somebody waits. Written under the send lock.
     expected: Word,
     #[pin]
@@ -198,8 +207,9 @@ unsafe impl Send for Poller {}
 unsafe impl Sync for Poller {}
 
 impl Poller {
-    /// Makes a poller that does not run yet.
-    pub(super) fn new() -> impl PinInit<Self> {
+    /// Makes a poller that does not run yet. `overdue` is called by its timer, from [`Poller::start`] to
+    /// [`Poller::stop`].
+    pub(super) fn new(overdue: unsafe fn(&Self)) -> impl PinInit<Self> {
         pin_init!(Self {
             // SAFETY: `napi` is memory for a NAPI context, and zero is what a driver's has before it is added.
             napi <- Opaque::ffi_init(|napi: *mut bindings::napi_struct| unsafe { napi.write_bytes(0, 1) }),
@@ -211,7 +221,9 @@ impl Poller {
             recv: Atomic::new(ptr::null_mut()),
             // SAFETY: Zero is a valid value of a plain C struct.
             wcs: UnsafeCell::new(unsafe { mem::zeroed() }),
+            overdue,
             under_way: Word::new(0),
+            told: Word::new(0),
             expected: Word::new(0),
             _pin: PhantomPinned,
         })
@@ -266,12 +278,12 @@ impl Poller {
         }
     }
 
-    /// Takes note of how many chains are under way, and for the end of how many somebody waits. Called under the send
-    /// lock.
+    /// Takes note of how many chains are under way. Called under the send lock.
     #[inline]
-    pub(super) fn set_counts(&self, under_way: u32, expected: u32) {
-        self.under_way.set(under_way);
-        self.expected.set(expected);
+    pub(super) fn set_counts(&self, counts: Counts) {
+        self.under_way.set(counts.under_way);
+        self.told.set(counts.told);
+        self.expected.set(counts.expected);
     }
 
     /// Has the queue of sends tell of its next completion, or the queues polled if there is one. As
@@ -318,6 +330,8 @@ impl Poller {
         // With the one in `poll_later`: the timer is not pending any more.
         full_barrier();
         if this.under_way.get() != 0 {
+            // SAFETY: The timer of the poller calls it, before `stop` has returned.
+            unsafe { (this.overdue)(this) };
             this.kick();
         }
     }
@@ -333,7 +347,7 @@ impl Poller {
         let send = this.send.load(Relaxed);
         // First, so that what answers an arrival finds free slots.
         let mut sent = 0;
-        if this.under_way.get() != 0 {
+        if this.told.get() != 0 {
             // SAFETY: This is the one call, and the queue is alive by the invariant.
             sent = unsafe { this.process(send, SENDS) };
         }

@@ -6,6 +6,10 @@
 //! only one that is signaled. A request in the middle completes only with an error, and then by
 //! another `ib_cqe` of the same slot; requests of a queue pair complete in order, so nothing comes
 //! after the last. Slots live in the channel, which is freed only after the poller was stopped.
+//!
+//! Most chains have no signaled request ([`Signal::Seldom`]): they end when one does that was posted after them, by the
+//! same order. At most [`MOST_SILENT`] such are posted in a row, and the last free slot is for one that is signaled. When
+//! somebody waits for the end of a chain after which none is signaled, an empty WRITE is posted that is.
 
 mod again;
 mod chain;
@@ -16,7 +20,7 @@ use super::{
     completion::{Completion, Status},
     dma::DmaMap,
     mr::{Kept, Key},
-    wr::Write, //
+    wr::{Signal, Write}, //
 };
 use crate::errno::ENOTCONN;
 use core::{
@@ -33,6 +37,9 @@ use kernel::{
     time::{delay::fsleep, Delta}, //
 };
 use smc_bindings as bindings;
+
+/// Chains that are posted in a row without a signaled request, at most.
+pub(super) const MOST_SILENT: usize = 7;
 
 /// Time that a [`Waiter`] waits at most, in microseconds.
 const WAIT_US: i64 = 5_000_000;
@@ -132,18 +139,48 @@ pub(super) enum Job<T> {
     Key(KBox<Key<T>>),
     /// A waiting thread.
     Sync(Arc<Waiter>),
+    /// None: the end of those before it is what matters.
+    Flush,
 }
 
-/// A chain that has ended. Dropping it may free memory: not under the lock.
-pub(super) struct Ended<T> {
+/// What a slot has kept for its chain, which has ended. Dropping it may free memory: not under the lock.
+pub(super) struct Done<T> {
     pub(super) job: Job<T>,
-    pub(super) completion: Completion,
-    pub(super) _keep: Option<Arc<DmaMap>>,
+    pub(super) keep: Option<Arc<DmaMap>>,
+}
+
+/// Chains that have ended by one completion.
+pub(super) struct Ended<T> {
+    /// The oldest ones, in order, which were not signaled.
+    pub(super) silent: [Option<Done<T>>; MOST_SILENT],
+    /// The one that has completed.
+    pub(super) last: Option<(Done<T>, Completion)>,
+    /// There are more that have ended by this completion: to be asked for again.
+    pub(super) more: bool,
+}
+
+impl<T> Ended<T> {
+    const NONE: Self = Self {
+        silent: [const { None }; MOST_SILENT],
+        last: None,
+        more: false,
+    };
+}
+
+/// Numbers of chains that are posted and have not ended, without one that was posted in part.
+#[derive(Clone, Copy)]
+pub(super) struct Counts {
+    pub(super) under_way: u32,
+    /// Of those, the ones of whose end the device tells.
+    pub(super) told: u32,
+    /// Of those, from the oldest on, the ones for whose end somebody waits.
+    pub(super) expected: u32,
 }
 
 struct Entry<T> {
     job: Job<T>,
     wrs: u32,
+    signaled: bool,
     failed: Option<Completion>,
     keep: Option<Arc<DmaMap>>,
     /// Posted in part, or not yet: no completion of the last request will come.
@@ -159,6 +196,8 @@ union AnyWr {
 
 /// Last request of a chain, besides writes.
 pub(super) enum Last<'a> {
+    /// A WRITE of nothing.
+    Nothing,
     /// A SEND of these bytes.
     Message(&'a [u8]),
     /// A SEND of these bytes and of others, this many in all, at most a page.
@@ -195,8 +234,9 @@ enum Put {
 ///
 /// # Invariants
 ///
-/// While `qp` is set it is a queue pair whose completions find `slots`, and `sge.len()` is
-/// `wr.len() * sges_per_wr`.
+/// * While `qp` is set it is a queue pair whose completions find `slots`, and `sge.len()` is
+///   `wr.len() * sges_per_wr`.
+/// * `order` names the `under_way` slots of chains that are posted and have not ended, from the oldest at `oldest` on.
 pub(super) struct Sq<T> {
     /// The queue pair, until closing begins.
     pub(super) qp: Option<NonNull<bindings::ib_qp>>,
@@ -215,6 +255,13 @@ pub(super) struct Sq<T> {
     under_way: u32,
     /// Number of those, from the oldest on, for whose end somebody waits.
     expected: u32,
+    /// Number of those that are signaled.
+    signaled: u32,
+    /// Number of the newest ones, which are not signaled and have none after them that is.
+    silent: u32,
+    /// The slots of those, a ring.
+    order: KVec<u16>,
+    oldest: usize,
     free: KVec<u16>,
     /// The slot of a chain that the device has refused for now, and that is in `wr` still.
     refused: Option<u16>,
@@ -254,6 +301,10 @@ impl<T> Sq<T> {
             free_wrs: depth,
             under_way: 0,
             expected: 0,
+            signaled: 0,
+            silent: 0,
+            order: KVec::with_capacity(n, GFP_KERNEL)?,
+            oldest: 0,
             free: KVec::with_capacity(n, GFP_KERNEL)?,
             refused: None,
             inline_kept: KVec::new(),
@@ -264,10 +315,12 @@ impl<T> Sq<T> {
         };
         for index in 0..count {
             this.free.push(index, GFP_KERNEL)?;
+            this.order.push(index, GFP_KERNEL)?;
             this.entries.push(
                 Entry {
                     job: Job::Idle,
                     wrs: 0,
+                    signaled: false,
                     failed: None,
                     keep: None,
                     lost: false,
@@ -295,9 +348,23 @@ impl<T> Sq<T> {
         self.free.len()
     }
 
-    /// Returns the number of chains that are posted and have not ended, and that of those whose end is expected.
-    pub(super) fn counts(&self) -> (u32, u32) {
-        (self.under_way, self.expected)
+    /// Returns how many chains are under way.
+    pub(super) fn counts(&self) -> Counts {
+        // Of a queue pair that has broken, the device tells of each that it flushes.
+        let told = match self.sendable {
+            true => self.signaled,
+            false => self.under_way,
+        };
+        Counts {
+            under_way: self.under_way,
+            told,
+            expected: self.expected,
+        }
+    }
+
+    /// Tells whether a chain was posted whose end would not be told of.
+    pub(super) fn is_silent(&self) -> bool {
+        self.silent > 0
     }
 
     /// Takes note that somebody waits for the end of all chains posted until now. Returns whether that is new.
@@ -312,6 +379,7 @@ impl<T> Sq<T> {
     pub(super) fn post<'a>(
         &mut self,
         job: Job<T>,
+        signal: Signal,
         writes: impl IntoIterator<Item = Write<'a>>,
         last: Last<'_>,
         write_message: impl FnOnce(u16, &[u8]) -> Result,
@@ -319,11 +387,34 @@ impl<T> Sq<T> {
         let Some(qp) = self.qp.filter(|_| self.sendable) else {
             return Err(Refused::Clean(job, ENOTCONN.error()));
         };
+        self.post_to(qp, job, signal, writes, last, write_message)
+    }
+
+    /// Posts a signaled WRITE of nothing to `qp`, the queue's, whatever its state. Its completion ends those before it.
+    pub(super) fn post_flush(&mut self, qp: NonNull<bindings::ib_qp>) -> Result<(), Refused<T>> {
+        let no_message = |_: u16, _: &[u8]| Ok(());
+        self.post_to(qp, Job::Flush, Signal::Always, [], Last::Nothing, no_message)
+    }
+
+    /// Does [`Sq::post`].
+    #[inline]
+    fn post_to<'a>(
+        &mut self,
+        qp: NonNull<bindings::ib_qp>,
+        job: Job<T>,
+        signal: Signal,
+        writes: impl IntoIterator<Item = Write<'a>>,
+        last: Last<'_>,
+        write_message: impl FnOnce(u16, &[u8]) -> Result,
+    ) -> Result<(), Refused<T>> {
         let Some(slot) = self.free.last().copied() else {
             return Err(Refused::Clean(job, EAGAIN));
         };
         let mut keep = None;
-        let count = match self.build(slot, writes, &last, &mut keep) {
+        let signaled = signal == Signal::Always
+            || self.silent >= MOST_SILENT as u32
+            || self.free.len() <= 1;
+        let count = match self.build(slot, writes, &last, signaled, &mut keep) {
             Ok(count) if count > self.free_wrs => return Err(Refused::Clean(job, EAGAIN)),
             Ok(count) => count,
             Err(error) => return Err(Refused::Clean(job, error)),
@@ -340,13 +431,14 @@ impl<T> Sq<T> {
         *entry = Entry {
             job,
             wrs: count,
+            signaled,
             failed: None,
             keep,
             lost: false,
         };
         self.free.pop();
         self.free_wrs = self.free_wrs.wrapping_sub(count);
-        match self.put(qp, count) {
+        match self.put(qp, slot, count) {
             Put::Posted => return Ok(()),
             Put::Torn => self.tear(slot),
             Put::Clean(error) if again::is_transient(error) && self.keep_inline(count).is_ok() => {
@@ -371,9 +463,9 @@ impl<T> Sq<T> {
         Err(Refused::Torn)
     }
 
-    /// Posts the chain that was built.
+    /// Posts the chain that was built, of slot `slot`.
     #[inline]
-    fn put(&mut self, qp: NonNull<bindings::ib_qp>, count: u32) -> Put {
+    fn put(&mut self, qp: NonNull<bindings::ib_qp>, slot: u16, count: u32) -> Put {
         let first = self.wr.as_ptr().cast::<bindings::ib_send_wr>();
         let mut bad = ptr::null();
         // SAFETY:
@@ -386,7 +478,7 @@ impl<T> Sq<T> {
         // - `free_wrs` sees to it that the queue is not overrun.
         let ret = unsafe { bindings::ib_post_send(qp.as_ptr(), first, &raw mut bad) };
         if ret == 0 {
-            self.under_way = self.under_way.wrapping_add(1);
+            self.note_posted(slot);
             return Put::Posted;
         }
         // Of a single request nothing is posted, whatever the driver says is bad. Of several, eRDMA
@@ -412,14 +504,79 @@ impl<T> Sq<T> {
         self.refused.is_some()
     }
 
-    /// Takes note that a request of slot `index` has ended, the last one or one before it.
+    /// Takes note that the chain of slot `slot` is posted.
+    #[inline]
+    fn note_posted(&mut self, slot: u16) {
+        let signaled = self
+            .entries
+            .get(usize::from(slot))
+            .is_some_and(|entry| entry.signaled);
+        let at = self.in_order(self.under_way as usize);
+        if let Some(place) = self.order.get_mut(at) {
+            *place = slot;
+        }
+        self.under_way = self.under_way.wrapping_add(1);
+        if signaled {
+            self.signaled = self.signaled.wrapping_add(1);
+            self.silent = 0;
+        } else {
+            self.silent = self.silent.wrapping_add(1);
+        }
+    }
+
+    /// Returns the place in `order` of the chain that is the `n`th after the oldest.
+    #[inline]
+    fn in_order(&self, n: usize) -> usize {
+        let at = self.oldest.wrapping_add(n);
+        match at.checked_sub(self.order.len()) {
+            Some(at) => at,
+            None => at,
+        }
+    }
+
+    /// Takes the oldest chain that is under way out of `order`; returns its slot.
+    #[inline]
+    fn next_ended(&mut self) -> Option<u16> {
+        if self.under_way == 0 {
+            return None;
+        }
+        let slot = *self.order.get(self.oldest)?;
+        self.oldest = self.in_order(1);
+        self.under_way = self.under_way.wrapping_sub(1);
+        self.expected = self.expected.saturating_sub(1);
+        self.silent = self.silent.min(self.under_way);
+        Some(slot)
+    }
+
+    /// Frees slot `index`, whose chain has ended. Returns what it has kept.
+    #[inline]
+    fn release(&mut self, index: u16) -> Option<Done<T>> {
+        let entry = self.entries.get_mut(usize::from(index))?;
+        let done = Done {
+            job: mem::replace(&mut entry.job, Job::Idle),
+            keep: entry.keep.take(),
+        };
+        if entry.signaled && !entry.lost {
+            self.signaled = self.signaled.saturating_sub(1);
+        }
+        self.free_wrs = self.free_wrs.wrapping_add(entry.wrs);
+        // There is room for all of them.
+        let _ = self.free.push_within_capacity(index);
+        Some(done)
+    }
+
+    /// Takes note that a request of slot `index` has ended, the last one or one before it. Returns the chains that have
+    /// ended by that.
     pub(super) fn completed(
         &mut self,
         index: u16,
         completion: Completion,
         last: bool,
-    ) -> Option<Ended<T>> {
-        let entry = self.entries.get_mut(usize::from(index))?;
+    ) -> Ended<T> {
+        let mut ended = Ended::NONE;
+        let Some(entry) = self.entries.get_mut(usize::from(index)) else {
+            return ended;
+        };
         if !completion.status.is_success() {
             self.sendable = false;
             if entry.failed.is_none() {
@@ -427,21 +584,43 @@ impl<T> Sq<T> {
             }
         }
         if !last || matches!(entry.job, Job::Idle) {
-            return None;
+            return ended;
         }
-        let ended = Ended {
-            job: mem::replace(&mut entry.job, Job::Idle),
-            completion: entry.failed.take().unwrap_or(completion),
-            _keep: entry.keep.take(),
-        };
         if !entry.lost {
-            self.under_way = self.under_way.saturating_sub(1);
-            self.expected = self.expected.saturating_sub(1);
+            // Those before it have ended, too, and well: a failure is always told of.
+            let mut silent = ended.silent.iter_mut();
+            loop {
+                let Some(slot) = self.next_ended() else { break };
+                if slot == index {
+                    break;
+                }
+                let Some(place) = silent.next() else {
+                    // A driver has left out the completion of a signaled request.
+                    self.put_back();
+                    ended.more = true;
+                    return ended;
+                };
+                *place = self.release(slot);
+            }
         }
-        self.free_wrs = self.free_wrs.wrapping_add(entry.wrs);
-        // There is room for all of them.
-        let _ = self.free.push_within_capacity(index);
-        Some(ended)
+        let failed = self
+            .entries
+            .get_mut(usize::from(index))
+            .and_then(|entry| entry.failed.take());
+        let done = self.release(index);
+        ended.last = done.map(|done| (done, failed.unwrap_or(completion)));
+        ended
+    }
+
+    /// Undoes [`Sq::next_ended`].
+    #[cold]
+    fn put_back(&mut self) {
+        self.oldest = match self.oldest.checked_sub(1) {
+            Some(at) => at,
+            None => self.order.len().saturating_sub(1),
+        };
+        self.under_way = self.under_way.wrapping_add(1);
+        self.expected = self.under_way;
     }
 
     /// Returns whether a chain still waits for a completion that must come; with `torn` also whether one
@@ -453,11 +632,13 @@ impl<T> Sq<T> {
     }
 
     /// Takes a chain that has not ended. Only after the queue pair was destroyed and the poller stopped.
-    pub(super) fn reclaim(&mut self) -> Option<Ended<T>> {
+    pub(super) fn reclaim(&mut self) -> Option<Done<T>> {
         let index = self
             .entries
             .iter()
             .position(|entry| !matches!(entry.job, Job::Idle))?;
-        self.completed(u16::try_from(index).ok()?, Completion::flushed(), true)
+        // Nothing is under way any more.
+        (self.under_way, self.expected, self.silent) = (0, 0, 0);
+        self.release(u16::try_from(index).ok()?)
     }
 }

@@ -8,6 +8,17 @@ use super::{
 };
 use kernel::prelude::*;
 
+/// Whether the device tells of the end of a chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Signal {
+    /// It does.
+    Always,
+    /// Only now and then, when it would of one that was posted later. [`Channel::expect_ends`] sees to that.
+    ///
+    /// [`Channel::expect_ends`]: super::channel::Channel::expect_ends
+    Seldom,
+}
+
 /// Number of bytes of a message that are at hand without a further copy.
 pub const HEAD: usize = 64;
 

@@ -141,6 +141,7 @@ impl Conn {
         let consumed = self.judge_consumer(cdc.cons)?;
         self.rx.last_seq = cdc.seq;
         self.rx.peer_flags = cdc.prod_flags;
+        self.tx.in_a_row = false;
         self.life.heard(now);
 
         let mut out = self.peer_consumed(consumed, now);
@@ -182,6 +183,7 @@ impl Conn {
         self.rx.last_seq = self.rx.last_seq.wrapping_add(1);
         let waited = self.expects_tail();
         self.rx.peer_flags = ProdFlags::NONE;
+        self.tx.in_a_row = false;
         self.life.heard(now);
         let mut out = self.peer_produced(bytes, ProdFlags::NONE) | self.tail_changed(waited);
         if self.must_abort() {

@@ -85,6 +85,9 @@ pub struct Tx {
     pub notice: Notice,
     /// To be handed back on completion.
     pub ticket: Ticket,
+    /// Whether the device is to tell of the end. That of others may come with the next one of which it tells, as long
+    /// as the caller sees to one when [`Conn::awaits_completion`] becomes true.
+    pub signaled: bool,
     /// Actions beside posting.
     pub actions: Actions,
 }
@@ -111,6 +114,8 @@ pub(super) struct TxSide {
     pub(super) ask: bool,
     /// Messages handed out and not completed.
     pub(super) in_flight: u16,
+    /// A message was handed out after the peer's last one.
+    pub(super) in_a_row: bool,
     pub(super) hold: Hold,
     last_seq: u16,
     pub(super) autocork: u32,
@@ -132,6 +137,7 @@ impl TxSide {
             due: false,
             ask: false,
             in_flight: 0,
+            in_a_row: false,
             hold: Hold::None,
             last_seq: 0,
             autocork,
@@ -279,6 +285,8 @@ impl Conn {
         self.tx.last_flags = flags;
         self.tx.last_seq = self.tx.last_seq.wrapping_add(1);
         self.tx.in_flight = self.tx.in_flight.saturating_add(1);
+        let signaled = self.is_end_wanted();
+        self.tx.in_a_row = true;
         let notice = match immediate {
             Some(immediate) => Notice::Immediate(immediate),
             None => {
@@ -297,6 +305,7 @@ impl Conn {
             plan,
             notice,
             ticket: Ticket { upto: self.tx.sent },
+            signaled,
             actions,
         })
     }
@@ -338,13 +347,27 @@ impl Conn {
         t.last_flags = ProdFlags::NONE;
         t.last_seq = t.last_seq.wrapping_add(1);
         t.in_flight = t.in_flight.saturating_add(1);
+        let signaled = self.is_end_wanted();
+        self.tx.in_a_row = true;
         self.life.progress(now);
         Some(Tx {
             plan,
             notice: Notice::Immediate(number),
             ticket: Ticket { upto: self.tx.sent },
+            signaled,
             actions: Actions::NONE,
         })
+    }
+
+    /// Reports whether the end of the message just taken is wanted, or will be soon: something waits for it, the ring
+    /// gets full, or the program streams, so that its next bytes are held back until then ([`autocork`]). A program that
+    /// sends and then waits for an answer needs none.
+    ///
+    /// [`autocork`]: crate::ring::autocork
+    #[inline]
+    fn is_end_wanted(&self) -> bool {
+        let t = &self.tx;
+        t.in_a_row || t.space() < t.ring.bytes() / 2 || self.awaits_completion()
     }
 
     /// Reports whether something waits for the completion of a message that is outstanding: a writer or poller that has

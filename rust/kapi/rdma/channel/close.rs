@@ -3,7 +3,10 @@
 //! The end of a queue pair: what breaks it, and what takes it away.
 
 use super::{modify, new_attr, Channel, Handler, Resources};
-use crate::rdma::{completion::Status, sq::Again};
+use crate::rdma::{
+    completion::{Completion, Status},
+    sq::Again, //
+};
 use core::{mem, ptr};
 use kernel::{
     impl_has_work,
@@ -44,7 +47,7 @@ impl<H: Handler> WorkItem<1> for Channel<H> {
         }
         let guard = this.resources.lock();
         let Some(resources) = &*guard else { return };
-        this.sq.lock().sendable = false;
+        this.stop_sending(&mut this.sq.lock());
         let mut attr = new_attr();
         if modify(resources.qp, &mut attr, bindings::ib_qp_state_IB_QPS_ERR, 0).is_err() {
             // A device that does not answer flushes nothing, so the handler hears of it here alone.
@@ -63,7 +66,7 @@ impl<H: Handler> Channel<H> {
     /// Posts a chain that the device has refused when nothing else was under way: nothing is until then, so
     /// it is there unless that was not what the work was queued for. Returns whether the queue pair goes on.
     /// Sleeps.
-    fn post_refused(&self) -> bool {
+    fn post_refused(self: &Arc<Self>) -> bool {
         for _ in 0..TRIES {
             {
                 let mut sq = self.sq.lock();
@@ -71,11 +74,10 @@ impl<H: Handler> Channel<H> {
                     return false;
                 }
                 let again = sq.retry();
-                let new = again == Again::Never && sq.expect();
-                self.note_counts(&sq);
-                if new {
-                    self.poller.expect();
+                if again == Again::Never {
+                    self.expect_locked(&mut sq);
                 }
+                self.note_counts(&sq);
                 match again {
                     Again::Never | Again::Completion => return true,
                     Again::Worker => (),
@@ -97,7 +99,7 @@ impl<H: Handler> Channel<H> {
         // No thread posts after these two.
         {
             let mut sq = this.sq.lock();
-            sq.sendable = false;
+            this.stop_sending(&mut sq);
             sq.qp = None;
         }
         this.rq.lock().qp = None;
@@ -118,14 +120,14 @@ impl<H: Handler> Channel<H> {
         // SAFETY: Started when the queue pair was made; only one thread gets the resources, and it is no callback.
         unsafe { this.poller.stop() };
         loop {
-            let ended = this.sq.lock().reclaim();
-            let Some(mut ended) = ended else { break };
+            let done = this.sq.lock().reclaim();
+            let Some(mut done) = done else { break };
             if !destroyed {
                 // The device may still read what is mapped.
-                mem::forget(ended._keep.take());
+                mem::forget(done.keep.take());
             }
             // SAFETY: This is `close`.
-            unsafe { this.finish(ended) };
+            unsafe { this.finish(done, &Completion::flushed()) };
         }
         // SAFETY: This is `close`.
         unsafe { this.note_failure(Status::Flushed) };
@@ -159,6 +161,15 @@ impl<H: Handler> Channel<H> {
         let state = bindings::ib_qp_state_IB_QPS_ERR;
         if modify(resources.qp, &mut attr, state, 0).is_err() {
             return;
+        }
+        {
+            // Of what has ended before, and was not signaled, nothing else would tell. If the device takes no more
+            // requests, nothing can.
+            let mut sq = self.sq.lock();
+            if sq.is_silent() {
+                let _ = sq.post_flush(resources.qp);
+                self.note_counts(&sq);
+            }
         }
         for _ in 0..FLUSH_MS {
             self.poller.kick();

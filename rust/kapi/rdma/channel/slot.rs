@@ -6,7 +6,7 @@ use super::{Channel, Handler};
 use crate::{
     rdma::{
         sq::{Again, Job, Last, Refused, Sq},
-        wr::{Unsent, Write}, //
+        wr::{Signal, Unsent, Write}, //
     },
     sys::lock::SpinLockBhBackend, //
 };
@@ -22,7 +22,7 @@ pub struct Slot<'a, H: Handler> {
 }
 
 impl<H: Handler> Slot<'_, H> {
-    /// Posts `writes` and then a message, as [`Channel::post`].
+    /// Posts `writes` and then a message, as [`Channel::post`], of whose end the device tells as `signal` says.
     ///
     /// # Errors
     ///
@@ -31,6 +31,7 @@ impl<H: Handler> Slot<'_, H> {
     pub fn post<'w>(
         &mut self,
         token: H::Token,
+        signal: Signal,
         writes: impl IntoIterator<Item = Write<'w>>,
         message: &[u8],
     ) -> Result<(), Unsent<H::Token>> {
@@ -38,7 +39,7 @@ impl<H: Handler> Slot<'_, H> {
             let error = EINVAL;
             return Err(Unsent { token, error });
         }
-        self.post_last(token, writes, Last::Message(message))
+        self.post_last(token, signal, writes, Last::Message(message))
     }
 
     /// Posts `message` in a packet as long as the path MTU, filled up with bytes that mean nothing. So its
@@ -60,13 +61,14 @@ impl<H: Handler> Slot<'_, H> {
             return Err(Unsent { token, error });
         }
         if !self.sq.pads() {
-            return self.post(token, [], message);
+            return self.post(token, Signal::Always, [], message);
         }
         let len = self.channel.path_mtu.load(Relaxed) as usize;
-        self.post_last(token, [], Last::Padded(message, len))
+        self.post_last(token, Signal::Always, [], Last::Padded(message, len))
     }
 
-    /// Posts `writes`, of which the last carries `number`, as [`Channel::post_immediate`].
+    /// Posts `writes`, of which the last carries `number`, as [`Channel::post_immediate`]. The device tells of the end
+    /// as `signal` says.
     ///
     /// # Errors
     ///
@@ -75,22 +77,24 @@ impl<H: Handler> Slot<'_, H> {
     pub fn post_immediate<'w>(
         &mut self,
         token: H::Token,
+        signal: Signal,
         writes: impl IntoIterator<Item = Write<'w>>,
         number: u32,
     ) -> Result<(), Unsent<H::Token>> {
-        self.post_last(token, writes, Last::Immediate(number))
+        self.post_last(token, signal, writes, Last::Immediate(number))
     }
 
     #[inline]
     fn post_last<'w>(
         &mut self,
         token: H::Token,
+        signal: Signal,
         writes: impl IntoIterator<Item = Write<'w>>,
         last: Last<'_>,
     ) -> Result<(), Unsent<H::Token>> {
         let posted = self
             .channel
-            .post_locked(&mut self.sq, Job::Post(token), writes, last);
+            .post_locked(&mut self.sq, Job::Post(token), signal, writes, last);
         match posted {
             Ok(()) => Ok(()),
             Err((Job::Post(token), error)) => Err(Unsent { token, error }),
@@ -136,7 +140,7 @@ impl<H: Handler> Channel<H> {
         writes: impl IntoIterator<Item = Write<'a>>,
         last: Last<'_>,
     ) -> Result<(), (Job<H::Token>, Error)> {
-        self.post_locked(&mut self.sq.lock(), job, writes, last)
+        self.post_locked(&mut self.sq.lock(), job, Signal::Always, writes, last)
     }
 
     /// Posts with the send lock held.
@@ -145,11 +149,12 @@ impl<H: Handler> Channel<H> {
         self: &Arc<Self>,
         sq: &mut Sq<H::Token>,
         job: Job<H::Token>,
+        signal: Signal,
         writes: impl IntoIterator<Item = Write<'a>>,
         last: Last<'_>,
     ) -> Result<(), (Job<H::Token>, Error)> {
         let awaited = !matches!(job, Job::Post(_));
-        let result = sq.post(job, writes, last, |slot, bytes| {
+        let result = sq.post(job, signal, writes, last, |slot, bytes| {
             let at = usize::from(slot).saturating_mul(self.send_stride);
             if self.send_memory.write_slice(at, bytes) == bytes.len() {
                 Ok(())

@@ -5,7 +5,7 @@
 use super::{Owner, Qp, Reset};
 use crate::{
     rdma::{
-        callback::{qp_event, recv_done, send_last, send_member},
+        callback::{overdue, qp_event, recv_done, send_last, send_member},
         channel::{Channel, Handler, Resources},
         config::Config,
         cq::{Poller, Queues},
@@ -120,7 +120,7 @@ impl<H: Handler> Qp<H, Reset> {
                 rq <- new_spinlock_bh!(rq, "kapi::rdma::rq"),
                 send_slots,
                 recv_slots,
-                poller <- Poller::new(),
+                poller <- Poller::new(overdue::<H>),
                 send_memory,
                 recv_memory,
                 send_stride,

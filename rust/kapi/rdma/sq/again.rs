@@ -59,7 +59,9 @@ impl<T> Sq<T> {
 
     /// Returns the next to try to post the chain of slot `slot`.
     pub(super) fn again(&self, slot: u16) -> Again {
-        let other = |entry: &Entry<T>| !matches!(entry.job, Job::Idle) && !entry.lost;
+        // One that ends without a completion does not help.
+        let other =
+            |entry: &Entry<T>| !matches!(entry.job, Job::Idle) && !entry.lost && entry.signaled;
         let slot = usize::from(slot);
         let mut entries = self.entries.iter().enumerate();
         if entries.any(|(at, entry)| at != slot && other(entry)) {
@@ -79,7 +81,7 @@ impl<T> Sq<T> {
             return Again::Broken;
         };
         let count = self.entries.get(usize::from(slot)).map(|entry| entry.wrs);
-        let put = self.put(qp, count.unwrap_or(1));
+        let put = self.put(qp, slot, count.unwrap_or(1));
         if matches!(put, Put::Clean(error) if is_transient(error)) {
             // What has become free meanwhile.
             while let Some(free) = self.free.pop() {

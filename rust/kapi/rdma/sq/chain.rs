@@ -149,6 +149,13 @@ impl<T> Sq<T> {
     #[inline]
     fn add_last(&mut self, at: usize, slot: u16, last: &Last<'_>) -> Result<usize> {
         match *last {
+            Last::Nothing => {
+                self.set_send(at, bindings::ib_wr_opcode_IB_WR_RDMA_WRITE, 0, 0)?;
+                let wr = self.wr.get_mut(at).ok_or(EINVAL)?;
+                // The peer's device looks at neither, as there are no bytes.
+                wr.rdma.remote_addr = 0;
+                wr.rdma.rkey = 0;
+            }
             Last::Message([]) => return Ok(at),
             Last::Message(bytes) => {
                 let (addr, ptr) = *self.message.get(usize::from(slot)).ok_or(EINVAL)?;
@@ -202,13 +209,14 @@ impl<T> Sq<T> {
         at.checked_add(1).ok_or(EINVAL)
     }
 
-    /// Builds the chain for slot `slot`: `writes`, then `last`. Returns the number of requests; `keep` is what must
-    /// live until their end.
+    /// Builds the chain for slot `slot`: `writes`, then `last`, with a completion if `signaled`. Returns the number of
+    /// requests; `keep` is what must live until their end.
     pub(super) fn build<'a>(
         &mut self,
         slot: u16,
         writes: impl IntoIterator<Item = Write<'a>>,
         last: &Last<'_>,
+        signaled: bool,
         keep: &mut Option<Arc<DmaMap>>,
     ) -> Result<u32> {
         let mut at = 0usize;
@@ -236,7 +244,9 @@ impl<T> Sq<T> {
         unsafe {
             last.send.__bindgen_anon_1.wr_cqe = cqes.0;
             last.send.next = ptr::null_mut();
-            last.send.send_flags |= bindings::ib_send_flags_IB_SEND_SIGNALED;
+            if signaled {
+                last.send.send_flags |= bindings::ib_send_flags_IB_SEND_SIGNALED;
+            }
         }
         for (i, wr) in before.iter_mut().enumerate() {
             // SAFETY: `send` is the common beginning of all members, and initialised. The next one is inside the vector.

@@ -358,7 +358,7 @@ impl Link {
 
     /// Tells whether there is a slot for one more chain. If not, the next completion goes on ([`Link::take_waiting`]).
     #[inline]
-    pub(super) fn has_slot(&self, channel: &Channel<LinkGroup>) -> bool {
+    pub(super) fn has_slot(&self, channel: &Arc<Channel<LinkGroup>>) -> bool {
         if channel.has_free_slot() {
             return true;
         }
@@ -370,7 +370,7 @@ impl Link {
 
     /// Tells whether nothing is under way, which stays so while the scheduler is locked and no connection may post. If
     /// not, the next completion goes on ([`Link::take_waiting`]).
-    pub(super) fn is_idle(&self, channel: &Channel<LinkGroup>) -> bool {
+    pub(super) fn is_idle(&self, channel: &Arc<Channel<LinkGroup>>) -> bool {
         if channel.is_idle() {
             return true;
         }

@@ -28,7 +28,7 @@ use kapi::{
     rdma::{
         channel::{Channel, Slot},
         mr::Key,
-        wr::{Remote, Source, Write}, //
+        wr::{Remote, Signal, Source, Write}, //
     },
     sys::{lock::SpinLockBhBackend, word::Word}, //
 };
@@ -286,7 +286,7 @@ impl LinkGroup {
     /// Tells whether a key may be posted now. On soft-RoCE nothing else may be under way: it runs a
     /// registration again when it repeats a request that was posted before it. If not, the next completion
     /// looks again.
-    fn may_register(&self, channel: &Channel<LinkGroup>) -> bool {
+    fn may_register(&self, channel: &Arc<Channel<LinkGroup>>) -> bool {
         if self.link.device().repeats_registrations() {
             self.link.is_idle(channel)
         } else {
@@ -406,7 +406,7 @@ impl LinkGroup {
         };
         let posted = match full {
             true => slot.post_full_packet(Token::FullLlc, &frame).is_ok(),
-            false => slot.post(Token::Llc, [], &frame).is_ok(),
+            false => slot.post(Token::Llc, Signal::Always, [], &frame).is_ok(),
         };
         // The end of a group waits for that, and the heartbeat's is a sign of life.
         slot.expect_ends();
@@ -474,6 +474,10 @@ impl LinkGroup {
             return Some(Sent::NOTHING);
         };
         let token = Token::Conn(conn.clone(), tx.ticket);
+        let signal = match tx.signaled {
+            true => Signal::Always,
+            false => Signal::Seldom,
+        };
         let posted = match ring {
             Some(ring) => {
                 let writes = tx.plan.iter().map(|write| Write {
@@ -485,10 +489,10 @@ impl LinkGroup {
                         rkey: remote.rkey,
                     },
                 });
-                post(&mut slot, token, writes, &tx.notice)
+                post(&mut slot, token, signal, writes, &tx.notice)
             }
             // What was written and not sent is in a ring.
-            None => tx.plan.is_empty() && post(&mut slot, token, [], &tx.notice),
+            None => tx.plan.is_empty() && post(&mut slot, token, signal, [], &tx.notice),
         };
         let mut actions = tx.actions;
         if !posted {
@@ -529,14 +533,15 @@ impl Sent {
 fn post<'a>(
     slot: &mut Slot<'_, LinkGroup>,
     token: Token,
+    signal: Signal,
     writes: impl IntoIterator<Item = Write<'a>>,
     notice: &Notice,
 ) -> bool {
     match notice {
-        Notice::Cdc(cdc) => slot.post(token, writes, &cdc.encode()).is_ok(),
+        Notice::Cdc(cdc) => slot.post(token, signal, writes, &cdc.encode()).is_ok(),
         Notice::Immediate(number) => {
             let number = number.to_wire();
-            slot.post_immediate(token, writes, number).is_ok()
+            slot.post_immediate(token, signal, writes, number).is_ok()
         }
     }
 }
