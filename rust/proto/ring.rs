@@ -18,6 +18,16 @@ pub struct Piece {
     pub len: u32,
 }
 
+impl Piece {
+    #[inline]
+    fn after(self, len: u32) -> Piece {
+        Piece {
+            offset: self.offset.wrapping_add(len),
+            len: self.len.saturating_sub(len),
+        }
+    }
+}
+
 /// The one or two contiguous pieces of a span of a ring, in stream order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pieces {
@@ -26,6 +36,11 @@ pub struct Pieces {
 }
 
 impl Pieces {
+    /// No bytes.
+    pub const NONE: Pieces = Pieces {
+        piece: [Piece { offset: 0, len: 0 }; 2],
+    };
+
     /// Pieces of the `len` bytes that start at stream position `pos`; `len` is cut to the ring.
     #[inline]
     #[must_use]
@@ -56,6 +71,21 @@ impl Pieces {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// What follows the first `len` bytes, which are not more than there are.
+    #[inline]
+    #[must_use]
+    pub fn after(&self, len: u32) -> Pieces {
+        let [a, b] = self.piece;
+        if len < a.len {
+            return Pieces {
+                piece: [a.after(len), b],
+            };
+        }
+        Pieces {
+            piece: [b.after(len.wrapping_sub(a.len)), Piece::default()],
+        }
     }
 
     /// The pieces that hold at least one byte, in stream order.
@@ -232,12 +262,12 @@ impl Consumption {
 }
 
 /// Reports whether prepared bytes are held back until an outstanding message completes, which sends
-/// them with what has come by then: `unsent` bytes beside `in_flight` messages.
+/// them with what has come by then: `unsent` bytes beside `told` messages whose end will be known at once.
 #[inline]
 #[must_use]
-pub fn autocork(send_ring: RingSize, limit: u32, unsent: u64, in_flight: u16) -> bool {
+pub fn autocork(send_ring: RingSize, limit: u32, unsent: u64, told: u16) -> bool {
     let limit = limit.min(send_ring.bytes() / 2);
-    in_flight > 0 && unsent <= u64::from(limit)
+    told > 0 && unsent <= u64::from(limit)
 }
 
 #[cfg(test)]
@@ -281,6 +311,21 @@ mod tests {
                         assert_eq!(written, len as usize);
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn what_follows() {
+        let ring = RingSize::new(8).unwrap();
+        for (pos, len) in (0..16).flat_map(|pos| (0..=8).map(move |len| (pos, len))) {
+            let all = Pieces::of(ring, pos, len);
+            for taken in 0..=len {
+                let rest = Pieces::of(ring, pos + u64::from(taken), len - taken);
+                let after = all.after(taken);
+                let bytes = |p: Pieces| -> Vec<Piece> { p.iter().collect() };
+                assert_eq!(bytes(after), bytes(rest), "{pos} {len} {taken}");
+                assert_eq!(after.len(), len - taken);
             }
         }
     }

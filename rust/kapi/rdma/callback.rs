@@ -10,7 +10,7 @@ use super::{
     completion::{Completion, Opcode, Status},
     rq::RecvSlot,
     cq::Poller,
-    sq::{Done, Job, SendSlot},
+    sq::{Done, Ended, Job, SendSlot, MOST_SILENT},
     wr::{Received, HEAD}, //
 };
 use core::{mem, ptr};
@@ -73,9 +73,10 @@ impl<H: Handler> Channel<H> {
     /// Only from callbacks of the queue pair.
     pub(super) unsafe fn on_send(self: &Arc<Self>, index: u16, completion: Completion, last: bool) {
         loop {
+            let mut silent = [const { None }; MOST_SILENT];
             let ended = {
                 let mut sq = self.sq.lock();
-                let ended = sq.completed(index, completion, last);
+                let ended = sq.completed(index, completion, last, &mut silent);
                 if sq.has_refused() {
                     let again = sq.retry();
                     self.expect_locked(&mut sq);
@@ -88,16 +89,19 @@ impl<H: Handler> Channel<H> {
                 // SAFETY: The caller's promise.
                 unsafe { self.note_failure(completion.status) };
             }
-            for done in ended.silent.into_iter().flatten() {
+            for place in &mut silent {
+                let Some(done) = place.take() else { break };
                 // SAFETY: The caller's promise.
                 unsafe { self.finish(done, &Completion::silent()) };
             }
-            if let Some((done, completion)) = ended.last {
-                // SAFETY: The caller's promise.
-                unsafe { self.finish(done, &completion) };
-            }
-            if !ended.more {
-                break;
+            match ended {
+                Ended::No => break,
+                Ended::Yes(done, completion) => {
+                    // SAFETY: The caller's promise.
+                    unsafe { self.finish(done, &completion) };
+                    break;
+                }
+                Ended::More => (),
             }
         }
     }

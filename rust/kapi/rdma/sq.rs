@@ -149,22 +149,17 @@ pub(super) struct Done<T> {
     pub(super) keep: Option<Arc<DmaMap>>,
 }
 
-/// Chains that have ended by one completion.
-pub(super) struct Ended<T> {
-    /// The oldest ones, in order, which were not signaled.
-    pub(super) silent: [Option<Done<T>>; MOST_SILENT],
-    /// The one that has completed.
-    pub(super) last: Option<(Done<T>, Completion)>,
-    /// There are more that have ended by this completion: to be asked for again.
-    pub(super) more: bool,
-}
+/// The chains, oldest first, that one completion ends before its own: those that were not signaled.
+pub(super) type Silent<T> = [Option<Done<T>>; MOST_SILENT];
 
-impl<T> Ended<T> {
-    const NONE: Self = Self {
-        silent: [const { None }; MOST_SILENT],
-        last: None,
-        more: false,
-    };
+/// What has become of the chain whose request has completed.
+pub(super) enum Ended<T> {
+    /// It has not ended.
+    No,
+    /// It has, and those before it.
+    Yes(Done<T>, Completion),
+    /// There are more before it: to be asked for again.
+    More,
 }
 
 /// Numbers of chains that are posted and have not ended, without one that was posted in part.
@@ -393,7 +388,8 @@ impl<T> Sq<T> {
     /// Posts a signaled WRITE of nothing to `qp`, the queue's, whatever its state. Its completion ends those before it.
     pub(super) fn post_flush(&mut self, qp: NonNull<bindings::ib_qp>) -> Result<(), Refused<T>> {
         let no_message = |_: u16, _: &[u8]| Ok(());
-        self.post_to(qp, Job::Flush, Signal::Always, [], Last::Nothing, no_message)
+        let last = Last::Nothing;
+        self.post_to(qp, Job::Flush, Signal::Always, [], last, no_message)
     }
 
     /// Does [`Sq::post`].
@@ -411,9 +407,8 @@ impl<T> Sq<T> {
             return Err(Refused::Clean(job, EAGAIN));
         };
         let mut keep = None;
-        let signaled = signal == Signal::Always
-            || self.silent >= MOST_SILENT as u32
-            || self.free.len() <= 1;
+        let signaled =
+            signal == Signal::Always || self.silent >= MOST_SILENT as u32 || self.free.len() <= 1;
         let count = match self.build(slot, writes, &last, signaled, &mut keep) {
             Ok(count) if count > self.free_wrs => return Err(Refused::Clean(job, EAGAIN)),
             Ok(count) => count,
@@ -565,17 +560,18 @@ impl<T> Sq<T> {
         Some(done)
     }
 
-    /// Takes note that a request of slot `index` has ended, the last one or one before it. Returns the chains that have
-    /// ended by that.
+    /// Takes note that a request of slot `index` has ended, the last one or one before it. Puts the chains into `silent`,
+    /// which is empty, that have ended before it.
+    #[inline]
     pub(super) fn completed(
         &mut self,
         index: u16,
         completion: Completion,
         last: bool,
+        silent: &mut Silent<T>,
     ) -> Ended<T> {
-        let mut ended = Ended::NONE;
         let Some(entry) = self.entries.get_mut(usize::from(index)) else {
-            return ended;
+            return Ended::No;
         };
         if !completion.status.is_success() {
             self.sendable = false;
@@ -584,11 +580,11 @@ impl<T> Sq<T> {
             }
         }
         if !last || matches!(entry.job, Job::Idle) {
-            return ended;
+            return Ended::No;
         }
         if !entry.lost {
             // Those before it have ended, too, and well: a failure is always told of.
-            let mut silent = ended.silent.iter_mut();
+            let mut silent = silent.iter_mut();
             loop {
                 let Some(slot) = self.next_ended() else { break };
                 if slot == index {
@@ -597,8 +593,7 @@ impl<T> Sq<T> {
                 let Some(place) = silent.next() else {
                     // A driver has left out the completion of a signaled request.
                     self.put_back();
-                    ended.more = true;
-                    return ended;
+                    return Ended::More;
                 };
                 *place = self.release(slot);
             }
@@ -607,9 +602,10 @@ impl<T> Sq<T> {
             .entries
             .get_mut(usize::from(index))
             .and_then(|entry| entry.failed.take());
-        let done = self.release(index);
-        ended.last = done.map(|done| (done, failed.unwrap_or(completion)));
-        ended
+        match self.release(index) {
+            Some(done) => Ended::Yes(done, failed.unwrap_or(completion)),
+            None => Ended::No,
+        }
     }
 
     /// Undoes [`Sq::next_ended`].

@@ -115,7 +115,10 @@ pub use error::{
     UrgentError, //
 };
 pub use life::DRAIN_RATE;
-pub use read::RxView;
+pub use read::{
+    Plain,
+    RxView, //
+};
 pub use state::{
     CloseProgress,
     ConnEvent,

@@ -3,6 +3,7 @@
 //! Gives the program the bytes in the receive ring, or what their absence means.
 
 use super::tail::Tail;
+use super::urgent::RxUrgent;
 use super::{
     Actions,
     Conn,
@@ -28,6 +29,15 @@ pub struct RxView {
     pub pieces: Pieces,
     /// The reading position is at the urgent byte: a read that has copied something stops here.
     pub at_mark: bool,
+}
+
+/// See [`Conn::plain`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Plain {
+    /// Bytes that have arrived.
+    pub readable: u32,
+    /// There is room to write.
+    pub has_room: bool,
 }
 
 impl Conn {
@@ -88,6 +98,31 @@ impl Conn {
             // At most the ring size.
             false => self.rx.unread() as u32,
         }
+    }
+
+    /// What poll() has to know of a connection that is open both ways and has no urgent byte, as most are; `None` of
+    /// others. Where there is no room the caller gets [`Actions::WAKE_WRITER`] later, as of [`Conn::send_room`].
+    ///
+    /// [`Actions::WAKE_WRITER`]: super::Actions::WAKE_WRITER
+    #[inline]
+    pub fn plain(&mut self) -> Option<Plain> {
+        let ends = self.life.sent.with(self.life.received) != StateFlags::NONE;
+        if ends
+            || self.state != ConnState::Active
+            || self.life.write_shut
+            || self.life.killed
+            || self.rx.urgent != RxUrgent::None
+            || self.tx.urgent_end.is_some()
+        {
+            return None;
+        }
+        let has_room = self.tx.space() > 0;
+        self.tx.starved |= !has_room;
+        Some(Plain {
+            // At most the ring size.
+            readable: self.rx.unread() as u32,
+            has_room,
+        })
     }
 
     /// Bytes that a read leaves behind, as `TCP_INQ` tells: an end that has arrived counts as one.

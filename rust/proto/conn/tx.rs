@@ -43,7 +43,7 @@ pub const LONGEST_TX: u32 = 256 << 10;
 pub(super) enum Hold {
     /// It is not.
     None,
-    /// A message is outstanding; its completion, or the next message, sends the data (autocork).
+    /// A message is outstanding whose end the device tells of; that, or the next message, sends the data (autocork).
     Auto,
     /// The program said that more will follow.
     Cork,
@@ -53,6 +53,8 @@ pub(super) enum Hold {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ticket {
     upto: Pos,
+    /// The device tells of its end.
+    told: bool,
 }
 
 /// Ways in which the peer learns of a message.
@@ -114,6 +116,8 @@ pub(super) struct TxSide {
     pub(super) ask: bool,
     /// Messages handed out and not completed.
     pub(super) in_flight: u16,
+    /// Those of them whose end the device tells of.
+    pub(super) told: u16,
     /// A message was handed out after the peer's last one.
     pub(super) in_a_row: bool,
     pub(super) hold: Hold,
@@ -137,6 +141,7 @@ impl TxSide {
             due: false,
             ask: false,
             in_flight: 0,
+            told: 0,
             in_a_row: false,
             hold: Hold::None,
             last_seq: 0,
@@ -286,7 +291,7 @@ impl Conn {
         self.tx.last_seq = self.tx.last_seq.wrapping_add(1);
         self.tx.in_flight = self.tx.in_flight.saturating_add(1);
         let signaled = self.is_end_wanted();
-        self.tx.in_a_row = true;
+        let ticket = self.ticket(signaled);
         let notice = match immediate {
             Some(immediate) => Notice::Immediate(immediate),
             None => {
@@ -304,7 +309,7 @@ impl Conn {
         Some(Tx {
             plan,
             notice,
-            ticket: Ticket { upto: self.tx.sent },
+            ticket,
             signaled,
             actions,
         })
@@ -348,15 +353,27 @@ impl Conn {
         t.last_seq = t.last_seq.wrapping_add(1);
         t.in_flight = t.in_flight.saturating_add(1);
         let signaled = self.is_end_wanted();
-        self.tx.in_a_row = true;
+        let ticket = self.ticket(signaled);
         self.life.progress(now);
         Some(Tx {
             plan,
             notice: Notice::Immediate(number),
-            ticket: Ticket { upto: self.tx.sent },
+            ticket,
             signaled,
             actions: Actions::NONE,
         })
+    }
+
+    /// Names the message just taken.
+    #[inline]
+    fn ticket(&mut self, signaled: bool) -> Ticket {
+        let t = &mut self.tx;
+        t.in_a_row = true;
+        t.told = t.told.saturating_add(u16::from(signaled));
+        Ticket {
+            upto: t.sent,
+            told: signaled,
+        }
     }
 
     /// Reports whether the end of the message just taken is wanted, or will be soon: something waits for it, the ring
@@ -386,8 +403,9 @@ impl Conn {
     pub fn on_tx_done(&mut self, ticket: Ticket, now: Instant) -> Actions {
         let old = self.tx.completed;
         self.tx.in_flight = self.tx.in_flight.saturating_sub(1);
+        self.tx.told = self.tx.told.saturating_sub(u16::from(ticket.told));
         self.tx.completed = old.max(ticket.upto.min(self.tx.sent));
-        if self.tx.in_flight == 0 && self.tx.hold == Hold::Auto {
+        if self.tx.told == 0 && self.tx.hold == Hold::Auto {
             self.tx.hold = Hold::None;
         }
         let moved = self.tx.completed != old;

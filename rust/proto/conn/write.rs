@@ -38,6 +38,18 @@ impl Conn {
     /// See [`SendError`].
     #[inline]
     pub fn send_room(&mut self) -> Result<u32, SendError> {
+        self.may_write()?;
+        match self.tx.space() {
+            n if n > 0 && self.tx.urgent_end.is_none() => Ok(n),
+            _ => {
+                self.tx.starved = true;
+                Err(SendError::Full)
+            }
+        }
+    }
+
+    #[inline]
+    fn may_write(&self) -> Result<(), SendError> {
         if self.life.killed {
             return Err(SendError::Aborted);
         }
@@ -48,20 +60,14 @@ impl Conn {
             return Err(SendError::Shutdown);
         }
         match self.state {
-            ConnState::Init => return Err(SendError::NotConnected),
-            s if s.may_send() => {}
-            _ => return Err(SendError::Shutdown),
-        }
-        match self.tx.space() {
-            n if n > 0 && self.tx.urgent_end.is_none() => Ok(n),
-            _ => {
-                self.tx.starved = true;
-                Err(SendError::Full)
-            }
+            ConnState::Init => Err(SendError::NotConnected),
+            s if s.may_send() => Ok(()),
+            _ => Err(SendError::Shutdown),
         }
     }
 
-    /// The free part of the send ring, where the program's next bytes go.
+    /// The free part of the send ring, where the program's next bytes go. Who has written into its beginning may go on
+    /// in what follows without asking again: it only grows.
     #[inline]
     #[must_use]
     pub fn send_view(&self) -> Pieces {
@@ -75,7 +81,7 @@ impl Conn {
     /// [`Misuse`] if there was no room for them, or if writing has ended since there was.
     #[inline]
     pub fn written(&mut self, n: u32, hint: SendHint, now: Instant) -> Result<Actions, Misuse> {
-        if self.life.write_shut || n > self.tx.space() || self.tx.urgent_end.is_some() {
+        if self.may_write().is_err() || n > self.tx.space() || self.tx.urgent_end.is_some() {
             return Err(Misuse);
         }
         if n == 0 {
@@ -106,7 +112,7 @@ impl Conn {
             Hold::None
         } else if hint.more && t.space() > 0 {
             Hold::Cork
-        } else if autocork(t.ring, t.autocork, t.unsent(), t.in_flight) {
+        } else if autocork(t.ring, t.autocork, t.unsent(), t.told) {
             Hold::Auto
         } else {
             Hold::None

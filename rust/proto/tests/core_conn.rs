@@ -197,9 +197,17 @@ fn autocork_waits_for_the_outstanding_message() {
     let mut r = Rig::active();
     assert!(r.write(10).has(Actions::TX_DUE));
     let first = r.conn.take_tx(T0).unwrap();
+    // Nobody would tell of its end in time.
+    assert!(!first.signaled);
+    assert!(r.write(10).has(Actions::TX_DUE));
+    let second = r.conn.take_tx(T0).unwrap();
+    assert!(second.signaled, "a stream");
     assert!(!r.write(10).has(Actions::TX_DUE));
     assert!(!r.write(10).has(Actions::TX_DUE));
+    assert!(r.conn.awaits_completion());
     let a = r.conn.on_tx_done(first.ticket, T0);
+    assert!(!r.note(a).has(Actions::TX_DUE));
+    let a = r.conn.on_tx_done(second.ticket, T0);
     assert!(r.note(a).has(Actions::TX_DUE));
     assert_eq!(r.conn.take_tx(T0).unwrap().plan.len(), 20);
     // Beyond half the ring nothing is held back.
@@ -212,9 +220,39 @@ fn autocork_waits_for_the_outstanding_message() {
     assert!(r.write(10).has(Actions::TX_DUE));
 }
 
+/// The end of a message is wanted where the program streams, where the ring gets full, and where something waits for it;
+/// not where an answer comes before the next one.
+#[test]
+fn ends_are_told_of_where_they_are_wanted() {
+    let mut r = Rig::active();
+    for _ in 0..3 {
+        r.write(10);
+        let tx = r.conn.take_tx(T0).unwrap();
+        assert!(!tx.signaled, "the answer comes first");
+        let _ = r.conn.on_tx_done(tx.ticket, T0);
+        r.peer_writes(10);
+        let _ = r.conn.read_done(10).unwrap();
+    }
+    r.write(10);
+    r.flush();
+    r.write(10);
+    assert!(r.conn.take_tx(T0).unwrap().signaled, "two in a row");
+
+    let mut r = Rig::active();
+    r.write(RING / 2 + 1);
+    assert!(r.conn.take_tx(T0).unwrap().signaled, "half of the ring");
+
+    let mut r = Rig::active();
+    r.write(10);
+    r.close();
+    assert!(r.conn.take_tx(T0).unwrap().signaled, "the end waits");
+}
+
 #[test]
 fn a_message_in_between_takes_held_bytes_along() {
     let mut r = Rig::active();
+    r.write(10);
+    r.flush();
     assert!(r.write(10).has(Actions::TX_DUE));
     let first = r.conn.take_tx(T0).unwrap();
     assert!(!r.write(10).has(Actions::TX_DUE));

@@ -246,14 +246,17 @@ fn sleep(stream: &impl StreamIo, socket: &BsdSocket, timeout: isize, seen: usize
     waited
 }
 
-/// Sleeps like [`sleep`] until there is anything, with fewer steps where the stream allows that. Once for a call: it
-/// does not look for signals where the stream is readable, so a loop of this could not be ended.
+/// Sleeps like [`sleep`] until there may be anything, with fewer steps where the stream allows that: it takes no lock to
+/// look. Once for a call: it does not look for signals where the stream is not quiet, so a loop of this could not be
+/// ended.
 fn sleep_first<L: StreamIo>(stream: &L, socket: &BsdSocket, timeout: isize) -> Result<isize> {
     if !L::NEVER_SLEEPS_TO_LOOK {
         return sleep(stream, socket, timeout, 0);
     }
     stream.sock().sleep_for_data(true);
-    let waited = wait::until_seen(socket, timeout, || stream.is_readable(0));
+    let waited = wait::until_seen(socket, timeout, || {
+        !stream.is_quiet() || stream.is_read_shut()
+    });
     stream.sock().sleep_for_data(false);
     waited
 }

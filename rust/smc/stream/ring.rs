@@ -32,14 +32,9 @@ use kapi::{
     }, //
 };
 use kernel::{prelude::*, sync::Arc};
-use smc_proto::conn::{
-    Actions,
-    Conn,
-    ConnState,
-    RecvState,
-    SendError,
-    SendHint,
-    UrgentError, //
+use smc_proto::{
+    conn::{Actions, Conn, ConnState, Plain, RecvState, SendError, SendHint, UrgentError},
+    ring::Pieces, //
 };
 
 /// The program's memory is copied in chunks of this size. Nothing of a chunk that faults is sent; TCP's chunks are
@@ -66,6 +61,11 @@ impl StreamIo for Arc<SmcConn> {
         socket.enlist(poll);
         let mut events = 0;
         let mut proto = self.proto.lock();
+        if !self.is_read_shut() && !self.is_tcp_dead() && !self.is_ring_enomem() {
+            if let Some(plain) = proto.plain() {
+                return self.poll_plain(plain);
+            }
+        }
         // A reset of the TCP connection is shown at once, also before the connection has noted it.
         let reset = self.is_tcp_dead() && !proto.awaits_end();
         let open = proto.directions();
@@ -257,6 +257,28 @@ impl StreamIo for Arc<SmcConn> {
     }
 }
 
+impl SmcConn {
+    /// Returns the events of a connection that is open both ways; called with `proto` locked.
+    #[inline]
+    fn poll_plain(&self, plain: Plain) -> u32 {
+        let mut events = 0;
+        if plain.readable as usize >= self.poll_low_water() {
+            events |= flags::EPOLLIN | flags::EPOLLRDNORM;
+        }
+        if plain.has_room {
+            events |= flags::EPOLLOUT | flags::EPOLLWRNORM;
+        } else {
+            self.sock().expect_room();
+            self.group().expect_ends();
+        }
+        // Last, and under the lock, as of others.
+        if self.sock().polls_error() {
+            events |= flags::EPOLLERR;
+        }
+        events
+    }
+}
+
 /// Handles shutdown(); `how` as in the system call.
 ///
 /// # Errors
@@ -325,18 +347,13 @@ fn put(
     }: &Put<'_>,
 ) -> Result<(usize, bool), Stop> {
     let mut writers = conn.writers.lock();
-    let (room, view) = {
-        let mut proto = conn.proto.lock();
-        match proto.send_room() {
-            Ok(room) => (room as usize, proto.send_view()),
-            Err(SendError::Full) => {
-                conn.sock().expect_room();
-                conn.group().expect_ends();
-                return Err(Stop::Full);
-            }
-            Err(error) => return Err(Stop::Gone(error)),
-        }
-    };
+    // What is left of the last look, if it is enough. It need not be true any more that the program may write:
+    // `written` says so.
+    let mut view = core::mem::replace(&mut writers.free, Pieces::NONE);
+    if (view.len() as usize) < wanted {
+        view = look_for_room(conn)?;
+    }
+    let room = view.len() as usize;
     let ring = conn
         .send_ring(&mut writers)
         .map_err(|error| no_ring(conn, error))?;
@@ -376,8 +393,24 @@ fn put(
         .group()
         .change_and_send(conn, written)
         .map_err(|_| Stop::Full)?;
+    writers.free = view.after(len);
     conn.perform(actions);
     Ok((taken, faulted))
+}
+
+/// Returns the free part of the send ring.
+#[inline]
+fn look_for_room(conn: &Arc<SmcConn>) -> Result<Pieces, Stop> {
+    let mut proto = conn.proto.lock();
+    match proto.send_room() {
+        Ok(_) => Ok(proto.send_view()),
+        Err(SendError::Full) => {
+            conn.sock().expect_room();
+            conn.group().expect_ends();
+            Err(Stop::Full)
+        }
+        Err(error) => Err(Stop::Gone(error)),
+    }
 }
 
 /// Returns why there is no ring. As TCP does when memory is short, a send waits and tries again.

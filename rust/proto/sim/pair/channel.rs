@@ -2,7 +2,7 @@
 
 //! The channel between the two connections: posting, arrival, completion, loss.
 
-use super::{Flight, Pair};
+use super::{End, Flight, Pair, MOST_SILENT};
 use smc_proto::conn::Notice;
 use smc_proto::time::Span;
 use smc_proto::wire::cdc::Cdc;
@@ -24,11 +24,13 @@ impl Pair {
             let last = s.in_air.back().map_or(self.now, |f| f.at.max(self.now));
             let at = last.after(Span(self.rng.below(50_000)));
             let s = &mut self.side[me];
+            let signaled = tx.signaled || s.silent() >= MOST_SILENT || busy + 1 >= self.slots;
             s.in_air.push_back(Flight {
                 at,
                 notice: tx.notice,
                 plan: tx.plan,
                 ticket: tx.ticket,
+                signaled,
             });
             let actions = tx.actions;
             // The same round trip through bytes as in real life.
@@ -54,7 +56,12 @@ impl Pair {
         let (src, dst) = if from == 0 { (a, b) } else { (b, a) };
         if !self.link_up {
             // Lost; its completion is a flush after the kill.
-            src.completing.push_back((self.now, f.ticket));
+            let (at, ticket, signaled) = (self.now, f.ticket, f.signaled);
+            src.completing.push_back(End {
+                at,
+                ticket,
+                signaled,
+            });
             return;
         }
         assert!(
@@ -70,9 +77,12 @@ impl Pair {
         let last = src
             .completing
             .back()
-            .map_or(self.now, |c| c.0.max(self.now));
-        let done = last.after(Span(self.rng.below(30_000)));
-        src.completing.push_back((done, f.ticket));
+            .map_or(self.now, |c| c.at.max(self.now));
+        src.completing.push_back(End {
+            at: last.after(Span(self.rng.below(30_000))),
+            ticket: f.ticket,
+            signaled: f.signaled,
+        });
         if dst.freed || dst.killed || dst.gone {
             return;
         }
@@ -92,17 +102,30 @@ impl Pair {
         s.break_at = None;
         s.broken = true;
         let mut at = self.now;
-        for (pending, _) in &mut s.completing {
-            *pending = at;
+        for pending in &mut s.completing {
+            pending.at = at;
         }
         while let Some(f) = s.in_air.pop_front() {
             at = at.after(Span(self.rng.below(20_000)));
-            s.completing.push_back((at, f.ticket));
+            s.completing.push_back(End {
+                at,
+                ticket: f.ticket,
+                signaled: true,
+            });
         }
     }
 
+    /// The next completion comes, which ends all chains up to its own.
     pub(super) fn complete(&mut self, me: usize) {
-        let (_, ticket) = self.side[me].completing.pop_front().expect("completing");
+        let (_, count) = self.side[me].next_end().expect("completing");
+        for _ in 0..count {
+            self.end(me);
+        }
+    }
+
+    /// The oldest chain has ended.
+    fn end(&mut self, me: usize) {
+        let ticket = self.side[me].completing.pop_front().expect("one").ticket;
         if self.side[me].gone {
             return;
         }
@@ -129,7 +152,11 @@ impl Pair {
         }
         // Flush.
         while let Some(f) = self.side[me].in_air.pop_front() {
-            self.side[me].completing.push_back((self.now, f.ticket));
+            self.side[me].completing.push_back(End {
+                at: self.now,
+                ticket: f.ticket,
+                signaled: true,
+            });
         }
         while !self.side[me].completing.is_empty() {
             self.complete(me);
@@ -148,7 +175,7 @@ impl Pair {
 
     /// The oldest completion of `me` comes now; whether there was one.
     pub fn completes(&mut self, me: usize) -> bool {
-        let Some(at) = self.side[me].completing.front().map(|c| c.0) else {
+        let Some((at, _)) = self.side[me].next_end() else {
             return false;
         };
         if !self.link_up && !self.side[me].killed {

@@ -102,7 +102,22 @@ struct Flight {
     notice: Notice,
     plan: smc_proto::ring::WritePlan,
     ticket: Ticket,
+    signaled: bool,
 }
+
+/// The end of a chain.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    at: Instant,
+    ticket: Ticket,
+    /// The device tells of it.
+    signaled: bool,
+}
+
+/// Chains that are posted in a row without a completion, at most.
+const MOST_SILENT: usize = 3;
+/// Time after which the device is asked for the end of a chain that nobody waits for.
+const LATEST: Span = Span::from_millis(10);
 
 /// One host.
 pub struct Side {
@@ -126,7 +141,7 @@ pub struct Side {
     killed: bool,
     due: bool,
     in_air: VecDeque<Flight>,
-    completing: VecDeque<(Instant, Ticket)>,
+    completing: VecDeque<End>,
     /// Time at which the queue pair breaks, if before the connection learns of it; and whether it
     /// has.
     break_at: Option<Instant>,
@@ -174,6 +189,33 @@ impl Shape {
         slots: 16,
         autocork: 65536,
     };
+}
+
+impl Side {
+    /// When the next completion comes, and how many chains have ended by that.
+    fn next_end(&self) -> Option<(Instant, usize)> {
+        let (front, back) = (self.completing.front()?, self.completing.back()?);
+        if self.broken || self.killed {
+            // Each is flushed, and told of.
+            return Some((front.at, 1));
+        }
+        let ends = self.completing.iter();
+        if let Some((n, end)) = ends.enumerate().find(|(_, end)| end.signaled) {
+            return Some((end.at, n + 1));
+        }
+        let all = self.completing.len();
+        match self.conn.awaits_completion() {
+            true => Some((back.at, all)),
+            false => Some((back.at.after(LATEST), all)),
+        }
+    }
+
+    /// Number of the newest chains of whose end the device does not tell.
+    fn silent(&self) -> usize {
+        let ends = self.completing.iter().map(|end| end.signaled);
+        let all = ends.chain(self.in_air.iter().map(|flight| flight.signaled));
+        all.rev().take_while(|signaled| !signaled).count()
+    }
 }
 
 impl Pair {
@@ -271,7 +313,7 @@ impl Pair {
         for (me, s) in self.side.iter().enumerate() {
             offer(s.in_air.front().map(|f| f.at), 0, me);
             // Completions stop when the link is lost, until somebody flushes them.
-            let done = s.completing.front().map(|c| c.0);
+            let done = s.next_end().map(|(at, _)| at);
             offer(done.filter(|_| self.link_up || s.broken || s.killed), 1, me);
             offer(s.kill_at, 2, me);
             offer(s.break_at, 4, me);

@@ -111,7 +111,8 @@ pub(crate) struct SmcConn {
     fin_sent: Word,
     /// Not 0 while the connection counts among those that drain; see [`Namespace::begin_drain`].
     drains: Atomic<u64>,
-    /// 1 when there may be bytes to read; a hint, written under the lock of `proto`.
+    /// 1 when there may be bytes to read, or an end to see. It becomes 0 under the lock of `proto`, by a read that finds
+    /// nothing more, and 1 before a reader is woken.
     pub(crate) maybe_readable: Word,
     stamp: stamp::Stamp,
     /// 1 while a send that has found no memory for its ring is not to try again.
@@ -249,10 +250,16 @@ impl SmcConn {
         &self.recv
     }
 
-    /// Tells whether a poller is to hear of the data that are there: as many as `SO_RCVLOWAT` says, at most half of
-    /// the ring, as more may never be there at once.
+    /// Returns how many bytes have to be there for a poller to hear of them: as many as `SO_RCVLOWAT` says, at most half
+    /// of the ring, as more may never be there at once; at least 1.
+    #[inline]
+    pub(crate) fn poll_low_water(&self) -> usize {
+        self.sock.low_water(false, self.recv.size() / 2)
+    }
+
+    /// Tells whether a poller is to hear of the data that are there.
     pub(crate) fn has_enough(&self, proto: &Conn) -> bool {
-        let low = self.sock.low_water(false, self.recv.size() / 2);
+        let low = self.poll_low_water();
         match proto.recv_state() {
             RecvState::Data(there) => there as usize >= low || proto.waiting() as usize >= low,
             _ => false,

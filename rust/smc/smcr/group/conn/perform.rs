@@ -42,6 +42,10 @@ impl SmcConn {
         }
         // Errors and state first: a program woken for data alone (io_uring) does not look for more.
         let rest = actions.without(Actions::WAKE_READER | Actions::WAKE_WRITER);
+        if actions.has(Actions::WAKE_READER) || !rest.is_empty() {
+            // Before anybody is woken: an end is to be seen, too.
+            self.maybe_readable.set(1);
+        }
         if !rest.is_empty() {
             self.perform_rare(rest);
         }

@@ -20,11 +20,16 @@ use kernel::{
     prelude::*,
     sync::Arc, //
 };
-use smc_proto::cursor::Pos;
+use smc_proto::{
+    cursor::Pos,
+    ring::Pieces, //
+};
 
 /// State of the connection's writers, under the lock [`SmcConn::writers`].
 pub(crate) struct Writers {
     ring: Option<Ring>,
+    /// What is known to be free of it, where the next bytes go. There may be more.
+    pub(crate) free: Pieces,
     /// Bytes written at the last look, if none of them was needed any more then.
     silent_at: Option<Pos>,
     /// True while the connection's memory charge includes the ring. At first it does: the first
@@ -39,6 +44,7 @@ impl Writers {
     pub(super) const fn new() -> Self {
         Self {
             ring: None,
+            free: Pieces::NONE,
             silent_at: None,
             charged: true,
             counted: false,
