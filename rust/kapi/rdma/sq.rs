@@ -423,14 +423,13 @@ impl<T> Sq<T> {
             return Err(Refused::Clean(job, EINVAL));
         };
         // The completion may come before posting returns; it waits for our lock.
-        *entry = Entry {
-            job,
-            wrs: count,
-            signaled,
-            failed: None,
-            keep,
-            lost: false,
-        };
+        // It is idle.
+        entry.job = job;
+        entry.wrs = count;
+        entry.signaled = signaled;
+        entry.failed = None;
+        entry.keep = keep;
+        entry.lost = false;
         self.free.pop();
         self.free_wrs = self.free_wrs.wrapping_sub(count);
         match self.put(qp, slot, count) {

@@ -171,6 +171,12 @@ impl TxSide {
         self.ring.len().saturating_sub(used) as u32
     }
 
+    /// Reports whether the message just taken followed another one, or has left the ring half full.
+    #[inline]
+    fn is_streaming(&self) -> bool {
+        self.in_a_row || self.space() < self.ring.bytes() / 2
+    }
+
     /// Reports whether a third of the send ring is free, or some of it and nothing is under way.
     fn has_much_room(&self) -> bool {
         let space = u64::from(self.space());
@@ -203,7 +209,7 @@ impl Conn {
     }
 
     /// Bytes that the next message will carry, at most [`LONGEST_TX`].
-    #[inline]
+    #[inline(always)]
     fn sendable(&self) -> u64 {
         let unsent = self.tx.unsent();
         if unsent == 0 {
@@ -352,7 +358,8 @@ impl Conn {
         t.last_flags = ProdFlags::NONE;
         t.last_seq = t.last_seq.wrapping_add(1);
         t.in_flight = t.in_flight.saturating_add(1);
-        let signaled = self.is_end_wanted();
+        let (t, l) = (&self.tx, &self.life);
+        let signaled = t.is_streaming() || t.starved || l.released || l.killed;
         let ticket = self.ticket(signaled);
         self.life.progress(now);
         Some(Tx {
@@ -383,8 +390,7 @@ impl Conn {
     /// [`autocork`]: crate::ring::autocork
     #[inline]
     fn is_end_wanted(&self) -> bool {
-        let t = &self.tx;
-        t.in_a_row || t.space() < t.ring.bytes() / 2 || self.awaits_completion()
+        self.tx.is_streaming() || self.awaits_completion()
     }
 
     /// Reports whether something waits for the completion of a message that is outstanding: a writer or poller that has

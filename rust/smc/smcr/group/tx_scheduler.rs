@@ -498,7 +498,7 @@ impl LinkGroup {
         if !posted {
             actions |= proto.on_tx_failed();
         }
-        if proto.awaits_completion() {
+        if tx.signaled && proto.awaits_completion() {
             slot.expect_ends();
         }
         Some(Sent {
