@@ -9,7 +9,7 @@ use crate::netlink::wire::{Attribute, NLM_F_DUMP};
 use crate::{stats, table};
 use serde::Serialize;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const GET_DEV_SMCR: u8 = 6;
 /// Top level attribute `SMC_GEN_DEV_SMCR`.
@@ -53,16 +53,25 @@ pub struct Port {
 }
 
 impl Port {
+    /// Its directory in sysfs.
+    fn directory(&self) -> PathBuf {
+        let device = Path::new("/sys/class/infiniband").join(&self.device);
+        device.join("ports").join(self.port.to_string())
+    }
+
     /// The addresses of the port; `None` where sysfs does not show the device.
     pub fn gids(&self) -> Option<Vec<Gid>> {
-        let device = Path::new("/sys/class/infiniband").join(&self.device);
-        let port = device.join("ports").join(self.port.to_string());
-        port.exists().then(|| gid::of_port(&port))
+        let port = self.directory();
+        port.exists().then(|| gid::of_port(&port).collect())
     }
 
     /// Why SMC cannot use the port, as far as can be seen without a connection.
-    pub fn fault(&self) -> Option<&'static str> {
-        let port = || fault(self.roce, self.ifindex, self.active, self.gids().as_deref());
+    fn fault(&self) -> Option<&'static str> {
+        let has_address = || {
+            let port = self.directory();
+            !port.exists() || gid::of_port(&port).any(|gid| gid.is_roce_v2())
+        };
+        let port = || fault(self.roce, self.ifindex, self.active, has_address);
         lack(self.lack).or_else(port)
     }
 }
@@ -79,7 +88,12 @@ fn lack(number: u64) -> Option<&'static str> {
     }
 }
 
-fn fault(roce: bool, ifindex: u64, active: bool, gids: Option<&[Gid]>) -> Option<&'static str> {
+fn fault(
+    roce: bool,
+    ifindex: u64,
+    active: bool,
+    has_address: impl FnOnce() -> bool,
+) -> Option<&'static str> {
     if !roce {
         return Some("the port does not speak RoCE");
     }
@@ -89,8 +103,7 @@ fn fault(roce: bool, ifindex: u64, active: bool, gids: Option<&[Gid]>) -> Option
     if !active {
         return Some("the port is not active");
     }
-    let has_address = gids.is_none_or(|gids| gids.iter().any(Gid::is_roce_v2));
-    (!has_address).then_some("the port has no RoCE v2 address")
+    (!has_address()).then_some("the port has no RoCE v2 address")
 }
 
 /// Where a device is, as far as the kernel says.
@@ -245,13 +258,15 @@ mod tests {
 
     #[test]
     fn faults() {
-        let told = |roce, ifindex, active, gids| fault(roce, ifindex, active, gids).unwrap_or("");
-        assert_eq!(told(true, 5, false, None), "the port is not active");
-        assert_eq!(told(true, 5, true, None), "");
-        let none = told(true, 5, true, Some(&[]));
+        let told = |roce, ifindex, active, addressed| {
+            fault(roce, ifindex, active, || addressed).unwrap_or("")
+        };
+        assert_eq!(told(true, 5, false, true), "the port is not active");
+        assert_eq!(told(true, 5, true, true), "");
+        let none = told(true, 5, true, false);
         assert_eq!(none, "the port has no RoCE v2 address");
-        assert_eq!(told(false, 5, true, None), "the port does not speak RoCE");
-        assert!(told(true, 0, true, None).starts_with("no interface"));
+        assert_eq!(told(false, 5, true, true), "the port does not speak RoCE");
+        assert!(told(true, 0, true, true).starts_with("no interface"));
         assert_eq!(
             (lack(0), lack(1).is_some(), lack(99).is_some()),
             (None, true, true)

@@ -25,33 +25,34 @@ impl Gid {
     }
 }
 
-/// The addresses of a port's directory (`/sys/class/infiniband/DEVICE/ports/N`), without unset ones.
-pub fn of_port(port: &Path) -> Vec<Gid> {
+/// The addresses of a port's directory (`/sys/class/infiniband/DEVICE/ports/N`), without unset ones. Each is read when it
+/// is asked for: a table has hundreds of places, and addresses in the first few.
+pub fn of_port(port: &Path) -> impl Iterator<Item = Gid> + '_ {
     let entries = fs::read_dir(port.join("gids")).ok().into_iter().flatten();
     let indexes = entries.flatten().filter_map(|entry| {
         let index: u32 = entry.file_name().to_str()?.parse().ok()?;
         Some(index)
     });
-    let mut gids: Vec<Gid> = indexes
-        .filter_map(|index| {
-            let read = |file: String| fs::read_to_string(port.join(file));
-            let address = read(format!("gids/{index}")).ok()?;
-            let address: Ipv6Addr = address.trim().parse().ok()?;
-            let attribute = |name: &str| {
-                let text = read(format!("gid_attrs/{name}/{index}"));
-                text.unwrap_or_default().trim().to_string()
-            };
-            Some(Gid {
-                index,
-                address,
-                kind: attribute("types"),
-                interface: attribute("ndevs"),
-            })
+    let mut indexes: Vec<u32> = indexes.collect();
+    indexes.sort_unstable();
+    indexes.into_iter().filter_map(|index| {
+        let read = |file: String| fs::read_to_string(port.join(file));
+        let address = read(format!("gids/{index}")).ok()?;
+        let address: Ipv6Addr = address.trim().parse().ok()?;
+        if address.is_unspecified() {
+            return None;
+        }
+        let attribute = |name: &str| {
+            let text = read(format!("gid_attrs/{name}/{index}"));
+            text.unwrap_or_default().trim().to_string()
+        };
+        Some(Gid {
+            index,
+            address,
+            kind: attribute("types"),
+            interface: attribute("ndevs"),
         })
-        .filter(|gid| !gid.address.is_unspecified())
-        .collect();
-    gids.sort_by_key(|gid| gid.index);
-    gids
+    })
 }
 
 #[cfg(test)]
@@ -71,12 +72,17 @@ mod tests {
         put("gids/10", "0000:0000:0000:0000:0000:0000:0000:0000\n");
         put("gid_attrs/types/1", "RoCE v2\n");
         put("gid_attrs/ndevs/1", "eth0\n");
-        let gids = of_port(&port);
+        let gids: Vec<Gid> = of_port(&port).collect();
         assert_eq!(gids.len(), 2);
         assert!(!gids[0].is_roce_v2() && gids[1].is_roce_v2());
         assert_eq!(gids[1].interface, "eth0");
         assert_eq!(gids[1].address.to_canonical().to_string(), "10.77.0.1");
+        // Not before it is asked for.
+        let mut each = of_port(&port);
+        assert_eq!(each.next().as_ref(), gids.first());
+        fs::remove_file(port.join("gids/1")).unwrap();
+        assert_eq!(each.next(), None);
         fs::remove_dir_all(&port).unwrap();
-        assert!(of_port(&port).is_empty());
+        assert_eq!(of_port(&port).count(), 0);
     }
 }

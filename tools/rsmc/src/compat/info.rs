@@ -60,10 +60,8 @@ fn has_roce_v2() -> bool {
     let inside = |path: &str| fs::read_dir(path).ok().into_iter().flatten().flatten();
     inside("/sys/class/infiniband").any(|device| {
         let ports = device.path().join("ports");
-        inside(&ports.to_string_lossy()).any(|port| {
-            let gids = gid::of_port(&port.path());
-            gids.iter().any(gid::Gid::is_roce_v2)
-        })
+        inside(&ports.to_string_lossy())
+            .any(|port| gid::of_port(&port.path()).any(|gid| gid.is_roce_v2()))
     })
 }
 

@@ -141,7 +141,7 @@ fn of_sysfs(sys: &Path, directory: &Path, device: &str, number: u32) -> Port {
         )
     };
     let driver = last(beneath.join("driver"));
-    let gids = gid::of_port(&at);
+    let gids: Vec<_> = gid::of_port(&at).collect();
     // GID tables and cards name interfaces of other namespaces, too.
     let interface = gids
         .iter()

@@ -138,7 +138,7 @@ fn devices(ports: &[Port]) -> Vec<Check> {
     }
     let check = |port: &Port| {
         let name = format!("{}/{}", port.device, port.port);
-        match port.fault() {
+        match port.fault {
             None => Check::new("device", Verdict::Ok, format!("{name} is usable")),
             Some(fault) => Check::new("device", Verdict::Bad, format!("{name}: {fault}"))
                 .advise("Bring its interface up and give it an address; see `rdma link`."),
