@@ -24,6 +24,8 @@ FOREVER = 2000000000
 # IPv4 and IPv6 addresses of the ports.
 ADDRESSES = {"a": ("10.78.0.1", "fd78::1"), "b": ("10.78.0.2", "fd78::2")}
 MIB = 1 << 20
+# Of data, in a direction; less where every byte takes long.
+VOLUME = 2 * MIB // int(os.environ.get("RSMC_LESS", "1"))
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -205,9 +207,9 @@ def bad_checksums():
 
 def offloads(**words):
     """Sets all offloads at both ends, on but for those that are named."""
+    every = ("rx", "tx", "sg", "tso", "gro", "rx-gro-hw", "rxhash")
     for side in "ab":
-        for word in ("rx", "tx", "sg", "tso", "gro", "rx-gro-hw", "rxhash"):
-            ethtool(side, "-K", word, words.get(word.replace("-", "_"), "on"))
+        ethtool(side, "-K", *(part for word in every for part in (word, words.get(word.replace("-", "_"), "on"))))
 
 
 # --- points ---------------------------------------------------------------
@@ -347,7 +349,7 @@ def whole(changes, judge):
         offloads(**changes)
         before = settled()
         bad = bad_checksums()
-        carry(2 * MIB)
+        carry(VOLUME)
         after = settled()
     finally:
         offloads()
@@ -373,7 +375,7 @@ def cut(said, frames, packets, arrived):
 
 def single(said, frames, packets, arrived):
     """No frame is longer than a packet, which the hardware would have refused."""
-    assert frames == packets == arrived and frames > 4 * MIB // 1500, said
+    assert frames == packets == arrived and frames > 2 * VOLUME // 1500, said
 
 
 WHOLE = {
@@ -393,8 +395,8 @@ def tcp_wire_down():
     """A connection goes on when the wire is up again."""
     client, server = pair()
     with client, server:
-        assert exchange(client, server, os.urandom(MIB))
-        data = os.urandom(MIB)
+        assert exchange(client, server, os.urandom(VOLUME // 2))
+        data = os.urandom(VOLUME // 2)
         done = []
         reader = threading.Thread(target=lambda: done.append(exchange(client, server, data)))
         with troubled("pb", "down", FOREVER):
@@ -413,7 +415,7 @@ def large_mtu():
     with Raw() as raw:
         sent = raw.send(9014)
         assert raw.receive() == sent
-    carry(2 * MIB)
+    carry(VOLUME)
     for side in "ab":
         run("ip", "-n", side, "link", "set", "p" + side, "mtu", "1500")
 
@@ -434,7 +436,7 @@ def down_and_up():
     # Which takes IPv6 addresses away.
     for side in "ab":
         run("ip", "-n", side, "addr", "replace", ADDRESSES[side][1] + "/64", "dev", "p" + side, "nodad")
-    carry(MIB)
+    carry(VOLUME // 2)
 
 
 def unload():
@@ -478,7 +480,7 @@ def again():
     run("insmod", "/rsmc/kmod/card.ko", "engine=interrupt")
     ports(True)
     addresses()
-    carry(MIB)
+    carry(VOLUME // 2)
     ports(False)
     run("rmmod", "card")
 
@@ -501,6 +503,9 @@ def main():
         ("unload", unload),
         ("again", again),
     ]
+    # Those that others build on are always there.
+    wanted = tuple(sys.argv[1:]) + ("addresses",) if sys.argv[1:] else ("",)
+    points = [(name, point) for name, point in points if name.startswith(wanted)]
     print(f"KTAP version 1\n1..{len(points)}", flush=True)
     failed = 0
     ports(True)
