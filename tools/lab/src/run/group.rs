@@ -24,6 +24,8 @@ pub struct Group {
     pub session: String,
     /// In the order of the plan.
     pub tests: Vec<Test>,
+    /// That of each of them.
+    rank: Rank,
     /// Seconds it will take.
     seconds: f64,
 }
@@ -36,6 +38,7 @@ impl Group {
             topology: test.topology,
             session: format!("again.{number}"),
             tests: vec![test.clone()],
+            rank: Rank::First,
             seconds: times.of(kind, test),
         }
     }
@@ -97,32 +100,69 @@ fn available() -> u64 {
     kib.map_or(u64::MAX, |kib| kib / 1024)
 }
 
-/// Seconds of tests per boot, if they can be spread: a guest of QEMU needs ten
-/// to boot, and one with kmemleak as long to be searched for leaks at its end.
+/// Seconds of tests per boot, if they can be spread. One with kmemleak is searched for leaks at its end
+/// for ten seconds. Guests of QEMU run one after the other: more of them are only more boots, which take
+/// half a minute on a busy machine.
 fn portion(kind: Kind) -> f64 {
     match kind.like() {
         Kind::Uml => 100.0,
         Kind::UmlDebug => 200.0,
-        Kind::Debian => 400.0,
-        _ => 300.0,
+        _ => 1200.0,
     }
 }
 
-/// Makes groups of what is `wanted`, the longest first.
-pub fn make(tests: &[Test], times: &Times, wanted: impl Fn(Kind, &Test) -> bool) -> Vec<Group> {
+/// What of a list comes first, as what is last may have to be left out.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rank {
+    /// Of the short list, or there is time for all.
+    First,
+    /// What only the whole list has.
+    Whole,
+    /// What it has on kernels that look for mistakes, which repeat what others show.
+    Debug,
+}
+
+impl Rank {
+    const ALL: [Rank; 3] = [Rank::First, Rank::Whole, Rank::Debug];
+
+    /// That of a test, where the time is limited.
+    pub fn of(kind: Kind, test: &Test) -> Rank {
+        match kind.like() {
+            _ if test.is_short_for(kind) => Rank::First,
+            Kind::Uml | Kind::Debian => Rank::Whole,
+            _ => Rank::Debug,
+        }
+    }
+
+    /// Ends the name of the test in which such a boot's own checks are reported.
+    fn suffix(self) -> &'static str {
+        match self {
+            Rank::First => "",
+            Rank::Whole | Rank::Debug => ".whole",
+        }
+    }
+}
+
+/// Makes groups of what is `wanted`, by rank, and the longest first.
+pub fn make(
+    tests: &[Test],
+    times: &Times,
+    wanted: impl Fn(Kind, &Test) -> bool,
+    rank: impl Fn(Kind, &Test) -> Rank,
+) -> Vec<Group> {
     let boots: BTreeSet<&str> = tests.iter().map(|test| test.boot.as_str()).collect();
     let mut groups = Vec::new();
     for topology in [Topology::Netns, Topology::Pair] {
         for boot in &boots {
-            for kind in Kind::ALL {
+            let kinds = Kind::ALL.into_iter();
+            for (kind, of) in kinds.flat_map(|kind| Rank::ALL.map(|of| (kind, of))) {
                 let belongs = |test: &&Test| {
-                    test.topology == topology && test.boot == *boot && wanted(kind, test)
+                    let here = test.topology == topology && test.boot == *boot;
+                    here && wanted(kind, test) && rank(kind, test) == of
                 };
                 let all: Vec<&Test> = tests.iter().filter(belongs).collect();
-                let name = match *boot {
-                    "" => "session".to_owned(),
-                    boot => format!("session.{boot}"),
-                };
+                let dot = if boot.is_empty() { "" } else { "." };
+                let name = format!("session{dot}{boot}{}", of.suffix());
                 let shares = spread(&all, kind, times);
                 let several = shares.len() > 1;
                 for (number, (seconds, tests)) in (1..).zip(shares) {
@@ -134,13 +174,14 @@ pub fn make(tests: &[Test], times: &Times, wanted: impl Fn(Kind, &Test) -> bool)
                             false => name.clone(),
                         },
                         tests,
+                        rank: of,
                         seconds,
                     });
                 }
             }
         }
     }
-    groups.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    groups.sort_by(|a, b| (a.rank.cmp(&b.rank)).then(b.seconds.total_cmp(&a.seconds)));
     groups
 }
 
@@ -288,9 +329,9 @@ mod tests {
     use super::*;
 
     fn groups(plan: &str, times: &str, kind: Kind) -> Vec<Group> {
-        make(&plan::parse(plan).unwrap(), &Times::parse(times), |k, _| {
-            k == kind
-        })
+        let of_kind = |k, _: &Test| k == kind;
+        let all = plan::parse(plan).unwrap();
+        make(&all, &Times::parse(times), of_kind, |_, _| Rank::First)
     }
 
     fn plan(names: &[&str]) -> String {
@@ -320,12 +361,42 @@ mod tests {
     }
 
     #[test]
+    fn what_may_be_left_out_comes_last_in_boots_of_its_own() {
+        let entry = |name: &str, thorough: &str| {
+            format!(
+                "[[test]]\nname = \"{name}\"\nprogram = \"x\"\ntimeout = 8\n\
+                 kernels = [\"uml\", \"uml-debug\", \"lockdep\"]\nthorough = [{thorough}]\n"
+            )
+        };
+        let text = entry("short", "") + &entry("more", "\"uml\", \"uml-debug\", \"lockdep\"");
+        let all = plan::parse(&text).unwrap();
+        let times = "90 uml.netns/more\n900 uml-debug.netns/more\n800 lockdep.netns/more\n\
+                     7 uml.netns/short\n6 uml-debug.netns/short\n5 lockdep.netns/short\n";
+        let listed = |kind, test: &Test| test.is_for(kind) && !kind.on_request();
+        let groups = make(&all, &Times::parse(times), listed, Rank::of);
+        let shown = |group: &Group| format!("{} {}", group.kind.name(), group.session);
+        let shown: Vec<String> = groups.iter().map(shown).collect();
+        assert_eq!(
+            shown,
+            [
+                "uml session",
+                "uml-debug session",
+                "lockdep session",
+                "uml session.whole",
+                "uml-debug session.whole",
+                "lockdep session.whole",
+            ]
+        );
+    }
+
+    #[test]
     fn guests_of_qemu_follow_each_other_and_others_share_the_rest() {
         let group = |kind, seconds| Group {
             kind,
             topology: Topology::Netns,
             session: String::new(),
             tests: Vec::new(),
+            rank: Rank::First,
             seconds,
         };
         let groups = [

@@ -4,7 +4,7 @@
 
 use super::again::{self, Waiting};
 use super::boots::{Boots, Programs};
-use super::group::{self, Group};
+use super::group::{self, Group, Rank};
 use super::plan::{self, Kind, Test};
 use super::times::Times;
 use super::{fuzz, headers, host, installed, user};
@@ -53,7 +53,8 @@ pub struct Arguments {
     /// selftests/flaky.md has it
     #[arg(long)]
     again: bool,
-    /// Begin no test in a guest after this many minutes: those that are left are skipped, each by name
+    /// Begin no test in a guest after this many minutes: those that are left are skipped, each by name.
+    /// What only the whole list has comes last then, and last of that what debug kernels repeat
     #[arg(long, value_name = "MINUTES")]
     within: Option<u64>,
     /// In another order and in other boots, a different one for each number: no test may depend on
@@ -115,6 +116,14 @@ impl Arguments {
     fn wants(&self, kind: Kind, test: &Test) -> bool {
         let listed = self.whole() || test.is_short_for(kind);
         self.selects(kind, test) && listed && (self.long || !test.long)
+    }
+
+    /// What is left out first if the time is over.
+    fn rank(&self, kind: Kind, test: &Test) -> Rank {
+        match self.within {
+            Some(_) => Rank::of(kind, test),
+            None => Rank::First,
+        }
     }
 
     fn selects(&self, kind: Kind, test: &Test) -> bool {
@@ -183,7 +192,9 @@ pub fn main(arguments: &Arguments) -> Result<ExitCode> {
     };
     let postponed = arguments.postponed(&plan);
     let unasked = arguments.unasked();
-    let groups = group::make(&plan, &times, |kind, test| arguments.wants(kind, test));
+    let wanted = |kind, test: &Test| arguments.wants(kind, test);
+    let rank = |kind, test: &Test| arguments.rank(kind, test);
+    let groups = group::make(&plan, &times, wanted, rank);
     let on_host = match arguments.no_host {
         true => 0,
         false => host::CRATES.len() + 2,
