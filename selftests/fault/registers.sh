@@ -27,7 +27,7 @@ insmod /rsmc/kmod/verb_fault.ko patient=1 || exit 1
 # RDMA_DRIVER_MLX5
 check other seen_as 1
 check other.link_goes_on registers goes_on
-check other.traffic timeout "$(slow 60)" stress --mode 0 --bulk 8 --short 20 at_once short bulk
+check other.traffic timeout "$(slow 60)" stress --mode 0 --bulk "$(less 8)" --short 20 at_once short bulk
 check soft_roce seen_as 0
 check soft_roce.link_waits registers waits
 rmmod verb_fault

@@ -57,11 +57,13 @@ before=$(refs)
 prepare
 for f in inet smc; do
 	for p in 1 10 50; do
+		# The more often allocations fail, the sooner all has been seen.
+		rounds=$((300 / (p < 10 ? 1 : p / 5)))
 		set_up failslab $p
-		check "faults.$f.$p" faulty $f 300
+		check "faults.$f.$p" faulty $f $rounds
 		off
 		set_up fail_page_alloc $p
-		check "pages.$f.$p" faulty $f 300
+		check "pages.$f.$p" faulty $f $rounds
 		off
 	done
 	check "every_allocation.$f" faulty $f 1 --nth

@@ -22,7 +22,8 @@ const LINKS: u8 = 3;
 const STAY: usize = 12;
 /// Fewest connections that a group can be limited to.
 const CONNECTIONS: usize = 16;
-const ROUNDS: usize = 12;
+/// Each of both goes and comes back, under a dump of links and under one of groups.
+const ROUNDS: usize = 8;
 /// A page: a dump is told in pieces of that size.
 const ROOM: usize = 4096;
 
