@@ -186,7 +186,7 @@ pub fn ktls_gone(t: &mut T) {
 pub fn ktls_threads(t: &mut T) {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     let before = smcinfo::references();
-    for _ in 0..60 / st::guest::less().min(6) {
+    for _ in 0..if st::guest::less() > 1 { 8 } else { 60 } {
         let (c, s) = warm(t);
         let silence = 20_000 * st::guest::slow() as i64;
         let _ = sys::set_timeo(c.raw(), libc::SO_RCVTIMEO, silence);
