@@ -195,6 +195,7 @@ fn sizes(pair: &Pair, by_key: bool) -> Result {
 fn refusals(pair: &Pair) -> Result {
     pair.refuses_bad_ranges()?;
     pair.fills_up()?;
+    pair.seldom()?;
     pair.long_message()
 }
 
@@ -231,6 +232,11 @@ fn lost_peer(a: &Arc<Device>, b: &Arc<Device>) -> Result {
     right.close();
     let status = left.write_nowhere()?;
     pr_info!("write to a closed queue pair: {:?}\n", status);
+    check(!status.is_success())?;
+    left.close();
+    let Pair { left, right } = Pair::connect(a, b, config)?;
+    right.close();
+    let status = left.seldom_nowhere()?;
     check(!status.is_success())?;
     left.close();
     Ok(())

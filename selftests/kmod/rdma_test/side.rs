@@ -4,7 +4,7 @@
 
 use kapi::rdma::{
     channel::{Channel, Handler},
-    completion::{Completion, Status},
+    completion::{Completion, Opcode, Status},
     region::Region,
     wr::{Received, Remote, Source, Write}, //
 };
@@ -80,6 +80,8 @@ impl Drop for Token {
 /// Counters of one end.
 pub(crate) struct Side {
     pub(crate) sent: Atomic<i32>,
+    /// Chains of whose end the device has not told.
+    pub(crate) untold: Atomic<i32>,
     pub(crate) errors: Atomic<i32>,
     pub(crate) received: Atomic<i32>,
     pub(crate) broken: Atomic<i32>,
@@ -96,6 +98,7 @@ impl Side {
         Ok(Arc::new(
             Self {
                 sent: Atomic::new(0),
+                untold: Atomic::new(0),
                 errors: Atomic::new(0),
                 received: Atomic::new(0),
                 broken: Atomic::new(0),
@@ -132,7 +135,10 @@ impl Handler for Side {
             _ => 99,
         };
         if code == 0 {
-            this.sent.add(1, Relaxed);
+            if done.opcode == Opcode::Unknown {
+                this.untold.add(1, Relaxed);
+            }
+            let _ = this.sent.fetch_add(1, Full);
         } else {
             this.status.store(code, Relaxed);
             this.errors.add(1, Relaxed);
