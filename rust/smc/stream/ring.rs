@@ -347,7 +347,7 @@ fn put(
     }: &Put<'_>,
 ) -> Result<(usize, bool), Stop> {
     let mut writers = conn.writers.lock();
-    // What is left of the last look, if it is enough. It need not be true any more that the program may write:
+    // What is left of the last look, if it is enough. If the program may not write any more, which is for good,
     // `written` says so.
     let mut view = core::mem::replace(&mut writers.free, Pieces::NONE);
     if (view.len() as usize) < wanted {
@@ -378,6 +378,8 @@ fn put(
         }
     }
     if taken == 0 {
+        // As TCP: that the program may not write comes before that.
+        look_for_room(conn)?;
         return Err(Stop::Fault);
     }
     let last = taken == wanted;
@@ -388,12 +390,18 @@ fn put(
     };
     let len = u32::try_from(taken).map_err(|_| Stop::Fault)?;
     let written = |proto: &mut Conn, now| proto.written(len, hint, now);
-    // shutdown() has come in between: the caller asks for room again, and finds that.
-    let actions = conn
-        .group()
-        .change_and_send(conn, written)
-        .map_err(|_| Stop::Full)?;
-    writers.free = view.after(len);
+    let actions = match conn.group().change_and_send(conn, written) {
+        Ok(actions) => actions,
+        Err(_) => {
+            // It may not write any more.
+            look_for_room(conn)?;
+            return Err(Stop::Full);
+        }
+    };
+    if !hint.urgent {
+        // Otherwise there is no room until the peer has read the urgent byte.
+        writers.free = view.after(len);
+    }
     conn.perform(actions);
     Ok((taken, faulted))
 }
