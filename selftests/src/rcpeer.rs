@@ -187,15 +187,17 @@ impl Shared {
         if p.is_last() {
             s.messages = (s.messages + 1) & PSN;
             let data = std::mem::take(&mut s.partial);
-            s.arrived.push_back(match s.at.take() {
-                Some((addr, rkey)) => Arrived::Written(Written {
+            match s.at.take() {
+                // By that the peer has the end told of what it has sent before. A device tells nobody of it.
+                Some(_) if data.is_empty() && immediate.is_none() => (),
+                Some((addr, rkey)) => s.arrived.push_back(Arrived::Written(Written {
                     addr,
                     rkey,
                     data,
                     immediate,
-                }),
-                None => Arrived::Message(data),
-            });
+                })),
+                None => s.arrived.push_back(Arrived::Message(data)),
+            }
         }
         if p.ask || p.is_last() {
             self.answer(s, qpn, p.psn, 0x1f);
