@@ -99,6 +99,8 @@ enum card_count {
 	IMMEDIATES,
 	NOT_READY,
 	REPEATS,
+	/* Nanoseconds of ktime_get() at the last doorbell, where `polled` is set. */
+	DOORBELL_AT,
 	LOST,
 	FORGOTTEN,
 	OUTSIDE,
@@ -126,6 +128,8 @@ struct hw_trouble {
 	u32 mtu, sent_mtu;
 	/* How long a request is on its way, in nanoseconds. */
 	u32 latency;
+	/* A request whose time has come is executed when somebody polls a completion queue, and not by a timer. */
+	bool polled;
 	/* It has stopped: nothing is executed. */
 	bool dead;
 	/* It is dying: what arrives is acknowledged, and reaches no memory; nor does it execute anything. */
@@ -246,6 +250,9 @@ struct card_qp {
 	struct list_head rung;
 	struct hrtimer timer;
 	bool waiting;
+	/* Where it waits to be polled, and since when it might go on, in nanoseconds of ktime_get(). */
+	struct list_head late;
+	u64 late_until;
 	u8 repeats, not_ready;
 	struct ib_qp_attr attr;
 	union ib_gid own_gid, peer_gid;
@@ -334,6 +341,8 @@ int card_dereg_mr(struct ib_mr *mr, struct ib_udata *udata);
 
 /* engine.c: the hardware. */
 void hw_ring(struct card_qp *qp);
+/* Executes requests whose time has come, if nothing else does (`polled`). */
+void hw_catch_up(void);
 void hw_flush(struct card_qp *qp);
 void hw_timer_setup(struct card_qp *qp);
 int hw_qp_add(struct card_qp *qp);

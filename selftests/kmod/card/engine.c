@@ -19,6 +19,9 @@ DEFINE_RAW_SPINLOCK(hw_wire);
 static struct card_qp *hw_qps[1 << 12];
 static u32 hw_last_qp = 1;
 
+/* Queue pairs that wait for somebody to poll; under hw_wire. */
+static LIST_HEAD(hw_late);
+
 /* --- completions ---------------------------------------------------------- */
 
 /* The interrupt's word to a completion queue. */
@@ -533,10 +536,51 @@ static enum hrtimer_restart hw_timer(struct hrtimer *timer)
 	unsigned long flags;
 
 	raw_spin_lock_irqsave(&hw_wire, flags);
+	list_del_init(&qp->late);
 	qp->waiting = false;
 	hw_run(qp);
 	raw_spin_unlock_irqrestore(&hw_wire, flags);
 	return HRTIMER_NORESTART;
+}
+
+/* The request is on its way. Under hw_wire. */
+static void hw_delay(struct card_qp *qp, const struct hw_trouble *trouble)
+{
+	u64 now;
+
+	if (qp->waiting)
+		return;
+	if (!trouble->polled) {
+		hw_wait(qp, trouble->latency);
+		return;
+	}
+	now = ktime_get_ns();
+	qp->device->end.counts[DOORBELL_AT] = now;
+	qp->late_until = now + trouble->latency;
+	list_add_tail(&qp->late, &hw_late);
+	/* Nobody may poll. */
+	hw_wait(qp, trouble->latency + NSEC_PER_MSEC);
+}
+
+void hw_catch_up(void)
+{
+	struct card_qp *qp, *next;
+	unsigned long flags;
+	u64 now;
+
+	if (list_empty(&hw_late))
+		return;
+	raw_spin_lock_irqsave(&hw_wire, flags);
+	now = ktime_get_ns();
+	list_for_each_entry_safe(qp, next, &hw_late, late) {
+		/* The timer may be running, and wait for the lock. */
+		if (now < qp->late_until || hrtimer_try_to_cancel(&qp->timer) < 0)
+			continue;
+		list_del_init(&qp->late);
+		qp->waiting = false;
+		hw_run(qp);
+	}
+	raw_spin_unlock_irqrestore(&hw_wire, flags);
 }
 
 /* A doorbell of a send queue. */
@@ -548,8 +592,7 @@ void hw_ring(struct card_qp *qp)
 	raw_spin_lock_irqsave(&hw_wire, flags);
 	hw_count(device, DOORBELLS);
 	if (hw_qp_trouble(qp)->latency && qp->state == IB_QPS_RTS) {
-		if (!qp->waiting)
-			hw_wait(qp, hw_qp_trouble(qp)->latency);
+		hw_delay(qp, hw_qp_trouble(qp));
 	} else if (in_interrupt_engine) {
 		if (list_empty(&qp->rung))
 			list_add_tail(&qp->rung, &device->rung);
@@ -614,6 +657,7 @@ void hw_qp_remove(struct card_qp *qp)
 	raw_spin_lock_irqsave(&hw_wire, flags);
 	qp->state = IB_QPS_RESET;
 	list_del_init(&qp->rung);
+	list_del_init(&qp->late);
 	hw_qps[qp->ib.qp_num] = NULL;
 	raw_spin_unlock_irqrestore(&hw_wire, flags);
 	hrtimer_cancel(&qp->timer);

@@ -32,6 +32,7 @@ int card_create_qp(struct ib_qp *ib, struct ib_qp_init_attr *attr, struct ib_uda
 	spin_lock_init(&qp->send_lock);
 	spin_lock_init(&qp->receive_lock);
 	INIT_LIST_HEAD(&qp->rung);
+	INIT_LIST_HEAD(&qp->late);
 	hw_timer_setup(qp);
 	/* Powers of two, so that places go on where the counters wrap. */
 	qp->send_size = roundup_pow_of_two(max(sends, 1U));
@@ -347,6 +348,7 @@ int card_poll_cq(struct ib_cq *ib, int entries, struct ib_wc *wc)
 	u32 tail, head;
 	int n = 0;
 
+	hw_catch_up();
 	spin_lock_irqsave(&cq->lock, flags);
 	tail = cq->tail;
 	/* What the hardware wrote before it moved the head. */

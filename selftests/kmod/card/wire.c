@@ -20,7 +20,7 @@ bool hw_passes(const struct hw_trouble *from, const struct hw_trouble *to, u32 p
 	return (!from->mtu || packet <= from->mtu) && (!to->mtu || packet <= to->mtu);
 }
 
-enum card_trouble { DOWN, BLACK_HOLE, MTU, SENT_MTU, LATENCY, DEAD, FORGETS, PORT_ERROR, PORT_ACTIVE, RESET, FATAL };
+enum card_trouble { DOWN, BLACK_HOLE, MTU, SENT_MTU, LATENCY, POLLED, DEAD, FORGETS, PORT_ERROR, PORT_ACTIVE, RESET, FATAL };
 
 static const char *const troubles[] = {
 	[DOWN] = "down",
@@ -28,6 +28,7 @@ static const char *const troubles[] = {
 	[MTU] = "mtu",
 	[SENT_MTU] = "sent_mtu",
 	[LATENCY] = "latency",
+	[POLLED] = "polled",
 	[DEAD] = "dead",
 	[FORGETS] = "forgets",
 	[PORT_ERROR] = "port_error",
@@ -62,6 +63,9 @@ static void card_order_port(struct hw_trouble *trouble, void *context)
 		break;
 	case LATENCY:
 		trouble->latency = order->value;
+		break;
+	case POLLED:
+		trouble->polled = order->value;
 		break;
 	case DEAD:
 		trouble->dead = order->value;
@@ -150,6 +154,7 @@ static const char *const counted[CARD_COUNTS] = {
 	[IMMEDIATES] = "immediates",
 	[NOT_READY] = "not_ready",
 	[REPEATS] = "repeats",
+	[DOORBELL_AT] = "doorbell_at",
 	[LOST] = "lost",
 	[FORGOTTEN] = "forgotten",
 	[OUTSIDE] = "outside",

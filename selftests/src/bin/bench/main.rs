@@ -13,6 +13,7 @@
 //! which allows this program). `bench mark` sets a mark for the profiler and does nothing else; `bench counts` prints
 //! what `counts` lines have, as it is now.
 
+mod busy;
 mod converted;
 mod counts;
 mod ends;
@@ -66,6 +67,7 @@ fn main() {
     flow::ping_pong(&p, &m, 64, 5000);
     flow::ping_pong(&p, &m, 16 << 10, 1000);
     flow::bulk(&p, &m);
+    busy::ping_pong(&p, &m);
     for n in [1, 16, 256, 1024] {
         many::requests(&p, &m, n);
     }

@@ -13,7 +13,7 @@ use anyhow::{bail, Context, Result};
 use std::collections::BTreeMap;
 
 /// Metrics that are measured.
-const METRICS: [&str; 15] = [
+const METRICS: [&str; 16] = [
     "pingpong_64",
     "pingpong_16384",
     "bulk_per_KiB",
@@ -29,13 +29,23 @@ const METRICS: [&str; 15] = [
     "redis_set_20_P16",
     "nginx_keep",
     "nginx_close",
+    BUSY,
 ];
+
+/// A ping-pong whose ends busy-poll, which only our sockets do: half a round trip. The same with a longer wire executes
+/// more polls that find nothing, and nothing else.
+const BUSY: &str = "busy_poll_64";
+const BUSY_FAR: &str = "far_busy_poll_64";
+/// A function that a poll executes once if it has found nothing, and else not.
+const IN_VAIN: &str = "rsmc_helper_sk_busy_loop_is_over [rsmc]";
 
 /// Beginnings of names of figures: the card's part as well; less what the programs execute; the
 /// module's functions alone.
 pub const WITH_CARD: &str = "with_card_";
 pub const KERNEL: &str = "kernel_";
 const MODULE: &str = "module_";
+const WITH_POLLS: &str = "with_polls_";
+const DELAY: &str = "delay_";
 
 const TCP: &str = "TCP";
 const YARDSTICK: &str = "C SMC-R";
@@ -55,6 +65,10 @@ struct Row {
     programs: f64,
     /// In functions of the module.
     module: f64,
+    /// In polls that found nothing, the programs' and the card's not counted.
+    polls: f64,
+    /// From a doorbell until the program has what was sent, less the wire's time.
+    delay: f64,
 }
 
 impl Row {
@@ -65,6 +79,23 @@ impl Row {
 
     fn kernel(&self) -> f64 {
         self.host() - self.programs
+    }
+
+    /// The kernel's, but for polls that found nothing.
+    fn unpolled(&self) -> f64 {
+        self.kernel() - self.polls
+    }
+
+    /// Takes note of polls in vain: what one of them costs tells `far`, which has more of them and nothing else.
+    fn note_polls(&mut self, near: &Measured, far: &Measured, module: &str) {
+        let vain = |found: &Measured| {
+            let spent = found.functions.get(IN_VAIN).map_or(0, |n| n.own);
+            spent as f64 / found.ops.max(1) as f64
+        };
+        let more = vain(far) - vain(near);
+        if more > 0.0 {
+            self.polls = vain(near) / more * (row(far, module).kernel() - self.kernel());
+        }
     }
 }
 
@@ -89,6 +120,8 @@ fn row(found: &Measured, module: &str) -> Row {
         card,
         programs: sum(&|name| name == PROGRAMS),
         module: sum(&|name| name.ends_with(&module)),
+        polls: 0.0,
+        delay: found.delay.unwrap_or(0.0),
     }
 }
 
@@ -121,7 +154,7 @@ fn judge(metric: &str, column: &Column, found: &Functions) -> Result<()> {
 
 /// The metric that a figure of the baseline is about.
 fn metric_of(name: &str) -> &str {
-    let prefixes = [WITH_CARD, KERNEL, MODULE];
+    let prefixes = [WITH_CARD, KERNEL, MODULE, WITH_POLLS, DELAY];
     let without = prefixes.iter().find_map(|p| name.strip_prefix(p));
     without.unwrap_or(name)
 }
@@ -162,7 +195,8 @@ pub fn measure(arguments: &Arguments, columns: &[&'static Column]) -> Result<Fig
         let mut profiler = None;
         let here = |c: &&&Column| c.module == module && c.is_over_port() == over_port;
         for column in columns.iter().filter(here) {
-            for metric in metrics.iter().filter(|metric| column.has(metric)) {
+            let has = |metric: &str| column.has(metric) && (metric != BUSY || column.name == OURS);
+            for metric in metrics.iter().filter(|metric| has(metric)) {
                 for run in 0..runs {
                     let what = || format!("{metric}, column {}, run {run}", column.name);
                     let profiler = match &mut profiler {
@@ -173,7 +207,13 @@ pub fn measure(arguments: &Arguments, columns: &[&'static Column]) -> Result<Fig
                         .measure(arguments, column, metric)
                         .with_context(what)?;
                     judge(metric, column, &found.functions)?;
-                    let row = row(&found, column.module);
+                    let mut row = row(&found, column.module);
+                    if *metric == BUSY {
+                        let far = profiler
+                            .measure(arguments, column, BUSY_FAR)
+                            .with_context(what)?;
+                        row.note_polls(&found, &far, column.module);
+                    }
                     let cells = rows.entry(metric).or_default();
                     cells.entry(column.name).or_default().push(row);
                 }
@@ -204,24 +244,42 @@ struct Part {
     shown: fn(&str, &str) -> bool,
 }
 
-const PARTS: [Part; 5] = [
+const PARTS: [Part; 8] = [
     Part {
         name: "host",
         prefix: Some(""),
         of: Row::host,
-        shown: |_, _| true,
+        shown: |metric, _| metric != BUSY,
+    },
+    Part {
+        name: "not polling",
+        prefix: Some(""),
+        of: Row::unpolled,
+        shown: |metric, _| metric == BUSY,
+    },
+    Part {
+        name: "= with polls",
+        prefix: Some(WITH_POLLS),
+        of: Row::kernel,
+        shown: |metric, _| metric == BUSY,
+    },
+    Part {
+        name: "delay, ns",
+        prefix: Some(DELAY),
+        of: |row| row.delay,
+        shown: |metric, _| metric == BUSY,
     },
     Part {
         name: "+ card",
         prefix: None,
         of: |row| row.card,
-        shown: |_, column| column != OVER_VETH,
+        shown: |metric, column| column != OVER_VETH && metric != BUSY,
     },
     Part {
         name: "= all",
         prefix: Some(WITH_CARD),
         of: |row| row.all,
-        shown: |_, column| column != OVER_VETH,
+        shown: |metric, column| column != OVER_VETH && metric != BUSY,
     },
     Part {
         name: "less programs",
@@ -233,7 +291,7 @@ const PARTS: [Part; 5] = [
         name: "module alone",
         prefix: Some(MODULE),
         of: |row| row.module,
-        shown: |_, column| [YARDSTICK, OURS].contains(&column),
+        shown: |metric, column| [YARDSTICK, OURS].contains(&column) && metric != BUSY,
     },
 ];
 
@@ -314,6 +372,7 @@ mod tests {
             functions: cells.iter().map(cell).collect(),
             ops: 2,
             shown,
+            delay: None,
         }
     }
 
@@ -333,11 +392,45 @@ mod tests {
             card: 40.0,
             programs: 4.0,
             module: 50.0,
+            ..Row::default()
         };
         assert_eq!(counted, all);
         assert_eq!([all.host(), all.kernel()], [69.0, 65.0]);
         let shown = row(&measured(&CELLS, Some(100.0)), "smc");
         assert_eq!([shown.host(), shown.card], [60.0, 40.0]);
+    }
+
+    /// Of two polls in vain the near one has one, the far one three, and each costs 10; the rest is 90.
+    #[test]
+    fn polls_in_vain() {
+        let found = |polls: i64| {
+            let spent = polls.wrapping_mul(20);
+            let mut found = measured(&[("smc_sendmsg [rsmc]", 180, 0), (PROGRAMS, 8, 0)], None);
+            found.delay = Some(70.0);
+            for (name, own) in [(IN_VAIN, spent / 4), ("napi_busy_loop ", spent / 4 * 3)] {
+                found.functions.insert(name.into(), Spent { own, wire: 0 });
+            }
+            found
+        };
+        let (near, far) = (found(1), found(3));
+        let mut row = row(&near, "rsmc");
+        row.note_polls(&near, &far, "rsmc");
+        assert_eq!(
+            [row.polls, row.unpolled(), row.kernel()],
+            [10.0, 90.0, 100.0]
+        );
+        let rows: Rows = [(BUSY, [(OURS, vec![row])].into_iter().collect())].into();
+        let figures = figures(&rows);
+        let of = |name: &str| figures[name][OURS];
+        let told = [
+            "busy_poll_64",
+            "with_polls_busy_poll_64",
+            "delay_busy_poll_64",
+        ]
+        .map(of);
+        assert_eq!(told, [90.0, 100.0, 70.0]);
+        assert_eq!(figures.len(), 3);
+        assert!(asks(None, metric_of("delay_busy_poll_64")));
     }
 
     #[test]

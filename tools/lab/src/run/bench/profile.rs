@@ -108,6 +108,8 @@ pub struct Measured {
     pub ops: u64,
     /// The figure that the program itself has found, by the guest's clock.
     pub shown: Option<f64>,
+    /// The delay that it has found, in nanoseconds.
+    pub delay: Option<f64>,
 }
 
 /// A guest whose instructions are counted.
@@ -175,7 +177,7 @@ impl Profiler {
     ) -> Result<Measured> {
         let program = column.program_of(metric);
         let mut parts: Vec<(i64, u64)> = Vec::new();
-        let mut shown = None;
+        let (mut shown, mut delay) = (None, None);
         measure(
             &mut self.ready,
             arguments,
@@ -188,8 +190,10 @@ impl Profiler {
                     parts.push((sign, n.parse().unwrap_or(0)));
                 }
                 if let ["bench", name, value, ..] = words[..] {
-                    if name == metric {
-                        shown = value.parse().ok();
+                    match name.strip_prefix(metric) {
+                        Some("") => shown = value.parse().ok(),
+                        Some("_delay") => delay = value.parse().ok(),
+                        _ => (),
                     }
                 }
             },
@@ -212,6 +216,7 @@ impl Profiler {
             functions: found,
             ops: ops.unsigned_abs(),
             shown,
+            delay,
         })
     }
 
