@@ -19,6 +19,15 @@ pub fn trouble(card: &str, word: &str, number: u32) {
     std::fs::write("/sys/module/card/parameters/trouble", order).expect("trouble");
 }
 
+/// What a card has counted.
+pub fn counted(card: &str, name: &str) -> u64 {
+    let text = std::fs::read_to_string("/sys/module/card/parameters/stats").expect("stats");
+    let line = text.lines().find(|line| line.starts_with(card));
+    let words: Vec<_> = line.map_or(vec![], |line| line.split(' ').collect());
+    let at = words.iter().position(|word| *word == name).expect(name);
+    words[at + 1].parse().expect("a number")
+}
+
 /// What `rsmc` says in a namespace.
 pub fn rsmc(ns: &'static str, words: &'static str) -> String {
     within(ns, move || {

@@ -6,7 +6,7 @@
 //! `cardpath [POINT...]`
 
 use st::args::Args;
-use st::card::{self, rsmc, wanted, Outcome, Pair};
+use st::card::{self, counted, rsmc, wanted, Outcome, Pair};
 use st::errno::Errno;
 use st::guest::{run, within};
 use st::ktap::Ktap;
@@ -291,15 +291,6 @@ fn small_mtu_towards_server() -> Outcome {
     remembers("b", "10.77.0.1")
 }
 
-/// What a card has counted.
-fn counted(card: &str, name: &str) -> u64 {
-    let text = std::fs::read_to_string("/sys/module/card/parameters/stats").expect("stats");
-    let line = text.lines().find(|line| line.starts_with(card));
-    let words: Vec<_> = line.map_or(vec![], |line| line.split(' ').collect());
-    let at = words.iter().position(|word| *word == name).expect(name);
-    words[at + 1].parse().expect("a number")
-}
-
 /// The card of `b` acknowledges bytes that never reach memory, and dies, as `ending` says. Its program reads what did
 /// arrive, not one byte else, and then learns that the connection is lost; so does the other one.
 fn acknowledged(ending: impl Fn()) -> Outcome {
@@ -309,7 +300,8 @@ fn acknowledged(ending: impl Fn()) -> Outcome {
     pair.is_smc()?;
     let mut bytes = vec![0; ARRIVED + TRANSFER / 4];
     rng::fill(1, 0, &mut bytes);
-    let send = |part: &[u8]| sys::send_all(pair.client.raw(), part).map_err(|e| format!("send: {e}"));
+    let send =
+        |part: &[u8]| sys::send_all(pair.client.raw(), part).map_err(|e| format!("send: {e}"));
     send(&bytes[..ARRIVED])?;
     let got = sys::recv_all(pair.server.raw(), 1).map_err(|e| format!("receive: {e}"))?;
     let before = counted("card_b", "forgotten");
@@ -324,8 +316,14 @@ fn acknowledged(ending: impl Fn()) -> Outcome {
     let rest = sys::recv_all(pair.server.raw(), ARRIVED - 1).map_err(|e| format!("rest: {e}"))?;
     let good = [got, rest].concat() == bytes[..ARRIVED];
     wanted("what did arrive", good, ())?;
-    card::lost("the server's end", sys::recv(pair.server.raw(), &mut [0; 9], 0))?;
-    card::lost("the client's end", sys::recv(pair.client.raw(), &mut [0; 9], 0))
+    card::lost(
+        "the server's end",
+        sys::recv(pair.server.raw(), &mut [0; 9], 0),
+    )?;
+    card::lost(
+        "the client's end",
+        sys::recv(pair.client.raw(), &mut [0; 9], 0),
+    )
 }
 
 /// The device goes.

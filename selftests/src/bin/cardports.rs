@@ -168,7 +168,10 @@ fn second_goes() -> Outcome {
     let done = by_first().and_then(|first| {
         let second = by_second()?;
         part();
-        lost("the second's end", sys::recv(second.client.raw(), &mut [0], 0))?;
+        lost(
+            "the second's end",
+            sys::recv(second.client.raw(), &mut [0], 0),
+        )?;
         first.transfer(TRANSFER)?;
         by_first()?;
         let told = told(2);

@@ -245,9 +245,7 @@ impl Endpoint for SimEndpoint<'_> {
         if full && self.weather.narrow[self.me] {
             return Ok(());
         }
-        let arrives = self
-            .net
-            .post_llc(self.weather, self.sides, self.me, *frame);
+        let arrives = self.net.post_llc(self.weather, self.sides, self.me, *frame);
         // Of the hosts the first is the client.
         if full && self.me == 0 {
             let told = arrives.after(self.net.delay(self.weather));

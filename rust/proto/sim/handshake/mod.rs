@@ -227,13 +227,7 @@ impl Net {
     }
 
     /// Puts a message on the link; returns when it arrives.
-    fn post_llc(
-        &mut self,
-        w: &Weather,
-        sides: &mut [Side; 2],
-        me: usize,
-        frame: Frame,
-    ) -> Instant {
+    fn post_llc(&mut self, w: &Weather, sides: &mut [Side; 2], me: usize, frame: Frame) -> Instant {
         let mut d = self.delay(w);
         if let Some((one_in, secs)) = w.late_llc {
             if self.rng.one_in(one_in) {
