@@ -8,8 +8,8 @@
 use super::{
     channel::{Channel, Handler},
     completion::{Completion, Opcode, Status},
-    rq::RecvSlot,
     cq::Poller,
+    rq::RecvSlot,
     sq::{Done, Ended, Job, SendSlot, MOST_SILENT},
     wr::{Received, HEAD}, //
 };
