@@ -226,8 +226,8 @@ fn chains(j: &Job, size: usize) -> Outcome {
     })?;
     let x = seen.busiest();
     let text = format!(
-        "{N} sends of {size}: {} WRITEs of {} bytes, {} immediates, {} CDC messages, {} of them after WRITEs, at most {} WRITEs before one",
-        x.writes, x.bytes, x.immediates, x.cdc, x.announced, x.most
+        "{N} sends of {size}: {} WRITEs of {} bytes, {} immediates, {} CDC messages, {} of them after WRITEs, at most {} WRITEs before one, {} WRITEs of nothing",
+        x.writes, x.bytes, x.immediates, x.cdc, x.announced, x.most, x.empty
     );
     want(x.bytes == N * size as u64, &text, &"bytes")?;
     want(x.bare == 0, &text, &"WRITEs that nothing announces")?;

@@ -19,6 +19,8 @@ pub struct Stream {
     /// Messages that are RDMA WRITEs, and their bytes.
     pub writes: u64,
     pub bytes: u64,
+    /// WRITEs of nothing, by which a host has its device tell of the end of what it has sent before; in none of the above.
+    pub empty: u64,
     /// WRITEs that announced themselves by an immediate.
     pub immediates: u64,
     /// CDC messages.
@@ -56,7 +58,10 @@ impl Stream {
         if p.opcode == roce::op::ACK || !self.psns.insert(p.psn) {
             return;
         }
-        if p.is_write() {
+        let nothing = p.is_first() && p.body.get(12..16) == Some(&[0; 4]);
+        if p.is_write() && nothing && !p.has_write_immediate() {
+            self.empty += 1;
+        } else if p.is_write() {
             self.bytes += p.body.len() as u64;
             if p.is_first() {
                 self.bytes -= 16;
