@@ -6,10 +6,12 @@ meanwhile is not ready, and the link is not idle.
 WHAT is `goes_on`: messages of the first connection arrive all the same; `waits`: they do not. Afterwards
 both connections carry what they should."""
 
+import fcntl
 import os
 import socket
 import struct
 import sys
+import termios
 import threading
 import time
 
@@ -36,6 +38,13 @@ def smc(size):
     s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 256)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
     return s
+
+
+def unsent(s):
+    """Bytes that are not known to have arrived (SIOCOUTQ)."""
+    count = bytearray(4)
+    fcntl.ioctl(s, termios.TIOCOUTQ, count)
+    return struct.unpack("i", count)[0]
 
 
 def is_smc(s):
@@ -88,6 +97,11 @@ def main():
     connecting = threading.Thread(target=second.connect, args=((address, port),))
     early = late = 0
     before = registrations()
+    # What was sent until now has ended: who asks has the device tell of it, and requests end in order.
+    first.send(b"0")
+    assert there.recv(1) == b"0"
+    while unsent(first):
+        time.sleep(0.01)
     arm("hold rxe_a 1 1000000000")
     try:
         first.send(b"0")
