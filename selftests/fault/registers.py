@@ -100,8 +100,12 @@ def main():
     # What was sent until now has ended: who asks has the device tell of it, and requests end in order.
     first.send(b"0")
     assert there.recv(1) == b"0"
-    while unsent(first):
+    for _ in range(100):
+        if not unsent(first):
+            break
         time.sleep(0.01)
+    else:
+        raise AssertionError("its end did not come")
     arm("hold rxe_a 1 1000000000")
     try:
         first.send(b"0")
