@@ -332,7 +332,9 @@ impl<H: Handler> Channel<H> {
         let Some(qp) = sq.qp.filter(|_| sq.sendable && sq.is_silent()) else {
             return;
         };
-        match sq.post_flush(qp) {
+        // SAFETY: It is `sq.qp`, which closing clears under the lock that is held before it destroys it.
+        let posted = unsafe { sq.post_flush(qp) };
+        match posted {
             Ok(()) => (),
             // A chain that the device has refused holds the slots, and is tried again.
             Err(Refused::Clean(_, error)) if error == EAGAIN => (),

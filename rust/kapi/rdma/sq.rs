@@ -385,8 +385,15 @@ impl<T> Sq<T> {
         self.post_to(qp, job, signal, writes, last, write_message)
     }
 
-    /// Posts a signaled WRITE of nothing to `qp`, the queue's, whatever its state. Its completion ends those before it.
-    pub(super) fn post_flush(&mut self, qp: NonNull<bindings::ib_qp>) -> Result<(), Refused<T>> {
+    /// Posts a signaled WRITE of nothing to `qp`, whatever its state. Its completion ends those before it.
+    ///
+    /// # Safety
+    ///
+    /// `qp` is that of this queue, and alive.
+    pub(super) unsafe fn post_flush(
+        &mut self,
+        qp: NonNull<bindings::ib_qp>,
+    ) -> Result<(), Refused<T>> {
         let no_message = |_: u16, _: &[u8]| Ok(());
         let last = Last::Nothing;
         self.post_to(qp, Job::Flush, Signal::Always, [], last, no_message)
@@ -463,7 +470,8 @@ impl<T> Sq<T> {
         let first = self.wr.as_ptr().cast::<bindings::ib_send_wr>();
         let mut bad = ptr::null();
         // SAFETY:
-        // - The queue pair is alive: closing clears `qp` under this lock before it destroys it.
+        // - The queue pair is alive: it is `self.qp`, which closing clears under this lock before it destroys it, or
+        //   closing itself posts (`post_flush`).
         // - The chain was built by `build`, and nothing else since; drivers do not keep pointers to
         //   requests or elements.
         // - What the elements name stays: message memory and `keep`, mapped for this device, until
@@ -522,10 +530,7 @@ impl<T> Sq<T> {
     #[inline]
     fn in_order(&self, n: usize) -> usize {
         let at = self.oldest.wrapping_add(n);
-        match at.checked_sub(self.order.len()) {
-            Some(at) => at,
-            None => at,
-        }
+        at.checked_sub(self.order.len()).unwrap_or(at)
     }
 
     /// Takes the oldest chain that is under way out of `order`; returns its slot.

@@ -167,7 +167,8 @@ impl<H: Handler> Channel<H> {
             // requests, nothing can.
             let mut sq = self.sq.lock();
             if sq.is_silent() {
-                let _ = sq.post_flush(resources.qp);
+                // SAFETY: The queue pair of this channel, which `close` destroys after this.
+                let _ = unsafe { sq.post_flush(resources.qp) };
                 self.note_counts(&sq);
             }
         }
