@@ -158,6 +158,16 @@ void rsmc_helper_spin_unlock_bh(spinlock_t *lock)
 	spin_unlock_bh(lock);
 }
 
+void rsmc_helper_local_bh_disable(void)
+{
+	local_bh_disable();
+}
+
+void rsmc_helper_local_bh_enable(void)
+{
+	local_bh_enable();
+}
+
 int rsmc_helper_spin_trylock_bh(spinlock_t *lock)
 {
 	return spin_trylock_bh(lock);

@@ -7,18 +7,19 @@
 
 use super::{
     channel::{Channel, Handler},
-    completion::{Completion, Opcode, Status},
+    completion::{Arrival, Completion, Status},
     cq::Poller,
     rq::RecvSlot,
-    sq::{Done, Ended, Job, SendSlot, MOST_SILENT},
+    sq::{room, Ended, Held, Job, SendSlot, Silent},
     wr::{Received, HEAD}, //
 };
+use crate::sys::lock::lock_with_bh_off;
 use core::{mem, ptr};
 use kernel::{
     ffi::c_void,
     prelude::*,
     sync::{
-        atomic::{Full, Relaxed},
+        atomic::Full,
         Arc, //
     }, //
 };
@@ -30,6 +31,7 @@ impl<H: Handler> Channel<H> {
     /// # Safety
     ///
     /// Only from callbacks of the queue pair, or from `close`.
+    #[inline(always)]
     pub(super) unsafe fn with_handler(&self, f: impl FnOnce(&Arc<H>)) {
         // SAFETY: Callbacks come only before the poller is stopped, and it is written after that.
         if let Some(handler) = unsafe { &*self.handler.get() } {
@@ -51,20 +53,33 @@ impl<H: Handler> Channel<H> {
     /// # Safety
     ///
     /// As for [`Channel::with_handler`].
-    #[inline]
-    pub(super) unsafe fn finish(self: &Arc<Self>, done: Done<H::Token>, completion: &Completion) {
-        match done.job {
-            Job::Post(token) => {
-                // SAFETY: The caller's promise.
-                unsafe { self.with_handler(|handler| H::sent(handler, self, token, completion)) };
+    #[inline(always)]
+    pub(super) unsafe fn finish(self: &Arc<Self>, held: Held<H::Token>, completion: &Completion) {
+        // It stays until the handler has returned.
+        let Held { job, keep: _keep } = held;
+        let token = match job {
+            // Most often.
+            Job::Post(token) => token,
+            other => match Self::finish_other(other, completion) {
+                Some(token) => token,
+                None => return,
+            },
+        };
+        // SAFETY: The caller's promise.
+        unsafe { self.with_handler(|handler| H::sent(handler, self, token, completion)) };
+    }
+
+    /// Does [`Channel::finish`] for jobs that are not messages; returns the token for the handler, if there is one.
+    #[inline(never)]
+    fn finish_other(job: Job<H::Token>, completion: &Completion) -> Option<H::Token> {
+        match job {
+            Job::Post(token) => Some(token),
+            Job::Key(key) => Some(KBox::into_inner(key).into_token()),
+            Job::Sync(waiter) => {
+                waiter.finish(completion.status);
+                None
             }
-            Job::Key(key) => {
-                let token = KBox::into_inner(key).into_token();
-                // SAFETY: The caller's promise.
-                unsafe { self.with_handler(|handler| H::sent(handler, self, token, completion)) };
-            }
-            Job::Sync(waiter) => waiter.finish(completion.status),
-            Job::Idle | Job::Flush => {}
+            Job::Idle | Job::Flush => None,
         }
     }
 
@@ -73,9 +88,10 @@ impl<H: Handler> Channel<H> {
     /// Only from callbacks of the queue pair.
     pub(super) unsafe fn on_send(self: &Arc<Self>, index: u16, completion: Completion, last: bool) {
         loop {
-            let mut silent = [const { None }; MOST_SILENT];
+            let mut room = room();
+            let mut silent = Silent::new(&mut room);
             let ended = {
-                let mut sq = self.sq.lock();
+                let mut sq = lock_with_bh_off(&self.sq);
                 let ended = sq.completed(index, completion, last, &mut silent);
                 if sq.has_refused() {
                     let again = sq.retry();
@@ -89,16 +105,16 @@ impl<H: Handler> Channel<H> {
                 // SAFETY: The caller's promise.
                 unsafe { self.note_failure(completion.status) };
             }
-            for place in &mut silent {
-                let Some(done) = place.take() else { break };
+            let well = Completion::silent();
+            silent.drain(|held| {
                 // SAFETY: The caller's promise.
-                unsafe { self.finish(done, &Completion::silent()) };
-            }
+                unsafe { self.finish(held, &well) };
+            });
             match ended {
                 Ended::No => break,
-                Ended::Yes(done, completion) => {
+                Ended::Yes(held, completion) => {
                     // SAFETY: The caller's promise.
-                    unsafe { self.finish(done, &completion) };
+                    unsafe { self.finish(held, &completion) };
                     break;
                 }
                 Ended::More => (),
@@ -109,22 +125,24 @@ impl<H: Handler> Channel<H> {
     /// # Safety
     ///
     /// Only from callbacks of the queue pair.
-    pub(super) unsafe fn on_receive(self: &Arc<Self>, index: u16, completion: Completion) {
-        if !completion.status.is_success() {
-            self.rq.lock().ended();
+    #[inline]
+    pub(super) unsafe fn on_receive(self: &Arc<Self>, index: u16, arrival: Arrival) {
+        match arrival {
+            // Most often.
             // SAFETY: The caller's promise.
-            unsafe { self.note_failure(completion.status) };
-            return;
+            Arrival::Immediate(number) => unsafe {
+                self.with_handler(|handler| H::immediate(handler, self, number));
+            },
+            // SAFETY: The caller's promise.
+            Arrival::Message(len) => unsafe { self.on_message(index, len) },
+            Arrival::Nothing(status) => {
+                self.rq.lock().ended();
+                // SAFETY: The caller's promise.
+                unsafe { self.note_failure(status) };
+                return;
+            }
         }
-        if let Opcode::Immediate(number) = completion.opcode {
-            // The length is that of the write; the buffer was not touched.
-            // SAFETY: The caller's promise.
-            unsafe { self.with_handler(|handler| H::immediate(handler, self, number)) };
-        } else {
-            // SAFETY: The caller's promise.
-            unsafe { self.on_message(index, &completion) };
-        }
-        let posted = self.rq.lock().recycle(index);
+        let posted = lock_with_bh_off(&self.rq).recycle(index);
         if posted.is_err() {
             self.fail();
         }
@@ -133,12 +151,12 @@ impl<H: Handler> Channel<H> {
     /// # Safety
     ///
     /// Only from callbacks of the queue pair.
-    unsafe fn on_message(self: &Arc<Self>, index: u16, completion: &Completion) {
+    // Not inlined, for its room on the stack.
+    #[inline(never)]
+    unsafe fn on_message(self: &Arc<Self>, index: u16, byte_len: u32) {
         let layout = &self.layout;
         // The length is the driver's word; never believe more than there is.
-        let len = usize::try_from(completion.byte_len)
-            .unwrap_or(0)
-            .min(layout.longest());
+        let len = usize::try_from(byte_len).unwrap_or(0).min(layout.longest());
         let slot = layout.slot_at(index);
         let head_len = len.min(layout.first).min(HEAD);
         let mut head = [0u8; HEAD];
@@ -199,7 +217,7 @@ pub(super) unsafe extern "C" fn send_last<H: Handler>(
     // the poller is stopped, which waits for this call.
     unsafe {
         let slot = &*(*wc).__bindgen_anon_1.wr_cqe.cast::<SendSlot>();
-        let channel = channel_of::<H>(slot.owner.load(Relaxed));
+        let channel = channel_of::<H>(slot.owner.acquire());
         channel.on_send(slot.index, Completion::from_raw(wc), true);
     }
 }
@@ -216,7 +234,7 @@ pub(super) unsafe extern "C" fn send_member<H: Handler>(
     unsafe {
         let cqe = (*wc).__bindgen_anon_1.wr_cqe;
         let slot = &*kernel::container_of!(cqe, SendSlot, member);
-        let channel = channel_of::<H>(slot.owner.load(Relaxed));
+        let channel = channel_of::<H>(slot.owner.acquire());
         channel.on_send(slot.index, Completion::from_raw(wc), false);
     }
 }
@@ -232,8 +250,8 @@ pub(super) unsafe extern "C" fn recv_done<H: Handler>(
     // until the poller is stopped, which waits for this call.
     unsafe {
         let slot = &*(*wc).__bindgen_anon_1.wr_cqe.cast::<RecvSlot>();
-        let channel = channel_of::<H>(slot.owner.load(Relaxed));
-        channel.on_receive(slot.index, Completion::from_raw(wc));
+        let channel = channel_of::<H>(slot.owner.acquire());
+        channel.on_receive(slot.index, Arrival::from_raw(wc));
     }
 }
 

@@ -40,8 +40,8 @@ use smc_bindings as bindings;
 
 /// Callbacks for the ends of a queue pair's work.
 ///
-/// All methods are called in softirq context, or with bottom halves off in a thread that busy-polls, one at a
-/// time for each queue pair except [`Handler::failed`]; they must not sleep. The end of a chain is handled when
+/// All methods are called in softirq context, or with bottom halves off in a thread that busy-polls or closes the queue
+/// pair, one at a time for each queue pair except [`Handler::failed`]; they must not sleep. The end of a chain is handled when
 /// the next message has arrived, or some milliseconds after it was posted, unless somebody expects it
 /// ([`Channel::expect_ends`]).
 pub trait Handler: Send + Sync + 'static {

@@ -83,23 +83,47 @@ pub enum Opcode {
     Register,
     /// A memory region was invalidated.
     Invalidate,
-    /// A message was received.
-    Receive,
-    /// The peer has written to our memory and sent this number with it.
-    Immediate(u32),
     /// Unknown, always so when the status is not a success, and where the device did not tell of the end.
     Unknown,
 }
 
-/// The end of a chain of work requests, or of a receive.
+/// What the end of a receive has brought.
+pub(super) enum Arrival {
+    /// Nothing: it has failed.
+    Nothing(Status),
+    /// The number that the peer has sent with a write to our memory. The buffer was not touched.
+    Immediate(u32),
+    /// A message of this many bytes.
+    Message(u32),
+}
+
+impl Arrival {
+    /// # Safety
+    ///
+    /// `wc` must be a valid work completion, of a receive.
+    #[inline]
+    pub(super) unsafe fn from_raw(wc: *const bindings::ib_wc) -> Self {
+        // SAFETY: The caller's promise.
+        let wc = unsafe { &*wc };
+        if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
+            Self::Nothing(Status::from_raw(wc.status))
+        } else if wc.opcode == bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM {
+            // SAFETY: With this opcode this is the member that the driver sets; any bytes are a
+            // valid number.
+            Self::Immediate(u32::from_be(unsafe { wc.ex.imm_data }))
+        } else {
+            Self::Message(wc.byte_len)
+        }
+    }
+}
+
+/// The end of a chain of work requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
-    /// The result; for a chain the first error in it.
+    /// The result: the first error in it, or success.
     pub status: Status,
     /// Kind of the last request.
     pub opcode: Opcode,
-    /// Number of bytes received.
-    pub byte_len: u32,
     /// The driver's own error number.
     pub vendor_error: u32,
 }
@@ -111,7 +135,6 @@ impl Completion {
         Self {
             status: Status::Success,
             opcode: Opcode::Unknown,
-            byte_len: 0,
             vendor_error: 0,
         }
     }
@@ -131,18 +154,11 @@ impl Completion {
             bindings::ib_wc_opcode_IB_WC_RDMA_WRITE => Opcode::Write,
             bindings::ib_wc_opcode_IB_WC_REG_MR => Opcode::Register,
             bindings::ib_wc_opcode_IB_WC_LOCAL_INV => Opcode::Invalidate,
-            bindings::ib_wc_opcode_IB_WC_RECV => Opcode::Receive,
-            bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM => {
-                // SAFETY: With this opcode this is the member that the driver sets; any bytes are a
-                // valid number.
-                Opcode::Immediate(u32::from_be(unsafe { wc.ex.imm_data }))
-            }
             _ => Opcode::Unknown,
         };
         Self {
             status: Status::Success,
             opcode,
-            byte_len: wc.byte_len,
             vendor_error: wc.vendor_err,
         }
     }
@@ -153,7 +169,6 @@ impl Completion {
             status: Status::from_raw(wc.status),
             // The field is meaningless in an error.
             opcode: Opcode::Unknown,
-            byte_len: wc.byte_len,
             vendor_error: wc.vendor_err,
         }
     }
@@ -163,7 +178,6 @@ impl Completion {
         Self {
             status: Status::Flushed,
             opcode: Opcode::Unknown,
-            byte_len: 0,
             vendor_error: 0,
         }
     }

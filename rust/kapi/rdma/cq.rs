@@ -23,7 +23,7 @@ use super::{
 };
 use crate::sys::{
     hook::jiffies_in,
-    word::{full_barrier, Word}, //
+    word::{full_barrier, Pointer, Word}, //
 };
 use core::{
     cell::UnsafeCell,
@@ -36,7 +36,7 @@ use kernel::{
     ffi::{c_int, c_void},
     prelude::*,
     sync::{
-        atomic::{Acquire, Atomic, Relaxed, Release},
+        atomic::{Atomic, Relaxed},
         Arc, //
     },
     types::Opaque, //
@@ -185,8 +185,8 @@ pub(super) struct Poller {
     napi: Opaque<bindings::napi_struct>,
     #[pin]
     timer: Opaque<bindings::timer_list>,
-    send: Atomic<*mut bindings::ib_cq>,
-    recv: Atomic<*mut bindings::ib_cq>,
+    send: Pointer<bindings::ib_cq>,
+    recv: Pointer<bindings::ib_cq>,
     wcs: UnsafeCell<[bindings::ib_wc; BATCH]>,
     /// Has the device tell of chains of whose end it does not, called by the timer.
     overdue: unsafe fn(&Self),
@@ -217,8 +217,8 @@ impl Poller {
                 // SAFETY: `timer` is memory for a timer.
                 unsafe { bindings::timer_setup(timer, Some(Self::fire)) };
             }),
-            send: Atomic::new(ptr::null_mut()),
-            recv: Atomic::new(ptr::null_mut()),
+            send: Pointer::null(),
+            recv: Pointer::null(),
             // SAFETY: Zero is a valid value of a plain C struct.
             wcs: UnsafeCell::new(unsafe { mem::zeroed() }),
             overdue,
@@ -236,8 +236,8 @@ impl Poller {
     /// * Called once, and [`Poller::stop`] is called before the queues are destroyed and before `self` goes.
     /// * All requests whose completions reach the queues have an `ib_cqe`, which may be called until then.
     pub(super) unsafe fn start(&self, device: &Device, queues: &Queues) {
-        self.send.store(queues.send(), Relaxed);
-        self.recv.store(queues.recv(), Release);
+        self.send.release(queues.send());
+        self.recv.release(queues.recv());
         // SAFETY:
         // - The client's network device lives as long as a use of a device, which `queues` has.
         // - The context is zeroed memory that stays where it is until `stop`, and was not added before.
@@ -294,7 +294,7 @@ impl Poller {
         // - `start` has set the queue, which lives until `stop` by the invariant.
         // - Closing takes the send lock, which the caller holds, before it stops the poller.
         // - Arming takes locks of the device alone, and runs no callback.
-        let missed = unsafe { bindings::ib_arm_cq(self.send.load(Relaxed)) > 0 };
+        let missed = unsafe { bindings::ib_arm_cq(self.send.acquire()) > 0 };
         if missed {
             self.kick();
         }
@@ -343,8 +343,8 @@ impl Poller {
     unsafe extern "C" fn poll(napi: *mut bindings::napi_struct, budget: c_int) -> c_int {
         // SAFETY: `napi` is a field of a `Poller`, which is alive until `stop` has returned.
         let this = unsafe { &*kernel::container_of!(Opaque::cast_from(napi), Self, napi) };
-        let recv = this.recv.load(Acquire);
-        let send = this.send.load(Relaxed);
+        let recv = this.recv.acquire();
+        let send = this.send.acquire();
         // First, so that what answers an arrival finds free slots.
         let mut sent = 0;
         if this.told.get() != 0 {
@@ -386,29 +386,67 @@ impl Poller {
     /// From [`Poller::poll`] alone; `cq` is one of its queues.
     #[inline]
     unsafe fn process(&self, cq: *mut bindings::ib_cq, most: usize) -> usize {
-        let wcs = self.wcs.get().cast::<bindings::ib_wc>();
-        let mut total = 0usize;
+        let room = most.min(BATCH);
+        if room == 0 {
+            return 0;
+        }
+        // SAFETY: As the caller promises.
+        let got = unsafe { self.take(cq, room) };
+        match got < room {
+            // Most often.
+            true => got,
+            // SAFETY: As the caller promises.
+            false => unsafe { self.process_more(cq, most, got) },
+        }
+    }
+
+    /// Goes on after `total` completions were handled.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Poller::process`].
+    #[inline(never)]
+    unsafe fn process_more(
+        &self,
+        cq: *mut bindings::ib_cq,
+        most: usize,
+        mut total: usize,
+    ) -> usize {
         while total < most {
             let room = most.wrapping_sub(total).min(BATCH);
-            // SAFETY: The queue is alive, and there is room for as many completions, which nobody else uses.
-            let got = unsafe { bindings::ib_poll_cq(cq, room as c_int, wcs) };
-            // An error of the driver is no completion.
-            let got = usize::try_from(got).unwrap_or(0).min(room);
-            for at in 0..got {
-                // SAFETY: The driver has filled in as many. All requests have an `ib_cqe`, which may be called.
-                unsafe {
-                    let wc = wcs.add(at);
-                    let cqe = (*wc).__bindgen_anon_1.wr_cqe;
-                    if let Some(done) = (*cqe).done {
-                        done(cq, wc);
-                    }
-                }
-            }
+            // SAFETY: As the caller promises.
+            let got = unsafe { self.take(cq, room) };
             total = total.wrapping_add(got);
             if got < room {
                 break;
             }
         }
         total
+    }
+
+    /// Handles at most `room` completions of `cq`, of which a batch has as many; returns how many there were.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Poller::process`].
+    #[inline]
+    unsafe fn take(&self, cq: *mut bindings::ib_cq, room: usize) -> usize {
+        let wcs = self.wcs.get().cast::<bindings::ib_wc>();
+        let room = room.min(BATCH);
+        // SAFETY: The queue is alive, and there is room for as many completions, which nobody else uses.
+        let got = unsafe { bindings::ib_poll_cq(cq, room as c_int, wcs) };
+        // An error of the driver is no completion.
+        let got = usize::try_from(got).unwrap_or(0).min(room);
+        for at in 0..got {
+            // SAFETY: The driver has filled in as many. All requests have an `ib_cqe`, which may be called.
+            unsafe {
+                let wc = wcs.add(at);
+                let cqe = (*wc).__bindgen_anon_1.wr_cqe;
+                if let Some(done) = (*cqe).done {
+                    done(cq, wc);
+                }
+            }
+        }
+        got
     }
 }

@@ -222,6 +222,15 @@ impl DmaMap {
         Some(segment.base.wrapping_add(offset as u64))
     }
 
+    /// Returns the address of the `len` bytes at `offset`, if they are contiguous for the device.
+    #[inline]
+    pub(super) fn addr_of_piece(&self, offset: usize, len: usize) -> Option<u64> {
+        let segment = self.segment(offset)?;
+        // `offset` is before the end.
+        let fits = len <= segment.end.wrapping_sub(offset);
+        fits.then(|| segment.base.wrapping_add(offset as u64))
+    }
+
     /// Calls `f(address, length)` for each piece of `range` that is contiguous for the device.
     ///
     /// # Errors

@@ -164,6 +164,14 @@ impl Pages {
         Some((addr, left))
     }
 
+    /// Returns the kernel's address of the `len` bytes at `offset`, if they are in the first block, as they mostly are.
+    #[inline]
+    fn near(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+        let fits = offset <= self.near && len <= self.near.wrapping_sub(offset);
+        // SAFETY: Inside the first block, or at its end.
+        fits.then(|| unsafe { self.start.add(offset) })
+    }
+
     /// Calls `f(pointer, length, done before)` piece by piece, until it does less than asked.
     ///
     /// Returns how much was done. Every pointer is valid for its length.
@@ -215,6 +223,17 @@ impl Pages {
         len: usize,
         iter: &mut IovIterDest<'_>,
     ) -> usize {
+        match self.near(offset, len) {
+            // SAFETY: `src` is valid for `len` bytes; the iterator is valid as it is borrowed.
+            Some(src) => unsafe {
+                bindings::_copy_to_iter(src.as_ptr().cast(), len, iter.as_raw()).min(len)
+            },
+            None => self.copy_out_iter_far(offset, len, iter),
+        }
+    }
+
+    #[inline(never)]
+    fn copy_out_iter_far(&self, offset: usize, len: usize, iter: &mut IovIterDest<'_>) -> usize {
         let iter = iter.as_raw();
         self.walk(offset, len, |src, n, _| {
             // SAFETY: `src` is valid for `n` bytes; the iterator is valid as it is borrowed.
@@ -229,6 +248,17 @@ impl Pages {
         len: usize,
         iter: &mut IovIterSource<'_>,
     ) -> usize {
+        match self.near(offset, len) {
+            // SAFETY: `dst` is valid for `len` bytes; the iterator is valid as it is borrowed.
+            Some(dst) => unsafe {
+                bindings::_copy_from_iter(dst.as_ptr().cast(), len, iter.as_raw()).min(len)
+            },
+            None => self.copy_in_iter_far(offset, len, iter),
+        }
+    }
+
+    #[inline(never)]
+    fn copy_in_iter_far(&self, offset: usize, len: usize, iter: &mut IovIterSource<'_>) -> usize {
         let iter = iter.as_raw();
         self.walk(offset, len, |dst, n, _| {
             // SAFETY: `dst` is valid for `n` bytes; the iterator is valid as it is borrowed.

@@ -7,7 +7,7 @@ use super::{
     dma::{Direction, DmaMap},
     pages::Pages, //
 };
-use crate::sys::lock::SpinLockBh;
+use crate::sys::lock::{lock_with_bh_off, SpinLockBh};
 use core::ops::Range;
 use kernel::{
     iov::{IovIterDest, IovIterSource},
@@ -113,6 +113,12 @@ impl Region {
     #[inline]
     pub(super) fn map(&self) -> Option<Arc<DmaMap>> {
         self.map.lock().clone()
+    }
+
+    /// Returns the mapping as [`Region::map`], to be called with bottom halves off.
+    #[inline]
+    pub(super) fn map_with_bh_off(&self) -> Option<Arc<DmaMap>> {
+        lock_with_bh_off(&self.map).clone()
     }
 
     #[inline]

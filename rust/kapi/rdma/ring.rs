@@ -133,8 +133,13 @@ impl Ring {
     pub fn read(&self, pos: usize, len: usize, iter: &mut IovIterDest<'_>) -> usize {
         match self.whole(pos, len) {
             Some(offset) => self.region.read(offset, len, iter),
-            None => self.each(pos, len, |p, _| self.region.read(p.offset, p.len, iter)),
+            None => self.read_wrapped(pos, len, iter),
         }
+    }
+
+    #[inline(never)]
+    fn read_wrapped(&self, pos: usize, len: usize, iter: &mut IovIterDest<'_>) -> usize {
+        self.each(pos, len, |p, _| self.region.read(p.offset, p.len, iter))
     }
 
     /// Returns the place in the region of `len` bytes from `pos` on, if they do not wrap.
@@ -159,8 +164,13 @@ impl Ring {
     pub fn write(&self, pos: usize, len: usize, iter: &mut IovIterSource<'_>) -> usize {
         match self.whole(pos, len) {
             Some(offset) => self.region.write(offset, len, iter),
-            None => self.each(pos, len, |p, _| self.region.write(p.offset, p.len, iter)),
+            None => self.write_wrapped(pos, len, iter),
         }
+    }
+
+    #[inline(never)]
+    fn write_wrapped(&self, pos: usize, len: usize, iter: &mut IovIterSource<'_>) -> usize {
+        self.each(pos, len, |p, _| self.region.write(p.offset, p.len, iter))
     }
 
     /// Copies `bytes` to `pos`; returns how many.

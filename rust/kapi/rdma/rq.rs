@@ -3,6 +3,7 @@
 //! The receive queue: buffers that are posted again as soon as they have been read.
 
 use super::region::Region;
+use crate::sys::word::Pointer;
 use core::{
     mem,
     ptr::{self, NonNull}, //
@@ -10,8 +11,7 @@ use core::{
 use kernel::{
     ffi::c_void,
     page::PAGE_SIZE,
-    prelude::*,
-    sync::atomic::Atomic, //
+    prelude::*, //
 };
 use smc_bindings as bindings;
 
@@ -26,13 +26,13 @@ const BATCH: usize = 8;
 pub(super) struct RecvSlot {
     pub(super) cqe: bindings::ib_cqe,
     /// The channel, as a number without ownership.
-    pub(super) owner: Atomic<*mut c_void>,
+    pub(super) owner: Pointer<c_void>,
     pub(super) index: u16,
 }
 
 // SAFETY: Written before the queue pair exists and only read afterwards.
 unsafe impl Send for RecvSlot {}
-// SAFETY: Shared references only read what was written before, and `owner` is atomic.
+// SAFETY: Shared references only read what was written before, and `owner` is read and written whole.
 unsafe impl Sync for RecvSlot {}
 
 impl RecvSlot {
@@ -42,7 +42,7 @@ impl RecvSlot {
     ) -> Self {
         Self {
             cqe: bindings::ib_cqe { done: Some(done) },
-            owner: Atomic::new(ptr::null_mut()),
+            owner: Pointer::null(),
             index,
         }
     }
@@ -183,6 +183,7 @@ impl Rq {
     /// # Errors
     ///
     /// The driver's, when none is posted: nothing would come next.
+    #[inline]
     pub(super) fn recycle(&mut self, index: u16) -> Result {
         self.ended();
         // There is room for all of them.
@@ -190,16 +191,28 @@ impl Rq {
             .push_within_capacity(index)
             .map_err(|_| EINVAL)?;
         let few = self.wrs.len() / 4;
-        if self.pending.len() >= BATCH.min(few.max(1)) {
-            let flushed = self.flush();
-            if self.posted == 0 {
-                return flushed;
-            }
+        match self.pending.len() >= BATCH.min(few.max(1)) {
+            true => self.flush_some(),
+            false => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Posts all buffers that are to be posted, with those that come next if the device refuses them for now.
+    ///
+    /// # Errors
+    ///
+    /// The driver's, when none is posted.
+    #[inline(never)]
+    fn flush_some(&mut self) -> Result {
+        let flushed = self.flush();
+        match self.posted {
+            0 => flushed,
+            _ => Ok(()),
+        }
     }
 
     /// Takes note that a receive has ended and its buffer is not wanted again.
+    #[inline]
     pub(super) fn ended(&mut self) {
         self.posted = self.posted.saturating_sub(1);
     }

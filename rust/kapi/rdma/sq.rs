@@ -13,8 +13,10 @@
 
 mod again;
 mod chain;
+mod silent;
 
 pub(super) use again::Again;
+pub(super) use silent::{room, Silent};
 
 use super::{
     completion::{Completion, Status},
@@ -22,7 +24,7 @@ use super::{
     mr::{Kept, Key},
     wr::{Signal, Write}, //
 };
-use crate::errno::ENOTCONN;
+use crate::{errno::ENOTCONN, sys::word::Pointer};
 use core::{
     mem,
     ptr::{self, NonNull}, //
@@ -52,13 +54,13 @@ pub(super) struct SendSlot {
     pub(super) last: bindings::ib_cqe,
     pub(super) member: bindings::ib_cqe,
     /// The channel, as a number without ownership.
-    pub(super) owner: Atomic<*mut c_void>,
+    pub(super) owner: Pointer<c_void>,
     pub(super) index: u16,
 }
 
 // SAFETY: Written before the queue pair exists and only read afterwards.
 unsafe impl Send for SendSlot {}
-// SAFETY: Shared references only read what was written before, and `owner` is atomic.
+// SAFETY: Shared references only read what was written before, and `owner` is read and written whole.
 unsafe impl Sync for SendSlot {}
 
 impl SendSlot {
@@ -70,7 +72,7 @@ impl SendSlot {
         Self {
             last: bindings::ib_cqe { done: Some(last) },
             member: bindings::ib_cqe { done: Some(member) },
-            owner: Atomic::new(ptr::null_mut()),
+            owner: Pointer::null(),
             index,
         }
     }
@@ -143,21 +145,26 @@ pub(super) enum Job<T> {
     Flush,
 }
 
-/// What a slot has kept for its chain, which has ended. Dropping it may free memory: not under the lock.
-pub(super) struct Done<T> {
+/// What a slot holds for its chain until that has ended. Dropping it may free memory: not under the lock.
+pub(super) struct Held<T> {
     pub(super) job: Job<T>,
     pub(super) keep: Option<Arc<DmaMap>>,
 }
 
-/// The chains, oldest first, that one completion ends before its own: those that were not signaled.
-pub(super) type Silent<T> = [Option<Done<T>>; MOST_SILENT];
+impl<T> Held<T> {
+    /// Nothing.
+    const NONE: Self = Self {
+        job: Job::Idle,
+        keep: None,
+    };
+}
 
 /// What has become of the chain whose request has completed.
 pub(super) enum Ended<T> {
     /// It has not ended.
     No,
     /// It has, and those before it.
-    Yes(Done<T>, Completion),
+    Yes(Held<T>, Completion),
     /// There are more before it: to be asked for again.
     More,
 }
@@ -173,13 +180,20 @@ pub(super) struct Counts {
 }
 
 struct Entry<T> {
-    job: Job<T>,
+    held: Held<T>,
     wrs: u32,
     signaled: bool,
     failed: Option<Completion>,
-    keep: Option<Arc<DmaMap>>,
     /// Posted in part, or not yet: no completion of the last request will come.
     lost: bool,
+}
+
+impl<T> Entry<T> {
+    /// Tells whether the slot is free.
+    #[inline]
+    fn is_idle(&self) -> bool {
+        matches!(self.held.job, Job::Idle)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -313,11 +327,10 @@ impl<T> Sq<T> {
             this.order.push(index, GFP_KERNEL)?;
             this.entries.push(
                 Entry {
-                    job: Job::Idle,
+                    held: Held::NONE,
                     wrs: 0,
                     signaled: false,
                     failed: None,
-                    keep: None,
                     lost: false,
                 },
                 GFP_KERNEL,
@@ -385,6 +398,44 @@ impl<T> Sq<T> {
         self.post_to(qp, job, signal, writes, last, write_message)
     }
 
+    /// Posts one write, which carries `number`: what most messages are. As [`Sq::post`].
+    #[inline(always)]
+    pub(super) fn post_one(
+        &mut self,
+        job: Job<T>,
+        signal: Signal,
+        write: &Write<'_>,
+        number: u32,
+    ) -> Result<(), Refused<T>> {
+        let qp = self.qp.filter(|_| self.sendable);
+        if let (Some(qp), Some(&slot), 1..) = (qp, self.free.last(), self.free_wrs) {
+            let signaled = self.tells(signal);
+            if let Some(keep) = self.build_one(slot, write, number, signaled) {
+                return self.commit(qp, slot, 1, job, signaled, keep);
+            }
+        }
+        // That finds the reason, too.
+        self.post_any(job, signal, *write, number)
+    }
+
+    #[inline(never)]
+    fn post_any(
+        &mut self,
+        job: Job<T>,
+        signal: Signal,
+        write: Write<'_>,
+        number: u32,
+    ) -> Result<(), Refused<T>> {
+        let no_message = |_: u16, _: &[u8]| Ok(());
+        self.post(job, signal, [write], Last::Immediate(number), no_message)
+    }
+
+    /// Tells whether the device is to tell of the end of the next chain.
+    #[inline]
+    fn tells(&self, signal: Signal) -> bool {
+        signal == Signal::Always || self.silent >= MOST_SILENT as u32 || self.free.len() <= 1
+    }
+
     /// Posts a signaled WRITE of nothing to `qp`, whatever its state. Its completion ends those before it.
     ///
     /// # Safety
@@ -414,8 +465,7 @@ impl<T> Sq<T> {
             return Err(Refused::Clean(job, EAGAIN));
         };
         let mut keep = None;
-        let signaled =
-            signal == Signal::Always || self.silent >= MOST_SILENT as u32 || self.free.len() <= 1;
+        let signaled = self.tells(signal);
         let count = match self.build(slot, writes, &last, signaled, &mut keep) {
             Ok(count) if count > self.free_wrs => return Err(Refused::Clean(job, EAGAIN)),
             Ok(count) => count,
@@ -426,53 +476,76 @@ impl<T> Sq<T> {
                 return Err(Refused::Clean(job, error));
             }
         }
+        self.commit(qp, slot, count, job, signaled, keep)
+    }
+
+    /// Posts the chain of `count` requests that was built in slot `slot`.
+    #[inline(always)]
+    fn commit(
+        &mut self,
+        qp: NonNull<bindings::ib_qp>,
+        slot: u16,
+        count: u32,
+        job: Job<T>,
+        signaled: bool,
+        keep: Option<Arc<DmaMap>>,
+    ) -> Result<(), Refused<T>> {
         let Some(entry) = self.entries.get_mut(usize::from(slot)) else {
             return Err(Refused::Clean(job, EINVAL));
         };
         // The completion may come before posting returns; it waits for our lock.
-        // It is idle.
-        entry.job = job;
         entry.wrs = count;
         entry.signaled = signaled;
         entry.failed = None;
-        entry.keep = keep;
         entry.lost = false;
+        // It was idle: there is nothing to drop, and nobody is called for that.
+        mem::forget(mem::replace(&mut entry.held, Held { job, keep }));
         self.free.pop();
         self.free_wrs = self.free_wrs.wrapping_sub(count);
-        match self.put(qp, slot, count) {
-            Put::Posted => return Ok(()),
-            Put::Torn => self.tear(slot),
+        match self.put(qp, count) {
+            Put::Posted => {
+                self.note_posted(slot, signaled);
+                Ok(())
+            }
+            refused => Err(self.refuse(refused, slot, count)),
+        }
+    }
+
+    /// Takes note that the device has not taken a chain.
+    #[cold]
+    fn refuse(&mut self, put: Put, slot: u16, count: u32) -> Refused<T> {
+        match put {
+            Put::Posted | Put::Torn => self.tear(slot),
             Put::Clean(error) if again::is_transient(error) && self.keep_inline(count).is_ok() => {
                 self.refused = Some(slot);
                 mem::swap(&mut self.free, &mut self.parked);
                 if let Some(entry) = self.entries.get_mut(usize::from(slot)) {
                     entry.lost = true;
                 }
-                return Err(Refused::Later(self.again(slot)));
+                return Refused::Later(self.again(slot));
             }
             Put::Clean(error) => {
                 self.free_wrs = self.free_wrs.wrapping_add(count);
                 // It was there just now.
                 let _ = self.free.push_within_capacity(slot);
                 if let Some(entry) = self.entries.get_mut(usize::from(slot)) {
-                    entry.keep = None;
-                    let job = mem::replace(&mut entry.job, Job::Idle);
-                    return Err(Refused::Clean(job, error));
+                    let held = mem::replace(&mut entry.held, Held::NONE);
+                    return Refused::Clean(held.job, error);
                 }
             }
         }
-        Err(Refused::Torn)
+        Refused::Torn
     }
 
-    /// Posts the chain that was built, of slot `slot`.
+    /// Posts the chain that was built.
     #[inline]
-    fn put(&mut self, qp: NonNull<bindings::ib_qp>, slot: u16, count: u32) -> Put {
+    fn put(&mut self, qp: NonNull<bindings::ib_qp>, count: u32) -> Put {
         let first = self.wr.as_ptr().cast::<bindings::ib_send_wr>();
         let mut bad = ptr::null();
         // SAFETY:
         // - The queue pair is alive: it is `self.qp`, which closing clears under this lock before it destroys it, or
         //   closing itself posts (`post_flush`).
-        // - The chain was built by `build`, and nothing else since; drivers do not keep pointers to
+        // - The chain was built by `build` or `build_one`, and nothing else since; drivers do not keep pointers to
         //   requests or elements.
         // - What the elements name stays: message memory and `keep`, mapped for this device, until
         //   the slot is free; inline bytes, the caller's or `inline_kept`, are copied now; a registered region is kept by the job of
@@ -480,9 +553,20 @@ impl<T> Sq<T> {
         // - `free_wrs` sees to it that the queue is not overrun.
         let ret = unsafe { bindings::ib_post_send(qp.as_ptr(), first, &raw mut bad) };
         if ret == 0 {
-            self.note_posted(slot);
             return Put::Posted;
         }
+        self.not_put(first, bad, ret, count)
+    }
+
+    /// Tells what the error `ret` of a post means, for which `bad` is to blame.
+    #[cold]
+    fn not_put(
+        &self,
+        first: *const bindings::ib_send_wr,
+        bad: *const bindings::ib_send_wr,
+        ret: i32,
+        count: u32,
+    ) -> Put {
         // Of a single request nothing is posted, whatever the driver says is bad. Of several, eRDMA
         // names the first also when it has run out of memory in the middle.
         let none = ptr::eq(bad, first) && ret != ENOMEM.to_errno();
@@ -507,12 +591,8 @@ impl<T> Sq<T> {
     }
 
     /// Takes note that the chain of slot `slot` is posted.
-    #[inline]
-    fn note_posted(&mut self, slot: u16) {
-        let signaled = self
-            .entries
-            .get(usize::from(slot))
-            .is_some_and(|entry| entry.signaled);
+    #[inline(always)]
+    fn note_posted(&mut self, slot: u16, signaled: bool) {
         let at = self.in_order(self.under_way as usize);
         if let Some(place) = self.order.get_mut(at) {
             *place = slot;
@@ -533,35 +613,56 @@ impl<T> Sq<T> {
         at.checked_sub(self.order.len()).unwrap_or(at)
     }
 
-    /// Takes the oldest chain that is under way out of `order`; returns its slot.
+    /// Takes the chains out of `order` that have ended before that of slot `index`, and that itself: well, as a failure is
+    /// always told of. Puts those before it into `ended`; returns false if there are more.
     #[inline]
-    fn next_ended(&mut self) -> Option<u16> {
-        if self.under_way == 0 {
-            return None;
+    fn take_ended(&mut self, index: u16, ended: &mut Silent<'_, T>) -> bool {
+        let mut all = true;
+        let mut under_way = self.under_way;
+        while under_way > 0 {
+            let Some(slot) = self.order.get(self.oldest).copied() else {
+                break;
+            };
+            if slot != index && ended.is_full() {
+                // A driver has left out the completion of a signaled request.
+                all = false;
+                break;
+            }
+            self.oldest = self.in_order(1);
+            under_way = under_way.wrapping_sub(1);
+            if slot == index {
+                break;
+            }
+            let Some(entry) = self.entries.get_mut(usize::from(slot)) else {
+                break;
+            };
+            // There is room for all of them.
+            let _ = self.free.push_within_capacity(slot);
+            self.free_wrs = self.free_wrs.wrapping_add(entry.wrs);
+            self.signaled = self.signaled.wrapping_sub(u32::from(entry.signaled));
+            ended.take(&mut entry.held);
         }
-        let slot = *self.order.get(self.oldest)?;
-        self.oldest = self.in_order(1);
-        self.under_way = self.under_way.wrapping_sub(1);
-        self.expected = self.expected.saturating_sub(1);
-        self.silent = self.silent.min(self.under_way);
-        Some(slot)
+        let number = self.under_way.wrapping_sub(under_way);
+        self.under_way = under_way;
+        self.silent = self.silent.min(under_way);
+        self.expected = match all {
+            true => self.expected.saturating_sub(number),
+            false => under_way,
+        };
+        all
     }
 
-    /// Frees slot `index`, whose chain has ended. Returns what it has kept.
-    #[inline]
-    fn release(&mut self, index: u16) -> Option<Done<T>> {
+    /// Frees slot `index`, whose chain has ended. Returns what it has held.
+    #[inline(always)]
+    fn release(&mut self, index: u16) -> Option<Held<T>> {
         let entry = self.entries.get_mut(usize::from(index))?;
-        let done = Done {
-            job: mem::replace(&mut entry.job, Job::Idle),
-            keep: entry.keep.take(),
-        };
         if entry.signaled && !entry.lost {
             self.signaled = self.signaled.saturating_sub(1);
         }
         self.free_wrs = self.free_wrs.wrapping_add(entry.wrs);
         // There is room for all of them.
         let _ = self.free.push_within_capacity(index);
-        Some(done)
+        Some(mem::replace(&mut entry.held, Held::NONE))
     }
 
     /// Takes note that a request of slot `index` has ended, the last one or one before it. Puts the chains into `silent`,
@@ -572,7 +673,7 @@ impl<T> Sq<T> {
         index: u16,
         completion: Completion,
         last: bool,
-        silent: &mut Silent<T>,
+        silent: &mut Silent<'_, T>,
     ) -> Ended<T> {
         let Some(entry) = self.entries.get_mut(usize::from(index)) else {
             return Ended::No;
@@ -583,44 +684,20 @@ impl<T> Sq<T> {
                 entry.failed = Some(completion);
             }
         }
-        if !last || matches!(entry.job, Job::Idle) {
+        if !last || entry.is_idle() {
             return Ended::No;
         }
-        if !entry.lost {
-            // Those before it have ended, too, and well: a failure is always told of.
-            let mut silent = silent.iter_mut();
-            loop {
-                let Some(slot) = self.next_ended() else { break };
-                if slot == index {
-                    break;
-                }
-                let Some(place) = silent.next() else {
-                    // A driver has left out the completion of a signaled request.
-                    self.put_back();
-                    return Ended::More;
-                };
-                *place = self.release(slot);
-            }
+        if !entry.lost && !self.take_ended(index, silent) {
+            return Ended::More;
         }
         let failed = self
             .entries
             .get_mut(usize::from(index))
             .and_then(|entry| entry.failed.take());
         match self.release(index) {
-            Some(done) => Ended::Yes(done, failed.unwrap_or(completion)),
+            Some(held) => Ended::Yes(held, failed.unwrap_or(completion)),
             None => Ended::No,
         }
-    }
-
-    /// Undoes [`Sq::next_ended`].
-    #[cold]
-    fn put_back(&mut self) {
-        self.oldest = match self.oldest.checked_sub(1) {
-            Some(at) => at,
-            None => self.order.len().saturating_sub(1),
-        };
-        self.under_way = self.under_way.wrapping_add(1);
-        self.expected = self.under_way;
     }
 
     /// Returns whether a chain still waits for a completion that must come; with `torn` also whether one
@@ -628,15 +705,12 @@ impl<T> Sq<T> {
     pub(super) fn is_busy(&self, torn: bool) -> bool {
         self.entries
             .iter()
-            .any(|entry| !matches!(entry.job, Job::Idle) && (torn || !entry.lost))
+            .any(|entry| !entry.is_idle() && (torn || !entry.lost))
     }
 
     /// Takes a chain that has not ended. Only after the queue pair was destroyed and the poller stopped.
-    pub(super) fn reclaim(&mut self) -> Option<Done<T>> {
-        let index = self
-            .entries
-            .iter()
-            .position(|entry| !matches!(entry.job, Job::Idle))?;
+    pub(super) fn reclaim(&mut self) -> Option<Held<T>> {
+        let index = self.entries.iter().position(|entry| !entry.is_idle())?;
         // Nothing is under way any more.
         (self.under_way, self.expected, self.silent) = (0, 0, 0);
         self.release(u16::try_from(index).ok()?)

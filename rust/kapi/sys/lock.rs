@@ -6,9 +6,11 @@
 //!
 //! C header: [`include/linux/spinlock.h`](srctree/include/linux/spinlock.h)
 
+use core::ptr;
 use kernel::{
     ffi::c_char,
-    sync::lock::{Backend, Lock}, //
+    sync::lock::{Backend, Guard, Lock},
+    types::NotThreadSafe, //
 };
 use smc_bindings as bindings;
 
@@ -30,10 +32,58 @@ macro_rules! new_spinlock_bh {
     };
 }
 
-// SAFETY: `spinlock_t` gives mutual exclusion; the default `relock` locks the same way.
+/// Who keeps bottom halves out while a lock is held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bh {
+    /// The lock, until it is unlocked.
+    Lock,
+    /// Whoever has called, see [`lock_with_bh_off`].
+    Caller,
+}
+
+/// Locks where bottom halves are off already, and stay so until it is unlocked: in softirq context, or inside of
+/// another lock of this kind. That saves turning them off and on.
+///
+/// Where they are on, a softirq on this CPU that wants the lock waits for ever. Lockdep tells of such a call.
+#[inline]
+pub fn lock_with_bh_off<T>(lock: &SpinLockBh<T>) -> Guard<'_, T, SpinLockBhBackend> {
+    let state = ptr::from_ref(lock)
+        .cast::<bindings::spinlock_t>()
+        .cast_mut();
+    // SAFETY:
+    // - `Lock` is `repr(C)`, and its first field is the `spinlock_t`, in an `Opaque`; `Lock::from_raw` of the kernel
+    //   crate relies on that, too. `init` was called for it, or there would be no `Lock`.
+    // - The guard belongs to the lock that was just taken.
+    unsafe {
+        bindings::spin_lock(state);
+        Guard::new(lock, Bh::Caller)
+    }
+}
+
+/// Bottom halves are off on this CPU as long as this lives, and the thread stays there.
+pub(crate) struct BhOff(NotThreadSafe);
+
+impl BhOff {
+    /// Turns them off. Not in hard interrupts.
+    pub(crate) fn new() -> Self {
+        // SAFETY: No preconditions; `drop` turns them on, on the same thread.
+        unsafe { bindings::local_bh_disable() };
+        Self(NotThreadSafe)
+    }
+}
+
+impl Drop for BhOff {
+    fn drop(&mut self) {
+        // SAFETY: `new` has turned them off, on this thread.
+        unsafe { bindings::local_bh_enable() };
+    }
+}
+
+// SAFETY: `spinlock_t` gives mutual exclusion, also where bottom halves stay as they are; the default `relock` locks
+// as `lock`.
 unsafe impl Backend for SpinLockBhBackend {
     type State = bindings::spinlock_t;
-    type GuardState = ();
+    type GuardState = Bh;
 
     #[inline]
     unsafe fn init(ptr: *mut Self::State, name: *const c_char, key: *mut bindings::lock_class_key) {
@@ -44,19 +94,24 @@ unsafe impl Backend for SpinLockBhBackend {
     #[inline]
     unsafe fn lock(ptr: *mut Self::State) -> Self::GuardState {
         // SAFETY: The caller promises an initialised lock.
-        unsafe { bindings::spin_lock_bh(ptr) }
+        unsafe { bindings::spin_lock_bh(ptr) };
+        Bh::Lock
     }
 
     #[inline]
-    unsafe fn unlock(ptr: *mut Self::State, _guard_state: &Self::GuardState) {
-        // SAFETY: The caller promises that it owns the lock.
-        unsafe { bindings::spin_unlock_bh(ptr) }
+    unsafe fn unlock(ptr: *mut Self::State, guard_state: &Self::GuardState) {
+        match guard_state {
+            // SAFETY: The caller promises that it owns the lock, which `lock` or `try_lock` has taken.
+            Bh::Lock => unsafe { bindings::spin_unlock_bh(ptr) },
+            // SAFETY: The caller promises that it owns the lock, which `lock_with_bh_off` has taken.
+            Bh::Caller => unsafe { bindings::spin_unlock(ptr) },
+        }
     }
 
     #[inline]
     unsafe fn try_lock(ptr: *mut Self::State) -> Option<Self::GuardState> {
         // SAFETY: The caller promises an initialised lock.
-        (unsafe { bindings::spin_trylock_bh(ptr) } != 0).then_some(())
+        (unsafe { bindings::spin_trylock_bh(ptr) } != 0).then_some(Bh::Lock)
     }
 
     // Without lockdep there is nothing to look at.

@@ -46,6 +46,41 @@ impl Word {
     }
 }
 
+/// An address that one thread at a time writes and others read, each of which then sees what was done before it was
+/// written: `smp_store_release()` and `smp_load_acquire()` of C. What it is the address of is the users' affair.
+pub(crate) struct Pointer<T>(UnsafeCell<*mut T>);
+
+// SAFETY: An address has no thread.
+unsafe impl<T> Send for Pointer<T> {}
+// SAFETY: All accesses are volatile and of one aligned machine word, which the kernel's memory model takes for whole.
+unsafe impl<T> Sync for Pointer<T> {}
+
+impl<T> Pointer<T> {
+    /// The null pointer.
+    pub(crate) const fn null() -> Self {
+        Self(UnsafeCell::new(ptr::null_mut()))
+    }
+
+    /// Reads the address.
+    #[inline]
+    pub(crate) fn acquire(&self) -> *mut T {
+        // SAFETY: The place is valid and aligned, nobody has a reference into it, and all accesses are
+        // of the whole word.
+        let value = unsafe { ptr::read_volatile(self.0.get()) };
+        order();
+        value
+    }
+
+    /// Writes the address.
+    #[inline]
+    pub(crate) fn release(&self, value: *mut T) {
+        order();
+        // SAFETY: The place is valid and aligned, nobody has a reference into it, and all accesses are
+        // of the whole word.
+        unsafe { ptr::write_volatile(self.0.get(), value) };
+    }
+}
+
 /// A count that one thread at a time writes and others read, each of which then sees what was done before
 /// the number was written: `smp_store_release()` and `smp_load_acquire()` of C.
 pub struct Count(UnsafeCell<u64>);

@@ -3,9 +3,12 @@
 //! The end of a queue pair: what breaks it, and what takes it away.
 
 use super::{modify, new_attr, Channel, Handler, Resources};
-use crate::rdma::{
-    completion::{Completion, Status},
-    sq::Again, //
+use crate::{
+    rdma::{
+        completion::{Completion, Status},
+        sq::Again, //
+    },
+    sys::lock::BhOff, //
 };
 use core::{mem, ptr};
 use kernel::{
@@ -120,14 +123,16 @@ impl<H: Handler> Channel<H> {
         // SAFETY: Started when the queue pair was made; only one thread gets the resources, and it is no callback.
         unsafe { this.poller.stop() };
         loop {
-            let done = this.sq.lock().reclaim();
-            let Some(mut done) = done else { break };
+            // As in a callback.
+            let _bh_off = BhOff::new();
+            let held = this.sq.lock().reclaim();
+            let Some(mut held) = held else { break };
             if !destroyed {
                 // The device may still read what is mapped.
-                mem::forget(done.keep.take());
+                mem::forget(held.keep.take());
             }
             // SAFETY: This is `close`.
-            unsafe { this.finish(done, &Completion::flushed()) };
+            unsafe { this.finish(held, &Completion::flushed()) };
         }
         // SAFETY: This is `close`.
         unsafe { this.note_failure(Status::Flushed) };

@@ -8,7 +8,7 @@ use crate::{
         sq::{Again, Job, Last, Refused, Sq},
         wr::{Signal, Unsent, Write}, //
     },
-    sys::lock::SpinLockBhBackend, //
+    sys::lock::{lock_with_bh_off, SpinLockBhBackend}, //
 };
 use kernel::{
     prelude::*,
@@ -73,7 +73,7 @@ impl<H: Handler> Slot<'_, H> {
     /// # Errors
     ///
     /// See [`Unsent`].
-    #[inline]
+    #[inline(always)]
     pub fn post_immediate<'w>(
         &mut self,
         token: H::Token,
@@ -81,10 +81,25 @@ impl<H: Handler> Slot<'_, H> {
         writes: impl IntoIterator<Item = Write<'w>>,
         number: u32,
     ) -> Result<(), Unsent<H::Token>> {
-        self.post_last(token, signal, writes, Last::Immediate(number))
+        let mut writes = writes.into_iter();
+        match (writes.next(), writes.next()) {
+            // Most often.
+            (Some(write), None) => {
+                let posted = self.sq.post_one(Job::Post(token), signal, &write, number);
+                let settled = self.channel.settle(&mut self.sq, posted, false);
+                given_back(settled)
+            }
+            (first, second) => {
+                let before = [first, second].into_iter().flatten();
+                // `Init` of pinned initialisers has a `chain`, too.
+                let writes = Iterator::chain(before, writes);
+                self.post_last(token, signal, writes, Last::Immediate(number))
+            }
+        }
     }
 
-    #[inline]
+    // Not inlined: it would take the registers of those who post one write.
+    #[inline(never)]
     fn post_last<'w>(
         &mut self,
         token: H::Token,
@@ -92,20 +107,25 @@ impl<H: Handler> Slot<'_, H> {
         writes: impl IntoIterator<Item = Write<'w>>,
         last: Last<'_>,
     ) -> Result<(), Unsent<H::Token>> {
-        let posted = self
-            .channel
-            .post_locked(&mut self.sq, Job::Post(token), signal, writes, last);
-        match posted {
-            Ok(()) => Ok(()),
-            Err((Job::Post(token), error)) => Err(Unsent { token, error }),
-            // The job comes back as it was given.
-            Err(_) => Ok(()),
-        }
+        let job = Job::Post(token);
+        given_back(
+            self.channel
+                .post_locked(&mut self.sq, job, signal, writes, last),
+        )
     }
 
     /// Has the ends of all chains posted until now handled as soon as they come.
     pub fn expect_ends(&mut self) {
         self.channel.expect_locked(&mut self.sq);
+    }
+}
+
+/// Takes the token out of a job that was not posted, which comes back as it was given.
+#[inline(always)]
+fn given_back<T>(posted: Result<(), (Job<T>, Error)>) -> Result<(), Unsent<T>> {
+    match posted {
+        Err((Job::Post(token), error)) => Err(Unsent { token, error }),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 
@@ -115,7 +135,22 @@ impl<H: Handler> Channel<H> {
     /// as soon as they come.
     #[inline]
     pub fn slot<'a>(self: &'a Arc<Self>, none: impl FnOnce()) -> Option<Slot<'a, H>> {
-        let mut sq = self.sq.lock();
+        self.slot_of(self.sq.lock(), none)
+    }
+
+    /// Takes a slot as [`Channel::slot`]. To be called with bottom halves off, which stay so as long as the slot lives:
+    /// inside of a lock that keeps them out.
+    #[inline]
+    pub fn slot_with_bh_off<'a>(self: &'a Arc<Self>, none: impl FnOnce()) -> Option<Slot<'a, H>> {
+        self.slot_of(lock_with_bh_off(&self.sq), none)
+    }
+
+    #[inline]
+    fn slot_of<'a>(
+        self: &'a Arc<Self>,
+        mut sq: Guard<'a, Sq<H::Token>, SpinLockBhBackend>,
+        none: impl FnOnce(),
+    ) -> Option<Slot<'a, H>> {
         if sq.free_slots() == 0 {
             none();
             self.expect_locked(&mut sq);
@@ -154,7 +189,7 @@ impl<H: Handler> Channel<H> {
         last: Last<'_>,
     ) -> Result<(), (Job<H::Token>, Error)> {
         let awaited = !matches!(job, Job::Post(_));
-        let result = sq.post(job, signal, writes, last, |slot, bytes| {
+        let posted = sq.post(job, signal, writes, last, |slot, bytes| {
             let at = usize::from(slot).saturating_mul(self.send_stride);
             if self.send_memory.write_slice(at, bytes) == bytes.len() {
                 Ok(())
@@ -162,27 +197,50 @@ impl<H: Handler> Channel<H> {
                 Err(EINVAL)
             }
         });
+        self.settle(sq, posted, awaited)
+    }
+
+    /// Does what follows a post with the send lock held; `awaited` tells whether somebody waits for the end of the chain.
+    #[inline(always)]
+    fn settle(
+        self: &Arc<Self>,
+        sq: &mut Sq<H::Token>,
+        posted: Result<(), Refused<H::Token>>,
+        awaited: bool,
+    ) -> Result<(), (Job<H::Token>, Error)> {
+        match posted {
+            Ok(()) => {
+                let new = awaited && sq.expect();
+                self.note_counts(sq);
+                if new {
+                    self.poller.expect();
+                }
+                self.poller.poll_later();
+                Ok(())
+            }
+            Err(refused) => self.settle_refused(sq, refused),
+        }
+    }
+
+    #[cold]
+    fn settle_refused(
+        self: &Arc<Self>,
+        sq: &mut Sq<H::Token>,
+        refused: Refused<H::Token>,
+    ) -> Result<(), (Job<H::Token>, Error)> {
         // A chain that the device has refused for now is posted again when another one has ended.
-        let waits = match &result {
-            Ok(()) => awaited,
-            Err(refused) => matches!(refused, Refused::Later(_)),
-        };
-        let new = waits && sq.expect();
+        let new = matches!(refused, Refused::Later(_)) && sq.expect();
         self.note_counts(sq);
         if new {
             self.poller.expect();
         }
-        match result {
-            Ok(()) => {
-                self.poller.poll_later();
-                Ok(())
-            }
-            Err(Refused::Clean(job, error)) => Err((job, error)),
-            Err(Refused::Torn) => {
+        match refused {
+            Refused::Clean(job, error) => Err((job, error)),
+            Refused::Torn => {
                 self.try_again(sq, Again::Broken);
                 Ok(())
             }
-            Err(Refused::Later(again)) => {
+            Refused::Later(again) => {
                 self.try_again(sq, again);
                 Ok(())
             }

@@ -31,7 +31,7 @@ use kernel::{
     page::PAGE_SIZE,
     prelude::*,
     sync::{
-        atomic::{Atomic, Relaxed, Release},
+        atomic::{Atomic, Relaxed},
         Arc, //
     }, //
 };
@@ -144,10 +144,10 @@ impl<H: Handler> Qp<H, Reset> {
         )?;
         let me = Arc::as_ptr(&channel).cast_mut().cast::<c_void>();
         for slot in &channel.send_slots {
-            slot.owner.store(me, Release);
+            slot.owner.release(me);
         }
         for slot in &channel.recv_slots {
-            slot.owner.store(me, Release);
+            slot.owner.release(me);
         }
         {
             let mut rq = channel.rq.lock();

@@ -3,7 +3,7 @@
 //! Chains that a device has refused for now, for want of memory or room: they are posted again when
 //! another one has ended, or after a while, and nothing else before them.
 
-use super::{Entry, Job, Put, Sq};
+use super::{Entry, Put, Sq};
 use kernel::prelude::*;
 use smc_bindings as bindings;
 
@@ -60,8 +60,7 @@ impl<T> Sq<T> {
     /// Returns the next to try to post the chain of slot `slot`.
     pub(super) fn again(&self, slot: u16) -> Again {
         // One that ends without a completion does not help.
-        let other =
-            |entry: &Entry<T>| !matches!(entry.job, Job::Idle) && !entry.lost && entry.signaled;
+        let other = |entry: &Entry<T>| !entry.is_idle() && !entry.lost && entry.signaled;
         let slot = usize::from(slot);
         let mut entries = self.entries.iter().enumerate();
         if entries.any(|(at, entry)| at != slot && other(entry)) {
@@ -80,8 +79,9 @@ impl<T> Sq<T> {
         let Some(qp) = self.qp.filter(|_| self.sendable) else {
             return Again::Broken;
         };
-        let count = self.entries.get(usize::from(slot)).map(|entry| entry.wrs);
-        let put = self.put(qp, slot, count.unwrap_or(1));
+        let entry = self.entries.get(usize::from(slot));
+        let (count, signaled) = entry.map_or((1, false), |entry| (entry.wrs, entry.signaled));
+        let put = self.put(qp, count);
         if matches!(put, Put::Clean(error) if is_transient(error)) {
             // What has become free meanwhile.
             while let Some(free) = self.free.pop() {
@@ -97,6 +97,7 @@ impl<T> Sq<T> {
             self.tear(slot);
             return Again::Broken;
         }
+        self.note_posted(slot, signaled);
         if let Some(entry) = self.entries.get_mut(usize::from(slot)) {
             entry.lost = false;
         }

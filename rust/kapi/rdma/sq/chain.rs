@@ -103,15 +103,15 @@ impl<T> Sq<T> {
     ) -> Result<usize> {
         let opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE;
         let end = write.offset.checked_add(write.len).ok_or(EINVAL)?;
-        let map = region.map().ok_or(ENODEV)?;
+        let map = region.map_with_bh_off().ok_or(ENODEV)?;
         if map.device() != self.device {
             return Err(EINVAL);
         }
-        match keep {
+        let map = match keep {
             Some(kept) if !Arc::ptr_eq(kept, &map) => return Err(EINVAL),
-            Some(_) => {}
-            None => *keep = Some(map.clone()),
-        }
+            Some(kept) => &*kept,
+            None => &*keep.insert(map),
+        };
         let lkey = self.lkey;
         let mut used = 0usize;
         let mut begun = 0u64;
@@ -132,6 +132,65 @@ impl<T> Sq<T> {
         self.set_send(at, opcode, used, 0)?;
         self.set_remote(at, write, begun)?;
         at.checked_add(1).ok_or(EINVAL)
+    }
+
+    /// Builds the chain of slot `slot` that most messages are, with a completion if `signaled`: one write, which is one
+    /// piece for the device and carries `number`. Returns what must live until its end; `None` if it is no such chain.
+    #[inline(always)]
+    pub(super) fn build_one(
+        &mut self,
+        slot: u16,
+        write: &Write<'_>,
+        number: u32,
+        signaled: bool,
+    ) -> Option<Option<Arc<DmaMap>>> {
+        let Source::Region(region) = write.from else {
+            return None;
+        };
+        let length = u32::try_from(write.len).ok().filter(|len| *len > 0)?;
+        let mut flags = bindings::ib_send_flags_IB_SEND_SOLICITED;
+        if signaled {
+            flags |= bindings::ib_send_flags_IB_SEND_SIGNALED;
+        }
+        let (addr, lkey, keep) = if write.len <= self.inline {
+            let (ptr, room) = region.pages().at(write.offset)?;
+            if write.len > room {
+                return None;
+            }
+            // As in `add_write`.
+            flags |= bindings::ib_send_flags_IB_SEND_INLINE;
+            (ptr.as_ptr() as u64, 0, None)
+        } else {
+            let map = region.map_with_bh_off()?;
+            let addr = map.addr_of_piece(write.offset, write.len);
+            let addr = addr.filter(|_| map.device() == self.device)?;
+            (addr, self.lkey, Some(map))
+        };
+        let cqe = self.cqes(slot).0;
+        let (wr, sge) = (self.wr.first_mut()?, self.sge.first_mut()?);
+        *sge = bindings::ib_sge { addr, length, lkey };
+        // Every member of the union begins with the generic request, all of which is set here.
+        wr.send.next = ptr::null_mut();
+        wr.send.__bindgen_anon_1.wr_cqe = cqe;
+        wr.send.sg_list = ptr::from_mut(sge);
+        wr.send.num_sge = 1;
+        wr.send.opcode = bindings::ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM;
+        wr.send.send_flags = flags;
+        wr.send.ex.imm_data = number.to_be();
+        wr.rdma.remote_addr = write.to.addr;
+        wr.rdma.rkey = write.to.rkey;
+        Some(keep)
+    }
+
+    /// Returns the `ib_cqe`s of slot `slot`: that of the last request of a chain, and that of one before it.
+    #[inline]
+    fn cqes(&self, slot: u16) -> (*mut bindings::ib_cqe, *mut bindings::ib_cqe) {
+        // SAFETY: The slots are an array with an element for every index in `free`; they are only
+        // read, and their address stays the same for the life of the channel.
+        unsafe {
+            let slot = self.slots.as_ptr().add(usize::from(slot));
+            (&raw mut (*slot).last, &raw mut (*slot).member)
+        }
     }
 
     /// Sets the destination of request `at`: `begun` bytes after that of `write`. The number is the
@@ -227,12 +286,7 @@ impl<T> Sq<T> {
         if count == 0 {
             return Err(EINVAL);
         }
-        // SAFETY: The slots are an array with an element for every index in `free`; they are only
-        // read, and their address stays the same for the life of the channel.
-        let cqes = unsafe {
-            let slot = self.slots.as_ptr().add(usize::from(slot));
-            (&raw mut (*slot).last, &raw mut (*slot).member)
-        };
+        let cqes = self.cqes(slot);
         let base = self.wr.as_mut_ptr();
         let (last, before) = self
             .wr
