@@ -11,7 +11,6 @@ use super::{
     Actions,
     Conn,
     ConnState, //
-    Peer,
 };
 use crate::cursor::{
     Cursor,
@@ -245,7 +244,7 @@ impl Conn {
     #[inline]
     pub fn take_tx(&mut self, now: Instant) -> Option<Tx> {
         let peer = self.peer?;
-        if let Some(tx) = self.take_plain(peer, now) {
+        if let Some(tx) = self.take_plain(now) {
             return Some(tx);
         }
         if !self.wants_tx() {
@@ -321,9 +320,11 @@ impl Conn {
         })
     }
 
-    /// The next message, if it says nothing but how many bytes it brings, as most do.
-    #[inline]
-    fn take_plain(&mut self, peer: Peer, now: Instant) -> Option<Tx> {
+    /// The next message, as [`Conn::take_tx`], if it says nothing but how many bytes it brings, as most do. It is an
+    /// immediate, and brings all there is.
+    #[inline(always)]
+    pub fn take_plain(&mut self, now: Instant) -> Option<Tx> {
+        let peer = self.peer?;
         let t = &self.tx;
         let ends = self.life.sent.with(self.life.received) != StateFlags::NONE
             || self.life.pending.is_some()

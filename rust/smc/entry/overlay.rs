@@ -122,16 +122,28 @@ impl Overlay for Smc {
 
     #[inline]
     fn sendmsg(data: &Arc<SmcSock>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
-        let sent = data.local().and_then(|local| send_quickly(local, msg));
-        sent.unwrap_or_else(|| send(data, socket, msg))
+        match data.stream() {
+            Some(stream @ Stream::Smcr(_)) if !msg.has(flags::MSG_FASTOPEN) => {
+                stream.send(socket, msg)
+            }
+            Some(Stream::Local(local)) => {
+                send_quickly(local, msg).unwrap_or_else(|| send(data, socket, msg))
+            }
+            _ => send(data, socket, msg),
+        }
     }
 
     #[inline]
     fn recvmsg(data: &Arc<SmcSock>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
-        let got = data
-            .local()
-            .and_then(|local| receive_quickly(local, socket, msg));
-        got.unwrap_or_else(|| receive(data, socket, msg))
+        match data.stream() {
+            Some(stream @ Stream::Smcr(_)) if !msg.has(flags::MSG_ERRQUEUE) => {
+                stream.receive(socket, msg)
+            }
+            Some(Stream::Local(local)) => {
+                receive_quickly(local, socket, msg).unwrap_or_else(|| receive(data, socket, msg))
+            }
+            _ => receive(data, socket, msg),
+        }
     }
 
     fn splice(data: &Arc<SmcSock>, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize> {
@@ -218,7 +230,7 @@ fn poll_without_stream(data: &Arc<SmcSock>, socket: &BsdSocket, poll: &Poll<'_>)
     native
 }
 
-/// sendmsg(), but for the usual message of a local path.
+/// sendmsg(), but for the usual message of a stream.
 #[inline(never)]
 fn send(data: &Arc<SmcSock>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
     if msg.has(flags::MSG_FASTOPEN) {
@@ -235,7 +247,7 @@ fn send(data: &Arc<SmcSock>, socket: &BsdSocket, msg: &mut Message<'_>) -> Resul
     }
 }
 
-/// recvmsg(), but for the usual message of a local path.
+/// recvmsg(), but for the usual message of a stream.
 #[inline(never)]
 fn receive(data: &Arc<SmcSock>, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
     if msg.has(flags::MSG_ERRQUEUE) {

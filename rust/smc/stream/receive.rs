@@ -2,7 +2,7 @@
 
 //! recvmsg(): from a stream to the program.
 
-use super::{Stream, StreamIo};
+use super::{local::Local, Stream, StreamIo};
 use crate::host::stats::{Stat, TrafficDirection};
 use core::cell::Cell;
 use kapi::{
@@ -75,9 +75,15 @@ impl Stream<'_> {
             Self::Smcr(conn) => receive(conn, socket, msg),
             // Urgent bytes go by TCP, where a read does not wait for them.
             Self::Local(_) if msg.has(flags::MSG_OOB) => socket.native_recvmsg(msg),
-            Self::Local(local) => receive(local, socket, msg),
+            Self::Local(local) => receive_local(local, socket, msg),
         }
     }
+}
+
+// Not inlined: an SMC-R connection's would have fewer registers.
+#[inline(never)]
+fn receive_local(local: &Local, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
+    receive(local, socket, msg)
 }
 
 /// recvmsg().
@@ -123,6 +129,27 @@ fn receive_stream(
     Ok(got)
 }
 
+/// Asks for what follows `got` bytes, and `passed` before those. For `carried` see [`Ask::carried`].
+#[inline]
+fn ask<'a>(msg: &Message<'_>, got: usize, passed: usize, carried: &'a Cell<bool>) -> Ask<'a> {
+    Ask {
+        wanted: msg.len().saturating_sub(got),
+        before: got,
+        passed,
+        peek: msg.has(flags::MSG_PEEK),
+        discard: msg.has(flags::MSG_TRUNC),
+        carried,
+    }
+}
+
+/// Returns how many bytes are enough to return.
+#[inline]
+fn target(stream: &impl StreamIo, msg: &Message<'_>) -> usize {
+    stream
+        .sock()
+        .low_water(msg.has(flags::MSG_WAITALL), msg.len())
+}
+
 /// Reads, or peeks from `offset` on. For `carried` see [`Ask::carried`].
 fn receive_from(
     stream: &impl StreamIo,
@@ -131,33 +158,58 @@ fn receive_from(
     offset: usize,
     carried: &Cell<bool>,
 ) -> Result<usize> {
+    let wanted = msg.len();
+    let mut timeout = None;
+    if wanted > 0 && stream.is_quiet() {
+        let nonblock = msg.has(flags::MSG_DONTWAIT);
+        stream.busy_poll(nonblock);
+        if !nonblock && stream.is_quiet() {
+            // A program that waits for an answer, usually: no bytes have come yet.
+            let patience = stream.sock().receive_timeout(nonblock);
+            timeout = Some(sleep_first(stream, socket, patience)?);
+        }
+    }
+    let first = ask(msg, 0, offset, carried);
+    match stream.take(msg, &first) {
+        // Most often.
+        Ok(Look::Took(took))
+            if took.bytes >= wanted
+                || took.stop
+                || !took.more && took.bytes >= target(stream, msg) =>
+        {
+            Ok(took.bytes)
+        }
+        look => receive_on(stream, socket, msg, (offset, carried), timeout, look),
+    }
+}
+
+/// Goes on after the first look of a call, which may have waited; `timeout` is what was left then.
+#[inline(never)]
+fn receive_on(
+    stream: &impl StreamIo,
+    socket: &BsdSocket,
+    msg: &mut Message<'_>,
+    (offset, carried): (usize, &Cell<bool>),
+    mut timeout: Option<isize>,
+    first: Result<Look>,
+) -> Result<usize> {
     let nonblock = msg.has(flags::MSG_DONTWAIT);
     let peek = msg.has(flags::MSG_PEEK);
-    let discard = msg.has(flags::MSG_TRUNC);
     let wanted = msg.len();
-    let target = stream.sock().low_water(msg.has(flags::MSG_WAITALL), wanted);
-    let mut timeout = None;
+    let target = target(stream, msg);
     let mut got = 0usize;
     // Of a peek: the bytes that lie before those it has got, urgent ones among them.
     let mut passed = offset;
-    if wanted > 0 && stream.is_quiet() {
-        stream.busy_poll(nonblock);
-    }
-    if !nonblock && wanted > 0 && stream.is_quiet() {
-        // A program that waits for an answer, usually: no bytes have come yet.
-        let patience = stream.sock().receive_timeout(nonblock);
-        timeout = Some(sleep_first(stream, socket, patience)?);
-    }
+    let mut first = Some(first);
     loop {
-        let ask = Ask {
-            wanted: wanted.saturating_sub(got),
-            before: got,
-            passed,
-            peek,
-            discard,
-            carried,
+        let look = match first.take() {
+            Some(look) => look,
+            None => {
+                let next = ask(msg, got, passed, carried);
+                stream.take(msg, &next)
+            }
         };
-        let state = match stream.take(msg, &ask) {
+        let state = match look {
             Ok(Look::Took(took)) => {
                 got = got.saturating_add(took.bytes);
                 passed = passed.saturating_add(took.passed);

@@ -2,7 +2,7 @@
 
 //! sendmsg(): from the program into a stream.
 
-use super::{Stream, StreamIo};
+use super::{local::Local, Stream, StreamIo};
 use crate::host::stats::{Stat, TrafficDirection};
 use core::cell::Cell;
 use kapi::{
@@ -59,9 +59,15 @@ impl Stream<'_> {
     pub(crate) fn send(self, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
         match self {
             Self::Smcr(conn) => send(conn, socket, msg),
-            Self::Local(local) => send(local, socket, msg),
+            Self::Local(local) => send_local(local, socket, msg),
         }
     }
+}
+
+// Not inlined: an SMC-R connection's would have fewer registers.
+#[inline(never)]
+fn send_local(local: &Local, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
+    send(local, socket, msg)
 }
 
 /// sendmsg(): blocking, it takes everything.
@@ -87,6 +93,22 @@ fn send(stream: &impl StreamIo, socket: &BsdSocket, msg: &mut Message<'_>) -> Re
     Ok(sent)
 }
 
+/// Returns what is left of a call after `sent` bytes. For `carried` see [`Put::carried`].
+#[inline]
+fn rest<'a>(
+    stream: &impl StreamIo,
+    msg: &Message<'_>,
+    sent: usize,
+    carried: &'a Cell<bool>,
+) -> Put<'a> {
+    Put {
+        wanted: msg.len().saturating_sub(sent),
+        urgent: msg.has(flags::MSG_OOB),
+        more: msg.has(flags::MSG_MORE) || stream.sock().is_corked(),
+        carried,
+    }
+}
+
 /// Sends all of it. For `carried` see [`Put::carried`].
 fn send_all(
     stream: &impl StreamIo,
@@ -94,17 +116,11 @@ fn send_all(
     msg: &mut Message<'_>,
     carried: &Cell<bool>,
 ) -> Result<usize> {
-    let nonblock = msg.has(flags::MSG_DONTWAIT);
-    let urgent = msg.has(flags::MSG_OOB);
-    let more = msg.has(flags::MSG_MORE) || stream.sock().is_corked();
-    let no_signal = msg.has(flags::MSG_NOSIGNAL);
-    let mut timeout = None;
     let total = msg.len();
-    let mut sent = 0usize;
     let stats = stream.stats();
     if let Some(stats) = stats {
         stats.add(Stat::TxCalls, 1);
-        if urgent {
+        if msg.has(flags::MSG_OOB) {
             stats.add(Stat::Urgent, 1);
         }
     }
@@ -118,20 +134,42 @@ fn send_all(
         // As with TCP a call for 0 bytes needs neither room nor a reader; but the direction must be open.
         return match stream.can_send() {
             true => Ok(0),
-            false => Err(stream.sock().stream_error(no_signal)),
+            false => Err(stream.sock().stream_error(msg.has(flags::MSG_NOSIGNAL))),
         };
     }
+    let put = rest(stream, msg, 0, carried);
+    match stream.put(msg, &put) {
+        // Most often.
+        Ok((taken, _)) if taken >= total => {
+            if let Some(stats) = stats {
+                stats.add(Stat::TxBytes, taken as u64);
+            }
+            Ok(taken)
+        }
+        first => send_on(stream, socket, msg, carried, first),
+    }
+}
+
+/// Goes on after the first put of a call.
+#[inline(never)]
+fn send_on(
+    stream: &impl StreamIo,
+    socket: &BsdSocket,
+    msg: &mut Message<'_>,
+    carried: &Cell<bool>,
+    first: Result<(usize, bool), Stop>,
+) -> Result<usize> {
+    let nonblock = msg.has(flags::MSG_DONTWAIT);
+    let no_signal = msg.has(flags::MSG_NOSIGNAL);
+    let total = msg.len();
+    let mut timeout = None;
+    let mut sent = 0usize;
+    let mut put = first;
     loop {
-        let put = Put {
-            wanted: total.saturating_sub(sent),
-            urgent,
-            more,
-            carried,
-        };
-        match stream.put(msg, &put) {
+        match put {
             Ok((taken, faulted)) => {
                 sent = sent.saturating_add(taken);
-                if let Some(stats) = stats {
+                if let Some(stats) = stream.stats() {
                     stats.add(Stat::TxBytes, taken as u64);
                 }
                 if faulted || sent >= total {
@@ -153,6 +191,8 @@ fn send_all(
             Err(_) if sent > 0 => return Ok(sent),
             Err(stop) => return Err(failed(stream, stop, no_signal)),
         }
+        let more = rest(stream, msg, sent, carried);
+        put = stream.put(msg, &more);
     }
 }
 

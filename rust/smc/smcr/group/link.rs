@@ -347,13 +347,14 @@ impl Link {
         self.posting.get()
     }
 
-    /// Takes a slot for one more chain. If there is none, the next completion goes on ([`Link::take_waiting`]).
+    /// Takes a slot for one more chain. If there is none, the next completion goes on ([`Link::take_waiting`]). To be
+    /// called inside of a lock that keeps bottom halves out, as the slot then is, too.
     #[inline]
     pub(super) fn slot<'a>(
         &self,
         channel: &'a Arc<Channel<LinkGroup>>,
     ) -> Option<Slot<'a, LinkGroup>> {
-        channel.slot(|| self.waiting.set(1))
+        channel.slot_with_bh_off(|| self.waiting.set(1))
     }
 
     /// Tells whether there is a slot for one more chain. If not, the next completion goes on ([`Link::take_waiting`]).

@@ -5,10 +5,13 @@
 
 use super::{tx_scheduler::Token, LinkGroup};
 use crate::host::clock::now;
-use kapi::rdma::{
-    channel::{Channel, Handler},
-    completion::{Completion, Status},
-    wr::Received, //
+use kapi::{
+    rdma::{
+        channel::{Channel, Handler},
+        completion::{Completion, Status},
+        wr::Received, //
+    },
+    sys::lock::lock_with_bh_off, //
 };
 use kernel::sync::Arc;
 use smc_proto::{
@@ -56,6 +59,16 @@ impl LinkGroup {
         self.on_llc(bytes.get(..len).unwrap_or(&[]));
     }
 
+    /// Handles the end of a chain that is the group's.
+    #[inline(never)]
+    fn group_sent(self: &Arc<Self>, token: Token, done: &Completion) {
+        match token {
+            Token::FullLlc if done.status.is_success() => self.delivered(),
+            Token::Conn(..) | Token::Llc | Token::FullLlc => (),
+            Token::Key(slab) => self.key_ended(&slab, done.status.is_success()),
+        }
+    }
+
     fn on_llc(self: &Arc<Self>, bytes: &[u8]) {
         let (reply, todo) = self.state.lock().proto.on_llc(bytes, now());
         if let Some(frame) = reply {
@@ -81,20 +94,18 @@ impl Handler for LinkGroup {
     fn sent(this: &Arc<Self>, _: &Arc<Channel<Self>>, token: Token, done: &Completion) {
         // Completions of a queue pair come one after the other.
         this.link.count_done();
-        match token {
-            Token::Conn(conn, ticket) => {
-                // After a failure the connections learn of it when the group ends, but a message that
-                // is not reported would keep its connection for ever.
-                let actions = if done.status.is_success() {
-                    conn.proto.lock().on_tx_done(ticket, now())
-                } else {
-                    conn.proto.lock().on_tx_failed()
-                };
-                conn.perform(actions);
-            }
-            Token::FullLlc if done.status.is_success() => this.delivered(),
-            Token::Llc | Token::FullLlc => (),
-            Token::Key(slab) => this.key_ended(&slab, done.status.is_success()),
+        if let Token::Conn(conn, ticket) = token {
+            // After a failure the connections learn of it when the group ends, but a message that
+            // is not reported would keep its connection for ever.
+            let mut proto = lock_with_bh_off(&conn.proto);
+            let actions = match done.status.is_success() {
+                true => proto.on_tx_done(ticket, now()),
+                false => proto.on_tx_failed(),
+            };
+            drop(proto);
+            conn.perform(actions);
+        } else {
+            this.group_sent(token, done);
         }
         this.slot_freed();
     }

@@ -28,6 +28,7 @@ use kapi::{
     rdma::{
         channel::{Channel, Slot},
         mr::Key,
+        region::Region,
         wr::{Remote, Signal, Source, Write}, //
     },
     sys::{lock::SpinLockBhBackend, word::Word}, //
@@ -38,8 +39,9 @@ use kernel::{
     time::{delay::fsleep, Delta}, //
 };
 use smc_proto::{
-    conn::{Actions, Conn, Notice, Ticket},
+    conn::{Actions, Conn, Notice, Ticket, Tx},
     group::due::DueSet,
+    ring::WritePlan,
     time::Instant,
     wire::llc::Frame, //
 };
@@ -449,6 +451,7 @@ impl LinkGroup {
 
     /// Posts the latest state of a connection, if there is anything to say. `None` if there is no free slot, or if
     /// more than `as_one_of` is needed to post.
+    #[inline(always)]
     fn send_state(
         &self,
         channel: &Arc<Channel<LinkGroup>>,
@@ -460,52 +463,124 @@ impl LinkGroup {
         let Some(remote) = conn.remote() else {
             return Some(Sent::NOTHING);
         };
-        if self.link.posting() > as_one_of {
-            return None;
-        }
         let mut slot = self.link.slot(channel)?;
         if self.link.posting() > as_one_of {
             return None;
         }
-        let Locked {
-            conn: proto, ring, ..
-        } = state;
-        let Some(tx) = proto.take_tx(now) else {
-            return Some(Sent::NOTHING);
+        let Some(tx) = state.conn.take_plain(now) else {
+            return Some(send_other(slot, conn, state, remote, now));
         };
-        let token = Token::Conn(conn.clone(), tx.ticket);
-        let signal = match tx.signaled {
-            true => Signal::Always,
-            false => Signal::Seldom,
-        };
-        let posted = match ring {
-            Some(ring) => {
-                let writes = tx.plan.iter().map(|write| Write {
-                    from: Source::Region(ring),
-                    offset: write.local.offset as usize,
-                    len: write.local.len as usize,
-                    to: Remote {
-                        addr: remote.addr.wrapping_add(u64::from(write.remote)),
-                        rkey: remote.rkey,
-                    },
-                });
-                post(&mut slot, token, signal, writes, &tx.notice)
+        let posted = match (&state.ring, tx.notice) {
+            (Some(ring), Notice::Immediate(number)) => {
+                let token = Token::Conn(conn.clone(), tx.ticket);
+                let writes = writes(&tx.plan, ring, remote);
+                match slot.post_immediate(token, signal(&tx), writes, number.to_wire()) {
+                    Ok(()) => true,
+                    Err(unsent) => {
+                        drop(unsent);
+                        false
+                    }
+                }
             }
             // What was written and not sent is in a ring.
-            None => tx.plan.is_empty() && post(&mut slot, token, signal, [], &tx.notice),
+            _ => false,
         };
-        let mut actions = tx.actions;
-        if !posted {
-            actions |= proto.on_tx_failed();
+        if !posted || tx.signaled {
+            return Some(posted_rarely(slot, state, posted));
         }
-        if tx.signaled && proto.awaits_completion() {
-            slot.expect_ends();
+        // It has brought all there is.
+        Some(Sent::NOTHING)
+    }
+}
+
+/// Ends a turn in which a plain message was not posted, or one for whose end somebody may wait.
+#[inline(never)]
+fn posted_rarely(mut slot: Slot<'_, LinkGroup>, state: &mut Locked, posted: bool) -> Sent {
+    let actions = match posted {
+        true => Actions::NONE,
+        false => state.on_tx_failed(),
+    };
+    if state.awaits_completion() {
+        slot.expect_ends();
+    }
+    Sent {
+        posted,
+        more: false,
+        actions,
+    }
+}
+
+/// Posts the latest state of a connection that is more than bytes, if there is anything to say.
+// Not inlined, so that those who send nothing but bytes have the registers.
+#[inline(never)]
+fn send_other(
+    mut slot: Slot<'_, LinkGroup>,
+    conn: &Arc<SmcConn>,
+    state: &mut Locked,
+    remote: Remote,
+    now: Instant,
+) -> Sent {
+    let Locked {
+        conn: proto, ring, ..
+    } = state;
+    let Some(tx) = proto.take_tx(now) else {
+        return Sent::NOTHING;
+    };
+    let token = Token::Conn(conn.clone(), tx.ticket);
+    let posted = match (ring, tx.notice) {
+        (Some(ring), Notice::Cdc(cdc)) => {
+            let writes = writes(&tx.plan, ring, remote);
+            slot.post(token, signal(&tx), writes, &cdc.encode()).is_ok()
         }
-        Some(Sent {
-            posted,
-            more: proto.wants_tx(),
-            actions,
-        })
+        (Some(ring), Notice::Immediate(number)) => {
+            let writes = writes(&tx.plan, ring, remote);
+            slot.post_immediate(token, signal(&tx), writes, number.to_wire())
+                .is_ok()
+        }
+        (None, Notice::Cdc(cdc)) if tx.plan.is_empty() => {
+            slot.post(token, signal(&tx), [], &cdc.encode()).is_ok()
+        }
+        // What was written and not sent is in a ring.
+        (None, _) => false,
+    };
+    let mut actions = tx.actions;
+    if !posted {
+        actions |= proto.on_tx_failed();
+    }
+    if tx.signaled && proto.awaits_completion() {
+        slot.expect_ends();
+    }
+    Sent {
+        posted,
+        more: proto.wants_tx(),
+        actions,
+    }
+}
+
+/// Returns the WRITEs of `plan`, out of the send ring `ring` into the peer's at `remote`.
+#[inline]
+fn writes<'a>(
+    plan: &WritePlan,
+    ring: &'a Region,
+    remote: Remote,
+) -> impl Iterator<Item = Write<'a>> {
+    plan.iter().map(move |write| Write {
+        from: Source::Region(ring),
+        offset: write.local.offset as usize,
+        len: write.local.len as usize,
+        to: Remote {
+            addr: remote.addr.wrapping_add(u64::from(write.remote)),
+            rkey: remote.rkey,
+        },
+    })
+}
+
+/// Returns whether the device is to tell of the end of a message.
+#[inline]
+fn signal(tx: &Tx) -> Signal {
+    match tx.signaled {
+        true => Signal::Always,
+        false => Signal::Seldom,
     }
 }
 
@@ -526,22 +601,4 @@ impl Sent {
         more: false,
         actions: Actions::NONE,
     };
-}
-
-/// Posts `writes`, and what announces them. Whether that worked.
-#[inline]
-fn post<'a>(
-    slot: &mut Slot<'_, LinkGroup>,
-    token: Token,
-    signal: Signal,
-    writes: impl IntoIterator<Item = Write<'a>>,
-    notice: &Notice,
-) -> bool {
-    match notice {
-        Notice::Cdc(cdc) => slot.post(token, signal, writes, &cdc.encode()).is_ok(),
-        Notice::Immediate(number) => {
-            let number = number.to_wire();
-            slot.post_immediate(token, signal, writes, number).is_ok()
-        }
-    }
 }
