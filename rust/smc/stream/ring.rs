@@ -29,7 +29,8 @@ use kapi::{
         sock::Sock,
         socket::BsdSocket,
         uapi::{SHUT_RD, SHUT_RDWR, SHUT_WR, SIOCATMARK, SIOCINQ, SIOCOUTQ, SIOCOUTQNSD}, //
-    }, //
+    },
+    rdma::ring::Ring, //
 };
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
@@ -358,25 +359,16 @@ fn put(
         .send_ring(&mut writers)
         .map_err(|error| no_ring(conn, error))?;
     let wanted_now = wanted.min(room);
-    let mut taken = 0usize;
-    let mut faulted = false;
-    'copy: for piece in view.iter() {
-        let mut done = 0usize;
-        loop {
-            let left = (piece.len as usize).saturating_sub(done);
-            let len = left.min(wanted_now.saturating_sub(taken)).min(PART);
-            if len == 0 {
-                break;
-            }
-            let at = (piece.offset as usize).saturating_add(done);
-            if ring.write(at, len, msg.source()) < len {
-                faulted = true;
-                break 'copy;
-            }
-            done = done.saturating_add(len);
-            taken = taken.saturating_add(len);
+    let [first, _] = view.piece;
+    let (taken, faulted) = if wanted_now <= (first.len as usize).min(PART) {
+        // Most often.
+        match ring.write(first.offset as usize, wanted_now, msg.source()) < wanted_now {
+            true => (0, true),
+            false => (wanted_now, false),
         }
-    }
+    } else {
+        copy_in(ring, view, wanted_now, msg)
+    };
     if taken == 0 {
         // As TCP: that the program may not write comes before that.
         look_for_room(conn)?;
@@ -404,6 +396,30 @@ fn put(
     }
     conn.perform(actions);
     Ok((taken, faulted))
+}
+
+/// Copies `wanted` bytes into the pieces of `view`. Returns how many it were, and whether the program's memory could not
+/// be read beyond those.
+#[inline(never)]
+fn copy_in(ring: &Ring, view: Pieces, wanted: usize, msg: &mut Message<'_>) -> (usize, bool) {
+    let mut taken = 0usize;
+    for piece in view.iter() {
+        let mut done = 0usize;
+        loop {
+            let left = (piece.len as usize).saturating_sub(done);
+            let len = left.min(wanted.saturating_sub(taken)).min(PART);
+            if len == 0 {
+                break;
+            }
+            let at = (piece.offset as usize).saturating_add(done);
+            if ring.write(at, len, msg.source()) < len {
+                return (taken, true);
+            }
+            done = done.saturating_add(len);
+            taken = taken.saturating_add(len);
+        }
+    }
+    (taken, false)
 }
 
 /// Returns the free part of the send ring.
@@ -495,23 +511,14 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
         count_room(conn, readable as usize, wanted);
     }
     let there = view.pieces.len() as usize;
-    let mut bytes = 0usize;
-    for piece in view.pieces.iter() {
-        let len = (piece.len as usize).min(wanted.saturating_sub(bytes));
-        if len == 0 {
-            break;
-        }
-        let copied = if discard {
-            len
-        } else {
-            conn.recv_ring()
-                .read(piece.offset as usize, len, msg.dest())
-        };
-        bytes = bytes.saturating_add(copied);
-        if copied < len {
-            break;
-        }
-    }
+    let [first, _] = view.pieces.piece;
+    let bytes = if !discard && wanted.min(there) <= first.len as usize {
+        // Most often.
+        let ring = conn.recv_ring();
+        ring.read(first.offset as usize, wanted.min(there), msg.dest())
+    } else {
+        copy_out(conn.recv_ring(), view.pieces, wanted, discard, msg)
+    };
     if bytes == 0 {
         if there > 0 && wanted > 0 {
             if view.skip > 0 && !peek {
@@ -552,6 +559,33 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
         more: more && bytes < wanted,
         stop: false,
     }))
+}
+
+/// Copies at most `wanted` bytes out of the pieces of `view`, or throws them away. Returns how many it were.
+#[inline(never)]
+fn copy_out(
+    ring: &Ring,
+    view: Pieces,
+    wanted: usize,
+    discard: bool,
+    msg: &mut Message<'_>,
+) -> usize {
+    let mut bytes = 0usize;
+    for piece in view.iter() {
+        let len = (piece.len as usize).min(wanted.saturating_sub(bytes));
+        if len == 0 {
+            break;
+        }
+        let copied = match discard {
+            true => len,
+            false => ring.read(piece.offset as usize, len, msg.dest()),
+        };
+        bytes = bytes.saturating_add(copied);
+        if copied < len {
+            break;
+        }
+    }
+    bytes
 }
 
 /// Counts a ring that was full, and a call that could not take all that was there.

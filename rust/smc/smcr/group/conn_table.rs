@@ -5,7 +5,10 @@
 
 use super::SmcConn;
 use core::ptr;
-use kapi::{new_spinlock_bh, sys::lock::SpinLockBh};
+use kapi::{
+    new_spinlock_bh,
+    sys::lock::{lock_with_bh_off, SpinLockBh}, //
+};
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::group::tokens::{Name, MAX_CONNS};
 
@@ -31,10 +34,10 @@ impl ConnTable {
         self.places.get(usize::from(index))?.lock().clone()
     }
 
-    /// Returns the connection that an arrival names.
+    /// Returns the connection that an arrival names. To be called with bottom halves off.
     #[inline]
     pub(super) fn named_by(&self, name: Name) -> Option<Arc<SmcConn>> {
-        let place = self.places.get(usize::from(name.index()?))?.lock();
+        let place = lock_with_bh_off(self.places.get(usize::from(name.index()?))?);
         place.as_ref().filter(|conn| name.is(conn.token())).cloned()
     }
 

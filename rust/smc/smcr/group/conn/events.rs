@@ -2,20 +2,23 @@
 
 //! Events of a connection: messages of the peer, calls of the program, the end of TCP.
 
-use super::SmcConn;
+use super::{Locked, SmcConn};
 use crate::host::{
     clock::now,
     namespace::Namespace,
     stats::Stat, //
 };
-use kapi::net::{
-    args::{Message, Splice},
-    sock::tcp_state,
-    socket::BsdSocket, //
+use kapi::{
+    net::{
+        args::{Message, Splice},
+        sock::tcp_state,
+        socket::BsdSocket, //
+    },
+    sys::lock::{lock_with_bh_off, SpinLockBhBackend}, //
 };
 use kernel::{
     prelude::*,
-    sync::{atomic::Relaxed, Arc}, //
+    sync::{atomic::Relaxed, lock::Guard, Arc}, //
 };
 use smc_proto::{
     conn::{Actions, CloseMode, Conn, ProtoError},
@@ -39,7 +42,7 @@ impl SmcConn {
         take: impl FnOnce(&mut Conn) -> core::result::Result<Actions, ProtoError>,
     ) {
         let mut breach = None;
-        self.change(|proto| {
+        self.change_locked(lock_with_bh_off(&self.proto), |proto| {
             let settings = self.sync_settings(proto);
             self.maybe_readable.set(1);
             self.set_napi();
@@ -73,12 +76,19 @@ impl SmcConn {
     /// error takes that for the end of the stream.
     #[inline]
     pub(super) fn change(self: &Arc<Self>, how: impl FnOnce(&mut Conn) -> Actions) {
-        let actions = {
-            let mut proto = self.proto.lock();
-            let actions = how(&mut proto);
-            self.set_error(actions);
-            actions
-        };
+        self.change_locked(self.proto.lock(), how);
+    }
+
+    /// The same, with the state locked.
+    #[inline]
+    fn change_locked(
+        self: &Arc<Self>,
+        mut proto: Guard<'_, Locked, SpinLockBhBackend>,
+        how: impl FnOnce(&mut Conn) -> Actions,
+    ) {
+        let actions = how(&mut proto);
+        self.set_error(actions);
+        drop(proto);
         self.perform(actions);
     }
 
