@@ -166,7 +166,7 @@ impl Pages {
 
     /// Returns the kernel's address of the `len` bytes at `offset`, if they are in the first block, as they mostly are.
     #[inline]
-    fn near(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+    pub(super) fn near(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
         let fits = offset <= self.near && len <= self.near.wrapping_sub(offset);
         // SAFETY: Inside the first block, or at its end.
         fits.then(|| unsafe { self.start.add(offset) })

@@ -407,15 +407,28 @@ impl<T> Sq<T> {
         write: &Write<'_>,
         number: u32,
     ) -> Result<(), Refused<T>> {
-        let qp = self.qp.filter(|_| self.sendable);
-        if let (Some(qp), Some(&slot), 1..) = (qp, self.free.last(), self.free_wrs) {
+        if let (true, Some(qp), Some(&slot), 1..) =
+            (self.sendable, self.qp, self.free.last(), self.free_wrs)
+        {
             let signaled = self.tells(signal);
             if let Some(keep) = self.build_one(slot, write, number, signaled) {
                 return self.commit(qp, slot, 1, job, signaled, keep);
             }
         }
-        // That finds the reason, too.
-        self.post_any(job, signal, *write, number)
+        // That finds the reason, too. Part by part, so that it is in memory here only.
+        let &Write {
+            from,
+            offset,
+            len,
+            to,
+        } = write;
+        let write = Write {
+            from,
+            offset,
+            len,
+            to,
+        };
+        self.post_any(job, signal, write, number)
     }
 
     #[inline(never)]

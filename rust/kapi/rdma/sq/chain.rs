@@ -153,10 +153,7 @@ impl<T> Sq<T> {
             flags |= bindings::ib_send_flags_IB_SEND_SIGNALED;
         }
         let (addr, lkey, keep) = if write.len <= self.inline {
-            let (ptr, room) = region.pages().at(write.offset)?;
-            if write.len > room {
-                return None;
-            }
+            let ptr = region.pages().near(write.offset, write.len)?;
             // As in `add_write`.
             flags |= bindings::ib_send_flags_IB_SEND_INLINE;
             (ptr.as_ptr() as u64, 0, None)
