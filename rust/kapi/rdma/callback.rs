@@ -86,39 +86,50 @@ impl<H: Handler> Channel<H> {
     /// # Safety
     ///
     /// Only from callbacks of the queue pair.
+    #[inline]
     pub(super) unsafe fn on_send(self: &Arc<Self>, index: u16, completion: Completion, last: bool) {
-        loop {
-            let mut room = room();
-            let mut silent = Silent::new(&mut room);
-            let ended = {
-                let mut sq = lock_with_bh_off(&self.sq);
-                let ended = sq.completed(index, completion, last, &mut silent);
-                if sq.has_refused() {
-                    let again = sq.retry();
-                    self.expect_locked(&mut sq);
-                    self.try_again(&sq, again);
-                }
-                self.note_counts(&sq);
-                ended
-            };
-            if !completion.status.is_success() {
-                // SAFETY: The caller's promise.
-                unsafe { self.note_failure(completion.status) };
+        // SAFETY: The caller's promise.
+        while unsafe { self.end_some(index, &completion, last) } {}
+    }
+
+    /// Ends the chains of which a completion tells, as many as there is room for. Returns whether there are more.
+    ///
+    /// # Safety
+    ///
+    /// Only from callbacks of the queue pair.
+    // Not inlined into a loop that is run once.
+    #[inline(never)]
+    unsafe fn end_some(self: &Arc<Self>, index: u16, completion: &Completion, last: bool) -> bool {
+        let mut room = room();
+        let mut silent = Silent::new(&mut room);
+        let ended = {
+            let mut sq = lock_with_bh_off(&self.sq);
+            let ended = sq.completed(index, *completion, last, &mut silent);
+            if sq.has_refused() {
+                let again = sq.retry();
+                self.expect_locked(&mut sq);
+                self.try_again(&sq, again);
             }
-            let well = Completion::silent();
-            silent.drain(|held| {
+            self.note_counts(&sq);
+            ended
+        };
+        if !completion.status.is_success() {
+            // SAFETY: The caller's promise.
+            unsafe { self.note_failure(completion.status) };
+        }
+        let well = Completion::silent();
+        silent.drain(|held| {
+            // SAFETY: The caller's promise.
+            unsafe { self.finish(held, &well) };
+        });
+        match ended {
+            Ended::No => false,
+            Ended::Yes(held, completion) => {
                 // SAFETY: The caller's promise.
-                unsafe { self.finish(held, &well) };
-            });
-            match ended {
-                Ended::No => break,
-                Ended::Yes(held, completion) => {
-                    // SAFETY: The caller's promise.
-                    unsafe { self.finish(held, &completion) };
-                    break;
-                }
-                Ended::More => (),
+                unsafe { self.finish(held, &completion) };
+                false
             }
+            Ended::More => true,
         }
     }
 
@@ -159,20 +170,18 @@ impl<H: Handler> Channel<H> {
         let len = usize::try_from(byte_len).unwrap_or(0).min(layout.longest());
         let slot = layout.slot_at(index);
         let head_len = len.min(layout.first).min(HEAD);
-        let mut head = [0u8; HEAD];
-        let got = match head.get_mut(..head_len) {
-            Some(out) => self.recv_memory.read_slice(slot, out),
-            None => 0,
-        };
-        let message = Received {
-            head,
-            head_len: got,
+        let mut message = Received {
+            head: [0; HEAD],
+            head_len: 0,
             len,
             slot,
             first: layout.first,
             spill: layout.spill_at,
             region: &self.recv_memory,
         };
+        if let Some(out) = message.head.get_mut(..head_len) {
+            message.head_len = self.recv_memory.read_slice(slot, out);
+        }
         // SAFETY: The caller's promise.
         unsafe { self.with_handler(|handler| H::received(handler, self, &message)) };
     }

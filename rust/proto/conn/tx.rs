@@ -243,10 +243,16 @@ impl Conn {
     /// if posting fails the link is lost ([`Conn::kill`]).
     #[inline]
     pub fn take_tx(&mut self, now: Instant) -> Option<Tx> {
-        let peer = self.peer?;
-        if let Some(tx) = self.take_plain(now) {
-            return Some(tx);
+        match self.take_plain(now) {
+            Some(tx) => Some(tx),
+            None => self.take_other(now),
         }
+    }
+
+    /// The next message, as [`Conn::take_tx`], where [`Conn::take_plain`] has given none.
+    #[inline]
+    pub fn take_other(&mut self, now: Instant) -> Option<Tx> {
+        let peer = self.peer?;
         if !self.wants_tx() {
             return None;
         }

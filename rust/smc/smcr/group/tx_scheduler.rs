@@ -523,7 +523,7 @@ fn send_other(
     let Locked {
         conn: proto, ring, ..
     } = state;
-    let Some(tx) = proto.take_tx(now) else {
+    let Some(tx) = proto.take_other(now) else {
         return Sent::NOTHING;
     };
     let token = Token::Conn(conn.clone(), tx.ticket);
