@@ -60,6 +60,13 @@ impl RingSize {
         Some(code)
     }
 
+    /// The size to which the ring grows in one step, at most `most` and at least 16 KiB; `None` if it is that large.
+    #[must_use]
+    pub fn grown(self, most: RingSize) -> Option<RingSize> {
+        let wanted = self.bytes.saturating_mul(4).max(Self::MIN_WIRE.bytes);
+        RingSize::new(wanted.min(most.bytes)).filter(|larger| larger.bytes > self.bytes)
+    }
+
     /// Size in bytes.
     #[inline]
     #[must_use]
@@ -198,6 +205,19 @@ mod tests {
         assert_eq!(RingSize::from_code(16), None);
         assert_eq!(RingSize::new(4096).unwrap().code(), Some(0));
         assert_eq!(RingSize::new(1 << 30).unwrap().code(), None);
+    }
+
+    #[test]
+    fn rings_grow_by_steps() {
+        let kib = |n: u32| RingSize::new(n << 10).unwrap();
+        let all = [16, 64, 256, 1024].map(kib);
+        for (from, to) in all.iter().zip(&all[1..]) {
+            assert_eq!(from.grown(kib(1024)), Some(*to));
+            assert_eq!(from.grown(*from), None);
+        }
+        assert_eq!(kib(64).grown(kib(128)), Some(kib(128)));
+        assert_eq!(kib(64).grown(kib(16)), None);
+        assert_eq!(RingSize::new(4).unwrap().grown(kib(64)), Some(kib(16)));
     }
 
     /// Every position of the first turns and around the 16-bit wrap, for all rings up to 16 bytes:

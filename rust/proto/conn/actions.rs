@@ -11,7 +11,7 @@ use core::ops::{
 /// after the connection's lock was dropped, except where noted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[must_use]
-pub struct Actions(u16);
+pub struct Actions(u32);
 
 impl Actions {
     /// Nothing to do.
@@ -51,6 +51,10 @@ impl Actions {
     /// `Conn::next_deadline` has passed: call `Conn::on_timer`. Never raised by the connection; for a
     /// caller that keeps it with the actions it has put off.
     pub const DEADLINE: Actions = Actions(0x0100);
+    /// A larger receive ring would let the peer send more at a time: offer it one of `Conn::wanted_ring`.
+    pub const GROW: Actions = Actions(0x1_0000);
+    /// The receive ring before the present one is not needed any more.
+    pub const RING_LEFT: Actions = Actions(0x2_0000);
     /// Those for which the caller may have to sleep.
     pub const SLEEPING: Actions = Actions(
         Self::FREE.0
@@ -58,7 +62,9 @@ impl Actions {
             | Self::TCP_END.0
             | Self::TCP_OVER.0
             | Self::TIMER.0
-            | Self::DEADLINE.0,
+            | Self::DEADLINE.0
+            | Self::GROW.0
+            | Self::RING_LEFT.0,
     );
     /// Data that a closed connection had left for its peer is lost: the peer took it too slowly, or not
     /// at all. Only for the record.
@@ -71,13 +77,13 @@ impl Actions {
     #[inline]
     #[must_use]
     pub const fn bits(self) -> u32 {
-        self.0 as u32
+        self.0
     }
 
     /// Returns the set that [`bits`](Self::bits) gave.
     #[inline]
     pub const fn from_bits(bits: u32) -> Actions {
-        Actions(bits as u16)
+        Actions(bits)
     }
 
     /// Returns those that are in both sets.

@@ -14,6 +14,8 @@ pub enum ProtoError {
     ConsumerCursor,
     /// A failover validation names a message that never arrived: data was lost.
     FailoverGap,
+    /// It takes a ring that was not offered, or offers one out of turn.
+    Ring,
 }
 
 /// The caller's own accounting is wrong: more bytes reported than there is room or data for.

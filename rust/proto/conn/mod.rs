@@ -10,7 +10,8 @@
 //! * `write`, `tx`: sending. The program's bytes in the send ring, and what is held back (`write`);
 //!   the peer's window, and the next message (`tx`).
 //! * `rx`, `read`: receiving. The peer's messages, and when it learns that it has room (`rx`); the
-//!   program's view of the receive ring (`read`). `urgent`: the urgent byte.
+//!   program's view of the receive ring (`read`). `urgent`: the urgent byte. [`moves`]: rings that take the place of
+//!   others.
 //! * [`state`]: states and transitions. `close`: shutdown, close and the drain before the end.
 //!   `abort`: the ends that no program asks for, as the loss of the link. `tail`: data that a peer
 //!   sends after its end. `life`: what is known about the end, with its deadlines.
@@ -35,10 +36,13 @@
 //!         token: AlertToken(mine),
 //!         recv: ring,
 //!         send: ring,
+//!         recv_most: ring,
+//!         send_most: ring,
 //!         autocork: 65536,
 //!         drain_idle: DRAIN_IDLE,
 //!     });
-//!     conn.set_peer(Peer { token: AlertToken(theirs), ring, immediate: false });
+//!     let (immediate, moves, place) = (false, false, Place::default());
+//!     conn.set_peer(Peer { token: AlertToken(theirs), ring, place, immediate, moves });
 //!     let _ = conn.establish(now);
 //!     conn
 //! };
@@ -90,6 +94,7 @@ pub mod actions;
 mod close;
 pub mod error;
 mod life;
+pub mod moves;
 mod read;
 mod rx;
 pub mod state;
@@ -115,6 +120,7 @@ pub use error::{
     UrgentError, //
 };
 pub use life::DRAIN_RATE;
+pub use moves::Place;
 pub use read::{
     Plain,
     RxView, //
@@ -152,6 +158,10 @@ pub struct Params {
     pub recv: RingSize,
     /// Size of the local send ring.
     pub send: RingSize,
+    /// Size to which our RMBE may grow where the peer agrees to that.
+    pub recv_most: RingSize,
+    /// Size to which the send ring may grow where the peer's RMBE has.
+    pub send_most: RingSize,
     /// Most bytes held back while a message is outstanding (sysctl `autocorking_size`).
     pub autocork: u32,
     /// See [`DRAIN_IDLE`].
@@ -165,8 +175,12 @@ pub struct Peer {
     pub token: AlertToken,
     /// Size of the peer's RMBE.
     pub ring: RingSize,
+    /// Its beginning.
+    pub place: Place,
     /// True if a WRITE may announce itself by an [`Immediate`](crate::wire::immediate::Immediate).
     pub immediate: bool,
+    /// True if RMBEs may [move](moves).
+    pub moves: bool,
 }
 
 /// A connection. See the module documentation.
@@ -189,8 +203,8 @@ impl Conn {
             token: params.token,
             peer: None,
             state: ConnState::Init,
-            tx: tx::TxSide::new(params.send, params.autocork),
-            rx: rx::RxSide::new(params.recv),
+            tx: tx::TxSide::new(params.send, params.send_most, params.autocork),
+            rx: rx::RxSide::new(params.recv, params.recv_most),
             life: life::Life::new(params.drain_idle),
         }
     }
@@ -199,6 +213,7 @@ impl Conn {
     pub fn set_peer(&mut self, peer: Peer) {
         if self.peer.is_none() {
             self.peer = Some(peer);
+            self.tx.cursors = peer.ring;
             self.rx.peer_takes_immediates = peer.immediate;
         }
     }
@@ -233,9 +248,10 @@ impl Conn {
     }
 
     /// The sizes of the send ring and of our RMBE.
+    #[inline]
     #[must_use]
     pub fn rings(&self) -> (RingSize, RingSize) {
-        (self.tx.ring, self.rx.ring)
+        (self.tx.ring, self.rx.rings.current())
     }
 
     /// Positions for `smc_diag` and tests.
@@ -320,7 +336,7 @@ impl Conn {
             && r.announced <= r.released()
             && r.released() <= r.prod
             && r.cons <= r.prod
-            && r.prod.wrapping_sub(r.announced) <= r.ring.len()
+            && r.prod.wrapping_sub(r.announced) <= r.rings.current().len()
     }
 }
 

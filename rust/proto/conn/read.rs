@@ -25,8 +25,12 @@ pub struct RxView {
     pub from: Pos,
     /// Bytes to skip first: an urgent byte that is not read in line. Counts as read.
     pub skip: u32,
-    /// The bytes, up to the end of data or to just before the urgent byte.
+    /// The bytes, up to the end of data or of this ring, or to just before the urgent byte.
     pub pieces: Pieces,
+    /// Number of the receive ring in which they are.
+    pub ring: u8,
+    /// More of them follow in the next ring.
+    pub goes_on: bool,
     /// The reading position is at the urgent byte: a read that has copied something stops here.
     pub at_mark: bool,
 }
@@ -167,7 +171,10 @@ impl Conn {
             _ => {}
         }
         let len = end.saturating_sub(pos) as u32;
-        view.pieces = Pieces::of(self.rx.ring, pos, len);
+        let (ring, number, there) = self.rx.rings.at(pos, len);
+        view.pieces = Pieces::of(ring, pos, there);
+        view.ring = number;
+        view.goes_on = there < len;
         view
     }
 
@@ -201,6 +208,7 @@ impl Conn {
             return Err(Misuse);
         }
         self.rx.cons = self.rx.cons.max(end);
+        let moves = self.note_read(n);
         let passed = self.rx.urgent.advance(self.rx.cons, self.rx.inline);
         if (passed && self.rx.released() != self.rx.announced) || self.rx.update_due() {
             self.want_update();
@@ -209,6 +217,6 @@ impl Conn {
         if self.rx.unread() == 0 && !self.life.received.any(StateFlags::ANY_END) {
             self.rx.peer_flags = self.rx.peer_flags.without(ProdFlags::WRITE_BLOCKED);
         }
-        Ok(self.tx_due() | self.tail_changed(false))
+        Ok(self.tx_due() | self.tail_changed(false) | moves)
     }
 }

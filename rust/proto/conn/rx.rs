@@ -3,6 +3,7 @@
 //! The receiving side: CDC messages, the receive ring, and telling the peer that it has room.
 
 use super::life::Pending;
+use super::moves::Rings;
 use super::tail::Tail;
 use super::urgent::RxUrgent;
 use super::{
@@ -31,7 +32,7 @@ use crate::wire::immediate::Immediate;
 /// State of the receiving side.
 #[derive(Debug)]
 pub(super) struct RxSide {
-    pub(super) ring: RingSize,
+    pub(super) rings: Rings,
     pub(super) prod: Pos,
     pub(super) cons: Pos,
     pub(super) announced: Pos,
@@ -47,9 +48,9 @@ pub(super) struct RxSide {
 }
 
 impl RxSide {
-    pub(super) fn new(ring: RingSize) -> RxSide {
+    pub(super) fn new(ring: RingSize, most: RingSize) -> RxSide {
         RxSide {
-            ring,
+            rings: Rings::new(ring, most),
             prod: 0,
             cons: 0,
             announced: 0,
@@ -86,14 +87,14 @@ impl RxSide {
     /// Up to where the peer may write.
     #[inline]
     fn limit(&self) -> Pos {
-        self.announced.wrapping_add(self.ring.len())
+        self.announced.wrapping_add(self.rings.current().len())
     }
 
     /// Returns what the peer knows of our reading.
     #[inline]
     pub(super) fn consumption(&self) -> Consumption {
         Consumption {
-            ring: self.ring,
+            ring: self.rings.current(),
             announced: self.announced,
             released: self.released(),
             received: self.prod,
@@ -139,6 +140,7 @@ impl Conn {
         // Judge everything before changing anything.
         let produced = self.judge_producer(cdc.prod)?;
         let consumed = self.judge_consumer(cdc.cons)?;
+        let rings = self.judge_rings(cdc.rings, produced)?;
         self.rx.last_seq = cdc.seq;
         self.rx.peer_flags = cdc.prod_flags;
         self.tx.in_a_row = false;
@@ -146,6 +148,7 @@ impl Conn {
 
         let mut out = self.peer_consumed(consumed, now);
         out |= self.peer_produced(produced, cdc.prod_flags);
+        out |= self.take_rings(rings);
         if waited && cdc.state_flags.has(StateFlags::ABORT) {
             // Whatever this message says of room: something is missing.
             self.rx.tail = Tail::Lost;
@@ -194,7 +197,7 @@ impl Conn {
 
     /// Bytes by which the producer cursor moved.
     fn judge_producer(&self, wire: Cursor) -> Result<u64, ProtoError> {
-        match judge(wire, self.rx.ring, self.rx.prod, self.rx.limit()) {
+        match judge(wire, self.rx.rings.cursors(), self.rx.prod, self.rx.limit()) {
             Ok(Step::Ahead { bytes }) => Ok(bytes),
             Ok(Step::Stale) => Ok(0),
             Ok(Step::Beyond) | Err(_) => Err(ProtoError::ProducerCursor),
@@ -203,15 +206,15 @@ impl Conn {
 
     /// Bytes by which the consumer cursor moved.
     fn judge_consumer(&self, wire: Cursor) -> Result<u64, ProtoError> {
-        let Some(peer) = self.peer else {
+        if self.peer.is_none() {
             // Nothing was sent yet, so nothing can have been consumed.
             return if wire == Cursor::default() {
                 Ok(0)
             } else {
                 Err(ProtoError::ConsumerCursor)
             };
-        };
-        match judge(wire, peer.ring, self.tx.peer_cons, self.tx.sent) {
+        }
+        match judge(wire, self.tx.cursors, self.tx.peer_cons, self.tx.sent) {
             Ok(Step::Ahead { bytes }) => Ok(bytes),
             Ok(Step::Stale) => Ok(0),
             Ok(Step::Beyond) | Err(_) => Err(ProtoError::ConsumerCursor),

@@ -11,6 +11,7 @@ use super::{
     Actions,
     Conn,
     ConnState, //
+    Place,
 };
 use crate::cursor::{
     Cursor,
@@ -24,7 +25,9 @@ use crate::time::{
 };
 use crate::wire::cdc::{
     Cdc,
+    Offer,
     ProdFlags,
+    RingNews,
     StateFlags, //
 };
 use crate::wire::immediate::Immediate;
@@ -82,6 +85,8 @@ impl Notice {
 pub struct Tx {
     /// RDMA WRITEs from the send ring into the peer's RMBE; may be empty.
     pub plan: WritePlan,
+    /// Where that begins.
+    pub place: Place,
     /// Message that tells the peer of them.
     pub notice: Notice,
     /// To be handed back on completion.
@@ -97,6 +102,8 @@ pub struct Tx {
 #[derive(Debug)]
 pub(super) struct TxSide {
     pub(super) ring: RingSize,
+    /// The largest to which it may grow.
+    pub(super) most: RingSize,
     pub(super) prepared: Pos,
     pub(super) sent: Pos,
     pub(super) completed: Pos,
@@ -107,6 +114,8 @@ pub(super) struct TxSide {
     pub(super) urgent_probe: Option<(Instant, Span)>,
     /// A writer has found no room and is to be woken when there is some.
     pub(super) starved: bool,
+    /// Times that writers have found no room since the ring has had its size.
+    pub(super) shortages: u8,
     pub(super) cork_until: Option<Instant>,
     pub(super) last_flags: ProdFlags,
     /// A message without data must go out.
@@ -122,12 +131,19 @@ pub(super) struct TxSide {
     pub(super) hold: Hold,
     last_seq: u16,
     pub(super) autocork: u32,
+    /// Size of the peer's first ring: the form of cursors.
+    pub(super) cursors: RingSize,
+    /// Number of the peer's ring into which we write.
+    pub(super) into: u8,
+    /// The ring that the peer offers in place of that.
+    pub(super) offer: Option<Offer>,
 }
 
 impl TxSide {
-    pub(super) fn new(ring: RingSize, autocork: u32) -> TxSide {
+    pub(super) fn new(ring: RingSize, most: RingSize, autocork: u32) -> TxSide {
         TxSide {
             ring,
+            most,
             prepared: 0,
             sent: 0,
             completed: 0,
@@ -135,6 +151,7 @@ impl TxSide {
             urgent_end: None,
             urgent_probe: None,
             starved: false,
+            shortages: 0,
             cork_until: None,
             last_flags: ProdFlags::NONE,
             due: false,
@@ -145,6 +162,9 @@ impl TxSide {
             hold: Hold::None,
             last_seq: 0,
             autocork,
+            cursors: RingSize::MIN_WIRE,
+            into: 0,
+            offer: None,
         }
     }
 
@@ -230,7 +250,7 @@ impl Conn {
         !self.life.link_lost
             && self.peer.is_some()
             && self.state != ConnState::Init
-            && (self.tx.due || self.sendable() > 0)
+            && (self.tx.due || self.sendable() > 0 || self.next_target().is_some())
     }
 
     /// [`Actions::TX_DUE`] if there is something to send.
@@ -260,10 +280,15 @@ impl Conn {
             // A message goes in any case, and takes along what waited for another to complete.
             self.tx.hold = Hold::None;
         }
+        let target = self.next_target();
         let window = self.window();
         let unsent = self.tx.unsent();
-        // At most the longest.
-        let len = self.sendable() as u32;
+        let len = match target {
+            // The position from which on the bytes are in the new ring.
+            Some(_) => 0,
+            // At most the longest.
+            None => self.sendable() as u32,
+        };
         let plan = WritePlan::new(self.tx.ring, self.tx.sent, peer.ring, self.tx.sent, len);
         self.tx.sent = self.tx.sent.wrapping_add(u64::from(len));
 
@@ -291,10 +316,14 @@ impl Conn {
         // What was due is more than bytes: a cursor, or an end.
         let plain = peer.immediate
             && !self.tx.due
+            && target.is_none()
             && flags == ProdFlags::NONE
             && self.life.sent == StateFlags::NONE
             && !self.rx.consumption().worth_saying();
         let immediate = Immediate::new(peer.token, len).filter(|_| plain);
+        if let Some(offer) = target {
+            self.take_target(offer);
+        }
         self.tx.due = false;
         self.tx.ask = false;
         actions |= self.tail_changed(false);
@@ -310,15 +339,20 @@ impl Conn {
                 Notice::Cdc(Cdc {
                     seq: self.tx.last_seq,
                     token: peer.token,
-                    prod: Cursor::at(self.tx.sent, peer.ring),
-                    cons: Cursor::at(self.rx.announced, self.rx.ring),
+                    prod: Cursor::at(self.tx.sent, self.tx.cursors),
+                    cons: Cursor::at(self.rx.announced, self.rx.rings.cursors()),
                     prod_flags: flags,
                     state_flags: self.life.sent,
+                    rings: RingNews {
+                        into: self.tx.into,
+                        offer: self.rx.rings.offered(),
+                    },
                 })
             }
         };
         Some(Tx {
             plan,
+            place: peer.place,
             notice,
             ticket,
             signaled,
@@ -339,6 +373,7 @@ impl Conn {
             || t.due
             || t.hold != Hold::None
             || t.urgent_end.is_some()
+            || t.offer.is_some()
             || ends
             || self.state != ConnState::Active
         {
@@ -371,6 +406,7 @@ impl Conn {
         self.life.progress(now);
         Some(Tx {
             plan,
+            place: peer.place,
             notice: Notice::Immediate(number),
             ticket,
             signaled,

@@ -104,14 +104,17 @@ impl RxUrgent {
 }
 
 impl Conn {
-    /// Offset in the receive ring of an urgent byte that still has to be copied out.
+    /// Number of the receive ring of an urgent byte that still has to be copied out, and its offset there.
     #[inline]
     #[must_use]
-    pub fn urgent_offset(&self) -> Option<u32> {
+    pub fn urgent_offset(&self) -> Option<(u8, u32)> {
         match self.rx.urgent {
             RxUrgent::At {
                 pos, byte: None, ..
-            } => Some(self.rx.ring.offset(pos)),
+            } => {
+                let (ring, number, _) = self.rx.rings.at(pos, 1);
+                Some((number, ring.offset(pos)))
+            }
             _ => None,
         }
     }

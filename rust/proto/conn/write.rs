@@ -11,12 +11,16 @@ use super::{
     SendError,
     CORK_TIME, //
 };
+use crate::cursor::RingSize;
 use crate::ring::{
     autocork,
     Pieces, //
 };
 use crate::time::Instant;
 use crate::wire::cdc::StateFlags;
+
+/// Times that writers find no room until their ring is too small.
+const SHORTAGES: u8 = 4;
 
 /// Flags of the program that decide when its bytes go out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -43,6 +47,7 @@ impl Conn {
             n if n > 0 && self.tx.urgent_end.is_none() => Ok(n),
             _ => {
                 self.tx.starved = true;
+                self.tx.shortages = self.tx.shortages.saturating_add(1);
                 Err(SendError::Full)
             }
         }
@@ -64,6 +69,34 @@ impl Conn {
             s if s.may_send() => Ok(()),
             _ => Err(SendError::Shutdown),
         }
+    }
+
+    /// Returns the size of a send ring that would do more, where writers have often found no room in this one, although
+    /// the peer's is larger, and it is empty now, so that it can be replaced ([`Conn::replace_send_ring`]).
+    #[inline]
+    #[must_use]
+    pub fn wanted_send_ring(&self) -> Option<RingSize> {
+        if self.tx.shortages < SHORTAGES || self.send_ring_unused().is_none() {
+            return None;
+        }
+        let peer = self.peer?.ring;
+        let larger = self.tx.ring.grown(self.tx.most)?;
+        (larger.bytes() <= peer.bytes()).then_some(larger)
+    }
+
+    /// The send ring is another one now, of `size`. Returns false, and keeps the old one, if that is not empty.
+    pub fn replace_send_ring(&mut self, size: RingSize) -> bool {
+        let unused = self.send_ring_unused().is_some();
+        if unused {
+            self.tx.ring = size;
+        }
+        self.keep_send_ring();
+        unused
+    }
+
+    /// There is no memory for a larger send ring. It is wanted again when there has been no room as often.
+    pub fn keep_send_ring(&mut self) {
+        self.tx.shortages = 0;
     }
 
     /// The free part of the send ring, where the program's next bytes go. Who has written into its beginning may go on

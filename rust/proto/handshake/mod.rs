@@ -289,10 +289,17 @@ pub fn region(end: &RdmaEnd) -> Region {
 /// used.
 #[must_use]
 pub fn peer(end: &RdmaEnd, extensions: Extensions) -> Option<crate::conn::Peer> {
+    let ring = crate::cursor::RingSize::from_code(end.size.code())?;
+    let offset = rmbe_offset(end.rmbe_idx, ring.bytes())?;
     Some(crate::conn::Peer {
         token: end.token,
-        ring: crate::cursor::RingSize::from_code(end.size.code())?,
+        ring,
+        place: crate::conn::Place {
+            addr: end.addr.checked_add(offset)?,
+            rkey: end.rkey,
+        },
         immediate: extensions.has(Extensions::IMMEDIATE),
+        moves: extensions.has(Extensions::MOVES),
     })
 }
 

@@ -40,7 +40,9 @@ fn establish_needs_a_peer_and_a_link() {
     r.conn.set_peer(Peer {
         token: AlertToken(1),
         ring: RingSize::MIN_WIRE,
+        place: Place::default(),
         immediate: false,
+        moves: false,
     });
     r.kill();
     assert_eq!(r.conn.establish(T0), Err(Misuse));
@@ -312,13 +314,17 @@ fn consumer_updates_follow_the_rule() {
         token: AlertToken(7),
         recv: ring,
         send: ring,
+        recv_most: ring,
+        send_most: ring,
         autocork: 0,
         drain_idle: DRAIN_IDLE,
     });
     conn.set_peer(Peer {
         token: AlertToken(9),
         ring,
+        place: Place::default(),
         immediate: false,
+        moves: false,
     });
     let _ = conn.establish(T0).unwrap();
     let mut said = Cdc {
@@ -376,7 +382,7 @@ fn updates_ride_on_data() {
 
 #[test]
 fn conn_stays_small() {
-    assert!(core::mem::size_of::<Conn>() <= 272);
+    assert!(core::mem::size_of::<Conn>() <= 384);
     assert!(core::mem::size_of::<Tx>() <= 128);
 }
 
@@ -390,13 +396,17 @@ fn a_message_has_a_longest_length() {
             token: AlertToken(7),
             recv: ring,
             send: ring,
+            recv_most: ring,
+            send_most: ring,
             autocork: 0,
             drain_idle: Span::from_secs(60),
         });
         conn.set_peer(Peer {
             token: AlertToken(8),
             ring,
+            place: Place::default(),
             immediate,
+            moves: false,
         });
         conn.expose();
         conn.establish(T0).unwrap();

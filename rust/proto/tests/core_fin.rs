@@ -16,13 +16,17 @@ fn active() -> Conn {
         token: AlertToken(7),
         recv: ring,
         send: ring,
+        recv_most: ring,
+        send_most: ring,
         autocork: 65536,
         drain_idle: DRAIN_IDLE,
     });
     conn.set_peer(Peer {
         token: AlertToken(9),
         ring,
+        place: Place::default(),
         immediate: false,
+        moves: false,
     });
     conn.expose();
     let _ = conn.establish(T0).unwrap();

@@ -4,7 +4,8 @@
 
 use proptest::prelude::*;
 use smc_proto::cursor::Cursor;
-use smc_proto::wire::cdc::{self, Cdc, ProdFlags, StateFlags};
+use smc_proto::wire::bufsize::BufSize;
+use smc_proto::wire::cdc::{self, Cdc, Offer, ProdFlags, RingNews, StateFlags};
 use smc_proto::wire::ids::{AlertToken, Gid, Mac, Psn, Qpn, Rkey};
 use smc_proto::wire::llc::header::{self, Header, Kind, Version};
 use smc_proto::wire::llc::link::*;
@@ -280,7 +281,24 @@ proptest! {
     }
 
     #[test]
-    fn cdc_round_trips(seq: u16, token: u32, pw: u16, pc: u32, cw: u16, cc: u32, pf: u8, sf: u8) {
+    fn cdc_round_trips(
+        seq: u16,
+        token: u32,
+        pw: u16,
+        pc: u32,
+        cw: u16,
+        cc: u32,
+        flags: [u8; 2],
+        into: u8,
+        ring: Option<(u8, u64, u32)>,
+    ) {
+        let [pf, sf] = flags;
+        let offer = ring.map(|(size, addr, rkey)| Offer {
+            number: into | 1,
+            size: BufSize::from_code(size),
+            addr,
+            rkey: Rkey(rkey),
+        });
         let m = Cdc {
             seq,
             token: AlertToken(token),
@@ -288,6 +306,7 @@ proptest! {
             cons: Cursor { wrap: cw, count: cc },
             prod_flags: ProdFlags::from_wire(pf),
             state_flags: StateFlags::from_wire(sf),
+            rings: RingNews { into, offer },
         };
         let b = m.encode();
         prop_assert_eq!(b.len(), cdc::LEN);

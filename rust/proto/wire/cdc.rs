@@ -6,8 +6,12 @@
 //! 2 (RFC 7609 section A.4). Each one states the sender's whole view, so a
 //! later one supersedes all earlier ones. What the values mean is `conn`'s business.
 
+use super::bufsize::BufSize;
 use super::bytes::Reader;
-use super::ids::AlertToken;
+use super::ids::{
+    AlertToken,
+    Rkey, //
+};
 use crate::cursor::Cursor;
 use crate::error::ParseError;
 
@@ -122,6 +126,29 @@ impl StateFlags {
     const KNOWN: u8 = 0xe0;
 }
 
+/// A receive ring that the sender of a message offers in place of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Offer {
+    /// Its number, not 0: one more than that of the ring which it is to replace.
+    pub number: u8,
+    /// Its size.
+    pub size: BufSize,
+    /// Address of its first byte.
+    pub addr: u64,
+    /// Its memory key.
+    pub rkey: Rkey,
+}
+
+/// What a message says of rings that move ([`Extensions::MOVES`](super::clc::Extensions::MOVES)), in bytes that the
+/// protocol reserves. Without that extension it means nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RingNews {
+    /// Number of the receiver's ring into which the sender writes what follows; the first is 0.
+    pub into: u8,
+    /// A ring of the sender's.
+    pub offer: Option<Offer>,
+}
+
 /// A CDC message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cdc {
@@ -137,6 +164,8 @@ pub struct Cdc {
     pub prod_flags: ProdFlags,
     /// Connection state flags.
     pub state_flags: StateFlags,
+    /// Rings that move.
+    pub rings: RingNews,
 }
 
 impl Cdc {
@@ -164,6 +193,7 @@ impl Cdc {
             cons: parse_cursor(&mut r)?,
             prod_flags: ProdFlags::from_wire(r.u8()?),
             state_flags: StateFlags::from_wire(r.u8()?),
+            rings: parse_rings(r),
         })
     }
 
@@ -183,11 +213,59 @@ impl Cdc {
             t0, t1, t2, t3,
             0, 0, pw0, pw1, p0, p1, p2, p3,
             0, 0, cw0, cw1, c0, c1, c2, c3,
-            pf, sf, 0, 0,
+            pf, sf, self.rings.into, 0,
             0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
         ];
-        bytes
+        match &self.rings.offer {
+            // Nearly always.
+            None => bytes,
+            Some(offer) => with_offer(bytes, offer),
+        }
     }
+}
+
+/// Writes what is said of a ring that is offered.
+#[cold]
+fn with_offer(mut bytes: [u8; LEN], offer: &Offer) -> [u8; LEN] {
+    let [a0, a1, a2, a3, a4, a5, a6, a7] = offer.addr.to_be_bytes();
+    let [k0, k1, k2, k3] = offer.rkey.0.to_be_bytes();
+    let (number, size) = (offer.number, offer.size.code());
+    #[rustfmt::skip]
+    let said = [
+        number, size, 0, 0, 0,
+        a0, a1, a2, a3, a4, a5, a6, a7,
+        k0, k1, k2, k3,
+    ];
+    for (to, from) in bytes.iter_mut().skip(27).zip(said) {
+        *to = from;
+    }
+    bytes
+}
+
+/// Reads what follows the content; none of it is there in a message that ends before.
+#[inline]
+fn parse_rings(mut r: Reader<'_>) -> RingNews {
+    match r.array() {
+        // Nearly always.
+        Ok([into, 0]) => RingNews { into, offer: None },
+        Ok([into, number]) => RingNews {
+            into,
+            offer: parse_offer(number, r).ok(),
+        },
+        Err(_) => RingNews::default(),
+    }
+}
+
+#[cold]
+fn parse_offer(number: u8, mut r: Reader<'_>) -> Result<Offer, ParseError> {
+    let size = BufSize::from_code(r.u8()?);
+    r.skip(3)?;
+    Ok(Offer {
+        number,
+        size,
+        addr: r.be64()?,
+        rkey: Rkey(r.be32()?),
+    })
 }
 
 /// Reads the 8 bytes of a cursor; the first two are reserved.
@@ -217,6 +295,7 @@ mod tests {
             },
             prod_flags: ProdFlags::WRITE_BLOCKED.with(ProdFlags::URGENT_PRESENT),
             state_flags: StateFlags::CLOSED,
+            rings: RingNews::default(),
         }
     }
 
@@ -230,6 +309,31 @@ mod tests {
         assert_eq!(sample().encode(), want);
         assert_eq!(Cdc::parse(&want), Ok(sample()));
         assert_eq!(Cdc::parse(&want[..26]), Ok(sample()));
+    }
+
+    #[test]
+    fn rings_are_in_reserved_bytes() {
+        let mut cdc = sample();
+        cdc.rings = RingNews {
+            into: 0x21,
+            offer: Some(Offer {
+                number: 0x22,
+                size: BufSize::from_code(4),
+                addr: 0x3132_3334_3536_3738,
+                rkey: Rkey(0x4142_4344),
+            }),
+        };
+        let wire = cdc.encode();
+        let want = [
+            0x21, 0x22, 4, 0, 0, 0, 0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38, 0x41, 0x42,
+            0x43, 0x44,
+        ];
+        assert_eq!(wire[26..], want);
+        assert_eq!(Cdc::parse(&wire), Ok(cdc));
+        // Number 0 is that of the first ring, which is never offered.
+        cdc.rings.offer = None;
+        assert_eq!(cdc.encode()[27..], [0; 17]);
+        assert_eq!(Cdc::parse(&cdc.encode()), Ok(cdc));
     }
 
     #[test]

@@ -295,8 +295,14 @@ impl Attempt {
         // It is there as long as its sockets are.
         let namespace = namespace.ok_or(Reason::NoMemory)?;
         let (rmem, wmem, autocork) = namespace.buffers();
-        let recv_size = ring_size(sock.wanted_receive_buffer(), rmem)?;
-        let send_size = ring_size(sock.wanted_send_buffer(), wmem)?;
+        let (wanted_recv, wanted_send) = (sock.wanted_receive_buffer(), sock.wanted_send_buffer());
+        let recv_size = ring_size(wanted_recv, rmem)?;
+        let send_size = ring_size(wanted_send, wmem)?;
+        let (rmem_max, wmem_max) = namespace.most_buffers();
+        let most = (
+            ring_size(wanted_recv, rmem_max)?,
+            ring_size(wanted_send, wmem_max)?,
+        );
         // For both rings from the beginning: what is refused here is a fallback, later a wait.
         let bytes = charged_bytes(recv_size.bytes() as usize, send_size.bytes() as usize);
         let charge = Charge::new(self.payer.as_deref().unwrap_or(sock), bytes)
@@ -304,10 +310,9 @@ impl Attempt {
         let lease = group
             .lease(recv_size, waiter)
             .map_err(|_| Reason::RegisterBufferError)?;
-        let Some(mut lease) = lease else {
+        let Some(lease) = lease else {
             return Ok(None);
         };
-        lease.keep_charge(charge);
         let buffer = if lease.is_used() {
             Buffer::Reused
         } else {
@@ -319,7 +324,8 @@ impl Attempt {
             token,
             sock: sock.clone(),
             lease,
-            recv_size,
+            charge,
+            most,
             send_size,
             autocork,
             drain_idle: namespace.drain_idle(),

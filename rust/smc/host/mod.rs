@@ -17,6 +17,7 @@ pub(crate) mod peer_cache;
 pub(crate) mod pnet;
 pub(crate) mod rate_limit;
 pub(crate) mod read_mostly;
+pub(crate) mod ring_memory;
 pub(crate) mod rules;
 pub(crate) mod silent;
 pub(crate) mod stats;

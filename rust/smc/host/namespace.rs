@@ -130,7 +130,8 @@ impl Namespace {
         usize::try_from(self.lowest(Sysctl::PathRing)).unwrap_or(0)
     }
 
-    /// Returns how many bytes of rings on local paths one user may have: `path_user_pages`, as above.
+    /// Returns how many bytes one user may have of rings on local paths and of those that have grown: `path_user_pages`,
+    /// as above.
     pub(crate) fn user_limit(&self) -> u64 {
         let of = |namespace: &Self| match namespace.sysctls.get(Sysctl::PathUserPages) {
             0 => memory_pages() / 16,
@@ -216,6 +217,12 @@ impl Namespace {
             send: get(Sysctl::MaxSendWr),
             recv: get(Sysctl::MaxRecvWr),
         }
+    }
+
+    /// Returns the sizes to which receive and send buffers may grow, in bytes; limits as [`Namespace::ring_limit`].
+    pub(crate) fn most_buffers(&self) -> (u32, u32) {
+        let get = |which| u32::try_from(self.lowest(which)).unwrap_or(0);
+        (get(Sysctl::RmemMax), get(Sysctl::WmemMax))
     }
 
     /// Returns the default sizes of receive and send buffers, and the limit of autocorking, in

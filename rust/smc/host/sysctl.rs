@@ -24,6 +24,10 @@ pub(crate) enum Sysctl {
     Wmem,
     /// Size of the receive buffer of a new socket, in bytes.
     Rmem,
+    /// Size up to which a send buffer grows where the peer's receive buffer has grown, in bytes.
+    WmemMax,
+    /// Size up to which a receive buffer grows where the peer has this module, too, in bytes.
+    RmemMax,
     /// Memory of buffers: 0 physically contiguous, 1 virtually, 2 either.
     BufType,
     /// Idle time after which a link is tested, in seconds; 0 for never.
@@ -88,7 +92,7 @@ const MAX_BUF: i32 = i32::MAX / 2;
 const MAX_WR: i32 = 2048;
 
 /// Number of files.
-const COUNT: usize = 25;
+const COUNT: usize = 27;
 
 static ENTRIES: [Entry; COUNT] = [
     Entry {
@@ -98,6 +102,8 @@ static ENTRIES: [Entry; COUNT] = [
     },
     entry(c"wmem", 64 * 1024, MIN_BUF, MAX_BUF),
     entry(c"rmem", 64 * 1024, MIN_BUF, MAX_BUF),
+    entry(c"wmem_max", 1 << 20, 0, MAX_BUF),
+    entry(c"rmem_max", 1 << 20, 0, MAX_BUF),
     entry(c"smcr_buf_type", 0, 0, 2),
     // So many seconds that their milliseconds are an int. (C takes negative ones, too.)
     entry(c"smcr_testlink_time", 30, 0, i32::MAX / 1000),

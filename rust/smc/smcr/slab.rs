@@ -26,6 +26,7 @@ use kernel::{
     }, //
 };
 use smc_proto::{
+    conn::Place,
     cursor::RingSize,
     group::slab::{RmbeIdx, Slab as Index},
     wire::ids::Rkey, //
@@ -183,8 +184,8 @@ impl RmbSlab {
             slab: self.clone(),
             index,
             used,
-            reusable: true,
             charge: None,
+            reusable: true,
         })
     }
 
@@ -200,38 +201,20 @@ pub(crate) struct Lease {
     slab: Arc<RmbSlab>,
     index: RmbeIdx,
     used: bool,
-    reusable: bool,
+    /// What was paid for it, if it is quarantined.
     charge: Option<Charge>,
+    reusable: bool,
 }
 
 impl Lease {
-    /// Keeps the memory charge for the connection's rings until the buffer is given back.
-    pub(crate) fn keep_charge(&mut self, charge: Option<Charge>) {
-        self.charge = charge;
-    }
-
     /// Tells whether another connection has used the buffer before.
     pub(crate) fn is_used(&self) -> bool {
         self.used
     }
 
-    /// Raises the charge to the connection's control group to `bytes` in all.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(crate) fn charge_to(&mut self, bytes: usize) -> Result {
-        match &mut self.charge {
-            Some(charge) => charge.grow_to(bytes),
-            None => Ok(()),
-        }
-    }
-
-    /// Lowers the charge to `bytes`. Sleeps.
-    pub(crate) fn reduce_to(&mut self, bytes: usize) {
-        if let Some(charge) = &mut self.charge {
-            charge.reduce_to(bytes);
-        }
+    /// Returns the size of the buffer.
+    pub(crate) fn size(&self) -> RingSize {
+        self.slab.size
     }
 
     /// Returns the buffer's bytes.
@@ -247,6 +230,20 @@ impl Lease {
         Ring::new(self.slab.region.clone(), base, size)
     }
 
+    /// Returns where the buffer begins, as CDC messages offer it.
+    ///
+    /// # Errors
+    ///
+    /// None in practice: a lease is inside its slab.
+    pub(crate) fn place(&self) -> Result<Place> {
+        let offset = u64::from(self.index.before()).checked_mul(self.slab.size.len());
+        let addr = offset.and_then(|offset| self.slab.mr.addr().checked_add(offset));
+        Ok(Place {
+            addr: addr.ok_or(EINVAL)?,
+            rkey: self.slab.rkey(),
+        })
+    }
+
     /// Returns memory key and address of the slab and the number of the buffer in it, as CLC
     /// messages announce them.
     pub(crate) fn announce(&self) -> (Rkey, u64, u8) {
@@ -257,25 +254,22 @@ impl Lease {
         )
     }
 
-    /// Quarantines the buffer, which keeps it from reuse while the link lives: the peer may still write into it.
-    pub(crate) fn quarantine(&mut self) {
+    /// Quarantines the buffer, which keeps it from reuse while the link lives: the peer may still write into it. So its
+    /// user goes on paying for it.
+    pub(crate) fn quarantine(&mut self, charge: Option<Charge>) {
         self.reusable = false;
+        self.charge = charge;
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut charge = self.charge.take();
-        if let Some(charge) = charge.as_mut().filter(|_| !self.reusable) {
-            charge.reduce_to(self.slab.size.bytes() as usize);
-        }
+        let charge = self.charge.take();
         let mut places = self.slab.places.lock();
         places.index.free(self.index, self.reusable);
-        if let Some(charge) = charge.take_if(|_| !self.reusable) {
+        if let Some(charge) = charge {
             // The memory is taken still. Each place is quarantined once, and the list has room for all.
             let _ = places.quarantined.push_within_capacity(charge);
         }
-        drop(places);
-        drop(charge);
     }
 }

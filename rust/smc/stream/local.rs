@@ -13,7 +13,6 @@ mod facts;
 mod fast_path;
 mod idle;
 mod leave;
-mod limit;
 mod pair;
 mod put;
 mod rendezvous;

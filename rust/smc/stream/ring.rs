@@ -35,6 +35,7 @@ use kapi::{
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
     conn::{Actions, Conn, ConnState, Plain, RecvState, SendError, SendHint, UrgentError},
+    cursor::RingSize,
     ring::Pieces, //
 };
 
@@ -64,7 +65,7 @@ impl StreamIo for Arc<SmcConn> {
         let mut proto = self.proto.lock();
         if !self.is_read_shut() && !self.is_tcp_dead() && !self.is_ring_enomem() {
             if let Some(plain) = proto.plain() {
-                return self.poll_plain(plain);
+                return self.poll_plain(&proto, plain);
             }
         }
         // A reset of the TCP connection is shown at once, also before the connection has noted it.
@@ -261,9 +262,9 @@ impl StreamIo for Arc<SmcConn> {
 impl SmcConn {
     /// Returns the events of a connection that is open both ways; called with `proto` locked.
     #[inline]
-    fn poll_plain(&self, plain: Plain) -> u32 {
+    fn poll_plain(&self, proto: &Conn, plain: Plain) -> u32 {
         let mut events = 0;
-        if plain.readable as usize >= self.poll_low_water() {
+        if plain.readable as usize >= self.poll_low_water(proto) {
             events |= flags::EPOLLIN | flags::EPOLLRDNORM;
         }
         if plain.has_room {
@@ -352,7 +353,12 @@ fn put(
     // `written` says so.
     let mut view = core::mem::replace(&mut writers.free, Pieces::NONE);
     if (view.len() as usize) < wanted {
-        view = look_for_room(conn)?;
+        let larger;
+        (view, larger) = look_for_room(conn)?;
+        if let Some(size) = larger {
+            conn.grow_send_ring(&mut writers, size);
+            (view, _) = look_for_room(conn)?;
+        }
     }
     let room = view.len() as usize;
     let ring = conn
@@ -422,12 +428,12 @@ fn copy_in(ring: &Ring, view: Pieces, wanted: usize, msg: &mut Message<'_>) -> (
     (taken, false)
 }
 
-/// Returns the free part of the send ring.
+/// Returns the free part of the send ring, and the size of a ring that would do more.
 #[inline]
-fn look_for_room(conn: &Arc<SmcConn>) -> Result<Pieces, Stop> {
+fn look_for_room(conn: &Arc<SmcConn>) -> Result<(Pieces, Option<RingSize>), Stop> {
     let mut proto = conn.proto.lock();
     match proto.send_room() {
-        Ok(_) => Ok(proto.send_view()),
+        Ok(_) => Ok((proto.send_view(), proto.wanted_send_ring())),
         Err(SendError::Full) => {
             conn.sock().expect_room();
             conn.group().expect_ends();
@@ -472,7 +478,7 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
         discard,
         carried: _,
     } = ask;
-    let _reader = conn.readers.lock();
+    let mut reader = conn.readers.lock();
     if conn.is_dissolved() {
         return Ok(STOP);
     }
@@ -484,7 +490,9 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
     let (settings, state, view) = {
         let mut proto = conn.proto.lock();
         let settings = conn.sync_settings(&mut proto);
-        (settings, proto.recv_state(), proto.recv_view(peeked))
+        let view = proto.recv_view(peeked);
+        reader.follow(view.ring, &proto.recv);
+        (settings, proto.recv_state(), view)
     };
     conn.perform(settings);
     if view.at_mark {
@@ -508,16 +516,16 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
         return Ok(Look::Nothing(state));
     };
     if before == 0 {
-        count_room(conn, readable as usize, wanted);
+        count_room(conn, reader.ring().size(), readable as usize, wanted);
     }
     let there = view.pieces.len() as usize;
     let [first, _] = view.pieces.piece;
     let bytes = if !discard && wanted.min(there) <= first.len as usize {
         // Most often.
-        let ring = conn.recv_ring();
+        let ring = reader.ring();
         ring.read(first.offset as usize, wanted.min(there), msg.dest())
     } else {
-        copy_out(conn.recv_ring(), view.pieces, wanted, discard, msg)
+        copy_out(reader.ring(), view.pieces, wanted, discard, msg)
     };
     if bytes == 0 {
         if there > 0 && wanted > 0 {
@@ -537,7 +545,8 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
         return Ok(Look::Took(Took {
             bytes,
             passed: view.skip as usize,
-            more: false,
+            // The rest is in the next ring.
+            more: view.goes_on && bytes == there,
             stop: false,
         }));
     }
@@ -552,6 +561,9 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
         conn.maybe_readable.set(u32::from(!quiet));
         (actions, more)
     };
+    if actions.has(Actions::GROW) {
+        conn.note_reader();
+    }
     conn.perform(actions);
     Ok(Look::Took(Took {
         bytes,
@@ -590,11 +602,11 @@ fn copy_out(
 
 /// Counts a ring that was full, and a call that could not take all that was there.
 #[inline]
-fn count_room(conn: &SmcConn, there: usize, wanted: usize) {
-    if there < conn.recv_ring().size() && wanted >= there {
+fn count_room(conn: &SmcConn, size: usize, there: usize, wanted: usize) {
+    if there < size && wanted >= there {
         return;
     }
-    if there >= conn.recv_ring().size() {
+    if there >= size {
         conn.stats().buffer(TrafficDirection::Rx, Buffer::Full);
     }
     if wanted < there {

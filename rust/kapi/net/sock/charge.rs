@@ -5,7 +5,7 @@
 //! A control group counts a socket's own buffers through the socket (`sk_memcg`). What the module
 //! allocates for a connection is counted in the same way, so it is in `memory.current`, under `sock` in
 //! `memory.stat`, and within `memory.max`, whoever runs when it is allocated, and whoever had the pages
-//! before. TCP's own limit (`tcp_mem`) is not concerned: rings are fixed in size, TCP's queues are not.
+//! before. TCP's own limit (`tcp_mem`) is not concerned.
 
 use super::{Sock, SockGuard};
 use core::ptr;
@@ -59,32 +59,56 @@ impl Charge {
         }))
     }
 
-    /// Charges as much as makes `bytes`, rounded up to pages; nothing if it is that already. Sleeps.
+    /// Charges `bytes` more, rounded up to pages, that a connection needs to go on. Sleeps.
     ///
     /// # Errors
     ///
     /// `ENOMEM` when the limits of the group do not allow it even after reclaiming, `EINVAL` for more
-    /// than 2 GiB.
-    pub fn grow_to(&mut self, bytes: usize) -> Result {
-        let bytes = whole_pages(bytes)?;
-        let more = bytes.saturating_sub(self.bytes);
-        if more > 0 {
-            charge(&self.sock, more, COSTLY)?;
-            // INVARIANT: Charged with that much more.
-            self.bytes = bytes;
-        }
+    /// than 2 GiB in all.
+    pub fn grow(&mut self, bytes: usize) -> Result {
+        self.charge_more(bytes, COSTLY)
+    }
+
+    /// Charges `bytes` more, rounded up to pages, that a connection can do without. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// As [`Charge::new`].
+    pub fn extend(&mut self, bytes: usize) -> Result {
+        self.charge_more(bytes, LEFT)
+    }
+
+    fn charge_more(&mut self, bytes: usize, left: ffi::c_int) -> Result {
+        let more = whole_pages(bytes)?;
+        let sum = self.bytes.checked_add(more).ok_or(EINVAL)?;
+        charge(&self.sock, more, left)?;
+        // INVARIANT: Charged with that much more.
+        self.bytes = sum;
         Ok(())
     }
 
-    /// Takes all but `bytes`, rounded up to pages, back. Sleeps.
-    pub fn reduce_to(&mut self, bytes: usize) {
-        let pages = bytes.div_ceil(PAGE_SIZE);
-        let bytes = ffi::c_int::try_from(pages.saturating_mul(PAGE_SIZE)).unwrap_or(self.bytes);
-        if bytes < self.bytes {
-            self.take_back(self.bytes.wrapping_sub(bytes));
-            // INVARIANT: The rest was taken back.
-            self.bytes = bytes;
+    /// Takes `bytes`, rounded up to pages, back; at most all. Sleeps.
+    pub fn shrink(&mut self, bytes: usize) {
+        let bytes = self.part(bytes);
+        self.take_back(bytes);
+        // INVARIANT: That was taken back.
+        self.bytes = self.bytes.wrapping_sub(bytes);
+    }
+
+    /// Splits the charge: what this returns is for `bytes`, rounded up to pages, at most all; this for the rest.
+    pub fn split(&mut self, bytes: usize) -> Self {
+        let bytes = self.part(bytes);
+        // INVARIANT: Both together have what one had.
+        self.bytes = self.bytes.wrapping_sub(bytes);
+        Self {
+            sock: self.sock.clone(),
+            bytes,
         }
+    }
+
+    /// As many bytes as the pages of `bytes` have, at most all.
+    fn part(&self, bytes: usize) -> ffi::c_int {
+        whole_pages(bytes).map_or(self.bytes, |bytes| bytes.min(self.bytes))
     }
 
     /// Uncharges `bytes`, whole pages that were charged.

@@ -25,6 +25,8 @@ fuzz_target!(|data: &[u8]| {
         token: AlertToken(1),
         recv: size(sizes),
         send: size(sizes >> 4),
+        recv_most: size(sizes),
+        send_most: size(sizes),
         autocork: 64,
         drain_idle: Span::from_secs(3),
     });
@@ -72,7 +74,9 @@ fuzz_target!(|data: &[u8]| {
                 conn.set_peer(Peer {
                     token: AlertToken(2),
                     ring: size(op >> 4),
+                    place: Place::default(),
                     immediate: rest.first().is_some_and(|byte| byte & 1 == 1),
+                    moves: false,
                 });
                 conn.expose();
                 conn.establish(now).unwrap_or(Actions::NONE)

@@ -29,6 +29,7 @@ impl Pair {
                 at,
                 notice: tx.notice,
                 plan: tx.plan,
+                place: tx.place,
                 ticket: tx.ticket,
                 signaled,
             });
@@ -71,7 +72,8 @@ impl Pair {
         for w in f.plan.iter() {
             let at = w.remote as usize;
             let (o, n) = (w.local.offset as usize, w.local.len as usize);
-            dst.rmb[at..at + n].copy_from_slice(&src.snd[o..o + n]);
+            // Of a ring that was left there is nothing.
+            dst.rmbs[f.place.addr as usize][at..at + n].copy_from_slice(&src.snd[o..o + n]);
         }
         self.delivered += 1;
         let last = src

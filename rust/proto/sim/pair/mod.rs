@@ -11,7 +11,7 @@
 //! so. Programs are sequences of [`Op`]s. After every step the model checks:
 //!
 //! * every byte read is the byte written at that stream position;
-//! * nothing is written into a ring that was given back;
+//! * nothing is written into a ring that was given back, or left for another;
 //! * the bookkeeping is consistent and FREE comes at most once;
 //! * when nothing is under way, no data waits that could be sent (no stall);
 //! * an end of file without abort comes after the last byte;
@@ -57,6 +57,8 @@ pub enum Op {
     Abort,
     /// SO_OOBINLINE.
     Inline(bool),
+    /// A receive ring with this exponent is offered to the peer, where rings may move.
+    Offer(u8),
     /// The idle TCP connection dies.
     TcpDead,
     /// The program is killed, and its host never says so but by TCP's FIN: a Linux peer whose send
@@ -90,6 +92,7 @@ impl Op {
             25 if arg % 64 == 0 => Op::LinkLoss,
             26 if arg % 64 == 0 => Op::Hostile(u32::from(arg)),
             27 if arg % 64 == 0 => Op::Vanish,
+            28 => Op::Offer(14 + (arg % 2) as u8),
             _ => Op::Wait(arg % 2000),
         }
     }
@@ -101,6 +104,7 @@ struct Flight {
     at: Instant,
     notice: Notice,
     plan: smc_proto::ring::WritePlan,
+    place: Place,
     ticket: Ticket,
     signaled: bool,
 }
@@ -124,9 +128,9 @@ pub struct Side {
     /// The connection under test.
     pub conn: Conn,
     snd: Vec<u8>,
-    rmb: Vec<u8>,
+    /// The receive rings by their numbers; those that were left have no bytes.
+    rmbs: Vec<Vec<u8>>,
     snd_size: RingSize,
-    rmb_size: RingSize,
     /// Everything the program has written.
     pub written: Vec<u8>,
     /// Stream positions of urgent bytes.
@@ -171,7 +175,7 @@ pub struct Pair {
 /// Shape of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Seed of delays; if it is odd, WRITEs may announce themselves.
+    /// Seed of delays; by its lowest bit WRITEs may announce themselves, by the next one receive rings may move.
     pub seed: u64,
     /// Exponents of ring sizes: send and receive ring of side 0, then of side 1.
     pub rings: [u8; 4],
@@ -189,6 +193,14 @@ impl Shape {
         slots: 16,
         autocork: 65536,
     };
+}
+
+/// The place of the receive ring with this number.
+fn place(number: usize) -> Place {
+    Place {
+        addr: number as u64,
+        ..Place::default()
+    }
 }
 
 impl Side {
@@ -210,6 +222,16 @@ impl Side {
         }
     }
 
+    /// Offers a receive ring of `size`, if one can be.
+    fn offer(&mut self, size: RingSize) {
+        let number = self.rmbs.len();
+        if let Some((given, actions)) = self.conn.offer_ring(size, place(number)) {
+            assert_eq!(usize::from(given), number);
+            self.rmbs.push(vec![0; size.bytes() as usize]);
+            self.due |= actions.has(Actions::TX_DUE);
+        }
+    }
+
     /// Number of the newest chains of whose end the device does not tell.
     fn silent(&self) -> usize {
         let ends = self.completing.iter().map(|end| end.signaled);
@@ -228,22 +250,25 @@ impl Pair {
                 token: AlertToken(100 + me as u32),
                 recv: rmb_size,
                 send: snd_size,
+                recv_most: RingSize::new(1 << 15).unwrap(),
+                send_most: RingSize::new(1 << 15).unwrap(),
                 autocork: shape.autocork,
                 drain_idle: DRAIN_IDLE,
             });
             conn.set_peer(Peer {
                 token: AlertToken(101 - me as u32),
                 ring: size(3 - 2 * me),
+                place: place(0),
                 immediate: shape.seed % 2 == 1,
+                moves: shape.seed % 4 >= 2,
             });
             conn.expose();
             let _ = conn.establish(Instant(0)).unwrap();
             Side {
                 conn,
                 snd: vec![0; snd_size.bytes() as usize],
-                rmb: vec![0; rmb_size.bytes() as usize],
+                rmbs: vec![vec![0; rmb_size.bytes() as usize]],
                 snd_size,
-                rmb_size,
                 written: Vec::new(),
                 urgent: Vec::new(),
                 saw_eof: false,
@@ -277,12 +302,21 @@ impl Pair {
     fn act(&mut self, me: usize, a: Actions) {
         let s = &mut self.side[me];
         if a.has(Actions::URGENT) {
-            let off = s.conn.urgent_offset().expect("an urgent byte to copy");
-            let byte = s.rmb[off as usize];
+            let (ring, off) = s.conn.urgent_offset().expect("an urgent byte to copy");
+            let byte = s.rmbs[usize::from(ring)][off as usize];
             let more = s.conn.store_urgent(byte);
             s.due |= more.has(Actions::TX_DUE);
         }
         s.due |= a.has(Actions::TX_DUE);
+        if a.has(Actions::RING_LEFT) {
+            // The oldest that is there.
+            let left = s.rmbs.iter_mut().find(|ring| !ring.is_empty());
+            *left.expect("a ring") = Vec::new();
+        }
+        if a.has(Actions::GROW) {
+            let size = s.conn.wanted_ring().expect("a size");
+            s.offer(size);
+        }
         s.waits_for_room &= !a.has(Actions::WAKE_WRITER);
         if a.has(Actions::FREE) {
             assert!(!s.freed, "FREE twice");

@@ -5,6 +5,7 @@
 use super::super::rng::Rng;
 use super::{Op, Pair};
 use smc_proto::conn::*;
+use smc_proto::cursor::RingSize;
 use smc_proto::time::Span;
 use smc_proto::wire::cdc::{Cdc, StateFlags};
 use smc_proto::wire::ids::AlertToken;
@@ -66,7 +67,7 @@ impl Pair {
                 if got == n {
                     break;
                 }
-                let byte = s.rmb[(p.offset + o) as usize];
+                let byte = s.rmbs[usize::from(view.ring)][(p.offset + o) as usize];
                 assert_eq!(byte, peer.written[pos as usize], "byte {pos} of {}", 1 - me);
                 pos += 1;
                 got += 1;
@@ -146,6 +147,10 @@ impl Pair {
                     assert!(hit && last.is_some(), "an urgent byte nobody wrote");
                 }
             }
+            Op::Offer(shift) if open => {
+                s.offer(RingSize::new(1 << shift).unwrap());
+                self.act(me, Actions::NONE);
+            }
             Op::Push if open => {
                 let a = s.conn.push();
                 self.act(me, a);
@@ -200,7 +205,7 @@ impl Pair {
                 let until = now.after(Span(u64::from(us) * 1000));
                 self.run_until(until);
             }
-            Op::ReadUrgent | Op::Push | Op::Inline(_) => {}
+            Op::ReadUrgent | Op::Push | Op::Inline(_) | Op::Offer(_) => {}
             Op::ShutWrite | Op::ShutBoth | Op::Close | Op::Abort => {}
         }
     }

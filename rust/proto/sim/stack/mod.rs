@@ -204,13 +204,17 @@ impl Stack {
                 token,
                 recv: size,
                 send: size,
+                recv_most: size,
+                send_most: size,
                 autocork: 128,
                 drain_idle: DRAIN_IDLE,
             });
             conn.set_peer(Peer {
                 token: peer_token,
                 ring: size,
+                place: Place::default(),
                 immediate: self.immediate,
+                moves: false,
             });
             conn.expose();
             let _ = conn.establish(self.now).unwrap();

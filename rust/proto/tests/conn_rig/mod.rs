@@ -31,6 +31,8 @@ impl Rig {
             token: AlertToken(7),
             recv: ring,
             send: ring,
+            recv_most: ring,
+            send_most: ring,
             autocork: 65536,
             drain_idle: DRAIN_IDLE,
         });
@@ -55,7 +57,9 @@ impl Rig {
         self.conn.set_peer(Peer {
             token: AlertToken(9),
             ring: RingSize::new(RING).unwrap(),
+            place: Place::default(),
             immediate: false,
+            moves: false,
         });
         self.conn.expose();
         let _ = self.conn.establish(T0).unwrap();

@@ -8,6 +8,7 @@
 
 mod events;
 mod perform;
+mod recv;
 mod ring;
 mod stamp;
 
@@ -22,9 +23,9 @@ use crate::host::{
 use core::ops::{Deref, DerefMut};
 use kapi::{
     errno,
-    net::sock::Sock,
+    net::sock::{Charge, Sock},
     new_spinlock_bh,
-    rdma::{region::Region, ring::Ring, wr::Remote},
+    rdma::region::Region,
     sys::{
         hook::TimerHook,
         lock::SpinLockBh,
@@ -40,15 +41,14 @@ use kernel::{
         aref::ARef,
         atomic::Atomic,
         Arc,
-        Mutex,
-        SetOnce, //
+        Mutex, //
     },
     workqueue::Work, //
 };
+use recv::{Leases, Readers, RecvRings};
 use smc_proto::{
     conn::{Conn, Params, Peer, RecvState},
     cursor::RingSize,
-    llc::rtoken::rmbe_offset,
     time::Span,
     wire::{bufsize::BufSize, clc::RdmaEnd, ids::AlertToken}, //
 };
@@ -64,6 +64,8 @@ pub(crate) struct Locked {
     pub(super) conn: Conn,
     /// The send ring, while there is one.
     pub(super) ring: Option<Arc<Region>>,
+    /// The receive rings.
+    pub(crate) recv: RecvRings,
     /// True once the group has forgotten the connection, which then gets no ring any more.
     pub(super) forgotten: bool,
 }
@@ -95,10 +97,7 @@ pub(crate) struct SmcConn {
     sock: ARef<Sock>,
     #[pin]
     pub(crate) proto: SpinLockBh<Locked>,
-    recv: Ring,
-    recv_size: RingSize,
     send_size: RingSize,
-    remote: SetOnce<Remote>,
     /// The number of the NAPI context by which data arrive, for programs that poll it themselves.
     napi_id: u32,
     /// Counts that have not been added to the namespace's yet.
@@ -117,19 +116,23 @@ pub(crate) struct SmcConn {
     stamp: stamp::Stamp,
     /// 1 while a send that has found no memory for its ring is not to try again.
     ring_enomem: Word,
+    /// The user of the program that has read so much that its ring is to grow; see
+    /// [`process::account`](kapi::net::process::account).
+    reader: Atomic<u64>,
     /// Number of splice() calls from the socket under way.
     splices: Atomic<i32>,
     /// 1 when connect() has dissolved the connection: the program has kept the socket, to which errors are not
     /// reported any more.
     dissolved: Count,
+    /// The buffers of the receive rings, until the connection is over.
     #[pin]
-    lease: Mutex<Option<Lease>>,
+    leases: Mutex<Option<Leases>>,
     /// Serialises sendmsg().
     #[pin]
     pub(crate) writers: Mutex<Writers>,
     /// Serialises recvmsg().
     #[pin]
-    pub(crate) readers: Mutex<()>,
+    pub(crate) readers: Mutex<Readers>,
     #[pin]
     timer: Mutex<Option<Timer>>,
     /// The [`Actions`](smc_proto::conn::Actions) that are left to the workqueue.
@@ -154,8 +157,10 @@ pub(crate) struct Parts {
     pub(crate) sock: ARef<Sock>,
     /// The receive buffer.
     pub(crate) lease: Lease,
-    /// Size of the receive buffer.
-    pub(crate) recv_size: RingSize,
+    /// What was charged for both rings.
+    pub(crate) charge: Option<Charge>,
+    /// Sizes to which the receive ring and the send ring may grow.
+    pub(crate) most: (RingSize, RingSize),
     /// Size of the send ring.
     pub(crate) send_size: RingSize,
     /// Most bytes that autocorking holds back.
@@ -174,8 +179,10 @@ impl SmcConn {
         let recv = parts.lease.ring()?;
         let conn = Conn::new(Params {
             token: parts.token,
-            recv: parts.recv_size,
+            recv: parts.lease.size(),
             send: parts.send_size,
+            recv_most: parts.most.0,
+            send_most: parts.most.1,
             autocork: parts.autocork,
             drain_idle: parts.drain_idle,
         });
@@ -185,11 +192,17 @@ impl SmcConn {
             token,
             sock,
             lease,
-            recv_size,
+            charge,
             send_size,
             ..
         } = parts;
         let napi_id = group.link.napi_id();
+        let locked = Locked {
+            conn,
+            ring: None,
+            recv: RecvRings::new(recv.clone()),
+            forgotten: false,
+        };
         Arc::pin_init(
             pin_init!(Self {
                 group,
@@ -197,14 +210,8 @@ impl SmcConn {
                 index,
                 token,
                 sock,
-                proto <- new_spinlock_bh!(
-                    Locked { conn, ring: None, forgotten: false },
-                    "rsmc::SmcConn::proto"
-                ),
-                recv,
-                recv_size,
+                proto <- new_spinlock_bh!(locked, "rsmc::SmcConn::proto"),
                 send_size,
-                remote: SetOnce::new(),
                 stats: Stats::new(),
                 read_shut: Word::new(0),
                 maybe_readable: Word::new(0),
@@ -212,11 +219,12 @@ impl SmcConn {
                 drains: Atomic::new(0),
                 fin_sent: Word::new(0),
                 ring_enomem: Word::new(0),
+                reader: Atomic::new(0),
                 splices: Atomic::new(0),
                 dissolved: Count::new(0),
-                lease <- new_mutex!(Some(lease), "rsmc::SmcConn::lease"),
+                leases <- new_mutex!(Some(Leases::new(lease, charge)), "rsmc::SmcConn::leases"),
                 writers <- new_mutex!(Writers::new(), "rsmc::SmcConn::writers"),
-                readers <- new_mutex!((), "rsmc::SmcConn::readers"),
+                readers <- new_mutex!(Readers::new(recv), "rsmc::SmcConn::readers"),
                 timer <- new_mutex!(None, "rsmc::SmcConn::timer"),
                 todo: Atomic::new(0),
                 work <- new_work!("rsmc::SmcConn::work"),
@@ -245,35 +253,31 @@ impl SmcConn {
         &self.sock
     }
 
-    /// Returns the receive ring.
-    pub(crate) fn recv_ring(&self) -> &Ring {
-        &self.recv
-    }
-
     /// Returns how many bytes have to be there for a poller to hear of them: as many as `SO_RCVLOWAT` says, at most half
     /// of the ring, as more may never be there at once; at least 1.
     #[inline]
-    pub(crate) fn poll_low_water(&self) -> usize {
-        self.sock.low_water(false, self.recv.size() / 2)
+    pub(crate) fn poll_low_water(&self, proto: &Conn) -> usize {
+        let (_, recv) = proto.rings();
+        self.sock.low_water(false, recv.bytes() as usize / 2)
     }
 
     /// Tells whether a poller is to hear of the data that are there.
     pub(crate) fn has_enough(&self, proto: &Conn) -> bool {
-        let low = self.poll_low_water();
+        let low = self.poll_low_water(proto);
         match proto.recv_state() {
             RecvState::Data(there) => there as usize >= low || proto.waiting() as usize >= low,
             _ => false,
         }
     }
 
-    /// Returns the size of the send ring, in bytes.
-    pub(crate) fn send_size(&self) -> usize {
-        self.send_size.bytes() as usize
+    /// Returns the size of the first send ring.
+    pub(super) fn first_send_ring(&self) -> RingSize {
+        self.send_size
     }
 
-    /// Returns address and key of the peer's receive buffer, once they are known.
-    pub(crate) fn remote(&self) -> Option<Remote> {
-        self.remote.copy()
+    /// Returns the size of the first send ring, in bytes.
+    pub(crate) fn send_size(&self) -> usize {
+        self.send_size.bytes() as usize
     }
 
     /// Returns the size of the peer's receive buffer, in bytes, once it is known.
@@ -283,14 +287,15 @@ impl SmcConn {
 
     /// Returns our receive buffer as CLC accept and confirm announce it.
     pub(crate) fn announce(&self) -> Option<RdmaEnd> {
-        let lease = self.lease.lock();
-        let (rkey, addr, rmbe_idx) = lease.as_ref()?.announce();
+        let leases = self.leases.lock();
+        let lease = leases.as_ref()?.first()?;
+        let (rkey, addr, rmbe_idx) = lease.announce();
         Some(RdmaEnd {
             rkey,
             addr,
             rmbe_idx,
             token: self.token,
-            size: BufSize::from_code(self.recv_size.code()?),
+            size: BufSize::from_code(lease.size().code()?),
             ..RdmaEnd::default()
         })
     }
@@ -303,13 +308,6 @@ impl SmcConn {
     pub(crate) fn set_peer(&self, end: &RdmaEnd) -> Result {
         let extensions = self.group.extensions();
         let peer: Peer = smc_proto::handshake::peer(end, extensions).ok_or(EINVAL)?;
-        let addr = rmbe_offset(end.rmbe_idx, peer.ring.bytes())
-            .and_then(|offset| offset.checked_add(end.addr))
-            .ok_or(EINVAL)?;
-        self.remote.populate(Remote {
-            addr,
-            rkey: end.rkey.0,
-        });
         self.proto.lock().set_peer(peer);
         Ok(())
     }

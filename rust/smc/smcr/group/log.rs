@@ -32,6 +32,7 @@ impl LinkGroup {
             ProtoError::ProducerCursor => "a producer cursor beyond its room",
             ProtoError::ConsumerCursor => "a consumer cursor beyond what was sent",
             ProtoError::FailoverGap => "a failover that has lost messages",
+            ProtoError::Ring => "a receive ring out of turn",
         };
         self.say(format_args!("aborted a connection: the peer sent {what}"));
     }

@@ -6,6 +6,7 @@ use super::{LinkGroup, SmcConn};
 use crate::host::{clock::now, stats::TrafficDirection};
 use kapi::rdma::region::Region;
 use kernel::sync::{atomic::Relaxed, Arc};
+use smc_proto::cursor::RingSize;
 
 impl LinkGroup {
     /// Gives a connection its send ring, unless the connection or the group is over. Returns whether it has. The end of
@@ -25,10 +26,31 @@ impl LinkGroup {
         true
     }
 
-    /// Takes the send ring of a connection that is one of the group.
+    /// Gives a connection another send ring, of `size`, in place of its own, which is empty. Returns that one; `None` if
+    /// it stays, because it has bytes or is over.
+    pub(crate) fn replace_ring(
+        &self,
+        conn: &SmcConn,
+        ring: &Arc<Region>,
+        size: RingSize,
+    ) -> Option<Arc<Region>> {
+        let mut state = conn.proto.lock();
+        // As in `install_ring`.
+        let over = state.forgotten || self.ended.load(Relaxed) != 0 || state.ring.is_none();
+        if over || !state.conn.replace_send_ring(size) {
+            return None;
+        }
+        let old = state.ring.replace(ring.clone())?;
+        let more = (ring.len() as i64).wrapping_sub(old.len() as i64);
+        conn.stats().usage(TrafficDirection::Tx, more);
+        Some(old)
+    }
+
+    /// Takes the send ring of a connection that is one of the group. The next one has the first one's size.
     pub(crate) fn remove_ring(&self, conn: &SmcConn) -> Option<Arc<Region>> {
         let mut state = conn.proto.lock();
         let ring = state.ring.take()?;
+        state.conn.replace_send_ring(conn.first_send_ring());
         conn.stats()
             .usage(TrafficDirection::Tx, -(ring.len() as i64));
         Some(ring)
@@ -68,11 +90,12 @@ impl LinkGroup {
         })
     }
 
-    /// Gives rings back that were not used since the last look. Returns whether there are others.
-    /// Sleeps.
+    /// Gives rings back that were not used since the last look, and has large receive rings shrink. Returns whether there
+    /// are others. Sleeps.
     pub(super) fn look_at_rings(&self) -> bool {
         let mut more = false;
         for conn in self.conns.iter() {
+            more |= conn.look_at_recv_ring();
             let has_ring = || conn.proto.lock().ring.is_some();
             if has_ring() {
                 conn.look_at_ring();

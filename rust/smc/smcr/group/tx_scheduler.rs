@@ -41,7 +41,6 @@ use kernel::{
 use smc_proto::{
     conn::{Actions, Conn, Notice, Ticket, Tx},
     group::due::DueSet,
-    ring::WritePlan,
     time::Instant,
     wire::llc::Frame, //
 };
@@ -460,20 +459,17 @@ impl LinkGroup {
         now: Instant,
         as_one_of: u32,
     ) -> Option<Sent> {
-        let Some(remote) = conn.remote() else {
-            return Some(Sent::NOTHING);
-        };
         let mut slot = self.link.slot(channel)?;
         if self.link.posting() > as_one_of {
             return None;
         }
         let Some(tx) = state.conn.take_plain(now) else {
-            return Some(send_other(slot, conn, state, remote, now));
+            return Some(send_other(slot, conn, state, now));
         };
         let posted = match (&state.ring, tx.notice) {
             (Some(ring), Notice::Immediate(number)) => {
                 let token = Token::Conn(conn.clone(), tx.ticket);
-                let writes = writes(&tx.plan, ring, remote);
+                let writes = writes(&tx, ring);
                 match slot.post_immediate(token, signal(&tx), writes, number.to_wire()) {
                     Ok(()) => true,
                     Err(unsent) => {
@@ -517,7 +513,6 @@ fn send_other(
     mut slot: Slot<'_, LinkGroup>,
     conn: &Arc<SmcConn>,
     state: &mut Locked,
-    remote: Remote,
     now: Instant,
 ) -> Sent {
     let Locked {
@@ -529,11 +524,11 @@ fn send_other(
     let token = Token::Conn(conn.clone(), tx.ticket);
     let posted = match (ring, tx.notice) {
         (Some(ring), Notice::Cdc(cdc)) => {
-            let writes = writes(&tx.plan, ring, remote);
+            let writes = writes(&tx, ring);
             slot.post(token, signal(&tx), writes, &cdc.encode()).is_ok()
         }
         (Some(ring), Notice::Immediate(number)) => {
-            let writes = writes(&tx.plan, ring, remote);
+            let writes = writes(&tx, ring);
             slot.post_immediate(token, signal(&tx), writes, number.to_wire())
                 .is_ok()
         }
@@ -557,20 +552,17 @@ fn send_other(
     }
 }
 
-/// Returns the WRITEs of `plan`, out of the send ring `ring` into the peer's at `remote`.
+/// Returns the WRITEs of a message, out of the send ring `ring`.
 #[inline]
-fn writes<'a>(
-    plan: &WritePlan,
-    ring: &'a Region,
-    remote: Remote,
-) -> impl Iterator<Item = Write<'a>> {
-    plan.iter().map(move |write| Write {
+fn writes<'a>(tx: &Tx, ring: &'a Region) -> impl Iterator<Item = Write<'a>> {
+    let place = tx.place;
+    tx.plan.iter().map(move |write| Write {
         from: Source::Region(ring),
         offset: write.local.offset as usize,
         len: write.local.len as usize,
         to: Remote {
-            addr: remote.addr.wrapping_add(u64::from(write.remote)),
-            rkey: remote.rkey,
+            addr: place.addr.wrapping_add(u64::from(write.remote)),
+            rkey: place.rkey.0,
         },
     })
 }

@@ -2,10 +2,14 @@
 
 //! One direction of a local path: the ring, and the route of its reader.
 
-use super::limit::CountedRing;
-use kapi::sys::{
-    clock,
-    word::{full_barrier, Count, Word}, //
+use crate::host::ring_memory::Counted;
+use kapi::{
+    net::process,
+    sys::{
+        bytes::Ring,
+        clock,
+        word::{full_barrier, Count, Word}, //
+    },
 };
 use kernel::{
     new_mutex,
@@ -29,6 +33,41 @@ pub(super) const FIRST: usize = 16 << 10;
 /// ring larger.
 const ROOM: u32 = 1;
 const LOCK: u32 = 2;
+
+/// A ring, counted for the user of the program that writes.
+pub(super) struct CountedRing {
+    ring: Ring,
+    _counted: Counted,
+}
+
+impl CountedRing {
+    /// Allocates a ring like [`Ring::new`], if the calling program's user has at most `limit` bytes of rings then.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `EINVAL`.
+    pub(super) fn new(size: usize, first: u64, limit: u64) -> Result<Self> {
+        let counted = Counted::new(process::account(), size, limit)?;
+        Ok(Self {
+            ring: Ring::new(size, first)?,
+            _counted: counted,
+        })
+    }
+
+    /// Has the ring, to change it.
+    pub(super) fn ring_mut(&mut self) -> &mut Ring {
+        &mut self.ring
+    }
+}
+
+impl core::ops::Deref for CountedRing {
+    type Target = Ring;
+
+    #[inline(always)]
+    fn deref(&self) -> &Ring {
+        &self.ring
+    }
+}
 
 /// The reader's ring, with its lock held.
 pub(super) type Reader<'a> = Guard<'a, Option<Arc<CountedRing>>, MutexBackend>;

@@ -4,8 +4,7 @@
 //! is to have it for good.
 
 use super::{
-    direction::LocalDirection, //
-    limit::CountedRing,
+    direction::{CountedRing, LocalDirection}, //
     pair::Local,
     rendezvous::RENDEZVOUS,
 };

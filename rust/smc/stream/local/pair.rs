@@ -2,10 +2,7 @@
 
 //! The two ends of a local path, and one of them as its socket sees it.
 
-use super::{
-    direction::{LocalDirection, FIRST}, //
-    limit::CountedRing,
-};
+use super::direction::{CountedRing, LocalDirection, FIRST};
 use crate::host::{fallback::Role, namespace::Namespace};
 use kapi::{
     net::sock::{Shareable, SharedSock, Sock},

@@ -3,8 +3,7 @@
 //! From the program into the ring, or into TCP.
 
 use super::{
-    direction::{LocalDirection, FIRST}, //
-    limit::CountedRing,
+    direction::{CountedRing, LocalDirection, FIRST},
     pair::{End, Local},
 };
 use crate::stream::{Put, Stop};

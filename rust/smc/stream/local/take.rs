@@ -2,7 +2,10 @@
 
 //! Out of TCP and the ring to the program.
 
-use super::{direction::LocalDirection, limit::CountedRing, pair::Local};
+use super::{
+    direction::{CountedRing, LocalDirection},
+    pair::Local,
+};
 use crate::stream::{Ask, Look, StreamIo, Took, STOP};
 use kapi::{
     errno,

@@ -76,7 +76,7 @@ impl SmcConn {
     /// error takes that for the end of the stream.
     #[inline]
     pub(super) fn change(self: &Arc<Self>, how: impl FnOnce(&mut Conn) -> Actions) {
-        self.change_locked(self.proto.lock(), how);
+        self.change_locked(self.proto.lock(), |state| how(&mut state.conn));
     }
 
     /// The same, with the state locked.
@@ -84,7 +84,7 @@ impl SmcConn {
     fn change_locked(
         self: &Arc<Self>,
         mut proto: Guard<'_, Locked, SpinLockBhBackend>,
-        how: impl FnOnce(&mut Conn) -> Actions,
+        how: impl FnOnce(&mut Locked) -> Actions,
     ) {
         let actions = how(&mut proto);
         self.set_error(actions);
@@ -92,12 +92,13 @@ impl SmcConn {
         self.perform(actions);
     }
 
-    fn fetch_urgent(&self, proto: &mut Conn) -> Actions {
+    fn fetch_urgent(&self, state: &mut Locked) -> Actions {
         let mut byte = [0];
-        if let Some(offset) = proto.urgent_offset() {
-            if self.recv.read_slice(offset as usize, &mut byte) == 1 {
+        if let Some((ring, offset)) = state.urgent_offset() {
+            let ring = state.recv.get(ring);
+            if ring.is_some_and(|ring| ring.read_slice(offset as usize, &mut byte) == 1) {
                 let [value] = byte;
-                return proto.store_urgent(value);
+                return state.store_urgent(value);
             }
         }
         Actions::NONE

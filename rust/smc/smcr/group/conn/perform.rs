@@ -5,8 +5,7 @@
 use super::SmcConn;
 use crate::host::{
     clock::{arm, now},
-    namespace::Namespace,
-    stats::TrafficDirection, //
+    namespace::Namespace, //
 };
 use kapi::{
     errno,
@@ -133,7 +132,7 @@ impl SmcConn {
     }
 
     /// Leaves actions to the workqueue.
-    fn later(self: &Arc<Self>, actions: Actions) {
+    pub(super) fn later(self: &Arc<Self>, actions: Actions) {
         let bits = actions.bits();
         let mut old = self.todo.load(Relaxed);
         while let Err(now) = self.todo.cmpxchg(old, old | bits, Full) {
@@ -153,31 +152,15 @@ impl SmcConn {
     /// ring that it has returned ([`remove_conn`](super::super::LinkGroup::remove_conn)).
     pub(crate) fn retire(&self, send: Option<Arc<Region>>) {
         let _ = self.end_drain();
-        self.stats
-            .usage(TrafficDirection::Rx, -(self.recv.size() as i64));
-        self.settle_stats();
-        let (reusable, received) = {
-            let proto = self.proto.lock();
-            (proto.rmbe_reusable(), proto.received())
-        };
+        let reusable = self.proto.lock().rmbe_reusable();
         self.retire_ring(send);
         let timer = self.timer.lock().take();
         drop(timer);
         // A reader that still copies out of the buffer keeps it from reuse; a later one finds that
         // the connection is dissolved.
         let reader = self.readers.try_lock();
-        let lease = self.lease.lock().take();
-        if let Some(mut lease) = lease {
-            if reusable && reader.is_some() {
-                // Bytes beyond those were never announced, and the next connection is with the same
-                // peer.
-                self.recv
-                    .clear(usize::try_from(received).unwrap_or(usize::MAX));
-            } else {
-                lease.quarantine();
-                self.group.count_quarantined();
-            }
-        }
+        self.retire_recv_rings(!reusable || reader.is_none());
+        self.settle_stats();
         self.group.look_later();
     }
 }
@@ -206,6 +189,12 @@ impl WorkItem for SmcConn {
         }
         if todo.has_any(Actions::TIMER | Actions::DEADLINE) {
             this.arm();
+        }
+        if todo.has(Actions::RING_LEFT) {
+            this.give_ring_back();
+        }
+        if todo.has(Actions::GROW) {
+            this.grow_ring();
         }
         if todo.has(Actions::FREE) {
             let send = this.group.remove_conn(&this);

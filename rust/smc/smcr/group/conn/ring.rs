@@ -6,9 +6,13 @@
 //! ([`install_ring`](super::super::LinkGroup::install_ring)).
 
 use super::SmcConn;
-use crate::host::stats::{Buffer, TrafficDirection};
+use crate::host::{
+    ring_memory::Counted,
+    stats::{Buffer, TrafficDirection}, //
+};
 use kapi::{
     errno,
+    net::process,
     rdma::{
         dma::Direction,
         region::Region,
@@ -21,13 +25,15 @@ use kernel::{
     sync::Arc, //
 };
 use smc_proto::{
-    cursor::Pos,
+    cursor::{Pos, RingSize},
     ring::Pieces, //
 };
 
 /// State of the connection's writers, under the lock [`SmcConn::writers`].
 pub(crate) struct Writers {
     ring: Option<Ring>,
+    /// Counts it, if it has grown.
+    grown: Option<Counted>,
     /// What is known to be free of it, where the next bytes go. There may be more.
     pub(crate) free: Pieces,
     /// Bytes written at the last look, if none of them was needed any more then.
@@ -44,6 +50,7 @@ impl Writers {
     pub(super) const fn new() -> Self {
         Self {
             ring: None,
+            grown: None,
             free: Pieces::NONE,
             silent_at: None,
             charged: true,
@@ -52,8 +59,7 @@ impl Writers {
     }
 }
 
-/// Returns the memory charge for both rings of a connection, and a page for the rest, in bytes;
-/// `send` is 0 for a connection without a send ring.
+/// Returns the memory charge for both rings of a new connection, and a page for the rest, in bytes.
 pub(crate) fn charged_bytes(recv: usize, send: usize) -> usize {
     recv.saturating_add(send).saturating_add(PAGE_SIZE)
 }
@@ -91,20 +97,14 @@ impl SmcConn {
     fn try_send_ring(self: &Arc<Self>, writers: &mut Writers) -> Result {
         let size = self.send_size();
         if !writers.charged {
-            let mut guard = self.lease.lock();
-            let lease: &mut Option<super::Lease> = &mut guard;
-            // Without one the connection is over.
-            let lease = lease.as_mut().ok_or(errno::ECONNABORTED.error())?;
-            lease.charge_to(charged_bytes(self.recv.size(), size))?;
+            let mut guard = self.leases.lock();
+            let leases: &mut Option<super::Leases> = &mut guard;
+            // Without them the connection is over.
+            let leases = leases.as_mut().ok_or(errno::ECONNABORTED.error())?;
+            leases.pay(size)?;
             writers.charged = true;
         }
-        let (region, kind) = match self.group.take_spare(size) {
-            Some(region) => (region, Buffer::Reused),
-            None => {
-                let region = Region::new(self.group.device(), size, Direction::ToDevice)?;
-                (region, Buffer::Allocated)
-            }
-        };
+        let (region, kind) = self.send_region(size)?;
         let ring = Ring::new(region.clone(), 0, size)?;
         if !self.group.install_ring(self, &region) {
             region.revoke();
@@ -118,6 +118,52 @@ impl SmcConn {
             self.stats.buffer_size(TrafficDirection::Tx, size);
         }
         Ok(())
+    }
+
+    /// Replaces the send ring, which is empty, by one of `size`, if there is memory for that. Sleeps.
+    #[cold]
+    pub(crate) fn grow_send_ring(&self, writers: &mut Writers, size: RingSize) {
+        if self.try_larger(writers, size).is_err() {
+            self.proto.lock().keep_send_ring();
+        }
+    }
+
+    fn try_larger(&self, writers: &mut Writers, size: RingSize) -> Result {
+        let bytes = size.bytes() as usize;
+        let now = writers.ring.as_ref().map_or(0, Ring::size);
+        let more = bytes.saturating_sub(now);
+        let counted = self.count_ring(process::account(), size)?;
+        let (region, kind) = self.send_region(bytes)?;
+        let ring = Ring::new(region.clone(), 0, bytes)?;
+        let mut guard = self.leases.lock();
+        let leases: &mut Option<super::Leases> = &mut guard;
+        let leases = leases.as_mut().ok_or(errno::ECONNABORTED.error())?;
+        leases.pay_if_plenty(more)?;
+        match self.group.replace_ring(self, &region, size) {
+            Some(old) => {
+                drop(guard);
+                writers.ring = Some(ring);
+                writers.grown = Some(counted);
+                self.stats.buffer(TrafficDirection::Tx, kind);
+                self.stats.buffer_size(TrafficDirection::Tx, bytes);
+                self.group.keep_spare(&old);
+            }
+            None => {
+                leases.refund(more);
+                drop(guard);
+                self.group.keep_spare(&region);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns memory for a send ring of `size` bytes. Sleeps.
+    fn send_region(&self, size: usize) -> Result<(Arc<Region>, Buffer)> {
+        if let Some(region) = self.group.take_spare(size) {
+            return Ok((region, Buffer::Reused));
+        }
+        let region = Region::new(self.group.device(), size, Direction::ToDevice)?;
+        Ok((region, Buffer::Allocated))
     }
 
     /// Tells whether the last send has found no memory for its ring and is not to try again yet.
@@ -151,8 +197,10 @@ impl SmcConn {
             return;
         };
         writers.ring = None;
-        if let Some(lease) = &mut *self.lease.lock() {
-            lease.reduce_to(charged_bytes(self.recv.size(), 0));
+        // The next one is as large as the first.
+        (writers.free, writers.grown) = (Pieces::NONE, None);
+        if let Some(leases) = &mut *self.leases.lock() {
+            leases.refund(region.len());
             writers.charged = false;
         }
         self.group.keep_spare(&region);
@@ -165,7 +213,7 @@ impl SmcConn {
         match self.writers.try_lock() {
             // No request is under way, and later writers find that the connection is over.
             Some(mut writers) if !region.is_revoked() => {
-                writers.ring = None;
+                (writers.ring, writers.grown) = (None, None);
                 self.group.keep_spare(&region);
             }
             _ => region.revoke(),
