@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 const DIR: &str = "/proc/sys/net/smc";
 
 /// Name, default, smallest and greatest value.
-const FILES: [(&str, i64, i64, i64); 25] = [
+const FILES: [(&str, i64, i64, i64); 27] = [
     ("auto_pause", 60, 1, 3600),
     ("autocorking_size", 65_536, 0, 0xffff_ffff),
     ("drain_time", 60, 1, 3600),
@@ -32,6 +32,7 @@ const FILES: [(&str, i64, i64, i64); 25] = [
     ("path_user_pages", 0, 0, i32::MAX as i64),
     ("peer_groups", 8, 1, 8),
     ("rmem", 65_536, 16_384, 0x3fff_ffff),
+    ("rmem_max", 1 << 20, 0, 0x3fff_ffff),
     ("smcr_buf_type", 0, 0, 2),
     ("smcr_max_conns_per_lgr", 255, 16, 255),
     ("smcr_max_links_per_lgr", 2, 1, 2),
@@ -42,6 +43,7 @@ const FILES: [(&str, i64, i64, i64); 25] = [
     ("tcp2smc", 0, 0, 3),
     ("traffic_class", -1, -1, 255),
     ("wmem", 65_536, 16_384, 0x3fff_ffff),
+    ("wmem_max", 1 << 20, 0, 0x3fff_ffff),
 ];
 
 /// Whether the kernel lets a module redirect one of its functions, which `tcp2smc` needs.

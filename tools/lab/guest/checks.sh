@@ -47,7 +47,7 @@ held)
 			# pair that is being made or ended; and works, which lockdep shows as locks.
 			names("SmcSock::handshake State::phase SmcSock::watch Incoming::progress_lock Incoming::state " \
 				"Listener::moving Listener::queues Listener::timer SmcConn::writers SmcConn::readers SmcConn::timer " \
-				"SmcConn::lease SmcConn::proto LocalDirection::writer LocalDirection::reader Registry::timer Registry::proc Rings::timer " \
+				"SmcConn::leases SmcConn::proto LocalDirection::writer LocalDirection::reader Registry::timer Registry::proc Rings::timer " \
 				"SynHooks::installed ReadMostly::changing Rules::changing Converter::conversion Converter::turned " \
 				"Link::stage rdma::channel rdma::mr rdma::fail rdma::reap rdma::close", own)
 			names("LocalDirection::writer LocalDirection::reader SmcConn::writers SmcConn::readers", faults)
