@@ -387,9 +387,7 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
         let Reaction { reply, event } = respond(&mut ctx, bytes);
         let todo = match event {
             LlcEvent::None | LlcEvent::Dropped | LlcEvent::DeleteAnswered => Todo::None,
-            LlcEvent::ConfirmLink { .. } | LlcEvent::AddLinkAnswer { .. } | LlcEvent::Delivered => {
-                Todo::Handshake(event)
-            }
+            LlcEvent::ConfirmLink { .. } | LlcEvent::Delivered => Todo::Handshake(event),
             LlcEvent::RkeyAnswer => self.settle(bytes),
             LlcEvent::Ended { reason, .. } => self.end(EndReason::Peer(reason), now),
         };

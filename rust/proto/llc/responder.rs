@@ -60,11 +60,6 @@ pub enum LlcEvent {
     /// Our response to CONFIRM_LINK, in a packet of the path MTU, has reached the server's device: comes of no message,
     /// but of a completion. Goes to the client's handshake.
     Delivered,
-    /// The peer answered our ADD_LINK.
-    AddLinkAnswer {
-        /// It rejected the link.
-        rejected: bool,
-    },
     /// A response to CONFIRM_RKEY or DELETE_RKEY; goes to `requests`.
     RkeyAnswer,
     /// The peer ends this link, and with it the group.
@@ -163,9 +158,8 @@ fn on_response<S, const LINKS: usize>(
                 no_eyecatcher: header.flags & NO_EYECATCHER != 0,
             })
         }
-        Body::AddLink(_) if ctx.role == Role::Server => Reaction::event(LlcEvent::AddLinkAnswer {
-            rejected: header.has(ADD_LINK_REJECT),
-        }),
+        // Whether it has taken the link or not, there will be none.
+        Body::AddLink(_) if ctx.role == Role::Server => Reaction::event(LlcEvent::None),
         Body::ConfirmRkey(_) | Body::DeleteRkey(_) => Reaction::event(LlcEvent::RkeyAnswer),
         Body::DeleteLink(_) => Reaction::event(LlcEvent::DeleteAnswered),
         // The link has answered, which is all that a heartbeat wants.

@@ -208,11 +208,28 @@ fn responses_nobody_waits_for_are_dropped() {
             assert_eq!(g.on_llc(&m, T0), (None, Todo::None), "{kind}");
         }
     }
-    let mut s = active(Role::Server);
-    let mut m = [0u8; 44];
-    m[..4].copy_from_slice(&[0x22, 44, 0, 0xc0]);
-    let answer = LlcEvent::AddLinkAnswer { rejected: true };
-    assert_eq!(s.on_llc(&m, T0), (None, Todo::Handshake(answer)));
+}
+
+/// The handshake has one place for what it is told, and may not have looked yet when the next message comes.
+#[test]
+fn no_message_takes_the_place_of_what_the_handshake_waits_for() {
+    const CONFIRM_LINK: u8 = 1;
+    for (role, state, response) in [
+        (Role::Client, LinkState::Rtr, Some(0)),
+        // Here it waits for the end of its answer, of which no message tells.
+        (Role::Client, LinkState::Activating, None),
+        (Role::Server, LinkState::Activating, Some(0x80)),
+    ] {
+        for (kind, flags) in (0..=u8::MAX).flat_map(|kind| (0..=u8::MAX).map(move |f| (kind, f))) {
+            let mut message = [0u8; 44];
+            message[..4].copy_from_slice(&[kind, 44, 0, flags]);
+            let (_, todo) = in_state(role, state).on_llc(&message, T0);
+            if matches!(todo, Todo::Handshake(_)) {
+                let here = (kind & 0xf, flags & 0x80);
+                assert_eq!(response.map(|r| (CONFIRM_LINK, r)), Some(here), "{role:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -109,8 +109,11 @@ const QUARANTINE_MAX_CLIENT: u32 = 4 * QUARANTINE_MAX;
 /// Everything that messages of the peer may change.
 struct GroupState {
     proto: ProtoGroup,
-    /// An answer for the handshake that sets the link up, and that handshake.
+    /// What the handshake that sets the link up has not taken yet: at the server the answer to CONFIRM_LINK; at the
+    /// client CONFIRM_LINK until the queue pair may send, and then that the answer was delivered. So the state of the
+    /// link decides which it is, and only another of the same kind takes its place.
     event: Option<LlcEvent>,
+    /// That handshake.
     waiter: Option<Arc<dyn Waiter>>,
     spares: Spares,
     reclaim: Reclaim,
