@@ -27,6 +27,8 @@
  *
  * Verbs that destroy never fail, nor do the requests that drain a queue before
  * that: their callers may rely on them. Nor does req_notify_cq, at whose errors the RDMA core does not look.
+ * With flushes=1 requests to send queues that have no memory do fail, like others: for clients that post them
+ * to learn of the end of others, and do not drain that way.
  */
 #include <linux/atomic.h>
 #include <linux/delay.h>
@@ -111,6 +113,10 @@ struct pci_dev *card;
 static bool patient;
 module_param(patient, bool, 0400);
 MODULE_PARM_DESC(patient, "Whether queue pairs wait for ever for an acknowledgement");
+
+static bool flushes;
+module_param(flushes, bool, 0400);
+MODULE_PARM_DESC(flushes, "Whether sends without memory may fail, too");
 
 static int qps, send_wr, recv_wr, regs, refused;
 module_param(refused, int, 0400);
@@ -289,7 +295,7 @@ static int fault_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 	atomic_inc(&inside);
 	if (wr->opcode == IB_WR_REG_MR)
 		WRITE_ONCE(regs, READ_ONCE(regs) + 1);
-	if (qp->qp_type != IB_QPT_RC || is_send_drain(wr)) {
+	if (qp->qp_type != IB_QPT_RC || (!flushes && is_send_drain(wr))) {
 		result = driver.post_send(qp, wr, bad);
 	} else if (wrongly_solicited(wr)) {
 		/* What is before it would be posted. */

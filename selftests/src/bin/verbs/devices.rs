@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 const ENDS: [(&str, &str, &str); 2] = [("a", "rxe_a", "va"), ("b", "rxe_b", "vb")];
 
 const ARM: &str = "/sys/module/verb_fault/parameters/arm";
+const QUEUE_PAIRS: &str = "/sys/module/verb_fault/parameters/qps";
 
 /// Says what is to fail; see `verb_fault`.
 pub fn arm(what: &str) -> Result<(), String> {
@@ -21,6 +22,13 @@ pub fn hits() -> u32 {
     let text = fs::read_to_string(ARM).unwrap_or_default();
     let hits = text.split_whitespace().nth(1);
     hits.and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+/// Returns the number of queue pairs that were made since the module was loaded.
+pub fn queue_pairs_made() -> Result<u32, String> {
+    let text = fs::read_to_string(QUEUE_PAIRS).unwrap_or_default();
+    let made = text.trim().parse();
+    made.map_err(|e| format!("{QUEUE_PAIRS} is '{text}': {e}"))
 }
 
 /// Has both devices say that they have failed, which is not true, and takes the link away for a moment: no group is
