@@ -4,6 +4,6 @@
 . "$RSMC_SELFTESTS/lib.sh"
 
 [ -e /rsmc/kmod/verb_fault.ko ] || skip_all "the lab did not build verb_fault.ko"
-insmod /rsmc/kmod/verb_fault.ko flushes=1 || exit 1
+insmod /rsmc/kmod/verb_fault.ko || exit 1
 trap 'rmmod verb_fault' EXIT
 verbs "$@"

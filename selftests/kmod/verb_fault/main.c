@@ -27,8 +27,8 @@
  *
  * Verbs that destroy never fail, nor do the requests that drain a queue before
  * that: their callers may rely on them. Nor does req_notify_cq, at whose errors the RDMA core does not look.
- * With flushes=1 requests to send queues that have no memory do fail, like others: for clients that post them
- * to learn of the end of others, and do not drain that way.
+ * Only where "post_flush" is armed do requests to send queues fail that have no memory, and no others: for
+ * clients that post them to learn of the end of those before, and bear it.
  */
 #include <linux/atomic.h>
 #include <linux/delay.h>
@@ -54,6 +54,8 @@ enum verb {
 	POST_SEND,
 	/* Of a chain all but the last request are posted. */
 	POST_SEND_TAIL,
+	/* Requests to a send queue without memory. */
+	POST_FLUSH,
 	/* No call fails, but a request that has ended is said to have failed. */
 	COMPLETION,
 	/* Nobody hears of requests that have ended before "off". */
@@ -74,6 +76,7 @@ static const char *const names[] = {
 	[POST_RECV] = "post_recv",
 	[POST_SEND] = "post_send",
 	[POST_SEND_TAIL] = "post_send_tail",
+	[POST_FLUSH] = "post_flush",
 	[COMPLETION] = "completion",
 	[HOLD] = "hold",
 	[STUCK] = "stuck",
@@ -113,10 +116,6 @@ struct pci_dev *card;
 static bool patient;
 module_param(patient, bool, 0400);
 MODULE_PARM_DESC(patient, "Whether queue pairs wait for ever for an acknowledgement");
-
-static bool flushes;
-module_param(flushes, bool, 0400);
-MODULE_PARM_DESC(flushes, "Whether sends without memory may fail, too");
 
 static int qps, send_wr, recv_wr, regs, refused;
 module_param(refused, int, 0400);
@@ -295,8 +294,15 @@ static int fault_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
 	atomic_inc(&inside);
 	if (wr->opcode == IB_WR_REG_MR)
 		WRITE_ONCE(regs, READ_ONCE(regs) + 1);
-	if (qp->qp_type != IB_QPT_RC || (!flushes && is_send_drain(wr))) {
+	if (qp->qp_type != IB_QPT_RC) {
 		result = driver.post_send(qp, wr, bad);
+	} else if (is_send_drain(wr)) {
+		if (fails(qp->device, POST_FLUSH)) {
+			*bad = wr;
+			result = -ENOMEM;
+		} else {
+			result = driver.post_send(qp, wr, bad);
+		}
 	} else if (wrongly_solicited(wr)) {
 		/* What is before it would be posted. */
 		*bad = wr;
