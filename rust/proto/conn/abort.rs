@@ -30,19 +30,28 @@ impl Conn {
         let was_killed = self.life.killed;
         let out = self.end_locally();
         let report = !was_killed && !matches!(self.state, ConnState::Init);
-        out.with_if(
-            Actions::ERR_ABORTED | Actions::TCP_ABORT,
-            report && out.has(Actions::STATE),
-        ) | self.settle_end()
+        self.abort_tcp(out, report) | self.settle_end()
     }
 
     /// The peer broke the protocol: it is told "abort", the program ECONNABORTED.
     pub fn fail(&mut self) -> Actions {
         let out = self.abort_towards_peer();
-        out.with_if(
-            Actions::ERR_ABORTED | Actions::TCP_ABORT,
-            out.has(Actions::STATE),
-        )
+        self.abort_tcp(out, true)
+    }
+
+    /// Returns `out`; if by that the connection has just ended, and `report` is true, also what tells the program and
+    /// the peer's TCP.
+    fn abort_tcp(&mut self, out: Actions, report: bool) -> Actions {
+        let aborts = report && out.has(Actions::STATE);
+        self.life.tcp_aborted |= aborts;
+        out.with_if(Actions::ERR_ABORTED | Actions::TCP_ABORT, aborts)
+    }
+
+    /// Tells whether [`Actions::TCP_ABORT`] was raised: if that has not been done yet it is due before anything else
+    /// ends the TCP connection, as a FIN would have the peer wait for a message.
+    #[must_use]
+    pub fn has_aborted_tcp(&self) -> bool {
+        self.life.tcp_aborted
     }
 
     /// The idle TCP connection was reset or timed out, which ends the connection unless it was

@@ -61,6 +61,8 @@ pub(super) struct Life {
     pub(super) probed: bool,
     /// [`Actions::TCP_END`](super::Actions::TCP_END) was raised.
     pub(super) tcp_ended: bool,
+    /// [`Actions::TCP_ABORT`](super::Actions::TCP_ABORT) was raised.
+    pub(super) tcp_aborted: bool,
     /// The peer's TCP has ended, but nothing has told us so here: until when that may come.
     pub(super) fin: Option<Instant>,
     /// Position of the program in the stream when that was set.
@@ -79,6 +81,7 @@ impl Life {
             link_lost: false,
             exposed: false,
             tcp_ended: false,
+            tcp_aborted: false,
             keep: Keep(true),
             drain_idle,
             last_progress: Instant(0),

@@ -228,6 +228,22 @@ fn errors_that_users_see() {
 }
 
 #[test]
+fn tcp_is_aborted_unless_both_have_ended() {
+    let mut r = Rig::active();
+    assert!(!r.conn.has_aborted_tcp());
+    assert!(r.kill().has(Actions::TCP_ABORT));
+    // A program that has heard of it may close before it is done.
+    r.close();
+    assert!(r.conn.has_aborted_tcp());
+
+    let mut r = Rig::active();
+    r.peer(C);
+    r.close();
+    assert!(!r.kill().has(Actions::TCP_ABORT));
+    assert!(!r.conn.has_aborted_tcp(), "both have ended before");
+}
+
+#[test]
 fn ways_that_are_shut() {
     let mut r = Rig::active();
     assert_eq!(r.conn.shut_ways(), 0);

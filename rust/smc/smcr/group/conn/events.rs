@@ -217,14 +217,19 @@ impl SmcConn {
         self.close(CloseMode::Abort);
     }
 
-    /// Handles close() of the socket.
+    /// Handles close() of the socket. Sleeps.
     pub(crate) fn close(self: &Arc<Self>, mode: CloseMode) {
         // Counted before anybody can see it end: from then on it may be freed, and the count with it.
-        let (actions, crowded) = {
+        let (actions, crowded, aborted) = {
             let mut proto = self.proto.lock();
             let actions = proto.close(mode, now());
-            (actions, proto.is_draining() && !self.begin_drain())
+            let crowded = proto.is_draining() && !self.begin_drain();
+            (actions, crowded, proto.has_aborted_tcp())
         };
+        // The work may not have come to that, and TCP says FIN when this returns.
+        if aborted && !self.is_dissolved() {
+            self.sock.abort();
+        }
         self.perform(actions);
         if crowded && !self.group.shed_drain() {
             self.lose_drain();
