@@ -3,7 +3,6 @@
 //! The picture on the front page: a few of the committed figures.
 
 use super::baseline::{self, Figures};
-use super::columns::OVER_VETH;
 use super::plot;
 use anyhow::{Context, Result};
 
@@ -36,12 +35,12 @@ const SETS: [Shown; 2] = [
             ("connect_request_close", "connect and close"),
         ],
     },
-    // Over model cards, less what a card does by itself; of programs the kernel's part. TCP is the cheaper one, which has
-    // no hardware to drive.
+    // Over model cards, less what a card does by itself; of programs the kernel's part. TCP goes by the cards' Ethernet
+    // ports.
     Shown {
         words: "two hosts",
         set: "card on bench",
-        tcp: OVER_VETH,
+        tcp: TCP,
         ours: "SMC-R",
         other: "C SMC-R",
         metrics: &[
