@@ -60,6 +60,13 @@ impl RingSize {
         Some(code)
     }
 
+    /// Reports whether cursors in the form of this size tell the positions of a ring of another size apart, twice as far as
+    /// need be.
+    #[must_use]
+    pub const fn tells(self, other: RingSize) -> bool {
+        other.len() <= self.len().wrapping_shl(14)
+    }
+
     /// The size to which the ring grows in one step, at most `most` and at least 16 KiB; `None` if it is that large.
     #[must_use]
     pub fn grown(self, most: RingSize) -> Option<RingSize> {
@@ -205,6 +212,22 @@ mod tests {
         assert_eq!(RingSize::from_code(16), None);
         assert_eq!(RingSize::new(4096).unwrap().code(), Some(0));
         assert_eq!(RingSize::new(1 << 30).unwrap().code(), None);
+    }
+
+    #[test]
+    fn cursors_tell_larger_rings() {
+        for (small, large) in [(0u32, 14u32), (14, 28), (2, 16)] {
+            let size = |shift: u32| RingSize::new(1 << shift).unwrap();
+            let (first, ring) = (size(small), size(large));
+            assert!(first.tells(ring) && ring.tells(first) && !first.tells(size(large + 1)));
+            for pos in [0, 1, ring.len(), 77 * ring.len() - 1] {
+                let full = pos + ring.len();
+                let wire = Cursor::at(full, first);
+                let step = judge(wire, first, pos, full);
+                let bytes = ring.len();
+                assert_eq!(step, Ok(Step::Ahead { bytes }));
+            }
+        }
     }
 
     #[test]

@@ -222,7 +222,8 @@ impl Conn {
     /// Offers the peer a ring of `size`, which begins at `place`. Returns its number, under which the caller has to find
     /// it from now on; `None` if it is not to be offered, because rings move already or the connection has ended.
     pub fn offer_ring(&mut self, size: RingSize, place: Place) -> Option<(u8, Actions)> {
-        let can_be_said = size.bytes() >= RingSize::MIN_WIRE.bytes();
+        let least = RingSize::MIN_WIRE.bytes();
+        let can_be_said = size.bytes() >= least && self.rx.rings.first.tells(size);
         if !can_be_said || !self.rx.rings.is_settled() || !self.may_move() {
             return None;
         }
@@ -256,14 +257,22 @@ impl Conn {
         }
         let rings = &self.rx.rings;
         let moves = news.into != rings.number;
-        let expected = rings.offered.map(|offer| offer.number);
-        if moves && (produced > 0 || expected != Some(news.into)) {
-            return Err(ProtoError::Ring);
+        if moves {
+            let unread = self.rx.prod.saturating_sub(self.rx.announced);
+            let offered = rings.offered.filter(|offer| offer.number == news.into);
+            let fits = offered.is_some_and(|offer| unread <= u64::from(offer.size.bytes()));
+            if produced > 0 || !fits {
+                return Err(ProtoError::Ring);
+            }
         }
         // An offer is in each message until the peer has seen that we have taken it.
         let offer = news.offer.filter(|offer| offer.number != self.tx.into);
         let next = self.tx.into.checked_add(1);
-        if offer.is_some_and(|offer| Some(offer.number) != next) {
+        let is_right = |offer: &Offer| {
+            let size = RingSize::from_code(offer.size.code());
+            Some(offer.number) == next && size.is_some_and(|size| self.tx.cursors.tells(size))
+        };
+        if offer.is_some_and(|offer| !is_right(&offer)) {
             return Err(ProtoError::Ring);
         }
         Ok(Judged { moves, offer })

@@ -206,7 +206,7 @@ fn an_empty_ring_is_left_at_once() {
 #[test]
 fn what_no_correct_peer_says() {
     type Case = (bool, RingNews, u64);
-    let cases: [Case; 8] = [
+    let cases: [Case; 9] = [
         // A ring that nobody has offered, or that comes later.
         (false, into(1), 0),
         (true, into(2), 0),
@@ -218,6 +218,8 @@ fn what_no_correct_peer_says() {
         (true, offering(offer(255, LARGE)), 0),
         (false, offering(offer(3, RING)), 0),
         (false, into(255), 0),
+        // One whose positions cursors would not tell apart.
+        (false, offering(offer(1, 1 << 29)), 0),
     ];
     for (offered, news, bytes) in cases {
         let mut r = rig(true);
@@ -232,6 +234,17 @@ fn what_no_correct_peer_says() {
         assert!(!r.conn.wants_tx());
         assert_eq!(r.conn.offer_ring(size(LARGE), NEW), None);
     }
+    // A smaller one that does not hold what is unread.
+    let mut r = rig(true);
+    r.conn.offer_ring(size(LARGE), NEW).unwrap();
+    say(&mut r, into(1), 0).unwrap();
+    r.conn.offer_ring(size(RING), NEW).unwrap();
+    say(&mut r, into(1), u64::from(RING) + 1).unwrap();
+    assert_eq!(say(&mut r, into(2), 0), Err(ProtoError::Ring));
+    r.conn.read_done(RING).unwrap();
+    r.write(1);
+    r.flush().unwrap();
+    assert!(say(&mut r, into(2), 0).is_ok());
     // Back to one that was left.
     let mut r = rig(true);
     r.conn.offer_ring(size(LARGE), NEW).unwrap();

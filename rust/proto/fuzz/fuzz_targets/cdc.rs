@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 use smc_proto::conn::*;
 use smc_proto::cursor::RingSize;
 use smc_proto::time::{Instant, Span};
-use smc_proto::wire::cdc::{Cdc, CONTENT_LEN};
+use smc_proto::wire::cdc::{Cdc, CONTENT_LEN, LEN};
 use smc_proto::wire::ids::AlertToken;
 use smc_proto::wire::immediate::Immediate;
 
@@ -25,8 +25,8 @@ fuzz_target!(|data: &[u8]| {
         token: AlertToken(1),
         recv: size(sizes),
         send: size(sizes >> 4),
-        recv_most: size(sizes),
-        send_most: size(sizes),
+        recv_most: size(15),
+        send_most: size(15),
         autocork: 64,
         drain_idle: Span::from_secs(3),
     });
@@ -37,8 +37,10 @@ fuzz_target!(|data: &[u8]| {
         rest = tail;
         let actions = match op % 16 {
             0..=4 => {
-                let n = CONTENT_LEN.min(rest.len());
-                let mut bytes = [0; CONTENT_LEN];
+                // Most say nothing of rings.
+                let len = if op & 0x20 == 0 { CONTENT_LEN } else { LEN };
+                let n = len.min(rest.len());
+                let mut bytes = [0; LEN];
                 bytes[..n].copy_from_slice(&rest[..n]);
                 rest = &rest[n..];
                 if op & 0x10 == 0 {
@@ -76,7 +78,7 @@ fuzz_target!(|data: &[u8]| {
                     ring: size(op >> 4),
                     place: Place::default(),
                     immediate: rest.first().is_some_and(|byte| byte & 1 == 1),
-                    moves: false,
+                    moves: rest.first().is_some_and(|byte| byte & 2 == 2),
                 });
                 conn.expose();
                 conn.establish(now).unwrap_or(Actions::NONE)
@@ -120,7 +122,11 @@ fuzz_target!(|data: &[u8]| {
             },
             14 => match conn.urgent_offset() {
                 Some(_) => conn.store_urgent(op),
-                None => Actions::NONE,
+                None if op & 0x10 == 0 => Actions::NONE,
+                None => {
+                    let offered = conn.offer_ring(size(14 | op >> 5), Place::default());
+                    offered.map_or(Actions::NONE, |(_, actions)| actions)
+                }
             },
             _ => {
                 let _ = conn.take_urgent(op & 0x10 != 0);
