@@ -292,11 +292,11 @@ impl SmcConn {
     /// Gives the buffers back when the connection is over; to others unless `kept`, which leaves them to the peer.
     pub(super) fn retire_recv_rings(&self, kept: bool) {
         let (rings, first, received) = {
-            let state = self.proto.lock();
-            let rings = state.recv.0 .0.clone();
+            let mut state = self.proto.lock();
+            let rings = core::mem::take(&mut state.recv.0 .0);
             (rings, state.conn.only_ring() == Some(0), state.received())
         };
-        for ring in rings.iter().flatten() {
+        for ring in rings.into_iter().flatten() {
             self.stats
                 .usage(TrafficDirection::Rx, -(ring.size() as i64));
             if !kept {
