@@ -227,12 +227,13 @@ impl Conn {
         if !can_be_said || !self.rx.rings.is_settled() || !self.may_move() {
             return None;
         }
+        let code = size.code()?;
         let rings = &mut self.rx.rings;
         let number = rings.number.wrapping_add(1);
         rings.due = false;
         rings.offered = Some(Offer {
             number,
-            size: BufSize::from_code(size.code()?),
+            size: BufSize::from_code(code),
             addr: place.addr,
             rkey: place.rkey,
         });

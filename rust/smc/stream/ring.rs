@@ -487,12 +487,13 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
     } else {
         0
     };
-    let (settings, state, view) = {
+    // What was read last is dropped without the lock.
+    let (settings, state, view, _left) = {
         let mut proto = conn.proto.lock();
         let settings = conn.sync_settings(&mut proto);
         let view = proto.recv_view(peeked);
-        reader.follow(view.ring, &proto.recv);
-        (settings, proto.recv_state(), view)
+        let left = reader.follow(view.ring, &proto.recv);
+        (settings, proto.recv_state(), view, left)
     };
     conn.perform(settings);
     if view.at_mark {
@@ -511,7 +512,7 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
         if view.skip > 0 && !peek {
             // As TCP: a read that finds nothing but the urgent byte steps over it, and waits.
             let stepped = conn.proto.lock().read_from(view.from, view.skip);
-            conn.perform(stepped.map_err(|_| EINVAL)?);
+            have_read(conn, stepped.map_err(|_| EINVAL)?);
         }
         return Ok(Look::Nothing(state));
     };
@@ -532,7 +533,7 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
             if view.skip > 0 && !peek {
                 // As TCP, which has stepped over the urgent byte by then.
                 let stepped = conn.proto.lock().read_from(view.from, view.skip);
-                conn.perform(stepped.map_err(|_| EINVAL)?);
+                have_read(conn, stepped.map_err(|_| EINVAL)?);
             }
             return Err(EFAULT);
         }
@@ -561,16 +562,23 @@ fn take(conn: &Arc<SmcConn>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
         conn.maybe_readable.set(u32::from(!quiet));
         (actions, more)
     };
-    if actions.has(Actions::GROW) {
-        conn.note_reader();
-    }
-    conn.perform(actions);
+    have_read(conn, actions);
     Ok(Look::Took(Took {
         bytes,
         passed: 0,
         more: more && bytes < wanted,
         stop: false,
     }))
+}
+
+/// Performs what a read has left to be done; a larger ring that it has made due is to be paid for by the calling
+/// program's user.
+#[inline]
+fn have_read(conn: &Arc<SmcConn>, actions: Actions) {
+    if actions.has(Actions::GROW) {
+        conn.note_reader();
+    }
+    conn.perform(actions);
 }
 
 /// Copies at most `wanted` bytes out of the pieces of `view`, or throws them away. Returns how many it were.

@@ -90,20 +90,21 @@ impl Readers {
         }
     }
 
-    /// Turns to the ring with this number.
+    /// Turns to the ring with this number. Returns the one that was read last, if it is another: this may be the last
+    /// reference to its memory, which is not dropped under the lock of `rings`.
     #[inline]
-    pub(crate) fn follow(&mut self, number: u8, rings: &RecvRings) {
-        if number != self.number {
-            self.turn(number, rings);
+    pub(crate) fn follow(&mut self, number: u8, rings: &RecvRings) -> Option<Ring> {
+        match number == self.number {
+            true => None,
+            false => self.turn(number, rings),
         }
     }
 
     #[cold]
-    fn turn(&mut self, number: u8, rings: &RecvRings) {
-        if let Some(ring) = rings.get(number) {
-            self.ring = ring.clone();
-            self.number = number;
-        }
+    fn turn(&mut self, number: u8, rings: &RecvRings) -> Option<Ring> {
+        let ring = rings.get(number)?.clone();
+        self.number = number;
+        Some(core::mem::replace(&mut self.ring, ring))
     }
 
     /// Returns the ring to which a reader has turned.
@@ -282,10 +283,12 @@ impl SmcConn {
         drop(lease);
         // The memory stays until nobody has it. A reader turns to the other ring by himself.
         if let Some(mut readers) = self.readers.try_lock() {
-            let state = self.proto.lock();
-            if let Some(number) = state.conn.only_ring() {
-                readers.follow(number, &state.recv);
-            }
+            let read = {
+                let state = self.proto.lock();
+                let number = state.conn.only_ring();
+                number.and_then(|number| readers.follow(number, &state.recv))
+            };
+            drop(read);
         }
     }
 
