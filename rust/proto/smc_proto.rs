@@ -43,6 +43,7 @@ pub mod llc;
 pub mod path;
 pub mod peer_cache;
 pub mod policy;
+pub mod promotion;
 pub mod rate;
 pub mod reason;
 pub mod ring;

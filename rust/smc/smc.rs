@@ -43,7 +43,7 @@ use host::{
 };
 use report::{netlink, sock_diag::Diag};
 use smcr::{registry::Hotplug, SmcrRegistry, SMCR};
-use socket::Registry;
+use socket::{Candidates, Registry, CANDIDATES};
 use stream::local::{Rendezvous, RENDEZVOUS};
 
 module! {
@@ -92,6 +92,7 @@ struct Rsmc {
     _gates: global::Guard<Gates>,
     _registry: global::Guard<SmcrRegistry>,
     _rendezvous: global::Guard<Rendezvous>,
+    _candidates: global::Guard<Candidates>,
     _rings: stream::local::Registration,
     _queue: queue::Registration,
     _sockets: Pin<KBox<netns::Registration<Registry>>>,
@@ -111,6 +112,7 @@ impl Rsmc {
         let registry = SmcrRegistry::new()?;
         let installed = SMCR.install(registry.clone())?;
         let rendezvous = RENDEZVOUS.install(Rendezvous::new()?)?;
+        let candidates = CANDIDATES.install(Candidates::new()?)?;
         let rings = stream::local::Registration::new()?;
         syn_option::draw_secret();
         let gates = GATES.install(Gates::new(registry.clone())?)?;
@@ -138,6 +140,7 @@ impl Rsmc {
             _gates: gates,
             _registry: installed,
             _rendezvous: rendezvous,
+            _candidates: candidates,
             _rings: rings,
             _queue: queue,
             _sockets: sockets,

@@ -13,6 +13,16 @@ void *rsmc_helper_socket_private_xchg(struct socket *sock, void *new)
 	return xchg(&SOCK_INODE(sock)->i_private, new);
 }
 
+/* linux/ip.h, net/sock.h: @sk is new and nobody else's; what says how its packets go is as of @like. */
+void rsmc_helper_sock_take_way_of(struct sock *sk, const struct sock *like)
+{
+	sk->sk_bound_dev_if = READ_ONCE(like->sk_bound_dev_if);
+	WRITE_ONCE(sk->sk_mark, READ_ONCE(like->sk_mark));
+	WRITE_ONCE(sk->sk_priority, READ_ONCE(like->sk_priority));
+	WRITE_ONCE(sk->sk_uid, sk_uid(like));
+	WRITE_ONCE(inet_sk(sk)->tos, READ_ONCE(inet_sk(like)->tos));
+}
+
 void rsmc_helper_socket_set_owner(struct socket *sock, const struct sock *sk)
 {
 	SOCK_INODE(sock)->i_uid = sk_uid(sk);

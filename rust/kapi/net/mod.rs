@@ -16,6 +16,7 @@ pub mod netns;
 pub mod overlay;
 pub mod process;
 pub mod procfs;
+pub mod side;
 pub mod sock;
 pub mod sockaddr;
 pub mod socket;

@@ -459,6 +459,16 @@ impl OwnedBsdSocket {
         }
     }
 
+    /// Takes over a socket that was just made.
+    ///
+    /// # Safety
+    ///
+    /// It has TCP's operations and a TCP sock, and nobody else knows it.
+    pub(crate) unsafe fn from_new(socket: NonNull<bindings::socket>) -> Self {
+        // INVARIANT: The caller's promise.
+        Self(socket)
+    }
+
     /// Takes the connection out again; the socket is freed.
     pub fn into_sock(self) -> OwnedSock {
         self.take()

@@ -16,6 +16,7 @@ fn the_bytes() {
         proof: PROOF,
         answer: true,
         strict: false,
+        joins: false,
     };
     let bytes = [253, 12, b'r', b's', 0x11, 1, 2, 3, 4, 5, 6, 7];
     assert_eq!(identity.bytes(), bytes);
@@ -35,6 +36,7 @@ fn fills_the_header_together_with_the_usual_options() {
         proof: PROOF,
         answer: false,
         strict: true,
+        joins: false,
     };
     options.extend(syn.bytes());
     assert_eq!(options.len(), 40);
@@ -49,6 +51,7 @@ fn others_are_none() {
         proof: PROOF,
         answer: false,
         strict: false,
+        joins: false,
     }
     .bytes();
     for (at, value) in [
@@ -57,7 +60,7 @@ fn others_are_none() {
         (2, b'x'),
         (3, b'x'),
         (4, 0x20),
-        (4, 0x14),
+        (4, 0x18),
     ] {
         let mut bytes = good;
         bytes[at] = value;
@@ -68,8 +71,8 @@ fn others_are_none() {
 
 proptest! {
     #[test]
-    fn comes_back(proof: [u8; 7], answer: bool, strict: bool) {
-        let identity = Identity { proof: Proof(proof), answer, strict };
+    fn comes_back(proof: [u8; 7], answer: bool, strict: bool, joins: bool) {
+        let identity = Identity { proof: Proof(proof), answer, strict, joins };
         prop_assert_eq!(Identity::parse(&identity.bytes()), Some(identity));
     }
 

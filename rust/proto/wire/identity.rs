@@ -19,8 +19,10 @@ const VERSION_MASK: u8 = 0xf0;
 const ANSWER: u8 = 1;
 /// The program wants SMC or an error: no plain TCP between two hosts.
 const STRICT: u8 = 2;
+/// The connection is a side connection of two kernels; see [`promotion`](super::promotion).
+const JOINS: u8 = 4;
 /// The flags that have a meaning; others are for later versions of the same layout.
-const KNOWN: u8 = ANSWER | STRICT;
+const KNOWN: u8 = ANSWER | STRICT | JOINS;
 
 /// What a kernel says of one connection, and recognises: to all others 56 random bits, different for each
 /// connection. So nobody can tell that two connections are of one host.
@@ -99,6 +101,8 @@ pub struct Identity {
     pub answer: bool,
     /// The client's program accepts nothing but SMC or a local path.
     pub strict: bool,
+    /// No program uses the connection: kernels speak over it about another one.
+    pub joins: bool,
 }
 
 impl Identity {
@@ -113,6 +117,9 @@ impl Identity {
         }
         if self.strict {
             flags |= STRICT;
+        }
+        if self.joins {
+            flags |= JOINS;
         }
         [KIND, LEN as u8, x, y, flags, a, b, c, d, e, f, g]
     }
@@ -134,6 +141,7 @@ impl Identity {
             proof: Proof([a, b, c, d, e, f, g]),
             answer: flags & ANSWER != 0,
             strict: flags & STRICT != 0,
+            joins: flags & JOINS != 0,
         })
     }
 }

@@ -4,6 +4,7 @@
 //!
 //! * [`tcp_option`]: the option in SYN and SYN-ACK that says "I speak SMC".
 //! * [`identity`]: the option by which two kernels with this module know each other.
+//! * [`promotion`]: what moves a connection that began as TCP to the link.
 //! * [`clc`]: the handshake messages in the TCP stream.
 //! * [`llc`], [`cdc`]: the messages on the RDMA link; [`immediate`]: what may stand for a CDC message.
 //! * [`ids`], [`bufsize`], [`list`]: the small values that these messages carry.
@@ -22,4 +23,5 @@ pub mod ids;
 pub mod immediate;
 pub mod list;
 pub mod llc;
+pub mod promotion;
 pub mod tcp_option;

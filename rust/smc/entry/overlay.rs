@@ -237,12 +237,12 @@ fn send(data: &Arc<SmcSock>, socket: &BsdSocket, msg: &mut Message<'_>) -> Resul
         connect::give_up(data, socket, Reason::UnsupportedOption)?;
     }
     if let Some(stream) = data.stream() {
-        return stream.send(socket, msg);
+        return path::send(data, stream, socket, msg);
     }
     let nonblock = msg.has(flags::MSG_DONTWAIT);
     Smc::settle(data, socket, data.sock.send_timeout(nonblock))?;
     match path::stream(data, socket) {
-        Some(stream) => stream.send(socket, msg),
+        Some(stream) => path::send(data, stream, socket, msg),
         None => socket.native_sendmsg(msg),
     }
 }

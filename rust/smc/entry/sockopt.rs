@@ -186,6 +186,9 @@ pub(crate) fn set(
             if let Some(local) = this.local() {
                 local.bind_to_tcp();
             }
+            if let Some(remote) = this.remote() {
+                remote.bind_to_tcp();
+            }
             Ok(Handled::Native)
         }
         (IPPROTO_TCP, TCP_ULP) => replacing::ulp(this, socket, option),
@@ -317,10 +320,11 @@ fn info(this: &SmcSock) -> [u32; 4] {
                 Some(local) if local.is_moved() => mode::LOCAL,
                 _ => mode::PATH,
             };
+            let waits = this.remote().map_or(0, |remote| remote.reason());
             let broken = this.local().is_some_and(Local::is_broken);
             let reason = match broken {
                 true => Reason::PathBreach.code(),
-                false => path.tcp_only.map_or(0, |reason| reason.code()),
+                false => path.tcp_only.map_or(waits, |reason| reason.code()),
             };
             [mode, reason, 0, state::ACTIVE]
         }

@@ -4,14 +4,14 @@
 //!
 //! The other counters are about packets, and there are none.
 
-use crate::{socket::SmcSock, stream::local::Local};
+use crate::socket::SmcSock;
 use kapi::net::{
     args::GetOption,
     socket::BsdSocket,
     uapi::tcp_info::{BYTES_ACKED, BYTES_RECEIVED, BYTES_SENT}, //
 };
 use kernel::prelude::*;
-use smc_proto::conn::Positions;
+use smc_proto::{conn::Positions, wire::promotion::MARK_LEN};
 
 /// Bytes that have not gone by TCP.
 #[derive(Clone, Copy)]
@@ -33,15 +33,24 @@ impl Moved {
                 received,
                 ..
             } = conn.proto.lock().positions();
+            // What the two kernels have said is not the program's.
+            let marks = match socket.remote() {
+                Some(_) => 2 * MARK_LEN as u64,
+                None => 0,
+            };
             return Self {
-                all: true,
-                sent,
-                acked: completed,
-                received,
+                all: socket.remote().is_none(),
+                sent: sent.saturating_sub(marks),
+                acked: completed.saturating_sub(marks),
+                received: received.saturating_sub(marks),
             };
         }
         // What is in a ring has arrived.
-        let (sent, received) = socket.local().map_or((0, 0), Local::carried);
+        let (sent, received) = match (socket.local(), socket.remote()) {
+            (Some(local), _) => local.carried(),
+            (None, Some(remote)) => remote.carried(),
+            (None, None) => (0, 0),
+        };
         Self {
             all: false,
             sent,

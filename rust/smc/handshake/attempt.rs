@@ -74,6 +74,8 @@ pub(crate) struct Attempt {
     payer: Option<ARef<Sock>>,
     /// At a client: the lane that it has chosen.
     lane: Option<Lane>,
+    /// True if the connection's socket goes on with TCP for the present.
+    apart: bool,
     group: Option<Arc<LinkGroup>>,
     /// Place in the group, held while that gets memory for the connection.
     place: Option<(AlertToken, u8)>,
@@ -97,12 +99,18 @@ impl Attempt {
             port,
             payer,
             lane,
+            apart: false,
             group: None,
             place: None,
             conn: None,
             begun: None,
             gate: None,
         }
+    }
+
+    /// Makes a connection for a socket that goes on with TCP for the present.
+    pub(crate) fn set_apart(&mut self) {
+        self.apart = true;
     }
 
     /// Finds or starts the group, and makes our end of the connection in it. Returns `None` if that
@@ -329,6 +337,7 @@ impl Attempt {
             send_size,
             autocork,
             drain_idle: namespace.drain_idle(),
+            apart: self.apart,
         });
         let conn = conn.map_err(|_| Reason::NoMemory)?;
         let stats = conn.stats();

@@ -128,6 +128,12 @@ impl<T: Notify + Waiter + 'static> Negotiation<T> {
         })
     }
 
+    /// Makes the connection for another socket; see [`HandshakeRun::set_apart`].
+    pub(crate) fn apart(mut self) -> Self {
+        self.run.set_apart();
+        self
+    }
+
     /// Goes on as far as possible. May sleep if `may_block`, but not for the peer's CLC messages. A step that may
     /// sleep is left to the worker otherwise.
     pub(crate) fn advance(
@@ -137,7 +143,19 @@ impl<T: Notify + Waiter + 'static> Negotiation<T> {
         sock: &ARef<Sock>,
         may_block: bool,
     ) -> Progress {
-        let progress = self.run.advance(sock, &|| owner.clone(), may_block);
+        self.advance_for(owner, sleep_rule, sock, sock, may_block)
+    }
+
+    /// The same, with the messages on `stream`, for the connection `sock`.
+    pub(crate) fn advance_for(
+        &mut self,
+        owner: &Arc<T>,
+        sleep_rule: &SleepRule,
+        stream: &Sock,
+        sock: &ARef<Sock>,
+        may_block: bool,
+    ) -> Progress {
+        let progress = self.run.advance(stream, sock, &|| owner.clone(), may_block);
         if let Progress::Heavy = progress {
             sleep_rule.set_next_step_sleeps();
             owner.clone().kick();

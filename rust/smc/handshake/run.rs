@@ -152,6 +152,11 @@ impl HandshakeRun {
         })
     }
 
+    /// Makes the connection for another socket than that of the stream, which goes on with TCP for the present.
+    pub(crate) fn set_apart(&mut self) {
+        self.attempt.set_apart();
+    }
+
     /// Tells whether a byte of the stream has been taken.
     pub(crate) fn has_begun(&self) -> bool {
         self.driver.has_begun()
@@ -162,9 +167,11 @@ impl HandshakeRun {
         self.driver.silent_for(span)
     }
 
-    /// Goes on as far as possible. May sleep if `may_block`, but not for the peer's CLC messages.
+    /// Goes on as far as possible, with the messages on `stream`, for the connection `sock`, which is the same as a rule.
+    /// May sleep if `may_block`, but not for the peer's CLC messages.
     pub(crate) fn advance(
         &mut self,
+        stream: &Sock,
         sock: &ARef<Sock>,
         waiter: &dyn Fn() -> Arc<dyn Waiter>,
         may_block: bool,
@@ -172,12 +179,13 @@ impl HandshakeRun {
         let mut endpoint = RunEndpoint {
             attempt: &mut self.attempt,
             peer: &mut self.peer,
+            stream,
             sock,
             waiter,
             may_block,
         };
         match self.driver.advance(&mut endpoint) {
-            driver::Progress::Awaiting(until) => Progress::Pending(look_again(sock, until)),
+            driver::Progress::Awaiting(until) => Progress::Pending(look_again(stream, until)),
             driver::Progress::Queued(until) => Progress::Pending(until),
             driver::Progress::Deferred => Progress::Heavy,
             driver::Progress::Done(outcome) => Progress::Done(outcome),
@@ -216,6 +224,7 @@ impl HandshakeRun {
 struct RunEndpoint<'a> {
     attempt: &'a mut Attempt,
     peer: &'a mut PeerFacts,
+    stream: &'a Sock,
     sock: &'a ARef<Sock>,
     waiter: &'a dyn Fn() -> Arc<dyn Waiter>,
     may_block: bool,
@@ -248,19 +257,19 @@ impl Endpoint for RunEndpoint<'_> {
             (self.waiter)().answers();
         }
         // The unused send buffer of a new connection takes a message whole.
-        self.sock.send(message) == Ok(message.len())
+        self.stream.send(message) == Ok(message.len())
     }
 
     fn receive(&mut self, buf: &mut [u8]) -> Result<usize, StreamError> {
-        self.sock.receive(buf).map_err(stream_error)
+        self.stream.receive(buf).map_err(stream_error)
     }
 
     fn peek(&mut self, buf: &mut [u8]) -> Result<usize, StreamError> {
-        self.sock.peek(buf).map_err(stream_error)
+        self.stream.peek(buf).map_err(stream_error)
     }
 
     fn is_shut(&self) -> bool {
-        self.sock.shutdown_mask() & RECEIVE != 0
+        self.stream.shutdown_mask() & RECEIVE != 0
     }
 
     fn acquire(&mut self, want: &Want, peer: Option<&RdmaEnd>) -> Result<Option<Acquired>, Reason> {

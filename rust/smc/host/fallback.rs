@@ -87,17 +87,23 @@ pub(crate) struct Path {
     pub(crate) role: Role,
     /// The reason why it stays TCP's, if it does.
     pub(crate) tcp_only: Option<Reason>,
+    /// True if the other end is on another host.
+    pub(crate) remote: bool,
 }
 
 impl Path {
     /// Returns the state of a new connection on which the two ends have agreed by `answer`; `None` for an
     /// answer that means something else.
     pub(crate) fn new(role: Role, answer: Answer) -> Option<Self> {
-        let tcp_only = match answer {
-            Answer::Local => None,
-            Answer::Remote => Some(Reason::PathRemote),
-            Answer::Tcp | Answer::Smc | Answer::Echo => return None,
+        let remote = match answer {
+            Answer::Local => false,
+            Answer::Remote => true,
+            Answer::Tcp | Answer::Smc | Answer::Echo | Answer::Join => return None,
         };
-        Some(Self { role, tcp_only })
+        Some(Self {
+            role,
+            tcp_only: None,
+            remote,
+        })
     }
 }

@@ -113,6 +113,8 @@ enum Order {
     Strict,
     /// TCP alone: neither end says anything.
     Bare,
+    /// A side connection of two kernels; see [`crate::socket::promotion`].
+    Join,
 }
 
 /// Choice of a socket, or of its namespace: what its SYN or SYN-ACK says.
@@ -134,6 +136,12 @@ impl Choice {
     pub(crate) const BARE: Self = Self {
         order: Order::Bare,
         wide: false,
+    };
+
+    /// A side connection of two kernels.
+    pub(crate) const JOIN: Self = Self {
+        order: Order::Join,
+        wide: true,
     };
 
     /// Returns the choice of a socket whose setting is `path`, or the namespace's if that is negative.
@@ -164,6 +172,8 @@ impl Choice {
             Order::Path => 2,
             Order::Strict => 3,
             Order::Bare => 4,
+            // With `wide` that of [`syn::OWN_CHOICE`].
+            Order::Join => 7,
         };
         2 * order + u8::from(self.wide)
     }
@@ -174,6 +184,7 @@ impl Choice {
             2 => Order::Path,
             3 => Order::Strict,
             4 => Order::Bare,
+            7 => Order::Join,
             _ => Order::Clc,
         };
         Self {
@@ -196,6 +207,8 @@ pub(crate) enum Answer {
     Remote = 3,
     /// The SYN's own words: TCP, from a peer that sends back what it does not understand.
     Echo = 4,
+    /// A side connection of two kernels is taken.
+    Join = 5,
 }
 
 impl Answer {
@@ -206,6 +219,7 @@ impl Answer {
             2 => Self::Local,
             3 => Self::Remote,
             4 => Self::Echo,
+            5 => Self::Join,
             _ => Self::Tcp,
         }
     }
@@ -216,6 +230,12 @@ impl Answer {
 pub(crate) fn answer_to(choice: Choice, net: u64, syn: &Syn<'_>) -> Answer {
     let scan = tcp_option::scan(syn.options);
     let peer = scan.identity.filter(|peer| !peer.answer && !scan.signed);
+    if peer.is_some_and(|peer| peer.joins) {
+        return match choice.order {
+            Order::Path => Answer::Join,
+            _ => Answer::Tcp,
+        };
+    }
     if let (Some(peer), false) = (peer, choice.order == Order::Clc) {
         if proof(choice, net, Numbers::Syn(syn.number)) == Some(peer.proof) {
             return Answer::Local;
@@ -272,7 +292,13 @@ impl syn::Policy for Announce {
             proof: proof(choice, context.net, Numbers::Syn(syn.number))?,
             answer: false,
             strict: choice.order == Order::Strict,
+            joins: choice.order == Order::Join,
         };
+        if identity.joins {
+            // Alone: a peer that does not know it is to say nothing.
+            let bytes = identity.bytes();
+            return (room >= bytes.len()).then(|| OptionBytes::new(&[&bytes]));
+        }
         with(&identity.bytes(), room)
     }
 
@@ -283,10 +309,11 @@ impl syn::Policy for Announce {
         }
         // TCP's own options, which are signed only where the SYN's are.
         let room = OPTIONS_MAX.saturating_sub(syn_ack.options.len());
-        match answer_to(choice, context.net, &syn) {
+        let answer = answer_to(choice, context.net, &syn);
+        match answer {
             Answer::Tcp | Answer::Echo => None,
             // What was answered once is so again.
-            Answer::Smc
+            Answer::Smc | Answer::Join
                 if context.again == 0
                     && silent::refuses(&PeerAddr {
                         address: context.peer,
@@ -302,14 +329,19 @@ impl syn::Policy for Announce {
             }
             // Without room for it there is no option at all: the server takes the connection for one that
             // may move, and a client that says CLC would say it to the program.
-            Answer::Local | Answer::Remote => {
+            Answer::Local | Answer::Remote | Answer::Join => {
                 let identity = Identity {
                     proof: proof_of_answer(choice, context.net, &syn_ack)?,
                     answer: true,
                     strict: false,
+                    joins: answer == Answer::Join,
                 };
                 let bytes = identity.bytes();
-                (room >= bytes.len()).then(|| OptionBytes::new(&[&bytes]))
+                let added = (room >= bytes.len()).then(|| OptionBytes::new(&[&bytes]))?;
+                if identity.joins {
+                    LAST_OFFER.store(clock::seconds().saturating_add(1), Relaxed);
+                }
+                Some(added)
             }
         }
     }
@@ -325,10 +357,12 @@ impl syn::Policy for Announce {
             Some(peer) if !peer.answer => Answer::Echo,
             // No server sends both.
             Some(_) if scan.smc.is_some() => Answer::Tcp,
+            Some(peer) if peer.joins && choice == Choice::JOIN => Answer::Join,
+            Some(peer) if peer.joins || choice == Choice::JOIN => Answer::Tcp,
             Some(peer) if own() == Some(peer.proof) => Answer::Local,
             Some(_) => Answer::Remote,
             None if echoed(syn_ack.options) => Answer::Echo,
-            None if scan.offers() => Answer::Smc,
+            None if scan.offers() && choice != Choice::JOIN => Answer::Smc,
             None => Answer::Tcp,
         };
         answer as u8

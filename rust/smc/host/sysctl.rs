@@ -74,6 +74,11 @@ pub(crate) enum Sysctl {
     TrafficClass,
     /// Most link groups that connections of this host to one peer are spread over.
     PeerGroups,
+    /// Data segments of both directions after which a connection between two hosts that has begun as TCP moves to
+    /// SMC-R; 0 for never.
+    PathPromote,
+    /// 1 to move connections to devices that are software, too.
+    PathSoftware,
     /// For tests: local paths change carriers after this number of messages at most; 0 for never.
     PathFlip,
 }
@@ -92,7 +97,7 @@ const MAX_BUF: i32 = i32::MAX / 2;
 const MAX_WR: i32 = 2048;
 
 /// Number of files.
-const COUNT: usize = 27;
+const COUNT: usize = 29;
 
 static ENTRIES: [Entry; COUNT] = [
     Entry {
@@ -130,6 +135,8 @@ static ENTRIES: [Entry; COUNT] = [
     entry(c"auto_pause", 60, 1, 3600),
     entry(c"traffic_class", -1, -1, 255),
     entry(c"peer_groups", 8, 1, 8),
+    entry(c"path_promote", 32, 0, 1 << 30),
+    entry(c"path_software", 0, 0, 1),
     entry(c"path_flip", 0, 0, 1 << 20),
 ];
 

@@ -319,7 +319,8 @@ impl Listener {
         drop(guard);
         let paused = self.is_paused();
         let denied = match answer {
-            Answer::Tcp => None,
+            // Of a side connection the one that it is about has been asked for.
+            Answer::Tcp | Answer::Join => None,
             _ => self.denies(&sock),
         };
         let refuse = refuse.or(denied);
@@ -328,7 +329,7 @@ impl Listener {
                 tcp_only: path.tcp_only.or(denied),
                 ..path
             })),
-            (Answer::Smc, _) => None,
+            (Answer::Smc | Answer::Join, _) => None,
             _ => {
                 let reason = match paused {
                     true => Reason::Unpaid,
@@ -341,7 +342,7 @@ impl Listener {
             return Some(Ready::new(0, sock, verdict));
         }
         // On failure the connection is closed: TCP's answer to a lack of memory, too.
-        let _ = self.begin(sock, refuse);
+        let _ = self.begin(sock, refuse, answer == Answer::Join);
         None
     }
 
@@ -364,7 +365,7 @@ impl Listener {
         paused != 0
     }
 
-    fn begin(self: &Arc<Self>, sock: OwnedSock, refuse: Option<Reason>) -> Result {
+    fn begin(self: &Arc<Self>, sock: OwnedSock, refuse: Option<Reason>, joins: bool) -> Result {
         let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
         let incoming = {
             let mut queues = self.queues.lock();
@@ -373,7 +374,10 @@ impl Listener {
             }
             let id = queues.take_id();
             drop(queues);
-            Incoming::new(self.clone(), id, sock, refuse)?
+            match joins {
+                true => Incoming::joining(self.clone(), id, sock)?,
+                false => Incoming::new(self.clone(), id, sock, refuse)?,
+            }
         };
         let changed = {
             let mut queues = self.queues.lock();

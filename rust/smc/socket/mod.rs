@@ -10,11 +10,13 @@ mod fifo;
 pub(crate) mod listen;
 mod listener;
 pub(crate) mod path;
+pub(crate) mod promotion;
 mod rewritten;
 mod smc_sock;
 mod state;
 mod strict;
 mod work;
 
+pub(crate) use promotion::candidates::{Candidates, CANDIDATES};
 pub(crate) use smc_sock::{Registry, Roster, SmcSock};
 pub(crate) use state::Phase;

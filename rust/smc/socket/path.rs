@@ -7,16 +7,18 @@
 //! two kinds apart: they pass such a stream on as it is.
 //!
 //! With the first byte that it sends or wants, an end looks for the other one in this kernel; see
-//! [`crate::stream::local`]. A connection whose other end is on another host stays TCP's.
+//! [`crate::stream::local`]. A connection whose other end is on another host goes by TCP until it is worth moving to
+//! SMC-R; see [`super::promotion`].
 
 use super::{
+    promotion,
     smc_sock::SmcSock,
     state::{Kind, Phase, StateGuard}, //
 };
 use crate::{
     host::fallback::Path,
     stream::{
-        local::{Local, RENDEZVOUS},
+        local::RENDEZVOUS,
         Stream, //
     },
 };
@@ -43,18 +45,25 @@ pub(super) fn become_path(this: &SmcSock, state: &mut StateGuard<'_>, path: Path
 pub(crate) fn stream<'a>(this: &'a Arc<SmcSock>, socket: &BsdSocket) -> Option<Stream<'a>> {
     match this.stream() {
         Some(stream) => Some(stream),
-        None if this.state.is(Kind::Path) => look(this, socket).map(Stream::Local),
+        None if this.state.is(Kind::Path) => look(this, socket),
         None => None,
     }
 }
 
 #[inline(never)]
-fn look<'a>(this: &'a Arc<SmcSock>, socket: &BsdSocket) -> Option<&'a Local> {
+fn look<'a>(this: &'a Arc<SmcSock>, socket: &BsdSocket) -> Option<Stream<'a>> {
     let mut state = this.state.lock();
     let Phase::Path(path) = *state else {
         return None;
     };
-    if path.tcp_only.is_none() && this.local().is_none() {
+    if path.tcp_only.is_none() && path.remote {
+        if this.remote().is_none() {
+            match promotion::stream(this, path.role) {
+                Ok(remote) => state.may_move(remote),
+                Err(reason) => stay(&mut state, path, socket, reason),
+            }
+        }
+    } else if path.tcp_only.is_none() && this.local().is_none() {
         let rendezvous = RENDEZVOUS.get();
         let come = match (&rendezvous, this.namespace()) {
             (Some(rendezvous), Some(namespace)) => {
@@ -69,7 +78,7 @@ fn look<'a>(this: &'a Arc<SmcSock>, socket: &BsdSocket) -> Option<&'a Local> {
             Err(reason) => stay(&mut state, path, socket, reason),
         }
     }
-    this.local()
+    this.stream()
 }
 
 fn stay(state: &mut StateGuard<'_>, path: Path, socket: &BsdSocket, reason: Reason) {
@@ -100,6 +109,9 @@ pub(crate) fn leave(this: &SmcSock, socket: &BsdSocket) -> Result {
         if let Some(local) = this.local() {
             local.retire()?;
         }
+        if this.remote().is_some_and(|remote| !remote.retire()) {
+            return Err(EBUSY);
+        }
         let mut state = this.state.lock();
         let Phase::Path(path) = *state else {
             return Ok(());
@@ -113,7 +125,7 @@ pub(crate) fn leave(this: &SmcSock, socket: &BsdSocket) -> Result {
     }
 }
 
-/// recvmsg() of a stream of either kind. On a local path, bytes that arrive before the other end has come tell that it
+/// recvmsg() of a stream of any kind. On a local path, bytes that arrive before the other end has come tell that it
 /// never will.
 ///
 /// # Errors
@@ -127,12 +139,31 @@ pub(crate) fn receive(
     msg: &mut Message<'_>,
 ) -> Result<usize> {
     let got = stream.receive(socket, msg)?;
-    if let (1.., Stream::Local(local)) = (got, stream) {
-        if !local.has_met() {
-            alone(this, socket);
-        }
+    match stream {
+        Stream::Local(local) if got != 0 && !local.has_met() => alone(this, socket),
+        Stream::Remote(remote) => promotion::look(this, socket, remote),
+        _ => (),
     }
     Ok(got)
+}
+
+/// sendmsg() of a stream of any kind.
+///
+/// # Errors
+///
+/// Those of `tcp_sendmsg()`.
+#[inline]
+pub(crate) fn send(
+    this: &Arc<SmcSock>,
+    stream: Stream<'_>,
+    socket: &BsdSocket,
+    msg: &mut Message<'_>,
+) -> Result<usize> {
+    let sent = stream.send(socket, msg)?;
+    if let Stream::Remote(remote) = stream {
+        promotion::look(this, socket, remote);
+    }
+    Ok(sent)
 }
 
 /// Draws the conclusion of bytes that have arrived before the other end has come: it never will.

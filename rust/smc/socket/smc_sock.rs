@@ -9,6 +9,7 @@ mod registry;
 pub(crate) use registry::{Registry, Roster};
 
 use super::{
+    promotion::{self, Dialer},
     rewritten::Rewritten,
     state::{Kind, Phase, State, StateGuard}, //
 };
@@ -22,7 +23,7 @@ use crate::{
         waiter::Waiter, //
     },
     smcr::SmcConn,
-    stream::{local::Local, Stream}, //
+    stream::{local::Local, remote::Remote, Stream}, //
 };
 use kapi::{
     errno::{self, Errno},
@@ -87,6 +88,9 @@ pub(crate) struct SmcSock {
     /// connection attempt.
     #[pin]
     pub(crate) handshake: Mutex<Option<Negotiation<SmcSock>>>,
+    /// A client's attempt to move the connection to SMC-R, while it is under way.
+    #[pin]
+    pub(super) dialer: Mutex<Option<Arc<Dialer>>>,
     /// Who may go on with the handshake.
     pub(crate) sleep_rule: SleepRule,
     /// One of [`attempt`].
@@ -173,6 +177,7 @@ impl SmcSock {
                 fin_noted: Word::new(0),
                 path: Atomic::new(-1),
                 handshake <- new_mutex!(None, "rsmc::SmcSock::handshake"),
+                dialer <- new_mutex!(None, "rsmc::SmcSock::dialer"),
                 sleep_rule: SleepRule::new(),
                 user_save_syn: Atomic::new(0),
                 attempt: Atomic::new(attempt::PLAIN),
@@ -248,18 +253,33 @@ impl SmcSock {
         self.state.local()
     }
 
-    /// Returns the stream, if this is an SMC-R connection or a connection within this kernel.
+    /// Returns the stream of a connection with another host that began as TCP, if this is one. It stays when the
+    /// connection has moved.
+    #[inline]
+    pub(crate) fn remote(&self) -> Option<&Arc<Remote>> {
+        self.state.remote()
+    }
+
+    /// Returns the stream, if this is one that is not left to TCP's functions.
     #[inline]
     pub(crate) fn stream(&self) -> Option<Stream<'_>> {
         match self.smc() {
             Some(conn) => Some(Stream::Smcr(conn)),
-            None => self.local().map(Stream::Local),
+            None => self.stream_of_path(),
+        }
+    }
+
+    #[inline]
+    fn stream_of_path(&self) -> Option<Stream<'_>> {
+        match self.local() {
+            Some(local) => Some(Stream::Local(local)),
+            None => self.remote().map(|remote| Stream::Remote(remote)),
         }
     }
 
     /// Tells whether this is a connection that began as TCP, and has not looked for its other end.
     pub(crate) fn is_cold_path(&self) -> bool {
-        self.state.is(Kind::Path) && self.local().is_none()
+        self.state.is(Kind::Path) && self.local().is_none() && self.remote().is_none()
     }
 
     /// Returns what the socket's SYN, or its answers to SYNs, are to offer.
@@ -399,6 +419,11 @@ impl SmcSock {
         if let Some(local) = self.local() {
             local.close();
         }
+        let old = match (promotion::close(self), old) {
+            // It was between TCP and this.
+            (Some(conn), Phase::Path(_)) => Phase::Smc(conn),
+            (_, old) => old,
+        };
         match old {
             Phase::Connecting => self.abandoned(),
             Phase::Listening(listener) => listener.close(),

@@ -10,7 +10,7 @@ use super::listener::Listener;
 use crate::{
     host::fallback::{Fallback, Path},
     smcr::SmcConn,
-    stream::local::Local, //
+    stream::{local::Local, remote::Remote}, //
 };
 use core::{mem, ops::Deref};
 use kernel::{
@@ -100,6 +100,8 @@ pub(crate) struct State {
     conn: SetOnce<Arc<SmcConn>>,
     /// The end of a local path, from the first byte of a connection that may be one.
     local: SetOnce<Local>,
+    /// The same of a connection with another host that may move to SMC-R.
+    remote: SetOnce<Arc<Remote>>,
 }
 
 impl State {
@@ -114,6 +116,7 @@ impl State {
             kind: Atomic::new(kind),
             conn,
             local: SetOnce::new(),
+            remote: SetOnce::new(),
         })
     }
 
@@ -148,6 +151,12 @@ impl State {
     pub(crate) fn local(&self) -> Option<&Local> {
         self.local.as_ref()
     }
+
+    /// Returns the stream of a connection with another host that began as TCP, if this is one.
+    #[inline]
+    pub(crate) fn remote(&self) -> Option<&Arc<Remote>> {
+        self.remote.as_ref()
+    }
 }
 
 /// The locked phase.
@@ -171,6 +180,11 @@ impl StateGuard<'_> {
     /// Has found the other end of a connection that began as TCP.
     pub(super) fn found(&mut self, local: Local) {
         self.state.local.populate(local);
+    }
+
+    /// Has made the stream of a connection with another host that began as TCP.
+    pub(super) fn may_move(&mut self, remote: Arc<Remote>) {
+        self.state.remote.populate(remote);
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::{
     connect,
+    promotion,
     smc_sock::SmcSock,
     state::{Kind, Phase}, //
 };
@@ -27,7 +28,8 @@ impl Notify for SmcSock {
             Kind::Connecting => true,
             Kind::Listening => offers_outstanding() || this.sock.state() != tcp_state::LISTEN,
             Kind::Smc => this.tcp_has_spoken(),
-            Kind::Crossing | Kind::Path | Kind::Other => false,
+            Kind::Path => this.remote().is_some_and(|remote| remote.is_moving()),
+            Kind::Crossing | Kind::Other => false,
         };
         if wanted {
             let _ = queue::enqueue::<_, 0>(Arc::<Self>::from(this));
@@ -69,6 +71,10 @@ impl WorkItem for SmcSock {
                     this.fin_noted.set(1);
                     conn.on_tcp_fin();
                 }
+            }
+            Phase::Path(_) => {
+                drop(state);
+                promotion::advance(&this);
             }
             _ => {
                 drop(state);

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! What moves a socket's bytes between the program and its peer: an SMC-R connection with its two rings
-//! (`ring.rs`), or a connection within this kernel (`local.rs`), whose bytes go by TCP or through memory.
+//! (`ring.rs`), a connection within this kernel (`local.rs`), whose bytes go by TCP or through memory, or one with
+//! another host that has begun as TCP and may become an SMC-R connection (`remote.rs`).
 //!
-//! [`StreamIo`] has all operations of a stream, and [`Stream`] is the one type that tells the two apart. recvmsg()
-//! and sendmsg() wait, peek, time out and fail in `receive.rs` and `send.rs`, once for both: a stream says what has
+//! [`StreamIo`] has all operations of a stream, and [`Stream`] is the one type that tells them apart. recvmsg()
+//! and sendmsg() wait, peek, time out and fail in `receive.rs` and `send.rs`, once for all: a stream says what has
 //! arrived and what there is room for, and copies. The calls of a socket that fell back are TCP's own functions and do
 //! not come here.
 
 pub(crate) mod local;
 mod receive;
+pub(crate) mod remote;
 mod ring;
 mod send;
 
@@ -18,6 +20,7 @@ pub(crate) use self::ring::shut_down;
 use self::{
     local::Local,
     receive::{Ask, Look, Took, STOP},
+    remote::Remote,
     send::{Put, Stop}, //
 };
 use crate::{host::stats::Stats, smcr::SmcConn};
@@ -36,6 +39,8 @@ pub(crate) enum Stream<'a> {
     Smcr(&'a Arc<SmcConn>),
     /// A connection within this kernel.
     Local(&'a Local),
+    /// A connection with another host that has begun as TCP.
+    Remote(&'a Remote),
 }
 
 impl Stream<'_> {
@@ -48,6 +53,7 @@ impl Stream<'_> {
         match self {
             Self::Smcr(conn) => conn.splice(socket, splice),
             Self::Local(local) => local.splice(socket, splice),
+            Self::Remote(remote) => remote.splice(socket, splice),
         }
     }
 
@@ -57,6 +63,7 @@ impl Stream<'_> {
         match self {
             Self::Smcr(conn) => conn.poll(socket, poll),
             Self::Local(local) => local.poll(socket, poll),
+            Self::Remote(remote) => remote.poll(socket, poll),
         }
     }
 
@@ -69,6 +76,7 @@ impl Stream<'_> {
         match self {
             Self::Smcr(conn) => conn.shutdown(socket, how),
             Self::Local(local) => local.shutdown(socket, how),
+            Self::Remote(remote) => remote.shutdown(socket, how),
         }
     }
 
@@ -77,6 +85,7 @@ impl Stream<'_> {
         match self {
             Self::Smcr(conn) => conn.ioctl(command),
             Self::Local(local) => local.ioctl(command),
+            Self::Remote(remote) => remote.ioctl(command),
         }
     }
 
@@ -85,6 +94,7 @@ impl Stream<'_> {
         match self {
             Self::Smcr(conn) => conn.unread(),
             Self::Local(local) => local.unread(),
+            Self::Remote(remote) => remote.unread(),
         }
     }
 
@@ -93,6 +103,7 @@ impl Stream<'_> {
         match self {
             Self::Smcr(conn) => conn.has_peer(),
             Self::Local(local) => local.has_peer(),
+            Self::Remote(remote) => remote.has_peer(),
         }
     }
 
@@ -101,6 +112,7 @@ impl Stream<'_> {
         match self {
             Self::Smcr(conn) => conn.low_water_changed(),
             Self::Local(local) => local.low_water_changed(),
+            Self::Remote(remote) => remote.low_water_changed(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 //! recvmsg(): from a stream to the program.
 
-use super::{local::Local, Stream, StreamIo};
+use super::{local::Local, remote::Remote, Stream, StreamIo};
 use crate::host::stats::{Stat, TrafficDirection};
 use core::cell::Cell;
 use kapi::{
@@ -76,6 +76,10 @@ impl Stream<'_> {
             // Urgent bytes go by TCP, where a read does not wait for them.
             Self::Local(_) if msg.has(flags::MSG_OOB) => socket.native_recvmsg(msg),
             Self::Local(local) => receive_local(local, socket, msg),
+            Self::Remote(remote) if msg.has(flags::MSG_OOB) && !remote.has_ring_at_head() => {
+                socket.native_recvmsg(msg)
+            }
+            Self::Remote(remote) => receive_remote(remote, socket, msg),
         }
     }
 }
@@ -84,6 +88,11 @@ impl Stream<'_> {
 #[inline(never)]
 fn receive_local(local: &Local, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
     receive(local, socket, msg)
+}
+
+#[inline(never)]
+fn receive_remote(remote: &Remote, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
+    receive(remote, socket, msg)
 }
 
 /// recvmsg().

@@ -36,7 +36,8 @@ use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
     conn::{Actions, Conn, ConnState, Plain, RecvState, SendError, SendHint, UrgentError},
     cursor::RingSize,
-    ring::Pieces, //
+    ring::Pieces,
+    wire::promotion::{Mark, MARK_LEN}, //
 };
 
 /// The program's memory is copied in chunks of this size. Nothing of a chunk that faults is sent; TCP's chunks are
@@ -648,4 +649,60 @@ fn take_urgent(conn: &Arc<SmcConn>, peek: bool) -> (bool, Result<u8, UrgentError
     };
     conn.perform(settings);
     (over, byte)
+}
+
+/// Puts a mark into the send ring, before the program has put anything there.
+///
+/// # Errors
+///
+/// `ENOMEM` when there is no memory for the ring just now; `ECONNABORTED` when the connection is over.
+pub(super) fn put_mark(conn: &Arc<SmcConn>, mark: Mark) -> Result {
+    let gone = || errno::ECONNABORTED.error();
+    let bytes = mark.bytes();
+    let len = u32::try_from(bytes.len())?;
+    let mut writers = conn.writers.lock();
+    let (view, _) = look_for_room(conn).map_err(|_| gone())?;
+    let ring = conn.send_ring(&mut writers)?;
+    let [first, _] = view.piece;
+    if view.len() < len || ring.write_slice(first.offset as usize, &bytes) < bytes.len() {
+        return Err(gone());
+    }
+    let hint = SendHint {
+        more: false,
+        urgent: false,
+        push: true,
+    };
+    let written = |proto: &mut Conn, now| proto.written(len, hint, now);
+    let actions = conn.group().change_and_send(conn, written);
+    writers.free = Pieces::NONE;
+    drop(writers);
+    conn.perform(actions.map_err(|_| gone())?);
+    Ok(())
+}
+
+/// Takes the bytes of a mark from the beginning of what has arrived, if there are so many.
+pub(super) fn take_mark(conn: &Arc<SmcConn>) -> Option<[u8; MARK_LEN]> {
+    let mut bytes = [0; MARK_LEN];
+    let mut reader = conn.readers.lock();
+    let (view, _left) = {
+        let proto = conn.proto.lock();
+        let view = proto.recv_view(0);
+        (view, reader.follow(view.ring, &proto.recv))
+    };
+    let [first, _] = view.pieces.piece;
+    if (view.pieces.len() as usize) < bytes.len()
+        || reader.ring().read_slice(first.offset as usize, &mut bytes) < bytes.len()
+    {
+        return None;
+    }
+    let actions = {
+        let mut proto = conn.proto.lock();
+        let actions = proto.read_from(view.from, bytes.len() as u32).ok()?;
+        let quiet = matches!(proto.recv_state(), RecvState::Empty) && !proto.at_mark();
+        conn.maybe_readable.set(u32::from(!quiet));
+        actions
+    };
+    drop(reader);
+    conn.perform(actions);
+    Some(bytes)
 }

@@ -2,7 +2,7 @@
 
 //! sendmsg(): from the program into a stream.
 
-use super::{local::Local, Stream, StreamIo};
+use super::{local::Local, remote::Remote, Stream, StreamIo};
 use crate::host::stats::{Stat, TrafficDirection};
 use core::cell::Cell;
 use kapi::{
@@ -60,6 +60,7 @@ impl Stream<'_> {
         match self {
             Self::Smcr(conn) => send(conn, socket, msg),
             Self::Local(local) => send_local(local, socket, msg),
+            Self::Remote(remote) => send_remote(remote, socket, msg),
         }
     }
 }
@@ -68,6 +69,11 @@ impl Stream<'_> {
 #[inline(never)]
 fn send_local(local: &Local, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
     send(local, socket, msg)
+}
+
+#[inline(never)]
+fn send_remote(remote: &Remote, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
+    send(remote, socket, msg)
 }
 
 /// sendmsg(): blocking, it takes everything.

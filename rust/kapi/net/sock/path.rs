@@ -137,6 +137,45 @@ impl Sock {
         unsafe { ptr::read_volatile(&raw const (*tp).write_seq) }
     }
 
+    /// Returns how many bytes TCP has to send that were not acknowledged, or not sent (`unsent`); a FIN counts as one. A
+    /// hint without the lock.
+    pub fn out_queue(&self, unsent: bool) -> usize {
+        let tp: *const bindings::tcp_sock = self.as_ptr().cast();
+        // SAFETY: The sock is TCP's; read without the lock, as TCP does.
+        let (acked, sent) = unsafe {
+            (
+                ptr::read_volatile(&raw const (*tp).snd_una),
+                ptr::read_volatile(&raw const (*tp).snd_nxt),
+            )
+        };
+        read_barrier();
+        let from = if unsent { sent } else { acked };
+        let left = self.sent_to().wrapping_sub(from) as i32;
+        usize::try_from(left).unwrap_or(0)
+    }
+
+    /// Returns how many segments with data have come and gone, as TCP counts them; wraps. A hint without the lock.
+    #[inline]
+    pub fn data_segments(&self) -> u32 {
+        let tp: *const bindings::tcp_sock = self.as_ptr().cast();
+        // SAFETY: The sock is TCP's; read without the lock, as `tcp_get_info()` does.
+        let (came, went) = unsafe {
+            (
+                ptr::read_volatile(&raw const (*tp).data_segs_in),
+                ptr::read_volatile(&raw const (*tp).data_segs_out),
+            )
+        };
+        came.wrapping_add(went)
+    }
+
+    /// Returns whether something about the connection needs TCP's own stream, as [`SockGuard::needs_tcp`]. A hint
+    /// without the lock.
+    pub fn seems_bound_to_tcp(&self) -> bool {
+        // SAFETY: The sock is TCP's. Numbers, bits, and pointers of which only the value is used, read as
+        // `tcp_get_info()` does.
+        unsafe { bindings::tcp_is_bound_to_stream(self.as_ptr()) }
+    }
+
     /// Returns the position after the last byte, or the FIN, that has arrived. A hint without the lock.
     #[inline]
     pub fn arrived_to(&self) -> u32 {

@@ -9,7 +9,8 @@
 //!   function replaced.
 //! * The server learns the SYN's options from the copy that `TCP_SAVE_SYN` keeps.
 //!
-//! Packets of other sockets are never changed, and a namespace without hooks pays nothing.
+//! Packets of other sockets are never changed, but for those of [`side`](crate::net::side), and a namespace without
+//! hooks pays nothing.
 
 mod answer;
 mod fields;
@@ -18,7 +19,7 @@ mod saved;
 
 pub use self::{
     answer::{answer, answered},
-    fields::{ANSWER_MAX, CHOICE_MAX},
+    fields::{ANSWER_MAX, CHOICE_MAX, OWN_CHOICE},
     saved::{drop_saved_syn, keep_syns, with_saved_syn}, //
 };
 pub(crate) use self::{

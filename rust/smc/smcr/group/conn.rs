@@ -29,7 +29,7 @@ use kapi::{
     sys::{
         hook::TimerHook,
         lock::SpinLockBh,
-        word::{Count, Word}, //
+        word::{full_barrier, Count, Word}, //
     }, //
 };
 use kernel::{
@@ -47,7 +47,7 @@ use kernel::{
 };
 use recv::{Leases, Readers, RecvRings};
 use smc_proto::{
-    conn::{Conn, Params, Peer, RecvState},
+    conn::{Conn, ConnState, Params, Peer, RecvState},
     cursor::RingSize,
     time::Span,
     wire::{bufsize::BufSize, clc::RdmaEnd, ids::AlertToken}, //
@@ -124,6 +124,9 @@ pub(crate) struct SmcConn {
     /// 1 when connect() has dissolved the connection: the program has kept the socket, to which errors are not
     /// reported any more.
     dissolved: Count,
+    /// 1 while the bytes of the socket go by TCP, and those of this connection are not the program's: its end is nobody's
+    /// business but of [`Remote`](crate::stream::remote::Remote).
+    apart: Word,
     /// The buffers of the receive rings, until the connection is over.
     #[pin]
     leases: Mutex<Option<Leases>>,
@@ -143,6 +146,17 @@ pub(crate) struct SmcConn {
 
 impl_has_work! {
     impl HasWork<Self> for SmcConn { self.work }
+}
+
+/// State of a connection that is apart from its socket.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Apart {
+    /// It can be used.
+    Open,
+    /// The peer has ended it.
+    EndedByPeer,
+    /// Its link was lost, or this end has ended it.
+    Lost,
 }
 
 /// Parameters of a new connection.
@@ -167,6 +181,8 @@ pub(crate) struct Parts {
     pub(crate) autocork: u32,
     /// Time that a closed connection waits for a peer that takes no data.
     pub(crate) drain_idle: Span,
+    /// True if the socket is not the connection's yet.
+    pub(crate) apart: bool,
 }
 
 impl SmcConn {
@@ -194,6 +210,7 @@ impl SmcConn {
             lease,
             charge,
             send_size,
+            apart,
             ..
         } = parts;
         let napi_id = group.link.napi_id();
@@ -222,6 +239,7 @@ impl SmcConn {
                 reader: Atomic::new(0),
                 splices: Atomic::new(0),
                 dissolved: Count::new(0),
+                apart: Word::new(u32::from(apart)),
                 leases <- new_mutex!(Some(Leases::new(lease, charge)), "rsmc::SmcConn::leases"),
                 writers <- new_mutex!(Writers::new(), "rsmc::SmcConn::writers"),
                 readers <- new_mutex!(Readers::new(recv), "rsmc::SmcConn::readers"),
@@ -355,6 +373,29 @@ impl SmcConn {
         }
         let has_ended = || self.maybe_readable.get() != 0;
         self.sock.busy_poll(self.napi_id, nonblock, has_ended);
+    }
+
+    /// Makes the socket the connection's, which was apart from it.
+    pub(crate) fn takes_over(&self) {
+        self.apart.set(0);
+        full_barrier();
+    }
+
+    /// Tells whether the connection's end ends the socket's, too.
+    #[inline]
+    pub(super) fn has_socket(&self) -> bool {
+        !self.is_dissolved() && self.apart.get() == 0
+    }
+
+    /// Tells how the connection stands while it is apart from its socket.
+    pub(crate) fn apart_state(&self) -> Apart {
+        match self.proto.lock().state() {
+            ConnState::Init | ConnState::Active => Apart::Open,
+            ConnState::ProcessAbort | ConnState::AppCloseWait1 | ConnState::AppFinCloseWait => {
+                Apart::EndedByPeer
+            }
+            _ => Apart::Lost,
+        }
     }
 
     /// Returns the counts that have not been added to the namespace's yet.

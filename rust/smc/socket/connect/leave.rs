@@ -5,6 +5,7 @@
 
 use super::super::{
     listener::Listener,
+    promotion,
     smc_sock::SmcSock,
     state::Phase, //
 };
@@ -118,6 +119,7 @@ pub(super) fn leave_smc(this: &Arc<SmcSock>, socket: &BsdSocket) -> Result {
     if let Some(local) = this.local() {
         local.dissolve();
     }
+    promotion::dissolve(this);
     if let Some(conn) = conn {
         // Readers see the end of the stream, writers EPIPE.
         conn.shut_read();

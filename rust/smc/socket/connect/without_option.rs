@@ -77,7 +77,8 @@ impl Heard {
                 (Event::Silent, Reason::OptionLost)
             }
             Answer::Echo => (Event::Echoed, Reason::PeerNotSmc),
-            Answer::Tcp | Answer::Smc => (Event::Answered, Reason::PeerNotSmc),
+            // No program's SYN is answered by the last one.
+            Answer::Tcp | Answer::Smc | Answer::Join => (Event::Answered, Reason::PeerNotSmc),
             Answer::Local | Answer::Remote => (Event::Succeeded, Reason::PeerNotSmc),
         };
         Self { event, reason }

@@ -6,7 +6,13 @@
 //! queue the same work, which goes on as far as it can. accept() and poll() go on with it, too, but
 //! only up to a step that may sleep, whose length the peer determines.
 
-use super::Listener;
+use super::{
+    super::{
+        promotion::{self, candidates},
+        smc_sock::SmcSock, //
+    },
+    Listener, //
+};
 use crate::{
     handshake::{
         gates::GATES,
@@ -16,7 +22,7 @@ use crate::{
         SleepRule,
     },
     host::{
-        clock::now,
+        clock::{arm, now},
         fallback::{Fallback, Path, Role},
         namespace::Namespace,
         peer_addr::PeerAddr,
@@ -32,7 +38,7 @@ use kapi::{
         wait_hook::WaitHook, //
     },
     sys::{
-        hook::Notify,
+        hook::{Notify, TimerHook},
         queue, //
     }, //
 };
@@ -54,7 +60,8 @@ use smc_proto::{
     conn::CloseMode,
     handshake::{Failure, Outcome},
     reason::Reason,
-    time::{Instant, Span}, //
+    time::{Instant, Span},
+    wire::promotion::{Join, JOIN_LEN}, //
 };
 
 /// A connection that accept() may hand out, with the result of its handshake.
@@ -108,6 +115,17 @@ struct IncomingState {
     listed: bool,
     /// True once the client has been found silent.
     counted: bool,
+    /// Of a side connection: what is to come first, and then the connection that it is about.
+    joining: Option<Joining>,
+    target: Option<Arc<SmcSock>>,
+}
+
+/// A side connection whose [`Join`] has not come.
+struct Joining {
+    bytes: [u8; JOIN_LEN],
+    have: usize,
+    until: Instant,
+    timer: Pin<KBox<TimerHook<Incoming>>>,
 }
 
 /// Time after which a client that is waited for counts as silent: long enough for TCP to have sent the proposal
@@ -134,6 +152,8 @@ pub(crate) struct Incoming {
     in_step: AtomicFlag,
     /// True once the client may take the connection for made.
     answered: AtomicFlag,
+    /// It is a side connection of the client's kernel, which no program gets.
+    joins: bool,
     /// How often TCP has told of something.
     arrivals: Atomic<u32>,
     #[pin]
@@ -187,10 +207,50 @@ impl Incoming {
                 }
             })
         };
-        let incoming = Arc::pin_init(
+        let incoming = Self::made(listener, id, false)?;
+        let payer = incoming.listener.sock.clone();
+        let negotiation = Negotiation::server(&incoming, &gates, socket.sock(), port, payer)?;
+        let watch = WaitHook::new(&socket, incoming.clone())?;
+        {
+            let mut state = incoming.state.lock();
+            state.socket = Some(socket);
+            state.watch = Some(watch);
+            state.negotiation = Some(negotiation);
+        }
+        Ok(incoming)
+    }
+
+    /// Prepares a side connection `sock`, by which the client's kernel moves a connection of a program; see
+    /// [`crate::socket::promotion`].
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, `ENFILE`; it is then closed.
+    pub(super) fn joining(listener: Arc<Listener>, id: u64, sock: OwnedSock) -> Result<Arc<Self>> {
+        let socket = OwnedBsdSocket::new(sock)?;
+        let incoming = Self::made(listener, id, true)?;
+        let watch = WaitHook::new(&socket, incoming.clone())?;
+        let joining = Joining {
+            bytes: [0; JOIN_LEN],
+            have: 0,
+            until: now().after(PATIENCE),
+            timer: TimerHook::new(incoming.clone())?,
+        };
+        {
+            let mut state = incoming.state.lock();
+            state.socket = Some(socket);
+            state.watch = Some(watch);
+            state.joining = Some(joining);
+        }
+        Ok(incoming)
+    }
+
+    fn made(listener: Arc<Listener>, id: u64, joins: bool) -> Result<Arc<Self>> {
+        Arc::pin_init(
             pin_init!(Self {
                 listener,
                 id,
+                joins,
                 progress_lock <- new_mutex!((), "rsmc::Incoming::progress_lock"),
                 sleep_rule: SleepRule::new(),
                 kicked: AtomicFlag::new(false),
@@ -204,23 +264,15 @@ impl Incoming {
                         watch: None,
                         listed: false,
                         counted: false,
+                        joining: None,
+                        target: None,
                     },
                     "rsmc::Incoming::state"
                 ),
                 work <- new_work!("rsmc::Incoming::work"),
             }),
             GFP_KERNEL,
-        )?;
-        let payer = incoming.listener.sock.clone();
-        let negotiation = Negotiation::server(&incoming, &gates, socket.sock(), port, payer)?;
-        let watch = WaitHook::new(&socket, incoming.clone())?;
-        {
-            let mut state = incoming.state.lock();
-            state.socket = Some(socket);
-            state.watch = Some(watch);
-            state.negotiation = Some(negotiation);
-        }
-        Ok(incoming)
+        )
     }
 
     /// Returns the number under which the listener knows this handshake.
@@ -247,16 +299,18 @@ impl Incoming {
 
     /// Takes the connection and its handshake, and ends the watch.
     fn end(&self) -> (Option<OwnedBsdSocket>, Option<Negotiation<Self>>) {
-        let (socket, negotiation, watch) = {
+        let (socket, negotiation, watch, joining, target) = {
             let mut state = self.state.lock();
             (
                 state.socket.take(),
                 state.negotiation.take(),
                 state.watch.take(),
+                state.joining.take(),
+                state.target.take(),
             )
         };
-        // The hook holds a reference to `self`; the caller has one, too.
-        drop(watch);
+        // The hooks hold a reference to `self`; the caller has one, too.
+        drop((watch, joining, target));
         (socket, negotiation)
     }
 
@@ -277,7 +331,8 @@ impl Incoming {
     /// wait for it.
     pub(super) fn is_about_to_end(&self) -> bool {
         // `kicked` and `in_step` in the order opposite to that of `step`.
-        self.answered.load(Acquire)
+        !self.joins
+            && self.answered.load(Acquire)
             && (self.kicked.load(Acquire) || self.in_step.load(Acquire))
             && self.arrivals.load(Relaxed) < ARRIVALS
     }
@@ -293,23 +348,38 @@ impl Incoming {
     }
 
     fn go_on(this: &Arc<Self>, may_block: bool) {
+        let target;
         let outcome = {
-            let mut state = this.state.lock();
-            let IncomingState {
-                socket,
-                negotiation,
-                listed: true,
-                counted,
-                ..
-            } = &mut *state
-            else {
+            let mut guard = this.state.lock();
+            let state: &mut IncomingState = &mut guard;
+            if !state.listed {
                 return;
-            };
-            let (Some(socket), Some(negotiation)) = (socket, negotiation) else {
+            }
+            if state.joining.is_some() {
+                match Self::hear_join(this, state) {
+                    Ok(true) => (),
+                    Ok(false) => return,
+                    Err(_) => state.negotiation = None,
+                }
+            }
+            let Some(socket) = &state.socket else {
                 return;
             };
             let sock: ARef<Sock> = socket.sock().into();
-            match negotiation.advance(this, &this.sleep_rule, &sock, may_block) {
+            target = state.target.clone();
+            let Some(negotiation) = &mut state.negotiation else {
+                // It named no connection that is to be moved.
+                drop(guard);
+                drop(this.end());
+                this.listener.finish(this.id, None);
+                return;
+            };
+            let counted = &mut state.counted;
+            let subject = match &target {
+                Some(target) => target.sock.sock(),
+                None => &sock,
+            };
+            match negotiation.advance_for(this, &this.sleep_rule, &sock, subject, may_block) {
                 Progress::Pending(until) => {
                     let due = negotiation.silent_for(PATIENCE);
                     let silent = due.is_some_and(|due| now().reached(due));
@@ -342,9 +412,56 @@ impl Incoming {
         if let (Some(event), Some(namespace)) = (link, Namespace::of(socket.sock())) {
             namespace.heard(socket.sock(), None, event);
         }
+        if this.joins {
+            if let (Some(target), Conclusion::Smc(conn)) = (target, conclusion) {
+                promotion::offer(&target, conn);
+            }
+            this.listener.finish(this.id, None);
+            return;
+        }
         let verdict = verdict(&socket, conclusion);
         let ready = verdict.map(|verdict| Ready::new(this.id, socket.into_sock(), verdict));
         this.listener.finish(this.id, ready);
+    }
+}
+
+impl Incoming {
+    /// Takes the [`Join`] of a side connection, finds the connection that it names, and begins the handshake for that.
+    /// Returns false if it has not come yet.
+    ///
+    /// # Errors
+    ///
+    /// The side connection is over.
+    fn hear_join(this: &Arc<Self>, state: &mut IncomingState) -> Result<bool> {
+        let (Some(joining), Some(socket)) = (&mut state.joining, &state.socket) else {
+            return Ok(true);
+        };
+        while joining.have < joining.bytes.len() {
+            let Some(rest) = joining.bytes.get_mut(joining.have..) else {
+                return Err(EINVAL);
+            };
+            match socket.sock().receive(rest) {
+                Ok(0) => return Err(EINVAL),
+                Ok(bytes) => joining.have = joining.have.saturating_add(bytes),
+                Err(err) if err == EAGAIN && !now().reached(joining.until) => {
+                    arm(&joining.timer, joining.until);
+                    return Ok(false);
+                }
+                Err(err) => return Err(err),
+            }
+        }
+        let join = Join::parse(&joining.bytes);
+        state.joining = None;
+        let target = join.and_then(|join| candidates::take(join, socket.sock()));
+        let (Some(target), Some(gates)) = (target, GATES.get()) else {
+            return Err(ENOENT);
+        };
+        let payer = target.sock.sock().clone();
+        let port = promotion::port(&target);
+        let negotiation = Negotiation::server(this, &gates, &target.sock, port, payer)?;
+        state.negotiation = Some(negotiation.apart());
+        state.target = Some(target);
+        Ok(true)
     }
 }
 

@@ -34,6 +34,8 @@ const ANSWER: Field = Field {
 
 /// Largest choice.
 pub const CHOICE_MAX: u8 = 15;
+/// The choice of the kernel's own connections, whatever table they have; no program's socket has it.
+pub const OWN_CHOICE: u8 = CHOICE_MAX;
 /// Largest answer.
 pub const ANSWER_MAX: u8 = 7;
 
@@ -67,7 +69,8 @@ impl Field {
     }
 }
 
-/// Returns the choice of a socket's program, if the socket runs on an active table of the overlay. `socket` may be null.
+/// Returns the choice of a socket's program, if the socket runs on an active table of the overlay, or that of the
+/// kernel's own connections. `socket` may be null.
 ///
 /// # Safety
 ///
@@ -75,8 +78,12 @@ impl Field {
 /// in, or it is open.
 #[inline]
 pub(crate) unsafe fn choice_of(socket: *mut bindings::socket) -> Option<u8> {
-    // SAFETY: By the caller's promise.
-    unsafe { tables::is_active(socket).then(|| CHOICE.get(socket)) }
+    if socket.is_null() {
+        return None;
+    }
+    // SAFETY: By the caller's promise, and it is not null.
+    let (active, choice) = unsafe { (tables::is_active(socket), CHOICE.get(socket)) };
+    (active || choice == OWN_CHOICE).then_some(choice)
 }
 
 /// Notes the choice of a socket's program.

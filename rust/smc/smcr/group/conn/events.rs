@@ -227,7 +227,7 @@ impl SmcConn {
             (actions, crowded, proto.has_aborted_tcp())
         };
         // The work may not have come to that, and TCP says FIN when this returns.
-        if aborted && !self.is_dissolved() {
+        if aborted && self.has_socket() {
             self.sock.abort();
         }
         self.perform(actions);

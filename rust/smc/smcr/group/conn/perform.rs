@@ -60,7 +60,7 @@ impl SmcConn {
     /// edge-triggered one would take that for an event.
     #[inline]
     fn wake_readers(&self) {
-        match self.sock.has_low_water() && self.has_too_few() {
+        match self.apart.get() != 0 || self.sock.has_low_water() && self.has_too_few() {
             false => self.sock.wake_readers(),
             true => self.sock.wake_sleepers(),
         }
@@ -78,7 +78,7 @@ impl SmcConn {
 
     #[cold]
     fn perform_rare(self: &Arc<Self>, actions: Actions) {
-        if actions.has_any(Actions::ERRORS) && !self.is_dissolved() {
+        if actions.has_any(Actions::ERRORS) && self.has_socket() {
             self.sock.wake_error();
         }
         if actions.has(Actions::STATE) {
@@ -108,7 +108,7 @@ impl SmcConn {
     }
 
     fn tell_error(&self, actions: Actions) {
-        if self.is_dissolved() {
+        if !self.has_socket() {
             return;
         }
         if actions.has(Actions::ERR_RESET) && !self.has_tcp_told() {
@@ -180,10 +180,10 @@ impl WorkItem for SmcConn {
             this.change(|proto| proto.on_timer(now()));
         }
         let over = todo.has(Actions::TCP_OVER) && !this.proto.lock().is_released();
-        if (over || todo.has(Actions::TCP_ABORT)) && !this.is_dissolved() {
+        if (over || todo.has(Actions::TCP_ABORT)) && this.has_socket() {
             this.sock.abort();
         }
-        if todo.has(Actions::TCP_END) && !this.is_dissolved() {
+        if todo.has(Actions::TCP_END) && this.has_socket() {
             this.fin_sent.set(1);
             this.sock.end_stream();
         }

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What two hosts with this module say to move a connection that began as TCP to SMC-R.
+//!
+//! A [`Join`] opens a side connection, a TCP connection between the two kernels, and says for which connection the CLC
+//! messages after it are. [`Mark`]s are the first bytes in the rings of the SMC-R connection that comes of it, before
+//! any of the program's.
+
+/// Length of a [`Join`].
+pub const JOIN_LEN: usize = 24;
+/// Length of a [`Mark`].
+pub const MARK_LEN: usize = 8;
+
+const EYECATCHER: [u8; 8] = *b"RSMCJOIN";
+const VERSION: u8 = 1;
+const MARK: [u8; 3] = *b"RSP";
+
+/// The connection that is to move, by its initial sequence numbers: 64 bits that only its two ends know, and who is on
+/// the way between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Join {
+    /// The client's.
+    pub client: u32,
+    /// The server's.
+    pub server: u32,
+}
+
+impl Join {
+    /// Returns the message: eyecatcher, version, three bytes of zero, both numbers, four bytes of zero.
+    #[must_use]
+    pub const fn bytes(&self) -> [u8; JOIN_LEN] {
+        let [a, b, c, d, e, f, g, h] = EYECATCHER;
+        let [i, j, k, l] = self.client.to_be_bytes();
+        let [m, n, o, p] = self.server.to_be_bytes();
+        [
+            a, b, c, d, e, f, g, h, VERSION, 0, 0, 0, i, j, k, l, m, n, o, p, 0, 0, 0, 0,
+        ]
+    }
+
+    /// Reads a message; `None` for anything else, or another version. What is zero now is for later versions of the
+    /// same layout, and not looked at.
+    #[must_use]
+    pub fn parse(bytes: &[u8; JOIN_LEN]) -> Option<Self> {
+        let [a, b, c, d, e, f, g, h, VERSION, _, _, _, i, j, k, l, m, n, o, p, ..] = *bytes else {
+            return None;
+        };
+        ([a, b, c, d, e, f, g, h] == EYECATCHER).then_some(Self {
+            client: u32::from_be_bytes([i, j, k, l]),
+            server: u32::from_be_bytes([m, n, o, p]),
+        })
+    }
+}
+
+/// A word between the two ends of a connection that moves, at the beginning of a ring's stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// The server would move.
+    Ready,
+    /// The client would, too: from now on the server may turn.
+    Go,
+    /// This end has turned: its bytes from this position of TCP's stream on are in the ring, after this mark.
+    Cut(u32),
+}
+
+impl Mark {
+    /// Returns the bytes: "RSP", the kind, and the position, or zero.
+    #[must_use]
+    pub const fn bytes(self) -> [u8; MARK_LEN] {
+        let (kind, position) = match self {
+            Self::Ready => (1, 0),
+            Self::Go => (2, 0),
+            Self::Cut(position) => (3, position),
+        };
+        let [x, y, z] = MARK;
+        let [a, b, c, d] = u32::to_be_bytes(position);
+        [x, y, z, kind, a, b, c, d]
+    }
+
+    /// Reads a mark; `None` for anything else.
+    #[must_use]
+    pub fn parse(bytes: [u8; MARK_LEN]) -> Option<Self> {
+        let [x, y, z, kind, a, b, c, d] = bytes;
+        if [x, y, z] != MARK {
+            return None;
+        }
+        match (kind, u32::from_be_bytes([a, b, c, d])) {
+            (1, 0) => Some(Self::Ready),
+            (2, 0) => Some(Self::Go),
+            (3, position) => Some(Self::Cut(position)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Promotion: a connection with another host that began as TCP moves to SMC-R, in the midst of its stream.
+//!
+//! When TCP has moved so many segments that it is worth its price (`path_promote`), the client's kernel makes a side
+//! connection to the server's ([`Dialer`]): to the same address and port, with an option in the SYN by which the server's
+//! kernel keeps it from accept(). Over it goes a [`Join`], which names the connection, and then an ordinary CLC
+//! handshake. The server's kernel finds the connection among its [`candidates`], and does that handshake as any other
+//! ([`super::listener`]). What comes of it is an SMC-R connection over the socks of the program's connection, apart from
+//! it: nothing goes there but the marks by which the two ends agree to turn; see [`crate::stream::remote`]. No program
+//! waits for any of that, and where something fails the connection goes on by TCP, to be tried again later.
+
+pub(super) mod candidates;
+mod dialer;
+
+pub(super) use dialer::Dialer;
+
+use super::{
+    smc_sock::SmcSock,
+    state::Phase, //
+};
+use crate::{
+    handshake::gates::GATES,
+    host::{fallback::Role, sysctl::Sysctl},
+    smcr::{LocalPort, SmcConn},
+    stream::remote::{Moved, Remote}, //
+};
+use kapi::net::socket::BsdSocket;
+use kernel::{prelude::*, sync::Arc};
+use smc_proto::{
+    promotion::{Side, Stage},
+    reason::Reason,
+    wire::promotion::Join, //
+};
+
+/// Makes the stream of a connection with another host; nothing of it has been called yet.
+///
+/// # Errors
+///
+/// The reason why the connection stays TCP's.
+pub(super) fn stream(this: &SmcSock, role: Role) -> Result<Arc<Remote>, Reason> {
+    let namespace = this.namespace().ok_or(Reason::PathOff)?;
+    if namespace.promotes_after() == 0 {
+        return Err(Reason::PathRemote);
+    }
+    let side = match role {
+        Role::Client => Side::Client,
+        Role::Server => Side::Server,
+    };
+    let numbers = {
+        let guard = this.sock.lock();
+        if guard.needs_tcp() {
+            return Err(Reason::PathAttached);
+        }
+        guard.initial_numbers(side == Side::Client)
+    };
+    if this.sock.uses_ipsec() || !this.sock.claim_stream() {
+        return Err(Reason::PathAttached);
+    }
+    let (client, server) = match side {
+        Side::Client => (numbers.own, numbers.peer),
+        Side::Server => (numbers.peer, numbers.own),
+    };
+    let numbers = Join { client, server };
+    Remote::new(this.sock.sock().clone(), namespace.clone(), side, numbers)
+        .map_err(|_| Reason::NoMemory)
+}
+
+/// Looks after a connection that has just moved bytes: whether it is worth moving, or has moved.
+#[inline]
+pub(super) fn look(this: &Arc<SmcSock>, socket: &BsdSocket, remote: &Remote) {
+    if remote.is_worth_moving() {
+        begin(this, socket, remote);
+    } else if remote.is_moving() {
+        advance(this);
+    }
+}
+
+/// Begins an attempt: at a client makes a side connection, at a server waits for the client's.
+#[cold]
+fn begin(this: &Arc<SmcSock>, socket: &BsdSocket, remote: &Remote) {
+    remote.tries();
+    if let Err(reason) = may_begin(this, remote) {
+        remote.failed(reason);
+        return;
+    }
+    // The marks of the peer.
+    let begun = this
+        .start_watching(socket)
+        .map_err(|_| Reason::NoMemory)
+        .and_then(|()| match remote.side() {
+            Side::Server => candidates::enter(this, remote.numbers()),
+            Side::Client => dialer::dial(this),
+        });
+    if let Err(reason) = begun {
+        remote.failed(reason);
+    }
+}
+
+fn may_begin(this: &SmcSock, remote: &Remote) -> Result<(), Reason> {
+    if this.namespace().map_or(0, |n| n.promotes_after()) == 0 {
+        return Err(Reason::PathRemote);
+    }
+    if let Some(reason) = remote.keeps_to_tcp() {
+        return Err(reason);
+    }
+    port(this).map(|_| ())
+}
+
+/// Finds the port to which the connection may be moved.
+///
+/// # Errors
+///
+/// The reason why there is none.
+pub(super) fn port(this: &SmcSock) -> Result<LocalPort, Reason> {
+    let gates = GATES.get().ok_or(Reason::NoDevice)?;
+    let devices = &gates.registry().devices;
+    let port = LocalPort::find(devices, &this.sock).ok_or(Reason::NoDevice)?;
+    let software = |n: &Arc<_>| -> bool {
+        let namespace: &crate::host::namespace::Namespace = n;
+        namespace.sysctls.get(Sysctl::PathSoftware) != 0
+    };
+    match port.device.is_software() && !this.namespace().is_some_and(software) {
+        true => Err(Reason::PathSoftware),
+        false => Ok(port),
+    }
+}
+
+/// Takes over the SMC-R connection that a handshake has made for this one.
+pub(super) fn offer(this: &Arc<SmcSock>, conn: Arc<SmcConn>) {
+    match this.remote() {
+        Some(remote) => {
+            let moved = remote.offer(conn);
+            conclude(this, remote, moved);
+        }
+        None => conn.dissolve(),
+    }
+}
+
+/// Goes on with what the peer has said. Process context; does not wait for the peer or the program.
+pub(super) fn advance(this: &Arc<SmcSock>) {
+    let Some(remote) = this.remote() else {
+        return;
+    };
+    let moved = remote.advance();
+    if remote.stage() != Stage::Offered {
+        // The server has been heard.
+        end_dialer(this);
+    }
+    conclude(this, remote, moved);
+}
+
+/// Gives an attempt up to which the server has said nothing.
+fn give_up(this: &Arc<SmcSock>) {
+    if let Some(remote) = this.remote() {
+        let moved = remote.give_up();
+        conclude(this, remote, moved);
+    }
+}
+
+fn conclude(this: &Arc<SmcSock>, remote: &Remote, moved: Moved) {
+    match moved {
+        Moved::No => (),
+        Moved::Back(false) => (),
+        // The program has ended its direction meanwhile.
+        Moved::Back(true) => this.sock.end_stream(),
+        Moved::Through => through(this, remote),
+    }
+}
+
+/// Makes the socket the SMC-R connection's: both directions have left TCP.
+#[cold]
+fn through(this: &Arc<SmcSock>, remote: &Remote) {
+    let mut state = this.state.lock();
+    let (&Phase::Path(path), Some(conn)) = (&*state, remote.carrier()) else {
+        return;
+    };
+    if path.tcp_only.is_none() {
+        this.become_smc(&mut state, conn.clone(), path.role);
+        drop(state);
+        if this.tcp_has_spoken() {
+            // Before the watch was the SMC-R connection's.
+            SmcSock::kick(this);
+        }
+    }
+}
+
+fn end_dialer(this: &SmcSock) {
+    let dialer = this.dialer.lock().take();
+    if let Some(dialer) = dialer {
+        dialer.end();
+    }
+}
+
+/// Ends what is under way: the socket's file is being closed. Returns the SMC-R connection that is to be closed with it.
+pub(super) fn close(this: &SmcSock) -> Option<Arc<SmcConn>> {
+    let remote = this.remote()?;
+    if remote.side() == Side::Server {
+        candidates::leave(this, remote.numbers());
+    }
+    end_dialer(this);
+    if this.smc().is_some() {
+        // It has moved.
+        return None;
+    }
+    remote.close()
+}
+
+/// Ends what is under way, for connect() that dissolves the connection.
+pub(super) fn dissolve(this: &SmcSock) {
+    let Some(remote) = this.remote() else {
+        return;
+    };
+    candidates::leave(this, remote.numbers());
+    end_dialer(this);
+    remote.dissolve();
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Server's connections that are worth moving, and wait for the client's side connection.
+
+use super::super::smc_sock::SmcSock;
+use kapi::{net::sock::Sock, sys::global::Global};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    rbtree::{RBTree, RBTreeNode},
+    sync::{Arc, Mutex}, //
+};
+use smc_proto::{reason::Reason, wire::promotion::Join};
+
+/// All of them, by their initial sequence numbers.
+#[pin_data]
+pub(crate) struct Candidates {
+    #[pin]
+    waiting: Mutex<RBTree<u64, Arc<SmcSock>>>,
+}
+
+/// The one [`Candidates`], while the module is loaded.
+pub(crate) static CANDIDATES: Global<Candidates> = Global::new();
+
+impl Candidates {
+    /// Creates the list.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                waiting <- new_mutex!(RBTree::new(), "rsmc::Candidates::waiting"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+}
+
+fn key(numbers: Join) -> u64 {
+    u64::from(numbers.client) << 32 | u64::from(numbers.server)
+}
+
+/// Has a connection wait.
+///
+/// # Errors
+///
+/// The reason why it cannot.
+pub(super) fn enter(this: &Arc<SmcSock>, numbers: Join) -> Result<(), Reason> {
+    let all = CANDIDATES.get().ok_or(Reason::PathOff)?;
+    let node = RBTreeNode::new(key(numbers), this.clone(), GFP_KERNEL);
+    let node = node.map_err(|_| Reason::NoMemory)?;
+    let mut waiting = all.waiting.lock();
+    // One that is there stays: nobody takes another's place by having the same numbers.
+    if waiting.get(&key(numbers)).is_none() {
+        waiting.insert(node);
+        return Ok(());
+    }
+    drop(waiting);
+    Ok(())
+}
+
+/// Has a connection wait no more.
+pub(super) fn leave(this: &SmcSock, numbers: Join) {
+    let Some(all) = CANDIDATES.get() else {
+        return;
+    };
+    let node = {
+        let mut waiting = all.waiting.lock();
+        let own = waiting
+            .get(&key(numbers))
+            .is_some_and(|there| core::ptr::eq(&**there, this));
+        match own {
+            true => waiting.remove_node(&key(numbers)),
+            false => None,
+        }
+    };
+    drop(node);
+}
+
+/// Takes the connection that the side connection `side` may join: with these numbers, in its namespace, and with the
+/// same host at the other end, as far as this one sees.
+pub(in crate::socket) fn take(numbers: Join, side: &Sock) -> Option<Arc<SmcSock>> {
+    let all = CANDIDATES.get()?;
+    let mut waiting = all.waiting.lock();
+    let there = waiting.get(&key(numbers))?;
+    let sock = &there.sock;
+    if sock.net_cookie() != side.net_cookie()
+        || sock.peer_addr().mapped() != side.peer_addr().mapped()
+    {
+        return None;
+    }
+    let node = waiting.remove_node(&key(numbers));
+    drop(waiting);
+    node.map(|node| node.to_key_value().1)
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The client's side connection.
+
+use super::super::smc_sock::SmcSock;
+use crate::{
+    handshake::{gates::GATES, Conclusion, Negotiation, Progress, SleepRule},
+    host::{
+        clock::{arm, now},
+        fallback::Role,
+        syn_option::Answer,
+        waiter::Waiter, //
+    }, //
+};
+use kapi::{
+    net::{
+        side,
+        sock::{tcp_state, Sock},
+        socket::OwnedBsdSocket,
+        stock::syn,
+        wait_hook::WaitHook, //
+    },
+    sys::{
+        hook::{Notify, TimerHook},
+        host,
+        queue, //
+    },
+};
+use kernel::{
+    impl_has_work,
+    new_mutex,
+    new_work,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        Arc,
+        ArcBorrow,
+        Mutex, //
+    },
+    workqueue::{Work, WorkItem}, //
+};
+use smc_proto::{
+    reason::Reason,
+    time::{Instant, Span}, //
+};
+
+/// Longest wait for the server's SYN-ACK, and for its first mark after the handshake.
+const PATIENCE: Span = Span::from_secs(5);
+
+/// What an attempt has, until it is over.
+struct Dial {
+    // Dropped in this order: nothing kicks the dialer any more when its socket goes.
+    negotiation: Option<Negotiation<Dialer>>,
+    timer: Pin<KBox<TimerHook<Dialer>>>,
+    _watch: Pin<KBox<WaitHook<Dialer>>>,
+    side: OwnedBsdSocket,
+    /// End of the wait for what is to come next but CLC messages.
+    until: Instant,
+    /// The handshake is through: the server's mark is to come.
+    offered: bool,
+}
+
+/// An attempt of a client to move its connection to SMC-R.
+#[pin_data]
+pub(in crate::socket) struct Dialer {
+    target: Arc<SmcSock>,
+    sleep_rule: SleepRule,
+    #[pin]
+    dial: Mutex<Option<Dial>>,
+    #[pin]
+    work: Work<Dialer>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Dialer { self.work }
+}
+
+/// Begins an attempt for `target`, which has none.
+///
+/// # Errors
+///
+/// The reason why it has failed.
+pub(super) fn dial(target: &Arc<SmcSock>) -> Result<(), Reason> {
+    let dialer = Arc::pin_init(
+        pin_init!(Dialer {
+            target: target.clone(),
+            sleep_rule: SleepRule::new(),
+            dial <- new_mutex!(None, "rsmc::Dialer::dial"),
+            work <- new_work!("rsmc::Dialer::work"),
+        }),
+        GFP_KERNEL,
+    )
+    .map_err(|_| Reason::NoMemory)?;
+    let before = target.dialer.lock().replace(dialer.clone());
+    if let Some(before) = before {
+        before.end();
+    }
+    // The SYN goes out in the work: the program does not wait for it.
+    Dialer::kick(&dialer);
+    Ok(())
+}
+
+impl Dialer {
+    fn kick(this: &Arc<Self>) {
+        let _ = queue::enqueue::<_, 0>(this.clone());
+    }
+
+    /// Ends the attempt, and the side connection.
+    pub(super) fn end(&self) {
+        let dial = self.dial.lock().take();
+        drop(dial);
+    }
+
+    /// Tells whether this is the target's attempt still.
+    fn is_current(self: &Arc<Self>) -> bool {
+        let dialer = self.target.dialer.lock();
+        dialer
+            .as_ref()
+            .is_some_and(|dialer| Arc::ptr_eq(dialer, self))
+    }
+
+    fn over(self: &Arc<Self>, reason: Reason) {
+        let own = {
+            let mut dialer = self.target.dialer.lock();
+            match dialer
+                .as_ref()
+                .is_some_and(|dialer| Arc::ptr_eq(dialer, self))
+            {
+                true => dialer.take(),
+                false => None,
+            }
+        };
+        self.end();
+        if let (Some(_), Some(remote)) = (own, self.target.remote()) {
+            match remote.is_moving() {
+                true => super::give_up(&self.target),
+                false => remote.failed(reason),
+            }
+        }
+    }
+
+    fn begin(this: &Arc<Self>) -> Result<Dial> {
+        let side = side::begin(&this.target.sock)?;
+        let watch = WaitHook::new(&side, this.clone())?;
+        Ok(Dial {
+            negotiation: None,
+            timer: TimerHook::new(this.clone())?,
+            _watch: watch,
+            side,
+            until: now().after(PATIENCE),
+            offered: false,
+        })
+    }
+
+    /// Goes on as far as possible; returns how the attempt has failed, if it has.
+    fn step(this: &Arc<Self>) -> Result<(), Reason> {
+        let mut slot = this.dial.lock();
+        let place: &mut Option<Dial> = &mut slot;
+        if place.is_none() {
+            if !this.is_current() {
+                return Ok(());
+            }
+            *place = Some(Self::begin(this).map_err(|_| Reason::PathUnreached)?);
+        }
+        let Some(dial) = place else {
+            return Ok(());
+        };
+        let late = now().reached(dial.until);
+        if dial.offered {
+            return match late {
+                true => Err(Reason::PathRefused),
+                false => Ok(()),
+            };
+        }
+        if dial.negotiation.is_none() {
+            match dial.side.sock().state() {
+                tcp_state::SYN_SENT | tcp_state::SYN_RECV if !late => {
+                    arm(&dial.timer, dial.until);
+                    return Ok(());
+                }
+                tcp_state::ESTABLISHED | tcp_state::CLOSE_WAIT => Self::answered(this, dial)?,
+                _ => return Err(Reason::PathUnreached),
+            }
+        }
+        Self::negotiate(this, dial)
+    }
+
+    /// Looks at the SYN-ACK, says which connection it is about, and begins the handshake.
+    fn answered(this: &Arc<Self>, dial: &mut Dial) -> Result<(), Reason> {
+        let sock = dial.side.sock();
+        let answer = {
+            let guard = sock.lock();
+            Answer::from_number(syn::answered(&guard))
+        };
+        let remote = this.target.remote().ok_or(Reason::Internal)?;
+        if answer != Answer::Join {
+            return Err(Reason::PathUnreached);
+        }
+        let join = remote.numbers().bytes();
+        if sock.send(&join) != Ok(join.len()) {
+            return Err(Reason::PathUnreached);
+        }
+        let gates = GATES.get().ok_or(Reason::NoDevice)?;
+        let port = super::port(&this.target)?;
+        let cpu = host::current_cpu();
+        let negotiation = Negotiation::client(this, &gates, &this.target.sock, port, cpu);
+        dial.negotiation = Some(negotiation.map_err(|_| Reason::NoMemory)?.apart());
+        Ok(())
+    }
+
+    fn negotiate(this: &Arc<Self>, dial: &mut Dial) -> Result<(), Reason> {
+        let Some(mut negotiation) = dial.negotiation.take() else {
+            return Ok(());
+        };
+        let target: &ARef<Sock> = this.target.sock.sock();
+        let may_block = true;
+        let progress =
+            negotiation.advance_for(this, &this.sleep_rule, dial.side.sock(), target, may_block);
+        let outcome = match progress {
+            Progress::Pending(until) => {
+                negotiation.wait_until(until);
+                dial.negotiation = Some(negotiation);
+                return Ok(());
+            }
+            Progress::Heavy => {
+                dial.negotiation = Some(negotiation);
+                return Ok(());
+            }
+            Progress::Done(outcome) => outcome,
+        };
+        let (conclusion, link) = negotiation.conclude(Role::Client, dial.side.sock(), outcome);
+        if let Some(event) = link {
+            this.target.heard(event);
+        }
+        match conclusion {
+            Conclusion::Smc(conn) => {
+                dial.offered = true;
+                dial.until = now().after(PATIENCE);
+                arm(&dial.timer, dial.until);
+                super::offer(&this.target, conn);
+                Ok(())
+            }
+            Conclusion::Tcp { fallback, declined } => {
+                Err(declined.map_or(fallback.reason, |_| Reason::PathRefused))
+            }
+            Conclusion::Lost => Err(Reason::NoActiveLink),
+            Conclusion::Failed { .. } => Err(Reason::PathRefused),
+        }
+    }
+}
+
+impl Waiter for Dialer {
+    fn kick(self: Arc<Self>) {
+        Dialer::kick(&self);
+    }
+}
+
+impl Notify for Dialer {
+    fn notify(this: ArcBorrow<'_, Self>) {
+        Self::kick(&Arc::from(this));
+    }
+}
+
+impl WorkItem for Dialer {
+    type Pointer = Arc<Self>;
+
+    fn run(this: Arc<Self>) {
+        if let Err(reason) = Self::step(&this) {
+            this.over(reason);
+        }
+    }
+}

@@ -1,0 +1,584 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The stream of a connection with another host that has begun as TCP and may move to SMC-R.
+//!
+//! While it is TCP's, calls go through here and not through TCP's own functions: they call those without ever waiting
+//! inside, so nobody is there when a direction leaves TCP. The two ends agree by [`Promotion`]. Each then turns at a
+//! position of TCP's stream: the bytes before it go on by TCP, those after it by the ring. A reader takes the ones, then
+//! the others; when both directions have come so far the socket is the SMC-R connection's.
+//!
+//! Locks: `writer`, then `machine`, then those of the SMC-R connection. `reader` and `writer` are held over copies from
+//! and to the program, so who works for others only tries them.
+
+mod facts;
+mod tcp;
+
+use super::{
+    ring::{put_mark, take_mark},
+    shut_down,
+    StreamIo, //
+};
+use crate::{
+    host::namespace::Namespace,
+    smcr::{group::Apart, SmcConn}, //
+};
+use kapi::{
+    errno,
+    net::{
+        sock::Sock,
+        socket::BsdSocket,
+        uapi::{SHUT_RD, SHUT_RDWR, SHUT_WR}, //
+    },
+    sys::word::{Count, Word},
+};
+use kernel::{
+    new_mutex,
+    prelude::*,
+    sync::{aref::ARef, atomic::Atomic, Arc, Mutex, SetOnce}, //
+};
+use smc_proto::{
+    path::{Head, Route},
+    promotion::{Promotion, Side, Stage, Step},
+    reason::Reason,
+    wire::promotion::{Join, Mark, MARK_LEN}, //
+};
+
+/// Doublings of the distance to the next attempt.
+const MOST_DOUBLINGS: u32 = 12;
+
+/// What a writer leaves behind.
+struct Writer {
+    /// TCP may hold the last bytes back, as more was to follow.
+    held: bool,
+}
+
+/// The agreement of the two ends, and the SMC-R connection that it is about.
+struct Machine {
+    promotion: Promotion,
+    conn: Option<Arc<SmcConn>>,
+    /// Directions that the program has shut and whose end is to be said when it is known by which carrier: 1 receive, 2
+    /// send.
+    shut: u8,
+    /// Set by [`Remote::close`].
+    closed: bool,
+}
+
+/// An end of a connection with another host that may move.
+#[pin_data]
+pub(crate) struct Remote {
+    sock: ARef<Sock>,
+    namespace: Arc<Namespace>,
+    side: Side,
+    numbers: Join,
+    /// The [`Stage`], and where the reader finds the next byte: a [`Route`]. Both change under the lock of `machine`, but
+    /// that a reader passes the cut.
+    stage: Word,
+    route: Count,
+    /// 1 once the program has ended its sending direction, and TCP has not been told.
+    write_shut: Word,
+    /// 1 while something about the socket keeps it on TCP for good.
+    bound_to_tcp: Word,
+    /// TCP's count of segments at which the next attempt is worth its price, and how often that has failed.
+    due_at: Word,
+    failures: Word,
+    /// Code of the reason why the connection is TCP's.
+    reason: Word,
+    /// Number of splice() calls under way.
+    splices: Atomic<i32>,
+    /// The SMC-R connection, once the way back to TCP is closed.
+    carrier: SetOnce<Arc<SmcConn>>,
+    #[pin]
+    machine: Mutex<Machine>,
+    /// Held by who gives bytes to TCP.
+    #[pin]
+    writer: Mutex<Writer>,
+    /// Held by who takes bytes from TCP.
+    #[pin]
+    reader: Mutex<()>,
+}
+
+/// What [`Remote::advance`] has come to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// Nothing that concerns the socket.
+    No,
+    /// The attempt has ended, and the connection is TCP's. If true, the program has ended its sending direction.
+    Back(bool),
+    /// Both directions have left TCP: the socket is this connection's.
+    Through,
+}
+
+impl Remote {
+    /// Creates the stream of `sock`, whose SYN had the numbers of `numbers`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(
+        sock: ARef<Sock>,
+        namespace: Arc<Namespace>,
+        side: Side,
+        numbers: Join,
+    ) -> Result<Arc<Self>> {
+        let due_at = threshold(&namespace, side);
+        let promotion = Promotion::new(side);
+        Arc::pin_init(
+            pin_init!(Self {
+                sock,
+                namespace,
+                side,
+                numbers,
+                stage: Word::new(Stage::Tcp as u32),
+                route: Count::new(Route::TCP.word()),
+                write_shut: Word::new(0),
+                bound_to_tcp: Word::new(0),
+                due_at: Word::new(due_at),
+                failures: Word::new(0),
+                reason: Word::new(Reason::PathRemote.code()),
+                splices: Atomic::new(0),
+                carrier: SetOnce::new(),
+                machine <- new_mutex!(
+                    Machine {
+                        promotion,
+                        conn: None,
+                        shut: 0,
+                        closed: false,
+                    },
+                    "rsmc::Remote::machine"
+                ),
+                writer <- new_mutex!(Writer { held: false }, "rsmc::Remote::writer"),
+                reader <- new_mutex!((), "rsmc::Remote::reader"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Returns the end that this is.
+    pub(crate) fn side(&self) -> Side {
+        self.side
+    }
+
+    /// Returns the initial sequence numbers.
+    pub(crate) fn numbers(&self) -> Join {
+        self.numbers
+    }
+
+    /// Returns the code of the reason why the connection is TCP's.
+    pub(crate) fn reason(&self) -> u32 {
+        self.reason.get()
+    }
+
+    /// Returns how far the promotion has come.
+    #[inline]
+    pub(crate) fn stage(&self) -> Stage {
+        Stage::from_number(self.stage.get())
+    }
+
+    /// Tells whether there is an SMC-R connection whose marks, or end, concern this one.
+    pub(crate) fn is_moving(&self) -> bool {
+        self.stage() != Stage::Tcp
+    }
+
+    #[inline]
+    fn route(&self) -> Route {
+        Route::from_word(self.route.acquire())
+    }
+
+    /// Tells whether TCP has moved so much that the connection is worth moving, and no attempt is under way.
+    #[inline]
+    pub(crate) fn is_worth_moving(&self) -> bool {
+        let segments = self.sock.data_segments();
+        let due = segments.wrapping_sub(self.due_at.get()) as i32;
+        due >= 0 && self.stage() == Stage::Tcp && self.bound_to_tcp.get() == 0
+    }
+
+    /// Returns the reason for which the connection has to stay TCP's at present, if there is one.
+    pub(crate) fn keeps_to_tcp(&self) -> Option<Reason> {
+        let sock = &*self.sock;
+        let bound = self.bound_to_tcp.get() != 0
+            || sock.seems_bound_to_tcp()
+            || sock.has_low_water()
+            || sock.has_peek_offset()
+            || sock.uses_ipsec()
+            || sock.has_packet_programs(sock);
+        if bound {
+            return Some(Reason::PathAttached);
+        }
+        let ended = !sock.may_send() || sock.is_receive_shut();
+        ended.then_some(Reason::PathEnds)
+    }
+
+    /// Keeps the connection on TCP from now on: packets are to carry something of their own.
+    pub(crate) fn bind_to_tcp(&self) {
+        self.bound_to_tcp.set(1);
+    }
+
+    /// Takes note of an attempt that has failed for this reason; the next one is worth its price after twice as much.
+    pub(crate) fn failed(&self, reason: Reason) {
+        let failures = self.failures.get().saturating_add(1);
+        self.failures.set(failures);
+        self.reason.set(reason.code());
+        self.put_off(failures);
+    }
+
+    /// Takes note of an attempt, so that no other begins at once.
+    pub(crate) fn tries(&self) {
+        self.put_off(MOST_DOUBLINGS);
+    }
+
+    fn put_off(&self, doublings: u32) {
+        let distance = threshold(&self.namespace, self.side).max(1);
+        let distance = distance.saturating_mul(1 << doublings.min(MOST_DOUBLINGS));
+        let distance = distance.min(1 << 30);
+        self.due_at
+            .set(self.sock.data_segments().wrapping_add(distance));
+    }
+
+    /// Takes over the SMC-R connection that a handshake over a side connection has made, which is apart from the socket.
+    pub(crate) fn offer(&self, conn: Arc<SmcConn>) -> Moved {
+        {
+            let mut machine = self.machine.lock();
+            let step = match machine.closed {
+                true => Step::Leave,
+                false => machine.promotion.offered(),
+            };
+            if step == Step::Leave {
+                drop(machine);
+                conn.dissolve();
+                return Moved::No;
+            }
+            machine.conn = Some(conn);
+            self.show(&machine);
+            if step == Step::Decide {
+                self.decide(&mut machine);
+            }
+        }
+        self.advance()
+    }
+
+    /// Gives an attempt up to which the peer has not agreed.
+    pub(crate) fn give_up(&self) -> Moved {
+        let mut machine = self.machine.lock();
+        let step = machine.promotion.refuse();
+        self.perform(&mut machine, step);
+        drop(machine);
+        self.outcome()
+    }
+
+    /// Goes on as far as possible: hears the peer's marks, and turns. May sleep, but not for the peer or the program.
+    pub(crate) fn advance(&self) -> Moved {
+        if self.stage() == Stage::Tcp {
+            return Moved::No;
+        }
+        let mut machine = self.machine.lock();
+        while let Some(step) = self.next(&mut machine) {
+            let turns = step == Step::Turn;
+            if turns && !self.try_turn(&mut machine) {
+                break;
+            }
+            if !turns {
+                self.perform(&mut machine, step);
+            }
+        }
+        drop(machine);
+        self.outcome()
+    }
+
+    /// Says what has become of the attempt.
+    fn outcome(&self) -> Moved {
+        match self.stage() {
+            Stage::Tcp => Moved::Back(self.write_shut.get() != 0),
+            Stage::Turned if self.passes() => Moved::Through,
+            _ => Moved::No,
+        }
+    }
+
+    /// Returns the next step, if there is one.
+    fn next(&self, machine: &mut Machine) -> Option<Step> {
+        let conn = machine.conn.clone()?;
+        let promotion = &mut machine.promotion;
+        if promotion.awaits_mark() {
+            if let Some(bytes) = take_mark(&conn) {
+                let mark = Mark::parse(bytes).ok_or(());
+                let step = mark.and_then(|mark| promotion.heard(mark).map_err(|_| ()));
+                // What no correct peer says.
+                return Some(step.unwrap_or(Step::Reset));
+            }
+        }
+        if promotion.stage().is_apart() {
+            match conn.apart_state() {
+                Apart::Open => (),
+                Apart::EndedByPeer => return Some(promotion.ended(true)),
+                Apart::Lost => return Some(promotion.ended(false)),
+            }
+        }
+        (promotion.stage() == Stage::Due).then_some(Step::Turn)
+    }
+
+    fn perform(&self, machine: &mut Machine, step: Step) {
+        match step {
+            Step::Wait | Step::Turn => (),
+            Step::Decide => self.decide(machine),
+            Step::Say(mark) => {
+                let said = machine.conn.as_ref().map(|conn| put_mark(conn, mark));
+                if !matches!(said, Some(Ok(()))) {
+                    self.lost(machine);
+                }
+            }
+            Step::Leave => self.leave(machine),
+            Step::Reset => self.reset(machine),
+        }
+        self.show(machine);
+    }
+
+    /// Agrees, if the socket may move.
+    fn decide(&self, machine: &mut Machine) {
+        let step = match self.keeps_to_tcp() {
+            Some(reason) => {
+                self.reason.set(reason.code());
+                machine.promotion.refuse()
+            }
+            None => machine.promotion.agree(),
+        };
+        self.perform(machine, step);
+    }
+
+    /// The SMC-R connection cannot be used any more.
+    fn lost(&self, machine: &mut Machine) {
+        match machine.promotion.ended(false) {
+            Step::Leave => self.leave(machine),
+            _ => self.reset(machine),
+        }
+    }
+
+    fn leave(&self, machine: &mut Machine) {
+        if let Some(conn) = machine.conn.take() {
+            conn.dissolve();
+        }
+        self.failed(Reason::PathRefused);
+    }
+
+    fn reset(&self, machine: &mut Machine) {
+        if let Some(conn) = machine.conn.take() {
+            conn.dissolve();
+        }
+        self.sock.set_error(errno::ECONNABORTED);
+        self.sock.abort();
+    }
+
+    /// Makes the stage seen by those who do not lock the machine, and the peer's cut by readers.
+    fn show(&self, machine: &Machine) {
+        let promotion = &machine.promotion;
+        let known = self.route() != Route::TCP;
+        if let (Some(position), false) = (promotion.peer_cut(), known) {
+            if let Some(conn) = &machine.conn {
+                self.carrier.populate(conn.clone());
+            }
+            let route = Route::TCP.promoted(position).unwrap_or(Route::TCP);
+            self.route.release(route.word());
+            self.passes();
+            // What came before the mark of it may be all that they wait for.
+            self.sock.wake_readers();
+        }
+        self.stage.set(promotion.stage() as u32);
+    }
+
+    /// Turns, if no writer is inside. A writer that is does it when it comes again.
+    fn try_turn(&self, machine: &mut Machine) -> bool {
+        match self.writer.try_lock() {
+            Some(writer) if !writer.held => self.turn(machine).is_ok(),
+            _ => false,
+        }
+    }
+
+    /// Leaves TCP with the next byte. The caller keeps writers out.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` when that is to be tried again. If the connection is over, that is as good as having turned.
+    fn turn(&self, machine: &mut Machine) -> Result {
+        let Some(conn) = machine.conn.clone() else {
+            return Err(EINVAL);
+        };
+        match put_mark(&conn, Mark::Cut(self.sock.sent_to())) {
+            Err(err) if err == ENOMEM => return Err(err),
+            // The peer has turned, so what has become of the SMC-R connection is what has become of this one.
+            Err(_) if machine.promotion.peer_cut().is_some() => (),
+            Err(_) => {
+                self.lost(machine);
+                self.show(machine);
+                return Ok(());
+            }
+            Ok(()) => (),
+        }
+        machine.promotion.turned();
+        self.carrier.populate(conn.clone());
+        conn.takes_over();
+        if conn.apart_state() == Apart::Lost {
+            // It did not concern the socket when it happened.
+            self.sock.set_error(errno::ECONNABORTED);
+            self.sock.abort();
+        }
+        self.show(machine);
+        if machine.shut & 2 != 0 {
+            let _ = shut_down(&conn, SHUT_WR);
+        }
+        if machine.shut & 1 != 0 {
+            let _ = shut_down(&conn, SHUT_RD);
+        }
+        // The ring has room, whatever TCP has.
+        self.sock.wake_for_room();
+        Ok(())
+    }
+
+    /// Returns the SMC-R connection, if what this end writes goes by its ring.
+    #[inline]
+    fn turned(&self) -> Option<&Arc<SmcConn>> {
+        match self.stage() {
+            Stage::Turned => self.carrier.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Returns the SMC-R connection, if what is to be read next is in its ring.
+    #[inline]
+    fn behind(&self) -> Option<&Arc<SmcConn>> {
+        match self.route().head() {
+            Head::Ring => self.carrier.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Returns the SMC-R connection, once the way back to TCP is closed.
+    pub(crate) fn carrier(&self) -> Option<&Arc<SmcConn>> {
+        self.carrier.as_ref()
+    }
+
+    /// Tells whether what is to be read next is in the ring.
+    pub(super) fn has_ring_at_head(&self) -> bool {
+        self.behind().is_some()
+    }
+
+    /// Passes the peer's cut if all before it has been read. Returns whether the next byte is in the ring.
+    fn passes(&self) -> bool {
+        let route = self.route();
+        let passed = route.passed(self.sock.position(), false);
+        if passed != route {
+            self.route.release(passed.word());
+        }
+        passed.head() == Head::Ring
+    }
+
+    /// Handles shutdown(): `how` as in the system call.
+    ///
+    /// # Errors
+    ///
+    /// TCP's.
+    fn shut(&self, socket: &BsdSocket, how: i32) -> Result {
+        let _writer = self.writer.lock();
+        let mut machine = self.machine.lock();
+        let ways = match how {
+            SHUT_RD => 1,
+            SHUT_WR => 2,
+            SHUT_RDWR => 3,
+            _ => return Err(EINVAL),
+        };
+        let step = machine.promotion.refuse();
+        self.perform(&mut machine, step);
+        if machine.promotion.stage() == Stage::Due {
+            let _ = self.turn(&mut machine);
+        }
+        match machine.promotion.stage() {
+            Stage::Tcp | Stage::Offered => {
+                drop(machine);
+                socket.native_shutdown(how)
+            }
+            Stage::Bound | Stage::Due => {
+                // It is said when the peer has said by which carrier.
+                machine.shut |= ways;
+                if ways & 2 != 0 {
+                    self.write_shut.set(1);
+                }
+                drop(machine);
+                if ways & 1 != 0 {
+                    socket.native_shutdown(SHUT_RD)?;
+                }
+                self.sock.wake_state();
+                Ok(())
+            }
+            Stage::Turned => {
+                let conn = machine.conn.clone();
+                drop(machine);
+                if ways & 1 != 0 {
+                    // What TCP has is read first.
+                    let _ = socket.native_shutdown(SHUT_RD);
+                }
+                conn.map_or(Ok(()), |conn| shut_down(&conn, how))
+            }
+        }
+    }
+
+    /// Ends the stream: the socket's file is being closed. Returns the SMC-R connection that is to be closed, too.
+    pub(crate) fn close(&self) -> Option<Arc<SmcConn>> {
+        let mut machine = self.machine.lock();
+        machine.closed = true;
+        let step = machine.promotion.refuse();
+        self.perform(&mut machine, step);
+        if matches!(machine.promotion.stage(), Stage::Bound | Stage::Due) {
+            // The peer has turned, or may: it is to know up to where TCP goes. No call is inside any more.
+            if self.turn(&mut machine).is_err() {
+                self.reset(&mut machine);
+            }
+        }
+        machine.conn.take()
+    }
+
+    /// Ends what is between the two carriers, and tells whether TCP alone has the stream now: an end for good.
+    pub(crate) fn retire(&self) -> bool {
+        self.bind_to_tcp();
+        let mut machine = self.machine.lock();
+        let step = machine.promotion.refuse();
+        self.perform(&mut machine, step);
+        let back = machine.promotion.stage() == Stage::Tcp;
+        machine.closed |= back;
+        back
+    }
+
+    /// Ends the connection while the program keeps the socket.
+    pub(crate) fn dissolve(&self) {
+        let conn = {
+            let mut machine = self.machine.lock();
+            machine.closed = true;
+            machine.conn.take()
+        };
+        if let Some(conn) = conn {
+            conn.shut_read();
+            conn.dissolve();
+        }
+    }
+
+    /// Returns the numbers of bytes that have gone and come by the ring.
+    pub(crate) fn carried(&self) -> (u64, u64) {
+        match self.carrier.as_ref() {
+            Some(conn) => {
+                let at = conn.proto.lock().positions();
+                let marks = 2 * MARK_LEN as u64;
+                (
+                    at.written.saturating_sub(marks),
+                    at.received.saturating_sub(marks),
+                )
+            }
+            None => (0, 0),
+        }
+    }
+}
+
+/// Returns the number of data segments after which a connection is worth moving. A server has to be ready when the client
+/// is.
+fn threshold(namespace: &Namespace, side: Side) -> u32 {
+    let segments = namespace.promotes_after();
+    match side {
+        Side::Client => segments,
+        Side::Server => segments / 2,
+    }
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A connection that may move, as the loops of sendmsg() and recvmsg() see it.
+
+use super::{tcp, Remote};
+use crate::{
+    host::stats::Stats,
+    smcr::SmcConn,
+    stream::{Ask, Look, Put, Stop, StreamIo}, //
+};
+use kapi::{
+    net::{
+        args::{flags, Message, Poll, Splice},
+        sock::{tcp_state, Sock},
+        socket::BsdSocket,
+        uapi::{SIOCATMARK, SIOCINQ, SIOCOUTQ, SIOCOUTQNSD}, //
+    },
+    sys::word::read_barrier, //
+};
+use kernel::{
+    prelude::*,
+    sync::{atomic::Relaxed, Arc}, //
+};
+use smc_proto::{conn::UrgentError, path::Head};
+
+/// Events that bytes to read mean, and room to write.
+const READABLE: u32 = flags::EPOLLIN | flags::EPOLLRDNORM;
+const WRITABLE: u32 = flags::EPOLLOUT | flags::EPOLLWRNORM;
+/// Those of an end.
+const ENDS: u32 = flags::EPOLLRDHUP | flags::EPOLLHUP;
+
+impl Remote {
+    /// Returns the SMC-R connection, if its bytes follow those of TCP that have arrived.
+    fn follows(&self) -> Option<&Arc<SmcConn>> {
+        let route = self.route();
+        match route.head() {
+            Head::Until(_) if self.sock.arrived_bytes() < route.left(self.sock.position()) => None,
+            Head::Tcp => None,
+            _ => self.carrier.as_ref(),
+        }
+    }
+
+    /// Returns how many of `arrived` bytes of TCP can be read.
+    fn of_tcp(&self, arrived: usize) -> usize {
+        let route = self.route();
+        match route.head() {
+            Head::Ring => 0,
+            Head::Until(_) => arrived.min(route.left(self.sock.position())),
+            Head::Tcp => arrived,
+        }
+    }
+
+    /// Returns how many bytes can be read by both carriers, if `arrived` have by TCP.
+    fn readable(&self, arrived: usize) -> usize {
+        let beyond = self.follows().map_or(0, |conn| conn.unread().0);
+        self.of_tcp(arrived).saturating_add(beyond)
+    }
+
+    /// Tells whether nothing more will arrive: of an end, an error, or the program's own doing.
+    fn is_over(&self) -> bool {
+        let sock = &*self.sock;
+        let over = match self.follows() {
+            Some(conn) => !conn.can_receive() || conn.is_read_shut() || sock.has_error(),
+            None => {
+                let ended = !self.stage().may_be_followed() && sock.is_receive_shut();
+                let shut = self.is_read_shut();
+                ended || shut || sock.has_error() || sock.state() == tcp_state::CLOSE
+            }
+        };
+        if over {
+            // A caller that looks for bytes after this sees all that came before the end.
+            read_barrier();
+        }
+        over
+    }
+}
+
+impl StreamIo for Remote {
+    const HIDES_URGENT: bool = false;
+    // Where TCP's urgent byte is is asked under its lock.
+    const NEVER_SLEEPS_TO_LOOK: bool = false;
+
+    fn splice(&self, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize> {
+        self.splices.add(1, Relaxed);
+        let moved = socket.copy_splice(splice);
+        self.splices.add(-1, Relaxed);
+        moved
+    }
+
+    fn poll(&self, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
+        // What is looked at from here on, and changes later, wakes the poller.
+        socket.register(poll);
+        let followed = self.stage().may_be_followed();
+        let mut events = socket.native_events(poll);
+        if !followed {
+            return events;
+        }
+        // TCP's end is not the stream's.
+        let sock = &*self.sock;
+        let dead = sock.state() == tcp_state::CLOSE;
+        if !dead {
+            events &= !ENDS;
+        }
+        events &= !READABLE;
+        if let Some(conn) = self.follows() {
+            events |= conn.poll(socket, poll) & (READABLE | ENDS | flags::EPOLLPRI);
+        }
+        let there = self.readable(sock.arrived_bytes());
+        if dead || self.is_over() || there != 0 && there >= sock.low_water(false, usize::MAX) {
+            events |= READABLE;
+        }
+        if let Some(conn) = self.turned() {
+            events &= !WRITABLE;
+            events |= conn.poll(socket, poll) & WRITABLE;
+        }
+        events
+    }
+
+    fn shutdown(&self, socket: &BsdSocket, how: i32) -> Result {
+        self.shut(socket, how)
+    }
+
+    fn ioctl(&self, command: u32) -> Option<i32> {
+        let conn = self.carrier.as_ref()?;
+        let count = |bytes: usize| i32::try_from(bytes).unwrap_or(i32::MAX);
+        match command {
+            SIOCINQ => Some(count(self.unread().0)),
+            SIOCATMARK => self.behind().and_then(|conn| conn.ioctl(command)),
+            SIOCOUTQ | SIOCOUTQNSD => {
+                let of_tcp = count(self.sock.out_queue(command == SIOCOUTQNSD));
+                let beyond = match self.turned() {
+                    Some(_) => conn.ioctl(command).unwrap_or(0),
+                    None => 0,
+                };
+                Some(of_tcp.saturating_add(beyond))
+            }
+            _ => None,
+        }
+    }
+
+    fn unread(&self) -> (usize, bool) {
+        // In this order: what precedes an end is seen with it.
+        let ended = match self.follows() {
+            Some(conn) => conn.unread().1,
+            None => !self.stage().may_be_followed() && self.sock.has_seen_fin(),
+        };
+        read_barrier();
+        (self.readable(self.sock.unread_bytes()), ended)
+    }
+
+    fn has_peer(&self) -> bool {
+        // TCP decides.
+        true
+    }
+
+    fn low_water_changed(&self) {
+        let there = self.readable(self.sock.arrived_bytes());
+        if self.stage().may_be_followed() && there >= self.sock.low_water(false, usize::MAX) {
+            self.sock.wake_readers();
+        }
+    }
+
+    #[inline]
+    fn sock(&self) -> &Sock {
+        &self.sock
+    }
+
+    #[inline]
+    fn stats(&self) -> Option<&Stats> {
+        // Bytes that go by TCP are counted there.
+        None
+    }
+
+    fn device(&self, carried: bool) -> [u8; 64] {
+        match (carried, self.carrier.as_ref()) {
+            (true, Some(conn)) => conn.group().device().name(),
+            _ => [0; 64],
+        }
+    }
+
+    fn inq_bytes(&self) -> u32 {
+        let (left, ended) = self.unread();
+        let left = u32::try_from(left).unwrap_or(u32::MAX);
+        left.saturating_add(u32::from(ended))
+    }
+
+    #[cold]
+    fn tell(&self, msg: &mut Message<'_>, got: usize) {
+        // TCP tells of its own bytes itself.
+        if let Some(conn) = self.behind() {
+            conn.tell(msg, got);
+        }
+    }
+
+    #[inline]
+    fn notice_dead(&self) -> bool {
+        self.behind().is_some_and(|conn| conn.notice_dead())
+    }
+
+    #[inline(always)]
+    fn take(&self, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
+        tcp::take(self, msg, ask)
+    }
+
+    fn take_urgent(&self, peek: bool) -> (bool, Result<u8, UrgentError>) {
+        match self.behind() {
+            Some(conn) => conn.take_urgent(peek),
+            // TCP's; see [`crate::stream::Stream::receive`].
+            None => (false, Err(UrgentError::None)),
+        }
+    }
+
+    #[inline]
+    fn is_quiet(&self) -> bool {
+        match self.route().head() {
+            Head::Tcp => !self.sock.has_unread() && !self.is_over(),
+            Head::Until(_) | Head::Ring => false,
+        }
+    }
+
+    #[inline]
+    fn is_readable(&self, seen: usize) -> bool {
+        // In this order: what precedes an end is seen with it.
+        let over = self.is_over();
+        over || self.readable(self.sock.arrived_bytes()) > seen
+    }
+
+    fn is_all(&self, seen: usize) -> bool {
+        let over = self.is_over();
+        over && self.readable(self.sock.arrived_bytes()) <= seen
+    }
+
+    fn can_receive(&self) -> bool {
+        !self.is_over()
+    }
+
+    fn is_read_shut(&self) -> bool {
+        match self.follows() {
+            Some(conn) => conn.is_read_shut(),
+            None => self.sock.is_receive_shut() && !self.sock.has_seen_fin(),
+        }
+    }
+
+    fn is_cut(&self) -> bool {
+        match self.behind() {
+            Some(conn) => conn.is_cut(),
+            None => self.sock.state() == tcp_state::CLOSE && !self.sock.has_seen_fin(),
+        }
+    }
+
+    fn is_spliced(&self, msg: &Message<'_>) -> bool {
+        msg.fills_pages() && self.splices.load(Relaxed) != 0
+    }
+
+    #[inline(always)]
+    fn put(&self, msg: &mut Message<'_>, what: &Put<'_>) -> Result<(usize, bool), Stop> {
+        tcp::put(self, msg, what)
+    }
+
+    fn is_writable(&self) -> bool {
+        match self.turned() {
+            Some(conn) => conn.is_writable(),
+            None => self.sock.is_writable() || self.write_shut.get() != 0,
+        }
+    }
+
+    fn can_send(&self) -> bool {
+        match self.turned() {
+            Some(conn) => conn.can_send(),
+            None => self.sock.may_send() && self.write_shut.get() == 0,
+        }
+    }
+
+    fn count_size(&self, _total: usize) {}
+
+    fn count_full(&self) {}
+}

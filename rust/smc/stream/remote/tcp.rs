@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Bytes that go by TCP, which is called without ever waiting in it.
+
+use super::{Remote, StreamIo};
+use crate::stream::{Ask, Look, Put, Stop, Took, STOP};
+use kapi::{
+    errno,
+    net::{
+        args::{flags, Message},
+        sock::tcp_state, //
+    },
+    sys::word::read_barrier,
+};
+use kernel::prelude::*;
+use smc_proto::{
+    conn::RecvState,
+    path::Head,
+    promotion::Stage, //
+};
+
+/// Gives bytes to TCP, or to the ring if this end has turned; see [`StreamIo::put`].
+pub(super) fn put(
+    remote: &Remote,
+    msg: &mut Message<'_>,
+    what: &Put<'_>,
+) -> Result<(usize, bool), Stop> {
+    if let Some(conn) = remote.turned() {
+        what.carried.set(true);
+        return conn.put(msg, what);
+    }
+    let mut writer = remote.writer.lock();
+    writer.held = false;
+    if remote.stage() == Stage::Due {
+        let mut machine = remote.machine.lock();
+        if machine.promotion.stage() == Stage::Due {
+            // Without memory the bytes go by TCP, as before.
+            let _ = remote.turn(&mut machine);
+        }
+    }
+    if let Some(conn) = remote.turned() {
+        drop(writer);
+        what.carried.set(true);
+        return conn.put(msg, what);
+    }
+    let sock = &*remote.sock;
+    if !sock.may_send() || remote.write_shut.get() != 0 {
+        return Err(Stop::Tcp(errno::EPIPE.into()));
+    }
+    let mut sent = sock.send_now(msg, what.wanted);
+    if sent == Err(EAGAIN) && sock.is_writable() {
+        // Room has come meanwhile, or it is memory that is missing.
+        sent = sock.send_now(msg, what.wanted);
+    }
+    match sent {
+        Ok(taken) => {
+            writer.held = what.more;
+            Ok((taken, false))
+        }
+        // Without this a writer that waits for room would find some, and ask again at once, for ever.
+        Err(err) if err == EAGAIN && sock.is_writable() => Err(Stop::Later),
+        Err(err) if err == EAGAIN => Err(Stop::Full),
+        Err(err) if err == EFAULT => Err(Stop::Fault),
+        Err(err) => Err(Stop::Tcp(err)),
+    }
+}
+
+/// Takes bytes from TCP, or from the ring once all of TCP's have been read; see [`StreamIo::take`].
+pub(super) fn take(remote: &Remote, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
+    if let Some(conn) = remote.behind() {
+        ask.carried.set(true);
+        return conn.take(msg, ask);
+    }
+    let reader = remote.reader.lock();
+    if !remote.passes() {
+        let look = match ask.peek {
+            true => peek(remote, msg, ask),
+            false => next(remote, msg, ask),
+        };
+        remote.passes();
+        return look;
+    }
+    drop(reader);
+    match remote.behind() {
+        Some(conn) => {
+            ask.carried.set(true);
+            conn.take(msg, ask)
+        }
+        None => Ok(STOP),
+    }
+}
+
+/// Returns how many bytes of TCP come before the ring; `None` if the peer has not turned, as far as is known.
+fn left(remote: &Remote) -> Option<usize> {
+    let route = remote.route();
+    match route.head() {
+        Head::Until(_) => Some(route.left(remote.sock.position())),
+        Head::Ring => Some(0),
+        Head::Tcp => None,
+    }
+}
+
+fn next(remote: &Remote, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
+    let sock = &*remote.sock;
+    // In this order: what has come before an end is seen with it.
+    let state = state(remote);
+    let left = left(remote);
+    let arrived = sock.arrived_bytes();
+    if ask.wanted == 0 {
+        return Ok(match arrived {
+            0 => Look::Nothing(state),
+            _ => STOP,
+        });
+    }
+    // TCP would consume an end that is not the stream's, and knows nothing of what the call has got already.
+    let hides = left.is_some() || remote.stage().may_be_followed();
+    if arrived == 0 && (ask.before != 0 || hides) {
+        return Ok(Look::Nothing(state));
+    }
+    if sock.is_at_mark() {
+        if ask.before != 0 {
+            return Ok(STOP);
+        }
+        if remote.is_spliced(msg) {
+            // As TCP, whose splice() does not step over the urgent byte.
+            return Ok(match state {
+                RecvState::Eof => Look::Nothing(state),
+                _ => Look::Mark,
+            });
+        }
+    }
+    let extra = if ask.discard { flags::MSG_TRUNC } else { 0 };
+    let wanted = ask.wanted.min(left.unwrap_or(usize::MAX));
+    let bytes = match sock.receive_now(msg, wanted, extra) {
+        Ok(0) => return Ok(Look::Nothing(RecvState::Eof)),
+        Ok(bytes) => bytes,
+        Err(err) if err == EAGAIN => return Ok(Look::Nothing(RecvState::Empty)),
+        Err(err) => return Err(err),
+    };
+    Ok(Look::Took(Took {
+        bytes,
+        passed: 0,
+        more: bytes < ask.wanted && remote.unread().0 != 0,
+        // TCP never reads past the urgent mark in one call.
+        stop: sock.is_at_mark(),
+    }))
+}
+
+/// Copies what follows the bytes that the call has passed, wherever they are, and leaves it there.
+fn peek(remote: &Remote, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
+    let sock = &*remote.sock;
+    let state = state(remote);
+    let left = left(remote);
+    let offset = ask.before.saturating_add(ask.passed);
+    if left.is_none() && ask.before == 0 && !remote.stage().may_be_followed() {
+        // TCP knows of urgent bytes, and of the offset.
+        let extra = if ask.discard { flags::MSG_TRUNC } else { 0 };
+        return match sock.receive_now(msg, ask.wanted, flags::MSG_PEEK | extra) {
+            Ok(0) if ask.wanted != 0 => Ok(Look::Nothing(RecvState::Eof)),
+            Ok(bytes) => Ok(looked(bytes, false)),
+            Err(err) if err == EAGAIN => Ok(Look::Nothing(RecvState::Empty)),
+            Err(err) => Err(err),
+        };
+    }
+    if let (Some(left), Some(conn)) = (left, remote.carrier.as_ref()) {
+        if offset >= left {
+            // All of TCP's has been seen.
+            let beyond = offset.wrapping_sub(left);
+            let before = ask.before.min(beyond);
+            ask.carried.set(true);
+            let rest = Ask {
+                before,
+                passed: beyond.wrapping_sub(before),
+                ..*ask
+            };
+            return match conn.take(msg, &rest)? {
+                // What the call has seen before is not the ring's.
+                Look::Nothing(_) if offset != 0 => Ok(looked(0, false)),
+                look => Ok(look),
+            };
+        }
+    }
+    let all = sock.unread_bytes().min(left.unwrap_or(usize::MAX));
+    if offset >= all {
+        return Ok(match all {
+            0 => Look::Nothing(state),
+            _ => looked(0, false),
+        });
+    }
+    let there = all.wrapping_sub(offset);
+    let wanted = ask.wanted.min(there);
+    let bytes = match ask.discard {
+        // As TCP: what is thrown away is not copied even by a peek.
+        true => wanted,
+        false => sock.peek_at(offset, msg, wanted)?,
+    };
+    let more = bytes == there && bytes < ask.wanted && Some(all) == left;
+    Ok(looked(bytes, more))
+}
+
+fn looked(bytes: usize, more: bool) -> Look {
+    Look::Took(Took {
+        bytes,
+        passed: 0,
+        more,
+        stop: false,
+    })
+}
+
+/// Returns why TCP has no bytes: error, end or nothing yet, in its order. Bytes that came before an end are visible to
+/// loads after this call.
+fn state(remote: &Remote) -> RecvState {
+    let state = state_of_tcp(remote);
+    if state != RecvState::Empty {
+        read_barrier();
+    }
+    state
+}
+
+fn state_of_tcp(remote: &Remote) -> RecvState {
+    let sock = &*remote.sock;
+    let followed = remote.stage().may_be_followed();
+    if sock.has_seen_fin() && !followed {
+        RecvState::Eof
+    } else if sock.has_error() {
+        RecvState::Reset
+    } else if remote.is_read_shut() {
+        RecvState::Eof
+    } else if sock.state() == tcp_state::CLOSE {
+        RecvState::NotConnected
+    } else {
+        RecvState::Empty
+    }
+}
