@@ -93,7 +93,7 @@ impl Conn {
     /// an abort may follow a shutdown(SHUT_RDWR), unless the peer's own stream has ended by then.
     pub fn close(&mut self, mode: CloseMode, now: Instant) -> Actions {
         self.life.released = true;
-        let unread = self.rx.unread() > 0;
+        let unread = self.rx.holds_unread();
         let mode = if unread { CloseMode::Abort } else { mode };
         let left = self.tx.prepared.saturating_sub(self.tx.peer_cons);
         self.life.limit_drain(left, now);
@@ -147,7 +147,7 @@ impl Conn {
             ConnState::Active | ConnState::AppCloseWait1 | ConnState::AppCloseWait2
         ) && self.tx.unsent() > 0
             && !self.life.received.any(StateFlags::ANY_CLOSE)
-            && !(self.life.released && self.rx.unread() > 0);
+            && !(self.life.released && self.rx.holds_unread());
         if waits {
             return Actions::NONE;
         }
@@ -183,7 +183,7 @@ impl Conn {
             ConnState::Init | ConnState::Closed | ConnState::PeerAbortWait => StateFlags::NONE,
             ConnState::ProcessAbort => StateFlags::ABORT,
             _ if self.life.sent.any(StateFlags::ANY_CLOSE) => StateFlags::NONE,
-            _ if abort || self.life.released && self.rx.unread() > 0 => StateFlags::ABORT,
+            _ if abort || self.life.released && self.rx.holds_unread() => StateFlags::ABORT,
             _ => StateFlags::CLOSED,
         }
     }
@@ -248,6 +248,18 @@ impl Conn {
     #[must_use]
     pub fn is_released(&self) -> bool {
         self.life.released
+    }
+
+    /// Reports whether the connection was ended from this side without the peer's doing: its link was lost, for one.
+    #[must_use]
+    pub fn is_killed(&self) -> bool {
+        self.life.killed
+    }
+
+    /// Reports whether the peer has aborted.
+    #[must_use]
+    pub fn is_aborted_by_peer(&self) -> bool {
+        self.life.received.has(StateFlags::ABORT)
     }
 
     /// Reports whether shutdown or close still waits for unsent data (SO_LINGER waits for its end).

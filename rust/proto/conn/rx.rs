@@ -36,6 +36,8 @@ pub(super) struct RxSide {
     pub(super) prod: Pos,
     pub(super) cons: Pos,
     pub(super) announced: Pos,
+    /// Up to here the bytes are not the program's; see [`Conn::begins_with`].
+    pub(super) preamble: Pos,
     pub(super) peer_flags: ProdFlags,
     pub(super) urgent: RxUrgent,
     pub(super) inline: bool,
@@ -54,6 +56,7 @@ impl RxSide {
             prod: 0,
             cons: 0,
             announced: 0,
+            preamble: 0,
             peer_flags: ProdFlags::NONE,
             urgent: RxUrgent::None,
             inline: false,
@@ -67,6 +70,13 @@ impl RxSide {
     #[inline]
     pub(super) fn unread(&self) -> u64 {
         self.prod.saturating_sub(self.cons)
+    }
+
+    /// Reports whether bytes for the program are in the ring, the urgent one included, which it will never read if it
+    /// closes.
+    #[inline]
+    pub(super) fn holds_unread(&self) -> bool {
+        self.prod > self.cons.max(self.preamble)
     }
 
     /// Reports whether something is in the ring that the program has not got; an urgent byte that
@@ -112,6 +122,11 @@ impl RxSide {
 }
 
 impl Conn {
+    /// The first `bytes` that come are not for the program: who closes without having read them loses nothing.
+    pub fn begins_with(&mut self, bytes: u32) {
+        self.rx.preamble = u64::from(bytes);
+    }
+
     /// A CDC message has arrived. Data that it announces is already in the ring.
     ///
     /// # Errors
@@ -299,7 +314,7 @@ impl Conn {
     /// Data for a program that has gone: the peer must learn that nobody will read it.
     #[inline]
     fn must_abort(&self) -> bool {
-        self.life.pending == Some(Pending::Close) && self.life.released && self.rx.unread() > 0
+        self.life.pending == Some(Pending::Close) && self.life.released && self.rx.holds_unread()
     }
 
     /// Makes a message with the consumer cursor due, if the peer is still interested.

@@ -283,3 +283,24 @@ fn an_aborting_close_drops_what_was_held_back() {
     assert_eq!(r.flushed_flags(), A);
     assert_eq!(r.conn.positions().sent, 3);
 }
+
+/// Who closes without having read what is not for the program loses nothing, whenever that comes.
+#[test]
+fn a_preamble_does_not_count_as_unread() {
+    for (before, after, aborts) in [(8, 8, false), (16, 0, false), (0, 16, false), (17, 0, true)] {
+        let mut r = Rig::active();
+        r.conn.begins_with(16);
+        if before > 0 {
+            r.peer_writes(before);
+        }
+        let a = r.conn.close(CloseMode::Graceful, T0);
+        r.note(a);
+        let said = r.flush().expect("its end");
+        let mut aborted = said.state_flags.has(A);
+        if after > 0 {
+            r.peer_writes(after);
+            aborted |= r.flush().is_some_and(|said| said.state_flags.has(A));
+        }
+        assert_eq!(aborted, aborts, "{before} and {after}");
+    }
+}

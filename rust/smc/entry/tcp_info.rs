@@ -4,14 +4,14 @@
 //!
 //! The other counters are about packets, and there are none.
 
-use crate::socket::SmcSock;
+use crate::{smcr::group::MARKS, socket::SmcSock};
 use kapi::net::{
     args::GetOption,
     socket::BsdSocket,
     uapi::tcp_info::{BYTES_ACKED, BYTES_RECEIVED, BYTES_SENT}, //
 };
 use kernel::prelude::*;
-use smc_proto::{conn::Positions, wire::promotion::MARK_LEN};
+use smc_proto::conn::Positions;
 
 /// Bytes that have not gone by TCP.
 #[derive(Clone, Copy)]
@@ -35,7 +35,7 @@ impl Moved {
             } = conn.proto.lock().positions();
             // What the two kernels have said is not the program's.
             let marks = match socket.remote() {
-                Some(_) => 2 * MARK_LEN as u64,
+                Some(_) => MARKS as u64,
                 None => 0,
             };
             return Self {

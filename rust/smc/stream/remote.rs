@@ -20,7 +20,10 @@ use super::{
 };
 use crate::{
     host::namespace::Namespace,
-    smcr::{group::Apart, SmcConn}, //
+    smcr::{
+        group::{Apart, MARKS},
+        SmcConn, //
+    },
 };
 use kapi::{
     errno,
@@ -40,7 +43,7 @@ use smc_proto::{
     path::{Head, Route},
     promotion::{Promotion, Side, Stage, Step},
     reason::Reason,
-    wire::promotion::{Join, Mark, MARK_LEN}, //
+    wire::promotion::{Join, Mark}, //
 };
 
 /// Doublings of the distance to the next attempt.
@@ -308,7 +311,7 @@ impl Remote {
         if promotion.stage().is_apart() {
             match conn.apart_state() {
                 Apart::Open => (),
-                Apart::EndedByPeer => return Some(promotion.ended(true)),
+                Apart::Ended | Apart::Aborted => return Some(promotion.ended(true)),
                 Apart::Lost => return Some(promotion.ended(false)),
             }
         }
@@ -414,9 +417,14 @@ impl Remote {
         machine.promotion.turned();
         self.carrier.populate(conn.clone());
         conn.takes_over();
-        if conn.apart_state() == Apart::Lost {
-            // It did not concern the socket when it happened.
-            self.sock.set_error(errno::ECONNABORTED);
+        // It did not concern the socket when it happened.
+        let error = match conn.apart_state() {
+            Apart::Open | Apart::Ended => None,
+            Apart::Aborted => Some(errno::ECONNRESET),
+            Apart::Lost => Some(errno::ECONNABORTED),
+        };
+        if let Some(error) = error {
+            self.sock.set_error(error);
             self.sock.abort();
         }
         self.show(machine);
@@ -522,6 +530,9 @@ impl Remote {
     pub(crate) fn close(&self) -> Option<Arc<SmcConn>> {
         let mut machine = self.machine.lock();
         machine.closed = true;
+        while let Some(step) = self.next(&mut machine).filter(|step| *step != Step::Turn) {
+            self.perform(&mut machine, step);
+        }
         let step = machine.promotion.refuse();
         self.perform(&mut machine, step);
         if matches!(machine.promotion.stage(), Stage::Bound | Stage::Due) {
@@ -562,7 +573,7 @@ impl Remote {
         match self.carrier.as_ref() {
             Some(conn) => {
                 let at = conn.proto.lock().positions();
-                let marks = 2 * MARK_LEN as u64;
+                let marks = MARKS as u64;
                 (
                     at.written.saturating_sub(marks),
                     at.received.saturating_sub(marks),

@@ -39,7 +39,7 @@ held)
 			told[text] = bad = 1
 		}
 		BEGIN {
-			names("Gates::lists Gates::places SmcrRegistry::groups ReadMostly::copies Rendezvous::waiting LossyMap::places " \
+			names("Gates::lists Gates::places SmcrRegistry::groups ReadMostly::copies Rendezvous::waiting Candidates::waiting LossyMap::places " \
 				"Converter::state Counters::peers Rules::current Namespace::settling Namespace::name LinkGroup::resources " \
 				"LinkGroup::state LinkGroup::timer Link::scheduler ConnTable::places RmbSlab::places Roster rdma::sq rdma::rq " \
 				"rdma::region rdma::ports", shared)
@@ -49,8 +49,10 @@ held)
 				"Listener::moving Listener::queues Listener::timer SmcConn::writers SmcConn::readers SmcConn::timer " \
 				"SmcConn::leases SmcConn::proto LocalDirection::writer LocalDirection::reader Registry::timer Registry::proc Rings::timer " \
 				"SynHooks::installed ReadMostly::changing Rules::changing Converter::conversion Converter::turned " \
+				"SmcSock::dialer Dialer::dial Remote::machine Remote::writer Remote::reader " \
 				"Link::stage rdma::channel rdma::mr rdma::fail rdma::reap rdma::close", own)
-			names("LocalDirection::writer LocalDirection::reader SmcConn::writers SmcConn::readers", faults)
+			names("LocalDirection::writer LocalDirection::reader SmcConn::writers SmcConn::readers " \
+				"Remote::writer Remote::reader", faults)
 		}
 		/ FD: +[0-9]+ BD: / {
 			class = $0

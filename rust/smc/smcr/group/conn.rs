@@ -47,14 +47,17 @@ use kernel::{
 };
 use recv::{Leases, Readers, RecvRings};
 use smc_proto::{
-    conn::{Conn, ConnState, Params, Peer, RecvState},
+    conn::{Conn, Params, Peer, RecvState},
     cursor::RingSize,
     time::Span,
-    wire::{bufsize::BufSize, clc::RdmaEnd, ids::AlertToken}, //
+    wire::{bufsize::BufSize, clc::RdmaEnd, ids::AlertToken, promotion::MARK_LEN}, //
 };
 
 /// The largest ring, in bytes: more cannot be registered at once everywhere.
 pub(crate) const RING_MAX: u32 = 1 << 20;
+
+/// Bytes of the marks that each end says before any of its program's, if the connection began as TCP.
+pub(crate) const MARKS: usize = 2 * MARK_LEN;
 
 /// The timer of a connection.
 type Timer = Pin<KBox<TimerHook<SmcConn>>>;
@@ -153,8 +156,10 @@ impl_has_work! {
 pub(crate) enum Apart {
     /// It can be used.
     Open,
-    /// The peer has ended it.
-    EndedByPeer,
+    /// The peer has ended its direction, or all of it.
+    Ended,
+    /// The peer has aborted it.
+    Aborted,
     /// Its link was lost, or this end has ended it.
     Lost,
 }
@@ -193,7 +198,7 @@ impl SmcConn {
     /// `ENOMEM`.
     pub(crate) fn new(parts: Parts) -> Result<Arc<Self>> {
         let recv = parts.lease.ring()?;
-        let conn = Conn::new(Params {
+        let mut conn = Conn::new(Params {
             token: parts.token,
             recv: parts.lease.size(),
             send: parts.send_size,
@@ -202,6 +207,10 @@ impl SmcConn {
             autocork: parts.autocork,
             drain_idle: parts.drain_idle,
         });
+        if parts.apart {
+            // What the two kernels say first.
+            conn.begins_with(MARKS as u32);
+        }
         let Parts {
             group,
             index,
@@ -389,12 +398,15 @@ impl SmcConn {
 
     /// Tells how the connection stands while it is apart from its socket.
     pub(crate) fn apart_state(&self) -> Apart {
-        match self.proto.lock().state() {
-            ConnState::Init | ConnState::Active => Apart::Open,
-            ConnState::ProcessAbort | ConnState::AppCloseWait1 | ConnState::AppFinCloseWait => {
-                Apart::EndedByPeer
-            }
-            _ => Apart::Lost,
+        let proto = self.proto.lock();
+        if proto.is_killed() {
+            Apart::Lost
+        } else if proto.is_aborted_by_peer() {
+            Apart::Aborted
+        } else if proto.shut_ways() & 1 != 0 {
+            Apart::Ended
+        } else {
+            Apart::Open
         }
     }
 
