@@ -43,7 +43,7 @@ use host::{
 };
 use report::{netlink, sock_diag::Diag};
 use smcr::{registry::Hotplug, SmcrRegistry, SMCR};
-use socket::{Candidates, Registry, CANDIDATES};
+use socket::{Candidates, Orphans, Registry, CANDIDATES, ORPHANAGE};
 use stream::local::{Rendezvous, RENDEZVOUS};
 
 module! {
@@ -83,6 +83,7 @@ static NAMES: family::Names = family::Names {
 struct Rsmc {
     _converter: convert::Registration,
     _family: Pin<KBox<family::Registration<Smc>>>,
+    _orphans: EndOrphans,
     _shrinker: shrinker::Registration<SmcrRegistry>,
     _netlink: Pin<KBox<genl::Registration<netlink::General>>>,
     _pnet: Pin<KBox<genl::Registration<netlink::Pnet>>>,
@@ -100,6 +101,19 @@ struct Rsmc {
     _socks: GivenBack,
 }
 
+/// Ends the attempts of programs that have closed, when there are no sockets any more.
+struct EndOrphans {
+    _installed: global::Guard<Orphans>,
+}
+
+impl Drop for EndOrphans {
+    fn drop(&mut self) {
+        if let Some(orphans) = ORPHANAGE.get() {
+            orphans.end();
+        }
+    }
+}
+
 impl Rsmc {
     fn load(module: &'static ThisModule) -> Result<Self> {
         // The first steps: if the in-tree module is there, the kernel says so without a line of its own.
@@ -113,6 +127,9 @@ impl Rsmc {
         let installed = SMCR.install(registry.clone())?;
         let rendezvous = RENDEZVOUS.install(Rendezvous::new()?)?;
         let candidates = CANDIDATES.install(Candidates::new()?)?;
+        let orphans = EndOrphans {
+            _installed: ORPHANAGE.install(Orphans::new()?)?,
+        };
         let rings = stream::local::Registration::new()?;
         syn_option::draw_secret();
         let gates = GATES.install(Gates::new(registry.clone())?)?;
@@ -131,6 +148,7 @@ impl Rsmc {
         Ok(Self {
             _converter: converter,
             _family: family,
+            _orphans: orphans,
             _shrinker: shrinker,
             _netlink: netlink,
             _pnet: pnet,

@@ -36,11 +36,11 @@ pub(super) struct RxSide {
     pub(super) prod: Pos,
     pub(super) cons: Pos,
     pub(super) announced: Pos,
-    /// Up to here the bytes are not the program's; see [`Conn::begins_with`].
-    pub(super) preamble: Pos,
     pub(super) peer_flags: ProdFlags,
     pub(super) urgent: RxUrgent,
     pub(super) inline: bool,
+    /// Number of first bytes that are not the program's; see [`Conn::begins_with`].
+    preamble: u8,
     /// The peer has agreed to immediates; see [`Peer`](super::Peer).
     pub(super) peer_takes_immediates: bool,
     last_seq: u16,
@@ -56,10 +56,10 @@ impl RxSide {
             prod: 0,
             cons: 0,
             announced: 0,
-            preamble: 0,
             peer_flags: ProdFlags::NONE,
             urgent: RxUrgent::None,
             inline: false,
+            preamble: 0,
             peer_takes_immediates: false,
             last_seq: 0,
             tail: Tail::Open,
@@ -76,7 +76,7 @@ impl RxSide {
     /// closes.
     #[inline]
     pub(super) fn holds_unread(&self) -> bool {
-        self.prod > self.cons.max(self.preamble)
+        self.prod > self.cons.max(u64::from(self.preamble))
     }
 
     /// Reports whether something is in the ring that the program has not got; an urgent byte that
@@ -123,8 +123,8 @@ impl RxSide {
 
 impl Conn {
     /// The first `bytes` that come are not for the program: who closes without having read them loses nothing.
-    pub fn begins_with(&mut self, bytes: u32) {
-        self.rx.preamble = u64::from(bytes);
+    pub fn begins_with(&mut self, bytes: u8) {
+        self.rx.preamble = bytes;
     }
 
     /// A CDC message has arrived. Data that it announces is already in the ring.

@@ -17,6 +17,9 @@ mod state;
 mod strict;
 mod work;
 
-pub(crate) use promotion::candidates::{Candidates, CANDIDATES};
+pub(crate) use promotion::{
+    candidates::{Candidates, CANDIDATES},
+    Orphans, ORPHANAGE,
+};
 pub(crate) use smc_sock::{Registry, Roster, SmcSock};
 pub(crate) use state::Phase;

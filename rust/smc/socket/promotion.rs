@@ -14,6 +14,7 @@ pub(super) mod candidates;
 mod dialer;
 
 pub(super) use dialer::Dialer;
+pub(crate) use dialer::{Orphans, ORPHANAGE};
 
 use super::{
     smc_sock::SmcSock,
@@ -198,7 +199,10 @@ pub(super) fn close(this: &SmcSock) -> Option<Arc<SmcConn>> {
     if remote.side() == Side::Server {
         candidates::leave(this, remote.numbers());
     }
-    end_dialer(this);
+    let dialer = this.dialer.lock().take();
+    if let Some(dialer) = dialer {
+        Dialer::orphan(&dialer);
+    }
     if this.smc().is_some() {
         // It has moved.
         return None;

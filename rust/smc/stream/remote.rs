@@ -325,7 +325,9 @@ impl Remote {
             Step::Say(mark) => {
                 let said = machine.conn.as_ref().map(|conn| put_mark(conn, mark));
                 if !matches!(said, Some(Ok(()))) {
-                    self.lost(machine);
+                    // The peer has not heard it, so it has not turned.
+                    let step = machine.promotion.ended(true);
+                    self.perform(machine, step);
                 }
             }
             Step::Leave => self.leave(machine),
@@ -344,14 +346,6 @@ impl Remote {
             None => machine.promotion.agree(),
         };
         self.perform(machine, step);
-    }
-
-    /// The SMC-R connection cannot be used any more.
-    fn lost(&self, machine: &mut Machine) {
-        match machine.promotion.ended(false) {
-            Step::Leave => self.leave(machine),
-            _ => self.reset(machine),
-        }
     }
 
     fn leave(&self, machine: &mut Machine) {
@@ -408,8 +402,9 @@ impl Remote {
             // The peer has turned, so what has become of the SMC-R connection is what has become of this one.
             Err(_) if machine.promotion.peer_cut().is_some() => (),
             Err(_) => {
-                self.lost(machine);
-                self.show(machine);
+                let by_peer = conn.apart_state() != Apart::Lost;
+                let step = machine.promotion.ended(by_peer);
+                self.perform(machine, step);
                 return Ok(());
             }
             Ok(()) => (),

@@ -209,7 +209,7 @@ impl SmcConn {
         });
         if parts.apart {
             // What the two kernels say first.
-            conn.begins_with(MARKS as u32);
+            conn.begins_with(MARKS as u8);
         }
         let Parts {
             group,

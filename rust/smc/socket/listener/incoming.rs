@@ -33,7 +33,7 @@ use crate::{
 };
 use kapi::{
     net::{
-        sock::{OwnedSock, Sock},
+        sock::{tcp_state, OwnedSock, Sock},
         socket::OwnedBsdSocket,
         wait_hook::WaitHook, //
     },
@@ -409,6 +409,8 @@ impl Incoming {
             return;
         };
         let (conclusion, link) = negotiation.conclude(Role::Server, socket.sock(), outcome);
+        // A client whose program has closed meanwhile says nothing of links.
+        let link = link.filter(|_| !this.joins || socket.sock().state() != tcp_state::CLOSE);
         if let (Some(event), Some(namespace)) = (link, Namespace::of(socket.sock())) {
             namespace.heard(socket.sock(), None, event);
         }

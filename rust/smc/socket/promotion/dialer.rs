@@ -21,6 +21,7 @@ use kapi::{
         wait_hook::WaitHook, //
     },
     sys::{
+        global::Global,
         hook::{Notify, TimerHook},
         host,
         queue, //
@@ -47,6 +48,64 @@ use smc_proto::{
 /// Longest wait for the server's SYN-ACK, and for its first mark after the handshake.
 const PATIENCE: Span = Span::from_secs(5);
 
+/// Most attempts whose programs have closed meanwhile.
+const ORPHANS: usize = 32;
+
+/// Attempts whose programs have closed before the handshake has ended, and that go on to its end: otherwise short
+/// connections would never bring up the link that the next ones use.
+#[pin_data]
+pub(crate) struct Orphans {
+    /// At most [`ORPHANS`], for which there is room.
+    #[pin]
+    all: Mutex<KVec<Arc<Dialer>>>,
+}
+
+/// The one [`Orphans`], while the module is loaded.
+pub(crate) static ORPHANAGE: Global<Orphans> = Global::new();
+
+impl Orphans {
+    /// Creates the list.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        let all = KVec::with_capacity(ORPHANS, GFP_KERNEL)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                all <- new_mutex!(all, "rsmc::Orphans::all"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Takes an attempt over, if there is room.
+    fn take(&self, dialer: &Arc<Dialer>) -> bool {
+        let mut all = self.all.lock();
+        all.len() < ORPHANS && all.push_within_capacity(dialer.clone()).is_ok()
+    }
+
+    /// Has an attempt that is over go.
+    fn forget(&self, dialer: &Arc<Dialer>) {
+        let mut all = self.all.lock();
+        let at = all.iter().position(|there| Arc::ptr_eq(there, dialer));
+        let gone = at.and_then(|at| all.remove(at).ok());
+        drop(all);
+        drop(gone);
+    }
+
+    /// Ends all attempts: the module is being unloaded, and there are no sockets any more.
+    pub(crate) fn end(&self) {
+        loop {
+            let last = self.all.lock().pop();
+            match last {
+                Some(dialer) => dialer.end(),
+                None => return,
+            }
+        }
+    }
+}
+
 /// What an attempt has, until it is over.
 struct Dial {
     // Dropped in this order: nothing kicks the dialer any more when its socket goes.
@@ -62,7 +121,7 @@ struct Dial {
 
 /// An attempt of a client to move its connection to SMC-R.
 #[pin_data]
-pub(in crate::socket) struct Dialer {
+pub(crate) struct Dialer {
     target: Arc<SmcSock>,
     sleep_rule: SleepRule,
     #[pin]
@@ -105,9 +164,28 @@ impl Dialer {
         let _ = queue::enqueue::<_, 0>(this.clone());
     }
 
+    /// The program has closed: ends the attempt, or has it go on without the program.
+    pub(super) fn orphan(this: &Arc<Self>) {
+        let negotiates = |dial: &Option<Dial>| {
+            let begun = dial.as_ref().and_then(|dial| dial.negotiation.as_ref());
+            begun.is_some()
+        };
+        let adopted = negotiates(&this.dial.lock())
+            && ORPHANAGE.get().is_some_and(|orphans| orphans.take(this));
+        match adopted {
+            // It may have ended meanwhile.
+            true => Self::kick(this),
+            false => this.end(),
+        }
+    }
+
     /// Ends the attempt, and the side connection.
     pub(super) fn end(&self) {
         let dial = self.dial.lock().take();
+        if let Some(dial) = &dial {
+            // Before a link goes that is being made: the server is to see that it is not RDMA that fails.
+            dial.side.sock().abort();
+        }
         drop(dial);
     }
 
@@ -234,6 +312,11 @@ impl Dialer {
         }
         match conclusion {
             Conclusion::Smc(conn) => {
+                if !this.is_current() {
+                    // The program has closed: it was for the link.
+                    conn.dissolve();
+                    return Err(Reason::PathEnds);
+                }
                 dial.offered = true;
                 dial.until = now().after(PATIENCE);
                 arm(&dial.timer, dial.until);
@@ -267,6 +350,11 @@ impl WorkItem for Dialer {
     fn run(this: Arc<Self>) {
         if let Err(reason) = Self::step(&this) {
             this.over(reason);
+        }
+        if !this.is_current() && this.dial.lock().is_none() {
+            if let Some(orphans) = ORPHANAGE.get() {
+                orphans.forget(&this);
+            }
         }
     }
 }
