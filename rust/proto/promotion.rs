@@ -5,8 +5,8 @@
 //! The connection over which the CLC messages went is another one, so both ends have an SMC-R connection that nothing
 //! has been said over yet, while the program's bytes go by TCP. Then, by [`Mark`]s at the beginning of the two rings:
 //!
-//! 1. The server says `Ready` if it may move, which it may take back.
-//! 2. The client says `Go` if it may move. It stays on TCP, but has to move now if the server does.
+//! 1. The server says `Ready` if it may be promoted, which it may take back.
+//! 2. The client says `Go` if it may be promoted. It stays on TCP, but has to turn now if the server does.
 //! 3. The server turns: from a position on its bytes go by the ring. `Cut` says which.
 //! 4. So does the client when it has heard that.
 //!
@@ -81,7 +81,7 @@ impl Stage {
 pub enum Step {
     /// Nothing.
     Wait,
-    /// See whether it may move, and say so by [`Promotion::agree`] or [`Promotion::refuse`].
+    /// See whether it may be promoted, and say so by [`Promotion::agree`] or [`Promotion::refuse`].
     Decide,
     /// Say this.
     Say(Mark),
@@ -97,7 +97,7 @@ pub enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Breach;
 
-/// One end of a connection that may move.
+/// One end of a connection that may be promoted.
 #[derive(Clone, Copy, Debug)]
 pub struct Promotion {
     side: Side,
@@ -135,7 +135,7 @@ impl Promotion {
         !matches!(self.stage, Stage::Tcp) && self.peer_cut.is_none()
     }
 
-    /// The CLC handshake has brought an SMC-R connection. A server decides at once whether it may move.
+    /// The CLC handshake has brought an SMC-R connection. A server decides at once whether it may be promoted.
     pub fn offered(&mut self) -> Step {
         if self.stage != Stage::Tcp {
             return Step::Leave;
@@ -147,7 +147,7 @@ impl Promotion {
         }
     }
 
-    /// Has decided to move, after [`Step::Decide`].
+    /// Has decided to be promoted, after [`Step::Decide`].
     pub fn agree(&mut self) -> Step {
         match (self.side, self.stage) {
             (Side::Server, Stage::Offered) => Step::Say(Mark::Ready),
@@ -159,7 +159,7 @@ impl Promotion {
         }
     }
 
-    /// Has decided not to move, or closes before it has agreed for good.
+    /// Has decided not to be, or closes before it has agreed for good.
     pub fn refuse(&mut self) -> Step {
         match self.stage {
             Stage::Offered => {

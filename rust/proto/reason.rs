@@ -117,7 +117,7 @@ reasons! {
     PathElsewhere = 0x0306_0102, "PATHELSEWHERE",
         "The connection's other end is not in this kernel: a proxy, or a firewall that changes sequence numbers";
     PathRemote = 0x0306_0103, "PATHREMOTE",
-        "The connection began as TCP with another host that has this module, and has not moved enough yet to be worth moving";
+        "The connection began as TCP with another host that has this module, and has not carried enough yet to be worth promoting to SMC-R";
     PathBreach = 0x0306_0104, "PATHBREACH",
         "Bytes went by TCP while the connection was on a local path, and it was reset";
     Policy = 0x0306_0105, "POLICY",
@@ -133,13 +133,13 @@ reasons! {
     LinkFailed = 0x0306_010a, "LINKFAILED",
         "RDMA did not get through to this peer before, or broke soon, so no link to it is begun for a while";
     PathEnds = 0x0306_010b, "PATHENDS",
-        "One direction of the connection had ended before it was moved to SMC-R";
+        "One direction of the connection had ended before it was promoted to SMC-R";
     PathRefused = 0x0306_010c, "PATHREFUSED",
-        "The connection was to be moved to SMC-R, and the other host did not agree";
+        "The connection was to be promoted to SMC-R, and the other host did not agree";
     PathUnreached = 0x0306_010d, "PATHUNREACHED",
-        "The connection was to be moved to SMC-R, and the other host's kernel was not reached at the server's address and port";
+        "The connection was to be promoted to SMC-R, and the other host's kernel was not reached at the server's address and port";
     PathSoftware = 0x0306_010e, "PATHSOFTWARE",
-        "The RDMA device is software, to which connections are not moved: path_software";
+        "The RDMA device is software, over which connections are not promoted: path_software";
     PrefixMismatch = 0x0307_0000, "DIFFPREFIX",
         "The sides are not in the same IP subnet, which SMC version 1 needs";
     VlanLookup = 0x0308_0000, "GETVLANERR",

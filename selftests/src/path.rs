@@ -30,6 +30,14 @@ pub fn set(value: u32) -> Result<(), String> {
     }
 }
 
+/// Has connections of the current namespace to other hosts begin as TCP, and move to SMC-R after this many segments of
+/// data, also over a device that is software; 0 for never.
+pub fn first(segments: u64) -> Result<(), String> {
+    set(2)?;
+    net::sysctl("net.smc.path_promote", &segments.to_string())?;
+    net::sysctl("net.smc.path_software", "1")
+}
+
 /// Turns the local path on in the current namespace: 1 for connections inside of it, 2 to others
 /// of this host as well. Returns false where the loaded module has none.
 pub fn local(reach: u64) -> Result<bool, String> {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What two hosts with this module say to move a connection that began as TCP to SMC-R.
+//! What two hosts with this module say to promote a connection that began as TCP to SMC-R.
 //!
 //! A [`Join`] opens a side connection, a TCP connection between the two kernels, and says for which connection the CLC
 //! messages after it are. [`Mark`]s are the first bytes in the rings of the SMC-R connection that comes of it, before
@@ -15,7 +15,7 @@ const EYECATCHER: [u8; 8] = *b"RSMCJOIN";
 const VERSION: u8 = 1;
 const MARK: [u8; 3] = *b"RSP";
 
-/// The connection that is to move, by its initial sequence numbers: 64 bits that only its two ends know, and who is on
+/// The connection that is to be promoted, by its initial sequence numbers: 64 bits that only its two ends know, and who is on
 /// the way between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Join {
@@ -51,10 +51,10 @@ impl Join {
     }
 }
 
-/// A word between the two ends of a connection that moves, at the beginning of a ring's stream.
+/// A word between the two ends of a connection that is promoted, at the beginning of a ring's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// The server would move.
+    /// The server would be promoted.
     Ready,
     /// The client would, too: from now on the server may turn.
     Go,

@@ -320,7 +320,11 @@ fn info(this: &SmcSock) -> [u32; 4] {
                 Some(local) if local.is_moved() => mode::LOCAL,
                 _ => mode::PATH,
             };
-            let waits = this.remote().map_or(0, |remote| remote.reason());
+            let waits = match this.remote() {
+                Some(remote) => remote.reason(),
+                None if path.remote => Reason::PathRemote.code(),
+                None => 0,
+            };
             let broken = this.local().is_some_and(Local::is_broken);
             let reason = match broken {
                 true => Reason::PathBreach.code(),

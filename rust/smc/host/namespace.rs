@@ -130,7 +130,7 @@ impl Namespace {
         usize::try_from(self.lowest(Sysctl::PathRing)).unwrap_or(0)
     }
 
-    /// Returns after how many data segments a connection with another host is worth moving to SMC-R: `path_promote`; 0
+    /// Returns after how many data segments a connection with another host is worth promoting to SMC-R: `path_promote`; 0
     /// for never.
     pub(crate) fn promotes_after(&self) -> u32 {
         u32::try_from(self.sysctls.get(Sysctl::PathPromote)).unwrap_or(0)

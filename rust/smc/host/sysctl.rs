@@ -74,10 +74,10 @@ pub(crate) enum Sysctl {
     TrafficClass,
     /// Most link groups that connections of this host to one peer are spread over.
     PeerGroups,
-    /// Data segments of both directions after which a connection between two hosts that has begun as TCP moves to
+    /// Data segments of both directions after which a connection between two hosts that has begun as TCP is promoted to
     /// SMC-R; 0 for never.
     PathPromote,
-    /// 1 to move connections to devices that are software, too.
+    /// 1 to promote connections over devices that are software, too.
     PathSoftware,
     /// For tests: local paths change carriers after this number of messages at most; 0 for never.
     PathFlip,

@@ -7,7 +7,7 @@
 //! two kinds apart: they pass such a stream on as it is.
 //!
 //! With the first byte that it sends or wants, an end looks for the other one in this kernel; see
-//! [`crate::stream::local`]. A connection whose other end is on another host goes by TCP until it is worth moving to
+//! [`crate::stream::local`]. A connection whose other end is on another host goes by TCP until it is worth promoting to
 //! SMC-R; see [`super::promotion`].
 
 use super::{
@@ -59,7 +59,7 @@ fn look<'a>(this: &'a Arc<SmcSock>, socket: &BsdSocket) -> Option<Stream<'a>> {
     if path.tcp_only.is_none() && path.remote {
         if this.remote().is_none() {
             match promotion::stream(this, path.role) {
-                Ok(remote) => state.may_move(remote),
+                Ok(remote) => state.goes_by_tcp(remote),
                 Err(reason) => stay(&mut state, path, socket, reason),
             }
         }

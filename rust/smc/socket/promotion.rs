@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Promotion: a connection with another host that began as TCP moves to SMC-R, in the midst of its stream.
+//! Promotion: a connection with another host that began as TCP goes over to SMC-R, in the midst of its stream.
 //!
-//! When TCP has moved so many segments that it is worth its price (`path_promote`), the client's kernel makes a side
+//! When TCP has carried so many segments that it is worth its price (`path_promote`), the client's kernel makes a side
 //! connection to the server's ([`Dialer`]): to the same address and port, with an option in the SYN by which the server's
 //! kernel keeps it from accept(). Over it goes a [`Join`], which names the connection, and then an ordinary CLC
 //! handshake. The server's kernel finds the connection among its [`candidates`], and does that handshake as any other
@@ -24,7 +24,7 @@ use crate::{
     handshake::gates::GATES,
     host::{fallback::Role, sysctl::Sysctl},
     smcr::{LocalPort, SmcConn},
-    stream::remote::{Moved, Remote}, //
+    stream::remote::{Outcome, Remote}, //
 };
 use kapi::net::socket::BsdSocket;
 use kernel::{prelude::*, sync::Arc};
@@ -70,9 +70,9 @@ pub(super) fn stream(this: &SmcSock, role: Role) -> Result<Arc<Remote>, Reason> 
 /// Looks after a connection that has just moved bytes: whether it is worth moving, or has moved.
 #[inline]
 pub(super) fn look(this: &Arc<SmcSock>, socket: &BsdSocket, remote: &Remote) {
-    if remote.is_worth_moving() {
+    if remote.is_worth_promoting() {
         begin(this, socket, remote);
-    } else if remote.is_moving() {
+    } else if remote.is_being_promoted() {
         advance(this);
     }
 }
@@ -108,7 +108,7 @@ fn may_begin(this: &SmcSock, remote: &Remote) -> Result<(), Reason> {
     port(this).map(|_| ())
 }
 
-/// Finds the port to which the connection may be moved.
+/// Finds the port to which the connection may be promoted.
 ///
 /// # Errors
 ///
@@ -131,8 +131,8 @@ pub(super) fn port(this: &SmcSock) -> Result<LocalPort, Reason> {
 pub(super) fn offer(this: &Arc<SmcSock>, conn: Arc<SmcConn>) {
     match this.remote() {
         Some(remote) => {
-            let moved = remote.offer(conn);
-            conclude(this, remote, moved);
+            let outcome = remote.offer(conn);
+            conclude(this, remote, outcome);
         }
         None => conn.dissolve(),
     }
@@ -143,29 +143,29 @@ pub(super) fn advance(this: &Arc<SmcSock>) {
     let Some(remote) = this.remote() else {
         return;
     };
-    let moved = remote.advance();
+    let outcome = remote.advance();
     if remote.stage() != Stage::Offered {
         // The server has been heard.
         end_dialer(this);
     }
-    conclude(this, remote, moved);
+    conclude(this, remote, outcome);
 }
 
 /// Gives an attempt up to which the server has said nothing.
 fn give_up(this: &Arc<SmcSock>) {
     if let Some(remote) = this.remote() {
-        let moved = remote.give_up();
-        conclude(this, remote, moved);
+        let outcome = remote.give_up();
+        conclude(this, remote, outcome);
     }
 }
 
-fn conclude(this: &Arc<SmcSock>, remote: &Remote, moved: Moved) {
-    match moved {
-        Moved::No => (),
-        Moved::Back(false) => (),
+fn conclude(this: &Arc<SmcSock>, remote: &Remote, outcome: Outcome) {
+    match outcome {
+        Outcome::Nothing => (),
+        Outcome::Back(false) => (),
         // The program has ended its direction meanwhile.
-        Moved::Back(true) => this.sock.end_stream(),
-        Moved::Through => through(this, remote),
+        Outcome::Back(true) => this.sock.end_stream(),
+        Outcome::Promoted => through(this, remote),
     }
 }
 
@@ -204,7 +204,7 @@ pub(super) fn close(this: &SmcSock) -> Option<Arc<SmcConn>> {
         Dialer::orphan(&dialer);
     }
     if this.smc().is_some() {
-        // It has moved.
+        // It has been promoted.
         return None;
     }
     remote.close()

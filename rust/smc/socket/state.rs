@@ -100,7 +100,7 @@ pub(crate) struct State {
     conn: SetOnce<Arc<SmcConn>>,
     /// The end of a local path, from the first byte of a connection that may be one.
     local: SetOnce<Local>,
-    /// The same of a connection with another host that may move to SMC-R.
+    /// The same of a connection with another host that may be promoted to SMC-R.
     remote: SetOnce<Arc<Remote>>,
 }
 
@@ -183,7 +183,7 @@ impl StateGuard<'_> {
     }
 
     /// Has made the stream of a connection with another host that began as TCP.
-    pub(super) fn may_move(&mut self, remote: Arc<Remote>) {
+    pub(super) fn goes_by_tcp(&mut self, remote: Arc<Remote>) {
         self.state.remote.populate(remote);
     }
 }

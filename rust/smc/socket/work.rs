@@ -28,7 +28,9 @@ impl Notify for SmcSock {
             Kind::Connecting => true,
             Kind::Listening => offers_outstanding() || this.sock.state() != tcp_state::LISTEN,
             Kind::Smc => this.tcp_has_spoken(),
-            Kind::Path => this.remote().is_some_and(|remote| remote.is_moving()),
+            Kind::Path => this
+                .remote()
+                .is_some_and(|remote| remote.is_being_promoted()),
             Kind::Crossing | Kind::Other => false,
         };
         if wanted {

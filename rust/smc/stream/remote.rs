@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The stream of a connection with another host that has begun as TCP and may move to SMC-R.
+//! The stream of a connection with another host that has begun as TCP and may be promoted to SMC-R.
 //!
 //! While it is TCP's, calls go through here and not through TCP's own functions: they call those without ever waiting
 //! inside, so nobody is there when a direction leaves TCP. The two ends agree by [`Promotion`]. Each then turns at a
@@ -66,7 +66,7 @@ struct Machine {
     closed: bool,
 }
 
-/// An end of a connection with another host that may move.
+/// An end of a connection with another host that may be promoted.
 #[pin_data]
 pub(crate) struct Remote {
     sock: ARef<Sock>,
@@ -102,7 +102,7 @@ pub(crate) struct Remote {
 
 /// What [`Remote::advance`] has come to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Moved {
+pub(crate) enum Outcome {
     /// Nothing that concerns the socket.
     No,
     /// The attempt has ended, and the connection is TCP's. If true, the program has ended its sending direction.
@@ -178,7 +178,7 @@ impl Remote {
     }
 
     /// Tells whether there is an SMC-R connection whose marks, or end, concern this one.
-    pub(crate) fn is_moving(&self) -> bool {
+    pub(crate) fn is_being_promoted(&self) -> bool {
         self.stage() != Stage::Tcp
     }
 
@@ -187,9 +187,9 @@ impl Remote {
         Route::from_word(self.route.acquire())
     }
 
-    /// Tells whether TCP has moved so much that the connection is worth moving, and no attempt is under way.
+    /// Tells whether TCP has carried so much that the connection is worth promoting, and no attempt is under way.
     #[inline]
-    pub(crate) fn is_worth_moving(&self) -> bool {
+    pub(crate) fn is_worth_promoting(&self) -> bool {
         let segments = self.sock.data_segments();
         let due = segments.wrapping_sub(self.due_at.get()) as i32;
         due >= 0 && self.stage() == Stage::Tcp && self.bound_to_tcp.get() == 0
@@ -238,7 +238,7 @@ impl Remote {
     }
 
     /// Takes over the SMC-R connection that a handshake over a side connection has made, which is apart from the socket.
-    pub(crate) fn offer(&self, conn: Arc<SmcConn>) -> Moved {
+    pub(crate) fn offer(&self, conn: Arc<SmcConn>) -> Outcome {
         {
             let mut machine = self.machine.lock();
             let step = match machine.closed {
@@ -248,7 +248,7 @@ impl Remote {
             if step == Step::Leave {
                 drop(machine);
                 conn.dissolve();
-                return Moved::No;
+                return Outcome::Nothing;
             }
             machine.conn = Some(conn);
             self.show(&machine);
@@ -260,7 +260,7 @@ impl Remote {
     }
 
     /// Gives an attempt up to which the peer has not agreed.
-    pub(crate) fn give_up(&self) -> Moved {
+    pub(crate) fn give_up(&self) -> Outcome {
         let mut machine = self.machine.lock();
         let step = machine.promotion.refuse();
         self.perform(&mut machine, step);
@@ -269,9 +269,9 @@ impl Remote {
     }
 
     /// Goes on as far as possible: hears the peer's marks, and turns. May sleep, but not for the peer or the program.
-    pub(crate) fn advance(&self) -> Moved {
+    pub(crate) fn advance(&self) -> Outcome {
         if self.stage() == Stage::Tcp {
-            return Moved::No;
+            return Outcome::Nothing;
         }
         let mut machine = self.machine.lock();
         while let Some(step) = self.next(&mut machine) {
@@ -288,11 +288,11 @@ impl Remote {
     }
 
     /// Says what has become of the attempt.
-    fn outcome(&self) -> Moved {
+    fn outcome(&self) -> Outcome {
         match self.stage() {
-            Stage::Tcp => Moved::Back(self.write_shut.get() != 0),
-            Stage::Turned if self.passes() => Moved::Through,
-            _ => Moved::No,
+            Stage::Tcp => Outcome::Back(self.write_shut.get() != 0),
+            Stage::Turned if self.passes() => Outcome::Promoted,
+            _ => Outcome::Nothing,
         }
     }
 
@@ -336,7 +336,7 @@ impl Remote {
         self.show(machine);
     }
 
-    /// Agrees, if the socket may move.
+    /// Agrees, if the socket may be promoted.
     fn decide(&self, machine: &mut Machine) {
         let step = match self.keeps_to_tcp() {
             Some(reason) => {
@@ -579,7 +579,7 @@ impl Remote {
     }
 }
 
-/// Returns the number of data segments after which a connection is worth moving. A server has to be ready when the client
+/// Returns the number of data segments after which a connection is worth promoting. A server has to be ready when the client
 /// is.
 fn threshold(namespace: &Namespace, side: Side) -> u32 {
     let segments = namespace.promotes_after();

@@ -140,20 +140,20 @@ pub fn advice(code: u32) -> &'static str {
              numbers. Nothing is wrong."
         }
         Reason::PathRemote => {
-            "After so many segments as `sysctl net.smc.path_promote` says it is moved to SMC-R; at 0 it never is. With \
+            "After so many segments as `sysctl net.smc.path_promote` says it is promoted to SMC-R; at 0 it never is. With \
              `net.smc.path` at 1 the connection would have used SMC-R from its beginning."
         }
-        Reason::PathEnds => "Nothing: a connection that ends is not moved.",
+        Reason::PathEnds => "Nothing: a connection that ends is not promoted.",
         Reason::PathRefused => {
             "`rsmc why` on the other host says why that did not agree: it has no RDMA device for this network, or \
-             something about its socket needs TCP. It is tried again when the connection has moved more."
+             something about its socket needs TCP. It is tried again when the connection has carried more."
         }
         Reason::PathUnreached => {
             "The kernels speak over a TCP connection of their own to the server's address and port. So the server has to \
              listen still, at `net.smc.path` 2, and no load balancer may give its connections to other hosts."
         }
         Reason::PathSoftware => {
-            "Over soft-RoCE or siw connections are slower than TCP. `sysctl net.smc.path_software=1` moves them all the \
+            "Over soft-RoCE or siw connections are slower than TCP. `sysctl net.smc.path_software=1` promotes them all the \
              same, for tests."
         }
         Reason::Policy => {

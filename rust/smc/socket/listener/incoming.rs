@@ -220,7 +220,7 @@ impl Incoming {
         Ok(incoming)
     }
 
-    /// Prepares a side connection `sock`, by which the client's kernel moves a connection of a program; see
+    /// Prepares a side connection `sock`, by which the client's kernel promotes a connection of a program; see
     /// [`crate::socket::promotion`].
     ///
     /// # Errors
@@ -368,7 +368,7 @@ impl Incoming {
             let sock: ARef<Sock> = socket.sock().into();
             target = state.target.clone();
             let Some(negotiation) = &mut state.negotiation else {
-                // It named no connection that is to be moved.
+                // It named no connection that is to be promoted.
                 drop(guard);
                 drop(this.end());
                 this.listener.finish(this.id, None);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Server's connections that are worth moving, and wait for the client's side connection.
+//! Server's connections that are worth promoting, and wait for the client's side connection.
 
 use super::super::smc_sock::SmcSock;
 use kapi::{net::sock::Sock, sys::global::Global};

@@ -119,7 +119,7 @@ struct Dial {
     offered: bool,
 }
 
-/// An attempt of a client to move its connection to SMC-R.
+/// An attempt of a client to promote its connection.
 #[pin_data]
 pub(crate) struct Dialer {
     target: Arc<SmcSock>,
@@ -210,7 +210,7 @@ impl Dialer {
         };
         self.end();
         if let (Some(_), Some(remote)) = (own, self.target.remote()) {
-            match remote.is_moving() {
+            match remote.is_being_promoted() {
                 true => super::give_up(&self.target),
                 false => remote.failed(reason),
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A connection that may move, as the loops of sendmsg() and recvmsg() see it.
+//! A connection that may be promoted, as the loops of sendmsg() and recvmsg() see it.
 
 use super::{tcp, Remote};
 use crate::{

@@ -53,6 +53,8 @@ pub struct Place {
     pub apart: bool,
     /// The local path is to be taken, and has to be.
     pub local: Option<u64>,
+    /// Connections begin as TCP, and move to SMC-R after this many segments of data; 0 for never.
+    pub first: Option<u64>,
     /// Every connection is put into this.
     pub map: Option<Rc<Sockhash>>,
 }
@@ -98,6 +100,7 @@ impl Place {
             rcvbuf: None,
             apart: a.opt("processes").is_some(),
             local: a.opt("local").map(|_| a.num("local", 1)),
+            first: a.opt("first").map(|_| a.num("first", 32)),
             map: map.map(Rc::new),
         };
         if !place.split {
@@ -114,7 +117,10 @@ impl Place {
             self.enter(ns);
             let done = match self.local {
                 Some(reach) => path::local(reach),
-                None => path::off().map(|()| true),
+                None => match self.first {
+                    Some(segments) => path::first(segments).map(|()| true),
+                    None => path::off().map(|()| true),
+                },
             };
             done.unwrap_or_else(|e| bail(&e))
         })
@@ -126,6 +132,7 @@ impl Place {
             client: End::Net(Family::Tcp),
             server: End::Net(Family::Tcp),
             local: None,
+            first: None,
             map: None,
             ..self.clone()
         }

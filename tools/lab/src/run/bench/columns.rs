@@ -138,6 +138,7 @@ const RDMA: &[Column] = &[
     column(VERBS_IMM, "none", &[]),
     with_programs(column("C SMC-R", "smc", &["inet", "--mode", "0"]), &["smc"]),
     with_programs(column("SMC-R", "rsmc", &["inet", "--mode", "0"]), &["smc"]),
+    column(FIRST, "rsmc", &["inet", "--mode", "3", "--reason", PATHREMOTE, "--first=0"]),
 ];
 
 /// The same over model cards and their Ethernet ports, which carry TCP and its handshakes; and TCP over veth, which has no
@@ -155,7 +156,13 @@ const CARD: &[Column] = &[
         column("SMC-R", "rsmc", &["inet", "--mode", "0"]),
         &["smc"],
     )),
+    over_port(column(FIRST, "rsmc", &["inet", "--mode", "3", "--reason", PATHREMOTE, "--first"])),
 ];
+
+/// Connections that begin as TCP: over soft-RoCE they stay so, over cards they move to SMC-R.
+const FIRST: &str = "TCP first";
+/// Why they are TCP at first.
+const PATHREMOTE: &str = "0x03060103";
 
 /// Two processes on one host, without RDMA devices: in one namespace.
 const LOCAL: &[Column] = &[
