@@ -104,11 +104,11 @@ pub(crate) struct Remote {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Nothing that concerns the socket.
-    No,
+    Nothing,
     /// The attempt has ended, and the connection is TCP's. If true, the program has ended its sending direction.
     Back(bool),
     /// Both directions have left TCP: the socket is this connection's.
-    Through,
+    Promoted,
 }
 
 impl Remote {
