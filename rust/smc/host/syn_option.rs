@@ -109,6 +109,8 @@ enum Order {
     Local,
     /// TCP first with every host that has this module.
     Path,
+    /// The same, and this kernel counts as another host: no two ends share memory.
+    Far,
     /// As `Local`, for a client whose program accepts no TCP.
     Strict,
     /// TCP alone: neither end says anything.
@@ -155,6 +157,7 @@ impl Choice {
             1 if local == 0 => Order::Clc,
             1 | 2 if strict => Order::Strict,
             1 => Order::Local,
+            2 if local == 0 => Order::Far,
             2 => Order::Path,
             _ => Order::Clc,
         };
@@ -172,6 +175,7 @@ impl Choice {
             Order::Path => 2,
             Order::Strict => 3,
             Order::Bare => 4,
+            Order::Far => 5,
             // With `wide` that of [`syn::OWN_CHOICE`].
             Order::Join => 7,
         };
@@ -184,6 +188,7 @@ impl Choice {
             2 => Order::Path,
             3 => Order::Strict,
             4 => Order::Bare,
+            5 => Order::Far,
             7 => Order::Join,
             _ => Order::Clc,
         };
@@ -232,15 +237,16 @@ pub(crate) fn answer_to(choice: Choice, net: u64, syn: &Syn<'_>) -> Answer {
     let peer = scan.identity.filter(|peer| !peer.answer && !scan.signed);
     if peer.is_some_and(|peer| peer.joins) {
         return match choice.order {
-            Order::Path => Answer::Join,
+            Order::Path | Order::Far => Answer::Join,
             _ => Answer::Tcp,
         };
     }
     if let (Some(peer), false) = (peer, choice.order == Order::Clc) {
-        if proof(choice, net, Numbers::Syn(syn.number)) == Some(peer.proof) {
+        let far = choice.order == Order::Far;
+        if !far && proof(choice, net, Numbers::Syn(syn.number)) == Some(peer.proof) {
             return Answer::Local;
         }
-        if choice.order == Order::Path && !peer.strict {
+        if (far || choice.order == Order::Path) && !peer.strict {
             return Answer::Remote;
         }
     }
@@ -359,7 +365,7 @@ impl syn::Policy for Announce {
             Some(_) if scan.smc.is_some() => Answer::Tcp,
             Some(peer) if peer.joins && choice == Choice::JOIN => Answer::Join,
             Some(peer) if peer.joins || choice == Choice::JOIN => Answer::Tcp,
-            Some(peer) if own() == Some(peer.proof) => Answer::Local,
+            Some(peer) if choice.order != Order::Far && own() == Some(peer.proof) => Answer::Local,
             Some(_) => Answer::Remote,
             None if echoed(syn_ack.options) => Answer::Echo,
             None if scan.offers() && choice != Choice::JOIN => Answer::Smc,

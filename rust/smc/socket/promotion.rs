@@ -193,8 +193,9 @@ fn end_dialer(this: &SmcSock) {
     }
 }
 
-/// Ends what is under way: the socket's file is being closed. Returns the SMC-R connection that is to be closed with it.
-pub(super) fn close(this: &SmcSock) -> Option<Arc<SmcConn>> {
+/// Ends what is under way: the socket's file is being closed. Returns the SMC-R connection that is to be closed with it,
+/// and whether TCP has bytes that the program has not read.
+pub(super) fn close(this: &SmcSock) -> Option<(Arc<SmcConn>, bool)> {
     let remote = this.remote()?;
     if remote.side() == Side::Server {
         candidates::leave(this, remote.numbers());

@@ -419,9 +419,13 @@ impl SmcSock {
         if let Some(local) = self.local() {
             local.close();
         }
+        let mut unread = false;
         let old = match (promotion::close(self), old) {
             // It was between TCP and this.
-            (Some(conn), Phase::Path(_)) => Phase::Smc(conn),
+            (Some((conn, of_tcp)), Phase::Path(_)) => {
+                unread = of_tcp;
+                Phase::Smc(conn)
+            }
             (_, old) => old,
         };
         match old {
@@ -429,7 +433,7 @@ impl SmcSock {
             Phase::Listening(listener) => listener.close(),
             Phase::Smc(conn) | Phase::Dissolved(conn) => {
                 self.tell_moved(&conn);
-                let mode = if self.sock.lingers_not() {
+                let mode = if unread || self.sock.lingers_not() {
                     CloseMode::Abort
                 } else {
                     CloseMode::Graceful

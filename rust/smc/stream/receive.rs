@@ -76,7 +76,7 @@ impl Stream<'_> {
             // Urgent bytes go by TCP, where a read does not wait for them.
             Self::Local(_) if msg.has(flags::MSG_OOB) => socket.native_recvmsg(msg),
             Self::Local(local) => receive_local(local, socket, msg),
-            Self::Remote(remote) if msg.has(flags::MSG_OOB) && !remote.has_ring_at_head() => {
+            Self::Remote(remote) if msg.has(flags::MSG_OOB) && remote.has_urgent_by_tcp() => {
                 socket.native_recvmsg(msg)
             }
             Self::Remote(remote) => receive_remote(remote, socket, msg),

@@ -383,17 +383,20 @@ impl Remote {
     /// Turns, if no writer is inside. A writer that is does it when it comes again.
     fn try_turn(&self, machine: &mut Machine) -> bool {
         match self.writer.try_lock() {
-            Some(writer) if !writer.held => self.turn(machine).is_ok(),
+            Some(writer) if !writer.held => self.turn(machine, false).is_ok(),
             _ => false,
         }
     }
 
-    /// Leaves TCP with the next byte. The caller keeps writers out.
+    /// Leaves TCP with the next byte. The caller keeps writers out; what TCP has `held` back for them goes out.
     ///
     /// # Errors
     ///
     /// `ENOMEM` when that is to be tried again. If the connection is over, that is as good as having turned.
-    fn turn(&self, machine: &mut Machine) -> Result {
+    fn turn(&self, machine: &mut Machine, held: bool) -> Result {
+        if held {
+            self.sock.push_stream();
+        }
         let Some(conn) = machine.conn.clone() else {
             return Err(EINVAL);
         };
@@ -457,9 +460,9 @@ impl Remote {
         self.carrier.as_ref()
     }
 
-    /// Tells whether what is to be read next is in the ring.
-    pub(super) fn has_ring_at_head(&self) -> bool {
-        self.behind().is_some()
+    /// Tells whether an urgent byte would come by TCP.
+    pub(super) fn has_urgent_by_tcp(&self) -> bool {
+        self.sock.has_urgent() || self.carrier.as_ref().is_none()
     }
 
     /// Passes the peer's cut if all before it has been read. Returns whether the next byte is in the ring.
@@ -478,7 +481,7 @@ impl Remote {
     ///
     /// TCP's.
     fn shut(&self, socket: &BsdSocket, how: i32) -> Result {
-        let _writer = self.writer.lock();
+        let writer = self.writer.lock();
         let mut machine = self.machine.lock();
         let ways = match how {
             SHUT_RD => 1,
@@ -489,7 +492,7 @@ impl Remote {
         let step = machine.promotion.refuse();
         self.perform(&mut machine, step);
         if machine.promotion.stage() == Stage::Due {
-            let _ = self.turn(&mut machine);
+            let _ = self.turn(&mut machine, writer.held);
         }
         match machine.promotion.stage() {
             Stage::Tcp | Stage::Offered => {
@@ -521,8 +524,9 @@ impl Remote {
         }
     }
 
-    /// Ends the stream: the socket's file is being closed. Returns the SMC-R connection that is to be closed, too.
-    pub(crate) fn close(&self) -> Option<Arc<SmcConn>> {
+    /// Ends the stream: the socket's file is being closed. Returns the SMC-R connection that is to be closed, too, and
+    /// whether TCP has bytes that the program has not read, of which the peer hears as of an abort.
+    pub(crate) fn close(&self) -> Option<(Arc<SmcConn>, bool)> {
         let mut machine = self.machine.lock();
         machine.closed = true;
         while let Some(step) = self.next(&mut machine).filter(|step| *step != Step::Turn) {
@@ -532,11 +536,12 @@ impl Remote {
         self.perform(&mut machine, step);
         if matches!(machine.promotion.stage(), Stage::Bound | Stage::Due) {
             // The peer has turned, or may: it is to know up to where TCP goes. No call is inside any more.
-            if self.turn(&mut machine).is_err() {
+            if self.turn(&mut machine, false).is_err() {
                 self.reset(&mut machine);
             }
         }
-        machine.conn.take()
+        let unread = self.sock.arrived_bytes() != 0;
+        machine.conn.take().map(|conn| (conn, unread))
     }
 
     /// Ends what is between the two carriers, and tells whether TCP alone has the stream now: an end for good.

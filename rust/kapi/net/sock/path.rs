@@ -137,6 +137,18 @@ impl Sock {
         unsafe { ptr::read_volatile(&raw const (*tp).write_seq) }
     }
 
+    /// Has TCP send what it holds back since more was to follow (`MSG_MORE`, `TCP_CORK`). Sleeps for the lock.
+    pub fn push_stream(&self) {
+        let corked = self.is_corked();
+        // SAFETY: The sock is TCP's; both take its lock themselves. The option is as before afterwards.
+        unsafe {
+            bindings::tcp_sock_set_cork(self.as_ptr(), false);
+            if corked {
+                bindings::tcp_sock_set_cork(self.as_ptr(), true);
+            }
+        }
+    }
+
     /// Returns how many bytes TCP has to send that were not acknowledged, or not sent (`unsent`); a FIN counts as one. A
     /// hint without the lock.
     pub fn out_queue(&self, unsent: bool) -> usize {

@@ -103,7 +103,10 @@ impl StreamIo for Remote {
         }
         events &= !READABLE;
         if let Some(conn) = self.follows() {
-            events |= conn.poll(socket, poll) & (READABLE | ENDS | flags::EPOLLPRI);
+            events |= conn.poll(socket, poll) & (READABLE | ENDS);
+        }
+        if let Some(conn) = self.carrier.as_ref() {
+            events |= conn.poll(socket, poll) & flags::EPOLLPRI;
         }
         let there = self.readable(sock.arrived_bytes());
         if dead || self.is_over() || there != 0 && there >= sock.low_water(false, usize::MAX) {
@@ -203,7 +206,7 @@ impl StreamIo for Remote {
     }
 
     fn take_urgent(&self, peek: bool) -> (bool, Result<u8, UrgentError>) {
-        match self.behind() {
+        match self.carrier.as_ref() {
             Some(conn) => conn.take_urgent(peek),
             // TCP's; see [`crate::stream::Stream::receive`].
             None => (false, Err(UrgentError::None)),

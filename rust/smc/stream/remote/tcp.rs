@@ -30,12 +30,12 @@ pub(super) fn put(
         return conn.put(msg, what);
     }
     let mut writer = remote.writer.lock();
-    writer.held = false;
+    let held = core::mem::replace(&mut writer.held, false);
     if remote.stage() == Stage::Due {
         let mut machine = remote.machine.lock();
         if machine.promotion.stage() == Stage::Due {
             // Without memory the bytes go by TCP, as before.
-            let _ = remote.turn(&mut machine);
+            let _ = remote.turn(&mut machine, held);
         }
     }
     if let Some(conn) = remote.turned() {

@@ -2,11 +2,12 @@
 //! The same random calls on a TCP connection and on one of the family, compared step by step: answers,
 //! errors, bytes, signals, and after each step what poll() and the ioctls show of both ends.
 //!
-//! `twins --family inet|smc[,..] --ip v4|v6[,..] [--mode 0|1|2|3] [--flip N] [--count N] [--from SEED] [--seed N]
+//! `twins --family inet|smc[,..] --ip v4|v6[,..] [--mode 0|1|2|3|4] [--flip N] [--count N] [--from SEED] [--seed N]
 //! [--points N] [--polls]`
 //!
 //! `--mode 0`: over SMC-R, on a soft-RoCE device of its own; `1` (default): a fallback; `3`: over a local
-//! path that begins with the sequence; `2`: over one on which bytes have gone both ways. Of each family
+//! path that begins with the sequence; `2`: over one on which bytes have gone both ways; `4`: over one that begins
+//! as TCP and is promoted to SMC-R in the midst of the sequence, if that is long enough. Of each family
 //! and address family `--count` sequences are played, in `--points` parts side by side. A sequence
 //! follows from its seed; with `--polls` each end asks poll() before it writes, and much more is under way unread; no two have the same one; `--seed N` plays one alone and shows it. What is
 //! known to differ is in `known.rs` and in Documentation/programmer.md by the same names. A difference
@@ -28,11 +29,14 @@ use st::family::{Family, Ip};
 use st::guest::slow;
 use st::ktap::Ktap;
 use st::net;
+use st::proof::Counters;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// The sequences of a kind of connection are shared out among this number of points.
 const POINTS: u64 = 8;
+/// The mode of connections that begin as TCP and are promoted to SMC-R.
+const PROMOTED: u32 = 4;
 /// A sequence that takes longer is worth a line.
 const LONG: Duration = Duration::from_secs(3);
 /// Different sequences after which a point has seen enough.
@@ -55,7 +59,7 @@ fn signals() {
 }
 
 fn place(mode: u32, polls: bool) -> Result<(), String> {
-    let rdma = mode == 0;
+    let (rdma, promoted) = (mode == 0, mode == PROMOTED);
     net::private().map_err(|e| format!("(root needed) {e}"))?;
     // What fills a buffer should not take long.
     let sizes = match polls {
@@ -67,9 +71,15 @@ fn place(mode: u32, polls: bool) -> Result<(), String> {
     }
     // The end that closed first keeps its state, however many there are: otherwise TCP answers with a reset.
     net::sysctl("net.ipv4.tcp_max_tw_buckets", "262144")?;
-    if rdma {
+    if rdma || promoted {
         net::roce_on_loopback()?;
+    }
+    if rdma {
         net::sysctl("net.smc.strict", "1")?;
+    }
+    if promoted {
+        net::sysctl("net.smc.path_local", "0")?;
+        st::path::first(4)?;
     }
     Ok(())
 }
@@ -123,7 +133,7 @@ impl Plan<'_> {
                 calm: if look == 0 { 1 } else { 2 },
             },
             urgent: self.args.opt("urgent").map(|u| u != "off"),
-            local: self.mode >= 2,
+            local: self.mode >= 2 && self.mode != PROMOTED,
             by_tcp: self.mode >= 1,
             polls: self.args.opt("polls").is_some(),
             show: self.seed.is_some(),
@@ -143,7 +153,7 @@ fn main() {
         .flat_map(|kind| (0..plan.points).map(move |number| Point { kind, number }))
         .collect();
     if args.opt("part").is_none() {
-        if plan.mode >= 2 {
+        if plan.mode >= 2 && plan.mode != PROMOTED {
             net::local_paths(&args);
         }
         place(plan.mode, args.opt("polls").is_some()).unwrap_or_else(|e| st::args::bail(&e));
@@ -178,6 +188,7 @@ fn compare(plan: &Plan<'_>, point: &Point, k: &Ktap) -> Result<(), String> {
         source(Family::Tcp, None)?,
         source(family, mode)?.flipping(flips),
     ];
+    let before = Counters::now();
     let mut seen = Seen::new();
     let (mut bad, mut late, mut played) = (Vec::new(), 0u64, 0u64);
     let begin = Instant::now();
@@ -234,6 +245,13 @@ fn compare(plan: &Plan<'_>, point: &Point, k: &Ktap) -> Result<(), String> {
     ));
     if !bad.is_empty() {
         return Err(bad.join("\n"));
+    }
+    if plan.mode == PROMOTED {
+        let promoted = before.grown("smc_connections");
+        k.diag(&format!("{promoted} ends were promoted"));
+        if promoted < played / 4 && played > 4 {
+            return Err(format!("{promoted} ends of {played} were promoted"));
+        }
     }
     if late > 1 + played / 500 {
         return Err(format!("{late} of {played} sequences differed once"));

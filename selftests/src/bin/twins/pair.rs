@@ -106,8 +106,13 @@ impl Source {
             if let Some(mode) = self.mode {
                 let info = smcinfo::info(fd.raw()).map_err(fail("RSMC_INFO"))?;
                 // One that changes carriers is on TCP at times.
-                let right = info.mode == mode || mode == 2 && info.mode == 3 && self.flips;
-                if !right || (mode == smcinfo::MODE_TCP) != (info.reason != 0) {
+                let right = match mode {
+                    // Not promoted yet.
+                    4 => info.mode == 3,
+                    2 => info.mode == 2 || info.mode == 3 && self.flips,
+                    _ => info.mode == mode,
+                };
+                if !right || matches!(mode, smcinfo::MODE_TCP | 4) != (info.reason != 0) {
                     return Err(format!("wrong path: {info:?}, wanted mode {mode}"));
                 }
             }
