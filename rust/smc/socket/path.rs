@@ -54,7 +54,8 @@ pub(crate) fn stream<'a>(this: &'a Arc<SmcSock>, socket: &BsdSocket) -> Option<S
 fn look<'a>(this: &'a Arc<SmcSock>, socket: &BsdSocket) -> Option<Stream<'a>> {
     let mut state = this.state.lock();
     let Phase::Path(path) = *state else {
-        return None;
+        // Another thread's call was so much quicker that the connection has been promoted.
+        return this.stream();
     };
     if path.tcp_only.is_none() && path.remote {
         if this.remote().is_none() {

@@ -275,6 +275,7 @@ impl Remote {
         }
         let mut machine = self.machine.lock();
         while let Some(step) = self.next(&mut machine) {
+            self.show(&machine);
             let turns = step == Step::Turn;
             if turns && !self.try_turn(&mut machine) {
                 break;
