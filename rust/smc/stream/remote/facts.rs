@@ -102,6 +102,9 @@ impl StreamIo for Remote {
             events &= !ENDS;
         }
         events &= !READABLE;
+        if self.is_read_shut() {
+            events |= flags::EPOLLRDHUP;
+        }
         if let Some(conn) = self.follows() {
             events |= conn.poll(socket, poll) & (READABLE | ENDS);
         }
