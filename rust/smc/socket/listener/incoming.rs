@@ -9,7 +9,8 @@
 use super::{
     super::{
         promotion::{self, candidates},
-        smc_sock::SmcSock, //
+        smc_sock::SmcSock,
+        state::Kind, //
     },
     Listener, //
 };
@@ -409,8 +410,13 @@ impl Incoming {
             return;
         };
         let (conclusion, link) = negotiation.conclude(Role::Server, socket.sock(), outcome);
-        // A client whose program has closed meanwhile says nothing of links.
-        let link = link.filter(|_| !this.joins || socket.sock().state() != tcp_state::CLOSE);
+        // Where one of the programs has closed meanwhile, what has become of it says nothing of links.
+        let open = |target: &Arc<SmcSock>| target.state.is(Kind::Path);
+        let link = link.filter(|_| {
+            let both =
+                socket.sock().state() != tcp_state::CLOSE && target.as_ref().is_some_and(open);
+            !this.joins || both
+        });
         if let (Some(event), Some(namespace)) = (link, Namespace::of(socket.sock())) {
             namespace.heard(socket.sock(), None, event);
         }

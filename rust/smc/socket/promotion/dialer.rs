@@ -307,7 +307,8 @@ impl Dialer {
             Progress::Done(outcome) => outcome,
         };
         let (conclusion, link) = negotiation.conclude(Role::Client, dial.side.sock(), outcome);
-        if let Some(event) = link {
+        // Where the program has closed meanwhile, what has become of it says nothing of links.
+        if let Some(event) = link.filter(|_| this.is_current()) {
             this.target.heard(event);
         }
         match conclusion {

@@ -105,11 +105,12 @@ impl StreamIo for Remote {
         if self.is_read_shut() {
             events |= flags::EPOLLRDHUP;
         }
-        if let Some(conn) = self.follows() {
-            events |= conn.poll(socket, poll) & (READABLE | ENDS);
-        }
         if let Some(conn) = self.carrier.as_ref() {
-            events |= conn.poll(socket, poll) & flags::EPOLLPRI;
+            // As with TCP an end is shown before all that precedes it has been read.
+            events |= conn.poll(socket, poll) & (ENDS | flags::EPOLLPRI);
+        }
+        if let Some(conn) = self.follows() {
+            events |= conn.poll(socket, poll) & READABLE;
         }
         let there = self.readable(sock.arrived_bytes());
         if dead || self.is_over() || there != 0 && there >= sock.low_water(false, usize::MAX) {
