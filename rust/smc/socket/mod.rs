@@ -4,6 +4,7 @@
 //! listen() and accept().
 
 pub(crate) mod accept;
+mod candidates;
 pub(crate) mod connect;
 pub(crate) mod crossing;
 mod fifo;
@@ -17,9 +18,7 @@ mod state;
 mod strict;
 mod work;
 
-pub(crate) use promotion::{
-    candidates::{Candidates, CANDIDATES},
-    Orphans, ORPHANAGE,
-};
+pub(crate) use candidates::{Candidates, CANDIDATES};
+pub(crate) use promotion::{Orphans, ORPHANAGE};
 pub(crate) use smc_sock::{Registry, Roster, SmcSock};
 pub(crate) use state::Phase;

@@ -5,20 +5,19 @@
 //! When TCP has carried so many segments that it is worth its price (`path_promote`), the client's kernel makes a side
 //! connection to the server's ([`Dialer`]): to the same address and port, with an option in the SYN by which the server's
 //! kernel keeps it from accept(). Over it goes a [`Join`], which names the connection, and then an ordinary CLC
-//! handshake. The server's kernel finds the connection among its [`candidates`], and does that handshake as any other
+//! handshake. The server's kernel finds the connection among its [`candidates`](super::candidates), and does that handshake as any other
 //! ([`super::listener`]). What comes of it is an SMC-R connection over the socks of the program's connection, apart from
 //! it: nothing goes there but the marks by which the two ends agree to turn; see [`crate::stream::remote`]. No program
 //! waits for any of that, and where something fails the connection goes on by TCP, to be tried again later.
 
-pub(super) mod candidates;
 mod dialer;
 
-pub(super) use dialer::Dialer;
 pub(crate) use dialer::{Orphans, ORPHANAGE};
 
 use super::{
+    candidates::{self, Candidate},
     smc_sock::SmcSock,
-    state::Phase, //
+    state::{Kind, Phase}, //
 };
 use crate::{
     handshake::gates::GATES,
@@ -26,8 +25,11 @@ use crate::{
     smcr::{LocalPort, SmcConn},
     stream::remote::{Outcome, Remote}, //
 };
-use kapi::net::socket::BsdSocket;
-use kernel::{prelude::*, sync::Arc};
+use kapi::net::{sock::Sock, socket::BsdSocket};
+use kernel::{
+    prelude::*,
+    sync::{aref::ARef, Arc}, //
+};
 use smc_proto::{
     promotion::{Side, Stage},
     reason::Reason,
@@ -90,7 +92,7 @@ fn begin(this: &Arc<SmcSock>, socket: &BsdSocket, remote: &Remote) {
         .start_watching(socket)
         .map_err(|_| Reason::NoMemory)
         .and_then(|()| match remote.side() {
-            Side::Server => candidates::enter(this, remote.numbers()),
+            Side::Server => candidates::enter(this.clone(), remote.numbers()),
             Side::Client => dialer::dial(this),
         });
     if let Err(reason) = begun {
@@ -108,12 +110,30 @@ fn may_begin(this: &SmcSock, remote: &Remote) -> Result<(), Reason> {
     port(this).map(|_| ())
 }
 
-/// Finds the port to which the connection may be promoted.
+impl Candidate for SmcSock {
+    fn sock(&self) -> &ARef<Sock> {
+        self.sock.sock()
+    }
+
+    fn is_open(&self) -> bool {
+        self.state.is(Kind::Path)
+    }
+
+    fn port(&self) -> Result<LocalPort, Reason> {
+        port(self)
+    }
+
+    fn offer(self: Arc<Self>, conn: Arc<SmcConn>) {
+        offer(&self, conn);
+    }
+}
+
+/// Finds the port over which the connection may be promoted.
 ///
 /// # Errors
 ///
 /// The reason why there is none.
-pub(super) fn port(this: &SmcSock) -> Result<LocalPort, Reason> {
+fn port(this: &SmcSock) -> Result<LocalPort, Reason> {
     let gates = GATES.get().ok_or(Reason::NoDevice)?;
     let devices = &gates.registry().devices;
     let port = LocalPort::find(devices, &this.sock).ok_or(Reason::NoDevice)?;
@@ -128,7 +148,7 @@ pub(super) fn port(this: &SmcSock) -> Result<LocalPort, Reason> {
 }
 
 /// Takes over the SMC-R connection that a handshake has made for this one.
-pub(super) fn offer(this: &Arc<SmcSock>, conn: Arc<SmcConn>) {
+fn offer(this: &Arc<SmcSock>, conn: Arc<SmcConn>) {
     match this.remote() {
         Some(remote) => {
             let outcome = remote.offer(conn);
@@ -146,7 +166,7 @@ pub(super) fn advance(this: &Arc<SmcSock>) {
     let outcome = remote.advance();
     if remote.stage() != Stage::Offered {
         // The server has been heard.
-        end_dialer(this);
+        this.end_dialer();
     }
     conclude(this, remote, outcome);
 }
@@ -184,39 +204,4 @@ fn through(this: &Arc<SmcSock>, remote: &Remote) {
             SmcSock::kick(this);
         }
     }
-}
-
-fn end_dialer(this: &SmcSock) {
-    let dialer = this.dialer.lock().take();
-    if let Some(dialer) = dialer {
-        dialer.end();
-    }
-}
-
-/// Ends what is under way: the socket's file is being closed. Returns the SMC-R connection that is to be closed with it,
-/// and whether TCP has bytes that the program has not read.
-pub(super) fn close(this: &SmcSock) -> Option<(Arc<SmcConn>, bool)> {
-    let remote = this.remote()?;
-    if remote.side() == Side::Server {
-        candidates::leave(this, remote.numbers());
-    }
-    let dialer = this.dialer.lock().take();
-    if let Some(dialer) = dialer {
-        Dialer::orphan(&dialer);
-    }
-    if this.smc().is_some() {
-        // It has been promoted.
-        return None;
-    }
-    remote.close()
-}
-
-/// Ends what is under way, for connect() that dissolves the connection.
-pub(super) fn dissolve(this: &SmcSock) {
-    let Some(remote) = this.remote() else {
-        return;
-    };
-    candidates::leave(this, remote.numbers());
-    end_dialer(this);
-    remote.dissolve();
 }

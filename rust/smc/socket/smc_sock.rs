@@ -9,7 +9,7 @@ mod registry;
 pub(crate) use registry::{Registry, Roster};
 
 use super::{
-    promotion::{self, Dialer},
+    candidates,
     rewritten::Rewritten,
     state::{Kind, Phase, State, StateGuard}, //
 };
@@ -90,7 +90,7 @@ pub(crate) struct SmcSock {
     pub(crate) handshake: Mutex<Option<Negotiation<SmcSock>>>,
     /// A client's attempt to move the connection to SMC-R, while it is under way.
     #[pin]
-    pub(super) dialer: Mutex<Option<Arc<Dialer>>>,
+    pub(super) dialer: Mutex<Option<Arc<dyn Dial>>>,
     /// Who may go on with the handshake.
     pub(crate) sleep_rule: SleepRule,
     /// One of [`attempt`].
@@ -119,6 +119,15 @@ pub(crate) struct SmcSock {
     pub(crate) link: Link<SmcSock>,
     #[pin]
     work: Work<SmcSock>,
+}
+
+/// A client's attempt to promote its connection, as the socket owns it.
+pub(super) trait Dial: Send + Sync {
+    /// Ends it. Sleeps.
+    fn end(&self);
+
+    /// The program has closed: ends it, or has it go on without the program. Sleeps.
+    fn orphan(self: Arc<Self>);
 }
 
 /// Values of [`SmcSock::attempt`]: what it means when TCP ends a connection attempt, and whether that wakes those who
@@ -407,6 +416,39 @@ impl SmcSock {
             .ended(&namespace.sysctls, services, &ended);
     }
 
+    /// Ends the attempt to promote the connection, if one is under way.
+    pub(super) fn end_dialer(&self) {
+        let dialer = self.dialer.lock().take();
+        if let Some(dialer) = dialer {
+            dialer.end();
+        }
+    }
+
+    /// Ends what is under way to promote the connection, as its file is being closed. Returns the SMC-R connection that is
+    /// to be closed with it, and whether TCP has bytes that the program has not read.
+    fn close_remote(&self) -> Option<(Arc<SmcConn>, bool)> {
+        let remote = self.remote()?;
+        candidates::leave(&self.sock, remote.numbers());
+        let dialer = self.dialer.lock().take();
+        if let Some(dialer) = dialer {
+            dialer.orphan();
+        }
+        match self.smc() {
+            // It has been promoted.
+            Some(_) => None,
+            None => remote.close(),
+        }
+    }
+
+    /// Ends the same for connect() that dissolves the connection.
+    pub(super) fn dissolve_remote(&self) {
+        if let Some(remote) = self.remote() {
+            candidates::leave(&self.sock, remote.numbers());
+            self.end_dialer();
+            remote.dissolve();
+        }
+    }
+
     /// Closes the socket: its file is being closed, or has been without us and is not here.
     pub(crate) fn close(&self, socket: Option<&BsdSocket>) {
         self.detached();
@@ -420,7 +462,7 @@ impl SmcSock {
             local.close();
         }
         let mut unread = false;
-        let old = match (promotion::close(self), old) {
+        let old = match (self.close_remote(), old) {
             // It was between TCP and this.
             (Some((conn, of_tcp)), Phase::Path(_)) => {
                 unread = of_tcp;

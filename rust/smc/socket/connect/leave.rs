@@ -5,7 +5,6 @@
 
 use super::super::{
     listener::Listener,
-    promotion,
     smc_sock::SmcSock,
     state::Phase, //
 };
@@ -119,7 +118,7 @@ pub(super) fn leave_smc(this: &Arc<SmcSock>, socket: &BsdSocket) -> Result {
     if let Some(local) = this.local() {
         local.dissolve();
     }
-    promotion::dissolve(this);
+    this.dissolve_remote();
     if let Some(conn) = conn {
         // Readers see the end of the stream, writers EPIPE.
         conn.shut_read();

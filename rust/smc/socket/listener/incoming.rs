@@ -7,11 +7,7 @@
 //! only up to a step that may sleep, whose length the peer determines.
 
 use super::{
-    super::{
-        promotion::{self, candidates},
-        smc_sock::SmcSock,
-        state::Kind, //
-    },
+    super::candidates::{self, Candidate},
     Listener, //
 };
 use crate::{
@@ -118,7 +114,7 @@ struct IncomingState {
     counted: bool,
     /// Of a side connection: what is to come first, and then the connection that it is about.
     joining: Option<Joining>,
-    target: Option<Arc<SmcSock>>,
+    target: Option<Arc<dyn Candidate>>,
 }
 
 /// A side connection whose [`Join`] has not come.
@@ -377,7 +373,7 @@ impl Incoming {
             };
             let counted = &mut state.counted;
             let subject = match &target {
-                Some(target) => target.sock.sock(),
+                Some(target) => target.sock(),
                 None => &sock,
             };
             match negotiation.advance_for(this, &this.sleep_rule, &sock, subject, may_block) {
@@ -411,7 +407,7 @@ impl Incoming {
         };
         let (conclusion, link) = negotiation.conclude(Role::Server, socket.sock(), outcome);
         // Where one of the programs has closed meanwhile, what has become of it says nothing of links.
-        let open = |target: &Arc<SmcSock>| target.state.is(Kind::Path);
+        let open = |target: &Arc<dyn Candidate>| target.is_open();
         let link = link.filter(|_| {
             let both =
                 socket.sock().state() != tcp_state::CLOSE && target.as_ref().is_some_and(open);
@@ -422,7 +418,7 @@ impl Incoming {
         }
         if this.joins {
             if let (Some(target), Conclusion::Smc(conn)) = (target, conclusion) {
-                promotion::offer(&target, conn);
+                target.offer(conn);
             }
             this.listener.finish(this.id, None);
             return;
@@ -464,9 +460,9 @@ impl Incoming {
         let (Some(target), Some(gates)) = (target, GATES.get()) else {
             return Err(ENOENT);
         };
-        let payer = target.sock.sock().clone();
-        let port = promotion::port(&target);
-        let negotiation = Negotiation::server(this, &gates, &target.sock, port, payer)?;
+        let payer = target.sock().clone();
+        let port = target.port();
+        let negotiation = Negotiation::server(this, &gates, target.sock(), port, payer)?;
         state.negotiation = Some(negotiation.apart());
         state.target = Some(target);
         Ok(true)

@@ -2,7 +2,7 @@
 
 //! The client's side connection.
 
-use super::super::smc_sock::SmcSock;
+use super::super::smc_sock::{Dial, SmcSock};
 use crate::{
     handshake::{gates::GATES, Conclusion, Negotiation, Progress, SleepRule},
     host::{
@@ -107,7 +107,7 @@ impl Orphans {
 }
 
 /// What an attempt has, until it is over.
-struct Dial {
+struct Call {
     // Dropped in this order: nothing kicks the dialer any more when its socket goes.
     negotiation: Option<Negotiation<Dialer>>,
     timer: Pin<KBox<TimerHook<Dialer>>>,
@@ -125,7 +125,7 @@ pub(crate) struct Dialer {
     target: Arc<SmcSock>,
     sleep_rule: SleepRule,
     #[pin]
-    dial: Mutex<Option<Dial>>,
+    dial: Mutex<Option<Call>>,
     #[pin]
     work: Work<Dialer>,
 }
@@ -164,46 +164,20 @@ impl Dialer {
         let _ = queue::enqueue::<_, 0>(this.clone());
     }
 
-    /// The program has closed: ends the attempt, or has it go on without the program.
-    pub(super) fn orphan(this: &Arc<Self>) {
-        let negotiates = |dial: &Option<Dial>| {
-            let begun = dial.as_ref().and_then(|dial| dial.negotiation.as_ref());
-            begun.is_some()
-        };
-        let adopted = negotiates(&this.dial.lock())
-            && ORPHANAGE.get().is_some_and(|orphans| orphans.take(this));
-        match adopted {
-            // It may have ended meanwhile.
-            true => Self::kick(this),
-            false => this.end(),
-        }
-    }
-
-    /// Ends the attempt, and the side connection.
-    pub(super) fn end(&self) {
-        let dial = self.dial.lock().take();
-        if let Some(dial) = &dial {
-            // Before a link goes that is being made: the server is to see that it is not RDMA that fails.
-            dial.side.sock().abort();
-        }
-        drop(dial);
-    }
-
     /// Tells whether this is the target's attempt still.
     fn is_current(self: &Arc<Self>) -> bool {
         let dialer = self.target.dialer.lock();
-        dialer
-            .as_ref()
-            .is_some_and(|dialer| Arc::ptr_eq(dialer, self))
+        dialer.as_ref().is_some_and(|dialer| self.is(dialer))
+    }
+
+    fn is(&self, dialer: &Arc<dyn Dial>) -> bool {
+        core::ptr::addr_eq(core::ptr::from_ref(&**dialer), core::ptr::from_ref(self))
     }
 
     fn over(self: &Arc<Self>, reason: Reason) {
         let own = {
             let mut dialer = self.target.dialer.lock();
-            match dialer
-                .as_ref()
-                .is_some_and(|dialer| Arc::ptr_eq(dialer, self))
-            {
+            match dialer.as_ref().is_some_and(|dialer| self.is(dialer)) {
                 true => dialer.take(),
                 false => None,
             }
@@ -217,10 +191,10 @@ impl Dialer {
         }
     }
 
-    fn begin(this: &Arc<Self>) -> Result<Dial> {
+    fn begin(this: &Arc<Self>) -> Result<Call> {
         let side = side::begin(&this.target.sock)?;
         let watch = WaitHook::new(&side, this.clone())?;
-        Ok(Dial {
+        Ok(Call {
             negotiation: None,
             timer: TimerHook::new(this.clone())?,
             _watch: watch,
@@ -233,7 +207,7 @@ impl Dialer {
     /// Goes on as far as possible; returns how the attempt has failed, if it has.
     fn step(this: &Arc<Self>) -> Result<(), Reason> {
         let mut slot = this.dial.lock();
-        let place: &mut Option<Dial> = &mut slot;
+        let place: &mut Option<Call> = &mut slot;
         if place.is_none() {
             if !this.is_current() {
                 return Ok(());
@@ -264,7 +238,7 @@ impl Dialer {
     }
 
     /// Looks at the SYN-ACK, says which connection it is about, and begins the handshake.
-    fn answered(this: &Arc<Self>, dial: &mut Dial) -> Result<(), Reason> {
+    fn answered(this: &Arc<Self>, dial: &mut Call) -> Result<(), Reason> {
         let sock = dial.side.sock();
         let answer = {
             let guard = sock.lock();
@@ -286,7 +260,7 @@ impl Dialer {
         Ok(())
     }
 
-    fn negotiate(this: &Arc<Self>, dial: &mut Dial) -> Result<(), Reason> {
+    fn negotiate(this: &Arc<Self>, dial: &mut Call) -> Result<(), Reason> {
         let Some(mut negotiation) = dial.negotiation.take() else {
             return Ok(());
         };
@@ -329,6 +303,31 @@ impl Dialer {
             }
             Conclusion::Lost => Err(Reason::NoActiveLink),
             Conclusion::Failed { .. } => Err(Reason::PathRefused),
+        }
+    }
+}
+
+impl Dial for Dialer {
+    fn end(&self) {
+        let dial = self.dial.lock().take();
+        if let Some(dial) = &dial {
+            // Before a link goes that is being made: the server is to see that it is not RDMA that fails.
+            dial.side.sock().abort();
+        }
+        drop(dial);
+    }
+
+    fn orphan(self: Arc<Self>) {
+        let negotiates = |dial: &Option<Call>| {
+            let begun = dial.as_ref().and_then(|dial| dial.negotiation.as_ref());
+            begun.is_some()
+        };
+        let adopted = negotiates(&self.dial.lock())
+            && ORPHANAGE.get().is_some_and(|orphans| orphans.take(&self));
+        match adopted {
+            // It may have ended meanwhile.
+            true => Self::kick(&self),
+            false => self.end(),
         }
     }
 }

@@ -138,7 +138,11 @@ const RDMA: &[Column] = &[
     column(VERBS_IMM, "none", &[]),
     with_programs(column("C SMC-R", "smc", &["inet", "--mode", "0"]), &["smc"]),
     with_programs(column("SMC-R", "rsmc", &["inet", "--mode", "0"]), &["smc"]),
-    column(FIRST, "rsmc", &["inet", "--mode", "3", "--reason", PATHREMOTE, "--first=0"]),
+    column(
+        FIRST,
+        "rsmc",
+        &["inet", "--mode", "3", "--reason", PATHREMOTE, "--first=0"],
+    ),
 ];
 
 /// The same over model cards and their Ethernet ports, which carry TCP and its handshakes; and TCP over veth, which has no
@@ -156,7 +160,11 @@ const CARD: &[Column] = &[
         column("SMC-R", "rsmc", &["inet", "--mode", "0"]),
         &["smc"],
     )),
-    over_port(column(FIRST, "rsmc", &["inet", "--mode", "3", "--reason", PATHREMOTE, "--first"])),
+    over_port(column(
+        FIRST,
+        "rsmc",
+        &["inet", "--mode", "3", "--reason", PATHREMOTE, "--first"],
+    )),
 ];
 
 /// Connections that begin as TCP: over soft-RoCE they stay so, over cards they move to SMC-R.

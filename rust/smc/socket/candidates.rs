@@ -2,21 +2,40 @@
 
 //! Server's connections that are worth promoting, and wait for the client's side connection.
 
-use super::super::smc_sock::SmcSock;
+use crate::smcr::{LocalPort, SmcConn};
 use kapi::{net::sock::Sock, sys::global::Global};
 use kernel::{
     new_mutex,
     prelude::*,
     rbtree::{RBTree, RBTreeNode},
-    sync::{Arc, Mutex}, //
+    sync::{aref::ARef, Arc, Mutex}, //
 };
 use smc_proto::{reason::Reason, wire::promotion::Join};
+
+/// A connection that may be promoted.
+pub(crate) trait Candidate: Send + Sync {
+    /// Returns its sock.
+    fn sock(&self) -> &ARef<Sock>;
+
+    /// Tells whether its program has neither closed nor dissolved it.
+    fn is_open(&self) -> bool;
+
+    /// Finds the port over which it may be promoted.
+    ///
+    /// # Errors
+    ///
+    /// The reason why there is none.
+    fn port(&self) -> Result<LocalPort, Reason>;
+
+    /// Takes over the SMC-R connection that a handshake has made for it.
+    fn offer(self: Arc<Self>, conn: Arc<SmcConn>);
+}
 
 /// All of them, by their initial sequence numbers.
 #[pin_data]
 pub(crate) struct Candidates {
     #[pin]
-    waiting: Mutex<RBTree<u64, Arc<SmcSock>>>,
+    waiting: Mutex<RBTree<u64, Arc<dyn Candidate>>>,
 }
 
 /// The one [`Candidates`], while the module is loaded.
@@ -47,9 +66,9 @@ fn key(numbers: Join) -> u64 {
 /// # Errors
 ///
 /// The reason why it cannot.
-pub(super) fn enter(this: &Arc<SmcSock>, numbers: Join) -> Result<(), Reason> {
+pub(super) fn enter(this: Arc<dyn Candidate>, numbers: Join) -> Result<(), Reason> {
     let all = CANDIDATES.get().ok_or(Reason::PathOff)?;
-    let node = RBTreeNode::new(key(numbers), this.clone(), GFP_KERNEL);
+    let node = RBTreeNode::new(key(numbers), this, GFP_KERNEL);
     let node = node.map_err(|_| Reason::NoMemory)?;
     let mut waiting = all.waiting.lock();
     // One that is there stays: nobody takes another's place by having the same numbers.
@@ -62,7 +81,7 @@ pub(super) fn enter(this: &Arc<SmcSock>, numbers: Join) -> Result<(), Reason> {
 }
 
 /// Has a connection wait no more.
-pub(super) fn leave(this: &SmcSock, numbers: Join) {
+pub(super) fn leave(sock: &Sock, numbers: Join) {
     let Some(all) = CANDIDATES.get() else {
         return;
     };
@@ -70,7 +89,7 @@ pub(super) fn leave(this: &SmcSock, numbers: Join) {
         let mut waiting = all.waiting.lock();
         let own = waiting
             .get(&key(numbers))
-            .is_some_and(|there| core::ptr::eq(&**there, this));
+            .is_some_and(|there| core::ptr::eq(there.sock().as_ptr(), sock.as_ptr()));
         match own {
             true => waiting.remove_node(&key(numbers)),
             false => None,
@@ -81,11 +100,11 @@ pub(super) fn leave(this: &SmcSock, numbers: Join) {
 
 /// Takes the connection that the side connection `side` may join: with these numbers, in its namespace, and with the
 /// same host at the other end, as far as this one sees.
-pub(in crate::socket) fn take(numbers: Join, side: &Sock) -> Option<Arc<SmcSock>> {
+pub(super) fn take(numbers: Join, side: &Sock) -> Option<Arc<dyn Candidate>> {
     let all = CANDIDATES.get()?;
     let mut waiting = all.waiting.lock();
     let there = waiting.get(&key(numbers))?;
-    let sock = &there.sock;
+    let sock = there.sock();
     if sock.net_cookie() != side.net_cookie()
         || sock.peer_addr().mapped() != side.peer_addr().mapped()
     {
