@@ -8,7 +8,7 @@
 use super::word::Count;
 use core::ptr::NonNull;
 use kernel::{
-    alloc::flags::{__GFP_NOWARN, GFP_KERNEL_ACCOUNT},
+    alloc::flags::{GFP_KERNEL_ACCOUNT, __GFP_NOWARN},
     iov::{IovIterDest, IovIterSource},
     prelude::*,
 };

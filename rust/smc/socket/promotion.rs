@@ -166,7 +166,7 @@ pub(super) fn advance(this: &Arc<SmcSock>) {
     let outcome = remote.advance();
     if remote.stage() != Stage::Offered {
         // The server has been heard.
-        this.end_dialer();
+        remote.end_dialer();
     }
     conclude(this, remote, outcome);
 }

@@ -88,9 +88,6 @@ pub(crate) struct SmcSock {
     /// connection attempt.
     #[pin]
     pub(crate) handshake: Mutex<Option<Negotiation<SmcSock>>>,
-    /// A client's attempt to move the connection to SMC-R, while it is under way.
-    #[pin]
-    pub(super) dialer: Mutex<Option<Arc<dyn Dial>>>,
     /// Who may go on with the handshake.
     pub(crate) sleep_rule: SleepRule,
     /// One of [`attempt`].
@@ -119,15 +116,6 @@ pub(crate) struct SmcSock {
     pub(crate) link: Link<SmcSock>,
     #[pin]
     work: Work<SmcSock>,
-}
-
-/// A client's attempt to promote its connection, as the socket owns it.
-pub(super) trait Dial: Send + Sync {
-    /// Ends it. Sleeps.
-    fn end(&self);
-
-    /// The program has closed: ends it, or has it go on without the program. Sleeps.
-    fn orphan(self: Arc<Self>);
 }
 
 /// Values of [`SmcSock::attempt`]: what it means when TCP ends a connection attempt, and whether that wakes those who
@@ -186,7 +174,6 @@ impl SmcSock {
                 fin_noted: Word::new(0),
                 path: Atomic::new(-1),
                 handshake <- new_mutex!(None, "rsmc::SmcSock::handshake"),
-                dialer <- new_mutex!(None, "rsmc::SmcSock::dialer"),
                 sleep_rule: SleepRule::new(),
                 user_save_syn: Atomic::new(0),
                 attempt: Atomic::new(attempt::PLAIN),
@@ -416,21 +403,12 @@ impl SmcSock {
             .ended(&namespace.sysctls, services, &ended);
     }
 
-    /// Ends the attempt to promote the connection, if one is under way.
-    pub(super) fn end_dialer(&self) {
-        let dialer = self.dialer.lock().take();
-        if let Some(dialer) = dialer {
-            dialer.end();
-        }
-    }
-
     /// Ends what is under way to promote the connection, as its file is being closed. Returns the SMC-R connection that is
     /// to be closed with it, and whether TCP has bytes that the program has not read.
     fn close_remote(&self) -> Option<(Arc<SmcConn>, bool)> {
         let remote = self.remote()?;
         candidates::leave(&self.sock, remote.numbers());
-        let dialer = self.dialer.lock().take();
-        if let Some(dialer) = dialer {
+        if let Some(dialer) = remote.take_dialer() {
             dialer.orphan();
         }
         match self.smc() {
@@ -444,7 +422,7 @@ impl SmcSock {
     pub(super) fn dissolve_remote(&self) {
         if let Some(remote) = self.remote() {
             candidates::leave(&self.sock, remote.numbers());
-            self.end_dialer();
+            remote.end_dialer();
             remote.dissolve();
         }
     }

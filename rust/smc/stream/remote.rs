@@ -49,6 +49,15 @@ use smc_proto::{
 /// Doublings of the distance to the next attempt.
 const MOST_DOUBLINGS: u32 = 12;
 
+/// A client's attempt to promote the connection.
+pub(crate) trait Dial: Send + Sync {
+    /// Ends it. Sleeps.
+    fn end(&self);
+
+    /// The program has closed: ends it, or has it go on without the program. Sleeps.
+    fn orphan(self: Arc<Self>);
+}
+
 /// What a writer leaves behind.
 struct Writer {
     /// TCP may hold the last bytes back, as more was to follow.
@@ -90,6 +99,9 @@ pub(crate) struct Remote {
     splices: Atomic<i32>,
     /// The SMC-R connection, once the way back to TCP is closed.
     carrier: SetOnce<Arc<SmcConn>>,
+    /// The attempt that is under way.
+    #[pin]
+    dialer: Mutex<Option<Arc<dyn Dial>>>,
     #[pin]
     machine: Mutex<Machine>,
     /// Held by who gives bytes to TCP.
@@ -140,6 +152,7 @@ impl Remote {
                 reason: Word::new(Reason::PathRemote.code()),
                 splices: Atomic::new(0),
                 carrier: SetOnce::new(),
+                dialer <- new_mutex!(None, "rsmc::Remote::dialer"),
                 machine <- new_mutex!(
                     Machine {
                         promotion,
@@ -235,6 +248,35 @@ impl Remote {
         let distance = distance.min(1 << 30);
         self.due_at
             .set(self.sock.data_segments().wrapping_add(distance));
+    }
+
+    /// Notes an attempt in place of the one before, which is returned.
+    pub(crate) fn replace_dialer(&self, dialer: Arc<dyn Dial>) -> Option<Arc<dyn Dial>> {
+        self.dialer.lock().replace(dialer)
+    }
+
+    /// Takes the attempt that is under way.
+    pub(crate) fn take_dialer(&self) -> Option<Arc<dyn Dial>> {
+        self.dialer.lock().take()
+    }
+
+    /// Takes the attempt that is under way, if it is this one; otherwise tells whether it is.
+    pub(crate) fn has_dialer(&self, dialer: &dyn Dial, takes: bool) -> bool {
+        let mut own = self.dialer.lock();
+        let is = own
+            .as_ref()
+            .is_some_and(|own| core::ptr::addr_eq(&raw const **own, &raw const *dialer));
+        let gone = if is && takes { own.take() } else { None };
+        drop(own);
+        drop(gone);
+        is
+    }
+
+    /// Ends the attempt that is under way.
+    pub(crate) fn end_dialer(&self) {
+        if let Some(dialer) = self.take_dialer() {
+            dialer.end();
+        }
     }
 
     /// Takes over the SMC-R connection that a handshake over a side connection has made, which is apart from the socket.

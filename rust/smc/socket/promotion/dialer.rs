@@ -2,7 +2,7 @@
 
 //! The client's side connection.
 
-use super::super::smc_sock::{Dial, SmcSock};
+use super::super::smc_sock::SmcSock;
 use crate::{
     handshake::{gates::GATES, Conclusion, Negotiation, Progress, SleepRule},
     host::{
@@ -10,7 +10,8 @@ use crate::{
         fallback::Role,
         syn_option::Answer,
         waiter::Waiter, //
-    }, //
+    },
+    stream::remote::Dial,
 };
 use kapi::{
     net::{
@@ -150,8 +151,8 @@ pub(super) fn dial(target: &Arc<SmcSock>) -> Result<(), Reason> {
         GFP_KERNEL,
     )
     .map_err(|_| Reason::NoMemory)?;
-    let before = target.dialer.lock().replace(dialer.clone());
-    if let Some(before) = before {
+    let remote = target.remote().ok_or(Reason::Internal)?;
+    if let Some(before) = remote.replace_dialer(dialer.clone()) {
         before.end();
     }
     // The SYN goes out in the work: the program does not wait for it.
@@ -165,25 +166,16 @@ impl Dialer {
     }
 
     /// Tells whether this is the target's attempt still.
-    fn is_current(self: &Arc<Self>) -> bool {
-        let dialer = self.target.dialer.lock();
-        dialer.as_ref().is_some_and(|dialer| self.is(dialer))
+    fn is_current(&self) -> bool {
+        let remote = self.target.remote();
+        remote.is_some_and(|remote| remote.has_dialer(self, false))
     }
 
-    fn is(&self, dialer: &Arc<dyn Dial>) -> bool {
-        core::ptr::addr_eq(core::ptr::from_ref(&**dialer), core::ptr::from_ref(self))
-    }
-
-    fn over(self: &Arc<Self>, reason: Reason) {
-        let own = {
-            let mut dialer = self.target.dialer.lock();
-            match dialer.as_ref().is_some_and(|dialer| self.is(dialer)) {
-                true => dialer.take(),
-                false => None,
-            }
-        };
+    fn over(&self, reason: Reason) {
+        let remote = self.target.remote();
+        let own = remote.filter(|remote| remote.has_dialer(self, true));
         self.end();
-        if let (Some(_), Some(remote)) = (own, self.target.remote()) {
+        if let Some(remote) = own {
             match remote.is_being_promoted() {
                 true => super::give_up(&self.target),
                 false => remote.failed(reason),

@@ -141,7 +141,7 @@ const RDMA: &[Column] = &[
     column(
         FIRST,
         "rsmc",
-        &["inet", "--mode", "3", "--reason", PATHREMOTE, "--first=0"],
+        &["inet", "--mode", "3", "--reason", PATHREMOTE, "--first=1073741824"],
     ),
 ];
 
