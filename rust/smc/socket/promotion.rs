@@ -50,23 +50,21 @@ pub(super) fn stream(this: &SmcSock, role: Role) -> Result<Arc<Remote>, Reason> 
         Role::Client => Side::Client,
         Role::Server => Side::Server,
     };
-    let numbers = {
-        let guard = this.sock.lock();
-        if guard.needs_tcp() {
-            return Err(Reason::PathAttached);
-        }
-        guard.initial_numbers(side == Side::Client)
-    };
-    if this.sock.uses_ipsec() || !this.sock.claim_stream() {
+    if !this.sock.claim_stream() {
         return Err(Reason::PathAttached);
     }
+    Remote::new(this.sock.sock().clone(), namespace.clone(), side).map_err(|_| Reason::NoMemory)
+}
+
+/// Returns the initial sequence numbers of a connection.
+fn numbers(sock: &Sock, side: Side) -> Join {
+    let guard = sock.lock();
+    let numbers = guard.initial_numbers(side == Side::Client);
     let (client, server) = match side {
         Side::Client => (numbers.own, numbers.peer),
         Side::Server => (numbers.peer, numbers.own),
     };
-    let numbers = Join { client, server };
-    Remote::new(this.sock.sock().clone(), namespace.clone(), side, numbers)
-        .map_err(|_| Reason::NoMemory)
+    Join { client, server }
 }
 
 /// Looks after a connection that has just moved bytes: whether it is worth moving, or has moved.
@@ -82,7 +80,7 @@ pub(super) fn look(this: &Arc<SmcSock>, socket: &BsdSocket, remote: &Remote) {
 /// Begins an attempt: at a client makes a side connection, at a server waits for the client's.
 #[cold]
 fn begin(this: &Arc<SmcSock>, socket: &BsdSocket, remote: &Remote) {
-    remote.tries();
+    remote.tries(|| numbers(&this.sock, remote.side()));
     if let Err(reason) = may_begin(this, remote) {
         remote.failed(reason);
         return;
@@ -92,7 +90,10 @@ fn begin(this: &Arc<SmcSock>, socket: &BsdSocket, remote: &Remote) {
         .start_watching(socket)
         .map_err(|_| Reason::NoMemory)
         .and_then(|()| match remote.side() {
-            Side::Server => candidates::enter(this.clone(), remote.numbers()),
+            Side::Server => match remote.numbers() {
+                Some(numbers) => candidates::enter(this.clone(), numbers),
+                None => Err(Reason::Internal),
+            },
             Side::Client => dialer::dial(this),
         });
     if let Err(reason) = begun {

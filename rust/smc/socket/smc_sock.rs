@@ -407,7 +407,8 @@ impl SmcSock {
     /// to be closed with it, and whether TCP has bytes that the program has not read.
     fn close_remote(&self) -> Option<(Arc<SmcConn>, bool)> {
         let remote = self.remote()?;
-        candidates::leave(&self.sock, remote.numbers());
+        // Nothing else is under way where there was no attempt.
+        candidates::leave(&self.sock, remote.numbers()?);
         if let Some(dialer) = remote.take_dialer() {
             dialer.orphan();
         }
@@ -421,7 +422,9 @@ impl SmcSock {
     /// Ends the same for connect() that dissolves the connection.
     pub(super) fn dissolve_remote(&self) {
         if let Some(remote) = self.remote() {
-            candidates::leave(&self.sock, remote.numbers());
+            if let Some(numbers) = remote.numbers() {
+                candidates::leave(&self.sock, numbers);
+            }
             remote.end_dialer();
             remote.dissolve();
         }

@@ -81,7 +81,8 @@ pub(crate) struct Remote {
     sock: ARef<Sock>,
     namespace: Arc<Namespace>,
     side: Side,
-    numbers: Join,
+    /// The initial sequence numbers, from the first attempt on.
+    numbers: SetOnce<Join>,
     /// The [`Stage`], and where the reader finds the next byte: a [`Route`]. Both change under the lock of `machine`, but
     /// that a reader passes the cut.
     stage: Word,
@@ -124,7 +125,7 @@ pub(crate) enum Outcome {
 }
 
 impl Remote {
-    /// Creates the stream of `sock`, whose SYN had the numbers of `numbers`.
+    /// Creates the stream of `sock`.
     ///
     /// # Errors
     ///
@@ -133,7 +134,6 @@ impl Remote {
         sock: ARef<Sock>,
         namespace: Arc<Namespace>,
         side: Side,
-        numbers: Join,
     ) -> Result<Arc<Self>> {
         let due_at = threshold(&namespace, side);
         let promotion = Promotion::new(side);
@@ -142,7 +142,7 @@ impl Remote {
                 sock,
                 namespace,
                 side,
-                numbers,
+                numbers: SetOnce::new(),
                 stage: Word::new(Stage::Tcp as u32),
                 route: Count::new(Route::TCP.word()),
                 write_shut: Word::new(0),
@@ -174,9 +174,9 @@ impl Remote {
         self.side
     }
 
-    /// Returns the initial sequence numbers.
-    pub(crate) fn numbers(&self) -> Join {
-        self.numbers
+    /// Returns the initial sequence numbers, if there was an attempt.
+    pub(crate) fn numbers(&self) -> Option<Join> {
+        self.numbers.as_ref().copied()
     }
 
     /// Returns the code of the reason why the connection is TCP's.
@@ -237,8 +237,11 @@ impl Remote {
         self.put_off(failures);
     }
 
-    /// Takes note of an attempt, so that no other begins at once.
-    pub(crate) fn tries(&self) {
+    /// Takes note of an attempt, so that no other begins at once; `numbers` returns the initial sequence numbers.
+    pub(crate) fn tries(&self, numbers: impl FnOnce() -> Join) {
+        if self.numbers.as_ref().is_none() {
+            self.numbers.populate(numbers());
+        }
         self.put_off(MOST_DOUBLINGS);
     }
 

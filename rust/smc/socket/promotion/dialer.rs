@@ -240,7 +240,7 @@ impl Dialer {
         if answer != Answer::Join {
             return Err(Reason::PathUnreached);
         }
-        let join = remote.numbers().bytes();
+        let join = remote.numbers().ok_or(Reason::Internal)?.bytes();
         if sock.send(&join) != Ok(join.len()) {
             return Err(Reason::PathUnreached);
         }

@@ -77,8 +77,7 @@ impl Remote {
 
 impl StreamIo for Remote {
     const HIDES_URGENT: bool = false;
-    // Where TCP's urgent byte is is asked under its lock.
-    const NEVER_SLEEPS_TO_LOOK: bool = false;
+    const NEVER_SLEEPS_TO_LOOK: bool = true;
 
     fn splice(&self, socket: &BsdSocket, splice: &mut Splice<'_>) -> Result<usize> {
         self.splices.add(1, Relaxed);

@@ -72,6 +72,11 @@ pub(super) fn take(remote: &Remote, msg: &mut Message<'_>, ask: &Ask<'_>) -> Res
         return conn.take(msg, ask);
     }
     let reader = remote.reader.lock();
+    if remote.stage() == Stage::Tcp && ask.before == 0 && !ask.peek {
+        if let Some(look) = first(remote, msg, ask) {
+            return look;
+        }
+    }
     if !remote.passes() {
         let look = match ask.peek {
             true => peek(remote, msg, ask),
@@ -88,6 +93,29 @@ pub(super) fn take(remote: &Remote, msg: &mut Message<'_>, ask: &Ask<'_>) -> Res
         }
         None => Ok(STOP),
     }
+}
+
+/// Takes what TCP has at the beginning of a call, while the connection is TCP's alone; `None` where there is more to it.
+#[inline]
+fn first(remote: &Remote, msg: &mut Message<'_>, ask: &Ask<'_>) -> Option<Result<Look>> {
+    let sock = &*remote.sock;
+    if ask.wanted == 0 || ask.discard || sock.has_urgent() {
+        return None;
+    }
+    let bytes = match sock.receive_now(msg, ask.wanted, 0) {
+        // The peer may have turned since, and this be TCP's end alone.
+        Ok(0) if remote.stage() != Stage::Tcp => return None,
+        Ok(0) => return Some(Ok(Look::Nothing(RecvState::Eof))),
+        Ok(bytes) => bytes,
+        Err(err) if err == EAGAIN => return Some(Ok(Look::Nothing(RecvState::Empty))),
+        Err(err) => return Some(Err(err)),
+    };
+    Some(Ok(Look::Took(Took {
+        bytes,
+        passed: 0,
+        more: bytes < ask.wanted && sock.has_unread(),
+        stop: false,
+    })))
 }
 
 /// Returns how many bytes of TCP come before the ring; `None` if the peer has not turned, as far as is known.
