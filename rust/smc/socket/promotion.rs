@@ -3,9 +3,9 @@
 //! Promotion: a connection with another host that began as TCP goes over to SMC-R, in the midst of its stream.
 //!
 //! When TCP has carried so many segments that it is worth its price (`path_promote`), the client's kernel makes a side
-//! connection to the server's ([`Dialer`]): to the same address and port, with an option in the SYN by which the server's
+//! connection to the server's (`dialer.rs`): to the same address and port, with an option in the SYN by which the server's
 //! kernel keeps it from accept(). Over it goes a [`Join`], which names the connection, and then an ordinary CLC
-//! handshake. The server's kernel finds the connection among its [`candidates`](super::candidates), and does that handshake as any other
+//! handshake. The server's kernel finds the connection among its [`candidates`], and does that handshake as any other
 //! ([`super::listener`]). What comes of it is an SMC-R connection over the socks of the program's connection, apart from
 //! it: nothing goes there but the marks by which the two ends agree to turn; see [`crate::stream::remote`]. No program
 //! waits for any of that, and where something fails the connection goes on by TCP, to be tried again later.
@@ -67,7 +67,7 @@ fn numbers(sock: &Sock, side: Side) -> Join {
     Join { client, server }
 }
 
-/// Looks after a connection that has just moved bytes: whether it is worth moving, or has moved.
+/// Looks after a connection that has just carried bytes: whether it is worth promoting, or has been promoted.
 #[inline]
 pub(super) fn look(this: &Arc<SmcSock>, socket: &BsdSocket, remote: &Remote) {
     if remote.is_worth_promoting() {

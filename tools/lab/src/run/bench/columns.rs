@@ -141,7 +141,14 @@ const RDMA: &[Column] = &[
     column(
         FIRST,
         "rsmc",
-        &["inet", "--mode", "3", "--reason", PATHREMOTE, "--first=1073741824"],
+        &[
+            "inet",
+            "--mode",
+            "3",
+            "--reason",
+            PATHREMOTE,
+            "--first=1073741824",
+        ],
     ),
 ];
 
