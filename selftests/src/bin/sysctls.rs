@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 const DIR: &str = "/proc/sys/net/smc";
 
 /// Name, default, smallest and greatest value.
-const FILES: [(&str, i64, i64, i64); 27] = [
+const FILES: [(&str, i64, i64, i64); 29] = [
     ("auto_pause", 60, 1, 3600),
     ("autocorking_size", 65_536, 0, 0xffff_ffff),
     ("drain_time", 60, 1, 3600),
@@ -28,7 +28,9 @@ const FILES: [(&str, i64, i64, i64); 27] = [
     ("path", 1, 0, 2),
     ("path_flip", 0, 0, 1 << 20),
     ("path_local", 1, 0, 2),
+    ("path_promote", 32, 0, 1 << 30),
     ("path_ring", 1 << 20, 1 << 14, 1 << 24),
+    ("path_software", 0, 0, 1),
     ("path_user_pages", 0, 0, i32::MAX as i64),
     ("peer_groups", 8, 1, 8),
     ("rmem", 65_536, 16_384, 0x3fff_ffff),
