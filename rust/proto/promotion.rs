@@ -43,15 +43,18 @@ pub enum Stage {
     Due,
     /// It has turned.
     Turned,
+    /// The rings are left, and the stream is on its way back to TCP.
+    Returning,
 }
 
 impl Stage {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Tcp,
         Self::Offered,
         Self::Bound,
         Self::Due,
         Self::Turned,
+        Self::Returning,
     ];
 
     /// Returns the stage with this number, [`Stage::Tcp`] for none.
@@ -132,7 +135,7 @@ impl Promotion {
     /// Tells whether the peer may say a mark.
     #[must_use]
     pub const fn awaits_mark(&self) -> bool {
-        !matches!(self.stage, Stage::Tcp) && self.peer_cut.is_none()
+        !matches!(self.stage, Stage::Tcp | Stage::Returning) && self.peer_cut.is_none()
     }
 
     /// The CLC handshake has brought an SMC-R connection. A server decides at once whether it may be promoted.
@@ -206,11 +209,28 @@ impl Promotion {
         }
     }
 
+    /// The rings are left: [`Record`](crate::wire::promotion::Record)s on TCP say what of them the two ends have. Returns
+    /// false if the peer has not turned, so that it would not understand one.
+    pub fn returns(&mut self) -> bool {
+        let both = self.stage == Stage::Turned && self.peer_cut.is_some();
+        if both {
+            self.stage = Stage::Returning;
+        }
+        both
+    }
+
+    /// TCP has all that the peer had not got by the rings.
+    pub fn returned(&mut self) {
+        if self.stage == Stage::Returning {
+            *self = Self::new(self.side);
+        }
+    }
+
     /// The SMC-R connection has ended before it became the socket's stream; `by_peer` says that the peer has ended it,
     /// otherwise its link was lost. All marks that had come were heard.
     pub fn ended(&mut self, by_peer: bool) -> Step {
         match (self.side, self.stage) {
-            (_, Stage::Tcp | Stage::Turned) => Step::Wait,
+            (_, Stage::Tcp | Stage::Turned | Stage::Returning) => Step::Wait,
             // The rest of the peer's bytes, and its end, are in the ring.
             _ if self.peer_cut.is_some() => Step::Turn,
             // A server that has turned does not end without having said so before.

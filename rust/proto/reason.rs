@@ -140,6 +140,8 @@ reasons! {
         "The connection was to be promoted to SMC-R, and the other host's kernel was not reached at the server's address and port";
     PathSoftware = 0x0306_010e, "PATHSOFTWARE",
         "The RDMA device is software, over which connections are not promoted: path_software";
+    PathReturned = 0x0306_010f, "PATHRETURNED",
+        "The connection had been promoted to SMC-R, its link was lost, and it went on by TCP";
     PrefixMismatch = 0x0307_0000, "DIFFPREFIX",
         "The sides are not in the same IP subnet, which SMC version 1 needs";
     VlanLookup = 0x0308_0000, "GETVLANERR",

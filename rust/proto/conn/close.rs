@@ -227,7 +227,8 @@ impl Conn {
     #[inline]
     #[must_use]
     pub fn directions(&self) -> Directions {
-        let aborted = self.life.killed || self.life.received.has(StateFlags::ABORT);
+        let killed = self.life.killed && !self.life.suspended;
+        let aborted = killed || self.life.received.has(StateFlags::ABORT);
         Directions {
             can_receive: !aborted
                 && (!self.life.received.any(StateFlags::ANY_END) || self.expects_tail()),
@@ -286,6 +287,7 @@ impl Conn {
             && !self.life.released
             && !self.life.killed
             && self.life.sent.any(StateFlags::ANY_END)
+            && (!self.life.keeps_tcp || self.life.received.any(StateFlags::ANY_END))
             && !self.tx.due
             && self.tx.in_flight == 0
             && self.tx.unsent() == 0;
@@ -322,6 +324,7 @@ impl Conn {
     pub fn rmbe_reusable(&self) -> bool {
         let blocked = self.rx.peer_flags.has(ProdFlags::WRITE_BLOCKED);
         let ended = self.life.received.any(StateFlags::ANY_CLOSE) && !blocked;
-        !self.life.exposed || self.life.link_lost || ended
+        // What a suspended one is written into may be on its way still.
+        !self.life.suspended && (!self.life.exposed || self.life.link_lost || ended)
     }
 }

@@ -16,6 +16,8 @@ pub enum ProtoError {
     FailoverGap,
     /// It takes a ring that was not offered, or offers one out of turn.
     Ring,
+    /// A [`Record`](crate::wire::promotion::Record) names bytes that were never sent, or are not kept any more.
+    Record,
 }
 
 /// The caller's own accounting is wrong: more bytes reported than there is room or data for.

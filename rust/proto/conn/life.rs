@@ -48,6 +48,10 @@ pub(super) struct Life {
     pub(super) released: bool,
     /// Ended from our side without the peer's consent: no more receiving.
     pub(super) killed: bool,
+    /// It was killed, but its stream goes on by TCP; see [`Conn::suspend`](super::Conn::suspend).
+    pub(super) suspended: bool,
+    /// TCP stays open until both streams have ended; see [`Conn::keep_tcp`](super::Conn::keep_tcp).
+    pub(super) keeps_tcp: bool,
     /// Nothing can be sent any more.
     pub(super) link_lost: bool,
     /// The peer knows our RMBE and has not said that it will not write there.
@@ -78,6 +82,8 @@ impl Life {
             write_shut: false,
             released: false,
             killed: false,
+            suspended: false,
+            keeps_tcp: false,
             link_lost: false,
             exposed: false,
             tcp_ended: false,

@@ -273,6 +273,8 @@ impl Conn {
     #[must_use]
     pub fn send_ring_unused(&self) -> Option<Pos> {
         let unused = self.tx.completed == self.tx.prepared && self.tx.in_flight == 0;
+        // The peer's record says what is needed of a suspended one.
+        let unused = unused && !self.life.suspended;
         unused.then_some(self.tx.prepared)
     }
 

@@ -57,6 +57,10 @@ impl Conn {
             // As with tcp_recvmsg(), an event after the end of the stream changes nothing for the reader.
             return RecvState::Eof;
         }
+        if self.life.suspended {
+            // More may come by TCP.
+            return RecvState::Empty;
+        }
         if self.life.killed {
             return RecvState::Aborted;
         }

@@ -137,6 +137,10 @@ pub(super) struct TxSide {
     pub(super) into: u8,
     /// The ring that the peer offers in place of that.
     pub(super) offer: Option<Offer>,
+    /// The first byte that has gone through the present memory of the send ring.
+    pub(super) kept_from: Pos,
+    /// A writer has written there after [`Conn::suspend`].
+    pub(super) spoiled: bool,
 }
 
 impl TxSide {
@@ -165,6 +169,8 @@ impl TxSide {
             cursors: RingSize::MIN_WIRE,
             into: 0,
             offer: None,
+            kept_from: 0,
+            spoiled: false,
         }
     }
 

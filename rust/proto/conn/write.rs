@@ -56,7 +56,12 @@ impl Conn {
     #[inline]
     fn may_write(&self) -> Result<(), SendError> {
         if self.life.killed {
-            return Err(SendError::Aborted);
+            return Err(match (self.life.suspended, self.life.write_shut) {
+                (true, true) => SendError::Shutdown,
+                // Until the stream goes on by TCP.
+                (true, false) => SendError::Full,
+                (false, _) => SendError::Aborted,
+            });
         }
         if self.life.received.any(StateFlags::ANY_CLOSE) {
             return Err(SendError::Reset);
@@ -89,9 +94,15 @@ impl Conn {
         let unused = self.send_ring_unused().is_some();
         if unused {
             self.tx.ring = size;
+            self.renew_send_ring();
         }
         self.keep_send_ring();
         unused
+    }
+
+    /// The send ring, which is empty, has other memory now.
+    pub fn renew_send_ring(&mut self) {
+        self.tx.kept_from = self.tx.prepared;
     }
 
     /// There is no memory for a larger send ring. It is wanted again when there has been no room as often.
@@ -115,6 +126,7 @@ impl Conn {
     #[inline]
     pub fn written(&mut self, n: u32, hint: SendHint, now: Instant) -> Result<Actions, Misuse> {
         if self.may_write().is_err() || n > self.tx.space() || self.tx.urgent_end.is_some() {
+            self.tx.spoiled |= self.life.suspended;
             return Err(Misuse);
         }
         if n == 0 {

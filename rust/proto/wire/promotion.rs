@@ -11,7 +11,11 @@ pub const JOIN_LEN: usize = 24;
 /// Length of a [`Mark`].
 pub const MARK_LEN: usize = 8;
 
+/// Length of a [`Record`].
+pub const RECORD_LEN: usize = 24;
+
 const EYECATCHER: [u8; 8] = *b"RSMCJOIN";
+const RECORD: [u8; 8] = *b"RSMCBACK";
 const VERSION: u8 = 1;
 const MARK: [u8; 3] = *b"RSP";
 
@@ -48,6 +52,48 @@ impl Join {
             client: u32::from_be_bytes([i, j, k, l]),
             server: u32::from_be_bytes([m, n, o, p]),
         })
+    }
+}
+
+/// What an end says on TCP when the rings are left: the bytes that follow it there are those after what the peer has
+/// received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Bytes of the peer's ring that this end has, marks included: it takes no more of them from there.
+    pub received: u64,
+    /// Bytes that this end has put into its own ring, marks included.
+    pub written: u64,
+}
+
+impl Record {
+    /// Returns the message: eyecatcher and both numbers.
+    #[must_use]
+    pub fn bytes(&self) -> [u8; RECORD_LEN] {
+        let mut bytes = [0; RECORD_LEN];
+        let numbers = [self.received.to_be_bytes(), self.written.to_be_bytes()];
+        let all = RECORD.iter().chain(numbers.as_flattened());
+        for (to, from) in bytes.iter_mut().zip(all) {
+            *to = *from;
+        }
+        bytes
+    }
+
+    /// Reads a message; `None` for anything else.
+    #[must_use]
+    pub fn parse(bytes: &[u8; RECORD_LEN]) -> Option<Self> {
+        let (eyecatcher, rest) = bytes.split_first_chunk()?;
+        let (received, rest) = rest.split_first_chunk()?;
+        let (written, _) = rest.split_first_chunk()?;
+        (*eyecatcher == RECORD).then_some(Self {
+            received: u64::from_be_bytes(*received),
+            written: u64::from_be_bytes(*written),
+        })
+    }
+
+    /// Tells whether these may be the first bytes of one.
+    #[must_use]
+    pub fn may_begin(bytes: &[u8]) -> bool {
+        bytes.iter().zip(&RECORD).all(|(is, wanted)| is == wanted)
     }
 }
 

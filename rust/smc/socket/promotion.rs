@@ -21,7 +21,10 @@ use super::{
 };
 use crate::{
     handshake::gates::GATES,
-    host::{fallback::Role, sysctl::Sysctl},
+    host::{
+        fallback::{Path, Role},
+        sysctl::Sysctl,
+    },
     smcr::{LocalPort, SmcConn},
     stream::remote::{Outcome, Remote}, //
 };
@@ -70,7 +73,9 @@ fn numbers(sock: &Sock, side: Side) -> Join {
 /// Looks after a connection that has just carried bytes: whether it is worth promoting, or has been promoted.
 #[inline]
 pub(super) fn look(this: &Arc<SmcSock>, socket: &BsdSocket, remote: &Remote) {
-    if remote.is_worth_promoting() {
+    if remote.is_through() {
+        // Most often, where it has been worth it.
+    } else if remote.is_worth_promoting() {
         begin(this, socket, remote);
     } else if remote.is_being_promoted() {
         advance(this);
@@ -187,6 +192,7 @@ fn conclude(this: &Arc<SmcSock>, remote: &Remote, outcome: Outcome) {
         // The program has ended its direction meanwhile.
         Outcome::Back(true) => this.sock.end_stream(),
         Outcome::Promoted => through(this, remote),
+        Outcome::Left => left(this, remote),
     }
 }
 
@@ -197,7 +203,7 @@ fn through(this: &Arc<SmcSock>, remote: &Remote) {
     let (&Phase::Path(path), Some(conn)) = (&*state, remote.carrier()) else {
         return;
     };
-    if path.tcp_only.is_none() {
+    if path.tcp_only.is_none() && remote.goes_through() {
         this.become_smc(&mut state, conn.clone(), path.role);
         drop(state);
         if this.tcp_has_spoken() {
@@ -205,4 +211,24 @@ fn through(this: &Arc<SmcSock>, remote: &Remote) {
             SmcSock::kick(this);
         }
     }
+}
+
+/// Makes the socket one that is on its way back to TCP: its link was lost.
+#[cold]
+fn left(this: &Arc<SmcSock>, remote: &Remote) {
+    let mut state = this.state.lock();
+    if matches!(&*state, Phase::Smc(_)) {
+        let role = match remote.side() {
+            Side::Client => Role::Client,
+            Side::Server => Role::Server,
+        };
+        state.set(Phase::Path(Path {
+            role,
+            tcp_only: None,
+            remote: true,
+        }));
+    }
+    drop(state);
+    // What has come since was not heard by the watch, which took it for the SMC-R connection's.
+    SmcSock::kick(this);
 }

@@ -240,7 +240,10 @@ impl SmcSock {
     /// Returns the SMC connection, if this is one.
     #[inline]
     pub(crate) fn smc(&self) -> Option<&Arc<SmcConn>> {
-        self.state.smc()
+        match self.state.smc() {
+            Some(conn) => Some(conn),
+            None => self.remote()?.promoted(),
+        }
     }
 
     /// Returns the end of a local path, if this is one; it may be on TCP still.
@@ -259,7 +262,7 @@ impl SmcSock {
     /// Returns the stream, if this is one that is not left to TCP's functions.
     #[inline]
     pub(crate) fn stream(&self) -> Option<Stream<'_>> {
-        match self.smc() {
+        match self.state.smc() {
             Some(conn) => Some(Stream::Smcr(conn)),
             None => self.stream_of_path(),
         }
@@ -412,11 +415,7 @@ impl SmcSock {
         if let Some(dialer) = remote.take_dialer() {
             dialer.orphan();
         }
-        match self.smc() {
-            // It has been promoted.
-            Some(_) => None,
-            None => remote.close(),
-        }
+        remote.close()
     }
 
     /// Ends the same for connect() that dissolves the connection.

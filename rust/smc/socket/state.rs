@@ -96,7 +96,8 @@ pub(crate) struct State {
     phase: Mutex<Phase>,
     /// A [`Kind`]. A reader that sees a value sees the state of the socket that came with it, too.
     kind: Atomic<u32>,
-    /// The SMC connection, once there is one; it stays, so that it can be found without a lock.
+    /// The SMC connection, once there is one; it stays, so that it can be found without a lock. That of a connection
+    /// which began as TCP is `remote`'s.
     conn: SetOnce<Arc<SmcConn>>,
     /// The end of a local path, from the first byte of a connection that may be one.
     local: SetOnce<Local>,
@@ -140,7 +141,7 @@ impl State {
         Kind::ALL.get(kind).copied().unwrap_or(Kind::Other)
     }
 
-    /// Returns the SMC connection, if this is one.
+    /// Returns the SMC connection, if this is one and did not begin as TCP.
     #[inline]
     pub(crate) fn smc(&self) -> Option<&Arc<SmcConn>> {
         self.conn.as_ref()
@@ -168,7 +169,7 @@ pub(crate) struct StateGuard<'a> {
 impl StateGuard<'_> {
     /// Makes `phase` the socket's, and returns what it was.
     pub(crate) fn set(&mut self, phase: Phase) -> Phase {
-        if let Phase::Smc(conn) = &phase {
+        if let (Phase::Smc(conn), None) = (&phase, self.state.remote()) {
             self.state.conn.populate(conn.clone());
         }
         let kind = Kind::of(&phase) as u32;

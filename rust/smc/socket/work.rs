@@ -27,7 +27,9 @@ impl Notify for SmcSock {
         let wanted = match this.state.kind() {
             Kind::Connecting => true,
             Kind::Listening => offers_outstanding() || this.sock.state() != tcp_state::LISTEN,
-            Kind::Smc => this.tcp_has_spoken(),
+            Kind::Smc => {
+                this.tcp_has_spoken() || this.remote().is_some_and(|remote| remote.is_returning())
+            }
             Kind::Path => this
                 .remote()
                 .is_some_and(|remote| remote.is_being_promoted()),
@@ -65,9 +67,16 @@ impl WorkItem for SmcSock {
             Phase::Smc(conn) => {
                 let conn = conn.clone();
                 drop(state);
+                let may_return = this.remote().is_some();
+                if may_return {
+                    promotion::advance(&this);
+                    if !this.state.is(Kind::Smc) {
+                        return;
+                    }
+                }
                 if conn.is_tcp_dead() {
                     conn.on_tcp_dead();
-                } else if matches!(this.sock.peek(&mut [0]), Ok(1..)) {
+                } else if !may_return && matches!(this.sock.peek(&mut [0]), Ok(1..)) {
                     conn.fail();
                 } else if this.sock.shutdown_mask() & RECEIVE != 0 {
                     this.fin_noted.set(1);

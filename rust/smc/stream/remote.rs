@@ -10,9 +10,11 @@
 //! Locks: `writer`, then `machine`, then those of the SMC-R connection. `reader` and `writer` are held over copies from
 //! and to the program, so who works for others only tries them.
 
+mod back;
 mod facts;
 mod tcp;
 
+use self::back::Return;
 use super::{
     ring::{put_mark, take_mark},
     shut_down,
@@ -73,6 +75,8 @@ struct Machine {
     shut: u8,
     /// Set by [`Remote::close`].
     closed: bool,
+    /// The return to TCP, while it is under way.
+    back: Option<Return>,
 }
 
 /// An end of a connection with another host that may be promoted.
@@ -96,6 +100,10 @@ pub(crate) struct Remote {
     failures: Word,
     /// Code of the reason why the connection is TCP's.
     reason: Word,
+    /// 1 while all of the stream goes by the rings.
+    through: Word,
+    /// 1 once the peer has said what it has got by the rings, which are left: TCP's bytes follow what is left in the ring.
+    heard: Count,
     /// Number of splice() calls under way.
     splices: Atomic<i32>,
     /// The SMC-R connection, once the way back to TCP is closed.
@@ -122,6 +130,8 @@ pub(crate) enum Outcome {
     Back(bool),
     /// Both directions have left TCP: the socket is this connection's.
     Promoted,
+    /// The rings are left again: the socket is not the SMC-R connection's any more.
+    Left,
 }
 
 impl Remote {
@@ -150,6 +160,8 @@ impl Remote {
                 due_at: Word::new(due_at),
                 failures: Word::new(0),
                 reason: Word::new(Reason::PathRemote.code()),
+                through: Word::new(0),
+                heard: Count::new(0),
                 splices: Atomic::new(0),
                 carrier: SetOnce::new(),
                 dialer <- new_mutex!(None, "rsmc::Remote::dialer"),
@@ -159,6 +171,7 @@ impl Remote {
                         conn: None,
                         shut: 0,
                         closed: false,
+                        back: None,
                     },
                     "rsmc::Remote::machine"
                 ),
@@ -193,6 +206,29 @@ impl Remote {
     /// Tells whether there is an SMC-R connection whose marks, or end, concern this one.
     pub(crate) fn is_being_promoted(&self) -> bool {
         self.stage() != Stage::Tcp
+    }
+
+    /// Tells whether all of the stream goes by the rings, and nothing else is under way.
+    #[inline]
+    pub(crate) fn is_through(&self) -> bool {
+        self.through.get() != 0
+    }
+
+    /// Returns the SMC-R connection, while all of the stream goes by its rings.
+    #[inline]
+    pub(crate) fn promoted(&self) -> Option<&Arc<SmcConn>> {
+        match self.is_through() {
+            true => self.carrier.as_ref(),
+            false => None,
+        }
+    }
+
+    /// Has all of the stream go by the rings, after [`Outcome::Promoted`]. Returns false if they have been left since.
+    pub(crate) fn goes_through(&self) -> bool {
+        let machine = self.machine.lock();
+        let open = machine.promotion.stage() == Stage::Turned && !machine.closed;
+        self.through.set(u32::from(open));
+        open
     }
 
     #[inline]
@@ -329,8 +365,12 @@ impl Remote {
                 self.perform(&mut machine, step);
             }
         }
+        let left = self.go_back(&mut machine);
         drop(machine);
-        self.outcome()
+        match left {
+            true => Outcome::Left,
+            false => self.outcome(),
+        }
     }
 
     /// Says what has become of the attempt.
@@ -423,6 +463,13 @@ impl Remote {
             // What came before the mark of it may be all that they wait for.
             self.sock.wake_readers();
         }
+        if let (Stage::Turned, true, Some(conn)) = (
+            promotion.stage(),
+            promotion.peer_cut().is_some(),
+            &machine.conn,
+        ) {
+            conn.may_be_left();
+        }
         self.stage.set(promotion.stage() as u32);
     }
 
@@ -508,7 +555,11 @@ impl Remote {
 
     /// Tells whether an urgent byte would come by TCP.
     pub(super) fn has_urgent_by_tcp(&self) -> bool {
-        self.sock.has_urgent() || self.carrier.as_ref().is_none()
+        if self.is_through() {
+            return false;
+        }
+        let by_tcp = self.route() == Route::TCP && !self.stage().may_be_followed();
+        self.sock.has_urgent() || self.carrier.as_ref().is_none() || by_tcp
     }
 
     /// Passes the peer's cut if all before it has been read. Returns whether the next byte is in the ring.
@@ -558,6 +609,19 @@ impl Remote {
                 self.sock.wake_state();
                 Ok(())
             }
+            Stage::Returning => {
+                // TCP is told when it has the bytes before that.
+                machine.shut |= ways;
+                if ways & 2 != 0 {
+                    self.write_shut.set(1);
+                }
+                drop(machine);
+                if ways & 1 != 0 {
+                    socket.native_shutdown(SHUT_RD)?;
+                }
+                self.sock.wake_state();
+                Ok(())
+            }
             Stage::Turned => {
                 let conn = machine.conn.clone();
                 drop(machine);
@@ -575,6 +639,11 @@ impl Remote {
     pub(crate) fn close(&self) -> Option<(Arc<SmcConn>, bool)> {
         let mut machine = self.machine.lock();
         machine.closed = true;
+        if let Some(conn) = machine.conn.clone().filter(|conn| conn.is_suspended()) {
+            self.close_left(&mut machine, &conn);
+            machine.conn = None;
+            return None;
+        }
         while let Some(step) = self.next(&mut machine).filter(|step| *step != Step::Turn) {
             self.perform(&mut machine, step);
         }
@@ -596,7 +665,7 @@ impl Remote {
         let mut machine = self.machine.lock();
         let step = machine.promotion.refuse();
         self.perform(&mut machine, step);
-        let back = machine.promotion.stage() == Stage::Tcp;
+        let back = machine.promotion.stage() == Stage::Tcp && self.route() == Route::TCP;
         machine.closed |= back;
         back
     }

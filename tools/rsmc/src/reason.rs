@@ -156,6 +156,9 @@ pub fn advice(code: u32) -> &'static str {
             "Over soft-RoCE or siw connections are slower than TCP. `sysctl net.smc.path_software=1` promotes them all the \
              same, for tests."
         }
+        Reason::PathReturned => {
+            "Nothing was lost. The kernel log says which link that was, and why; new connections use the next one."
+        }
         Reason::Policy => {
             "`rsmc policy` lists the rules, and `rsmc policy test` says which one decides about a socket."
         }

@@ -149,7 +149,8 @@ impl Pair {
         }
         s.killed = true;
         if !s.gone {
-            let a = s.conn.kill();
+            let suspended = self.suspends.then(|| s.conn.suspend()).flatten();
+            let a = suspended.unwrap_or_else(|| s.conn.kill());
             self.act(me, a);
         }
         // Flush.

@@ -170,6 +170,8 @@ pub struct Pair {
     pub delivered: u64,
     /// Messages that were an immediate.
     pub immediates: u64,
+    /// The streams go on by TCP when the link is lost.
+    pub suspends: bool,
 }
 
 /// Shape of a run.
@@ -220,6 +222,16 @@ impl Side {
             true => Some((back.at, all)),
             false => Some((back.at.after(LATEST), all)),
         }
+    }
+
+    /// The bytes of the send ring from a position of the stream on.
+    pub fn kept(&self, from: u64, len: u32) -> Vec<u8> {
+        let pieces = self.conn.kept(from, len);
+        let part = |piece: smc_proto::ring::Piece| {
+            let at = piece.offset as usize;
+            self.snd[at..at + piece.len as usize].to_vec()
+        };
+        pieces.iter().flat_map(part).collect()
     }
 
     /// Offers a receive ring of `size`, if one can be.
@@ -295,6 +307,7 @@ impl Pair {
             rng: Rng(shape.seed),
             delivered: 0,
             immediates: 0,
+            suspends: false,
         }
     }
 

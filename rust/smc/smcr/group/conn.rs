@@ -7,6 +7,7 @@
 //! Documentation/locking.md has the whole order.
 
 mod events;
+mod leave;
 mod perform;
 mod recv;
 mod ring;
@@ -130,6 +131,10 @@ pub(crate) struct SmcConn {
     /// 1 while the bytes of the socket go by TCP, and those of this connection are not the program's: its end is nobody's
     /// business but of [`Remote`](crate::stream::remote::Remote).
     apart: Word,
+    /// 1 if the stream can go on by TCP when the link is lost.
+    lifeline: Word,
+    /// 1 once the rings are left for that.
+    suspended: Word,
     /// The buffers of the receive rings, until the connection is over.
     #[pin]
     leases: Mutex<Option<Leases>>,
@@ -249,6 +254,8 @@ impl SmcConn {
                 splices: Atomic::new(0),
                 dissolved: Count::new(0),
                 apart: Word::new(u32::from(apart)),
+                lifeline: Word::new(0),
+                suspended: Word::new(0),
                 leases <- new_mutex!(Some(Leases::new(lease, charge)), "rsmc::SmcConn::leases"),
                 writers <- new_mutex!(Writers::new(), "rsmc::SmcConn::writers"),
                 readers <- new_mutex!(Readers::new(recv), "rsmc::SmcConn::readers"),

@@ -33,6 +33,7 @@ impl LinkGroup {
             ProtoError::ConsumerCursor => "a consumer cursor beyond what was sent",
             ProtoError::FailoverGap => "a failover that has lost messages",
             ProtoError::Ring => "a receive ring out of turn",
+            ProtoError::Record => "a record of bytes that are not there",
         };
         self.say(format_args!("aborted a connection: the peer sent {what}"));
     }

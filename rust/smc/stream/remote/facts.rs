@@ -21,7 +21,7 @@ use kernel::{
     prelude::*,
     sync::{atomic::Relaxed, Arc}, //
 };
-use smc_proto::{conn::UrgentError, path::Head};
+use smc_proto::{conn::UrgentError, path::Head, promotion::Stage};
 
 /// Events that bytes to read mean, and room to write.
 const READABLE: u32 = flags::EPOLLIN | flags::EPOLLRDNORM;
@@ -44,6 +44,7 @@ impl Remote {
     fn of_tcp(&self, arrived: usize) -> usize {
         let route = self.route();
         match route.head() {
+            Head::Ring if self.heard.acquire() != 0 => arrived,
             Head::Ring => 0,
             Head::Until(_) => arrived.min(route.left(self.sock.position())),
             Head::Tcp => arrived,
@@ -60,6 +61,7 @@ impl Remote {
     fn is_over(&self) -> bool {
         let sock = &*self.sock;
         let over = match self.follows() {
+            Some(conn) if conn.is_suspended() => self.is_over_at_tcp() || conn.is_read_shut(),
             Some(conn) => !conn.can_receive() || conn.is_read_shut() || sock.has_error(),
             None => {
                 let ended = !self.stage().may_be_followed() && sock.is_receive_shut();
@@ -72,6 +74,17 @@ impl Remote {
             read_barrier();
         }
         over
+    }
+
+    /// The same, where TCP's bytes follow what is left in the ring.
+    fn is_over_at_tcp(&self) -> bool {
+        let sock = &*self.sock;
+        let ended = self.heard.acquire() != 0 && sock.is_receive_shut();
+        ended || self.is_shut_by_program() || sock.has_error() || sock.state() == tcp_state::CLOSE
+    }
+
+    fn is_shut_by_program(&self) -> bool {
+        self.sock.is_receive_shut() && !self.sock.has_seen_fin()
     }
 }
 
@@ -89,15 +102,18 @@ impl StreamIo for Remote {
     fn poll(&self, socket: &BsdSocket, poll: &Poll<'_>) -> u32 {
         // What is looked at from here on, and changes later, wakes the poller.
         socket.register(poll);
+        if let Some(conn) = self.promoted() {
+            return conn.poll(socket, poll);
+        }
         let followed = self.stage().may_be_followed();
         let mut events = socket.native_events(poll);
-        if !followed {
+        if !followed && self.stage() != Stage::Returning && self.route().head() == Head::Tcp {
             return events;
         }
         // TCP's end is not the stream's.
         let sock = &*self.sock;
         let dead = sock.state() == tcp_state::CLOSE;
-        if !dead {
+        if !dead && self.heard.acquire() == 0 {
             events &= !ENDS;
         }
         events &= !READABLE;
@@ -106,9 +122,13 @@ impl StreamIo for Remote {
         }
         if let Some(conn) = self.carrier.as_ref() {
             // As with TCP an end is shown before all that precedes it has been read.
-            events |= conn.poll(socket, poll) & (ENDS | flags::EPOLLPRI);
+            let shown = match conn.is_suspended() {
+                true => flags::EPOLLPRI,
+                false => ENDS | flags::EPOLLPRI,
+            };
+            events |= conn.poll(socket, poll) & shown;
         }
-        if let Some(conn) = self.follows() {
+        if let Some(conn) = self.follows().filter(|conn| !conn.is_suspended()) {
             events |= conn.poll(socket, poll) & READABLE;
         }
         let there = self.readable(sock.arrived_bytes());
@@ -118,6 +138,11 @@ impl StreamIo for Remote {
         if let Some(conn) = self.turned() {
             events &= !WRITABLE;
             events |= conn.poll(socket, poll) & WRITABLE;
+        }
+        if self.stage() == Stage::Returning && self.can_send() {
+            // There is room when TCP has what precedes.
+            events &= !WRITABLE;
+            sock.expect_room();
         }
         events
     }
@@ -147,6 +172,9 @@ impl StreamIo for Remote {
     fn unread(&self) -> (usize, bool) {
         // In this order: what precedes an end is seen with it.
         let ended = match self.follows() {
+            Some(conn) if conn.is_suspended() => {
+                self.heard.acquire() != 0 && self.sock.has_seen_fin()
+            }
             Some(conn) => conn.unread().1,
             None => !self.stage().may_be_followed() && self.sock.has_seen_fin(),
         };
@@ -155,8 +183,8 @@ impl StreamIo for Remote {
     }
 
     fn has_peer(&self) -> bool {
-        // TCP decides.
-        true
+        // Otherwise TCP decides.
+        self.promoted().is_none_or(StreamIo::has_peer)
     }
 
     fn low_water_changed(&self) {
@@ -174,7 +202,7 @@ impl StreamIo for Remote {
     #[inline]
     fn stats(&self) -> Option<&Stats> {
         // Bytes that go by TCP are counted there.
-        None
+        self.promoted().and_then(StreamIo::stats)
     }
 
     fn device(&self, carried: bool) -> [u8; 64] {
@@ -200,7 +228,9 @@ impl StreamIo for Remote {
 
     #[inline]
     fn notice_dead(&self) -> bool {
-        self.behind().is_some_and(|conn| conn.notice_dead())
+        self.promoted()
+            .or_else(|| self.behind())
+            .is_some_and(|conn| conn.notice_dead())
     }
 
     #[inline(always)]
@@ -218,6 +248,9 @@ impl StreamIo for Remote {
 
     #[inline]
     fn is_quiet(&self) -> bool {
+        if let Some(conn) = self.promoted() {
+            return conn.is_quiet() && !conn.is_suspended();
+        }
         match self.route().head() {
             Head::Tcp => !self.sock.has_unread() && !self.is_over(),
             Head::Until(_) | Head::Ring => false,
@@ -225,7 +258,19 @@ impl StreamIo for Remote {
     }
 
     #[inline]
+    fn busy_poll(&self, nonblock: bool) {
+        if let Some(conn) = self.promoted() {
+            conn.busy_poll(nonblock);
+        }
+    }
+
+    #[inline]
     fn is_readable(&self, seen: usize) -> bool {
+        if let Some(conn) = self.promoted() {
+            if conn.is_readable(seen) {
+                return true;
+            }
+        }
         // In this order: what precedes an end is seen with it.
         let over = self.is_over();
         over || self.readable(self.sock.arrived_bytes()) > seen
@@ -242,15 +287,16 @@ impl StreamIo for Remote {
 
     fn is_read_shut(&self) -> bool {
         match self.follows() {
+            Some(conn) if conn.is_suspended() => conn.is_read_shut() || self.is_shut_by_program(),
             Some(conn) => conn.is_read_shut(),
-            None => self.sock.is_receive_shut() && !self.sock.has_seen_fin(),
+            None => self.is_shut_by_program(),
         }
     }
 
     fn is_cut(&self) -> bool {
         match self.behind() {
-            Some(conn) => conn.is_cut(),
-            None => self.sock.state() == tcp_state::CLOSE && !self.sock.has_seen_fin(),
+            Some(conn) if !conn.is_suspended() => conn.is_cut(),
+            _ => self.sock.state() == tcp_state::CLOSE && !self.sock.has_seen_fin(),
         }
     }
 
@@ -266,6 +312,7 @@ impl StreamIo for Remote {
     fn is_writable(&self) -> bool {
         match self.turned() {
             Some(conn) => conn.is_writable(),
+            None if self.stage() == Stage::Returning => !self.can_send(),
             None => self.sock.is_writable() || self.write_shut.get() != 0,
         }
     }
@@ -277,7 +324,15 @@ impl StreamIo for Remote {
         }
     }
 
-    fn count_size(&self, _total: usize) {}
+    fn count_size(&self, total: usize) {
+        if let Some(conn) = self.promoted() {
+            conn.count_size(total);
+        }
+    }
 
-    fn count_full(&self) {}
+    fn count_full(&self) {
+        if let Some(conn) = self.promoted() {
+            conn.count_full();
+        }
+    }
 }

@@ -3,7 +3,10 @@
 //! Bytes that go by TCP, which is called without ever waiting in it.
 
 use super::{Remote, StreamIo};
-use crate::stream::{Ask, Look, Put, Stop, Took, STOP};
+use crate::{
+    smcr::SmcConn,
+    stream::{Ask, Look, Put, Stop, Took, STOP}, //
+};
 use kapi::{
     errno,
     net::{
@@ -12,7 +15,7 @@ use kapi::{
     },
     sys::word::read_barrier,
 };
-use kernel::prelude::*;
+use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
     conn::RecvState,
     path::Head,
@@ -25,7 +28,7 @@ pub(super) fn put(
     msg: &mut Message<'_>,
     what: &Put<'_>,
 ) -> Result<(usize, bool), Stop> {
-    if let Some(conn) = remote.turned() {
+    if let Some(conn) = remote.promoted().or_else(|| remote.turned()) {
         what.carried.set(true);
         return conn.put(msg, what);
     }
@@ -47,6 +50,10 @@ pub(super) fn put(
     if !sock.may_send() || remote.write_shut.get() != 0 {
         return Err(Stop::Tcp(errno::EPIPE.into()));
     }
+    if remote.stage() == Stage::Returning {
+        // Bytes before these are not given to TCP yet.
+        return Err(Stop::Full);
+    }
     let mut sent = sock.send_now(msg, what.wanted);
     if sent == Err(EAGAIN) && sock.is_writable() {
         // Room has come meanwhile, or it is memory that is missing.
@@ -67,11 +74,23 @@ pub(super) fn put(
 
 /// Takes bytes from TCP, or from the ring once all of TCP's have been read; see [`StreamIo::take`].
 pub(super) fn take(remote: &Remote, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
-    if let Some(conn) = remote.behind() {
+    if let Some(conn) = remote.promoted().or_else(|| remote.behind()) {
         ask.carried.set(true);
-        return conn.take(msg, ask);
+        if ask.peek && conn.is_suspended() {
+            return peek_left(remote, conn, msg, ask);
+        }
+        match conn.take(msg, ask)? {
+            // The rest comes by TCP.
+            Look::Nothing(RecvState::Empty) if conn.is_suspended() => (),
+            look => return Ok(look),
+        }
     }
     let reader = remote.reader.lock();
+    if let Some(conn) = remote.behind() {
+        if !remote.leaves_ring(conn) {
+            return Ok(Look::Nothing(state(remote)));
+        }
+    }
     if remote.stage() == Stage::Tcp && ask.before == 0 && !ask.peek {
         if let Some(look) = first(remote, msg, ask) {
             return look;
@@ -93,6 +112,52 @@ pub(super) fn take(remote: &Remote, msg: &mut Message<'_>, ask: &Ask<'_>) -> Res
         }
         None => Ok(STOP),
     }
+}
+
+/// Copies what follows the bytes that the call has passed, and leaves it there; what is left in the ring comes first.
+#[cold]
+fn peek_left(
+    remote: &Remote,
+    conn: &Arc<SmcConn>,
+    msg: &mut Message<'_>,
+    ask: &Ask<'_>,
+) -> Result<Look> {
+    let left = conn.unread_bytes();
+    let offset = ask.before.saturating_add(ask.passed);
+    let heard = remote.heard.acquire() != 0;
+    if offset < left {
+        return Ok(match conn.take(msg, ask)? {
+            Look::Took(took) => {
+                let seen = offset
+                    .saturating_add(took.bytes)
+                    .saturating_add(took.passed);
+                let beyond = heard && seen >= left && took.bytes < ask.wanted;
+                Look::Took(Took {
+                    more: took.more || beyond && remote.sock.arrived_bytes() != 0,
+                    ..took
+                })
+            }
+            look => look,
+        });
+    }
+    let there = if heard {
+        remote.sock.arrived_bytes()
+    } else {
+        0
+    };
+    let beyond = offset.wrapping_sub(left);
+    let wanted = ask.wanted.min(there.saturating_sub(beyond));
+    if wanted == 0 {
+        return Ok(match offset {
+            0 => Look::Nothing(state(remote)),
+            _ => looked(0, false),
+        });
+    }
+    let bytes = match ask.discard {
+        true => wanted,
+        false => remote.sock.peek_at(beyond, msg, wanted)?,
+    };
+    Ok(looked(bytes, false))
 }
 
 /// Takes what TCP has at the beginning of a call, while the connection is TCP's alone; `None` where there is more to it.
@@ -247,7 +312,10 @@ fn state(remote: &Remote) -> RecvState {
 
 fn state_of_tcp(remote: &Remote) -> RecvState {
     let sock = &*remote.sock;
-    let followed = remote.stage().may_be_followed();
+    let followed = match remote.route().head() {
+        Head::Ring => remote.heard.acquire() == 0,
+        _ => remote.stage().may_be_followed(),
+    };
     if sock.has_seen_fin() && !followed {
         RecvState::Eof
     } else if sock.has_error() {

@@ -168,9 +168,11 @@ impl SmcConn {
         self.proto.lock().is_draining()
     }
 
-    /// Ends the connection, because its link is gone. Any context.
+    /// Ends the connection, because its link is gone; its stream goes on if it can do so by TCP. Any context.
     pub(crate) fn kill(self: &Arc<Self>) {
-        self.change(Conn::kill);
+        if !self.suspend() {
+            self.change(Conn::kill);
+        }
     }
 
     /// Handles the end of the TCP connection beneath. Process context.

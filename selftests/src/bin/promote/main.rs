@@ -3,7 +3,9 @@
 //! (`net.smc.path` 2), over a model card (`kmod/card`) or soft-RoCE. Whatever the programs do meanwhile, each
 //! byte comes once and in its order, and an end comes after the last of them.
 //!
-//! `promote [--seed NUMBER] [POINT...]`
+//! `promote [--seed NUMBER] [POINT...]`: `lost` stands for all points that begin so, which need model cards.
+
+mod loss;
 
 use st::args::Args;
 use st::card::{wanted, Outcome, Pair};
@@ -19,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 16] = [
+const POINTS: [Point; 24] = [
     ("pingpong", pingpong),
     ("bulk.to_server", bulk_to_server),
     ("bulk.to_client", bulk_to_client),
@@ -36,6 +38,14 @@ const POINTS: [Point; 16] = [
     ("plain_server", plain_server),
     ("off", off),
     ("churn", churn),
+    ("lost.idle", loss::idle),
+    ("lost.unread", loss::unread),
+    ("lost.calls", loss::calls),
+    ("lost.edges", loss::edges),
+    ("lost.half_closed", loss::half_closed),
+    ("lost.closed", loss::closed),
+    ("lost.many", loss::many),
+    ("lost.forgotten", loss::forgotten),
 ];
 
 /// Modes of `RSMC_INFO`.
@@ -659,7 +669,14 @@ fn main() {
     let args = Args::get();
     let seed = args.num("seed", u64::from(std::process::id()));
     SEED.store(seed << 20, Relaxed);
-    let picked = |name: &str| args.words.is_empty() || args.words.iter().any(|word| word == name);
+    // What needs model cards is asked for by name.
+    let picked = |name: &str| match &args.words[..] {
+        [] => !name.starts_with("lost."),
+        words => words.iter().any(|word| {
+            let rest = name.strip_prefix(word.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        }),
+    };
     let points: Vec<_> = POINTS.iter().filter(|point| picked(point.0)).collect();
     set(&["a", "b"], "path", 2);
     set(&["a", "b"], "path_software", 1);

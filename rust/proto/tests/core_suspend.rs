@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connections whose link is lost and whose streams go on by TCP, in the pair simulator: what was read, what is left in
+//! the ring and what the peer gives to TCP are together every byte, each once.
+
+#[path = "../sim/mod.rs"]
+mod sim;
+
+use proptest::prelude::*;
+use sim::pair::*;
+use smc_proto::conn::{ProtoError, RecvState, SendError};
+use smc_proto::time::Span;
+use smc_proto::wire::promotion::{Record, RECORD_LEN};
+
+/// Loses the link, and lets both ends find that out.
+fn lose(p: &mut Pair, first: usize) {
+    p.suspends = true;
+    p.op(first, Op::LinkLoss);
+    let until = p.now.after(Span::from_secs(60));
+    p.run_until(until);
+}
+
+/// Exchanges the records, and checks each byte of both streams.
+fn go_on_by_tcp(p: &mut Pair) {
+    for me in 0..2 {
+        let record = p.side[1 - me].conn.record();
+        let own = &p.side[me];
+        let rest = own
+            .conn
+            .judge_record(&record, true)
+            .expect("a right record");
+        assert_eq!(rest.end, own.written.len() as u64);
+        let kept = own.kept(rest.start, (rest.end - rest.start) as u32);
+        assert_eq!(
+            kept,
+            own.written[rest.start as usize..],
+            "from {}",
+            rest.start
+        );
+        // What has come can be read, up to where the peer goes on.
+        let peer = 1 - me;
+        while p.read(peer, 5000, false) > 0 {}
+        let conn = &p.side[peer].conn;
+        assert_eq!(conn.positions().consumed, rest.start);
+        assert_eq!(conn.recv_state(), RecvState::Empty);
+    }
+}
+
+#[test]
+fn nothing_was_said() {
+    let mut p = Pair::new(&Shape::PLAIN);
+    lose(&mut p, 0);
+    for me in 0..2 {
+        let conn = &mut p.side[me].conn;
+        assert!(conn.is_suspended());
+        assert_eq!(conn.send_room(), Err(SendError::Full));
+        assert!(conn.directions().can_receive && conn.directions().can_send);
+        assert!(!conn.wants_tx());
+    }
+    go_on_by_tcp(&mut p);
+}
+
+#[test]
+fn ended_streams_do_not_go_on() {
+    for op in [Op::Close, Op::Abort, Op::ShutBoth] {
+        let mut p = Pair::new(&Shape::PLAIN);
+        p.op(0, op);
+        p.op(0, Op::Wait(1000));
+        for me in 0..2 {
+            assert!(p.side[me].conn.suspend().is_none(), "{op:?} {me}");
+        }
+    }
+}
+
+#[test]
+fn a_shut_direction_stays_shut() {
+    let mut p = Pair::new(&Shape::PLAIN);
+    for side in &mut p.side {
+        side.conn.keep_tcp();
+    }
+    p.op(0, Op::Write(100));
+    p.op(0, Op::ShutWrite);
+    p.op(0, Op::Wait(1000));
+    lose(&mut p, 1);
+    assert_eq!(p.side[0].conn.send_room(), Err(SendError::Shutdown));
+    assert_eq!(p.side[1].conn.send_room(), Err(SendError::Full));
+    assert_eq!(p.read(1, 1000, false), 100);
+}
+
+#[test]
+fn records_that_cannot_be() {
+    let mut p = Pair::new(&Shape::PLAIN);
+    p.op(0, Op::Write(9000));
+    p.op(0, Op::Wait(1000));
+    p.op(1, Op::Read(9000));
+    p.op(1, Op::Wait(1000));
+    p.op(0, Op::Write(9000));
+    p.op(0, Op::Wait(1000));
+    lose(&mut p, 0);
+    let conn = &p.side[0].conn;
+    let right = p.side[1].conn.record();
+    let with = |received, quiet| conn.judge_record(&Record { received, ..right }, quiet);
+    assert_eq!(with(18_000, true), Ok(18_000..18_000));
+    // More than was sent; and what the ring has lost by now.
+    assert_eq!(with(18_001, true), Err(ProtoError::Record));
+    assert_eq!(with(18_000 - 16_385, true), Err(ProtoError::Record));
+    // The peer's adapter has it, its software does not: kept unless somebody may be writing.
+    assert_eq!(with(18_000 - 16_384, true), Ok(1616..18_000));
+    let completed = conn.positions().completed;
+    assert!(completed >= 9000);
+    assert!(with(completed, false).is_ok());
+    assert_eq!(with(completed - 1, false), Err(ProtoError::Record));
+    let conn = &p.side[1].conn;
+    let short = Record {
+        written: 17_999,
+        received: 0,
+    };
+    assert_eq!(conn.judge_record(&short, true), Err(ProtoError::Record));
+}
+
+#[test]
+fn a_late_writer_spoils_what_was_acknowledged() {
+    let mut p = Pair::new(&Shape::PLAIN);
+    p.op(0, Op::Write(9000));
+    p.op(0, Op::Wait(1000));
+    lose(&mut p, 0);
+    let now = p.now;
+    let record = Record {
+        received: 8999,
+        written: 0,
+    };
+    let conn = &mut p.side[0].conn;
+    assert_eq!(conn.judge_record(&record, true), Ok(8999..9000));
+    assert!(conn.written(10, Default::default(), now).is_err());
+    assert_eq!(conn.judge_record(&record, true), Err(ProtoError::Record));
+}
+
+#[test]
+fn a_record_has_these_bytes() {
+    let record = Record {
+        received: 0x0102_0304_0506_0708,
+        written: 9,
+    };
+    let mut bytes = [0; RECORD_LEN];
+    bytes[..8].copy_from_slice(b"RSMCBACK");
+    bytes[8..16].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
+    bytes[23] = 9;
+    assert_eq!(record.bytes(), bytes);
+    assert_eq!(Record::parse(&bytes), Some(record));
+    assert!((0..=RECORD_LEN).all(|len| Record::may_begin(&bytes[..len])));
+    for at in 0..8 {
+        let mut other = bytes;
+        other[at] ^= 1;
+        assert_eq!(Record::parse(&other), None);
+        assert!(!Record::may_begin(&other[..=at]));
+    }
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        4 => (1u16..9000).prop_map(Op::Write),
+        1 => (1u16..4000).prop_map(Op::WriteMore),
+        4 => (1u16..20_000).prop_map(Op::Read),
+        1 => Just(Op::Push),
+        1 => (14u8..16).prop_map(Op::Offer),
+        3 => (0u16..300).prop_map(Op::Wait),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_byte_once(
+        seed in 0u64..1000,
+        ops in prop::collection::vec((0usize..2, op()), 0..80),
+        first in 0usize..2,
+        later in prop::collection::vec((0usize..2, op()), 0..6),
+    ) {
+        let mut p = Pair::new(&Shape { seed, ..Shape::PLAIN });
+        for (me, op) in ops {
+            p.op(me, op);
+        }
+        p.suspends = true;
+        p.op(first, Op::LinkLoss);
+        for (me, op) in later {
+            p.op(me, op);
+        }
+        let until = p.now.after(Span::from_secs(60));
+        p.run_until(until);
+        prop_assert!(p.side.iter().all(|side| side.conn.is_suspended()));
+        go_on_by_tcp(&mut p);
+    }
+}

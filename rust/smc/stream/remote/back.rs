@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The way back to TCP: a promoted connection whose link, device or port is lost goes on by the TCP connection that it
+//! began as.
+//!
+//! 1. Who finds the link lost leaves the rings: what has come by then can be read, later bytes there do not count. It
+//!    says on TCP, where nothing was said since both ends have turned, how many bytes it has ([`Record`]).
+//! 2. The peer leaves the rings, too, at the latest when it reads that, and says the same.
+//! 3. Each gives TCP the bytes that the peer has not got, which are still in its send ring, and then the program's next
+//!    ones. A reader takes what is left in the receive ring, then TCP's bytes.
+//!
+//! Where an end has closed, or has not turned, there is nothing to go back to, and the connection is reset, as one over
+//! SMC-R alone is.
+
+use super::{Machine, Remote};
+use crate::smcr::SmcConn;
+use core::ops::Range;
+use kernel::{prelude::*, sync::Arc};
+use smc_proto::{
+    conn::{CloseMode, ProtoError},
+    cursor::Pos,
+    path::{Head, Route},
+    promotion::Stage,
+    reason::Reason,
+    wire::promotion::{Record, RECORD_LEN}, //
+};
+
+/// Bytes that are given to TCP at once.
+const CHUNK: usize = 512;
+
+/// How far an end has come.
+pub(super) struct Return {
+    /// Bytes of its record that TCP has taken.
+    said: usize,
+    /// The bytes that are still to be given to TCP, once the peer has said what it has.
+    rest: Option<Range<Pos>>,
+}
+
+/// A return that cannot be.
+enum Broken {
+    /// The peer has said something else.
+    Breach(Option<ProtoError>),
+    /// The peer, or the program, has ended the connection meanwhile.
+    Over,
+}
+
+impl Remote {
+    /// Tells whether the rings are left, and the stream is not TCP's alone yet.
+    pub(crate) fn is_returning(&self) -> bool {
+        match self.stage() {
+            Stage::Returning => true,
+            Stage::Turned => self
+                .carrier
+                .as_ref()
+                .is_some_and(|conn| conn.is_suspended()),
+            _ => false,
+        }
+    }
+
+    /// Begins the return if the rings are left, by this end or the peer, and goes on as far as TCP takes and brings
+    /// something. Returns whether the socket is not the SMC-R connection's any more.
+    pub(super) fn go_back(&self, machine: &mut Machine) -> bool {
+        let before = machine.promotion.stage();
+        if !matches!(before, Stage::Turned | Stage::Returning) {
+            return false;
+        }
+        let Some(conn) = machine.conn.clone() else {
+            return false;
+        };
+        match self.try_back(machine, &conn) {
+            Ok(()) => (),
+            Err(broken) => {
+                if let Broken::Breach(Some(error)) = broken {
+                    conn.group().tell_breach(error);
+                }
+                match conn.is_suspended() {
+                    true => self.reset(machine),
+                    false => conn.fail(),
+                }
+            }
+        }
+        self.show(machine);
+        before == Stage::Turned && machine.promotion.stage() != Stage::Turned
+    }
+
+    fn try_back(&self, machine: &mut Machine, conn: &Arc<SmcConn>) -> Result<(), Broken> {
+        if machine.promotion.stage() == Stage::Turned {
+            if !conn.is_suspended() {
+                let Some(record) = self.record()? else {
+                    return Ok(());
+                };
+                // Judged again when the rings are left.
+                let _ = record;
+                if !conn.suspend() {
+                    return Err(Broken::Over);
+                }
+            }
+            if !machine.promotion.returns() {
+                return Err(Broken::Over);
+            }
+            machine.back = Some(Return {
+                said: 0,
+                rest: None,
+            });
+            self.through.set(0);
+            self.show(machine);
+        }
+        let Some(back) = &mut machine.back else {
+            return Ok(());
+        };
+        self.say(back, conn);
+        if back.rest.is_none() {
+            self.hear(back, conn)?;
+        }
+        if back.said == RECORD_LEN && self.give(back, conn)? {
+            self.arrive(machine, conn);
+        }
+        Ok(())
+    }
+
+    /// Gives TCP the record. What it does not take now it does when it has room: that wakes the socket's watch.
+    fn say(&self, back: &mut Return, conn: &SmcConn) {
+        let bytes = conn.record().bytes();
+        let Some(rest) = bytes.get(back.said..).filter(|rest| !rest.is_empty()) else {
+            return;
+        };
+        if let Ok(taken) = self.sock.send(rest) {
+            back.said = back.said.saturating_add(taken);
+            self.sock.push_stream();
+        }
+    }
+
+    /// Returns the record at the head of TCP's stream, if all of it has come and the program has read what precedes it.
+    fn record(&self) -> Result<Option<Record>, Broken> {
+        if !self.passes() {
+            return Ok(None);
+        }
+        let mut bytes = [0; RECORD_LEN];
+        match self.sock.peek(&mut bytes) {
+            // The peer has ended without a word.
+            Ok(0) if self.stage() == Stage::Returning => Err(Broken::Over),
+            Ok(RECORD_LEN) => match Record::parse(&bytes) {
+                Some(record) => Ok(Some(record)),
+                None => Err(Broken::Breach(None)),
+            },
+            Ok(some) if !Record::may_begin(bytes.get(..some).unwrap_or(&[])) => {
+                Err(Broken::Breach(None))
+            }
+            // Its rest is on the way. An error is the program's to see.
+            Ok(_) | Err(_) => Ok(None),
+        }
+    }
+
+    /// Takes the peer's record from TCP.
+    fn hear(&self, back: &mut Return, conn: &SmcConn) -> Result<(), Broken> {
+        let Some(record) = self.record()? else {
+            return Ok(());
+        };
+        let rest = conn
+            .judge_record(&record)
+            .map_err(|error| Broken::Breach(Some(error)))?;
+        let mut bytes = [0; RECORD_LEN];
+        if self.sock.receive(&mut bytes) != Ok(RECORD_LEN) {
+            return Err(Broken::Over);
+        }
+        back.rest = Some(rest);
+        self.heard.release(1);
+        // TCP's bytes are the stream's from now on.
+        self.sock.wake_readers();
+        Ok(())
+    }
+
+    /// Gives TCP what the peer has not got. Returns whether that is all.
+    fn give(&self, back: &mut Return, conn: &SmcConn) -> Result<bool, Broken> {
+        let Some(rest) = &mut back.rest else {
+            return Ok(false);
+        };
+        let mut bytes = [0; CHUNK];
+        while rest.start < rest.end {
+            let len = rest.end.saturating_sub(rest.start).min(CHUNK as u64) as usize;
+            let chunk = bytes.get_mut(..len).unwrap_or_default();
+            if conn.read_kept(rest.start, chunk) < len {
+                return Err(Broken::Breach(None));
+            }
+            match self.sock.send(chunk) {
+                Ok(taken) => rest.start = rest.start.wrapping_add(taken as u64),
+                // As in `say`; or TCP is over.
+                Err(_) => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// The stream is TCP's: what the program writes from now on follows what the peer had not got.
+    fn arrive(&self, machine: &mut Machine, conn: &Arc<SmcConn>) {
+        machine.promotion.returned();
+        machine.back = None;
+        self.bind_to_tcp();
+        self.reason.set(Reason::PathReturned.code());
+        self.show(machine);
+        self.sock.push_stream();
+        if conn.is_write_shut() || machine.shut & 2 != 0 {
+            self.sock.end_stream();
+        }
+        self.release_rings(conn);
+        self.sock.wake_for_room();
+    }
+
+    /// Gives the rings back if neither end's bytes are needed any more.
+    fn release_rings(&self, conn: &Arc<SmcConn>) {
+        if self.stage() == Stage::Tcp && self.route().head() != Head::Ring {
+            conn.close(CloseMode::Abort);
+        }
+    }
+
+    /// Turns readers to TCP when they have read what is left in the ring. Returns whether they have; the caller keeps
+    /// other readers out.
+    pub(super) fn leaves_ring(&self, conn: &Arc<SmcConn>) -> bool {
+        if self.route().head() != Head::Ring {
+            return true;
+        }
+        let done = conn.is_suspended() && self.heard.acquire() != 0 && conn.unread_bytes() == 0;
+        if done {
+            self.route.release(Route::TCP.word());
+            self.release_rings(conn);
+        }
+        done
+    }
+
+    /// Ends a stream that has left the rings, or is about to, as its file is closed; with a reset unless TCP has all of
+    /// it, and the program has read all.
+    pub(super) fn close_left(&self, machine: &mut Machine, conn: &Arc<SmcConn>) {
+        self.go_back(machine);
+        let unread = self.route().head() == Head::Ring && conn.unread_bytes() != 0;
+        if machine.promotion.stage() != Stage::Tcp || unread {
+            self.sock.abort();
+        }
+        conn.close(CloseMode::Abort);
+    }
+}

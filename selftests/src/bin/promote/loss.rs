@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Promoted connections that lose their link, device or port: they go on by TCP, and each byte comes once and in its
+//! order.
+
+use super::*;
+use st::card::{self, begin_anew, trouble};
+use std::sync::atomic::AtomicBool;
+
+const PATHRETURNED: u32 = 0x0306_010f;
+
+/// Ways to lose the link.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    /// The client's device goes.
+    ClientDevice,
+    /// The server's.
+    ServerDevice,
+    /// The server's device says that it is broken.
+    Fatal,
+}
+
+const LOSSES: [Loss; 3] = [Loss::ClientDevice, Loss::ServerDevice, Loss::Fatal];
+
+impl Loss {
+    fn any(rng: &mut Rng) -> Self {
+        LOSSES[rng.range(0, 3) as usize]
+    }
+
+    fn happen(self) {
+        match self {
+            Self::ClientDevice => guest::run("a", "rdma", "link delete card_a"),
+            Self::ServerDevice => guest::run("b", "rdma", "link delete card_b"),
+            Self::Fatal => trouble("card_b", "fatal", 1),
+        }
+    }
+
+    /// Both cards are there again.
+    fn mend(self) {
+        match self {
+            Self::ClientDevice => {
+                guest::run("a", "rdma", "link add card_a type card netdev va");
+            }
+            Self::ServerDevice => {
+                guest::run("b", "rdma", "link add card_b type card netdev vb");
+            }
+            Self::Fatal => begin_anew(),
+        }
+    }
+}
+
+/// Makes a connection that has been promoted.
+fn promoted() -> Result<(Begun, u64), String> {
+    after(8);
+    let pair = begin()?;
+    let mut at = 0;
+    until_moved(&pair, &mut at)?;
+    Ok((pair, at))
+}
+
+/// Waits until both ends are TCP's again.
+fn returned(pair: &Pair) -> Outcome {
+    for _ in 0..guest::limit(5000) {
+        let (client, server) = pair.info();
+        if client.mode == PATH && server.mode == PATH {
+            let reasons = [client.reason, server.reason];
+            return wanted("reason", reasons == [PATHRETURNED; 2], reasons);
+        }
+        sys::sleep_ms(1);
+    }
+    Err(format!("not TCP's again: {:x?}", pair.info()))
+}
+
+/// While nothing is said.
+pub(super) fn idle() -> Outcome {
+    for loss in LOSSES {
+        let (pair, mut at) = promoted()?;
+        loss.happen();
+        let done = returned(&pair).and_then(|()| {
+            for _ in 0..100 {
+                exchange(&pair.client, &pair.server, &mut at, 64)?;
+                exchange(&pair.server, &pair.client, &mut at, 9000)?;
+            }
+            let Pair { client, server } = pair.pair;
+            drop(client);
+            ends(&server)
+        });
+        loss.mend();
+        done.map_err(|e| format!("{loss:?}: {e}"))?;
+    }
+    Ok(())
+}
+
+/// Bytes that the receiver has not read when it happens: more than a ring has room for, so that the sender waits.
+pub(super) fn unread() -> Outcome {
+    for (loss, total) in LOSSES.into_iter().zip([5000, 300_000, 2_000_000]) {
+        let (pair, _) = promoted()?;
+        let done = std::thread::scope(|threads| {
+            let (client, server) = (&pair.client, &pair.server);
+            let senders = [
+                threads.spawn(move || pour(client, 11, total)),
+                threads.spawn(move || pour(server, 12, total)),
+            ];
+            guest::pause(50);
+            loss.happen();
+            let readers = [
+                threads.spawn(move || read_oddly(server, 11, total, false)),
+                threads.spawn(move || read_oddly(client, 12, total, false)),
+            ];
+            let all = senders.into_iter().chain(readers);
+            all.map(|thread| thread.join().expect("a thread"))
+                .collect::<Vec<_>>()
+        });
+        loss.mend();
+        done.into_iter()
+            .collect::<Outcome>()
+            .and_then(|()| returned(&pair))
+            .map_err(|e| format!("{loss:?}: {e}"))?;
+    }
+    Ok(())
+}
+
+/// Both ends write pieces of all sizes and read them in many ways, and in the midst of that it happens.
+pub(super) fn calls() -> Outcome {
+    let mut rng = rng();
+    for round in 0..16 {
+        let (pair, _) = promoted()?;
+        let loss = Loss::any(&mut rng);
+        let total = 2 << 20;
+        let delay = rng.range(0, 40);
+        let low_water = round % 4 == 0;
+        let done = std::thread::scope(|threads| {
+            let (client, server) = (&pair.client, &pair.server);
+            let all = [
+                threads.spawn(move || pour(client, 1, total)),
+                threads.spawn(move || pour(server, 2, total)),
+                threads.spawn(move || read_oddly(server, 1, total, low_water)),
+                threads.spawn(move || read_oddly(client, 2, total, low_water)),
+            ];
+            guest::pause(delay);
+            loss.happen();
+            all.map(|thread| thread.join().expect("a thread"))
+        });
+        loss.mend();
+        done.into_iter()
+            .collect::<Outcome>()
+            .map_err(|e| format!("{loss:?} after {delay} ms: {e}"))?;
+        returned(&pair)?;
+    }
+    Ok(())
+}
+
+/// An edge-triggered loop keeps its descriptor, and misses no edge.
+pub(super) fn edges() -> Outcome {
+    let mut rng = rng();
+    for loss in LOSSES.into_iter().cycle().take(9) {
+        let (pair, _) = promoted()?;
+        let total = 2 << 20;
+        let delay = rng.range(0, 30);
+        let done = std::thread::scope(|threads| {
+            let (client, server) = (&pair.client, &pair.server);
+            let all = [
+                threads.spawn(move || echo(server, total)),
+                threads.spawn(move || pour(client, 3, total as u64)),
+                threads.spawn(move || drain(client, 3, total as u64)),
+            ];
+            guest::pause(delay);
+            loss.happen();
+            all.map(|thread| thread.join().expect("a thread"))
+        });
+        loss.mend();
+        done.into_iter()
+            .collect::<Outcome>()
+            .map_err(|e| format!("{loss:?} after {delay} ms: {e}"))?;
+    }
+    Ok(())
+}
+
+/// One direction has ended before it happens, or ends while it happens; the other one goes on.
+pub(super) fn half_closed() -> Outcome {
+    let mut rng = rng();
+    for round in 0..24 {
+        let (pair, _) = promoted()?;
+        let loss = Loss::any(&mut rng);
+        let (first, second) = match round % 2 == 0 {
+            true => (&pair.client, &pair.server),
+            false => (&pair.server, &pair.client),
+        };
+        let last = rng.size(50_000) as u64;
+        let total = rng.size(200_000) as u64;
+        let shuts_late = round % 3 == 0;
+        let shut =
+            || sys::shutdown(first.raw(), libc::SHUT_WR).map_err(|e| format!("shutdown: {e}"));
+        let done = pour(first, 5, last).and_then(|()| {
+            if !shuts_late {
+                shut()?;
+            }
+            loss.happen();
+            if shuts_late {
+                shut()?;
+            }
+            let refused = sys::send(first.raw(), b"x", libc::MSG_NOSIGNAL);
+            let pipe = matches!(&refused, Err(error) if error.0 == libc::EPIPE);
+            wanted("EPIPE", pipe, refused)?;
+            drain(second, 5, last)?;
+            ends(second)?;
+            std::thread::scope(|threads| {
+                let sender = threads.spawn(|| pour(second, 9, total));
+                let got = drain(first, 9, total);
+                sender.join().expect("the sender").and(got)
+            })?;
+            sys::shutdown(second.raw(), libc::SHUT_WR).map_err(|e| format!("shutdown 2: {e}"))?;
+            ends(first)
+        });
+        loss.mend();
+        done.map_err(|e| format!("{loss:?} round {round}: {e}"))?;
+    }
+    Ok(())
+}
+
+/// An end closes about when it happens. The other one gets all bytes and the end, or a part and an error, and does not
+/// wait for ever.
+pub(super) fn closed() -> Outcome {
+    let before = smcinfo::references();
+    let mut rng = rng();
+    let mut whole = 0;
+    for round in 0..24 {
+        let (pair, _) = promoted()?;
+        let loss = Loss::any(&mut rng);
+        let (closes, stays) = match round % 2 == 0 {
+            true => (pair.pair.client, pair.pair.server),
+            false => (pair.pair.server, pair.pair.client),
+        };
+        let last = rng.size(40_000) as u64;
+        let delay = rng.range(0, 20);
+        let late = round % 3 == 0;
+        let got = std::thread::scope(|threads| {
+            let closer = threads.spawn(move || {
+                let _ = pour(&closes, 5, last);
+                if late {
+                    guest::pause(delay);
+                }
+                drop(closes);
+            });
+            if !late {
+                guest::pause(delay);
+            }
+            loss.happen();
+            closer.join().expect("the closer");
+            let mut at = 0;
+            loop {
+                match sys::recv_vec(stays.raw(), 5000, 0) {
+                    Ok(got) if got.is_empty() => break Ok(at),
+                    Ok(got) => {
+                        check(5, at, &got).map_err(|wrong| format!("byte {wrong} is wrong"))?;
+                        at += got.len() as u64;
+                    }
+                    Err(error) => {
+                        let lost = card::lost::<()>("an error", Err(error));
+                        break lost.map(|()| u64::MAX);
+                    }
+                }
+            }
+        });
+        loss.mend();
+        match got.map_err(|e| format!("{loss:?} round {round}: {e}"))? {
+            u64::MAX => (),
+            got => {
+                wanted("all before the end", got == last, (loss, round, got, last))?;
+                whole += 1;
+            }
+        }
+    }
+    wanted("some in good order", whole > 0, whole)?;
+    smcinfo::settled(before, 20_000)
+}
+
+/// Many at once, each with messages under way.
+pub(super) fn many() -> Outcome {
+    let before = smcinfo::references();
+    {
+        after(8);
+        let (listener, to) = listener();
+        let mut pairs = vec![];
+        for _ in 0..40 {
+            let pair = connect(&listener, to)?;
+            let mut at = 0;
+            until_moved(&pair, &mut at)?;
+            pairs.push((pair, at));
+        }
+        let over = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            let over = &over;
+            let all: Vec<_> = pairs
+                .iter_mut()
+                .map(|(pair, at)| {
+                    threads.spawn(move || {
+                        let mut after = 0;
+                        while after < 20 {
+                            exchange(&pair.client, &pair.server, at, 700)?;
+                            exchange(&pair.server, &pair.client, at, 64)?;
+                            after += u32::from(over.load(Relaxed));
+                        }
+                        returned(pair)
+                    })
+                })
+                .collect();
+            guest::pause(30);
+            Loss::ServerDevice.happen();
+            over.store(true, Relaxed);
+            let done: Vec<_> = all
+                .into_iter()
+                .map(|thread| thread.join().expect("a thread"))
+                .collect();
+            Loss::ServerDevice.mend();
+            done.into_iter().collect::<Outcome>()
+        })?;
+    }
+    smcinfo::settled(before, 20_000)
+}
+
+/// The server's card has acknowledged bytes of which its software never hears.
+pub(super) fn forgotten() -> Outcome {
+    for size in [100, 3000, 20_000] {
+        let (pair, mut at) = promoted()?;
+        trouble("card_b", "forgets", 1);
+        let mut bytes = vec![0; size];
+        fill(7, at, &mut bytes);
+        let sent = sys::send_all(pair.client.raw(), &bytes);
+        guest::pause(20);
+        Loss::ServerDevice.happen();
+        trouble("card_b", "forgets", 0);
+        Loss::ServerDevice.mend();
+        sent.map_err(|e| format!("send: {e}"))?;
+        let got = sys::recv_all(pair.server.raw(), size).map_err(|e| format!("recv: {e}"))?;
+        wanted("bytes", got == bytes, got.len())?;
+        at += size as u64;
+        exchange(&pair.server, &pair.client, &mut at, 64)?;
+        returned(&pair)?;
+    }
+    Ok(())
+}
