@@ -39,7 +39,13 @@ use kapi::{
 use kernel::{
     new_mutex,
     prelude::*,
-    sync::{aref::ARef, atomic::Atomic, Arc, Mutex, SetOnce}, //
+    sync::{
+        aref::ARef,
+        atomic::{Atomic, Full, Relaxed},
+        Arc,
+        Mutex,
+        SetOnce, //
+    },
 };
 use smc_proto::{
     path::{Head, Route},
@@ -50,6 +56,8 @@ use smc_proto::{
 
 /// Doublings of the distance to the next attempt.
 const MOST_DOUBLINGS: u32 = 12;
+/// Times that a connection is promoted, at most; whose links are lost more often than that stays TCP's.
+const MOST_PROMOTIONS: usize = 6;
 
 /// A client's attempt to promote the connection.
 pub(crate) trait Dial: Send + Sync {
@@ -106,8 +114,8 @@ pub(crate) struct Remote {
     heard: Count,
     /// Number of splice() calls under way.
     splices: Atomic<i32>,
-    /// The SMC-R connection, once the way back to TCP is closed.
-    carrier: SetOnce<Arc<SmcConn>>,
+    /// The SMC-R connection, once an end has turned.
+    carriers: Carriers,
     /// The attempt that is under way.
     #[pin]
     dialer: Mutex<Option<Arc<dyn Dial>>>,
@@ -119,6 +127,45 @@ pub(crate) struct Remote {
     /// Held by who takes bytes from TCP.
     #[pin]
     reader: Mutex<()>,
+}
+
+/// The SMC-R connections over which the stream goes and has gone. They stay until the socket is closed, as calls may be
+/// inside.
+struct Carriers {
+    all: [SetOnce<Arc<SmcConn>>; MOST_PROMOTIONS],
+    /// Place of the present one, or of the next.
+    at: Atomic<u32>,
+}
+
+impl Carriers {
+    const fn new() -> Self {
+        Self {
+            all: [const { SetOnce::new() }; MOST_PROMOTIONS],
+            at: Atomic::new(0),
+        }
+    }
+
+    #[inline]
+    fn current(&self) -> Option<&Arc<SmcConn>> {
+        self.all.get(self.at.load(Relaxed) as usize)?.as_ref()
+    }
+
+    /// Makes `conn` the present one, if there is none.
+    fn populate(&self, conn: Arc<SmcConn>) {
+        if let Some(place) = self.all.get(self.at.load(Relaxed) as usize) {
+            place.populate(conn);
+        }
+    }
+
+    /// There is none, after `conn`. Returns whether there may be another.
+    fn leave(&self, conn: &Arc<SmcConn>) -> bool {
+        let is = |place: &SetOnce<_>| place.as_ref().is_some_and(|own| Arc::ptr_eq(own, conn));
+        let at = self.all.iter().position(is).unwrap_or(MOST_PROMOTIONS) as u32;
+        let next = at.saturating_add(1);
+        // Who comes second finds it done.
+        let _ = self.at.cmpxchg(at, next, Full);
+        next < MOST_PROMOTIONS as u32
+    }
 }
 
 /// What [`Remote::advance`] has come to.
@@ -163,7 +210,7 @@ impl Remote {
                 through: Word::new(0),
                 heard: Count::new(0),
                 splices: Atomic::new(0),
-                carrier: SetOnce::new(),
+                carriers: Carriers::new(),
                 dialer <- new_mutex!(None, "rsmc::Remote::dialer"),
                 machine <- new_mutex!(
                     Machine {
@@ -218,7 +265,7 @@ impl Remote {
     #[inline]
     pub(crate) fn promoted(&self) -> Option<&Arc<SmcConn>> {
         match self.is_through() {
-            true => self.carrier.as_ref(),
+            true => self.carriers.current(),
             false => None,
         }
     }
@@ -241,7 +288,10 @@ impl Remote {
     pub(crate) fn is_worth_promoting(&self) -> bool {
         let segments = self.sock.data_segments();
         let due = segments.wrapping_sub(self.due_at.get()) as i32;
-        due >= 0 && self.stage() == Stage::Tcp && self.bound_to_tcp.get() == 0
+        due >= 0
+            && self.stage() == Stage::Tcp
+            && self.bound_to_tcp.get() == 0
+            && self.route() == Route::TCP
     }
 
     /// Returns the reason for which the connection has to stay TCP's at present, if there is one.
@@ -255,6 +305,10 @@ impl Remote {
             || sock.has_packet_programs(sock);
         if bound {
             return Some(Reason::PathAttached);
+        }
+        if self.carriers.current().is_some() {
+            // What is left in a ring has not been read.
+            return Some(Reason::PathReturned);
         }
         let ended = !sock.may_send() || sock.is_receive_shut();
         ended.then_some(Reason::PathEnds)
@@ -455,7 +509,7 @@ impl Remote {
         let known = self.route() != Route::TCP;
         if let (Some(position), false) = (promotion.peer_cut(), known) {
             if let Some(conn) = &machine.conn {
-                self.carrier.populate(conn.clone());
+                self.carriers.populate(conn.clone());
             }
             let route = Route::TCP.promoted(position).unwrap_or(Route::TCP);
             self.route.release(route.word());
@@ -506,7 +560,7 @@ impl Remote {
             Ok(()) => (),
         }
         machine.promotion.turned();
-        self.carrier.populate(conn.clone());
+        self.carriers.populate(conn.clone());
         conn.takes_over();
         // It did not concern the socket when it happened.
         let error = match conn.apart_state() {
@@ -534,7 +588,7 @@ impl Remote {
     #[inline]
     fn turned(&self) -> Option<&Arc<SmcConn>> {
         match self.stage() {
-            Stage::Turned => self.carrier.as_ref(),
+            Stage::Turned => self.carriers.current(),
             _ => None,
         }
     }
@@ -543,14 +597,14 @@ impl Remote {
     #[inline]
     fn behind(&self) -> Option<&Arc<SmcConn>> {
         match self.route().head() {
-            Head::Ring => self.carrier.as_ref(),
+            Head::Ring => self.carriers.current(),
             _ => None,
         }
     }
 
     /// Returns the SMC-R connection, once the way back to TCP is closed.
     pub(crate) fn carrier(&self) -> Option<&Arc<SmcConn>> {
-        self.carrier.as_ref()
+        self.carriers.current()
     }
 
     /// Tells whether an urgent byte would come by TCP.
@@ -559,7 +613,7 @@ impl Remote {
             return false;
         }
         let by_tcp = self.route() == Route::TCP && !self.stage().may_be_followed();
-        self.sock.has_urgent() || self.carrier.as_ref().is_none() || by_tcp
+        self.sock.has_urgent() || self.carriers.current().is_none() || by_tcp
     }
 
     /// Passes the peer's cut if all before it has been read. Returns whether the next byte is in the ring.
@@ -685,17 +739,18 @@ impl Remote {
 
     /// Returns the numbers of bytes that have gone and come by the ring.
     pub(crate) fn carried(&self) -> (u64, u64) {
-        match self.carrier.as_ref() {
-            Some(conn) => {
-                let at = conn.proto.lock().positions();
-                let marks = MARKS as u64;
-                (
-                    at.written.saturating_sub(marks),
-                    at.received.saturating_sub(marks),
-                )
-            }
-            None => (0, 0),
-        }
+        let of = |conn: &Arc<SmcConn>| {
+            let at = conn.proto.lock().positions();
+            let marks = MARKS as u64;
+            (
+                at.written.saturating_sub(marks),
+                at.received.saturating_sub(marks),
+            )
+        };
+        let all = self.carriers.all.iter().filter_map(|place| place.as_ref());
+        all.map(of).fold((0, 0), |(out, back), (more, got)| {
+            (out.saturating_add(more), back.saturating_add(got))
+        })
     }
 }
 

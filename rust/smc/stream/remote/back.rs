@@ -15,6 +15,7 @@
 use super::{Machine, Remote};
 use crate::smcr::SmcConn;
 use core::ops::Range;
+use kapi::errno;
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
     conn::{CloseMode, ProtoError},
@@ -27,6 +28,10 @@ use smc_proto::{
 
 /// Bytes that are given to TCP at once.
 const CHUNK: usize = 512;
+
+/// Milliseconds until the next look at TCP, where that may not tell of what it brings; and where it does.
+const OFTEN: u32 = 20;
+const SELDOM: u32 = 1000;
 
 /// How far an end has come.
 pub(super) struct Return {
@@ -50,8 +55,8 @@ impl Remote {
         match self.stage() {
             Stage::Returning => true,
             Stage::Turned => self
-                .carrier
-                .as_ref()
+                .carriers
+                .current()
                 .is_some_and(|conn| conn.is_suspended()),
             _ => false,
         }
@@ -74,12 +79,22 @@ impl Remote {
                     conn.group().tell_breach(error);
                 }
                 match conn.is_suspended() {
-                    true => self.reset(machine),
+                    true => {
+                        // What has come can be read before the error is seen.
+                        machine.back = None;
+                        self.sock.set_error(errno::ECONNABORTED);
+                        self.sock.abort();
+                    }
                     false => conn.fail(),
                 }
             }
         }
         self.show(machine);
+        if machine.back.is_some() {
+            // TCP does not wake anybody for less than `SO_RCVLOWAT` bytes, and the record is short.
+            let often = self.sock.has_low_water();
+            conn.look_again(if often { OFTEN } else { SELDOM });
+        }
         before == Stage::Turned && machine.promotion.stage() != Stage::Turned
     }
 
@@ -195,8 +210,8 @@ impl Remote {
     fn arrive(&self, machine: &mut Machine, conn: &Arc<SmcConn>) {
         machine.promotion.returned();
         machine.back = None;
-        self.bind_to_tcp();
-        self.reason.set(Reason::PathReturned.code());
+        // Promoted again when it pays, and after a loss later than before.
+        self.failed(Reason::PathReturned);
         self.show(machine);
         self.sock.push_stream();
         if conn.is_write_shut() || machine.shut & 2 != 0 {
@@ -208,9 +223,14 @@ impl Remote {
 
     /// Gives the rings back if neither end's bytes are needed any more.
     fn release_rings(&self, conn: &Arc<SmcConn>) {
-        if self.stage() == Stage::Tcp && self.route().head() != Head::Ring {
-            conn.close(CloseMode::Abort);
+        if self.stage() != Stage::Tcp || self.route().head() == Head::Ring {
+            return;
         }
+        self.heard.release(0);
+        if !self.carriers.leave(conn) {
+            self.bind_to_tcp();
+        }
+        conn.close(CloseMode::Abort);
     }
 
     /// Turns readers to TCP when they have read what is left in the ring. Returns whether they have; the caller keeps

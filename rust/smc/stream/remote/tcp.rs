@@ -255,7 +255,7 @@ fn peek(remote: &Remote, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
             Err(err) => Err(err),
         };
     }
-    if let (Some(left), Some(conn)) = (left, remote.carrier.as_ref()) {
+    if let (Some(left), Some(conn)) = (left, remote.carriers.current()) {
         if offset >= left {
             // All of TCP's has been seen.
             let beyond = offset.wrapping_sub(left);

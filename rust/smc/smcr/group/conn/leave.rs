@@ -50,6 +50,13 @@ impl SmcConn {
         self.suspended.get() != 0
     }
 
+    /// Has the socket's watch look again in `msecs` milliseconds: what TCP brings or takes does not always wake it.
+    pub(crate) fn look_again(&self, msecs: u32) {
+        if let Some(timer) = &*self.timer.lock() {
+            timer.arm_by(msecs);
+        }
+    }
+
     /// Returns what this end says of its rings, which are left.
     pub(crate) fn record(&self) -> Record {
         self.proto.lock().record()

@@ -178,6 +178,10 @@ impl WorkItem for SmcConn {
         let todo = Actions::from_bits(this.todo.xchg(0, Full));
         if todo.has(Actions::DEADLINE) {
             this.change(|proto| proto.on_timer(now()));
+            if this.is_suspended() && this.has_socket() {
+                // See `look_again`.
+                this.sock.wake_state();
+            }
         }
         let over = todo.has(Actions::TCP_OVER) && !this.proto.lock().is_released();
         if (over || todo.has(Actions::TCP_ABORT)) && this.has_socket() {
