@@ -254,6 +254,13 @@ void rsmc_helper_sk_expect_space(struct sock *sk)
 	sk_set_bit(SOCKWQ_ASYNC_NOSPACE, sk);
 }
 
+void rsmc_helper_tcp_expect_space(struct sock *sk)
+{
+	set_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
+	/* The caller looks for room after that, as tcp_poll() does. */
+	smp_mb__after_atomic();
+}
+
 void rsmc_helper_sk_sleep_for_data(struct sock *sk, bool sleeps)
 {
 	sleeps ? sk_set_bit(SOCKWQ_ASYNC_WAITDATA, sk) : sk_clear_bit(SOCKWQ_ASYNC_WAITDATA, sk);

@@ -73,6 +73,9 @@ impl Conn {
 
     /// shutdown(SHUT_WR).
     pub fn shutdown_write(&mut self, now: Instant) -> Actions {
+        if self.life.suspended {
+            return self.shut_suspended();
+        }
         if !self.state.may_send() || self.life.write_shut {
             return Actions::NONE;
         }
@@ -86,7 +89,16 @@ impl Conn {
     /// shutdown(SHUT_RDWR): closes towards the peer, but the program keeps the socket, and may still
     /// read what has come: as with TCP that is no reason to abort.
     pub fn shutdown_both(&mut self, now: Instant) -> Actions {
-        self.begin_close(CloseMode::Graceful, now)
+        match self.life.suspended {
+            true => self.shut_suspended(),
+            false => self.begin_close(CloseMode::Graceful, now),
+        }
+    }
+
+    /// The program ends its direction of a stream that goes on by TCP, which is told later.
+    fn shut_suspended(&mut self) -> Actions {
+        self.life.write_shut = true;
+        Actions::WAKE_WRITER
     }
 
     /// The program has closed its last descriptor. With unread data the peer sees an abort. As with TCP

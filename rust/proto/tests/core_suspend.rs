@@ -85,6 +85,12 @@ fn a_shut_direction_stays_shut() {
     assert_eq!(p.side[0].conn.send_room(), Err(SendError::Shutdown));
     assert_eq!(p.side[1].conn.send_room(), Err(SendError::Full));
     assert_eq!(p.read(1, 1000, false), 100);
+    // It may also be shut after that, which changes nothing else.
+    let now = p.now;
+    let conn = &mut p.side[1].conn;
+    let _ = conn.shutdown_write(now);
+    assert_eq!(conn.send_room(), Err(SendError::Shutdown));
+    assert!(!conn.wants_tx());
 }
 
 #[test]

@@ -85,6 +85,8 @@ struct Machine {
     closed: bool,
     /// The return to TCP, while it is under way.
     back: Option<Return>,
+    /// The rings were left, of which the socket has not been told.
+    has_left: bool,
 }
 
 /// An end of a connection with another host that may be promoted.
@@ -219,6 +221,7 @@ impl Remote {
                         shut: 0,
                         closed: false,
                         back: None,
+                        has_left: false,
                     },
                     "rsmc::Remote::machine"
                 ),
@@ -419,7 +422,8 @@ impl Remote {
                 self.perform(&mut machine, step);
             }
         }
-        let left = self.go_back(&mut machine);
+        self.go_back(&mut machine);
+        let left = core::mem::take(&mut machine.has_left);
         drop(machine);
         match left {
             true => Outcome::Left,
@@ -650,21 +654,8 @@ impl Remote {
                 drop(machine);
                 socket.native_shutdown(how)
             }
-            Stage::Bound | Stage::Due => {
-                // It is said when the peer has said by which carrier.
-                machine.shut |= ways;
-                if ways & 2 != 0 {
-                    self.write_shut.set(1);
-                }
-                drop(machine);
-                if ways & 1 != 0 {
-                    socket.native_shutdown(SHUT_RD)?;
-                }
-                self.sock.wake_state();
-                Ok(())
-            }
-            Stage::Returning => {
-                // TCP is told when it has the bytes before that.
+            Stage::Bound | Stage::Due | Stage::Returning => {
+                // It is said when the peer has said by which carrier, or TCP has the bytes before that.
                 machine.shut |= ways;
                 if ways & 2 != 0 {
                     self.write_shut.set(1);
@@ -677,8 +668,8 @@ impl Remote {
                 Ok(())
             }
             Stage::Turned => {
+                // The rings may be left meanwhile; the way back begins with the machine locked, and finds it then.
                 let conn = machine.conn.clone();
-                drop(machine);
                 if ways & 1 != 0 {
                     // What TCP has is read first.
                     let _ = socket.native_shutdown(SHUT_RD);

@@ -303,6 +303,10 @@ pub(crate) fn shut_down(conn: &Arc<SmcConn>, how: i32) -> Result {
         let reset = conn.is_tcp_dead() && !proto.awaits_end();
         let over = reset || !open.can_receive && !open.can_send && !proto.is_draining();
         match (proto.state(), send, receive) {
+            _ if proto.is_suspended() && !reset => match send {
+                true => proto.shutdown_write(now()),
+                false => Actions::NONE,
+            },
             (ConnState::Closed, ..) => {
                 ended = true;
                 Actions::NONE

@@ -346,6 +346,17 @@ impl Sock {
         room || self.has_error() || !self.is_established() || self.is_send_shut()
     }
 
+    /// Returns the same, for a program that is about to sleep if there is none: TCP wakes it when there is. Called by
+    /// programs alone, whose file is open.
+    pub fn becomes_writable(&self) -> bool {
+        if self.is_writable() {
+            return true;
+        }
+        // SAFETY: The sock is valid, and has a socket: the program's file keeps it.
+        unsafe { bindings::tcp_expect_space(self.as_ptr()) };
+        self.is_writable()
+    }
+
     /// Gives TCP as much of `msg` as it takes without waiting; returns how much. A broken pipe raises no
     /// signal, and pages are copied.
     ///

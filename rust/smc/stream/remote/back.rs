@@ -63,14 +63,13 @@ impl Remote {
     }
 
     /// Begins the return if the rings are left, by this end or the peer, and goes on as far as TCP takes and brings
-    /// something. Returns whether the socket is not the SMC-R connection's any more.
-    pub(super) fn go_back(&self, machine: &mut Machine) -> bool {
-        let before = machine.promotion.stage();
-        if !matches!(before, Stage::Turned | Stage::Returning) {
-            return false;
+    /// something.
+    pub(super) fn go_back(&self, machine: &mut Machine) {
+        if !matches!(machine.promotion.stage(), Stage::Turned | Stage::Returning) {
+            return;
         }
         let Some(conn) = machine.conn.clone() else {
-            return false;
+            return;
         };
         match self.try_back(machine, &conn) {
             Ok(()) => (),
@@ -95,7 +94,6 @@ impl Remote {
             let often = self.sock.has_low_water();
             conn.look_again(if often { OFTEN } else { SELDOM });
         }
-        before == Stage::Turned && machine.promotion.stage() != Stage::Turned
     }
 
     fn try_back(&self, machine: &mut Machine, conn: &Arc<SmcConn>) -> Result<(), Broken> {
@@ -117,6 +115,7 @@ impl Remote {
                 said: 0,
                 rest: None,
             });
+            machine.has_left = true;
             self.through.set(0);
             self.show(machine);
         }
@@ -208,15 +207,16 @@ impl Remote {
 
     /// The stream is TCP's: what the program writes from now on follows what the peer had not got.
     fn arrive(&self, machine: &mut Machine, conn: &Arc<SmcConn>) {
-        machine.promotion.returned();
-        machine.back = None;
-        // Promoted again when it pays, and after a loss later than before.
-        self.failed(Reason::PathReturned);
-        self.show(machine);
         self.sock.push_stream();
         if conn.is_write_shut() || machine.shut & 2 != 0 {
             self.sock.end_stream();
         }
+        machine.promotion.returned();
+        machine.back = None;
+        // Promoted again when it pays, and after a loss later than before.
+        self.failed(Reason::PathReturned);
+        // From here on readers may give the rings back, and writers go on by TCP.
+        self.show(machine);
         self.release_rings(conn);
         self.sock.wake_for_room();
     }

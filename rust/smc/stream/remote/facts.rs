@@ -313,7 +313,8 @@ impl StreamIo for Remote {
         match self.turned() {
             Some(conn) => conn.is_writable(),
             None if self.stage() == Stage::Returning => !self.can_send(),
-            None => self.sock.is_writable() || self.write_shut.get() != 0,
+            // A call that has found the way back under way has not asked TCP.
+            None => self.write_shut.get() != 0 || self.sock.becomes_writable(),
         }
     }
 

@@ -82,6 +82,13 @@ pub(super) fn take(remote: &Remote, msg: &mut Message<'_>, ask: &Ask<'_>) -> Res
         match conn.take(msg, ask)? {
             // The rest comes by TCP.
             Look::Nothing(RecvState::Empty) if conn.is_suspended() => (),
+            Look::Took(took) if conn.is_suspended() && !took.stop => {
+                let beyond = took.bytes < ask.wanted && remote.unread().0 != 0;
+                return Ok(Look::Took(Took {
+                    more: took.more || beyond,
+                    ..took
+                }));
+            }
             look => return Ok(look),
         }
     }

@@ -23,7 +23,7 @@ const LOSSES: [Loss; 3] = [Loss::ClientDevice, Loss::ServerDevice, Loss::Fatal];
 
 impl Loss {
     fn any(rng: &mut Rng) -> Self {
-        LOSSES[rng.range(0, 3) as usize]
+        LOSSES[rng.draw() as usize % LOSSES.len()]
     }
 
     fn happen(self) {
@@ -51,9 +51,13 @@ impl Loss {
 /// Makes a connection that has been promoted.
 fn promoted() -> Result<(Begun, u64), String> {
     after(8);
+    // A link that breaks soon is not to be remembered of the peer.
+    set(&["a", "b"], "neighbour_time", 0);
     let pair = begin()?;
     let mut at = 0;
     until_moved(&pair, &mut at)?;
+    // Not again.
+    after(1 << 20);
     Ok((pair, at))
 }
 
@@ -212,7 +216,7 @@ pub(super) fn half_closed() -> Outcome {
             ends(first)
         });
         loss.mend();
-        done.map_err(|e| format!("{loss:?} round {round}: {e}"))?;
+        done.map_err(|e| format!("{loss:?} round {round}: {e}: {:x?}", pair.info()))?;
     }
     Ok(())
 }
@@ -279,6 +283,7 @@ pub(super) fn many() -> Outcome {
     let before = smcinfo::references();
     {
         after(8);
+        set(&["a", "b"], "neighbour_time", 0);
         let (listener, to) = listener();
         let mut pairs = vec![];
         for _ in 0..40 {
@@ -287,6 +292,7 @@ pub(super) fn many() -> Outcome {
             until_moved(&pair, &mut at)?;
             pairs.push((pair, at));
         }
+        after(1 << 20);
         let over = AtomicBool::new(false);
         std::thread::scope(|threads| {
             let over = &over;
@@ -328,7 +334,6 @@ pub(super) fn forgotten() -> Outcome {
         let sent = sys::send_all(pair.client.raw(), &bytes);
         guest::pause(20);
         Loss::ServerDevice.happen();
-        trouble("card_b", "forgets", 0);
         Loss::ServerDevice.mend();
         sent.map_err(|e| format!("send: {e}"))?;
         let got = sys::recv_all(pair.server.raw(), size).map_err(|e| format!("recv: {e}"))?;
@@ -338,4 +343,27 @@ pub(super) fn forgotten() -> Outcome {
         returned(&pair)?;
     }
     Ok(())
+}
+
+/// Promoted again and again, and lost each time; then TCP for good.
+pub(super) fn again() -> Outcome {
+    const MOST: usize = 6;
+    let (pair, mut at) = promoted()?;
+    after(2);
+    for round in 0..MOST {
+        let loss = LOSSES[round % LOSSES.len()];
+        loss.happen();
+        let gone = returned(&pair);
+        loss.mend();
+        gone.map_err(|e| format!("{loss:?} round {round}: {e}"))?;
+        exchange(&pair.server, &pair.client, &mut at, 9000)?;
+        if round + 1 < MOST {
+            until_moved(&pair, &mut at).map_err(|e| format!("round {round}: {e}"))?;
+        }
+    }
+    for _ in 0..500 {
+        exchange(&pair.client, &pair.server, &mut at, 64)?;
+        exchange(&pair.server, &pair.client, &mut at, 64)?;
+    }
+    wanted("TCP", mode(&pair.client) == PATH, pair.info())
 }

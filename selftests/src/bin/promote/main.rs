@@ -17,11 +17,12 @@ use st::rng::{check, fill, Rng};
 use st::{family, net, smcinfo, sys};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 24] = [
+const POINTS: [Point; 25] = [
     ("pingpong", pingpong),
     ("bulk.to_server", bulk_to_server),
     ("bulk.to_client", bulk_to_client),
@@ -46,6 +47,7 @@ const POINTS: [Point; 24] = [
     ("lost.closed", loss::closed),
     ("lost.many", loss::many),
     ("lost.forgotten", loss::forgotten),
+    ("lost.again", loss::again),
 ];
 
 /// Modes of `RSMC_INFO`.
@@ -298,7 +300,14 @@ fn epoll() -> Outcome {
 fn read_oddly(fd: &Fd, seed: u64, total: u64, low_water: bool) -> Outcome {
     let mut rng = rng();
     let mut at = 0;
+    let mut moved = (at, Instant::now());
     while at < total {
+        if moved.0 != at {
+            moved = (at, Instant::now());
+        }
+        // Some of the ways do not wait.
+        let waited = moved.1.elapsed() > Duration::from_secs(10 * guest::slow());
+        wanted("more bytes", !waited, (at, total, smcinfo::info(fd.raw())))?;
         let most = (total - at) as usize;
         let len = rng.size(20_000).min(most);
         let fails = |what: &'static str, at| move |e| format!("{what} at {at}: {e}");
