@@ -306,6 +306,10 @@ impl Conn {
         rings.ring = size;
         rings.number = rings.number.wrapping_add(1);
         let left = rings.read_to(self.rx.cons);
+        if self.rx.update_due() {
+            // What it need not hear of while the ring was larger may be all the room of a smaller one.
+            self.want_update();
+        }
         Actions::NONE.with_if(Actions::RING_LEFT, left)
     }
 

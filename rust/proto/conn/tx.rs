@@ -278,7 +278,6 @@ impl Conn {
     /// The next message, as [`Conn::take_tx`], where [`Conn::take_plain`] has given none.
     #[inline]
     pub fn take_other(&mut self, now: Instant) -> Option<Tx> {
-        let peer = self.peer?;
         if !self.wants_tx() {
             return None;
         }
@@ -287,6 +286,11 @@ impl Conn {
             self.tx.hold = Hold::None;
         }
         let target = self.next_target();
+        if let Some(offer) = target {
+            // What is said of room is said of the new ring.
+            self.take_target(offer);
+        }
+        let peer = self.peer?;
         let window = self.window();
         let unsent = self.tx.unsent();
         let len = match target {
@@ -327,9 +331,6 @@ impl Conn {
             && self.life.sent == StateFlags::NONE
             && !self.rx.consumption().worth_saying();
         let immediate = Immediate::new(peer.token, len).filter(|_| plain);
-        if let Some(offer) = target {
-            self.take_target(offer);
-        }
         self.tx.due = false;
         self.tx.ask = false;
         actions |= self.tail_changed(false);

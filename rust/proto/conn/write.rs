@@ -90,6 +90,7 @@ impl Conn {
     }
 
     /// The send ring is another one now, of `size`. Returns false, and keeps the old one, if that is not empty.
+    #[must_use]
     pub fn replace_send_ring(&mut self, size: RingSize) -> bool {
         let unused = self.send_ring_unused().is_some();
         if unused {

@@ -137,11 +137,36 @@ fn a_smaller_ring_has_to_hold_what_is_unread() {
     assert_eq!((tx.plan.len(), tx.place), (1, NEW));
     r.said.cons = Cursor::at(2, size(RING));
     news.offer = Some(offer(2, RING));
+    r.write(1);
     let a = say(&mut r, news, 0).unwrap();
     assert!(a.has(Actions::TX_DUE));
     let cdc = r.flush().unwrap();
     assert_eq!(cdc.rings.into, 2);
     assert!(r.conn.is_peer_full());
+    // Of the smaller ring, which has no room for the last byte.
+    assert!(cdc.prod_flags.has(ProdFlags::WRITE_BLOCKED));
+}
+
+/// The peer turns to a smaller ring, all of whose room is taken by bytes that the program has read, but which were too few
+/// for the larger one that the peer would have been told. It can send nothing before it hears of them, and nothing else
+/// will happen here.
+#[test]
+fn a_peer_without_room_in_a_smaller_ring_hears_of_what_was_read() {
+    for unread in [0, 1, RING / 2] {
+        let mut r = rig(true);
+        r.conn.offer_ring(size(LARGE), NEW).unwrap();
+        say(&mut r, into(1), 0).unwrap();
+        r.conn.offer_ring(size(RING), OLD).unwrap();
+        r.flush();
+        say(&mut r, into(1), u64::from(RING)).unwrap();
+        let a = r.conn.read_done(RING - unread).unwrap();
+        assert!(!a.has(Actions::TX_DUE), "a quarter of the larger ring");
+        let a = say(&mut r, into(2), 0).unwrap();
+        assert!(a.has(Actions::TX_DUE), "{unread}");
+        let cdc = r.flush().unwrap();
+        let read = u64::from(RING - unread);
+        assert_eq!(cdc.cons, Cursor::at(read, size(RING)));
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! `cardrings [POINT...]`
 
 use st::args::Args;
-use st::card::{begin_anew, wanted, Outcome, Pair};
+use st::card::{begin_anew, trouble, wanted, Outcome, Pair};
 use st::fd::Fd;
 use st::guest::{self, within};
 use st::ktap::Ktap;
@@ -16,10 +16,11 @@ use st::{diag, family, net, sys};
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 6] = [
+const POINTS: [Point; 7] = [
     ("grows", grows),
     ("both_ways", both_ways),
     ("again", again),
+    ("full", full),
     ("limit", limit),
     ("of_the_program", of_the_program),
     ("closes", closes),
@@ -29,6 +30,9 @@ const POINTS: [Point; 6] = [
 const FIRST: u32 = 64 << 10;
 /// Bytes that one read takes: less than is there while the peer waits.
 const PART: usize = 24 << 10;
+/// Time that requests of a card take which are held back, in nanoseconds: longer than a ring stays large into which nothing
+/// comes.
+const HELD_BACK: u32 = 3_000_000_000;
 
 /// The byte at a position of a stream.
 fn pattern(at: usize) -> u8 {
@@ -58,13 +62,20 @@ impl<'a> Flow<'a> {
 
     /// Sends until there is no room.
     fn fill(&mut self) -> Outcome {
-        loop {
-            let bytes: Vec<u8> = (0..PART).map(|at| pattern(self.sent + at)).collect();
-            match sys::send(self.from.raw(), &bytes, 0) {
-                Ok(taken) => self.sent += taken as usize,
-                Err(error) if error.0 == libc::EAGAIN => return Ok(()),
-                Err(error) => return Err(format!("send: {error}")),
+        while self.send(PART)? > 0 {}
+        Ok(())
+    }
+
+    /// Sends as many of the next `count` bytes as there is room for. Returns how many.
+    fn send(&mut self, count: usize) -> Result<usize, String> {
+        let bytes: Vec<u8> = (0..count).map(|at| pattern(self.sent + at)).collect();
+        match sys::send(self.from.raw(), &bytes, 0) {
+            Ok(taken) => {
+                self.sent += taken as usize;
+                Ok(taken as usize)
             }
+            Err(error) if error.0 == libc::EAGAIN => Ok(0),
+            Err(error) => Err(format!("send: {error}")),
         }
     }
 
@@ -127,6 +138,15 @@ struct Rings {
     send: u32,
     receive: u32,
     peer: u32,
+    /// Bytes of the peer's ring that are not known to be free.
+    used: u32,
+}
+
+/// The position of a cursor in the peer's ring, as far as 32 bits tell.
+fn position(told: &[u8], at: usize) -> Result<u32, String> {
+    let [peer, wrap, count] = [12, at, at + 4].map(|at| word(told, at));
+    let [peer, wrap, count] = [peer, wrap, count].map(|word| word.map_err(|e| e.to_string()));
+    Ok(peer?.wrapping_mul(wrap? >> 16).wrapping_add(count?))
 }
 
 fn rings(ns: &'static str, fd: &Fd) -> Result<Rings, String> {
@@ -141,6 +161,7 @@ fn rings(ns: &'static str, fd: &Fd) -> Result<Rings, String> {
         send: size(4)?,
         receive: size(8)?,
         peer: size(12)?,
+        used: position(told, 32)?.wrapping_sub(position(told, 24)?),
     })
 }
 
@@ -230,6 +251,50 @@ fn again() -> Outcome {
     });
     most(1 << 20);
     done
+}
+
+/// A sender turns to the first ring when it has written as many bytes as that has, all of which have been read by then. They
+/// were too few for the receiver to tell of them while its ring was larger, and the sender has no room before it hears of
+/// them. What the receiver says takes long here, so that it offers the first ring before these bytes come, and the sender
+/// hears of the offer when they have been read.
+fn full() -> Outcome {
+    begin_anew();
+    let pair = Pair::new()?;
+    let mut flow = Flow::new(&pair.client, &pair.server);
+    let mut seen = vec![];
+    // On a busy machine a moment may be missed.
+    for _ in 0..5 {
+        flow.press(2 << 20)?;
+        flow.drain()?;
+        trouble("card_b", "latency", HELD_BACK);
+        let done = turn_when_full(&pair, &mut flow);
+        trouble("card_b", "latency", 0);
+        let (before, after) = done?;
+        // A byte that finds no room goes when there is some.
+        wanted("sent", flow.send(1)? == 1, after)?;
+        flow.drain()?;
+        if before.receive > FIRST && after.used == FIRST {
+            return Ok(());
+        }
+        seen.push((before, after));
+    }
+    wanted("a sender without room in the first ring", false, seen)
+}
+
+/// What the receiver has when it has read the bytes, and the sender when it has turned to the first ring.
+fn turn_when_full(pair: &Pair, flow: &mut Flow<'_>) -> Result<(Rings, Rings), String> {
+    // The first ring is offered within a second.
+    std::thread::sleep(std::time::Duration::from_millis(1200));
+    wanted("room", flow.send(FIRST as usize)? == FIRST as usize, ())?;
+    flow.drain()?;
+    let before = rings("b", &pair.server)?;
+    let mut after = Rings::default();
+    let turned = soon(|| {
+        after = rings("a", &pair.client).unwrap_or(after);
+        after.peer == FIRST
+    });
+    wanted("turned", turned, (before, after))?;
+    Ok((before, after))
 }
 
 /// None grows beyond `net.smc.rmem_max`.

@@ -17,7 +17,8 @@
 //! * an end of file without abort comes after the last byte;
 //! * a FIN alone ends a connection only if the peer has vanished, and then it does.
 //!
-//! [`channel`]: what carries the messages. [`program`]: what carries out an [`Op`].
+//! [`channel`]: what carries the messages. [`program`]: what carries out an [`Op`]. [`edges`]: programs that go on at an
+//! event only.
 
 use super::rng::Rng;
 use smc_proto::conn::*;
@@ -28,6 +29,7 @@ use smc_proto::wire::ids::AlertToken;
 use std::collections::VecDeque;
 
 pub mod channel;
+pub mod edges;
 pub mod program;
 
 /// Operations of a program, or of fate.
@@ -130,7 +132,6 @@ pub struct Side {
     snd: Vec<u8>,
     /// The receive rings by their numbers; those that were left have no bytes.
     rmbs: Vec<Vec<u8>>,
-    snd_size: RingSize,
     /// Everything the program has written.
     pub written: Vec<u8>,
     /// Stream positions of urgent bytes.
@@ -140,6 +141,8 @@ pub struct Side {
     closed: bool,
     /// The program has found no room and has not been woken since.
     pub waits_for_room: bool,
+    /// The program has been woken since it looked last.
+    woken: bool,
     freed: bool,
     ring_reused: bool,
     killed: bool,
@@ -244,6 +247,13 @@ impl Side {
         }
     }
 
+    /// Another send ring, of `size`, takes the place of this one if that is empty.
+    fn replace_send_ring(&mut self, size: RingSize) {
+        if self.conn.replace_send_ring(size) {
+            self.snd = vec![0; size.bytes() as usize];
+        }
+    }
+
     /// Number of the newest chains of whose end the device does not tell.
     fn silent(&self) -> usize {
         let ends = self.completing.iter().map(|end| end.signaled);
@@ -253,8 +263,14 @@ impl Side {
 }
 
 impl Pair {
-    /// Two established connections.
+    /// Two established connections, whose rings grow to 32 KiB.
     pub fn new(shape: &Shape) -> Pair {
+        Pair::growing(shape, 15)
+    }
+
+    /// The same with rings that grow to the size with exponent `most`.
+    pub fn growing(shape: &Shape, most: u8) -> Pair {
+        let most = RingSize::new(1 << most).unwrap();
         let size = |i: usize| RingSize::new(1 << (shape.rings[i] % 16)).unwrap();
         let make = |me: usize| {
             let (snd_size, rmb_size) = (size(2 * me), size(2 * me + 1));
@@ -262,8 +278,8 @@ impl Pair {
                 token: AlertToken(100 + me as u32),
                 recv: rmb_size,
                 send: snd_size,
-                recv_most: RingSize::new(1 << 15).unwrap(),
-                send_most: RingSize::new(1 << 15).unwrap(),
+                recv_most: most,
+                send_most: most,
                 autocork: shape.autocork,
                 drain_idle: DRAIN_IDLE,
             });
@@ -280,12 +296,12 @@ impl Pair {
                 conn,
                 snd: vec![0; snd_size.bytes() as usize],
                 rmbs: vec![vec![0; rmb_size.bytes() as usize]],
-                snd_size,
                 written: Vec::new(),
                 urgent: Vec::new(),
                 saw_eof: false,
                 closed: false,
                 waits_for_room: false,
+                woken: true,
                 freed: false,
                 ring_reused: false,
                 killed: false,
@@ -331,6 +347,7 @@ impl Pair {
             s.offer(size);
         }
         s.waits_for_room &= !a.has(Actions::WAKE_WRITER);
+        s.woken |= a.has_any(Actions::WAKE_READER | Actions::WAKE_WRITER);
         if a.has(Actions::FREE) {
             assert!(!s.freed, "FREE twice");
             assert!(s.closed, "FREE before close");

@@ -13,6 +13,9 @@ use smc_proto::wire::ids::AlertToken;
 impl Pair {
     pub(super) fn write(&mut self, me: usize, n: u16, hint: SendHint) {
         let s = &mut self.side[me];
+        if let Some(larger) = s.conn.wanted_send_ring() {
+            s.replace_send_ring(larger);
+        }
         let room = match s.conn.send_room() {
             Ok(room) => room,
             Err(error) => {

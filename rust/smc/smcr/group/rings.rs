@@ -2,7 +2,7 @@
 
 //! The send rings of a group's connections, as those have them for who posts ([`super::conn::Locked`]).
 
-use super::{LinkGroup, SmcConn};
+use super::{conn::Locked, LinkGroup, SmcConn};
 use crate::host::{clock::now, stats::TrafficDirection};
 use kapi::rdma::region::Region;
 use kernel::sync::{atomic::Relaxed, Arc};
@@ -46,22 +46,25 @@ impl LinkGroup {
         Some(old)
     }
 
-    /// Takes the send ring of a connection that is one of the group. The next one has the first one's size.
+    /// Takes the send ring of a connection that is one of the group. The next one has the first one's size. `None` if
+    /// there is none, or if a message is under way: it may be one without bytes, which needs no writer.
     pub(crate) fn remove_ring(&self, conn: &SmcConn) -> Option<Arc<Region>> {
         let mut state = conn.proto.lock();
-        let ring = state.ring.take()?;
-        state.conn.replace_send_ring(conn.first_send_ring());
-        conn.stats()
-            .usage(TrafficDirection::Tx, -(ring.len() as i64));
-        Some(ring)
+        if state.ring.is_none() || !state.conn.replace_send_ring(conn.first_send_ring()) {
+            return None;
+        }
+        take_ring(conn, &mut state)
     }
 
     /// Forgets a connection. Returns its send ring.
     pub(crate) fn remove_conn(self: &Arc<Self>, conn: &Arc<SmcConn>) -> Option<Arc<Region>> {
         // Before its place is free for another.
         let removed = self.conns.take(conn)?;
-        conn.proto.lock().forgotten = true;
-        let ring = self.remove_ring(conn);
+        let ring = {
+            let mut state = conn.proto.lock();
+            state.forgotten = true;
+            take_ring(conn, &mut state)
+        };
         self.state.lock().proto.remove_conn(conn.token(), now());
         drop(removed);
         if self.is_quarantine_full() {
@@ -117,4 +120,12 @@ impl LinkGroup {
             conn.retry_ring();
         }
     }
+}
+
+/// Takes the send ring out of the state of `conn`, and out of its statistics.
+fn take_ring(conn: &SmcConn, state: &mut Locked) -> Option<Arc<Region>> {
+    let ring = state.ring.take()?;
+    conn.stats()
+        .usage(TrafficDirection::Tx, -(ring.len() as i64));
+    Some(ring)
 }

@@ -192,7 +192,8 @@ impl SmcConn {
             writers.silent_at = unused;
             return;
         }
-        // Without it the connection has ended, and its end gives the ring back.
+        // Without it the connection has ended, and its end gives the ring back; or its reader has just told the peer of
+        // room, and the next look finds the ring as silent.
         let Some(region) = self.group.remove_ring(self) else {
             return;
         };
