@@ -97,6 +97,17 @@ pub enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Breach;
 
+/// Tells whether the peer can have turned at the position `cut` of TCP's stream, of which all before `arrived` has come,
+/// and its end behind that if `ended`. Nothing but the end follows a cut.
+#[must_use]
+pub const fn may_cut(cut: u32, arrived: u32, ended: bool) -> bool {
+    match cut.wrapping_sub(arrived) as i32 {
+        0 => true,
+        1.. => !ended,
+        _ => false,
+    }
+}
+
 /// One end of a connection that may be promoted.
 #[derive(Clone, Copy, Debug)]
 pub struct Promotion {
@@ -210,7 +221,10 @@ impl Promotion {
     /// otherwise its link was lost. All marks that had come were heard.
     pub fn ended(&mut self, by_peer: bool) -> Step {
         match (self.side, self.stage) {
-            (_, Stage::Tcp | Stage::Turned) => Step::Wait,
+            (_, Stage::Tcp) => Step::Wait,
+            // Nobody can say any more where the peer's bytes are: a correct one says its cut before it ends.
+            (_, Stage::Turned) if self.peer_cut.is_none() => Step::Reset,
+            (_, Stage::Turned) => Step::Wait,
             // The rest of the peer's bytes, and its end, are in the ring.
             _ if self.peer_cut.is_some() => Step::Turn,
             // A server that has turned does not end without having said so before.
