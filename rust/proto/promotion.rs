@@ -113,6 +113,8 @@ pub const fn may_cut(cut: u32, arrived: u32, ended: bool) -> bool {
 pub struct Promotion {
     side: Side,
     stage: Stage,
+    /// A server has said that it may be promoted.
+    ready: bool,
     /// Position at which the peer has turned.
     peer_cut: Option<u32>,
 }
@@ -124,6 +126,7 @@ impl Promotion {
         Self {
             side,
             stage: Stage::Tcp,
+            ready: false,
             peer_cut: None,
         }
     }
@@ -152,6 +155,7 @@ impl Promotion {
             return Step::Leave;
         }
         self.stage = Stage::Offered;
+        self.ready = false;
         match self.side {
             Side::Client => Step::Wait,
             Side::Server => Step::Decide,
@@ -161,7 +165,10 @@ impl Promotion {
     /// Has decided to be promoted, after [`Step::Decide`].
     pub fn agree(&mut self) -> Step {
         match (self.side, self.stage) {
-            (Side::Server, Stage::Offered) => Step::Say(Mark::Ready),
+            (Side::Server, Stage::Offered) => {
+                self.ready = true;
+                Step::Say(Mark::Ready)
+            }
             (Side::Client, Stage::Offered) => {
                 self.stage = Stage::Bound;
                 Step::Say(Mark::Go)
@@ -189,7 +196,7 @@ impl Promotion {
     pub fn heard(&mut self, mark: Mark) -> Result<Step, Breach> {
         match (self.side, self.stage, mark) {
             (Side::Client, Stage::Offered, Mark::Ready) => Ok(Step::Decide),
-            (Side::Server, Stage::Offered, Mark::Go) => {
+            (Side::Server, Stage::Offered, Mark::Go) if self.ready => {
                 self.stage = Stage::Due;
                 Ok(Step::Turn)
             }

@@ -75,9 +75,10 @@ fn marks_out_of_their_order_are_a_breach() {
     for mark in [Mark::Go, Mark::Cut(1)] {
         assert_eq!(client.heard(mark), Err(Breach));
     }
-    for mark in [Mark::Ready, Mark::Cut(1)] {
+    for mark in [Mark::Ready, Mark::Go, Mark::Cut(1)] {
         assert_eq!(server.heard(mark), Err(Breach));
     }
+    assert_eq!(server.agree(), Step::Say(Mark::Ready));
     assert_eq!(server.heard(Mark::Go), Ok(Step::Turn));
     assert_eq!(server.heard(Mark::Go), Err(Breach));
     assert_eq!(server.heard(Mark::Cut(1)), Ok(Step::Wait));
