@@ -97,13 +97,17 @@ pub enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Breach;
 
+/// Most bytes of TCP that may be missing before a cut. No sender holds more, nor does a receiver, so that the position is
+/// ahead of the reader's, too.
+const MOST_AHEAD: i32 = 1 << 30;
+
 /// Tells whether the peer can have turned at the position `cut` of TCP's stream, of which all before `arrived` has come,
 /// and its end behind that if `ended`. Nothing but the end follows a cut.
 #[must_use]
 pub const fn may_cut(cut: u32, arrived: u32, ended: bool) -> bool {
     match cut.wrapping_sub(arrived) as i32 {
         0 => true,
-        1.. => !ended,
+        1..=MOST_AHEAD => !ended,
         _ => false,
     }
 }

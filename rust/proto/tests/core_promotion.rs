@@ -92,14 +92,32 @@ fn a_cut_lies_where_tcp_has_come_or_will() {
         for ended in [false, true] {
             assert!(may_cut(arrived, arrived, ended));
             // Bytes that TCP has are not left out, and what cannot come is not waited for.
-            for ahead in [-1, -2000, i32::MIN] {
+            for ahead in [-1, -2000, i32::MIN, i32::MAX, (1 << 30) + 1] {
                 assert!(!may_cut(at(ahead), arrived, ended), "{ahead}");
             }
-            for ahead in [1, 2000, i32::MAX] {
+            for ahead in [1, 2000, 1 << 30] {
                 assert_eq!(may_cut(at(ahead), arrived, ended), !ended, "{ahead}");
             }
         }
     }
+}
+
+/// Found by the fuzz target: a cut that is ahead of what has arrived is not ahead of the reader, who has not read that.
+#[test]
+fn a_cut_is_ahead_of_the_reader_as_well() {
+    let mut ends = Ends::new(1 << 31, 0, Some(Side::Client));
+    ends.op(true, Op::Decide(true));
+    for _ in 0..4 {
+        ends.op(false, Op::Tcp(14));
+    }
+    ends.op(false, Op::Say(Mark::Go));
+    ends.op(false, Op::Say(Mark::Cut(55)));
+    ends.op(false, Op::Data(5));
+    ends.op(true, Op::Look);
+    ends.op(true, Op::Turn);
+    ends.op(true, Op::Look);
+    ends.op(true, Op::Read(3));
+    ends.finish();
 }
 
 /// Whoever has turned and does not know the peer's cut cannot know it after the peer's end.
