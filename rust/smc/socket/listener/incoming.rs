@@ -460,6 +460,10 @@ impl Incoming {
                     arm(&joining.timer, joining.until);
                     return Ok(false);
                 }
+                Err(err) if err == EAGAIN => {
+                    silent::count(&PeerAddr::of(socket.sock()));
+                    return Err(err);
+                }
                 Err(err) => return Err(err),
             }
         }
