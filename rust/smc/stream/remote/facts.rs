@@ -36,7 +36,7 @@ impl Remote {
         match route.head() {
             Head::Until(_) if self.sock.arrived_bytes() < route.left(self.sock.position()) => None,
             Head::Tcp => None,
-            _ => self.carrier.as_ref(),
+            _ => self.carrier(),
         }
     }
 
@@ -104,7 +104,7 @@ impl StreamIo for Remote {
         if self.is_read_shut() {
             events |= flags::EPOLLRDHUP;
         }
-        if let Some(conn) = self.carrier.as_ref() {
+        if let Some(conn) = self.carrier() {
             // As with TCP an end is shown before all that precedes it has been read.
             events |= conn.poll(socket, poll) & (ENDS | flags::EPOLLPRI);
         }
@@ -127,7 +127,7 @@ impl StreamIo for Remote {
     }
 
     fn ioctl(&self, command: u32) -> Option<i32> {
-        let conn = self.carrier.as_ref()?;
+        let conn = self.carrier()?;
         let count = |bytes: usize| i32::try_from(bytes).unwrap_or(i32::MAX);
         match command {
             SIOCINQ => Some(count(self.unread().0)),
@@ -209,7 +209,7 @@ impl StreamIo for Remote {
     }
 
     fn take_urgent(&self, peek: bool) -> (bool, Result<u8, UrgentError>) {
-        match self.carrier.as_ref() {
+        match self.carrier() {
             Some(conn) => conn.take_urgent(peek),
             // TCP's; see [`crate::stream::Stream::receive`].
             None => (false, Err(UrgentError::None)),
