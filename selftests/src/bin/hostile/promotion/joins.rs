@@ -90,6 +90,14 @@ fn promotes(t: &mut T, h: &mut Host, mut real: Real) {
     real.end();
 }
 
+/// What the module has counted of connections, without the bytes that they have carried.
+fn counters() -> Vec<(String, u64)> {
+    let all = smcinfo::counters().unwrap_or_default();
+    all.into_iter()
+        .filter(|line| !line.0.ends_with("_bytes"))
+        .collect()
+}
+
 fn garbage(t: &mut T, h: &mut Host) {
     let Some(mut real) = waiting(t, h) else {
         return;
@@ -98,7 +106,7 @@ fn garbage(t: &mut T, h: &mut Host) {
     version[8] = 2;
     let mut eye = real.join();
     eye[7] = b'M';
-    let before = smcinfo::counters();
+    let before = counters();
     for (what, bytes) in [
         ("zeros", &[0; 24][..]),
         ("HTTP", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
@@ -133,7 +141,7 @@ fn garbage(t: &mut T, h: &mut Host) {
         }
         real.goes_on(t, "an end");
     }
-    t.is("counters", smcinfo::counters(), before);
+    t.is("counters", counters(), before);
     promotes(t, h, real);
 }
 

@@ -49,18 +49,18 @@ impl Relayed {
 
     /// Carries what has come, and the ends.
     fn carry(&mut self) {
-        for (from, to) in [
-            (&mut self.client, &mut self.server),
-            (&mut self.server, &mut self.client),
-        ] {
-            from.pump(2, |p| !p.buf.is_empty() || p.fin || p.rst);
-            let bytes = std::mem::take(&mut from.buf);
-            if !bytes.is_empty() {
-                to.send(&bytes);
-            }
-            if from.rst || from.fin {
-                to.send_rst();
-            }
+        Self::pass(&mut self.client, &mut self.server);
+        Self::pass(&mut self.server, &mut self.client);
+    }
+
+    fn pass(from: &mut Peer<'_>, to: &mut Peer<'_>) {
+        from.pump(2, |p| !p.buf.is_empty() || p.fin || p.rst);
+        let bytes = std::mem::take(&mut from.buf);
+        if !bytes.is_empty() {
+            to.send(&bytes);
+        }
+        if from.rst || from.fin {
+            to.send_rst();
         }
     }
 
