@@ -463,7 +463,13 @@ impl Ends {
     pub fn finish(mut self) {
         for _ in 0..16 {
             for server in [true, false] {
-                for op in [Op::Look, Op::Decide(true), Op::Look, Op::Turn, Op::Read(255)] {
+                for op in [
+                    Op::Look,
+                    Op::Decide(true),
+                    Op::Look,
+                    Op::Turn,
+                    Op::Read(255),
+                ] {
                     self.op(server, op);
                 }
             }
