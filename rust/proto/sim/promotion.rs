@@ -141,7 +141,7 @@ impl Op {
                 // Around what TCP has said, and far from it.
                 0..=5 => position.wrapping_add(u32::from(b)).wrapping_sub(16),
                 6 => position.wrapping_add(u32::from(b) << 24),
-                _ => u32::from(b) << 24 | u32::from(a),
+                _ => u32::from_be_bytes([b, 0, 0, a]),
             })),
             25 => Self::Noise,
             26 => Self::Data(a % 16),

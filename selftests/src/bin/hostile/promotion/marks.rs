@@ -36,6 +36,7 @@ points!(
     behind_the_cut,
     marks_for_data,
     halves,
+    urgent,
     falls_silent,
     leaves,
     ends_in_between,
@@ -330,6 +331,41 @@ fn halves(t: &mut T, h: &mut Host) {
             _ => real.end(),
         }
     }
+}
+
+/// A byte of a mark that the host calls urgent: the program hears of none.
+fn urgent(t: &mut T, h: &mut Host) {
+    // SAFETY: a set of signals on the stack, which only these calls use.
+    let mut signals: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    unsafe {
+        libc::sigaddset(&mut signals, libc::SIGURG);
+        libc::sigprocmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut());
+    }
+    let Some((mut real, mut c)) = offered(t, h) else {
+        return;
+    };
+    // This thread, as others of the process do not block the signal: `F_SETOWN_EX` with `F_OWNER_TID`.
+    // SAFETY: the kernel reads two numbers.
+    let owned = unsafe {
+        let owner = [0, libc::gettid()];
+        libc::fcntl(real.fd.raw(), 15, owner.as_ptr())
+    };
+    t.is("owner", owned, 0);
+    says(&mut c, &h.rc, &GO[..5]);
+    let mut m = c.cdc();
+    m[24] = 0x60;
+    h.rc.send(&m);
+    guest::pause(50);
+    real.goes_on(t, "urgent");
+    // SAFETY: as above.
+    unsafe { libc::sigpending(&mut signals) };
+    // SAFETY: as above.
+    let told = unsafe { libc::sigismember(&signals, libc::SIGURG) };
+    t.is("SIGURG", told, 0);
+    let byte = sys::recv_vec(real.fd.raw(), 1, libc::MSG_OOB | libc::MSG_DONTWAIT);
+    t.is("urgent byte", byte, Err(Errno(libc::EINVAL)));
+    closes(t, real, "urgent");
 }
 
 fn aborts(c: &mut Conn<'_>, h: &Host) {

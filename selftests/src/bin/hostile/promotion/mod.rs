@@ -30,8 +30,7 @@ const AFTER: u64 = 8;
 /// `mode` of a connection that began as TCP, and of SMC-R.
 const PATH: u32 = 3;
 const SMC: u32 = 0;
-/// Reasons.
-const PATHREMOTE: u32 = 0x0306_0103;
+/// What the other host has said is no correct one's.
 const PATHBREACH: u32 = 0x0306_0104;
 
 /// Flags of the identity option.
