@@ -395,6 +395,14 @@ fn falls_silent(t: &mut T, h: &mut Host) {
     let done = sys::shutdown(real.fd.raw(), libc::SHUT_WR);
     t.is("shutdown", done.ok(), Some(0));
     closes(t, real, "agreed and shut");
+    // Its RDMA is silent, too.
+    let Some((real, _c)) = agreed(t, h) else {
+        return;
+    };
+    h.rc.answers(false);
+    let sent = sys::send(real.fd.raw(), b"nobody takes this", libc::MSG_NOSIGNAL);
+    t.is("send", sent.ok(), Some(17));
+    closes(t, real, "deaf");
 }
 
 /// The host leaves where a correct one may: the connection goes on by TCP. Where none may, it is reset.
