@@ -245,7 +245,11 @@ impl Host {
                 tcp.send(&dress(clc::agreement_v2(clc::ACCEPT, me, limits)));
                 let m = clc::read(tcp, 4000).unwrap_or_default();
                 if clc::header(&m).map(|h| h.ty) != Some(clc::CONFIRM) {
-                    t.check(&format!("no confirm: {m:02x?}"), false);
+                    let (rst, fin) = (tcp.rst, tcp.fin);
+                    t.check(
+                        &format!("no confirm: {m:02x?}, rst {rst}, fin {fin}"),
+                        false,
+                    );
                     return None;
                 }
                 they = clc::End::parse(&m)?;
