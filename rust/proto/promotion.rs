@@ -100,11 +100,28 @@ pub enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Breach;
 
+/// Most bytes of TCP that may be missing before a cut. No sender holds more, nor does a receiver, so that the position is
+/// ahead of the reader's, too.
+const MOST_AHEAD: i32 = 1 << 30;
+
+/// Tells whether the peer can have turned at the position `cut` of TCP's stream, of which all before `arrived` has come,
+/// and its end behind that if `ended`. Nothing but the end follows a cut.
+#[must_use]
+pub const fn may_cut(cut: u32, arrived: u32, ended: bool) -> bool {
+    match cut.wrapping_sub(arrived) as i32 {
+        0 => true,
+        1..=MOST_AHEAD => !ended,
+        _ => false,
+    }
+}
+
 /// One end of a connection that may be promoted.
 #[derive(Clone, Copy, Debug)]
 pub struct Promotion {
     side: Side,
     stage: Stage,
+    /// A server has said that it may be promoted.
+    ready: bool,
     /// Position at which the peer has turned.
     peer_cut: Option<u32>,
 }
@@ -116,6 +133,7 @@ impl Promotion {
         Self {
             side,
             stage: Stage::Tcp,
+            ready: false,
             peer_cut: None,
         }
     }
@@ -144,6 +162,7 @@ impl Promotion {
             return Step::Leave;
         }
         self.stage = Stage::Offered;
+        self.ready = false;
         match self.side {
             Side::Client => Step::Wait,
             Side::Server => Step::Decide,
@@ -153,7 +172,10 @@ impl Promotion {
     /// Has decided to be promoted, after [`Step::Decide`].
     pub fn agree(&mut self) -> Step {
         match (self.side, self.stage) {
-            (Side::Server, Stage::Offered) => Step::Say(Mark::Ready),
+            (Side::Server, Stage::Offered) => {
+                self.ready = true;
+                Step::Say(Mark::Ready)
+            }
             (Side::Client, Stage::Offered) => {
                 self.stage = Stage::Bound;
                 Step::Say(Mark::Go)
@@ -181,7 +203,7 @@ impl Promotion {
     pub fn heard(&mut self, mark: Mark) -> Result<Step, Breach> {
         match (self.side, self.stage, mark) {
             (Side::Client, Stage::Offered, Mark::Ready) => Ok(Step::Decide),
-            (Side::Server, Stage::Offered, Mark::Go) => {
+            (Side::Server, Stage::Offered, Mark::Go) if self.ready => {
                 self.stage = Stage::Due;
                 Ok(Step::Turn)
             }
@@ -230,7 +252,10 @@ impl Promotion {
     /// otherwise its link was lost. All marks that had come were heard.
     pub fn ended(&mut self, by_peer: bool) -> Step {
         match (self.side, self.stage) {
-            (_, Stage::Tcp | Stage::Turned | Stage::Returning) => Step::Wait,
+            (_, Stage::Tcp | Stage::Returning) => Step::Wait,
+            // Nobody can say any more where the peer's bytes are: a correct one says its cut before it ends.
+            (_, Stage::Turned) if self.peer_cut.is_none() => Step::Reset,
+            (_, Stage::Turned) => Step::Wait,
             // The rest of the peer's bytes, and its end, are in the ring.
             _ if self.peer_cut.is_some() => Step::Turn,
             // A server that has turned does not end without having said so before.

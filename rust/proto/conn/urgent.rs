@@ -177,6 +177,12 @@ impl Conn {
         )
     }
 
+    /// Reports whether the peer has announced an urgent byte that has not been read past, come or not.
+    #[must_use]
+    pub fn knows_urgent(&self) -> bool {
+        self.rx.urgent != RxUrgent::None
+    }
+
     /// Reports whether the next byte to read is the urgent one (SIOCATMARK).
     #[must_use]
     pub fn at_mark(&self) -> bool {

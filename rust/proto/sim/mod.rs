@@ -5,6 +5,7 @@
 //! * [`rng`]: small deterministic random numbers. [`pair`]: two established connections over an
 //!   in-memory reliable channel with delays, lost and failed completions and link loss.
 //! * [`handshake`]: two hosts that shake hands over byte streams and an RDMA link that may fail.
+//! * [`promotion`]: two ends that change from TCP to their rings, one of them hostile perhaps.
 //! * [`stack`]: a whole link group between two hosts, with many connections sharing its link.
 //!
 //! Included by tests and fuzz targets with `#[path]`; never part of the library. What goes wrong
@@ -14,5 +15,6 @@
 
 pub mod handshake;
 pub mod pair;
+pub mod promotion;
 pub mod rng;
 pub mod stack;

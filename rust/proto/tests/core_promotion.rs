@@ -4,10 +4,15 @@
 
 use proptest::prelude::*;
 use smc_proto::{
-    promotion::{Breach, Promotion, Side, Stage, Step},
+    promotion::{may_cut, Breach, Promotion, Side, Stage, Step},
     wire::promotion::{Join, Mark},
 };
 use std::collections::VecDeque;
+
+#[path = "../sim/mod.rs"]
+mod sim;
+
+use sim::promotion::{Ends, Op};
 
 #[test]
 fn join_has_these_bytes() {
@@ -70,13 +75,84 @@ fn marks_out_of_their_order_are_a_breach() {
     for mark in [Mark::Go, Mark::Cut(1)] {
         assert_eq!(client.heard(mark), Err(Breach));
     }
-    for mark in [Mark::Ready, Mark::Cut(1)] {
+    for mark in [Mark::Ready, Mark::Go, Mark::Cut(1)] {
         assert_eq!(server.heard(mark), Err(Breach));
     }
+    assert_eq!(server.agree(), Step::Say(Mark::Ready));
     assert_eq!(server.heard(Mark::Go), Ok(Step::Turn));
     assert_eq!(server.heard(Mark::Go), Err(Breach));
     assert_eq!(server.heard(Mark::Cut(1)), Ok(Step::Wait));
     assert_eq!(server.heard(Mark::Cut(1)), Err(Breach));
+}
+
+#[test]
+fn a_cut_lies_where_tcp_has_come_or_will() {
+    for arrived in [0, 1000, u32::MAX - 3, u32::MAX] {
+        let at = |ahead: i32| arrived.wrapping_add_signed(ahead);
+        for ended in [false, true] {
+            assert!(may_cut(arrived, arrived, ended));
+            // Bytes that TCP has are not left out, and what cannot come is not waited for.
+            for ahead in [-1, -2000, i32::MIN, i32::MAX, (1 << 30) + 1] {
+                assert!(!may_cut(at(ahead), arrived, ended), "{ahead}");
+            }
+            for ahead in [1, 2000, 1 << 30] {
+                assert_eq!(may_cut(at(ahead), arrived, ended), !ended, "{ahead}");
+            }
+        }
+    }
+}
+
+/// Found by the fuzz target: a cut that is ahead of what has arrived is not ahead of the reader, who has not read that.
+#[test]
+fn a_cut_is_ahead_of_the_reader_as_well() {
+    let mut ends = Ends::new(1 << 31, 0, Some(Side::Client));
+    ends.op(true, Op::Decide(true));
+    for _ in 0..4 {
+        ends.op(false, Op::Tcp(14));
+    }
+    ends.op(false, Op::Say(Mark::Go));
+    ends.op(false, Op::Say(Mark::Cut(55)));
+    ends.op(false, Op::Data(5));
+    ends.op(true, Op::Look);
+    ends.op(true, Op::Turn);
+    ends.op(true, Op::Look);
+    ends.op(true, Op::Read(3));
+    ends.finish();
+}
+
+/// Whoever has turned and does not know the peer's cut cannot know it after the peer's end.
+#[test]
+fn an_end_without_a_cut_is_no_end() {
+    let (_, mut server) = ends();
+    let _ = server.offered();
+    let _ = server.agree();
+    assert_eq!(server.heard(Mark::Go), Ok(Step::Turn));
+    server.turned();
+    assert_eq!(server.ended(true), Step::Reset);
+    assert_eq!(server.heard(Mark::Cut(9)), Ok(Step::Wait));
+    assert_eq!(server.ended(true), Step::Wait);
+}
+
+/// What a correct pair does from beginning to end, in the simulator that the next properties use: otherwise they might
+/// show nothing.
+#[test]
+fn the_simulator_promotes() {
+    let mut ends = Ends::new(u32::MAX - 5, 7, None);
+    for server in [false, true] {
+        ends.op(server, Op::Write(9));
+    }
+    for _ in 0..4 {
+        for server in [true, false] {
+            for op in [Op::Look, Op::Decide(true), Op::Turn] {
+                ends.op(server, op);
+            }
+        }
+    }
+    assert!(ends.both_have_turned());
+    for server in [false, true] {
+        ends.op(server, Op::Write(9));
+    }
+    ends.finish();
 }
 
 fn ends() -> (Promotion, Promotion) {
@@ -213,5 +289,31 @@ proptest! {
             // What the client did not know, it does not go on with.
             prop_assert!(!client.turned || client.closed);
         }
+    }
+
+    /// Two ends and their bytes, with everything that can happen to a correct one: none turns before the other has
+    /// agreed, each byte comes once and in its order, and no correct end breaks a rule of the other one.
+    #[test]
+    fn bytes_follow_one_another(
+        positions in any::<(u32, u32)>(),
+        ops in proptest::collection::vec(any::<[u8; 3]>(), 0..120),
+    ) {
+        let mut ends = Ends::new(positions.0, positions.1, None);
+        ops.into_iter().for_each(|raw| ends.raw(raw));
+        ends.finish();
+    }
+
+    /// One end is hostile, and says any marks and bytes by both ways: whatever the other one reads from its ring follows
+    /// all that TCP had before the cut, and it turns only after what the peer has to say first.
+    #[test]
+    fn a_hostile_peer_leaves_nothing_out(
+        positions in any::<(u32, u32)>(),
+        client in any::<bool>(),
+        ops in proptest::collection::vec(any::<[u8; 3]>(), 0..60),
+    ) {
+        let hostile = if client { Side::Client } else { Side::Server };
+        let mut ends = Ends::new(positions.0, positions.1, Some(hostile));
+        ops.into_iter().for_each(|raw| ends.raw(raw));
+        ends.finish();
     }
 }

@@ -54,8 +54,10 @@ fn an_urgent_byte_that_was_not_passed_counts_as_unread_at_close() {
     }
     let mut r = Rig::active();
     peer_writes_urgent(&mut r, 2, b'!');
+    assert!(r.conn.knows_urgent());
     let a = r.conn.read_done(2).unwrap();
     r.note(a);
+    assert!(!r.conn.knows_urgent());
     r.close();
     assert_eq!(r.flushed_flags(), C);
 }

@@ -61,18 +61,49 @@ fn key(numbers: Join) -> u64 {
     u64::from(numbers.client) << 32 | u64::from(numbers.server)
 }
 
-/// Has a connection wait.
+/// A connection that a side connection has named. It waits again if that comes to nothing.
+pub(super) struct Named {
+    numbers: Join,
+    candidate: Option<Arc<dyn Candidate>>,
+}
+
+impl Named {
+    /// Returns the connection.
+    pub(super) fn candidate(&self) -> Option<&Arc<dyn Candidate>> {
+        self.candidate.as_ref()
+    }
+
+    /// Gives it the SMC-R connection that the handshake has made.
+    pub(super) fn offer(mut self, conn: Arc<SmcConn>) {
+        match self.candidate.take() {
+            Some(candidate) => candidate.offer(conn),
+            None => conn.dissolve(),
+        }
+    }
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if let Some(candidate) = self.candidate.take() {
+            // Without memory it is tried again later, as any.
+            let _ = enter(candidate, self.numbers);
+        }
+    }
+}
+
+/// Has a connection wait, unless its program has closed it.
 ///
 /// # Errors
 ///
 /// The reason why it cannot.
 pub(super) fn enter(this: Arc<dyn Candidate>, numbers: Join) -> Result<(), Reason> {
     let all = CANDIDATES.get().ok_or(Reason::PathOff)?;
-    let node = RBTreeNode::new(key(numbers), this, GFP_KERNEL);
+    let node = RBTreeNode::new(key(numbers), this.clone(), GFP_KERNEL);
     let node = node.map_err(|_| Reason::NoMemory)?;
     let mut waiting = all.waiting.lock();
-    // One that is there stays: nobody takes another's place by having the same numbers.
-    if waiting.get(&key(numbers)).is_none() {
+    // One that is there stays: nobody takes another's place by having the same numbers. Who closes says so before it
+    // looks here for the last time ([`leave`]).
+    if this.is_open() && waiting.get(&key(numbers)).is_none() {
         waiting.insert(node);
         return Ok(());
     }
@@ -100,7 +131,7 @@ pub(super) fn leave(sock: &Sock, numbers: Join) {
 
 /// Takes the connection that the side connection `side` may join: with these numbers, in its namespace, and with the
 /// same host at the other end, as far as this one sees.
-pub(super) fn take(numbers: Join, side: &Sock) -> Option<Arc<dyn Candidate>> {
+pub(super) fn take(numbers: Join, side: &Sock) -> Option<Named> {
     let all = CANDIDATES.get()?;
     let mut waiting = all.waiting.lock();
     let there = waiting.get(&key(numbers))?;
@@ -112,5 +143,6 @@ pub(super) fn take(numbers: Join, side: &Sock) -> Option<Arc<dyn Candidate>> {
     }
     let node = waiting.remove_node(&key(numbers));
     drop(waiting);
-    node.map(|node| node.to_key_value().1)
+    let candidate = node.map(|node| node.to_key_value().1);
+    candidate.is_some().then_some(Named { numbers, candidate })
 }

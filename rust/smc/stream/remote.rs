@@ -49,7 +49,7 @@ use kernel::{
 };
 use smc_proto::{
     path::{Head, Route},
-    promotion::{Promotion, Side, Stage, Step},
+    promotion::{may_cut, Promotion, Side, Stage, Step},
     reason::Reason,
     wire::promotion::{Join, Mark}, //
 };
@@ -105,6 +105,8 @@ pub(crate) struct Remote {
     write_shut: Word,
     /// 1 while something about the socket keeps it on TCP for good.
     bound_to_tcp: Word,
+    /// 1 once the connection was reset from here: nothing is in the rings any more.
+    broken: Word,
     /// TCP's count of segments at which the next attempt is worth its price, and how often that has failed.
     due_at: Word,
     failures: Word,
@@ -206,6 +208,7 @@ impl Remote {
                 route: Count::new(Route::TCP.word()),
                 write_shut: Word::new(0),
                 bound_to_tcp: Word::new(0),
+                broken: Word::new(0),
                 due_at: Word::new(due_at),
                 failures: Word::new(0),
                 reason: Word::new(Reason::PathRemote.code()),
@@ -400,8 +403,10 @@ impl Remote {
     /// Gives an attempt up to which the peer has not agreed.
     pub(crate) fn give_up(&self) -> Outcome {
         let mut machine = self.machine.lock();
-        let step = machine.promotion.refuse();
-        self.perform(&mut machine, step);
+        if machine.conn.is_some() {
+            let step = machine.promotion.refuse();
+            self.perform(&mut machine, step);
+        }
         drop(machine);
         self.outcome()
     }
@@ -443,23 +448,70 @@ impl Remote {
     /// Returns the next step, if there is one.
     fn next(&self, machine: &mut Machine) -> Option<Step> {
         let conn = machine.conn.clone()?;
-        let promotion = &mut machine.promotion;
-        if promotion.awaits_mark() {
+        // In this order: what the peer has said before an end is heard before that.
+        let state = conn.apart_state();
+        if machine.promotion.awaits_mark() {
             if let Some(bytes) = take_mark(&conn) {
-                let mark = Mark::parse(bytes).ok_or(());
-                let step = mark.and_then(|mark| promotion.heard(mark).map_err(|_| ()));
-                // What no correct peer says.
-                return Some(step.unwrap_or(Step::Reset));
+                let mark = Mark::parse(bytes).filter(|mark| self.may_be_said(*mark));
+                let step = mark.and_then(|mark| machine.promotion.heard(mark).ok());
+                return Some(step.unwrap_or_else(|| self.breach(&conn)));
             }
         }
-        if promotion.stage().is_apart() {
-            match conn.apart_state() {
-                Apart::Open => (),
-                Apart::Ended | Apart::Aborted => return Some(promotion.ended(true)),
-                Apart::Lost => return Some(promotion.ended(false)),
-            }
+        let promotion = &mut machine.promotion;
+        // Once both have turned a record may follow the cut; see `back`.
+        let cut = promotion
+            .peer_cut()
+            .filter(|_| promotion.stage().is_apart());
+        if cut.is_some_and(|cut| !self.can_end_at(cut)) {
+            return Some(self.breach(&conn));
+        }
+        let ended = match (state, promotion.stage().is_apart()) {
+            (Apart::Open, _) => None,
+            (Apart::Ended | Apart::Aborted, true) => Some(true),
+            (Apart::Lost, true) => Some(false),
+            // Of anything but an end in good order the socket has heard.
+            (Apart::Ended, false) => promotion.awaits_mark().then_some(true),
+            (Apart::Aborted | Apart::Lost, false) => None,
+        };
+        if let Some(by_peer) = ended {
+            let step = promotion.ended(by_peer);
+            // The peer has ended it without a word of where its bytes are.
+            let breach = by_peer && step == Step::Reset;
+            return Some(if breach { self.breach(&conn) } else { step });
         }
         (promotion.stage() == Stage::Due).then_some(Step::Turn)
+    }
+
+    /// Tells whether the peer can have said this, as far as TCP's stream tells.
+    fn may_be_said(&self, mark: Mark) -> bool {
+        match mark {
+            Mark::Cut(position) => self.can_end_at(position),
+            Mark::Ready | Mark::Go => true,
+        }
+    }
+
+    /// Tells whether the peer's bytes can have left TCP at this position.
+    fn can_end_at(&self, position: u32) -> bool {
+        let sock = &*self.sock;
+        let may = || {
+            let ended = sock.has_seen_fin();
+            let arrived = sock.arrived_to().wrapping_sub(u32::from(ended));
+            may_cut(position, arrived, ended)
+        };
+        if may() {
+            return true;
+        }
+        // An end that is just arriving looks like a byte, but not with the lock.
+        let _guard = sock.lock();
+        may()
+    }
+
+    /// Takes note that the peer says what no correct one does.
+    #[cold]
+    fn breach(&self, conn: &SmcConn) -> Step {
+        self.reason.set(Reason::PathBreach.code());
+        conn.group().tell_mark();
+        Step::Reset
     }
 
     fn perform(&self, machine: &mut Machine, step: Step) {
@@ -500,7 +552,9 @@ impl Remote {
     }
 
     fn reset(&self, machine: &mut Machine) {
+        self.broken.set(1);
         if let Some(conn) = machine.conn.take() {
+            conn.shut_read();
             conn.dissolve();
         }
         self.sock.set_error(errno::ECONNABORTED);
@@ -592,7 +646,7 @@ impl Remote {
     #[inline]
     fn turned(&self) -> Option<&Arc<SmcConn>> {
         match self.stage() {
-            Stage::Turned => self.carriers.current(),
+            Stage::Turned => self.carrier(),
             _ => None,
         }
     }
@@ -601,14 +655,15 @@ impl Remote {
     #[inline]
     fn behind(&self) -> Option<&Arc<SmcConn>> {
         match self.route().head() {
-            Head::Ring => self.carriers.current(),
+            Head::Ring => self.carrier(),
             _ => None,
         }
     }
 
-    /// Returns the SMC-R connection, once the way back to TCP is closed.
+    /// Returns the SMC-R connection, once the way back to TCP is closed, until a reset.
+    #[inline]
     pub(crate) fn carrier(&self) -> Option<&Arc<SmcConn>> {
-        self.carriers.current()
+        self.carriers.current().filter(|_| self.broken.get() == 0)
     }
 
     /// Tells whether an urgent byte would come by TCP.

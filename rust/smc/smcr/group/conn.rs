@@ -395,6 +395,10 @@ impl SmcConn {
     pub(crate) fn takes_over(&self) {
         self.apart.set(0);
         full_barrier();
+        if self.proto.lock().knows_urgent() {
+            // Nobody has been told while the socket was not the connection's.
+            self.sock.signal_urgent();
+        }
     }
 
     /// Tells whether the connection's end ends the socket's, too.

@@ -38,6 +38,13 @@ impl LinkGroup {
         self.say(format_args!("aborted a connection: the peer sent {what}"));
     }
 
+    /// Says that a connection under promotion was aborted, as its peer has broken the order of the marks.
+    pub(crate) fn tell_mark(&self) {
+        self.say(format_args!(
+            "aborted a connection: the peer sent a mark out of its order or place"
+        ));
+    }
+
     fn say(&self, what: fmt::Arguments<'_>) {
         let Some(silent) = self.owner.rate_limit().allow() else {
             return;

@@ -7,7 +7,7 @@
 //! only up to a step that may sleep, whose length the peer determines.
 
 use super::{
-    super::candidates::{self, Candidate},
+    super::candidates::{self, Candidate, Named},
     Listener, //
 };
 use crate::{
@@ -114,7 +114,7 @@ struct IncomingState {
     counted: bool,
     /// Of a side connection: what is to come first, and then the connection that it is about.
     joining: Option<Joining>,
-    target: Option<Arc<dyn Candidate>>,
+    target: Option<Named>,
 }
 
 /// A side connection whose [`Join`] has not come.
@@ -294,8 +294,14 @@ impl Incoming {
         drop(self.end());
     }
 
-    /// Takes the connection and its handshake, and ends the watch.
-    fn end(&self) -> (Option<OwnedBsdSocket>, Option<Negotiation<Self>>) {
+    /// Takes the connection, its handshake and what that is about, and ends the watch.
+    fn end(
+        &self,
+    ) -> (
+        Option<OwnedBsdSocket>,
+        Option<Negotiation<Self>>,
+        Option<Named>,
+    ) {
         let (socket, negotiation, watch, joining, target) = {
             let mut state = self.state.lock();
             (
@@ -307,8 +313,8 @@ impl Incoming {
             )
         };
         // The hooks hold a reference to `self`; the caller has one, too.
-        drop((watch, joining, target));
-        (socket, negotiation)
+        drop((watch, joining));
+        (socket, negotiation, target)
     }
 
     /// Goes on with the handshake for a program that must not wait for the peer.
@@ -363,7 +369,10 @@ impl Incoming {
                 return;
             };
             let sock: ARef<Sock> = socket.sock().into();
-            target = state.target.clone();
+            target = state
+                .target
+                .as_ref()
+                .and_then(|named| named.candidate().cloned());
             let Some(negotiation) = &mut state.negotiation else {
                 // It named no connection that is to be promoted.
                 drop(guard);
@@ -402,7 +411,7 @@ impl Incoming {
         };
         // After first contact no message of CLC was the last one.
         this.answered.store(true, Release);
-        let (Some(socket), Some(negotiation)) = this.end() else {
+        let (Some(socket), Some(negotiation), named) = this.end() else {
             return;
         };
         let (conclusion, link) = negotiation.conclude(Role::Server, socket.sock(), outcome);
@@ -417,8 +426,8 @@ impl Incoming {
             namespace.heard(socket.sock(), None, event);
         }
         if this.joins {
-            if let (Some(target), Conclusion::Smc(conn)) = (target, conclusion) {
-                target.offer(conn);
+            if let (Some(named), Conclusion::Smc(conn)) = (named, conclusion) {
+                named.offer(conn);
             }
             this.listener.finish(this.id, None);
             return;
@@ -451,20 +460,25 @@ impl Incoming {
                     arm(&joining.timer, joining.until);
                     return Ok(false);
                 }
+                Err(err) if err == EAGAIN => {
+                    silent::count(&PeerAddr::of(socket.sock()));
+                    return Err(err);
+                }
                 Err(err) => return Err(err),
             }
         }
         let join = Join::parse(&joining.bytes);
         state.joining = None;
-        let target = join.and_then(|join| candidates::take(join, socket.sock()));
-        let (Some(target), Some(gates)) = (target, GATES.get()) else {
+        let named = join.and_then(|join| candidates::take(join, socket.sock()));
+        let (Some(named), Some(gates)) = (named, GATES.get()) else {
             return Err(ENOENT);
         };
-        let payer = target.sock().clone();
-        let port = target.port();
-        let negotiation = Negotiation::server(this, &gates, target.sock(), port, payer)?;
+        let candidate = named.candidate().ok_or(ENOENT)?;
+        let payer = candidate.sock().clone();
+        let port = candidate.port();
+        let negotiation = Negotiation::server(this, &gates, candidate.sock(), port, payer)?;
         state.negotiation = Some(negotiation.apart());
-        state.target = Some(target);
+        state.target = Some(named);
         Ok(true)
     }
 }

@@ -36,7 +36,7 @@ impl Remote {
         match route.head() {
             Head::Until(_) if self.sock.arrived_bytes() < route.left(self.sock.position()) => None,
             Head::Tcp => None,
-            _ => self.carriers.current(),
+            _ => self.carrier(),
         }
     }
 
@@ -120,7 +120,7 @@ impl StreamIo for Remote {
         if self.is_read_shut() {
             events |= flags::EPOLLRDHUP;
         }
-        if let Some(conn) = self.carriers.current() {
+        if let Some(conn) = self.carrier() {
             // As with TCP an end is shown before all that precedes it has been read.
             let shown = match conn.is_suspended() {
                 true => flags::EPOLLPRI,
@@ -152,7 +152,7 @@ impl StreamIo for Remote {
     }
 
     fn ioctl(&self, command: u32) -> Option<i32> {
-        let conn = self.carriers.current()?;
+        let conn = self.carrier()?;
         let count = |bytes: usize| i32::try_from(bytes).unwrap_or(i32::MAX);
         match command {
             SIOCINQ => Some(count(self.unread().0)),
@@ -239,7 +239,7 @@ impl StreamIo for Remote {
     }
 
     fn take_urgent(&self, peek: bool) -> (bool, Result<u8, UrgentError>) {
-        match self.carriers.current() {
+        match self.carrier() {
             Some(conn) => conn.take_urgent(peek),
             // TCP's; see [`crate::stream::Stream::receive`].
             None => (false, Err(UrgentError::None)),

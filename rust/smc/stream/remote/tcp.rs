@@ -117,7 +117,8 @@ pub(super) fn take(remote: &Remote, msg: &mut Message<'_>, ask: &Ask<'_>) -> Res
             ask.carried.set(true);
             conn.take(msg, ask)
         }
-        None => Ok(STOP),
+        // It was reset.
+        None => Ok(Look::Nothing(state(remote))),
     }
 }
 
@@ -262,7 +263,7 @@ fn peek(remote: &Remote, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
             Err(err) => Err(err),
         };
     }
-    if let (Some(left), Some(conn)) = (left, remote.carriers.current()) {
+    if let (Some(left), Some(conn)) = (left, remote.carrier()) {
         if offset >= left {
             // All of TCP's has been seen.
             let beyond = offset.wrapping_sub(left);

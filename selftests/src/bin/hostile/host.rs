@@ -21,7 +21,7 @@ pub enum Role {
 /// Port of the module's listener.
 pub const LISTENER: u16 = 6600;
 /// Port of the listener that is made of packets.
-const FAKE: u16 = 7700;
+pub const FAKE: u16 = 7700;
 /// Address and key of the memory that this host claims to have; it is nowhere.
 const MEMORY: u64 = 0x0007_7000_0000_0000;
 const RKEY: u32 = 0x0077_0042;
@@ -145,6 +145,11 @@ impl Host {
 
     /// The TCP connection and the module's socket, if it has one already.
     pub fn tcp(&mut self, t: &T) -> (Peer<'static>, Option<Fd>) {
+        self.tcp_with(t, &SMC_OPTION)
+    }
+
+    /// The same with these options in the host's SYN or SYN-ACK.
+    pub fn tcp_with(&mut self, t: &T, options: &[u8]) -> (Peer<'static>, Option<Fd>) {
         // Connections outlive the borrow of the host; what they leak ends with the point's process.
         let wire: &'static Wire = Box::leak(Box::new(Wire::open("vb").expect("packet socket")));
         self.ports += 1;
@@ -153,7 +158,7 @@ impl Host {
                 // Handshakes that were broken off count against the listener's backlog until their
                 // time is over, a few seconds; then it answers again.
                 for _ in 0..4 {
-                    let p = Peer::connect(wire, self.ip, self.ports, LISTENER, &SMC_OPTION);
+                    let p = Peer::connect(wire, self.ip, self.ports, LISTENER, options);
                     if let Some(p) = p {
                         return (p, None);
                     }
@@ -168,7 +173,7 @@ impl Host {
                 let r = sys::connect(fd.raw(), &a);
                 assert_eq!(r, Err(Errno(libc::EINPROGRESS)));
                 let mut p = Peer::wait_syn(wire, self.ip, FAKE, 4000).expect("no SYN");
-                assert!(p.syn_ack(&SMC_OPTION), "no ACK");
+                assert!(p.syn_ack(options), "no ACK");
                 (p, Some(fd))
             }
         }
@@ -190,19 +195,24 @@ impl Host {
         }
     }
 
-    /// Opens a connection; the first one makes the group, the others join it.
-    pub fn open(&mut self, t: &mut T) -> Option<Conn<'static>> {
-        let me = self.end();
+    /// The next port of the host.
+    pub fn port(&mut self) -> u16 {
+        self.ports += 1;
+        self.ports
+    }
+
+    /// Shakes hands over `tcp` for a connection whose end here is `me`, and returns the other one; the first makes the
+    /// group, the others join it.
+    pub fn agree(&mut self, t: &mut T, tcp: &mut Peer<'_>, me: &clc::End) -> Option<clc::End> {
         let first = self.max_links;
-        let (mut tcp, mut fd) = self.tcp(t);
         let joins = self.rc.connected();
         let limits = (!joins).then_some((255, first));
         let dress = self.dress;
         let they;
         match self.role {
             Role::Client => {
-                tcp.send(&dress(clc::proposal_v2(&me, first)));
-                let m = clc::read(&mut tcp, 4000).unwrap_or_default();
+                tcp.send(&dress(clc::proposal_v2(me, first)));
+                let m = clc::read(tcp, 4000).unwrap_or_default();
                 if clc::header(&m).map(|h| h.ty) != Some(clc::ACCEPT) {
                     t.check(&format!("no accept: {m:02x?}"), false);
                     return None;
@@ -212,7 +222,7 @@ impl Host {
                 if !joins {
                     self.rc.connect(they.qpn, they.psn);
                 }
-                tcp.send(&dress(clc::agreement_v2(clc::CONFIRM, &me, limits)));
+                tcp.send(&dress(clc::agreement_v2(clc::CONFIRM, me, limits)));
                 if !joins {
                     let ask = self.llc(1, 3000);
                     let Some(mut m) = ask else {
@@ -225,28 +235,42 @@ impl Host {
                     m[26..29].copy_from_slice(&me.qpn.to_be_bytes()[1..]);
                     self.rc.send(&m);
                 }
-                fd = self.accept(&tcp);
             }
             Role::Server => {
-                let m = clc::read(&mut tcp, 4000).unwrap_or_default();
+                let m = clc::read(tcp, 4000).unwrap_or_default();
                 if clc::header(&m).map(|h| h.ty) != Some(clc::PROPOSAL) {
                     t.check(&format!("no proposal: {m:02x?}"), false);
                     return None;
                 }
-                tcp.send(&dress(clc::agreement_v2(clc::ACCEPT, &me, limits)));
-                let m = clc::read(&mut tcp, 4000).unwrap_or_default();
+                tcp.send(&dress(clc::agreement_v2(clc::ACCEPT, me, limits)));
+                let m = clc::read(tcp, 4000).unwrap_or_default();
                 if clc::header(&m).map(|h| h.ty) != Some(clc::CONFIRM) {
-                    t.check(&format!("no confirm: {m:02x?}"), false);
+                    let (rst, fin) = (tcp.rst, tcp.fin);
+                    t.check(
+                        &format!("no confirm: {m:02x?}, rst {rst}, fin {fin}"),
+                        false,
+                    );
                     return None;
                 }
                 they = clc::End::parse(&m)?;
                 if !joins {
                     self.rc.connect(they.qpn, they.psn);
-                    self.rc.send(&confirm_link(&me, 0x03));
+                    self.rc.send(&confirm_link(me, 0x03));
                     let answer = self.llc(0x81, 3000);
                     t.check("CONFIRM_LINK answered", answer.is_some());
                 }
             }
+        }
+        Some(they)
+    }
+
+    /// Opens a connection; the first one makes the group, the others join it.
+    pub fn open(&mut self, t: &mut T) -> Option<Conn<'static>> {
+        let me = self.end();
+        let (mut tcp, mut fd) = self.tcp(t);
+        let they = self.agree(t, &mut tcp, &me)?;
+        if self.role == Role::Client {
+            fd = self.accept(&tcp);
         }
         let Some(fd) = fd else {
             let said = clc::read_within(&mut tcp, 100);

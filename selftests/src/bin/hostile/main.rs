@@ -4,8 +4,8 @@
 //! with an error and soon; nothing may hang, and an honest connection on the same device, which
 //! every point keeps busy, must not notice.
 //!
-//! `hostile [--family inet,smc] [--ip v4,v6] [PREFIX..]`, or `crowd` instead of the prefixes: what has
-//! to run alone. Needs `rdma_rxe` and `/usr/bin/rdma`.
+//! `hostile [--family inet,smc] [--ip v4,v6] [PREFIX..]`, or `crowd` instead of the prefixes, or prefixes that begin
+//! with `promotion`: what has to run alone. Needs `rdma_rxe` and `/usr/bin/rdma`.
 
 mod attempts;
 mod bystander;
@@ -20,6 +20,7 @@ mod host;
 mod immediate;
 mod link;
 mod llc;
+mod promotion;
 mod setup;
 mod silent;
 mod spoilt;
@@ -63,6 +64,9 @@ macro_rules! both {
 fn main() {
     if std::env::args().any(|arg| arg == "crowd") {
         st::point::main(&[crowd::LIST], 1);
+    }
+    if std::env::args().any(|arg| arg.starts_with("promotion")) {
+        st::point::main(&promotion::LISTS, 1);
     }
     st::point::main(
         &[

@@ -84,7 +84,8 @@ impl SmcConn {
         if actions.has(Actions::STATE) {
             self.sock.wake_state();
         }
-        if actions.has(Actions::URGENT_NEWS) {
+        // Of an urgent byte in what is not the program's it hears nothing; see [`SmcConn::takes_over`].
+        if actions.has(Actions::URGENT_NEWS) && self.has_socket() {
             self.sock.signal_urgent();
         }
         if actions.has(Actions::DRAIN_LOST) {
