@@ -27,6 +27,12 @@ pub(crate) trait Candidate: Send + Sync {
     /// The reason why there is none.
     fn port(&self) -> Result<LocalPort, Reason>;
 
+    /// Takes note that the client's side connection has come for it.
+    fn begins(&self);
+
+    /// Takes note that nothing has come of that.
+    fn failed(&self, reason: Reason);
+
     /// Takes over the SMC-R connection that a handshake has made for it.
     fn offer(self: Arc<Self>, conn: Arc<SmcConn>);
 }

@@ -68,6 +68,7 @@ impl WorkItem for SmcSock {
                 if conn.is_tcp_dead() {
                     conn.on_tcp_dead();
                 } else if matches!(this.sock.peek(&mut [0]), Ok(1..)) {
+                    promotion::breaks(&this, &conn);
                     conn.fail();
                 } else if this.sock.shutdown_mask() & RECEIVE != 0 {
                     this.fin_noted.set(1);

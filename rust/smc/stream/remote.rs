@@ -10,8 +10,11 @@
 //! Locks: `writer`, then `machine`, then those of the SMC-R connection. `reader` and `writer` are held over copies from
 //! and to the program, so who works for others only tries them.
 
+mod account;
 mod facts;
 mod tcp;
+
+pub(crate) use account::{step, Facts};
 
 use super::{
     ring::{put_mark, take_mark},
@@ -25,6 +28,7 @@ use crate::{
         SmcConn, //
     },
 };
+use account::Attempts;
 use kapi::{
     errno,
     net::{
@@ -91,9 +95,9 @@ pub(crate) struct Remote {
     write_shut: Word,
     /// 1 while something about the socket keeps it on TCP for good.
     bound_to_tcp: Word,
-    /// TCP's count of segments at which the next attempt is worth its price, and how often that has failed.
+    /// TCP's count of segments at which the next attempt is worth its price.
     due_at: Word,
-    failures: Word,
+    attempts: Attempts,
     /// Code of the reason why the connection is TCP's.
     reason: Word,
     /// Number of splice() calls under way.
@@ -148,7 +152,7 @@ impl Remote {
                 write_shut: Word::new(0),
                 bound_to_tcp: Word::new(0),
                 due_at: Word::new(due_at),
-                failures: Word::new(0),
+                attempts: Attempts::new(),
                 reason: Word::new(Reason::PathRemote.code()),
                 splices: Atomic::new(0),
                 carrier: SetOnce::new(),
@@ -229,30 +233,6 @@ impl Remote {
         self.bound_to_tcp.set(1);
     }
 
-    /// Takes note of an attempt that has failed for this reason; the next one is worth its price after twice as much.
-    pub(crate) fn failed(&self, reason: Reason) {
-        let failures = self.failures.get().saturating_add(1);
-        self.failures.set(failures);
-        self.reason.set(reason.code());
-        self.put_off(failures);
-    }
-
-    /// Takes note of an attempt, so that no other begins at once; `numbers` returns the initial sequence numbers.
-    pub(crate) fn tries(&self, numbers: impl FnOnce() -> Join) {
-        if self.numbers.as_ref().is_none() {
-            self.numbers.populate(numbers());
-        }
-        self.put_off(MOST_DOUBLINGS);
-    }
-
-    fn put_off(&self, doublings: u32) {
-        let distance = threshold(&self.namespace, self.side).max(1);
-        let distance = distance.saturating_mul(1 << doublings.min(MOST_DOUBLINGS));
-        let distance = distance.min(1 << 30);
-        self.due_at
-            .set(self.sock.data_segments().wrapping_add(distance));
-    }
-
     /// Notes an attempt in place of the one before, which is returned.
     pub(crate) fn replace_dialer(&self, dialer: Arc<dyn Dial>) -> Option<Arc<dyn Dial>> {
         self.dialer.lock().replace(dialer)
@@ -293,6 +273,7 @@ impl Remote {
             if step == Step::Leave {
                 drop(machine);
                 conn.dissolve();
+                self.ended(Reason::PathEnds);
                 return Outcome::Nothing;
             }
             machine.conn = Some(conn);
@@ -305,12 +286,17 @@ impl Remote {
     }
 
     /// Gives an attempt up to which the peer has not agreed.
-    pub(crate) fn give_up(&self) -> Outcome {
+    pub(crate) fn give_up(&self, reason: Reason) -> Outcome {
         let mut machine = self.machine.lock();
-        let step = machine.promotion.refuse();
-        self.perform(&mut machine, step);
+        self.refuse(&mut machine, reason);
         drop(machine);
         self.outcome()
+    }
+
+    /// Agrees to nothing, for this reason, if that is still possible.
+    fn refuse(&self, machine: &mut Machine, reason: Reason) {
+        let step = machine.promotion.refuse();
+        self.perform(machine, step, reason);
     }
 
     /// Goes on as far as possible: hears the peer's marks, and turns. May sleep, but not for the peer or the program.
@@ -326,7 +312,7 @@ impl Remote {
                 break;
             }
             if !turns {
-                self.perform(&mut machine, step);
+                self.perform(&mut machine, step, Reason::PathRefused);
             }
         }
         drop(machine);
@@ -364,7 +350,8 @@ impl Remote {
         (promotion.stage() == Stage::Due).then_some(Step::Turn)
     }
 
-    fn perform(&self, machine: &mut Machine, step: Step) {
+    /// Takes a step; `why` is the reason if it is one back to TCP.
+    fn perform(&self, machine: &mut Machine, step: Step, why: Reason) {
         match step {
             Step::Wait | Step::Turn => (),
             Step::Decide => self.decide(machine),
@@ -373,10 +360,10 @@ impl Remote {
                 if !matches!(said, Some(Ok(()))) {
                     // The peer has not heard it, so it has not turned.
                     let step = machine.promotion.ended(true);
-                    self.perform(machine, step);
+                    self.perform(machine, step, why);
                 }
             }
-            Step::Leave => self.leave(machine),
+            Step::Leave => self.leave(machine, why),
             Step::Reset => self.reset(machine),
         }
         self.show(machine);
@@ -384,27 +371,27 @@ impl Remote {
 
     /// Agrees, if the socket may be promoted.
     fn decide(&self, machine: &mut Machine) {
-        let step = match self.keeps_to_tcp() {
-            Some(reason) => {
-                self.reason.set(reason.code());
-                machine.promotion.refuse()
+        match self.keeps_to_tcp() {
+            Some(reason) => self.refuse(machine, reason),
+            None => {
+                let step = machine.promotion.agree();
+                self.perform(machine, step, Reason::PathRefused);
             }
-            None => machine.promotion.agree(),
-        };
-        self.perform(machine, step);
+        }
     }
 
-    fn leave(&self, machine: &mut Machine) {
+    fn leave(&self, machine: &mut Machine, why: Reason) {
         if let Some(conn) = machine.conn.take() {
             conn.dissolve();
         }
-        self.failed(Reason::PathRefused);
+        self.failed(why);
     }
 
     fn reset(&self, machine: &mut Machine) {
         if let Some(conn) = machine.conn.take() {
             conn.dissolve();
         }
+        self.ended(Reason::NoActiveLink);
         self.sock.set_error(errno::ECONNABORTED);
         self.sock.abort();
     }
@@ -423,7 +410,12 @@ impl Remote {
             // What came before the mark of it may be all that they wait for.
             self.sock.wake_readers();
         }
-        self.stage.set(promotion.stage() as u32);
+        let (before, stage) = (self.stage(), promotion.stage());
+        self.stage.set(stage as u32);
+        // A step back has been told with its reason.
+        if stage != before && stage != Stage::Tcp {
+            self.trace(account::of(stage), 0);
+        }
     }
 
     /// Turns, if no writer is inside. A writer that is does it when it comes again.
@@ -453,12 +445,13 @@ impl Remote {
             Err(_) => {
                 let by_peer = conn.apart_state() != Apart::Lost;
                 let step = machine.promotion.ended(by_peer);
-                self.perform(machine, step);
+                self.perform(machine, step, Reason::PathRefused);
                 return Ok(());
             }
             Ok(()) => (),
         }
         machine.promotion.turned();
+        self.succeeded();
         self.carrier.populate(conn.clone());
         conn.takes_over();
         // It did not concern the socket when it happened.
@@ -535,8 +528,7 @@ impl Remote {
             SHUT_RDWR => 3,
             _ => return Err(EINVAL),
         };
-        let step = machine.promotion.refuse();
-        self.perform(&mut machine, step);
+        self.refuse(&mut machine, Reason::PathEnds);
         if machine.promotion.stage() == Stage::Due {
             let _ = self.turn(&mut machine, writer.held);
         }
@@ -576,16 +568,17 @@ impl Remote {
         let mut machine = self.machine.lock();
         machine.closed = true;
         while let Some(step) = self.next(&mut machine).filter(|step| *step != Step::Turn) {
-            self.perform(&mut machine, step);
+            self.perform(&mut machine, step, Reason::PathRefused);
         }
-        let step = machine.promotion.refuse();
-        self.perform(&mut machine, step);
+        self.refuse(&mut machine, Reason::PathEnds);
         if matches!(machine.promotion.stage(), Stage::Bound | Stage::Due) {
             // The peer has turned, or may: it is to know up to where TCP goes. No call is inside any more.
             if self.turn(&mut machine, false).is_err() {
                 self.reset(&mut machine);
             }
         }
+        // No SMC-R connection had come of it.
+        self.ended(Reason::PathEnds);
         let unread = self.sock.arrived_bytes() != 0;
         machine.conn.take().map(|conn| (conn, unread))
     }
@@ -594,10 +587,12 @@ impl Remote {
     pub(crate) fn retire(&self) -> bool {
         self.bind_to_tcp();
         let mut machine = self.machine.lock();
-        let step = machine.promotion.refuse();
-        self.perform(&mut machine, step);
+        self.refuse(&mut machine, Reason::PathAttached);
         let back = machine.promotion.stage() == Stage::Tcp;
         machine.closed |= back;
+        if back {
+            self.ended(Reason::PathAttached);
+        }
         back
     }
 
@@ -606,6 +601,7 @@ impl Remote {
         let conn = {
             let mut machine = self.machine.lock();
             machine.closed = true;
+            self.ended(Reason::PathEnds);
             machine.conn.take()
         };
         if let Some(conn) = conn {

@@ -103,6 +103,9 @@ impl Ready {
     }
 }
 
+/// The connection that a side connection is about.
+type Target = Option<Arc<dyn Candidate>>;
+
 struct IncomingState {
     /// The connection; taken out when the handshake ends.
     socket: Option<OwnedBsdSocket>,
@@ -114,7 +117,7 @@ struct IncomingState {
     counted: bool,
     /// Of a side connection: what is to come first, and then the connection that it is about.
     joining: Option<Joining>,
-    target: Option<Arc<dyn Candidate>>,
+    target: Target,
 }
 
 /// A side connection whose [`Join`] has not come.
@@ -291,11 +294,14 @@ impl Incoming {
 
     /// Ends the handshake and closes the connection.
     pub(crate) fn abort(&self) {
-        drop(self.end());
+        let (_, _, target) = self.end();
+        if let Some(target) = target {
+            target.failed(Reason::PathRefused);
+        }
     }
 
     /// Takes the connection and its handshake, and ends the watch.
-    fn end(&self) -> (Option<OwnedBsdSocket>, Option<Negotiation<Self>>) {
+    fn end(&self) -> (Option<OwnedBsdSocket>, Option<Negotiation<Self>>, Target) {
         let (socket, negotiation, watch, joining, target) = {
             let mut state = self.state.lock();
             (
@@ -307,8 +313,8 @@ impl Incoming {
             )
         };
         // The hooks hold a reference to `self`; the caller has one, too.
-        drop((watch, joining, target));
-        (socket, negotiation)
+        drop((watch, joining));
+        (socket, negotiation, target)
     }
 
     /// Goes on with the handshake for a program that must not wait for the peer.
@@ -367,7 +373,7 @@ impl Incoming {
             let Some(negotiation) = &mut state.negotiation else {
                 // It named no connection that is to be promoted.
                 drop(guard);
-                drop(this.end());
+                this.abort();
                 this.listener.finish(this.id, None);
                 return;
             };
@@ -402,7 +408,7 @@ impl Incoming {
         };
         // After first contact no message of CLC was the last one.
         this.answered.store(true, Release);
-        let (Some(socket), Some(negotiation)) = this.end() else {
+        let (Some(socket), Some(negotiation), target) = this.end() else {
             return;
         };
         let (conclusion, link) = negotiation.conclude(Role::Server, socket.sock(), outcome);
@@ -417,8 +423,10 @@ impl Incoming {
             namespace.heard(socket.sock(), None, event);
         }
         if this.joins {
-            if let (Some(target), Conclusion::Smc(conn)) = (target, conclusion) {
-                target.offer(conn);
+            match (target, conclusion) {
+                (Some(target), Conclusion::Smc(conn)) => target.offer(conn),
+                (Some(target), other) => target.failed(why_not(&other)),
+                (None, _) => (),
             }
             this.listener.finish(this.id, None);
             return;
@@ -457,15 +465,26 @@ impl Incoming {
         let join = Join::parse(&joining.bytes);
         state.joining = None;
         let target = join.and_then(|join| candidates::take(join, socket.sock()));
-        let (Some(target), Some(gates)) = (target, GATES.get()) else {
-            return Err(ENOENT);
-        };
+        let target = target.ok_or(ENOENT)?;
+        target.begins();
+        state.target = Some(target.clone());
+        let gates = GATES.get().ok_or(ENODEV)?;
         let payer = target.sock().clone();
         let port = target.port();
         let negotiation = Negotiation::server(this, &gates, target.sock(), port, payer)?;
         state.negotiation = Some(negotiation.apart());
-        state.target = Some(target);
         Ok(true)
+    }
+}
+
+/// Returns why the handshake over a side connection has not brought an SMC-R connection.
+fn why_not(conclusion: &Conclusion) -> Reason {
+    match conclusion {
+        Conclusion::Tcp { fallback, declined } => declined
+            .as_ref()
+            .map_or(fallback.reason, |_| Reason::PathRefused),
+        Conclusion::Lost => Reason::NoActiveLink,
+        Conclusion::Smc(_) | Conclusion::Failed { .. } => Reason::PathRefused,
     }
 }
 
