@@ -177,7 +177,8 @@ pub fn advice(code: u32) -> &'static str {
         }
         Reason::PathBreach => {
             "Something in the kernel beside this module wrote into the TCP connection, or the module has a \
-             bug: its kernel log has a line about it. `sysctl net.smc.path_local=0` keeps connections on TCP."
+             bug: its kernel log has a line about it. `sysctl net.smc.path_local=0` keeps connections within this host on TCP, \
+             and `path_promote=0` those with others."
         }
         Reason::VlanLookup | Reason::IsmVlan => {
             "Look at the VLAN interfaces of both hosts (`ip -d link`): the connection's must \
