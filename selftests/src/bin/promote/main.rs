@@ -5,6 +5,8 @@
 //!
 //! `promote [--seed NUMBER] [POINT...]`
 
+mod seen;
+
 use st::args::Args;
 use st::card::{wanted, Outcome, Pair};
 use st::errno::R;
@@ -19,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 16] = [
+const POINTS: [Point; 21] = [
     ("pingpong", pingpong),
     ("bulk.to_server", bulk_to_server),
     ("bulk.to_client", bulk_to_client),
@@ -36,6 +38,11 @@ const POINTS: [Point; 16] = [
     ("plain_server", plain_server),
     ("off", off),
     ("churn", churn),
+    ("seen.steps", seen::steps),
+    ("seen.unreached", seen::unreached),
+    ("seen.refused", seen::refused),
+    ("seen.declined", seen::declined),
+    ("seen.breach", seen::breach),
 ];
 
 /// Modes of `RSMC_INFO`.
