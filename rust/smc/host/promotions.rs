@@ -32,8 +32,9 @@ const PROMOTED: u32 = 0;
 
 /// Classes of times: less than 128 µs, less than twice that, and so on to 4.2 s, and above.
 const CLASSES: usize = 17;
-/// The binary logarithm of the first bound, in microseconds.
+/// The binary logarithm of the first bound, in microseconds, and what would be the last one's.
 const FIRST: u32 = 7;
+const LAST: u32 = FIRST + CLASSES as u32 - 1;
 
 /// Counts of a role.
 struct Ends {
@@ -80,7 +81,7 @@ impl Ends {
 }
 
 fn class(nanos: u64) -> usize {
-    let above = nanos / 1000 >> FIRST;
+    let above = (nanos / 1000) >> FIRST;
     ((u64::BITS - above.leading_zeros()) as usize).min(CLASSES - 1)
 }
 
@@ -168,11 +169,11 @@ impl Promotions {
             ] {
                 seq_print!(out, "promotion_{} {} {}\n", what, name, count.load(Relaxed));
             }
-            for (at, count) in (0u32..).zip(&ends.times) {
+            for (power, count) in (FIRST..=LAST).zip(&ends.times) {
                 let count = count.load(Relaxed);
                 // The last one has no bound.
-                let bound = match (at as usize).wrapping_add(1) < CLASSES {
-                    true => 1u64 << FIRST.wrapping_add(at),
+                let bound = match power < LAST {
+                    true => 1u64.wrapping_shl(power),
                     false => 0,
                 };
                 if count != 0 {

@@ -247,7 +247,7 @@ pub fn steps() -> Outcome {
         Counted::now().0[0]["promotion_done client"]
     );
     wanted("metrics", said.contains(&line), (line, said))?;
-    let said = rsmc("a", "top");
+    let said = rsmc("a", "top --interval 0.1");
     wanted("rsmc top", said.contains("\npromotions: "), said)
 }
 
@@ -389,6 +389,8 @@ pub fn declined() -> Outcome {
 pub fn breach() -> Outcome {
     after(16);
     let counted = Counted::now();
+    // The log gets at most one line a second.
+    sys::sleep_ms(1100);
     let told = lines();
     let (listener, to) = listener();
     let pair = connect(&listener, to)?;
