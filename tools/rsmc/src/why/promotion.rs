@@ -2,7 +2,7 @@
 //! Connections that begin as TCP, and why they are not promoted to SMC-R: what is so now, and what was.
 
 use super::checks::{Check, Verdict};
-use super::{connections, explain};
+use super::explain;
 use crate::diag::{Mode, Socket};
 use crate::error::Result;
 use crate::promotion::Promotions;
