@@ -10,6 +10,7 @@ use st::guest::{self, within};
 use st::intrude::{self, lines};
 use st::{diag, netlink, smcinfo, sys};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Our own extension of `sock_diag`, and the bit that asks for it.
 const BEGAN: u16 = 9;
@@ -362,9 +363,13 @@ pub fn declined() -> Outcome {
         exchange(&pair.client, &pair.server, &mut at, 64)?;
         exchange(&pair.server, &pair.client, &mut at, 64)?;
     }
-    guest::run("b", "rdma", "link delete card_b");
+    let (goes, comes) = match Path::new("/sys/module/card").exists() {
+        true => ("link delete card_b", "link add card_b type card netdev vb"),
+        false => ("link delete rxe_b", "link add rxe_b type rxe netdev vb"),
+    };
+    guest::run("b", "rdma", goes);
     let failed = until_failed(&pair, &mut at, 1);
-    guest::run("b", "rdma", "link add card_b type card netdev vb");
+    guest::run("b", "rdma", comes);
     let (client, _) = failed?;
     wanted("declined", client.reason == PATHREFUSED, client)?;
     let (_, server) = until(&pair, "the server's end", |_, server| server.failures != 0)?;
