@@ -54,7 +54,7 @@ fn seen(ns: &'static str, fd: &Fd) -> Result<Seen, String> {
     let told = socket.attributes.iter().find(|a| a.0 == BEGAN);
     let told = &told.ok_or("nothing about its beginning")?.1;
     let word = |at| netlink::word(told, at).map_err(|e| format!("a short attribute: {e}"));
-    let long = |at| Ok::<_, String>(u64::from(word(at)?) | u64::from(word(at + 4)?) << 32);
+    let long = |at| Ok::<_, String>(u64::from(word(at)?) | (u64::from(word(at + 4)?) << 32));
     Ok(Seen {
         mode: socket.fixed[2],
         step: told[0],
