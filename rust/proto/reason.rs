@@ -119,7 +119,7 @@ reasons! {
     PathRemote = 0x0306_0103, "PATHREMOTE",
         "The connection began as TCP with another host that has this module, and has not carried enough yet to be worth promoting to SMC-R";
     PathBreach = 0x0306_0104, "PATHBREACH",
-        "Bytes went by TCP while the connection was on a local path, and it was reset";
+        "Bytes went by TCP while the connection had left that, and it was reset";
     Policy = 0x0306_0105, "POLICY",
         "A rule of the policy keeps the socket, or this peer, on TCP";
     Neighbour = 0x0306_0106, "NEIGHBOUR",

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Tracepoints, by the names that tracing tools know: `smc:smc_tx_sendmsg`, `smc:smc_rx_recvmsg`,
-//! `smc:smc_switch_to_fallback` and `smc:smcr_link_down`. One that is off costs a look at a key.
+//! `smc:smc_switch_to_fallback` and `smc:smcr_link_down`; and our own `smc:smc_promotion`. One that is off costs a
+//! look at a key.
 //!
 //! Holds SMC's events, as functions that are safe for all arguments; all else that needs `unsafe` is
 //! in `kapi`.
@@ -96,6 +97,13 @@ pub fn received(sock: &Sock, len: usize, device: impl FnOnce() -> [u8; 64]) {
 pub fn fallback(sock: &Sock, code: u32) {
     // SAFETY: The sock is valid.
     unsafe { raw::trace_fallback(sock.as_ptr(), code as i32) };
+}
+
+/// Records that a connection that began as TCP has come to `step` on its way to SMC-R; `code` is the number of the
+/// reason for a step back.
+pub fn promotion(sock: &Sock, server: bool, step: u8, code: u32) {
+    // SAFETY: The sock is valid.
+    unsafe { raw::trace_promotion(sock.as_ptr(), server, i32::from(step), code as i32) };
 }
 
 /// Records that the link of the group at `group` is given up; `state` as netlink numbers it.

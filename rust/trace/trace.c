@@ -33,3 +33,9 @@ void rsmc_helper_trace_link_down(const void *group, u64 net_cookie, int state,
 	trace_smcr_link_down(group, net_cookie, state, device,
 			     __builtin_return_address(0));
 }
+
+void rsmc_helper_trace_promotion(const struct sock *sk, bool server, int step,
+				 int reason)
+{
+	trace_smc_promotion(sk, server, step, reason);
+}

@@ -2,7 +2,7 @@
 /*
  * The tracepoints: names, system and fields are those of the in-tree module, so
  * that scripts written for it work. `smc` and `sk` are the socket's address, of
- * which there is one.
+ * which there is one. The last one is our own.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM smc
@@ -88,6 +88,36 @@ TRACE_EVENT(smcr_link_down,
 	TP_printk("lnk=%p lgr=%p net=%llu state=%d dev=%s location=%pS",
 		  __entry->lnk, __entry->lgr, __entry->net_cookie,
 		  __entry->state, __get_str(name), __entry->location)
+);
+
+/*
+ * A connection that began as TCP takes a step on its way to SMC-R, or back to 0.
+ * The numbers are those of sock_diag: rust/smc/stream/remote/account.rs.
+ */
+TRACE_EVENT(smc_promotion,
+	TP_PROTO(const struct sock *sk, bool server, int step, int reason),
+	TP_ARGS(sk, server, step, reason),
+	TP_STRUCT__entry(
+		__field(const void *, sk)
+		__field(u64, net_cookie)
+		__field(bool, server)
+		__field(int, step)
+		__field(int, reason)
+	),
+	TP_fast_assign(
+		__entry->sk = sk;
+		__entry->net_cookie = sock_net(sk)->net_cookie;
+		__entry->server = server;
+		__entry->step = step;
+		__entry->reason = reason;
+	),
+	TP_printk("sk=%p net=%llu server=%d step=%s reason=%#x", __entry->sk,
+		  __entry->net_cookie, __entry->server,
+		  __print_symbolic(__entry->step, { 0, "tcp" }, { 1, "joining" },
+				   { 2, "offered" }, { 3, "bound" },
+				   { 4, "due" }, { 5, "turned" },
+				   { 6, "smc" }),
+		  __entry->reason)
 );
 
 #endif /* RSMC_TRACE_H */

@@ -17,6 +17,7 @@ pub mod errno;
 pub mod family;
 pub mod fd;
 pub mod guest;
+pub mod intrude;
 pub mod ktap;
 pub mod memory;
 pub mod net;

@@ -5,7 +5,7 @@
 # (what only rsmc has is skipped then).
 . "$RSMC_SELFTESTS/lib.sh"
 
-ktap_plan 55
+ktap_plan 62
 . "$RSMC_SELFTESTS/tools/served.sh"
 
 check listeners_appear wait_for 10 listeners
@@ -84,6 +84,51 @@ is pnet_deleted "$(ns a rsmc pnet show --json)" "[]"
 is stats "$(ns a rsmc stats --json | field 'it["fallback"]["client"], it["smc_r"]["client_v2"]')" "(3, 0)"
 is prometheus "$(ns a rsmc stats --prometheus | grep 'client.*PEERNOSMC')" \
 	'smc_fallback_reasons_total{role="client",reason="PEERNOSMC",code="0x03010000"} 1'
+
+# Connections that begin as TCP, and stay it: there is no RDMA device.
+cat > echo.py <<'E'
+import socket
+listener = socket.create_server(("", 7004))
+while True:
+    connection, _ = listener.accept()
+    while got := connection.recv(100):
+        connection.sendall(got)
+E
+cat > ping.py <<'E'
+import socket, sys, time
+connection = socket.create_connection((sys.argv[1], 7004))
+for _ in range(20):
+    connection.sendall(b"x")
+    assert connection.recv(1) == b"x"
+print("connected", flush=True)
+time.sleep(600)
+E
+if [ -n "$in_tree" ]; then
+	for name in connected mode bytes stats prometheus top why; do
+		skip "first_$name" "the in-tree module negotiates before data"
+	done
+else
+	for namespace in a b; do
+		ns "$namespace" sysctl -qw net.smc.path=2 net.smc.path_promote=4
+	done
+	: > client.log
+	background ip netns exec b rsmc run -- python3 echo.py
+	echoes() { [ "$(ns b rsmc ss -l --json --sport 7004 | field 'len(it)')" = 1 ]; }
+	wait_for 20 echoes
+	background ip netns exec a rsmc run -- python3 ping.py "$RSMC_PEER_ADDR" > client.log
+	check first_connected wait_for 20 is_connected
+	first() { ns a rsmc ss --json --dport 7004 | field "$1"; }
+	is first_mode "$(first '(lambda s: (s["mode"], s["fallback"]["name"], s["began_as_tcp"]["reason"]["name"], s["began_as_tcp"]["step"]))(it[0])')" \
+		"('TCP first', 'NOSMCDEV', 'NOSMCDEV', 'tcp')"
+	is first_bytes "$(first 'it[0]["bytes"]["received"], it[0]["bytes"]["sent"], it[0]["began_as_tcp"]["ring_sent"]')" "(20, 20, 0)"
+	is first_stats "$(ns a rsmc stats --absolute --json |
+		field '(lambda c: (c["connections"], c["begun"], c["refused"] > 0))(it["began_as_tcp"]["client"])')" "(1, 0, True)"
+	is first_prometheus "$(ns a rsmc stats --absolute --prometheus | grep '^smc_promotions_begun_total{role="client"}')" \
+		'smc_promotions_begun_total{role="client"} 0'
+	check first_top sh -c "ip netns exec a rsmc top | grep -q '1 TCP first, 0 being promoted'"
+	check first_why sh -c "ip netns exec a rsmc why $RSMC_PEER_ADDR | grep -q 'Not promoted, .*NOSMCDEV'"
+fi
+
 # What TCP has carried for the namespace's sockets, open and closed.
 by_tcp() { ns a rsmc stats --absolute --prometheus | sed -n 's/^smc_tcp_bytes_total.* //p' | paste -sd' '; }
 if [ -n "$in_tree" ]; then

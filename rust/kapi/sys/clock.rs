@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The time, coarsely and cheaply.
+//! The time, mostly coarsely and cheaply.
 
 use core::ptr;
 use smc_bindings as bindings;
@@ -19,6 +19,12 @@ pub fn nanos() -> u64 {
     // whole.
     let ticks = unsafe { ptr::read_volatile(&raw const bindings::jiffies_64) };
     ticks.wrapping_mul(u64::from(bindings::NSEC_PER_SEC) / u64::from(bindings::HZ))
+}
+
+/// Nanoseconds since some time at boot, exactly, which is dearer than [`nanos`]. Safe in any context.
+pub fn nanos_exactly() -> u64 {
+    // SAFETY: Reads the timekeeper, which the kernel keeps for any context.
+    unsafe { bindings::ktime_get() as u64 }
 }
 
 /// Nanoseconds since 1970, as the wall clock has them now. Safe in any context.

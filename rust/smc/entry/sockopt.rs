@@ -299,7 +299,12 @@ fn info(this: &SmcSock) -> [u32; 4] {
         }
         Phase::Listening(_) => [mode::UNDECIDED, 0, 0, state::LISTEN],
         // The protocol's states have the numbers that `sock_diag` shows.
-        Phase::Smc(conn) | Phase::Dissolved(conn) => [mode::SMC, 0, 0, conn.state_number()],
+        Phase::Smc(conn) | Phase::Dissolved(conn) => {
+            let breach = Reason::PathBreach.code();
+            let broken = this.remote().filter(|remote| remote.reason() == breach);
+            let reason = broken.map_or(0, |_| breach);
+            [mode::SMC, reason, 0, conn.state_number()]
+        }
         Phase::Fallback(fallback) => {
             let state = if this.sock.state() == tcp::LISTEN {
                 state::LISTEN

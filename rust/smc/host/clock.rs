@@ -13,6 +13,11 @@ pub(crate) fn now() -> Instant {
     Instant(clock::nanos())
 }
 
+/// Returns the same to the nanosecond, by a clock of its own: to measure what is rare.
+pub(crate) fn now_exactly() -> Instant {
+    Instant(clock::nanos_exactly())
+}
+
 /// Has a timer fire once `deadline` has passed.
 pub(crate) fn arm<T: Notify>(timer: &TimerHook<T>, deadline: Instant) {
     timer.arm(millis_until(deadline));

@@ -2,12 +2,13 @@
 
 //! Counters of a network namespace, and `/proc/net/smc_fallback`, which shows them.
 //!
-//! Counting happens once for each connection and allocates nothing: totals and reasons are atomics,
-//! peers are in a table of fixed size in which a new peer replaces the one not seen for longest.
+//! Counting happens once for each connection and allocates nothing.
 
 use crate::host::{
     fallback::{Fallback, Role},
-    stats::{Stat, Stats},
+    promotions::Promotions,
+    reason_counts::{Peers, Reasons},
+    stats::{Stat, Stats}, //
 };
 use kapi::net::sockaddr::SockAddr;
 use kernel::{
@@ -27,74 +28,6 @@ pub(crate) const REASONS: usize = 36;
 /// Number of pairs of peer and reason counted.
 const PEERS: usize = 64;
 
-/// A reason of a role and its count; slots are taken from the first on.
-struct ReasonSlot {
-    /// Code of the reason; 0 while the slot is free.
-    code: Atomic<u32>,
-    count: Atomic<u64>,
-}
-
-/// One line of the table of peers.
-#[derive(Clone, Copy)]
-struct Peer {
-    addr: SockAddr,
-    code: u32,
-    count: u64,
-    /// Value of the table's clock when it was counted last.
-    seen: u64,
-}
-
-struct Peers {
-    /// Peers counted so far; the capacity is [`PEERS`].
-    table: KVec<Peer>,
-    clock: u64,
-    /// Index of the peer counted last.
-    last: usize,
-}
-
-impl Peers {
-    fn count(&mut self, addr: SockAddr, code: u32) {
-        self.clock = self.clock.wrapping_add(1);
-        let clock = self.clock;
-        let is =
-            |peer: &Peer| peer.addr.ip == addr.ip && peer.code == code && peer.addr.v6 == addr.v6;
-        let found = match self.table.get(self.last) {
-            Some(peer) if is(peer) => Some(self.last),
-            _ => self.table.iter().position(is),
-        };
-        let at = match found {
-            Some(at) => at,
-            None => {
-                let new = Peer {
-                    addr,
-                    code,
-                    count: 0,
-                    seen: clock,
-                };
-                if self.table.len() < PEERS && self.table.push_within_capacity(new).is_ok() {
-                    self.table.len().wrapping_sub(1)
-                } else {
-                    let oldest = self
-                        .table
-                        .iter_mut()
-                        .enumerate()
-                        .min_by_key(|(_, p)| p.seen);
-                    let Some((at, peer)) = oldest else {
-                        return;
-                    };
-                    *peer = new;
-                    at
-                }
-            }
-        };
-        self.last = at;
-        if let Some(peer) = self.table.get_mut(at) {
-            peer.count = peer.count.wrapping_add(1);
-            peer.seen = clock;
-        }
-    }
-}
-
 /// The counters of a namespace.
 #[pin_data]
 pub(crate) struct Counters {
@@ -110,10 +43,13 @@ pub(crate) struct Counters {
     moved: [Atomic<u64>; 2],
     /// Bytes that TCP has sent and received for sockets that were closed.
     tcp_bytes: [Atomic<u64>; 2],
-    /// [`REASONS`] slots for clients, then as many for servers.
-    reasons: KVec<ReasonSlot>,
+    /// At most [`REASONS`] of either role.
+    reasons: Reasons,
     #[pin]
     peers: SpinLock<Peers>,
+    /// Of connections that began as TCP with another host.
+    #[pin]
+    pub(crate) promotions: Promotions,
 }
 
 impl Counters {
@@ -142,27 +78,9 @@ impl Counters {
             fallback: [Atomic::new(0), Atomic::new(0)],
             refused: Atomic::new(0),
             drains_lost: Atomic::new(0),
-            reasons: {
-                let mut slots = KVec::with_capacity(2 * REASONS, GFP_KERNEL)?;
-                for _ in 0..2 * REASONS {
-                    slots.push(
-                        ReasonSlot {
-                            code: Atomic::new(0),
-                            count: Atomic::new(0),
-                        },
-                        GFP_KERNEL,
-                    )?;
-                }
-                slots
-            },
-            peers <- new_spinlock!(
-                Peers {
-                    table: KVec::with_capacity(PEERS, GFP_KERNEL)?,
-                    clock: 0,
-                    last: 0,
-                },
-                "rsmc::Counters::peers"
-            ),
+            reasons: Reasons::new(REASONS)?,
+            peers <- new_spinlock!(Peers::new(PEERS)?, "rsmc::Counters::peers"),
+            promotions <- Promotions::new(),
         }? Error)
     }
 
@@ -205,29 +123,9 @@ impl Counters {
 
     fn reason(&self, fallback: &Fallback, peer: &SockAddr) {
         let code = fallback.reason.code();
-        for slot in self.slots(fallback.role) {
-            let mut found = slot.code.load(Relaxed);
-            if found == 0 {
-                found = match slot.code.cmpxchg(0, code, Relaxed) {
-                    Ok(_) => code,
-                    Err(other) => other,
-                };
-            }
-            if found == code {
-                slot.count.fetch_add(1, Relaxed);
-                break;
-            }
-        }
+        self.reasons.count(fallback.role, code);
         if peer.ip != [0; 16] {
             self.peers.lock().count(*peer, code);
-        }
-    }
-
-    fn slots(&self, role: Role) -> &[ReasonSlot] {
-        let (client, server) = self.reasons.split_at_checked(REASONS).unwrap_or((&[], &[]));
-        match role {
-            Role::Client => client,
-            Role::Server => server,
         }
     }
 
@@ -243,9 +141,7 @@ impl Counters {
 
     /// Returns reason number `at` of a role, with its count; `None` beyond the last.
     pub(crate) fn reason_at(&self, role: Role, at: usize) -> Option<(u32, u64)> {
-        let slot = self.slots(role).get(at)?;
-        let code = slot.code.load(Relaxed);
-        (code != 0).then(|| (code, slot.count.load(Relaxed)))
+        self.reasons.at(role, at)
     }
 
     /// Adds the bytes that TCP has sent and received for a socket that is being closed.
@@ -293,12 +189,13 @@ impl Counters {
                 seq_print!(out, "reason {} {:#010x} {}\n", name, code, count);
             }
         }
+        self.promotions.show(out);
     }
 
     /// Writes the lines about peers, which are for administrators.
     pub(crate) fn show_peers(&self, out: &SeqFile) {
         for at in 0..PEERS {
-            let peer = self.peers.lock().table.get(at).copied();
+            let peer = self.peers.lock().at(at);
             let Some(peer) = peer else {
                 break;
             };
@@ -310,6 +207,7 @@ impl Counters {
                 peer.count
             );
         }
+        self.promotions.show_peers(out);
     }
 }
 

@@ -6,13 +6,13 @@
 //! in `include/uapi/linux/smc_diag.h`, with the attributes `SMC_DIAG_SHUTDOWN` and
 //! `SMC_DIAG_FALLBACK`, and on request with `SMC_DIAG_CONNINFO` and `SMC_DIAG_LGRINFO` of an SMC-R
 //! connection. Unlike C's it has the addresses of `IPPROTO_SMC` sockets, too, and on request the
-//! age of a socket, [`AGE`].
+//! age of a socket, [`AGE`], with what became of a connection that began as TCP, [`BEGAN`].
 
 mod connection;
 
 use crate::{
     entry::sockopt,
-    socket::{Registry, Roster, SmcSock}, //
+    socket::{path, Registry, Roster, SmcSock}, //
 };
 use kapi::{
     net::{
@@ -37,6 +37,9 @@ use kernel::{prelude::*, sync::atomic::Relaxed};
 /// Our own extension: time since the program first used the socket or accepted it, in seconds, 64
 /// bits.
 const AGE: u16 = 8;
+
+/// Our own extension, which comes with [`AGE`]: a connection that began as TCP; see [`connection::began`].
+const BEGAN: u16 = 9;
 
 /// The mode of a socket without a connection.
 const MODE_NONE: u8 = SMC_DIAG_MODE_SMCR;
@@ -130,6 +133,9 @@ fn write(socket: &SmcSock, wanted: u8, answer: &mut Answer<'_>) -> Result {
     if asked(AGE) {
         let age = clock::seconds().saturating_sub(socket.born);
         message.put(AGE, &age.to_ne_bytes())?;
+        if let Some(told) = path::told(socket) {
+            message.put(BEGAN, &connection::began(&told).bytes)?;
+        }
     }
     if let Some(conn) = socket.smc() {
         if asked(SMC_DIAG_CONNINFO) {

@@ -27,6 +27,12 @@ pub(crate) trait Candidate: Send + Sync {
     /// The reason why there is none.
     fn port(&self) -> Result<LocalPort, Reason>;
 
+    /// Takes note that the client's side connection has come for it.
+    fn begins(&self);
+
+    /// Takes note that nothing has come of that.
+    fn failed(&self, reason: Reason);
+
     /// Takes over the SMC-R connection that a handshake has made for it.
     fn offer(self: Arc<Self>, conn: Arc<SmcConn>);
 }
@@ -71,6 +77,13 @@ impl Named {
     /// Returns the connection.
     pub(super) fn candidate(&self) -> Option<&Arc<dyn Candidate>> {
         self.candidate.as_ref()
+    }
+
+    /// Tells it that the handshake has come to nothing.
+    pub(super) fn failed(self, reason: Reason) {
+        if let Some(candidate) = &self.candidate {
+            candidate.failed(reason);
+        }
     }
 
     /// Gives it the SMC-R connection that the handshake has made.

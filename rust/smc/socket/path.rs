@@ -16,9 +16,10 @@ use super::{
     state::{Kind, Phase, StateGuard}, //
 };
 use crate::{
-    host::fallback::Path,
+    host::fallback::{Path, Role},
     stream::{
         local::RENDEZVOUS,
+        remote::{step, Facts},
         Stream, //
     },
 };
@@ -90,6 +91,53 @@ fn stay(state: &mut StateGuard<'_>, path: Path, socket: &BsdSocket, reason: Reas
     socket.become_native();
 }
 
+/// What there is to tell of a connection that began as TCP.
+pub(crate) struct Told {
+    /// Our end of it.
+    pub(crate) role: Role,
+    /// True if the other end is on another host.
+    pub(crate) remote: bool,
+    /// Of its promotion; of a connection within this kernel the bytes alone.
+    pub(crate) facts: Facts,
+    /// The code of the reason why it is TCP's, or was reset; 0 without one.
+    pub(crate) reason: u32,
+}
+
+/// Returns what there is to tell of a connection that began as TCP, whatever carries it now; `None` for others.
+pub(crate) fn told(this: &SmcSock) -> Option<Told> {
+    let state = this.state.lock();
+    let (path, smc) = match &*state {
+        Phase::Path(path) => (Some(*path), false),
+        Phase::Smc(_) => (None, true),
+        _ => return None,
+    };
+    drop(state);
+    let role = match (path, this.remote()) {
+        (Some(path), _) => path.role,
+        (None, Some(remote)) => remote.role(),
+        (None, None) => return None,
+    };
+    let mut facts = match (this.remote(), this.local()) {
+        (Some(remote), _) => remote.facts(),
+        (None, Some(local)) => Facts {
+            by_ring: local.carried(),
+            ..Facts::default()
+        },
+        (None, None) => Facts::default(),
+    };
+    if smc {
+        facts.step = step::SMC;
+    }
+    let stays = path.and_then(|path| path.tcp_only);
+    let own = this.remote().map_or(0, |remote| remote.reason());
+    Some(Told {
+        role,
+        remote: path.is_none_or(|path| path.remote),
+        facts,
+        reason: stays.map_or(own, |reason| reason.code()),
+    })
+}
+
 /// Tells whether the connection may be left to TCP for good: it began as TCP, or is TCP's.
 pub(crate) fn may_leave(this: &SmcSock) -> bool {
     match &*this.state.lock() {
@@ -119,7 +167,12 @@ pub(crate) fn leave(this: &SmcSock, socket: &BsdSocket) -> Result {
         };
         match (path.tcp_only, this.local()) {
             (None, Some(local)) if !local.is_retired() => continue,
-            (None, _) => stay(&mut state, path, socket, Reason::PathAttached),
+            (None, _) => {
+                stay(&mut state, path, socket, Reason::PathAttached);
+                if let Some(namespace) = this.namespace() {
+                    namespace.counters.promotions.gave_back();
+                }
+            }
             (Some(_), _) => (),
         }
         return Ok(());

@@ -23,7 +23,7 @@ use crate::{
     handshake::gates::GATES,
     host::{
         fallback::{Path, Role},
-        sysctl::Sysctl,
+        sysctl::Sysctl, //
     },
     smcr::{LocalPort, SmcConn},
     stream::remote::{Outcome, Remote}, //
@@ -86,24 +86,32 @@ pub(super) fn look(this: &Arc<SmcSock>, socket: &BsdSocket, remote: &Remote) {
 #[cold]
 fn begin(this: &Arc<SmcSock>, socket: &BsdSocket, remote: &Remote) {
     remote.tries(|| numbers(&this.sock, remote.side()));
-    if let Err(reason) = may_begin(this, remote) {
-        remote.failed(reason);
+    if let Err(reason) = prepare(this, socket, remote) {
+        remote.refuses(reason);
         return;
     }
-    // The marks of the peer.
-    let begun = this
-        .start_watching(socket)
-        .map_err(|_| Reason::NoMemory)
-        .and_then(|()| match remote.side() {
-            Side::Server => match remote.numbers() {
-                Some(numbers) => candidates::enter(this.clone(), numbers),
-                None => Err(Reason::Internal),
-            },
-            Side::Client => dialer::dial(this),
-        });
-    if let Err(reason) = begun {
-        remote.failed(reason);
+    if remote.side() == Side::Client {
+        remote.begins();
+        if let Err(reason) = dialer::dial(this) {
+            remote.failed(reason);
+        }
     }
+}
+
+/// Does what precedes an attempt. A server's begins when the client's side connection has come.
+///
+/// # Errors
+///
+/// The reason why there is to be none.
+fn prepare(this: &Arc<SmcSock>, socket: &BsdSocket, remote: &Remote) -> Result<(), Reason> {
+    may_begin(this, remote)?;
+    // The marks of the peer.
+    this.start_watching(socket).map_err(|_| Reason::NoMemory)?;
+    if remote.side() == Side::Server {
+        let numbers = remote.numbers().ok_or(Reason::Internal)?;
+        candidates::enter(this.clone(), numbers)?;
+    }
+    Ok(())
 }
 
 fn may_begin(this: &SmcSock, remote: &Remote) -> Result<(), Reason> {
@@ -127,6 +135,18 @@ impl Candidate for SmcSock {
 
     fn port(&self) -> Result<LocalPort, Reason> {
         port(self)
+    }
+
+    fn begins(&self) {
+        if let Some(remote) = self.remote() {
+            remote.begins();
+        }
+    }
+
+    fn failed(&self, reason: Reason) {
+        if let Some(remote) = self.remote() {
+            remote.failed(reason);
+        }
     }
 
     fn offer(self: Arc<Self>, conn: Arc<SmcConn>) {
@@ -178,9 +198,9 @@ pub(super) fn advance(this: &Arc<SmcSock>) {
 }
 
 /// Gives an attempt up to which the server has said nothing.
-fn give_up(this: &Arc<SmcSock>) {
+fn give_up(this: &Arc<SmcSock>, reason: Reason) {
     if let Some(remote) = this.remote() {
-        let outcome = remote.give_up();
+        let outcome = remote.give_up(reason);
         conclude(this, remote, outcome);
     }
 }
@@ -205,6 +225,7 @@ fn through(this: &Arc<SmcSock>, remote: &Remote) {
     };
     if path.tcp_only.is_none() && remote.goes_through() {
         this.become_smc(&mut state, conn.clone(), path.role);
+        remote.arrives();
         drop(state);
         if this.tcp_has_spoken() {
             // Before the watch was the SMC-R connection's.
@@ -218,12 +239,8 @@ fn through(this: &Arc<SmcSock>, remote: &Remote) {
 fn left(this: &Arc<SmcSock>, remote: &Remote) {
     let mut state = this.state.lock();
     if matches!(&*state, Phase::Smc(_)) {
-        let role = match remote.side() {
-            Side::Client => Role::Client,
-            Side::Server => Role::Server,
-        };
         state.set(Phase::Path(Path {
-            role,
+            role: remote.role(),
             tcp_only: None,
             remote: true,
         }));

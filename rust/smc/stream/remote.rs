@@ -10,9 +10,12 @@
 //! Locks: `writer`, then `machine`, then those of the SMC-R connection. `reader` and `writer` are held over copies from
 //! and to the program, so who works for others only tries them.
 
+mod account;
 mod back;
 mod facts;
 mod tcp;
+
+pub(crate) use account::{step, Facts};
 
 use self::back::Return;
 use super::{
@@ -27,6 +30,7 @@ use crate::{
         SmcConn, //
     },
 };
+use account::Attempts;
 use kapi::{
     errno,
     net::{
@@ -107,9 +111,9 @@ pub(crate) struct Remote {
     bound_to_tcp: Word,
     /// 1 once the connection was reset from here: nothing is in the rings any more.
     broken: Word,
-    /// TCP's count of segments at which the next attempt is worth its price, and how often that has failed.
+    /// TCP's count of segments at which the next attempt is worth its price.
     due_at: Word,
-    failures: Word,
+    attempts: Attempts,
     /// Code of the reason why the connection is TCP's.
     reason: Word,
     /// 1 while all of the stream goes by the rings.
@@ -210,7 +214,7 @@ impl Remote {
                 bound_to_tcp: Word::new(0),
                 broken: Word::new(0),
                 due_at: Word::new(due_at),
-                failures: Word::new(0),
+                attempts: Attempts::new(),
                 reason: Word::new(Reason::PathRemote.code()),
                 through: Word::new(0),
                 heard: Count::new(0),
@@ -325,30 +329,6 @@ impl Remote {
         self.bound_to_tcp.set(1);
     }
 
-    /// Takes note of an attempt that has failed for this reason; the next one is worth its price after twice as much.
-    pub(crate) fn failed(&self, reason: Reason) {
-        let failures = self.failures.get().saturating_add(1);
-        self.failures.set(failures);
-        self.reason.set(reason.code());
-        self.put_off(failures);
-    }
-
-    /// Takes note of an attempt, so that no other begins at once; `numbers` returns the initial sequence numbers.
-    pub(crate) fn tries(&self, numbers: impl FnOnce() -> Join) {
-        if self.numbers.as_ref().is_none() {
-            self.numbers.populate(numbers());
-        }
-        self.put_off(MOST_DOUBLINGS);
-    }
-
-    fn put_off(&self, doublings: u32) {
-        let distance = threshold(&self.namespace, self.side).max(1);
-        let distance = distance.saturating_mul(1 << doublings.min(MOST_DOUBLINGS));
-        let distance = distance.min(1 << 30);
-        self.due_at
-            .set(self.sock.data_segments().wrapping_add(distance));
-    }
-
     /// Notes an attempt in place of the one before, which is returned.
     pub(crate) fn replace_dialer(&self, dialer: Arc<dyn Dial>) -> Option<Arc<dyn Dial>> {
         self.dialer.lock().replace(dialer)
@@ -389,6 +369,7 @@ impl Remote {
             if step == Step::Leave {
                 drop(machine);
                 conn.dissolve();
+                self.ended(Reason::PathEnds);
                 return Outcome::Nothing;
             }
             machine.conn = Some(conn);
@@ -401,14 +382,19 @@ impl Remote {
     }
 
     /// Gives an attempt up to which the peer has not agreed.
-    pub(crate) fn give_up(&self) -> Outcome {
+    pub(crate) fn give_up(&self, reason: Reason) -> Outcome {
         let mut machine = self.machine.lock();
         if machine.conn.is_some() {
-            let step = machine.promotion.refuse();
-            self.perform(&mut machine, step);
+            self.refuse(&mut machine, reason);
         }
         drop(machine);
         self.outcome()
+    }
+
+    /// Agrees to nothing, for this reason, if that is still possible.
+    fn refuse(&self, machine: &mut Machine, reason: Reason) {
+        let step = machine.promotion.refuse();
+        self.perform(machine, step, reason);
     }
 
     /// Goes on as far as possible: hears the peer's marks, and turns. May sleep, but not for the peer or the program.
@@ -424,7 +410,7 @@ impl Remote {
                 break;
             }
             if !turns {
-                self.perform(&mut machine, step);
+                self.perform(&mut machine, step, Reason::PathRefused);
             }
         }
         self.go_back(&mut machine);
@@ -514,7 +500,8 @@ impl Remote {
         Step::Reset
     }
 
-    fn perform(&self, machine: &mut Machine, step: Step) {
+    /// Takes a step; `why` is the reason if it is one back to TCP.
+    fn perform(&self, machine: &mut Machine, step: Step, why: Reason) {
         match step {
             Step::Wait | Step::Turn => (),
             Step::Decide => self.decide(machine),
@@ -523,10 +510,10 @@ impl Remote {
                 if !matches!(said, Some(Ok(()))) {
                     // The peer has not heard it, so it has not turned.
                     let step = machine.promotion.ended(true);
-                    self.perform(machine, step);
+                    self.perform(machine, step, why);
                 }
             }
-            Step::Leave => self.leave(machine),
+            Step::Leave => self.leave(machine, why),
             Step::Reset => self.reset(machine),
         }
         self.show(machine);
@@ -534,21 +521,20 @@ impl Remote {
 
     /// Agrees, if the socket may be promoted.
     fn decide(&self, machine: &mut Machine) {
-        let step = match self.keeps_to_tcp() {
-            Some(reason) => {
-                self.reason.set(reason.code());
-                machine.promotion.refuse()
+        match self.keeps_to_tcp() {
+            Some(reason) => self.refuse(machine, reason),
+            None => {
+                let step = machine.promotion.agree();
+                self.perform(machine, step, Reason::PathRefused);
             }
-            None => machine.promotion.agree(),
-        };
-        self.perform(machine, step);
+        }
     }
 
-    fn leave(&self, machine: &mut Machine) {
+    fn leave(&self, machine: &mut Machine, why: Reason) {
         if let Some(conn) = machine.conn.take() {
             conn.dissolve();
         }
-        self.failed(Reason::PathRefused);
+        self.failed(why);
     }
 
     fn reset(&self, machine: &mut Machine) {
@@ -557,6 +543,7 @@ impl Remote {
             conn.shut_read();
             conn.dissolve();
         }
+        self.ended(Reason::NoActiveLink);
         self.sock.set_error(errno::ECONNABORTED);
         self.sock.abort();
     }
@@ -582,7 +569,12 @@ impl Remote {
         ) {
             conn.may_be_left();
         }
-        self.stage.set(promotion.stage() as u32);
+        let (before, stage) = (self.stage(), promotion.stage());
+        self.stage.set(stage as u32);
+        // A step back has been told with its reason.
+        if stage != before && stage != Stage::Tcp {
+            self.trace(account::of(stage), 0);
+        }
     }
 
     /// Turns, if no writer is inside. A writer that is does it when it comes again.
@@ -612,12 +604,13 @@ impl Remote {
             Err(_) => {
                 let by_peer = conn.apart_state() != Apart::Lost;
                 let step = machine.promotion.ended(by_peer);
-                self.perform(machine, step);
+                self.perform(machine, step, Reason::PathRefused);
                 return Ok(());
             }
             Ok(()) => (),
         }
         machine.promotion.turned();
+        self.succeeded();
         self.carriers.populate(conn.clone());
         conn.takes_over();
         // It did not concern the socket when it happened.
@@ -699,8 +692,7 @@ impl Remote {
             SHUT_RDWR => 3,
             _ => return Err(EINVAL),
         };
-        let step = machine.promotion.refuse();
-        self.perform(&mut machine, step);
+        self.refuse(&mut machine, Reason::PathEnds);
         if machine.promotion.stage() == Stage::Due {
             let _ = self.turn(&mut machine, writer.held);
         }
@@ -745,16 +737,17 @@ impl Remote {
             return None;
         }
         while let Some(step) = self.next(&mut machine).filter(|step| *step != Step::Turn) {
-            self.perform(&mut machine, step);
+            self.perform(&mut machine, step, Reason::PathRefused);
         }
-        let step = machine.promotion.refuse();
-        self.perform(&mut machine, step);
+        self.refuse(&mut machine, Reason::PathEnds);
         if matches!(machine.promotion.stage(), Stage::Bound | Stage::Due) {
             // The peer has turned, or may: it is to know up to where TCP goes. No call is inside any more.
             if self.turn(&mut machine, false).is_err() {
                 self.reset(&mut machine);
             }
         }
+        // No SMC-R connection had come of it.
+        self.ended(Reason::PathEnds);
         let unread = self.sock.arrived_bytes() != 0;
         machine.conn.take().map(|conn| (conn, unread))
     }
@@ -763,10 +756,12 @@ impl Remote {
     pub(crate) fn retire(&self) -> bool {
         self.bind_to_tcp();
         let mut machine = self.machine.lock();
-        let step = machine.promotion.refuse();
-        self.perform(&mut machine, step);
+        self.refuse(&mut machine, Reason::PathAttached);
         let back = machine.promotion.stage() == Stage::Tcp && self.route() == Route::TCP;
         machine.closed |= back;
+        if back {
+            self.ended(Reason::PathAttached);
+        }
         back
     }
 
@@ -775,6 +770,7 @@ impl Remote {
         let conn = {
             let mut machine = self.machine.lock();
             machine.closed = true;
+            self.ended(Reason::PathEnds);
             machine.conn.take()
         };
         if let Some(conn) = conn {

@@ -5,10 +5,11 @@
 //! `drains_lost N`, `tcp_sent_bytes N`, `tcp_received_bytes N`, then
 //! `reason <client|server> CODE N`, then `peer ADDR CODE N` (a table of limited size), then
 //! `neighbour ADDR CAUSE SECONDS N PORT`: a peer that is sent no option for SECONDS more, and how often (N) it was
-//! found to be so.
+//! found to be so. [`promotion`](crate::promotion) knows those of connections that began as TCP.
 
 use crate::absent;
 use crate::error::{Error, Result};
+use crate::promotion::Promotions;
 use std::io;
 use std::net::IpAddr;
 
@@ -30,6 +31,15 @@ impl Role {
         match self {
             Role::Client => "client",
             Role::Server => "server",
+        }
+    }
+
+    /// The role of this name.
+    pub(crate) fn from_name(name: &str) -> Result<Self> {
+        match name {
+            "client" => Ok(Role::Client),
+            "server" => Ok(Role::Server),
+            _ => Err(Error::Malformed("the role of a reason")),
         }
     }
 }
@@ -58,6 +68,8 @@ pub struct Counters {
     pub peers: Vec<(IpAddr, u32, u64)>,
     /// Peers that are sent no option.
     pub neighbours: Vec<KnownPeer>,
+    /// Connections that began as TCP.
+    pub promotions: Promotions,
 }
 
 /// A peer that does not bear the SMC option, or the path to it.
@@ -107,11 +119,7 @@ pub fn parse(text: &str) -> Result<Counters> {
             ["tcp_sent_bytes", count] => counters.tcp_sent_bytes = Some(number(count)?),
             ["tcp_received_bytes", count] => counters.tcp_received_bytes = Some(number(count)?),
             ["reason", role, reason, count] => {
-                let role = match role {
-                    "client" => Role::Client,
-                    "server" => Role::Server,
-                    _ => return Err(Error::Malformed("the role of a fallback reason")),
-                };
+                let role = Role::from_name(role)?;
                 counters.reasons.push((role, code(reason)?, number(count)?));
             }
             ["peer", peer, reason, count] => {
@@ -138,7 +146,7 @@ pub fn parse(text: &str) -> Result<Counters> {
                     },
                 });
             }
-            _ => {}
+            _ => counters.promotions.take(&fields)?,
         }
     }
     Ok(counters)
@@ -163,12 +171,14 @@ pub fn plain(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
 
-fn number(text: &str) -> Result<u64> {
+/// A count.
+pub(crate) fn number(text: &str) -> Result<u64> {
     text.parse()
         .map_err(|_| Error::Malformed("a fallback counter"))
 }
 
-fn code(text: &str) -> Result<u32> {
+/// The code of a reason.
+pub(crate) fn code(text: &str) -> Result<u32> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     u32::from_str_radix(digits, 16).map_err(|_| Error::Malformed("a fallback reason"))
 }

@@ -29,6 +29,7 @@ pub mod pnet;
 pub mod policy;
 pub mod probe;
 pub mod procs;
+pub mod promotion;
 pub mod reason;
 pub mod report;
 pub mod run;

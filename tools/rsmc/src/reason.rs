@@ -180,8 +180,8 @@ pub fn advice(code: u32) -> &'static str {
         }
         Reason::PathBreach => {
             "Something in the kernel beside this module wrote into the TCP connection, or the module, here or at \
-             the other host, has a bug: the kernel log has a line about it. `sysctl net.smc.path_local=0`, or \
-             `path_promote=0` if it is of another host, keeps connections on TCP."
+             the other host, has a bug: the kernel log has a line about it. `sysctl net.smc.path_local=0` keeps connections \
+             within this host on TCP, and `path_promote=0` those with others."
         }
         Reason::VlanLookup | Reason::IsmVlan => {
             "Look at the VLAN interfaces of both hosts (`ip -d link`): the connection's must \

@@ -146,6 +146,20 @@ pub fn count(number: f64) -> String {
     scaled(number, 1000.0)
 }
 
+/// A time of so many nanoseconds with its unit: 128 us, 1.0 ms.
+pub fn time(nanos: u64) -> String {
+    let (unit, size) = match nanos {
+        0..1_000 => ("ns", 1.0),
+        1_000..1_000_000 => ("us", 1e3),
+        1_000_000..1_000_000_000 => ("ms", 1e6),
+        _ => ("s", 1e9),
+    };
+    match nanos as f64 / size {
+        number if number < 99.95 && size > 1.0 => format!("{number:.1} {unit}"),
+        number => format!("{number:.0} {unit}"),
+    }
+}
+
 fn scaled(mut number: f64, step: f64) -> String {
     for unit in ["", "K", "M", "G", "T", "P"] {
         if number < step - 0.5 {
@@ -211,5 +225,14 @@ mod tests {
         assert_eq!(count(0.25), "0.2");
         assert_eq!(count(1500.0), "1.5K");
         assert_eq!(count(12.0), "12");
+        for (nanos, shown) in [
+            (0, "0 ns"),
+            (1500, "1.5 us"),
+            (128_000, "128 us"),
+            (1_024_000, "1.0 ms"),
+            (4_194_304_000, "4.2 s"),
+        ] {
+            assert_eq!(time(nanos), shown);
+        }
     }
 }

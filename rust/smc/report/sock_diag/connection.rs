@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Attributes of an SMC-R connection in `sock_diag`.
+//! Attributes of an SMC-R connection, and of one that began as TCP, in `sock_diag`.
 
 use super::Fixed;
 use crate::{
-    host::text::GidText, //
+    host::{
+        fallback,
+        text::GidText, //
+    },
     smcr::{LinkGroup, SmcConn},
+    socket::path, //
 };
 use smc_proto::{
     cursor::{Cursor, RingSize},
@@ -16,6 +20,8 @@ use smc_proto::{
 const CONNECTION: usize = 76;
 /// `sizeof(struct smc_diag_lgrinfo)`.
 const GROUP: usize = 147;
+/// The length of what is told of a connection that began as TCP.
+const BEGAN: usize = 32;
 /// The room for a GID's text.
 const GID: usize = 40;
 
@@ -60,6 +66,23 @@ pub(super) fn cursors(conn: &SmcConn) -> Fixed<CONNECTION> {
     cursor(at.written);
     cursor(at.sent);
     cursor(at.completed);
+    out
+}
+
+/// Returns what is told of a connection that began as TCP: its step on the way to SMC-R, whether this is the server's
+/// end and whether the other one is on another host, 8 bits each and 8 of zero; the numbers of attempts and of failures, and
+/// the code of the reason, in 32 bits; the bytes sent and received by the ring, in 64.
+pub(super) fn began(told: &path::Told) -> Fixed<BEGAN> {
+    let facts = &told.facts;
+    let mut out = Fixed::new();
+    let server = told.role == fallback::Role::Server;
+    out.put(&[facts.step, u8::from(server), u8::from(told.remote), 0]);
+    for number in [facts.attempts, facts.failures, told.reason] {
+        out.put(&number.to_ne_bytes());
+    }
+    let (sent, received) = facts.by_ring;
+    out.put(&sent.to_ne_bytes());
+    out.put(&received.to_ne_bytes());
     out
 }
 

@@ -45,6 +45,13 @@ impl LinkGroup {
         ));
     }
 
+    /// Says that a connection was aborted since bytes have come by TCP after it had left that.
+    pub(crate) fn tell_astray(&self) {
+        self.say(format_args!(
+            "aborted a connection: bytes went by TCP where it had left that"
+        ));
+    }
+
     fn say(&self, what: fmt::Arguments<'_>) {
         let Some(silent) = self.owner.rate_limit().allow() else {
             return;

@@ -103,6 +103,9 @@ impl Ready {
     }
 }
 
+/// The connection that a side connection is about.
+type Target = Option<Arc<dyn Candidate>>;
+
 struct IncomingState {
     /// The connection; taken out when the handshake ends.
     socket: Option<OwnedBsdSocket>,
@@ -291,7 +294,10 @@ impl Incoming {
 
     /// Ends the handshake and closes the connection.
     pub(crate) fn abort(&self) {
-        drop(self.end());
+        let (_, _, target) = self.end();
+        if let Some(target) = target {
+            target.failed(Reason::PathRefused);
+        }
     }
 
     /// Takes the connection, its handshake and what that is about, and ends the watch.
@@ -376,7 +382,7 @@ impl Incoming {
             let Some(negotiation) = &mut state.negotiation else {
                 // It named no connection that is to be promoted.
                 drop(guard);
-                drop(this.end());
+                this.abort();
                 this.listener.finish(this.id, None);
                 return;
             };
@@ -426,8 +432,10 @@ impl Incoming {
             namespace.heard(socket.sock(), None, event);
         }
         if this.joins {
-            if let (Some(named), Conclusion::Smc(conn)) = (named, conclusion) {
-                named.offer(conn);
+            match (named, conclusion) {
+                (Some(named), Conclusion::Smc(conn)) => named.offer(conn),
+                (Some(named), other) => named.failed(why_not(&other)),
+                (None, _) => (),
             }
             this.listener.finish(this.id, None);
             return;
@@ -470,16 +478,27 @@ impl Incoming {
         let join = Join::parse(&joining.bytes);
         state.joining = None;
         let named = join.and_then(|join| candidates::take(join, socket.sock()));
-        let (Some(named), Some(gates)) = (named, GATES.get()) else {
-            return Err(ENOENT);
-        };
-        let candidate = named.candidate().ok_or(ENOENT)?;
+        let named = named.ok_or(ENOENT)?;
+        let candidate = named.candidate().ok_or(ENOENT)?.clone();
+        candidate.begins();
+        state.target = Some(named);
+        let gates = GATES.get().ok_or(ENODEV)?;
         let payer = candidate.sock().clone();
         let port = candidate.port();
         let negotiation = Negotiation::server(this, &gates, candidate.sock(), port, payer)?;
         state.negotiation = Some(negotiation.apart());
-        state.target = Some(named);
         Ok(true)
+    }
+}
+
+/// Returns why the handshake over a side connection has not brought an SMC-R connection.
+fn why_not(conclusion: &Conclusion) -> Reason {
+    match conclusion {
+        Conclusion::Tcp { fallback, declined } => declined
+            .as_ref()
+            .map_or(fallback.reason, |_| Reason::PathRefused),
+        Conclusion::Lost => Reason::NoActiveLink,
+        Conclusion::Smc(_) | Conclusion::Failed { .. } => Reason::PathRefused,
     }
 }
 

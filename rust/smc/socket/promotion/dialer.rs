@@ -177,7 +177,7 @@ impl Dialer {
         self.end();
         if let Some(remote) = own {
             match remote.is_being_promoted() {
-                true => super::give_up(&self.target),
+                true => super::give_up(&self.target, reason),
                 false => remote.failed(reason),
             }
         }

@@ -192,12 +192,12 @@ impl Registry {
         }
     }
 
-    /// Returns the bytes that TCP has sent and received for sockets that are not SMC connections;
+    /// Returns the bytes that TCP has sent and received for sockets that are not SMC connections, or began as TCP;
     /// those of a socket that is just being closed may be missing.
     pub(crate) fn tcp_bytes(&self) -> [u64; 2] {
         let mut bytes = self.namespace.counters.tcp_bytes();
         self.each_socket(|socket| {
-            if socket.smc().is_none() {
+            if socket.smc().is_none() || socket.remote().is_some() {
                 let (sent, received) = socket.sock.stream_bytes();
                 bytes = [bytes[0].wrapping_add(sent), bytes[1].wrapping_add(received)];
             }
@@ -214,6 +214,10 @@ impl Registry {
             leave();
             return counters.add_tcp_bytes(socket.sock.stream_bytes());
         };
+        if socket.remote().is_some() {
+            // It has gone by both.
+            counters.add_tcp_bytes(socket.sock.stream_bytes());
+        }
         let _settling = self.namespace.settling.lock();
         leave();
         counters.stats.absorb(conn.stats());

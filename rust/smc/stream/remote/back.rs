@@ -22,7 +22,6 @@ use smc_proto::{
     cursor::Pos,
     path::{Head, Route},
     promotion::Stage,
-    reason::Reason,
     wire::promotion::{Record, RECORD_LEN}, //
 };
 
@@ -84,7 +83,10 @@ impl Remote {
                         self.sock.set_error(errno::ECONNABORTED);
                         self.sock.abort();
                     }
-                    false => conn.fail(),
+                    false => {
+                        self.astray(&conn);
+                        conn.fail();
+                    }
                 }
             }
         }
@@ -214,7 +216,7 @@ impl Remote {
         machine.promotion.returned();
         machine.back = None;
         // Promoted again when it pays, and after a loss later than before.
-        self.failed(Reason::PathReturned);
+        self.returned();
         // From here on readers may give the rings back, and writers go on by TCP.
         self.show(machine);
         self.release_rings(conn);

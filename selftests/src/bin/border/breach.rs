@@ -4,6 +4,7 @@
 
 use st::errno::Errno;
 use st::fd::Fd;
+use st::intrude::{self, lines};
 use st::{net, path, smcinfo, sys};
 
 /// `PATHBREACH`.
@@ -20,32 +21,10 @@ pub enum Who {
     Close,
 }
 
-fn intrude(fd: &Fd) -> Result<(), String> {
-    // SAFETY: No pointers.
-    unsafe { libc::fcntl(fd.raw(), libc::F_SETFD, 0) };
-    let out = std::process::Command::new("insmod")
-        .arg("/rsmc/kmod/intrude.ko")
-        .args([format!("fd={}", fd.raw()), "len=3".into()])
-        .output()
-        .map_err(|e| format!("insmod: {e}"))?;
-    let said = String::from_utf8_lossy(&out.stderr);
-    match said.to_lowercase().contains("cancel") {
-        true => Ok(()),
-        false => Err(format!("intrude: {said}")),
-    }
-}
-
 fn count() -> u64 {
     let all = smcinfo::counters().unwrap_or_default();
     let ours = |name: &String| name.starts_with("reason") && name.contains("0x03060104");
     all.iter().filter(|x| ours(x.0)).map(|x| x.1).sum()
-}
-
-fn lines() -> usize {
-    let log = std::process::Command::new("dmesg").output();
-    let log = log.map(|o| o.stdout).unwrap_or_default();
-    let ours = |line: &&str| line.contains("went by TCP where it had left that");
-    String::from_utf8_lossy(&log).lines().filter(ours).count()
 }
 
 fn is(what: &str, got: &st::errno::R<i64>, errno: i32) -> Result<(), String> {
@@ -62,7 +41,7 @@ pub fn run(who: Who, client: Fd, server: Fd) -> Result<(), String> {
     path::prove_local(&client, &server)?;
     path::prove_local(&client, &server)?;
     let (counted, told) = (count(), lines());
-    intrude(&client)?;
+    intrude::write(&client)?;
     let mut b = [0; 16];
     match who {
         Who::Writer => {

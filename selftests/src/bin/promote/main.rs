@@ -6,6 +6,7 @@
 //! `promote [--seed NUMBER] [POINT...]`: `lost` stands for all points that begin so, which need model cards.
 
 mod loss;
+mod seen;
 
 use st::args::Args;
 use st::card::{wanted, Outcome, Pair};
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 25] = [
+const POINTS: [Point; 30] = [
     ("pingpong", pingpong),
     ("bulk.to_server", bulk_to_server),
     ("bulk.to_client", bulk_to_client),
@@ -48,6 +49,11 @@ const POINTS: [Point; 25] = [
     ("lost.many", loss::many),
     ("lost.forgotten", loss::forgotten),
     ("lost.again", loss::again),
+    ("seen.steps", seen::steps),
+    ("seen.unreached", seen::unreached),
+    ("seen.refused", seen::refused),
+    ("seen.declined", seen::declined),
+    ("seen.breach", seen::breach),
 ];
 
 /// Modes of `RSMC_INFO`.

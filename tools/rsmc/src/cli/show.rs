@@ -16,7 +16,8 @@ use crate::ss::filter::Subnet;
 ///
 /// Received and Sent are the bytes of the connection so far; where a connection uses RDMA they
 /// start again from 0 after 65536 times the buffer's size (4 GiB with buffers of 64 KiB). Those of
-/// TCP connections come from TCP and contain the handshake's.
+/// TCP connections come from TCP and contain the handshake's. A connection that began as TCP is `TCP first`, `promoting`
+/// while it goes over to SMC-R, and SMC-R then; its bytes are those of both, and -e tells which, and of attempts that failed.
 #[derive(Args, Debug, Default)]
 #[command(
     after_help = "Modes: SMC-R (RDMA), SMC-D (shared memory), TCP (fallback, with its reason). \

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `struct smc_diag_msg` and its attributes (`<linux/smc_diag.h>`).
 
+use super::began::Began;
 use super::connection::{self, Connection, DmbInfo, LinkInfo};
 use super::socket::{End, Fallback, Mode, Socket, State};
 use crate::netlink::wire;
@@ -17,6 +18,9 @@ const SMC_DIAG_FALLBACK: u16 = 5;
 /// Attribute of rsmc alone: seconds since the program got the socket, `u64`.
 const RSMC_DIAG_AGE: u16 = 8;
 
+/// Attribute of rsmc alone: a connection that began as TCP.
+const RSMC_DIAG_BEGAN: u16 = 9;
+
 /// Reads one `struct smc_diag_msg` with its attributes. Attributes that are unknown or of a length
 /// that makes no sense are passed over; `None` if even the fixed part is not there.
 pub fn parse(payload: &[u8]) -> Option<Socket> {
@@ -30,6 +34,7 @@ pub fn parse(payload: &[u8]) -> Option<Socket> {
     let mut link = None;
     let mut dmb = None;
     let mut age = None;
+    let mut began = None;
     for attribute in wire::attributes(payload.get(MESSAGE_SIZE..)?) {
         let Ok(attribute) = attribute else { break };
         match attribute.kind {
@@ -44,6 +49,7 @@ pub fn parse(payload: &[u8]) -> Option<Socket> {
                     .map(|(reason, peer)| Fallback { reason, peer });
             }
             RSMC_DIAG_AGE => age = wire::u64_at(attribute.payload, 0),
+            RSMC_DIAG_BEGAN => began = Began::parse(attribute.payload),
             connection::SMC_DIAG_CONNINFO => connection = Connection::parse(attribute.payload),
             connection::SMC_DIAG_LGRINFO => link = LinkInfo::parse(attribute.payload),
             connection::SMC_DIAG_DMBINFO => dmb = DmbInfo::parse(attribute.payload),
@@ -72,6 +78,7 @@ pub fn parse(payload: &[u8]) -> Option<Socket> {
         uid: wire::u32_at(fixed, 52)?,
         inode: wire::u64_at(fixed, 56)?,
         age,
+        began,
         fallback: fallback.filter(|fallback| match mode {
             Mode::Tcp => true,
             Mode::TcpFirst => fallback.reason != 0,
@@ -109,6 +116,7 @@ fn end(family: u8, fixed: &[u8], port: usize, address: usize) -> Option<End> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use super::super::began::{self, Step};
     use super::*;
 
     /// A message as the kernel builds it, for this and other modules' tests.
@@ -176,6 +184,22 @@ pub(crate) mod tests {
             peer: 0,
         };
         assert_eq!(socket.fallback, Some(fallback));
+    }
+
+    #[test]
+    fn a_connection_that_began_as_tcp() {
+        let told = began::tests::bytes(1, [3, 2, 0x0306_010c], [5, 6]);
+        let message = Message::new(2, 1, 3).attribute(RSMC_DIAG_BEGAN, &told);
+        let socket = parse(&message.fallback(0x0306_010c, 0).0).unwrap();
+        assert_eq!(socket.mode, Mode::TcpFirst);
+        let began = socket.began.unwrap();
+        assert_eq!((began.step, began.failures), (Step::JOINING, 2));
+        // One that has a member more, and one that is short.
+        let longer = [&told[..], &[7; 8]].concat();
+        let parsed = parse(&Message::new(2, 1, 0).attribute(RSMC_DIAG_BEGAN, &longer).0).unwrap();
+        assert_eq!(parsed.began, Some(began));
+        let short = Message::new(2, 1, 0).attribute(RSMC_DIAG_BEGAN, &told[..31]);
+        assert_eq!(parse(&short.0).unwrap().began, None);
     }
 
     #[test]

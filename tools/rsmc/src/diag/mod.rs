@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Sockets as sock_diag reports them.
 
+pub mod began;
 pub mod connection;
 mod message;
 mod socket;
@@ -24,7 +25,7 @@ const AF_SMC: u8 = 43;
 /// `sizeof(struct smc_diag_req)`.
 const REQUEST_SIZE: usize = 52;
 /// The attributes that are only given when asked for, as bits of the request: `SMC_DIAG_CONNINFO`,
-/// `SMC_DIAG_LGRINFO`, `SMC_DIAG_DMBINFO`, and the age, which only rsmc knows.
+/// `SMC_DIAG_LGRINFO`, `SMC_DIAG_DMBINFO`, and what only rsmc knows: the age, and connections that began as TCP.
 const EXTENSIONS: u8 = 0b1000_1011;
 /// Where the request has them.
 const EXTENSIONS_AT: usize = 3;

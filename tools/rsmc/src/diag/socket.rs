@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! An SMC socket, as sock_diag describes it.
 
+use super::began::Began;
 use super::connection::{Connection, DmbInfo, LinkInfo};
 use std::fmt;
 use std::net::IpAddr;
@@ -138,6 +139,8 @@ pub struct Socket {
     pub inode: u64,
     /// Seconds since the program got it, if the kernel tells.
     pub age: Option<u64>,
+    /// What became of it, if it began as TCP and the kernel tells.
+    pub began: Option<Began>,
     /// Reasons, if the mode is TCP and the kernel gave them.
     pub fallback: Option<Fallback>,
     /// Buffers and cursors, of an SMC connection.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A socket for people and programs.
 
+use crate::diag::began::Began;
 use crate::diag::{End, Mode, Socket};
 use crate::procs::Process;
 use crate::reason::Told;
@@ -32,6 +33,8 @@ pub struct Entry {
     /// Interface number the socket is bound to, `null` for none.
     interface: Option<u32>,
     shutdown: Shutdown,
+    /// `null` unless it began as TCP, and where the kernel does not tell (the in-tree module).
+    pub began_as_tcp: Option<BeganAsTcp>,
     /// `null` unless the mode is TCP.
     pub fallback: Option<Reasons>,
     /// `null` where the kernel does not tell.
@@ -85,6 +88,61 @@ pub struct Bytes {
     pub receive_queue: u64,
     /// Bytes written that the peer does not have yet.
     pub send_queue: u64,
+}
+
+/// What became of a connection that began as TCP.
+#[derive(Clone, Debug, Serialize)]
+pub struct BeganAsTcp {
+    /// How far it is from TCP to SMC-R: `tcp`, `joining`, `offered`, `bound`, `due`, `turned`, `smc`; `null` for what
+    /// this program does not know.
+    pub step: Option<&'static str>,
+    /// An attempt is under way.
+    pub promoting: bool,
+    role: &'static str,
+    /// The other end is on another host.
+    remote: bool,
+    attempts: u32,
+    failures: u32,
+    /// Why it is TCP, or why the last attempt has failed; `null` for none.
+    reason: Option<Told>,
+    ring_sent: u64,
+    ring_received: u64,
+}
+
+impl BeganAsTcp {
+    fn new(began: Began) -> Self {
+        Self {
+            step: began.step.name(),
+            promoting: began.step.is_between(),
+            role: if began.is_server { "server" } else { "client" },
+            remote: began.is_remote,
+            attempts: began.attempts,
+            failures: began.failures,
+            reason: (began.reason != 0).then(|| Told::new(began.reason)),
+            ring_sent: began.ring_sent,
+            ring_received: began.ring_received,
+        }
+    }
+
+    fn words(&self) -> String {
+        let mut words = "began as TCP".to_string();
+        if self.remote {
+            let step = match self.step {
+                Some("tcp") | None => String::new(),
+                Some(step) => format!(", now {step}"),
+            };
+            let failed = match (self.failures, &self.reason) {
+                (0, _) | (_, None) => String::new(),
+                (failures, Some(told)) => format!(", {failures} failed ({})", told.name),
+            };
+            words.push_str(&format!("{step}: {} attempts{failed}", self.attempts));
+        }
+        words.push_str(&format!(
+            ", by the ring {} received, {} sent",
+            self.ring_received, self.ring_sent
+        ));
+        words
+    }
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -165,6 +223,7 @@ impl Entry {
                 receive: socket.no_receive,
                 send: socket.no_send,
             },
+            began_as_tcp: socket.began.map(BeganAsTcp::new),
             fallback: socket.fallback.map(|fallback| Reasons {
                 own: Told::new(fallback.reason),
                 peer: (fallback.peer != 0).then(|| Told::new(fallback.peer)),
@@ -233,7 +292,7 @@ impl Entry {
             self.state.clone(),
             self.local.shown.clone(),
             self.peer(),
-            self.mode.clone().unwrap_or_else(|| "-".into()),
+            self.carrier(),
             amount(|bytes| bytes.received),
             amount(|bytes| bytes.sent),
             self.user.clone().unwrap_or_else(|| self.uid.to_string()),
@@ -241,6 +300,16 @@ impl Entry {
             self.holders(),
             self.why(numeric),
         ]
+    }
+
+    /// The mode, or that it is about to change; `-` while undecided.
+    pub fn carrier(&self) -> String {
+        let promoting = |began: &BeganAsTcp| began.promoting;
+        match &self.mode {
+            _ if self.began_as_tcp.as_ref().is_some_and(promoting) => "promoting".into(),
+            Some(mode) => mode.clone(),
+            None => "-".into(),
+        }
     }
 
     /// The peer's end, `-` without one.
@@ -258,6 +327,9 @@ impl Entry {
         )];
         if let Some(age) = self.age {
             parts.insert(0, format!("age: {age} s"));
+        }
+        if let Some(began) = &self.began_as_tcp {
+            parts.push(began.words());
         }
         if let Some(buffers) = self.buffers {
             parts.push(format!(
@@ -289,6 +361,20 @@ impl Entry {
 }
 
 fn bytes(socket: &Socket, tcp: Option<Tcp>) -> Option<Bytes> {
+    if let (Some(began), Some(tcp)) = (socket.began, tcp) {
+        // By both carriers.
+        let rings = socket.connection.map_or((0, 0), |connection| {
+            (connection.receive_queue(), connection.send_queue())
+        });
+        return Some(Bytes {
+            received: tcp.received.saturating_add(began.ring_received),
+            sent: tcp.sent.saturating_add(began.ring_sent),
+            received_wraps_at: None,
+            sent_wraps_at: None,
+            receive_queue: tcp.receive_queue.saturating_add(rings.0),
+            send_queue: tcp.send_queue.saturating_add(rings.1),
+        });
+    }
     if let Some(connection) = socket.connection {
         let modulus = crate::diag::connection::modulus;
         return Some(Bytes {

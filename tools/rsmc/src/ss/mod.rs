@@ -5,7 +5,7 @@ pub mod entry;
 pub mod filter;
 
 use crate::cli::SsArgs;
-use crate::diag::{self, Mode, State};
+use crate::diag::{self, Mode, Socket, State};
 use crate::error::Result;
 use crate::table::{self, Colour};
 use crate::{procs, tcp, watch};
@@ -48,7 +48,8 @@ pub fn collect(args: &SsArgs) -> Result<Vec<Entry>> {
         false => user_names(),
     };
     let mut tcp = HashMap::new();
-    if sockets.iter().any(|socket| socket.mode == Mode::Tcp) {
+    let by_tcp = |socket: &Socket| socket.mode == Mode::Tcp || socket.began.is_some();
+    if sockets.iter().any(by_tcp) {
         tcp = tcp::connections();
     }
     let mut entries = Vec::new();
@@ -83,7 +84,7 @@ pub fn show(args: &SsArgs, entries: &[Entry], out: &mut dyn Write) -> Result<()>
     }
     let mut table = table::Table::new(&HEAD).coloured(|column, cell| match (column, cell) {
         (MODE, "SMC-R" | "SMC-D") => Some(Colour::Green),
-        (MODE, "TCP") => Some(Colour::Yellow),
+        (MODE, "TCP" | "TCP first" | "promoting") => Some(Colour::Yellow),
         _ => None,
     });
     for entry in entries {
@@ -114,7 +115,6 @@ pub(crate) mod tests {
     use crate::cli::{Cli, Command};
     use crate::diag::connection::{tests::bytes, SMC_DIAG_CONNINFO};
     use crate::diag::messages::Message;
-    use crate::diag::Socket;
     use crate::procs::Process;
     use crate::tcp::Tcp;
     use clap::Parser;
@@ -218,6 +218,7 @@ pub(crate) mod tests {
         let keys: Vec<&String> = value[1].as_object().unwrap().keys().collect();
         let expected = [
             "age",
+            "began_as_tcp",
             "buffers",
             "bytes",
             "cookie",
@@ -257,6 +258,55 @@ pub(crate) mod tests {
         assert_eq!(value[0]["mode"], serde_json::Value::Null);
         assert_eq!(value[0]["remote"], serde_json::Value::Null);
         assert_eq!(value[4]["mode"], "SMC-D");
+    }
+
+    #[test]
+    fn a_connection_on_its_way() {
+        use crate::diag::began::tests::bytes as told;
+        let (a, b) = (&[10, 0, 0, 1][..], &[10, 0, 0, 2][..]);
+        let tcp = Tcp {
+            received: 100,
+            sent: 10,
+            ..Tcp::default()
+        };
+        let entry = |mode, step, numbers| {
+            let message = Message::new(2, 1, mode)
+                .ends((a, 80), (b, 40000))
+                .attribute(9, &told(step, numbers, [5, 7]))
+                .fallback(numbers[2], 0);
+            let socket = diag::parse(&message.0).unwrap();
+            Entry::new(&socket, Vec::new(), &HashMap::new(), Some(tcp))
+        };
+        let refused = 0x0306_010c;
+        let waits = entry(3, 0, [2, 2, refused]);
+        assert_eq!(waits.row(false)[MODE], "TCP first");
+        let more = waits.more().unwrap();
+        let words =
+            "began as TCP: 2 attempts, 2 failed (PATHREFUSED), by the ring 7 received, 5 sent";
+        assert!(more.contains(words), "{more}");
+        let between = entry(3, 3, [3, 2, refused]);
+        assert_eq!(between.row(false)[MODE], "promoting");
+        assert!(between.why(false).contains("did not agree"));
+        let done = entry(0, 6, [3, 2, refused]);
+        assert_eq!(done.row(false)[MODE], "SMC-R");
+        assert_eq!(
+            (done.why(false), done.row(false)[4].as_str()),
+            (String::new(), "107")
+        );
+        let value = serde_json::to_value([waits, between, done]).unwrap();
+        let began = &value[0]["began_as_tcp"];
+        assert_eq!(
+            (&began["step"], &began["attempts"]),
+            (&"tcp".into(), &2.into())
+        );
+        assert_eq!(began["reason"]["name"], "PATHREFUSED");
+        assert_eq!(value[1]["began_as_tcp"]["promoting"], true);
+        assert_eq!(
+            (&value[1]["mode"], &value[2]["mode"]),
+            (&"TCP first".into(), &"SMC-R".into())
+        );
+        assert_eq!(value[2]["bytes"]["sent"], 15);
+        assert_eq!(value[2]["began_as_tcp"]["ring_received"], 7);
     }
 
     #[test]

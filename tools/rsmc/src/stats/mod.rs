@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::fallback::{self, Counters, Role};
 use crate::netlink::genl::{self, Family};
 use crate::netlink::wire::{Attribute, NLM_F_DUMP};
+use crate::promotion::Shown;
 use crate::reason::Told;
 use crate::table;
 use rustix::io::Errno;
@@ -139,6 +140,8 @@ pub struct Statistics {
     pub counters: Node,
     /// Connections that became TCP.
     pub fallback: Fallbacks,
+    /// Connections that began as TCP, and their promotions; `null` where the module does not know it.
+    pub began_as_tcp: Option<Shown>,
     /// When the counters were reset, in seconds since 1970; `null` if never.
     pub since: Option<u64>,
 }
@@ -221,6 +224,7 @@ impl Statistics {
                     })
                     .collect(),
             },
+            began_as_tcp: Shown::new(&file.promotions),
             since: None,
         })
     }
@@ -241,6 +245,9 @@ impl Statistics {
         }
         for reason in &self.fallback.reasons {
             flat.insert(reason.path(), reason.count);
+        }
+        if let Some(shown) = &self.began_as_tcp {
+            shown.add_to(&mut flat);
         }
         flat
     }
@@ -265,6 +272,7 @@ impl Statistics {
             reason.count = less(&reason.path(), reason.count);
         }
         fallback.reasons.retain(|reason| reason.count > 0);
+        self.began_as_tcp = self.began_as_tcp.map(|shown| shown.since(before));
         self
     }
 }
@@ -296,6 +304,9 @@ fn tell(statistics: &Statistics, out: &mut dyn Write) -> Result<()> {
             entry.count, entry.role, entry.reason.name, entry.reason.text
         )?;
     }
+    if let Some(shown) = &statistics.began_as_tcp {
+        shown.tell(out)?;
+    }
     Ok(())
 }
 
@@ -303,6 +314,7 @@ fn tell(statistics: &Statistics, out: &mut dyn Write) -> Result<()> {
 pub(crate) mod tests {
     use super::*;
     use crate::netlink::wire;
+    use crate::promotion;
 
     #[test]
     fn fallback_entries() {
@@ -361,6 +373,7 @@ pub(crate) mod tests {
                     count: 1,
                 }],
             },
+            began_as_tcp: Some(promotion::tests::sample()),
             since: None,
         }
     }
@@ -390,5 +403,15 @@ pub(crate) mod tests {
         tell(&statistics, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains("  1 as client: PEERNOSMC The peer"), "{text}");
+        assert!(
+            text.contains("promotions as client: 5 begun, 3 done"),
+            "{text}"
+        );
+        let client = &value["began_as_tcp"]["client"];
+        assert_eq!(
+            (&client["done"], &client["times"][0]["below_us"]),
+            (&3.into(), &1024.into())
+        );
+        assert_eq!(value["began_as_tcp"]["reasons"][0]["name"], "PATHREFUSED");
     }
 }

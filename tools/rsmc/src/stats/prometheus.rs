@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! `rsmc stats --prometheus`: the counters in the text format of Prometheus.
 
+mod promotion;
+
 use super::tree::Node;
 use super::{FallbackReason, Statistics};
 use crate::error::{Error, Result};
@@ -74,7 +76,11 @@ pub fn write(statistics: &Statistics, out: &mut dyn Write) -> Result<()> {
     for metric in of_technologies(&statistics.counters) {
         metric.write(out)?;
     }
-    request_sizes(&statistics.counters, out)
+    request_sizes(&statistics.counters, out)?;
+    match &statistics.began_as_tcp {
+        Some(shown) => promotion::write(shown, out),
+        None => Ok(()),
+    }
 }
 
 /// Writes all of them into a new file and puts it in the place of `file`, for a collector that may
@@ -309,6 +315,22 @@ mod tests {
             "smc_fallback_reasons_total{role=\"client\",reason=\"PEERNOSMC\",code=\"0x03010000\"} 1",
             "smc_fallback_reasons_total{role=\"server\",reason=\"PEERNOSMC\",code=\"0x03010000\"} 0",
             "smc_strict_refused_total 0",
+            "smc_tcp_first_total{role=\"client\"} 9",
+            "smc_local_total{role=\"client\"} 2",
+            "smc_promotions_begun_total{role=\"client\"} 5",
+            "smc_promotions_total{role=\"client\",result=\"done\"} 3",
+            "smc_promotions_total{role=\"client\",result=\"failed\"} 2",
+            "smc_promotions_total{role=\"client\",result=\"refused\"} 1",
+            "smc_promotion_reasons_total{role=\"client\",reason=\"PATHREFUSED\",code=\"0x0306010c\"} 2",
+            "smc_promotion_reasons_total{role=\"server\",reason=\"PATHREFUSED\",code=\"0x0306010c\"} 0",
+            "smc_given_back_total 1",
+            "smc_promotion_seconds_bucket{role=\"client\",le=\"0.000512\"} 0",
+            "smc_promotion_seconds_bucket{role=\"client\",le=\"0.001024\"} 2",
+            "smc_promotion_seconds_bucket{role=\"client\",le=\"4.194304\"} 2",
+            "smc_promotion_seconds_bucket{role=\"client\",le=\"+Inf\"} 3",
+            "smc_promotion_seconds_sum{role=\"client\"} 0.009",
+            "smc_promotion_seconds_count{role=\"client\"} 3",
+            "smc_promotion_longest_seconds{role=\"client\"} 0.007",
             "smc_tcp_bytes_total{direction=\"sent\"} 70000",
             "smc_buffer_events_total{mode=\"smc_r\",direction=\"tx\",event=\"full\"} 6",
             "smc_call_size_bytes_bucket{mode=\"smc_r\",direction=\"tx\",le=\"8192\"} 3",

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use view::{Sample, View};
 
 /// Lines that are no connections: the time, the head, and what says how many are hidden.
-const OTHER_LINES: usize = 7;
+const OTHER_LINES: usize = 8;
 
 /// Shows pictures until the user ends it; one, where there is no terminal.
 ///

@@ -3,6 +3,7 @@
 
 use crate::cli::TopSort;
 use crate::link::Group;
+use crate::promotion::Ends;
 use crate::ss::entry::{Bytes, Entry};
 use crate::stats::rates::Rates;
 use crate::stats::Statistics;
@@ -137,7 +138,7 @@ impl View {
             "Mode", "Local", "Peer", "Recv/s", "Sent/s", "Waiting", "Seen", "Process", "Why TCP",
         ];
         let mut table = Table::new(&head).coloured(|column, cell| match (column, cell) {
-            (0, "TCP") => Some(Colour::Yellow),
+            (0, "TCP" | "TCP first" | "promoting") => Some(Colour::Yellow),
             (0, _) => Some(Colour::Green),
             _ => None,
         });
@@ -147,7 +148,7 @@ impl View {
                 None => "-".into(),
             };
             table.row(vec![
-                line.entry.mode.clone().unwrap_or_default(),
+                line.entry.carrier(),
                 line.entry.local.shown.clone(),
                 line.entry.peer(),
                 rate(line.received),
@@ -173,6 +174,33 @@ impl View {
         let (before, statistics) = (self.last.statistics.as_ref()?, now.statistics.as_ref()?);
         let elapsed = self.elapsed(now);
         Some(Rates::new(&before.flat(), &statistics.flat(), elapsed))
+    }
+
+    /// Promotions of connections that began as TCP, if there were any.
+    fn promotions(&self, rates: &Rates, statistics: &Statistics) -> String {
+        let Some(shown) = &statistics.began_as_tcp else {
+            return String::new();
+        };
+        let all = |of: fn(&Ends) -> u64| of(&shown.client).saturating_add(of(&shown.server));
+        let (begun, done) = (all(|ends| ends.begun), all(|ends| ends.done));
+        let refused = all(|ends| ends.refused);
+        if begun | refused == 0 {
+            return String::new();
+        }
+        let rate = |name: &str| {
+            let both = ["client", "server"].map(|role| format!("began_as_tcp.{role}.{name}"));
+            rates.sum(&both.each_ref().map(String::as_str))
+        };
+        let took = match rate("ns") / rate("done") {
+            nanos if nanos.is_finite() => format!(" in {} on average", table::time(nanos as u64)),
+            _ => String::new(),
+        };
+        format!(
+            "promotions: {begun} begun ({}/s), {done} done ({}/s){took}, {} failed, {refused} times not begun\n",
+            table::count(rate("begun")),
+            table::count(rate("done")),
+            all(|ends| ends.failed),
+        )
     }
 
     /// Rates of the namespace in words, and its fallback reasons with theirs.
@@ -210,6 +238,7 @@ impl View {
             false => reasons.join(", "),
         };
         text.push_str(&format!("fallbacks: {reasons}\n"));
+        text.push_str(&self.promotions(&rates, statistics));
         text
     }
 }
@@ -230,6 +259,14 @@ fn head(now: &Sample) -> String {
         of("TCP"),
         listeners.count()
     );
+    if let first @ 1.. = of("TCP first") {
+        let promoting = now
+            .sockets
+            .iter()
+            .filter_map(|entry| entry.began_as_tcp.as_ref());
+        let promoting = promoting.filter(|began| began.promoting).count();
+        text.push_str(&format!("; {first} TCP first, {promoting} being promoted"));
+    }
     if let Some(groups) = &now.groups {
         let size = table::size(memory(groups));
         text.push_str(&format!("; {} link groups, {size} buffers", groups.len()));
@@ -291,6 +328,9 @@ pub(super) mod tests {
         let mut view = View::new(sample(start, 0), TopSort::Bytes, false);
         let mut second = sample(start + Duration::from_secs(2), 4096);
         second.statistics.as_mut().unwrap().fallback.reasons[0].count = 5;
+        let before = view.last.statistics.as_mut().unwrap();
+        let before = &mut before.began_as_tcp.as_mut().unwrap().client;
+        (before.begun, before.done, before.ns) = (3, 2, 7_000_000);
         let text = view.picture(second, 10);
         assert!(
             text.starts_with("1 SMC-R, 1 SMC-D, 1 TCP connections; 1 listeners; 0 link groups"),
@@ -300,7 +340,13 @@ pub(super) mod tests {
             text.contains("fallbacks: 5 PEERNOSMC as client (2/s)"),
             "{text}"
         );
-        let rows: Vec<&str> = text.lines().skip(4).collect();
+        assert!(
+            text.contains(
+                "promotions: 5 begun (1/s), 3 done (0.5/s) in 2.0 ms on average, 2 failed"
+            ),
+            "{text}"
+        );
+        let rows: Vec<&str> = text.lines().skip(5).collect();
         assert_eq!(rows.len(), 4, "{text}");
         assert!(
             rows[1].starts_with("TCP ") && rows[1].contains("  2.0K  "),
@@ -321,12 +367,12 @@ pub(super) mod tests {
         let newest = first.sockets.pop().unwrap();
         let mut view = View::new(first, TopSort::Time, true);
         let text = view.picture(sample(start + Duration::from_secs(1), 9), 10);
-        let row = text.lines().nth(5).unwrap();
+        let row = text.lines().nth(6).unwrap();
         assert!(row.contains(&newest.local.shown), "{text}");
         assert!(text.contains("0x05000000 (peer: 0x03030000)"), "{text}");
         view.sort = TopSort::Queue;
         let text = view.picture(sample(start + Duration::from_secs(2), 9), 10);
-        assert!(text.lines().nth(5).unwrap().starts_with("SMC-R"), "{text}");
+        assert!(text.lines().nth(6).unwrap().starts_with("SMC-R"), "{text}");
     }
 
     #[test]

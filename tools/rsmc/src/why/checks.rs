@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Checks of what SMC needs, as far as it is seen here: module, EIDs, devices, and the way to a peer.
 
-use super::{option, path, way};
+use super::{option, path, promotion, way};
 use crate::dev::{self, Port};
 use crate::error::{Error, Result};
 use crate::table::Colour;
@@ -79,6 +79,7 @@ pub fn all(peer: Option<IpAddr>, port: Option<u16>) -> Vec<Check> {
     let in_tree = !std::path::Path::new(crate::fallback::FILE).exists();
     let mut checks = vec![module(in_tree)];
     checks.extend(eids(ueid::collect(), in_tree));
+    checks.extend(promotion::check());
     let ports = match dev::collect() {
         Ok(ports) => ports,
         Err(error) => {

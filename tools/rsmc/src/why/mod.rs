@@ -6,6 +6,7 @@ mod declined;
 mod option;
 pub(crate) mod path;
 mod peers;
+mod promotion;
 mod trial;
 mod way;
 
@@ -18,6 +19,7 @@ use crate::{ss, stats};
 use checks::Check;
 use declined::Declined;
 use peers::KnownPeer;
+use promotion::Promotion;
 use serde::Serialize;
 use std::io::Write;
 use std::net::IpAddr;
@@ -49,12 +51,15 @@ pub fn run(args: &WhyArgs, out: &mut dyn Write) -> Result<()> {
         _ => Ok(None),
     };
     let checks = checks::all(peer, args.probe);
-    let declined = declined::by_peers(&diag::dump().unwrap_or_default(), peer);
+    let sockets = diag::dump().unwrap_or_default();
+    let declined = declined::by_peers(&sockets, peer);
+    let promotion = promotion::of(&counters.promotions, &sockets, peer);
     if args.json {
         let mut answer = answer(&counters, peer);
         answer.checks = checks;
         answer.neighbours = peers::of(&counters, peer);
         answer.declined = declined;
+        answer.promotion = promotion;
         answer.probe = probed.as_ref().ok().cloned().flatten();
         serde_json::to_writer_pretty(&mut *out, &answer)?;
         writeln!(out)?;
@@ -68,6 +73,7 @@ pub fn run(args: &WhyArgs, out: &mut dyn Write) -> Result<()> {
         }
         peers::tell(&peers::of(&counters, peer), out)?;
         declined::tell(&declined, out)?;
+        promotion::tell(promotion.as_ref(), peer, out)?;
         writeln!(out, "\nWhat SMC needs:")?;
         checks::tell(&checks, out)?;
         if let Ok(Some(probed)) = &probed {
@@ -138,6 +144,8 @@ struct Answer {
     /// Reasons of peers that declined connections which are still open.
     declined: Vec<Declined>,
     checks: Vec<Check>,
+    /// Connections that began as TCP; `null` if there are and were none.
+    promotion: Option<Promotion>,
     /// `null` unless a test connection was asked for.
     probe: Option<Probe>,
 }
@@ -194,6 +202,7 @@ fn answer(counters: &Counters, peer: Option<IpAddr>) -> Answer {
         neighbours: Vec::new(),
         declined: Vec::new(),
         checks: Vec::new(),
+        promotion: None,
         probe: None,
     }
 }

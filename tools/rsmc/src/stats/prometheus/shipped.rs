@@ -94,6 +94,9 @@ fn what_is_shipped_knows_the_metrics() {
         "smc_call_size_bytes_count",
         "smc_call_size_bytes_sum",
         "smc_connection_buffers_total",
+        "smc_given_back_total",
+        "smc_promotion_seconds_count",
+        "smc_promotion_seconds_sum",
         "smc_special_calls_total",
     ];
     assert_eq!(left, fine, "not on the dashboard");
