@@ -103,9 +103,6 @@ impl Ready {
     }
 }
 
-/// The connection that a side connection is about.
-type Target = Option<Arc<dyn Candidate>>;
-
 struct IncomingState {
     /// The connection; taken out when the handshake ends.
     socket: Option<OwnedBsdSocket>,

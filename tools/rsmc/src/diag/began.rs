@@ -7,7 +7,16 @@ use crate::netlink::wire::{u32_at, u64_at};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step(pub u8);
 
-const STEPS: [&str; 7] = ["tcp", "joining", "offered", "bound", "due", "turned", "smc"];
+const STEPS: [&str; 8] = [
+    "tcp",
+    "joining",
+    "offered",
+    "bound",
+    "due",
+    "turned",
+    "smc",
+    "returning",
+];
 
 impl Step {
     /// All bytes go by TCP, and no attempt to promote the connection is under way.
