@@ -140,6 +140,17 @@ impl<'a> Message<'a> {
         unsafe { IovIterSource::from_raw(&raw mut (*self.msg).msg_iter) }
     }
 
+    /// Gives back the last `bytes` that were taken from [`Message::source`], at most all: the next ones taken are the same
+    /// again.
+    #[cold]
+    pub fn put_back(&mut self, bytes: usize) {
+        let len = self.len();
+        let source = self.source();
+        let taken = len.saturating_sub(source.len());
+        // SAFETY: The message had `len` bytes at first, so at least these were taken since then.
+        unsafe { source.revert(bytes.min(taken)) };
+    }
+
     /// Returns the place of received bytes. Only for a message of `recvmsg`.
     #[inline]
     pub fn dest(&mut self) -> &mut IovIterDest<'a> {

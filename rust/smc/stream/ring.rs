@@ -396,7 +396,8 @@ fn put(
     let actions = match conn.group().change_and_send(conn, written) {
         Ok(actions) => actions,
         Err(_) => {
-            // It may not write any more.
+            // It may not write any more; or the stream goes on by TCP, which takes the same bytes.
+            msg.put_back(taken);
             look_for_room(conn)?;
             return Err(Stop::Full);
         }
