@@ -456,6 +456,8 @@ fn no_ring(conn: &SmcConn, error: Error) -> Stop {
         // It has ended since there was room.
         Err(over) if over != SendError::Full => Stop::Gone(over),
         _ if error == ENOMEM => Stop::NoRing,
+        // The device goes, and the rings are about to be left.
+        _ if conn.has_lifeline() => Stop::Later,
         _ => Stop::NoDevice,
     }
 }

@@ -23,6 +23,11 @@ impl SmcConn {
         }
     }
 
+    /// Tells whether the stream can go on without the link.
+    pub(crate) fn has_lifeline(&self) -> bool {
+        self.lifeline.get() != 0
+    }
+
     /// Leaves the rings, if the stream has not ended and goes on by TCP: nothing is sent or received any more. Returns
     /// whether they are left. Any context.
     pub(crate) fn suspend(self: &Arc<Self>) -> bool {
