@@ -56,9 +56,10 @@ impl Conn {
     #[inline]
     fn may_write(&self) -> Result<(), SendError> {
         if self.life.killed {
-            return Err(match (self.life.suspended, self.life.write_shut) {
+            let shut = self.life.write_shut && !self.life.released;
+            return Err(match (self.life.suspended, shut) {
                 (true, true) => SendError::Shutdown,
-                // Until the stream goes on by TCP.
+                // Until the stream goes on by TCP, or when it has: then the rings are given back.
                 (true, false) => SendError::Full,
                 (false, _) => SendError::Aborted,
             });

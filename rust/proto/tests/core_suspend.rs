@@ -8,7 +8,7 @@ mod sim;
 
 use proptest::prelude::*;
 use sim::pair::*;
-use smc_proto::conn::{ProtoError, RecvState, SendError};
+use smc_proto::conn::{CloseMode, ProtoError, RecvState, SendError};
 use smc_proto::time::Span;
 use smc_proto::wire::promotion::{Record, RECORD_LEN};
 
@@ -70,6 +70,18 @@ fn ended_streams_do_not_go_on() {
             assert!(p.side[me].conn.suspend().is_none(), "{op:?} {me}");
         }
     }
+}
+
+/// A writer who comes late is not told that the program has shut its direction.
+#[test]
+fn rings_that_were_given_back_have_no_room() {
+    let mut p = Pair::new(&Shape::PLAIN);
+    lose(&mut p, 0);
+    let now = p.now;
+    let conn = &mut p.side[0].conn;
+    let _ = conn.close(CloseMode::Abort, now);
+    assert_eq!(conn.send_room(), Err(SendError::Full));
+    assert_eq!(conn.recv_state(), RecvState::Empty);
 }
 
 #[test]

@@ -168,7 +168,12 @@ fn pour(fd: &Fd, seed: u64, total: u64) -> Outcome {
         let len = rng.size(100 << 10).min((total - at) as usize);
         let mut bytes = vec![0; len];
         fill(seed, at, &mut bytes);
-        sys::send_all(fd.raw(), &bytes).map_err(|e| format!("send at {at}: {e}"))?;
+        let sent = sys::send_all(fd.raw(), &bytes);
+        if let Err(error) = sent {
+            // The reader, who waits for the rest, says so later.
+            println!("# send at {at}: {error}");
+            return Err(format!("send at {at}: {error}"));
+        }
         at += len as u64;
     }
     Ok(())
