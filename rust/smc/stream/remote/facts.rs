@@ -188,6 +188,11 @@ impl StreamIo for Remote {
     }
 
     fn low_water_changed(&self) {
+        if let Some(conn) = self.promoted() {
+            conn.watch_tcp();
+            conn.low_water_changed();
+            return;
+        }
         let there = self.readable(self.sock.arrived_bytes());
         if self.stage().may_be_followed() && there >= self.sock.low_water(false, usize::MAX) {
             self.sock.wake_readers();

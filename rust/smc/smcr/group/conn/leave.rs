@@ -14,6 +14,9 @@ use smc_proto::{
     wire::promotion::Record, //
 };
 
+/// Milliseconds between looks of [`SmcConn::watch_tcp`].
+const LOOK: u32 = 100;
+
 impl SmcConn {
     /// From now on the loss of the link is no end of the stream.
     pub(crate) fn may_be_left(&self) {
@@ -59,6 +62,22 @@ impl SmcConn {
     pub(crate) fn look_again(&self, msecs: u32) {
         if let Some(timer) = &*self.timer.lock() {
             timer.arm_by(msecs);
+        }
+    }
+
+    /// Looks at TCP for the peer's record as long as TCP does not tell of so few bytes: `SO_RCVLOWAT` is higher.
+    pub(crate) fn watch_tcp(&self) {
+        if self.has_lifeline() && self.sock.has_low_water() {
+            self.look_again(LOOK);
+        }
+    }
+
+    /// Has the socket's watch look if there may be something for it.
+    pub(super) fn look_at_tcp(&self) {
+        if self.is_suspended() || self.sock.has_unread() {
+            self.sock.wake_state();
+        } else {
+            self.watch_tcp();
         }
     }
 

@@ -179,9 +179,8 @@ impl WorkItem for SmcConn {
         let todo = Actions::from_bits(this.todo.xchg(0, Full));
         if todo.has(Actions::DEADLINE) {
             this.change(|proto| proto.on_timer(now()));
-            if this.is_suspended() && this.has_socket() {
-                // See `look_again`.
-                this.sock.wake_state();
+            if this.has_lifeline() && this.has_socket() {
+                this.look_at_tcp();
             }
         }
         let over = todo.has(Actions::TCP_OVER) && !this.proto.lock().is_released();
