@@ -91,6 +91,8 @@ struct Machine {
     back: Option<Return>,
     /// The rings were left, of which the socket has not been told.
     has_left: bool,
+    /// The peer's record has come, and was not taken at once.
+    has_lingered: bool,
 }
 
 /// An end of a connection with another host that may be promoted.
@@ -229,6 +231,7 @@ impl Remote {
                         closed: false,
                         back: None,
                         has_left: false,
+                        has_lingered: false,
                     },
                     "rsmc::Remote::machine"
                 ),
@@ -444,11 +447,12 @@ impl Remote {
             }
         }
         let promotion = &mut machine.promotion;
-        // Once both have turned a record may follow the cut; see `back`.
-        let cut = promotion
-            .peer_cut()
-            .filter(|_| promotion.stage().is_apart());
-        if cut.is_some_and(|cut| !self.can_end_at(cut)) {
+        let cannot_be = |cut| match promotion.stage().is_apart() {
+            true => !self.can_end_at(cut),
+            // Once both have turned a record may follow the cut; see `back`.
+            false => self.ends_before(cut),
+        };
+        if promotion.peer_cut().is_some_and(cannot_be) {
             return Some(self.breach(&conn));
         }
         let ended = match (state, promotion.stage().is_apart()) {
@@ -490,6 +494,21 @@ impl Remote {
         // An end that is just arriving looks like a byte, but not with the lock.
         let _guard = sock.lock();
         may()
+    }
+
+    /// Tells whether TCP's stream has ended before this position.
+    fn ends_before(&self, position: u32) -> bool {
+        let sock = &*self.sock;
+        let ends = || {
+            let end = sock.arrived_to().wrapping_sub(1);
+            sock.has_seen_fin() && (end.wrapping_sub(position) as i32) < 0
+        };
+        if !ends() {
+            return false;
+        }
+        // As above.
+        let _guard = sock.lock();
+        ends()
     }
 
     /// Takes note that the peer says what no correct one does.

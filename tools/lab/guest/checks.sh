@@ -40,7 +40,7 @@ held)
 		}
 		BEGIN {
 			names("Gates::lists Gates::places SmcrRegistry::groups ReadMostly::copies Rendezvous::waiting Candidates::waiting Orphans::all LossyMap::places " \
-				"Converter::state Counters::peers Rules::current Namespace::settling Namespace::name LinkGroup::resources " \
+				"Converter::state Counters::peers Promotions::peers Rules::current Namespace::settling Namespace::name LinkGroup::resources " \
 				"LinkGroup::state LinkGroup::timer Link::scheduler ConnTable::places RmbSlab::places Roster rdma::sq rdma::rq " \
 				"rdma::region rdma::ports", shared)
 			# Of one socket, connection or listener, of a namespace whose settings its owner changes, of a queue

@@ -101,11 +101,15 @@ impl Remote {
     fn try_back(&self, machine: &mut Machine, conn: &Arc<SmcConn>) -> Result<(), Broken> {
         if machine.promotion.stage() == Stage::Turned {
             if !conn.is_suspended() {
-                let Some(record) = self.record()? else {
+                if self.record()?.is_none() {
                     return Ok(());
-                };
-                // Judged again when the rings are left.
-                let _ = record;
+                }
+                if !machine.has_lingered {
+                    // What the card has got from the peer is to be seen by the software, too.
+                    machine.has_lingered = true;
+                    conn.look_again(OFTEN);
+                    return Ok(());
+                }
                 if !conn.suspend() {
                     return Err(Broken::Over);
                 }
@@ -118,6 +122,7 @@ impl Remote {
                 rest: None,
             });
             machine.has_left = true;
+            machine.has_lingered = false;
             self.through.set(0);
             self.show(machine);
         }

@@ -365,5 +365,9 @@ pub(super) fn again() -> Outcome {
         exchange(&pair.client, &pair.server, &mut at, 64)?;
         exchange(&pair.server, &pair.client, &mut at, 64)?;
     }
-    wanted("TCP", mode(&pair.client) == PATH, pair.info())
+    wanted("TCP", mode(&pair.client) == PATH, pair.info())?;
+    // Others are promoted as ever.
+    let (pair, mut at) = promoted()?;
+    exchange(&pair.client, &pair.server, &mut at, 9000)?;
+    exchange(&pair.server, &pair.client, &mut at, 9000)
 }
