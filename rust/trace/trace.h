@@ -116,7 +116,7 @@ TRACE_EVENT(smc_promotion,
 		  __print_symbolic(__entry->step, { 0, "tcp" }, { 1, "joining" },
 				   { 2, "offered" }, { 3, "bound" },
 				   { 4, "due" }, { 5, "turned" },
-				   { 6, "smc" }),
+				   { 6, "smc" }, { 7, "returning" }),
 		  __entry->reason)
 );
 

@@ -256,7 +256,14 @@ void rsmc_helper_sk_expect_space(struct sock *sk)
 
 void rsmc_helper_tcp_expect_space(struct sock *sk)
 {
-	set_bit(SOCK_NOSPACE, &sk->sk_socket->flags);
+	struct socket *socket;
+
+	/* A socket is freed after a grace period, and sk_socket cleared before. */
+	rcu_read_lock();
+	socket = READ_ONCE(sk->sk_socket);
+	if (socket)
+		set_bit(SOCK_NOSPACE, &socket->flags);
+	rcu_read_unlock();
 	/* The caller looks for room after that, as tcp_poll() does. */
 	smp_mb__after_atomic();
 }

@@ -89,7 +89,8 @@ pub struct Control {
 ///
 /// # Invariants
 ///
-/// `msg` is valid and not used by anybody else during `'a`.
+/// `msg` is valid and not used by anybody else during `'a`, and its iterator had `len` bytes when this was made: the kernel
+/// calls sendmsg() and recvmsg() with `msg_data_left()`.
 pub struct Message<'a> {
     msg: *mut bindings::msghdr,
     len: usize,
@@ -147,7 +148,7 @@ impl<'a> Message<'a> {
         let len = self.len();
         let source = self.source();
         let taken = len.saturating_sub(source.len());
-        // SAFETY: The message had `len` bytes at first, so at least these were taken since then.
+        // SAFETY: By the type invariant there were `len` bytes at first, so at least these were taken since then.
         unsafe { source.revert(bytes.min(taken)) };
     }
 

@@ -167,14 +167,16 @@ impl Carriers {
         }
     }
 
-    /// There is none, after `conn`. Returns whether there may be another.
+    /// There is none, after `conn`. Returns false if another call has found that.
     fn leave(&self, conn: &Arc<SmcConn>) -> bool {
         let is = |place: &SetOnce<_>| place.as_ref().is_some_and(|own| Arc::ptr_eq(own, conn));
         let at = self.all.iter().position(is).unwrap_or(MOST_PROMOTIONS) as u32;
-        let next = at.saturating_add(1);
-        // Who comes second finds it done.
-        let _ = self.at.cmpxchg(at, next, Full);
-        next < MOST_PROMOTIONS as u32
+        self.at.cmpxchg(at, at.saturating_add(1), Full).is_ok()
+    }
+
+    /// Tells whether there may be no other.
+    fn are_spent(&self) -> bool {
+        self.at.load(Relaxed) as usize >= MOST_PROMOTIONS
     }
 }
 

@@ -346,13 +346,12 @@ impl Sock {
         room || self.has_error() || !self.is_established() || self.is_send_shut()
     }
 
-    /// Returns the same, for a program that is about to sleep if there is none: TCP wakes it when there is. Called by
-    /// programs alone, whose file is open.
+    /// Returns the same, for a program that is about to sleep if there is none: TCP wakes it when there is.
     pub fn becomes_writable(&self) -> bool {
         if self.is_writable() {
             return true;
         }
-        // SAFETY: The sock is valid, and has a socket: the program's file keeps it.
+        // SAFETY: The sock is valid; the helper looks under RCU whether it has a socket.
         unsafe { bindings::tcp_expect_space(self.as_ptr()) };
         self.is_writable()
     }

@@ -233,8 +233,12 @@ impl Remote {
         if self.stage() != Stage::Tcp || self.route().head() == Head::Ring {
             return;
         }
-        self.heard.release(0);
+        // A reader and who gives to TCP may both find that; it is done once, as the next promotion may have begun.
         if !self.carriers.leave(conn) {
+            return;
+        }
+        self.heard.release(0);
+        if self.carriers.are_spent() {
             self.bind_to_tcp();
         }
         conn.close(CloseMode::Abort);

@@ -271,10 +271,8 @@ impl StreamIo for Remote {
 
     #[inline]
     fn is_readable(&self, seen: usize) -> bool {
-        if let Some(conn) = self.promoted() {
-            if conn.is_readable(seen) {
-                return true;
-            }
+        if let Some(conn) = self.promoted().filter(|conn| !conn.is_suspended()) {
+            return conn.is_readable(seen);
         }
         // In this order: what precedes an end is seen with it.
         let over = self.is_over();

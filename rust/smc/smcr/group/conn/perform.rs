@@ -147,6 +147,8 @@ impl SmcConn {
         if let (Some(deadline), Some(timer)) = (deadline, &*self.timer.lock()) {
             arm(timer, deadline);
         }
+        // It may have been set to an earlier look.
+        self.watch_tcp();
     }
 
     /// Gives the buffers back. The group does not know the connection any more; `send` is the send
