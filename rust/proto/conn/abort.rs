@@ -98,7 +98,7 @@ impl Conn {
         // by a writer who did not know that the ring is left.
         let kept = from >= t.completed || quiet && !t.spoiled && from >= t.kept_from;
         // An urgent byte would lose its mark.
-        let urgent = t.urgent_end.is_some_and(|end| end > from);
+        let urgent = t.is_urgent_behind(from);
         let fits = t.prepared.saturating_sub(from) <= t.ring.len();
         match can_be && kept && fits && !urgent {
             true => Ok(from..t.prepared),

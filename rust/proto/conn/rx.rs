@@ -243,7 +243,7 @@ impl Conn {
         }
         self.tx.peer_cons = self.tx.peer_cons.wrapping_add(bytes);
         self.life.progress(now);
-        if self.tx.urgent_end == Some(self.tx.peer_cons) {
+        if self.tx.is_urgent_before(self.tx.peer_cons) {
             self.tx.urgent_end = None;
             self.tx.urgent_probe = None;
             self.tx.starved = false;

@@ -31,6 +31,7 @@ use crate::wire::cdc::{
     StateFlags, //
 };
 use crate::wire::immediate::Immediate;
+use core::num::NonZeroU64;
 
 /// Longest time for the peer to consume an urgent byte before it is asked for its cursor; doubled
 /// each time, up to [`URGENT_PROBE_MAX`].
@@ -109,7 +110,7 @@ pub(super) struct TxSide {
     pub(super) completed: Pos,
     pub(super) peer_cons: Pos,
     /// One past the urgent byte, until the peer has consumed it.
-    pub(super) urgent_end: Option<Pos>,
+    pub(super) urgent_end: Option<NonZeroU64>,
     /// Time at which the peer is asked whether it has, and the wait after that.
     pub(super) urgent_probe: Option<(Instant, Span)>,
     /// A writer has found no room and is to be woken when there is some.
@@ -176,7 +177,7 @@ impl TxSide {
 
     /// Drops what is not sent, as TCP's reset does.
     pub(super) fn discard(&mut self) {
-        if self.urgent_end.is_some_and(|end| end > self.sent) {
+        if self.is_urgent_behind(self.sent) {
             self.urgent_end = None;
         }
         self.prepared = self.sent;
@@ -208,10 +209,22 @@ impl TxSide {
         space.saturating_mul(3) >= self.ring.len() || space > 0 && self.in_flight == 0
     }
 
+    /// Reports whether an urgent byte is at `pos` or after it.
+    #[inline]
+    pub(super) fn is_urgent_behind(&self, pos: Pos) -> bool {
+        self.urgent_end.is_some_and(|end| end.get() > pos)
+    }
+
+    /// Reports whether an urgent byte is the last one before `pos`.
+    #[inline]
+    pub(super) fn is_urgent_before(&self, pos: Pos) -> bool {
+        self.urgent_end.is_some_and(|end| end.get() == pos)
+    }
+
     /// Reports whether an urgent byte was sent and the peer has not consumed everything yet.
     #[inline]
     fn urgent_in_flight(&self) -> bool {
-        self.urgent_end.is_some_and(|end| self.sent >= end)
+        self.urgent_end.is_some_and(|end| self.sent >= end.get())
     }
 }
 
@@ -302,8 +315,8 @@ impl Conn {
         let plan = WritePlan::new(self.tx.ring, self.tx.sent, peer.ring, self.tx.sent, len);
         self.tx.sent = self.tx.sent.wrapping_add(u64::from(len));
 
-        let urgent_left = self.tx.urgent_end.is_some_and(|end| end > self.tx.sent);
-        let urgent_now = len > 0 && self.tx.urgent_end == Some(self.tx.sent);
+        let urgent_left = self.tx.is_urgent_behind(self.tx.sent);
+        let urgent_now = len > 0 && self.tx.is_urgent_before(self.tx.sent);
         let mut flags = ProdFlags::NONE
             .with_if(ProdFlags::WRITE_BLOCKED, unsent > 0 && unsent >= window)
             .with_if(ProdFlags::URGENT_PENDING, urgent_left || urgent_now)

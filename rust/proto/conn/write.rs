@@ -18,6 +18,7 @@ use crate::ring::{
 };
 use crate::time::Instant;
 use crate::wire::cdc::StateFlags;
+use core::num::NonZeroU64;
 
 /// Times that writers find no room until their ring is too small.
 const SHORTAGES: u8 = 4;
@@ -136,7 +137,7 @@ impl Conn {
         }
         self.tx.prepared = self.tx.prepared.wrapping_add(u64::from(n));
         if hint.urgent {
-            self.tx.urgent_end = Some(self.tx.prepared);
+            self.tx.urgent_end = NonZeroU64::new(self.tx.prepared);
             // The announcement goes out even if the window is closed.
             self.tx.due = true;
         }

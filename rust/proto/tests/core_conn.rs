@@ -382,8 +382,9 @@ fn updates_ride_on_data() {
 
 #[test]
 fn conn_stays_small() {
-    assert!(core::mem::size_of::<Conn>() <= 384);
-    assert!(core::mem::size_of::<Tx>() <= 128);
+    let (conn, tx) = (core::mem::size_of::<Conn>(), core::mem::size_of::<Tx>());
+    assert!(conn <= 384, "a connection has {conn} bytes");
+    assert!(tx <= 128, "its sending side has {tx} bytes");
 }
 
 /// A window that is larger than a message may be is filled by several, one after the other.

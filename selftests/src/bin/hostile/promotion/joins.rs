@@ -90,6 +90,17 @@ fn promotes(t: &mut T, h: &mut Host, mut real: Real) {
     real.end();
 }
 
+/// Waits until the listener has room for a side connection again: what fills it is ended by a worker.
+fn has_room(t: &mut T, h: &mut Host) {
+    for _ in 0..40 * guest::slow() {
+        if let Some(mut side) = side_from(h, wire_addr(true, h.ip), LISTENER) {
+            return side.send_rst();
+        }
+        guest::pause(250);
+    }
+    t.check("the listener has room again", false);
+}
+
 /// What the module has counted of connections, without the bytes that they have carried.
 fn counters() -> Vec<(String, u64)> {
     let all = smcinfo::counters().unwrap_or_default();
@@ -439,7 +450,7 @@ fn thousands(t: &mut T, h: &mut Host) {
         side.send_rst();
     }
     drop(all);
-    guest::pause(500);
+    has_room(t, h);
     empty(h);
     promotes(t, h, real);
 }
