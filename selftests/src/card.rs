@@ -2,9 +2,10 @@
 //! Connections between the namespaces `a` and `b`, each with a model card (`kmod/card`), and what can be wrong with
 //! these.
 
-use crate::errno::Errno;
+use crate::errno::{Errno, R};
 use crate::fd::Fd;
 use crate::guest::{run, within};
+use crate::netlink::{attribute, attributes, Netlink};
 use crate::smcinfo::{self, Info};
 use crate::{family, guest, sys};
 use std::net::SocketAddr;
@@ -46,6 +47,62 @@ pub fn begin_anew() {
         ("b", "link add card_b type card netdev vb"),
     ] {
         run(ns, "rdma", words);
+    }
+}
+
+/// Adds and deletes the RDMA devices of a namespace, as `rdma link` does, which takes a process each time.
+pub struct Devices(Netlink);
+
+impl Devices {
+    const GET: u16 = 5 << 10 | 1;
+    const NEW: u16 = 5 << 10 | 3;
+    const DELETE: u16 = 5 << 10 | 4;
+    const INDEX: u16 = 1;
+    const NAME: u16 = 2;
+    const NETDEV: u16 = 51;
+    const KIND: u16 = 65;
+
+    /// Of the named namespace.
+    #[must_use]
+    pub fn of(ns: &'static str) -> Self {
+        within(ns, Self::here)
+    }
+
+    /// Of the calling thread's namespace.
+    #[must_use]
+    pub fn here() -> Self {
+        Self(Netlink::open(libc::NETLINK_RDMA).expect("NETLINK_RDMA"))
+    }
+
+    /// Adds a model card for a network device.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn add(&self, name: &str, netdev: &str) -> R<()> {
+        let words = [
+            (Self::NAME, name),
+            (Self::KIND, "card"),
+            (Self::NETDEV, netdev),
+        ];
+        let all = words.map(|(kind, word)| attribute(kind, format!("{word}\0").as_bytes()));
+        self.0.ask(Self::NEW, false, &all.concat()).map(drop)
+    }
+
+    /// Deletes a device.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn delete(&self, name: &str) -> R<()> {
+        let name = format!("{name}\0");
+        for one in self.0.ask(Self::GET, true, &[])? {
+            let all = attributes(&one)?;
+            let of = |kind| all.iter().find(|a| a.0 == kind).map(|a| &a.1[..]);
+            if of(Self::NAME) == Some(name.as_bytes()) {
+                let index = attribute(Self::INDEX, of(Self::INDEX).unwrap_or_default());
+                return self.0.ask(Self::DELETE, false, &index).map(drop);
+            }
+        }
+        Err(Errno(libc::ENODEV))
     }
 }
 

@@ -3,8 +3,11 @@
 //! (`net.smc.path` 2), over a model card (`kmod/card`) or soft-RoCE. Whatever the programs do meanwhile, each
 //! byte comes once and in its order, and an end comes after the last of them.
 //!
-//! `promote [--seed NUMBER] [POINT...]`: `lost` stands for all points that begin so, which need model cards.
+//! `promote [--seed NUMBER] [--losses NUMBER] [--count NUMBER] [--slots NUMBER] [POINT...]`: `lost` stands for all points
+//! that begin so, which need model cards; so does `chaos`, with so many losses, and `lots`, with so many connections.
 
+mod chaos;
+mod load;
 mod loss;
 mod seen;
 
@@ -23,7 +26,7 @@ use std::time::{Duration, Instant};
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 30] = [
+const POINTS: [Point; 32] = [
     ("pingpong", pingpong),
     ("bulk.to_server", bulk_to_server),
     ("bulk.to_client", bulk_to_client),
@@ -54,6 +57,8 @@ const POINTS: [Point; 30] = [
     ("seen.refused", seen::refused),
     ("seen.declined", seen::declined),
     ("seen.breach", seen::breach),
+    ("chaos", chaos::lost),
+    ("lots", chaos::lots),
 ];
 
 /// Modes of `RSMC_INFO`.
@@ -691,12 +696,21 @@ fn main() {
     SEED.store(seed << 20, Relaxed);
     // What needs model cards is asked for by name.
     let picked = |name: &str| match &args.words[..] {
-        [] => !name.starts_with("lost."),
+        [] => !["lost.", "chaos", "lots"]
+            .iter()
+            .any(|own| name.starts_with(own)),
         words => words.iter().any(|word| {
             let rest = name.strip_prefix(word.as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         }),
     };
+    for (name, value) in [
+        ("losses", &chaos::LOSSES),
+        ("count", &chaos::COUNT),
+        ("slots", &chaos::SLOTS),
+    ] {
+        value.store(args.num(name, value.load(Relaxed)), Relaxed);
+    }
     let points: Vec<_> = POINTS.iter().filter(|point| picked(point.0)).collect();
     set(&["a", "b"], "path", 2);
     set(&["a", "b"], "path_software", 1);

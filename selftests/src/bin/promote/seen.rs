@@ -68,22 +68,27 @@ fn seen(ns: &'static str, fd: &Fd) -> Result<Seen, String> {
     })
 }
 
+/// How far an end is on its way.
+pub(super) fn step(ns: &'static str, fd: &Fd) -> Result<u8, String> {
+    seen(ns, fd).map(|seen| seen.step)
+}
+
 fn both(pair: &Pair) -> Result<(Seen, Seen), String> {
     Ok((seen("a", &pair.client)?, seen("b", &pair.server)?))
 }
 
 /// The counters of the client's namespace and of the server's.
 #[derive(Debug)]
-struct Counted([BTreeMap<String, u64>; 2]);
+pub(super) struct Counted([BTreeMap<String, u64>; 2]);
 
 impl Counted {
-    fn now() -> Self {
+    pub(super) fn now() -> Self {
         let of = |ns| within(ns, smcinfo::counters).expect("counters");
         Self([of("a"), of("b")])
     }
 
     /// By how much a counter of the client's end and that of the server's have grown since; `name` has `ROLE` in it.
-    fn grown(&self, name: &str) -> [u64; 2] {
+    pub(super) fn grown(&self, name: &str) -> [u64; 2] {
         let now = Self::now();
         [(0, "client"), (1, "server")].map(|(at, role)| {
             let name = name.replace("ROLE", role);

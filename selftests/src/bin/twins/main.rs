@@ -3,25 +3,29 @@
 //! errors, bytes, signals, and after each step what poll() and the ioctls show of both ends.
 //!
 //! `twins --family inet|smc[,..] --ip v4|v6[,..] [--mode 0|1|2|3|4] [--flip N] [--count N] [--from SEED] [--seed N]
-//! [--points N] [--polls]`
+//! [--points N] [--polls]
+//! [--lose N]`
 //!
 //! `--mode 0`: over SMC-R, on a soft-RoCE device of its own; `1` (default): a fallback; `3`: over a local
 //! path that begins with the sequence; `2`: over one on which bytes have gone both ways; `4`: over one that begins
 //! as TCP and is promoted to SMC-R in the midst of the sequence, if that is long enough. Of each family
 //! and address family `--count` sequences are played, in `--points` parts side by side. A sequence
-//! follows from its seed; with `--polls` each end asks poll() before it writes, and much more is under way unread; no two have the same one; `--seed N` plays one alone and shows it. What is
+//! follows from its seed; with `--lose N` a promoted connection loses its link before or in every Nth step, on the average,
+//! over a model card (`kmod/card`); with `--polls` each end asks poll() before it writes, and much more is under way unread; no two have the same one; `--seed N` plays one alone and shows it. What is
 //! known to differ is in `known.rs` and in Documentation/programmer.md by the same names. A difference
 //! is looked at twice more, with longer waits: it counts if it comes again, and if it does not it may
 //! have been the machine that was late; of those there may be few.
 
 mod known;
 mod look;
+mod lose;
 mod model;
 mod pair;
 mod run;
 mod step;
 
 use look::Care;
+use lose::Loser;
 use pair::{Source, PIPES};
 use run::{End, Run, Seen};
 use st::args::Args;
@@ -58,7 +62,7 @@ fn signals() {
     }
 }
 
-fn place(mode: u32, polls: bool) -> Result<(), String> {
+fn place(mode: u32, polls: bool, lose: bool) -> Result<(), String> {
     let (rdma, promoted) = (mode == 0, mode == PROMOTED);
     net::private().map_err(|e| format!("(root needed) {e}"))?;
     // What fills a buffer should not take long.
@@ -71,7 +75,9 @@ fn place(mode: u32, polls: bool) -> Result<(), String> {
     }
     // The end that closed first keeps its state, however many there are: otherwise TCP answers with a reset.
     net::sysctl("net.ipv4.tcp_max_tw_buckets", "262144")?;
-    if rdma || promoted {
+    if lose {
+        lose::place()?;
+    } else if rdma || promoted {
         net::roce_on_loopback()?;
     }
     if rdma {
@@ -79,7 +85,7 @@ fn place(mode: u32, polls: bool) -> Result<(), String> {
     }
     if promoted {
         net::sysctl("net.smc.path_local", "0")?;
-        st::path::first(4)?;
+        st::path::first(if lose { 2 } else { 4 })?;
     }
     Ok(())
 }
@@ -122,7 +128,13 @@ impl Plan<'_> {
             .collect()
     }
 
-    fn run<'a>(&self, sources: &'a [Source; 2], seed: u64, look: u64) -> Run<'a> {
+    fn run<'a>(
+        &self,
+        sources: &'a [Source; 2],
+        loser: Option<&'a Loser>,
+        seed: u64,
+        look: u64,
+    ) -> Run<'a> {
         Run {
             sources,
             seed,
@@ -136,6 +148,7 @@ impl Plan<'_> {
             local: self.mode >= 2 && self.mode != PROMOTED,
             by_tcp: self.mode >= 1,
             polls: self.args.opt("polls").is_some(),
+            loser,
             show: self.seed.is_some(),
         }
     }
@@ -156,7 +169,8 @@ fn main() {
         if plan.mode >= 2 && plan.mode != PROMOTED {
             net::local_paths(&args);
         }
-        place(plan.mode, args.opt("polls").is_some()).unwrap_or_else(|e| st::args::bail(&e));
+        let (polls, loses) = (args.opt("polls").is_some(), args.opt("lose").is_some());
+        place(plan.mode, polls, loses).unwrap_or_else(|e| st::args::bail(&e));
     }
     let part = st::parts::part(&args, plan.points, all.len());
     let mine: Vec<&Point> = all
@@ -188,6 +202,8 @@ fn compare(plan: &Plan<'_>, point: &Point, k: &Ktap) -> Result<(), String> {
         source(Family::Tcp, None)?,
         source(family, mode)?.flipping(flips),
     ];
+    let every = plan.args.num("lose", 0);
+    let loser = (every != 0).then(|| Loser::new(every));
     let before = Counters::now();
     let mut seen = Seen::new();
     let (mut bad, mut late, mut played) = (Vec::new(), 0u64, 0u64);
@@ -198,7 +214,7 @@ fn compare(plan: &Plan<'_>, point: &Point, k: &Ktap) -> Result<(), String> {
         let mut text = String::new();
         for look in 0..3 {
             match plan
-                .run(&sources, seed, look)
+                .run(&sources, loser.as_ref(), seed, look)
                 .play(&mut seen)
                 .map_err(|e| format!("seed {seed}: {e}"))?
             {
@@ -251,6 +267,13 @@ fn compare(plan: &Plan<'_>, point: &Point, k: &Ktap) -> Result<(), String> {
         k.diag(&format!("{promoted} ends were promoted"));
         if promoted == 0 && played >= 40 {
             return Err(format!("{promoted} ends of {played} were promoted"));
+        }
+    }
+    if let Some(loser) = &loser {
+        let losses = loser.losses.get();
+        k.diag(&format!("{losses} losses"));
+        if losses == 0 && played >= 40 {
+            return Err("nothing was lost".into());
         }
     }
     if late > 1 + played / 500 {

@@ -3,6 +3,7 @@
 
 use crate::known::{self, Then};
 use crate::look::{self, Care};
+use crate::lose::{self, Loser, Loss};
 use crate::model::Model;
 use crate::pair::{self, Pair, Source};
 use crate::step::{self, Step};
@@ -38,6 +39,8 @@ pub struct Run<'a> {
     pub by_tcp: bool,
     /// Before each step that sends, poll() is asked whether there is room; without it nothing is sent.
     pub polls: bool,
+    /// Has promoted connections lose their links.
+    pub loser: Option<&'a Loser>,
     /// True when the trace is printed.
     pub show: bool,
 }
@@ -53,6 +56,7 @@ impl Run<'_> {
         let urgent = r.draw() % 4 == 0;
         let urgent = self.urgent.unwrap_or(urgent);
         let steps = r.range(4, self.steps as u64);
+        let mut losses = Rng::new(!self.seed);
         let mut pairs = [self.sources[0].pair()?, self.sources[1].pair()?];
         let mut m = Model::new(urgent, self.local, self.by_tcp, self.most());
         let mut trace = vec![format!("seed {} urgent {urgent}", self.seed)];
@@ -80,7 +84,12 @@ impl Run<'_> {
                 if step.sends() && asks.is_some_and(|end| !pairs[0].has_room(end)) {
                     continue;
                 }
-                match self.step(&mut pairs, &mut m, &step, &mut trace, seen) {
+                let loser = self.loser.filter(|_| lose::may(&pairs[1], &m, &step));
+                let loss = loser.and_then(|loser| loser.draws(&mut losses));
+                if let Some(loss) = loss {
+                    trace.push(format!("loss {loss:?}"));
+                }
+                match self.step(&mut pairs, &mut m, &step, loss, &mut trace, seen) {
                     None | Some(Ok(Then::On)) => {}
                     Some(Ok(Then::End)) => break 'steps,
                     Some(Err(())) => return Ok(End::Differs(i as usize, trace)),
@@ -109,6 +118,7 @@ impl Run<'_> {
         pairs: &mut [Pair; 2],
         m: &mut Model,
         step: &Step,
+        loss: Option<Loss>,
         trace: &mut Vec<String>,
         seen: &mut Seen,
     ) -> Option<Result<Then, ()>> {
@@ -119,7 +129,10 @@ impl Run<'_> {
             }
         }
         let a = pairs[0].act(step, m, self.seed);
-        let b = pairs[1].act(step, m, self.seed);
+        let b = match (self.loser, loss) {
+            (Some(loser), Some(loss)) => loser.lose(loss, || pairs[1].act(step, m, self.seed)),
+            _ => pairs[1].act(step, m, self.seed),
+        };
         if a.text == b.text {
             trace.push(format!("{step:?} = {}", a.text));
         } else {
