@@ -10,9 +10,8 @@
  * Copies what is at the head of the receive queue and leaves it there; returns how much that is, or
  * -EFAULT. The socket is locked.
  */
-int rsmc_helper_tcp_peek(struct sock *sk, void *buf, int len)
+int rsmc_helper_tcp_peek(struct sock *sk, u32 seq, void *buf, int len)
 {
-	u32 seq = tcp_sk(sk)->copied_seq;
 	struct sk_buff *skb;
 	int copied = 0;
 

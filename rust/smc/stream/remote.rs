@@ -120,7 +120,7 @@ pub(crate) struct Remote {
     reason: Word,
     /// 1 while all of the stream goes by the rings.
     through: Word,
-    /// 1 once the peer has said what it has got by the rings, which are left: TCP's bytes follow what is left in the ring.
+    /// What has been heard of the peer's record, by which it has left the rings: see [`back`].
     heard: Count,
     /// Number of splice() calls under way.
     splices: Atomic<i32>,
@@ -221,7 +221,7 @@ impl Remote {
                 attempts: Attempts::new(),
                 reason: Word::new(Reason::PathRemote.code()),
                 through: Word::new(0),
-                heard: Count::new(0),
+                heard: Count::new(back::NOTHING),
                 splices: Atomic::new(0),
                 carriers: Carriers::new(),
                 dialer <- new_mutex!(None, "rsmc::Remote::dialer"),

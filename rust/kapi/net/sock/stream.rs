@@ -49,10 +49,20 @@ impl Sock {
     ///
     /// As [`Sock::receive`].
     pub fn peek(&self, buf: &mut [u8]) -> Result<usize> {
+        self.peek_from(None, buf)
+    }
+
+    /// As [`Sock::peek`], but from this position of TCP's stream on, which was not read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sock::receive`].
+    pub fn peek_from(&self, position: Option<u32>, buf: &mut [u8]) -> Result<usize> {
         let len = ffi::c_int::try_from(buf.len()).map_err(|_| EINVAL)?;
         let guard = self.lock();
+        let from = position.unwrap_or(self.position());
         // SAFETY: The sock is valid and locked, and `buf` is that long.
-        let ret = unsafe { bindings::tcp_peek(self.as_ptr(), buf.as_mut_ptr().cast(), len) };
+        let ret = unsafe { bindings::tcp_peek(self.as_ptr(), from, buf.as_mut_ptr().cast(), len) };
         self.received(&guard, ret)
     }
 

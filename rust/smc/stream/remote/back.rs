@@ -5,7 +5,8 @@
 //!
 //! 1. Who finds the link lost leaves the rings: what has come by then can be read, later bytes there do not count. It
 //!    says on TCP, where nothing was said since both ends have turned, how many bytes it has ([`Record`]).
-//! 2. The peer leaves the rings, too, at the latest when it reads that, and says the same.
+//! 2. The peer leaves the rings, too, at the latest when it hears that, and says the same. A record is heard where it is
+//!    in TCP's stream, behind what the program has not read: that may wait for its own writing to go on.
 //! 3. Each gives TCP the bytes that the peer has not got, which are still in its send ring, and then the program's next
 //!    ones. A reader takes what is left in the receive ring, then TCP's bytes.
 //!
@@ -31,6 +32,13 @@ const CHUNK: usize = 512;
 /// Milliseconds until the next look at TCP, where that may not tell of what it brings; and where it does.
 const OFTEN: u32 = 20;
 const SELDOM: u32 = 1000;
+
+/// What has been heard of the peer's record: nothing, yet; that it is in TCP's stream, behind bytes that the program has
+/// not read; that it is there, and being taken out; that it was taken out.
+pub(super) const NOTHING: u64 = 0;
+const AHEAD: u64 = 1;
+const TAKING: u64 = 2;
+const HEARD: u64 = 3;
 
 /// How far an end has come.
 pub(super) struct Return {
@@ -151,13 +159,16 @@ impl Remote {
         }
     }
 
-    /// Returns the record at the head of TCP's stream, if all of it has come and the program has read what precedes it.
+    /// Returns the record behind the peer's cut in TCP's stream, if all of it has come. The program may not have read what
+    /// precedes it, and may be waiting for the peer to read before it does.
     fn record(&self) -> Result<Option<Record>, Broken> {
-        if !self.passes() {
-            return Ok(None);
-        }
+        let cut = match self.route().head() {
+            Head::Tcp => return Ok(None),
+            Head::Until(cut) if !self.passes() => Some(cut),
+            Head::Until(_) | Head::Ring => None,
+        };
         let mut bytes = [0; RECORD_LEN];
-        match self.sock.peek(&mut bytes) {
+        match self.sock.peek_from(cut, &mut bytes) {
             // The peer has ended without a word.
             Ok(0) if self.stage() == Stage::Returning => Err(Broken::Over),
             Ok(RECORD_LEN) => match Record::parse(&bytes) {
@@ -172,7 +183,7 @@ impl Remote {
         }
     }
 
-    /// Takes the peer's record from TCP.
+    /// Hears the peer's record.
     fn hear(&self, back: &mut Return, conn: &SmcConn) -> Result<(), Broken> {
         let Some(record) = self.record()? else {
             return Ok(());
@@ -180,15 +191,30 @@ impl Remote {
         let rest = conn
             .judge_record(&record)
             .map_err(|error| Broken::Breach(Some(error)))?;
-        let mut bytes = [0; RECORD_LEN];
-        if self.sock.receive(&mut bytes) != Ok(RECORD_LEN) {
-            return Err(Broken::Over);
-        }
         back.rest = Some(rest);
-        self.heard.release(1);
+        self.heard.release(AHEAD);
+        self.passes_record();
+        Ok(())
+    }
+
+    /// Takes the record out of TCP's stream as soon as the program has read what precedes it. For readers, and for who has
+    /// heard it.
+    pub(super) fn passes_record(&self) {
+        if self.heard.acquire() != AHEAD || !self.passes() || !self.heard.replace(AHEAD, TAKING) {
+            return;
+        }
+        let mut bytes = [0; RECORD_LEN];
+        // It has been seen there; if TCP gives nothing any more it is over.
+        let _ = self.sock.receive(&mut bytes);
+        self.heard.release(HEARD);
         // TCP's bytes are the stream's from now on.
         self.sock.wake_readers();
-        Ok(())
+    }
+
+    /// Tells whether TCP's next bytes are those of the stream that follow what is left in the ring.
+    #[inline]
+    pub(super) fn has_heard(&self) -> bool {
+        self.heard.acquire() == HEARD
     }
 
     /// Gives TCP what the peer has not got. Returns whether that is all.
@@ -230,14 +256,14 @@ impl Remote {
 
     /// Gives the rings back if neither end's bytes are needed any more.
     fn release_rings(&self, conn: &Arc<SmcConn>) {
-        if self.stage() != Stage::Tcp || self.route().head() == Head::Ring {
+        if self.stage() != Stage::Tcp || self.route().head() != Head::Tcp {
             return;
         }
         // A reader and who gives to TCP may both find that; it is done once, as the next promotion may have begun.
         if !self.carriers.leave(conn) {
             return;
         }
-        self.heard.release(0);
+        self.heard.release(NOTHING);
         if self.carriers.are_spent() {
             self.bind_to_tcp();
         }
@@ -250,7 +276,7 @@ impl Remote {
         if self.route().head() != Head::Ring {
             return true;
         }
-        let done = conn.is_suspended() && self.heard.acquire() != 0 && conn.unread_bytes() == 0;
+        let done = conn.is_suspended() && self.has_heard() && conn.unread_bytes() == 0;
         if done {
             self.route.release(Route::TCP.word());
             self.release_rings(conn);
@@ -262,7 +288,7 @@ impl Remote {
     /// it, and the program has read all.
     pub(super) fn close_left(&self, machine: &mut Machine, conn: &Arc<SmcConn>) {
         self.go_back(machine);
-        let unread = self.route().head() == Head::Ring && conn.unread_bytes() != 0;
+        let unread = self.route().head() != Head::Tcp && conn.unread_bytes() != 0;
         if machine.promotion.stage() != Stage::Tcp || unread {
             self.sock.abort();
         }

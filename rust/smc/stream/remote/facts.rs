@@ -44,7 +44,7 @@ impl Remote {
     fn of_tcp(&self, arrived: usize) -> usize {
         let route = self.route();
         match route.head() {
-            Head::Ring if self.heard.acquire() != 0 => arrived,
+            Head::Ring if self.has_heard() => arrived,
             Head::Ring => 0,
             Head::Until(_) => arrived.min(route.left(self.sock.position())),
             Head::Tcp => arrived,
@@ -79,7 +79,7 @@ impl Remote {
     /// The same, where TCP's bytes follow what is left in the ring.
     fn is_over_at_tcp(&self) -> bool {
         let sock = &*self.sock;
-        let ended = self.heard.acquire() != 0 && sock.is_receive_shut();
+        let ended = self.has_heard() && sock.is_receive_shut();
         ended || self.is_shut_by_program() || sock.has_error() || sock.state() == tcp_state::CLOSE
     }
 
@@ -113,7 +113,7 @@ impl StreamIo for Remote {
         // TCP's end is not the stream's.
         let sock = &*self.sock;
         let dead = sock.state() == tcp_state::CLOSE;
-        if !dead && self.heard.acquire() == 0 {
+        if !dead && !self.has_heard() {
             events &= !ENDS;
         }
         events &= !READABLE;
@@ -172,9 +172,7 @@ impl StreamIo for Remote {
     fn unread(&self) -> (usize, bool) {
         // In this order: what precedes an end is seen with it.
         let ended = match self.follows() {
-            Some(conn) if conn.is_suspended() => {
-                self.heard.acquire() != 0 && self.sock.has_seen_fin()
-            }
+            Some(conn) if conn.is_suspended() => self.has_heard() && self.sock.has_seen_fin(),
             Some(conn) => conn.unread().1,
             None => !self.stage().may_be_followed() && self.sock.has_seen_fin(),
         };

@@ -18,7 +18,7 @@ use kapi::{
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
     conn::RecvState,
-    path::Head,
+    path::{Head, Route},
     promotion::Stage, //
 };
 
@@ -93,12 +93,14 @@ pub(super) fn take(remote: &Remote, msg: &mut Message<'_>, ask: &Ask<'_>) -> Res
         }
     }
     let reader = remote.reader.lock();
+    remote.passes_record();
     if let Some(conn) = remote.behind() {
         if !remote.leaves_ring(conn) {
             return Ok(Look::Nothing(state(remote)));
         }
     }
-    if remote.stage() == Stage::Tcp && ask.before == 0 && !ask.peek {
+    let by_tcp = remote.stage() == Stage::Tcp && remote.route() == Route::TCP;
+    if by_tcp && ask.before == 0 && !ask.peek {
         if let Some(look) = first(remote, msg, ask) {
             return look;
         }
@@ -108,7 +110,9 @@ pub(super) fn take(remote: &Remote, msg: &mut Message<'_>, ask: &Ask<'_>) -> Res
             true => peek(remote, msg, ask),
             false => next(remote, msg, ask),
         };
-        remote.passes();
+        if remote.passes() {
+            remote.passes_record();
+        }
         return look;
     }
     drop(reader);
@@ -132,7 +136,7 @@ fn peek_left(
 ) -> Result<Look> {
     let left = conn.unread_bytes();
     let offset = ask.before.saturating_add(ask.passed);
-    let heard = remote.heard.acquire() != 0;
+    let heard = remote.has_heard();
     if offset < left {
         return Ok(match conn.take(msg, ask)? {
             Look::Took(took) => {
@@ -321,8 +325,9 @@ fn state(remote: &Remote) -> RecvState {
 fn state_of_tcp(remote: &Remote) -> RecvState {
     let sock = &*remote.sock;
     let followed = match remote.route().head() {
-        Head::Ring => remote.heard.acquire() == 0,
-        _ => remote.stage().may_be_followed(),
+        Head::Ring => !remote.has_heard(),
+        Head::Until(_) => true,
+        Head::Tcp => remote.stage().may_be_followed(),
     };
     if sock.has_seen_fin() && !followed {
         RecvState::Eof
