@@ -24,6 +24,17 @@ void rsmc_helper_tcp_expect_data(struct sock *sk)
 	spin_unlock_bh(&sk->sk_lock.slock);
 }
 
+/* Has the peer hear of more room at once, if there is much more. The caller has the lock. */
+void rsmc_helper_tcp_widen(struct sock *sk, u32 by)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+
+	WRITE_ONCE(sk->sk_rcvbuf, sk->sk_rcvbuf + (int)by);
+	WRITE_ONCE(tp->window_clamp, tp->window_clamp + by);
+	tp->rcv_ssthresh += by;
+	inet_csk_schedule_ack(sk);
+}
+
 u8 rsmc_helper_sk_traffic_class(const struct sock *sk)
 {
 #if IS_ENABLED(CONFIG_IPV6)

@@ -42,6 +42,17 @@ impl Conn {
     /// From now on [`Conn::suspend`] may come, for which TCP is needed: its own end waits for that of both streams.
     pub fn keep_tcp(&mut self) {
         self.life.keeps_tcp = true;
+        self.settle_retention();
+    }
+
+    /// Decides for how long bytes stay in the send ring. If the rings may be left it is until the peer's program has read
+    /// them: that they have gone out says only that the peer's adapter has them, and its software may never hear of it.
+    /// A peer tells in time what was read only where its ring is no larger than the send ring; otherwise a writer would
+    /// wait for ever, and what was acknowledged may be overwritten.
+    pub(super) fn settle_retention(&mut self) {
+        let own = self.tx.ring.len().saturating_mul(4);
+        let fits = |peer: &super::Peer| own >= peer.ring.len().saturating_mul(3);
+        self.tx.retains = self.life.keeps_tcp && self.peer.as_ref().is_some_and(fits);
     }
 
     /// The rings are left in the midst of the stream, which goes on by TCP: nothing more is sent or received here. What
@@ -96,10 +107,11 @@ impl Conn {
         let can_be = from <= t.sent && record.written >= self.rx.prod;
         // The peer's adapter had what was completed, and its software may never have seen it. That may be overwritten
         // by a writer who did not know that the ring is left.
-        let kept = from >= t.completed || quiet && !t.spoiled && from >= t.kept_from;
+        let kept = from >= t.completed || quiet && from >= t.kept_from;
         // An urgent byte would lose its mark.
         let urgent = t.is_urgent_behind(from);
-        let fits = t.prepared.saturating_sub(from) <= t.ring.len();
+        let written = t.prepared.max(t.touched);
+        let fits = written.saturating_sub(from) <= t.ring.len();
         match can_be && kept && fits && !urgent {
             true => Ok(from..t.prepared),
             false => Err(ProtoError::Record),

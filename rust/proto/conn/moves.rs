@@ -334,5 +334,6 @@ impl Conn {
                 rkey: offer.rkey,
             };
         }
+        self.settle_retention();
     }
 }

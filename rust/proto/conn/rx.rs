@@ -249,7 +249,10 @@ impl Conn {
             self.tx.starved = false;
             return Actions::WAKE_WRITER;
         }
-        Actions::NONE
+        let t = &mut self.tx;
+        let wake = t.retains && t.starved && t.urgent_end.is_none() && t.has_much_room();
+        t.starved &= !wake;
+        Actions::NONE.with_if(Actions::WAKE_WRITER, wake)
     }
 
     /// The peer has written `bytes` more.

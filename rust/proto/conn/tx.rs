@@ -140,8 +140,11 @@ pub(super) struct TxSide {
     pub(super) offer: Option<Offer>,
     /// The first byte that has gone through the present memory of the send ring.
     pub(super) kept_from: Pos,
-    /// A writer has written there after [`Conn::suspend`].
-    pub(super) spoiled: bool,
+    /// Bytes stay in the send ring until the peer's program has read them, not until they have gone out: see
+    /// [`Conn::settle_retention`].
+    pub(super) retains: bool,
+    /// The end of what was ever written into it: bytes that did not count in the end may have been copied there, too.
+    pub(super) touched: Pos,
 }
 
 impl TxSide {
@@ -171,7 +174,8 @@ impl TxSide {
             into: 0,
             offer: None,
             kept_from: 0,
-            spoiled: false,
+            retains: false,
+            touched: 0,
         }
     }
 
@@ -192,7 +196,16 @@ impl TxSide {
     /// Free bytes of the send ring.
     #[inline]
     pub(super) fn space(&self) -> u32 {
-        let used = self.prepared.saturating_sub(self.completed);
+        let free_to = match self.retains {
+            true => self.completed.min(self.peer_cons),
+            false => self.completed,
+        };
+        self.space_from(free_to)
+    }
+
+    /// Bytes of the send ring that are free if all before this position are.
+    fn space_from(&self, free_to: Pos) -> u32 {
+        let used = self.prepared.saturating_sub(free_to);
         // At most the ring size, so it fits.
         self.ring.len().saturating_sub(used) as u32
     }
@@ -200,11 +213,11 @@ impl TxSide {
     /// Reports whether the message just taken followed another one, or has left the ring half full.
     #[inline]
     fn is_streaming(&self) -> bool {
-        self.in_a_row || self.space() < self.ring.bytes() / 2
+        self.in_a_row || self.space_from(self.completed) < self.ring.bytes() / 2
     }
 
     /// Reports whether a third of the send ring is free, or some of it and nothing is under way.
-    fn has_much_room(&self) -> bool {
+    pub(super) fn has_much_room(&self) -> bool {
         let space = u64::from(self.space());
         space.saturating_mul(3) >= self.ring.len() || space > 0 && self.in_flight == 0
     }

@@ -11,7 +11,7 @@ use super::{
     SendError,
     CORK_TIME, //
 };
-use crate::cursor::RingSize;
+use crate::cursor::{Pos, RingSize};
 use crate::ring::{
     autocork,
     Pieces, //
@@ -19,6 +19,7 @@ use crate::ring::{
 use crate::time::Instant;
 use crate::wire::cdc::StateFlags;
 use core::num::NonZeroU64;
+use core::ops::Range;
 
 /// Times that writers find no room until their ring is too small.
 const SHORTAGES: u8 = 4;
@@ -98,6 +99,7 @@ impl Conn {
         if unused {
             self.tx.ring = size;
             self.renew_send_ring();
+            self.settle_retention();
         }
         self.keep_send_ring();
         unused
@@ -106,6 +108,20 @@ impl Conn {
     /// The send ring, which is empty, has other memory now.
     pub fn renew_send_ring(&mut self) {
         self.tx.kept_from = self.tx.prepared;
+    }
+
+    /// Returns the positions of the bytes that the send ring has kept, all that may be needed if the rings are left.
+    #[must_use]
+    pub fn kept_bytes(&self) -> Range<Pos> {
+        let t = &self.tx;
+        let written = t.prepared.max(t.touched);
+        let oldest = written.saturating_sub(t.ring.len());
+        oldest.max(t.kept_from).min(t.prepared)..t.prepared
+    }
+
+    /// The memory that the send ring has now has the bytes from this position on, which the old one has kept.
+    pub fn keeps_from(&mut self, from: Pos) {
+        self.tx.kept_from = self.tx.kept_from.min(from);
     }
 
     /// There is no memory for a larger send ring. It is wanted again when there has been no room as often.
@@ -121,6 +137,12 @@ impl Conn {
         Pieces::of(self.tx.ring, self.tx.prepared, self.tx.space())
     }
 
+    /// So many bytes may have been put behind the last one that counts, and do not count.
+    pub fn touched(&mut self, n: u32) {
+        let end = self.tx.prepared.wrapping_add(u64::from(n));
+        self.tx.touched = self.tx.touched.max(end);
+    }
+
     /// The program has put `n` bytes into the send ring (see [`Conn::send_view`]).
     ///
     /// # Errors
@@ -129,7 +151,7 @@ impl Conn {
     #[inline]
     pub fn written(&mut self, n: u32, hint: SendHint, now: Instant) -> Result<Actions, Misuse> {
         if self.may_write().is_err() || n > self.tx.space() || self.tx.urgent_end.is_some() {
-            self.tx.spoiled |= self.life.suspended;
+            self.touched(n);
             return Err(Misuse);
         }
         if n == 0 {

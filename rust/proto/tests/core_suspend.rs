@@ -141,16 +141,60 @@ fn a_late_writer_spoils_what_was_acknowledged() {
     let mut p = Pair::new(&Shape::PLAIN);
     p.op(0, Op::Write(9000));
     p.op(0, Op::Wait(1000));
+    p.op(1, Op::Read(9000));
+    p.op(1, Op::Wait(1000));
+    p.op(0, Op::Write(9000));
+    p.op(0, Op::Wait(1000));
     lose(&mut p, 0);
     let now = p.now;
-    let record = Record {
-        received: 8999,
+    let written = p.side[1].conn.record().written;
+    let oldest = 18_000 - 16_384;
+    let from = |received| Record { received, written };
+    let conn = &mut p.side[0].conn;
+    assert_eq!(conn.judge_record(&from(oldest), true), Ok(oldest..18_000));
+    // As many as it has written are gone, and no more.
+    assert!(conn.written(10, Default::default(), now).is_err());
+    assert_eq!(
+        conn.judge_record(&from(oldest + 9), true),
+        Err(ProtoError::Record)
+    );
+    assert_eq!(
+        conn.judge_record(&from(oldest + 10), true),
+        Ok(oldest + 10..18_000)
+    );
+    // The same if a fault has kept the program's bytes from counting.
+    conn.touched(100);
+    assert_eq!(
+        conn.judge_record(&from(oldest + 99), true),
+        Err(ProtoError::Record)
+    );
+    assert_eq!(
+        conn.judge_record(&from(oldest + 100), true),
+        Ok(oldest + 100..18_000)
+    );
+}
+
+#[test]
+fn bytes_stay_until_they_are_read() {
+    let mut p = Pair::new(&Shape::PLAIN);
+    for side in &mut p.side {
+        side.conn.keep_tcp();
+    }
+    let size = p.side[0].conn.rings().0.bytes();
+    p.op(0, Op::Write(size as u16));
+    p.op(0, Op::Wait(1000));
+    // All has gone out, and the peer's software may not know of it.
+    let conn = &mut p.side[0].conn;
+    assert_eq!(conn.positions().completed, u64::from(size));
+    assert_eq!(conn.send_room(), Err(SendError::Full));
+    let nothing = Record {
+        received: 0,
         written: 0,
     };
-    let conn = &mut p.side[0].conn;
-    assert_eq!(conn.judge_record(&record, true), Ok(8999..9000));
-    assert!(conn.written(10, Default::default(), now).is_err());
-    assert_eq!(conn.judge_record(&record, true), Err(ProtoError::Record));
+    assert_eq!(conn.judge_record(&nothing, true), Ok(0..u64::from(size)));
+    p.op(1, Op::Read(size as u16));
+    p.op(0, Op::Wait(1000));
+    assert_eq!(p.side[0].conn.send_room(), Ok(size));
 }
 
 #[test]

@@ -122,6 +122,8 @@ pub(crate) struct Remote {
     through: Word,
     /// What has been heard of the peer's record, by which it has left the rings: see [`back`].
     heard: Count,
+    /// The size of TCP's receive buffer before it was widened for the peer's record, and since; 0 if it was not.
+    widened: Count,
     /// Number of splice() calls under way.
     splices: Atomic<i32>,
     /// The SMC-R connection, once an end has turned.
@@ -222,6 +224,7 @@ impl Remote {
                 reason: Word::new(Reason::PathRemote.code()),
                 through: Word::new(0),
                 heard: Count::new(back::NOTHING),
+                widened: Count::new(0),
                 splices: Atomic::new(0),
                 carriers: Carriers::new(),
                 dialer <- new_mutex!(None, "rsmc::Remote::dialer"),

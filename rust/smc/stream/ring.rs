@@ -380,6 +380,10 @@ fn put(
     } else {
         copy_in(ring, view, wanted_now, msg)
     };
+    if faulted {
+        // Some of them may have been copied.
+        conn.touched(wanted_now);
+    }
     if taken == 0 {
         // As TCP: that the program may not write comes before that.
         look_for_room(conn)?;

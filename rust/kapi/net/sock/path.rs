@@ -428,6 +428,34 @@ impl Sock {
         Ok(ret as usize)
     }
 
+    /// Returns for how much TCP has a receive buffer (`sk_rcvbuf`). A hint without the lock.
+    pub fn receive_buffer(&self) -> u32 {
+        // SAFETY: The sock is valid; read without the lock, as TCP does.
+        let bytes = unsafe { ptr::read_volatile(&raw const (*self.as_ptr()).sk_rcvbuf) };
+        u32::try_from(bytes).unwrap_or(0)
+    }
+
+    /// Gives TCP's receive buffer more room, and tells the peer at once. Sleeps for the lock.
+    pub fn widen(&self, by: u32) {
+        let guard = self.lock();
+        // SAFETY: The sock is TCP's and locked.
+        unsafe { bindings::tcp_widen(self.as_ptr(), by) };
+        drop(guard);
+        // SAFETY: The sock is TCP's; this takes its lock itself. An acknowledgement is due, so it looks whether one that
+        // tells of the room goes out now.
+        unsafe { bindings::tcp_sock_set_quickack(self.as_ptr(), 1) };
+    }
+
+    /// Takes room back that [`Sock::widen`] has given, unless somebody has set another size since. What has come stays.
+    /// Sleeps for the lock.
+    pub fn narrow(&self, from: u32, to: u32) {
+        let _guard = self.lock();
+        if self.receive_buffer() == from {
+            // SAFETY: The sock is locked, and the field is read without the lock, hence the volatile write.
+            unsafe { ptr::write_volatile(&raw mut (*self.as_ptr()).sk_rcvbuf, to as ffi::c_int) };
+        }
+    }
+
     /// Returns whether TCP would take bytes to send, once there is room.
     #[inline]
     pub fn may_send(&self) -> bool {

@@ -33,6 +33,9 @@ const CHUNK: usize = 512;
 const OFTEN: u32 = 20;
 const SELDOM: u32 = 1000;
 
+/// Bytes of TCP's receive buffer beyond which it is not widened any more: more than peers' send buffers have.
+const WIDEST: u32 = 32 << 20;
+
 /// What has been heard of the peer's record: nothing, yet; that it is in TCP's stream, behind bytes that the program has
 /// not read; that it is there, and being taken out; that it was taken out.
 pub(super) const NOTHING: u64 = 0;
@@ -46,6 +49,10 @@ pub(super) struct Return {
     said: usize,
     /// The bytes that are still to be given to TCP, once the peer has said what it has.
     rest: Option<Range<Pos>>,
+    /// The peer's record has come, and a writer is still copying into the send ring.
+    awaits_writer: bool,
+    /// Looks that have found no record.
+    looks: u32,
 }
 
 /// A return that cannot be.
@@ -99,9 +106,12 @@ impl Remote {
             }
         }
         self.show(machine);
-        if machine.back.is_some() {
-            // TCP does not wake anybody for less than `SO_RCVLOWAT` bytes, and the record is short.
-            let often = self.sock.has_low_water();
+        if let Some(back) = &machine.back {
+            // TCP does not wake anybody for less than `SO_RCVLOWAT` bytes, and the record is short; nor does a writer who
+            // leaves the ring.
+            let often = back.awaits_writer
+                || self.sock.has_low_water()
+                || back.rest.is_none() && self.route().head() != Head::Ring;
             conn.look_again(if often { OFTEN } else { SELDOM });
         }
     }
@@ -128,6 +138,8 @@ impl Remote {
             machine.back = Some(Return {
                 said: 0,
                 rest: None,
+                awaits_writer: false,
+                looks: 0,
             });
             machine.has_left = true;
             machine.has_lingered = false;
@@ -140,6 +152,7 @@ impl Remote {
         self.say(back, conn);
         if back.rest.is_none() {
             self.hear(back, conn)?;
+            self.has_room_for_record(back);
         }
         if back.said == RECORD_LEN && self.give(back, conn)? {
             self.arrive(machine, conn);
@@ -191,10 +204,39 @@ impl Remote {
         let rest = conn
             .judge_record(&record)
             .map_err(|error| Broken::Breach(Some(error)))?;
-        back.rest = Some(rest);
+        back.awaits_writer = rest.is_none();
+        if rest.is_none() {
+            return Ok(());
+        }
+        back.rest = rest;
         self.heard.release(AHEAD);
         self.passes_record();
         Ok(())
+    }
+
+    /// Sees to it that the peer's record can come, although the program does not read what precedes it and TCP has no room
+    /// for more: the program may be waiting for its own writing to go on. The peer's TCP has no more than its send buffer.
+    fn has_room_for_record(&self, back: &mut Return) {
+        if back.rest.is_some() || back.awaits_writer || self.route().head() == Head::Ring {
+            return;
+        }
+        back.looks = back.looks.saturating_add(1);
+        let now = self.sock.receive_buffer();
+        let (narrow, wide) = self.widened();
+        let full = self.sock.arrived_bytes() >= now as usize / 8;
+        if back.looks > 1 && full && now < WIDEST {
+            let before = if now == wide { narrow } else { now };
+            self.sock.widen(now);
+            let wide = self.sock.receive_buffer();
+            self.widened
+                .release(u64::from(before) << 32 | u64::from(wide));
+        }
+    }
+
+    /// Returns the size that TCP's receive buffer had, and has, if it was widened.
+    fn widened(&self) -> (u32, u32) {
+        let both = self.widened.acquire();
+        ((both >> 32) as u32, both as u32)
     }
 
     /// Takes the record out of TCP's stream as soon as the program has read what precedes it. For readers, and for who has
@@ -207,6 +249,11 @@ impl Remote {
         // It has been seen there; if TCP gives nothing any more it is over.
         let _ = self.sock.receive(&mut bytes);
         self.heard.release(HEARD);
+        let (narrow, wide) = self.widened();
+        if wide != 0 {
+            self.sock.narrow(wide, narrow);
+            self.widened.release(0);
+        }
         // TCP's bytes are the stream's from now on.
         self.sock.wake_readers();
     }

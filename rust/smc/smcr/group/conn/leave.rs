@@ -86,12 +86,13 @@ impl SmcConn {
         self.proto.lock().record()
     }
 
-    /// Judges the peer's record. Returns the positions of the bytes that it has not got. Sleeps, but for no writer.
+    /// Judges the peer's record. Returns the positions of the bytes that it has not got; `None` if a writer, who is copying
+    /// bytes into the send ring, has to leave it first. Sleeps, but for no writer.
     ///
     /// # Errors
     ///
     /// [`ProtoError`] if they are not in the send ring, or no correct peer says that.
-    pub(crate) fn judge_record(&self, record: &Record) -> Result<Range<Pos>, ProtoError> {
+    pub(crate) fn judge_record(&self, record: &Record) -> Result<Option<Range<Pos>>, ProtoError> {
         // Who comes after this finds that there is no room; who is there may be writing into what is known to be free.
         let quiet = match self.writers.try_lock() {
             Some(mut writers) => {
@@ -100,7 +101,17 @@ impl SmcConn {
             }
             None => false,
         };
-        self.proto.lock().judge_record(record, quiet)
+        match self.proto.lock().judge_record(record, quiet) {
+            Err(_) if !quiet => Ok(None),
+            judged => judged.map(Some),
+        }
+    }
+
+    /// Takes note that so many bytes may have been put into the send ring that do not count.
+    #[cold]
+    pub(crate) fn touched(&self, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.proto.lock().touched(bytes);
     }
 
     /// Copies bytes from the send ring, from position `from` of the stream on. Returns how many, which is less than

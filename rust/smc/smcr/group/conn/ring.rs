@@ -29,6 +29,9 @@ use smc_proto::{
     ring::Pieces, //
 };
 
+/// Bytes that are copied from a send ring to the next one at once.
+const CHUNK: usize = 512;
+
 /// State of the connection's writers, under the lock [`SmcConn::writers`].
 pub(crate) struct Writers {
     ring: Option<Ring>,
@@ -139,7 +142,13 @@ impl SmcConn {
         let leases: &mut Option<super::Leases> = &mut guard;
         let leases = leases.as_mut().ok_or(errno::ECONNABORTED.error())?;
         leases.pay_if_plenty(more)?;
-        match self.group.replace_ring(self, &region, size) {
+        let kept_from = self
+            .has_lifeline()
+            .then(|| self.carry_over(writers, &ring, size));
+        match self
+            .group
+            .replace_ring(self, &region, size, kept_from.flatten())
+        {
             Some(old) => {
                 drop(guard);
                 writers.ring = Some(ring);
@@ -155,6 +164,42 @@ impl SmcConn {
             }
         }
         Ok(())
+    }
+
+    /// Copies what the send ring has kept into the one of `size` that replaces it: that the peer's device has it does not
+    /// say that the peer's software will see it. Returns from which position on; `None` if there is nothing.
+    fn carry_over(&self, writers: &Writers, new: &Ring, size: RingSize) -> Option<Pos> {
+        let old = writers.ring.as_ref()?;
+        // As long as `writers` is held none is added.
+        let (kept, old_size) = {
+            let proto = self.proto.lock();
+            (proto.kept_bytes(), proto.rings().0)
+        };
+        let mut bytes = [0; CHUNK];
+        let mut at = kept.start;
+        while at < kept.end {
+            let len = kept.end.saturating_sub(at).min(CHUNK as u64) as u32;
+            let mut done = 0usize;
+            for piece in Pieces::of(old_size, at, len).iter() {
+                let end = done.saturating_add(piece.len as usize);
+                let part = bytes.get_mut(done..end)?;
+                if old.read_slice(piece.offset as usize, part) < part.len() {
+                    return None;
+                }
+                done = end;
+            }
+            let mut done = 0usize;
+            for piece in Pieces::of(size, at, len).iter() {
+                let end = done.saturating_add(piece.len as usize);
+                let part = bytes.get(done..end)?;
+                if new.write_slice(piece.offset as usize, part) < part.len() {
+                    return None;
+                }
+                done = end;
+            }
+            at = at.saturating_add(u64::from(len));
+        }
+        Some(kept.start)
     }
 
     /// Returns memory for a send ring of `size` bytes. Sleeps.
