@@ -175,7 +175,7 @@ impl Life<'_> {
         let mut calls = 0;
         while at < end {
             let len = rng.size(most).min((end - at) as usize);
-            let got = sys::recv_vec(fd.raw(), len, 0).map_err(|e| Fault::of("recv", at, e))?;
+            let got = recv(fd.raw(), len, 0).map_err(|e| Fault::of("recv", at, e))?;
             self.waited(&mut since);
             at = self.right(seed, at, &got)?;
             calls += 1;
@@ -199,7 +199,7 @@ impl Life<'_> {
 
     /// Reads the end.
     fn ends(&self, fd: &Fd, at: u64) -> Done {
-        match sys::recv_vec(fd.raw(), 100, 0) {
+        match recv(fd.raw(), 100, 0) {
             Ok(rest) if rest.is_empty() => Ok(()),
             Ok(rest) => Err(Fault::Wrong(format!("{} bytes behind {at}", rest.len()))),
             Err(error) => Err(Fault::of("the end", at, error)),
@@ -260,23 +260,23 @@ impl Life<'_> {
         while at < total {
             let fails = |what: &'static str| move |e| Fault::of(what, at, e);
             let len = rng.size(20_000).min((total - at) as usize);
-            let recv = |flags, what| sys::recv_vec(fd.raw(), len, flags).map_err(fails(what));
+            let get = |flags, what| recv(fd.raw(), len, flags).map_err(fails(what));
             let got = match rng.range(0, 5) {
-                0 => recv(libc::MSG_WAITALL, "waitall")?,
+                0 => get(libc::MSG_WAITALL, "waitall")?,
                 1 => {
-                    let seen = recv(libc::MSG_PEEK, "peek")?;
+                    let seen = get(libc::MSG_PEEK, "peek")?;
                     if !seen.is_empty() {
                         check(seed, at, &seen)
                             .map_err(|at| Fault::Wrong(format!("peeked byte {at} is wrong")))?;
                     }
-                    recv(0, "after a peek")?
+                    get(0, "after a peek")?
                 }
                 2 => {
                     let events = sys::poll1(fd.raw(), libc::POLLIN, wait).map_err(fails("poll"))?;
                     if events == 0 {
                         return Err(Fault::Wrong(format!("poll at {at} hangs")));
                     }
-                    match sys::recv_vec(fd.raw(), len, libc::MSG_DONTWAIT) {
+                    match recv(fd.raw(), len, libc::MSG_DONTWAIT) {
                         Err(Errno(libc::EAGAIN)) => {
                             return Err(Fault::Wrong(format!("{events:x} at {at}, and nothing")))
                         }
@@ -289,7 +289,7 @@ impl Life<'_> {
                     if there == 0 {
                         continue;
                     }
-                    let got = sys::recv_vec(fd.raw(), there, libc::MSG_DONTWAIT);
+                    let got = recv(fd.raw(), there, libc::MSG_DONTWAIT);
                     let got = got.map_err(fails("what is there"))?;
                     if got.len() != there && !got.is_empty() {
                         let text = format!("{} of {there} at {at}", got.len());
@@ -297,7 +297,7 @@ impl Life<'_> {
                     }
                     got
                 }
-                _ => recv(0, "recv")?,
+                _ => get(0, "recv")?,
             };
             self.waited(&mut since);
             at = self.right(seed, at, &got)?;
@@ -308,7 +308,7 @@ impl Life<'_> {
 
     fn ahead(&self, rng: &mut Rng, edges: bool) -> Done {
         let Pair { client, server } = &self.pair;
-        let total = rng.range(20_000, 600_000);
+        let total = rng.range(10_000, 600_000);
         let most = if rng.range(0, 1) == 0 { 300 } else { 20_000 };
         let seed = rng.draw();
         std::thread::scope(|threads| {
@@ -329,7 +329,7 @@ impl Life<'_> {
         let mut at = 0;
         while at < total {
             let len = rng.size(3000);
-            let got = sys::recv_vec(fd.raw(), len, 0).map_err(|e| Fault::of("recv", at, e))?;
+            let got = recv(fd.raw(), len, 0).map_err(|e| Fault::of("recv", at, e))?;
             at = self.right(3, at, &got)?;
             sys::send_all(fd.raw(), &got).map_err(|e| Fault::of("answer", at, e))?;
         }
@@ -372,7 +372,7 @@ impl Life<'_> {
             readable |= events & libc::EPOLLIN != 0;
             writable |= events & libc::EPOLLOUT != 0;
             if readable && at < total && back.len() < 1 << 20 {
-                match sys::recv_vec(fd.raw(), 3000, 0) {
+                match recv(fd.raw(), 3000, 0) {
                     Ok(got) => {
                         at = self.right(3, at, &got)?;
                         back.extend(got);
@@ -470,7 +470,7 @@ impl Life<'_> {
             });
             let mut at = 0;
             let got = loop {
-                match sys::recv_vec(stays.raw(), 5000, 0) {
+                match recv(stays.raw(), 5000, 0) {
                     Ok(got) if got.is_empty() => break Ok(at),
                     Ok(got) => match self.right(5, at, &got) {
                         Ok(next) => at = next,
@@ -548,6 +548,16 @@ fn close(fd: &Fd) {
     let nothing = std::fs::File::open("/dev/null").expect("/dev/null");
     // SAFETY: no pointers.
     unsafe { libc::dup2(nothing.as_raw_fd(), fd.raw()) };
+}
+
+/// Receives; a signal is none of the test's.
+fn recv(fd: i32, len: usize, flags: i32) -> Result<Vec<u8>, Errno> {
+    loop {
+        match sys::recv_vec(fd, len, flags) {
+            Err(Errno(libc::EINTR)) => (),
+            got => return got,
+        }
+    }
 }
 
 /// What several threads have met: what is wrong first, then what is lost.
