@@ -200,11 +200,6 @@ impl TxSide {
             true => self.completed.min(self.peer_cons),
             false => self.completed,
         };
-        self.space_from(free_to)
-    }
-
-    /// Bytes of the send ring that are free if all before this position are.
-    fn space_from(&self, free_to: Pos) -> u32 {
         let used = self.prepared.saturating_sub(free_to);
         // At most the ring size, so it fits.
         self.ring.len().saturating_sub(used) as u32
@@ -213,7 +208,7 @@ impl TxSide {
     /// Reports whether the message just taken followed another one, or has left the ring half full.
     #[inline]
     fn is_streaming(&self) -> bool {
-        self.in_a_row || self.space_from(self.completed) < self.ring.bytes() / 2
+        self.in_a_row || self.space() < self.ring.bytes() / 2
     }
 
     /// Reports whether a third of the send ring is free, or some of it and nothing is under way.

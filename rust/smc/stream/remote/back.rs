@@ -14,7 +14,7 @@
 //! SMC-R alone is.
 
 use super::{Machine, Remote};
-use crate::smcr::SmcConn;
+use crate::{host::clock::now, smcr::SmcConn};
 use core::ops::Range;
 use kapi::errno;
 use kernel::{prelude::*, sync::Arc};
@@ -23,6 +23,7 @@ use smc_proto::{
     cursor::Pos,
     path::{Head, Route},
     promotion::Stage,
+    time::{Instant, Span},
     wire::promotion::{Record, RECORD_LEN}, //
 };
 
@@ -51,8 +52,8 @@ pub(super) struct Return {
     rest: Option<Range<Pos>>,
     /// The peer's record has come, and a writer is still copying into the send ring.
     awaits_writer: bool,
-    /// Looks that have found no record.
-    looks: u32,
+    /// Since when no record has come, or room was made for it the last time.
+    since: Instant,
 }
 
 /// A return that cannot be.
@@ -139,7 +140,7 @@ impl Remote {
                 said: 0,
                 rest: None,
                 awaits_writer: false,
-                looks: 0,
+                since: now(),
             });
             machine.has_left = true;
             machine.has_lingered = false;
@@ -220,13 +221,15 @@ impl Remote {
         if back.rest.is_some() || back.awaits_writer || self.route().head() == Head::Ring {
             return;
         }
-        back.looks = back.looks.saturating_add(1);
-        let now = self.sock.receive_buffer();
+        let time = now();
+        let late = time.since(back.since) >= Span::from_millis(u64::from(OFTEN));
+        let size = self.sock.receive_buffer();
         let (narrow, wide) = self.widened();
-        let full = self.sock.arrived_bytes() >= now as usize / 8;
-        if back.looks > 1 && full && now < WIDEST {
-            let before = if now == wide { narrow } else { now };
-            self.sock.widen(now);
+        // How many bytes fill a buffer depends on how they were cut into packets.
+        if late && self.sock.arrived_bytes() != 0 && size < WIDEST {
+            let before = if size == wide { narrow } else { size };
+            back.since = time;
+            self.sock.widen(size);
             let wide = self.sock.receive_buffer();
             self.widened
                 .release(u64::from(before) << 32 | u64::from(wide));

@@ -227,6 +227,13 @@ fn told(what: &str, tally: &Tally, counted: &Counted) -> Outcome {
         of(&tally.returned),
     );
     let wrong = tally.wrong.lock().expect("wrong");
+    if !wrong.is_empty() {
+        for (name, grown) in counted.all_grown() {
+            if name.contains("reason") {
+                println!("# {name}: {grown:?}");
+            }
+        }
+    }
     println!(
         "# {what}: lost {} since an end had closed, {} while turning, {} otherwise",
         of(&tally.closed),

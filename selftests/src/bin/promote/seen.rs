@@ -97,6 +97,18 @@ impl Counted {
         })
     }
 
+    /// All counters that have grown since, with both namespaces' growth.
+    pub(super) fn all_grown(&self) -> Vec<(String, [u64; 2])> {
+        let now = Self::now();
+        let names: std::collections::BTreeSet<_> = now.0.iter().flat_map(|of| of.keys()).collect();
+        let of = |all: &Self, at: usize, name: &str| all.0[at].get(name).copied().unwrap_or(0);
+        let grown = names.into_iter().map(|name| {
+            let both = [0, 1].map(|at| of(&now, at, name).saturating_sub(of(self, at, name)));
+            (name.clone(), both)
+        });
+        grown.filter(|one| one.1 != [0, 0]).collect()
+    }
+
     /// The number of promotions and the sum of their classes by time have grown by as much.
     fn times_fit(&self) -> Outcome {
         let times = |all: &Self, at: usize| -> u64 {
