@@ -39,10 +39,24 @@ impl Conn {
         self.abort_tcp(out, report) | self.settle_end()
     }
 
-    /// From now on [`Conn::suspend`] may come, for which TCP is needed: its own end waits for that of both streams.
-    pub fn keep_tcp(&mut self) {
+    /// From now on [`Conn::suspend`] may come, for which TCP is needed: its own end waits for that of both streams. Before
+    /// it the peer must have told that it has read so many bytes, which say that this end has left TCP: otherwise it
+    /// would take for the program's what this end says there.
+    pub fn keep_tcp(&mut self, marks: u8) {
         self.life.keeps_tcp = true;
+        self.life.marks = marks;
         self.settle_retention();
+    }
+
+    /// The peer knows that this end has left TCP.
+    pub fn marks_are_read(&mut self) {
+        self.life.marks = 0;
+    }
+
+    /// Has the peer told what was read.
+    pub fn tell_read(&mut self) -> Actions {
+        self.want_update();
+        self.tx_due()
     }
 
     /// Decides for how long bytes stay in the send ring. If the rings may be left it is until the peer's program has read
@@ -64,6 +78,7 @@ impl Conn {
         let over = self.life.killed
             || self.life.released
             || self.life.tcp_ended
+            || self.tx.peer_cons < u64::from(self.life.marks)
             || ends.any(StateFlags::ANY_CLOSE)
             || self.life.pending == Some(Pending::Close)
             || matches!(self.state, ConnState::Init | ConnState::Closed);
@@ -110,8 +125,7 @@ impl Conn {
         let kept = from >= t.completed || quiet && from >= t.kept_from;
         // An urgent byte would lose its mark.
         let urgent = t.is_urgent_behind(from);
-        let written = t.prepared.max(t.touched);
-        let fits = written.saturating_sub(from) <= t.ring.len();
+        let fits = t.prepared.saturating_sub(from) <= t.ring.len();
         match can_be && kept && fits && !urgent {
             true => Ok(from..t.prepared),
             false => Err(ProtoError::Record),

@@ -52,6 +52,8 @@ pub(super) struct Life {
     pub(super) suspended: bool,
     /// TCP stays open until both streams have ended; see [`Conn::keep_tcp`](super::Conn::keep_tcp).
     pub(super) keeps_tcp: bool,
+    /// Bytes that the peer must have read before the rings may be left.
+    pub(super) marks: u8,
     /// Nothing can be sent any more.
     pub(super) link_lost: bool,
     /// The peer knows our RMBE and has not said that it will not write there.
@@ -84,6 +86,7 @@ impl Life {
             killed: false,
             suspended: false,
             keeps_tcp: false,
+            marks: 0,
             link_lost: false,
             exposed: false,
             tcp_ended: false,

@@ -138,13 +138,11 @@ pub(super) struct TxSide {
     pub(super) into: u8,
     /// The ring that the peer offers in place of that.
     pub(super) offer: Option<Offer>,
-    /// The first byte that has gone through the present memory of the send ring.
+    /// The first byte that the present memory of the send ring has, but for those that later ones have replaced.
     pub(super) kept_from: Pos,
     /// Bytes stay in the send ring until the peer's program has read them, not until they have gone out: see
     /// [`Conn::settle_retention`].
     pub(super) retains: bool,
-    /// The end of what was ever written into it: bytes that did not count in the end may have been copied there, too.
-    pub(super) touched: Pos,
 }
 
 impl TxSide {
@@ -175,7 +173,6 @@ impl TxSide {
             offer: None,
             kept_from: 0,
             retains: false,
-            touched: 0,
         }
     }
 

@@ -114,8 +114,7 @@ impl Conn {
     #[must_use]
     pub fn kept_bytes(&self) -> Range<Pos> {
         let t = &self.tx;
-        let written = t.prepared.max(t.touched);
-        let oldest = written.saturating_sub(t.ring.len());
+        let oldest = t.prepared.saturating_sub(t.ring.len());
         oldest.max(t.kept_from).min(t.prepared)..t.prepared
     }
 
@@ -140,7 +139,8 @@ impl Conn {
     /// So many bytes may have been put behind the last one that counts, and do not count.
     pub fn touched(&mut self, n: u32) {
         let end = self.tx.prepared.wrapping_add(u64::from(n));
-        self.tx.touched = self.tx.touched.max(end);
+        let oldest = end.saturating_sub(self.tx.ring.len());
+        self.tx.kept_from = self.tx.kept_from.max(oldest);
     }
 
     /// The program has put `n` bytes into the send ring (see [`Conn::send_view`]).

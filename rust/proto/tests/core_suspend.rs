@@ -8,7 +8,7 @@ mod sim;
 
 use proptest::prelude::*;
 use sim::pair::*;
-use smc_proto::conn::{CloseMode, ProtoError, RecvState, SendError};
+use smc_proto::conn::{Actions, CloseMode, ProtoError, RecvState, SendError};
 use smc_proto::time::Span;
 use smc_proto::wire::promotion::{Record, RECORD_LEN};
 
@@ -88,7 +88,7 @@ fn rings_that_were_given_back_have_no_room() {
 fn a_shut_direction_stays_shut() {
     let mut p = Pair::new(&Shape::PLAIN);
     for side in &mut p.side {
-        side.conn.keep_tcp();
+        side.conn.keep_tcp(0);
     }
     p.op(0, Op::Write(100));
     p.op(0, Op::ShutWrite);
@@ -175,10 +175,28 @@ fn a_late_writer_spoils_what_was_acknowledged() {
 }
 
 #[test]
+fn the_peer_has_to_know() {
+    let mut p = Pair::new(&Shape::PLAIN);
+    p.side[0].conn.keep_tcp(16);
+    p.side[1].conn.keep_tcp(0);
+    p.op(0, Op::Write(16));
+    p.op(0, Op::Wait(1000));
+    assert!(p.side[0].conn.suspend().is_none());
+    p.op(1, Op::Read(16));
+    p.op(1, Op::Wait(1000));
+    // It has read them, and not said so.
+    assert!(p.side[0].conn.suspend().is_none());
+    assert!(p.side[1].conn.tell_read().has(Actions::TX_DUE));
+    p.op(1, Op::Write(1));
+    p.op(1, Op::Wait(1000));
+    assert!(p.side[0].conn.suspend().is_some());
+}
+
+#[test]
 fn bytes_stay_until_they_are_read() {
     let mut p = Pair::new(&Shape::PLAIN);
     for side in &mut p.side {
-        side.conn.keep_tcp();
+        side.conn.keep_tcp(0);
     }
     let size = p.side[0].conn.rings().0.bytes();
     p.op(0, Op::Write(size as u16));

@@ -448,6 +448,9 @@ impl Remote {
             if let Some(bytes) = take_mark(&conn) {
                 let mark = Mark::parse(bytes).filter(|mark| self.may_be_said(*mark));
                 let step = mark.and_then(|mark| machine.promotion.heard(mark).ok());
+                if self.side == Side::Server && matches!(mark, Some(Mark::Cut(_))) {
+                    conn.tell_read();
+                }
                 return Some(step.unwrap_or_else(|| self.breach(&conn)));
             }
         }
@@ -591,7 +594,12 @@ impl Remote {
             promotion.peer_cut().is_some(),
             &machine.conn,
         ) {
-            conn.may_be_left();
+            // A server that has not heard the cut would give the program what the client says on TCP. One whose cut was
+            // heard is a client's: it turns after that.
+            conn.may_be_left(match self.side {
+                Side::Client => MARKS as u8,
+                Side::Server => 0,
+            });
         }
         let (before, stage) = (self.stage(), promotion.stage());
         self.stage.set(stage as u32);

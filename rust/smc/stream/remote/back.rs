@@ -129,6 +129,7 @@ impl Remote {
                     conn.look_again(OFTEN);
                     return Ok(());
                 }
+                conn.marks_are_read();
                 if !conn.suspend() {
                     return Err(Broken::Over);
                 }

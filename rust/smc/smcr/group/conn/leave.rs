@@ -18,10 +18,10 @@ use smc_proto::{
 const LOOK: u32 = 100;
 
 impl SmcConn {
-    /// From now on the loss of the link is no end of the stream.
-    pub(crate) fn may_be_left(&self) {
+    /// From now on the loss of the link is no end of the stream, once the peer has said that it has read `marks` bytes.
+    pub(crate) fn may_be_left(&self, marks: u8) {
         if self.lifeline.get() == 0 {
-            self.proto.lock().keep_tcp();
+            self.proto.lock().keep_tcp(marks);
             self.lifeline.set(1);
         }
     }
@@ -29,6 +29,17 @@ impl SmcConn {
     /// Tells whether the stream can go on without the link.
     pub(crate) fn has_lifeline(&self) -> bool {
         self.lifeline.get() != 0
+    }
+
+    /// The peer has left the rings, so it knows that this end has left TCP.
+    pub(crate) fn marks_are_read(&self) {
+        self.proto.lock().marks_are_read();
+    }
+
+    /// Has the peer told that its marks were read: its own return waits for that.
+    pub(crate) fn tell_read(self: &Arc<Self>) {
+        let actions = self.proto.lock().tell_read();
+        self.perform(actions);
     }
 
     /// Leaves the rings, if the stream has not ended and goes on by TCP: nothing is sent or received any more. Returns
