@@ -206,7 +206,10 @@ fn sides(diag: &Netlink) -> Result<usize, String> {
             ];
             request.extend(&one[4..52]);
             // It may have gone by itself.
-            gone += usize::from(diag.ask(DESTROY, false, &request).is_ok());
+            let done = diag.ask(DESTROY, false, &request).is_ok();
+            let [from, to] = [4, 6].map(|at| u16::from_be_bytes([one[at], one[at + 1]]));
+            println!("# side connection {from} to {to} ended: {done}");
+            gone += usize::from(done);
         }
     }
     Ok(gone)

@@ -536,7 +536,10 @@ impl Life<'_> {
             }
             steps => {
                 let info = self.pair.info();
-                let text = format!("connection {number} {kind:?}: {error}: {steps:?} {info:x?}");
+                let ports = [&self.pair.client, &self.pair.server]
+                    .map(|fd| sys::sockname(fd.raw()).map(|a| a.port()));
+                let text =
+                    format!("connection {number} {kind:?}: {error}: {steps:?} {info:x?} {ports:?}");
                 self.tally.told(text);
             }
         }
