@@ -16,7 +16,7 @@
 use super::{Machine, Remote};
 use crate::{host::clock::now, smcr::SmcConn};
 use core::ops::Range;
-use kapi::errno;
+use kapi::{errno, net::sock::tcp_state};
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
     conn::{CloseMode, ProtoError},
@@ -184,8 +184,8 @@ impl Remote {
         };
         let mut bytes = [0; RECORD_LEN];
         match self.sock.peek_from(cut, &mut bytes) {
-            // The peer has ended without a word.
-            Ok(0) if self.stage() == Stage::Returning => Err(Broken::Over),
+            // The peer has ended without a word; not the program, which may have shut its receiving direction.
+            Ok(0) if self.stage() == Stage::Returning && self.is_tcp_over() => Err(Broken::Over),
             Ok(RECORD_LEN) => match Record::parse(&bytes) {
                 Some(record) => Ok(Some(record)),
                 None => Err(Broken::Breach(None)),
@@ -196,6 +196,11 @@ impl Remote {
             // Its rest is on the way. An error is the program's to see.
             Ok(_) | Err(_) => Ok(None),
         }
+    }
+
+    /// Tells whether nothing more comes by TCP.
+    fn is_tcp_over(&self) -> bool {
+        self.sock.has_seen_fin() || self.sock.state() == tcp_state::CLOSE
     }
 
     /// Hears the peer's record.

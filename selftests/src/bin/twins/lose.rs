@@ -56,7 +56,8 @@ pub fn may(pair: &Pair, m: &Model, step: &Step) -> bool {
     let urgent = |flags: i32| flags & libc::MSG_OOB != 0;
     let ends = match *step {
         Step::Close { .. } => true,
-        Step::Shutdown { end, .. } => m.ends[1 - end].shut_write,
+        // Both directions at once are as a close.
+        Step::Shutdown { end, how } => how == libc::SHUT_RDWR || m.ends[1 - end].shut_write,
         Step::Send { flags, .. } => urgent(flags),
         _ => false,
     };
@@ -65,8 +66,11 @@ pub fn may(pair: &Pair, m: &Model, step: &Step) -> bool {
     }
     let is_smc = |end| smcinfo::info(pair.raw(end)).is_ok_and(|info| info.mode == 0);
     let all = |good: &dyn Fn(usize) -> bool| (0..2).all(good);
-    all(&|end| m.ends[end].open && !m.is_urgent_waiting(end))
+    // An urgent byte that the reader stands at counts, too.
+    !m.urgent
+        && all(&|end| m.ends[end].open)
         && !all(&|end| m.ends[end].shut_write)
+        && !(0..2).any(|end| m.ends[end].shut_write && m.ends[end].shut_read)
         && !m.reset
         && all(&is_smc)
 }
