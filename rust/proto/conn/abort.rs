@@ -85,23 +85,30 @@ impl Conn {
     }
 
     /// Judges the record of the peer, which has left the rings, too: returns the bytes that it has not got, for TCP.
-    /// `quiet` says that no writer is at the ring, and none comes any more.
+    /// `quiet` says that no writer is at the ring, and none comes any more. Returns `None` if it depends on the writer
+    /// which bytes the ring still has: to be asked again when it has gone.
     ///
     /// # Errors
     ///
     /// [`ProtoError::Record`] if no correct peer says this, or the ring has not kept them.
-    pub fn judge_record(&self, record: &Record, quiet: bool) -> Result<Range<Pos>, ProtoError> {
+    pub fn judge_record(
+        &self,
+        record: &Record,
+        quiet: bool,
+    ) -> Result<Option<Range<Pos>>, ProtoError> {
         let t = &self.tx;
         let from = record.received;
         let can_be = from <= t.sent && record.written >= self.rx.prod;
-        // The peer's adapter had what was completed, and its software may never have seen it. That may be overwritten
-        // by a writer who did not know that the ring is left.
-        let kept = from >= t.completed || quiet && !t.spoiled && from >= t.kept_from;
+        // The peer's adapter had what was completed, and its software may never have seen it. A writer may put later
+        // bytes in its place.
+        let completed = from < t.completed;
+        let kept = !completed || from >= t.kept_from;
         // An urgent byte would lose its mark.
         let urgent = t.is_urgent_behind(from);
         let fits = t.prepared.saturating_sub(from) <= t.ring.len();
         match can_be && kept && fits && !urgent {
-            true => Ok(from..t.prepared),
+            true if completed && !quiet => Ok(None),
+            true => Ok(Some(from..t.prepared)),
             false => Err(ProtoError::Record),
         }
     }

@@ -138,10 +138,9 @@ pub(super) struct TxSide {
     pub(super) into: u8,
     /// The ring that the peer offers in place of that.
     pub(super) offer: Option<Offer>,
-    /// The first byte that has gone through the present memory of the send ring.
+    /// The first byte that may still be in the send ring if a whole ring of later ones has not been written; see
+    /// [`Conn::overwritten`] and [`Conn::renew_send_ring`].
     pub(super) kept_from: Pos,
-    /// A writer has written there after [`Conn::suspend`].
-    pub(super) spoiled: bool,
 }
 
 impl TxSide {
@@ -171,7 +170,6 @@ impl TxSide {
             into: 0,
             offer: None,
             kept_from: 0,
-            spoiled: false,
         }
     }
 

@@ -121,6 +121,15 @@ impl Conn {
         Pieces::of(self.tx.ring, self.tx.prepared, self.tx.space())
     }
 
+    /// Takes note that a writer has put something into the first `n` free bytes of the send ring which is not counted:
+    /// earlier bytes were there, which [`Conn::judge_record`] promises no more.
+    #[cold]
+    pub fn overwritten(&mut self, n: u32) {
+        let end = self.tx.prepared.saturating_add(u64::from(n));
+        let from = end.saturating_sub(self.tx.ring.len());
+        self.tx.kept_from = self.tx.kept_from.max(from);
+    }
+
     /// The program has put `n` bytes into the send ring (see [`Conn::send_view`]).
     ///
     /// # Errors
@@ -129,7 +138,7 @@ impl Conn {
     #[inline]
     pub fn written(&mut self, n: u32, hint: SendHint, now: Instant) -> Result<Actions, Misuse> {
         if self.may_write().is_err() || n > self.tx.space() || self.tx.urgent_end.is_some() {
-            self.tx.spoiled |= self.life.suspended;
+            self.overwritten(n);
             return Err(Misuse);
         }
         if n == 0 {

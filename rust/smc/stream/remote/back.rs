@@ -180,6 +180,10 @@ impl Remote {
         let rest = conn
             .judge_record(&record)
             .map_err(|error| Broken::Breach(Some(error)))?;
+        let Some(rest) = rest else {
+            conn.look_again(OFTEN);
+            return Ok(());
+        };
         let mut bytes = [0; RECORD_LEN];
         if self.sock.receive(&mut bytes) != Ok(RECORD_LEN) {
             return Err(Broken::Over);

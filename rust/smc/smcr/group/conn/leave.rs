@@ -86,12 +86,13 @@ impl SmcConn {
         self.proto.lock().record()
     }
 
-    /// Judges the peer's record. Returns the positions of the bytes that it has not got. Sleeps, but for no writer.
+    /// Judges the peer's record. Returns the positions of the bytes that it has not got, or `None` if a writer has to
+    /// leave the ring before that can be said. Sleeps, but for no writer.
     ///
     /// # Errors
     ///
     /// [`ProtoError`] if they are not in the send ring, or no correct peer says that.
-    pub(crate) fn judge_record(&self, record: &Record) -> Result<Range<Pos>, ProtoError> {
+    pub(crate) fn judge_record(&self, record: &Record) -> Result<Option<Range<Pos>>, ProtoError> {
         // Who comes after this finds that there is no room; who is there may be writing into what is known to be free.
         let quiet = match self.writers.try_lock() {
             Some(mut writers) => {
