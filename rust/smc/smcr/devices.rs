@@ -58,6 +58,18 @@ impl Devices {
         among(false).or_else(|| among(true))
     }
 
+    /// Tells whether there is a device that can carry connections, and whether that is more than software. Cheap.
+    pub(crate) fn some(&self) -> (bool, bool) {
+        let devices = self.list.read();
+        let mut fit = devices.iter().filter(|device| device.unfit().is_none());
+        let mut some = false;
+        let card = fit.any(|device| {
+            some = true;
+            !device.is_software()
+        });
+        (some, card)
+    }
+
     /// Returns the device with the lowest number from `from` on.
     pub(crate) fn after(&self, from: u64) -> Option<Arc<Device>> {
         let devices = self.list.read();

@@ -23,6 +23,7 @@ use crate::{
     handshake::gates::GATES,
     host::{
         fallback::{Path, Role},
+        namespace::Namespace,
         sysctl::Sysctl, //
     },
     smcr::{LocalPort, SmcConn},
@@ -49,6 +50,7 @@ pub(super) fn stream(this: &SmcSock, role: Role) -> Result<Arc<Remote>, Reason> 
     if namespace.promotes_after() == 0 {
         return Err(Reason::PathRemote);
     }
+    may_pay(namespace)?;
     let side = match role {
         Role::Client => Side::Client,
         Role::Server => Side::Server,
@@ -57,6 +59,26 @@ pub(super) fn stream(this: &SmcSock, role: Role) -> Result<Arc<Remote>, Reason> 
         return Err(Reason::PathAttached);
     }
     Remote::new(this.sock.sock().clone(), namespace.clone(), side).map_err(|_| Reason::NoMemory)
+}
+
+/// Tells whether a connection that begins now may be promoted at all. If not, TCP's own functions serve it for good, at
+/// TCP's price.
+///
+/// # Errors
+///
+/// The reason why not.
+fn may_pay(namespace: &Namespace) -> Result<(), Reason> {
+    let gates = GATES.get().ok_or(Reason::NoDevice)?;
+    match gates.registry().devices.some() {
+        (false, _) => Err(Reason::NoDevice),
+        (true, false) if !uses_software(namespace) => Err(Reason::PathSoftware),
+        (true, _) => Ok(()),
+    }
+}
+
+/// Tells whether connections may be promoted over devices that are software.
+fn uses_software(namespace: &Namespace) -> bool {
+    namespace.sysctls.get(Sysctl::PathSoftware) != 0
 }
 
 /// Returns the initial sequence numbers of a connection.
@@ -163,11 +185,8 @@ fn port(this: &SmcSock) -> Result<LocalPort, Reason> {
     let gates = GATES.get().ok_or(Reason::NoDevice)?;
     let devices = &gates.registry().devices;
     let port = LocalPort::find(devices, &this.sock).ok_or(Reason::NoDevice)?;
-    let software = |n: &Arc<_>| -> bool {
-        let namespace: &crate::host::namespace::Namespace = n;
-        namespace.sysctls.get(Sysctl::PathSoftware) != 0
-    };
-    match port.device.is_software() && !this.namespace().is_some_and(software) {
+    let uses_software = this.namespace().is_some_and(|n| uses_software(n));
+    match port.device.is_software() && !uses_software {
         true => Err(Reason::PathSoftware),
         false => Ok(port),
     }
