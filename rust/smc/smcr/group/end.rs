@@ -194,7 +194,7 @@ impl LinkGroup {
                     return;
                 }
                 Todo::Settled(settled) => self.note_answer(settled),
-                Todo::Handshake(_) => (),
+                Todo::Handshake(_) | Todo::Judge => (),
                 Todo::CheckPort => {
                     let found = self.link.check_port();
                     let todo = self.state_as_heard().proto.port_checked(found, now());
