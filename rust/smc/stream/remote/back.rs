@@ -251,6 +251,10 @@ impl Remote {
         self.returned(conn.cause());
         // From here on readers may give the rings back, and writers go on by TCP.
         self.show(machine);
+        // A program that reads nothing, as there is nothing, does not keep the ring.
+        if let Some(_reader) = self.reader.try_lock() {
+            self.leaves_ring(conn);
+        }
         self.release_rings(conn);
         self.sock.wake_for_room();
     }

@@ -69,7 +69,15 @@ pub(super) fn returns_again() -> Outcome {
         }
         left(&pair).map_err(|e| format!("round {round}: {e}"))?;
         for ns in ["a", "b"] {
-            let there = rings(ns);
+            // An end goes on by TCP a moment before it gives its place back.
+            let mut there = rings(ns);
+            for _ in 0..100 {
+                if there.iter().all(|n| *n == 0) {
+                    break;
+                }
+                guest::pause(10);
+                there = rings(ns);
+            }
             wanted("no places taken", there.iter().all(|n| *n == 0), there)?;
         }
         exchange(&pair.server, &pair.client, &mut at, 9000)?;
@@ -380,13 +388,13 @@ pub(super) fn memory() -> Outcome {
     const MOST: u64 = 1024;
     set(&["a", "b"], "path_idle", 0);
     set(&["a", "b"], "neighbour_time", 0);
-    after(1 << 20);
+    after(60);
     let (listener, to) = listener();
     let mut pairs = vec![];
     for _ in 0..COUNT {
         let pair = connect(&listener, to)?;
         let mut at = 0;
-        for _ in 0..20 {
+        for _ in 0..10 {
             exchange(&pair.client, &pair.server, &mut at, 64)?;
             exchange(&pair.server, &pair.client, &mut at, 64)?;
         }
@@ -394,9 +402,7 @@ pub(super) fn memory() -> Outcome {
     }
     guest::pause(1000);
     let cold = slabs();
-    after(8);
     for (pair, at) in &mut pairs {
-        // The first distance was to the setting of that time.
         until_moved(pair, at)?;
     }
     after(1 << 20);

@@ -699,6 +699,17 @@ fn churn() -> Outcome {
     smcinfo::settled(before, 20_000)
 }
 
+/// Has no thread hear of SIGCHLD.
+fn block_child_signals() {
+    // SAFETY: the set is initialised before it is read.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGCHLD);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+    }
+}
+
 fn main() {
     let args = Args::get();
     let seed = args.num("seed", u64::from(std::process::id()));
@@ -711,6 +722,8 @@ fn main() {
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         }),
     };
+    // That of a program which has ended would interrupt calls of sockets with a timeout.
+    block_child_signals();
     let points: Vec<_> = POINTS.iter().filter(|point| picked(point.0)).collect();
     set(&["a", "b"], "path", 2);
     set(&["a", "b"], "path_software", 1);
