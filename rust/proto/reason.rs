@@ -216,7 +216,7 @@ mod tests {
             assert!(r.is_known());
             assert!(!r.name().is_empty() && !r.explain().ends_with('.'));
         }
-        assert_eq!(Reason::ALL.len(), 54);
+        assert_eq!(Reason::ALL.len(), 55);
         assert_eq!(Reason::from_code(0x1234_5678), Reason::Other(0x1234_5678));
         assert_eq!(Reason::Other(7).code(), 7);
         assert_eq!(Reason::NoDevice.to_string(), "0x03030000 NOSMCDEV");

@@ -251,6 +251,7 @@ impl Remote {
         let open = machine.promotion.stage() == Stage::Turned && !machine.closed;
         self.through.set(u32::from(open));
         if let (true, Some(conn)) = (open, &machine.conn) {
+            conn.has_returned(self.returns());
             conn.may_leave();
         }
         open

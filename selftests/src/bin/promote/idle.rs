@@ -297,11 +297,11 @@ pub(super) fn lost() -> Outcome {
                 demote(["a", "b"][round % 2])
             });
             guest::pause(late);
-            guest::run("a", "rdma", "link delete card_a");
+            guest::run("b", "rdma", "link delete card_b");
             asker.join().expect("the asker");
             all.map(|thread| thread.join().expect("a thread"))
         });
-        guest::run("a", "rdma", "link add card_a type card netdev va");
+        guest::run("b", "rdma", "link add card_b type card netdev vb");
         done.into_iter()
             .collect::<Outcome>()
             .map_err(|e| format!("round {round}, {early} and {late} ms: {e}"))?;
