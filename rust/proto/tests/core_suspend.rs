@@ -353,6 +353,56 @@ fn who_asks_may_leave_first() {
     go_on(&mut p, false);
 }
 
+/// What has arrived while the answer was on its way is free with that.
+#[test]
+fn who_is_refused_has_room_again() {
+    let mut p = may_leave(1);
+    p.side[1] = {
+        let mut other = Pair::new(&Shape::PLAIN);
+        other.side[1].conn.keep_tcp();
+        let [_, side] = other.side;
+        side
+    };
+    assert!(p.ask_to_leave(0));
+    p.op(0, Op::Write(9000));
+    while p.arrive(0) {}
+    while p.completes(0) {}
+    assert_eq!(p.side[0].conn.positions().completed, 0);
+    assert!(p.arrive(1));
+    assert_eq!(p.side[0].conn.positions().completed, 9000);
+    assert!(p.side[0].conn.is_still());
+}
+
+/// A link that is lost after all ends the wait for its requests.
+#[test]
+fn good_order_ends_with_the_link() {
+    let mut p = may_leave(1);
+    assert!(p.ask_to_leave(0));
+    p.leaves(0);
+    let conn = &mut p.side[0].conn;
+    assert!(conn.record().orderly && !conn.knows_record());
+    assert!(conn.suspend().is_none());
+    assert!(!conn.record().orderly && conn.knows_record());
+}
+
+/// Software may see what the adapter has after the record that follows it.
+#[test]
+fn a_record_may_overtake() {
+    let mut p = may_leave(1);
+    let record = |written, orderly| Record {
+        received: 0,
+        written,
+        orderly,
+    };
+    p.op(1, Op::Write(100));
+    let conn = &p.side[0].conn;
+    assert!(conn.awaits_rest(&record(100, true)));
+    assert!(!conn.awaits_rest(&record(100, false)) && !conn.awaits_rest(&record(0, true)));
+    settle(&mut p);
+    let conn = &p.side[0].conn;
+    assert!(!conn.awaits_rest(&record(100, true)) && conn.awaits_rest(&record(101, true)));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
 

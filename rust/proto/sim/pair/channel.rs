@@ -190,7 +190,13 @@ impl Pair {
     pub(super) fn say_record(&mut self, me: usize) {
         let s = &mut self.side[me];
         if s.said.is_none() && s.conn.knows_record() {
-            s.said = Some(s.conn.record());
+            let record = s.conn.record();
+            assert!(
+                !record.orderly || s.in_air.is_empty(),
+                "in good order, and more is on its way: {:?}",
+                s.conn
+            );
+            s.said = Some(record);
             let delay = Span(self.rng.below(200_000));
             self.side[1 - me].record_at = Some(self.now.after(delay));
         }
