@@ -13,7 +13,8 @@
 //!   program's view of the receive ring (`read`). `urgent`: the urgent byte. [`moves`]: rings that take the place of
 //!   others.
 //! * [`state`]: states and transitions. `close`: shutdown, close and the drain before the end.
-//!   `abort`: the ends that no program asks for, as the loss of the link. `tail`: data that a peer
+//!   `abort`: the ends that no program asks for, as the loss of the link. `leave`: the rings are left in the midst of the
+//!   stream, which goes on by TCP. `tail`: data that a peer
 //!   sends after its end. `life`: what is known about the end, with its deadlines.
 //! * [`actions`], [`error`]: what comes out.
 //!
@@ -93,6 +94,7 @@ mod abort;
 pub mod actions;
 mod close;
 pub mod error;
+mod leave;
 mod life;
 pub mod moves;
 mod read;

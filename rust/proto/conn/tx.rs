@@ -121,8 +121,8 @@ pub(super) struct TxSide {
     pub(super) last_flags: ProdFlags,
     /// A message without data must go out.
     pub(super) due: bool,
-    /// The next message asks the peer for its consumer cursor.
-    pub(super) ask: bool,
+    /// What the next message asks the peer, or answers to it.
+    pub(super) ask: ProdFlags,
     /// Messages handed out and not completed.
     pub(super) in_flight: u16,
     /// Those of them whose end the device tells of.
@@ -141,6 +141,9 @@ pub(super) struct TxSide {
     /// The first byte that may still be in the send ring if a whole ring of later ones has not been written; see
     /// [`Conn::overwritten`] and [`Conn::renew_send_ring`].
     pub(super) kept_from: Pos,
+    /// Bytes stay in the ring even if they arrive, as the peer may have left it before that: it was asked to, or it has
+    /// said what it has got, which is [`Self::completed`] then.
+    pub(super) frozen: bool,
 }
 
 impl TxSide {
@@ -159,7 +162,7 @@ impl TxSide {
             cork_until: None,
             last_flags: ProdFlags::NONE,
             due: false,
-            ask: false,
+            ask: ProdFlags::NONE,
             in_flight: 0,
             told: 0,
             in_a_row: false,
@@ -170,6 +173,7 @@ impl TxSide {
             into: 0,
             offer: None,
             kept_from: 0,
+            frozen: false,
         }
     }
 
@@ -202,7 +206,7 @@ impl TxSide {
     }
 
     /// Reports whether a third of the send ring is free, or some of it and nothing is under way.
-    fn has_much_room(&self) -> bool {
+    pub(super) fn has_much_room(&self) -> bool {
         let space = u64::from(self.space());
         space.saturating_mul(3) >= self.ring.len() || space > 0 && self.in_flight == 0
     }
@@ -319,7 +323,7 @@ impl Conn {
             .with_if(ProdFlags::WRITE_BLOCKED, unsent > 0 && unsent >= window)
             .with_if(ProdFlags::URGENT_PENDING, urgent_left || urgent_now)
             .with_if(ProdFlags::URGENT_PRESENT, urgent_now)
-            .with_if(ProdFlags::UPDATE_REQUESTED, self.tx.ask);
+            .with(self.tx.ask);
 
         let mut actions = Actions::NONE;
         if len > 0 {
@@ -343,7 +347,7 @@ impl Conn {
             && !self.rx.consumption().worth_saying();
         let immediate = Immediate::new(peer.token, len).filter(|_| plain);
         self.tx.due = false;
-        self.tx.ask = false;
+        self.tx.ask = ProdFlags::NONE;
         actions |= self.tail_changed(false);
         self.tx.last_flags = flags;
         self.tx.last_seq = self.tx.last_seq.wrapping_add(1);
@@ -414,7 +418,7 @@ impl Conn {
         let plan = WritePlan::new(t.ring, t.sent, peer.ring, t.sent, len);
         let t = &mut self.tx;
         t.sent = t.prepared;
-        t.ask = false;
+        t.ask = ProdFlags::NONE;
         t.last_flags = ProdFlags::NONE;
         t.last_seq = t.last_seq.wrapping_add(1);
         t.in_flight = t.in_flight.saturating_add(1);
@@ -471,7 +475,9 @@ impl Conn {
         let old = self.tx.completed;
         self.tx.in_flight = self.tx.in_flight.saturating_sub(1);
         self.tx.told = self.tx.told.saturating_sub(u16::from(ticket.told));
-        self.tx.completed = old.max(ticket.upto.min(self.tx.sent));
+        if !self.tx.frozen {
+            self.tx.completed = old.max(ticket.upto);
+        }
         if self.tx.told == 0 && self.tx.hold == Hold::Auto {
             self.tx.hold = Hold::None;
         }
@@ -490,6 +496,7 @@ impl Conn {
     /// the last report is what lets a killed connection end.
     pub fn on_tx_failed(&mut self) -> Actions {
         self.life.link_lost = true;
+        self.life.order.lost();
         self.tx.in_flight = self.tx.in_flight.saturating_sub(1);
         self.settle_end()
     }
@@ -510,7 +517,7 @@ impl Conn {
         let wait = Span(wait.0.saturating_mul(2)).min(URGENT_PROBE_MAX);
         self.tx.urgent_probe = Some((now.after(wait), wait));
         self.tx.due = true;
-        self.tx.ask = true;
+        self.tx.ask = self.tx.ask.with(ProdFlags::UPDATE_REQUESTED);
         Actions::TIMER | self.tx_due()
     }
 }

@@ -12,12 +12,13 @@
 
 mod account;
 mod back;
+mod carriers;
 mod facts;
 mod tcp;
 
 pub(crate) use account::{step, Facts};
 
-use self::back::Return;
+use self::{back::Return, carriers::Carriers};
 use super::{
     ring::{put_mark, take_mark},
     shut_down,
@@ -26,7 +27,7 @@ use super::{
 use crate::{
     host::namespace::Namespace,
     smcr::{
-        group::{Apart, MARKS},
+        group::Apart,
         SmcConn, //
     },
 };
@@ -45,7 +46,7 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{Atomic, Full, Relaxed},
+        atomic::Atomic,
         Arc,
         Mutex,
         SetOnce, //
@@ -60,8 +61,8 @@ use smc_proto::{
 
 /// Doublings of the distance to the next attempt.
 const MOST_DOUBLINGS: u32 = 12;
-/// Times that a connection is promoted, at most; whose links are lost more often than that stays TCP's.
-const MOST_PROMOTIONS: usize = 6;
+/// Losses of its link after which a connection stays TCP's.
+const MOST_LOSSES: u32 = 6;
 
 /// A client's attempt to promote the connection.
 pub(crate) trait Dial: Send + Sync {
@@ -91,8 +92,8 @@ struct Machine {
     back: Option<Return>,
     /// The rings were left, of which the socket has not been told.
     has_left: bool,
-    /// The peer's record has come, and was not taken at once.
-    has_lingered: bool,
+    /// Times that the peer's record was there and not taken.
+    lingers: u8,
 }
 
 /// An end of a connection with another host that may be promoted.
@@ -137,47 +138,6 @@ pub(crate) struct Remote {
     /// Held by who takes bytes from TCP.
     #[pin]
     reader: Mutex<()>,
-}
-
-/// The SMC-R connections over which the stream goes and has gone. They stay until the socket is closed, as calls may be
-/// inside.
-struct Carriers {
-    all: [SetOnce<Arc<SmcConn>>; MOST_PROMOTIONS],
-    /// Place of the present one, or of the next.
-    at: Atomic<u32>,
-}
-
-impl Carriers {
-    const fn new() -> Self {
-        Self {
-            all: [const { SetOnce::new() }; MOST_PROMOTIONS],
-            at: Atomic::new(0),
-        }
-    }
-
-    #[inline]
-    fn current(&self) -> Option<&Arc<SmcConn>> {
-        self.all.get(self.at.load(Relaxed) as usize)?.as_ref()
-    }
-
-    /// Makes `conn` the present one, if there is none.
-    fn populate(&self, conn: Arc<SmcConn>) {
-        if let Some(place) = self.all.get(self.at.load(Relaxed) as usize) {
-            place.populate(conn);
-        }
-    }
-
-    /// There is none, after `conn`. Returns false if another call has found that.
-    fn leave(&self, conn: &Arc<SmcConn>) -> bool {
-        let is = |place: &SetOnce<_>| place.as_ref().is_some_and(|own| Arc::ptr_eq(own, conn));
-        let at = self.all.iter().position(is).unwrap_or(MOST_PROMOTIONS) as u32;
-        self.at.cmpxchg(at, at.saturating_add(1), Full).is_ok()
-    }
-
-    /// Tells whether there may be no other.
-    fn are_spent(&self) -> bool {
-        self.at.load(Relaxed) as usize >= MOST_PROMOTIONS
-    }
 }
 
 /// What [`Remote::advance`] has come to.
@@ -233,7 +193,7 @@ impl Remote {
                         closed: false,
                         back: None,
                         has_left: false,
-                        has_lingered: false,
+                        lingers: 0,
                     },
                     "rsmc::Remote::machine"
                 ),
@@ -290,6 +250,10 @@ impl Remote {
         let machine = self.machine.lock();
         let open = machine.promotion.stage() == Stage::Turned && !machine.closed;
         self.through.set(u32::from(open));
+        if let (true, Some(conn)) = (open, &machine.conn) {
+            conn.has_returned(self.returns());
+            conn.may_leave();
+        }
         open
     }
 
@@ -367,7 +331,7 @@ impl Remote {
     pub(crate) fn offer(&self, conn: Arc<SmcConn>) -> Outcome {
         {
             let mut machine = self.machine.lock();
-            let step = match machine.closed {
+            let step = match machine.closed || self.carriers.reserve().is_err() {
                 true => Step::Leave,
                 false => machine.promotion.offered(),
             };
@@ -750,6 +714,7 @@ impl Remote {
     /// Ends the stream: the socket's file is being closed. Returns the SMC-R connection that is to be closed, too, and
     /// whether TCP has bytes that the program has not read, of which the peer hears as of an abort.
     pub(crate) fn close(&self) -> Option<(Arc<SmcConn>, bool)> {
+        self.settle();
         let mut machine = self.machine.lock();
         machine.closed = true;
         if let Some(conn) = machine.conn.clone().filter(|conn| conn.is_suspended()) {
@@ -798,22 +763,6 @@ impl Remote {
             conn.shut_read();
             conn.dissolve();
         }
-    }
-
-    /// Returns the numbers of bytes that have gone and come by the ring.
-    pub(crate) fn carried(&self) -> (u64, u64) {
-        let of = |conn: &Arc<SmcConn>| {
-            let at = conn.proto.lock().positions();
-            let marks = MARKS as u64;
-            (
-                at.written.saturating_sub(marks),
-                at.received.saturating_sub(marks),
-            )
-        };
-        let all = self.carriers.all.iter().filter_map(|place| place.as_ref());
-        all.map(of).fold((0, 0), |(out, back), (more, got)| {
-            (out.saturating_add(more), back.saturating_add(got))
-        })
     }
 }
 

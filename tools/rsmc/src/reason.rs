@@ -159,6 +159,10 @@ pub fn advice(code: u32) -> &'static str {
         Reason::PathReturned => {
             "Nothing was lost. The kernel log says which link that was, and why; new connections use the next one."
         }
+        Reason::PathLeft => {
+            "Nothing was lost, and it is promoted again when it pays. `net.smc.path_idle` is the time without a byte \
+             after which connections go back to TCP, `rsmc demote` has them do so at once."
+        }
         Reason::Policy => {
             "`rsmc policy` lists the rules, and `rsmc policy test` says which one decides about a socket."
         }

@@ -3,8 +3,10 @@
 //! (`net.smc.path` 2), over a model card (`kmod/card`) or soft-RoCE. Whatever the programs do meanwhile, each
 //! byte comes once and in its order, and an end comes after the last of them.
 //!
-//! `promote [--seed NUMBER] [POINT...]`: `lost` stands for all points that begin so, which need model cards.
+//! `promote [--seed NUMBER] [POINT...]`: `lost` and `idle` stand for all points that begin so, which need model
+//! cards.
 
+mod idle;
 mod loss;
 mod seen;
 
@@ -23,7 +25,7 @@ use std::time::{Duration, Instant};
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 30] = [
+const POINTS: [Point; 42] = [
     ("pingpong", pingpong),
     ("bulk.to_server", bulk_to_server),
     ("bulk.to_client", bulk_to_client),
@@ -49,6 +51,18 @@ const POINTS: [Point; 30] = [
     ("lost.many", loss::many),
     ("lost.forgotten", loss::forgotten),
     ("lost.again", loss::again),
+    ("idle.again", idle::returns_again),
+    ("idle.stays", idle::stays),
+    ("idle.unread", idle::unread),
+    ("idle.calls", idle::calls),
+    ("idle.race", idle::race),
+    ("idle.edges", idle::edges),
+    ("idle.closed", idle::closed),
+    ("idle.half_closed", idle::half_closed),
+    ("idle.lost", idle::lost),
+    ("idle.pressure", idle::pressure),
+    ("idle.counted", idle::counted),
+    ("idle.memory", idle::memory),
     ("seen.steps", seen::steps),
     ("seen.unreached", seen::unreached),
     ("seen.refused", seen::refused),
@@ -685,18 +699,31 @@ fn churn() -> Outcome {
     smcinfo::settled(before, 20_000)
 }
 
+/// Has no thread hear of SIGCHLD.
+fn block_child_signals() {
+    // SAFETY: the set is initialised before it is read.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGCHLD);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+    }
+}
+
 fn main() {
     let args = Args::get();
     let seed = args.num("seed", u64::from(std::process::id()));
     SEED.store(seed << 20, Relaxed);
     // What needs model cards is asked for by name.
     let picked = |name: &str| match &args.words[..] {
-        [] => !name.starts_with("lost."),
+        [] => !name.starts_with("lost.") && !name.starts_with("idle."),
         words => words.iter().any(|word| {
             let rest = name.strip_prefix(word.as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         }),
     };
+    // That of a program which has ended would interrupt calls of sockets with a timeout.
+    block_child_signals();
     let points: Vec<_> = POINTS.iter().filter(|point| picked(point.0)).collect();
     set(&["a", "b"], "path", 2);
     set(&["a", "b"], "path_software", 1);

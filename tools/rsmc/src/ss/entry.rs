@@ -103,6 +103,8 @@ pub struct BeganAsTcp {
     remote: bool,
     attempts: u32,
     failures: u32,
+    /// Times that it was promoted and has gone back to TCP.
+    returns: u32,
     /// Why it is TCP, or why the last attempt has failed; `null` for none.
     reason: Option<Told>,
     ring_sent: u64,
@@ -118,6 +120,7 @@ impl BeganAsTcp {
             remote: began.is_remote,
             attempts: began.attempts,
             failures: began.failures,
+            returns: began.returns,
             reason: (began.reason != 0).then(|| Told::new(began.reason)),
             ring_sent: began.ring_sent,
             ring_received: began.ring_received,
@@ -136,6 +139,9 @@ impl BeganAsTcp {
                 (failures, Some(told)) => format!(", {failures} failed ({})", told.name),
             };
             words.push_str(&format!("{step}: {} attempts{failed}", self.attempts));
+            if self.returns != 0 {
+                words.push_str(&format!(", back to TCP {} times", self.returns));
+            }
         }
         words.push_str(&format!(
             ", by the ring {} received, {} sent",

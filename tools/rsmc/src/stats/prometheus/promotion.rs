@@ -59,6 +59,16 @@ fn counters(shown: &Shown, ends: &[(&str, &Ends); 2]) -> Vec<Metric> {
             ended.add(&[role, ("result", result)], count);
         }
     }
+    let mut returned = counter(
+        "promotions_returned_total",
+        "Promoted connections that have gone back to TCP",
+    );
+    for (role, ends) in ends {
+        let mut counts = ends.returned;
+        for (cause, count) in counts.counts() {
+            returned.add(&[("role", role), ("cause", cause)], *count);
+        }
+    }
     let mut reasons = counter(
         "promotion_reasons_total",
         "Why connections were not promoted to SMC-R",
@@ -85,7 +95,7 @@ fn counters(shown: &Shown, ends: &[(&str, &Ends); 2]) -> Vec<Metric> {
         "Connections that began as TCP and were left to it for good",
     );
     given_back.add(&[], shown.given_back);
-    vec![first, local, begun, ended, reasons, given_back]
+    vec![first, local, begun, ended, returned, reasons, given_back]
 }
 
 fn times(all: &[(&str, &Ends); 2], out: &mut dyn Write) -> Result<()> {
