@@ -449,16 +449,16 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
     }
 
     /// Goes on with [`Group::worth`], with the bytes that are posted and not acknowledged and those that have arrived.
-    /// Returns the message to send, and whether the link is worse than TCP.
-    pub fn judge(&mut self, now: Instant, ahead: u64, arrived: u64) -> (Option<Frame>, bool) {
+    /// Returns the message to send.
+    pub fn judge(&mut self, now: Instant, ahead: u64, arrived: u64) -> Option<Frame> {
         if !self.is_usable() || self.hold.is_waiting() {
-            return (None, false);
+            return None;
         }
         let data = self.worth.on_timer(now, ahead, arrived);
         let mut frame = [0; LEN];
         let version = self.llc_version();
         let sends = data.is_some_and(|data| TestLink { data }.emit(version, &mut frame).is_ok());
-        (sends.then_some(frame), self.worth.is_worse())
+        sends.then_some(frame)
     }
 
     fn idle_deadline(&self) -> Option<Instant> {

@@ -13,6 +13,11 @@ const EVERY: Span = Span::from_secs(1);
 /// Tests of which some must be late, and how many.
 const TESTS: u32 = 8;
 const LATE: u32 = 6;
+const TESTS_MASK: u32 = (1 << TESTS) - 1;
+/// Tests after which a link that was worse is good again, and how many of those may be late.
+const GOOD_TESTS: u32 = 16;
+const GOOD_LATE: u32 = 2;
+const GOOD_MASK: u32 = (1 << GOOD_TESTS) - 1;
 /// What an answer may take longer than TCP's round trips: the kernels at both ends have other things to do, too.
 const GRACE: Span = Span::from_millis(5);
 /// How many of those.
@@ -48,9 +53,10 @@ pub struct Worth {
     next: Instant,
     number: u32,
     test: Option<Test>,
-    /// A bit for each of the last tests.
+    /// A bit for each of the last tests, and how many there were since the last verdict.
     late: u32,
     tests: u32,
+    worse: bool,
 }
 
 impl Worth {
@@ -67,10 +73,12 @@ impl Worth {
         self.tcp = Some(self.tcp.map_or(tcp, |known| known.max(tcp)));
     }
 
-    /// There is no such connection any more.
+    /// There is no such connection any more. A link that is worse is tested on, until it is good again.
     pub fn rest(&mut self) {
-        self.tcp = None;
-        self.test = None;
+        if !self.worse {
+            self.tcp = None;
+            self.test = None;
+        }
     }
 
     /// Tells whether there is one.
@@ -135,21 +143,27 @@ impl Worth {
         let over = test.answered.is_some();
         if (over || is_late) && !test.counted {
             test.counted = true;
-            self.late = (self.late << 1 | u32::from(is_late)) & ((1 << TESTS) - 1);
+            self.late = self.late << 1 | u32::from(is_late);
             self.tests = self.tests.saturating_add(1);
         }
         if over {
             self.test = None;
         }
+        let last = |mask: u32| (self.late & mask).count_ones();
+        let turns = match self.worse {
+            false => self.tests >= TESTS && last(TESTS_MASK) >= LATE,
+            true => self.tests >= GOOD_TESTS && last(GOOD_MASK) <= GOOD_LATE,
+        };
+        if turns {
+            self.worse = !self.worse;
+            self.tests = 0;
+        }
     }
 
-    /// Reports whether the link is worse than TCP. Told once; then it has to be found anew.
-    pub fn is_worse(&mut self) -> bool {
-        let worse = self.tests >= TESTS && self.late.count_ones() >= LATE;
-        if worse {
-            (self.late, self.tests) = (0, 0);
-        }
-        worse
+    /// Reports whether the link is worse than TCP.
+    #[must_use]
+    pub fn is_worse(&self) -> bool {
+        self.worse
     }
 
     fn data(&self) -> Data {
@@ -167,12 +181,13 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Runs `count` tests, each of which is answered after `rtt` milliseconds; returns after how many it is worse.
+    /// Runs `count` tests, each of which is answered after `rtt` milliseconds; returns after how many there was another
+    /// verdict.
     fn run(worth: &mut Worth, now: &mut Instant, count: u32, rtt: u64, bytes: u64) -> Option<u32> {
+        let before = worth.is_worse();
         for n in 1..=count {
             *now = worth.next_deadline().unwrap();
             let data = worth.on_timer(*now, bytes, 0).expect("a test");
-            assert!(!worth.is_worse());
             let mut other = data;
             other[3] ^= 1;
             assert!(!worth.on_answer(&other, *now));
@@ -181,7 +196,7 @@ mod tests {
             assert!(!worth.on_answer(&data, *now));
             assert_eq!(worth.next_deadline(), Some(*now));
             assert_eq!(worth.on_timer(*now, bytes, 0), None);
-            if worth.is_worse() {
+            if worth.is_worse() != before {
                 return Some(n);
             }
         }
@@ -207,11 +222,20 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_one_is_left() {
+    fn a_slow_one_is_left_until_it_is_quick() {
         let (mut worth, mut now) = watched(1);
-        assert_eq!(run(&mut worth, &mut now, 100, 10, 0), Some(TESTS));
-        // And found so again.
-        assert_eq!(run(&mut worth, &mut now, 100, 10, 0), Some(TESTS));
+        for _ in 0..3 {
+            assert_eq!(run(&mut worth, &mut now, 100, 10, 0), Some(TESTS));
+            assert_eq!(run(&mut worth, &mut now, 100, 10, 0), None);
+            // Tested on, whoever is there.
+            worth.rest();
+            worth.watch(Span(MS), now);
+            assert!(worth.is_worse());
+            assert_eq!(
+                run(&mut worth, &mut now, 100, 9, 0),
+                Some(GOOD_TESTS - GOOD_LATE)
+            );
+        }
     }
 
     #[test]

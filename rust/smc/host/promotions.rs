@@ -50,15 +50,18 @@ pub(crate) enum Cause {
     Command,
     /// The peer has asked for that.
     Peer,
+    /// The link was worse than TCP.
+    Worse,
 }
 
 impl Cause {
-    const ALL: [(Self, &'static str); 5] = [
+    const ALL: [(Self, &'static str); 6] = [
         (Self::Lost, "lost"),
         (Self::Idle, "idle"),
         (Self::Pressure, "pressure"),
         (Self::Command, "command"),
         (Self::Peer, "peer"),
+        (Self::Worse, "worse"),
     ];
 
     /// Returns the cause with this number, [`Cause::Peer`] for none.

@@ -24,6 +24,7 @@ use crate::{
     host::{
         fallback::{Path, Role},
         namespace::Namespace,
+        peer_addr::PeerAddr,
         sysctl::Sysctl, //
     },
     smcr::{LocalPort, SmcConn},
@@ -143,7 +144,16 @@ fn may_begin(this: &SmcSock, remote: &Remote) -> Result<(), Reason> {
     if let Some(reason) = remote.keeps_to_tcp() {
         return Err(reason);
     }
-    port(this).map(|_| ())
+    port(this)?;
+    let gates = GATES.get().ok_or(Reason::NoDevice)?;
+    let worse = remote.side() == Side::Client
+        && gates
+            .registry()
+            .has_worse_link_with(PeerAddr::of(&this.sock));
+    match worse {
+        true => Err(Reason::PathWorse),
+        false => Ok(()),
+    }
 }
 
 impl Candidate for SmcSock {

@@ -54,17 +54,20 @@ pub struct Returned {
     pub command: u64,
     /// The peer had one of these causes.
     pub peer: u64,
+    /// The link was worse than TCP.
+    pub worse: u64,
 }
 
 impl Returned {
     /// The counters with their names.
-    pub fn counts(&mut self) -> [(&'static str, &mut u64); 5] {
+    pub fn counts(&mut self) -> [(&'static str, &mut u64); 6] {
         [
             ("lost", &mut self.lost),
             ("idle", &mut self.idle),
             ("pressure", &mut self.pressure),
             ("command", &mut self.command),
             ("peer", &mut self.peer),
+            ("worse", &mut self.worse),
         ]
     }
 }

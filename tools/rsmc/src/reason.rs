@@ -163,6 +163,10 @@ pub fn advice(code: u32) -> &'static str {
             "Nothing was lost, and it is promoted again when it pays. `net.smc.path_idle` is the time without a byte \
              after which connections go back to TCP, `rsmc demote` has them do so at once."
         }
+        Reason::PathWorse => {
+            "Most answers on the link come later than TCP's: it loses packets, or its way is longer. The link is tested once \
+             a second; when most answers are in time again, connections are promoted again."
+        }
         Reason::Policy => {
             "`rsmc policy` lists the rules, and `rsmc policy test` says which one decides about a socket."
         }

@@ -205,6 +205,7 @@ impl LinkGroup {
                 }
             }
         }
+        self.judge();
         self.reclaim();
         self.rearm();
     }

@@ -216,13 +216,18 @@ impl Remote {
         conn.group().tell_astray();
     }
 
-    /// Takes note that the stream is TCP's again. After a loss the next attempt is worth its price after twice as much, and
+    /// Takes note that the stream is TCP's again. After a loss the next attempt is worth its price after twice as much, and after a link that was worse than TCP; and
     /// the connection stays TCP's after [`MOST_LOSSES`]. Otherwise the next one is as the first: a connection that is
     /// idle each night is promoted each morning.
     pub(super) fn returned(&self, cause: Cause) {
         self.promotions().returned(self.role(), cause);
         let returns = &self.attempts.returns;
         returns.set(returns.get().saturating_add(1));
+        if cause == Cause::Worse {
+            self.trace(step::TCP, Reason::PathWorse.code());
+            self.try_later(Reason::PathWorse);
+            return;
+        }
         if cause != Cause::Lost {
             self.trace(step::TCP, Reason::PathLeft.code());
             self.reason.set(Reason::PathLeft.code());

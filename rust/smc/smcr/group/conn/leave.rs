@@ -24,6 +24,7 @@ impl SmcConn {
         if self.lifeline.get() == 0 {
             self.proto.lock().keep_tcp();
             self.lifeline.set(1);
+            self.group.watch_worth(&self.sock);
             // It may be idle from now on.
             self.group.look_later();
         }
