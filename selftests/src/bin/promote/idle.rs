@@ -4,9 +4,10 @@
 
 use super::loss::promoted;
 use super::*;
-use st::card;
+use st::card::{self, trouble};
 
 const PATHLEFT: u32 = 0x0306_0110;
+const PATHWORSE: u32 = 0x0306_0111;
 const ROLES: [(&str, &str); 2] = [("a", "client"), ("b", "server")];
 
 /// Waits until both ends are TCP's again, as the rings were left.
@@ -92,6 +93,63 @@ pub(super) fn returns_again() -> Outcome {
     wanted("counted", command.0 > 0 && command.1 > 0, command)?;
     drop(pair);
     smcinfo::settled(before, 20_000)
+}
+
+/// The answers are late: the connection is TCP's, and stays that; and so does another one.
+fn while_late(pair: &Pair, at: &mut u64) -> Outcome {
+    let mut rounds = 0;
+    while mode(&pair.client) != PATH || mode(&pair.server) != PATH {
+        exchange(&pair.client, &pair.server, at, 10)?;
+        rounds += 1;
+        wanted("it is left", rounds < 3000, pair.info())?;
+        guest::pause(20);
+    }
+    let (client, server) = pair.info();
+    let reasons = (client.reason, server.reason);
+    wanted("reasons", reasons == (PATHWORSE, PATHLEFT), reasons)?;
+    after(8);
+    let (other, mut other_at) = (begin()?, 0u64);
+    for _ in 0..100 {
+        exchange(&pair.client, &pair.server, at, 3000)?;
+        exchange(&other.client, &other.server, &mut other_at, 3000)?;
+    }
+    for pair in [pair, &other] {
+        let client = pair.info().0;
+        let stays = client.mode == PATH && client.reason == PATHWORSE;
+        wanted("TCP's", stays, pair.info())?;
+    }
+    Ok(())
+}
+
+/// A link whose answers are later than TCP's is left, and none is promoted until they are in time again. Programs go on
+/// meanwhile.
+pub(super) fn worse() -> Outcome {
+    let counted = || (returns("a", "worse"), returns("b", "peer"));
+    let before = counted();
+    let (pair, mut at) = begun(0)?;
+    // Some tests of a good link.
+    for _ in 0..100 {
+        guest::pause(100);
+        exchange(&pair.client, &pair.server, &mut at, 10)?;
+    }
+    wanted("promoted still", moved(&pair), pair.info())?;
+    trouble("card_b", "latency", 40_000_000);
+    let done = while_late(&pair, &mut at);
+    trouble("card_b", "latency", 0);
+    done?;
+    let mut rounds = 0;
+    while !moved(&pair) {
+        exchange(&pair.client, &pair.server, &mut at, 10)?;
+        rounds += 1;
+        wanted("it is promoted again", rounds < 6000, pair.info())?;
+        guest::pause(20);
+    }
+    let now = counted();
+    wanted(
+        "counted",
+        now == (before.0 + 1, before.1 + 1),
+        (before, now),
+    )
 }
 
 /// A connection that moves something now and then stays, and 0 means never.

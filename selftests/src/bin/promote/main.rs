@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 42] = [
+const POINTS: [Point; 43] = [
     ("pingpong", pingpong),
     ("bulk.to_server", bulk_to_server),
     ("bulk.to_client", bulk_to_client),
@@ -63,6 +63,7 @@ const POINTS: [Point; 42] = [
     ("idle.pressure", idle::pressure),
     ("idle.counted", idle::counted),
     ("idle.memory", idle::memory),
+    ("idle.worse", idle::worse),
     ("seen.steps", seen::steps),
     ("seen.unreached", seen::unreached),
     ("seen.refused", seen::refused),
