@@ -97,8 +97,7 @@ impl<T: Send + Sync> Gate<T> {
     pub fn with<R>(&self, f: impl FnOnce(Option<&Arc<T>>) -> R) -> R {
         let inside = self.enter();
         let result = f(inside.get());
-        core::mem::forget(inside);
-        self.count(-1);
+        inside.leave();
         result
     }
 
@@ -206,6 +205,12 @@ impl<T: Send + Sync> Inside<'_, T> {
         let place = self.0.present.acquire();
         // SAFETY: By the invariant of `Gate` a place stays as long as somebody is inside, as this one is.
         (!place.is_null()).then(|| unsafe { &(*place).object })
+    }
+
+    /// Leaves without giving anything back, for a caller with locks.
+    pub fn leave(self) {
+        self.0.count(-1);
+        core::mem::forget(self);
     }
 }
 

@@ -112,7 +112,12 @@ impl Stream<'_> {
         match self {
             Self::Smcr(conn) => conn.low_water_changed(),
             Self::Local(local) => local.low_water_changed(),
-            Self::Remote(remote) => remote.enter().low_water_changed(),
+            Self::Remote(remote) => {
+                let inside = remote.enter();
+                inside.low_water_changed();
+                // TCP's caller has the socket locked.
+                inside.leave();
+            }
         }
     }
 }

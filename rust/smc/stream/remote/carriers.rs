@@ -79,6 +79,11 @@ impl Deref for Inside<'_> {
 }
 
 impl Inside<'_> {
+    /// Leaves with a socket locked.
+    pub(crate) fn leave(self) {
+        self.conns.leave();
+    }
+
     /// Returns the SMC-R connection, once an end has turned.
     #[inline]
     pub(super) fn current(&self) -> Option<&Arc<SmcConn>> {
