@@ -249,7 +249,8 @@ fn conclude(this: &Arc<SmcSock>, remote: &Remote, outcome: Outcome) {
 #[cold]
 fn through(this: &Arc<SmcSock>, remote: &Remote) {
     let mut state = this.state.lock();
-    let (&Phase::Path(path), Some(conn)) = (&*state, remote.carrier()) else {
+    let inside = remote.enter();
+    let (&Phase::Path(path), Some(conn)) = (&*state, inside.carrier()) else {
         return;
     };
     if path.tcp_only.is_none() && remote.goes_through() {

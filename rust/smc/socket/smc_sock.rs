@@ -239,10 +239,10 @@ impl SmcSock {
 
     /// Returns the SMC connection, if this is one.
     #[inline]
-    pub(crate) fn smc(&self) -> Option<&Arc<SmcConn>> {
+    pub(crate) fn smc(&self) -> Option<Arc<SmcConn>> {
         match self.state.smc() {
-            Some(conn) => Some(conn),
-            None => self.remote()?.promoted(),
+            Some(conn) => Some(conn.clone()),
+            None => self.remote()?.enter().promoted().cloned(),
         }
     }
 

@@ -17,6 +17,7 @@ mod facts;
 mod tcp;
 
 pub(crate) use account::{step, Facts};
+pub(crate) use carriers::Inside;
 
 use self::{back::Return, carriers::Carriers};
 use super::{
@@ -39,7 +40,10 @@ use kapi::{
         socket::BsdSocket,
         uapi::{SHUT_RD, SHUT_RDWR, SHUT_WR}, //
     },
-    sys::word::{Count, Word},
+    sys::{
+        gate::Prepared,
+        word::{Count, Word}, //
+    },
 };
 use kernel::{
     new_mutex,
@@ -83,6 +87,8 @@ struct Writer {
 struct Machine {
     promotion: Promotion,
     conn: Option<Arc<SmcConn>>,
+    /// What is needed for calls to use it.
+    prepared: Option<Prepared<SmcConn>>,
     /// Directions that the program has shut and whose end is to be said when it is known by which carrier: 1 receive, 2
     /// send.
     shut: u8,
@@ -126,6 +132,7 @@ pub(crate) struct Remote {
     /// Number of splice() calls under way.
     splices: Atomic<i32>,
     /// The SMC-R connection, once an end has turned.
+    #[pin]
     carriers: Carriers,
     /// The attempt that is under way.
     #[pin]
@@ -183,12 +190,13 @@ impl Remote {
                 through: Word::new(0),
                 heard: Count::new(0),
                 splices: Atomic::new(0),
-                carriers: Carriers::new(),
+                carriers <- Carriers::new(),
                 dialer <- new_mutex!(None, "rsmc::Remote::dialer"),
                 machine <- new_mutex!(
                     Machine {
                         promotion,
                         conn: None,
+                        prepared: None,
                         shut: 0,
                         closed: false,
                         back: None,
@@ -236,22 +244,12 @@ impl Remote {
         self.through.get() != 0
     }
 
-    /// Returns the SMC-R connection, while all of the stream goes by its rings.
-    #[inline]
-    pub(crate) fn promoted(&self) -> Option<&Arc<SmcConn>> {
-        match self.is_through() {
-            true => self.carriers.current(),
-            false => None,
-        }
-    }
-
     /// Has all of the stream go by the rings, after [`Outcome::Promoted`]. Returns false if they have been left since.
     pub(crate) fn goes_through(&self) -> bool {
         let machine = self.machine.lock();
         let open = machine.promotion.stage() == Stage::Turned && !machine.closed;
         self.through.set(u32::from(open));
         if let (true, Some(conn)) = (open, &machine.conn) {
-            conn.has_returned(self.returns());
             conn.may_leave();
         }
         open
@@ -285,7 +283,7 @@ impl Remote {
         if bound {
             return Some(Reason::PathAttached);
         }
-        if self.carriers.current().is_some() {
+        if !self.carriers.is_empty() {
             // What is left in a ring has not been read.
             return Some(Reason::PathReturned);
         }
@@ -330,8 +328,11 @@ impl Remote {
     /// Takes over the SMC-R connection that a handshake over a side connection has made, which is apart from the socket.
     pub(crate) fn offer(&self, conn: Arc<SmcConn>) -> Outcome {
         {
+            // One that was left while a call was inside.
+            self.carriers.sweep();
+            let prepared = Prepared::new(conn.clone());
             let mut machine = self.machine.lock();
-            let step = match machine.closed || self.carriers.reserve().is_err() {
+            let step = match machine.closed || prepared.is_err() {
                 true => Step::Leave,
                 false => machine.promotion.offered(),
             };
@@ -342,7 +343,8 @@ impl Remote {
                 return Outcome::Nothing;
             }
             machine.conn = Some(conn);
-            self.show(&machine);
+            machine.prepared = prepared.ok();
+            self.show(&mut machine);
             if step == Step::Decide {
                 self.decide(&mut machine);
             }
@@ -373,7 +375,7 @@ impl Remote {
         }
         let mut machine = self.machine.lock();
         while let Some(step) = self.next(&mut machine) {
-            self.show(&machine);
+            self.show(&mut machine);
             let turns = step == Step::Turn;
             if turns && !self.try_turn(&mut machine) {
                 break;
@@ -516,6 +518,7 @@ impl Remote {
     }
 
     fn leave(&self, machine: &mut Machine, why: Reason) {
+        machine.prepared = None;
         if let Some(conn) = machine.conn.take() {
             conn.dissolve();
         }
@@ -534,13 +537,11 @@ impl Remote {
     }
 
     /// Makes the stage seen by those who do not lock the machine, and the peer's cut by readers.
-    fn show(&self, machine: &Machine) {
-        let promotion = &machine.promotion;
+    fn show(&self, machine: &mut Machine) {
+        let promotion = machine.promotion;
         let known = self.route() != Route::TCP;
         if let (Some(position), false) = (promotion.peer_cut(), known) {
-            if let Some(conn) = &machine.conn {
-                self.carriers.populate(conn.clone());
-            }
+            self.publish(machine);
             let route = Route::TCP.promoted(position).unwrap_or(Route::TCP);
             self.route.release(route.word());
             self.passes();
@@ -560,6 +561,19 @@ impl Remote {
         if stage != before && stage != Stage::Tcp {
             self.trace(account::of(stage), 0);
         }
+    }
+
+    /// Has calls use the SMC-R connection.
+    fn publish(&self, machine: &mut Machine) {
+        if let Some(prepared) = machine.prepared.take() {
+            self.carriers.publish(prepared);
+        }
+    }
+
+    /// Returns the SMC-R connection that the socket has, or has left with bytes in its ring.
+    fn conn(&self, machine: &Machine) -> Option<Arc<SmcConn>> {
+        let conn = machine.conn.clone();
+        conn.or_else(|| self.enter().current().cloned())
     }
 
     /// Turns, if no writer is inside. A writer that is does it when it comes again.
@@ -596,7 +610,7 @@ impl Remote {
         }
         machine.promotion.turned();
         self.succeeded();
-        self.carriers.populate(conn.clone());
+        self.publish(machine);
         conn.takes_over();
         // It did not concern the socket when it happened.
         let error = match conn.apart_state() {
@@ -620,37 +634,13 @@ impl Remote {
         Ok(())
     }
 
-    /// Returns the SMC-R connection, if what this end writes goes by its ring.
-    #[inline]
-    fn turned(&self) -> Option<&Arc<SmcConn>> {
-        match self.stage() {
-            Stage::Turned => self.carrier(),
-            _ => None,
-        }
-    }
-
-    /// Returns the SMC-R connection, if what is to be read next is in its ring.
-    #[inline]
-    fn behind(&self) -> Option<&Arc<SmcConn>> {
-        match self.route().head() {
-            Head::Ring => self.carrier(),
-            _ => None,
-        }
-    }
-
-    /// Returns the SMC-R connection, once the way back to TCP is closed, until a reset.
-    #[inline]
-    pub(crate) fn carrier(&self) -> Option<&Arc<SmcConn>> {
-        self.carriers.current().filter(|_| self.broken.get() == 0)
-    }
-
     /// Tells whether an urgent byte would come by TCP.
     pub(super) fn has_urgent_by_tcp(&self) -> bool {
         if self.is_through() {
             return false;
         }
         let by_tcp = self.route() == Route::TCP && !self.stage().may_be_followed();
-        self.sock.has_urgent() || self.carriers.current().is_none() || by_tcp
+        self.sock.has_urgent() || self.carriers.is_empty() || by_tcp
     }
 
     /// Passes the peer's cut if all before it has been read. Returns whether the next byte is in the ring.
@@ -717,7 +707,7 @@ impl Remote {
         self.settle();
         let mut machine = self.machine.lock();
         machine.closed = true;
-        if let Some(conn) = machine.conn.clone().filter(|conn| conn.is_suspended()) {
+        if let Some(conn) = self.conn(&machine).filter(|conn| conn.is_suspended()) {
             self.close_left(&mut machine, &conn);
             machine.conn = None;
             return None;
@@ -757,7 +747,9 @@ impl Remote {
             let mut machine = self.machine.lock();
             machine.closed = true;
             self.ended(Reason::PathEnds);
-            machine.conn.take()
+            let conn = self.conn(&machine);
+            machine.conn = None;
+            conn
         };
         if let Some(conn) = conn {
             conn.shut_read();

@@ -211,7 +211,7 @@ impl Registry {
     pub(crate) fn demote(&self, cookie: Option<u64>, peer: Option<&[u8; 16]>) -> bool {
         let mut some = false;
         self.each_socket(|socket| {
-            let Some(conn) = socket.remote().and_then(|remote| remote.promoted()) else {
+            let (Some(_), Some(conn)) = (socket.remote(), socket.smc()) else {
                 return;
             };
             let sock = &socket.sock;

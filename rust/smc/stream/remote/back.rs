@@ -66,10 +66,7 @@ impl Remote {
     pub(crate) fn is_returning(&self) -> bool {
         match self.stage() {
             Stage::Returning => true,
-            Stage::Turned => self
-                .carriers
-                .current()
-                .is_some_and(|conn| conn.is_suspended()),
+            Stage::Turned => self.carriers.are_left(),
             _ => false,
         }
     }
@@ -260,6 +257,7 @@ impl Remote {
             self.leaves_ring(conn);
         }
         self.release_rings(conn);
+        machine.conn = None;
         self.sock.wake_for_room();
     }
 
@@ -275,6 +273,7 @@ impl Remote {
         self.heard.release(0);
         self.has_carried(conn);
         conn.close(CloseMode::Abort);
+        self.carriers.sweep();
     }
 
     /// Turns readers to TCP when they have read what is left in the ring. Returns whether they have; the caller keeps

@@ -1,114 +1,139 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The SMC-R connections over which a stream goes and has gone, and what they have carried.
+//! The SMC-R connection over which a stream goes, and what it and those before have carried.
+//!
+//! A connection that has gone back to TCP keeps none: calls enter before they use it ([`Inside`]), and one that is left
+//! is dropped when no call is inside. A call that sleeps is inside, too.
 
 use super::Remote;
 use crate::smcr::SmcConn;
+use core::ops::Deref;
+use kapi::sys::gate::{self, Gate, Prepared};
 use kernel::{
     prelude::*,
     sync::{
-        atomic::{Atomic, Full, Relaxed},
-        Arc,
-        SetOnce, //
+        atomic::{Atomic, Relaxed},
+        Arc, //
     }, //
 };
-use smc_proto::wire::promotion::RECORD_LEN;
+use smc_proto::{path::Head, promotion::Stage, wire::promotion::RECORD_LEN};
 
-/// Places at hand, and those that follow at a time.
-const FIRST: usize = 4;
-const MORE: usize = 31;
-
-/// The connections, which stay until the socket is closed, as calls may be inside.
+/// The connections.
+#[pin_data]
 pub(super) struct Carriers {
-    first: [SetOnce<Arc<SmcConn>>; FIRST],
-    more: SetOnce<KBox<More>>,
-    /// Place of the present one, or of the next.
-    at: Atomic<u32>,
-    /// Bytes of those before: gone, of these known to have arrived, and come.
+    #[pin]
+    gate: Gate<SmcConn>,
+    /// Bytes of those before the present one: gone, of these known to have arrived, and come.
     carried: [Atomic<u64>; 3],
 }
 
-/// Further places.
-struct More {
-    all: [SetOnce<Arc<SmcConn>>; MORE],
-    more: SetOnce<KBox<More>>,
-}
-
 impl Carriers {
-    pub(super) const fn new() -> Self {
-        Self {
-            first: [const { SetOnce::new() }; FIRST],
-            more: SetOnce::new(),
-            at: Atomic::new(0),
+    pub(super) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            gate <- Gate::new(),
             carried: [const { Atomic::new(0) }; 3],
-        }
+        })
     }
 
+    /// Tells whether there is none at present.
     #[inline]
-    fn place(&self, at: usize) -> Option<&SetOnce<Arc<SmcConn>>> {
-        match self.first.get(at) {
-            Some(place) => Some(place),
-            None => self.later(at),
-        }
+    pub(super) fn is_empty(&self) -> bool {
+        self.gate.is_empty()
     }
 
-    #[cold]
-    fn later(&self, at: usize) -> Option<&SetOnce<Arc<SmcConn>>> {
-        let mut at = at.checked_sub(FIRST)?;
-        let mut more = self.more.as_ref()?;
-        while at >= MORE {
-            more = more.more.as_ref()?;
-            at = at.checked_sub(MORE)?;
-        }
-        more.all.get(at)
+    /// Tells whether the rings of the present one are left. Any context.
+    pub(super) fn are_left(&self) -> bool {
+        let is_left = |conn: &Arc<SmcConn>| conn.is_suspended();
+        self.gate.with(|conn| conn.is_some_and(is_left))
     }
 
-    /// Returns the present one.
-    #[inline]
-    pub(super) fn current(&self) -> Option<&Arc<SmcConn>> {
-        self.place(self.at.load(Relaxed) as usize)?.as_ref()
-    }
-
-    /// Sees to a place for the next one.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`.
-    pub(super) fn reserve(&self) -> Result {
-        let at = self.at.load(Relaxed) as usize;
-        if self.place(at).is_some() {
-            return Ok(());
-        }
-        let mut last = &self.more;
-        while let Some(more) = last.as_ref() {
-            last = &more.more;
-        }
-        last.populate(KBox::new(
-            More {
-                all: [const { SetOnce::new() }; MORE],
-                more: SetOnce::new(),
-            },
-            GFP_KERNEL,
-        )?);
-        Ok(())
-    }
-
-    /// Makes `conn` the present one, if there is none.
-    pub(super) fn populate(&self, conn: Arc<SmcConn>) {
-        if let Some(place) = self.place(self.at.load(Relaxed) as usize) {
-            place.populate(conn);
-        }
+    /// Makes one the present one, if there is none.
+    pub(super) fn publish(&self, prepared: Prepared<SmcConn>) {
+        self.gate.publish(prepared);
     }
 
     /// There is none, after `conn`. Returns false if another call has found that.
     pub(super) fn leave(&self, conn: &Arc<SmcConn>) -> bool {
-        let at = self.at.load(Relaxed);
-        let is = |own: &Arc<SmcConn>| Arc::ptr_eq(own, conn);
-        self.current().is_some_and(is) && self.at.cmpxchg(at, at.wrapping_add(1), Full).is_ok()
+        self.gate.retire(conn)
+    }
+
+    /// Drops those before, if no call is inside.
+    pub(super) fn sweep(&self) {
+        self.gate.sweep();
+    }
+}
+
+/// A call that uses the SMC-R connection.
+pub(crate) struct Inside<'a> {
+    remote: &'a Remote,
+    conns: gate::Inside<'a, SmcConn>,
+}
+
+impl Deref for Inside<'_> {
+    type Target = Remote;
+
+    #[inline]
+    fn deref(&self) -> &Remote {
+        self.remote
+    }
+}
+
+impl Inside<'_> {
+    /// Leaves with a socket locked.
+    pub(crate) fn leave(self) {
+        self.conns.leave();
+    }
+
+    /// Returns the SMC-R connection, once an end has turned.
+    #[inline]
+    pub(super) fn current(&self) -> Option<&Arc<SmcConn>> {
+        self.conns.get()
+    }
+
+    /// Returns the SMC-R connection, while all of the stream goes by its rings.
+    #[inline]
+    pub(crate) fn promoted(&self) -> Option<&Arc<SmcConn>> {
+        match self.is_through() {
+            true => self.current(),
+            false => None,
+        }
+    }
+
+    /// Returns the SMC-R connection, if what this end writes goes by its ring.
+    #[inline]
+    pub(super) fn turned(&self) -> Option<&Arc<SmcConn>> {
+        match self.stage() {
+            Stage::Turned => self.carrier(),
+            _ => None,
+        }
+    }
+
+    /// Returns the SMC-R connection, if what is to be read next is in its ring.
+    #[inline]
+    pub(super) fn behind(&self) -> Option<&Arc<SmcConn>> {
+        match self.route().head() {
+            Head::Ring => self.carrier(),
+            _ => None,
+        }
+    }
+
+    /// Returns the SMC-R connection, once the way back to TCP is closed, until a reset.
+    #[inline]
+    pub(crate) fn carrier(&self) -> Option<&Arc<SmcConn>> {
+        self.current().filter(|_| self.broken.get() == 0)
     }
 }
 
 impl Remote {
+    /// Enters: the SMC-R connection stays until the guard is dropped.
+    #[inline]
+    pub(crate) fn enter(&self) -> Inside<'_> {
+        Inside {
+            remote: self,
+            conns: self.carriers.gate.enter(),
+        }
+    }
+
     /// Takes note of what `conn` has carried, which is not the present one any more.
     pub(super) fn has_carried(&self, conn: &SmcConn) {
         for (sum, bytes) in self.carriers.carried.iter().zip(conn.carried()) {
@@ -119,10 +144,8 @@ impl Remote {
     /// Returns the numbers of the program's bytes that have gone, of these of how many it is known that they have arrived,
     /// and that have come, by rings.
     pub(crate) fn carried(&self) -> [u64; 3] {
-        let mut all = match self.carriers.current() {
-            Some(conn) => conn.carried(),
-            None => [0; 3],
-        };
+        let inside = self.enter();
+        let mut all = inside.current().map_or([0; 3], |conn| conn.carried());
         for (sum, before) in all.iter_mut().zip(&self.carriers.carried) {
             *sum = sum.saturating_add(before.load(Relaxed));
         }

@@ -11,7 +11,6 @@ use crate::host::{
     promotions::Cause,
     sysctl::Sysctl, //
 };
-use kapi::sys::word::Word;
 use kernel::{
     page::PAGE_SIZE,
     sync::{
@@ -24,18 +23,12 @@ use smc_proto::time::{Instant, Span};
 /// Time between two looks at most.
 const SELDOM: Span = Span::from_secs(30);
 
-/// A connection that has been idle before is to be so for twice as long, and so on up to this: it is often idle, and a
-/// promotion costs as much as some hundred messages.
-const MOST_DOUBLINGS: u32 = 6;
-
 /// What was found at the last looks, of which there is one at a time.
 pub(super) struct Idle {
     /// Sum of the cursors.
     moved: Atomic<u64>,
     /// When they were first found so.
     since: Atomic<u64>,
-    /// Doublings of the time that is long.
-    doublings: Word,
 }
 
 impl Idle {
@@ -43,7 +36,6 @@ impl Idle {
         Self {
             moved: Atomic::new(u64::MAX),
             since: Atomic::new(0),
-            doublings: Word::new(0),
         }
     }
 }
@@ -57,11 +49,6 @@ pub(crate) struct Found {
 }
 
 impl SmcConn {
-    /// Takes note how often the stream has gone back to TCP before.
-    pub(crate) fn has_returned(&self, times: u32) {
-        self.idle.doublings.set(times);
-    }
-
     /// Looks whether the connection is idle, and has it go back to TCP if it has been so for long; or if memory is short
     /// (`pressed`), if only the last look has found the same. `None` if it is none that may.
     pub(crate) fn look_at_idle(self: &Arc<Self>, now: Instant, pressed: bool) -> Option<Found> {
@@ -82,9 +69,7 @@ impl SmcConn {
         let before = self.idle.moved.load(Relaxed);
         let namespace = Namespace::of(&self.sock)?;
         let limit = namespace.sysctls.get(Sysctl::PathIdle);
-        let limit =
-            u64::try_from(limit).unwrap_or(0) << self.idle.doublings.get().min(MOST_DOUBLINGS);
-        let limit = Span::from_secs(limit);
+        let limit = Span::from_secs(u64::try_from(limit).unwrap_or(0));
         if limit != Span::ZERO {
             found.again = Span(limit.0 / 4).min(SELDOM);
         }
