@@ -24,8 +24,8 @@ const GRACE: Span = Span::from_millis(5);
 const ROUND_TRIPS: u64 = 4;
 /// What bytes that go before an answer take for each, in nanoseconds: of a link of about 1 Gb/s.
 const NS_PER_BYTE: u64 = 10;
-/// A machine that is so late with its own timer says nothing about links.
-const STALL: Span = Span::from_millis(2);
+/// A machine that is so late with its own timer, which counts in ticks of up to 10 ms, says nothing about links.
+const STALL: Span = Span::from_millis(25);
 /// The last four bytes of the data of these tests; the heartbeat's are 0.
 const MARK: [u8; 4] = *b"rtt?";
 
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn a_stalled_machine_asks_nothing() {
         let (mut worth, _) = watched(0);
-        let late = worth.next_deadline().unwrap().after(Span(3 * MS));
+        let late = worth.next_deadline().unwrap().after(Span(26 * MS));
         assert_eq!(worth.on_timer(late, 0, 0), None);
         let next = worth.next_deadline().unwrap();
         assert_eq!(next, late.after(EVERY));
