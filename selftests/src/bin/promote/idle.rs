@@ -163,9 +163,9 @@ pub(super) fn worse() -> Outcome {
 
 /// A connection that moves something now and then stays, and 0 means never.
 pub(super) fn stays() -> Outcome {
-    for seconds in [3 * guest::slow() as u32, 0] {
+    for seconds in [2 + guest::slow() as u32, 0] {
         let (pair, mut at) = begun(seconds)?;
-        for _ in 0..seconds.max(3) * 3 {
+        for _ in 0..seconds.max(3) * 2 + 2 {
             sys::sleep_ms(500);
             if seconds != 0 {
                 exchange(&pair.client, &pair.server, &mut at, 10)?;
@@ -243,7 +243,7 @@ pub(super) fn race() -> Outcome {
     let mut rng = rng();
     let (pair, mut at) = begun(0)?;
     after(4);
-    for round in 0..150 {
+    for round in 0..100 {
         until_moved(&pair, &mut at).map_err(|e| format!("round {round}: {e}"))?;
         let (asks, first) = (["a", "b"][rng.draw() as usize % 2], rng.draw() % 2 == 0);
         let (delay, size) = (rng.range(0, 8), rng.size(30_000));
