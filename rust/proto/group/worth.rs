@@ -19,13 +19,13 @@ const GOOD_TESTS: u32 = 16;
 const GOOD_LATE: u32 = 2;
 const GOOD_MASK: u32 = (1 << GOOD_TESTS) - 1;
 /// What an answer may take longer than TCP's round trips: the kernels at both ends have other things to do, too.
-const GRACE: Span = Span::from_millis(5);
+const GRACE: Span = Span::from_millis(10);
 /// How many of those.
 const ROUND_TRIPS: u64 = 4;
 /// What bytes that go before an answer take for each, in nanoseconds: of a link of about 1 Gb/s.
 const NS_PER_BYTE: u64 = 10;
-/// A machine that is so late with its own timer, which counts in ticks of up to 10 ms, says nothing about links.
-const STALL: Span = Span::from_millis(25);
+/// A machine that is so late with its own timer says nothing about links. The kernel's timers alone are late by an eighth.
+const STALL: Span = Span::from_millis(200);
 /// The last four bytes of the data of these tests; the heartbeat's are 0.
 const MARK: [u8; 4] = *b"rtt?";
 
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn a_link_that_is_as_quick_stays() {
         let (mut worth, mut now) = watched(1);
-        assert_eq!(run(&mut worth, &mut now, 100, 9, 0), None);
+        assert_eq!(run(&mut worth, &mut now, 100, 14, 0), None);
         // One late answer, and then and when.
         for _ in 0..10 {
             assert_eq!(run(&mut worth, &mut now, 5, 500, 0), None);
@@ -225,14 +225,14 @@ mod tests {
     fn a_slow_one_is_left_until_it_is_quick() {
         let (mut worth, mut now) = watched(1);
         for _ in 0..3 {
-            assert_eq!(run(&mut worth, &mut now, 100, 10, 0), Some(TESTS));
-            assert_eq!(run(&mut worth, &mut now, 100, 10, 0), None);
+            assert_eq!(run(&mut worth, &mut now, 100, 15, 0), Some(TESTS));
+            assert_eq!(run(&mut worth, &mut now, 100, 15, 0), None);
             // Tested on, whoever is there.
             worth.rest();
             worth.watch(Span(MS), now);
             assert!(worth.is_worse());
             assert_eq!(
-                run(&mut worth, &mut now, 100, 9, 0),
+                run(&mut worth, &mut now, 100, 14, 0),
                 Some(GOOD_TESTS - GOOD_LATE)
             );
         }
@@ -249,8 +249,8 @@ mod tests {
     fn bytes_that_go_before_take_their_time() {
         let (mut worth, mut now) = watched(0);
         // 10 MB: 100 ms.
-        assert_eq!(run(&mut worth, &mut now, 20, 104, 10_000_000), None);
-        assert_eq!(run(&mut worth, &mut now, 20, 106, 10_000_000), Some(LATE));
+        assert_eq!(run(&mut worth, &mut now, 20, 110, 10_000_000), None);
+        assert_eq!(run(&mut worth, &mut now, 20, 111, 10_000_000), Some(LATE));
         // The same of the peer.
         let (mut worth, _) = watched(0);
         for _ in 0..20 {
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn a_stalled_machine_asks_nothing() {
         let (mut worth, _) = watched(0);
-        let late = worth.next_deadline().unwrap().after(Span(26 * MS));
+        let late = worth.next_deadline().unwrap().after(Span(201 * MS));
         assert_eq!(worth.on_timer(late, 0, 0), None);
         let next = worth.next_deadline().unwrap();
         assert_eq!(next, late.after(EVERY));
