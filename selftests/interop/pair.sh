@@ -41,9 +41,9 @@ has_option() { # every SYN and every SYN-ACK does, and there are some
 
 exact() { # SYN and SYN-ACK end with these bytes, with `path` as it is by default
 	if [ $mine = rsmc ]; then
-		[ "$(cat /proc/sys/net/smc/path)" = 1 ] || return 1
+		[ "$(cat /proc/sys/net/smc/path)" = 2 ] || return 1
 		# The identity of this host follows, which is nobody's business there.
-		syn='0101fe06e2d4c3d9fd0c727310.{14}$'
+		syn='0101fe06e2d4c3d9fd0c727318.{14}$'
 	else
 		syn='0101fe06e2d4c3d9$'
 	fi
