@@ -220,7 +220,7 @@ fn unloads() -> Outcome {
 
 fn main() {
     // What a namespace begins with is to be seen.
-    net::local_paths(&st::args::Args::get());
+    net::default_path();
     let mut k = Ktap::plan(FILES.len() + 5);
     k.outcome("names", names());
     k.outcome("modes", modes());
