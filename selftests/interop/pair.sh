@@ -6,7 +6,8 @@
 . "$RSMC_SELFTESTS/lib.sh"
 
 MB=${1:-100}
-grep -q '^rsmc ' /proc/modules && mine=rsmc || mine=smc
+# Of AF_SMC connections of ours never begin as TCP; those of IPPROTO_SMC are not to with such a peer.
+grep -q '^rsmc ' /proc/modules && mine=rsmc family=inet || mine=smc family=smc
 
 counted() { # how often this side's module has fallen back in its role for this reason
 	if [ $mine = rsmc ]; then
@@ -70,9 +71,9 @@ else
 fi
 before=$(counted "$code")
 barrier start
-check "transfer.$mine" transfer --family smc --ip v4 --mb "$MB" random_sizes nonblocking
+check "transfer.$mine" transfer --family $family --ip v4 --mb "$MB" random_sizes nonblocking
 printf '%s\n' "$ktap_output" | sed 's/^/# /'
-check "transfer_v6.$mine" transfer --family smc --ip v6 --mb 4 --port 7100 random_sizes
+check "transfer_v6.$mine" transfer --family $family --ip v6 --mb 4 --port 7100 random_sizes
 if [ -n "$dump" ]; then
 	kill $dump
 	wait $dump 2>/dev/null

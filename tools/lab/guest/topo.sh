@@ -100,7 +100,7 @@ negotiate() { # COMMAND...: by which it is another namespace's
 }
 wanted=${4:-default}
 if [ "$1" = up ] && [ "$wanted" != default ] && [ -e $path ]; then
-	cat $path >$kept
+	[ -e $kept ] || cat $path >$kept
 	negotiate
 fi
 case "$1 $2" in
