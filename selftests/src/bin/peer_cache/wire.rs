@@ -2,7 +2,7 @@
 //! A peer made of packets, that answers SYNs as the test says.
 
 use super::{is_remembered, is_tcp, remembered, rsmc, time, Of};
-use super::{NEIGHBOUR, NOSMCDEV, OPTIONLOST, OPTIONRESET, PATHREMOTE, PEERNOSMC};
+use super::{NEIGHBOUR, NOSMCDEV, OPTIONLOST, OPTIONRESET, PEERNOSMC};
 use crate::point;
 use st::errno::Errno;
 use st::family::Ip;
@@ -324,7 +324,8 @@ fn late_identity(t: &mut T) {
     t.check("third", !ours);
     t.check("ACK", other.syn_ack(&identity));
     talk(t, &fd, &mut other);
-    t.is("kind", super::kind(&fd), Some((3, PATHREMOTE)));
+    // It began as TCP, and has no device to be promoted over.
+    t.is("kind", super::kind(&fd), Some((3, NOSMCDEV)));
     t.is("remembered", remembered(&peer(t)), None);
 }
 
