@@ -316,8 +316,8 @@ fn late_identity(t: &mut T) {
     let options = packet::options(&first.syn.opts).unwrap_or_default();
     let own = options.iter().find(|option| option.0 == 253);
     let mut identity = own.expect("an identity").1.clone();
-    // An answer, of another host.
-    identity[4] |= 1;
+    // An answer, of another host; the client has said besides that it takes TCP at first.
+    identity[4] = (identity[4] & 0xf0) | 1;
     identity[5] ^= 0x55;
     offered(t, &wire, "second");
     let (mut other, ours) = syn(t, &wire);
