@@ -99,7 +99,7 @@ negotiate() { # COMMAND...: by which it is another namespace's
 	esac
 }
 wanted=${4:-default}
-if [ "$1" = up ] && [ "$wanted" != default ] && [ -e $path ]; then
+if [ "$1" = up ] && [ -e $path ]; then
 	[ -e $kept ] || cat $path >$kept
 	negotiate
 fi
