@@ -79,7 +79,7 @@ struct Ends {
     done: Atomic<u64>,
     /// Of these, those that have ended otherwise.
     failed: Atomic<u64>,
-    /// Connections that were worth promoting, and for which no attempt has begun.
+    /// Connections for which no attempt has begun, though they were worth it; or never, without a device for it.
     refused: Atomic<u64>,
     /// Sum of the times from the beginning of an attempt to the turn of this end, and the longest, in nanoseconds.
     nanos: Atomic<u64>,
@@ -176,7 +176,7 @@ impl Promotions {
         self.reason(role, reason, peer);
     }
 
-    /// Counts a connection that was worth promoting, and for which no attempt begins.
+    /// Counts a connection for which no attempt begins.
     pub(crate) fn refused(&self, role: Role, reason: Reason, peer: &SockAddr) {
         self.of(role).refused.fetch_add(1, Relaxed);
         self.reason(role, reason, peer);

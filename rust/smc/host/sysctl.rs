@@ -124,7 +124,7 @@ static ENTRIES: [Entry; COUNT] = [
     entry(c"hook_idle_ms", 30_000, 10, 3_600_000),
     entry(c"drain_time", 60, 1, 3600),
     entry(c"max_drains", 4096, 0, 1 << 20),
-    entry(c"path", 1, 0, 2),
+    entry(c"path", 2, 0, 2),
     entry(c"path_local", 1, 0, 2),
     entry(c"path_ring", 1 << 20, 1 << 14, 1 << 24),
     entry(c"path_user_pages", 0, 0, i32::MAX),

@@ -58,16 +58,12 @@ impl Devices {
         among(false).or_else(|| among(true))
     }
 
-    /// Tells whether there is a device that can carry connections, and whether that is more than software. Cheap.
-    pub(crate) fn some(&self) -> (bool, bool) {
+    /// Returns whether those that can carry connections are all software; `None` if there are none.
+    pub(crate) fn only_software(&self) -> Option<bool> {
         let devices = self.list.read();
-        let mut fit = devices.iter().filter(|device| device.unfit().is_none());
-        let mut some = false;
-        let card = fit.any(|device| {
-            some = true;
-            !device.is_software()
-        });
-        (some, card)
+        let fit = devices.iter().filter(|device| device.unfit().is_none());
+        fit.map(|device| device.is_software())
+            .reduce(|all, software| all && software)
     }
 
     /// Returns the device with the lowest number from `from` on.

@@ -51,7 +51,12 @@ pub(super) fn stream(this: &SmcSock, role: Role) -> Result<Arc<Remote>, Reason> 
     if namespace.promotes_after() == 0 {
         return Err(Reason::PathRemote);
     }
-    may_pay(namespace)?;
+    if let Err(reason) = has_devices(namespace) {
+        // TCP serves the calls itself: to ask for each whether it is worth promoting would be in vain.
+        let peer = this.sock.peer_addr();
+        namespace.counters.promotions.refused(role, reason, &peer);
+        return Err(reason);
+    }
     let side = match role {
         Role::Client => Side::Client,
         Role::Server => Side::Server,
@@ -62,23 +67,21 @@ pub(super) fn stream(this: &SmcSock, role: Role) -> Result<Arc<Remote>, Reason> 
     Remote::new(this.sock.sock().clone(), namespace.clone(), side).map_err(|_| Reason::NoMemory)
 }
 
-/// Tells whether a connection that begins now may be promoted at all. If not, TCP's own functions serve it for good, at
-/// TCP's price.
+/// Checks whether this host has a device over which connections are promoted at all.
 ///
 /// # Errors
 ///
 /// The reason why not.
-fn may_pay(namespace: &Namespace) -> Result<(), Reason> {
+fn has_devices(namespace: &Namespace) -> Result<(), Reason> {
     let gates = GATES.get().ok_or(Reason::NoDevice)?;
-    match gates.registry().devices.some() {
-        (false, _) => Err(Reason::NoDevice),
-        (true, false) if !uses_software(namespace) => Err(Reason::PathSoftware),
-        (true, _) => Ok(()),
+    match gates.registry().devices.only_software() {
+        None => Err(Reason::NoDevice),
+        Some(true) if !promotes_over_software(namespace) => Err(Reason::PathSoftware),
+        Some(_) => Ok(()),
     }
 }
 
-/// Tells whether connections may be promoted over devices that are software.
-fn uses_software(namespace: &Namespace) -> bool {
+fn promotes_over_software(namespace: &Namespace) -> bool {
     namespace.sysctls.get(Sysctl::PathSoftware) != 0
 }
 
@@ -195,8 +198,8 @@ fn port(this: &SmcSock) -> Result<LocalPort, Reason> {
     let gates = GATES.get().ok_or(Reason::NoDevice)?;
     let devices = &gates.registry().devices;
     let port = LocalPort::find(devices, &this.sock).ok_or(Reason::NoDevice)?;
-    let uses_software = this.namespace().is_some_and(|n| uses_software(n));
-    match port.device.is_software() && !uses_software {
+    let forced = this.namespace().is_some_and(|n| promotes_over_software(n));
+    match port.device.is_software() && !forced {
         true => Err(Reason::PathSoftware),
         false => Ok(port),
     }

@@ -672,10 +672,8 @@ impl Remote {
             let _ = self.turn(&mut machine, writer.held);
         }
         match machine.promotion.stage() {
-            Stage::Tcp | Stage::Offered => {
-                drop(machine);
-                socket.native_shutdown(how)
-            }
+            // With the machine locked: an attempt that is agreed on meanwhile would go on behind the end.
+            Stage::Tcp | Stage::Offered => socket.native_shutdown(how),
             Stage::Bound | Stage::Due | Stage::Returning => {
                 // It is said when the peer has said by which carrier, or TCP has the bytes before that.
                 machine.shut |= ways;

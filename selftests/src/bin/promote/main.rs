@@ -3,9 +3,10 @@
 //! (`net.smc.path` 2), over a model card (`kmod/card`) or soft-RoCE. Whatever the programs do meanwhile, each
 //! byte comes once and in its order, and an end comes after the last of them.
 //!
-//! `promote [--seed NUMBER] [POINT...]`: `lost` and `idle` stand for all points that begin so, which need model
-//! cards.
+//! `promote [--seed NUMBER] [POINT...]`: `lost` and `idle` stand for all points that begin so, which need model cards;
+//! so do those of `default`, which set nothing before. Those of `software` do not either, and need soft-RoCE.
 
+mod default;
 mod idle;
 mod loss;
 mod seen;
@@ -25,7 +26,7 @@ use std::time::{Duration, Instant};
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 43] = [
+const POINTS: [Point; 49] = [
     ("pingpong", pingpong),
     ("bulk.to_server", bulk_to_server),
     ("bulk.to_client", bulk_to_client),
@@ -69,6 +70,12 @@ const POINTS: [Point; 43] = [
     ("seen.refused", seen::refused),
     ("seen.declined", seen::declined),
     ("seen.breach", seen::breach),
+    ("default.values", default::values),
+    ("default.promotes", default::promotes),
+    ("default.other_hosts", default::other_hosts),
+    ("default.programs", default::programs),
+    ("software.stays", default::soft),
+    ("software.none", default::none),
 ];
 
 /// Modes of `RSMC_INFO`.
@@ -715,9 +722,14 @@ fn main() {
     let args = Args::get();
     let seed = args.num("seed", u64::from(std::process::id()));
     SEED.store(seed << 20, Relaxed);
-    // What needs model cards is asked for by name.
+    // What needs one kind of device, or nothing set, is asked for by name.
+    let apart = |name: &str| {
+        ["lost.", "idle.", "default.", "software."]
+            .iter()
+            .any(|a| name.starts_with(a))
+    };
     let picked = |name: &str| match &args.words[..] {
-        [] => !name.starts_with("lost.") && !name.starts_with("idle."),
+        [] => !apart(name),
         words => words.iter().any(|word| {
             let rest = name.strip_prefix(word.as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -726,8 +738,13 @@ fn main() {
     // That of a program which has ended would interrupt calls of sockets with a timeout.
     block_child_signals();
     let points: Vec<_> = POINTS.iter().filter(|point| picked(point.0)).collect();
-    set(&["a", "b"], "path", 2);
-    set(&["a", "b"], "path_software", 1);
+    if !points
+        .iter()
+        .any(|point| point.0.starts_with("default.") || point.0.starts_with("software."))
+    {
+        set(&["a", "b"], "path", 2);
+        set(&["a", "b"], "path_software", 1);
+    }
     let mut ktap = Ktap::plan(points.len());
     ktap.diag(&format!("seed {seed}"));
     for (name, run) in points {

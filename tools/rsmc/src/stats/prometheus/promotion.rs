@@ -44,7 +44,7 @@ fn counters(shown: &Shown, ends: &[(&str, &Ends); 2]) -> Vec<Metric> {
     );
     let mut ended = counter(
         "promotions_total",
-        "What became of connections that were worth promoting to SMC-R",
+        "Attempts to promote a connection to SMC-R that have ended, and connections without one",
     );
     for (role, ends) in ends {
         let role = ("role", *role);
