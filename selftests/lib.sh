@@ -14,6 +14,8 @@
 #   barrier NAME          meets the other guest's program (pair)
 #   slow N                N stretched by RSMC_SLOW, for timeouts
 #   wait_for SECONDS COMMAND...   until the command succeeds, within SECONDS on a quiet machine
+#   load_module           loads the module anew, and has SMC-R negotiated before data in all named namespaces, as the lab
+#                         does for a test without `default_path`
 #   ktap_exit             ends the test with the right status
 
 ktap_number=0
@@ -115,6 +117,13 @@ wait_for() {
 		ktap_tries=$((ktap_tries - 1))
 		[ "$ktap_tries" -gt 0 ] || return 1
 		sleep 0.1
+	done
+}
+
+load_module() {
+	insmod "$RSMC_KO" || return 1
+	for ktap_ns in $(ip netns list | cut -d' ' -f1); do
+		ip netns exec "$ktap_ns" sysctl -qw net.smc.path=1 || return 1
 	done
 }
 

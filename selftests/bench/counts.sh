@@ -75,6 +75,10 @@ for round in $(seq "$rounds"); do
 			# Without an id of its own the C module does not find itself in another namespace.
 			[ $wanted != smc ] || rsmc ueid add RSMC-DEFAULT
 		fi
+		# SMC-R from the beginning, of Redis, too.
+		for ns in a b; do
+			[ $wanted = smc ] || ip netns exec $ns sysctl -qw net.smc.path=0
+		done
 		echo "# round $round: $way" >&2
 		measure $way
 	done

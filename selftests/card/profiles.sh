@@ -32,7 +32,7 @@ resets() {
 	# In this shell, whose child it is.
 	wait_for 20 over "$unloading"
 	check_fails "$1.unloads" loaded
-	loaded || insmod "$RSMC_KO"
+	loaded || load_module
 	trouble card_a reset 0
 	trouble card_a dead 0
 	for end in a b; do

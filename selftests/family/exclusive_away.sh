@@ -17,6 +17,7 @@ ends() { # NAMESPACE NUMBER
 		addr add 10.77.0.$2/24 dev v$1
 		link set v$1 up
 	END
+	ip netns exec "$1" sysctl -qw net.smc.path=1 || exit 1
 	ip netns exec "$1" rdma link add "rxe_$1" type rxe netdev "v$1" || exit 1
 }
 ends a 1

@@ -62,7 +62,7 @@ reload() {
 	i=0
 	while [ $i -lt "$ROUNDS" ]; do
 		unload || return 1
-		insmod "$RSMC_KO" || return 1
+		load_module || return 1
 		case $((i % 10)) in
 		0) transfer --family inet,smc --ip v4 --mb 1 random_sizes || return 1 ;;
 		5) [ "$(family probe smc)" = ok ] || return 1 ;;

@@ -15,7 +15,7 @@ seen_as() {
 		ns "$end" rdma link delete "rxe_$end" && ns "$end" rdma link add "rxe_$end" type rxe netdev "v$end"
 	done
 	echo "$1" >/sys/module/verb_fault/parameters/driver
-	wait_for 10 rmmod rsmc && insmod "$RSMC_KO"
+	wait_for 10 rmmod rsmc && load_module
 	echo 0 >/sys/module/verb_fault/parameters/driver
 	# A message does not wait for the completion of the one before it.
 	ns a sysctl -qw net.smc.autocorking_size=0

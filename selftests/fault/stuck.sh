@@ -36,7 +36,7 @@ unloading=$!
 wait_for 20 over "$unloading"
 check ends over "$unloading"
 check_fails gone loaded
-loaded || insmod "$RSMC_KO"
+loaded || load_module
 arm off
 for end in a b; do
 	ns "$end" rdma link delete "rxe_$end" && ns "$end" rdma link add "rxe_$end" type rxe netdev "v$end"

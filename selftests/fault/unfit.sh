@@ -17,7 +17,7 @@ renew() {
 }
 
 # The module learns of devices as they are now.
-reload() { wait_for 10 rmmod rsmc && insmod "$RSMC_KO"; }
+reload() { wait_for 10 rmmod rsmc && load_module; }
 
 # reason: why a connection fell back, or 0x0 for SMC-R.
 reason() { timeout "$(slow 20)" python3 "$RSMC_SELFTESTS/fault/reason.py" "$RSMC_PEER_ADDR"; }

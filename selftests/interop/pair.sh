@@ -6,7 +6,8 @@
 . "$RSMC_SELFTESTS/lib.sh"
 
 MB=${1:-100}
-grep -q '^rsmc ' /proc/modules && mine=rsmc || mine=smc
+# Of AF_SMC connections of ours never begin as TCP; those of IPPROTO_SMC are not to with such a peer.
+grep -q '^rsmc ' /proc/modules && mine=rsmc family=inet || mine=smc family=smc
 
 counted() { # how often this side's module has fallen back in its role for this reason
 	if [ $mine = rsmc ]; then
@@ -41,9 +42,9 @@ has_option() { # every SYN and every SYN-ACK does, and there are some
 
 exact() { # SYN and SYN-ACK end with these bytes, with `path` as it is by default
 	if [ $mine = rsmc ]; then
-		[ "$(cat /proc/sys/net/smc/path)" = 1 ] || return 1
+		[ "$(cat /proc/sys/net/smc/path)" = 2 ] || return 1
 		# The identity of this host follows, which is nobody's business there.
-		syn='0101fe06e2d4c3d9fd0c727310.{14}$'
+		syn='0101fe06e2d4c3d9fd0c727318.{14}$'
 	else
 		syn='0101fe06e2d4c3d9$'
 	fi
@@ -70,9 +71,9 @@ else
 fi
 before=$(counted "$code")
 barrier start
-check "transfer.$mine" transfer --family smc --ip v4 --mb "$MB" random_sizes nonblocking
+check "transfer.$mine" transfer --family $family --ip v4 --mb "$MB" random_sizes nonblocking
 printf '%s\n' "$ktap_output" | sed 's/^/# /'
-check "transfer_v6.$mine" transfer --family smc --ip v6 --mb 4 --port 7100 random_sizes
+check "transfer_v6.$mine" transfer --family $family --ip v6 --mb 4 --port 7100 random_sizes
 if [ -n "$dump" ]; then
 	kill $dump
 	wait $dump 2>/dev/null

@@ -10,7 +10,8 @@ program=$1
 shift
 rdma=$(ls /sys/class/infiniband 2>/dev/null)
 if grep -q '^rsmc ' /proc/modules; then
-	exec "$program" --mode "$([ -n "$rdma" ] && echo 0 || echo 1)" "$@"
+	# Of AF_SMC connections never begin as TCP; those of IPPROTO_SMC are not to with such a peer.
+	exec "$program" --mode "$([ -n "$rdma" ] && echo 0 || echo 1)" "$@" --family inet
 fi
 if ! grep -q '^smc ' /proc/modules; then
 	echo "interop/transfer.sh: neither rsmc nor smc is loaded" >&2

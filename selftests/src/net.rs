@@ -20,6 +20,14 @@ pub fn local_paths(a: &crate::args::Args) {
     FLIP.store(a.num("flip", 0) as u32, Relaxed);
 }
 
+/// In place of a value of `path`: what users find.
+const DEFAULT: u32 = u32::MAX;
+
+/// Has [`private`] leave the settings of the namespaces that it makes as users find them.
+pub fn default_path() {
+    PATH.store(DEFAULT, Relaxed);
+}
+
 /// Sets the sysctl `net.smc.path_flip` of the current namespace, unless that is 0.
 fn flip(most: u32) -> Result<(), String> {
     match most {
@@ -50,7 +58,10 @@ pub fn private() -> R<()> {
             }
             Err(e) => return Err(e),
             Ok(_) => {
-                let _ = crate::path::set(PATH.load(Relaxed));
+                match PATH.load(Relaxed) {
+                    DEFAULT => (),
+                    value => drop(crate::path::set(value)),
+                }
                 let _ = flip(FLIP.load(Relaxed));
                 return lo_up();
             }

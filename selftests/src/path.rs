@@ -38,6 +38,12 @@ pub fn first(segments: u64) -> Result<(), String> {
     net::sysctl("net.smc.path_software", "1")
 }
 
+/// Has connections of the current namespace to other hosts begin as TCP, and stay so over a device that is software.
+pub fn kept() -> Result<(), String> {
+    first(32)?;
+    net::sysctl("net.smc.path_software", "0")
+}
+
 /// Turns the local path on in the current namespace: 1 for connections inside of it, 2 to others
 /// of this host as well. Returns false where the loaded module has none.
 pub fn local(reach: u64) -> Result<bool, String> {

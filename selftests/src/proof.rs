@@ -3,7 +3,7 @@
 
 use crate::args::Args;
 use crate::family::Family;
-use crate::smcinfo::{self, MODE_TCP};
+use crate::smcinfo::{self, MODE_FIRST, MODE_TCP};
 use std::collections::BTreeMap;
 
 /// Demands on what a connected socket says about itself.
@@ -75,7 +75,8 @@ impl Proof {
         };
         let reason_ok = match self.reason {
             Some(r) => i.reason == r,
-            None => (i.mode == MODE_TCP) == (i.reason != 0),
+            // One that began as TCP may have none yet.
+            None => i.mode == MODE_FIRST || (i.mode == MODE_TCP) == (i.reason != 0),
         };
         if mode_ok && reason_ok {
             Ok(text)

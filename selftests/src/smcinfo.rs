@@ -11,6 +11,8 @@ pub const SOL_SMC: i32 = 286;
 pub const RSMC_INFO: i32 = 100;
 /// `mode`: data flows over the TCP connection.
 pub const MODE_TCP: u32 = 1;
+/// `mode` of a connection that began as TCP, while it is TCP's.
+pub const MODE_FIRST: u32 = 3;
 
 /// Answer of `RSMC_INFO`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

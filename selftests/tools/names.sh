@@ -34,7 +34,9 @@ if [ "$RSMC_TOPO" = pair ]; then
 	grep -q '^smc ' /proc/modules && in_tree=1
 	[ -z "$in_tree" ] || rsmc ueid add RSMC-DEFAULT
 	verdicts='[(c["name"], c["verdict"]) for c in it["checks"]]'
-	well="[('module', 'ok'), ('eid', 'ok'), ('device', 'ok'), ('route', 'ok'), ('mtu', 'ok'), ('gid', 'ok')]"
+	# By default connections of hosts whose device is software stay TCP.
+	[ "$(cat /proc/sys/net/smc/path 2>/dev/null)" = 2 ] && first="('path', 'note'), " || first=
+	well="[('module', 'ok'), ('eid', 'ok'), $first('device', 'ok'), ('route', 'ok'), ('mtu', 'ok'), ('gid', 'ok')]"
 	if [ "$RSMC_ROLE" = server ]; then
 		ktap_plan 6
 		background smc_chk -S >served

@@ -17,7 +17,7 @@ no_device() { ! ls /sys/class/infiniband/rxe_* 2>/dev/null; }
 
 # topo NAME: the namespaces afresh.
 topo() {
-	/rsmc/lab/topo.sh up netns
+	/rsmc/lab/topo.sh up netns a 1
 	check "$1" /rsmc/lab/topo.sh rdma netns
 }
 

@@ -3,23 +3,18 @@
 //! The ends that no program asks for: the link's, that of the idle TCP connection, and that of a peer
 //! which breaks the protocol or falls silent.
 
-use super::life::Pending;
+use super::tx::Hold;
 use super::{
     Actions,
     Conn,
     ConnEvent,
-    ConnState,
-    ProtoError, //
+    ConnState, //
 };
-use crate::cursor::Pos;
-use crate::ring::Pieces;
 use crate::time::{
     Instant,
     Span, //
 };
 use crate::wire::cdc::StateFlags;
-use crate::wire::promotion::Record;
-use core::ops::Range;
 
 /// Longest time after the peer's FIN, and after its last message, until a message says that
 /// it has ended; longer than any device repeats a packet.
@@ -37,105 +32,6 @@ impl Conn {
         let out = self.end_locally();
         let report = !was_killed && !matches!(self.state, ConnState::Init);
         self.abort_tcp(out, report) | self.settle_end()
-    }
-
-    /// From now on [`Conn::suspend`] may come, for which TCP is needed: its own end waits for that of both streams. Before
-    /// it the peer must have told that it has read so many bytes, which say that this end has left TCP: otherwise it
-    /// would take for the program's what this end says there.
-    pub fn keep_tcp(&mut self, marks: u8) {
-        self.life.keeps_tcp = true;
-        self.life.marks = marks;
-        self.settle_retention();
-    }
-
-    /// The peer knows that this end has left TCP.
-    pub fn marks_are_read(&mut self) {
-        self.life.marks = 0;
-    }
-
-    /// Has the peer told what was read.
-    pub fn tell_read(&mut self) -> Actions {
-        self.want_update();
-        self.tx_due()
-    }
-
-    /// Decides for how long bytes stay in the send ring. If the rings may be left it is until the peer's program has read
-    /// them: that they have gone out says only that the peer's adapter has them, and its software may never hear of it.
-    /// A peer tells in time what was read only where its ring is no larger than the send ring; otherwise a writer would
-    /// wait for ever, and what was acknowledged may be overwritten.
-    pub(super) fn settle_retention(&mut self) {
-        let own = self.tx.ring.len().saturating_mul(4);
-        let fits = |peer: &super::Peer| own >= peer.ring.len().saturating_mul(3);
-        self.tx.retains = self.life.keeps_tcp && self.peer.as_ref().is_some_and(fits);
-    }
-
-    /// The rings are left in the midst of the stream, which goes on by TCP: nothing more is sent or received here. What
-    /// has come can be read, and what may be missing at the peer is in [`Conn::kept`]. As after [`Conn::kill`] the
-    /// outstanding requests are still to be reported. Returns `None`, and does nothing, if the stream has ended or is
-    /// about to.
-    pub fn suspend(&mut self) -> Option<Actions> {
-        let ends = self.life.sent.with(self.life.received);
-        let over = self.life.killed
-            || self.life.released
-            || self.life.tcp_ended
-            || self.tx.peer_cons < u64::from(self.life.marks)
-            || ends.any(StateFlags::ANY_CLOSE)
-            || self.life.pending == Some(Pending::Close)
-            || matches!(self.state, ConnState::Init | ConnState::Closed);
-        if over {
-            return None;
-        }
-        let write_shut = self.life.write_shut;
-        self.life.suspended = true;
-        self.life.link_lost = true;
-        let out = self.end_locally();
-        // What the program has done; nothing else keeps it from writing.
-        self.life.write_shut = write_shut;
-        Some(out | self.settle_end())
-    }
-
-    /// Tells whether [`Conn::suspend`] has ended the connection.
-    #[inline]
-    #[must_use]
-    pub fn is_suspended(&self) -> bool {
-        self.life.suspended
-    }
-
-    /// Returns what an end says that leaves the rings.
-    #[must_use]
-    pub fn record(&self) -> Record {
-        Record {
-            received: self.rx.prod,
-            written: self.tx.prepared,
-        }
-    }
-
-    /// Judges the record of the peer, which has left the rings, too: returns the bytes that it has not got, for TCP.
-    /// `quiet` says that no writer is at the ring, and none comes any more.
-    ///
-    /// # Errors
-    ///
-    /// [`ProtoError::Record`] if no correct peer says this, or the ring has not kept them.
-    pub fn judge_record(&self, record: &Record, quiet: bool) -> Result<Range<Pos>, ProtoError> {
-        let t = &self.tx;
-        let from = record.received;
-        let can_be = from <= t.sent && record.written >= self.rx.prod;
-        // The peer's adapter had what was completed, and its software may never have seen it. That may be overwritten
-        // by a writer who did not know that the ring is left.
-        let kept = from >= t.completed || quiet && from >= t.kept_from;
-        // An urgent byte would lose its mark.
-        let urgent = t.is_urgent_behind(from);
-        let fits = t.prepared.saturating_sub(from) <= t.ring.len();
-        match can_be && kept && fits && !urgent {
-            true => Ok(from..t.prepared),
-            false => Err(ProtoError::Record),
-        }
-    }
-
-    /// Returns where the `len` bytes of the stream from `from` on are in the send ring.
-    #[must_use]
-    pub fn kept(&self, from: Pos, len: u32) -> Pieces {
-        Pieces::of(self.tx.ring, from, len)
     }
 
     /// The peer broke the protocol: it is told "abort", the program ECONNABORTED.
@@ -255,7 +151,7 @@ impl Conn {
         self.life.killed = true;
         self.life.pending = None;
         self.life.write_shut = true;
-        self.tx.cork_until = None;
+        self.tx.hold = Hold::None;
         self.tx.due = false;
         self.step(ConnEvent::Killed) | Actions::WAKE_READER | Actions::WAKE_WRITER | Actions::TIMER
     }

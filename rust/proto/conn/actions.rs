@@ -55,6 +55,8 @@ impl Actions {
     pub const GROW: Actions = Actions(0x1_0000);
     /// The receive ring before the present one is not needed any more.
     pub const RING_LEFT: Actions = Actions(0x2_0000);
+    /// The rings are left: see `Conn::leave`.
+    pub const LEFT: Actions = Actions(0x4_0000);
     /// Those for which the caller may have to sleep.
     pub const SLEEPING: Actions = Actions(
         Self::FREE.0

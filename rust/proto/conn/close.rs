@@ -209,7 +209,7 @@ impl Conn {
         if !self.life.probed {
             self.life.probed = true;
             self.tx.due = true;
-            self.tx.ask = true;
+            self.tx.ask = self.tx.ask.with(ProdFlags::UPDATE_REQUESTED);
             return Actions::TIMER | self.tx_due();
         }
         self.give_up_drain(now) | Actions::DRAIN_LOST
@@ -336,7 +336,10 @@ impl Conn {
     pub fn rmbe_reusable(&self) -> bool {
         let blocked = self.rx.peer_flags.has(ProdFlags::WRITE_BLOCKED);
         let ended = self.life.received.any(StateFlags::ANY_CLOSE) && !blocked;
-        // What a suspended one is written into may be on its way still.
-        !self.life.suspended && (!self.life.exposed || self.life.link_lost || ended)
+        match self.life.suspended {
+            // What is written into it may be on its way still, unless the peer says otherwise.
+            true => self.life.order.is_peers(),
+            false => !self.life.exposed || self.life.link_lost || ended,
+        }
     }
 }

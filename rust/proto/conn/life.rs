@@ -34,6 +34,56 @@ impl Keep {
     }
 }
 
+/// The question whether the peer leaves the rings; see [`Conn::ask_to_leave`](super::Conn::ask_to_leave).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Question {
+    /// It is not put.
+    Not,
+    /// Both ends know it, and this one's reader has come to the ring.
+    May,
+    /// The peer was asked and has not answered.
+    Asks,
+}
+
+/// What is known of the requests of a connection whose rings are left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Order {
+    /// Nothing: the link is lost.
+    None,
+    /// This end's are known to have arrived when they have ended, as the link works.
+    Own,
+    /// The peer's have arrived, too: its record says that it has left in good order.
+    Both,
+    /// Only the peer's have.
+    Peers,
+}
+
+impl Order {
+    /// This end's link is lost.
+    pub(super) fn lost(&mut self) {
+        *self = match self {
+            Self::None | Self::Own => Self::None,
+            Self::Both | Self::Peers => Self::Peers,
+        };
+    }
+
+    /// The peer has said so.
+    pub(super) fn heard(&mut self) {
+        *self = match self {
+            Self::None | Self::Peers => Self::Peers,
+            Self::Own | Self::Both => Self::Both,
+        };
+    }
+
+    pub(super) fn is_own(self) -> bool {
+        matches!(self, Self::Own | Self::Both)
+    }
+
+    pub(super) fn is_peers(self) -> bool {
+        matches!(self, Self::Peers | Self::Both)
+    }
+}
+
 /// Everything about the end of a connection.
 #[derive(Debug)]
 pub(super) struct Life {
@@ -50,6 +100,10 @@ pub(super) struct Life {
     pub(super) killed: bool,
     /// It was killed, but its stream goes on by TCP; see [`Conn::suspend`](super::Conn::suspend).
     pub(super) suspended: bool,
+    /// Whether the peer may be asked to leave the rings.
+    pub(super) question: Question,
+    /// What is known of the two ends' requests once the rings are left.
+    pub(super) order: Order,
     /// TCP stays open until both streams have ended; see [`Conn::keep_tcp`](super::Conn::keep_tcp).
     pub(super) keeps_tcp: bool,
     /// Bytes that the peer must have read before the rings may be left.
@@ -85,6 +139,8 @@ impl Life {
             released: false,
             killed: false,
             suspended: false,
+            question: Question::Not,
+            order: Order::None,
             keeps_tcp: false,
             marks: 0,
             link_lost: false,

@@ -13,7 +13,8 @@
 //!   program's view of the receive ring (`read`). `urgent`: the urgent byte. [`moves`]: rings that take the place of
 //!   others.
 //! * [`state`]: states and transitions. `close`: shutdown, close and the drain before the end.
-//!   `abort`: the ends that no program asks for, as the loss of the link. `tail`: data that a peer
+//!   `abort`: the ends that no program asks for, as the loss of the link. `leave`: the rings are left in the midst of the
+//!   stream, which goes on by TCP. `tail`: data that a peer
 //!   sends after its end. `life`: what is known about the end, with its deadlines.
 //! * [`actions`], [`error`]: what comes out.
 //!
@@ -93,6 +94,7 @@ mod abort;
 pub mod actions;
 mod close;
 pub mod error;
+mod leave;
 mod life;
 pub mod moves;
 mod read;
@@ -285,13 +287,13 @@ impl Conn {
         let end = earliest(self.life.deadline(), self.answer_deadline());
         let end = earliest(end, self.life.fin_deadline());
         let end = earliest(end, self.tail_deadline());
-        earliest(earliest(self.tx.cork_until, end), probe)
+        earliest(earliest(self.tx.cork_deadline(), end), probe)
     }
 
     /// Time has passed; cheap to call at any time.
     pub fn on_timer(&mut self, now: Instant) -> Actions {
         let mut out = Actions::NONE;
-        if self.tx.cork_until.is_some_and(|d| now.reached(d)) {
+        if self.tx.cork_deadline().is_some_and(|d| now.reached(d)) {
             out |= self.push();
         }
         if self.life.deadline().is_some_and(|d| now.reached(d)) {

@@ -275,10 +275,13 @@ impl Conn {
         if bytes == 0 && flags.has(ProdFlags::WRITE_BLOCKED) && self.rx.unread() > 0 {
             out |= Actions::WAKE_READER;
         }
-        let asked = flags.has(ProdFlags::UPDATE_REQUESTED)
+        let asked = flags.any(ProdFlags::ASKS)
             || (flags.has(ProdFlags::URGENT_PENDING) && self.rx.released() != self.rx.announced);
         if asked || self.rx.update_due() {
             self.want_update();
+            if flags.any(ProdFlags::LEAVE.with(ProdFlags::STAYS)) {
+                out |= self.hear_of_leaving(flags);
+            }
         }
         out
     }

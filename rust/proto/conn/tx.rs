@@ -117,12 +117,13 @@ pub(super) struct TxSide {
     pub(super) starved: bool,
     /// Times that writers have found no room since the ring has had its size.
     pub(super) shortages: u8,
-    pub(super) cork_until: Option<Instant>,
+    /// Until when data is held back as more will follow, if it is.
+    cork_until: Instant,
     pub(super) last_flags: ProdFlags,
     /// A message without data must go out.
     pub(super) due: bool,
-    /// The next message asks the peer for its consumer cursor.
-    pub(super) ask: bool,
+    /// What the next message asks the peer, or answers to it.
+    pub(super) ask: ProdFlags,
     /// Messages handed out and not completed.
     pub(super) in_flight: u16,
     /// Those of them whose end the device tells of.
@@ -138,8 +139,12 @@ pub(super) struct TxSide {
     pub(super) into: u8,
     /// The ring that the peer offers in place of that.
     pub(super) offer: Option<Offer>,
-    /// The first byte that the present memory of the send ring has, but for those that later ones have replaced.
+    /// The first byte that may still be in the send ring if a whole ring of later ones has not been written; see
+    /// [`Conn::overwritten`] and [`Conn::renew_send_ring`].
     pub(super) kept_from: Pos,
+    /// Bytes stay in the ring even if they arrive, as the peer may have left it before that: it was asked to, or it has
+    /// said what it has got, which is [`Self::completed`] then.
+    pub(super) frozen: bool,
     /// Bytes stay in the send ring until the peer's program has read them, not until they have gone out: see
     /// [`Conn::settle_retention`].
     pub(super) retains: bool,
@@ -158,10 +163,10 @@ impl TxSide {
             urgent_probe: None,
             starved: false,
             shortages: 0,
-            cork_until: None,
+            cork_until: Instant(0),
             last_flags: ProdFlags::NONE,
             due: false,
-            ask: false,
+            ask: ProdFlags::NONE,
             in_flight: 0,
             told: 0,
             in_a_row: false,
@@ -172,8 +177,28 @@ impl TxSide {
             into: 0,
             offer: None,
             kept_from: 0,
+            frozen: false,
             retains: false,
         }
+    }
+
+    /// Returns until when data is held back as more will follow; `None` if it is not.
+    #[inline]
+    pub(super) fn cork_deadline(&self) -> Option<Instant> {
+        (self.hold == Hold::Cork).then_some(self.cork_until)
+    }
+
+    /// Holds data back from now on, or goes on doing so, for this reason; as more will follow until `limit` at most.
+    /// Returns whether there is another deadline.
+    #[inline]
+    pub(super) fn hold_back(&mut self, hold: Hold, limit: Instant) -> bool {
+        let was_corked = self.hold == Hold::Cork;
+        self.hold = hold;
+        let corked = hold == Hold::Cork;
+        if corked && !was_corked {
+            self.cork_until = limit;
+        }
+        corked != was_corked
     }
 
     /// Drops what is not sent, as TCP's reset does.
@@ -326,7 +351,7 @@ impl Conn {
             .with_if(ProdFlags::WRITE_BLOCKED, unsent > 0 && unsent >= window)
             .with_if(ProdFlags::URGENT_PENDING, urgent_left || urgent_now)
             .with_if(ProdFlags::URGENT_PRESENT, urgent_now)
-            .with_if(ProdFlags::UPDATE_REQUESTED, self.tx.ask);
+            .with(self.tx.ask);
 
         let mut actions = Actions::NONE;
         if len > 0 {
@@ -350,7 +375,7 @@ impl Conn {
             && !self.rx.consumption().worth_saying();
         let immediate = Immediate::new(peer.token, len).filter(|_| plain);
         self.tx.due = false;
-        self.tx.ask = false;
+        self.tx.ask = ProdFlags::NONE;
         actions |= self.tail_changed(false);
         self.tx.last_flags = flags;
         self.tx.last_seq = self.tx.last_seq.wrapping_add(1);
@@ -421,7 +446,7 @@ impl Conn {
         let plan = WritePlan::new(t.ring, t.sent, peer.ring, t.sent, len);
         let t = &mut self.tx;
         t.sent = t.prepared;
-        t.ask = false;
+        t.ask = ProdFlags::NONE;
         t.last_flags = ProdFlags::NONE;
         t.last_seq = t.last_seq.wrapping_add(1);
         t.in_flight = t.in_flight.saturating_add(1);
@@ -478,7 +503,9 @@ impl Conn {
         let old = self.tx.completed;
         self.tx.in_flight = self.tx.in_flight.saturating_sub(1);
         self.tx.told = self.tx.told.saturating_sub(u16::from(ticket.told));
-        self.tx.completed = old.max(ticket.upto.min(self.tx.sent));
+        if !self.tx.frozen {
+            self.tx.completed = old.max(ticket.upto);
+        }
         if self.tx.told == 0 && self.tx.hold == Hold::Auto {
             self.tx.hold = Hold::None;
         }
@@ -497,6 +524,7 @@ impl Conn {
     /// the last report is what lets a killed connection end.
     pub fn on_tx_failed(&mut self) -> Actions {
         self.life.link_lost = true;
+        self.life.order.lost();
         self.tx.in_flight = self.tx.in_flight.saturating_sub(1);
         self.settle_end()
     }
@@ -517,7 +545,7 @@ impl Conn {
         let wait = Span(wait.0.saturating_mul(2)).min(URGENT_PROBE_MAX);
         self.tx.urgent_probe = Some((now.after(wait), wait));
         self.tx.due = true;
-        self.tx.ask = true;
+        self.tx.ask = self.tx.ask.with(ProdFlags::UPDATE_REQUESTED);
         Actions::TIMER | self.tx_due()
     }
 }

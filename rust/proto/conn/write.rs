@@ -136,11 +136,13 @@ impl Conn {
         Pieces::of(self.tx.ring, self.tx.prepared, self.tx.space())
     }
 
-    /// So many bytes may have been put behind the last one that counts, and do not count.
-    pub fn touched(&mut self, n: u32) {
-        let end = self.tx.prepared.wrapping_add(u64::from(n));
-        let oldest = end.saturating_sub(self.tx.ring.len());
-        self.tx.kept_from = self.tx.kept_from.max(oldest);
+    /// Takes note that a writer has put something into the first `n` free bytes of the send ring which is not counted:
+    /// earlier bytes were there, which [`Conn::judge_record`] promises no more.
+    #[cold]
+    pub fn overwritten(&mut self, n: u32) {
+        let end = self.tx.prepared.saturating_add(u64::from(n));
+        let from = end.saturating_sub(self.tx.ring.len());
+        self.tx.kept_from = self.tx.kept_from.max(from);
     }
 
     /// The program has put `n` bytes into the send ring (see [`Conn::send_view`]).
@@ -151,7 +153,7 @@ impl Conn {
     #[inline]
     pub fn written(&mut self, n: u32, hint: SendHint, now: Instant) -> Result<Actions, Misuse> {
         if self.may_write().is_err() || n > self.tx.space() || self.tx.urgent_end.is_some() {
-            self.touched(n);
+            self.overwritten(n);
             return Err(Misuse);
         }
         if n == 0 {
@@ -159,19 +161,18 @@ impl Conn {
         }
         self.tx.prepared = self.tx.prepared.wrapping_add(u64::from(n));
         if hint.urgent {
+            if self.tx.frozen {
+                // The mark would be lost if the peer has left; the answer comes soon.
+                self.tx.prepared = self.tx.prepared.wrapping_sub(u64::from(n));
+                return Err(Misuse);
+            }
             self.tx.urgent_end = NonZeroU64::new(self.tx.prepared);
             // The announcement goes out even if the window is closed.
             self.tx.due = true;
         }
-        self.tx.hold = self.hold_for(hint);
-        let old = self.tx.cork_until;
-        self.tx.cork_until = match self.tx.hold {
-            Hold::Cork => old.or(Some(now.after(CORK_TIME))),
-            _ => None,
-        };
-        Ok(self
-            .tx_due()
-            .with_if(Actions::TIMER, self.tx.cork_until != old))
+        let hold = self.hold_for(hint);
+        let timer = self.tx.hold_back(hold, now.after(CORK_TIME));
+        Ok(self.tx_due().with_if(Actions::TIMER, timer))
     }
 
     /// Reports whether bytes just written are held back.
@@ -191,8 +192,7 @@ impl Conn {
 
     /// Sends held-back data now: TCP_NODELAY set, TCP_CORK cleared, or the cork time is over.
     pub fn push(&mut self) -> Actions {
-        self.tx.hold = Hold::None;
-        let timer = self.tx.cork_until.take().is_some();
+        let timer = self.tx.hold_back(Hold::None, Instant(0));
         self.tx_due().with_if(Actions::TIMER, timer)
     }
 

@@ -49,7 +49,8 @@ use crate::wire::ids::{
 };
 use crate::wire::llc::link::{
     DeleteLink,
-    DeleteReason, //
+    DeleteReason,
+    TestLink, //
 };
 use crate::wire::llc::rkey::DeleteRkey;
 use crate::wire::llc::{
@@ -64,6 +65,7 @@ pub mod due;
 pub mod hold;
 pub mod slab;
 pub mod tokens;
+pub mod worth;
 
 use choice::{
     Candidate,
@@ -77,6 +79,7 @@ use tokens::{
     TokenTable,
     MAX_CONNS, //
 };
+use worth::Worth;
 
 /// Idle time after which a server ends a group.
 pub const IDLE_SERVER: Span = Span::from_secs(600);
@@ -134,6 +137,8 @@ pub enum Todo {
     Settled(Settled),
     /// A CONFIRM_LINK or ADD_LINK answer for the handshake that holds the group.
     Handshake(LlcEvent),
+    /// Call [`Group::judge`]: a test was answered.
+    Judge,
     /// Look at the port, and say by [`Group::port_checked`] what has become of it.
     CheckPort,
     /// The group ends now: send the message, if any, kill all connections, flush the queue pair,
@@ -184,6 +189,8 @@ pub struct Group<R = [Entry<1>; MAX_RTOKENS], T = [u32; MAX_CONNS]> {
     /// True once the port has failed.
     has_been_held: bool,
     ended: bool,
+    /// Whether the link is better than TCP.
+    pub worth: Worth,
 }
 
 impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
@@ -204,6 +211,7 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
             hold: Hold::No,
             has_been_held: false,
             ended: false,
+            worth: Worth::default(),
         }
     }
 
@@ -387,6 +395,11 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
         let Reaction { reply, event } = respond(&mut ctx, bytes);
         let todo = match event {
             LlcEvent::None | LlcEvent::Dropped | LlcEvent::DeleteAnswered => Todo::None,
+            // That it answers is all that the heartbeat wants.
+            LlcEvent::Tested(data) => match self.worth.on_answer(&data, now) {
+                true => Todo::Judge,
+                false => Todo::None,
+            },
             LlcEvent::ConfirmLink { .. } | LlcEvent::Delivered => Todo::Handshake(event),
             LlcEvent::RkeyAnswer => self.settle(bytes),
             LlcEvent::Ended { reason, .. } => self.end(EndReason::Peer(reason), now),
@@ -431,7 +444,21 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
         if self.hold.is_waiting() {
             return earliest(d, self.hold.deadline());
         }
-        earliest(earliest(d, self.registered_by), self.link.next_deadline())
+        let d = earliest(earliest(d, self.registered_by), self.link.next_deadline());
+        earliest(d, self.worth.next_deadline())
+    }
+
+    /// Goes on with [`Group::worth`], with the bytes that are posted and not acknowledged and those that have arrived.
+    /// Returns the message to send.
+    pub fn judge(&mut self, now: Instant, ahead: u64, arrived: u64) -> Option<Frame> {
+        if !self.is_usable() || self.hold.is_waiting() {
+            return None;
+        }
+        let data = self.worth.on_timer(now, ahead, arrived);
+        let mut frame = [0; LEN];
+        let version = self.llc_version();
+        let sends = data.is_some_and(|data| TestLink { data }.emit(version, &mut frame).is_ok());
+        sends.then_some(frame)
     }
 
     fn idle_deadline(&self) -> Option<Instant> {

@@ -71,6 +71,8 @@ pub enum LlcEvent {
     },
     /// The peer answered our DELETE_LINK.
     DeleteAnswered,
+    /// The peer answered a TEST_LINK, with this data.
+    Tested([u8; 16]),
     /// The message is none, or none that fits: counted and dropped.
     Dropped,
 }
@@ -162,8 +164,7 @@ fn on_response<S, const LINKS: usize>(
         Body::AddLink(_) if ctx.role == Role::Server => Reaction::event(LlcEvent::None),
         Body::ConfirmRkey(_) | Body::DeleteRkey(_) => Reaction::event(LlcEvent::RkeyAnswer),
         Body::DeleteLink(_) => Reaction::event(LlcEvent::DeleteAnswered),
-        // The link has answered, which is all that a heartbeat wants.
-        Body::TestLink(_) => Reaction::event(LlcEvent::None),
+        Body::TestLink(m) => Reaction::event(LlcEvent::Tested(m.data)),
         _ => Reaction::DROP,
     }
 }

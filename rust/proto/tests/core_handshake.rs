@@ -133,11 +133,11 @@ fn extensions_are_negotiated() {
         let r = net.run(&Weather::fine(1));
         assert!(established(&r));
         let offer = Proposal::parse(&r.sent[0][0]).unwrap().vendor;
-        let expected: [u8; 8] = if client { *b"RSM\x0f\0\0\0\0" } else { [0; 8] };
+        let expected: [u8; 8] = if client { *b"RSM\x1f\0\0\0\0" } else { [0; 8] };
         assert_eq!(offer, expected);
         let agreed = client && server;
         let vendor = |a: &Agreement| a.fce.unwrap().limits.unwrap().vendor.to_be_bytes();
-        let field = if agreed { *b"RSM\x0f" } else { [0; 4] };
+        let field = if agreed { *b"RSM\x1f" } else { [0; 4] };
         assert_eq!(vendor(&accept_of(&r)), field);
         let confirm = Confirm::parse(&r.sent[0][1]).unwrap().agreement;
         assert_eq!(vendor(&confirm), field);

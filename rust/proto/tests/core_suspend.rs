@@ -8,7 +8,7 @@ mod sim;
 
 use proptest::prelude::*;
 use sim::pair::*;
-use smc_proto::conn::{Actions, CloseMode, ProtoError, RecvState, SendError};
+use smc_proto::conn::{Actions, CloseMode, ProtoError, RecvState, SendError, SendHint};
 use smc_proto::time::Span;
 use smc_proto::wire::promotion::{Record, RECORD_LEN};
 
@@ -22,13 +22,21 @@ fn lose(p: &mut Pair, first: usize) {
 
 /// Exchanges the records, and checks each byte of both streams.
 fn go_on_by_tcp(p: &mut Pair) {
+    go_on(p, true);
+}
+
+/// The same; `quiet` as in `judge_record`.
+fn go_on(p: &mut Pair, quiet: bool) {
     for me in 0..2 {
-        let record = p.side[1 - me].conn.record();
-        let own = &p.side[me];
+        let record = p.side[1 - me].said.expect("a record");
+        let own = &mut p.side[me];
         let rest = own
             .conn
-            .judge_record(&record, true)
-            .expect("a right record");
+            .judge_record(&record, quiet)
+            .expect("a right record")
+            .expect("nobody writes");
+        own.conn.accept_record(&record);
+        assert_eq!(own.conn.carried().0, rest.start);
         assert_eq!(rest.end, own.written.len() as u64);
         let kept = own.kept(rest.start, (rest.end - rest.start) as u32);
         assert_eq!(
@@ -118,26 +126,62 @@ fn records_that_cannot_be() {
     let conn = &p.side[0].conn;
     let right = p.side[1].conn.record();
     let with = |received, quiet| conn.judge_record(&Record { received, ..right }, quiet);
-    assert_eq!(with(18_000, true), Ok(18_000..18_000));
+    assert_eq!(with(18_000, true), Ok(Some(18_000..18_000)));
     // More than was sent; and what the ring has lost by now.
     assert_eq!(with(18_001, true), Err(ProtoError::Record));
     assert_eq!(with(18_000 - 16_385, true), Err(ProtoError::Record));
-    // The peer's adapter has it, its software does not: kept unless somebody may be writing.
-    assert_eq!(with(18_000 - 16_384, true), Ok(1616..18_000));
+    // The peer's adapter has it, its software does not: that depends on who is writing.
+    assert_eq!(with(18_000 - 16_384, true), Ok(Some(1616..18_000)));
     let completed = conn.positions().completed;
     assert!(completed >= 9000);
-    assert!(with(completed, false).is_ok());
-    assert_eq!(with(completed - 1, false), Err(ProtoError::Record));
+    assert_eq!(with(completed, false), Ok(Some(completed..18_000)));
+    assert_eq!(with(completed - 1, false), Ok(None));
+    assert_eq!(with(18_000 - 16_385, false), Err(ProtoError::Record));
     let conn = &p.side[1].conn;
     let short = Record {
         written: 17_999,
         received: 0,
+        orderly: false,
     };
     assert_eq!(conn.judge_record(&short, true), Err(ProtoError::Record));
 }
 
+/// Bytes that a writer has put into the ring, and that do not count, cost as many old ones, whenever that was.
 #[test]
-fn a_late_writer_spoils_what_was_acknowledged() {
+fn a_late_writer_overwrites_what_was_acknowledged() {
+    for late in [true, false] {
+        let mut p = Pair::new(&Shape::PLAIN);
+        p.op(0, Op::Write(9000));
+        p.op(0, Op::Wait(1000));
+        if !late {
+            p.side[0].conn.overwritten(7400);
+        }
+        lose(&mut p, 0);
+        let now = p.now;
+        let conn = &mut p.side[0].conn;
+        let judge = |conn: &smc_proto::conn::Conn, received| {
+            let record = Record {
+                received,
+                written: 0,
+                orderly: false,
+            };
+            conn.judge_record(&record, true)
+        };
+        if late {
+            assert_eq!(judge(conn, 0), Ok(Some(0..9000)));
+            // Its copy found bad memory; and a writer comes to its end whose bytes are not wanted any more.
+            conn.overwritten(7000);
+            assert!(conn.written(7400, Default::default(), now).is_err());
+            conn.overwritten(7399);
+        }
+        // Of 16,384 bytes.
+        assert_eq!(judge(conn, 15), Err(ProtoError::Record));
+        assert_eq!(judge(conn, 16), Ok(Some(16..9000)));
+    }
+}
+
+#[test]
+fn a_late_writer_costs_as_many_old_bytes() {
     let mut p = Pair::new(&Shape::PLAIN);
     p.op(0, Op::Write(9000));
     p.op(0, Op::Wait(1000));
@@ -149,9 +193,16 @@ fn a_late_writer_spoils_what_was_acknowledged() {
     let now = p.now;
     let written = p.side[1].conn.record().written;
     let oldest = 18_000 - 16_384;
-    let from = |received| Record { received, written };
+    let from = |received| Record {
+        received,
+        written,
+        orderly: false,
+    };
     let conn = &mut p.side[0].conn;
-    assert_eq!(conn.judge_record(&from(oldest), true), Ok(oldest..18_000));
+    assert_eq!(
+        conn.judge_record(&from(oldest), true),
+        Ok(Some(oldest..18_000))
+    );
     // As many as it has written are gone, and no more.
     assert!(conn.written(10, Default::default(), now).is_err());
     assert_eq!(
@@ -160,17 +211,17 @@ fn a_late_writer_spoils_what_was_acknowledged() {
     );
     assert_eq!(
         conn.judge_record(&from(oldest + 10), true),
-        Ok(oldest + 10..18_000)
+        Ok(Some(oldest + 10..18_000))
     );
     // The same if a fault has kept the program's bytes from counting.
-    conn.touched(100);
+    conn.overwritten(100);
     assert_eq!(
         conn.judge_record(&from(oldest + 99), true),
         Err(ProtoError::Record)
     );
     assert_eq!(
         conn.judge_record(&from(oldest + 100), true),
-        Ok(oldest + 100..18_000)
+        Ok(Some(oldest + 100..18_000))
     );
 }
 
@@ -208,8 +259,12 @@ fn bytes_stay_until_they_are_read() {
     let nothing = Record {
         received: 0,
         written: 0,
+        orderly: false,
     };
-    assert_eq!(conn.judge_record(&nothing, true), Ok(0..u64::from(size)));
+    assert_eq!(
+        conn.judge_record(&nothing, true),
+        Ok(Some(0..u64::from(size)))
+    );
     p.op(1, Op::Read(size as u16));
     p.op(0, Op::Wait(1000));
     assert_eq!(p.side[0].conn.send_room(), Ok(size));
@@ -220,6 +275,7 @@ fn a_record_has_these_bytes() {
     let record = Record {
         received: 0x0102_0304_0506_0708,
         written: 9,
+        orderly: false,
     };
     let mut bytes = [0; RECORD_LEN];
     bytes[..8].copy_from_slice(b"RSMCBACK");
@@ -227,6 +283,13 @@ fn a_record_has_these_bytes() {
     bytes[23] = 9;
     assert_eq!(record.bytes(), bytes);
     assert_eq!(Record::parse(&bytes), Some(record));
+    let orderly = Record {
+        orderly: true,
+        ..record
+    };
+    bytes[16] = 0x80;
+    assert_eq!(orderly.bytes(), bytes);
+    assert_eq!(Record::parse(&bytes), Some(orderly));
     assert!((0..=RECORD_LEN).all(|len| Record::may_begin(&bytes[..len])));
     for at in 0..8 {
         let mut other = bytes;
@@ -270,5 +333,219 @@ proptest! {
         p.run_until(until);
         prop_assert!(p.side.iter().all(|side| side.conn.is_suspended()));
         go_on_by_tcp(&mut p);
+    }
+}
+
+/// Two connections whose ends may leave their rings in good order.
+fn may_leave(seed: u64) -> Pair {
+    let mut p = Pair::new(&Shape {
+        seed,
+        ..Shape::PLAIN
+    });
+    p.suspends = true;
+    for side in &mut p.side {
+        side.conn.keep_tcp(0);
+        side.conn.may_leave();
+    }
+    p
+}
+
+/// Lets both ends come to an end of what is under way.
+fn settle(p: &mut Pair) {
+    let until = p.now.after(Span::from_secs(60));
+    p.run_until(until);
+}
+
+#[test]
+fn idle_rings_are_left_in_good_order() {
+    let mut p = may_leave(1);
+    p.op(0, Op::Write(5000));
+    settle(&mut p);
+    assert!(p.side[0].conn.is_still() && !p.side[1].conn.is_still());
+    p.op(1, Op::Read(5000));
+    assert!(p.side[0].conn.is_still() && p.side[1].conn.is_still());
+    assert!(p.ask_to_leave(0));
+    assert!(!p.ask_to_leave(0), "once");
+    settle(&mut p);
+    assert!(p.side.iter().all(|side| side.conn.is_suspended()));
+    assert!(p.side.iter().all(|side| side.said.unwrap().orderly));
+    assert!(p.side.iter().all(|side| !side.conn.rmbe_reusable()));
+    go_on(&mut p, false);
+    // Nothing of the peer can come any more: the ring serves another connection.
+    assert!(p.side.iter().all(|side| side.conn.rmbe_reusable()));
+}
+
+#[test]
+fn who_may_not_leave_says_so() {
+    for refuses in 0..4 {
+        let mut p = may_leave(1);
+        match refuses {
+            // The reader has not come to the ring.
+            0 => p = Pair::new(&Shape::PLAIN),
+            1 => p.op(1, Op::ShutWrite),
+            2 => p.op(1, Op::WriteUrgent(1)),
+            _ => {}
+        }
+        if refuses == 0 {
+            p.side[0].conn.keep_tcp(0);
+            p.side[0].conn.may_leave();
+            p.side[1].conn.keep_tcp(0);
+        }
+        // Before the message of that has come.
+        assert!(p.ask_to_leave(0));
+        for _ in 0..10 {
+            p.op(0, Op::Write(9000));
+        }
+        settle(&mut p);
+        let left = refuses == 3;
+        assert!(p.side.iter().all(|side| side.conn.is_suspended() == left));
+        if left {
+            go_on(&mut p, false);
+            continue;
+        }
+        assert!(!p.side[0].conn.asks_to_leave(), "{refuses}");
+        // The ring serves as before.
+        let all = p.side[0].written.len() as u32;
+        let mut got = 0;
+        while got < all {
+            got += p.read(1, 5000, false);
+            p.read(0, 5000, false);
+            settle(&mut p);
+        }
+        let mut more = 0;
+        for _ in 0..10 {
+            p.op(0, Op::Write(9000));
+            settle(&mut p);
+            more += p.read(1, 20_000, false);
+            settle(&mut p);
+        }
+        assert!(more > 2 * 16_384, "{more}");
+    }
+}
+
+/// A peer that does not know the question is not asked, and one that is not promoted does not answer.
+#[test]
+fn others_are_not_asked() {
+    let mut p = Pair::new(&Shape::PLAIN);
+    assert!(!p.ask_to_leave(0));
+    p.side[0].conn.keep_tcp(0);
+    p.side[0].conn.may_leave();
+    assert!(p.ask_to_leave(0));
+    settle(&mut p);
+    assert!(p.side[0].conn.asks_to_leave());
+    assert!(!p.side[1].conn.is_suspended());
+}
+
+/// The mark of an urgent byte would be lost.
+#[test]
+fn an_urgent_byte_waits_for_the_answer() {
+    let mut p = may_leave(1);
+    assert!(p.ask_to_leave(0));
+    let urgent = SendHint {
+        urgent: true,
+        ..SendHint::default()
+    };
+    let now = p.now;
+    let conn = &mut p.side[0].conn;
+    assert!(conn.written(5, urgent, now).is_err());
+    assert_eq!(conn.positions().written, 0);
+    settle(&mut p);
+    go_on(&mut p, false);
+}
+
+/// A stream that ends while the peer is asked goes on by TCP, whatever the peer will answer.
+#[test]
+fn who_asks_may_leave_first() {
+    let mut p = may_leave(1);
+    assert!(p.ask_to_leave(0));
+    p.op(0, Op::Write(3000));
+    p.leaves(0);
+    settle(&mut p);
+    assert!(p.side.iter().all(|side| side.conn.is_suspended()));
+    go_on(&mut p, false);
+}
+
+/// What has arrived while the answer was on its way is free with that.
+#[test]
+fn who_is_refused_has_room_again() {
+    let mut p = may_leave(1);
+    p.side[1] = {
+        let mut other = Pair::new(&Shape::PLAIN);
+        other.side[1].conn.keep_tcp(0);
+        let [_, side] = other.side;
+        side
+    };
+    assert!(p.ask_to_leave(0));
+    p.op(0, Op::Write(9000));
+    while p.arrive(0) {}
+    while p.completes(0) {}
+    assert_eq!(p.side[0].conn.positions().completed, 0);
+    assert!(p.arrive(1));
+    assert_eq!(p.side[0].conn.positions().completed, 9000);
+    assert!(p.side[0].conn.is_still());
+}
+
+/// A link that is lost after all ends the wait for its requests.
+#[test]
+fn good_order_ends_with_the_link() {
+    let mut p = may_leave(1);
+    assert!(p.ask_to_leave(0));
+    p.leaves(0);
+    let conn = &mut p.side[0].conn;
+    assert!(conn.record().orderly && !conn.knows_record());
+    assert!(conn.suspend().is_none());
+    assert!(!conn.record().orderly && conn.knows_record());
+}
+
+/// Software may see what the adapter has after the record that follows it.
+#[test]
+fn a_record_may_overtake() {
+    let mut p = may_leave(1);
+    let record = |written, orderly| Record {
+        received: 0,
+        written,
+        orderly,
+    };
+    p.op(1, Op::Write(100));
+    let conn = &p.side[0].conn;
+    assert!(conn.awaits_rest(&record(100, true)));
+    assert!(!conn.awaits_rest(&record(100, false)) && !conn.awaits_rest(&record(0, true)));
+    settle(&mut p);
+    let conn = &p.side[0].conn;
+    assert!(!conn.awaits_rest(&record(100, true)) && conn.awaits_rest(&record(101, true)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_byte_once_in_good_order(
+        seed in 0u64..1000,
+        ops in prop::collection::vec((0usize..2, op()), 0..60),
+        first in 0usize..2,
+        both in any::<bool>(),
+        lost in 0usize..8,
+        later in prop::collection::vec((0usize..2, op()), 0..60),
+    ) {
+        let mut p = may_leave(seed);
+        for (me, op) in ops {
+            p.op(me, op);
+        }
+        let asked = p.ask_to_leave(first);
+        prop_assert!(asked);
+        for (at, (me, op)) in later.into_iter().enumerate() {
+            p.op(me, op);
+            if both && at == 1 {
+                p.ask_to_leave(1 - first);
+            }
+            if at == lost {
+                p.op(me, Op::LinkLoss);
+            }
+        }
+        settle(&mut p);
+        prop_assert!(p.side.iter().all(|side| side.conn.is_suspended()));
+        // No writer is known to be outside, unless the link was lost on the way.
+        let quiet = !p.link_up();
+        go_on(&mut p, quiet);
     }
 }

@@ -17,6 +17,7 @@ fn the_bytes() {
         answer: true,
         strict: false,
         joins: false,
+        first: false,
     };
     let bytes = [253, 12, b'r', b's', 0x11, 1, 2, 3, 4, 5, 6, 7];
     assert_eq!(identity.bytes(), bytes);
@@ -35,8 +36,9 @@ fn fills_the_header_together_with_the_usual_options() {
     let syn = Identity {
         proof: PROOF,
         answer: false,
-        strict: true,
+        strict: false,
         joins: false,
+        first: true,
     };
     options.extend(syn.bytes());
     assert_eq!(options.len(), 40);
@@ -52,6 +54,7 @@ fn others_are_none() {
         answer: false,
         strict: false,
         joins: false,
+        first: false,
     }
     .bytes();
     for (at, value) in [
@@ -60,7 +63,9 @@ fn others_are_none() {
         (2, b'x'),
         (3, b'x'),
         (4, 0x20),
-        (4, 0x18),
+        (4, 0x19),
+        (4, 0x1a),
+        (4, 0x1c),
     ] {
         let mut bytes = good;
         bytes[at] = value;
@@ -71,8 +76,9 @@ fn others_are_none() {
 
 proptest! {
     #[test]
-    fn comes_back(proof: [u8; 7], answer: bool, strict: bool, joins: bool) {
-        let identity = Identity { proof: Proof(proof), answer, strict, joins };
+    fn comes_back(proof: [u8; 7], answer: bool, strict: bool, joins: bool, first: bool) {
+        let first = first && !(answer || strict || joins);
+        let identity = Identity { proof: Proof(proof), answer, strict, joins, first };
         prop_assert_eq!(Identity::parse(&identity.bytes()), Some(identity));
     }
 

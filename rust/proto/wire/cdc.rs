@@ -107,8 +107,16 @@ impl ProdFlags {
     pub const UPDATE_REQUESTED: ProdFlags = ProdFlags(0x10);
     /// The message only validates a failover to another link.
     pub const FAILOVER: ProdFlags = ProdFlags(0x08);
+    /// The producer would leave the rings and go on by TCP; the peer does so at once, or says [`ProdFlags::STAYS`]. This
+    /// and that one mean something only where both ends know them
+    /// ([`Extensions::LEAVES`](super::clc::Extensions::LEAVES)).
+    pub const LEAVE: ProdFlags = ProdFlags(0x04);
+    /// The producer was asked to leave the rings and stays.
+    pub const STAYS: ProdFlags = ProdFlags(0x02);
+    /// Any that asks for a message at once, or is about leaving the rings.
+    pub const ASKS: ProdFlags = ProdFlags(0x16);
 
-    const KNOWN: u8 = 0xf8;
+    const KNOWN: u8 = 0xfe;
 }
 
 impl StateFlags {
@@ -353,7 +361,7 @@ mod tests {
     #[test]
     fn unknown_bits_and_reserved_bytes_are_ignored() {
         let mut m = sample().encode();
-        m[24] |= 0x07;
+        m[24] |= 0x01;
         m[25] |= 0x1f;
         m[8] = 0xff;
         m[17] = 0xff;

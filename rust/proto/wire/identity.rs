@@ -21,8 +21,8 @@ const ANSWER: u8 = 1;
 const STRICT: u8 = 2;
 /// The connection is a side connection of two kernels; see [`promotion`](super::promotion).
 const JOINS: u8 = 4;
-/// The flags that have a meaning; others are for later versions of the same layout.
-const KNOWN: u8 = ANSWER | STRICT | JOINS;
+/// The client's kernel takes the connection for TCP at first, and promotes it when that is worth it. Alone.
+const FIRST: u8 = 8;
 
 /// What a kernel says of one connection, and recognises: to all others 56 random bits, different for each
 /// connection. So nobody can tell that two connections are of one host.
@@ -103,6 +103,9 @@ pub struct Identity {
     pub strict: bool,
     /// No program uses the connection: kernels speak over it about another one.
     pub joins: bool,
+    /// The client takes the connection for TCP at first if the server is another host that does so, too. Servers say
+    /// that by their answer alone.
+    pub first: bool,
 }
 
 impl Identity {
@@ -121,11 +124,14 @@ impl Identity {
         if self.joins {
             flags |= JOINS;
         }
+        if self.first {
+            flags |= FIRST;
+        }
         [KIND, LEN as u8, x, y, flags, a, b, c, d, e, f, g]
     }
 
-    /// Reads an option (kind, length, content); `None` for any other option or version, and for one with
-    /// flags that this version does not know.
+    /// Reads an option (kind, length, content); `None` for any other option or version, and for one with flags that
+    /// this version does not know, or not together.
     #[must_use]
     pub fn parse(option: &[u8]) -> Option<Self> {
         let &[KIND, len, x, y, flags, a, b, c, d, e, f, g] = option else {
@@ -134,7 +140,7 @@ impl Identity {
         if usize::from(len) != LEN || [x, y] != EXPERIMENT || flags & VERSION_MASK != VERSION {
             return None;
         }
-        if flags & !(VERSION_MASK | KNOWN) != 0 {
+        if flags & FIRST != 0 && flags & !VERSION_MASK != FIRST {
             return None;
         }
         Some(Self {
@@ -142,6 +148,7 @@ impl Identity {
             answer: flags & ANSWER != 0,
             strict: flags & STRICT != 0,
             joins: flags & JOINS != 0,
+            first: flags & FIRST != 0,
         })
     }
 }

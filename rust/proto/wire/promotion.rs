@@ -61,16 +61,23 @@ impl Join {
 pub struct Record {
     /// Bytes of the peer's ring that this end has, marks included: it takes no more of them from there.
     pub received: u64,
-    /// Bytes that this end has put into its own ring, marks included.
+    /// Bytes that this end has put into its own ring, marks included; in good order those that it has sent.
     pub written: u64,
+    /// The end has left in good order, while its link works: all that it has sent has arrived, and nothing more will.
+    pub orderly: bool,
 }
+
+/// What says so, in the number of bytes written.
+const ORDERLY: u64 = 1 << 63;
 
 impl Record {
     /// Returns the message: eyecatcher and both numbers.
     #[must_use]
     pub fn bytes(&self) -> [u8; RECORD_LEN] {
         let mut bytes = [0; RECORD_LEN];
-        let numbers = [self.received.to_be_bytes(), self.written.to_be_bytes()];
+        let order = if self.orderly { ORDERLY } else { 0 };
+        let written = self.written | order;
+        let numbers = [self.received.to_be_bytes(), written.to_be_bytes()];
         let all = RECORD.iter().chain(numbers.as_flattened());
         for (to, from) in bytes.iter_mut().zip(all) {
             *to = *from;
@@ -84,9 +91,11 @@ impl Record {
         let (eyecatcher, rest) = bytes.split_first_chunk()?;
         let (received, rest) = rest.split_first_chunk()?;
         let (written, _) = rest.split_first_chunk()?;
+        let written = u64::from_be_bytes(*written);
         (*eyecatcher == RECORD).then_some(Self {
             received: u64::from_be_bytes(*received),
-            written: u64::from_be_bytes(*written),
+            written: written & !ORDERLY,
+            orderly: written & ORDERLY != 0,
         })
     }
 

@@ -4,7 +4,7 @@
 //!
 //! The other counters are about packets, and there are none.
 
-use crate::{smcr::group::MARKS, socket::SmcSock};
+use crate::socket::SmcSock;
 use kapi::net::{
     args::GetOption,
     socket::BsdSocket,
@@ -26,6 +26,17 @@ pub(crate) struct Moved {
 impl Moved {
     /// Returns those of `socket`.
     pub(crate) fn of(socket: &SmcSock) -> Self {
+        if let Some(remote) = socket.remote() {
+            // TCP has carried what the two kernels have said when rings were left, too.
+            let by = |bytes: u64| bytes.wrapping_sub(remote.overhead());
+            let [sent, acked, received] = remote.carried().map(by);
+            return Self {
+                all: false,
+                sent,
+                acked,
+                received,
+            };
+        }
         if let Some(conn) = socket.smc() {
             let Positions {
                 sent,
@@ -33,24 +44,15 @@ impl Moved {
                 received,
                 ..
             } = conn.proto.lock().positions();
-            // What the two kernels have said is not the program's.
-            let marks = match socket.remote() {
-                Some(_) => MARKS as u64,
-                None => 0,
-            };
             return Self {
-                all: socket.remote().is_none(),
-                sent: sent.saturating_sub(marks),
-                acked: completed.saturating_sub(marks),
-                received: received.saturating_sub(marks),
+                all: true,
+                sent,
+                acked: completed,
+                received,
             };
         }
         // What is in a ring has arrived.
-        let (sent, received) = match (socket.local(), socket.remote()) {
-            (Some(local), _) => local.carried(),
-            (None, Some(remote)) => remote.carried(),
-            (None, None) => (0, 0),
-        };
+        let (sent, received) = socket.local().map_or((0, 0), |local| local.carried());
         Self {
             all: false,
             sent,

@@ -36,6 +36,41 @@ const CLASSES: usize = 17;
 const FIRST: u32 = 7;
 const LAST: u32 = FIRST + CLASSES as u32 - 1;
 
+/// Why a promoted connection has gone back to TCP.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Cause {
+    /// Its link was lost.
+    Lost,
+    /// Nothing has moved on it for long.
+    Idle,
+    /// Nothing moved on it, and memory was short.
+    Pressure,
+    /// An administrator has said so.
+    Command,
+    /// The peer has asked for that.
+    Peer,
+    /// The link was worse than TCP.
+    Worse,
+}
+
+impl Cause {
+    const ALL: [(Self, &'static str); 6] = [
+        (Self::Lost, "lost"),
+        (Self::Idle, "idle"),
+        (Self::Pressure, "pressure"),
+        (Self::Command, "command"),
+        (Self::Peer, "peer"),
+        (Self::Worse, "worse"),
+    ];
+
+    /// Returns the cause with this number, [`Cause::Peer`] for none.
+    pub(crate) fn from_number(number: u32) -> Self {
+        let known = Self::ALL.get(number as usize);
+        known.map_or(Self::Peer, |(cause, _)| *cause)
+    }
+}
+
 /// Counts of a role.
 struct Ends {
     /// Attempts that have begun: a client's side connections, a server's joins.
@@ -44,12 +79,14 @@ struct Ends {
     done: Atomic<u64>,
     /// Of these, those that have ended otherwise.
     failed: Atomic<u64>,
-    /// Connections that were worth promoting, and for which no attempt has begun.
+    /// Connections for which no attempt has begun, though they were worth it; or never, without a device for it.
     refused: Atomic<u64>,
     /// Sum of the times from the beginning of an attempt to the turn of this end, and the longest, in nanoseconds.
     nanos: Atomic<u64>,
     longest: Atomic<u64>,
     times: [Atomic<u64>; CLASSES],
+    /// Those that have gone back to TCP, by [`Cause`].
+    returned: [Atomic<u64>; Cause::ALL.len()],
 }
 
 impl Ends {
@@ -62,6 +99,7 @@ impl Ends {
             nanos: Atomic::new(0),
             longest: Atomic::new(0),
             times: [const { Atomic::new(0) }; CLASSES],
+            returned: [const { Atomic::new(0) }; Cause::ALL.len()],
         }
     }
 
@@ -138,10 +176,17 @@ impl Promotions {
         self.reason(role, reason, peer);
     }
 
-    /// Counts a connection that was worth promoting, and for which no attempt begins.
+    /// Counts a connection for which no attempt begins.
     pub(crate) fn refused(&self, role: Role, reason: Reason, peer: &SockAddr) {
         self.of(role).refused.fetch_add(1, Relaxed);
         self.reason(role, reason, peer);
+    }
+
+    /// Counts one that goes back to TCP.
+    pub(crate) fn returned(&self, role: Role, cause: Cause) {
+        if let Some(count) = self.of(role).returned.get(cause as usize) {
+            count.fetch_add(1, Relaxed);
+        }
     }
 
     /// Counts a connection that began as TCP and is left to TCP for good.
@@ -178,6 +223,12 @@ impl Promotions {
                 };
                 if count != 0 {
                     seq_print!(out, "promotion_time {} {} {}\n", name, bound, count);
+                }
+            }
+            for ((_, cause), count) in Cause::ALL.iter().zip(&ends.returned) {
+                let count = count.load(Relaxed);
+                if count != 0 {
+                    seq_print!(out, "promotion_returned {} {} {}\n", name, cause, count);
                 }
             }
             for at in 0..REASONS {

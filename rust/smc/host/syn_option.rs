@@ -111,7 +111,7 @@ enum Order {
     Path,
     /// The same, and this kernel counts as another host: no two ends share memory.
     Far,
-    /// As `Local`, for a client whose program accepts no TCP.
+    /// As `Local`, for a program that accepts no TCP.
     Strict,
     /// TCP alone: neither end says anything.
     Bare,
@@ -146,15 +146,18 @@ impl Choice {
         wide: true,
     };
 
-    /// Returns the choice of a socket whose setting is `path`, or the namespace's if that is negative.
-    pub(crate) fn of(path: i32, sysctls: &Sysctls, strict: bool) -> Self {
+    /// Returns the choice of a socket whose setting is `path`, or the namespace's if that is negative. A program that
+    /// `names` SMC, by its address family, has CLC before data with other hosts unless it has set something else.
+    pub(crate) fn of(path: i32, sysctls: &Sysctls, strict: bool, names: bool) -> Self {
         let path = match path {
             0.. => path,
+            _ if names => sysctls.get(Sysctl::Path).min(1),
             _ => sysctls.get(Sysctl::Path),
         };
         let local = sysctls.get(Sysctl::PathLocal);
         let order = match path {
             1 if local == 0 => Order::Clc,
+            2 if local == 0 && strict => Order::Clc,
             1 | 2 if strict => Order::Strict,
             1 => Order::Local,
             2 if local == 0 => Order::Far,
@@ -165,6 +168,11 @@ impl Choice {
             order,
             wide: local == 2,
         }
+    }
+
+    /// Tells whether a connection with another host may begin as TCP.
+    fn begins_far(self) -> bool {
+        matches!(self.order, Order::Path | Order::Far)
     }
 
     /// Returns the number that stands for this choice in [`SynContext`].
@@ -236,9 +244,9 @@ pub(crate) fn answer_to(choice: Choice, net: u64, syn: &Syn<'_>) -> Answer {
     let scan = tcp_option::scan(syn.options);
     let peer = scan.identity.filter(|peer| !peer.answer && !scan.signed);
     if peer.is_some_and(|peer| peer.joins) {
-        return match choice.order {
-            Order::Path | Order::Far => Answer::Join,
-            _ => Answer::Tcp,
+        return match choice.begins_far() {
+            true => Answer::Join,
+            false => Answer::Tcp,
         };
     }
     if let (Some(peer), false) = (peer, choice.order == Order::Clc) {
@@ -246,7 +254,8 @@ pub(crate) fn answer_to(choice: Choice, net: u64, syn: &Syn<'_>) -> Answer {
         if !far && proof(choice, net, Numbers::Syn(syn.number)) == Some(peer.proof) {
             return Answer::Local;
         }
-        if (far || choice.order == Order::Path) && !peer.strict {
+        // Others want CLC: their `path` is not 2, or their module does not know of promotion.
+        if choice.begins_far() && peer.first {
             return Answer::Remote;
         }
     }
@@ -299,6 +308,7 @@ impl syn::Policy for Announce {
             answer: false,
             strict: choice.order == Order::Strict,
             joins: choice.order == Order::Join,
+            first: choice.begins_far(),
         };
         if identity.joins {
             // Alone: a peer that does not know it is to say nothing.
@@ -341,6 +351,7 @@ impl syn::Policy for Announce {
                     answer: true,
                     strict: false,
                     joins: answer == Answer::Join,
+                    first: false,
                 };
                 let bytes = identity.bytes();
                 let added = (room >= bytes.len()).then(|| OptionBytes::new(&[&bytes]))?;
@@ -366,6 +377,8 @@ impl syn::Policy for Announce {
             Some(peer) if peer.joins && choice == Choice::JOIN => Answer::Join,
             Some(peer) if peer.joins || choice == Choice::JOIN => Answer::Tcp,
             Some(peer) if choice.order != Order::Far && own() == Some(peer.proof) => Answer::Local,
+            // No correct server says it to a client that has not offered it.
+            Some(_) if !choice.begins_far() => Answer::Tcp,
             Some(_) => Answer::Remote,
             None if echoed(syn_ack.options) => Answer::Echo,
             None if scan.offers() && choice != Choice::JOIN => Answer::Smc,

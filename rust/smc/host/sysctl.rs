@@ -79,6 +79,8 @@ pub(crate) enum Sysctl {
     PathPromote,
     /// 1 to promote connections over devices that are software, too.
     PathSoftware,
+    /// Time after which a promoted connection that nothing moves on goes back to TCP, in seconds; 0 for never.
+    PathIdle,
     /// For tests: local paths change carriers after this number of messages at most; 0 for never.
     PathFlip,
 }
@@ -97,7 +99,7 @@ const MAX_BUF: i32 = i32::MAX / 2;
 const MAX_WR: i32 = 2048;
 
 /// Number of files.
-const COUNT: usize = 29;
+const COUNT: usize = 30;
 
 static ENTRIES: [Entry; COUNT] = [
     Entry {
@@ -122,7 +124,7 @@ static ENTRIES: [Entry; COUNT] = [
     entry(c"hook_idle_ms", 30_000, 10, 3_600_000),
     entry(c"drain_time", 60, 1, 3600),
     entry(c"max_drains", 4096, 0, 1 << 20),
-    entry(c"path", 1, 0, 2),
+    entry(c"path", 2, 0, 2),
     entry(c"path_local", 1, 0, 2),
     entry(c"path_ring", 1 << 20, 1 << 14, 1 << 24),
     entry(c"path_user_pages", 0, 0, i32::MAX),
@@ -137,6 +139,7 @@ static ENTRIES: [Entry; COUNT] = [
     entry(c"peer_groups", 8, 1, 8),
     entry(c"path_promote", 32, 0, 1 << 30),
     entry(c"path_software", 0, 0, 1),
+    entry(c"path_idle", 60, 0, 7 * 24 * 3600),
     entry(c"path_flip", 0, 0, 1 << 20),
 ];
 

@@ -139,7 +139,7 @@ fn write(socket: &SmcSock, wanted: u8, answer: &mut Answer<'_>) -> Result {
     }
     if let Some(conn) = socket.smc() {
         if asked(SMC_DIAG_CONNINFO) {
-            message.put(SMC_DIAG_CONNINFO, &connection::cursors(conn).bytes)?;
+            message.put(SMC_DIAG_CONNINFO, &connection::cursors(&conn).bytes)?;
         }
         if asked(SMC_DIAG_LGRINFO) && !conn.group().is_lost() {
             message.put(SMC_DIAG_LGRINFO, &connection::link(conn.group()).bytes)?;

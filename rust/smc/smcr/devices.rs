@@ -58,6 +58,14 @@ impl Devices {
         among(false).or_else(|| among(true))
     }
 
+    /// Returns whether those that can carry connections are all software; `None` if there are none.
+    pub(crate) fn only_software(&self) -> Option<bool> {
+        let devices = self.list.read();
+        let fit = devices.iter().filter(|device| device.unfit().is_none());
+        fit.map(|device| device.is_software())
+            .reduce(|all, software| all && software)
+    }
+
     /// Returns the device with the lowest number from `from` on.
     pub(crate) fn after(&self, from: u64) -> Option<Arc<Device>> {
         let devices = self.list.read();

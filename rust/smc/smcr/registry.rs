@@ -199,6 +199,13 @@ impl SmcrRegistry {
         held
     }
 
+    /// Tells whether a link with this peer, which this host has begun, is worse than TCP.
+    pub(crate) fn has_worse_link_with(&self, peer_addr: PeerAddr) -> bool {
+        let mut worse = false;
+        self.each_group(|group| worse |= group.peer_addr == peer_addr && group.is_worse());
+        worse
+    }
+
     /// Returns a number for a new group, from 1.
     pub(crate) fn next_group_id(&self) -> u32 {
         self.last_id.fetch_add(1, Relaxed).wrapping_add(1)

@@ -23,6 +23,8 @@ use crate::{
     handshake::gates::GATES,
     host::{
         fallback::{Path, Role},
+        namespace::Namespace,
+        peer_addr::PeerAddr,
         sysctl::Sysctl, //
     },
     smcr::{LocalPort, SmcConn},
@@ -49,6 +51,12 @@ pub(super) fn stream(this: &SmcSock, role: Role) -> Result<Arc<Remote>, Reason> 
     if namespace.promotes_after() == 0 {
         return Err(Reason::PathRemote);
     }
+    if let Err(reason) = has_devices(namespace) {
+        // TCP serves the calls itself: to ask for each whether it is worth promoting would be in vain.
+        let peer = this.sock.peer_addr();
+        namespace.counters.promotions.refused(role, reason, &peer);
+        return Err(reason);
+    }
     let side = match role {
         Role::Client => Side::Client,
         Role::Server => Side::Server,
@@ -57,6 +65,24 @@ pub(super) fn stream(this: &SmcSock, role: Role) -> Result<Arc<Remote>, Reason> 
         return Err(Reason::PathAttached);
     }
     Remote::new(this.sock.sock().clone(), namespace.clone(), side).map_err(|_| Reason::NoMemory)
+}
+
+/// Checks whether this host has a device over which connections are promoted at all.
+///
+/// # Errors
+///
+/// The reason why not.
+fn has_devices(namespace: &Namespace) -> Result<(), Reason> {
+    let gates = GATES.get().ok_or(Reason::NoDevice)?;
+    match gates.registry().devices.only_software() {
+        None => Err(Reason::NoDevice),
+        Some(true) if !promotes_over_software(namespace) => Err(Reason::PathSoftware),
+        Some(_) => Ok(()),
+    }
+}
+
+fn promotes_over_software(namespace: &Namespace) -> bool {
+    namespace.sysctls.get(Sysctl::PathSoftware) != 0
 }
 
 /// Returns the initial sequence numbers of a connection.
@@ -121,7 +147,16 @@ fn may_begin(this: &SmcSock, remote: &Remote) -> Result<(), Reason> {
     if let Some(reason) = remote.keeps_to_tcp() {
         return Err(reason);
     }
-    port(this).map(|_| ())
+    port(this)?;
+    let gates = GATES.get().ok_or(Reason::NoDevice)?;
+    let worse = remote.side() == Side::Client
+        && gates
+            .registry()
+            .has_worse_link_with(PeerAddr::of(&this.sock));
+    match worse {
+        true => Err(Reason::PathWorse),
+        false => Ok(()),
+    }
 }
 
 impl Candidate for SmcSock {
@@ -163,11 +198,8 @@ fn port(this: &SmcSock) -> Result<LocalPort, Reason> {
     let gates = GATES.get().ok_or(Reason::NoDevice)?;
     let devices = &gates.registry().devices;
     let port = LocalPort::find(devices, &this.sock).ok_or(Reason::NoDevice)?;
-    let software = |n: &Arc<_>| -> bool {
-        let namespace: &crate::host::namespace::Namespace = n;
-        namespace.sysctls.get(Sysctl::PathSoftware) != 0
-    };
-    match port.device.is_software() && !this.namespace().is_some_and(software) {
+    let forced = this.namespace().is_some_and(|n| promotes_over_software(n));
+    match port.device.is_software() && !forced {
         true => Err(Reason::PathSoftware),
         false => Ok(port),
     }
@@ -220,7 +252,8 @@ fn conclude(this: &Arc<SmcSock>, remote: &Remote, outcome: Outcome) {
 #[cold]
 fn through(this: &Arc<SmcSock>, remote: &Remote) {
     let mut state = this.state.lock();
-    let (&Phase::Path(path), Some(conn)) = (&*state, remote.carrier()) else {
+    let inside = remote.enter();
+    let (&Phase::Path(path), Some(conn)) = (&*state, inside.carrier()) else {
         return;
     };
     if path.tcp_only.is_none() && remote.goes_through() {

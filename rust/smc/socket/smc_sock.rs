@@ -239,10 +239,10 @@ impl SmcSock {
 
     /// Returns the SMC connection, if this is one.
     #[inline]
-    pub(crate) fn smc(&self) -> Option<&Arc<SmcConn>> {
+    pub(crate) fn smc(&self) -> Option<Arc<SmcConn>> {
         match self.state.smc() {
-            Some(conn) => Some(conn),
-            None => self.remote()?.promoted(),
+            Some(conn) => Some(conn.clone()),
+            None => self.remote()?.enter().promoted().cloned(),
         }
     }
 
@@ -284,8 +284,9 @@ impl SmcSock {
     /// Returns what the socket's SYN, or its answers to SYNs, are to offer.
     pub(crate) fn choice(&self) -> Choice {
         let path = self.path.load(Relaxed);
+        let names = self.own_family.load(Relaxed) != 0;
         match self.namespace() {
-            Some(namespace) => Choice::of(path, &namespace.sysctls, self.is_strict()),
+            Some(namespace) => Choice::of(path, &namespace.sysctls, self.is_strict(), names),
             None => Choice::CLC,
         }
     }

@@ -53,7 +53,7 @@ impl Stream<'_> {
         match self {
             Self::Smcr(conn) => conn.splice(socket, splice),
             Self::Local(local) => local.splice(socket, splice),
-            Self::Remote(remote) => remote.splice(socket, splice),
+            Self::Remote(remote) => remote.enter().splice(socket, splice),
         }
     }
 
@@ -63,7 +63,7 @@ impl Stream<'_> {
         match self {
             Self::Smcr(conn) => conn.poll(socket, poll),
             Self::Local(local) => local.poll(socket, poll),
-            Self::Remote(remote) => remote.poll(socket, poll),
+            Self::Remote(remote) => remote.enter().poll(socket, poll),
         }
     }
 
@@ -76,7 +76,7 @@ impl Stream<'_> {
         match self {
             Self::Smcr(conn) => conn.shutdown(socket, how),
             Self::Local(local) => local.shutdown(socket, how),
-            Self::Remote(remote) => remote.shutdown(socket, how),
+            Self::Remote(remote) => remote.enter().shutdown(socket, how),
         }
     }
 
@@ -85,7 +85,7 @@ impl Stream<'_> {
         match self {
             Self::Smcr(conn) => conn.ioctl(command),
             Self::Local(local) => local.ioctl(command),
-            Self::Remote(remote) => remote.ioctl(command),
+            Self::Remote(remote) => remote.enter().ioctl(command),
         }
     }
 
@@ -94,7 +94,7 @@ impl Stream<'_> {
         match self {
             Self::Smcr(conn) => conn.unread(),
             Self::Local(local) => local.unread(),
-            Self::Remote(remote) => remote.unread(),
+            Self::Remote(remote) => remote.enter().unread(),
         }
     }
 
@@ -103,7 +103,7 @@ impl Stream<'_> {
         match self {
             Self::Smcr(conn) => conn.has_peer(),
             Self::Local(local) => local.has_peer(),
-            Self::Remote(remote) => remote.has_peer(),
+            Self::Remote(remote) => remote.enter().has_peer(),
         }
     }
 
@@ -112,7 +112,12 @@ impl Stream<'_> {
         match self {
             Self::Smcr(conn) => conn.low_water_changed(),
             Self::Local(local) => local.low_water_changed(),
-            Self::Remote(remote) => remote.low_water_changed(),
+            Self::Remote(remote) => {
+                let inside = remote.enter();
+                inside.low_water_changed();
+                // TCP's caller has the socket locked.
+                inside.leave();
+            }
         }
     }
 }

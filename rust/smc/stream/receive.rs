@@ -92,7 +92,7 @@ fn receive_local(local: &Local, socket: &BsdSocket, msg: &mut Message<'_>) -> Re
 
 #[inline(never)]
 fn receive_remote(remote: &Remote, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
-    receive(remote, socket, msg)
+    receive(&remote.enter(), socket, msg)
 }
 
 /// recvmsg().

@@ -12,12 +12,14 @@
 
 mod account;
 mod back;
+mod carriers;
 mod facts;
 mod tcp;
 
 pub(crate) use account::{step, Facts};
+pub(crate) use carriers::Inside;
 
-use self::back::Return;
+use self::{back::Return, carriers::Carriers};
 use super::{
     ring::{put_mark, take_mark},
     shut_down,
@@ -26,7 +28,7 @@ use super::{
 use crate::{
     host::namespace::Namespace,
     smcr::{
-        group::{Apart, MARKS},
+        group::Apart,
         SmcConn, //
     },
 };
@@ -38,14 +40,17 @@ use kapi::{
         socket::BsdSocket,
         uapi::{SHUT_RD, SHUT_RDWR, SHUT_WR}, //
     },
-    sys::word::{Count, Word},
+    sys::{
+        gate::Prepared,
+        word::{Count, Word}, //
+    },
 };
 use kernel::{
     new_mutex,
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{Atomic, Full, Relaxed},
+        atomic::Atomic,
         Arc,
         Mutex,
         SetOnce, //
@@ -60,8 +65,8 @@ use smc_proto::{
 
 /// Doublings of the distance to the next attempt.
 const MOST_DOUBLINGS: u32 = 12;
-/// Times that a connection is promoted, at most; whose links are lost more often than that stays TCP's.
-const MOST_PROMOTIONS: usize = 6;
+/// Losses of its link after which a connection stays TCP's.
+const MOST_LOSSES: u32 = 6;
 
 /// A client's attempt to promote the connection.
 pub(crate) trait Dial: Send + Sync {
@@ -82,6 +87,8 @@ struct Writer {
 struct Machine {
     promotion: Promotion,
     conn: Option<Arc<SmcConn>>,
+    /// What is needed for calls to use it.
+    prepared: Option<Prepared<SmcConn>>,
     /// Directions that the program has shut and whose end is to be said when it is known by which carrier: 1 receive, 2
     /// send.
     shut: u8,
@@ -91,8 +98,8 @@ struct Machine {
     back: Option<Return>,
     /// The rings were left, of which the socket has not been told.
     has_left: bool,
-    /// The peer's record has come, and was not taken at once.
-    has_lingered: bool,
+    /// Times that the peer's record was there and not taken.
+    lingers: u8,
 }
 
 /// An end of a connection with another host that may be promoted.
@@ -127,6 +134,7 @@ pub(crate) struct Remote {
     /// Number of splice() calls under way.
     splices: Atomic<i32>,
     /// The SMC-R connection, once an end has turned.
+    #[pin]
     carriers: Carriers,
     /// The attempt that is under way.
     #[pin]
@@ -139,47 +147,6 @@ pub(crate) struct Remote {
     /// Held by who takes bytes from TCP.
     #[pin]
     reader: Mutex<()>,
-}
-
-/// The SMC-R connections over which the stream goes and has gone. They stay until the socket is closed, as calls may be
-/// inside.
-struct Carriers {
-    all: [SetOnce<Arc<SmcConn>>; MOST_PROMOTIONS],
-    /// Place of the present one, or of the next.
-    at: Atomic<u32>,
-}
-
-impl Carriers {
-    const fn new() -> Self {
-        Self {
-            all: [const { SetOnce::new() }; MOST_PROMOTIONS],
-            at: Atomic::new(0),
-        }
-    }
-
-    #[inline]
-    fn current(&self) -> Option<&Arc<SmcConn>> {
-        self.all.get(self.at.load(Relaxed) as usize)?.as_ref()
-    }
-
-    /// Makes `conn` the present one, if there is none.
-    fn populate(&self, conn: Arc<SmcConn>) {
-        if let Some(place) = self.all.get(self.at.load(Relaxed) as usize) {
-            place.populate(conn);
-        }
-    }
-
-    /// There is none, after `conn`. Returns false if another call has found that.
-    fn leave(&self, conn: &Arc<SmcConn>) -> bool {
-        let is = |place: &SetOnce<_>| place.as_ref().is_some_and(|own| Arc::ptr_eq(own, conn));
-        let at = self.all.iter().position(is).unwrap_or(MOST_PROMOTIONS) as u32;
-        self.at.cmpxchg(at, at.saturating_add(1), Full).is_ok()
-    }
-
-    /// Tells whether there may be no other.
-    fn are_spent(&self) -> bool {
-        self.at.load(Relaxed) as usize >= MOST_PROMOTIONS
-    }
 }
 
 /// What [`Remote::advance`] has come to.
@@ -226,17 +193,18 @@ impl Remote {
                 heard: Count::new(back::NOTHING),
                 widened: Count::new(0),
                 splices: Atomic::new(0),
-                carriers: Carriers::new(),
+                carriers <- Carriers::new(),
                 dialer <- new_mutex!(None, "rsmc::Remote::dialer"),
                 machine <- new_mutex!(
                     Machine {
                         promotion,
                         conn: None,
+                        prepared: None,
                         shut: 0,
                         closed: false,
                         back: None,
                         has_left: false,
-                        has_lingered: false,
+                        lingers: 0,
                     },
                     "rsmc::Remote::machine"
                 ),
@@ -279,20 +247,14 @@ impl Remote {
         self.through.get() != 0
     }
 
-    /// Returns the SMC-R connection, while all of the stream goes by its rings.
-    #[inline]
-    pub(crate) fn promoted(&self) -> Option<&Arc<SmcConn>> {
-        match self.is_through() {
-            true => self.carriers.current(),
-            false => None,
-        }
-    }
-
     /// Has all of the stream go by the rings, after [`Outcome::Promoted`]. Returns false if they have been left since.
     pub(crate) fn goes_through(&self) -> bool {
         let machine = self.machine.lock();
         let open = machine.promotion.stage() == Stage::Turned && !machine.closed;
         self.through.set(u32::from(open));
+        if let (true, Some(conn)) = (open, &machine.conn) {
+            conn.may_leave();
+        }
         open
     }
 
@@ -324,7 +286,7 @@ impl Remote {
         if bound {
             return Some(Reason::PathAttached);
         }
-        if self.carriers.current().is_some() {
+        if !self.carriers.is_empty() {
             // What is left in a ring has not been read.
             return Some(Reason::PathReturned);
         }
@@ -369,8 +331,11 @@ impl Remote {
     /// Takes over the SMC-R connection that a handshake over a side connection has made, which is apart from the socket.
     pub(crate) fn offer(&self, conn: Arc<SmcConn>) -> Outcome {
         {
+            // One that was left while a call was inside.
+            self.carriers.sweep();
+            let prepared = Prepared::new(conn.clone());
             let mut machine = self.machine.lock();
-            let step = match machine.closed {
+            let step = match machine.closed || prepared.is_err() {
                 true => Step::Leave,
                 false => machine.promotion.offered(),
             };
@@ -381,7 +346,8 @@ impl Remote {
                 return Outcome::Nothing;
             }
             machine.conn = Some(conn);
-            self.show(&machine);
+            machine.prepared = prepared.ok();
+            self.show(&mut machine);
             if step == Step::Decide {
                 self.decide(&mut machine);
             }
@@ -412,7 +378,7 @@ impl Remote {
         }
         let mut machine = self.machine.lock();
         while let Some(step) = self.next(&mut machine) {
-            self.show(&machine);
+            self.show(&mut machine);
             let turns = step == Step::Turn;
             if turns && !self.try_turn(&mut machine) {
                 break;
@@ -558,6 +524,7 @@ impl Remote {
     }
 
     fn leave(&self, machine: &mut Machine, why: Reason) {
+        machine.prepared = None;
         if let Some(conn) = machine.conn.take() {
             conn.dissolve();
         }
@@ -576,13 +543,11 @@ impl Remote {
     }
 
     /// Makes the stage seen by those who do not lock the machine, and the peer's cut by readers.
-    fn show(&self, machine: &Machine) {
-        let promotion = &machine.promotion;
+    fn show(&self, machine: &mut Machine) {
+        let promotion = machine.promotion;
         let known = self.route() != Route::TCP;
         if let (Some(position), false) = (promotion.peer_cut(), known) {
-            if let Some(conn) = &machine.conn {
-                self.carriers.populate(conn.clone());
-            }
+            self.publish(machine);
             let route = Route::TCP.promoted(position).unwrap_or(Route::TCP);
             self.route.release(route.word());
             self.passes();
@@ -607,6 +572,19 @@ impl Remote {
         if stage != before && stage != Stage::Tcp {
             self.trace(account::of(stage), 0);
         }
+    }
+
+    /// Has calls use the SMC-R connection.
+    fn publish(&self, machine: &mut Machine) {
+        if let Some(prepared) = machine.prepared.take() {
+            self.carriers.publish(prepared);
+        }
+    }
+
+    /// Returns the SMC-R connection that the socket has, or has left with bytes in its ring.
+    fn conn(&self, machine: &Machine) -> Option<Arc<SmcConn>> {
+        let conn = machine.conn.clone();
+        conn.or_else(|| self.enter().current().cloned())
     }
 
     /// Turns, if no writer is inside. A writer that is does it when it comes again.
@@ -643,7 +621,7 @@ impl Remote {
         }
         machine.promotion.turned();
         self.succeeded();
-        self.carriers.populate(conn.clone());
+        self.publish(machine);
         conn.takes_over();
         // It did not concern the socket when it happened.
         let error = match conn.apart_state() {
@@ -667,37 +645,13 @@ impl Remote {
         Ok(())
     }
 
-    /// Returns the SMC-R connection, if what this end writes goes by its ring.
-    #[inline]
-    fn turned(&self) -> Option<&Arc<SmcConn>> {
-        match self.stage() {
-            Stage::Turned => self.carrier(),
-            _ => None,
-        }
-    }
-
-    /// Returns the SMC-R connection, if what is to be read next is in its ring.
-    #[inline]
-    fn behind(&self) -> Option<&Arc<SmcConn>> {
-        match self.route().head() {
-            Head::Ring => self.carrier(),
-            _ => None,
-        }
-    }
-
-    /// Returns the SMC-R connection, once the way back to TCP is closed, until a reset.
-    #[inline]
-    pub(crate) fn carrier(&self) -> Option<&Arc<SmcConn>> {
-        self.carriers.current().filter(|_| self.broken.get() == 0)
-    }
-
     /// Tells whether an urgent byte would come by TCP.
     pub(super) fn has_urgent_by_tcp(&self) -> bool {
         if self.is_through() {
             return false;
         }
         let by_tcp = self.route() == Route::TCP && !self.stage().may_be_followed();
-        self.sock.has_urgent() || self.carriers.current().is_none() || by_tcp
+        self.sock.has_urgent() || self.carriers.is_empty() || by_tcp
     }
 
     /// Passes the peer's cut if all before it has been read. Returns whether the next byte is in the ring.
@@ -729,10 +683,8 @@ impl Remote {
             let _ = self.turn(&mut machine, writer.held);
         }
         match machine.promotion.stage() {
-            Stage::Tcp | Stage::Offered => {
-                drop(machine);
-                socket.native_shutdown(how)
-            }
+            // With the machine locked: an attempt that is agreed on meanwhile would go on behind the end.
+            Stage::Tcp | Stage::Offered => socket.native_shutdown(how),
             Stage::Bound | Stage::Due | Stage::Returning => {
                 // It is said when the peer has said by which carrier, or TCP has the bytes before that.
                 machine.shut |= ways;
@@ -761,9 +713,10 @@ impl Remote {
     /// Ends the stream: the socket's file is being closed. Returns the SMC-R connection that is to be closed, too, and
     /// whether TCP has bytes that the program has not read, of which the peer hears as of an abort.
     pub(crate) fn close(&self) -> Option<(Arc<SmcConn>, bool)> {
+        self.settle();
         let mut machine = self.machine.lock();
         machine.closed = true;
-        if let Some(conn) = machine.conn.clone().filter(|conn| conn.is_suspended()) {
+        if let Some(conn) = self.conn(&machine).filter(|conn| conn.is_suspended()) {
             self.close_left(&mut machine, &conn);
             machine.conn = None;
             return None;
@@ -803,28 +756,14 @@ impl Remote {
             let mut machine = self.machine.lock();
             machine.closed = true;
             self.ended(Reason::PathEnds);
-            machine.conn.take()
+            let conn = self.conn(&machine);
+            machine.conn = None;
+            conn
         };
         if let Some(conn) = conn {
             conn.shut_read();
             conn.dissolve();
         }
-    }
-
-    /// Returns the numbers of bytes that have gone and come by the ring.
-    pub(crate) fn carried(&self) -> (u64, u64) {
-        let of = |conn: &Arc<SmcConn>| {
-            let at = conn.proto.lock().positions();
-            let marks = MARKS as u64;
-            (
-                at.written.saturating_sub(marks),
-                at.received.saturating_sub(marks),
-            )
-        };
-        let all = self.carriers.all.iter().filter_map(|place| place.as_ref());
-        all.map(of).fold((0, 0), |(out, back), (more, got)| {
-            (out.saturating_add(more), back.saturating_add(got))
-        })
     }
 }
 

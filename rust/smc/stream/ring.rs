@@ -381,8 +381,8 @@ fn put(
         copy_in(ring, view, wanted_now, msg)
     };
     if faulted {
-        // Some of them may have been copied.
-        conn.touched(wanted_now);
+        // What was copied before the fault is in the ring.
+        conn.proto.lock().overwritten(wanted_now as u32);
     }
     if taken == 0 {
         // As TCP: that the program may not write comes before that.

@@ -73,7 +73,7 @@ fn send_local(local: &Local, socket: &BsdSocket, msg: &mut Message<'_>) -> Resul
 
 #[inline(never)]
 fn send_remote(remote: &Remote, socket: &BsdSocket, msg: &mut Message<'_>) -> Result<usize> {
-    send(remote, socket, msg)
+    send(&remote.enter(), socket, msg)
 }
 
 /// sendmsg(): blocking, it takes everything.

@@ -25,7 +25,7 @@ const FILES: [(&str, i64, i64, i64); 29] = [
     ("limit_smc_hs", 0, 0, 1),
     ("max_drains", 4096, 0, 1 << 20),
     ("neighbour_time", 3600, 0, 604_800),
-    ("path", 1, 0, 2),
+    ("path", 2, 0, 2),
     ("path_flip", 0, 0, 1 << 20),
     ("path_local", 1, 0, 2),
     ("path_promote", 32, 0, 1 << 30),
@@ -220,7 +220,7 @@ fn unloads() -> Outcome {
 
 fn main() {
     // What a namespace begins with is to be seen.
-    net::local_paths(&st::args::Args::get());
+    net::default_path();
     let mut k = Ktap::plan(FILES.len() + 5);
     k.outcome("names", names());
     k.outcome("modes", modes());

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0
 # demo-client.sh REQUESTS
 # Guest a of `lab demo`: an unmodified redis-benchmark over SMC sockets, whose connections are listed as seen
-# while it runs. A last line `demo: ...` on standard error says why the demonstration has failed.
+# while it runs. The guests have soft-RoCE, over which connections would stay TCP by default. A last line `demo: ...` on standard error says why the demonstration has failed.
 set -eu
 requests=$1
 
@@ -10,6 +10,8 @@ if ! grep -q '^rsmc ' /proc/modules; then
 	echo "demo: rsmc.ko is not loaded in guest a" >&2
 	exit 1
 fi
+echo "\$ sysctl net.smc.path=1   # in both: SMC-R from the beginning. By default (2) it would stay TCP, as the device is software"
+sysctl -qw net.smc.path=1
 rsmc-barrier ready 120
 rsmc ss --json --watch=0.5 >/tmp/seen &
 watching=$!

@@ -7,6 +7,8 @@ if ! grep -q '^rsmc ' /proc/modules; then
 	echo "demo: rsmc.ko is not loaded in guest b" >&2
 	exit 1
 fi
+# As in guest a.
+sysctl -qw net.smc.path=1
 rsmc run -- redis-server --bind 10.77.0.2 --port 6379 --save "" --appendonly no \
 	--protected-mode no --dir /tmp >/tmp/redis.log 2>&1 &
 server=$!

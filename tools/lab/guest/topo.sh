@@ -1,10 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0
-# topo.sh up private | up netns | up pair SIDE | rdma netns | rdma pair | port netns | veth netns | card netns [PROFILE] |
+# topo.sh up private|netns|pair SIDE [PATH] | rdma netns | rdma pair | port netns | veth netns | card netns [PROFILE] |
 #	down netns | down pair | device pair
 # Namespaces, devices and addresses of the topologies (see selftests/README.md);
 # `rdma` puts a soft-RoCE device on each end, `card` a model card (selftests/kmod/card). `port` joins the namespaces by
 # Ethernet ports of such cards instead, `veth` by veth again. `up` and `down` print what tests must leave as it was.
+# PATH is written into net.smc.path of the initial namespace, a and b, unless it is `default`: most tests are about
+# SMC-R, which connections are to have from their beginning. `down` puts the initial namespace's back.
 set -eu
 
 # The one device of a pair's link: vec0 in UML, eth0 under QEMU.
@@ -89,6 +91,18 @@ neighbours=/proc/sys/net/smc/neighbour_time
 [ "$1 $2" != "up pair" ] || [ ! -e $neighbours ] || echo 0 >$neighbours
 
 [ "$1" != up ] || state
+path=/proc/sys/net/smc/path
+kept=/run/rsmc-path
+negotiate() { # COMMAND...: by which it is another namespace's
+	case $wanted in
+	[0-9]) [ ! -e $path ] || "$@" sh -c "echo $wanted >$path" ;;
+	esac
+}
+wanted=${4:-default}
+if [ "$1" = up ] && [ -e $path ]; then
+	[ -e $kept ] || cat $path >$kept
+	negotiate
+fi
 case "$1 $2" in
 "up private")
 	# A soft-RoCE device costs time and memory for every namespace there is, so there is none.
@@ -107,6 +121,9 @@ case "$1 $2" in
 	END
 	by_veth
 	joined
+	for ns in a b; do
+		negotiate ip netns exec $ns
+	done
 	keep_time_stamps
 	;;
 "up pair")
@@ -160,8 +177,12 @@ case "$1 $2" in
 	link_device
 	;;
 *)
-	echo "usage: topo.sh up|rdma|port|veth|card|down|device private|netns|pair [SIDE]" >&2
+	echo "usage: topo.sh up|rdma|port|veth|card|down|device private|netns|pair [SIDE [PATH]]" >&2
 	exit 2
 	;;
 esac
+if [ "$1" = down ] && [ -e $kept ]; then
+	[ ! -e $path ] || cat $kept >$path
+	rm $kept
+fi
 [ "$1" != down ] || state

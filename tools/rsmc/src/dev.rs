@@ -59,6 +59,12 @@ impl Port {
         device.join("ports").join(self.port.to_string())
     }
 
+    /// Whether no card is beneath (rdma_rxe, siw); false where sysfs does not show the device.
+    pub fn is_software(&self) -> bool {
+        let device = Path::new("/sys/class/infiniband").join(&self.device);
+        device.exists() && !device.join("device").exists()
+    }
+
     /// The addresses of the port; `None` where sysfs does not show the device.
     pub fn gids(&self) -> Option<Vec<Gid>> {
         let port = self.directory();

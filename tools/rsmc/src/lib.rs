@@ -14,6 +14,7 @@ pub mod cli;
 pub mod clock;
 pub mod compat;
 pub mod completion;
+pub mod demote;
 pub mod dev;
 pub mod diag;
 pub mod enable;

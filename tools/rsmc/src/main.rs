@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         Command::Ueid(args) => rsmc::ueid::run(&args, &mut out),
         Command::Pnet(args) => rsmc::pnet::run(&args, &mut out),
         Command::Policy(args) => rsmc::policy::run(&args, &mut out),
+        Command::Demote(args) => rsmc::demote::run(&args),
         Command::Enable(args) => rsmc::enable::enable(&args, &mut out),
         Command::Disable(args) => rsmc::enable::disable(&args, &mut out),
         Command::Up(args) => rsmc::up::run(&args, &mut out),

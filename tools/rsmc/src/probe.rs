@@ -21,7 +21,8 @@ const SMCPROTO_SMC6: u32 = 1;
 /// Time for which the kernel's list may still show a new connection as being made.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// Makes an SMC stream socket of the kind an address needs.
+/// Makes an SMC stream socket of the kind an address needs: of `AF_SMC` if there is that, which negotiates SMC before
+/// data whatever `net.smc.path` says, and so finds out whether it can be.
 ///
 /// # Errors
 /// `NotThere` if the kernel has neither kind of SMC socket.
@@ -31,16 +32,12 @@ pub fn socket(address: &SocketAddr, flags: SocketFlags) -> Result<OwnedFd> {
         SocketAddr::V6(_) => (AddressFamily::INET6, NonZeroU32::new(SMCPROTO_SMC6)),
     };
     let flags = flags | SocketFlags::CLOEXEC;
-    let inet = NonZeroU32::new(IPPROTO_SMC).map(Protocol::from_raw);
-    let made = net::socket_with(family, SocketType::STREAM, flags, inet);
+    let own = AddressFamily::from_raw(AF_SMC);
+    let smc = smc.map(Protocol::from_raw);
+    let made = net::socket_with(own, SocketType::STREAM, flags, smc);
     let made = made.or_else(|_| {
-        let family = AddressFamily::from_raw(AF_SMC);
-        net::socket_with(
-            family,
-            SocketType::STREAM,
-            flags,
-            smc.map(Protocol::from_raw),
-        )
+        let inet = NonZeroU32::new(IPPROTO_SMC).map(Protocol::from_raw);
+        net::socket_with(family, SocketType::STREAM, flags, inet)
     });
     made.map_err(|_| Error::NotThere(absent::line()))
 }

@@ -3,7 +3,8 @@
 //!
 //! `tcp_first_ROLE N` and `local_ROLE N`, with ROLE `client` or `server`; `promotion_KIND ROLE N` of promotions to
 //! SMC-R, with KIND `begun`, `done`, `failed`, `refused`, `ns` or `longest_ns`; `promotion_time ROLE BOUND N`: those that
-//! took less than BOUND microseconds and not less than half of it (0: the longest); `promotion_reason ROLE CODE N`;
+//! took less than BOUND microseconds and not less than half of it (0: the longest); `promotion_returned ROLE CAUSE N`:
+//! those that have gone back to TCP, with CAUSE `lost`, `idle`, `pressure`, `command` or `peer`; `promotion_reason ROLE CODE N`;
 //! `promotion_peer ADDR CODE N ORDER`; `given_back N`.
 
 use crate::error::{Error, Result};
@@ -36,6 +37,39 @@ pub struct Ends {
     pub longest_ns: u64,
     /// The same times by size.
     pub times: Vec<Times>,
+    /// Promoted connections that have gone back to TCP, by cause.
+    pub returned: Returned,
+}
+
+/// Promoted connections that have gone back to TCP. The names are an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Returned {
+    /// The link was lost.
+    pub lost: u64,
+    /// They were idle.
+    pub idle: u64,
+    /// They were idle, and memory was short.
+    pub pressure: u64,
+    /// `rsmc demote`.
+    pub command: u64,
+    /// The peer had one of these causes.
+    pub peer: u64,
+    /// The link was worse than TCP.
+    pub worse: u64,
+}
+
+impl Returned {
+    /// The counters with their names.
+    pub fn counts(&mut self) -> [(&'static str, &mut u64); 6] {
+        [
+            ("lost", &mut self.lost),
+            ("idle", &mut self.idle),
+            ("pressure", &mut self.pressure),
+            ("command", &mut self.command),
+            ("peer", &mut self.peer),
+            ("worse", &mut self.worse),
+        ]
+    }
 }
 
 /// Number of promotions that took so long.
@@ -107,6 +141,14 @@ impl Promotions {
                 let below_us = Some(number(bound)?).filter(|bound| *bound != 0);
                 let count = number(count)?;
                 self.of(role)?.times.push(Times { below_us, count });
+            }
+            ["promotion_returned", role, cause, count] => {
+                let count = number(count)?;
+                for (name, counter) in self.of(role)?.returned.counts() {
+                    if name == cause {
+                        *counter = count;
+                    }
+                }
             }
             ["promotion_reason", role, reason, count] => {
                 let role = Role::from_name(role)?;
@@ -205,6 +247,16 @@ impl Ends {
             let times: Vec<String> = self.times.iter().map(Times::words).collect();
             writeln!(out, "  times: {}", times.join(", "))?;
         }
+        let mut returned = self.returned;
+        let returned: Vec<String> = returned
+            .counts()
+            .into_iter()
+            .filter(|(_, count)| **count != 0)
+            .map(|(cause, count)| format!("{cause} {count}"))
+            .collect();
+        if !returned.is_empty() {
+            writeln!(out, "  gone back to TCP: {}", returned.join(", "))?;
+        }
         Ok(())
     }
 }
@@ -250,6 +302,9 @@ impl Shown {
             for times in &mut ends.times {
                 let below = times.below_us.unwrap_or(0);
                 each(format!("{PATH}.{role}.times.{below}"), &mut times.count);
+            }
+            for (cause, count) in ends.returned.counts() {
+                each(format!("{PATH}.{role}.returned.{cause}"), count);
             }
         }
         for reason in &mut self.reasons {
@@ -314,6 +369,7 @@ pub(crate) mod tests {
     pub(crate) const LINES: &str = "given_back 1\ntcp_first_client 9\nlocal_client 2\ntcp_first_server 4\n\
         local_server 0\npromotion_begun client 5\npromotion_done client 3\npromotion_failed client 2\n\
         promotion_refused client 1\npromotion_ns client 9000000\npromotion_longest_ns client 7000000\n\
+        promotion_returned client idle 2\npromotion_returned client lost 1\n\
         promotion_time client 1024 2\npromotion_time client 0 1\npromotion_begun server 0\n\
         promotion_reason client 0x0306010c 2\npromotion_reason client 0x0306010e 1\n\
         promotion_peer 10.0.0.2 0x00000000 3 5\npromotion_peer ::ffff:10.0.0.2 0x0306010c 2 6\n\
@@ -340,6 +396,7 @@ pub(crate) mod tests {
         for broken in [
             "promotion_begun nobody 1",
             "promotion_begun client -1",
+            "promotion_returned client idle x",
             "promotion_time client x 1",
             "promotion_reason server 0xg 1",
             "promotion_peer 10.0.0 0x0 1 1",
@@ -358,7 +415,8 @@ pub(crate) mod tests {
             "began as TCP as client: 9, 2 by memory\n\
              promotions as client: 5 begun, 3 done, 2 failed; 1 times not begun\n  \
              time to the turn: 3.0 ms on average, 7.0 ms at most\n  \
-             times: < 1.0 ms 2, longer 1\n\
+             times: < 1.0 ms 2, longer 1\n  \
+             gone back to TCP: lost 1, idle 2\n\
              began as TCP as server: 4\nleft to TCP for good: 1\n  \
              not promoted, 2 as client: PATHREFUSED The connection was to be promoted to SMC-R, and the other host did \
              not agree\n  \

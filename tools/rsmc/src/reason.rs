@@ -153,11 +153,20 @@ pub fn advice(code: u32) -> &'static str {
              listen still, at `net.smc.path` 2, and no load balancer may give its connections to other hosts."
         }
         Reason::PathSoftware => {
-            "Over soft-RoCE or siw connections are slower than TCP. `sysctl net.smc.path_software=1` promotes them all the \
-             same, for tests."
+            "Nothing is wrong: over soft-RoCE and siw connections are slower than TCP. To try SMC-R over them, \
+             `sysctl net.smc.path=1` on one of the hosts has new connections use it from their beginning; \
+             `net.smc.path_software=1` on both promotes them."
         }
         Reason::PathReturned => {
             "Nothing was lost. The kernel log says which link that was, and why; new connections use the next one."
+        }
+        Reason::PathLeft => {
+            "Nothing was lost, and it is promoted again when it pays. `net.smc.path_idle` is the time without a byte \
+             after which connections go back to TCP, `rsmc demote` has them do so at once."
+        }
+        Reason::PathWorse => {
+            "Most answers on the link come later than TCP's: it loses packets, or its way is longer. The link is tested once \
+             a second; when most answers are in time again, connections are promoted again."
         }
         Reason::Policy => {
             "`rsmc policy` lists the rules, and `rsmc policy test` says which one decides about a socket."

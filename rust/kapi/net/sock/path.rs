@@ -180,6 +180,16 @@ impl Sock {
         came.wrapping_add(went)
     }
 
+    /// Returns the shortest round trip that TCP has seen of late, in microseconds; `None` before the first. A hint without
+    /// the lock.
+    pub fn shortest_round_trip(&self) -> Option<u32> {
+        let tp: *const bindings::tcp_sock = self.as_ptr().cast();
+        // SAFETY: The sock is TCP's; read without the lock, as `tcp_get_info()` does.
+        let micros = unsafe { ptr::read_volatile(&raw const (*tp).rtt_min.s[0].v) };
+        // What `tcp_init_sock()` puts there.
+        (micros != u32::MAX).then_some(micros)
+    }
+
     /// Returns whether something about the connection needs TCP's own stream, as [`SockGuard::needs_tcp`]. A hint
     /// without the lock.
     pub fn seems_bound_to_tcp(&self) -> bool {

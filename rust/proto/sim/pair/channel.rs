@@ -3,7 +3,7 @@
 //! The channel between the two connections: posting, arrival, completion, loss.
 
 use super::{End, Flight, Pair, MOST_SILENT};
-use smc_proto::conn::Notice;
+use smc_proto::conn::{Actions, Notice};
 use smc_proto::time::Span;
 use smc_proto::wire::cdc::Cdc;
 use smc_proto::wire::immediate::Immediate;
@@ -150,7 +150,12 @@ impl Pair {
         s.killed = true;
         if !s.gone {
             let suspended = self.suspends.then(|| s.conn.suspend()).flatten();
-            let a = suspended.unwrap_or_else(|| s.conn.kill());
+            let a = match suspended {
+                Some(actions) => actions,
+                // It has left in good order before.
+                None if s.conn.is_suspended() => Actions::NONE,
+                None => s.conn.kill(),
+            };
             self.act(me, a);
         }
         // Flush.
@@ -163,6 +168,56 @@ impl Pair {
         }
         while !self.side[me].completing.is_empty() {
             self.complete(me);
+        }
+    }
+
+    /// Asks the peer of `me` to leave the rings. Returns whether it does so.
+    pub fn ask_to_leave(&mut self, me: usize) -> bool {
+        let asks = self.side[me].conn.ask_to_leave();
+        if let Some(actions) = asks {
+            self.act(me, actions);
+        }
+        asks.is_some()
+    }
+
+    /// `me` leaves the rings without having heard of the peer.
+    pub fn leaves(&mut self, me: usize) {
+        let left = self.side[me].conn.leave().expect("an open stream");
+        self.act(me, left);
+    }
+
+    /// Says on TCP what `me` has of the rings, once.
+    pub(super) fn say_record(&mut self, me: usize) {
+        let s = &mut self.side[me];
+        if s.said.is_none() && s.conn.knows_record() {
+            let record = s.conn.record();
+            assert!(
+                !record.orderly || s.in_air.is_empty(),
+                "in good order, and more is on its way: {:?}",
+                s.conn
+            );
+            s.said = Some(record);
+            let delay = Span(self.rng.below(200_000));
+            self.side[1 - me].record_at = Some(self.now.after(delay));
+        }
+    }
+
+    /// The peer's record has come on TCP: this end leaves, too, when it has all that the peer has sent.
+    pub(super) fn hear_record(&mut self, me: usize) {
+        let record = self.side[1 - me].said.expect("a record");
+        let s = &mut self.side[me];
+        if s.conn.awaits_rest(&record) && !s.killed {
+            s.record_at = Some(self.now.after(Span::from_millis(1)));
+            return;
+        }
+        s.record_at = None;
+        let left = match record.orderly {
+            true => s.conn.leave(),
+            false => s.conn.suspend(),
+        };
+        assert!(left.is_some() || s.conn.is_suspended());
+        if let Some(actions) = left {
+            self.act(me, actions);
         }
     }
 

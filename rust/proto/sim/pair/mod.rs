@@ -26,6 +26,7 @@ use smc_proto::cursor::RingSize;
 use smc_proto::time::{Instant, Span};
 use smc_proto::wire::cdc::StateFlags;
 use smc_proto::wire::ids::AlertToken;
+use smc_proto::wire::promotion::Record;
 use std::collections::VecDeque;
 
 pub mod channel;
@@ -158,6 +159,10 @@ pub struct Side {
     gone: bool,
     /// Arrival of the peer's FIN on TCP.
     fin_at: Option<Instant>,
+    /// What it has said of its rings, which it has left.
+    pub said: Option<Record>,
+    /// Arrival of the peer's on TCP.
+    record_at: Option<Instant>,
 }
 
 /// Two hosts and the channel.
@@ -313,6 +318,8 @@ impl Pair {
                 kill_at: None,
                 gone: false,
                 fin_at: None,
+                said: None,
+                record_at: None,
             }
         };
         Pair {
@@ -361,6 +368,9 @@ impl Pair {
             "due but not announced: {:?}",
             s.conn
         );
+        if self.side[me].conn.is_suspended() {
+            self.say_record(me);
+        }
         self.post(me);
     }
 
@@ -384,6 +394,7 @@ impl Pair {
             if !s.freed && !s.gone {
                 offer(s.conn.next_deadline(), 3, me);
                 offer(s.fin_at, 5, me);
+                offer(s.record_at, 6, me);
             }
         }
         best
@@ -409,6 +420,7 @@ impl Pair {
                     let a = self.side[me].conn.on_tcp_fin(self.now);
                     self.act(me, a);
                 }
+                6 => self.hear_record(me),
                 _ => {
                     let before = self.side[me].conn.next_deadline();
                     let waited = self.side[me].conn.awaits_end();

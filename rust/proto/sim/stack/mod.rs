@@ -264,7 +264,7 @@ impl Stack {
 
     fn todo(&mut self, me: usize, todo: Todo) {
         match todo {
-            Todo::None | Todo::Settled(_) | Todo::CheckPort => {}
+            Todo::None | Todo::Settled(_) | Todo::CheckPort | Todo::Judge => {}
             Todo::Send(frame) => self.send(me, Payload::Llc(frame)),
             Todo::Handshake(_) => panic!("no handshake here"),
             Todo::End { last, .. } => {

@@ -28,12 +28,16 @@ impl Extensions {
     /// Receive rings may move: CDC messages say into which the sender writes, and which it offers
     /// ([`RingNews`](crate::wire::cdc::RingNews)).
     pub const MOVES: Extensions = Extensions(8);
+    /// An end of a connection that began as TCP may ask the other one to leave the rings
+    /// ([`ProdFlags::LEAVE`](crate::wire::cdc::ProdFlags::LEAVE)).
+    pub const LEAVES: Extensions = Extensions(16);
     /// All that this version knows.
     pub const ALL: Extensions = Extensions(
         Extensions::IMMEDIATE.0
             | Extensions::FULL_PACKET.0
             | Extensions::CLASS.0
-            | Extensions::MOVES.0,
+            | Extensions::MOVES.0
+            | Extensions::LEAVES.0,
     );
 
     /// Returns the extensions in a vendor field that this version knows, if the field is ours.
@@ -121,11 +125,11 @@ mod tests {
             priority: 3,
         };
         let field = to_proposal(Extensions::ALL, class);
-        assert_eq!(&field, b"RSM\x0f\x68\x03\0\0");
+        assert_eq!(&field, b"RSM\x1f\x68\x03\0\0");
         assert_eq!(from_proposal(field), (Extensions::ALL, Some(class)));
         let rest = Extensions::ALL.without(Extensions::CLASS);
-        assert_eq!(&to_proposal(rest, class), b"RSM\x0b\0\0\0\0");
-        assert_eq!(from_proposal(*b"RSM\x0b\x68\x03\0\0"), (rest, None));
+        assert_eq!(&to_proposal(rest, class), b"RSM\x1b\0\0\0\0");
+        assert_eq!(from_proposal(*b"RSM\x1b\x68\x03\0\0"), (rest, None));
         assert_eq!(from_proposal(*b"XYZ\x07\x68\x03\0\0").1, None);
     }
 
@@ -136,7 +140,7 @@ mod tests {
         assert_eq!(Extensions::from_wire(*b"RSN\x01"), Extensions::NONE);
         assert_eq!(Extensions::from_wire([0, 0, 0, 1]), Extensions::NONE);
         assert_eq!(Extensions::IMMEDIATE.to_wire(), *b"RSM\x01");
-        assert_eq!(Extensions::ALL.to_wire(), *b"RSM\x0f");
+        assert_eq!(Extensions::ALL.to_wire(), *b"RSM\x1f");
         assert_eq!(Extensions::NONE.to_wire(), [0; 4]);
         let rest = Extensions::ALL.without(Extensions::IMMEDIATE);
         assert!(rest.has(Extensions::FULL_PACKET) && !rest.has(Extensions::IMMEDIATE));

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The family `RSMC_POLICY`: the rules that say which TCP sockets become SMC's, and the peers that are sent no option.
+//! The family `RSMC_POLICY`: the rules that say which TCP sockets become SMC's, the peers that are sent no option, and
+//! the promoted connections that are to go back to TCP.
 //!
 //! All of it is for administrators of the network namespace, and about that namespace alone.
 
-use super::{learned, namespace};
+use super::{learned, namespace, sockets};
 use crate::host::{
     rules::{self, Label, Rule, Text, MOST},
     tcp2smc, //
@@ -43,6 +44,8 @@ mod commands {
     pub(super) const LEARNED: u8 = 8;
     /// Forgets it.
     pub(super) const FORGET_LEARNED: u8 = 9;
+    /// Has promoted connections go back to TCP: one by its cookie, those with a peer, or all.
+    pub(super) const DEMOTE: u8 = 10;
 }
 
 /// Attributes of a request or an answer.
@@ -65,6 +68,8 @@ mod attribute {
     pub(super) const ADDRESS: u16 = 8;
     /// The record of a service: attributes of [`super::learned`], nested.
     pub(super) const SERVICE: u16 = 9;
+    /// The kernel's number of a socket; a `u64`.
+    pub(super) const COOKIE: u16 = 10;
 }
 
 /// Attributes of a rule, and of the facts about a socket.
@@ -118,6 +123,7 @@ impl Family for Policy {
         own(commands::FORGET_PEERS, Kind::Act),
         own(commands::LEARNED, Kind::Dump),
         own(commands::FORGET_LEARNED, Kind::Act),
+        own(commands::DEMOTE, Kind::Act),
     ];
 
     fn act(net: &Net, command: u8, attributes: &Attributes<'_>) -> Result {
@@ -153,6 +159,16 @@ impl Family for Policy {
             commands::FORGET_LEARNED => {
                 namespace.learned.forget();
                 Ok(())
+            }
+            commands::DEMOTE => {
+                let cookie = attributes.get(attribute::COOKIE)?.map(<[u8; 8]>::try_from);
+                let cookie = cookie.transpose().map_err(|_| EINVAL)?;
+                let peer = attributes.get(attribute::ADDRESS)?.map(TryInto::try_into);
+                let peer = peer.transpose().map_err(|_| EINVAL)?;
+                match sockets(net)?.demote(cookie.map(u64::from_ne_bytes), peer) {
+                    true => Ok(()),
+                    false => Err(ENOENT),
+                }
             }
             commands::FORGET_PEERS => {
                 let known = &namespace.peer_cache;

@@ -21,7 +21,7 @@ const CONNECTION: usize = 76;
 /// `sizeof(struct smc_diag_lgrinfo)`.
 const GROUP: usize = 147;
 /// The length of what is told of a connection that began as TCP.
-const BEGAN: usize = 32;
+const BEGAN: usize = 40;
 /// The room for a GID's text.
 const GID: usize = 40;
 
@@ -71,7 +71,8 @@ pub(super) fn cursors(conn: &SmcConn) -> Fixed<CONNECTION> {
 
 /// Returns what is told of a connection that began as TCP: its step on the way to SMC-R, whether this is the server's
 /// end and whether the other one is on another host, 8 bits each and 8 of zero; the numbers of attempts and of failures, and
-/// the code of the reason, in 32 bits; the bytes sent and received by the ring, in 64.
+/// the code of the reason, in 32 bits; the bytes sent and received by the ring, in 64; how often it has gone back to TCP,
+/// and zero, in 32.
 pub(super) fn began(told: &path::Told) -> Fixed<BEGAN> {
     let facts = &told.facts;
     let mut out = Fixed::new();
@@ -83,6 +84,8 @@ pub(super) fn began(told: &path::Told) -> Fixed<BEGAN> {
     let (sent, received) = facts.by_ring;
     out.put(&sent.to_ne_bytes());
     out.put(&received.to_ne_bytes());
+    out.put(&facts.returns.to_ne_bytes());
+    out.put(&[0; 4]);
     out
 }
 

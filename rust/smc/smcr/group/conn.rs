@@ -7,6 +7,7 @@
 //! Documentation/locking.md has the whole order.
 
 mod events;
+mod idle;
 mod leave;
 mod perform;
 mod recv;
@@ -19,6 +20,7 @@ use super::{super::slab::Lease, LinkGroup};
 use crate::host::{
     clock::now,
     namespace::Namespace,
+    promotions::Cause,
     stats::Stats, //
 };
 use core::ops::{Deref, DerefMut};
@@ -135,6 +137,9 @@ pub(crate) struct SmcConn {
     lifeline: Word,
     /// 1 once the rings are left for that.
     suspended: Word,
+    /// Why the peer was asked to leave the rings, or why they are left: a [`Cause`](crate::host::promotions::Cause).
+    cause: Word,
+    idle: idle::Idle,
     /// The buffers of the receive rings, until the connection is over.
     #[pin]
     leases: Mutex<Option<Leases>>,
@@ -256,6 +261,8 @@ impl SmcConn {
                 apart: Word::new(u32::from(apart)),
                 lifeline: Word::new(0),
                 suspended: Word::new(0),
+                cause: Word::new(Cause::Peer as u32),
+                idle: idle::Idle::new(),
                 leases <- new_mutex!(Some(Leases::new(lease, charge)), "rsmc::SmcConn::leases"),
                 writers <- new_mutex!(Writers::new(), "rsmc::SmcConn::writers"),
                 readers <- new_mutex!(Readers::new(recv), "rsmc::SmcConn::readers"),

@@ -117,8 +117,19 @@ impl LinkGroup {
             );
         }
         self.owner.forget(self);
+        let mut some_go_on = false;
         for conn in self.conns.iter() {
-            conn.kill();
+            match conn.has_lifeline() {
+                true => some_go_on = true,
+                false => conn.kill(),
+            }
+        }
+        if some_go_on {
+            // They tell their peers what they have, which is to be all that the device has acknowledged.
+            self.link.close();
+            for conn in self.conns.iter() {
+                conn.kill();
+            }
         }
         self.revoke_rings();
         self.drop_spares();
@@ -183,7 +194,7 @@ impl LinkGroup {
                     return;
                 }
                 Todo::Settled(settled) => self.note_answer(settled),
-                Todo::Handshake(_) => (),
+                Todo::Handshake(_) | Todo::Judge => (),
                 Todo::CheckPort => {
                     let found = self.link.check_port();
                     let todo = self.state_as_heard().proto.port_checked(found, now());
@@ -194,6 +205,7 @@ impl LinkGroup {
                 }
             }
         }
+        self.judge();
         self.reclaim();
         self.rearm();
     }

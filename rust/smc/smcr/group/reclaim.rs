@@ -2,7 +2,8 @@
 
 //! Gives unused memory back: send rings of silent connections, spare rings, slabs of receive buffers.
 //!
-//! The group's timer has it look twice a second as long as there is something to look for. A slab goes in
+//! The group's timer has it look twice a second as long as there is something to look for, and less often while there
+//! are connections that may be idle. A slab goes in
 //! three steps: it is taken out of service, the peer is asked to forget its key (C keeps each in a
 //! table of 255), and when that has answered, the memory is deregistered.
 
@@ -41,6 +42,10 @@ pub(super) struct Reclaim {
     answered: Option<(Rkey, Answer)>,
     /// Pages of slabs that were unused at the last look.
     idle_pages: usize,
+    /// Memory is short: connections that are idle are to do without their rings.
+    starved: bool,
+    /// Pages that those have.
+    still_pages: usize,
 }
 
 impl Reclaim {
@@ -52,6 +57,8 @@ impl Reclaim {
             pressed: false,
             answered: None,
             idle_pages: 0,
+            starved: false,
+            still_pages: 0,
         }
     }
 
@@ -64,19 +71,20 @@ impl Reclaim {
 impl LinkGroup {
     /// Has the group look for unused memory. Sleeps.
     pub(crate) fn look_later(&self) {
-        if self.plan_look() {
+        if self.plan_look(LOOK) {
             self.rearm();
         }
     }
 
-    /// Plans a look. Returns whether none was planned before.
-    fn plan_look(&self) -> bool {
+    /// Plans a look after this time. Returns whether none was planned that is as early.
+    fn plan_look(&self, distance: Span) -> bool {
         let reclaim = &mut self.state.lock().reclaim;
-        let first = reclaim.next.is_none();
-        if first {
-            reclaim.next = Some(now().after(LOOK));
+        let at = now().after(distance);
+        let earlier = reclaim.next.is_none_or(|next| at < next);
+        if earlier {
+            reclaim.next = Some(at);
         }
-        first
+        earlier
     }
 
     /// Takes note of the answer to a request. Any context.
@@ -89,7 +97,7 @@ impl LinkGroup {
 
     /// Looks, if it is time for that or there is something to do at once. Sleeps.
     pub(super) fn reclaim(self: &Arc<Self>) {
-        let (due, ring_enomem, slabs) = {
+        let (due, ring_enomem, slabs, starved) = {
             let reclaim = &mut self.state.lock().reclaim;
             let due = reclaim.next.is_some_and(|at| now().reached(at));
             if due {
@@ -97,7 +105,8 @@ impl LinkGroup {
             }
             let slabs = due || reclaim.pressed || reclaim.answered.is_some();
             let ring_enomem = due && core::mem::take(&mut reclaim.ring_enomem);
-            (due, ring_enomem, slabs)
+            let starved = core::mem::take(&mut reclaim.starved);
+            (due, ring_enomem, slabs, starved)
         };
         let mut more = false;
         if due {
@@ -111,7 +120,28 @@ impl LinkGroup {
             more |= self.look_at_slabs(due);
         }
         if more {
-            let _ = self.plan_look();
+            let _ = self.plan_look(LOOK);
+        }
+        if due || starved {
+            self.look_at_idle(starved);
+        }
+    }
+
+    /// Has connections that are idle go back to TCP, and plans the next look as long as there are some that may.
+    fn look_at_idle(&self, starved: bool) {
+        let now = now();
+        let mut again = None;
+        let mut pages = 0usize;
+        for conn in self.conns.iter() {
+            if let Some(found) = conn.look_at_idle(now, starved) {
+                let next = again.unwrap_or(found.again);
+                again = Some(found.again.min(next));
+                pages = pages.saturating_add(found.pages);
+            }
+        }
+        self.state.lock().reclaim.still_pages = pages;
+        if let Some(distance) = again {
+            let _ = self.plan_look(distance.max(LOOK));
         }
     }
 
@@ -164,9 +194,10 @@ impl LinkGroup {
             .spares
             .pages()
             .saturating_add(state.reclaim.idle_pages)
+            .saturating_add(state.reclaim.still_pages)
     }
 
-    /// Frees about `wanted` pages: spare send rings at once, slabs later by the worker. Returns the number of pages.
+    /// Frees about `wanted` pages: spare send rings at once, slabs and the rings of idle connections later by the worker. Returns the number of pages.
     /// The shrinker may call it.
     pub(crate) fn shrink(self: &Arc<Self>, wanted: usize) -> usize {
         let mut freed = self.free_spares(wanted);
@@ -179,6 +210,17 @@ impl LinkGroup {
             if idle > 0 {
                 self.kick();
                 freed = freed.saturating_add(idle);
+            }
+        }
+        if freed < wanted {
+            let still = {
+                let reclaim = &mut self.state.lock().reclaim;
+                reclaim.starved |= reclaim.still_pages > 0;
+                core::mem::take(&mut reclaim.still_pages)
+            };
+            if still > 0 {
+                self.kick();
+                freed = freed.saturating_add(still);
             }
         }
         freed

@@ -83,6 +83,7 @@ impl LinkGroup {
             Todo::Send(frame) => self.send_llc(frame),
             Todo::Settled(settled) => self.note_answer(settled),
             // That comes of the timer alone.
+            Todo::Judge => self.kick(),
             Todo::None | Todo::CheckPort => (),
         }
     }

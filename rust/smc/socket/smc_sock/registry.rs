@@ -15,6 +15,7 @@ use super::SmcSock;
 use crate::host::{
     clock::now,
     namespace::Namespace,
+    promotions::Cause,
     stats::Total,
     sysctl::Sysctl, //
 };
@@ -203,6 +204,22 @@ impl Registry {
             }
         });
         bytes
+    }
+
+    /// Has promoted connections go back to TCP: that with this cookie, those with this peer, or all. Returns whether there
+    /// is one that may.
+    pub(crate) fn demote(&self, cookie: Option<u64>, peer: Option<&[u8; 16]>) -> bool {
+        let mut some = false;
+        self.each_socket(|socket| {
+            let (Some(_), Some(conn)) = (socket.remote(), socket.smc()) else {
+                return;
+            };
+            let sock = &socket.sock;
+            let is_it = cookie.is_none_or(|cookie| sock.cookie() == cookie)
+                && peer.is_none_or(|peer| sock.peer_addr().mapped() == *peer);
+            some |= is_it && conn.ask_to_leave(Cause::Command);
+        });
+        some
     }
 
     /// Takes a socket off the list with `leave`, and adds its connection's statistics to the namespace's: a sum

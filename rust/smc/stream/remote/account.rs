@@ -2,12 +2,12 @@
 
 //! What is counted and told of a promotion. Nothing of it is on the way of a connection that is not being promoted.
 
-use super::{threshold, Remote, MOST_DOUBLINGS};
+use super::{threshold, Remote, MOST_DOUBLINGS, MOST_LOSSES};
 use crate::{
     host::{
         clock::now_exactly,
         fallback::{Fallback, Role},
-        promotions::Promotions, //
+        promotions::{Cause, Promotions}, //
     },
     smcr::SmcConn,
 };
@@ -30,7 +30,7 @@ pub(crate) mod step {
     // OFFERED 2, BOUND 3, DUE 4 and TURNED 5 are those of `Stage`.
     /// The socket is the SMC-R connection's.
     pub(crate) const SMC: u8 = 6;
-    /// Its link was lost, and the stream is on its way back to TCP.
+    /// Its rings are left, and the stream is on its way back to TCP.
     pub(crate) const RETURNING: u8 = 7;
 }
 
@@ -40,6 +40,9 @@ pub(super) struct Attempts {
     all: Word,
     /// Number of those that have not promoted the connection.
     failures: Word,
+    /// Number of times that the connection has gone back to TCP, and of these that its link was lost.
+    returns: Word,
+    losses: Word,
     /// Time when the one under way has begun, in nanoseconds; 0 without one.
     begun: Atomic<u64>,
 }
@@ -49,6 +52,8 @@ impl Attempts {
         Self {
             all: Word::new(0),
             failures: Word::new(0),
+            returns: Word::new(0),
+            losses: Word::new(0),
             begun: Atomic::new(0),
         }
     }
@@ -72,6 +77,8 @@ pub(crate) struct Facts {
     pub(crate) attempts: u32,
     /// Those of them that have failed.
     pub(crate) failures: u32,
+    /// Times that it has gone back to TCP.
+    pub(crate) returns: u32,
     /// Bytes that have gone, and have come, by the ring.
     pub(crate) by_ring: (u64, u64),
 }
@@ -83,6 +90,11 @@ impl Remote {
             Side::Client => Role::Client,
             Side::Server => Role::Server,
         }
+    }
+
+    /// Returns the number of times that the connection has gone back to TCP.
+    pub(super) fn returns(&self) -> u32 {
+        self.attempts.returns.get()
     }
 
     fn promotions(&self) -> &Promotions {
@@ -104,7 +116,11 @@ impl Remote {
             step,
             attempts: self.attempts.all.get(),
             failures: self.attempts.failures.get(),
-            by_ring: self.carried(),
+            returns: self.attempts.returns.get(),
+            by_ring: {
+                let [out, _, back] = self.carried();
+                (out, back)
+            },
         }
     }
 
@@ -200,10 +216,31 @@ impl Remote {
         conn.group().tell_astray();
     }
 
-    /// Takes note that the stream is TCP's again; the next attempt is worth its price after twice as much.
-    pub(super) fn returned(&self) {
+    /// Takes note that the stream is TCP's again. After a loss the next attempt is worth its price after twice as much, and after a link that was worse than TCP; and
+    /// the connection stays TCP's after [`MOST_LOSSES`]. Otherwise the next one is as the first: a connection that is
+    /// idle each night is promoted each morning.
+    pub(super) fn returned(&self, cause: Cause) {
+        self.promotions().returned(self.role(), cause);
+        let returns = &self.attempts.returns;
+        returns.set(returns.get().saturating_add(1));
+        if cause == Cause::Worse {
+            self.trace(step::TCP, Reason::PathWorse.code());
+            self.try_later(Reason::PathWorse);
+            return;
+        }
+        if cause != Cause::Lost {
+            self.trace(step::TCP, Reason::PathLeft.code());
+            self.reason.set(Reason::PathLeft.code());
+            self.put_off(0);
+            return;
+        }
         self.trace(step::TCP, Reason::PathReturned.code());
         self.try_later(Reason::PathReturned);
+        let losses = self.attempts.losses.get().saturating_add(1);
+        self.attempts.losses.set(losses);
+        if losses >= MOST_LOSSES {
+            self.bind_to_tcp();
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The way back to TCP: a promoted connection whose link, device or port is lost goes on by the TCP connection that it
-//! began as.
+//! The way back to TCP: a promoted connection whose link, device or port is lost, or which is idle, goes on by the TCP
+//! connection that it began as.
 //!
-//! 1. Who finds the link lost leaves the rings: what has come by then can be read, later bytes there do not count. It
-//!    says on TCP, where nothing was said since both ends have turned, how many bytes it has ([`Record`]).
+//! 1. Who finds the link lost leaves the rings, and so does who is asked to by the peer: what has come by then can be
+//!    read, later bytes there do not count. It says on TCP, where nothing was said since both ends have turned, how many
+//!    bytes it has ([`Record`]).
 //! 2. The peer leaves the rings, too, at the latest when it hears that, and says the same. A record is heard where it is
 //!    in TCP's stream, behind what the program has not read: that may wait for its own writing to go on.
 //! 3. Each gives TCP the bytes that the peer has not got, which are still in its send ring, and then the program's next
@@ -14,10 +15,17 @@
 //! SMC-R alone is.
 
 use super::{Machine, Remote};
-use crate::{host::clock::now, smcr::SmcConn};
+use crate::{
+    host::{clock::now, promotions::Cause},
+    smcr::SmcConn, //
+};
 use core::ops::Range;
 use kapi::{errno, net::sock::tcp_state};
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    time::{delay::fsleep, Delta}, //
+};
 use smc_proto::{
     conn::{CloseMode, ProtoError},
     cursor::Pos,
@@ -34,6 +42,12 @@ const CHUNK: usize = 512;
 const OFTEN: u32 = 20;
 const SELDOM: u32 = 1000;
 
+/// Looks for what the peer has sent and its card has acknowledged: a second.
+const MOST_LINGERS: u8 = 50;
+/// Milliseconds between looks of a close for the end of a return, and their number: a second and a half.
+const PAUSE: i64 = 2;
+const MOST_PAUSES: u32 = 750;
+
 /// Bytes of TCP's receive buffer beyond which it is not widened any more: more than peers' send buffers have.
 const WIDEST: u32 = 32 << 20;
 
@@ -46,6 +60,8 @@ const HEARD: u64 = 3;
 
 /// How far an end has come.
 pub(super) struct Return {
+    /// Its record, once it is known.
+    record: Option<Record>,
     /// Bytes of its record that TCP has taken.
     said: usize,
     /// The bytes that are still to be given to TCP, once the peer has said what it has.
@@ -69,10 +85,7 @@ impl Remote {
     pub(crate) fn is_returning(&self) -> bool {
         match self.stage() {
             Stage::Returning => true,
-            Stage::Turned => self
-                .carriers
-                .current()
-                .is_some_and(|conn| conn.is_suspended()),
+            Stage::Turned => self.carriers.are_left(),
             _ => false,
         }
     }
@@ -120,17 +133,25 @@ impl Remote {
     fn try_back(&self, machine: &mut Machine, conn: &Arc<SmcConn>) -> Result<(), Broken> {
         if machine.promotion.stage() == Stage::Turned {
             if !conn.is_suspended() {
-                if self.record()?.is_none() {
+                let Some(record) = self.record()? else {
                     return Ok(());
-                }
-                if !machine.has_lingered {
-                    // What the card has got from the peer is to be seen by the software, too.
-                    machine.has_lingered = true;
+                };
+                // What the card has got from the peer is to be seen by the software, too.
+                let lingers = match record.orderly {
+                    true => machine.lingers < MOST_LINGERS && conn.awaits_rest(&record),
+                    false => machine.lingers == 0,
+                };
+                if lingers {
+                    machine.lingers = machine.lingers.saturating_add(1);
                     conn.look_again(OFTEN);
                     return Ok(());
                 }
                 conn.marks_are_read();
-                if !conn.suspend() {
+                let left = match record.orderly {
+                    true => conn.leave(),
+                    false => conn.suspend(),
+                };
+                if !left {
                     return Err(Broken::Over);
                 }
             }
@@ -138,13 +159,14 @@ impl Remote {
                 return Err(Broken::Over);
             }
             machine.back = Some(Return {
+                record: None,
                 said: 0,
                 rest: None,
                 awaits_writer: false,
                 since: now(),
             });
             machine.has_left = true;
-            machine.has_lingered = false;
+            machine.lingers = 0;
             self.through.set(0);
             self.show(machine);
         }
@@ -164,7 +186,12 @@ impl Remote {
 
     /// Gives TCP the record. What it does not take now it does when it has room: that wakes the socket's watch.
     fn say(&self, back: &mut Return, conn: &SmcConn) {
-        let bytes = conn.record().bytes();
+        if back.record.is_none() {
+            back.record = conn.record();
+        }
+        // Otherwise what it has sent may be on its way, and the end of that wakes the socket's watch.
+        let Some(record) = back.record else { return };
+        let bytes = record.bytes();
         let Some(rest) = bytes.get(back.said..).filter(|rest| !rest.is_empty()) else {
             return;
         };
@@ -303,10 +330,15 @@ impl Remote {
         machine.promotion.returned();
         machine.back = None;
         // Promoted again when it pays, and after a loss later than before.
-        self.returned();
+        self.returned(conn.cause());
         // From here on readers may give the rings back, and writers go on by TCP.
         self.show(machine);
+        // A program that reads nothing, as there is nothing, does not keep the ring.
+        if let Some(_reader) = self.reader.try_lock() {
+            self.leaves_ring(conn);
+        }
         self.release_rings(conn);
+        machine.conn = None;
         self.sock.wake_for_room();
     }
 
@@ -320,10 +352,9 @@ impl Remote {
             return;
         }
         self.heard.release(NOTHING);
-        if self.carriers.are_spent() {
-            self.bind_to_tcp();
-        }
+        self.has_carried(conn);
         conn.close(CloseMode::Abort);
+        self.carriers.sweep();
     }
 
     /// Turns readers to TCP when they have read what is left in the ring. Returns whether they have; the caller keeps
@@ -338,6 +369,28 @@ impl Remote {
             self.release_rings(conn);
         }
         done
+    }
+
+    /// Waits until the stream is on one carrier, as its file is being closed: the peer, which was asked to leave the rings,
+    /// has left them and reads no more there, or stays; or this end has, and what follows is to be given to TCP. Where the
+    /// link is lost nobody waits: there may be no answer.
+    pub(super) fn settle(&self) {
+        for _ in 0..MOST_PAUSES {
+            let mut machine = self.machine.lock();
+            let Some(conn) = machine.conn.clone() else {
+                return;
+            };
+            if !conn.is_suspended() && !conn.asks_to_leave() {
+                return;
+            }
+            self.go_back(&mut machine);
+            let returns = machine.back.is_some() && conn.cause() != Cause::Lost;
+            drop(machine);
+            if !returns && !conn.asks_to_leave() {
+                return;
+            }
+            fsleep(Delta::from_millis(PAUSE));
+        }
     }
 
     /// Ends a stream that has left the rings, or is about to, as its file is closed; with a reset unless TCP has all of

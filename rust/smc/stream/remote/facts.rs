@@ -2,7 +2,7 @@
 
 //! A connection that may be promoted, as the loops of sendmsg() and recvmsg() see it.
 
-use super::{tcp, Remote};
+use super::{tcp, Inside};
 use crate::{
     host::stats::Stats,
     smcr::SmcConn,
@@ -29,7 +29,7 @@ const WRITABLE: u32 = flags::EPOLLOUT | flags::EPOLLWRNORM;
 /// Those of an end.
 const ENDS: u32 = flags::EPOLLRDHUP | flags::EPOLLHUP;
 
-impl Remote {
+impl Inside<'_> {
     /// Returns the SMC-R connection, if its bytes follow those of TCP that have arrived.
     fn follows(&self) -> Option<&Arc<SmcConn>> {
         let route = self.route();
@@ -88,7 +88,7 @@ impl Remote {
     }
 }
 
-impl StreamIo for Remote {
+impl StreamIo for Inside<'_> {
     const HIDES_URGENT: bool = false;
     const NEVER_SLEEPS_TO_LOOK: bool = true;
 
@@ -209,7 +209,7 @@ impl StreamIo for Remote {
     }
 
     fn device(&self, carried: bool) -> [u8; 64] {
-        match (carried, self.carriers.current()) {
+        match (carried, self.current()) {
             (true, Some(conn)) => conn.group().device().name(),
             _ => [0; 64],
         }

@@ -2,7 +2,7 @@
 
 //! Bytes that go by TCP, which is called without ever waiting in it.
 
-use super::{Remote, StreamIo};
+use super::{Inside, StreamIo};
 use crate::{
     smcr::SmcConn,
     stream::{Ask, Look, Put, Stop, Took, STOP}, //
@@ -24,7 +24,7 @@ use smc_proto::{
 
 /// Gives bytes to TCP, or to the ring if this end has turned; see [`StreamIo::put`].
 pub(super) fn put(
-    remote: &Remote,
+    remote: &Inside<'_>,
     msg: &mut Message<'_>,
     what: &Put<'_>,
 ) -> Result<(usize, bool), Stop> {
@@ -73,7 +73,7 @@ pub(super) fn put(
 }
 
 /// Takes bytes from TCP, or from the ring once all of TCP's have been read; see [`StreamIo::take`].
-pub(super) fn take(remote: &Remote, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
+pub(super) fn take(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
     if let Some(conn) = remote.promoted().or_else(|| remote.behind()) {
         ask.carried.set(true);
         if ask.peek && conn.is_suspended() {
@@ -129,7 +129,7 @@ pub(super) fn take(remote: &Remote, msg: &mut Message<'_>, ask: &Ask<'_>) -> Res
 /// Copies what follows the bytes that the call has passed, and leaves it there; what is left in the ring comes first.
 #[cold]
 fn peek_left(
-    remote: &Remote,
+    remote: &Inside<'_>,
     conn: &Arc<SmcConn>,
     msg: &mut Message<'_>,
     ask: &Ask<'_>,
@@ -174,7 +174,7 @@ fn peek_left(
 
 /// Takes what TCP has at the beginning of a call, while the connection is TCP's alone; `None` where there is more to it.
 #[inline]
-fn first(remote: &Remote, msg: &mut Message<'_>, ask: &Ask<'_>) -> Option<Result<Look>> {
+fn first(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Option<Result<Look>> {
     let sock = &*remote.sock;
     if ask.wanted == 0 || ask.discard || sock.has_urgent() {
         return None;
@@ -196,7 +196,7 @@ fn first(remote: &Remote, msg: &mut Message<'_>, ask: &Ask<'_>) -> Option<Result
 }
 
 /// Returns how many bytes of TCP come before the ring; `None` if the peer has not turned, as far as is known.
-fn left(remote: &Remote) -> Option<usize> {
+fn left(remote: &Inside<'_>) -> Option<usize> {
     let route = remote.route();
     match route.head() {
         Head::Until(_) => Some(route.left(remote.sock.position())),
@@ -205,7 +205,7 @@ fn left(remote: &Remote) -> Option<usize> {
     }
 }
 
-fn next(remote: &Remote, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
+fn next(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
     let sock = &*remote.sock;
     // In this order: what has come before an end is seen with it.
     let state = state(remote);
@@ -252,7 +252,7 @@ fn next(remote: &Remote, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
 }
 
 /// Copies what follows the bytes that the call has passed, wherever they are, and leaves it there.
-fn peek(remote: &Remote, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
+fn peek(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Look> {
     let sock = &*remote.sock;
     let state = state(remote);
     let left = left(remote);
@@ -314,7 +314,7 @@ fn looked(bytes: usize, more: bool) -> Look {
 
 /// Returns why TCP has no bytes: error, end or nothing yet, in its order. Bytes that came before an end are visible to
 /// loads after this call.
-fn state(remote: &Remote) -> RecvState {
+fn state(remote: &Inside<'_>) -> RecvState {
     let state = state_of_tcp(remote);
     if state != RecvState::Empty {
         read_barrier();
@@ -322,7 +322,7 @@ fn state(remote: &Remote) -> RecvState {
     state
 }
 
-fn state_of_tcp(remote: &Remote) -> RecvState {
+fn state_of_tcp(remote: &Inside<'_>) -> RecvState {
     let sock = &*remote.sock;
     let followed = match remote.route().head() {
         Head::Ring => !remote.has_heard(),

@@ -55,6 +55,8 @@ pub struct Place {
     pub local: Option<u64>,
     /// Connections begin as TCP, and move to SMC-R after this many segments of data; 0 for never.
     pub first: Option<u64>,
+    /// Connections begin as TCP, and stay so over a device that is software, as by default.
+    pub kept: bool,
     /// Every connection is put into this.
     pub map: Option<Rc<Sockhash>>,
 }
@@ -101,6 +103,7 @@ impl Place {
             apart: a.opt("processes").is_some(),
             local: a.opt("local").map(|_| a.num("local", 1)),
             first: a.opt("first").map(|_| a.num("first", 32)),
+            kept: a.opt("kept").is_some(),
             map: map.map(Rc::new),
         };
         if !place.split {
@@ -119,6 +122,7 @@ impl Place {
                 Some(reach) => path::local(reach),
                 None => match self.first {
                     Some(segments) => path::first(segments).map(|()| true),
+                    None if self.kept => path::kept().map(|()| true),
                     None => path::off().map(|()| true),
                 },
             };
@@ -133,6 +137,7 @@ impl Place {
             server: End::Net(Family::Tcp),
             local: None,
             first: None,
+            kept: false,
             map: None,
             ..self.clone()
         }

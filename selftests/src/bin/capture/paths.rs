@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 st::points!(
     path_syn_exact,
     path_syn_host,
+    path_unasked_answer,
     path_mirror,
     path_synack_exact,
     path_proposal_same,
@@ -26,6 +27,8 @@ const IDENTITY: [u8; 4] = [253, 12, b'r', b's'];
 const IN_SYN: u8 = 0x10;
 const IN_SYN_ACK: u8 = 0x11;
 const IN_STRICT_SYN: u8 = 0x12;
+/// That of a host that takes the connection for TCP at first.
+const IN_FIRST_SYN: u8 = 0x18;
 /// The reason of an end whose other end is not of this kernel.
 const PATHELSEWHERE: u32 = 0x0306_0102;
 
@@ -88,6 +91,11 @@ fn path_syn_exact(t: &mut T) {
     if t.family == Family::Tcp {
         return;
     }
+    // Of `AF_SMC` a program has CLC before data with other hosts.
+    let (far, alone) = match t.family {
+        Family::Smc => (identity(IN_SYN), CANARY.to_vec()),
+        _ => (identity(IN_FIRST_SYN), identity(IN_FIRST_SYN)),
+    };
     let strict = |fd: &Fd| {
         sys::setopt(fd.raw(), 286, 101, 1).expect("RSMC_STRICT");
     };
@@ -96,8 +104,9 @@ fn path_syn_exact(t: &mut T) {
         (1, 0, CANARY.to_vec()),
         (1, 1, identity(IN_SYN)),
         (1, 2, identity(IN_SYN)),
-        (2, 0, identity(IN_SYN)),
-        (2, 1, identity(IN_SYN)),
+        (2, 0, alone),
+        (2, 1, far.clone()),
+        (2, 2, far),
     ] {
         set("path", path);
         set("path_local", local);
@@ -106,12 +115,59 @@ fn path_syn_exact(t: &mut T) {
         let seen = added(t, &what, &plain, &seen);
         exact(t, &what, &seen, &[&SMC_OPTION[..], &companion].concat());
     }
-    set("path", 1);
-    set("path_local", 1);
-    let seen = syn(t, t.family, strict).opts;
-    let seen = added(t, "strict", &plain, &seen);
-    let wanted = [&SMC_OPTION[..], &identity(IN_STRICT_SYN)].concat();
-    exact(t, "strict", &seen, &wanted);
+    for (path, local, companion) in [
+        (1, 0, CANARY.to_vec()),
+        (2, 0, CANARY.to_vec()),
+        (1, 1, identity(IN_STRICT_SYN)),
+        (2, 1, identity(IN_STRICT_SYN)),
+    ] {
+        set("path", path);
+        set("path_local", local);
+        let what = format!("strict, path {path}, path_local {local}");
+        let seen = syn(t, t.family, strict).opts;
+        let seen = added(t, &what, &plain, &seen);
+        exact(t, &what, &seen, &[&SMC_OPTION[..], &companion].concat());
+    }
+}
+
+/// A server answers with its identity a client that has not said that it takes TCP at first: what the client makes of it
+/// is TCP, which a strict one does not take.
+fn path_unasked_answer(t: &mut T) {
+    if t.family == Family::Tcp {
+        return;
+    }
+    let wire = Wire::open("vb").expect("packet socket");
+    let answer = [&IDENTITY[..], &[IN_SYN_ACK], b"foreign"].concat();
+    for (path, strict, mode) in [(1, 0, Some(1)), (2, 0, Some(3)), (1, 1, None), (2, 1, None)] {
+        let what = format!("path {path}, strict {strict}");
+        set("path", path);
+        set("path_local", 1);
+        let c = t.socket();
+        sys::setopt(c.raw(), 286, 101, strict).expect("RSMC_STRICT");
+        // Whatever the family's default is.
+        sys::setopt(c.raw(), 286, 102, path as i32).expect("RSMC_PATH");
+        sys::nonblock(c.raw(), true);
+        let ip = match t.ip {
+            Ip::Mapped => addr::v4(t.ip, net::B4),
+            ip => wire_addr(true, ip),
+        };
+        let _ = sys::connect(c.raw(), &SocketAddr::new(ip, PORT));
+        let mut peer = Peer::wait_syn(&wire, t.ip, PORT, 4000).expect("no SYN");
+        let acknowledged = peer.syn_ack(&answer);
+        let events = sys::poll_until(c.raw(), libc::POLLOUT, 3000);
+        match mode {
+            Some(mode) => {
+                t.check(&format!("{what}: ACK"), acknowledged);
+                let seen = smcinfo::info(c.raw()).map(|info| info.mode);
+                t.is(&format!("{what}: mode"), seen.ok(), Some(mode));
+            }
+            None => {
+                t.check(&format!("{what}: fails"), events & libc::POLLERR != 0);
+                let error = sys::getopt(c.raw(), libc::SOL_SOCKET, libc::SO_ERROR);
+                t.is(&what, error.ok(), Some(libc::EPROTONOSUPPORT));
+            }
+        }
+    }
 }
 
 /// The host's bits differ from one connection to the next, so that nobody can tell that two are of one host.
@@ -241,7 +297,9 @@ fn path_synack_exact(t: &mut T) {
     }
     let foreign = [&IDENTITY[..], &[IN_SYN], b"foreign"].concat();
     let strict = [&IDENTITY[..], &[IN_STRICT_SYN], b"foreign"].concat();
+    let first = [&IDENTITY[..], &[IN_FIRST_SYN], b"foreign"].concat();
     let both = [&SMC_OPTION[..], &foreign].concat();
+    let promotes = [&SMC_OPTION[..], &first].concat();
     let strict = [&SMC_OPTION[..], &strict].concat();
     let answer = identity(IN_SYN_ACK);
     let (none, smc) = (vec![], SMC_OPTION.to_vec());
@@ -249,18 +307,16 @@ fn path_synack_exact(t: &mut T) {
         set("path", path);
         let port = PORT + 1 + path as u16;
         let _l = listen(t, t.family, port);
-        let moves = if path == 2 { &answer } else { &smc };
-        let cases: [(&str, &[u8], &Vec<u8>); 6] = [
+        let takes_tcp = path == 2 && t.family != Family::Smc;
+        let moves = if takes_tcp { &answer } else { &smc };
+        let cases: [(&str, &[u8], &Vec<u8>); 7] = [
             ("TCP", &[], &none),
             ("C", &SMC_OPTION, &smc),
             ("before paths", &[&SMC_OPTION[..], &CANARY].concat(), &smc),
-            ("another host", &both, moves),
+            ("another host, of path 1 or without promotion", &both, &smc),
+            ("another host", &promotes, moves),
             ("another host, strict", &strict, &smc),
-            (
-                "stripped",
-                &foreign,
-                if path == 2 { &answer } else { &none },
-            ),
+            ("stripped", &first, if takes_tcp { &answer } else { &none }),
         ];
         for (who, options, wanted) in cases {
             let what = format!("path {path}, {who}");

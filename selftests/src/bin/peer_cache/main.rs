@@ -17,7 +17,6 @@ use std::process::Command;
 /// Reasons of connections to such peers.
 const PEERNOSMC: u32 = 0x0301_0000;
 const NOSMCDEV: u32 = 0x0303_0000;
-const PATHREMOTE: u32 = 0x0306_0103;
 const NEIGHBOUR: u32 = 0x0306_0106;
 const OPTIONLOST: u32 = 0x0306_0107;
 const OPTIONRESET: u32 = 0x0306_0108;

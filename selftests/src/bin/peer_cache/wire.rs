@@ -2,7 +2,7 @@
 //! A peer made of packets, that answers SYNs as the test says.
 
 use super::{is_remembered, is_tcp, remembered, rsmc, time, Of};
-use super::{NEIGHBOUR, NOSMCDEV, OPTIONLOST, OPTIONRESET, PATHREMOTE, PEERNOSMC};
+use super::{NEIGHBOUR, NOSMCDEV, OPTIONLOST, OPTIONRESET, PEERNOSMC};
 use crate::point;
 use st::errno::Errno;
 use st::family::Ip;
@@ -316,15 +316,16 @@ fn late_identity(t: &mut T) {
     let options = packet::options(&first.syn.opts).unwrap_or_default();
     let own = options.iter().find(|option| option.0 == 253);
     let mut identity = own.expect("an identity").1.clone();
-    // An answer, of another host.
-    identity[4] |= 1;
+    // An answer, of another host; the client has said besides that it takes TCP at first.
+    identity[4] = (identity[4] & 0xf0) | 1;
     identity[5] ^= 0x55;
     offered(t, &wire, "second");
     let (mut other, ours) = syn(t, &wire);
     t.check("third", !ours);
     t.check("ACK", other.syn_ack(&identity));
     talk(t, &fd, &mut other);
-    t.is("kind", super::kind(&fd), Some((3, PATHREMOTE)));
+    // It began as TCP, and has no device to be promoted over.
+    t.is("kind", super::kind(&fd), Some((3, NOSMCDEV)));
     t.is("remembered", remembered(&peer(t)), None);
 }
 

@@ -49,7 +49,7 @@ impl Loss {
 }
 
 /// Makes a connection that has been promoted.
-fn promoted() -> Result<(Begun, u64), String> {
+pub(super) fn promoted() -> Result<(Begun, u64), String> {
     after(8);
     // A link that breaks soon is not to be remembered of the peer.
     set(&["a", "b"], "neighbour_time", 0);

@@ -3,10 +3,13 @@
 //! (`net.smc.path` 2), over a model card (`kmod/card`) or soft-RoCE. Whatever the programs do meanwhile, each
 //! byte comes once and in its order, and an end comes after the last of them.
 //!
-//! `promote [--seed NUMBER] [--losses NUMBER] [--count NUMBER] [--slots NUMBER] [POINT...]`: `lost` stands for all points
-//! that begin so, which need model cards; so does `chaos`, with so many losses, and `lots`, with so many connections.
+//! `promote [--seed NUMBER] [--losses NUMBER] [--count NUMBER] [--slots NUMBER] [POINT...]`: `lost` and `idle` stand for
+//! all points that begin so, which need model cards; so do `chaos`, with so many losses, `lots`, with so many
+//! connections, and those of `default`, which set nothing before. Those of `software` do not either, and need soft-RoCE.
 
 mod chaos;
+mod default;
+mod idle;
 mod load;
 mod loss;
 mod seen;
@@ -26,7 +29,7 @@ use std::time::{Duration, Instant};
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 32] = [
+const POINTS: [Point; 51] = [
     ("pingpong", pingpong),
     ("bulk.to_server", bulk_to_server),
     ("bulk.to_client", bulk_to_client),
@@ -52,6 +55,19 @@ const POINTS: [Point; 32] = [
     ("lost.many", loss::many),
     ("lost.forgotten", loss::forgotten),
     ("lost.again", loss::again),
+    ("idle.again", idle::returns_again),
+    ("idle.stays", idle::stays),
+    ("idle.unread", idle::unread),
+    ("idle.calls", idle::calls),
+    ("idle.race", idle::race),
+    ("idle.edges", idle::edges),
+    ("idle.closed", idle::closed),
+    ("idle.half_closed", idle::half_closed),
+    ("idle.lost", idle::lost),
+    ("idle.pressure", idle::pressure),
+    ("idle.counted", idle::counted),
+    ("idle.memory", idle::memory),
+    ("idle.worse", idle::worse),
     ("seen.steps", seen::steps),
     ("seen.unreached", seen::unreached),
     ("seen.refused", seen::refused),
@@ -59,6 +75,12 @@ const POINTS: [Point; 32] = [
     ("seen.breach", seen::breach),
     ("chaos", chaos::lost),
     ("lots", chaos::lots),
+    ("default.values", default::values),
+    ("default.promotes", default::promotes),
+    ("default.other_hosts", default::other_hosts),
+    ("default.programs", default::programs),
+    ("software.stays", default::soft),
+    ("software.none", default::none),
 ];
 
 /// Modes of `RSMC_INFO`.
@@ -690,20 +712,36 @@ fn churn() -> Outcome {
     smcinfo::settled(before, 20_000)
 }
 
+/// Has no thread hear of SIGCHLD.
+fn block_child_signals() {
+    // SAFETY: the set is initialised before it is read.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGCHLD);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+    }
+}
+
 fn main() {
     let args = Args::get();
     let seed = args.num("seed", u64::from(std::process::id()));
     SEED.store(seed << 20, Relaxed);
-    // What needs model cards is asked for by name.
-    let picked = |name: &str| match &args.words[..] {
-        [] => !["lost.", "chaos", "lots"]
+    // What needs one kind of device, or nothing set, is asked for by name.
+    let apart = |name: &str| {
+        ["lost.", "idle.", "chaos", "lots", "default.", "software."]
             .iter()
-            .any(|own| name.starts_with(own)),
+            .any(|a| name.starts_with(a))
+    };
+    let picked = |name: &str| match &args.words[..] {
+        [] => !apart(name),
         words => words.iter().any(|word| {
             let rest = name.strip_prefix(word.as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         }),
     };
+    // That of a program which has ended would interrupt calls of sockets with a timeout.
+    block_child_signals();
     for (name, value) in [
         ("losses", &chaos::LOSSES),
         ("count", &chaos::COUNT),
@@ -712,8 +750,13 @@ fn main() {
         value.store(args.num(name, value.load(Relaxed)), Relaxed);
     }
     let points: Vec<_> = POINTS.iter().filter(|point| picked(point.0)).collect();
-    set(&["a", "b"], "path", 2);
-    set(&["a", "b"], "path_software", 1);
+    if !points
+        .iter()
+        .any(|point| point.0.starts_with("default.") || point.0.starts_with("software."))
+    {
+        set(&["a", "b"], "path", 2);
+        set(&["a", "b"], "path_software", 1);
+    }
     let mut ktap = Ktap::plan(points.len());
     ktap.diag(&format!("seed {seed}"));
     for (name, run) in points {

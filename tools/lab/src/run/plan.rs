@@ -203,6 +203,9 @@ pub struct Test {
     /// True when its program makes its namespaces and devices itself, and finds none.
     #[serde(default)]
     pub private: bool,
+    /// True when `net.smc.path` is what users find; else SMC-R is negotiated before data.
+    #[serde(default)]
+    pub default_path: bool,
     /// True when the module is loaded afresh for it.
     #[serde(default)]
     pub reload: bool,
@@ -226,6 +229,15 @@ impl Test {
     /// Returns its name in the stream of a run.
     pub fn full_name(&self, kind: Kind) -> String {
         format!("{}.{}/{}", kind.name(), self.topology, self.name)
+    }
+
+    /// The word of `topo.sh` for `net.smc.path`.
+    pub fn path(&self) -> &'static str {
+        if self.default_path {
+            "default"
+        } else {
+            "1"
+        }
     }
 
     /// The program's path in the guest, and its arguments.

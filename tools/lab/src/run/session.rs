@@ -303,7 +303,7 @@ impl<'a> Session<'a> {
         self.before.clear();
         for (index, side) in ["a", "b"].iter().take(self.guests()).enumerate() {
             let wanted = if test.private { "private" } else { &topology };
-            let state = self.must(index, &["topo.sh", "up", wanted, side])?;
+            let state = self.must(index, &["topo.sh", "up", wanted, side, test.path()])?;
             self.before.push(state);
             match &test.card {
                 Some(profile) => {

@@ -52,6 +52,7 @@ pub enum Command {
     Ueid(UeidArgs),
     Pnet(PnetArgs),
     Policy(PolicyArgs),
+    Demote(DemoteArgs),
     Enable(EnableArgs),
     Disable(DisableArgs),
     Up(UpArgs),
@@ -62,6 +63,27 @@ pub enum Command {
     Man(ManArgs),
     #[command(hide = true)]
     ScopeEnd(ScopeEndArgs),
+}
+
+/// Have connections that were promoted to SMC-R go back to TCP
+///
+/// No byte is lost, and programs see nothing but time. A connection is promoted again when it has carried enough for
+/// that; net.smc.path_promote = 0 keeps all of them on TCP. One of which a direction has ended stays as it is. Needs
+/// CAP_NET_ADMIN, and is about the network namespace alone.
+///
+/// Examples: rsmc demote --peer 192.0.2.7; rsmc demote --all
+#[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("which").required(true).args(["all", "peer", "cookie"]))]
+pub struct DemoteArgs {
+    /// All of them
+    #[arg(short, long)]
+    pub all: bool,
+    /// Those with this peer
+    #[arg(short, long, value_name = "ADDRESS")]
+    pub peer: Option<std::net::IpAddr>,
+    /// The one with this cookie, which `rsmc ss --json` tells
+    #[arg(short, long, value_name = "NUMBER")]
+    pub cookie: Option<u64>,
 }
 
 /// Unload the module, or say which processes keep it loaded

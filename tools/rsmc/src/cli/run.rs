@@ -41,7 +41,8 @@ pub struct RunArgs {
     /// Kind of SMC socket to ask for [default: inet, or RSMC_FAMILY]
     ///
     /// inet: AF_INET and AF_INET6 with IPPROTO_SMC. Address-family filters of services and
-    /// sandboxes see an internet socket. smc: AF_SMC, which also kernels before 6.11 have.
+    /// sandboxes see an internet socket. smc: AF_SMC, which also kernels before 6.11 have, and whose
+    /// connections never begin as TCP with other hosts.
     #[arg(long, value_enum, value_name = "KIND")]
     pub family: Option<Family>,
     /// SMC or an error, never TCP

@@ -137,8 +137,9 @@ pub struct DevArgs {
 ///
 /// With ADDR only what concerns that peer, and the way to it as well: route, MTU, an RDMA port on
 /// the right interface with an address of the right kind. --probe asks a service there with a SYN
-/// how it answers SMC's TCP option (with CAP_NET_RAW), makes one SMC connection, sends nothing, and
-/// says what it became. With PID the sockets of that process.
+/// how it answers SMC's TCP option (with CAP_NET_RAW), makes one SMC connection, which negotiates SMC
+/// before data whatever net.smc.path says, sends nothing, and says what it became. With PID the
+/// sockets of that process.
 ///
 /// Peers that do not bear SMC's TCP option are listed, with what was seen and for how long connections to
 /// them send none; --forget forgets them, or the one with ADDR: the next connection sends it again.

@@ -56,6 +56,8 @@ pub struct Began {
     pub ring_sent: u64,
     /// Bytes received by such a ring.
     pub ring_received: u64,
+    /// Times that it has gone back to TCP.
+    pub returns: u32,
 }
 
 impl Began {
@@ -70,6 +72,8 @@ impl Began {
             reason: u32_at(bytes, 12)?,
             ring_sent: u64_at(bytes, 16)?,
             ring_received: u64_at(bytes, 24)?,
+            // The first versions have not counted.
+            returns: u32_at(bytes, 32).unwrap_or(0),
         })
     }
 }

@@ -197,7 +197,8 @@ pub(crate) mod tests {
         // One that has a member more, and one that is short.
         let longer = [&told[..], &[7; 8]].concat();
         let parsed = parse(&Message::new(2, 1, 0).attribute(RSMC_DIAG_BEGAN, &longer).0).unwrap();
-        assert_eq!(parsed.began, Some(began));
+        let returns = 0x0707_0707;
+        assert_eq!(parsed.began, Some(began::Began { returns, ..began }));
         let short = Message::new(2, 1, 0).attribute(RSMC_DIAG_BEGAN, &told[..31]);
         assert_eq!(parse(&short.0).unwrap().began, None);
     }

@@ -8,6 +8,7 @@ use crate::reason::Told;
 use crate::table;
 use crate::tcp::Tcp;
 use serde::Serialize;
+use smc_proto::wire::promotion::RECORD_LEN;
 use std::collections::HashMap;
 
 /// A socket as `--json` prints it. The names are an interface: fields are added, never renamed.
@@ -103,6 +104,8 @@ pub struct BeganAsTcp {
     remote: bool,
     attempts: u32,
     failures: u32,
+    /// Times that it was promoted and has gone back to TCP.
+    returns: u32,
     /// Why it is TCP, or why the last attempt has failed; `null` for none.
     reason: Option<Told>,
     ring_sent: u64,
@@ -118,6 +121,7 @@ impl BeganAsTcp {
             remote: began.is_remote,
             attempts: began.attempts,
             failures: began.failures,
+            returns: began.returns,
             reason: (began.reason != 0).then(|| Told::new(began.reason)),
             ring_sent: began.ring_sent,
             ring_received: began.ring_received,
@@ -136,6 +140,9 @@ impl BeganAsTcp {
                 (failures, Some(told)) => format!(", {failures} failed ({})", told.name),
             };
             words.push_str(&format!("{step}: {} attempts{failed}", self.attempts));
+            if self.returns != 0 {
+                words.push_str(&format!(", back to TCP {} times", self.returns));
+            }
         }
         words.push_str(&format!(
             ", by the ring {} received, {} sent",
@@ -366,9 +373,12 @@ fn bytes(socket: &Socket, tcp: Option<Tcp>) -> Option<Bytes> {
         let rings = socket.connection.map_or((0, 0), |connection| {
             (connection.receive_queue(), connection.send_queue())
         });
+        // What the two kernels have said on TCP when rings were left is not the program's.
+        let records = u64::from(began.returns).saturating_mul(RECORD_LEN as u64);
+        let by_both = |tcp: u64, ring| tcp.saturating_sub(records).saturating_add(ring);
         return Some(Bytes {
-            received: tcp.received.saturating_add(began.ring_received),
-            sent: tcp.sent.saturating_add(began.ring_sent),
+            received: by_both(tcp.received, began.ring_received),
+            sent: by_both(tcp.sent, began.ring_sent),
             received_wraps_at: None,
             sent_wraps_at: None,
             receive_queue: tcp.receive_queue.saturating_add(rings.0),

@@ -79,8 +79,9 @@ pub fn all(peer: Option<IpAddr>, port: Option<u16>) -> Vec<Check> {
     let in_tree = !std::path::Path::new(crate::fallback::FILE).exists();
     let mut checks = vec![module(in_tree)];
     checks.extend(eids(ueid::collect(), in_tree));
-    checks.extend(promotion::check());
-    let ports = match dev::collect() {
+    let ports = dev::collect();
+    checks.extend(promotion::check(ports.as_deref().ok()));
+    let ports = match ports {
         Ok(ports) => ports,
         Err(error) => {
             checks.push(Check::new("device", Verdict::Note, error.to_string()));

@@ -3,6 +3,7 @@
 
 use super::checks::{Check, Verdict};
 use super::explain;
+use crate::dev::Port;
 use crate::diag::{Mode, Socket};
 use crate::error::Result;
 use crate::promotion::Promotions;
@@ -140,20 +141,51 @@ fn setting(name: &str) -> Option<i64> {
     text.ok()?.trim().parse().ok()
 }
 
-/// Says whether connections begin as TCP and are promoted, if they do.
-pub fn check() -> Option<Check> {
-    judge(setting("path")?, setting("path_promote")?)
+/// What a host has to promote connections with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Devices {
+    /// A card, or nobody can tell.
+    Card,
+    /// Software alone, over which it is to promote none.
+    Software,
+    /// Nothing.
+    None,
 }
 
-fn judge(path: i64, after: i64) -> Option<Check> {
+/// Says whether connections begin as TCP and are promoted, if they do. `ports` are the host's, if they are known.
+pub fn check(ports: Option<&[Port]>) -> Option<Check> {
+    let forced = setting("path_software") == Some(1);
+    let devices = match ports {
+        Some([]) => Devices::None,
+        Some(all) if !forced && all.iter().all(Port::is_software) => Devices::Software,
+        _ => Devices::Card,
+    };
+    judge(setting("path")?, setting("path_promote")?, devices)
+}
+
+fn judge(path: i64, after: i64, devices: Devices) -> Option<Check> {
     if path != 2 {
         return None;
     }
     let begin = "connections with hosts that have rsmc and net.smc.path 2 begin as TCP";
-    Some(match after {
-        0 => Check::new("path", Verdict::Note, format!("{begin} and stay it"))
+    let note = |found: &str| {
+        Check::new(
+            "path",
+            Verdict::Note,
+            format!("{begin} and stay TCP{found}"),
+        )
+    };
+    Some(match (after, devices) {
+        (0, _) => note("")
             .advise("`sysctl net.smc.path_promote=32` promotes those to SMC-R that carry much."),
-        after => {
+        (_, Devices::None) => note(", as there is no RDMA device"),
+        (_, Devices::Software) => {
+            note(", which is quicker: the RDMA devices here are software").advise(
+                "To try SMC-R: `sysctl net.smc.path=1` on a host has its connections use it from their beginning, \
+                 `net.smc.path_software=1` on both promotes them.",
+            )
+        }
+        (after, Devices::Card) => {
             let found =
                 format!("{begin}, and are promoted to SMC-R after {after} segments with data");
             Check::new("path", Verdict::Ok, found)
@@ -230,11 +262,17 @@ mod tests {
 
     #[test]
     fn settings() {
-        assert_eq!(judge(1, 32), None);
-        let usual = judge(2, 32).unwrap();
+        assert_eq!(judge(1, 32, Devices::Software), None);
+        let usual = judge(2, 32, Devices::Card).unwrap();
         assert_eq!(usual.verdict, Verdict::Ok);
         assert!(usual.found.ends_with("after 32 segments with data"));
-        let off = judge(2, 0).unwrap();
+        let off = judge(2, 0, Devices::Card).unwrap();
         assert!(off.verdict == Verdict::Note && off.advice.is_some());
+        let slow = judge(2, 32, Devices::Software).unwrap();
+        assert!(slow.verdict == Verdict::Note && slow.advice.unwrap().contains("path_software=1"));
+        assert!(judge(2, 32, Devices::None)
+            .unwrap()
+            .found
+            .ends_with("no RDMA device"));
     }
 }

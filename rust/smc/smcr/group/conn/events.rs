@@ -53,8 +53,8 @@ impl SmcConn {
             }
             match taken {
                 Ok(actions) => {
-                    if actions.has(Actions::URGENT) {
-                        settings | actions | self.fetch_urgent(proto)
+                    if actions.has_any(Actions::URGENT | Actions::LEFT) {
+                        settings | actions | self.has_heard(proto, actions)
                     } else {
                         settings | actions
                     }
@@ -92,7 +92,7 @@ impl SmcConn {
         self.perform(actions);
     }
 
-    fn fetch_urgent(&self, state: &mut Locked) -> Actions {
+    pub(super) fn fetch_urgent(&self, state: &mut Locked) -> Actions {
         let mut byte = [0];
         if let Some((ring, offset)) = state.urgent_offset() {
             let ring = state.recv.get(ring);

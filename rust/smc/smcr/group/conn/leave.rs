@@ -3,15 +3,16 @@
 //! Connections whose rings are left in the midst of the stream, which goes on by TCP: see
 //! [`Remote`](crate::stream::remote::Remote), which tells the two ends what each other has got.
 
-use super::SmcConn;
+use super::{Locked, SmcConn, MARKS};
+use crate::host::promotions::Cause;
 use core::ops::Range;
 use kapi::rdma::ring::Ring;
 use kernel::sync::Arc;
 use smc_proto::{
-    conn::ProtoError,
+    conn::{Actions, Conn, ProtoError},
     cursor::Pos,
     ring::Pieces,
-    wire::promotion::Record, //
+    wire::{clc::Extensions, promotion::Record}, //
 };
 
 /// Milliseconds between looks of [`SmcConn::watch_tcp`].
@@ -23,6 +24,51 @@ impl SmcConn {
         if self.lifeline.get() == 0 {
             self.proto.lock().keep_tcp(marks);
             self.lifeline.set(1);
+            self.group.watch_worth(&self.sock);
+            // It may be idle from now on.
+            self.group.look_later();
+        }
+    }
+
+    /// From now on the rings may be left in good order: all of the stream goes by them.
+    pub(crate) fn may_leave(&self) {
+        if self.group.extensions().has(Extensions::LEAVES) {
+            self.proto.lock().may_leave();
+        }
+    }
+
+    /// Asks the peer to leave the rings, for this cause. Returns whether it is asked. Any context.
+    pub(crate) fn ask_to_leave(self: &Arc<Self>, cause: Cause) -> bool {
+        let asks = {
+            let mut proto = self.proto.lock();
+            let asks = proto.ask_to_leave();
+            if asks.is_some() {
+                self.cause.set(cause as u32);
+            }
+            asks
+        };
+        if let Some(actions) = asks {
+            self.perform(actions);
+        }
+        asks.is_some()
+    }
+
+    /// Tells whether the peer was asked that, and is expected to answer.
+    pub(crate) fn asks_to_leave(&self) -> bool {
+        let proto = self.proto.lock();
+        proto.asks_to_leave() && !proto.is_killed()
+    }
+
+    /// Does what is rare when a message has come. The state is locked.
+    #[cold]
+    pub(super) fn has_heard(&self, state: &mut Locked, actions: Actions) -> Actions {
+        if actions.has(Actions::LEFT) {
+            // Seen by whom that wakes.
+            self.suspended.set(1);
+        }
+        match actions.has(Actions::URGENT) {
+            true => self.fetch_urgent(state),
+            false => Actions::NONE,
         }
     }
 
@@ -45,12 +91,21 @@ impl SmcConn {
     /// Leaves the rings, if the stream has not ended and goes on by TCP: nothing is sent or received any more. Returns
     /// whether they are left. Any context.
     pub(crate) fn suspend(self: &Arc<Self>) -> bool {
+        self.leave_by(Conn::suspend)
+    }
+
+    /// The same while the link works, as the peer has left them in good order.
+    pub(crate) fn leave(self: &Arc<Self>) -> bool {
+        self.leave_by(Conn::leave)
+    }
+
+    fn leave_by(self: &Arc<Self>, how: impl FnOnce(&mut Conn) -> Option<Actions>) -> bool {
         if self.lifeline.get() == 0 {
             return false;
         }
         let actions = {
             let mut proto = self.proto.lock();
-            let actions = proto.suspend();
+            let actions = how(&mut proto);
             if actions.is_some() {
                 self.suspended.set(1);
             }
@@ -92,13 +147,34 @@ impl SmcConn {
         }
     }
 
-    /// Returns what this end says of its rings, which are left.
-    pub(crate) fn record(&self) -> Record {
-        self.proto.lock().record()
+    /// Returns why the rings are left.
+    pub(crate) fn cause(&self) -> Cause {
+        match self.proto.lock().record().orderly {
+            true => Cause::from_number(self.cause.get()),
+            false => Cause::Lost,
+        }
     }
 
-    /// Judges the peer's record. Returns the positions of the bytes that it has not got; `None` if a writer, who is copying
-    /// bytes into the send ring, has to leave it first. Sleeps, but for no writer.
+    /// Returns what this end says of its rings, which are left; `None` as long as that is not known.
+    pub(crate) fn record(&self) -> Option<Record> {
+        let proto = self.proto.lock();
+        proto.knows_record().then(|| proto.record())
+    }
+
+    /// Tells whether what the peer has sent, by its record, is on its way still.
+    pub(crate) fn awaits_rest(&self, record: &Record) -> bool {
+        self.proto.lock().awaits_rest(record)
+    }
+
+    /// Returns the numbers of the program's bytes that have gone, of these of how many it is known that they have arrived,
+    /// and that have come by the rings.
+    pub(crate) fn carried(&self) -> [u64; 3] {
+        let (sent, arrived, received) = self.proto.lock().carried();
+        [sent, arrived, received].map(|bytes| bytes.saturating_sub(MARKS as u64))
+    }
+
+    /// Judges the peer's record. Returns the positions of the bytes that it has not got, or `None` if a writer has to
+    /// leave the ring before that can be said. Sleeps, but for no writer.
     ///
     /// # Errors
     ///
@@ -112,17 +188,12 @@ impl SmcConn {
             }
             None => false,
         };
-        match self.proto.lock().judge_record(record, quiet) {
-            Err(_) if !quiet => Ok(None),
-            judged => judged.map(Some),
+        let mut proto = self.proto.lock();
+        let missing = proto.judge_record(record, quiet)?;
+        if missing.is_some() {
+            proto.accept_record(record);
         }
-    }
-
-    /// Takes note that so many bytes may have been put into the send ring that do not count.
-    #[cold]
-    pub(crate) fn touched(&self, bytes: usize) {
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        self.proto.lock().touched(bytes);
+        Ok(missing)
     }
 
     /// Copies bytes from the send ring, from position `from` of the stream on. Returns how many, which is less than

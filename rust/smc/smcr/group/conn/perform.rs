@@ -81,6 +81,10 @@ impl SmcConn {
         if actions.has_any(Actions::ERRORS) && self.has_socket() {
             self.sock.wake_error();
         }
+        if actions.has(Actions::LEFT) {
+            // What it says on TCP may wait for them.
+            self.group.expect_ends();
+        }
         if actions.has(Actions::STATE) {
             self.sock.wake_state();
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Side connections that the module makes, and a hostile server: whatever that answers, the connection goes on by TCP.
 
-use super::{flags, identity, says, Real, ANSWER, JOINS, READY};
+use super::{flags, identity, says, Real, ANSWER, FIRST, JOINS, READY};
 use crate::host::{Host, FAKE};
 use st::packet::SMC_OPTION;
 use st::point::T;
@@ -66,7 +66,7 @@ fn other_answers(t: &mut T, h: &mut Host) {
         ("nothing", vec![]),
         ("its own", identity(JOINS)),
         ("that of an ordinary one", identity(ANSWER)),
-        ("an unknown flag", identity(ANSWER | JOINS | 8)),
+        ("TCP at first as well", identity(ANSWER | JOINS | FIRST)),
         ("SMC's", SMC_OPTION.to_vec()),
         (
             "SMC's as well",

@@ -2,7 +2,7 @@
 //! Side connections to a listener of the module's that no correct host makes, while a connection waits there to be
 //! promoted. Each ends soon, joins nothing, and keeps nobody waiting; then the right one promotes the connection.
 
-use super::{flags, identity, join, Real, ANSWER, JOINS, STRICT};
+use super::{flags, identity, join, Real, ANSWER, FIRST, JOINS, STRICT};
 use crate::host::{Host, LISTENER};
 use st::packet::SMC_OPTION;
 use st::point::T;
@@ -542,7 +542,7 @@ fn echoed_options(t: &mut T, h: &mut Host) {
     let to = SocketAddr::new(wire_addr(false, h.ip), LISTENER);
     for (what, options, taken) in [
         ("an answer", identity(JOINS | ANSWER), false),
-        ("an unknown flag", identity(JOINS | 8), false),
+        ("TCP at first as well", identity(JOINS | FIRST), false),
         ("strict", identity(JOINS | STRICT), true),
         ("SMC's as well", smc, true),
         ("twice", identity(JOINS).repeat(2), true),

@@ -37,6 +37,7 @@ const PATHBREACH: u32 = 0x0306_0104;
 const ANSWER: u8 = 1;
 const STRICT: u8 = 2;
 const JOINS: u8 = 4;
+const FIRST: u8 = 8;
 
 /// The identity option of another host, with these flags.
 fn identity(flags: u8) -> Vec<u8> {
@@ -128,7 +129,7 @@ impl Real {
                 let port = h.port();
                 let from = SocketAddr::new(wire_addr(true, h.ip), port);
                 let to = SocketAddr::new(wire_addr(false, h.ip), LISTENER);
-                let options = [&SMC_OPTION[..], &identity(0)].concat();
+                let options = [&SMC_OPTION[..], &identity(FIRST)].concat();
                 // Each connection has a number of its own.
                 let number = u32::from(port) << 16;
                 let tcp = Peer::connect_numbered(wire, from, to, number, &options)?;
@@ -144,7 +145,7 @@ impl Real {
                 (h.accept(&tcp), here, there)
             }
             Role::Server => {
-                t.is("SYN", flags(&tcp.syn.opts), Some(0));
+                t.is("SYN", flags(&tcp.syn.opts), Some(FIRST));
                 (fd, there, here)
             }
         };

@@ -150,6 +150,8 @@ const RDMA: &[Column] = &[
             "--first=1073741824",
         ],
     ),
+    // By default; the devices are software, so they are left to TCP with their first byte.
+    column("TCP kept", "rsmc", &["inet", "--mode", "3", "--kept"]),
 ];
 
 /// The same over model cards and their Ethernet ports, which carry TCP and its handshakes; and TCP over veth, which has no

@@ -55,6 +55,7 @@ impl fmt::Display for Test {
             (self.rdma, "rdma"),
             (self.soft_roce, "soft_roce"),
             (self.private, "private"),
+            (self.default_path, "default_path"),
             (self.reload, "reload"),
             (self.long, "long"),
         ] {

@@ -44,7 +44,7 @@ fn counters(shown: &Shown, ends: &[(&str, &Ends); 2]) -> Vec<Metric> {
     );
     let mut ended = counter(
         "promotions_total",
-        "What became of connections that were worth promoting to SMC-R",
+        "Attempts to promote a connection to SMC-R that have ended, and connections without one",
     );
     for (role, ends) in ends {
         let role = ("role", *role);
@@ -57,6 +57,16 @@ fn counters(shown: &Shown, ends: &[(&str, &Ends); 2]) -> Vec<Metric> {
             ("refused", ends.refused),
         ] {
             ended.add(&[role, ("result", result)], count);
+        }
+    }
+    let mut returned = counter(
+        "promotions_returned_total",
+        "Promoted connections that have gone back to TCP",
+    );
+    for (role, ends) in ends {
+        let mut counts = ends.returned;
+        for (cause, count) in counts.counts() {
+            returned.add(&[("role", role), ("cause", cause)], *count);
         }
     }
     let mut reasons = counter(
@@ -85,7 +95,7 @@ fn counters(shown: &Shown, ends: &[(&str, &Ends); 2]) -> Vec<Metric> {
         "Connections that began as TCP and were left to it for good",
     );
     given_back.add(&[], shown.given_back);
-    vec![first, local, begun, ended, reasons, given_back]
+    vec![first, local, begun, ended, returned, reasons, given_back]
 }
 
 fn times(all: &[(&str, &Ends); 2], out: &mut dyn Write) -> Result<()> {
