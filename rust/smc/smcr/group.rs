@@ -36,7 +36,7 @@ mod spares;
 mod tx_scheduler;
 mod worth;
 
-pub(crate) use conn::{charged_bytes, Apart, Parts, SmcConn, RING_MAX};
+pub(crate) use conn::{charged_bytes, Apart, Parts, SmcConn, MARKS, RING_MAX};
 pub(crate) use drains::Drains;
 pub(crate) use facts::{GroupFacts, PeerFacts};
 

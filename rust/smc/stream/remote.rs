@@ -28,7 +28,7 @@ use super::{
 use crate::{
     host::namespace::Namespace,
     smcr::{
-        group::Apart,
+        group::{Apart, MARKS},
         SmcConn, //
     },
 };
