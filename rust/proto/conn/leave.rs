@@ -37,7 +37,6 @@ impl Conn {
     pub fn keep_tcp(&mut self, marks: u8) {
         self.life.keeps_tcp = true;
         self.life.marks = marks;
-        self.settle_retention();
     }
 
     /// The peer knows that this end has left TCP.
@@ -49,16 +48,6 @@ impl Conn {
     pub fn tell_read(&mut self) -> Actions {
         self.want_update();
         self.tx_due()
-    }
-
-    /// Decides for how long bytes stay in the send ring. If the rings may be left it is until the peer's program has read
-    /// them: that they have gone out says only that the peer's adapter has them, and its software may never hear of it.
-    /// A peer tells in time what was read only where its ring is no larger than the send ring; otherwise a writer would
-    /// wait for ever, and what was acknowledged may be overwritten.
-    pub(super) fn settle_retention(&mut self) {
-        let own = self.tx.ring.len().saturating_mul(4);
-        let fits = |peer: &super::Peer| own >= peer.ring.len().saturating_mul(3);
-        self.tx.retains = self.life.keeps_tcp && self.peer.as_ref().is_some_and(fits);
     }
 
     /// The peer knows the question whether the rings are left, and the program has read what precedes them.

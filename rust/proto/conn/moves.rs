@@ -334,6 +334,5 @@ impl Conn {
                 rkey: offer.rkey,
             };
         }
-        self.settle_retention();
     }
 }

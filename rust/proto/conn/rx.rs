@@ -249,10 +249,7 @@ impl Conn {
             self.tx.starved = false;
             return Actions::WAKE_WRITER;
         }
-        let t = &mut self.tx;
-        let wake = t.retains && t.starved && t.urgent_end.is_none() && t.has_much_room();
-        t.starved &= !wake;
-        Actions::NONE.with_if(Actions::WAKE_WRITER, wake)
+        Actions::NONE
     }
 
     /// The peer has written `bytes` more.

@@ -145,9 +145,6 @@ pub(super) struct TxSide {
     /// Bytes stay in the ring even if they arrive, as the peer may have left it before that: it was asked to, or it has
     /// said what it has got, which is [`Self::completed`] then.
     pub(super) frozen: bool,
-    /// Bytes stay in the send ring until the peer's program has read them, not until they have gone out: see
-    /// [`Conn::settle_retention`].
-    pub(super) retains: bool,
 }
 
 impl TxSide {
@@ -178,7 +175,6 @@ impl TxSide {
             offer: None,
             kept_from: 0,
             frozen: false,
-            retains: false,
         }
     }
 
@@ -218,11 +214,7 @@ impl TxSide {
     /// Free bytes of the send ring.
     #[inline]
     pub(super) fn space(&self) -> u32 {
-        let free_to = match self.retains {
-            true => self.completed.min(self.peer_cons),
-            false => self.completed,
-        };
-        let used = self.prepared.saturating_sub(free_to);
+        let used = self.prepared.saturating_sub(self.completed);
         // At most the ring size, so it fits.
         self.ring.len().saturating_sub(used) as u32
     }

@@ -99,7 +99,6 @@ impl Conn {
         if unused {
             self.tx.ring = size;
             self.renew_send_ring();
-            self.settle_retention();
         }
         self.keep_send_ring();
         unused

@@ -244,33 +244,6 @@ fn the_peer_has_to_know() {
 }
 
 #[test]
-fn bytes_stay_until_they_are_read() {
-    let mut p = Pair::new(&Shape::PLAIN);
-    for side in &mut p.side {
-        side.conn.keep_tcp(0);
-    }
-    let size = p.side[0].conn.rings().0.bytes();
-    p.op(0, Op::Write(size as u16));
-    p.op(0, Op::Wait(1000));
-    // All has gone out, and the peer's software may not know of it.
-    let conn = &mut p.side[0].conn;
-    assert_eq!(conn.positions().completed, u64::from(size));
-    assert_eq!(conn.send_room(), Err(SendError::Full));
-    let nothing = Record {
-        received: 0,
-        written: 0,
-        orderly: false,
-    };
-    assert_eq!(
-        conn.judge_record(&nothing, true),
-        Ok(Some(0..u64::from(size)))
-    );
-    p.op(1, Op::Read(size as u16));
-    p.op(0, Op::Wait(1000));
-    assert_eq!(p.side[0].conn.send_room(), Ok(size));
-}
-
-#[test]
 fn a_record_has_these_bytes() {
     let record = Record {
         received: 0x0102_0304_0506_0708,
