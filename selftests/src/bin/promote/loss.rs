@@ -66,8 +66,10 @@ fn returned(pair: &Pair) -> Outcome {
     for _ in 0..guest::limit(5000) {
         let (client, server) = pair.info();
         if client.mode == PATH && server.mode == PATH {
-            let reasons = [client.reason, server.reason];
-            return wanted("reason", reasons == [PATHRETURNED; 2], reasons);
+            // An end has a reason a moment after it is TCP's.
+            if [client.reason, server.reason] == [PATHRETURNED; 2] {
+                return Ok(());
+            }
         }
         sys::sleep_ms(1);
     }
