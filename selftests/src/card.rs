@@ -54,9 +54,9 @@ pub fn begin_anew() {
 pub struct Devices(Netlink);
 
 impl Devices {
-    const GET: u16 = 5 << 10 | 1;
-    const NEW: u16 = 5 << 10 | 3;
-    const DELETE: u16 = 5 << 10 | 4;
+    const GET: u16 = (5 << 10) | 1;
+    const NEW: u16 = (5 << 10) | 3;
+    const DELETE: u16 = (5 << 10) | 4;
     const INDEX: u16 = 1;
     const NAME: u16 = 2;
     const NETDEV: u16 = 51;

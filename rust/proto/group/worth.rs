@@ -143,7 +143,7 @@ impl Worth {
         let over = test.answered.is_some();
         if (over || is_late) && !test.counted {
             test.counted = true;
-            self.late = self.late << 1 | u32::from(is_late);
+            self.late = (self.late << 1) | u32::from(is_late);
             self.tests = self.tests.saturating_add(1);
         }
         if over {
