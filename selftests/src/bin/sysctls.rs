@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 const DIR: &str = "/proc/sys/net/smc";
 
 /// Name, default, smallest and greatest value.
-const FILES: [(&str, i64, i64, i64); 29] = [
+const FILES: [(&str, i64, i64, i64); 30] = [
     ("auto_pause", 60, 1, 3600),
     ("autocorking_size", 65_536, 0, 0xffff_ffff),
     ("drain_time", 60, 1, 3600),
@@ -27,6 +27,7 @@ const FILES: [(&str, i64, i64, i64); 29] = [
     ("neighbour_time", 3600, 0, 604_800),
     ("path", 2, 0, 2),
     ("path_flip", 0, 0, 1 << 20),
+    ("path_idle", 60, 0, 7 * 24 * 3600),
     ("path_local", 1, 0, 2),
     ("path_promote", 32, 0, 1 << 30),
     ("path_ring", 1 << 20, 1 << 14, 1 << 24),
