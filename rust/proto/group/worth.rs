@@ -81,12 +81,6 @@ impl Worth {
         }
     }
 
-    /// Tells whether there is one.
-    #[must_use]
-    pub fn is_watched(&self) -> bool {
-        self.tcp.is_some()
-    }
-
     /// Returns the time of the next [`Worth::on_timer`].
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
@@ -290,7 +284,6 @@ mod tests {
         let (mut worth, mut now) = watched(3);
         run(&mut worth, &mut now, 7, 100, 0);
         worth.rest();
-        assert!(!worth.is_watched());
         assert_eq!(worth.next_deadline(), None);
         assert_eq!(worth.on_timer(now.after(EVERY), 0, 0), None);
         // What was known before is forgotten.

@@ -197,7 +197,8 @@ impl LinkGroup {
             .saturating_add(state.reclaim.still_pages)
     }
 
-    /// Frees about `wanted` pages: spare send rings at once, slabs and the rings of idle connections later by the worker. Returns the number of pages.
+    /// Frees about `wanted` pages: spare send rings at once, slabs and the rings of idle connections later by the worker.
+    /// Returns the number of pages.
     /// The shrinker may call it.
     pub(crate) fn shrink(self: &Arc<Self>, wanted: usize) -> usize {
         let mut freed = self.free_spares(wanted);

@@ -13,20 +13,17 @@ use kernel::sync::Arc;
 use smc_proto::{llc::link::Role, time::Span};
 
 impl LinkGroup {
-    /// Has the link tested from now on, as a connection could go by TCP, too, of which `sock` knows the round trips. Sleeps.
+    /// Has the link tested from now on, as a connection could go by TCP, too, of which `sock` knows the round trips. The
+    /// caller plans a look, which is earlier and sees to the timer.
     pub(super) fn watch_worth(&self, sock: &Sock) {
         let Some(micros) = sock.shortest_round_trip() else {
             return;
         };
         let tcp = Span(u64::from(micros).saturating_mul(1000));
-        {
-            let mut state = self.state.lock();
-            if state.proto.terms().key.role != Role::Client {
-                return;
-            }
+        let mut state = self.state.lock();
+        if state.proto.terms().key.role == Role::Client {
             state.proto.worth.watch(tcp, now());
         }
-        self.rearm();
     }
 
     /// Tells whether the link was found worse than TCP.
@@ -36,7 +33,8 @@ impl LinkGroup {
 
     /// Goes on with the tests, and has connections leave the link if it is worse than TCP. Sleeps.
     pub(super) fn judge(self: &Arc<Self>) {
-        if !self.state.lock().proto.worth.is_watched() {
+        let due = self.state.lock().proto.worth.next_deadline();
+        if !due.is_some_and(|at| now().reached(at)) {
             return;
         }
         let (mut some, mut ahead, mut arrived) = (false, 0u64, 0u64);

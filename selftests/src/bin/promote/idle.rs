@@ -2,7 +2,7 @@
 //! Promoted connections that go back to TCP while their link works: as they are idle, as memory is short, by
 //! `rsmc demote`. Programs see nothing of it, whatever they do at that moment.
 
-use super::loss::promoted;
+use super::loss::{promoted, until_back};
 use super::*;
 use st::card::{self, trouble};
 
@@ -10,19 +10,8 @@ const PATHLEFT: u32 = 0x0306_0110;
 const PATHWORSE: u32 = 0x0306_0111;
 const ROLES: [(&str, &str); 2] = [("a", "client"), ("b", "server")];
 
-/// Waits until both ends are TCP's again, as the rings were left.
 fn left(pair: &Pair) -> Outcome {
-    for _ in 0..guest::limit(8000) {
-        let (client, server) = pair.info();
-        if client.mode == PATH && server.mode == PATH {
-            // An end has a reason a moment after it is TCP's.
-            if [client.reason, server.reason] == [PATHLEFT; 2] {
-                return Ok(());
-            }
-        }
-        sys::sleep_ms(1);
-    }
-    Err(format!("not TCP's again: {:x?}", pair.info()))
+    until_back(pair, [PATHLEFT; 2])
 }
 
 /// How often connections of a namespace have gone back for this cause.
@@ -115,16 +104,7 @@ fn while_late(pair: &Pair, at: &mut u64) -> Outcome {
         wanted("it is left", rounds < 3000, pair.info())?;
         guest::pause(20);
     }
-    let mut reasons = (0, 0);
-    for _ in 0..200 {
-        let (client, server) = pair.info();
-        reasons = (client.reason, server.reason);
-        if reasons == (PATHWORSE, PATHLEFT) {
-            break;
-        }
-        guest::pause(10);
-    }
-    wanted("reasons", reasons == (PATHWORSE, PATHLEFT), reasons)?;
+    until_back(pair, [PATHWORSE, PATHLEFT])?;
     let (other, mut other_at) = (begin()?, 0u64);
     for _ in 0..100 {
         exchange(&pair.client, &pair.server, at, 3000)?;

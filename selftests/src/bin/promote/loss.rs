@@ -61,19 +61,22 @@ pub(super) fn promoted() -> Result<(Begun, u64), String> {
     Ok((pair, at))
 }
 
-/// Waits until both ends are TCP's again.
-fn returned(pair: &Pair) -> Outcome {
-    for _ in 0..guest::limit(5000) {
+/// Waits until both ends are TCP's again, for these reasons at the client and the server. An end has a reason a moment
+/// after it is TCP's.
+pub(super) fn until_back(pair: &Pair, reasons: [u32; 2]) -> Outcome {
+    for _ in 0..guest::limit(8000) {
         let (client, server) = pair.info();
-        if client.mode == PATH && server.mode == PATH {
-            // An end has a reason a moment after it is TCP's.
-            if [client.reason, server.reason] == [PATHRETURNED; 2] {
-                return Ok(());
-            }
+        let modes = [client.mode, server.mode];
+        if modes == [PATH; 2] && [client.reason, server.reason] == reasons {
+            return Ok(());
         }
         sys::sleep_ms(1);
     }
     Err(format!("not TCP's again: {:x?}", pair.info()))
+}
+
+fn returned(pair: &Pair) -> Outcome {
+    until_back(pair, [PATHRETURNED; 2])
 }
 
 /// While nothing is said.

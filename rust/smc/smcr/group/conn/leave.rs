@@ -25,7 +25,7 @@ impl SmcConn {
             self.proto.lock().keep_tcp(marks);
             self.lifeline.set(1);
             self.group.watch_worth(&self.sock);
-            // It may be idle from now on.
+            // It may be idle from now on, and the link may be worse than TCP.
             self.group.look_later();
         }
     }
@@ -210,19 +210,7 @@ impl SmcConn {
         let Ok(ring) = Ring::new(ring, 0, size) else {
             return 0;
         };
-        let mut done = 0usize;
-        for piece in pieces.iter() {
-            let end = done.saturating_add(piece.len as usize);
-            let Some(part) = bytes.get_mut(done..end) else {
-                break;
-            };
-            let read = ring.read_slice(piece.offset as usize, part);
-            done = done.saturating_add(read);
-            if read < piece.len as usize {
-                break;
-            }
-        }
-        done
+        read_pieces(&ring, &pieces, bytes)
     }
 
     /// Returns the number of bytes in the receive ring that the program has not read, an urgent one included.
@@ -235,4 +223,22 @@ impl SmcConn {
     pub(crate) fn is_write_shut(&self) -> bool {
         !self.proto.lock().directions().can_send
     }
+}
+
+/// Copies what these pieces of a ring have. Returns how many bytes, which is less than `bytes` has room for only where
+/// the ring or the pieces end.
+pub(super) fn read_pieces(ring: &Ring, pieces: &Pieces, bytes: &mut [u8]) -> usize {
+    let mut done = 0usize;
+    for piece in pieces.iter() {
+        let end = done.saturating_add(piece.len as usize);
+        let Some(part) = bytes.get_mut(done..end) else {
+            break;
+        };
+        let read = ring.read_slice(piece.offset as usize, part);
+        done = done.saturating_add(read);
+        if read < piece.len as usize {
+            break;
+        }
+    }
+    done
 }

@@ -5,7 +5,7 @@
 //! Writers have it under the lock `writers`; who posts finds it in [`super::Locked`]
 //! ([`install_ring`](super::super::LinkGroup::install_ring)).
 
-use super::SmcConn;
+use super::{leave::read_pieces, SmcConn};
 use crate::host::{
     ring_memory::Counted,
     stats::{Buffer, TrafficDirection}, //
@@ -179,14 +179,9 @@ impl SmcConn {
         let mut at = kept.start;
         while at < kept.end {
             let len = kept.end.saturating_sub(at).min(CHUNK as u64) as u32;
-            let mut done = 0usize;
-            for piece in Pieces::of(old_size, at, len).iter() {
-                let end = done.saturating_add(piece.len as usize);
-                let part = bytes.get_mut(done..end)?;
-                if old.read_slice(piece.offset as usize, part) < part.len() {
-                    return None;
-                }
-                done = end;
+            let chunk = bytes.get_mut(..len as usize)?;
+            if read_pieces(old, &Pieces::of(old_size, at, len), chunk) < chunk.len() {
+                return None;
             }
             let mut done = 0usize;
             for piece in Pieces::of(size, at, len).iter() {
