@@ -25,13 +25,21 @@ pub const ROOM_PATIENCE: Span = Span::from_secs(2);
 
 impl Conn {
     /// The link or its group is gone: nothing will be sent or received any more. Outstanding
-    /// requests are still to be reported with [`Conn::on_tx_failed`].
+    /// requests are still to be reported with [`Conn::on_tx_failed`]. The program is told, unless the connection is
+    /// [over](Conn::is_over).
     pub fn kill(&mut self) -> Actions {
         self.life.link_lost = true;
         let was_killed = self.life.killed;
         let out = self.end_locally();
-        let report = !was_killed && !matches!(self.state, ConnState::Init);
+        let report = !was_killed && !matches!(self.state, ConnState::Init) && !self.is_over();
         self.abort_tcp(out, report) | self.settle_end()
+    }
+
+    /// Tells whether both streams have ended, and each end has all of the other's: nothing can be lost any more, and TCP
+    /// was told.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.life.tcp_ended && self.has_got_all()
     }
 
     /// The peer broke the protocol: it is told "abort", the program ECONNABORTED.

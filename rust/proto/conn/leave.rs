@@ -95,6 +95,20 @@ impl Conn {
         Some(out | Actions::LEFT | self.settle_end())
     }
 
+    /// Tells whether both streams have ended, as far as is known here: a peer that ends TCP now without a record has done so
+    /// since it knows that, too, and needs nothing more.
+    #[must_use]
+    pub fn have_both_ended(&self) -> bool {
+        let l = &self.life;
+        l.sent.any(StateFlags::ANY_END) && l.received.any(StateFlags::ANY_END)
+    }
+
+    /// Returns the positions of the bytes that a peer needs which has got all.
+    #[must_use]
+    pub fn nothing_missing(&self) -> Range<Pos> {
+        self.tx.prepared..self.tx.prepared
+    }
+
     /// Tells whether [`Conn::suspend`] or [`Conn::leave`] has ended the connection.
     #[inline]
     #[must_use]

@@ -104,7 +104,7 @@ pub(super) struct Life {
     pub(super) question: Question,
     /// What is known of the two ends' requests once the rings are left.
     pub(super) order: Order,
-    /// TCP stays open until both streams have ended; see [`Conn::keep_tcp`](super::Conn::keep_tcp).
+    /// TCP stays open until both streams have ended; see [`Conn::begins_with`](super::Conn::begins_with).
     pub(super) keeps_tcp: bool,
     /// Bytes that the peer must have read before the rings may be left.
     pub(super) marks: u8,

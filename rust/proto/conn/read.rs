@@ -62,7 +62,10 @@ impl Conn {
             return RecvState::Empty;
         }
         if self.life.killed {
-            return RecvState::Aborted;
+            return match self.is_over() {
+                true => RecvState::Eof,
+                false => RecvState::Aborted,
+            };
         }
         if self.life.received.has(StateFlags::ABORT) {
             return RecvState::Reset;

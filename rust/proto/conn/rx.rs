@@ -122,8 +122,10 @@ impl RxSide {
 }
 
 impl Conn {
-    /// The first `bytes` that come are not for the program: who closes without having read them loses nothing.
+    /// The stream has begun as TCP's. The first `bytes` that come are not for the program: who closes without having read
+    /// them loses nothing. TCP stays open until both streams have ended, as it may be needed: see [`Conn::suspend`].
     pub fn begins_with(&mut self, bytes: u8) {
+        self.life.keeps_tcp = true;
         self.rx.preamble = bytes;
     }
 
