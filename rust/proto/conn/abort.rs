@@ -35,11 +35,12 @@ impl Conn {
         self.abort_tcp(out, report) | self.settle_end()
     }
 
-    /// Tells whether both streams have ended, and each end has all of the other's: nothing can be lost any more, and TCP
-    /// was told.
+    /// Tells whether nothing can be lost any more: this end has all of the peer's stream, and the peer has all of this
+    /// end's, as TCP was told, or has closed and takes no more.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.life.tcp_ended && self.has_got_all()
+        let closed = self.life.received.has(StateFlags::CLOSED);
+        (self.life.tcp_ended || closed) && self.has_got_all()
     }
 
     /// The peer broke the protocol: it is told "abort", the program ECONNABORTED.

@@ -201,7 +201,7 @@ impl Hosts {
         let right = match why {
             Why::Died => true,
             Why::Turning => self.losses != 0,
-            Why::Killed => self.losses != 0 && (closing || !self.both_know()),
+            Why::Killed => self.losses != 0 && (self.ends[at].closing || !self.both_know()),
             Why::Peer | Why::Closed | Why::Over => closing,
             Why::Record => self.forgotten,
         };

@@ -136,6 +136,13 @@ impl Remote {
                 let Some(record) = self.record()? else {
                     return Ok(());
                 };
+                if conn.is_over() {
+                    // The peer does not know yet that both streams have ended, and will: TCP has said so.
+                    if self.passes() {
+                        let _ = self.sock.receive(&mut [0; RECORD_LEN]);
+                    }
+                    return Ok(());
+                }
                 // What the card has got from the peer is to be seen by the software, too.
                 let lingers = match record.orderly {
                     true => machine.lingers < MOST_LINGERS && conn.awaits_rest(&record),
@@ -232,7 +239,16 @@ impl Remote {
 
     /// Hears the peer's record.
     fn hear(&self, back: &mut Return, conn: &SmcConn) -> Result<(), Broken> {
-        let Some(record) = self.record()? else {
+        let record = match self.record() {
+            Err(Broken::Over) if self.sock.has_seen_fin() && conn.have_both_ended() => {
+                // The peer knew that, and has ended TCP: it needs no record, and has said none.
+                back.rest = Some(conn.nothing_missing());
+                self.heard.release(HEARD);
+                return Ok(());
+            }
+            record => record?,
+        };
+        let Some(record) = record else {
             return Ok(());
         };
         let rest = conn

@@ -147,6 +147,21 @@ impl SmcConn {
         }
     }
 
+    /// Tells whether both streams have ended, and TCP was told.
+    pub(crate) fn is_over(&self) -> bool {
+        self.proto.lock().is_over()
+    }
+
+    /// Tells whether both streams have ended, as far as is known here.
+    pub(crate) fn have_both_ended(&self) -> bool {
+        self.proto.lock().have_both_ended()
+    }
+
+    /// Returns the positions of the bytes that a peer needs which has got all.
+    pub(crate) fn nothing_missing(&self) -> Range<Pos> {
+        self.proto.lock().nothing_missing()
+    }
+
     /// Returns why the rings are left.
     pub(crate) fn cause(&self) -> Cause {
         match self.proto.lock().record().orderly {
