@@ -316,6 +316,20 @@ impl Remote {
         self.heard.acquire() == HEARD
     }
 
+    /// Returns how many bytes of TCP precede those that follow what is left in the ring, once it is known that some may.
+    pub(super) fn after_ring(&self) -> Option<usize> {
+        let route = self.route();
+        match (route.head(), self.heard.acquire()) {
+            // The record is taken out when the reader has come there.
+            (Head::Until(_), AHEAD) => {
+                let left = route.left(self.sock.position());
+                (left != 0).then(|| left.saturating_add(RECORD_LEN))
+            }
+            (Head::Ring, HEARD) => Some(0),
+            _ => None,
+        }
+    }
+
     /// Gives TCP what the peer has not got. Returns whether that is all.
     fn give(&self, back: &mut Return, conn: &SmcConn) -> Result<bool, Broken> {
         let Some(rest) = &mut back.rest else {

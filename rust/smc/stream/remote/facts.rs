@@ -43,10 +43,13 @@ impl Inside<'_> {
     /// Returns how many of `arrived` bytes of TCP can be read.
     fn of_tcp(&self, arrived: usize) -> usize {
         let route = self.route();
+        let after = || self.after_ring().map_or(0, |at| arrived.saturating_sub(at));
         match route.head() {
-            Head::Ring if self.has_heard() => arrived,
-            Head::Ring => 0,
-            Head::Until(_) => arrived.min(route.left(self.sock.position())),
+            Head::Ring => after(),
+            Head::Until(_) => {
+                let before = arrived.min(route.left(self.sock.position()));
+                before.saturating_add(after())
+            }
             Head::Tcp => arrived,
         }
     }

@@ -126,7 +126,8 @@ pub(super) fn take(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) ->
     }
 }
 
-/// Copies what follows the bytes that the call has passed, and leaves it there; what is left in the ring comes first.
+/// Copies what follows the bytes that the call has passed, and leaves it there; what is left in the ring comes first. Bytes
+/// that the call has passed elsewhere do not count.
 #[cold]
 fn peek_left(
     remote: &Inside<'_>,
@@ -136,27 +137,23 @@ fn peek_left(
 ) -> Result<Look> {
     let left = conn.unread_bytes();
     let offset = ask.before.saturating_add(ask.passed);
-    let heard = remote.has_heard();
+    let after = remote.after_ring();
+    let there = after.map_or(0, |at| remote.sock.arrived_bytes().saturating_sub(at));
     if offset < left {
         return Ok(match conn.take(msg, ask)? {
             Look::Took(took) => {
                 let seen = offset
                     .saturating_add(took.bytes)
                     .saturating_add(took.passed);
-                let beyond = heard && seen >= left && took.bytes < ask.wanted;
+                let beyond = there != 0 && seen >= left && took.bytes < ask.wanted;
                 Look::Took(Took {
-                    more: took.more || beyond && remote.sock.arrived_bytes() != 0,
+                    more: took.more || beyond,
                     ..took
                 })
             }
             look => look,
         });
     }
-    let there = if heard {
-        remote.sock.arrived_bytes()
-    } else {
-        0
-    };
     let beyond = offset.wrapping_sub(left);
     let wanted = ask.wanted.min(there.saturating_sub(beyond));
     if wanted == 0 {
@@ -167,7 +164,10 @@ fn peek_left(
     }
     let bytes = match ask.discard {
         true => wanted,
-        false => remote.sock.peek_at(beyond, msg, wanted)?,
+        false => {
+            let at = after.unwrap_or(0).saturating_add(beyond);
+            remote.sock.peek_at(at, msg, wanted)?
+        }
     };
     Ok(looked(bytes, false))
 }
@@ -278,7 +278,11 @@ fn peek(remote: &Inside<'_>, msg: &mut Message<'_>, ask: &Ask<'_>) -> Result<Loo
                 passed: beyond.wrapping_sub(before),
                 ..*ask
             };
-            return match conn.take(msg, &rest)? {
+            let look = match conn.is_suspended() {
+                true => peek_left(remote, conn, msg, &rest),
+                false => conn.take(msg, &rest),
+            };
+            return match look? {
                 // What the call has seen before is not the ring's.
                 Look::Nothing(_) if offset != 0 => Ok(looked(0, false)),
                 look => Ok(look),

@@ -128,6 +128,61 @@ pub(super) fn unread() -> Outcome {
     Ok(())
 }
 
+/// A program that has read nothing looks at all that has come: by TCP, by the ring, and by TCP again.
+pub(super) fn peeked() -> Outcome {
+    after(8);
+    set(&["a", "b"], "neighbour_time", 0);
+    let pair = begin()?;
+    let mut total = 0;
+    let mut send = |len: usize| {
+        let mut bytes = vec![0; len];
+        fill(7, total, &mut bytes);
+        total += len as u64;
+        sys::send_all(pair.client.raw(), &bytes).map_err(|e| format!("send: {e}"))
+    };
+    // All of the client's stream goes by the ring, of which the server has not read so far.
+    for round in 0.. {
+        send(64)?;
+        if mode(&pair.client) == SMC {
+            break;
+        }
+        wanted("the client moves", round < 2000, pair.info())?;
+        sys::sleep_ms(1);
+    }
+    send(1000)?;
+    after(1 << 20);
+    let loss = Loss::ClientDevice;
+    loss.happen();
+    send(1000)?;
+    let mut seen = vec![];
+    for _ in 0..guest::limit(8000) {
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        seen = sys::recv_vec(pair.server.raw(), total as usize + 100, flags).unwrap_or_default();
+        if seen.len() as u64 == total {
+            break;
+        }
+        sys::sleep_ms(1);
+    }
+    loss.mend();
+    wanted(
+        "all is seen",
+        seen.len() as u64 == total,
+        (seen.len(), total),
+    )?;
+    check(7, 0, &seen).map_err(|at| format!("peeked byte {at} is wrong"))?;
+    let there = sys::ioctl_get(pair.server.raw(), libc::FIONREAD).map_err(|e| e.to_string())?;
+    wanted("FIONREAD", there as u64 == total, (there, total))?;
+    let waits = libc::MSG_PEEK | libc::MSG_WAITALL;
+    let again = sys::recv_vec(pair.server.raw(), total as usize, waits);
+    wanted(
+        "a peek that waits",
+        again.as_ref() == Ok(&seen),
+        again.map(|all| all.len()),
+    )?;
+    drain(&pair.server, 7, total)?;
+    returned(&pair)
+}
+
 /// Both ends write pieces of all sizes and read them in many ways, and in the midst of that it happens.
 pub(super) fn calls() -> Outcome {
     let mut rng = rng();

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 51] = [
+const POINTS: [Point; 52] = [
     ("pingpong", pingpong),
     ("bulk.to_server", bulk_to_server),
     ("bulk.to_client", bulk_to_client),
@@ -48,6 +48,7 @@ const POINTS: [Point; 51] = [
     ("churn", churn),
     ("lost.idle", loss::idle),
     ("lost.unread", loss::unread),
+    ("lost.peeked", loss::peeked),
     ("lost.calls", loss::calls),
     ("lost.edges", loss::edges),
     ("lost.half_closed", loss::half_closed),

@@ -78,7 +78,7 @@ fn offered(t: &mut T, h: &mut Host) -> Option<(Real, Conn<'static>)> {
 
 /// The same, with both agreed: a server of the module's has turned, and its client does when it hears of the host's
 /// cut.
-fn agreed(t: &mut T, h: &mut Host) -> Option<(Real, Conn<'static>)> {
+pub(super) fn agreed(t: &mut T, h: &mut Host) -> Option<(Real, Conn<'static>)> {
     let (real, mut c) = offered(t, h)?;
     let due = match h.role {
         Role::Client => {
@@ -118,7 +118,7 @@ fn reads_an_error(t: &mut T, real: &Real, unread: usize, what: &str) {
     t.check(&format!("{what}: {end:?}, not an error"), good);
 }
 
-fn is_reset(t: &mut T, real: Real, unread: usize, what: &str) {
+pub(super) fn is_reset(t: &mut T, real: Real, unread: usize, what: &str) {
     reads_an_error(t, &real, unread, what);
     real.end();
 }
@@ -271,7 +271,7 @@ fn cuts_ahead(t: &mut T, h: &mut Host) {
 }
 
 /// The program closes; `with` sees whether all of it goes.
-fn closes(t: &mut T, mut real: Real, what: &str) {
+pub(super) fn closes(t: &mut T, mut real: Real, what: &str) {
     drop(real.fd);
     let hears = real.tcp.pump(12_000 * guest::slow(), |p| p.fin || p.rst);
     t.check(&format!("{what}: the peer hears"), hears);

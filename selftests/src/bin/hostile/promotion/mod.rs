@@ -2,7 +2,7 @@
 //! Connections that begin as TCP and may be promoted (`net.smc.path` 2), with a hostile host at one end or beside
 //! them: whatever it says, the connection goes on with every byte right or ends with an error, and nothing joins what
 //! does not belong together. `joins.rs` has side connections to the module's listener, `dials.rs` those that the module
-//! makes, `marks.rs` what is said in the rings.
+//! makes, `marks.rs` what is said in the rings, `returns.rs` what is said of the way back.
 //!
 //! These points run one after the other, and only when they are named: they watch the module's references.
 
@@ -10,6 +10,7 @@ mod dials;
 mod joins;
 mod marks;
 mod proxy;
+mod returns;
 
 use crate::honest::Honest;
 use crate::host::{Conn, Host, Role, LISTENER};
@@ -23,7 +24,13 @@ use st::{guest, path, smcinfo, sys};
 use std::net::SocketAddr;
 
 /// The points of all files.
-pub const LISTS: [&[st::point::Point]; 4] = [joins::LIST, dials::LIST, marks::LIST, proxy::LIST];
+pub const LISTS: [&[st::point::Point]; 5] = [
+    joins::LIST,
+    dials::LIST,
+    marks::LIST,
+    proxy::LIST,
+    returns::LIST,
+];
 
 /// Segments of data after which a client's connection is worth promoting; a server's after half as many.
 const AFTER: u64 = 8;
