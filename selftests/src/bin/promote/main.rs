@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 51] = [
+const POINTS: [Point; 52] = [
     ("pingpong", pingpong),
     ("bulk.to_server", bulk_to_server),
     ("bulk.to_client", bulk_to_client),
@@ -54,6 +54,7 @@ const POINTS: [Point; 51] = [
     ("lost.closed", loss::closed),
     ("lost.many", loss::many),
     ("lost.forgotten", loss::forgotten),
+    ("lost.unsure", loss::unsure),
     ("lost.again", loss::again),
     ("idle.again", idle::returns_again),
     ("idle.stays", idle::stays),
