@@ -31,9 +31,9 @@ use crate::wire::promotion::Record;
 use core::ops::Range;
 
 impl Conn {
-    /// From now on [`Conn::suspend`] may come, for which TCP is needed: its own end waits for that of both streams. Before
-    /// it the peer must have told that it has read so many bytes, which say that this end has left TCP: otherwise it
-    /// would take for the program's what this end says there.
+    /// From now on [`Conn::suspend`] may come, for which TCP is needed: its own end waits for that of both streams. The
+    /// peer tells that it has read so many bytes, which say that this end has left TCP; before, this end says nothing there
+    /// ([`Conn::is_understood`]).
     pub fn keep_tcp(&mut self, marks: u8) {
         self.life.keeps_tcp = true;
         self.life.marks = marks;
@@ -78,7 +78,6 @@ impl Conn {
         let over = self.life.killed
             || self.life.released
             || self.life.tcp_ended
-            || self.tx.peer_cons < u64::from(self.life.marks)
             || ends.any(StateFlags::ANY_CLOSE)
             || self.life.pending == Some(Pending::Close)
             || matches!(self.state, ConnState::Init | ConnState::Closed);
@@ -153,7 +152,7 @@ impl Conn {
             && l.fin.is_none()
             && l.sent.with(l.received) == StateFlags::NONE
             && self.tx.urgent_end.is_none()
-            && self.tx.peer_cons >= u64::from(l.marks)
+            && self.is_understood()
             && self.state == ConnState::Active
     }
 
@@ -192,11 +191,18 @@ impl Conn {
         Actions::NONE.with_if(Actions::WAKE_WRITER, wake)
     }
 
-    /// Tells whether what this end says of its rings, which are left, is known: of one that leaves in good order when all
-    /// its requests have ended.
+    /// Tells whether this end may say what it has of its rings, which are left: one that leaves in good order when all
+    /// its requests have ended, and any if the peer would understand it.
     #[must_use]
     pub fn knows_record(&self) -> bool {
-        !self.life.order.is_own() || self.tx.in_flight == 0
+        self.is_understood() && (!self.life.order.is_own() || self.tx.in_flight == 0)
+    }
+
+    /// Tells whether the peer is known to know that this end has left TCP. Otherwise it may take for the program's what
+    /// this end says there, and has to say something first.
+    #[must_use]
+    pub fn is_understood(&self) -> bool {
+        self.tx.peer_cons >= u64::from(self.life.marks)
     }
 
     /// Returns what an end says that leaves the rings.

@@ -225,22 +225,63 @@ fn a_late_writer_costs_as_many_old_bytes() {
     );
 }
 
-#[test]
-fn the_peer_has_to_know() {
+/// Two connections of which the first has said by 16 bytes that it has left TCP.
+fn with_marks() -> Pair {
     let mut p = Pair::new(&Shape::PLAIN);
     p.side[0].conn.keep_tcp(16);
     p.side[1].conn.keep_tcp(0);
     p.op(0, Op::Write(16));
     p.op(0, Op::Wait(1000));
-    assert!(p.side[0].conn.suspend().is_none());
+    p
+}
+
+#[test]
+fn who_is_understood_says_what_it_has() {
+    let mut p = with_marks();
     p.op(1, Op::Read(16));
     p.op(1, Op::Wait(1000));
-    // It has read them, and not said so.
-    assert!(p.side[0].conn.suspend().is_none());
+    assert!(!p.side[0].conn.is_understood(), "read, and not told");
     assert!(p.side[1].conn.tell_read().has(Actions::TX_DUE));
     p.op(1, Op::Write(1));
     p.op(1, Op::Wait(1000));
     assert!(p.side[0].conn.suspend().is_some());
+    assert!(p.side[0].conn.knows_record());
+}
+
+/// The link is lost while nobody knows whether the peer has read the marks: this end leaves the rings, and waits for the
+/// peer to say that it has.
+#[test]
+fn who_may_not_be_understood_waits_for_the_peer() {
+    let mut p = with_marks();
+    p.op(1, Op::Read(16));
+    let (client, server) = (&p.side[0].conn, &p.side[1].conn);
+    assert!(!client.is_understood() && server.is_understood());
+    p.op(0, Op::Write(100));
+    lose(&mut p, 0);
+    let conn = &mut p.side[0].conn;
+    assert!(conn.is_suspended() && !conn.knows_record());
+    assert_eq!(conn.send_room(), Err(SendError::Full));
+    assert!(p.side[0].said.is_none());
+    let record = p.side[1].said.expect("the server's record");
+    assert!(record.received >= 16);
+    // That is its answer.
+    let conn = &mut p.side[0].conn;
+    conn.marks_are_read();
+    assert!(conn.knows_record());
+    p.say(0);
+    go_on_by_tcp(&mut p);
+}
+
+/// A program that waits for the rings to be left hears of nothing else.
+#[test]
+fn who_may_not_be_understood_is_not_asked_to_leave() {
+    let mut p = with_marks();
+    for side in &mut p.side {
+        side.conn.may_leave();
+    }
+    p.op(1, Op::Read(16));
+    assert!(p.side[0].conn.ask_to_leave().is_none());
+    assert!(p.side[1].conn.ask_to_leave().is_some());
 }
 
 #[test]

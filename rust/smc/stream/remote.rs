@@ -435,6 +435,7 @@ impl Remote {
             (Apart::Lost, true) => Some(false),
             // Of anything but an end in good order the socket has heard.
             (Apart::Ended, false) => promotion.awaits_mark().then_some(true),
+            (Apart::Lost, false) if promotion.awaits_mark() && conn.is_suspended() => Some(false),
             (Apart::Aborted | Apart::Lost, false) => None,
         };
         if let Some(by_peer) = ended {
@@ -554,17 +555,16 @@ impl Remote {
             // What came before the mark of it may be all that they wait for.
             self.sock.wake_readers();
         }
-        if let (Stage::Turned, true, Some(conn)) = (
-            promotion.stage(),
-            promotion.peer_cut().is_some(),
-            &machine.conn,
-        ) {
-            // A server that has not heard the cut would give the program what the client says on TCP. One whose cut was
-            // heard is a client's: it turns after that.
-            conn.may_be_left(match self.side {
-                Side::Client => MARKS as u8,
-                Side::Server => 0,
-            });
+        if let (Stage::Turned, Some(conn)) = (promotion.stage(), &machine.conn) {
+            match (self.side, promotion.peer_cut()) {
+                // A server that has not heard the cut would give the program what the client says on TCP.
+                (Side::Client, Some(_)) => conn.may_be_left(MARKS as u8),
+                // It closes.
+                (Side::Client, None) => (),
+                // A client that it has heard turns after that, and the client's cut may be in the ring when the link is
+                // lost.
+                (Side::Server, _) => conn.may_be_left(0),
+            }
         }
         let (before, stage) = (self.stage(), promotion.stage());
         self.stage.set(stage as u32);

@@ -186,6 +186,12 @@ impl Pair {
         self.act(me, left);
     }
 
+    /// The peer has said that it understands `me`, which says what it has of the rings.
+    pub fn say(&mut self, me: usize) {
+        self.say_record(me);
+        assert!(self.side[me].said.is_some());
+    }
+
     /// Says on TCP what `me` has of the rings, once.
     pub(super) fn say_record(&mut self, me: usize) {
         let s = &mut self.side[me];

@@ -6,6 +6,7 @@
 //! 1. Who finds the link lost leaves the rings, and so does who is asked to by the peer: what has come by then can be
 //!    read, later bytes there do not count. It says on TCP, where nothing was said since both ends have turned, how many
 //!    bytes it has ([`Record`]).
+//!    A client that does not know whether the server has read that it has turned says nothing before the server has.
 //! 2. The peer leaves the rings, too, at the latest when it hears that, and says the same. A record is heard where it is
 //!    in TCP's stream, behind what the program has not read: that may wait for its own writing to go on.
 //! 3. Each gives TCP the bytes that the peer has not got, which are still in its send ring, and then the program's next
@@ -48,6 +49,10 @@ const MOST_LINGERS: u8 = 50;
 const PAUSE: i64 = 2;
 const MOST_PAUSES: u32 = 750;
 
+/// Longest wait for the record of a peer that may not know that this end has turned, and does not know it if it says
+/// nothing; longer than any device repeats a packet.
+const PATIENCE: Span = Span::from_secs(5);
+
 /// Bytes of TCP's receive buffer beyond which it is not widened any more: more than peers' send buffers have.
 const WIDEST: u32 = 32 << 20;
 
@@ -70,6 +75,8 @@ pub(super) struct Return {
     awaits_writer: bool,
     /// Since when no record has come, or room was made for it the last time.
     since: Instant,
+    /// When this end has left the rings.
+    begun: Instant,
 }
 
 /// A return that cannot be.
@@ -165,12 +172,14 @@ impl Remote {
             if !machine.promotion.returns() {
                 return Err(Broken::Over);
             }
+            let begun = now();
             machine.back = Some(Return {
                 record: None,
                 said: 0,
                 rest: None,
                 awaits_writer: false,
-                since: now(),
+                since: begun,
+                begun,
             });
             machine.has_left = true;
             machine.lingers = 0;
@@ -184,6 +193,11 @@ impl Remote {
         if back.rest.is_none() {
             self.hear(back, conn)?;
             self.has_room_for_record(back);
+            // It may have waited for what was heard.
+            self.say(back, conn);
+            if !conn.is_understood() && now().reached(back.begun.after(PATIENCE)) {
+                return Err(Broken::Over);
+            }
         }
         if back.said == RECORD_LEN && self.give(back, conn)? {
             self.arrive(machine, conn);
@@ -196,7 +210,8 @@ impl Remote {
         if back.record.is_none() {
             back.record = conn.record();
         }
-        // Otherwise what it has sent may be on its way, and the end of that wakes the socket's watch.
+        // Otherwise what it has sent may be on its way, and the end of that wakes the socket's watch; or the peer is to be
+        // heard first.
         let Some(record) = back.record else { return };
         let bytes = record.bytes();
         let Some(rest) = bytes.get(back.said..).filter(|rest| !rest.is_empty()) else {
@@ -251,6 +266,7 @@ impl Remote {
         let Some(record) = record else {
             return Ok(());
         };
+        conn.marks_are_read();
         let rest = conn
             .judge_record(&record)
             .map_err(|error| Broken::Breach(Some(error)))?;

@@ -405,6 +405,68 @@ pub(super) fn forgotten() -> Outcome {
     Ok(())
 }
 
+/// The client's link is lost before it hears that the server has read its marks, and the server has heard of nothing:
+/// the client waits for what the server says on TCP.
+pub(super) fn unsure() -> Outcome {
+    after(8);
+    set(&["a", "b"], "neighbour_time", 0);
+    // The link, before anything is late.
+    {
+        let pair = begin()?;
+        until_moved(&pair, &mut 0)?;
+    }
+    for round in 0..4 {
+        let pair = begin()?;
+        let mut at = 0;
+        trouble("card_b", "latency", 600_000_000);
+        let done = (|| {
+            for _ in 0..6 {
+                exchange(&pair.client, &pair.server, &mut at, 64)?;
+                exchange(&pair.server, &pair.client, &mut at, 64)?;
+            }
+            let mut waits = guest::limit(20_000);
+            while !moved(&pair) && waits > 0 {
+                sys::sleep_ms(1);
+                waits -= 1;
+            }
+            wanted("moved", moved(&pair), pair.info())?;
+            after(1 << 20);
+            if round % 2 == 0 {
+                // By the ring.
+                let mut bytes = [0; 700];
+                fill(7, at, &mut bytes);
+                sys::send_all(pair.client.raw(), &bytes).map_err(|e| format!("send: {e}"))?;
+            }
+            Loss::ClientDevice.happen();
+            // The server's device has not found yet that nobody answers.
+            guest::pause(50);
+            let steps = [
+                super::seen::step("a", &pair.client)?,
+                super::seen::step("b", &pair.server)?,
+            ];
+            wanted("the client waits", steps == [7, 6], steps)
+        })();
+        trouble("card_b", "latency", 0);
+        Loss::ClientDevice.mend();
+        done.and_then(|()| {
+            if round % 2 == 0 {
+                let got = sys::recv_all(pair.server.raw(), 700);
+                let got = got.map_err(|e| format!("recv: {e}"))?;
+                check(7, at, &got).map_err(|wrong| format!("byte {wrong} is wrong"))?;
+                at += 700;
+            }
+            for _ in 0..20 {
+                exchange(&pair.server, &pair.client, &mut at, 9000)?;
+                exchange(&pair.client, &pair.server, &mut at, 64)?;
+            }
+            returned(&pair)
+        })
+        .map_err(|e: String| format!("round {round}: {e}: {:x?}", pair.info()))?;
+        after(8);
+    }
+    Ok(())
+}
+
 /// Promoted again and again, and lost each time; then TCP for good.
 pub(super) fn again() -> Outcome {
     const MOST: usize = 6;

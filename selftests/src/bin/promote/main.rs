@@ -55,6 +55,7 @@ const POINTS: [Point; 52] = [
     ("lost.closed", loss::closed),
     ("lost.many", loss::many),
     ("lost.forgotten", loss::forgotten),
+    ("lost.unsure", loss::unsure),
     ("lost.again", loss::again),
     ("idle.again", idle::returns_again),
     ("idle.stays", idle::stays),

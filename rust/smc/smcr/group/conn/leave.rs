@@ -19,7 +19,8 @@ use smc_proto::{
 const LOOK: u32 = 100;
 
 impl SmcConn {
-    /// From now on the loss of the link is no end of the stream, once the peer has said that it has read `marks` bytes.
+    /// From now on the loss of the link is no end of the stream. The peer knows that this end has left TCP when it has
+    /// read `marks` bytes.
     pub(crate) fn may_be_left(&self, marks: u8) {
         if self.lifeline.get() == 0 {
             self.proto.lock().keep_tcp(marks);
@@ -80,6 +81,11 @@ impl SmcConn {
     /// The peer has left the rings, so it knows that this end has left TCP.
     pub(crate) fn marks_are_read(&self) {
         self.proto.lock().marks_are_read();
+    }
+
+    /// Tells whether the peer is known to know that this end has left TCP.
+    pub(crate) fn is_understood(&self) -> bool {
+        self.proto.lock().is_understood()
     }
 
     /// Has the peer told that its marks were read: its own return waits for that.
