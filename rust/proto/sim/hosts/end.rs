@@ -256,6 +256,7 @@ impl Hosts {
     }
 
     fn show(&mut self, at: usize) {
+        self.may_be_left(at);
         let end = &mut self.ends[at];
         let Some(cut) = end.machine.peer_cut() else {
             return;
@@ -267,7 +268,12 @@ impl Hosts {
             end.route = Route::TCP.promoted(cut).expect("the first");
             end.passes();
         }
-        if end.machine.stage() == Stage::Turned {
+    }
+
+    /// From now on the rings may be left: a client's when it knows where the server's bytes are.
+    fn may_be_left(&mut self, at: usize) {
+        let end = &mut self.ends[at];
+        if end.machine.stage() == Stage::Turned && (at == 1 || end.machine.peer_cut().is_some()) {
             let marks = match at {
                 0 => 2 * MARK_LEN as u8,
                 _ => 0,
@@ -331,6 +337,7 @@ impl Hosts {
             (Apart::Ended | Apart::Aborted, true) => Some(true),
             (Apart::Lost, true) => Some(false),
             (Apart::Ended, false) => end.machine.awaits_mark().then_some(true),
+            (Apart::Lost, false) if end.machine.awaits_mark() && end.is_left() => Some(false),
             (Apart::Aborted | Apart::Lost, false) => None,
         };
         if let Some(by_peer) = ended {
@@ -421,6 +428,7 @@ impl Hosts {
         if self.back(at).rest.is_none() {
             self.hear(at)?;
             self.widen(at);
+            self.say(at);
         }
         if self.back(at).said == RECORD_LEN && self.give(at) {
             self.arrives(at);
@@ -518,6 +526,7 @@ impl Hosts {
             return Ok(());
         };
         let conn = &mut self.ends[at].rings.as_mut().expect("while it returns").conn;
+        conn.marks_are_read();
         let rest = conn.judge_record(&record, true).map_err(|_| Why::Record)?;
         conn.accept_record(&record);
         self.back(at).rest = rest;

@@ -15,7 +15,6 @@ use super::rng::Rng;
 use rings::Rings;
 use smc_proto::promotion::{Side, Stage};
 use smc_proto::time::{Instant, Span};
-use smc_proto::wire::promotion::MARK_LEN;
 
 pub mod end;
 pub mod rings;
@@ -200,7 +199,7 @@ impl Hosts {
         let closing = self.ends.iter().any(|end| end.closing);
         let right = match why {
             Why::Died => true,
-            Why::Turning => self.losses != 0,
+            Why::Turning => self.losses != 0 && !self.both_know(),
             Why::Killed => self.losses != 0 && (self.ends[at].closing || !self.both_know()),
             Why::Peer | Why::Closed | Why::Over => closing,
             Why::Record => self.forgotten,
@@ -210,12 +209,9 @@ impl Hosts {
 
     /// Whether both ends have turned, and know that of each other.
     fn both_know(&self) -> bool {
-        let turned =
+        let knows =
             |end: &end::End| end.machine.peer_cut().is_some() && !end.machine.stage().is_apart();
-        let rings = self.ends[0].rings.as_ref();
-        let told =
-            rings.is_some_and(|rings| rings.conn.positions().peer_consumed >= 2 * MARK_LEN as u64);
-        self.ends.iter().all(turned) && told
+        self.ends.iter().all(knows)
     }
 
     /// Lets one thing happen, as far as it can; whether something has.
