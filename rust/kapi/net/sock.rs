@@ -11,6 +11,7 @@ mod identity;
 mod options;
 mod path;
 mod shared;
+mod subnets;
 mod stamp;
 mod stream;
 mod wake;

@@ -49,6 +49,7 @@ use crate::wire::clc::{
     Agreement,
     Confirm,
     Decline,
+    Eid,
     End,
     Extensions,
     MsgType,
@@ -73,7 +74,8 @@ struct Accepted {
     version: u8,
     first_contact: bool,
     agreed: Agreed,
-    eid: crate::wire::clc::Eid,
+    /// None in version 1.
+    eid: Eid,
 }
 
 impl Accepted {
@@ -304,7 +306,10 @@ impl Client {
                 version: accepted.version,
                 peer_id: accepted.end.peer_id,
                 peer_gid: accepted.end.gid,
-                peer_mac: Mac::ZERO,
+                peer_mac: match accepted.version {
+                    V1 => accepted.end.mac,
+                    _ => Mac::ZERO,
+                },
                 vlan: 0,
                 classes: Classes {
                     own: self.policy.class,
@@ -317,7 +322,8 @@ impl Client {
                 gid: accepted.end.gid,
                 mac: accepted.end.mac,
             }),
-            direct: accept.fce.is_some_and(|f| f.direct),
+            // Version 1 knows no gateway.
+            direct: accepted.version == V1 || accept.fce.is_some_and(|f| f.direct),
             max_conns: accepted.agreed.max_conns,
             max_links: accepted.agreed.max_links,
             release: accepted.agreed.release,
@@ -331,19 +337,21 @@ impl Client {
         let End::R(end) = accept.end else {
             return Err(Some(Reason::ModeMismatch));
         };
-        if accept.version != V2 {
-            return Err(Some(Reason::ModeMismatch));
+        match accept.version {
+            V2 => (),
+            V1 if self.port.v1.is_some() => (),
+            _ => return Err(Some(Reason::ModeMismatch)),
         }
-        if !is_sane(&end) {
+        if !is_sane(&end, accept.version) {
             return Err(None);
         }
-        if !self.policy.has_eid(&accept.eid) {
+        if accept.version == V2 && !self.policy.has_eid(&accept.eid) {
             return Err(Some(Reason::NoUserEid));
         }
-        let agreed = if accept.first_contact {
+        let agreed = if accept.version == V2 && accept.first_contact {
             self.check_first_contact(accept)?
         } else {
-            Agreed::release_0()
+            Agreed::on_nothing()
         };
         Ok(Accepted {
             end,
@@ -357,7 +365,7 @@ impl Client {
     fn check_first_contact(&self, accept: &Agreement) -> Result<Agreed, Option<Reason>> {
         let fce = accept.fce.ok_or(None)?;
         if fce.release == 0 {
-            return Ok(Agreed::release_0());
+            return Ok(Agreed::on_nothing());
         }
         if fce.release > RELEASE {
             return Err(Some(Reason::Release));
@@ -426,7 +434,7 @@ impl Client {
             max_conns: 0,
         };
         let mut frame = [0; LEN];
-        match response.emit(Version::V2, true, &mut frame) {
+        match response.emit(Version::of(accepted.version), true, &mut frame) {
             Ok(_) => Step::SendLlc {
                 frame,
                 full: accepted.sends_full_packets(),
@@ -454,9 +462,14 @@ impl Client {
 
     fn emit_proposal(&self, buf: &mut [u8]) -> Result<usize, EmitError> {
         let mut p = Proposal::EMPTY;
-        p.path_v2 = Path::R;
+        p.path_v2 = Path::of(!self.policy.eids().is_empty(), false);
         p.peer_id = self.policy.peer_id;
         p.gid = self.port.gid;
+        if let Some(v1) = &self.port.v1 {
+            p.path_v1 = Path::R;
+            p.gid = v1.gid;
+            p.prefix_block = v1.prefixes;
+        }
         p.mac = self.port.mac;
         p.v2_ext.release = RELEASE;
         p.v2_ext.roce_gid = self.port.gid;
@@ -472,7 +485,7 @@ impl Client {
         let Ends { accepted, own } = ends;
         let mut gids = List::new();
         let mut fce = None;
-        if accepted.first_contact {
+        if accepted.first_contact && accepted.version > V1 {
             let _ = gids.push(own.end.gid);
             fce = Some(self.policy.first_contact(&accepted.agreed, own.direct));
         }
