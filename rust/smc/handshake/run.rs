@@ -9,7 +9,8 @@
 use super::{
     attempt::Attempt,
     crossing::RECEIVE,
-    gates::Gates, //
+    gates::Gates,
+    subnets, //
 };
 use crate::{
     host::{
@@ -44,7 +45,7 @@ use smc_proto::{
     reason::Reason,
     time::{Instant, Span},
     wire::{
-        clc::{self, Agreement, Class, Extensions, Proposal, RdmaEnd},
+        clc::{self, proposal::Prefixes, Agreement, Class, Extensions, Proposal, RdmaEnd},
         ids::Mtu,
         llc::Frame, //
     }, //
@@ -88,7 +89,7 @@ pub(crate) struct HandshakeRun {
 
 impl HandshakeRun {
     /// Begins a client's handshake over a connection whose SYN-ACK had the option. The program has called connect() on
-    /// `cpu`.
+    /// `cpu`. Version 1 is offered if there is a port for it, `v1`.
     ///
     /// # Errors
     ///
@@ -97,6 +98,7 @@ impl HandshakeRun {
         gates: &Arc<Gates>,
         sock: &Sock,
         port: LocalPort,
+        v1: Option<LocalPort>,
         cpu: u32,
     ) -> Result<Self> {
         let mut policy = policy(gates, sock);
@@ -115,12 +117,15 @@ impl HandshakeRun {
             option: true,
             refuse: lane.is_none().then_some(Reason::NoMemory),
         };
+        let offer = v1.as_ref().and_then(|v1| subnets::offer(sock, v1));
+        let driver = Driver::client(&policy, port.facts(offer), &eligibility);
+        let mut attempt = Attempt::new(gates.clone(), Some(port), None, lane);
+        if let Some(v1) = v1 {
+            attempt.offers_v1(v1);
+        }
         Ok(Self {
-            driver: KBox::new(
-                Driver::client(&policy, port.facts(), &eligibility),
-                GFP_KERNEL,
-            )?,
-            attempt: Attempt::new(gates.clone(), Some(port), None, lane),
+            driver: KBox::new(driver, GFP_KERNEL)?,
+            attempt,
             peer: PeerFacts::UNKNOWN,
         })
     }
@@ -270,6 +275,10 @@ impl Endpoint for RunEndpoint<'_> {
 
     fn is_shut(&self) -> bool {
         self.stream.shutdown_mask() & RECEIVE != 0
+    }
+
+    fn take_v1(&mut self, client: &Prefixes) -> Result<(), Reason> {
+        self.attempt.take_v1(self.sock, client)
     }
 
     fn acquire(&mut self, want: &Want, peer: Option<&RdmaEnd>) -> Result<Option<Acquired>, Reason> {
