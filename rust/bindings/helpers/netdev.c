@@ -69,26 +69,26 @@ const struct in_ifaddr *rsmc_helper_ifa_next_rcu(const struct in_ifaddr *ifa)
 /* net/addrconf.h */
 
 #if IS_ENABLED(CONFIG_IPV6)
-const struct inet6_ifaddr *rsmc_helper_in6_dev_first_ifa_rcu(const struct net_device *dev)
+struct inet6_ifaddr *rsmc_helper_in6_dev_first_ifa_rcu(const struct net_device *dev)
 {
-	const struct inet6_dev *in6_dev = rcu_dereference(dev->ip6_ptr);
+	struct inet6_dev *in6_dev = rcu_dereference(dev->ip6_ptr);
 
 	return in6_dev ? list_first_or_null_rcu(&in6_dev->addr_list, struct inet6_ifaddr,
 						if_list) : NULL;
 }
 
-const struct inet6_ifaddr *rsmc_helper_in6_ifa_next_rcu(const struct inet6_ifaddr *ifa)
+struct inet6_ifaddr *rsmc_helper_in6_ifa_next_rcu(struct inet6_ifaddr *ifa)
 {
 	return list_next_or_null_rcu(&ifa->idev->addr_list, &ifa->if_list, struct inet6_ifaddr,
 				     if_list);
 }
 #else
-const struct inet6_ifaddr *rsmc_helper_in6_dev_first_ifa_rcu(const struct net_device *dev)
+struct inet6_ifaddr *rsmc_helper_in6_dev_first_ifa_rcu(const struct net_device *dev)
 {
 	return NULL;
 }
 
-const struct inet6_ifaddr *rsmc_helper_in6_ifa_next_rcu(const struct inet6_ifaddr *ifa)
+struct inet6_ifaddr *rsmc_helper_in6_ifa_next_rcu(struct inet6_ifaddr *ifa)
 {
 	return NULL;
 }

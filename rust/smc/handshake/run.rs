@@ -46,7 +46,7 @@ use smc_proto::{
     time::{Instant, Span},
     wire::{
         clc::{self, proposal::Prefixes, Agreement, Class, Extensions, Proposal, RdmaEnd},
-        ids::Mtu,
+        ids::{Gid, Mtu},
         llc::Frame, //
     }, //
 };
@@ -111,7 +111,8 @@ impl HandshakeRun {
             most: most_lanes(sock, &port),
         });
         if let Some(lane) = lane {
-            policy.peer_id = lane.peer_id(registry.peer_id);
+            let v6 = Gid(sock.peer_addr().mapped()).ipv4().is_none();
+            policy.peer_id = lane.peer_id(registry.peer_id, v6);
         }
         let eligibility = Eligibility {
             option: true,
