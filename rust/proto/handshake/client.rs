@@ -94,7 +94,7 @@ struct Ends {
 /// Progress of a client through the handshake, each state with what is known by then.
 #[derive(Clone, Copy, Debug)]
 enum ClientState {
-    Proposing,
+    Proposing(Port),
     AwaitAccept,
     Acquiring(Accepted),
     Confirming(Ends),
@@ -132,7 +132,9 @@ enum ClientState {
 #[derive(Debug)]
 pub struct Client {
     policy: Policy,
-    port: Port,
+    mac: Mac,
+    /// The proposal offers version 1.
+    offers_v1: bool,
     state: ClientState,
 }
 
@@ -141,8 +143,9 @@ impl Client {
     pub fn start(policy: &Policy, port: Port, eligibility: &Eligibility) -> (Client, Step) {
         let mut client = Client {
             policy: *policy,
-            port,
-            state: ClientState::Proposing,
+            mac: port.mac,
+            offers_v1: port.v1.is_some(),
+            state: ClientState::Proposing(port),
         };
         let step = if !eligibility.option {
             client.state = ClientState::Over;
@@ -196,7 +199,7 @@ impl Client {
             (Input::Broken(e), _) => self.finish(broken(*e)),
             (Input::Decline(d), _) => self.finish(declined(d)),
 
-            (Input::Sent, ClientState::Proposing) => {
+            (Input::Sent, ClientState::Proposing(_)) => {
                 self.state = ClientState::AwaitAccept;
                 await_clc(MsgType::Accept, now.after(WAIT_CLC))
             }
@@ -339,7 +342,7 @@ impl Client {
         };
         match accept.version {
             V2 => (),
-            V1 if self.port.v1.is_some() => (),
+            V1 if self.offers_v1 => (),
             _ => return Err(Some(Reason::ModeMismatch)),
         }
         if !is_sane(&end, accept.version) {
@@ -425,7 +428,7 @@ impl Client {
         self.state = ClientState::Answering(ends, link);
         let Ends { accepted, own } = ends;
         let response = ConfirmLink {
-            mac: self.port.mac,
+            mac: self.mac,
             gid: own.end.gid,
             qpn: own.end.qpn,
             link_num: link.link_num,
@@ -451,7 +454,7 @@ impl Client {
     /// [`EmitError`] if the buffer is too small or nothing is to be sent.
     pub fn emit(&self, buf: &mut [u8]) -> Result<usize, EmitError> {
         match &self.state {
-            ClientState::Proposing => self.emit_proposal(buf),
+            ClientState::Proposing(port) => self.emit_proposal(port, buf),
             ClientState::Confirming(ends) => self.emit_confirm(ends, buf),
             &ClientState::Declining {
                 reason, version, ..
@@ -460,19 +463,19 @@ impl Client {
         }
     }
 
-    fn emit_proposal(&self, buf: &mut [u8]) -> Result<usize, EmitError> {
+    fn emit_proposal(&self, port: &Port, buf: &mut [u8]) -> Result<usize, EmitError> {
         let mut p = Proposal::EMPTY;
         p.path_v2 = Path::of(!self.policy.eids().is_empty(), false);
         p.peer_id = self.policy.peer_id;
-        p.gid = self.port.gid;
-        if let Some(v1) = &self.port.v1 {
+        p.gid = port.gid;
+        if let Some(v1) = &port.v1 {
             p.path_v1 = Path::R;
             p.gid = v1.gid;
             p.prefix_block = v1.prefixes;
         }
-        p.mac = self.port.mac;
+        p.mac = port.mac;
         p.v2_ext.release = RELEASE;
-        p.v2_ext.roce_gid = self.port.gid;
+        p.v2_ext.roce_gid = port.gid;
         p.v2_ext.max_conns = self.policy.max_conns;
         p.v2_ext.max_links = self.policy.max_links;
         p.v2_ext.features = self.policy.features();
