@@ -11,9 +11,9 @@ mod identity;
 mod options;
 mod path;
 mod shared;
-mod subnets;
 mod stamp;
 mod stream;
+mod subnets;
 mod wake;
 
 pub use charge::Charge;

@@ -119,13 +119,16 @@ impl HandshakeRun {
             refuse: lane.is_none().then_some(Reason::NoMemory),
         };
         let offer = v1.as_ref().and_then(|v1| subnets::offer(sock, v1));
-        let driver = Driver::client(&policy, port.facts(offer), &eligibility);
+        let driver = KBox::new(
+            Driver::client(&policy, port.facts(offer), &eligibility),
+            GFP_KERNEL,
+        )?;
         let mut attempt = Attempt::new(gates.clone(), Some(port), None, lane);
         if let Some(v1) = v1 {
             attempt.offers_v1(v1);
         }
         Ok(Self {
-            driver: KBox::new(driver, GFP_KERNEL)?,
+            driver,
             attempt,
             peer: PeerFacts::UNKNOWN,
         })
