@@ -34,6 +34,7 @@
 #include <linux/utsname.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
+#include <net/addrconf.h>
 #include <net/busy_poll.h>
 #include <net/genetlink.h>
 #include <net/inet_common.h>

@@ -38,6 +38,16 @@ pub fn proposal_v1() -> Vec<u8> {
     message(EYE_R, PROPOSAL, 0x10, &b)
 }
 
+/// A proposal of SMC-D v1 alone, which has another part before the prefix.
+pub fn proposal_ism_v1() -> Vec<u8> {
+    let mut b = proposal_v1()[8..48].to_vec();
+    b[31] = 40;
+    let prefix = b.split_off(32);
+    b.extend([0; 40]);
+    b.extend(prefix);
+    message(EYE_R, PROPOSAL, 0x11, &b)
+}
+
 /// A decline with a diagnosis code.
 pub fn decline(diag: u32, v: u8) -> Vec<u8> {
     let mut b = Vec::new();

@@ -66,7 +66,40 @@ const struct in_ifaddr *rsmc_helper_ifa_next_rcu(const struct in_ifaddr *ifa)
 	return rcu_dereference(ifa->ifa_next);
 }
 
+/* net/addrconf.h */
+
+#if IS_ENABLED(CONFIG_IPV6)
+struct inet6_ifaddr *rsmc_helper_in6_dev_first_ifa_rcu(const struct net_device *dev)
+{
+	struct inet6_dev *in6_dev = rcu_dereference(dev->ip6_ptr);
+
+	return in6_dev ? list_first_or_null_rcu(&in6_dev->addr_list, struct inet6_ifaddr,
+						if_list) : NULL;
+}
+
+struct inet6_ifaddr *rsmc_helper_in6_ifa_next_rcu(struct inet6_ifaddr *ifa)
+{
+	return list_next_or_null_rcu(&ifa->idev->addr_list, &ifa->if_list, struct inet6_ifaddr,
+				     if_list);
+}
+#else
+struct inet6_ifaddr *rsmc_helper_in6_dev_first_ifa_rcu(const struct net_device *dev)
+{
+	return NULL;
+}
+
+struct inet6_ifaddr *rsmc_helper_in6_ifa_next_rcu(struct inet6_ifaddr *ifa)
+{
+	return NULL;
+}
+#endif
+
 /* net/dst.h, net/route.h, net/ip6_route.h */
+
+struct net_device *rsmc_helper_dst_dev_rcu(const struct dst_entry *dst)
+{
+	return dst_dev_rcu(dst);
+}
 
 int rsmc_helper_dst_ifindex_rcu(const struct dst_entry *dst)
 {

@@ -106,6 +106,11 @@ bool rsmc_helper_rdma_is_port_valid(const struct ib_device *dev, unsigned int po
 	return rdma_is_port_valid(dev, port);
 }
 
+bool rsmc_helper_rdma_protocol_roce_eth_encap(const struct ib_device *dev, u32 port)
+{
+	return rdma_protocol_roce_eth_encap(dev, port);
+}
+
 bool rsmc_helper_rdma_protocol_roce(const struct ib_device *dev, u32 port)
 {
 	return rdma_protocol_roce(dev, port);

@@ -13,6 +13,7 @@ mod path;
 mod shared;
 mod stamp;
 mod stream;
+mod subnets;
 mod wake;
 
 pub use charge::Charge;

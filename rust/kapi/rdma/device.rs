@@ -381,6 +381,18 @@ impl Device {
         })
     }
 
+    /// Returns whether `port` may have GIDs of RoCE v1.
+    pub fn has_roce_v1(&self, port: u32) -> bool {
+        self.with(|raw| {
+            // SAFETY: The device is registered; the second call is made for valid ports only.
+            Ok(unsafe {
+                bindings::rdma_is_port_valid(raw, port)
+                    && bindings::rdma_protocol_roce_eth_encap(raw, port)
+            })
+        })
+        .unwrap_or(false)
+    }
+
     /// Returns whether a user in namespace `net` may use the device.
     pub fn accessible_from(&self, net: &impl NetNs) -> bool {
         self.with(|raw| {

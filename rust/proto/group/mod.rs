@@ -224,11 +224,7 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
     /// LLC version spoken in the group.
     #[must_use]
     pub fn llc_version(&self) -> Version {
-        if self.terms.key.version > 1 {
-            Version::V2
-        } else {
-            Version::V1
-        }
+        Version::of(self.terms.key.version)
     }
 
     /// Reports whether connections may be added.

@@ -49,6 +49,7 @@ use crate::wire::clc::{
     Agreement,
     Confirm,
     Decline,
+    Eid,
     End,
     Extensions,
     MsgType,
@@ -73,7 +74,8 @@ struct Accepted {
     version: u8,
     first_contact: bool,
     agreed: Agreed,
-    eid: crate::wire::clc::Eid,
+    /// None in version 1.
+    eid: Eid,
 }
 
 impl Accepted {
@@ -92,7 +94,7 @@ struct Ends {
 /// Progress of a client through the handshake, each state with what is known by then.
 #[derive(Clone, Copy, Debug)]
 enum ClientState {
-    Proposing,
+    Proposing(Port),
     AwaitAccept,
     Acquiring(Accepted),
     Confirming(Ends),
@@ -130,7 +132,9 @@ enum ClientState {
 #[derive(Debug)]
 pub struct Client {
     policy: Policy,
-    port: Port,
+    mac: Mac,
+    /// The proposal offers version 1.
+    offers_v1: bool,
     state: ClientState,
 }
 
@@ -139,8 +143,9 @@ impl Client {
     pub fn start(policy: &Policy, port: Port, eligibility: &Eligibility) -> (Client, Step) {
         let mut client = Client {
             policy: *policy,
-            port,
-            state: ClientState::Proposing,
+            mac: port.mac,
+            offers_v1: port.v1.is_some(),
+            state: ClientState::Proposing(port),
         };
         let step = if !eligibility.option {
             client.state = ClientState::Over;
@@ -194,7 +199,7 @@ impl Client {
             (Input::Broken(e), _) => self.finish(broken(*e)),
             (Input::Decline(d), _) => self.finish(declined(d)),
 
-            (Input::Sent, ClientState::Proposing) => {
+            (Input::Sent, ClientState::Proposing(_)) => {
                 self.state = ClientState::AwaitAccept;
                 await_clc(MsgType::Accept, now.after(WAIT_CLC))
             }
@@ -304,7 +309,10 @@ impl Client {
                 version: accepted.version,
                 peer_id: accepted.end.peer_id,
                 peer_gid: accepted.end.gid,
-                peer_mac: Mac::ZERO,
+                peer_mac: match accepted.version {
+                    V1 => accepted.end.mac,
+                    _ => Mac::ZERO,
+                },
                 vlan: 0,
                 classes: Classes {
                     own: self.policy.class,
@@ -317,7 +325,8 @@ impl Client {
                 gid: accepted.end.gid,
                 mac: accepted.end.mac,
             }),
-            direct: accept.fce.is_some_and(|f| f.direct),
+            // Version 1 knows no gateway.
+            direct: accepted.version == V1 || accept.fce.is_some_and(|f| f.direct),
             max_conns: accepted.agreed.max_conns,
             max_links: accepted.agreed.max_links,
             release: accepted.agreed.release,
@@ -331,19 +340,21 @@ impl Client {
         let End::R(end) = accept.end else {
             return Err(Some(Reason::ModeMismatch));
         };
-        if accept.version != V2 {
-            return Err(Some(Reason::ModeMismatch));
+        match accept.version {
+            V2 => (),
+            V1 if self.offers_v1 => (),
+            _ => return Err(Some(Reason::ModeMismatch)),
         }
-        if !is_sane(&end) {
+        if !is_sane(&end, accept.version) {
             return Err(None);
         }
-        if !self.policy.has_eid(&accept.eid) {
+        if accept.version == V2 && !self.policy.has_eid(&accept.eid) {
             return Err(Some(Reason::NoUserEid));
         }
-        let agreed = if accept.first_contact {
+        let agreed = if accept.version == V2 && accept.first_contact {
             self.check_first_contact(accept)?
         } else {
-            Agreed::release_0()
+            Agreed::on_nothing()
         };
         Ok(Accepted {
             end,
@@ -357,7 +368,7 @@ impl Client {
     fn check_first_contact(&self, accept: &Agreement) -> Result<Agreed, Option<Reason>> {
         let fce = accept.fce.ok_or(None)?;
         if fce.release == 0 {
-            return Ok(Agreed::release_0());
+            return Ok(Agreed::on_nothing());
         }
         if fce.release > RELEASE {
             return Err(Some(Reason::Release));
@@ -417,7 +428,7 @@ impl Client {
         self.state = ClientState::Answering(ends, link);
         let Ends { accepted, own } = ends;
         let response = ConfirmLink {
-            mac: self.port.mac,
+            mac: self.mac,
             gid: own.end.gid,
             qpn: own.end.qpn,
             link_num: link.link_num,
@@ -426,7 +437,7 @@ impl Client {
             max_conns: 0,
         };
         let mut frame = [0; LEN];
-        match response.emit(Version::V2, true, &mut frame) {
+        match response.emit(Version::of(accepted.version), true, &mut frame) {
             Ok(_) => Step::SendLlc {
                 frame,
                 full: accepted.sends_full_packets(),
@@ -443,7 +454,7 @@ impl Client {
     /// [`EmitError`] if the buffer is too small or nothing is to be sent.
     pub fn emit(&self, buf: &mut [u8]) -> Result<usize, EmitError> {
         match &self.state {
-            ClientState::Proposing => self.emit_proposal(buf),
+            ClientState::Proposing(port) => self.emit_proposal(port, buf),
             ClientState::Confirming(ends) => self.emit_confirm(ends, buf),
             &ClientState::Declining {
                 reason, version, ..
@@ -452,14 +463,19 @@ impl Client {
         }
     }
 
-    fn emit_proposal(&self, buf: &mut [u8]) -> Result<usize, EmitError> {
+    fn emit_proposal(&self, port: &Port, buf: &mut [u8]) -> Result<usize, EmitError> {
         let mut p = Proposal::EMPTY;
-        p.path_v2 = Path::R;
+        p.path_v2 = Path::of(!self.policy.eids().is_empty(), false);
         p.peer_id = self.policy.peer_id;
-        p.gid = self.port.gid;
-        p.mac = self.port.mac;
+        p.gid = port.gid;
+        if let Some(v1) = &port.v1 {
+            p.path_v1 = Path::R;
+            p.gid = v1.gid;
+            p.prefix_block = v1.prefixes;
+        }
+        p.mac = port.mac;
         p.v2_ext.release = RELEASE;
-        p.v2_ext.roce_gid = self.port.gid;
+        p.v2_ext.roce_gid = port.gid;
         p.v2_ext.max_conns = self.policy.max_conns;
         p.v2_ext.max_links = self.policy.max_links;
         p.v2_ext.features = self.policy.features();
@@ -472,7 +488,7 @@ impl Client {
         let Ends { accepted, own } = ends;
         let mut gids = List::new();
         let mut fce = None;
-        if accepted.first_contact {
+        if accepted.first_contact && accepted.version > V1 {
             let _ = gids.push(own.end.gid);
             fce = Some(self.policy.first_contact(&accepted.agreed, own.direct));
         }

@@ -16,6 +16,7 @@ use crate::llc::responder::LlcEvent;
 use crate::reason::Reason;
 use crate::time::Instant;
 use crate::wire::clc::{
+    proposal::Prefixes,
     Agreement,
     Proposal,
     RdmaEnd, //
@@ -76,6 +77,14 @@ pub trait Endpoint {
 
     /// Reports whether the peer's FIN has arrived, after bytes that may still be unread.
     fn is_shut(&self) -> bool;
+
+    /// At a server, has the connection be of version 1 from now on. `client` are the subnets of the client's interface,
+    /// of which ours must have one, too.
+    ///
+    /// # Errors
+    ///
+    /// The reason to decline: [`Reason::PrefixMismatch`], or [`Reason::NoDevice`] without a RoCE v1 GID.
+    fn take_v1(&mut self, client: &Prefixes) -> Result<(), Reason>;
 
     /// Carries out [`Step::Acquire`]. `peer` is the server's end, `None` on a server. `Ok(None)`
     /// means that another first contact with this peer is under way, or that the group gets memory for its

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The SMC-R handshake, version 2.0 and 2.1, as client and as server.
+//! The SMC-R handshake, version 1, 2.0 and 2.1, as client and as server.
 //!
 //! Each [`Step`] of a machine asks for exactly one thing, whose outcome is reported as an
 //! [`Input`], until [`Step::Finish`]. A [`Driver`] does that with the operations of an
@@ -11,6 +11,10 @@
 //! * [`driver`]: takes the steps, reads the stream. [`endpoint`]: the operations it needs.
 //! * [`client`], [`server`]: the two machines. [`policy`]: EIDs and limits of this host.
 //! * [`strip`]: removes a decline that crossed ours from the start of the user's data.
+//!
+//! A client offers all versions that its port has in one proposal, and the server chooses. Version 1 is for peers that
+//! have nothing else: both ends are in one IP subnet and have RoCE v1 GIDs, and nothing is agreed on. What it needs
+//! beside version 2 the endpoint is asked for only where a server falls to it ([`Endpoint::take_v1`]).
 //!
 //! Three rules keep protocol bytes away from programs. An end that joins a group which exists never
 //! falls back after its last CLC message. After a missing LLC answer each end waits one second for
@@ -29,7 +33,7 @@
 //!
 //! let now = Instant(0);
 //! let policy = Policy::new(PeerId([1; 8]), b"myhost");
-//! let port = Port { gid: Gid::ZERO, mac: Mac::ZERO };
+//! let port = Port { gid: Gid::ZERO, mac: Mac::ZERO, v1: None };
 //! let eligibility = Eligibility { option: true, refuse: Some(Reason::NoRdmaDevice) };
 //! let (mut client, mut step) = Client::start(&policy, port, &eligibility);
 //! let outcome = loop {
@@ -64,9 +68,11 @@ use crate::time::{
     Span, //
 };
 use crate::wire::clc::{
+    proposal::Prefixes,
     Agreement,
     Extensions,
-    MsgType, //
+    MsgType,
+    V1, //
 };
 use crate::wire::clc::{
     Confirm,
@@ -256,6 +262,17 @@ pub struct Port {
     pub gid: Gid,
     /// Its MAC.
     pub mac: Mac,
+    /// Its part in version 1, if that can be offered.
+    pub v1: Option<V1Offer>,
+}
+
+/// What a client says of its port for version 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct V1Offer {
+    /// Its RoCE v1 GID.
+    pub gid: Gid,
+    /// Subnets of the connection's interface.
+    pub prefixes: Prefixes,
 }
 
 /// Conditions for SMC on a connection, known before its handshake begins.
@@ -267,8 +284,12 @@ pub struct Eligibility {
     pub refuse: Option<Reason>,
 }
 
-/// Reports whether the peer's end is one that can be written to.
-pub(crate) fn is_sane(end: &RdmaEnd) -> bool {
+/// Reports whether the peer's end, of a message of this version, is one that can be written to. Version 1 has no route
+/// that says where packets go: the peer names the station.
+pub(crate) fn is_sane(end: &RdmaEnd, version: u8) -> bool {
+    if version == V1 && !end.mac.is_station() {
+        return false;
+    }
     let size = end.size.bytes();
     let fits = rmbe_offset(end.rmbe_idx, size)
         .and_then(|o| o.checked_add(u64::from(size)))

@@ -27,9 +27,9 @@ pub const DEFAULT_UEID: Eid = Eid(*b"RSMC-DEFAULT                    ");
 
 /// Release of version 2 that we speak: 1 is "v2.1".
 pub const RELEASE: u8 = 1;
-/// Connections per group where the release has no limit to agree on.
+/// Connections per group where the release has no limit to agree on, and in version 1.
 pub const MAX_CONNS: u8 = 255;
-/// Links per group where the release has no limit to agree on.
+/// Links per group where the release has no limit to agree on, and in version 1.
 pub const MAX_LINKS: u8 = 2;
 /// Fewest connections per group that a limit may demand.
 pub const MIN_CONNS: u8 = 16;
@@ -85,6 +85,11 @@ impl Policy {
         if !self.has_eid(&DEFAULT_UEID) {
             let _ = self.eids.push(DEFAULT_UEID);
         }
+    }
+
+    /// Takes all EIDs away: without one there is no version 2.
+    pub fn clear_eids(&mut self) {
+        self.eids.clear();
     }
 
     /// The EIDs to propose, in order.
@@ -154,8 +159,8 @@ pub(super) struct Agreed {
 }
 
 impl Agreed {
-    /// Release 0 agrees on nothing: these are C's fixed values.
-    pub(super) const fn release_0() -> Agreed {
+    /// Release 0 agrees on nothing, nor does version 1: these are C's fixed values.
+    pub(super) const fn on_nothing() -> Agreed {
         Agreed {
             release: 0,
             max_conns: MAX_CONNS,

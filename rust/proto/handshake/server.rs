@@ -2,9 +2,11 @@
 
 //! The server's side of the handshake.
 //!
-//! Wait for PROPOSAL, choose EID and limits, join or start a group, ACCEPT, wait for CONFIRM,
+//! Wait for PROPOSAL, choose version, EID and limits, join or start a group, ACCEPT, wait for CONFIRM,
 //! adopt the client's end; on first contact then bring the link up, ask CONFIRM_LINK and wait for
 //! its answer.
+//!
+//! Version 2 is preferred: with a client that offers it, and an EID in common, nothing of version 1 is looked at.
 
 use super::client::{
     await_clc,
@@ -54,6 +56,7 @@ use crate::wire::clc::{
     MsgType,
     Proposal,
     RdmaEnd,
+    V1,
     V2, //
 };
 use crate::wire::ids::Mac;
@@ -72,8 +75,11 @@ pub const FIRST_LINK: u8 = 1;
 /// What was chosen from the client's proposal.
 #[derive(Clone, Copy, Debug)]
 struct Chosen {
-    /// Version of the proposal.
+    /// Version of the proposal, and of a decline.
+    proposed: u8,
+    /// Version of the connection.
     version: u8,
+    /// None in version 1.
     eid: Eid,
     agreed: Agreed,
 }
@@ -99,7 +105,7 @@ enum ServerState {
         ends: Ends,
         until: Instant,
     },
-    /// Telling a release 0 client that there will be no second link.
+    /// Telling a client that expects a second link that there will be none.
     Refusing {
         peer: RdmaEnd,
         link_uid: [u8; 4],
@@ -194,7 +200,7 @@ impl Server {
                 Step::Send
             }
             (Input::Failed(reason), ServerState::Acquiring(chosen)) => {
-                self.decline(chosen.version, *reason, false)
+                self.decline(chosen.proposed, *reason, false)
             }
 
             (Input::Sent, ServerState::Accepting(chosen, own)) => {
@@ -202,7 +208,7 @@ impl Server {
                 await_clc(MsgType::Confirm, now.after(WAIT_CLC))
             }
             (Input::LinkLost, ServerState::AwaitConfirm(chosen, own)) => match own.first_contact {
-                true => self.decline(chosen.version, Reason::ReadyLinkError, false),
+                true => self.decline(chosen.proposed, Reason::ReadyLinkError, false),
                 false => self.finish(failed(Failure::Aborted)),
             },
             (Input::Confirm(c), ServerState::AwaitConfirm(chosen, own)) => {
@@ -276,7 +282,7 @@ impl Server {
         let until = now.after(WAIT_DECLINE);
         self.state = ServerState::Grace {
             reason,
-            version: ends.chosen.version,
+            version: ends.chosen.proposed,
             until,
         };
         await_clc(MsgType::Decline, until)
@@ -286,10 +292,21 @@ impl Server {
     /// SMC, so there is no way back to TCP.
     fn too_late(&mut self, chosen: &Chosen, own: &Acquired, reason: Reason) -> Step {
         if own.first_contact {
-            self.decline(chosen.version, reason, true)
+            self.decline(chosen.proposed, reason, true)
         } else {
             self.finish(failed(Failure::Aborted))
         }
+    }
+
+    /// Has the next proposal declined for this reason.
+    pub(super) fn refuse(&mut self, reason: Reason) {
+        self.refuse = Some(reason);
+    }
+
+    /// Tells whether the client's connection can be of version 1 alone, which it offers.
+    #[must_use]
+    pub(super) fn falls_to_v1(&self, p: &Proposal) -> bool {
+        self.refuse.is_none() && p.path_v1.has_r() && self.common_eid(p).is_err()
     }
 
     fn on_proposal(&mut self, p: &Proposal) -> Step {
@@ -306,15 +323,43 @@ impl Server {
     }
 
     fn check_proposal(&self, p: &Proposal) -> Result<(Chosen, Want), Reason> {
+        match self.common_eid(p) {
+            Ok(eid) => self.choose_v2(p, eid),
+            Err(_) if p.path_v1.has_r() => self.choose_v1(p),
+            Err(reason) => Err(reason),
+        }
+    }
+
+    /// The EID by which version 2 can be spoken; else the reason why it cannot.
+    fn common_eid(&self, p: &Proposal) -> Result<Eid, Reason> {
         let v2 = p.v2().ok_or(Reason::NoV2Extension)?;
         if !p.path_v2.has_r() || v2.roce_gid.is_zero() {
             return Err(Reason::ModeMismatch);
         }
-        let eid = self
-            .policy
+        self.policy
             .match_eid(v2.eids.as_slice())
-            .ok_or(Reason::NoUserEid)?;
-        let mut agreed = Agreed::release_0();
+            .ok_or(Reason::NoUserEid)
+    }
+
+    fn choose_v1(&self, p: &Proposal) -> Result<(Chosen, Want), Reason> {
+        if p.gid.is_zero() || !p.mac.is_station() {
+            return Err(Reason::ModeMismatch);
+        }
+        let key = Key {
+            role: Role::Server,
+            version: V1,
+            peer_id: p.peer_id,
+            peer_gid: p.gid,
+            peer_mac: p.mac,
+            vlan: 0,
+            classes: self.policy.classes(None),
+        };
+        Ok(choice(p, Eid::NONE, Agreed::on_nothing(), key))
+    }
+
+    fn choose_v2(&self, p: &Proposal, eid: Eid) -> Result<(Chosen, Want), Reason> {
+        let v2 = &p.v2_ext;
+        let mut agreed = Agreed::on_nothing();
         let mut class = None;
         if v2.release > 0 {
             let (extensions, told) = vendor::from_proposal(p.vendor);
@@ -333,39 +378,25 @@ impl Server {
                 return Err(Reason::MaxLinks);
             }
         }
-        let want = Want {
-            key: Key {
-                role: Role::Server,
-                version: V2,
-                peer_id: p.peer_id,
-                peer_gid: v2.roce_gid,
-                peer_mac: Mac::ZERO,
-                vlan: 0,
-                classes: self.policy.classes(class),
-            },
-            first_contact: None,
-            link: None,
-            direct: true,
-            max_conns: agreed.max_conns,
-            max_links: agreed.max_links,
-            release: agreed.release,
-            extensions: agreed.extensions,
+        let key = Key {
+            role: Role::Server,
+            version: V2,
+            peer_id: p.peer_id,
+            peer_gid: v2.roce_gid,
+            peer_mac: Mac::ZERO,
+            vlan: 0,
+            classes: self.policy.classes(class),
         };
-        let chosen = Chosen {
-            version: p.version,
-            eid,
-            agreed,
-        };
-        Ok((chosen, want))
+        Ok(choice(p, eid, agreed, key))
     }
 
     fn on_confirm(&mut self, confirm: &Confirm, chosen: Chosen, own: Acquired) -> Step {
         let a = &confirm.agreement;
         let end = match a.end {
-            End::R(end) if is_sane(&end) => end,
+            End::R(end) if is_sane(&end, chosen.version) => end,
             _ => return self.finish(failed(Failure::Protocol)),
         };
-        if a.version != V2 || a.first_contact != own.first_contact {
+        if a.version != chosen.version || a.first_contact != own.first_contact {
             return self.finish(failed(Failure::Protocol));
         }
         if let Err(reason) = check_echo(&chosen.agreed, a) {
@@ -399,7 +430,7 @@ impl Server {
         };
         let mut frame = [0; LEN];
         let extensions = ends.chosen.agreed.extensions;
-        match request.emit(Version::V2, false, &mut frame) {
+        match request.emit(Version::of(ends.chosen.version), false, &mut frame) {
             Ok(_) => Step::SendLlc {
                 frame,
                 full: extensions.has(Extensions::FULL_PACKET),
@@ -415,7 +446,7 @@ impl Server {
                 no_eyecatcher: true,
             } => self.refuse_second_link(ends, message.link_uid),
             LlcEvent::ConfirmLink { .. } => {
-                self.decline(ends.chosen.version, Reason::RmbeEyecatcher, true)
+                self.decline(ends.chosen.proposed, Reason::RmbeEyecatcher, true)
             }
             _ => await_link(until),
         }
@@ -436,7 +467,7 @@ impl Server {
             ..AddLink::default()
         };
         let mut frame = [0; LEN];
-        match offer.emit(Version::V2, &[], &mut frame) {
+        match offer.emit(Version::of(ends.chosen.version), &[], &mut frame) {
             Ok(_) => Step::SendLlc { frame, full: false },
             Err(_) => self.establish(peer, link_uid),
         }
@@ -451,11 +482,10 @@ impl Server {
     pub fn emit(&self, buf: &mut [u8]) -> Result<usize, EmitError> {
         match &self.state {
             ServerState::Accepting(chosen, own) => {
-                let fce = own
-                    .first_contact
+                let fce = (own.first_contact && chosen.version > V1)
                     .then(|| self.policy.first_contact(&chosen.agreed, own.direct));
                 let accept = Agreement {
-                    version: V2,
+                    version: chosen.version,
                     first_contact: own.first_contact,
                     end: End::R(RdmaEnd {
                         peer_id: self.policy.peer_id,
@@ -474,9 +504,30 @@ impl Server {
     }
 }
 
-/// The client must repeat release and limits.
+/// What was chosen from the proposal, and what is wanted for it.
+fn choice(p: &Proposal, eid: Eid, agreed: Agreed, key: Key) -> (Chosen, Want) {
+    let want = Want {
+        key,
+        first_contact: None,
+        link: None,
+        direct: true,
+        max_conns: agreed.max_conns,
+        max_links: agreed.max_links,
+        release: agreed.release,
+        extensions: agreed.extensions,
+    };
+    let chosen = Chosen {
+        proposed: p.version,
+        version: key.version,
+        eid,
+        agreed,
+    };
+    (chosen, want)
+}
+
+/// In version 2 the client must repeat release and limits.
 fn check_echo(agreed: &Agreed, a: &Agreement) -> Result<(), Reason> {
-    if !a.first_contact {
+    if !a.first_contact || a.version == V1 {
         return Ok(());
     }
     let fce = a.fce.ok_or(Reason::Release)?;

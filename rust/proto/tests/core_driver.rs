@@ -12,6 +12,7 @@ use smc_proto::handshake::*;
 use smc_proto::llc::responder::LlcEvent;
 use smc_proto::reason::Reason;
 use smc_proto::time::{Instant, Span};
+use smc_proto::wire::clc::proposal::Prefixes;
 use smc_proto::wire::clc::*;
 use smc_proto::wire::ids::*;
 use smc_proto::wire::llc::Frame;
@@ -29,6 +30,8 @@ struct Script {
     defers: bool,
     /// Result of `acquire`; `None` for another first contact under way.
     acquired: Option<Acquired>,
+    /// Result of `take_v1`.
+    v1: Result<(), Reason>,
     event: Option<LlcEvent>,
     link_lost: bool,
     /// Operations in their order.
@@ -84,6 +87,11 @@ impl Endpoint for Script {
 
     fn is_shut(&self) -> bool {
         self.shut
+    }
+
+    fn take_v1(&mut self, _: &Prefixes) -> Result<(), Reason> {
+        self.calls.push("take_v1");
+        self.v1
     }
 
     fn acquire(&mut self, _: &Want, _: Option<&RdmaEnd>) -> Result<Option<Acquired>, Reason> {
@@ -170,6 +178,7 @@ fn script() -> Script {
             first_contact: true,
             direct: true,
         }),
+        v1: Ok(()),
         event: None,
         link_lost: false,
         calls: Vec::new(),
@@ -187,6 +196,7 @@ fn client() -> (Driver<[u8; MAX_LEN]>, Script) {
     let port = Port {
         gid: Gid::from_ipv4([10, 0, 0, 1]),
         mac: Mac([2; 6]),
+        v1: None,
     };
     (Driver::client(&policy, port, &ELIGIBLE), script())
 }

@@ -24,6 +24,7 @@ fn a_server_that_never_answers() {
     let port = Port {
         gid: Gid::from_ipv4([10, 0, 0, 1]),
         mac: Mac([2; 6]),
+        v1: None,
     };
     let eligibility = Eligibility {
         option: true,
@@ -68,6 +69,7 @@ fn waiting_client() -> (Client, Agreement) {
     let port = Port {
         gid: Gid::from_ipv4([10, 0, 0, 1]),
         mac: Mac([2; 6]),
+        v1: None,
     };
     let eligibility = Eligibility {
         option: true,

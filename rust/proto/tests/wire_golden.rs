@@ -490,3 +490,43 @@ fn version_of_the_declines() {
     assert_eq!((after(2).version, after(2).os), (2, Os::LINUX));
     assert!(!by_server(Some(header(2))).out_of_sync);
 }
+
+/// Version 1 as the C module of Linux 7.2 speaks it without an EID, captured (`selftests/interop/v1.sh`).
+#[test]
+fn captured_from_c() {
+    let p = Proposal::parse(&hex(C_PROPOSAL)).unwrap();
+    assert_eq!((p.version, p.path_v1, p.path_v2), (2, Path::R, Path::None));
+    assert_eq!(p.gid, Gid::from_ipv4([10, 77, 0, 1]));
+    // Two random bytes, and the MAC.
+    assert_eq!(p.peer_id.0[2..], p.mac.0);
+    let prefixes = p.prefixes().unwrap();
+    assert_eq!(prefixes.ipv4, Ipv4Prefix::of([10, 77, 0, 1], 24));
+    check_proposal(&p, C_PROPOSAL);
+
+    for (text, first) in [(C_ACCEPT_FIRST, true), (C_ACCEPT_JOIN, false)] {
+        let a = Agreement::parse_accept(&hex(text)).unwrap();
+        assert_eq!((a.version, a.first_contact, a.fce), (1, first, None));
+        check_accept(&a, text);
+    }
+    for (text, first) in [(C_CONFIRM_FIRST, true), (C_CONFIRM_JOIN, false)] {
+        let c = Confirm::parse(&hex(text)).unwrap();
+        assert_eq!((c.agreement.version, c.agreement.first_contact), (1, first));
+        check_confirm(&c, text);
+    }
+}
+
+const C_PROPOSAL: &str = "e2d4c3d9 01 005c 28 dcc74e67794deacd \
+    00..10 ffff 0a4d0001 4e67794deacd 0028 00..10 0000 00..28 \
+    0a4d0000 18 0000 00 e2d4c3d9";
+const C_ACCEPT_FIRST: &str = "e2d4c3d9 02 0044 18 7c9ed2ac0353d5fd \
+    00..10 ffff 0a4d0002 d2ac0353d5fd 000011 00000320 01 00000001 23 00 \
+    0000000063040000 00 b02072 e2d4c3d9";
+const C_ACCEPT_JOIN: &str = "e2d4c3d9 02 0044 10 7c9ed2ac0353d5fd \
+    00..10 ffff 0a4d0002 d2ac0353d5fd 000011 000006aa 01 00000002 23 00 \
+    0000000063070000 00 b02072 e2d4c3d9";
+const C_CONFIRM_FIRST: &str = "e2d4c3d9 03 0044 18 dcc74e67794deacd \
+    00..10 ffff 0a4d0001 4e67794deacd 000011 000003c1 01 00000001 23 00 \
+    0000000061ac0000 00 3422a6 e2d4c3d9";
+const C_CONFIRM_JOIN: &str = "e2d4c3d9 03 0044 10 dcc74e67794deacd \
+    00..10 ffff 0a4d0001 4e67794deacd 000011 000004a1 01 00000002 23 00 \
+    00000000619d0000 00 3422a6 e2d4c3d9";

@@ -80,7 +80,7 @@ use smc_proto::handshake::endpoint::*;
 use smc_proto::handshake::{Acquired, Step, Want};
 use smc_proto::llc::responder::LlcEvent;
 use smc_proto::reason::Reason;
-use smc_proto::wire::{clc, ids::Mtu, llc::Frame};
+use smc_proto::wire::{clc, clc::proposal::Prefixes, ids::Mtu, llc::Frame};
 pub struct ScriptEnd<'a>(&'a mut dyn Tcp);
 pub trait Tcp {
     fn read(&mut self, buf: &mut [u8], peek: bool) -> Result<usize, StreamError>;
@@ -104,6 +104,7 @@ impl<'a> Endpoint for ScriptEnd<'a> {
     fn receive(&mut self, buf: &mut [u8]) -> Result<usize, StreamError> { self.0.read(buf, false) }
     fn peek(&mut self, buf: &mut [u8]) -> Result<usize, StreamError> { self.0.read(buf, true) }
     fn is_shut(&self) -> bool { self.0.is() }
+    fn take_v1(&mut self, _: &Prefixes) -> Result<(), Reason> { self.0.link() }
     fn acquire(&mut self, _: &Want, _: Option<&RdmaEnd>) -> Result<Option<Acquired>, Reason> { self.0.group() }
     fn adopt(&mut self, _: bool, _: Mtu, _: &RdmaEnd) -> Result<(), Reason> { self.0.link() }
     fn to_rts(&mut self) -> Result<(), Reason> { self.0.link() }

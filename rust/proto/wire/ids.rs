@@ -49,6 +49,14 @@ byte_id! {
     Mac, 6
 }
 
+impl Mac {
+    /// Reports whether this is the address of one station.
+    pub fn is_station(&self) -> bool {
+        let [first, ..] = self.0;
+        first & 1 == 0 && !self.is_zero()
+    }
+}
+
 impl Gid {
     /// The IPv4 address of a v4-mapped GID (`::ffff:a.b.c.d`).
     pub fn ipv4(&self) -> Option<[u8; 4]> {

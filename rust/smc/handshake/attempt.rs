@@ -4,7 +4,8 @@
 
 use super::{
     gates::{Entry, Gate, Gates},
-    group_limits::admits, //
+    group_limits::admits,
+    subnets, //
 };
 use crate::{
     host::{
@@ -43,7 +44,7 @@ use smc_proto::{
     time::{Instant, Span},
     wire::{
         bufsize::BufSize,
-        clc::RdmaEnd,
+        clc::{proposal::Prefixes, RdmaEnd, V1},
         ids::{AlertToken, Mtu, Psn, Qpn},
         llc::Frame, //
     }, //
@@ -69,7 +70,10 @@ struct Begun {
 /// The resources of one connection that is being made.
 pub(crate) struct Attempt {
     gates: Arc<Gates>,
+    /// That of version 2, until version 1 is spoken.
     port: Option<LocalPort>,
+    /// At a client: that of version 1, if that was offered.
+    v1_port: Option<LocalPort>,
     /// Socket whose control group is charged with the rings, if not the connection's.
     payer: Option<ARef<Sock>>,
     /// At a client: the lane that it has chosen.
@@ -97,6 +101,7 @@ impl Attempt {
         Self {
             gates,
             port,
+            v1_port: None,
             payer,
             lane,
             apart: false,
@@ -113,6 +118,29 @@ impl Attempt {
         self.apart = true;
     }
 
+    /// Notes the port that was offered for version 1.
+    pub(crate) fn offers_v1(&mut self, port: LocalPort) {
+        self.v1_port = Some(port);
+    }
+
+    /// Has a server's connection be of version 1; `client` are the subnets of its client.
+    ///
+    /// # Errors
+    ///
+    /// The reason to decline: as C's, and in its order.
+    pub(crate) fn take_v1(&mut self, sock: &Sock, client: &Prefixes) -> Result<(), Reason> {
+        // Whoever promotes connections has version 2.
+        if self.apart {
+            return Err(Reason::NoV2Extension);
+        }
+        if !subnets::has_common(sock, client) {
+            return Err(Reason::PrefixMismatch);
+        }
+        let port = self.port.as_ref().and_then(|port| port.v1(sock));
+        self.port = Some(port.ok_or(Reason::NoDevice)?);
+        Ok(())
+    }
+
     /// Finds or starts the group, and makes our end of the connection in it. Returns `None` if that
     /// has to wait for another handshake, or until the group has memory, at whose end the waiter is kicked.
     /// Sleeps.
@@ -127,6 +155,9 @@ impl Attempt {
         peer: Option<&RdmaEnd>,
         waiter: &dyn Fn() -> Arc<dyn Waiter>,
     ) -> Result<Option<Acquired>, Reason> {
+        if want.key.version == V1 && self.v1_port.is_some() {
+            self.port = self.v1_port.take();
+        }
         let port = self.port.clone().ok_or(Reason::NoDevice)?;
         let (group, place) = match (self.group.clone(), self.place.take()) {
             (Some(group), Some(place)) => (group, place),
@@ -254,7 +285,7 @@ impl Attempt {
             return Err(Reason::NoMemory);
         }
         let hop = port
-            .hop_to(sock, &want.key.peer_gid)
+            .hop_to(sock, &want.key.peer_gid, want.key.peer_mac)
             .map_err(|_| Reason::NoRoute)?;
         // It is there as long as its sockets are.
         let namespace = Namespace::of(sock).ok_or(Reason::NoMemory)?;
@@ -398,7 +429,7 @@ impl Attempt {
         };
         self.set_peer(conn, group, peer).map_err(|_| EINVAL)?;
         if first {
-            let hop = port.hop_to(sock, &peer.gid)?;
+            let hop = port.hop_to(sock, &peer.gid, peer.mac)?;
             let mtu = mtu.min(hop_mtu(&hop));
             group.to_rtr(end_of(peer), peer.psn.get(), mtu, &hop)?;
             group.await_events(waiter(), server::FIRST_LINK);

@@ -11,6 +11,7 @@ pub(crate) mod gates;
 mod group_limits;
 mod negotiation;
 mod run;
+mod subnets;
 
 pub(crate) use negotiation::{Conclusion, Negotiation, SleepRule};
 pub(crate) use run::Progress;

@@ -102,10 +102,12 @@ impl<T: Notify + Waiter + 'static> Negotiation<T> {
         gates: &Arc<Gates>,
         sock: &Sock,
         port: LocalPort,
+        v1: Option<LocalPort>,
         cpu: u32,
     ) -> Result<Self> {
+        let run = HandshakeRun::client(gates, sock, port, v1, cpu)?;
         Ok(Self {
-            run: KBox::new(HandshakeRun::client(gates, sock, port, cpu)?, GFP_KERNEL)?,
+            run: KBox::new(run, GFP_KERNEL)?,
             timer: TimerHook::new(owner.clone())?,
         })
     }

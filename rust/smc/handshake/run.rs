@@ -9,7 +9,8 @@
 use super::{
     attempt::Attempt,
     crossing::RECEIVE,
-    gates::Gates, //
+    gates::Gates,
+    subnets, //
 };
 use crate::{
     host::{
@@ -44,8 +45,8 @@ use smc_proto::{
     reason::Reason,
     time::{Instant, Span},
     wire::{
-        clc::{self, Agreement, Class, Extensions, Proposal, RdmaEnd},
-        ids::Mtu,
+        clc::{self, proposal::Prefixes, Agreement, Class, Extensions, Proposal, RdmaEnd},
+        ids::{Gid, Mtu},
         llc::Frame, //
     }, //
 };
@@ -88,7 +89,7 @@ pub(crate) struct HandshakeRun {
 
 impl HandshakeRun {
     /// Begins a client's handshake over a connection whose SYN-ACK had the option. The program has called connect() on
-    /// `cpu`.
+    /// `cpu`. Version 1 is offered if there is a port for it, `v1`.
     ///
     /// # Errors
     ///
@@ -97,6 +98,7 @@ impl HandshakeRun {
         gates: &Arc<Gates>,
         sock: &Sock,
         port: LocalPort,
+        v1: Option<LocalPort>,
         cpu: u32,
     ) -> Result<Self> {
         let mut policy = policy(gates, sock);
@@ -109,18 +111,25 @@ impl HandshakeRun {
             most: most_lanes(sock, &port),
         });
         if let Some(lane) = lane {
-            policy.peer_id = lane.peer_id(registry.peer_id);
+            let v6 = Gid(sock.peer_addr().mapped()).ipv4().is_none();
+            policy.peer_id = lane.peer_id(registry.peer_id, v6);
         }
         let eligibility = Eligibility {
             option: true,
             refuse: lane.is_none().then_some(Reason::NoMemory),
         };
+        let offer = v1.as_ref().and_then(|v1| subnets::offer(sock, v1));
+        let driver = KBox::new(
+            Driver::client(&policy, port.facts(offer), &eligibility),
+            GFP_KERNEL,
+        )?;
+        let mut attempt = Attempt::new(gates.clone(), Some(port), None, lane);
+        if let Some(v1) = v1 {
+            attempt.offers_v1(v1);
+        }
         Ok(Self {
-            driver: KBox::new(
-                Driver::client(&policy, port.facts(), &eligibility),
-                GFP_KERNEL,
-            )?,
-            attempt: Attempt::new(gates.clone(), Some(port), None, lane),
+            driver,
+            attempt,
             peer: PeerFacts::UNKNOWN,
         })
     }
@@ -270,6 +279,10 @@ impl Endpoint for RunEndpoint<'_> {
 
     fn is_shut(&self) -> bool {
         self.stream.shutdown_mask() & RECEIVE != 0
+    }
+
+    fn take_v1(&mut self, client: &Prefixes) -> Result<(), Reason> {
+        self.attempt.take_v1(self.sock, client)
     }
 
     fn acquire(&mut self, want: &Want, peer: Option<&RdmaEnd>) -> Result<Option<Acquired>, Reason> {

@@ -84,9 +84,10 @@ impl Counters {
         }? Error)
     }
 
-    /// Counts a connection that became SMC.
-    pub(crate) fn connected(&self, role: Role) {
-        self.stats.add(connections(role), 1);
+    /// Counts a connection that became SMC, of version 1 or 2.
+    pub(crate) fn connected(&self, role: Role, v1: bool) {
+        let [first, second] = connections(role);
+        self.stats.add(if v1 { first } else { second }, 1);
     }
 
     /// Counts a connection that failed in its handshake.
@@ -131,7 +132,8 @@ impl Counters {
 
     /// Returns the number of connections of this role that became SMC.
     pub(crate) fn smc_connections(&self, role: Role) -> u64 {
-        self.stats.get(connections(role))
+        let sums = connections(role).map(|stat| self.stats.get(stat));
+        sums.into_iter().fold(0, u64::wrapping_add)
     }
 
     /// Returns the number of connections of this role that fell back.
@@ -211,10 +213,11 @@ impl Counters {
     }
 }
 
-fn connections(role: Role) -> Stat {
+/// The statistics of connections by version 1 and by version 2.
+fn connections(role: Role) -> [Stat; 2] {
     match role {
-        Role::Client => Stat::ClientConnections,
-        Role::Server => Stat::ServerConnections,
+        Role::Client => [Stat::ClientConnectionsV1, Stat::ClientConnections],
+        Role::Server => [Stat::ServerConnectionsV1, Stat::ServerConnections],
     }
 }
 

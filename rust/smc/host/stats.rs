@@ -15,8 +15,12 @@ use kernel::prelude::*;
 /// Numbers of `SMC_NLA_STATS_T_…`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stat {
+    /// Clients' connections by version 1.
+    ClientConnectionsV1 = 7,
     /// Clients' connections by version 2.
     ClientConnections = 8,
+    /// Servers' connections by version 1.
+    ServerConnectionsV1 = 9,
     /// Servers' connections by version 2.
     ServerConnections = 10,
     /// Calls of splice() from a socket.

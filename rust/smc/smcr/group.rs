@@ -288,9 +288,10 @@ impl LinkGroup {
         }
     }
 
-    /// Returns the number of connections of a group that carries connections by this port, or will.
+    /// Returns the number of connections of a group that carries connections by this port, or will, of either version.
     pub(crate) fn lane_load(&self, port: &LocalPort) -> Option<u8> {
-        if !self.link.is_on(port) || self.is_lost() {
+        let serves = self.link.is_on(port) || self.link.at.is_v1_of(port);
+        if !serves || self.is_lost() {
             return None;
         }
         let state = self.state.lock();

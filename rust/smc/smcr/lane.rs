@@ -4,7 +4,8 @@
 //!
 //! One group is one queue pair, whose completions are handled on one CPU. How a connection gets its lane, see
 //! [`SmcrRegistry::choose_lane`](super::registry::SmcrRegistry::choose_lane). A server knows its peers by their ids, so
-//! each lane has a peer id of its own: with another instance ID, the first two bytes (RFC 7609).
+//! each lane has a peer id of its own: with another instance ID, the first two bytes (RFC 7609). So do the lanes by IPv4
+//! and those by IPv6: to a server of version 1 both would be one group, as their GIDs are the same, and here they are not.
 
 use super::port::LocalPort;
 use crate::host::peer_addr::PeerAddr;
@@ -27,10 +28,11 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// Returns the peer id that this host has in the lane.
-    pub(crate) fn peer_id(self, own: PeerId) -> PeerId {
+    /// Returns the peer id that this host has in the lane, by IPv6 if `v6`.
+    pub(crate) fn peer_id(self, own: PeerId, v6: bool) -> PeerId {
         let mut id = own;
-        let [_, instance, ..] = &mut id.0;
+        let [family, instance, ..] = &mut id.0;
+        *family ^= u8::from(v6);
         *instance ^= self.number;
         id
     }

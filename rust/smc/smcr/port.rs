@@ -23,7 +23,7 @@ use kapi::{
 };
 use kernel::{prelude::*, sync::Arc};
 use smc_proto::{
-    handshake::Port,
+    handshake::{Port, V1Offer},
     wire::{
         clc::Class,
         ids::{Gid, Mac, Mtu}, //
@@ -42,6 +42,8 @@ pub(crate) struct LocalPort {
     pub(crate) port: u32,
     /// Index of the GID in the port's GID table.
     pub(crate) gid_index: u16,
+    /// Kind of the GID: RoCE v2, or v1 for version 1 of SMC-R.
+    pub(crate) kind: GidKind,
     /// The GID.
     pub(crate) gid: Gid,
     /// MAC address that belongs to the GID.
@@ -146,21 +148,58 @@ impl LocalPort {
                 _ => (),
             }
         }
-        let Some((_, gid)) = best else {
-            return Ok(None);
-        };
+        match best {
+            Some((_, gid)) => Self::with_gid(device, port, &gid, info.active_mtu).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn with_gid(device: &Arc<Device>, port: u32, gid: &GidRef, active_mtu: u8) -> Result<Self> {
         let (mac, vlan) = gid.link_address()?;
-        Ok(Some(Self {
+        Ok(Self {
             device: device.clone(),
             port,
             gid_index: gid.index(),
+            kind: gid.kind(),
             gid: Gid(gid.gid()),
             mac: Mac(mac),
-            mtu: Mtu::from_code(info.active_mtu.min(gid.mtu())),
+            mtu: Mtu::from_code(active_mtu.min(gid.mtu())),
             ifindex: gid.ifindex().ok_or(ENODEV)?,
             vlan,
             pnet: None,
-        }))
+        })
+    }
+
+    /// Returns the same port for a connection of version 1, with the first RoCE v1 GID of the same net device, as C
+    /// takes it; `None` if there is none.
+    pub(crate) fn v1(&self, sock: &Sock) -> Option<Self> {
+        if !self.device.has_roce_v1(self.port) {
+            return None;
+        }
+        let info = self.device.port(self.port).ok()?;
+        let gid = (0..info.gid_table_len).find_map(|index| {
+            let gid = self.device.gid(self.port, index)?;
+            let wanted = gid.kind() == GidKind::RoceV1 && gid.is_netdev(sock, self.ifindex);
+            wanted.then_some(gid)
+        })?;
+        let found = Self::with_gid(&self.device, self.port, &gid, info.active_mtu).ok()?;
+        Some(Self {
+            pnet: self.pnet,
+            ..found
+        })
+    }
+
+    /// Tells whether this is for connections of version 1.
+    pub(crate) fn is_v1(&self) -> bool {
+        self.kind == GidKind::RoceV1
+    }
+
+    /// Tells whether this is what [`LocalPort::v1`] makes of `other`.
+    pub(crate) fn is_v1_of(&self, other: &LocalPort) -> bool {
+        self.is_v1()
+            && Arc::ptr_eq(&self.device, &other.device)
+            && self.port == other.port
+            && self.ifindex == other.ifindex
     }
 
     /// Tells whether both are the same port, GID and net device. The GID's place in the table does not matter: one that
@@ -168,15 +207,17 @@ impl LocalPort {
     pub(crate) fn is(&self, other: &LocalPort) -> bool {
         Arc::ptr_eq(&self.device, &other.device)
             && self.port == other.port
+            && self.kind == other.kind
             && self.gid == other.gid
             && self.ifindex == other.ifindex
     }
 
-    /// Returns the GID and MAC address for CLC messages.
-    pub(crate) fn facts(&self) -> Port {
+    /// Returns what a client's CLC messages say of the port. `v1` is what it offers by version 1.
+    pub(crate) fn facts(&self, v1: Option<V1Offer>) -> Port {
         Port {
             gid: self.gid,
             mac: self.mac,
+            v1,
         }
     }
 
@@ -187,13 +228,20 @@ impl LocalPort {
     }
 
     /// Resolves the next hop on the route by this port to `peer`, for packets as those of `sock`. Sleeps until its MAC
-    /// address is known.
+    /// address is known. RoCE v1 has no routes: the peer is the station with the address `mac`, which it has named.
     ///
     /// # Errors
     ///
     /// `EHOSTUNREACH`, `ENETUNREACH`; also when one of the two GIDs is an IPv4 address and the
     /// other is not, and when the route leads by another port.
-    pub(crate) fn hop_to(&self, sock: &Sock, peer: &Gid) -> Result<NextHop> {
+    pub(crate) fn hop_to(&self, sock: &Sock, peer: &Gid, mac: Mac) -> Result<NextHop> {
+        if self.is_v1() {
+            return Ok(NextHop {
+                mac: mac.0,
+                gateway: false,
+                mtu: self.mtu.code(),
+            });
+        }
         let via = Via {
             ifindex: self.ifindex,
             mark: sock.packet_mark(),

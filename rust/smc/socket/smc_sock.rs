@@ -157,7 +157,10 @@ impl SmcSock {
         if let Some(namespace) = namespace {
             // One that accept() hands out.
             match &phase {
-                Phase::Smc(_) => namespace.counters.connected(Role::Server),
+                Phase::Smc(conn) => {
+                    let v1 = conn.group().is_v1();
+                    namespace.counters.connected(Role::Server, v1);
+                }
                 Phase::Path(path) => namespace.counters.began_as_tcp(path.role),
                 _ => (),
             }
@@ -212,7 +215,7 @@ impl SmcSock {
     /// Makes the socket an SMC connection.
     pub(crate) fn become_smc(&self, state: &mut StateGuard<'_>, conn: Arc<SmcConn>, role: Role) {
         if let Some(namespace) = self.namespace() {
-            namespace.counters.connected(role);
+            namespace.counters.connected(role, conn.group().is_v1());
         }
         state.set(Phase::Smc(conn));
     }

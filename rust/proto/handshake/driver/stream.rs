@@ -11,7 +11,8 @@
 //!   its rest arrives, which [`strip`](crate::handshake::strip) then finds in one piece.
 
 use super::{
-    Driver, //
+    Driver,
+    Machine, //
 };
 use crate::error::ReadError;
 use crate::handshake::endpoint::{
@@ -32,7 +33,8 @@ use crate::wire::clc::{
     decline,
     ClcReader,
     Message,
-    MsgType, //
+    MsgType,
+    Proposal, //
 };
 
 /// Result of a look at the TCP stream.
@@ -121,6 +123,18 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Driver<B> {
         }
     }
 
+    /// Asks the endpoint for what version 1 needs, where that is the only one left.
+    fn look_for_v1<E: Endpoint<Buffer = B>>(&mut self, endpoint: &mut E, proposal: &Proposal) {
+        let Machine::Server(server) = &mut self.machine else {
+            return;
+        };
+        if server.falls_to_v1(proposal) {
+            if let Err(reason) = endpoint.take_v1(&proposal.prefix_block) {
+                server.refuse(reason);
+            }
+        }
+    }
+
     /// Decodes the complete message and gives it to the machine.
     fn digest<E: Endpoint<Buffer = B>>(&mut self, endpoint: &mut E) -> Step {
         let reader = self.reader.take();
@@ -133,7 +147,10 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Driver<B> {
                     return self.input(endpoint, Input::TcpError);
                 };
                 match proposal.parse_into(raw.bytes()) {
-                    Ok(()) => self.input(endpoint, Input::Proposal(&proposal)),
+                    Ok(()) => {
+                        self.look_for_v1(endpoint, &proposal);
+                        self.input(endpoint, Input::Proposal(&proposal))
+                    }
                     Err(_) => self.input(endpoint, Input::Broken(ReadError::Cut)),
                 }
             }

@@ -14,6 +14,7 @@ use smc_proto::llc::rtoken::Entry;
 use smc_proto::reason::Reason;
 use smc_proto::time::{Instant, Span};
 use smc_proto::wire::bufsize::BufSize;
+use smc_proto::wire::clc::proposal::Prefixes;
 use smc_proto::wire::clc::{self, Agreement, Proposal, RdmaEnd};
 use smc_proto::wire::ids::*;
 use smc_proto::wire::llc::Frame;
@@ -62,7 +63,7 @@ impl SimEndpoint<'_> {
                 let found = g.as_ref().filter(|g| g.terms().key == want.key);
                 let links = found.map(|g| [g.link_end()]);
                 let links = links.as_ref().map(|l| &l[..]);
-                match choice::client_choice(first, 2, &want.link.unwrap(), links) {
+                match choice::client_choice(first, want.key.version, &want.link.unwrap(), links) {
                     ClientChoice::FirstContact => false,
                     ClientChoice::Join(i) => i == 0,
                     ClientChoice::Decline(reason) => return Err(reason),
@@ -160,6 +161,14 @@ impl Endpoint for SimEndpoint<'_> {
 
     fn is_shut(&self) -> bool {
         self.at_fin()
+    }
+
+    fn take_v1(&mut self, client: &Prefixes) -> Result<(), Reason> {
+        let own = self.net.host[self.me].v1.ok_or(Reason::NoDevice)?;
+        match client.has_v4(own.prefixes.ipv4) {
+            true => Ok(()),
+            false => Err(Reason::PrefixMismatch),
+        }
     }
 
     fn acquire(&mut self, want: &Want, peer: Option<&RdmaEnd>) -> Result<Option<Acquired>, Reason> {

@@ -75,6 +75,8 @@ pub struct Host {
     pub policy: Policy,
     /// Conditions of the next handshake.
     pub eligibility: Eligibility,
+    /// What it has for version 1: a client's offer; a server's answer to the client's prefixes.
+    pub v1: Option<V1Offer>,
     /// The group with the other host.
     pub group: Option<Group>,
     qpn: u32,
@@ -118,6 +120,7 @@ impl Net {
                 option: true,
                 refuse: None,
             },
+            v1: None,
             group: None,
             qpn: 100 * (me as u32 + 1),
         };
@@ -145,6 +148,7 @@ impl Net {
         let port = Port {
             gid: gid(0),
             mac: mac(0),
+            v1: self.host[0].v1,
         };
         let [client, server] = &self.host;
         let mut drivers = [

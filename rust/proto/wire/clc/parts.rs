@@ -57,6 +57,20 @@ pub struct Ipv4Prefix {
     pub len: u8,
 }
 
+impl Ipv4Prefix {
+    /// The subnet of an address.
+    pub fn of(addr: [u8; 4], len: u8) -> Ipv4Prefix {
+        let len = len.min(32);
+        let mask = u32::MAX
+            .checked_shl(u32::from(32u8.saturating_sub(len)))
+            .unwrap_or(0);
+        Ipv4Prefix {
+            addr: (u32::from_be_bytes(addr) & mask).to_be_bytes(),
+            len,
+        }
+    }
+}
+
 /// An IPv6 prefix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ipv6Prefix {
@@ -64,6 +78,26 @@ pub struct Ipv6Prefix {
     pub addr: [u8; 16],
     /// Number of significant bits.
     pub len: u8,
+}
+
+impl Ipv6Prefix {
+    /// The prefix of an address.
+    pub fn of(addr: [u8; 16], len: u8) -> Ipv6Prefix {
+        let len = len.min(128);
+        let mask = u128::MAX
+            .checked_shl(u32::from(128u8.saturating_sub(len)))
+            .unwrap_or(0);
+        Ipv6Prefix {
+            addr: (u128::from_be_bytes(addr) & mask).to_be_bytes(),
+            len,
+        }
+    }
+
+    /// Reports whether it is of addresses that mean something on one link only.
+    pub fn is_link_local(&self) -> bool {
+        let [a, b, ..] = self.addr;
+        a == 0xfe && b & 0xc0 == 0x80
+    }
 }
 
 /// One SMC-D device on offer. An emulated device takes two, with the same
@@ -130,6 +164,33 @@ impl GidChid {
 }
 
 impl Prefixes {
+    /// Prefixes of no interface.
+    pub const NONE: Prefixes = Prefixes {
+        ipv4: Ipv4Prefix {
+            addr: [0; 4],
+            len: 0,
+        },
+        ipv6: List::filled(Ipv6Prefix {
+            addr: [0; 16],
+            len: 0,
+        }),
+    };
+
+    /// Reports whether the client is in this subnet of ours. With IPv6 prefixes it is in none of IPv4.
+    pub fn has_v4(&self, own: Ipv4Prefix) -> bool {
+        self.ipv6.is_empty()
+            && self.ipv4.len == own.len
+            && Ipv4Prefix::of(self.ipv4.addr, own.len) == own
+    }
+
+    /// Reports whether the client has this prefix of ours.
+    pub fn has_v6(&self, own: Ipv6Prefix) -> bool {
+        let same = |theirs: &Ipv6Prefix| {
+            theirs.len == own.len && Ipv6Prefix::of(theirs.addr, own.len) == own
+        };
+        self.ipv6.iter().any(same)
+    }
+
     /// Length on the wire.
     pub(super) fn len(&self) -> usize {
         let v6 = self.ipv6.len().saturating_mul(V6_PREFIX_LEN);

@@ -137,16 +137,7 @@ impl Proposal {
             chid: Chid(0),
         },
         vendor: [0; 8],
-        prefix_block: Prefixes {
-            ipv4: Ipv4Prefix {
-                addr: [0; 4],
-                len: 0,
-            },
-            ipv6: List::filled(Ipv6Prefix {
-                addr: [0; 16],
-                len: 0,
-            }),
-        },
+        prefix_block: Prefixes::NONE,
         v2_ext: V2Ext {
             release: 0,
             has_seid: false,

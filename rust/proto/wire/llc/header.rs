@@ -43,6 +43,18 @@ pub enum Version {
     V2 = 2,
 }
 
+impl Version {
+    /// The version of messages in a group of this version of SMC-R.
+    #[must_use]
+    pub const fn of(smc: u8) -> Version {
+        if smc > 1 {
+            Version::V2
+        } else {
+            Version::V1
+        }
+    }
+}
+
 /// Type of an LLC message: the low nibble of its type byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Kind {

@@ -104,6 +104,11 @@ impl LinkGroup {
         (state.proto.link.number, key.role, key.peer_gid)
     }
 
+    /// Tells whether the group is of version 1.
+    pub(crate) fn is_v1(&self) -> bool {
+        self.link.at.is_v1()
+    }
+
     /// Returns the extensions that both ends know.
     pub(crate) fn extensions(&self) -> Extensions {
         self.state.lock().proto.terms().extensions

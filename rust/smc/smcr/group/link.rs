@@ -18,7 +18,7 @@ use kapi::{
         completion::Status,
         config::{Config, Path},
         device::{Device, PortInfo, PortState},
-        gid::{GidKind, GidRef},
+        gid::GidRef,
         pd::Pd,
         qp::{Qp, ReadyToReceive, ReadyToSend, Reset},
         route::NextHop, //
@@ -222,7 +222,7 @@ impl Link {
         };
         let found = (0..len).any(|index| {
             let gid = self.at.device.gid(self.at.port, index);
-            gid.is_some_and(|gid| gid.kind() == GidKind::RoceV2 && self.is_ours(&gid))
+            gid.is_some_and(|gid| self.is_ours(&gid))
         });
         match found {
             true => PortCheck::Moved,
@@ -231,7 +231,9 @@ impl Link {
     }
 
     fn is_ours(&self, gid: &GidRef) -> bool {
-        gid.gid() == self.at.gid.0 && gid.ifindex() == Some(self.at.ifindex)
+        gid.kind() == self.at.kind
+            && gid.gid() == self.at.gid.0
+            && gid.ifindex() == Some(self.at.ifindex)
     }
 
     /// Tells whether the link is on this device.

@@ -133,8 +133,9 @@ fn begin_handshake(this: &Arc<SmcSock>) -> Result<Negotiation<SmcSock>, Reason> 
     }
     let gates = GATES.get().ok_or(Reason::NoDevice)?;
     let port = LocalPort::find(&gates.registry().devices, &this.sock).ok_or(Reason::NoDevice)?;
+    let v1 = port.v1(&this.sock);
     let cpu = this.connects_on.get();
-    Negotiation::client(this, &gates, &this.sock, port, cpu).map_err(|_| Reason::NoMemory)
+    Negotiation::client(this, &gates, &this.sock, port, v1, cpu).map_err(|_| Reason::NoMemory)
 }
 
 /// Goes on with the handshake. Returns its outcome if it has ended.

@@ -247,7 +247,7 @@ impl Dialer {
         let gates = GATES.get().ok_or(Reason::NoDevice)?;
         let port = super::port(&this.target)?;
         let cpu = host::current_cpu();
-        let negotiation = Negotiation::client(this, &gates, &this.target.sock, port, cpu);
+        let negotiation = Negotiation::client(this, &gates, &this.target.sock, port, None, cpu);
         dial.negotiation = Some(negotiation.map_err(|_| Reason::NoMemory)?.apart());
         Ok(())
     }

@@ -10,8 +10,8 @@
 //!   takes some microseconds.
 //! * `IPSEC`: only the distribution's kernel has IPsec; `paths/ipsec.sh`.
 //! * What belongs to something that the module does not have: `NOSMCDDEV`, `NOISM2SUPP`,
-//!   `NOV2DEXT`, `NOSEID`, `NOSMCD2DEV`, `ISMVLANERR`, `MAX_DMB` (SMC-D), `DIFFPREFIX`,
-//!   `VERSMISMAT`, `GETVLANERR` (SMC version 1), `TIMEOUT_AL` (a second link), `CNFERR`,
+//!   `NOV2DEXT`, `NOSEID`, `NOSMCD2DEV`, `ISMVLANERR`, `MAX_DMB` (SMC-D), `VERSMISMAT`,
+//!   `GETVLANERR` (SMC version 1), `TIMEOUT_AL` (a second link), `CNFERR`,
 //!   `NOSMCRDEV` (it says `NOSMCDEV`).
 //!
 //! All of these are said by a peer that declines, as every other code is.

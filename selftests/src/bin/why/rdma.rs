@@ -29,6 +29,8 @@ pub const LIST: &[Point] = &[
     point!("rdma.client.declined", client_declined),
     point!("rdma.client.keeps_declining", client_keeps_declining),
     point!("rdma.server.version_1", server_version_1),
+    point!("rdma.server.subnet", server_subnet),
+    point!("rdma.server.ism", server_ism),
     point!("rdma.server.mode", server_mode),
     point!("rdma.server.eid", server_eid),
     point!("rdma.server.connections", server_connections),
@@ -50,6 +52,7 @@ const MAX_LINKS: usize = 141;
 const PROPOSED_CONNS: usize = 104;
 const PROPOSED_LINKS: usize = 105;
 const PROPOSED_EID: usize = 120;
+const PROPOSED_PREFIX_LEN: usize = 44;
 
 /// A soft-RoCE device on `va`.
 pub struct Device(pub String);
@@ -347,8 +350,22 @@ fn offered(t: &mut T, name: &str, m: impl Fn(&clc::End) -> Vec<u8>) {
     ends(t, &h, tcp, None, name);
 }
 
+/// Soft-RoCE has no GID of RoCE v1.
 fn server_version_1(t: &mut T) {
-    offered(t, "NOV2EXT", |_| clc::proposal_v1());
+    offered(t, "NOSMCDEV", |_| clc::proposal_v1());
+}
+
+fn server_subnet(t: &mut T) {
+    offered(t, "DIFFPREFIX", |_| {
+        let mut m = clc::proposal_v1();
+        m[PROPOSED_PREFIX_LEN] = 25;
+        m
+    });
+}
+
+/// A client that has SMC-D alone, by version 1.
+fn server_ism(t: &mut T) {
+    offered(t, "NOV2EXT", |_| clc::proposal_ism_v1());
 }
 
 fn server_mode(t: &mut T) {
