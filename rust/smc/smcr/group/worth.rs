@@ -11,7 +11,7 @@
 
 use super::LinkGroup;
 use crate::host::{clock::now, promotions::Cause};
-use kapi::net::sock::Sock;
+use kapi::{net::sock::Sock, rdma::completion::Status};
 use kernel::sync::Arc;
 use smc_proto::{
     group::Todo,
@@ -60,7 +60,10 @@ impl LinkGroup {
             // Where others wait for the device, so do all.
             state.proto.look_for_silence(under_way && all, ended, now())
         };
-        if under_way {
+        if let Todo::End { .. } = todo {
+            // As the device would have it, soon: what is remembered of the path depends on that.
+            self.link.note_failure(Status::Timeout);
+        } else if under_way {
             self.expect_ends();
         }
         todo
