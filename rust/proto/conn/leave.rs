@@ -231,7 +231,7 @@ impl Conn {
     ///
     /// # Errors
     ///
-    /// [`ProtoError::Record`] if no correct peer says this, or the ring has not kept them.
+    /// [`ProtoError::Record`] if no correct peer says this; [`ProtoError::Forgotten`] if the ring has not kept them.
     pub fn judge_record(
         &self,
         record: &Record,
@@ -247,7 +247,8 @@ impl Conn {
         // An urgent byte would lose its mark.
         let urgent = t.is_urgent_behind(from);
         let fits = t.prepared.saturating_sub(from) <= t.ring.len();
-        match can_be && kept && fits && !urgent {
+        match can_be && !urgent {
+            true if !kept || !fits => Err(ProtoError::Forgotten),
             true if completed && !quiet => Ok(None),
             true => Ok(Some(from..t.prepared)),
             false => Err(ProtoError::Record),

@@ -63,6 +63,7 @@ use crate::wire::llc::{
 pub mod choice;
 pub mod due;
 pub mod hold;
+pub mod silence;
 pub mod slab;
 pub mod tokens;
 pub mod worth;
@@ -75,6 +76,7 @@ use hold::{
     Hold,
     PortCheck, //
 };
+use silence::Silence;
 use tokens::{
     TokenTable,
     MAX_CONNS, //
@@ -191,6 +193,8 @@ pub struct Group<R = [Entry<1>; MAX_RTOKENS], T = [u32; MAX_CONNS]> {
     ended: bool,
     /// Whether the link is better than TCP.
     pub worth: Worth,
+    /// Whether it answers at all.
+    pub silence: Silence,
 }
 
 impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
@@ -212,6 +216,7 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
             has_been_held: false,
             ended: false,
             worth: Worth::default(),
+            silence: Silence::default(),
         }
     }
 
@@ -441,7 +446,17 @@ impl<R: BorrowMut<[Entry<1>]>, T: BorrowMut<[u32]>> Group<R, T> {
             return earliest(d, self.hold.deadline());
         }
         let d = earliest(earliest(d, self.registered_by), self.link.next_deadline());
+        let d = earliest(d, self.silence.next_deadline());
         earliest(d, self.worth.next_deadline())
+    }
+
+    /// Looks whether the link has fallen silent, which ends the group: whether requests are under way, of whose ends the
+    /// device was asked to tell, and how many have ended. To be called when [`Silence::next_deadline`] has come.
+    pub fn look_for_silence(&mut self, under_way: bool, ended: u32, now: Instant) -> Todo {
+        if self.silence.look(under_way, ended, now) && self.is_usable() && !self.hold.is_waiting() {
+            return self.end(EndReason::LinkLost, now);
+        }
+        Todo::None
     }
 
     /// Goes on with [`Group::worth`], with the bytes that are posted and not acknowledged and those that have arrived.

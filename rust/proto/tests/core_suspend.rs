@@ -129,14 +129,14 @@ fn records_that_cannot_be() {
     assert_eq!(with(18_000, true), Ok(Some(18_000..18_000)));
     // More than was sent; and what the ring has lost by now.
     assert_eq!(with(18_001, true), Err(ProtoError::Record));
-    assert_eq!(with(18_000 - 16_385, true), Err(ProtoError::Record));
+    assert_eq!(with(18_000 - 16_385, true), Err(ProtoError::Forgotten));
     // The peer's adapter has it, its software does not: that depends on who is writing.
     assert_eq!(with(18_000 - 16_384, true), Ok(Some(1616..18_000)));
     let completed = conn.positions().completed;
     assert!(completed >= 9000);
     assert_eq!(with(completed, false), Ok(Some(completed..18_000)));
     assert_eq!(with(completed - 1, false), Ok(None));
-    assert_eq!(with(18_000 - 16_385, false), Err(ProtoError::Record));
+    assert_eq!(with(18_000 - 16_385, false), Err(ProtoError::Forgotten));
     let conn = &p.side[1].conn;
     let short = Record {
         written: 17_999,
@@ -175,7 +175,7 @@ fn a_late_writer_overwrites_what_was_acknowledged() {
             conn.overwritten(7399);
         }
         // Of 16,384 bytes.
-        assert_eq!(judge(conn, 15), Err(ProtoError::Record));
+        assert_eq!(judge(conn, 15), Err(ProtoError::Forgotten));
         assert_eq!(judge(conn, 16), Ok(Some(16..9000)));
     }
 }
@@ -207,7 +207,7 @@ fn a_late_writer_costs_as_many_old_bytes() {
     assert!(conn.written(10, Default::default(), now).is_err());
     assert_eq!(
         conn.judge_record(&from(oldest + 9), true),
-        Err(ProtoError::Record)
+        Err(ProtoError::Forgotten)
     );
     assert_eq!(
         conn.judge_record(&from(oldest + 10), true),
@@ -217,7 +217,7 @@ fn a_late_writer_costs_as_many_old_bytes() {
     conn.overwritten(100);
     assert_eq!(
         conn.judge_record(&from(oldest + 99), true),
-        Err(ProtoError::Record)
+        Err(ProtoError::Forgotten)
     );
     assert_eq!(
         conn.judge_record(&from(oldest + 100), true),

@@ -78,7 +78,10 @@ impl WorkItem for SmcSock {
                     conn.on_tcp_dead();
                 } else if !may_return && matches!(this.sock.peek(&mut [0]), Ok(1..)) {
                     conn.fail();
-                } else if this.sock.shutdown_mask() & RECEIVE != 0 {
+                } else if may_return && this.sock.has_seen_fin()
+                    || !may_return && this.sock.shutdown_mask() & RECEIVE != 0
+                {
+                    // Of one that may return the program, too, shuts TCP's receiving direction.
                     this.fin_noted.set(1);
                     conn.on_tcp_fin();
                 }

@@ -65,6 +65,8 @@ use smc_proto::{
 
 /// Doublings of the distance to the next attempt.
 const MOST_DOUBLINGS: u32 = 12;
+/// Milliseconds between looks whether TCP has sent what it holds back for more to follow.
+const HELD_BACK: u32 = 50;
 /// Losses of its link after which a connection stays TCP's.
 const MOST_LOSSES: u32 = 6;
 
@@ -587,12 +589,19 @@ impl Remote {
         conn.or_else(|| self.enter().current().cloned())
     }
 
-    /// Turns, if no writer is inside. A writer that is does it when it comes again.
+    /// Turns, if no writer is inside. A writer that is does it when it comes again, and one that has more to follow:
+    /// unless that takes so long that TCP sends what it holds back for him.
     fn try_turn(&self, machine: &mut Machine) -> bool {
-        match self.writer.try_lock() {
-            Some(writer) if !writer.held => self.turn(machine, false).is_ok(),
-            _ => false,
+        let Some(writer) = self.writer.try_lock() else {
+            return false;
+        };
+        if writer.held && self.sock.out_queue(true) != 0 {
+            if let Some(conn) = &machine.conn {
+                conn.look_again(HELD_BACK);
+            }
+            return false;
         }
+        self.turn(machine, false).is_ok()
     }
 
     /// Leaves TCP with the next byte. The caller keeps writers out; what TCP has `held` back for them goes out.

@@ -411,7 +411,13 @@ impl SmcConn {
     /// Tells whether the connection's end ends the socket's, too.
     #[inline]
     pub(super) fn has_socket(&self) -> bool {
-        !self.is_dissolved() && self.apart.get() == 0
+        !self.is_dissolved() && !self.is_apart()
+    }
+
+    /// Tells whether the bytes of the socket go by TCP still.
+    #[inline]
+    pub(super) fn is_apart(&self) -> bool {
+        self.apart.get() != 0
     }
 
     /// Tells how the connection stands while it is apart from its socket.

@@ -179,10 +179,11 @@ impl LinkGroup {
     }
 
     fn on_deadline(self: &Arc<Self>) {
-        let stuck = self.look();
-        if let Todo::End { .. } = stuck {
-            self.finish(stuck);
-            return;
+        for stuck in [self.look(), self.look_for_silence()] {
+            if let Todo::End { .. } = stuck {
+                self.finish(stuck);
+                return;
+            }
         }
         loop {
             let todo = self.state_as_heard().proto.on_timer(now());

@@ -209,11 +209,16 @@ impl Remote {
             // It was told.
             return;
         }
-        self.reason.set(Reason::PathBreach.code());
-        let fallback = Fallback::own(self.role(), Reason::PathBreach);
+        self.is_reset(Reason::PathBreach);
+        conn.group().tell_astray();
+    }
+
+    /// Takes note that the connection is to be reset, and why.
+    pub(super) fn is_reset(&self, reason: Reason) {
+        self.reason.set(reason.code());
+        let fallback = Fallback::own(self.role(), reason);
         let counters = &self.namespace.counters;
         counters.broken(&fallback, &self.sock.peer_addr());
-        conn.group().tell_astray();
     }
 
     /// Takes note that the stream is TCP's again. After a loss the next attempt is worth its price after twice as much, and after a link that was worse than TCP; and

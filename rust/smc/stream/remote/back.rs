@@ -32,6 +32,7 @@ use smc_proto::{
     cursor::Pos,
     path::{Head, Route},
     promotion::Stage,
+    reason::Reason,
     time::{Instant, Span},
     wire::promotion::{Record, RECORD_LEN}, //
 };
@@ -114,6 +115,9 @@ impl Remote {
                 }
                 match conn.is_suspended() {
                     true => {
+                        if matches!(broken, Broken::Breach(Some(ProtoError::Forgotten))) {
+                            self.is_reset(Reason::PathForgotten);
+                        }
                         // What has come can be read before the error is seen.
                         machine.back = None;
                         self.sock.set_error(errno::ECONNABORTED);
@@ -277,6 +281,10 @@ impl Remote {
         back.rest = rest;
         self.heard.release(AHEAD);
         self.passes_record();
+        if self.sock.has_seen_fin() {
+            // Pollers may have looked before it was known that this is the stream's.
+            self.sock.wake_state();
+        }
         Ok(())
     }
 
@@ -324,6 +332,12 @@ impl Remote {
         }
         // TCP's bytes are the stream's from now on.
         self.sock.wake_readers();
+    }
+
+    /// Tells whether TCP's end is the stream's, as the peer's record precedes it.
+    #[inline]
+    pub(super) fn knows_end(&self) -> bool {
+        self.heard.acquire() != NOTHING
     }
 
     /// Tells whether TCP's next bytes are those of the stream that follow what is left in the ring.

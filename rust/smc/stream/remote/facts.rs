@@ -113,10 +113,10 @@ impl StreamIo for Inside<'_> {
         if !followed && self.stage() != Stage::Returning && self.route().head() == Head::Tcp {
             return events;
         }
-        // TCP's end is not the stream's.
+        // TCP's end is not the stream's, unless the peer has gone back.
         let sock = &*self.sock;
         let dead = sock.state() == tcp_state::CLOSE;
-        if !dead && !self.has_heard() {
+        if !dead && !self.knows_end() {
             events &= !ENDS;
         }
         events &= !READABLE;

@@ -238,9 +238,11 @@ fn told(what: &str, tally: &Tally, counted: &Counted) -> Outcome {
         }
     }
     println!(
-        "# {what}: lost {} since an end had closed, {} while turning, {} otherwise",
+        "# {what}: lost {} since an end had closed, {} while turning, {} with bytes that a card had acknowledged, {} \
+         otherwise",
         of(&tally.closed),
         of(&tally.turning),
+        of(&tally.forgotten),
         wrong.len()
     );
     println!(
@@ -335,6 +337,9 @@ pub(super) fn lost() -> Outcome {
     let done = told("chaos", &tally, &counted);
     struck?;
     done?;
+    let forgotten = tally.forgotten.load(Relaxed);
+    let may_forget = each[Blow::Forgets as usize] > 0;
+    wanted("cards that forget", may_forget || forgotten == 0, forgotten)?;
     wanted(
         "promoted and returned",
         tally.returned.load(Relaxed) > 0,
@@ -361,7 +366,8 @@ pub(super) fn lots() -> Outcome {
         }
     });
     told("lots", &tally, &counted)?;
-    let reset = tally.closed.load(Relaxed) + tally.turning.load(Relaxed);
+    let all = [&tally.closed, &tally.turning, &tally.forgotten];
+    let reset: u64 = all.iter().map(|count| count.load(Relaxed)).sum();
     wanted("none lost", reset == 0, reset)?;
     let done = counted.grown("promotion_done ROLE");
     wanted("promoted", done.iter().all(|done| *done >= count), done)?;

@@ -467,6 +467,28 @@ pub(super) fn unsure() -> Outcome {
     Ok(())
 }
 
+/// Nothing gets through by RDMA: the connection does not wait until its card has repeated a request as often as it does.
+pub(super) fn silent() -> Outcome {
+    // A card's, before it says that nobody answers.
+    const REPEATS: u64 = 7;
+    let mut repeats = vec![];
+    for _ in 0..6 {
+        let (pair, mut at) = promoted()?;
+        let before = card::counted("card_a", "repeats");
+        trouble("card_a", "black_hole", 1);
+        let done = exchange(&pair.client, &pair.server, &mut at, 700)
+            .and_then(|()| exchange(&pair.server, &pair.client, &mut at, 9000))
+            .and_then(|()| returned(&pair));
+        repeats.push(card::counted("card_a", "repeats") - before);
+        trouble("card_a", "black_hole", 0);
+        begin_anew();
+        done?;
+    }
+    // A machine that is late judges no link.
+    let early = repeats.iter().any(|repeats| *repeats < REPEATS);
+    wanted("sooner than the card", early, repeats)
+}
+
 /// Promoted again and again, and lost each time; then TCP for good.
 pub(super) fn again() -> Outcome {
     const MOST: usize = 6;

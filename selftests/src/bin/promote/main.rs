@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 type Point = (&'static str, fn() -> Outcome);
 
 /// The points, by name.
-const POINTS: [Point; 53] = [
+const POINTS: [Point; 55] = [
     ("pingpong", pingpong),
     ("bulk.to_server", bulk_to_server),
     ("bulk.to_client", bulk_to_client),
@@ -46,6 +46,7 @@ const POINTS: [Point; 53] = [
     ("plain_server", plain_server),
     ("off", off),
     ("churn", churn),
+    ("held", held),
     ("lost.idle", loss::idle),
     ("lost.unread", loss::unread),
     ("lost.peeked", loss::peeked),
@@ -56,6 +57,7 @@ const POINTS: [Point; 53] = [
     ("lost.many", loss::many),
     ("lost.forgotten", loss::forgotten),
     ("lost.unsure", loss::unsure),
+    ("lost.silent", loss::silent),
     ("lost.again", loss::again),
     ("idle.again", idle::returns_again),
     ("idle.stays", idle::stays),
@@ -187,6 +189,37 @@ fn pingpong() -> Outcome {
     let Pair { client, server } = pair.pair;
     drop(client);
     ends(&server)
+}
+
+/// A server that has said that more is to follow, and says nothing more, does not keep the client's end back.
+fn held() -> Outcome {
+    after(8);
+    let pair = begin()?;
+    let mut at = 0;
+    for _ in 0..12 {
+        exchange(&pair.client, &pair.server, &mut at, 64)?;
+        let mut bytes = [0; 64];
+        fill(7, at, &mut bytes);
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_MORE;
+        let sent = sys::send(pair.server.raw(), &bytes, flags);
+        let sent = sent.map_err(|e| format!("send: {e}"))?;
+        wanted("sent", sent == 64, sent)?;
+        let got = sys::recv_all(pair.client.raw(), 64).map_err(|e| format!("recv: {e}"))?;
+        wanted("bytes", got == bytes, at)?;
+        at += 64;
+        let step = seen::step("b", &pair.server)?;
+        if step > 1 {
+            break;
+        }
+    }
+    let mut waits = guest::limit(8000);
+    while !moved(&pair) && waits > 0 {
+        sys::sleep_ms(1);
+        waits -= 1;
+    }
+    wanted("moved", moved(&pair), pair.info())?;
+    sys::shutdown(pair.client.raw(), libc::SHUT_RDWR).map_err(|e| format!("shutdown: {e}"))?;
+    ends(&pair.server)
 }
 
 /// Sends `total` bytes of a stream in pieces of random size, and then, if `shuts`, the end.

@@ -50,20 +50,23 @@ fn add(devices: &Devices) -> Result<(), String> {
     added.map_err(|e| format!("no card on loopback: {e}"))
 }
 
-/// Tells whether a connection is SMC-R at both ends and lives through a loss about a step: neither end has closed, both
-/// have not ended, and no urgent byte is under way.
-pub fn may(pair: &Pair, m: &Model, step: &Step) -> bool {
-    let urgent = |flags: i32| flags & libc::MSG_OOB != 0;
-    let ends = match *step {
-        Step::Close { .. } => true,
-        // Both directions at once are as a close.
-        Step::Shutdown { end, how } => how == libc::SHUT_RDWR || m.ends[1 - end].shut_write,
-        Step::Send { flags, .. } => urgent(flags),
-        _ => false,
-    };
-    if ends {
-        return false;
+/// Tells whether a connection that lives through a loss before a step does so, too, where the step is, or about it.
+pub fn may_at(m: &Model, step: &Step, loss: Loss) -> bool {
+    match *step {
+        Step::Close { .. } => false,
+        // Both directions at once are as a close, unless the rings are left before.
+        Step::Shutdown { end, how } => {
+            let both = how == libc::SHUT_RDWR || m.ends[1 - end].shut_write;
+            !both || matches!(loss, Loss::Before)
+        }
+        Step::Send { flags, .. } => flags & libc::MSG_OOB == 0,
+        _ => true,
     }
+}
+
+/// Tells whether a connection is SMC-R at both ends and lives through a loss: neither end has closed, both have not ended,
+/// and no urgent byte is under way.
+pub fn may(pair: &Pair, m: &Model) -> bool {
     let is_smc = |end| smcinfo::info(pair.raw(end)).is_ok_and(|info| info.mode == 0);
     let all = |good: &dyn Fn(usize) -> bool| (0..2).all(good);
     // An urgent byte that the reader stands at counts, too.

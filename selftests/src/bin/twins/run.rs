@@ -84,8 +84,9 @@ impl Run<'_> {
                 if step.sends() && asks.is_some_and(|end| !pairs[0].has_room(end)) {
                     continue;
                 }
-                let loser = self.loser.filter(|_| lose::may(&pairs[1], &m, &step));
+                let loser = self.loser.filter(|_| lose::may(&pairs[1], &m));
                 let loss = loser.and_then(|loser| loser.draws(&mut losses));
+                let loss = loss.filter(|loss| lose::may_at(&m, &step, *loss));
                 if let Some(loss) = loss {
                     trace.push(format!("loss {loss:?}"));
                 }

@@ -26,6 +26,7 @@ impl SmcConn {
             self.proto.lock().keep_tcp(marks);
             self.lifeline.set(1);
             self.group.watch_worth(&self.sock);
+            self.group.watch_silence();
             // It may be idle from now on, and the link may be worse than TCP.
             self.group.look_later();
         }

@@ -185,7 +185,10 @@ impl WorkItem for SmcConn {
         let todo = Actions::from_bits(this.todo.xchg(0, Full));
         if todo.has(Actions::DEADLINE) {
             this.change(|proto| proto.on_timer(now()));
-            if this.has_lifeline() && this.has_socket() {
+            if this.is_apart() && !this.is_dissolved() {
+                // Whoever has asked for a look.
+                this.sock.wake_state();
+            } else if this.has_lifeline() && this.has_socket() {
                 this.look_at_tcp();
             }
         }
