@@ -514,7 +514,9 @@ impl Hosts {
     fn hear(&mut self, at: usize) -> Result<(), Why> {
         let record = match self.record(at) {
             Err(Why::Over) if self.have_both_ended(at) => {
-                let conn = &self.ends[at].rings.as_ref().expect("while it returns").conn;
+                let rings = self.ends[at].rings.as_mut();
+                let conn = &mut rings.expect("while it returns").conn;
+                conn.marks_are_read();
                 let rest = Some(conn.nothing_missing());
                 self.back(at).rest = rest;
                 self.ends[at].heard = Heard::Taken;

@@ -390,6 +390,11 @@ impl Hosts {
             }
             assert_eq!(end.read, peer.written, "read at {at}: {self:?}");
             let ended = peer.shut || peer.closing;
+            let stage = end.machine.stage();
+            assert!(
+                stage == Stage::Tcp || stage == Stage::Turned,
+                "{stage:?} at {at}: {self:?}"
+            );
             assert_eq!(end.saw_end, ended, "the end at {at}: {self:?}");
         }
         // A reader that finds the end in its ring needs to look no further.

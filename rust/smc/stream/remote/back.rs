@@ -261,6 +261,7 @@ impl Remote {
         let record = match self.record() {
             Err(Broken::Over) if self.sock.has_seen_fin() && conn.have_both_ended() => {
                 // The peer knew that, and has ended TCP: it needs no record, and has said none.
+                conn.marks_are_read();
                 back.rest = Some(conn.nothing_missing());
                 self.heard.release(HEARD);
                 return Ok(());
