@@ -36,7 +36,8 @@ case $program in /*) ;; *) program=/rsmc/$program ;; esac
 "$program" "$@"
 status=$?
 
-stats=$(cat /sys/module/card/parameters/stats)
+# By name: cards that were added again come in another order.
+stats=$(sort /sys/module/card/parameters/stats)
 printf '%s\n' "$stats" | sed 's/^/# /'
 rdma link delete card_a || fail "card_a cannot be deleted"
 rdma link delete card_b || fail "card_b cannot be deleted"
