@@ -225,7 +225,7 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
-    /// Returns the answer that `syn::answered` tells of.
+    /// Returns the answer that `syn::answered` tells of, or `syn::answer_to_saved_syn`.
     pub(crate) fn from_number(number: u8) -> Self {
         match number {
             1 => Self::Smc,
@@ -240,7 +240,7 @@ impl Answer {
 
 /// Returns how a listener of the namespace `net` with this choice answers a SYN. (The in-tree module puts SMC's option
 /// into signed SYNs, too, and so its answer may not be.)
-pub(crate) fn answer_to(choice: Choice, net: u64, syn: &Syn<'_>) -> Answer {
+fn answer_to(choice: Choice, net: u64, syn: &Syn<'_>) -> Answer {
     let scan = tcp_option::scan(syn.options);
     let peer = scan.identity.filter(|peer| !peer.answer && !scan.signed);
     if peer.is_some_and(|peer| peer.joins) {
@@ -318,7 +318,11 @@ impl syn::Policy for Announce {
         with(&identity.bytes(), room)
     }
 
-    fn syn_ack(context: SynContext, syn: Syn<'_>, syn_ack: SynAck<'_>) -> Option<OptionBytes> {
+    fn syn_ack(
+        context: SynContext,
+        syn: Syn<'_>,
+        syn_ack: SynAck<'_>,
+    ) -> Option<(OptionBytes, u8)> {
         let choice = Choice::from_number(context.choice);
         if choice == Choice::BARE {
             return None;
@@ -326,7 +330,7 @@ impl syn::Policy for Announce {
         // TCP's own options, which are signed only where the SYN's are.
         let room = OPTIONS_MAX.saturating_sub(syn_ack.options.len());
         let answer = answer_to(choice, context.net, &syn);
-        match answer {
+        let added = match answer {
             Answer::Tcp | Answer::Echo => None,
             // What was answered once is so again.
             Answer::Smc | Answer::Join
@@ -360,7 +364,8 @@ impl syn::Policy for Announce {
                 }
                 Some(added)
             }
-        }
+        };
+        added.map(|added| (added, answer as u8))
     }
 
     fn answer(context: SynContext, syn_ack: SynAck<'_>) -> u8 {

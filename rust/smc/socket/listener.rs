@@ -306,13 +306,8 @@ impl Listener {
         refuse: Option<Reason>,
     ) -> Option<Ready> {
         let guard = sock.lock();
-        let net = sock.net_cookie();
         // By what the client was told, not by what it would be told now.
-        let answer = syn::with_saved_syn(&guard, |syn, answered| match answered {
-            true => option::answer_to(self.choice, net, &syn),
-            false => Answer::Tcp,
-        });
-        let answer = answer.unwrap_or(Answer::Tcp);
+        let answer = Answer::from_number(syn::answer_to_saved_syn(&guard));
         if self.keep_saved_syn.load(Relaxed) == 0 {
             syn::drop_saved_syn(&guard);
         }

@@ -20,7 +20,7 @@ mod saved;
 pub use self::{
     answer::{answer, answered},
     fields::{ANSWER_MAX, CHOICE_MAX, OWN_CHOICE},
-    saved::{drop_saved_syn, keep_syns, with_saved_syn}, //
+    saved::{answer_to_saved_syn, drop_saved_syn, keep_syns}, //
 };
 pub(crate) use self::{
     answer::{forget, watch_answer},
@@ -51,8 +51,13 @@ pub trait Policy: 'static {
     /// of four.
     fn syn(context: SynContext, syn: Syn<'_>) -> Option<OptionBytes>;
 
-    /// Returns the bytes to append to the SYN-ACK that answers a SYN. Asked with a lock of TCP's hash held.
-    fn syn_ack(context: SynContext, syn: Syn<'_>, syn_ack: SynAck<'_>) -> Option<OptionBytes>;
+    /// Returns the bytes to append to the SYN-ACK that answers a SYN, and what that means: 1 to [`ANSWER_MAX`]. Asked with
+    /// a lock of TCP's hash held.
+    fn syn_ack(
+        context: SynContext,
+        syn: Syn<'_>,
+        syn_ack: SynAck<'_>,
+    ) -> Option<(OptionBytes, u8)>;
 
     /// Returns what a SYN-ACK answers to the client's offer: 0 for no, else at most [`ANSWER_MAX`].
     fn answer(context: SynContext, syn_ack: SynAck<'_>) -> u8;
