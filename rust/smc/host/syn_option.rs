@@ -22,7 +22,7 @@ use kapi::{
     sys::clock, //
 };
 use kernel::sync::{
-    atomic::{Atomic, Relaxed},
+    atomic::{Acquire, Atomic, Full, Relaxed},
     SetOnce, //
 };
 use smc_proto::wire::{
@@ -88,16 +88,48 @@ fn proof_of_answer(choice: Choice, net: u64, syn_ack: &SynAck<'_>) -> Option<Pro
     proof(choice, net, Numbers::SynAck(client, server))
 }
 
-/// Time of the last SYN-ACK with SMC's option, in seconds since boot, plus one; 0 for never.
+/// Time of the last SYN-ACK whose connection speaks SMC, in seconds since boot, plus one; 0 for never.
 static LAST_OFFER: Atomic<u64> = Atomic::new(0);
+/// Number of such connections that have not come out of TCP's queues. Some never do.
+static OFFERS: Atomic<i64> = Atomic::new(0);
 /// Longest time between the SYN-ACK and the end of a connection's TCP handshake, in seconds: the
 /// kernel retries for a minute.
 const OFFER_LIFETIME: u64 = 180;
 
-/// Tells whether connections that speak SMC may be arriving.
+/// Tells whether connections that speak SMC may be arriving, or wait in TCP's queues.
 pub(crate) fn offers_outstanding() -> bool {
+    // In this order, as they are written in the other one: an offer that is counted is seen to be a new one.
+    let offers = OFFERS.load(Acquire);
+    if offers <= 0 {
+        return false;
+    }
     let last = LAST_OFFER.load(Relaxed);
-    last != 0 && clock::seconds().saturating_sub(last) < OFFER_LIFETIME
+    let lives = clock::seconds().saturating_sub(last) < OFFER_LIFETIME;
+    if !lives {
+        // Of all these nothing comes any more.
+        let _ = OFFERS.cmpxchg(offers, 0, Full);
+    }
+    lives
+}
+
+/// Takes note that a connection that will speak SMC may come.
+fn offered() {
+    LAST_OFFER.store(clock::seconds().saturating_add(1), Relaxed);
+    OFFERS.fetch_add(1, Full);
+}
+
+/// Takes note that a connection was taken out of TCP's queue.
+pub(crate) fn arrived(answer: Answer) {
+    if !matches!(answer, Answer::Smc | Answer::Join) {
+        return;
+    }
+    let mut offers = OFFERS.load(Relaxed);
+    while offers > 0 {
+        match OFFERS.cmpxchg(offers, offers.wrapping_sub(1), Full) {
+            Ok(_) => return,
+            Err(now) => offers = now,
+        }
+    }
 }
 
 /// Order of TCP and SMC on a connection.
@@ -342,11 +374,7 @@ impl syn::Policy for Announce {
             {
                 None
             }
-            Answer::Smc => {
-                let added = with(&[], room)?;
-                LAST_OFFER.store(clock::seconds().saturating_add(1), Relaxed);
-                Some(added)
-            }
+            Answer::Smc => with(&[], room),
             // Without room for it there is no option at all: the server takes the connection for one that
             // may move, and a client that says CLC would say it to the program.
             Answer::Local | Answer::Remote | Answer::Join => {
@@ -358,14 +386,13 @@ impl syn::Policy for Announce {
                     first: false,
                 };
                 let bytes = identity.bytes();
-                let added = (room >= bytes.len()).then(|| OptionBytes::new(&[&bytes]))?;
-                if identity.joins {
-                    LAST_OFFER.store(clock::seconds().saturating_add(1), Relaxed);
-                }
-                Some(added)
+                (room >= bytes.len()).then(|| OptionBytes::new(&[&bytes]))
             }
-        };
-        added.map(|added| (added, answer as u8))
+        }?;
+        if context.again == 0 && matches!(answer, Answer::Smc | Answer::Join) {
+            offered();
+        }
+        Some((added, answer as u8))
     }
 
     fn answer(context: SynContext, syn_ack: SynAck<'_>) -> u8 {

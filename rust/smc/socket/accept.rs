@@ -37,7 +37,8 @@ pub(crate) fn accept(
     loop {
         // One that was destroyed hands out nothing, even before the worker has come to it.
         let listening = this.sock.state() == tcp_state::LISTEN;
-        if let Some(listener) = listener.as_ref().filter(|_| listening) {
+        let busy = |listener: &&Arc<Listener>| listening && listener.is_busy();
+        if let Some(listener) = listener.as_ref().filter(busy) {
             listener.hurry_older();
             if let Some((ready, full)) = listener.pop_ready() {
                 if full && this.sock.accept_pending() {

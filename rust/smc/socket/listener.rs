@@ -37,7 +37,7 @@ use kapi::{
         sock::{tcp_state, OwnedSock, Sock},
         stock::syn, //
     },
-    sys::hook::TimerHook, //
+    sys::{hook::TimerHook, word::Word}, //
 };
 use kernel::{
     new_mutex,
@@ -149,6 +149,8 @@ pub(crate) struct Listener {
     moving: Mutex<()>,
     #[pin]
     queues: Mutex<Queues>,
+    /// 1 while `queues` has a connection, ready or with a handshake under way: who finds 0 need not look there.
+    busy: Word,
     /// Fires when TCP's queue is to be looked at again.
     #[pin]
     timer: Mutex<Option<Pin<KBox<TimerHook<Listener>>>>>,
@@ -195,6 +197,7 @@ impl Listener {
                     },
                     "rsmc::Listener::queues"
                 ),
+                busy: Word::new(0),
                 timer <- new_mutex!(None, "rsmc::Listener::timer"),
                 work <- new_work!("rsmc::Listener::work"),
                 choice,
@@ -206,6 +209,19 @@ impl Listener {
             }),
             GFP_KERNEL,
         )
+    }
+
+    /// Has those know who look without the lock of `queues`.
+    fn show(&self, queues: &Queues) {
+        let busy = queues.ready.len() != 0 || queues.pending_count != 0;
+        self.busy.set(u32::from(busy));
+    }
+
+    /// Tells whether there is a connection, ready or with a handshake under way. One that comes at this moment may be
+    /// missed.
+    #[inline]
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy.get() != 0
     }
 
     /// Tells whether accept() finds a connection, without a look into TCP's queue. If one is kept back, those who wait
@@ -231,6 +247,9 @@ impl Listener {
 
     /// Tells whether a connection that comes now waits after others: one is ready, kept back or not, or about to be.
     pub(super) fn has_queue(&self) -> bool {
+        if !self.is_busy() {
+            return false;
+        }
         let queues = self.queues.lock();
         queues.ready.len() != 0 || queues.is_preceded(u64::MAX)
     }
@@ -247,7 +266,7 @@ impl Listener {
 
     /// Tells whether one more connection may be taken out of TCP's queue. If not, accept() finds one that is ready.
     pub(super) fn has_room(&self) -> bool {
-        self.queues.lock().ready.len() <= self.sock.backlog()
+        !self.is_busy() || self.queues.lock().ready.len() <= self.sock.backlog()
     }
 
     /// Returns the number of handshakes under way beyond which SMC is not offered.
@@ -308,6 +327,7 @@ impl Listener {
         let guard = sock.lock();
         // By what the client was told, not by what it would be told now.
         let answer = Answer::from_number(syn::answer_to_saved_syn(&guard));
+        option::arrived(answer);
         if self.keep_saved_syn.load(Relaxed) == 0 {
             syn::drop_saved_syn(&guard);
         }
@@ -391,6 +411,7 @@ impl Listener {
                 .pending
                 .insert(node.into_node(incoming.id(), incoming.clone()));
             queues.pending_count = queues.pending_count.saturating_add(1);
+            self.show(&queues);
             queues.judge(self.most())
         };
         if changed {
@@ -461,7 +482,9 @@ impl Listener {
             Some(ready)
         } else {
             ready.id = queues.take_id();
-            queues.ready.push(ready).err()
+            let rejected = queues.ready.push(ready).err();
+            self.show(&queues);
+            rejected
         };
         drop(queues);
         // Outside of the lock.
@@ -479,6 +502,7 @@ impl Listener {
         }
         let full = queues.ready.len() > self.sock.backlog();
         let ready = queues.ready.pop()?;
+        self.show(&queues);
         let left = queues.ready.len() != 0;
         queues.turned_away &= left;
         let wakes = queues.turned_away;
@@ -557,6 +581,7 @@ impl Listener {
                 Some(ready) => queues.ready.push_by_key(ready, |ready| ready.id).err(),
                 None => None,
             };
+            self.show(&queues);
         }
         drop(queues);
         drop(incoming);

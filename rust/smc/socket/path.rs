@@ -29,11 +29,11 @@ use smc_proto::reason::Reason;
 
 /// Makes the connecting socket a connection that has begun as TCP.
 pub(super) fn become_path(this: &SmcSock, state: &mut StateGuard<'_>, path: Path) {
-    let guard = this.sock.lock();
-    if let (Some(socket), Some(_)) = (guard.socket(), path.tcp_only) {
-        socket.become_native();
+    if path.tcp_only.is_some() {
+        if let Some(socket) = this.sock.lock().socket() {
+            socket.become_native();
+        }
     }
-    drop(guard);
     if let Some(namespace) = this.namespace() {
         namespace.counters.began_as_tcp(path.role);
     }

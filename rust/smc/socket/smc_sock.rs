@@ -79,6 +79,8 @@ pub(crate) struct SmcSock {
     /// connections of a listener, the end of TCP beneath an SMC connection.
     #[pin]
     pub(crate) watch: Mutex<Option<Pin<KBox<WaitHook<SmcSock>>>>>,
+    /// 1 once there may be a watch, work or a handshake under way. While it is 0 nobody has the locks of these.
+    stirred: Word,
     /// `TCP_SAVE_SYN` as the user has set it; the family needs it on for itself.
     pub(crate) user_save_syn: Atomic<i32>,
     /// 1 when the peer's FIN on the TCP connection beneath an SMC connection has been handled:
@@ -171,6 +173,7 @@ impl SmcSock {
                 born: clock::seconds(),
                 state <- State::new(phase),
                 watch <- new_mutex!(None, "rsmc::SmcSock::watch"),
+                stirred: Word::new(0),
                 fin_noted: Word::new(0),
                 path: Atomic::new(-1),
                 handshake <- new_mutex!(None, "rsmc::SmcSock::handshake"),
@@ -300,7 +303,7 @@ impl SmcSock {
     pub(crate) fn hook(&self) -> Result {
         match self.namespace() {
             Some(namespace) => {
-                let first = self.hooked.load(Relaxed) == 0 && self.hooked.xchg(1, Relaxed) == 0;
+                let first = self.hooked.xchg(1, Relaxed) == 0;
                 namespace.hook(&self.sock, first)
             }
             None => Err(EINVAL),
@@ -313,6 +316,7 @@ impl SmcSock {
     ///
     /// `ENOMEM`.
     pub(crate) fn start_watching(self: &Arc<Self>, socket: &BsdSocket) -> Result {
+        self.stirs();
         let mut watch = self.watch.lock();
         if watch.is_none() {
             *watch = Some(WaitHook::new(socket, self.clone())?);
@@ -320,8 +324,17 @@ impl SmcSock {
         Ok(())
     }
 
+    /// Takes note that there may be a watch, work or a handshake from now on. Whoever closes the socket, or has its
+    /// state locked, knows of it.
+    pub(crate) fn stirs(&self) {
+        self.stirred.set(1);
+    }
+
     /// Ends the watch of [`SmcSock::start_watching`].
     pub(crate) fn stop_watching(&self) {
+        if self.stirred.get() == 0 {
+            return;
+        }
         let watch = self.watch.lock().take();
         drop(watch);
     }
@@ -346,6 +359,7 @@ impl SmcSock {
 
     /// Queues the work in `work.rs`.
     pub(crate) fn kick(this: &Arc<Self>) {
+        this.stirs();
         let _ = queue::enqueue::<_, 0>(this.clone());
     }
 
@@ -435,10 +449,12 @@ impl SmcSock {
         self.detached();
         self.unhook();
         let old = self.state.lock().set(Phase::Closed);
-        self.stop_watching();
-        // A handshake under way gives back what it has taken.
-        let negotiation = self.handshake.lock().take();
-        drop(negotiation);
+        if self.stirred.get() != 0 {
+            self.stop_watching();
+            // A handshake under way gives back what it has taken.
+            let negotiation = self.handshake.lock().take();
+            drop(negotiation);
+        }
         if let Some(local) = self.local() {
             local.close();
         }

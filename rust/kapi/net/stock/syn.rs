@@ -18,12 +18,12 @@ mod header;
 mod saved;
 
 pub use self::{
-    answer::{answer, answered},
+    answer::{answer, answered, choice},
     fields::{ANSWER_MAX, CHOICE_MAX, OWN_CHOICE},
     saved::{answer_to_saved_syn, drop_saved_syn, keep_syns}, //
 };
 pub(crate) use self::{
-    answer::{forget, watch_answer},
+    answer::{end, forget, watch_answer},
     fields::{choice_of, choose}, //
 };
 

@@ -17,7 +17,10 @@ use core::{
     ptr, //
 };
 use kernel::{
-    sync::atomic::{Acquire, Atomic, Full, Release},
+    sync::{
+        atomic::{Acquire, Atomic, Full, Release},
+        rcu, //
+    },
     time::{delay::fsleep, Delta}, //
 };
 use smc_bindings as bindings;
@@ -123,24 +126,46 @@ fn socket_of(sock: &Sock) -> *mut bindings::socket {
 
 /// Returns what the SYN-ACK answered, see [`Policy::answer`](super::Policy::answer). Ends the watching.
 pub fn answered(guard: &SockGuard<'_>) -> u8 {
-    let answer = answer(guard);
+    let answer = answer(guard.sock());
     forget(guard);
     answer
 }
 
-/// Returns what the SYN-ACK answered, as [`answered`] does, and leaves everything as it is.
-pub fn answer(guard: &SockGuard<'_>) -> u8 {
-    // SAFETY: The sock is locked.
-    unsafe { answer_of(socket_of(guard.sock())) }
+/// Returns what the SYN-ACK answered, as [`answered`] does, and leaves everything as it is. The caller has the sock
+/// locked, or has had it since the connection is established: TCP calls it that before the answer is noted.
+pub fn answer(sock: &Sock) -> u8 {
+    let _rcu = rcu::read_lock();
+    // SAFETY: A `struct socket` is freed an RCU grace period after it has left its sock.
+    unsafe { answer_of(socket_of(sock)) }
+}
+
+/// Returns what the program of a sock has chosen, as [`BsdSocket::choice`](crate::net::socket::BsdSocket::choice).
+pub fn choice(sock: &Sock) -> Option<u8> {
+    let _rcu = rcu::read_lock();
+    // SAFETY: A `struct socket` is freed an RCU grace period after it has left its sock.
+    unsafe { choice_of(socket_of(sock)) }
 }
 
 /// Gives a connection its own operations back, and forgets the answer.
 pub(crate) fn forget(guard: &SockGuard<'_>) {
+    // SAFETY: The sock is locked; its socket's number changes under that lock.
+    unsafe { note_answer(socket_of(guard.sock()), 0) };
+    unwatch(guard);
+}
+
+/// Gives a connection its own operations back, if it has them not: no attempt begins any more.
+pub(crate) fn end(sock: &Sock) {
+    // SAFETY: The sock is valid. Whoever has put a copy there was a call, or was waited for.
+    let current = unsafe { ptr::read_volatile(af_ops(sock)) };
+    if find(current).is_some() {
+        unwatch(&sock.lock());
+    }
+}
+
+fn unwatch(guard: &SockGuard<'_>) {
     let place = af_ops(guard.sock());
-    // SAFETY: The sock is locked; its socket's number and its table change under that lock. The original is the table
-    // that the sock had before.
+    // SAFETY: The sock is locked, under which its table changes. The original is the table that the sock had before.
     unsafe {
-        note_answer(socket_of(guard.sock()), 0);
         if let Some(slot) = find(ptr::read_volatile(place)) {
             ptr::write_volatile(place, slot.original.load(Acquire));
         }

@@ -100,12 +100,12 @@ pub(crate) unsafe fn choose(socket: *mut bindings::socket, choice: u8) {
 ///
 /// # Safety
 ///
-/// If not null, `socket` is the one of a locked sock.
+/// As [`choice_of`].
 pub(super) unsafe fn answer_of(socket: *mut bindings::socket) -> u8 {
     if socket.is_null() {
         return 0;
     }
-    // SAFETY: A sock gives up its socket under its lock, so this one lives.
+    // SAFETY: By the caller's promise, and it is not null.
     unsafe { ANSWER.get(socket) }
 }
 
@@ -113,7 +113,7 @@ pub(super) unsafe fn answer_of(socket: *mut bindings::socket) -> u8 {
 ///
 /// # Safety
 ///
-/// As [`answer_of`].
+/// If not null, `socket` is the one of a locked sock.
 pub(super) unsafe fn note_answer(socket: *mut bindings::socket, answer: u8) {
     if !socket.is_null() {
         // SAFETY: A sock gives up its socket under its lock, so this one lives.
