@@ -4,6 +4,7 @@
 
 use super::{
     listener::{Listener, Ready, Verdict},
+    path,
     smc_sock::SmcSock,
     state::Phase, //
 };
@@ -44,7 +45,7 @@ pub(crate) fn accept(
                 if full && this.sock.accept_pending() {
                     SmcSock::kick(this);
                 }
-                return hand_out(socket, new, ready);
+                return hand_out(this, socket, new, ready);
             }
         }
         let taken = match &listener {
@@ -68,7 +69,7 @@ pub(crate) fn accept(
                 };
                 match listener.as_ref().filter(|l| l.has_queue()) {
                     Some(listener) => listener.push_ready(ready),
-                    None => return hand_out(socket, new, ready),
+                    None => return hand_out(this, socket, new, ready),
                 }
                 continue;
             }
@@ -105,7 +106,12 @@ pub(crate) fn accepts_more(this: &SmcSock) -> bool {
     listener.is_some_and(|listener| listener.has_ready())
 }
 
-fn hand_out(socket: &BsdSocket, new: &BsdSocket, ready: Ready) -> Result<Arc<SmcSock>> {
+fn hand_out(
+    this: &SmcSock,
+    socket: &BsdSocket,
+    new: &BsdSocket,
+    ready: Ready,
+) -> Result<Arc<SmcSock>> {
     match ready.verdict {
         Verdict::Tcp(fallback) => {
             let data = SmcSock::new(ready.sock.sock(), Phase::Fallback(fallback))?;
@@ -116,6 +122,7 @@ fn hand_out(socket: &BsdSocket, new: &BsdSocket, ready: Ready) -> Result<Arc<Smc
             Ok(data)
         }
         Verdict::Path(path) => {
+            let path = path::begins(this.namespace(), &ready.sock, path);
             let data = SmcSock::new(ready.sock.sock(), Phase::Path(path))?;
             new.adopt(socket, ready.sock);
             if path.tcp_only.is_some() {
