@@ -156,10 +156,7 @@ impl Counters {
 
     /// Returns the sums of [`Counters::add_tcp_bytes`]: sent, received.
     pub(crate) fn tcp_bytes(&self) -> [u64; 2] {
-        [
-            self.tcp_bytes[0].get(),
-            self.tcp_bytes[1].get(),
-        ]
+        [self.tcp_bytes[0].get(), self.tcp_bytes[1].get()]
     }
 
     /// Writes what every user may know in `/proc/net/smc_fallback`; the format is an interface. `tcp_bytes` are the

@@ -114,7 +114,7 @@ fn hand_out(
 ) -> Result<Arc<SmcSock>> {
     match ready.verdict {
         Verdict::Tcp(fallback) => {
-            let data = SmcSock::new(ready.sock.sock(), Phase::Fallback(fallback))?;
+            let data = this.child(ready.sock.sock(), Phase::Fallback(fallback))?;
             new.adopt(socket, ready.sock);
             if !fallback.crossing {
                 new.become_native();
@@ -123,14 +123,14 @@ fn hand_out(
         }
         Verdict::Path(path) => {
             let path = path::begins(this.namespace(), &ready.sock, path);
-            let data = SmcSock::new(ready.sock.sock(), Phase::Path(path))?;
+            let data = this.child(ready.sock.sock(), Phase::Path(path))?;
             new.adopt(socket, ready.sock);
             if path.tcp_only.is_some() {
                 new.become_native();
             }
             Ok(data)
         }
-        Verdict::Smc(conn) => match SmcSock::new(ready.sock.sock(), Phase::Smc(conn.clone())) {
+        Verdict::Smc(conn) => match this.child(ready.sock.sock(), Phase::Smc(conn.clone())) {
             Ok(data) => {
                 new.adopt(socket, ready.sock);
                 data.watch_smc(new);

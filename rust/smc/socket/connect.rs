@@ -143,7 +143,7 @@ fn begin(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: boo
             Phase::Connecting => return Ok(Call::Repeated),
             _ => return Ok(Call::Native),
         }
-        this.refusal.store(0, Relaxed);
+        this.refusal.set(0);
         this.sleep_rule.reset();
         state.set(Phase::Connecting);
     }

@@ -167,7 +167,7 @@ pub(crate) struct Listener {
     /// 1 once a sockmap has taken a new connection's stream: SMC is not offered any more.
     attached: Atomic<u32>,
     /// `TCP_SAVE_SYN` as the user has set it.
-    pub(crate) keep_saved_syn: Atomic<i32>,
+    pub(crate) keep_saved_syn: Word,
 }
 
 impl Listener {
@@ -205,7 +205,7 @@ impl Listener {
                 limited,
                 paused: Atomic::new(0),
                 attached: Atomic::new(0),
-                keep_saved_syn: Atomic::new(i32::from(keep_saved_syn)),
+                keep_saved_syn: Word::new(u32::from(keep_saved_syn)),
             }),
             GFP_KERNEL,
         )
@@ -328,7 +328,7 @@ impl Listener {
         // By what the client was told, not by what it would be told now.
         let answer = Answer::from_number(syn::answer_to_saved_syn(&guard));
         option::arrived(answer);
-        if self.keep_saved_syn.load(Relaxed) == 0 {
+        if self.keep_saved_syn.get() == 0 {
             syn::drop_saved_syn(&guard);
         }
         drop(guard);

@@ -105,7 +105,7 @@ fn is_refusal(this: &SmcSock, error: Errno) -> bool {
         errno::EOPNOTSUPP,
         errno::EPROTO,
     ];
-    let prompt = now().since(Instant(this.began.load(Relaxed))) < PROMPT;
+    let prompt = now().since(Instant(this.began.get())) < PROMPT;
     error == errno::ECONNREFUSED || prompt && icmp.contains(&error)
 }
 
@@ -115,7 +115,7 @@ pub(super) fn begins(this: &SmcSock) {
         true => attempt::OFFERED,
         false => attempt::PLAIN,
     };
-    this.began.store(now().0, Relaxed);
+    this.began.release(now().0);
     this.attempt.store(kind, Relaxed);
 }
 

@@ -11,7 +11,10 @@ use super::{
     SynAck,
     SynContext, //
 };
-use crate::net::sock::{Sock, SockGuard};
+use crate::{
+    net::sock::{Sock, SockGuard},
+    sys::word::Pointer, //
+};
 use core::{
     cell::UnsafeCell,
     ptr, //
@@ -28,7 +31,7 @@ use smc_bindings as bindings;
 /// A copy of one address family's operations, which is installed while the answer is awaited.
 struct AnswerOps {
     /// The table that was copied; null while the slot is free.
-    original: Atomic<*mut bindings::inet_connection_sock_af_ops>,
+    original: Pointer<bindings::inet_connection_sock_af_ops>,
     waiting: UnsafeCell<bindings::inet_connection_sock_af_ops>,
 }
 
@@ -40,7 +43,7 @@ impl AnswerOps {
         // SAFETY: All-zero is a valid value: integers and `None`s.
         let zero = unsafe { core::mem::zeroed() };
         Self {
-            original: Atomic::new(ptr::null_mut()),
+            original: Pointer::null(),
             waiting: UnsafeCell::new(zero),
         }
     }
@@ -68,7 +71,7 @@ fn slot_of(original: *const bindings::inet_connection_sock_af_ops) -> Option<&'s
     let known = || {
         SLOTS
             .iter()
-            .find(|slot| ptr::eq(slot.original.load(Acquire), original))
+            .find(|slot| ptr::eq(slot.original.acquire(), original))
     };
     if let Some(slot) = known() {
         return Some(slot);
@@ -80,7 +83,7 @@ fn slot_of(original: *const bindings::inet_connection_sock_af_ops) -> Option<&'s
     let slot = known().or_else(|| {
         let slot = SLOTS
             .iter()
-            .find(|slot| slot.original.load(Acquire).is_null())?;
+            .find(|slot| slot.original.acquire().is_null())?;
         // SAFETY: `original` is a live constant table of TCP's. The slot is free, so nobody reads
         // its copy, and `FILLING` keeps other writers away.
         unsafe {
@@ -89,7 +92,7 @@ fn slot_of(original: *const bindings::inet_connection_sock_af_ops) -> Option<&'s
                 ..ptr::read(original)
             };
         }
-        slot.original.store(original.cast_mut(), Release);
+        slot.original.release(original.cast_mut());
         Some(slot)
     });
     FILLING.store(0, Release);
@@ -167,7 +170,7 @@ fn unwatch(guard: &SockGuard<'_>) {
     // SAFETY: The sock is locked, under which its table changes. The original is the table that the sock had before.
     unsafe {
         if let Some(slot) = find(ptr::read_volatile(place)) {
-            ptr::write_volatile(place, slot.original.load(Acquire));
+            ptr::write_volatile(place, slot.original.acquire());
         }
     }
 }
@@ -187,7 +190,7 @@ unsafe extern "C" fn answer_arrived(sk: *mut bindings::sock, skb: *const binding
     let Some(slot) = find(current) else {
         return;
     };
-    let original = slot.original.load(Acquire);
+    let original = slot.original.acquire();
     // SAFETY: TCP has checked and pulled the whole TCP header of an incoming segment.
     let header = unsafe { Header::of(skb.cast_mut()) };
     let answer = header.map_or(0, |header| {

@@ -8,6 +8,7 @@
 //! and clear_bit().
 
 use crate::net::stock::tables;
+use core::ptr;
 use kernel::{
     ffi,
     sync::atomic::{Atomic, Relaxed},
@@ -44,8 +45,8 @@ impl Field {
     ///
     /// `socket` is memory of a `struct socket` during the call.
     unsafe fn get(self, socket: *mut bindings::socket) -> u8 {
-        // SAFETY: By the caller's promise; the field is aligned, and all who change it meanwhile do so atomically.
-        let flags = unsafe { Atomic::from_ptr(&raw mut (*socket).flags) }.load(Relaxed);
+        // SAFETY: By the caller's promise; the field is a machine word, and all who change it meanwhile do so atomically.
+        let flags = unsafe { ptr::read_volatile(&raw const (*socket).flags) };
         (flags.wrapping_shr(self.shift) & self.max) as u8
     }
 

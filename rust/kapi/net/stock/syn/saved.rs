@@ -14,37 +14,37 @@ use super::{
 };
 use crate::{
     net::sock::{Sock, SockGuard},
-    sys::clock, //
+    sys::{clock, word::Count}, //
 };
 use core::{ptr, slice};
-use kernel::sync::atomic::{Atomic, Relaxed};
 use smc_bindings as bindings;
 
 /// The note that nothing was answered; those of answers have their numbers in the lowest bits. Random, so that no peer
 /// can write it; 0 until it is drawn.
-static UNANSWERED: Atomic<u32> = Atomic::new(0);
+static UNANSWERED: Count = Count::new(0);
 
 /// Draws the notes. Called before there are hooks.
 pub(super) fn draw_notes() {
-    if UNANSWERED.load(Relaxed) == 0 {
+    if UNANSWERED.get() == 0 {
         let mut word = [0; 4];
         clock::random(&mut word);
         let answers = u32::from(ANSWER_MAX);
         let note = u32::from_ne_bytes(word) & !answers;
         // If another CPU was first, its notes are as good.
-        let _ = UNANSWERED.cmpxchg(0, note.max(answers.wrapping_add(1)), Relaxed);
+        let note = note.max(answers.wrapping_add(1));
+        UNANSWERED.replace(0, u64::from(note));
     }
 }
 
 /// Returns the note of an answer.
 fn note(answer: u8) -> [u8; 4] {
     let answer = u32::from(answer.min(ANSWER_MAX));
-    (UNANSWERED.load(Relaxed) | answer).to_ne_bytes()
+    (UNANSWERED.get() as u32 | answer).to_ne_bytes()
 }
 
 /// Returns what the SYN was answered, if it says so.
 fn noted(ack_seq: [u8; 4]) -> Option<u8> {
-    let answer = u32::from_ne_bytes(ack_seq) ^ UNANSWERED.load(Relaxed);
+    let answer = u32::from_ne_bytes(ack_seq) ^ UNANSWERED.get() as u32;
     u8::try_from(answer).ok().filter(|answer| *answer <= ANSWER_MAX)
 }
 
