@@ -110,15 +110,13 @@ fn begin(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: boo
             return Ok(Call::Native);
         }
     }
-    // As TCP will have it, not as the program says it.
-    let peer = addr
-        .inet()
-        .map(|peer| peer.connected_from(&this.sock.local_addr()))
-        .zip(this.namespace());
+    let named = addr.inet();
     let converted = this.converted.get() != 0;
-    let ruling = match peer {
-        Some((peer, namespace)) => tcp2smc::connects(namespace, &this.sock, converted, &peer),
-        None => Ok(()),
+    let ruling = match (&named, this.namespace()) {
+        (Some(named), Some(namespace)) => {
+            tcp2smc::connects(namespace, &this.sock, converted, || to_tcp(this, named))
+        }
+        _ => Ok(()),
     };
     if let Err(reason) = ruling {
         give_up(this, socket, reason)?;
@@ -155,7 +153,7 @@ fn begin(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: boo
     }
     this.connects_on.set(host::current_cpu());
     let started = socket.start_connect(addr);
-    if let Some((named, _)) = &peer {
+    if let Some(named) = &named {
         look_at_rewritten(this, named, converted);
     }
     if !matches!(started, Err(err) if errno::EINPROGRESS.is(err)) {
@@ -164,10 +162,18 @@ fn begin(this: &Arc<SmcSock>, socket: &BsdSocket, addr: &Addr<'_>, nonblock: boo
     Ok(Call::First(started))
 }
 
-/// Looks whether TCP connects to another address than `named`, and asks the rules about it.
-fn look_at_rewritten(this: &SmcSock, named: &SockAddr, converted: bool) {
+/// Returns the address that TCP makes of the one that the program says.
+fn to_tcp(this: &SmcSock, named: &SockAddr) -> SockAddr {
+    named.connected_from(&this.sock.local_addr())
+}
+
+/// Looks whether TCP connects to another address than `said`, which the program has, and asks the rules about it.
+fn look_at_rewritten(this: &SmcSock, said: &SockAddr, converted: bool) {
     let actual = this.sock.peer_addr();
-    if actual.port == named.port && actual.mapped() == named.mapped() {
+    let is = |named: &SockAddr| actual.port == named.port && actual.mapped() == named.mapped();
+    // The local address has been chosen meanwhile; for an unspecified one that is what TCP has made of it.
+    let named = if is(said) { *said } else { to_tcp(this, said) };
+    if is(&named) {
         if this.rewritten.named().is_some() {
             this.rewritten.set(None, None);
         }
@@ -175,8 +181,8 @@ fn look_at_rewritten(this: &SmcSock, named: &SockAddr, converted: bool) {
     }
     let denied = this
         .namespace()
-        .and_then(|n| tcp2smc::connects(n, &this.sock, converted, &actual).err());
-    this.rewritten.set(Some(named), denied);
+        .and_then(|n| tcp2smc::connects(n, &this.sock, converted, || actual).err());
+    this.rewritten.set(Some(&named), denied);
 }
 
 fn finish_first(

@@ -321,17 +321,15 @@ impl Listener {
     /// reason to `refuse` SMC. Returns a connection that does not speak SMC.
     pub(super) fn admit(
         self: &Arc<Self>,
-        sock: OwnedSock,
+        mut sock: OwnedSock,
         refuse: Option<Reason>,
     ) -> Option<Ready> {
-        let guard = sock.lock();
         // By what the client was told, not by what it would be told now.
-        let answer = Answer::from_number(syn::answer_to_saved_syn(&guard));
+        let answer = Answer::from_number(syn::answer_to_saved_syn(&mut sock));
         option::arrived(answer);
         if self.keep_saved_syn.get() == 0 {
-            syn::drop_saved_syn(&guard);
+            syn::drop_saved_syn(&mut sock);
         }
-        drop(guard);
         let paused = self.is_paused();
         let denied = match answer {
             // Of a side connection the one that it is about has been asked for.

@@ -13,7 +13,7 @@ use super::{
     Syn, //
 };
 use crate::{
-    net::sock::{Sock, SockGuard},
+    net::sock::{OwnedSock, Sock},
     sys::{clock, word::Count}, //
 };
 use core::{ptr, slice};
@@ -67,10 +67,11 @@ pub fn keep_syns(sock: &Sock, wanted: impl FnOnce() -> bool) {
 /// ask for the SYN: so only the first call is told.
 ///
 /// It is 0 when the SYN was not kept: on a connection made with SYN cookies, for instance.
-pub fn answer_to_saved_syn(guard: &SockGuard<'_>) -> u8 {
-    // SAFETY: The socket is valid, and the copy is changed only under its lock.
-    let saved = unsafe { bindings::tcp_saved_syn(guard.sock().as_ptr()) };
-    // SAFETY: Null, or a copy that lives while the socket's lock is held, and that nobody else writes.
+pub fn answer_to_saved_syn(sock: &mut OwnedSock) -> u8 {
+    // SAFETY: The socket is valid.
+    let saved = unsafe { bindings::tcp_saved_syn(sock.as_ptr()) };
+    // SAFETY: Null, or a copy that is changed and freed by a program's call alone, or at the socket's end. The caller
+    // has all of the socket, and no program has it.
     let parts = unsafe { saved_parts(saved) };
     let Some((ack_seq, _)) = parts else {
         return 0;
@@ -84,10 +85,10 @@ pub fn answer_to_saved_syn(guard: &SockGuard<'_>) -> u8 {
 }
 
 /// Frees the copy of the SYN, for a user who did not ask for it.
-pub fn drop_saved_syn(guard: &SockGuard<'_>) {
-    let tp: *mut bindings::tcp_sock = guard.sock().as_ptr().cast();
-    // SAFETY: The socket is valid, TCP's and locked, so the copy is taken away once.
-    // Readers without the lock are in an RCU section, after which it is freed.
+pub fn drop_saved_syn(sock: &mut OwnedSock) {
+    let tp: *mut bindings::tcp_sock = sock.as_ptr().cast();
+    // SAFETY: The socket is valid and TCP's. The caller has all of it, so the copy is taken away once. Readers, BPF
+    // programs, are in an RCU section, after which it is freed.
     unsafe {
         let saved = ptr::replace(&raw mut (*tp).saved_syn, ptr::null_mut());
         bindings::kfree_after_rcu(saved.cast());
