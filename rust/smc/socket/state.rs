@@ -193,9 +193,11 @@ pub(crate) struct StateGuard<'a> {
 impl StateGuard<'_> {
     /// Makes `phase` the socket's, and returns what it was.
     pub(crate) fn set(&mut self, phase: Phase) -> Phase {
-        if let (Phase::Smc(conn), None) = (&phase, self.state.remote()) {
-            self.state.conn.populate(conn.clone());
-            self.state.carrier.set(carrier::SMC);
+        if let Phase::Smc(conn) = &phase {
+            if self.state.remote().is_none() {
+                self.state.conn.populate(conn.clone());
+                self.state.carrier.set(carrier::SMC);
+            }
         }
         let kind = Kind::of(&phase) as u64;
         let old = mem::replace(&mut *self.phase, phase);
