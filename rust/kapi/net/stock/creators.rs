@@ -81,10 +81,7 @@ static DESTRUCTORS: [Count; tables::FAMILIES] = [const { Count::new(0) }; tables
 type Destructor = unsafe extern "C" fn(*mut bindings::sock);
 
 fn destructor(index: usize) -> Option<Destructor> {
-    match DESTRUCTORS
-        .get(index)
-        .map_or(0, |place| place.acquire())
-    {
+    match DESTRUCTORS.get(index).map_or(0, |place| place.acquire()) {
         0 => None,
         // SAFETY: Only `watch_end` stores there, a function of this type.
         native => Some(unsafe { core::mem::transmute::<usize, Destructor>(native as usize) }),

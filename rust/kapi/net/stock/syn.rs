@@ -53,11 +53,8 @@ pub trait Policy: 'static {
 
     /// Returns the bytes to append to the SYN-ACK that answers a SYN, and what that means: 1 to [`ANSWER_MAX`]. Asked with
     /// a lock of TCP's hash held.
-    fn syn_ack(
-        context: SynContext,
-        syn: Syn<'_>,
-        syn_ack: SynAck<'_>,
-    ) -> Option<(OptionBytes, u8)>;
+    fn syn_ack(context: SynContext, syn: Syn<'_>, syn_ack: SynAck<'_>)
+        -> Option<(OptionBytes, u8)>;
 
     /// Returns what a SYN-ACK answers to the client's offer: 0 for no, else at most [`ANSWER_MAX`].
     fn answer(context: SynContext, syn_ack: SynAck<'_>) -> u8;
@@ -366,7 +363,11 @@ unsafe fn peer_of(sk: *const bindings::sock) -> [u8; 16] {
         let first = bindings::sk_v6_daddr(sk).cast::<u32>();
         [0, 1, 2, 3].map(|at| first.add(at).read_volatile().to_ne_bytes())
     };
-    words.as_flattened().first_chunk().copied().unwrap_or_default()
+    words
+        .as_flattened()
+        .first_chunk()
+        .copied()
+        .unwrap_or_default()
 }
 
 /// Returns whether a TCP packet is one to which options can be added: without payload (TCP fast open), which would

@@ -45,7 +45,9 @@ fn note(answer: u8) -> [u8; 4] {
 /// Returns what the SYN was answered, if it says so.
 fn noted(ack_seq: [u8; 4]) -> Option<u8> {
     let answer = u32::from_ne_bytes(ack_seq) ^ UNANSWERED.get() as u32;
-    u8::try_from(answer).ok().filter(|answer| *answer <= ANSWER_MAX)
+    u8::try_from(answer)
+        .ok()
+        .filter(|answer| *answer <= ANSWER_MAX)
 }
 
 /// Keeps the SYNs of future connections of a listener, if they are `wanted`, which is asked with the
